@@ -1,5 +1,4 @@
-// What the programs of bench/ share: their command line, their end, the median, and the file that
-// --json names.
+// Shared by the programs of bench/: command line, exit codes, the median, and the file of --json.
 #pragma once
 
 #include <c10/core/ScalarType.h>
@@ -23,14 +22,14 @@ inline double median(std::vector<double> values) {
 /// [--dtype f32|bf16] [--turns N] [--json FILE] [SHAPE …]
 struct Options {
   std::string dtype = "f32";
-  int turns = 9;  ///< that count, of each thing that is timed
+  int turns = 9;  ///< timed repetitions of each measurement
   std::string json = {};
   std::vector<std::string> shapes = {};
 
   c10::ScalarType type() const { return dtype == "f32" ? c10::kFloat : c10::kBFloat16; }
 };
 
-/// A number from 1 on. Throws std::invalid_argument.
+/// Parses a number of at least 1. Throws std::invalid_argument.
 inline int parse_count(const std::string& what, const std::string& text) {
   int count = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), count);
@@ -39,8 +38,9 @@ inline int parse_count(const std::string& what, const std::string& text) {
   return count;
 }
 
-/// `usage`, with the program's name in front, decides which flags there are, and whether shapes:
-/// what it does not name is refused. `options` holds the defaults. Throws std::invalid_argument.
+/// Parses the command line. `usage` begins with the program's name and decides which flags exist
+/// and whether shapes are accepted. `options` holds the defaults. Throws std::invalid_argument for
+/// everything else.
 inline Options parse_options(const std::vector<std::string>& words, const std::string& usage,
                              Options options = {}) {
   for (std::size_t i = 0; i < words.size(); ++i) {
@@ -63,14 +63,14 @@ inline Options parse_options(const std::vector<std::string>& words, const std::s
   return options;
 }
 
-/// Throws std::runtime_error when the file cannot be written.
+/// Throws std::runtime_error if the file cannot be written.
 inline void write(const std::string& name, const std::string& text) {
   std::ofstream file(name);
   if (!(file << text << "\n").flush()) throw std::runtime_error("cannot write " + name);
 }
 
-/// A program's main: run(words). One line when it throws; the exit code is 2 for what the command
-/// line says (std::invalid_argument), else 1.
+/// The main function of a program: calls run(words). If it throws, prints one line and returns 2
+/// for errors of the command line (std::invalid_argument), else 1.
 template <class Run>
 int run_main(int count, char** words, const Run& run) {
   try {

@@ -26,27 +26,6 @@ function(megatron_room NAME)
   endif()
 endfunction()
 
-# Kernels: raw pointers, no torch. A file named *_avx2.cpp or *_avx512.cpp is compiled for that instruction set and chosen at run time.
-function(megatron_kernels)
-  file(GLOB SOURCES CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/kernels/cpu/*.cpp)
-  add_library(megatron_kernels STATIC ${SOURCES})
-  target_include_directories(megatron_kernels PUBLIC ${CMAKE_SOURCE_DIR}/src)
-  set(QUIET "-Wno-uninitialized;-Wno-maybe-uninitialized")  # GCC 12 finds its own AVX-512 header uninitialised
-  foreach(SOURCE ${SOURCES})
-    if(SOURCE MATCHES "_amx\\.cpp$")
-      set_source_files_properties(${SOURCE} PROPERTIES COMPILE_OPTIONS "-O3;-fopenmp-simd;-march=x86-64-v4;-mamx-tile;-mamx-bf16;-ffp-contract=off")
-    elseif(SOURCE MATCHES "_avx512bf16\\.cpp$")
-      set_source_files_properties(${SOURCE} PROPERTIES COMPILE_OPTIONS "-O3;-fopenmp-simd;-march=x86-64-v4;-mavx512bf16;-ffp-contract=off;${QUIET}")
-    elseif(SOURCE MATCHES "_avx512\\.cpp$")
-      set_source_files_properties(${SOURCE} PROPERTIES COMPILE_OPTIONS "-O3;-fopenmp-simd;-march=x86-64-v4;-ffp-contract=off;${QUIET}")
-    elseif(SOURCE MATCHES "_avx2\\.cpp$")
-      set_source_files_properties(${SOURCE} PROPERTIES COMPILE_OPTIONS "-O3;-fopenmp-simd;-march=x86-64-v3;-ffp-contract=off")
-    else()
-      set_source_files_properties(${SOURCE} PROPERTIES COMPILE_OPTIONS "-O3;-fopenmp-simd;-ffp-contract=off")
-    endif()
-  endforeach()
-endfunction()
-
 # The parts of the report's page, embedded in the room that writes it.
 function(megatron_report_page)
   set(FOLDER ${CMAKE_SOURCE_DIR}/src/megatron/metrics/report)

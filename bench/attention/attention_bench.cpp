@@ -1,5 +1,5 @@
-// Times causal attention, forward and backward, on q, k and v that lie in one mixed tensor as a
-// projection leaves them; bench/suite sets it beside PyTorch's scaled_dot_product_attention
+// Times causal attention, forward and backward, on q, k and v that lie in one mixed tensor, as a
+// projection makes them. bench/suite compares it with PyTorch's scaled_dot_product_attention
 // (torch_sdpa.py).
 //   attention_bench [--dtype f32|bf16] [--turns N] [--json FILE] [BxSxHEADSxGROUPSxCHANNELS ...]
 #include <ATen/ops/ones.h>
@@ -65,7 +65,7 @@ Times time_once(const Shape& shape, c10::ScalarType type) {
   return {forward, milliseconds_since(turn)};
 }
 
-/// Medians, after one call that does not count.
+/// Returns medians. The first call is not counted.
 Times time_shape(const Shape& shape, c10::ScalarType type, int turns) {
   std::vector<double> forward, backward;
   for (int i = -1; i < turns; ++i) {

@@ -1,5 +1,5 @@
-// Times all_reduce of float32 sums by size over one transport and prints a JSON line per size
-// (run.py drives it beside PyTorch's Gloo).
+// Times all_reduce of float32 sums by size over one transport, and prints a JSON line for each size
+// (run.py compares it with PyTorch's Gloo).
 //   collectives_bench threads RANKS | collectives_bench shared-memory|gloo RANKS RANK PORT |
 //   collectives_bench memcpy
 #include <ATen/Parallel.h>
@@ -27,7 +27,7 @@ int repeats_of(std::int64_t bytes) {
   return static_cast<int>(std::clamp<std::int64_t>((256 << 20) / bytes, 5, 300));
 }
 
-/// The median of the seconds that `body` takes, after two calls that do not count.
+/// Returns the median seconds of `body`. The first two calls are not counted.
 template <class Body>
 double median_seconds(int repeats, const Body& body) {
   std::vector<double> seconds;
@@ -80,7 +80,7 @@ void time_processes(const std::string& transport, std::int64_t ranks, std::int64
       store, {.rank = rank, .world_size = ranks, .cpu_transport = chosen});
   time_all_reduce(transport, *world);
   if (store->add("done", 1); rank != 0) return;
-  while (store->add("done", 0) < ranks) {  // the store goes with rank 0
+  while (store->add("done", 0) < ranks) {  // the store lives in rank 0
   }
 }
 

@@ -1,6 +1,6 @@
-// Times the three products of a linear layer by shape, ours and the library's turn about, and the
-// limits of the machine: what the GEMM micro-kernel reaches from the L1 cache, and what memory
-// moves. A JSON line each.
+// Times the three GEMMs of a linear layer by shape, alternating between our backend and the
+// library's. Also measures the limits of the machine: the speed of the micro-kernel in the L1
+// cache, and memory bandwidth. Prints one JSON line for each.
 //   gemm_bench [--dtype f32|bf16] [--turns N] TOKENS,IN,OUT …     (no shape: those of GPT-2 124M,
 //   batch 4 × 256)
 #include <ATen/Parallel.h>
@@ -35,7 +35,7 @@ double seconds_of(const Work& work) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-/// out (+)= a·b by both makers, turn about.
+/// Runs out (+)= a·b with both backends in turn.
 void time_gemm(const char* role, const LinearShape& shape, int turns, at::Tensor out,
                const at::Tensor& a, const at::Tensor& b, bool accumulate) {
   std::vector<double> own, library;
@@ -67,9 +67,9 @@ void time_linear(const LinearShape& shape, c10::ScalarType type, int turns) {
   time_gemm("weight_gradient", shape, turns, at::zeros({shape.out, shape.in}), dy.t(), x, true);
 }
 
-/// All threads at once, each from its own L1 cache.
+/// Runs the micro-kernel on all threads at once, each in its own L1 cache.
 void time_peak(c10::ScalarType type) {
-  const kernels::MicroKernel& product =
+  const kernels::MicroKernel& micro_kernel =
       kernels::gemm_micro_kernel(type == c10::kFloat ? kernels::Type::f32 : kernels::Type::bf16);
   constexpr std::int64_t kSteps = 64, kRows = 24, kRepeats = 20000;
   const int threads = at::get_num_threads();
@@ -81,22 +81,23 @@ void time_peak(c10::ScalarType type) {
           std::vector<float> a(kRows * kSteps), panel(kernels::kPanelColumns * kSteps),
               out(kRows * kernels::kPanelColumns);
           for (std::int64_t i = 0; i < kRepeats; ++i)
-            product.multiply({a.data(), kSteps, 1, panel.data(), out.data(), kernels::kPanelColumns,
-                              kRows, kernels::kPanelColumns, kSteps, false});
+            micro_kernel.multiply({a.data(), kSteps, 1, panel.data(), out.data(),
+                                   kernels::kPanelColumns, kRows, kernels::kPanelColumns, kSteps,
+                                   false});
         }
       });
     });
     const double each = 2.0 * kRows * kernels::kPanelColumns * kSteps *
-                        (product.type == kernels::Type::bf16 ? 2 : 1) * kRepeats;
+                        (micro_kernel.type == kernels::Type::bf16 ? 2 : 1) * kRepeats;
     best = std::max(best, each * threads / seconds);
   }
   std::printf("{\"limit\": \"peak\", \"flops_per_second\": %.0f, \"threads\": %d}\n", best,
               threads);
 }
 
-/// a = 3·a + b over arrays that no cache holds, as an optimizer updates weights: two numbers read
-/// and one written, and nothing else moves. What other machines on the same host leave changes from
-/// second to second.
+/// Computes a = 3·a + b over arrays that no cache holds, as an optimizer updates weights: it reads
+/// two numbers and writes one. The result changes from second to second with the load of other
+/// virtual machines on the same host.
 void time_memory() {
   constexpr std::int64_t kCount = std::int64_t{1} << 25;
   std::vector<float> a(kCount, 1.0f), b(kCount, 2.0f);

@@ -1,6 +1,6 @@
-// A block of experts, forward and backward, put together from the program's own products and
-// activation: router, sorting by expert, each expert's two products on its tokens, and the weighted
-// sum. Reads weights and input as bench/moe_block/moe_turn.py writes them; prints a JSON line per
+// Times a block of experts, forward and backward, built from our matmuls and activation: router,
+// sorting by expert, the two matmuls of each expert on its tokens, and the weighted sum. Reads the
+// weights and the input that bench/moe_block/moe_turn.py writes, and prints one JSON line for each
 // step.
 //   moe_block_bench FILE fp32|bf16 STEPS
 #include <ATen/ATen.h>
@@ -25,7 +25,7 @@
 namespace megatron {
 namespace {
 
-/// Read from the file's first five numbers.
+/// These are the first five numbers of the file.
 struct Sizes {
   std::int64_t tokens = 0, hidden = 0, ffn = 0, experts = 0, top_k = 0;
 };
@@ -45,8 +45,8 @@ class MoeBlock : public Module {
                           &add("fc2." + std::to_string(e), {sizes.hidden, sizes.ffn})});
   }
 
-  /// x [tokens, hidden] to the same shape. The weights of a token's experts are the softmax over
-  /// those chosen, in float32.
+  /// Maps x [tokens, hidden] to the same shape. The weights of a token's experts are the softmax
+  /// over the chosen ones, in float32.
   at::Tensor forward(const at::Tensor& x) {
     const at::Tensor probabilities = at::softmax(linear(x, router_, nullptr), -1, at::kFloat);
     auto [chosen, experts] = at::topk(probabilities, sizes_.top_k);
@@ -71,7 +71,7 @@ class MoeBlock : public Module {
     return declare(name, {Sharding::replicated(std::move(shape)), Init::zeros(), {}}, Axis{});
   }
 
-  /// Rows sorted by expert, `counts` of them for each.
+  /// Takes rows sorted by expert. Expert e has counts[e] of them.
   at::Tensor of_experts(const at::Tensor& rows, at::IntArrayRef counts) {
     std::vector<at::Tensor> outputs;
     const std::vector<at::Tensor> parts = at::split_with_sizes(rows, counts);
@@ -115,7 +115,8 @@ void load(MoeBlock& block, const Sizes& sizes, std::ifstream& file) {
     set(*expert.fc2, read(file, {sizes.hidden, sizes.ffn}));
 }
 
-/// One number that every result and gradient enters: their norms, added. Peers print the same one.
+/// Returns the sum of the norms of the result and of all gradients. The other programs print the
+/// same number.
 double fingerprint(const MoeBlock& block, const Parameter& router, const at::Tensor& y,
                    const at::Tensor& dx) {
   const auto squares = [](const at::Tensor& t) {

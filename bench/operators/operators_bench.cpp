@@ -1,6 +1,6 @@
-// Times the operators between the products of a step, forward and backward, beside what PyTorch's
-// eager mode does in their place, turn about: 1,024 tokens of GPT-2 124M. Ours contain what stands
-// in brackets; PyTorch needs further operators for it, which are timed with it.
+// Times the operators between the matmuls of a step, forward and backward, in turn with PyTorch's
+// eager mode, on 1,024 tokens of GPT-2 124M. Our operators include what stands in brackets. PyTorch
+// needs further operators for it, which are timed too.
 //   operators_bench [--dtype f32|bf16] [--turns N] [--json FILE]
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/cross_entropy_loss.h>
@@ -49,7 +49,7 @@ struct Times {
   }
 };
 
-/// Without the first, which fills caches and memory.
+/// Drops the first time, which includes filling caches and memory.
 double median(std::vector<double> values) {
   values.erase(values.begin());
   return bench::median(std::move(values));
@@ -67,7 +67,8 @@ class Weights : public Module {
   }
 };
 
-/// The operators' weights, and PyTorch's of the same values with gradients of their own.
+/// The weights of our operators, and PyTorch's weights with the same values and their own
+/// gradients.
 class Operators {
  public:
   Operators(c10::ScalarType type, int turns, nlohmann::json& rows)
@@ -95,8 +96,8 @@ class Operators {
   at::Tensor copy_of(const Parameter& parameter) {
     return leaves_.emplace_back(parameter.value().detach().clone().set_requires_grad(true));
   }
-  /// As a step begins: PyTorch's gradients are gone (zero_grad), or backward would add to those of
-  /// the turn before.
+  /// Clears PyTorch's gradients as zero_grad does at the start of a step. Otherwise backward would
+  /// add to those of the previous repetition.
   void forget_gradients() {
     for (at::Tensor& leaf : leaves_) leaf.mutable_grad() = at::Tensor();
   }
@@ -128,7 +129,7 @@ class Operators {
     const at::Tensor x = leaf({kTokens, kFfn}), y = leaf({kTokens, kFfn}),
                      bias = copy_of(ffn_bias_), gradient = at::ones({kTokens, kFfn}, type_);
     const auto ours = [&](Activation kind) {
-      return [&, kind] { return activate(x, {kind, false, &ffn_bias_}); };
+      return [&, kind] { return activate(x, {{kind, false}, &ffn_bias_}); };
     };
     compare(
         "GELU, erf [bias]", ours(Activation::gelu), [&] { return at::gelu(y + bias, "none"); },

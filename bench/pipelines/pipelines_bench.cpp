@@ -1,5 +1,5 @@
-// Every schedule on 4 and 8 ranks (threads) whose stages only sleep: bubble, makespan and
-// activations measured beside the simulator's.
+// Runs every schedule on 4 and 8 ranks (threads) whose stages only sleep, and compares bubble,
+// makespan and activations with the simulator's.
 //   pipelines_bench [--rounds N] [--step-ms T] [--json FILE]     (on a busy machine: chrt --rr 10
 //   pipelines_bench …)
 #include <sched.h>
@@ -28,7 +28,7 @@ namespace {
 
 struct Options {
   int rounds = 3;
-  double step_s = 0.020;  ///< F, B and W of one rank and one microbatch
+  double step_s = 0.020;  ///< duration of F, B and W of one rank and one microbatch
   std::string json;
 };
 
@@ -66,7 +66,7 @@ CostModel costs_of(const Schedule& schedule, double step_s) {
                                   .weight_gradient = activation / 2});
 }
 
-/// The largest difference of a rank's bubble, or of all ranks' together.
+/// Returns the largest difference of a rank's bubble, or of the bubble of all ranks.
 double largest_difference(const PipelineTimes& measured, const PipelineTimes& simulated) {
   double most = std::abs(measured.total_bubble() - simulated.total_bubble());
   for (std::size_t rank = 0; rank < measured.busy_s.size(); ++rank) {
@@ -83,8 +83,8 @@ std::string date() {
   return text.data();
 }
 
-/// As the kernel names it; "" where it does not.
-std::string processor() {
+/// Returns the CPU's name as the kernel reports it, or "".
+std::string cpu_name() {
   std::ifstream file("/proc/cpuinfo");
   for (std::string line; std::getline(file, line);) {
     if (line.starts_with("model name"))
@@ -172,7 +172,7 @@ void run(const std::vector<std::string>& words) {
   }
   if (options.json.empty()) return;
   const OrderedJson result{{"date", date()},
-                           {"processor", processor()},
+                           {"processor", cpu_name()},
                            {"cores", std::thread::hardware_concurrency()},
                            {"real_time_priority", sched_getscheduler(0) != SCHED_OTHER},
                            {"step_ms", options.step_s * 1e3},

@@ -1,3 +1,4 @@
+// Makes NCCL backends (no_nccl.cpp replaces this file where nccl.h is missing).
 #include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
 
 #include "cuda_plugin/operations.h"

@@ -1,3 +1,4 @@
+// Replaces nccl.cpp in builds without NCCL.
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 

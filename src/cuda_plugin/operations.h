@@ -1,4 +1,4 @@
-// The parts of the plugin's table, and what its launches share.
+// The parts of the plugin's table of functions, and the helpers of its launches.
 #pragma once
 
 #include <c10/util/intrusive_ptr.h>
@@ -16,11 +16,12 @@ namespace megatron::cuda_plugin {
 extern const kernels::RowOperations kRowOperations;
 extern const kernels::OptimizerOperations kOptimizerOperations;
 
-/// ATen's current stream of the calling thread's device, a cudaStream_t.
+/// Returns ATen's current stream on the calling thread's device, a cudaStream_t.
 void* current_stream();
-/// Throws c10::Error when a launch failed; `kernel` names it.
+/// Throws c10::Error if `problem` is not null. `kernel` names the kernel whose launch failed.
 void check_launch(const char* kernel, const char* problem);
 
+/// Returns an NCCL backend, or null if the plugin was built without NCCL.
 c10::intrusive_ptr<c10d::Backend> make_nccl(const c10::intrusive_ptr<c10d::Store>& store, int rank,
                                             int size);
 

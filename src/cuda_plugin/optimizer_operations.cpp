@@ -1,3 +1,4 @@
+// Launches the optimizer kernels on ATen's current stream.
 #include "cuda_plugin/operations.h"
 #include "kernels/cuda/launchers.h"
 

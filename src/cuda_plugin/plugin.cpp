@@ -1,4 +1,4 @@
-// libmegatron_cuda.so: hands the engine its table.
+// The entry point of libmegatron_cuda.so, which gives the engine its table of functions.
 #include <cuda_runtime_api.h>
 
 #include "cuda_plugin/operations.h"

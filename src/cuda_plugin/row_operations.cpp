@@ -1,3 +1,4 @@
+// Launches the row kernels on ATen's current stream.
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAStream.h>
 #include <c10/util/Exception.h>
@@ -19,8 +20,8 @@ void rms_norm(const kernels::RmsNormArguments& arguments) {
 void rms_norm_backward(const kernels::RmsNormBackwardArguments& arguments) {
   const auto bytes =
       static_cast<std::size_t>(kernels::cuda::weight_gradient_workspace_bytes(arguments));
-  const c10::DataPtr workspace = c10::cuda::CUDACachingAllocator::get()->allocate(
-      bytes);  // of the current stream: freed memory waits for it
+  // The allocator reuses freed memory only after the current stream has passed this point.
+  const c10::DataPtr workspace = c10::cuda::CUDACachingAllocator::get()->allocate(bytes);
   check_launch("rms_norm_backward",
                kernels::cuda::rms_norm_backward(arguments, workspace.get(), current_stream()));
 }

@@ -1,7 +1,7 @@
-// Sums over a parameter whose bits do not depend on who holds which part of it: elements are added
-// in blocks, blocks pairwise into chunks, chunks in order. A rank that holds some blocks of a chunk
-// hands out the sums of the largest subtrees it can form; whoever has them all adds them up to what
-// one rank with the whole chunk would have.
+// Sums over a parameter whose bits do not depend on which rank holds which part of it. Elements are
+// added in blocks, blocks pairwise into chunks, and chunks in order. A rank that holds some blocks
+// of a chunk publishes the sums of the largest subtrees it can form. The rank that has all of them
+// adds them up to the sum that one rank with the whole chunk would get.
 #pragma once
 
 #include <cstdint>
@@ -10,28 +10,29 @@
 
 namespace megatron::kernels {
 
-/// Elements of a block: of an fp16 state they also share one scale, a power of two.
+/// Number of elements of a block. The elements of a block of fp16 states also share one scale, a
+/// power of two.
 inline constexpr std::int64_t kStateBlock = 256;
-/// A whole chunk has 2^kChunkLevel blocks; chunks of a parameter begin at multiples of it.
+/// A whole chunk has 2^kChunkLevel blocks. The chunks of a parameter begin at multiples of it.
 inline constexpr std::int32_t kChunkLevel = 8;
 inline constexpr std::int64_t kChunkElements = kStateBlock << kChunkLevel;
 
-/// The sum over 2^level blocks that begin at a multiple of 2^level; past the parameter's end blocks
-/// are zero.
+/// A slot holds the sum over 2^level blocks that begin at a multiple of 2^level. Blocks past the
+/// end of the parameter count as zero.
 struct SumSlot {
   std::int32_t level;
   bool is_last_of_chunk;
 };
 
-/// The slots of each parameter of the model, ascending by name and by element: those of parameter p
-/// are [first_slot[p], first_slot[p + 1]).
+/// The slots of all parameters of the model, in ascending order of names and of elements. Parameter
+/// p has the slots [first_slot[p], first_slot[p + 1]).
 struct SumTable {
   const SumSlot* slots;
   const std::int64_t* first_slot;
   std::int64_t num_parameters;
 };
 
-/// Neighbours are added until one number is left.
+/// Adds neighbours until one number is left. Overwrites `numbers`.
 MEGATRON_HOST_DEVICE inline double pairwise_sum(double* numbers, std::int64_t count) {
   if (count == 0) return 0;
   for (; count > 1; count = (count + 1) / 2) {
@@ -41,7 +42,7 @@ MEGATRON_HOST_DEVICE inline double pairwise_sum(double* numbers, std::int64_t co
   return numbers[0];
 }
 
-/// Adds the sums of a parameter's slots [begin, end): subtrees to chunks, chunks in order.
+/// Adds the slots [begin, end) of one parameter: subtrees into chunks, then chunks in order.
 MEGATRON_HOST_DEVICE inline double sum_slots(const SumSlot* slots, const double* sums,
                                              std::int64_t begin, std::int64_t end) {
   double total = 0, open[kChunkLevel + 2];

@@ -1,4 +1,4 @@
-// Functions that kernels and the host share.
+// MEGATRON_HOST_DEVICE marks functions that CUDA kernels and the host share.
 #pragma once
 
 #if defined(__CUDACC__)

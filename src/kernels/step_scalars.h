@@ -1,6 +1,7 @@
-// The numbers of one optimizer step. They live in the memory of the device that holds the weights,
-// kernels read and write them there, and the host reads them once, after the step: whether a step
-// is applied, its clipping, its bias correction and the next loss scale need no host.
+// The scalars of one optimizer step. They live in the memory of the device that holds the weights,
+// and kernels read and write them there. The host reads them once, after the step. So the device
+// decides by itself whether a step is applied, and computes clipping, bias correction and the next
+// loss scale.
 #pragma once
 
 #include <cmath>
@@ -10,29 +11,30 @@
 
 namespace megatron::kernels {
 
-/// All float64, so that the whole is one small tensor; counts and flags are whole numbers.
+/// All members are float64, so that they form one small tensor. Counts and flags are whole numbers.
 struct StepScalars {
-  // carried from step to step
-  double num_steps = 0;  ///< updates applied
+  // These are carried from step to step.
+  double num_steps = 0;  ///< number of applied updates
   double loss_scale = 1;
   double growth_tracker = 0, hysteresis_tracker = 0;
-  // of the last step
+  // These describe the last step.
   double applied = 0;
-  double grad_norm = 0;          ///< of the unscaled gradients, before clipping
-  double first_non_finite = -1;  ///< parameter whose gradient is not finite, or −1
-  double num_zeros = 0;          ///< when counted
-  double grad_scale = 1;         ///< what gradients are multiplied by: clipping over loss scale
-  double lr[2] = {0, 0};  ///< of each group of parameters: the default one, the decoupled one
+  double grad_norm = 0;          ///< norm of the unscaled gradients, before clipping
+  double first_non_finite = -1;  ///< index of a parameter whose gradient is not finite, or −1
+  double num_zeros = 0;          ///< valid when zeros were counted
+  double grad_scale = 1;         ///< factor of the gradients: clipping divided by the loss scale
+  /// The learning rates of the default and of the decoupled parameter group.
+  double lr[2] = {0, 0};
   double weight_decay = 0;
   double bias_correction1 = 1, bias_correction2 = 1;  ///< 1 − beta^num_steps
 };
 
 enum class UpdateRule : std::int32_t { adamw, sgd };
 
-/// What does not change from step to step.
+/// Settings that do not change from step to step.
 struct StepRules {
   UpdateRule rule = UpdateRule::adamw;
-  double clip_grad = 0;  ///< 0: none
+  double clip_grad = 0;  ///< 0 turns clipping off
   double beta1 = 0, beta2 = 0, eps = 0;
   double momentum = 0;
   bool dynamic_loss_scale = false;  ///< Megatron's DynamicGradScaler
@@ -41,16 +43,17 @@ struct StepRules {
   double hysteresis = 2;
 };
 
-/// What the host asks of a step.
+/// Inputs of a step that come from the host.
 struct StepInputs {
   double lr[2] = {0, 0};
   double weight_decay = 0;
-  const double* found_inf = nullptr;  ///< on the device: not 0 when a loss is not finite, and
-                                      ///< everything stays as it is; null for none
+  /// Lies on the device. When it is not 0, a loss is not finite and the step changes nothing. It
+  /// may be null.
+  const double* found_inf = nullptr;
 };
 
-/// Megatron's dynamic loss scale: `hysteresis` bad steps halve it, down to the least;
-/// `loss_scale_window` good steps in a row double it.
+/// Updates the dynamic loss scale as Megatron does: `hysteresis` bad steps halve it, but not below
+/// min_loss_scale, and `loss_scale_window` good steps in a row double it.
 MEGATRON_HOST_DEVICE inline void update_loss_scale(StepScalars& s, const StepRules& rules,
                                                    bool is_finite) {
   if (!rules.dynamic_loss_scale) return;
@@ -69,7 +72,8 @@ MEGATRON_HOST_DEVICE inline void update_loss_scale(StepScalars& s, const StepRul
   s.loss_scale *= 2;
 }
 
-/// Turns the parameters' sums of squares, in canonical order, into all that the update needs.
+/// Computes everything that the update needs from the sums of squares of the parameters, which are
+/// in canonical order.
 MEGATRON_HOST_DEVICE inline void finalize_step(StepScalars& s, const StepRules& rules,
                                                const StepInputs& inputs, const double* squares,
                                                std::int64_t num_parameters) {

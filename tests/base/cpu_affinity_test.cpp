@@ -12,8 +12,8 @@
 namespace megatron {
 namespace {
 
-/// Two packages of two cores with two threads each, numbered as Linux does on most machines: first
-/// threads of all cores first.
+/// Returns two packages of two cores with two hardware threads each. As on most Linux machines, the
+/// first threads of all cores have the lowest numbers.
 std::vector<LogicalCpu> two_packages() {
   std::vector<LogicalCpu> processors;
   for (int number = 0; number < 8; ++number)
@@ -49,7 +49,7 @@ TEST(CpuPartition, MoreRanksThanProcessorsShareThemAll) {
   EXPECT_TRUE(cpus_of_partition({8, 9}, two_packages()).empty());
 }
 
-/// What a thread that has been pinned, and one it started, may run on.
+/// Returns the CPUs that a pinned thread, and a thread that it started, may run on.
 std::pair<int, int> processors_when_pinned(const CpuPartition& share) {
   std::pair<int, int> counts;
   std::thread([&] {
@@ -71,7 +71,7 @@ TEST(CpuPartition, PinsAThreadAndThoseItStarts) {
   EXPECT_EQ(num_cpus(), all) << "the thread that asked for the others";
 }
 
-/// Pinning leaves fewer processors to count: it must not divide them once more.
+/// Pinning reduces the CPUs of the process. They must not be divided a second time.
 TEST(CpuPartition, ARankHasAsManyThreadsAsItsShareHasProcessors) {
   ::unsetenv("OMP_NUM_THREADS");
   ::unsetenv("OMP_PROC_BIND");

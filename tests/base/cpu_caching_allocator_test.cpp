@@ -17,7 +17,7 @@ constexpr std::size_t kMegabyte = 1 << 20;
 const CpuCachingAllocator::Options kOptions{.address_space = 256 * kMegabyte,
                                             .growth_bytes = kMegabyte};
 
-/// Blocks with a pattern in them that nobody else may write.
+/// Blocks that are filled with a pattern, to detect overlaps.
 struct Blocks {
   CpuCachingAllocator& heap;
   std::vector<std::pair<unsigned char*, std::size_t>> live = {};
@@ -151,7 +151,7 @@ std::size_t mapped_bytes() {
   return pages * 4096;
 }
 
-/// ThreadSanitizer maps nothing at the fixed addresses of such a heap, which then reserves all.
+/// ThreadSanitizer allows no maps at the fixed addresses; the heap then reserves its address space.
 constexpr bool kHasFixedAddresses =
 #ifdef __SANITIZE_THREAD__
     false;
@@ -159,7 +159,7 @@ constexpr bool kHasFixedAddresses =
     true;
 #endif
 
-/// What a limit of the address space (ulimit -v) counts.
+/// Returns the size of the address space, which ulimit -v limits.
 TEST(CpuCachingAllocator, WithoutAReservationItTakesAddressesAsItGrows) {
   if (!kHasFixedAddresses) GTEST_SKIP() << "ThreadSanitizer does not map at fixed addresses";
   const std::size_t before = mapped_bytes();

@@ -15,8 +15,7 @@ namespace {
 namespace fs = std::filesystem;
 
 const fs::path kSource = MEGATRON_SOURCE_DIR;
-/// Third-party headers that a public header of ours may name: forward declarations, and the tensor
-/// type itself.
+/// Third-party headers that our headers may include: forward declarations and the tensor type.
 const std::set<std::string> kAllowedInHeaders{"nlohmann/json_fwd.hpp"};
 
 struct Room {
@@ -24,7 +23,8 @@ struct Room {
   bool links_torch = false;
 };
 
-/// The rooms in the order of CMakeLists.txt. From the first that links Torch on, all do.
+/// The rooms in the order of CMakeLists.txt. All rooms after the first that links Torch link it
+/// too.
 std::map<std::string, Room> rooms() {
   std::map<std::string, Room> result;
   std::istringstream lines(megatron::read_file(kSource / "CMakeLists.txt"));

@@ -35,7 +35,7 @@ TEST(Json, NamesFieldOfWrongTypes) {
   const Json object =
       parse_json(R"({"f": 1.5, "big": 18446744073709551615, "s": "x", "b": 1, "n": null})", "f");
   EXPECT_THAT(message_of([&] { json_int(object, "f", "file"); }),
-              HasSubstr("file: field 'f' must be an integer: got 1.5"));
+              HasSubstr("file: field 'f' must be an integer, got 1.5"));
   EXPECT_THAT(message_of([&] { json_int(object, "big", "file"); }),
               HasSubstr("'big' must be a 64-bit integer"));
   EXPECT_THAT(message_of([&] { json_double(object, "s", "file"); }),

@@ -1,5 +1,5 @@
-// What was measured is kept and believed; several processes at once agree; a folder that cannot be
-// written is no error.
+// Tests the tuning cache: measurements are cached and reused, concurrent processes agree, and a
+// folder that cannot be written is not an error.
 #include "megatron/base/tuning_cache.h"
 
 #include <gtest/gtest.h>

@@ -7,6 +7,7 @@
 #include <fstream>
 #include <functional>
 #include <memory>
+#include <random>
 #include <sstream>
 
 #include "checkpoint/expect_user_error.h"
@@ -15,6 +16,7 @@
 #include "checkpoint/tiny_run.h"
 #include "megatron/base/files.h"
 #include "megatron/checkpoint/checkpoint_root.h"
+#include "megatron/checkpoint/pending_folder.h"
 #include "megatron/checkpoint/stale_temporaries.h"
 #include "megatron/checkpoint/verify.h"
 
@@ -71,6 +73,7 @@ class SaveFaults : public testing::Test {
     SaveRequest request = run.request(iteration);
     request.settings = nullptr;
     request.files = &files;
+    request.tokenizer = &tokenizer_;
     save_checkpoint(root_, request);
   }
 
@@ -98,6 +101,7 @@ class SaveFaults : public testing::Test {
     ASSERT_TRUE(source) << "no checkpoint";
     load_weights(*source, *scratch_->store);
     load_optimizer(*source, *scratch_->optimizer);
+    EXPECT_EQ(source->auxiliary_files, tokenizer_);
   }
 
   static bool scratch_equals(const TinyRun& run) {
@@ -136,7 +140,8 @@ class SaveFaults : public testing::Test {
 
   /// For each call of a save, lets this call fail and runs `check` after the save.
   void at_every_call(const Scenario& scenario, Fault fault,
-                     const std::function<void(const std::optional<std::string>& said)>& check) {
+                     const std::function<void(const std::optional<std::string>& said)>& check,
+                     std::uint64_t loss_seed = 0) {
     const auto calls = calls_of(scenario);
     ASSERT_GT(calls.size(), 40u);
     for (std::size_t at = 0; at < calls.size() && !HasFailure(); ++at) {
@@ -144,14 +149,17 @@ class SaveFaults : public testing::Test {
                    std::to_string(calls.size()) + ": " + calls[at].name + " " +
                    calls[at].path.string());
       prepare(scenario);
-      FaultInjectionFileSystem files(
-          {.fault = fault, .at = at, .can_exchange = scenario.can_exchange});
+      FaultInjectionFileSystem files({.fault = fault,
+                                      .at = at,
+                                      .can_exchange = scenario.can_exchange,
+                                      .loss_seed = loss_seed == 0 ? 0 : loss_seed + at});
       check(try_save(scenario, files));
     }
   }
 
   const TemporaryFolder folder_{quick_folder()};
-  const fs::path root_ = folder_ / "save";
+  fs::path root_ = folder_ / "save";
+  const AuxiliaryFiles tokenizer_{{"tokenizer.json", "{}"}, {"tokenizer_config.json", "{ }"}};
   static std::unique_ptr<TinyRun> before_, after_, scratch_;
 };
 
@@ -173,6 +181,87 @@ INSTANTIATE_TEST_SUITE_P(AtEveryCall, StoppedSaves,
                          testing::Combine(testing::Values(kNewIteration, kSameIteration,
                                                           kWithoutExchange),
                                           testing::Values(Fault::kill, Fault::power_loss)));
+
+class PowerLosses : public SaveFaults,
+                    public testing::WithParamInterface<std::tuple<Scenario, std::uint64_t>> {};
+
+TEST_P(PowerLosses, OfSomeOfWhatIsUnflushedLeaveOneWholeCheckpoint) {
+  const auto& [scenario, seed] = GetParam();
+  at_every_call(
+      scenario, Fault::power_loss,
+      [&, scenario = scenario](const auto& said) {
+        EXPECT_EQ(said, std::nullopt);
+        expect_one_whole_checkpoint(scenario);
+        expect_recovery();
+      },
+      seed);
+}
+
+INSTANTIATE_TEST_SUITE_P(AtEveryCall, PowerLosses,
+                         testing::Combine(testing::Values(kNewIteration, kSameIteration,
+                                                          kWithoutExchange),
+                                          testing::Values(1000, 2000, 3000, 4000)));
+
+/// Which of `count` unflushed changes a power loss takes.
+std::vector<std::function<bool(std::size_t)>> subsets(std::size_t count) {
+  std::vector<std::function<bool(std::size_t)>> all{[](std::size_t) { return true; }};
+  for (std::size_t one = 0; one < count; ++one) {
+    all.push_back([one](std::size_t i) { return i == one; });
+    all.push_back([one](std::size_t i) { return i != one; });
+  }
+  for (std::uint64_t seed = 1; seed <= 8; ++seed)
+    all.push_back([coin = std::mt19937_64(seed)](std::size_t) mutable { return coin() % 2 == 0; });
+  return all;
+}
+
+class ReturnedSaves : public SaveFaults, public testing::WithParamInterface<Scenario> {
+ protected:
+  /// The power fails right after a save, in every way: what was saved is there.
+  void expect_durable(const Scenario& scenario, const std::function<void()>& prepare_folder) {
+    std::size_t num_ways = 1;
+    for (std::size_t way = 0; way < num_ways && !HasFailure(); ++way) {
+      SCOPED_TRACE("way " + std::to_string(way));
+      prepare_folder();
+      FaultInjectionFileSystem files({.can_exchange = scenario.can_exchange});
+      save(*after_, scenario.after, files);
+      const auto ways = subsets(files.num_unflushed());
+      num_ways = ways.size();
+      files.lose_power(ways.at(way));
+      ASSERT_NO_THROW(load());
+      EXPECT_TRUE(scratch_equals(*after_)) << "what was saved is gone";
+      EXPECT_EQ(read_tracker(root_)->iteration, scenario.after);
+      expect_one_whole_checkpoint(scenario);
+      expect_recovery();
+    }
+  }
+};
+
+TEST_P(ReturnedSaves, SurviveAPowerLoss) {
+  expect_durable(GetParam(), [&] { prepare(GetParam()); });
+}
+
+INSTANTIATE_TEST_SUITE_P(Scenarios, ReturnedSaves,
+                         testing::Values(kNewIteration, kSameIteration, kWithoutExchange));
+
+TEST_F(ReturnedSaves, SurviveAPowerLossInAFolderThatTheyMade) {
+  root_ = folder_ / "made/by/the/save";
+  expect_durable({"the first iteration", 5, 5}, [&] { fs::remove_all(folder_ / "made"); });
+}
+
+TEST_F(ReturnedSaves, ARemovedFolderIsGoneOrWholeAfterAPowerLoss) {
+  std::size_t num_ways = 1;
+  for (std::size_t way = 0; way < num_ways && !HasFailure(); ++way) {
+    const fs::path folder = folder_ / std::to_string(way) / "iter_0000004";
+    fs::create_directories(folder);
+    for (const char* name : {"a", "b"}) std::ofstream(folder / name) << name;
+    FaultInjectionFileSystem files({});
+    remove_folder_atomically(folder, files);
+    const auto ways = subsets(files.num_unflushed());
+    num_ways = ways.size();
+    files.lose_power(ways.at(way));
+    EXPECT_FALSE(fs::exists(folder) && !(fs::exists(folder / "a") && fs::exists(folder / "b")));
+  }
+}
 
 struct ErrorCase {
   Fault fault;

@@ -12,6 +12,7 @@
 #include "megatron/checkpoint/piece_boxes.h"
 #include "megatron/checkpoint/shard_writer.h"
 #include "megatron/checkpoint/tensor_bytes.h"
+#include "megatron/checkpoint/verify.h"
 
 namespace megatron {
 namespace {
@@ -131,6 +132,29 @@ TEST(ShardedLoad, LeavesVocabularyPaddingZero) {
   expect_rows(load_on(reader, sharding, rank_of(1, 4)), global, {4, 5, 6, 7});
   expect_rows(load_on(reader, sharding, rank_of(2, 4)), global, {8, 9, -1, -1});
   expect_rows(load_on(reader, sharding, rank_of(3, 4)), global, {-1, -1, -1, -1});
+}
+
+/// Changes a byte of the last number in a file.
+void damage(const fs::path& path) {
+  std::string content = read_file(path);
+  content[content.size() - 2] = static_cast<char>(content[content.size() - 2] ^ 1);
+  write_file_atomically(path, content);
+}
+
+TEST(ShardedLoad, VerifiesTheChecksumOfEverySlice) {
+  for (std::int64_t rank = 0; rank < 4; ++rank) {
+    const TemporaryFolder folder;
+    write_as(4, numbered({8, 12}), Sharding::split({8, 12}, 0), folder.path());
+    const std::string file = "weights_0000" + std::to_string(rank) + ".safetensors";
+    damage(folder / file);
+    ManifestReader reader(folder.path());
+    expect_user_error(
+        [&] {
+          load_on(reader, Sharding::replicated({8, 12}), rank_of(0, 1));
+        },
+        {file, "tensor 'w'", "checksum"}, file);
+    EXPECT_EQ(verify_folder(folder.path()).size(), 1u);
+  }
 }
 
 TEST(ShardedLoad, ReshardsBetweenAnyTwoNumbersOfRanks) {

@@ -1,10 +1,9 @@
-// Runs the transcripts tests/cli/*.test as a user would. In a transcript:
-//   # a remark
-//   $ megatron pretrain --help      a shell command in an empty folder of the transcript's own;
-//   `megatron` is the built program usage: …                        lines of its stdout: all of
-//   them, in order; `...` stands for any lines, `…` for any text within a line ! error: … a text
-//   that stderr must contain; without such lines stderr is free ? 2                             the
-//   exit code, 0 unless given
+// Runs the transcripts tests/cli/*.test. Each runs in an empty folder. Lines of a transcript:
+//   # text         a comment
+//   $ command      a shell command, in which `megatron` is the built program
+//   text           a line of stdout; `...` matches any lines, `…` any text within a line
+//   ! text         a text that stderr must contain; without such lines stderr is not checked
+//   ? 2            the exit code; without such a line it must be 0
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -60,7 +59,7 @@ std::vector<Step> read_transcript(const fs::path& path) {
   return steps;
 }
 
-/// Whether `line` is `pattern`, in which each … stands for any text.
+/// Returns whether `line` matches `pattern`, in which each … matches any text.
 bool line_matches(const std::string& pattern, const std::string& line) {
   static const std::string gap = "…";
   std::size_t at = 0, from = 0;

@@ -1,7 +1,7 @@
-// kill -9 at random moments while a real run saves after every step. Whatever is committed
-// verifies, and the resumed run goes on with the loss curve of one that was never killed.
-// MEGATRON_TEST_KILLS sets how often (`make test-nightly`: 100), MEGATRON_TEST_SEED repeats the
-// moments of a failure.
+// Kills a real run with kill -9 at random times while it saves after every step. All committed
+// checkpoints must verify, and the resumed run must have the losses of a run that was never killed.
+// MEGATRON_TEST_KILLS sets the number of kills (`make test-nightly`: 100); MEGATRON_TEST_SEED
+// reproduces the times of a failure.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -24,8 +24,8 @@ namespace megatron {
 namespace {
 
 using Milliseconds = std::chrono::milliseconds;
-using Losses = std::map<std::int64_t, std::string>;  ///< iteration → "lm loss: … grad norm: …" as
-                                                     ///< the log prints it
+/// Maps an iteration to its "lm loss: … grad norm: …" in the log.
+using Losses = std::map<std::int64_t, std::string>;
 
 const std::vector<std::string> kFlags = tiny_training(
     {"--micro-batch-size", "2", "--global-batch-size", "2", "--train-iters", "20000"});
@@ -35,7 +35,7 @@ std::uint64_t number_from_environment(const char* name, std::uint64_t otherwise)
   return text != nullptr ? std::stoull(text) : otherwise;
 }
 
-/// Lines that were written whole.
+/// Returns the complete lines of the text.
 Losses losses_in(const std::string& log) {
   static const std::regex line(
       R"( iteration +([0-9]+)/[^\n]*(lm loss: [^ ]+) [^\n]*(grad norm: [^ ]+)[^\n]*\n)");
@@ -65,7 +65,7 @@ class KilledRuns : public testing::Test {
     ::_exit(127);
   }
 
-  /// Runs to the end; fails the test with the log when the exit code is not 0.
+  /// Runs to the end. Fails the test and prints the log if the exit code is not 0.
   std::string run(const std::vector<std::string>& arguments) const {
     const fs::path log = folder_ / "log";
     int status = 0;
@@ -82,8 +82,8 @@ class KilledRuns : public testing::Test {
     return all;
   }
 
-  /// Resumes training and kills it: at any moment of its start, or within some saves. What it
-  /// printed.
+  /// Resumes training and kills it, either during its start or within some saves. Returns its
+  /// output.
   std::string run_and_kill() {
     const fs::path log = folder_ / "log";
     const pid_t child = start(training({"--save", save(), "--load", save(), "--save-interval", "1",

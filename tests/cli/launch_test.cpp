@@ -1,5 +1,5 @@
-// `megatron launch` with real ranks: what happens when one is killed, when the launcher gets a
-// signal or dies, and on two hosts.
+// Tests `megatron launch` with real ranks: a rank is killed, the launcher receives a signal or
+// dies, and ranks run on two hosts.
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -38,7 +38,7 @@ Args joined(Args words, const Args& more) {
 const Args kTraining =
     joined({"pretrain"}, tiny_training({"--micro-batch-size", "1", "--global-batch-size", "4"}));
 
-/// `megatron launch …` running in the background, in a session of its own.
+/// Runs `megatron launch …` in the background, in a separate session.
 class RunningLaunch {
  public:
   explicit RunningLaunch(const Args& words) {
@@ -65,7 +65,7 @@ class RunningLaunch {
   pid_t pid() const { return pid_; }
   std::string output() const { return fs::exists(log_) ? read_file(log_) : ""; }
 
-  /// The ranks, in order.
+  /// Returns the process ids of the ranks, in order of rank.
   std::vector<pid_t> ranks() const {
     std::ifstream file("/proc/" + std::to_string(pid_) + "/task/" + std::to_string(pid_) +
                        "/children");
@@ -84,7 +84,7 @@ class RunningLaunch {
     });
   }
 
-  /// The exit code, 128 + signal when killed, −1 when it does not end.
+  /// Returns the exit code, 128 + signal if it was killed, or −1 if it does not end.
   int wait() const {
     int status = 0;
     if (!becomes_true([&] { return ::waitpid(pid_, &status, WNOHANG) == pid_; })) return -1;
@@ -133,7 +133,7 @@ TEST(Launch, AKilledRankEndsAllAndIsNamed) {
   EXPECT_TRUE(are_gone(ranks));
 }
 
-/// The other stages wait for messages that never come: they end by themselves, long before the
+/// The other stages wait for messages that never arrive. They exit by themselves, long before the
 /// launcher would kill them.
 TEST(Launch, AKilledStageEndsAllAndIsNamed) {
   const Args stages{
@@ -155,7 +155,7 @@ TEST(Launch, AKilledStageEndsAllAndIsNamed) {
   }
 }
 
-/// A stopped process closes no connection and answers nothing; rank 0 hosts the store as well.
+/// A stopped process closes no connection and does not respond. Rank 0 also hosts the store.
 TEST(Launch, AStoppedRankEndsAllAndIsNamed) {
   const Args stages{"--num-layers",
                     "4",
@@ -179,7 +179,9 @@ TEST(Launch, AStoppedRankEndsAllAndIsNamed) {
                       process = std::to_string(ranks[victim]);
     EXPECT_TRUE(launch.wait_for(
         "megatron launch: " + name +
-        " is stopped by signal 19 (SIGSTOP): the other ranks wait for it (kill -CONT " + process));
+        " is stopped by signal 19 (SIGSTOP): the other ranks wait for it (continue it with "
+        "kill -CONT " +
+        process));
     EXPECT_EQ(launch.wait(), 1) << launch.output();
     EXPECT_LT(std::chrono::steady_clock::now() - stopped, std::chrono::seconds(40));
     const std::string told = launch.output();
@@ -188,7 +190,7 @@ TEST(Launch, AStoppedRankEndsAllAndIsNamed) {
                                        name + " has not arrived after 6 s \\(iteration [0-9]+; " +
                                        name + " is stopped \\(process " + process));
     EXPECT_THAT(told, HasSubstr("megatron launch: " + name +
-                                " was stopped by signal 19 (SIGSTOP) and did not go on; rank "));
+                                " was stopped by signal 19 (SIGSTOP) and did not continue; rank "));
     EXPECT_EQ(told.find("megatron pretrain: error"), told.rfind("megatron pretrain: error"))
         << told;
     EXPECT_TRUE(are_gone(ranks));
@@ -204,7 +206,7 @@ TEST(Launch, AStoppedRankMayGoOn) {
   ASSERT_TRUE(launch.wait_for("rank 0 is stopped")) << launch.output();
   std::this_thread::sleep_for(milliseconds(1'500));
   ::kill(ranks[0], SIGCONT);
-  ASSERT_TRUE(launch.wait_for("megatron launch: rank 0 goes on")) << launch.output();
+  ASSERT_TRUE(launch.wait_for("megatron launch: rank 0 continues")) << launch.output();
   const std::string before = launch.output();
   EXPECT_TRUE(RunningLaunch::becomes_true([&] {
     return launch.output().rfind(" iteration ") > before.size();
@@ -258,7 +260,7 @@ TEST(Launch, NamesAPortInUseAtOnce) {
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(2));
 }
 
-/// What a shell command prints, with its exit code.
+/// Returns the output of a shell command and its exit code.
 std::pair<int, std::string> shell(const std::string& command) {
   const std::unique_ptr<FILE, int (*)(FILE*)> pipe(
       ::popen(("{ " + command + "\n} 2>&1").c_str(), "r"), [](FILE*) { return 0; });
@@ -352,8 +354,8 @@ TEST_F(TwoHosts, RestartTogetherFromTheirCheckpoint) {
   fs::remove_all(folder);
 }
 
-/// One of two hosts, with its launcher, stands still: those of the other host are not to blame, and
-/// say so.
+/// One of two hosts stops, with its launcher. The ranks of the other host report that they are not
+/// the cause.
 TEST_F(TwoHosts, AStoppedHostIsNamed) {
   const fs::path log = fs::temp_directory_path() / (name_ + ".log");
   const std::string training = words_of(

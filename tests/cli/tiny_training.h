@@ -1,5 +1,5 @@
-// The flags of the smallest training that the tests of the program start, without those that set
-// batches and length.
+// The flags of a tiny training run for the tests of the program, without those that set batches and
+// length.
 #pragma once
 
 #include <string>
@@ -7,8 +7,8 @@
 
 namespace megatron {
 
-/// `pretrain`'s words after the command: the model, its data and a line of the log for every step,
-/// then `more`.
+/// Returns the arguments of `pretrain`: a model, its data and a log line for every step, then
+/// `more`.
 inline std::vector<std::string> tiny_training(const std::vector<std::string>& more) {
   std::vector<std::string> words{"gpt",
                                  "--num-layers",

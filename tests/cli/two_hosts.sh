@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
-# Two hosts on one machine: network namespaces joined by a veth link, each with a name of its own. Needs root (or NET_ADMIN and SYS_ADMIN).
-#   two_hosts.sh up NAME            exit code 77 and the reason on stderr where the machine does not allow it
-#   two_hosts.sh on NAME 1|2 COMMAND...   runs the command on host1 (10.213.0.1) or host2 (10.213.0.2)
-#   two_hosts.sh down NAME          ends what still runs there
+# Creates two hosts on one machine: network namespaces that a veth link connects, with separate host
+# names. Requires root (or NET_ADMIN and SYS_ADMIN).
+#   two_hosts.sh up NAME     creates the hosts; exits with 77 and a reason if that is not permitted
+#   two_hosts.sh on NAME 1|2 COMMAND...
+#                            runs the command on host1 (10.213.0.1) or host2 (10.213.0.2)
+#   two_hosts.sh down NAME   kills the processes of the hosts and removes them
 set -euo pipefail
 export PATH=$PATH:/usr/sbin:/sbin
 

@@ -1,4 +1,4 @@
-// Stages by cost against all cuts that there are.
+// Compares balanced_stages() with a search over all possible divisions.
 #include "megatron/config/balance.h"
 
 #include <gmock/gmock.h>
@@ -29,7 +29,7 @@ struct Pipeline {
   ChunkOrder order = ChunkOrder::loop;
 };
 
-/// The most expensive rank, then the most expensive stage.
+/// Returns the cost of the most expensive rank and of the most expensive stage.
 std::pair<double, double> judged(const Counts& counts, const Pipeline& pipeline) {
   std::vector<double> ranks(static_cast<std::size_t>(pipeline.p));
   double stage_s = 0;

@@ -1,5 +1,5 @@
-// Batch sizes against megatron-core's real calculators (fixtures by
-// tests/parity/make_batch_fixtures.py), and by arithmetic.
+// Compares batch sizes with Megatron Core's calculators (fixtures of
+// tests/parity/make_batch_fixtures.py) and with values computed by hand.
 #include "megatron/config/batch_schedule.h"
 
 #include <gmock/gmock.h>
@@ -47,7 +47,7 @@ TEST(NumMicrobatches, EqualsMegatronCore) {
   EXPECT_GT(points, 4000u);
 }
 
-/// samples_after leaps over stretches of one size; adding up step by step must give the same.
+/// samples_after() skips ranges of equal batch sizes. Its result must equal the sum over all steps.
 TEST(NumMicrobatches, SamplesAfterIsTheSumOfTheSteps) {
   const Json fixture = read_json(MEGATRON_SOURCE_DIR "/tests/config/fixtures/batch_schedules.json");
   for (const Json& example : fixture.at("cases")) {

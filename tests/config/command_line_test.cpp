@@ -1,4 +1,4 @@
-// FieldTable and the command line: every type, every spelling, every mistake.
+// Tests FieldTable and the command line: every type, every spelling and every mistake.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
-// Ten thousand random command lines and files: each is accepted or refused with a message, none
-// crashes.
+// Parses ten thousand random command lines and files. Each must be accepted or refused with a
+// message, without a crash.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -17,7 +17,7 @@ namespace {
 
 using Args = std::vector<std::string>;
 
-/// Builds words from known flags, damaged flags and all sorts of values.
+/// Builds words from known flags, misspelt flags and random values.
 class WordSource {
  public:
   explicit WordSource(std::uint64_t seed) : random_(seed) {

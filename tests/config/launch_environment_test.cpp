@@ -1,4 +1,4 @@
-// Environments as the launchers leave them, and what is found in them.
+// Tests launch environments with the variables that the launchers really set.
 #include "megatron/config/launch_environment.h"
 
 #include <gmock/gmock.h>
@@ -52,7 +52,8 @@ std::string summary(const LaunchEnvironment& e) {
   return text;
 }
 
-// What torchrun 2.11 sets in a worker: `torchrun --nnodes 2 --nproc-per-node 4 --node-rank 1
+// The variables that torchrun 2.11 sets in a worker: `torchrun --nnodes 2 --nproc-per-node 4
+// --node-rank 1
 // --master-addr 10.0.0.1`.
 const Variables kTorchrun{{"GROUP_RANK", "1"},
                           {"GROUP_WORLD_SIZE", "2"},
@@ -73,7 +74,7 @@ const Variables kTorchrun{{"GROUP_RANK", "1"},
                           {"TORCH_NCCL_ASYNC_ERROR_HANDLING", "1"},
                           {"WORLD_SIZE", "8"}};
 
-// `srun --nodes 3 --ntasks 5` inside an allocation of three nodes, as its last task sees it.
+// `srun --nodes 3 --ntasks 5` inside an allocation of three nodes: the variables of its last task.
 const Variables kSlurm{{"SLURM_JOB_ID", "4711"},
                        {"SLURM_JOB_NODELIST", "gpu[08-10]"},
                        {"SLURM_JOB_NUM_NODES", "3"},
@@ -268,7 +269,7 @@ const std::vector<Example> kMistakes{
 INSTANTIATE_TEST_SUITE_P(Launchers, LaunchMistakes, testing::ValuesIn(kMistakes),
                          [](const auto& info) { return std::string(info.param.name); });
 
-// The names that `scontrol show hostnames` prints for these lists.
+// The expected names are the output of `scontrol show hostnames`.
 TEST(SlurmNodeList, IsExpanded) {
   EXPECT_THAT(expand_node_list("n1", "L"), ElementsAre("n1"));
   EXPECT_THAT(expand_node_list("n[01-04,7]", "L"), ElementsAre("n01", "n02", "n03", "n04", "n7"));

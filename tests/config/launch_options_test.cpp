@@ -1,4 +1,4 @@
-// What `megatron launch` is told, and by whom.
+// Tests the sources of the settings of `megatron launch`.
 #include "megatron/config/launch_options.h"
 
 #include <gmock/gmock.h>

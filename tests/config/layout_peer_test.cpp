@@ -1,4 +1,4 @@
-// Stages from flags against those that the real megatron-core makes (make_layout_fixtures.py).
+// Compares the stages of many flags with those of Megatron Core (make_layout_fixtures.py).
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -15,12 +15,12 @@ namespace {
 
 struct RealLayout {
   std::vector<std::string> flags;
-  std::vector<StageLayers> stages;  ///< none: refused, or layers are lost
+  std::vector<StageLayers> stages;  ///< empty: Megatron Core refuses the flags or loses layers
   std::string line;
   bool loses = false;
 };
 
-/// "4+2EL": first layer, layers, embedding, output.
+/// Parses "4+2EL": first layer + number of layers, E embedding, L output.
 StageLayers read_stage(const std::string& text) {
   StageLayers stage;
   char plus = 0;
@@ -30,7 +30,7 @@ StageLayers read_stage(const std::string& text) {
   return stage;
 }
 
-/// The fixtures, or the file that MEGATRON_PIPELINE_LAYOUTS names
+/// Returns the fixtures, or the file that MEGATRON_PIPELINE_LAYOUTS names
 /// (tests/parity/pipeline_layout_parity.py).
 std::vector<RealLayout> real_layouts() {
   const char* other = std::getenv("MEGATRON_PIPELINE_LAYOUTS");
@@ -51,7 +51,7 @@ std::vector<RealLayout> real_layouts() {
   return all;
 }
 
-/// Ours, or none with the reason.
+/// Returns the stages of this program, or none and the reason.
 std::vector<StageLayers> our_stages(const RealLayout& real, std::string& reason) {
   Settings settings;
   parse_command_line(settings_table(), real.flags, settings, "pretrain");
@@ -67,7 +67,8 @@ bool has_flag(const RealLayout& real, const std::string& name) {
   return real.line.find(name) != std::string::npos;
 }
 
-/// A stage without layers that nothing asks for: megatron-core trains it, we refuse it.
+/// Returns whether a stage has no layers although no flag requires it. Megatron Core accepts it;
+/// this program refuses it.
 bool leaves_a_stage_empty(const RealLayout& real) {
   const bool is_asked_for =
       has_flag(real, "--pipeline-model-parallel-layout") || has_flag(real, "--account-for-");
@@ -94,7 +95,7 @@ TEST(PipelineLayout, StagesAreMegatronCores) {
     }
   }
   EXPECT_GT(same, 400);
-  EXPECT_GT(more, 20);  // odd layers
+  EXPECT_GT(more, 20);  // cases with a remainder of layers
 }
 
 }  // namespace

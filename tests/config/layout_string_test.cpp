@@ -1,5 +1,5 @@
-// Megatron's language of layouts: what it means, where mistakes are shown, and that no text makes
-// the reader crash.
+// Tests the parser of Megatron's pipeline layouts: its results, the positions of mistakes, and
+// random text.
 #include "megatron/config/layout_string.h"
 
 #include <gmock/gmock.h>
@@ -15,7 +15,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-/// "E2|3|L": the stages as read.
+/// Formats the parsed stages as "E2|3|L".
 std::string read(std::string_view text) {
   std::string all;
   for (const StageLayers& stage : parse_layout_string(text)) {

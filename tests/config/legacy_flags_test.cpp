@@ -1,5 +1,5 @@
-// Older and dependent flags against what Megatron-LM's own argument code makes of them
-// (make_legacy_fixtures.py), in every order.
+// Compares older and dependent flags, in every order, with the results of Megatron-LM's argument
+// code (make_legacy_fixtures.py).
 #include "megatron/config/legacy_flags.h"
 
 #include <gmock/gmock.h>
@@ -21,7 +21,7 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using Args = std::vector<std::string>;
 
-/// The run of make_legacy_fixtures.py.
+/// Returns the flags of the run in make_legacy_fixtures.py.
 Args small_gpt(const Args& flags) {
   Args words{"gpt"};
   const std::vector<std::pair<std::string, std::string>> base{
@@ -53,7 +53,7 @@ Settings settings_of(const Args& flags) {
   return settings;
 }
 
-/// The settings under the names of the fixture.
+/// Returns the settings under the names that the fixtures use.
 Json described(const Settings& s) {
   const TransformerConfig& m = s.model;
   Json scaling = Json::array();
@@ -80,14 +80,14 @@ Json described(const Settings& s) {
   return json;
 }
 
-/// The shares as Megatron-LM normalises them.
+/// Returns the fractions of a split, normalized as in Megatron-LM.
 std::vector<double> normalised(const std::array<double, 3>& shares) {
   const double sum = shares[0] + shares[1] + shares[2];
   return {shares[0] / sum, shares[1] / sum, shares[2] / sum};
 }
 
-/// --no-position-embedding beside positions that are none or YaRN's, which Megatron-LM refuses
-/// though nothing contradicts.
+/// Returns whether --no-position-embedding is combined with no positions or YaRN, which Megatron-LM
+/// refuses although the flags do not contradict each other.
 bool is_redundant(const Args& flags) {
   const auto has = [&](const char* word) { return std::ranges::count(flags, word) > 0; };
   return has("--no-position-embedding") && (has("none") || has("yarn"));
@@ -100,7 +100,7 @@ TEST(LegacyFlags, MeanWhatMegatronsArgumentCodeMakesOfThem) {
     const Args flags = example.at("flags").get<Args>();
     SCOPED_TRACE(text_of_words(flags));
     Json expected = example.at("result");
-    // Both scalings at once, which Megatron-LM allows, are refused here.
+    // Two scalings at once are refused here; Megatron-LM accepts them.
     if (expected.is_null() || expected.at("scaling").size() > 1) {
       if (is_redundant(flags)) continue;
       EXPECT_NE(mistake_of(small_gpt(flags)), "accepted");
@@ -111,8 +111,7 @@ TEST(LegacyFlags, MeanWhatMegatronsArgumentCodeMakesOfThem) {
       continue;
     }
     const Settings settings = settings_of(flags);
-    // Main gradients of fp16 are kept in fp32 here, and Megatron-LM keeps them in fp16
-    // (docs/precision.md).
+    // With fp16 the main gradients are fp32 here, but fp16 in Megatron-LM (docs/precision.md).
     if (settings.training.fp16) expected["accumulate_allreduce_grads_in_fp32"] = true;
     const Json split = std::exchange(expected["split"], nullptr);
     if (!split.is_null()) {

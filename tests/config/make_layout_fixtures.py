@@ -1,8 +1,10 @@
-"""Writes fixtures/pipeline_layouts.txt: the stages that megatron-core makes of many flags.
+"""Writes fixtures/pipeline_layouts.txt: the stages of Megatron Core for many flags.
 
-Run with tests/parity's environment. One case a line: flags, a colon, and for each stage in the order of the model its first layer + its layers, with E and
-L where embedding and output are. `refused` where megatron-core refuses, `loses` where its ranks together hold fewer layers than the model has.
-`make_layout_fixtures.py FILE SEED COUNT` writes COUNT random cases instead.
+Run it with the environment of tests/parity. Each line is one case: the flags, a colon, and for each
+stage, in the order of the model, its first layer + its number of layers, with E and L for the
+embedding and the output. The result is `refused` if Megatron Core refuses the flags, and `loses` if
+its ranks together have fewer layers than the model. `make_layout_fixtures.py FILE SEED COUNT`
+writes COUNT random cases instead.
 """
 
 import random
@@ -23,12 +25,13 @@ from megatron.core.transformer.transformer_block import get_num_layers_to_build 
 from megatron.core.transformer.transformer_config import TransformerConfig  # noqa: E402
 from megatron.core.transformer.transformer_layer import get_transformer_layer_offset  # noqa: E402
 
-# Texts whose repetitions megatron-core's regular expressions read by accident: of a repetition, over a comma, a bracket or a group's end.
+# Texts whose repetitions Megatron Core's regular expressions accept by accident: a repetition of a
+# repetition, or across a comma, a bracket or the end of a group.
 ACCIDENTS = re.compile(r"\*[\d,]*\*|\*,|\d,+\d|\(,*[*\d]|\*[,\d]*\(|\d,*\(,*\d|\*,*\)|\),+\*|[EtmL|],+\*|\|,*\*\d+,\d")
 
 
 def stage(config, p, v, index):
-    """First layer, layers, embedding, output of a stage, asked of megatron-core."""
+    """Returns first layer, layers, embedding and output of a stage in Megatron Core."""
     rank, chunk = index % p, index // p
     layout = config.pipeline_model_parallel_layout
     if layout is None:
@@ -71,7 +74,7 @@ def line(case):
 
 
 def random_symbols(draw, layers):
-    """A text of the language with this many layers."""
+    """Returns a random layout with this many layers."""
     text, left = "E", layers
     while left > 0:
         kind = draw.randrange(5)

@@ -1,8 +1,10 @@
-"""Writes fixtures/legacy_flags.json: what Megatron-LM's own argument code makes of its older and dependent flags.
+"""Writes fixtures/legacy_flags.json: the results of Megatron-LM's argument code for older flags.
 
-Run with tests/parity's environment and the folder of a Megatron-LM checkout (made with d98e8a64 of 2026-08-22):
-`make_legacy_fixtures.py MEGATRON_LM`. Each case is a list of flags behind a small run's, and the settings that follow from them: the
-arguments after validate_args() and the TransformerConfig of core_transformer_config_from_args(); null where Megatron-LM refuses them.
+Run it with the environment of tests/parity and the folder of a Megatron-LM checkout (the fixtures
+are from d98e8a64 of 2026-08-22): `make_legacy_fixtures.py MEGATRON_LM`. Each case is a list of
+flags, which are added to those of a small run, and the resulting settings: the arguments after
+validate_args() and the TransformerConfig of core_transformer_config_from_args(), or null if
+Megatron-LM refuses the flags.
 """
 
 import contextlib
@@ -28,7 +30,7 @@ import torch.nn.functional as F  # noqa: E402
 BASE = {"--num-layers": "2", "--hidden-size": "64", "--num-attention-heads": "4", "--seq-length": "32", "--max-position-embeddings": "32",
         "--micro-batch-size": "2", "--train-iters": "10", "--lr": "1e-3", "--transformer-impl": "local", "--vocab-file": "vocab.json",
         "--merge-file": "merges.txt"}
-# Only kernels: the fused ones need Transformer Engine or refuse some activations.
+# These flags only choose kernels. Fused kernels need Transformer Engine or refuse activations.
 KERNELS = ["--no-rope-fusion", "--no-bias-gelu-fusion", "--no-bias-swiglu-fusion"]
 ACTIVATIONS = {F.silu: "silu", F.gelu: "gelu", squared_relu: "squared_relu", quick_gelu: "quick_gelu"}
 
@@ -64,7 +66,7 @@ def cases():
 
 
 def scaling_of(args, config):
-    """Every way in which rotary positions are scaled, with its factor."""
+    """Returns every scaling of rotary positions, with its factor."""
     if args.position_embedding_type == "yarn":
         found = [["yarn", config.yarn_rotary_scaling_factor]]
     elif args.position_embedding_type == "rope":

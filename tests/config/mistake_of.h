@@ -1,4 +1,4 @@
-// What is said about the flags of a run.
+// Returns the error message for the flags of a run.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@
 
 namespace megatron {
 
-/// The message about these words behind `megatron pretrain`, or "accepted".
+/// Returns the error message for these arguments of `megatron pretrain`, or "accepted".
 inline std::string mistake_of(const std::vector<std::string>& words, std::int64_t world_size = 1) {
   try {
     read_run(words, world_size);

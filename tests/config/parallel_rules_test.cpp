@@ -1,5 +1,4 @@
-// Bad input of the parallel flags: what they ask of each other, of the architecture and of the
-// world.
+// Tests the rules between the parallel flags, the architecture and the world size.
 #include "config/small_run.h"
 #include "megatron/config/resolve.h"
 #include "megatron/config/world_rules.h"
@@ -169,7 +168,7 @@ TEST(WorldRules, BatchesDivideOverTheReplicas) {
   EXPECT_EQ(mistake({"--global-batch-size", "6", "--tensor-model-parallel-size", "2"}, 6),
             "accepted");
   EXPECT_EQ(mistake({"--rampup-batch-size", "8", "8", "100"}, 4),
-            "accepted");  // up to 2 x 4, the default
+            "accepted");  // the default allows up to 2 x 4
 }
 
 TEST(WorldRules, AMistakeIsNamedOnce) {

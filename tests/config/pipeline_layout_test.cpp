@@ -1,5 +1,5 @@
-// Stages from flags: Megatron's counts where Megatron accepts, the rule of the odd layers where it
-// does not, and no layer lost anywhere.
+// Tests pipeline layouts: equal to Megatron's where Megatron accepts the flags, otherwise with the
+// remaining layers in the middle, and without losing a layer.
 #include "megatron/config/pipeline_layout.h"
 
 #include <gmock/gmock.h>
@@ -98,7 +98,7 @@ TEST(PipelineLayout, NoLayerIsLostAndRanksDifferByLittle) {
   }
 }
 
-// Random flags are refused, or every layer has its place and the ends have what was asked for.
+// Random flags are refused, or every layer is assigned and the end ranks have the given layers.
 TEST(PipelineLayout, NoFlagsLoseALayer) {
   std::mt19937 random(17);
   const auto below = [&](std::int64_t bound) {
@@ -155,7 +155,7 @@ TEST(PipelineLayout, LayersPerVirtualStage) {
   EXPECT_EQ(num_pipeline_chunks(parallel, 4), 1);
   EXPECT_EQ(schedule_name(parallel, 8), "interleaved");
   EXPECT_EQ(schedule_name(parallel, 4), "1f1b");
-  EXPECT_THAT(counts(parallel, 10), ElementsAre(1, 2, 2, 2, 2, 1));  // at most two
+  EXPECT_THAT(counts(parallel, 10), ElementsAre(1, 2, 2, 2, 2, 1));  // at most two per rank
   EXPECT_THAT(mistake(parallel, 2),
               HasSubstr("--num-layers-per-virtual-pipeline-stage: 2 is more than the 1 layer of a "
                         "rank (2 layers, "

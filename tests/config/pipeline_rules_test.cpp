@@ -1,4 +1,4 @@
-// Bad input of the pipeline's flags: what they ask of each other, of the layers and of the batches.
+// Tests the rules between the pipeline flags, the layers and the batches.
 #include "megatron/config/pipeline_rules.h"
 
 #include "config/small_run.h"
@@ -58,7 +58,7 @@ TEST(PipelineRules, FlagsExcludeEachOther) {
        "--num-virtual-stages-per-pipeline-rank: excludes --num-layers-per-virtual-pipeline-stage"},
       {{kLayout, "Ett|ttttttL", kFirst, "2", "--account-for-loss-in-pipeline-split", kChunks, "2"},
        2,
-       "--pipeline-model-parallel-layout: says all about the stages, and excludes "
+       "--pipeline-model-parallel-layout: defines all stages, and excludes "
        "--num-virtual-stages-per-pipeline-rank, "
        "--decoder-first-pipeline-num-layers, --account-for-loss-in-pipeline-split\n  fix: leave "
        "them out"},
@@ -71,7 +71,7 @@ TEST(PipelineRules, FlagsExcludeEachOther) {
        "fix: use --num-virtual-stages-per-pipeline-rank N"},
       {{"--pipeline-split", "measured", kFirst, "2"},
        2,
-       "--pipeline-split measured: chooses the layers of all stages, and excludes --decoder-first"},
+       "--pipeline-split measured: sets the layers of all stages, and excludes --decoder-first"},
   });
 }
 
@@ -160,7 +160,7 @@ TEST(PipelineRules, BatchesMustFit) {
   EXPECT_EQ(mistake(piped({kChunks, "2", kGroup, "8"}), 2), "accepted");
 }
 
-// 1F1B keeps p microbatches, GPipe all m, interleaved p + (p − 1)/v (Narayanan et al. 2021, §2.2).
+// 1F1B keeps p microbatches, GPipe m, and interleaved p + (p − 1)/v (Narayanan et al. 2021, §2.2).
 TEST(PipelineRules, ActivationsMustFit) {
   expect_all_piped({
       {{kLimit, "1.5"},

@@ -1,17 +1,24 @@
-// The settings of a run: sources and their precedence, derived values, rules, Megatron's known
-// flags.
+// Tests the settings of a run: sources and their precedence, derived values, rules, and Megatron's
+// known flags.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <charconv>
 #include <cstdlib>
 #include <filesystem>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
 
 #include "config/mistake_of.h"
 #include "megatron/base/files.h"
+#include "megatron/base/json.h"
 #include "megatron/config/list_expression.h"
 #include "megatron/config/print_config.h"
 #include "megatron/config/resolve.h"
+#include "megatron/config/settings_tables.h"
 #include "megatron/config/validate_settings.h"
 
 namespace megatron {
@@ -69,6 +76,92 @@ TEST(RunSettings, DefaultsAreMegatrons) {
   EXPECT_EQ(s.data.split, "1,1,1");
   EXPECT_EQ(resolved({"--data-path", "p"}).data.split, "969, 30, 1");
   EXPECT_FALSE(resolved({"--data-path", "p"}).data.mock_data);
+}
+
+/// A default of ours that is not Megatron's.
+struct OtherDefault {
+  std::vector<std::string> values;
+  const char* why;
+};
+
+const std::map<std::string, OtherDefault>& other_defaults() {
+  static const std::map<std::string, OtherDefault> all{
+      {"rope_original_max_position_embeddings",
+       {{"8192"}, "RotaryEmbedding's own for llama3; resolve() gives YaRN its 4096"}},
+      {"yarn_beta_fast", {{"32"}, "YarnRotaryEmbedding's own"}},
+      {"yarn_beta_slow", {{"1"}, "YarnRotaryEmbedding's own"}},
+      {"yarn_correction_range_round_to_int", {{"true"}, "YarnRotaryEmbedding's own"}},
+      {"rotary_scaling_factor", {{}, "Megatron's 1 is of multi-latent attention"}},
+      {"dataloader_type", {{"single"}, "what validate_args() makes of None"}},
+      {"save_optim", {{"true"}, "--no-save-optim is None: not given"}},
+      {"save_rng", {{"true"}, "--no-save-rng is None: not given"}},
+      {"load_optim", {{"true"}, "--no-load-optim is None: not given"}},
+      {"load_rng", {{"true"}, "--no-load-rng is None: not given"}},
+  };
+  return all;
+}
+
+bool is_number(const std::string& text) {
+  double value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  return error == std::errc() && end == text.data() + text.size();
+}
+
+/// A default of Megatron's parser as the values of a field.
+std::vector<std::string> values_of(const Json& value) {
+  if (value.is_null()) return {};
+  if (value.is_boolean()) return {value.get<bool>() ? "true" : "false"};
+  if (value.is_number_integer()) return {std::to_string(value.get<std::int64_t>())};
+  if (value.is_number()) return {number_text(value.get<double>())};
+  if (value.is_string()) return {value.get<std::string>()};
+  std::vector<std::string> values;
+  for (const Json& item : value) values.push_back(values_of(item).at(0));
+  return values;
+}
+
+/// The flag of Megatron's that gives the field; empty when it has none.
+std::string megatron_flag(const Field& field, const Json& defaults) {
+  std::vector<std::string> flags{field.flag()};
+  for (const std::string& alias : field.aliases) flags.push_back("--" + alias);
+  for (const std::string& off : field.off_flags) flags.push_back("--" + off);
+  for (const std::string& flag : flags)
+    if (defaults.contains(flag)) return flag;
+  return "";
+}
+
+/// Numbers are equal in value; where Megatron has None, a number of ours may be 0.
+bool are_equal(const std::vector<std::string>& ours, const std::vector<std::string>& megatrons) {
+  if (megatrons.empty() && ours.size() == 1) return ours[0] == "0";
+  return std::ranges::equal(ours, megatrons, [](const std::string& x, const std::string& y) {
+    return is_number(x) && is_number(y) ? number_value(x) == number_value(y) : x == y;
+  });
+}
+
+// fixtures/megatron_defaults.json: what Megatron-LM's own parser gives for each flag.
+TEST(RunSettings, EveryDefaultIsThatOfMegatronsParser) {
+  const Json defaults = parse_json(
+      read_file(MEGATRON_SOURCE_DIR "/tests/config/fixtures/megatron_defaults.json"), "defaults");
+  int compared = 0;
+  std::set<std::string> others;
+  for (const Field& field : settings_table().set().fields) {
+    if (field.is_hidden || field.is_refused) continue;
+    const std::string flag = megatron_flag(field, defaults);
+    if (flag.empty()) continue;
+    ++compared;
+    if (other_defaults().contains(field.name)) {
+      const OtherDefault& other = other_defaults().at(field.name);
+      others.insert(field.name);
+      EXPECT_EQ(field.default_values, other.values) << field.flag() << ": " << other.why;
+      EXPECT_FALSE(are_equal(field.default_values, values_of(defaults.at(flag)))) << field.flag();
+    } else {
+      EXPECT_TRUE(are_equal(field.default_values, values_of(defaults.at(flag))))
+          << field.flag() << ": ours is " << join_values(field.default_values) << ", Megatron's "
+          << flag << " is " << defaults.at(flag);
+    }
+  }
+  EXPECT_GT(compared, 170);
+
+  EXPECT_EQ(others.size(), other_defaults().size()) << "a listed setting is gone";
 }
 
 TEST(RunSettings, GatedMlpsGetMegatronsWidth) {
@@ -225,23 +318,23 @@ TEST(Rules, EachNamesValuesAndFix) {
       {{"--lr-warmup-iters", "10"}, "--lr-warmup-iters: 10 leaves nothing of the decay's 10"},
       {{"--lr-warmup-iters", "5", "--lr-warmup-fraction", "0.1"}, "--lr-warmup-fraction: excludes"},
       {{"--lr-decay-samples", "5"}, "excludes schedules in samples"},
-      {{"--lr-decay-style", "WSD"}, "needs the length of its last phase"},
+      {{"--lr-decay-style", "WSD"}, "needs the length of its decay phase"},
       {{"--weight-decay-incr-style", "cosine"}, "needs both ends"},
-      {{"--start-weight-decay", "0"}, "have no place in a constant weight decay"},
+      {{"--start-weight-decay", "0"}, "have no effect on a constant weight decay"},
       {{"--override-opt-param-scheduler", "--use-checkpoint-opt-param-scheduler"},
        "give one of the two"},
       {{"--data-path", "a", "--mock-data"}, "data: comes from more than one place"},
       {{"--split", "0,0,0"}, "--split: '0,0,0' is not"},
       {{"--tokenizer-type", "GPT2BPETokenizer"}, "needs --vocab-file and --merge-file"},
       {{"--tokenizer-type", "HuggingFaceTokenizer"}, "needs --tokenizer-model"},
-      {{"--decoupled-min-lr", "1e-5"}, "--decoupled-min-lr: has no place without --decoupled-lr"},
+      {{"--decoupled-min-lr", "1e-5"}, "--decoupled-min-lr: has no effect without --decoupled-lr"},
       {{"--decoupled-lr", "1e-3", "--decoupled-min-lr", "1"},
        "--decoupled-min-lr: 1 is above --decoupled-lr 0.001"},
       {{"--bf16", "--fp16"}, "--bf16: excludes --fp16"},
       {{"--grad-reduce-in-bf16"}, "--grad-reduce-in-bf16: needs --bf16"},
       {{"--bf16", "--grad-reduce-in-bf16", "--accumulate-allreduce-grads-in-fp32"},
        "excludes --accumulate-allreduce-grads-in-fp32"},
-      {{"--loss-scale", "1024"}, "--loss-scale: 1024 has no place in fp32"},
+      {{"--loss-scale", "1024"}, "--loss-scale: 1024 has no effect in fp32"},
       {{"--fp16", "--min-loss-scale", "8", "--initial-loss-scale", "4"},
        "--min-loss-scale: 8 is above --initial-loss-scale 4"},
       {{"--loss-scale-window", "0"}, "--loss-scale-window: must be at least 1, got 0"},
@@ -257,7 +350,7 @@ TEST(Rules, EachNamesValuesAndFix) {
       {{"--bf16", "--main-grads-dtype", "bf16"},
        "--main-grads-dtype bf16: needs --use-precision-aware-optimizer"},
       {{"--use-precision-aware-optimizer", "--optimizer", "sgd"},
-       "has no place with --optimizer sgd"},
+       "has no effect with --optimizer sgd"},
       {{"--hidden-dropout", "1"}, "--hidden-dropout: must be below 1, got 1"},
       {{"--eval-interval", "0"}, "--eval-interval: must be at least 1, got 0"},
       {{"--seed", "0"}, "--seed: must be at least 1"},
@@ -277,7 +370,7 @@ TEST(RunSettings, LengthInSamplesFollowsTheBatchSizes) {
   EXPECT_EQ(resolved({"--train-iters", "0", "--train-samples", "20", "--global-batch-size", "8",
                       "--rampup-batch-size", "2", "2", "6"})
                 .training.train_iters,
-            3);  // 2, 4 and 8; what is left of 20 is no step of 8
+            3);  // 2, 4 and 8; the rest of 20 is less than 8
   const auto steps = resolved({"--train-iters", "0", "--train-samples", "20",
                                "--step-batch-size-schedule", "0:2 128:8"})
                          .training;
@@ -444,7 +537,7 @@ TEST_F(ConfigFile, BrokenFilesNameFileAndLine) {
       {"section.yaml", "modle:\n  num_layers: 3\n",
        "section modle: unknown section\n  fix: did you mean model?"},
       {"deep.yaml", "model:\n  inner:\n    num_layers: 3\n",
-       "deep.yaml:2: 'inner' holds a section within a section"},
+       "deep.yaml:2: 'inner' contains a section within a section"},
       {"nested.yaml", "data_path: [[a]]\n", "must be a list of plain values"},
       {"twice.yaml", "lr: 1\nmodel:\n  lr: 2\n", "twice.yaml:3: lr: was given before, in line 1"},
       {"type.yaml", "lr: fast\n", "type.yaml:1: lr: must be a number, got 'fast'"},
@@ -466,7 +559,7 @@ TEST_F(ConfigFile, BrokenFilesNameFileAndLine) {
       {"date.toml", "lr = 2020-01-01\n", "'lr' must be text, a number"},
       {"unknown.toml", "[model]\nnum_layer = 3\n", "unknown.toml:2: num_layer: unknown key"},
       {"deep.toml", "[model.inner]\nx = 3\n", "section within a section"},
-      {"kind.txt", "lr: 1\n", "is of no known kind"},
+      {"kind.txt", "lr: 1\n", "has an unknown extension"},
       {"refused.yaml", "num_experts: 8\n", "refused.yaml:1: num_experts: is not in this version"},
   };
   for (const Case& c : table) {
@@ -477,7 +570,7 @@ TEST_F(ConfigFile, BrokenFilesNameFileAndLine) {
   EXPECT_THAT(mistake_of(Args{"--print-config", "--config", "/no/such.yaml"}),
               HasSubstr("/no/such.yaml"));
   EXPECT_THAT(mistake_of(Args{"--print-config", "--config", folder_.string() + "/"}),
-              HasSubstr("no known kind"));
+              HasSubstr("unknown extension"));
   EXPECT_NE(mistake_of(Args{"--print-config", "--config",
                             write("brackets.yaml", "a: " + std::string(100000, '['))}),
             "accepted");
@@ -503,7 +596,7 @@ TEST(Precision, FollowsTheFlags) {
   EXPECT_FALSE(resolved({"--fp16"}).training.check_for_nan_in_loss_and_grad);
   EXPECT_TRUE(resolved({"--fp16", "--loss-scale", "128"}).training.check_for_nan_in_loss_and_grad);
   EXPECT_FALSE(resolved({"--fp16", "--loss-scale", "0"})
-                   .training.check_for_nan_in_loss_and_grad);  // 0 is dynamic, as in Megatron
+                   .training.check_for_nan_in_loss_and_grad);  // 0 means dynamic, as in Megatron
 }
 
 TEST(PrintConfig, ShowsValuesAndOrigins) {

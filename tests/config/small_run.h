@@ -1,4 +1,4 @@
-// A run whose flags are right, and what is said about it with more of them.
+// A run with valid flags, and the error message if more flags are added.
 #pragma once
 
 #include <gmock/gmock.h>
@@ -38,7 +38,7 @@ inline Args small(const Args& more) {
   return words;
 }
 
-/// The message, or "accepted".
+/// Returns the error message, or "accepted".
 inline std::string mistake(const Args& more, std::int64_t world_size = 1) {
   return mistake_of(small(more), world_size);
 }

@@ -155,6 +155,25 @@ TEST_P(LoaderTest, ChecksIdsAgainstTheVocabulary) {
       << error;
 }
 
+/// Sample 0 has a label that is none of its tokens.
+class LabelledDataset : public CountingDataset {
+ public:
+  LabelledDataset() : CountingDataset(1) {}
+  Sample sample(std::int64_t index) const override {
+    Sample sample = CountingDataset::sample(index);
+    sample.labels.back() = 22;
+    return sample;
+  }
+};
+
+TEST_P(LoaderTest, ChecksLabelsAgainstTheVocabulary) {
+  DataLoader loader(
+      std::make_shared<LabelledDataset>(),
+      {.sampler = {.micro_batch_size = 1}, .num_workers = GetParam(), .vocab_size = 22});
+  const std::string error = test::user_error([&] { loader.next(); });
+  EXPECT_NE(error.find("counting sample 0: token id 22 at position 2"), std::string::npos) << error;
+}
+
 TEST_P(LoaderTest, StopsWhenAbandoned) {
   DataLoader loader(std::make_shared<CountingDataset>(1000000),
                     {.sampler = {.micro_batch_size = 1}, .num_workers = GetParam()});

@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "datasets/scratch.h"
+#include "megatron/datasets/gpt_index.h"
 #include "megatron/datasets/indexed_dataset.h"
 #include "megatron/datasets/mock_source.h"
 
@@ -145,6 +146,22 @@ TEST_F(GptDatasetTest, NamesACacheThatDoesNotFit) {
             std::string::npos);
 }
 
+// Files' clocks tick coarsely: an index written in the tick of its source may be of the old one.
+TEST_F(GptDatasetTest, RebuildsACacheAsOldAsItsSource) {
+  options_.cache_folder = folder_ / "cache";
+  const auto expected = make(Split::train, 100).text(0);
+  for (const auto& file : fs::directory_iterator(folder_ / "cache")) {
+    const std::string path = file.path();
+    if (path.ends_with("document_index.npy"))
+      NpyArray(
+          std::vector<std::int32_t>(static_cast<std::size_t>(NpyArray::load(path).size()), 1000))
+          .save(path);
+    if (path.ends_with("description.txt"))
+      fs::last_write_time(path, fs::last_write_time(folder_ / "a.idx"));
+  }
+  EXPECT_EQ(make(Split::train, 100).text(0), expected);
+}
+
 TEST_F(GptDatasetTest, NamesACacheThatWouldPadASample) {
   options_.cache_folder = folder_ / "cache";
   const NpyArray order = make(Split::train, 100).index().sample_index;
@@ -225,6 +242,25 @@ TEST_F(GptDatasetTest, BuildsOnceForManyThreads) {
       EXPECT_THAT(train.sample(0).tokens, ElementsAre(10, 11, 12, 13, 22, 23, 24, 25));
     });
   }
+}
+
+/// Whether the final epoch of one document is shuffled apart, at sequence length 10.
+bool separates(std::int32_t tokens, std::int64_t num_samples, bool add_extra_token = true) {
+  const EpochPlan plan = plan_epochs({.lengths = {reinterpret_cast<const std::byte*>(&tokens), 1},
+                                      .end = 1,
+                                      .num_samples = num_samples,
+                                      .sequence_length = 10,
+                                      .add_extra_token = add_extra_token});
+  EXPECT_EQ(plan.num_epochs, 2);
+  return plan.separate_final_epoch;
+}
+
+// megatron-core: apart if samples_from_final_epoch < int(0.80 * samples_per_epoch).
+TEST(PlanEpochs, SeparatesAFinalEpochOfLessThanFourFifths) {
+  EXPECT_TRUE(separates(101, 17)) << "7 of 10";
+  EXPECT_FALSE(separates(101, 18)) << "8 of 10";
+  EXPECT_FALSE(separates(100, 16)) << "the extra token leaves 9 an epoch: 7 of 9";
+  EXPECT_TRUE(separates(100, 16, /*add_extra_token=*/false)) << "6 of 10";
 }
 
 TEST(MakeSample, ResetsAndMasksAfterEndOfDocument) {

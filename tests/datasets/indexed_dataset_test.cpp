@@ -67,6 +67,15 @@ TEST(IndexedDatasetBuilder, RefusesIdsThatDoNotFit) {
   EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
 }
 
+TEST(IndexedDatasetBuilder, LeavesNoOldIndexBesideNewTokens) {
+  ScratchFolder folder;
+  test::write_corpus(folder / "a", {{1, 2}, {3}});
+  std::filesystem::remove(folder / "a.bin");  // a folder in its place stops the builder halfway
+  std::filesystem::create_directories(folder / "a.bin/in the way");
+  EXPECT_ANY_THROW(test::write_corpus(folder / "a", {{4, 5, 6}}));
+  EXPECT_FALSE(std::filesystem::exists(folder / "a.idx"));
+}
+
 TEST(IndexedDatasetBuilder, JoinsDatasets) {
   ScratchFolder folder;
   test::write_corpus(folder / "a", {{1, 2}, {3}});

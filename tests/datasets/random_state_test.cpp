@@ -51,6 +51,20 @@ TEST(Pcg64, DrawsDefaultRngIntegers) {
   EXPECT_EQ(std::accumulate(values.begin(), values.end(), std::int64_t{0}), 204637097);
 }
 
+// A quarter of these draws is rejected: 1.5 · 2^30 values do not divide 2^32.
+TEST(Pcg64, RejectsDrawsThatWouldFavourSomeValues) {
+  const auto values = Pcg64(0).integers(0, 1610612736, 1000);
+  EXPECT_THAT(std::vector(values.begin(), values.begin() + 6),
+              ElementsAre(1370026211, 1025898605, 823242924, 65992479, 121182730, 26619620));
+  EXPECT_THAT(std::vector(values.end() - 4, values.end()),
+              ElementsAre(766487046, 826453929, 240319761, 1171223670));
+  EXPECT_EQ(std::accumulate(values.begin(), values.end(), std::int64_t{0}), 847090504262);
+  const auto others = Pcg64(1234).integers(0, 1610612736, 1000);
+  EXPECT_THAT(std::vector(others.begin(), others.begin() + 4),
+              ElementsAre(1577354853, 1591189680, 612348092, 275994307));
+  EXPECT_EQ(std::accumulate(others.begin(), others.end(), std::int64_t{0}), 794089918141);
+}
+
 TEST(TorchRandperm, EqualsTorch) {
   EXPECT_THAT(torch_randperm(10, 0), ElementsAre(4, 1, 7, 5, 3, 9, 0, 8, 6, 2));
   EXPECT_THAT(torch_randperm(7, 3), ElementsAre(5, 3, 4, 6, 0, 2, 1));

@@ -1,5 +1,5 @@
-// Activations against their formulas in long double, for every type, ragged sizes, with and without
-// gate and bias; each instruction set of this processor gives the same bits.
+// Compares activations with their formulas in long double, for every type and ragged sizes, with
+// and without gate and bias. Each instruction set of this CPU gives the same bits.
 #include "kernels/cpu/activation_kernels.h"
 
 #include <gtest/gtest.h>
@@ -9,16 +9,13 @@
 
 #include "kernels/cpu/column_sums.h"
 #include "kernels/cpu/cpu_features.h"
+#include "kernels/cpu/dispatch.h"
 #include "storage.h"
 
 namespace megatron::kernels {
 
-namespace portable {
-ActivationKernels activation_table();
-}
-namespace avx2 {
-ActivationKernels activation_table();
-}
+MEGATRON_FOR_EACH_ISA(MEGATRON_DECLARE_VARIANT, ActivationKernels, activation_kernels, portable,
+                      avx2)
 
 namespace {
 
@@ -107,7 +104,7 @@ Storage forward(const Case& c, const Inputs& in, const ActivationKernels& kernel
 }
 
 struct Gradients {
-  Storage dx, blocks, dbias, y;  ///< y: what forward gives, made again
+  Storage dx, blocks, dbias, y;  ///< y is the result of forward, which backward computes again
 };
 
 Gradients backward(const Case& c, const Inputs& in, const ActivationKernels& kernels,
@@ -135,20 +132,20 @@ Gradients backward(const Case& c, const Inputs& in, const ActivationKernels& ker
   return result;
 }
 
-/// How large the argument of the activation's exponential is: what its rounding does to the result
-/// counts so many times.
+/// Returns the size of the argument of the activation's exponential. Its rounding error enters the
+/// result that many times.
 long double exponent(ActivationKind kind, long double z) {
   if (kind == ActivationKind::gelu) return z * z / 2;
   return std::abs(kind == ActivationKind::gelu_tanh ? 1.5958L * z + 0.0714L * z * z * z
                                                     : 1.702L * z);
 }
 
-/// Of the computing type, for a result made of an exponential.
+/// Returns the tolerance of the computing type for a result that contains an exponential.
 double units(Type type, ActivationKind kind, long double z) {
   return (type == Type::f64 ? 0x1p-52 : 0x1p-23) * static_cast<double>(8 + 2 * exponent(kind, z));
 }
 
-/// Those, one rounding to storage, and what f16 cannot tell from zero.
+/// Adds to that tolerance one rounding to storage, and what f16 cannot tell from zero.
 double tolerance(Type type, double units, long double expected) {
   return (epsilon_of(type) + units) * static_cast<double>(std::abs(expected)) +
          (type == Type::f16 ? 0x1p-25 : 0x1p-126);
@@ -171,7 +168,7 @@ TEST(ActivationKernels, AgreeWithTheFormulas) {
       const double u = units(c.type, c.kind, z(0));
       ASSERT_NEAR(y[i], static_cast<double>(f.value * up), tolerance(c.type, u, f.value * up))
           << c.name() << " at " << z(0);
-      // A slope is a difference: of parts as large as 1 near its zeros.
+      // Near its zeros a slope is a difference of parts as large as 1.
       const double slope_units =
           units(c.type, c.kind, 0) *
           static_cast<double>(std::abs(dy * up) * std::max(1.0L, std::abs(z(0))));
@@ -204,8 +201,8 @@ TEST(ActivationKernels, DependNeitherOnRowsNorOnTheInstructionSet) {
       EXPECT_EQ(backward(c, in, others).dx, gradients.dx) << c.name();
       EXPECT_EQ(backward(c, in, others).dbias, gradients.dbias) << c.name();
     };
-    same(portable::activation_table());
-    if (cpu_has_avx2()) same(avx2::activation_table());
+    same(portable::activation_kernels());
+    if (cpu_has_avx2()) same(avx2::activation_kernels());
   });
 }
 

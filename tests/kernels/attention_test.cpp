@@ -1,6 +1,6 @@
-// Attention's kernels against the textbook in float64, over ragged sizes and everything a score can
-// be made of. Memory that they are lent is full of NaN, and work is shared out in several ways,
-// which must give the same bits.
+// Compares the attention kernels with the formulas in float64, over ragged sizes and every option
+// of a score. Workspaces are filled with NaN, and work is shared in several ways, which must give
+// the same bits.
 #include "kernels/cpu/attention.h"
 
 #include <gtest/gtest.h>
@@ -27,8 +27,7 @@ struct Case {
   bool with_documents = false;
 };
 
-/// Numbers [s, b, heads, channels] inside rows of a wider tensor, as a mixed projection leaves
-/// them.
+/// Numbers [s, b, heads, channels] inside rows of a wider tensor, as a mixed projection makes them.
 struct Heads {
   Heads(Type type, std::int64_t s, std::int64_t b, std::int64_t heads, std::int64_t channels,
         std::uint64_t seed, double scale)
@@ -51,9 +50,9 @@ struct Heads {
   std::int64_t b, heads, channels;
 };
 
-/// A problem with its results from the kernels.
+/// A problem with the results of the kernels.
 struct Problem {
-  Problem(const Case& c, Type type, const MicroKernel* product)
+  Problem(const Case& c, Type type, const MicroKernel* micro_kernel)
       : q(type, c.sq, c.b, c.n, c.d, 1, 2),
         k(type, c.sk, c.b, c.g, c.d, 2, 2),
         v(type, c.sk, c.b, c.g, c.dv, 3, 2),
@@ -65,7 +64,7 @@ struct Problem {
         lse(static_cast<std::size_t>(c.b * c.n * c.sq)) {
     arguments = {};
     arguments.type = type;
-    arguments.micro_kernel = product;
+    arguments.micro_kernel = micro_kernel;
     arguments.sq = c.sq, arguments.sk = c.sk, arguments.b = c.b, arguments.n = c.n,
     arguments.g = c.g, arguments.d = c.d, arguments.dv = c.dv;
     arguments.q = q.view(), arguments.k = k.view(), arguments.v = v.view();
@@ -86,8 +85,8 @@ struct Problem {
     arguments.ordinals = ordinals.data();
   }
 
-  /// Runs both stages of a pass in ranges of `step` parts, the last range first, each with memory
-  /// of its own.
+  /// Runs both stages of a pass in ranges of `step` parts, the last range first. Each range has its
+  /// own workspace.
   template <class Plan, class Run, class Arguments>
   static void run_pass(const Plan& plan_of, const Run& pass, const Arguments& a,
                        std::int64_t step) {
@@ -122,7 +121,7 @@ struct Problem {
   AttentionArguments arguments;
 };
 
-/// Sums and, beside each, the sum of the sizes of what is rounded to 16 bits on the way.
+/// Sums, and beside each sum the sum of the magnitudes of what is rounded to 16 bits.
 struct Sum {
   double value = 0, spread = 0;
   void add(double x, double rounded) { value += x, spread += std::abs(rounded); }
@@ -157,7 +156,7 @@ double keep_factor(const Problem& p, std::int64_t sample, std::int64_t h, std::i
              : 0;
 }
 
-/// One row: what query i of head h gives to its result and to gradients.
+/// Adds what query i of head h contributes to its result and to the gradients.
 void add_row(const Problem& p, std::int64_t sample, std::int64_t h, std::int64_t i,
              Textbook& book) {
   const AttentionArguments& a = p.arguments;
@@ -227,9 +226,9 @@ Textbook textbook(const Problem& p) {
   return book;
 }
 
-/// A result is rounded once to its type (u·|exact|); with 16 bits so are probabilities and
-/// gradients of scores, and the result inside delta (u·spread); sums in float32 may miss by 2⁻¹⁸ of
-/// the largest element.
+/// Checks tolerances. A result is rounded once to its type (u·|exact|). With 16-bit types, so are
+/// probabilities, gradients of scores and the result inside delta (u·spread). Sums in float32 may
+/// miss by 2⁻¹⁸ of the largest element.
 void expect_near(const Storage& actual, const std::vector<Sum>& exact, const std::string& what,
                  std::int64_t row = 0, std::int64_t used = 0) {
   const double u = actual.type() == Type::f32 ? 0 : epsilon_of(actual.type());
@@ -237,7 +236,7 @@ void expect_near(const Storage& actual, const std::vector<Sum>& exact, const std
   for (const Sum& sum : exact) most = std::max({most, std::abs(sum.value), sum.spread * 0x1p-6});
   for (std::size_t i = 0; i < exact.size(); ++i) {
     if (row > 0 && static_cast<std::int64_t>(i) % row >= used)
-      continue;  // between the rows of a view
+      continue;  // this element lies between the rows of a view
     const double error = std::abs(actual[i] - exact[i].value),
                  bound =
                      u * (std::abs(exact[i].value) + exact[i].spread) + 0x1p-18 * most + 0x1p-24;
@@ -302,7 +301,7 @@ struct Kind {
 class Attention : public testing::TestWithParam<Kind> {
  protected:
   Type type() const { return GetParam().type; }
-  const MicroKernel* product() const {
+  const MicroKernel* micro_kernel() const {
     static const MicroKernel tiles = emulation::amx_micro_kernel<EmulatedTiles>();
     return GetParam().on_tiles ? &tiles : &gemm_micro_kernel(type());
   }
@@ -311,7 +310,7 @@ class Attention : public testing::TestWithParam<Kind> {
 TEST_P(Attention, EqualsTheTextbook) {
   for (const Case& c : cases()) {
     SCOPED_TRACE(c.name);
-    Problem p(c, type(), product());
+    Problem p(c, type(), micro_kernel());
     p.forward();
     p.backward();
     const Textbook exact = textbook(p);
@@ -332,7 +331,7 @@ TEST_P(Attention, EqualsTheTextbook) {
 TEST_P(Attention, DoesNotDependOnHowWorkIsShared) {
   for (const Case& c : cases()) {
     SCOPED_TRACE(c.name);
-    Problem whole(c, type(), product()), parts(c, type(), product());
+    Problem whole(c, type(), micro_kernel()), parts(c, type(), micro_kernel());
     whole.forward(), whole.backward();
     parts.forward(2), parts.backward(1);
     EXPECT_EQ(whole.out, parts.out);
@@ -343,17 +342,18 @@ TEST_P(Attention, DoesNotDependOnHowWorkIsShared) {
   }
 }
 
-/// A query decoded alone, with the keys so far, gives the bits that it has among all the others.
+/// A query that is decoded alone, with the keys so far, gives the bits that it has among all the
+/// others.
 TEST_P(Attention, AQueryDoesNotDependOnTheOthers) {
   const Case all{"all", 280, 280, 2, 4, 2, 24, 24};
-  Problem together(all, type(), product());
+  Problem together(all, type(), micro_kernel());
   together.forward();
   for (const std::int64_t i : {0, 1, 47, 48, 127, 128, 129, 200, 279}) {
     for (const std::int64_t count : {std::int64_t{1}, std::min<std::int64_t>(5, 280 - i)}) {
       Case few = all;
       few.sq = count, few.sk = i + count;
       few.set = [i](AttentionArguments& a) { a.q_start = i; };
-      Problem alone(few, type(), product());
+      Problem alone(few, type(), micro_kernel());
       alone.arguments.q = together.arguments.q;
       alone.arguments.q.data =
           static_cast<const char*>(together.arguments.q.data) +

@@ -1,4 +1,4 @@
-// Sums over a parameter have the same bits however its blocks are shared out.
+// Sums over a parameter have the same bits however ranks share its blocks.
 #include "kernels/block_sums.h"
 
 #include <gtest/gtest.h>
@@ -20,8 +20,8 @@ UpdateChunk chunk_of(const Storage& grad, std::int64_t begin, std::int64_t count
   return chunk;
 }
 
-/// The subtrees of the chunk's blocks [0, cut) and [cut, 256), from the left, each cut off where
-/// the parameter ends.
+/// The subtrees of the chunk's blocks [0, cut) and [cut, 256), from left to right. Each part stops
+/// where the parameter ends.
 double sum_cut_at(const Storage& grad, std::int64_t cut) {
   const auto size = static_cast<std::int64_t>(grad.size());
   std::vector<SumSlot> slots;

@@ -1,5 +1,5 @@
-// Sums over rows from every storage against float64, and the same bits however the blocks are
-// shared out.
+// Compares sums over rows of every storage type with float64, and checks that they have the same
+// bits however the blocks are shared.
 #include "kernels/cpu/column_sums.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,5 @@
-// Lookups against sums in float64, and gradients added in the order of tokens.
+// Compares lookups with sums in float64, and checks that gradients are added in the order of
+// tokens.
 #include "kernels/cpu/embedding.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// AMX's tile registers in ordinary memory, for micro_kernel_amx.h.
+// Emulates AMX's tile registers in ordinary memory, for micro_kernel_amx.h.
 #pragma once
 
 #define MEGATRON_KERNEL_ISA emulation
@@ -10,7 +10,7 @@
 
 namespace megatron::kernels {
 
-/// Lines of 64 bytes; what a register's configuration leaves out is poison.
+/// Registers have lines of 64 bytes. Lines outside their configuration are not written.
 class EmulatedTiles {
  public:
   void configure(std::int64_t upper, std::int64_t lower) {

@@ -1,5 +1,5 @@
-// Whole GEMMs: against float64 in every orientation and storage, the same bits however the work is
-// cut and whoever stands beside a row.
+// Compares whole GEMMs with float64 in every orientation and storage type. They give the same bits
+// however the work is cut, and whatever the other rows of a batch are.
 #include "kernels/cpu/gemm.h"
 
 #include <gtest/gtest.h>
@@ -18,22 +18,22 @@
 namespace megatron::kernels {
 namespace {
 
-struct Product {
+struct GemmCase {
   Type type = Type::f32, out_type = Type::f32;
   std::int64_t m = 1, n = 1, k = 1;
   bool a_transposed = false, b_transposed = false, accumulate = false, with_bias = false;
-  std::int64_t a_gap = 1;  ///< numbers between two lines of a: 1 keeps 16-bit rows from being read
-                           ///< where they lie, 2 does not
+  /// Numbers between two lines of a. With 1, 16-bit rows cannot be read in place; with 2 they can.
+  std::int64_t a_gap = 1;
 };
 
-/// Operands with lines longer than they need be.
+/// Operands whose lines are longer than needed.
 struct Operands {
-  Product p;
+  GemmCase p;
   std::int64_t a_line, b_line, out_line;
   Storage a, b, bias, out;
 
-  explicit Operands(const Product& product)
-      : p(product),
+  explicit Operands(const GemmCase& gemm)
+      : p(gemm),
         a_line((p.a_transposed ? p.m : p.k) + p.a_gap),
         b_line((p.b_transposed ? p.k : p.n) + 2),
         out_line(p.n + 3),
@@ -82,31 +82,31 @@ void run(const GemmArguments& arguments, std::int64_t threads, bool backwards = 
   run(arguments, plan_gemm(arguments, threads), backwards);
 }
 
-void expect_equal_to_float64(const Product& product) {
-  Operands operands(product);
+void expect_equal_to_float64(const GemmCase& gemm) {
+  Operands operands(gemm);
   const Storage before = operands.out;
   run(operands.arguments(), 3);
-  const double epsilon = product.out_type == Type::f32    ? 0x1p-23
-                         : product.out_type == Type::bf16 ? 0x1p-8
-                                                          : 0x1p-11;
-  for (std::int64_t i = 0; i < product.m; ++i) {
+  const double epsilon = gemm.out_type == Type::f32    ? 0x1p-23
+                         : gemm.out_type == Type::bf16 ? 0x1p-8
+                                                       : 0x1p-11;
+  for (std::int64_t i = 0; i < gemm.m; ++i) {
     for (std::int64_t j = 0; j < operands.out_line; ++j) {
       const auto index = static_cast<std::size_t>(i * operands.out_line + j);
-      if (j >= product.n) {
+      if (j >= gemm.n) {
         ASSERT_EQ(operands.out[index], before[index]) << "written past a row";
         continue;
       }
-      double expected = (product.accumulate ? before[index] : 0) +
-                        (product.with_bias ? operands.bias[static_cast<std::size_t>(j)] : 0),
+      double expected = (gemm.accumulate ? before[index] : 0) +
+                        (gemm.with_bias ? operands.bias[static_cast<std::size_t>(j)] : 0),
              size = 1;
-      for (std::int64_t d = 0; d < product.k; ++d) {
+      for (std::int64_t d = 0; d < gemm.k; ++d) {
         expected += operands.a_at(i, d) * operands.b_at(d, j);
         size += std::abs(operands.a_at(i, d) * operands.b_at(d, j));
       }
-      const double tolerance = 0x1p-23 * std::sqrt(static_cast<double>(product.k)) * size +
+      const double tolerance = 0x1p-23 * std::sqrt(static_cast<double>(gemm.k)) * size +
                                epsilon * (1 + std::abs(expected));
       ASSERT_NEAR(operands.out[index], expected, tolerance)
-          << product.m << "×" << product.n << "×" << product.k << " row " << i << " column " << j;
+          << gemm.m << "×" << gemm.n << "×" << gemm.k << " row " << i << " column " << j;
     }
   }
 }
@@ -115,18 +115,18 @@ TEST(Gemm, EqualsFloat64InEveryOrientationAndStorage) {
   for (const Type type : {Type::f32, Type::bf16, Type::f16}) {
     for (const Type out : {Type::f32, type}) {
       for (int way = 0; way < 16; ++way) {
-        Product product{.type = type,
-                        .out_type = out,
-                        .a_transposed = (way & 1) != 0,
-                        .b_transposed = (way & 2) != 0,
-                        .accumulate = (way & 4) != 0,
-                        .with_bias = (way & 8) != 0};
+        GemmCase gemm{.type = type,
+                      .out_type = out,
+                      .a_transposed = (way & 1) != 0,
+                      .b_transposed = (way & 2) != 0,
+                      .accumulate = (way & 4) != 0,
+                      .with_bias = (way & 8) != 0};
         for (const auto& [m, n, k] :
              {std::array<std::int64_t, 3>{1, 1, 1}, {13, 33, 7}, {50, 70, 129}}) {
-          product.m = m;
-          product.n = n;
-          product.k = k;
-          expect_equal_to_float64(product);
+          gemm.m = m;
+          gemm.n = n;
+          gemm.k = k;
+          expect_equal_to_float64(gemm);
         }
       }
       expect_equal_to_float64({.type = type, .out_type = out, .m = 101, .n = 65, .k = 1100});
@@ -143,20 +143,20 @@ TEST(Gemm, EqualsFloat64InEveryOrientationAndStorage) {
   }
 }
 
-/// Depths of which the panels do not stay in the cache together.
-TEST(Gemm, DeepProductsEqualFloat64) {
+/// The panels of these depths do not stay in the cache together.
+TEST(Gemm, DeepGemmsEqualFloat64) {
   for (const Type type : {Type::f32, Type::bf16, Type::f16}) {
     for (const Type out : {Type::f32, type}) {
       for (const bool accumulate : {false, true}) {
-        Product product{.type = type,
-                        .out_type = out,
-                        .m = 61,
-                        .n = 70,
-                        .k = 5001,
-                        .accumulate = accumulate,
-                        .with_bias = true};
-        EXPECT_GT(plan_gemm(Operands(product).arguments(), 1).passes, 1);
-        expect_equal_to_float64(product);
+        GemmCase gemm{.type = type,
+                      .out_type = out,
+                      .m = 61,
+                      .n = 70,
+                      .k = 5001,
+                      .accumulate = accumulate,
+                      .with_bias = true};
+        EXPECT_GT(plan_gemm(Operands(gemm).arguments(), 1).passes, 1);
+        expect_equal_to_float64(gemm);
       }
     }
   }
@@ -164,9 +164,9 @@ TEST(Gemm, DeepProductsEqualFloat64) {
 
 TEST(Gemm, PassesChangeNoBit) {
   for (const Type type : {Type::f32, Type::bf16}) {
-    const Product product{
+    const GemmCase gemm{
         .type = type, .out_type = type, .m = 61, .n = 70, .k = 1700, .with_bias = true};
-    Operands at_once(product), in_passes(product);
+    Operands at_once(gemm), in_passes(gemm);
     const GemmPlan plan = plan_gemm(at_once.arguments(), 1);
     ASSERT_EQ(plan.passes, 1);
     run(at_once.arguments(), plan);
@@ -179,27 +179,27 @@ TEST(Gemm, PassesChangeNoBit) {
   }
 }
 
-/// Lines of 4,096 bytes are copied, others are read where they lie if a step of four bytes begins
-/// at each of them; lines along a are transposed.
+/// Lines of 4,096 bytes are copied. Other lines are read in place if a step of four bytes begins at
+/// each of them. Lines along a are transposed.
 TEST(Gemm, WhereRowsAreReadChangesNoBit) {
   for (const Type type : {Type::f32, Type::bf16}) {
-    const Product copied{.type = type,
-                         .out_type = type,
-                         .m = 101,
-                         .n = 70,
-                         .k = 700,
-                         .with_bias = true,
-                         .a_gap = (type == Type::f32 ? 1024 : 2048) - 700};
+    const GemmCase copied{.type = type,
+                          .out_type = type,
+                          .m = 101,
+                          .n = 70,
+                          .k = 700,
+                          .with_bias = true,
+                          .a_gap = (type == Type::f32 ? 1024 : 2048) - 700};
     Operands one(copied);
     run(one.arguments(), 1);
     for (const auto& [gap, transposed] :
          {std::pair<std::int64_t, bool>{1, false}, {2, false}, {1, true}}) {
-      Product product = copied;
-      product.a_gap = gap;
-      product.a_transposed = transposed;
-      Operands other(product);
-      for (std::int64_t i = 0; i < product.m; ++i) {
-        for (std::int64_t d = 0; d < product.k; ++d)
+      GemmCase gemm = copied;
+      gemm.a_gap = gap;
+      gemm.a_transposed = transposed;
+      Operands other(gemm);
+      for (std::int64_t i = 0; i < gemm.m; ++i) {
+        for (std::int64_t d = 0; d < gemm.k; ++d)
           other.a.set(
               static_cast<std::size_t>(transposed ? d * other.a_line + i : i * other.a_line + d),
               one.a_at(i, d));
@@ -213,17 +213,17 @@ TEST(Gemm, WhereRowsAreReadChangesNoBit) {
 TEST(Gemm, ThreadsAndOrderOfUnitsChangeNoBit) {
   for (const Type type : {Type::f32, Type::bf16}) {
     for (const bool transposed : {false, true}) {
-      const Product product{.type = type,
-                            .out_type = type,
-                            .m = 211,
-                            .n = 300,
-                            .k = 700,
-                            .a_transposed = transposed,
-                            .with_bias = true};
-      Operands alone(product);
+      const GemmCase gemm{.type = type,
+                          .out_type = type,
+                          .m = 211,
+                          .n = 300,
+                          .k = 700,
+                          .a_transposed = transposed,
+                          .with_bias = true};
+      Operands alone(gemm);
       run(alone.arguments(), 1);
       for (const std::int64_t threads : {2, 5, 16, 64}) {
-        Operands shared(product);
+        Operands shared(gemm);
         run(shared.arguments(), threads, /*backwards=*/true);
         EXPECT_EQ(shared.out, alone.out) << threads << " threads";
       }
@@ -233,21 +233,21 @@ TEST(Gemm, ThreadsAndOrderOfUnitsChangeNoBit) {
 
 TEST(Gemm, ARowDoesNotDependOnItsBatch) {
   for (const Type type : {Type::f32, Type::bf16}) {
-    const Product product{
+    const GemmCase gemm{
         .type = type, .out_type = type, .m = 40, .n = 90, .k = 1300, .b_transposed = true};
-    Operands all(product);
+    Operands all(gemm);
     run(all.arguments(), 2);
     for (const std::int64_t first : {0, 7, 39}) {
       for (const std::int64_t rows : {1, 3, 17}) {
-        if (first + rows > product.m) continue;
-        Operands some(product);
+        if (first + rows > gemm.m) continue;
+        Operands some(gemm);
         GemmArguments arguments = some.arguments();
         arguments.a = static_cast<const char*>(arguments.a) +
                       first * some.a_line * (type == Type::f32 ? 4 : 2);
         arguments.m = rows;
         run(arguments, 2);
         for (std::int64_t i = 0; i < rows; ++i) {
-          for (std::int64_t j = 0; j < product.n; ++j) {
+          for (std::int64_t j = 0; j < gemm.n; ++j) {
             ASSERT_EQ(some.out[static_cast<std::size_t>(i * some.out_line + j)],
                       all.out[static_cast<std::size_t>((first + i) * all.out_line + j)])
                 << "row " << first + i << " among " << rows;

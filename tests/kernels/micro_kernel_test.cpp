@@ -1,5 +1,5 @@
-// Every instruction set's innermost product against float64 over ragged sizes, both ways an operand
-// can lie, and what never changes a bit: how many rows there are, and where a row stands.
+// Compares the micro-kernel of every instruction set with float64 over ragged sizes and both
+// orientations of an operand. The number of rows and the position of a row change no bit.
 #include "kernels/cpu/micro_kernel.h"
 
 #include <gtest/gtest.h>
@@ -18,10 +18,10 @@ namespace {
 
 struct Named {
   std::string name;
-  MicroKernel product;
+  MicroKernel micro_kernel;
 };
 
-std::vector<Named> products() {
+std::vector<Named> micro_kernels() {
   std::vector<Named> all{{"chosen f32", gemm_micro_kernel(Type::f32)},
                          {"chosen bf16", gemm_micro_kernel(Type::bf16)}};
   if (cpu_has_avx2()) all.push_back({"avx2", avx2::f32_micro_kernel()});
@@ -48,40 +48,41 @@ struct Operand {
   double at(std::int64_t d, std::int64_t c) const {
     return values[static_cast<std::size_t>(along_depth ? c * line + d : d * line + c)];
   }
-  std::vector<std::uint32_t> packed(const MicroKernel& product, std::int64_t stride) const {
-    std::vector<std::uint32_t> to(static_cast<std::size_t>(product.packed_bytes(depth, stride) / 4),
-                                  0xFFFFFFFFu);
-    product.pack({.from = values.data(),
-                  .type = values.type(),
-                  .depth_stride = along_depth ? 1 : line,
-                  .cross_stride = along_depth ? line : 1,
-                  .depth = depth,
-                  .count = count,
-                  .to = to.data(),
-                  .to_stride = stride});
+  std::vector<std::uint32_t> packed(const MicroKernel& micro_kernel, std::int64_t stride) const {
+    std::vector<std::uint32_t> to(
+        static_cast<std::size_t>(micro_kernel.packed_bytes(depth, stride) / 4), 0xFFFFFFFFu);
+    micro_kernel.pack({.from = values.data(),
+                       .type = values.type(),
+                       .depth_stride = along_depth ? 1 : line,
+                       .cross_stride = along_depth ? line : 1,
+                       .depth = depth,
+                       .count = count,
+                       .to = to.data(),
+                       .to_stride = stride});
     return to;
   }
 };
 
-std::vector<float> multiply(const MicroKernel& product, const Operand& a, const Operand& b,
+std::vector<float> multiply(const MicroKernel& micro_kernel, const Operand& a, const Operand& b,
                             std::int64_t first, std::int64_t rows,
                             const std::vector<float>& before) {
   const std::int64_t stride = a.count + 2, out_stride = b.count + 5;
-  const auto a_packed = a.packed(product, stride), panel = b.packed(product, kPanelColumns);
+  const auto a_packed = a.packed(micro_kernel, stride),
+             panel = b.packed(micro_kernel, kPanelColumns);
   std::vector<float> out(static_cast<std::size_t>(rows * out_stride), -7.0f);
   for (std::int64_t r = 0; r < rows && !before.empty(); ++r)
     for (std::int64_t c = 0; c < b.count; ++c)
       out[static_cast<std::size_t>(r * out_stride + c)] = before[static_cast<std::size_t>(c)];
-  product.multiply({.a = a_packed.data() + first,
-                    .row_stride = 1,
-                    .step_stride = stride,
-                    .panel = panel.data(),
-                    .out = out.data(),
-                    .out_stride = out_stride,
-                    .rows = rows,
-                    .columns = b.count,
-                    .steps = product.steps_of(a.depth),
-                    .accumulate = !before.empty()});
+  micro_kernel.multiply({.a = a_packed.data() + first,
+                         .row_stride = 1,
+                         .step_stride = stride,
+                         .panel = panel.data(),
+                         .out = out.data(),
+                         .out_stride = out_stride,
+                         .rows = rows,
+                         .columns = b.count,
+                         .steps = micro_kernel.steps_of(a.depth),
+                         .accumulate = !before.empty()});
   for (std::int64_t r = 0; r < rows; ++r)
     for (std::int64_t c = b.count; c < out_stride; ++c)
       EXPECT_EQ(out[static_cast<std::size_t>(r * out_stride + c)], -7.0f)
@@ -93,7 +94,7 @@ void expect_gemm(const Named& named, const Operand& a, const Operand& b) {
   const std::vector<float> before(static_cast<std::size_t>(b.count), 0.5f);
   for (const bool accumulate : {false, true}) {
     const auto out =
-        multiply(named.product, a, b, 0, a.count, accumulate ? before : std::vector<float>{});
+        multiply(named.micro_kernel, a, b, 0, a.count, accumulate ? before : std::vector<float>{});
     for (std::int64_t r = 0; r < a.count; ++r) {
       for (std::int64_t c = 0; c < b.count; ++c) {
         double expected = accumulate ? 0.5 : 0, size = 1;
@@ -110,9 +111,9 @@ void expect_gemm(const Named& named, const Operand& a, const Operand& b) {
 }
 
 TEST(MicroKernel, EqualsFloat64OnRaggedSizesFromEveryStorage) {
-  for (const Named& named : products()) {
+  for (const Named& named : micro_kernels()) {
     for (const Type type : {Type::f32, Type::bf16, Type::f16}) {
-      if (named.product.type == Type::bf16 && type != Type::bf16) continue;
+      if (named.micro_kernel.type == Type::bf16 && type != Type::bf16) continue;
       for (const std::int64_t depth : {1, 2, 7, 33}) {
         for (const std::int64_t rows : {1, 5, 12, 31}) {
           for (const std::int64_t columns : {1, 8, 17, 32})
@@ -127,13 +128,14 @@ TEST(MicroKernel, EqualsFloat64OnRaggedSizesFromEveryStorage) {
 }
 
 TEST(MicroKernel, ARowDoesNotDependOnItsBatch) {
-  for (const Named& named : products()) {
-    const Operand a(named.product.type, true, 129, 29, 5), b(named.product.type, false, 129, 32, 6);
-    const auto all = multiply(named.product, a, b, 0, 29, {});
+  for (const Named& named : micro_kernels()) {
+    const Operand a(named.micro_kernel.type, true, 129, 29, 5),
+        b(named.micro_kernel.type, false, 129, 32, 6);
+    const auto all = multiply(named.micro_kernel, a, b, 0, 29, {});
     for (std::int64_t first = 0; first < 29; ++first) {
       for (const std::int64_t rows : {1, 2, 11, 13}) {
         if (first + rows > 29) continue;
-        const auto some = multiply(named.product, a, b, first, rows, {});
+        const auto some = multiply(named.micro_kernel, a, b, first, rows, {});
         EXPECT_TRUE(std::equal(some.begin(), some.end(), all.begin() + first * 37))
             << named.name << " from " << first << ", " << rows << " rows";
       }

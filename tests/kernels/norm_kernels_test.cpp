@@ -1,5 +1,5 @@
-// LayerNorm and RMSNorm against float64 formulas for every pair of types and ragged sizes, with
-// rows far from zero, and the same bits from any division of the rows and any instruction set.
+// Compares LayerNorm and RMSNorm with float64 formulas for every pair of types, ragged sizes and
+// rows far from zero. Every division of the rows and every instruction set gives the same bits.
 #include "kernels/cpu/norm_kernels.h"
 
 #include <gtest/gtest.h>
@@ -9,16 +9,12 @@
 
 #include "kernels/cpu/column_sums.h"
 #include "kernels/cpu/cpu_features.h"
+#include "kernels/cpu/dispatch.h"
 #include "storage.h"
 
 namespace megatron::kernels {
 
-namespace portable {
-NormKernels norm_table();
-}
-namespace avx2 {
-NormKernels norm_table();
-}
+MEGATRON_FOR_EACH_ISA(MEGATRON_DECLARE_VARIANT, NormKernels, norm_kernels, portable, avx2)
 
 namespace {
 
@@ -40,8 +36,8 @@ void for_each_case(const Run& run) {
   }
 }
 
-/// Rows of x lie around 3, several times what they vary: sums of squares would lose the variance's
-/// digits.
+/// Rows of x lie around 3, several times their deviation, where sums of squares would lose the
+/// digits of the variance.
 struct Inputs {
   explicit Inputs(const Case& c)
       : x(numbers(c.types.a, c.count(), 1)),
@@ -112,7 +108,7 @@ Results run(const Case& c, const Inputs& in, const NormKernels& kernels, bool pa
   return r;
 }
 
-/// Slack for sums of `columns` numbers around 3 in the computing type.
+/// Tolerance for sums of `columns` numbers around 3 in the computing type.
 double slack(const Case& c) {
   return 16 * std::sqrt(static_cast<double>(c.columns)) * epsilon_of(c.wide());
 }
@@ -165,9 +161,9 @@ TEST(NormKernels, DependNeitherOnSharesNorOnTheInstructionSet) {
     const Inputs in(c);
     const Results expected = run(c, in, norm_kernels(), true, c.rows);
     EXPECT_EQ(run(c, in, norm_kernels(), true, 1), expected);
-    EXPECT_EQ(run(c, in, portable::norm_table(), true, c.rows), expected);
+    EXPECT_EQ(run(c, in, portable::norm_kernels(), true, c.rows), expected);
     if (cpu_has_avx2()) {
-      EXPECT_EQ(run(c, in, avx2::norm_table(), true, c.rows), expected);
+      EXPECT_EQ(run(c, in, avx2::norm_kernels(), true, c.rows), expected);
     }
   });
 }

@@ -1,5 +1,5 @@
-// The 16-bit types and the random numbers of the CUDA bodies, which compile for the host too,
-// against the language's own and base/philox.h.
+// Compares the 16-bit types and the random numbers of the CUDA bodies, which also compile for the
+// host, with those of the language and of base/philox.h.
 #include <gtest/gtest.h>
 
 #include <bit>
@@ -42,7 +42,7 @@ TEST(CudaHalf, EveryValueIsReadAndWrittenExactly) {
   }
 }
 
-/// Every midpoint between neighbours, and the floats on its two sides, round as the compiler's
+/// Every midpoint between neighbours, and the floats on both of its sides, round as the compiler's
 /// _Float16 does.
 TEST(CudaHalf, RoundsToNearestEven) {
   for (std::uint32_t bits = 0; bits < 0x7C00u; ++bits) {
@@ -63,7 +63,8 @@ TEST(CudaHalf, RoundsToNearestEven) {
   }
 }
 
-/// bfloat16 is a float whose lower half is zero: the nearer neighbour wins, the even one on a tie.
+/// bfloat16 is a float whose lower half is zero. The nearer neighbour wins, and the even one on a
+/// tie.
 TEST(CudaBf16, RoundsToNearestEven) {
   for (std::uint32_t upper = 0; upper < 0x7F80u; ++upper) {
     const auto wide = [](std::uint32_t bits) { return std::bit_cast<float>(bits << 16); };

@@ -1,29 +1,27 @@
-// The bodies of the CUDA optimizer kernels run on the host: updates, skipped steps and block-scaled
-// states give the bits of the CPU's kernels, statistics agree with long double.
+// Runs the bodies of the CUDA optimizer kernels on the host. Updates, skipped steps and
+// block-scaled states give the bits of the CPU kernels, and statistics agree with long double.
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <limits>
 
 #include "kernels/cpu/cpu_features.h"
+#include "kernels/cpu/dispatch.h"
 #include "kernels/cpu/optimizer_kernels.h"
 #include "kernels/cpu/optimizer_update.h"
 #include "kernels/cuda/optimizer_body.h"
 #include "storage.h"
 
 namespace megatron::kernels {
-namespace avx2 {
-OptimizerKernels optimizer_kernels();
-}
-namespace avx512 {
-OptimizerKernels optimizer_kernels();
-}
+
+MEGATRON_FOR_EACH_ISA(MEGATRON_DECLARE_VARIANT, OptimizerKernels, optimizer_kernels, avx2, avx512)
+
 namespace {
 
 using ChunkTeam = cuda::SerialTeam<cuda::kChunkTeam>;
 
-/// The memory of one parameter cut into two chunks, the first of whole blocks as the optimizer
-/// makes them.
+/// The memory of one parameter, cut into two chunks. The first one has whole blocks, as the
+/// optimizer makes them.
 struct Memory {
   UpdateTypes types;
   Storage main, weight, grad, state0, state1;
@@ -92,7 +90,7 @@ StepRules rules_of(UpdateRule rule) {
           .dynamic_loss_scale = false};
 }
 
-/// A whole step as the launches make it, the chunks in descending order.
+/// Runs a whole step as the launches do, with the chunks in descending order.
 void cuda_step(const UpdatePlan& plan, const StepInputs& inputs) {
   for (std::int64_t i = plan.num_chunks - 1; i >= 0; --i) cuda::square_chunk(plan, i, ChunkTeam{});
   for (std::int64_t p = 0; p < plan.table.num_parameters; ++p) cuda::reduce_sum(plan, p);
@@ -110,7 +108,7 @@ void cuda_step(const UpdatePlan& plan, const StepInputs& inputs) {
 constexpr SumSlot kSlots[] = {{kChunkLevel, true}, {kChunkLevel, true}};
 constexpr std::int64_t kFirstSlot[] = {0, 1, 2};
 
-/// `partial` holds the sums of chunks, then those of parameters.
+/// `partial` holds the sums of chunks, and later those of parameters.
 UpdatePlan plan_of(const std::vector<UpdateChunk>& chunks, const Memory& memory, UpdateRule rule,
                    std::vector<double>& partial, StepScalars& scalars) {
   return {.chunks = chunks.data(),
@@ -148,7 +146,7 @@ const UpdateCase kCases[] = {
      false},
 };
 
-TEST(CudaOptimizer, GivesTheBitsOfTheProcessor) {
+TEST(CudaOptimizer, GivesTheBitsOfTheCpu) {
   for (const UpdateCase& test : kCases) {
     for (const UpdateRule rule : {UpdateRule::adamw, UpdateRule::sgd}) {
       for (const bool has_momentum : {true, false}) {
@@ -264,14 +262,14 @@ TEST(CudaOptimizer, StatisticsAgreeWithLongDouble) {
   }
 }
 
-/// The scale is a power of two that brings the largest number of a block into [2¹⁴, 2¹⁵), also when
+/// The scale is a power of two that brings the largest number of a block into [2¹⁴, 2¹⁵), even when
 /// rounding carries it up.
 TEST(CudaOptimizer, BlockScalesAreThoseOfTheFormat) {
   for (const float largest : {1.0f, 0.75f, 1e-20f, 1e-44f, 3e38f, 2047.4f / 2048, 2047.6f / 2048}) {
     const float scale = cuda::block_scale(largest);
     int exponent = 0;
     EXPECT_EQ(std::frexp(scale, &exponent), 0.5f);
-    if (scale == 0x1p-126f) continue;  // the least scale leaves small blocks below the range
+    if (scale == 0x1p-126f) continue;  // the smallest scale leaves small blocks below the range
     const float stored = cuda::from_half(cuda::to_half(largest / scale));
     EXPECT_GE(stored, 0x1p14f) << largest;
     EXPECT_LT(stored, 0x1p15f) << largest;

@@ -1,3 +1,4 @@
+// Compares the random kernels with Box–Muller in the C library, bit for bit.
 #include "kernels/cpu/random_kernels.h"
 
 #include <gtest/gtest.h>
@@ -14,7 +15,7 @@ namespace {
 
 double uniform(std::uint32_t lane) { return (lane + 0.5) * 0x1p-32; }
 
-/// Box–Muller with the C library's functions.
+/// Computes Box–Muller with the C library's functions.
 double normal(double std, std::uint64_t key, std::int64_t element) {
   const auto lanes = philox_block(key, static_cast<std::uint64_t>(element / 4), 0);
   const std::size_t pair = static_cast<std::size_t>(element % 4) / 2 * 2;

@@ -1,6 +1,6 @@
-// The bodies of the CUDA row kernels run on the host, item by item in a shuffled order as a grid
-// might: dropout, rotary embedding and the norm weight's gradient give the bits of the CPU's
-// kernels, norms agree with float64 formulas.
+// Runs the bodies of the CUDA row kernels on the host, item by item in a shuffled order, as a grid
+// might. Dropout, rotary embedding and the norm weight's gradient give the bits of the CPU kernels,
+// and norms agree with float64 formulas.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -20,7 +20,7 @@
 namespace megatron::kernels {
 namespace {
 
-/// Calls run(item) for every item once, in no order.
+/// Calls run(item) once for every item, in shuffled order.
 template <class Run>
 void launch(std::int64_t items, const Run& run) {
   std::vector<std::int64_t> order(static_cast<std::size_t>(items));
@@ -37,13 +37,13 @@ struct DropoutCase {
   const char* name;
 };
 
-/// [s, b, h] from position 5 on; h is no multiple of four, so rows start inside Philox blocks.
+/// [s, b, h] from position 5 on. h is not a multiple of four, so rows start inside Philox blocks.
 DropoutCase hidden_case(std::int64_t columns) {
   const auto h = static_cast<std::uint64_t>(columns);
   return {7 * 4, columns, {kOrdinals.data(), 1, 4, 5 * h, h, 0, 0, true}, "hidden"};
 }
 
-/// A block of attention probabilities [b, n, q, k] with queries from 6 and keys from 3 of scores
+/// A block of attention probabilities [b, n, q, k], with queries from 6 and keys from 3 of scores
 /// [n, 9, total_k].
 DropoutCase scores_case(std::int64_t columns) {
   const std::uint64_t total_k = static_cast<std::uint64_t>(columns) + 10;
@@ -60,7 +60,7 @@ void run_dropout(const DropoutArguments& arguments) {
   });
 }
 
-TEST(CudaDropout, GivesTheBitsOfTheProcessor) {
+TEST(CudaDropout, GivesTheBitsOfTheCpu) {
   for (const TypePair types :
        {kTypePairs[0], kTypePairs[1], kTypePairs[2], kTypePairs[3], kTypePairs[4], kTypePairs[5],
         TypePair{Type::bf16, Type::f32}, TypePair{Type::f16, Type::f32}}) {
@@ -93,8 +93,8 @@ TEST(CudaDropout, GivesTheBitsOfTheProcessor) {
   }
 }
 
-/// The mask itself, from the definition: element e of sample o is kept iff lane e mod 4 of block e
-/// / 4 is not below the threshold.
+/// Checks the mask itself against its definition: element e of sample o is kept iff lane e mod 4 of
+/// block e / 4 is not below the threshold.
 TEST(CudaDropout, FollowsTheCoordinates) {
   const std::int64_t columns = 37, s = 5, b = 4;
   const std::vector<float> ones(static_cast<std::size_t>(s * b * columns), 1.0f);
@@ -137,7 +137,7 @@ void for_each_norm(const Run& run) {
   }
 }
 
-/// The body with the teams that the launcher chooses from.
+/// Runs the body with the teams that the launcher chooses from.
 template <class X, class Y>
 void run_norm(const RmsNormArguments& a) {
   launch(a.rows, [&](std::int64_t row) {
@@ -146,7 +146,7 @@ void run_norm(const RmsNormArguments& a) {
   });
 }
 
-/// Slack for a sum of `columns` numbers in the computing type, and one rounding to storage.
+/// Tolerance for a sum of `columns` numbers in the computing type, and one rounding to storage.
 double norm_tolerance(const Storage& stored, std::int64_t columns) {
   return epsilon_of(stored.type()) +
          4 * std::sqrt(static_cast<double>(columns)) * epsilon_of(compute_type(stored.type()));
@@ -185,7 +185,7 @@ TEST(CudaRmsNorm, AgreesWithTheFormula) {
   });
 }
 
-TEST(CudaRmsNorm, BackwardAgreesWithTheFormulaAndTheProcessor) {
+TEST(CudaRmsNorm, BackwardAgreesWithTheFormulaAndTheCpu) {
   for_each_norm([](TypePair types, NormCase shape) {
     const auto count = static_cast<std::size_t>(shape.rows * shape.columns),
                columns = static_cast<std::size_t>(shape.columns);
@@ -255,7 +255,7 @@ TEST(CudaRmsNorm, BackwardAgreesWithTheFormulaAndTheProcessor) {
   });
 }
 
-TEST(CudaRotary, GivesTheBitsOfTheProcessor) {
+TEST(CudaRotary, GivesTheBitsOfTheCpu) {
   constexpr std::int64_t kTokens = 12, kHeads = 3, kHeadDim = 10;
   for (const Type type : {Type::f32, Type::f64, Type::bf16, Type::f16}) {
     for (const std::int64_t rotary_dim : {0, 6, 10}) {

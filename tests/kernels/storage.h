@@ -1,4 +1,5 @@
-// Arrays of any storage type for tests of kernels: filled from doubles and read back as doubles.
+// Arrays of any storage type for kernel tests. They are filled from doubles and read back as
+// doubles.
 #pragma once
 
 #include <cstdint>
@@ -38,7 +39,7 @@ class Storage {
   std::vector<unsigned char> bytes_;
 };
 
-/// Deterministic numbers in (−scale, scale) that use all the bits of the type.
+/// Fills an array with deterministic numbers in (−scale, scale) that use all the bits of the type.
 inline Storage numbers(Type type, std::size_t count, std::uint64_t seed, double scale = 1) {
   Storage result(type, count);
   std::uint64_t state = seed * 0x9E3779B97F4A7C15u + 1;
@@ -49,7 +50,7 @@ inline Storage numbers(Type type, std::size_t count, std::uint64_t seed, double 
   return result;
 }
 
-/// What a rounding to `type` may change of a number of size 1.
+/// Returns how much rounding to `type` may change a number of size 1.
 inline double epsilon_of(Type type) {
   switch (type) {
     case Type::f32:
@@ -67,7 +68,7 @@ inline double epsilon_of(Type type) {
 inline Type compute_type(Type type) { return type == Type::f64 ? Type::f64 : Type::f32; }
 
 /// Calls use.operator()<A, B>() with the CUDA bodies' element types of two storage types that
-/// kernels take together.
+/// kernels accept together.
 template <class Use>
 void with_element_types(Type a, Type b, const Use& use) {
   const auto second = [&]<class A>() {

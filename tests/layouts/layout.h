@@ -1,4 +1,4 @@
-// A way to cut a run over ranks, and the runs that are cut: what the table of layouts is made of.
+// The layouts and model families of the layout table.
 #pragma once
 
 #include <algorithm>
@@ -13,13 +13,15 @@ namespace megatron::layouts {
 
 inline constexpr std::int64_t kMaxRanks = 16;
 
-/// Stages and the order of their work.
+/// Pipeline stages and their schedule.
 struct Pipeline {
-  std::int64_t ranks = 1, chunks = 1;  ///< chunks: of each rank, 0 where the schedule decides
-  std::string schedule = "1f1b", stages = {};  ///< stages: --pipeline-model-parallel-layout
+  std::int64_t ranks = 1, chunks = 1;  ///< chunks per rank; 0 when the schedule decides
+  /// `stages` is the value of --pipeline-model-parallel-layout.
+  std::string schedule = "1f1b", stages = {};
 
-  /// How stages lie on ranks, which is what other choices can meet: none, one each, several, V (or
-  /// what a search chooses). What the schedules themselves do is for a test of each of them.
+  /// The kind of assignment of stages to ranks, which is what interacts with other choices: none,
+  /// one each, several, V (or what a search chooses). The schedules themselves are tested
+  /// elsewhere.
   std::int64_t shape() const { return ranks == 1 ? 0 : chunks == 1 ? 1 : chunks == 0 ? 3 : 2; }
   std::vector<std::string> flags() const {
     if (ranks == 1) return {};
@@ -32,7 +34,7 @@ struct Pipeline {
   }
 };
 
-/// Every schedule, with the stages it needs at most. Layouts hold an index into this table.
+/// Returns every schedule with at most the stages it needs. Layouts hold an index into this table.
 inline const std::vector<Pipeline>& pipelines() {
   static const std::vector<Pipeline> all = {{},
                                             {2, 1, "1f1b"},
@@ -55,11 +57,11 @@ struct Layout {
   std::int64_t tp = 1, dp = 1;
   bool sequence_parallel = false, tp_comm_overlap = false;
   bool distributed_optimizer = false, overlap_grad_reduce = false, overlap_param_gather = false;
-  std::size_t pipeline = 0;  ///< of pipelines()
+  std::size_t pipeline = 0;  ///< index into pipelines()
 
   std::int64_t world_size() const { return tp * dp * pipelines()[pipeline].ranks; }
 
-  /// Whether Megatron's rules allow it.
+  /// Returns whether Megatron's rules allow the layout.
   bool is_valid() const {
     if (world_size() > kMaxRanks) return false;
     if ((sequence_parallel && tp == 1) || (tp_comm_overlap && !sequence_parallel)) return false;
@@ -79,7 +81,7 @@ struct Layout {
     return all;
   }
 
-  /// "dp 4 --tensor-model-parallel-size 2 --sequence-parallel".
+  /// Returns a description such as "dp 4 --tensor-model-parallel-size 2 --sequence-parallel".
   std::string text() const {
     std::string words = "dp " + std::to_string(dp);
     for (const std::string& flag : flags()) words += " " + flag;
@@ -87,13 +89,13 @@ struct Layout {
   }
 };
 
-/// A model with its training, as flags after the common ones.
+/// A model and its training, as flags after the common ones.
 struct Family {
   std::string name;
   std::vector<std::string> flags;
 };
 
-/// Every family of models, dropout on.
+/// Returns every family of models, with dropout.
 inline const std::vector<Family>& families() {
   static const std::vector<Family> all = {
       {"gpt", {"--eod-mask-loss"}},
@@ -112,7 +114,8 @@ inline const std::vector<Family>& families() {
   return all;
 }
 
-/// Flags that all runs share: a tiny model on mock data, 8 samples a step in microbatches of one.
+/// Returns the flags that all runs share: a tiny model on mock data, 8 samples per step in
+/// microbatches of one.
 inline std::vector<std::string> common_flags() {
   return {"gpt",
           "--num-layers",
@@ -146,7 +149,7 @@ inline std::vector<std::string> common_flags() {
           "0"};
 }
 
-/// A family in a layout.
+/// One case of the table: a family in a layout.
 struct Case {
   std::size_t family = 0;
   Layout layout;
@@ -154,7 +157,7 @@ struct Case {
 
 inline constexpr std::array<std::int64_t, 3> kDegrees{1, 2, 4};
 
-/// Every valid combination.
+/// Returns every valid combination.
 inline std::vector<Case> all_cases() {
   std::vector<Case> cases;
   for (std::size_t family = 0; family < families().size(); ++family) {
@@ -173,7 +176,7 @@ inline std::vector<Case> all_cases() {
   return cases;
 }
 
-/// The choices of a case, one number each.
+/// Returns the choices of a case, one number each.
 inline std::array<std::int64_t, 9> choices(const Case& one) {
   const Layout& l = one.layout;
   return {static_cast<std::int64_t>(one.family),
@@ -187,8 +190,8 @@ inline std::array<std::int64_t, 9> choices(const Case& one) {
           pipelines()[l.pipeline].shape()};
 }
 
-/// A few cases of at most `max_ranks` in which every pair of choices that can occur together does:
-/// each time the case that brings most new pairs, the pipelines taking turns.
+/// Returns a few cases of at most `max_ranks` ranks that cover every valid pair of choices. Each
+/// step adds the case with the most new pairs and rotates through the pipelines.
 inline std::vector<Case> pairwise_cases(std::int64_t max_ranks) {
   using Pair = std::array<std::int64_t, 4>;
   const auto pairs_of = [](const Case& one) {

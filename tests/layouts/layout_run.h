@@ -1,4 +1,4 @@
-// Runs a training in a layout, every rank a thread of this process, and tells what came of it in
+// Runs a training in a layout, with every rank a thread of this process, and returns the results in
 // terms of the whole model.
 #pragma once
 
@@ -22,11 +22,12 @@ namespace megatron::layouts {
 using Tensors = std::map<std::string, at::Tensor>;
 
 struct TrainingResult {
-  std::vector<double> losses, grad_norms;  ///< of each step
-  Tensors before, after;  ///< the whole weights, before the first step and after the last, float64
+  std::vector<double> losses, grad_norms;  ///< one value per step
+  /// The whole weights in float64, before the first step and after the last.
+  Tensors before, after;
 };
 
-/// Copies this rank's part of every weight to its place in the whole ones.
+/// Copies this rank's part of every weight to its place in the whole weights.
 inline void add_part(const ParamStore& weights, Tensors& whole) {
   for (const Parameter* parameter : weights.parameters()) {
     const Shape& shape = parameter->sharding().global_shape;
@@ -44,7 +45,7 @@ inline void add_part(const ParamStore& weights, Tensors& whole) {
   }
 }
 
-/// The next step of a trainer, as the loop makes it.
+/// Runs the next step of a trainer as the training loop does.
 inline TrainStepResult make_step(Trainer& trainer) {
   trainer.batch = trainer.batches.at(trainer.progress.consumed_train_samples);
   const TrainStepContext parts{*trainer.model, *trainer.weights, *trainer.optimizer, *trainer.train,
@@ -88,7 +89,7 @@ inline TrainingResult train_in_layout(const std::vector<std::string>& flags,
   return outcome;
 }
 
-/// The flags of a case, `more` last.
+/// Returns the flags of a case, followed by `more`.
 inline std::vector<std::string> flags_of(const Case& one, const std::vector<std::string>& more) {
   std::vector<std::string> all = common_flags();
   for (const auto& part : {families()[one.family].flags, one.layout.flags(), more})
@@ -100,13 +101,13 @@ inline TrainingResult train_case(const Case& one, const std::vector<std::string>
   return train_in_layout(flags_of(one, more), one.layout.world_size());
 }
 
-/// max |a − b| / max |b|.
+/// Returns max |a − b| / max |b|.
 inline double relative_distance(const at::Tensor& a, const at::Tensor& b) {
   const double scale = b.abs().max().item<double>();
   return (a - b).abs().max().item<double>() / (scale > 0 ? scale : 1);
 }
 
-/// The largest relative distance of two curves' points.
+/// Returns the largest relative distance between points of two curves.
 inline double curve_distance(const std::vector<double>& a, const std::vector<double>& b) {
   double most = a.size() == b.size() ? 0 : INFINITY;
   for (std::size_t i = 0; i < std::min(a.size(), b.size()); ++i)

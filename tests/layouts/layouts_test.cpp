@@ -15,14 +15,14 @@
 namespace megatron::layouts {
 namespace {
 
-constexpr std::int64_t kMostRanksAtOnce = 8;  ///< of the fast set
+constexpr std::int64_t kMostRanksAtOnce = 8;  ///< limit of the fast set
 
 bool wants_all() {
   const char* wanted = std::getenv("MEGATRON_TEST_LAYOUTS");
   return wanted != nullptr && std::string(wanted) == "all";
 }
 
-/// W − W' = lr·gradient; a learning rate of 2¹⁴ leaves the gradient all the bits.
+/// W − W' = lr·gradient. A learning rate of 2¹⁴ preserves all bits of the gradient.
 const std::vector<std::string> kOneSgdStep{"--optimizer", "sgd",   "--sgd-momentum", "0",
                                            "--clip-grad", "0",     "--weight-decay", "0",
                                            "--lr",        "16384", "--train-iters",  "1"};
@@ -33,7 +33,7 @@ std::vector<std::string> joined(std::vector<std::string> a, const std::vector<st
   return a;
 }
 
-/// One rank's run of a family; made once.
+/// Returns the one-rank run of a family, computed once.
 const TrainingResult& reference(std::size_t family, const std::vector<std::string>& more) {
   static std::map<std::pair<std::size_t, std::vector<std::string>>, TrainingResult> known;
   const auto key = std::pair(family, more);
@@ -87,8 +87,8 @@ TEST(Layouts, RandomOnesTrainAsOneRankDoes) {
   for (int i = 0; i < (wants_all() ? 50 : 2); ++i) expect_one_rank(all[random() % all.size()]);
 }
 
-/// Only the order of whole operations differs: loss and gradients have one rank's bits. Weights
-/// that two stages share are within rounding.
+/// In float64 only the order of whole operations differs, so loss and gradients have the bits of
+/// one rank. Weights that two stages share agree within rounding.
 TEST(Layouts, EveryScheduleHasTheBitsOfOneRank) {
   for (std::size_t family = 0; family < families().size(); ++family) {
     const bool is_tied =
@@ -112,8 +112,8 @@ TEST(Layouts, EveryScheduleHasTheBitsOfOneRank) {
   }
 }
 
-/// How far the gradients of a bf16 step are from those of the float32 one: root mean square over
-/// tensors of ‖difference‖ / ‖gradient‖.
+/// Returns the distance of a bf16 step's gradients from those of the float32 step: the root mean
+/// square over tensors of ‖difference‖ / ‖gradient‖.
 double gradient_distance(const TrainingResult& rounded, const TrainingResult& exact) {
   double squares = 0;
   for (const auto& [name, after] : exact.after) {
@@ -138,7 +138,7 @@ TEST(Layouts, InBf16GradientsAreNoFartherFromFp32) {
   }
 }
 
-/// Root mean square of a bf16 curve's relative distance to the float32 one.
+/// Returns the root mean square of a bf16 curve's relative distance to the float32 curve.
 double rounding_distance(const std::vector<double>& rounded, const std::vector<double>& exact) {
   double squares = 0;
   for (std::size_t i = 0; i < exact.size(); ++i) squares += std::pow(rounded[i] / exact[i] - 1, 2);
@@ -149,8 +149,9 @@ struct MeanOfSeeds {
   double mean = 0, standard_error = 0;
 };
 
-/// ln(a layout's rounding distance / one rank's). Both are chance, and a curve that amplifies its
-/// rounding is far from float32 in either; hence ratios of the same seed, and their logarithms.
+/// Returns ln(rounding distance of a layout / rounding distance of one rank). Both are random, and
+/// a curve that amplifies rounding is far from float32 in either. Ratios of the same seed, and
+/// their logarithms, remove that effect.
 MeanOfSeeds log_rounding_ratio(const Case& one) {
   constexpr int kSeeds = 8;
   double sum = 0, squares = 0;
@@ -167,9 +168,9 @@ MeanOfSeeds log_rounding_ratio(const Case& one) {
   return {mean, std::sqrt(std::max(variance, 0.0) / kSeeds)};
 }
 
-/// A layout's curve may be no more than 1.5 times as far from float32 as one rank's, beyond what
-/// the seeds leave in doubt (two standard errors). The fast set takes tensor parallelism in the two
-/// families whose seeds agree best.
+/// A layout's curve may be at most 1.5 times as far from float32 as one rank's, plus two standard
+/// errors over the seeds. The fast set tests tensor parallelism in the two families whose seeds
+/// agree best.
 TEST(Layouts, InBf16CurvesAreNoFartherFromFp32) {
   std::vector<Case> cases = pairwise_cases(kMostRanksAtOnce);
   if (!wants_all()) {

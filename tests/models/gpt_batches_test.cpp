@@ -1,4 +1,4 @@
-// What a batch is cut into must not matter: samples alone or together, documents packed or apart,
+// The way a batch is divided must not matter: samples alone or together, documents packed or apart,
 // weights on one rank or many.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>

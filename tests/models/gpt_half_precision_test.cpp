@@ -1,5 +1,5 @@
-// The whole GPT over 16-bit weights: near the same weights in float64, main gradients in float32,
-// the residual stream's type, generation states.
+// The whole GPT with 16-bit weights: close to the same weights in float64, main gradients in
+// float32, dtype of the residual stream, KV cache.
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
@@ -36,7 +36,7 @@ struct Trained {
   std::unique_ptr<ParamStore> store;
 };
 
-/// A model with no neutral norm or bias.
+/// A model whose norms and biases all differ from their neutral values.
 Trained model_of(const TransformerConfig& config, at::ScalarType type) {
   Trained result{make_gpt_model(config, Rank{}, 8), nullptr};
   const at::ScalarType gradients = type == at::kDouble ? at::kDouble : at::kFloat;
@@ -67,7 +67,7 @@ class GptHalfPrecision : public testing::TestWithParam<at::ScalarType> {
   double unit_roundoff() const { return type() == at::kBFloat16 ? 0x1p-8 : 0x1p-11; }
 };
 
-/// A pass rounds some twenty times a layer; errors that add up at random stay below 16·u of each
+/// A pass rounds about twenty times per layer. Errors that add up at random stay below 16·u of each
 /// gradient's norm.
 TEST_P(GptHalfPrecision, IsNearFloat64OnTheSameWeights) {
   for (TransformerConfig config : {gpt2(), llama()}) {

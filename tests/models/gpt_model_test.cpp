@@ -1,5 +1,5 @@
 // The whole GPT: loss at initialisation, gradients against central differences in float64,
-// generation states against the full pass.
+// generation with a KV cache against the full pass.
 #include "megatron/models/gpt_model.h"
 
 #include <gtest/gtest.h>
@@ -13,7 +13,7 @@
 namespace megatron {
 namespace {
 
-/// The first token does not count; positions of each sample.
+/// A batch whose first token is masked and whose samples have their own positions.
 Microbatch batch_of(std::int64_t b, std::int64_t s, std::int64_t vocab) {
   Microbatch microbatch = patterned_batch(b, s, vocab);
   microbatch.tensors["loss_mask"][0][0] = 0;
@@ -35,7 +35,8 @@ TEST_P(GptGradients, EqualCentralDifferences) {
   const auto model = make_gpt_model(config, rank, 8);
   ParamStore store(declared_parameters(*model), {.dtype = at::kDouble});
   store.initialize(3);
-  for (const Parameter* parameter : store.parameters()) {  // no neutral norm or bias
+  // Every norm and bias differs from its neutral value.
+  for (const Parameter* parameter : store.parameters()) {
     at::Tensor value = parameter->value();
     value.add_(at::sin(at::arange(value.numel(), at::kDouble) * 1.7 + 0.3).view(value.sizes()) *
                0.1);

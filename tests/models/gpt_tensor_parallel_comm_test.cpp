@@ -1,7 +1,7 @@
-// What each layer of a GPT sends over tp, in calls and bytes, is what theory says (Korthikanti et
-// al. 2022, §4.2): an all-reduce of s·b·h after attention and MLP, forward and backward; with
-// sequence parallelism an all-gather and a reduce-scatter in place of each, and one all-gather more
-// in backward for the input that was saved as a slice.
+// Each layer of a GPT sends over tp the calls and bytes that theory predicts (Korthikanti et al.
+// 2022, §4.2): an all-reduce of s·b·h after attention and MLP, forward and backward. With sequence
+// parallelism, an all-gather and a reduce-scatter replace each, and backward has one more
+// all-gather for the input that was saved as a slice.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -38,7 +38,7 @@ Table take(Communicators& communicators) {
 
 Traffic hidden(std::int64_t calls) { return {calls, calls * kTensorBytes}; }
 
-/// Forward and backward of two layers.
+/// Runs forward and backward of two layers.
 std::pair<Table, Table> traffic_of(const TensorLayout& layout) {
   std::pair<Table, Table> result;
   TransformerConfig config = tiny_gpt();
@@ -88,7 +88,7 @@ TEST(TensorParallelTraffic, GatherAndScatterWithSequenceParallelism) {
                              {{"word_embeddings", "all_gather"}, hidden(1)}}));
 }
 
-/// The pieces of --tp-comm-overlap carry no byte more.
+/// The chunks of --tp-comm-overlap send no additional byte.
 TEST(TensorParallelTraffic, PiecesCarryTheSameBytes) {
   const auto bytes_of = [](const Table& table) {
     std::int64_t bytes = 0;

@@ -1,5 +1,5 @@
-// Generation and diagnosis on tensor-parallel ranks: logits are whole on every rank, states hold
-// the rank's heads, hooks see the same ops.
+// Generation and diagnosis on tensor-parallel ranks: every rank has the whole logits, KV caches
+// hold the rank's heads, and hooks see the same ops.
 #include <gtest/gtest.h>
 
 #include "support/gradient_check.h"
@@ -16,7 +16,8 @@ TransformerConfig llama() {
   return config;
 }
 
-/// Logits of two samples of seven tokens, on every rank: in one pass, or in pieces with states.
+/// Returns the logits of two samples of seven tokens on every rank: in one pass, or in pieces with
+/// a KV cache.
 std::vector<at::Tensor> logits_of(const TransformerConfig& config, const TensorLayout& layout,
                                   bool in_pieces) {
   std::vector<at::Tensor> result(static_cast<std::size_t>(layout.tp));

@@ -1,5 +1,5 @@
-// One mathematics on any tensor-parallel layout: loss and every gradient of a GPT are those of one
-// rank, dropout included.
+// The loss and every gradient of a GPT on any tensor-parallel layout equal those of one rank,
+// dropout included.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -70,7 +70,7 @@ constexpr TensorLayout kLayouts[] = {
     {.tp = 4, .sequence_parallel = true, .options = {.overlap_chunks = 2}},
 };
 
-/// Eight positions in two samples, one of two documents; the first token does not count.
+/// Eight positions in two samples, one with two documents. The first token is masked.
 Microbatch batch_for(const TransformerConfig& config, std::int64_t s = 8) {
   Microbatch batch = patterned_batch(2, s, config.vocab_size);
   batch.tensors["loss_mask"][0][0] = 0;
@@ -143,7 +143,7 @@ TEST(GptTensorParallel, ThreeRanks) {
   }
 }
 
-/// √Σ over all gradients of |a − b|².
+/// Returns √Σ |a − b|² over all gradients.
 double distance(const std::map<std::string, at::Tensor>& a,
                 const std::map<std::string, at::Tensor>& b) {
   double sum = 0;
@@ -154,7 +154,7 @@ double distance(const std::map<std::string, at::Tensor>& a,
 
 class GptTensorParallelTypes : public testing::TestWithParam<c10::ScalarType> {};
 
-/// Rounding partial sums to 16 bits must cost little beside what 16 bits cost one rank.
+/// Rounding partial sums to 16 bits must cost little compared with the rounding of one rank.
 TEST_P(GptTensorParallelTypes, AreAsCloseToFloat32AsOneRank) {
   for (const Variant& variant : {kVariants[0], kVariants[2], kVariants[6]}) {
     const TransformerConfig config = config_of(variant);

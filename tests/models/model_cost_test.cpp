@@ -1,5 +1,5 @@
-// Cost formulas against values that Megatron-LM's own functions gave for three models (dense,
-// mixture of experts, Mamba hybrid).
+// Cost formulas against the values of Megatron-LM's own functions for three models (dense, mixture
+// of experts, Mamba hybrid).
 #include "megatron/models/model_cost.h"
 
 #include <gmock/gmock.h>

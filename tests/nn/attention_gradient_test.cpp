@@ -1,5 +1,5 @@
 // Attention against its textbook formula (forward) and central differences in float64 (backward),
-// for everything a score can be made of.
+// for every option of the scores.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -14,8 +14,8 @@
 namespace megatron {
 namespace {
 
-/// 0 or 1 / (1 − p) for per-sample scores [n, q, k] of the whole model, from the definition of
-/// dropout by coordinates.
+/// Returns the dropout factors, 0 or 1 / (1 − p), of per-sample scores [n, q, k] of the whole
+/// model, from the definition of dropout by coordinates.
 at::Tensor dropout_factors(const DropoutSite& site, std::int64_t n, std::int64_t sq,
                            std::int64_t sk) {
   const std::int64_t b = site.sample_ordinals.numel();
@@ -152,7 +152,7 @@ TEST(AttentionGradient, QueriesThatSeeNothingGiveZeros) {
                   nullptr);
 }
 
-/// So many scores that queries come in several blocks.
+/// Uses enough scores that queries are processed in several blocks.
 TEST(AttentionGradient, BlocksOfQueriesEqualTheWhole) {
   constexpr std::int64_t kQueries = 40, kKeys = 16384, kHeads = 16;
   AttentionOptions options;
@@ -178,14 +178,14 @@ TEST(AlibiSlopes, FollowThePaper) {
   EXPECT_LT(
       difference(alibi_slopes(4), at::tensor({1 / 4., 1 / 16., 1 / 64., 1 / 256.}, at::kDouble)),
       1e-15);
-  // Not a power of two: those of 4, then every second of 8.
+  // Not a power of two: the slopes of 4 heads, then every second of 8.
   EXPECT_LT(
       difference(alibi_slopes(6),
                  at::tensor({1 / 4., 1 / 16., 1 / 64., 1 / 256., 1 / 2., 1 / 8.}, at::kDouble)),
       1e-15);
 }
 
-/// Scores of 10⁸ to 10⁹, whose float32 neighbours lie many exponents apart: the largest one wins,
+/// Scores of 10⁸ to 10⁹, where neighbouring float32 values are far apart: the largest score wins,
 /// and nothing overflows.
 TEST(Attention, HugeScoresPickTheLargest) {
   for (const auto type : {at::kFloat, at::kBFloat16}) {

@@ -27,14 +27,14 @@ double unit_roundoff(at::ScalarType type) {
   return type == at::kBFloat16 ? 0x1p-8 : type == at::kHalf ? 0x1p-11 : 0;
 }
 
-/// |actual − exact| ≤ u·(|exact| + spread) + 2⁻¹⁸·max|exact|; `spread` is what else was rounded to
-/// 16 bits on the way (undefined: nothing).
+/// Checks |actual − exact| ≤ u·(|exact| + spread) + 2⁻¹⁸·max|exact|. `spread` is the size of
+/// intermediate values that were also rounded to 16 bits; undefined means none.
 void expect_rounded_once(const at::Tensor& actual, const at::Tensor& exact, const std::string& what,
                          double u, const at::Tensor& spread = {}) {
   ASSERT_TRUE(actual.defined() && actual.sizes() == exact.sizes()) << what;
   ASSERT_TRUE(actual.isfinite().all().item<bool>()) << what;
-  at::Tensor bound = exact.abs() * u + exact.abs().max() * kFloatError +
-                     0x1p-25;  // the last: float16 below its normal range
+  // The last term: float16 below its normal range.
+  at::Tensor bound = exact.abs() * u + exact.abs().max() * kFloatError + 0x1p-25;
   if (spread.defined()) bound = bound + spread * u;
   const at::Tensor excess = (actual.detach().to(at::kDouble) - exact.detach()).abs() / bound;
   EXPECT_LE(excess.max().item<double>(), 1) << what << " of " << actual.numel() << " elements";
@@ -53,7 +53,7 @@ class HalfPrecision : public testing::TestWithParam<at::ScalarType> {
   at::ScalarType type() const { return GetParam(); }
 
   /// Runs `layer` on inputs and parameters of these shapes in 16 bits and in float64, and compares
-  /// results and every gradient.
+  /// results and all gradients.
   void check(const Layer& layer, const std::vector<at::Tensor>& inputs,
              const std::vector<Shape>& parameters = {}) {
     BareModule half_model, exact_model;
@@ -119,7 +119,8 @@ TEST_P(HalfPrecision, LinearReadsAFloatInput) {
   EXPECT_EQ(x.grad().scalar_type(), at::kFloat);
 }
 
-/// Many small contributions to a large main gradient: 16-bit accumulation would lose them all.
+/// Adds many small contributions to a large main gradient. 16-bit accumulation would lose all of
+/// them.
 TEST_P(HalfPrecision, WeightGradientsAccumulateInFloat32) {
   BareModule model;
   Parameter& weight = model.add("weight", normal_spec({2, 4}));
@@ -187,13 +188,17 @@ TEST_P(HalfPrecision, Activations) {
   for (const Activation kind :
        {Activation::gelu, Activation::gelu_tanh, Activation::relu, Activation::squared_relu,
         Activation::silu, Activation::quick_gelu}) {
-    check([&](const auto& x, const auto&) { return activate(x[0], {kind}); }, {x});
-    check([&](const auto& x, const auto&) { return activate(x[0], {kind, /*gated=*/true}); }, {x});
+    check([&](const auto& x, const auto&) { return activate(x[0], {{kind}}); }, {x});
+    check(
+        [&](const auto& x, const auto&) {
+          return activate(x[0], {{kind, /*gated=*/true}});
+        },
+        {x});
   }
 }
 
-/// Sizes of what attention sums, of |out|, |dq|, |dk| and |dv|: probabilities and gradients of
-/// scores enter products in 16 bits, and so does the result from which backward takes Σ p·dp.
+/// Returns the absolute sums behind out, dq, dk and dv. Probabilities and gradients of scores enter
+/// GEMMs in 16 bits, and so does the result from which backward computes Σ p·dp.
 std::array<at::Tensor, 4> attention_spread(const at::Tensor& q, const at::Tensor& k,
                                            const at::Tensor& v, const at::Tensor& dout,
                                            const AttentionOptions& options) {
@@ -256,8 +261,8 @@ TEST_P(HalfPrecision, EmbeddingGradientsAreFloat32) {
   check([&](const auto&, const auto& p) { return embedding_lookup(ids, *p[0]); }, {}, {{5, 8}});
 }
 
-/// The gradient of the logits is the one thing rounded on the way: u·Σ|d logits·w| and u·Σ|d
-/// logits·hidden| are allowed for it.
+/// Only the gradient of the logits is rounded on the way. It allows u·Σ|d logits·w| and u·Σ|d
+/// logits·hidden|.
 TEST_P(HalfPrecision, CrossEntropy) {
   constexpr std::int64_t kTokens = 40, kHidden = 34, kVocabulary = 131;
   BareModule half_model, exact_model;

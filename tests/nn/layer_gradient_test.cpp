@@ -1,5 +1,5 @@
-// Float64 gradient checks of the layers that work on one position: linear, norms, activations, MLP,
-// embedding, loss.
+// Float64 gradient checks of the layers that work on each position: linear, norms, activations,
+// MLP, embedding, loss.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -73,8 +73,8 @@ TEST(LayerGradient, NormOfAStridedInput) {
   }
 }
 
-/// The stream's sum and its norm, both of them read behind: the same numbers as one after the
-/// other, and their gradients.
+/// The residual sum and its norm, both used afterwards: the fused op has the values and gradients
+/// of the separate ops.
 TEST(LayerGradient, NormOfASum) {
   const DropoutSite dropped{.probability = 0.3,
                             .key = philox_key(9, "site"),
@@ -118,26 +118,26 @@ constexpr Activation kActivations[] = {Activation::gelu, Activation::gelu_tanh,
 TEST(LayerGradient, Activations) {
   for (const Activation kind : kActivations) {
     const at::Tensor x = random_input({3, 2, 8}, 3);
-    check_gradients([&] { return weighted_sum(activate(x, {kind})); }, {x}, nullptr);
+    check_gradients([&] { return weighted_sum(activate(x, {{kind}})); }, {x}, nullptr);
     check_gradients(
         [&] {
-          return weighted_sum(activate(x, {kind, /*gated=*/true}));
+          return weighted_sum(activate(x, {{kind, /*gated=*/true}}));
         },
         {x}, nullptr);
-    EXPECT_LT(difference(activate(x, {kind, /*gated=*/true}),
-                         activate(x.narrow(2, 0, 4), {kind}) * x.narrow(2, 4, 4)),
+    EXPECT_LT(difference(activate(x, {{kind, /*gated=*/true}}),
+                         activate(x.narrow(2, 0, 4), {{kind}}) * x.narrow(2, 4, 4)),
               1e-15);
   }
 }
 
-/// f(x + b)·Wᵀ + c with the weights of one call.
+/// Computes f(x + b)·Wᵀ + c with its own weights.
 struct ActivatedLinear {
   ActivatedLinear(bool gated, c10::ScalarType type)
       : gated(gated), store((declare(gated), declared_parameters(model)), {.dtype = type}) {
     store.initialize(1);
   }
 
-  BiasActivation activation(Activation kind) const { return {kind, gated, before}; }
+  BiasActivation activation(Activation kind) const { return {{kind, gated}, before}; }
   at::Tensor at_once(const at::Tensor& x, Activation kind) const {
     return activated_linear(x, activation(kind), *weight, after);
   }
@@ -170,7 +170,7 @@ TEST(LayerGradient, ActivatedLinear) {
   }
 }
 
-/// What is made twice has the same bits both times, in every gradient.
+/// Recomputed values have the same bits in every gradient.
 TEST(LayerGradient, ActivatedLinearHasTheBitsOfItsParts) {
   for (const c10::ScalarType type : {at::kFloat, at::kBFloat16, at::kHalf}) {
     for (const bool gated : {false, true}) {
@@ -269,7 +269,7 @@ TEST(LayerGradient, CrossEntropyWithPaddedVocabulary) {
   EXPECT_LT(difference(result.token_losses, losses.to(at::kFloat)), 1e-6);
 }
 
-/// A vocabulary so large that logits come in several chunks and blocks.
+/// Uses a vocabulary so large that logits come in several chunks and blocks.
 TEST(LayerGradient, CrossEntropyDoesNotDependOnItsChunks) {
   constexpr std::int64_t kVocabulary = 1 << 19, kTokens = 112;
   BareModule model;

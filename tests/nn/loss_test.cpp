@@ -1,5 +1,5 @@
-// The gradient of the loss has the same bits however it comes about: computed in backward, in
-// forward because it was loss_gradient, kept or computed again for a sink that asks later.
+// The gradient of the loss has the same bits on every path: computed in backward, in forward under
+// an announced loss gradient, kept, or recomputed for an accumulator that asks later.
 #include "megatron/nn/loss.h"
 
 #include <gtest/gtest.h>
@@ -39,7 +39,7 @@ struct Gradients {
   at::Tensor token_losses, dhidden, dweight;
 };
 
-/// Two microbatches, so that gradients are added too.
+/// Runs two microbatches, so that gradients are also accumulated.
 Gradients solve(const Problem& problem, const Way& way) {
   Gradients result;
   GlobalTensors gradients;
@@ -101,12 +101,12 @@ TEST(Loss, GradientsDoNotDependOnTheWay) {
   }
 }
 
-/// Four blocks of tokens, of which three are kept.
+/// Uses four blocks of tokens, of which three are kept.
 TEST(Loss, BlocksThatWereNotKeptAreComputedAgain) {
   expect_same_bits({.vocabulary = std::int64_t{1} << 19, .tokens = 112, .type = at::kFloat});
 }
 
-/// Two tokens whose loss was told `loss_gradient`.
+/// Two tokens with the announced gradient `loss_gradient`.
 struct AnnouncedLoss {
   explicit AnnouncedLoss(const at::Tensor& loss_gradient)
       : store((model.add("weight", normal_spec({5, 4})), declared_parameters(model)), {}) {
@@ -126,8 +126,8 @@ TEST(Loss, BackwardMustKeepToWhatWasAnnounced) {
   EXPECT_THROW((told.loss * 3).backward(), InternalError);
 }
 
-/// A NaN that was loss_gradient is a NaN in every gradient, for the diagnosis to find, and not a
-/// broken promise.
+/// An announced NaN becomes a NaN in every gradient, which diagnosis then finds. It is not an
+/// internal error.
 TEST(Loss, ANumberThatIsNoneIsPassedOn) {
   const at::Tensor scale = at::scalar_tensor(std::nan(""));
   const AnnouncedLoss told(scale);

@@ -1,5 +1,5 @@
-// Cross entropy over a split vocabulary: losses and gradients of one rank, whatever part of the
-// vocabulary a rank holds.
+// Cross entropy over a sharded vocabulary has the losses and gradients of one rank, whatever part
+// of the vocabulary each rank holds.
 #include <gtest/gtest.h>
 
 #include "megatron/nn/embedding.h"
@@ -103,7 +103,7 @@ TEST(TensorParallelLoss, ManyLogitsGiveTheGradient) {
   expect_gradient(labels);
 }
 
-/// Logits far from each other: no rank's own maximum may decide.
+/// Logits of very different size: no rank may use only its own maximum.
 TEST(TensorParallelLoss, LargeLogitsDoNotOverflow) {
   Problem problem{.vocabulary = 8,
                   .pad_multiple = 1,

@@ -48,7 +48,7 @@ TEST(RotaryGradient, HalfInterleavedPartialAndPositionsPerSample) {
   }
 }
 
-/// Inputs and incoming gradients need not be laid out as [s, b, n, d].
+/// Inputs and incoming gradients may have other memory layouts than [s, b, n, d].
 TEST(RotaryGradient, AnyStrides) {
   for (const std::int64_t b : {1, 2}) {
     const std::int64_t s = 3;
@@ -85,8 +85,8 @@ TEST(RotaryGradient, AnyStrides) {
   }
 }
 
-/// The fused projection's parts against slices and the textbook's rotation, and one mixed gradient
-/// of them.
+/// Compares the parts of the fused projection with slices and the textbook rotation, and checks
+/// their single mixed gradient.
 TEST(RotaryGradient, SplitOfTheFusedProjection) {
   const std::int64_t s = 3, b = 2, d = 6;
   const at::Tensor angles = at::arange(s * 2, at::kDouble).view({s, 2}) * 0.37;

@@ -1,4 +1,4 @@
-// Every region on three ranks: what it gives forward, and its conjugate backward.
+// Every mapping on three ranks: its forward result and its conjugate backward.
 #include "megatron/ops/tensor_parallel_mappings.h"
 
 #include <ATen/ATen.h>
@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::int64_t kRanks = 3, kLength = 6, kPart = kLength / kRanks;
 
-/// What rank `rank` brings: whole [6, 2], or a slice of the sequence.
+/// Returns the input of rank `rank`: whole [6, 2], or a slice of the sequence.
 at::Tensor brought(std::int64_t rank, std::int64_t length, double phase) {
   return at::sin(at::arange(length * 2, at::kDouble).view({length, 2}) * 1.3 + phase +
                  static_cast<double>(rank));
@@ -39,7 +39,7 @@ struct Case {
   const char* name;
   RegionFunction region;
   std::int64_t length_in, length_out;
-  Expected forward, backward;  ///< y of what is brought with phase 0, dx of dy brought with phase 5
+  Expected forward, backward;  ///< y of the input with phase 0, dx of the dy with phase 5
 };
 
 const Case kCases[] = {

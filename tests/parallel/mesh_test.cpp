@@ -265,7 +265,7 @@ TEST(Mesh, MistakesAreNamed) {
   EXPECT_THAT(mistake({.tp = 0}, 1),
               has("--tensor-model-parallel-size: must be at least 1, got 0"));
   EXPECT_THAT(mistake({.tp = std::int64_t{1} << 40, .pp = std::int64_t{1} << 40}, 8),
-              has("is more than any world has processes"));
+              has("needs more processes than any run can have"));
   EXPECT_THAT(mistake({}, 0), has("world: has 0 ranks"));
   EXPECT_THAT(mistake({.tp = 2, .order = "dp-pp"}, 4), has("omits tp, whose size is 2"));
   EXPECT_THAT(mistake({.tp = 2, .order = "tp-tp-dp"}, 4),

@@ -1,5 +1,5 @@
-// Randomness has coordinates: a shard, a slice of the sequence or a part of the batch draws what
-// the whole draws.
+// Random numbers depend on coordinates: a shard, a slice of the sequence or a part of the batch
+// draws the numbers of the whole.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 

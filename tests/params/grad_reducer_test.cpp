@@ -1,5 +1,5 @@
-// Buckets and the sums of their gradients over data-parallel ranks: order, moment, type and
-// compression.
+// Buckets and the reduction of their gradients over data-parallel ranks: order, time of start,
+// dtype and compression.
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -53,7 +53,7 @@ TEST(BucketLayout, FollowsBackwardAndClosesWhenFull) {
   EXPECT_TRUE(precise[1].is_precise);
 }
 
-/// A group of two ranks that only remembers what was started.
+/// A group of two ranks that only records what was started.
 class RecordingComm final : public Comm {
  public:
   std::int64_t rank() const override { return 0; }
@@ -110,8 +110,8 @@ TEST(GradReducer, StartsABucketWhenItsLastContributionOfTheLastMicrobatchIsThere
   EXPECT_THROW(contribute(model.last), InternalError) << "its sum is under way";
 }
 
-/// What `parameter` of every rank holds after `steps` steps, its gradient on rank r being
-/// gradient(r), with `use` called after each.
+/// Returns the values of `parameter` on every rank after `steps` steps, where the gradient on rank
+/// r is gradient(r) and `use` is called after each step.
 void reduce(const DataLayout& layout, const std::function<void(DataParallelOptions&)>& change,
             at::ScalarType type, int steps, Shape shape,
             const std::function<at::Tensor(std::int64_t)>& gradient,
@@ -185,7 +185,7 @@ at::Tensor irregular(std::int64_t rows, std::int64_t columns, double step) {
   return at::sin(at::arange(rows * columns, at::kDouble) * step + 0.3).view({rows, columns});
 }
 
-/// A sum of rank two is in the span of two columns after one step of the power iteration.
+/// A sum of rank two lies in the span of two columns after one step of the power iteration.
 TEST(GradCompression, LowRankKeepsMatricesOfLowRank) {
   const at::Tensor left = irregular(48, 2, 1.3), right = irregular(2, 64, 0.7);
   const auto gradient = [&](std::int64_t rank) {
@@ -201,7 +201,8 @@ TEST(GradCompression, LowRankKeepsMatricesOfLowRank) {
          });
 }
 
-/// What a step leaves out comes later: over many steps the sums lack no more than a bounded rest.
+/// The compression error of a step is added later: over many steps the error of the sums stays
+/// bounded.
 TEST(GradCompression, LowRankRemembersItsError) {
   const auto gradient = [](std::int64_t rank) {
     const at::Tensor index = at::arange(48 * 64, at::kDouble) + 11.0 * static_cast<double>(rank);

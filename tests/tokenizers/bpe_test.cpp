@@ -55,6 +55,18 @@ TEST(Bpe, UnknownCharacters) {
   EXPECT_THAT(encode(make(bytes, {}, fallback), "a\u00e9x"), ElementsAre(0, 7, 8, 6));
 }
 
+// Values printed by tokenizers 0.23: byte tokens come before the unknown characters around them.
+TEST(Bpe, ByteFallbackDoesNotEndARunOfUnknownCharacters) {
+  const nlohmann::json vocab = {{"a", 0}, {"b", 1}, {"<unk>", 2}, {"<0xC3>", 3}, {"<0xA9>", 4}};
+  const Bpe each = make(vocab, {}, {.unk_token = "<unk>", .byte_fallback = true});
+  EXPECT_THAT(encode(each, "x\u00e9x"), ElementsAre(3, 4, 2, 2));
+  EXPECT_THAT(encode(each, "ax\u00e9xxb"), ElementsAre(0, 3, 4, 2, 2, 2, 1));
+  const Bpe fused =
+      make(vocab, {}, {.unk_token = "<unk>", .fuse_unk = true, .byte_fallback = true});
+  EXPECT_THAT(encode(fused, "x\u00e9x"), ElementsAre(3, 4, 2));
+  EXPECT_THAT(encode(fused, "ax\u00e9xxb"), ElementsAre(0, 3, 4, 2, 1));
+}
+
 TEST(Bpe, PrefixAndSuffix) {
   const nlohmann::json vocab = {{"a", 0}, {"##b", 1}, {"##b</w>", 2}, {"ab</w>", 3}, {"a</w>", 4}};
   const BpeOptions options{.continuing_subword_prefix = "##", .end_of_word_suffix = "</w>"};

@@ -69,7 +69,85 @@ TEST_P(Family, EncodesTheSameFromManyThreads) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Fixtures, Family,
-                         ::testing::Values("gpt2", "llama3", "qwen2", "flavours"));
+                         ::testing::Values("gpt2", "llama3", "qwen2", "flavours", "llama2",
+                                           "metaspace", "strips"));
+
+/// A tokenizer.json of a BPE without merges; `parts` replaces fields of the file.
+HuggingFaceTokenizer characters(const Json& vocab, const Json& parts) {
+  Json json = {{"version", "1.0"},
+               {"truncation", nullptr},
+               {"padding", nullptr},
+               {"added_tokens", Json::array()},
+               {"normalizer", nullptr},
+               {"pre_tokenizer", nullptr},
+               {"post_processor", nullptr},
+               {"decoder", nullptr},
+               {"model", {{"type", "BPE"}, {"vocab", vocab}, {"merges", Json::array()}}}};
+  json.update(parts);
+  const TemporaryFolder folder;
+  return HuggingFaceTokenizer(folder.write("tokenizer.json", json.dump()));
+}
+
+Json added_token(int id, const char* content, bool lstrip, bool rstrip) {
+  return {{"id", id},         {"content", content},  {"single_word", false}, {"lstrip", lstrip},
+          {"rstrip", rstrip}, {"normalized", false}, {"special", true}};
+}
+
+using Ids = std::vector<std::int32_t>;
+
+TEST(AddedTokens, TakeTheSpaceOnTheSidesTheyName) {
+  const auto tokenizer =
+      characters({{" ", 0}, {"a", 1}, {"b", 2}},
+                 {{"added_tokens",
+                   {added_token(3, "<l>", true, false), added_token(4, "<r>", false, true),
+                    added_token(5, "<n>", false, false)}}});
+  EXPECT_EQ(tokenizer.encode("a  <l>  b"), (Ids{1, 3, 0, 0, 2}));
+  EXPECT_EQ(tokenizer.encode("a  <r>  b"), (Ids{1, 0, 0, 4, 2}));
+  EXPECT_EQ(tokenizer.encode("a  <n>  b"), (Ids{1, 0, 0, 5, 0, 0, 2}));
+  EXPECT_EQ(tokenizer.encode("a <r>  <r> <l>b"), (Ids{1, 0, 4, 4, 3, 2}));
+  EXPECT_EQ(tokenizer.encode("a<r>  <l>b"), (Ids{1, 4, 3, 2}));
+}
+
+struct Scheme {
+  const char* name;
+  Ids words, around_added;     ///< of "a b a" split at spaces, and of "a<s>b a"
+  const char *decoded, *kept;  ///< of two marks and an a, and of a mark between a and b
+};
+
+TEST(Metaspace, MarksTheWordsThatItsSchemeNames) {
+  const Json vocab = {{"▁", 0}, {"a", 1}, {"b", 2}};
+  for (const Scheme& scheme :
+       {Scheme{"first", {0, 1, 2, 1}, {0, 1, 3, 2, 0, 1}, " a", "a b"},
+        Scheme{"always", {0, 1, 0, 2, 0, 1}, {0, 1, 3, 0, 2, 0, 1}, " a", "a b"},
+        Scheme{"never", {1, 2, 1}, {1, 3, 2, 0, 1}, "  a", "a b"}}) {
+    SCOPED_TRACE(scheme.name);
+    const Json metaspace = {{"type", "Metaspace"},
+                            {"replacement", "▁"},
+                            {"prepend_scheme", scheme.name},
+                            {"split", true}};
+    const Json words = {{"type", "Sequence"},
+                        {"pretokenizers", {{{"type", "WhitespaceSplit"}}, metaspace}}};
+    const auto tokenizer = characters(vocab, {{"pre_tokenizer", words}, {"decoder", metaspace}});
+    EXPECT_EQ(tokenizer.encode("a b a"), scheme.words);
+    EXPECT_EQ(tokenizer.decode(Ids{0, 0, 1}, SpecialTokens::keep), scheme.decoded);
+    EXPECT_EQ(tokenizer.decode(Ids{1, 0, 2}, SpecialTokens::keep), scheme.kept);
+    const auto with_added =
+        characters(vocab, {{"pre_tokenizer", metaspace},
+                           {"added_tokens", Json::array({added_token(3, "<s>", false, false)})}});
+    EXPECT_EQ(with_added.encode("a<s>b a"), scheme.around_added);
+  }
+}
+
+TEST(ByteFallback, DecodesEachRunOfBytesByItself) {
+  const auto tokenizer = characters({{"a", 0}, {"<0xC3>", 1}, {"<0xA9>", 2}, {"<0xE2>", 3}},
+                                    {{"decoder", {{"type", "ByteFallback"}}}});
+  const auto decode = [&](const Ids& ids) { return tokenizer.decode(ids, SpecialTokens::keep); };
+  EXPECT_EQ(decode({1, 2, 0}), "éa");
+  EXPECT_EQ(decode({0, 1, 2}), "aé");
+  EXPECT_EQ(decode({1, 0, 2}), "�a�");
+  EXPECT_EQ(decode({3, 1, 2}), "���") << "one mark for each byte of a run that is not UTF-8";
+  EXPECT_EQ(decode({0, 3, 3, 0}), "a��a");
+}
 
 TEST(Gpt2BpeTokenizer, GivesTheIdsOfTheSameTokenizerJson) {
   const Gpt2BpeTokenizer tokenizer(fixture("gpt2/vocab.json"), fixture("gpt2/merges.txt"));

@@ -1,4 +1,4 @@
-"""Writes fixtures/: three small tokenizers of the GPT-2, Llama 3 and Qwen 2 kinds and what the real `tokenizers` package says about lines.
+"""Writes fixtures/: small tokenizers of the GPT-2, Llama 3, Qwen 2 and SentencePiece kinds and what the real `tokenizers` package says about lines.
 
 NAME.json is a tokenizer.json; NAME.jsonl holds one {"hex": bytes, "ids": [...], "text": decoded, "kept": decoded with special tokens} a
 line; gpt2/ holds the same GPT-2 as vocab.json and merges.txt. Usage: python make_fixtures.py (from anywhere; overwrites fixtures/)
@@ -22,11 +22,18 @@ def write_case(file, tokenizer, line):
     file.write(json.dumps(case) + "\n")
 
 
+def strips(texts, size):
+    """Added tokens that take the spaces beside them, on a pipeline whose normalizer leaves spaces alone."""
+    tokenizer = parity.flavours(texts, size)
+    tokenizer.normalizer = parity.normalizers.Lowercase()
+    return tokenizer
+
+
 def main():
     folder = HERE / "fixtures"
     rng = random.Random(7)
     texts = [" ".join(rng.choice(parity.PIECES) for _ in range(20)) for _ in range(400)]
-    for family in (parity.gpt2, parity.llama3, parity.qwen2, parity.flavours):
+    for family in (parity.gpt2, parity.llama3, parity.qwen2, parity.flavours, parity.llama2, parity.metaspace, strips):
         tokenizer = family(texts, VOCABULARY)
         name = family.__name__
         state = json.loads(tokenizer.to_str())

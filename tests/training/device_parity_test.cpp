@@ -13,7 +13,8 @@
 #include "megatron/config/resolve.h"
 #include "megatron/models/gpt_model.h"
 #include "megatron/ops/dropout.h"
-#include "megatron/ops/row_operations.h"
+#include "megatron/ops/norm_rows.h"
+#include "megatron/ops/rotary.h"
 #include "megatron/optimizer/optimizer.h"
 #include "support/test_device.h"
 #include "training/small_run.h"
@@ -56,21 +57,22 @@ TEST_F(DeviceParity, NormsAndRotationsAgree) {
   for (const std::int64_t columns : {64, 1500}) {
     const at::Tensor x = numbers({70, columns}, 0), weight = numbers({columns}, 1),
                      dy = numbers({70, columns}, 2);
-    const RmsNormRows expected = rms_norm_rows(x, weight, at::kFloat, 1e-5, 1),
-                      got = rms_norm_rows(x.to(device()), weight.to(device()), at::kFloat, 1e-5, 1);
+    const NormParams params{.weight = weight, .epsilon = 1e-5, .offset = 1},
+        on_device{.weight = weight.to(device()), .epsilon = 1e-5, .offset = 1};
+    const NormRows expected = norm_rows(x, nullptr, params, at::kFloat),
+                   got = norm_rows(x.to(device()), nullptr, on_device, at::kFloat);
     EXPECT_LT(distance(got.y, expected.y), 1e-6);
-    const RmsNormGradients gradients = rms_norm_rows_backward(dy, x, weight, expected.rstd, 1);
-    const RmsNormGradients on_device =
-        rms_norm_rows_backward(dy.to(device()), x.to(device()), weight.to(device()), got.rstd, 1);
-    EXPECT_LT(distance(on_device.dx, gradients.dx), 1e-5);
-    EXPECT_LT(distance(on_device.dweight, gradients.dweight), 1e-5);
+    const NormGradients gradients = norm_rows_backward(dy, {}, expected, nullptr, params),
+                        on_device_gradients =
+                            norm_rows_backward(dy.to(device()), {}, got, nullptr, on_device);
+    EXPECT_LT(distance(on_device_gradients.dsum, gradients.dsum), 1e-5);
+    EXPECT_LT(distance(on_device_gradients.dweight, gradients.dweight), 1e-5);
   }
   const at::Tensor x = numbers({6, 2, 3, 16}, 0), angles = numbers({6, 4}, 1);
-  const at::Tensor expected = rotary_rows(x, {angles.cos(), angles.sin()});
-  EXPECT_LT(
-      distance(rotary_rows(x.to(device()), {angles.cos().to(device()), angles.sin().to(device())}),
-               expected),
-      1e-7);
+  const at::Tensor expected = rotate(x, {angles.cos(), angles.sin()});
+  EXPECT_LT(distance(rotate(x.to(device()), {angles.cos().to(device()), angles.sin().to(device())}),
+                     expected),
+            1e-7);
 }
 
 /// Returns a model with its gradients after one microbatch.

@@ -8,8 +8,8 @@
 #include <nlohmann/json.hpp>
 
 #include "megatron/base/json.h"
+#include "megatron/ops/norm_rows.h"
 #include "megatron/ops/op_scope.h"
-#include "megatron/ops/row_operations.h"
 #include "megatron/training/observability/profile/op_cost.h"
 #include "megatron/training/observability/profile/op_recorder.h"
 #include "megatron/training/observability/profile/profile_output.h"
@@ -97,20 +97,20 @@ TEST(OpRecorder, CountsBytesAndTimeOnce) {
 
 TEST(OpRecorder, SeesKernelsOfOurOwn) {
   const auto ops = record([](OpRecorder&) {
-    rms_norm_rows(at::ones({4, 8}), at::ones({8}), at::kFloat, 1e-5, 0);
+    norm_rows(at::ones({4, 8}), nullptr, {.weight = at::ones({8})}, at::kFloat);
   });
   const RecordedOp& norm = find(ops, "megatron::norm_rows");
-  EXPECT_EQ(norm.bytes, 4.0 * (4 * 8 + 4 * 8));
+  EXPECT_EQ(norm.bytes, 4.0 * (4 * 8 + 8 + 4 * 8 + 4)) << "x, weight, y and a statistic a row";
   EXPECT_EQ(norm.kind, Kind::op);
 }
 
 TEST(OpRecorder, TakesTheCostThatAKernelGives) {
   const auto ops = record([](OpRecorder&) {
     const at::Tensor x = at::ones({4, 8});
-    const OpScope scope("megatron::attention", {x, x}, {.flops = 123, .bytes = 45});
+    const OpScope scope("megatron::own_kernel", {x, x}, {.flops = 123, .bytes = 45});
     at::ones({4, 8});
   });
-  const RecordedOp& attention = find(ops, "megatron::attention");
+  const RecordedOp& attention = find(ops, "megatron::own_kernel");
   EXPECT_EQ(attention.flops, 123);
   EXPECT_EQ(attention.bytes, 45) << "whatever it called";
   EXPECT_EQ(attention.shapes, "[4, 8] [4, 8]");

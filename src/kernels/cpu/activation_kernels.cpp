@@ -1,20 +1,149 @@
-#define MEGATRON_KERNEL_ISA portable
-#include "kernels/cpu/activation_kernels_impl.h"
-#include "kernels/cpu/cpu_features.h"
+// The activation kernels, compiled once for each instruction set.
+#include "kernels/cpu/activation_kernels.h"
 
-namespace megatron::kernels {
-namespace avx2 {
-ActivationKernels activation_table();
-}
-namespace avx512 {
-ActivationKernels activation_table();
+#include <algorithm>
+#include <cstdint>
+
+#include "kernels/cpu/activation_math.h"
+#include "kernels/cpu/column_sums.h"
+#include "kernels/cpu/dispatch.h"
+#include "kernels/cpu/storage_types.h"
+
+namespace megatron::kernels::MEGATRON_KERNEL_ISA {
+
+/// Calls use(F{}) with the activation's functor.
+template <class Use>
+void with_activation(ActivationKind kind, Use use) {
+  switch (kind) {
+    case ActivationKind::gelu:
+      return use(Gelu{});
+    case ActivationKind::gelu_tanh:
+      return use(GeluTanh{});
+    case ActivationKind::relu:
+      return use(Relu{});
+    case ActivationKind::squared_relu:
+      return use(SquaredRelu{});
+    case ActivationKind::silu:
+      return use(Silu{});
+    case ActivationKind::quick_gelu:
+      return use(QuickGelu{});
+  }
 }
 
-const ActivationKernels& activation_kernels() {
-  static const ActivationKernels chosen = cpu_has_avx512() ? avx512::activation_table()
-                                          : cpu_has_avx2() ? avx2::activation_table()
-                                                           : portable::activation_table();
-  return chosen;
+/// Loads and stores a row in steps of Step::size numbers: sixteen floats, or one f64. Only the
+/// first `count` numbers of a step exist.
+template <class T>
+struct Step {
+  using V = Vec16f;
+  static constexpr std::int64_t size = kNumLanes;
+  template <class From>
+  static V load(const From* from, std::int64_t count) {
+    return load_partial(from, count, 0.0f);
+  }
+  template <class To>
+  static void store(To* to, std::int64_t count, V x) {
+    store_partial(to, count, x);
+  }
+};
+
+template <>
+struct Step<double> {
+  using V = double;
+  static constexpr std::int64_t size = 1;
+  static double load(const double* from, std::int64_t) { return *from; }
+  static void store(double* to, std::int64_t, double x) { *to = x; }
+};
+
+template <class F, class T, bool gated>
+void activation_rows(const ActivationArguments& a, std::int64_t begin, std::int64_t end) {
+  using S = Step<T>;
+  const std::int64_t columns = a.columns, width = gated ? 2 * columns : columns;
+  const Compute<T>* bias = static_cast<const Compute<T>*>(a.bias);
+  for (std::int64_t row = begin; row < end; ++row) {
+    const T* x = static_cast<const T*>(a.x) + row * width;
+    T* y = static_cast<T*>(a.y) + row * columns;
+    for (std::int64_t c = 0; c < columns; c += S::size) {
+      const std::int64_t count = columns - c;
+      auto value = F::at(S::load(x + c, count) + S::load(bias + c, count)).value;
+      if constexpr (gated)
+        value = value * (S::load(x + columns + c, count) + S::load(bias + columns + c, count));
+      S::store(y + c, count, value);
+    }
+  }
 }
 
-}  // namespace megatron::kernels
+/// Computes the gradient of a row. With `summed`, also adds it to `sums` before rounding. If `y` is
+/// not null, it receives the row of the forward pass.
+template <class F, class T, bool gated, bool summed>
+void activation_backward_row(const T* dy, const T* x, const Compute<T>* bias, T* dx,
+                             Compute<T>* sums, T* y, std::int64_t columns) {
+  using S = Step<T>;
+  for (std::int64_t c = 0; c < columns; c += S::size) {
+    const std::int64_t count = columns - c;
+    const auto f = F::at(S::load(x + c, count) + S::load(bias + c, count));
+    const auto d_out = S::load(dy + c, count);
+    auto d = d_out * f.slope;
+    auto value = f.value;
+    if constexpr (gated) {
+      const auto d_up = d_out * f.value,
+                 up = S::load(x + columns + c, count) + S::load(bias + columns + c, count);
+      d = d * up;
+      value = value * up;
+      S::store(dx + columns + c, count, d_up);
+      if constexpr (summed)
+        S::store(sums + columns + c, count, S::load(sums + columns + c, count) + d_up);
+    }
+    if (y != nullptr) S::store(y + c, count, value);
+    S::store(dx + c, count, d);
+    if constexpr (summed) S::store(sums + c, count, S::load(sums + c, count) + d);
+  }
+}
+
+template <class F, class T, bool gated>
+void activation_backward_blocks(const ActivationBackwardArguments& a, std::int64_t begin,
+                                std::int64_t end) {
+  using C = Compute<T>;
+  const std::int64_t columns = a.columns, width = gated ? 2 * columns : columns;
+  const C* bias = static_cast<const C*>(a.bias);
+  for (std::int64_t block = begin; block < end; ++block) {
+    C* sums = a.bias_blocks != nullptr ? static_cast<C*>(a.bias_blocks) + block * width : nullptr;
+    if (sums != nullptr) std::fill_n(sums, width, C(0));
+    for (std::int64_t row = block * kRowsPerBlock;
+         row < std::min(a.rows, (block + 1) * kRowsPerBlock); ++row) {
+      const T* dy = static_cast<const T*>(a.dy) + row * columns;
+      const T* x = static_cast<const T*>(a.x) + row * width;
+      T* dx = static_cast<T*>(a.dx) + row * width;
+      T* y = a.y != nullptr ? static_cast<T*>(a.y) + row * columns : nullptr;
+      if (sums != nullptr) {
+        activation_backward_row<F, T, gated, true>(dy, x, bias, dx, sums, y, columns);
+      } else {
+        activation_backward_row<F, T, gated, false>(dy, x, bias, dx, sums, y, columns);
+      }
+    }
+  }
+}
+
+inline void activation(const ActivationArguments& a, std::int64_t begin, std::int64_t end) {
+  with_activation(a.kind, [&]<class F>(F) {
+    with_type(a.type, [&]<class T>(T) {
+      a.gated ? activation_rows<F, T, true>(a, begin, end)
+              : activation_rows<F, T, false>(a, begin, end);
+    });
+  });
+}
+
+inline void activation_backward(const ActivationBackwardArguments& a, std::int64_t begin,
+                                std::int64_t end) {
+  with_activation(a.kind, [&]<class F>(F) {
+    with_type(a.type, [&]<class T>(T) {
+      a.gated ? activation_backward_blocks<F, T, true>(a, begin, end)
+              : activation_backward_blocks<F, T, false>(a, begin, end);
+    });
+  });
+}
+
+ActivationKernels activation_kernels() { return {activation, activation_backward}; }
+
+}  // namespace megatron::kernels::MEGATRON_KERNEL_ISA
+
+MEGATRON_DISPATCH(ActivationKernels, activation_kernels)

@@ -1,6 +1,5 @@
-// Activations of the feed-forward block with the bias in front of them, on the CPU. Each
-// instruction set has its table, and every element of f32 and 16-bit rows takes the same steps in
-// all of them.
+// Activations of the feed-forward block on the CPU, fused with the bias in front of them. Elements
+// of f32 and 16-bit rows take the same steps on every instruction set.
 #pragma once
 
 #include <cstdint>
@@ -11,37 +10,38 @@ namespace megatron::kernels {
 
 enum class ActivationKind : std::uint8_t { gelu, gelu_tanh, relu, squared_relu, silu, quick_gelu };
 
-/// y = f(x + bias), or gated f(gate + bias)·(up + bias) for rows [gate | up] of x. `bias` is in f32
-/// (f64 with f64), one number for each column of x.
+/// y = f(x + bias). Gated: y = f(gate + bias)·(up + bias), where rows of x are [gate | up]. `bias`
+/// is f32 (f64 with f64) and has one number for each column of x.
 struct ActivationArguments {
   const void *x, *bias;
   void* y;
   Type type;
-  std::int64_t rows, columns;  ///< of y; x has twice the columns when gated
+  std::int64_t rows, columns;  ///< columns of y; x has twice as many when gated
   ActivationKind kind;
   bool gated;
 };
 
-/// dx, into `bias_blocks` (may be null) the sum of dx before rounding over each block of
-/// kRowsPerBlock rows, [blocks, columns of x] in f32 (f64), and into `y` (may be null) what forward
-/// gave, the same bits.
+/// Backward of ActivationArguments. Writes dx. If `bias_blocks` is not null, it receives the sums
+/// of dx before rounding over blocks of kRowsPerBlock rows, [blocks, columns of x] in f32 (f64). If
+/// `y` is not null, it receives the result of forward, with the same bits.
 struct ActivationBackwardArguments {
   const void *dy, *x, *bias;
   void *dx, *bias_blocks, *y;
   Type type;
-  std::int64_t rows, columns;  ///< of dy
+  std::int64_t rows, columns;  ///< columns of dy
   ActivationKind kind;
   bool gated;
 };
 
+/// The activation kernels of one instruction set.
 struct ActivationKernels {
-  void (*forward)(const ActivationArguments&, std::int64_t begin,
-                  std::int64_t end);  ///< rows [begin, end)
-  void (*backward)(const ActivationBackwardArguments&, std::int64_t begin,
-                   std::int64_t end);  ///< blocks of rows
+  /// Runs on rows [begin, end).
+  void (*forward)(const ActivationArguments&, std::int64_t begin, std::int64_t end);
+  /// Runs on blocks of rows.
+  void (*backward)(const ActivationBackwardArguments&, std::int64_t begin, std::int64_t end);
 };
 
-/// The table for this CPU.
+/// Returns the kernels of the best instruction set of this CPU.
 const ActivationKernels& activation_kernels();
 
 }  // namespace megatron::kernels

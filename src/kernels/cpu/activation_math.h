@@ -1,6 +1,5 @@
-// The activations and their derivatives without branches, for sixteen floats at a time by
-// polynomials and for one f64 by the C library. Included once per instruction set inside the
-// namespace MEGATRON_KERNEL_ISA.
+// The activations and their derivatives without branches. Sixteen floats at a time use polynomials,
+// and single f64 numbers use the C library.
 #pragma once
 
 #include <cmath>
@@ -15,7 +14,7 @@ inline double constant(double x, double) { return x; }
 inline double multiply_add(double a, double b, double c) { return a * b + c; }
 inline double where_less(double a, double b, double x, double y) { return a < b ? x : y; }
 
-/// 1 / (1 + 2ˣ).
+/// Returns 1 / (1 + 2ˣ).
 inline Vec16f falling_logistic2(Vec16f x) {
   return broadcast(1.0f) / (broadcast(1.0f) + exp2_in_range(smaller(larger(x, broadcast(-126.0f)),
                                                                     broadcast(126.0f))));
@@ -23,16 +22,15 @@ inline Vec16f falling_logistic2(Vec16f x) {
 
 inline double falling_logistic2(double x) { return 1 / (1 + std::exp2(x)); }
 
-/// Of the normal distribution with variance 1.
+/// Distribution function and density of the standard normal distribution.
 template <class V>
 struct Normal {
   V below;    ///< Φ(x) = (1 + erf(x / √2)) / 2
   V density;  ///< φ(x) = e^(−x²/2) / √(2π)
 };
 
-/// Φ(−|x|) = e^(−x²/2)·r·P(r) with r = 1 / (1 + 0.265·|x|), after Hastings (Abramowitz &
-/// Stegun 26.2.17); P minimax in relative error (1e-8 for |x| ≤ 13), so that the tail keeps its
-/// digits.
+/// Φ(−|x|) = e^(−x²/2)·r·P(r) with r = 1 / (1 + 0.265·|x|), after Hastings (Abramowitz & Stegun
+/// 26.2.17). P is minimax in relative error (1e-8 for |x| ≤ 13), so the tail keeps its digits.
 inline Normal<Vec16f> normal(Vec16f x) {
   const Vec16f bounded = smaller(larger(x, broadcast(0.0f) - x), broadcast(13.0f)),
                e = exp2_in_range(bounded * bounded * broadcast(-0.721347520f));
@@ -70,14 +68,14 @@ struct Gelu {
   }
 };
 
-/// z·s and its slope for s = σ(argument), given s and the argument's slope.
+/// Returns z·s and its derivative for s = σ(argument), given s and the derivative of the argument.
 template <class V>
 ValueAndDerivative<V> times_logistic(V z, V s, V argument_slope) {
   const V value = z * s;
   return {value, multiply_add(value * (constant(1, z) - s), argument_slope, s)};
 }
 
-/// z·σ(2u) with u = √(2/π)·(z + 0.044715·z³), which is z·(1 + tanh u) / 2.
+/// z·σ(2u) with u = √(2/π)·(z + 0.044715·z³), which equals z·(1 + tanh u) / 2.
 struct GeluTanh {
   template <class V>
   static ValueAndDerivative<V> at(V z) {

@@ -1,25 +1,14 @@
-#define MEGATRON_KERNEL_ISA portable
+// The attention kernels, compiled once for each instruction set.
 #include "kernels/cpu/attention.h"
 
-#include "kernels/cpu/attention_backward_impl.h"
-#include "kernels/cpu/attention_forward_impl.h"
-#include "kernels/cpu/cpu_features.h"
+#include "kernels/cpu/attention_backward.h"
+#include "kernels/cpu/attention_forward.h"
+#include "kernels/cpu/dispatch.h"
 
-namespace megatron::kernels {
-namespace avx2 {
-AttentionKernels attention_table();
-}
-namespace avx512 {
-AttentionKernels attention_table();
-}
+namespace megatron::kernels::MEGATRON_KERNEL_ISA {
 
-const AttentionKernels& attention_kernels() {
-  static const AttentionKernels chosen =
-      cpu_has_avx512() ? avx512::attention_table()
-      : cpu_has_avx2() ? avx2::attention_table()
-                       : AttentionKernels{portable::forward_plan, portable::forward,
-                                          portable::backward_plan, portable::backward};
-  return chosen;
-}
+AttentionKernels attention_kernels() { return {forward_plan, forward, backward_plan, backward}; }
 
-}  // namespace megatron::kernels
+}  // namespace megatron::kernels::MEGATRON_KERNEL_ISA
+
+MEGATRON_DISPATCH(AttentionKernels, attention_kernels)

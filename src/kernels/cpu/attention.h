@@ -1,79 +1,83 @@
-// Attention over raw memory, forward and backward, without stored scores: softmax(scale·q·kᵀ + what
-// a score may carry)·v in blocks of queries and keys (Dao et al. 2022). s positions (q of queries,
-// k of keys), b samples, n query heads, g groups of keys and values, d and dv channels.
+// Attention over raw memory, forward and backward, without stored scores (Dao et al. 2022). It
+// computes softmax(scale·q·kᵀ + masks and biases)·v in blocks of queries and keys. Shapes: s
+// positions (sq of queries, sk of keys), b samples, n query heads, g groups of keys and values, d
+// and dv channels.
 //
-// Order of summation: blocks of kAttentionKeys keys begin at multiples of it in absolute positions
-// and are taken in ascending order, so the result of a query does not depend on the other queries
-// of a call, nor on the number of threads. docs/kernels.md tells the rest.
+// Order of summation: blocks of kAttentionKeys keys begin at its multiples in absolute positions
+// and are added in ascending order. So the result of a query does not depend on the other queries
+// of a call, nor on the number of threads. docs/kernels.md gives the details.
 #pragma once
 
 #include <array>
 #include <cstdint>
 
+#include "kernels/cpu/inline.h"
 #include "kernels/cpu/micro_kernel.h"
 #include "kernels/row_operations.h"
 
 namespace megatron::kernels {
 
-/// Keys of a block.
+/// Number of keys of a block.
 inline constexpr std::int64_t kAttentionKeys = 128;
 
-/// [s, b, heads, channels] as it lies: strides in elements, unit stride last.
+/// A tensor [s, b, heads, channels] by its strides, in elements. Channels are contiguous.
 struct HeadsView {
   const void* data;
   std::int64_t position_stride, sample_stride, head_stride;
 };
 
 struct AttentionArguments {
-  Type type;                        ///< of q, k, v, out and their gradients: f32, bf16 or f16
+  Type type;                        ///< q, k, v, out and their gradients are f32, bf16 or f16
   const MicroKernel* micro_kernel;  ///< gemm_micro_kernel(type)
   std::int64_t sq, sk, b, n, g, d, dv;
   HeadsView q, k, v;
   bool causal;
-  std::array<std::int64_t, 2> window;  ///< keys seen left and right of a query; −1 = unlimited
-  double scale, softcap;               ///< softcap > 0: cap·tanh(score / cap)
-  const float* alibi_slopes;           ///< [n] or null
-  const std::int32_t* document_ids;    ///< [b, ≥ max(sq, sk)] or null
-  std::int64_t document_stride;        ///< between samples
-  std::int64_t q_start, k_start;       ///< positions of the first query and key
-  bool has_dropout;  ///< with `rule`; element = flat index in [all heads, q_start + sq, k_start +
-                     ///< sk]
+  std::array<std::int64_t, 2>
+      window;                 ///< keys seen to the left and right of a query; −1 is unlimited
+  double scale, softcap;      ///< softcap > 0 gives cap·tanh(score / cap)
+  const float* alibi_slopes;  ///< [n] or null
+  const std::int32_t* document_ids;  ///< [b, ≥ max(sq, sk)] or null
+  std::int64_t document_stride;      ///< elements between samples
+  std::int64_t q_start, k_start;     ///< positions of the first query and key
+  /// Uses `rule`. An element's index is its flat index in [all heads, q_start + sq, k_start + sk].
+  bool has_dropout;
   DropoutRule rule;
   const std::int64_t* ordinals;  ///< [b]
   std::int64_t first_head;
 
-  std::int64_t heads_per_group() const { return n / g; }
+  MEGATRON_KERNEL_INLINE std::int64_t heads_per_group() const { return n / g; }
 };
 
-/// out [sq, b, n, dv] contiguous, zero for queries that see nothing; lse [b, n, sq] = log Σ exp of
-/// the scores, −∞ there.
+/// out [sq, b, n, dv] is contiguous, and lse [b, n, sq] = log Σ exp of the scores. For queries that
+/// see no key, out is zero and lse is −∞.
 struct AttentionForwardArguments : AttentionArguments {
   void* out;
   float* lse;
 };
 
-/// Of contiguous out and lse as forward left them and dout (unit stride last); dq [sq, b, n, d], dk
-/// [sk, b, g, d], dv [sk, b, g, dv] are overwritten.
+/// Takes out and lse as forward left them, and dout, whose channels are contiguous. Overwrites dq
+/// [sq, b, n, d], dk [sk, b, g, d] and dv [sk, b, g, dv].
 struct AttentionBackwardArguments : AttentionArguments {
   const void* out;
   const float* lse;
   HeadsView dout;
   void *dq, *dk, *dvalue;
-  std::array<std::int64_t, 3> dq_strides, dk_strides,
-      dvalue_strides;  ///< of position, sample and head
+  /// Strides of position, sample and head.
+  std::array<std::int64_t, 3> dq_strides, dk_strides, dvalue_strides;
 };
 
-/// How much memory and how many equal parts a pass takes. The caller allocates `shared_bytes` for
-/// all and `workspace_bytes` for each thread (64-byte aligned), and shares the parts of each stage
-/// among threads, one stage after another.
+/// The memory and the number of equal parts of a pass. The caller allocates `shared_bytes` once and
+/// `workspace_bytes` for each thread, both aligned to 64 bytes. It runs one stage after another,
+/// and shares the parts of a stage among its threads.
 struct AttentionPlan {
   std::int64_t shared_bytes, workspace_bytes;
-  std::array<std::int64_t, 2> parts;  ///< of the first and second stage; a stage may have none
+  std::array<std::int64_t, 2>
+      parts;  ///< parts of the first and second stage; a stage may have none
 };
 
-/// Stages on parts [begin, end). Forward: keys and values are packed, then blocks of queries are
-/// computed. Backward: gradients of heads and stretches of keys, then the sums of what several of
-/// them have computed.
+/// The functions run one stage on the parts [begin, end). Forward first packs keys and values, then
+/// computes blocks of queries. Backward first computes the gradients of heads and ranges of keys,
+/// then adds up the sums to which several parts contributed.
 struct AttentionKernels {
   AttentionPlan (*forward_plan)(const AttentionForwardArguments&);
   void (*forward)(const AttentionForwardArguments&, int stage, std::int64_t begin, std::int64_t end,
@@ -83,7 +87,7 @@ struct AttentionKernels {
                    std::int64_t end, void* shared, void* workspace);
 };
 
-/// The table for this CPU.
+/// Returns the kernels of the best instruction set of this CPU.
 const AttentionKernels& attention_kernels();
 
 }  // namespace megatron::kernels

@@ -1,4 +1,3 @@
-#define MEGATRON_KERNEL_ISA portable
 #include "kernels/cpu/column_sums.h"
 
 #include <algorithm>

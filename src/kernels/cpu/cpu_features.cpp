@@ -1,11 +1,14 @@
+// Reads the CPU's features from CPUID.
 #include "kernels/cpu/cpu_features.h"
 
 #include <cpuid.h>
 
+#include "kernels/cpu/dispatch.h"
+
 namespace megatron::kernels {
 namespace {
 
-/// Bits of leaf 7 (extended features).
+/// Register bits of CPUID leaf 7 (extended features).
 struct ExtendedFeatures {
   unsigned edx0 = 0, eax1 = 0;
 };
@@ -39,5 +42,9 @@ bool cpu_has_amx() {
   return cpu_has_avx512_bf16() && (extended_features().edx0 >> 22 & 1) != 0 &&
          (extended_features().edx0 >> 24 & 1) != 0;
 }
+
+bool avx2::is_usable() { return cpu_has_avx2(); }
+bool avx512::is_usable() { return cpu_has_avx512(); }
+bool avx512bf16::is_usable() { return cpu_has_avx512_bf16(); }
 
 }  // namespace megatron::kernels

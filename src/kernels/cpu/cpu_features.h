@@ -1,4 +1,5 @@
-// What this CPU offers; kernels choose their variant by it at run time.
+// Instruction sets that this CPU has. Kernels choose their variant by them at run time
+// (dispatch.h).
 #pragma once
 
 namespace megatron::kernels {
@@ -7,6 +8,6 @@ bool cpu_has_avx2();
 bool cpu_has_avx512();
 bool cpu_has_avx512_bf16();  ///< AVX512-BF16: dot products of bf16 into fp32
 bool cpu_has_avx512_fp16();  ///< AVX512-FP16
-bool cpu_has_amx();          ///< AMX-BF16: products of tiles of bf16
+bool cpu_has_amx();          ///< AMX-BF16: GEMMs of bf16 tiles
 
 }  // namespace megatron::kernels

@@ -1,11 +1,10 @@
-// Cross entropy over rows of logits: what the loss needs of a row, and the gradient of its logits.
-// A row's numbers depend on nothing but the row.
+// Cross entropy over rows of logits: the statistics that the loss needs, and the gradient of the
+// logits. The results of a row depend on that row alone.
 //
-// Order of summation: a row goes by blocks of 1,024 columns. Column c of a block belongs to lane c
-// mod 64; a lane adds its exponentials in ascending order, relative to the largest logit of this
-// block and those before it. At the end lane l takes lanes l + 16, l + 32 and l + 48, then l + 8 …
-// l
-// + 1.
+// Order of summation: a row is read in blocks of 1,024 columns. Column c of a block belongs to lane
+// c mod 64. A lane adds its exponentials in ascending order, relative to the largest logit of this
+// block and those before it. At the end lane l takes lanes l + 16, l + 32 and l + 48, and the
+// remaining sixteen lanes are folded pairwise (l + 8, l + 4, l + 2, l + 1).
 #pragma once
 
 #include <cstdint>
@@ -14,8 +13,8 @@
 
 namespace megatron::kernels {
 
-/// Rows of logits in f32 (f64): the columns from `first_column` on of the whole vocabulary, which
-/// labels count.
+/// Rows of logits in f32 (f64). They hold the columns of the vocabulary from `first_column` on.
+/// Labels index the whole vocabulary.
 struct CrossEntropyRows {
   const void* logits;
   Type type;
@@ -24,32 +23,33 @@ struct CrossEntropyRows {
   const std::int64_t* labels;
 };
 
-/// lse = log Σ exp(logits) and the label's logit (0 where other columns have it) of each row, in
-/// the logits' type.
+/// lse = log Σ exp(logits) and the label's logit of each row, in the logits' type. The label's
+/// logit is 0 when its column is elsewhere.
 struct CrossEntropyStatistics {
   CrossEntropyRows rows;
   void *lse, *label_logit;
 };
 
-/// gradient = (exp(logit − lse) − [column is the label's])·mask·scale, rounded once. Logits of the
-/// same type may lie where the gradient goes.
+/// gradient = (exp(logit − lse) − [column is the label's])·mask·scale, rounded once. The gradient
+/// may overwrite the logits if both have the same type.
 struct CrossEntropyGradient {
   CrossEntropyRows rows;
   const void* lse;
   const float* mask;
   double scale;
   void* gradient;
-  Type gradient_type;  ///< that of the logits, or 16 bits wide beside f32
+  Type gradient_type;  ///< the type of the logits, or 16 bits wide when they are f32
   std::int64_t gradient_row_stride;
 };
 
+/// The cross entropy kernels of one instruction set.
 struct CrossEntropyKernels {
-  void (*statistics)(const CrossEntropyStatistics&, std::int64_t begin,
-                     std::int64_t end);  ///< of rows [begin, end)
+  /// Runs on rows [begin, end).
+  void (*statistics)(const CrossEntropyStatistics&, std::int64_t begin, std::int64_t end);
   void (*gradient)(const CrossEntropyGradient&, std::int64_t begin, std::int64_t end);
 };
 
-/// The table for this CPU.
+/// Returns the kernels of the best instruction set of this CPU.
 const CrossEntropyKernels& cross_entropy_kernels();
 
 }  // namespace megatron::kernels

@@ -1,7 +1,7 @@
-// A unit is a range of rows by a group of panels. Its panels are packed once into this thread's
-// memory, as many blocks of depth in one pass as stay in the L2 cache, where they serve all rows of
-// the unit. Where one pass is enough, sums never leave the L1 cache: a block of rows by a panel is
-// finished before the next is begun.
+// A unit of a GEMM is a range of rows by a group of panels. A thread packs the panels of a unit
+// once into its own workspace. One pass packs as many blocks of depth as stay in the L2 cache,
+// where they serve all rows of the unit. When one pass is enough, sums never leave the L1 cache: a
+// block of rows by a panel is finished before the next begins.
 #include "kernels/cpu/gemm.h"
 
 #include <algorithm>
@@ -14,79 +14,91 @@
 namespace megatron::kernels {
 namespace {
 
-constexpr std::int64_t kMinBlockRows = 48;  ///< of a, at least: brought together
-constexpr std::int64_t kMinTransposedRows =
-    96;  ///< of a block, at least, that are transposed side by side: from whole cache lines
-constexpr std::int64_t kMinMicroKernelRows =
-    24;  ///< at least, and so few that what is fetched ahead between two calls does not queue
-constexpr std::int64_t kMaxUnitRows = 1056;    ///< whole blocks
-constexpr std::int64_t kMaxBlocksPerPass = 8;  ///< of depth, at most
-constexpr std::int64_t kMaxPanelBytes =
-    768 * 1024;  ///< of a unit's panels: they stay in the L2 cache
+using portable::L2Prefetcher;
+
+/// A block has at least this many rows of a, which are copied together.
+constexpr std::int64_t kMinBlockRows = 48;
+/// A block has at least this many rows when they are transposed, so that whole cache lines are
+/// read.
+constexpr std::int64_t kMinTransposedRows = 96;
+/// A micro-kernel call has at least this many rows. More would queue too many prefetches
+/// between two calls.
+constexpr std::int64_t kMinMicroKernelRows = 24;
+constexpr std::int64_t kMaxUnitRows = 1056;  ///< whole blocks
+/// Upper limit of the blocks of depth in one pass.
+constexpr std::int64_t kMaxBlocksPerPass = 8;
+/// Upper limit of the panels of a unit, which must stay in the L2 cache.
+constexpr std::int64_t kMaxPanelBytes = 768 * 1024;
 
 constexpr std::int64_t divide_up(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
 bool is_depth_contiguous(const GemmArguments& g) { return g.a_depth_stride == 1 || g.k == 1; }
 
-/// Whether rows of a have to be made of columns: else they are read where they lie, or copied.
-bool is_transposed(const GemmArguments& g, const MicroKernel& product) {
-  return !product.needs_packed_rows && !is_depth_contiguous(g);
+/// Returns whether columns of a must be transposed into rows. Otherwise rows are read in place or
+/// copied.
+bool is_transposed(const GemmArguments& g, const MicroKernel& micro_kernel) {
+  return !micro_kernel.needs_packed_rows && !is_depth_contiguous(g);
 }
 
-/// Whole groups of the rows that the product works on at a time.
-std::int64_t round_up_to_tile(std::int64_t rows, const MicroKernel& product) {
-  return divide_up(rows, product.rows) * product.rows;
+/// Rounds up to whole groups of the rows that the micro-kernel processes at a time.
+std::int64_t round_up_to_tile(std::int64_t rows, const MicroKernel& micro_kernel) {
+  return divide_up(rows, micro_kernel.rows) * micro_kernel.rows;
 }
-std::int64_t block_rows(const GemmArguments& g, const MicroKernel& product) {
-  return round_up_to_tile(is_transposed(g, product) ? kMinTransposedRows : kMinBlockRows, product);
+std::int64_t block_rows(const GemmArguments& g, const MicroKernel& micro_kernel) {
+  return round_up_to_tile(is_transposed(g, micro_kernel) ? kMinTransposedRows : kMinBlockRows,
+                          micro_kernel);
 }
 
-/// Whether the product reads rows of a where they lie. At a multiple of 4 KiB the rows of a tile
-/// would push each other out of the L1 cache.
-bool reads_in_place(const GemmArguments& g, const MicroKernel& product) {
+/// Returns whether the micro-kernel reads rows of a in place. Rows at a distance of a multiple of 4
+/// KiB are copied, because they would evict each other from the L1 cache.
+bool reads_in_place(const GemmArguments& g, const MicroKernel& micro_kernel) {
   const std::int64_t row_bytes = g.a_row_stride * size_of(g.type),
                      depth_bytes = g.k * size_of(g.type);
   const bool has_whole_steps =
       reinterpret_cast<std::uintptr_t>(g.a) % 4 == 0 && row_bytes % 4 == 0 && depth_bytes % 4 == 0;
-  return is_depth_contiguous(g) && g.type == product.type && !product.needs_packed_rows &&
+  return is_depth_contiguous(g) && g.type == micro_kernel.type && !micro_kernel.needs_packed_rows &&
          has_whole_steps && row_bytes % 4096 != 0;
 }
 
-/// Sums start in the result itself where that is f32.
+/// Returns whether the sums accumulate in the result itself, which must then be f32.
 bool accumulates_in_place(const GemmArguments& g) { return g.out_type == Type::f32; }
 
-/// Steps from a copied row to the next: an odd number of cache lines, so that rows share no set.
+/// Returns the steps between copied rows. It is an odd number of cache lines, so that rows share no
+/// cache set.
 std::int64_t copied_stride(const GemmPlan& plan) {
   return (divide_up(plan.steps_each, 16) | 1) * 16;
 }
 
 std::int64_t panel_bytes(const GemmPlan& plan) { return 4 * plan.steps_each * kPanelColumns; }
-std::int64_t block_bytes(const GemmArguments& g, const GemmPlan& plan, const MicroKernel& product) {
-  return 4 * copied_stride(plan) * block_rows(g, product);
+std::int64_t block_bytes(const GemmArguments& g, const GemmPlan& plan,
+                         const MicroKernel& micro_kernel) {
+  return 4 * copied_stride(plan) * block_rows(g, micro_kernel);
 }
 
-/// Between rows of sums: one panel's at a time where a pass finishes them, else those of the unit.
+/// Returns the stride between rows of sums. If a pass finishes its sums, they cover one panel,
+/// otherwise the whole unit.
 std::int64_t sum_stride(const GemmPlan& plan) {
   return plan.passes == 1 ? kPanelColumns : plan.panels_each * kPanelColumns;
 }
-std::int64_t sum_bytes(const GemmArguments& g, const GemmPlan& plan, const MicroKernel& product) {
-  return 4 * sum_stride(plan) * (plan.passes == 1 ? block_rows(g, product) : plan.rows_each);
+std::int64_t sum_bytes(const GemmArguments& g, const GemmPlan& plan,
+                       const MicroKernel& micro_kernel) {
+  return 4 * sum_stride(plan) * (plan.passes == 1 ? block_rows(g, micro_kernel) : plan.rows_each);
 }
 
-/// How the product reads a; its strides are in steps.
+/// Describes how the micro-kernel reads a. Strides are in steps.
 struct OperandA {
   enum { in_place, copied, transposed } are;
   std::int64_t row_stride, step_stride;
 };
 
-OperandA operand_a(const GemmArguments& g, const GemmPlan& plan, const MicroKernel& product) {
-  if (reads_in_place(g, product))
+OperandA operand_a(const GemmArguments& g, const GemmPlan& plan, const MicroKernel& micro_kernel) {
+  if (reads_in_place(g, micro_kernel))
     return {OperandA::in_place, g.a_row_stride * size_of(g.type) / 4, 1};
-  if (is_transposed(g, product)) return {OperandA::transposed, 1, block_rows(g, product)};
+  if (is_transposed(g, micro_kernel)) return {OperandA::transposed, 1, block_rows(g, micro_kernel)};
   return {OperandA::copied, copied_stride(plan), 1};
 }
 
-/// One unit: rows [row, row + rows) by panels from column on.
+/// Computes one unit: rows [row, row + rows) by the panels that begin at `column`.
 class GemmUnit {
  public:
   GemmUnit(const GemmArguments& g, const GemmPlan& plan, std::int64_t index, void* workspace)
@@ -125,12 +137,12 @@ class GemmUnit {
   }
 
  private:
-  /// A range of depth of which all panels are packed.
+  /// A range of depth whose panels are packed at the same time.
   struct Pass {
     std::int64_t depth, count;
     bool is_last;
   };
-  /// Rows of a block by a panel; within the unit. They are read from `a` on.
+  /// Rows of a block by a panel, relative to the unit. The rows are read from `a`.
   struct Tile {
     const char* a;
     std::int64_t row, rows, column, columns;
@@ -150,8 +162,8 @@ class GemmUnit {
          .panel_stride = panel_bytes(plan_)});
   }
 
-  /// Where a block of rows is read: unless that is where they lie, they are copied or transposed
-  /// into this thread's memory.
+  /// Returns where to read a block of rows. Unless they are read in place, copies or transposes
+  /// them into this thread's workspace.
   const char* bring_rows(const Pass& pass, std::int64_t row, std::int64_t rows) {
     const char* const first =
         element_at(g_.a, g_.type, (row_ + row) * g_.a_row_stride + pass.depth * g_.a_depth_stride);
@@ -169,7 +181,7 @@ class GemmUnit {
     return packed_rows_;
   }
 
-  /// What the next block of rows is made of, in this pass.
+  /// Prefetches the next block of rows of this pass.
   L2Prefetcher lines_after(const Pass& pass, std::int64_t row) const {
     row += block_rows_;
     if (row >= rows_) return {};
@@ -181,14 +193,14 @@ class GemmUnit {
                : L2Prefetcher(first, pass.count, g_.a_depth_stride * size, rows * size);
   }
 
-  /// What a panel's results will be written to by this pass.
+  /// Prefetches the part of the result that this pass will write for a panel.
   L2Prefetcher lines_of_results(const Pass& pass, const Tile& tile) const {
-    if (!pass.is_last || ends_in_sums()) return {};  // sums are fetched by the product
+    if (!pass.is_last || ends_in_sums()) return {};  // the micro-kernel itself prefetches sums
     const std::int64_t size = size_of(g_.out_type);
     return L2Prefetcher(result(tile), tile.rows, g_.out_stride * size, tile.columns * size);
   }
 
-  /// Of the product, for a block of rows by a panel.
+  /// Returns the number of micro-kernel calls for a block of rows by a panel.
   std::int64_t calls_of(const Pass& pass, std::int64_t rows) const {
     return divide_up(rows, call_rows_) *
            divide_up(micro_kernel_.steps_of(pass.count), kDepthBlockSteps);
@@ -200,9 +212,8 @@ class GemmUnit {
     float* sums = sums_of(tile);
     L2Prefetcher results = lines_of_results(pass, tile);
     results.divide_into(calls_of(pass, tile.rows));
-    for (std::int64_t step = 0; step < steps;
-         step +=
-         kDepthBlockSteps) {  // a block of a panel serves all rows while it is in the L1 cache
+    // A block of a panel serves all rows while it is in the L1 cache.
+    for (std::int64_t step = 0; step < steps; step += kDepthBlockSteps) {
       for (std::int64_t row = 0; row < tile.rows; row += call_rows_) {
         next.prefetch_share();
         results.prefetch_share();
@@ -233,12 +244,12 @@ class GemmUnit {
                       (row_ + tile.row) * g_.out_stride + column_ + tile.column);
   }
 
-  /// Whether the sums are the result.
+  /// Returns whether the sums are the final result.
   bool ends_in_sums() const { return accumulates_in_place(g_) && g_.bias == nullptr; }
 
-  /// While the sums are in the L1 cache.
+  /// Runs the epilogue while the sums are in the L1 cache.
   void finish(const Tile& tile, const float* sums) const {
-    gemm_epilogue(
+    gemm_epilogue_kernels().finish(
         {.sums = sums,
          .sums_stride = sum_stride_,
          .bias = g_.bias != nullptr ? element_at(g_.bias, g_.type, column_ + tile.column) : nullptr,
@@ -262,9 +273,9 @@ class GemmUnit {
   float* sums_;
 };
 
-/// The time of the busiest thread in multiplications, with what packing and sums between passes add
-/// to them, in multiplications too: as measured, 24 for a number that is packed, 40 for a sum that
-/// another pass goes on with (20 in f32, where multiplications take twice as long).
+/// Estimates the time of the busiest thread in multiplications. It includes measured costs of
+/// packing and of sums between passes: 24 for each packed number, and 40 for each sum that another
+/// pass continues (20 in f32, where multiplications take twice as long).
 double cost_of(const GemmPlan& plan, const GemmArguments& g, std::int64_t threads) {
   const double rows = static_cast<double>(plan.rows_each),
                columns = static_cast<double>(plan.panels_each * kPanelColumns);
@@ -277,9 +288,10 @@ double cost_of(const GemmPlan& plan, const GemmArguments& g, std::int64_t thread
 }  // namespace
 
 GemmPlan plan_gemm(const GemmArguments& g, std::int64_t threads) {
-  const MicroKernel& product = gemm_micro_kernel(g.type);
+  const MicroKernel& micro_kernel = gemm_micro_kernel(g.type);
   const std::int64_t groups = divide_up(g.m, kPanelRows), panels = divide_up(g.n, kPanelColumns);
-  const std::int64_t steps = product.steps_of(g.k), blocks = divide_up(steps, kDepthBlockSteps);
+  const std::int64_t steps = micro_kernel.steps_of(g.k),
+                     blocks = divide_up(steps, kDepthBlockSteps);
   GemmPlan best{};
   double least = 0;
   for (std::int64_t blocks_each = 1; blocks_each <= std::min(blocks, kMaxBlocksPerPass);
@@ -309,8 +321,8 @@ GemmPlan plan_gemm(const GemmArguments& g, std::int64_t threads) {
       if (row_parts >= 4 * threads) break;
     }
   }
-  best.workspace_bytes = best.panels_each * panel_bytes(best) + block_bytes(g, best, product) +
-                         (accumulates_in_place(g) ? 0 : sum_bytes(g, best, product));
+  best.workspace_bytes = best.panels_each * panel_bytes(best) + block_bytes(g, best, micro_kernel) +
+                         (accumulates_in_place(g) ? 0 : sum_bytes(g, best, micro_kernel));
   return best;
 }
 

@@ -1,4 +1,4 @@
-// What happens to finished sums of a GEMM before they are stored.
+// The epilogue of a GEMM: bias, accumulation and rounding of finished sums.
 #pragma once
 
 #include <cstdint>
@@ -7,8 +7,8 @@
 
 namespace megatron::kernels {
 
-/// out [rows, columns] = sums + bias (+ what out holds), rounded once to out's type. With `sums` =
-/// out (f32) it works in place.
+/// out [rows, columns] = sums + bias (+ what out holds), rounded once to out's type. It works in
+/// place when `sums` is out (in f32).
 struct GemmEpilogue {
   const float* sums;
   std::int64_t sums_stride;
@@ -21,6 +21,12 @@ struct GemmEpilogue {
   bool accumulate;
 };
 
-void gemm_epilogue(const GemmEpilogue& rows);
+/// The epilogue kernels of one instruction set.
+struct GemmEpilogueKernels {
+  void (*finish)(const GemmEpilogue&);
+};
+
+/// Returns the kernels of the best instruction set of this CPU.
+const GemmEpilogueKernels& gemm_epilogue_kernels();
 
 }  // namespace megatron::kernels

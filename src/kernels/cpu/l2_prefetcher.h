@@ -1,13 +1,13 @@
-// Brings memory into the L2 cache before it is needed, a few lines at a time between pieces of
-// other work, so that nobody waits for it.
+// Prefetches memory into the L2 cache a few lines at a time between pieces of other work, so that
+// the work does not wait for memory.
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
 
-namespace megatron::kernels {
+namespace megatron::kernels::MEGATRON_KERNEL_ISA {
 
-/// The cache lines of `runs` runs of `run_bytes` bytes, one every `stride_bytes`.
+/// Covers the cache lines of `runs` runs of `run_bytes` bytes, which lie `stride_bytes` apart.
 class L2Prefetcher {
  public:
   L2Prefetcher() = default;
@@ -18,10 +18,10 @@ class L2Prefetcher {
         stride_(stride_bytes),
         lines_each_((run_bytes + 2 * kLine - 2) / kLine) {}
 
-  /// What is left becomes `count` shares of about the same size.
+  /// Divides the remaining lines into `count` shares of about the same size.
   void divide_into(std::int64_t count) { share_ = (runs_ * lines_each_ + count - 1) / count; }
 
-  /// The next share, or what is left of it.
+  /// Prefetches the next share, or the rest of the lines.
   void prefetch_share() {
     for (std::int64_t left = share_; left > 0 && runs_ > 0;) {
       const std::int64_t count = std::min(left, lines_each_ - line_);
@@ -42,4 +42,4 @@ class L2Prefetcher {
   std::int64_t runs_ = 0, stride_ = 0, lines_each_ = 0, line_ = 0, share_ = 0;
 };
 
-}  // namespace megatron::kernels
+}  // namespace megatron::kernels::MEGATRON_KERNEL_ISA

@@ -1,5 +1,4 @@
-// Sums in sixteen fixed lanes, folded pairwise: the order that every instruction set keeps.
-// Included once per instruction set inside the namespace MEGATRON_KERNEL_ISA.
+// Sums in sixteen fixed lanes, folded pairwise. Every instruction set keeps this order.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +20,7 @@ C reduce_lanes(C* lanes) {
   return lanes[0];
 }
 
-/// Σ term(c) over columns for a term of two numbers.
+/// Returns Σ term(c) over columns for a term of two numbers.
 template <class C, class Term>
 TwoSums<C> two_lane_sums(std::int64_t columns, Term term) {
   alignas(64) C first[kLanes] = {}, second[kLanes] = {};
@@ -41,7 +40,7 @@ TwoSums<C> two_lane_sums(std::int64_t columns, Term term) {
   return {reduce_lanes(first), reduce_lanes(second)};
 }
 
-/// Σ term(c) over columns.
+/// Returns Σ term(c) over columns.
 template <class C, class Term>
 C lane_sum(std::int64_t columns, Term term) {
   alignas(64) C lanes[kLanes] = {};

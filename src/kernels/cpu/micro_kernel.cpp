@@ -1,16 +1,21 @@
-// The plain loops, and the choice among instruction sets.
-#define MEGATRON_KERNEL_ISA portable
+// The micro-kernel in plain loops, and the choice among instruction sets.
 #include "kernels/cpu/micro_kernel.h"
 
-#include "kernels/cpu/cpu_features.h"
-#include "kernels/cpu/gemm_packing_impl.h"
+#include "kernels/cpu/gemm_packing.h"
 #include "kernels/cpu/micro_kernel_variants.h"
 
 namespace megatron::kernels {
+
+/// The fastest micro-kernel for operands that are packed as f32.
+const MicroKernel& f32_micro_kernel();
+/// The fastest micro-kernel for bf16 operands.
+const MicroKernel& bf16_micro_kernel();
+
 namespace portable {
 namespace {
 
-/// Products are rounded before they are added: processors without AVX2 have no fused multiply-add.
+/// Rounds each multiplication before the addition, because CPUs without AVX2 have no fused
+/// multiply-add.
 void multiply(const MicroKernelArguments& p) {
   for (std::int64_t r = 0; r < p.rows; ++r) {
     const auto* a = static_cast<const float*>(p.a) + r * p.row_stride;
@@ -25,31 +30,22 @@ void multiply(const MicroKernelArguments& p) {
   }
 }
 
+}  // namespace
+
 MicroKernel f32_micro_kernel() {
   return {.type = Type::f32, .pack = pack_to_f32, .copy = copy_lines_to_f32, .multiply = multiply};
 }
 
-}  // namespace
+/// Widens the operands as it packs them.
+MicroKernel bf16_micro_kernel() { return kernels::f32_micro_kernel(); }
+
 }  // namespace portable
 
-namespace {
-
-MicroKernel fastest_f32() {
-  return cpu_has_avx512() ? avx512::f32_micro_kernel()
-         : cpu_has_avx2() ? avx2::f32_micro_kernel()
-                          : portable::f32_micro_kernel();
-}
-
-MicroKernel fastest_bf16() {
-  if (cpu_has_amx() && amx::is_usable()) return amx::bf16_micro_kernel();
-  return cpu_has_avx512_bf16() ? avx512bf16::bf16_micro_kernel() : fastest_f32();
-}
-
-}  // namespace
-
 const MicroKernel& gemm_micro_kernel(Type storage) {
-  static const MicroKernel f32 = fastest_f32(), bf16 = fastest_bf16();
-  return storage == Type::bf16 ? bf16 : f32;
+  return storage == Type::bf16 ? bf16_micro_kernel() : f32_micro_kernel();
 }
 
 }  // namespace megatron::kernels
+
+MEGATRON_DISPATCH_AMONG(MicroKernel, f32_micro_kernel, avx512, avx2)
+MEGATRON_DISPATCH_AMONG(MicroKernel, bf16_micro_kernel, amx, avx512bf16)

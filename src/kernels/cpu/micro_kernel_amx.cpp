@@ -1,19 +1,21 @@
-// Not yet run on a CPU with AMX; tests run the same code on imitated tiles
-// (tests/kernels/micro_kernel_amx_test.cpp), and a check of the real ones comes before their first
-// use.
-#define MEGATRON_KERNEL_ISA amx
+// The AMX micro-kernel. It has not run on a CPU with AMX yet. Tests run the same code on emulated
+// tiles (tests/kernels/micro_kernel_amx_test.cpp), and is_usable() compares the real tiles with
+// known sums before their first use.
 #include "kernels/cpu/micro_kernel_amx.h"
 
 #include <immintrin.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "kernels/cpu/cpu_features.h"
+#include "kernels/cpu/dispatch.h"
 #include "kernels/cpu/micro_kernel_variants.h"
 
-namespace megatron::kernels::amx {
+namespace megatron::kernels::MEGATRON_KERNEL_ISA {
 namespace {
 
-/// Tile registers: sums 0–3 (two for each half of the rows), rows 4 and 5, panel 6 and 7.
+/// Allocation of tile registers: sums in 0–3 (two for each half of the rows), rows in 4 and 5, and
+/// the panel in 6 and 7.
 class AmxTiles {
  public:
   AmxTiles() = default;
@@ -23,7 +25,7 @@ class AmxTiles {
     if (upper_ >= 0) _tile_release();
   }
 
-  /// Rows in the two halves; loads nothing that is loaded already.
+  /// Sets the rows of the two halves. Does nothing when they are set already.
   void configure(std::int64_t upper, std::int64_t lower) {
     if (upper == upper_ && lower == lower_) return;
     upper_ = upper;
@@ -93,14 +95,15 @@ class AmxTiles {
   std::int64_t upper_ = -1, lower_ = -1;
 };
 
-/// Linux gives a process the tiles' state on request (arch_prctl(2)).
+/// Linux lets a process use the tiles on request (arch_prctl(2)).
 bool has_amx_permission() {
   constexpr long kRequestPermission = 0x1023, kTileData = 18;
   return ::syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
 }
 
-/// 17 rows by 18 columns, 40 deep, of small whole numbers, whose sums are exact in any order.
-bool amx_passes_self_test(const MicroKernel& product) {
+/// Multiplies 17 rows by 18 columns, 40 deep. The numbers are small and whole, so their sums are
+/// exact in any order.
+bool amx_passes_self_test(const MicroKernel& micro_kernel) {
   constexpr std::int64_t kRows = 17, kColumns = 18, kDepth = 40, kLine = 32;
   const auto bf16 = [](std::int64_t value) {
     const float wide = static_cast<float>(value);
@@ -117,10 +120,10 @@ bool amx_passes_self_test(const MicroKernel& product) {
     for (std::int64_t c = 0; c < kColumns; ++c) b[d * kColumns + c] = bf16(b_value(d, c));
   std::uint32_t lines[kRows * kLine], panel[kLine * kPanelColumns];
   float out[kRows * kColumns];
-  product.copy({a, Type::bf16, 1, kDepth, kDepth, kRows, lines, kLine});
-  product.pack({b, Type::bf16, kColumns, 1, kDepth, kColumns, panel, kPanelColumns});
-  product.multiply(
-      {lines, kLine, 1, panel, out, kColumns, kRows, kColumns, product.steps_of(kDepth), false});
+  micro_kernel.copy({a, Type::bf16, 1, kDepth, kDepth, kRows, lines, kLine});
+  micro_kernel.pack({b, Type::bf16, kColumns, 1, kDepth, kColumns, panel, kPanelColumns});
+  micro_kernel.multiply({lines, kLine, 1, panel, out, kColumns, kRows, kColumns,
+                         micro_kernel.steps_of(kDepth), false});
   for (std::int64_t r = 0; r < kRows; ++r) {
     for (std::int64_t c = 0; c < kColumns; ++c) {
       std::int64_t sum = 0;
@@ -135,10 +138,10 @@ bool amx_passes_self_test(const MicroKernel& product) {
 
 bool is_usable() {
   static const bool usable =
-      has_amx_permission() && amx_passes_self_test(amx_micro_kernel<AmxTiles>());
+      cpu_has_amx() && has_amx_permission() && amx_passes_self_test(amx_micro_kernel<AmxTiles>());
   return usable;
 }
 
 MicroKernel bf16_micro_kernel() { return amx_micro_kernel<AmxTiles>(); }
 
-}  // namespace megatron::kernels::amx
+}  // namespace megatron::kernels::MEGATRON_KERNEL_ISA

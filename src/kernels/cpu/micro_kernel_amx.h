@@ -1,19 +1,19 @@
-// The product with AMX: 32 × 32 sums in four tiles of 16 × 16, fed by two tiles of rows and two of
-// a panel, each of 16 lines of 16 steps. `Tiles` is the CPU's registers, or their imitation in
-// tests.
+// The AMX micro-kernel: 32 × 32 sums in four tiles of 16 × 16, fed by two tiles of rows and two of
+// a panel, each with 16 lines of 16 steps. `Tiles` is the CPU's tile registers, or their emulation
+// in tests.
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
 
-#include "kernels/cpu/gemm_packing_impl.h"
+#include "kernels/cpu/gemm_packing.h"
 
 namespace megatron::kernels::MEGATRON_KERNEL_ISA {
 
 constexpr std::int64_t kTile = 16, kTileBytes = 64;
 
-/// Both kinds of lines end on whole tiles: the panel's steps past depth are zero.
+/// Packs panels padded to whole tiles: the steps past depth are zero.
 inline void pack_pairs_in_tiles(const PackArguments& p) {
   pack_pairs(p);
   const std::int64_t steps = (p.depth + 1) / 2, padded = (steps + kTile - 1) / kTile * kTile;
@@ -23,7 +23,8 @@ inline void pack_pairs_in_tiles(const PackArguments& p) {
                 (padded - steps) * p.to_stride, 0u);
 }
 
-/// Sixteen steps of rows that lie across depth are packed side by side, then turned into lines.
+/// Copies rows that lie across depth. Packs sixteen of their steps side by side, then transposes
+/// them.
 inline void copy_transposed(const PackArguments& p) {
   const std::int64_t steps = (p.depth + 1) / 2;
   std::uint32_t square[kTile * kTile];
@@ -54,7 +55,7 @@ inline void copy_pairs_in_tiles(const PackArguments& p) {
     std::fill_n(static_cast<std::uint32_t*>(p.to) + c * p.to_stride + steps, padded - steps, 0u);
 }
 
-/// Sums of up to 32 rows to where they belong.
+/// Stores or adds the sums of up to 32 rows to the result.
 inline void store_sums(const MicroKernelArguments& p, const float* sums, std::int64_t rows,
                        float* out) {
   for (std::int64_t r = 0; r < rows; ++r, sums += kPanelColumns, out += p.out_stride) {
@@ -66,7 +67,7 @@ inline void store_sums(const MicroKernelArguments& p, const float* sums, std::in
   }
 }
 
-/// `rows` ≤ 32 rows by the panel's 32 columns into a square of memory.
+/// Multiplies `rows` ≤ 32 rows by the panel's 32 columns into a square buffer.
 template <class Tiles>
 void multiply_block(const MicroKernelArguments& p, std::int64_t rows, const char* a, float* sums) {
   const std::int64_t line_bytes = 4 * p.row_stride, panel_line = 4 * kPanelColumns;

@@ -1,15 +1,16 @@
-// The tile of 256-bit registers: 6 rows by 16 columns, so a panel is worked on in two halves.
-#define MEGATRON_KERNEL_ISA avx2
+// The AVX2 micro-kernel: a tile of 6 rows by 16 columns stays in 256-bit registers, so a panel is
+// processed in two halves.
 #include <immintrin.h>
 
-#include "kernels/cpu/gemm_packing_impl.h"
+#include "kernels/cpu/gemm_packing.h"
+#include "kernels/cpu/micro_kernel_variants.h"
 
-namespace megatron::kernels::avx2 {
+namespace megatron::kernels::MEGATRON_KERNEL_ISA {
 namespace {
 
 constexpr std::int64_t kRows = 6, kColumns = 16;
 
-/// Vec16f [0, count) set.
+/// Returns a mask whose lanes [0, count) are set.
 __m256i lanes_below(std::int64_t count) {
   return _mm256_cmpgt_epi32(_mm256_set1_epi32(static_cast<int>(count)),
                             _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
@@ -77,4 +78,4 @@ MicroKernel f32_micro_kernel() {
   return {.type = Type::f32, .pack = pack_to_f32, .copy = copy_lines_to_f32, .multiply = multiply};
 }
 
-}  // namespace megatron::kernels::avx2
+}  // namespace megatron::kernels::MEGATRON_KERNEL_ISA

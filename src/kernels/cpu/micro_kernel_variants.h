@@ -1,22 +1,15 @@
-// The GEMM micro-kernel of each instruction set: what gemm_micro_kernel() chooses from, and tests
-// compare. To be called only where the CPU has it.
+// The GEMM micro-kernels of each instruction set, which gemm_micro_kernel() chooses from and tests
+// compare. Call one only where its instruction set is_usable() (dispatch.h).
 #pragma once
 
+#include "kernels/cpu/dispatch.h"
 #include "kernels/cpu/micro_kernel.h"
 
 namespace megatron::kernels {
-namespace avx2 {
-MicroKernel f32_micro_kernel();
-}
-namespace avx512 {
-MicroKernel f32_micro_kernel();
-}
-namespace avx512bf16 {
-MicroKernel bf16_micro_kernel();
-}
-namespace amx {
-/// Whether this process may use the tiles, and they give the right numbers.
-bool is_usable();
-MicroKernel bf16_micro_kernel();
-}  // namespace amx
+
+MEGATRON_FOR_EACH_ISA(MEGATRON_DECLARE_VARIANT, MicroKernel, f32_micro_kernel, portable, avx2,
+                      avx512)
+MEGATRON_FOR_EACH_ISA(MEGATRON_DECLARE_VARIANT, MicroKernel, bf16_micro_kernel, portable,
+                      avx512bf16, amx)
+
 }  // namespace megatron::kernels

@@ -1,10 +1,10 @@
-#define MEGATRON_KERNEL_ISA portable
+// Gradient statistics by blocks, and the update through the kernels of this CPU.
 #include "kernels/cpu/optimizer_kernels.h"
 
 #include <algorithm>
 #include <type_traits>
 
-#include "kernels/cpu/block_squares_impl.h"
+#include "kernels/cpu/block_squares.h"
 #include "kernels/cpu/conversions.h"
 #include "kernels/cpu/optimizer_update.h"
 
@@ -20,8 +20,8 @@ std::int64_t zeros(const T* values, std::int64_t count) {
   return found;
 }
 
-/// Calls use(values, count) with elements [begin, end) of a gradient in f32 or f64, a block at
-/// most.
+/// Calls use(values, count) with elements [begin, end) of a gradient, converted to f32 or f64. The
+/// range has at most one block.
 template <class Use>
 auto with_block(const UpdateChunk& chunk, Type type, std::int64_t begin, std::int64_t end,
                 Use use) {
@@ -33,7 +33,7 @@ auto with_block(const UpdateChunk& chunk, Type type, std::int64_t begin, std::in
   return use(static_cast<const float*>(buffer), end - begin);
 }
 
-/// A block some of whose elements do not count.
+/// Returns the sum of squares of a block, some of whose elements are skipped.
 double squares_of_some(const UpdateChunk& chunk, Type type, std::int64_t begin, std::int64_t end) {
   return with_block(chunk, type, begin, end, [&](const auto* values, std::int64_t count) {
     std::remove_cvref_t<decltype(*values)> counted[kBlock];

@@ -1,6 +1,6 @@
-// Update rules and gradient statistics over raw memory, one pass each. Arithmetic is in f32 (f64
-// where storage is f64) without contraction: the result does not depend on instruction set,
-// chunking or threads.
+// Update rules and gradient statistics over raw memory, in one pass each. Arithmetic is in f32 (f64
+// where the storage is f64) without contraction, so the result does not depend on the instruction
+// set, the chunks or the threads.
 #pragma once
 
 #include <cstdint>
@@ -9,13 +9,13 @@
 
 namespace megatron::kernels {
 
-/// The rule on one chunk in any storage: 16-bit gradients and states pass through f32, the weight
-/// is rounded from `main`.
+/// Applies the rule to one chunk in any storage. 16-bit gradients and states are converted to f32,
+/// and the weight is rounded from `main`.
 void update_chunk(const UpdateChunk& chunk, const UpdateTypes& types, const StepRules& rules,
                   const StepScalars& scalars);
 
-/// Σ gradient² of a chunk in double: pairwise over blocks, whose elements are added in one fixed
-/// order.
+/// Returns Σ gradient² of a chunk in double. Blocks are added pairwise, and the elements of a block
+/// in one fixed order.
 double sum_of_squares(const UpdateChunk& chunk, Type type);
 
 std::int64_t count_zeros(const UpdateChunk& chunk, Type type);

@@ -1,16 +1,17 @@
-// What optimizer_kernels.h is made of, for this CPU.
+// The kernels behind optimizer_kernels.h.
 #pragma once
 
 #include "kernels/optimizer_operations.h"
 
 namespace megatron::kernels {
 
+/// The optimizer kernels of one instruction set.
 struct OptimizerKernels {
-  /// The rule on one chunk.
+  /// Applies the rule to one chunk.
   void (*update)(const UpdateChunk& chunk, const UpdateTypes& types, const StepRules& rules,
                  const StepScalars& scalars);
-  /// sums[b] = Σ of squares of block b, for `count` blocks of kStateBlock numbers one behind the
-  /// other.
+  /// Computes sums[b] = Σ of squares of block b, for `count` contiguous blocks of kStateBlock
+  /// numbers.
   void (*block_squares)(const float* values, std::int64_t count, double* sums);
 };
 

@@ -1,5 +1,4 @@
-// Philox4x32-10 in sixteen lanes (megatron/base/philox.h is the definition). Included once per
-// instruction set inside the namespace MEGATRON_KERNEL_ISA.
+// Philox4x32-10 in sixteen lanes (megatron/base/philox.h has the definition).
 #pragma once
 
 #if defined(__AVX512F__)
@@ -19,7 +18,7 @@ struct PhiloxCounters {
 
 #if defined(__AVX512F__)
 
-/// High and low halves of the products of sixteen words with one.
+/// The high and low halves of sixteen 32 × 32-bit multiplications.
 struct MulHiLo {
   __m512i high, low;
 };
@@ -73,7 +72,7 @@ inline void philox_rounds(PhiloxCounters& lanes, std::uint32_t k0, std::uint32_t
 
 #endif
 
-/// Sixteen consecutive Philox blocks (64 draws) of one ordinal; draws[4·i + lane] belongs to
+/// Makes 64 draws: sixteen consecutive Philox blocks of one ordinal. draws[4·i + lane] belongs to
 /// element 4·(block + i) + lane.
 inline void draw_blocks(std::uint64_t key, std::uint64_t block, std::uint64_t ordinal,
                         std::uint32_t* draws) {

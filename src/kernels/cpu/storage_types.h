@@ -1,6 +1,5 @@
-// Storage types of the CPU kernels: numbers are loaded into a computing type (float, or double for
-// double) and stored with one rounding to nearest even. Included once per instruction set inside
-// the namespace MEGATRON_KERNEL_ISA.
+// Storage types of the CPU kernels. Numbers are loaded into a computing type (double for double,
+// else float) and stored with one rounding to nearest even.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +10,7 @@
 
 namespace megatron::kernels::MEGATRON_KERNEL_ISA {
 
-/// bfloat16: the upper half of a float.
+/// bfloat16 is the upper half of a float.
 struct Bf16 {
   std::uint16_t bits;
 };

@@ -1,6 +1,5 @@
-// Sixteen floats at a time, whatever the vectors of the instruction set: what is written with them
-// has the same bits on every one, and does not hang on what a compiler vectorises. Included once
-// per instruction set inside the namespace MEGATRON_KERNEL_ISA.
+// A vector of sixteen floats, whatever the vector width of the instruction set. Code that uses it
+// gives the same bits on every instruction set, and does not depend on the compiler's vectoriser.
 #pragma once
 
 #if defined(__AVX2__)
@@ -59,7 +58,7 @@ inline Vec16f operator+(Vec16f a, Vec16f b) { return {_mm512_add_ps(a.v, b.v)}; 
 inline Vec16f operator-(Vec16f a, Vec16f b) { return {_mm512_sub_ps(a.v, b.v)}; }
 inline Vec16f operator*(Vec16f a, Vec16f b) { return {_mm512_mul_ps(a.v, b.v)}; }
 inline Vec16f operator/(Vec16f a, Vec16f b) { return {_mm512_div_ps(a.v, b.v)}; }
-/// a·b + c with one rounding.
+/// Returns a·b + c with one rounding.
 inline Vec16f multiply_add(Vec16f a, Vec16f b, Vec16f c) {
   return {_mm512_fmadd_ps(a.v, b.v, c.v)};
 }
@@ -72,21 +71,21 @@ inline Vec16f smaller(Vec16f a, Vec16f b) { return {_mm512_min_ps(a.v, b.v)}; }
 inline Vec16f where_less(Vec16f a, Vec16f b, Vec16f x, Vec16f y) {
   return {_mm512_mask_mov_ps(y.v, _mm512_cmp_ps_mask(a.v, b.v, _CMP_LT_OQ), x.v)};
 }
-/// x·2ⁿ for integers n whose results are normal numbers; `shifted` holds n + 1.5·2²³. Bits are
-/// added: of x = 1 and n = −127 comes 0.
+/// Returns x·2ⁿ for whole numbers n, if the result is a normal number. `shifted` holds n + 1.5·2²³.
+/// The function adds bits, so that x = 1 and n = −127 give 0.
 inline Vec16f scaled_by_power(Vec16f x, Vec16f shifted) {
   return {_mm512_castsi512_ps(_mm512_add_epi32(
       _mm512_castps_si512(x.v), _mm512_slli_epi32(_mm512_castps_si512(shifted.v), 23)))};
 }
-/// Where the draw is at least `threshold`, x; 0 elsewhere.
+/// Returns x in lanes whose draw is at least `threshold`, and 0 in the others.
 inline Vec16f where_kept(const std::uint32_t* draws, std::uint32_t threshold, Vec16f x) {
   const __mmask16 kept = _mm512_cmpge_epu32_mask(_mm512_loadu_si512(draws),
                                                  _mm512_set1_epi32(static_cast<int>(threshold)));
   return {_mm512_maskz_mov_ps(kept, x.v)};
 }
-/// bf16 of operands that are made on the way: rounded to nearest, halves away from zero, which
-/// takes two instructions. A NaN stays one unless all its low bits are set, which arithmetic does
-/// not do.
+/// Stores bf16 operands of a GEMM, rounded to nearest with halves away from zero, which takes two
+/// instructions. A NaN stays NaN unless all its low bits are set, which arithmetic does not
+/// produce.
 inline void store_operands(std::uint16_t* to, Vec16f x) {
   const __m512i bits =
       _mm512_srli_epi32(_mm512_add_epi32(_mm512_castps_si512(x.v), _mm512_set1_epi32(0x8000)), 16);
@@ -182,7 +181,7 @@ inline void store_operands(std::uint16_t* to, Vec16f x) {
 
 #else
 
-/// f of every lane.
+/// Returns f(lane) in every lane.
 template <class F>
 inline Vec16f each(F f) {
   Vec16f result;
@@ -244,12 +243,12 @@ inline void store_operands(std::uint16_t* to, Vec16f x) {
 
 #endif
 
-/// eˣ within one unit in the last place; 0 where it is below the normal numbers, NaN stays. x =
-/// n·ln 2 + r and eʳ = 1 + r + r²·q(r), |r| ≤ ln 2 / 2, with the polynomial q of degree 4 that has
-/// the least relative error (3·10⁻⁹).
+/// Returns eˣ within one unit in the last place, 0 where eˣ is below the normal numbers, and NaN
+/// for NaN. x = n·ln 2 + r and eʳ = 1 + r + r²·q(r) for |r| ≤ ln 2 / 2. The polynomial q of degree
+/// 4 has the least relative error (3·10⁻⁹).
 inline Vec16f exponential(Vec16f x) {
   const Vec16f shifter = broadcast(0x1.8p23f), least = broadcast(-87.3365402f),
-               largest = broadcast(88.7228317f);  // whose results are normal numbers
+               largest = broadcast(88.7228317f);  // results up to here are normal numbers
   const Vec16f shifted = multiply_add(x, broadcast(1.44269504f), shifter), n = shifted - shifter;
   const Vec16f r =
       multiply_add(n, broadcast(-0x1.7f7d1cp-20f), multiply_add(n, broadcast(-0x1.62e4p-1f), x));
@@ -259,12 +258,12 @@ inline Vec16f exponential(Vec16f x) {
   q = multiply_add(q, r, broadcast(0.1666652113199234f));
   q = multiply_add(q, r, broadcast(0.4999999403953552f));
   const Vec16f power = scaled_by_power(broadcast(1) + multiply_add(q, r * r, r), shifted);
-  const Vec16f finite = multiply_add(broadcast(0), r, power);  // NaN, whatever its bits
+  const Vec16f finite = multiply_add(broadcast(0), r, power);  // keeps NaN whatever its bits
   return where_less(x, least, broadcast(0),
                     where_less(largest, x, broadcast(__builtin_inff()), finite));
 }
 
-/// 2ᶠ for |f| ≤ ½ by a polynomial of least relative error (2·10⁻⁹); 1 for 0.
+/// Returns 2ᶠ for |f| ≤ ½ by a polynomial of least relative error (2·10⁻⁹). 2⁰ is exactly 1.
 inline Vec16f exp2_of_fraction(Vec16f f) {
   Vec16f p = multiply_add(broadcast(1.5345816e-4f), f, broadcast(1.3399931e-3f));
   p = multiply_add(p, f, broadcast(9.618489e-3f));
@@ -274,22 +273,22 @@ inline Vec16f exp2_of_fraction(Vec16f f) {
   return multiply_add(p, f, broadcast(1));
 }
 
-/// 2ˣ for |x| ≤ 126 within one unit in the last place.
+/// Returns 2ˣ for |x| ≤ 126 within one unit in the last place.
 inline Vec16f exp2_in_range(Vec16f x) {
   const Vec16f shifter = broadcast(0x1.8p23f), shifted = x + shifter;
   return scaled_by_power(exp2_of_fraction(x - (shifted - shifter)), shifted);
 }
 
-/// 2ˣ within one unit in the last place for x ≤ 127; 0 below −126.5, at −∞ too; NaN stays. Not for
-/// larger x.
+/// Returns 2ˣ for x ≤ 127 within one unit in the last place, 0 below −126.5 (also for −∞), and NaN
+/// for NaN. Larger x are not allowed.
 inline Vec16f exp2(Vec16f x) {
   const Vec16f shifter = broadcast(0x1.8p23f), clamped = larger(broadcast(-127), x),
                shifted = clamped + shifter;
   return exp2_of_fraction(clamped - (shifted - shifter)) * scaled_by_power(broadcast(1), shifted);
 }
 
-/// tanh x within two units in the last place; NaN stays. Below 0.6 it is x + x³·p(x²) with the
-/// polynomial of least relative error (3·10⁻⁹).
+/// Returns tanh x within two units in the last place, and NaN for NaN. Below 0.6 it is x + x³·p(x²)
+/// with the polynomial p of least relative error (3·10⁻⁹).
 inline Vec16f tanh(Vec16f x) {
   const Vec16f zero = broadcast(0), size = where_less(x, zero, zero - x, x), square = x * x;
   Vec16f p = multiply_add(broadcast(-5.9058671e-3f), square, broadcast(2.0805383e-2f));
@@ -302,7 +301,7 @@ inline Vec16f tanh(Vec16f x) {
   return where_less(x, zero, zero - result, result);
 }
 
-/// The first `count` ≤ 16 numbers; the other lanes hold `rest`.
+/// Loads the first `count` ≤ 16 numbers. The other lanes hold `rest`.
 template <class T>
 inline Vec16f load_partial(const T* from, std::int64_t count, float rest) {
   if (count >= kNumLanes) return load_vec(from);
@@ -320,7 +319,7 @@ inline void store_partial(T* to, std::int64_t count, Vec16f x) {
   for (std::int64_t i = 0; i < count; ++i) store(to[i], values[i]);
 }
 
-/// Lane i takes lane i + half, half = 8 … 1.
+/// Folds the lanes: lane i takes lane i + half, for half = 8 … 1.
 template <class Take>
 inline float reduce_lanes(Vec16f x, Take take) {
   float v[kNumLanes];

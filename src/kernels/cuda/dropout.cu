@@ -1,3 +1,4 @@
+// Launches dropout on the device.
 #include "kernels/cuda/dropout_body.h"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/launchers.h"

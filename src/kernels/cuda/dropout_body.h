@@ -1,4 +1,4 @@
-// Dropout of one Philox block: four neighbouring elements of a row, one draw each.
+// Dropout of one Philox block: four neighbouring elements of a row, with one draw for each.
 #pragma once
 
 #include "kernels/cuda/philox.h"
@@ -6,7 +6,7 @@
 
 namespace megatron::kernels::cuda {
 
-/// The sample's ordinal and the index of a row's first element.
+/// The ordinal of a row's sample and the index of the row's first element.
 struct RowPlace {
   std::uint64_t first_element, ordinal;
 };
@@ -20,12 +20,12 @@ MEGATRON_HOST_DEVICE inline RowPlace place_of(const RowCoordinates& c, std::int6
   return {first, static_cast<std::uint64_t>(c.ordinals[c.sample_is_inner ? i : outer])};
 }
 
-/// Philox blocks that a row may touch: its first element need not be a multiple of four.
+/// Number of Philox blocks that a row may touch. Its first element need not be a multiple of four.
 MEGATRON_HOST_DEVICE inline std::int64_t blocks_per_row(std::int64_t columns) {
   return (columns + 6) / 4;
 }
 
-/// Item `item` of rows·blocks_per_row.
+/// Processes item `item` of rows·blocks_per_row.
 template <class X, class Out>
 MEGATRON_HOST_DEVICE void dropout_item(const DropoutArguments& a, std::int64_t item) {
   using C = Compute<Out>;
@@ -33,7 +33,8 @@ MEGATRON_HOST_DEVICE void dropout_item(const DropoutArguments& a, std::int64_t i
   const RowPlace place = place_of(a.coordinates, row);
   const std::uint64_t block = place.first_element / 4 + static_cast<std::uint64_t>(item % per_row);
   const std::int64_t before = static_cast<std::int64_t>(
-      4 * block - place.first_element);  // column of the block's first lane, −3 or more
+      // This is the column of the block's first lane, −3 or more.
+      4 * block - place.first_element);
   if (before >= a.columns) return;
   const PhiloxWords draws = philox_block(a.rule.key, block, place.ordinal);
   const C scale = static_cast<C>(a.rule.scale);

@@ -1,5 +1,5 @@
-// Launching a body over many items or rows: grids of bounded size whose threads stride, and the
-// error text that callers get.
+// Launches a body over many items or rows. Grids have a bounded size, and their threads stride.
+// Also makes the error text that callers get.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -20,7 +20,7 @@ inline unsigned blocks_for(std::int64_t items, std::int64_t per_block) {
       std::clamp<std::int64_t>((items + per_block - 1) / per_block, 1, kMaxBlocks));
 }
 
-/// Null, or what went wrong with the launches so far.
+/// Returns null, or the error text of the launches so far.
 inline const char* launch_error() {
   const cudaError_t error = cudaGetLastError();
   return error == cudaSuccess ? nullptr : cudaGetErrorString(error);

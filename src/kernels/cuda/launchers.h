@@ -1,5 +1,5 @@
-// What the .cu files offer to the plugin: the row and optimizer operations on a given stream (a
-// cudaStream_t). Nothing waits; null, or the text of a launch error, comes back.
+// The row and optimizer operations that the .cu files offer to the plugin, on a given stream (a
+// cudaStream_t). They do not wait, and return null or the text of a launch error.
 #pragma once
 
 #include "kernels/optimizer_operations.h"
@@ -22,7 +22,7 @@ const char* finalize(const UpdatePlan& plan, const StepInputs& inputs, void* str
 const char* finalize_zeros(const UpdatePlan& plan, void* stream);
 const char* update(const UpdatePlan& plan, void* stream);
 
-/// Null, or why the current device cannot run these kernels.
+/// Returns null, or the reason why the current device cannot run these kernels.
 const char* device_problem();
 
 }  // namespace megatron::kernels::cuda

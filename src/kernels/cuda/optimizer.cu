@@ -1,3 +1,4 @@
+// Launches the optimizer kernels on the device.
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/launchers.h"
 #include "kernels/cuda/optimizer_body.h"

@@ -1,5 +1,6 @@
-// Statistics of the gradients and the update rules: a team for each chunk. The formulas are those
-// of kernels/cpu/optimizer_kernels.cpp; every number of the step is read from the device's memory.
+// Statistics of the gradients and the update rules, with one team for each chunk. The formulas are
+// those of kernels/cpu/optimizer_update.cpp. All scalars of the step are read from the device's
+// memory.
 #pragma once
 
 #include "kernels/cuda/team.h"
@@ -7,10 +8,11 @@
 
 namespace megatron::kernels::cuda {
 
-inline constexpr int kChunkTeam = kStateBlock;  // a round of the team is one block of an f16 state
+inline constexpr int kChunkTeam =
+    kStateBlock;  // in one round the team processes one block of an f16 state.
 static_assert(kChunkTeam == kChunkElements / kStateBlock, "a thread for each block of a chunk");
 
-/// Leaves `value` as the sum of chunk `index`.
+/// Stores the sum over chunk `index` in `value`.
 MEGATRON_ANY_TEAM
 template <class Team>
 MEGATRON_HOST_DEVICE void store_sum(const UpdatePlan& plan, std::int64_t index, const Team& team,
@@ -59,25 +61,25 @@ MEGATRON_HOST_DEVICE void count_chunk_zeros(const UpdatePlan& plan, std::int64_t
   }));
 }
 
-/// One thread for each parameter.
+/// Runs with one thread for each parameter.
 MEGATRON_HOST_DEVICE inline void reduce_sum(const UpdatePlan& plan, std::int64_t parameter) {
   const std::int64_t* first = plan.table.first_slot + parameter;
   plan.parameter_sums[parameter] = sum_slots(plan.table.slots, plan.sums, first[0], first[1]);
 }
 
-/// One thread.
+/// Runs with one thread.
 MEGATRON_HOST_DEVICE inline void finalize(const UpdatePlan& plan, const StepInputs& inputs) {
   finalize_step(*plan.scalars, plan.rules, inputs, plan.parameter_sums, plan.table.num_parameters);
 }
 
-/// One thread.
+/// Runs with one thread.
 MEGATRON_HOST_DEVICE inline void finalize_zeros(const UpdatePlan& plan) {
   double sum = 0;
   for (std::int64_t p = 0; p < plan.table.num_parameters; ++p) sum += plan.parameter_sums[p];
   plan.scalars->num_zeros = sum;
 }
 
-/// The numbers of a step as one chunk uses them; C is the type of the main weights.
+/// The scalars of a step as one chunk uses them. C is the type of the main weights.
 template <class C>
 struct ChunkScalars {
   UpdateRule rule;
@@ -107,14 +109,14 @@ MEGATRON_HOST_DEVICE ChunkScalars<C> chunk_scalars(const UpdatePlan& plan,
           static_cast<C>(weight_decay)};
 }
 
-/// An element's states and weight after the update.
+/// The states and the weight of an element after the update.
 template <class C>
 struct UpdateResult {
   C state[2];
   C weight;
 };
 
-/// State `which` of element i; f16 states carry a scale for each block.
+/// Reads state `which` of element i. f16 states have a scale for each block.
 template <class C>
 MEGATRON_HOST_DEVICE C load_state(const UpdatePlan& plan, const UpdateChunk& chunk, int which,
                                   std::int64_t i) {
@@ -124,7 +126,7 @@ MEGATRON_HOST_DEVICE C load_state(const UpdatePlan& plan, const UpdateChunk& chu
              : value;
 }
 
-/// Reads element i and changes nothing.
+/// Computes the update of element i and stores nothing.
 template <class C>
 MEGATRON_HOST_DEVICE UpdateResult<C> updated(const UpdatePlan& plan, const UpdateChunk& chunk,
                                              const ChunkScalars<C>& s, std::int64_t i) {
@@ -142,7 +144,8 @@ MEGATRON_HOST_DEVICE UpdateResult<C> updated(const UpdatePlan& plan, const Updat
   return {{step, C(0)}, weight - s.lr * step};
 }
 
-/// The power of two that brings `largest`, rounded to the eleven bits of f16, into [2¹⁴, 2¹⁵).
+/// Returns the power of two that brings `largest`, rounded to the eleven bits of f16, into [2¹⁴,
+/// 2¹⁵).
 MEGATRON_HOST_DEVICE inline float block_scale(float largest) {
   if (!(largest > 0) || !(largest - largest == 0)) return 1;
   int exponent = 0;
@@ -151,7 +154,7 @@ MEGATRON_HOST_DEVICE inline float block_scale(float largest) {
   return std::ldexp(1.0f, exponent - 15 > -126 ? exponent - 15 : -126);
 }
 
-/// Elements [begin, begin + kStateBlock) of a chunk, one for each thread.
+/// Updates elements [begin, begin + kStateBlock) of a chunk, one in each thread.
 MEGATRON_ANY_TEAM
 template <class C, class Team>
 MEGATRON_HOST_DEVICE void update_block(const UpdatePlan& plan, const UpdateChunk& chunk,
@@ -179,7 +182,7 @@ MEGATRON_HOST_DEVICE void update_block(const UpdatePlan& plan, const UpdateChunk
     static_cast<C*>(chunk.main)[i] = now.weight;
     if (chunk.weight != nullptr) store_element(chunk.weight, plan.types.weight, i, now.weight);
   });
-  team.sync();  // every thread has read the old scales
+  team.sync();  // after this, every thread has read the old scales
   team.each([&](int thread) {
     if (thread > 1 || chunk.state[thread] == nullptr || plan.types.state[thread] != Type::f16)
       return;

@@ -1,5 +1,5 @@
-// Philox4x32-10 on the device: the numbers of base/philox.h, coordinate for coordinate
-// (tests/kernels compares them).
+// Philox4x32-10 on the device. It gives the same numbers as base/philox.h for the same coordinates,
+// which tests/kernels checks.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@ struct PhiloxWords {
   std::uint32_t lane[4];
 };
 
-/// The draws of elements 4·block … 4·block + 3 at `ordinal`.
+/// Returns the draws of elements 4·block … 4·block + 3 at `ordinal`.
 MEGATRON_HOST_DEVICE inline PhiloxWords philox_block(std::uint64_t key, std::uint64_t block,
                                                      std::uint64_t ordinal) {
   std::uint32_t c0 = static_cast<std::uint32_t>(block),

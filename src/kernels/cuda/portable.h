@@ -1,6 +1,6 @@
-// What lets one source be a CUDA kernel's body and a host function: the macro, the 16-bit types,
-// loads and stores through the type that sums. Arithmetic is the same on both sides (the plugin is
-// compiled without contraction), so the bodies are tested where there is no GPU.
+// Lets one source be the body of a CUDA kernel and a host function: the macro, the 16-bit types,
+// loads and stores through the computing type. Arithmetic is the same on both sides, because the
+// plugin is compiled without contraction. So tests run the bodies on machines without a GPU.
 #pragma once
 
 #include <cmath>
@@ -32,7 +32,7 @@ MEGATRON_HOST_DEVICE inline float float_of(std::uint32_t bits) {
   return __builtin_bit_cast(float, bits);
 }
 
-/// Rounds to nearest, ties to even; NaN stays NaN.
+/// Rounds to nearest, ties to even. NaN stays NaN.
 MEGATRON_HOST_DEVICE inline Bf16 to_bf16(float x) {
   const std::uint32_t bits = bits_of(x);
   if ((bits & 0x7FFFFFFFu) > 0x7F800000u) return {0x7FC0};
@@ -43,7 +43,7 @@ MEGATRON_HOST_DEVICE inline float from_bf16(Bf16 x) {
   return float_of(static_cast<std::uint32_t>(x.bits) << 16);
 }
 
-/// Rounds to nearest, ties to even, with subnormals; 65520 and more become infinity.
+/// Rounds to nearest, ties to even, also to subnormals. 65520 and larger numbers become infinity.
 MEGATRON_HOST_DEVICE inline Half to_half(float x) {
   const std::uint32_t bits = bits_of(x), sign = (bits >> 16) & 0x8000u,
                       magnitude = bits & 0x7FFFFFFFu;
@@ -97,7 +97,7 @@ MEGATRON_HOST_DEVICE inline void store(double& to, double x) { to = x; }
 MEGATRON_HOST_DEVICE inline void store(Bf16& to, float x) { to = to_bf16(x); }
 MEGATRON_HOST_DEVICE inline void store(Half& to, float x) { to = to_half(x); }
 
-/// Element `index` of an array whose type is known at run time.
+/// Loads element `index` of an array whose type is known at run time.
 template <class C>
 MEGATRON_HOST_DEVICE inline C load_element(const void* data, Type type, std::int64_t index) {
   switch (type) {

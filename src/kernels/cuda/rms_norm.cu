@@ -1,3 +1,4 @@
+// Launches RMSNorm on the device, with a warp or a block for each row.
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/launchers.h"
 #include "kernels/cuda/rms_norm_body.h"
@@ -5,7 +6,7 @@
 namespace megatron::kernels::cuda {
 namespace {
 
-constexpr std::int64_t kWarpColumns = 1024;  // shorter rows are a warp's work
+constexpr std::int64_t kWarpColumns = 1024;  // a warp processes rows up to this length
 
 template <class X, class Y>
 struct Forward {

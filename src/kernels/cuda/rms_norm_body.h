@@ -1,5 +1,5 @@
-// RMSNorm: a team for each row; for the weight's gradient a thread for each column of a block of
-// rows.
+// RMSNorm with one team for each row. The weight's gradient uses one thread for each column of a
+// block of rows.
 #pragma once
 
 #include "kernels/cuda/team.h"
@@ -55,21 +55,21 @@ MEGATRON_HOST_DEVICE void rms_norm_backward_row(const RmsNormBackwardArguments& 
   });
 }
 
-/// Rows of the weight's gradient are added in blocks of this many, blocks in double, both in
-/// ascending order.
+/// The weight's gradient adds rows in blocks of this many, and blocks in double, both in ascending
+/// order.
 inline constexpr std::int64_t kWeightBlockRows = 32;
 
 MEGATRON_HOST_DEVICE inline std::int64_t weight_blocks(std::int64_t rows) {
   return (rows + kWeightBlockRows - 1) / kWeightBlockRows;
 }
 
-/// Arguments with workspace memory of weight_blocks(rows)·columns numbers of the computing type.
+/// `partial` is a workspace of weight_blocks(rows)·columns numbers of the computing type.
 struct WeightGradient {
   RmsNormBackwardArguments arguments;
   void* partial;
 };
 
-/// Item (block of rows, column).
+/// An item is a pair (block of rows, column).
 template <class X, class Y>
 MEGATRON_HOST_DEVICE void weight_gradient_partial(const WeightGradient& call, std::int64_t item) {
   using C = Compute<X>;

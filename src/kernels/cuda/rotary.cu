@@ -1,3 +1,4 @@
+// Launches the rotary embedding on the device.
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/launchers.h"
 #include "kernels/cuda/rotary_body.h"

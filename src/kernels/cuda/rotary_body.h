@@ -1,5 +1,5 @@
-// Rotary embedding: one thread turns one pair of channels, or copies one channel that does not
-// turn.
+// Rotary embedding. One thread rotates one pair of channels, or copies one channel outside
+// rotary_dim.
 #pragma once
 
 #include "kernels/cuda/portable.h"
@@ -11,7 +11,7 @@ MEGATRON_HOST_DEVICE inline std::int64_t rotary_items_per_head(const RotaryArgum
   return a.head_dim - a.rotary_dim / 2;
 }
 
-/// Item `item` of tokens·heads·rotary_items_per_head.
+/// Processes item `item` of tokens·heads·rotary_items_per_head.
 template <class T>
 MEGATRON_HOST_DEVICE void rotary_item(const RotaryArguments& a, std::int64_t item) {
   using C = Compute<T>;

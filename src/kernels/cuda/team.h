@@ -1,6 +1,6 @@
-// A team is the threads that work on one row or chunk together. Bodies are written once against it:
-// on the device its threads run at the same time, on the host SerialTeam walks through them. Sums
-// fold the lanes pairwise in one order, so both give the same bits.
+// A team is the group of threads that work together on one row or chunk. Bodies are written once
+// against it. On the device its threads run concurrently. On the host SerialTeam runs them in turn.
+// Sums fold the lanes pairwise in one order, so both give the same bits.
 #pragma once
 
 #include "kernels/cuda/portable.h"
@@ -18,7 +18,7 @@ struct SerialTeam {
     for (int thread = 0; thread < kSize; ++thread) body(thread);
   }
 
-  /// Σ term(thread), folded: lane i takes lane i + half, half = size/2 … 1.
+  /// Returns Σ term(thread). In the fold lane i takes lane i + half, for half = size/2 … 1.
   template <class Number, class Term>
   Number sum(const Term& term) const {
     Number lanes[kSize];
@@ -31,7 +31,8 @@ struct SerialTeam {
 
   static constexpr int kLanes = 32;
 
-  /// A run for each thread: Σ over lanes of term(run, lane), folded, then runs added pairwise.
+  /// Gives each thread one run, Σ over lanes of term(run, lane), folded. Then adds the runs
+  /// pairwise.
   template <class Number, class Term>
   Number sum_of_runs(const Term& term) const {
     Number runs[kSize];
@@ -44,7 +45,7 @@ struct SerialTeam {
     return runs[0];
   }
 
-  /// The largest term(thread).
+  /// Returns the largest term(thread).
   template <class Number, class Term>
   Number max(const Term& term) const {
     Number largest = term(0);
@@ -55,13 +56,13 @@ struct SerialTeam {
     return largest;
   }
 
-  /// Every thread has done what stands before it.
+  /// Waits until every thread has finished its work so far.
   void sync() const {}
 };
 
 #if defined(__CUDACC__)
-/// The team on the device: kSize = 32 is a warp (several in a block, threadIdx.y), more is a whole
-/// block.
+/// The team on the device. With kSize = 32 it is a warp, and a block has several of them
+/// (threadIdx.y). Larger teams are a whole block.
 template <int kSize>
 struct DeviceTeam {
   static constexpr int size = kSize;
@@ -87,7 +88,7 @@ struct DeviceTeam {
 
   static constexpr int kLanes = 32;
 
-  /// A warp takes every eighth run of a team of 256.
+  /// A team of 256 has eight warps, so each warp takes every eighth run.
   template <class Number, class Term>
   __device__ Number sum_of_runs(const Term& term) const {
     static_assert(kSize % kLanes == 0 && kPerBlock == 1, "whole warps, one team in a block");

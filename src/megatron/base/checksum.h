@@ -1,5 +1,5 @@
-// XXH3 (64 bits): the checksum of checkpoint pieces. Fast enough to verify at the speed of the
-// disk; `xxhsum -H3` prints the same.
+// XXH3 (64 bits), the checksum of checkpoint data. It is fast enough to verify at the speed of the
+// disk. `xxhsum -H3` prints the same value.
 #pragma once
 
 #include <cstddef>
@@ -10,11 +10,11 @@
 
 namespace megatron {
 
-/// XXH3_64bits of the bytes, seed 0.
+/// Returns XXH3_64bits of the bytes with seed 0.
 std::uint64_t checksum(std::span<const std::byte> bytes);
 std::uint64_t checksum(std::string_view text);
 
-/// Sixteen lower-case hexadecimal digits.
+/// Returns `value` as sixteen lower-case hexadecimal digits.
 std::string checksum_hex(std::uint64_t value);
 
 }  // namespace megatron

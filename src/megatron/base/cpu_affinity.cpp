@@ -22,10 +22,10 @@ int number_in(const fs::path& file) {
   return number;
 }
 
-/// 0 where the system does not say.
-int numa_node_of(const fs::path& processor) {
+/// Returns the NUMA node of a CPU's folder in /sys, or 0 if it is unknown.
+int numa_node_of(const fs::path& cpu_folder) {
   std::error_code ignored;
-  for (const auto& entry : fs::directory_iterator(processor, ignored)) {
+  for (const auto& entry : fs::directory_iterator(cpu_folder, ignored)) {
     const std::string name = entry.path().filename();
     if (name.starts_with("node")) return std::atoi(name.c_str() + 4);
   }
@@ -84,14 +84,13 @@ void set_cpu_affinity(const CpuPartition& partition) {
   cpu_set_t set;
   CPU_ZERO(&set);
   for (const int number : numbers) CPU_SET(number, &set);
-  ::sched_setaffinity(
-      0, sizeof set,
-      &set);  // where it is forbidden, ranks run wherever the system puts them, as without it
+  // The result is ignored: if pinning is forbidden, the system places the threads.
+  ::sched_setaffinity(0, sizeof set, &set);
 }
 
 int bind_to_cpus(const CpuPartition& partition, bool pins) {
-  const int threads =
-      intra_op_threads(partition);  // before pinning leaves only this rank's partition to count
+  // Count the CPUs before pinning reduces them to this rank's partition.
+  const int threads = intra_op_threads(partition);
   if (pins) set_cpu_affinity(partition);
   return threads;
 }

@@ -1,5 +1,5 @@
-// How the ranks of a host share its processors: so many threads for each, and each on CPUs of its
-// own.
+// Divides the CPUs of a host among its ranks: the number of threads of each rank, and the CPUs
+// that each rank is pinned to.
 #pragma once
 
 #include <cstdint>
@@ -7,32 +7,31 @@
 
 namespace megatron {
 
-/// One of `count` ranks that may run on the same processors.
+/// Identifies one of `count` ranks that share the same CPUs.
 struct CpuPartition {
   std::int64_t index = 0, count = 1;
 };
 
-/// A CPU as the system numbers it, and where it is.
+/// The system's number of a logical CPU, and its NUMA node, package and core.
 struct LogicalCpu {
   int number = 0, node = 0, package = 0, core = 0;
 };
 
-/// OMP_NUM_THREADS, or as many as there are processors in one share; at least 1.
-int intra_op_threads(const CpuPartition& share);
+/// Returns OMP_NUM_THREADS if it is set, else the number of CPUs in one partition; at least 1.
+int intra_op_threads(const CpuPartition& partition);
 
-/// The numbers of one share: neighbours, by memory node, package and core, so that two threads of a
-/// core, and cores next to one memory, stay with one rank. Shares differ by one processor at most;
-/// empty where there are fewer processors than ranks.
-std::vector<int> cpus_of_partition(const CpuPartition& share, std::vector<LogicalCpu> processors);
+/// Returns the CPU numbers of one partition. CPUs are ordered by NUMA node, package and core before
+/// they are divided, so that the hardware threads of a core and the cores of a node stay together.
+/// Partition sizes differ by at most one. The result is empty if there are fewer CPUs than ranks.
+std::vector<int> cpus_of_partition(const CpuPartition& partition, std::vector<LogicalCpu> cpus);
 
-/// Keeps this thread, and all that it starts later, to its rank's share: ranks then neither wait
-/// for each other's threads nor empty each other's caches. Without effect on a rank that shares
-/// with none, where ranks or threads are more than the CPUs, and where the user has decided
-/// (OMP_PROC_BIND, OMP_PLACES or GOMP_CPU_AFFINITY is set).
-void set_cpu_affinity(const CpuPartition& share);
+/// Pins this thread, and all threads that it starts later, to the CPUs of its partition. Ranks then
+/// do not compete for CPUs and caches. Has no effect if there is only one rank, if there are more
+/// ranks or threads than CPUs, or if OMP_PROC_BIND, OMP_PLACES or GOMP_CPU_AFFINITY is set.
+void set_cpu_affinity(const CpuPartition& partition);
 
-/// What a rank does before it computes: intra_op_threads() the CPUs that all of them may run on,
-/// and with `pins` set_cpu_affinity() afterwards.
-int bind_to_cpus(const CpuPartition& share, bool pins);
+/// Returns intra_op_threads() and, if `pins`, calls set_cpu_affinity(). A rank calls it once,
+/// before it computes.
+int bind_to_cpus(const CpuPartition& partition, bool pins);
 
 }  // namespace megatron

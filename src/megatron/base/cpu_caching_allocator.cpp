@@ -13,22 +13,24 @@ namespace megatron {
 namespace {
 
 constexpr std::size_t kCacheLine = 64, kPage = 4096;
-constexpr std::size_t kMinAddressSpace =
-    std::size_t{1} << 20;  ///< address space below which there is no sense in trying
-constexpr int kLinearSizeClasses =
-    32;  ///< sizes below so many lines have lists of their own; above, as many lists a doubling
+/// The constructor gives up when the system does not grant this many bytes of address space.
+constexpr std::size_t kMinAddressSpace = std::size_t{1} << 20;
+/// Sizes below this many cache lines have one free list each. Above, every power of two has this
+/// many free lists.
+constexpr int kLinearSizeClasses = 32;
 
 std::size_t round_up(std::size_t bytes, std::size_t multiple) {
   return (bytes + multiple - 1) / multiple * multiple;
 }
 
-/// The least number of bytes that leads from `data` to a multiple.
+/// Returns the number of bytes from `data` to the next address that is a multiple of `multiple`.
 std::size_t gap(const std::byte* data, std::size_t multiple) {
   const auto at = reinterpret_cast<std::uintptr_t>(data);
   return round_up(at, multiple) - at;
 }
 
-/// Address space that starts at a multiple of `alignment`; nullptr when the system grants none.
+/// Reserves address space that starts at a multiple of `alignment`. Returns nullptr if the system
+/// grants none.
 std::byte* reserve(std::size_t bytes, std::size_t alignment) {
   void* data = ::mmap(nullptr, bytes + alignment, PROT_NONE,
                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -40,8 +42,8 @@ std::byte* reserve(std::size_t bytes, std::size_t alignment) {
   return begin + head;
 }
 
-/// The places of heaps that grow without a reservation: far from where the system puts what
-/// processes map (from the top down) and their own heap.
+/// Regions for heaps that grow without a reservation. They are far from the malloc heap and from
+/// the addresses that mmap chooses (from the top down).
 constexpr std::uintptr_t kFirstFixedBase = 0x1100'0000'0000;
 constexpr std::size_t kFixedRegionBytes = std::size_t{1} << 42;
 constexpr std::size_t kMaxFixedRegions = 16;
@@ -52,20 +54,20 @@ bool map_at(std::byte* data, std::size_t bytes, int protection) {
       ::mmap(data, bytes, protection,
              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
   if (mapped == data) return true;
-  if (mapped != MAP_FAILED)
-    ::munmap(mapped, bytes);  // a kernel before 4.17 takes the address for a hint
+  // Kernels before 4.17 ignore MAP_FIXED_NOREPLACE and may map another address.
+  if (mapped != MAP_FAILED) ::munmap(mapped, bytes);
   return false;
 }
 
 }  // namespace
 
-/// Stands before every block's bytes. Blocks lie one behind the other from base_ to top_; no two
-/// neighbours are free.
+/// The header in front of every block's bytes. Blocks fill the range from base_ to top_ without
+/// gaps, and no two free blocks are adjacent.
 struct alignas(kCacheLine) CpuCachingAllocator::Block {
-  std::size_t size;        ///< with this head, a multiple of a line
-  Block* before;           ///< in memory; nullptr for the first
-  Block *next, *previous;  ///< in the list of free blocks
-  std::size_t returned;    ///< bytes of it that empty_cache handed to the system
+  std::size_t size;        ///< bytes including this header; a multiple of a cache line
+  Block* before;           ///< the preceding block in memory; nullptr for the first
+  Block *next, *previous;  ///< links of the free list
+  std::size_t returned;    ///< bytes that empty_cache() released to the system
   bool is_free;
 
   std::byte* data() { return reinterpret_cast<std::byte*>(this + 1); }
@@ -87,7 +89,7 @@ void CpuCachingAllocator::reserve_all() {
   }
 }
 
-/// Takes the first free one of the fixed base addresses, and marks it by its first page.
+/// Takes the first unused fixed region and maps its first page to mark it as used.
 bool CpuCachingAllocator::map_fixed_base() {
   const std::size_t head = std::max(options_.growth_bytes, kPage);
   for (std::size_t i = 0; i < kMaxFixedRegions; ++i) {
@@ -109,7 +111,7 @@ CpuCachingAllocator::~CpuCachingAllocator() {
   if (fixed_base_ != nullptr) ::munmap(fixed_base_, kPage);
 }
 
-/// Makes the next addresses of the heap usable.
+/// Makes the addresses [data, data + bytes) readable and writable.
 bool CpuCachingAllocator::commit(std::byte* data, std::size_t bytes) const {
   return fixed_base_ == nullptr ? ::mprotect(data, bytes, PROT_READ | PROT_WRITE) == 0
                                 : map_at(data, bytes, PROT_READ | PROT_WRITE);
@@ -122,7 +124,8 @@ void* CpuCachingAllocator::allocate(std::size_t bytes) {
   Block* block = find(size);
   if (block == nullptr && (block = grow(size)) == nullptr) return nullptr;
   block->is_free = false;
-  if (block->returned > 0) {  // where in the block is not known: all of it counts as taken back
+  // The released pages may lie anywhere in the block, so all of them count as committed again.
+  if (block->returned > 0) {
     decommitted_bytes_ -= std::exchange(block->returned, 0);
     ++counts_.system_calls;
   }
@@ -179,9 +182,9 @@ CpuCachingAllocator::Block* CpuCachingAllocator::after(Block* block) const {
              : reinterpret_cast<Block*>(reinterpret_cast<std::byte*>(block) + block->size);
 }
 
-/// The smallest free block that is large enough, out of its list; of equal ones the first in
-/// memory. So where a block comes to lie depends only on which blocks live, not on the past: steps
-/// that begin alike go on alike.
+/// Removes the smallest free block that is large enough from its list and returns it. Equal blocks
+/// are ordered by address, so the choice depends only on the live blocks and not on the history:
+/// every training step allocates the same addresses.
 CpuCachingAllocator::Block* CpuCachingAllocator::find(std::size_t size) {
   for (int index = size_class(size); index < kBitmapWords * 64; ++index) {
     const std::uint64_t rest = free_list_bitmap_[index / 64] >> (index % 64);
@@ -203,7 +206,7 @@ CpuCachingAllocator::Block* CpuCachingAllocator::find(std::size_t size) {
   return nullptr;
 }
 
-/// A block of at least `size` at the top, in no list.
+/// Commits memory at the top of the heap and returns a block of at least `size` that is in no list.
 CpuCachingAllocator::Block* CpuCachingAllocator::grow(std::size_t size) {
   const bool extends = last_ != nullptr && last_->is_free;
   const std::size_t bytes = round_up(size - (extends ? last_->size : 0), options_.growth_bytes);
@@ -227,7 +230,7 @@ CpuCachingAllocator::Block* CpuCachingAllocator::grow(std::size_t size) {
   return last_ = block;
 }
 
-/// Keeps `size` of a block; the rest, where a block fits into it, is free.
+/// Shrinks a block to `size` bytes and frees the rest, if the rest can hold a block.
 void CpuCachingAllocator::split(Block* block, std::size_t size) {
   if (block->size < size + sizeof(Block) + kCacheLine) return;
   const std::size_t rest_size = block->size - size;

@@ -1,8 +1,7 @@
-// Memory for blocks that come and go in the same sizes step after step: one stretch of address
-// space whose pages stay when a block is freed. Best fit with immediate merging of neighbours
-// (boundary tags: Knuth, The Art of Computer Programming 1, 2.5; lists by size as in Masmano et
-// al., "TLSF: a new dynamic memory allocator for real-time systems", ECRTS 2004), so a freed block
-// serves any size and fragmentation stays small.
+// A caching allocator for CPU tensors, whose sizes repeat in every step. It reserves one range of
+// address space and keeps the pages of freed blocks. It uses best fit and merges free neighbours at
+// once (boundary tags: Knuth, The Art of Computer Programming 1, 2.5; size classes: Masmano et al.,
+// "TLSF: a new dynamic memory allocator for real-time systems", ECRTS 2004).
 #pragma once
 
 #include <array>
@@ -12,24 +11,29 @@
 
 namespace megatron {
 
+/// Allocates blocks from one range of address space. All public functions are thread-safe.
 class CpuCachingAllocator {
  public:
   struct Options {
-    std::size_t address_space = 0;  ///< bytes it may grow to; less when the system grants less
-    bool reserve_upfront = true;  ///< sets all of it aside at once, without memory behind it; else
-                                  ///< takes it as it grows, for processes whose address space is
-                                  ///< limited (RLIMIT_AS, which counts what is set aside too)
-    std::size_t growth_bytes = 0;  ///< memory is taken from the system in multiples of it; a power
-                                   ///< of two of at least a page
-    void (*on_grow)(std::byte* data, std::size_t bytes) =
-        nullptr;  ///< is shown what was taken before a block is made of it; must not allocate here
+    /// The largest size of the heap in bytes. It is smaller if the system grants less.
+    std::size_t address_space = 0;
+    /// Whether the constructor reserves the whole address space, without committing memory. If
+    /// false, the heap maps addresses as it grows. Use false if RLIMIT_AS is set, because the limit
+    /// counts reserved addresses.
+    bool reserve_upfront = true;
+    /// The heap grows by multiples of this many bytes. It must be a power of two and at least a
+    /// page.
+    std::size_t growth_bytes = 0;
+    /// Is called with every newly committed range before blocks are made from it. It must not
+    /// allocate from this allocator.
+    void (*on_grow)(std::byte* data, std::size_t bytes) = nullptr;
   };
 
   struct Statistics {
-    std::size_t reserved_bytes = 0;  ///< taken from the system, in blocks or free
-    std::int64_t allocations = 0;    ///< blocks given out so far
-    std::int64_t system_calls =
-        0;  ///< how often memory was taken from the system, or taken back after empty_cache
+    std::size_t reserved_bytes = 0;  ///< bytes committed by the system, in use or free
+    std::int64_t allocations = 0;    ///< number of allocate() calls that succeeded
+    /// Number of times the heap grew, or reused memory that empty_cache() had released.
+    std::int64_t system_calls = 0;
   };
 
   explicit CpuCachingAllocator(const Options& options);
@@ -37,17 +41,17 @@ class CpuCachingAllocator {
   CpuCachingAllocator& operator=(const CpuCachingAllocator&) = delete;
   ~CpuCachingAllocator();
 
-  /// A block of at least `bytes` that starts at a cache line (64 bytes), from any thread; nullptr
-  /// when there is no more memory.
+  /// Returns a block of at least `bytes` bytes, aligned to a cache line (64 bytes), or nullptr if
+  /// there is no memory left.
   void* allocate(std::size_t bytes);
-  /// Takes back a block of allocate(), from any thread.
+  /// Frees a block that allocate() returned.
   void free(void* data);
+  /// Returns whether `data` lies in this heap's address space.
   bool owns(const void* data) const { return data >= base_ && data < base_ + address_space_; }
-  /// What a block really has, at least what was asked for.
+  /// Returns the usable size of a block in bytes, which is at least the requested size.
   static std::size_t usable_size(const void* data);
 
-  /// Hands the pages of free blocks to the system; they come back, as zeros, when they are used
-  /// again.
+  /// Releases the pages of free blocks to the system. They read as zeros when they are used again.
   void empty_cache();
   Statistics statistics() const;
 
@@ -61,7 +65,7 @@ class CpuCachingAllocator {
   Block* find(std::size_t size);
   Block* grow(std::size_t size);
   void split(Block* block, std::size_t size);
-  /// With its free neighbours, not in a list yet.
+  /// Merges a block with its free neighbours. The result is in no free list.
   Block* coalesce(Block* block);
   void insert(Block* block);
   void remove(Block* block);
@@ -71,15 +75,16 @@ class CpuCachingAllocator {
   bool commit(std::byte* data, std::size_t bytes) const;
 
   const Options options_;
-  std::byte* fixed_base_ = nullptr;  ///< of a heap that takes addresses as it grows
+  std::byte* fixed_base_ = nullptr;  ///< set if reserve_upfront is false: the heap's region
   std::byte* base_ = nullptr;
   std::size_t address_space_ = 0;
   mutable std::mutex mutex_;
-  std::byte* top_ = nullptr;  ///< end of what was taken from the system
+  std::byte* top_ = nullptr;  ///< end of the committed memory
   Block* last_ = nullptr;
   std::size_t decommitted_bytes_ = 0;
   Statistics counts_;
-  std::array<std::uint64_t, kBitmapWords> free_list_bitmap_{};  ///< which lists have blocks
+  std::array<std::uint64_t, kBitmapWords>
+      free_list_bitmap_{};  ///< bit i: free_lists_[i] is not empty
   std::array<Block*, kBitmapWords * 64> free_lists_{};
 };
 

@@ -7,8 +7,8 @@
 
 namespace megatron {
 
-/// The CRC-32C of the bytes: reflected polynomial 0x82F63B78, initial value and final mask all
-/// ones.
+/// Returns the CRC-32C of `bytes` (reflected polynomial 0x82F63B78, initial value and final mask
+/// all ones).
 std::uint32_t crc32c(std::string_view bytes);
 
 }  // namespace megatron

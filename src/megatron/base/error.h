@@ -1,4 +1,4 @@
-// The two kinds of failure: a user's mistake (UserError, exit 2) and our own broken invariant
+// The two kinds of failure: a mistake of the user (UserError, exit 2) and a broken invariant
 // (CHECK, exit 1).
 #pragma once
 
@@ -8,9 +8,9 @@
 
 namespace megatron {
 
-/// A mistake in flags, files, data or the machine: printed without a stack, exit code 2. `what`
-/// names file, field or flag; `got` the value found (may be empty); `fix` says how to mend it (may
-/// be empty).
+/// A mistake in flags, files, data or the machine. It is printed without a stack as "what: got" and
+/// a line "fix: fix"; the exit code is 2. `what` names the file, field or flag, `got` states the
+/// value found or what is wrong with it, and `fix` says what to do. `got` and `fix` may be empty.
 class UserError : public std::runtime_error {
  public:
   struct Parts {
@@ -26,7 +26,7 @@ class UserError : public std::runtime_error {
   Parts parts_;
 };
 
-/// A broken invariant of ours: printed with file and line, exit code 1.
+/// A broken invariant of the program. It is printed with file and line; the exit code is 1.
 class InternalError : public std::logic_error {
  public:
   using std::logic_error::logic_error;
@@ -46,8 +46,8 @@ std::string concatenate(const Args&... args) {
 
 }  // namespace megatron
 
-/// Throws InternalError with the expression and the streamed message when `condition` is false.
-/// Always on.
+/// Throws InternalError with the expression and the streamed message if `condition` is false. The
+/// check is active in every build type.
 #define MEGATRON_CHECK(condition, ...)                                            \
   ((condition) ? (void)0                                                          \
                : ::megatron::detail::check_failed(#condition, __FILE__, __LINE__, \

@@ -11,7 +11,7 @@
 namespace megatron {
 namespace {
 
-/// Pipes, devices and some network folders cannot be flushed.
+/// Returns whether errno says that the file does not support fsync, as for pipes and devices.
 int unless_unsupported(int result) {
   return result != 0 && (errno == EINVAL || errno == EROFS) ? 0 : result;
 }

@@ -1,5 +1,5 @@
-// The system calls through which files come into being. Everything that a save changes on the disk
-// passes through one of these, so that tests can count them and let each of them fail.
+// The system calls that create and change files. All writes of a checkpoint go through this
+// interface, so that tests can count the calls and make each of them fail.
 #pragma once
 
 #include <sys/types.h>
@@ -11,36 +11,36 @@
 
 namespace megatron {
 
-/// The disk. Calls answer as POSIX does: 0, a descriptor or a count; −1 with errno set when they
-/// fail. Tests derive from it.
+/// The file system of this host. Functions return what POSIX returns: 0, a descriptor or a count on
+/// success, −1 with errno set on failure. Tests derive from this class to inject faults.
 class FileSystem {
  public:
   virtual ~FileSystem() = default;
 
-  /// An empty file, open for writing.
+  /// Creates an empty file and returns a descriptor that is open for writing.
   virtual int create(const std::filesystem::path& path);
   virtual ssize_t write(int descriptor, const void* data, std::size_t size);
-  /// fsync; success where the file system knows none.
+  /// Calls fsync. Succeeds if the file does not support it.
   virtual int sync(int descriptor);
   virtual int close(int descriptor);
-  /// Makes the names in a folder durable.
+  /// Calls fsync on a folder, which makes the names in it durable.
   virtual int sync_folder(const std::filesystem::path& folder);
   virtual int make_folder(const std::filesystem::path& folder);
   virtual int rename(const std::filesystem::path& from, const std::filesystem::path& to);
-  /// Swaps two names in one step; fails where the file system cannot.
+  /// Swaps two names atomically. Fails if the file system does not support it.
   virtual int exchange(const std::filesystem::path& a, const std::filesystem::path& b);
   /// Removes a file, a link or an empty folder.
   virtual int remove(const std::filesystem::path& path);
-  /// Sets bytes of an open file aside, so that a full disk or an exhausted quota shows before they
-  /// are written.
+  /// Allocates space for an open file, so that a full disk or an exhausted quota is reported before
+  /// the data is written.
   virtual int preallocate(int descriptor, std::uint64_t bytes);
-  /// What this user may still write below `folder`; nothing when unknown.
+  /// Returns the bytes that this user can still write below `folder`, or nullopt if unknown.
   virtual std::optional<std::uint64_t> free_bytes(const std::filesystem::path& folder) const;
-  /// How much a writer gathers before it calls write().
+  /// The number of bytes that FileWriter buffers before it calls write().
   virtual std::size_t buffer_bytes() const { return std::size_t{1} << 20; }
 };
 
-/// The real one.
+/// Returns the file system of the host.
 FileSystem& default_file_system();
 
 }  // namespace megatron

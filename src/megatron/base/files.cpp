@@ -26,7 +26,7 @@ std::string fix_for(int code) {
       return "check the path";
     case EEXIST:
     case ENOTDIR:
-      return "a file is in the way: remove it, or choose another folder";
+      return "remove the file of that name, or choose another folder";
     case EACCES:
     case EPERM:
     case EROFS:
@@ -36,7 +36,7 @@ std::string fix_for(int code) {
     case EDQUOT:
       return "free some of your quota on that disk, or choose another folder";
     case EFBIG:
-      return "raise the limit of a file's size (ulimit -f), or choose another file system";
+      return "raise the file size limit (ulimit -f), or choose another file system";
     case EIO:
     case ESTALE:
       return "check the disk (dmesg), or choose another folder";

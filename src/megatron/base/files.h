@@ -1,5 +1,4 @@
-// Files: read-only maps, writes that appear whole or not at all, and locks. Errors are UserErrors
-// naming the path.
+// Memory-mapped files, atomic writes and file locks. All errors are UserErrors that name the path.
 #pragma once
 
 #include <cstddef>
@@ -16,11 +15,11 @@ namespace megatron {
 
 namespace fs = std::filesystem;
 
-/// The UserError for a call that failed with errno `code`: "cannot <action> <path>: No space left
-/// on device (ENOSPC)", and what to do.
+/// Throws the UserError for a system call that failed with errno `code`, such as "cannot <action>
+/// <path>: No space left on device (ENOSPC)", with a fix.
 [[noreturn]] void throw_file_error(const std::string& action, const fs::path& path, int code);
 
-/// A file mapped read-only; the bytes live as long as the object. Movable.
+/// A read-only memory map of a whole file. The bytes are valid as long as the object lives.
 class MappedFile {
  public:
   MappedFile() = default;
@@ -40,30 +39,30 @@ class MappedFile {
   std::size_t size_ = 0;
 };
 
-/// The whole file as text.
+/// Reads a whole file.
 std::string read_file(const fs::path& path);
 
-/// Writes a temporary neighbour, fsyncs it and renames it into place: readers see the old file or
-/// the new one.
+/// Writes a temporary file in the same folder, fsyncs it and renames it to `path`. Readers see
+/// either the old file or the new one.
 void write_file_atomically(const fs::path& path, std::string_view content,
                            FileSystem& files = default_file_system());
 
-/// Writes and fsyncs a file in place: for folders that nobody reads yet.
+/// Writes and fsyncs a file in place. Use it only in folders that nobody reads yet.
 void write_file(const fs::path& path, std::string_view content,
                 FileSystem& files = default_file_system());
 
-/// Makes the names in a folder durable.
+/// Calls fsync on a folder, which makes the names in it durable.
 void sync_folder(const fs::path& folder, FileSystem& files = default_file_system());
 
 /// Creates the folder and its parents.
 void create_directories(const fs::path& path, FileSystem& files = default_file_system());
 
-/// Removes a file or a folder with all it holds; nothing when there is none. Links are not
-/// followed.
+/// Removes a file, or a folder and its contents. Does nothing if `path` does not exist. Does not
+/// follow links.
 void remove_tree(const fs::path& path, FileSystem& files = default_file_system());
 
-/// A writer of one file through a large buffer that reports every failed write with the path. Call
-/// close() to see late errors.
+/// Writes one file through a large buffer. Every failed write throws a UserError with the path.
+/// Call close() at the end: the destructor cannot report errors.
 class FileWriter {
  public:
   explicit FileWriter(const fs::path& path, FileSystem& files = default_file_system());
@@ -78,7 +77,7 @@ class FileWriter {
     write(values.data(), values.size_bytes());
   }
   std::uint64_t position() const { return position_; }
-  /// Flushes the buffer and closes; with `sync`, to the disk.
+  /// Writes the buffer and closes the file. If `sync`, calls fsync before.
   void close(bool sync = false);
 
  private:
@@ -90,8 +89,8 @@ class FileWriter {
   std::string buffer_;
 };
 
-/// An advisory lock on `path` (created when absent), held until destruction. Blocks; between
-/// processes and threads alike.
+/// Holds an exclusive advisory lock on `path` until destruction, and creates the file if needed.
+/// The constructor blocks until no other process or thread holds the lock.
 class FileLock {
  public:
   explicit FileLock(const fs::path& path);

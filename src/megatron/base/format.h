@@ -1,12 +1,11 @@
-// printf's formatting into a string: the one spelling that matches Python's `{:8d}`, `{:.6E}` digit
-// for digit.
+// printf formatting into a string. Its digits match Python's `{:8d}` and `{:.6E}`.
 #pragma once
 
 #include <string>
 
 namespace megatron {
 
-/// The text that printf would write.
+/// Returns the text that printf would print.
 [[gnu::format(printf, 1, 2)]] std::string format(const char* pattern, ...);
 
 }  // namespace megatron

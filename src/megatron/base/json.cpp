@@ -16,7 +16,7 @@ namespace {
                              const char* expected) {
   std::string got = value.dump();
   if (got.size() > 80) got = got.substr(0, 77) + "...";
-  throw UserError({source + ": field '" + key + "' must be " + expected, "got " + got, ""});
+  throw UserError(source + ": field '" + key + "' must be " + expected + ", got " + got);
 }
 
 struct Place {
@@ -35,7 +35,7 @@ std::string at_place(std::string_view text, std::size_t position) {
   return " at line " + std::to_string(place.line) + ", column " + std::to_string(place.column);
 }
 
-/// Deep values would exhaust the stack of whatever walks them later.
+/// Refuses deeply nested text, because recursive functions on the value would exhaust the stack.
 void limit_depth(std::string_view text, const std::string& source) {
   constexpr int kDeepest = 200;
   int depth = 0;
@@ -48,9 +48,9 @@ void limit_depth(std::string_view text, const std::string& source) {
     } else if (c == '"') {
       quoted = true;
     } else if ((c == '{' || c == '[') && ++depth > kDeepest) {
-      throw UserError(
-          {source + ": nested deeper than " + std::to_string(kDeepest) + at_place(text, i), "",
-           "check that the file is whole"});
+      throw UserError({source + ": values are nested deeper than " + std::to_string(kDeepest) +
+                           " levels" + at_place(text, i),
+                       "", "check that the file is whole"});
     } else if (c == '}' || c == ']') {
       --depth;
     }
@@ -101,7 +101,7 @@ Json read_json(const std::filesystem::path& path) {
 const Json& json_at(const Json& object, const std::string& key, const std::string& source) {
   if (!object.is_object())
     throw UserError({source + ": expected a JSON object with field '" + key + "'",
-                     "got " + std::string(object.type_name()), ""});
+                     std::string(object.type_name()), ""});
   const auto found = object.find(key);
   if (found == object.end()) throw UserError({source + ": field '" + key + "' is missing", "", ""});
   return *found;

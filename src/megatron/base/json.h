@@ -1,5 +1,5 @@
-// JSON as this project reads it: nlohmann::json behind functions whose errors name file and field.
-// Include nlohmann/json.hpp in .cpp files.
+// Functions on nlohmann::json whose errors name the file and the field. Include nlohmann/json.hpp
+// only in .cpp files.
 #pragma once
 
 #include <filesystem>
@@ -10,25 +10,25 @@
 namespace megatron {
 
 using Json = nlohmann::json;
-/// Keeps the order of keys: for files that people read.
+/// JSON that keeps the order of keys, for files that people read.
 using OrderedJson = nlohmann::ordered_json;
 
-/// Parses `text`; a syntax error, or nesting deeper than 200, is a UserError naming `source` with
-/// line and column.
+/// Parses `text`. Throws a UserError that names `source`, line and column on a syntax error or if
+/// values are nested more than 200 deep.
 Json parse_json(std::string_view text, const std::string& source);
 
-/// parse_json that also refuses an object with the same key twice.
+/// Like parse_json(), but also throws a UserError if an object has the same key twice.
 Json parse_json_unique_keys(std::string_view text, const std::string& source);
 
-/// Reads and parses a file.
+/// Reads and parses a file. Throws like parse_json(), and if the file cannot be read.
 Json read_json(const std::filesystem::path& path);
 
-/// The member `key` of an object; a UserError naming `source` and the key when absent or when
-/// `object` is no object.
+/// Returns the member `key` of an object. Throws a UserError that names `source` and the key if it
+/// is absent or if `object` is not an object.
 const Json& json_at(const Json& object, const std::string& key, const std::string& source);
 
-/// Typed members, with a UserError naming `source` and the key on a wrong type. Integers must be
-/// exact (no 1.5, no overflow).
+/// These functions return a member of one type. They throw a UserError that names `source` and the
+/// key if the type differs. Integers must be exact: 1.5 and values beyond 64 bits are errors.
 std::int64_t json_int(const Json& object, const std::string& key, const std::string& source);
 double json_double(const Json& object, const std::string& key, const std::string& source);
 bool json_bool(const Json& object, const std::string& key, const std::string& source);

@@ -1,4 +1,4 @@
-// A JSON value as a member of a class whose header must not pull in nlohmann/json.hpp.
+// A JSON value for class members, in headers that must not include nlohmann/json.hpp.
 #pragma once
 
 #include <memory>
@@ -7,8 +7,8 @@
 
 namespace megatron {
 
-/// Owns a Json (null at first) with value semantics; a moved-from box may only be assigned or
-/// destroyed.
+/// Owns a Json, initially null, with value semantics. A moved-from object may only be assigned to
+/// or destroyed.
 class JsonValue {
  public:
   JsonValue();

@@ -15,18 +15,18 @@
 namespace megatron {
 namespace {
 
-constexpr int kBacklog = 4096;  ///< ranks that may come before rank 0 accepts
+constexpr int kBacklog = 4096;  ///< ranks that may connect before rank 0 accepts
 
 [[noreturn]] void refuse(std::int64_t port, int code) {
   const std::string name = port == 0 ? "a free port" : "port " + std::to_string(port);
   if (code == EADDRINUSE)
     throw UserError({name + " of this host", "is in use by another process",
-                     "choose another with --master-port, or MASTER_PORT on every rank"});
+                     "choose another port with --master-port, or MASTER_PORT on every rank"});
   if (code == EACCES)
     throw UserError({name + " of this host", "may not be opened by this user (EACCES)",
-                     "choose one above 1023"});
+                     "choose a port above 1023"});
   throw UserError({name + " of this host", std::string("cannot be opened: ") + std::strerror(code),
-                   "choose another with --master-port or MASTER_PORT"});
+                   "choose another port with --master-port or MASTER_PORT"});
 }
 
 int bind_to(int family, const sockaddr* address, socklen_t size) {
@@ -51,7 +51,7 @@ int open_ipv4(const ListenOptions& wanted) {
   return bind_to(AF_INET, reinterpret_cast<const sockaddr*>(&address), sizeof address);
 }
 
-/// Both protocols through one socket.
+/// Opens one socket that accepts both IPv6 and IPv4 connections.
 int open_ipv6(const ListenOptions& wanted) {
   sockaddr_in6 address{};
   address.sin6_family = AF_INET6;

@@ -1,5 +1,5 @@
-// A TCP port open for connections: where rank 0 hosts the store. Opened early, so that a port in
-// use is told at once and connections queue before anybody accepts them.
+// A TCP port that is open for connections, on which rank 0 hosts the store. It is opened early, so
+// that a port in use is reported at once and connections queue before the store accepts them.
 #pragma once
 
 #include <cstdint>
@@ -7,16 +7,16 @@
 namespace megatron {
 
 struct ListenOptions {
-  std::int64_t port = 0;       ///< 0: any free one
-  bool loopback_only = false;  ///< reachable from this host alone
+  std::int64_t port = 0;       ///< 0: any free port
+  bool loopback_only = false;  ///< accept connections from this host only
 };
 
-/// Owns the descriptor, which is closed on exec.
+/// Owns the descriptor of a listening socket. The descriptor is closed on exec.
 class ListeningSocket {
  public:
-  /// UserError naming the port when it cannot be had.
+  /// Opens the port. Throws a UserError that names the port if it cannot be opened.
   explicit ListeningSocket(const ListenOptions& wanted);
-  /// Takes over an open one.
+  /// Takes ownership of the descriptor of a listening socket.
   static ListeningSocket adopt(int descriptor);
   ListeningSocket(ListeningSocket&& other) noexcept;
   ListeningSocket& operator=(ListeningSocket&& other) noexcept;
@@ -24,7 +24,7 @@ class ListeningSocket {
 
   int descriptor() const { return descriptor_; }
   std::int64_t port() const { return port_; }
-  /// Gives the descriptor away.
+  /// Returns the descriptor and gives up ownership of it.
   int release();
 
  private:
@@ -33,10 +33,10 @@ class ListeningSocket {
   std::int64_t port_ = 0;
 };
 
-/// The TCP port that a descriptor listens on; 0 when it is no such socket.
+/// Returns the TCP port that a descriptor listens on, or 0 if it is not a listening socket.
 std::int64_t listening_port(int descriptor);
 
-/// Whether the address names this host only: localhost, 127.x.y.z, ::1.
+/// Returns whether the address is a loopback address: localhost, 127.x.y.z or ::1.
 bool is_loopback(const char* address);
 
 }  // namespace megatron

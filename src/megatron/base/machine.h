@@ -1,15 +1,15 @@
-// What the machine says of itself.
+// The name of this host and the number of its CPUs.
 #pragma once
 
 #include <string>
 
 namespace megatron {
 
-/// The name of this host, as pending folders, locks and messages carry it; "localhost" when it has
-/// none.
+/// Returns the host name, which pending folders, locks and messages contain. Returns "localhost" if
+/// it is unknown.
 std::string host_name();
 
-/// The CPUs that this process may run on, at least 1.
+/// Returns the number of CPUs that this process may run on; at least 1.
 int num_cpus();
 
 }  // namespace megatron

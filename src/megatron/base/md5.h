@@ -1,4 +1,4 @@
-// MD5 (RFC 1321): names index caches the way megatron-core does. Not for security.
+// MD5 (RFC 1321). It names the files of the index cache as Megatron Core does. Not for security.
 #pragma once
 
 #include <string>
@@ -6,7 +6,7 @@
 
 namespace megatron {
 
-/// The MD5 digest of `text` as 32 lower-case hexadecimal digits.
+/// Returns the MD5 digest of `text` as 32 lower-case hexadecimal digits.
 std::string md5_hex(std::string_view text);
 
 }  // namespace megatron

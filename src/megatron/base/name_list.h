@@ -1,4 +1,4 @@
-// Lists of tensor names in messages.
+// Formats lists of tensor names for messages.
 #pragma once
 
 #include <span>
@@ -6,13 +6,14 @@
 
 namespace megatron {
 
-/// "a, b, c and 12 more".
+/// Returns the first 20 names in one line: "a, b, c and 12 more".
 std::string name_list(std::span<const std::string> names);
 
-/// The first names, each on a line of its own, and how many more there are.
+/// Returns the first 10 names, each on its own line, and the number of further names.
 std::string name_lines(std::span<const std::string> names);
 
-/// UserError with `what`, their number, the names and `fix`, unless there are none.
+/// Throws a UserError with `what`, the number of names, the names and `fix` if `names` is not
+/// empty.
 void require_no_names(const std::string& what, std::span<const std::string> names,
                       const std::string& fix);
 

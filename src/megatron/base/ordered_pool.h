@@ -1,5 +1,5 @@
-// Threads that turn a sequence of inputs into outputs, delivered in the order of the inputs: the
-// data loader and preprocess-data.
+// A thread pool that transforms a sequence of inputs and delivers the outputs in input order. The
+// data loader and preprocess-data use it.
 //
 //   OrderedPool<Line, Document> pool({.workers = 4, .depth = 16}, read_line, parse_line);
 //   while (std::optional<Document> document = pool.next()) ...
@@ -20,13 +20,13 @@
 namespace megatron {
 
 struct OrderedPoolOptions {
-  std::int64_t workers = 1;  ///< 0: all work happens inside next()
-  std::int64_t depth = 4;    ///< outputs that may be under way or waiting at once
+  std::int64_t workers = 1;  ///< number of threads; 0: next() does all work itself
+  std::int64_t depth = 4;    ///< largest number of outputs in progress or waiting
 };
 
-/// `source` is called by one thread at a time, in order, until it returns nothing; `transform` by
-/// all workers at once. What either throws is thrown by next() at that place of the order, and the
-/// sequence ends there. next() belongs to one thread.
+/// Calls `source` from one thread at a time, in order, until it returns nullopt, and `transform`
+/// from all workers concurrently. If either throws, next() rethrows the exception in the place of
+/// that output, and the sequence ends there. Only one thread may call next().
 template <class Input, class Output>
 class OrderedPool {
  public:
@@ -52,7 +52,7 @@ class OrderedPool {
     for (std::thread& thread : threads_) thread.join();
   }
 
-  /// The next output, or nothing at the end.
+  /// Returns the next output, or nullopt at the end.
   std::optional<Output> next() {
     if (threads_.empty()) return next_inline();
     std::unique_lock lock(state_mutex_);
@@ -107,7 +107,7 @@ class OrderedPool {
     }
   }
 
-  /// Waits for room, opens a slot and reads its input; false at the end.
+  /// Waits for a free slot and reads its input. Returns false at the end.
   bool take(std::uint64_t& ticket, std::optional<Input>& input) {
     const std::lock_guard source_lock(source_mutex_);
     {

@@ -1,6 +1,6 @@
-// Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011): randomness
-// by coordinates. Every random number has a place: key = mix(seed, hash of the site's name),
-// counter = (element / 4, ordinal), lane = element mod 4.
+// Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011), a
+// counter-based generator. A random number depends only on its coordinates: key = mix(seed, hash of
+// the site's name), counter = (element / 4, ordinal), lane = element mod 4.
 #pragma once
 
 #include <array>
@@ -9,7 +9,7 @@
 
 namespace megatron {
 
-/// Ten rounds over a 128-bit counter and a 64-bit key.
+/// Applies the ten rounds of Philox to a 128-bit counter with a 64-bit key.
 constexpr std::array<std::uint32_t, 4> philox4x32(std::array<std::uint32_t, 4> counter,
                                                   std::uint64_t key64) {
   std::uint32_t k0 = static_cast<std::uint32_t>(key64),
@@ -26,7 +26,7 @@ constexpr std::array<std::uint32_t, 4> philox4x32(std::array<std::uint32_t, 4> c
   return counter;
 }
 
-/// The four lanes of elements 4·block … 4·block + 3 at `ordinal`.
+/// Returns the random numbers of elements 4·block … 4·block + 3 at `ordinal`.
 constexpr std::array<std::uint32_t, 4> philox_block(std::uint64_t key, std::uint64_t block,
                                                     std::uint64_t ordinal) {
   return philox4x32(
@@ -35,14 +35,15 @@ constexpr std::array<std::uint32_t, 4> philox_block(std::uint64_t key, std::uint
       key);
 }
 
-/// FNV-1a, 64 bits: the hash of a site's name.
+/// Returns the 64-bit FNV-1a hash of a site's name.
 constexpr std::uint64_t fnv1a_64(std::string_view name) {
   std::uint64_t hash = 0xcbf29ce484222325u;
   for (const char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
   return hash;
 }
 
-/// The key of a random site: splitmix64's finaliser over the seed and the hashed name.
+/// Returns the key of a random site: the finalizer of splitmix64 applied to the seed and the hash
+/// of the name.
 constexpr std::uint64_t philox_key(std::uint64_t seed, std::string_view site) {
   std::uint64_t x = seed * 0x9E3779B97F4A7C15u ^ fnv1a_64(site);
   x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;

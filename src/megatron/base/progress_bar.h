@@ -1,5 +1,5 @@
-// A one-line progress bar with the time that remains, on a terminal only: nothing is written to
-// pipes and files.
+// A one-line progress bar with the remaining time. It is shown on terminals only, not in pipes and
+// files.
 //
 //   ProgressBar progress({.title = "tokenizing", .total = documents, .unit = "documents"});
 //   for (…) progress.update(done);
@@ -15,26 +15,25 @@
 
 namespace megatron {
 
-/// What a bar shows. `start` is what was done before (a resumed run): it counts for the bar, not
-/// for the speed.
+/// The contents of a progress bar. `start` is the number of units done before this process started
+/// (a resumed run); it counts for the bar, but not for the speed.
 struct ProgressBarOptions {
   std::string title = {};
-  std::uint64_t total = 0;  ///< 0: unknown, so no bar and no remaining time
+  std::uint64_t total = 0;  ///< 0: unknown; the line then has no bar and no remaining time
   std::uint64_t start = 0;
   std::string unit = {};
-  std::optional<bool> enabled = {};  ///< unset: when stderr is a terminal
+  std::optional<bool> enabled = {};  ///< unset: shown if stderr is a terminal
 };
 
-/// The line for `done` after `elapsed_s` seconds, at most `width` columns: "title  42% [####    ]
-/// 42/100 unit  7.0/s  remaining 0:08  detail".
+/// Returns the line for `done` units after `elapsed_s` seconds, at most `width` columns wide:
+/// "title  42% [####    ] 42/100 unit  7.0/s  remaining 0:08  detail".
 std::string progress_bar_line(const ProgressBarOptions& options, std::uint64_t done,
                               double elapsed_s, std::string_view detail, int width);
 
-/// "0:08", "12:34", "1:02:03" or "3 d 04:05".
+/// Formats a duration as "0:08", "12:34", "1:02:03" or "3 d 04:05".
 std::string duration_text(double seconds);
 
-/// Draws the line on stderr at most ten times a second, and removes it at the end. Safe to update
-/// from several threads.
+/// Draws the line on stderr at most ten times per second and removes it at the end. Thread-safe.
 class ProgressBar {
  public:
   explicit ProgressBar(ProgressBarOptions options);
@@ -43,7 +42,7 @@ class ProgressBar {
   ~ProgressBar() { clear(); }
 
   void update(std::uint64_t done, std::string_view detail = {});
-  /// Removes the line so that other output can be written; the next update draws it again.
+  /// Removes the line so that other output can be written. The next update draws it again.
   void clear();
 
  private:

@@ -1,5 +1,4 @@
-// Measures time for timeouts. Time in which this process itself did not run (a suspended job, a
-// stopped process) does not count.
+// A timer for timeouts. It does not count time in which this process was suspended or stopped.
 #pragma once
 
 #include <algorithm>
@@ -7,10 +6,11 @@
 
 namespace megatron {
 
+/// Measures the time since its construction without the time in which the process was suspended.
 class SuspendAwareTimer {
  public:
-  /// The time since construction. A gap of more than a second between two calls counts as one
-  /// second, so call it several times a second.
+  /// Returns the time since construction. A gap of more than a second between two calls counts as
+  /// one second, so call it several times per second.
   std::chrono::milliseconds elapsed() {
     const Clock::time_point now = Clock::now();
     elapsed_ += std::min<Clock::duration>(now - last_, std::chrono::seconds(1));

@@ -1,14 +1,13 @@
-// What stands behind a file descriptor: a person's terminal (width, colours, progress bars) or a
-// pipe.
+// Queries whether a file descriptor is a terminal, and how wide it is.
 #pragma once
 
 namespace megatron {
 
-/// Whether the descriptor is an interactive terminal.
+/// Returns whether the descriptor is a terminal.
 bool is_terminal(int descriptor);
 
-/// Columns of the terminal behind `descriptor`; else the environment's COLUMNS, else 100. Between
-/// 40 and 200.
+/// Returns the width of the terminal in columns, between 40 and 200. If the descriptor is not a
+/// terminal, it is the environment variable COLUMNS, or 100 if that is unset.
 int terminal_width(int descriptor);
 
 }  // namespace megatron

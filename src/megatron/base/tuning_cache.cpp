@@ -13,10 +13,10 @@
 namespace megatron {
 namespace {
 
-/// Rises when kernels change so much that old measurements mislead.
+/// Increase this when kernels change so much that old measurements are no longer valid.
 constexpr const char* kCacheVersion = "1";
 
-/// The lines of /proc/cpuinfo that tell processors apart, of the first one.
+/// Returns a hash of the lines of /proc/cpuinfo that identify the CPU model.
 std::string cpu_fingerprint() {
   std::ifstream cpuinfo("/proc/cpuinfo");
   std::string kind = kCacheVersion;
@@ -41,7 +41,7 @@ std::string contents_of(const fs::path& path) {
   return file ? text.str() : "";
 }
 
-/// Puts `text` at `path` unless something is there already; what is there afterwards.
+/// Writes `text` to `path` unless the file exists. Returns the content of the file afterwards.
 std::string keep(const fs::path& path, const std::string& text) {
   std::error_code failed;
   fs::create_directories(path.parent_path(), failed);

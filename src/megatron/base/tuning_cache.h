@@ -1,5 +1,5 @@
-// What was measured of this machine, kept in the user's cache folder so that it is measured once:
-// every later process, and every rank that starts at the same moment, decides by the same figures.
+// Caches measurements of this machine in the user's cache folder. Each is measured only once, and
+// all ranks and later processes use the same values.
 #pragma once
 
 #include <functional>
@@ -8,12 +8,13 @@
 
 namespace megatron {
 
-/// $XDG_CACHE_HOME/megatron, else $HOME/.cache/megatron, else empty: nothing is kept then.
+/// Returns $XDG_CACHE_HOME/megatron, else $HOME/.cache/megatron, else "". If it is "", nothing is
+/// cached.
 std::string tuning_cache_folder();
 
-/// The text kept under `name` for this kind of processor, or what `measure` says, which is then
-/// kept; when several processes measure at the same time all return what the first one kept. A
-/// folder that cannot be written is no error: the measurement is returned.
+/// Returns the text cached under `name` for this CPU model. If there is none, calls `measure` and
+/// caches the result. If several processes measure at the same time, all return the value that was
+/// cached first. A folder that cannot be written is not an error: the measurement is returned.
 std::string cached_measurement(std::string_view name, const std::function<std::string()>& measure);
 
 }  // namespace megatron

@@ -1,5 +1,5 @@
-// What `megatron convert` and `megatron checkpoint` do before the engine is loaded: help and every
-// mistake in the flags, in milliseconds.
+// The front end of `megatron convert` and `megatron checkpoint`. It prints the help and reports
+// mistakes in the flags before the engine is loaded.
 #include "megatron/cli/command.h"
 #include "megatron/config/checkpoint_options.h"
 

@@ -10,22 +10,24 @@ namespace {
 constexpr std::array kCommands{
     Command{"pretrain", "train a model", "Train", run_pretrain_frontend, pretrain_fields,
             check_pretrain},
-    Command{"launch", "run a command as many ranks", "Train", run_launch, launch_fields},
-    Command{"report", "charts of a run as an HTML page", "Train", run_report, report_fields},
-    Command{"replay", "run a saved microbatch again with every op watched", "Train",
+    Command{"launch", "run a command on several ranks", "Train", run_launch, launch_fields},
+    Command{"report", "write the charts of runs as an HTML page", "Train", run_report,
+            report_fields},
+    Command{"replay", "run a saved microbatch again and print every op's norms", "Train",
             run_replay_frontend, replay_fields},
     Command{"plan", "draw and compare pipeline schedules", "Train", run_plan, plan_fields},
-    Command{"preprocess-data", "text to .bin/.idx datasets", "Data", run_preprocess_data,
+    Command{"preprocess-data", "convert text to .bin/.idx datasets", "Data", run_preprocess_data,
             preprocess_data_fields},
     Command{"dataset", "show samples, describe and merge datasets", "Data", run_dataset,
             dataset_fields},
-    Command{"tokenize", "text lines to token ids and back", "Data", run_tokenize, tokenize_fields},
+    Command{"tokenize", "convert text lines to token ids and back", "Data", run_tokenize,
+            tokenize_fields},
     Command{"generate", "continue texts with a trained model", "Use", run_generate_frontend,
             generate_fields, check_generate},
-    Command{"score", "log-probabilities of token ids", "Use", run_score_frontend, score_fields,
-            check_score},
-    Command{"convert", "weights between checkpoints and Hugging Face directories", "Checkpoints",
-            run_convert_frontend, convert_fields},
+    Command{"score", "print log-probabilities of token ids", "Use", run_score_frontend,
+            score_fields, check_score},
+    Command{"convert", "convert weights between checkpoints and Hugging Face directories",
+            "Checkpoints", run_convert_frontend, convert_fields},
     Command{"checkpoint", "inspect, verify or compare checkpoints", "Checkpoints",
             run_checkpoint_frontend, checkpoint_fields},
     Command{"help", "show the help of a command", "About", run_help, help_fields},
@@ -36,9 +38,7 @@ constexpr std::array kCommands{
 constexpr std::array kAbsent{
     std::pair<std::string_view, std::string_view>{"serve", "use `megatron generate`"},
     std::pair<std::string_view, std::string_view>{
-        "check",
-        "not in this version: `megatron launch --nproc-per-node N` runs a small model in the "
-        "layout"},
+        "check", "use `megatron launch --nproc-per-node N` with a small model to try a layout"},
 };
 
 }  // namespace

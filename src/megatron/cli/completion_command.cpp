@@ -1,4 +1,5 @@
-// `megatron completion`: completion scripts made from the tables of commands and flags.
+// Implements `megatron completion`: generates completion scripts from the tables of commands and
+// flags.
 #include <iostream>
 
 #include "megatron/cli/command.h"
@@ -18,7 +19,7 @@ const FieldTable<CompletionOptions>& completion_table() {
         "Prints a completion script. bash: eval \"$(megatron completion bash)\"; zsh: eval "
         "\"$(megatron completion zsh)\"; "
         "fish: megatron completion fish | source");
-    t.field("shell", &CompletionOptions::shell, "the shell")
+    t.field("shell", &CompletionOptions::shell, "shell to print the script for")
         .positional()
         .required()
         .choices({"bash", "zsh", "fish"});
@@ -51,7 +52,7 @@ std::string command_names() {
   return joined(names);
 }
 
-/// Cases "command:--flag) values" for the flags and words that take one of a few values.
+/// Prints the cases "command:--flag) values" for flags and words that have choices.
 template <class Print>
 void for_each_choice(const Print& print) {
   for (const Command& command : commands()) {

@@ -1,5 +1,5 @@
-// `megatron dataset show|info|merge`: what training will see, what a .bin/.idx pair holds, and
-// several pairs joined into one.
+// Implements `megatron dataset show|info|merge`: prints training samples, describes .bin/.idx pairs
+// and merges several pairs into one.
 #include <algorithm>
 #include <charconv>
 #include <iostream>
@@ -34,7 +34,7 @@ struct DatasetCommandOptions {
   DataConfig data;
 };
 
-/// The flags that name a tokenizer; --vocab-size is the command's own.
+/// The flags that name a tokenizer. --vocab-size is declared by the command itself.
 const FieldTable<TokenizerConfig>& tokenizer_name_table() {
   static const FieldTable<TokenizerConfig> table = [] {
     FieldTable<TokenizerConfig> t;
@@ -53,34 +53,36 @@ const FieldTable<DatasetCommandOptions>& dataset_table() {
   static const FieldTable<Options> table = [] {
     FieldTable<Options> t;
     t.about(
-        "show: samples in training order, one JSON line each: {\"index\":0,\"tokens\":[...]}, with "
-        "--decode also \"text\". info PREFIX...: documents, tokens and type. merge PREFIX... "
-        "--output-prefix P: "
-        "joins datasets.");
+        "show prints samples in training order, one JSON line each: "
+        "{\"index\":0,\"tokens\":[...]}, "
+        "with --decode also \"text\". info PREFIX... prints documents, tokens and type. merge "
+        "PREFIX... --output-prefix P merges datasets.");
     t.field("action", &Options::operands, "show, info PREFIX... or merge PREFIX...")
         .positional()
         .value_name("WORD");
     t.group("Samples to show");
-    t.field("seq_length", &Options::seq_length, "tokens of a sample").at_least(1);
-    t.field("seed", &Options::seed, "seed of the order").at_least(0).at_most(4294967295.0);
+    t.field("seq_length", &Options::seq_length, "number of tokens per sample").at_least(1);
+    t.field("seed", &Options::seed, "random seed of the sample order")
+        .at_least(0)
+        .at_most(4294967295.0);
     t.field("num_samples", &Options::num_samples,
-            "samples of train, valid and test that the order is made for; none: one epoch")
+            "number of samples of train, valid and test that the order covers; none: one epoch")
         .value_name("T,V,E");
     t.field("split_name", &Options::split_name, "split to show")
         .choices({"train", "valid", "test"});
-    t.field("start", &Options::start, "first sample").at_least(0);
-    t.field("count", &Options::count, "number of samples, as far as there are so many").at_least(0);
+    t.field("start", &Options::start, "index of the first sample").at_least(0);
+    t.field("count", &Options::count, "largest number of samples to print").at_least(0);
     t.field("vocab_size", &Options::vocab_size,
-            "vocabulary of --mock-data and of NullTokenizer, whose last id ends documents")
+            "size of the vocabulary of --mock-data and NullTokenizer; the last id ends documents")
         .at_least(1);
     t.group("Text of the samples");
     t.field("decode", &Options::decode,
-            "add the text of each sample, with the tokenizer of the next flags; special tokens are "
-            "kept");
+            "print the text of each sample too, with special tokens; requires tokenizer flags");
     t.include(&Options::tokenizer, tokenizer_name_table());
     t.group("Merging");
-    t.field("output_prefix", &Options::output_prefix, "the merged dataset").value_name("PREFIX");
-    t.field("multimodal", &Options::multimodal, "the datasets hold modes");
+    t.field("output_prefix", &Options::output_prefix, "prefix of the merged dataset")
+        .value_name("PREFIX");
+    t.field("multimodal", &Options::multimodal, "merge multimodal datasets, which contain modes");
     t.include(&Options::data, data_table());
     return t;
   }();
@@ -89,8 +91,8 @@ const FieldTable<DatasetCommandOptions>& dataset_table() {
 
 std::array<std::optional<std::int64_t>, 3> parse_sizes(const std::string& text) {
   const auto wrong = [&] {
-    return UserError({"--num-samples must be three numbers, each a count or none", "got " + text,
-                      "for example 1000,100,10"});
+    return UserError({"--num-samples must be three values, each a number or none", text,
+                      "write for example --num-samples 1000,100,10"});
   };
   std::array<std::optional<std::int64_t>, 3> sizes;
   std::string_view rest = text;
@@ -116,8 +118,8 @@ std::unique_ptr<Tokenizer> open_tokenizer(const DatasetCommandOptions& options) 
   return make_tokenizer(config);
 }
 
-/// The ids as decode takes them, without padding; an id that the tokenizer does not have shows that
-/// it is another one.
+/// Returns the ids without padding. Throws a UserError if the tokenizer does not have an id,
+/// because then it is not the one that made the dataset.
 std::vector<std::int32_t> in_vocabulary(const std::vector<std::int64_t>& ids,
                                         const Tokenizer& tokenizer, std::int64_t index) {
   std::vector<std::int32_t> result;
@@ -131,7 +133,7 @@ std::vector<std::int32_t> in_vocabulary(const std::vector<std::int64_t>& ids,
   return result;
 }
 
-/// A JSON string; a character that a sample cuts becomes U+FFFD.
+/// Returns a JSON string. A character that a sample boundary splits becomes U+FFFD.
 std::string json_text(const std::string& text) {
   return Json(text).dump(-1, ' ', false, Json::error_handler_t::replace);
 }
@@ -140,7 +142,7 @@ int show(const DatasetCommandOptions& options) {
   if (!options.seq_length) throw UserError({"show needs --seq-length", "", ""});
   if (has_tokenizer(options.tokenizer) && !options.decode)
     throw UserError({"a tokenizer is given, but not --decode", "",
-                     "add --decode to see the text of the samples, or leave the tokenizer out"});
+                     "add --decode to print the text of samples, or leave the tokenizer out"});
   const DatasetRequest request{
       .sequence_length = *options.seq_length,
       .seed = options.seed,
@@ -229,7 +231,7 @@ int run_dataset(std::span<const std::string> args) {
   if (action == "merge") return merge(prefixes, options);
   if (action != "show")
     throw UserError({"the first word must be show, info or merge",
-                     action.empty() ? "got none" : "got " + action, "see megatron dataset --help"});
+                     action.empty() ? "there is none" : action, "see megatron dataset --help"});
   if (!prefixes.empty())
     throw UserError({"show: unexpected word " + prefixes[0], "", "give datasets with --data-path"});
   return show(options);

@@ -1,5 +1,5 @@
-// From the args of the command line to a command: for the program itself and for every rank that
-// `launch` forks.
+// Finds the command that the arguments name and runs it, for the program itself and for every rank
+// that `launch` forks.
 #include <algorithm>
 #include <array>
 #include <utility>
@@ -11,7 +11,7 @@
 namespace megatron {
 namespace {
 
-/// What other programs call the commands.
+/// The names that other programs use for the commands.
 constexpr std::array<std::pair<std::string_view, std::string_view>, 14> kOtherNames{{
     {"train", "pretrain gpt"},
     {"training", "pretrain gpt"},

@@ -1,4 +1,4 @@
-// Opens libmegatron_engine.so, which links LibTorch, only for the commands that compute.
+// Loads libmegatron_engine.so, which links LibTorch. Only the commands that compute need it.
 #include <dlfcn.h>
 
 #include <csignal>
@@ -18,10 +18,10 @@ std::filesystem::path engine_path() {
          "libmegatron_engine.so";
 }
 
-/// Idle OpenMP threads spin for milliseconds by default, which starves a machine that runs anything
-/// else (steps took 100 times as long beside a compilation). A spin of some tens of microseconds
-/// bridges neighbouring operations, where waking up a thread would cost as much as a small
-/// operation does; then they sleep. The user's own choice wins.
+/// Limits how long idle OpenMP threads spin. By default they spin for milliseconds, which makes
+/// steps up to 100 times slower on a busy host. Tens of microseconds suffice between consecutive
+/// operations, where waking a thread would cost as much as a small operation. The user's own
+/// OMP_WAIT_POLICY or GOMP_SPINCOUNT has precedence.
 void limit_spinning() {
   if (!std::getenv("OMP_WAIT_POLICY")) ::setenv("GOMP_SPINCOUNT", "2000", /*overwrite=*/0);
 }
@@ -33,11 +33,11 @@ EngineMain* load_engine() {
   if (!library) {
     const char* reason = ::dlerror();
     throw UserError({"cannot load the engine " + path.string(), reason ? reason : "",
-                     "build it with `make build`, and keep LibTorch where it was at build time"});
+                     "build it with `make build`, and do not move LibTorch afterwards"});
   }
   void* symbol = ::dlsym(library, "megatron_engine_main");
   if (!symbol)
-    throw UserError({"the engine " + path.string(), "is not of this version",
+    throw UserError({"the engine " + path.string(), "has another version than this program",
                      "build it again with `make build`"});
   return reinterpret_cast<EngineMain*>(symbol);
 }
@@ -48,7 +48,8 @@ void preload_engine() { load_engine(); }
 
 int run_in_engine(std::string_view command, std::span<const std::string> args) {
   EngineMain* engine_main = load_engine();
-  // A training run outlives the reader of its log; sockets between ranks report their own errors.
+  // Training continues if the reader of its log exits. Sockets between ranks report their own
+  // errors.
   std::signal(SIGPIPE, SIG_IGN);
   std::vector<const char*> words;
   for (const std::string& arg : args) words.push_back(arg.c_str());

@@ -1,4 +1,5 @@
-// `megatron help`: the list of commands, one command's help, or a search in the flags of all.
+// Implements `megatron help`: prints the list of commands, the help of one command, or all flags
+// that match a word.
 #include <iostream>
 
 #include "megatron/cli/command.h"
@@ -18,12 +19,12 @@ const FieldTable<HelpOptions>& help_table() {
   static const FieldTable<HelpOptions> table = [] {
     FieldTable<HelpOptions> t;
     t.about(
-        "Shows the commands, the flags of one command, or every flag about a word: megatron help "
-        "learning, megatron help --lr.");
+        "Prints the commands, the flags of one command, or every flag that mentions a word: "
+        "megatron help learning, megatron help --lr.");
     t.field("command", &HelpOptions::command, "command to explain, or a flag or word to search for")
         .positional()
         .value_name("COMMAND|WORD");
-    t.field("markdown", &HelpOptions::markdown, "print docs/config.md");
+    t.field("markdown", &HelpOptions::markdown, "print the contents of docs/config.md");
     t.field("man", &HelpOptions::man, "print the manual page megatron(1)");
     return t;
   }();
@@ -31,9 +32,8 @@ const FieldTable<HelpOptions>& help_table() {
 }
 
 void print_overview() {
-  std::cout
-      << "Megatron-LM as one program: trains transformer language models and lets them speak.\n\n"
-         "usage: megatron <command> [flags]\n";
+  std::cout << "Megatron-LM as one program: trains and runs transformer language models.\n\n"
+               "usage: megatron <command> [flags]\n";
   std::vector<std::string_view> groups;
   for (const Command& command : commands()) {
     if (groups.empty() || groups.back() != command.group) groups.push_back(command.group);
@@ -47,10 +47,10 @@ void print_overview() {
       std::cout << name << command.summary << "\n";
     }
   }
-  std::cout
-      << "\n`megatron <command> --help` shows a command's flags. Exit codes: 0 done, 2 a mistake "
-         "in the input, 1 internal error,\n"
-         "143 stopped by SIGTERM after saving, 16 and 17 a step whose result was not accepted.\n";
+  std::cout << "\n`megatron <command> --help` shows a command's flags.\n"
+               "Exit codes: 0 success, 1 internal error, 2 mistake in the input, 16 and 17 the "
+               "result of\n"
+               "a step was rejected, 143 stopped by SIGTERM after saving.\n";
 }
 
 void print_manual() {
@@ -62,7 +62,7 @@ void print_manual() {
   std::cout << manual_page(manuals, MEGATRON_VERSION);
 }
 
-/// Whether `megatron help` is asked about a flag of another command.
+/// Returns whether the argument is a flag of another command to search for.
 bool is_flag_to_explain(std::span<const std::string> args) {
   return args.size() == 1 && args[0].starts_with("--") && args[0] != "--help" &&
          help_fields().find_name(args[0].substr(2)) == nullptr;

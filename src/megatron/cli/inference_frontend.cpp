@@ -1,5 +1,5 @@
-// What `megatron generate` and `megatron score` do before the engine is loaded: help and every
-// mistake in the flags, in milliseconds.
+// The front end of `megatron generate` and `megatron score`. It prints the help and reports
+// mistakes in the flags before the engine is loaded.
 #include <iostream>
 
 #include "megatron/cli/command.h"

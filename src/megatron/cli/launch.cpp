@@ -1,5 +1,5 @@
-// `megatron launch … -- <command>`: starts the ranks of this host, and starts them again where that
-// may help.
+// Implements `megatron launch … -- <command>`: starts the ranks of this host, and restarts them
+// after failures that a restart can fix.
 #include <unistd.h>
 
 #include <algorithm>
@@ -21,8 +21,8 @@
 namespace megatron {
 namespace {
 
-/// The GPUs that CUDA_VISIBLE_DEVICES leaves of those the driver shows. The driver itself is not
-/// asked: CUDA does not survive a fork.
+/// Returns the number of GPUs in /dev that CUDA_VISIBLE_DEVICES allows. It does not initialize
+/// CUDA, because CUDA does not work after a fork.
 std::int64_t num_gpus() {
   std::int64_t devices = 0;
   while (std::filesystem::exists("/dev/nvidia" + std::to_string(devices))) ++devices;
@@ -33,30 +33,30 @@ std::int64_t num_gpus() {
   return std::min<std::int64_t>(devices, 1 + std::ranges::count(list, ','));
 }
 
-/// A mistake in the command is one message here, not one from every rank.
+/// Reports a mistake in the command once, instead of once from every rank.
 void check_command(const std::vector<std::string>& args, std::int64_t world_size) {
   const Command* command = find_command(args[0]);
   if (!command) refuse_command(args[0]);
   if (command->name == "launch")
     throw UserError(
-        {"the command behind --", "launch cannot launch itself", "write another command there"});
+        {"the command after --", "launch cannot launch itself", "write another command there"});
   if (command->check) command->check(std::span(args).subspan(1), world_size);
 }
 
-/// Exit codes after which the same start would end the same way, or that are no failure.
+/// Returns whether a restart is useless: the ranks succeeded, were signalled, or would fail again.
 bool is_final(const LaunchResult& result) {
   return result.code == 0 || result.code == 2 || result.code == 143 || result.was_signalled;
 }
 
 void report(const LaunchResult& result) {
   if (result.code == 0 || result.code == 2 || result.was_signalled)
-    return;  // nothing failed, or its message stands there already
+    return;  // there was no failure, or the rank has printed its message
   std::cerr << "megatron launch: rank " << *result.rank << " " << result.description;
   if (!result.cause.empty()) {
     std::cerr << ", because another rank failed: " << result.cause << std::endl;
     return;
   }
-  if (!result.last_lines.empty()) std::cerr << "; the end of its stderr:";
+  if (!result.last_lines.empty()) std::cerr << "; the last lines of its stderr:";
   std::cerr << "\n";
   for (const std::string& line : result.last_lines) std::cerr << "  " << line;
   std::cerr << std::flush;

@@ -13,7 +13,7 @@
 namespace megatron {
 namespace {
 
-constexpr std::size_t kMaxLineBytes = 1 << 16;  ///< longer ones are broken
+constexpr std::size_t kMaxLineBytes = 1 << 16;  ///< longer lines are split
 constexpr std::size_t kNumLastLines = 10;
 
 }  // namespace
@@ -23,7 +23,7 @@ void OutputQueue::add(std::string_view text) {
 }
 
 void OutputQueue::write_some() {
-  // A pipe that is ready takes PIPE_BUF bytes without blocking.
+  // A pipe that is ready accepts PIPE_BUF bytes without blocking.
   const ssize_t written =
       ::write(descriptor_, text_.data(), std::min<std::size_t>(text_.size(), PIPE_BUF));
   if (written >= 0) {
@@ -45,7 +45,7 @@ RankLog::~RankLog() { ::close(descriptor_); }
 
 void RankLog::append(std::string_view text) {
   const ssize_t written = ::write(descriptor_, text.data(), text.size());
-  (void)written;  // what a full disk loses here still reaches the launcher's own output
+  (void)written;  // errors are ignored: the launcher's own output still has the text
 }
 
 RankStream::RankStream(int pipe, std::string prefix, Targets targets)

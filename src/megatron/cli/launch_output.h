@@ -1,5 +1,5 @@
-// The ranks' output, line by line, into the launcher's own: whole lines, never blocking the
-// launcher while a reader is slow.
+// Forwards the output of the ranks to the output of the launcher, in whole lines. A slow reader
+// does not block the launcher.
 #pragma once
 
 #include <deque>
@@ -10,16 +10,16 @@
 
 namespace megatron {
 
-/// Text on its way into a descriptor that may be full. Once the reader has gone, what comes is
-/// dropped: ranks outlive the reader of their log.
+/// A queue of text for a descriptor that may be full. If the reader closes it, further text is
+/// dropped, so that the ranks continue without a reader.
 class OutputQueue {
  public:
   explicit OutputQueue(int descriptor) : descriptor_(descriptor) {}
   void add(std::string_view text);
-  /// Writes a part that cannot block; call when the descriptor is ready.
+  /// Writes as much as cannot block. Call it when the descriptor is ready.
   void write_some();
   bool is_empty() const { return text_.empty(); }
-  /// Whether enough waits already; the ranks shall wait too.
+  /// Returns whether so much text is queued that the output of ranks should not be read.
   bool is_full() const { return text_.size() > (std::size_t{1} << 20); }
   int descriptor() const { return descriptor_; }
 
@@ -29,10 +29,10 @@ class OutputQueue {
   std::string text_;
 };
 
-/// The file of a rank's stdout and stderr.
+/// The log file of a rank's stdout and stderr.
 class RankLog {
  public:
-  /// UserError when it cannot be opened.
+  /// Opens the file. Throws a UserError if it cannot be opened.
   RankLog(const std::filesystem::path& path, bool starts_empty);
   RankLog(const RankLog&) = delete;
   RankLog& operator=(const RankLog&) = delete;
@@ -43,26 +43,26 @@ class RankLog {
   int descriptor_;
 };
 
-/// One stream of a rank: what comes through its pipe goes on as whole lines behind the rank's
-/// prefix, and into its log file.
+/// One output stream of a rank. It forwards whole lines from the pipe, with the rank's prefix, and
+/// appends the text to the log file.
 class RankStream {
  public:
   struct Targets {
     OutputQueue* queue = nullptr;
     std::shared_ptr<RankLog> log;  ///< may be null
   };
-  /// Owns the pipe's end.
+  /// Takes ownership of the read end of the pipe.
   RankStream(int pipe, std::string prefix, Targets targets);
   RankStream(const RankStream&) = delete;
   RankStream& operator=(const RankStream&) = delete;
   ~RankStream();
 
-  /// Takes over what has come; at the end of the stream, closes it.
+  /// Reads the available text, and closes the pipe at its end.
   void read_some();
   bool is_open() const { return pipe_ >= 0; }
   bool can_read() const { return is_open() && !targets_.queue->is_full(); }
   int descriptor() const { return pipe_; }
-  /// The newest lines, oldest first.
+  /// Returns the last lines, oldest first.
   const std::deque<std::string>& last_lines() const { return last_lines_; }
 
  private:

@@ -24,8 +24,8 @@ namespace {
                    "start fewer ranks, or raise the limits of this user (ulimit -a)"});
 }
 
-/// One stream of a rank: a pipe to the launcher, or the launcher's terminal itself (`write` stays
-/// -1), so that progress bars work.
+/// One stream of a rank: a pipe to the launcher, or the launcher's terminal (`write` is −1), so
+/// that progress bars work.
 struct RankPipe {
   int read = -1, write = -1;
 };
@@ -37,7 +37,7 @@ RankPipe open_rank_pipe(bool is_direct) {
   return {ends[0], ends[1]};
 }
 
-/// stdout and stderr of a rank go into one file; a restart appends.
+/// Opens the log file for stdout and stderr of a rank. After a restart it is appended to.
 std::shared_ptr<RankLog> open_log(const RankStartOptions& start, std::int64_t rank) {
   if (start.plan.log_dir.empty()) return nullptr;
   create_directories(start.plan.log_dir);
@@ -76,8 +76,8 @@ void redirect(int descriptor, int target) {
   ::close(descriptor);
 }
 
-/// Everything of the launcher's that a rank must not keep: another rank's pipe that stays open here
-/// would never end there.
+/// Closes the launcher's descriptors in a rank. A pipe of another rank that stays open here would
+/// never reach its end.
 void close_launchers_descriptors(const RankStartOptions& start, const RankProcess& process,
                                  const std::vector<RankProcess>& earlier) {
   for (const RankProcess& other : earlier) {
@@ -88,10 +88,10 @@ void close_launchers_descriptors(const RankStartOptions& start, const RankProces
   if (start.socket && process.rank != 0) ::close(start.socket->descriptor());
 }
 
-/// The child: never returns to the launcher's code.
+/// Runs the child process. Does not return.
 [[noreturn]] void become_rank(const RankStartOptions& start, const RankProcess& process,
                               pid_t launcher) {
-  ::setpgid(0, 0);  // a Ctrl-C of the terminal reaches the launcher alone, which passes it on once
+  ::setpgid(0, 0);  // Ctrl-C reaches only the launcher, which forwards the signal once
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != launcher) ::_exit(1);
   std::signal(SIGPIPE, SIG_DFL);
@@ -110,7 +110,7 @@ std::string prefix_of(const RankStartOptions& start, std::int64_t rank) {
   return is_prefixed ? "[rank " + std::to_string(rank) + "] " : "";
 }
 
-/// Rank 0 may use the terminal itself when its lines need neither prefix nor file.
+/// Returns whether rank 0 can write to the terminal directly: its lines need no prefix and no file.
 bool is_direct(const RankStartOptions& start, std::int64_t rank, int descriptor) {
   return rank == 0 && start.plan.prefix != LinePrefix::all && start.plan.log_dir.empty() &&
          is_terminal(descriptor);

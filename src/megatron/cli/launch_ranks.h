@@ -1,5 +1,5 @@
-// The ranks of one host as child processes: forked by the launcher after it has loaded LibTorch, so
-// that no rank loads it again.
+// Starts the ranks of one host as child processes. The launcher forks them after it has loaded
+// LibTorch, so that no rank loads it again.
 #pragma once
 
 #include <sys/types.h>
@@ -16,28 +16,29 @@
 
 namespace megatron {
 
+/// One rank as a child process of the launcher.
 struct RankProcess {
   std::int64_t rank = 0, local_rank = 0;
   pid_t pid = -1;
   bool is_running = false;
-  int stop_signal = 0;  ///< the signal, while the process is stopped
-  std::unique_ptr<RankStream> out,
-      err;  ///< null where the rank writes to the launcher's terminal itself
+  int stop_signal = 0;  ///< while the process is stopped: the signal that stopped it
+  /// Its output streams; null if the rank writes to the launcher's terminal directly.
+  std::unique_ptr<RankStream> out, err;
 };
 
-/// What the ranks of one start have in common.
+/// The options that all ranks of one start share.
 struct RankStartOptions {
   const LaunchPlan& plan;
   std::int64_t restart_count = 0;
-  sigset_t signal_mask;               ///< which the ranks shall have
-  ListeningSocket* socket = nullptr;  ///< the store's, handed to rank 0; null on hosts without it
-  int root_cause_pipe = -1;  ///< where a rank tells that another one is the cause of its end
+  sigset_t signal_mask;               ///< signal mask of the ranks
+  ListeningSocket* socket = nullptr;  ///< the store's socket for rank 0; null on other hosts
+  int root_cause_pipe = -1;           ///< on which ranks report that another rank made them fail
   OutputQueue* standard_output = nullptr;
   OutputQueue* standard_error = nullptr;
 };
 
-/// Forks every rank of this host; each runs the plan's command and ends with its exit code. It dies
-/// with the launcher.
+/// Forks every rank of this host. Each runs the plan's command and exits with its exit code. Ranks
+/// are killed if the launcher dies.
 std::vector<RankProcess> start_ranks(const RankStartOptions& start);
 
 }  // namespace megatron

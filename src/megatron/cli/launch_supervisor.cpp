@@ -16,18 +16,18 @@
 namespace megatron {
 namespace {
 
-/// What a person or a scheduler may send to a run; all of them are the ranks' business.
+/// Signals from a user or a scheduler, which are forwarded to the ranks.
 constexpr std::array kForwarded{SIGTERM, SIGINT,  SIGHUP,  SIGQUIT,
                                 SIGUSR1, SIGUSR2, SIGALRM, SIGXCPU};
-/// Ranks hear of another one's failure by themselves, and end with its cause known; this is their
-/// time for it before SIGTERM.
+/// Seconds between the failure of a rank and SIGTERM to the others. In this time they can detect
+/// the failure themselves and report its cause.
 constexpr double kSelfExitSeconds = 2;
 
 int exit_code(int status) {
   return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
 }
 
-/// "signal 9 (SIGKILL)".
+/// Returns for example "signal 9 (SIGKILL)".
 std::string signal_text(int signal) {
   const char* name = ::sigabbrev_np(signal);
   return "signal " + std::to_string(signal) + (name ? " (SIG" + std::string(name) + ")" : "");
@@ -38,8 +38,8 @@ std::string describe(int status) {
   return "was killed by " + signal_text(WTERMSIG(status));
 }
 
-/// Of failures seen at the same moment, the one that is likelier the cause: a killed rank, then a
-/// crash of its own kind, then the general error.
+/// Orders failures that are seen at the same time by how likely they are the cause: a killed rank,
+/// then a specific exit code, then exit code 1.
 int severity(int status) {
   if (WIFSIGNALED(status)) return 3;
   return WEXITSTATUS(status) == 0 ? 0 : WEXITSTATUS(status) == 1 ? 1 : 2;
@@ -116,8 +116,8 @@ bool Supervisor::any_running() const {
   return std::ranges::any_of(processes_, &RankProcess::is_running);
 }
 
-/// Sleeps until a rank writes or ends, a signal comes, a reader takes output, or the time of those
-/// that must end is over.
+/// Sleeps until a rank writes or ends, a signal arrives, output can be written, or a deadline for
+/// termination expires.
 void Supervisor::wait_for_events() {
   std::vector<pollfd> events{{signals_.descriptor(), POLLIN, 0}};
   std::vector<RankStream*> streams;
@@ -180,14 +180,15 @@ void Supervisor::reap() {
     remember_failure(*ended[0].process, ended[0].status);
 }
 
-/// A stopped rank holds up all others, who can only guess why it does not come.
+/// Reports that a rank is stopped or continues. All other ranks wait for a stopped rank and cannot
+/// report the reason.
 void Supervisor::report_stop(RankProcess& process, int status) {
   process.stop_signal = WIFSTOPPED(status) ? WSTOPSIG(status) : 0;
   const std::string what = process.stop_signal != 0
                                ? "is stopped by " + signal_text(process.stop_signal) +
-                                     ": the other ranks wait for it (kill -CONT " +
-                                     std::to_string(process.pid) + " lets it go on)"
-                               : "goes on";
+                                     ": the other ranks wait for it (continue it with kill -CONT " +
+                                     std::to_string(process.pid) + ")"
+                               : "continues";
   err_.add("megatron launch: rank " + std::to_string(process.rank) + " " + what + "\n");
 }
 
@@ -196,14 +197,14 @@ void Supervisor::remember_failure(const RankProcess& process, int status) {
   result_.rank = process.rank;
   result_.description = describe(status);
   const bool stopped_as_asked = !WIFSIGNALED(status) && WEXITSTATUS(status) > 128;
-  if (stopped_as_asked) return;  // the others are saving, and end in their own time
+  if (stopped_as_asked) return;  // the other ranks are saving and exit by themselves
   const auto stopped = std::ranges::find_if(
       processes_, [](const RankProcess& one) { return one.is_running && one.stop_signal != 0; });
   const bool is_of_others = !causes_.cause_of(process.rank).empty();
   if (stopped != processes_.end() && !WIFSIGNALED(status) && is_of_others) {
     result_.rank = stopped->rank;
     result_.description = "was stopped by " + signal_text(stopped->stop_signal) +
-                          " and did not go on; rank " + std::to_string(process.rank) +
+                          " and did not continue; rank " + std::to_string(process.rank) +
                           ", which waited for it, " + describe(status);
   }
   terminate_at_ = Clock::now() + seconds(std::min(kSelfExitSeconds, grace_s_));
@@ -236,7 +237,7 @@ bool Supervisor::has_output() const {
          });
 }
 
-/// Writes what the ended ranks have left in their pipes.
+/// Writes the text that is left in the pipes of ended ranks.
 void Supervisor::drain() {
   terminate_at_.reset();
   kill_at_.reset();

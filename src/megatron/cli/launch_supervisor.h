@@ -1,5 +1,5 @@
-// Watches over the ranks of one start: forwards output and signals, and ends all when one has
-// failed.
+// Supervises the ranks of one start: forwards output and signals, and terminates all ranks if one
+// fails.
 #pragma once
 
 #include <array>
@@ -14,7 +14,7 @@
 
 namespace megatron {
 
-/// Signals as readable events, for as long as it lives; they do not interrupt anything.
+/// Blocks signals and delivers them through a descriptor during its lifetime.
 class SignalQueue {
  public:
   SignalQueue();
@@ -23,9 +23,9 @@ class SignalQueue {
   ~SignalQueue();
 
   int descriptor() const { return descriptor_; }
-  /// The next signal that has come.
+  /// Returns the next pending signal, or nullopt.
   std::optional<int> take();
-  /// The mask as it was before: what the ranks shall have.
+  /// Returns the signal mask before construction, which the ranks use.
   const sigset_t& saved_mask() const { return saved_mask_; }
 
  private:
@@ -33,7 +33,7 @@ class SignalQueue {
   sigset_t saved_mask_;
 };
 
-/// Through which the ranks tell that another one is the cause of their end.
+/// A pipe on which ranks report that another rank made them fail.
 class RootCausePipe {
  public:
   RootCausePipe();
@@ -41,7 +41,7 @@ class RootCausePipe {
   RootCausePipe& operator=(const RootCausePipe&) = delete;
   ~RootCausePipe();
   int write_end() const { return ends_[1]; }
-  /// What the rank has told; "" when nothing.
+  /// Returns the cause that the rank reported, or "".
   std::string cause_of(std::int64_t rank);
 
  private:
@@ -49,16 +49,17 @@ class RootCausePipe {
   std::string text_;  ///< lines "<rank> <cause>"
 };
 
-/// How the ranks of one start ended: the first that failed, if any.
+/// The result of one start: the first rank that failed, if any.
 struct LaunchResult {
-  int code = 0;  ///< of the first rank that failed; 128 + signal when it was killed
+  int code = 0;  ///< exit code of the first rank that failed; 128 + signal if it was killed
   std::optional<std::int64_t> rank;
-  std::string description;              ///< of the end of that rank: "ended with exit code 1"
-  std::vector<std::string> last_lines;  ///< of its stderr
-  std::string cause;  ///< in that rank's words, when another rank was the reason for its end
-  bool was_signalled = false;  ///< a signal had been forwarded to all
+  std::string description;              ///< how the rank ended: "ended with exit code 1"
+  std::vector<std::string> last_lines;  ///< last lines of its stderr
+  std::string cause;                    ///< reported by the rank if another rank made it fail
+  bool was_signalled = false;           ///< whether a signal had been forwarded to all ranks
 };
 
+/// Supervises the ranks of one start until all have ended.
 class Supervisor {
  public:
   struct Links {
@@ -68,7 +69,7 @@ class Supervisor {
     RootCausePipe& causes;
   };
   Supervisor(std::vector<RankProcess> processes, double grace_s, const Links& links);
-  /// Returns when every rank has ended and its output is written.
+  /// Runs until every rank has ended and its output is written.
   LaunchResult run();
 
  private:

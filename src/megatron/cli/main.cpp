@@ -1,5 +1,5 @@
-// The program `megatron`: finds the command and runs it, in this process or in the engine. Links no
-// torch.
+// The program `megatron`. It finds the command and runs it, in this process or in the engine. It
+// does not link LibTorch.
 #include <algorithm>
 #include <csignal>
 #include <iostream>
@@ -30,7 +30,7 @@ int main_program(const std::vector<std::string>& args) {
 
 int main(int argc, char** argv) {
   std::signal(SIGPIPE, SIG_DFL);
-  std::signal(SIGXFSZ, SIG_IGN);  // a write beyond `ulimit -f` fails and is reported
+  std::signal(SIGXFSZ, SIG_IGN);  // makes a write beyond `ulimit -f` fail, which is reported
   std::vector<std::string> args =
       argc > 0 ? megatron::script_command(argv[0]) : std::vector<std::string>{};
   args.insert(args.end(), argv + std::min(argc, 1), argv + argc);

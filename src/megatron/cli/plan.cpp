@@ -1,4 +1,4 @@
-// `megatron plan --show-schedule`: draws and compares pipeline schedules.
+// Implements `megatron plan --show-schedule`: draws and compares pipeline schedules.
 #include <unistd.h>
 
 #include <algorithm>
@@ -41,7 +41,7 @@ struct PlanOptions {
   double message_time = 0, joined_time_share = 1;
   std::optional<double> pipeline_activation_limit;
   std::string model = "gpt";
-  Settings run;  ///< flags of a training run, given as they stand in its script
+  Settings run;  ///< flags of a training run, which are accepted so that its script can be reused
 };
 
 std::vector<std::string> schedule_choices() {
@@ -54,46 +54,46 @@ void add_pipeline_fields(FieldTable<PlanOptions>& t) {
   using Options = PlanOptions;
   t.group("Pipeline");
   t.field("pipeline_model_parallel_size", &Options::pipeline_model_parallel_size,
-          "ranks of the pipeline")
+          "number of pipeline ranks")
       .at_least(1)
       .at_most(4096);
   t.field("pipeline_schedule", &Options::pipeline_schedule,
-          "schedule; default: 1f1b, or interleaved with several chunks")
+          "schedule to draw; default: 1f1b, or interleaved with several chunks")
       .choices(schedule_choices());
   t.field("num_virtual_stages_per_pipeline_rank", &Options::num_virtual_stages_per_pipeline_rank,
-          "chunks of each rank")
+          "number of model chunks per rank")
       .at_least(1)
       .at_most(64);
   t.field("num_layers", &Options::num_layers,
-          "layers of the model, for --num-layers-per-virtual-pipeline-stage")
+          "number of layers, for --num-layers-per-virtual-pipeline-stage")
       .at_least(1)
       .at_most(kMaxLayers);
   t.field("num_layers_per_virtual_pipeline_stage", &Options::num_layers_per_virtual_pipeline_stage,
-          "layers of a chunk, in place of the chunks of a rank")
+          "number of layers per chunk, instead of the number of chunks per rank")
       .at_least(1);
   t.field("pipeline_model_parallel_layout", &Options::pipeline_model_parallel_layout,
-          "layers of each stage, whose number gives the chunks of a rank")
+          "layers of each stage; the number of stages determines the chunks per rank")
       .value_name("LAYOUT");
   t.field("microbatch_group_size_per_virtual_pipeline_stage",
           &Options::microbatch_group_size_per_virtual_pipeline_stage,
-          "interleaved: microbatches that pass a chunk before the next chunk's turn; default: as "
-          "many as ranks")
+          "interleaved: number of consecutive microbatches that a chunk processes before the next "
+          "chunk; default: the number of ranks")
       .at_least(1);
   t.field("num_microbatches", &Options::num_microbatches,
-          "microbatches of a step; default: twice as many as ranks")
+          "number of microbatches per step; default: twice the number of ranks")
       .at_least(1)
       .at_most(1e6);
   t.field("global_batch_size", &Options::global_batch_size,
-          "samples of a step, in place of --num-microbatches")
+          "number of samples per step, instead of --num-microbatches")
       .at_least(1);
   t.field("micro_batch_size", &Options::micro_batch_size,
-          "samples of a microbatch; without --global-batch-size a step has one microbatch")
+          "number of samples per microbatch; without --global-batch-size a step has one microbatch")
       .at_least(1);
   t.field("data_parallel_size", &Options::data_parallel_size,
-          "pipelines that share the samples of a step; default: 1")
+          "number of pipelines that share the samples of a step; default: 1")
       .at_least(1);
   t.field("pipeline_activation_limit", &Options::pipeline_activation_limit,
-          "microbatches whose activations a rank may keep")
+          "largest number of microbatches whose activations a rank may keep")
       .above(0);
 }
 
@@ -102,28 +102,30 @@ const FieldTable<PlanOptions>& plan_table() {
   static const FieldTable<Options> table = [] {
     FieldTable<Options> t;
     t.about(
-        "Draws a pipeline schedule and says how long it takes, how much of that is bubble and what "
-        "the ranks keep; or compares all of them.");
+        "Draws a pipeline schedule and prints its time, its bubble and the activations that the "
+        "ranks keep, or compares all schedules.");
     t.field("show_schedule", &Options::show_schedule,
-            "what this version plans: schedules; layouts are chosen with docs/parallelism.md");
-    t.field("compare", &Options::compare, "a table of all schedules in place of one drawing");
-    t.field("json", &Options::json, "every step with its times as JSON in place of the drawing");
-    t.field("svg", &Options::svg, "also draw into this file").value_name("FILE");
-    t.field("trace", &Options::trace, "also write a trace for ui.perfetto.dev").value_name("FILE");
+            "plan a schedule; this flag is required, because this version plans nothing else");
+    t.field("compare", &Options::compare, "print a table of all schedules instead of a drawing");
+    t.field("json", &Options::json, "print every step with its times as JSON instead of a drawing");
+    t.field("svg", &Options::svg, "write the drawing to this SVG file too").value_name("FILE");
+    t.field("trace", &Options::trace, "write a trace for ui.perfetto.dev to this file too")
+        .value_name("FILE");
     add_pipeline_fields(t);
     t.group("Times, in any unit");
     t.field("stage_times", &Options::stage_times,
-            "times of forward, input gradients and weight gradients of a rank's layers; or one for "
-            "each part of the model, in order, with what a "
-            "microbatch keeps there as an optional fourth number; or a file with such lines")
+            "times of the forward pass, the input gradients and the weight gradients of a rank's "
+            "layers; or one entry for each part of the model, in order; or a file with such lines; "
+            "an optional fourth number is the activation memory of a microbatch")
         .value_name("F,B,W");
     t.field("message_time", &Options::message_time, "time of a message between ranks").at_least(0);
     t.field(
          "joined_time_share", &Options::joined_time_share,
-         "combined-1f1b: time of a forward and backward that run interleaved, of the sum of both")
+         "combined-1f1b: time of an overlapped forward and backward pass, as a fraction of the sum "
+         "of both")
         .above(0)
         .at_most(1);
-    t.field("model", &Options::model, "kind of model, as pretrain has it")
+    t.field("model", &Options::model, "type of the model, as for pretrain")
         .positional()
         .choices({"gpt"})
         .hidden();
@@ -140,16 +142,14 @@ std::int64_t num_microbatches(const PlanOptions& options) {
     return options.num_microbatches.value_or(by_default);
   }
   if (options.num_microbatches)
-    throw UserError(
-        {"--num-microbatches and --global-batch-size say the same thing", "", "leave one out"});
+    throw UserError({"--num-microbatches excludes --global-batch-size", "", "give one of the two"});
   const std::int64_t samples = *options.global_batch_size,
                      each = options.micro_batch_size.value_or(1),
                      pipelines = options.data_parallel_size.value_or(1);
   if (samples % each == 0 && samples / each % pipelines == 0) return samples / each / pipelines;
   throw UserError(
       {"--global-batch-size must be a multiple of --micro-batch-size times --data-parallel-size",
-       "got " + std::to_string(samples) + ", " + std::to_string(each) + " and " +
-           std::to_string(pipelines),
+       std::to_string(samples) + ", " + std::to_string(each) + " and " + std::to_string(pipelines),
        ""});
 }
 
@@ -160,8 +160,8 @@ CostModel costs_for(const PlanOptions& options, std::int64_t num_chunks) {
           .joined = options.joined_time_share};
 }
 
-/// The cuts that a search may choose from: those of the chunks that were asked for, else one and
-/// two.
+/// Returns the layouts that a search may choose from: those with the given number of chunks, else
+/// those with one and two chunks.
 SearchRequest search_request(const PlanOptions& options) {
   SearchRequest request{
       .num_ranks = options.pipeline_model_parallel_size,
@@ -190,7 +190,7 @@ ScheduleCandidate fixed_schedule(const PlanOptions& options) {
   if (request.name.empty()) request.name = given.value_or(1) > 1 ? "interleaved" : "1f1b";
   if (request.microbatch_group > 0 && fixed_num_chunks(request.name) > 0)
     throw UserError(
-        {"--microbatch-group-size-per-virtual-pipeline-stage has no meaning for "
+        {"--microbatch-group-size-per-virtual-pipeline-stage has no effect with "
          "--pipeline-schedule " +
              request.name,
          "", "leave it out"});
@@ -201,7 +201,7 @@ ScheduleCandidate fixed_schedule(const PlanOptions& options) {
   return candidate;
 }
 
-/// The chunks that a run with these flags would have.
+/// Returns the number of chunks per rank that a run with these flags has.
 void take_chunks_of_run(PlanOptions& options) {
   const bool has_layout = !options.pipeline_model_parallel_layout.empty();
   if (options.num_virtual_stages_per_pipeline_rank ||
@@ -224,9 +224,9 @@ void check_size(const PlanOptions& options) {
                      microbatches = num_microbatches(options);
   if (options.pipeline_model_parallel_size * chunks * microbatches <= kMaxTableCells) return;
   throw UserError({"ranks times chunks times microbatches are too many to draw",
-                   "got " + std::to_string(options.pipeline_model_parallel_size) + ", " +
+                   std::to_string(options.pipeline_model_parallel_size) + ", " +
                        std::to_string(chunks) + " and " + std::to_string(microbatches),
-                   "at most " + std::to_string(kMaxTableCells) + " in all"});
+                   "use at most " + std::to_string(kMaxTableCells) + " in total"});
 }
 
 void compare(const PlanOptions& options) {
@@ -245,9 +245,8 @@ void refuse_beside_compare(const PlanOptions& options) {
                       : !options.pipeline_schedule.empty() ? "--pipeline-schedule"
                                                            : nullptr;
   if (other)
-    throw UserError(
-        {"--compare prints a table of all schedules, " + std::string(other) + " is about one", "",
-         "leave one of the two out"});
+    throw UserError({"--compare excludes " + std::string(other) + ", which concerns one schedule",
+                     "", "leave one of the two out"});
 }
 
 void check_limit(const PlanOptions& options, const Simulation& run) {
@@ -283,9 +282,9 @@ int run_plan(std::span<const std::string> args) {
   PlanOptions options;
   std::cerr << notes_text(parse_command_line(plan_table(), args, options, "plan"));
   if (!options.show_schedule)
-    throw UserError({"plan shows pipeline schedules in this version: it needs --show-schedule", "",
-                     "megatron plan --show-schedule --pipeline-model-parallel-size 4 "
-                     "--pipeline-schedule 1f1b; choose a layout with docs/parallelism.md"});
+    throw UserError({"--show-schedule", "is required: this version plans only schedules",
+                     "write for example megatron plan --show-schedule "
+                     "--pipeline-model-parallel-size 4; docs/parallelism.md describes layouts"});
   if (options.compare) refuse_beside_compare(options);
   take_chunks_of_run(options);
   if (options.data_parallel_size && !options.global_batch_size)

@@ -25,12 +25,12 @@ StageCost operator+(const StageCost& a, const StageCost& b) {
 
 [[noreturn]] void refuse(const std::string& word, const std::string& place) {
   throw UserError({"--stage-times" + place +
-                       " must be F,B,W or F,B,W,A: times above 0 of a forward, of input and of "
-                       "weight gradients, and what is kept",
-                   "got " + word, "for example --stage-times 1,1,1"});
+                       " must be F,B,W or F,B,W,A (times above 0 of the forward pass, the input "
+                       "gradients and the weight gradients, and the activation memory)",
+                   word, "write for example --stage-times 1,1,1"});
 }
 
-/// An activation below 0 stands for the default.
+/// An activation memory below 0 denotes the default.
 StageCost parse_part(const std::string& word, const std::string& place) {
   std::vector<double> numbers;
   const char* const end = word.data() + word.size();

@@ -1,4 +1,4 @@
-// --stage-times of `megatron plan`: what the stages of any cut of the model cost.
+// Parses --stage-times of `megatron plan` and computes the costs of pipeline stages from it.
 #pragma once
 
 #include <cstdint>
@@ -9,14 +9,14 @@
 
 namespace megatron {
 
-/// "F,B,W" or "F,B,W,A" per part of the model in order, or one file with such lines; one alone is
-/// what each of the ranks has in all its chunks. A: what a microbatch keeps there, by default so
-/// much that a rank's share is 1. UserError naming --stage-times.
+/// Parses "F,B,W" or "F,B,W,A" for each part of the model in order, or one file with such lines. A
+/// single entry is the total of each rank over all its chunks. A is the activation memory of a
+/// microbatch; by default it is 1 per rank. Throws a UserError that names --stage-times.
 std::vector<StageCost> parse_stage_times(const std::vector<std::string>& words,
                                          std::int64_t num_ranks);
 
-/// The costs of `num_stages` stages: a part is divided over several stages, or several parts make
-/// one. UserError when neither goes.
+/// Returns the costs of `num_stages` stages. A part is divided over several stages, or several
+/// parts are added to one stage. Throws a UserError if the numbers fit neither.
 std::vector<StageCost> regroup_stage_costs(const std::vector<StageCost>& parts,
                                            std::int64_t num_stages);
 

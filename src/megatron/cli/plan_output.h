@@ -1,4 +1,4 @@
-// What `megatron plan --show-schedule` prints besides the drawing.
+// Formats the output of `megatron plan --show-schedule` other than the drawing.
 #pragma once
 
 #include <string>
@@ -8,13 +8,13 @@
 
 namespace megatron {
 
-/// The whole table as JSON: every step of every rank with its times, and the figures.
+/// Returns the schedule as JSON: every step of every rank with its times, and the totals.
 std::string plan_json(const Schedule& schedule, const Simulation& run);
 
-/// One line per candidate, the shortest first, then those that are not possible, with the reason.
+/// Returns one line per candidate: the fastest first, then the impossible ones with the reason.
 std::string comparison_table(std::vector<ScheduleCandidate> candidates, double activation_limit);
 
-/// What no schedule can be shorter than, of each layout.
+/// Returns the lower bound of the time of any schedule, for each layout.
 std::string lower_bound_text(const SearchRequest& request);
 
 }  // namespace megatron

@@ -1,4 +1,5 @@
-// `megatron preprocess-data`: jsonl and text to .bin/.idx datasets, with Megatron-LM's flags.
+// Implements `megatron preprocess-data`: converts JSON lines and text to .bin/.idx datasets, with
+// Megatron-LM's flags.
 #include <unistd.h>
 
 #include <iostream>
@@ -43,31 +44,35 @@ const FieldTable<PreprocessDataOptions>& preprocess_data_table() {
   static const FieldTable<Options> table = [] {
     FieldTable<Options> t;
     t.about(
-        "Tokenizes JSON lines or text into PREFIX_text_document.bin and .idx, byte for byte as "
-        "Megatron-LM does.");
+        "Tokenizes JSON lines or text into PREFIX_text_document.bin and .idx, with the same bytes "
+        "as Megatron-LM.");
     t.group("Input and output");
     t.field("input", &Options::input,
-            "files or globs; .txt is text, all else JSON lines; .gz and .zst are unpacked")
+            "files or globs to read; .txt files are text, all others JSON lines; .gz and .zst "
+            "files are decompressed")
         .required()
         .value_name("FILE");
     t.field("json_keys", &Options::json_keys,
-            "fields that hold text; a dataset is written for each")
+            "fields that contain text; one dataset is written for each")
         .value_name("KEY");
-    t.field("output_prefix", &Options::output_prefix, "the datasets are PREFIX_KEY_document")
+    t.field("output_prefix", &Options::output_prefix,
+            "prefix of the datasets, which are named PREFIX_KEY_document")
         .required()
         .value_name("PREFIX");
     t.field("text_documents", &Options::text_documents,
-            "a document of a .txt file: lines up to a blank line, a line, or the file");
+            "what is a document in a .txt file: the lines up to a blank line, a line, or the whole "
+            "file");
     t.field("append_eod", &Options::append_eod,
-            "end every document with the end-of-document token");
-    t.field("workers", &Options::workers, "threads that tokenize").at_least(1).at_most(1024);
-    t.field("log_interval", &Options::log_interval, "documents between lines of progress")
+            "append the end-of-document token to every document");
+    t.field("workers", &Options::workers, "number of tokenizer threads").at_least(1).at_most(1024);
+    t.field("log_interval", &Options::log_interval, "number of documents between progress lines")
         .at_least(1);
-    t.field("partitions", &Options::partitions, "accepted for Megatron's scripts")
+    t.field("partitions", &Options::partitions,
+            "accepted for compatibility with Megatron-LM's scripts")
         .at_least(1)
-        .note("the input is one stream: documents keep their order");
+        .note("without effect: the input is one stream, and documents keep their order");
     t.field("keep_sequential_samples", &Options::keep_sequential_samples,
-            "always so: documents keep their order");
+            "has no effect: documents always keep their order");
     t.field("split_sentences", &Options::split_sentences, "not supported").hidden();
     t.field("keep_newlines", &Options::keep_newlines, "only with --split-sentences").hidden();
     t.field("lang", &Options::lang, "only with --split-sentences").hidden();
@@ -82,11 +87,11 @@ const FieldTable<PreprocessDataOptions>& preprocess_data_table() {
 void refuse_unsupported(const PreprocessDataOptions& options) {
   if (options.split_sentences)
     throw UserError({"--split-sentences",
-                     "sentences are needed by BERT and T5 only, which this version does not train",
-                     "leave it out"});
+                     "only BERT and T5 need sentences, which this version does not train",
+                     "leave --split-sentences out"});
   if (options.find_optimal_num_workers)
-    throw UserError({"--find-optimal-num-workers", "threads of one process need no search",
-                     "leave out --workers to use every core"});
+    throw UserError({"--find-optimal-num-workers", "is not supported",
+                     "leave it and --workers out to use every core"});
 }
 
 void report(const PreprocessSummary& summary, TokenDtype type) {
@@ -125,12 +130,12 @@ int run_preprocess_data(std::span<const std::string> args) {
   const PreprocessSummary summary = preprocess(
       preprocess_options, [&](std::string_view text) { return tokenizer->encode(text); });
   if (summary.invalid_documents > 0)
-    std::cerr << "note: documents with bytes that are not UTF-8: " << summary.invalid_documents
+    std::cerr << "note: documents with invalid UTF-8: " << summary.invalid_documents
               << " (the first is " << summary.first_invalid
-              << "); each such part was read as U+FFFD\n";
+              << "); invalid bytes were read as U+FFFD\n";
   if (summary.outputs[0].documents == 1)
-    std::cerr << "note: this is one document: --split cannot divide it; --text-documents line "
-                 "makes one of every line of a .txt file\n";
+    std::cerr << "note: this is one document, which --split cannot divide; --text-documents line "
+                 "makes every line of a .txt file a document\n";
   report(summary, optimal_token_dtype(tokenizer->vocab_size()));
   return 0;
 }

@@ -1,5 +1,5 @@
-// What `megatron pretrain` does before the engine is loaded: help, --print-config, and every
-// mistake in the flags, in milliseconds.
+// The front end of `megatron pretrain`. It handles --help and --print-config and reports mistakes
+// in the flags before the engine is loaded.
 #include <iostream>
 
 #include "megatron/cli/command.h"

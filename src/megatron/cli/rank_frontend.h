@@ -1,5 +1,5 @@
-// Commands that run as many ranks, before the engine is loaded: one mistake in the flags is one
-// message, whoever makes it.
+// Parses the flags of a command that runs on several ranks, before the engine is loaded, such that
+// only one rank reports a mistake.
 #pragma once
 
 #include <functional>
@@ -12,9 +12,10 @@
 
 namespace megatron {
 
-/// Calls `read`, which throws what is wrong with `args`. Nothing when it returned; else the exit
-/// code, unless this rank is to speak itself: a rank among others goes on into the engine, where
-/// all meet and one of them speaks.
+/// Calls `read`, which throws if `args` are wrong. Returns nullopt if it succeeds. If it throws a
+/// UserError, a single process rethrows it. One of several ranks runs the command in the engine,
+/// where the ranks rendezvous and one of them prints the error, and returns the exit code. On
+/// --help rank 0 rethrows and the other ranks return 0.
 std::optional<int> parse_on_rank(const LaunchEnvironment& environment, std::string_view command,
                                  std::span<const std::string> args,
                                  const std::function<void()>& read);

@@ -1,4 +1,5 @@
-// What `megatron replay` does before the engine is loaded: help and every mistake in the flags.
+// The front end of `megatron replay`. It prints the help and reports mistakes in the flags before
+// the engine is loaded.
 #include "megatron/cli/command.h"
 #include "megatron/config/replay_options.h"
 

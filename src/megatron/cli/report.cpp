@@ -1,4 +1,4 @@
-// `megatron report DIR...`: the metrics of one or several runs as one HTML page.
+// Implements `megatron report DIR...`: writes the metrics of one or several runs as an HTML page.
 #include <iostream>
 
 #include "megatron/base/error.h"
@@ -22,13 +22,13 @@ const FieldTable<ReportOptions>& report_table() {
   static const FieldTable<Options> table = [] {
     FieldTable<Options> t;
     t.about(
-        "Charts of one or several runs (loss, learning rate, gradient norm, throughput, memory, "
-        "step times) as one HTML page without network.");
+        "Writes charts of one or several runs (loss, learning rate, gradient norm, throughput, "
+        "memory, step times) as one HTML page that needs no network.");
     t.field("runs", &Options::runs,
-            "the --save or --tensorboard-dir folder of a run, or a metrics.jsonl")
+            "--save or --tensorboard-dir folder of a run, or a metrics.jsonl file")
         .positional()
         .value_name("DIR");
-    t.field("output", &Options::output, "the page; default: report.html in the first DIR")
+    t.field("output", &Options::output, "file to write; default: report.html in the first DIR")
         .value_name("FILE");
     return t;
   }();
@@ -39,7 +39,7 @@ fs::path default_output(const fs::path& run) {
   return (fs::is_directory(run) ? run : run.parent_path()) / "report.html";
 }
 
-/// Runs of one name are told apart by the paths that were given.
+/// Uses the given paths as names if several runs have the same name.
 void make_names_unique(std::vector<RunLog>& logs, const std::vector<std::string>& paths) {
   for (std::size_t i = 0; i < logs.size(); ++i) {
     for (std::size_t j = 0; j < i; ++j) {
@@ -51,7 +51,7 @@ void make_names_unique(std::vector<RunLog>& logs, const std::vector<std::string>
 void say_what_was_left_out(const RunLog& log) {
   if (log.unreadable_lines == 0) return;
   std::cerr << format(
-                   "note: %lld of %lld lines of %s are no metrics and were left out; the first is ",
+                   "note: %lld of %lld lines of %s are not metrics and were skipped; the first is ",
                    static_cast<long long>(log.unreadable_lines), static_cast<long long>(log.lines),
                    log.name.c_str())
             << log.first_unreadable << "\n";
@@ -65,7 +65,8 @@ int run_report(std::span<const std::string> args) {
   ReportOptions options;
   std::cerr << notes_text(parse_command_line(report_table(), args, options, "report"));
   if (options.runs.empty())
-    throw UserError({"report needs the folder of a run", "", "megatron report checkpoints"});
+    throw UserError(
+        {"the folder of a run is missing", "", "write for example megatron report checkpoints"});
   std::vector<RunLog> logs;
   for (const std::string& run : options.runs) {
     logs.push_back(read_run_log(run));

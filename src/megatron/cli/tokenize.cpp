@@ -1,4 +1,4 @@
-// `megatron tokenize`: lines on stdin to ids, one JSON array a line, and back.
+// Implements `megatron tokenize`: converts lines on stdin to JSON arrays of ids, and back.
 #include <unistd.h>
 
 #include <algorithm>
@@ -28,20 +28,20 @@ const FieldTable<TokenizeOptions>& tokenize_table() {
   static const FieldTable<TokenizeOptions> table = [] {
     FieldTable<TokenizeOptions> t;
     t.about(
-        "Reads lines on stdin and writes the ids of each as a JSON array; with --decode reads "
-        "arrays and writes text.");
+        "Reads lines from stdin and prints the ids of each as a JSON array. With --decode, reads "
+        "arrays and prints text.");
     t.include(&TokenizeOptions::tokenizer, tokenizer_table());
     t.group("Direction");
-    t.field("decode", &TokenizeOptions::decode, "read JSON arrays of ids, write their text");
+    t.field("decode", &TokenizeOptions::decode, "read JSON arrays of ids and print their text");
     t.field("keep_special_tokens", &TokenizeOptions::keep_special_tokens,
-            "with --decode: write special tokens too");
+            "with --decode: print special tokens too");
     return t;
   }();
   return table;
 }
 
-/// Lines of stdin as soon as they are whole, so that a program at the other end of two pipes gets
-/// its answer.
+/// Reads lines from stdin and returns each as soon as it is complete, so that a program that writes
+/// one line and waits for its answer does not block.
 class LineReader {
  public:
   bool next(std::string_view& line) {
@@ -53,7 +53,7 @@ class LineReader {
       fill();
     }
   }
-  /// Whether another whole line waits without a read.
+  /// Returns whether the buffer contains another complete line.
   bool has_more() const { return buffer_.find('\n', searched_) != std::string::npos; }
 
  private:
@@ -98,14 +98,13 @@ std::vector<std::int32_t> parse_ids(std::string_view line, std::size_t number,
   const std::string source = "stdin, line " + std::to_string(number);
   const Json array = parse_json(line, source);
   if (!array.is_array())
-    throw UserError(
-        {source + " must be a JSON array of ids", "got " + std::string(array.type_name()), ""});
+    throw UserError({source + " must be a JSON array of ids", std::string(array.type_name()), ""});
   std::vector<std::int32_t> ids;
   for (const Json& id : array) {
     if (!id.is_number_integer() || !(id >= 0 && id < vocab_size))
       throw UserError(
-          {source + ": ids must be integers from 0 to " + std::to_string(vocab_size - 1),
-           "got " + id.dump(), ""});
+          {source + ": ids must be integers from 0 to " + std::to_string(vocab_size - 1), id.dump(),
+           ""});
     ids.push_back(id.get<std::int32_t>());
   }
   return ids;

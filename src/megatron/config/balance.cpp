@@ -9,7 +9,7 @@
 namespace megatron {
 namespace {
 
-/// What a stage or rank costs with this many layers.
+/// The cost of a stage or rank as a function of its number of layers.
 struct Load {
   double fixed_s = 0;
   std::int64_t num_layers = 0;
@@ -18,8 +18,8 @@ struct Load {
   }
 };
 
-/// All layers alike: which of them a stage holds does not matter, only how many, and giving them
-/// out one by one, each to the least burdened, is exact.
+/// Distributes the layers. All layers cost the same, so only their number per stage matters, and
+/// assigning them one by one to the cheapest stage is optimal.
 class LayerBalancer {
  public:
   LayerBalancer(const LayerCosts& costs, std::int64_t num_ranks, std::int64_t num_chunks,
@@ -35,7 +35,7 @@ class LayerBalancer {
     for (std::size_t stage = 1; stage + 1 < stages_.size(); ++stage) give(stage);
   }
 
-  /// Layers that the stages between the first and the last have from the start.
+  /// The number of layers that the stages between the first and the last have initially.
   std::int64_t num_given() const {
     return std::max<std::int64_t>(0, static_cast<std::int64_t>(stages_.size()) - 2);
   }
@@ -60,7 +60,8 @@ class LayerBalancer {
 
   double after_one_more(const Load& load) const { return load.with(load.num_layers + 1, layer_s_); }
 
-  /// How many layers each rank may hold without exceeding the smallest possible largest rank.
+  /// The number of layers that each rank may hold without exceeding the minimal cost of the most
+  /// expensive rank.
   std::vector<std::int64_t> most_layers_of_ranks(std::int64_t left) const {
     std::vector<Load> ranks = ranks_;
     double bound = 0;
@@ -81,8 +82,7 @@ class LayerBalancer {
     return most;
   }
 
-  /// Twice the distance of a stage from the middle of the model; the half towards the front is
-  /// nearer.
+  /// Returns twice the distance of a stage from the middle of the model. Ties favor the front.
   std::int64_t distance(std::size_t stage) const {
     return std::abs(static_cast<std::int64_t>(2 * stage + 1) -
                     static_cast<std::int64_t>(stages_.size()));

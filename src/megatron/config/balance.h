@@ -1,4 +1,4 @@
-// Cuts a model into stages by what its parts cost.
+// Divides the layers of a model into pipeline stages according to measured costs.
 #pragma once
 
 #include <cstdint>
@@ -8,16 +8,17 @@
 
 namespace megatron {
 
-/// Seconds of one microbatch, forward and backward.
+/// Costs in seconds of the forward and backward pass of one microbatch.
 struct LayerCosts {
   double embedding_s = 0;
-  double layer_s = 1;   ///< each
+  double layer_s = 1;   ///< one transformer layer
   double output_s = 0;  ///< final norm, output layer and loss
 };
 
-/// Contiguous stages whose most expensive rank, all its chunks together, is as cheap as can be;
-/// among those, whose most expensive stage is; among those, the odd layers stand in the middle. The
-/// first stage may hold the embedding alone, the last the output alone, every other has a layer.
+/// Returns contiguous stages that minimize the cost of the most expensive rank (the sum of its
+/// chunks), then the cost of the most expensive stage. Remaining layers go to the middle stages.
+/// The first stage may contain only the embedding and the last only the output; every other stage
+/// has at least one layer.
 std::vector<StageLayers> balanced_stages(std::int64_t num_layers, const LayerCosts& costs,
                                          std::int64_t num_ranks, std::int64_t num_chunks,
                                          ChunkOrder order);

@@ -1,4 +1,4 @@
-// The rules on batches and on the length of a run.
+// Rules on batches and on the length of a run.
 #include <algorithm>
 
 #include "megatron/config/batch_schedule.h"
@@ -34,7 +34,7 @@ std::optional<UserError::Parts> step_schedule_mistake(S s) {
   }
 }
 
-/// Nothing while the flags do not make a schedule.
+/// Returns the batch schedule, or nullopt if the flags do not form one.
 std::optional<NumMicrobatchesCalculator> batches(S s) {
   if (step_schedule_mistake(s) || s.training.seq_length < 1 || s.training.micro_batch_size < 1 ||
       !ramp_is_whole(s) || ramp_is_too_fine(s))
@@ -42,8 +42,8 @@ std::optional<NumMicrobatchesCalculator> batches(S s) {
   return NumMicrobatchesCalculator(s.training);
 }
 
-/// The size that cannot be cut into microbatches, where no checkpoint decides at which size the run
-/// starts.
+/// Returns a batch size that cannot be divided into microbatches. With --load it returns nullopt,
+/// because the checkpoint determines the first batch size.
 std::optional<std::int64_t> indivisible_size(S s) {
   const auto schedule = batches(s);
   if (!schedule || schedule->is_constant() || !s.checkpoint.load.empty()) return std::nullopt;
@@ -155,9 +155,9 @@ std::vector<Rule> ramp_rules() {
        [](S s) { return !s.training.rampup_batch_size.empty() && !has_ramp(s); },
        [](S s) {
          return UserError::Parts{
-             "--rampup-batch-size",
-             "takes three numbers, got " +
+             "--rampup-batch-size: takes three numbers, got " +
                  text_of(static_cast<std::int64_t>(s.training.rampup_batch_size.size())),
+             "",
              "give the first batch size, the increment and the samples of the ramp: "
              "--rampup-batch-size 16 8 300000"};
        }},

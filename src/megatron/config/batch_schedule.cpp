@@ -16,7 +16,7 @@ constexpr const char* kExample = "write pairs of tokens and batch size, as in \"
   throw UserError({kFlag, reason, fix});
 }
 
-/// A number with an optional suffix K, M, B or T, cut to an integer.
+/// Parses a number with an optional suffix K, M, B or T and truncates it to an integer.
 std::int64_t scaled_number(std::string text, const std::string& entry) {
   constexpr std::string_view kSuffixes = "KMBT";
   double factor = 1;
@@ -69,7 +69,7 @@ std::vector<BatchSizeStep> parse_batch_size_steps(const std::string& text,
     if (steps[i].batch_size < steps[i - 1].batch_size)
       refuse("falls from " + std::to_string(steps[i - 1].batch_size) + " to " +
                  std::to_string(steps[i].batch_size),
-             "let batch sizes rise");
+             "use increasing batch sizes");
   }
   return steps;
 }
@@ -130,8 +130,7 @@ std::optional<std::int64_t> NumMicrobatchesCalculator::next_change(
   }
   const std::int64_t size = ramped_size(consumed_samples);
   if (size == final_batch_size_) return std::nullopt;
-  // The boundary lies near (increments + 1) · samples_per_increment, but is decided by the rounded
-  // quotient.
+  // The boundary is near (increments + 1) · samples_per_increment; the rounded quotient decides.
   const double boundary = static_cast<double>((size - ramp_->start) / ramp_->increment + 1) *
                           ramp_->samples_per_increment;
   std::int64_t next =

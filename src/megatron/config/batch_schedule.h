@@ -1,7 +1,7 @@
-// How many samples and microbatches a step takes, as a function of the samples consumed so far:
-// constant (--global-batch-size), ramped
-// (--rampup-batch-size) or stepwise (--step-batch-size-schedule). Megatron Core's
-// num_microbatches_calculator, without its state.
+// Computes the batch size and the number of microbatches of a step from the samples consumed so
+// far: constant (--global-batch-size), ramped (--rampup-batch-size) or stepwise
+// (--step-batch-size-schedule). Equivalent to Megatron Core's num_microbatches_calculator, but
+// without state.
 #pragma once
 
 #include <cstdint>
@@ -16,49 +16,51 @@ namespace megatron {
 
 inline constexpr std::int64_t kMaxRampIncrements = 1'000'000;
 
-/// The batch of one step, in samples of all data-parallel ranks together.
+/// The batch of one step. Sizes are in samples over all data-parallel ranks.
 struct StepBatch {
-  std::int64_t global_batch_size = 0;  ///< what the schedule asks for
-  std::int64_t running_batch_size =
-      0;  ///< what the step trains on: less only with --decrease-batch-size-if-needed
-  std::int64_t num_microbatches = 0;  ///< of each rank
+  std::int64_t global_batch_size = 0;  ///< batch size of the schedule
+  /// Batch size that the step trains on. It is smaller than global_batch_size only with
+  /// --decrease-batch-size-if-needed.
+  std::int64_t running_batch_size = 0;
+  std::int64_t num_microbatches = 0;  ///< microbatches per rank
   bool operator==(const StepBatch&) const = default;
 };
 
-/// From `first_sample` consumed samples on, steps take `batch_size`.
+/// The batch size is `batch_size` once `first_sample` samples are consumed.
 struct BatchSizeStep {
   std::int64_t first_sample = 0, batch_size = 0;
   bool operator==(const BatchSizeStep&) const = default;
 };
 
-/// Reads "0:768 250B:1536": thresholds in tokens with suffixes K, M, B, T, turned into samples of
-/// `seq_length` tokens. UserError for a schedule that is empty, does not start at 0, does not rise,
-/// or has a threshold or size that is no number.
+/// Parses a schedule such as "0:768 250B:1536". Thresholds are in tokens, with optional suffixes K,
+/// M, B and T, and are converted to samples of `seq_length` tokens. Throws a UserError if the
+/// schedule is empty, does not start at 0, does not increase, or contains an invalid number.
 std::vector<BatchSizeStep> parse_batch_size_steps(const std::string& text, std::int64_t seq_length);
 
+/// The batch size schedule of a run.
 class NumMicrobatchesCalculator {
  public:
   NumMicrobatchesCalculator() = default;
-  /// From the batch flags, resolved or not; UserError when the step schedule cannot be read or the
-  /// ramp has too many increments.
+  /// Reads the batch flags, resolved or not. Throws a UserError if the step schedule cannot be
+  /// parsed or the ramp has more than kMaxRampIncrements increments.
   explicit NumMicrobatchesCalculator(const TrainingConfig& training,
                                      std::int64_t data_parallel_size = 1);
 
-  /// The batch of the step that follows `consumed_samples`.
+  /// Returns the batch of the step that starts after `consumed_samples` samples.
   StepBatch at(std::int64_t consumed_samples) const;
-  /// The batch size that remains at the end.
+  /// Returns the last batch size of the schedule.
   std::int64_t final_batch_size() const { return final_batch_size_; }
   bool is_constant() const { return !ramp_ && steps_.empty(); }
 
-  /// Samples of the first `iterations` steps, as the schedule asks for them: the unit of learning
-  /// rate schedules and data sets.
+  /// Returns the number of samples of the first `iterations` steps with the schedule's batch sizes.
+  /// Learning rate schedules and data sets use this unit.
   std::int64_t samples_after(std::int64_t iterations) const;
-  /// Iterations of a run over `samples`, as Megatron's update_train_iters: a last batch that is not
-  /// full is left out after a constant stretch, and trained on in full within a ramp or step
-  /// schedule.
+  /// Returns the number of iterations of a run over `samples`, as Megatron's update_train_iters. An
+  /// incomplete last batch is dropped if the batch size is constant, and counts as a full batch
+  /// within a ramp or step schedule.
   std::int64_t iterations_for(std::int64_t samples) const;
-  /// The first size not divisible by micro batch size × data-parallel size that steps from
-  /// `consumed_samples` on can have.
+  /// Returns the first batch size after `consumed_samples` samples that is not divisible by micro
+  /// batch size × data-parallel size, or nullopt if there is none.
   std::optional<std::int64_t> indivisible_size(std::int64_t consumed_samples) const;
 
  private:
@@ -68,14 +70,13 @@ class NumMicrobatchesCalculator {
   };
   std::int64_t ramped_size(std::int64_t consumed_samples) const;
   std::int64_t size_at(std::int64_t consumed_samples) const;
-  /// The least number of consumed samples above `consumed_samples` at which the size is another
-  /// one.
+  /// Returns the next number of consumed samples at which the batch size changes.
   std::optional<std::int64_t> next_change(std::int64_t consumed_samples) const;
-  /// Steps of one size from `consumed` on until `end` or the next change; adds their samples to
-  /// `consumed`.
+  /// Returns the number of steps of one size from `consumed` to `end` or to the next change, and
+  /// adds their samples to `consumed`.
   std::int64_t take_steps(std::int64_t& consumed, std::int64_t end) const;
 
-  std::int64_t samples_per_microbatch_ = 1;  ///< of all ranks
+  std::int64_t samples_per_microbatch_ = 1;  ///< over all data-parallel ranks
   std::int64_t final_batch_size_ = 1;
   bool decrease_if_needed_ = false;
   std::optional<Ramp> ramp_;

@@ -8,9 +8,9 @@ namespace {
 void require_folders(const CheckpointOptions& options) {
   const std::size_t wanted = options.action == "diff" ? 2 : 1;
   if (options.folders.size() == wanted) return;
-  throw UserError({"checkpoint " + options.action,
-                   "takes " + std::to_string(wanted) + " folder(s), got " +
-                       std::to_string(options.folders.size()),
+  throw UserError({"checkpoint " + options.action + ": takes " + std::to_string(wanted) +
+                       " folder(s), got " + std::to_string(options.folders.size()),
+                   "",
                    options.action == "diff"
                        ? "write: megatron checkpoint diff A B"
                        : "write: megatron checkpoint " + options.action + " DIR"});
@@ -22,30 +22,32 @@ const FieldTable<ConvertOptions>& convert_table() {
   static const FieldTable<ConvertOptions> table = [] {
     FieldTable<ConvertOptions> t;
     t.about(
-        "Converts the weights of a checkpoint or of a Hugging Face directory; the format of the "
-        "input is recognised. The tokenizer goes with the "
-        "weights: that of the flags or, without any, the source's own.");
+        "Converts the weights of a checkpoint or of a Hugging Face directory. The format of the "
+        "input is detected. The tokenizer is converted too: that of the flags or, without "
+        "tokenizer "
+        "flags, that of the input.");
     t.group("Conversion");
     t.field("load", &ConvertOptions::load,
-            "folder that --save of pretrain wrote, or a Hugging Face directory")
+            "folder of checkpoints that pretrain saved, or a Hugging Face directory")
         .required()
         .value_name("DIR");
     t.field("save", &ConvertOptions::save, "folder to write").required().value_name("DIR");
-    t.field("format", &ConvertOptions::format,
-            "hf: a Hugging Face directory (from which llama.cpp's converter makes GGUF); megatron: "
-            "a release checkpoint")
+    t.field(
+         "format", &ConvertOptions::format,
+         "format to write; hf: a Hugging Face directory (which llama.cpp's converter can convert "
+         "to GGUF); megatron: a release checkpoint")
         .required()
         .choices({"hf", "megatron"});
     t.field("hf_model_type", &ConvertOptions::hf_model_type,
-            "family to write with --format hf; default: where the weights came from, else the "
-            "first that can hold them")
+            "model family to write with --format hf; default: that of the input, else the first "
+            "that can represent the model")
         .choices({"gpt2", "llama", "qwen2", "qwen3", "mistral"});
     t.field("dtype", &ConvertOptions::dtype, "type of the written weights; default: as stored")
         .choices({"fp32", "bf16", "fp16"});
     t.field("ckpt_step", &ConvertOptions::ckpt_step, "iteration to load; default: the latest")
         .at_least(0);
     t.field("keep_non_finite", &ConvertOptions::keep_non_finite,
-            "convert weights that are NaN or infinite too, which are refused otherwise");
+            "convert weights even if some are NaN or infinite, instead of refusing them");
     t.include(&ConvertOptions::tokenizer, tokenizer_table());
     return t;
   }();
@@ -56,18 +58,19 @@ const FieldTable<CheckpointOptions>& checkpoint_command_table() {
   static const FieldTable<CheckpointOptions> table = [] {
     FieldTable<CheckpointOptions> t;
     t.about(
-        "inspect DIR: what it holds. verify DIR: every checksum, and that every number is finite. "
-        "diff A B: the largest difference of each weight.");
+        "inspect DIR prints the contents of a checkpoint. verify DIR checks every checksum, and "
+        "that every number is finite. diff A B prints the largest difference of each weight.");
     t.group("Checkpoint");
-    t.field("action", &CheckpointOptions::action, "what to do")
+    t.field("action", &CheckpointOptions::action, "action to perform")
         .positional()
         .required()
         .choices({"inspect", "verify", "diff"});
     t.field("folders", &CheckpointOptions::folders, "checkpoints or Hugging Face directories")
         .positional()
         .value_name("DIR");
-    t.field("json", &CheckpointOptions::json, "inspect: as JSON");
-    t.field("all", &CheckpointOptions::all, "verify: every iteration, not only the latest");
+    t.field("json", &CheckpointOptions::json, "inspect: print JSON");
+    t.field("all", &CheckpointOptions::all,
+            "verify: check every iteration instead of only the latest");
     return t;
   }();
   return table;

@@ -1,4 +1,4 @@
-// The rules on saving, keeping and loading checkpoints.
+// Rules on saving, keeping and loading checkpoints.
 #include <filesystem>
 
 #include "megatron/config/checkpoint_folders.h"
@@ -11,8 +11,8 @@ using S = const Settings&;
 
 bool is_local(S s) { return s.checkpoint.non_persistent_ckpt_type == "local"; }
 
-/// The folder of non-persistent checkpoints is emptied but for the newest, so it must not be one
-/// that keeps others.
+/// Returns whether the folder of non-persistent checkpoints is that of --save or --load. All but
+/// the newest checkpoint of this folder are removed.
 bool would_empty(S s, const std::string& folder) {
   const std::string non_persistent = non_persistent_folder(s.checkpoint, s.checkpoint.save);
   return !folder.empty() && !non_persistent.empty() &&
@@ -38,7 +38,7 @@ std::vector<Rule> non_persistent_rules() {
        [](S) {
          return UserError::Parts{
              "--non-persistent-ckpt-type local", "needs --non-persistent-local-ckpt-dir",
-             "add --non-persistent-local-ckpt-dir with a folder on a disk of this machine"};
+             "add --non-persistent-local-ckpt-dir with a folder on a disk of this host"};
        }},
       {{"non_persistent_global_ckpt_dir", "non_persistent_local_ckpt_dir", "save", "load"},
        [](S s) { return would_empty(s, s.checkpoint.save) || would_empty(s, s.checkpoint.load); },
@@ -46,7 +46,7 @@ std::vector<Rule> non_persistent_rules() {
          return UserError::Parts{
              is_local(s) ? "--non-persistent-local-ckpt-dir" : "--non-persistent-global-ckpt-dir",
              "is the folder of --save or --load, whose checkpoints would be removed",
-             "give it a folder of its own"};
+             "use a separate folder"};
        }},
   };
 }

@@ -10,8 +10,8 @@
 namespace megatron {
 namespace {
 
-/// A word that argparse would take for a flag: it starts with '-', is no negative number and holds
-/// no space.
+/// Returns whether argparse would take the word for a flag: it starts with '-', is not a negative
+/// number and contains no space.
 bool looks_like_flag(const std::string& word) {
   if (word.size() < 2 || word[0] != '-' || word.find(' ') != std::string::npos) return false;
   const bool digit =
@@ -73,7 +73,7 @@ class FlagReader {
       value = inverted(value);
       return true;
     } catch (const FieldError& error) {
-      problems_.add({flag, error.reason, error.fix});
+      problems_.add({flag + ": " + error.reason, "", error.fix});
       return false;
     }
   }
@@ -124,7 +124,8 @@ class FlagReader {
   std::size_t next_ = 0;
 };
 
-/// The values that a repeatable field has after one more occurrence.
+/// Returns the values of a field after an assignment: a repeatable field appends to the values from
+/// the same source.
 std::vector<std::string> grown(const Assignment& assignment, const void* object,
                                const ParseResult& parsed) {
   const Origin before = parsed.origin(assignment.field->name);
@@ -144,7 +145,7 @@ std::vector<Assignment> read_flags(const FieldIndex& index, std::span<const std:
 
 namespace {
 
-/// Looks at flags that are given more than once with different values: the last one counts, as in
+/// Checks flags that are given more than once with different values. The last value counts, as in
 /// argparse, but two spellings of one setting contradict each other.
 class Repetitions {
  public:
@@ -182,7 +183,7 @@ void apply_assignments(std::span<const Assignment> assignments, void* object, Pa
     try {
       assign(field, object, grown(assignment, object, parsed));
     } catch (const FieldError& error) {
-      problems.add({assignment.origin.where, error.reason, error.fix});
+      problems.add({assignment.origin.where + ": " + error.reason, "", error.fix});
       parsed.failed.insert(field.name);
     }
     if (!field.note.empty() && !parsed.is_set(field.name))

@@ -1,7 +1,6 @@
-// Words after a command's name → settings, with the origin of each. Flags are spelled as argparse
-// takes them with allow_abbrev=False:
-// `--x v`, `--x=v`, lists up to the next flag, no abbreviations, `--` before words that are not
-// flags.
+// Parses the words after a command's name into settings and records the origin of each. The syntax
+// is that of Python's argparse with allow_abbrev=False: `--x v`, `--x=v`, lists end at the next
+// flag, no abbreviations, and words after `--` are not flags.
 #pragma once
 
 #include <map>
@@ -17,21 +16,21 @@
 
 namespace megatron {
 
-/// Where a setting's value came from.
+/// The source of a setting's value.
 struct Origin {
   enum class Kind { default_value, file, environment, flag } kind = Kind::default_value;
   std::string where;  ///< "run.yaml:12", "MEGATRON_LR", "--lr"; empty for a default
 };
 
-/// What a parse found beside the values themselves.
+/// The results of a parse, other than the values.
 struct ParseResult {
-  std::map<std::string, Origin, std::less<>>
-      origins;  ///< by field name; fields left at their default are absent
-  /// Remarks for stderr about flags accepted without effect: the remark and the flags it is about.
+  /// The origin of each field, by field name. Fields at their default are absent.
+  std::map<std::string, Origin, std::less<>> origins;
+  /// Notes for stderr, such as "without effect", with the flags that each note is about.
   std::map<std::string, std::vector<std::string>> notes;
-  std::set<std::string, std::less<>> failed;  ///< names of fields whose values did not fit
+  std::set<std::string, std::less<>> failed;  ///< names of fields with invalid values
 
-  /// Whether the field was given anywhere (file, environment or flag).
+  /// Returns whether a file, the environment or a flag sets the field.
   bool is_set(std::string_view name) const { return origins.find(name) != origins.end(); }
   Origin origin(std::string_view name) const {
     const auto found = origins.find(name);
@@ -39,35 +38,37 @@ struct ParseResult {
   }
 };
 
-/// Thrown when --help stands among the flags: print `text` on stdout and exit 0 (run_command does).
+/// Thrown if --help is among the flags. The catcher prints `text` on stdout and exits with 0;
+/// run_command() does so.
 struct HelpRequested {
   std::string text;
 };
 
-/// Values for one field, before they are applied.
+/// The values given for one field, before they are applied.
 struct Assignment {
   const Field* field = nullptr;
   std::vector<std::string> values;
   Origin origin;
 };
 
-/// Splits the words into assignments; mistakes go to `problems`. Throws HelpRequested on --help or
-/// -h.
+/// Splits the words into assignments and adds mistakes to `problems`. Throws HelpRequested on
+/// --help or -h.
 std::vector<Assignment> read_flags(const FieldIndex& index, std::span<const std::string> args,
                                    std::string_view command, Problems& problems);
 
-/// Applies assignments in order (a later one wins, repeatable fields grow) and records origins and
-/// notes.
+/// Applies assignments in order and records origins and notes. A later assignment replaces an
+/// earlier one; repeatable fields append.
 void apply_assignments(std::span<const Assignment> assignments, void* object, ParseResult& parsed,
                        Problems& problems);
 
-/// One line for each remark, with the flags it is about: "note: --a, --b: without effect …".
+/// Returns one line for each note, with its flags: "note: --a, --b: without effect …".
 std::string notes_text(const ParseResult& parsed);
 
 /// Adds a problem for each required field that was not given.
 void require_fields(const FieldSet& fields, const ParseResult& parsed, Problems& problems);
 
-/// read_flags, apply_assignments and require_fields; throws one UserError with every mistake.
+/// Calls read_flags(), apply_assignments() and require_fields(). Throws one UserError with all
+/// mistakes.
 ParseResult parse_command_line(const FieldSet& fields, std::span<const std::string> args,
                                void* object, std::string_view command);
 

@@ -21,7 +21,7 @@ std::string snake(std::string text) {
   return text;
 }
 
-/// Matches the entries of one file with fields.
+/// Matches the entries of one file with the fields.
 class EntryMatcher {
  public:
   EntryMatcher(const FieldIndex& index, std::string source, Problems& problems)
@@ -70,7 +70,7 @@ class EntryMatcher {
       values = {inverted(single_value(values))};
       return true;
     } catch (const FieldError& error) {
-      problems_.add({where, error.reason, error.fix});
+      problems_.add({where + ": " + error.reason, "", error.fix});
       return false;
     }
   }
@@ -96,7 +96,7 @@ std::vector<Assignment> read_config_file(const FieldIndex& index, const std::fil
   const std::string extension = path.extension().string();
   const bool is_yaml = extension == ".yaml" || extension == ".yml" || extension == ".json";
   if (!is_yaml && extension != ".toml") {
-    problems.add({"--config " + path.string(), "is of no known kind",
+    problems.add({"--config " + path.string(), "has an unknown extension",
                   "name the file .yaml, .yml, .json or .toml"});
     return {};
   }

@@ -50,11 +50,11 @@ std::vector<Assignment> read_environment(const FieldIndex& index, char** environ
     }
     const std::string near = index.nearest(spelling_of(variable));
     if (near.empty() || !is_misspelt(spelling_of(variable), near)) {
-      notes["names no setting, and is not read"].push_back(variable);
+      notes["names no setting and is ignored"].push_back(variable);
     } else {
       problems.add({variable, "names no setting",
                     "did you mean " + index.find(near).field->environment_name() +
-                        "? Unset the variable otherwise"});
+                        "? Otherwise unset the variable"});
     }
   }
   std::sort(assignments.begin(), assignments.end(), [](const Assignment& a, const Assignment& b) {

@@ -1,4 +1,4 @@
-// The rules on validation: its batches and its sets.
+// Rules on validation: its batches and its sets.
 #include <algorithm>
 
 #include "megatron/config/rule.h"

@@ -1,5 +1,5 @@
-// One setting without its type: what the parsers, the help, the documentation and the dumps see of
-// a FieldTable.
+// One setting with its type erased. The parsers, the help, the documentation and the dumps work on
+// this form of a FieldTable.
 #pragma once
 
 #include <deque>
@@ -12,37 +12,38 @@
 
 namespace megatron {
 
-/// How one value of a field is written.
+/// The syntax of one value of a field.
 enum class ValueKind { boolean, integer, number, text };
 
 /// The declaration of one setting of some object, with its type erased.
 struct Field {
-  std::string name;   ///< snake_case: the key in files; the flag is --kebab-case, the environment
-                      ///< MEGATRON_UPPER_CASE
-  std::string group;  ///< the title it stands under in the help, and the optional section in files
+  /// The key in files, in snake_case. The flag is --kebab-case, the environment variable
+  /// MEGATRON_UPPER_CASE.
+  std::string name;
+  std::string group;  ///< title of its group in the help, and the optional section in files
   std::string help;
-  std::string value_name;  ///< what stands for the value in the help; "" for the kind's own
-  std::vector<std::string> choices;    ///< the only values allowed, when not empty
-  std::string choices_fix;             ///< what to do about another value that is near none of them
+  std::string value_name;  ///< placeholder of the value in the help; "": the default of its kind
+  std::vector<std::string> choices;    ///< if not empty, the only values allowed
+  std::string choices_fix;             ///< fix for a value that resembles none of the choices
   std::vector<std::string> aliases;    ///< further flag spellings, without "--"
   std::vector<std::string> off_flags;  ///< flags that set a boolean to false, without "--"
-  std::string note;                    ///< said once on stderr when the field is given
+  std::string note;                    ///< printed once on stderr if the field is given
   ValueKind kind = ValueKind::text;
   bool is_list = false;        ///< takes values up to the next flag
-  bool is_repeatable = false;  ///< a list that grows by one value with each occurrence of the flag
+  bool is_repeatable = false;  ///< each occurrence of the flag appends one value to the list
   bool is_optional = false;    ///< may be unset ("none")
   bool is_required = false;
-  bool is_hidden = false;   ///< not in the help, the documentation and the dumps
+  bool is_hidden = false;   ///< omitted from the help, the documentation and the dumps
   bool is_refused = false;  ///< known, but refused unless its value is neutral
-  bool is_positional =
-      false;  ///< taken from the words that belong to no flag, in order of declaration
+  /// Takes its values from the words that belong to no flag, in order of declaration.
+  bool is_positional = false;
   std::optional<double> minimum, maximum;
   bool minimum_is_excluded = false, maximum_is_excluded = false;
   std::vector<std::string> default_values;  ///< empty: unset
 
-  /// Sets the member of `object`; throws FieldError when the values do not fit.
+  /// Sets the member of `object`. Throws FieldError if the values are invalid.
   std::function<void(void* object, std::span<const std::string> values)> set;
-  /// The member's values as text; empty when unset.
+  /// Returns the member's values as text; empty if unset.
   std::function<std::vector<std::string>(const void* object)> get;
 
   std::string flag() const;              ///< "--kebab-case"
@@ -50,7 +51,8 @@ struct Field {
   bool is_switch() const { return kind == ValueKind::boolean && !is_list; }
 };
 
-/// Why a value does not fit, as a sentence without a subject: "must be at least 1, got 0".
+/// Thrown for an invalid value. `reason` follows the name of the setting in the message: "must be
+/// at least 1, got 0".
 struct FieldError {
   std::string reason;
   std::string fix = {};
@@ -58,18 +60,19 @@ struct FieldError {
 
 /// All fields of one command or object, with their type erased.
 struct FieldSet {
-  std::string about;  ///< one paragraph for the head of the help
+  std::string about;  ///< first paragraph of the help
   std::deque<Field> fields;
   const Field* find_name(std::string_view name) const;
 };
 
-/// Checks choices and bounds, then sets the field. Throws FieldError.
+/// Checks choices and bounds, then sets the field. Throws FieldError if a value is invalid.
 void assign(const Field& field, void* object, std::span<const std::string> values);
 
-/// Values joined by spaces; "none" when unset.
+/// Joins values with spaces. Returns "none" if there are none.
 std::string join_values(std::span<const std::string> values);
 
-/// What stands for the value in the help: "N", "X", "TEXT", "{a,b}", or the declared name.
+/// Returns the placeholder of the value in the help: "N", "X", "TEXT", "{a,b}" or the declared
+/// name.
 std::string value_placeholder(const Field& field);
 
 }  // namespace megatron

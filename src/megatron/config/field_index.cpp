@@ -9,7 +9,7 @@
 namespace megatron {
 namespace {
 
-/// What transformers, DeepSpeed, nanoGPT and torchtitan call Megatron-LM's flags.
+/// The names of Megatron-LM's flags in transformers, DeepSpeed, nanoGPT and torchtitan.
 constexpr std::array<std::pair<std::string_view, std::string_view>, 38> kOtherNames{{
     {"learning-rate", "lr"},
     {"max-steps", "train-iters"},
@@ -51,7 +51,7 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 38> kOtherNa
     {"max-tokens", "max-new-tokens"},
 }};
 
-/// The longest word of a kebab-case name.
+/// Returns the longest word of a kebab-case name.
 std::string longest_word(const std::string& spelling) {
   std::string longest, word;
   for (const char c : spelling + "-") {

@@ -1,4 +1,4 @@
-// Every spelling of every field: what a flag or a key of a file means.
+// Maps every spelling of a flag or of a key in a file to its field.
 #pragma once
 
 #include <string>
@@ -10,24 +10,24 @@
 
 namespace megatron {
 
-/// What a spelling means: a field, set as written or, for --no-x, turned off.
+/// The field that a spelling names. `turns_off` is true for spellings such as --no-x.
 struct Spelling {
   const Field* field = nullptr;
   bool turns_off = false;
 };
 
-/// Looks spellings up; the fields must outlive the index.
+/// Looks up spellings. The fields must outlive the index.
 class FieldIndex {
  public:
   explicit FieldIndex(const FieldSet& fields);
   const FieldSet& fields() const { return fields_; }
-  /// The meaning of a kebab-case spelling without "--"; its field is null when unknown.
+  /// Looks up a kebab-case spelling without "--". The field of the result is null if it is unknown.
   Spelling find(const std::string& spelling) const;
-  /// The known spelling nearest to this one, or "". Settings that have an effect come first; flags
-  /// that are refused are left out.
+  /// Returns the known spelling nearest to this one, or "". Settings that have an effect come
+  /// first. Refused flags are left out.
   std::string nearest(const std::string& spelling) const;
-  /// What to do about an unknown flag: the flag that was meant, also when other programs call it
-  /// like that, or where to look.
+  /// Returns the fix for an unknown flag: the flag that was probably meant (including the names
+  /// that other programs use), or where to look.
   std::string suggestion(const std::string& spelling, std::string_view command) const;
 
  private:
@@ -38,7 +38,8 @@ class FieldIndex {
   std::unordered_map<std::string, Spelling> spellings_;
 };
 
-/// "true" and "false" exchanged, for a spelling that turns a field off. Throws FieldError.
+/// Returns the negation of a boolean value, for a spelling that turns a field off. Throws
+/// FieldError if `value` is not a boolean.
 std::string inverted(const std::string& value);
 
 }  // namespace megatron

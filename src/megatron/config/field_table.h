@@ -1,5 +1,6 @@
-// One table of settings: each field is declared once, and flags, YAML/TOML keys, environment,
-// --help, docs and dumps derive from it.
+// A table of settings. Each field is declared once; flags, YAML and TOML keys, environment
+// variables,
+// --help, documentation and dumps are derived from it.
 //
 //   struct Options { std::string input; std::int64_t workers = 1; bool append_eod = false; };
 //   const FieldTable<Options>& options_table() {
@@ -7,16 +8,16 @@
 //       FieldTable<Options> t;
 //       t.group("Input");
 //       t.field("input", &Options::input, "jsonl or text file").required().value_name("FILE");
-//       t.field("workers", &Options::workers, "threads that tokenize").at_least(1);
-//       t.field("append_eod", &Options::append_eod, "end every document with the end-of-document
-//       token"); return t;
+//       t.field("workers", &Options::workers, "number of threads").at_least(1);
+//       t.field("append_eod", &Options::append_eod, "append the end-of-document token");
+//       return t;
 //     }();
 //     return table;
 //   }
 //   int run_example(std::span<const std::string> args) {
 //     Options options;
-//     parse_command_line(options_table(), args, options, "preprocess-data");   // UserError names
-//     every mistake; --help is handled
+//     // Throws one UserError with all mistakes, or HelpRequested.
+//     parse_command_line(options_table(), args, options, "preprocess-data");
 #pragma once
 
 #include "megatron/config/command_line.h"
@@ -25,10 +26,10 @@
 
 namespace megatron {
 
-/// Gives a boolean that is on by default the flags --no-x and --disable-x.
+/// Adds the flags --no-x and --disable-x to a boolean field whose default is true.
 void declare_off_flags(Field& field);
 
-/// Refines the field just declared.
+/// Sets the properties of the field that was just declared.
 class FieldBuilder {
  public:
   explicit FieldBuilder(Field& field) : field_(field) {}
@@ -44,38 +45,38 @@ class FieldBuilder {
   FieldBuilder& choices(std::vector<std::string> values) {
     return field_.choices = std::move(values), *this;
   }
-  /// What to do about a value that is none of the choices.
+  /// Sets the fix for a value that is none of the choices.
   FieldBuilder& otherwise(std::string fix) { return field_.choices_fix = std::move(fix), *this; }
-  /// A further spelling of the flag, without "--".
+  /// Adds a spelling of the flag, without "--".
   FieldBuilder& alias(std::string flag) { return field_.aliases.push_back(std::move(flag)), *this; }
-  /// The flag that turns a boolean off, in place of --no-x and --disable-x. May be called again for
+  /// Sets the flag that turns a boolean off, instead of --no-x and --disable-x. A second call adds
   /// a second spelling.
   FieldBuilder& off_flag(std::string flag);
   FieldBuilder& value_name(std::string name) { return field_.value_name = std::move(name), *this; }
   FieldBuilder& hidden() { return field_.is_hidden = true, *this; }
-  /// Taken from the words that belong to no flag; a list takes all that remain.
+  /// Takes the values from the words that belong to no flag. A list takes all remaining words.
   FieldBuilder& positional() { return field_.is_positional = true, *this; }
-  /// A list that takes one value for each occurrence of the flag: --prompt a --prompt b.
+  /// Makes each occurrence of the flag append one value to the list: --prompt a --prompt b.
   FieldBuilder& repeatable() { return field_.is_repeatable = true, *this; }
-  /// May be given as "none".
+  /// Accepts "none" as a value.
   FieldBuilder& optional() { return field_.is_optional = true, *this; }
-  /// Said once on stderr when the field is given.
+  /// Sets a note that is printed once on stderr if the field is given.
   FieldBuilder& note(std::string text) { return field_.note = std::move(text), *this; }
 
  private:
   Field& field_;
 };
 
-/// The settings of a plain struct T, in the order in which they are shown.
+/// The settings of a plain struct T, in the order in which the help shows them.
 template <class T>
 class FieldTable {
  public:
-  /// The paragraph at the head of the command's help.
+  /// Sets the first paragraph of the command's help.
   FieldTable& about(std::string text) { return set_.about = std::move(text), *this; }
-  /// The title under which the following fields stand.
+  /// Sets the group title of the following fields.
   FieldTable& group(std::string title) { return group_ = std::move(title), *this; }
 
-  /// Declares the member as a setting; its value in a default-constructed T is the default.
+  /// Declares a member as a setting. The default is its value in a default-constructed T.
   template <class V>
   FieldBuilder field(std::string name, V T::*member, std::string help) {
     Field& added = add(std::move(name), std::move(help));
@@ -90,8 +91,8 @@ class FieldTable {
     return FieldBuilder(added);
   }
 
-  /// Declares a setting with its own reading and writing; `write` gives the values as text, empty
-  /// when unset.
+  /// Declares a setting with custom functions. `read` sets it from text; `write` returns the values
+  /// as text, empty if unset.
   FieldBuilder custom(std::string name, ValueKind kind,
                       std::function<void(T&, std::span<const std::string>)> read,
                       std::function<std::vector<std::string>(const T&)> write, std::string help) {
@@ -107,8 +108,8 @@ class FieldTable {
     return FieldBuilder(added);
   }
 
-  /// Declares a switch that calls `act` on the object when given as true, and that is shown on when
-  /// `is_on`.
+  /// Declares a switch that calls `act` on the object if it is given as true. Dumps show it as on
+  /// if `is_on` returns true.
   FieldBuilder action(std::string name, std::function<void(T&)> act,
                       std::function<bool(const T&)> is_on, std::string help) {
     return custom(
@@ -122,7 +123,7 @@ class FieldTable {
         std::move(help));
   }
 
-  /// Declares every field of another table as a field of this one, acting on `member`.
+  /// Declares every field of another table as a field of this one that sets `member`.
   template <class Inner>
   FieldTable& include(Inner T::*member, const FieldTable<Inner>& inner) {
     for (const Field& field : inner.set().fields) {
@@ -138,7 +139,7 @@ class FieldTable {
     return *this;
   }
 
-  /// Declares a field that acts on nothing of T (a flag that is known but has no effect).
+  /// Declares a field that sets no member of T, such as a known flag without effect.
   FieldTable& add_field(Field field) { return set_.fields.push_back(std::move(field)), *this; }
 
   const FieldSet& set() const { return set_; }
@@ -161,7 +162,7 @@ class FieldTable {
   std::string group_;
 };
 
-/// Fills `object` from the words after the command's name. Throws one UserError with every mistake,
+/// Fills `object` from the words after the command's name. Throws one UserError with all mistakes,
 /// or HelpRequested on --help.
 template <class T>
 ParseResult parse_command_line(const FieldTable<T>& table, std::span<const std::string> args,

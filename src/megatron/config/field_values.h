@@ -1,5 +1,5 @@
-// Text to typed values and back, for every type a setting may have. The functions throw FieldError
-// with the reason.
+// Converts text to typed values and back, for every type of setting. Functions that parse throw
+// FieldError.
 #pragma once
 
 #include <array>
@@ -16,18 +16,17 @@
 
 namespace megatron {
 
-/// Names of an enum's values: specialise with `static constexpr
-/// std::array<std::pair<std::string_view, E>, N> value`. The first name of a value is the one
-/// printed.
+/// The names of an enum's values. Specialize it with a member `static constexpr
+/// std::array<std::pair<std::string_view, E>, N> value`. The first name of a value is printed.
 template <class E>
 struct EnumNames;
 
 bool boolean_value(const std::string& text);  ///< true/false, yes/no, on/off, 1/0
-std::int64_t integer_value(
-    const std::string& text);  ///< decimal, as Python's int(): sign and single underscores allowed
+/// Parses a decimal integer as Python's int() does: a sign and single underscores are allowed.
+std::int64_t integer_value(const std::string& text);
 double number_value(const std::string& text);  ///< finite decimal number
-std::string number_text(double value);  ///< the shortest text that reads back as the same double
-bool is_none(const std::string& text);  ///< "none", "None" or "null"
+std::string number_text(double value);         ///< shortest text that parses to the same double
+bool is_none(const std::string& text);         ///< "none", "None" or "null"
 
 template <class V>
 inline constexpr bool is_optional_v = false;
@@ -39,14 +38,14 @@ template <class V>
 inline constexpr bool is_vector_v<std::vector<V>> = true;
 using IntegerPair = std::array<std::int64_t, 2>;
 
-/// Two integers written "l,r", "(l,r)" or as two values.
+/// Parses two integers written as "l,r", as "(l,r)" or as two values.
 IntegerPair pair_value(std::span<const std::string> values);
-/// The only value; throws when there are none or several.
+/// Returns the only value. Throws FieldError if there are none or several.
 const std::string& single_value(std::span<const std::string> values);
-/// Splits values at commas and spaces, and drops one pair of [ ] around them: for lists of numbers.
+/// Splits a list of numbers at commas and spaces, after removing one pair of [ ] or ( ).
 std::vector<std::string> split_numbers(std::span<const std::string> values);
 
-/// Reads one value of type V.
+/// Parses one value of type V.
 template <class V>
 V scalar_value(const std::string& text) {
   if constexpr (std::is_same_v<V, bool>) {
@@ -85,7 +84,7 @@ std::string scalar_text(const V& value) {
   }
 }
 
-/// Reads a member of any supported type from its values.
+/// Parses the values of a member of any supported type.
 template <class V>
 void read_values(V& member, std::span<const std::string> values) {
   if constexpr (is_optional_v<V>) {
@@ -112,7 +111,7 @@ void read_values(V& member, std::span<const std::string> values) {
   }
 }
 
-/// The values of a member as text; empty when unset.
+/// Returns the values of a member as text; empty if unset.
 template <class V>
 std::vector<std::string> write_values(const V& member) {
   if constexpr (is_optional_v<V>) {
@@ -130,7 +129,7 @@ std::vector<std::string> write_values(const V& member) {
   }
 }
 
-/// Fills kind, list and optional marks and the choices of `field` from the member's type.
+/// Sets the kind, the list and optional flags and the choices of `field` from the member's type.
 template <class V>
 void describe_type(Field& field) {
   if constexpr (is_optional_v<V>) {

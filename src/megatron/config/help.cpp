@@ -48,7 +48,7 @@ std::string entry(const Field& field, int width) {
   return text + wrap_text(field_help(field), width - kHelpColumn, kHelpColumn) + "\n";
 }
 
-/// Lower case, with '-' for '_' and without the dashes in front.
+/// Converts text to lower case, replaces '_' with '-' and removes leading dashes.
 std::string search_form(std::string_view text) {
   text.remove_prefix(std::min(text.find_first_not_of('-'), text.size()));
   std::string form(text);
@@ -69,7 +69,7 @@ bool mentions(const Field& field, const std::string& word) {
          any(field.choices);
 }
 
-/// A flag that is only known, or stands for others.
+/// Formats the help of a hidden flag.
 std::string hidden_entry(const Field& field, int width) {
   const std::string text =
       field.is_refused ? field.help + " (refused unless its value is neutral)" : field.help;

@@ -1,4 +1,4 @@
-// The help of a command, made from its table of settings.
+// Formats the help of a command from its table of settings.
 #pragma once
 
 #include <string>
@@ -8,30 +8,30 @@
 
 namespace megatron {
 
-/// Usage line, paragraph, and the fields by group, wrapped to `width` columns; 0: the width of the
-/// terminal behind stdout.
+/// Returns the usage line, the first paragraph and the fields by group, wrapped to `width` columns.
+/// If `width` is 0, it is the width of the terminal on stdout.
 std::string help_text(const FieldSet& fields, std::string_view command, int width = 0);
 
-/// The entries of the fields in whose name, other spellings, choices or help `word` stands,
-/// whatever its case and without its "--";
-/// "" when there is none. With `hidden`, also the flags that are only known.
+/// Returns the help of the fields whose name, aliases, choices or help contain `word`, or "" if
+/// there are none. Case and a leading "--" of `word` are ignored. If `hidden`, known flags without
+/// effect are included.
 std::string search_help(const FieldSet& fields, std::string_view word, bool hidden, int width = 0);
 
-/// The text in lines of at most `width` columns, each but the first indented by `indent`.
+/// Wraps text to lines of at most `width` columns and indents all but the first by `indent`.
 std::string wrap_text(std::string_view text, int width, int indent);
 
-/// The spelling shown in help and documentation: "--lr X", "--no-mmap-bin-files", "PREFIX".
+/// Returns the spelling shown in the help: "--lr X", "--no-mmap-bin-files" or "PREFIX".
 std::string field_usage(const Field& field);
 
-/// Whether the default is a value of its own: one outside the range only marks a setting that must
-/// be given or is derived.
+/// Returns whether the default is a valid value. A default outside the range only marks a setting
+/// that must be given or is derived.
 bool has_default(const Field& field);
 
-/// "required; at least 0; may be given several times", as far as it holds.
+/// Returns the limits that apply, such as "required; at least 0; may be given several times".
 std::string field_limits(const Field& field);
 
-/// The help sentence with default, limits and other spellings: "peak learning rate (default: 0.1;
-/// at least 0)".
+/// Returns the help text with default, limits and aliases: "peak learning rate (default: 0.1; at
+/// least 0)".
 std::string field_help(const Field& field);
 
 }  // namespace megatron

@@ -13,7 +13,7 @@
 namespace megatron {
 namespace {
 
-/// What of the parallel flags means something without training.
+/// The parallel flags that have an effect without training.
 constexpr std::array kParallelFields{"tensor_model_parallel_size",
                                      "pipeline_model_parallel_size",
                                      "use_tp_pp_dp_mapping",
@@ -43,13 +43,16 @@ void declare_model(FieldTable<Options>& table) {
   using Text = std::string Options::*;
   using Number = std::optional<std::int64_t> Options::*;
   table.group("Model");
-  table.field("load", Text{&Options::load}, "checkpoint or Hugging Face folder")
+  table
+      .field("load", Text{&Options::load},
+             "folder of checkpoints, or Hugging Face folder, to load from")
       .required()
       .value_name("DIR");
   table.field("ckpt_step", Number{&Options::ckpt_step}, "iteration to load; none: the latest")
       .at_least(0);
   using Flag = bool Options::*;
-  table.field("bf16", Flag{&Options::bf16}, "compute in bfloat16, whatever the weights' own type");
+  table.field("bf16", Flag{&Options::bf16},
+              "compute in bfloat16; default: the type of the weights");
   table.field("fp16", Flag{&Options::fp16}, "compute in float16");
   table.field("fp32", Flag{&Options::fp32}, "compute in float32");
 }
@@ -61,8 +64,8 @@ void declare_parallel(FieldTable<Options>& table) {
 
 /// The flags of Megatron-LM's text-generation scripts beyond those of a training run.
 constexpr KnownFlags kGenerationFlags[] = {
-    {KnownFlags::Treatment::accepted,
-     "without effect: prompts are generated one after the other, as fast as they can be", "",
+    {KnownFlags::Treatment::accepted, "without effect: prompts are processed one after the other",
+     "",
      "num-tokens-to-prompt+=* incoming-requests-per-step=* incoming-requests-per-sec=* "
      "incoming-requests-duration=* output-every-n-results=* "
      "no-record-throughput drain-between-batches batch-boundaries=* suspend-resume-interval=* "
@@ -117,10 +120,10 @@ void check_model_options(const ModelOptions& options, std::int64_t world_size) {
   Problems problems = check_mesh_sizes(mesh_sizes(options.parallel), world_size);
   problems.add(evaluate(pipeline_rules(), settings, {}));
   if (options.bf16 + options.fp16 + options.fp32 > 1) {
-    const std::string got = std::string(options.bf16 ? "--bf16 " : "") +
-                            (options.fp16 ? "--fp16 " : "") + (options.fp32 ? "--fp32 " : "");
-    problems.add({got + "together", "a model computes in one type",
-                  "give at most one of them; none: the checkpoint's own"});
+    const std::string flags = std::string(options.bf16 ? "--bf16 " : "") +
+                              (options.fp16 ? "--fp16 " : "") + (options.fp32 ? "--fp32 " : "");
+    problems.add({flags + "together", "a model computes in one type",
+                  "give at most one of them; without any, the type of the checkpoint is used"});
   }
   problems.throw_if_any();
 }
@@ -133,47 +136,48 @@ const FieldTable<GenerateOptions>& generate_table() {
     FieldTable<Options> t;
     t.about(
         "Continues each prompt until the end of the document or --max-new-tokens. Without "
-        "tokenizer flags, the checkpoint's own tokenizer serves. "
-        "Under `megatron launch` the model is cut over the ranks, and prompts are dealt to its "
-        "replicas; the texts come in the prompts' order.");
+        "tokenizer flags, it uses the tokenizer of the checkpoint. Under `megatron launch` the "
+        "model is sharded over the ranks, and the prompts are distributed over its replicas; the "
+        "texts are printed in the order of the prompts.");
     declare_model(t);
     t.group("Prompts");
-    t.field("prompt", &Options::prompt, "text to continue; may be given again")
-        .repeatable()
-        .value_name("TEXT");
-    t.field("prompts", &Options::prompts, "texts to continue, as Megatron-LM's scripts give them")
+    t.field("prompt", &Options::prompt, "text to continue").repeatable().value_name("TEXT");
+    t.field("prompts", &Options::prompts, "texts to continue, as in Megatron-LM's scripts")
         .value_name("TEXT");
     t.field("prompt_file", &Options::prompt_file,
-            "one prompt per line; in a .jsonl file, the field \"text\" of each")
+            "file with one prompt per line; in a .jsonl file, the field \"text\" of each line")
         .value_name("FILE");
     t.field("prompt_file_num_truncate", &Options::prompt_file_num_truncate,
-            "prompts to take of the file; none: all")
+            "number of prompts to read from the file; none: all")
         .at_least(1);
     t.group("Sampling");
-    t.field("max_new_tokens", &Options::max_new_tokens, "tokens to add at most")
+    t.field("max_new_tokens", &Options::max_new_tokens,
+            "largest number of tokens to generate per prompt")
         .at_least(0)
         .alias("num-tokens-to-generate");
     t.field("termination_id", &Options::termination_id,
-            "token id that ends a text; none: those of the tokenizer")
+            "token id that ends generation; none: the end tokens of the tokenizer")
         .at_least(0);
     t.field("temperature", &Options::temperature,
-            "divides the logits; 0 takes the most likely token")
+            "divide the logits by this; 0: always take the most likely token")
         .at_least(0);
-    t.field("top_k", &Options::top_k, "draw among the k most likely tokens; 0: all")
+    t.field("top_k", &Options::top_k, "sample from the k most likely tokens; 0: from all")
         .at_least(0)
         .alias("top_k");
     t.field("top_p", &Options::top_p,
-            "draw among the most likely tokens that together exceed this probability; 0: all")
+            "sample from the smallest set of most likely tokens whose total probability exceeds "
+            "this; 0: from all")
         .at_least(0)
         .at_most(1)
         .alias("top_p");
     t.field("seed", &Options::seed,
-            "of the draws; a text depends on it, the prompt and the prompt's number alone")
+            "random seed of sampling; a text depends only on the seed, the prompt and the index of "
+            "the prompt")
         .at_least(0);
     t.group("Output");
     t.field("json", &Options::json,
-            "print prompt, prompt_ids, text, ids and finish_reason per prompt; text and ids are "
-            "what was added");
+            "print one JSON object per prompt with prompt, prompt_ids, text, ids and "
+            "finish_reason; text and ids contain only what was generated");
     t.include(&Options::tokenizer, tokenizer_table());
     declare_parallel(t);
     declare_run_flags(t, "generate");
@@ -186,14 +190,14 @@ const FieldTable<ScoreOptions>& score_table() {
   static const FieldTable<ScoreOptions> table = [] {
     FieldTable<ScoreOptions> t;
     t.about(
-        "Reads {\"ids\": [...]} per line and prints {\"logprobs\": [...], \"loss\": x}: the "
-        "log-probability of every id given those before it, and "
-        "minus their mean. A single id has no log-probability and the loss null. Under `megatron "
-        "launch`, whose standard input is empty, the lines "
-        "come from --input; the model is cut over the ranks, and lines are dealt to its replicas.");
+        "Reads {\"ids\": [...]} from each line and prints {\"logprobs\": [...], \"loss\": x}: the "
+        "log-probability of each id given the ids before it, and their negative mean. For a single "
+        "id there is no log-probability, and the loss is null. Under `megatron launch`, where "
+        "standard input is empty, --input is required; the model is sharded over the ranks, and "
+        "the lines are distributed over its replicas.");
     declare_model(t);
     t.group("Input");
-    t.field("input", &ScoreOptions::input, "file of the lines; none: standard input")
+    t.field("input", &ScoreOptions::input, "file to read lines from; none: standard input")
         .value_name("FILE");
     declare_parallel(t);
     declare_run_flags(t, "score");
@@ -208,7 +212,7 @@ GenerateOptions read_generate_options(std::span<const std::string> args, std::in
   check_model_options(options, world_size);
   if (options.prompt.empty() && options.prompt_file.empty()) {
     throw UserError(
-        {"no prompt", "", "give --prompt TEXT (as often as you like) or --prompt-file FILE"});
+        {"no prompt", "", "give --prompt TEXT (one or more times) or --prompt-file FILE"});
   }
   return options;
 }

@@ -11,32 +11,33 @@
 
 namespace megatron {
 
-/// In which numbers a model computes: the checkpoint's own unless one is set.
+/// The type in which a model computes. If none is set, it is that of the checkpoint.
 struct ComputeOptions {
   bool bf16 = false, fp16 = false, fp32 = false;
 };
 
-/// Which model is run, and how it is cut over the ranks.
+/// The model to run and its sharding over the ranks.
 struct ModelOptions : ComputeOptions {
   std::string load;
   std::optional<std::int64_t> ckpt_step;
   ParallelConfig parallel;
-  Settings run;  ///< flags of a training run, given as they stand in its script: the architecture
-                 ///< must be the checkpoint's
-  ParseResult parsed;  ///< what was given, and remarks for stderr
+  /// Flags of a training run, which are accepted so that its script can be reused. The architecture
+  /// must agree with the checkpoint.
+  Settings run;
+  ParseResult parsed;  ///< origins of the settings, and notes for stderr
 };
 
 struct GenerateOptions : ModelOptions {
   TokenizerConfig tokenizer;
   std::vector<std::string> prompt, prompts;  ///< read_generate_options() appends prompts to prompt
   std::string prompt_file;
-  std::optional<std::int64_t> prompt_file_num_truncate;  ///< prompts taken of the file; none: all
+  std::optional<std::int64_t> prompt_file_num_truncate;  ///< prompts to read; none: all
   std::int64_t max_new_tokens = 128;
   double temperature = 1;
   std::int64_t top_k = 0;
   double top_p = 0;
   std::int64_t seed = 1234;
-  std::optional<std::int64_t> termination_id;  ///< ends a text in place of the tokenizer's ids
+  std::optional<std::int64_t> termination_id;  ///< end token; none: those of the tokenizer
   bool json = false;
 };
 
@@ -47,8 +48,8 @@ struct ScoreOptions : ModelOptions {
 const FieldTable<GenerateOptions>& generate_table();
 const FieldTable<ScoreOptions>& score_table();
 
-/// Parses the flags of `generate`; a UserError also when there is no prompt, more than one kind of
-/// numbers, or no way to cut a model over `world_size` ranks as the flags say.
+/// Parses the flags of `generate`. Also throws a UserError if there is no prompt, if more than one
+/// type is given, or if the parallel sizes do not fit `world_size` ranks.
 GenerateOptions read_generate_options(std::span<const std::string> args,
                                       std::int64_t world_size = 1);
 ScoreOptions read_score_options(std::span<const std::string> args, std::int64_t world_size = 1);

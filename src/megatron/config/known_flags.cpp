@@ -18,7 +18,7 @@ std::vector<std::string> split(std::string_view text, char separator) {
   return parts;
 }
 
-/// Whether two spellings mean the same value: "1e-3" and ".001", "None" and "-".
+/// Returns whether two texts denote the same value: "1e-3" and ".001", "None" and "-".
 bool same_value(const std::string& a, const std::string& b) {
   if (a == b || (b == "-" && (a.empty() || is_none(a)))) return true;
   try {
@@ -43,7 +43,7 @@ void describe_switch(Field& field, std::string word) {
   field.name = word;
 }
 
-/// The neutral values of a refused flag, or the choices of an accepted one.
+/// Returns the neutral values of a refused flag, or the choices of an accepted one.
 std::vector<std::string> describe_value(Field& field, const std::string& word) {
   const auto equals = word.find('=');
   field.is_list = word[equals - 1] == '+';

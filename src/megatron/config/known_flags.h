@@ -1,5 +1,5 @@
-// Megatron-LM's flags that have no member in settings.h: accepted at a neutral value, else accepted
-// with a note or refused with the reason.
+// Megatron-LM's flags that have no member in settings.h. They are accepted at a neutral value, and
+// otherwise accepted with a note or refused with a reason.
 #pragma once
 
 #include <span>
@@ -9,7 +9,7 @@
 
 namespace megatron {
 
-/// Flags of one treatment, written as one text (the notation stands in known_flags_data.cpp).
+/// Flags that are treated alike, in the notation that known_flags_data.cpp describes.
 struct KnownFlags {
   enum class Treatment {
     accepted,
@@ -22,14 +22,14 @@ struct KnownFlags {
   std::string_view words;
 };
 
-/// The whole table.
+/// Returns the table of all known flags.
 std::span<const KnownFlags> known_flags();
 
-/// The flags of one entry as hidden fields, for a command that trains or, with `runs_inference`,
-/// for one that runs a trained model.
+/// Returns the flags of one entry as hidden fields, for a command that trains or, if
+/// `runs_inference`, for one that runs a trained model.
 std::vector<Field> known_flag_fields(const KnownFlags& flags, bool runs_inference = false);
 
-/// The whole table as hidden fields that set nothing, for FieldTable::add_field.
+/// Returns the whole table as hidden fields that set nothing, for FieldTable::add_field().
 std::vector<Field> known_flag_fields(bool runs_inference = false);
 
 }  // namespace megatron

@@ -1,8 +1,8 @@
-// The flags of Megatron-LM that this version knows without acting on them. Words: `name` a switch;
-// `name^` one that is also spelled
-// --disable-…; `name?` one that has a --no- twin; `name=a;b` a value with its neutral values (`-`
-// is none, the first is Megatron's default); `name={a,b}` or `name=*` the values accepted;
-// `name+=…` a list.
+// Megatron-LM's flags that have no effect here. Notation: `name` is a switch; `name^` is also
+// spelled
+// --disable-…; `name?` also has a --no- form; `name=a;b` takes a value and has these neutral values
+// (`-` is none, the first is Megatron's default); `name={a,b}` and `name=*` list the accepted
+// values; `name+=…` is a list.
 #include "megatron/config/known_flags.h"
 
 namespace megatron {
@@ -12,8 +12,8 @@ using enum KnownFlags::Treatment;
 
 constexpr KnownFlags kKnownFlags[] = {
     {accepted,
-     "chooses among Megatron's own kernels: here one implementation serves, with the same "
-     "mathematics",
+     "without effect: it chooses among Megatron-LM's kernels, and there is one "
+     "implementation here",
      "",
      "attention-backend={auto,flash,fused,unfused,local} flash-attention-version={2,3,4} "
      "use-flash-attn "
@@ -36,19 +36,17 @@ constexpr KnownFlags kKnownFlags[] = {
      "no-gradient-reduce-div-fusion "
      "moe-use-legacy-grouped-gemm"},
     {accepted,
-     "chooses among Megatron's own ways to send between stages: here each message travels by "
-     "itself, in warm-up and flush too",
+     "without effect: it chooses how Megatron-LM sends between stages, and there is one "
+     "way here",
      "",
      "pipeline-model-parallel-comm-backend={nccl,ucc} use-ring-exchange-p2p "
      "no-scatter-gather-tensors-in-pipeline "
      "overlap-p2p-communication-warmup-flush"},
-    {accepted,
-     "tunes when Megatron's pipeline stages reduce gradients and gather weights, which changes no "
-     "result",
+    {accepted, "without effect: it tunes when Megatron-LM reduces gradients and gathers weights",
      "", "no-align-grad-reduce^ no-align-param-gather overlap-param-gather-with-optimizer-step"},
     {accepted,
-     "without effect: --pipeline-schedule zb-h1 puts weight gradients off, those of every layer",
-     "", "defer-embedding-wgrad-compute wgrad-deferral-limit=*"},
+     "without effect: --pipeline-schedule zb-h1 defers the weight gradients of every layer", "",
+     "defer-embedding-wgrad-compute wgrad-deferral-limit=*"},
     {refused, "is named as a schedule here", "use --pipeline-schedule combined-1f1b",
      "overlap-moe-expert-parallel-comm"},
     {refused, "is named as a schedule here", "use --pipeline-schedule zb-h1, zb-h2 or zb-v",
@@ -60,12 +58,15 @@ constexpr KnownFlags kKnownFlags[] = {
      "moe-shared-expert-overlap"},
     {accepted, "without effect: attention sees a whole sequence in this version", "",
      "cp-comm-type+=*"},
-    {accepted, "tunes Transformer Engine's overlap: --tp-comm-overlap has one way here", "",
+    {accepted, "without effect: it tunes the overlap of Transformer Engine", "",
      "no-tp-comm-bulk-wgrad^ no-tp-comm-bulk-dgrad^ no-tp-comm-overlap-ag^ no-tp-comm-overlap-rs^ "
      "tp-comm-overlap-rs-dgrad no-tp-comm-split-ag^ "
      "no-tp-comm-split-rs^ tp-comm-bootstrap-backend={nccl,mpi,gloo} tp-comm-overlap-cfg=* "
      "symmetric-ar-type={two_shot,one_shot,multimem_all_reduce}"},
-    {accepted, "tunes NCCL or PyTorch's process groups, which keep their own defaults here", "",
+    {accepted,
+     "without effect: it tunes NCCL or PyTorch's process groups, whose defaults are used "
+     "here",
+     "",
      "nccl-communicator-config-path=* disable-gloo-process-groups use-sharp "
      "sharp-enabled-group={dp,dp_replica} high-priority-stream-groups+=* "
      "use-nccl-ub disable-symmetric-registration flight-recorder-dump-path=* "
@@ -73,14 +74,12 @@ constexpr KnownFlags kKnownFlags[] = {
      "no-flight-recorder-dump-on-timeout^ flight-recorder-include-stack-trace "
      "no-flight-recorder-include-only-active^ "
      "no-flight-recorder-extra-dump-on-exec^"},
-    {accepted, "without effect: --distributed-timeout-minutes holds for the whole run", "",
+    {accepted, "without effect: --distributed-timeout-minutes applies to the whole run", "",
      "distributed-timeout-seconds-after-init=*"},
-    {accepted, "without effect: a rank learns its place from the launcher's environment", "",
+    {accepted, "without effect: the launcher's environment determines the rank", "",
      "local-rank=*"},
-    {accepted,
-     "without effect: every replica starts with the same weights, drawn by their place in the "
-     "model",
-     "", "data-parallel-random-init"},
+    {accepted, "without effect: every replica starts with the same weights", "",
+     "data-parallel-random-init"},
     {accepted, "without effect: activations are kept, not recomputed", "",
      "distribute-saved-activations"},
     {accepted, "without effect: weights have no GTP shards in this version", "",
@@ -106,8 +105,8 @@ constexpr KnownFlags kKnownFlags[] = {
      "ddp-param-name-patterns-for-fp32-local-accumulation+=-"},
     {accepted, "without effect: the loss is always computed in fp32", "", "fp16-lm-cross-entropy"},
     {accepted,
-     "without effect: checkpoints have one format here, load on any layout, carry checksums, and "
-     "are written before the next step",
+     "without effect: there is one checkpoint format, with checksums and for any layout, "
+     "and saves are synchronous",
      "",
      "non-persistent-local-ckpt-algo={fully_parallel,atomic} async-save "
      "async-strategy={nvrx,mcore} use-persistent-ckpt-worker "
@@ -124,8 +123,7 @@ constexpr KnownFlags kKnownFlags[] = {
      "dist-ckpt-workers=* verify-integrity "
      "ckpt-drop-redundant-extra-state no-save-tokenizer-assets^ use-mp-args-from-checkpoint-args "
      "no-use-tokenizer-model-from-checkpoint-args^"},
-    {accepted,
-     "without effect: there is no Python, no GPU cache and no worker process to look after", "",
+    {accepted, "without effect: there is no Python, no GPU cache and no worker process", "",
      "manual-gc manual-gc-interval=* no-manual-gc-eval^ empty-unused-memory-level={0,1,2} "
      "exit-signal-handler-for-dataloader no-pin-cpu-grads "
      "no-pin-cpu-params train-sync-interval=* num-dataset-builder-threads=* "
@@ -141,8 +139,8 @@ constexpr KnownFlags kKnownFlags[] = {
     {accepted, "without effect: it turns on self-tests inside Megatron-LM's layers", "",
      "test-mode"},
     {accepted,
-     "without effect: it chooses how Megatron-LM's post-training tools spell layers and "
-     "checkpoints",
+     "without effect: it chooses the names of layers and checkpoints in Megatron-LM's "
+     "post-training tools",
      "",
      "export-te-mcore-model export-default-te-spec export-force-local-attention "
      "export-legacy-megatron"},
@@ -353,9 +351,8 @@ constexpr KnownFlags kKnownFlags[] = {
      "without effect: only SentencePieceTokenizer reads it, and --tokenizer-type offers none in "
      "this version",
      "", "tokenizer-sentencepiece-legacy no-tokenizer-sentencepiece-ignore-extra-whitespaces^"},
-    {accepted,
-     "without effect: --profile records every operator with its shapes, by a recorder of our own",
-     "", "use-pytorch-profiler pytorch-profiler-collect-shapes record-shapes nvtx-ranges"},
+    {accepted, "without effect: --profile always records every operator with its shapes", "",
+     "use-pytorch-profiler pytorch-profiler-collect-shapes record-shapes nvtx-ranges"},
     {accepted, "without effect: energy is not measured in this version", "", "log-energy"},
     {refused, "is not in this version", "use --profile, or --log-memory for the memory",
      "pytorch-profiler-collect-callstack pytorch-profiler-collect-chakra record-memory-history "

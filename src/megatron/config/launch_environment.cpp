@@ -9,10 +9,10 @@
 namespace megatron {
 namespace {
 
-constexpr std::int64_t kDefaultPort = 29500;  ///< torchrun's
+constexpr std::int64_t kDefaultPort = 29500;  ///< the default of torchrun
 
-/// A port of ours below the range from which systems hand out theirs (32768 on), the same on every
-/// rank.
+/// Derives a port from the name of the job, so that it is the same on every rank. It lies below the
+/// ephemeral ports (32768 and above).
 std::int64_t port_from(std::uint64_t number) {
   return 15000 + static_cast<std::int64_t>(number % 15000);
 }
@@ -23,14 +23,14 @@ std::int64_t port_from(const std::string& text) {
   return port_from(hash ^ (hash >> 32));
 }
 
-/// MASTER_ADDR and MASTER_PORT, which win over what a launcher's own variables say.
+/// Reads MASTER_ADDR and MASTER_PORT, which have precedence over the launcher's own variables.
 void read_master(const LaunchVariables& variables, LaunchEnvironment& environment) {
   if (const auto address = variables.text("MASTER_ADDR")) environment.master_addr = *address;
   if (const auto port = variables.number("MASTER_PORT")) environment.master_port = *port;
 }
 
-/// Ranks per host in equal numbers, in order: what launchers do unless told otherwise. The
-/// rendezvous sees the truth.
+/// Assumes equal numbers of consecutive ranks per host, which is the default of launchers. The
+/// rendezvous finds the actual placement.
 void count_nodes(LaunchEnvironment& environment) {
   environment.local_world_size = std::max(environment.local_world_size, environment.local_rank + 1);
   environment.node_rank = environment.rank / environment.local_world_size;
@@ -38,9 +38,9 @@ void count_nodes(LaunchEnvironment& environment) {
       (environment.world_size + environment.local_world_size - 1) / environment.local_world_size;
 }
 
-void require(bool condition, const std::string& names, const std::string& got,
+void require(bool condition, const std::string& names, const std::string& problem,
              const std::string& fix) {
-  if (!condition) throw UserError({"environment variables " + names, got, fix});
+  if (!condition) throw UserError({"environment variables " + names + ": " + problem, "", fix});
 }
 
 void check_consistent(const LaunchEnvironment& environment) {
@@ -61,7 +61,7 @@ void check_consistent(const LaunchEnvironment& environment) {
           "node " + pair(environment.node_rank, environment.num_nodes), fix);
   if (environment.world_size == 1) return;
   require(!environment.master_addr.empty(), "MASTER_ADDR" + of,
-          "not set: nobody knows where rank 0 is", "set MASTER_ADDR to the host of rank 0");
+          "not set, so the host of rank 0 is unknown", "set MASTER_ADDR to the host of rank 0");
   require(environment.master_port >= 1 && environment.master_port <= 65535, "MASTER_PORT" + of,
           environment.master_port == 0
               ? "not set"
@@ -70,8 +70,8 @@ void check_consistent(const LaunchEnvironment& environment) {
               std::to_string(kDefaultPort));
 }
 
-/// RANK, WORLD_SIZE and their kin: `megatron launch`, torchrun, a PyTorchJob (one process in a pod,
-/// so no LOCAL_RANK).
+/// Reads RANK, WORLD_SIZE and related variables, which `megatron launch`, torchrun and a PyTorchJob
+/// set. A PyTorchJob runs one process per pod and sets no LOCAL_RANK.
 std::optional<LaunchEnvironment> from_rank_variables(const LaunchVariables& variables) {
   if (!variables.has("RANK") || !variables.has("WORLD_SIZE")) return std::nullopt;
   LaunchEnvironment found;
@@ -116,8 +116,8 @@ std::optional<std::string> first_slurm_node(const LaunchVariables& variables) {
   return std::nullopt;
 }
 
-/// The parts that all MPI launchers share: one host needs no address; of several, Slurm or the user
-/// knows the first.
+/// Completes the environment of an MPI launcher. One host needs no address; with several hosts,
+/// Slurm's variables or MASTER_ADDR name the first.
 LaunchEnvironment from_mpi(const LaunchVariables& variables, LaunchEnvironment found,
                            const std::string& job_name) {
   require(found.world_size > 0, "of " + found.source, "0 processes", "correct them");
@@ -131,7 +131,7 @@ LaunchEnvironment from_mpi(const LaunchVariables& variables, LaunchEnvironment f
   read_master(variables, found);
   require(found.world_size == 1 || !found.master_addr.empty(), "MASTER_ADDR (" + found.source + ")",
           "not set, and the ranks are on several hosts",
-          "pass it on: mpirun -x MASTER_ADDR=<host of rank 0> … (or -env MASTER_ADDR …)");
+          "set it with mpirun -x MASTER_ADDR=<host of rank 0> … (or -env MASTER_ADDR …)");
   return found;
 }
 
@@ -146,8 +146,8 @@ std::optional<LaunchEnvironment> from_open_mpi(const LaunchVariables& variables)
                   variables.first_text({"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid"}).value_or(""));
 }
 
-/// Ranks that srun started. A batch script and an interactive shell are steps too, of one process,
-/// whatever --ntasks says.
+/// Returns whether srun started this process. Batch scripts and interactive shells are steps of one
+/// process, regardless of --ntasks.
 bool is_slurm_rank(const LaunchVariables& variables) {
   constexpr std::int64_t kFirstSpecialStep =
       4294967280;  // interactive, batch, extern and pending steps have the highest numbers
@@ -196,7 +196,8 @@ std::optional<LaunchEnvironment> from_slurm(const LaunchVariables& variables) {
   return found;
 }
 
-/// PMIx tells the size of the world only through its library, so WORLD_SIZE has to say it.
+/// Reads PMIx variables. PMIx provides the world size only through its library, so WORLD_SIZE must
+/// be set.
 std::optional<LaunchEnvironment> from_pmix(const LaunchVariables& variables) {
   const auto rank = variables.number("PMIX_RANK");
   if (!rank) return std::nullopt;
@@ -217,7 +218,7 @@ std::optional<LaunchEnvironment> from_pmi(const LaunchVariables& variables) {
   return from_mpi(variables, found, "");
 }
 
-/// An indexed job of Kubernetes, or the PET_* variables of a TrainJob: one process in each pod.
+/// Reads an indexed job of Kubernetes or the PET_* variables of a TrainJob: one process per pod.
 std::optional<LaunchEnvironment> from_kubernetes(const LaunchVariables& variables) {
   const auto index = variables.number("JOB_COMPLETION_INDEX");
   const auto rank = variables.number("PET_NODE_RANK");
@@ -225,7 +226,7 @@ std::optional<LaunchEnvironment> from_kubernetes(const LaunchVariables& variable
   if (!(index || rank) || !size) return std::nullopt;
   const std::string processes = variables.text("PET_NPROC_PER_NODE").value_or("1");
   require(processes == "1", "PET_NPROC_PER_NODE",
-          processes + " processes in this pod, which are not started yet",
+          processes + " processes per pod, which this process does not start",
           "run `megatron launch -- pretrain …`");
   LaunchEnvironment found{.rank = rank ? *rank : *index,
                           .world_size = *size,
@@ -237,7 +238,8 @@ std::optional<LaunchEnvironment> from_kubernetes(const LaunchVariables& variable
   return found;
 }
 
-/// Half of a pair says that somebody meant to start several ranks.
+/// Throws a UserError if only one of RANK and WORLD_SIZE is set, because then several ranks were
+/// intended.
 void refuse_halves(const LaunchVariables& variables) {
   if (variables.has("RANK")) variables.required_number("WORLD_SIZE", "RANK");
   if (variables.number("WORLD_SIZE").value_or(1) > 1)

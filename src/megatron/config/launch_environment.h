@@ -1,6 +1,6 @@
-// Who this process is among the ranks of a run, found in the environment that its launcher left:
-// torchrun, Slurm, MPI, Kubernetes or `megatron launch`. Pure arithmetic over variables; nobody is
-// spoken to (parallel/rendezvous.h does that).
+// Finds the rank of this process and the number of ranks in the environment variables of its
+// launcher: torchrun, Slurm, MPI, Kubernetes or `megatron launch`. It only reads variables;
+// parallel/rendezvous.h connects the ranks.
 #pragma once
 
 #include <cstdint>
@@ -10,43 +10,44 @@
 
 namespace megatron {
 
+/// The position of this process among the ranks of a run.
 struct LaunchEnvironment {
   std::int64_t rank = 0, world_size = 1;
-  std::int64_t local_rank = 0,
-               local_world_size = 1;  ///< among the ranks that were started on this host
+  std::int64_t local_rank = 0, local_world_size = 1;  ///< among the ranks on this host
   std::int64_t node_rank = 0, num_nodes = 1;
-  std::string master_addr;  ///< where rank 0 (or the launcher's agent) hosts the store; empty for
-                            ///< one process
+  /// Host on which rank 0 (or the launcher's agent) runs the store; empty for one process.
+  std::string master_addr;
   std::int64_t master_port = 0;
-  std::string source = "one process";  ///< in words, for the start-up report
-  bool agent_store = false;            ///< the launcher hosts the store: rank 0 too is a client
-  std::int64_t restart_count = 0;      ///< how often the launcher has started the ranks again
-  std::int64_t max_restarts = 0;       ///< how often it may, as far as it says so
-  std::string run_id;                  ///< the launcher's name of the run, "" when it has none
-  std::optional<int> root_cause_pipe;  ///< under `megatron launch`: where a rank tells that another
-                                       ///< one is the cause of its end
-  std::optional<int>
-      listening_socket;  ///< rank 0 under `megatron launch`: the store's port, already open
+  std::string source = "one process";  ///< name of the launcher, for the start-up report
+  bool agent_store = false;            ///< the launcher hosts the store; rank 0 is a client too
+  std::int64_t restart_count = 0;      ///< number of restarts so far
+  std::int64_t max_restarts = 0;       ///< largest number of restarts; 0 if the launcher sets none
+  std::string run_id;                  ///< the launcher's name of the run; may be empty
+  /// Under `megatron launch`: a pipe on which a rank reports that another rank caused its failure.
+  std::optional<int> root_cause_pipe;
+  /// For rank 0 under `megatron launch`: the open listening socket of the store.
+  std::optional<int> listening_socket;
 };
 
-/// The value of an environment variable; nothing when it is not set.
+/// Returns the value of an environment variable, or nullopt if it is not set.
 using GetEnv = std::function<std::optional<std::string>(const std::string& name)>;
 GetEnv process_environment();
 
-/// Set by `megatron launch` in its ranks: how often they have been started again, and the
-/// descriptor of the store's socket in rank 0.
+/// Variables that `megatron launch` sets in its ranks: the number of restarts, and in rank 0 the
+/// descriptor of the store's socket.
 inline constexpr const char* kLaunchRestartVariable = "MEGATRON_LAUNCH_RESTART_COUNT";
 inline constexpr const char* kLaunchSocketVariable = "MEGATRON_LAUNCH_LISTENING_SOCKET";
-/// Set beside it: --max-restarts.
+/// Variable that `megatron launch` sets in its ranks: the value of --max-restarts.
 inline constexpr const char* kLaunchMaxRestartsVariable = "MEGATRON_LAUNCH_MAX_RESTARTS";
-/// The descriptor of the pipe for LaunchEnvironment::root_cause_pipe.
+/// Variable that `megatron launch` sets in its ranks: the descriptor of root_cause_pipe.
 inline constexpr const char* kLaunchCauseVariable = "MEGATRON_LAUNCH_CAUSE_PIPE";
 
-/// The first that applies of: `megatron launch`, torchrun, RANK and WORLD_SIZE (PyTorchJob), mpirun
-/// of Open MPI, a Slurm step, PMIx, MPICH and Intel MPI, an indexed job of Kubernetes, PET_*; else
-/// one process. A launcher inside another wins: mpirun inside a Slurm allocation. UserError when
-/// variables are malformed or contradict each other, and when several ranks do not know where rank
-/// 0 is.
+/// Detects the launcher from its variables. The first that applies wins: `megatron launch`,
+/// torchrun, RANK and WORLD_SIZE (PyTorchJob), Open MPI's mpirun, a Slurm step, PMIx, MPICH or
+/// Intel MPI, an indexed job of Kubernetes, PET_*; otherwise one process. An inner launcher wins
+/// over an outer one, such as mpirun inside a Slurm allocation. Throws a UserError if variables are
+/// malformed or contradict each other, or if there are several ranks and the address of rank 0 is
+/// unknown.
 LaunchEnvironment find_launch_environment(const GetEnv& variables = process_environment());
 
 }  // namespace megatron

@@ -8,8 +8,8 @@
 namespace megatron {
 namespace {
 
-/// The launch environment without the number of ranks in this pod, which it is this program's task
-/// to start.
+/// Returns the launch environment without PET_NPROC_PER_NODE, because this program starts the ranks
+/// of this pod itself.
 LaunchEnvironment outer_environment(const GetEnv& variables) {
   return find_launch_environment([&](const std::string& name) {
     return name == "PET_NPROC_PER_NODE" ? std::optional<std::string>() : variables(name);
@@ -29,8 +29,8 @@ std::int64_t num_ranks(const std::string& text, const std::string& source,
                          std::ranges::all_of(text, [](char c) { return c >= '0' && c <= '9'; });
   const std::int64_t number = is_number ? std::stoll(text) : 0;
   if (number < 1)
-    throw UserError(
-        {source, "must be a number of at least 1, or auto, cpu, gpu; got '" + text + "'", ""});
+    throw UserError(source + ": must be a number of at least 1, or auto, cpu, gpu; got '" + text +
+                    "'");
   return number;
 }
 
@@ -70,7 +70,7 @@ class PlanReader {
         throw UserError({"this launcher",
                          outer_.source + " has started it " +
                              std::to_string(outer_.local_world_size) + " times on this host",
-                         "start it once on each host, or give --nnodes 1 for runs of their own"});
+                         "start it once on each host, or give --nnodes 1 for separate runs"});
       }
       plan_.num_nodes = outer_.world_size;
       plan_.node_rank = outer_.rank;
@@ -83,7 +83,7 @@ class PlanReader {
       if (plan_.num_nodes > 1 && !node)
         throw UserError({"--node-rank",
                          "is required with --nnodes " + std::to_string(plan_.num_nodes),
-                         "0 on the first host, 1 on the next, …"});
+                         "give 0 on the first host, 1 on the next, …"});
       if (plan_.num_nodes > 1) plan_.node_rank = *node;
     }
     if (plan_.node_rank >= plan_.num_nodes) {
@@ -102,7 +102,7 @@ class PlanReader {
       if (!address && outer_.master_addr.empty())
         throw UserError({"--master-addr",
                          "is required with --nnodes " + std::to_string(plan_.num_nodes),
-                         "the name or address of the first host"});
+                         "give the name or address of the first host"});
       plan_.master_addr = address ? *address : outer_.master_addr;
     }
     if (!options_.master_port) {
@@ -125,18 +125,18 @@ const FieldTable<LaunchOptions>& launch_table() {
   static const FieldTable<Options> table = [] {
     FieldTable<Options> t;
     t.about(
-        "Runs a command as many ranks: megatron launch --nproc-per-node 8 -- pretrain gpt …  What "
-        "no flag says is taken from torchrun's PET_* "
-        "variables, or from Slurm, MPI or Kubernetes when one of them starts this command once on "
-        "every host.");
+        "Runs a command on several ranks: megatron launch --nproc-per-node 8 -- pretrain gpt …  "
+        "Values without a flag are taken from torchrun's PET_* variables, or from Slurm, MPI or "
+        "Kubernetes if one of them starts this command once on every host.");
     t.group("Ranks");
-    t.field("nproc_per_node", &Options::nproc_per_node,
-            "ranks on this host: a number, or auto (one for each GPU, else for each processor), "
-            "gpu, cpu")
+    t.field(
+         "nproc_per_node", &Options::nproc_per_node,
+         "number of ranks on this host, or gpu (one per GPU), cpu (one per CPU), or auto (gpu if "
+         "there is a GPU, else cpu)")
         .alias("nproc_per_node")
         .alias("nproc")
         .value_name("N");
-    t.field("nnodes", &Options::nnodes, "hosts; start this command on each").at_least(1);
+    t.field("nnodes", &Options::nnodes, "number of hosts; start this command on each").at_least(1);
     t.field("node_rank", &Options::node_rank, "number of this host, from 0")
         .alias("node_rank")
         .at_least(0);
@@ -144,25 +144,27 @@ const FieldTable<LaunchOptions>& launch_table() {
         .alias("master_addr")
         .value_name("HOST");
     t.field("master_port", &Options::master_port,
-            "port where the ranks meet; on one host any free one, on several 29500")
+            "port of the rendezvous; default: any free port on one host, 29500 on several")
         .alias("master_port")
         .at_least(1)
         .at_most(65535);
     t.group("Failures");
     t.field("max_restarts", &Options::max_restarts,
-            "how often all ranks are started again after a failure; never after exit codes 0, 2 "
-            "and 143")
+            "largest number of times that all ranks are restarted after a failure; exit codes 0, 2 "
+            "and 143 never cause a restart")
         .alias("max_restarts")
         .at_least(0);
     t.field("grace_seconds", &Options::grace_seconds,
-            "time that ranks have to end by themselves after another one has failed")
+            "seconds that the other ranks have to exit after one has failed, before they are "
+            "killed")
         .at_least(0);
     t.group("Output");
     t.field("prefix", &Options::prefix,
-            "lines that begin with [rank k]: all, those of the other ranks than 0, none")
+            "which output lines to prefix with [rank k]: all, others (those of all ranks but 0) or "
+            "none")
         .choices({"all", "others", "none"});
     t.field("log_dir", &Options::log_dir,
-            "also write each rank's output to rank_<k>.log in this folder")
+            "write the output of each rank also to rank_<k>.log in this folder")
         .alias("log_dir")
         .value_name("DIR");
     return t;
@@ -178,8 +180,8 @@ LaunchPlan read_launch_plan(std::span<const std::string> args, const GetEnv& var
                               std::ranges::count(args, std::string("-h")) >
                           0;
   const UserError no_command(
-      {"the command behind --", "is missing",
-       "write it as in: megatron launch --nproc-per-node 2 -- pretrain gpt …"});
+      {"the command after --", "is missing",
+       "write for example: megatron launch --nproc-per-node 2 -- pretrain gpt …"});
   if (separator == args.end() && !wants_help) throw no_command;
   LaunchOptions options;
   parse_command_line(launch_table(), args.first(num_flags), options, "launch");

@@ -1,5 +1,5 @@
-// What `megatron launch` is told, by flags, by torchrun's PET_* variables, or by a launcher that
-// started it once on every host.
+// The settings of `megatron launch`, from flags, from torchrun's PET_* variables, or from a
+// launcher that started it once on every host.
 #pragma once
 
 #include <cstdint>
@@ -24,28 +24,28 @@ struct LaunchOptions {
 
 const FieldTable<LaunchOptions>& launch_table();
 
-/// What this host can run, for --nproc-per-node auto, cpu and gpu.
+/// The devices of this host, for --nproc-per-node auto, cpu and gpu.
 struct HostDevices {
   std::int64_t num_cpus = 1, num_gpus = 0;
 };
 
 enum class LinePrefix { all, others, none };
 
-/// The ranks to start on this host and where they meet.
+/// The ranks to start on this host and the address of their rendezvous.
 struct LaunchPlan {
   std::int64_t ranks_per_node = 1, num_nodes = 1, node_rank = 0, max_restarts = 0;
   std::string master_addr = "127.0.0.1";
-  std::int64_t master_port = 0;  ///< 0: any free one
+  std::int64_t master_port = 0;  ///< 0: any free port
   LinePrefix prefix = LinePrefix::others;
   std::string log_dir;
-  double grace_s = 15;  ///< between SIGTERM and SIGKILL
+  double grace_s = 15;  ///< seconds between SIGTERM and SIGKILL
   std::vector<std::string> command;
 
   std::int64_t world_size() const { return ranks_per_node * num_nodes; }
 };
 
-/// Reads flags up to `--` and the command behind it, then the variables for what no flag says.
-/// UserError with every mistake.
+/// Reads the flags before `--`, the command after it, and the variables for values without a flag.
+/// Throws a UserError if a value is invalid.
 LaunchPlan read_launch_plan(std::span<const std::string> args, const GetEnv& variables,
                             const HostDevices& host);
 

@@ -28,9 +28,9 @@ std::optional<std::int64_t> LaunchVariables::number(const std::string& name) con
   const char* end = value->data() + value->size();
   const auto [stop, error] = std::from_chars(value->data(), end, number);
   if (error != std::errc() || stop != end || number < 0) {
-    throw UserError({"environment variable " + name,
-                     "must be a whole number of at least 0, got '" + *value + "'",
-                     "correct it, or unset it when this is not a run of many processes"});
+    throw UserError({"environment variable " + name +
+                         ": must be a whole number of at least 0, got '" + *value + "'",
+                     "", "correct it, or unset it for a run of one process"});
   }
   return number;
 }

@@ -13,13 +13,14 @@ const char* const kLanguage =
     "write E for the embedding, t for a layer, L for the output, | between stages, x*n or (...)*n "
     "to repeat";
 
-/// A symbol of the expanded text, and where it stands in the text as written.
+/// A symbol of the expanded text, and its position in the original text.
 struct Symbol {
   char letter;
   std::size_t position;
 };
 
-/// The text around `position`, and a caret below it. What cannot be printed is shown as '?'.
+/// Returns the text around `position` with a caret below it. Unprintable characters are shown as
+/// '?'.
 std::string pointed_at(std::string_view text, std::size_t position) {
   constexpr std::size_t kAround = 40;
   const std::size_t begin = position > kAround ? position - kAround : 0,
@@ -40,7 +41,7 @@ std::string pointed_at(std::string_view text, std::size_t position) {
                    reason + " at " + place + pointed_at(text, position), fix});
 }
 
-/// Reads the text and writes all repetitions out.
+/// Parses the text and expands all repetitions.
 class Expander {
  public:
   explicit Expander(std::string_view text) : text_(text) {}
@@ -96,7 +97,7 @@ class Expander {
     return position_ < text_.size() && text_[position_] >= '0' && text_[position_] <= '9';
   }
 
-  /// The n of "*n" that may stand here, else 1.
+  /// Parses an optional "*n" and returns n, or 1 if there is none.
   std::size_t repetitions() {
     if (!has_star()) return 1;
     ++position_;
@@ -123,7 +124,7 @@ class Expander {
   std::size_t position_ = 0;
 };
 
-/// Cuts the symbols into stages and checks their order.
+/// Divides the symbols into stages and checks their order.
 class StageReader {
  public:
   explicit StageReader(std::string_view text) : text_(text), stages_(1) {}

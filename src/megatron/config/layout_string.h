@@ -1,5 +1,5 @@
-// Megatron's language of layouts, "Et*3|(tt|)*5mL": E embedding, t layer, m multi-token prediction,
-// L output, | next stage, x*n and (...)*n repeat, commas mean nothing.
+// Parses Megatron's pipeline layouts, such as "Et*3|(tt|)*5mL": E embedding, t layer, m multi-token
+// prediction, L output, | next stage. x*n and (...)*n repeat; commas are ignored.
 #pragma once
 
 #include <string_view>
@@ -9,8 +9,8 @@
 
 namespace megatron {
 
-/// The stages in the order of the model, some of them perhaps empty: one E in front of all layers,
-/// one L behind them. UserError with the text and a caret under the mistake.
+/// Returns the stages in the order of the model. Stages may be empty. There must be one E before
+/// all layers and one L after them. Throws a UserError with the text and a caret under the mistake.
 std::vector<StageLayers> parse_layout_string(std::string_view text);
 
 }  // namespace megatron

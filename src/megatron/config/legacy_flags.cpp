@@ -77,12 +77,12 @@ void add_positions(FieldTable<Settings>& t) {
   add_switch(
       t, "use_rotary_position_embeddings", &LegacyFlags::use_rotary_position_embeddings,
       [](const Settings& s) { return s.model.position_embedding_type == PositionEmbedding::rope; },
-      "use --position-embedding-type rope, whatever else that flag says (deprecated in "
+      "use rotary positions, even if --position-embedding-type says otherwise (deprecated in "
       "Megatron-LM)");
   add_switch(
       t, "no_position_embedding", &LegacyFlags::no_position_embedding,
       [](const Settings&) { return false; },
-      "expect no learned positions (deprecated in Megatron-LM): rotary positions stay")
+      "require a model without learned positions (deprecated in Megatron-LM)")
       .hidden();
   add_switch(
       t, "use_rope_scaling", &LegacyFlags::use_rope_scaling,
@@ -93,11 +93,12 @@ void add_positions(FieldTable<Settings>& t) {
       RopeScaling::linear,
       "divide rotary positions by this factor: --rope-scaling-type linear --rope-scaling-factor X");
   add_factor(t, "rotary_scaling_factor", &LegacyFlags::rotary_scaling_factor, RopeScaling::yarn,
-             "stretch rotary positions by this factor with YaRN; 1 with --position-embedding-type "
-             "yarn unless given");
+             "scale rotary positions by this factor with YaRN; default with "
+             "--position-embedding-type yarn: 1");
 }
 
-/// Translates one run's flags; a value that a later source gave by its own name stays.
+/// Translates the flags of one run. A setting that a source of higher precedence gives by its own
+/// name keeps its value.
 class Translation {
  public:
   Translation(Settings& settings, ParseResult& parsed, Problems& problems)
@@ -127,7 +128,7 @@ class Translation {
     parsed_.notes[remark].push_back(where(legacy));
   }
 
-  /// Sets `member`; a different value given by its own name in the same source is a contradiction.
+  /// Sets `member`. It is a contradiction if the same source gives another value by its own name.
   template <class T>
   void set(const char* target, T& member, T value, const char* legacy) {
     if (is_overruled(target, legacy)) return;
@@ -155,9 +156,8 @@ class Translation {
     set("gated_linear_unit", model_.gated_linear_unit, chosen->is_gated, chosen->name);
   }
 
-  /// Megatron-LM lets --use-rotary-position-embeddings win over --position-embedding-type. What
-  /// --no-position-embedding expects is checked when the architecture is complete
-  /// (model_rules.cpp).
+  /// --use-rotary-position-embeddings overrides --position-embedding-type, as in Megatron-LM.
+  /// model_rules.cpp checks --no-position-embedding once the architecture is complete.
   void translate_positions() {
     constexpr const char* kTarget = "position_embedding_type";
     constexpr const char* kRotary = "use_rotary_position_embeddings";
@@ -184,7 +184,7 @@ class Translation {
                            !(interpolation && is_overruled(kInterpolation, "use_rope_scaling"));
     if (interpolation && (is_llama3 || is_yarn)) {
       problems_.add({where(kInterpolation),
-                     "cannot be joined with another scaling of rotary positions",
+                     "cannot be combined with another scaling of rotary positions",
                      "leave it out, or leave --use-rope-scaling and YaRN out"});
       return;
     }
@@ -193,10 +193,8 @@ class Translation {
     if (interpolation) translate_interpolation(*interpolation);
     if (is_yarn) translate_yarn();
     if (legacy_.rotary_scaling_factor && !is_yarn && *legacy_.rotary_scaling_factor != 1)
-      note(
-          "without effect: only YaRN reads it; --rope-scaling-factor is the one of "
-          "--use-rope-scaling",
-          "rotary_scaling_factor");
+      note("without effect: only YaRN uses it; --use-rope-scaling uses --rope-scaling-factor",
+           "rotary_scaling_factor");
   }
 
   void translate_interpolation(double factor) {
@@ -211,22 +209,21 @@ class Translation {
     mark("rope_scaling_factor", kInterpolation);
   }
 
-  /// YaRN's factor is 1 in Megatron-LM unless --rotary-scaling-factor says otherwise, and its
-  /// length of pretraining 4096. Beside
-  /// --rope-scaling-type yarn, which Megatron-LM does not have, --rope-scaling-factor is the factor
-  /// too.
+  /// In Megatron-LM YaRN's factor is --rotary-scaling-factor (default 1), and the default context
+  /// length of pretraining is 4096. With --rope-scaling-type yarn, which Megatron-LM does not have,
+  /// --rope-scaling-factor sets the factor too.
   void translate_yarn() {
     constexpr const char* kFlag = "rotary_scaling_factor";
     if (!parsed_.is_set("rope_original_max_position_embeddings"))
       model_.rope_original_max_position_embeddings = 4096;
     if (legacy_.rotary_scaling_factor && !is_overruled("rope_scaling_factor", kFlag)) {
       if (parsed_.is_set("rope_scaling_factor"))
-        note("without effect: --rotary-scaling-factor is YaRN's", "rope_scaling_factor");
+        note("without effect: YaRN uses --rotary-scaling-factor", "rope_scaling_factor");
       model_.rope_scaling_factor = *legacy_.rotary_scaling_factor;
       mark("rope_scaling_factor", kFlag);
     } else if (!parsed_.is_set("rope_scaling_type") || !parsed_.is_set("rope_scaling_factor")) {
       if (parsed_.is_set("rope_scaling_factor"))
-        note("without effect, as in Megatron-LM: YaRN's factor is --rotary-scaling-factor",
+        note("without effect, as in Megatron-LM: YaRN uses --rotary-scaling-factor",
              "rope_scaling_factor");
       model_.rope_scaling_factor = 1;
       parsed_.origins.erase("rope_scaling_factor");
@@ -239,8 +236,8 @@ class Translation {
         "no_weight_decay_cond_type");
   }
 
-  /// pretrain_gpt.py's default; a tokenizer.json is recognised by itself. Other models, which are
-  /// refused, have other defaults.
+  /// Applies the default of pretrain_gpt.py. A tokenizer.json is detected without a type. Other
+  /// models, which are refused, have other defaults.
   void translate_tokenizer_type() {
     if (parsed_.failed.contains("model")) return;
     TokenizerConfig& t = settings_.tokenizer;
@@ -273,7 +270,7 @@ const FieldTable<Settings>& legacy_table() {
            s.legacy.no_weight_decay_cond_type = is_none(value) ? "" : value;
          },
          [](const Settings&) { return std::vector<std::string>{}; },
-         "apply_wd_to_qk_layernorm: the older spelling of --apply-wd-to-qk-layernorm")
+         "apply_wd_to_qk_layernorm is equivalent to --apply-wd-to-qk-layernorm")
         .choices({"apply_wd_to_qk_layernorm"})
         .optional()
         .hidden();

@@ -1,7 +1,7 @@
-// Older spellings that set other settings: --swiglu, --use-rotary-position-embeddings,
-// --rotary-seq-len-interpolation-factor, ... A flag of this kind is stored as it was given and
-// translated after everything is read, so no flag's meaning depends on the order of the flags. The
-// translation is that of Megatron-LM's validate_args and core_transformer_config_from_args.
+// Older flags that set other settings: --swiglu, --use-rotary-position-embeddings,
+// --rotary-seq-len-interpolation-factor, ... Such a flag is stored and translated after everything
+// is read, so that the order of the flags does not matter. The translation is that of Megatron-LM's
+// validate_args and core_transformer_config_from_args.
 #pragma once
 
 #include "megatron/config/command_line.h"
@@ -10,13 +10,12 @@
 
 namespace megatron {
 
-/// The fields of LegacyFlags. Each shows the state of the setting that it stands for.
+/// Returns the fields of LegacyFlags. Dumps show the value of the setting that each one sets.
 const FieldTable<Settings>& legacy_table();
 
-/// Sets what the legacy flags stand for and records it in `parsed` as given there, under the name
-/// of the setting that it changes. A setting given by a source of higher precedence (a flag above a
-/// file) keeps its value. Contradictions go to `problems`. Call once, after every source has been
-/// read.
+/// Sets the settings that the legacy flags stand for and records their origins in `parsed`. A
+/// setting from a source of higher precedence keeps its value. Adds contradictions to `problems`.
+/// Call it once, after all sources are read.
 void translate_legacy_flags(Settings& settings, ParseResult& parsed, Problems& problems);
 
 }  // namespace megatron

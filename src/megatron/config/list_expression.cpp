@@ -9,7 +9,7 @@ namespace {
 constexpr std::size_t kLongest = 100000;
 constexpr int kDeepest = 100;
 
-/// A value of the grammar: a list, or a number by which a list may be multiplied.
+/// A value of the grammar: a list, or a number that can multiply a list.
 struct Value {
   bool is_list = false;
   std::int64_t number = 0;

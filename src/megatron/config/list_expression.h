@@ -1,5 +1,5 @@
-// Megatron's layer patterns: Python list expressions of digits, commas, brackets, + and *, such as
-// "([1]*3+[0])*2".
+// Evaluates Megatron's layer patterns: Python list expressions of digits, commas, brackets, + and
+// *, such as "([1]*3+[0])*2".
 #pragma once
 
 #include <cstdint>
@@ -9,8 +9,8 @@
 
 namespace megatron {
 
-/// The list that `text` denotes, or nullopt when it is no such expression or longer than 100,000
-/// items. Never throws.
+/// Returns the list, or nullopt if `text` is not a list expression or has more than 100,000 items.
+/// Does not throw.
 std::optional<std::vector<std::int64_t>> list_expression(const std::string& text);
 
 }  // namespace megatron

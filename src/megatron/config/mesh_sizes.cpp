@@ -24,7 +24,7 @@ std::vector<Degree> expert_degrees(const MeshSizes& sizes) {
           {kPipeline, sizes.pp}};
 }
 
-/// The product, or none where it is beyond any world.
+/// Returns the product, or nullopt if it is larger than any possible world size.
 std::optional<std::int64_t> product_of(const std::vector<Degree>& degrees) {
   std::int64_t product = 1;
   for (const auto& [flag, size] : degrees) {
@@ -34,7 +34,7 @@ std::optional<std::int64_t> product_of(const std::vector<Degree>& degrees) {
   return product;
 }
 
-/// The degrees above 1 as the user wrote them.
+/// Returns the flags of the degrees above 1, with their values.
 std::string text_of(const std::vector<Degree>& degrees) {
   std::string text;
   for (const auto& [flag, size] : degrees) {
@@ -58,7 +58,7 @@ void add_indivisible(const std::vector<Degree>& degrees, std::int64_t world_size
                      Problems& problems) {
   const auto product = product_of(degrees);
   if (!product) {
-    problems.add({text_of(degrees), "is more than any world has processes", "lower them"});
+    problems.add({text_of(degrees), "needs more processes than any run can have", "lower them"});
   } else if (world_size % *product != 0) {
     const std::string number = worlds_near(*product, world_size);
     const std::string example =
@@ -76,7 +76,8 @@ bool has_degree_below_1(const MeshSizes& sizes, Problems& problems) {
     for (const auto& [flag, size] : degrees) {
       if (size >= 1) continue;
       found = true;
-      problems.add({flag, "must be at least 1, got " + std::to_string(size), "use 1 or more"});
+      problems.add({std::string(flag) + ": must be at least 1, got " + std::to_string(size), "",
+                    "use 1 or more"});
     }
   }
   return found;

@@ -1,4 +1,4 @@
-// The degrees of parallelism as numbers, and what they ask of the size of the world.
+// The degrees of parallelism, and the checks that they fit the world size.
 #pragma once
 
 #include <cstdint>
@@ -10,10 +10,11 @@
 
 namespace megatron {
 
-/// Ranks along each axis of the mesh; what remains of the world is data parallel.
+/// The number of ranks along each axis of the mesh. The remaining factor of the world size is data
+/// parallel.
 struct MeshSizes {
   std::int64_t tp = 1, cp = 1, ep = 1;
-  std::optional<std::int64_t> etp;  ///< tensor parallel ranks of an expert; none: tp
+  std::optional<std::int64_t> etp;  ///< tensor-parallel ranks of an expert; none: tp
   std::int64_t pp = 1;
   std::string order = "tp-cp-ep-dp-pp";  ///< fastest axis first; axes of size 1 may be left out
 
@@ -22,13 +23,13 @@ struct MeshSizes {
 
 MeshSizes mesh_sizes(const ParallelConfig& parallel);
 
-/// The ways in which a world of `world_size` ranks cannot be cut into these sizes; they name
-/// Megatron's flags.
+/// Returns a problem for each reason why `world_size` ranks cannot be divided into these sizes. The
+/// messages name Megatron's flags.
 Problems check_mesh_sizes(const MeshSizes& sizes, std::int64_t world_size);
 
-/// world_size ÷ (tp · cp · pp), for sizes that check_mesh_sizes accepts.
+/// Returns world_size ÷ (tp · cp · pp). Requires sizes that check_mesh_sizes() accepts.
 std::int64_t data_parallel_size(const MeshSizes& sizes, std::int64_t world_size);
-/// world_size ÷ (etp · ep · pp), for sizes that check_mesh_sizes accepts.
+/// Returns world_size ÷ (etp · ep · pp). Requires sizes that check_mesh_sizes() accepts.
 std::int64_t expert_data_parallel_size(const MeshSizes& sizes, std::int64_t world_size);
 
 }  // namespace megatron

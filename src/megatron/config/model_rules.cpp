@@ -1,4 +1,4 @@
-// The rules on an architecture, wherever it came from.
+// Rules on the architecture, from flags, a checkpoint or config.json.
 #include <algorithm>
 
 #include "megatron/config/rule.h"
@@ -13,7 +13,7 @@ bool is_rotary(S s) {
          s.model.position_embedding_type == PositionEmbedding::yarn;
 }
 
-/// Channels of a head that the rotation turns.
+/// Returns the number of channels of a head that are rotated.
 std::int64_t rotary_channels(S s) {
   return static_cast<std::int64_t>(static_cast<double>(s.model.kv_channels) *
                                    s.model.rotary_percent);
@@ -34,21 +34,21 @@ const std::vector<Rule>& size_rules() {
       {{},
        [](S s) { return largest_size(s) > kMaxSize || s.model.num_layers > kMaxLayers; },
        [](S s) {
-         return UserError::Parts{
-             "the model",
-             text_of(s.model.num_layers) + " layers, with a size of " + text_of(largest_size(s)) +
-                 ", is beyond all bounds",
-             "sizes end at " + text_of(kMaxSize) + ", layers at " + text_of(kMaxLayers)};
+         return UserError::Parts{"the model",
+                                 text_of(s.model.num_layers) + " layers, with a size of " +
+                                     text_of(largest_size(s)) + ", is too large",
+                                 "use sizes of at most " + text_of(kMaxSize) + " and at most " +
+                                     text_of(kMaxLayers) + " layers"};
        }},
       {{"num_layers"},
        [](S s) { return s.model.num_layers <= 0; },
-       [](S) { return required("--num-layers", "the transformer layers"); }},
+       [](S) { return required("--num-layers", "the number of transformer layers"); }},
       {{"hidden_size"},
        [](S s) { return s.model.hidden_size <= 0; },
-       [](S) { return required("--hidden-size", "the width of the model"); }},
+       [](S) { return required("--hidden-size", "the hidden size of the model"); }},
       {{"num_attention_heads"},
        [](S s) { return s.model.num_attention_heads <= 0; },
-       [](S) { return required("--num-attention-heads", "the query heads"); }},
+       [](S) { return required("--num-attention-heads", "the number of query heads"); }},
       {{"hidden_size", "num_attention_heads", "kv_channels"},
        [](S s) {
          const TransformerConfig& m = s.model;
@@ -61,7 +61,7 @@ const std::vector<Rule>& size_rules() {
                                  text_of(s.model.hidden_size) +
                                      " is not divisible by --num-attention-heads " +
                                      text_of(s.model.num_attention_heads),
-                                 "change one of them, or give the head's width with --kv-channels"};
+                                 "change one of them, or set the head size with --kv-channels"};
        }},
       {{"num_attention_heads", "num_query_groups", "group_query_attention"},
        [](S s) {
@@ -74,7 +74,7 @@ const std::vector<Rule>& size_rules() {
                                  text_of(s.model.num_query_groups) +
                                      " does not divide --num-attention-heads " +
                                      text_of(s.model.num_attention_heads),
-                                 "use a divisor of the heads"};
+                                 "use a divisor of --num-attention-heads"};
        }},
       {{"max_position_embeddings", "seq_length", "position_embedding_type"},
        [](S s) {
@@ -124,7 +124,7 @@ const std::vector<Rule>& position_rules() {
        },
        [](S) {
          return UserError::Parts{
-             "--no-position-embedding", "asks for no learned positions, which the model has",
+             "--no-position-embedding", "requires no learned positions, but the model has them",
              "add --position-embedding-type rope, or none for a model without any positions"};
        }},
       {{"rotary_percent", "kv_channels", "hidden_size", "num_attention_heads",
@@ -199,7 +199,7 @@ const std::vector<Rule>& attention_rules() {
          return UserError::Parts{"--window-attn-skip-freq",
                                  "names " + text_of(std::int64_t(s.model.window_layers.size())) +
                                      " layers, --num-layers is " + text_of(s.model.num_layers),
-                                 "name every layer once"};
+                                 "list every layer once"};
        }},
       {{"window_attn_skip_freq", "window_size"},
        [](S s) { return !s.model.window_attn_skip_freq.empty() && !s.model.window_size; },

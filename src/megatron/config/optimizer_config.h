@@ -1,5 +1,5 @@
-// The update rule, its precision and its schedules as plain structs: Megatron-LM's names and
-// defaults.
+// The settings of the optimizer, its precision and its schedules as plain structs, with
+// Megatron-LM's names and defaults.
 #pragma once
 
 #include <cstdint>
@@ -17,20 +17,20 @@ struct OptimizerConfig {
   double adam_beta2 = 0.999;
   double adam_eps = 1e-8;
   double sgd_momentum = 0.9;
-  std::optional<double> decoupled_lr, decoupled_min_lr;  ///< of the embedding and the output layer
+  std::optional<double> decoupled_lr, decoupled_min_lr;  ///< for the embedding and the output layer
   std::string exp_avg_dtype = "fp32", exp_avg_sq_dtype = "fp32";  ///< fp32 | bf16 | fp16
   bool use_precision_aware_optimizer = false;
   std::string main_grads_dtype = "fp32", main_params_dtype = "fp32";
 };
 
-/// Scaling of the loss in fp16, so that small gradients survive: static, or dynamic with Megatron's
-/// rule.
+/// Loss scaling for fp16, which keeps small gradients from underflowing: static, or dynamic with
+/// Megatron's rule.
 struct LossScaleConfig {
   std::optional<double> loss_scale;  ///< static; none: dynamic
   double initial_loss_scale = 4294967296.0;
   double min_loss_scale = 1;
-  std::int64_t loss_scale_window = 1000;  ///< good steps before the scale doubles
-  std::int64_t hysteresis = 2;            ///< bad steps tolerated before it halves
+  std::int64_t loss_scale_window = 1000;  ///< finite steps before the scale doubles
+  std::int64_t hysteresis = 2;            ///< non-finite steps before the scale halves
 };
 
 enum class LrDecayStyle { constant, linear, cosine, inverse_square_root, WSD };

@@ -1,4 +1,4 @@
-// The flags of the optimizer and of its learning rate and weight decay over time.
+// Declares the flags of the optimizer, the learning rate schedule and the weight decay schedule.
 #include "megatron/config/settings_enums.h"
 #include "megatron/config/settings_tables.h"
 
@@ -9,14 +9,18 @@ const FieldTable<OptimizerConfig>& optimizer_table() {
   static const FieldTable<Config> table = [] {
     FieldTable<Config> t;
     t.group("Optimizer");
-    t.field("optimizer", &Config::optimizer, "update rule").choices({"adam", "sgd"});
-    t.field("weight_decay", &Config::weight_decay, "decoupled weight decay").at_least(0);
-    t.field("apply_wd_to_qk_layernorm", &Config::apply_wd_to_qk_layernorm,
-            "decay the norms of queries and keys too");
-    t.field("clip_grad", &Config::clip_grad, "largest norm of the gradient; 0: no clipping")
+    t.field("optimizer", &Config::optimizer, "update rule of the optimizer")
+        .choices({"adam", "sgd"});
+    t.field("weight_decay", &Config::weight_decay, "coefficient of the decoupled weight decay")
         .at_least(0);
-    t.field("adam_beta1", &Config::adam_beta1, "decay of Adam's first moment").at_least(0).below(1);
-    t.field("adam_beta2", &Config::adam_beta2, "decay of Adam's second moment")
+    t.field("apply_wd_to_qk_layernorm", &Config::apply_wd_to_qk_layernorm,
+            "apply weight decay to the norms of queries and keys too");
+    t.field("clip_grad", &Config::clip_grad, "clip the gradient to this norm; 0: do not clip")
+        .at_least(0);
+    t.field("adam_beta1", &Config::adam_beta1, "decay rate of Adam's first moment")
+        .at_least(0)
+        .below(1);
+    t.field("adam_beta2", &Config::adam_beta2, "decay rate of Adam's second moment")
         .at_least(0)
         .below(1);
     t.field("adam_eps", &Config::adam_eps, "Adam's epsilon").above(0);
@@ -25,7 +29,7 @@ const FieldTable<OptimizerConfig>& optimizer_table() {
             "peak learning rate of the word embedding and the output layer; none: --lr")
         .at_least(0);
     t.field("decoupled_min_lr", &Config::decoupled_min_lr,
-            "floor of that learning rate; none: --min-lr")
+            "smallest learning rate of the word embedding and the output layer; none: --min-lr")
         .at_least(0);
     add_precision_fields(t);
     return t;
@@ -39,48 +43,51 @@ const FieldTable<SchedulerConfig>& scheduler_table() {
     FieldTable<Config> t;
     t.group("Learning rate");
     t.field("lr", &Config::lr, "peak learning rate").at_least(0);
-    t.field("min_lr", &Config::min_lr, "floor of the decay").at_least(0);
-    t.field("lr_decay_style", &Config::lr_decay_style, "law of the decay");
+    t.field("min_lr", &Config::min_lr, "smallest learning rate of the decay").at_least(0);
+    t.field("lr_decay_style", &Config::lr_decay_style, "shape of the learning rate decay");
     t.field("lr_decay_iters", &Config::lr_decay_iters,
-            "iterations of the decay; none: the whole run")
+            "number of iterations of the decay; none: the whole run")
         .at_least(1)
         .at_most(kMaxSize);
     t.field("lr_decay_samples", &Config::lr_decay_samples,
-            "samples of the decay, with --train-samples")
+            "number of samples of the decay, with --train-samples")
         .at_least(1)
         .at_most(kMaxSamples);
-    t.field("lr_wsd_decay_style", &Config::lr_wsd_decay_style, "law of WSD's last phase");
-    t.field("lr_wsd_decay_iters", &Config::lr_wsd_decay_iters, "iterations of WSD's last phase")
+    t.field("lr_wsd_decay_style", &Config::lr_wsd_decay_style, "shape of the decay phase of WSD");
+    t.field("lr_wsd_decay_iters", &Config::lr_wsd_decay_iters,
+            "number of iterations of the decay phase of WSD")
         .at_least(0)
         .at_most(kMaxSize);
-    t.field("lr_wsd_decay_samples", &Config::lr_wsd_decay_samples, "samples of WSD's last phase")
+    t.field("lr_wsd_decay_samples", &Config::lr_wsd_decay_samples,
+            "number of samples of the decay phase of WSD")
         .at_least(0)
         .at_most(kMaxSamples);
-    t.field("lr_warmup_fraction", &Config::lr_warmup_fraction, "part of the decay that warms up")
+    t.field("lr_warmup_fraction", &Config::lr_warmup_fraction,
+            "fraction of the decay that is used for linear warm-up")
         .at_least(0)
         .at_most(1);
-    t.field("lr_warmup_iters", &Config::lr_warmup_iters, "iterations of linear warm-up")
+    t.field("lr_warmup_iters", &Config::lr_warmup_iters, "number of iterations of linear warm-up")
         .at_least(0)
         .at_most(kMaxSize);
     t.field("lr_warmup_samples", &Config::lr_warmup_samples,
-            "samples of linear warm-up, with --train-samples")
+            "number of samples of linear warm-up, with --train-samples")
         .at_least(0)
         .at_most(kMaxSamples);
     t.field("lr_warmup_init", &Config::lr_warmup_init, "learning rate at the start of the warm-up")
         .at_least(0);
     t.field("start_weight_decay", &Config::start_weight_decay,
-            "weight decay at the start, when it changes")
+            "weight decay at the start, if it changes over time")
         .at_least(0);
     t.field("end_weight_decay", &Config::end_weight_decay,
-            "weight decay at the end, when it changes")
+            "weight decay at the end, if it changes over time")
         .at_least(0);
     t.field("weight_decay_incr_style", &Config::weight_decay_incr_style,
-            "how the weight decay changes");
+            "shape of the change of the weight decay");
     t.field("override_opt_param_scheduler", &Config::override_opt_param_scheduler,
-            "on resume, the schedule of the flags wins")
+            "on resume, use the schedule that the flags describe")
         .alias("override-opt_param-scheduler");
     t.field("use_checkpoint_opt_param_scheduler", &Config::use_checkpoint_opt_param_scheduler,
-            "on resume, the checkpoint's schedule wins")
+            "on resume, use the schedule that the checkpoint contains")
         .alias("use-checkpoint-opt_param-scheduler");
     return t;
   }();

@@ -1,5 +1,5 @@
-// The rules on the parallel flags: what they ask of each other and of the architecture. What they
-// ask of the world is in world_rules.cpp.
+// Rules between the parallel flags, and between them and the architecture. Rules on the world size
+// are in world_rules.cpp.
 #include <algorithm>
 #include <initializer_list>
 
@@ -16,13 +16,12 @@ bool has_low_rank(S s) { return s.parallel.ddp_grad_compression == "low-rank"; }
 UserError::Parts not_yet(const char* flag, std::int64_t size, const char* reason) {
   return {flag, text_of(size) + " is not in this version: " + reason,
           std::string("leave ") + flag +
-              " out; --tensor-model-parallel-size and more "
-              "processes split the work"};
+              " out, and use --tensor-model-parallel-size or more data-parallel processes"};
 }
 
 std::string tp_text(S s) { return "--tensor-model-parallel-size " + text_of(tp(s)); }
 
-/// The largest degree up to tp that divides `size`.
+/// Returns the largest degree up to tp that divides `size`.
 std::string largest_divisor(S s, std::int64_t size) {
   std::int64_t degree = std::min(tp(s), size);
   while (size % degree != 0) --degree;
@@ -113,7 +112,7 @@ const std::vector<Rule>& data_parallel_rules() {
        [](S) {
          return UserError::Parts{
              "--ddp-grad-compression low-rank",
-             "excludes --fp16, whose loss scale changes the unit of the remembered error",
+             "excludes --fp16, whose loss scale changes the unit of the error feedback",
              "use --bf16, or --ddp-grad-compression bf16"};
        }},
   };

@@ -1,5 +1,5 @@
-// The flags of the layout: which ranks share what, how gradients and weights travel between them,
-// and where a rank computes.
+// Declares the flags of parallelism: the degree of each axis, the pipeline, the communication of
+// gradients and weights, and the device.
 #include "megatron/config/settings_tables.h"
 
 namespace megatron {
@@ -8,68 +8,70 @@ namespace {
 void add_tensor_fields(FieldTable<ParallelConfig>& t) {
   using Config = ParallelConfig;
   t.field("sequence_parallel", &Config::sequence_parallel,
-          "split norms and dropout along the sequence over the tensor-parallel ranks");
-  t.field(
-       "tp_comm_overlap", &Config::tp_comm_overlap,
-       "products and the collectives around them in pieces that overlap; needs --sequence-parallel")
-      .note(
-          "on a CPU the pieces can cost more than the overlap saves: compare the step time without "
-          "it");
+          "shard the activations of norms and dropout along the sequence over the tensor-parallel "
+          "ranks");
+  t.field("tp_comm_overlap", &Config::tp_comm_overlap,
+          "overlap GEMMs with their tensor-parallel collectives, piece by piece; requires "
+          "--sequence-parallel")
+      .note("on a CPU it can be slower: compare the step time without it");
   t.field("no_async_tensor_model_parallel_allreduce",
           &Config::no_async_tensor_model_parallel_allreduce,
-          "reduce a layer's input gradient before its weight gradient is computed, not meanwhile");
+          "all-reduce the input gradient before the weight gradient is computed instead of "
+          "overlapping the two");
 }
 
 void add_schedule_fields(FieldTable<ParallelConfig>& t) {
   using Config = ParallelConfig;
   t.group("Pipeline");
   t.field("pipeline_schedule", &Config::pipeline_schedule,
-          "order of forwards and backwards; none: 1f1b, or interleaved with several chunks per "
-          "rank; auto: the fastest that a search finds")
+          "order of forward and backward passes; none: 1f1b, or interleaved with several chunks "
+          "per rank; auto: search for the fastest schedule")
       .choices({"gpipe", "1f1b", "interleaved", "zb-h1", "zb-h2", "zb-v", "dualpipe-v",
                 "combined-1f1b", "auto"});
   t.field("pipeline_activation_limit", &Config::pipeline_activation_limit,
-          "microbatches whose activations a rank may keep; one counts 1 in as many layers as a "
-          "rank has on average")
+          "largest number of microbatches whose activations a rank may keep, in units of one "
+          "microbatch's activations in all layers of an average rank")
       .above(0)
       .at_most(kMaxSize);
   t.field("microbatch_group_size_per_virtual_pipeline_stage",
           &Config::microbatch_group_size_per_virtual_pipeline_stage,
-          "of interleaved: microbatches that pass a chunk before the next chunk's turn; none: as "
-          "many as ranks")
+          "number of consecutive microbatches that a chunk processes before the next chunk, with "
+          "the interleaved schedule; none: the number of pipeline ranks")
       .at_least(1)
       .at_most(kMaxSize);
   t.field("overlap_p2p_communication", &Config::overlap_p2p_communication,
-          "wait for each message between stages where it is sent and received");
+          "do not overlap the communication between stages with computation");
 }
 
 void add_stage_fields(FieldTable<ParallelConfig>& t) {
   using Config = ParallelConfig;
   t.field("num_virtual_stages_per_pipeline_rank", &Config::num_virtual_stages_per_pipeline_rank,
-          "chunks of the model on each rank")
+          "number of model chunks on each rank")
       .at_least(1)
       .at_most(kMaxSize);
   t.field("num_layers_per_virtual_pipeline_stage", &Config::num_layers_per_virtual_pipeline_stage,
-          "most layers of a chunk, in place of the number of chunks")
+          "largest number of layers of a model chunk, instead of the number of chunks")
       .at_least(1)
       .at_most(kMaxSize);
   t.field("decoder_first_pipeline_num_layers", &Config::decoder_first_pipeline_num_layers,
-          "layers of the first rank; the others share the rest")
+          "number of layers on the first rank; the other ranks share the rest")
       .at_least(1)
       .at_most(kMaxSize);
   t.field("decoder_last_pipeline_num_layers", &Config::decoder_last_pipeline_num_layers,
-          "layers of the last rank; the others share the rest")
+          "number of layers on the last rank; the other ranks share the rest")
       .at_least(1)
       .at_most(kMaxSize);
   t.field("account_for_embedding_in_pipeline_split",
-          &Config::account_for_embedding_in_pipeline_split, "the embedding counts as a layer");
+          &Config::account_for_embedding_in_pipeline_split,
+          "count the embedding as a layer when layers are divided");
   t.field("account_for_loss_in_pipeline_split", &Config::account_for_loss_in_pipeline_split,
-          "the output layer and the loss count as a layer");
+          "count the output layer with the loss as a layer when layers are divided");
   t.field("pipeline_model_parallel_layout", &Config::pipeline_model_parallel_layout,
-          "stage by stage: E embedding, t layer, L output, | next stage, x*n and (...)*n repeat");
+          "contents of each stage: E embedding, t layer, L output layer with the loss, | next "
+          "stage; x*n and (...)*n repeat");
   t.field("pipeline_split", &Config::pipeline_split,
-          "layers by number, or by what embedding, layer and output cost in a measurement before "
-          "the run")
+          "even: divide the layers by their number; measured: divide them by the costs of "
+          "embedding, layer and output, measured before the run")
       .choices({"even", "measured"});
 }
 
@@ -77,34 +79,34 @@ void add_gradient_fields(FieldTable<ParallelConfig>& t) {
   using Config = ParallelConfig;
   t.group("Data parallelism");
   t.field("overlap_grad_reduce", &Config::overlap_grad_reduce,
-          "reduce each bucket of gradients as soon as backward has filled it");
+          "reduce each gradient bucket as soon as the backward pass has filled it");
   t.field("ddp_bucket_size", &Config::ddp_bucket_size,
-          "gradients in a bucket; none: max(40e6, 1e6 x ranks), one bucket without "
-          "--overlap-grad-reduce")
+          "number of elements of a gradient bucket; none: max(40e6, 1e6 x ranks), or one bucket "
+          "without --overlap-grad-reduce")
       .at_least(1)
       .at_most(kMaxSize);
   t.field("ddp_num_buckets", &Config::ddp_num_buckets,
-          "how many buckets there are, in place of their size")
+          "number of gradient buckets, instead of their size")
       .at_least(1)
       .at_most(kMaxSize);
   t.field("ddp_pad_buckets_for_high_nccl_busbw", &Config::ddp_pad_buckets_for_high_nccl_busbw,
           "pad buckets to a multiple of 2^16 elements");
   t.field("ddp_average_in_collective", &Config::ddp_average_in_collective,
-          "average in the collective instead of scaling before it");
+          "average gradients in the collective instead of scaling them before it");
   t.field("ddp_reduce_scatter_with_fp32_accumulation",
           &Config::ddp_reduce_scatter_with_fp32_accumulation,
-          "send 16-bit gradients, add them in fp32; needs --use-distributed-optimizer");
+          "send gradients in 16 bits and add them in fp32; requires --use-distributed-optimizer");
   t.field("ddp_grad_compression", &Config::ddp_grad_compression,
-          "what gradients travel as: bf16 numbers, or products of two thin matrices that remember "
-          "their error")
+          "compress the gradients that are sent; bf16: round to bfloat16; low-rank: send two "
+          "low-rank factors with error feedback (PowerSGD)")
       .choices({"none", "bf16", "low-rank"});
   t.field("ddp_grad_compression_rank", &Config::ddp_grad_compression_rank,
-          "columns of the thin matrices of low-rank")
+          "rank of the factors with --ddp-grad-compression low-rank")
       .at_least(1)
       .at_most(1024);
   t.field("check_weight_hash_across_dp_replicas_interval",
           &Config::check_weight_hash_across_dp_replicas_interval,
-          "iterations between comparisons of the replicas' weights; 0: never")
+          "number of iterations between checks that all replicas have equal weights; 0: never")
       .at_least(0)
       .at_most(kMaxSize);
 }
@@ -112,33 +114,35 @@ void add_gradient_fields(FieldTable<ParallelConfig>& t) {
 void add_optimizer_fields(FieldTable<ParallelConfig>& t) {
   using Config = ParallelConfig;
   t.field("use_distributed_optimizer", &Config::use_distributed_optimizer,
-          "split the optimizer's state over the data-parallel ranks (ZeRO-1)");
+          "shard the optimizer state over the data-parallel ranks (ZeRO-1)");
   t.field("num_distributed_optimizer_instances", &Config::num_distributed_optimizer_instances,
-          "copies of that state: split within each, gradients summed across them")
+          "number of copies of the optimizer state; each is sharded over a group of data-parallel "
+          "ranks")
       .at_least(1)
       .at_most(kMaxSize);
   t.field("overlap_param_gather", &Config::overlap_param_gather,
-          "gather updated weights while the next forward runs");
+          "overlap the all-gather of updated weights with the next forward pass");
 }
 
 void add_transport_fields(FieldTable<ParallelConfig>& t) {
   using Config = ParallelConfig;
   t.group("Devices and transport");
   t.field("device", &Config::device,
-          "where to compute; auto: a GPU when driver and CUDA plugin are there, else the CPU")
+          "device to compute on; auto: a GPU if a driver and the CUDA plugin are found, else the "
+          "CPU")
       .choices({"auto", "cpu", "cuda"});
   t.field("distributed_backend", &Config::distributed_backend,
-          "library of the communication between GPUs")
+          "library for communication between GPUs")
       .choices({"nccl", "gloo"});
   t.field("cpu_transport", &Config::cpu_transport,
-          "between processors' ranks; auto: shared memory on one host, Gloo across hosts")
+          "transport between CPU ranks; auto: shared memory within a host, Gloo across hosts")
       .choices({"auto", "shared-memory", "gloo"});
   t.field("distributed_timeout_minutes", &Config::distributed_timeout_minutes,
-          "how long an operation between ranks may take")
+          "timeout of communication between ranks, in minutes")
       .above(0)
       .at_most(100000);
   t.field("log_comm", &Config::log_comm,
-          "calls, bytes and waiting time of every operation between ranks, by axis, with each log "
+          "print calls, bytes and waiting time of the communication on each axis with each log "
           "line");
 }
 
@@ -150,27 +154,27 @@ const FieldTable<ParallelConfig>& parallel_table() {
     FieldTable<Config> t;
     t.group("Parallel layout");
     t.field("tensor_model_parallel_size", &Config::tensor_model_parallel_size,
-            "ranks that share each layer")
+            "number of ranks that each layer is sharded over")
         .at_least(1)
         .at_most(kMaxSize);
     t.field("pipeline_model_parallel_size", &Config::pipeline_model_parallel_size,
-            "ranks that share the layers of the model")
+            "number of ranks that the layers are divided among")
         .at_least(1)
         .at_most(kMaxSize);
     t.field("context_parallel_size", &Config::context_parallel_size,
-            "ranks that share each sequence")
+            "number of ranks that each sequence is divided among")
         .at_least(1)
         .at_most(kMaxSize);
     t.field("expert_model_parallel_size", &Config::expert_model_parallel_size,
-            "ranks that share the experts")
+            "number of ranks that the experts are divided among")
         .at_least(1)
         .at_most(kMaxSize);
     t.field("expert_tensor_parallel_size", &Config::expert_tensor_parallel_size,
-            "ranks that share each expert")
+            "number of ranks that each expert is sharded over")
         .at_least(1)
         .at_most(kMaxSize);
     t.field("use_tp_pp_dp_mapping", &Config::use_tp_pp_dp_mapping,
-            "neighbouring ranks in the order tp-cp-ep-pp-dp instead of tp-cp-ep-dp-pp");
+            "order ranks as tp-cp-ep-pp-dp instead of tp-cp-ep-dp-pp");
     add_tensor_fields(t);
     add_schedule_fields(t);
     add_stage_fields(t);

@@ -15,7 +15,7 @@ using Counts = std::vector<std::int64_t>;
 
 std::string text_of(std::int64_t value) { return std::to_string(value); }
 
-/// Chunks per rank that the schedule implies; 0 where it leaves the choice.
+/// Returns the number of chunks per rank that the schedule implies, or 0 if it allows any.
 std::int64_t implied_chunks(const ParallelConfig& parallel) {
   const std::string& name = parallel.pipeline_schedule;
   return name.empty() || name == "auto" ? 0 : fixed_num_chunks(name);
@@ -41,7 +41,7 @@ std::int64_t chunks_of_layout(const ParallelConfig& parallel) {
   throw UserError({"--pipeline-model-parallel-layout",
                    "has " + text_of(num_stages) +
                        " stages, no multiple of --pipeline-model-parallel-size " + text_of(p),
-                   "add or remove a |, the end of a stage; a stage may be empty"});
+                   "add or remove a | (which ends a stage); a stage may be empty"});
 }
 
 std::int64_t chunks_of_size(const ParallelConfig& parallel, std::int64_t num_layers) {
@@ -56,8 +56,9 @@ std::int64_t chunks_of_size(const ParallelConfig& parallel, std::int64_t num_lay
                    "use at most " + text_of(most) + ", or leave it out"});
 }
 
-/// `num_units` over `num_stages`: all get the same, and the odd ones go to stages in the middle. In
-/// V order they stand in front of the turn as long as that gives no rank two of them.
+/// Divides `num_units` evenly among `num_stages` stages; the remainder goes to stages in the
+/// middle. In V order it goes to the stages before the turning point, as long as no rank receives
+/// two.
 Counts spread(std::int64_t num_units, std::int64_t num_stages, ChunkOrder order) {
   const std::int64_t each = num_units / num_stages, odd = num_units % num_stages;
   const bool before_turn = order == ChunkOrder::v && odd <= num_stages / 2;
@@ -76,7 +77,7 @@ Counts even_counts(const ParallelConfig& parallel, std::int64_t num_layers,
   return counts;
 }
 
-/// Gives the stages of the ranks from `begin` to `end` these layers.
+/// Assigns these layers to the stages of the ranks from `begin` to `end`.
 void fill(Counts& counts, const PipelineLayout& layout, std::int64_t begin, std::int64_t end,
           std::int64_t num_layers) {
   const Counts some = spread(num_layers, (end - begin) * layout.num_chunks, layout.order);
@@ -88,7 +89,7 @@ void fill(Counts& counts, const PipelineLayout& layout, std::int64_t begin, std:
   }
 }
 
-/// The flags that are given, with their values.
+/// Returns the flags that are given, with their values.
 std::string ends_text(const ParallelConfig& parallel) {
   std::string text;
   if (parallel.decoder_first_pipeline_num_layers)
@@ -99,7 +100,7 @@ std::string ends_text(const ParallelConfig& parallel) {
          text_of(*parallel.decoder_last_pipeline_num_layers);
 }
 
-/// The first and the last rank as asked for, the others evenly.
+/// Assigns layers to the first and the last rank as the flags say, and the rest evenly.
 Counts counts_with_ends(const ParallelConfig& parallel, std::int64_t num_layers,
                         const PipelineLayout& layout) {
   const auto& first = parallel.decoder_first_pipeline_num_layers;
@@ -130,12 +131,11 @@ std::string stages_text(const PipelineLayout& layout) {
 [[noreturn]] void fail_empty(const ParallelConfig& parallel, std::int64_t num_layers,
                              const PipelineLayout& layout, std::int64_t num_empty) {
   const std::string ends = ends_text(parallel);
-  throw UserError(
-      {"--num-layers",
-       text_of(num_layers) + " in " + stages_text(layout) + (ends.empty() ? "" : " with " + ends) +
-           " leaves " + text_of(num_empty) + (num_empty == 1 ? " stage" : " stages") +
-           " without a layer",
-       "use fewer stages, or say where the layers stand with --pipeline-model-parallel-layout"});
+  throw UserError({"--num-layers",
+                   text_of(num_layers) + " in " + stages_text(layout) +
+                       (ends.empty() ? "" : " with " + ends) + " leaves " + text_of(num_empty) +
+                       (num_empty == 1 ? " stage" : " stages") + " without a layer",
+                   "use fewer stages, or assign the layers with --pipeline-model-parallel-layout"});
 }
 
 void check_no_stage_is_empty(const ParallelConfig& parallel, std::int64_t num_layers,
@@ -148,7 +148,8 @@ void check_no_stage_is_empty(const ParallelConfig& parallel, std::int64_t num_la
   if (num_empty > 0) fail_empty(parallel, num_layers, layout, num_empty);
 }
 
-/// Consecutive layers in the order of the model, its ends in the first and the last stage.
+/// Numbers the layers consecutively in the order of the model and puts the embedding and the output
+/// into the first and the last stage.
 std::vector<StageLayers> stages_of(const Counts& counts) {
   std::vector<StageLayers> stages;
   std::int64_t first = 0;

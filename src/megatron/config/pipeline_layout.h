@@ -1,4 +1,5 @@
-// Which layers a stage of the pipeline holds: from the flags, checked so that no layer is lost.
+// Assigns the layers of the model to pipeline stages according to the flags, and checks that every
+// layer is assigned.
 #pragma once
 
 #include <cstdint>
@@ -12,13 +13,14 @@ namespace megatron {
 
 struct LayerCosts;
 
-/// One stage: consecutive layers of the decoder, and the ends of the model.
+/// One stage: consecutive layers, and whether it contains the embedding or the output.
 struct StageLayers {
   std::int64_t first_layer = 0, num_layers = 0;
   bool has_embedding = false, has_output = false;  ///< output: final norm, output layer and loss
   bool operator==(const StageLayers&) const = default;
 };
 
+/// The stages of a model, and how they are assigned to ranks and chunks.
 struct PipelineLayout {
   std::int64_t num_ranks = 1, num_chunks = 1;
   ChunkOrder order = ChunkOrder::loop;
@@ -30,21 +32,22 @@ struct PipelineLayout {
   bool operator==(const PipelineLayout&) const = default;
 };
 
-/// The whole model in one stage.
+/// Returns a layout with the whole model in one stage.
 PipelineLayout single_stage_layout(std::int64_t num_layers);
 
-/// The chunks of each rank: from --pipeline-model-parallel-layout, the flags of virtual stages, or
-/// what the schedule implies. UserError when a layout does not parse, or virtual stages do not fit.
+/// Returns the number of chunks per rank: from --pipeline-model-parallel-layout, from the flags of
+/// virtual stages, or as the schedule implies. Throws a UserError if the layout cannot be parsed or
+/// the virtual stages do not fit.
 std::int64_t num_pipeline_chunks(const ParallelConfig& parallel, std::int64_t num_layers);
 
-/// --pipeline-schedule, or what stands for it: interleaved with several chunks, else 1f1b.
-/// UserError as num_pipeline_chunks.
+/// Returns --pipeline-schedule or its default: interleaved with several chunks, else 1f1b. Throws
+/// like num_pipeline_chunks().
 std::string schedule_name(const ParallelConfig& parallel, std::int64_t num_layers);
 
-/// What the flags ask for (--pipeline-model-parallel-size, --pipeline-schedule,
-/// --pipeline-model-parallel-layout, …). UserError, naming the flag, when the layers do not fit.
-/// `measured` is what --pipeline-split measured goes by; InternalError when that is asked for and
-/// there are none.
+/// Returns the layout that the flags describe (--pipeline-model-parallel-size, --pipeline-schedule,
+/// --pipeline-model-parallel-layout, …). Throws a UserError that names the flag if the layers do
+/// not fit. --pipeline-split measured uses the costs `measured`; it is an InternalError if they are
+/// missing.
 PipelineLayout pipeline_layout(const ParallelConfig& parallel, std::int64_t num_layers,
                                const LayerCosts* measured = nullptr);
 

@@ -1,5 +1,4 @@
-// The rules on the flags of the pipeline: what they ask of each other, of the layers and of the
-// batches.
+// Rules between the pipeline flags, and between them and the layers and the batches.
 #include "megatron/config/pipeline_rules.h"
 
 #include <algorithm>
@@ -25,7 +24,7 @@ struct FlagState {
   bool is_given;
 };
 
-/// "--a, --b": those that are given.
+/// Returns the flags that are given as "--a, --b".
 std::string names_of(std::initializer_list<FlagState> flags) {
   std::string names;
   for (const auto& [flag, is_given] : flags) {
@@ -67,7 +66,7 @@ std::string listed(std::initializer_list<std::string> parts) {
   return all;
 }
 
-/// The flags that mean something to a pipeline only.
+/// Returns the given flags that only a pipeline uses.
 std::string pipeline_flags(S s) {
   return listed({names_of({{"--pipeline-schedule", !s.parallel.pipeline_schedule.empty()}}),
                  virtual_flags(s), end_flags(s),
@@ -86,7 +85,8 @@ std::string one_of(const std::string& flags) {
   return flags.find(',') == std::string::npos ? "it" : "them";
 }
 
-/// What is wrong with the layers' layout, if they are known; costs do not matter for that.
+/// Returns the error of the pipeline layout, if the number of layers is known. It does not depend
+/// on measured costs.
 std::optional<UserError::Parts> layout_problem(S s) {
   if (s.model.num_layers < 1 || s.model.num_layers > kMaxLayers ||
       !evaluate(pipeline_rules(), s, {}).empty())
@@ -125,8 +125,9 @@ void check_group(const ScheduleRequest& request, Problems& problems) {
        least == most ? "use " + text_of(least) : "use " + text_of(least) + " to " + text_of(most)});
 }
 
-/// What the stages keep of a microbatch, a rank's share of the layers being 1; all of it until the
-/// weight gradients are there. Stages that are yet to be measured count alike.
+/// Returns the activations of a microbatch in each stage, in units of those of an average rank's
+/// layers. They are kept until the weight gradients are computed. Before a measurement all stages
+/// count alike.
 CostModel activations(S s, const Schedule& schedule) {
   const double even = 1 / static_cast<double>(schedule.num_chunks);
   CostModel costs = uniform_costs(schedule, {.activation = even, .weight_gradient = even});
@@ -152,7 +153,7 @@ void check_limit(S s, const ScheduleRequest& request, Problems& problems) {
        number_text(*s.parallel.pipeline_activation_limit) + " is less than the " + peak +
            " microbatches that rank " + text_of(worst - peaks.begin()) +
            " of the pipeline keeps with --pipeline-schedule " + request.name,
-       "use " + peak + " or more, or --pipeline-schedule auto, which looks for one that fits"});
+       "use " + peak + " or more, or --pipeline-schedule auto, which searches for one that fits"});
 }
 
 }  // namespace
@@ -181,14 +182,14 @@ const std::vector<Rule>& pipeline_rules() {
        [](S s) { return has_layout(s) && !excluded_by_layout(s).empty(); },
        [](S s) {
          return UserError::Parts{"--pipeline-model-parallel-layout",
-                                 "says all about the stages, and excludes " + excluded_by_layout(s),
+                                 "defines all stages, and excludes " + excluded_by_layout(s),
                                  "leave " + one_of(excluded_by_layout(s)) + " out"};
        }},
       {{},
        [](S s) { return !has_layout(s) && !end_flags(s).empty() && !account_flags(s).empty(); },
        [](S s) {
          return UserError::Parts{end_flags(s), "excludes " + account_flags(s),
-                                 "give the layers of the ends with the first alone"};
+                                 "use only the first, which sets the layers of the end ranks"};
        }},
       {{},
        [](S s) {
@@ -207,7 +208,7 @@ const std::vector<Rule>& pipeline_rules() {
        [](S s) {
          const std::string flags = listed({end_flags(s), account_flags(s)});
          return UserError::Parts{"--pipeline-split measured",
-                                 "chooses the layers of all stages, and excludes " + flags,
+                                 "sets the layers of all stages, and excludes " + flags,
                                  "leave " + one_of(flags) + " out, or use --pipeline-split even"};
        }},
   };
@@ -230,7 +231,7 @@ bool has_microbatch_groups(S s) {
   try {
     return num_pipeline_chunks(s.parallel, s.model.num_layers) > 1;
   } catch (const UserError&) {
-    return true;  // named elsewhere
+    return true;  // another rule reports it
   }
 }
 

@@ -1,4 +1,4 @@
-// What a pipeline asks of a run's batches: known once the number of ranks is.
+// Rules on the batches of a pipelined run, which can be checked once the number of ranks is known.
 #pragma once
 
 #include <cstdint>
@@ -7,12 +7,12 @@
 
 namespace megatron {
 
-/// The rules that tie the schedule to the microbatches of the first step. Nothing while other flags
-/// of the pipeline, which validate_run and validate_model name, are wrong, or the layers are not
-/// known yet.
+/// Checks the schedule against the number of microbatches of the first step. Returns no problems if
+/// the layers are unknown, or if other pipeline flags are wrong, which validate_run() and
+/// validate_model() report.
 Problems check_pipeline_batches(const Settings& settings, std::int64_t num_microbatches);
 
-/// Whether --microbatch-group-size-per-virtual-pipeline-stage means something to the schedule.
+/// Returns whether the schedule uses --microbatch-group-size-per-virtual-pipeline-stage.
 bool has_microbatch_groups(const Settings& settings);
 
 }  // namespace megatron

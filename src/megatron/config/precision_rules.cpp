@@ -1,4 +1,4 @@
-// The rules on types of numbers and on the scaling of the loss.
+// Rules on data types and loss scaling.
 #include "megatron/config/rule.h"
 
 namespace megatron {
@@ -28,7 +28,7 @@ const std::vector<Rule>& number_rules() {
        [](S) {
          return UserError::Parts{"--grad-reduce-in-bf16",
                                  "needs --bf16: only bfloat16 weights may have bfloat16 gradients",
-                                 "add --bf16, or leave it out"};
+                                 "add --bf16, or leave --grad-reduce-in-bf16 out"};
        }},
       {{"grad_reduce_in_bf16", "accumulate_allreduce_grads_in_fp32"},
        [](S s) {
@@ -53,7 +53,7 @@ const std::vector<Rule>& loss_scale_rules() {
          return UserError::Parts{
              "--loss-scale",
              detail::concatenate(*s.training.loss_scale.loss_scale,
-                                 " has no place in fp32, which needs no scaling"),
+                                 " has no effect in fp32, which needs no loss scaling"),
              "add --fp16, or leave --loss-scale out"};
        }},
       {{"initial_loss_scale", "min_loss_scale"},
@@ -76,10 +76,8 @@ const std::vector<Rule>& optimizer_state_rules() {
       {{"exp_avg_dtype", "exp_avg_sq_dtype"},
        [](S s) { return has_fp8_state(s); },
        [](S) {
-         return UserError::Parts{
-             "--exp-avg-dtype and --exp-avg-sq-dtype",
-             "fp8 is not in this version: its eight bits need scales that Adam's moments outgrow",
-             "use bf16 or fp16"};
+         return UserError::Parts{"--exp-avg-dtype and --exp-avg-sq-dtype",
+                                 "fp8 is not in this version", "use bf16 or fp16"};
        }},
       {{"use_precision_aware_optimizer", "exp_avg_dtype", "exp_avg_sq_dtype"},
        [](S s) { return is_mixed(s) && !s.optimizer.use_precision_aware_optimizer; },
@@ -114,16 +112,15 @@ const std::vector<Rule>& optimizer_state_rules() {
        [](S) {
          return UserError::Parts{
              "--main-grads-dtype bf16",
-             "excludes --accumulate-allreduce-grads-in-fp32: here both name the same gradients",
+             "excludes --accumulate-allreduce-grads-in-fp32: both set the type of the gradients",
              "give one of the two"};
        }},
       {{"main_params_dtype"},
        [](S s) { return s.optimizer.main_params_dtype != "fp32"; },
        [](S s) {
-         return UserError::Parts{
-             "--main-params-dtype " + s.optimizer.main_params_dtype,
-             "is not in this version: updates smaller than the eleven bits of fp16 would be lost",
-             "leave it out: fp32"};
+         return UserError::Parts{"--main-params-dtype " + s.optimizer.main_params_dtype,
+                                 "is not in this version: fp16 would lose small updates",
+                                 "leave --main-params-dtype out, so that main weights are fp32"};
        }},
       {{"optimizer", "use_precision_aware_optimizer"},
        [](S s) {
@@ -131,7 +128,7 @@ const std::vector<Rule>& optimizer_state_rules() {
        },
        [](S s) {
          return UserError::Parts{"--use-precision-aware-optimizer",
-                                 "has no place with --optimizer " + s.optimizer.optimizer,
+                                 "has no effect with --optimizer " + s.optimizer.optimizer,
                                  "use --optimizer adam"};
        }},
   };

@@ -1,5 +1,5 @@
-// The flags of 16-bit training: types of weights, gradients and optimizer states, and the scaling
-// of the loss.
+// Declares the flags of mixed precision: types of weights, gradients and optimizer state, and loss
+// scaling.
 #include "megatron/config/settings_tables.h"
 
 namespace megatron {
@@ -10,16 +10,17 @@ const FieldTable<LossScaleConfig>& loss_scale_table() {
   static const FieldTable<Config> table = [] {
     FieldTable<Config> t;
     t.field("loss_scale", &Config::loss_scale,
-            "constant factor on the loss; none: dynamic with --fp16, 1 without")
+            "constant loss scale; none: dynamic with --fp16, else 1")
         .at_least(0);
-    t.field("initial_loss_scale", &Config::initial_loss_scale, "first dynamic loss scale").above(0);
-    t.field("min_loss_scale", &Config::min_loss_scale, "least dynamic loss scale").above(0);
+    t.field("initial_loss_scale", &Config::initial_loss_scale, "initial dynamic loss scale")
+        .above(0);
+    t.field("min_loss_scale", &Config::min_loss_scale, "smallest dynamic loss scale").above(0);
     t.field("loss_scale_window", &Config::loss_scale_window,
-            "steps with finite gradients after which the loss scale doubles")
+            "number of steps with finite gradients after which the loss scale doubles")
         .at_least(1)
         .at_most(kMaxSize);
     t.field("hysteresis", &Config::hysteresis,
-            "steps with infinite gradients after which the loss scale halves")
+            "number of steps with non-finite gradients after which the loss scale halves")
         .at_least(1)
         .at_most(kMaxSize);
     return t;
@@ -33,14 +34,14 @@ void add_precision_fields(FieldTable<TrainingConfig>& table) {
   using Config = TrainingConfig;
   table.group("Precision");
   table.field("bf16", &Config::bf16,
-              "weights and activations in bfloat16, main weights and gradients in fp32");
-  table.field(
-      "fp16", &Config::fp16,
-      "weights and activations in float16 with a scaled loss, main weights and gradients in fp32");
+              "compute in bfloat16, with main weights and gradients in fp32");
+  table.field("fp16", &Config::fp16,
+              "compute in float16 with loss scaling, with main weights and gradients in fp32");
   table.field("accumulate_allreduce_grads_in_fp32", &Config::accumulate_allreduce_grads_in_fp32,
-              "main gradients in fp32; always so unless --grad-reduce-in-bf16");
+              "accumulate and reduce gradients in fp32; this is the default unless "
+              "--grad-reduce-in-bf16 is given");
   table.field("grad_reduce_in_bf16", &Config::grad_reduce_in_bf16,
-              "main gradients in bfloat16, with --bf16");
+              "accumulate and reduce gradients in bfloat16; requires --bf16");
   table.include(&Config::loss_scale, loss_scale_table());
 }
 
@@ -48,7 +49,7 @@ void add_precision_fields(FieldTable<OptimizerConfig>& table) {
   using Config = OptimizerConfig;
   table.group("Optimizer");
   table.field("use_precision_aware_optimizer", &Config::use_precision_aware_optimizer,
-              "let Adam's states and main gradients have fewer bits");
+              "allow types other than fp32 for Adam's moments, main gradients and main weights");
   const std::vector<std::string> states{"fp32", "bf16", "fp16", "fp8"};
   table.field("exp_avg_dtype", &Config::exp_avg_dtype, "type of Adam's first moment")
       .choices(states);

@@ -9,7 +9,7 @@
 namespace megatron {
 namespace {
 
-/// One line of the dump.
+/// One setting of the dump.
 struct ShownSetting {
   const Field* field;
   std::vector<std::string> values;
@@ -71,7 +71,7 @@ nlohmann::ordered_json json_value(const Field& field, const std::vector<std::str
   return list;
 }
 
-/// The value as Python prints it.
+/// Formats the value as Python prints it.
 std::string python_text(const Field& field, const std::vector<std::string>& values) {
   const bool quoted = field.kind == ValueKind::text;
   if (field.is_list && (!values.empty() || !field.is_optional)) {

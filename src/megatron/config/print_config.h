@@ -1,4 +1,4 @@
-// What a run will use, for people and for scripts.
+// Prints the settings of a run as text, as JSON and as Megatron-LM prints them.
 #pragma once
 
 #include <string>
@@ -9,17 +9,18 @@
 
 namespace megatron {
 
-/// Every setting with its value and origin, by group, in columns. Values that follow from others
-/// are shown as resolve() makes them.
+/// Returns every setting with its value and origin, by group, in columns. Derived values are those
+/// that resolve() computes.
 std::string config_text(const RunConfig& run);
 
-/// The same as JSON: {"num_layers": {"value": 12, "origin": "flag", "where": "--num-layers"}, …}.
+/// Returns the same settings as JSON:
+/// {"num_layers": {"value": 12, "origin": "flag", "where": "--num-layers"}, …}.
 std::string config_json(const RunConfig& run);
 
-/// Every setting's name and value in Python's spelling, sorted by name.
+/// Returns the name and the value, in Python's syntax, of every setting, sorted by name.
 std::vector<std::pair<std::string, std::string>> argument_values(const Settings& settings);
 
-/// Megatron-LM's dump of its arguments, sorted, with dots up to column 48.
+/// Returns the arguments in the format of Megatron-LM: sorted, with dots up to column 48.
 std::string argument_dump(const Settings& settings);
 
 }  // namespace megatron

@@ -12,7 +12,7 @@ std::string one_line(const UserError::Parts& parts) {
   return text;
 }
 
-/// Optimal string alignment distance, three rows at a time.
+/// Returns the optimal string alignment distance. It keeps only three rows of the table.
 std::size_t edit_distance(std::string_view a, std::string_view b) {
   std::vector<std::size_t> before(b.size() + 1), previous(b.size() + 1), row(b.size() + 1);
   for (std::size_t j = 0; j <= b.size(); ++j) previous[j] = j;

@@ -1,5 +1,4 @@
-// Mistakes collected instead of thrown one by one: everything wrong with a command line is shown
-// together.
+// Collects mistakes, so that everything wrong with a command line is reported at once.
 #pragma once
 
 #include <span>
@@ -20,7 +19,7 @@ class Problems {
   }
   bool empty() const { return list_.empty(); }
   const std::vector<UserError::Parts>& list() const { return list_; }
-  /// Throws the one mistake as it is, or several as a numbered list; does nothing when there are
+  /// Throws a single mistake as it is and several as a numbered list. Does nothing if there are
   /// none.
   void throw_if_any() const;
 
@@ -28,11 +27,11 @@ class Problems {
   std::vector<UserError::Parts> list_;
 };
 
-/// The candidate closest to `name` in edit distance (insert, delete, replace, swap of neighbours),
-/// or "" when none is near.
+/// Returns the candidate with the smallest edit distance to `name` (insertion, deletion,
+/// replacement, swap of neighbors), or "" if none is near.
 std::string nearest_name(std::string_view name, std::span<const std::string> candidates);
 
-/// Whether `word` is `name` but for one or two letters. Short words say too little to tell.
+/// Returns whether `word` differs from `name` by one or two letters. Returns false for short words.
 bool is_misspelt(std::string_view word, std::string_view name);
 
 }  // namespace megatron

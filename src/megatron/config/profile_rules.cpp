@@ -1,4 +1,4 @@
-// The rules on what a run shows and leaves: the profile, its window and its folder.
+// Rules on the profile: its window and its folder.
 #include "megatron/config/profile_rules.h"
 
 #include "megatron/config/rule.h"
@@ -27,7 +27,7 @@ const std::vector<Rule>& profile_rules() {
                                  text_of(s.logger.profile_step_end) +
                                      " is not above --profile-step-start " +
                                      text_of(s.logger.profile_step_start),
-                                 "record from 10 to 12 iterations done, for example"};
+                                 "use for example --profile-step-start 10 --profile-step-end 12"};
        }},
       {{"profile", "trace", "profile_step_end", "train_iters"},
        [](S s) {
@@ -44,7 +44,7 @@ const std::vector<Rule>& profile_rules() {
       {{"profile", "profile_dir", "tensorboard_dir", "save"},
        [](S s) { return s.logger.profile && !has_folder(s); },
        [](S) {
-         return UserError::Parts{"--profile", "has no folder for its trace",
+         return UserError::Parts{"--profile", "has no folder to write to",
                                  "add --profile-dir DIR, --tensorboard-dir DIR or --save DIR"};
        }},
   };

@@ -1,12 +1,12 @@
-// Which iterations a run records: --profile-step-start and --profile-step-end.
+// Rules on the iterations that a run profiles: --profile-step-start and --profile-step-end.
 #pragma once
 
 #include "megatron/config/settings.h"
 
 namespace megatron {
 
-/// Whether --profile-step-start and --profile-step-end say it: with --profile always, for --trace
-/// once one of them is not its default.
+/// Returns whether --profile-step-start and --profile-step-end limit the recording: always with
+/// --profile, and for --trace if one of them differs from its default.
 bool has_profile_window(const LoggerConfig& logger);
 
 }  // namespace megatron

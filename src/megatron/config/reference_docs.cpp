@@ -11,7 +11,7 @@
 namespace megatron {
 namespace {
 
-/// Text for a cell of a Markdown table.
+/// Escapes text for a cell of a Markdown table.
 std::string cell(const std::string& text) {
   std::string out;
   for (const char c : text) {
@@ -61,7 +61,7 @@ std::string known_flags_markdown() {
   return text;
 }
 
-/// Text for troff: backslashes and leading dots made harmless.
+/// Escapes text for troff: backslashes and leading dots.
 std::string troff(std::string_view text) {
   std::string out;
   for (const char c : text) {
@@ -82,14 +82,14 @@ std::string troff(std::string_view text) {
 std::string config_markdown() {
   std::string text =
       "# Settings of `megatron pretrain`\n\n"
-      "This page is made from the table of settings: `megatron help --markdown > "
+      "This page is generated from the table of settings: `megatron help --markdown > "
       "docs/config.md`.\n\n"
-      "A setting may stand on the command line (`--num-layers 12`), in the environment "
-      "(`MEGATRON_NUM_LAYERS=12`) or in a file given with\n"
-      "`--config` (YAML or TOML: `num_layers: 12`, at the top or in a section named after the "
-      "group: `model:`). Flags win over the environment,\n"
-      "the environment over files. `megatron pretrain … --print-config` shows every value and "
-      "where it came from.\n";
+      "A setting can be given on the command line (`--num-layers 12`), in the environment\n"
+      "(`MEGATRON_NUM_LAYERS=12`) or in a file of `--config` (YAML or TOML: `num_layers: 12`, at\n"
+      "the top level or in a section named after the group: `model:`). Flags have precedence over\n"
+      "the environment, and the environment over files. `megatron pretrain … --print-config`\n"
+      "prints every value and its origin. The meaning describes the flag as it is spelled here;\n"
+      "for a flag such as `--no-x`, the key `x` has the opposite sense.\n";
   const FieldSet& fields = run_table().set();
   for (const std::string& group : groups_of(fields)) {
     text += "\n## " + group + "\n\n| Flag | Key | Default | Meaning |\n| --- | --- | --- | --- |\n";
@@ -98,16 +98,15 @@ std::string config_markdown() {
     }
   }
   return text +
-         "\n## Known flags of Megatron-LM\n\nEvery other flag of Megatron-LM is known, and "
-         "accepted when it changes nothing:\n\n" +
+         "\n## Known flags of Megatron-LM\n\nAll other flags of Megatron-LM are accepted if they "
+         "have no effect:\n\n" +
          known_flags_markdown();
 }
 
 std::string manual_page(std::span<const CommandManual> commands, std::string_view version) {
-  std::string text =
-      ".TH MEGATRON 1 \"\" \"megatron " + std::string(version) +
-      "\"\n.SH NAME\nmegatron \\- train transformer language models and let them speak\n" +
-      ".SH SYNOPSIS\n.B megatron\n.I command\n[flags]\n.SH COMMANDS\n";
+  std::string text = ".TH MEGATRON 1 \"\" \"megatron " + std::string(version) +
+                     "\"\n.SH NAME\nmegatron \\- train and run transformer language models\n" +
+                     ".SH SYNOPSIS\n.B megatron\n.I command\n[flags]\n.SH COMMANDS\n";
   for (const CommandManual& command : commands)
     text += ".TP\n.B " + troff(command.name) + "\n" + troff(command.summary) + "\n";
   for (const CommandManual& command : commands) {
@@ -126,8 +125,8 @@ std::string manual_page(std::span<const CommandManual> commands, std::string_vie
     }
   }
   return text +
-         ".SH EXIT STATUS\n0 done; 2 a mistake in flags, files or data; 1 an internal error; 143 "
-         "stopped by SIGTERM after saving.\n";
+         ".SH EXIT STATUS\n0 success; 2 a mistake in flags, files or data; 1 an internal error; "
+         "143 stopped by SIGTERM after saving.\n";
 }
 
 }  // namespace megatron

@@ -1,4 +1,4 @@
-// The reference documentation, made from the tables: docs/config.md and the manual page.
+// Generates the reference documentation from the tables: docs/config.md and the manual page.
 #pragma once
 
 #include <span>
@@ -9,18 +9,18 @@
 
 namespace megatron {
 
-/// docs/config.md: every setting of a run by group, then Megatron-LM's flags that are known without
-/// effect.
+/// Returns docs/config.md: every setting of a run by group, then Megatron-LM's flags that are known
+/// but have no effect.
 std::string config_markdown();
 
-/// What the manual says about one command.
+/// The entry of one command in the manual.
 struct CommandManual {
   std::string_view name;
   std::string_view summary;
-  const FieldSet* fields = nullptr;  ///< null when only the engine knows them
+  const FieldSet* fields = nullptr;  ///< null if only the engine knows the fields
 };
 
-/// The manual page megatron(1) in troff's man macros.
+/// Returns the manual page megatron(1) in troff's man macros.
 std::string manual_page(std::span<const CommandManual> commands, std::string_view version);
 
 }  // namespace megatron

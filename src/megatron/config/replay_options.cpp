@@ -8,21 +8,20 @@ const FieldTable<ReplayOptions>& replay_table() {
   static const FieldTable<ReplayOptions> table = [] {
     FieldTable<ReplayOptions> t;
     t.about(
-        "Runs the microbatch of FILE again, forward and backward, with the dropout of the run, and "
-        "prints every op's norms and the first op that "
-        "made a number that is not finite. `megatron pretrain` writes such files into --save when "
-        "a loss or gradient is not finite.");
+        "Runs the microbatch of FILE again, forward and backward, with the dropout of the run. "
+        "Prints the norms of every op and the first op whose result is not finite. `megatron "
+        "pretrain` writes such files to --save if a loss or gradient is not finite.");
     t.group("Replay");
-    t.field("file", &ReplayOptions::file, "batch_iter_….safetensors of a run")
+    t.field("file", &ReplayOptions::file, "batch_iter_….safetensors file of a run")
         .positional()
         .required();
     t.field("load", &ReplayOptions::load,
-            "checkpoint with the weights; none: the one that the file names")
+            "folder of the checkpoint with the weights; none: the one that the file names")
         .value_name("DIR");
     t.field("ckpt_step", &ReplayOptions::ckpt_step,
             "iteration to load from --load; none: the latest")
         .at_least(0);
-    t.field("json", &ReplayOptions::json, "print one JSON object in place of the table");
+    t.field("json", &ReplayOptions::json, "print one JSON object instead of a table");
     return t;
   }();
   return table;

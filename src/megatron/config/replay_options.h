@@ -19,7 +19,7 @@ struct ReplayOptions {
 
 const FieldTable<ReplayOptions>& replay_table();
 
-/// Parses the flags of `replay`; a UserError also when no file is given.
+/// Parses the flags of `replay`. Also throws a UserError if no file is given.
 ReplayOptions read_replay_options(std::span<const std::string> args);
 
 }  // namespace megatron

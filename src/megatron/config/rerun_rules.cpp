@@ -1,4 +1,4 @@
-// The rules on result validation.
+// Rules on result validation.
 #include "megatron/config/rule.h"
 
 namespace megatron {
@@ -39,7 +39,7 @@ Problems validate_reruns(const Settings& settings, const FieldNames& skip) {
        },
        [](S) {
          return UserError::Parts{
-             "--error-injection-rate", "has nothing to spoil: no result is checked",
+             "--error-injection-rate", "has no effect because no result is checked",
              "leave --no-check-for-nan-in-loss-and-grad out, or add --check-for-spiky-loss"};
        }},
   };

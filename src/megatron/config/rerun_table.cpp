@@ -1,4 +1,4 @@
-// The flags of result validation and of determinism.
+// Declares the flags of result validation.
 #include "megatron/config/settings_tables.h"
 
 namespace megatron {
@@ -9,23 +9,26 @@ const FieldTable<RerunConfig>& rerun_table() {
     FieldTable<Config> t;
     t.group("Result validation");
     t.field("rerun_mode", &Config::rerun_mode,
-            "what a suspicious result leads to; validate_results: the step runs again to tell a "
-            "fault of the machine from a correct result; "
-            "report_stats: every step runs twice and the differences are reported")
+            "what to do about a suspicious result; validate_results: run the step again to tell a "
+            "hardware fault from a correct result; report_stats: run every step twice and report "
+            "the differences")
         .choices({"disabled", "validate_results", "report_stats"});
     t.field("check_for_spiky_loss", &Config::check_for_spiky_loss,
-            "a loss of 10 times the largest of the first 100 microbatches is suspicious");
+            "treat a loss of 10 times the largest loss of the first 100 microbatches as "
+            "suspicious");
     t.field("check_for_large_grads", &Config::check_for_large_grads,
-            "a gradient norm of 10 times the largest of the first 100 steps is suspicious");
+            "treat a gradient norm of 10 times the largest norm of the first 100 steps as "
+            "suspicious");
     t.field("error_injection_rate", &Config::error_injection_rate,
-            "one in so many validations fails for a trial; 0: none")
+            "inject an error into one in this many validations, as a test; 0: never")
         .at_least(0)
         .at_most(kMaxSize);
     t.field("error_injection_type", &Config::error_injection_type,
-            "what the injected error turns out to be")
+            "outcome that the injected error simulates")
         .choices({"correct_result", "transient_error", "persistent_error"});
     t.field("result_rejected_tracker_filename", &Config::result_rejected_tracker_filename,
-            "file of rejected results; iterations rejected twice in the same way are passed over")
+            "file that records rejected results; iterations that were rejected twice in the same "
+            "way are skipped")
         .value_name("FILE");
     return t;
   }();

@@ -10,10 +10,10 @@
 namespace megatron {
 namespace {
 
-/// Megatron's rule for gated MLPs: two thirds of four times the hidden size, down to a multiple
-/// of 64. --quick-geglu is left out of it.
+/// Returns the MLP size of Megatron-LM: 8/3 of the hidden size, rounded down to a multiple of 64,
+/// for gated MLPs other than --quick-geglu, else 4 x the hidden size.
 std::int64_t default_ffn_hidden_size(const TransformerConfig& model) {
-  if (model.hidden_size > kMaxSize) return 0;  // validate_model names it
+  if (model.hidden_size > kMaxSize) return 0;  // validate_model() reports it
   return model.gated_linear_unit && model.activation != Activation::quick_gelu
              ? model.hidden_size * 8 / 3 / 64 * 64
              : 4 * model.hidden_size;
@@ -33,7 +33,7 @@ void resolve_window_layers(TransformerConfig& model) {
     for (std::int64_t layer = 1; layer <= model.num_layers; ++layer)
       model.window_layers.push_back(layer % every != 0);
   } catch (const FieldError&) {
-    return;  // validate_model names it
+    return;  // validate_model() reports it
   }
 }
 
@@ -44,7 +44,7 @@ void resolve_batches(TrainingConfig& training, std::int64_t data_parallel_size) 
     if (training.train_iters == 0)
       training.train_iters = batches.iterations_for(training.train_samples);
   } catch (const UserError&) {
-    return;  // validate_run names it
+    return;  // validate_run() reports it
   }
 }
 
@@ -63,8 +63,8 @@ void resolve_data(DataConfig& data) {
   if (is_blend && data.split.empty()) data.split = "969, 30, 1";
 }
 
-/// Main gradients are fp32 unless asked otherwise; a dynamic loss scale looks for infinite
-/// gradients itself.
+/// Sets fp32 main gradients unless another type is given, and disables the check for infinite
+/// gradients with a dynamic loss scale, which detects them itself.
 void resolve_precision(Settings& settings) {
   TrainingConfig& training = settings.training;
   const bool has_16_bits = training.bf16 || training.fp16;

@@ -1,4 +1,4 @@
-// Values that follow from others: Megatron-LM's defaults that depend on the rest of the settings.
+// Computes the settings that depend on others, with Megatron-LM's defaults.
 #pragma once
 
 #include <array>
@@ -8,20 +8,22 @@
 
 namespace megatron {
 
-/// Fills ffn_hidden_size, kv_channels, num_query_groups, window_layers and the kind of rope
-/// scaling. Values already given stay. Leaves alone what depends on a size that is still 0.
+/// Sets ffn_hidden_size, kv_channels, num_query_groups, window_layers and the type of rotary
+/// scaling. Values that are given stay. Values that depend on a size that is still 0 are not set.
 void resolve(TransformerConfig& model);
 
-/// resolve(model), and: global_batch_size = micro_batch_size × data_parallel_size, or the last of
-/// the step schedule; max_position_embeddings = seq_length unless given; train_iters from
-/// train_samples; split = "969, 30, 1" with data; mock data with "1,1,1" without; model.vocab_size
-/// = the
-/// --padded-vocab-size, else the tokenizer's --vocab-size, unless given; no sequence parallelism
-/// without tensor parallelism.
+/// Calls resolve(settings.model) and sets, unless given:
+/// - global_batch_size: micro_batch_size × data_parallel_size, or the last size of the step
+/// schedule
+/// - max_position_embeddings: seq_length
+/// - train_iters: computed from train_samples
+/// - split: "969, 30, 1" with data; without data it uses mock data and "1,1,1"
+/// - model.vocab_size: --padded-vocab-size, else the tokenizer's --vocab-size
+/// Also disables sequence parallelism if there is no tensor parallelism.
 void resolve(Settings& settings, std::int64_t data_parallel_size = 1);
 
-/// The shares of a --split such as "969, 30, 1" or "98/2/0": one to three numbers that are not all
-/// 0; missing ones are 0. Not normalised.
+/// Parses a --split such as "969, 30, 1" or "98/2/0": one to three numbers that are not all 0.
+/// Missing numbers are 0. The result is not normalized. Returns nullopt if the text is invalid.
 std::optional<std::array<double, 3>> split_weights(const std::string& split);
 
 }  // namespace megatron

@@ -12,14 +12,14 @@
 namespace megatron {
 namespace {
 
-/// Whether stdout is a pipe or socket whose reader has gone.
+/// Returns whether stdout is a pipe or socket whose reader has closed it.
 bool reader_is_gone() {
   pollfd state{STDOUT_FILENO, POLLOUT, 0};
   return ::poll(&state, 1, 0) == 1 && (state.revents & POLLERR) != 0;
 }
 
-/// UserError when the output of a command that went well could not be written; one that failed has
-/// said why already.
+/// Throws a UserError if the output of a successful command could not be written. A command that
+/// failed has already reported why.
 void flush_stdout(int code) {
   std::cout.flush();
   const bool ok = std::cout.good() && std::fflush(stdout) == 0 && std::ferror(stdout) == 0;

@@ -1,5 +1,5 @@
-// The one place where failures become exit codes, for commands of the front and of the engine
-// alike.
+// Converts exceptions into messages and exit codes, for the commands of the front end and of the
+// engine.
 #pragma once
 
 #include <exception>
@@ -9,20 +9,21 @@
 
 namespace megatron {
 
-/// Runs a command and returns its exit code. --help: text on stdout, 0. UserError: `megatron
-/// <command>: error: …` on stderr, 2. Anything else: 1. A standard output that could not be written
-/// is a UserError too, unless its reader went away.
+/// Runs a command and returns its exit code. For --help, prints the text on stdout and returns 0.
+/// For a UserError, prints `megatron <command>: error: …` on stderr and returns 2. For any other
+/// exception, returns 1. A failed write to standard output is a UserError too, unless its reader
+/// has closed it.
 int run_command(std::string_view command, const std::function<int()>& body);
 
-/// What an exception means to the user.
+/// The exit code and the message of an exception.
 struct CommandFailure {
   int code = 1;
   std::string text;  ///< "error: …"
 };
-/// Of any exception but HelpRequested.
+/// Returns the exit code and the message of any exception other than HelpRequested.
 CommandFailure command_failure(const std::exception_ptr& exception);
 
-/// `megatron <command>: <text>` on stderr, behind what stdout still holds.
+/// Flushes stdout and prints `megatron <command>: <text>` on stderr.
 void report_failure(std::string_view command, const std::string& text);
 
 }  // namespace megatron

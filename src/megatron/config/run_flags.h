@@ -1,5 +1,5 @@
-// The flags of a training run on other commands, so that a launch script's flags can be given to
-// them as they are.
+// Makes other commands accept the flags of a training run, so that the flags of a launch script can
+// be reused unchanged.
 #pragma once
 
 #include <string>
@@ -9,19 +9,19 @@
 
 namespace megatron {
 
-/// What another command says about the flags of a run that it does not use itself.
+/// The notes of a command about the flags of a run that it does not use.
 struct RunFlagNotes {
-  std::string architecture;  ///< flags of the model's shape and forward function
-  std::string others;
-  bool runs_inference = false;  ///< flags of Megatron-LM's inference engine are accepted
+  std::string architecture;     ///< note on flags of the architecture
+  std::string others;           ///< note on all other flags
+  bool runs_inference = false;  ///< whether flags of Megatron-LM's inference engine are accepted
 };
 
-/// The hidden fields that `own` lacks of `megatron pretrain`: settings, which are read into a
-/// Settings at the object that the field is applied to, and known flags, which act as they do
-/// there.
+/// Returns the fields of `megatron pretrain` that are not in `own` as hidden fields: settings,
+/// which are read into a Settings object, and known flags, which are treated as in `pretrain`.
 std::vector<Field> run_flag_fields(const FieldSet& own, const RunFlagNotes& notes);
 
-/// Adds them to `table`, acting on `member`. Call after the table's own fields are declared.
+/// Adds these fields to `table`; they set `member`. Call it after the table's own fields are
+/// declared.
 template <class T>
 void include_run_flags(FieldTable<T>& table, Settings T::*member, const RunFlagNotes& notes) {
   for (Field& field : run_flag_fields(table.set(), notes)) {

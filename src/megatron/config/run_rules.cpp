@@ -1,4 +1,4 @@
-// The rules on a run: learning rate and data, and all rules together.
+// Rules on the learning rate and the data, and the list of all rules on a run.
 #include <algorithm>
 
 #include "megatron/config/resolve.h"
@@ -64,7 +64,7 @@ const std::vector<Rule>& learning_rate_rules() {
       {{"decoupled_lr", "decoupled_min_lr"},
        [](S s) { return s.optimizer.decoupled_min_lr && !s.optimizer.decoupled_lr; },
        [](S) {
-         return UserError::Parts{"--decoupled-min-lr", "has no place without --decoupled-lr",
+         return UserError::Parts{"--decoupled-min-lr", "has no effect without --decoupled-lr",
                                  "add --decoupled-lr X"};
        }},
       {{"decoupled_lr", "decoupled_min_lr", "min_lr"},
@@ -125,7 +125,7 @@ const std::vector<Rule>& phase_rules() {
        },
        [](S s) {
          return UserError::Parts{
-             "--lr-decay-style WSD", "needs the length of its last phase",
+             "--lr-decay-style WSD", "needs the length of its decay phase",
              by_samples(s) ? "add --lr-wsd-decay-samples N" : "add --lr-wsd-decay-iters N"};
        }},
   };
@@ -151,7 +151,7 @@ const std::vector<Rule>& weight_decay_rules() {
        [](S) {
          return UserError::Parts{
              "--start-weight-decay and --end-weight-decay",
-             "have no place in a constant weight decay",
+             "have no effect on a constant weight decay",
              "add --weight-decay-incr-style linear or cosine, or use --weight-decay alone"};
        }},
       {{"override_opt_param_scheduler", "use_checkpoint_opt_param_scheduler"},
@@ -182,7 +182,8 @@ const std::vector<Rule>& data_rules() {
        [](S s) { return !s.data.split.empty() && !split_weights(s.data.split); },
        [](S s) {
          return UserError::Parts{
-             "--split", "'" + s.data.split + "' is not up to three shares, at least one above 0",
+             "--split",
+             "'" + s.data.split + "' is not a list of one to three fractions, at least one above 0",
              "write --split 969,30,1"};
        }},
       {{"tokenizer_type", "tokenizer_model", "vocab_size", "load"},

@@ -21,7 +21,7 @@ void append(std::vector<Assignment>& all, std::vector<Assignment> more) {
   all.insert(all.end(), std::make_move_iterator(more.begin()), std::make_move_iterator(more.end()));
 }
 
-/// The files named by --config or MEGATRON_CONFIG, flags winning.
+/// Returns the files of --config or, if it is not given, of MEGATRON_CONFIG.
 std::vector<std::string> config_files(std::span<const Assignment> environment,
                                       std::span<const Assignment> flags) {
   std::vector<std::string> from_environment, from_flags;
@@ -40,7 +40,7 @@ std::string flag_of(const std::string& name) {
   return field->flag();
 }
 
-/// The knobs of a dynamic loss scale where there is none.
+/// Adds notes about flags of the dynamic loss scale if the loss scale is not dynamic.
 void add_loss_scale_notes(const TrainingConfig& training, ParseResult& parsed) {
   if (training.fp16 && training.loss_scale.loss_scale.value_or(0) == 0) return;
   for (const char* name :
@@ -51,7 +51,7 @@ void add_loss_scale_notes(const TrainingConfig& training, ParseResult& parsed) {
   }
 }
 
-/// Flags of a pipeline that may stay where there is none, as in Megatron.
+/// Adds notes about pipeline flags that Megatron-LM accepts without a pipeline.
 void add_pipeline_notes(const Settings& settings, ParseResult& parsed) {
   for (const char* name : {"account_for_embedding_in_pipeline_split",
                            "account_for_loss_in_pipeline_split", "overlap_p2p_communication"}) {
@@ -65,8 +65,8 @@ void add_pipeline_notes(const Settings& settings, ParseResult& parsed) {
         .push_back(flag_of("microbatch_group_size_per_virtual_pipeline_stage"));
 }
 
-/// Flags of tensor parallelism that may stay where there is none; resolve() turns them off, as
-/// Megatron-LM does.
+/// Adds notes about flags of tensor parallelism without tensor parallelism. resolve() turns them
+/// off, as Megatron-LM does.
 void add_tensor_parallel_notes(const Settings& settings, ParseResult& parsed) {
   if (settings.parallel.tensor_model_parallel_size != 1) return;
   for (const char* name : {"sequence_parallel", "tp_comm_overlap"}) {
@@ -105,7 +105,7 @@ void add_notes(const Settings& settings, ParseResult& parsed) {
   }
 }
 
-/// The settings with the global batch size that this many replicas have by default.
+/// Returns the settings with the default global batch size of this many replicas.
 Settings with_global_batch(Settings settings, std::int64_t num_replicas) {
   TrainingConfig& t = settings.training;
   if (t.global_batch_size == 0 && t.step_batch_size_schedule.empty())
@@ -131,16 +131,17 @@ const FieldTable<RunOptions>& run_table() {
   static const FieldTable<RunOptions> table = [] {
     FieldTable<RunOptions> t;
     t.about(
-        "Trains a model with Megatron-LM's flags. Flags win over the environment "
-        "(MEGATRON_NUM_LAYERS=12), that over --config files.");
+        "Trains a model with Megatron-LM's flags. Flags have precedence over the environment "
+        "(MEGATRON_NUM_LAYERS=12), and the environment over --config files.");
     t.group("Command");
-    t.field("model", &RunOptions::model, "kind of model").positional().choices({"gpt"});
-    t.field("config", &RunOptions::config, "YAML or TOML file of settings; a later one wins")
+    t.field("model", &RunOptions::model, "type of the model").positional().choices({"gpt"});
+    t.field("config", &RunOptions::config,
+            "YAML or TOML file of settings; later files have precedence")
         .repeatable()
         .value_name("FILE");
     t.field("print_config", &RunOptions::print_config,
-            "print every setting with its origin, and stop");
-    t.field("json", &RunOptions::json, "print the settings as JSON");
+            "print every setting with its origin and exit");
+    t.field("json", &RunOptions::json, "print the settings of --print-config as JSON");
     t.include(&RunOptions::settings, settings_table());
     for (Field& field : known_flag_fields()) t.add_field(std::move(field));
     return t;

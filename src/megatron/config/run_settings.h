@@ -1,4 +1,5 @@
-// The settings of a run from all their sources: defaults < --config file < environment < flags.
+// Reads the settings of a run from all sources. Flags have precedence over the environment, and the
+// environment over --config files.
 #pragma once
 
 #include <span>
@@ -11,30 +12,28 @@
 
 namespace megatron {
 
-/// What `megatron pretrain` is told.
+/// The options of `megatron pretrain`.
 struct RunOptions {
   std::string model = "gpt";
-  std::vector<std::string> config;  ///< files; a later one wins
+  std::vector<std::string> config;  ///< files; later files have precedence
   bool print_config = false;
   bool json = false;
   Settings settings;
 };
 
-/// The options, and where each came from.
+/// The options and their origins.
 struct RunConfig {
   RunOptions options;
   ParseResult parsed;
 };
 
-/// The flags of `megatron pretrain`, Megatron-LM's known but unused ones included.
+/// Returns the flags of `megatron pretrain`, including Megatron-LM's flags that have no effect.
 const FieldTable<RunOptions>& run_table();
 
-/// Reads files, environment and flags, and checks what can be checked before a checkpoint is read:
-/// validate_run, check_world, and without
-/// --load also validate_model (on a resolved copy). With --print-config only the reading is
-/// checked. The settings are returned unresolved: merge the checkpoint's architecture where
-/// parsed.is_set(name) is false, then call resolve() and validate_model(). Throws one UserError
-/// with all mistakes.
+/// Reads files, environment and flags. Calls validate_run(), check_world() and, without --load,
+/// validate_model() on a resolved copy; with --print-config it calls none of them. Returns the
+/// settings unresolved: the caller merges the checkpoint's architecture where parsed.is_set(name)
+/// is false, then calls resolve() and validate_model(). Throws one UserError with all mistakes.
 RunConfig read_run(std::span<const std::string> args, std::int64_t world_size = 1);
 
 }  // namespace megatron

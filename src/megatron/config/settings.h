@@ -1,5 +1,5 @@
-// Every setting of a run as plain structs: Megatron-LM's names and defaults. The tables in
-// settings_tables.cpp declare flag, help and range of each.
+// All settings of a run as plain structs, with Megatron-LM's names and defaults. The *_table.cpp
+// files declare the flag, the help and the range of each.
 #pragma once
 
 #include <cstdint>
@@ -20,38 +20,38 @@ struct ParallelConfig {
   std::optional<std::int64_t> expert_tensor_parallel_size;
   std::string pipeline_schedule;  ///< empty: 1f1b, or interleaved with several chunks
   std::optional<std::int64_t> num_layers_per_virtual_pipeline_stage,
-      num_virtual_stages_per_pipeline_rank;  ///< either sets the chunks of a rank
-  std::optional<std::int64_t>
-      microbatch_group_size_per_virtual_pipeline_stage;  ///< of interleaved; none: the ranks
+      num_virtual_stages_per_pipeline_rank;  ///< either sets the number of chunks per rank
+  /// Used by the interleaved schedule; none: the number of pipeline ranks.
+  std::optional<std::int64_t> microbatch_group_size_per_virtual_pipeline_stage;
   std::optional<std::int64_t> decoder_first_pipeline_num_layers,
-      decoder_last_pipeline_num_layers;  ///< of the first and the last rank
+      decoder_last_pipeline_num_layers;  ///< on the first and the last rank
   bool account_for_embedding_in_pipeline_split = false,
-       account_for_loss_in_pipeline_split = false;  ///< counts as a layer
+       account_for_loss_in_pipeline_split = false;  ///< count each as a layer
   std::string pipeline_model_parallel_layout;       ///< "Et*3|(tt|)*5mL"
   std::string pipeline_split = "even";              ///< even | measured
-  std::optional<double> pipeline_activation_limit;  ///< microbatches whose activations a rank may
-                                                    ///< keep (of all its chunks together)
+  /// Largest number of microbatches whose activations a rank may keep, over all its chunks.
+  std::optional<double> pipeline_activation_limit;
   bool overlap_p2p_communication = true;
   bool use_tp_pp_dp_mapping = false;  ///< rank order tp-cp-ep-pp-dp instead of tp-cp-ep-dp-pp
   bool sequence_parallel = false;
-  bool tp_comm_overlap = false;  ///< GEMMs and their collectives in pieces that overlap
-  bool no_async_tensor_model_parallel_allreduce =
-      false;  ///< the input gradient is reduced before the weight gradient is computed
-  bool use_distributed_optimizer =
-      false;  ///< ZeRO-1: optimizer state is split over the data-parallel ranks
-  std::int64_t num_distributed_optimizer_instances =
-      1;  ///< shards within each of them, sums across them
+  bool tp_comm_overlap = false;  ///< overlap GEMMs with their collectives, piece by piece
+  /// Reduce the input gradient before the weight gradient is computed.
+  bool no_async_tensor_model_parallel_allreduce = false;
+  /// ZeRO-1: shard the optimizer state over the data-parallel ranks.
+  bool use_distributed_optimizer = false;
+  /// Number of copies of the optimizer state. Each copy is sharded over a group of ranks.
+  std::int64_t num_distributed_optimizer_instances = 1;
   bool overlap_grad_reduce = false, overlap_param_gather = false;
-  std::optional<std::int64_t> ddp_bucket_size,
-      ddp_num_buckets;  ///< elements of a gradient bucket; or how many there are
+  /// Number of elements of a gradient bucket, or number of buckets.
+  std::optional<std::int64_t> ddp_bucket_size, ddp_num_buckets;
   bool ddp_pad_buckets_for_high_nccl_busbw = false;
   bool ddp_average_in_collective = false;
   bool ddp_reduce_scatter_with_fp32_accumulation = false;
   std::string ddp_grad_compression = "none";                       ///< none | bf16 | low-rank
-  std::int64_t ddp_grad_compression_rank = 4;                      ///< of low-rank
+  std::int64_t ddp_grad_compression_rank = 4;                      ///< used by low-rank
   std::int64_t check_weight_hash_across_dp_replicas_interval = 0;  ///< iterations; 0: never
   std::string distributed_backend = "nccl";
-  std::string cpu_transport = "auto";  ///< auto | shared-memory | gloo: between CPU ranks
+  std::string cpu_transport = "auto";  ///< auto | shared-memory | gloo
   double distributed_timeout_minutes = 10;
   bool log_comm = false;
   std::string device = "auto";  ///< auto | cpu | cuda
@@ -74,8 +74,7 @@ struct TrainingConfig {
   std::string exit_signal = "SIGTERM";
 
   std::vector<std::int64_t> rampup_batch_size;  ///< start, increment, samples
-  std::string
-      step_batch_size_schedule;  ///< "0:768 250B:1536": from these tokens on, these batch sizes
+  std::string step_batch_size_schedule;         ///< "0:768 250B:1536": threshold in tokens:size
   bool decrease_batch_size_if_needed = false;
 
   bool skip_train = false;
@@ -85,20 +84,20 @@ struct TrainingConfig {
 
   bool bf16 = false;
   bool fp16 = false;
-  bool accumulate_allreduce_grads_in_fp32 =
-      false;  ///< resolve() sets it with bf16, unless grad_reduce_in_bf16
+  /// resolve() sets it with bf16, unless grad_reduce_in_bf16 is set.
+  bool accumulate_allreduce_grads_in_fp32 = false;
   bool grad_reduce_in_bf16 = false;
   LossScaleConfig loss_scale;
   bool deterministic_mode = false;
 };
 
-/// What happens when a step's result is suspicious (Megatron's rerun state machine).
+/// The validation of suspicious results (Megatron's rerun state machine).
 struct RerunConfig {
   std::string rerun_mode = "validate_results";  ///< disabled | validate_results | report_stats
   bool check_for_spiky_loss = false, check_for_large_grads = false;
   std::int64_t error_injection_rate = 0;
-  std::string error_injection_type =
-      "transient_error";  ///< correct_result | transient_error | persistent_error
+  /// correct_result | transient_error | persistent_error
+  std::string error_injection_type = "transient_error";
   std::string result_rejected_tracker_filename;
 };
 
@@ -117,20 +116,20 @@ struct DataConfig {
 };
 
 struct TokenizerConfig {
-  std::string
-      tokenizer_type;  ///< NullTokenizer, ByteTokenizer, GPT2BPETokenizer, HuggingFaceTokenizer
+  /// NullTokenizer | ByteTokenizer | GPT2BPETokenizer | HuggingFaceTokenizer
+  std::string tokenizer_type;
   std::string tokenizer_model, vocab_file, merge_file;
   std::optional<std::int64_t> vocab_size;
-  std::optional<std::int64_t>
-      padded_vocab_size;  ///< rows of the embedding; none: as many as the tokenizer has ids
+  /// Number of rows of the embedding; none: the size of the vocabulary.
+  std::optional<std::int64_t> padded_vocab_size;
   std::int64_t make_vocab_size_divisible_by = 128;
 };
 
 struct CheckpointConfig {
   std::string save, load;
   std::optional<std::int64_t> save_interval;
-  std::optional<std::int64_t>
-      save_retain_interval;  ///< older checkpoints are kept only at multiples of this
+  /// Older checkpoints are kept only at multiples of this iteration.
+  std::optional<std::int64_t> save_retain_interval;
   std::optional<std::int64_t> non_persistent_save_interval;
   std::string non_persistent_ckpt_type, non_persistent_global_ckpt_dir,
       non_persistent_local_ckpt_dir;
@@ -155,22 +154,22 @@ struct LoggerConfig {
        log_validation_ppl_to_tensorboard = false;
   bool log_memory_to_tensorboard = false, log_world_size_to_tensorboard = false;
   bool log_progress = false;
-  bool log_memory = false;  ///< where the bytes are, part by part
+  bool log_memory = false;  ///< print the memory use of each part
   std::optional<std::int64_t> log_memory_interval;
   bool log_device_memory_used = false;
-  std::optional<std::int64_t>
-      log_layer_norms_interval;  ///< iterations between tables of each layer's norms
-  std::string
-      prometheus_file;  ///< rewritten after every step, for the node exporter's textfile collector
-  std::optional<std::int64_t> prometheus_port;  ///< GET /metrics
+  /// Iterations between tables of each layer's norms.
+  std::optional<std::int64_t> log_layer_norms_interval;
+  /// Rewritten after every step, for the node exporter's textfile collector.
+  std::string prometheus_file;
+  std::optional<std::int64_t> prometheus_port;  ///< port that serves /metrics
   bool profile = false;
   std::int64_t profile_step_start = 10, profile_step_end = 12;
   std::vector<std::int64_t> profile_ranks;
   std::string profile_dir;
-  std::string trace;  ///< folder of the pipeline's timeline
+  std::string trace;  ///< folder for the timeline of the pipeline
 };
 
-/// Older flags as they were given; translate_legacy_flags() sets the settings that they stand for.
+/// Older flags as they were given. translate_legacy_flags() sets the settings that they stand for.
 struct LegacyFlags {
   bool swiglu = false, geglu = false, quick_geglu = false, squared_relu = false,
        openai_gelu = false;

@@ -1,4 +1,4 @@
-// The spellings of the settings' enums on the command line and in files.
+// The names of the settings' enum values on the command line and in files.
 #pragma once
 
 #include "megatron/config/field_values.h"

@@ -1,4 +1,4 @@
-// The tables of a run's settings: Megatron-LM's flags, with their defaults, on the members of
+// The tables of a run's settings. They declare Megatron-LM's flags and defaults for the members of
 // settings.h.
 #pragma once
 
@@ -18,11 +18,11 @@ const FieldTable<TokenizerConfig>& tokenizer_table();
 const FieldTable<CheckpointConfig>& checkpoint_table();
 const FieldTable<LoggerConfig>& logger_table();
 
-/// The fields that 16-bit training needs, as part of the tables of training and optimizer.
+/// Adds the fields of mixed precision to the tables of training and optimizer.
 void add_precision_fields(FieldTable<TrainingConfig>& table);
 void add_precision_fields(FieldTable<OptimizerConfig>& table);
 
-/// All of the above.
+/// Returns the table of all settings of a run.
 const FieldTable<Settings>& settings_table();
 
 }  // namespace megatron

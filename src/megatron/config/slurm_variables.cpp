@@ -8,7 +8,7 @@
 namespace megatron {
 namespace {
 
-constexpr std::int64_t kMaxEntries = 1'000'000;  ///< a longer list is a mistake, not a cluster
+constexpr std::int64_t kMaxEntries = 1'000'000;  ///< longer lists are rejected as mistakes
 
 class NodeListReader {
  public:
@@ -37,7 +37,7 @@ class NodeListReader {
     return true;
   }
 
-  /// Names up to the next comma outside brackets: text and ranges in any order.
+  /// Parses the names up to the next comma outside brackets: text and ranges in any order.
   std::vector<std::string> read_names() {
     std::vector<std::string> names{""};
     const std::size_t start = at_;
@@ -94,7 +94,7 @@ class NodeListReader {
   std::size_t at_ = 0;
 };
 
-/// Reads a number at the start of `rest`; −1 when there is none.
+/// Parses a number at the start of `rest`. Returns −1 if there is none.
 std::int64_t take_number(std::string_view& rest) {
   std::int64_t value = -1;
   const auto [end, error] = std::from_chars(rest.data(), rest.data() + rest.size(), value);

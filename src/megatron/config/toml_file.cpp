@@ -1,4 +1,4 @@
-// The TOML reader of config_file.h.
+// Implements parse_toml() of config_file.h.
 #include <toml++/toml.h>
 
 #include "megatron/config/config_file.h"
@@ -42,7 +42,7 @@ class TomlReader {
 
   void add(const std::string& section, const std::string& key, const toml::node& node) {
     FileEntry entry{section, key, {}, false, static_cast<int>(node.source().begin.line)};
-    if (node.is_table()) fail(node, "'" + key + "' holds a section within a section");
+    if (node.is_table()) fail(node, "'" + key + "' contains a section within a section");
     if (const toml::array* items = node.as_array()) {
       for (const toml::node& item : *items) entry.values.push_back(scalar(key, item));
     } else {

@@ -1,4 +1,4 @@
-// The architecture and numerics of a transformer as a plain struct: Megatron-LM's names and
+// The architecture and numerics of a transformer as a plain struct, with Megatron-LM's names and
 // defaults.
 #pragma once
 
@@ -10,7 +10,7 @@
 
 namespace megatron {
 
-/// Bounds within which products of sizes stay inside 64 bits.
+/// Upper bounds of settings. Products of sizes within these bounds fit in 64 bits.
 inline constexpr std::int64_t kMaxSize = 1'000'000'000, kMaxLayers = 100'000,
                               kMaxSamples = kMaxSize * kMaxSize;
 
@@ -20,19 +20,19 @@ enum class Activation { gelu, gelu_tanh, relu, squared_relu, silu, quick_gelu };
 enum class NormPlacement { pre, post };
 enum class RopeScaling { none, linear, llama3, yarn };
 
-/// The architecture and numerics of one transformer. Filled from flags, a checkpoint or
-/// config.json; `resolve` fills derived fields.
+/// The architecture and numerics of a transformer. It is read from flags, a checkpoint or
+/// config.json; resolve() sets the derived fields.
 struct TransformerConfig {
   std::int64_t num_layers = 0;
   std::int64_t hidden_size = 0;
   std::int64_t num_attention_heads = 0;
-  std::int64_t ffn_hidden_size = 0;  ///< 0: 4·hidden, or ⌊8·hidden/3/64⌋·64 with a gated activation
-  std::int64_t kv_channels = 0;  ///< head dimension; 0: hidden/heads
+  std::int64_t ffn_hidden_size = 0;  ///< 0: 4·hidden, or ⌊8·hidden/3/64⌋·64 if gated
+  std::int64_t kv_channels = 0;      ///< head dimension; 0: hidden/heads
   bool group_query_attention = false;
-  std::int64_t num_query_groups =
-      1;  ///< used only with group_query_attention; resolved() sets it to the heads otherwise
+  /// Used only with group_query_attention. Otherwise resolve() sets it to the number of heads.
+  std::int64_t num_query_groups = 1;
   std::int64_t max_position_embeddings = 0;
-  std::int64_t vocab_size = 0;  ///< the model's true vocabulary, unpadded
+  std::int64_t vocab_size = 0;  ///< size of the vocabulary without padding
 
   Normalization normalization = Normalization::LayerNorm;
   NormPlacement norm_placement = NormPlacement::pre;
@@ -46,8 +46,8 @@ struct TransformerConfig {
   double rotary_percent = 1.0;
   bool rotary_interleaved = false;
   RopeScaling rope_scaling_type = RopeScaling::none;
-  double rope_scaling_factor = 8.0;   ///< linear: the interpolation factor; llama3 and yarn: theirs
-  double rope_low_freq_factor = 1.0;  ///< llama3
+  double rope_scaling_factor = 8.0;                           ///< linear, llama3 and yarn
+  double rope_low_freq_factor = 1.0;                          ///< llama3
   double rope_high_freq_factor = 4.0;                         ///< llama3
   std::int64_t rope_original_max_position_embeddings = 8192;  ///< llama3 (8192) and yarn (4096)
   double yarn_beta_fast = 32;
@@ -55,19 +55,20 @@ struct TransformerConfig {
   double yarn_mscale = 1;
   double yarn_mscale_all_dim = 0;
   bool yarn_correction_range_round_to_int = true;
-  std::optional<double> yarn_attention_factor;  ///< Hugging Face's attention_factor when given
+  std::optional<double> yarn_attention_factor;  ///< Hugging Face's attention_factor
 
   Activation activation = Activation::gelu;
   bool gated_linear_unit = false;  ///< SwiGLU = silu + gated, GEGLU = gelu + gated
   bool add_bias_linear = true;
-  bool add_qkv_bias = false;  ///< bias on QKV although add_bias_linear is off
+  bool add_qkv_bias = false;  ///< bias on QKV even if add_bias_linear is false
   bool untie_embeddings_and_output_weights = false;
-  std::optional<std::array<std::int64_t, 2>>
-      window_size;                    ///< sliding window (left, right); −1 = unlimited
-  std::string window_attn_skip_freq;  ///< N: every N-th layer is full; or a list expression, 1 =
-                                      ///< windowed. resolve() makes window_layers of it
-  std::vector<std::int64_t>
-      window_layers;  ///< per layer 1 = windowed, 0 = full; empty = every layer
+  /// Sliding window (left, right); −1 = unlimited.
+  std::optional<std::array<std::int64_t, 2>> window_size;
+  /// N: every N-th layer uses full attention; or a list expression with 1 = windowed. resolve()
+  /// computes window_layers from it.
+  std::string window_attn_skip_freq;
+  /// For each layer 1 = windowed, 0 = full. Empty: every layer is windowed.
+  std::vector<std::int64_t> window_layers;
 
   double hidden_dropout = 0.1;
   double attention_dropout = 0.1;

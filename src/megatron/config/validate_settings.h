@@ -1,5 +1,5 @@
-// Rules that tie several settings together, as a list: all are evaluated, and all that fail are
-// shown, with values and a fix.
+// Checks the rules between settings. All rules are evaluated, and every violation is reported with
+// its values and a fix.
 #pragma once
 
 #include <set>
@@ -12,24 +12,25 @@ namespace megatron {
 
 using FieldNames = std::set<std::string, std::less<>>;
 
-/// The rules on the run itself: batches, length, learning rate, data, this version's limits. Rules
-/// about a field in `skip` (one whose value could not be read) are left out. Call before resolve().
+/// Checks the rules on a run: batches, length, learning rate, data and the limits of this version.
+/// Rules on a field in `skip` (whose value could not be read) are left out. Call it before
+/// resolve().
 Problems validate_run(const Settings& settings, const FieldNames& skip = {});
 
-/// The part of validate_run on result validation.
+/// Checks the rules on result validation. validate_run() calls it.
 Problems validate_reruns(const Settings& settings, const FieldNames& skip = {});
 
-/// The part of validate_run on types of numbers and the scaling of the loss.
+/// Checks the rules on data types and loss scaling. validate_run() calls it.
 Problems validate_precision(const Settings& settings, const FieldNames& skip = {});
 
-/// The part of validate_run on what a run shows and leaves.
+/// Checks the rules on profiles and traces. validate_run() calls it.
 Problems validate_profile(const Settings& settings, const FieldNames& skip = {});
 
-/// The rules on the architecture, which may come from flags, a checkpoint or config.json. Call
-/// after resolve().
+/// Checks the rules on the architecture, which may come from flags, a checkpoint or config.json.
+/// Call it after resolve().
 Problems validate_model(const Settings& settings, const FieldNames& skip = {});
 
-/// The rules on the architecture alone, as in validate_model without the sequence length of a run.
+/// Checks the rules on an architecture alone, without the sequence length of a run.
 Problems validate_model(const TransformerConfig& model);
 
 }  // namespace megatron

@@ -10,8 +10,7 @@
 namespace megatron {
 namespace {
 
-/// The batches of a world; nothing while the flags do not make a schedule, which batch_rules()
-/// name.
+/// Returns the batch schedule, or nullopt if the flags do not form one, which batch_rules() report.
 std::optional<NumMicrobatchesCalculator> batches(const TrainingConfig& training,
                                                  std::int64_t num_replicas) {
   if (training.micro_batch_size < 1 || training.seq_length < 1) return std::nullopt;
@@ -27,7 +26,7 @@ std::string unit_text(std::int64_t micro, std::int64_t num_replicas) {
          " data-parallel ranks = " + text_of(micro * num_replicas);
 }
 
-/// "--flag 8 or 12": the multiples of `unit` beside `size`.
+/// Returns "use --flag 8 or 12" with the multiples of `unit` next to `size`.
 std::string nearest(const char* flag, std::int64_t size, std::int64_t unit) {
   const std::int64_t below = size / unit * unit;
   return std::string("use ") + flag + " " + (below > 0 ? text_of(below) + " or " : "") +
@@ -47,7 +46,7 @@ void check_global_batch(const TrainingConfig& t, std::int64_t num_replicas, Prob
                     ", or add --decrease-batch-size-if-needed"});
 }
 
-/// The sizes of a ramp or step schedule, where no checkpoint decides at which one the run starts.
+/// Checks the sizes of a ramp or step schedule, unless a checkpoint determines the first one.
 void check_schedule(const Settings& s, std::int64_t num_replicas, Problems& problems) {
   const auto alone = batches(s.training, 1), here = batches(s.training, num_replicas);
   if (!here || here->is_constant() || !s.checkpoint.load.empty() || alone->indivisible_size(0))
@@ -73,7 +72,7 @@ void check_first_batch(const TrainingConfig& t, std::int64_t num_replicas, Probl
   }
 }
 
-/// The first step's microbatches, where no checkpoint decides which step is the first.
+/// Checks the microbatches of the first step, unless a checkpoint determines the first step.
 void check_pipeline(const Settings& s, std::int64_t num_replicas, Problems& problems) {
   const auto here = batches(s.training, num_replicas);
   if (!here || (!here->is_constant() && !s.checkpoint.load.empty())) return;

@@ -1,4 +1,4 @@
-// What a run asks of the number of ranks: known only once a launcher has said how many there are.
+// Rules on the number of ranks, which can be checked once the launcher has set the world size.
 #pragma once
 
 #include "megatron/config/mesh_sizes.h"
@@ -6,13 +6,12 @@
 
 namespace megatron {
 
-/// The rules that tie degrees, batches and optimizer instances to a world of `world_size` ranks;
-/// those on a field in `skip` are left out, and so is what validate_run says already. Call before
-/// resolve().
+/// Checks that parallel degrees, batches and optimizer instances fit `world_size` ranks. Leaves out
+/// rules on a field in `skip` and problems that validate_run() reports. Call it before resolve().
 Problems check_world(const Settings& settings, std::int64_t world_size,
                      const FieldNames& skip = {});
 
-/// The data-parallel ranks of a world that check_world accepts.
+/// Returns the data-parallel size. Requires settings that check_world() accepts.
 inline std::int64_t data_parallel_size(const Settings& settings, std::int64_t world_size) {
   return data_parallel_size(mesh_sizes(settings.parallel), world_size);
 }

@@ -1,4 +1,4 @@
-// The YAML reader of config_file.h (JSON is a part of YAML).
+// Implements parse_yaml() of config_file.h. It also reads JSON, which is a subset of YAML.
 #include <yaml-cpp/yaml.h>
 
 #include <sstream>
@@ -8,8 +8,8 @@
 namespace megatron {
 namespace {
 
-/// Whether the quoted scalar that starts at `position` ends before the file does: yaml-cpp lets one
-/// run off the end of the file.
+/// Returns whether the quoted scalar that starts at `position` is closed. yaml-cpp accepts a scalar
+/// that is not.
 bool is_closed(const std::string& text, std::size_t position) {
   if (position >= text.size()) return true;
   const char quote = text[position];
@@ -27,8 +27,8 @@ bool is_closed(const std::string& text, std::size_t position) {
   return false;
 }
 
-/// The line at which a second document starts, or 0. Found here because yaml-cpp's LoadAll does not
-/// end on some malformed files.
+/// Returns the line at which a second document starts, or 0. yaml-cpp's LoadAll() is not used,
+/// because it does not terminate on some malformed files.
 int second_document(const std::string& text) {
   std::istringstream lines(text);
   bool has_content = false, has_ended = false;
@@ -103,7 +103,7 @@ class YamlReader {
         entry.values.push_back(scalar_text(item));
       }
     } else if (!value.IsNull()) {
-      fail(key_node, "'" + key + "' holds a section within a section",
+      fail(key_node, "'" + key + "' contains a section within a section",
            "write its keys one level higher");
     }
     entries_.push_back(std::move(entry));

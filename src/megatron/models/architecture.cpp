@@ -116,7 +116,7 @@ void check_size(std::int64_t value, std::int64_t most, const char* name,
   if (value < 1 || value > most) {
     throw UserError(
         {source + ": field '" + name + "' must be between 1 and " + std::to_string(most),
-         "got " + std::to_string(value), ""});
+         std::to_string(value), ""});
   }
 }
 
@@ -239,14 +239,14 @@ void check_sizes(const TransformerConfig& c, const std::string& source) {
     check_size(c.max_position_embeddings, kLong, "max_position_embeddings", source);
   if (full.num_attention_heads % full.num_query_groups != 0) {
     throw UserError({source + ": num_attention_heads must be a multiple of num_query_groups",
-                     "got " + std::to_string(full.num_attention_heads) + " and " +
-                         std::to_string(full.num_query_groups),
+                     std::to_string(full.num_attention_heads) + " heads, " +
+                         std::to_string(full.num_query_groups) + " groups",
                      ""});
   }
   if (!c.window_layers.empty() &&
       static_cast<std::int64_t>(c.window_layers.size()) != c.num_layers) {
     throw UserError({source + ": window_layers must name every layer",
-                     "got " + std::to_string(c.window_layers.size()) + " for " +
+                     std::to_string(c.window_layers.size()) + " entries for " +
                          std::to_string(c.num_layers) + " layers",
                      ""});
   }

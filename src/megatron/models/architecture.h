@@ -1,5 +1,5 @@
-// The members of TransformerConfig as a table: how an architecture is stored in a checkpoint,
-// compared with another and merged with flags.
+// The members of TransformerConfig as tables. They define how an architecture is stored in a
+// checkpoint, compared with another and merged with flags.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -12,29 +12,31 @@
 
 namespace megatron {
 
-/// Members that decide shapes or the forward function.
+/// Returns the members that decide shapes or the forward function.
 const FieldTable<TransformerConfig>& forward_members();
-/// Members that only training uses, or that only choose a numeric precision: dropout,
+/// Returns the members that only training uses or that only choose a numeric precision: dropout,
 /// initialisation, fp32 switches.
 const FieldTable<TransformerConfig>& training_members();
 
-/// Every member as a JSON object, and back. UserErrors name `source` and the member; the sizes are
-/// checked with `check_sizes`.
+/// Converts every member to a JSON object, and back. Throws UserError naming `source` and the
+/// member; reading also runs check_sizes().
 Json architecture_to_json(const TransformerConfig& config);
 TransformerConfig architecture_from_json(const Json& json, const std::string& source);
 
-/// UserError naming `source` when a size is missing, absurd or does not divide (heads by groups).
+/// Throws UserError naming `source` when a size is missing, absurd, or not divisible (heads by
+/// groups).
 void check_sizes(const TransformerConfig& config, const std::string& source);
 
-/// The same forward function in one spelling: derived sizes filled in, members without effect at
-/// their defaults.
+/// Returns the architecture in canonical spelling: derived sizes are filled in, and members without
+/// effect have their defaults. The forward function is the same.
 TransformerConfig canonical_architecture(TransformerConfig config);
 
+/// A member in which two architectures differ, with both values.
 struct ArchitectureDifference {
   std::string member, left, right;
 };
 
-/// The forward members in which two architectures differ, in canonical spelling.
+/// Returns the forward members in which two architectures differ, in canonical spelling.
 std::vector<ArchitectureDifference> forward_differences(const TransformerConfig& left,
                                                         const TransformerConfig& right);
 

@@ -17,9 +17,9 @@
 #include "megatron/nn/mlp.h"
 #include "megatron/nn/self_attention.h"
 #include "megatron/nn/transformer_layer.h"
+#include "megatron/ops/column_sums.h"
 #include "megatron/ops/matmul.h"
 #include "megatron/ops/rotary.h"
-#include "megatron/ops/row_operations.h"
 #include "megatron/ops/tensor_parallel_mappings.h"
 #include "megatron/params/weight_init.h"
 
@@ -37,8 +37,8 @@ TransformerLayerSpec gpt_layer_spec() {
       }};
 }
 
-/// An output projection of its own, or the copy of the word embeddings on a rank that needs them
-/// for its output only; its product is part of the loss.
+/// The output projection of an untied model, or the copy of the word embeddings on a rank that
+/// needs them only for its output. Its GEMM is part of the loss.
 class OutputLayer : public Module {
  public:
   OutputLayer(Module* parent, std::string_view name, ParameterSpec spec, const Rank& rank)
@@ -187,7 +187,7 @@ class GptModel : public LanguageModel {
             .sums = {}};
   }
 
-  /// On a rank with the whole model, backward follows forward.
+  /// On a rank with the whole model, backward follows forward immediately.
   LossGradient announced_gradient(const Microbatch& microbatch) const {
     if (!microbatch.has("loss_gradient")) return {};
     return {.value = microbatch.at("loss_gradient"),
@@ -208,15 +208,15 @@ class GptModel : public LanguageModel {
         .to(at::kFloat);
   }
 
-  /// The decoder's output with all positions, for the product with this rank's part of the
-  /// vocabulary.
+  /// Returns the decoder's output at all positions, as the input of the GEMM with this rank's part
+  /// of the vocabulary.
   at::Tensor whole_for_output(const at::Tensor& hidden_sbh, const ForwardContext& context) const {
     return context.sequence_parallel
                ? gather_from_sequence_parallel_region(hidden_sbh, rank_.tp, "output_layer")
                : copy_to_tensor_parallel_region(hidden_sbh, rank_.tp, "output_layer");
   }
 
-  /// Tables of s rows when all samples share their positions, else of s·b.
+  /// Returns rotary tables of s rows when all samples share their positions, else of s·b rows.
   std::pair<at::Tensor, at::Tensor> tables(const at::Tensor& positions) {
     if (rotary_->inverse.device() != positions.device())
       rotary_->inverse = rotary_->inverse.to(positions.device());
@@ -228,12 +228,13 @@ class GptModel : public LanguageModel {
     return output_layer_ ? output_layer_->weight : embedding_->word_embeddings();
   }
 
-  /// Of all weights of the model.
+  /// Returns the dtype of the model's weights.
   c10::ScalarType params_dtype() const {
     return weight_ != nullptr ? weight_->value().scalar_type() : dtype_;
   }
 
-  /// Of the hidden rows between layers: this rank's slice with sequence parallelism.
+  /// Returns the shape of the hidden rows between layers; with sequence parallelism, of this rank's
+  /// slice.
   ActivationSpec hidden_spec(const Microbatch& microbatch) const {
     const at::Tensor& tokens = microbatch.at("tokens");
     return {"hidden",
@@ -250,7 +251,7 @@ class GptModel : public LanguageModel {
   std::optional<OutputLayer> output_layer_;
   std::optional<RotaryFrequencies> rotary_;
   const c10::ScalarType dtype_;
-  const Parameter* weight_ = nullptr;  ///< one of them; null on a rank without any
+  const Parameter* weight_ = nullptr;  ///< any weight; null on a rank that holds none
 };
 
 }  // namespace

@@ -1,5 +1,5 @@
-// GPT: embedding, transformer block, output layer. Parameter names are Megatron Core's, in the
-// Transformer Engine spelling.
+// The GPT model: embedding, transformer block, output layer. Parameter names are Megatron Core's in
+// the Transformer Engine spelling.
 #pragma once
 
 #include <memory>
@@ -10,17 +10,19 @@
 
 namespace megatron {
 
+/// Options of make_gpt_model().
 struct GptOptions {
   std::int64_t vocab_pad_multiple = 128;
-  c10::ScalarType dtype =
-      c10::kFloat;  ///< of the weights (ParamStore), where a stage without any must know it
-  const PipelineLayout* layout =
-      nullptr;  ///< which layers are this rank's, by rank.pp; null: the whole model
+  /// Dtype of the weights (see ParamStore). A stage without weights needs it for its activations.
+  c10::ScalarType dtype = c10::kFloat;
+  /// Assigns layers to pipeline stages; rank.pp selects this rank's. Null means the whole model.
+  const PipelineLayout* layout = nullptr;
 };
 
-/// Declares a GPT, or the stages of it that `rank` holds (config resolved and valid); bind it with
-/// a ParamStore before use. Parameters are reachable through Module::visit. Where embedding and
-/// tied output lie on different ranks, both declare the word embeddings (StageSharing).
+/// Declares a GPT, or the pipeline stages of it that `rank` holds. `config` must be resolved and
+/// valid. Bind the parameters, which Module::visit reaches, to a ParamStore before use. When
+/// embedding and tied output layer are on different ranks, both ranks declare the word embeddings
+/// (StageSharing).
 std::unique_ptr<LanguageModel> make_gpt_model(const TransformerConfig& config, const Rank& rank,
                                               const GptOptions& options);
 std::unique_ptr<LanguageModel> make_gpt_model(const TransformerConfig& config, const Rank& rank,

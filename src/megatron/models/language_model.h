@@ -1,4 +1,4 @@
-// What the training loop, evaluation and generation need of a language model, whatever its family.
+// The interface of a language model of any family, as training, evaluation and generation use it.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -15,7 +15,8 @@
 
 namespace megatron {
 
-/// A pass without gradients over tokens int64 [b, s] that start at position `start`.
+/// The input of an inference pass over tokens int64 [b, s] whose first position is `start`. With
+/// `last_token_only`, logits are computed for the last token only.
 struct InferenceInput {
   at::Tensor tokens;
   std::int64_t start = 0;
@@ -23,33 +24,37 @@ struct InferenceInput {
   bool last_token_only = false;
 };
 
+/// A language model, or the pipeline stages of one that this rank holds.
 class LanguageModel : public Module {
  public:
   using Module::Module;
   virtual const TransformerConfig& config() const = 0;
-  /// Stages of the pipeline that this rank holds.
+  /// Returns the number of pipeline stages that this rank holds.
   virtual std::int64_t num_chunks() const { return 1; }
-  /// What chunk `chunk` takes from the stage before; nothing on the first stage.
+  /// Returns the specs of the activations that a chunk receives; empty on the first stage.
   virtual std::vector<ActivationSpec> input_specs(std::int64_t /*chunk*/,
                                                   const Microbatch& /*microbatch*/) const {
     return {};
   }
-  /// What chunk `chunk` hands to the next stage; nothing on the last.
+  /// Returns the specs of the activations that a chunk sends; empty on the last stage.
   virtual std::vector<ActivationSpec> output_specs(std::int64_t /*chunk*/,
                                                    const Microbatch& /*microbatch*/) const {
     return {};
   }
-  /// Runs one stage on a microbatch; `training` turns dropout on. `in` as input_specs says.
+  /// Runs one stage on a microbatch. `in` must match input_specs(). `training` turns dropout on.
+  /// Collective over the model's tensor-parallel axis.
   virtual StageOutput forward_chunk(std::int64_t chunk, const Microbatch& microbatch,
                                     const Activations& in, bool training) = 0;
-  /// Loss of one microbatch, where this rank holds the whole model.
+  /// Returns the loss of one microbatch. The rank must hold the whole model.
   StepOutput forward_step(const Microbatch& microbatch, bool training);
-  /// Logits float32 [b, s, vocab_size] (padding removed) of tokens int64 [b, s], which start at
-  /// position `start`. `kv_cache` holds what earlier calls left and receives this call's (keys and
-  /// values); null for a single full pass. With `last_token_only`, s of the result is 1.
+  /// Returns logits float32 [b, s, vocab_size], without vocabulary padding, of tokens int64 [b, s]
+  /// whose first position is `start`. `kv_cache` holds the keys and values of earlier calls and
+  /// receives those of this call; null means a single full pass. With `last_token_only`, s of the
+  /// result is 1. The rank must hold the whole model.
   virtual at::Tensor logits(const at::Tensor& tokens, std::int64_t start, KvCache* kv_cache,
                             bool last_token_only) = 0;
-  /// One stage of that: hidden rows for the next stage or, on the last one, the logits.
+  /// Runs one stage of logits(). Returns hidden rows for the next stage or, on the last stage, the
+  /// logits.
   virtual Activations forward_inference_chunk(std::int64_t chunk, const InferenceInput& pass,
                                               const Activations& in);
 
@@ -58,8 +63,8 @@ class LanguageModel : public Module {
   UnitHooks* unit_hooks_ = nullptr;
 };
 
-/// Hooks around the units of a model's forward passes for as long as this lives; those before it,
-/// if any, rest meanwhile. Scopes nest.
+/// Installs hooks around the units of a model's forward passes during its lifetime. Hooks of an
+/// enclosing scope are suspended meanwhile.
 class UnitHooksScope {
  public:
   UnitHooksScope(LanguageModel& model, UnitHooks& hooks)

@@ -1,4 +1,4 @@
-// Parameter counts and theoretical memory of a layout, with the lines that Megatron prints about
+// Parameter counts and theoretical memory of a layout, and the lines that Megatron prints about
 // them.
 #include <algorithm>
 #include <cmath>
@@ -13,7 +13,7 @@ namespace {
 constexpr double kBillion = 1e9;
 constexpr double kMegabyte = 1024.0 * 1024.0;
 
-/// Weights by the way they are split: over tp, over no one, over etp and ep.
+/// Weights by their sharding: over tp, replicated, over etp and ep.
 struct Weights {
   double sharded = 0, replicated = 0, expert = 0;
   double total() const { return sharded + replicated + expert; }

@@ -5,7 +5,7 @@
 namespace megatron {
 namespace {
 
-/// Whether rows pass between stage `place` - 1 and stage `place`.
+/// Returns whether rows pass between stage `place` - 1 and stage `place`.
 bool is_inside(const PipelineLayout& layout, std::int64_t place) {
   const auto end = layout.stages.begin() + place;
   return std::any_of(layout.stages.begin(), end,

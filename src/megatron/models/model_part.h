@@ -1,5 +1,5 @@
-// What of a model a rank holds: its stages of the pipeline, and which ends of the model are among
-// them.
+// The part of a model that a rank holds: its pipeline stages, and whether the embedding and the
+// output are among them.
 #pragma once
 
 #include <cstdint>
@@ -9,27 +9,29 @@
 
 namespace megatron {
 
+/// One pipeline stage of a rank.
 struct ModelChunk {
   StageLayers stage;
-  std::int64_t begin = 0;  ///< of its layers, among the rank's
-  bool receives_hidden = false,
-       sends_hidden = false;  ///< rows come from the stage before, go to the next
-  /// A stage in front of the embedding or behind the output.
+  std::int64_t begin = 0;        ///< index of its first layer among this rank's layers
+  bool receives_hidden = false;  ///< hidden rows come from the previous stage
+  bool sends_hidden = false;     ///< hidden rows go to the next stage
+  /// Returns true for a stage before the embedding or after the output, which has no work.
   bool is_empty() const { return !receives_hidden && !sends_hidden && !stage.has_output; }
 };
 
+/// All pipeline stages of a rank, in order.
 struct ModelPart {
   std::vector<ModelChunk> chunks;
-  std::vector<std::int64_t> layers;  ///< of all chunks
+  std::vector<std::int64_t> layers;  ///< 0-based layers of all chunks
   bool has_embedding = false, has_output = false;
-  bool has_ends_on_other_ranks = false;  ///< one of the ends is here, the other on another rank
+  bool has_ends_on_other_ranks = false;  ///< either the embedding or the output is on another rank
 };
 
-/// The stage that has the embedding, or the output: `end` is a member of StageLayers that is true
-/// for one stage.
+/// Returns the stage that holds the embedding or the output. `end` points to the member of
+/// StageLayers that is true for exactly that stage.
 std::int64_t stage_with(const PipelineLayout& layout, bool StageLayers::*end);
 
-/// The part of the rank with this place on the pipeline's axis.
+/// Returns the part of the rank with index `pipeline_rank` on the pipeline axis.
 ModelPart model_part(const PipelineLayout& layout, std::int64_t pipeline_rank);
 
 }  // namespace megatron

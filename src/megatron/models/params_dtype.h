@@ -1,4 +1,4 @@
-// What type a run's weights have.
+// The dtype of a run's weights.
 #pragma once
 
 #include <c10/core/ScalarType.h>
@@ -7,7 +7,7 @@
 
 namespace megatron {
 
-/// Of the weights that layers compute with.
+/// Returns the dtype of the weights that layers compute with.
 inline c10::ScalarType params_dtype(const TrainingConfig& training) {
   if (training.bf16) return c10::kBFloat16;
   return training.fp16 ? c10::kHalf : c10::kFloat;

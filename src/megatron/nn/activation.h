@@ -1,33 +1,28 @@
-// Activation functions of the MLP and their gated forms, with the bias of the product in front of
-// them.
+// The activation function of a feed-forward block, with the bias of the GEMM in front of it.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
-#include "megatron/config/transformer_config.h"
+#include "megatron/ops/bias_activation.h"
 
 namespace megatron {
 
 class Parameter;
 
-/// f(x + bias), or when `gated` f(gate)·up for x + bias [..., 2f] = [gate | up]; gelu is the erf
-/// form, gelu_tanh the tanh form, quick_gelu x·σ(1.702·x). `bias` [columns of x] or null.
+/// An activation with the bias that it adds first, or null.
 struct BiasActivation {
-  Activation kind;
-  bool gated = false;
+  ActivationForm form;
   Parameter* bias = nullptr;
+
+  at::Tensor bias_value() const;
 };
 
-/// 16-bit numbers are computed in float32 and rounded once. On the CPU one own kernel for each
-/// pass.
+/// Returns the activation of x + bias; the bias's gradient is contributed. Differentiable.
 at::Tensor activate(const at::Tensor& x, const BiasActivation& activation);
 
-/// The two passes of activate() on the CPU, for functions that make their graph themselves. x is
-/// contiguous.
-at::Tensor activation_forward(const at::Tensor& x, const BiasActivation& activation);
-/// The gradient of x from that of the result; the bias's is contributed. `result`, if not null,
-/// receives what forward gave, which then need not be kept: the same pass makes it.
-at::Tensor activation_backward(const at::Tensor& gradient, const at::Tensor& x,
+/// Backward of activate() for functions that record a graph of their own: returns the gradient of
+/// x and contributes the bias's. `result`, if not null, receives what forward returned.
+at::Tensor activation_backward(const at::Tensor& dy, const at::Tensor& x,
                                const BiasActivation& activation, at::Tensor* result = nullptr);
 
 }  // namespace megatron

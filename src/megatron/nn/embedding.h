@@ -10,21 +10,22 @@
 
 namespace megatron {
 
-/// Rows of `weight` [vocabulary, h] for ids int64 of any shape: [..., h], zeros for ids whose rows
-/// another rank holds. The gradient is added row by row in order.
+/// Returns the rows of `weight` [vocabulary, h] for int64 ids of any shape, as [..., h]. Rows that
+/// another rank holds are zero. Backward adds the gradient row by row in order.
 at::Tensor embedding_lookup(const at::Tensor& ids, Parameter& weight);
 
-/// The word embeddings' weight, wherever a stage declares it.
+/// Returns the declaration of the word embeddings for any stage that holds them.
 ParameterSpec word_embedding_spec(const TransformerConfig& config, std::int64_t vocab_pad_multiple,
                                   StageSharing sharing);
 
+/// Word embeddings, optional learned position embeddings, and dropout.
 class LanguageModelEmbedding : public Module {
  public:
   LanguageModelEmbedding(Module* parent, const TransformerConfig& config, const Rank& rank,
                          const ParameterSpec& word_embeddings);
-  /// tokens int64 [b, s], position_ids int64 [b, s] or [1, s] → [s, b, h] in the weights' dtype, or
-  /// float32 with
-  /// --fp32-residual-connection; with sequence parallelism this rank's slice. Collective over tp.
+  /// Embeds tokens int64 [b, s] at position_ids int64 [b, s] or [1, s]. Returns [s, b, h] in the
+  /// weights' dtype, or in float32 with --fp32-residual-connection. With sequence parallelism it
+  /// returns this rank's slice of the sequence. Collective over tp.
   at::Tensor forward(const at::Tensor& tokens, const at::Tensor& position_ids,
                      const ForwardContext& context) const;
   Parameter& word_embeddings() { return word_embeddings_.weight; }
@@ -35,10 +36,11 @@ class LanguageModelEmbedding : public Module {
         : Module(parent, name), weight(declare("weight", std::move(spec), tp)) {}
     Parameter& weight;
   };
-  /// Rows of words and positions [s, b, h] as this rank's layout has them, op by op.
+  /// Adds word and position embeddings [s, b, h] operator by operator, in the layout of this rank.
   at::Tensor sum(const at::Tensor& tokens, const at::Tensor& position_ids,
                  const ForwardContext& context) const;
-  /// The same with one rounding to `type`, where a rank has the whole tables.
+  /// Adds word and position embeddings with one rounding to `type`. The rank must hold the whole
+  /// tables.
   at::Tensor sum_in_one_pass(const at::Tensor& tokens, const at::Tensor& position_ids,
                              c10::ScalarType type) const;
 

@@ -1,5 +1,5 @@
-// What every layer of a forward pass shares: randomness, positions, rotary tables and, when
-// generating, what layers remember.
+// State that all layers of a forward pass share: seed, positions, rotary tables and, in generation,
+// the KV cache.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -13,19 +13,20 @@
 
 namespace megatron {
 
+/// The arguments of a forward pass that do not belong to one layer.
 struct ForwardContext {
   std::uint64_t seed = 0;
-  bool training = false;              ///< dropout is on
+  bool training = false;              ///< turns dropout on
   at::Tensor sample_ordinals;         ///< int64 [b]
   at::Tensor document_ids;            ///< int32 [b, s] or undefined
   at::Tensor rotary_cos, rotary_sin;  ///< [s, 1 or b, 1, rotary_dim / 2] or undefined
-  KvCache* kv_cache = nullptr;        ///< generating: one per layer
-  std::int64_t q_start = 0;           ///< generating: tokens already in the kv_cache
-  std::int64_t s_start = 0;           ///< position of the first of this rank's hidden rows
+  KvCache* kv_cache = nullptr;        ///< KV cache of generation, or null
+  std::int64_t q_start = 0;           ///< generation: number of tokens already in kv_cache
+  std::int64_t s_start = 0;           ///< position of this rank's first hidden row
   bool sequence_parallel = false;     ///< hidden rows are this rank's slice of the sequence
-  UnitHooks* hooks = nullptr;         ///< called around every unit
+  UnitHooks* hooks = nullptr;         ///< called around every unit; may be null
 
-  /// The dropout site `path.name`; inactive outside training.
+  /// Returns the dropout site `path.name`, which is inactive outside training.
   DropoutSite dropout(std::string_view path, std::string_view name, double probability) const;
 };
 

@@ -1,5 +1,5 @@
-// A layer is a specification: which mixer and which feed-forward block stand in its two slots.
-// Models choose; the layer does not ask.
+// Layer specifications: the mixer and the feed-forward block of a layer. The model chooses them and
+// the layer calls them through their interfaces.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -16,36 +16,38 @@
 
 namespace megatron {
 
-/// What every block of a layer is built from. `config` and `rank` outlive the model.
+/// The constructor arguments of a block. `config` and `rank` must outlive the model.
 struct LayerArguments {
   const TransformerConfig& config;
   const Rank& rank;
-  std::int64_t layer_index = 0;  ///< 0-based, in the whole model
-  bool has_input_norm = true;    ///< pre-norm: the block's first linear owns the norm's weights
+  std::int64_t layer_index = 0;  ///< 0-based index in the whole model
+  bool has_input_norm = true;  ///< pre-norm: the block's first linear layer owns the norm's weights
 };
 
-/// One of the two blocks between which a layer's stream runs. Input and output are [s, b, h], the
-/// output before dropout and residual.
+/// One of the two blocks of a layer. Input and output are [s, b, h]; dropout and the residual add
+/// follow outside the block.
 class Sublayer : public Module {
  public:
   using Module::Module;
-  /// Of what the layer owes `forward` normalised; none when it takes the stream itself.
+  /// Returns the norm that the layer must apply to the input of forward(). Without a weight,
+  /// forward() takes the residual stream itself.
   virtual NormWeights input_norm() const = 0;
   virtual at::Tensor forward(const at::Tensor& input_sbh, const ForwardContext& context) = 0;
 };
 
-/// A block that mixes positions: attention now, state-space layers later.
+/// A block that mixes positions, such as attention.
 class Mixer : public Sublayer {
  public:
   using Sublayer::Sublayer;
 };
 
-/// A block that works on each position: MLP now, mixture of experts later.
+/// A block that works on each position separately, such as an MLP.
 class FeedForward : public Sublayer {
  public:
   using Sublayer::Sublayer;
 };
 
+/// Factories of the blocks of a transformer layer.
 struct TransformerLayerSpec {
   std::function<std::unique_ptr<Mixer>(Module* parent, const LayerArguments&)> self_attention;
   std::function<std::unique_ptr<FeedForward>(Module* parent, const LayerArguments&)> mlp;

@@ -16,19 +16,19 @@ at::Tensor rows_of(const at::Tensor& x) { return x.reshape({-1, x.size(-1)}); }
 using Input = LinearExchange::Input;
 using Output = LinearExchange::Output;
 
-/// One call of linear().
+/// The arguments of one linear() call.
 struct LinearCall {
   Parameter* weight;
-  Parameter* bias;  ///< or null
+  Parameter* bias;  ///< null when there is no bias
   LinearExchange exchange;
-  std::optional<BiasActivation> activation;  ///< of x, before the product
+  std::optional<BiasActivation> activation;  ///< applied to x before the GEMM
 
   RowGroup group() const {
     return {weight->axis(), exchange.options.overlap_chunks, exchange.what};
   }
 };
 
-/// Rows in, rows out.
+/// Runs the forward pass on rows.
 at::Tensor product(const LinearCall& call, const at::Tensor& x) {
   const at::Tensor w = call.weight->value().t(),
                    b = call.bias != nullptr ? call.bias->value() : at::Tensor();
@@ -43,8 +43,10 @@ at::Tensor product(const LinearCall& call, const at::Tensor& x) {
 
 at::Tensor forward(const LinearCall& call, const at::Tensor& x) {
   const std::int64_t ranks = call.weight->axis().size;
-  const at::Tensor y =
-      product(call, rows_of(call.activation ? activation_forward(x, *call.activation) : x));
+  const at::Tensor y = product(
+      call, rows_of(call.activation
+                        ? bias_activation(x, call.activation->bias_value(), call.activation->form)
+                        : x));
   auto shape = x.sizes().vec();
   if (call.exchange.input == Input::gathered) shape.front() *= ranks;
   if (call.exchange.output == Output::reduce_scattered) shape.front() /= ranks;
@@ -52,7 +54,8 @@ at::Tensor forward(const LinearCall& call, const at::Tensor& x) {
   return y.view(shape);
 }
 
-/// The gradient of x, undefined where it is not needed; the weights' gradients are contributed.
+/// Returns the gradient of x, undefined when it is not needed, and contributes the gradients of the
+/// weights.
 at::Tensor backward(const LinearCall& call, const at::Tensor& x, const at::Tensor& gradient,
                     bool needs_input) {
   const LinearExchange& exchange = call.exchange;
@@ -108,7 +111,7 @@ void check_features(std::int64_t features, const Parameter& weight) {
                  weight.value().size(1), " features, got ", features);
 }
 
-/// There is nobody to exchange with on an axis of size 1.
+/// An axis of size 1 has no exchange.
 LinearExchange effective(const LinearExchange& exchange, const Parameter& weight) {
   return weight.axis().size == 1 ? LinearExchange{} : exchange;
 }
@@ -124,8 +127,8 @@ at::Tensor linear(const at::Tensor& x, Parameter& weight, Parameter* bias,
 
 at::Tensor activated_linear(const at::Tensor& x, const BiasActivation& activation,
                             Parameter& weight, Parameter* bias, const LinearExchange& exchange) {
-  check_features(activation.gated ? x.size(-1) / 2 : x.size(-1), weight);
-  MEGATRON_CHECK(x.is_cpu() && exchange.input == LinearExchange::Input::own,
+  check_features(activation.form.gated ? x.size(-1) / 2 : x.size(-1), weight);
+  MEGATRON_CHECK(exchange.input == LinearExchange::Input::own,
                  "an activated product takes its own rows on the CPU");
   return differentiable_linear(x.to(weight.value().scalar_type()),
                                {&weight, bias, effective(exchange, weight), activation});

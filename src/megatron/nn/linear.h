@@ -1,5 +1,5 @@
-// The one entry of every GEMM with a weight: forward, input gradient and weight gradient (handed to
-// the parameter's sink).
+// The single entry point of every GEMM with a weight: forward, input gradient and weight gradient,
+// which it contributes to the parameter.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -10,18 +10,21 @@
 
 namespace megatron {
 
-/// y = x·Wᵀ + b in the weight's dtype for x [..., in], W [out, in] and b [out] or null. The weight
-/// gradient is dyᵀ·x, accumulated in the main gradient: in float32 straight from 16-bit operands
-/// where that is its dtype. Collective over the weight's axis as `exchange` says; then the first
-/// dimension of x is the sequence, and only this rank's slice of x is kept for backward. A bias is
-/// added after a sum over the ranks. The input gradient is on its way while the weight gradient is
-/// computed.
+/// Returns y = x·Wᵀ + b in the weight's dtype, for x [..., in], W [out, in] and b [out] or null. A
+/// bias is added after a sum over the ranks.
+///
+/// Backward accumulates the weight gradient dyᵀ·x in the main gradient, directly in float32 from
+/// 16-bit operands when that is its dtype. Communication of the input gradient overlaps the weight
+/// gradient's GEMM.
+///
+/// Collective over the weight's axis as `exchange` says. The first dimension of x is then the
+/// sequence, and only this rank's slice of x is saved for backward.
 at::Tensor linear(const at::Tensor& x, Parameter& weight, Parameter* bias,
                   const LinearExchange& exchange = {});
 
-/// linear() of the activation of x, on the CPU. Only x is kept for backward: the pass that takes
-/// the gradient through the activation makes its result once more for the weight gradient. The same
-/// bits as one after the other. `exchange.input` must be `own`.
+/// Returns linear() of the activation of x, on the CPU, with the same bits as the two separate
+/// operations. Only x is saved: the backward kernel of the activation recomputes its result for the
+/// weight gradient. `exchange.input` must be `own`.
 at::Tensor activated_linear(const at::Tensor& x, const BiasActivation& activation,
                             Parameter& weight, Parameter* bias,
                             const LinearExchange& exchange = {});

@@ -1,4 +1,4 @@
-// t ranks, m rows of one rank; a chunk is the same run of rows of every rank's slice, so that each
+// t ranks, m rows per rank. A chunk is the same run of rows in every rank's slice, so that each
 // rank sends as much as it receives.
 #include "megatron/nn/linear_exchange.h"
 
@@ -28,7 +28,7 @@ std::vector<Run> runs_of(std::int64_t rows, std::int64_t chunks) {
   return runs;
 }
 
-/// The run of every rank's slice of x [t·m, k]: a view [t, count, k].
+/// Returns a chunk of x [t·m, k] as a view [t, count, k]: the same run of rows of every rank.
 at::Tensor run_of_each(const at::Tensor& x, const Run& run, const Axis& axis) {
   return x.view({axis.size, -1, x.size(1)}).narrow(1, run.begin, run.count);
 }

@@ -17,27 +17,27 @@
 
 namespace megatron {
 
-/// y = x·Wᵀ + b with W [out, in] split over its rows. It may own the weights of the norm in front
-/// of it, under Transformer Engine's names (layer_norm_weight, layer_norm_bias), which the layer
-/// applies. `name`, here and below, is a literal: it also names collectives.
+/// y = x·Wᵀ + b with W [out, in] sharded over its rows. The layer can own the weights of the norm
+/// before it, under Transformer Engine's names (layer_norm_weight, layer_norm_bias); the enclosing
+/// layer then applies the norm. `name` must be a string literal because it also names collectives.
 class ColumnParallelLinear : public Module {
  public:
   struct Options {
     std::int64_t in = 0, out = 0;
-    std::vector<ShardBlock> blocks;  ///< of the rows, as in Sharding
+    std::vector<ShardBlock> blocks;  ///< blocks of the rows, as in Sharding
     std::int64_t repeats = 1;
     bool bias = true;
     bool with_norm = false;
   };
   ColumnParallelLinear(Module* parent, const char* name, const TransformerConfig& config,
                        const Rank& rank, Options options);
-  /// Collective over tp, as every forward below. Without `add_bias`, what takes y adds the bias and
-  /// contributes its gradient.
+  /// Computes y. Collective over tp. Without `add_bias`, the consumer of y must add the bias and
+  /// contribute its gradient.
   at::Tensor forward(const at::Tensor& x, const ForwardContext& context,
                      bool add_bias = true) const;
-  /// Of x; none without with_norm.
+  /// Returns the norm to apply to x, without a weight unless with_norm.
   NormWeights input_norm() const { return {norm_weight_, norm_bias_, norm_options_}; }
-  /// b [out / tp], or null.
+  /// Returns b [out / tp], or null.
   Parameter* bias() const { return bias_; }
 
  private:
@@ -49,14 +49,16 @@ class ColumnParallelLinear : public Module {
   LinearExchange exchange_;
 };
 
-/// y = x·Wᵀ + b with W [out, in] split over its columns: y is summed over tp, the bias is whole on
-/// every rank.
+/// y = x·Wᵀ + b with W [out, in] sharded over its columns. y is summed over tp, and every rank
+/// holds the whole bias.
 class RowParallelLinear : public Module {
  public:
   RowParallelLinear(Module* parent, const char* name, const TransformerConfig& config,
                     const Rank& rank, std::int64_t in, std::int64_t out);
+  /// Computes y. Collective over tp.
   at::Tensor forward(const at::Tensor& x, const ForwardContext& context) const;
-  /// Of the activation of x, which is not kept for backward: activated_linear().
+  /// Computes y from the activation of x with activated_linear(), which does not save the
+  /// activation. Collective over tp.
   at::Tensor forward(const at::Tensor& x, const BiasActivation& activation,
                      const ForwardContext& context) const;
 

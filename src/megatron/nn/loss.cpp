@@ -1,9 +1,9 @@
-// t tokens, h hidden channels, v this rank's part of the true vocabulary (padded rows of the weight
-// are never read; a rank may hold nothing else).
+// t tokens, h hidden channels, v this rank's part of the true vocabulary. Padded rows of the weight
+// are never read, and a rank may hold nothing else.
 //
-// Tokens go in blocks, whose logits' gradients fit the memory set aside for them, and blocks in
-// chunks, whose logits fit the last cache. The weight's gradient is added block by block: every way
-// through this file makes the same blocks, so all give the same bits.
+// Tokens are processed in blocks whose logit gradients fit a fixed memory budget, and blocks in
+// chunks whose logits fit the last-level cache. The weight's gradient is accumulated block by
+// block. Every path through this file uses the same blocks, so all paths give the same bits.
 #include "megatron/nn/loss.h"
 
 #include <ATen/TensorOperators.h>
@@ -24,36 +24,35 @@
 #include <vector>
 
 #include "megatron/base/error.h"
+#include "megatron/ops/column_sums.h"
 #include "megatron/ops/cross_entropy.h"
 #include "megatron/ops/differentiable.h"
 #include "megatron/ops/host_scalar.h"
 #include "megatron/ops/matmul.h"
-#include "megatron/ops/row_operations.h"
 #include "megatron/parallel/collectives.h"
 
 namespace megatron {
 namespace {
 
 constexpr std::int64_t kMiB = std::int64_t{1} << 20;
-constexpr std::int64_t kChunkBytes =
-    64 *
-    kMiB;  // logits of a chunk: fewer would make packing the weights a large part of their product
-constexpr std::int64_t kBlockBytes = 64 * kMiB;  // gradients of a block's logits
-constexpr std::int64_t kKeptBytes =
-    192 * kMiB;  // gradients kept until the weight's is asked for; the others are computed again
+// Logits of a chunk. With smaller chunks, packing the weights would dominate the GEMM.
+constexpr std::int64_t kChunkBytes = 64 * kMiB;
+constexpr std::int64_t kBlockBytes = 64 * kMiB;  // logit gradients of a block
+// Logit gradients kept until the weight gradient is requested; others are recomputed.
+constexpr std::int64_t kKeptBytes = 192 * kMiB;
 
 struct Tokens {
   std::int64_t begin, count;
   at::Tensor of(const at::Tensor& x) const { return x.narrow(0, begin, count); }
 };
 
-/// The size of the fewest equal parts of `count` tokens that have at most `most`.
+/// Returns the part size that divides `count` tokens into the fewest equal parts of at most `most`.
 std::int64_t part_size(std::int64_t count, std::int64_t most) {
   const std::int64_t parts = std::max<std::int64_t>(1, (count + most - 1) / most);
   return (count + parts - 1) / parts;
 }
 
-/// Calls body(part) for parts of `size` tokens and the rest.
+/// Calls body(part) for parts of `size` tokens and for the remainder.
 template <class Body>
 void for_parts(Tokens all, std::int64_t size, const Body& body) {
   const std::int64_t end = all.begin + all.count;
@@ -61,7 +60,7 @@ void for_parts(Tokens all, std::int64_t size, const Body& body) {
     body(Tokens{begin, std::min(size, end - begin)});
 }
 
-/// The projection of all tokens of a call and their loss.
+/// Projection and loss of all tokens of one call.
 class Head {
  public:
   Head(at::Tensor hidden, at::Tensor labels, at::Tensor mask, Parameter& weight)
@@ -72,13 +71,13 @@ class Head {
     const std::int64_t local = weight.value().size(0);
     first_ = weight.axis().rank * local;
     v_ = std::clamp<std::int64_t>(weight.sharding().global_shape[0] - first_, 0, local);
-    // The same on all ranks: each chunk is a collective.
+    // The chunk size is equal on all ranks, because each chunk is a collective.
     const auto tokens_in = [local](std::int64_t bytes, c10::ScalarType type) {
       return std::max<std::int64_t>(
           16, bytes / (local * static_cast<std::int64_t>(c10::elementSize(type))));
     };
-    // A power of two: products add tokens in such blocks too, so the weight's gradient does not
-    // depend on ours.
+    // The block size is a power of two, because GEMMs also accumulate tokens in such blocks and the
+    // weight's gradient must not depend on ours.
     block_tokens_ = static_cast<std::int64_t>(
         std::bit_floor(static_cast<std::uint64_t>(tokens_in(kBlockBytes, hidden_.scalar_type()))));
     block_tokens_ = std::min(block_tokens_, hidden_.size(0));
@@ -90,14 +89,14 @@ class Head {
   at::Tensor losses() const { return lse_ - label_logit_; }
   c10::ScalarType wide() const { return compute_type(hidden_.scalar_type()); }
 
-  /// Computes what losses need.
+  /// Computes the statistics that losses need.
   void measure() {
     at::Tensor logits = chunk_logits();
     for_parts(all(), chunk_tokens_, [&](Tokens chunk) { measure(chunk, project(chunk, logits)); });
   }
 
-  /// Computes both gradients, the weight's as soon as the sink asks, which must be now. `measures`:
-  /// and what losses need.
+  /// Computes both gradients. The accumulator must request the weight's gradient immediately. With
+  /// `measures`, also computes the statistics that losses need.
   at::Tensor propagate(const at::Tensor& scale, bool measures) {
     at::Tensor dhidden = empty_input_gradient();
     weight_->contribute([&](at::Tensor& grad, bool fresh) {
@@ -113,7 +112,8 @@ class Head {
     return dhidden;
   }
 
-  /// The input's gradient, and the gradients of the first blocks' logits for contribute().
+  /// Computes the input's gradient, and keeps the logit gradients of the first blocks for
+  /// contribute().
   struct Kept {
     at::Tensor dhidden;
     std::vector<at::Tensor> dlogits;
@@ -131,7 +131,7 @@ class Head {
     return kept;
   }
 
-  /// Hands the weight's gradient to the sink, which may ask for it later.
+  /// Contributes the weight's gradient, which the accumulator may request later.
   void contribute(std::vector<at::Tensor> kept, const at::Tensor& scale) const {
     weight_->contribute(
         [head = *this, kept = std::move(kept), scale](at::Tensor& grad, bool fresh) mutable {
@@ -148,7 +148,7 @@ class Head {
         });
   }
 
-  /// For the same head in backward.
+  /// Returns the state that backward of the same head needs.
   const at::Tensor& lse() const { return lse_; }
   void set_lse(at::Tensor lse) { lse_ = std::move(lse); }
 
@@ -162,14 +162,14 @@ class Head {
     return v_ > 0 ? at::empty_like(hidden_) : at::zeros_like(hidden_);
   }
 
-  /// The logits of a chunk, in the first rows of `into`.
+  /// Computes the logits of a chunk into the first rows of `into`.
   LabelledLogits project(Tokens chunk, const at::Tensor& into) const {
     at::Tensor logits = into.narrow(0, 0, chunk.count);
     if (v_ > 0) matmul_out(logits, chunk.of(hidden_), w().t(), /*accumulate=*/false);
     return {logits, chunk.of(labels_), first_};
   }
 
-  /// log Σ exp and label's logit of the whole vocabulary, from those of the ranks' parts in one
+  /// Combines log Σ exp and the label's logit of the ranks' parts of the vocabulary in one
   /// collective.
   void measure(Tokens chunk, const LabelledLogits& logits) {
     at::Tensor lse = chunk.of(lse_), label_logit = chunk.of(label_logit_);
@@ -182,7 +182,7 @@ class Head {
     label_logit.copy_(parts.select(1, 1).sum(0));
   }
 
-  /// d loss / d logits of a block.
+  /// Computes d loss / d logits of a block.
   void logit_gradient(Tokens block, const at::Tensor& scale, bool measures,
                       const at::Tensor& dlogits) {
     const bool in_place = dlogits.scalar_type() == wide();
@@ -205,7 +205,8 @@ class Head {
     if (v_ > 0) matmul_out(dw, dlogits.t(), block.of(hidden_), accumulate);
   }
 
-  /// This rank's true rows of the weight's gradient; padding is zeroed the first time.
+  /// Returns this rank's true rows of the weight's gradient. The first contribution zeroes the
+  /// padding.
   at::Tensor true_rows(at::Tensor& grad, bool fresh) const {
     if (fresh && grad.size(0) > v_) grad.narrow(0, v_, grad.size(0) - v_).zero_();
     return grad.narrow(0, 0, v_);
@@ -218,15 +219,15 @@ class Head {
   at::Tensor lse_, label_logit_;  ///< [t]
 };
 
-/// Also of two that are none: what made a loss scale or a mask NaN is for those to find who look at
-/// losses and gradients.
+/// Two NaNs also count as equal: a NaN loss scale or mask is reported by the checks of losses and
+/// gradients.
 bool is_same_number(double a, double b) { return a == b || (std::isnan(a) && std::isnan(b)); }
 
-/// What forward computed for backward under an loss_gradient gradient.
+/// What forward computed for backward under an announced gradient.
 struct Early {
   at::Tensor scale;
   Head::Kept kept;
-  bool wrote = false;  ///< the weight's gradient
+  bool wrote = false;  ///< forward has contributed the weight's gradient
 };
 
 Early compute_early(Head& head, const LossGradient& loss_gradient, bool defers) {
@@ -238,8 +239,8 @@ Early compute_early(Head& head, const LossGradient& loss_gradient, bool defers) 
   return early;
 }
 
-/// The input's gradient; the weight's is contributed, unless forward did. `saved` is {hidden,
-/// labels, mask, lse}.
+/// Returns the input's gradient and contributes the weight's gradient unless forward did. `saved`
+/// is {hidden, labels, mask, lse}.
 at::Tensor loss_backward(Parameter& weight, Early& early, const Tensors& saved,
                          const at::Tensor& scale) {
   const bool is_early = early.scale.defined();
@@ -259,7 +260,7 @@ at::Tensor loss_backward(Parameter& weight, Early& early, const Tensors& saved,
   return kept.dhidden;
 }
 
-/// Elsewhere than on the CPU a look at the numbers would wait for them.
+/// Only CPU labels are checked: reading labels on another device would wait for it.
 void check_labels(const at::Tensor& labels, std::int64_t vocabulary) {
   if (!labels.is_cpu() || labels.numel() == 0) return;
   const auto [least, largest] = host_range(labels);

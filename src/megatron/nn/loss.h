@@ -1,4 +1,4 @@
-// Output projection and cross entropy in one: logits exist for a chunk of tokens at a time.
+// Fused output projection and cross entropy. Logits exist for one chunk of tokens at a time.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -7,26 +7,34 @@
 
 namespace megatron {
 
+/// The result of linear_cross_entropy().
 struct TokenLoss {
-  at::Tensor loss_sum;  ///< scalar (float32 over 16 bits), differentiable: Σ mask·(−log p(label))
+  /// Differentiable scalar Σ mask·(−log p(label)); float32 for 16-bit inputs.
+  at::Tensor loss_sum;
   at::Tensor token_losses;  ///< [tokens] float32, detached, unmasked
 };
 
-/// The gradient of loss_sum that backward will be given, where forward knows it already: the logits
-/// then serve both passes and are gone afterwards.
+/// The gradient of loss_sum that backward will receive, when forward already knows it. The gradient
+/// of the logits is then computed in forward and the logits are not computed a second time.
 struct LossGradient {
-  at::Tensor value;  ///< scalar; undefined: not known, and backward computes the logits again
-  bool accumulates_in_forward = false;  ///< backward follows before the weight's next contribution:
-                                        ///< its gradient is written in forward
+  at::Tensor value;  ///< scalar; undefined when unknown, and backward then recomputes the logits
+  /// Backward runs before the next contribution to the weight, so forward may write the weight's
+  /// gradient.
+  bool accumulates_in_forward = false;
 };
 
-/// hidden [tokens, h], weight [padded vocabulary, h], labels int64 [tokens], mask float32 [tokens].
-/// Padded rows (past the weight's global rows) are outside the softmax. Over 16-bit inputs logits,
-/// softmax and losses are float32, and the gradient of the logits is rounded once, after it was
-/// multiplied by the gradient of loss_sum. A known loss gradient changes no bit; InternalError when
-/// backward is given another. Collective over the weight's axis: each rank has the logits of its
-/// rows of the vocabulary, and hidden's gradient is this rank's part of a sum
-/// (copy_to_tensor_parallel_region or gather_from_sequence_parallel_region in front).
+/// Computes the cross entropy of hidden [tokens, h] · weightᵀ against int64 labels [tokens].
+/// `weight` is [padded vocabulary, h]; padded rows, past the weight's global rows, are outside the
+/// softmax. `mask` is float32 [tokens].
+///
+/// For 16-bit inputs the logits, the softmax and the losses are float32, and the gradient of the
+/// logits is rounded once, after it has been multiplied by the gradient of loss_sum. A known loss
+/// gradient does not change any bit. Throws InternalError when backward receives another gradient
+/// than announced.
+///
+/// Collective over the weight's axis. Each rank has the logits of its rows of the vocabulary. The
+/// gradient of `hidden` is a partial sum over the ranks, so copy_to_tensor_parallel_region or
+/// gather_from_sequence_parallel_region must come before.
 TokenLoss linear_cross_entropy(const at::Tensor& hidden, Parameter& weight,
                                const at::Tensor& labels, const at::Tensor& mask,
                                const LossGradient& loss_gradient = {});

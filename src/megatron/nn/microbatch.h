@@ -1,5 +1,5 @@
-// The unit of work of a training step: named tensors of a few samples and the ordinals that give
-// their random numbers coordinates.
+// A microbatch, the unit of work of a training step, and the values that pass between pipeline
+// stages.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -13,30 +13,33 @@
 
 namespace megatron {
 
+/// Named tensors of a few samples.
 struct Microbatch {
-  /// GPT: tokens, labels int64 [b, s]; position_ids int64 [b, s], or [1, s] when all samples share
-  /// them; loss_mask float32 [b, s]; optionally document_ids int32 [b, s] (attention stays inside
-  /// one) and loss_gradient, a scalar: what backward of the loss starts from.
+  /// The tensors by name. GPT reads tokens and labels, int64 [b, s]; position_ids, int64 [b, s], or
+  /// [1, s] when all samples share them; loss_mask, float32 [b, s]; optionally document_ids, int32
+  /// [b, s], which keep attention inside a document; and optionally loss_gradient, the scalar
+  /// gradient that backward of the loss will receive.
   std::map<std::string, at::Tensor> tensors;
-  /// int64 [b], on the device of the others: consumed samples at the start of the step + position
-  /// in the global batch.
+  /// int64 [b], on the device of the tensors: consumed samples at the start of the step + position
+  /// in the global batch. Random numbers are drawn by these ordinals.
   at::Tensor sample_ordinals;
 
-  const at::Tensor& at(const std::string& name) const;  ///< InternalError when absent
+  /// Throws InternalError when the tensor is absent.
+  const at::Tensor& at(const std::string& name) const;
   bool has(const std::string& name) const { return tensors.contains(name); }
 };
 
-/// What passes from a stage of the pipeline to the next: tensors in a fixed order, and what the
-/// receiver must know of each beforehand.
+/// The tensors that a pipeline stage sends to the next, in a fixed order.
 using Activations = std::vector<at::Tensor>;
+/// Name, shape and dtype of one activation, known to the receiver before it arrives.
 struct ActivationSpec {
   std::string name;  ///< "hidden"
   std::vector<std::int64_t> shape;
   c10::ScalarType dtype = c10::kFloat;
 };
 
-/// What a forward step returns: Σ loss over counted tokens (differentiable), their number, and
-/// further named sums to report.
+/// The result of a forward step: the loss sum over counted tokens, their number, and further named
+/// sums to report.
 struct StepOutput {
   at::Tensor loss_sum;      ///< scalar
   at::Tensor count;         ///< scalar float32: Σ loss_mask
@@ -44,7 +47,7 @@ struct StepOutput {
   std::map<std::string, at::Tensor> sums;
 };
 
-/// What a stage hands on: activations to the next stage or, on the last one, the loss.
+/// The result of one stage: activations for the next stage or, on the last stage, the loss.
 struct StageOutput {
   Activations activations;
   std::optional<StepOutput> loss;

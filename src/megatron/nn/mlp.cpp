@@ -28,14 +28,13 @@ Mlp::Mlp(Module* parent, std::string_view name, const LayerArguments& arguments)
                   config_.hidden_size) {}
 
 at::Tensor Mlp::forward(const at::Tensor& input_sbh, const ForwardContext& context) {
-  // On the CPU the activation's kernel adds it, and hooks are shown the product before.
-  Parameter* bias = input_sbh.is_cpu() ? linear_fc1_.bias() : nullptr;
-  const at::Tensor projected =
-      linear_fc1_.forward(input_sbh, context, /*add_bias=*/bias == nullptr);
+  // The activation adds the bias; hooks see the GEMM's result before that.
+  const at::Tensor projected = linear_fc1_.forward(input_sbh, context, /*add_bias=*/false);
   if (config_.norm_placement == NormPlacement::pre)
     notify_op(context.hooks, linear_fc1_, "layer_norm", input_sbh);
   notify_op(context.hooks, linear_fc1_, "", projected);
-  const BiasActivation activation{config_.activation, config_.gated_linear_unit, bias};
+  const BiasActivation activation{{config_.activation, config_.gated_linear_unit},
+                                  linear_fc1_.bias()};
   const at::Tensor out = activate_and_project(projected, activation, context);
   notify_op(context.hooks, linear_fc2_, "", out);
   return out;
@@ -43,9 +42,8 @@ at::Tensor Mlp::forward(const at::Tensor& input_sbh, const ForwardContext& conte
 
 at::Tensor Mlp::activate_and_project(const at::Tensor& projected, const BiasActivation& activation,
                                      const ForwardContext& context) const {
-  // Hooks are shown the activation and its gradient: for them it is an operator of its own.
-  if (projected.is_cpu() && context.hooks == nullptr)
-    return linear_fc2_.forward(projected, activation, context);
+  // Hooks see the activation and its gradient, so with hooks it is an op of its own.
+  if (context.hooks == nullptr) return linear_fc2_.forward(projected, activation, context);
   const at::Tensor activated = activate(projected, activation);
   notify_op(context.hooks, *this, "activation", activated);
   return linear_fc2_.forward(activated, context);

@@ -1,4 +1,4 @@
-// The feed-forward block: fc2(f(fc1(x))), gated or not.
+// The MLP block: fc2(f(fc1(x))), with a gated or an ungated activation f.
 #pragma once
 
 #include "megatron/nn/forward_context.h"
@@ -7,6 +7,7 @@
 
 namespace megatron {
 
+/// The MLP of a transformer layer, sharded over tp.
 class Mlp : public FeedForward {
  public:
   Mlp(Module* parent, std::string_view name, const LayerArguments& arguments);
@@ -14,7 +15,7 @@ class Mlp : public FeedForward {
   at::Tensor forward(const at::Tensor& input_sbh, const ForwardContext& context) override;
 
  private:
-  /// fc2(f(projected)).
+  /// Returns fc2(f(projected)).
   at::Tensor activate_and_project(const at::Tensor& projected, const BiasActivation& activation,
                                   const ForwardContext& context) const;
 

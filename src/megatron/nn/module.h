@@ -1,5 +1,5 @@
-// A module: a dotted path, its parameters and its children. Layers derive from it, hold children as
-// members and have their own forward().
+// A module is a dotted path with parameters and child modules. Layers derive from it, hold their
+// children as members and define their own forward().
 #pragma once
 
 #include <functional>
@@ -14,7 +14,8 @@ namespace megatron {
 
 class Module {
  public:
-  /// Registers with `parent` (null for the root); the path is the parent's, a dot and `name`.
+  /// Registers the module with `parent` (null for the root). Its path is the parent's path, a dot
+  /// and `name`.
   Module(Module* parent, std::string_view name);
   Module(const Module&) = delete;
   Module& operator=(const Module&) = delete;
@@ -27,7 +28,7 @@ class Module {
   void visit(const std::function<void(Module&)>& visitor);
 
  protected:
-  /// Declares a parameter named `path().leaf` without storage.
+  /// Declares a parameter named `path().leaf`, without storage.
   Parameter& declare(std::string_view leaf, ParameterSpec spec, const Axis& axis);
 
  private:
@@ -36,7 +37,7 @@ class Module {
   std::vector<std::unique_ptr<Parameter>> parameters_;
 };
 
-/// The parameters of `root` and of every module below it, in declaration order.
+/// Returns the parameters of `root` and of every module below it, in declaration order.
 std::vector<Parameter*> declared_parameters(Module& root);
 
 }  // namespace megatron

@@ -13,49 +13,52 @@
 
 namespace megatron {
 
+/// Kind and constants of a norm.
 struct NormOptions {
   Normalization kind = Normalization::LayerNorm;
   double epsilon = 1e-5;
   bool weight_plus_one = false;
 };
 
+/// Returns the options that `config` asks for.
 NormOptions norm_options(const TransformerConfig& config);
 
-/// A norm whose weights belong to another module; without a weight there is none.
+/// A norm whose weights belong to another module. A null weight means no norm.
 struct NormWeights {
   Parameter* weight = nullptr;
   Parameter* bias = nullptr;
   NormOptions options;
 };
 
-/// Normalises the last dimension of x; weight [h], bias [h] or null (RMSNorm). The result has the
-/// weight's dtype; x may be float32 above 16-bit weights. 16-bit weights are read as the
-/// optimizer's float32 copies where there are.
+/// Normalises the last dimension of x with weight [h] and bias [h], which is null for RMSNorm. The
+/// result has the weight's dtype; x may be float32 when the weight has 16 bits. 16-bit weights are
+/// read through Parameter::precise_value().
 at::Tensor norm(const at::Tensor& x, Parameter& weight, Parameter* bias,
                 const NormOptions& options);
 
+/// A residual stream and its norm.
 struct SumAndNorm {
-  at::Tensor sum, normalised;  ///< without a norm the sum is both
+  at::Tensor sum, normalised;  ///< without a norm both are the sum
 };
 
-/// {x, norm(x)}. Who reads x from here on instead of x itself lets the norm's backward pass add its
-/// gradient.
+/// Returns {x, norm(x)}. Later consumers should read the returned x, so that the backward pass of
+/// the norm adds their gradient.
 SumAndNorm norm_with_residual(const at::Tensor& x, const NormWeights& weights);
 
-/// {sum, norm(sum)} of sum = stream + dropout(branch), [s, b, h], in one pass on the CPU, backward
-/// too; see dropout_add.
+/// Returns {sum, norm(sum)} with sum = stream + dropout(branch), all [s, b, h]. The CPU runs one
+/// fused pass in forward and in backward. See dropout_add() for the coordinates.
 SumAndNorm dropout_add_norm(const at::Tensor& stream, const at::Tensor& branch,
                             const DropoutSite& site, std::int64_t s_start,
                             const NormWeights& weights);
 
-/// What a norm stands on, which decides whether each tensor-parallel rank sees the whole gradient
-/// of its weight.
+/// The input of a norm. It decides whether each tensor-parallel rank computes the whole gradient of
+/// the norm's weight.
 enum class NormInput {
-  hidden,  ///< hidden rows: a part of the gradient with sequence parallelism
-  heads    ///< the rank's queries or keys: always a part
+  hidden,  ///< hidden rows; each rank has a part of the gradient with sequence parallelism
+  heads    ///< the rank's queries or keys; each rank always has a part of the gradient
 };
 
-/// A norm of its own.
+/// A norm as a module with its own weights.
 class Norm : public Module {
  public:
   Norm(Module* parent, std::string_view name, const TransformerConfig& config, std::int64_t size,
@@ -69,7 +72,7 @@ class Norm : public Module {
   NormOptions options_;
 };
 
-/// Declarations shared by Norm and by layers that carry one.
+/// The weight declarations of Norm and of layers that own a norm's weights.
 ParameterSpec norm_weight_spec(const TransformerConfig& config, std::int64_t size, const Rank& rank,
                                NormInput place = NormInput::hidden);
 ParameterSpec norm_bias_spec(std::int64_t size, const Rank& rank,

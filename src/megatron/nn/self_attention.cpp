@@ -34,7 +34,7 @@ std::int64_t local_heads(const TransformerConfig& config, const Axis& tp) {
   return config.num_attention_heads / tp.size;
 }
 
-/// Slopes 2^(−8/n·(i+1)) for n a power of two.
+/// Returns the slopes 2^(−8/n·(i+1)) for n a power of two.
 void append_slopes(std::int64_t n, std::int64_t count, std::int64_t step,
                    std::vector<double>& slopes) {
   for (std::int64_t i = 0; i < count; ++i)

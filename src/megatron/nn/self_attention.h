@@ -1,5 +1,5 @@
-// Self-attention: fused QKV projection (rows per query group: its q heads, k, v), optional norms on
-// q and k, rotary embedding, attention, output.
+// Self-attention: fused QKV projection (the rows of a query group are its q heads, k, v), optional
+// norms of q and k, rotary embedding, attention and output projection.
 #pragma once
 
 #include <memory>
@@ -12,6 +12,7 @@
 
 namespace megatron {
 
+/// The attention block of a transformer layer, sharded over tp by query groups.
 class SelfAttention : public Mixer {
  public:
   SelfAttention(Module* parent, std::string_view name, const LayerArguments& arguments);
@@ -24,15 +25,15 @@ class SelfAttention : public Mixer {
 
   const TransformerConfig& config_;
   std::int64_t layer_index_;
-  std::int64_t heads_, groups_, first_head_;  ///< of this rank
+  std::int64_t heads_, groups_, first_head_;  ///< counts and first head of this rank
   ColumnParallelLinear linear_qkv_;
   std::unique_ptr<Norm> q_layernorm_, k_layernorm_;
   RowParallelLinear linear_proj_;
   at::Tensor alibi_slopes_;
 };
 
-/// ALiBi's geometric slopes for n heads (Press et al. 2022), powers of two and the interleaved
-/// rest.
+/// Returns ALiBi's slopes for n heads (Press et al. 2022): a geometric series for a power of two,
+/// otherwise that of the next lower power and every second slope of the next higher one.
 at::Tensor alibi_slopes(std::int64_t num_heads);
 
 }  // namespace megatron

@@ -1,5 +1,5 @@
-// One transformer layer and the stack of them. Pre-norm: x + f(norm(x)); post-norm (Vaswani et al.
-// 2017): norm(x + f(x)).
+// A transformer layer and the stack of layers. Pre-norm computes x + f(norm(x)); post-norm (Vaswani
+// et al. 2017) computes norm(x + f(x)).
 #pragma once
 
 #include <memory>
@@ -10,6 +10,7 @@
 
 namespace megatron {
 
+/// One layer: a mixer and a feed-forward block with residual adds and norms.
 class TransformerLayer : public Module {
  public:
   TransformerLayer(Module* parent, std::string_view name, const TransformerLayerSpec& spec,
@@ -17,7 +18,8 @@ class TransformerLayer : public Module {
   at::Tensor forward(const at::Tensor& hidden_sbh, const ForwardContext& context);
 
  private:
-  /// A block's input as the layer has it: the stream, and what the block takes of it.
+  /// Adds the output of a block to the residual stream, with dropout. Returns the stream and the
+  /// input of the next block.
   SumAndNorm add_residual(const at::Tensor& out, const SumAndNorm& input, std::string_view site,
                           const Norm* post_norm, const NormWeights& next_norm,
                           const ForwardContext& context) const;
@@ -29,17 +31,18 @@ class TransformerLayer : public Module {
   std::unique_ptr<Norm> post_mlp_layernorm_;
 };
 
-/// The layers of this rank's stages and, on the last one and with pre-norm, the final norm.
+/// The layers of this rank's pipeline stages. The last stage also holds the final norm with
+/// pre-norm.
 class TransformerBlock : public Module {
  public:
-  /// `layers`: which of the model's layers, in the order of the model.
+  /// `layers` lists the 0-based indices of this rank's layers, in the order of the model.
   TransformerBlock(Module* parent, std::string_view name, const TransformerLayerSpec& spec,
                    const LayerArguments& arguments, const std::vector<std::int64_t>& layers,
                    bool has_final_norm);
-  /// Through `count` of the layers, from the `begin`-th that this rank holds.
+  /// Runs `count` layers, starting with the `begin`-th layer that this rank holds.
   at::Tensor forward(at::Tensor hidden_sbh, const ForwardContext& context, std::int64_t begin,
                      std::int64_t count);
-  /// The final norm; nothing with post-norm.
+  /// Applies the final norm; returns the input with post-norm.
   at::Tensor finish(const at::Tensor& hidden_sbh, const ForwardContext& context) const;
   std::int64_t num_layers() const { return static_cast<std::int64_t>(layers_.size()); }
 

@@ -1,19 +1,20 @@
-// GEMMs of LibTorch's libraries (MKL, oneDNN, cuBLAS).
+// GEMMs through LibTorch's libraries: MKL and oneDNN on the CPU, cuBLAS on CUDA.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
 namespace megatron {
 
-/// Whether the library has products of this dtype on the CPU, with sums in float32, that are worth
-/// a comparison with ours: float32, and 16 bits where the CPU multiplies them itself.
+/// Returns true when the library has CPU GEMMs of this dtype that accumulate in float32 and may be
+/// faster than our own kernels: always for float32, and for 16-bit types only when the CPU
+/// multiplies them in hardware.
 bool aten_gemm_is_candidate(c10::ScalarType type);
 
-/// out = a·b, or out += a·b; out [m, n] in the operands' dtype or float32. Products from 16 bits
-/// into float32 on the CPU are those of brgemm.h.
+/// Computes out = a·b, or out += a·b with `accumulate`. `out` is [m, n] in the operands' dtype or
+/// float32. A GEMM of 16-bit operands into float32 on the CPU goes through brgemm().
 void aten_matmul_out(at::Tensor& out, const at::Tensor& a, const at::Tensor& b, bool accumulate);
 
-/// a·b + bias (or undefined) in the operands' dtype.
+/// Returns a·b + bias in the operands' dtype. `bias` may be undefined.
 at::Tensor aten_matmul(const at::Tensor& a, const at::Tensor& b, const at::Tensor& bias);
 
 }  // namespace megatron

@@ -1,6 +1,6 @@
-// m × k rows of a, k × n columns of b. b is packed in panels of 64 columns with neighbouring rows
-// interleaved, as the CPU's 16-bit dot products want it; a is read as it lies. ATen exports
-// oneDNN's micro-kernel for this (CPUBlas.h).
+// Multiplies m × k rows of a by k × n columns of b. `b` is packed into panels of 64 columns with
+// neighbouring rows interleaved, as the CPU's 16-bit dot products require; `a` is read in place.
+// ATen exports oneDNN's brgemm micro-kernel for this (CPUBlas.h).
 #include "megatron/ops/brgemm.h"
 
 #include <ATen/Parallel.h>
@@ -21,7 +21,7 @@ constexpr std::int64_t kTile = 64, kDepth = 512;
 
 std::int64_t tiles(std::int64_t extent) { return (extent + kTile - 1) / kTile; }
 
-/// Rows 2i and 2i + 1 of `columns` columns side by side, column by column.
+/// Interleaves rows 2i and 2i + 1 of `columns` columns, column by column.
 void pack_panel(const std::uint16_t* from, std::int64_t stride, std::int64_t k,
                 std::int64_t columns, std::uint16_t* to) {
   for (std::int64_t row = 0; row < k; row += 2, to += 2 * kTile) {
@@ -33,7 +33,7 @@ void pack_panel(const std::uint16_t* from, std::int64_t stride, std::int64_t k,
   }
 }
 
-/// [panels, k, 64]
+/// Packs b into [panels, k, 64].
 at::Tensor pack_panels(const at::Tensor& b) {
   const std::int64_t k = b.size(0), n = b.size(1);
   at::Tensor packed = at::empty({tiles(n), k, kTile}, b.options());
@@ -47,7 +47,7 @@ at::Tensor pack_panels(const at::Tensor& b) {
   return packed;
 }
 
-/// c[rows, columns] (+)= a·panel over the whole depth.
+/// Computes c[rows, columns] (+)= a·panel over the whole depth k.
 template <class T>
 void multiply_tile(std::int64_t rows, std::int64_t columns, std::int64_t k, const T* a,
                    std::int64_t lda, const T* panel, float* c, std::int64_t ldc, bool accumulate) {
@@ -57,7 +57,7 @@ void multiply_tile(std::int64_t rows, std::int64_t columns, std::int64_t k, cons
   }
 }
 
-/// out (+)= a·b, or out (+)= (a·b)ᵀ with `transposed`; a and b have contiguous rows.
+/// Computes out (+)= a·b, or out (+)= (a·b)ᵀ with `transposed`. The rows of a and b are contiguous.
 template <class T>
 void multiply(at::Tensor& out, const at::Tensor& a, const at::Tensor& b, bool accumulate,
               bool transposed) {
@@ -92,8 +92,8 @@ void multiply(at::Tensor& out, const at::Tensor& a, const at::Tensor& b, bool ac
 
 bool rows_contiguous(const at::Tensor& x) { return x.stride(1) == 1 && x.stride(0) >= x.size(1); }
 
-/// Whether the micro-kernel reads panels at all: oneDNN may be told by its environment to use an
-/// older instruction set than the CPU's.
+/// Returns whether the micro-kernel can read packed panels. oneDNN's environment variables may
+/// select an older instruction set than the CPU's.
 template <class T>
 bool probe() {
   at::Tensor out = at::empty({2, 2}, at::kFloat),
@@ -122,8 +122,7 @@ bool brgemm(at::Tensor& out, const at::Tensor& a, const at::Tensor& b, bool accu
     return false;
   if (out.numel() == 0 || a.size(1) == 0 || a.size(1) % 2 != 0 || out.stride(1) != 1) return false;
   const OpScope scope("megatron::brgemm", {a, b, out});
-  // A weight as bᵀ is read in place, and the small operand packed, by making the transposed
-  // product.
+  // The transposed product reads a weight given as bᵀ in place and packs the small operand instead.
   const bool transposed = !rows_contiguous(b) && rows_contiguous(b.t());
   const at::Tensor left = transposed ? b.t() : rows_contiguous(a) ? a : a.contiguous();
   const at::Tensor right = transposed           ? a.t().contiguous()

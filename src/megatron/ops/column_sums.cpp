@@ -5,19 +5,17 @@
 
 #include "kernels/cpu/column_sums.h"
 #include "megatron/ops/kernel_type.h"
-#include "megatron/ops/op_scope.h"
+#include "megatron/ops/operator.h"
 #include "megatron/ops/parallel_kernel.h"
-#include "megatron/ops/row_operations.h"
 
 namespace megatron {
+namespace {
 
-at::Tensor column_sums(const at::Tensor& x) {
-  const c10::ScalarType type = compute_type(x.scalar_type());
-  if (!x.is_cpu()) return at::sum(x, {0}, /*keepdim=*/false, type);
-  const OpScope scope("megatron::column_sums", {x});
+at::Tensor sums_on_cpu(const at::Tensor& x) {
   const at::Tensor rows = x.contiguous();
   const std::int64_t num_blocks = kernels::row_blocks(x.size(0));
-  const at::Tensor blocks = at::empty({num_blocks, x.size(1)}, x.options().dtype(type));
+  const at::Tensor blocks =
+      at::empty({num_blocks, x.size(1)}, x.options().dtype(compute_type(x.scalar_type())));
   parallel_kernel(kernels::sum_row_blocks,
                   kernels::RowBlocksArguments{.x = rows.const_data_ptr(),
                                               .type = kernel_type(x.scalar_type()),
@@ -26,6 +24,39 @@ at::Tensor column_sums(const at::Tensor& x) {
                                               .columns = x.size(1)},
                   num_blocks, kernels::kRowsPerBlock * x.size(1));
   return reduce_row_blocks(blocks);
+}
+
+at::Tensor sums_by_aten(const at::Tensor& x) {
+  return at::sum(x, {0}, /*keepdim=*/false, compute_type(x.scalar_type()));
+}
+
+TORCH_LIBRARY_FRAGMENT(megatron, library) {
+  define_operator(library, "column_sums(Tensor x) -> Tensor");
+  register_kernel(library, "column_sums", c10::DispatchKey::CPU, sums_on_cpu);
+  register_kernel(library, "column_sums", kAnyDevice, sums_by_aten);
+}
+
+}  // namespace
+
+c10::ScalarType compute_type(c10::ScalarType storage) {
+  return storage == c10::kDouble ? c10::kDouble : c10::kFloat;
+}
+
+at::Tensor column_sums(const at::Tensor& x) {
+  static const auto op = find_operator<decltype(sums_on_cpu)>("megatron::column_sums");
+  return op.call(x);
+}
+
+at::Tensor reduce_row_blocks(const at::Tensor& blocks) {
+  at::Tensor sums = at::empty({blocks.size(1)}, blocks.options());
+  parallel_kernel(kernels::add_row_blocks,
+                  kernels::ColumnSumsArguments{.blocks = blocks.const_data_ptr(),
+                                               .sums = sums.mutable_data_ptr(),
+                                               .type = kernel_type(blocks.scalar_type()),
+                                               .num_blocks = blocks.size(0),
+                                               .columns = blocks.size(1)},
+                  blocks.size(1), blocks.size(0), /*multiple=*/64);
+  return sums;
 }
 
 }  // namespace megatron

@@ -1,5 +1,5 @@
-// Shapes: s positions (q of queries, k of keys), b samples, n query heads, g key-value groups, r =
-// n / g heads per group, d and dv channels.
+// Shapes: s positions (sq queries, sk keys), b samples, n query heads, g key-value groups, r = n /
+// g heads per group, d and dv channels.
 #include "megatron/ops/core_attention.h"
 
 #include <ATen/TensorOperators.h>
@@ -15,9 +15,11 @@
 #include <limits>
 
 #include "megatron/base/error.h"
+#include "megatron/ops/column_sums.h"
 #include "megatron/ops/differentiable.h"
 #include "megatron/ops/dropout.h"
 #include "megatron/ops/fused_attention.h"
+#include "megatron/ops/operator.h"
 
 namespace megatron {
 namespace {
@@ -39,7 +41,7 @@ AttentionShape shape_of(const at::Tensor& q, const at::Tensor& k, const at::Tens
   return shape;
 }
 
-/// A block of queries [q_begin, q_begin + q_length) and the keys any of them may see.
+/// The queries [q_begin, q_begin + q_length) and the range of keys that any of them sees.
 struct QueryBlock {
   std::int64_t q_begin, q_length, k_begin, k_length;
 };
@@ -47,7 +49,7 @@ struct QueryBlock {
 QueryBlock block_at(const AttentionShape& shape, const AttentionOptions& options,
                     std::int64_t q_begin, std::int64_t q_length) {
   const std::int64_t first = options.q_start + q_begin - options.k_start,
-                     last = first + q_length - 1;  // in key coordinates
+                     last = first + q_length - 1;  // in key positions
   std::int64_t k_begin = 0, k_end = shape.sk;
   if (options.causal) k_end = std::min(k_end, last + 1);
   if (options.window[0] >= 0) k_begin = std::max(k_begin, first - options.window[0]);
@@ -68,7 +70,7 @@ void for_each_block(const AttentionShape& shape, const AttentionOptions& options
     body(block_at(shape, options, begin, std::min(rows, shape.sq - begin)));
 }
 
-/// Query-side tensors as [b·g, r·q, d]: the heads of a group are rows of one product.
+/// Returns a query-side tensor as [b·g, r·q, d]: the heads of a group are rows of one GEMM.
 at::Tensor group_rows(const at::Tensor& x_sbnd, const AttentionShape& shape,
                       const QueryBlock& block) {
   const at::Tensor rows = x_sbnd.narrow(0, block.q_begin, block.q_length);
@@ -84,7 +86,7 @@ at::Tensor ungroup_rows(const at::Tensor& rows, const AttentionShape& shape,
       .reshape({block.q_length, shape.b, shape.n, rows.size(2)});
 }
 
-/// Key-side tensors as [b·g, k, d], a view.
+/// Returns a key-side tensor as a view [b·g, k, d].
 at::Tensor group_keys(const at::Tensor& x_sbgd, const AttentionShape& shape,
                       const QueryBlock& block) {
   return x_sbgd.narrow(0, block.k_begin, block.k_length)
@@ -92,7 +94,7 @@ at::Tensor group_keys(const at::Tensor& x_sbgd, const AttentionShape& shape,
       .reshape({shape.b * shape.g, block.k_length, x_sbgd.size(3)});
 }
 
-/// Positions of the block's queries [q, 1] and keys [1, k].
+/// Returns the positions of the block's queries [q, 1] and keys [1, k].
 std::pair<at::Tensor, at::Tensor> positions_of(const AttentionOptions& options,
                                                const QueryBlock& block, const at::Device& device) {
   const auto from = [&](std::int64_t first, std::int64_t count) {
@@ -102,8 +104,8 @@ std::pair<at::Tensor, at::Tensor> positions_of(const AttentionOptions& options,
           from(options.k_start + block.k_begin, block.k_length).unsqueeze(0)};
 }
 
-/// True where a query may not see a key: [q, k], or [b, 1, q, k] with documents; undefined when
-/// everything is visible.
+/// Returns a mask that is true where a query must not see a key: [q, k], or [b, 1, q, k] with
+/// documents. Returns an undefined tensor when every key is visible.
 at::Tensor attention_mask(const AttentionOptions& options, const QueryBlock& block,
                           const at::Device& device) {
   const auto [q_position, k_position] = positions_of(options, block, device);
@@ -124,8 +126,8 @@ at::Tensor attention_mask(const AttentionOptions& options, const QueryBlock& blo
   return hidden;
 }
 
-/// Scores [b, n, q, k] after scale, softcap, ALiBi and mask. With a softcap, `cap_slope` (may be
-/// null) receives its derivative 1 − tanh².
+/// Returns the scores [b, n, q, k] after scale, softcap, ALiBi and mask. With a softcap,
+/// `cap_slope` receives its derivative 1 − tanh², unless it is null.
 at::Tensor scores_of(const at::Tensor& q_rows, const at::Tensor& k_rows,
                      const AttentionShape& shape, const AttentionOptions& options,
                      const QueryBlock& block, at::Tensor* cap_slope = nullptr) {
@@ -158,15 +160,15 @@ void drop(at::Tensor& probabilities, const AttentionShape& shape, const Attentio
                    .total_k = options.k_start + shape.sk});
 }
 
-/// exp(scores − lse), zero in rows that see nothing.
+/// Returns exp(scores − lse), with zeros in rows that see no key.
 at::Tensor probabilities_of(at::Tensor scores, const at::Tensor& lse) {
   const at::Tensor finite = lse.masked_fill(lse == -std::numeric_limits<double>::infinity(), 0.0);
   return scores.sub_(finite.unsqueeze(-1)).exp_();
 }
 
-/// The blocked path: backward makes each block's probabilities and dropout mask again.
-AttentionResult blocked_forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                                const AttentionOptions& options) {
+/// In float32 or float64, block by block of queries.
+AttentionResult blocked_attention(const AttentionInputs& inputs, const AttentionOptions& options) {
+  const auto& [q, k, v] = inputs;
   const AttentionShape shape = shape_of(q, k, v);
   at::Tensor out = at::empty({shape.sq, shape.b, shape.n, shape.dv}, q.options());
   at::Tensor lse = at::empty({shape.b, shape.n, shape.sq}, q.options());
@@ -181,24 +183,27 @@ AttentionResult blocked_forward(const at::Tensor& q, const at::Tensor& k, const 
     out.narrow(0, block.q_begin, block.q_length).copy_(ungroup_rows(rows, shape, block));
     lse.narrow(2, block.q_begin, block.q_length).copy_(block_lse);
   });
-  return {out, lse};
+  return {out.view({shape.sq, shape.b, -1}), lse};
 }
 
-/// `saved` is {q, k, v, out, lse}; returns the gradients of q, k and v.
-Tensors blocked_backward(const Tensors& saved, const at::Tensor& dout,
-                         const AttentionOptions& options) {
-  const at::Tensor &q = saved[0], &k = saved[1], &v = saved[2], &out = saved[3], &lse = saved[4];
+/// Backward makes each block's probabilities and dropout mask again.
+AttentionInputs blocked_backward(const at::Tensor& dout_rows, const AttentionInputs& inputs,
+                                 const AttentionResult& result, const AttentionOptions& options) {
+  const auto& [q, k, v] = inputs;
+  const at::Tensor& lse = result.lse;
+  const at::Tensor dout = dout_rows.reshape({q.size(0), q.size(1), q.size(2), v.size(3)}),
+                   out = result.out.view(dout.sizes());
   const AttentionShape shape = shape_of(q, k, v);
   const at::Tensor delta = (dout * out).sum(-1).permute({1, 2, 0});  // [b, n, sq]: Σ p·dp
   at::Tensor dq = at::empty(q.sizes(), q.options()), dk = at::zeros(k.sizes(), k.options()),
              dv = at::zeros(v.sizes(), v.options());
   for_each_block(shape, options, [&](const QueryBlock& block) {
     const at::Tensor q_rows = group_rows(q, shape, block), k_rows = group_keys(k, shape, block),
-                     dout_rows = group_rows(dout, shape, block);
+                     dout_block = group_rows(dout, shape, block);
     at::Tensor cap_slope;
     at::Tensor scores = scores_of(q_rows, k_rows, shape, options, block, &cap_slope);
     const at::Tensor p = probabilities_of(scores, lse.narrow(2, block.q_begin, block.q_length));
-    at::Tensor dp = at::bmm(dout_rows, group_keys(v, shape, block).transpose(1, 2)).view_as(p);
+    at::Tensor dp = at::bmm(dout_block, group_keys(v, shape, block).transpose(1, 2)).view_as(p);
     drop(dp, shape, options, block);
     at::Tensor dropped = options.dropout.active() ? p.clone() : p;
     drop(dropped, shape, options, block);
@@ -209,7 +214,7 @@ Tensors blocked_backward(const Tensors& saved, const at::Tensor& dout,
     const auto by_group = [&](const at::Tensor& x) {
       return x.view({shape.b * shape.g, -1, block.k_length});
     };
-    add_keys(dv, at::bmm(by_group(dropped).transpose(1, 2), dout_rows));
+    add_keys(dv, at::bmm(by_group(dropped).transpose(1, 2), dout_block));
     at::Tensor ds = dp.sub_(delta.narrow(2, block.q_begin, block.q_length).unsqueeze(-1)).mul_(p);
     if (cap_slope.defined()) ds.mul_(cap_slope);
     ds.mul_(options.scale);
@@ -220,21 +225,131 @@ Tensors blocked_backward(const Tensors& saved, const at::Tensor& dout,
   return {dq, dk, dv};
 }
 
-AttentionResult blocked_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                                  const AttentionOptions& options) {
-  const Tensors results = differentiable({.name = "BlockedAttentionBackward"}, {q, k, v}, [&] {
-    const auto [out, lse] = blocked_forward(q, k, v, options);
-    return Recorded{.outputs = {out, lse},
-                    .saved = {q, k, v, out, lse},
-                    .backward = [options](BackwardPass& pass) {
-                      return blocked_backward(pass.saved, pass.gradients[0], options);
-                    }};
-  });
-  return {results[0].view({q.size(0), q.size(1), -1}), results[1]};
+AttentionInputs widened(const AttentionInputs& inputs) {
+  const auto type = compute_type(inputs.q.scalar_type());
+  return {inputs.q.to(type), inputs.k.to(type), inputs.v.to(type)};
 }
 
-/// ATen's flash kernels see no dropout, window, bias or softcap; their causal mask starts at the
-/// top left, so queries must start where keys do (or be a single one at the end).
+/// Any dtype: 16 bits are computed in float32 and rounded once.
+AttentionResult wide_attention(const AttentionInputs& inputs, const AttentionOptions& options) {
+  AttentionResult result = blocked_attention(widened(inputs), options);
+  result.out = result.out.to(inputs.q.scalar_type());
+  return result;
+}
+
+AttentionInputs wide_backward(const at::Tensor& dout, const AttentionInputs& inputs,
+                              const AttentionResult& result, const AttentionOptions& options) {
+  const auto type = compute_type(inputs.q.scalar_type());
+  const AttentionInputs d =
+      blocked_backward(dout.to(type), widened(inputs), {result.out.to(type), result.lse}, options);
+  return {d.q.to(inputs.q.scalar_type()), d.k.to(inputs.k.scalar_type()),
+          d.v.to(inputs.v.scalar_type())};
+}
+
+AttentionResult cpu_attention(const AttentionInputs& inputs, const AttentionOptions& options) {
+  return fused_attention_supports(inputs.q.scalar_type()) ? fused_attention(inputs, options)
+                                                          : blocked_attention(inputs, options);
+}
+
+AttentionInputs cpu_backward(const at::Tensor& dout, const AttentionInputs& inputs,
+                             const AttentionResult& result, const AttentionOptions& options) {
+  return fused_attention_supports(inputs.q.scalar_type())
+             ? fused_attention_backward(dout, inputs, result, options)
+             : blocked_backward(dout, inputs, result, options);
+}
+
+using Optional = std::optional<at::Tensor>;
+
+/// The options from the last arguments of both operators.
+AttentionOptions options_of(bool causal, std::int64_t left, std::int64_t right, double scale,
+                            double softcap, const Optional& alibi_slopes,
+                            const Optional& document_ids, std::int64_t q_start,
+                            std::int64_t k_start, std::int64_t first_head, const Optional& ordinals,
+                            double probability, std::int64_t key) {
+  return {.causal = causal,
+          .window = {left, right},
+          .scale = scale,
+          .softcap = softcap,
+          .alibi_slopes = tensor_or_none(alibi_slopes),
+          .document_ids = tensor_or_none(document_ids),
+          .q_start = q_start,
+          .k_start = k_start,
+          .first_head = first_head,
+          .dropout = {.probability = probability,
+                      .key = static_cast<std::uint64_t>(key),
+                      .sample_ordinals = tensor_or_none(ordinals)}};
+}
+
+template <auto forward>
+std::tuple<at::Tensor, at::Tensor> attention_kernel(
+    const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, bool causal, std::int64_t left,
+    std::int64_t right, double scale, double softcap, const Optional& alibi_slopes,
+    const Optional& document_ids, std::int64_t q_start, std::int64_t k_start,
+    std::int64_t first_head, const Optional& ordinals, double probability, std::int64_t key) {
+  const AttentionResult result =
+      forward({q, k, v}, options_of(causal, left, right, scale, softcap, alibi_slopes, document_ids,
+                                    q_start, k_start, first_head, ordinals, probability, key));
+  return {result.out, result.lse};
+}
+
+template <auto backward>
+std::tuple<at::Tensor, at::Tensor, at::Tensor> attention_backward_kernel(
+    const at::Tensor& dout, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+    const at::Tensor& out, const at::Tensor& lse, bool causal, std::int64_t left,
+    std::int64_t right, double scale, double softcap, const Optional& alibi_slopes,
+    const Optional& document_ids, std::int64_t q_start, std::int64_t k_start,
+    std::int64_t first_head, const Optional& ordinals, double probability, std::int64_t key) {
+  const AttentionInputs d =
+      backward(dout, {q, k, v}, {out, lse},
+               options_of(causal, left, right, scale, softcap, alibi_slopes, document_ids, q_start,
+                          k_start, first_head, ordinals, probability, key));
+  return {d.q, d.k, d.v};
+}
+
+constexpr const char* kOptions =
+    "bool causal, int window_left, int window_right, float scale, float softcap, "
+    "Tensor? alibi_slopes, Tensor? document_ids, int q_start, int k_start, int first_head, "
+    "Tensor? ordinals, float probability, int key) ";
+
+TORCH_LIBRARY_FRAGMENT(megatron, library) {
+  const std::string options = kOptions;
+  define_operator(
+      library,
+      ("attention(Tensor q, Tensor k, Tensor v, " + options + "-> (Tensor, Tensor)").c_str());
+  register_kernel(library, "attention", c10::DispatchKey::CPU, attention_kernel<cpu_attention>);
+  register_kernel(library, "attention", kAnyDevice, attention_kernel<wide_attention>);
+  define_operator(library,
+                  ("attention_backward(Tensor dout, Tensor q, Tensor k, Tensor v, Tensor out, "
+                   "Tensor lse, " +
+                   options + "-> (Tensor, Tensor, Tensor)")
+                      .c_str());
+  register_kernel(library, "attention_backward", c10::DispatchKey::CPU,
+                  attention_backward_kernel<cpu_backward>);
+  register_kernel(library, "attention_backward", kAnyDevice,
+                  attention_backward_kernel<wide_backward>);
+}
+
+/// Calls an attention operator with `options` behind its first arguments.
+template <class Operator, class... First>
+auto call(const Operator& op, const AttentionOptions& o, const First&... first) {
+  return op.call(first..., o.causal, o.window[0], o.window[1], o.scale, o.softcap,
+                 optional_tensor(o.alibi_slopes), optional_tensor(o.document_ids), o.q_start,
+                 o.k_start, o.first_head, optional_tensor(o.dropout.sample_ordinals),
+                 o.dropout.probability, static_cast<std::int64_t>(o.dropout.key));
+}
+
+Tensors attention_backward(const BackwardPass& pass, const AttentionOptions& options) {
+  static const auto op = find_operator<decltype(attention_backward_kernel<cpu_backward>)>(
+      "megatron::attention_backward");
+  const Tensors& saved = pass.saved;
+  auto [dq, dk, dv] =
+      call(op, options, pass.gradients[0], saved[0], saved[1], saved[2], saved[3], saved[4]);
+  return {dq, dk, dv};
+}
+
+/// Returns whether ATen's flash kernels support the options. They have no dropout, window, bias or
+/// softcap. Their causal mask starts at the top left, so queries must start where keys do, or be a
+/// single query at the end.
 bool can_use_flash_attention(const AttentionShape& shape, const AttentionOptions& options) {
   const bool plain = !options.dropout.active() && options.window[0] < 0 && options.window[1] < 0 &&
                      options.softcap == 0 && !options.alibi_slopes.defined() &&
@@ -244,7 +359,7 @@ bool can_use_flash_attention(const AttentionShape& shape, const AttentionOptions
   return shape.sq == 1 && options.q_start - options.k_start == shape.sk - 1;
 }
 
-/// The accelerator's fused kernel, on [b, n or g, s, d].
+/// Runs the accelerator's fused kernel on [b, n or g, s, d].
 AttentionResult accelerator_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                       const AttentionShape& shape,
                                       const AttentionOptions& options) {
@@ -260,16 +375,18 @@ AttentionResult accelerator_attention(const at::Tensor& q, const at::Tensor& k, 
 AttentionResult core_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                const AttentionOptions& options) {
   const AttentionShape shape = shape_of(q, k, v);
-  if (fused_attention_supports(q)) return fused_attention(q, k, v, options);
-  if (!q.is_cpu() && can_use_flash_attention(shape, options))
+  if (q.is_cuda() && can_use_flash_attention(shape, options))
     return accelerator_attention(q, k, v, shape, options);
-  if (q.element_size() == 2) {
-    AttentionResult result =
-        core_attention(q.to(c10::kFloat), k.to(c10::kFloat), v.to(c10::kFloat), options);
-    result.out = result.out.to(q.scalar_type());
-    return result;
-  }
-  return blocked_attention(q, k, v, options);
+  static const auto op =
+      find_operator<decltype(attention_kernel<cpu_attention>)>("megatron::attention");
+  const Tensors results = differentiable({.name = "AttentionBackward"}, {q, k, v}, [&] {
+    auto [out, lse] = call(op, options, q, k, v);
+    return Recorded{
+        .outputs = {out, lse},
+        .saved = {q, k, v, out, lse},
+        .backward = [options](BackwardPass& pass) { return attention_backward(pass, options); }};
+  });
+  return {results[0], results[1]};
 }
 
 }  // namespace megatron

@@ -1,5 +1,5 @@
-// Attention of queries over keys and values: softmax(scale·q·kᵀ + mask)·v with everything that
-// later layers ask of it.
+// Scaled dot-product attention, softmax(scale·q·kᵀ + mask)·v, with causal masks, windows, softcap,
+// ALiBi, packed documents, grouped queries and dropout.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -12,33 +12,43 @@
 
 namespace megatron {
 
+/// Options of core_attention(). The defaults give plain causal attention.
 struct AttentionOptions {
   bool causal = true;
-  std::array<std::int64_t, 2> window{-1,
-                                     -1};  ///< keys seen left and right of a query; −1 = unlimited
+  /// Keys that a query sees to its left and right; −1 means unlimited.
+  std::array<std::int64_t, 2> window{-1, -1};
   double scale = 1;
-  double softcap = 0;  ///< > 0: scores become cap·tanh(score / cap) (Gemma 2)
-  at::Tensor
-      alibi_slopes;  ///< [n] or undefined: adds slope·(k position − q position) (Press et al. 2022)
-  at::Tensor
-      document_ids;  ///< int32 [b, s] or undefined: a query sees keys of its own document only
+  double softcap = 0;  ///< if > 0, scores become cap·tanh(score / cap) (Gemma 2)
+  /// [n] or undefined. Adds slope·(k position − q position) to the scores (Press et al. 2022).
+  at::Tensor alibi_slopes;
+  /// int32 [b, s] or undefined. A query sees only the keys of its own document.
+  at::Tensor document_ids;
   std::int64_t q_start = 0;     ///< position of the first query
   std::int64_t k_start = 0;     ///< position of the first key
-  std::int64_t first_head = 0;  ///< of q, in the unsharded model
-  DropoutSite dropout;  ///< element = flat index in [n, q, k] of the unsharded per-sample tensor
+  std::int64_t first_head = 0;  ///< index of q's first head in the unsharded model
+  /// The random element index is the flat index in [n, q, k] of the unsharded per-sample scores.
+  DropoutSite dropout;
+};
+
+/// q [sq, b, n, d], k [sk, b, g, d], v [sk, b, g, dv], or their gradients; n is a multiple of g.
+struct AttentionInputs {
+  at::Tensor q, k, v;
 };
 
 struct AttentionResult {
-  at::Tensor out;  ///< [sq, b, n·dv], the dtype of q
-  at::Tensor
-      lse;  ///< [b, n, sq] float: log Σ exp of the scores; undefined on an accelerator's fused path
+  at::Tensor out;  ///< [sq, b, n·dv] in the dtype of q
+  /// [b, n, sq] float32: log Σ exp of the scores. Undefined on the fused path of an accelerator.
+  at::Tensor lse;
 };
 
-/// q [sq, b, n, d], k [sk, b, g, d], v [sk, b, g, dv] with n a multiple of g (grouped queries).
-/// Memory O(sequence): scores exist for one block at a time, and backward draws the same dropout
-/// mask again. The CPU's own kernels compute float32 and 16 bits (fused_attention.h); an
-/// accelerator's fused kernel is used where it fits (no dropout, no window, equal head dimensions);
-/// the rest is products of blocks of queries, for 16 bits in float32 and rounded once.
+/// Computes attention of q [sq, b, n, d] over k [sk, b, g, d] and v [sk, b, g, dv], where n is a
+/// multiple of g (grouped queries).
+///
+/// Memory is O(sequence): scores exist for one block of queries at a time, and the backward pass
+/// draws the same dropout mask again. The CPU's fused kernels compute float32 and 16-bit inputs
+/// (fused_attention.h). An accelerator's fused kernel runs when it supports the options: no
+/// dropout, no window, equal head dimensions. All other cases run GEMMs over blocks of queries;
+/// 16-bit inputs are computed in float32 and rounded once.
 AttentionResult core_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                const AttentionOptions& options);
 

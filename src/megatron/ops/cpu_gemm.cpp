@@ -7,17 +7,17 @@
 #include "kernels/cpu/gemm.h"
 #include "megatron/base/error.h"
 #include "megatron/ops/kernel_type.h"
-#include "megatron/ops/op_scope.h"
 #include "megatron/ops/parallel_kernel.h"
 #include "megatron/ops/thread_workspace.h"
 
 namespace megatron {
 namespace {
 
-constexpr std::int64_t kMinFmasPerThread =
-    std::int64_t{1} << 18;  ///< fewer are done before another thread is awake
+/// Fewer multiply-adds finish before another thread wakes up.
+constexpr std::int64_t kMinFmasPerThread = std::int64_t{1} << 18;
 
-/// One stride 1, also where a dimension of one element has a stride without meaning.
+/// Returns x when one of its strides is usable as 1, else a contiguous copy. The stride of a
+/// dimension of size 1 is arbitrary.
 at::Tensor readable(const at::Tensor& x) {
   return x.stride(0) == 1 || x.stride(1) == 1 || x.size(0) == 1 || x.size(1) == 1 ? x
                                                                                   : x.contiguous();
@@ -60,7 +60,6 @@ void cpu_gemm(at::Tensor& out, const at::Tensor& a, const at::Tensor& b, const a
     if (bias.defined()) out.add_(bias);
     return;
   }
-  const OpScope scope("megatron::matmul", {a, b, out});
   const at::Tensor left = readable(a), right = readable(b),
                    added = bias.defined() ? bias.contiguous() : bias;
   const Strides a_strides = strides_of(left), b_strides = strides_of(right);

@@ -1,5 +1,5 @@
-// Cross entropy over rows of logits, whatever their device: the CPU's own kernels, ATen's operators
-// elsewhere.
+// Cross entropy over rows of logits. The CPU runs our own kernels; other devices run ATen's
+// operators.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -8,20 +8,21 @@
 
 namespace megatron {
 
-/// Logits [tokens, v] (unit column stride) of the vocabulary's rows from `first` on, and the labels
-/// int64 [tokens] of the whole vocabulary.
+/// Logits of a range of the vocabulary, and labels in the whole vocabulary. `logits` is [tokens, v]
+/// with unit column stride; its column 0 is the vocabulary entry `first`. `labels` is int64
+/// [tokens].
 struct LabelledLogits {
   at::Tensor logits, labels;
   std::int64_t first = 0;
 };
 
-/// lse [tokens] = log Σ exp(logits), −∞ without columns; label_logit [tokens], 0 where the label is
-/// not among the columns.
+/// Writes lse [tokens] = log Σ exp(logits), which is −∞ without columns, and label_logit [tokens],
+/// which is 0 when the label is not among the columns.
 void cross_entropy_statistics(const LabelledLogits& rows, at::Tensor lse, at::Tensor label_logit);
 
-/// gradient [tokens, v] = (exp(logits − lse) − [column is the label's])·mask·scale, rounded once;
-/// it may be the logits, which are lost in any case. mask float32 [tokens], scale a scalar of the
-/// logits' dtype.
+/// Writes gradient [tokens, v] = (exp(logits − lse) − [column is the label])·mask·scale, rounded
+/// once. `mask` is float32 [tokens]; `scale` is a scalar of the logits' dtype. `gradient` may be
+/// the logits themselves. The contents of the logits are undefined afterwards.
 void cross_entropy_gradient(const LabelledLogits& rows, const at::Tensor& lse,
                             const at::Tensor& mask, const at::Tensor& scale, at::Tensor gradient);
 

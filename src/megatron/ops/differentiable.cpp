@@ -19,13 +19,13 @@ using torch::autograd::Node;
 using torch::autograd::SavedVariable;
 using torch::autograd::VariableInfo;
 
-/// The node in the graph of one call of differentiable().
+/// The autograd node of one call of differentiable().
 class RecordedNode : public Node {
  public:
   RecordedNode(const DifferentiableOp& op, torch::autograd::edge_list edges)
       : Node(std::move(edges)), op_(op) {}
 
-  /// Takes what backward needs. The outputs' history must have been set to this node before.
+  /// Saves what backward needs. The history of the outputs must already point to this node.
   void keep(Recorded recorded) {
     backward_ = std::move(recorded.backward);
     for (std::size_t i = 0; i < recorded.num_differentiable; ++i) {
@@ -103,8 +103,8 @@ Tensors differentiable(const DifferentiableOp& op, at::TensorList inputs,
                                            torch::autograd::deleteNode);
   for (std::size_t i = 0; i < recorded.num_differentiable; ++i) {
     at::Tensor& output = recorded.outputs[i];
-    for (const at::Tensor& input :
-         inputs) {  // an input that is passed on gets a history of its own
+    // An output that is also an input gets its own history.
+    for (const at::Tensor& input : inputs) {
       if (output.is_same(input)) output = output.detach();
     }
     torch::autograd::set_history(output, node);

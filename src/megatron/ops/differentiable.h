@@ -1,5 +1,5 @@
-// The one way in which our ops enter autograd: a forward function, the tensors it saves, and a
-// typed backward function. Recompute and offload hook in here.
+// Autograd functions. Every differentiable op of ours is a forward function, the tensors it saves,
+// and a typed backward function. Recompute and offload hook in here.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -12,39 +12,42 @@ namespace megatron {
 
 using Tensors = std::vector<at::Tensor>;
 
-/// What a backward function works on.
+/// The arguments of a backward function.
 struct BackwardPass {
-  Tensors saved;                  ///< Recorded::saved, in its order
-  Tensors gradients;              ///< one per differentiable output
-  std::vector<bool> needs_input;  ///< per input: whether its gradient is used
+  Tensors saved;                  ///< the tensors of Recorded::saved, in the same order
+  Tensors gradients;              ///< gradients of the differentiable outputs
+  std::vector<bool> needs_input;  ///< per input: true when its gradient is needed
 };
 
-/// What a forward function returns.
+/// The result of a forward function.
 struct Recorded {
   Tensors outputs;
-  /// Every tensor that backward reads, inputs and outputs included; undefined ones are allowed.
-  /// They are released as soon as backward has run, and a second backward is an error.
+  /// Every tensor that backward reads, inputs and outputs included. Undefined tensors are allowed.
+  /// The tensors are released as soon as backward has run; a second backward is an error.
   Tensors saved;
-  /// Returns one gradient per input, undefined where there is none. Captures plain values only:
-  /// a captured tensor would escape the hooks on saved tensors.
+  /// Returns one gradient per input, undefined where there is none. The function must capture only
+  /// plain values: a captured tensor would bypass the hooks on saved tensors.
   std::function<Tensors(BackwardPass&)> backward;
-  std::size_t num_differentiable = 1;  ///< the first outputs; the others carry no gradient
+  std::size_t num_differentiable = 1;  ///< the first outputs are differentiable, the others are not
 };
 
+/// Static properties of a differentiable op.
 struct DifferentiableOp {
-  const char* name;  ///< of the backward node in profiles: a literal
-  /// Backward hands gradients to Parameters, so it runs although no input requires a gradient.
+  const char* name;  ///< name of the backward node in profiles; a string literal
+  /// Backward also contributes gradients to Parameters, so it runs even if no input requires a
+  /// gradient.
   bool trains_parameters = false;
-  /// Backward receives undefined gradients as they are; otherwise they become zeros.
+  /// Backward receives undefined gradients unchanged; otherwise they become zeros.
   bool allows_undefined_gradients = false;
 };
 
-/// Runs `forward` without recording, then records its backward function as the gradient of its
-/// outputs with respect to `inputs`. Nothing is saved where no gradient can be asked for.
+/// Runs `forward` without recording and registers its backward function as the gradient of its
+/// outputs with respect to `inputs`. Nothing is saved when no gradient can be requested.
 Tensors differentiable(const DifferentiableOp& op, at::TensorList inputs,
                        c10::function_ref<Recorded()> forward);
 
-/// The gradient of x from that of y = f(x), by autograd; x must require a gradient.
+/// Returns the gradient of x given `dy`, the gradient of y = f(x), by autograd. x must require a
+/// gradient.
 at::Tensor gradient_of(const at::Tensor& y, const at::Tensor& x, const at::Tensor& dy);
 
 }  // namespace megatron

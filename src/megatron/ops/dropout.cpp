@@ -2,22 +2,25 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/empty_like.h>
 
 #include <cmath>
 
+#include "kernels/cpu/row_kernels.h"
 #include "megatron/base/error.h"
+#include "megatron/ops/cuda_row_operations.h"
 #include "megatron/ops/differentiable.h"
-#include "megatron/ops/row_operations.h"
+#include "megatron/ops/kernel_type.h"
+#include "megatron/ops/operator.h"
+#include "megatron/ops/parallel_kernel.h"
 
 namespace megatron {
 
-kernels::RowCoordinates hidden_coordinates(const at::Tensor& shape, const DropoutSite& site,
+kernels::RowCoordinates hidden_coordinates(const at::Tensor& hidden, const DropoutSite& site,
                                            std::int64_t s_start) {
   if (!site.active()) return {};
-  const std::int64_t b = shape.size(1);
-  const auto h = static_cast<std::uint64_t>(shape.size(2));
-  return {.ordinals = dropout_ordinals(site, shape, b),
+  const std::int64_t b = hidden.size(1);
+  const auto h = static_cast<std::uint64_t>(hidden.size(2));
+  return {.ordinals = dropout_ordinals(site, hidden, b),
           .middle = 1,
           .inner = b,
           .base = static_cast<std::uint64_t>(s_start) * h,
@@ -29,30 +32,130 @@ kernels::RowCoordinates hidden_coordinates(const at::Tensor& shape, const Dropou
 
 namespace {
 
+/// A kernel reads and writes two dtypes together when they are equal or one is float32 and the
+/// other 16 bits wide.
+void check_pair(const at::Tensor& a, const at::Tensor& b) {
+  const auto is_half = [](const at::Tensor& x) { return x.element_size() == 2; };
+  const auto is_float = [](const at::Tensor& x) { return x.scalar_type() == c10::kFloat; };
+  MEGATRON_CHECK(a.scalar_type() == b.scalar_type() || (is_float(a) && is_half(b)) ||
+                     (is_half(a) && is_float(b)),
+                 "dropout from ", c10::toString(a.scalar_type()), " to ",
+                 c10::toString(b.scalar_type()));
+}
+
+void launch_on_cpu(const kernels::DropoutArguments& arguments) {
+  parallel_kernel(kernels::row_kernels().dropout, arguments, arguments.rows, arguments.columns);
+}
+
+void launch_on_cuda(const kernels::DropoutArguments& arguments) {
+  cuda_row_operations().dropout(arguments);
+}
+
+void launch_nothing(const kernels::DropoutArguments&) {}  // the meta device has shapes only
+
+/// out = residual + dropout(x) over contiguous rows of the last dimension; `residual` is undefined
+/// or like out, and out may be x.
+template <auto launch>
+void run(const at::Tensor& x, const at::Tensor& residual, const at::Tensor& out,
+         const kernels::RowCoordinates& coordinates, const kernels::DropoutRule& rule) {
+  if (x.numel() == 0) return;
+  check_pair(x, out);
+  const std::int64_t columns = x.size(-1);
+  launch(kernels::DropoutArguments{
+      .x = x.const_data_ptr(),
+      .residual = residual.defined() ? residual.const_data_ptr() : nullptr,
+      .out = out.mutable_data_ptr(),
+      .x_type = kernel_type(x.scalar_type()),
+      .out_type = kernel_type(out.scalar_type()),
+      .rows = x.numel() / columns,
+      .columns = columns,
+      .coordinates = coordinates,
+      .rule = rule});
+}
+
+DropoutSite site_of(const at::Tensor& ordinals, std::int64_t key, double probability) {
+  return {.probability = probability,
+          .key = static_cast<std::uint64_t>(key),
+          .sample_ordinals = ordinals};
+}
+
+template <auto launch>
+at::Tensor dropout_add_kernel(const at::Tensor& input, const std::optional<at::Tensor>& residual,
+                              const at::Tensor& ordinals, double probability, std::int64_t key,
+                              std::int64_t s_start, c10::ScalarType type) {
+  const at::Tensor x = input.contiguous(), added = residual ? residual->contiguous() : at::Tensor();
+  const at::Tensor out = at::empty(x.sizes(), x.options().dtype(type));
+  const DropoutSite site = site_of(ordinals, key, probability);
+  run<launch>(x, added, out, hidden_coordinates(x, site, s_start), dropout_rule(site));
+  return out;
+}
+
+template <auto launch>
+void dropout_scores_kernel(const at::Tensor& probabilities, const at::Tensor& ordinals,
+                           double probability, std::int64_t key, std::int64_t first_head,
+                           std::int64_t q_start, std::int64_t total_q, std::int64_t k_start,
+                           std::int64_t total_k) {
+  const DropoutSite site = site_of(ordinals, key, probability);
+  const auto row_step = static_cast<std::uint64_t>(total_k),
+             head_step = static_cast<std::uint64_t>(total_q) * row_step;
+  const kernels::RowCoordinates coordinates{
+      .ordinals = dropout_ordinals(site, probabilities, probabilities.size(0)),
+      .middle = probabilities.size(1),
+      .inner = probabilities.size(2),
+      .base = static_cast<std::uint64_t>(first_head) * head_step +
+              static_cast<std::uint64_t>(q_start) * row_step + static_cast<std::uint64_t>(k_start),
+      .outer_step = 0,
+      .middle_step = head_step,
+      .inner_step = row_step,
+      .sample_is_inner = false};
+  run<launch>(probabilities, at::Tensor(), probabilities, coordinates, dropout_rule(site));
+}
+
+TORCH_LIBRARY_FRAGMENT(megatron, library) {
+  define_operator(library,
+                  "dropout_add(Tensor x, Tensor? residual, Tensor ordinals, float probability, "
+                  "int key, int s_start, ScalarType dtype) -> Tensor");
+  register_kernel(library, "dropout_add", c10::DispatchKey::CPU, dropout_add_kernel<launch_on_cpu>);
+  register_kernel(library, "dropout_add", c10::DispatchKey::CUDA,
+                  dropout_add_kernel<launch_on_cuda>);
+  register_kernel(library, "dropout_add", c10::DispatchKey::Meta,
+                  dropout_add_kernel<launch_nothing>);
+  define_operator(library,
+                  "dropout_scores_(Tensor(a!) probabilities, Tensor ordinals, float probability, "
+                  "int key, int first_head, int q_start, int total_q, int k_start, int total_k) "
+                  "-> ()");
+  register_kernel(library, "dropout_scores_", c10::DispatchKey::CPU,
+                  dropout_scores_kernel<launch_on_cpu>);
+  register_kernel(library, "dropout_scores_", c10::DispatchKey::CUDA,
+                  dropout_scores_kernel<launch_on_cuda>);
+  register_kernel(library, "dropout_scores_", c10::DispatchKey::Meta,
+                  dropout_scores_kernel<launch_nothing>);
+}
+
+at::Tensor dropout_add_op(const at::Tensor& x, const at::Tensor& residual, c10::ScalarType type,
+                          const DropoutSite& site, std::int64_t s_start) {
+  static const auto op =
+      find_operator<decltype(dropout_add_kernel<launch_on_cpu>)>("megatron::dropout_add");
+  return op.call(x, optional_tensor(residual), site.sample_ordinals, site.probability,
+                 static_cast<std::int64_t>(site.key), s_start, type);
+}
+
 /// `residual` may be undefined.
-at::Tensor differentiable_dropout(const at::Tensor& input, const at::Tensor& residual,
+at::Tensor differentiable_dropout(const at::Tensor& x, const at::Tensor& residual,
                                   const DropoutSite& site, std::int64_t s_start) {
-  return differentiable(
-             {.name = "DropoutAddBackward"}, {input, residual},
-             [&] {
-               const at::Tensor x = input.contiguous();
-               at::Tensor out = residual.defined() ? at::empty(x.sizes(), residual.options())
-                                                   : at::empty_like(x);
-               dropout_rows(x, residual.defined() ? residual.contiguous() : at::Tensor(), out,
-                            hidden_coordinates(x, site, s_start), dropout_rule(site));
-               return Recorded{
-                   .outputs = {out},
-                   .saved = {},
-                   .backward = [site, s_start, type = x.scalar_type(),
-                                has_residual = residual.defined()](BackwardPass& pass) -> Tensors {
-                     const at::Tensor dy = pass.gradients[0].contiguous();
-                     at::Tensor dx = at::empty(dy.sizes(), dy.options().dtype(type));
-                     dropout_rows(dy, at::Tensor(), dx, hidden_coordinates(dy, site, s_start),
-                                  dropout_rule(site));
-                     return {dx, has_residual ? pass.gradients[0] : at::Tensor()};
-                   }};
-             })
-      .front();
+  const bool has_residual = residual.defined();
+  const auto forward = [&] {
+    const auto type = has_residual ? residual.scalar_type() : x.scalar_type();
+    Recorded recorded{
+        .outputs = {dropout_add_op(x, residual, type, site, s_start)}, .saved = {}, .backward = {}};
+    recorded.backward = [site, s_start, has_residual,
+                         type = x.scalar_type()](BackwardPass& pass) -> Tensors {
+      const at::Tensor& dy = pass.gradients[0];
+      return {dropout_as(dy, type, site, s_start), has_residual ? dy : at::Tensor()};
+    };
+    return recorded;
+  };
+  return differentiable({.name = "DropoutAddBackward"}, {x, residual}, forward).front();
 }
 
 }  // namespace
@@ -86,22 +189,17 @@ at::Tensor dropout(const at::Tensor& x, const DropoutSite& site, std::int64_t s_
   return differentiable_dropout(x, at::Tensor(), site, s_start);
 }
 
+at::Tensor dropout_as(const at::Tensor& x, c10::ScalarType type, const DropoutSite& site,
+                      std::int64_t s_start) {
+  return site.active() ? dropout_add_op(x, at::Tensor(), type, site, s_start) : x.to(type);
+}
+
 void dropout_scores_(at::Tensor& probabilities, const DropoutSite& site, const ScoreBlock& block) {
-  const std::int64_t b = probabilities.size(0);
-  const auto row_step = static_cast<std::uint64_t>(block.total_k),
-             head_step = static_cast<std::uint64_t>(block.total_q) * row_step;
-  const kernels::RowCoordinates coordinates{
-      .ordinals = dropout_ordinals(site, probabilities, b),
-      .middle = probabilities.size(1),
-      .inner = probabilities.size(2),
-      .base = static_cast<std::uint64_t>(block.first_head) * head_step +
-              static_cast<std::uint64_t>(block.q_start) * row_step +
-              static_cast<std::uint64_t>(block.k_start),
-      .outer_step = 0,
-      .middle_step = head_step,
-      .inner_step = row_step,
-      .sample_is_inner = false};
-  dropout_rows(probabilities, at::Tensor(), probabilities, coordinates, dropout_rule(site));
+  static const auto op =
+      find_operator<decltype(dropout_scores_kernel<launch_on_cpu>)>("megatron::dropout_scores_");
+  op.call(probabilities, site.sample_ordinals, site.probability,
+          static_cast<std::int64_t>(site.key), block.first_head, block.q_start, block.total_q,
+          block.k_start, block.total_k);
 }
 
 }  // namespace megatron

@@ -7,17 +7,15 @@
 
 #include "kernels/cpu/attention.h"
 #include "megatron/base/error.h"
-#include "megatron/ops/differentiable.h"
 #include "megatron/ops/dropout.h"
 #include "megatron/ops/kernel_type.h"
-#include "megatron/ops/op_scope.h"
 #include "megatron/ops/parallel_kernel.h"
 #include "megatron/ops/thread_workspace.h"
 
 namespace megatron {
 namespace {
 
-/// The options with their tensors as the kernels read them.
+/// The options and tensors in the form that the kernels read.
 AttentionOptions kernel_options(AttentionOptions options) {
   if (options.alibi_slopes.defined())
     options.alibi_slopes = options.alibi_slopes.to(at::kFloat).contiguous();
@@ -85,9 +83,9 @@ kernels::AttentionArguments arguments_of(const at::Tensor& q, const at::Tensor& 
   return a;
 }
 
-constexpr std::int64_t kUnitsPerThread = 8;  ///< of a stage
+constexpr std::int64_t kUnitsPerThread = 8;  ///< work units of a stage per thread
 
-/// Runs the stages of a pass, each shared among the threads.
+/// Runs the stages of a pass in order, each in parallel on the threads.
 template <class Arguments>
 void run(kernels::AttentionPlan (*plan_of)(const Arguments&),
          void (*pass)(const Arguments&, int, std::int64_t, std::int64_t, void*, void*),
@@ -107,17 +105,22 @@ void run(kernels::AttentionPlan (*plan_of)(const Arguments&),
   }
 }
 
-struct Heads {
-  at::Tensor q, k, v;
-};
+AttentionInputs readable(const AttentionInputs& inputs) {
+  return {with_unit_stride(inputs.q), with_unit_stride(inputs.k), with_unit_stride(inputs.v)};
+}
 
-AttentionResult forward(const Heads& heads, const AttentionOptions& options) {
-  const auto& [q, k, v] = heads;
+}  // namespace
+
+bool fused_attention_supports(c10::ScalarType type) {
+  return type == at::kFloat || type == at::kBFloat16 || type == at::kHalf;
+}
+
+AttentionResult fused_attention(const AttentionInputs& inputs, const AttentionOptions& given) {
+  const auto [q, k, v] = readable(inputs);
+  const AttentionOptions options = kernel_options(given);
   AttentionResult result{
       .out = at::empty({q.size(0), q.size(1), q.size(2) * v.size(3)}, q.options()),
       .lse = at::empty({q.size(1), q.size(2), q.size(0)}, q.options().dtype(at::kFloat))};
-  const OpScope scope(options.causal ? "megatron::causal_attention" : "megatron::attention",
-                      {q, k, v, result.out});
   run(kernels::attention_kernels().forward_plan, kernels::attention_kernels().forward,
       kernels::AttentionForwardArguments{arguments_of(q, k, v, options),
                                          result.out.mutable_data_ptr(),
@@ -125,17 +128,15 @@ AttentionResult forward(const Heads& heads, const AttentionOptions& options) {
   return result;
 }
 
-/// The gradients of q, k and v.
-Heads backward(const Heads& heads, const AttentionResult& result, const at::Tensor& gradient,
-               const AttentionOptions& options) {
-  const auto& [q, k, v] = heads;
+AttentionInputs fused_attention_backward(const at::Tensor& gradient, const AttentionInputs& inputs,
+                                         const AttentionResult& result,
+                                         const AttentionOptions& given) {
+  const auto [q, k, v] = readable(inputs);
+  const AttentionOptions options = kernel_options(given);
   const at::Tensor dout =
       with_unit_stride(gradient.contiguous().view({q.size(0), q.size(1), q.size(2), v.size(3)}));
-  Heads d{at::empty(q.sizes(), q.options()), at::empty(k.sizes(), k.options()),
-          at::empty(v.sizes(), v.options())};
-  const OpScope scope(
-      options.causal ? "megatron::causal_attention_backward" : "megatron::attention_backward",
-      {dout, q, k, v, result.out, d.q, d.k, d.v});
+  AttentionInputs d{at::empty(q.sizes(), q.options()), at::empty(k.sizes(), k.options()),
+                    at::empty(v.sizes(), v.options())};
   run(kernels::attention_kernels().backward_plan, kernels::attention_kernels().backward,
       kernels::AttentionBackwardArguments{
           arguments_of(q, k, v, options), result.out.const_data_ptr(),
@@ -143,31 +144,6 @@ Heads backward(const Heads& heads, const AttentionResult& result, const at::Tens
           d.k.mutable_data_ptr(), d.v.mutable_data_ptr(), strides_of(d.q), strides_of(d.k),
           strides_of(d.v)});
   return d;
-}
-
-}  // namespace
-
-bool fused_attention_supports(const at::Tensor& q) {
-  return q.is_cpu() && (q.scalar_type() == at::kFloat || q.scalar_type() == at::kBFloat16 ||
-                        q.scalar_type() == at::kHalf);
-}
-
-AttentionResult fused_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                                const AttentionOptions& options) {
-  const Tensors results = differentiable({.name = "FusedAttentionBackward"}, {q, k, v}, [&] {
-    const Heads heads{with_unit_stride(q), with_unit_stride(k), with_unit_stride(v)};
-    const AttentionOptions kept = kernel_options(options);
-    const AttentionResult result = forward(heads, kept);
-    return Recorded{.outputs = {result.out, result.lse},
-                    .saved = {heads.q, heads.k, heads.v, result.out, result.lse},
-                    .backward = [kept](BackwardPass& pass) -> Tensors {
-                      const Tensors& saved = pass.saved;
-                      const Heads d = backward({saved[0], saved[1], saved[2]}, {saved[3], saved[4]},
-                                               pass.gradients[0], kept);
-                      return {d.q, d.k, d.v};
-                    }};
-  });
-  return {results[0], results[1]};
 }
 
 }  // namespace megatron

@@ -1,18 +1,21 @@
-// Attention through the CPU's own kernels (kernels/cpu/attention.h): no scores are stored, inputs
-// are read where they lie.
+// Attention through the CPU's own kernels (kernels/cpu/attention.h): no scores are stored, and
+// inputs are read in place.
 #pragma once
 
 #include "megatron/ops/core_attention.h"
 
 namespace megatron {
 
-/// True for what the kernels take: float32, bfloat16 or float16 on the CPU.
-bool fused_attention_supports(const at::Tensor& q);
+/// Whether the kernels take tensors of this dtype: float32, bfloat16 or float16.
+bool fused_attention_supports(c10::ScalarType type);
 
-/// core_attention for such tensors, differentiable: keeps q, k, v, out and lse for backward.
-/// Probabilities (and gradients of scores) enter products of bfloat16 rounded to bfloat16 where the
-/// CPU multiplies that; everything else is float32, and each result is rounded once.
-AttentionResult fused_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                                const AttentionOptions& options);
+/// Forward of core_attention() on the CPU. Probabilities enter the GEMM with v rounded to bfloat16
+/// where the CPU multiplies that; the rest is float32, and each result is rounded once.
+AttentionResult fused_attention(const AttentionInputs& inputs, const AttentionOptions& options);
+
+/// Backward of fused_attention(): the gradients of q, k and v.
+AttentionInputs fused_attention_backward(const at::Tensor& dout, const AttentionInputs& inputs,
+                                         const AttentionResult& result,
+                                         const AttentionOptions& options);
 
 }  // namespace megatron

@@ -30,7 +30,7 @@ double seconds_of(const std::function<void()>& work) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-/// The products of one linear layer: y = x·Wᵀ, dx = dy·W, dW += dyᵀ·x.
+/// Runs the three GEMMs of a linear layer: y = x·Wᵀ, dx = dy·W, dW += dyᵀ·x.
 template <class Product>
 void all_gemms(const at::Tensor& x, const at::Tensor& w, const at::Tensor& dy, at::Tensor& dx,
                at::Tensor& dw, at::Tensor& y, Product product) {
@@ -62,7 +62,7 @@ std::string measure(c10::ScalarType type) {
       });
     });
     if (turn > 0)
-      best = {std::min(best[0], own), std::min(best[1], library)};  // the first turn warms up
+      best = {std::min(best[0], own), std::min(best[1], library)};  // the first iteration warms up
   }
   return best[0] > kMargin * best[1] ? "library" : "own";
 }

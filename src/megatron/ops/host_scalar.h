@@ -1,5 +1,5 @@
-// Numbers of tensors in the CPU's memory, read where they lie: no operator runs, so code that must
-// queue its work without a look at results can be seen to do so.
+// Reads values of CPU tensors directly from memory. No operator runs, so code that must queue its
+// work without waiting for results can use these functions.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -8,13 +8,15 @@
 
 namespace megatron {
 
-/// The value of a float32 or float64 scalar on the CPU.
+/// Returns the value of a float32 or float64 scalar. Throws InternalError unless it is on the CPU.
 double host_scalar(const at::Tensor& scalar);
 
+/// A closed range of integers; empty when `largest` < `least`.
 struct HostRange {
   std::int64_t least = 0, largest = -1;
 };
-/// Of the elements of an int64 tensor on the CPU; the empty range when it has none.
+/// Returns the smallest and the largest element of an int64 CPU tensor, or the empty range when the
+/// tensor has no elements.
 HostRange host_range(const at::Tensor& numbers);
 
 }  // namespace megatron

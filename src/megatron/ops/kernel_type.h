@@ -1,4 +1,4 @@
-// From ATen's element types to the kernels'.
+// Maps ATen's element types to the kernels' element types.
 #pragma once
 
 #include <c10/core/ScalarType.h>
@@ -7,7 +7,8 @@
 
 namespace megatron {
 
-/// The kernels' name of an element type; InternalError for one they do not work on.
+/// Returns the kernels' type of `dtype`. Throws InternalError for a dtype that the kernels do not
+/// support.
 kernels::Type kernel_type(c10::ScalarType dtype);
 
 }  // namespace megatron

@@ -7,8 +7,8 @@
 namespace megatron {
 namespace {
 
-/// Writes `rows` at `start` of `cache`, doubling its capacity when needed, and returns everything
-/// up to the end.
+/// Writes `rows` at position `start` of `cache`, doubles its capacity when needed, and returns a
+/// view up to the end of the rows.
 at::Tensor write(at::Tensor& cache, const at::Tensor& rows, std::int64_t start) {
   const std::int64_t end = start + rows.size(0);
   if (!cache.defined() || cache.size(0) < end) {

@@ -1,4 +1,4 @@
-// What a layer remembers between steps of generation; opaque to everyone but the layer.
+// The KV cache of generation. Its contents are opaque to everyone but the layer that fills them.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -9,16 +9,18 @@
 
 namespace megatron {
 
+/// What one layer remembers between generation steps.
 class LayerCache {
  public:
   virtual ~LayerCache() = default;
 };
 
-/// Keys and values seen so far: [capacity, b, groups, head_dim], growing along the first dimension.
+/// Keys and values of all tokens so far: [capacity, b, groups, head_dim], growing along the first
+/// dimension.
 class LayerKvCache : public LayerCache {
  public:
-  /// Appends k and v [s, b, g, d] at position `start` (later positions are forgotten) and returns
-  /// all [start + s, b, g, d].
+  /// Writes `key` and `value` [s, b, g, d] at position `start`, drops later positions, and returns
+  /// views of all keys and values [start + s, b, g, d].
   std::pair<at::Tensor, at::Tensor> append(const at::Tensor& key, const at::Tensor& value,
                                            std::int64_t start);
 
@@ -26,7 +28,7 @@ class LayerKvCache : public LayerCache {
   at::Tensor key_, value_;
 };
 
-/// One state per layer of a stage, in order; layers are filled by the layers on first use.
+/// One cache per layer of a stage, in order. Each layer creates its own cache on first use.
 struct KvCache {
   std::vector<std::unique_ptr<LayerCache>> layers;
 };

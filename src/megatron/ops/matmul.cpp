@@ -6,39 +6,74 @@
 #include "megatron/ops/aten_matmul.h"
 #include "megatron/ops/cpu_gemm.h"
 #include "megatron/ops/gemm_backend.h"
+#include "megatron/ops/operator.h"
 
 namespace megatron {
 namespace {
 
 bool is_half(c10::ScalarType type) { return type == c10::kBFloat16 || type == c10::kHalf; }
 
-bool is_ours(const at::Tensor& a) {
-  return a.is_cpu() && (a.scalar_type() == c10::kFloat || is_half(a.scalar_type())) &&
-         gemm_backend(a.scalar_type()) == GemmBackend::own;
+bool uses_own_gemm(c10::ScalarType type) {
+  return (type == c10::kFloat || is_half(type)) && gemm_backend(type) == GemmBackend::own;
+}
+
+using Optional = std::optional<at::Tensor>;
+
+void out_on_cpu(const at::Tensor& result, const at::Tensor& a, const at::Tensor& b,
+                bool accumulate) {
+  at::Tensor out = result;
+  uses_own_gemm(a.scalar_type()) ? cpu_gemm(out, a, b, {}, accumulate)
+                                 : aten_matmul_out(out, a, b, accumulate);
+}
+
+void out_by_aten(const at::Tensor& result, const at::Tensor& a, const at::Tensor& b,
+                 bool accumulate) {
+  at::Tensor out = result;
+  aten_matmul_out(out, a, b, accumulate);
+}
+
+at::Tensor matmul_by_aten(const at::Tensor& a, const at::Tensor& b, const Optional& bias,
+                          c10::ScalarType type) {
+  if (type == a.scalar_type()) return aten_matmul(a, b, tensor_or_none(bias));
+  at::Tensor out = at::empty({a.size(0), b.size(1)}, a.options().dtype(type));
+  aten_matmul_out(out, a, b, /*accumulate=*/false);
+  if (bias) out.add_(*bias);
+  return out;
+}
+
+at::Tensor matmul_on_cpu(const at::Tensor& a, const at::Tensor& b, const Optional& bias,
+                         c10::ScalarType type) {
+  if (!uses_own_gemm(a.scalar_type())) return matmul_by_aten(a, b, bias, type);
+  at::Tensor out = at::empty({a.size(0), b.size(1)}, a.options().dtype(type));
+  cpu_gemm(out, a, b, tensor_or_none(bias), /*accumulate=*/false);
+  return out;
+}
+
+TORCH_LIBRARY_FRAGMENT(megatron, library) {
+  define_operator(library, "matmul(Tensor a, Tensor b, Tensor? bias, ScalarType dtype) -> Tensor");
+  register_kernel(library, "matmul", c10::DispatchKey::CPU, matmul_on_cpu);
+  register_kernel(library, "matmul", kAnyDevice, matmul_by_aten);
+  define_operator(library, "matmul_out(Tensor(a!) out, Tensor a, Tensor b, bool accumulate) -> ()");
+  register_kernel(library, "matmul_out", c10::DispatchKey::CPU, out_on_cpu);
+  register_kernel(library, "matmul_out", kAnyDevice, out_by_aten);
 }
 
 }  // namespace
 
 void matmul_out(at::Tensor& out, const at::Tensor& a, const at::Tensor& b, bool accumulate) {
+  static const auto op = find_operator<decltype(out_on_cpu)>("megatron::matmul_out");
   const c10::ScalarType type = a.scalar_type();
   MEGATRON_CHECK(b.scalar_type() == type && (out.scalar_type() == type ||
                                              (is_half(type) && out.scalar_type() == c10::kFloat)),
-                 "a product of ", c10::toString(type), " and ", c10::toString(b.scalar_type()),
+                 "a GEMM of ", c10::toString(type), " and ", c10::toString(b.scalar_type()),
                  " into ", c10::toString(out.scalar_type()));
-  is_ours(a) ? cpu_gemm(out, a, b, {}, accumulate) : aten_matmul_out(out, a, b, accumulate);
+  op.call(out, a, b, accumulate);
 }
 
 at::Tensor matmul(const at::Tensor& a, const at::Tensor& b, c10::ScalarType type,
                   const at::Tensor& bias) {
-  if (!is_ours(a) && type == a.scalar_type()) return aten_matmul(a, b, bias);
-  at::Tensor out = at::empty({a.size(0), b.size(1)}, a.options().dtype(type));
-  if (is_ours(a)) {
-    cpu_gemm(out, a, b, bias, /*accumulate=*/false);
-    return out;
-  }
-  aten_matmul_out(out, a, b, /*accumulate=*/false);
-  if (bias.defined()) out.add_(bias);
-  return out;
+  static const auto op = find_operator<decltype(matmul_on_cpu)>("megatron::matmul");
+  return op.call(a, b, optional_tensor(bias), type);
 }
 
 }  // namespace megatron

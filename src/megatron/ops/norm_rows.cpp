@@ -1,7 +1,11 @@
 #include "megatron/ops/norm_rows.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
+#include <ATen/ops/native_layer_norm.h>
+#include <ATen/ops/native_layer_norm_backward.h>
+#include <ATen/ops/rsqrt.h>
 
 #include <algorithm>
 
@@ -9,10 +13,12 @@
 #include "kernels/cpu/norm_kernels.h"
 #include "kernels/cpu/row_kernels.h"
 #include "megatron/base/error.h"
+#include "megatron/ops/column_sums.h"
+#include "megatron/ops/cuda_row_operations.h"
+#include "megatron/ops/dropout.h"
 #include "megatron/ops/kernel_type.h"
-#include "megatron/ops/op_scope.h"
+#include "megatron/ops/operator.h"
 #include "megatron/ops/parallel_kernel.h"
-#include "megatron/ops/row_operations.h"
 
 namespace megatron {
 namespace {
@@ -20,14 +26,14 @@ namespace {
 const void* data_or_null(const at::Tensor& x) { return x.defined() ? x.const_data_ptr() : nullptr; }
 void* mutable_or_null(const at::Tensor& x) { return x.defined() ? x.mutable_data_ptr() : nullptr; }
 
-void check(const NormParams& formula, c10::ScalarType type) {
-  MEGATRON_CHECK(
-      formula.weight.scalar_type() == compute_type(type) && formula.weight.is_contiguous(),
-      "weight of a norm");
+void check_weight(const at::Tensor& weight, c10::ScalarType type) {
+  MEGATRON_CHECK(weight.scalar_type() == compute_type(type) && weight.is_contiguous(),
+                 "weight of a norm");
 }
 
-/// A norm after a sum, or a sum's gradient before dropout's; the second part does nothing where
-/// there is no branch.
+/// Runs two row kernels, one after the other, on each block of rows: the residual add and the norm
+/// in forward, the norm's gradient and the dropout mask in backward. The second kernel does nothing
+/// when there is no branch.
 template <class Arguments>
 struct Joined {
   Arguments norm;
@@ -54,100 +60,268 @@ void gradient_and_dropout(const Joined<kernels::NormBackwardArguments>& a, std::
   }
 }
 
-}  // namespace
+using Optional = std::optional<at::Tensor>;
+using Results = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor>;
 
-NormRows norm_rows(const at::Tensor& stream, const DropoutBranch* branch, const NormParams& formula,
-                   c10::ScalarType type) {
-  check(formula, type);
+DropoutSite site_of(const Optional& ordinals, double probability, std::int64_t key) {
+  return {.probability = probability,
+          .key = static_cast<std::uint64_t>(key),
+          .sample_ordinals = tensor_or_none(ordinals)};
+}
+
+/// {sum, y, mean, rstd}; the sum is undefined without a branch.
+Results norm_on_cpu(const at::Tensor& given, const Optional& branch, const at::Tensor& weight,
+                    const Optional& bias, double epsilon, double offset, c10::ScalarType type,
+                    const Optional& ordinals, double probability, std::int64_t key,
+                    std::int64_t s_start) {
+  check_weight(weight, type);
+  const at::Tensor stream = given.contiguous(),
+                   added = branch ? branch->contiguous() : at::Tensor();
   const std::int64_t columns = stream.size(-1), rows = stream.numel() / columns;
   const auto statistics = stream.options().dtype(compute_type(stream.scalar_type()));
-  NormRows result{.sum = branch != nullptr ? at::empty_like(stream) : stream,
-                  .y = at::empty(stream.sizes(), stream.options().dtype(type)),
-                  .mean = formula.bias.defined() ? at::empty({rows}, statistics) : at::Tensor(),
-                  .rstd = at::empty({rows}, statistics)};
-  const at::Tensor added = branch != nullptr ? branch->x : at::Tensor();
-  const OpScope scope("megatron::norm_rows", {stream, added, result.y});
-  Joined<kernels::NormArguments> arguments{.norm = {.x = result.sum.const_data_ptr(),
-                                                    .weight = formula.weight.const_data_ptr(),
-                                                    .bias = data_or_null(formula.bias),
-                                                    .y = result.y.mutable_data_ptr(),
-                                                    .mean = mutable_or_null(result.mean),
-                                                    .rstd = result.rstd.mutable_data_ptr(),
+  const at::Tensor sum = branch ? at::empty_like(stream) : at::Tensor(),
+                   y = at::empty(stream.sizes(), stream.options().dtype(type)),
+                   mean = bias ? at::empty({rows}, statistics) : at::Tensor(),
+                   rstd = at::empty({rows}, statistics);
+  Joined<kernels::NormArguments> arguments{.norm = {.x = (branch ? sum : stream).const_data_ptr(),
+                                                    .weight = weight.const_data_ptr(),
+                                                    .bias = bias ? bias->const_data_ptr() : nullptr,
+                                                    .y = y.mutable_data_ptr(),
+                                                    .mean = mutable_or_null(mean),
+                                                    .rstd = rstd.mutable_data_ptr(),
                                                     .x_type = kernel_type(stream.scalar_type()),
                                                     .y_type = kernel_type(type),
                                                     .rows = rows,
                                                     .columns = columns,
-                                                    .epsilon = formula.epsilon,
-                                                    .offset = formula.offset},
+                                                    .epsilon = epsilon,
+                                                    .offset = offset},
                                            .branch = {},
-                                           .has_branch = branch != nullptr};
-  if (branch != nullptr) {
+                                           .has_branch = branch.has_value()};
+  if (branch) {
+    const DropoutSite site = site_of(ordinals, probability, key);
     arguments.branch = {.x = added.const_data_ptr(),
                         .residual = stream.const_data_ptr(),
-                        .out = result.sum.mutable_data_ptr(),
+                        .out = sum.mutable_data_ptr(),
                         .x_type = kernel_type(added.scalar_type()),
                         .out_type = kernel_type(stream.scalar_type()),
                         .rows = rows,
                         .columns = columns,
-                        .coordinates = branch->coordinates,
-                        .rule = branch->rule};
+                        .coordinates = hidden_coordinates(stream, site, s_start),
+                        .rule = dropout_rule(site)};
   }
   parallel_kernel(sum_and_norm, arguments, rows, columns);
-  return result;
+  return {sum, y, mean, rstd};
 }
 
-NormGradients norm_rows_backward(const at::Tensor& dy, const at::Tensor& residual_grad,
-                                 const NormRows& rows, const DropoutBranch* branch,
-                                 const NormParams& formula) {
-  check(formula, dy.scalar_type());
-  const at::Tensor& x = rows.sum;
+/// {dsum, dbranch, dweight, dbias}.
+Results norm_backward_on_cpu(const at::Tensor& gradient, const Optional& residual_grad,
+                             const at::Tensor& x, const Optional& mean, const at::Tensor& rstd,
+                             const at::Tensor& weight, const Optional& /*bias*/, double offset,
+                             bool has_branch, const Optional& ordinals, double probability,
+                             std::int64_t key, std::int64_t s_start) {
+  const at::Tensor dy = gradient.contiguous(),
+                   residual = residual_grad ? residual_grad->contiguous() : at::Tensor();
+  check_weight(weight, dy.scalar_type());
+  const DropoutSite site = site_of(ordinals, probability, key);
   const std::int64_t columns = x.size(-1), count = x.numel() / columns,
                      blocks = kernels::row_blocks(count);
-  const bool copies =
-      branch != nullptr && (branch->rule.threshold != 0 || branch->rule.scale != 1 ||
-                            dy.scalar_type() != x.scalar_type());
-  NormGradients result{.dsum = at::empty_like(x),
-                       .dbranch = copies ? at::empty(x.sizes(), dy.options()) : at::Tensor(),
-                       .dweight = {},
-                       .dbias = {}};
-  const at::Tensor weight_blocks = at::empty({blocks, columns}, rows.rstd.options()),
-                   bias_blocks = rows.mean.defined() ? at::empty_like(weight_blocks) : at::Tensor();
-  const OpScope scope("megatron::norm_rows_backward",
-                      {dy, residual_grad, x, result.dsum, result.dbranch});
+  const bool copies = has_branch && (site.active() || dy.scalar_type() != x.scalar_type());
+  const at::Tensor dsum = at::empty_like(x),
+                   dbranch = copies ? at::empty(x.sizes(), dy.options()) : at::Tensor();
+  const at::Tensor weight_blocks = at::empty({blocks, columns}, rstd.options()),
+                   bias_blocks = mean ? at::empty_like(weight_blocks) : at::Tensor();
   const auto x_type = kernel_type(x.scalar_type()), y_type = kernel_type(dy.scalar_type());
   Joined<kernels::NormBackwardArguments> arguments{
       .norm = {.dy = dy.const_data_ptr(),
                .x = x.const_data_ptr(),
-               .weight = formula.weight.const_data_ptr(),
-               .mean = data_or_null(rows.mean),
-               .rstd = rows.rstd.const_data_ptr(),
-               .residual_grad = data_or_null(residual_grad),
-               .dx = result.dsum.mutable_data_ptr(),
+               .weight = weight.const_data_ptr(),
+               .mean = mean ? mean->const_data_ptr() : nullptr,
+               .rstd = rstd.const_data_ptr(),
+               .residual_grad = data_or_null(residual),
+               .dx = dsum.mutable_data_ptr(),
                .weight_blocks = weight_blocks.mutable_data_ptr(),
                .bias_blocks = mutable_or_null(bias_blocks),
                .x_type = x_type,
                .y_type = y_type,
                .rows = count,
                .columns = columns,
-               .offset = formula.offset},
+               .offset = offset},
       .branch = {},
       .has_branch = copies};
   if (copies) {
-    arguments.branch = {.x = result.dsum.const_data_ptr(),
+    arguments.branch = {.x = dsum.const_data_ptr(),
                         .residual = nullptr,
-                        .out = result.dbranch.mutable_data_ptr(),
+                        .out = dbranch.mutable_data_ptr(),
                         .x_type = x_type,
                         .out_type = y_type,
                         .rows = count,
                         .columns = columns,
-                        .coordinates = branch->coordinates,
-                        .rule = branch->rule};
+                        .coordinates = hidden_coordinates(x, site, s_start),
+                        .rule = dropout_rule(site)};
   }
   parallel_kernel(gradient_and_dropout, arguments, blocks, kernels::kRowsPerBlock * columns);
-  if (branch != nullptr && !copies) result.dbranch = result.dsum;
-  result.dweight = reduce_row_blocks(weight_blocks);
-  if (bias_blocks.defined()) result.dbias = reduce_row_blocks(bias_blocks);
-  return result;
+  return {dsum, dbranch, reduce_row_blocks(weight_blocks),
+          bias_blocks.defined() ? reduce_row_blocks(bias_blocks) : at::Tensor()};
+}
+
+struct Rms {
+  /// {y, rstd}
+  static std::pair<at::Tensor, at::Tensor> forward(const at::Tensor& x, const at::Tensor& weight,
+                                                   c10::ScalarType type, double epsilon,
+                                                   double offset) {
+    const at::Tensor wide = x.to(weight.scalar_type());
+    const at::Tensor rstd = at::rsqrt(wide.square().mean({-1}, /*keepdim=*/true) + epsilon);
+    return {(wide * rstd * (weight + offset)).to(type), rstd.reshape({-1})};
+  }
+
+  /// {dx in compute_type, dweight}
+  static std::pair<at::Tensor, at::Tensor> backward(const at::Tensor& dy, const at::Tensor& x,
+                                                    const at::Tensor& weight,
+                                                    const at::Tensor& rstd, double offset) {
+    auto shape = x.sizes().vec();
+    shape.back() = 1;
+    const at::Tensor r = rstd.view(shape), scaled = x.to(weight.scalar_type()) * r,
+                     wide = dy.to(weight.scalar_type()), g = wide * (weight + offset);
+    const at::Tensor dx = (g - scaled * (g * scaled).mean({-1}, /*keepdim=*/true)) * r;
+    return {dx, (wide * scaled).reshape({-1, x.size(-1)}).sum(0)};
+  }
+};
+
+/// The plugin's kernels.
+struct RmsOnCuda {
+  static std::pair<at::Tensor, at::Tensor> forward(const at::Tensor& given,
+                                                   const at::Tensor& weight, c10::ScalarType type,
+                                                   double epsilon, double offset) {
+    check_weight(weight, type);
+    const at::Tensor x = given.contiguous();
+    const std::int64_t columns = x.size(-1), rows = x.numel() / columns;
+    at::Tensor y = at::empty(x.sizes(), x.options().dtype(type)),
+               rstd = at::empty({rows}, x.options().dtype(compute_type(x.scalar_type())));
+    cuda_row_operations().rms_norm({.x = x.const_data_ptr(),
+                                    .weight = weight.const_data_ptr(),
+                                    .y = y.mutable_data_ptr(),
+                                    .rstd = rstd.mutable_data_ptr(),
+                                    .x_type = kernel_type(x.scalar_type()),
+                                    .y_type = kernel_type(type),
+                                    .rows = rows,
+                                    .columns = columns,
+                                    .epsilon = epsilon,
+                                    .offset = offset});
+    return {y, rstd};
+  }
+
+  static std::pair<at::Tensor, at::Tensor> backward(const at::Tensor& gradient,
+                                                    const at::Tensor& given,
+                                                    const at::Tensor& weight,
+                                                    const at::Tensor& rstd, double offset) {
+    const at::Tensor dy = gradient.contiguous(), x = given.contiguous();
+    check_weight(weight, dy.scalar_type());
+    const std::int64_t columns = x.size(-1);
+    at::Tensor dx = at::empty_like(x), dweight = at::empty({columns}, rstd.options());
+    cuda_row_operations().rms_norm_backward({.dy = dy.const_data_ptr(),
+                                             .x = x.const_data_ptr(),
+                                             .weight = weight.const_data_ptr(),
+                                             .rstd = rstd.const_data_ptr(),
+                                             .dx = dx.mutable_data_ptr(),
+                                             .dweight = dweight.mutable_data_ptr(),
+                                             .x_type = kernel_type(x.scalar_type()),
+                                             .y_type = kernel_type(dy.scalar_type()),
+                                             .rows = x.numel() / columns,
+                                             .columns = columns,
+                                             .offset = offset});
+    return {dx, dweight};
+  }
+};
+
+/// By ATen's LayerNorm or the RMSNorm of `RmsNorm`, one step after the other.
+template <class RmsNorm>
+Results norm_by_steps(const at::Tensor& stream, const Optional& branch, const at::Tensor& weight,
+                      const Optional& bias, double epsilon, double offset, c10::ScalarType type,
+                      const Optional& ordinals, double probability, std::int64_t key,
+                      std::int64_t s_start) {
+  const at::Tensor sum =
+      branch ? dropout_add(*branch, stream, site_of(ordinals, probability, key), s_start)
+             : at::Tensor();
+  const at::Tensor& x = branch ? sum : stream;
+  if (!bias) {
+    auto [y, rstd] = RmsNorm::forward(x, weight, type, epsilon, offset);
+    return {sum, y, at::Tensor(), rstd};
+  }
+  auto [y, mean, rstd] = at::native_layer_norm(x.to(weight.scalar_type()), {x.size(-1)},
+                                               weight + offset, bias, epsilon);
+  return {sum, y.to(type), mean, rstd};
+}
+
+template <class RmsNorm>
+Results norm_backward_by_steps(const at::Tensor& dy, const Optional& residual_grad,
+                               const at::Tensor& x, const Optional& mean, const at::Tensor& rstd,
+                               const at::Tensor& weight, const Optional& bias, double offset,
+                               bool has_branch, const Optional& ordinals, double probability,
+                               std::int64_t key, std::int64_t s_start) {
+  at::Tensor dx, dweight, dbias;
+  if (mean) {
+    const at::Tensor wide = x.to(weight.scalar_type());  // ATen sums dweight in the dtype of x
+    std::tie(dx, dweight, dbias) = at::native_layer_norm_backward(
+        dy.to(wide.scalar_type()).contiguous(), wide, {wide.size(-1)}, *mean, rstd, weight + offset,
+        bias, {true, true, true});
+  } else {
+    std::tie(dx, dweight) = RmsNorm::backward(dy, x, weight, rstd, offset);
+  }
+  if (residual_grad) dx = dx + *residual_grad;
+  const at::Tensor dsum = dx.to(x.scalar_type());
+  const at::Tensor dbranch =
+      has_branch ? dropout_as(dsum, dy.scalar_type(), site_of(ordinals, probability, key), s_start)
+                 : at::Tensor();
+  return {dsum, dbranch, dweight, dbias};
+}
+
+TORCH_LIBRARY_FRAGMENT(megatron, library) {
+  define_operator(library,
+                  "norm_rows(Tensor stream, Tensor? branch, Tensor weight, Tensor? bias, "
+                  "float epsilon, float offset, ScalarType dtype, Tensor? ordinals, "
+                  "float probability, int key, int s_start) -> (Tensor, Tensor, Tensor, Tensor)");
+  register_kernel(library, "norm_rows", c10::DispatchKey::CPU, norm_on_cpu);
+  register_kernel(library, "norm_rows", c10::DispatchKey::CUDA, norm_by_steps<RmsOnCuda>);
+  register_kernel(library, "norm_rows", kAnyDevice, norm_by_steps<Rms>);
+  define_operator(library,
+                  "norm_rows_backward(Tensor dy, Tensor? residual_grad, Tensor sum, Tensor? mean, "
+                  "Tensor rstd, Tensor weight, Tensor? bias, float offset, bool has_branch, "
+                  "Tensor? ordinals, float probability, int key, int s_start) "
+                  "-> (Tensor, Tensor, Tensor, Tensor)");
+  register_kernel(library, "norm_rows_backward", c10::DispatchKey::CPU, norm_backward_on_cpu);
+  register_kernel(library, "norm_rows_backward", c10::DispatchKey::CUDA,
+                  norm_backward_by_steps<RmsOnCuda>);
+  register_kernel(library, "norm_rows_backward", kAnyDevice, norm_backward_by_steps<Rms>);
+}
+
+const DropoutBranch kNoBranch;
+
+}  // namespace
+
+NormRows norm_rows(const at::Tensor& stream, const DropoutBranch* branch, const NormParams& params,
+                   c10::ScalarType type) {
+  static const auto op = find_operator<decltype(norm_on_cpu)>("megatron::norm_rows");
+  const auto& [added, site, s_start] = branch != nullptr ? *branch : kNoBranch;
+  auto [sum, y, mean, rstd] =
+      op.call(stream, optional_tensor(added), params.weight, optional_tensor(params.bias),
+              params.epsilon, params.offset, type, optional_tensor(site.sample_ordinals),
+              site.probability, static_cast<std::int64_t>(site.key), s_start);
+  return {branch != nullptr ? sum : stream, y, mean, rstd};
+}
+
+NormGradients norm_rows_backward(const at::Tensor& dy, const at::Tensor& residual_grad,
+                                 const NormRows& rows, const DropoutBranch* branch,
+                                 const NormParams& params) {
+  static const auto op =
+      find_operator<decltype(norm_backward_on_cpu)>("megatron::norm_rows_backward");
+  const bool has_branch = branch != nullptr;
+  const auto& [unused, site, s_start] = has_branch ? *branch : kNoBranch;
+  auto [dsum, dbranch, dweight, dbias] =
+      op.call(dy, optional_tensor(residual_grad), rows.sum, optional_tensor(rows.mean), rows.rstd,
+              params.weight, optional_tensor(params.bias), params.offset, has_branch,
+              optional_tensor(site.sample_ordinals), site.probability,
+              static_cast<std::int64_t>(site.key), s_start);
+  return {dsum, has_branch && !dbranch.defined() ? dsum : dbranch, dweight, dbias};
 }
 
 }  // namespace megatron

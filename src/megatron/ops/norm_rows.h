@@ -1,48 +1,49 @@
-// The CPU's norms on tensors, joined with what stands next to a norm in a layer: the sum of the
-// residual stream and a block's output before it, the stream's own gradient and the block's dropout
-// mask in the backward pass. A block of rows goes through all of it while it is in the cache.
+// Norms of the residual stream, fused with what stands next to a norm in a layer: forward adds the
+// output of the block before it, through dropout; backward adds the stream's own gradient and
+// applies the block's dropout mask. On the CPU a block of rows passes all steps while it is in L2.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
-#include "kernels/row_operations.h"
+#include "megatron/ops/random_site.h"
 
 namespace megatron {
 
-/// LayerNorm, or RMSNorm without a bias. Tensors [columns] of compute_type.
+/// The weights of a norm [columns], in compute_type: LayerNorm with a bias, RMSNorm without.
 struct NormParams {
   at::Tensor weight, bias;
-  double epsilon = 1e-5, offset = 0;
+  double epsilon = 1e-5, offset = 0;  ///< `offset` is added to the weight
 };
 
-/// What is added to the stream: dropout(x), x contiguous, like the stream or 16 bits wide above
-/// float32.
+/// What is added to the stream: dropout(x), where x is like the stream, or 16 bits wide above a
+/// float32 stream. Without an active site x is added as it is.
 struct DropoutBranch {
-  at::Tensor x;
-  kernels::RowCoordinates coordinates;
-  kernels::DropoutRule rule;
+  at::Tensor x;  ///< not read by backward
+  DropoutSite site;
+  std::int64_t s_start = 0;  ///< position of the first row
 };
 
+/// The result of norm_rows().
 struct NormRows {
-  at::Tensor
-      sum;  ///< like the stream: stream + dropout(branch), or the stream itself without a branch
-  at::Tensor y;           ///< norm(sum)
-  at::Tensor mean, rstd;  ///< [rows], compute_type; mean undefined with RMSNorm
+  at::Tensor sum;  ///< stream + dropout(branch), like the stream; the stream without a branch
+  at::Tensor y;    ///< norm(sum)
+  at::Tensor mean, rstd;  ///< [rows], compute_type; mean is undefined with RMSNorm
 };
-/// `stream` contiguous on the CPU, `branch` may be null; y in dtype `type`, equal to the stream's
-/// or 16 bits wide above float32.
-NormRows norm_rows(const at::Tensor& stream, const DropoutBranch* branch, const NormParams& formula,
+/// stream [s, b, h], or any shape without a branch; `branch` may be null. Returns y in dtype
+/// `type`: the stream's, or 16 bits wide above a float32 stream.
+NormRows norm_rows(const at::Tensor& stream, const DropoutBranch* branch, const NormParams& params,
                    c10::ScalarType type);
 
+/// The result of norm_rows_backward().
 struct NormGradients {
-  at::Tensor dsum;     ///< through the norm, plus `residual_grad`: the gradient of the stream
-  at::Tensor dbranch;  ///< with a branch (whose x is not read): of its dtype
-  at::Tensor dweight, dbias;  ///< [columns], compute_type; dbias undefined with RMSNorm
+  at::Tensor dsum;            ///< through the norm, plus `residual_grad`: the stream's gradient
+  at::Tensor dbranch;         ///< in the dtype of dy; undefined without a branch
+  at::Tensor dweight, dbias;  ///< [columns], compute_type; dbias is undefined with RMSNorm
 };
-/// Of norm_rows, from dy and `residual_grad`, the gradient of the sum from elsewhere, or undefined;
-/// all contiguous.
+/// Backward of norm_rows(). `residual_grad` is the gradient of the sum from elsewhere, or
+/// undefined.
 NormGradients norm_rows_backward(const at::Tensor& dy, const at::Tensor& residual_grad,
                                  const NormRows& rows, const DropoutBranch* branch,
-                                 const NormParams& formula);
+                                 const NormParams& params);
 
 }  // namespace megatron

@@ -1,5 +1,5 @@
-// Makes a kernel of ours, which LibTorch's dispatcher does not see, visible to --profile as an
-// operator. Include only in .cpp files (the torch header behind it is heavy).
+// Makes our own kernels, which bypass LibTorch's dispatcher, visible to --profile as operators.
+// Include this header only in .cpp files, because the torch header behind it is heavy.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -11,14 +11,15 @@
 
 namespace megatron {
 
-/// What an operator did, where the shapes of its tensors do not say it.
+/// The exact cost of an operator, for kernels whose cost does not follow from their tensors'
+/// shapes.
 struct OpCost {
-  double flops = 0;  ///< as computed: what a mask leaves out is not counted
-  double bytes = 0;  ///< to be read and written at least once each
+  double flops = 0;  ///< operations performed; masked elements are not counted
+  double bytes = 0;  ///< bytes that must be read and written at least once
 };
 
-/// An operator on `tensors` (inputs and outputs; undefined ones are passed over) from its
-/// construction to its destruction. Costs a look at a thread-local flag when nobody records.
+/// Records an operator from construction to destruction. `tensors` are its inputs and outputs;
+/// undefined tensors are skipped. Without a profiler it costs one check of a thread-local flag.
 class OpScope {
  public:
   OpScope(const char* name, std::initializer_list<std::reference_wrapper<const at::Tensor>> tensors)
@@ -26,8 +27,8 @@ class OpScope {
     if (record_.isActive()) begin(name, tensors, {});
   }
 
-  /// With its exact cost, which stands in place of what --profile would make of the shapes. `name`
-  /// begins with "megatron::".
+  /// Also records the exact cost, which --profile then uses in place of an estimate from the
+  /// shapes. `name` must begin with "megatron::".
   OpScope(const char* name, std::initializer_list<std::reference_wrapper<const at::Tensor>> tensors,
           const OpCost& cost)
       : record_(at::RecordScope::FUNCTION) {

@@ -1,5 +1,5 @@
-// Shares the work of a CPU's kernel among ATen's threads. Include only in .cpp files (the header
-// behind it is heavy).
+// Runs CPU kernels on ATen's thread pool. Include this header only in .cpp files, because the
+// header behind it is heavy.
 #pragma once
 
 #include <ATen/Parallel.h>
@@ -10,8 +10,9 @@
 
 namespace megatron {
 
-/// Runs kernel(arguments, begin, end) on shares of [0, count). A unit stands for `elements_each`
-/// numbers; shares are multiples of `multiple` units and so large that a thread is worth its start.
+/// Calls kernel(arguments, begin, end) in parallel on ranges that cover [0, count). A unit stands
+/// for `elements_each` elements. Ranges are multiples of `multiple` units, and large enough to be
+/// worth a thread.
 template <class Arguments>
 void parallel_kernel(void (*kernel)(const Arguments&, std::int64_t, std::int64_t),
                      const Arguments& arguments, std::int64_t count, std::int64_t elements_each,
@@ -26,8 +27,8 @@ void parallel_kernel(void (*kernel)(const Arguments&, std::int64_t, std::int64_t
   });
 }
 
-/// Calls run(unit) for units [0, count) on `threads` threads, each unit as soon as a thread is
-/// free: cores may differ in speed, or be taken away for a while.
+/// Calls run(unit) for each unit in [0, count) on `threads` threads. A thread takes the next unit
+/// as soon as it is free, because cores may differ in speed or be preempted.
 template <class Run>
 void dynamic_parallel_for(std::int64_t count, std::int64_t threads, const Run& run) {
   std::atomic<std::int64_t> next = 0;

@@ -1,20 +1,19 @@
-// Queries, keys and values of the fused projection, each in the form attention reads.
+// Splits the output of the fused QKV projection into the tensors that attention reads.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
-#include "megatron/ops/row_operations.h"
+#include "megatron/ops/rotary.h"
 
 namespace megatron {
 
 struct QueryKeyValue {
-  at::Tensor q, k, v;  ///< [s, b, n or g, d]; unit last stride
+  at::Tensor q, k, v;  ///< [s, b, n or g, d], unit stride in the last dimension
 };
 
-/// Splits mixed [s, b, groups·(r + 2)·d], where a query group's rows are its r heads of q, k and v,
-/// and rotates q and k unless `rotation` is null. On the CPU q and k are rotated straight from the
-/// mixed tensor, what need not be moved is a view of it, and the backward pass writes one mixed
-/// gradient.
+/// Splits mixed [s, b, groups·(r + 2)·d], where a query group's rows are its r heads of q, then k,
+/// then v, and rotates q and k unless `rotation` is null. Parts that need not move are views of
+/// `mixed`. Differentiable; the CPU's backward writes one gradient of `mixed`.
 QueryKeyValue split_query_key_value(const at::Tensor& mixed, std::int64_t groups,
                                     std::int64_t head_dim, const Rotation* rotation);
 

@@ -1,4 +1,5 @@
-// A place that draws random numbers during a forward pass (DESIGN: randomness has coordinates).
+// A dropout site: a place in the model that draws random numbers in a forward pass. Every number is
+// a function of (seed, site name, sample ordinal, element index).
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -7,10 +8,11 @@
 
 namespace megatron {
 
+/// The key and the samples of one dropout site.
 struct DropoutSite {
-  double probability = 0;      ///< of dropping; 0 = off
+  double probability = 0;      ///< probability of dropping an element; 0 turns dropout off
   std::uint64_t key = 0;       ///< philox_key(seed, site name)
-  at::Tensor sample_ordinals;  ///< int64 [b] on the device of the numbers
+  at::Tensor sample_ordinals;  ///< int64 [b] on the device of the activations
   bool active() const { return probability > 0; }
 };
 

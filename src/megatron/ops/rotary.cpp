@@ -2,18 +2,25 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/outer.h>
 #include <ATen/ops/pow.h>
+#include <ATen/ops/stack.h>
 #include <ATen/ops/where.h>
 
 #include <algorithm>
 #include <cmath>
 #include <numbers>
 
+#include "kernels/cpu/row_kernels.h"
 #include "megatron/base/error.h"
+#include "megatron/ops/cuda_row_operations.h"
 #include "megatron/ops/differentiable.h"
-#include "megatron/ops/row_operations.h"
+#include "megatron/ops/kernel_type.h"
+#include "megatron/ops/operator.h"
+#include "megatron/ops/parallel_kernel.h"
 
 namespace megatron {
 namespace {
@@ -23,8 +30,8 @@ at::Tensor base_frequencies(const TransformerConfig& config, std::int64_t dim) {
   return 1.0 / at::pow(config.rotary_base, exponent);
 }
 
-/// Llama 3.1: long wavelengths are divided by the factor, short ones kept, the band between
-/// blended.
+/// Llama 3.1 scaling: divides the frequencies of long wavelengths by the factor, keeps short
+/// wavelengths, and blends the band between them.
 at::Tensor llama3_frequencies(const TransformerConfig& config, const at::Tensor& inverse) {
   const double original = static_cast<double>(config.rope_original_max_position_embeddings);
   const double low_wavelength = original / config.rope_low_freq_factor,
@@ -40,7 +47,7 @@ at::Tensor llama3_frequencies(const TransformerConfig& config, const at::Tensor&
   return at::where(medium, blended, scaled);
 }
 
-/// YaRN: the channel whose wavelength makes `rotations` turns over the original context.
+/// YaRN: returns the channel whose wavelength makes `rotations` turns over the original context.
 double correction_dim(const TransformerConfig& config, std::int64_t dim, double rotations) {
   const double original = static_cast<double>(config.rope_original_max_position_embeddings);
   return dim * std::log(original / (rotations * 2 * std::numbers::pi)) /
@@ -73,6 +80,78 @@ double yarn_concentration(const TransformerConfig& config) {
   if (config.yarn_mscale_all_dim == 0)
     return yarn_mscale(scale, config.yarn_mscale == 0 ? 1 : config.yarn_mscale);
   return yarn_mscale(scale, config.yarn_mscale) / yarn_mscale(scale, config.yarn_mscale_all_dim);
+}
+
+/// The layout of [s, b, n, d] with unit last stride and evenly spaced heads, or of [s, b, g, r, d].
+kernels::HeadLayout layout_of(const at::Tensor& heads) {
+  const bool grouped = heads.dim() == 5;
+  return {.position = heads.stride(0),
+          .sample = heads.stride(1),
+          .group = heads.stride(2),
+          .head = grouped ? heads.stride(3) : 0,
+          .group_heads = grouped ? heads.size(3) : 1};
+}
+
+at::Tensor rotate_on_cpu(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin,
+                         bool interleaved, bool inverse) {
+  at::Tensor out = at::empty(x.sizes(), x.options());
+  const Rotation rotation{cos, sin, interleaved, inverse};
+  copy_heads(x, out, &rotation);
+  return out;
+}
+
+/// By the plugin's kernel, whose tokens must be evenly spaced.
+at::Tensor rotate_on_cuda(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin,
+                          bool interleaved, bool inverse) {
+  const std::int64_t s = x.size(0), b = x.size(1), n = x.size(2), d = x.size(3);
+  // The stride of a dimension of one element means nothing, also in a tensor that calls itself
+  // contiguous.
+  const bool even = x.stride(3) == 1 && (b == 1 || s == 1 || x.stride(0) == b * x.stride(1));
+  const at::Tensor from = even ? x : x.contiguous();
+  at::Tensor out = at::empty({s, b, n, d}, x.options());
+  cuda_row_operations().rotary({.x = from.const_data_ptr(),
+                                .cos = cos.const_data_ptr(),
+                                .sin = sin.const_data_ptr(),
+                                .out = out.mutable_data_ptr(),
+                                .type = kernel_type(x.scalar_type()),
+                                .tokens = s * b,
+                                .heads = n,
+                                .head_dim = d,
+                                .rotary_dim = 2 * cos.size(1),
+                                .token_stride = !even    ? n * d
+                                                : b == 1 ? x.stride(0)
+                                                         : x.stride(1),
+                                .head_stride = even ? x.stride(2) : d,
+                                .tokens_per_row = cos.size(0) == s ? b : 1,
+                                .interleaved = interleaved,
+                                .sign = inverse ? -1.0 : 1.0});
+  return out;
+}
+
+at::Tensor rotate_by_aten(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin,
+                          bool interleaved, bool inverse) {
+  const std::int64_t half = cos.size(1), rotated = 2 * half;
+  const auto table = [&](const at::Tensor& values) {
+    return values.view({x.size(0), values.size(0) / x.size(0), 1, half});
+  };
+  const at::Tensor wide = x.narrow(-1, 0, rotated).to(cos.scalar_type());
+  const at::Tensor pairs =
+      interleaved ? wide.unflatten(-1, {half, 2}) : wide.unflatten(-1, {2, half}).transpose(-1, -2);
+  const at::Tensor a = pairs.select(-1, 0), b = pairs.select(-1, 1), c = table(cos),
+                   s = inverse ? table(sin).neg() : table(sin);
+  const at::Tensor turned = at::stack({a * c - b * s, b * c + a * s}, -1);
+  const at::Tensor first =
+      (interleaved ? turned : turned.transpose(-1, -2)).flatten(-2).to(x.scalar_type());
+  return at::cat({first, x.narrow(-1, rotated, x.size(-1) - rotated)}, -1);
+}
+
+TORCH_LIBRARY_FRAGMENT(megatron, library) {
+  define_operator(library,
+                  "rotary(Tensor x, Tensor cos, Tensor sin, bool interleaved, bool inverse) "
+                  "-> Tensor");
+  register_kernel(library, "rotary", c10::DispatchKey::CPU, rotate_on_cpu);
+  register_kernel(library, "rotary", c10::DispatchKey::CUDA, rotate_on_cuda);
+  register_kernel(library, "rotary", kAnyDevice, rotate_by_aten);
 }
 
 }  // namespace
@@ -108,19 +187,53 @@ RotaryTables rotary_tables(const RotaryFrequencies& frequencies, const at::Tenso
   return {table(angles.cos()), table(angles.sin())};
 }
 
+void copy_heads(const at::Tensor& from, at::Tensor& to, const Rotation* rotation) {
+  const at::Tensor source = from.stride(-1) == 1 ? from : from.contiguous();
+  MEGATRON_CHECK(source.numel() == to.numel() && to.stride(-1) == 1 &&
+                     source.scalar_type() == to.scalar_type(),
+                 "heads of different shapes");
+  if (to.numel() == 0) return;
+  const std::int64_t b = to.size(1), tokens = to.size(0) * b, d = to.size(-1),
+                     n = to.numel() / (tokens * d);
+  kernels::HeadsArguments arguments{.from = source.const_data_ptr(),
+                                    .to = to.mutable_data_ptr(),
+                                    .from_layout = layout_of(source),
+                                    .to_layout = layout_of(to),
+                                    .type = kernel_type(to.scalar_type()),
+                                    .tokens = tokens,
+                                    .samples = b,
+                                    .heads = n,
+                                    .head_dim = d};
+  if (rotation != nullptr) {
+    arguments.cos = rotation->cos.const_data_ptr();
+    arguments.sin = rotation->sin.const_data_ptr();
+    arguments.rotary_dim = 2 * rotation->cos.size(1);
+    arguments.tokens_per_row = rotation->cos.size(0) == to.size(0) ? b : 1;
+    arguments.interleaved = rotation->interleaved;
+    arguments.sign = rotation->inverse ? -1 : 1;
+  }
+  parallel_kernel(kernels::row_kernels().heads, arguments, tokens, n * d);
+}
+
+at::Tensor rotate(const at::Tensor& x, const Rotation& rotation) {
+  static const auto op = find_operator<decltype(rotate_on_cpu)>("megatron::rotary");
+  return op.call(x, rotation.cos, rotation.sin, rotation.interleaved, rotation.inverse);
+}
+
 at::Tensor apply_rotary(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin,
                         bool interleaved) {
   MEGATRON_CHECK(cos.size(0) == x.size(0) || cos.size(0) == x.size(0) * x.size(1),
                  "rotary table of ", cos.size(0), " rows for ", x.size(0), " positions");
   return differentiable({.name = "RotaryBackward"}, {x},
                         [&] {
-                          return Recorded{.outputs = {rotary_rows(x, {cos, sin, interleaved, 1})},
-                                          .saved = {cos, sin},
-                                          .backward = [interleaved](BackwardPass& pass) -> Tensors {
-                                            return {rotary_rows(
-                                                pass.gradients[0],
-                                                {pass.saved[0], pass.saved[1], interleaved, -1})};
-                                          }};
+                          Recorded recorded{.outputs = {rotate(x, {cos, sin, interleaved})},
+                                            .saved = {cos, sin},
+                                            .backward = {}};
+                          recorded.backward = [interleaved](BackwardPass& pass) -> Tensors {
+                            return {rotate(pass.gradients[0], {pass.saved[0], pass.saved[1],
+                                                               interleaved, /*inverse=*/true})};
+                          };
+                          return recorded;
                         })
       .front();
 }

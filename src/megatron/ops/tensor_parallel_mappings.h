@@ -1,8 +1,9 @@
 // The conjugate pairs of tensor and sequence parallelism (Shoeybi et al. 2019; Korthikanti et al.
-// 2022): what happens to activations where a model passes from whole to split and back, and what
-// happens to their gradients on the way back. Dimension 0 is the sequence. All are collective over
-// the axis, forward and backward, and the identity on an axis of size 1; `what` (a literal) names
-// the calls in counters.
+// 2022): what enters and leaves a tensor-parallel region in the forward pass, and the conjugate
+// operation on the gradient. Dimension 0 is the sequence.
+//
+// All functions are collective over `axis` in forward and in backward, and are the identity on an
+// axis of size 1. `what` is a string literal that names the calls in the communication counters.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -11,27 +12,31 @@
 
 namespace megatron {
 
-/// x, the same on every rank, for use with split weights. Backward: gradients are summed.
+/// Returns x, which is equal on every rank, for use with sharded weights. Backward all-reduces the
+/// gradient.
 at::Tensor copy_to_tensor_parallel_region(const at::Tensor& x, const Axis& axis, const char* what);
 
-/// The sum of the ranks' parts. Backward: the identity.
+/// All-reduces the partial sums x. Backward is the identity.
 at::Tensor reduce_from_tensor_parallel_region(const at::Tensor& x, const Axis& axis,
                                               const char* what);
 
-/// All features [.., n·size] of the ranks' equal parts [.., n]. Backward: this rank's part.
+/// Gathers the features of all ranks, [.., n] to [.., n·size]. Backward returns this rank's part of
+/// the gradient.
 at::Tensor gather_from_tensor_parallel_region(const at::Tensor& x, const Axis& axis,
                                               const char* what);
 
-/// The whole sequence [s, …] of the ranks' slices [s/size, …], for use with split weights.
-/// Backward: gradients are summed and split.
+/// Gathers the sequence of all ranks, [s/size, …] to [s, …], for use with sharded weights. Backward
+/// reduce-scatters the gradient.
 at::Tensor gather_from_sequence_parallel_region(const at::Tensor& x, const Axis& axis,
                                                 const char* what);
 
-/// This rank's slice of the sum of the ranks' parts [s, …]. Backward: gradients are gathered.
+/// Reduce-scatters the partial sums x [s, …] and returns this rank's slice [s/size, …]. Backward
+/// all-gathers the gradient.
 at::Tensor reduce_scatter_to_sequence_parallel_region(const at::Tensor& x, const Axis& axis,
                                                       const char* what);
 
-/// This rank's slice of x [s, …], the same on every rank. Backward: gradients are gathered.
+/// Returns this rank's slice of x [s, …], which is equal on every rank. Backward all-gathers the
+/// gradient.
 at::Tensor scatter_to_sequence_parallel_region(const at::Tensor& x, const Axis& axis,
                                                const char* what);
 

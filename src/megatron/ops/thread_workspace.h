@@ -1,13 +1,13 @@
-// Working memory of the kernels that copy their operands together.
+// Per-thread workspace of kernels that pack their operands.
 #pragma once
 
 #include <cstdint>
 
 namespace megatron {
 
-/// At least `bytes` of this thread's own, aligned to a page, for one kernel at a time: the next
-/// call gives the same memory. It outlives the kernel so that what is packed into it stays in this
-/// thread's L2 cache; memory that a tensor had in between would have to come from afar first.
+/// Returns at least `bytes` bytes owned by the calling thread, aligned to a page. Only one kernel
+/// of a thread may use them at a time, because the next call returns the same memory. The memory
+/// outlives the kernel so that packed panels stay in the thread's L2 cache.
 void* thread_workspace(std::int64_t bytes);
 
 }  // namespace megatron

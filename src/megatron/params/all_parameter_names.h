@@ -1,4 +1,4 @@
-// The names of a whole model's parameters, of which a rank may hold a part.
+// The parameter names of the whole model. A rank holds only a part of the parameters.
 #pragma once
 
 #include <string>
@@ -8,8 +8,8 @@
 
 namespace megatron {
 
-/// Of all ranks that hold the replica together, ascending, each once. Collective over
-/// store.model_axis().
+/// Returns the names of the parameters of all ranks that together hold one replica, ascending and
+/// without duplicates. Collective over store.model_axis().
 std::vector<std::string> all_parameter_names(const ParamStore& store);
 
 }  // namespace megatron

@@ -10,13 +10,14 @@
 namespace megatron {
 namespace {
 
-constexpr std::int64_t kBusMultiple = 1 << 16;  ///< elements: Megatron's for NCCL's bus bandwidth
+/// Elements; Megatron's constant for NCCL's bus bandwidth.
+constexpr std::int64_t kBusMultiple = 1 << 16;
 
 std::int64_t round_up(std::int64_t number, std::int64_t multiple) {
   return (number + multiple - 1) / multiple * multiple;
 }
 
-/// Elements at which a bucket is closed; 0: never.
+/// Returns the number of elements at which a bucket closes; 0 means never.
 std::int64_t closing_size(const std::vector<Parameter*>& declared,
                           const DataParallelOptions& options) {
   if (!options.num_buckets) return options.bucket_elements;
@@ -35,8 +36,8 @@ std::vector<BucketLayout> bucket_layouts(const std::vector<Parameter*>& declared
                      slices = options.all.size * kernels::kStateBlock;
   const std::int64_t multiple =
       options.pads_for_bus_bandwidth ? std::lcm(slices, kBusMultiple) : slices;
-  std::map<std::size_t, BucketLayout>
-      closed;  // by the place of the last parameter, in the order of backward
+  // Keyed by the position of the last parameter in backward order.
+  std::map<std::size_t, BucketLayout> closed;
   struct Open {
     BucketLayout bucket;
     std::size_t last = 0;

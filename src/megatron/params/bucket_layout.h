@@ -1,5 +1,5 @@
-// Which parameters share a bucket and where they lie in it. Main weights, gradients and optimizer
-// states follow the same places.
+// Assigns parameters to buckets and to offsets within a bucket. Main weights, gradients and
+// optimizer state use the same offsets.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +10,8 @@
 
 namespace megatron {
 
-/// Parameter i starts at element offsets[i], a multiple of kernels::kStateBlock; `size` elements in
-/// all.
+/// The layout of one bucket of `size` elements. Parameter i starts at element offsets[i], a
+/// multiple of kernels::kStateBlock.
 struct BucketLayout {
   std::vector<Parameter*> parameters = {};
   std::vector<std::int64_t> offsets = {};
@@ -19,10 +19,10 @@ struct BucketLayout {
   bool is_precise = false;
 };
 
-/// Parameters in the order in which backward finishes them, the reverse of `declared`, in buckets
-/// that are closed as options ask, those tagged precise in buckets of their own when
-/// `separates_precise`. Ordered by their last parameter; each divides into equal slices of whole
-/// blocks over options.all.
+/// Lays out the parameters in the order in which backward finishes them, which is the reverse of
+/// `declared`. A bucket closes when it reaches the size that `options` ask for. With
+/// `separates_precise`, parameters tagged precise get buckets of their own. Buckets are ordered by
+/// their last parameter, and each divides into equal slices of whole blocks over options.all.
 std::vector<BucketLayout> bucket_layouts(const std::vector<Parameter*>& declared,
                                          const DataParallelOptions& options,
                                          bool separates_precise);

@@ -1,4 +1,4 @@
-// An operation with something left to do when it is over.
+// A pending communication with a continuation that runs when it has completed.
 #pragma once
 
 #include <functional>
@@ -8,6 +8,7 @@
 
 namespace megatron {
 
+/// Work that runs a function after it has waited for other work.
 class ContinuationWork : public Work {
  public:
   ContinuationWork(PendingWork first, std::function<void()> then)
@@ -22,7 +23,7 @@ class ContinuationWork : public Work {
   std::function<void()> then_;
 };
 
-/// `first`, then `then` on the thread that waits.
+/// Returns work that waits for `first` and then runs `then` on the waiting thread, once.
 inline PendingWork and_then(PendingWork first, std::function<void()> then) {
   return std::make_unique<ContinuationWork>(std::move(first), std::move(then));
 }

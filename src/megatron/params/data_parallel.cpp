@@ -8,12 +8,13 @@
 namespace megatron {
 namespace {
 
-/// Megatron's default: large enough for the bandwidth of the whole group.
+/// Megatron's default bucket size, large enough to use the bandwidth of the whole group.
 std::int64_t default_bucket_elements(std::int64_t ranks) {
   return std::max<std::int64_t>(40'000'000, 1'000'000 * ranks);
 }
 
-/// Members first, first + step, … of an axis; `index` is this rank's among them.
+/// Returns the axis of members first, first + step, … of `all`; `index` is this rank's index among
+/// them.
 Axis part_of(const Axis& axis, std::int64_t first, std::int64_t step, std::int64_t size,
              std::int64_t index, const char* name, Communicators& communicators) {
   std::vector<std::int64_t> ranks;

@@ -14,27 +14,29 @@ namespace megatron {
 
 class Communicators;
 
+/// Groups, buckets and reduction of one set of data-parallel ranks.
 struct DataParallelOptions {
-  Axis all{"dp-cp"};      ///< every rank with the same weights: shard × replica
-  Axis shard{"dp-cp"};    ///< of one instance of the distributed optimizer: each owns a slice of
-                          ///< every bucket; size 1: none
-  Axis replica{"dp-cp"};  ///< ranks with the same slice
-  std::int64_t bucket_elements = 0;  ///< a bucket is closed when it has as many; 0: one bucket
-  std::optional<std::int64_t> num_buckets =
-      {};  ///< how many there are, roughly; wins over bucket_elements
+  Axis all{"dp-cp"};  ///< every rank with the same weights: shard × replica
+  /// The ranks of one instance of the distributed optimizer. Each owns a slice of every bucket.
+  /// Size 1 means no distributed optimizer.
+  Axis shard{"dp-cp"};
+  Axis replica{"dp-cp"};  ///< ranks that own the same slice
+  /// Size in elements at which a bucket closes; 0 means one bucket.
+  std::int64_t bucket_elements = 0;
+  /// Approximate number of buckets. It takes precedence over bucket_elements.
+  std::optional<std::int64_t> num_buckets = {};
   bool pads_for_bus_bandwidth = false;
-  bool overlaps_grad_reduce = false;   ///< a bucket is reduced as soon as backward has finished it
-  bool overlaps_param_gather = false;  ///< a bucket is gathered until its first weight is read
-  bool averages = false;               ///< gradients are divided by all.size; else only summed
-  bool accumulates_in_fp32 =
-      false;  ///< 16-bit gradients travel as they are and are added in float32
-  std::string compression =
-      "none";  ///< what gradients travel as (grad_compression.h): none | bf16 | low-rank
-  std::int64_t compression_rank = 4;  ///< columns of low-rank
+  bool overlaps_grad_reduce = false;   ///< reduce a bucket as soon as backward has finished it
+  bool overlaps_param_gather = false;  ///< gather a bucket until its first weight is read
+  bool averages = false;               ///< divide gradients by all.size; otherwise only sum them
+  bool accumulates_in_fp32 = false;    ///< send 16-bit gradients in 16 bits and add them in float32
+  /// Gradient compression (grad_compression.h): none | bf16 | low-rank.
+  std::string compression = "none";
+  std::int64_t compression_rank = 4;  ///< rank of the low-rank compression
 };
 
-/// What the flags ask of `rank`. Collective over rank.dp_cp when there are several instances;
-/// `communicators` makes their groups and may be null otherwise.
+/// Derives the options of `rank` from the flags. Collective over rank.dp_cp when there are several
+/// optimizer instances; `communicators` creates their groups and may be null otherwise.
 DataParallelOptions data_parallel(const ParallelConfig& config, const Rank& rank,
                                   Communicators* communicators);
 

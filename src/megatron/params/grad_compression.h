@@ -1,5 +1,4 @@
-// What gradients travel as between the ranks that hold the same weights, when sending them as they
-// are costs too much.
+// Compression of gradients for the reduction over the ranks that hold the same weights.
 #pragma once
 
 #include <functional>
@@ -10,26 +9,28 @@
 
 namespace megatron {
 
+/// Interface of a compression. Its state must see every bucket of every step.
 class GradCompression {
  public:
-  /// Starts the sum of a tensor that lies as the bucket does, into the rank's slice of it, as
-  /// gradients go without compression.
+  /// Starts the uncompressed reduction of a tensor that has the layout of the bucket into this
+  /// rank's slice of it.
   using StartReduce = std::function<PendingWork(const at::Tensor& flat)>;
 
   virtual ~GradCompression() = default;
-  /// Starts the sum of a bucket's gradients; when it was waited for, they (or the rank's slice)
-  /// hold it, with the same bits on all ranks.
+  /// Starts the reduction of a bucket's gradients. After the returned work has been waited for, the
+  /// bucket (or this rank's slice of it) holds the sum, with equal bits on all ranks.
   virtual PendingWork start(const ParamBucket& bucket, const StartReduce& start_reduce) = 0;
 };
 
-/// What options.compression names; null for none.
+/// Creates the compression that options.compression names; returns null for "none". Throws
+/// UserError for an unknown name.
 std::unique_ptr<GradCompression> make_grad_compression(const DataParallelOptions& options);
 
-/// PowerSGD (Vogels, Karimireddy and Jaggi 2019): a matrix M of gradients becomes P·Qᵀ, where P,
-/// orthonormal, and Q have options.compression_rank columns and are summed over ranks; what that
-/// leaves out is remembered and added to the next step's M. Biases, norms and small matrices travel
-/// as they are. Needs whole buckets: no distributed optimizer. A step with gradients that are not
-/// finite is forgotten.
+/// PowerSGD (Vogels, Karimireddy and Jaggi 2019). A gradient matrix M becomes P·Qᵀ, where P is
+/// orthonormal and P and Q have options.compression_rank columns and are summed over ranks. The
+/// error is kept and added to M of the next step. Biases, norms and small matrices are sent
+/// uncompressed. Requires whole buckets, that is, no distributed optimizer. A step with non-finite
+/// gradients does not change the kept error.
 std::unique_ptr<GradCompression> make_low_rank_compression(const DataParallelOptions& options);
 
 }  // namespace megatron

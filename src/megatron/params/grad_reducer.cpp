@@ -9,7 +9,7 @@
 namespace megatron {
 namespace {
 
-/// A reduce-scatter that sends 16 bits and adds in float32.
+/// A reduce-scatter that sends 16-bit values and adds them in float32.
 PendingWork start_wide_scatter(const at::Tensor& own, const at::Tensor& grad, const Axis& axis,
                                bool averages) {
   const at::Tensor parts = at::empty_like(grad);

@@ -1,5 +1,5 @@
-// Sums gradients over the ranks that hold the same weights, bucket by bucket: all-reduce, or
-// reduce-scatter into this rank's slice.
+// Reduces gradients over the ranks that hold the same weights, bucket by bucket: by all-reduce, or
+// by reduce-scatter into this rank's slice.
 #pragma once
 
 #include <memory>
@@ -13,22 +13,24 @@ namespace megatron {
 
 class GradReducer {
  public:
-  /// The buckets, which must outlive this, stay where they are.
+  /// Keeps a reference to `buckets`, which must outlive the reducer and must not move.
   GradReducer(const std::vector<ParamBucket>& buckets, const DataParallelOptions& options);
 
-  /// Starts the sum of a bucket whose gradients are complete. Collective over options.all, buckets
-  /// in ascending order.
+  /// Starts the reduction of a bucket whose gradients are complete. Collective over options.all;
+  /// all ranks must start buckets in ascending order.
   void start(std::size_t bucket);
-  /// Waits for all that were start_reduce: then the bucket, or its own slice, holds the sum.
+  /// Waits for all started reductions. Afterwards each bucket, or this rank's slice of it, holds
+  /// the sum.
   void finish();
 
  private:
-  /// The sum of a tensor that lies as the bucket does, into this rank's slice of it.
+  /// Starts the reduction of a tensor that has the layout of the bucket into this rank's slice of
+  /// it.
   PendingWork start_reduce(const ParamBucket& bucket, const at::Tensor& flat) const;
 
   const std::vector<ParamBucket>& buckets_;
   const DataParallelOptions& options_;
-  std::unique_ptr<GradCompression> compression_;  ///< null: none
+  std::unique_ptr<GradCompression> compression_;  ///< null when gradients are not compressed
   std::vector<PendingWork> works_;
 };
 

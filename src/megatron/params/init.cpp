@@ -40,8 +40,8 @@ double exact_normal(double std, std::uint64_t key, std::int64_t element) {
   return draw_block(Init::normal(std), key, element / 4)[static_cast<std::size_t>(element % 4)];
 }
 
-/// Elements first … first + count of a site, at most kChunk, in float32: their float64 values
-/// rounded.
+/// Draws at most kChunk elements first … first + count of a site in float64 and rounds them to
+/// float32.
 void draw_floats(const Init& init, std::uint64_t key, std::int64_t first, std::int64_t count,
                  float* out) {
   if (init.kind == Init::Kind::normal)
@@ -51,7 +51,7 @@ void draw_floats(const Init& init, std::uint64_t key, std::int64_t first, std::i
   std::copy_n(numbers.data(), count, out);
 }
 
-/// The same in the type of the weights; 16-bit ones are rounded float32 ones.
+/// Draws elements in the weights' dtype. 16-bit values are rounded from float32.
 void draw_chunk(const Init& init, std::uint64_t key, std::int64_t first, std::int64_t count,
                 void* out, kernels::Type type) {
   if (type == kernels::Type::f64)
@@ -69,11 +69,11 @@ bool covers(const std::vector<TensorSlice>& slices, std::int64_t elements) {
   return elements == 0;
 }
 
-/// Calls run(global index, local index, length) for every contiguous run of a box.
+/// Calls run(global index, local index, length) for every contiguous run of a slice.
 template <class Run>
 void for_each_run(const TensorSlice& box, const Shape& global, const Shape& local, Run run) {
   const auto dims = static_cast<int>(box.shape.size());
-  int tail = dims - 1;  // dimensions after `tail` are whole in both tensors, so the run spans them
+  int tail = dims - 1;  // dimensions after `tail` are whole in both tensors, so a run spans them
   while (tail > 0 && box.shape[tail] == global[tail] && box.shape[tail] == local[tail]) --tail;
   std::int64_t length = 1;
   for (int d = tail; d < dims; ++d) length *= box.shape[d];
@@ -112,7 +112,7 @@ void draw(const Init& init, std::uint64_t key, std::int64_t first, std::span<dou
 }
 
 void initialize_parameter(const Parameter& parameter, at::Tensor value, std::uint64_t seed) {
-  if (!value.is_cpu()) {  // drawn here, copied once
+  if (!value.is_cpu()) {  // drawn on the CPU, copied once
     const at::Tensor drawn = at::empty(value.sizes(), value.options().device(at::kCPU));
     initialize_parameter(parameter, drawn, seed);
     value.copy_(drawn);

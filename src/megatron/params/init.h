@@ -1,5 +1,5 @@
-// Weight initialisation by coordinates: site = parameter name, ordinal 0, index in the true global
-// shape.
+// Weight initialisation by coordinates: every number is a function of (seed, parameter name, index
+// in the unpadded global shape).
 #pragma once
 
 #include <cstdint>
@@ -9,12 +9,12 @@
 
 namespace megatron {
 
-/// Draws elements first, first + 1, … of the global tensor of a site. Normals come in pairs from
-/// Box–Muller, computed in double.
+/// Draws elements first, first + 1, … of the global tensor that `key` stands for. Normal numbers
+/// come in pairs from Box–Muller, computed in double.
 void draw(const Init& init, std::uint64_t key, std::int64_t first, std::span<double> out);
 
-/// Fills `value` (local shape of `parameter`): every box by its global coordinates, padding with
-/// zeros.
+/// Fills `value`, which has the local shape of `parameter`: each slice by its global coordinates,
+/// padding with zeros.
 void initialize_parameter(const Parameter& parameter, at::Tensor value, std::uint64_t seed);
 
 }  // namespace megatron

@@ -18,15 +18,14 @@
 namespace megatron {
 namespace {
 
-/// A parameter's gradient as a matrix [n, m], its factor Q [m, r] of the step before, and what that
-/// step left out.
+/// The state of one gradient matrix [n, m]: the factor Q [m, r] and the error of the previous step.
 struct Matrix {
   at::Tensor grad, factor, error;
-  at::Tensor whole = {};  ///< gradient and error of this step, float32
+  at::Tensor whole = {};  ///< gradient plus kept error in this step, float32
   at::Tensor basis = {};  ///< P [n, r]
 };
 
-/// The gradients of a bucket: matrices worth compressing and the rest.
+/// Separates the gradients of a bucket into matrices worth compressing and the rest.
 struct Parts {
   std::vector<Matrix> matrices;
   std::vector<at::Tensor> rest;
@@ -56,7 +55,7 @@ Parts parts_of(const ParamBucket& bucket, std::int64_t rank) {
   return parts;
 }
 
-/// The tensors one after the other, as one message, and back.
+/// Packs tensors into one message and unpacks it.
 at::Tensor packed(const std::vector<at::Tensor>& tensors) {
   std::vector<at::Tensor> flat;
   for (const at::Tensor& tensor : tensors) flat.push_back(tensor.reshape({-1}).to(at::kFloat));
@@ -71,7 +70,7 @@ void unpack(const at::Tensor& message, const std::vector<at::Tensor>& tensors) {
   }
 }
 
-/// Gram and Schmidt, column by column; a column without a direction of its own becomes zero.
+/// Gram–Schmidt, column by column. A column that depends on earlier ones becomes zero.
 void orthonormalize(const at::Tensor& columns_nr) {
   constexpr double kLeast = 1e-30;
   for (std::int64_t i = 0; i < columns_nr.size(1); ++i) {
@@ -124,7 +123,7 @@ class LowRankCompression : public GradCompression {
     for (std::size_t i = 0; i < factors.size(); ++i) take(parts.matrices[i], factors[i]);
   }
 
-  /// The product becomes the gradient; each rank remembers what its part of it lacks.
+  /// Replaces the gradient by P·Qᵀ and keeps this rank's share of the error.
   void take(Matrix& matrix, const at::Tensor& factor) const {
     const at::Tensor product = matrix.basis.mm(factor.t());
     const at::Tensor mine = averages_ ? product : product / static_cast<double>(all_.size);

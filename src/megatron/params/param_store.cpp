@@ -156,7 +156,7 @@ void ParamStore::finalize_gradients() {
   tp_gradients_->sum();
 }
 
-/// A shared weight has a bucket of its own, which is the same on both ranks, and so are its slices.
+/// A shared weight has its own bucket. The bucket and its slices are the same on both ranks.
 void ParamStore::reduce_over_stages() {
   for (const ParamBucket& bucket : buckets_) {
     if (bucket.parameters.front()->spec().sharing == StageSharing::none) continue;
@@ -185,7 +185,7 @@ void ParamStore::contribute(Parameter& parameter,
 void ParamStore::apply_contribution(
     Parameter& parameter, const std::function<void(at::Tensor& grad, bool fresh)>& write) {
   MEGATRON_CHECK(num_started_ <= contribution_counts_[parameter.index_].bucket, parameter.name(),
-                 " got more contributions to its gradient than in the steps before");
+                 " received more contributions to its gradient than in earlier steps");
   write(parameter.grad_, parameter.fresh_);
   parameter.fresh_ = false;
   if (reducer_) count(parameter);

@@ -1,5 +1,5 @@
 // Binds declared parameters to contiguous buckets of values and gradients, initialises them by
-// coordinates and keeps their gradients' books.
+// coordinates, and accumulates and reduces their gradients.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -23,56 +23,57 @@ class ParamStore : private GradAccumulator {
  public:
   struct Options {
     c10::Device device{c10::kCPU};
-    c10::ScalarType dtype = c10::kFloat;  ///< of the weights that layers compute with
-    std::optional<c10::ScalarType> grad_dtype =
-        {};                                  ///< of the main gradients; none: that of the weights
+    c10::ScalarType dtype = c10::kFloat;  ///< dtype of the weights that layers compute with
+    /// Dtype of the main gradients. Without a value it is the weights' dtype.
+    std::optional<c10::ScalarType> grad_dtype = {};
     bool with_gradients = true;              ///< false for inference: no gradient storage
-    DataParallelOptions data_parallel = {};  ///< the default: no other rank holds these weights
-    Axis model{"tp-pp"};                     ///< the ranks that hold one replica of the model
+    DataParallelOptions data_parallel = {};  ///< By default no other rank holds these weights.
+    Axis model{"tp-pp"};     ///< the ranks that together hold one replica of the model
     Axis embedding{"embd"};  ///< the ranks that hold the weights which two stages share
   };
-  /// Allocates storage for `declared`, the parameters in the order of forward, and binds them. They
-  /// must outlive the store.
+  /// Allocates storage for `declared`, the parameters in the order of the forward pass, and binds
+  /// them to it. The parameters must outlive the store.
   ParamStore(std::vector<Parameter*> declared, Options options);
   ParamStore(const ParamStore&) = delete;
   ParamStore& operator=(const ParamStore&) = delete;
   ~ParamStore() override;
 
-  /// All parameters in canonical order: ascending by name. Sums over parameters are taken in this
+  /// Returns all parameters in canonical order, ascending by name. Sums over parameters use this
   /// order on every layout.
   const std::vector<Parameter*>& parameters() const { return parameters_; }
-  /// Null when there is none of that name.
+  /// Returns null when no parameter has that name.
   Parameter* find(std::string_view name) const;
-  /// In the order in which backward finishes them.
+  /// Returns the buckets in the order in which backward finishes them.
   const std::vector<ParamBucket>& buckets() const { return buckets_; }
-  /// What this rank's slices of the buckets hold, in canonical order; at most one piece of a
-  /// parameter.
+  /// Returns the contents of this rank's slices of the buckets, in canonical order, with at most
+  /// one piece per parameter.
   const std::vector<ParameterPiece>& pieces() const { return pieces_; }
   const DataParallelOptions& data_parallel() const { return options_.data_parallel; }
   const Axis& model_axis() const { return options_.model; }
   c10::Device device() const { return options_.device; }
-  std::int64_t num_parameters() const;  ///< true (unpadded) elements held by this rank
+  /// Returns the number of elements on this rank, without padding.
+  std::int64_t num_parameters() const;
 
-  /// Draws every weight by its coordinates; padding rows are zero.
+  /// Draws every weight by its coordinates. Padding rows become zero.
   void initialize(std::uint64_t seed);
 
-  /// Makes every gradient logically zero; the first contribution overwrites. With the number of the
-  /// step's microbatches, gradients' sums overlap backward where data_parallel() asks for it: a
-  /// bucket's sum starts as soon as all its gradients are there. How many contributions a parameter
-  /// gets of a microbatch is learnt from the first such step.
+  /// Makes every gradient logically zero; the first contribution overwrites it. Given the number of
+  /// microbatches of the step, reductions overlap backward where data_parallel() asks for it: the
+  /// reduction of a bucket starts as soon as all its gradients are complete. The number of
+  /// contributions per parameter and microbatch is learnt from the first such step.
   void zero_gradients(std::int64_t num_microbatches = 0);
-  /// While `queue` is set, contributions are put there instead of being written; running them in
-  /// order writes them. Null: written at once.
+  /// Appends contributions to `queue` instead of writing them, until called with null. Running the
+  /// queue in order writes them.
   void defer_into(std::vector<std::function<void()>>* queue) { queue_ = queue; }
-  /// Zeroes the gradients nothing contributed to and adds up what ranks computed: over the ranks
-  /// with the same weights (into this rank's slice with a distributed optimizer), over the stages
-  /// that share a weight, then over tp where parts were computed. Gradients are then valid.
-  /// Collective over these.
+  /// Zeroes the gradients without a contribution and reduces all gradients: over the ranks with the
+  /// same weights (into this rank's slice with a distributed optimizer), over the stages that share
+  /// a weight, and over tp where each rank computed a part. Gradients are valid afterwards.
+  /// Collective over all these axes.
   void finalize_gradients();
-  /// The same without the sums: this rank's own gradients.
+  /// Finalizes this rank's own gradients without any reduction.
   void finalize_local_gradients();
-  /// With a distributed optimizer: makes finished gradients whole on every rank. Collective over
-  /// data_parallel().shard.
+  /// All-gathers finished gradients so that every rank holds them whole. Collective over
+  /// data_parallel().shard; does nothing without a distributed optimizer.
   void gather_gradients();
 
  private:
@@ -86,11 +87,12 @@ class ParamStore : private GradAccumulator {
   void zero_fresh(const ParamBucket& bucket);
   void record_contribution_counts();
   void reduce_over_stages();
-  /// Starts the sums of the buckets that are complete, none before those in front of it.
+  /// Starts the reductions of complete buckets, in order: no bucket starts before the one in front
+  /// of it.
   void start_complete_buckets();
 
-  /// Contributions to a parameter: in this step until now, and of each microbatch (0: not known, or
-  /// none).
+  /// Counts the contributions to a parameter: in this step so far, and per microbatch (0 when
+  /// unknown or none).
   struct ContributionCount {
     std::int64_t seen = 0, per_microbatch = 0;
     std::size_t bucket = 0;
@@ -101,11 +103,12 @@ class ParamStore : private GradAccumulator {
   std::unordered_map<std::string, Parameter*> by_name_;
   std::vector<ParamBucket> buckets_;
   std::vector<ParameterPiece> pieces_;
-  std::vector<ContributionCount> contribution_counts_;  ///< of parameters_
-  std::vector<std::int64_t> num_expected_;  ///< parameters of each bucket that this step has not
-                                            ///< finished yet; empty: sums wait for the end
+  std::vector<ContributionCount> contribution_counts_;  ///< one per element of parameters_
+  /// Unfinished parameters of each bucket in this step. Empty when reductions wait for the end of
+  /// the step.
+  std::vector<std::int64_t> num_expected_;
   bool is_counted_ = false;
-  std::int64_t num_microbatches_ = 0;  ///< of this step; 0: not told
+  std::int64_t num_microbatches_ = 0;  ///< microbatches of this step; 0 when not given
   std::size_t num_started_ = 0;
   std::vector<std::function<void()>>* queue_ = nullptr;
   std::optional<GradReducer> reducer_;

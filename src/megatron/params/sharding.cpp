@@ -8,10 +8,10 @@
 namespace megatron {
 namespace {
 
-/// A run of rows along the split dimension: global begin, local begin and length.
+/// A run of rows along the split dimension: its global begin, local begin and length.
 struct Interval {
   std::int64_t begin, local, length;
-  bool is_shared = false;  ///< other ranks hold it too
+  bool is_shared = false;  ///< other ranks also hold it
 };
 
 void append(std::vector<Interval>& intervals, std::int64_t begin, std::int64_t length,
@@ -68,7 +68,7 @@ std::vector<Interval> intervals_of(const Sharding& sharding, const Axis& axis) {
   return result;
 }
 
-/// Neighbours that touch in the global tensor and in the local one become one box.
+/// Merges neighbours that are adjacent in both the global and the local tensor.
 std::vector<TensorSlice> boxes_of(const std::vector<Interval>& intervals,
                                   const Sharding& sharding) {
   const int dim = sharding.split_dim;

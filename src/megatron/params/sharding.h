@@ -1,5 +1,5 @@
-// Where a rank's piece of a parameter lies in the global tensor. Initialisation, checkpoints,
-// import and export derive from it; nothing re-derives a layout from a parameter's name.
+// The layout of a parameter over the ranks of one mesh axis. Initialisation, checkpoints, import
+// and export derive from it; no code derives a layout from a parameter's name.
 #pragma once
 
 #include <cstdint>
@@ -11,31 +11,33 @@ namespace megatron {
 
 using Shape = std::vector<std::int64_t>;
 
-/// A rectangular piece of a local tensor and its place in the global one. All three have the
+/// A rectangular slice of a local tensor and its place in the global tensor. All members have the
 /// tensor's number of dimensions.
 struct TensorSlice {
   Shape global_offset, local_offset, shape;
   bool operator==(const TensorSlice&) const = default;
 };
 
-/// One of several parts that are split independently along the split dimension (q|k|v, gate|up,
+/// One of several parts that are sharded independently along the split dimension (q|k|v, gate|up,
 /// Mamba's z|x|B|C|dt).
 struct ShardBlock {
   std::int64_t size = 0;
-  bool splittable = true;  ///< false: replicated when a repeat is shared by several ranks (k and v
-                           ///< when there are fewer groups than ranks)
+  /// False when several ranks that share a repeat each hold the whole block (k and v with fewer
+  /// groups than ranks).
+  bool splittable = true;
 };
 
 /// The layout of one parameter over one mesh axis. The split dimension holds `repeats` equal runs
-/// of `blocks` (QKV: one run of q|k|v per query group). With at least as many repeats as ranks,
-/// ranks take whole repeats; otherwise a repeat's splittable blocks are divided.
+/// of `blocks`; QKV has one run of q|k|v per query group. With at least as many repeats as ranks,
+/// each rank takes whole repeats. Otherwise the splittable blocks of a repeat are divided.
 struct Sharding {
-  Shape global_shape;  ///< true shape: vocabulary unpadded
-  int split_dim = -1;  ///< −1: replicated on every rank
+  Shape global_shape;  ///< global shape without vocabulary padding
+  int split_dim = -1;  ///< −1 means replicated on every rank
   std::int64_t repeats = 1;
-  std::vector<ShardBlock> blocks;  ///< empty: one block of global_shape[split_dim] / repeats
-  std::int64_t pad_multiple = 0;   ///< > 0: every rank holds the same multiple of it; rows past the
-                                   ///< global end are local padding (vocabulary)
+  std::vector<ShardBlock> blocks;  ///< empty means one block of global_shape[split_dim] / repeats
+  /// If > 0, every rank holds the same multiple of it. Rows past the global end are local padding
+  /// (vocabulary).
+  std::int64_t pad_multiple = 0;
 
   static Sharding replicated(Shape shape) {
     return {.global_shape = std::move(shape), .blocks = {}};
@@ -54,24 +56,25 @@ struct Sharding {
             .pad_multiple = pad_multiple};
   }
 
-  /// Shape of the rank's tensor, padding included. Throws UserError when the axis does not divide a
-  /// block.
+  /// Returns the shape of the rank's tensor, padding included. Throws UserError when the axis does
+  /// not divide a block.
   Shape local_shape(const Axis& axis) const;
-  /// The pieces of the global tensor that the rank holds, ascending in local offset; local padding
-  /// is in none of them.
+  /// Returns the slices of the global tensor that the rank holds, in ascending local offset. Local
+  /// padding is in none of them.
   std::vector<TensorSlice> slices(const Axis& axis) const;
-  /// slices() without what a lower rank of the axis holds too: over all ranks they tile the global
-  /// tensor.
+  /// Returns slices() without those that a lower rank of the axis also holds. Over all ranks they
+  /// tile the global tensor.
   std::vector<TensorSlice> owned_slices(const Axis& axis) const;
-  /// The blocks of a split tensor that the ranks [k·num_sharers, (k + 1)·num_sharers) all hold,
-  /// where num_sharers > 1.
+  /// Returns the blocks that the ranks [k·num_sharers, (k + 1)·num_sharers) all hold, where
+  /// num_sharers > 1.
   std::vector<TensorSlice> shared_slices(const Axis& axis) const;
+  /// Returns the number of ranks that share one repeat.
   std::int64_t num_sharers(const Axis& axis) const {
     return repeats >= axis.size ? 1 : axis.size / repeats;
   }
 };
 
-/// Product of the extents.
+/// Returns the product of the extents.
 std::int64_t num_elements(const Shape& shape);
 
 }  // namespace megatron

@@ -10,7 +10,7 @@
 namespace megatron {
 namespace {
 
-/// Elements of a box of whole rows in the flattened local tensor.
+/// Returns the range of elements that a slice of whole rows covers in the flattened local tensor.
 std::pair<std::int64_t, std::int64_t> flat_range(const TensorSlice& box,
                                                  const Parameter& parameter) {
   MEGATRON_CHECK(parameter.sharding().split_dim == 0, parameter.name(),
@@ -52,7 +52,7 @@ void TensorParallelGradients::sum() const {
   MEGATRON_CHECK(tp_.comm != nullptr, "gradients of ", runs_.front().parameter->name(),
                  " need the group of the axis ", tp_.name);
   const at::Tensor message = at::zeros({size_}, runs_.front().parameter->grad().options());
-  // Places of other sharers stay zero: adding them changes nothing.
+  // The places of other sharers stay zero and do not change the sum.
   const auto for_each_run = [&](const auto& visit) {
     std::int64_t begin = 0;
     for (const Run& run : runs_) {

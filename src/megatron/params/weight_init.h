@@ -7,10 +7,11 @@
 
 namespace megatron {
 
+/// Initialisation of word and position embeddings.
 Init embedding_init(const TransformerConfig& config);
-/// QKV, fc1 and the untied output layer, for a global weight [out, in].
+/// Initialisation of QKV, fc1 and the untied output layer, for a global weight [out, in].
 Init input_init(const TransformerConfig& config, const Shape& shape);
-/// The attention projection and fc2.
+/// Initialisation of the attention output projection and fc2, for a global weight [out, in].
 Init residual_init(const TransformerConfig& config, const Shape& shape);
 
 }  // namespace megatron

@@ -1,4 +1,4 @@
-// megatron checkpoint inspect|verify|diff.
+// Implements `megatron checkpoint inspect|verify|diff`.
 #include <iostream>
 #include <nlohmann/json.hpp>
 

@@ -1,4 +1,4 @@
-// megatron convert: weights between our checkpoints and Hugging Face directories.
+// Implements `megatron convert`: converts weights between checkpoints and Hugging Face directories.
 #include "megatron/checkpoint/convert.h"
 
 #include <iostream>

@@ -1,5 +1,4 @@
-// A process of a command that has met the others: what commands that run as many ranks do before
-// their own work.
+// Connects the ranks of a command. Commands that run on several ranks use it before their own work.
 #pragma once
 
 #include <memory>
@@ -13,23 +12,25 @@
 
 namespace megatron {
 
-/// Every setting of `object` as its flag: what all ranks must have been started with.
+/// Returns every setting of `object` as a flag. All ranks must have been started with the same
+/// flags.
 SettingsText flags_of(const FieldSet& fields, const void* object);
 
-/// While it lives, another rank's failure ends what this one waits for.
+/// The connection of this rank to the others. During its lifetime, the failure of another rank ends
+/// every wait of this one.
 class DistributedContext {
  public:
-  /// Meets the other ranks, opens this one's device and makes its communicators, as `parallel`
-  /// says. Collective over the world; errors as World::join, open_device and
-  /// World::make_communicators.
+  /// Joins the other ranks, opens this rank's device and creates its communicators according to
+  /// `parallel`. Collective over the world. Throws like World::join(), open_device() and
+  /// World::make_communicators().
   DistributedContext(World& world, const ParallelConfig& parallel, const SettingsText& flags);
   DistributedContext(const DistributedContext&) = delete;
   DistributedContext& operator=(const DistributedContext&) = delete;
   ~DistributedContext();
 
   RankContext in_world() const;
-  /// This rank's place in the mesh of `parallel`, for work without dropout and gradients.
-  /// Collective over the world.
+  /// Returns this rank's position in the mesh of `parallel`, for work without dropout and
+  /// gradients. Collective over the world.
   Rank place(const ParallelConfig& parallel) const;
 
  private:

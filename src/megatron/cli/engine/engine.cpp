@@ -1,4 +1,4 @@
-// The entry of libmegatron_engine.so: dispatches the commands that need LibTorch.
+// The entry point of libmegatron_engine.so. It dispatches the commands that need LibTorch.
 #include "megatron/cli/engine/engine.h"
 
 #include <string_view>
@@ -32,7 +32,7 @@ int run_engine_command(std::string_view name, std::span<const std::string> args)
 }  // namespace
 }  // namespace megatron
 
-/// Runs one command and returns its exit code; throws nothing.
+/// Runs one command and returns its exit code. Does not throw.
 extern "C" int megatron_engine_main(const char* command, int argc, const char* const* argv) {
   return megatron::run_command(command, [&] {
     const std::vector<std::string> args(argv, argv + argc);

@@ -1,5 +1,5 @@
-// The commands that the engine runs. To add one: declare it here, add its line in engine.cpp and in
-// cli/commands.cpp.
+// The commands that the engine runs. To add one, declare it here and add a line in engine.cpp and
+// in cli/commands.cpp.
 #pragma once
 
 #include <span>

@@ -1,4 +1,4 @@
-// `megatron generate`: continues prompts with a trained model, as text on the terminal or as JSON
+// Implements `megatron generate`: continues prompts with a trained model and prints text or JSON
 // lines.
 #include <algorithm>
 #include <filesystem>
@@ -26,8 +26,7 @@ std::vector<std::string> file_prompts(const fs::path& path) {
   const std::string bytes = read_file(path);
   const auto replaced = replace_invalid_utf8(bytes);
   if (replaced)
-    std::cerr << "note: " << path.string()
-              << " holds bytes that are not UTF-8; they are read as U+FFFD\n";
+    std::cerr << "note: " << path.string() << " contains invalid UTF-8, which is read as U+FFFD\n";
   const std::string& content = replaced ? *replaced : bytes;
   std::vector<std::string> prompts;
   std::size_t begin = 0;
@@ -50,8 +49,8 @@ std::vector<std::string> all_prompts(const GenerateOptions& options) {
   if (!options.prompt_file.empty()) {
     std::vector<std::string> more = file_prompts(options.prompt_file);
     if (more.empty())
-      throw UserError(
-          {"--prompt-file " + options.prompt_file, "holds no prompt", "write one prompt per line"});
+      throw UserError({"--prompt-file " + options.prompt_file, "contains no prompt",
+                       "write one prompt per line"});
     const auto most =
         static_cast<std::size_t>(options.prompt_file_num_truncate.value_or(std::ssize(more)));
     more.resize(std::min(more.size(), most));
@@ -60,19 +59,18 @@ std::vector<std::string> all_prompts(const GenerateOptions& options) {
   return prompts;
 }
 
-/// The prompt's ids; an empty prompt begins a document.
+/// Returns the ids of a prompt. An empty prompt is the token that begins a document.
 std::vector<std::int64_t> prompt_ids(const Tokenizer& tokenizer, const std::string& prompt) {
   const std::vector<std::int32_t> ids = tokenizer.encode(prompt);
   if (!ids.empty()) return {ids.begin(), ids.end()};
   const std::int32_t begin = tokenizer.bos() >= 0 ? tokenizer.bos() : tokenizer.eod();
   if (begin < 0)
-    throw UserError({"--prompt", "an empty text",
-                     "the tokenizer has no token that begins a document: give some text"});
+    throw UserError({"--prompt", "is empty, and the tokenizer has no token that begins a document",
+                     "give some text"});
   return {begin};
 }
 
-/// Generates for one prompt after the other, as one rank of many, and writes what the flags ask
-/// for.
+/// Generates for one prompt after the other, as one of several ranks, and prints the result.
 class TextWriter {
  public:
   TextWriter(const GenerateOptions& options, const InferenceRank& rank)
@@ -118,7 +116,7 @@ class TextWriter {
     out << object.dump(-1, ' ', false, OrderedJson::error_handler_t::replace) << std::endl;
   }
 
-  /// Writes prompt and continuation as it grows.
+  /// Prints the prompt, and the continuation while it is generated.
   Generation stream_text(const std::string& prompt, const std::vector<std::int64_t>& ids,
                          std::uint64_t index, std::ostream& out) {
     IncrementalDetokenizer stream(
@@ -132,7 +130,7 @@ class TextWriter {
     return generation;
   }
 
-  /// Says once that a text has outgrown what the model was trained for.
+  /// Prints a note, once, that a text is longer than the context that the model was trained for.
   void note_length(std::int64_t length, std::uint64_t index) {
     if (!is_replica_leader_ || has_noted_length_) return;
     const std::string note = long_sequence_warning(

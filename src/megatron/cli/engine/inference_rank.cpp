@@ -17,7 +17,7 @@ InferenceRank::InferenceRank(World& world, const ModelOptions& options, const Se
       load_model(options.load, options.ckpt_step,
                  {.rank = rank_, .parallel = options.parallel, .type = requested_dtype(options)}));
   merge_architecture(loaded_->source, options.run.model,
-                     options.parsed);  // refuses flags that contradict the checkpoint
+                     options.parsed);  // throws if flags contradict the checkpoint
   if (!is_main_rank()) return;
   for (const std::string& note : loaded_->source.notes) std::cerr << "note: " << note << '\n';
 }

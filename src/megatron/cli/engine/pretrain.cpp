@@ -1,4 +1,4 @@
-// `megatron pretrain`: trains a model with Megatron-LM's flags, as one rank of a run.
+// Implements `megatron pretrain`: trains a model with Megatron-LM's flags, as one rank of a run.
 #include <iostream>
 
 #include "megatron/cli/engine/distributed_context.h"

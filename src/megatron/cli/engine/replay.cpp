@@ -1,4 +1,4 @@
-// `megatron replay`: a saved microbatch through the model with every op watched.
+// Implements `megatron replay`: runs a saved microbatch again and prints the norms of every op.
 #include "megatron/training/resilience/diagnosis/replay.h"
 
 #include <iostream>

@@ -1,4 +1,5 @@
-// `megatron score`: token ids in, their log-probabilities out, one JSON object per line.
+// Implements `megatron score`: reads token ids and prints their log-probabilities, one JSON object
+// per line.
 #include <cerrno>
 #include <fstream>
 #include <iostream>
@@ -21,22 +22,23 @@ namespace {
 std::vector<std::int64_t> read_ids(const std::string& line, const std::string& source) {
   const Json object = parse_json(line, source);
   const Json& ids = json_at(object, "ids", source);
-  if (!ids.is_array()) throw UserError({source + ": ids", ids.dump(), "give a list of token ids"});
+  if (!ids.is_array())
+    throw UserError({source + ": field 'ids' must be a list of token ids", ids.dump(), ""});
   std::vector<std::int64_t> result;
   for (const Json& id : ids) {
     if (!id.is_number_integer())
-      throw UserError({source + ": ids[" + std::to_string(result.size()) + "]", id.dump(),
-                       "token ids are integers"});
+      throw UserError({source + ": ids[" + std::to_string(result.size()) + "] must be an integer",
+                       id.dump(), ""});
     result.push_back(id.get<std::int64_t>());
   }
   return result;
 }
 
-/// The lines to score, read by one rank as they come.
+/// Reads the lines to score. Only one rank uses it.
 class LineSource {
  public:
-  /// Of the file, or of standard input when `path` is empty. `was_launched`: by somebody who may
-  /// not hand it on.
+  /// Opens the file, or standard input if `path` is empty. `was_launched` says that a launcher
+  /// started this rank, which may not have forwarded standard input.
   LineSource(const std::string& path, bool was_launched)
       : name_(path.empty() ? "standard input" : path),
         requires_input_(path.empty() && was_launched) {
@@ -45,7 +47,7 @@ class LineSource {
     if (!file_) throw_file_error("open", path, errno);
   }
 
-  /// Up to `count` lines that are not blank, each behind what messages call it.
+  /// Returns up to `count` non-blank lines. Each is preceded by its name in messages.
   std::vector<std::string> next(std::int64_t count) {
     std::vector<std::string> found;
     std::istream& in = file_.is_open() ? file_ : std::cin;
@@ -56,8 +58,7 @@ class LineSource {
       found.push_back(line);
     }
     if (number_ == 0 && requires_input_) {
-      throw UserError(
-          {name_, "is empty: a launcher gives its ranks none", "give the lines with --input FILE"});
+      throw UserError({name_, "is empty under a launcher", "give the lines with --input FILE"});
     }
     return found;
   }
@@ -69,7 +70,7 @@ class LineSource {
   std::int64_t number_ = 0;
 };
 
-/// Scores lines as one rank of many.
+/// Scores lines as one of several ranks.
 class LineScorer {
  public:
   explicit LineScorer(const InferenceRank& rank)
@@ -77,7 +78,7 @@ class LineScorer {
         config_(rank.loaded().source.model),
         is_replica_leader_(rank.is_replica_leader()) {}
 
-  /// The answer to `line`. Collective over the ranks of a replica.
+  /// Returns the result of `line` as JSON. Collective over the ranks of a replica.
   std::string answer(const std::string& source, const std::string& line) {
     const std::vector<std::int64_t> ids = read_ids(line, source);
     const Score score = score_tokens(model_, ids, source);
@@ -86,7 +87,8 @@ class LineScorer {
   }
 
  private:
-  /// Says once that a sequence is longer than what the model was trained for.
+  /// Prints a note, once, that a sequence is longer than the context that the model was trained
+  /// for.
   void note_length(std::int64_t length, const std::string& source) {
     if (!is_replica_leader_ || has_noted_length_) return;
     const std::string note = long_sequence_warning(config_, length, source);
@@ -103,12 +105,12 @@ class LineScorer {
 int score_as(World& world, std::span<const std::string> args) {
   const LaunchEnvironment& environment = world.environment();
   const ScoreOptions options = read_score_options(args, environment.world_size);
-  std::optional<LineSource> lines;  // of rank 0
+  std::optional<LineSource> lines;  // only on rank 0
   if (environment.rank == 0) lines.emplace(options.input, !environment.master_addr.empty());
   const InferenceRank rank(world, options, flags_of(score_table().set(), &options));
   LineScorer scorer(rank);
   while (true) {
-    // One line for each replica: its name, its text.
+    // Two entries for each replica: the name and the text of its line.
     const std::vector<std::string> round =
         rank.broadcast(lines ? lines->next(rank.num_replicas()) : std::vector<std::string>{});
     if (round.empty()) return 0;

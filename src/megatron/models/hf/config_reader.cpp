@@ -9,8 +9,7 @@ namespace megatron {
 ConfigReader::ConfigReader(const Json& object, std::string source)
     : object_(object), source_(std::move(source)) {
   if (!object_->is_object())
-    throw UserError(
-        {source_ + ": must be a JSON object", "got " + std::string(object_->type_name()), ""});
+    throw UserError({source_ + ": must be a JSON object", std::string(object_->type_name()), ""});
 }
 
 bool ConfigReader::contains_key(const std::string& key) const { return object_->contains(key); }

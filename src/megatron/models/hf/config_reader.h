@@ -1,5 +1,5 @@
-// Typed access to a config.json: absent and null are the same there, and every error names file and
-// field.
+// Typed access to a config.json. Absent and null are equivalent, and every error names the file and
+// the field.
 #pragma once
 
 #include <cstdint>
@@ -10,17 +10,20 @@
 
 namespace megatron {
 
+/// Reads the fields of one JSON object.
 class ConfigReader {
  public:
   ConfigReader(const Json& object, std::string source);
 
   const std::string& source() const { return source_; }
   bool has(const std::string& key) const { return find(key) != nullptr; }
-  /// Whether the key is written at all, null included.
+  /// Returns whether the key is present, even with a null value.
   bool contains_key(const std::string& key) const;
-  /// Null when absent or null.
+  /// Returns null when the field is absent or null.
   const Json* find(const std::string& key) const;
 
+  /// The typed accessors throw UserError when the field has another type, or is absent and has no
+  /// default.
   std::int64_t integer(const std::string& key) const;
   std::int64_t integer(const std::string& key, std::int64_t default_value) const {
     return has(key) ? integer(key) : default_value;
@@ -34,10 +37,10 @@ class ConfigReader {
   std::optional<double> optional_number(const std::string& key) const {
     return has(key) ? std::optional(number(key)) : std::nullopt;
   }
-  /// The object below `key`; an empty one when absent.
+  /// Returns the object below `key`, or an empty one when it is absent.
   ConfigReader section(const std::string& key) const;
 
-  /// UserError: the field's value is not supported; `fix` says what is.
+  /// Throws UserError: the field's value is not supported. `fix` names the supported values.
   [[noreturn]] void unsupported(const std::string& key, const std::string& fix) const;
 
  private:

@@ -7,7 +7,7 @@
 namespace megatron {
 namespace {
 
-/// The first spelling of each is the one written.
+/// Exports write the first name of each.
 constexpr std::array<std::pair<std::string_view, Activation>, 12> kActivations{
     {{"silu", Activation::silu},
      {"swish", Activation::silu},

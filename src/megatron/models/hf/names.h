@@ -1,4 +1,4 @@
-// Spellings that transformers uses for activations and rotary scalings.
+// The names that transformers uses for activations and rotary scalings.
 #pragma once
 
 #include <optional>
@@ -9,14 +9,14 @@
 
 namespace megatron {
 
-/// Nothing for an activation that is not supported.
+/// Returns nothing for an unsupported activation.
 std::optional<Activation> find_activation(std::string_view name);
 std::string_view activation_name(Activation activation);
-/// All spellings, for messages.
+/// Returns all activation names, for messages.
 std::string activation_names();
 
 std::optional<RopeScaling> find_rope_scaling(std::string_view name);
-/// "default" for none.
+/// Returns "default" for none.
 std::string_view rope_scaling_name(RopeScaling scaling);
 
 }  // namespace megatron

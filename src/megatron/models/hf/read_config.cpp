@@ -1,4 +1,4 @@
-// config.json → TransformerConfig. Defaults of absent fields are those of the families'
+// Reads config.json into TransformerConfig. Absent fields have the defaults of the families'
 // configuration classes in transformers.
 #include <algorithm>
 #include <array>
@@ -17,11 +17,12 @@ namespace {
 
 constexpr std::array<std::string_view, 5> kFamilies{"gpt2", "llama", "qwen2", "qwen3", "mistral"};
 
-/// What distinguishes the configuration classes of the llama kind.
+/// The differences between the configuration classes of the llama kind.
 struct LlamaVariant {
   std::string_view model_type;
-  std::optional<std::int64_t> default_key_value_heads,
-      default_head_dim;  ///< nothing: heads; hidden / heads
+  /// Default number of key-value heads (nothing: as many as heads) and head size (nothing: hidden /
+  /// heads).
+  std::optional<std::int64_t> default_key_value_heads, default_head_dim;
   bool qkv_bias = false, reads_attention_bias = false, reads_mlp_bias = false, qk_norm = false;
   enum class Window { none, every_layer, by_layer } window = Window::none;
 };
@@ -195,7 +196,7 @@ std::int64_t even_head_dim(const ConfigReader& config, const std::string& hidden
   if (count < 1 || width < 1 || width % count != 0) {
     throw UserError(
         {config.source() + ": field '" + hidden + "' must be a multiple of '" + heads + "'",
-         "got " + std::to_string(width) + " and " + std::to_string(count), ""});
+         std::to_string(width) + " and " + std::to_string(count), ""});
   }
   return width / count;
 }
@@ -228,7 +229,7 @@ HfConfig read_llama(const ConfigReader& config, const LlamaVariant& kind) {
                   .notes = {}};
   TransformerConfig& model = result.model;
   read_llama_sizes(config, kind, model);
-  check_sizes(model, config.source());  // before anything is counted by layers
+  check_sizes(model, config.source());  // before anything is indexed by layer
   model.normalization = Normalization::RMSNorm;
   model.norm_epsilon = positive(config, "rms_norm_eps", config.number("rms_norm_eps", 1e-6));
   model.activation = read_activation(config, "hidden_act", "silu");
@@ -244,7 +245,7 @@ HfConfig read_llama(const ConfigReader& config, const LlamaVariant& kind) {
   return result;
 }
 
-/// transformers gives GPT-2's sizes two spellings.
+/// The transformers library has two names for GPT-2's sizes.
 std::string spelled(const ConfigReader& config, const char* own, const char* common) {
   return !config.has(own) && config.has(common) ? common : own;
 }
@@ -262,7 +263,7 @@ HfConfig read_gpt2(const ConfigReader& config) {
   model.kv_channels = even_head_dim(config, hidden, heads);
   model.hidden_size = config.integer(hidden);
   model.num_attention_heads = model.num_query_groups = config.integer(heads);
-  model.ffn_hidden_size = config.integer("n_inner", 0);  // 0: four times the hidden size
+  model.ffn_hidden_size = config.integer("n_inner", 0);  // 0 means four times the hidden size
   model.max_position_embeddings =
       config.integer(spelled(config, "n_positions", "max_position_embeddings"));
   model.vocab_size = config.integer("vocab_size");
@@ -285,8 +286,8 @@ HfConfig read_gpt2(const ConfigReader& config) {
 void check_dropouts(const TransformerConfig& model, const std::string& source) {
   for (const double value : {model.hidden_dropout, model.attention_dropout}) {
     if (!(value >= 0 && value < 1))
-      throw UserError({source + ": a dropout must be at least 0 and below 1",
-                       "got " + std::to_string(value), ""});
+      throw UserError(
+          {source + ": a dropout must be at least 0 and below 1", std::to_string(value), ""});
   }
 }
 

@@ -12,7 +12,7 @@ namespace {
 
 using T = WeightTransform;
 
-/// {i} stands for the layer.
+/// {i} stands for the layer index.
 struct WeightRule {
   std::string_view ours;
   std::array<std::string_view, 3> theirs;
@@ -116,7 +116,7 @@ struct LayerName {
   std::string pattern, layer;
 };
 
-/// "decoder.layers.12.mlp" → {"decoder.layers.{i}.mlp", "12"}.
+/// Splits a name by its layer: "decoder.layers.12.mlp" → {"decoder.layers.{i}.mlp", "12"}.
 LayerName split_layer(const std::string& name) {
   constexpr std::string_view kLayers = "decoder.layers.";
   if (!name.starts_with(kLayers)) return {name, ""};

@@ -1,5 +1,5 @@
-// Which Hugging Face tensors make up which of our parameters, per family, as data. Total in both
-// directions or an error naming names.
+// Maps our parameters to Hugging Face tensors, per family, as data. A name without a counterpart is
+// an error in both directions.
 #pragma once
 
 #include <span>
@@ -9,33 +9,34 @@
 
 namespace megatron {
 
-/// How the tensors of a link turn into one another (weight_transforms.h).
+/// How Hugging Face tensors become a parameter, and back (weight_transforms.h).
 enum class WeightTransform {
   copy,
-  transpose,     ///< GPT-2's Conv1D keeps [in, out]
+  transpose,     ///< GPT-2's Conv1D stores [in, out]
   query_groups,  ///< q, k, v → rows of each query group [q heads | k | v]
   gate_up,       ///< gate, up → [gate; up]
   gpt2_qkv,      ///< Conv1D [in, q|k|v], or its bias [q|k|v] → rows of each head [q | k | v]
 };
 
-/// One of our parameters and the tensors it is made of.
+/// A parameter of ours and the Hugging Face tensors it consists of.
 struct WeightMapping {
   std::string ours = {};
   std::vector<std::string> theirs = {};
   WeightTransform transform = WeightTransform::copy;
 };
 
-/// The links of all our parameters. UserError naming those that the family has no tensor for.
+/// Returns the mappings of all our parameters. Throws UserError naming those that the family has no
+/// tensor for.
 std::vector<WeightMapping> map_weights(std::string_view model_type,
                                        std::span<const std::string> our_names);
 
-/// The family's full spelling of a tensor: base models leave "model." or "transformer." out.
+/// Returns the family's full name of a tensor; base models omit "model." or "transformer.".
 std::string full_hf_name(std::string_view model_type, const std::string& name);
 
-/// Buffers that hold no weights: rotary frequencies, GPT-2's causal masks.
+/// Returns true for buffers that hold no weights: rotary frequencies, GPT-2's causal masks.
 bool is_hf_buffer(std::string_view model_type, std::string_view full_name);
 
-/// The output layer and the embedding it equals when they are tied.
+/// The output layer, and the embedding it equals when they are tied.
 inline constexpr std::string_view kHfOutputLayer = "lm_head.weight";
 std::string hf_embedding_name(std::string_view model_type);
 

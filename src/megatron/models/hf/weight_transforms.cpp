@@ -1,4 +1,4 @@
-// Shapes: g query groups, n query heads of a group, d channels of a head, i input features (absent
+// Shapes: g query groups, n query heads per group, d channels per head, i input features (absent
 // for biases).
 #include "megatron/models/hf/weight_transforms.h"
 

@@ -1,4 +1,4 @@
-// The arithmetic of WeightTransform: Hugging Face tensors ↔ ours, in global shapes.
+// Converts tensors between Hugging Face's layout and ours, in global shapes.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -11,16 +11,16 @@
 
 namespace megatron {
 
-/// Shapes of the tensors that a parameter of shape `ours` is made of, in the order of
+/// Returns the shapes of the tensors that a parameter of shape `ours` consists of, in the order of
 /// WeightMapping::theirs.
 std::vector<Shape> hf_shapes(WeightTransform transform, const TransformerConfig& model,
                              const Shape& ours);
 
-/// One of ours from theirs (shapes as hf_shapes gives them).
+/// Builds our parameter from Hugging Face tensors, whose shapes hf_shapes() gives.
 at::Tensor to_megatron(WeightTransform transform, const TransformerConfig& model,
                        const std::vector<at::Tensor>& theirs);
 
-/// Theirs from one of ours.
+/// Splits our parameter into Hugging Face tensors.
 std::vector<at::Tensor> to_hf(WeightTransform transform, const TransformerConfig& model,
                               const at::Tensor& ours);
 

@@ -1,5 +1,5 @@
-// TransformerConfig → config.json, with the keys of transformers 5 and their older twins, so that
-// programs of either age read it.
+// Writes TransformerConfig as config.json, with the keys of transformers 5 and their older
+// equivalents, so that both versions can read it.
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
@@ -121,7 +121,7 @@ Json fresh_config(const std::string& model_type) {
       {"the model cannot be written as Hugging Face model_type '" + model_type + "'", got, ""});
 }
 
-/// What reading back must give for the forward function to be the same.
+/// Throws UserError unless the written config.json reads back as the same forward function.
 void check_expressed(const TransformerConfig& model, const std::string& model_type,
                      const Json& json) {
   const auto differences =
@@ -133,7 +133,8 @@ void check_expressed(const TransformerConfig& model, const std::string& model_ty
   }
 }
 
-/// Whether an original config.json already describes the model, so that its own spelling may stay.
+/// Returns whether the original config.json already describes the model, so that its spelling may
+/// stay.
 bool is_equivalent(const Json& original, const TransformerConfig& model) {
   const HfConfig there = parse_hf_config(original, "config.json");
   const auto same_member = [&](const Field& field) {
@@ -161,7 +162,7 @@ void write_model(const TransformerConfig& model, const std::string& family, Json
   }
 }
 
-/// Keeps to the spelling that is there: "dtype" since transformers 4.56, "torch_dtype" before.
+/// Uses the spelling that the file has: "dtype" since transformers 4.56, "torch_dtype" before.
 void write_dtype(std::string_view dtype, Json& json) {
   const bool old_only = json.contains("torch_dtype") && !json.contains("dtype");
   if (!old_only) json["dtype"] = std::string(dtype);

@@ -6,6 +6,7 @@
 // If both ranks enqueued a send before a receive, they would deadlock. Messages to higher and to
 // lower ranks therefore use separate backends, each made with its first message.
 // message.
+// Not yet run on a GPU.
 #pragma once
 
 #include <c10/util/intrusive_ptr.h>

@@ -3,7 +3,7 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include "megatron/base/error.h"
-#include "megatron/ops/row_operations.h"
+#include "megatron/ops/cuda_row_operations.h"
 #include "megatron/optimizer/optimizer_operations.h"
 #include "megatron/parallel/cuda_plugin.h"
 #include "megatron/parallel/device_choice.h"

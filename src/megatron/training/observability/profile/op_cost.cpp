@@ -50,7 +50,7 @@ double op_flops(std::string_view name, std::span<const TensorShape> inputs) {
       name == "megatron::brgemm" || name == "megatron::matmul")
     return gemm(0);
   if (name == "aten::addmm" || name == "aten::baddbmm" || name == "aten::addbmm" ||
-      name == "aten::addmv")
+      name == "aten::addmv" || name == "megatron::matmul_out")
     return gemm(1);
   if (name == "aten::dot")
     return inputs.empty() || inputs[0].sizes.empty() ? 0

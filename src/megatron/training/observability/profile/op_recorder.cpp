@@ -43,6 +43,26 @@ double total_bytes(const std::vector<TensorShape>& shapes) {
   return bytes;
 }
 
+/// Returns the name under which an operator is listed. Attention is listed by its mask, which
+/// decides its FLOPs; `causal` follows q, k, v in forward and dout, q, k, v, out, lse in backward.
+std::string listed_name(const char* name, c10::ArrayRef<const c10::IValue> inputs) {
+  const std::string_view text = name;
+  const std::size_t causal = text == "megatron::attention"            ? 3
+                             : text == "megatron::attention_backward" ? 6
+                                                                      : inputs.size();
+  const bool is_causal =
+      causal < inputs.size() && inputs[causal].isBool() && inputs[causal].toBool();
+  return is_causal ? "megatron::causal_" + std::string(text.substr(10)) : std::string(text);
+}
+
+/// Returns the bytes of an embedding lookup or its gradient, which touches few rows of its table;
+/// nullopt for other operators. `rows` are the rows of the result, or of the gradient.
+std::optional<double> embedding_bytes(std::string_view name,
+                                      const std::vector<TensorShape>& inputs) {
+  if (name == "megatron::embedding_backward_" && inputs.size() >= 3) return 3 * inputs[2].bytes;
+  return std::nullopt;
+}
+
 /// Returns the cost (FLOPs, bytes) that our kernels append to their inputs (ops/op_scope.h);
 /// nullopt for other operators.
 std::optional<OpCost> given_cost(std::string_view name, c10::ArrayRef<const c10::IValue> inputs) {
@@ -61,6 +81,7 @@ struct Frame : at::ObserverContext {
   RecordedOp op;
   std::int64_t inner_ns = 0;
   bool has_working_child = false;
+  double inner_flops = 0;  ///< already counted by operators inside
   bool knows_cost = false;
 };
 
@@ -86,11 +107,14 @@ class OpRecorder::Log : public c10::DebugInfoBase {
     RecordedOp& op = frame.op;
     op.duration_ns = now_ns() - op.start_ns;
     op.self_ns = std::max<std::int64_t>(0, op.duration_ns - frame.inner_ns);
+    const double total_flops = std::max(op.flops, frame.inner_flops);
+    op.flops = total_flops - frame.inner_flops;
     const bool is_leaf = op.flops > 0 || frame.knows_cost || !frame.has_working_child;
     if (!is_leaf || op.kind != RecordedOp::Kind::op) op.bytes = 0;
     std::erase(open_, &frame);
     if (!open_.empty()) {
       open_.back()->inner_ns += op.duration_ns;
+      open_.back()->inner_flops += total_flops;
       open_.back()->has_working_child |= op.bytes > 0 || frame.has_working_child;
     }
     ops_.push_back(std::move(op));
@@ -121,7 +145,7 @@ class OpRecorder::Log : public c10::DebugInfoBase {
     auto* log = static_cast<Log*>(c10::ThreadLocalDebugInfo::get(kSlot));
     if (log == nullptr || is_wrapper(function.name())) return nullptr;
     auto frame = std::make_unique<Frame>(log->open_);
-    frame->op.name = function.name();
+    frame->op.name = listed_name(function.name(), function.inputs());
     frame->op.kind = function.scope() == at::RecordScope::BACKWARD_FUNCTION
                          ? RecordedOp::Kind::backward
                      : function.scope() == at::RecordScope::USER_SCOPE ? RecordedOp::Kind::module
@@ -131,8 +155,9 @@ class OpRecorder::Log : public c10::DebugInfoBase {
       for (const c10::IValue& input : function.inputs()) add_shapes(input, shapes);
       const auto cost = given_cost(frame->op.name, function.inputs());
       frame->op.flops = cost ? cost->flops : op_flops(frame->op.name, shapes);
-      frame->op.bytes = cost ? cost->bytes : total_bytes(shapes);
-      frame->knows_cost = cost.has_value();
+      const auto rows = embedding_bytes(frame->op.name, shapes);
+      frame->op.bytes = cost ? cost->bytes : rows ? *rows : total_bytes(shapes);
+      frame->knows_cost = frame->op.name.starts_with("megatron::");
       frame->op.shapes = shapes_text(shapes);
     }
     frame->op.start_ns = now_ns();
@@ -145,6 +170,7 @@ class OpRecorder::Log : public c10::DebugInfoBase {
     Frame& frame = *static_cast<Frame*>(context);
     std::vector<TensorShape> shapes;
     for (const c10::IValue& output : function.outputs()) add_shapes(output, shapes);
+    if (frame.op.name == "megatron::embedding") frame.op.bytes = total_bytes(shapes);
     frame.op.bytes = op_moves_data(frame.op.name) ? frame.op.bytes + total_bytes(shapes) : 0;
     log->close(frame);
   }

@@ -1,0 +1,277 @@
+// The forward pass of attention.
+#pragma once
+
+#include <math.h>
+
+#include <cstring>
+
+#include "kernels/cpu/attention_operands.h"
+#include "kernels/cpu/attention_scores.h"
+
+namespace megatron::kernels::MEGATRON_KERNEL_ISA {
+
+/// Cuts the queries into parts. The rows of a block are `positions` queries of `heads` heads that
+/// share their keys, ordered by position.
+struct ForwardShape {
+  explicit ForwardShape(const AttentionArguments& a)
+      : micro_kernel(*a.micro_kernel),
+        heads(std::min(a.heads_per_group(), kForwardQueries)),
+        positions(kForwardQueries / heads),
+        head_blocks(blocks_of(a.heads_per_group(), heads)),
+        query_blocks(blocks_of(a.sq, positions)),
+        keys(visible_blocks(a)),
+        key_bytes(kKeys / kPanelColumns * micro_kernel.packed_bytes(a.d)),
+        value_bytes(panels_of(a.dv) * micro_kernel.packed_bytes(kKeys)),
+        shares_packed(head_blocks * query_blocks > 1) {}
+
+  const MicroKernel& micro_kernel;
+  std::int64_t heads, positions, head_blocks, query_blocks;
+  Span keys;
+  std::int64_t key_bytes, value_bytes;  ///< bytes of one packed block
+  /// When false, each block of keys is used once and is packed right before its use.
+  bool shares_packed;
+
+  std::int64_t parts(const AttentionArguments& a) const {
+    return a.b * a.g * query_blocks * head_blocks;
+  }
+};
+
+struct ForwardWorkspace {
+  ForwardWorkspace(const AttentionArguments& a, const ForwardShape& shape, void* memory) {
+    Arena arena(memory);
+    queries = arena.take<std::uint32_t>(kForwardQueries * shape.micro_kernel.steps_of(a.d));
+    scores = arena.take<float>(kForwardQueries * kKeys);
+    halves = arena.take<std::uint16_t>(kForwardQueries * kKeys);
+    out_stride = panels_of(a.dv) * kPanelColumns;
+    out = arena.take<float>(kForwardQueries * out_stride);
+    sums = arena.take<float>(kForwardQueries * kLanes);
+    top = arena.take<float>(kForwardQueries);
+    packed = arena.take<char>(shape.shares_packed ? 0 : shape.key_bytes + shape.value_bytes);
+    gathered = arena.take<std::uint32_t>(gathered_steps(a, shape.micro_kernel));
+    bytes = arena.bytes();
+  }
+  std::uint32_t* queries;
+  float* scores;
+  std::uint16_t* halves;  ///< probabilities in bf16, when the micro-kernel multiplies bf16
+  float* out;
+  float* sums;  ///< Σ exp of each row in kLanes lanes, lane = key position mod kLanes
+  float* top;   ///< largest exponent of each row
+  char* packed;
+  std::uint32_t* gathered;
+  std::int64_t out_stride, bytes;
+};
+
+inline void pack_block(const AttentionArguments& a, const ForwardShape& shape, std::int64_t unit,
+                       std::int64_t block, char* to, std::uint32_t* gathered) {
+  const std::int64_t sample = unit / a.g, group = unit % a.g;
+  pack_across(shape.micro_kernel,
+              block_rows(a, shape.micro_kernel, a.k, a.d, sample, group, block, gathered, false),
+              to);
+  pack_along(shape.micro_kernel,
+             block_rows(a, shape.micro_kernel, a.v, a.dv, sample, group, block, gathered, false),
+             kKeys, to + shape.key_bytes);
+}
+
+/// One block of queries, which walks over the blocks of keys.
+class ForwardBlock {
+ public:
+  ForwardBlock(const AttentionForwardArguments& a, const ForwardShape& shape,
+               const ForwardWorkspace& workspace, std::int64_t part)
+      : a_(a), shape_(shape), s_(workspace) {
+    const std::int64_t head_block = part % shape.head_blocks, rest = part / shape.head_blocks;
+    unit_ = rest / shape.query_blocks;
+    // Blocks are ordered first, last, second, last but one … Under a causal mask two neighbours
+    // together always have the same work.
+    const std::int64_t folded = rest % shape.query_blocks,
+                       query_block =
+                           folded % 2 == 0 ? folded / 2 : shape.query_blocks - 1 - folded / 2;
+    sample_ = unit_ / a.g;
+    first_ = query_block * shape.positions;
+    positions_ = std::min(shape.positions, a.sq - first_);
+    first_head_ = unit_ % a.g * a.heads_per_group() + head_block * shape.heads;
+    heads_ = std::min(shape.heads, a.heads_per_group() - head_block * shape.heads);
+    rows_ = positions_ * heads_;
+  }
+
+  void run(const char* packed) {
+    start();
+    for (std::int64_t block = shape_.keys.begin; block < shape_.keys.end; ++block) {
+      const VisibleRange visible = visible_range(a_, sample_, first_, positions_, block);
+      if (visible.empty()) continue;
+      const char* keys = s_.packed;
+      if (shape_.shares_packed) {
+        keys =
+            packed + (unit_ * (shape_.keys.end - shape_.keys.begin) + block - shape_.keys.begin) *
+                         (shape_.key_bytes + shape_.value_bytes);
+      } else {
+        pack_block(a_, shape_, unit_, block, s_.packed, s_.gathered);
+      }
+      add(visible, block, keys, keys + shape_.key_bytes);
+    }
+    finish();
+  }
+
+ private:
+  void start() {
+    const std::int64_t steps = shape_.micro_kernel.steps_of(a_.d);
+    for (std::int64_t h = 0; h < heads_; ++h)
+      copy_rows(shape_.micro_kernel,
+                rows_of(a_.q, a_.type, sample_, first_head_ + h, first_, positions_, a_.d),
+                s_.queries + h * steps, heads_ * steps);
+    std::memset(s_.out, 0, static_cast<std::size_t>(4 * rows_ * s_.out_stride));
+    std::memset(s_.sums, 0, static_cast<std::size_t>(4 * rows_ * kLanes));
+    for (std::int64_t r = 0; r < rows_; ++r) s_.top[r] = kMasked;
+  }
+
+  void add(const VisibleRange& visible, std::int64_t block, const char* keys, const char* values) {
+    const MicroKernel& micro_kernel = shape_.micro_kernel;
+    const std::int64_t first = visible.row_begin * heads_, count = visible.row_end * heads_ - first,
+                       steps = micro_kernel.steps_of(a_.d);
+    for (std::int64_t c = visible.panel_begin(); c < visible.panel_end(); c += kPanelColumns) {
+      micro_kernel.multiply({.a = s_.queries + first * steps,
+                             .row_stride = steps,
+                             .step_stride = 1,
+                             .panel = keys + c / kPanelColumns * micro_kernel.packed_bytes(a_.d),
+                             .out = s_.scores + first * kKeys + c,
+                             .out_stride = kKeys,
+                             .rows = count,
+                             .columns = kPanelColumns,
+                             .steps = steps,
+                             .accumulate = false});
+    }
+    const Scores scores(a_, sample_, block);
+    for (std::int64_t r = first; r < first + count; ++r) join(scores, visible, block, r);
+    const bool halves = micro_kernel.type == Type::bf16;
+    const std::int64_t skipped = micro_kernel.steps_of(visible.panel_begin()),
+                       row_steps = micro_kernel.steps_of(kKeys);
+    const std::uint32_t* probabilities = halves ? reinterpret_cast<const std::uint32_t*>(s_.halves)
+                                                : reinterpret_cast<const std::uint32_t*>(s_.scores);
+    for (std::int64_t c = 0; c < a_.dv; c += kPanelColumns) {
+      micro_kernel.multiply({.a = probabilities + first * row_steps + skipped,
+                             .row_stride = row_steps,
+                             .step_stride = 1,
+                             .panel = values +
+                                      c / kPanelColumns * micro_kernel.packed_bytes(kKeys) +
+                                      4 * kPanelColumns * skipped,
+                             .out = s_.out + first * s_.out_stride + c,
+                             .out_stride = s_.out_stride,
+                             .rows = count,
+                             .columns = std::min(kPanelColumns, a_.dv - c),
+                             .steps = micro_kernel.steps_of(visible.end) - skipped,
+                             .accumulate = true});
+    }
+  }
+
+  /// Turns a row of dot products into exp(score − largest so far) and adds them to the row's sum.
+  /// When the largest score has grown, first rescales what earlier blocks left.
+  void join(const Scores& scores, const VisibleRange& visible, std::int64_t block, std::int64_t r) {
+    float* row = s_.scores + r * kKeys;
+    const std::int64_t begin = visible.panel_begin(), end = visible.panel_end(),
+                       i = first_ + r / heads_, h = first_head_ + r % heads_;
+    scores.prepare(row, begin, end, i, h, visible.partial, nullptr);
+    Vec16f largest = broadcast(kMasked);
+    for (std::int64_t c = begin; c < end; c += kNumLanes)
+      largest = larger(load_vec(row + c), largest);
+    const float most = std::max(s_.top[r], horizontal_max(largest) * scores.factor()),
+                shift = most == kMasked ? 0.0f : most;
+    if (most > s_.top[r]) shrink(r, exp2(broadcast(s_.top[r] - shift)));
+    s_.top[r] = most;
+    const Row where{row, s_.sums + r * kLanes, s_.halves + r * kKeys, begin, end};
+    const std::uint32_t* draws =
+        a_.has_dropout ? draws_.of(a_, sample_, h, i, block, begin, end) : nullptr;
+    if (shape_.micro_kernel.type == Type::bf16) {
+      draws == nullptr ? exponentiate<true, false>(where, scores.factor(), shift, draws)
+                       : exponentiate<true, true>(where, scores.factor(), shift, draws);
+    } else {
+      draws == nullptr ? exponentiate<false, false>(where, scores.factor(), shift, draws)
+                       : exponentiate<false, true>(where, scores.factor(), shift, draws);
+    }
+  }
+
+  struct Row {
+    float *scores, *sums;
+    std::uint16_t* halves;
+    std::int64_t begin, end;
+  };
+
+  template <bool kHalves, bool kDrops>
+  void exponentiate(const Row& row, float factor, float shift, const std::uint32_t* draws) const {
+    Vec16f sum = load_vec(row.sums);
+    for (std::int64_t c = row.begin; c < row.end; c += kNumLanes) {
+      // The multiplication is rounded before the subtraction, because the largest exponent was
+      // rounded too. A fused one would leave its rounding error, which may be huge, as the
+      // exponent.
+      Vec16f p = exp2(load_vec(row.scores + c) * broadcast(factor) - broadcast(shift));
+      sum = sum + p;
+      if constexpr (kDrops) p = where_kept(draws + c - row.begin, a_.rule.threshold, p);
+      if constexpr (kHalves) {
+        store_operands(row.halves + c, p);
+      } else {
+        store_vec(row.scores + c, p);
+      }
+    }
+    store_vec(row.sums, sum);
+  }
+
+  void shrink(std::int64_t r, Vec16f factor) {
+    float *sums = s_.sums + r * kLanes, *out = s_.out + r * s_.out_stride;
+    store_vec(sums, load_vec(sums) * factor);
+    for (std::int64_t c = 0; c < s_.out_stride; c += kNumLanes)
+      store_vec(out + c, load_vec(out + c) * factor);
+  }
+
+  void finish() {
+    for (std::int64_t r = 0; r < rows_; ++r) {
+      const std::int64_t i = first_ + r / heads_, h = first_head_ + r % heads_;
+      float* sums = s_.sums + r * kLanes;
+      for (int half = kLanes / 2; half > 0; half /= 2) {
+        for (int lane = 0; lane < half; ++lane) sums[lane] += sums[lane + half];
+      }
+      const bool is_fully_masked = sums[0] == 0.0f;
+      const float scale = is_fully_masked
+                              ? 0.0f
+                              : static_cast<float>((a_.has_dropout ? a_.rule.scale : 1.0) /
+                                                   static_cast<double>(sums[0]));
+      char* to =
+          static_cast<char*>(a_.out) + ((i * a_.b + sample_) * a_.n + h) * a_.dv * size_of(a_.type);
+      store_row(s_.out + r * s_.out_stride, scale, to, a_.type, a_.dv);
+      a_.lse[(sample_ * a_.n + h) * a_.sq + i] =
+          is_fully_masked ? kMasked
+                          : static_cast<float>(kLn2 * static_cast<double>(s_.top[r]) +
+                                               ::log(static_cast<double>(sums[0])));
+    }
+  }
+
+  const AttentionForwardArguments& a_;
+  const ForwardShape& shape_;
+  const ForwardWorkspace& s_;
+  DropoutDraws draws_;
+  std::int64_t unit_, sample_, first_, positions_, first_head_, heads_, rows_;
+};
+
+inline AttentionPlan forward_plan(const AttentionForwardArguments& a) {
+  const ForwardShape shape(a);
+  const std::int64_t blocks =
+      shape.shares_packed ? a.b * a.g * (shape.keys.end - shape.keys.begin) : 0;
+  return {.shared_bytes = blocks * (shape.key_bytes + shape.value_bytes),
+          .workspace_bytes = ForwardWorkspace(a, shape, nullptr).bytes,
+          .parts = {blocks, shape.parts(a)}};
+}
+
+inline void forward(const AttentionForwardArguments& a, int stage, std::int64_t begin,
+                    std::int64_t end, void* shared, void* memory) {
+  const ForwardShape shape(a);
+  const ForwardWorkspace workspace(a, shape, memory);
+  auto* packed = static_cast<char*>(shared);
+  if (stage == 0) {
+    const std::int64_t blocks = shape.keys.end - shape.keys.begin;
+    for (std::int64_t part = begin; part < end; ++part)
+      pack_block(a, shape, part / blocks, shape.keys.begin + part % blocks,
+                 packed + part * (shape.key_bytes + shape.value_bytes), workspace.gathered);
+  } else {
+    for (std::int64_t part = begin; part < end; ++part)
+      ForwardBlock(a, shape, workspace, part).run(packed);
+  }
+}
+
+}  // namespace megatron::kernels::MEGATRON_KERNEL_ISA

@@ -1,0 +1,122 @@
+// Turns dot products into exponents: scale, softcap, ALiBi and masks. Also makes dropout's draws.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+
+#include "kernels/cpu/attention_masking.h"
+#include "kernels/cpu/philox_vector.h"
+#include "kernels/cpu/vec16f.h"
+
+namespace megatron::kernels::MEGATRON_KERNEL_ISA {
+
+constexpr double kLn2 = 0.69314718055994530942;
+constexpr float kMasked = -std::numeric_limits<float>::infinity();
+
+/// Returns 2^(exponent − lse), at most 1. The bound matters for huge scores, where lse has lost its
+/// low digits.
+inline Vec16f probability(Vec16f exponent, Vec16f lse) {
+  return exp2(smaller(broadcast(0), exponent - lse));
+}
+
+/// Exponents have base 2: score·log2 e. The columns of a row are [begin, end), multiples of 16.
+class Scores {
+ public:
+  Scores(const AttentionArguments& a, std::int64_t sample, std::int64_t block)
+      : a_(a),
+        start_(block * kKeys),
+        caps_(a.softcap > 0),
+        inner_(static_cast<float>(a.scale / (caps_ ? a.softcap : 1.0))),
+        scale_(static_cast<float>(kLog2E * (caps_ ? a.softcap : a.scale))),
+        scales_late_(!caps_ && a.alibi_slopes == nullptr && a.scale > 0) {
+    if (a.document_ids == nullptr) return;
+    ids_ = a.document_ids + sample * a.document_stride;
+    for (std::int64_t c = 0; c < kKeys; ++c) {
+      const std::int64_t key = start_ + c - a.k_start;
+      documents_[c] = key >= 0 && key < a.sk ? ids_[key] : 0;
+    }
+  }
+
+  /// A row that prepare() has processed must be multiplied by this positive factor to hold
+  /// exponents.
+  float factor() const { return scales_late_ ? scale_ : 1.0f; }
+
+  /// Turns the dot products of query number i and head h into exponents divided by factor(). With
+  /// `partial`, masked ones become −∞. If `slopes` is not null, it receives the derivative of the
+  /// softcap.
+  void prepare(float* row, std::int64_t begin, std::int64_t end, std::int64_t i, std::int64_t h,
+               bool partial, float* slopes) const {
+    if (!scales_late_) {
+      if (caps_) cap(row, begin, end, slopes);
+#pragma omp simd
+      for (std::int64_t c = begin; c < end; ++c) row[c] *= scale_;
+    }
+    if (a_.alibi_slopes != nullptr) {
+      const float slope = static_cast<float>(a_.alibi_slopes[h] * kLog2E);
+      const auto distance = static_cast<std::int32_t>(start_ - a_.q_start - i);
+#pragma omp simd
+      for (std::int32_t c = static_cast<std::int32_t>(begin); c < end; ++c)
+        row[c] += slope * static_cast<float>(distance + c);
+    }
+    if (partial) hide(row, begin, end, i);
+  }
+
+  bool caps() const { return caps_; }
+
+ private:
+  void cap(float* row, std::int64_t begin, std::int64_t end, float* slopes) const {
+    for (std::int64_t c = begin; c < end; c += kNumLanes)
+      store_vec(row + c, tanh(load_vec(row + c) * broadcast(inner_)));
+    if (slopes != nullptr) {
+#pragma omp simd
+      for (std::int64_t c = begin; c < end; ++c) slopes[c] = 1.0f - row[c] * row[c];
+    }
+  }
+
+  void hide(float* row, std::int64_t begin, std::int64_t end, std::int64_t i) const {
+    const Span seen = visible_keys(a_, i);
+    const auto low = static_cast<std::int32_t>(std::max(seen.begin - start_, begin)),
+               high = static_cast<std::int32_t>(std::min(seen.end - start_, end));
+#pragma omp simd
+    for (std::int32_t c = static_cast<std::int32_t>(begin); c < end; ++c)
+      row[c] = c >= low && c < high ? row[c] : kMasked;
+    if (ids_ == nullptr) return;
+    const std::int32_t mine = ids_[i];
+#pragma omp simd
+    for (std::int64_t c = begin; c < end; ++c) row[c] = documents_[c] == mine ? row[c] : kMasked;
+  }
+
+  const AttentionArguments& a_;
+  std::int64_t start_;
+  bool caps_;
+  float inner_, scale_;
+  bool scales_late_;  ///< scales right before the largest exponent is subtracted
+  const std::int32_t* ids_ = nullptr;
+  std::int32_t documents_[kKeys];
+};
+
+/// The draws of query number i and head h for the keys of a block.
+class DropoutDraws {
+ public:
+  /// Returns draws, of which draws[c − begin] belongs to column c in [begin, end).
+  const std::uint32_t* of(const AttentionArguments& a, std::int64_t sample, std::int64_t h,
+                          std::int64_t i, std::int64_t block, std::int64_t begin,
+                          std::int64_t end) {
+    const auto total_q = static_cast<std::uint64_t>(a.q_start + a.sq),
+               total_k = static_cast<std::uint64_t>(a.k_start + a.sk);
+    const std::uint64_t row = (static_cast<std::uint64_t>(a.first_head + h) * total_q +
+                               static_cast<std::uint64_t>(a.q_start + i)) *
+                              total_k;
+    const std::uint64_t element = row + static_cast<std::uint64_t>(block * kKeys + begin);
+    const auto skip = static_cast<std::int64_t>(element % 4);
+    for (std::int64_t done = 0; done < skip + end - begin; done += 4 * kLanes)
+      draw_blocks(a.rule.key, element / 4 + static_cast<std::uint64_t>(done / 4),
+                  static_cast<std::uint64_t>(a.ordinals[sample]), draws_ + done);
+    return draws_ + skip;
+  }
+
+ private:
+  alignas(64) std::uint32_t draws_[kKeys + 4 * kLanes];
+};
+
+}  // namespace megatron::kernels::MEGATRON_KERNEL_ISA

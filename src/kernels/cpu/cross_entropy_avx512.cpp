@@ -1,8 +1,0 @@
-#define MEGATRON_KERNEL_ISA avx512
-#include "kernels/cpu/cross_entropy_impl.h"
-
-namespace megatron::kernels::avx512 {
-
-CrossEntropyKernels cross_entropy() { return cross_entropy_table(); }
-
-}  // namespace megatron::kernels::avx512

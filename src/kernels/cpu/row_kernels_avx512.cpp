@@ -1,2 +1,0 @@
-#define MEGATRON_KERNEL_ISA avx512
-#include "kernels/cpu/row_kernels_impl.h"

@@ -1,0 +1,180 @@
+#include "megatron/ops/bias_activation.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/gelu.h>
+#include <ATen/ops/relu.h>
+#include <ATen/ops/sigmoid.h>
+#include <ATen/ops/silu.h>
+#include <ATen/ops/square.h>
+#include <ATen/ops/zeros.h>
+
+#include "kernels/cpu/activation_kernels.h"
+#include "kernels/cpu/column_sums.h"
+#include "megatron/base/error.h"
+#include "megatron/ops/column_sums.h"
+#include "megatron/ops/differentiable.h"
+#include "megatron/ops/kernel_type.h"
+#include "megatron/ops/operator.h"
+#include "megatron/ops/parallel_kernel.h"
+
+namespace megatron {
+namespace {
+
+using Gradients = std::tuple<at::Tensor, at::Tensor, at::Tensor>;
+
+at::Tensor formula(const at::Tensor& x, Activation kind) {
+  switch (kind) {
+    case Activation::gelu:
+      return at::gelu(x, "none");
+    case Activation::gelu_tanh:
+      return at::gelu(x, "tanh");
+    case Activation::relu:
+      return at::relu(x);
+    case Activation::squared_relu:
+      return at::square(at::relu(x));
+    case Activation::silu:
+      return at::silu(x);
+    case Activation::quick_gelu:
+      return x * at::sigmoid(x * 1.702);
+  }
+  throw InternalError("an activation without a formula");
+}
+
+at::Tensor formula(const at::Tensor& x, Activation kind, bool gated) {
+  if (!gated) return formula(x, kind);
+  const std::int64_t width = x.size(-1) / 2;
+  return formula(x.narrow(-1, 0, width), kind) * x.narrow(-1, width, width);
+}
+
+/// x + bias in compute_type.
+at::Tensor wide_sum(const at::Tensor& x, const std::optional<at::Tensor>& bias) {
+  const at::Tensor wide = x.to(compute_type(x.scalar_type()));
+  return bias ? wide + bias->to(wide.scalar_type()) : wide;
+}
+
+at::Tensor forward_by_formula(const at::Tensor& x, const std::optional<at::Tensor>& bias,
+                              std::int64_t kind, bool gated) {
+  return formula(wide_sum(x, bias), static_cast<Activation>(kind), gated).to(x.scalar_type());
+}
+
+Gradients backward_by_formula(const at::Tensor& dy, const at::Tensor& x,
+                              const std::optional<at::Tensor>& bias, std::int64_t kind, bool gated,
+                              bool with_result) {
+  const at::AutoGradMode with_graph(true);
+  const at::Tensor wide = wide_sum(x.detach(), bias).detach().requires_grad_();
+  const at::Tensor y = formula(wide, static_cast<Activation>(kind), gated);
+  const at::Tensor dx = gradient_of(y, wide, dy.to(wide.scalar_type()));
+  return {dx.to(x.scalar_type()), bias ? dx.reshape({-1, dx.size(-1)}).sum(0) : at::Tensor(),
+          with_result ? y.detach().to(x.scalar_type()) : at::Tensor()};
+}
+
+kernels::ActivationKind kernel_kind(std::int64_t kind) {
+  switch (static_cast<Activation>(kind)) {
+    case Activation::gelu:
+      return kernels::ActivationKind::gelu;
+    case Activation::gelu_tanh:
+      return kernels::ActivationKind::gelu_tanh;
+    case Activation::relu:
+      return kernels::ActivationKind::relu;
+    case Activation::squared_relu:
+      return kernels::ActivationKind::squared_relu;
+    case Activation::silu:
+      return kernels::ActivationKind::silu;
+    case Activation::quick_gelu:
+      return kernels::ActivationKind::quick_gelu;
+  }
+  throw InternalError("an activation without a kernel");
+}
+
+/// What the kernels add to each column, in the dtype they compute in.
+at::Tensor wide_bias(const at::Tensor& x, const std::optional<at::Tensor>& bias) {
+  const auto type = compute_type(x.scalar_type());
+  return bias ? bias->to(type).contiguous() : at::zeros({x.size(-1)}, x.options().dtype(type));
+}
+
+at::Tensor empty_result(const at::Tensor& x, bool gated) {
+  at::DimVector shape(x.sizes());
+  if (gated) shape.back() /= 2;
+  return at::empty(shape, x.options());
+}
+
+at::Tensor forward_on_cpu(const at::Tensor& input, const std::optional<at::Tensor>& given,
+                          std::int64_t kind, bool gated) {
+  const at::Tensor x = input.contiguous();
+  at::Tensor y = empty_result(x, gated);
+  if (y.numel() == 0) return y;
+  const at::Tensor bias = wide_bias(x, given);
+  const std::int64_t columns = y.size(-1), rows = y.numel() / columns;
+  parallel_kernel(kernels::activation_kernels().forward,
+                  kernels::ActivationArguments{.x = x.const_data_ptr(),
+                                               .bias = bias.const_data_ptr(),
+                                               .y = y.mutable_data_ptr(),
+                                               .type = kernel_type(x.scalar_type()),
+                                               .rows = rows,
+                                               .columns = columns,
+                                               .kind = kernel_kind(kind),
+                                               .gated = gated},
+                  rows, columns);
+  return y;
+}
+
+Gradients backward_on_cpu(const at::Tensor& gradient, const at::Tensor& input,
+                          const std::optional<at::Tensor>& given, std::int64_t kind, bool gated,
+                          bool with_result) {
+  const at::Tensor dy = gradient.contiguous(), x = input.contiguous(), bias = wide_bias(x, given);
+  at::Tensor dx = at::empty_like(x);
+  const std::int64_t width = x.size(-1), columns = dy.size(-1), rows = x.numel() / width,
+                     blocks = kernels::row_blocks(rows);
+  at::Tensor sums = given ? at::empty({blocks, width}, bias.options()) : at::Tensor();
+  at::Tensor y = with_result ? empty_result(x, gated) : at::Tensor();
+  parallel_kernel(kernels::activation_kernels().backward,
+                  kernels::ActivationBackwardArguments{
+                      .dy = dy.const_data_ptr(),
+                      .x = x.const_data_ptr(),
+                      .bias = bias.const_data_ptr(),
+                      .dx = dx.mutable_data_ptr(),
+                      .bias_blocks = sums.defined() ? sums.mutable_data_ptr() : nullptr,
+                      .y = y.defined() ? y.mutable_data_ptr() : nullptr,
+                      .type = kernel_type(x.scalar_type()),
+                      .rows = rows,
+                      .columns = columns,
+                      .kind = kernel_kind(kind),
+                      .gated = gated},
+                  blocks, kernels::kRowsPerBlock * width);
+  return {dx, sums.defined() ? reduce_row_blocks(sums) : at::Tensor(), y};
+}
+
+TORCH_LIBRARY_FRAGMENT(megatron, library) {
+  define_operator(library,
+                  "bias_activation(Tensor x, Tensor? bias, int kind, bool gated) -> Tensor");
+  register_kernel(library, "bias_activation", c10::DispatchKey::CPU, forward_on_cpu);
+  register_kernel(library, "bias_activation", kAnyDevice, forward_by_formula);
+  define_operator(library,
+                  "bias_activation_backward(Tensor dy, Tensor x, Tensor? bias, int kind, "
+                  "bool gated, bool with_result) -> (Tensor, Tensor, Tensor)");
+  register_kernel(library, "bias_activation_backward", c10::DispatchKey::CPU, backward_on_cpu);
+  register_kernel(library, "bias_activation_backward", kAnyDevice, backward_by_formula);
+}
+
+}  // namespace
+
+at::Tensor bias_activation(const at::Tensor& x, const at::Tensor& bias,
+                           const ActivationForm& form) {
+  static const auto op = find_operator<decltype(forward_on_cpu)>("megatron::bias_activation");
+  return op.call(x, optional_tensor(bias), static_cast<std::int64_t>(form.kind), form.gated);
+}
+
+BiasActivationGradients bias_activation_backward(const at::Tensor& dy, const at::Tensor& x,
+                                                 const at::Tensor& bias, const ActivationForm& form,
+                                                 bool with_result) {
+  static const auto op =
+      find_operator<decltype(backward_on_cpu)>("megatron::bias_activation_backward");
+  auto [dx, dbias, y] = op.call(dy, x, optional_tensor(bias), static_cast<std::int64_t>(form.kind),
+                                form.gated, with_result);
+  return {std::move(dx), std::move(dbias), std::move(y)};
+}
+
+}  // namespace megatron

@@ -1,0 +1,15 @@
+// The row kernels that the CUDA plugin provides.
+#pragma once
+
+#include "kernels/row_operations.h"
+
+namespace megatron {
+
+/// Makes `operations` (which stays valid) the kernels of CUDA tensors. Called once, when the plugin
+/// has been loaded.
+void register_cuda_row_operations(const kernels::RowOperations& operations);
+
+/// The registered kernels. They queue work on the current stream and return at once.
+const kernels::RowOperations& cuda_row_operations();
+
+}  // namespace megatron

@@ -1,0 +1,137 @@
+#include "megatron/ops/embedding.h"
+
+#include <ATen/Parallel.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/embedding.h>
+#include <ATen/ops/empty.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "kernels/cpu/embedding.h"
+#include "megatron/base/error.h"
+#include "megatron/ops/host_scalar.h"
+#include "megatron/ops/kernel_type.h"
+#include "megatron/ops/operator.h"
+
+namespace megatron {
+namespace {
+
+using Optional = std::optional<at::Tensor>;
+
+constexpr std::int64_t kGrainElements = 16384;  // fewer are not worth a second thread
+
+/// Ids as rows of this rank's part of a table, for ATen.
+struct LocalIds {
+  at::Tensor rows;       ///< any row where elsewhere
+  at::Tensor elsewhere;  ///< true where another rank holds the row
+};
+
+LocalIds local_ids(const at::Tensor& ids, std::int64_t first, std::int64_t count) {
+  const at::Tensor elsewhere = (ids < first).logical_or(ids >= first + count);
+  return {(ids - first).masked_fill(elsewhere, 0), elsewhere};
+}
+
+at::Tensor flat(const at::Tensor& ids) { return ids.reshape({-1}).contiguous(); }
+
+/// A table's rows for flat ids; each id must be a row of the whole table.
+kernels::EmbeddingTable kernel_table(const at::Tensor& table, const at::Tensor& ids,
+                                     std::int64_t first, std::int64_t num_rows) {
+  const auto [least, largest] = host_range(ids);
+  MEGATRON_CHECK(least >= 0 && largest < num_rows, "ids from ", least, " to ", largest,
+                 " for an embedding of ", num_rows, " rows");
+  return {.rows = table.const_data_ptr(),
+          .ids = ids.const_data_ptr<std::int64_t>(),
+          .first = first,
+          .count = table.size(0)};
+}
+
+at::Tensor sum_on_cpu(const at::Tensor& table, const at::Tensor& ids, std::int64_t first,
+                      std::int64_t num_rows, const Optional& positions,
+                      const Optional& position_ids, c10::ScalarType type) {
+  const std::int64_t columns = table.size(1);
+  std::vector<std::int64_t> shape = ids.sizes().vec();
+  shape.push_back(columns);
+  at::Tensor out = at::empty(shape, table.options().dtype(type));
+  if (out.numel() == 0) return out;
+  MEGATRON_CHECK(!positions || positions->scalar_type() == table.scalar_type(),
+                 "embedding tables of two dtypes");
+  const at::Tensor tokens = flat(ids), places = position_ids ? flat(*position_ids) : at::Tensor();
+  const kernels::EmbeddingArguments arguments{
+      .words = kernel_table(table, tokens, first, num_rows),
+      .positions = positions ? kernel_table(*positions, places, 0, positions->size(0))
+                             : kernels::EmbeddingTable{},
+      .table_type = kernel_type(table.scalar_type()),
+      .out = out.mutable_data_ptr(),
+      .out_type = kernel_type(type),
+      .columns = columns};
+  at::parallel_for(0, tokens.numel(), std::max<std::int64_t>(1, kGrainElements / columns),
+                   [&](std::int64_t begin, std::int64_t end) {
+                     kernels::embedding_kernels().look_up(arguments, begin, end);
+                   });
+  return out;
+}
+
+at::Tensor sum_by_aten(const at::Tensor& table, const at::Tensor& ids, std::int64_t first,
+                       std::int64_t /*num_rows*/, const Optional& positions,
+                       const Optional& position_ids, c10::ScalarType type) {
+  const auto [rows, elsewhere] = local_ids(ids, first, table.size(0));
+  const at::Tensor words = at::embedding(table, rows).masked_fill_(elsewhere.unsqueeze(-1), 0);
+  return (positions ? words + at::embedding(*positions, *position_ids) : words).to(type);
+}
+
+void add_on_cpu(const at::Tensor& grad, const at::Tensor& ids, const at::Tensor& given,
+                std::int64_t first) {
+  const at::Tensor dy = given.contiguous();
+  const kernels::EmbeddingGradientArguments arguments{
+      .dy = dy.const_data_ptr(),
+      .dy_type = kernel_type(dy.scalar_type()),
+      .gradient = grad.mutable_data_ptr(),
+      .gradient_type = kernel_type(grad.scalar_type()),
+      .ids = ids.const_data_ptr<std::int64_t>(),
+      .first = first,
+      .count = grad.size(0),
+      .tokens = ids.numel(),
+      .columns = grad.size(1)};
+  at::parallel_for(
+      0, grad.size(1),
+      std::max<std::int64_t>(64, kGrainElements / std::max<std::int64_t>(ids.numel(), 1)),
+      [&](std::int64_t begin, std::int64_t end) {
+        kernels::embedding_kernels().add_rows(arguments, begin, end);
+      });
+}
+
+void add_by_aten(const at::Tensor& grad, const at::Tensor& ids, const at::Tensor& dy,
+                 std::int64_t first) {
+  const auto [rows, elsewhere] = local_ids(ids, first, grad.size(0));
+  grad.index_add_(0, rows, dy.masked_fill(elsewhere.unsqueeze(1), 0).to(grad.scalar_type()));
+}
+
+TORCH_LIBRARY_FRAGMENT(megatron, library) {
+  define_operator(library,
+                  "embedding(Tensor table, Tensor ids, int first, int num_rows, "
+                  "Tensor? positions, Tensor? position_ids, ScalarType dtype) -> Tensor");
+  register_kernel(library, "embedding", c10::DispatchKey::CPU, sum_on_cpu);
+  register_kernel(library, "embedding", kAnyDevice, sum_by_aten);
+  define_operator(library,
+                  "embedding_backward_(Tensor(a!) grad, Tensor ids, Tensor dy, int first) -> ()");
+  register_kernel(library, "embedding_backward_", c10::DispatchKey::CPU, add_on_cpu);
+  register_kernel(library, "embedding_backward_", kAnyDevice, add_by_aten);
+}
+
+}  // namespace
+
+at::Tensor embedding(const EmbeddingRows& words, const EmbeddingRows& positions,
+                     c10::ScalarType type) {
+  static const auto op = find_operator<decltype(sum_on_cpu)>("megatron::embedding");
+  return op.call(words.table, words.ids, words.first, words.num_rows,
+                 optional_tensor(positions.table), optional_tensor(positions.ids), type);
+}
+
+void embedding_backward_(at::Tensor& grad, const at::Tensor& ids, const at::Tensor& dy,
+                         std::int64_t first) {
+  static const auto op = find_operator<decltype(add_on_cpu)>("megatron::embedding_backward_");
+  op.call(grad, ids, dy, first);
+}
+
+}  // namespace megatron

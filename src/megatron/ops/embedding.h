@@ -1,0 +1,27 @@
+// Rows of embedding tables, and the sum of rows into a table's gradient.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+
+namespace megatron {
+
+/// Ids and this rank's part [rows, h] of the table they index. Undefined tensors mean no table.
+struct EmbeddingRows {
+  at::Tensor table;
+  at::Tensor ids;             ///< int64 of any shape
+  std::int64_t first = 0;     ///< the table's first row in the whole table
+  std::int64_t num_rows = 0;  ///< of the whole table
+};
+
+/// Returns rows of `words` plus rows of `positions` [ids..., h] in dtype `type`, rounded once;
+/// zeros for ids whose row another rank holds. Throws on the CPU for an id outside the whole table.
+at::Tensor embedding(const EmbeddingRows& words, const EmbeddingRows& positions,
+                     c10::ScalarType type);
+
+/// Adds the rows dy [tokens, h] to grad[id − first] in the order of tokens; ids int64 [tokens].
+void embedding_backward_(at::Tensor& grad, const at::Tensor& ids, const at::Tensor& dy,
+                         std::int64_t first);
+
+}  // namespace megatron
