@@ -76,7 +76,7 @@ endfunction()
 
 # Rooms without LibTorch, whose tests run under every sanitizer; and rooms whose tests start threads
 # or run ranks as threads (tests/sanitizers/README.md).
-set(MEGATRON_THREADED_ROOMS base metrics datasets tokenizers parallel params pipeline)
+set(MEGATRON_THREADED_ROOMS base metrics datasets tokenizers parallel ops params nn optimizer pipeline)
 
 # Programs and labels for `make asan` and `make tsan`.
 function(megatron_sanitizer_tests ROOM)
@@ -125,6 +125,12 @@ function(megatron_tests)
         megatron_reuse_precompiled(${ROOM}_tests precompiled_torch_tests)
       else()
         megatron_reuse_precompiled(${ROOM}_tests precompiled_plain_tests)
+      endif()
+      if(ROOM STREQUAL base)  # include_direction_test.cpp
+        list(JOIN ROOMS "," ROOM_NAMES)
+        list(JOIN TORCH_ROOMS "," TORCH_ROOM_NAMES)
+        target_compile_definitions(base_tests PRIVATE MEGATRON_ROOMS="${ROOM_NAMES}"
+                                   MEGATRON_TORCH_ROOMS="${TORCH_ROOM_NAMES}")
       endif()
       add_test(NAME ${ROOM} COMMAND ${ROOM}_tests --gtest_brief=1)
       set_tests_properties(${ROOM} PROPERTIES TIMEOUT 300 ENVIRONMENT "OMP_NUM_THREADS=1")
