@@ -281,7 +281,7 @@ TEST(IndexedDataset, RefusesRealNumbers) {
   std::string bin = test::read_text_file(folder / "a.bin");
   put<float>(bin, 4, 0.5f);
   test::write_text_file(folder / "a.bin", bin);
-  EXPECT_NE(message_of([&] { read(IndexedDataset(folder / "a"), 0, 0, 2); }).find("no token ids"),
+  EXPECT_NE(message_of([&] { read(IndexedDataset(folder / "a"), 0, 0, 2); }).find("not token ids"),
             std::string::npos);
 }
 
