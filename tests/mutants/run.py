@@ -13,6 +13,7 @@ import argparse
 import configparser
 import contextlib
 import dataclasses
+import fnmatch
 import json
 import os
 import pathlib
@@ -78,6 +79,7 @@ class Checker:
 
     def __init__(self):
         self.texts: dict[str, str] = {}
+        self.tests: dict[str, list[str]] = {}
 
     def problem(self, mutant: Mutant) -> str | None:
         if mutant.file not in self.texts:
@@ -93,19 +95,27 @@ class Checker:
         return self.problem_of_test(mutant)
 
     def problem_of_test(self, mutant: Mutant) -> str | None:
-        folder = mutant.program.removesuffix("_tests")
-        if folder not in self.texts:
-            sources = (ROOT / "tests" / folder).glob("*_test.cpp")
-            self.texts[folder] = "\n".join(path.read_text(encoding="utf-8") for path in sources)
-        if not mutant.program.endswith("_tests") or not self.texts[folder]:
+        names = self.tests_of(mutant.program)
+        if not names:
             return f"there is no test program {mutant.program}"
         for pattern in filter(None, mutant.filter.split(":")):
-            words = [word for word in re.split(r"[./*?-]", pattern) if word and not word.isdigit()]
-            for word in words:
-                if not re.search(rf"^\s*(TEST|TYPED_TEST|INSTANTIATE)\w*\([^{{]*{re.escape(word)}",
-                                 self.texts[folder], re.MULTILINE):  # fmt: skip
-                    return f"{mutant.program} has no test {pattern}"
+            suite, _, test = pattern.lstrip("-").partition(".")
+            plain = suite.rpartition("/")[2] + "." + test.partition("/")[0]
+            if not fnmatch.filter(names, plain):
+                return f"{mutant.program} has no test {pattern}"
         return None
+
+    def tests_of(self, program: str) -> list[str]:
+        """Returns the names Suite.Test that the sources of a test program define."""
+        if program not in self.tests:
+            folder = ROOT / "tests" / program.removesuffix("_tests")
+            macro = re.compile(r"^TEST\w*\(\s*(\w+),\s*(\w+)\)", re.MULTILINE)
+            self.tests[program] = [
+                ".".join(found)
+                for path in folder.glob("*_test.cpp")
+                for found in macro.findall(path.read_text(encoding="utf-8"))
+            ]
+        return self.tests[program]
 
 
 def check(mutants: list[Mutant]) -> bool:
@@ -299,8 +309,6 @@ def main() -> int:
     except (ValueError, configparser.Error) as error:
         print(error, file=sys.stderr)
         return 2
-    if not check(mutants):
-        return 2
     mutants = [
         mutant
         for mutant in mutants
@@ -309,6 +317,8 @@ def main() -> int:
     ]
     if not mutants:
         print("no mutant has that room or name", file=sys.stderr)
+        return 2
+    if not check(mutants):
         return 2
     if arguments.check:
         print(f"{len(mutants)} mutants can be planted")
