@@ -99,8 +99,9 @@ class Checker:
         if not names:
             return f"there is no test program {mutant.program}"
         for pattern in filter(None, mutant.filter.split(":")):
-            suite, _, test = pattern.lstrip("-").partition(".")
-            plain = suite.rpartition("/")[2] + "." + test.partition("/")[0]
+            # Suite.Test of [Instance/]Suite.Test[/parameter]; a pattern without a dot may match both.
+            suite, dot, test = pattern.lstrip("-").partition(".")
+            plain = suite.rpartition("/")[2] + dot + test.partition("/")[0]
             if not fnmatch.filter(names, plain):
                 return f"{mutant.program} has no test {pattern}"
         return None
