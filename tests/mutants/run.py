@@ -62,10 +62,20 @@ def read_room(path: pathlib.Path) -> list[Mutant]:
         missing = {"file", "old", "new", "test"} - fields.keys()
         unknown = fields.keys() - {"file", "old", "new", "test"}
         if missing or unknown:
-            raise ValueError(f"{path}: [{name}]: missing {sorted(missing)}, unknown {sorted(unknown)}")
+            raise ValueError(
+                f"{path}: [{name}]: missing {sorted(missing)}, unknown {sorted(unknown)}"
+            )
         program, _, tests = fields["test"].partition(" ")
         mutants.append(
-            Mutant(path.stem, name, fields["file"], fields["old"], fields["new"], program, tests.strip())
+            Mutant(
+                room=path.stem,
+                name=name,
+                file=fields["file"],
+                old=fields["old"],
+                new=fields["new"],
+                program=program,
+                filter=tests.strip(),
+            )
         )
     return mutants
 
@@ -99,7 +109,7 @@ class Checker:
         if not names:
             return f"there is no test program {mutant.program}"
         for pattern in filter(None, mutant.filter.split(":")):
-            # Suite.Test of [Instance/]Suite.Test[/parameter]; a pattern without a dot may match both.
+            # Suite.Test of [Instance/]Suite.Test[/parameter]; without a dot it may match both.
             suite, dot, test = pattern.lstrip("-").partition(".")
             plain = suite.rpartition("/")[2] + dot + test.partition("/")[0]
             if not fnmatch.filter(names, plain):
@@ -136,7 +146,9 @@ class Workplace:
         self.jobs = jobs
 
     def prepare(self) -> None:
-        listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True)
+        listed = subprocess.run(
+            ["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True
+        )
         names = {name for name in listed.stdout.decode().split("\0") if name}
         for name in sorted(names):
             source, target = ROOT / name, self.folder / name
@@ -160,8 +172,11 @@ class Workplace:
 
     def build(self, program: str) -> str | None:
         """Builds a test program. Returns the end of the output if that fails."""
-        command = ["cmake", "--build", str(self.build_folder), "-j", str(self.jobs), "--target", program]
-        done = subprocess.run(command, capture_output=True, text=True)
+        done = subprocess.run(
+            ["cmake", "--build", self.build_folder, "-j", str(self.jobs), "--target", program],
+            capture_output=True,
+            text=True,
+        )
         if done.returncode == 0:
             return None
         errors = [line for line in done.stdout.splitlines() if "error" in line]
@@ -170,8 +185,12 @@ class Workplace:
     def run(self, mutant: Mutant, limit_s: float) -> tuple[str, str]:
         """Runs the mutant's tests. Returns "passed", "failed" or "timeout", and the output."""
         tests = mutant.filter or DEFAULT_FILTERS.get(mutant.program, "*")
-        command = [str(self.build_folder / "bin" / mutant.program), "--gtest_brief=1",
-                   "--gtest_fail_fast", f"--gtest_filter={tests}"]  # fmt: skip
+        command = [
+            self.build_folder / "bin" / mutant.program,
+            "--gtest_brief=1",
+            "--gtest_fail_fast",
+            f"--gtest_filter={tests}",
+        ]
         with tempfile.TemporaryFile() as output:
             process = subprocess.Popen(
                 command,
@@ -262,8 +281,11 @@ def test_all(mutants: list[Mutant], place: Workplace) -> list[Result]:
         results.append(result)
         spent = time.monotonic() - start
         left = spent / number * (len(ordered) - number)
-        print(f"[{number}/{len(ordered)}, {duration(left)} left] {mutant.label}: "
-              f"{result.verdict} ({result.detail}), {result.seconds:.0f} s", flush=True)  # fmt: skip
+        print(
+            f"[{number}/{len(ordered)}, {duration(left)} left] {mutant.label}: "
+            f"{result.verdict} ({result.detail}), {result.seconds:.0f} s",
+            flush=True,
+        )
     return results
 
 
@@ -295,8 +317,12 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--room", action="append", help="test only this room; may be repeated")
     parser.add_argument("--name", action="append", help="test only this mutant; may be repeated")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="parallel compilations")
-    parser.add_argument("--keep", metavar="FOLDER", type=pathlib.Path,
-                        help="use this scratch folder and keep it, so that the next run builds less")  # fmt: skip
+    parser.add_argument(
+        "--keep",
+        metavar="FOLDER",
+        type=pathlib.Path,
+        help="use this scratch folder and keep it, so that the next run builds less",
+    )
     parser.add_argument("--list", action="store_true", help="list the mutants and stop")
     parser.add_argument("--check", action="store_true", help="check the lists and stop")
     parser.add_argument("--json", metavar="FILE", type=pathlib.Path, help="write the results there")
@@ -337,8 +363,15 @@ def main() -> int:
         place.prepare()
         results = test_all(mutants, place)
     if arguments.json:
-        rows = [{**dataclasses.asdict(result.mutant), "verdict": result.verdict,
-                 "detail": result.detail, "seconds": round(result.seconds, 1)} for result in results]  # fmt: skip
+        rows = [
+            {
+                **dataclasses.asdict(result.mutant),
+                "verdict": result.verdict,
+                "detail": result.detail,
+                "seconds": round(result.seconds, 1),
+            }
+            for result in results
+        ]
         arguments.json.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
     return report(results)
 
