@@ -26,7 +26,7 @@ struct Inner {
 struct Options {
   std::int64_t count = 3;
   std::string input;
-  bool verbose = false, fast = true, squared = false, gated = false;
+  bool verbose = false, fast = true;
   Shape shape = Shape::round;
   std::optional<std::int64_t> limit;
   std::vector<std::string> path, prompt, rest;
@@ -46,9 +46,6 @@ const FieldTable<Options>& options_table() {
     t.field("input_file", &Options::input, "what to read").required().value_name("FILE");
     t.field("verbose", &Options::verbose, "say more");
     t.field("fast", &Options::fast, "be slow");
-    t.action(
-        "both", [](Options& o) { o.squared = o.gated = true; },
-        [](const Options& o) { return o.squared && o.gated; }, "both things");
     t.field("shape", &Options::shape, "its shape");
     t.field("limit", &Options::limit, "a limit");
     t.field("path", &Options::path, "paths");
@@ -82,13 +79,13 @@ std::string mistake(std::vector<std::string> args) {
 }
 
 TEST(CommandLine, ReadsEveryType) {
-  const Options o = parse({"do",   "--count=7", "--verbose", "--no-fast", "--both",       "--shape",
-                           "flat", "--limit",   "-5",        "--path",    "30",           "a",
-                           "70",   "b",         "--prompt",  "one",       "--prompt=two", "--skip",
-                           "1",    "2,3",       "--window",  "127,0",     "--rate",       "1e-3"});
+  const Options o = parse({"do",      "--count=7", "--verbose", "--no-fast",    "--shape", "flat",
+                           "--limit", "-5",        "--path",    "30",           "a",       "70",
+                           "b",       "--prompt",  "one",       "--prompt=two", "--skip",  "1",
+                           "2,3",     "--window",  "127,0",     "--rate",       "1e-3"});
   EXPECT_EQ(o.count, 7);
   EXPECT_EQ(o.input, "x");
-  EXPECT_TRUE(o.verbose && !o.fast && o.squared && o.gated);
+  EXPECT_TRUE(o.verbose && !o.fast);
   EXPECT_EQ(o.shape, Shape::flat);
   EXPECT_EQ(o.limit, -5);
   EXPECT_THAT(o.path, ElementsAre("30", "a", "70", "b"));

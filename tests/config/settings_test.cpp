@@ -439,7 +439,7 @@ TEST(KnownFlags, AreNotedOnce) {
   EXPECT_EQ(found.parsed.notes.size(), 2u);
   EXPECT_THAT(notes_text(found.parsed),
               HasSubstr("note: --use-flash-attn, --no-masked-softmax-fusion, --attention-backend: "
-                        "chooses among"));
+                        "without effect: it chooses among"));
 }
 
 TEST(KnownFlags, CoverMegatronOnceEach) {

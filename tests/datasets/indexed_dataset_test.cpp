@@ -283,7 +283,7 @@ TEST(IndexedDataset, RefusesRealNumbers) {
   put<float>(bin, 4, 0.5f);
   test::write_text_file(folder / "a.bin", bin);
   EXPECT_NE(
-      test::user_error([&] { read(IndexedDataset(folder / "a"), 0, 0, 2); }).find("no token ids"),
+      test::user_error([&] { read(IndexedDataset(folder / "a"), 0, 0, 2); }).find("not token ids"),
       std::string::npos);
 }
 

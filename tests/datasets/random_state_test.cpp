@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <numeric>
 
 namespace megatron {
@@ -49,6 +50,25 @@ TEST(Pcg64, DrawsDefaultRngIntegers) {
               ElementsAre(3484, 2609, 2094, 1105, 1261, 168, 309, 68));
   EXPECT_THAT(std::vector(values.end() - 4, values.end()), ElementsAre(2592, 61, 100, 769));
   EXPECT_EQ(std::accumulate(values.begin(), values.end(), std::int64_t{0}), 204637097);
+}
+
+/// These ranges do not fit int32; UBSan sees an overflow.
+TEST(Pcg64, DrawsFromTheWholeInt32Range) {
+  constexpr std::int32_t kLeast = std::numeric_limits<std::int32_t>::min();
+  const auto whole = Pcg64(0).integers(kLeast, std::numeric_limits<std::int32_t>::max(), 1000);
+  EXPECT_THAT(std::vector(whole.begin(), whole.begin() + 4),
+              ElementsAre(1505919582, 588245966, 47830816, -988758537));
+  EXPECT_EQ(std::accumulate(whole.begin(), whole.end(), std::int64_t{0}), 68563970105);
+  const auto half = Pcg64(0).integers(kLeast, 0, 1000);
+  EXPECT_THAT(std::vector(half.begin(), half.begin() + 4),
+              ElementsAre(-320782033, -779618841, -1049826416, -1568121092));
+  EXPECT_EQ(std::accumulate(half.begin(), half.end(), std::int64_t{0}), -1039459838694);
+}
+
+TEST(Pcg64, ARangeOfOneIntegerTakesNoDraw) {
+  Pcg64 random(0);
+  EXPECT_THAT(random.integers(7, 8, 3), ElementsAre(7, 7, 7));
+  EXPECT_THAT(random.integers(1, 4096, 4), ElementsAre(3484, 2609, 2094, 1105));
 }
 
 // A quarter of these draws is rejected: 1.5 · 2^30 values do not divide 2^32.

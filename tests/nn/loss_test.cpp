@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <optional>
 
 #include "megatron/base/error.h"
 #include "megatron/ops/tensor_parallel_mappings.h"
@@ -66,9 +67,11 @@ Gradients solve(const Problem& problem, const Way& way) {
           linear_cross_entropy(copy_to_tensor_parallel_region(hidden, rank.tp, "hidden"), weight,
                                labels, mask, loss_gradient);
       std::vector<std::function<void()>> later;
-      if (way.deferred) store.defer_into(&later);
-      loss.loss_sum.backward(scale.to(loss.loss_sum.scalar_type()));
-      store.defer_into(nullptr);
+      {
+        std::optional<ParamStore::Deferral> deferral;
+        if (way.deferred) deferral.emplace(store, later);
+        loss.loss_sum.backward(scale.to(loss.loss_sum.scalar_type()));
+      }
       EXPECT_EQ(later.size(), way.deferred ? 1 : 0);
       const at::NoGradGuard no_grad;
       for (const auto& write : later) write();
@@ -104,6 +107,32 @@ TEST(Loss, GradientsDoNotDependOnTheWay) {
 /// Uses four blocks of tokens, of which three are kept.
 TEST(Loss, BlocksThatWereNotKeptAreComputedAgain) {
   expect_same_bits({.vocabulary = std::int64_t{1} << 19, .tokens = 112, .type = at::kFloat});
+}
+
+/// Weighting the single losses is the same as masking the sum with the weights.
+TEST(Loss, TokenLossesAreDifferentiable) {
+  BareModule model;
+  Parameter& weight = model.add("weight", normal_spec({9, 4}));
+  ParamStore store(declared_parameters(model), {});
+  store.initialize(5);
+  const at::Tensor labels = at::arange(6, at::kLong), mask = at::arange(6).to(at::kFloat) * 0.25,
+                   weights = (at::arange(6) - 3).to(at::kFloat) * 0.5;
+  const auto solve = [&](const at::Tensor& effective_mask, const auto& objective) {
+    store.zero_gradients();
+    const at::Tensor hidden = random_input({6, 4}).detach().to(at::kFloat).set_requires_grad(true);
+    objective(linear_cross_entropy(hidden, weight, labels, effective_mask)).backward();
+    store.finalize_gradients();
+    return std::pair(hidden.grad(), weight.grad().clone());
+  };
+  const auto sum = [](const TokenLoss& loss) { return loss.loss_sum; };
+  const auto weighted = [&](const TokenLoss& loss) { return (loss.token_losses * weights).sum(); };
+  const auto both = [&](const TokenLoss& loss) { return loss.loss_sum * 2 + weighted(loss); };
+  const auto expect_same = [](const auto& a, const auto& b) {
+    EXPECT_TRUE(at::equal(a.first, b.first));
+    EXPECT_TRUE(at::equal(a.second, b.second));
+  };
+  expect_same(solve(mask, weighted), solve(weights, sum));
+  expect_same(solve(mask, both), solve(mask * 2 + weights, sum));
 }
 
 /// Two tokens with the announced gradient `loss_gradient`.

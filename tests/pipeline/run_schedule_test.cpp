@@ -2,6 +2,9 @@
 // into stages.
 #include "megatron/pipeline/run_schedule.h"
 
+#include <atomic>
+#include <stdexcept>
+
 #include "pipeline/staged_gpt.h"
 #include "support/gradient_check.h"
 
@@ -180,6 +183,93 @@ TEST(RunSchedule, StagesOfTensorParallelRanks) {
         run_staged(config, batch, {.layout = layout, .schedule = schedule, .num_tensor_ranks = 2}),
         without);
   }
+}
+
+/// Lets backward fail at the output of the first layer.
+class FailingBackward : public UnitHooks {
+ public:
+  void after_forward(const Module& unit, const at::Tensor& output) override {
+    if (unit.path() != "decoder.layers.0") return;
+    output.register_hook(
+        [](const at::Tensor&) -> at::Tensor { throw std::runtime_error("backward fails"); });
+  }
+};
+
+TEST(RunSchedule, AFailedBackwardDefersNoLaterContributions) {
+  const TransformerConfig config = untied_gpt(2);
+  const StagedRun run{.layout = single_stage_layout(2), .schedule = "zb-h1"};
+  const auto batch = numbered_batches(2, config.vocab_size);
+  const auto model = make_gpt_model(config, Rank{}, 8);
+  ParamStore store(declared_parameters(*model), store_options(run));
+  store.initialize(3);
+  store.zero_gradients();
+  FailingBackward hooks;
+  const UnitHooksScope hooked(*model, hooks);
+  const Axis alone{.name = "pp"};
+  EXPECT_ANY_THROW(run_schedule(run.make(2), {*model, store, alone},
+                                {.batch = batch, .on_loss = [](std::size_t, const StepOutput& out) {
+                                   return scale_of(out, 2);
+                                 }}));
+  Parameter& weight = *store.parameters().front();
+  ASSERT_FALSE(weight.defers_gradient());
+  store.zero_gradients();
+  weight.contribute(at::full(weight.local_shape(), 5.0));
+  EXPECT_TRUE(weight.grad().eq(5).all().item<bool>());
+}
+
+/// A group whose sends keep their tensor until they are waited for, as those of NCCL do.
+class KeepingComm final : public Comm {
+ public:
+  KeepingComm(std::shared_ptr<Comm> comm, std::atomic<int>& most_kept)
+      : comm_(std::move(comm)), most_kept_(most_kept) {}
+  std::int64_t rank() const override { return comm_->rank(); }
+  std::int64_t size() const override { return comm_->size(); }
+  const std::string& name() const override { return comm_->name(); }
+  const std::vector<std::int64_t>& ranks() const override { return comm_->ranks(); }
+
+ protected:
+  PendingWork start(CommCall call) override {
+    if (call.operation == CommOperation::recv)
+      return comm_->start_recv(call.out, call.peer, call.what);
+    comm_->send(call.in, call.peer, call.what);
+    return std::make_unique<KeepingWork>(*this, call.in);
+  }
+  void run(CommCall call) override { start(std::move(call))->wait(); }
+
+ private:
+  class KeepingWork final : public Work {
+   public:
+    KeepingWork(KeepingComm& comm, at::Tensor tensor) : comm_(comm), tensor_(std::move(tensor)) {
+      ++comm_.num_kept_;
+      comm_.most_kept_ = std::max<int>(comm_.most_kept_, comm_.num_kept_);
+    }
+    ~KeepingWork() override { KeepingWork::wait(); }
+    void wait() override {
+      if (tensor_.defined()) --comm_.num_kept_;
+      tensor_.reset();
+    }
+    bool is_done() const override { return true; }
+
+   private:
+    KeepingComm& comm_;
+    at::Tensor tensor_;
+  };
+
+  std::shared_ptr<Comm> comm_;
+  int num_kept_ = 0;
+  std::atomic<int>& most_kept_;
+};
+
+TEST(RunSchedule, SentTensorsAreLetGo) {
+  const TransformerConfig config = untied_gpt(2);
+  std::atomic<int> most_kept{0};
+  const StagedRun run{.layout = even_layout("gpipe", 2, 1, 2),
+                      .schedule = "gpipe",
+                      .pipeline_comm_of = [&](std::shared_ptr<Comm> comm) {
+                        return std::make_shared<KeepingComm>(std::move(comm), most_kept);
+                      }};
+  expect_one_ranks(config, numbered_batches(8, config.vocab_size), run);
+  EXPECT_EQ(most_kept, 1);
 }
 
 }  // namespace

@@ -65,6 +65,7 @@ struct StagedRun {
   bool sequence_parallel = false, takes_turns = false;
   std::function<std::unique_ptr<UnitHooks>(const Rank& rank)> hooks_of = {};
   std::function<StepListener*(const Rank& rank)> listener_of = {};
+  std::function<std::shared_ptr<Comm>(std::shared_ptr<Comm> comm)> pipeline_comm_of = {};
 
   Schedule make(std::int64_t num_microbatches) const {
     const ScheduleRequest request{schedule, layout.num_ranks, layout.num_chunks, num_microbatches,
@@ -134,6 +135,7 @@ inline Rank staged_rank(const StagedRun& run, Communicators& communicators) {
              .rank = rank.index / tp,
              .size = run.layout.num_ranks,
              .comm = communicators.group(column, "pp")};
+  if (run.pipeline_comm_of) rank.pp.comm = run.pipeline_comm_of(rank.pp.comm);
   rank.sequence_parallel = run.sequence_parallel;
   if (run.takes_turns) enable_overlap(rank.tp, rank.device);
   std::vector<std::int64_t> ends;

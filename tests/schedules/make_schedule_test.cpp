@@ -189,6 +189,28 @@ TEST(MakeSchedule, KeepsWhatItsFormulaSays) {
   }
 }
 
+/// F(k + 1) may be joined with B(k), so two losses may be pending.
+TEST(MakeSchedule, OnlyGpipeKeepsEveryLossPending) {
+  for (const std::string& name : schedule_names()) {
+    for (const std::int64_t p : {1, 2, 4, 7}) {
+      for (const std::int64_t chunks : chunk_counts(name, 3)) {
+        for (const std::int64_t m : {2, 8, 21}) {
+          const ScheduleRequest request{name, p, chunks, m};
+          SCOPED_TRACE(described(request));
+          const std::int64_t most = max_pending_losses(with_messages(make_schedule(request)));
+          if (name == "gpipe") {
+            EXPECT_EQ(most, m);
+          } else if (name == "combined-1f1b" || name == "dualpipe-v") {
+            EXPECT_LE(most, 2);
+          } else {
+            EXPECT_EQ(most, 1);
+          }
+        }
+      }
+    }
+  }
+}
+
 TEST(MakeSchedule, MoreMemoryIsNeverSlower) {
   for (std::int64_t p = 1; p <= 8; ++p) {
     for (std::int64_t m = 1; m <= 20; ++m) {
@@ -276,7 +298,7 @@ TEST(MakeSchedule, AGroupLargerThanTheBatchIsAMistakeOfTrainingOnly) {
     make_schedule({"combined-1f1b", 4, 2, 8, 9});
     ADD_FAILURE() << "no error";
   } catch (const UserError& error) {
-    EXPECT_THAT(error.what(), ::testing::HasSubstr("9\n  fix: use 4 to 8"));
+    EXPECT_THAT(error.what(), ::testing::HasSubstr("with 8 microbatches\n  fix: use 4 to 8"));
   }
   EXPECT_EQ(make_forward_schedule({"interleaved", 4, 2, 8, 9}).ranks,
             make_forward_schedule({"interleaved", 4, 2, 8, 8}).ranks);

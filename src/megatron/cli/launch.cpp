@@ -39,7 +39,7 @@ void check_command(const std::vector<std::string>& args, std::int64_t world_size
   if (!command) refuse_command(args[0]);
   if (command->name == "launch")
     throw UserError(
-        {"the command after --", "launch cannot launch itself", "write another command there"});
+        {"the command after --", "must not be launch itself", "write another command there"});
   if (command->check) command->check(std::span(args).subspan(1), world_size);
 }
 

@@ -8,9 +8,9 @@ namespace {
 void require_folders(const CheckpointOptions& options) {
   const std::size_t wanted = options.action == "diff" ? 2 : 1;
   if (options.folders.size() == wanted) return;
-  throw UserError({"checkpoint " + options.action + ": takes " + std::to_string(wanted) +
-                       " folder(s), got " + std::to_string(options.folders.size()),
-                   "",
+  throw UserError({options.action,
+                   "takes " + std::string(wanted == 1 ? "1 folder" : "2 folders") + ", not " +
+                       std::to_string(options.folders.size()),
                    options.action == "diff"
                        ? "write: megatron checkpoint diff A B"
                        : "write: megatron checkpoint " + options.action + " DIR"});

@@ -108,21 +108,6 @@ class FieldTable {
     return FieldBuilder(added);
   }
 
-  /// Declares a switch that calls `act` on the object if it is given as true. Dumps show it as on
-  /// if `is_on` returns true.
-  FieldBuilder action(std::string name, std::function<void(T&)> act,
-                      std::function<bool(const T&)> is_on, std::string help) {
-    return custom(
-        std::move(name), ValueKind::boolean,
-        [act = std::move(act)](T& object, std::span<const std::string> values) {
-          if (boolean_value(single_value(values))) act(object);
-        },
-        [is_on = std::move(is_on)](const T& object) {
-          return std::vector<std::string>{is_on(object) ? "true" : "false"};
-        },
-        std::move(help));
-  }
-
   /// Declares every field of another table as a field of this one that sets `member`.
   template <class Inner>
   FieldTable& include(Inner T::*member, const FieldTable<Inner>& inner) {

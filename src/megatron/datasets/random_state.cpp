@@ -83,9 +83,12 @@ std::uint32_t Pcg64::bounded(std::uint32_t range) {
 }
 
 std::vector<std::int32_t> Pcg64::integers(std::int32_t low, std::int32_t high, std::size_t count) {
-  std::vector<std::int32_t> values(count);
-  for (std::int32_t& value : values)
-    value = low + static_cast<std::int32_t>(bounded(static_cast<std::uint32_t>(high - 1 - low)));
+  std::vector<std::int32_t> values(count, low);
+  // Unsigned, because ranges from 2³¹ on do not fit int32.
+  const auto first = static_cast<std::uint32_t>(low);
+  const std::uint32_t range = static_cast<std::uint32_t>(high) - 1 - first;
+  if (range == 0) return values;  // numpy draws nothing either
+  for (std::int32_t& value : values) value = static_cast<std::int32_t>(first + bounded(range));
   return values;
 }
 

@@ -13,15 +13,12 @@
 #include "megatron/base/error.h"
 #include "megatron/models/model_part.h"
 #include "megatron/nn/embedding.h"
-#include "megatron/nn/loss.h"
 #include "megatron/nn/mlp.h"
+#include "megatron/nn/output_head.h"
 #include "megatron/nn/self_attention.h"
 #include "megatron/nn/transformer_layer.h"
 #include "megatron/ops/column_sums.h"
-#include "megatron/ops/matmul.h"
 #include "megatron/ops/rotary.h"
-#include "megatron/ops/tensor_parallel_mappings.h"
-#include "megatron/params/weight_init.h"
 
 namespace megatron {
 namespace {
@@ -35,22 +32,6 @@ TransformerLayerSpec gpt_layer_spec() {
       .mlp = [](Module* parent, const LayerArguments& arguments) -> std::unique_ptr<FeedForward> {
         return std::make_unique<Mlp>(parent, "mlp", arguments);
       }};
-}
-
-/// The output projection of an untied model, or the copy of the word embeddings on a rank that
-/// needs them only for its output. Its GEMM is part of the loss.
-class OutputLayer : public Module {
- public:
-  OutputLayer(Module* parent, std::string_view name, ParameterSpec spec, const Rank& rank)
-      : Module(parent, name), weight(declare("weight", std::move(spec), rank.tp)) {}
-  Parameter& weight;
-};
-
-ParameterSpec output_spec(const TransformerConfig& config, std::int64_t vocab_pad_multiple) {
-  return {
-      .sharding = Sharding::vocabulary({config.vocab_size, config.hidden_size}, vocab_pad_multiple),
-      .init = input_init(config, {config.vocab_size, config.hidden_size}),
-      .tags = {.embedding = true}};
 }
 
 class GptModel : public LanguageModel {
@@ -74,8 +55,8 @@ class GptModel : public LanguageModel {
                      LayerArguments{.config = config_, .rank = rank_}, part_.layers,
                      part_.has_output);
     if (part_.has_output && config_.untie_embeddings_and_output_weights) {
-      output_layer_.emplace(this, "output_layer", output_spec(config_, options.vocab_pad_multiple),
-                            rank_);
+      output_layer_.emplace(this, "output_layer",
+                            output_weight_spec(config_, options.vocab_pad_multiple), rank_);
     } else if (part_.has_output && !part_.has_embedding) {
       output_layer_.emplace(this, "embedding.word_embeddings", shared(StageSharing::copy), rank_);
     }
@@ -114,7 +95,10 @@ class GptModel : public LanguageModel {
     context.sequence_parallel = rank_.sequence_parallel;
     const at::Tensor hidden_sbh = hidden(this->chunk(chunk), tokens, positions, in, context);
     if (!this->chunk(chunk).stage.has_output) return {.activations = {hidden_sbh}, .loss = {}};
-    return {.activations = {}, .loss = loss(hidden_sbh, microbatch, context)};
+    StepOutput output = head().loss(hidden_sbh, microbatch, context.sequence_parallel,
+                                    announced_gradient(microbatch));
+    notify_op(unit_hooks_, *this, "loss", output.loss_sum);
+    return {.activations = {}, .loss = std::move(output)};
   }
 
   at::Tensor logits(const at::Tensor& ids, std::int64_t start, KvCache* kv_cache,
@@ -141,8 +125,8 @@ class GptModel : public LanguageModel {
             .unsqueeze(0);
     const at::Tensor hidden_sbh = hidden(this->chunk(chunk), tokens, positions, in, context);
     if (!this->chunk(chunk).stage.has_output) return {hidden_sbh};
-    return {logits_of(pass.last_token_only ? hidden_sbh.narrow(0, hidden_sbh.size(0) - 1, 1)
-                                           : hidden_sbh)};
+    return {head().logits(pass.last_token_only ? hidden_sbh.narrow(0, hidden_sbh.size(0) - 1, 1)
+                                               : hidden_sbh)};
   }
 
  private:
@@ -172,48 +156,12 @@ class GptModel : public LanguageModel {
     return chunk.stage.has_output ? decoder_->finish(hidden_sbh, context) : hidden_sbh;
   }
 
-  StepOutput loss(const at::Tensor& decoded_sbh, const Microbatch& microbatch,
-                  const ForwardContext& context) {
-    const at::Tensor &tokens = microbatch.at("tokens"), &mask = microbatch.at("loss_mask");
-    const at::Tensor hidden_sbh = whole_for_output(decoded_sbh, context);
-    const auto by_position = [](const at::Tensor& x_bs) { return x_bs.t().reshape({-1}); };
-    const TokenLoss loss = linear_cross_entropy(
-        hidden_sbh.reshape({-1, config_.hidden_size}), output_weight(),
-        by_position(microbatch.at("labels")), by_position(mask), announced_gradient(microbatch));
-    notify_op(unit_hooks_, *this, "loss", loss.loss_sum);
-    return {.loss_sum = loss.loss_sum,
-            .count = mask.sum(),
-            .token_losses = loss.token_losses.view({tokens.size(1), tokens.size(0)}).t(),
-            .sums = {}};
-  }
-
   /// On a rank with the whole model, backward follows forward immediately.
   LossGradient announced_gradient(const Microbatch& microbatch) const {
     if (!microbatch.has("loss_gradient")) return {};
     return {.value = microbatch.at("loss_gradient"),
             .accumulates_in_forward =
                 part_.chunks.size() == 1 && part_.has_embedding && part_.has_output};
-  }
-
-  at::Tensor logits_of(const at::Tensor& hidden_sbh) {
-    const bool whole = rank_.tp.size == 1;
-    const at::Tensor weight =
-        whole ? output_weight().value().narrow(0, 0, config_.vocab_size) : output_weight().value();
-    const at::Tensor mine = matmul(hidden_sbh.reshape({-1, config_.hidden_size}), weight.t(),
-                                   compute_type(weight.scalar_type()));
-    const at::Tensor logits_sbv = gather_from_tensor_parallel_region(mine, rank_.tp, "logits")
-                                      .narrow(1, 0, config_.vocab_size);
-    return logits_sbv.reshape({hidden_sbh.size(0), hidden_sbh.size(1), -1})
-        .transpose(0, 1)
-        .to(at::kFloat);
-  }
-
-  /// Returns the decoder's output at all positions, as the input of the GEMM with this rank's part
-  /// of the vocabulary.
-  at::Tensor whole_for_output(const at::Tensor& hidden_sbh, const ForwardContext& context) const {
-    return context.sequence_parallel
-               ? gather_from_sequence_parallel_region(hidden_sbh, rank_.tp, "output_layer")
-               : copy_to_tensor_parallel_region(hidden_sbh, rank_.tp, "output_layer");
   }
 
   /// Returns rotary tables of s rows when all samples share their positions, else of s·b rows.
@@ -224,8 +172,8 @@ class GptModel : public LanguageModel {
     return {result.cos, result.sin};
   }
 
-  Parameter& output_weight() {
-    return output_layer_ ? output_layer_->weight : embedding_->word_embeddings();
+  OutputHead head() {
+    return {config_, rank_, output_layer_ ? output_layer_->weight : embedding_->word_embeddings()};
   }
 
   /// Returns the dtype of the model's weights.

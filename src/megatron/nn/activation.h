@@ -1,4 +1,4 @@
-// The activation function of a feed-forward block, with the bias of the GEMM in front of it.
+// The activation function of an MLP, fused with the bias of the preceding GEMM.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -9,7 +9,7 @@ namespace megatron {
 
 class Parameter;
 
-/// An activation with the bias that it adds first, or null.
+/// An activation and the bias that it adds first, or null.
 struct BiasActivation {
   ActivationForm form;
   Parameter* bias = nullptr;
@@ -17,11 +17,12 @@ struct BiasActivation {
   at::Tensor bias_value() const;
 };
 
-/// Returns the activation of x + bias; the bias's gradient is contributed. Differentiable.
+/// Returns the activation of x + bias; differentiable. Backward contributes the gradient of the
+/// bias.
 at::Tensor activate(const at::Tensor& x, const BiasActivation& activation);
 
-/// Backward of activate() for functions that record a graph of their own: returns the gradient of
-/// x and contributes the bias's. `result`, if not null, receives what forward returned.
+/// Backward of activate(), for callers that record their own graph. Returns the gradient of x and
+/// contributes the gradient of the bias. If `result` is not null, it receives the forward result.
 at::Tensor activation_backward(const at::Tensor& dy, const at::Tensor& x,
                                const BiasActivation& activation, at::Tensor* result = nullptr);
 

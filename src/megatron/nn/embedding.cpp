@@ -13,7 +13,7 @@
 namespace megatron {
 namespace {
 
-/// The rows of `weight` for `ids`; no table when `weight` is null.
+/// Describes `ids` and the table `weight`; no table when `weight` is null.
 EmbeddingRows rows_of(const Parameter* weight, const at::Tensor& ids) {
   if (weight == nullptr) return {};
   const at::Tensor& table = weight->precise_value();

@@ -11,6 +11,7 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/logsumexp.h>
+#include <ATen/ops/ones.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/zeros_like.h>
 
@@ -223,7 +224,7 @@ class Head {
 /// gradients.
 bool is_same_number(double a, double b) { return a == b || (std::isnan(a) && std::isnan(b)); }
 
-/// What forward computed for backward under an announced gradient.
+/// The gradients that forward computed under an announced loss gradient.
 struct Early {
   at::Tensor scale;
   Head::Kept kept;
@@ -239,23 +240,36 @@ Early compute_early(Head& head, const LossGradient& loss_gradient, bool defers) 
   return early;
 }
 
-/// Returns the input's gradient and contributes the weight's gradient unless forward did. `saved`
-/// is {hidden, labels, mask, lse}.
-at::Tensor loss_backward(Parameter& weight, Early& early, const Tensors& saved,
-                         const at::Tensor& scale) {
-  const bool is_early = early.scale.defined();
-  MEGATRON_CHECK(!is_early || early.kept.dhidden.defined(),
-                 "backward of a loss for the second time");
-  MEGATRON_CHECK(
-      !is_early || !scale.is_cpu() || is_same_number(host_scalar(scale), host_scalar(early.scale)),
-      "backward of a loss starts from ", host_scalar(scale), ", but forward was told ",
-      host_scalar(early.scale));
+/// Backward under an announced gradient, which must equal `scale`. Forward has computed the
+/// gradient of the input; the weight's is contributed here unless forward did. `saved` is {hidden,
+/// labels, mask, lse}.
+at::Tensor announced_backward(Parameter& weight, Early& early, const Tensors& saved,
+                              const at::Tensor& scale) {
+  MEGATRON_CHECK(early.kept.dhidden.defined(), "backward of a loss for the second time");
+  MEGATRON_CHECK(!scale.is_cpu() || is_same_number(host_scalar(scale), host_scalar(early.scale)),
+                 "backward of a loss starts from ", host_scalar(scale), ", but forward was told ",
+                 host_scalar(early.scale));
   if (early.wrote) return std::exchange(early.kept.dhidden, {});
   Head head(saved[0], saved[1], saved[2], weight);
   head.set_lse(saved[3]);
-  if (!is_early && !weight.defers_gradient()) return head.propagate(scale, /*measures=*/false);
-  Head::Kept kept =
-      is_early ? std::exchange(early.kept, {}) : head.propagate_to_input(scale, /*measures=*/false);
+  Head::Kept kept = std::exchange(early.kept, {});
+  head.contribute(std::move(kept.dlogits), scale);
+  return kept.dhidden;
+}
+
+/// Backward from the gradients of the sum and of the single losses; either may be undefined.
+at::Tensor loss_backward(Parameter& weight, const BackwardPass& pass) {
+  const at::Tensor &dsum = pass.gradients[0], &dlosses = pass.gradients[1];
+  at::Tensor mask = pass.saved[2], scale = dsum;
+  if (dlosses.defined()) {
+    const at::Tensor own = dlosses.to(at::kFloat).contiguous();
+    mask = dsum.defined() ? own + mask * dsum.to(at::kFloat) : own;
+    scale = at::ones({}, dlosses.options());
+  }
+  Head head(pass.saved[0], pass.saved[1], mask, weight);
+  head.set_lse(pass.saved[3]);
+  if (!weight.defers_gradient()) return head.propagate(scale, /*measures=*/false);
+  Head::Kept kept = head.propagate_to_input(scale, /*measures=*/false);
   head.contribute(std::move(kept.dlogits), scale);
   return kept.dhidden;
 }
@@ -278,7 +292,9 @@ TokenLoss linear_cross_entropy(const at::Tensor& hidden, Parameter& weight,
       "loss shapes do not fit");
   check_labels(labels, weight.sharding().global_shape[0]);
   const bool is_announced = loss_gradient.value.defined() && at::GradMode::is_enabled();
-  const DifferentiableOp op{.name = "LinearCrossEntropyBackward", .trains_parameters = true};
+  const DifferentiableOp op{.name = "LinearCrossEntropyBackward",
+                            .trains_parameters = true,
+                            .allows_undefined_gradients = true};
   const Tensors results = differentiable(op, {hidden}, [&] {
     Head head(hidden, labels, mask, weight);
     auto early = std::make_shared<Early>();
@@ -290,10 +306,14 @@ TokenLoss linear_cross_entropy(const at::Tensor& hidden, Parameter& weight,
     const at::Tensor losses = head.losses(), sum = (losses.to(at::kDouble) * mask.to(at::kDouble))
                                                        .sum()
                                                        .to(losses.scalar_type());
-    Recorded recorded{.outputs = {sum, losses}, .saved = {}, .backward = {}};
+    Recorded recorded{.outputs = {sum, losses},
+                      .saved = {},
+                      .backward = {},
+                      .num_differentiable = is_announced ? 1u : 2u};
     if (!early->wrote) recorded.saved = {hidden, labels, mask, head.lse()};
-    recorded.backward = [&weight, early](BackwardPass& pass) -> Tensors {
-      return {loss_backward(weight, *early, pass.saved, pass.gradients[0])};
+    recorded.backward = [&weight, early, is_announced](BackwardPass& pass) -> Tensors {
+      return {is_announced ? announced_backward(weight, *early, pass.saved, pass.gradients[0])
+                           : loss_backward(weight, pass)};
     };
     return recorded;
   });

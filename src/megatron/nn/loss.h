@@ -11,7 +11,8 @@ namespace megatron {
 struct TokenLoss {
   /// Differentiable scalar Σ mask·(−log p(label)); float32 for 16-bit inputs.
   at::Tensor loss_sum;
-  at::Tensor token_losses;  ///< [tokens] float32, detached, unmasked
+  /// [tokens] float32, unmasked. Differentiable unless the loss gradient was known in forward.
+  at::Tensor token_losses;
 };
 
 /// The gradient of loss_sum that backward will receive, when forward already knows it. The gradient

@@ -43,7 +43,7 @@ struct ActivationSpec {
 struct StepOutput {
   at::Tensor loss_sum;      ///< scalar
   at::Tensor count;         ///< scalar float32: Σ loss_mask
-  at::Tensor token_losses;  ///< [b, s], detached: −log p(label)
+  at::Tensor token_losses;  ///< [b, s]: −log p(label)
   std::map<std::string, at::Tensor> sums;
 };
 

@@ -28,7 +28,7 @@ Mlp::Mlp(Module* parent, std::string_view name, const LayerArguments& arguments)
                   config_.hidden_size) {}
 
 at::Tensor Mlp::forward(const at::Tensor& input_sbh, const ForwardContext& context) {
-  // The activation adds the bias; hooks see the GEMM's result before that.
+  // The activation adds the bias. Hooks see the GEMM's result before that.
   const at::Tensor projected = linear_fc1_.forward(input_sbh, context, /*add_bias=*/false);
   if (config_.norm_placement == NormPlacement::pre)
     notify_op(context.hooks, linear_fc1_, "layer_norm", input_sbh);
@@ -42,7 +42,8 @@ at::Tensor Mlp::forward(const at::Tensor& input_sbh, const ForwardContext& conte
 
 at::Tensor Mlp::activate_and_project(const at::Tensor& projected, const BiasActivation& activation,
                                      const ForwardContext& context) const {
-  // Hooks see the activation and its gradient, so with hooks it is an op of its own.
+  // Hooks see the activation and its gradient, so with hooks the activation is an operator of its
+  // own.
   if (context.hooks == nullptr) return linear_fc2_.forward(projected, activation, context);
   const at::Tensor activated = activate(projected, activation);
   notify_op(context.hooks, *this, "activation", activated);

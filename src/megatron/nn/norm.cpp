@@ -29,8 +29,8 @@ NormParams formula_of(const NormWeights& weights) {
           .offset = weights.options.weight_plus_one ? 1.0 : 0.0};
 }
 
-/// {normalised}, or with `passes_sum` {sum, normalised}; backward then adds the gradient of the
-/// sum. `branch` may be null.
+/// Returns {normalised}, or {sum, normalised} with `passes_sum`; backward then adds the gradient of
+/// the sum. `branch` may be null.
 Tensors stream_norm(const at::Tensor& input, const DropoutBranch* branch,
                     const NormWeights& weights, bool passes_sum) {
   const DifferentiableOp op{

@@ -49,7 +49,7 @@ at::Tensor formula(const at::Tensor& x, Activation kind, bool gated) {
   return formula(x.narrow(-1, 0, width), kind) * x.narrow(-1, width, width);
 }
 
-/// x + bias in compute_type.
+/// Returns x + bias in compute_type().
 at::Tensor wide_sum(const at::Tensor& x, const std::optional<at::Tensor>& bias) {
   const at::Tensor wide = x.to(compute_type(x.scalar_type()));
   return bias ? wide + bias->to(wide.scalar_type()) : wide;
@@ -89,7 +89,7 @@ kernels::ActivationKind kernel_kind(std::int64_t kind) {
   throw InternalError("an activation without a kernel");
 }
 
-/// What the kernels add to each column, in the dtype they compute in.
+/// Returns the bias that the kernels add to each column, in the dtype they compute in.
 at::Tensor wide_bias(const at::Tensor& x, const std::optional<at::Tensor>& bias) {
   const auto type = compute_type(x.scalar_type());
   return bias ? bias->to(type).contiguous() : at::zeros({x.size(-1)}, x.options().dtype(type));

@@ -1,4 +1,4 @@
-// Activation functions and their gated forms, with the bias of the GEMM in front of them.
+// Activation functions and their gated forms, fused with the bias of the preceding GEMM.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -7,24 +7,26 @@
 
 namespace megatron {
 
-/// f(x), or with `gated` f(gate)·up for x [..., 2f] = [gate | up]. gelu is the erf form, gelu_tanh
-/// the tanh form, quick_gelu is x·σ(1.702·x).
+/// Describes f(x), or f(gate)·up when `gated`, for x [..., 2f] = [gate | up]. `gelu` is the erf
+/// form, `gelu_tanh` the tanh form, and `quick_gelu` is x·σ(1.702·x).
 struct ActivationForm {
   Activation kind;
   bool gated = false;
 };
 
-/// Returns the activation of x + bias in the dtype of x. `bias` [columns of x] may be undefined.
-/// 16-bit numbers are computed in float32 and rounded once.
+/// Returns the activation of x + bias in the dtype of x. `bias` has one element per column of x, or
+/// is undefined. 16-bit values are computed in float32 and rounded once. Not differentiable:
+/// activate() records the gradient.
 at::Tensor bias_activation(const at::Tensor& x, const at::Tensor& bias, const ActivationForm& form);
 
+/// The result of bias_activation_backward().
 struct BiasActivationGradients {
   at::Tensor dx;     ///< like x
-  at::Tensor dbias;  ///< [columns of x] in compute_type; undefined without a bias
-  at::Tensor y;      ///< the result of bias_activation(), if asked for
+  at::Tensor dbias;  ///< [columns of x] in compute_type(); undefined without a bias
+  at::Tensor y;      ///< result of bias_activation(), if requested
 };
-/// Backward of bias_activation(). With `with_result` the same pass recomputes the result, which
-/// then need not be kept.
+/// Backward of bias_activation(). With `with_result` the same pass recomputes the forward result,
+/// so that it need not be saved.
 BiasActivationGradients bias_activation_backward(const at::Tensor& dy, const at::Tensor& x,
                                                  const at::Tensor& bias, const ActivationForm& form,
                                                  bool with_result);

@@ -1,19 +1,21 @@
-// Sums over rows: gradients of biases and of weights that every row contributes to.
+// Sums over rows. They are the gradients of biases and of other weights to which every row
+// contributes.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
 namespace megatron {
 
-/// The dtype in which sums and statistics of `storage` are kept: float64 for float64, else float32.
+/// Returns the dtype that accumulates sums and statistics of `storage`: float64 for float64, else
+/// float32.
 c10::ScalarType compute_type(c10::ScalarType storage);
 
-/// Returns Σ over the rows of x [rows, columns] in compute_type, in one order on every number of
-/// threads.
+/// Returns the sum over the rows of x [rows, columns] in compute_type(). The order of the sum does
+/// not depend on the number of threads.
 at::Tensor column_sums(const at::Tensor& x);
 
-/// Returns Σ over the first dimension of blocks [blocks, columns] on the CPU, each of which is the
-/// sum over a block of rows.
+/// Returns the sum over the first dimension of [blocks, columns] on the CPU, where each row is
+/// already the sum over a block of rows.
 at::Tensor reduce_row_blocks(const at::Tensor& blocks);
 
 }  // namespace megatron

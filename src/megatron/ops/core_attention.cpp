@@ -166,7 +166,7 @@ at::Tensor probabilities_of(at::Tensor scores, const at::Tensor& lse) {
   return scores.sub_(finite.unsqueeze(-1)).exp_();
 }
 
-/// In float32 or float64, block by block of queries.
+/// Forward of attention in float32 or float64, block by block of queries.
 AttentionResult blocked_attention(const AttentionInputs& inputs, const AttentionOptions& options) {
   const auto& [q, k, v] = inputs;
   const AttentionShape shape = shape_of(q, k, v);
@@ -186,7 +186,7 @@ AttentionResult blocked_attention(const AttentionInputs& inputs, const Attention
   return {out.view({shape.sq, shape.b, -1}), lse};
 }
 
-/// Backward makes each block's probabilities and dropout mask again.
+/// Backward of attention. It recomputes the probabilities and the dropout mask of each block.
 AttentionInputs blocked_backward(const at::Tensor& dout_rows, const AttentionInputs& inputs,
                                  const AttentionResult& result, const AttentionOptions& options) {
   const auto& [q, k, v] = inputs;
@@ -230,7 +230,7 @@ AttentionInputs widened(const AttentionInputs& inputs) {
   return {inputs.q.to(type), inputs.k.to(type), inputs.v.to(type)};
 }
 
-/// Any dtype: 16 bits are computed in float32 and rounded once.
+/// Forward of attention in any dtype. 16-bit inputs are computed in float32 and rounded once.
 AttentionResult wide_attention(const AttentionInputs& inputs, const AttentionOptions& options) {
   AttentionResult result = blocked_attention(widened(inputs), options);
   result.out = result.out.to(inputs.q.scalar_type());
@@ -260,7 +260,7 @@ AttentionInputs cpu_backward(const at::Tensor& dout, const AttentionInputs& inpu
 
 using Optional = std::optional<at::Tensor>;
 
-/// The options from the last arguments of both operators.
+/// Returns the options that the last arguments of both operators describe.
 AttentionOptions options_of(bool causal, std::int64_t left, std::int64_t right, double scale,
                             double softcap, const Optional& alibi_slopes,
                             const Optional& document_ids, std::int64_t q_start,
@@ -329,7 +329,7 @@ TORCH_LIBRARY_FRAGMENT(megatron, library) {
                   attention_backward_kernel<wide_backward>);
 }
 
-/// Calls an attention operator with `options` behind its first arguments.
+/// Calls an attention operator with `options` appended to its first arguments.
 template <class Operator, class... First>
 auto call(const Operator& op, const AttentionOptions& o, const First&... first) {
   return op.call(first..., o.causal, o.window[0], o.window[1], o.scale, o.softcap,

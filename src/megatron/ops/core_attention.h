@@ -30,7 +30,8 @@ struct AttentionOptions {
   DropoutSite dropout;
 };
 
-/// q [sq, b, n, d], k [sk, b, g, d], v [sk, b, g, dv], or their gradients; n is a multiple of g.
+/// The inputs q [sq, b, n, d], k [sk, b, g, d] and v [sk, b, g, dv], or their gradients. n is a
+/// multiple of g.
 struct AttentionInputs {
   at::Tensor q, k, v;
 };

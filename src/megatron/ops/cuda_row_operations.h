@@ -5,11 +5,11 @@
 
 namespace megatron {
 
-/// Makes `operations` (which stays valid) the kernels of CUDA tensors. Called once, when the plugin
-/// has been loaded.
+/// Registers `operations`, which must stay valid, as the kernels of CUDA tensors. Called once,
+/// after the plugin has been loaded.
 void register_cuda_row_operations(const kernels::RowOperations& operations);
 
-/// The registered kernels. They queue work on the current stream and return at once.
+/// Returns the registered kernels. They queue work on the current stream and return at once.
 const kernels::RowOperations& cuda_row_operations();
 
 }  // namespace megatron

@@ -32,8 +32,8 @@ kernels::RowCoordinates hidden_coordinates(const at::Tensor& hidden, const Dropo
 
 namespace {
 
-/// A kernel reads and writes two dtypes together when they are equal or one is float32 and the
-/// other 16 bits wide.
+/// Checks two dtypes of one kernel: they must be equal, or one must be float32 and the other 16
+/// bits wide.
 void check_pair(const at::Tensor& a, const at::Tensor& b) {
   const auto is_half = [](const at::Tensor& x) { return x.element_size() == 2; };
   const auto is_float = [](const at::Tensor& x) { return x.scalar_type() == c10::kFloat; };
@@ -51,10 +51,10 @@ void launch_on_cuda(const kernels::DropoutArguments& arguments) {
   cuda_row_operations().dropout(arguments);
 }
 
-void launch_nothing(const kernels::DropoutArguments&) {}  // the meta device has shapes only
+void launch_nothing(const kernels::DropoutArguments&) {}  // meta tensors have no data
 
-/// out = residual + dropout(x) over contiguous rows of the last dimension; `residual` is undefined
-/// or like out, and out may be x.
+/// Computes out = residual + dropout(x) over contiguous rows of the last dimension. `residual` is
+/// undefined or like out, and out may alias x.
 template <auto launch>
 void run(const at::Tensor& x, const at::Tensor& residual, const at::Tensor& out,
          const kernels::RowCoordinates& coordinates, const kernels::DropoutRule& rule) {
@@ -140,7 +140,7 @@ at::Tensor dropout_add_op(const at::Tensor& x, const at::Tensor& residual, c10::
                  static_cast<std::int64_t>(site.key), s_start, type);
 }
 
-/// `residual` may be undefined.
+/// Applies dropout to x and adds `residual`, which may be undefined.
 at::Tensor differentiable_dropout(const at::Tensor& x, const at::Tensor& residual,
                                   const DropoutSite& site, std::int64_t s_start) {
   const bool has_residual = residual.defined();

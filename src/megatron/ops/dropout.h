@@ -11,28 +11,31 @@
 
 namespace megatron {
 
-/// The rule of a site; an inactive one keeps every element.
+/// Returns the kernels' dropout rule for a site. The rule of an inactive site keeps every element
+/// unchanged.
 kernels::DropoutRule dropout_rule(const DropoutSite& site);
 
-/// The coordinates of the rows of hidden states shaped [s, b, h] whose first position is `s_start`.
-/// Empty for an inactive site. Throws unless the site has one ordinal per sample on the device of
-/// `hidden`.
+/// Returns the coordinates of the rows of hidden states [s, b, h] whose first position is
+/// `s_start`, or empty coordinates for an inactive site. Throws InternalError unless the site has
+/// one ordinal per sample on the device of `hidden`.
 kernels::RowCoordinates hidden_coordinates(const at::Tensor& hidden, const DropoutSite& site,
                                            std::int64_t s_start);
 
-/// Returns residual + dropout(x) for x, residual [s, b, h], differentiable. The element of a number
-/// is position·h + feature, with positions counted from `s_start`.
+/// Returns residual + dropout(x) for x and residual [s, b, h]; differentiable. The random element
+/// index is position·h + feature, and positions count from `s_start`.
 at::Tensor dropout_add(const at::Tensor& x, const at::Tensor& residual, const DropoutSite& site,
                        std::int64_t s_start = 0);
 
-/// Returns dropout(x) for x [s, b, h], differentiable.
+/// Returns dropout(x) for x [s, b, h], with the element indices of dropout_add(); differentiable.
 at::Tensor dropout(const at::Tensor& x, const DropoutSite& site, std::int64_t s_start = 0);
 
-/// dropout() without a gradient, in dtype `type`: a backward function's pass through a dropout.
+/// Returns dropout(x) in dtype `type` without recording a gradient. Backward functions use it to
+/// pass a gradient through dropout.
 at::Tensor dropout_as(const at::Tensor& x, c10::ScalarType type, const DropoutSite& site,
                       std::int64_t s_start);
 
-/// The ordinals of the `samples` in x, on its device.
+/// Returns a pointer to the ordinals of the `samples` samples in x, on the device of x. Throws
+/// InternalError when the site's ordinals have another count or device.
 const std::int64_t* dropout_ordinals(const DropoutSite& site, const at::Tensor& x,
                                      std::int64_t samples);
 

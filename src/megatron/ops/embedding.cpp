@@ -19,11 +19,11 @@ namespace {
 
 using Optional = std::optional<at::Tensor>;
 
-constexpr std::int64_t kGrainElements = 16384;  // fewer are not worth a second thread
+constexpr std::int64_t kGrainElements = 16384;  // fewer elements are not worth a second thread
 
-/// Ids as rows of this rank's part of a table, for ATen.
+/// Token ids as local rows of this rank's part of a table, for ATen's operators.
 struct LocalIds {
-  at::Tensor rows;       ///< any row where elsewhere
+  at::Tensor rows;       ///< local row; arbitrary where `elsewhere` is true
   at::Tensor elsewhere;  ///< true where another rank holds the row
 };
 
@@ -34,7 +34,7 @@ LocalIds local_ids(const at::Tensor& ids, std::int64_t first, std::int64_t count
 
 at::Tensor flat(const at::Tensor& ids) { return ids.reshape({-1}).contiguous(); }
 
-/// A table's rows for flat ids; each id must be a row of the whole table.
+/// Describes a table and flat ids to the kernels. Each id must be a row of the whole table.
 kernels::EmbeddingTable kernel_table(const at::Tensor& table, const at::Tensor& ids,
                                      std::int64_t first, std::int64_t num_rows) {
   const auto [least, largest] = host_range(ids);

@@ -1,4 +1,4 @@
-// Rows of embedding tables, and the sum of rows into a table's gradient.
+// Looks up rows of embedding tables, and adds gradients of rows to a table's gradient.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -7,20 +7,23 @@
 
 namespace megatron {
 
-/// Ids and this rank's part [rows, h] of the table they index. Undefined tensors mean no table.
+/// Token ids and this rank's part [rows, h] of the table that they index. Undefined tensors mean no
+/// table.
 struct EmbeddingRows {
   at::Tensor table;
   at::Tensor ids;             ///< int64 of any shape
-  std::int64_t first = 0;     ///< the table's first row in the whole table
-  std::int64_t num_rows = 0;  ///< of the whole table
+  std::int64_t first = 0;     ///< index of the part's first row in the whole table
+  std::int64_t num_rows = 0;  ///< rows of the whole table
 };
 
-/// Returns rows of `words` plus rows of `positions` [ids..., h] in dtype `type`, rounded once;
-/// zeros for ids whose row another rank holds. Throws on the CPU for an id outside the whole table.
+/// Returns rows of `words` plus rows of `positions`, [ids..., h] in dtype `type`, rounded once.
+/// Rows that another rank holds are zero. On the CPU, throws InternalError for an id outside the
+/// whole table.
 at::Tensor embedding(const EmbeddingRows& words, const EmbeddingRows& positions,
                      c10::ScalarType type);
 
-/// Adds the rows dy [tokens, h] to grad[id − first] in the order of tokens; ids int64 [tokens].
+/// Adds the rows of dy [tokens, h] to grad[id − first] in the order of tokens. `ids` is int64
+/// [tokens].
 void embedding_backward_(at::Tensor& grad, const at::Tensor& ids, const at::Tensor& dy,
                          std::int64_t first);
 

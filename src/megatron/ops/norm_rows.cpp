@@ -69,7 +69,7 @@ DropoutSite site_of(const Optional& ordinals, double probability, std::int64_t k
           .sample_ordinals = tensor_or_none(ordinals)};
 }
 
-/// {sum, y, mean, rstd}; the sum is undefined without a branch.
+/// Returns {sum, y, mean, rstd}. The sum is undefined without a branch.
 Results norm_on_cpu(const at::Tensor& given, const Optional& branch, const at::Tensor& weight,
                     const Optional& bias, double epsilon, double offset, c10::ScalarType type,
                     const Optional& ordinals, double probability, std::int64_t key,
@@ -113,7 +113,7 @@ Results norm_on_cpu(const at::Tensor& given, const Optional& branch, const at::T
   return {sum, y, mean, rstd};
 }
 
-/// {dsum, dbranch, dweight, dbias}.
+/// Returns {dsum, dbranch, dweight, dbias}.
 Results norm_backward_on_cpu(const at::Tensor& gradient, const Optional& residual_grad,
                              const at::Tensor& x, const Optional& mean, const at::Tensor& rstd,
                              const at::Tensor& weight, const Optional& /*bias*/, double offset,
@@ -165,7 +165,7 @@ Results norm_backward_on_cpu(const at::Tensor& gradient, const Optional& residua
 }
 
 struct Rms {
-  /// {y, rstd}
+  /// Returns {y, rstd}.
   static std::pair<at::Tensor, at::Tensor> forward(const at::Tensor& x, const at::Tensor& weight,
                                                    c10::ScalarType type, double epsilon,
                                                    double offset) {
@@ -174,7 +174,7 @@ struct Rms {
     return {(wide * rstd * (weight + offset)).to(type), rstd.reshape({-1})};
   }
 
-  /// {dx in compute_type, dweight}
+  /// Returns {dx in compute_type(), dweight}.
   static std::pair<at::Tensor, at::Tensor> backward(const at::Tensor& dy, const at::Tensor& x,
                                                     const at::Tensor& weight,
                                                     const at::Tensor& rstd, double offset) {
@@ -187,7 +187,7 @@ struct Rms {
   }
 };
 
-/// The plugin's kernels.
+/// RMSNorm by the CUDA plugin's kernels.
 struct RmsOnCuda {
   static std::pair<at::Tensor, at::Tensor> forward(const at::Tensor& given,
                                                    const at::Tensor& weight, c10::ScalarType type,
@@ -233,7 +233,7 @@ struct RmsOnCuda {
   }
 };
 
-/// By ATen's LayerNorm or the RMSNorm of `RmsNorm`, one step after the other.
+/// Norms by ATen's LayerNorm or by the RMSNorm of `RmsNorm`, one operator after the other.
 template <class RmsNorm>
 Results norm_by_steps(const at::Tensor& stream, const Optional& branch, const at::Tensor& weight,
                       const Optional& bias, double epsilon, double offset, c10::ScalarType type,

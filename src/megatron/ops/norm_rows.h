@@ -1,6 +1,7 @@
-// Norms of the residual stream, fused with what stands next to a norm in a layer: forward adds the
-// output of the block before it, through dropout; backward adds the stream's own gradient and
-// applies the block's dropout mask. On the CPU a block of rows passes all steps while it is in L2.
+// Norms of the residual stream, fused with the operations beside them in a layer. Forward first
+// adds the previous block's output through dropout; backward adds the stream's own gradient and
+// applies the block's dropout mask. On the CPU each block of rows passes all steps while it is in
+// L2.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -9,16 +10,17 @@
 
 namespace megatron {
 
-/// The weights of a norm [columns], in compute_type: LayerNorm with a bias, RMSNorm without.
+/// The weights of a norm [columns] in compute_type(): LayerNorm when `bias` is defined, else
+/// RMSNorm.
 struct NormParams {
   at::Tensor weight, bias;
   double epsilon = 1e-5, offset = 0;  ///< `offset` is added to the weight
 };
 
-/// What is added to the stream: dropout(x), where x is like the stream, or 16 bits wide above a
-/// float32 stream. Without an active site x is added as it is.
+/// The branch that is added to the residual stream as dropout(x). `x` is contiguous, in the
+/// stream's dtype or in a 16-bit dtype when the stream is float32.
 struct DropoutBranch {
-  at::Tensor x;  ///< not read by backward
+  at::Tensor x;  ///< backward does not read it
   DropoutSite site;
   std::int64_t s_start = 0;  ///< position of the first row
 };
@@ -27,21 +29,22 @@ struct DropoutBranch {
 struct NormRows {
   at::Tensor sum;  ///< stream + dropout(branch), like the stream; the stream without a branch
   at::Tensor y;    ///< norm(sum)
-  at::Tensor mean, rstd;  ///< [rows], compute_type; mean is undefined with RMSNorm
+  at::Tensor mean, rstd;  ///< [rows] in compute_type(); mean is undefined for RMSNorm
 };
-/// stream [s, b, h], or any shape without a branch; `branch` may be null. Returns y in dtype
-/// `type`: the stream's, or 16 bits wide above a float32 stream.
+/// Computes the sum and its norm. `stream` is [s, b, h], or any shape without a branch; `branch`
+/// may be null. `y` has dtype `type`: the stream's dtype, or a 16-bit dtype when the stream is
+/// float32.
 NormRows norm_rows(const at::Tensor& stream, const DropoutBranch* branch, const NormParams& params,
                    c10::ScalarType type);
 
 /// The result of norm_rows_backward().
 struct NormGradients {
-  at::Tensor dsum;            ///< through the norm, plus `residual_grad`: the stream's gradient
+  at::Tensor dsum;            ///< gradient of the stream: the norm's gradient plus `residual_grad`
   at::Tensor dbranch;         ///< in the dtype of dy; undefined without a branch
-  at::Tensor dweight, dbias;  ///< [columns], compute_type; dbias is undefined with RMSNorm
+  at::Tensor dweight, dbias;  ///< [columns] in compute_type(); dbias is undefined for RMSNorm
 };
-/// Backward of norm_rows(). `residual_grad` is the gradient of the sum from elsewhere, or
-/// undefined.
+/// Backward of norm_rows(). `dy` is the gradient of y. `residual_grad` is the gradient of the sum
+/// from its other consumers, or undefined.
 NormGradients norm_rows_backward(const at::Tensor& dy, const at::Tensor& residual_grad,
                                  const NormRows& rows, const DropoutBranch* branch,
                                  const NormParams& params);

@@ -11,9 +11,10 @@ struct QueryKeyValue {
   at::Tensor q, k, v;  ///< [s, b, n or g, d], unit stride in the last dimension
 };
 
-/// Splits mixed [s, b, groups·(r + 2)·d], where a query group's rows are its r heads of q, then k,
-/// then v, and rotates q and k unless `rotation` is null. Parts that need not move are views of
-/// `mixed`. Differentiable; the CPU's backward writes one gradient of `mixed`.
+/// Splits mixed [s, b, groups·(r + 2)·d], in which each query group holds its r heads of q, then k,
+/// then v. Rotates q and k unless `rotation` is null. On the CPU, q and k are rotated directly from
+/// the mixed tensor, unrotated parts are views of it, and the backward pass writes one mixed
+/// gradient.
 QueryKeyValue split_query_key_value(const at::Tensor& mixed, std::int64_t groups,
                                     std::int64_t head_dim, const Rotation* rotation);
 

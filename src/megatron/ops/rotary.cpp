@@ -82,7 +82,8 @@ double yarn_concentration(const TransformerConfig& config) {
   return yarn_mscale(scale, config.yarn_mscale) / yarn_mscale(scale, config.yarn_mscale_all_dim);
 }
 
-/// The layout of [s, b, n, d] with unit last stride and evenly spaced heads, or of [s, b, g, r, d].
+/// Returns the layout of [s, b, n, d] with unit last stride and evenly spaced heads, or of [s, b,
+/// g, r, d].
 kernels::HeadLayout layout_of(const at::Tensor& heads) {
   const bool grouped = heads.dim() == 5;
   return {.position = heads.stride(0),
@@ -100,11 +101,11 @@ at::Tensor rotate_on_cpu(const at::Tensor& x, const at::Tensor& cos, const at::T
   return out;
 }
 
-/// By the plugin's kernel, whose tokens must be evenly spaced.
+/// Rotates with the plugin's kernel, which needs evenly spaced tokens.
 at::Tensor rotate_on_cuda(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin,
                           bool interleaved, bool inverse) {
   const std::int64_t s = x.size(0), b = x.size(1), n = x.size(2), d = x.size(3);
-  // The stride of a dimension of one element means nothing, also in a tensor that calls itself
+  // The stride of a dimension of size 1 is arbitrary, even in a tensor that reports itself
   // contiguous.
   const bool even = x.stride(3) == 1 && (b == 1 || s == 1 || x.stride(0) == b * x.stride(1));
   const at::Tensor from = even ? x : x.contiguous();

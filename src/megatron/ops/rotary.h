@@ -32,23 +32,23 @@ struct RotaryTables {
 RotaryTables rotary_tables(const RotaryFrequencies& frequencies, const at::Tensor& positions,
                            c10::ScalarType dtype);
 
-/// Tables of compute_type [s or s·b, rotary_dim / 2], and the direction of a rotation.
+/// Rotary tables [s or s·b, rotary_dim / 2] in compute_type(), and the direction of the rotation.
 struct Rotation {
   at::Tensor cos, sin;
-  bool interleaved = false;  ///< pairs (2i, 2i + 1), else (i, i + rotary_dim / 2)
-  bool inverse = false;      ///< the transpose: backward
+  bool interleaved = false;  ///< rotates pairs (2i, 2i + 1), otherwise (i, i + rotary_dim / 2)
+  bool inverse = false;      ///< applies the transposed rotation, for backward
 };
 
-/// Returns x [s, b, n, d] rotated, contiguous; see apply_rotary(). Not differentiable.
+/// Returns x [s, b, n, d] rotated, as a contiguous tensor. Not differentiable; see apply_rotary().
 at::Tensor rotate(const at::Tensor& x, const Rotation& rotation);
 
-/// Copies heads on the CPU, rotated unless `rotation` is null: each tensor is [s, b, n, d], or
-/// [s, b, g, r, d] with g·r = n, in any strides with unit last in `to`.
+/// Copies heads on the CPU and rotates them unless `rotation` is null. Each tensor is [s, b, n, d]
+/// or [s, b, g, r, d] with g·r = n. Strides are arbitrary, but the last stride of `to` is 1.
 void copy_heads(const at::Tensor& from, at::Tensor& to, const Rotation* rotation);
 
-/// Rotates x [s, b, n, d] (any strides with unit last). Half-split pairs (i, i + r/2), or (2i, 2i +
-/// 1) when interleaved. Tables of compute_type have s rows, or s·b rows when samples have positions
-/// of their own.
+/// Rotates x [s, b, n, d], which may have any strides with a unit last one. The rotated pairs are
+/// (i, i + r/2), or (2i, 2i + 1) when `interleaved`. The tables are in compute_type() and have s
+/// rows, or s·b rows when each sample has its own positions.
 at::Tensor apply_rotary(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin,
                         bool interleaved);
 

@@ -21,6 +21,8 @@ class Work {
   virtual ~Work() = default;
   /// Throws CommError when a peer has failed or the timeout has passed.
   virtual void wait() = 0;
+  /// Returns true only if wait() would return or throw at once. False is always allowed.
+  virtual bool is_done() const { return false; }
 };
 using PendingWork = std::unique_ptr<Work>;
 

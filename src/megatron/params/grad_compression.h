@@ -20,6 +20,9 @@ class GradCompression {
   /// Starts the reduction of a bucket's gradients. After the returned work has been waited for, the
   /// bucket (or this rank's slice of it) holds the sum, with equal bits on all ranks.
   virtual PendingWork start(const ParamBucket& bucket, const StartReduce& start_reduce) = 0;
+  /// Keeps for the next step what the last sum of each bucket has left. Without it the same
+  /// gradients have the same sum again.
+  virtual void commit() {}
 };
 
 /// Creates the compression that options.compression names; returns null for "none". Throws

@@ -22,6 +22,10 @@ class GradReducer {
   /// Waits for all started reductions. Afterwards each bucket, or this rank's slice of it, holds
   /// the sum.
   void finish();
+  /// GradCompression::commit().
+  void commit() {
+    if (compression_) compression_->commit();
+  }
 
  private:
   /// Starts the reduction of a tensor that has the layout of the bucket into this rank's slice of

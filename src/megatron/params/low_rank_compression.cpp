@@ -7,6 +7,7 @@
 #include <ATen/ops/zeros.h>
 
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "megatron/base/error.h"
@@ -21,6 +22,7 @@ namespace {
 /// The state of one gradient matrix [n, m]: the factor Q [m, r] and the error of the previous step.
 struct Matrix {
   at::Tensor grad, factor, error;
+  at::Tensor next_factor = {}, next_error = {};  ///< of the last sum; used from commit() on
   at::Tensor whole = {};  ///< gradient plus kept error in this step, float32
   at::Tensor basis = {};  ///< P [n, r]
 };
@@ -108,6 +110,16 @@ class LowRankCompression : public GradCompression {
     });
   }
 
+  void commit() override {
+    for (auto& [bucket, parts] : parts_) {
+      for (Matrix& matrix : parts.matrices) {
+        if (!matrix.next_error.defined()) continue;
+        matrix.error = std::exchange(matrix.next_error, {});
+        matrix.factor = std::exchange(matrix.next_factor, {});
+      }
+    }
+  }
+
  private:
   void finish(Parts& parts) const {
     if (parts.matrices.empty()) return;
@@ -128,8 +140,8 @@ class LowRankCompression : public GradCompression {
     const at::Tensor product = matrix.basis.mm(factor.t());
     const at::Tensor mine = averages_ ? product : product / static_cast<double>(all_.size);
     const at::Tensor is_finite = at::isfinite(product).all();
-    matrix.error = at::where(is_finite, matrix.whole - mine, matrix.error);
-    matrix.factor = at::where(is_finite, factor, matrix.factor);
+    matrix.next_error = at::where(is_finite, matrix.whole - mine, matrix.error);
+    matrix.next_factor = at::where(is_finite, factor, matrix.factor);
     matrix.grad.copy_(product);
     matrix.whole = matrix.basis = at::Tensor();
   }

@@ -156,6 +156,16 @@ void ParamStore::finalize_gradients() {
   tp_gradients_->sum();
 }
 
+void ParamStore::commit_gradients() {
+  if (reducer_) reducer_->commit();
+}
+
+ParamStore::Deferral::Deferral(ParamStore& store, std::vector<std::function<void()>>& queue)
+    : store_(store) {
+  MEGATRON_CHECK(store.queue_ == nullptr, "contributions are deferred already");
+  store.queue_ = &queue;
+}
+
 /// A shared weight has its own bucket. The bucket and its slices are the same on both ranks.
 void ParamStore::reduce_over_stages() {
   for (const ParamBucket& bucket : buckets_) {

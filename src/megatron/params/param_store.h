@@ -62,14 +62,27 @@ class ParamStore : private GradAccumulator {
   /// reduction of a bucket starts as soon as all its gradients are complete. The number of
   /// contributions per parameter and microbatch is learnt from the first such step.
   void zero_gradients(std::int64_t num_microbatches = 0);
-  /// Appends contributions to `queue` instead of writing them, until called with null. Running the
-  /// queue in order writes them.
-  void defer_into(std::vector<std::function<void()>>* queue) { queue_ = queue; }
+  /// While it lives, contributions are appended to `queue` instead of being written. Running the
+  /// queue in order writes them. Deferrals of one store do not nest.
+  class Deferral {
+   public:
+    Deferral(ParamStore& store, std::vector<std::function<void()>>& queue);
+    Deferral(const Deferral&) = delete;
+    Deferral& operator=(const Deferral&) = delete;
+    ~Deferral() { store_.queue_ = nullptr; }
+
+   private:
+    ParamStore& store_;
+  };
   /// Zeroes the gradients without a contribution and reduces all gradients: over the ranks with the
   /// same weights (into this rank's slice with a distributed optimizer), over the stages that share
   /// a weight, and over tp where each rank computed a part. Gradients are valid afterwards.
   /// Collective over all these axes.
   void finalize_gradients();
+  /// Tells gradient compression that a step uses the finalized gradients: call it once per step,
+  /// after finalize_gradients(). Until then gradients may be computed and finalized again with the
+  /// same result.
+  void commit_gradients();
   /// Finalizes this rank's own gradients without any reduction.
   void finalize_local_gradients();
   /// All-gathers finished gradients so that every rank holds them whole. Collective over

@@ -103,10 +103,10 @@ class Interpreter {
         return forward(step);
       case StepKind::backward:
         return backward(step);
-      case StepKind::backward_input:
-        parts_.weights.defer_into(&state(step).deferred);
-        backward(step);
-        return parts_.weights.defer_into(nullptr);
+      case StepKind::backward_input: {
+        const ParamStore::Deferral deferral(parts_.weights, state(step).deferred);
+        return backward(step);
+      }
       default:
         return run_deferred(state(step));
     }
@@ -213,7 +213,14 @@ class Interpreter {
 
   // ---- messages ----
 
+  /// A send may keep its tensor until it is waited for or destroyed (NCCL), so that finished ones
+  /// are dropped here. Waiting for the others would let the GPU's computation wait for them.
   void send(const Activations& tensors, std::int64_t to_stage, const char* what) {
+    std::erase_if(sent_, [](const PendingWork& work) {
+      if (!work->is_done()) return false;
+      work->wait();
+      return true;
+    });
     for (const at::Tensor& tensor : tensors)
       sent_.push_back(parts_.pp.comm->start_send(tensor, schedule_.rank_of(to_stage), what));
   }

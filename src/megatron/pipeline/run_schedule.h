@@ -7,7 +7,7 @@
 #include <functional>
 #include <vector>
 
-#include "megatron/models/language_model.h"
+#include "megatron/models/model.h"
 #include "megatron/parallel/axis.h"
 #include "megatron/params/param_store.h"
 #include "megatron/schedules/schedule.h"
@@ -32,7 +32,7 @@ class StepListener {
 };
 
 struct PipelineParts {
-  LanguageModel& model;
+  Model& model;
   ParamStore& weights;
   const Axis& pp;  ///< Rank r of this axis holds the chunks of the schedule's rank r.
   /// Overlapped pair of the layers' axis (overlapped_pair_of()). Joined steps overlap through it;

@@ -1,5 +1,7 @@
 #include "megatron/schedules/schedule.h"
 
+#include <algorithm>
+
 namespace megatron {
 
 const char* name_of(StepKind kind) {
@@ -64,6 +66,18 @@ std::int64_t Schedule::rank_of(std::int64_t stage) const {
 }
 std::int64_t Schedule::chunk_of(std::int64_t stage) const {
   return megatron::chunk_of(order, num_ranks, stage);
+}
+
+std::int64_t max_pending_losses(const Schedule& schedule) {
+  const std::int64_t last = schedule.num_stages() - 1;
+  std::int64_t pending = 0, most = 0;
+  for (const ScheduleStep& step :
+       schedule.ranks[static_cast<std::size_t>(schedule.rank_of(last))]) {
+    if (step.chunk != schedule.chunk_of(last)) continue;
+    if (step.kind == StepKind::forward) most = std::max(most, ++pending);
+    if (step.kind == StepKind::backward || step.kind == StepKind::backward_input) --pending;
+  }
+  return most;
 }
 
 }  // namespace megatron

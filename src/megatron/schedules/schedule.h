@@ -62,4 +62,8 @@ std::int64_t stage_of(ChunkOrder order, std::int64_t num_ranks, std::int64_t ran
 std::int64_t rank_of(ChunkOrder order, std::int64_t num_ranks, std::int64_t stage);
 std::int64_t chunk_of(ChunkOrder order, std::int64_t num_ranks, std::int64_t stage);
 
+/// Returns the most microbatches at a time whose forward has run on the last stage and whose
+/// backward has not.
+std::int64_t max_pending_losses(const Schedule& schedule);
+
 }  // namespace megatron

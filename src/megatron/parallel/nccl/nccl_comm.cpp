@@ -57,6 +57,8 @@ class NcclWork final : public Work {
     }
   }
 
+  bool is_done() const override { return !work_ || work_->isCompleted(); }
+
  private:
   c10::intrusive_ptr<c10d::Work> work_;
   std::shared_ptr<CommCounters> counters_;

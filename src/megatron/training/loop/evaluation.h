@@ -5,7 +5,7 @@
 #include <functional>
 #include <optional>
 
-#include "megatron/models/language_model.h"
+#include "megatron/models/model.h"
 #include "megatron/parallel/rank.h"
 #include "megatron/params/param_store.h"
 #include "megatron/pipeline/pipeline_plan.h"
@@ -14,7 +14,7 @@
 namespace megatron {
 
 struct EvaluationContext {
-  LanguageModel& model;
+  Model& model;
   ParamStore& weights;
   PipelinePlan& pipeline;
   const Rank& rank;

@@ -166,6 +166,7 @@ void update_weights(const TrainStepContext& context, const TrainStepOptions& opt
   update.timers = &optimizer_timers;
   if (options.check_for_nan)
     update.found_inf = at::isfinite(losses.sums).logical_not().any().to(at::kDouble);
+  context.weights.commit_gradients();
   context.optimizer.queue_step(update);
 }
 

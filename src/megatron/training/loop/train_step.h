@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "megatron/models/language_model.h"
+#include "megatron/models/model.h"
 #include "megatron/optimizer/optimizer.h"
 #include "megatron/parallel/rank.h"
 #include "megatron/params/param_store.h"
@@ -44,7 +44,7 @@ struct TrainStepResult {
 
 /// The objects that a training step uses.
 struct TrainStepContext {
-  LanguageModel& model;
+  Model& model;
   ParamStore& weights;
   Optimizer& optimizer;
   MicrobatchSource& source;

@@ -9,7 +9,7 @@
 #include "megatron/checkpoint/checkpoint.h"
 #include "megatron/config/batch_schedule.h"
 #include "megatron/config/settings.h"
-#include "megatron/models/language_model.h"
+#include "megatron/models/model.h"
 #include "megatron/optimizer/optimizer.h"
 #include "megatron/optimizer/param_scheduler.h"
 #include "megatron/parallel/rank.h"
@@ -38,7 +38,7 @@ struct Trainer {
   /// Describes non-finite weights of the loaded checkpoint; empty if none.
   std::string non_finite_checkpoint;
   PipelinePlan pipeline;
-  std::unique_ptr<LanguageModel> model;  ///< the stages that this rank holds
+  std::unique_ptr<Model> model;  ///< the stages that this rank holds
   std::unique_ptr<ParamStore> weights;
   std::unique_ptr<Optimizer> optimizer;  ///< null with --skip-train
   OptimizerParamScheduler scheduler{ParamSchedule{}};

@@ -58,8 +58,7 @@ std::vector<LayerRow> rows(const PerLayerNorms& table) {
 
 }  // namespace
 
-PerLayerNormRecorder::PerLayerNormRecorder(LanguageModel& model, ParamStore& weights,
-                                           Optimizer& optimizer)
+PerLayerNormRecorder::PerLayerNormRecorder(Model& model, ParamStore& weights, Optimizer& optimizer)
     : weights_(weights), optimizer_(optimizer) {
   hooks_.emplace(model, static_cast<UnitHooks&>(*this));
 }

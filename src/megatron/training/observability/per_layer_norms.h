@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "megatron/base/json.h"
-#include "megatron/models/language_model.h"
+#include "megatron/models/model.h"
 #include "megatron/optimizer/optimizer.h"
 #include "megatron/params/param_store.h"
 
@@ -35,7 +35,7 @@ struct PerLayerNorms {
 /// after_update(). It occupies the model's unit hooks until after_backward().
 class PerLayerNormRecorder : private UnitHooks {
  public:
-  PerLayerNormRecorder(LanguageModel& model, ParamStore& weights, Optimizer& optimizer);
+  PerLayerNormRecorder(Model& model, ParamStore& weights, Optimizer& optimizer);
   PerLayerNormRecorder(const PerLayerNormRecorder&) = delete;
   PerLayerNormRecorder& operator=(const PerLayerNormRecorder&) = delete;
 

@@ -65,7 +65,7 @@ struct RankStages {
 
 class OpTracer : public UnitHooks, public StepListener {
  public:
-  OpTracer(const LanguageModel& model, ParamStore& weights, const Microbatch& microbatch,
+  OpTracer(const Model& model, ParamStore& weights, const Microbatch& microbatch,
            const RankStages& stages)
       : model_(model), weights_(weights), stages_(stages) {
     const at::Tensor& tokens = microbatch.at("tokens");
@@ -110,7 +110,7 @@ class OpTracer : public UnitHooks, public StepListener {
   void hook_nodes(Node* node, const std::string& op);
   std::vector<std::int64_t> samples_of(const at::Tensor& tensor) const;
 
-  const LanguageModel& model_;
+  const Model& model_;
   ParamStore& weights_;
   const RankStages stages_;
   ScheduleStep step_ = {};    ///< current step
@@ -287,7 +287,7 @@ std::vector<const Parameter*> parameters_of(const ParamStore& weights, const std
   return found;
 }
 
-OpTrace trace_microbatch(LanguageModel& model, ParamStore& weights, const Microbatch& microbatch,
+OpTrace trace_microbatch(Model& model, ParamStore& weights, const Microbatch& microbatch,
                          const TraceOptions& options) {
   const Axis alone{"pp"};
   const Axis& pp = options.pp != nullptr ? *options.pp : alone;

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "megatron/models/language_model.h"
+#include "megatron/models/model.h"
 #include "megatron/parallel/axis.h"
 #include "megatron/params/param_store.h"
 #include "megatron/schedules/schedule.h"
@@ -64,7 +64,7 @@ struct TraceOptions {
 /// backward when forward produced a non-finite value on any rank. `first_bad` is set on the ranks
 /// where it occurred first, in the order of stages. Collective over pp and over the ranks of
 /// `all_reduce_min`.
-OpTrace trace_microbatch(LanguageModel& model, ParamStore& weights, const Microbatch& microbatch,
+OpTrace trace_microbatch(Model& model, ParamStore& weights, const Microbatch& microbatch,
                          const TraceOptions& options = {});
 
 /// Returns the parameters that belong to an op: those below its path, or, for a norm inside a

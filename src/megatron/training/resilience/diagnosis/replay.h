@@ -15,7 +15,7 @@ namespace megatron {
 struct Replay {
   SavedBatch batch;
   std::string weights_source;  ///< description of the weights' origin, for output
-  std::unique_ptr<LanguageModel> model;
+  std::unique_ptr<Model> model;
   std::unique_ptr<ParamStore> weights;
   OpTrace trace;
 };

@@ -1,0 +1,62 @@
+// The interface of a model as training and evaluation use it: pipeline stages, the activations
+// between them, and the loss.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "megatron/config/transformer_config.h"
+#include "megatron/nn/microbatch.h"
+#include "megatron/nn/module.h"
+#include "megatron/nn/unit_hooks.h"
+
+namespace megatron {
+
+/// A model, or the pipeline stages of one that this rank holds.
+class Model : public Module {
+ public:
+  using Module::Module;
+  virtual const TransformerConfig& config() const = 0;
+  /// Returns the number of pipeline stages that this rank holds.
+  virtual std::int64_t num_chunks() const { return 1; }
+  /// Returns the specs of the activations that a chunk receives; empty on the first stage.
+  virtual std::vector<ActivationSpec> input_specs(std::int64_t /*chunk*/,
+                                                  const Microbatch& /*microbatch*/) const {
+    return {};
+  }
+  /// Returns the specs of the activations that a chunk sends; empty on the last stage.
+  virtual std::vector<ActivationSpec> output_specs(std::int64_t /*chunk*/,
+                                                   const Microbatch& /*microbatch*/) const {
+    return {};
+  }
+  /// Runs one stage on a microbatch. `in` must match input_specs(). `training` turns dropout on.
+  /// Collective over the model's tensor-parallel axis.
+  virtual StageOutput forward_chunk(std::int64_t chunk, const Microbatch& microbatch,
+                                    const Activations& in, bool training) = 0;
+  /// Returns the loss of one microbatch. The rank must hold the whole model.
+  StepOutput forward_step(const Microbatch& microbatch, bool training);
+
+ protected:
+  friend class UnitHooksScope;
+  UnitHooks* unit_hooks_ = nullptr;
+};
+
+/// Installs hooks around the units of a model's forward passes during its lifetime. Hooks of an
+/// enclosing scope are suspended meanwhile.
+class UnitHooksScope {
+ public:
+  UnitHooksScope(Model& model, UnitHooks& hooks)
+      : model_(model), previous_(std::exchange(model.unit_hooks_, &hooks)) {}
+  UnitHooksScope(const UnitHooksScope&) = delete;
+  UnitHooksScope& operator=(const UnitHooksScope&) = delete;
+  ~UnitHooksScope() { model_.unit_hooks_ = previous_; }
+
+ private:
+  Model& model_;
+  UnitHooks* previous_;
+};
+
+}  // namespace megatron
