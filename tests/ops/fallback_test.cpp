@@ -1,0 +1,191 @@
+// Every operator's plain ATen kernel, which devices without kernels of ours run, against the CPU's
+// kernel. The tensors are float64 on the CPU; the dispatcher is told another device's key.
+#include <ATen/ATen.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <gtest/gtest.h>
+
+#include "megatron/ops/cross_entropy.h"
+#include "megatron/ops/embedding.h"
+
+namespace megatron {
+namespace {
+
+using Arguments = std::vector<c10::IValue>;
+
+/// The linker drops a library's object, with the operators it registers, unless something in it is
+/// used.
+[[maybe_unused]] const volatile auto kEmbedding = &embedding;
+[[maybe_unused]] const volatile auto kCrossEntropy = &cross_entropy_gradient;
+
+constexpr double kTolerance = 1e-12;  // sums in another order, in float64
+
+/// Clones tensors, because some operators write their arguments.
+Arguments cloned(const Arguments& arguments) {
+  Arguments result;
+  for (const c10::IValue& value : arguments) {
+    result.push_back(value.isTensor() && value.toTensor().defined() ? value.toTensor().clone()
+                                                                    : value);
+  }
+  return result;
+}
+
+/// Returns the defined tensors among the results, then those among the arguments.
+std::vector<at::Tensor> run(const char* name, c10::DispatchKey key, const Arguments& given) {
+  const Arguments arguments = cloned(given);
+  Arguments stack = arguments;
+  c10::Dispatcher::singleton().findSchemaOrThrow(name, "").redispatchBoxed(c10::DispatchKeySet(key),
+                                                                           &stack);
+  std::vector<at::Tensor> tensors;
+  for (const Arguments& values : {stack, arguments}) {
+    for (const c10::IValue& value : values) {
+      if (value.isTensor() && value.toTensor().defined()) tensors.push_back(value.toTensor());
+    }
+  }
+  return tensors;
+}
+
+void expect_same(const char* name, const Arguments& arguments, std::size_t num_results) {
+  const at::NoGradGuard no_grad;
+  const auto expected = run(name, c10::DispatchKey::CPU, arguments),
+             found = run(name, c10::DispatchKey::PrivateUse1, arguments);
+  ASSERT_EQ(found.size(), expected.size()) << name;
+  for (std::size_t i = 0; i < num_results; ++i) {
+    ASSERT_EQ(found[i].sizes(), expected[i].sizes()) << name << ", result " << i;
+    EXPECT_EQ(found[i].scalar_type(), expected[i].scalar_type()) << name << ", result " << i;
+    const double distance = (found[i] - expected[i]).abs().max().item<double>();
+    EXPECT_LE(distance, kTolerance * (1 + expected[i].abs().max().item<double>()))
+        << name << ", result " << i;
+  }
+}
+
+at::Tensor numbers(at::IntArrayRef shape, std::uint64_t seed) {
+  return at::randn(shape, at::make_generator<at::CPUGeneratorImpl>(seed),
+                   at::TensorOptions(at::kDouble));
+}
+
+const c10::IValue kNone;
+
+TEST(Fallback, Matmul) {
+  const at::Tensor a = numbers({7, 5}, 1), b = numbers({5, 6}, 2);
+  expect_same("megatron::matmul", {a, b, numbers({6}, 3), at::kDouble}, 1);
+  expect_same("megatron::matmul_out", {numbers({7, 6}, 4), a, b, true}, 1);
+}
+
+TEST(Fallback, ColumnSums) { expect_same("megatron::column_sums", {numbers({300, 9}, 1)}, 1); }
+
+TEST(Fallback, Activations) {
+  for (std::int64_t kind = 0; kind < 6; ++kind) {
+    for (const bool gated : {false, true}) {
+      for (const bool has_bias : {false, true}) {
+        const at::Tensor x = numbers({4, 3, 8}, 1), dy = numbers({4, 3, gated ? 4 : 8}, 2);
+        const c10::IValue bias = has_bias ? c10::IValue(numbers({8}, 3)) : kNone;
+        expect_same("megatron::bias_activation", {x, bias, kind, gated}, 1);
+        expect_same("megatron::bias_activation_backward", {dy, x, bias, kind, gated, true},
+                    has_bias ? 3 : 2);
+      }
+    }
+  }
+}
+
+/// LayerNorm and RMSNorm, with and without a branch that passes a dropout.
+TEST(Fallback, Norms) {
+  const at::Tensor ordinals = at::arange(3, at::kLong);
+  for (const bool centred : {false, true}) {
+    for (const double probability : {0.0, 0.3}) {
+      for (const bool has_branch : {false, true}) {
+        const at::Tensor stream = numbers({5, 3, 8}, 1), weight = numbers({8}, 2),
+                         rows = numbers({15, 8}, 3);
+        const c10::IValue bias = centred ? c10::IValue(numbers({8}, 4)) : kNone,
+                          branch = has_branch ? c10::IValue(numbers({5, 3, 8}, 5)) : kNone;
+        // The statistics have the shapes of either library, so only sum and y are compared.
+        expect_same(
+            "megatron::norm_rows",
+            {stream, branch, weight, bias, 1e-5, 0.5, at::kDouble, ordinals, probability, 7, 11},
+            has_branch ? 2 : 1);
+        const at::Tensor mean = stream.mean({-1}).reshape({-1}),
+                         moment = centred ? stream.var({-1}, false) : stream.square().mean({-1}),
+                         rstd = (moment + 1e-5).rsqrt().reshape({-1});
+        const at::Tensor shaped = rstd.view({5, 3, 1});
+        const Arguments rest{weight, bias, 0.5, has_branch, ordinals, probability, 7, 11};
+        Arguments arguments{numbers({5, 3, 8}, 6), numbers({5, 3, 8}, 7), stream,
+                            centred ? c10::IValue(mean.view({5, 3, 1})) : kNone, shaped};
+        arguments.insert(arguments.end(), rest.begin(), rest.end());
+        const bool copies = has_branch && probability > 0;
+        if (has_branch == copies)
+          expect_same("megatron::norm_rows_backward", arguments,
+                      2 + (copies ? 1 : 0) + (centred ? 1 : 0));
+      }
+    }
+  }
+}
+
+TEST(Fallback, RotaryEmbeddings) {
+  for (const bool interleaved : {false, true}) {
+    for (const bool inverse : {false, true}) {
+      for (const std::int64_t rows : {6, 12}) {
+        const at::Tensor angles = numbers({rows, 3}, 1);
+        expect_same("megatron::rotary",
+                    {numbers({6, 2, 4, 8}, 2), angles.cos(), angles.sin(), interleaved, inverse},
+                    1);
+      }
+    }
+  }
+}
+
+TEST(Fallback, SplitQueryKeyValue) {
+  const at::Tensor angles = numbers({5, 4}, 1), mixed = numbers({5, 2, 2 * 4 * 8}, 2);
+  for (const bool rotates : {false, true}) {
+    const c10::IValue cos = rotates ? c10::IValue(angles.cos()) : kNone,
+                      sin = rotates ? c10::IValue(angles.sin()) : kNone;
+    expect_same("megatron::split_query_key_value", {mixed, 2, 8, cos, sin, false}, 3);
+    expect_same("megatron::split_query_key_value_backward",
+                {numbers({5, 2, 4, 8}, 3), numbers({5, 2, 2, 8}, 4), numbers({5, 2, 2, 8}, 5), 2,
+                 mixed.size(2), cos, sin, false},
+                1);
+    expect_same("megatron::split_query_key_value_backward",
+                {kNone, numbers({5, 2, 2, 8}, 4), kNone, 2, mixed.size(2), cos, sin, false}, 1);
+  }
+}
+
+TEST(Fallback, CrossEntropy) {
+  const at::Tensor logits = numbers({6, 10}, 1), labels = at::arange(6, at::kLong) * 3,
+                   mask = at::arange(6).to(at::kFloat);
+  const at::Tensor lse = logits.logsumexp({1});
+  const auto outputs = at::zeros({6}, at::kDouble);
+  const auto check = [&](const char* name, const Arguments& arguments, std::size_t written) {
+    const at::NoGradGuard no_grad;
+    const auto expected = run(name, c10::DispatchKey::CPU, arguments),
+               found = run(name, c10::DispatchKey::PrivateUse1, arguments);
+    EXPECT_TRUE(at::allclose(found[written], expected[written], 1e-12, 1e-12)) << name;
+  };
+  // The ranks' part of the vocabulary begins at 2; lse is argument 2 and label_logit argument 3.
+  check("megatron::cross_entropy_statistics", {logits, labels, 2, outputs, outputs}, 2);
+  check("megatron::cross_entropy_statistics", {logits, labels, 2, outputs, outputs}, 3);
+  check("megatron::cross_entropy_gradient",
+        {logits, labels, 2, lse, mask, at::scalar_tensor(0.7, at::kDouble), at::zeros_like(logits)},
+        5);
+}
+
+TEST(Fallback, Embeddings) {
+  const at::Tensor table = numbers({9, 4}, 1), ids = at::arange(6, at::kLong).view({3, 2}) * 2;
+  expect_same("megatron::embedding",
+              {table, ids, 1, 12, numbers({3, 4}, 2),
+               at::arange(3, at::kLong).view({3, 1}).expand({3, 2}).contiguous(), at::kDouble},
+              1);
+  expect_same("megatron::embedding_backward_", {table, ids.reshape({-1}), numbers({6, 4}, 3), 1},
+              1);
+}
+
+TEST(Fallback, Attention) {
+  const at::Tensor q = numbers({6, 2, 4, 8}, 1), k = numbers({6, 2, 2, 8}, 2),
+                   v = numbers({6, 2, 2, 8}, 3), ordinals = at::arange(2, at::kLong);
+  const Arguments options{true, 3, -1, 0.3, 5.0, kNone, kNone, 0, 0, 0, ordinals, 0.2, 7};
+  const auto with_options = [&](Arguments first) {
+    first.insert(first.end(), options.begin(), options.end());
+    return first;
+  };
+  expect_same("megatron::attention", with_options({q, k, v}), 2);
+}
+
+}  // namespace
+}  // namespace megatron
