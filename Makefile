@@ -14,7 +14,7 @@ CI ?=
 export CI
 PREFIX ?= /usr/local
 
-.PHONY: build deps test test-nightly test-parity test-scripts lint lint-changed asan tsan
+.PHONY: build deps test test-nightly test-parity test-mutants test-scripts lint lint-changed asan tsan
 .PHONY: demo examples embed tutorial bench install clean help
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -41,6 +41,9 @@ test-nightly: build ## Run the tests that take too long for every day: a hundred
 
 test-parity: build ## Compare with transformers, megatron-core and the tokenizer packages in a virtual environment of their own
 	@tests/parity/run.sh
+
+test-mutants: deps ## Plant some hundred one-line faults and check that the tests notice 95 % of them, several hours (ROOM=base: those of one room)
+	@tests/mutants/run.py --jobs $(JOBS) $(if $(ROOM),--room $(ROOM)) $(if $(KEEP),--keep $(KEEP))
 
 test-scripts: build ## Run the flags of published Megatron-LM launch scripts, made small (UPDATE=1: record what happens)
 	@tests/scripts/run.py --program $(BUILD_DIR)/bin/megatron $(if $(UPDATE),--update)
