@@ -141,7 +141,7 @@ TEST(HfConfig, NamesTheFieldThatIsNotSupported) {
       {gpt2({{"n_embd", std::int64_t{1} << 62}}), {"hidden_size"}},
       {llama({{"hidden_size", -64}}), {"hidden_size"}},
       {llama({{"hidden_size", 66}}), {"hidden_size", "multiple"}},
-      {llama({{"num_key_value_heads", 3}}), {"num_query_groups", "4 and 3"}},
+      {llama({{"num_key_value_heads", 3}}), {"num_query_groups", "4 heads, 3 groups"}},
       {llama({{"head_dim", 15}}), {"config.json", "15"}},
       {llama({{"hidden_act", "mish"}}), {"hidden_act", "mish"}},
       {llama({{"rms_norm_eps", 0}}), {"rms_norm_eps"}},

@@ -100,9 +100,9 @@ TEST(Manifest, NamesWhatIsBroken) {
       {"checksum", [&](Json& j) { piece(j)["xxh3"] = "12"; }, {"'w'", "16 hexadecimal"}},
       {"checksum type", [&](Json& j) { piece(j)["xxh3"] = 12; }, {"'w'", "16 hexadecimal"}},
       {"no key", [&](Json& j) { piece(j).erase("key"); }, {"'w'", "key"}},
-      {"carried path",
+      {"auxiliary path",
        [](Json& j) { j["files"]["../x"] = "0000000000000000"; },
-       {"carried", "../x"}},
+       {"auxiliary", "../x"}},
       {"optimizer", [](Json& j) { j["optimizer"] = 3; }, {"optimizer"}},
   };
   for (const Case& broken : cases) {
