@@ -7,6 +7,7 @@
 #include <fstream>
 
 #include "megatron/base/error.h"
+#include "megatron/base/files.h"
 #include "megatron/metrics/protobuf.h"
 #include "support/temporary_folder.h"
 
