@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "megatron/base/error.h"
+#include "support/message_of.h"
 
 namespace megatron {
 namespace {
@@ -65,6 +66,13 @@ TEST(Sampling, TopPKeepsTheTokenThatExceedsP) {
   EXPECT_EQ(kept_ids(logits, {.top_p = 1e-9}), Ids({0}));
 }
 
+// As Megatron-LM: a token goes only if those before it exceed p.
+TEST(Sampling, TopPKeepsATokenWhenThoseBeforeItReachPExactly) {
+  const std::vector<float> quarters = {0, 0, 0, 0};  // probabilities that add up without rounding
+  EXPECT_EQ(kept_ids(quarters, {.top_p = 0.5}), Ids({0, 1, 2}));
+  EXPECT_EQ(kept_ids(quarters, {.top_p = 0.25}), Ids({0, 1}));
+}
+
 TEST(Sampling, TopPIsTakenAmongWhatTopKLeft) {
   const auto candidates =
       sampling_distribution(logs({0.4, 0.3, 0.2, 0.1}), {.top_k = 2, .top_p = 0.6});  // 4/7 and 3/7
@@ -88,13 +96,8 @@ TEST(Sampling, DamagedLogitsAreAUserError) {
 }
 
 TEST(Sampling, OptionsOutOfRangeNameTheFlag) {
-  const auto message = [](const SamplingOptions& options) -> std::string {
-    try {
-      check_sampling_options(options);
-    } catch (const UserError& error) {
-      return error.what();
-    }
-    return "";
+  const auto message = [](const SamplingOptions& options) {
+    return message_of([&] { check_sampling_options(options); });
   };
   EXPECT_NE(message({.temperature = -0.1}).find("--temperature"), std::string::npos);
   EXPECT_NE(message({.temperature = std::nan("")}).find("--temperature"), std::string::npos);
