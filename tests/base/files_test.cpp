@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstring>
 #include <thread>
 
@@ -102,6 +103,7 @@ TEST_F(Files, LockAdmitsOneAtATime) {
       for (int round = 0; round < 20; ++round) {
         const FileLock lock(folder_ / "lock");
         most = std::max(most.load(), ++inside);
+        std::this_thread::sleep_for(std::chrono::microseconds(200));
         --inside;
       }
     });
