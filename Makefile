@@ -9,7 +9,13 @@ JOBS ?= $(shell nproc)
 CUDA ?=
 export CUDA
 
-.PHONY: build deps test test-nightly test-parity test-mutants test-scripts demo examples tutorial bench clean help
+# CI=true: warnings are errors.
+CI ?=
+export CI
+PREFIX ?= /usr/local
+
+.PHONY: build deps test test-nightly test-parity test-mutants test-scripts lint lint-changed asan tsan
+.PHONY: demo examples embed tutorial bench install clean help
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
 
@@ -21,6 +27,7 @@ $(BUILD_DIR)/build.ninja: CMakeLists.txt CMakePresets.json
 
 build: deps ## Build build/bin/megatron (CUDA=1: with the plugin for NVIDIA GPUs)
 	@$(MAKE) --no-print-directory $(BUILD_DIR)/build.ninja
+	@$(if $(CI),cmake --preset $(PRESET) -B $(BUILD_DIR) -DTORCH_DIR=$(TORCH_DIR) >/dev/null)
 	@$(if $(CUDA),cmake -B $(BUILD_DIR) -DMEGATRON_CUDA=ON)
 	@cmake --build $(BUILD_DIR) -j $(JOBS) --target megatron_all
 
@@ -40,6 +47,26 @@ test-mutants: deps ## Plant some hundred one-line faults and check that the test
 
 test-scripts: build ## Run the flags of published Megatron-LM launch scripts, made small (UPDATE=1: record what happens)
 	@tests/scripts/run.py --program $(BUILD_DIR)/bin/megatron $(if $(UPDATE),--update)
+
+lint: ## Check format, line length and names, and look for bugs with clang-tidy, in the whole tree
+	@LINT=1 scripts/bootstrap.sh
+	@JOBS=$(JOBS) scripts/lint.sh
+
+lint-changed: ## The same, with clang-tidy only on what changed since main or the last release
+	@LINT=1 scripts/bootstrap.sh
+	@JOBS=$(JOBS) scripts/lint.sh changed
+
+asan: deps ## Run the tests of the rooms without LibTorch under AddressSanitizer and UBSan
+	@JOBS=$(JOBS) tests/sanitizers/run.sh asan
+
+tsan: deps ## Run the tests that start threads under ThreadSanitizer (ROOMS="base parallel": only these)
+	@JOBS=$(JOBS) tests/sanitizers/run.sh tsan $(ROOMS)
+
+install: build ## Install the program, libraries, headers and the CMake package under PREFIX
+	@cmake --install $(BUILD_DIR) --prefix $(PREFIX)
+
+embed: build ## Build examples/embed against an installed copy, as a project of your own would
+	@BUILD_DIR=$(BUILD_DIR) examples/embed/run.sh
 
 demo: build ## Train a small GPT on real English for five to eight minutes and let it speak
 	@examples/demo/run.sh

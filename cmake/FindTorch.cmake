@@ -1,5 +1,8 @@
 # Finds the CPU half of a PyTorch wheel (TORCH_DIR: the folder `torch/` with include/ and lib/) and defines Torch::cpu.
 # The wheel's own TorchConfig.cmake demands a CUDA toolkit; we link torch_cpu and c10 only.
+if(TARGET Torch::cpu)
+  return()
+endif()
 if(NOT TORCH_DIR)
   if(DEFINED ENV{TORCH_DIR})
     set(TORCH_DIR "$ENV{TORCH_DIR}")

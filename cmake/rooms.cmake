@@ -74,10 +74,29 @@ function(megatron_benches)
   add_custom_target(suite_programs DEPENDS megatron_all gemm_bench moe_block_bench attention_bench)  # what bench/run.sh runs
 endfunction()
 
+# Rooms without LibTorch, whose tests run under every sanitizer; and rooms whose tests start threads
+# or run ranks as threads (tests/sanitizers/README.md).
+set(MEGATRON_THREADED_ROOMS base metrics datasets tokenizers parallel ops params nn optimizer pipeline)
+
+# Programs and labels for `make asan` and `make tsan`.
+function(megatron_sanitizer_tests ROOM)
+  get_property(TORCH_ROOMS GLOBAL PROPERTY MEGATRON_TORCH_ROOMS)
+  if(NOT ROOM MATCHES "^(cli|layouts)$" AND NOT ROOM IN_LIST TORCH_ROOMS)
+    add_dependencies(torch_free_tests ${ROOM}_tests)
+    set_property(TEST ${ROOM} APPEND PROPERTY LABELS torch_free)
+  endif()
+  if(ROOM IN_LIST MEGATRON_THREADED_ROOMS)
+    add_dependencies(threaded_tests ${ROOM}_tests)
+    set_property(TEST ${ROOM} APPEND PROPERTY LABELS threaded)
+  endif()
+endfunction()
+
 function(megatron_tests)
   find_package(GTest REQUIRED)
   include(GoogleTest)
   add_custom_target(megatron_tests)
+  add_custom_target(torch_free_tests)
+  add_custom_target(threaded_tests)
   set(TEST_HEADERS <gtest/gtest.h> <gmock/gmock.h> <nlohmann/json.hpp> <filesystem> <functional> <map> <optional> <string> <vector>)
   megatron_precompile(precompiled_plain_tests FOR_PROGRAMS HEADERS ${TEST_HEADERS} LINK GTest::gtest GTest::gmock nlohmann_json::nlohmann_json)
   megatron_precompile(precompiled_torch_tests FOR_PROGRAMS HEADERS <ATen/ATen.h> ${TEST_HEADERS}
@@ -107,9 +126,16 @@ function(megatron_tests)
       else()
         megatron_reuse_precompiled(${ROOM}_tests precompiled_plain_tests)
       endif()
+      if(ROOM STREQUAL base)  # include_direction_test.cpp
+        list(JOIN ROOMS "," ROOM_NAMES)
+        list(JOIN TORCH_ROOMS "," TORCH_ROOM_NAMES)
+        target_compile_definitions(base_tests PRIVATE MEGATRON_ROOMS="${ROOM_NAMES}"
+                                   MEGATRON_TORCH_ROOMS="${TORCH_ROOM_NAMES}")
+      endif()
       add_test(NAME ${ROOM} COMMAND ${ROOM}_tests --gtest_brief=1)
       set_tests_properties(${ROOM} PROPERTIES TIMEOUT 300 ENVIRONMENT "OMP_NUM_THREADS=1")
       add_dependencies(megatron_tests ${ROOM}_tests)
+      megatron_sanitizer_tests(${ROOM})
       if(ROOM STREQUAL layouts)
         set_tests_properties(${ROOM} PROPERTIES TIMEOUT 900)
       endif()

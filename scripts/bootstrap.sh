@@ -7,8 +7,9 @@ packages=(g++ cmake ninja-build ccache mold pkg-config python3-pip unzip bible-k
   nlohmann-json3-dev libsimdjson-dev libyaml-cpp-dev libtomlplusplus-dev libpcre2-dev libutf8proc-dev
   libcpp-httplib-dev libzstd-dev zlib1g-dev libxxhash-dev libgloo-dev libgtest-dev libgmock-dev libbenchmark-dev)
 [ -n "$(command -v pip3 || command -v pip)" ] && packages=("${packages[@]/python3-pip/}")
+[ -n "${LINT:-}" ] && packages+=(clang-format-14 clang-tidy-19) # scripts/lint.sh
 
-stamp=.deps/packages.stamp
+stamp=.deps/packages${LINT:+-lint}.stamp
 if [ ! -e "$stamp" ] || [ scripts/bootstrap.sh -nt "$stamp" ]; then
   missing=()
   for package in ${packages[@]}; do

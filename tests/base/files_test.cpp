@@ -2,7 +2,6 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <atomic>
 #include <chrono>
@@ -11,6 +10,7 @@
 
 #include "megatron/base/error.h"
 #include "support/message_of.h"
+#include "support/temporary_folder.h"
 
 namespace megatron {
 namespace {
@@ -19,15 +19,8 @@ using ::testing::HasSubstr;
 
 class Files : public ::testing::Test {
  protected:
-  void SetUp() override {
-    const auto* info = ::testing::UnitTest::GetInstance()->current_test_info();
-    folder_ = fs::temp_directory_path() /
-              ("megatron_files_" + std::to_string(::getpid()) + "_" + info->name());
-    megatron::create_directories(folder_);
-  }
-  void TearDown() override { fs::remove_all(folder_); }
-
-  fs::path folder_;
+  const TemporaryFolder temporary_;
+  const fs::path folder_ = temporary_.path();
 };
 
 TEST_F(Files, MapsWhatWasWritten) {

@@ -4,11 +4,12 @@
 
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <map>
 #include <regex>
 #include <set>
-
-#include "megatron/base/files.h"
+#include <sstream>
+#include <string>
 
 namespace {
 
@@ -23,20 +24,19 @@ struct Room {
   bool links_torch = false;
 };
 
-/// The rooms in the order of CMakeLists.txt. All rooms after the first that links Torch link it
-/// too.
+/// Calls `action` with each name of a list whose names are separated by commas.
+void for_each_name(const std::string& list, const std::function<void(const std::string&)>& action) {
+  std::istringstream names(list);
+  for (std::string name; std::getline(names, name, ',');) action(name);
+}
+
+/// Returns the rooms in the order of CMakeLists.txt.
 std::map<std::string, Room> rooms() {
   std::map<std::string, Room> result;
-  std::istringstream lines(megatron::read_file(kSource / "CMakeLists.txt"));
-  const std::regex declaration(R"(^megatron_room\((\w+)\s+LINK (.*)\))");
-  bool torch = false;
   int order = 0;
-  std::smatch match;
-  for (std::string line; std::getline(lines, line);) {
-    if (!std::regex_search(line, match, declaration)) continue;
-    torch = torch || match.str(2).find("Torch::") != std::string::npos;
-    result[match.str(1)] = {order++, torch};
-  }
+  for_each_name(MEGATRON_ROOMS, [&](const std::string& name) { result[name].order = order++; });
+  for_each_name(MEGATRON_TORCH_ROOMS,
+                [&](const std::string& name) { result.at(name).links_torch = true; });
   return result;
 }
 

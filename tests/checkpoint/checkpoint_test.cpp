@@ -7,13 +7,13 @@
 #include <sstream>
 
 #include "checkpoint/expect_user_error.h"
-#include "checkpoint/temporary_folder.h"
 #include "checkpoint/tiny_run.h"
 #include "megatron/base/files.h"
 #include "megatron/checkpoint/checkpoint_root.h"
 #include "megatron/checkpoint/pending_folder.h"
 #include "megatron/checkpoint/safetensors.h"
 #include "megatron/checkpoint/verify.h"
+#include "support/temporary_folder.h"
 
 namespace megatron {
 namespace {

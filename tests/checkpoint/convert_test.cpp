@@ -6,13 +6,13 @@
 #include <nlohmann/json.hpp>
 
 #include "checkpoint/expect_user_error.h"
-#include "checkpoint/temporary_folder.h"
 #include "checkpoint/tiny_run.h"
 #include "megatron/base/files.h"
 #include "megatron/checkpoint/checkpoint_tokenizer.h"
 #include "megatron/checkpoint/diff.h"
 #include "megatron/checkpoint/inspect.h"
 #include "megatron/tokenizers/tokenizer_files.h"
+#include "support/temporary_folder.h"
 
 namespace megatron {
 namespace {

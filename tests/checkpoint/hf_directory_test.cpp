@@ -8,7 +8,6 @@
 #include <sstream>
 
 #include "checkpoint/expect_user_error.h"
-#include "checkpoint/temporary_folder.h"
 #include "checkpoint/tiny_run.h"
 #include "megatron/base/files.h"
 #include "megatron/checkpoint/convert.h"
@@ -16,6 +15,7 @@
 #include "megatron/checkpoint/hf_writer.h"
 #include "megatron/checkpoint/open_weights.h"
 #include "megatron/checkpoint/verify.h"
+#include "support/temporary_folder.h"
 
 namespace megatron {
 namespace {

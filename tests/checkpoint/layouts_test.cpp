@@ -10,7 +10,6 @@
 #include <cstdlib>
 
 #include "checkpoint/fault_injection_file_system.h"
-#include "checkpoint/temporary_folder.h"
 #include "checkpoint/tiny_run.h"
 #include "megatron/base/error.h"
 #include "megatron/checkpoint/manifest.h"
@@ -18,6 +17,7 @@
 #include "megatron/config/pipeline_layout.h"
 #include "support/data_parallel_ranks.h"
 #include "support/global_tensor.h"
+#include "support/temporary_folder.h"
 
 namespace megatron {
 namespace {

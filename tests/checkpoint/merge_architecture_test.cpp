@@ -3,8 +3,8 @@
 #include <gtest/gtest.h>
 
 #include "checkpoint/expect_user_error.h"
-#include "checkpoint/temporary_folder.h"
 #include "checkpoint/tiny_run.h"
+#include "support/temporary_folder.h"
 
 namespace megatron {
 namespace {

@@ -8,11 +8,11 @@
 #include <nlohmann/json.hpp>
 
 #include "checkpoint/expect_user_error.h"
-#include "checkpoint/temporary_folder.h"
 #include "checkpoint/tiny_run.h"
 #include "megatron/checkpoint/convert.h"
 #include "megatron/checkpoint/diff.h"
 #include "megatron/checkpoint/inspect.h"
+#include "support/temporary_folder.h"
 
 namespace megatron {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "checkpoint/expect_user_error.h"
 #include "checkpoint/mutate.h"
-#include "checkpoint/temporary_folder.h"
+#include "support/temporary_folder.h"
 
 namespace megatron {
 namespace {

@@ -12,13 +12,13 @@
 
 #include "checkpoint/expect_user_error.h"
 #include "checkpoint/fault_injection_file_system.h"
-#include "checkpoint/temporary_folder.h"
 #include "checkpoint/tiny_run.h"
 #include "megatron/base/files.h"
 #include "megatron/checkpoint/checkpoint_root.h"
 #include "megatron/checkpoint/pending_folder.h"
 #include "megatron/checkpoint/stale_temporaries.h"
 #include "megatron/checkpoint/verify.h"
+#include "support/temporary_folder.h"
 
 namespace megatron {
 namespace {

@@ -6,13 +6,13 @@
 #include <nlohmann/json.hpp>
 
 #include "checkpoint/expect_user_error.h"
-#include "checkpoint/temporary_folder.h"
 #include "megatron/base/files.h"
 #include "megatron/checkpoint/manifest_reader.h"
 #include "megatron/checkpoint/piece_boxes.h"
 #include "megatron/checkpoint/shard_writer.h"
 #include "megatron/checkpoint/tensor_bytes.h"
 #include "megatron/checkpoint/verify.h"
+#include "support/temporary_folder.h"
 
 namespace megatron {
 namespace {

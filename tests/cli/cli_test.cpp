@@ -6,7 +6,6 @@
 //   ? 2            the exit code; without such a line it must be 0
 #include <gtest/gtest.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -14,6 +13,7 @@
 #include <sstream>
 
 #include "megatron/base/files.h"
+#include "support/temporary_folder.h"
 
 namespace {
 
@@ -103,12 +103,7 @@ std::string quoted(const std::string& text) {
 
 class Transcript : public ::testing::TestWithParam<fs::path> {
  protected:
-  void SetUp() override {
-    folder_ = fs::temp_directory_path() /
-              ("megatron_cli_" + std::to_string(::getpid()) + "_" + GetParam().stem().string());
-    fs::create_directories(folder_ / "home");
-  }
-  void TearDown() override { fs::remove_all(folder_); }
+  void SetUp() override { fs::create_directories(folder_ / "home"); }
 
   void check(const Step& step) {
     const fs::path out = folder_ / "out", err = folder_ / "err";
@@ -128,7 +123,7 @@ class Transcript : public ::testing::TestWithParam<fs::path> {
           << errors;
   }
 
-  fs::path folder_;
+  const megatron::TemporaryFolder folder_;
 };
 
 TEST_P(Transcript, Holds) {

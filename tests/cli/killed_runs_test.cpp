@@ -19,6 +19,7 @@
 
 #include "cli/tiny_training.h"
 #include "megatron/base/files.h"
+#include "support/temporary_folder.h"
 
 namespace megatron {
 namespace {
@@ -47,9 +48,6 @@ Losses losses_in(const std::string& log) {
 
 class KilledRuns : public testing::Test {
  protected:
-  void SetUp() override { fs::create_directories(folder_); }
-  void TearDown() override { fs::remove_all(folder_); }
-
   pid_t start(const std::vector<std::string>& arguments, const fs::path& log) const {
     std::vector<std::string> all{"megatron"};
     all.insert(all.end(), arguments.begin(), arguments.end());
@@ -115,9 +113,8 @@ class KilledRuns : public testing::Test {
     return fs::exists(tracker) ? std::stoll(read_file(tracker)) : 0;
   }
 
-  const fs::path folder_ =
-      (fs::is_directory("/dev/shm") ? fs::path("/dev/shm") : fs::temp_directory_path()) /
-      ("megatron-killed-" + std::to_string(::getpid()));
+  const TemporaryFolder folder_{fs::is_directory("/dev/shm") ? fs::path("/dev/shm")
+                                                             : fs::temp_directory_path()};
   std::mt19937_64 random_;
 };
 

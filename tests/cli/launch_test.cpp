@@ -17,6 +17,7 @@
 #include "cli/tiny_training.h"
 #include "megatron/base/files.h"
 #include "megatron/base/listening_socket.h"
+#include "support/temporary_folder.h"
 
 namespace megatron {
 namespace {
@@ -59,7 +60,6 @@ class RunningLaunch {
   ~RunningLaunch() {
     ::kill(pid_, SIGKILL);
     ::waitpid(pid_, nullptr, 0);
-    fs::remove(log_);
   }
 
   pid_t pid() const { return pid_; }
@@ -103,8 +103,8 @@ class RunningLaunch {
 
  private:
   pid_t pid_ = -1;
-  const fs::path log_ =
-      fs::temp_directory_path() / ("megatron-launch-" + std::to_string(::getpid()) + ".log");
+  const TemporaryFolder folder_;
+  const fs::path log_ = folder_ / "log";
 };
 
 bool are_gone(const std::vector<pid_t>& pids) {
@@ -329,9 +329,8 @@ TEST_F(TwoHosts, FailTogether) {
 }
 
 TEST_F(TwoHosts, RestartTogetherFromTheirCheckpoint) {
-  const fs::path folder = fs::temp_directory_path() / name_, log = folder / "log",
-                 saved = folder / "run";
-  fs::create_directories(folder);
+  const TemporaryFolder folder;
+  const fs::path log = folder / "log", saved = folder / "run";
   const std::string flags = "--max-restarts 3 --grace-seconds 5";
   const std::string training =
       words_of(joined(kTraining, {"--train-iters", "300", "--save", saved.string(), "--load",
@@ -351,13 +350,13 @@ TEST_F(TwoHosts, RestartTogetherFromTheirCheckpoint) {
   EXPECT_THAT(told, HasSubstr("successfully loaded checkpoint"));
   EXPECT_EQ(told.find(first_step), told.rfind(first_step)) << "the restart began anew";
   EXPECT_THAT(told, HasSubstr(" iteration      300/     300 "));
-  fs::remove_all(folder);
 }
 
 /// One of two hosts stops, with its launcher. The ranks of the other host report that they are not
 /// the cause.
 TEST_F(TwoHosts, AStoppedHostIsNamed) {
-  const fs::path log = fs::temp_directory_path() / (name_ + ".log");
+  const TemporaryFolder folder;
+  const fs::path log = folder / "log";
   const std::string training = words_of(
       joined(kTraining, {"--train-iters", "100000", "--distributed-timeout-minutes", "0.1"}));
   const auto run = [&](int stopped, int alive) {
@@ -382,7 +381,6 @@ TEST_F(TwoHosts, AStoppedHostIsNamed) {
       read_file(log),
       testing::ContainsRegex(
           "megatron launch: rank [23] ended with exit code 1, because another rank failed: "));
-  for (const std::string end : {"", ".other"}) fs::remove(log.string() + end);
 }
 
 }  // namespace

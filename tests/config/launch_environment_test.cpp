@@ -8,6 +8,7 @@
 
 #include "megatron/base/error.h"
 #include "megatron/config/slurm_variables.h"
+#include "support/message_of.h"
 
 namespace megatron {
 namespace {
@@ -25,12 +26,7 @@ LaunchEnvironment found_in(const Variables& variables) {
 }
 
 std::string error_in(const Variables& variables) {
-  try {
-    found_in(variables);
-  } catch (const UserError& error) {
-    return error.what();
-  }
-  return "no error";
+  return message_of([&] { found_in(variables); });
 }
 
 Variables with(Variables variables, const Variables& more) {

@@ -7,6 +7,7 @@
 #include <map>
 
 #include "megatron/base/error.h"
+#include "support/message_of.h"
 
 namespace megatron {
 namespace {
@@ -32,12 +33,7 @@ std::string summary(const LaunchPlan& plan) {
 }
 
 std::string error_of(const std::vector<std::string>& flags, const Variables& variables = {}) {
-  try {
-    plan_of(flags, variables);
-  } catch (const UserError& error) {
-    return error.what();
-  }
-  return "no error";
+  return message_of([&] { plan_of(flags, variables); });
 }
 
 TEST(LaunchPlan, KeepsTheCommandAsItIs) {

@@ -8,6 +8,7 @@
 #include <random>
 
 #include "megatron/base/error.h"
+#include "support/message_of.h"
 
 namespace megatron {
 namespace {
@@ -26,12 +27,7 @@ std::string read(std::string_view text) {
 }
 
 std::string mistake(std::string_view text) {
-  try {
-    parse_layout_string(text);
-  } catch (const UserError& error) {
-    return error.what();
-  }
-  return "accepted";
+  return message_of([&] { parse_layout_string(text); });
 }
 
 TEST(LayoutString, Repetitions) {

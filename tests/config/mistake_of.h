@@ -5,17 +5,13 @@
 #include <vector>
 
 #include "megatron/config/run_settings.h"
+#include "support/message_of.h"
 
 namespace megatron {
 
-/// Returns the error message for these arguments of `megatron pretrain`, or "accepted".
+/// Returns the error message for these arguments of `megatron pretrain`, or "no error".
 inline std::string mistake_of(const std::vector<std::string>& words, std::int64_t world_size = 1) {
-  try {
-    read_run(words, world_size);
-  } catch (const UserError& error) {
-    return error.what();
-  }
-  return "accepted";
+  return message_of([&] { read_run(words, world_size); });
 }
 
 }  // namespace megatron

@@ -90,11 +90,11 @@ TEST(ParallelRules, TheArchitectureMustBeDivisible) {
        "fix: use --tensor-model-parallel-size 6"},
   });
   EXPECT_EQ(mistake({tp, "6", "--group-query-attention", "--num-query-groups", "3"}, 6),
-            "accepted");
+            "no error");
   EXPECT_EQ(mistake({tp, "3", "--group-query-attention", "--num-query-groups", "6", "--vocab-size",
                      "100"},
                     6),
-            "accepted");
+            "no error");
 }
 
 TEST(ParallelRules, WhatIsNotThereYetSaysWhy) {
@@ -132,8 +132,8 @@ TEST(WorldRules, DegreesDivideTheWorld) {
        "3 or 6"},
       {{tp, "6"}, 4, "start 6 (`megatron launch --nproc-per-node 6"},
   });
-  EXPECT_EQ(mistake({tp, "2"}, 2), "accepted");
-  EXPECT_EQ(mistake({}, 7), "accepted");
+  EXPECT_EQ(mistake({tp, "2"}, 2), "no error");
+  EXPECT_EQ(mistake({}, 7), "no error");
 }
 
 TEST(WorldRules, BatchesDivideOverTheReplicas) {
@@ -166,9 +166,9 @@ TEST(WorldRules, BatchesDivideOverTheReplicas) {
        "weights"},
   });
   EXPECT_EQ(mistake({"--global-batch-size", "6", "--tensor-model-parallel-size", "2"}, 6),
-            "accepted");
+            "no error");
   EXPECT_EQ(mistake({"--rampup-batch-size", "8", "8", "100"}, 4),
-            "accepted");  // the default allows up to 2 x 4
+            "no error");  // the default allows up to 2 x 4
 }
 
 TEST(WorldRules, AMistakeIsNamedOnce) {

@@ -38,7 +38,7 @@ inline Args small(const Args& more) {
   return words;
 }
 
-/// Returns the error message, or "accepted".
+/// Returns the error message, or "no error".
 inline std::string mistake(const Args& more, std::int64_t world_size = 1) {
   return mistake_of(small(more), world_size);
 }

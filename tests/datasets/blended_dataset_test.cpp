@@ -4,14 +4,15 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "datasets/scratch.h"
+#include "datasets/corpus.h"
 #include "megatron/datasets/blend.h"
 #include "megatron/datasets/builder.h"
+#include "support/message_of.h"
+#include "support/temporary_folder.h"
 
 namespace megatron {
 namespace {
 
-using test::ScratchFolder;
 using ::testing::ElementsAre;
 using Pairs = std::vector<std::pair<std::int64_t, std::int64_t>>;
 
@@ -50,7 +51,7 @@ TEST(ParseBlend, RefusesNonsense) {
   using List = std::vector<std::string>;
   for (const List& list : {List{}, List{"0.3", "a", "b"}, List{"0.3", "a", "b", "c"},
                            List{"0", "a"}, List{"-1", "a"}, List{"nan", "a"}, List{"inf", "a"}}) {
-    EXPECT_NE(test::user_error([&] { parse_blend(list, "--data-path"); }).find("--data-path"),
+    EXPECT_NE(message_of([&] { parse_blend(list, "--data-path"); }).find("--data-path"),
               std::string::npos);
   }
 }
@@ -68,10 +69,10 @@ class BuilderTest : public ::testing::Test {
                 .tokenizer = {.vocab_size = 100, .eod = 0}};
   }
   std::string error() {
-    return test::user_error([&] { build_datasets(config_, request_); });
+    return message_of([&] { build_datasets(config_, request_); });
   }
 
-  ScratchFolder folder_;
+  TemporaryFolder folder_;
   DataConfig config_;
   DatasetRequest request_;
 };
@@ -102,7 +103,7 @@ TEST_F(BuilderTest, TakesOneDatasetPerSplit) {
   config_.valid_data_path = {folder_ / "b"};
   const Datasets datasets = build_datasets(config_, request_);
   EXPECT_NE(datasets.valid()->describe(0).find("/b, valid"), std::string::npos);
-  EXPECT_NE(test::user_error([&] { datasets.require(Split::test); }).find("test split has no data"),
+  EXPECT_NE(message_of([&] { datasets.require(Split::test); }).find("test split has no data"),
             std::string::npos);
 }
 

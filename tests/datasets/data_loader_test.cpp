@@ -4,7 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "datasets/scratch.h"
+#include "datasets/corpus.h"
+#include "support/message_of.h"
 
 namespace megatron {
 namespace {
@@ -100,15 +101,15 @@ TEST(Sampler, OrdinalsCountEverySampleOnce) {
 }
 
 TEST(Sampler, RefusesWhatCannotWork) {
-  EXPECT_NE(test::user_error([] {
+  EXPECT_NE(message_of([] {
               Sampler({.total_samples = 3, .micro_batch_size = 4});
             }).find("fewer than one batch"),
             std::string::npos);
-  EXPECT_NE(test::user_error([] {
+  EXPECT_NE(message_of([] {
               Sampler({.total_samples = 8, .consumed_samples = 9});
             }).find("consumed already"),
             std::string::npos);
-  EXPECT_NE(test::user_error([] {
+  EXPECT_NE(message_of([] {
               Sampler({.kind = SamplerKind::cyclic,
                        .total_samples = 8,
                        .consumed_samples = 3,
@@ -138,7 +139,7 @@ TEST_P(LoaderTest, PassesErrorsOnInOrder) {
   DataLoader loader(std::make_shared<CountingDataset>(1000, 6),
                     {.sampler = {.micro_batch_size = 2}, .num_workers = GetParam()});
   for (int i = 0; i < 3; ++i) EXPECT_TRUE(loader.next());
-  EXPECT_EQ(test::user_error([&] { loader.next(); }), "sample is broken");
+  EXPECT_EQ(message_of([&] { loader.next(); }), "sample is broken");
 }
 
 TEST_P(LoaderTest, ChecksIdsAgainstTheVocabulary) {
@@ -147,7 +148,7 @@ TEST_P(LoaderTest, ChecksIdsAgainstTheVocabulary) {
       {.sampler = {.micro_batch_size = 1}, .num_workers = GetParam(), .vocab_size = 22});
   EXPECT_TRUE(loader.next());
   EXPECT_TRUE(loader.next());
-  const std::string error = test::user_error([&] { loader.next(); });
+  const std::string error = message_of([&] { loader.next(); });
   EXPECT_NE(
       error.find(
           "counting sample 2: token id 22 at position 2 is outside the model's vocabulary of 22"),
@@ -170,7 +171,7 @@ TEST_P(LoaderTest, ChecksLabelsAgainstTheVocabulary) {
   DataLoader loader(
       std::make_shared<LabelledDataset>(),
       {.sampler = {.micro_batch_size = 1}, .num_workers = GetParam(), .vocab_size = 22});
-  const std::string error = test::user_error([&] { loader.next(); });
+  const std::string error = message_of([&] { loader.next(); });
   EXPECT_NE(error.find("counting sample 0: token id 22 at position 2"), std::string::npos) << error;
 }
 

@@ -7,15 +7,16 @@
 #include <algorithm>
 #include <thread>
 
-#include "datasets/scratch.h"
+#include "datasets/corpus.h"
 #include "megatron/datasets/gpt_index.h"
 #include "megatron/datasets/indexed_dataset.h"
 #include "megatron/datasets/mock_source.h"
+#include "support/message_of.h"
+#include "support/temporary_folder.h"
 
 namespace megatron {
 namespace {
 
-using test::ScratchFolder;
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
@@ -38,7 +39,7 @@ class GptDatasetTest : public ::testing::Test {
     return GptDataset(source, {folder_ / "a", begin, end, num_samples, split}, options_, warnings_);
   }
 
-  ScratchFolder folder_;
+  TemporaryFolder folder_;
   GptDatasetOptions options_{.sequence_length = 8,
                              .seed = 1234,
                              .split_text = "80,15,5",
@@ -86,19 +87,19 @@ TEST_F(GptDatasetTest, PadsTheLastValidationSample) {
 
 TEST_F(GptDatasetTest, RefusesAnEmptySplit) {
   options_.split_matrix = parse_split("99,0.5,0.5");
-  const std::string error = test::user_error([&] { make(Split::test, 3); });
+  const std::string error = message_of([&] { make(Split::test, 3); });
   EXPECT_NE(error.find("test split has no tokens, but 3 samples are requested"), std::string::npos)
       << error;
   options_.split_matrix = parse_split("1,0,0");
   test::write_corpus(folder_ / "a", std::vector<std::vector<std::int32_t>>(40));
-  EXPECT_NE(test::user_error([&] { make(Split::train, 3); }).find("no tokens"), std::string::npos);
-  EXPECT_NE(test::user_error([&] { make(Split::train, std::nullopt); }).find("no tokens"),
+  EXPECT_NE(message_of([&] { make(Split::train, 3); }).find("no tokens"), std::string::npos);
+  EXPECT_NE(message_of([&] { make(Split::train, std::nullopt); }).find("no tokens"),
             std::string::npos);
 }
 
 TEST_F(GptDatasetTest, RefusesAbsurdRepetition) {
   options_.sequence_length = 1 << 20;
-  EXPECT_NE(test::user_error([&] { make(Split::test, 1 << 30); }).find("would repeat"),
+  EXPECT_NE(message_of([&] { make(Split::test, 1 << 30); }).find("would repeat"),
             std::string::npos);
 }
 
@@ -142,7 +143,7 @@ TEST_F(GptDatasetTest, NamesACacheThatDoesNotFit) {
                    static_cast<std::size_t>(train.index().document_index.size()), 1000))
           .save(file.path());
   }
-  EXPECT_NE(test::user_error([&] { make(Split::train, 100).text(0); }).find("does not match"),
+  EXPECT_NE(message_of([&] { make(Split::train, 100).text(0); }).find("does not match"),
             std::string::npos);
 }
 
@@ -176,7 +177,7 @@ TEST_F(GptDatasetTest, NamesACacheThatWouldPadASample) {
   const GptDataset train = make(Split::train, 100);
   int refused = 0;
   for (std::int64_t i = 0; i < train.size(); ++i)
-    refused += !test::user_error([&] { train.text(i); }).empty();
+    refused += message_of([&] { train.text(i); }) != "no error";
   EXPECT_EQ(refused, 2);
 }
 
@@ -219,7 +220,7 @@ TEST_F(GptDatasetTest, ChecksTheWholeIndexBeforeTheOrderIsBuilt) {
   ++idx[34 + 4 * 40 + 8];  // the pointer of sequence 1
   test::write_text_file(folder_ / "a.idx", idx);
   options_.cache_folder = folder_ / "cache";
-  EXPECT_NE(test::user_error([&] { make(Split::train, 100); }).find("pointer of sequence 1 is no"),
+  EXPECT_NE(message_of([&] { make(Split::train, 100); }).find("pointer of sequence 1 is no"),
             std::string::npos);
 }
 

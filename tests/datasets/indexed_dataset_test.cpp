@@ -5,13 +5,14 @@
 
 #include <cstring>
 
-#include "datasets/scratch.h"
+#include "datasets/corpus.h"
 #include "megatron/base/md5.h"
+#include "support/message_of.h"
+#include "support/temporary_folder.h"
 
 namespace megatron {
 namespace {
 
-using test::ScratchFolder;
 using ::testing::ElementsAre;
 
 std::vector<std::int64_t> read(const IndexedDataset& dataset, std::int64_t sequence,
@@ -22,7 +23,7 @@ std::vector<std::int64_t> read(const IndexedDataset& dataset, std::int64_t seque
 }
 
 TEST(IndexedDataset, WritesTheBytesOfMegatronCore) {
-  ScratchFolder folder;
+  TemporaryFolder folder;
   test::write_corpus(folder / "a", test::small_corpus());
   EXPECT_EQ(md5_hex(test::read_text_file(folder / "a.idx")), "26e0e6a238a29a00ecedd7876d3e2845");
   EXPECT_EQ(md5_hex(test::read_text_file(folder / "a.bin")), "b303ac8a9492b00cfd7f3ebd9fd2acde");
@@ -32,7 +33,7 @@ class EveryType : public ::testing::TestWithParam<std::tuple<TokenDtype, bool>> 
 
 TEST_P(EveryType, RoundTrips) {
   const auto [type, mmap] = GetParam();
-  ScratchFolder folder;
+  TemporaryFolder folder;
   test::write_corpus(folder / "a", {{1, 2, 127}, {}, {5}}, type);
   const IndexedDataset dataset(folder / "a", {.mmap = mmap});
   EXPECT_EQ(dataset.type(), type);
@@ -58,17 +59,16 @@ TEST(IndexedDataset, ChoosesTheTypeByVocabulary) {
 }
 
 TEST(IndexedDatasetBuilder, RefusesIdsThatDoNotFit) {
-  ScratchFolder folder;
-  EXPECT_NE(
-      test::user_error([&] { test::write_corpus(folder / "a", {{70000}}); }).find("token id 70000"),
-      std::string::npos);
-  EXPECT_NE(test::user_error([&] { test::write_corpus(folder / "a", {{-1}}); }).find("token id -1"),
+  TemporaryFolder folder;
+  EXPECT_NE(message_of([&] { test::write_corpus(folder / "a", {{70000}}); }).find("token id 70000"),
+            std::string::npos);
+  EXPECT_NE(message_of([&] { test::write_corpus(folder / "a", {{-1}}); }).find("token id -1"),
             std::string::npos);
   EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
 }
 
 TEST(IndexedDatasetBuilder, LeavesNoOldIndexBesideNewTokens) {
-  ScratchFolder folder;
+  TemporaryFolder folder;
   test::write_corpus(folder / "a", {{1, 2}, {3}});
   std::filesystem::remove(folder / "a.bin");  // a folder in its place stops the builder halfway
   std::filesystem::create_directories(folder / "a.bin/in the way");
@@ -77,7 +77,7 @@ TEST(IndexedDatasetBuilder, LeavesNoOldIndexBesideNewTokens) {
 }
 
 TEST(IndexedDatasetBuilder, JoinsDatasets) {
-  ScratchFolder folder;
+  TemporaryFolder folder;
   test::write_corpus(folder / "a", {{1, 2}, {3}});
   test::write_corpus(folder / "b", {{4}, {}, {5, 6}});
   test::write_corpus(folder / "whole", {{1, 2}, {3}, {4}, {}, {5, 6}});
@@ -88,13 +88,12 @@ TEST(IndexedDatasetBuilder, JoinsDatasets) {
   EXPECT_EQ(test::read_text_file(folder / "ab.bin"), test::read_text_file(folder / "whole.bin"));
   EXPECT_EQ(test::read_text_file(folder / "ab.idx"), test::read_text_file(folder / "whole.idx"));
   IndexedDatasetBuilder other(folder / "c", TokenDtype::int32);
-  EXPECT_NE(
-      test::user_error([&] { other.add_dataset(IndexedDataset(folder / "a")); }).find("uint16"),
-      std::string::npos);
+  EXPECT_NE(message_of([&] { other.add_dataset(IndexedDataset(folder / "a")); }).find("uint16"),
+            std::string::npos);
 }
 
 TEST(IndexedDatasetBuilder, KeepsModes) {
-  ScratchFolder folder;
+  TemporaryFolder folder;
   {
     IndexedDatasetBuilder builder(folder / "m", TokenDtype::int32, /*multimodal=*/true);
     builder.add_document(std::vector<std::int32_t>{1, 2, 3}, std::vector<std::int32_t>{1, 2},
@@ -110,11 +109,11 @@ TEST(IndexedDatasetBuilder, KeepsModes) {
 }
 
 TEST(IndexedDataset, ExplainsMissingFiles) {
-  ScratchFolder folder;
+  TemporaryFolder folder;
   test::write_corpus(folder / "x_text_document", {{1}});
-  EXPECT_NE(test::user_error([&] { IndexedDataset dataset(folder / "x"); }).find("did you mean"),
+  EXPECT_NE(message_of([&] { IndexedDataset dataset(folder / "x"); }).find("did you mean"),
             std::string::npos);
-  EXPECT_NE(test::user_error([&] {
+  EXPECT_NE(message_of([&] {
               IndexedDataset dataset(folder / "x_text_document.bin");
             }).find("leave out the extension"),
             std::string::npos);
@@ -186,7 +185,7 @@ const BrokenIndex kBroken[] = {
 };
 
 TEST(IndexedDataset, RefusesBrokenFiles) {
-  ScratchFolder folder;
+  TemporaryFolder folder;
   test::write_corpus(folder / "good", {{1, 2}, {3, 4}, {5, 6}}, TokenDtype::int32);
   for (const BrokenIndex& broken : kBroken) {
     std::string idx = test::read_text_file(folder / "good.idx"),
@@ -195,7 +194,7 @@ TEST(IndexedDataset, RefusesBrokenFiles) {
     broken.damage(idx, bin);
     test::write_text_file(folder / "bad.idx", idx);
     test::write_text_file(folder / "bad.bin", bin);
-    const std::string error = test::user_error([&] { IndexedDataset(folder / "bad").check(); });
+    const std::string error = message_of([&] { IndexedDataset(folder / "bad").check(); });
     EXPECT_NE(error.find(broken.message), std::string::npos) << broken.name << ": " << error;
     EXPECT_NE(error.find("bad.idx"), std::string::npos) << broken.name << ": " << error;
     const bool has_fix = error.find("fix: copy the dataset again") != std::string::npos ||
@@ -205,7 +204,7 @@ TEST(IndexedDataset, RefusesBrokenFiles) {
 }
 
 /// A dataset of [1, 2], [3, 4], [5, 6] whose index `edit` changes.
-std::string edited_dataset(const ScratchFolder& folder,
+std::string edited_dataset(const TemporaryFolder& folder,
                            const std::function<void(std::string& idx)>& edit) {
   test::write_corpus(folder / "all", {{1, 2}, {3, 4}, {5, 6}}, TokenDtype::int32);
   std::string idx = test::read_text_file(folder / "all.idx");
@@ -215,7 +214,7 @@ std::string edited_dataset(const ScratchFolder& folder,
 }
 
 TEST(IndexedDataset, ReadsAnIndexOfAnotherOrder) {
-  ScratchFolder folder;
+  TemporaryFolder folder;
   const std::string prefix = edited_dataset(folder, [](std::string& idx) {
     put<std::int64_t>(idx, 46, 16);
     put<std::int64_t>(idx, 62, 0);
@@ -227,10 +226,10 @@ TEST(IndexedDataset, ReadsAnIndexOfAnotherOrder) {
 }
 
 TEST(IndexedDataset, MergingTakesAPartOfABinFileOut) {
-  ScratchFolder folder;
+  TemporaryFolder folder;
   const std::string prefix =
       edited_dataset(folder, [](std::string& idx) { put<std::int32_t>(idx, 38, 1); });
-  EXPECT_NE(test::user_error([&] { IndexedDataset(prefix).check(); }).find("cover 20 bytes"),
+  EXPECT_NE(message_of([&] { IndexedDataset(prefix).check(); }).find("cover 20 bytes"),
             std::string::npos);
   IndexedDatasetBuilder builder(folder / "part", TokenDtype::int32);
   builder.add_dataset(IndexedDataset(prefix, {.partial = true}));
@@ -242,28 +241,28 @@ TEST(IndexedDataset, MergingTakesAPartOfABinFileOut) {
 }
 
 TEST(IndexedDataset, OpeningReadsOnlyTheEndsOfTheIndex) {
-  ScratchFolder folder;
+  TemporaryFolder folder;
   const std::string prefix =
       edited_dataset(folder, [](std::string& idx) { put<std::int64_t>(idx, 54, 9); });
   const IndexedDataset dataset(prefix);
   EXPECT_THAT(read(dataset, 0, 0, 2), ElementsAre(1, 2));
-  EXPECT_NE(test::user_error([&] { read(dataset, 1, 0, 2); }).find("not a multiple of the 4 bytes"),
+  EXPECT_NE(message_of([&] { read(dataset, 1, 0, 2); }).find("not a multiple of the 4 bytes"),
             std::string::npos);
-  EXPECT_NE(test::user_error([&] { dataset.check(); }).find("not a multiple of the 4 bytes"),
+  EXPECT_NE(message_of([&] { dataset.check(); }).find("not a multiple of the 4 bytes"),
             std::string::npos);
 }
 
 TEST(IndexedDataset, AnIndexOfEmptyDocumentsNeedsAnEmptyBin) {
-  ScratchFolder folder;
+  TemporaryFolder folder;
   test::write_corpus(folder / "a", {{}, {}});
   EXPECT_EQ(IndexedDataset(folder / "a").num_documents(), 2);
   test::write_text_file(folder / "a.bin", "12");
-  EXPECT_NE(test::user_error([&] { IndexedDataset dataset(folder / "a"); }).find("cover 0 bytes"),
+  EXPECT_NE(message_of([&] { IndexedDataset dataset(folder / "a"); }).find("cover 0 bytes"),
             std::string::npos);
 }
 
 TEST(IndexedDataset, ChecksEveryAccess) {
-  ScratchFolder folder;
+  TemporaryFolder folder;
   test::write_corpus(folder / "a", {{1, 2}, {3, 4}, {5, 6}}, TokenDtype::int32);
   const IndexedDataset dataset(folder / "a");
   EXPECT_THAT(read(dataset, 1, 0, 2), ElementsAre(3, 4));
@@ -272,19 +271,18 @@ TEST(IndexedDataset, ChecksEveryAccess) {
       .seekp(54)
       .write(reinterpret_cast<const char*>(&pointer), sizeof pointer);
   EXPECT_THAT(read(dataset, 0, 0, 2), ElementsAre(1, 2));
-  EXPECT_NE(test::user_error([&] { read(dataset, 1, 0, 2); }).find("sequence 1 lies outside"),
+  EXPECT_NE(message_of([&] { read(dataset, 1, 0, 2); }).find("sequence 1 lies outside"),
             std::string::npos);
 }
 
 TEST(IndexedDataset, RefusesRealNumbers) {
-  ScratchFolder folder;
+  TemporaryFolder folder;
   test::write_corpus(folder / "a", {{1, 2}}, TokenDtype::float32);
   std::string bin = test::read_text_file(folder / "a.bin");
   put<float>(bin, 4, 0.5f);
   test::write_text_file(folder / "a.bin", bin);
-  EXPECT_NE(
-      test::user_error([&] { read(IndexedDataset(folder / "a"), 0, 0, 2); }).find("not token ids"),
-      std::string::npos);
+  EXPECT_NE(message_of([&] { read(IndexedDataset(folder / "a"), 0, 0, 2); }).find("not token ids"),
+            std::string::npos);
 }
 
 }  // namespace

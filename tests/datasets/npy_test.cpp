@@ -2,15 +2,15 @@
 
 #include <gtest/gtest.h>
 
-#include "datasets/scratch.h"
+#include "datasets/corpus.h"
+#include "support/message_of.h"
+#include "support/temporary_folder.h"
 
 namespace megatron {
 namespace {
 
-using test::ScratchFolder;
-
 TEST(Npy, WritesTheBytesOfNumpySave) {
-  ScratchFolder folder;
+  TemporaryFolder folder;
   NpyArray(std::vector<std::int32_t>(2 * 109, 7), 2).save(folder / "a.npy");
   const std::string bytes = test::read_text_file(folder / "a.npy");
   const std::string header = std::string("\x93NUMPY\x01\x00v\x00", 10) +
@@ -21,7 +21,7 @@ TEST(Npy, WritesTheBytesOfNumpySave) {
 }
 
 TEST(Npy, ReadsBackEveryType) {
-  ScratchFolder folder;
+  TemporaryFolder folder;
   NpyArray(std::vector<std::int16_t>{-1, 2}).save(folder / "i2.npy");
   NpyArray(std::vector<std::int64_t>{-1, std::int64_t{1} << 40}).save(folder / "i8.npy");
   NpyArray(std::vector<std::uint32_t>{0, 4294967295u}).save(folder / "u4.npy");
@@ -33,7 +33,7 @@ TEST(Npy, ReadsBackEveryType) {
 }
 
 TEST(Npy, RefusesBrokenFiles) {
-  ScratchFolder folder;
+  TemporaryFolder folder;
   NpyArray(std::vector<std::int32_t>{1, 2, 3}).save(folder / "good.npy");
   const std::string good = test::read_text_file(folder / "good.npy");
   const auto with = [&](const std::string& from, const std::string& to) {
@@ -55,7 +55,7 @@ TEST(Npy, RefusesBrokenFiles) {
   };
   for (const auto& [content, message] : cases) {
     test::write_text_file(folder / "bad.npy", content);
-    const std::string error = test::user_error([&] { NpyArray::load(folder / "bad.npy"); });
+    const std::string error = message_of([&] { NpyArray::load(folder / "bad.npy"); });
     EXPECT_NE(error.find(message), std::string::npos) << message << " in: " << error;
     EXPECT_NE(error.find("bad.npy"), std::string::npos);
   }

@@ -7,14 +7,15 @@
 
 #include <sstream>
 
-#include "datasets/scratch.h"
+#include "datasets/corpus.h"
 #include "megatron/datasets/indexed_dataset.h"
 #include "megatron/datasets/json_lines.h"
+#include "support/message_of.h"
+#include "support/temporary_folder.h"
 
 namespace megatron {
 namespace {
 
-using test::ScratchFolder;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -48,7 +49,7 @@ class PreprocessTest : public ::testing::Test {
  protected:
   PreprocessSummary run() { return preprocess(options_, bytes_of); }
   std::string error() {
-    return test::user_error([&] { run(); });
+    return message_of([&] { run(); });
   }
   /// Writes `content` to the input file.
   void input(const std::string& name, const std::string& content) {
@@ -72,7 +73,7 @@ class PreprocessTest : public ::testing::Test {
     return texts;
   }
 
-  ScratchFolder folder_;
+  TemporaryFolder folder_;
   PreprocessOptions options_{.inputs = {},
                              .output_prefix = folder_ / "out",
                              .append_eod = true,
@@ -265,7 +266,7 @@ TEST_F(PreprocessTest, NamesTheLineThatTheTokenizerRefuses) {
     if (text != "a") throw UserError({"not an a", std::string(text), "write a"});
     return bytes_of(text);
   };
-  EXPECT_THAT(test::user_error([&] { preprocess(options_, only_a); }),
+  EXPECT_THAT(message_of([&] { preprocess(options_, only_a); }),
               HasSubstr("in.jsonl:2: not an a: b"));
 }
 

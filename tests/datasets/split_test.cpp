@@ -3,7 +3,8 @@
 
 #include <gtest/gtest.h>
 
-#include "datasets/scratch.h"
+#include "datasets/corpus.h"
+#include "support/message_of.h"
 
 namespace megatron {
 namespace {
@@ -29,7 +30,7 @@ TEST(Split, RoundsHalfToEven) {
 
 TEST(Split, RefusesNonsense) {
   for (const char* text : {"", "0,0,0", "1,2,3,4", "1.2.3", "-1,2", "a,b", "."}) {
-    const std::string error = test::user_error([&] { parse_split(text); });
+    const std::string error = message_of([&] { parse_split(text); });
     EXPECT_NE(error.find("--split"), std::string::npos) << text;
   }
 }

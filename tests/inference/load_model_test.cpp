@@ -4,7 +4,6 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include "megatron/base/error.h"
 #include "megatron/base/files.h"
@@ -13,6 +12,8 @@
 #include "megatron/inference/load_tokenizer.h"
 #include "megatron/inference/scorer.h"
 #include "megatron/models/gpt_model.h"
+#include "support/message_of.h"
+#include "support/temporary_folder.h"
 
 namespace megatron {
 namespace {
@@ -30,8 +31,6 @@ class LoadModel : public testing::Test {
     settings_.model.vocab_size = 300;
     resolve(settings_.model);
   }
-  void SetUp() override { megatron::create_directories(root_); }
-  void TearDown() override { fs::remove_all(root_); }
 
   void save() {
     model_ = make_gpt_model(settings_.model, Rank{});
@@ -44,21 +43,12 @@ class LoadModel : public testing::Test {
                             .progress = {.iteration = 5}});
   }
 
-  const fs::path root_ =
-      fs::temp_directory_path() / ("megatron_load_model_" + std::to_string(getpid()));
+  const TemporaryFolder temporary_;
+  const fs::path root_ = temporary_.path();
   Settings settings_;
   std::unique_ptr<LanguageModel> model_;
   std::unique_ptr<ParamStore> weights_;
 };
-
-std::string message_of(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const UserError& error) {
-    return error.what();
-  }
-  return "no error";
-}
 
 TEST_F(LoadModel, RunsAsTheModelThatWasSaved) {
   save();

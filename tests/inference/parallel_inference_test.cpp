@@ -1,7 +1,6 @@
 // Checks that a model split over many ranks gives the same output as on one rank.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include "megatron/base/error.h"
 #include "megatron/base/files.h"
@@ -15,6 +14,7 @@
 #include "megatron/parallel/make_rank.h"
 #include "megatron/parallel/rank_threads.h"
 #include "support/message_of.h"
+#include "support/temporary_folder.h"
 
 namespace megatron {
 namespace {
@@ -41,7 +41,6 @@ class ParallelInference : public testing::Test {
     model_.add_bias_linear = false;
     resolve(model_);
   }
-  void TearDown() override { fs::remove_all(root_); }
 
   void save(bool is_tied) {
     fs::remove_all(root_);
@@ -59,8 +58,8 @@ class ParallelInference : public testing::Test {
   }
 
   TransformerConfig model_;
-  const fs::path root_ =
-      fs::temp_directory_path() / ("megatron_inference_ranks_" + std::to_string(getpid()));
+  const TemporaryFolder temporary_;
+  const fs::path root_ = temporary_ / "run";
 };
 
 ParallelConfig parallel_config(std::int64_t tp, std::int64_t pp, std::int64_t chunks = 1) {

@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "megatron/base/error.h"
+#include "support/message_of.h"
 
 namespace megatron {
 namespace {
@@ -88,13 +89,8 @@ TEST(Sampling, DamagedLogitsAreAUserError) {
 }
 
 TEST(Sampling, OptionsOutOfRangeNameTheFlag) {
-  const auto message = [](const SamplingOptions& options) -> std::string {
-    try {
-      check_sampling_options(options);
-    } catch (const UserError& error) {
-      return error.what();
-    }
-    return "";
+  const auto message = [](const SamplingOptions& options) {
+    return message_of([&] { check_sampling_options(options); });
   };
   EXPECT_NE(message({.temperature = -0.1}).find("--temperature"), std::string::npos);
   EXPECT_NE(message({.temperature = std::nan("")}).find("--temperature"), std::string::npos);

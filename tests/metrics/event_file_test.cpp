@@ -8,7 +8,7 @@
 
 #include "megatron/base/error.h"
 #include "megatron/metrics/protobuf.h"
-#include "metrics/scratch_folder.h"
+#include "support/temporary_folder.h"
 
 namespace megatron {
 namespace {
@@ -43,7 +43,7 @@ TEST(Protobuf, ReaderStopsAtBrokenMessages) {
   EXPECT_FALSE(ProtobufReader("\x0b").next()) << "a group, which nobody writes any more";
 }
 
-class EventFileTest : public ScratchFolder {
+class EventFileTest : public testing::Test {
  protected:
   std::vector<EventRecord> records(const fs::path& path) const {
     std::vector<EventRecord> found;
@@ -62,6 +62,9 @@ class EventFileTest : public ScratchFolder {
     }
     file.flush();
   }
+
+  const TemporaryFolder temporary_;
+  const fs::path folder_ = temporary_ / "run";
 };
 
 TEST_F(EventFileTest, HoldsVersionThenPoints) {

@@ -1,7 +1,6 @@
 #include "megatron/metrics/metrics_writer.h"
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <fstream>
@@ -9,16 +8,17 @@
 
 #include "megatron/base/error.h"
 #include "megatron/base/files.h"
+#include "support/temporary_folder.h"
 
 namespace megatron {
 namespace {
 
 class MetricsWriterTest : public testing::Test {
  protected:
-  fs::path folder_ =
-      fs::temp_directory_path() / ("metrics_writer_test." + std::to_string(getpid()));
-  void TearDown() override { fs::remove_all(folder_); }
   std::string text() const { return read_file(folder_ / "metrics.jsonl"); }
+
+  const TemporaryFolder temporary_;
+  const fs::path folder_ = temporary_ / "run";
 };
 
 TEST_F(MetricsWriterTest, ResumedRunDropsLinesPastItsIterationAndTornOnes) {

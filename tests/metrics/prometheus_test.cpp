@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "megatron/base/error.h"
-#include "metrics/scratch_folder.h"
+#include "support/temporary_folder.h"
 
 namespace megatron {
 namespace {
@@ -41,15 +41,13 @@ TEST(PrometheusText, BeforeTheFirstStepThereAreOnlyCounters) {
   EXPECT_THAT(PrometheusCollector().text(), Not(HasSubstr("megatron_training_loss")));
 }
 
-class PrometheusFile : public ScratchFolder {};
-
-TEST_F(PrometheusFile, IsReplacedWhole) {
-  fs::create_directories(folder_);
-  write_prometheus_file(folder_ / "a.prom", "one");
-  write_prometheus_file(folder_ / "a.prom", "two");
-  EXPECT_EQ(read_file(folder_ / "a.prom"), "two");
-  EXPECT_EQ(std::distance(fs::directory_iterator(folder_), fs::directory_iterator()), 1);
-  EXPECT_THROW(write_prometheus_file(folder_ / "none" / "a.prom", ""), UserError);
+TEST(PrometheusFile, IsReplacedWhole) {
+  const TemporaryFolder folder;
+  write_prometheus_file(folder / "a.prom", "one");
+  write_prometheus_file(folder / "a.prom", "two");
+  EXPECT_EQ(read_file(folder / "a.prom"), "two");
+  EXPECT_EQ(std::distance(fs::directory_iterator(folder.path()), fs::directory_iterator()), 1);
+  EXPECT_THROW(write_prometheus_file(folder / "none" / "a.prom", ""), UserError);
 }
 
 }  // namespace

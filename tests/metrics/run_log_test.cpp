@@ -5,18 +5,21 @@
 #include <random>
 
 #include "megatron/base/error.h"
-#include "metrics/scratch_folder.h"
+#include "support/temporary_folder.h"
 
 namespace megatron {
 namespace {
 
-class RunLogTest : public ScratchFolder {
+class RunLogTest : public testing::Test {
  protected:
   RunLog read(const std::string& text) {
     fs::create_directories(folder_);
     std::ofstream(folder_ / "metrics.jsonl", std::ios::binary) << text;
     return read_run_log(folder_);
   }
+
+  const TemporaryFolder temporary_;
+  const fs::path folder_ = temporary_ / "run";
 };
 
 TEST_F(RunLogTest, SortsNumbersIntoSeries) {

@@ -5,14 +5,14 @@
 
 #include <map>
 
-#include "metrics/scratch_folder.h"
+#include "support/temporary_folder.h"
 
 namespace megatron {
 namespace {
 
 using testing::UnorderedElementsAre;
 
-class TensorBoardTest : public ScratchFolder {
+class TensorBoardTest : public testing::Test {
  protected:
   LoggerConfig config() const { return {.tensorboard_dir = folder_.string()}; }
   /// Returns the x of the last point of each chart.
@@ -38,6 +38,9 @@ class TensorBoardTest : public ScratchFolder {
     board.add(metrics);
     board.flush();
   }
+
+  const TemporaryFolder temporary_;
+  const fs::path folder_ = temporary_ / "run";
 };
 
 TEST_F(TensorBoardTest, ChartsAStepOverIterationsAndSamples) {

@@ -5,6 +5,7 @@
 
 #include "megatron/base/error.h"
 #include "megatron/parallel/cuda_plugin.h"
+#include "support/message_of.h"
 
 namespace megatron {
 namespace {
@@ -22,13 +23,7 @@ DeviceProbes probes(const CudaDriverInfo& driver, const std::string& plugin_prob
 
 /// Returns the error message for `wanted`.
 std::string refusal(const std::string& wanted, const DeviceProbes& probes) {
-  try {
-    choose_device(wanted, probes);
-  } catch (const UserError& error) {
-    return error.what();
-  }
-  ADD_FAILURE() << wanted << " was not refused";
-  return "";
+  return message_of([&] { choose_device(wanted, probes); });
 }
 
 TEST(DeviceChoice, CpuAsksNobody) {

@@ -8,21 +8,13 @@
 
 #include "fake_communicators.h"
 #include "megatron/base/error.h"
+#include "support/message_of.h"
 
 namespace megatron {
 namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-
-std::string mistake(const std::function<void()>& act) {
-  try {
-    act();
-  } catch (const UserError& error) {
-    return error.what();
-  }
-  return "accepted";
-}
 
 // The example in the docstring of megatron-core's generate_masked_orthogonal_rank_groups, with
 // sizes 2, 3, 4.
@@ -61,17 +53,17 @@ TEST(Grid, StartsAtItsOffset) {
 
 TEST(Grid, MistakesAreNamed) {
   const Grid grid({2, 2}, {"tp", "dp"});
-  EXPECT_THAT(mistake([&] { grid.size("pp"); }),
+  EXPECT_THAT(message_of([&] { grid.size("pp"); }),
               HasSubstr("dimension 'pp': is not in the grid tp-dp"));
-  EXPECT_THAT(mistake([&] { grid.size(""); }), HasSubstr("dimension '': is not in the grid"));
-  EXPECT_THAT(mistake([&] { grid.size("tp-"); }), HasSubstr("dimension '': is not in the grid"));
-  EXPECT_THAT(mistake([&] { grid.size("tp-tp"); }), HasSubstr("name tp twice"));
-  EXPECT_THAT(mistake([] { Grid({2}, {"tp", "dp"}); }), HasSubstr("2 names for 1 sizes"));
-  EXPECT_THAT(mistake([] { Grid({2, 0}, {"tp", "dp"}); }), HasSubstr("dp is 0"));
-  EXPECT_THAT(mistake([] { Grid({2, 2}, {"tp", "tp"}); }), HasSubstr("two dimensions named tp"));
-  EXPECT_THAT(mistake([] { Grid({2}, {"tp-dp"}); }), HasSubstr("use names without '-'"));
-  EXPECT_THAT(mistake([] { Grid({2}, {"tp"}, -1); }), HasSubstr("starts at rank -1"));
-  EXPECT_THAT(mistake([] {
+  EXPECT_THAT(message_of([&] { grid.size(""); }), HasSubstr("dimension '': is not in the grid"));
+  EXPECT_THAT(message_of([&] { grid.size("tp-"); }), HasSubstr("dimension '': is not in the grid"));
+  EXPECT_THAT(message_of([&] { grid.size("tp-tp"); }), HasSubstr("name tp twice"));
+  EXPECT_THAT(message_of([] { Grid({2}, {"tp", "dp"}); }), HasSubstr("2 names for 1 sizes"));
+  EXPECT_THAT(message_of([] { Grid({2, 0}, {"tp", "dp"}); }), HasSubstr("dp is 0"));
+  EXPECT_THAT(message_of([] { Grid({2, 2}, {"tp", "tp"}); }), HasSubstr("two dimensions named tp"));
+  EXPECT_THAT(message_of([] { Grid({2}, {"tp-dp"}); }), HasSubstr("use names without '-'"));
+  EXPECT_THAT(message_of([] { Grid({2}, {"tp"}, -1); }), HasSubstr("starts at rank -1"));
+  EXPECT_THAT(message_of([] {
                 Grid({1'000'000'000, 1'000'000'000}, {"tp", "dp"});
               }),
               HasSubstr("has too many ranks"));

@@ -16,6 +16,7 @@
 #include "megatron/base/error.h"
 #include "megatron/base/md5.h"
 #include "megatron/parallel/make_rank.h"
+#include "support/message_of.h"
 
 namespace megatron {
 namespace {
@@ -30,12 +31,7 @@ const std::vector<std::string> kAllAxes{"tp",    "cp",    "dp",    "pp",       "
                                         "etp",   "edp",   "tp-ep", "tp-ep-pp", "world"};
 
 std::string mistake(const MeshSizes& sizes, std::int64_t world_size) {
-  try {
-    Mesh(sizes, world_size);
-  } catch (const UserError& error) {
-    return error.what();
-  }
-  return "accepted";
+  return message_of([&] { Mesh(sizes, world_size); });
 }
 
 std::string checksum_of(const std::vector<RankList>& groups) {

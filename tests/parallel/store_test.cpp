@@ -19,6 +19,7 @@
 #include "megatron/parallel/rendezvous/connect_to_store.h"
 #include "megatron/parallel/rendezvous/run_store.h"
 #include "megatron/parallel/rendezvous/store_server.h"
+#include "support/message_of.h"
 
 namespace {
 std::atomic<int> num_names_asked{0};
@@ -168,12 +169,7 @@ class ForeignService {
 };
 
 std::string refusal(const StoreAddress& address, const StoreConnectOptions& options) {
-  try {
-    connect_to_store(address, options);
-  } catch (const UserError& error) {
-    return error.what();
-  }
-  return "";
+  return message_of([&] { connect_to_store(address, options); });
 }
 
 TEST(ReachStore, NamesAServiceThatAnswersInItsOwnWay) {
@@ -204,7 +200,7 @@ TEST(ReachStore, WaitsForAPortThatOpensLate) {
     const StoreServer server(std::move(socket));
     std::this_thread::sleep_for(milliseconds(1'000));
   });
-  EXPECT_EQ(refusal({"127.0.0.1", port}, {.timeout = milliseconds(3'500)}), "");
+  EXPECT_EQ(refusal({"127.0.0.1", port}, {.timeout = milliseconds(3'500)}), "no error");
   late.join();
 }
 
@@ -220,7 +216,7 @@ TEST(ReachStore, WaitsForAServiceThatClosesAtFirst) {
     const StoreServer server(std::move(socket));
     std::this_thread::sleep_for(milliseconds(2'000));
   });
-  EXPECT_EQ(refusal({"127.0.0.1", port}, {.timeout = milliseconds(30'000)}), "");
+  EXPECT_EQ(refusal({"127.0.0.1", port}, {.timeout = milliseconds(30'000)}), "no error");
   proxy.join();
 }
 

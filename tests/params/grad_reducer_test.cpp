@@ -205,8 +205,7 @@ TEST(GradCompression, LowRankKeepsMatricesOfLowRank) {
 /// A step may be computed again (reruns): what it leaves out counts once, when the step is used.
 TEST(GradCompression, LowRankOfTheSameGradientsIsTheSameUntilTheyAreUsed) {
   const auto gradient = [](std::int64_t rank, int step) {
-    return irregular(48, 64, 0.37 + 0.11 * static_cast<double>(rank) + 0.05 * step)
-        .to(at::kFloat);
+    return irregular(48, 64, 0.37 + 0.11 * static_cast<double>(rank) + 0.05 * step).to(at::kFloat);
   };
   on_data_ranks({.dp = 2}, [&](const Rank& rank, Communicators& communicators) {
     DataParallelOptions options = data_parallel_of({.dp = 2}, rank, communicators);

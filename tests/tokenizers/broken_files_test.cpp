@@ -8,6 +8,7 @@
 #include "megatron/base/files.h"
 #include "megatron/base/json.h"
 #include "megatron/tokenizers/tokenizer.h"
+#include "support/temporary_folder.h"
 #include "tokenizers/helpers.h"
 
 namespace megatron {
@@ -16,7 +17,6 @@ namespace {
 using ::testing::AllOf;
 using testing::fixture;
 using ::testing::HasSubstr;
-using testing::TemporaryFolder;
 
 const Json kTiny = Json::parse(R"({
   "added_tokens": [{"id": 3, "content": "<s>", "single_word": false,
@@ -201,10 +201,9 @@ TEST(BrokenGpt2Files, NameFileAndLine) {
   with_merges("#version: 0.2\nh e l\n", "line 2 must be two tokens");
   with_merges("#version: 0.2\n\nh e\n", "line 2 must be two tokens");
   with_merges("#version: 0.2\nq\u0141 z\n", "which is not in the vocabulary");
-  expect_error({.tokenizer_type = "GPT2BPETokenizer",
-                .vocab_file = vocab,
-                .merge_file = folder.path() + "/absent"},
-               "absent", "cannot open");
+  expect_error(
+      {.tokenizer_type = "GPT2BPETokenizer", .vocab_file = vocab, .merge_file = folder / "absent"},
+      "absent", "cannot open");
 }
 
 }  // namespace

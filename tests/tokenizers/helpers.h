@@ -1,11 +1,7 @@
-// Helpers of the tokenizer tests: a temporary folder, the fixtures, and opening a tokenizer.
+// Helpers of the tokenizer tests: the fixtures, and opening a tokenizer.
 #pragma once
 
-#include <unistd.h>
-
 #include <cstdint>
-#include <filesystem>
-#include <fstream>
 #include <memory>
 #include <optional>
 #include <string>
@@ -14,28 +10,6 @@
 #include "megatron/tokenizers/tokenizer.h"
 
 namespace megatron::testing {
-
-class TemporaryFolder {
- public:
-  TemporaryFolder() {
-    std::string name =
-        (std::filesystem::temp_directory_path() / "megatron-tokenizers-XXXXXX").string();
-    path_ = ::mkdtemp(name.data());
-  }
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-  ~TemporaryFolder() { std::filesystem::remove_all(path_); }
-
-  /// Writes a file and returns its path.
-  std::string write(const std::string& name, std::string_view content) const {
-    std::ofstream(path_ / name, std::ios::binary) << content;
-    return (path_ / name).string();
-  }
-  std::string path() const { return path_.string(); }
-
- private:
-  std::filesystem::path path_;
-};
 
 /// Returns the path of the fixture `name`, a file or folder.
 inline std::string fixture(const std::string& name) {

@@ -11,13 +11,13 @@
 #include "megatron/base/files.h"
 #include "megatron/base/json.h"
 #include "megatron/tokenizers/gpt2_bpe_tokenizer.h"
+#include "support/temporary_folder.h"
 #include "tokenizers/helpers.h"
 
 namespace megatron {
 namespace {
 
 using testing::fixture;
-using testing::TemporaryFolder;
 
 struct Case {
   std::string line;

@@ -5,6 +5,8 @@
 #include "megatron/base/error.h"
 #include "megatron/base/files.h"
 #include "megatron/tokenizers/tokenizer.h"
+#include "support/message_of.h"
+#include "support/temporary_folder.h"
 #include "tokenizers/helpers.h"
 
 namespace megatron {
@@ -13,16 +15,10 @@ namespace {
 using ::testing::ElementsAre;
 using testing::fixture;
 using ::testing::HasSubstr;
-using testing::TemporaryFolder;
 using Ids = std::vector<std::int32_t>;
 
 std::string error_of(const testing::TokenizerOptions& choice) {
-  try {
-    testing::open(choice);
-  } catch (const UserError& error) {
-    return error.what();
-  }
-  return "no error";
+  return message_of([&] { testing::open(choice); });
 }
 
 TEST(NullTokenizer, ReadsIds) {

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "megatron/base/files.h"
+#include "support/temporary_folder.h"
 #include "tokenizers/helpers.h"
 
 namespace megatron {
@@ -13,7 +14,6 @@ using ::testing::ElementsAre;
 using testing::fixture;
 using ::testing::IsEmpty;
 using ::testing::Key;
-using testing::TemporaryFolder;
 
 TEST(TokenizerFiles, HaveTheNamesOfAHuggingFaceFolder) {
   TokenizerConfig config;

@@ -3,7 +3,6 @@
 #include "megatron/training/saving/check_save_folders.h"
 
 #include <gmock/gmock.h>
-#include <unistd.h>
 
 #include <fstream>
 #include <thread>
@@ -14,6 +13,8 @@
 #include "megatron/training/resilience/non_finite.h"
 #include "megatron/training/saving/checkpointing.h"
 #include "megatron/training/saving/choose_checkpoint.h"
+#include "support/message_of.h"
+#include "support/temporary_folder.h"
 #include "training/small_run.h"
 
 namespace megatron {
@@ -26,9 +27,8 @@ using Words = std::vector<std::string>;
 
 class StartFoldersTest : public testing::Test {
  protected:
-  fs::path root_ = fs::temp_directory_path() / ("start_folders_test." + std::to_string(getpid()));
-  void SetUp() override { fs::create_directories(root_); }
-  void TearDown() override { fs::remove_all(root_); }
+  const TemporaryFolder temporary_;
+  const fs::path root_ = temporary_.path();
   std::string folder(const std::string& name) const { return (root_ / name).string(); }
 
   static small_run::Outcome run(Words flags) {
@@ -36,12 +36,7 @@ class StartFoldersTest : public testing::Test {
     return small_run::run(flags);
   }
   static std::string error_of(const Words& flags) {
-    try {
-      run(flags);
-    } catch (const UserError& error) {
-      return error.what();
-    }
-    return "no error";
+    return message_of([&] { run(flags); });
   }
   /// Runs `iterations` iterations and saves to folder(name) every two.
   void train_into(const std::string& name, int iterations) const {

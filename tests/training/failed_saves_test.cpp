@@ -10,6 +10,7 @@
 #include "megatron/checkpoint/checkpoint_root.h"
 #include "megatron/checkpoint/verify.h"
 #include "support/message_of.h"
+#include "support/temporary_folder.h"
 #include "training/small_run.h"
 
 namespace megatron {
@@ -39,10 +40,9 @@ class FullAtFirst : public FileSystem {
 
 class FailedSaves : public testing::Test {
  protected:
-  fs::path root_ = fs::temp_directory_path() / ("failed_saves_test." + std::to_string(getpid()));
+  const TemporaryFolder temporary_;
+  const fs::path root_ = temporary_.path();
   std::string save_ = (root_ / "save").string();
-  void SetUp() override { fs::create_directories(root_); }
-  void TearDown() override { fs::remove_all(root_); }
 
   Trainer set_up_run(const std::vector<std::string>& more) {
     std::vector<std::string> all{"--save", save_};

@@ -16,6 +16,7 @@
 #include "megatron/training/loop/exit_conditions.h"
 #include "megatron/training/observability/progress_log.h"
 #include "megatron/training/saving/retention.h"
+#include "support/temporary_folder.h"
 #include "training/small_run.h"
 
 namespace megatron {
@@ -36,8 +37,8 @@ struct FakeTime {
 
 class LongRunTest : public testing::Test {
  protected:
-  fs::path root_ = fs::temp_directory_path() / ("long_run_test." + std::to_string(getpid()));
-  void TearDown() override { fs::remove_all(root_); }
+  const TemporaryFolder temporary_;
+  const fs::path root_ = temporary_ / "run";
   std::string folder(const std::string& name) const { return (root_ / name).string(); }
   static std::vector<std::int64_t> kept(const fs::path& root) { return committed_iterations(root); }
 };

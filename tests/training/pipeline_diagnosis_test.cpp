@@ -11,13 +11,13 @@
 #include <numeric>
 #include <ostream>
 
-#include "checkpoint/temporary_folder.h"
 #include "megatron/models/gpt_model.h"
 #include "megatron/parallel/agreement.h"
 #include "megatron/parallel/rank_threads.h"
 #include "megatron/training/resilience/diagnosis/explanation.h"
 #include "megatron/training/resilience/diagnosis/op_trace.h"
 #include "megatron/training/resilience/reruns/guarded_step.h"
+#include "support/temporary_folder.h"
 #include "support/tiny_gpt.h"
 #include "training/small_run.h"
 

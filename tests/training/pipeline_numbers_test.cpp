@@ -2,7 +2,6 @@
 // equals that of a single rank.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <filesystem>
 #include <functional>
@@ -13,6 +12,7 @@
 #include "megatron/optimizer/replica_check.h"
 #include "megatron/parallel/rank_threads.h"
 #include "megatron/training/loop/train_step.h"
+#include "support/temporary_folder.h"
 #include "training/small_run.h"
 
 namespace megatron {
@@ -40,22 +40,18 @@ Words joined(Words left, const Words& right) {
 void on_ranks(std::int64_t world_size, const Words& flags,
               const std::function<void(Trainer&, std::ostringstream&)>& use) {
   const RunConfig run = read_run(small_run::flags(flags), world_size);
-  run_rank_threads(
-      world_size,
-      [&](Communicators& communicators) {
-        std::ostringstream log;
-        Trainer trainer =
-            set_up(run, log, {.communicators = &communicators, .cpus = {.count = 1 << 20}});
-        use(trainer, log);
-      },
-      {.timeout = std::chrono::seconds(20)});
+  run_rank_threads(world_size,
+                   [&](Communicators& communicators) {
+                     std::ostringstream log;
+                     Trainer trainer = set_up(
+                         run, log, {.communicators = &communicators, .cpus = {.count = 1 << 20}});
+                     use(trainer, log);
+                   },
+                   {.timeout = std::chrono::seconds(20)});
 }
 
 class PipelineNumbers : public testing::Test {
  protected:
-  void SetUp() override { fs::create_directories(root_); }
-  void TearDown() override { fs::remove_all(root_); }
-
   /// Returns the metrics lines of a run of two steps; the first line is the run record.
   std::vector<Json> metrics(std::int64_t world_size, const Words& flags) {
     const std::string folder = root_ / std::to_string(num_runs_++);
@@ -70,8 +66,8 @@ class PipelineNumbers : public testing::Test {
     return lines;
   }
 
-  const fs::path root_ =
-      fs::temp_directory_path() / ("pipeline_numbers_test." + std::to_string(getpid()));
+  const TemporaryFolder temporary_;
+  const fs::path root_ = temporary_.path();
   int num_runs_ = 0;
 };
 

@@ -3,12 +3,12 @@
 #include <ATen/ops/equal.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <filesystem>
 #include <map>
 #include <regex>
 
+#include "support/temporary_folder.h"
 #include "training/small_run.h"
 
 namespace megatron {
@@ -51,13 +51,11 @@ const Flags kDynamic{"--fp16", "--initial-loss-scale", "1048576", "--loss-scale-
 class ExactResume : public testing::TestWithParam<Flags> {};
 
 TEST_P(ExactResume, StoppedAndResumedEqualsNeverStopped) {
-  const auto root =
-      std::filesystem::temp_directory_path() / ("precision_run." + std::to_string(getpid()));
+  const TemporaryFolder root;
   const Flags flags = GetParam() + Flags{"--train-iters", "6", "--eval-iters", "0"};
   auto whole = small_run::run(flags);
-  small_run::run(flags + Flags{"--save", root.string(), "--exit-interval", "3"});
-  auto resumed = small_run::run(flags + Flags{"--load", root.string()});
-  std::filesystem::remove_all(root);
+  small_run::run(flags + Flags{"--save", root.path().string(), "--exit-interval", "3"});
+  auto resumed = small_run::run(flags + Flags{"--load", root.path().string()});
   const auto expected = tensors(whole.trainer), found = tensors(resumed.trainer);
   ASSERT_EQ(expected.size(), found.size());
   for (const auto& [name, tensor] : expected)

@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "megatron/base/error.h"
+#include "support/temporary_folder.h"
 
 namespace megatron {
 namespace {
@@ -152,8 +153,8 @@ TEST(RerunStateMachine, InjectedErrorsWalkThroughTheStates) {
 }
 
 TEST(TrackerFile, IterationsThatFailedTwiceAreSkipped) {
-  const auto path = std::filesystem::temp_directory_path() / "tracker_file_test.txt";
-  std::filesystem::remove(path);
+  const TemporaryFolder folder;
+  const auto path = folder / "tracker";
   const TrackerFile tracker(path.string(), {.node = "n1", .device = 0});
   tracker.append(
       {.iteration = 5, .status = RerunStatus::initial_run, .result = NAN, .message = "m"});
@@ -177,7 +178,6 @@ TEST(TrackerFile, IterationsThatFailedTwiceAreSkipped) {
   const SkippedIterations found = iterations_to_skip(path.string());
   EXPECT_THAT(found.to_skip, testing::ElementsAre(5));
   EXPECT_THAT(found.to_ignore, testing::ElementsAre(7));
-  std::filesystem::remove(path);
 }
 
 TEST(TrackerFile, UnwritablePlaceIsAUserError) {

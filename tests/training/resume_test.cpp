@@ -2,13 +2,13 @@
 // state, progress, losses. Dropout is on, and evaluations lie between.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <csignal>
 #include <filesystem>
 #include <map>
 #include <regex>
 
+#include "support/temporary_folder.h"
 #include "training/small_run.h"
 
 namespace megatron {
@@ -19,9 +19,8 @@ using testing::Not;
 
 class ResumeTest : public testing::Test {
  protected:
-  std::filesystem::path root_ =
-      std::filesystem::temp_directory_path() / ("resume_test." + std::to_string(getpid()));
-  void TearDown() override { std::filesystem::remove_all(root_); }
+  const TemporaryFolder temporary_;
+  const std::filesystem::path root_ = temporary_ / "run";
   std::string folder(const std::string& name) const { return (root_ / name).string(); }
 };
 

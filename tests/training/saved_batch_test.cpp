@@ -11,6 +11,7 @@
 #include "megatron/base/error.h"
 #include "megatron/config/resolve.h"
 #include "support/message_of.h"
+#include "support/temporary_folder.h"
 
 namespace megatron {
 namespace {
@@ -41,8 +42,6 @@ SavedBatch small_batch() {
 
 class SavedBatchTest : public testing::Test {
  protected:
-  SavedBatchTest() { std::filesystem::create_directories(folder_); }
-  ~SavedBatchTest() override { std::filesystem::remove_all(folder_); }
   /// Returns the message of loading a batch that `spoil` has changed.
   std::string message(const std::function<void(SavedBatch&)>& spoil) {
     SavedBatch batch = small_batch();
@@ -50,9 +49,8 @@ class SavedBatchTest : public testing::Test {
     save_batch(path_, batch);
     return message_of([&] { load_batch(path_); });
   }
-  std::filesystem::path folder_ = std::filesystem::temp_directory_path() /
-                                  ("saved_batch_test_" + std::to_string(getpid())),
-                        path_ = folder_ / "batch.safetensors";
+  const TemporaryFolder folder_;
+  const std::filesystem::path path_ = folder_ / "batch.safetensors";
 };
 
 TEST_F(SavedBatchTest, ComesBackAsItWas) {

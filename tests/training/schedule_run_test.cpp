@@ -2,7 +2,6 @@
 // run that is stopped anywhere and resumed equals an uninterrupted one.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <filesystem>
 #include <map>
@@ -13,6 +12,7 @@
 #include "megatron/checkpoint/checkpoint_root.h"
 #include "megatron/datasets/indexed_dataset_builder.h"
 #include "megatron/training/saving/resume_differences.h"
+#include "support/temporary_folder.h"
 #include "training/small_run.h"
 
 namespace megatron {
@@ -25,9 +25,8 @@ using Words = std::vector<std::string>;
 
 class ScheduleRunTest : public testing::Test {
  protected:
-  fs::path root_ = fs::temp_directory_path() / ("schedule_run_test." + std::to_string(getpid()));
-  void SetUp() override { fs::create_directories(root_); }
-  void TearDown() override { fs::remove_all(root_); }
+  const TemporaryFolder temporary_;
+  const fs::path root_ = temporary_.path();
   std::string folder(const std::string& name) const { return (root_ / name).string(); }
 
   /// Writes a data set of `documents` documents of 24 tokens each.

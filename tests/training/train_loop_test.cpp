@@ -11,6 +11,7 @@
 
 #include "megatron/base/files.h"
 #include "megatron/training/resilience/non_finite.h"
+#include "support/temporary_folder.h"
 #include "training/small_run.h"
 
 namespace megatron {
@@ -23,8 +24,8 @@ using testing::Not;
 
 class TrainLoopTest : public testing::Test {
  protected:
-  fs::path root_ = fs::temp_directory_path() / ("train_loop_test." + std::to_string(getpid()));
-  void TearDown() override { fs::remove_all(root_); }
+  const TemporaryFolder temporary_;
+  const fs::path root_ = temporary_ / "run";
 };
 
 std::size_t count(const std::string& text, const std::string& part) {

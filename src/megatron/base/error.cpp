@@ -5,8 +5,8 @@ namespace {
 
 std::string describe(const UserError::Parts& parts) {
   std::string text = parts.what;
-  if (!parts.got.empty()) text += ": " + parts.got;
-  if (!parts.fix.empty()) text += "\n  fix: " + parts.fix;
+  if (!parts.got.empty()) text.append(": ").append(parts.got);
+  if (!parts.fix.empty()) text.append("\n  fix: ").append(parts.fix);
   return text;
 }
 

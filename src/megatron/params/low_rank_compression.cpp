@@ -23,8 +23,8 @@ namespace {
 struct Matrix {
   at::Tensor grad, factor, error;
   at::Tensor next_factor = {}, next_error = {};  ///< of the last sum; used from commit() on
-  at::Tensor whole = {};  ///< gradient plus kept error in this step, float32
-  at::Tensor basis = {};  ///< P [n, r]
+  at::Tensor whole = {};                         ///< gradient plus kept error in this step, float32
+  at::Tensor basis = {};                         ///< P [n, r]
 };
 
 /// Separates the gradients of a bucket into matrices worth compressing and the rest.

@@ -58,8 +58,7 @@ DistributedContext::~DistributedContext() { world_.on_failure(nullptr); }
 
 RankContext DistributedContext::in_world() const {
   return {.communicators = communicators_.get(),
-          .cpus =
-              world_.environment().world_size > 1 ? world_.hosts().cpus : CpuPartition{},
+          .cpus = world_.environment().world_size > 1 ? world_.hosts().cpus : CpuPartition{},
           .device = device_};
 }
 

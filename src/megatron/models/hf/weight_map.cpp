@@ -122,7 +122,7 @@ LayerName split_layer(const std::string& name) {
   if (!name.starts_with(kLayers)) return {name, ""};
   std::size_t end = kLayers.size();
   while (end < name.size() && std::isdigit(static_cast<unsigned char>(name[end]))) ++end;
-  return {std::string(kLayers) + "{i}" + name.substr(end),
+  return {std::string(kLayers).append("{i}").append(name, end),
           name.substr(kLayers.size(), end - kLayers.size())};
 }
 

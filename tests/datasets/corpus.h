@@ -1,38 +1,13 @@
-// Helpers of the dataset tests: a temporary folder, and corpora written to it.
+// Helpers of the dataset tests: text files and corpora.
 #pragma once
 
-#include <gtest/gtest.h>
-#include <unistd.h>
-
-#include <filesystem>
 #include <fstream>
-#include <functional>
 #include <string>
 #include <vector>
 
-#include "megatron/base/error.h"
 #include "megatron/datasets/indexed_dataset_builder.h"
 
 namespace megatron::test {
-
-/// An empty folder that the destructor removes.
-class ScratchFolder {
- public:
-  ScratchFolder() {
-    std::string pattern =
-        (std::filesystem::temp_directory_path() / "megatron_test_XXXXXX").string();
-    path_ = ::mkdtemp(pattern.data());
-  }
-  ~ScratchFolder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  std::string operator/(const std::string& name) const { return path_ + "/" + name; }
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
 
 inline void write_corpus(const std::string& prefix,
                          const std::vector<std::vector<std::int32_t>>& documents,
@@ -63,16 +38,6 @@ inline std::string read_text_file(const std::string& path) {
 
 inline void write_text_file(const std::string& path, const std::string& content) {
   std::ofstream(path, std::ios::binary) << content;
-}
-
-/// Returns the text of the UserError that `action` throws; empty when it throws none.
-inline std::string user_error(const std::function<void()>& action) {
-  try {
-    action();
-  } catch (const UserError& error) {
-    return error.what();
-  }
-  return "";
 }
 
 }  // namespace megatron::test

@@ -1,0 +1,98 @@
+#!/usr/bin/env bash
+# Checks the C++ sources: format, line length and clang-tidy.
+#   scripts/lint.sh           everything
+#   scripts/lint.sh changed   clang-tidy only on what changed since main or the last release tag
+# BASE=<commit> gives another point to compare with, JOBS=<n> the number of clang-tidy processes.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+scope=${1:-all}
+build=build-lint # configured without precompiled headers, never built
+status=0
+
+sources() { git ls-files '*.cpp' '*.h' '*.cu' '*.cuh'; }
+
+# Versions of clang-format disagree about details; Debian 12's is the one we follow.
+check_format() {
+  local program
+  program=$(command -v clang-format-14 || command -v clang-format || true)
+  if [ -z "$program" ] || ! "$program" --version | grep -q 'version 14\.'; then
+    printf '\n!! lint: format SKIPPED, clang-format 14 is not installed (apt-get install clang-format-14)\n\n'
+    return
+  fi
+  sources | xargs "$program" --dry-run -Werror || {
+    echo "lint: to format these files: git ls-files '*.cpp' '*.h' '*.cu' '*.cuh' | xargs $program -i" >&2
+    status=1
+  }
+}
+
+# clang-format leaves long strings and comments alone.
+check_columns() {
+  local long
+  long=$(sources | grep -E '^(src|tests|bench)/' | grep -v '/unicode_tables\.cpp$' |
+    LC_ALL=C.UTF-8 xargs grep -nE '.{101}' /dev/null) || true
+  [ -z "$long" ] && return
+  printf '%s\nlint: these lines are longer than 100 columns\n' "$long" >&2
+  status=1
+}
+
+# The commit that `changed` compares with: where this branch left main, or on main itself the last
+# release, or else the parent.
+base_commit() {
+  local main head
+  head=$(git rev-parse HEAD)
+  for main in origin/main main; do
+    main=$(git merge-base "$main" HEAD 2>/dev/null) || continue
+    [ "$main" != "$head" ] && echo "$main" && return
+  done
+  git describe --tags --abbrev=0 HEAD^ 2>/dev/null || git rev-parse --verify -q HEAD^ || echo "$head"
+}
+
+# The source that shows a header to clang-tidy: its twin, or else one that includes it.
+source_of_header() {
+  local header=$1 name
+  [ -e "${header%.h}.cpp" ] && echo "${header%.h}.cpp" && return
+  name=${header#src/}
+  git grep -lF "\"${name#tests/}\"" -- '*.cpp' | head -1
+}
+
+files_to_tidy() {
+  if [ "$scope" = all ]; then
+    git ls-files '*.cpp'
+    return
+  fi
+  git diff --name-only --diff-filter=d "$base" -- '*.cpp' '*.h' | while read -r file; do
+    case $file in
+      *.h) source_of_header "$file" ;;
+      *) echo "$file" ;;
+    esac
+  done | sort -u
+}
+
+check_bugs() {
+  local program version base="" compiled files
+  for version in 19 18 17 16; do
+    program=$(command -v clang-tidy-$version) && break
+  done
+  if [ -z "$program" ]; then
+    printf '\n!! lint: clang-tidy SKIPPED, version 16 or newer is not installed (apt-get install clang-tidy-19)\n\n'
+    return
+  fi
+  cmake --preset release -B $build -DMEGATRON_PRECOMPILE=OFF -DMEGATRON_SANITIZE= >/dev/null
+  [ "$scope" = all ] || base=${BASE:-$(base_commit)}
+  compiled=$(sed -nE "s|^ *\"file\": \"$PWD/(.*)\",?$|\1|p" $build/compile_commands.json | sort -u)
+  files=$(comm -12 <(files_to_tidy | sort -u) <(echo "$compiled"))
+  [ -n "$files" ] || { echo "lint: no source changed since $base" && return; }
+  echo "lint: clang-tidy of $(wc -l <<<"$files") sources${base:+ that changed since $(git describe --always "$base")}"
+  # Each process writes at once what it found. clang has no omp.h of its own here, and no pragma of
+  # OpenMP in our sources needs one.
+  if ! xargs -P "${JOBS:-$(nproc)}" -I{} sh -c \
+    'found=$('"$program"' -p '$build' --quiet --extra-arg=-fno-openmp "$1" 2>/dev/null) || { printf "%s\n" "$found"; exit 1; }' sh {} \
+    <<<"$files"; then
+    status=1
+  fi
+}
+
+check_format
+check_columns
+check_bugs
+exit $status
