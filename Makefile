@@ -14,7 +14,7 @@ CI ?=
 export CI
 PREFIX ?= /usr/local
 
-.PHONY: build deps test test-nightly test-parity test-mutants test-scripts lint lint-changed asan tsan
+.PHONY: build deps test test-nightly test-parity test-mutants test-scripts lint lint-changed lint-format asan tsan
 .PHONY: demo examples embed tutorial bench install clean help
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -51,6 +51,9 @@ test-scripts: build ## Run the flags of published Megatron-LM launch scripts, ma
 lint: ## Check format, line length and names, and look for bugs with clang-tidy, in the whole tree
 	@LINT=1 scripts/bootstrap.sh
 	@JOBS=$(JOBS) scripts/lint.sh
+
+lint-format: ## The format and line length of every source, without clang-tidy
+	@scripts/lint.sh format
 
 lint-changed: ## The same, with clang-tidy only on what changed since main or the last release
 	@LINT=1 scripts/bootstrap.sh

@@ -44,7 +44,7 @@ class FaultInjectionFileSystem : public FileSystem {
     std::size_t at = 0;  ///< index of the call
     bool can_exchange = true;
     double flip_at = 0;  ///< relative position of the flipped byte in the write, from 0 to 1
-    std::uint64_t loss_seed = 0;  ///< what a power loss takes: 0: everything; else a random subset
+    std::uint64_t loss_seed = 0;  ///< of the subset that a power loss takes; 0: everything
   };
   struct Call {
     std::string name;

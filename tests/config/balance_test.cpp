@@ -5,8 +5,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <chrono>
 #include <limits>
+#include <numeric>
 #include <random>
 
 #include "megatron/base/error.h"
@@ -110,11 +110,14 @@ TEST(Balance, CostsMustBeNumbers) {
   EXPECT_THROW(balanced_stages(1, {}, 4, 1, ChunkOrder::loop), InternalError);
 }
 
-TEST(Balance, LargeModelsTakeMilliseconds) {
-  const auto begin = std::chrono::steady_clock::now();
-  balanced_stages(1000, {.embedding_s = 0.3, .layer_s = 1.1, .output_s = 4.7}, 16, 4,
-                  ChunkOrder::loop);
-  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::milliseconds(200));
+/// No search could judge so many stages: the most expensive rank is within a layer of the mean.
+TEST(Balance, LargeModels) {
+  const Pipeline pipeline{
+      .costs = {.embedding_s = 0.3, .layer_s = 1.1, .output_s = 4.7}, .p = 16, .v = 4};
+  const Counts layers = counts(balanced_stages(1000, pipeline.costs, 16, 4, ChunkOrder::loop));
+  EXPECT_EQ(layers.size(), 64u);
+  EXPECT_EQ(std::accumulate(layers.begin(), layers.end(), std::int64_t{0}), 1000);
+  EXPECT_LT(judged(layers, pipeline).first, (0.3 + 4.7 + 1000 * 1.1) / 16 + 1.1);
 }
 
 }  // namespace

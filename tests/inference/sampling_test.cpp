@@ -66,6 +66,13 @@ TEST(Sampling, TopPKeepsTheTokenThatExceedsP) {
   EXPECT_EQ(kept_ids(logits, {.top_p = 1e-9}), Ids({0}));
 }
 
+// As Megatron-LM: a token goes only if those before it exceed p.
+TEST(Sampling, TopPKeepsATokenWhenThoseBeforeItReachPExactly) {
+  const std::vector<float> quarters = {0, 0, 0, 0};  // probabilities that add up without rounding
+  EXPECT_EQ(kept_ids(quarters, {.top_p = 0.5}), Ids({0, 1, 2}));
+  EXPECT_EQ(kept_ids(quarters, {.top_p = 0.25}), Ids({0, 1}));
+}
+
 TEST(Sampling, TopPIsTakenAmongWhatTopKLeft) {
   const auto candidates =
       sampling_distribution(logs({0.4, 0.3, 0.2, 0.1}), {.top_k = 2, .top_p = 0.6});  // 4/7 and 3/7

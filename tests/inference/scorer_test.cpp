@@ -23,11 +23,11 @@ TEST(Scorer, GivesEveryTokenItsLogProbability) {
   EXPECT_NEAR(score.loss, -(2 * hit + miss) / 3, 1e-12);
 }
 
-TEST(Scorer, LongSequencesPassInPieces) {
+TEST(Scorer, LongSequencesPassInPiecesThatKnowWhatCameBefore) {
   const std::int64_t vocab_size = 1 << 22;  // 16 tokens reach the limit on logits in memory
-  SuccessorModel model(vocab_size, 3);
-  Ids ids(20);
-  for (std::size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<std::int64_t>(i);
+  RunningSumModel model(vocab_size, 3);
+  Ids ids{1};  // each token is the sum of those before it: 1, 1, 2, 4, …
+  for (std::int64_t sum = 1; ids.size() < 20; sum *= 2) ids.push_back(sum);
   const Score score = score_tokens(model, ids, "ids");
   EXPECT_EQ(model.calls, (std::vector<SuccessorModel::Call>{{0, 16}, {16, 3}}));
   ASSERT_EQ(score.logprobs.size(), 19u);

@@ -2,8 +2,10 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/cumsum.h>
 #include <ATen/ops/one_hot.h>
 
+#include <memory>
 #include <stdexcept>
 
 #include "megatron/models/language_model.h"
@@ -40,6 +42,32 @@ class SuccessorModel : public LanguageModel {
  private:
   TransformerConfig config_;
   float sharpness_;
+};
+
+/// Predicts the sum of all tokens so far, mod vocabulary: what came before counts, and reaches a
+/// later call through the cache alone.
+class RunningSumModel : public SuccessorModel {
+ public:
+  using SuccessorModel::SuccessorModel;
+  at::Tensor logits(const at::Tensor& tokens, std::int64_t start, KvCache* kv_cache,
+                    bool last_token_only) override {
+    at::Tensor sums = tokens.cumsum(1);
+    if (kv_cache != nullptr) {
+      if (kv_cache->layers.empty()) kv_cache->layers.push_back(std::make_unique<Sum>());
+      Sum& before = dynamic_cast<Sum&>(*kv_cache->layers[0]);
+      if (before.num_tokens != start) throw std::logic_error("a cache of other tokens");
+      sums = sums.add(before.value);
+      before = Sum(sums[0][-1].item<std::int64_t>(), start + tokens.size(1));
+    }
+    return SuccessorModel::logits(sums.sub(1), start, kv_cache, last_token_only);
+  }
+
+ private:
+  struct Sum : LayerCache {
+    Sum() = default;
+    Sum(std::int64_t value, std::int64_t num_tokens) : value(value), num_tokens(num_tokens) {}
+    std::int64_t value = 0, num_tokens = 0;
+  };
 };
 
 }  // namespace megatron

@@ -3,11 +3,13 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <limits>
 
 #include "megatron/base/philox.h"
 #include "megatron/nn/self_attention.h"
 #include "megatron/ops/core_attention.h"
+#include "megatron/ops/fused_attention.h"
 #include "support/bare_module.h"
 #include "support/gradient_check.h"
 
@@ -15,7 +17,7 @@ namespace megatron {
 namespace {
 
 /// Returns the dropout factors, 0 or 1 / (1 − p), of per-sample scores [n, q, k] of the whole
-/// model, from the definition of dropout by coordinates.
+/// model's first n heads, from the definition of dropout by coordinates.
 at::Tensor dropout_factors(const DropoutSite& site, std::int64_t n, std::int64_t sq,
                            std::int64_t sk) {
   const std::int64_t b = site.sample_ordinals.numel();
@@ -55,7 +57,8 @@ at::Tensor textbook(const at::Tensor& q, const at::Tensor& k, const at::Tensor& 
         (o.document_ids.unsqueeze(2) != o.document_ids.unsqueeze(1)).unsqueeze(1));
   at::Tensor p =
       at::softmax(scores.masked_fill(hidden, -std::numeric_limits<double>::infinity()), -1);
-  if (o.dropout.active()) p = p * dropout_factors(o.dropout, n, sq, sk);
+  if (o.dropout.active())
+    p = p * dropout_factors(o.dropout, o.first_head + n, sq, sk).narrow(1, o.first_head, n);
   return at::matmul(p, heads(v)).permute({2, 0, 1, 3}).reshape({sq, b, n * v.size(3)});
 }
 
@@ -116,6 +119,46 @@ TEST(AttentionGradient, EveryOption) {
               1e-14);
     check_gradients([&] { return weighted_sum(core_attention(q, k, v, c.options).out); }, {q, k, v},
                     nullptr);
+  }
+}
+
+/// The result and the gradients of q, k and v, which are leaves.
+template <class Function>
+std::vector<at::Tensor> result_and_gradients(const Function& attention, const at::Tensor& q,
+                                             const at::Tensor& k, const at::Tensor& v) {
+  const at::Tensor out = attention(q, k, v);
+  out.backward(random_input(out.sizes(), 1, 3).detach().to(at::kFloat).to(out.scalar_type()));
+  return {out.detach(), q.grad(), k.grad(), v.grad()};
+}
+
+/// The CPU's own kernels, which only take float32 and 16 bits, on a rank that holds heads 0 to n −
+/// 1 or 2 to n + 1. Sums of a few float32 terms: 2⁻¹⁸ of the largest value leaves 2⁵ of its
+/// roundings.
+TEST(FusedAttention, EveryOptionInFloat32) {
+  for (Case c : cases()) {
+    for (const std::int64_t first_head : {0, 2}) {
+      SCOPED_TRACE(c.name + std::string(", first head ") + std::to_string(first_head));
+      c.options.first_head = first_head;
+      const auto leaf = [](const at::Tensor& x, at::ScalarType type) {
+        return x.detach().to(at::kFloat).to(type).requires_grad_();
+      };
+      const auto inputs = [&](at::ScalarType type) {
+        return std::array{leaf(random_input({c.sq, c.b, c.n, c.d}), type),
+                          leaf(random_input({c.sk, c.b, c.g, c.d}, 1, 1), type),
+                          leaf(random_input({c.sk, c.b, c.g, c.dv}, 1, 2), type)};
+      };
+      const auto [q, k, v] = inputs(at::kFloat);
+      ASSERT_TRUE(fused_attention_supports(q));
+      const auto actual = result_and_gradients(
+          [&](const auto&... x) { return core_attention(x..., c.options).out; }, q, k, v);
+      const auto [q64, k64, v64] = inputs(at::kDouble);
+      const auto expected = result_and_gradients(
+          [&](const auto&... x) { return textbook(x..., c.options); }, q64, k64, v64);
+      for (std::size_t i = 0; i < actual.size(); ++i)
+        EXPECT_LE(difference(actual[i].to(at::kDouble), expected[i]),
+                  0x1p-18 * expected[i].abs().max().item<double>())
+            << "output and gradients of q, k, v: " << i;
+    }
   }
 }
 

@@ -3,6 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <chrono>
+#include <thread>
+
 #include "megatron/parallel/collectives.h"
 #include "support/rank_numbers.h"
 
@@ -87,18 +91,36 @@ TEST(CommCounters, CountCallsBytesAndWaitingByAxisOperationAndName) {
   });
 }
 
+/// Milliseconds that `action` takes.
+template <class Action>
+double milliseconds_of(const Action& action) {
+  const auto begin = std::chrono::steady_clock::now();
+  action();
+  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin)
+      .count();
+}
+
+/// Holds on a machine of any speed: what was counted lies within what the caller measures around
+/// its calls, and what the other rank is late by shows in at least one of many tries.
 TEST(CommCounters, ExposedTimeIsWhatTheCallerWaited) {
   run_rank_threads(2, [](Communicators& world) {
     const Axis dp = axis_of(world, "dp");
     const at::Tensor tensor = at::ones({4});
-    if (world.rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(200));
-    all_reduce_(dp, tensor, "blocking");
-    PendingTensor hidden = start_all_reduce_(dp, tensor, "hidden");
-    std::this_thread::sleep_for(std::chrono::milliseconds(200));
-    hidden.wait();
-    const std::vector<CommCount> rows = world.counters().rows();
-    EXPECT_GT(rows[0].exposed_ms, world.rank() == 0 ? 150.0 : 0.0);
-    EXPECT_LT(rows[1].exposed_ms, 150.0);
+    const std::chrono::milliseconds delay(5);
+    double longest_ms = 0;
+    for (int i = 0; i < 20; ++i) {
+      if (world.rank() == 1) std::this_thread::sleep_for(delay);
+      const double around_ms = milliseconds_of([&] { all_reduce_(dp, tensor, "blocking"); });
+      const double exposed_ms = world.counters().take().at(0).exposed_ms;
+      EXPECT_LE(exposed_ms, around_ms);
+      longest_ms = std::max(longest_ms, exposed_ms);
+
+      PendingTensor hidden = start_all_reduce_(dp, tensor, "hidden");
+      std::this_thread::sleep_for(delay);  // counts for neither rank
+      const double waited_ms = milliseconds_of([&] { hidden.wait(); });
+      EXPECT_LE(world.counters().take().at(0).exposed_ms, waited_ms);
+    }
+    if (world.rank() == 0) EXPECT_GT(longest_ms, 2.5);
   });
 }
 

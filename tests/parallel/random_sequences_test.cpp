@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <random>
+#include <thread>
 
 #include "support/rank_numbers.h"
 
@@ -160,13 +161,16 @@ TEST(StartedOperations, GoOnWhileTheCallerComputes) {
     for (int i = 0; i < 4; ++i) buckets.push_back(at::full({100'000}, static_cast<double>(i + 1)));
     for (const at::Tensor& bucket : buckets)
       works.push_back(comm->start_all_reduce(bucket, "gradients"));
-    std::this_thread::sleep_for(std::chrono::milliseconds(300));
-    // All operations complete although nothing has waited for them.
-    for (std::size_t i = 0; i < buckets.size(); ++i)
-      EXPECT_EQ(buckets[i][99'999].item<double>(), 2.0 * static_cast<double>(i + 1));
+    // All operations complete although nothing has waited for them, however long it takes.
+    for (std::size_t i = 0; i < buckets.size(); ++i) {
+      while (buckets[i][99'999].item<double>() != 2.0 * static_cast<double>(i + 1))
+        std::this_thread::yield();
+    }
+    EXPECT_EQ(world.counters().rows().at(0).calls, 4);
+    EXPECT_EQ(world.counters().rows().at(0).exposed_ms, 0.0);
     for (auto work = works.rbegin(); work != works.rend(); ++work) (*work)->wait();
-    const std::vector<CommCount> rows = world.counters().rows();
-    EXPECT_LT(rows.front().exposed_ms, 100.0);
+    for (std::size_t i = 0; i < buckets.size(); ++i)
+      EXPECT_TRUE(at::equal(buckets[i], at::full({100'000}, 2.0 * static_cast<double>(i + 1))));
   });
 }
 
@@ -197,8 +201,20 @@ TEST(StartedOperations, MessagesBothWaysNeedNoOrderBetweenPartners) {
 TEST(StartedOperations, WorkThatNobodyWaitsForIsFinishedBeforeItsTensorsGo) {
   run_rank_threads(2, [](Communicators& world) {
     const auto comm = world.group({0, 1}, "dp");
-    for (int i = 0; i < 20; ++i) comm->start_all_reduce(at::ones({10'000}), "dropped");
+    std::vector<at::Tensor> kept;
+    for (int i = 0; i < 20; ++i) {
+      kept.push_back(at::full({10'000}, static_cast<double>(i)));
+      comm->start_all_reduce(kept.back(), "dropped");         // the work goes, the tensor stays
+      comm->start_all_reduce(at::ones({10'000}), "dropped");  // both go
+    }
     comm->barrier("end");
+    for (int i = 0; i < 20; ++i)
+      EXPECT_TRUE(at::equal(kept[static_cast<std::size_t>(i)], at::full({10'000}, 2.0 * i))) << i;
+    const std::vector<CommCount> rows = world.counters().rows();
+    const auto dropped = std::ranges::find_if(
+        rows, [](const CommCount& row) { return std::string(row.what) == "dropped"; });
+    ASSERT_NE(dropped, rows.end());
+    EXPECT_EQ(dropped->calls, 40);
   });
 }
 

@@ -1,4 +1,4 @@
-"""Writes tests/transformer/fixtures/rope_frequencies.json from the real transformers and megatron-core.
+"""Writes tests/ops/fixtures/rope_frequencies.json from the real transformers and megatron-core.
 
 Run with the parity environment's Python: `python tests/parity/make_rope_fixtures.py`.
 Each case holds the rotary settings, the inverse frequencies (float32, printed exactly) and the factor multiplied to cos and sin.
@@ -19,7 +19,7 @@ from transformers import LlamaConfig
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
-OUTPUT = Path(__file__).resolve().parents[1] / "transformer/fixtures/rope_frequencies.json"
+OUTPUT = Path(__file__).resolve().parents[1] / "ops/fixtures/rope_frequencies.json"
 
 TRANSFORMERS_CASES = [
     (128, {"rope_type": "default", "rope_theta": 10000.0}),
@@ -39,6 +39,11 @@ TRANSFORMERS_CASES = [
     (64, {"rope_type": "yarn", "rope_theta": 150000.0, "factor": 32.0, "beta_fast": 32.0, "beta_slow": 1.0, "truncate": False,
           "original_max_position_embeddings": 4096}),
     (64, {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 16.0, "attention_factor": 0.9, "original_max_position_embeddings": 2048}),
+    # The range of channels to blend begins before the first, ends behind the last, is empty.
+    (64, {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 16.0, "original_max_position_embeddings": 64}),
+    (8, {"rope_type": "yarn", "rope_theta": 100.0, "factor": 4.0, "original_max_position_embeddings": 1000000}),
+    (64, {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 8.0, "beta_fast": 4.0, "beta_slow": 4.0, "truncate": False,
+          "original_max_position_embeddings": 4096}),
 ]
 
 MEGATRON_YARN_CASES = [

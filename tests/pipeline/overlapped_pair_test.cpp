@@ -7,6 +7,7 @@
 #include <ATen/core/grad_mode.h>
 #include <gmock/gmock.h>
 
+#include <atomic>
 #include <chrono>
 #include <filesystem>
 #include <mutex>
@@ -140,14 +141,15 @@ TEST(OverlappedPair, ASecondThatHasNotBegunNeverDoes) {
   EXPECT_TRUE(began) << "a pair after a failed one";
 }
 
-/// A collective that takes a while and records which callers blocked on it.
+/// A collective that is done once somebody has computed since its start. Counts the waits for
+/// collectives that are not done.
 class SlowComm final : public Comm {
  public:
-  static constexpr std::chrono::milliseconds kDuration{10};
   std::int64_t rank() const override { return 0; }
   std::int64_t size() const override { return 2; }
   const std::string& name() const override { return name_; }
   const std::vector<std::int64_t>& ranks() const override { return ranks_; }
+  void compute() { ++num_computed_; }
   int num_exposed() const { return num_exposed_; }
 
  protected:
@@ -158,21 +160,16 @@ class SlowComm final : public Comm {
   class SlowWork final : public Work {
    public:
     explicit SlowWork(SlowComm& comm) : comm_(comm) {}
-    void wait() override {
-      comm_.num_exposed_ += std::chrono::steady_clock::now() < end_;
-      std::this_thread::sleep_until(end_);
-    }
+    void wait() override { comm_.num_exposed_ += comm_.num_computed_ == started_at_; }
 
    private:
     SlowComm& comm_;
-    std::chrono::steady_clock::time_point end_ = std::chrono::steady_clock::now() + kDuration;
+    const int started_at_ = comm_.num_computed_;
   };
   std::string name_ = "tp";
   std::vector<std::int64_t> ranks_{0, 1};
-  int num_exposed_ = 0;
+  std::atomic<int> num_computed_{0}, num_exposed_{0};
 };
-
-void compute() { std::this_thread::sleep_for(2 * SlowComm::kDuration); }
 
 /// Every wait but the last overlaps with the other's computation, because the other runs between
 /// start and wait.
@@ -183,13 +180,13 @@ TEST(OverlappedComm, WaitsPassUnderTheOthersWork) {
   const at::Tensor x = at::zeros({2}), y = at::zeros({2});
   const auto blocking = [&] {
     for (int i = 0; i < 4; ++i) {
-      compute();
+      slow->compute();
       axis.comm->all_reduce(x, "forward");
     }
   };
   const auto started = [&] {
     for (int i = 0; i < 4; ++i) {
-      compute();
+      slow->compute();
       axis.comm->start_all_reduce(y, "backward")->wait();
     }
   };

@@ -4,8 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
-#include <chrono>
 #include <thread>
 
 #include "megatron/base/error.h"
@@ -44,14 +44,34 @@ TEST_P(Prefetch, KeepsTheOrder) {
     EXPECT_EQ(source->next().at("tokens")[1][2].item<std::int64_t>(), i);
 }
 
+/// Notes how many microbatches at most were taken beyond those asked for.
+class LeadSource : public MicrobatchSource {
+ public:
+  LeadSource(std::atomic<std::int64_t>& asked, std::atomic<std::int64_t>& taken,
+             std::atomic<std::int64_t>& lead)
+      : asked_(asked), taken_(taken), lead_(lead) {}
+  Microbatch next() override {
+    lead_ = std::max(lead_.load(), taken_ + 1 - asked_);
+    ++taken_;
+    return {};
+  }
+
+ private:
+  std::atomic<std::int64_t>&asked_, &taken_, &lead_;
+};
+
 TEST_P(Prefetch, WorksAheadByItsDepthAndNoFurther) {
-  const auto source = make();
-  source->next();
-  const std::int64_t wanted = GetParam() ? 4 : 1;
-  for (int i = 0; i < 1000 && taken_ < wanted; ++i)
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  std::this_thread::sleep_for(std::chrono::milliseconds(20));
-  EXPECT_EQ(taken_, wanted);
+  const std::int64_t depth = GetParam() ? 3 : 0;
+  std::atomic<std::int64_t> asked{0}, lead{0};
+  const auto source =
+      make_prefetch_source(std::make_unique<LeadSource>(asked, taken_, lead),
+                           {.device = c10::kCPU, .in_thread = GetParam(), .depth = 3});
+  for (int i = 0; i < 100; ++i) {
+    ++asked;
+    source->next();
+    while (taken_ < asked + depth) std::this_thread::yield();  // it does get there
+  }
+  EXPECT_LE(lead, depth);
 }
 
 TEST_P(Prefetch, AnErrorComesAtItsPlaceOfTheOrder) {
@@ -65,8 +85,50 @@ TEST_P(Prefetch, AnErrorComesAtItsPlaceOfTheOrder) {
   }
 }
 
+/// Gives one microbatch; every further one waits until `is_open`.
+class GatedSource : public MicrobatchSource {
+ public:
+  struct State {
+    std::atomic<bool> is_open{false}, is_destroyed{false}, was_destroyed_at_work{false};
+    std::atomic<int> taken{0}, at_work{0};
+  };
+  explicit GatedSource(State& state) : state_(state) {}
+  ~GatedSource() override {
+    state_.was_destroyed_at_work = state_.at_work > 0;
+    state_.is_destroyed = true;
+    state_.is_destroyed.notify_all();
+  }
+  Microbatch next() override {
+    ++state_.at_work;
+    if (state_.taken++ > 0) {
+      state_.taken.notify_all();
+      state_.is_open.wait(false);
+    }
+    --state_.at_work;
+    return {};
+  }
+
+ private:
+  State& state_;
+};
+
 TEST_P(Prefetch, StopsWhileWorkIsUnderWay) {
-  for (int i = 0; i < 50; ++i) make()->next();
+  for (int i = 0; i < 50; ++i) {
+    GatedSource::State state;
+    auto source = make_prefetch_source(std::make_unique<GatedSource>(state),
+                                       {.device = c10::kCPU, .in_thread = GetParam(), .depth = 3});
+    source->next();
+    if (GetParam()) state.taken.wait(1);  // the thread is inside the second next()
+    std::thread destroyer([&] { source.reset(); });
+    std::this_thread::yield();
+    state.is_open = true;
+    state.is_open.notify_all();
+    destroyer.join();
+    EXPECT_TRUE(state.is_destroyed);
+    EXPECT_FALSE(state.was_destroyed_at_work) << "the source went while its thread used it";
+    EXPECT_EQ(state.at_work, 0);
+    EXPECT_LE(state.taken, GetParam() ? 4 : 1);
+  }
 }
 
 TEST_P(Prefetch, DeliversOnTheDevice) {

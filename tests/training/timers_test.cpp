@@ -44,6 +44,24 @@ TEST(Timers, OtherStatistics) {
           "times across ranks \\(ms\\):\n  forward-backward:\n     rank  0: [0-9]+\\.[0-9]{2}"));
 }
 
+TEST(Timers, StatisticsAreOverTheRanks) {
+  const auto report = [](TimerStatistic statistic) {
+    Timers timers(1, statistic);
+    timers.set_gather([](const std::vector<double>& mine) {
+      EXPECT_EQ(mine.size(), kNames.size());
+      return std::vector<std::vector<double>>{{3, 0}, {7, 0}, {5, 0}};
+    });
+    return timers.report(kNames);
+  };
+  const std::string title = "    forward-backward " + std::string(31, '.') + ": ";
+  EXPECT_EQ(report(TimerStatistic::minmax),
+            "(min, max) time across ranks (ms):\n" + title + "(3.00, 7.00)");
+  EXPECT_EQ(report(TimerStatistic::max), "max time across ranks (ms):\n" + title + "7.00");
+  EXPECT_EQ(report(TimerStatistic::all),
+            "times across ranks (ms):\n  forward-backward:\n     rank  0: 3.00\n     rank  1: "
+            "7.00\n     rank  2: 5.00");
+}
+
 TEST(Timers, TimersAboveTheLevelDoNothing) {
   Timers timers(0, TimerStatistic::minmax);
   run_both(timers);

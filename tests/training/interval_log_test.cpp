@@ -1,0 +1,60 @@
+#include "megatron/training/observability/interval_log.h"
+
+#include <gtest/gtest.h>
+
+#include <limits>
+
+namespace megatron {
+namespace {
+
+/// A step over 4 tokens.
+TrainStepResult step(double loss, bool applied) {
+  TrainStepResult result{.loss_sum = 4 * loss, .tokens = 4, .update = {}};
+  result.update.applied = applied;
+  return result;
+}
+
+IterationReport report_of(const IntervalLog& log, double elapsed_s) {
+  IterationReport report;
+  log.fill(report, elapsed_s);
+  return report;
+}
+
+// Megatron's training_log: losses are averaged over advanced_iters, times over all iterations.
+TEST(IntervalLog, LeavesSkippedStepsOutOfTheLossAndCountsTheirTime) {
+  IntervalLog log;
+  log.add(step(4, true), 8);
+  log.add(step(2, true), 8);
+  log.add(step(100, false), 8);
+  log.add(step(std::numeric_limits<double>::infinity(), false), 8);
+  EXPECT_EQ(log.iterations(), 4);
+  EXPECT_EQ(log.tokens(), 16);
+  EXPECT_EQ(log.samples(), 32);
+  const IterationReport report = report_of(log, /*elapsed_s=*/2);
+  EXPECT_EQ(report.losses, (decltype(report.losses){{"lm loss", 3.0}}));
+  EXPECT_EQ(report.elapsed_ms, 500);
+  EXPECT_EQ(report.skipped_iterations, 2);
+  EXPECT_EQ(report.nan_iterations, 1);
+}
+
+TEST(IntervalLog, HasNoLossWhenEveryStepWasSkipped) {
+  IntervalLog log;
+  log.add(step(100, false), 8);
+  const IterationReport report = report_of(log, 1);
+  EXPECT_TRUE(report.losses.empty());
+  EXPECT_EQ(report.elapsed_ms, 1000);
+  EXPECT_EQ(report.skipped_iterations, 1);
+  EXPECT_EQ(report.nan_iterations, 0);
+}
+
+TEST(IntervalLog, StartsAgainAfterAReset) {
+  IntervalLog log;
+  log.add(step(4, true), 8);
+  log.reset();
+  log.add(step(2, true), 8);
+  EXPECT_EQ(report_of(log, 1).losses, (decltype(IterationReport::losses){{"lm loss", 2.0}}));
+  EXPECT_EQ(log.iterations(), 1);
+}
+
+}  // namespace
+}  // namespace megatron
