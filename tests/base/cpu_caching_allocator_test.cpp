@@ -104,6 +104,17 @@ TEST(CpuCachingAllocator, TakesTheSmallestThatFits) {
   EXPECT_EQ(heap.allocate(4 * kMegabyte), large);
 }
 
+TEST(CpuCachingAllocator, TakesTheSmallestOfOneFreeList) {
+  CpuCachingAllocator heap(kOptions);
+  void* larger = heap.allocate(5 * kMegabyte + 65536);
+  heap.allocate(64);
+  void* smaller = heap.allocate(5 * kMegabyte);
+  heap.allocate(64);
+  heap.free(smaller);
+  heap.free(larger);
+  EXPECT_EQ(heap.allocate(5 * kMegabyte), smaller);
+}
+
 TEST(CpuCachingAllocator, GivesPagesBackAndCountsTheirReturn) {
   CpuCachingAllocator heap(kOptions);
   auto* data = static_cast<unsigned char*>(heap.allocate(8 * kMegabyte));

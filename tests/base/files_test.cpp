@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstring>
 #include <thread>
 
@@ -95,6 +96,7 @@ TEST_F(Files, LockAdmitsOneAtATime) {
       for (int round = 0; round < 20; ++round) {
         const FileLock lock(folder_ / "lock");
         most = std::max(most.load(), ++inside);
+        std::this_thread::sleep_for(std::chrono::microseconds(200));
         --inside;
       }
     });

@@ -331,6 +331,9 @@ def parse_arguments() -> argparse.Namespace:
 
 def main() -> int:
     arguments = parse_arguments()
+    # An interrupted run removes its scratch folder, also in the background of a shell.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: sys.exit(130))
     try:
         mutants = read_all()
     except (ValueError, configparser.Error) as error:
