@@ -28,7 +28,8 @@ TEST(Json, NamesFileAndPlaceOfSyntaxErrors) {
                 HasSubstr("config.json: not valid JSON at line 1"))
         << text;
   }
-  EXPECT_THAT(message_of([] { parse_json("{\n\"a\": tru\n}", "f"); }), HasSubstr("line 2, column 9"));
+  EXPECT_THAT(message_of([] { parse_json("{\n\"a\": tru\n}", "f"); }),
+              HasSubstr("line 2, column 9"));
 }
 
 TEST(Json, NamesFieldOfWrongTypes) {

@@ -108,14 +108,14 @@ TEST_F(BuilderTest, TakesOneDatasetPerSplit) {
 }
 
 TEST_F(BuilderTest, ReadsArgumentFiles) {
-  test::write_text_file(folder_ / "args.txt",
-                        "0.5 " + (folder_ / "a") + "\n 0.5 " + (folder_ / "b") + "\n");
+  test::write_text_file(folder_ / "args.txt", "0.5 " + (folder_ / "a").string() + "\n 0.5 " +
+                                                  (folder_ / "b").string() + "\n");
   config_.data_args_path = folder_ / "args.txt";
   EXPECT_EQ(build_datasets(config_, request_).train()->size(), 20);
   config_.data_args_path.clear();
-  test::write_text_file(folder_ / "args.json", R"({"train": [")" + (folder_ / "a") +
-                                                   R"("], "valid": "1 )" + (folder_ / "b") +
-                                                   R"(", "test": null})");
+  test::write_text_file(folder_ / "args.json",
+                        R"({"train": [")" + (folder_ / "a").string() + R"("], "valid": "1 )" +
+                            (folder_ / "b").string() + R"(", "test": null})");
   config_.per_split_data_args_path = folder_ / "args.json";
   EXPECT_GE(build_datasets(config_, request_).valid()->size(), 4);
   test::write_text_file(folder_ / "args.json", R"({"train": 5})");

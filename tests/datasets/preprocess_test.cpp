@@ -117,7 +117,7 @@ TEST_F(PreprocessTest, ReadsInvalidUtf8AlikeInTextAndJson) {
                                          "\xc3\xa9$|"))
         << name;
     EXPECT_EQ(summary.invalid_documents, 1) << name;
-    EXPECT_EQ(summary.first_invalid, folder_ / name + ":3");
+    EXPECT_EQ(summary.first_invalid, (folder_ / name).string() + ":3");
   }
   input("in.txt", bad);
   options_.accepts_invalid_utf8 = true;

@@ -5,6 +5,7 @@
 #include <random>
 
 #include "megatron/base/error.h"
+#include "megatron/base/files.h"
 #include "support/temporary_folder.h"
 
 namespace megatron {

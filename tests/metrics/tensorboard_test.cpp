@@ -5,6 +5,7 @@
 
 #include <map>
 
+#include "megatron/base/files.h"
 #include "support/temporary_folder.h"
 
 namespace megatron {

@@ -148,7 +148,7 @@ TEST(FusedAttention, EveryOptionInFloat32) {
                           leaf(random_input({c.sk, c.b, c.g, c.dv}, 1, 2), type)};
       };
       const auto [q, k, v] = inputs(at::kFloat);
-      ASSERT_TRUE(fused_attention_supports(q));
+      ASSERT_TRUE(fused_attention_supports(q.scalar_type()));
       const auto actual = result_and_gradients(
           [&](const auto&... x) { return core_attention(x..., c.options).out; }, q, k, v);
       const auto [q64, k64, v64] = inputs(at::kDouble);

@@ -76,9 +76,18 @@ StoreClient::HandshakeResult StoreClient::handshake(milliseconds limit) {
 
 // ---- one call ----
 
-void StoreClient::fail_connection(const std::string& reason) {
-  lost_reason_ =
-      address_.owner + ", which hosts the run's store at " + address_.text() + ", " + reason;
+std::string StoreClient::loss_text(const std::string& reason) const {
+  return address_.owner + ", which hosts the run's store at " + address_.text() + ", " + reason;
+}
+
+std::string StoreClient::no_answer_text(milliseconds timeout) const {
+  return loss_text(
+      format("has not answered for %g s: its process is stopped, or the network is cut",
+             static_cast<double>(timeout.count()) / 1000));
+}
+
+void StoreClient::fail_connection(const std::string& text) {
+  lost_reason_ = text;
   throw StoreLost(lost_reason_);
 }
 
@@ -86,11 +95,7 @@ void StoreClient::await_event(short event, SuspendAwareTimer& timer) {
   pollfd state{descriptor_, event, 0};
   while (::poll(&state, 1, static_cast<int>(kPollInterval.count())) <= 0) {
     const milliseconds timeout = timeout_;
-    if (timer.elapsed() >= timeout) {
-      fail_connection(
-          format("has not answered for %g s: its process is stopped, or the network is cut",
-                 static_cast<double>(timeout.count()) / 1000));
-    }
+    if (timer.elapsed() >= timeout) fail_connection(no_answer_text(timeout));
   }
 }
 
@@ -103,7 +108,7 @@ void StoreClient::send_all(const std::string& bytes, SuspendAwareTimer& timer) {
     } else if (errno == EAGAIN) {
       await_event(POLLOUT, timer);
     } else if (errno != EINTR) {
-      fail_connection(std::string("is unreachable: ") + std::strerror(errno));
+      fail_connection(loss_text(std::string("is unreachable: ") + std::strerror(errno)));
     }
   }
 }
@@ -114,11 +119,11 @@ void StoreClient::receive_all(void* data, std::size_t bytes, SuspendAwareTimer& 
     if (count > 0) {
       done += static_cast<std::size_t>(count);
     } else if (count == 0) {
-      fail_connection("has closed the connection");
+      fail_connection(loss_text("has closed the connection"));
     } else if (errno == EAGAIN) {
       await_event(POLLIN, timer);
     } else if (errno != EINTR) {
-      fail_connection(std::string("is unreachable: ") + std::strerror(errno));
+      fail_connection(loss_text(std::string("is unreachable: ") + std::strerror(errno)));
     }
   }
 }
@@ -129,8 +134,9 @@ class StoreClient::Call {
   Call(StoreClient& client, const std::string& request)
       : client_(client), lock_(client.mutex_, std::defer_lock) {
     while (!lock_.try_lock_for(kPollInterval)) {
-      if (timer_.elapsed() >= client.timeout_.load())
-        throw StoreLost(client.address_.owner + ", which hosts the run's store, does not answer");
+      const milliseconds timeout = client.timeout_;
+      // Another thread's call still waits for its answer, so the store has not answered this one.
+      if (timer_.elapsed() >= timeout) throw StoreLost(client.no_answer_text(timeout));
     }
     if (!client_.lost_reason_.empty()) throw StoreLost(client_.lost_reason_);
     client_.send_all(request, timer_);
@@ -143,7 +149,8 @@ class StoreClient::Call {
   }
   std::string text() {
     const auto size = number<std::uint64_t>();
-    if (size > kMaxStoreTextBytes) client_.fail_connection("has sent an invalid reply");
+    if (size > kMaxStoreTextBytes)
+      client_.fail_connection(client_.loss_text("has sent an invalid reply"));
     std::string text(size, '\0');
     client_.receive_all(text.data(), text.size(), timer_);
     return text;

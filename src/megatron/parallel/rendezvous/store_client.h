@@ -62,7 +62,11 @@ class StoreClient {
 
  private:
   class Call;
-  [[noreturn]] void fail_connection(const std::string& reason);
+  /// Returns the sentence that names the store's host and `reason`.
+  std::string loss_text(const std::string& reason) const;
+  std::string no_answer_text(std::chrono::milliseconds timeout) const;
+  /// Marks the connection as lost. The caller holds its lock.
+  [[noreturn]] void fail_connection(const std::string& text);
   void await_event(short event, SuspendAwareTimer& timer);
   void send_all(const std::string& bytes, SuspendAwareTimer& timer);
   void receive_all(void* data, std::size_t bytes, SuspendAwareTimer& timer);
