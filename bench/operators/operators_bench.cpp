@@ -59,11 +59,11 @@ class Weights : public Module {
  public:
   Weights() : Module(nullptr, "") {}
   Parameter& add(const char* name, Shape shape) {
-    return declare(name, {Sharding::replicated(std::move(shape)), Init::normal(0.02), {}}, {});
+    return declare(name, {Sharding::replicated(std::move(shape)), Init::normal(0.02), {}}, Axis{});
   }
   Parameter& add_vocabulary() {
     return declare("vocabulary",
-                   {Sharding::vocabulary({kVocabulary, kHidden}, 1), Init::normal(0.02), {}}, {});
+                   {Sharding::vocabulary({kVocabulary, kHidden}, 1), Init::normal(0.02), {}}, Axis{});
   }
 };
 

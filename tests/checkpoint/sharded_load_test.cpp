@@ -25,8 +25,8 @@ at::Tensor numbered(const Shape& shape) {
 
 /// Returns the rank's tensor by Sharding's slices; rows beyond the vocabulary are zero.
 at::Tensor local_of(const at::Tensor& global, const Sharding& sharding, const Axis& axis) {
-  at::Tensor local = at::zeros(sharding.local_shape(axis));
-  for (const TensorSlice& box : sharding.slices(axis))
+  at::Tensor local = at::zeros(sharding.local_shape({&axis, 1}));
+  for (const TensorSlice& box : sharding.slices({&axis, 1}))
     narrow_to(local, box.local_offset, box.shape)
         .copy_(narrow_to(global, box.global_offset, box.shape));
   return local;
@@ -41,7 +41,7 @@ void write_as(std::int64_t ranks, const at::Tensor& global, const Sharding& shar
     const Axis axis = rank_of(rank, ranks);
     const at::Tensor local = local_of(global, sharding, axis);
     std::vector<WriteItem> pieces;
-    for (const TensorSlice& box : sharding.slices(axis)) {
+    for (const TensorSlice& box : sharding.slices({&axis, 1})) {
       pieces.push_back(
           {.name = "w",
            .global_shape = sharding.global_shape,
@@ -54,8 +54,8 @@ void write_as(std::int64_t ranks, const at::Tensor& global, const Sharding& shar
 }
 
 at::Tensor load_on(ManifestReader& reader, const Sharding& sharding, const Axis& axis) {
-  at::Tensor local = at::full(sharding.local_shape(axis), -1.0f);
-  Parameter parameter("w", {.sharding = sharding, .init = Init::zeros(), .tags = {}}, axis);
+  at::Tensor local = at::full(sharding.local_shape({&axis, 1}), -1.0f);
+  Parameter parameter("w", {.sharding = sharding, .init = Init::zeros(), .tags = {}}, {axis});
   fill_piece(reader, whole_piece(parameter), "w", local.view({-1}));
   return local;
 }

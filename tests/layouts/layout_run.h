@@ -33,7 +33,7 @@ inline void add_part(const ParamStore& weights, Tensors& whole) {
     const Shape& shape = parameter->sharding().global_shape;
     at::Tensor& tensor =
         whole.try_emplace(parameter->name(), at::zeros(shape, at::kDouble)).first->second;
-    for (const TensorSlice& box : parameter->sharding().slices(parameter->axis())) {
+    for (const TensorSlice& box : parameter->slices()) {
       at::Tensor to = tensor, from = parameter->value();
       for (std::size_t d = 0; d < shape.size(); ++d) {
         const auto dim = static_cast<std::int64_t>(d);

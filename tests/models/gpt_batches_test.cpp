@@ -130,7 +130,7 @@ TEST(GptShards, DrawTheWeightsOfTheWholeModel) {
           for (const Parameter* mine : shard.parameters()) {
             const Parameter* full = whole.find(mine->name());
             ASSERT_NE(full, nullptr) << mine->name();
-            for (const TensorSlice& box : mine->sharding().slices(mine->axis())) {
+            for (const TensorSlice& box : mine->slices()) {
               at::Tensor local = mine->value(), global = full->value();
               for (std::size_t d = 0; d < box.shape.size(); ++d) {
                 local =

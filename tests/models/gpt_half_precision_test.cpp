@@ -47,7 +47,7 @@ Trained model_of(const TransformerConfig& config, at::ScalarType type) {
   for (const Parameter* parameter : result.store->parameters()) {
     at::Tensor value = parameter->value();
     value.add_(at::sin(at::arange(value.numel(), at::kDouble) * 1.7).view(value.sizes()) * 0.1);
-    if (parameter->sharding().pad_multiple > 0)
+    if (parameter->sharding().splits.front().pad_multiple > 0)
       value.narrow(0, config.vocab_size, value.size(0) - config.vocab_size).zero_();
   }
   return result;

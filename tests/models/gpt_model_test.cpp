@@ -40,7 +40,7 @@ TEST_P(GptGradients, EqualCentralDifferences) {
     at::Tensor value = parameter->value();
     value.add_(at::sin(at::arange(value.numel(), at::kDouble) * 1.7 + 0.3).view(value.sizes()) *
                0.1);
-    if (parameter->sharding().pad_multiple > 0)
+    if (parameter->sharding().splits.front().pad_multiple > 0)
       value.narrow(0, config.vocab_size, value.size(0) - config.vocab_size).zero_();
   }
   const Microbatch microbatch = batch_of(2, 6, config.vocab_size);
@@ -52,7 +52,7 @@ TEST_P(GptGradients, EqualCentralDifferences) {
     at::Tensor value = parameter->value();
     const at::Tensor direction =
         at::cos(at::arange(value.numel(), at::kDouble) * 2.3).view(value.sizes());
-    if (parameter->sharding().pad_multiple > 0)
+    if (parameter->sharding().splits.front().pad_multiple > 0)
       direction.narrow(0, config.vocab_size, value.size(0) - config.vocab_size).zero_();
     const double step = 1e-6;
     const auto loss_at = [&](double offset) {

@@ -173,6 +173,10 @@ Outcome run(const DataLayout& layout, const Precision& precision) {
     collector.put_norm(rank, optimizer->main_parameters().norm());
     collector.put_weights(rank, store);
     const MainParameters& main = optimizer->main_parameters();
+    for (const ParameterPiece& piece : store.pieces()) {
+      if (layout.whole_parameters)
+        EXPECT_EQ(piece.count, piece.parameter->value().numel()) << piece.parameter->name();
+    }
     for (std::size_t i = 0; i < main.tensors().size(); ++i)
       collector.put("main", main.pieces()[i], main.tensors()[i]);
     optimizer->visit_state([&](const ParameterPiece& piece, const std::string& state,
@@ -210,6 +214,12 @@ TEST_P(DistributedOptimizer, StepsHaveTheBitsOfOneRank) {
        .instances = 2,
        .bucket_elements = 30'000},
       {.dp = 2, .distributed_optimizer = true, .instances = 2},
+      {.dp = 3, .distributed_optimizer = true, .overlap = true, .whole_parameters = true},
+      {.dp = 4,
+       .distributed_optimizer = true,
+       .instances = 2,
+       .bucket_elements = 100'000,
+       .whole_parameters = true},
   };
   for (const DataLayout& layout : layouts)
     expect_same(run(layout, GetParam()), expected, layout.name());

@@ -48,7 +48,7 @@ TEST(Initialisation, AShardDrawsItsPartOfTheWhole) {
           const Axis axis{"tp", rank, size};
           const at::Tensor shard = initialised(spec, axis);
           at::Tensor rest = shard.clone();
-          for (const TensorSlice& box : sharding.slices(axis)) {
+          for (const TensorSlice& box : sharding.slices({&axis, 1})) {
             EXPECT_TRUE(at::equal(slice(shard, box.local_offset, box.shape),
                                   slice(whole, box.global_offset, box.shape)));
             slice(rest, box.local_offset, box.shape).zero_();
@@ -56,7 +56,7 @@ TEST(Initialisation, AShardDrawsItsPartOfTheWhole) {
           EXPECT_EQ(rest.abs().max().item<double>(), 0) << "padding is zero";
           padding += shard.size(0);
         }
-        EXPECT_GE(padding, sharding.split_dim == 0 ? sharding.global_shape[0] : 0);
+        EXPECT_GE(padding, sharding.splits.front().dim == 0 ? sharding.global_shape[0] : 0);
       }
     }
   }

@@ -28,10 +28,20 @@ std::vector<std::string> names(const BucketLayout& layout) {
   return result;
 }
 
+/// Returns the layouts of parameters that are all reduced as `options` say.
+std::vector<BucketLayout> layouts_of(const std::vector<Parameter*>& declared,
+                                     const DataParallelOptions& options,
+                                     bool separates_precise = false) {
+  return bucket_layouts(declared, [&](const Parameter& parameter) {
+    return BucketKind{.is_precise = separates_precise && parameter.spec().tags.precise,
+                      .data_parallel = &options};
+  });
+}
+
 TEST(BucketLayout, FollowsBackwardAndClosesWhenFull) {
   ThreeParameters model;
   const std::vector<Parameter*> declared{&model.first, &model.tied, &model.last};
-  const auto one = bucket_layouts(declared, {}, false);
+  const auto one = layouts_of(declared, {});
   ASSERT_EQ(one.size(), 1u);
   EXPECT_THAT(names(one[0]), ElementsAre("last", "tied", "first"));
   EXPECT_THAT(one[0].offsets, ElementsAre(0, 256, 256 + 1280));
@@ -39,18 +49,18 @@ TEST(BucketLayout, FollowsBackwardAndClosesWhenFull) {
   DataParallelOptions options;
   options.all.size = 3;
   options.bucket_elements = 300;
-  const auto closed = bucket_layouts(declared, options, false);
+  const auto closed = layouts_of(declared, options);
   ASSERT_EQ(closed.size(), 2u);
   EXPECT_THAT(names(closed[0]), ElementsAre("last", "tied"));
   EXPECT_EQ(closed[0].size, 2 * 3 * 256);  // equal slices of whole blocks
   options.pads_for_bus_bandwidth = true;
-  EXPECT_EQ(bucket_layouts(declared, options, false)[0].size, 3 * 65536);
+  EXPECT_EQ(layouts_of(declared, options)[0].size, 3 * 65536);
   options.num_buckets = 1;
-  EXPECT_EQ(bucket_layouts(declared, options, false).size(), 1u);
-  const auto precise = bucket_layouts(declared, {}, true);
+  EXPECT_EQ(layouts_of(declared, options).size(), 1u);
+  const auto precise = layouts_of(declared, {}, true);
   ASSERT_EQ(precise.size(), 2u);
   EXPECT_THAT(names(precise[0]), ElementsAre("last", "tied"));
-  EXPECT_TRUE(precise[1].is_precise);
+  EXPECT_TRUE(precise[1].kind.is_precise);
 }
 
 /// A group of two ranks that only records what was started.

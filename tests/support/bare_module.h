@@ -3,6 +3,7 @@
 
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "megatron/nn/module.h"
 
@@ -12,6 +13,10 @@ struct BareModule : Module {
   BareModule() : Module(nullptr, "") {}
   Parameter& add(std::string_view name, ParameterSpec spec, const Axis& axis = {}) {
     return declare(name, std::move(spec), axis);
+  }
+  /// Declares a parameter over several axes.
+  Parameter& add_over(std::string_view name, ParameterSpec spec, std::vector<Axis> axes) {
+    return declare(name, std::move(spec), std::move(axes));
   }
 };
 

@@ -18,6 +18,7 @@ struct DataLayout {
   bool overlap = false;
   std::int64_t instances = 1;
   std::int64_t bucket_elements = 0;  ///< 0: one bucket.
+  bool whole_parameters = false;     ///< DataParallelOptions::keeps_parameters_whole
   std::int64_t pp = 1;
   std::string schedule = {},
               stages = {};  ///< --pipeline-schedule, --pipeline-model-parallel-layout
@@ -28,6 +29,7 @@ struct DataLayout {
            (distributed_optimizer ? "_zero" : "") +
            (instances > 1 ? "_instances" + std::to_string(instances) : "") +
            (overlap ? "_overlap" : "") + (bucket_elements > 0 ? "_buckets" : "") +
+           (whole_parameters ? "_whole" : "") +
            (pp > 1 ? "_pp" + std::to_string(pp) + schedule + stages : "");
   }
   ParallelConfig config() const {
@@ -48,6 +50,7 @@ inline DataParallelOptions data_parallel_of(const DataLayout& layout, const Rank
                                             Communicators& communicators) {
   DataParallelOptions options = data_parallel(layout.config(), rank, &communicators);
   options.bucket_elements = layout.bucket_elements;
+  options.keeps_parameters_whole = layout.whole_parameters;
   return options;
 }
 

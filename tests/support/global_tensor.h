@@ -24,7 +24,7 @@ inline at::Tensor box_of(at::Tensor tensor, const Shape& offset, const Shape& sh
 inline void for_each_box(const Parameter& parameter, const at::Tensor& local,
                          const at::Tensor& global,
                          const std::function<void(at::Tensor local, at::Tensor global)>& use) {
-  for (const TensorSlice& box : parameter.sharding().slices(parameter.axis())) {
+  for (const TensorSlice& box : parameter.slices()) {
     use(box_of(local, box.local_offset, box.shape), box_of(global, box.global_offset, box.shape));
   }
 }

@@ -79,9 +79,10 @@ class SleepingModel : public LanguageModel {
       : LanguageModel(nullptr, ""), schedule_(schedule), rank_(rank) {
     for (std::int64_t chunk = 0; chunk < schedule.num_chunks; ++chunk) {
       costs_.push_back(costs.stages[static_cast<std::size_t>(schedule.stage_of(rank, chunk))]);
-      weights_.push_back(&declare(
-          "weight" + std::to_string(chunk),
-          {.sharding = Sharding::replicated({2}), .init = Init::zeros(), .tags = {}}, Axis{}));
+      weights_.push_back(
+          &declare("weight" + std::to_string(chunk),
+                   {.sharding = Sharding::replicated({2}), .init = Init::zeros(), .tags = {}},
+                   std::vector<Axis>{Axis{}}));
     }
   }
   const TransformerConfig& config() const override { return config_; }

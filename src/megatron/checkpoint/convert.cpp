@@ -33,6 +33,7 @@ class FiniteCheckReader : public WeightReader {
   }
 
   const std::vector<WeightInfo>& weights() const override { return weights_; }
+  const std::vector<WeightInfo>& states() const override { return stored_.states(); }
   void copy_region(const std::string& name, const Region& region, at::Tensor destination) override {
     stored_.copy_region(name, region, destination);
     if (count_non_finite(destination) == 0) return;
@@ -93,15 +94,17 @@ std::filesystem::path write_release(FiniteCheckReader& reader, const CheckpointS
   content.manifest.settings = tokenizer_to_json(source.tokenizer);
   content.manifest.model_type = source.model_type;
   content.auxiliary_files = source.auxiliary_files;
-  for (const WeightInfo& info : reader.weights()) {
+  const auto add = [&](const WeightInfo& info, TensorKind kind) {
     content.weights.push_back(
         {.name = info.name,
-         .kind = TensorKind::weight,
+         .kind = kind,
          .type = to_safetensors_dtype(info.type),
          .global_shape = info.shape,
          .region = {Shape(info.shape.size(), 0), info.shape},
          .tensor = [&reader, name = info.name] { return reader.read(name); }});
-  }
+  };
+  for (const WeightInfo& info : reader.weights()) add(info, TensorKind::weight);
+  for (const WeightInfo& info : reader.states()) add(info, TensorKind::state);
   const bool is_new = !fs::exists(request.save);
   try {
     return write_checkpoint(request.save, kReleaseFolder, kReleaseFolder, std::move(content));

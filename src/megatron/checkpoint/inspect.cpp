@@ -38,9 +38,8 @@ void add_manifest(const fs::path& folder, Json& json) {
   if (manifest.optimizer && manifest.optimizer->loss_scale)
     json["optimizer"]["loss_scale"] = manifest.optimizer->loss_scale->scale;
   for (const auto& [name, tensor] : manifest.tensors) {
-    const char* kind = tensor.kind == TensorKind::weight ? "weight" : "optimizer";
-    json["tensors"].push_back(
-        tensor_row(name, kind, tensor.type, tensor.shape, tensor.pieces.size()));
+    json["tensors"].push_back(tensor_row(name, tensor_kind_name(tensor.kind), tensor.type,
+                                         tensor.shape, tensor.pieces.size()));
   }
 }
 

@@ -30,6 +30,7 @@ void load_main_parameters(const std::filesystem::path& folder, const ParamStore&
   const std::string place = folder.string();
   std::vector<std::string> missing;
   for (const Parameter* parameter : store.parameters()) {
+    if (!parameter->is_trained()) continue;
     const std::string name = kMainParameterPrefix + parameter->name();
     const auto found = reader.manifest().tensors.find(name);
     if (found == reader.manifest().tensors.end()) {
@@ -86,8 +87,9 @@ void load_weights(const CheckpointSource& source, ParamStore& store, MainParamet
   load_weights(source, store);
   main.copy_model_params_to_main_params();
   const bool is_ours = source.kind == CheckpointSource::Kind::megatron;
-  if (is_ours && read_manifest(source.folder)
-                     .tensors.contains(kMainParameterPrefix + main.sums().names().front())) {
+  const std::vector<std::string>& names = main.sums().names();
+  if (is_ours && !names.empty() &&
+      read_manifest(source.folder).tensors.contains(kMainParameterPrefix + names.front())) {
     load_main_parameters(source.folder, store, main);
   } else if (main.has_fp32_copies()) {
     const auto reader = open_weights(source);

@@ -27,6 +27,9 @@ Json to_json(const TrainingProgress& progress) {
           {"floating_point_operations", progress.floating_point_operations}};
 }
 
+constexpr TensorKind kTensorKinds[] = {TensorKind::weight, TensorKind::optimizer,
+                                       TensorKind::state};
+
 Json to_json(const Piece& piece) {
   return {{"file", piece.file},
           {"key", piece.key},
@@ -38,7 +41,7 @@ Json to_json(const Piece& piece) {
 Json to_json(const ManifestTensor& tensor) {
   Json pieces = Json::array();
   for (const Piece& piece : tensor.pieces) pieces.push_back(to_json(piece));
-  return {{"kind", tensor.kind == TensorKind::weight ? "weight" : "optimizer"},
+  return {{"kind", tensor_kind_name(tensor.kind)},
           {"dtype", std::string(safetensors_dtype_name(tensor.type))},
           {"shape", tensor.shape},
           {"pieces", pieces}};
@@ -152,8 +155,9 @@ ManifestTensor read_tensor(const Json& json, const std::string& place) {
   ManifestTensor tensor{.shape = read_extents(json, "shape", place), .pieces = {}};
   const std::string kind = json_string(json, "kind", place),
                     type = json_string(json, "dtype", place);
-  if (kind != "weight" && kind != "optimizer") throw_damaged_manifest(place, "unknown kind", kind);
-  tensor.kind = kind == "weight" ? TensorKind::weight : TensorKind::optimizer;
+  const auto found = std::ranges::find(kTensorKinds, kind, tensor_kind_name);
+  if (found == std::end(kTensorKinds)) throw_damaged_manifest(place, "unknown kind", kind);
+  tensor.kind = *found;
   const auto known = parse_safetensors_dtype(type);
   if (!known) throw_damaged_manifest(place, "unknown dtype", type);
   tensor.type = *known;
@@ -201,6 +205,10 @@ void check_own_checksum(Json json, const std::string& source) {
 }
 
 }  // namespace
+
+const char* tensor_kind_name(TensorKind kind) {
+  return kind == TensorKind::weight ? "weight" : kind == TensorKind::state ? "state" : "optimizer";
+}
 
 std::string manifest_text(const Manifest& manifest) {
   Json json = to_json(manifest);

@@ -17,7 +17,11 @@
 
 namespace megatron {
 
-enum class TensorKind { weight, optimizer };
+/// A weight, a piece of the optimizer's state, or a layer's own state (ParameterKind::state).
+enum class TensorKind { weight, optimizer, state };
+
+/// Returns the kind's name in a manifest.
+const char* tensor_kind_name(TensorKind kind);
 
 /// One region of a global tensor and the place where it is stored.
 struct Piece {

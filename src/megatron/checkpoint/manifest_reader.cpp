@@ -19,6 +19,7 @@ ManifestReader::ManifestReader(std::filesystem::path folder)
     const std::string place = (folder_ / kManifestFile).string() + ": tensor '" + name + "'";
     const at::ScalarType type = to_scalar_type(tensor.type, place);
     if (tensor.kind == TensorKind::weight) weights_.push_back({name, tensor.shape, type});
+    if (tensor.kind == TensorKind::state) states_.push_back({name, tensor.shape, type});
   }
 }
 

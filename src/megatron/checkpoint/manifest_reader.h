@@ -20,6 +20,7 @@ class ManifestReader : public WeightReader {
 
   const Manifest& manifest() const { return manifest_; }
   const std::vector<WeightInfo>& weights() const override { return weights_; }
+  const std::vector<WeightInfo>& states() const override { return states_; }
   /// Copies a region of a weight, or of optimizer state under its name in the manifest.
   void copy_region(const std::string& name, const Region& region, at::Tensor destination) override;
 
@@ -32,7 +33,7 @@ class ManifestReader : public WeightReader {
  private:
   std::filesystem::path folder_;
   Manifest manifest_;
-  std::vector<WeightInfo> weights_;
+  std::vector<WeightInfo> weights_, states_;
   std::map<std::string, std::unique_ptr<SafetensorsFile>> files_;
   std::set<const Piece*> verified_;
 };

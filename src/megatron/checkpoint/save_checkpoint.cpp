@@ -23,16 +23,19 @@ Json settings_to_json(const Settings& settings) {
   return json;
 }
 
-/// Returns the parameters that this rank writes among those that every data-parallel rank holds.
-/// The sizes are balanced over ranks.
+/// Returns the parameters that this rank writes among those that every data-parallel rank of a
+/// group holds. The sizes are balanced over ranks.
 std::set<const Parameter*> parameters_to_write(const ParamStore& store) {
-  const Axis& all = store.data_parallel().all;
-  std::vector<std::int64_t> load(static_cast<std::size_t>(all.size), 0);
   std::set<const Parameter*> mine;
-  for (const Parameter* parameter : store.parameters()) {
-    const auto least = std::ranges::min_element(load);
-    *least += num_elements(parameter->local_shape());
-    if (least - load.begin() == all.rank) mine.insert(parameter);
+  for (std::size_t group = 0; group < store.groups().size(); ++group) {
+    const Axis& all = store.groups()[group].data_parallel.all;
+    std::vector<std::int64_t> load(static_cast<std::size_t>(all.size), 0);
+    for (const Parameter* parameter : store.parameters()) {
+      if (store.group_of(*parameter) != group) continue;
+      const auto least = std::ranges::min_element(load);
+      *least += num_elements(parameter->local_shape());
+      if (least - load.begin() == all.rank) mine.insert(parameter);
+    }
   }
   return mine;
 }
@@ -41,21 +44,23 @@ std::set<const Parameter*> parameters_to_write(const ParamStore& store) {
 class SavePlanner {
  public:
   explicit SavePlanner(const ParamStore& store)
-      : data_parallel_(store.data_parallel()), mine_(parameters_to_write(store)) {}
+      : store_(store), mine_(parameters_to_write(store)) {}
 
-  void add_weights(const ParamStore& store, std::vector<WriteItem>& pieces) const {
-    for (Parameter* parameter : store.parameters()) {
+  void add_weights(std::vector<WriteItem>& pieces) const {
+    for (Parameter* parameter : store_.parameters()) {
+      const bool is_state = parameter->spec().kind == ParameterKind::state;
       if (mine_.contains(parameter))
-        add(parameter->name(), TensorKind::weight, whole_piece(*parameter),
-            parameter->value().view({-1}), pieces);
+        add(parameter->name(), is_state ? TensorKind::state : TensorKind::weight,
+            whole_piece(*parameter), parameter->value().view({-1}), pieces);
     }
   }
   /// `flat` is a state of the optimizer. Every data-parallel rank holds it, or, with a distributed
   /// optimizer, only the replicas of this shard do.
   void add_state(const std::string& name, const ParameterPiece& piece, const at::Tensor& flat,
                  std::vector<WriteItem>& pieces) const {
-    const bool is_mine = data_parallel_.shard.size > 1 ? data_parallel_.replica.rank == 0
-                                                       : mine_.contains(piece.parameter);
+    const DataParallelOptions& options = *store_.buckets()[piece.bucket].data_parallel;
+    const bool is_mine =
+        options.shard.size > 1 ? options.replica.rank == 0 : mine_.contains(piece.parameter);
     if (is_mine) add(name + piece.parameter->name(), TensorKind::optimizer, piece, flat, pieces);
   }
 
@@ -73,7 +78,7 @@ class SavePlanner {
     }
   }
 
-  const DataParallelOptions& data_parallel_;
+  const ParamStore& store_;
   std::set<const Parameter*> mine_;
 };
 
@@ -103,7 +108,7 @@ std::filesystem::path save_checkpoint(const std::filesystem::path& root,
   if (request.tokenizer != nullptr)
     replace_tokenizer_files(*request.tokenizer, content.auxiliary_files);
   const SavePlanner list(*request.weights);
-  list.add_weights(*request.weights, content.weights);
+  list.add_weights(content.weights);
   content.manifest.rerun_state = request.rerun_state;
   if (request.optimizer != nullptr) {
     content.manifest.optimizer = OptimizerRecord{

@@ -12,9 +12,17 @@
 
 namespace megatron {
 
+const std::vector<WeightInfo>& WeightReader::states() const {
+  static const std::vector<WeightInfo> none;
+  return none;
+}
+
 const WeightInfo* WeightReader::find(const std::string& name) const {
-  const auto found = std::ranges::lower_bound(weights(), name, {}, &WeightInfo::name);
-  return found == weights().end() || found->name != name ? nullptr : &*found;
+  for (const std::vector<WeightInfo>* infos : {&weights(), &states()}) {
+    const auto found = std::ranges::lower_bound(*infos, name, {}, &WeightInfo::name);
+    if (found != infos->end() && found->name == name) return &*found;
+  }
+  return nullptr;
 }
 
 at::Tensor WeightReader::read(const std::string& name) {
@@ -28,8 +36,7 @@ at::Tensor WeightReader::read(const std::string& name) {
 void fill_piece(WeightReader& reader, const ParameterPiece& piece, const std::string& name,
                 at::Tensor flat) {
   const Parameter& parameter = *piece.parameter;
-  std::vector<PieceBox> slices =
-      piece_boxes(piece, flat, parameter.sharding().slices(parameter.axis()));
+  std::vector<PieceBox> slices = piece_boxes(piece, flat, parameter.slices());
   std::int64_t filled = 0;
   for (const PieceBox& box : slices) filled += box.tensor.numel();
   if (filled < flat.numel()) flat.zero_();
@@ -42,7 +49,7 @@ void fill_store(WeightReader& reader, const std::string& source, ParamStore& sto
   for (const Parameter* parameter : store.parameters()) {
     const WeightInfo* info = reader.find(parameter->name());
     if (info == nullptr) {
-      missing.push_back(parameter->name());
+      if (parameter->spec().kind != ParameterKind::state) missing.push_back(parameter->name());
     } else if (info->shape != parameter->sharding().global_shape) {
       throw UserError({source + ": the shape of tensor '" + info->name + "' differs from the model",
                        shape_text(info->shape) + ", the model has " +
@@ -57,8 +64,10 @@ void fill_store(WeightReader& reader, const std::string& source, ParamStore& sto
                    "load a checkpoint of this model, or use the settings of the checkpoint");
   require_no_names(source + ": there are tensors that the model does not have", unexpected,
                    "use the settings of the checkpoint");
-  for (Parameter* parameter : store.parameters())
+  for (Parameter* parameter : store.parameters()) {
+    if (reader.find(parameter->name()) == nullptr) continue;
     fill_piece(reader, whole_piece(*parameter), parameter->name(), parameter->value().view({-1}));
+  }
 }
 
 }  // namespace megatron

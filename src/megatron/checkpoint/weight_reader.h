@@ -24,7 +24,9 @@ class WeightReader {
   virtual ~WeightReader() = default;
   /// Returns all weights, ascending by name.
   virtual const std::vector<WeightInfo>& weights() const = 0;
-  /// Returns null when there is no weight of that name.
+  /// Returns the states of layers (ParameterKind::state), ascending by name.
+  virtual const std::vector<WeightInfo>& states() const;
+  /// Returns null when there is no weight or state of that name.
   const WeightInfo* find(const std::string& name) const;
   /// Copies a region of the global tensor to `destination`, which has the region's shape. Converts
   /// the type.
@@ -40,8 +42,8 @@ void fill_piece(WeightReader& reader, const ParameterPiece& piece, const std::st
                 at::Tensor flat);
 
 /// Fills every parameter of the store exactly once. Throws a UserError that names tensors which are
-/// missing, have another shape, or belong to no rank of the model. Collective over
-/// store.model_axis().
+/// missing, have another shape, or belong to no rank of the model. A state that is missing keeps
+/// its value. Collective over store.model_axis().
 void fill_store(WeightReader& reader, const std::string& source, ParamStore& store);
 
 }  // namespace megatron

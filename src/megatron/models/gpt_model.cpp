@@ -73,6 +73,12 @@ class GptModel : public LanguageModel {
     return static_cast<std::int64_t>(part_.chunks.size());
   }
 
+  std::vector<Module*> units() override {
+    std::vector<Module*> units = decoder_->units();
+    if (embedding_) units.insert(units.begin(), &*embedding_);
+    return units;
+  }
+
   std::vector<ActivationSpec> input_specs(std::int64_t chunk,
                                           const Microbatch& microbatch) const override {
     if (!this->chunk(chunk).receives_hidden) return {};
@@ -150,8 +156,9 @@ class GptModel : public LanguageModel {
                    " activations");
     at::Tensor hidden_sbh = chunk.receives_hidden ? in.front() : at::Tensor();
     if (chunk.stage.has_embedding)
-      hidden_sbh = run_unit(context.hooks, *embedding_,
-                            [&] { return embedding_->forward(tokens, positions, context); });
+      hidden_sbh = run_unit(context.hooks, *embedding_, {}, [&](const at::Tensor&) {
+        return embedding_->forward(tokens, positions, context);
+      });
     hidden_sbh = decoder_->forward(hidden_sbh, context, chunk.begin, chunk.stage.num_layers);
     return chunk.stage.has_output ? decoder_->finish(hidden_sbh, context) : hidden_sbh;
   }

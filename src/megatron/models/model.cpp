@@ -11,4 +11,20 @@ StepOutput Model::forward_step(const Microbatch& microbatch, bool training) {
   return *std::move(output.loss);
 }
 
+std::unordered_set<const Parameter*> unit_starts(Model& model) {
+  std::unordered_set<const Parameter*> inside, starts;
+  for (Module* unit : model.units()) {
+    const std::vector<Parameter*> parameters = declared_parameters(*unit);
+    if (!parameters.empty()) starts.insert(parameters.front());
+    inside.insert(parameters.begin(), parameters.end());
+  }
+  bool was_inside = true;
+  for (const Parameter* parameter : declared_parameters(model)) {
+    const bool is_inside = inside.contains(parameter);
+    if (!is_inside && was_inside) starts.insert(parameter);
+    was_inside = is_inside;
+  }
+  return starts;
+}
+
 }  // namespace megatron

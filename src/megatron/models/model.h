@@ -5,6 +5,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -22,6 +23,9 @@ class Model : public Module {
   virtual const TransformerConfig& config() const = 0;
   /// Returns the number of pipeline stages that this rank holds.
   virtual std::int64_t num_chunks() const { return 1; }
+  /// Returns the modules that UnitHooks see, in the order of the forward pass: the embedding, each
+  /// layer, the final norm. Weights outside of them (an output layer) form a unit of their own.
+  virtual std::vector<Module*> units() { return {}; }
   /// Returns the specs of the activations that a chunk receives; empty on the first stage.
   virtual std::vector<ActivationSpec> input_specs(std::int64_t /*chunk*/,
                                                   const Microbatch& /*microbatch*/) const {
@@ -43,6 +47,9 @@ class Model : public Module {
   friend class UnitHooksScope;
   UnitHooks* unit_hooks_ = nullptr;
 };
+
+/// Returns the first parameters of the units of `model`, for ParamStore::Options::unit_starts.
+std::unordered_set<const Parameter*> unit_starts(Model& model);
 
 /// Installs hooks around the units of a model's forward passes during its lifetime. Hooks of an
 /// enclosing scope are suspended meanwhile.

@@ -17,7 +17,7 @@ namespace {
 EmbeddingRows rows_of(const Parameter* weight, const at::Tensor& ids) {
   if (weight == nullptr) return {};
   const at::Tensor& table = weight->precise_value();
-  const bool is_split = weight->sharding().split_dim >= 0;
+  const bool is_split = weight->sharding().splits.front().dim >= 0;
   return {.table = table,
           .ids = ids,
           .first = is_split ? weight->axis().rank * table.size(0) : 0,
@@ -70,10 +70,10 @@ LanguageModelEmbedding::LanguageModelEmbedding(Module* parent, const Transformer
       word_embeddings_(this, "word_embeddings", word_embeddings, rank.tp) {
   if (config.position_embedding_type == PositionEmbedding::learned_absolute) {
     const ParameterSpec spec{
-        .sharding = Sharding::replicated({config.max_position_embeddings, config.hidden_size}),
+        .sharding = Sharding::replicated({config.max_position_embeddings, config.hidden_size},
+                                         /*sums_gradients=*/rank.sequence_parallel),
         .init = embedding_init(config),
-        .tags = {.precise = true},
-        .sum_over_tp = rank.sequence_parallel};
+        .tags = {.precise = true}};
     position_embeddings_ = std::make_unique<Table>(this, "position_embeddings", spec, rank.tp);
   }
 }

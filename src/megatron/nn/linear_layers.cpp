@@ -52,12 +52,12 @@ RowParallelLinear::RowParallelLinear(Module* parent, const char* name,
                       rank.tp)),
       exchange_{.options = rank.tp_options, .what = name} {
   if (config.add_bias_linear) {
-    bias_ = &declare("bias",
-                     {.sharding = Sharding::replicated({out}),
-                      .init = Init::zeros(),
-                      .tags = {.no_decay = true},
-                      .sum_over_tp = rank.sequence_parallel},
-                     rank.tp);
+    bias_ = &declare(
+        "bias",
+        {.sharding = Sharding::replicated({out}, /*sums_gradients=*/rank.sequence_parallel),
+         .init = Init::zeros(),
+         .tags = {.no_decay = true}},
+        rank.tp);
   }
 }
 

@@ -21,9 +21,10 @@ std::vector<Parameter*> declared_parameters(Module& root) {
   return declared;
 }
 
-Parameter& Module::declare(std::string_view leaf, ParameterSpec spec, const Axis& axis) {
+Parameter& Module::declare(std::string_view leaf, ParameterSpec spec, std::vector<Axis> axes) {
   std::string name = path_.empty() ? std::string(leaf) : path_ + "." + std::string(leaf);
-  parameters_.push_back(std::make_unique<Parameter>(std::move(name), std::move(spec), axis));
+  parameters_.push_back(
+      std::make_unique<Parameter>(std::move(name), std::move(spec), std::move(axes)));
   return *parameters_.back();
 }
 

@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "megatron/params/parameter.h"
@@ -28,8 +29,11 @@ class Module {
   void visit(const std::function<void(Module&)>& visitor);
 
  protected:
-  /// Declares a parameter named `path().leaf`, without storage.
-  Parameter& declare(std::string_view leaf, ParameterSpec spec, const Axis& axis);
+  /// Declares a parameter named `path().leaf`, without storage, with the axes of its splits.
+  Parameter& declare(std::string_view leaf, ParameterSpec spec, std::vector<Axis> axes);
+  Parameter& declare(std::string_view leaf, ParameterSpec spec, const Axis& axis) {
+    return declare(leaf, std::move(spec), std::vector<Axis>{axis});
+  }
 
  private:
   std::string path_;

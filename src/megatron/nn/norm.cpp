@@ -107,10 +107,10 @@ ParameterSpec norm_weight_spec(const TransformerConfig& config, std::int64_t siz
 
 ParameterSpec norm_bias_spec(std::int64_t size, const Rank& rank, NormInput place) {
   const bool on_heads = place == NormInput::heads;
-  return {.sharding = Sharding::replicated({size}),
+  return {.sharding = Sharding::replicated({size},
+                                           /*sums_gradients=*/on_heads || rank.sequence_parallel),
           .init = Init::zeros(),
-          .tags = {.no_decay = true, .qk_norm = on_heads, .precise = true},
-          .sum_over_tp = on_heads || rank.sequence_parallel};
+          .tags = {.no_decay = true, .qk_norm = on_heads, .precise = true}};
 }
 
 Norm::Norm(Module* parent, std::string_view name, const TransformerConfig& config,

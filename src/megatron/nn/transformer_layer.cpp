@@ -71,11 +71,19 @@ TransformerBlock::TransformerBlock(Module* parent, std::string_view name,
         std::make_unique<Norm>(this, "final_layernorm", config, config.hidden_size, arguments.rank);
 }
 
+std::vector<Module*> TransformerBlock::units() const {
+  std::vector<Module*> units;
+  for (const auto& layer : layers_) units.push_back(layer.get());
+  if (final_layernorm_) units.push_back(final_layernorm_.get());
+  return units;
+}
+
 at::Tensor TransformerBlock::forward(at::Tensor hidden_sbh, const ForwardContext& context,
                                      std::int64_t begin, std::int64_t count) {
   for (std::int64_t i = begin; i < begin + count; ++i) {
     TransformerLayer& layer = *layers_[static_cast<std::size_t>(i)];
-    hidden_sbh = run_unit(context.hooks, layer, [&] { return layer.forward(hidden_sbh, context); });
+    hidden_sbh = run_unit(context.hooks, layer, hidden_sbh,
+                          [&](const at::Tensor& x) { return layer.forward(x, context); });
   }
   return hidden_sbh;
 }
@@ -83,8 +91,9 @@ at::Tensor TransformerBlock::forward(at::Tensor hidden_sbh, const ForwardContext
 at::Tensor TransformerBlock::finish(const at::Tensor& hidden_sbh,
                                     const ForwardContext& context) const {
   if (!final_layernorm_) return hidden_sbh;
-  const at::Tensor normalised = run_unit(context.hooks, *final_layernorm_,
-                                         [&] { return final_layernorm_->forward(hidden_sbh); });
+  const at::Tensor normalised =
+      run_unit(context.hooks, *final_layernorm_, hidden_sbh,
+               [&](const at::Tensor& x) { return final_layernorm_->forward(x); });
   notify_op(context.hooks, *final_layernorm_, "", normalised);
   return normalised;
 }

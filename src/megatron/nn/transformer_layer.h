@@ -44,6 +44,8 @@ class TransformerBlock : public Module {
                      std::int64_t count);
   /// Applies the final norm; returns the input with post-norm.
   at::Tensor finish(const at::Tensor& hidden_sbh, const ForwardContext& context) const;
+  /// Returns the modules that UnitHooks see: the layers and the final norm.
+  std::vector<Module*> units() const;
   std::int64_t num_layers() const { return static_cast<std::int64_t>(layers_.size()); }
 
  private:

@@ -1,5 +1,5 @@
-// Hooks around the units of a model (embedding, each layer, final norm) and after the ops inside
-// them. Diagnosis uses them, and gathering weights on demand can.
+// Hooks around the units of a model (embedding, each layer, final norm) in forward and backward,
+// and after the ops inside them. Diagnosis uses them, and gathering weights on demand can.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -11,7 +11,7 @@
 
 namespace megatron {
 
-/// Interface of an observer of a forward pass. The defaults do nothing.
+/// Interface of an observer of forward and backward passes. The defaults do nothing.
 class UnitHooks {
  public:
   virtual ~UnitHooks() = default;
@@ -23,15 +23,38 @@ class UnitHooks {
   /// optionally followed by an op name ("decoder.layers.0.self_attention.core_attention").
   /// Dimension 1 of the output is the batch.
   virtual void after_op(const std::string& /*op*/, const at::Tensor& /*output*/) {}
+  /// Returns whether the hooks below are to be called. It must not change between the forward and
+  /// the backward of a microbatch.
+  virtual bool observes_backward() const { return false; }
+  /// Called before a unit's backward, when its weights are about to be read again, with the
+  /// gradient of its output.
+  virtual void before_backward(const Module& /*unit*/, const at::Tensor& /*gradient*/) {}
+  /// Called when a unit's backward is done and all its weights have their contributions. Backward
+  /// of a unit whose input needs no gradient (the embedding) counts as done when the backward pass
+  /// ends.
+  virtual void after_backward(const Module& /*unit*/) {}
 };
 
-/// Runs `forward` of a unit between its hooks. `hooks` may be null.
+/// Returns `input`, such that hooks.after_backward(unit) is called when its gradient is complete.
+at::Tensor with_after_backward(UnitHooks& hooks, const Module& unit, const at::Tensor& input);
+/// Returns `output`, such that hooks.before_backward(unit) is called when its gradient is complete.
+/// With `ends_pass`, hooks.after_backward(unit) follows at the end of the backward pass.
+at::Tensor with_before_backward(UnitHooks& hooks, const Module& unit, const at::Tensor& output,
+                                bool ends_pass);
+
+/// Runs `forward(input)` of a unit between its hooks. `hooks` may be null. `input` is undefined for
+/// a unit whose input has no gradient.
 template <class Forward>
-at::Tensor run_unit(UnitHooks* hooks, const Module& unit, Forward forward) {
-  if (hooks != nullptr) hooks->before_forward(unit);
-  at::Tensor output = forward();
-  if (hooks != nullptr) hooks->after_forward(unit, output);
-  return output;
+at::Tensor run_unit(UnitHooks* hooks, const Module& unit, const at::Tensor& input,
+                    Forward forward) {
+  if (hooks == nullptr) return forward(input);
+  const bool observes_backward = hooks->observes_backward();
+  const bool has_gradient = input.defined() && input.requires_grad();
+  hooks->before_forward(unit);
+  at::Tensor output =
+      forward(observes_backward && has_gradient ? with_after_backward(*hooks, unit, input) : input);
+  hooks->after_forward(unit, output);
+  return observes_backward ? with_before_backward(*hooks, unit, output, !has_gradient) : output;
 }
 
 /// Passes the output of op `name` of `module` to the hooks; an empty name means the module itself.

@@ -10,7 +10,11 @@
 namespace megatron {
 namespace {
 
-bool has_16_bits(const ParamBucket& bucket) { return bucket.value.element_size() == 2; }
+bool has_16_bits(const ParamBucket& bucket) {
+  return bucket.is_trained && bucket.value.element_size() == 2;
+}
+
+bool is_sharded(const ParamBucket& bucket) { return bucket.is_sharded(); }
 
 }  // namespace
 
@@ -20,13 +24,12 @@ MainParameters::MainParameters(ParamStore& store)
       sums_(store) {
   for (const ParamBucket& bucket : store.buckets()) {
     if (!has_fp32_copies_) break;
+    fp32_copies_.emplace_back();
+    if (!bucket.is_trained) continue;
     const std::int64_t size = bucket.is_precise ? bucket.value.numel() : bucket.own_size;
-    fp32_copies_.push_back(at::empty({size}, bucket.value.options().dtype(at::kFloat)));
-    for (std::size_t i = 0; bucket.is_precise && i < bucket.parameters.size(); ++i) {
-      const at::Tensor& value = bucket.parameters[i]->value();
-      bucket.parameters[i]->set_main(
-          fp32_copies_.back().narrow(0, bucket.offsets[i], value.numel()).view(value.sizes()));
-    }
+    fp32_copies_.back() = at::empty({size}, bucket.value.options().dtype(at::kFloat));
+    for (std::size_t i = 0; bucket.is_precise && i < bucket.parameters.size(); ++i)
+      bucket.parameters[i]->set_main(bucket.of_parameter(fp32_copies_.back(), i));
   }
   for (const ParameterPiece& piece : store.pieces()) {
     const ParamBucket& bucket = store.buckets()[piece.bucket];
@@ -35,7 +38,7 @@ MainParameters::MainParameters(ParamStore& store)
     tensors_.push_back(
         whole.narrow(0, piece.offset - (is_slice ? bucket.own_begin : 0), piece.count));
   }
-  if (store.data_parallel().shard.size > 1) param_gather_.emplace(store, fp32_copies_);
+  if (std::ranges::any_of(store.buckets(), is_sharded)) param_gather_.emplace(store, fp32_copies_);
   copy_model_params_to_main_params();
 }
 
@@ -50,7 +53,9 @@ at::Tensor MainParameters::own_slice(std::size_t bucket, const at::Tensor& value
 
 std::int64_t MainParameters::num_bytes() const {
   std::int64_t bytes = 0;
-  for (const at::Tensor& copy : fp32_copies_) bytes += static_cast<std::int64_t>(copy.nbytes());
+  for (const at::Tensor& copy : fp32_copies_) {
+    if (copy.defined()) bytes += static_cast<std::int64_t>(copy.nbytes());
+  }
   return bytes;
 }
 
@@ -61,12 +66,16 @@ void MainParameters::initialize(std::uint64_t seed) {
   for (Parameter* parameter : store_.parameters()) {
     const bool is_owned = piece < tensors_.size() && pieces()[piece].parameter == parameter;
     const bool is_whole = is_owned && pieces()[piece].count == parameter->value().numel();
+    if (!parameter->is_trained()) {
+      initialize_parameter(*parameter, parameter->value(), seed);
+      continue;
+    }
     const at::Tensor drawn = is_whole ? tensors_[piece].view(parameter->local_shape())
                                       : at::empty(parameter->local_shape(),
                                                   parameter->value().options().dtype(at::kFloat));
     initialize_parameter(*parameter, drawn, seed);
     at::Tensor(parameter->value()).copy_(drawn);
-    if (parameter->spec().tags.precise) at::Tensor(parameter->precise_value()).copy_(drawn);
+    if (parameter->has_main()) at::Tensor(parameter->precise_value()).copy_(drawn);
     if (is_owned && !is_whole) tensors_[piece].copy_(pieces()[piece].of(drawn));
     piece += is_owned;
   }
@@ -74,14 +83,16 @@ void MainParameters::initialize(std::uint64_t seed) {
 
 void MainParameters::copy_model_params_to_main_params() {
   wait_all_gather_params();
-  for (std::size_t b = 0; b < fp32_copies_.size(); ++b)
-    fp32_copies_[b].copy_(own_slice(b, store_.buckets()[b].value));
+  for (std::size_t b = 0; b < fp32_copies_.size(); ++b) {
+    if (fp32_copies_[b].defined()) fp32_copies_[b].copy_(own_slice(b, store_.buckets()[b].value));
+  }
 }
 
 void MainParameters::copy_main_params_to_model_params() {
   wait_all_gather_params();
-  for (std::size_t b = 0; b < fp32_copies_.size(); ++b)
-    own_slice(b, store_.buckets()[b].value).copy_(fp32_copies_[b]);
+  for (std::size_t b = 0; b < fp32_copies_.size(); ++b) {
+    if (fp32_copies_[b].defined()) own_slice(b, store_.buckets()[b].value).copy_(fp32_copies_[b]);
+  }
   all_gather_params();
 }
 

@@ -14,10 +14,10 @@ OptimizerState::OptimizerState(std::string name, const ParamStore& store, at::Sc
   std::vector<at::Tensor> scales;
   for (const ParamBucket& bucket : store.buckets()) {
     const auto options = bucket.value.options();
-    buckets_.push_back(at::zeros({bucket.own_size}, options.dtype(dtype)));
+    const std::int64_t size = bucket.is_trained ? bucket.own_size : 0;
+    buckets_.push_back(at::zeros({size}, options.dtype(dtype)));
     if (dtype == at::kHalf)
-      scales.push_back(
-          at::ones({bucket.own_size / kernels::kStateBlock}, options.dtype(at::kFloat)));
+      scales.push_back(at::ones({size / kernels::kStateBlock}, options.dtype(at::kFloat)));
   }
   for (const ParameterPiece& piece : pieces_) {
     const std::int64_t begin = piece.offset - store.buckets()[piece.bucket].own_begin;

@@ -19,11 +19,12 @@ ParamGather::~ParamGather() {
 
 void ParamGather::start() {
   finish();
-  Comm& group = *store_.data_parallel().shard.comm;
   for (std::size_t b = works_.size(); b-- > 0;) {
     const ParamBucket& bucket = store_.buckets()[b];
+    if (!bucket.is_sharded()) continue;
     const at::Tensor& whole = fp32_values_[b].defined() ? fp32_values_[b] : bucket.value;
-    works_[b] = group.start_all_gather(whole, bucket.own(whole), "weights");
+    works_[b] =
+        bucket.data_parallel->shard.comm->start_all_gather(whole, bucket.own(whole), "weights");
     for (Parameter* parameter : bucket.parameters) parameter->set_read_hook(this);
   }
   if (!store_.data_parallel().overlaps_param_gather) finish();

@@ -24,23 +24,44 @@ std::vector<std::int64_t> first_slots(const std::vector<std::string>& names,
   std::vector<std::int64_t> first{0};
   std::size_t mine = 0;
   for (const std::string& name : names) {
-    if (mine < store.parameters().size() && store.parameters()[mine]->name() == name) ++mine;
+    const Parameter* parameter = store.find(name);
+    if (parameter != nullptr && parameter->is_trained()) ++mine;
     first.push_back(layout.first_slot[mine]);
   }
   return first;
 }
 
+bool is_expert(const Parameter& parameter) {
+  return parameter.is_trained() && parameter.spec().tags.expert;
+}
+
+at::Tensor indices(const std::vector<std::int64_t>& numbers, c10::Device device) {
+  return copy_to_device(numbers, device).view(at::kLong);
+}
+
 }  // namespace
 
 ParameterSums::ParameterSums(const ParamStore& store)
-    : store_(store), names_(all_parameter_names(store)) {
+    : store_(store), names_(all_parameter_names(store, [](const Parameter& parameter) {
+        return parameter.is_trained();
+      })) {
   SumLayout layout = sum_layout(store);
   const auto numbers = at::TensorOptions().dtype(at::kDouble).device(store.device());
   slots_ = copy_to_device(layout.slots, store.device());
-  first_slot_ = copy_to_device(first_slots(names_, store, layout), store.device());
+  const std::vector<std::int64_t> first = first_slots(names_, store, layout);
+  first_slot_ = copy_to_device(first, store.device());
   sums_ = at::zeros({static_cast<std::int64_t>(layout.slots.size())}, numbers);
   parameter_sums_ = at::zeros({static_cast<std::int64_t>(names_.size())}, numbers);
   ranges_ = std::move(layout.ranges);
+  if (store.groups().size() == 1) return;
+  std::vector<std::int64_t> slots, parameters;
+  for (const std::string& name : all_parameter_names(store, is_expert)) {
+    const auto index = std::ranges::lower_bound(names_, name) - names_.begin();
+    parameters.push_back(index);
+    for (std::int64_t slot = first[index]; slot < first[index + 1]; ++slot) slots.push_back(slot);
+  }
+  expert_slots_ = indices(slots, store.device());
+  expert_parameters_ = indices(parameters, store.device());
 }
 
 kernels::UpdateChunk ParameterSums::chunk(std::size_t index, const at::Tensor& grad) const {
@@ -76,12 +97,28 @@ void ParameterSums::fill(kernels::UpdatePlan& plan) const {
 
 void ParameterSums::run(void (*measure)(const kernels::UpdatePlan&),
                         const kernels::UpdatePlan& plan) const {
-  const Axis &shard = store_.data_parallel().shard, &model = store_.model_axis();
-  if (shard.size > 1) at::Tensor(sums_).zero_();  // slots of other ranks: adding zero is exact
+  const auto shard = [](const ReplicaGroups& groups) -> const Axis& {
+    return groups.data_parallel.shard;
+  };
+  const auto model = [](const ReplicaGroups& groups) -> const Axis& { return groups.model; };
+  const bool is_sharded = std::ranges::any_of(
+      store_.groups(), [&](const ReplicaGroups& groups) { return shard(groups).size > 1; });
+  if (is_sharded) at::Tensor(sums_).zero_();  // slots of other ranks: adding zero is exact
   measure(plan);
-  if (shard.size > 1) shard.comm->all_reduce(sums_, "sums over gradients");
+  all_reduce(sums_, expert_slots_, shard, "sums over gradients");
   optimizer_operations(store_.device()).reduce_sums(plan);
-  if (model.size > 1) model.comm->all_reduce(parameter_sums_, "sums over parameters");
+  all_reduce(parameter_sums_, expert_parameters_, model, "sums over parameters");
+}
+
+void ParameterSums::all_reduce(at::Tensor values, const at::Tensor& experts,
+                               const Axis& (*axis_of)(const ReplicaGroups&),
+                               const char* what) const {
+  const at::Tensor of_experts = experts.defined() ? values.index_select(0, experts) : at::Tensor();
+  const Axis &dense = axis_of(store_.groups().front()), &expert = axis_of(store_.groups().back());
+  if (dense.size > 1) dense.comm->all_reduce(values, what);
+  if (!of_experts.defined()) return;
+  if (expert.size > 1) expert.comm->all_reduce(of_experts, what);
+  values.index_copy_(0, experts, of_experts);
 }
 
 std::vector<at::Tensor> piece_gradients(const ParamStore& store) {

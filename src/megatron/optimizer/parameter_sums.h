@@ -17,7 +17,7 @@ class ParameterSums {
   /// Collective over the store's model axis, whose ranks exchange their parameters' names.
   explicit ParameterSums(const ParamStore& store);
 
-  /// Returns the names of every parameter of the model in canonical order.
+  /// Returns the names of every trained parameter of the model in canonical order.
   const std::vector<std::string>& names() const { return names_; }
   const std::vector<SumRange>& ranges() const { return ranges_; }
   /// Returns the chunk for range `index`. `grad` has the layout of the range's piece.
@@ -25,16 +25,23 @@ class ParameterSums {
   /// Sets the fields of `plan` that the sums use.
   void fill(kernels::UpdatePlan& plan) const;
   /// Runs `measure` on `plan` and reduces each parameter's sum over all ranks into
-  /// plan.parameter_sums. Collective over the store's shard and model axes.
+  /// plan.parameter_sums. Collective over the shard and model axes of the store's groups().
   void run(void (*measure)(const kernels::UpdatePlan&), const kernels::UpdatePlan& plan) const;
   /// Returns the reduced sums: float64 [names().size()].
   const at::Tensor& result() const { return parameter_sums_; }
 
  private:
+  /// Sums `values` in place over an axis of each group: those at `experts` over the axis of the
+  /// experts' group, the others over that of the dense parameters' group.
+  void all_reduce(at::Tensor values, const at::Tensor& experts,
+                  const Axis& (*axis_of)(const ReplicaGroups&), const char* what) const;
+
   const ParamStore& store_;
   std::vector<std::string> names_;
   std::vector<SumRange> ranges_;
   at::Tensor slots_, first_slot_, sums_, parameter_sums_;
+  /// Indices in sums_ and parameter_sums_ of experts with groups of their own; else undefined.
+  at::Tensor expert_slots_, expert_parameters_;
 };
 
 /// Returns the 2-norm of each parameter of the model in the order of sums.names(), computed in

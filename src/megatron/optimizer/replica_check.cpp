@@ -21,32 +21,35 @@ std::int64_t hash_of(const at::Tensor& tensor) {
 }
 
 /// Returns two hashes per parameter: one of its value and one of its precise value.
-at::Tensor hashes_of(const ParamStore& store) {
+at::Tensor hashes_of(const std::vector<const Parameter*>& parameters) {
   const at::Tensor hashes =
-      at::empty({1, 2 * static_cast<std::int64_t>(store.parameters().size())}, at::kLong);
+      at::empty({1, 2 * static_cast<std::int64_t>(parameters.size())}, at::kLong);
   std::int64_t* next = hashes.mutable_data_ptr<std::int64_t>();
-  for (const Parameter* parameter : store.parameters()) {
+  for (const Parameter* parameter : parameters) {
     *next++ = hash_of(parameter->value());
     *next++ = hash_of(parameter->precise_value());
   }
   return hashes;
 }
 
-}  // namespace
+/// Differences between replicas: the number of parameters, and a line for each of the first.
+struct Differences {
+  std::size_t count = 0;
+  std::string lines = {};
+};
 
-void check_replicas(const ParamStore& store) {
-  const Axis& all = store.data_parallel().all;
+/// Compares parameters that all ranks of `all` hold.
+void compare(const std::vector<const Parameter*>& parameters, const Axis& all, c10::Device device,
+             Differences& differences) {
   if (all.size == 1) return;
-  const at::Tensor mine = hashes_of(store).to(store.device());
+  const at::Tensor mine = hashes_of(parameters).to(device);
   const at::Tensor gathered = at::empty({all.size, mine.size(1)}, mine.options());
   all.comm->all_gather(gathered, mine, "hashes of weights");
   const at::Tensor hashes = gathered.cpu();
   const auto hash = [&, row = hashes.size(1)](std::int64_t rank, std::int64_t i) {
     return hashes.const_data_ptr<std::int64_t>()[rank * row + i];
   };
-  std::string differences;
-  std::size_t num_different = 0;
-  for (std::size_t p = 0; p < store.parameters().size(); ++p) {
+  for (std::size_t p = 0; p < parameters.size(); ++p) {
     std::string ranks;
     const auto i = 2 * static_cast<std::int64_t>(p);
     for (std::int64_t rank = 1; rank < all.size; ++rank) {
@@ -54,17 +57,30 @@ void check_replicas(const ParamStore& store) {
         ranks += (ranks.empty() ? "" : ", ") +
                  std::to_string(all.comm->ranks()[static_cast<std::size_t>(rank)]);
     }
-    if (ranks.empty() || ++num_different > kMaxNames) continue;
-    differences += "\n  " + store.parameters()[p]->name() + ": ranks " + ranks +
-                   " differ from rank " + std::to_string(all.comm->ranks().front());
+    if (ranks.empty() || ++differences.count > kMaxNames) continue;
+    differences.lines += "\n  " + parameters[p]->name() + ": ranks " + ranks +
+                         " differ from rank " + std::to_string(all.comm->ranks().front());
   }
-  if (num_different == 0) return;
-  if (num_different > kMaxNames)
-    differences += "\n  and " + std::to_string(num_different - kMaxNames) + " more";
+}
+
+}  // namespace
+
+void check_replicas(const ParamStore& store) {
+  Differences differences;
+  for (std::size_t group = 0; group < store.groups().size(); ++group) {
+    std::vector<const Parameter*> parameters;
+    for (const Parameter* parameter : store.parameters()) {
+      if (store.group_of(*parameter) == group) parameters.push_back(parameter);
+    }
+    compare(parameters, store.groups()[group].data_parallel.all, store.device(), differences);
+  }
+  if (differences.count == 0) return;
+  if (differences.count > kMaxNames)
+    differences.lines += "\n  and " + std::to_string(differences.count - kMaxNames) + " more";
   throw UserError(
       {"data-parallel replicas hold different weights "
        "(--check-weight-hash-across-dp-replicas-interval)",
-       differences,
+       differences.lines,
        "resume from the last checkpoint; look for faulty hardware where ranks differ"});
 }
 

@@ -6,8 +6,8 @@
 namespace megatron {
 
 /// Compares checksums of every weight, and of its float32 form where layers read that, over
-/// data_parallel().all. On a mismatch all ranks throw a UserError that names the parameters and the
-/// ranks that differ from the first. Collective over data_parallel().all.
+/// data_parallel().all and that of experts. On a mismatch all ranks throw a UserError that names
+/// the parameters and the ranks that differ from the first. Collective over data_parallel().all.
 void check_replicas(const ParamStore& store);
 
 }  // namespace megatron

@@ -14,6 +14,7 @@ using kernels::kStateBlock;
 /// Position of a parameter in its bucket; each rank's slice of the bucket has `slice` elements.
 struct BucketRange {
   std::int64_t offset, size, slice;
+  std::int64_t rank;  ///< the slice of this rank
 };
 
 /// Calls run(begin, end, level, owner) in ascending order for the largest subtrees of a chunk's
@@ -48,11 +49,13 @@ SumLayout sum_layout(const ParamStore& store) {
   for (const ParamBucket& bucket : store.buckets()) {
     for (std::size_t i = 0; i < bucket.parameters.size(); ++i)
       bucket_ranges[bucket.parameters[i]] = {
-          bucket.offsets[i], num_elements(bucket.parameters[i]->local_shape()), bucket.own_size};
+          bucket.offsets[i], num_elements(bucket.parameters[i]->local_shape()), bucket.own_size,
+          bucket.is_sharded() ? bucket.data_parallel->shard.rank : 0};
   }
   SumLayout layout;
   std::size_t piece = 0;
   for (const Parameter* parameter : store.parameters()) {
+    if (!parameter->is_trained()) continue;
     const BucketRange& bucket_range = bucket_ranges.at(parameter);
     layout.first_slot.push_back(static_cast<std::int64_t>(layout.slots.size()));
     const bool is_mine =
@@ -64,7 +67,7 @@ SumLayout sum_layout(const ParamStore& store) {
             const auto slot = static_cast<std::int64_t>(layout.slots.size());
             layout.slots.push_back(
                 {level, end == std::min(chunk + kChunkElements, bucket_range.size)});
-            if (is_mine && owner == store.data_parallel().shard.rank)
+            if (is_mine && owner == bucket_range.rank)
               layout.ranges.push_back(
                   {piece, begin - store.pieces()[piece].first, end - begin, slot});
           });
@@ -83,8 +86,10 @@ SkippedElements skipped_elements(const Parameter& parameter) {
   for (const TensorSlice& box : owned) counted += num_elements(box.shape);
   if (counted == size) return {};
   if (counted == 0) return {0, size};
-  MEGATRON_CHECK(parameter.sharding().split_dim == 0, parameter.name(),
-                 ": elements that another rank counts are not whole rows");
+  for (const TensorSlice& slice : owned) {
+    MEGATRON_CHECK(std::equal(slice.shape.begin() + 1, slice.shape.end(), local.begin() + 1),
+                   parameter.name(), ": elements that another rank counts are not whole rows");
+  }
   const std::int64_t row = size / local[0];
   SkippedElements gap;
   const auto leave_out = [&](std::int64_t begin, std::int64_t end) {

@@ -18,8 +18,9 @@ struct SumRange {
 
 struct SumLayout {
   std::vector<kernels::SumSlot> slots = {};
-  std::vector<std::int64_t> first_slot = {};  ///< per parameter of the store, then the total count
-  std::vector<SumRange> ranges = {};          ///< this rank's ranges, ascending
+  /// Per trained parameter of the store, then the total count.
+  std::vector<std::int64_t> first_slot = {};
+  std::vector<SumRange> ranges = {};  ///< this rank's ranges, ascending
 };
 
 SumLayout sum_layout(const ParamStore& store);

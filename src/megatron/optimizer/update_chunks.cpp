@@ -12,10 +12,15 @@ bool is_decayed(const ParameterTags& tags, const OptimizerConfig& config) {
   return tags.qk_norm ? config.apply_wd_to_qk_layernorm : !tags.no_decay;
 }
 
+/// Returns any bucket of trained parameters; null when the rank holds none.
+const ParamBucket* trained_bucket(const ParamStore& store) {
+  const auto found = std::ranges::find_if(store.buckets(), &ParamBucket::is_trained);
+  return found == store.buckets().end() ? nullptr : &*found;
+}
+
 at::ScalarType main_type(const ParamStore& store, const MainParameters& main) {
-  return main.has_fp32_copies() || store.buckets().empty()
-             ? at::kFloat
-             : store.buckets().front().value.scalar_type();
+  const ParamBucket* bucket = trained_bucket(store);
+  return main.has_fp32_copies() || bucket == nullptr ? at::kFloat : bucket->value.scalar_type();
 }
 
 at::ScalarType state_type(const std::string& name, at::ScalarType of_main) {
@@ -51,8 +56,9 @@ std::vector<OptimizerState> make_states(const OptimizerConfig& config, const Par
 kernels::UpdateTypes update_types(const ParamStore& store, const MainParameters& main,
                                   const std::vector<OptimizerState>& states) {
   kernels::UpdateTypes types;
-  if (store.buckets().empty()) return types;
-  const ParamBucket& bucket = store.buckets().front();
+  const ParamBucket* const any = trained_bucket(store);
+  if (any == nullptr) return types;
+  const ParamBucket& bucket = *any;
   MEGATRON_CHECK(bucket.grad.defined(), "an optimizer needs a store with gradients");
   types.main = kernel_type(main_type(store, main));
   types.weight = kernel_type(bucket.value.scalar_type());
@@ -67,7 +73,6 @@ std::vector<kernels::UpdateChunk> make_update_chunks(const OptimizerConfig& conf
                                                      const ParamStore& store,
                                                      const MainParameters& main,
                                                      const std::vector<OptimizerState>& states) {
-  const bool is_sharded = store.data_parallel().shard.size > 1;
   std::vector<kernels::UpdateChunk> chunks;
   for (std::size_t i = 0; i < main.sums().ranges().size(); ++i) {
     const SumRange& run = main.sums().ranges()[i];
@@ -78,7 +83,7 @@ std::vector<kernels::UpdateChunk> make_update_chunks(const OptimizerConfig& conf
         main.sums().chunk(i, bucket.grad.narrow(0, piece.offset, piece.count));
     chunk.main = element(main.tensors()[run.piece], run.begin);
     // Precise weights are all-gathered in float32 and rounded after the all-gather.
-    if (main.has_fp32_copies() && !(bucket.is_precise && is_sharded))
+    if (main.has_fp32_copies() && !(bucket.is_precise && bucket.is_sharded()))
       chunk.weight = element(bucket.value, piece.offset + run.begin);
     for (std::size_t s = 0; s < states.size(); ++s) {
       chunk.state[s] = element(states[s].tensors()[run.piece], run.begin);

@@ -1,16 +1,23 @@
 #include "megatron/parallel/make_rank.h"
 
-#include <initializer_list>
+#include <array>
 
 #include "megatron/base/error.h"
 
 namespace megatron {
+namespace {
+
+std::array<Axis*, 11> axes_of(Rank& rank) {
+  return {&rank.tp,    &rank.cp,  &rank.dp, &rank.pp,  &rank.dp_cp,       &rank.model,
+          &rank.world, &rank.etp, &rank.ep, &rank.edp, &rank.expert_model};
+}
+
+}  // namespace
 
 Rank make_rank(const Mesh& mesh, std::int64_t index, const RankOptions& options) {
   Rank rank;
   rank.index = index;
-  for (Axis* axis :
-       {&rank.tp, &rank.cp, &rank.dp, &rank.pp, &rank.dp_cp, &rank.model, &rank.world}) {
+  for (Axis* axis : axes_of(rank)) {
     axis->rank = mesh.coordinate(index, axis->name);
     axis->size = mesh.size(axis->name);
   }
@@ -24,8 +31,7 @@ Rank make_rank(const Mesh& mesh, Communicators& communicators, const RankOptions
   MEGATRON_CHECK(communicators.world_size() == mesh.world_size(), "the mesh has ",
                  mesh.world_size(), " ranks, the world ", communicators.world_size());
   Rank rank = make_rank(mesh, communicators.rank(), options);
-  for (Axis* axis :
-       {&rank.tp, &rank.cp, &rank.dp, &rank.pp, &rank.dp_cp, &rank.model, &rank.world}) {
+  for (Axis* axis : axes_of(rank)) {
     if (axis->size > 1)
       axis->comm = communicators.group(mesh.group(rank.index, axis->name), axis->name);
   }

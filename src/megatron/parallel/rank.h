@@ -24,7 +24,11 @@ struct Rank {
   Axis dp_cp{"dp-cp"};  ///< The ranks that hold the same weights.
   Axis model{"tp-pp"};  ///< The ranks that hold one replica of the model.
   Axis world{"world"};
-  /// The two ranks of a pipeline that hold the tied embedding weight; size 1 on all other ranks.
+  /// The axes of the experts: tensor, expert and data parallel. The last are the ranks that hold
+  /// the same experts.
+  Axis etp{"etp"}, ep{"ep"}, edp{"edp"};
+  Axis expert_model{"etp-ep-pp"};  ///< The ranks that hold one replica of all experts.
+  /// The ranks of a pipeline that hold the tied embedding weight; size 1 on all other ranks.
   Axis embedding{"embd"};
   bool sequence_parallel = false;  ///< Activations between GEMMs are split over tp by sequence.
   TensorParallelOptions tp_options;

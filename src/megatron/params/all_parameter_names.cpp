@@ -5,8 +5,15 @@
 namespace megatron {
 
 std::vector<std::string> all_parameter_names(const ParamStore& store) {
+  return all_parameter_names(store, [](const Parameter&) { return true; });
+}
+
+std::vector<std::string> all_parameter_names(const ParamStore& store,
+                                             bool (*select)(const Parameter&)) {
   std::vector<std::string> mine;
-  for (const Parameter* parameter : store.parameters()) mine.push_back(parameter->name());
+  for (const Parameter* parameter : store.parameters()) {
+    if (select(*parameter)) mine.push_back(parameter->name());
+  }
   return all_gather_unique_names(store.model_axis(), mine, store.device());
 }
 

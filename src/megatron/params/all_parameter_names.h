@@ -12,4 +12,9 @@ namespace megatron {
 /// without duplicates. Collective over store.model_axis().
 std::vector<std::string> all_parameter_names(const ParamStore& store);
 
+/// Returns those names for which `select` returns true on the ranks that hold the parameter.
+/// Collective over store.model_axis().
+std::vector<std::string> all_parameter_names(const ParamStore& store,
+                                             bool (*select)(const Parameter&));
+
 }  // namespace megatron

@@ -17,54 +17,117 @@ std::int64_t round_up(std::int64_t number, std::int64_t multiple) {
   return (number + multiple - 1) / multiple * multiple;
 }
 
-/// Returns the number of elements at which a bucket closes; 0 means never.
-std::int64_t closing_size(const std::vector<Parameter*>& declared,
-                          const DataParallelOptions& options) {
-  if (!options.num_buckets) return options.bucket_elements;
-  std::int64_t total = 0;
-  for (const Parameter* parameter : declared)
-    total += round_up(num_elements(parameter->local_shape()), kernels::kStateBlock);
-  return std::max<std::int64_t>(1, round_up(total, *options.num_buckets) / *options.num_buckets);
+/// Returns the elements that a parameter takes in a bucket.
+std::int64_t padded_size(const Parameter& parameter) {
+  return round_up(num_elements(parameter.local_shape()), kernels::kStateBlock);
 }
+
+/// Moves the parameters of a bucket so that none lies in the slices of two ranks. The largest ones
+/// come first, each to the slice with the fewest elements. A slice has a multiple of
+/// `slice_multiple` elements.
+void keep_parameters_whole(BucketLayout& bucket, std::int64_t num_slices,
+                           std::int64_t slice_multiple) {
+  std::vector<std::size_t> order(bucket.parameters.size()), slice_of(order.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::ranges::stable_sort(order, std::greater(),
+                           [&](std::size_t i) { return padded_size(*bucket.parameters[i]); });
+  std::vector<std::int64_t> load(static_cast<std::size_t>(num_slices), 0);
+  for (const std::size_t i : order) {
+    const auto least = std::ranges::min_element(load);
+    slice_of[i] = static_cast<std::size_t>(least - load.begin());
+    bucket.offsets[i] = *least;
+    *least += padded_size(*bucket.parameters[i]);
+  }
+  const std::int64_t slice = round_up(std::ranges::max(load), slice_multiple);
+  for (std::size_t i = 0; i < order.size(); ++i)
+    bucket.offsets[i] += static_cast<std::int64_t>(slice_of[i]) * slice;
+  bucket.size = slice * num_slices;
+}
+
+/// Collects buckets while parameters are added in backward order.
+class BucketBuilder {
+ public:
+  explicit BucketBuilder(const std::vector<Parameter*>& declared) {
+    for (const Parameter* parameter : declared) num_elements_ += padded_size(*parameter);
+  }
+
+  void add(Parameter& parameter, const BucketKind& kind) {
+    const bool is_shared = parameter.spec().sharing != StageSharing::none;
+    if (is_shared) {
+      Open alone;
+      append(alone, parameter);
+      close(alone, kind);
+    } else {
+      Open& open = open_[kind];
+      append(open, parameter);
+      const std::int64_t closing = closing_size(*kind.data_parallel);
+      if (closing > 0 && open.bucket.size >= closing) close(open, kind);
+    }
+    ++place_;
+  }
+
+  void close_all() {
+    for (auto& [kind, open] : open_) close(open, kind);
+  }
+
+  std::vector<BucketLayout> take() {
+    close_all();
+    std::vector<BucketLayout> layouts;
+    for (auto& [last, bucket] : closed_) layouts.push_back(std::move(bucket));
+    return layouts;
+  }
+
+ private:
+  struct Open {
+    BucketLayout bucket;
+    std::size_t last = 0;
+  };
+
+  void append(Open& open, Parameter& parameter) const {
+    open.bucket.parameters.push_back(&parameter);
+    open.bucket.offsets.push_back(open.bucket.size);
+    open.bucket.size += padded_size(parameter);
+    open.last = place_;
+  }
+
+  void close(Open& open, const BucketKind& kind) {
+    if (open.bucket.parameters.empty()) return;
+    BucketLayout bucket = std::exchange(open.bucket, {});
+    const DataParallelOptions& options = *kind.data_parallel;
+    const std::int64_t slices = options.all.size * kernels::kStateBlock;
+    const std::int64_t multiple =
+        options.pads_for_bus_bandwidth ? std::lcm(slices, kBusMultiple) : slices;
+    if (options.keeps_parameters_whole)
+      keep_parameters_whole(bucket, options.all.size, multiple / options.all.size);
+    bucket.size = round_up(bucket.size, multiple);
+    bucket.kind = kind;
+    closed_.emplace(open.last, std::move(bucket));
+  }
+
+  /// Returns the number of elements at which a bucket closes; 0 means never.
+  std::int64_t closing_size(const DataParallelOptions& options) const {
+    if (!options.num_buckets) return options.bucket_elements;
+    return std::max<std::int64_t>(
+        1, round_up(num_elements_, *options.num_buckets) / *options.num_buckets);
+  }
+
+  std::int64_t num_elements_ = 0;  ///< of all parameters
+  std::map<BucketKind, Open> open_;
+  std::map<std::size_t, BucketLayout> closed_;  ///< by the place of the last parameter
+  std::size_t place_ = 0;
+};
 
 }  // namespace
 
 std::vector<BucketLayout> bucket_layouts(const std::vector<Parameter*>& declared,
-                                         const DataParallelOptions& options,
-                                         bool separates_precise) {
-  const std::int64_t closing = closing_size(declared, options),
-                     slices = options.all.size * kernels::kStateBlock;
-  const std::int64_t multiple =
-      options.pads_for_bus_bandwidth ? std::lcm(slices, kBusMultiple) : slices;
-  // Keyed by the position of the last parameter in backward order.
-  std::map<std::size_t, BucketLayout> closed;
-  struct Open {
-    BucketLayout bucket;
-    std::size_t last = 0;
-  } open[2];
-  const auto close = [&](Open& it) {
-    if (it.bucket.parameters.empty()) return;
-    it.bucket.size = round_up(it.bucket.size, multiple);
-    closed.emplace(it.last, std::exchange(it.bucket, {}));
-  };
-  for (std::size_t place = 0; place < declared.size(); ++place) {
-    Parameter* parameter = declared[declared.size() - 1 - place];
-    const bool is_precise = separates_precise && parameter->spec().tags.precise,
-               is_shared = parameter->spec().sharing != StageSharing::none;
-    Open alone;
-    Open& chosen = is_shared ? alone : open[is_precise];
-    BucketLayout& bucket = chosen.bucket;
-    bucket.is_precise = is_precise;
-    bucket.parameters.push_back(parameter);
-    bucket.offsets.push_back(bucket.size);
-    bucket.size += round_up(num_elements(parameter->local_shape()), kernels::kStateBlock);
-    chosen.last = place;
-    if (is_shared || (closing > 0 && bucket.size >= closing)) close(chosen);
+                                         const std::function<BucketKind(const Parameter&)>& kind_of,
+                                         const std::unordered_set<const Parameter*>& unit_starts) {
+  BucketBuilder builder(declared);
+  for (std::size_t i = declared.size(); i-- > 0;) {
+    builder.add(*declared[i], kind_of(*declared[i]));
+    if (unit_starts.contains(declared[i])) builder.close_all();
   }
-  for (Open& rest : open) close(rest);
-  std::vector<BucketLayout> layouts;
-  for (auto& [last, bucket] : closed) layouts.push_back(std::move(bucket));
-  return layouts;
+  return builder.take();
 }
 
 }  // namespace megatron

@@ -2,7 +2,11 @@
 // optimizer state use the same offsets.
 #pragma once
 
+#include <c10/core/ScalarType.h>
+
 #include <cstdint>
+#include <functional>
+#include <unordered_set>
 #include <vector>
 
 #include "megatron/params/data_parallel.h"
@@ -10,21 +14,31 @@
 
 namespace megatron {
 
+/// What all parameters of a bucket have in common.
+struct BucketKind {
+  bool is_precise = false, is_trained = true;
+  c10::ScalarType dtype = c10::kFloat;
+  const DataParallelOptions* data_parallel = nullptr;
+  auto operator<=>(const BucketKind&) const = default;
+};
+
 /// The layout of one bucket of `size` elements. Parameter i starts at element offsets[i], a
 /// multiple of kernels::kStateBlock.
 struct BucketLayout {
+  BucketKind kind;
   std::vector<Parameter*> parameters = {};
   std::vector<std::int64_t> offsets = {};
   std::int64_t size = 0;
-  bool is_precise = false;
 };
 
 /// Lays out the parameters in the order in which backward finishes them, which is the reverse of
-/// `declared`. A bucket closes when it reaches the size that `options` ask for. With
-/// `separates_precise`, parameters tagged precise get buckets of their own. Buckets are ordered by
-/// their last parameter, and each divides into equal slices of whole blocks over options.all.
-std::vector<BucketLayout> bucket_layouts(const std::vector<Parameter*>& declared,
-                                         const DataParallelOptions& options,
-                                         bool separates_precise);
+/// `declared`. Each bucket has parameters of one kind, and none spans two units of the model, of
+/// which `unit_starts` are the first parameters. A bucket closes when it reaches the size that its
+/// DataParallelOptions ask for. Buckets are ordered by their last parameter, and each divides into
+/// equal slices of whole blocks over data_parallel->all.
+std::vector<BucketLayout> bucket_layouts(
+    const std::vector<Parameter*>& declared,
+    const std::function<BucketKind(const Parameter&)>& kind_of,
+    const std::unordered_set<const Parameter*>& unit_starts = {});
 
 }  // namespace megatron

@@ -23,11 +23,9 @@ Axis part_of(const Axis& axis, std::int64_t first, std::int64_t step, std::int64
   return {.name = name, .rank = index, .size = size, .comm = communicators.group(ranks, name)};
 }
 
-}  // namespace
-
-DataParallelOptions data_parallel(const ParallelConfig& config, const Rank& rank,
-                                  Communicators* communicators) {
-  const Axis& all = rank.dp_cp;
+/// Returns the options for weights that all ranks of `all` hold.
+DataParallelOptions options_over(const Axis& all, const ParallelConfig& config,
+                                 Communicators* communicators) {
   DataParallelOptions result{.all = all, .shard = {all.name}, .replica = all};
   if (config.use_distributed_optimizer) {
     const std::int64_t instances = config.num_distributed_optimizer_instances,
@@ -55,6 +53,21 @@ DataParallelOptions data_parallel(const ParallelConfig& config, const Rank& rank
   result.compression = config.ddp_grad_compression;
   result.compression_rank = config.ddp_grad_compression_rank;
   return result;
+}
+
+}  // namespace
+
+DataParallelOptions data_parallel(const ParallelConfig& config, const Rank& rank,
+                                  Communicators* communicators) {
+  return options_over(rank.dp_cp, config, communicators);
+}
+
+ReplicaGroups expert_groups(const ParallelConfig& config, const Rank& rank,
+                            Communicators* communicators) {
+  ReplicaGroups groups{.data_parallel = options_over(rank.edp, config, communicators),
+                       .model = rank.expert_model};
+  groups.data_parallel.num_averaged = rank.dp_cp.size;
+  return groups;
 }
 
 }  // namespace megatron

@@ -28,16 +28,32 @@ struct DataParallelOptions {
   bool pads_for_bus_bandwidth = false;
   bool overlaps_grad_reduce = false;   ///< reduce a bucket as soon as backward has finished it
   bool overlaps_param_gather = false;  ///< gather a bucket until its first weight is read
-  bool averages = false;               ///< divide gradients by all.size; otherwise only sum them
-  bool accumulates_in_fp32 = false;    ///< send 16-bit gradients in 16 bits and add them in float32
+  bool averages = false;               ///< divide gradients by num_averaged; otherwise only sum
+  /// 0 means all.size. Experts set it: their gradients hold the tokens of all ranks of dp-cp.
+  std::int64_t num_averaged = 0;
+  /// Lays out buckets so that no parameter lies in the slices of two ranks, for update rules that
+  /// need whole matrices.
+  bool keeps_parameters_whole = false;
+  bool accumulates_in_fp32 = false;  ///< send 16-bit gradients in 16 bits and add them in float32
   /// Gradient compression (grad_compression.h): none | bf16 | low-rank.
   std::string compression = "none";
   std::int64_t compression_rank = 4;  ///< rank of the low-rank compression
+};
+
+/// The ranks among which a set of parameters is distributed.
+struct ReplicaGroups {
+  DataParallelOptions data_parallel = {};  ///< By default no other rank holds these weights.
+  Axis model{"tp-pp"};                     ///< the ranks that together hold one replica
 };
 
 /// Derives the options of `rank` from the flags. Collective over rank.dp_cp when there are several
 /// optimizer instances; `communicators` creates their groups and may be null otherwise.
 DataParallelOptions data_parallel(const ParallelConfig& config, const Rank& rank,
                                   Communicators* communicators);
+
+/// Derives the groups of the experts' weights from the flags. Collective over rank.edp when there
+/// are several optimizer instances.
+ReplicaGroups expert_groups(const ParallelConfig& config, const Rank& rank,
+                            Communicators* communicators);
 
 }  // namespace megatron

@@ -25,23 +25,42 @@ PendingWork start_wide_scatter(const at::Tensor& own, const at::Tensor& grad, co
 
 }  // namespace
 
-GradReducer::GradReducer(const std::vector<ParamBucket>& buckets,
-                         const DataParallelOptions& options)
-    : buckets_(buckets), options_(options), compression_(make_grad_compression(options)) {}
+GradReducer::GradReducer(const std::vector<ParamBucket>& buckets) : buckets_(buckets) {
+  for (const ParamBucket& bucket : buckets) {
+    if (bucket.grad.defined() && bucket.data_parallel->all.size > 1)
+      compressions_.try_emplace(bucket.data_parallel, make_grad_compression(*bucket.data_parallel));
+  }
+}
 
 void GradReducer::start(std::size_t index) {
   const ParamBucket& bucket = buckets_.at(index);
+  const DataParallelOptions& options = *bucket.data_parallel;
+  if (!bucket.grad.defined()) return;
+  if (options.averages && options.num_averaged > 0 && options.num_averaged != options.all.size) {
+    // The collective divides by the number of its ranks.
+    at::Tensor(bucket.grad)
+        .mul_(static_cast<double>(options.all.size) / static_cast<double>(options.num_averaged));
+  }
+  if (options.all.size == 1) return;
   const auto sum = [&](const at::Tensor& flat) { return start_reduce(bucket, flat); };
-  works_.push_back(compression_ ? compression_->start(bucket, sum) : sum(bucket.grad));
+  const auto& compression = compressions_.at(bucket.data_parallel);
+  works_.push_back(compression ? compression->start(bucket, sum) : sum(bucket.grad));
+}
+
+void GradReducer::commit() {
+  for (const auto& [group, compression] : compressions_) {
+    if (compression) compression->commit();
+  }
 }
 
 PendingWork GradReducer::start_reduce(const ParamBucket& bucket, const at::Tensor& flat) const {
-  const ReduceOp op = options_.averages ? ReduceOp::average : ReduceOp::sum;
-  const Axis &shard = options_.shard, &replica = options_.replica;
+  const DataParallelOptions& options = *bucket.data_parallel;
+  const ReduceOp op = options.averages ? ReduceOp::average : ReduceOp::sum;
+  const Axis &shard = options.shard, &replica = options.replica;
   if (shard.size == 1) return replica.comm->start_all_reduce(flat, "gradients", op);
   const at::Tensor own = bucket.own(flat);
-  const bool is_wide = options_.accumulates_in_fp32 && flat.element_size() == 2;
-  PendingWork scatter = is_wide ? start_wide_scatter(own, flat, shard, options_.averages)
+  const bool is_wide = options.accumulates_in_fp32 && flat.element_size() == 2;
+  PendingWork scatter = is_wide ? start_wide_scatter(own, flat, shard, options.averages)
                                 : shard.comm->start_reduce_scatter(own, flat, "gradients", op);
   if (replica.size == 1) return scatter;
   return and_then(std::move(scatter), [own, op, comm = replica.comm] {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <unordered_map>
 #include <vector>
 
 #include "megatron/parallel/comm.h"
@@ -14,18 +15,17 @@ namespace megatron {
 class GradReducer {
  public:
   /// Keeps a reference to `buckets`, which must outlive the reducer and must not move.
-  GradReducer(const std::vector<ParamBucket>& buckets, const DataParallelOptions& options);
+  explicit GradReducer(const std::vector<ParamBucket>& buckets);
 
-  /// Starts the reduction of a bucket whose gradients are complete. Collective over options.all;
-  /// all ranks must start buckets in ascending order.
+  /// Starts the reduction of a bucket whose gradients are complete; does nothing for a bucket
+  /// without gradients. Collective over the bucket's data_parallel->all; all ranks must start
+  /// buckets in ascending order.
   void start(std::size_t bucket);
   /// Waits for all started reductions. Afterwards each bucket, or this rank's slice of it, holds
   /// the sum.
   void finish();
   /// GradCompression::commit().
-  void commit() {
-    if (compression_) compression_->commit();
-  }
+  void commit();
 
  private:
   /// Starts the reduction of a tensor that has the layout of the bucket into this rank's slice of
@@ -33,8 +33,8 @@ class GradReducer {
   PendingWork start_reduce(const ParamBucket& bucket, const at::Tensor& flat) const;
 
   const std::vector<ParamBucket>& buckets_;
-  const DataParallelOptions& options_;
-  std::unique_ptr<GradCompression> compression_;  ///< null when gradients are not compressed
+  /// One for each group of ranks; null when its gradients are not compressed.
+  std::unordered_map<const DataParallelOptions*, std::unique_ptr<GradCompression>> compressions_;
   std::vector<PendingWork> works_;
 };
 

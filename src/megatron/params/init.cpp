@@ -120,7 +120,7 @@ void initialize_parameter(const Parameter& parameter, at::Tensor value, std::uin
   }
   const Init& init = parameter.spec().init;
   const Shape local = parameter.local_shape();
-  const std::vector<TensorSlice> slices = parameter.sharding().slices(parameter.axis());
+  const std::vector<TensorSlice> slices = parameter.slices();
   if (!covers(slices, value.numel())) value.zero_();
   const at::Tensor flat = value.view({-1});
   const kernels::Type type = kernel_type(value.scalar_type());

@@ -14,19 +14,28 @@ namespace megatron {
 /// A contiguous run of parameters. `value` and `grad` are flat and of one dtype each; parameter i
 /// starts at element offsets[i] (bucket_layout.h).
 struct ParamBucket {
-  at::Tensor value, grad;
+  at::Tensor value;
+  at::Tensor grad;  ///< undefined in a store without gradients and when !is_trained
   std::vector<Parameter*> parameters;
   std::vector<std::int64_t> offsets;
-  bool is_precise = false;
-  /// This rank's slice; the whole bucket without a distributed optimizer.
+  bool is_precise = false, is_trained = true;
+  const DataParallelOptions* data_parallel = nullptr;  ///< the ranks that hold the same weights
+  /// This rank's slice; the whole bucket without a distributed optimizer and when !is_trained.
   std::int64_t own_begin = 0, own_size = 0;
 
   /// Returns this rank's slice of a tensor that has the layout of the bucket.
   at::Tensor own(const at::Tensor& flat) const { return flat.narrow(0, own_begin, own_size); }
+  /// Returns the local tensor of parameter `index` in a tensor that has the layout of the bucket.
+  at::Tensor of_parameter(const at::Tensor& flat, std::size_t index) const {
+    const Shape shape = parameters[index]->local_shape();
+    return flat.narrow(0, offsets[index], num_elements(shape)).view(shape);
+  }
+  /// Returns whether every rank of data_parallel->shard owns another slice.
+  bool is_sharded() const { return is_trained && data_parallel->shard.size > 1; }
 };
 
-/// The part of a parameter that lies in this rank's slice of its bucket. It is the whole parameter
-/// without a distributed optimizer.
+/// The part of a trained parameter that lies in this rank's slice of its bucket. It is the whole
+/// parameter without a distributed optimizer.
 struct ParameterPiece {
   Parameter* parameter = nullptr;
   std::int64_t first = 0, count = 0;  ///< range of elements in the flattened local tensor

@@ -13,24 +13,38 @@ namespace megatron {
 namespace {
 
 ParamBucket allocate(BucketLayout layout, const ParamStore::Options& options) {
-  const Axis& shard = options.data_parallel.shard;
+  const Axis& shard = layout.kind.data_parallel->shard;
   ParamBucket bucket{.value = {},
                      .grad = {},
                      .parameters = std::move(layout.parameters),
                      .offsets = std::move(layout.offsets),
-                     .is_precise = layout.is_precise,
-                     .own_begin = layout.size / shard.size * shard.rank,
-                     .own_size = layout.size / shard.size};
+                     .is_precise = layout.kind.is_precise,
+                     .is_trained = layout.kind.is_trained,
+                     .data_parallel = layout.kind.data_parallel,
+                     .own_begin = 0,
+                     .own_size = layout.size};
+  if (bucket.is_sharded()) {
+    bucket.own_size = layout.size / shard.size;
+    bucket.own_begin = bucket.own_size * shard.rank;
+  }
   const auto tensor_options = at::TensorOptions().device(options.device);
-  bucket.value = at::zeros({layout.size}, tensor_options.dtype(options.dtype));
-  if (options.with_gradients)
+  bucket.value = at::zeros({layout.size}, tensor_options.dtype(layout.kind.dtype));
+  if (options.with_gradients && bucket.is_trained)
     bucket.grad =
         at::zeros({layout.size}, tensor_options.dtype(options.grad_dtype.value_or(options.dtype)));
   return bucket;
 }
 
+std::vector<ReplicaGroups> replica_groups(const ParamStore::Options& options) {
+  std::vector<ReplicaGroups> groups{
+      {.data_parallel = options.data_parallel, .model = options.model}};
+  if (options.experts) groups.push_back(*options.experts);
+  return groups;
+}
+
 void append_pieces(const ParamBucket& bucket, std::size_t index,
                    std::vector<ParameterPiece>& pieces) {
+  if (!bucket.is_trained) return;
   for (std::size_t i = 0; i < bucket.parameters.size(); ++i) {
     const std::int64_t offset = bucket.offsets[i],
                        size = num_elements(bucket.parameters[i]->local_shape());
@@ -48,15 +62,25 @@ void append_pieces(const ParamBucket& bucket, std::size_t index,
 }  // namespace
 
 ParamStore::ParamStore(std::vector<Parameter*> declared, Options options)
-    : options_(std::move(options)) {
+    : options_(std::move(options)), groups_(replica_groups(options_)) {
   for (Parameter* parameter : declared) {
     const bool is_new = by_name_.emplace(parameter->name(), parameter).second;
     MEGATRON_CHECK(is_new, "two parameters are named ", parameter->name());
   }
   parameters_ = declared;
   std::ranges::sort(parameters_, {}, &Parameter::name);
-  const bool separates_precise = options_.with_gradients && c10::elementSize(options_.dtype) == 2;
-  for (BucketLayout& layout : bucket_layouts(declared, options_.data_parallel, separates_precise))
+  const auto kind_of = [&](const Parameter& parameter) -> BucketKind {
+    const ParameterSpec& spec = parameter.spec();
+    MEGATRON_CHECK(!parameter.is_trained() || !spec.dtype, parameter.name(),
+                   " is trained and has a dtype of its own");
+    const bool separates_precise =
+        options_.with_gradients && parameter.is_trained() && c10::elementSize(options_.dtype) == 2;
+    return {.is_precise = separates_precise && spec.tags.precise,
+            .is_trained = parameter.is_trained(),
+            .dtype = spec.dtype.value_or(options_.dtype),
+            .data_parallel = &groups_[group_of(parameter)].data_parallel};
+  };
+  for (BucketLayout& layout : bucket_layouts(declared, kind_of, options_.unit_starts))
     buckets_.push_back(allocate(std::move(layout), options_));
   bind();
 }
@@ -69,14 +93,10 @@ void ParamStore::bind() {
   }
   for (std::size_t b = 0; b < buckets_.size(); ++b) {
     const ParamBucket& bucket = buckets_[b];
+    bind_values(b, bucket.value);
     for (std::size_t i = 0; i < bucket.parameters.size(); ++i) {
       Parameter& parameter = *bucket.parameters[i];
-      const Shape shape = parameter.local_shape();
-      const auto view = [&](const at::Tensor& flat) {
-        return flat.narrow(0, bucket.offsets[i], num_elements(shape)).view(shape);
-      };
-      parameter.value_ = view(bucket.value);
-      if (bucket.grad.defined()) parameter.grad_ = view(bucket.grad);
+      if (bucket.grad.defined()) parameter.grad_ = bucket.of_parameter(bucket.grad, i);
       contribution_counts_[parameter.index_].bucket = b;
     }
     append_pieces(bucket, b, pieces_);
@@ -84,8 +104,18 @@ void ParamStore::bind() {
   std::ranges::sort(pieces_, {},
                     [](const ParameterPiece& piece) { return piece.parameter->index_; });
   if (!options_.with_gradients) return;
-  if (options_.data_parallel.all.size > 1) reducer_.emplace(buckets_, options_.data_parallel);
+  if (std::ranges::any_of(
+          groups_, [](const ReplicaGroups& groups) { return groups.data_parallel.all.size > 1; }))
+    reducer_.emplace(buckets_);
   tp_gradients_.emplace(pieces_);
+}
+
+void ParamStore::bind_values(std::size_t index, at::Tensor value) {
+  ParamBucket& bucket = buckets_.at(index);
+  bucket.value = std::move(value);
+  for (std::size_t i = 0; i < bucket.parameters.size(); ++i)
+    bucket.parameters[i]->value_ =
+        bucket.value.defined() ? bucket.of_parameter(bucket.value, i) : at::Tensor();
 }
 
 ParamStore::~ParamStore() {
@@ -103,8 +133,8 @@ Parameter* ParamStore::find(std::string_view name) const {
 std::int64_t ParamStore::num_parameters() const {
   std::int64_t count = 0;
   for (const Parameter* parameter : parameters_) {
-    for (const TensorSlice& box : parameter->sharding().slices(parameter->axis()))
-      count += num_elements(box.shape);
+    if (parameter->spec().kind == ParameterKind::state) continue;
+    for (const TensorSlice& slice : parameter->slices()) count += num_elements(slice.shape);
   }
   return count;
 }
@@ -134,6 +164,7 @@ void ParamStore::record_contribution_counts() {
 }
 
 void ParamStore::zero_fresh(const ParamBucket& bucket) {
+  if (!bucket.grad.defined()) return;
   for (Parameter* parameter : bucket.parameters) {
     if (parameter->fresh_) parameter->grad_.zero_();
     parameter->fresh_ = false;
@@ -166,21 +197,23 @@ ParamStore::Deferral::Deferral(ParamStore& store, std::vector<std::function<void
   store.queue_ = &queue;
 }
 
-/// A shared weight has its own bucket. The bucket and its slices are the same on both ranks.
+/// A shared weight has its own bucket. The bucket and its slices are the same on all its ranks.
 void ParamStore::reduce_over_stages() {
   for (const ParamBucket& bucket : buckets_) {
-    if (bucket.parameters.front()->spec().sharing == StageSharing::none) continue;
-    MEGATRON_CHECK(options_.embedding.size == 2, bucket.parameters.front()->name(),
-                   " is shared by two stages: give the group of their ranks");
+    if (bucket.parameters.front()->spec().sharing == StageSharing::none || !bucket.grad.defined())
+      continue;
+    MEGATRON_CHECK(options_.embedding.size >= 2, bucket.parameters.front()->name(),
+                   " is shared by several stages: give the group of their ranks");
     options_.embedding.comm->all_reduce(bucket.own(bucket.grad), "shared embedding gradients");
   }
 }
 
 void ParamStore::gather_gradients() {
-  const Axis& shard = options_.data_parallel.shard;
-  if (shard.size == 1) return;
-  for (const ParamBucket& bucket : buckets_)
-    shard.comm->all_gather(bucket.grad, bucket.own(bucket.grad), "whole gradients");
+  for (const ParamBucket& bucket : buckets_) {
+    if (bucket.grad.defined() && bucket.is_sharded())
+      bucket.data_parallel->shard.comm->all_gather(bucket.grad, bucket.own(bucket.grad),
+                                                   "whole gradients");
+  }
 }
 
 void ParamStore::contribute(Parameter& parameter,

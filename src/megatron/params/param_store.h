@@ -11,6 +11,7 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "megatron/params/grad_reducer.h"
@@ -29,7 +30,12 @@ class ParamStore : private GradAccumulator {
     bool with_gradients = true;              ///< false for inference: no gradient storage
     DataParallelOptions data_parallel = {};  ///< By default no other rank holds these weights.
     Axis model{"tp-pp"};     ///< the ranks that together hold one replica of the model
-    Axis embedding{"embd"};  ///< the ranks that hold the weights which two stages share
+    Axis embedding{"embd"};  ///< the ranks that hold the weights which several stages share
+    /// The groups of parameters tagged expert; those above without a value.
+    std::optional<ReplicaGroups> experts = {};
+    /// First parameters of the model's units (unit_starts() in models/model.h). No bucket spans
+    /// two units.
+    std::unordered_set<const Parameter*> unit_starts = {};
   };
   /// Allocates storage for `declared`, the parameters in the order of the forward pass, and binds
   /// them to it. The parameters must outlive the store.
@@ -45,14 +51,26 @@ class ParamStore : private GradAccumulator {
   Parameter* find(std::string_view name) const;
   /// Returns the buckets in the order in which backward finishes them.
   const std::vector<ParamBucket>& buckets() const { return buckets_; }
-  /// Returns the contents of this rank's slices of the buckets, in canonical order, with at most
-  /// one piece per parameter.
+  /// Returns what this rank's slices of the buckets hold of trained parameters, in canonical order,
+  /// with at most one piece per parameter.
   const std::vector<ParameterPiece>& pieces() const { return pieces_; }
-  const DataParallelOptions& data_parallel() const { return options_.data_parallel; }
-  const Axis& model_axis() const { return options_.model; }
+  const DataParallelOptions& data_parallel() const { return groups_[0].data_parallel; }
+  const Axis& model_axis() const { return groups_[0].model; }
+  /// Returns the groups over which the parameters are distributed: first those of dense parameters,
+  /// then those of experts if they differ.
+  const std::vector<ReplicaGroups>& groups() const { return groups_; }
+  /// Returns the index in groups() of a parameter's groups.
+  std::size_t group_of(const Parameter& parameter) const {
+    return parameter.spec().tags.expert ? groups_.size() - 1 : 0;
+  }
   c10::Device device() const { return options_.device; }
-  /// Returns the number of elements on this rank, without padding.
+  /// Returns the number of elements of weights on this rank, without padding.
   std::int64_t num_parameters() const;
+  /// Makes the values of bucket `index` views of `value`, which is flat and as large as the bucket.
+  /// An undefined tensor gives the storage back; then the values must not be read. Nobody may hold
+  /// pieces of the old storage, as the optimizer of a store does whose weights are the main
+  /// weights.
+  void bind_values(std::size_t index, at::Tensor value);
 
   /// Draws every weight by its coordinates. Padding rows become zero.
   void initialize(std::uint64_t seed);
@@ -85,8 +103,8 @@ class ParamStore : private GradAccumulator {
   void commit_gradients();
   /// Finalizes this rank's own gradients without any reduction.
   void finalize_local_gradients();
-  /// All-gathers finished gradients so that every rank holds them whole. Collective over
-  /// data_parallel().shard; does nothing without a distributed optimizer.
+  /// All-gathers finished gradients so that every rank holds them whole. Collective over the shard
+  /// axes of groups(); does nothing without a distributed optimizer.
   void gather_gradients();
 
  private:
@@ -112,6 +130,7 @@ class ParamStore : private GradAccumulator {
   };
 
   Options options_;
+  std::vector<ReplicaGroups> groups_;
   std::vector<Parameter*> parameters_;
   std::unordered_map<std::string, Parameter*> by_name_;
   std::vector<ParamBucket> buckets_;

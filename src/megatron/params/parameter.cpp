@@ -2,9 +2,16 @@
 
 #include <ATen/core/grad_mode.h>
 
+#include "megatron/base/error.h"
 #include "megatron/ops/differentiable.h"
 
 namespace megatron {
+
+void Parameter::throw_without_storage() const {
+  MEGATRON_CHECK(false, name_, " is read while it has no storage");
+  std::abort();
+}
+
 void Parameter::contribute(at::Tensor gradient) {
   contribute([gradient = std::move(gradient)](at::Tensor& grad, bool fresh) {
     if (fresh) {
@@ -16,7 +23,7 @@ void Parameter::contribute(at::Tensor gradient) {
 }
 
 at::Tensor tracked(Parameter& parameter) {
-  if (!at::GradMode::is_enabled()) return parameter.value();
+  if (!at::GradMode::is_enabled() || !parameter.is_trained()) return parameter.value();
   return differentiable({.name = "TrackedParameterBackward", .trains_parameters = true}, {},
                         [&] {
                           return Recorded{.outputs = {parameter.value().alias()},

@@ -6,7 +6,10 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "megatron/params/sharding.h"
 
@@ -37,12 +40,22 @@ struct ParameterTags {
   bool precise = false;  ///< read through precise_value(); every rank needs all of it in float32
 };
 
-/// The role of this rank for a weight that two pipeline stages use (tied embeddings). Both ranks
-/// add their gradients, so that the copies stay equal.
+/// The role of this rank for a weight that several pipeline stages use (tied embeddings). All ranks
+/// that hold it add their gradients, so that the copies stay equal.
 enum class StageSharing : std::uint8_t {
   none,
   original,  ///< counted and saved here
-  copy       ///< counted and saved on the other rank
+  copy       ///< counted and saved on the rank that holds the original
+};
+
+/// Who changes a parameter.
+enum class ParameterKind : std::uint8_t {
+  trained,
+  /// Nobody. It has no gradient and no optimizer state, and counts in no norm.
+  frozen,
+  /// The layer that declares it, during a step (expert bias, amax history). It is no weight: it is
+  /// not counted, and a checkpoint without it leaves its initial value.
+  state
 };
 
 /// The declaration of a parameter.
@@ -50,10 +63,11 @@ struct ParameterSpec {
   Sharding sharding;
   Init init;
   ParameterTags tags;
-  /// The weight is replicated, but each tensor-parallel rank computes a part of its gradient. The
-  /// parts are summed over tp.
-  bool sum_over_tp = false;
   StageSharing sharing = StageSharing::none;
+  ParameterKind kind = ParameterKind::trained;
+  /// Dtype of the value; the dtype of the store without a value. Only for kinds that are not
+  /// trained.
+  std::optional<at::ScalarType> dtype = {};
 };
 
 /// Receives the gradient contributions of backward functions.
@@ -78,29 +92,36 @@ class WeightReadHook {
   virtual void open(const Parameter& parameter) = 0;
 };
 
-/// One weight of the model on this rank. The axis is the tensor-parallel axis it is sharded over.
+/// One weight of the model on this rank. `axes` are the mesh axes it is sharded over, one for each
+/// split of its Sharding.
 class Parameter {
  public:
-  Parameter(std::string name, ParameterSpec spec, Axis axis)
-      : name_(std::move(name)), spec_(std::move(spec)), axis_(std::move(axis)) {}
+  Parameter(std::string name, ParameterSpec spec, std::vector<Axis> axes)
+      : name_(std::move(name)), spec_(std::move(spec)), axes_(std::move(axes)) {}
   Parameter(const Parameter&) = delete;
   Parameter& operator=(const Parameter&) = delete;
 
   const std::string& name() const { return name_; }
   const ParameterSpec& spec() const { return spec_; }
   const Sharding& sharding() const { return spec_.sharding; }
-  const Axis& axis() const { return axis_; }
-  Shape local_shape() const { return spec_.sharding.local_shape(axis_); }
+  const std::vector<Axis>& axes() const { return axes_; }
+  /// Returns the axis of the first split, for layers whose weights have one.
+  const Axis& axis() const { return axes_.front(); }
+  bool is_trained() const { return spec_.kind == ParameterKind::trained; }
+  Shape local_shape() const { return spec_.sharding.local_shape(axes_); }
+  /// Returns the slices of the global tensor that this rank holds.
+  std::vector<TensorSlice> slices() const { return spec_.sharding.slices(axes_); }
   /// Returns the slices of the global tensor that this rank counts and saves.
   std::vector<TensorSlice> owned_slices() const {
     return spec_.sharing == StageSharing::copy ? std::vector<TensorSlice>{}
-                                               : spec_.sharding.owned_slices(axis_);
+                                               : spec_.sharding.owned_slices(axes_);
   }
 
-  /// Returns the rank's weight, a view into a bucket. Valid after binding; with weights gathered on
-  /// demand, only inside forward and backward.
+  /// Returns the rank's weight, a view into a bucket. Valid while the bucket has storage
+  /// (ParamStore::bind_values); with weights gathered on demand, only inside forward and backward.
   const at::Tensor& value() const {
     if (read_hook_ != nullptr) read_hook_->open(*this);
+    if (!value_.defined()) throw_without_storage();
     return value_;
   }
   /// Returns the main gradient. Valid between ParamStore::finalize_gradients and the next
@@ -119,12 +140,14 @@ class Parameter {
   /// Sets the main weight of a parameter tagged precise; an undefined tensor removes it. Called by
   /// the owner of the main weights.
   void set_main(at::Tensor main) { main_ = std::move(main); }
+  bool has_main() const { return main_.defined(); }
   /// Sets the hook that value() calls first; null when the value is always complete.
   void set_read_hook(WeightReadHook* gate) { read_hook_ = gate; }
 
-  /// Passes a contribution to the gradient accumulator. Called by backward functions.
+  /// Passes a contribution to the gradient accumulator; drops it unless the parameter is trained.
+  /// Called by backward functions.
   void contribute(std::function<void(at::Tensor& grad, bool fresh)> write) {
-    sink_->contribute(*this, std::move(write));
+    if (is_trained()) sink_->contribute(*this, std::move(write));
   }
   /// Returns GradAccumulator::defers() of the accumulator.
   bool defers_gradient() const { return sink_->defers(); }
@@ -133,9 +156,11 @@ class Parameter {
 
  private:
   friend class ParamStore;
+  [[noreturn]] void throw_without_storage() const;
+
   std::string name_;
   ParameterSpec spec_;
-  Axis axis_;
+  std::vector<Axis> axes_;
   at::Tensor value_, grad_;
   GradAccumulator* sink_ = nullptr;
   WeightReadHook* read_hook_ = nullptr;
@@ -145,7 +170,7 @@ class Parameter {
 };
 
 /// Returns the weight as an autograd variable for plain ATen operators; its gradient goes to the
-/// accumulator. Returns the value itself when grad mode is off.
+/// accumulator. Returns the value itself when grad mode is off or the parameter is not trained.
 at::Tensor tracked(Parameter& parameter);
 
 }  // namespace megatron

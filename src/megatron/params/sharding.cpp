@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 
 #include "megatron/base/error.h"
 
@@ -36,24 +37,24 @@ std::int64_t padded_length(std::int64_t length, std::int64_t multiple, std::int6
   return (length + unit - 1) / unit * multiple;
 }
 
-std::vector<Interval> intervals_of(const Sharding& sharding, const Axis& axis) {
-  const std::int64_t length = sharding.global_shape[sharding.split_dim];
+/// Returns the rows of dimension split.dim that the rank holds, of `length` rows.
+std::vector<Interval> intervals_of(const AxisSplit& split, std::int64_t length, const Axis& axis) {
   std::vector<Interval> result;
-  if (sharding.pad_multiple > 0) {
-    const std::int64_t local = padded_length(length, sharding.pad_multiple, axis.size);
+  if (split.pad_multiple > 0) {
+    const std::int64_t local = padded_length(length, split.pad_multiple, axis.size);
     const std::int64_t begin = std::min(axis.rank * local, length);
     append(result, begin, std::min(local, length - begin));
     return result;
   }
-  std::vector<ShardBlock> blocks = sharding.blocks;
-  if (blocks.empty()) blocks.push_back({length / sharding.repeats});
-  const std::int64_t run = length / sharding.repeats;
-  if (sharding.repeats >= axis.size && sharding.repeats > 1) {
-    const std::int64_t mine = divide(sharding.repeats, axis.size, axis);
+  std::vector<ShardBlock> blocks = split.blocks;
+  if (blocks.empty()) blocks.push_back({length / split.repeats});
+  const std::int64_t run = length / split.repeats;
+  if (split.repeats >= axis.size && split.repeats > 1) {
+    const std::int64_t mine = divide(split.repeats, axis.size, axis);
     append(result, axis.rank * mine * run, mine * run);
     return result;
   }
-  const std::int64_t sharers = divide(axis.size, sharding.repeats, axis);
+  const std::int64_t sharers = divide(axis.size, split.repeats, axis);
   const std::int64_t part = axis.rank % sharers;
   std::int64_t begin = axis.rank / sharers * run;
   for (const ShardBlock& block : blocks) {
@@ -68,29 +69,60 @@ std::vector<Interval> intervals_of(const Sharding& sharding, const Axis& axis) {
   return result;
 }
 
-/// Merges neighbours that are adjacent in both the global and the local tensor.
-std::vector<TensorSlice> boxes_of(const std::vector<Interval>& intervals,
-                                  const Sharding& sharding) {
-  const int dim = sharding.split_dim;
-  const Shape zero(sharding.global_shape.size(), 0);
-  std::vector<TensorSlice> result;
+/// Drops empty intervals and merges neighbours that are adjacent in both the global and the local
+/// tensor.
+std::vector<Interval> merged(const std::vector<Interval>& intervals) {
+  std::vector<Interval> result;
   for (const Interval& interval : intervals) {
     if (interval.length == 0) continue;
-    if (!result.empty()) {
-      TensorSlice& last = result.back();
-      const std::int64_t rows = last.shape[dim];
-      if (last.global_offset[dim] + rows == interval.begin &&
-          last.local_offset[dim] + rows == interval.local) {
-        last.shape[dim] += interval.length;
-        continue;
-      }
+    if (!result.empty() && result.back().begin + result.back().length == interval.begin &&
+        result.back().local + result.back().length == interval.local) {
+      result.back().length += interval.length;
+    } else {
+      result.push_back(interval);
     }
-    TensorSlice box{zero, zero, sharding.global_shape};
-    box.global_offset[dim] = interval.begin;
-    box.local_offset[dim] = interval.local;
-    box.shape[dim] = interval.length;
-    result.push_back(std::move(box));
   }
+  return result;
+}
+
+/// Cuts every slice into the intervals of dimension `dim`, in ascending order. Each slice spans the
+/// whole dimension.
+std::vector<TensorSlice> cut(const std::vector<TensorSlice>& slices, int dim,
+                             const std::vector<Interval>& intervals) {
+  std::vector<TensorSlice> result;
+  for (const TensorSlice& slice : slices) {
+    for (const Interval& interval : merged(intervals)) {
+      TensorSlice part = slice;
+      part.global_offset[dim] = interval.begin;
+      part.local_offset[dim] = interval.local;
+      part.shape[dim] = interval.length;
+      result.push_back(std::move(part));
+    }
+  }
+  return result;
+}
+
+/// Returns the product of the intervals of all splits. `select(k, intervals)` may erase intervals
+/// of split k, and returns false when the rank has no slice at all.
+template <class Select>
+std::vector<TensorSlice> selected_slices(const Sharding& sharding, std::span<const Axis> axes,
+                                         const Select& select) {
+  MEGATRON_CHECK(axes.size() == sharding.splits.size(), "a parameter with ", sharding.splits.size(),
+                 " splits was given ", axes.size(), " axes");
+  const Shape zero(sharding.global_shape.size(), 0);
+  std::vector<TensorSlice> result{{zero, zero, sharding.global_shape}};
+  std::vector<bool> is_cut(sharding.global_shape.size(), false);
+  for (std::size_t k = 0; k < axes.size(); ++k) {
+    const AxisSplit& split = sharding.splits[k];
+    std::vector<Interval> intervals;
+    if (split.dim >= 0) intervals = intervals_of(split, sharding.global_shape[split.dim], axes[k]);
+    if (!select(k, intervals)) return {};
+    if (split.dim < 0) continue;
+    MEGATRON_CHECK(!is_cut[split.dim], "two axes split dimension ", split.dim);
+    is_cut[split.dim] = true;
+    result = cut(result, split.dim, intervals);
+  }
+  std::ranges::sort(result, {}, &TensorSlice::local_offset);
   return result;
 }
 
@@ -102,36 +134,44 @@ std::int64_t num_elements(const Shape& shape) {
   return count;
 }
 
-Shape Sharding::local_shape(const Axis& axis) const {
+Shape Sharding::local_shape(std::span<const Axis> axes) const {
   Shape shape = global_shape;
-  if (split_dim < 0) return shape;
-  if (pad_multiple > 0) {
-    shape[split_dim] = padded_length(global_shape[split_dim], pad_multiple, axis.size);
-    return shape;
+  for (std::size_t k = 0; k < axes.size(); ++k) {
+    const AxisSplit& split = splits.at(k);
+    if (split.dim < 0) continue;
+    std::int64_t& extent = shape[split.dim];
+    const std::int64_t length = std::exchange(extent, 0);
+    if (split.pad_multiple > 0) {
+      extent = padded_length(length, split.pad_multiple, axes[k].size);
+    } else {
+      for (const Interval& interval : intervals_of(split, length, axes[k]))
+        extent += interval.length;
+    }
   }
-  shape[split_dim] = 0;
-  for (const Interval& interval : intervals_of(*this, axis)) shape[split_dim] += interval.length;
   return shape;
 }
 
-std::vector<TensorSlice> Sharding::slices(const Axis& axis) const {
-  const Shape zero(global_shape.size(), 0);
-  if (split_dim < 0) return {{zero, zero, global_shape}};
-  return boxes_of(intervals_of(*this, axis), *this);
+std::vector<TensorSlice> Sharding::slices(std::span<const Axis> axes) const {
+  return selected_slices(*this, axes, [](std::size_t, std::vector<Interval>&) { return true; });
 }
 
-std::vector<TensorSlice> Sharding::owned_slices(const Axis& axis) const {
-  if (split_dim < 0) return axis.rank == 0 ? slices(axis) : std::vector<TensorSlice>{};
-  std::vector<Interval> owned = intervals_of(*this, axis);
-  if (axis.rank % num_sharers(axis) != 0) std::erase_if(owned, &Interval::is_shared);
-  return boxes_of(owned, *this);
+std::vector<TensorSlice> Sharding::owned_slices(std::span<const Axis> axes) const {
+  return selected_slices(*this, axes, [&](std::size_t k, std::vector<Interval>& intervals) {
+    if (splits[k].dim < 0) return axes[k].rank == 0;
+    if (axes[k].rank % splits[k].num_sharers(axes[k]) != 0)
+      std::erase_if(intervals, &Interval::is_shared);
+    return true;
+  });
 }
 
-std::vector<TensorSlice> Sharding::shared_slices(const Axis& axis) const {
-  if (split_dim < 0) return {};
-  std::vector<Interval> shared = intervals_of(*this, axis);
-  std::erase_if(shared, [](const Interval& interval) { return !interval.is_shared; });
-  return boxes_of(shared, *this);
+std::vector<TensorSlice> Sharding::shared_slices(std::span<const Axis> axes,
+                                                 std::size_t split) const {
+  if (splits.at(split).dim < 0) return {};
+  return selected_slices(*this, axes, [&](std::size_t k, std::vector<Interval>& intervals) {
+    if (k == split)
+      std::erase_if(intervals, [](const Interval& interval) { return !interval.is_shared; });
+    return true;
+  });
 }
 
 }  // namespace megatron

@@ -1,8 +1,10 @@
-// The layout of a parameter over the ranks of one mesh axis. Initialisation, checkpoints, import
-// and export derive from it; no code derives a layout from a parameter's name.
+// The layout of a parameter over the axes of the mesh. Initialisation, checkpoints, import and
+// export derive from it; no code derives a layout from a parameter's name.
 #pragma once
 
 #include <cstdint>
+#include <span>
+#include <utility>
 #include <vector>
 
 #include "megatron/parallel/axis.h"
@@ -27,51 +29,61 @@ struct ShardBlock {
   bool splittable = true;
 };
 
-/// The layout of one parameter over one mesh axis. The split dimension holds `repeats` equal runs
+/// How the ranks of one mesh axis divide a tensor. The split dimension holds `repeats` equal runs
 /// of `blocks`; QKV has one run of q|k|v per query group. With at least as many repeats as ranks,
 /// each rank takes whole repeats. Otherwise the splittable blocks of a repeat are divided.
-struct Sharding {
-  Shape global_shape;  ///< global shape without vocabulary padding
-  int split_dim = -1;  ///< −1 means replicated on every rank
+struct AxisSplit {
+  int dim = -1;  ///< −1: every rank of the axis holds the whole tensor
   std::int64_t repeats = 1;
-  std::vector<ShardBlock> blocks;  ///< empty means one block of global_shape[split_dim] / repeats
+  std::vector<ShardBlock> blocks = {};  ///< empty means one block of the extent / repeats
   /// If > 0, every rank holds the same multiple of it. Rows past the global end are local padding
   /// (vocabulary).
   std::int64_t pad_multiple = 0;
+  /// With dim −1: each rank computes a part of the gradient, and the parts are summed over the
+  /// axis. (Blocks that several ranks hold are always summed.)
+  bool sums_gradients = false;
 
-  static Sharding replicated(Shape shape) {
-    return {.global_shape = std::move(shape), .blocks = {}};
-  }
-  static Sharding split(Shape shape, int dim, std::vector<ShardBlock> blocks = {},
-                        std::int64_t repeats = 1) {
-    return {.global_shape = std::move(shape),
-            .split_dim = dim,
-            .repeats = repeats,
-            .blocks = std::move(blocks)};
-  }
-  static Sharding vocabulary(Shape shape, std::int64_t pad_multiple) {
-    return {.global_shape = std::move(shape),
-            .split_dim = 0,
-            .blocks = {},
-            .pad_multiple = pad_multiple};
-  }
-
-  /// Returns the shape of the rank's tensor, padding included. Throws UserError when the axis does
-  /// not divide a block.
-  Shape local_shape(const Axis& axis) const;
-  /// Returns the slices of the global tensor that the rank holds, in ascending local offset. Local
-  /// padding is in none of them.
-  std::vector<TensorSlice> slices(const Axis& axis) const;
-  /// Returns slices() without those that a lower rank of the axis also holds. Over all ranks they
-  /// tile the global tensor.
-  std::vector<TensorSlice> owned_slices(const Axis& axis) const;
-  /// Returns the blocks that the ranks [k·num_sharers, (k + 1)·num_sharers) all hold, where
-  /// num_sharers > 1.
-  std::vector<TensorSlice> shared_slices(const Axis& axis) const;
   /// Returns the number of ranks that share one repeat.
   std::int64_t num_sharers(const Axis& axis) const {
     return repeats >= axis.size ? 1 : axis.size / repeats;
   }
+};
+
+/// The layout of one parameter: its global shape and one split per mesh axis, each of another
+/// dimension. An expert weight [experts, out, in] is split by ep along 0 and by etp along 1 or 2.
+/// The functions take the axes in the order of `splits`.
+struct Sharding {
+  Shape global_shape;  ///< global shape without vocabulary padding
+  std::vector<AxisSplit> splits = {AxisSplit{}};
+
+  /// Every rank of one axis holds the whole tensor.
+  static Sharding replicated(Shape shape, bool sums_gradients = false) {
+    return {.global_shape = std::move(shape), .splits = {{.sums_gradients = sums_gradients}}};
+  }
+  /// The ranks of one axis divide dimension `dim`.
+  static Sharding split(Shape shape, int dim, std::vector<ShardBlock> blocks = {},
+                        std::int64_t repeats = 1) {
+    return {.global_shape = std::move(shape),
+            .splits = {{.dim = dim, .repeats = repeats, .blocks = std::move(blocks)}}};
+  }
+  /// The ranks of one axis divide the rows, of which each holds the same multiple of
+  /// `pad_multiple`.
+  static Sharding vocabulary(Shape shape, std::int64_t pad_multiple) {
+    return {.global_shape = std::move(shape), .splits = {{.dim = 0, .pad_multiple = pad_multiple}}};
+  }
+
+  /// Returns the shape of the rank's tensor, padding included. Throws UserError when an axis does
+  /// not divide a block.
+  Shape local_shape(std::span<const Axis> axes) const;
+  /// Returns the slices of the global tensor that the rank holds, in ascending local offset. Local
+  /// padding is in none of them.
+  std::vector<TensorSlice> slices(std::span<const Axis> axes) const;
+  /// Returns slices() without those that a lower rank of an axis also holds. Over all ranks they
+  /// tile the global tensor.
+  std::vector<TensorSlice> owned_slices(std::span<const Axis> axes) const;
+  /// Returns the slices that the ranks [k·n, (k + 1)·n) of axis number `split` all hold, where n is
+  /// num_sharers() > 1.
+  std::vector<TensorSlice> shared_slices(std::span<const Axis> axes, std::size_t split) const;
 };
 
 /// Returns the product of the extents.

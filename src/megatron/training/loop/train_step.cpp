@@ -150,8 +150,9 @@ StepLosses forward_backward(const TrainStepContext& context, const TrainStepOpti
   all_reduce_losses(context.rank.dp_cp, losses);
   all_reduce_losses(context.rank.pp, losses);  // nonzero only on the last stage
   if (!options.calculate_per_token_loss) return losses;
-  for (const ParamBucket& bucket : context.weights.buckets())
-    bucket.grad.div_(losses.tokens.sum().clamp_min(1));
+  for (const ParamBucket& bucket : context.weights.buckets()) {
+    if (bucket.grad.defined()) bucket.grad.div_(losses.tokens.sum().clamp_min(1));
+  }
   return losses;
 }
 

@@ -296,7 +296,9 @@ OpTrace trace_microbatch(Model& model, ParamStore& weights, const Microbatch& mi
   OpTrace& trace = tracer.trace();
   const at::AutoGradMode with_gradients(true);
   const UnitHooksScope hooked(model, tracer);
-  for (const ParamBucket& bucket : weights.buckets()) bucket.grad.zero_();
+  for (const ParamBucket& bucket : weights.buckets()) {
+    if (bucket.grad.defined()) bucket.grad.zero_();
+  }
   weights.zero_gradients();
   bool is_bad = false;
   const auto on_loss = [&](std::size_t /*microbatch*/, const StepOutput& output) {

@@ -1,0 +1,42 @@
+#include "megatron/nn/unit_hooks.h"
+
+#include <torch/csrc/autograd/engine.h>
+
+#include <functional>
+
+#include "megatron/ops/differentiable.h"
+
+namespace megatron {
+namespace {
+
+/// Returns x, such that `call` receives its gradient before x passes it on.
+at::Tensor on_gradient(const at::Tensor& x, std::function<void(const at::Tensor&)> call) {
+  return differentiable({.name = "UnitHooksBackward"}, {x},
+                        [&] {
+                          return Recorded{.outputs = {x.alias()},
+                                          .saved = {},
+                                          .backward = [call](BackwardPass& pass) -> Tensors {
+                                            call(pass.gradients[0]);
+                                            return {pass.gradients[0]};
+                                          }};
+                        })
+      .front();
+}
+
+}  // namespace
+
+at::Tensor with_after_backward(UnitHooks& hooks, const Module& unit, const at::Tensor& input) {
+  return on_gradient(input, [&](const at::Tensor&) { hooks.after_backward(unit); });
+}
+
+at::Tensor with_before_backward(UnitHooks& hooks, const Module& unit, const at::Tensor& output,
+                                bool ends_pass) {
+  return on_gradient(output, [&hooks, &unit, ends_pass](const at::Tensor& gradient) {
+    hooks.before_backward(unit, gradient);
+    if (ends_pass)
+      torch::autograd::Engine::get_default_engine().queue_callback(
+          [&hooks, &unit] { hooks.after_backward(unit); });
+  });
+}
+
+}  // namespace megatron

@@ -1,0 +1,115 @@
+// Checkpoints of parameters that are not trained: frozen weights have no optimizer state, and the
+// state of a layer is saved beside the weights.
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "checkpoint/tiny_run.h"
+#include "megatron/checkpoint/convert.h"
+#include "megatron/checkpoint/manifest.h"
+#include "megatron/checkpoint/verify.h"
+#include "support/bare_module.h"
+#include "support/message_of.h"
+#include "support/temporary_folder.h"
+
+namespace megatron {
+namespace {
+
+using testing::HasSubstr;
+
+/// A router as layers will declare it: a weight, a frozen table and a state of its own dtype.
+struct Router : BareModule {
+  explicit Router(bool has_state = true) {
+    add("frozen", {.sharding = Sharding::replicated({7}),
+                   .init = Init::normal(1),
+                   .tags = {},
+                   .kind = ParameterKind::frozen});
+    add("weight", normal_spec({5, 4}, {.precise = true}));
+    if (has_state)
+      add("expert_bias", {.sharding = Sharding::replicated({5}),
+                          .init = Init::zeros(),
+                          .tags = {},
+                          .kind = ParameterKind::state,
+                          .dtype = at::kFloat});
+  }
+};
+
+struct RouterRun {
+  explicit RouterRun(std::uint64_t seed, bool has_state = true,
+                     at::ScalarType dtype = at::kBFloat16)
+      : module(has_state),
+        store(declared_parameters(module), {.dtype = dtype, .grad_dtype = at::kFloat}),
+        optimizer(make_optimizer({}, store)) {
+    optimizer->main_parameters().initialize(seed);
+  }
+  void step() {
+    store.zero_gradients();
+    store.find("weight")->contribute(at::ones({5, 4}));
+    store.finalize_gradients();
+    optimizer->step({.lr = 0.1, .weight_decay = 0.1});
+  }
+  SaveRequest request() {
+    return {.model = &model,
+            .weights = &store,
+            .optimizer = optimizer.get(),
+            .progress = {.iteration = 1}};
+  }
+  at::Tensor value(const char* name) const { return store.find(name)->value(); }
+
+  TransformerConfig model = tiny_llama();
+  Router module;
+  ParamStore store;
+  std::unique_ptr<Optimizer> optimizer;
+};
+
+TEST(ParameterKinds, AreSavedAndLoaded) {
+  for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
+    const TemporaryFolder folder;
+    RouterRun saved(1, true, dtype);
+    const at::Tensor frozen = saved.value("frozen").clone(), weight = saved.value("weight").clone();
+    saved.step();
+    EXPECT_TRUE(at::equal(saved.value("frozen"), frozen)) << "no decay, no update";
+    EXPECT_FALSE(at::equal(saved.value("weight"), weight));
+    saved.value("expert_bias").copy_(at::arange(5) / 7.0);
+    const auto written = save_checkpoint(folder.path(), saved.request());
+    const Manifest manifest = read_manifest(written);
+    EXPECT_EQ(manifest.tensors.at("expert_bias").kind, TensorKind::state);
+    EXPECT_EQ(manifest.tensors.at("frozen").kind, TensorKind::weight);
+    EXPECT_FALSE(manifest.tensors.contains("exp_avg.frozen"));
+    EXPECT_FALSE(manifest.tensors.contains("main_param.frozen"));
+    EXPECT_TRUE(manifest.tensors.contains("exp_avg.weight"));
+
+    RouterRun loaded(2, true, dtype);
+    const auto source = find_checkpoint(folder.path());
+    load_weights(*source, loaded.store, loaded.optimizer->main_parameters());
+    load_optimizer(*source, *loaded.optimizer);
+    for (const char* name : {"frozen", "weight", "expert_bias"})
+      EXPECT_TRUE(at::equal(loaded.value(name), saved.value(name))) << name;
+    saved.step();
+    loaded.step();
+    EXPECT_TRUE(at::equal(loaded.value("weight"), saved.value("weight")));
+  }
+}
+
+TEST(ParameterKinds, AMissingStateKeepsItsInitialValue) {
+  const TemporaryFolder folder;
+  RouterRun saved(1, /*has_state=*/false);
+  save_checkpoint(folder.path(), saved.request());
+  RouterRun loaded(2);
+  loaded.value("expert_bias").fill_(3);
+  load_weights(*find_checkpoint(folder.path()), loaded.store);
+  EXPECT_TRUE((loaded.value("expert_bias") == 3).all().item<bool>());
+  EXPECT_TRUE(at::equal(loaded.value("frozen"), saved.value("frozen")));
+}
+
+TEST(ParameterKinds, AStateThatTheModelDoesNotHaveIsIgnored) {
+  const TemporaryFolder folder;
+  RouterRun saved(1);
+  save_checkpoint(folder.path(), saved.request());
+  RouterRun loaded(2, /*has_state=*/false);
+  load_weights(*find_checkpoint(folder.path()), loaded.store);
+  EXPECT_TRUE(at::equal(loaded.value("weight"), saved.value("weight")));
+}
+
+}  // namespace
+}  // namespace megatron
