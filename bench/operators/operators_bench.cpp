@@ -63,7 +63,8 @@ class Weights : public Module {
   }
   Parameter& add_vocabulary() {
     return declare("vocabulary",
-                   {Sharding::vocabulary({kVocabulary, kHidden}, 1), Init::normal(0.02), {}}, Axis{});
+                   {Sharding::vocabulary({kVocabulary, kHidden}, 1), Init::normal(0.02), {}},
+                   Axis{});
   }
 };
 
