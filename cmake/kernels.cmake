@@ -20,13 +20,15 @@ function(megatron_kernels)
   # A source and its instruction sets, the fastest first. Sources that are not listed are compiled once, as portable.
   set(VARIANTS
     "activation_kernels   avx512 avx2 portable"
+    "adamw                avx512 avx2 portable"
     "attention            avx512 avx2 portable"
     "conversions                 avx2 portable"
     "cross_entropy        avx512 avx2 portable"
     "embedding            avx512 avx2 portable"
     "gemm_epilogue        avx512 avx2 portable"
+    "gradient_norm        avx512 avx2 portable"
     "norm_kernels         avx512 avx2 portable"
-    "optimizer_update     avx512 avx2 portable"
+    "sgd                  avx512 avx2 portable"
     "random_kernels       avx512 avx2 portable"
     "row_kernels          avx512 avx2 portable"
     "micro_kernel_amx     amx"

@@ -1,7 +1,6 @@
 // The scalars of one optimizer step. They live in the memory of the device that holds the weights,
 // and kernels read and write them there. The host reads them once, after the step. So the device
-// decides by itself whether a step is applied, and computes clipping, bias correction and the next
-// loss scale.
+// decides by itself whether a step is applied, and computes clipping and the next loss scale.
 #pragma once
 
 #include <cmath>
@@ -26,17 +25,11 @@ struct StepScalars {
   /// The learning rates of the default and of the decoupled parameter group.
   double lr[2] = {0, 0};
   double weight_decay = 0;
-  double bias_correction1 = 1, bias_correction2 = 1;  ///< 1 − beta^num_steps
 };
 
-enum class UpdateRule : std::int32_t { adamw, sgd };
-
-/// Settings that do not change from step to step.
+/// Settings of every step, whatever the update rules.
 struct StepRules {
-  UpdateRule rule = UpdateRule::adamw;
-  double clip_grad = 0;  ///< 0 turns clipping off
-  double beta1 = 0, beta2 = 0, eps = 0;
-  double momentum = 0;
+  double clip_grad = 0;             ///< 0 turns clipping off
   bool dynamic_loss_scale = false;  ///< Megatron's DynamicGradScaler
   double min_loss_scale = 1;
   double loss_scale_window = 1000;
@@ -72,7 +65,7 @@ MEGATRON_HOST_DEVICE inline void update_loss_scale(StepScalars& s, const StepRul
   s.loss_scale *= 2;
 }
 
-/// Computes everything that the update needs from the sums of squares of the parameters, which are
+/// Computes everything that update rules need from the sums of squares of the parameters, which are
 /// in canonical order.
 MEGATRON_HOST_DEVICE inline void finalize_step(StepScalars& s, const StepRules& rules,
                                                const StepInputs& inputs, const double* squares,
@@ -97,8 +90,6 @@ MEGATRON_HOST_DEVICE inline void finalize_step(StepScalars& s, const StepRules& 
   s.lr[0] = inputs.lr[0];
   s.lr[1] = inputs.lr[1];
   s.weight_decay = inputs.weight_decay;
-  s.bias_correction1 = 1 - pow(rules.beta1, s.num_steps);
-  s.bias_correction2 = 1 - pow(rules.beta2, s.num_steps);
 }
 
 }  // namespace megatron::kernels

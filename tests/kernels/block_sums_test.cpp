@@ -5,15 +5,15 @@
 
 #include <vector>
 
-#include "kernels/cpu/optimizer_kernels.h"
-#include "kernels/cuda/optimizer_body.h"
+#include "kernels/cpu/gradient_norm.h"
+#include "kernels/cuda/gradient_norm_body.h"
 #include "storage.h"
 
 namespace megatron::kernels {
 namespace {
 
-UpdateChunk chunk_of(const Storage& grad, std::int64_t begin, std::int64_t count) {
-  UpdateChunk chunk{};
+GradientChunk chunk_of(const Storage& grad, std::int64_t begin, std::int64_t count) {
+  GradientChunk chunk{};
   chunk.grad =
       static_cast<const unsigned char*>(grad.data()) + begin * (grad.type() == Type::f32 ? 4 : 2);
   chunk.count = count;
@@ -55,14 +55,14 @@ TEST(BlockSums, DoNotDependOnTheCut) {
 
 TEST(BlockSums, SkippedElementsCountAsZero) {
   Storage grad = numbers(Type::f32, 5000, 4);
-  UpdateChunk chunk = chunk_of(grad, 0, 5000);
+  GradientChunk chunk = chunk_of(grad, 0, 5000);
   chunk.skip_begin = 700;
   chunk.skip_end = 1500;
   const double skipped = sum_of_squares(chunk, Type::f32);
-  EXPECT_EQ(count_zeros(chunk, Type::f32), 0);
+  EXPECT_EQ(gradient_norm_kernels().count_zeros(chunk, Type::f32), 0);
   for (std::size_t i = 700; i < 1500; ++i) grad.set(i, 0);
   EXPECT_EQ(skipped, sum_of_squares(chunk_of(grad, 0, 5000), Type::f32));
-  EXPECT_EQ(count_zeros(chunk_of(grad, 0, 5000), Type::f32), 800);
+  EXPECT_EQ(gradient_norm_kernels().count_zeros(chunk_of(grad, 0, 5000), Type::f32), 800);
 }
 
 TEST(BlockSums, HaveTheSameBitsInTheBodyOfTheCudaKernel) {
@@ -70,13 +70,13 @@ TEST(BlockSums, HaveTheSameBitsInTheBodyOfTheCudaKernel) {
     for (const std::int64_t size : {1 << 16, 50'001, 77}) {
       const Storage grad = numbers(type, static_cast<std::size_t>(size), 5);
       for (const std::int64_t skip_end : {30, 60}) {
-        UpdateChunk chunk = chunk_of(grad, 0, size);
+        GradientChunk chunk = chunk_of(grad, 0, size);
         chunk.skip_begin = 30;
         chunk.skip_end = skip_end;
         double sum = 0;
-        UpdatePlan plan{};
+        StatisticsPlan plan{};
         plan.chunks = &chunk;
-        plan.types.grad = type;
+        plan.grad = type;
         plan.sums = &sum;
         cuda::square_chunk(plan, 0, cuda::SerialTeam<cuda::kChunkTeam>{});
         EXPECT_EQ(sum, sum_of_squares(chunk, type)) << size << ", up to " << skip_end << " skipped";

@@ -5,16 +5,22 @@
 #include <cmath>
 #include <limits>
 
+#include "kernels/cpu/adamw.h"
 #include "kernels/cpu/cpu_features.h"
 #include "kernels/cpu/dispatch.h"
-#include "kernels/cpu/optimizer_kernels.h"
-#include "kernels/cpu/optimizer_update.h"
-#include "kernels/cuda/optimizer_body.h"
+#include "kernels/cpu/gradient_norm.h"
+#include "kernels/cpu/sgd.h"
+#include "kernels/cuda/adamw_body.h"
+#include "kernels/cuda/gradient_norm_body.h"
+#include "kernels/cuda/sgd_body.h"
 #include "storage.h"
 
 namespace megatron::kernels {
 
-MEGATRON_FOR_EACH_ISA(MEGATRON_DECLARE_VARIANT, OptimizerKernels, optimizer_kernels, avx2, avx512)
+MEGATRON_FOR_EACH_ISA(MEGATRON_DECLARE_VARIANT, AdamwKernels, adamw_kernels, avx2, avx512)
+MEGATRON_FOR_EACH_ISA(MEGATRON_DECLARE_VARIANT, SgdKernels, sgd_kernels, avx2, avx512)
+MEGATRON_FOR_EACH_ISA(MEGATRON_DECLARE_VARIANT, GradientNormKernels, gradient_norm_kernels, avx2,
+                      avx512)
 
 namespace {
 
@@ -67,9 +73,6 @@ struct Memory {
             .state = {has_momentum ? at(state0) : nullptr, has_momentum ? at(state1) : nullptr},
             .state_scale = {scale(types.state[0], scales0), scale(types.state[1], scales1)},
             .count = count,
-            .slot = group,
-            .skip_begin = 0,
-            .skip_end = 0,
             .group = group,
             .is_decayed = is_decayed};
   }
@@ -77,48 +80,89 @@ struct Memory {
     return {chunk(0, kFirst, 0, true), chunk(kFirst, kCount - kFirst, 1, false)};
   }
 
+  std::vector<GradientChunk> gradient_chunks() {
+    std::vector<GradientChunk> result;
+    for (const UpdateChunk& chunk : chunks())
+      result.push_back({.grad = chunk.grad,
+                        .count = chunk.count,
+                        .slot = chunk.group,
+                        .skip_begin = 0,
+                        .skip_end = 0});
+    return result;
+  }
+
   static constexpr std::int64_t kFirst = 3 * kStateBlock, kCount = kFirst + 101;
 };
 
-StepRules rules_of(UpdateRule rule) {
-  return {.rule = rule,
-          .clip_grad = 0.01,
-          .beta1 = 0.9,
-          .beta2 = 0.95,
-          .eps = 1e-8,
-          .momentum = 0.9,
-          .dynamic_loss_scale = false};
-}
-
-/// Runs a whole step as the launches do, with the chunks in descending order.
-void cuda_step(const UpdatePlan& plan, const StepInputs& inputs) {
-  for (std::int64_t i = plan.num_chunks - 1; i >= 0; --i) cuda::square_chunk(plan, i, ChunkTeam{});
-  for (std::int64_t p = 0; p < plan.table.num_parameters; ++p) cuda::reduce_sum(plan, p);
-  cuda::finalize(plan, inputs);
-  for (std::int64_t i = plan.num_chunks - 1; i >= 0; --i) {
-    if (plan.types.main == Type::f64) {
-      cuda::update_chunk<double>(plan, i, ChunkTeam{});
-    } else {
-      cuda::update_chunk<float>(plan, i, ChunkTeam{});
-    }
-  }
-}
+enum class Rule { adamw, sgd };
+constexpr AdamwRule kAdamw{.beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8};
+constexpr SgdRule kSgd{.momentum = 0.9};
+constexpr StepRules kRules{.clip_grad = 0.01};
 
 /// Each chunk is a parameter of its own.
 constexpr SumSlot kSlots[] = {{kChunkLevel, true}, {kChunkLevel, true}};
 constexpr std::int64_t kFirstSlot[] = {0, 1, 2};
 
-/// `partial` holds the sums of chunks, and later those of parameters.
-UpdatePlan plan_of(const std::vector<UpdateChunk>& chunks, const Memory& memory, UpdateRule rule,
-                   std::vector<double>& partial, StepScalars& scalars) {
-  return {.chunks = chunks.data(),
-          .num_chunks = static_cast<std::int64_t>(chunks.size()),
-          .types = memory.types,
-          .rules = rules_of(rule),
-          .table = {kSlots, kFirstSlot, 2},
-          .sums = partial.data(),
-          .parameter_sums = partial.data() + chunks.size(),
-          .scalars = &scalars};
+/// The statistics and the update of a Memory on the device.
+struct DeviceStep {
+  DeviceStep(Memory& memory, Rule which)
+      : rule(which), gradients(memory.gradient_chunks()), chunks(memory.chunks()) {
+    statistics = {.chunks = gradients.data(),
+                  .num_chunks = static_cast<std::int64_t>(gradients.size()),
+                  .grad = memory.types.grad,
+                  .table = {kSlots, kFirstSlot, 2},
+                  .sums = sums,
+                  .parameter_sums = parameter_sums};
+    update = {.chunks = chunks.data(),
+              .num_chunks = static_cast<std::int64_t>(chunks.size()),
+              .types = memory.types,
+              .scalars = &scalars};
+  }
+  DeviceStep(const DeviceStep&) = delete;
+
+  /// Runs a whole step as the launches do, with the chunks in descending order.
+  void run(const StepInputs& inputs) {
+    for (std::int64_t i = statistics.num_chunks - 1; i >= 0; --i)
+      cuda::square_chunk(statistics, i, ChunkTeam{});
+    for (std::int64_t p = 0; p < statistics.table.num_parameters; ++p)
+      cuda::reduce_sum(statistics, p);
+    cuda::finalize(statistics, kRules, inputs, scalars);
+    for (std::int64_t i = update.num_chunks - 1; i >= 0; --i) {
+      if (update.types.main == Type::f64) {
+        update_chunk<double>(i);
+      } else {
+        update_chunk<float>(i);
+      }
+    }
+  }
+
+  const Rule rule;
+  std::vector<GradientChunk> gradients;
+  std::vector<UpdateChunk> chunks;
+  double sums[2] = {}, parameter_sums[2] = {};
+  StepScalars scalars;
+  StatisticsPlan statistics{};
+  UpdatePlan update{};
+
+ private:
+  template <class C>
+  void update_chunk(std::int64_t index) const {
+    if (rule == Rule::adamw) {
+      cuda::update_chunk<C, cuda::Adamw>(update, kAdamw, index, ChunkTeam{});
+    } else {
+      cuda::update_chunk<C, cuda::Sgd>(update, kSgd, index, ChunkTeam{});
+    }
+  }
+};
+
+/// Updates a chunk on the CPU, with kernels of any instruction set.
+void update_on_cpu(const AdamwKernels& adamw, const SgdKernels& sgd, Rule rule,
+                   const UpdateChunk& chunk, const UpdateTypes& types, const StepScalars& scalars) {
+  if (rule == Rule::adamw) {
+    adamw.update(chunk, types, kAdamw, scalars);
+  } else {
+    sgd.update(chunk, types, kSgd, scalars);
+  }
 }
 
 struct UpdateCase {
@@ -148,20 +192,18 @@ const UpdateCase kCases[] = {
 
 TEST(CudaOptimizer, GivesTheBitsOfTheCpu) {
   for (const UpdateCase& test : kCases) {
-    for (const UpdateRule rule : {UpdateRule::adamw, UpdateRule::sgd}) {
+    for (const Rule rule : {Rule::adamw, Rule::sgd}) {
       for (const bool has_momentum : {true, false}) {
-        if (rule == UpdateRule::adamw && !has_momentum) continue;
+        if (rule == Rule::adamw && !has_momentum) continue;
         Memory expected(test.types, test.has_weight, has_momentum), got = expected;
-        auto chunks = got.chunks();
         const auto expected_chunks = expected.chunks();
-        std::vector<double> partial(2 * chunks.size());
-        StepScalars scalars;
-        const UpdatePlan plan = plan_of(chunks, got, rule, partial, scalars);
+        DeviceStep device(got, rule);
         for (int step = 0; step < 3; ++step) {
-          cuda_step(plan, {.lr = {1e-2, 1e-3}, .weight_decay = 0.1});
+          device.run({.lr = {1e-2, 1e-3}, .weight_decay = 0.1});
           for (const UpdateChunk& chunk : expected_chunks)
-            update_chunk(chunk, expected.types, plan.rules, scalars);
-          ASSERT_EQ(scalars.applied, 1);
+            update_on_cpu(adamw_kernels(), sgd_kernels(), rule, chunk, expected.types,
+                          device.scalars);
+          ASSERT_EQ(device.scalars.applied, 1);
           ASSERT_TRUE(got == expected) << "step " << step << ", rule " << static_cast<int>(rule)
                                        << ", case " << &test - kCases;
         }
@@ -174,18 +216,17 @@ TEST(CudaOptimizer, GivesTheBitsOfTheCpu) {
 TEST(Optimizer, EveryInstructionSetGivesTheSameBits) {
   if (!cpu_has_avx512()) GTEST_SKIP() << "needs AVX-512";
   for (const UpdateCase& test : kCases) {
-    for (const UpdateRule rule : {UpdateRule::adamw, UpdateRule::sgd}) {
+    for (const Rule rule : {Rule::adamw, Rule::sgd}) {
       Memory wide(test.types, test.has_weight, true), narrow = wide;
-      const StepScalars scalars{.grad_scale = 0.7,
-                                .lr = {1e-2, 1e-3},
-                                .weight_decay = 0.1,
-                                .bias_correction1 = 0.1,
-                                .bias_correction2 = 0.05};
       for (int step = 0; step < 3; ++step) {
+        const StepScalars scalars{
+            .num_steps = step + 1.0, .grad_scale = 0.7, .lr = {1e-2, 1e-3}, .weight_decay = 0.1};
         for (const UpdateChunk& chunk : wide.chunks())
-          avx512::optimizer_kernels().update(chunk, test.types, rules_of(rule), scalars);
+          update_on_cpu(avx512::adamw_kernels(), avx512::sgd_kernels(), rule, chunk, test.types,
+                        scalars);
         for (const UpdateChunk& chunk : narrow.chunks())
-          avx2::optimizer_kernels().update(chunk, test.types, rules_of(rule), scalars);
+          update_on_cpu(avx2::adamw_kernels(), avx2::sgd_kernels(), rule, chunk, test.types,
+                        scalars);
         ASSERT_TRUE(wide == narrow) << "step " << step << ", rule " << static_cast<int>(rule)
                                     << ", case " << &test - kCases;
       }
@@ -196,17 +237,25 @@ TEST(Optimizer, EveryInstructionSetGivesTheSameBits) {
 TEST(Optimizer, EveryInstructionSetAddsTheSameSquares) {
   if (!cpu_has_avx512()) GTEST_SKIP() << "needs AVX-512";
   constexpr std::int64_t kBlocks = 9;
-  const Storage grad = numbers(Type::f32, kBlocks * kStateBlock, 8, 1e-3);
-  const auto* values = static_cast<const float*>(grad.data());
-  double wide[kBlocks], narrow[kBlocks];
-  avx512::optimizer_kernels().block_squares(values, kBlocks, wide);
-  avx2::optimizer_kernels().block_squares(values, kBlocks, narrow);
-  for (std::int64_t b = 0; b < kBlocks; ++b) {
-    long double exact = 0;
-    for (std::int64_t i = 0; i < kStateBlock; ++i)
-      exact += static_cast<long double>(values[b * kStateBlock + i]) * values[b * kStateBlock + i];
-    EXPECT_EQ(wide[b], narrow[b]);
-    EXPECT_NEAR(wide[b] / static_cast<double>(exact), 1, 1e-14);
+  for (const Type type : {Type::f32, Type::bf16, Type::f64}) {
+    const Storage grad = numbers(type, kBlocks * kStateBlock, 8, 1e-3);
+    const GradientChunk chunk{.grad = grad.data(),
+                              .count = kBlocks * kStateBlock,
+                              .slot = 0,
+                              .skip_begin = 300,
+                              .skip_end = 310};
+    double wide[kBlocks], narrow[kBlocks];
+    EXPECT_EQ(avx512::gradient_norm_kernels().block_squares(chunk, type, wide), kBlocks);
+    EXPECT_EQ(avx2::gradient_norm_kernels().block_squares(chunk, type, narrow), kBlocks);
+    for (std::int64_t b = 0; b < kBlocks; ++b) {
+      long double exact = 0;
+      for (std::int64_t i = b * kStateBlock; i < (b + 1) * kStateBlock; ++i) {
+        if (i < chunk.skip_begin || i >= chunk.skip_end)
+          exact += static_cast<long double>(grad[i]) * grad[i];
+      }
+      EXPECT_EQ(wide[b], narrow[b]);
+      EXPECT_NEAR(wide[b] / static_cast<double>(exact), 1, 1e-14);
+    }
   }
 }
 
@@ -216,28 +265,22 @@ TEST(CudaOptimizer, ASkippedStepChangesNothing) {
     Memory memory(kCases[5].types, true, true);
     memory.grad.set(Memory::kFirst + 7, bad);
     const Memory before = memory;
-    auto chunks = memory.chunks();
-    std::vector<double> partial(2 * chunks.size());
-    StepScalars scalars;
-    cuda_step(plan_of(chunks, memory, UpdateRule::adamw, partial, scalars),
-              {.lr = {1, 1}, .weight_decay = 0.1});
-    EXPECT_EQ(scalars.applied, 0);
-    EXPECT_EQ(scalars.first_non_finite, 1);
-    EXPECT_EQ(scalars.num_steps, 0);
+    DeviceStep device(memory, Rule::adamw);
+    device.run({.lr = {1, 1}, .weight_decay = 0.1});
+    EXPECT_EQ(device.scalars.applied, 0);
+    EXPECT_EQ(device.scalars.first_non_finite, 1);
+    EXPECT_EQ(device.scalars.num_steps, 0);
     EXPECT_TRUE(memory == before);
   }
 }
 
-TEST(CudaOptimizer, VetoesAreReadWhereTheyLie) {
+TEST(CudaOptimizer, FoundInfIsReadWhereItLies) {
   Memory memory(kCases[0].types, false, true);
   const Memory before = memory;
-  auto chunks = memory.chunks();
-  std::vector<double> partial(2 * chunks.size());
-  StepScalars scalars;
+  DeviceStep device(memory, Rule::adamw);
   const double found_inf = 1;
-  cuda_step(plan_of(chunks, memory, UpdateRule::adamw, partial, scalars),
-            {.lr = {1, 1}, .weight_decay = 0.1, .found_inf = &found_inf});
-  EXPECT_EQ(scalars.applied, 0);
+  device.run({.lr = {1, 1}, .weight_decay = 0.1, .found_inf = &found_inf});
+  EXPECT_EQ(device.scalars.applied, 0);
   EXPECT_TRUE(memory == before);
 }
 
@@ -245,20 +288,17 @@ TEST(CudaOptimizer, StatisticsAgreeWithLongDouble) {
   for (const UpdateCase& test : kCases) {
     Memory memory(test.types, test.has_weight, true);
     for (const std::size_t zero : {0, 5, 800}) memory.grad.set(zero, 0);
-    auto chunks = memory.chunks();
-    std::vector<double> partial(2 * chunks.size());
-    StepScalars scalars;
-    const UpdatePlan plan = plan_of(chunks, memory, UpdateRule::adamw, partial, scalars);
-    cuda_step(plan, {.lr = {0, 0}});
+    DeviceStep device(memory, Rule::adamw);
+    device.run({.lr = {0, 0}});
     long double sum = 0;
     for (std::size_t i = 0; i < memory.grad.size(); ++i)
       sum += static_cast<long double>(memory.grad[i]) * static_cast<long double>(memory.grad[i]);
-    EXPECT_NEAR(scalars.grad_norm / static_cast<double>(std::sqrt(sum)), 1, 1e-14);
-    for (std::int64_t i = 0; i < plan.num_chunks; ++i)
-      cuda::count_chunk_zeros(plan, i, ChunkTeam{});
-    for (std::int64_t p = 0; p < 2; ++p) cuda::reduce_sum(plan, p);
-    cuda::finalize_zeros(plan);
-    EXPECT_EQ(scalars.num_zeros, 3);
+    EXPECT_NEAR(device.scalars.grad_norm / static_cast<double>(std::sqrt(sum)), 1, 1e-14);
+    for (std::int64_t i = 0; i < device.statistics.num_chunks; ++i)
+      cuda::count_chunk_zeros(device.statistics, i, ChunkTeam{});
+    for (std::int64_t p = 0; p < 2; ++p) cuda::reduce_sum(device.statistics, p);
+    cuda::finalize_zeros(device.statistics, device.scalars);
+    EXPECT_EQ(device.scalars.num_zeros, 3);
   }
 }
 

@@ -38,16 +38,20 @@ TEST(DistributedOptimizerMemory, IsMegatronsFormula) {
                         .data_parallel = data_parallel_of({.dp = d, .distributed_optimizer = true},
                                                           rank, communicators)});
       const auto optimizer = make_optimizer(OptimizerConfig{}, store);
-      double bytes = static_cast<double>(optimizer->main_parameters().num_bytes() +
-                                         optimizer->num_state_bytes()),
-             elements = 0, precise = 0;
+      double bytes = static_cast<double>(optimizer->main_parameters().num_bytes()), elements = 0,
+             precise = 0, states = 0;
       for (const ParamBucket& bucket : store.buckets()) {
         bytes += bytes_of(bucket.value) + bytes_of(bucket.grad);
         elements += static_cast<double>(bucket.value.numel());
         if (bucket.is_precise) precise += static_cast<double>(bucket.value.numel());
       }
+      // States have whole blocks of 256 elements, without the padding of buckets.
+      for (const ParameterPiece& piece : store.pieces())
+        states += static_cast<double>((piece.count + 255) / 256 * 256);
       const double ranks = static_cast<double>(d), formula = 6 + 12 / ranks;
-      EXPECT_EQ(bytes, elements * formula + precise * (4 - 4 / ranks));
+      EXPECT_EQ(bytes, elements * (6 + 4 / ranks) + precise * (4 - 4 / ranks));
+      EXPECT_EQ(static_cast<double>(optimizer->num_state_bytes()), 8 * states);
+      bytes += static_cast<double>(optimizer->num_state_bytes());
       EXPECT_NEAR(bytes / static_cast<double>(store.num_parameters()) / formula, 1, 0.03) << d;
     });
   }

@@ -79,7 +79,7 @@ class FakeOptimizer : public Optimizer {
   StepResult result(const double* /*step_stats*/) const override { return result_; }
   MainParameters& main_parameters() override { return main_; }
   void visit_state(const OptimizerState::Visitor&) override {}
-  std::vector<std::string> state_names() const override { return {}; }
+  const std::vector<std::string>& state_tensors() const override { return state_tensors_; }
   std::int64_t num_state_bytes() const override { return 0; }
   std::int64_t num_steps() const override { return steps_; }
   void set_num_steps(std::int64_t steps) override { steps_ = steps; }
@@ -89,6 +89,7 @@ class FakeOptimizer : public Optimizer {
  private:
   MainParameters main_;
   StepResult result_;
+  std::vector<std::string> state_tensors_;
   std::int64_t steps_ = 0;
 };
 

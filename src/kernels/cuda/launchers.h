@@ -15,12 +15,14 @@ const char* rms_norm_backward(const RmsNormBackwardArguments& arguments, void* w
 std::int64_t weight_gradient_workspace_bytes(const RmsNormBackwardArguments& arguments);
 const char* rotary(const RotaryArguments& arguments, void* stream);
 
-const char* sum_squares(const UpdatePlan& plan, void* stream);
-const char* count_zeros(const UpdatePlan& plan, void* stream);
-const char* reduce_sums(const UpdatePlan& plan, void* stream);
-const char* finalize(const UpdatePlan& plan, const StepInputs& inputs, void* stream);
-const char* finalize_zeros(const UpdatePlan& plan, void* stream);
-const char* update(const UpdatePlan& plan, void* stream);
+const char* sum_squares(const StatisticsPlan& plan, void* stream);
+const char* count_zeros(const StatisticsPlan& plan, void* stream);
+const char* reduce_sums(const StatisticsPlan& plan, void* stream);
+const char* finalize(const StatisticsPlan& plan, const StepRules& rules, const StepInputs& inputs,
+                     StepScalars* scalars, void* stream);
+const char* finalize_zeros(const StatisticsPlan& plan, StepScalars* scalars, void* stream);
+const char* adamw(const UpdatePlan& plan, const AdamwRule& rule, void* stream);
+const char* sgd(const UpdatePlan& plan, const SgdRule& rule, void* stream);
 
 /// Returns null, or the reason why the current device cannot run these kernels.
 const char* device_problem();

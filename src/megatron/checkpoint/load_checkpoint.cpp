@@ -1,6 +1,6 @@
 // Loads a CheckpointSource into a model and an optimizer.
+#include <algorithm>
 #include <memory>
-#include <set>
 
 #include "megatron/base/error.h"
 #include "megatron/base/name_list.h"
@@ -48,19 +48,15 @@ void load_main_parameters(const std::filesystem::path& folder, const ParamStore&
 /// Throws a UserError unless the checkpoint holds exactly the states that the optimizer keeps for
 /// every parameter of the whole model. The result is the same on every rank.
 void check_states(const Manifest& manifest, Optimizer& optimizer, const std::string& place) {
-  std::set<std::string> kept;
+  const std::vector<std::string>& kept = optimizer.state_tensors();
   std::vector<std::string> missing, unused;
-  for (const std::string& state : optimizer.state_names()) {
-    for (const std::string& parameter : optimizer.main_parameters().sums().names()) {
-      const std::string name = state + "." + parameter;
-      const auto found = manifest.tensors.find(name);
-      kept.insert(name);
-      if (found == manifest.tensors.end() || found->second.kind != TensorKind::optimizer)
-        missing.push_back(name);
-    }
+  for (const std::string& name : kept) {
+    const auto found = manifest.tensors.find(name);
+    if (found == manifest.tensors.end() || found->second.kind != TensorKind::optimizer)
+      missing.push_back(name);
   }
   for (const auto& [name, tensor] : manifest.tensors) {
-    if (tensor.kind == TensorKind::optimizer && !kept.contains(name) &&
+    if (tensor.kind == TensorKind::optimizer && !std::ranges::binary_search(kept, name) &&
         !name.starts_with(kMainParameterPrefix))
       unused.push_back(name);
   }

@@ -3,63 +3,76 @@
 
 #include <numeric>
 
-#include "kernels/cpu/optimizer_kernels.h"
+#include "kernels/cpu/adamw.h"
+#include "kernels/cpu/gradient_norm.h"
+#include "kernels/cpu/sgd.h"
 #include "megatron/optimizer/optimizer_operations.h"
 
 namespace megatron {
 namespace {
 
-using kernels::UpdateChunk;
+using kernels::StatisticsPlan;
 using kernels::UpdatePlan;
 
-template <class Visit>
-void for_each_chunk(const UpdatePlan& plan, Visit visit) {
+template <class Plan, class Visit>
+void for_each_chunk(const Plan& plan, Visit visit) {
   at::parallel_for(0, plan.num_chunks, 1, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i) visit(plan.chunks[i]);
   });
 }
 
-void sum_squares(const UpdatePlan& plan) {
-  for_each_chunk(plan, [&](const UpdateChunk& chunk) {
-    plan.sums[chunk.slot] = kernels::sum_of_squares(chunk, plan.types.grad);
+void sum_squares(const StatisticsPlan& plan) {
+  for_each_chunk(plan, [&](const kernels::GradientChunk& chunk) {
+    plan.sums[chunk.slot] = kernels::sum_of_squares(chunk, plan.grad);
   });
 }
 
-void count_zeros(const UpdatePlan& plan) {
-  for_each_chunk(plan, [&](const UpdateChunk& chunk) {
-    plan.sums[chunk.slot] = static_cast<double>(kernels::count_zeros(chunk, plan.types.grad));
+void count_zeros(const StatisticsPlan& plan) {
+  for_each_chunk(plan, [&](const kernels::GradientChunk& chunk) {
+    plan.sums[chunk.slot] =
+        static_cast<double>(kernels::gradient_norm_kernels().count_zeros(chunk, plan.grad));
   });
 }
 
-void reduce_sums(const UpdatePlan& plan) {
+void reduce_sums(const StatisticsPlan& plan) {
   const kernels::SumTable& table = plan.table;
   for (std::int64_t p = 0; p < table.num_parameters; ++p)
     plan.parameter_sums[p] =
         kernels::sum_slots(table.slots, plan.sums, table.first_slot[p], table.first_slot[p + 1]);
 }
 
-void finalize(const UpdatePlan& plan, const kernels::StepInputs& inputs) {
-  kernels::finalize_step(*plan.scalars, plan.rules, inputs, plan.parameter_sums,
-                         plan.table.num_parameters);
+void finalize(const StatisticsPlan& plan, const kernels::StepRules& rules,
+              const kernels::StepInputs& inputs, kernels::StepScalars* scalars) {
+  kernels::finalize_step(*scalars, rules, inputs, plan.parameter_sums, plan.table.num_parameters);
 }
 
-void finalize_zeros(const UpdatePlan& plan) {
-  plan.scalars->num_zeros =
+void finalize_zeros(const StatisticsPlan& plan, kernels::StepScalars* scalars) {
+  scalars->num_zeros =
       std::accumulate(plan.parameter_sums, plan.parameter_sums + plan.table.num_parameters, 0.0);
 }
 
-void update(const UpdatePlan& plan) {
+/// Applies the rule whose kernel is `update` to every chunk.
+template <class Update, class Rule>
+void update_chunks(const UpdatePlan& plan, Update update, const Rule& rule) {
   if (plan.scalars->applied == 0) return;
-  for_each_chunk(plan, [&](const UpdateChunk& chunk) {
-    kernels::update_chunk(chunk, plan.types, plan.rules, *plan.scalars);
+  for_each_chunk(plan, [&](const kernels::UpdateChunk& chunk) {
+    update(chunk, plan.types, rule, *plan.scalars);
   });
+}
+
+void adamw(const UpdatePlan& plan, const kernels::AdamwRule& rule) {
+  update_chunks(plan, kernels::adamw_kernels().update, rule);
+}
+
+void sgd(const UpdatePlan& plan, const kernels::SgdRule& rule) {
+  update_chunks(plan, kernels::sgd_kernels().update, rule);
 }
 
 }  // namespace
 
 const kernels::OptimizerOperations& cpu_optimizer_operations() {
-  static const kernels::OptimizerOperations operations{sum_squares, count_zeros,    reduce_sums,
-                                                       finalize,    finalize_zeros, update};
+  static const kernels::OptimizerOperations operations{
+      sum_squares, count_zeros, reduce_sums, finalize, finalize_zeros, adamw, sgd};
   return operations;
 }
 

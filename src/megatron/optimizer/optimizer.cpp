@@ -1,177 +1,99 @@
-// AdamW and SGD with momentum over the parameters of a store. A step makes one pass over the
-// gradients for their norm and one pass over all tensors for the update.
 #include "megatron/optimizer/optimizer.h"
 
-#include <ATen/ops/empty.h>
-#include <ATen/ops/from_blob.h>
+#include <algorithm>
 
-#include <numeric>
-
+#include "megatron/base/error.h"
+#include "megatron/optimizer/adamw.h"
 #include "megatron/optimizer/check_optimizer_config.h"
-#include "megatron/optimizer/copy_to_device.h"
-#include "megatron/optimizer/optimizer_operations.h"
-#include "megatron/optimizer/update_chunks.h"
+#include "megatron/optimizer/sgd.h"
+#include "megatron/optimizer/step_controller.h"
+#include "megatron/parallel/gather_names.h"
 
 namespace megatron {
 namespace {
 
-constexpr std::int64_t kNumScalars = sizeof(kernels::StepScalars) / sizeof(double);
+using UpdateRules = std::vector<std::unique_ptr<UpdateRule>>;
 
-class ScopedTimer {
- public:
-  ScopedTimer(StepTimers* timers, const char* name) : timers_(timers), name_(name) {
-    if (timers_ != nullptr) timers_->begin(name_);
+/// Returns the rule of a trained parameter, of which there must be exactly one.
+UpdateRule& rule_of(const Parameter& parameter, const UpdateRules& rules) {
+  UpdateRule* found = nullptr;
+  for (const auto& rule : rules) {
+    if (!rule->updates(parameter)) continue;
+    MEGATRON_CHECK(found == nullptr, "two update rules for ", parameter.name());
+    found = rule.get();
   }
-  ScopedTimer(const ScopedTimer&) = delete;
-  ScopedTimer& operator=(const ScopedTimer&) = delete;
-  ~ScopedTimer() {
-    if (timers_ != nullptr) timers_->end(name_);
-  }
-
- private:
-  StepTimers* timers_;
-  const char* name_;
-};
-
-kernels::StepRules step_rules(const OptimizerConfig& config, const LossScaling& scaling) {
-  return {
-      .rule = config.optimizer == "adam" ? kernels::UpdateRule::adamw : kernels::UpdateRule::sgd,
-      .clip_grad = config.clip_grad,
-      .beta1 = config.adam_beta1,
-      .beta2 = config.adam_beta2,
-      .eps = config.adam_eps,
-      .momentum = config.sgd_momentum,
-      .dynamic_loss_scale = scaling.is_dynamic,
-      .min_loss_scale = scaling.min,
-      .loss_scale_window = static_cast<double>(scaling.window),
-      .hysteresis = static_cast<double>(scaling.hysteresis)};
+  MEGATRON_CHECK(found != nullptr, "no update rule for ", parameter.name());
+  return *found;
 }
 
-class FusedOptimizer final : public Optimizer {
- public:
-  FusedOptimizer(const OptimizerConfig& config, ParamStore& store, const LossScaling& scaling)
-      : main_(store),
-        operations_(optimizer_operations(store.device())),
-        states_(make_states(config, store, main_)) {
-    kernels::StepScalars start;
-    start.loss_scale = scaling.initial;
-    start.hysteresis_tracker = static_cast<double>(scaling.hysteresis);
-    scalars_ =
-        at::empty({kNumScalars}, at::TensorOptions().dtype(at::kDouble).device(store.device()));
-    write(start);
-    const std::vector<kernels::UpdateChunk> chunks =
-        make_update_chunks(config, store, main_, states_);
-    table_ = copy_to_device(chunks, store.device());
-    plan_ = {.chunks = static_cast<const kernels::UpdateChunk*>(table_.const_data_ptr()),
-             .num_chunks = static_cast<std::int64_t>(chunks.size()),
-             .types = update_types(store, main_, states_),
-             .rules = step_rules(config, scaling),
-             .table = {},
-             .sums = nullptr,
-             .parameter_sums = nullptr,
-             .scalars = static_cast<kernels::StepScalars*>(scalars_.mutable_data_ptr())};
-    main_.sums().fill(plan_);
+/// Returns the names of the state of the whole model. A rank holds only a part of the parameters.
+std::vector<std::string> all_state_tensors(const ParamStore& store, const UpdateRules& rules) {
+  std::vector<std::string> mine;
+  for (const Parameter* parameter : store.parameters()) {
+    if (!parameter->is_trained()) continue;
+    for (const OptimizerState& state : rule_of(*parameter, rules).states())
+      mine.push_back(state.name() + "." + parameter->name());
   }
+  return all_gather_unique_names(store.model_axis(), mine, store.device());
+}
 
-  at::Tensor loss_scale() const override {
-    return scalars_[offsetof(kernels::StepScalars, loss_scale) / sizeof(double)];
-  }
+class RuleOptimizer final : public Optimizer {
+ public:
+  RuleOptimizer(const OptimizerConfig& config, ParamStore& store, const LossScaling& scaling,
+                const MakeUpdateRules& make_rules)
+      : main_(store),
+        controller_(store, main_.sums(), config.clip_grad, scaling),
+        rules_(make_rules(store, main_)),
+        state_tensors_(all_state_tensors(store, rules_)) {}
+
+  at::Tensor loss_scale() const override { return controller_.loss_scale(); }
 
   void queue_step(const StepOptions& options) override {
     main_.wait_all_gather_params();  // all-gathers of weights that no layer has read may be pending
+    controller_.begin_step(options);
     {
-      const ScopedTimer phase(options.timers, "optimizer-unscale-and-check-inf");
-      main_.sums().run(operations_.sum_squares, plan_);
+      const PhaseTimer phase(options.timers, "optimizer-inner-step");
+      for (const auto& rule : rules_) rule->update(controller_.scalars());
     }
-    {
-      const ScopedTimer phase(options.timers, "optimizer-clip-main-grad");
-      const double* found_inf = options.found_inf.defined()
-                                    ? static_cast<const double*>(options.found_inf.const_data_ptr())
-                                    : nullptr;
-      operations_.finalize(plan_, {.lr = {options.lr, options.decoupled_lr.value_or(options.lr)},
-                                   .weight_decay = options.weight_decay,
-                                   .found_inf = found_inf});
-    }
-    if (options.count_zeros) {
-      const ScopedTimer phase(options.timers, "optimizer-count-zeros");
-      main_.sums().run(operations_.count_zeros, plan_);
-      operations_.finalize_zeros(plan_);
-    }
-    {
-      const ScopedTimer phase(options.timers, "optimizer-inner-step");
-      operations_.update(plan_);
-    }
-    const ScopedTimer phase(options.timers, "params-all-gather");
+    const PhaseTimer phase(options.timers, "params-all-gather");
     main_.all_gather_params();
   }
 
-  at::Tensor step_stats() const override { return scalars_; }
-
-  std::vector<std::string> state_names() const override {
-    std::vector<std::string> names;
-    for (const OptimizerState& state : states_) names.push_back(state.name());
-    return names;
-  }
-  std::int64_t num_state_bytes() const override {
-    return std::accumulate(
-        states_.begin(), states_.end(), std::int64_t{0},
-        [](std::int64_t bytes, const OptimizerState& state) { return bytes + state.num_bytes(); });
-  }
-
+  at::Tensor step_stats() const override { return controller_.step_stats(); }
   StepResult result(const double* step_stats) const override {
-    const auto& stats = *reinterpret_cast<const kernels::StepScalars*>(step_stats);
-    StepResult result{.applied = stats.applied != 0,
-                      .grad_norm = stats.grad_norm,
-                      .num_zeros = static_cast<std::int64_t>(stats.num_zeros),
-                      .non_finite_parameter = {},
-                      .loss_scale = stats.loss_scale};
-    if (stats.first_non_finite >= 0)
-      result.non_finite_parameter =
-          main_.sums().names()[static_cast<std::size_t>(stats.first_non_finite)];
-    return result;
+    return controller_.result(step_stats);
   }
 
   MainParameters& main_parameters() override { return main_; }
 
+  const std::vector<std::string>& state_tensors() const override { return state_tensors_; }
   void visit_state(const OptimizerState::Visitor& visitor) override {
-    for (OptimizerState& state : states_) state.visit(visitor);
+    for (const auto& rule : rules_) {
+      for (OptimizerState& state : rule->states()) state.visit(visitor);
+    }
+  }
+  std::int64_t num_state_bytes() const override {
+    std::int64_t bytes = 0;
+    for (const auto& rule : rules_) {
+      for (const OptimizerState& state : rule->states()) bytes += state.num_bytes();
+    }
+    return bytes;
   }
 
-  std::int64_t num_steps() const override { return static_cast<std::int64_t>(read().num_steps); }
-  void set_num_steps(std::int64_t steps) override {
-    kernels::StepScalars scalars = read();
-    scalars.num_steps = static_cast<double>(steps);
-    write(scalars);
-  }
-
+  std::int64_t num_steps() const override { return controller_.num_steps(); }
+  void set_num_steps(std::int64_t steps) override { controller_.set_num_steps(steps); }
   std::optional<LossScaleState> loss_scale_state() const override {
-    if (!plan_.rules.dynamic_loss_scale) return std::nullopt;
-    const kernels::StepScalars scalars = read();
-    return LossScaleState{scalars.loss_scale, static_cast<std::int64_t>(scalars.growth_tracker),
-                          static_cast<std::int64_t>(scalars.hysteresis_tracker)};
+    return controller_.loss_scale_state();
   }
   void set_loss_scale_state(const LossScaleState& state) override {
-    if (!plan_.rules.dynamic_loss_scale) return;
-    kernels::StepScalars scalars = read();
-    scalars.loss_scale = state.scale;
-    scalars.growth_tracker = static_cast<double>(state.growth_tracker);
-    scalars.hysteresis_tracker = static_cast<double>(state.hysteresis_tracker);
-    write(scalars);
+    controller_.set_loss_scale_state(state);
   }
 
  private:
-  kernels::StepScalars read() const {
-    return *static_cast<const kernels::StepScalars*>(scalars_.cpu().const_data_ptr());
-  }
-  void write(kernels::StepScalars scalars) {
-    scalars_.copy_(at::from_blob(&scalars, {kNumScalars}, at::TensorOptions().dtype(at::kDouble)));
-  }
-
   MainParameters main_;
-  const kernels::OptimizerOperations& operations_;
-  std::vector<OptimizerState> states_;
-  at::Tensor scalars_, table_;
-  kernels::UpdatePlan plan_{};
+  StepController controller_;
+  UpdateRules rules_;
+  std::vector<std::string> state_tensors_;
 };
 
 }  // namespace
@@ -185,7 +107,19 @@ StepResult Optimizer::step(const StepOptions& options) {
 std::unique_ptr<Optimizer> make_optimizer(const OptimizerConfig& config, ParamStore& store,
                                           const LossScaling& scaling) {
   check_optimizer_config(config);
-  return std::make_unique<FusedOptimizer>(config, store, scaling);
+  return make_optimizer(
+      config, store, scaling, [&](const ParamStore& weights, const MainParameters& main) {
+        UpdateRules rules;
+        rules.push_back(config.optimizer == "adam" ? make_adamw(config, weights, main)
+                                                   : make_sgd(config, weights, main));
+        return rules;
+      });
+}
+
+std::unique_ptr<Optimizer> make_optimizer(const OptimizerConfig& config, ParamStore& store,
+                                          const LossScaling& scaling,
+                                          const MakeUpdateRules& make_rules) {
+  return std::make_unique<RuleOptimizer>(config, store, scaling, make_rules);
 }
 
 }  // namespace megatron

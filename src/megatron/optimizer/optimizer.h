@@ -1,5 +1,5 @@
-// The optimizer step: from main gradients to new weights, with loss scaling, clipping, parameter
-// groups and 16-bit storage.
+// The optimizer step, from main gradients to new weights: the step controller (loss scaling, norm,
+// clipping, skipped steps), then the update rules, each over a set of parameters.
 //
 // A step is queued on the device, which decides whether to apply it. The host learns the outcome
 // from `step_stats`, which it reads once, after the step.
@@ -8,6 +8,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -17,39 +18,11 @@
 #include "megatron/optimizer/loss_scaling.h"
 #include "megatron/optimizer/main_parameters.h"
 #include "megatron/optimizer/optimizer_state.h"
+#include "megatron/optimizer/step.h"
+#include "megatron/optimizer/update_rule.h"
 #include "megatron/params/param_store.h"
 
 namespace megatron {
-
-struct StepResult {
-  bool applied = true;   ///< false when a gradient or the loss was not finite; then only a dynamic
-                         ///< loss scale has changed
-  double grad_norm = 0;  ///< 2-norm of the unscaled gradients before clipping: per-tensor float64
-                         ///< sums of squares, added in canonical name order
-  std::int64_t num_zeros = 0;             ///< zeros in the gradients without padding rows; 0 unless
-                                          ///< StepOptions::count_zeros is set
-  std::string non_finite_parameter = {};  ///< first parameter in canonical order with a NaN or
-                                          ///< infinite gradient; empty when there is none
-  double loss_scale = 1;                  ///< loss scale of the next step
-};
-
-/// Times the phases of a step under Megatron's timer names.
-class StepTimers {
- public:
-  virtual ~StepTimers() = default;
-  virtual void begin(const char* phase) = 0;
-  virtual void end(const char* phase) = 0;
-};
-
-struct StepOptions {
-  double lr = 0;
-  std::optional<double> decoupled_lr = {};  ///< for parameters tagged embedding; nullopt uses `lr`
-  double weight_decay = 0;                  ///< for parameters without the no_decay tag
-  bool count_zeros = false;
-  at::Tensor found_inf = {};     ///< float64 scalar on the weights' device, equal on all ranks; the
-                                 ///< step is skipped when it is not 0. May be undefined
-  StepTimers* timers = nullptr;  ///< may be null
-};
 
 class Optimizer {
  public:
@@ -72,7 +45,8 @@ class Optimizer {
   /// Calls `visitor` with the state of every piece of this rank: Adam's "exp_avg" and "exp_avg_sq",
   /// SGD's "momentum_buffer". The visitor may fill the tensor but must not replace it.
   virtual void visit_state(const OptimizerState::Visitor& visitor) = 0;
-  virtual std::vector<std::string> state_names() const = 0;
+  /// Returns the names <state>.<parameter> of the state of the whole model, ascending.
+  virtual const std::vector<std::string>& state_tensors() const = 0;
   virtual std::int64_t num_state_bytes() const = 0;
   /// Returns the number of updates applied so far, which Adam's bias correction uses. Checkpoints
   /// store it with the state.
@@ -85,8 +59,18 @@ class Optimizer {
 };
 
 /// Creates the optimizer that `config.optimizer` names for the parameters of `store`, which must
-/// outlive it.
+/// outlive it. Collective over store.model_axis().
 std::unique_ptr<Optimizer> make_optimizer(const OptimizerConfig& config, ParamStore& store,
                                           const LossScaling& scaling = {});
+
+/// Makes update rules for the parameters of a store and their main weights.
+using MakeUpdateRules = std::function<std::vector<std::unique_ptr<UpdateRule>>(
+    const ParamStore& store, const MainParameters& main)>;
+
+/// Creates an optimizer of several rules, of which exactly one must update each trained parameter.
+/// Clips as `config` says. Collective over store.model_axis().
+std::unique_ptr<Optimizer> make_optimizer(const OptimizerConfig& config, ParamStore& store,
+                                          const LossScaling& scaling,
+                                          const MakeUpdateRules& make_rules);
 
 }  // namespace megatron

@@ -12,14 +12,16 @@ std::atomic<const kernels::OptimizerOperations*>& cuda_slot() {
   return operations;
 }
 
-constexpr auto kNoop = [](const kernels::UpdatePlan&) {};
+constexpr auto kNoop = [](const kernels::StatisticsPlan&) {};
 constexpr kernels::OptimizerOperations kMetaOperations{
     .sum_squares = kNoop,
     .count_zeros = kNoop,
     .reduce_sums = kNoop,
-    .finalize = [](const kernels::UpdatePlan&, const kernels::StepInputs&) {},
-    .finalize_zeros = kNoop,
-    .update = kNoop};
+    .finalize = [](const kernels::StatisticsPlan&, const kernels::StepRules&,
+                   const kernels::StepInputs&, kernels::StepScalars*) {},
+    .finalize_zeros = [](const kernels::StatisticsPlan&, kernels::StepScalars*) {},
+    .adamw = [](const kernels::UpdatePlan&, const kernels::AdamwRule&) {},
+    .sgd = [](const kernels::UpdatePlan&, const kernels::SgdRule&) {}};
 
 }  // namespace
 

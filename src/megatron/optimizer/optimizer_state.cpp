@@ -9,34 +9,46 @@
 
 namespace megatron {
 
-OptimizerState::OptimizerState(std::string name, const ParamStore& store, at::ScalarType dtype)
+OptimizerState::OptimizerState(std::string name, const ParamStore& store, at::ScalarType dtype,
+                               const std::function<bool(const Parameter&)>& selects)
     : name_(std::move(name)), pieces_(store.pieces()), dtype_(dtype) {
-  std::vector<at::Tensor> scales;
-  for (const ParamBucket& bucket : store.buckets()) {
-    const auto options = bucket.value.options();
-    const std::int64_t size = bucket.is_trained ? bucket.own_size : 0;
-    buckets_.push_back(at::zeros({size}, options.dtype(dtype)));
-    if (dtype == at::kHalf)
-      scales.push_back(at::ones({size / kernels::kStateBlock}, options.dtype(at::kFloat)));
-  }
+  constexpr std::int64_t kBlock = kernels::kStateBlock;
+  const auto blocks_of = [](const ParameterPiece& piece) {
+    return (piece.count + kBlock - 1) / kBlock;
+  };
+  std::vector<std::int64_t> num_blocks(store.buckets().size(), 0);
   for (const ParameterPiece& piece : pieces_) {
-    const std::int64_t begin = piece.offset - store.buckets()[piece.bucket].own_begin;
-    tensors_.push_back(buckets_[piece.bucket].narrow(0, begin, piece.count));
-    if (dtype != at::kHalf) continue;
-    const std::int64_t blocks = (piece.count + kernels::kStateBlock - 1) / kernels::kStateBlock;
-    scales_.push_back(scales[piece.bucket].narrow(0, begin / kernels::kStateBlock, blocks));
+    if (selects(*piece.parameter)) num_blocks[piece.bucket] += blocks_of(piece);
   }
-  buckets_.insert(buckets_.end(), scales.begin(), scales.end());
+  const auto options = at::TensorOptions().device(store.device());
+  std::vector<at::Tensor> scales;
+  for (const std::int64_t blocks : num_blocks) {
+    storage_.push_back(at::zeros({blocks * kBlock}, options.dtype(dtype)));
+    if (dtype == at::kHalf) scales.push_back(at::ones({blocks}, options.dtype(at::kFloat)));
+  }
+  std::vector<std::int64_t> next_block(num_blocks.size(), 0);
+  for (const ParameterPiece& piece : pieces_) {
+    const bool is_selected = selects(*piece.parameter);
+    const std::int64_t begin = next_block[piece.bucket],
+                       blocks = is_selected ? blocks_of(piece) : 0;
+    next_block[piece.bucket] += blocks;
+    tensors_.push_back(is_selected ? storage_[piece.bucket].narrow(0, begin * kBlock, piece.count)
+                                   : at::Tensor());
+    if (dtype == at::kHalf)
+      scales_.push_back(is_selected ? scales[piece.bucket].narrow(0, begin, blocks) : at::Tensor());
+  }
+  storage_.insert(storage_.end(), scales.begin(), scales.end());
 }
 
 std::int64_t OptimizerState::num_bytes() const {
   std::int64_t bytes = 0;
-  for (const at::Tensor& bucket : buckets_) bytes += static_cast<std::int64_t>(bucket.nbytes());
+  for (const at::Tensor& tensor : storage_) bytes += static_cast<std::int64_t>(tensor.nbytes());
   return bytes;
 }
 
 void OptimizerState::visit(const Visitor& visitor) {
   for (std::size_t i = 0; i < tensors_.size(); ++i) {
+    if (!tensors_[i].defined()) continue;
     if (scales_.empty()) {
       visitor(pieces_[i], name_, tensors_[i]);
     } else {

@@ -18,13 +18,14 @@ class OptimizerState {
   using Visitor =
       std::function<void(const ParameterPiece& piece, const std::string& state, at::Tensor& flat)>;
 
-  /// Creates states of zeros. A float16 state has a scale, a power of two, for each
-  /// kernels::kStateBlock elements of a parameter.
-  OptimizerState(std::string name, const ParamStore& store, at::ScalarType dtype);
+  /// Creates states of zeros for the pieces of the parameters that `selects` selects. A float16
+  /// state has a scale, a power of two, for each kernels::kStateBlock elements of a parameter.
+  OptimizerState(std::string name, const ParamStore& store, at::ScalarType dtype,
+                 const std::function<bool(const Parameter&)>& selects);
 
   const std::string& name() const { return name_; }
   at::ScalarType dtype() const { return dtype_; }
-  /// Returns one flat tensor per piece.
+  /// Returns one flat tensor per piece of the store; undefined for pieces that are not selected.
   const std::vector<at::Tensor>& tensors() const { return tensors_; }
   /// Returns the scales, one tensor per piece; empty unless the state is float16.
   const std::vector<at::Tensor>& scales() const { return scales_; }
@@ -39,7 +40,7 @@ class OptimizerState {
   std::string name_;
   std::vector<ParameterPiece> pieces_;
   at::ScalarType dtype_;
-  std::vector<at::Tensor> buckets_;  ///< the storage of all states, then of all scales
+  std::vector<at::Tensor> storage_;  ///< of all states, then of all scales
   std::vector<at::Tensor> tensors_, scales_;
 };
 

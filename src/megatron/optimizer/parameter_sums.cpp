@@ -64,39 +64,42 @@ ParameterSums::ParameterSums(const ParamStore& store)
   expert_parameters_ = indices(parameters, store.device());
 }
 
-kernels::UpdateChunk ParameterSums::chunk(std::size_t index, const at::Tensor& grad) const {
-  const SumRange& run = ranges_[index];
-  const ParameterPiece& piece = store_.pieces()[run.piece];
-  MEGATRON_CHECK(grad.is_contiguous() && grad.numel() == piece.count,
+kernels::GradientChunk ParameterSums::chunk(std::size_t index, const at::Tensor& tensor) const {
+  const SumRange& range = ranges_[index];
+  const ParameterPiece& piece = store_.pieces()[range.piece];
+  MEGATRON_CHECK(tensor.is_contiguous() && tensor.numel() == piece.count,
                  "an optimizer needs contiguous tensors");
   const SkippedElements skipped = skipped_elements(*piece.parameter);
   const auto within = [&](std::int64_t element) {
-    return std::clamp<std::int64_t>(element - piece.first - run.begin, 0, run.count);
+    return std::clamp<std::int64_t>(element - piece.first - range.begin, 0, range.count);
   };
-  const auto offset = static_cast<std::size_t>(run.begin) * grad.element_size();
-  return {.main = nullptr,
-          .weight = nullptr,
-          .grad = static_cast<const char*>(grad.const_data_ptr()) + offset,
-          .state = {},
-          .state_scale = {},
-          .count = run.count,
-          .slot = run.slot,
+  const auto offset = static_cast<std::size_t>(range.begin) * tensor.element_size();
+  return {.grad = static_cast<const char*>(tensor.const_data_ptr()) + offset,
+          .count = range.count,
+          .slot = range.slot,
           .skip_begin = within(skipped.begin),
-          .skip_end = within(skipped.end),
-          .group = 0,
-          .is_decayed = false};
+          .skip_end = within(skipped.end)};
 }
 
-void ParameterSums::fill(kernels::UpdatePlan& plan) const {
-  plan.table = {.slots = static_cast<const kernels::SumSlot*>(slots_.const_data_ptr()),
-                .first_slot = static_cast<const std::int64_t*>(first_slot_.const_data_ptr()),
-                .num_parameters = static_cast<std::int64_t>(names_.size())};
-  plan.sums = static_cast<double*>(sums_.mutable_data_ptr());
-  plan.parameter_sums = static_cast<double*>(parameter_sums_.mutable_data_ptr());
+kernels::StatisticsPlan ParameterSums::plan(const std::vector<at::Tensor>& tensors,
+                                            at::Tensor& table) const {
+  MEGATRON_CHECK(tensors.size() == store_.pieces().size(), "there must be one tensor per piece");
+  std::vector<kernels::GradientChunk> chunks;
+  for (std::size_t i = 0; i < ranges_.size(); ++i)
+    chunks.push_back(chunk(i, tensors[ranges_[i].piece]));
+  table = copy_to_device(chunks, store_.device());
+  return {.chunks = static_cast<const kernels::GradientChunk*>(table.const_data_ptr()),
+          .num_chunks = static_cast<std::int64_t>(chunks.size()),
+          .grad = tensors.empty() ? kernels::Type::f32 : kernel_type(tensors.front().scalar_type()),
+          .table = {.slots = static_cast<const kernels::SumSlot*>(slots_.const_data_ptr()),
+                    .first_slot = static_cast<const std::int64_t*>(first_slot_.const_data_ptr()),
+                    .num_parameters = static_cast<std::int64_t>(names_.size())},
+          .sums = static_cast<double*>(sums_.mutable_data_ptr()),
+          .parameter_sums = static_cast<double*>(parameter_sums_.mutable_data_ptr())};
 }
 
-void ParameterSums::run(void (*measure)(const kernels::UpdatePlan&),
-                        const kernels::UpdatePlan& plan) const {
+void ParameterSums::run(void (*measure)(const kernels::StatisticsPlan&),
+                        const kernels::StatisticsPlan& plan) const {
   const auto shard = [](const ReplicaGroups& groups) -> const Axis& {
     return groups.data_parallel.shard;
   };
@@ -130,22 +133,8 @@ std::vector<at::Tensor> piece_gradients(const ParamStore& store) {
 
 std::vector<double> parameter_norms(const ParameterSums& sums, const ParamStore& store,
                                     const std::vector<at::Tensor>& tensors) {
-  MEGATRON_CHECK(tensors.size() == store.pieces().size(), "there must be one tensor per piece");
-  std::vector<kernels::UpdateChunk> chunks;
-  for (std::size_t i = 0; i < sums.ranges().size(); ++i)
-    chunks.push_back(sums.chunk(i, tensors[sums.ranges()[i].piece]));
-  const at::Tensor table = copy_to_device(chunks, store.device());
-  kernels::UpdatePlan plan{
-      .chunks = static_cast<const kernels::UpdateChunk*>(table.const_data_ptr()),
-      .num_chunks = static_cast<std::int64_t>(chunks.size()),
-      .types = {},
-      .rules = {},
-      .table = {},
-      .sums = nullptr,
-      .parameter_sums = nullptr,
-      .scalars = nullptr};
-  if (!tensors.empty()) plan.types.grad = kernel_type(tensors.front().scalar_type());
-  sums.fill(plan);
+  at::Tensor table;
+  const kernels::StatisticsPlan plan = sums.plan(tensors, table);
   sums.run(optimizer_operations(store.device()).sum_squares, plan);
   const at::Tensor squares = sums.result().cpu();
   std::vector<double> norms(squares.const_data_ptr<double>(),

@@ -20,13 +20,13 @@ class ParameterSums {
   /// Returns the names of every trained parameter of the model in canonical order.
   const std::vector<std::string>& names() const { return names_; }
   const std::vector<SumRange>& ranges() const { return ranges_; }
-  /// Returns the chunk for range `index`. `grad` has the layout of the range's piece.
-  kernels::UpdateChunk chunk(std::size_t index, const at::Tensor& grad) const;
-  /// Sets the fields of `plan` that the sums use.
-  void fill(kernels::UpdatePlan& plan) const;
+  /// Returns the statistics of tensors, of which tensors[i] has the layout of piece i. `table`
+  /// receives the storage of the plan's chunks; both must live as long as the plan.
+  kernels::StatisticsPlan plan(const std::vector<at::Tensor>& tensors, at::Tensor& table) const;
   /// Runs `measure` on `plan` and reduces each parameter's sum over all ranks into
   /// plan.parameter_sums. Collective over the shard and model axes of the store's groups().
-  void run(void (*measure)(const kernels::UpdatePlan&), const kernels::UpdatePlan& plan) const;
+  void run(void (*measure)(const kernels::StatisticsPlan&),
+           const kernels::StatisticsPlan& plan) const;
   /// Returns the reduced sums: float64 [names().size()].
   const at::Tensor& result() const { return parameter_sums_; }
 
@@ -35,6 +35,9 @@ class ParameterSums {
   /// experts' group, the others over that of the dense parameters' group.
   void all_reduce(at::Tensor values, const at::Tensor& experts,
                   const Axis& (*axis_of)(const ReplicaGroups&), const char* what) const;
+
+  /// Returns the chunk for range `index`. `tensor` has the layout of the range's piece.
+  kernels::GradientChunk chunk(std::size_t index, const at::Tensor& tensor) const;
 
   const ParamStore& store_;
   std::vector<std::string> names_;

@@ -1,0 +1,47 @@
+// A rule that updates each element by itself (AdamW, SGD), through the kernels of the device. They
+// walk a table of chunks of bounded size, so that many small and few large tensors are shared
+// evenly among threads. Chunk boundaries depend on shapes only.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "kernels/optimizer_operations.h"
+#include "megatron/config/optimizer_config.h"
+#include "megatron/optimizer/main_parameters.h"
+#include "megatron/optimizer/update_rule.h"
+
+namespace megatron {
+
+class ElementwiseRule final : public UpdateRule {
+ public:
+  /// A state and its dtype as --exp-avg-dtype names it: fp32, bf16 or fp16. States of float64
+  /// weights are float64.
+  struct StateSpec {
+    std::string name, dtype;
+  };
+  struct Options {
+    ParameterSelector selects;
+    std::vector<StateSpec> states;  ///< at most two
+    std::function<void(const kernels::UpdatePlan&)> update;
+  };
+
+  /// `config` says which parameters decay. `store` and `main` must outlive the rule.
+  ElementwiseRule(const OptimizerConfig& config, const ParamStore& store,
+                  const MainParameters& main, Options options);
+
+  bool updates(const Parameter& parameter) const override { return options_.selects(parameter); }
+  std::vector<OptimizerState>& states() override { return states_; }
+  void update(const kernels::StepScalars* scalars) override;
+
+ private:
+  Options options_;
+  std::vector<OptimizerState> states_;
+  at::Tensor table_;
+  kernels::UpdatePlan plan_{};
+};
+
+}  // namespace megatron
