@@ -200,17 +200,19 @@ TEST(ProcessCommunicators, AFailureIsTheFailureOfAllOnEveryHost) {
 
 const RankBodyOf one_absent_("one is absent", [](Communicators& world) {
   const auto comm = world.group(first_ranks(world.world_size()), "dp");
-  if (world.rank() == 1) return std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+  if (world.rank() == 1) return std::this_thread::sleep_for(std::chrono::seconds(5));
   comm->barrier("end");
 });
 
 TEST(ProcessCommunicators, ATimeoutNamesTheAbsent) {
   for (const char* transport : {"shared-memory", "gloo"}) {
-    RankProcesses processes(
-        {.body = "one is absent", .hosts = one_host(3), .transport = transport, .timeout_ms = 500});
+    RankProcesses processes({.body = "one is absent",
+                             .hosts = one_host(3),
+                             .transport = transport,
+                             .timeout_ms = 2000});
     // Either this rank or rank 2 times out first, whichever began to wait first.
     EXPECT_THAT(processes.ends()[0].text,
-                HasSubstr("barrier 'end' on dp: rank 1 has not arrived after 0.5 s"))
+                HasSubstr("barrier 'end' on dp: rank 1 has not arrived after 2 s"))
         << transport;
   }
 }
