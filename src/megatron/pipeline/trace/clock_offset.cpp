@@ -1,7 +1,6 @@
 #include "megatron/pipeline/trace/clock_offset.h"
 
 #include <algorithm>
-#include <fstream>
 #include <limits>
 #include <string>
 
@@ -16,11 +15,10 @@ namespace {
 
 constexpr int kNumBarriers = 16;
 
-/// Returns the boot identity of the kernel. Processes with equal values share a monotonic clock.
+/// Returns the identity of the monotonic clock. Processes with equal values share it.
 std::string clock_identity() {
-  std::string identity;
-  std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), identity);
-  return identity.empty() ? host_name() : identity;
+  const std::string kernel = boot_id();
+  return kernel.empty() ? host_name() : kernel;
 }
 
 std::vector<BarrierTimes> time_barriers(const ObjectGroup& group) {
