@@ -1,13 +1,13 @@
 #include "megatron/params/all_parameter_names.h"
 
-#include "megatron/parallel/gather_names.h"
+#include "megatron/parallel/object_collectives.h"
 
 namespace megatron {
 
 std::vector<std::string> all_parameter_names(const ParamStore& store) {
   std::vector<std::string> mine;
   for (const Parameter* parameter : store.parameters()) mine.push_back(parameter->name());
-  return all_gather_unique_names(store.model_axis(), mine, store.device());
+  return all_gather_unique_names({store.model_axis(), store.device()}, mine);
 }
 
 }  // namespace megatron

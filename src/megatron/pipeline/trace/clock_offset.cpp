@@ -59,8 +59,7 @@ ClockOffset offset_between(const std::vector<BarrierTimes>& ours,
 }
 
 ClockOffset clock_offset(const ObjectGroup& group) {
-  const std::vector<std::string> clocks =
-      all_gather_strings(group.axis, clock_identity(), group.device);
+  const std::vector<std::string> clocks = all_gather_strings(group, clock_identity());
   if (std::ranges::all_of(clocks,
                           [&](const std::string& clock) { return clock == clocks.front(); }))
     return {};
