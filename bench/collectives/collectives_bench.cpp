@@ -11,11 +11,11 @@
 #include <cstring>
 #include <stdexcept>
 #include <string>
-#include <torch/csrc/distributed/c10d/TCPStore.hpp>
 #include <vector>
 
 #include "megatron/parallel/process_communicators.h"
 #include "megatron/parallel/rank_threads.h"
+#include "megatron/parallel/rendezvous/connect_to_store.h"
 #include "program.h"
 
 namespace megatron {
@@ -69,18 +69,17 @@ void time_memcpy() {
 }
 
 void time_processes(const std::string& transport, std::int64_t ranks, std::int64_t rank, int port) {
-  c10d::TCPStoreOptions options;
-  options.port = static_cast<std::uint16_t>(port);
-  options.isServer = rank == 0;
-  options.waitWorkers = false;
-  const auto store = c10::make_intrusive<c10d::TCPStore>("127.0.0.1", options);
+  constexpr std::chrono::minutes kTimeout{5};
+  RunStore store =
+      rank == 0 ? RunStore::host(ListeningSocket({.port = port, .loopback_only = true}), kTimeout)
+                : RunStore(connect_to_store({"127.0.0.1", port}, {.timeout = kTimeout}));
   const CpuTransport chosen =
       transport == "gloo" ? CpuTransport::gloo : CpuTransport::shared_memory;
   const auto world = make_process_communicators(
       store, {.rank = rank, .world_size = ranks, .cpu_transport = chosen});
   time_all_reduce(transport, *world);
-  if (store->add("done", 1); rank != 0) return;
-  while (store->add("done", 0) < ranks) {  // the store lives in rank 0
+  if (store.add("done", 1); rank != 0) return;
+  while (store.add("done", 0) < ranks) {  // the store lives in rank 0
   }
 }
 

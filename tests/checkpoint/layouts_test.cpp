@@ -57,8 +57,8 @@ TransformerConfig model_of(const RunType& type) {
 at::Tensor expected_local(const Parameter& parameter, double scale) {
   const at::Tensor global = irregular_like(parameter, scale).to(at::kFloat);
   const at::Tensor local = at::zeros(parameter.local_shape(), at::kFloat);
-  for_each_box(parameter, local, global,
-               [](at::Tensor mine, const at::Tensor& whole) { mine.copy_(whole); });
+  for_each_slice(parameter, local, global,
+                 [](at::Tensor mine, const at::Tensor& whole) { mine.copy_(whole); });
   return local;
 }
 
@@ -146,7 +146,7 @@ void expect_written_once(const std::filesystem::path& root, const std::string& w
   EXPECT_THAT(verify_folder(folder), testing::IsEmpty()) << what;
   for (const auto& [name, tensor] : read_manifest(folder).tensors) {
     std::int64_t written = 0;
-    for (const Piece& piece : tensor.pieces) written += num_elements(piece.region.shape);
+    for (const Piece& piece : tensor.pieces) written += num_elements(piece.slice.shape);
     EXPECT_EQ(written, num_elements(tensor.shape)) << what << ": " << name;
   }
 }
@@ -199,8 +199,7 @@ TEST(LayoutCheckpoint, WhatRanksShareIsWrittenOnceAndByAll) {
   const Manifest manifest = read_manifest(folder.path() / "iter_0000005");
   std::map<std::string, std::int64_t> by_file;
   for (const auto& [name, tensor] : manifest.tensors) {
-    for (const Piece& piece : tensor.pieces)
-      by_file[piece.file] += num_elements(piece.region.shape);
+    for (const Piece& piece : tensor.pieces) by_file[piece.file] += num_elements(piece.slice.shape);
   }
   EXPECT_THAT(by_file.size(), testing::Ge(12u)) << "the ranks share the work";
 }

@@ -25,12 +25,14 @@ Manifest example() {
   manifest.tensors["w"] = {
       .type = SafetensorsDtype::BF16,
       .shape = {4, 6},
-      .pieces = {{"weights_00000.safetensors", "w@[0, 0]", {{0, 0}, {1, 6}}, 0xfedcba9876543210u},
-                 {"weights_00000.safetensors", "w@[1, 0]", {{1, 0}, {3, 2}}, 1},
-                 {"weights_00001.safetensors", "w@[1, 2]", {{1, 2}, {3, 4}}, 2}}};
-  manifest.tensors["exp_avg.w"] = {.kind = TensorKind::optimizer,
-                                   .shape = {},
-                                   .pieces = {{"optimizer_00000.safetensors", "x", {{}, {}}, 3}}};
+      .pieces = {
+          {"weights_00000.safetensors", "w@[0, 0]", slice_at({0, 0}, {1, 6}), 0xfedcba9876543210u},
+          {"weights_00000.safetensors", "w@[1, 0]", slice_at({1, 0}, {3, 2}), 1},
+          {"weights_00001.safetensors", "w@[1, 2]", slice_at({1, 2}, {3, 4}), 2}}};
+  manifest.tensors["exp_avg.w"] = {
+      .kind = TensorKind::optimizer,
+      .shape = {},
+      .pieces = {{"optimizer_00000.safetensors", "x", whole_slice({}), 3}}};
   return manifest;
 }
 
@@ -50,7 +52,7 @@ TEST(Manifest, ReadsBackWhatItWrote) {
   EXPECT_EQ(read.progress, example().progress);
   EXPECT_EQ(read.optimizer, example().optimizer);
   EXPECT_EQ(read.tensors.at("w").pieces[0].checksum, 0xfedcba9876543210u);
-  EXPECT_EQ(read.tensors.at("w").pieces[2].region.offset, (Shape{1, 2}));
+  EXPECT_EQ(read.tensors.at("w").pieces[2].slice.global_offset, (Shape{1, 2}));
 }
 
 TEST(Manifest, NamesWhatIsBroken) {
@@ -138,20 +140,6 @@ TEST(Manifest, SurvivesRandomDamage) {
     } catch (const UserError&) {
     }
   }
-}
-
-TEST(BoxMath, TellsWhetherRegionsTileATensor) {
-  const Shape shape{4, 4};
-  EXPECT_EQ(tiling_error(shape, std::vector<Region>{{{0, 0}, {4, 4}}}), "");
-  EXPECT_EQ(tiling_error(shape,
-                         std::vector<Region>{{{0, 0}, {2, 4}}, {{2, 0}, {2, 1}}, {{2, 1}, {2, 3}}}),
-            "");
-  EXPECT_NE(tiling_error(shape, std::vector<Region>{{{0, 0}, {2, 4}}, {{1, 0}, {2, 4}}}), "");
-  EXPECT_NE(tiling_error(shape, std::vector<Region>{{{0, 0}, {3, 4}}}), "");
-  EXPECT_NE(tiling_error(shape, std::vector<Region>{{{0, 0}, {5, 4}}}), "");
-  EXPECT_EQ(tiling_error(Shape{}, std::vector<Region>{{{}, {}}}), "");
-  EXPECT_NE(tiling_error(Shape{}, std::vector<Region>{{{}, {}}, {{}, {}}}), "");
-  EXPECT_EQ(tiling_error(Shape{0, 4}, std::vector<Region>{}), "");
 }
 
 }  // namespace

@@ -8,7 +8,7 @@
 #include "checkpoint/expect_user_error.h"
 #include "megatron/base/files.h"
 #include "megatron/checkpoint/manifest_reader.h"
-#include "megatron/checkpoint/piece_boxes.h"
+#include "megatron/checkpoint/piece_slices.h"
 #include "megatron/checkpoint/shard_writer.h"
 #include "megatron/checkpoint/tensor_bytes.h"
 #include "megatron/checkpoint/verify.h"
@@ -26,9 +26,9 @@ at::Tensor numbered(const Shape& shape) {
 /// Returns the rank's tensor by Sharding's slices; rows beyond the vocabulary are zero.
 at::Tensor local_of(const at::Tensor& global, const Sharding& sharding, const Axis& axis) {
   at::Tensor local = at::zeros(sharding.local_shape({&axis, 1}));
-  for (const TensorSlice& box : sharding.slices({&axis, 1}))
-    narrow_to(local, box.local_offset, box.shape)
-        .copy_(narrow_to(global, box.global_offset, box.shape));
+  for (const TensorSlice& slice : sharding.slices({&axis, 1}))
+    narrow_to(local, slice.local_offset, slice.shape)
+        .copy_(narrow_to(global, slice.global_offset, slice.shape));
   return local;
 }
 
@@ -41,12 +41,12 @@ void write_as(std::int64_t ranks, const at::Tensor& global, const Sharding& shar
     const Axis axis = rank_of(rank, ranks);
     const at::Tensor local = local_of(global, sharding, axis);
     std::vector<WriteItem> pieces;
-    for (const TensorSlice& box : sharding.slices({&axis, 1})) {
+    for (const TensorSlice& slice : sharding.slices({&axis, 1})) {
       pieces.push_back(
           {.name = "w",
            .global_shape = sharding.global_shape,
-           .region = {box.global_offset, box.shape},
-           .tensor = [part = narrow_to(local, box.local_offset, box.shape)] { return part; }});
+           .slice = slice,
+           .tensor = [part = narrow_to(local, slice.local_offset, slice.shape)] { return part; }});
     }
     write_shard_files(folder, {.rank = rank}, std::move(pieces), manifest);
   }
@@ -185,7 +185,7 @@ TEST(ShardedLoad, BoundsTheSizeOfAFile) {
   Manifest manifest;
   std::vector<WriteItem> pieces;
   for (const char* name : {"a", "b", "c"}) {
-    pieces.push_back({.name = name, .global_shape = {4}, .region = {{0}, {4}}, .tensor = [] {
+    pieces.push_back({.name = name, .global_shape = {4}, .slice = whole_slice({4}), .tensor = [] {
                         return numbered({4});
                       }});
   }

@@ -33,12 +33,12 @@ inline void add_part(const ParamStore& weights, Tensors& whole) {
     const Shape& shape = parameter->sharding().global_shape;
     at::Tensor& tensor =
         whole.try_emplace(parameter->name(), at::zeros(shape, at::kDouble)).first->second;
-    for (const TensorSlice& box : parameter->slices()) {
+    for (const TensorSlice& slice : parameter->slices()) {
       at::Tensor to = tensor, from = parameter->value();
       for (std::size_t d = 0; d < shape.size(); ++d) {
         const auto dim = static_cast<std::int64_t>(d);
-        to = to.narrow(dim, box.global_offset[d], box.shape[d]);
-        from = from.narrow(dim, box.local_offset[d], box.shape[d]);
+        to = to.narrow(dim, slice.global_offset[d], slice.shape[d]);
+        from = from.narrow(dim, slice.local_offset[d], slice.shape[d]);
       }
       to.copy_(from);
     }

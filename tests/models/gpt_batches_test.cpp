@@ -130,13 +130,13 @@ TEST(GptShards, DrawTheWeightsOfTheWholeModel) {
           for (const Parameter* mine : shard.parameters()) {
             const Parameter* full = whole.find(mine->name());
             ASSERT_NE(full, nullptr) << mine->name();
-            for (const TensorSlice& box : mine->slices()) {
+            for (const TensorSlice& slice : mine->slices()) {
               at::Tensor local = mine->value(), global = full->value();
-              for (std::size_t d = 0; d < box.shape.size(); ++d) {
-                local =
-                    local.narrow(static_cast<std::int64_t>(d), box.local_offset[d], box.shape[d]);
-                global =
-                    global.narrow(static_cast<std::int64_t>(d), box.global_offset[d], box.shape[d]);
+              for (std::size_t d = 0; d < slice.shape.size(); ++d) {
+                local = local.narrow(static_cast<std::int64_t>(d), slice.local_offset[d],
+                                     slice.shape[d]);
+                global = global.narrow(static_cast<std::int64_t>(d), slice.global_offset[d],
+                                       slice.shape[d]);
               }
               EXPECT_TRUE(at::equal(local, global))
                   << mine->name() << " on rank " << rank << " of " << size;

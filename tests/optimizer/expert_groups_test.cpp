@@ -78,8 +78,8 @@ StepOutcome run(const ExpertLayout& layout) {
         const double replicas = parameter->spec().tags.expert ? rank.edp.size : rank.dp_cp.size;
         const double scale = layout.averages ? rank.dp_cp.size : 1;
         at::Tensor local = at::zeros(parameter->local_shape());
-        for_each_box(*parameter, local, whole_gradient(*parameter, step) * (scale / replicas),
-                     [](at::Tensor mine, const at::Tensor& part) { mine.copy_(part); });
+        for_each_slice(*parameter, local, whole_gradient(*parameter, step) * (scale / replicas),
+                       [](at::Tensor mine, const at::Tensor& part) { mine.copy_(part); });
         parameter->contribute(local);
       }
       store.finalize_gradients();

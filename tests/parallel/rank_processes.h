@@ -13,13 +13,15 @@
 #include <fstream>
 #include <functional>
 #include <map>
+#include <memory>
 #include <sstream>
 #include <string>
 #include <thread>
-#include <torch/csrc/distributed/c10d/TCPStore.hpp>
 #include <vector>
 
 #include "megatron/parallel/process_communicators.h"
+#include "megatron/parallel/rendezvous/connect_to_store.h"
+#include "megatron/parallel/rendezvous/store_server.h"
 
 namespace megatron {
 
@@ -62,10 +64,8 @@ inline CpuTransport transport_named(const std::string& name) {
 /// Runs the body of a child and writes its failure to where the parent reads it.
 inline int run_child() {
   try {
-    c10d::TCPStoreOptions store_options;
-    store_options.port =
-        static_cast<std::uint16_t>(std::stoi(child_variable("MEGATRON_TEST_PORT")));
-    const auto store = c10::make_intrusive<c10d::TCPStore>("127.0.0.1", store_options);
+    const RunStore store(
+        connect_to_store({"127.0.0.1", std::stoi(child_variable("MEGATRON_TEST_PORT"))}, {}));
     const auto communicators = make_process_communicators(
         store,
         {.rank = std::stoll(child_variable("MEGATRON_TEST_RANK")),
@@ -93,11 +93,9 @@ class RankProcesses {
   explicit RankProcesses(const ProcessPlan& plan)
       : plan_(plan), folder_(testing::TempDir() + "rank_processes." + std::to_string(::getpid())) {
     std::filesystem::create_directories(folder_);
-    c10d::TCPStoreOptions options;
-    options.port = 0;
-    options.isServer = true;
-    options.waitWorkers = false;
-    store_ = c10::make_intrusive<c10d::TCPStore>("127.0.0.1", options);
+    ListeningSocket socket({.port = 0, .loopback_only = true});
+    port_ = socket.port();
+    store_ = std::make_unique<StoreServer>(std::move(socket));
     for (std::size_t rank = 0; rank < plan.hosts.size(); ++rank) processes_.push_back(start(rank));
   }
   ~RankProcesses() {
@@ -106,7 +104,6 @@ class RankProcesses {
     }
     std::filesystem::remove_all(folder_);
   }
-  c10d::TCPStore& store() { return *store_; }
   pid_t process(std::size_t rank) const { return processes_[rank]; }
 
   /// Waits for all processes and kills those that still run after `patience`.
@@ -139,7 +136,7 @@ class RankProcesses {
                                                  {"RANK", std::to_string(rank)},
                                                  {"WORLD", std::to_string(plan_.hosts.size())},
                                                  {"HOST", plan_.hosts[rank]},
-                                                 {"PORT", std::to_string(store_->getPort())},
+                                                 {"PORT", std::to_string(port_)},
                                                  {"TIMEOUT", std::to_string(plan_.timeout_ms)},
                                                  {"TRANSPORT", plan_.transport},
                                                  {"OUTPUT", output_of(rank)}};
@@ -161,7 +158,8 @@ class RankProcesses {
 
   ProcessPlan plan_;
   std::string folder_;
-  c10::intrusive_ptr<c10d::TCPStore> store_;
+  std::int64_t port_ = 0;
+  std::unique_ptr<StoreServer> store_;
   std::vector<pid_t> processes_;
 };
 

@@ -13,9 +13,11 @@
 #include <atomic>
 #include <chrono>
 #include <thread>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include "megatron/base/error.h"
+#include "megatron/parallel/rendezvous/c10d_store.h"
 #include "megatron/parallel/rendezvous/connect_to_store.h"
 #include "megatron/parallel/rendezvous/run_store.h"
 #include "megatron/parallel/rendezvous/store_server.h"
@@ -74,6 +76,24 @@ TEST(RunStore, SpeaksWithAStoreOfC10d) {
   const c10d::TCPStore agent("127.0.0.1", options);
   check_calls(RunStore(
       connect_to_store({"127.0.0.1", agent.getPort()}, {.timeout = milliseconds(10'000)})));
+}
+
+/// Gloo and NCCL see the keys below a prefix. NCCL looks for a PrefixStore.
+TEST(RunStore, IsAStoreOfC10dToLibraries) {
+  using Bytes = std::vector<std::uint8_t>;
+  RunStore run = RunStore::host(local_socket(), milliseconds(10'000)).with_prefix("run");
+  const auto store = make_c10d_store(run, "group/gloo");
+  ASSERT_NE(dynamic_cast<c10d::PrefixStore*>(store.get()), nullptr);
+  store->set("a", Bytes{'1', '\0'});
+  EXPECT_EQ(run.find("group/gloo/a"), std::string("1\0", 2));
+  EXPECT_EQ(store->compareSet("b", Bytes{}, Bytes{'2'}), Bytes{'2'});
+  run.set("group/gloo/c", "3");
+  EXPECT_EQ(store->get("c"), Bytes{'3'});
+  EXPECT_EQ(store->add("sum", 4), 4);
+  EXPECT_TRUE(store->check({"a", "b", "c"}));
+  EXPECT_FALSE(store->check({"d"}));
+  EXPECT_TRUE(store->deleteKey("a"));
+  EXPECT_THROW(store->wait({"a"}, milliseconds(30)), c10::DistStoreError);
 }
 
 TEST(RunStore, ServesManyAtOnce) {

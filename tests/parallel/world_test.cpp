@@ -9,7 +9,6 @@
 
 #include <future>
 #include <thread>
-#include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include "megatron/base/error.h"
 #include "megatron/parallel/comm.h"
@@ -65,9 +64,10 @@ TEST(World, MeetsAndShares) {
   const auto ranks = run_world(4, [](World& world) {
     world.join(options_with({{"--lr", "0.1"}}));
     const std::string key = "from/" + std::to_string(world.environment().rank);
-    world.store()->set(key, std::vector<std::uint8_t>{7});
+    world.store()->set(key, "7");
     const std::string other = "from/" + std::to_string((world.environment().rank + 1) % 4);
-    const bool is_shared = world.store()->get(other) == std::vector<std::uint8_t>{7};
+    const bool is_shared =
+        world.store()->poll(other, milliseconds(20'000)) && world.store()->find(other) == "7";
     const bool is_one_host = world.hosts().names.size() == 1 &&
                              world.hosts().host_of_rank == std::vector<std::int64_t>(4, 0);
     return is_shared && is_one_host && world.hosts().cpus.count == 4 &&
@@ -232,9 +232,9 @@ void join_before_rank_0(World& world, milliseconds timeout) {
   world.join(options_with({}, timeout));
   const std::int64_t rank = world.environment().rank;
   const auto key = [](std::int64_t of) { return "joined/" + std::to_string(of); };
-  if (rank != 0) return world.store()->set(key(rank), std::vector<std::uint8_t>{1});
+  if (rank != 0) return world.store()->set(key(rank), "1");
   for (std::int64_t other = 1; other < world.environment().world_size; ++other)
-    world.store()->get(key(other));
+    world.store()->poll(key(other), milliseconds(20'000));
 }
 
 /// The store's host neither answers nor closes its connections. Every wait for it ends, and one

@@ -48,10 +48,10 @@ TEST(Initialisation, AShardDrawsItsPartOfTheWhole) {
           const Axis axis{"tp", rank, size};
           const at::Tensor shard = initialised(spec, axis);
           at::Tensor rest = shard.clone();
-          for (const TensorSlice& box : sharding.slices({&axis, 1})) {
-            EXPECT_TRUE(at::equal(slice(shard, box.local_offset, box.shape),
-                                  slice(whole, box.global_offset, box.shape)));
-            slice(rest, box.local_offset, box.shape).zero_();
+          for (const TensorSlice& part : sharding.slices({&axis, 1})) {
+            EXPECT_TRUE(at::equal(slice(shard, part.local_offset, part.shape),
+                                  slice(whole, part.global_offset, part.shape)));
+            slice(rest, part.local_offset, part.shape).zero_();
           }
           EXPECT_EQ(rest.abs().max().item<double>(), 0) << "padding is zero";
           padding += shard.size(0);

@@ -38,12 +38,12 @@ TEST(Sharding, TwoAxesDivideTheWhole) {
         for (const TensorSlice& slice : sharding.slices(axes)) {
           EXPECT_LT(previous, slice.local_offset) << "slices ascend";
           previous = slice.local_offset;
-          at::Tensor mine = box_of(local, slice.local_offset, slice.shape);
+          at::Tensor mine = slice_of(local, slice.local_offset, slice.shape);
           EXPECT_TRUE((mine == -1).all().item<bool>()) << "slices overlap";
-          mine.copy_(box_of(whole, slice.global_offset, slice.shape));
+          mine.copy_(slice_of(whole, slice.global_offset, slice.shape));
         }
         for (const TensorSlice& slice : sharding.owned_slices(axes))
-          box_of(owners, slice.global_offset, slice.shape).add_(1);
+          slice_of(owners, slice.global_offset, slice.shape).add_(1);
       }
       EXPECT_TRUE((owners == 1).all().item<bool>()) << "every element has one owner";
     }

@@ -1,4 +1,4 @@
-"""Reads our checkpoints with the real safetensors package: a manifest of boxes beside safetensors files (docs/formats/checkpoint.md)."""
+"""Reads our checkpoints with the real safetensors package: a manifest of slices beside safetensors files (docs/formats/checkpoint.md)."""
 import json
 from pathlib import Path
 
@@ -20,16 +20,16 @@ def read_manifest(root):
 
 
 def assemble(folder, tensor):
-    """One global tensor from its boxes; every element must be covered once."""
+    """One global tensor from its slices; every element must be covered once."""
     whole, covered = None, np.zeros(tensor["shape"], dtype=np.int8)
     for piece in tensor["pieces"]:
         with safe_open(folder / piece["file"], framework="np") as file:
             content = file.get_tensor(piece["key"])
         if whole is None:
             whole = np.empty(tensor["shape"], dtype=content.dtype)
-        box = tuple(slice(start, start + length) for start, length in zip(piece["offset"], piece["shape"]))
-        whole[box] = content.reshape(piece["shape"])
-        covered[box] += 1
+        where = tuple(slice(start, start + length) for start, length in zip(piece["offset"], piece["shape"]))
+        whole[where] = content.reshape(piece["shape"])
+        covered[where] += 1
     if not (covered == 1).all():
         raise ValueError("the pieces of a tensor do not tile it")
     return whole

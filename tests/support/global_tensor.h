@@ -14,18 +14,19 @@
 
 namespace megatron {
 
-inline at::Tensor box_of(at::Tensor tensor, const Shape& offset, const Shape& shape) {
+inline at::Tensor slice_of(at::Tensor tensor, const Shape& offset, const Shape& shape) {
   for (std::size_t d = 0; d < shape.size(); ++d)
     tensor = tensor.narrow(static_cast<std::int64_t>(d), offset[d], shape[d]);
   return tensor;
 }
 
-/// Calls use(piece of `local`, the same piece of `global`) for every box that the rank holds.
-inline void for_each_box(const Parameter& parameter, const at::Tensor& local,
-                         const at::Tensor& global,
-                         const std::function<void(at::Tensor local, at::Tensor global)>& use) {
-  for (const TensorSlice& box : parameter.slices()) {
-    use(box_of(local, box.local_offset, box.shape), box_of(global, box.global_offset, box.shape));
+/// Calls use(piece of `local`, the same piece of `global`) for every slice that the rank holds.
+inline void for_each_slice(const Parameter& parameter, const at::Tensor& local,
+                           const at::Tensor& global,
+                           const std::function<void(at::Tensor local, at::Tensor global)>& use) {
+  for (const TensorSlice& slice : parameter.slices()) {
+    use(slice_of(local, slice.local_offset, slice.shape),
+        slice_of(global, slice.global_offset, slice.shape));
   }
 }
 
@@ -43,13 +44,13 @@ class GlobalTensors {
       global.known = at::zeros(parameter.sharding().global_shape, at::kBool);
     }
     at::Tensor padding = local.abs();
-    for_each_box(parameter, local, global.value, [&](const at::Tensor& mine, at::Tensor whole) {
+    for_each_slice(parameter, local, global.value, [&](const at::Tensor& mine, at::Tensor whole) {
       const at::Tensor known = known_part(global, mine, whole);
       EXPECT_TRUE(at::equal(at::where(known, whole, mine), mine))
           << "ranks differ in " << parameter.name();
       whole.copy_(mine);
     });
-    for_each_box(parameter, padding, global.known, [](at::Tensor mine, at::Tensor known) {
+    for_each_slice(parameter, padding, global.known, [](at::Tensor mine, at::Tensor known) {
       mine.zero_();
       known.fill_(true);
     });
@@ -90,8 +91,8 @@ inline at::Tensor irregular_like(const Parameter& parameter, double scale) {
 /// same on every layout.
 inline void disturb(const ParamStore& store, double scale) {
   for (const Parameter* parameter : store.parameters()) {
-    for_each_box(*parameter, parameter->value(), irregular_like(*parameter, scale),
-                 [](const at::Tensor& mine, const at::Tensor& change) { mine.add_(change); });
+    for_each_slice(*parameter, parameter->value(), irregular_like(*parameter, scale),
+                   [](const at::Tensor& mine, const at::Tensor& change) { mine.add_(change); });
   }
 }
 

@@ -12,7 +12,7 @@
 #include <ostream>
 
 #include "megatron/models/gpt_model.h"
-#include "megatron/parallel/agreement.h"
+#include "megatron/parallel/object_collectives.h"
 #include "megatron/parallel/rank_threads.h"
 #include "megatron/training/resilience/diagnosis/explanation.h"
 #include "megatron/training/resilience/diagnosis/op_trace.h"

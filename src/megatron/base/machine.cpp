@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <fstream>
 
 namespace megatron {
 
@@ -11,6 +12,13 @@ std::string host_name() {
   char name[256] = "localhost";
   ::gethostname(name, sizeof name - 1);
   return name;
+}
+
+std::string boot_id() {
+  std::ifstream file("/proc/sys/kernel/random/boot_id");
+  std::string id;
+  std::getline(file, id);
+  return id;
 }
 
 int num_cpus() {

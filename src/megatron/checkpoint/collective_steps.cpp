@@ -33,7 +33,7 @@ std::vector<std::string> CollectiveSteps::run(const std::function<std::string()>
                                               RankPrefix prefix) const {
   if (world_.size == 1) return {step()};
   const Outcome mine = outcome_of(step);
-  std::vector<std::string> texts = all_gather_strings(world_, mine.message, device_);
+  std::vector<std::string> texts = all_gather_strings({world_, device_}, mine.message);
   if (mine.error) std::rethrow_exception(mine.error);
   for (std::size_t rank = 0; rank < texts.size(); ++rank) {
     const char mark = texts[rank].at(0);

@@ -34,8 +34,9 @@ class FiniteCheckReader : public WeightReader {
 
   const std::vector<WeightInfo>& weights() const override { return weights_; }
   const std::vector<WeightInfo>& states() const override { return stored_.states(); }
-  void copy_region(const std::string& name, const Region& region, at::Tensor destination) override {
-    stored_.copy_region(name, region, destination);
+  void copy_slice(const std::string& name, const TensorSlice& slice,
+                  at::Tensor destination) override {
+    stored_.copy_slice(name, slice, destination);
     if (count_non_finite(destination) == 0) return;
     if (!allow_non_finite_) throw_non_finite();
     errors_[name] = non_finite_error(name, destination);
@@ -100,7 +101,7 @@ std::filesystem::path write_release(FiniteCheckReader& reader, const CheckpointS
          .kind = kind,
          .type = to_safetensors_dtype(info.type),
          .global_shape = info.shape,
-         .region = {Shape(info.shape.size(), 0), info.shape},
+         .slice = whole_slice(info.shape),
          .tensor = [&reader, name = info.name] { return reader.read(name); }});
   };
   for (const WeightInfo& info : reader.weights()) add(info, TensorKind::weight);

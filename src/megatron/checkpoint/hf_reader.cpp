@@ -101,7 +101,8 @@ bool HfReader::repeats_embedding(const HfDirectory::Entry& output_layer) const {
   return std::memcmp(left.data(), right.data(), left.size()) == 0;
 }
 
-void HfReader::copy_region(const std::string& name, const Region& region, at::Tensor destination) {
+void HfReader::copy_slice(const std::string& name, const TensorSlice& slice,
+                          at::Tensor destination) {
   if (name != last_name_) {
     const WeightMapping& link = links_.at(name);
     std::vector<at::Tensor> theirs;
@@ -112,7 +113,7 @@ void HfReader::copy_region(const std::string& name, const Region& region, at::Te
     last_ = to_megatron(link.transform, model_, theirs);
     last_name_ = name;
   }
-  destination.copy_(narrow_to(last_, region.offset, region.shape));
+  destination.copy_(narrow_to(last_, slice.global_offset, slice.shape));
 }
 
 }  // namespace megatron

@@ -19,7 +19,8 @@ class HfReader : public WeightReader {
 
   const HfConfig& config() const { return directory_.config(); }
   const std::vector<WeightInfo>& weights() const override { return weights_; }
-  void copy_region(const std::string& name, const Region& region, at::Tensor destination) override;
+  void copy_slice(const std::string& name, const TensorSlice& slice,
+                  at::Tensor destination) override;
 
  private:
   void link();

@@ -33,8 +33,8 @@ constexpr TensorKind kTensorKinds[] = {TensorKind::weight, TensorKind::optimizer
 Json to_json(const Piece& piece) {
   return {{"file", piece.file},
           {"key", piece.key},
-          {"offset", piece.region.offset},
-          {"shape", piece.region.shape},
+          {"offset", piece.slice.global_offset},
+          {"shape", piece.slice.shape},
           {"xxh3", checksum_hex(piece.checksum)}};
 }
 
@@ -142,10 +142,11 @@ std::uint64_t read_checksum(const Json& json, const std::string& place) {
 }
 
 Piece read_piece(const Json& json, const std::string& place) {
-  Piece piece{.file = json_string(json, "file", place),
-              .key = json_string(json, "key", place),
-              .region = {read_extents(json, "offset", place), read_extents(json, "shape", place)},
-              .checksum = read_checksum(json_at(json, "xxh3", place), place)};
+  Piece piece{
+      .file = json_string(json, "file", place),
+      .key = json_string(json, "key", place),
+      .slice = slice_at(read_extents(json, "offset", place), read_extents(json, "shape", place)),
+      .checksum = read_checksum(json_at(json, "xxh3", place), place)};
   if (piece.file.empty() || piece.file == ".." || piece.file.find('/') != std::string::npos)
     throw_damaged_manifest(place, "a piece's file must be a plain name", piece.file);
   return piece;
@@ -168,9 +169,9 @@ ManifestTensor read_tensor(const Json& json, const std::string& place) {
 }
 
 std::string tiling_error(const ManifestTensor& tensor) {
-  std::vector<Region> regions;
-  for (const Piece& piece : tensor.pieces) regions.push_back(piece.region);
-  return tiling_error(tensor.shape, regions);
+  std::vector<TensorSlice> slices;
+  for (const Piece& piece : tensor.pieces) slices.push_back(piece.slice);
+  return tiling_error(tensor.shape, slices);
 }
 
 const Json& object_at(const Json& json, const char* key, const std::string& source) {

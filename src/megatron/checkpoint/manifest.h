@@ -1,4 +1,4 @@
-// The manifest of a checkpoint folder (docs/formats/checkpoint.md). It records which region of
+// The manifest of a checkpoint folder (docs/formats/checkpoint.md). It records which slice of
 // which global tensor lies in which file, with checksums, and all state that is not a tensor.
 #pragma once
 
@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "megatron/base/json_value.h"
-#include "megatron/checkpoint/box_math.h"
 #include "megatron/checkpoint/safetensors_dtype.h"
+#include "megatron/checkpoint/slice_math.h"
 #include "megatron/checkpoint/training_progress.h"
 #include "megatron/optimizer/loss_scaling.h"
 
@@ -23,11 +23,11 @@ enum class TensorKind { weight, optimizer, state };
 /// Returns the kind's name in a manifest.
 const char* tensor_kind_name(TensorKind kind);
 
-/// One region of a global tensor and the place where it is stored.
+/// One slice of a global tensor and the place where it is stored.
 struct Piece {
-  std::string file = {};  ///< safetensors file beside the manifest
-  std::string key = {};   ///< tensor in that file
-  Region region = {};
+  std::string file = {};   ///< safetensors file beside the manifest
+  std::string key = {};    ///< tensor in that file
+  TensorSlice slice = {};  ///< held by a tensor of its own
   std::uint64_t checksum = 0;
 };
 

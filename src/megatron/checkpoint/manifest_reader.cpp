@@ -44,12 +44,12 @@ at::Tensor ManifestReader::piece_tensor(const std::string& name, const ManifestT
   if (stored == nullptr)
     throw UserError(
         {place + ": missing", "the manifest names key '" + piece.key + "'", kOtherIteration});
-  if (stored->type != tensor.type || stored->shape != piece.region.shape) {
+  if (stored->type != tensor.type || stored->shape != piece.slice.shape) {
     throw UserError({place + ": dtype or shape differs from the manifest",
                      std::string(safetensors_dtype_name(stored->type)) + " " +
                          shape_text(stored->shape) + ", the manifest says " +
                          std::string(safetensors_dtype_name(tensor.type)) + " " +
-                         shape_text(piece.region.shape),
+                         shape_text(piece.slice.shape),
                      kOtherIteration});
   }
   if (verified_.insert(&piece).second && checksum(source.bytes(*stored)) != piece.checksum) {
@@ -60,19 +60,15 @@ at::Tensor ManifestReader::piece_tensor(const std::string& name, const ManifestT
   return view_tensor(source, *stored);
 }
 
-void ManifestReader::copy_region(const std::string& name, const Region& region,
-                                 at::Tensor destination) {
+void ManifestReader::copy_slice(const std::string& name, const TensorSlice& slice,
+                                at::Tensor destination) {
   const ManifestTensor& tensor = manifest_.tensors.at(name);
-  const auto relative = [](Shape offset, const Shape& origin) {
-    for (std::size_t dim = 0; dim < offset.size(); ++dim) offset[dim] -= origin[dim];
-    return offset;
-  };
+  const TensorSlice wanted = slice_at(slice.global_offset, slice.shape);
   for (const Piece& piece : tensor.pieces) {
-    const auto common = intersect(piece.region, region);
-    if (!common) continue;
-    const at::Tensor from = narrow_to(piece_tensor(name, tensor, piece),
-                                      relative(common->offset, piece.region.offset), common->shape);
-    narrow_to(destination, relative(common->offset, region.offset), common->shape).copy_(from);
+    const auto from = intersect(piece.slice, wanted), to = intersect(wanted, piece.slice);
+    if (!from || !to) continue;
+    narrow_to(destination, to->local_offset, to->shape)
+        .copy_(narrow_to(piece_tensor(name, tensor, piece), from->local_offset, from->shape));
   }
 }
 

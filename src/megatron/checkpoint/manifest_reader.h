@@ -1,4 +1,4 @@
-// Reads regions of tensors from a native checkpoint folder. It verifies each piece's checksum
+// Reads slices of tensors from a native checkpoint folder. It verifies each piece's checksum
 // before the first use.
 #pragma once
 
@@ -21,8 +21,9 @@ class ManifestReader : public WeightReader {
   const Manifest& manifest() const { return manifest_; }
   const std::vector<WeightInfo>& weights() const override { return weights_; }
   const std::vector<WeightInfo>& states() const override { return states_; }
-  /// Copies a region of a weight, or of optimizer state under its name in the manifest.
-  void copy_region(const std::string& name, const Region& region, at::Tensor destination) override;
+  /// Copies a slice of a weight, or of optimizer state under its name in the manifest.
+  void copy_slice(const std::string& name, const TensorSlice& slice,
+                  at::Tensor destination) override;
 
   /// Returns a piece's data after checking file, key, dtype, shape and checksum. UserErrors name
   /// file and tensor.

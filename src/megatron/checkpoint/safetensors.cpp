@@ -8,7 +8,7 @@
 #include "megatron/base/checksum.h"
 #include "megatron/base/error.h"
 #include "megatron/base/json.h"
-#include "megatron/checkpoint/box_math.h"
+#include "megatron/checkpoint/slice_math.h"
 
 namespace megatron {
 namespace {

@@ -8,7 +8,7 @@
 #include "megatron/checkpoint/checkpoint_root.h"
 #include "megatron/checkpoint/checkpoint_tokenizer.h"
 #include "megatron/checkpoint/checkpoint_writer.h"
-#include "megatron/checkpoint/piece_boxes.h"
+#include "megatron/checkpoint/piece_slices.h"
 #include "megatron/checkpoint/tensor_bytes.h"
 #include "megatron/config/settings_tables.h"
 #include "megatron/models/architecture.h"
@@ -40,7 +40,7 @@ std::set<const Parameter*> parameters_to_write(const ParamStore& store) {
   return mine;
 }
 
-/// Collects the regions that this rank writes. Every element is written by exactly one rank.
+/// Collects the slices that this rank writes. Every element is written by exactly one rank.
 class SavePlanner {
  public:
   explicit SavePlanner(const ParamStore& store)
@@ -68,13 +68,13 @@ class SavePlanner {
   static void add(const std::string& name, TensorKind kind, const ParameterPiece& piece,
                   const at::Tensor& flat, std::vector<WriteItem>& pieces) {
     const Parameter& parameter = *piece.parameter;
-    for (PieceBox& box : piece_boxes(piece, flat, parameter.owned_slices())) {
+    for (const TensorSlice& slice : piece_slices(piece, parameter.owned_slices())) {
       pieces.push_back({.name = name,
                         .kind = kind,
                         .type = to_safetensors_dtype(flat.scalar_type()),
                         .global_shape = parameter.sharding().global_shape,
-                        .region = std::move(box.region),
-                        .tensor = [part = std::move(box.tensor)] { return part; }});
+                        .slice = slice,
+                        .tensor = [part = view_slice(flat, piece, slice)] { return part; }});
     }
   }
 

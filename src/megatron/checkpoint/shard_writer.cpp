@@ -12,15 +12,15 @@ namespace megatron {
 namespace {
 
 std::uint64_t size_of(const WriteItem& piece) {
-  return static_cast<std::uint64_t>(num_elements(piece.region.shape)) * element_size(piece.type);
+  return static_cast<std::uint64_t>(num_elements(piece.slice.shape)) * element_size(piece.type);
 }
 
-/// Returns the tensor's name when the piece is the whole tensor; else the name with the region's
+/// Returns the tensor's name when the piece is the whole tensor; else the name with the slice's
 /// offset.
 std::string key_of(const WriteItem& piece) {
-  return piece.region.shape == piece.global_shape
+  return piece.slice.shape == piece.global_shape
              ? piece.name
-             : piece.name + "@" + shape_text(piece.region.offset);
+             : piece.name + "@" + shape_text(piece.slice.global_offset);
 }
 
 std::string shard_name(const ShardFileOptions& files, std::size_t part) {
@@ -55,7 +55,7 @@ void write_file(const std::filesystem::path& folder, const std::string& name,
   std::vector<TensorHeader> headers;
   std::unordered_map<std::string, const WriteItem*> by_key;
   for (const WriteItem& piece : pieces) {
-    headers.push_back({key_of(piece), piece.type, piece.region.shape});
+    headers.push_back({key_of(piece), piece.type, piece.slice.shape});
     by_key.emplace(headers.back().name, &piece);
   }
   SafetensorsWriter writer(folder / name, std::move(headers), {{"format", "pt"}}, file_system);
@@ -71,7 +71,8 @@ void write_file(const std::filesystem::path& folder, const std::string& name,
     tensor.kind = piece.kind;
     tensor.type = piece.type;
     tensor.shape = piece.global_shape;
-    tensor.pieces.push_back({name, head.name, piece.region, checksum(bytes)});
+    tensor.pieces.push_back(
+        {name, head.name, slice_at(piece.slice.global_offset, piece.slice.shape), checksum(bytes)});
   }
   writer.close();
 }

@@ -1,4 +1,4 @@
-// Writes regions of global tensors to safetensors files of bounded size and records their places.
+// Writes slices of global tensors to safetensors files of bounded size and records their places.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -14,24 +14,25 @@
 
 namespace megatron {
 
-/// A region of a global tensor to write. `tensor` is called once, when the region is written.
+/// A slice of a global tensor to write. `tensor` is called once, when the slice is written, and
+/// returns the slice alone.
 struct WriteItem {
   std::string name = {};
   TensorKind kind = TensorKind::weight;
   SafetensorsDtype type = SafetensorsDtype::F32;
   Shape global_shape = {};
-  Region region = {};
+  TensorSlice slice = {};
   std::function<at::Tensor()> tensor = {};
 };
 
 struct ShardFileOptions {
   std::string prefix = "weights";  ///< weights_00000.safetensors, weights_00000_001.safetensors, …
   std::int64_t rank = 0;
-  std::uint64_t max_shard_bytes = std::uint64_t{4} << 30;  ///< per file; a larger region gets a
+  std::uint64_t max_shard_bytes = std::uint64_t{4} << 30;  ///< per file; a larger slice gets a
                                                            ///< file of its own
 };
 
-/// Returns the total size of the regions in bytes.
+/// Returns the total size of the slices in bytes.
 std::uint64_t num_bytes(const std::vector<WriteItem>& pieces);
 
 /// Writes the pieces to files in `folder` through `file_system`, and records the pieces and the

@@ -6,7 +6,7 @@
 
 #include "megatron/base/error.h"
 #include "megatron/base/name_list.h"
-#include "megatron/checkpoint/piece_boxes.h"
+#include "megatron/checkpoint/piece_slices.h"
 #include "megatron/checkpoint/tensor_bytes.h"
 #include "megatron/params/all_parameter_names.h"
 
@@ -29,18 +29,19 @@ at::Tensor WeightReader::read(const std::string& name) {
   const WeightInfo* info = find(name);
   MEGATRON_CHECK(info != nullptr, "there is no weight named ", name);
   at::Tensor whole = at::empty(info->shape, at::TensorOptions().dtype(info->type));
-  copy_region(name, {Shape(info->shape.size(), 0), info->shape}, whole);
+  copy_slice(name, whole_slice(info->shape), whole);
   return whole;
 }
 
 void fill_piece(WeightReader& reader, const ParameterPiece& piece, const std::string& name,
                 at::Tensor flat) {
   const Parameter& parameter = *piece.parameter;
-  std::vector<PieceBox> slices = piece_boxes(piece, flat, parameter.slices());
+  const std::vector<TensorSlice> slices = piece_slices(piece, parameter.slices());
   std::int64_t filled = 0;
-  for (const PieceBox& box : slices) filled += box.tensor.numel();
+  for (const TensorSlice& slice : slices) filled += num_elements(slice.shape);
   if (filled < flat.numel()) flat.zero_();
-  for (PieceBox& box : slices) reader.copy_region(name, box.region, std::move(box.tensor));
+  for (const TensorSlice& slice : slices)
+    reader.copy_slice(name, slice, view_slice(flat, piece, slice));
 }
 
 void fill_store(WeightReader& reader, const std::string& source, ParamStore& store) {

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "megatron/checkpoint/box_math.h"
+#include "megatron/checkpoint/slice_math.h"
 #include "megatron/params/param_store.h"
 
 namespace megatron {
@@ -28,10 +28,10 @@ class WeightReader {
   virtual const std::vector<WeightInfo>& states() const;
   /// Returns null when there is no weight or state of that name.
   const WeightInfo* find(const std::string& name) const;
-  /// Copies a region of the global tensor to `destination`, which has the region's shape. Converts
+  /// Copies a slice of the global tensor to `destination`, which has the slice's shape. Converts
   /// the type.
-  virtual void copy_region(const std::string& name, const Region& region,
-                           at::Tensor destination) = 0;
+  virtual void copy_slice(const std::string& name, const TensorSlice& slice,
+                          at::Tensor destination) = 0;
   /// Returns the whole global tensor in its stored type.
   at::Tensor read(const std::string& name);
 };

@@ -7,7 +7,7 @@
 #include "megatron/optimizer/check_optimizer_config.h"
 #include "megatron/optimizer/sgd.h"
 #include "megatron/optimizer/step_controller.h"
-#include "megatron/parallel/gather_names.h"
+#include "megatron/parallel/object_collectives.h"
 
 namespace megatron {
 namespace {
@@ -34,7 +34,7 @@ std::vector<std::string> all_state_tensors(const ParamStore& store, const Update
     for (const OptimizerState& state : rule_of(*parameter, rules).states())
       mine.push_back(state.name() + "." + parameter->name());
   }
-  return all_gather_unique_names(store.model_axis(), mine, store.device());
+  return all_gather_unique_names({store.model_axis(), store.device()}, mine);
 }
 
 class RuleOptimizer final : public Optimizer {

@@ -1,13 +1,14 @@
 #include "megatron/optimizer/replica_check.h"
 
-#include <ATen/ops/empty.h>
-
 #include <algorithm>
+#include <cstdint>
 #include <span>
+#include <vector>
 
 #include "megatron/base/checksum.h"
 #include "megatron/base/error.h"
 #include "megatron/parallel/comm.h"
+#include "megatron/parallel/object_collectives.h"
 
 namespace megatron {
 namespace {
@@ -21,13 +22,11 @@ std::int64_t hash_of(const at::Tensor& tensor) {
 }
 
 /// Returns two hashes per parameter: one of its value and one of its precise value.
-at::Tensor hashes_of(const std::vector<const Parameter*>& parameters) {
-  const at::Tensor hashes =
-      at::empty({1, 2 * static_cast<std::int64_t>(parameters.size())}, at::kLong);
-  std::int64_t* next = hashes.mutable_data_ptr<std::int64_t>();
+std::vector<std::int64_t> hashes_of(const std::vector<const Parameter*>& parameters) {
+  std::vector<std::int64_t> hashes;
   for (const Parameter* parameter : parameters) {
-    *next++ = hash_of(parameter->value());
-    *next++ = hash_of(parameter->precise_value());
+    hashes.push_back(hash_of(parameter->value()));
+    hashes.push_back(hash_of(parameter->precise_value()));
   }
   return hashes;
 }
@@ -42,20 +41,14 @@ struct Differences {
 void compare(const std::vector<const Parameter*>& parameters, const Axis& all, c10::Device device,
              Differences& differences) {
   if (all.size == 1) return;
-  const at::Tensor mine = hashes_of(parameters).to(device);
-  const at::Tensor gathered = at::empty({all.size, mine.size(1)}, mine.options());
-  all.comm->all_gather(gathered, mine, "hashes of weights");
-  const at::Tensor hashes = gathered.cpu();
-  const auto hash = [&, row = hashes.size(1)](std::int64_t rank, std::int64_t i) {
-    return hashes.const_data_ptr<std::int64_t>()[rank * row + i];
-  };
+  const std::vector<std::vector<std::int64_t>> hashes =
+      all_gather_numbers({all, device}, hashes_of(parameters), "hashes of weights");
   for (std::size_t p = 0; p < parameters.size(); ++p) {
     std::string ranks;
-    const auto i = 2 * static_cast<std::int64_t>(p);
-    for (std::int64_t rank = 1; rank < all.size; ++rank) {
-      if (hash(rank, i) != hash(0, i) || hash(rank, i + 1) != hash(0, i + 1))
-        ranks += (ranks.empty() ? "" : ", ") +
-                 std::to_string(all.comm->ranks()[static_cast<std::size_t>(rank)]);
+    for (std::size_t rank = 1; rank < hashes.size(); ++rank) {
+      if (hashes[rank][2 * p] != hashes[0][2 * p] ||
+          hashes[rank][2 * p + 1] != hashes[0][2 * p + 1])
+        ranks += (ranks.empty() ? "" : ", ") + std::to_string(all.comm->ranks()[rank]);
     }
     if (ranks.empty() || ++differences.count > kMaxNames) continue;
     differences.lines += "\n  " + parameters[p]->name() + ": ranks " + ranks +

@@ -83,7 +83,7 @@ SkippedElements skipped_elements(const Parameter& parameter) {
   const std::int64_t size = num_elements(local);
   const std::vector<TensorSlice> owned = parameter.owned_slices();
   std::int64_t counted = 0;
-  for (const TensorSlice& box : owned) counted += num_elements(box.shape);
+  for (const TensorSlice& slice : owned) counted += num_elements(slice.shape);
   if (counted == size) return {};
   if (counted == 0) return {0, size};
   for (const TensorSlice& slice : owned) {
@@ -99,9 +99,9 @@ SkippedElements skipped_elements(const Parameter& parameter) {
     gap = {begin * row, end * row};
   };
   std::int64_t rows = 0;
-  for (const TensorSlice& box : owned) {
-    leave_out(rows, box.local_offset[0]);
-    rows = box.local_offset[0] + box.shape[0];
+  for (const TensorSlice& slice : owned) {
+    leave_out(rows, slice.local_offset[0]);
+    rows = slice.local_offset[0] + slice.shape[0];
   }
   leave_out(rows, local[0]);
   return gap;

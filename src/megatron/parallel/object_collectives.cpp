@@ -1,23 +1,95 @@
 #include "megatron/parallel/object_collectives.h"
 
 #include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
 #include <cstring>
-#include <string>
+#include <set>
 
 #include "megatron/base/error.h"
+#include "megatron/parallel/collectives.h"
 #include "megatron/parallel/comm.h"
 
 namespace megatron {
+namespace {
 
-std::vector<std::string> all_gather_strings(const Axis& axis, const std::string& text,
-                                            c10::Device device) {
+/// Returns a tensor with a copy of the numbers on the group's device.
+at::Tensor to_tensor(const ObjectGroup& group, std::vector<double>& numbers) {
+  return at::from_blob(numbers.data(), {static_cast<std::int64_t>(numbers.size())}, at::kDouble)
+      .to(group.device, /*non_blocking=*/false, /*copy=*/true);
+}
+
+std::vector<double> to_numbers(const at::Tensor& tensor) {
+  const at::Tensor host = tensor.cpu();
+  return {host.const_data_ptr<double>(), host.const_data_ptr<double>() + host.numel()};
+}
+
+std::vector<double> all_reduce_numbers(const ObjectGroup& group, std::vector<double> numbers,
+                                       ReduceOp op, const char* what) {
+  if (group.axis.size == 1 || numbers.empty()) return numbers;
+  const at::Tensor tensor = to_tensor(group, numbers);
+  all_reduce_(group.axis, tensor, what, op);
+  return to_numbers(tensor);
+}
+
+template <class Number>
+std::vector<std::vector<Number>> all_gather_vectors(const ObjectGroup& group,
+                                                    const std::vector<Number>& numbers,
+                                                    const char* what) {
+  if (group.axis.size == 1 || numbers.empty())
+    return std::vector(static_cast<std::size_t>(group.axis.size), numbers);
+  const auto count = static_cast<std::int64_t>(numbers.size());
+  const at::Tensor mine = at::empty({count}, c10::CppTypeToScalarType<Number>::value);
+  std::ranges::copy(numbers, mine.mutable_data_ptr<Number>());
+  const at::Tensor all = all_gather(group.axis, mine.view({1, -1}).to(group.device), what).cpu();
+  std::vector<std::vector<Number>> result;
+  for (std::int64_t rank = 0; rank < group.axis.size; ++rank) {
+    const Number* first = all.const_data_ptr<Number>() + rank * count;
+    result.emplace_back(first, first + count);
+  }
+  return result;
+}
+
+}  // namespace
+
+std::vector<double> all_reduce_max(const ObjectGroup& group, std::vector<double> numbers,
+                                   const char* what) {
+  return all_reduce_numbers(group, std::move(numbers), ReduceOp::max, what);
+}
+
+std::vector<double> all_reduce_sum(const ObjectGroup& group, std::vector<double> numbers,
+                                   const char* what) {
+  return all_reduce_numbers(group, std::move(numbers), ReduceOp::sum, what);
+}
+
+std::vector<double> broadcast_numbers(const ObjectGroup& group, std::vector<double> numbers,
+                                      const char* what) {
+  if (group.axis.size == 1 || numbers.empty()) return numbers;
+  const at::Tensor tensor = to_tensor(group, numbers);
+  broadcast_(group.axis, tensor, 0, what);
+  return to_numbers(tensor);
+}
+
+std::vector<std::vector<double>> all_gather_numbers(const ObjectGroup& group,
+                                                    const std::vector<double>& numbers,
+                                                    const char* what) {
+  return all_gather_vectors(group, numbers, what);
+}
+
+std::vector<std::vector<std::int64_t>> all_gather_numbers(const ObjectGroup& group,
+                                                          const std::vector<std::int64_t>& numbers,
+                                                          const char* what) {
+  return all_gather_vectors(group, numbers, what);
+}
+
+std::vector<std::string> all_gather_strings(const ObjectGroup& group, const std::string& text) {
+  const Axis& axis = group.axis;
   if (axis.size == 1) return {text};
   MEGATRON_CHECK(axis.comm != nullptr, "the axis ", axis.name, " has no communicator");
-  const auto options = at::TensorOptions().device(device);
+  const auto options = at::TensorOptions().device(group.device);
   const at::Tensor size =
       at::full({1}, static_cast<std::int64_t>(text.size()), options.dtype(at::kLong));
   const at::Tensor sizes = at::empty({axis.size}, size.options());
@@ -29,7 +101,7 @@ std::vector<std::string> all_gather_strings(const Axis& axis, const std::string&
   const at::Tensor mine = at::zeros({1, longest}, at::kByte);
   if (!text.empty()) std::memcpy(mine.mutable_data_ptr(), text.data(), text.size());
   const at::Tensor all = at::empty({axis.size, longest}, options.dtype(at::kByte));
-  axis.comm->all_gather(all, mine.to(device), "texts");
+  axis.comm->all_gather(all, mine.to(group.device), "texts");
   const at::Tensor all_here = all.cpu();
   std::vector<std::string> texts;
   for (std::int64_t rank = 0; rank < axis.size; ++rank) {
@@ -40,13 +112,13 @@ std::vector<std::string> all_gather_strings(const Axis& axis, const std::string&
   return texts;
 }
 
-std::vector<std::string> broadcast_strings(const Axis& axis, const std::vector<std::string>& texts,
-                                           c10::Device device) {
-  if (axis.size == 1) return texts;
+std::vector<std::string> broadcast_strings(const ObjectGroup& group,
+                                           const std::vector<std::string>& texts) {
+  if (group.axis.size == 1) return texts;
   std::string packed;  // "<size>:<text>" for each text
   for (const std::string& text : texts) packed += std::to_string(text.size()) + ':' + text;
   const std::string all =
-      all_gather_strings(axis, axis.rank == 0 ? packed : std::string(), device).front();
+      all_gather_strings(group, group.axis.rank == 0 ? packed : std::string()).front();
   std::vector<std::string> shared;
   for (std::size_t at = 0; at < all.size();) {
     const std::size_t colon = all.find(':', at), size = std::stoull(all.substr(at, colon - at));
@@ -54,6 +126,19 @@ std::vector<std::string> broadcast_strings(const Axis& axis, const std::vector<s
     at = colon + 1 + size;
   }
   return shared;
+}
+
+std::vector<std::string> all_gather_unique_names(const ObjectGroup& group,
+                                                 const std::vector<std::string>& names) {
+  std::string mine;
+  for (const std::string& name : names) mine += name + '\n';
+  std::set<std::string> all;
+  for (const std::string& text : all_gather_strings(group, mine)) {
+    for (std::size_t begin = 0, end; (end = text.find('\n', begin)) != std::string::npos;
+         begin = end + 1)
+      all.insert(text.substr(begin, end - begin));
+  }
+  return {all.begin(), all.end()};
 }
 
 }  // namespace megatron

@@ -5,7 +5,6 @@
 #include <mutex>
 #include <numeric>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
-#include <torch/csrc/distributed/c10d/Store.hpp>
 #include <vector>
 
 #include "megatron/base/checksum.h"
@@ -15,6 +14,8 @@
 #include "megatron/parallel/gloo/gloo_channel.h"
 #include "megatron/parallel/gloo/message_transport.h"
 #include "megatron/parallel/nccl/nccl_comm.h"
+#include "megatron/parallel/rendezvous/c10d_store.h"
+#include "megatron/parallel/rendezvous/wait_for_ranks.h"
 #include "megatron/parallel/shared_memory/host_groups.h"
 #include "megatron/parallel/shared_memory/shared_memory_transport.h"
 #include "megatron/parallel/transport/hierarchical_transport.h"
@@ -50,10 +51,10 @@ GroupInfo subgroup(const GroupInfo& group_info, const Ranks& members) {
 
 class ProcessCommunicators final : public Communicators {
  public:
-  ProcessCommunicators(BootstrapStore bootstrap, const ProcessOptions& options)
-      : bootstrap_(std::move(bootstrap)),
+  ProcessCommunicators(RunStore store, const ProcessOptions& options)
+      : store_(std::move(store)),
         options_(options),
-        host_groups_(find_host_groups(bootstrap_, options)) {}
+        host_groups_(find_host_groups(store_, options)) {}
   ~ProcessCommunicators() override {
     groups_.clear();
     std::unique_ptr<FailureMonitor> watch;
@@ -97,12 +98,12 @@ class ProcessCommunicators final : public Communicators {
     if (watch_) return;
     const std::lock_guard lock(watch_mutex_);
     watch_ = std::make_unique<FailureMonitor>(
-        bootstrap_, host_groups_.host_status,
+        store_, host_groups_.host_status,
         FailureMonitor::Options{options_.rank, host_groups_.host_leader, options_.timeout});
   }
   bool is_one_host_group(const Ranks& ranks) const;
 
-  BootstrapStore bootstrap_;
+  RunStore store_;
   ProcessOptions options_;
   HostGroups host_groups_;
   std::shared_ptr<CommCounters> counters_ = std::make_shared<CommCounters>();
@@ -157,8 +158,8 @@ std::shared_ptr<Comm> ProcessCommunicators::make_nccl_comm(const GroupInfo& grou
 
 c10::intrusive_ptr<c10d::Backend> ProcessCommunicators::make_nccl_backend(
     const GroupInfo& group_info, NcclComm::Traffic traffic) {
-  const auto store = bootstrap_.prefix_store(store_key(group_info.ranks) + "/nccl/" +
-                                             std::to_string(static_cast<int>(traffic)));
+  const auto store = make_c10d_store(
+      store_, store_key(group_info.ranks) + "/nccl/" + std::to_string(static_cast<int>(traffic)));
   auto backend = options_.cuda != nullptr
                      ? options_.cuda->make_nccl(store, static_cast<int>(group_info.rank),
                                                 static_cast<int>(group_info.size()))
@@ -179,15 +180,17 @@ c10::intrusive_ptr<c10d::Backend> ProcessCommunicators::make_nccl_backend(
 std::shared_ptr<ByteChannel> ProcessCommunicators::make_channel(const GroupInfo& group_info) {
   start_watch();
   const std::string key = store_key(group_info.ranks);
-  bootstrap_.set(key + "/ready/" + std::to_string(options_.rank), "");
-  bootstrap_.wait_for(key + "/ready", group_info.ranks, "making the group " + group_info.name,
-                      [&] { return host_groups_.host_status->failure(); });
+  store_.set(key + "/ready/" + std::to_string(options_.rank), "");
+  wait_for_ranks(store_, key + "/ready", group_info.ranks,
+                 {.what = "making the group " + group_info.name,
+                  .timeout = options_.timeout,
+                  .find_failure = [&] { return host_groups_.host_status->failure(); }});
   const GlooOptions options{.rank = group_info.rank,
                             .size = group_info.size(),
                             .address = options_.address,
                             .timeout = options_.timeout};
   std::shared_ptr<ByteChannel> channel =
-      connect_gloo(bootstrap_.prefix_store(key + "/gloo"), options);
+      connect_gloo(make_c10d_store(store_, key + "/gloo"), options);
   watch_->add_cancel([weak = std::weak_ptr(channel)] {
     if (const auto alive = weak.lock()) alive->cancel();
   });
@@ -230,14 +233,14 @@ std::shared_ptr<Transport> ProcessCommunicators::make_shared_memory_transport(
   std::shared_ptr<SharedMemory> block;
   if (group_info.rank == 0) {
     block = SharedMemory::for_processes(bytes);
-    bootstrap_.set(key + "/" + std::to_string(first), block->handle());
+    store_.set(key + "/" + std::to_string(first), block->handle());
   } else {
     const auto find_failure = [&] {
       return host_groups_.host_status->is_dead(first) ? name_ranks({first}) + " died"
                                                       : host_groups_.host_status->failure();
     };
-    block =
-        SharedMemory::open(bootstrap_.wait_for(key, {first}, what, find_failure).front(), bytes);
+    const StoreWait wait{.what = what, .timeout = options_.timeout, .find_failure = find_failure};
+    block = SharedMemory::open(wait_for_ranks(store_, key, {first}, wait).front(), bytes);
     if (!block)
       throw CommError(what + ": " + name_ranks({first}) + " has closed its shared memory");
   }
@@ -248,13 +251,12 @@ std::shared_ptr<Transport> ProcessCommunicators::make_shared_memory_transport(
 
 }  // namespace
 
-std::unique_ptr<Communicators> make_process_communicators(
-    const c10::intrusive_ptr<c10d::Store>& store, const ProcessOptions& options) {
-  const std::int64_t joined =
-      BootstrapStore(store, "communicators/", options.timeout).add("joined", 1);
-  const std::string generation = std::to_string((joined - 1) / options.world_size);
+std::unique_ptr<Communicators> make_process_communicators(const RunStore& store,
+                                                          const ProcessOptions& options) {
+  RunStore communicators = store.with_prefix("communicators");
+  const std::int64_t generation = (communicators.add("joined", 1) - 1) / options.world_size;
   return std::make_unique<ProcessCommunicators>(
-      BootstrapStore(store, "communicators/" + generation + "/", options.timeout), options);
+      communicators.with_prefix(std::to_string(generation)), options);
 }
 
 }  // namespace megatron

@@ -1,10 +1,9 @@
-// Communicators between processes that share a c10d store. Each group picks its CPU transport:
+// Communicators between processes that share a run's store. Each group picks its CPU transport:
 // shared memory when all its ranks are on one host; shared memory within hosts and Gloo between
 // them when every host holds equally many; Gloo otherwise. NCCL carries tensors on GPUs.
 #pragma once
 
 #include <c10/core/Device.h>
-#include <c10/util/intrusive_ptr.h>
 
 #include <chrono>
 #include <cstdint>
@@ -12,10 +11,7 @@
 #include <string>
 
 #include "megatron/parallel/communicators.h"
-
-namespace c10d {
-class Store;
-}
+#include "megatron/parallel/rendezvous/run_store.h"
 
 namespace megatron {
 
@@ -40,7 +36,7 @@ struct ProcessOptions {
 /// Collective over the world. The keys of `store` must be unique to this start of the run (use a
 /// prefix per restart). Throws UserError when shared memory is demanded but unreachable, and
 /// CommError when ranks are missing.
-std::unique_ptr<Communicators> make_process_communicators(
-    const c10::intrusive_ptr<c10d::Store>& store, const ProcessOptions& options);
+std::unique_ptr<Communicators> make_process_communicators(const RunStore& store,
+                                                          const ProcessOptions& options);
 
 }  // namespace megatron

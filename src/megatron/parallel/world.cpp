@@ -1,7 +1,5 @@
 #include "megatron/parallel/world.h"
 
-#include <torch/csrc/distributed/c10d/Store.hpp>
-
 #include "megatron/config/command_line.h"
 #include "megatron/parallel/comm.h"
 #include "megatron/parallel/world_state.h"
@@ -42,7 +40,7 @@ ProcessOptions World::process_options() const {
 }
 
 std::unique_ptr<Communicators> World::make_communicators(const ProcessOptions& options) const {
-  return environment().world_size > 1 ? make_process_communicators(store(), options) : nullptr;
+  return environment().world_size > 1 ? make_process_communicators(*store(), options) : nullptr;
 }
 
 void World::join(const RendezvousOptions& options) { state_->join(options); }
@@ -54,9 +52,9 @@ void World::set_failure_notice(std::shared_ptr<FailureNotice> notice) {
 }
 void World::leave() { state_->leave(); }
 
-c10::intrusive_ptr<c10d::Store> World::store() const {
+std::optional<RunStore> World::store() const {
   if (!state_->store()) return {};
-  return state_->store()->with_prefix(kRunPrefix).store();
+  return state_->store()->with_prefix(kRunPrefix);
 }
 
 int World::end_in_failure(const std::exception_ptr& exception) {

@@ -14,10 +14,9 @@
 //   }
 #pragma once
 
-#include <c10/util/intrusive_ptr.h>
-
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -26,10 +25,7 @@
 #include "megatron/parallel/failure/failure_notice.h"
 #include "megatron/parallel/process_communicators.h"
 #include "megatron/parallel/rendezvous/rendezvous.h"
-
-namespace c10d {
-class Store;
-}
+#include "megatron/parallel/rendezvous/run_store.h"
 
 namespace megatron {
 
@@ -56,9 +52,9 @@ class World {
   /// ranks. Throws as make_process_communicators() does.
   std::unique_ptr<Communicators> make_communicators(const ProcessOptions& options) const;
 
-  /// Returns the run's store; null in a world of one process. Any thread may use it. Its keys
+  /// Returns the run's store, or nothing in a world of one process. Any thread may use it. Its keys
   /// belong to this start of the run only.
-  c10::intrusive_ptr<c10d::Store> store() const;
+  std::optional<RunStore> store() const;
 
   /// Sets the callback that ends this rank's waits when another rank has failed. It is called once,
   /// from another thread, or at once when the failure has already happened. nullptr removes it and

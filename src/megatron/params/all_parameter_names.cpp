@@ -1,6 +1,6 @@
 #include "megatron/params/all_parameter_names.h"
 
-#include "megatron/parallel/gather_names.h"
+#include "megatron/parallel/object_collectives.h"
 
 namespace megatron {
 
@@ -14,7 +14,7 @@ std::vector<std::string> all_parameter_names(const ParamStore& store,
   for (const Parameter* parameter : store.parameters()) {
     if (select(*parameter)) mine.push_back(parameter->name());
   }
-  return all_gather_unique_names(store.model_axis(), mine, store.device());
+  return all_gather_unique_names({store.model_axis(), store.device()}, mine);
 }
 
 }  // namespace megatron

@@ -2,7 +2,6 @@
 
 #include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/from_blob.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
@@ -18,6 +17,8 @@
 #include "megatron/models/gpt_model.h"
 #include "megatron/models/params_dtype.h"
 #include "megatron/parallel/collectives.h"
+#include "megatron/parallel/comm.h"
+#include "megatron/parallel/object_collectives.h"
 #include "megatron/pipeline/run_schedule.h"
 
 namespace megatron {
@@ -189,13 +190,8 @@ LayerTimes measure_layers(const Settings& settings, const Rank& rank) {
       numbers.push_back(times.of(chunk, kind));
   }
   numbers.push_back(measure_p2p_seconds(settings, rank));
-  const at::Tensor agreed =
-      at::from_blob(numbers.data(), {static_cast<std::int64_t>(numbers.size())}, at::kDouble)
-          .to(rank.device)
-          .clone();
-  broadcast_(rank.world, agreed, 0, "measured times");
-  const at::Tensor host = agreed.cpu();
-  const double* all = host.const_data_ptr<double>();
+  const std::vector<double> all =
+      broadcast_numbers({rank.world, rank.device}, std::move(numbers), "measured times");
   const auto part = [&](std::size_t index) {
     return StageCost{.forward_s = all[3 * index],
                      .backward_input_s = all[3 * index + 1],

@@ -23,10 +23,10 @@ InferenceRank::InferenceRank(World& world, const ModelOptions& options, const Se
 }
 
 std::vector<std::string> InferenceRank::broadcast(const std::vector<std::string>& texts) const {
-  return broadcast_strings(rank_.world, texts, rank_.device);
+  return broadcast_strings({rank_.world, rank_.device}, texts);
 }
 std::vector<std::string> InferenceRank::gather(const std::string& text) const {
-  return all_gather_strings(rank_.dp, text, rank_.device);
+  return all_gather_strings({rank_.dp, rank_.device}, text);
 }
 
 }  // namespace megatron

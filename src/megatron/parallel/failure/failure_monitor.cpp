@@ -24,9 +24,9 @@ std::string states_key(std::int64_t rank) { return "states/" + std::to_string(ra
 
 }  // namespace
 
-FailureMonitor::FailureMonitor(BootstrapStore& bootstrap, std::shared_ptr<HostStatus> host_status,
+FailureMonitor::FailureMonitor(RunStore store, std::shared_ptr<HostStatus> host_status,
                                Options options)
-    : bootstrap_(bootstrap),
+    : store_(std::move(store)),
       host_status_(std::move(host_status)),
       options_(std::move(options)),
       thread_([this] { watch(); }) {
@@ -37,7 +37,7 @@ FailureMonitor::FailureMonitor(BootstrapStore& bootstrap, std::shared_ptr<HostSt
 /// After a failure the store may be silent. The shorter limit ends the thread's current call soon.
 FailureMonitor::~FailureMonitor() {
   if (host_status_->failed() || std::uncaught_exceptions() > 0)
-    bootstrap_.set_timeout(kStoreTimeoutAfterFailure);
+    store_.set_timeout(kStoreTimeoutAfterFailure);
   host_status_->set_state_query(nullptr);
   {
     const std::lock_guard lock(mutex_);
@@ -55,8 +55,8 @@ void FailureMonitor::add_cancel(std::function<void()> cancel) {
 void FailureMonitor::publish_failure() {
   try {
     if (!host_status_->failed()) return;
-    bootstrap_.set_timeout(kStoreTimeoutAfterFailure);
-    if (!bootstrap_.has(kFailureKey)) bootstrap_.set(kFailureKey, host_status_->failure());
+    store_.set_timeout(kStoreTimeoutAfterFailure);
+    if (!store_.has_all({kFailureKey})) store_.set(kFailureKey, host_status_->failure());
   } catch (const std::exception&) {
     // The store ended with its host. The other ranks notice that by themselves.
   }
@@ -65,8 +65,8 @@ void FailureMonitor::publish_failure() {
 /// A rank's groups end before rank 0 closes the store, so losing the store earlier is a failure.
 void FailureMonitor::poll_store() {
   try {
-    if (bootstrap_.has(kFailureKey)) return host_status_->fail(bootstrap_.get(kFailureKey));
-    if (!has_published_states_ && bootstrap_.has(kStatesRequestedKey)) publish_states();
+    if (const auto failure = store_.find(kFailureKey)) return host_status_->fail(*failure);
+    if (!has_published_states_ && store_.has_all({kStatesRequestedKey})) publish_states();
   } catch (const std::exception& error) {
     host_status_->fail(error.what());
   }
@@ -84,7 +84,7 @@ void FailureMonitor::check_timeouts() {
 void FailureMonitor::publish_states() {
   RankStates states = host_status_->states();
   for (auto& [rank, state] : states) state.host = host_name();
-  bootstrap_.set(states_key(options_.rank), write_states(states));
+  store_.set(states_key(options_.rank), write_states(states));
   has_published_states_ = true;
 }
 
@@ -97,16 +97,16 @@ void FailureMonitor::request_states(const std::vector<std::int64_t>& missing, Ra
 }
 
 void FailureMonitor::query_states(const std::vector<std::int64_t>& missing, RankStates& states) {
-  bootstrap_.set_timeout(kStoreTimeoutAfterFailure);
-  const bool is_first_requester =
-      bootstrap_.set_if_absent(kStatesRequestedKey, std::to_string(options_.rank));
+  store_.set_timeout(kStoreTimeoutAfterFailure);
+  const std::string own = std::to_string(options_.rank);
+  const bool is_first_requester = store_.compare_set(kStatesRequestedKey, "", own) == own;
   publish_states();  // the first requester needs them too
   if (!is_first_requester) {
     SuspendAwareTimer timer;
-    while (!host_status_->failed() && !bootstrap_.has(kFailureKey) &&
+    while (!host_status_->failed() && !store_.has_all({kFailureKey}) &&
            timer.elapsed() < kFirstRequesterTimeout)
       std::this_thread::sleep_for(kInterval / 4);
-    if (bootstrap_.has(kFailureKey)) return host_status_->fail(bootstrap_.get(kFailureKey));
+    if (const auto failure = store_.find(kFailureKey)) return host_status_->fail(*failure);
   }
   for (std::vector<std::int64_t> unknown = unknown_ranks(missing, states); !unknown.empty();
        unknown = unknown_ranks(missing, states)) {
@@ -124,16 +124,18 @@ bool FailureMonitor::wait_for_states(const std::vector<std::int64_t>& ranks, Ran
   };
   for (SuspendAwareTimer timer; timer.elapsed() < kStatesTimeout;
        std::this_thread::sleep_for(kInterval / 4)) {
-    if (!host_status_->failed() && bootstrap_.has(kFailureKey))
-      host_status_->fail(bootstrap_.get(kFailureKey));
     if (host_status_->failed()) return false;
+    if (const auto failure = store_.find(kFailureKey)) {
+      host_status_->fail(*failure);
+      return false;
+    }
     for (std::int64_t other = 0; other < static_cast<std::int64_t>(options_.host_leader.size());
          ++other) {
       const bool knows = std::ranges::any_of(ranks, [&](std::int64_t rank) {
         return host_leader(rank) == host_leader(other) && !states.contains(rank);
       });
-      if (knows && bootstrap_.has(states_key(other)))
-        states.merge(read_states(bootstrap_.get(states_key(other))));
+      if (!knows) continue;
+      if (const auto text = store_.find(states_key(other))) states.merge(read_states(*text));
     }
     if (std::ranges::all_of(ranks, [&](std::int64_t rank) { return states.contains(rank); }))
       return true;

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "megatron/parallel/failure/host_status.h"
-#include "megatron/parallel/gloo/bootstrap_store.h"
+#include "megatron/parallel/rendezvous/run_store.h"
 
 namespace megatron {
 
@@ -26,8 +26,7 @@ class FailureMonitor {
     std::vector<std::int64_t> host_leader = {};
     std::chrono::milliseconds timeout{600'000};  ///< Limit of a wait.
   };
-  FailureMonitor(BootstrapStore& bootstrap, std::shared_ptr<HostStatus> host_status,
-                 Options options);
+  FailureMonitor(RunStore store, std::shared_ptr<HostStatus> host_status, Options options);
   ~FailureMonitor();
   FailureMonitor(const FailureMonitor&) = delete;
   FailureMonitor& operator=(const FailureMonitor&) = delete;
@@ -48,7 +47,7 @@ class FailureMonitor {
   bool wait_for_states(const std::vector<std::int64_t>& ranks, RankStates& states);
   void cancel_all();
 
-  BootstrapStore& bootstrap_;
+  RunStore store_;
   std::shared_ptr<HostStatus> host_status_;
   const Options options_;
   std::atomic<bool> has_published_states_{false};

@@ -8,7 +8,6 @@
 
 #include <array>
 #include <filesystem>
-#include <fstream>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -19,13 +18,6 @@
 
 namespace megatron {
 namespace {
-
-std::string boot_id() {
-  std::ifstream file("/proc/sys/kernel/random/boot_id");
-  std::string id;
-  file >> id;
-  return id;
-}
 
 std::string host_identity() {
   struct stat network {

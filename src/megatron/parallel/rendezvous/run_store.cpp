@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <thread>
-#include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include "megatron/parallel/rendezvous/connect_to_store.h"
 #include "megatron/parallel/rendezvous/store_server.h"
@@ -11,53 +10,8 @@ namespace megatron {
 namespace {
 
 using std::chrono::milliseconds;
-using Bytes = std::vector<std::uint8_t>;
 
 constexpr milliseconds kMaxPollInterval{500};
-
-Bytes bytes_of(const std::string& text) { return {text.begin(), text.end()}; }
-std::string text_of(const Bytes& bytes) { return {bytes.begin(), bytes.end()}; }
-
-/// The store as LibTorch sees it. Its timeout is the timeout of the connection.
-class LibTorchStore final : public c10d::Store {
- public:
-  LibTorchStore(RunStore store, std::shared_ptr<StoreClient> client)
-      : Store(client->timeout()), store_(std::move(store)), client_(client) {}
-
-  c10::intrusive_ptr<c10d::Store> clone() override {
-    return c10::make_intrusive<LibTorchStore>(store_, client_);
-  }
-  void set(const std::string& key, const Bytes& value) override { store_.set(key, text_of(value)); }
-  Bytes compareSet(const std::string& key, const Bytes& expected, const Bytes& value) override {
-    return bytes_of(store_.compare_set(key, text_of(expected), text_of(value)));
-  }
-  Bytes get(const std::string& key) override {
-    wait({key});
-    return bytes_of(store_.get_all({key})[0]);
-  }
-  std::int64_t add(const std::string& key, std::int64_t amount) override {
-    return store_.add(key, amount);
-  }
-  bool deleteKey(const std::string& key) override { return store_.remove(key); }
-  bool check(const std::vector<std::string>& keys) override { return store_.has_all(keys); }
-  std::int64_t getNumKeys() override { return client_->num_keys(); }
-  void wait(const std::vector<std::string>& keys) override { wait(keys, client_->timeout()); }
-  void wait(const std::vector<std::string>& keys, const milliseconds& timeout) override {
-    for (const std::string& key : keys) {
-      if (!store_.poll(key, timeout))
-        C10_THROW_ERROR(DistStoreError, key + " was not set in the run's store in time");
-    }
-  }
-  void setTimeout(const milliseconds& timeout) override {
-    timeout_ = timeout;
-    client_->set_timeout(timeout);
-  }
-  bool hasExtendedApi() const override { return false; }
-
- private:
-  RunStore store_;
-  std::shared_ptr<StoreClient> client_;
-};
 
 }  // namespace
 
@@ -73,10 +27,6 @@ RunStore RunStore::host(ListeningSocket socket, milliseconds timeout) {
 
 RunStore RunStore::with_prefix(const std::string& prefix) const {
   return RunStore(connection_, full(prefix));
-}
-
-c10::intrusive_ptr<c10d::Store> RunStore::store() const {
-  return c10::make_intrusive<LibTorchStore>(*this, connection_->client);
 }
 
 void RunStore::set(const std::string& key, const std::string& value) {

@@ -1,9 +1,7 @@
 // The key-value store that connects the ranks of a run, hosted by rank 0 or by torchrun's agent. A
 // rank has one connection for all its threads. Waits poll, so that no thread occupies the
-// connection for long.
+// connection for long and a failure elsewhere can end them.
 #pragma once
-
-#include <c10/util/intrusive_ptr.h>
 
 #include <chrono>
 #include <cstdint>
@@ -16,16 +14,12 @@
 #include "megatron/base/listening_socket.h"
 #include "megatron/parallel/rendezvous/store_client.h"
 
-namespace c10d {
-class Store;
-}
-
 namespace megatron {
 
 class StoreServer;
 
-/// A map of text values. Every call throws StoreLost when the connection breaks or when the server
-/// does not answer within the timeout.
+/// A handle to a map of text values; copies share the connection. Thread-safe. Every call throws
+/// StoreLost when the connection breaks or when the server does not answer within the timeout.
 class RunStore {
  public:
   /// Hosts the store while the object or a copy of it lives. `timeout` limits every call.
@@ -52,14 +46,15 @@ class RunStore {
   /// waited so far, at most half a second.
   bool poll(const std::string& key, std::chrono::milliseconds timeout);
 
+  /// Returns the number of keys of the server, with any prefix.
+  std::int64_t num_keys() { return connection_->client->num_keys(); }
+
+  std::chrono::milliseconds timeout() const { return connection_->client->timeout(); }
   /// Sets the limit of every call on this connection, including a call under way.
   void set_timeout(std::chrono::milliseconds timeout) { connection_->client->set_timeout(timeout); }
   /// Returns this host's numeric address towards the store; a loopback address when the store is on
   /// this host.
   std::string local_address() const { return connection_->client->local_address(); }
-
-  /// Returns the same keys as a c10d store.
-  c10::intrusive_ptr<c10d::Store> store() const;
 
  private:
   struct Connection {

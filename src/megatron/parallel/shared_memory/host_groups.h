@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "megatron/parallel/failure/host_status.h"
-#include "megatron/parallel/gloo/bootstrap_store.h"
 #include "megatron/parallel/process_communicators.h"
+#include "megatron/parallel/rendezvous/run_store.h"
 
 namespace megatron {
 
@@ -21,6 +21,6 @@ struct HostGroups {
 
 /// Collective over the world. Throws UserError when shared memory is demanded and a rank of this
 /// host cannot be reached.
-HostGroups find_host_groups(const BootstrapStore& bootstrap, const ProcessOptions& options);
+HostGroups find_host_groups(RunStore store, const ProcessOptions& options);
 
 }  // namespace megatron

@@ -1,7 +1,6 @@
 #include "megatron/pipeline/trace/clock_offset.h"
 
 #include <algorithm>
-#include <fstream>
 #include <limits>
 #include <string>
 
@@ -16,11 +15,10 @@ namespace {
 
 constexpr int kNumBarriers = 16;
 
-/// Returns the boot identity of the kernel. Processes with equal values share a monotonic clock.
+/// Returns the identity of the monotonic clock. Processes with equal values share it.
 std::string clock_identity() {
-  std::string identity;
-  std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), identity);
-  return identity.empty() ? host_name() : identity;
+  const std::string kernel = boot_id();
+  return kernel.empty() ? host_name() : kernel;
 }
 
 std::vector<BarrierTimes> time_barriers(const ObjectGroup& group) {
@@ -61,8 +59,7 @@ ClockOffset offset_between(const std::vector<BarrierTimes>& ours,
 }
 
 ClockOffset clock_offset(const ObjectGroup& group) {
-  const std::vector<std::string> clocks =
-      all_gather_strings(group.axis, clock_identity(), group.device);
+  const std::vector<std::string> clocks = all_gather_strings(group, clock_identity());
   if (std::ranges::all_of(clocks,
                           [&](const std::string& clock) { return clock == clocks.front(); }))
     return {};

@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "megatron/parallel/agreement.h"
+#include "megatron/parallel/object_collectives.h"
 
 namespace megatron {
 

@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "megatron/parallel/agreement.h"
+#include "megatron/parallel/object_collectives.h"
 #include "megatron/pipeline/run_schedule.h"
 
 namespace megatron {

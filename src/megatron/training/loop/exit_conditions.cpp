@@ -1,7 +1,7 @@
 #include "megatron/training/loop/exit_conditions.h"
 
 #include "megatron/base/progress_bar.h"
-#include "megatron/parallel/agreement.h"
+#include "megatron/parallel/object_collectives.h"
 
 namespace megatron {
 

@@ -11,7 +11,7 @@
 
 #include "megatron/base/format.h"
 #include "megatron/parallel/collectives.h"
-#include "megatron/parallel/gather_names.h"
+#include "megatron/parallel/object_collectives.h"
 
 namespace megatron {
 namespace {
@@ -103,7 +103,7 @@ void PerLayerNormRecorder::reduce_activation_rms() {
   const Axis& model = weights_.model_axis();
   std::vector<std::string> mine;
   for (const auto& [unit, mean_square] : mean_squares_) mine.push_back(unit);
-  const std::vector<std::string> units = all_gather_unique_names(model, mine, weights_.device());
+  const std::vector<std::string> units = all_gather_unique_names({model, weights_.device()}, mine);
   const at::Tensor sums =
       at::zeros({2, static_cast<std::int64_t>(units.size())},
                 at::TensorOptions().dtype(at::kDouble).device(weights_.device()));

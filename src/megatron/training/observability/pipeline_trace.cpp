@@ -83,7 +83,7 @@ void PipelineTrace::write() {
   trace_.clock = clock_offset({rank.world, rank.device});
   align_to_rank_0_clock(trace_);
   const std::vector<std::string> texts =
-      all_gather_strings(rank.world, serialize(trace_), rank.device);
+      all_gather_strings({rank.world, rank.device}, serialize(trace_));
   if (rank.index != 0) return;
   std::vector<RankTrace> ranks;
   for (const std::string& text : texts) ranks.push_back(parse_rank_trace(text));

@@ -8,7 +8,7 @@
 
 #include "megatron/base/machine.h"
 #include "megatron/config/print_config.h"
-#include "megatron/parallel/agreement.h"
+#include "megatron/parallel/object_collectives.h"
 #include "megatron/training/observability/log_lines.h"
 
 namespace megatron {
@@ -32,7 +32,7 @@ std::string machine(const std::string& device_name) {
 std::int64_t num_model_parameters(const ParamStore& weights) {
   std::int64_t mine = 0;
   for (const Parameter* parameter : weights.parameters()) {
-    for (const TensorSlice& box : parameter->owned_slices()) mine += num_elements(box.shape);
+    for (const TensorSlice& slice : parameter->owned_slices()) mine += num_elements(slice.shape);
   }
   return std::llround(all_reduce_sum({weights.model_axis(), weights.device()},
                                      {static_cast<double>(mine)}, "parameters")

@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "megatron/parallel/agreement.h"
+#include "megatron/parallel/object_collectives.h"
 #include "megatron/training/resilience/diagnosis/explanation.h"
 #include "megatron/training/resilience/diagnosis/op_trace.h"
 

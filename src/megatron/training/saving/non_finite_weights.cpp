@@ -27,7 +27,7 @@ std::string first_non_finite(const ParamStore& store) {
 std::string non_finite_weights(const CheckpointSource& source, const ParamStore& store,
                                const Rank& rank) {
   const std::vector<std::string> found =
-      all_gather_strings(rank.world, first_non_finite(store), rank.device);
+      all_gather_strings({rank.world, rank.device}, first_non_finite(store));
   const auto first =
       std::ranges::find_if(found, [](const std::string& text) { return !text.empty(); });
   return first == found.end()

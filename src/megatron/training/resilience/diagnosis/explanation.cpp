@@ -1,7 +1,7 @@
 #include "megatron/training/resilience/diagnosis/explanation.h"
 
 #include "megatron/base/format.h"
-#include "megatron/checkpoint/box_math.h"
+#include "megatron/checkpoint/slice_math.h"
 
 namespace megatron {
 namespace {

@@ -12,7 +12,7 @@
 #include <map>
 #include <unordered_set>
 
-#include "megatron/parallel/agreement.h"
+#include "megatron/parallel/object_collectives.h"
 #include "megatron/pipeline/run_schedule.h"
 #include "megatron/schedules/messages.h"
 #include "megatron/training/resilience/diagnosis/attention_scores.h"

@@ -6,8 +6,8 @@
 
 #include "megatron/base/error.h"
 #include "megatron/base/format.h"
-#include "megatron/checkpoint/box_math.h"
 #include "megatron/checkpoint/checkpoint.h"
+#include "megatron/checkpoint/slice_math.h"
 #include "megatron/models/architecture.h"
 #include "megatron/models/gpt_model.h"
 #include "megatron/training/resilience/diagnosis/explanation.h"

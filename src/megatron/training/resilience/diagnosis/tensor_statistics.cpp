@@ -13,7 +13,7 @@
 #include <numeric>
 
 #include "megatron/base/format.h"
-#include "megatron/checkpoint/box_math.h"
+#include "megatron/checkpoint/slice_math.h"
 
 namespace megatron {
 namespace {

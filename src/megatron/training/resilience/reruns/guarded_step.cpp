@@ -9,7 +9,6 @@
 
 #include "megatron/base/error.h"
 #include "megatron/base/machine.h"
-#include "megatron/parallel/agreement.h"
 #include "megatron/parallel/object_collectives.h"
 #include "megatron/training/observability/per_layer_norms.h"
 #include "megatron/training/resilience/diagnosis/explanation.h"
@@ -211,7 +210,7 @@ std::string GuardedStep::diagnosis_text(const SuspectMicrobatch& suspect,
   const Rank& rank = trainer_.rank;
   const ObjectGroup group{rank.world, rank.device};
   const std::vector<std::vector<double>> here =
-      all_gather_numbers(group, {suspect.is_here ? 1.0 : 0.0}, "diagnosis");
+      all_gather_numbers(group, std::vector{suspect.is_here ? 1.0 : 0.0}, "diagnosis");
   const std::int64_t reporting_rank =
       std::ranges::find(here, 1.0, [](const auto& flags) { return flags[0]; }) - here.begin();
   const std::string mine =
@@ -220,8 +219,7 @@ std::string GuardedStep::diagnosis_text(const SuspectMicrobatch& suspect,
           : "";
   if (rank.world.size == 1) return mine;
   return "rank " + std::to_string(reporting_rank) + ": " +
-         all_gather_strings(rank.world, mine, rank.device)
-             .at(static_cast<std::size_t>(reporting_rank));
+         all_gather_strings(group, mine).at(static_cast<std::size_t>(reporting_rank));
 }
 
 void GuardedStep::throw_diverged(const Step& step, const TrainStepResult& result) {

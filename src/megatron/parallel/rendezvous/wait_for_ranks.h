@@ -1,0 +1,28 @@
+// Waits until ranks have written a value to the run's store.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "megatron/parallel/rendezvous/run_store.h"
+
+namespace megatron {
+
+struct StoreWait {
+  std::string what;  ///< What the wait is for, for messages.
+  std::chrono::milliseconds timeout{600'000};
+  /// Called while waiting. A text that it returns ends the wait. Null: nothing but the timeout
+  /// does.
+  std::function<std::string()> find_failure = {};
+};
+
+/// Returns the values under `key`/<rank> for each of the ranks. Throws CommError, which names
+/// `what` and the missing ranks, after the timeout or once find_failure() returns a text.
+std::vector<std::string> wait_for_ranks(RunStore store, const std::string& key,
+                                        const std::vector<std::int64_t>& ranks,
+                                        const StoreWait& wait);
+
+}  // namespace megatron
