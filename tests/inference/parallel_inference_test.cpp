@@ -151,7 +151,7 @@ TEST_F(ParallelInference, TensorsThatNoRankTakesAreNamed) {
   const PipelineLayout layout = pipeline_layout(parallel_config(1, 2), model_.num_layers);
   const auto load = [&](Communicators& communicators) {
     const Rank rank = make_rank(Mesh(MeshSizes{.pp = 2}, 2), communicators);
-    const auto stages = make_gpt_model(model_, rank, GptOptions{.layout = &layout});
+    const auto stages = make_gpt_model(model_, rank, MakeModelOptions{.layout = &layout});
     ParamStore weights(declared_parameters(*stages),
                        {.with_gradients = false, .model = rank.model});
     load_weights(*find_checkpoint(root_ / "ours"), weights);

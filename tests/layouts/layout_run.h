@@ -47,19 +47,21 @@ inline void add_part(const ParamStore& weights, Tensors& whole) {
 
 /// Runs the next step of a trainer as the training loop does.
 inline TrainStepResult make_step(Trainer& trainer) {
-  trainer.batch = trainer.batches.at(trainer.progress.consumed_train_samples);
-  const TrainStepContext parts{*trainer.model, *trainer.weights, *trainer.optimizer, *trainer.train,
-                               trainer.timers, trainer.rank,     trainer.pipeline};
+  trainer.state.batch = trainer.plan.batches.at(trainer.state.progress.consumed_train_samples);
+  const TrainStepContext parts{*trainer.state.model,     *trainer.state.weights,
+                               *trainer.state.optimizer, *trainer.services.data.train,
+                               trainer.services.timers,  trainer.plan.rank,
+                               trainer.plan.pipeline};
   TrainStepResult step = train_step(
-      parts,
-      {.iteration = trainer.progress.iteration + 1,
-       .num_microbatches = trainer.batch.num_microbatches,
-       .first_ordinal = trainer.progress.consumed_train_samples,
-       .calculate_per_token_loss = trainer.settings.training.calculate_per_token_loss,
-       .update = {.lr = trainer.scheduler.lr(), .weight_decay = trainer.scheduler.weight_decay()}});
-  trainer.scheduler.step(trainer.batch.running_batch_size);
-  ++trainer.progress.iteration;
-  trainer.progress.consumed_train_samples += trainer.batch.running_batch_size;
+      parts, {.iteration = trainer.state.progress.iteration + 1,
+              .num_microbatches = trainer.state.batch.num_microbatches,
+              .first_ordinal = trainer.state.progress.consumed_train_samples,
+              .calculate_per_token_loss = trainer.plan.settings.training.calculate_per_token_loss,
+              .update = {.lr = trainer.state.scheduler.lr(),
+                         .weight_decay = trainer.state.scheduler.weight_decay()}});
+  trainer.state.scheduler.step(trainer.state.batch.running_batch_size);
+  ++trainer.state.progress.iteration;
+  trainer.state.progress.consumed_train_samples += trainer.state.batch.running_batch_size;
   return step;
 }
 
@@ -75,10 +77,10 @@ inline TrainingResult train_in_layout(const std::vector<std::string>& flags,
         set_up(run, silent, {.communicators = &communicators, .cpus = {.count = 1 << 20}});
     const auto keep = [&](Tensors& whole) {
       const std::scoped_lock lock(mutex);
-      add_part(*trainer.weights, whole);
+      add_part(*trainer.state.weights, whole);
     };
     keep(outcome.before);
-    for (std::int64_t i = 0; i < trainer.settings.training.train_iters; ++i) {
+    for (std::int64_t i = 0; i < trainer.plan.settings.training.train_iters; ++i) {
       const TrainStepResult step = make_step(trainer);
       if (communicators.rank() != 0) continue;
       outcome.losses.push_back(step.loss());

@@ -84,7 +84,8 @@ std::vector<Seen> seen_in(const TransformerConfig& config, c10::ScalarType dtype
         const Rank rank = make_rank(Mesh(sizes, communicators.world_size()), communicators);
         const PipelineLayout layout = pipeline_layout(parallel, config.num_layers);
         const auto stages = make_gpt_model(
-            config, rank, GptOptions{.vocab_pad_multiple = 8, .dtype = dtype, .layout = &layout});
+            config, rank,
+            MakeModelOptions{.vocab_pad_multiple = 8, .dtype = dtype, .layout = &layout});
         ParamStore weights(declared_parameters(*stages),
                            {.dtype = dtype, .with_gradients = false, .model = rank.model});
         weights.initialize(1);

@@ -167,7 +167,7 @@ inline StepOutcome run_staged(const TransformerConfig& config, const std::vector
     const Rank rank = staged_rank(run, communicators);
     const auto model = make_gpt_model(
         config, rank,
-        GptOptions{.vocab_pad_multiple = 8, .dtype = run.dtype, .layout = &run.layout});
+        MakeModelOptions{.vocab_pad_multiple = 8, .dtype = run.dtype, .layout = &run.layout});
     ParamStore::Options options = store_options(run);
     options.embedding = rank.embedding;
     ParamStore store(declared_parameters(*model), options);

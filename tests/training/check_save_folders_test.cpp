@@ -60,7 +60,7 @@ TEST_F(StartFoldersTest, FiftyStartsOfFourRanksIntoANewFolder) {
       std::ostringstream log;
       const Trainer trainer =
           set_up(run, log, {.communicators = &communicators, .cpus = {.count = 1 << 20}});
-      EXPECT_FALSE(trainer.source);
+      EXPECT_FALSE(trainer.plan.source);
     });
     ASSERT_FALSE(HasFailure()) << "start " << start;
   }
@@ -334,7 +334,8 @@ TEST_F(StartFoldersTest, FoldersThatVanishCostLinesButNotTheRun) {
     fs::path root_;
     int calls_ = 0;
   };
-  trainer.train = std::make_unique<Remover>(std::move(trainer.train), root_);
+  trainer.services.data.train =
+      std::make_unique<Remover>(std::move(trainer.services.data.train), root_);
   testing::internal::CaptureStderr();
   EXPECT_EQ(train(trainer, out), 0);
   const std::string warnings = testing::internal::GetCapturedStderr();
@@ -348,8 +349,8 @@ TEST_F(StartFoldersTest, FoldersThatVanishCostLinesButNotTheRun) {
 TEST_F(StartFoldersTest, TheTableOfDataSaysHowOftenItIsSeen) {
   const auto outcome = run({"--train-iters", "8"});
   EXPECT_THAT(outcome.log, testing::ContainsRegex("train +mock data +1 +[0-9.]+M +32 +[0-9.]+e-0"));
-  ASSERT_FALSE(outcome.trainer.data.empty());
-  const SplitShare& train = outcome.trainer.data.front();
+  ASSERT_FALSE(outcome.trainer.services.data.shares.empty());
+  const SplitShare& train = outcome.trainer.services.data.shares.front();
   EXPECT_EQ(train.corpus.samples, 32);
   EXPECT_DOUBLE_EQ(train.corpus.epochs, 32 * 16.0 / static_cast<double>(train.corpus.tokens));
 }
@@ -372,17 +373,18 @@ TEST_F(StartFoldersTest, ACheckpointOfNansIsNamed) {
   train_into("a", 2);
   {
     auto broken = run({"--load", folder("a"), "--train-iters", "2"});
-    broken.trainer.weights->parameters()[1]->value().view(-1)[0] = std::nan("");
-    broken.trainer.optimizer->main_parameters().copy_model_params_to_main_params();
+    broken.trainer.state.weights->parameters()[1]->value().view(-1)[0] = std::nan("");
+    broken.trainer.state.optimizer->main_parameters().copy_model_params_to_main_params();
     std::ostringstream out;
     SaveFolder save(folder("b"));
-    save_trainer(broken.trainer, save, "save-checkpoint", out);
+    save_training_state(broken.trainer.plan, broken.trainer.state,
+                        {save, broken.trainer.services.timers, "save-checkpoint"}, out);
   }
   std::ostringstream out;
   Trainer trainer = set_up(read_run(small_run::flags({"--load", folder("b"), "--rerun-mode",
                                                       "disabled", "--lr-warmup-iters", "0"})),
                            out);
-  const std::string name = trainer.weights->parameters()[1]->name();
+  const std::string name = trainer.state.weights->parameters()[1]->name();
   EXPECT_THAT(out.str(),
               HasSubstr("WARNING: " + folder("b") +
                         "/iter_0000002 holds weights that are not finite: " + name + " holds"));

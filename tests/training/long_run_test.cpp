@@ -182,9 +182,9 @@ TEST_F(LongRunTest, NonPersistentCheckpointsBridgeTheGap) {
   const auto resumed = small_run::run(with({}));
   EXPECT_THAT(resumed.log,
               HasSubstr("Loading from a non-persistent checkpoint (non-persistent iter 6)"));
-  EXPECT_EQ(resumed.trainer.progress, whole.trainer.progress);
-  EXPECT_TRUE(
-      resumed.trainer.weights->buckets()[0].value.equal(whole.trainer.weights->buckets()[0].value));
+  EXPECT_EQ(resumed.trainer.state.progress, whole.trainer.state.progress);
+  EXPECT_TRUE(resumed.trainer.state.weights->buckets()[0].value.equal(
+      whole.trainer.state.weights->buckets()[0].value));
   const auto older = small_run::run(with({"--train-iters", "8"}));
   EXPECT_THAT(
       older.log,
@@ -221,13 +221,13 @@ TEST_F(LongRunTest, SignalsDuringASaveDoNotHarmIt) {
   killer.join();
   EXPECT_THAT(out.str(), ContainsRegex("exiting program after receiving SIG(USR1|TERM)\\."));
   EXPECT_EQ(read_file(folder("a") + "/latest_checkpointed_iteration.txt"),
-            std::to_string(trainer.progress.iteration));
+            std::to_string(trainer.state.progress.iteration));
   for (const auto& entry : fs::directory_iterator(folder("a")))
     EXPECT_THAT(entry.path().string(), Not(HasSubstr(".tmp")));
   const auto resumed = small_run::run({"--load", folder("a"), "--train-iters",
-                                       std::to_string(trainer.progress.iteration + 2),
+                                       std::to_string(trainer.state.progress.iteration + 2),
                                        "--lr-warmup-iters", "0", "--eval-interval", "100000"});
-  EXPECT_EQ(resumed.trainer.progress.iteration, trainer.progress.iteration + 2);
+  EXPECT_EQ(resumed.trainer.state.progress.iteration, trainer.state.progress.iteration + 2);
 }
 
 TEST_F(LongRunTest, JumpingWallClockChangesNothing) {
@@ -238,13 +238,14 @@ TEST_F(LongRunTest, JumpingWallClockChangesNothing) {
                                         "--save-interval", "3", "--log-progress"})),
              out);
   std::int64_t epoch = 1'800'000'000, step = 50'000'000;
-  trainer.clock.epoch_s = [&] {
+  trainer.services.clock.epoch_s = [&] {
     step = -step + 1'000'000;
     return epoch += step;
   };
   EXPECT_EQ(train(trainer, out), 0);
-  EXPECT_EQ(trainer.progress, whole.trainer.progress);
-  EXPECT_TRUE(trainer.weights->buckets()[0].value.equal(whole.trainer.weights->buckets()[0].value));
+  EXPECT_EQ(trainer.state.progress, whole.trainer.state.progress);
+  EXPECT_TRUE(trainer.state.weights->buckets()[0].value.equal(
+      whole.trainer.state.weights->buckets()[0].value));
   EXPECT_THAT(read_file(folder("a") + "/progress.txt"),
               Not(ContainsRegex("throughput: (-|inf|nan)")));
 }
@@ -252,13 +253,13 @@ TEST_F(LongRunTest, JumpingWallClockChangesNothing) {
 TEST_F(LongRunTest, AbandonedEvaluationIsMadeByTheRunThatResumes) {
   const auto stopped = small_run::run(
       {"--exit-duration-in-mins", "1e-9", "--eval-interval", "1", "--save", folder("a")});
-  EXPECT_EQ(stopped.trainer.progress.consumed_valid_samples, 0);
+  EXPECT_EQ(stopped.trainer.state.progress.consumed_valid_samples, 0);
   EXPECT_THAT(stopped.log, Not(HasSubstr("validation loss")));
   const auto resumed =
       small_run::run({"--eval-interval", "1", "--load", folder("a"), "--exit-interval", "2"});
   EXPECT_THAT(resumed.log, HasSubstr("validation loss at iteration 1 |"));
   EXPECT_THAT(resumed.log, HasSubstr("validation loss at iteration 2 |"));
-  EXPECT_EQ(resumed.trainer.progress.consumed_valid_samples, 2 * 4);
+  EXPECT_EQ(resumed.trainer.state.progress.consumed_valid_samples, 2 * 4);
 }
 
 TEST_F(LongRunTest, SlurmsEndStopsWithACheckpoint) {
@@ -267,17 +268,17 @@ TEST_F(LongRunTest, SlurmsEndStopsWithACheckpoint) {
                                                       "0", "--save", folder("a")})),
                            out);
   FakeTime time;
-  trainer.clock = time.clock();
+  trainer.services.clock = time.clock();
   int calls = 0;
-  trainer.clock.monotonic_s = [&] { return time.monotonic_s + 1.0 * ++calls; };
-  trainer.started_s = time.monotonic_s;
+  trainer.services.clock.monotonic_s = [&] { return time.monotonic_s + 1.0 * ++calls; };
+  trainer.services.started_s = time.monotonic_s;
   setenv("SLURM_JOB_END_TIME", std::to_string(time.epoch_s + 120).c_str(), 1);
   EXPECT_EQ(train(trainer, out), 0);
   unsetenv("SLURM_JOB_END_TIME");
   EXPECT_THAT(out.str(), HasSubstr("exiting program before the end of its Slurm job"));
-  EXPECT_GT(trainer.progress.iteration, 3);
-  EXPECT_LT(trainer.progress.iteration, 100);
-  EXPECT_THAT(kept(folder("a")), ElementsAre(trainer.progress.iteration));
+  EXPECT_GT(trainer.state.progress.iteration, 3);
+  EXPECT_LT(trainer.state.progress.iteration, 100);
+  EXPECT_THAT(kept(folder("a")), ElementsAre(trainer.state.progress.iteration));
 }
 
 }  // namespace

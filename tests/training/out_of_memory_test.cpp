@@ -43,7 +43,7 @@ std::string message_of(const Trainer& trainer, const auto& fails) {
     try {
       fails();
     } catch (...) {
-      rethrow_with_memory_report(trainer);
+      rethrow_with_memory_report(trainer.plan, trainer.state);
     }
   } catch (...) {
     const CommandFailure failure = command_failure(std::current_exception());
@@ -85,7 +85,7 @@ TEST(OutOfMemoryError, CountsTheTensorsOfTheStepThatFailed) {
   use_caching_cpu_allocator();
   std::ostringstream out;
   Trainer trainer = set_up(read_run(small_run::flags({})), out);
-  trainer.train = std::make_unique<Failing>();
+  trainer.services.data.train = std::make_unique<Failing>();
   std::string message;
   try {
     train(trainer, out);

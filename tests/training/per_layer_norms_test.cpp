@@ -17,18 +17,20 @@ class PerLayerNormsTest : public testing::Test {
   PerLayerNormsTest() {
     std::ostringstream out;
     trainer_.emplace(set_up(read_run(small_run::flags({"--norm-epsilon", "1e-12"})), out));
-    const TrainStepContext parts{*trainer_->model,  *trainer_->weights, *trainer_->optimizer,
-                                 *trainer_->train,  trainer_->timers,   trainer_->rank,
-                                 trainer_->pipeline};
+    const TrainStepContext parts{*trainer_->state.model,     *trainer_->state.weights,
+                                 *trainer_->state.optimizer, *trainer_->services.data.train,
+                                 trainer_->services.timers,  trainer_->plan.rank,
+                                 trainer_->plan.pipeline};
     const TrainStepOptions options{
         .iteration = 1, .num_microbatches = 2, .update = {.lr = 1e-2, .count_zeros = true}};
-    for (const Parameter* parameter : trainer_->weights->parameters())
+    for (const Parameter* parameter : trainer_->state.weights->parameters())
       before_.push_back(parameter->value().clone());
-    PerLayerNormRecorder watch(*trainer_->model, *trainer_->weights, *trainer_->optimizer);
+    PerLayerNormRecorder watch(*trainer_->state.model, *trainer_->state.weights,
+                               *trainer_->state.optimizer);
     const auto batch = fetch_microbatches(parts, options);
     const StepLosses losses = forward_backward(parts, options, batch);
     watch.after_backward();
-    for (const Parameter* parameter : trainer_->weights->parameters())
+    for (const Parameter* parameter : trainer_->state.weights->parameters())
       gradients_.push_back(parameter->grad().clone());
     update_weights(parts, options, losses);
     result_ = read_step(parts, options, losses);
@@ -43,7 +45,7 @@ class PerLayerNormsTest : public testing::Test {
 double norm_of(const at::Tensor& x) { return x.to(torch::kDouble).norm().item<double>(); }
 
 TEST_F(PerLayerNormsTest, NormsAreTorchs) {
-  const auto& parameters = trainer_->weights->parameters();
+  const auto& parameters = trainer_->state.weights->parameters();
   ASSERT_EQ(table_.parameters.size(), parameters.size());
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     SCOPED_TRACE(parameters[i]->name());
@@ -63,11 +65,11 @@ TEST_F(PerLayerNormsTest, NormsAreTorchs) {
 
 TEST_F(PerLayerNormsTest, TotalsAreTorchs) {
   std::vector<at::Tensor> weights, gradients;
-  for (const Parameter* parameter : trainer_->weights->parameters())
+  for (const Parameter* parameter : trainer_->state.weights->parameters())
     weights.push_back(parameter->value().flatten());
   for (const at::Tensor& gradient : gradients_) gradients.push_back(gradient.flatten());
   const double norm = norm_of(torch::cat(weights));
-  EXPECT_NEAR(trainer_->optimizer->main_parameters().norm(), norm, 1e-12 * norm);
+  EXPECT_NEAR(trainer_->state.optimizer->main_parameters().norm(), norm, 1e-12 * norm);
   EXPECT_NEAR(result_.update.grad_norm, norm_of(torch::cat(gradients)),
               1e-6 * result_.update.grad_norm);
   const std::int64_t padding = (128 - 64) * 32;  // elements of the padding rows of the vocabulary

@@ -63,7 +63,7 @@ Traced trace_changed(const PipelineLayout& layout, const Change& change,
     rank.pp = {
         .name = "pp", .rank = rank.index, .size = 2, .comm = communicators.group({0, 1}, "pp")};
     const auto model =
-        make_gpt_model(config, rank, GptOptions{.vocab_pad_multiple = 8, .layout = &layout});
+        make_gpt_model(config, rank, MakeModelOptions{.vocab_pad_multiple = 8, .layout = &layout});
     ParamStore weights(declared_parameters(*model), {});
     weights.initialize(1);
     for (const Parameter* parameter : weights.parameters())
@@ -180,14 +180,15 @@ std::vector<std::string> messages_of_run(const std::string& name) {
     std::ostream silent(nullptr);
     Trainer trainer =
         set_up(run, silent, {.communicators = &communicators, .cpus = {.count = 1 << 20}});
-    if (const Parameter* spoilt = trainer.weights->find(name))
+    if (const Parameter* spoilt = trainer.state.weights->find(name))
       at::Tensor(spoilt->value()).view({-1})[3].fill_(kNan);
-    trainer.batch = trainer.batches.at(0);
-    GuardedStep step(trainer, silent);
+    trainer.state.batch = trainer.plan.batches.at(0);
+    GuardedStep step(trainer.plan, trainer.state, silent);
     try {
-      step.run({*trainer.model, *trainer.weights, *trainer.optimizer, *trainer.train,
-                trainer.timers, trainer.rank, trainer.pipeline},
-               {.iteration = 1, .num_microbatches = trainer.batch.num_microbatches});
+      step.run({*trainer.state.model, *trainer.state.weights, *trainer.state.optimizer,
+                *trainer.services.data.train, trainer.services.timers, trainer.plan.rank,
+                trainer.plan.pipeline},
+               {.iteration = 1, .num_microbatches = trainer.state.batch.num_microbatches});
     } catch (const NonFiniteError& error) {
       messages[static_cast<std::size_t>(communicators.rank())] = error.what();
     }

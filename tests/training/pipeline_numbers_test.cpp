@@ -144,8 +144,9 @@ TEST_F(PipelineNumbers, CountWeightsThatTwoStagesShareOnce) {
 }
 
 TrainStepContext parts_of(Trainer& trainer) {
-  return {*trainer.model, *trainer.weights, *trainer.optimizer, *trainer.train,
-          trainer.timers, trainer.rank,     trainer.pipeline};
+  return {*trainer.state.model,         *trainer.state.weights,  *trainer.state.optimizer,
+          *trainer.services.data.train, trainer.services.timers, trainer.plan.rank,
+          trainer.plan.pipeline};
 }
 
 TEST_F(PipelineNumbers, CountZerosOfSharedWeightsOnce) {
@@ -153,14 +154,15 @@ TEST_F(PipelineNumbers, CountZerosOfSharedWeightsOnce) {
     std::int64_t count = 0;
     on_ranks(world_size, flags, [&](Trainer& trainer, std::ostringstream&) {
       const TrainStepOptions options{.iteration = 1,
-                                     .num_microbatches = trainer.batch.num_microbatches,
+                                     .num_microbatches = trainer.state.batch.num_microbatches,
                                      .update = {.count_zeros = true}};
       const StepLosses losses = forward_backward(parts_of(trainer), options,
                                                  fetch_microbatches(parts_of(trainer), options));
-      for (const ParamBucket& bucket : trainer.weights->buckets()) at::Tensor(bucket.grad).zero_();
+      for (const ParamBucket& bucket : trainer.state.weights->buckets())
+        at::Tensor(bucket.grad).zero_();
       update_weights(parts_of(trainer), options, losses);
       const TrainStepResult result = read_step(parts_of(trainer), options, losses);
-      if (trainer.rank.index == 0) count = result.update.num_zeros;
+      if (trainer.plan.rank.index == 0) count = result.update.num_zeros;
     });
     return count;
   };
@@ -201,10 +203,14 @@ TEST_F(PipelineNumbers, LossGradientsAreAnnouncedWhereBackwardFollowsSoon) {
        {std::pair("gpipe", 0), {"1f1b", 4}, {"zb-h1", 4}, {"combined-1f1b", 4}}) {
     on_ranks(2, joined(kTwoStages, {"--pipeline-schedule", schedule, "--global-batch-size", "8"}),
              [&](Trainer& trainer, std::ostringstream&) {
-               AnnouncementProbe probe(*trainer.model);
-               const TrainStepContext parts{probe,           *trainer.weights, *trainer.optimizer,
-                                            *trainer.train,  trainer.timers,   trainer.rank,
-                                            trainer.pipeline};
+               AnnouncementProbe probe(*trainer.state.model);
+               const TrainStepContext parts{probe,
+                                            *trainer.state.weights,
+                                            *trainer.state.optimizer,
+                                            *trainer.services.data.train,
+                                            trainer.services.timers,
+                                            trainer.plan.rank,
+                                            trainer.plan.pipeline};
                const TrainStepOptions options{.iteration = 1, .num_microbatches = 4};
                forward_backward(parts, options, fetch_microbatches(parts, options));
                EXPECT_EQ(probe.num_announced, expected) << schedule;
@@ -232,12 +238,12 @@ TEST_F(PipelineNumbers, TimersOfJoinedStepsRunForTheWholePair) {
                           "combined-1f1b", "--global-batch-size", "6"});
   on_ranks(4, flags, [](Trainer& trainer, std::ostringstream&) {
     StepTimerLog log;
-    trainer.timers.add_listener(log);
+    trainer.services.timers.add_listener(log);
     const TrainStepOptions options{.iteration = 1, .num_microbatches = 3};
     forward_backward(parts_of(trainer), options, fetch_microbatches(parts_of(trainer), options));
-    trainer.timers.remove_listener(log);
-    EXPECT_EQ(log.text,
-              trainer.rank.pp.rank == 1 ? "+F-F+F+B-B-F+F+B-B-F+B-B" : "+F-F+F-F+F-F+B-B+B-B+B-B");
+    trainer.services.timers.remove_listener(log);
+    EXPECT_EQ(log.text, trainer.plan.rank.pp.rank == 1 ? "+F-F+F+B-B-F+F+B-B-F+B-B"
+                                                       : "+F-F+F-F+F-F+B-B+B-B+B-B");
   });
 }
 
@@ -252,26 +258,27 @@ TEST_F(PipelineNumbers, OneStagesOverflowSkipsTheStepOnAll) {
                                               .check_for_nan = false,
                                               .update = {.lr = 1e-2}};
                std::vector<at::Tensor> before;
-               for (const ParamBucket& bucket : trainer.weights->buckets())
+               for (const ParamBucket& bucket : trainer.state.weights->buckets())
                  before.push_back(bucket.value.clone());
                const StepLosses losses =
                    forward_backward(parts, options, fetch_microbatches(parts, options));
                const std::string name =
                    "decoder.layers." + std::to_string(bad) + ".mlp.linear_fc2.weight";
-               if (Parameter* parameter = trainer.weights->find(name)) {
-                 EXPECT_EQ(trainer.rank.pp.rank, bad);
+               if (Parameter* parameter = trainer.state.weights->find(name)) {
+                 EXPECT_EQ(trainer.plan.rank.pp.rank, bad);
                  at::Tensor(parameter->grad())
                      .view({-1})[3]
                      .fill_(std::numeric_limits<float>::infinity());
                }
                update_weights(parts, options, losses);
                const TrainStepResult result = read_step(parts, options, losses);
-               EXPECT_FALSE(result.update.applied) << trainer.rank.index;
-               EXPECT_EQ(result.update.non_finite_parameter, name) << trainer.rank.index;
-               EXPECT_EQ(trainer.optimizer->loss_scale().item<double>(), 512) << trainer.rank.index;
+               EXPECT_FALSE(result.update.applied) << trainer.plan.rank.index;
+               EXPECT_EQ(result.update.non_finite_parameter, name) << trainer.plan.rank.index;
+               EXPECT_EQ(trainer.state.optimizer->loss_scale().item<double>(), 512)
+                   << trainer.plan.rank.index;
                for (std::size_t i = 0; i < before.size(); ++i)
-                 EXPECT_TRUE(trainer.weights->buckets()[i].value.equal(before[i]))
-                     << trainer.rank.index;
+                 EXPECT_TRUE(trainer.state.weights->buckets()[i].value.equal(before[i]))
+                     << trainer.plan.rank.index;
              });
   }
 }
@@ -284,12 +291,12 @@ TEST_F(PipelineNumbers, ReplicasOfAStageAreCompared) {
            [](Trainer& trainer, std::ostringstream& log) { EXPECT_EQ(train(trainer, log), 0); });
   try {
     on_ranks(4, flags, [](Trainer& trainer, std::ostringstream&) {
-      if (trainer.rank.index == 3)
-        trainer.weights->find("decoder.layers.1.mlp.linear_fc1.weight")
+      if (trainer.plan.rank.index == 3)
+        trainer.state.weights->find("decoder.layers.1.mlp.linear_fc1.weight")
             ->value()
             .view({-1})[5]
             .add_(1e-3);
-      check_replicas(*trainer.weights);
+      check_replicas(*trainer.state.weights);
     });
     ADD_FAILURE() << "not noticed";
   } catch (const std::exception& error) {

@@ -32,12 +32,12 @@ std::vector<double> numbers(const std::string& log, const std::string& field) {
 
 std::map<std::string, at::Tensor> tensors(Trainer& trainer) {
   std::map<std::string, at::Tensor> all;
-  const MainParameters& main = trainer.optimizer->main_parameters();
+  const MainParameters& main = trainer.state.optimizer->main_parameters();
   for (std::size_t i = 0; i < main.tensors().size(); ++i) {
     all[main.pieces()[i].parameter->name()] = main.pieces()[i].parameter->value().clone();
     all["main." + main.pieces()[i].parameter->name()] = main.tensors()[i].clone();
   }
-  trainer.optimizer->visit_state(
+  trainer.state.optimizer->visit_state(
       [&](const ParameterPiece& piece, const std::string& state, at::Tensor& tensor) {
         all[state + "." + piece.parameter->name()] = tensor.clone();
       });
@@ -60,10 +60,11 @@ TEST_P(ExactResume, StoppedAndResumedEqualsNeverStopped) {
   ASSERT_EQ(expected.size(), found.size());
   for (const auto& [name, tensor] : expected)
     EXPECT_TRUE(at::equal(tensor, found.at(name))) << name;
-  EXPECT_EQ(whole.trainer.progress, resumed.trainer.progress);
-  EXPECT_EQ(whole.trainer.optimizer->num_steps(), resumed.trainer.optimizer->num_steps());
-  EXPECT_EQ(whole.trainer.optimizer->loss_scale_state(),
-            resumed.trainer.optimizer->loss_scale_state());
+  EXPECT_EQ(whole.trainer.state.progress, resumed.trainer.state.progress);
+  EXPECT_EQ(whole.trainer.state.optimizer->num_steps(),
+            resumed.trainer.state.optimizer->num_steps());
+  EXPECT_EQ(whole.trainer.state.optimizer->loss_scale_state(),
+            resumed.trainer.state.optimizer->loss_scale_state());
   if (GetParam() != kDynamic) return;
   const auto skipped = numbers(whole.log, "number of skipped iterations");
   ASSERT_EQ(skipped.size(), 6u);
@@ -106,9 +107,9 @@ TEST(PrecisionRun, SkippedStepsAreCountedAndDoNotAdvanceTheSchedule) {
   EXPECT_EQ(numbers(outcome.log, "grad norm").size(), static_cast<std::size_t>(applied))
       << "a skipped step has no norm";
   EXPECT_EQ(numbers(outcome.log, "num zeros").size(), static_cast<std::size_t>(applied));
-  EXPECT_EQ(outcome.trainer.optimizer->num_steps(), applied);
-  EXPECT_EQ(outcome.trainer.scheduler.num_steps(), applied * 4);
-  EXPECT_EQ(outcome.trainer.progress.consumed_train_samples, 8 * 4);
+  EXPECT_EQ(outcome.trainer.state.optimizer->num_steps(), applied);
+  EXPECT_EQ(outcome.trainer.state.scheduler.num_steps(), applied * 4);
+  EXPECT_EQ(outcome.trainer.state.progress.consumed_train_samples, 8 * 4);
 }
 
 TEST(PrecisionRun, DecoupledRateIsLoggedAndMovesTheEmbeddingAlone) {

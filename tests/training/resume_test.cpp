@@ -26,9 +26,9 @@ class ResumeTest : public testing::Test {
 
 std::map<std::string, at::Tensor> tensors(Trainer& trainer) {
   std::map<std::string, at::Tensor> all;
-  for (const Parameter* parameter : trainer.weights->parameters())
+  for (const Parameter* parameter : trainer.state.weights->parameters())
     all[parameter->name()] = parameter->value().clone();
-  trainer.optimizer->visit_state(
+  trainer.state.optimizer->visit_state(
       [&](const ParameterPiece& piece, const std::string& state, at::Tensor& tensor) {
         all[state + "." + piece.parameter->name()] = tensor.clone();
       });
@@ -51,8 +51,8 @@ void expect_same(small_run::Outcome& left, small_run::Outcome& right) {
   const auto a = tensors(left.trainer), b = tensors(right.trainer);
   ASSERT_EQ(a.size(), b.size());
   for (const auto& [name, tensor] : a) EXPECT_TRUE(tensor.equal(b.at(name))) << name;
-  EXPECT_EQ(left.trainer.progress, right.trainer.progress);
-  EXPECT_EQ(left.trainer.optimizer->num_steps(), right.trainer.optimizer->num_steps());
+  EXPECT_EQ(left.trainer.state.progress, right.trainer.state.progress);
+  EXPECT_EQ(left.trainer.state.optimizer->num_steps(), right.trainer.state.optimizer->num_steps());
 }
 
 TEST_F(ResumeTest, StoppedAndResumedEqualsNeverStopped) {
@@ -75,7 +75,7 @@ TEST_F(ResumeTest, SgdToo) {
 TEST_F(ResumeTest, ProlongedRunStretchesItsSchedule) {
   small_run::run({"--save", folder("a"), "--train-iters", "4"});
   const auto resumed = small_run::run({"--load", folder("a"), "--train-iters", "6"});
-  EXPECT_EQ(resumed.trainer.progress.iteration, 6);
+  EXPECT_EQ(resumed.trainer.state.progress.iteration, 6);
   EXPECT_THAT(resumed.log, HasSubstr("    --train-iters: 4 in the checkpoint, 6 now: schedules "
                                      "that end with the run stretch"));
 }
@@ -85,12 +85,12 @@ TEST_F(ResumeTest, AnotherLearningRateNeedsALeaveToOverride) {
   EXPECT_THROW(small_run::run({"--load", folder("a"), "--lr", "2e-2"}), UserError);
   EXPECT_EQ(
       small_run::run({"--load", folder("a"), "--lr", "2e-2", "--override-opt_param-scheduler"})
-          .trainer.scheduler.schedule()
+          .trainer.state.scheduler.schedule()
           .max_lr,
       2e-2);
   EXPECT_EQ(small_run::run(
                 {"--load", folder("a"), "--lr", "2e-2", "--use-checkpoint-opt_param-scheduler"})
-                .trainer.scheduler.schedule()
+                .trainer.state.scheduler.schedule()
                 .max_lr,
             1e-2);
 }
@@ -99,10 +99,10 @@ TEST_F(ResumeTest, FinetuneStartsAtIterationZeroWithoutOptimizer) {
   auto first = small_run::run({"--save", folder("a"), "--train-iters", "3"});
   std::ostringstream out;
   Trainer trainer = set_up(read_run(small_run::flags({"--load", folder("a"), "--finetune"})), out);
-  EXPECT_EQ(trainer.progress, TrainingProgress{});
-  EXPECT_EQ(trainer.optimizer->num_steps(), 0);
-  EXPECT_TRUE(trainer.weights->parameters()[0]->value().equal(
-      first.trainer.weights->parameters()[0]->value()));
+  EXPECT_EQ(trainer.state.progress, TrainingProgress{});
+  EXPECT_EQ(trainer.state.optimizer->num_steps(), 0);
+  EXPECT_TRUE(trainer.state.weights->parameters()[0]->value().equal(
+      first.trainer.state.weights->parameters()[0]->value()));
 }
 
 TEST_F(ResumeTest, WithoutOptimizerTheIterationStays) {
@@ -110,15 +110,15 @@ TEST_F(ResumeTest, WithoutOptimizerTheIterationStays) {
   std::ostringstream out;
   const Trainer trainer =
       set_up(read_run(small_run::flags({"--load", folder("a"), "--no-load-optim"})), out);
-  EXPECT_EQ(trainer.progress.iteration, 3);
-  EXPECT_EQ(trainer.optimizer->num_steps(), 0);
+  EXPECT_EQ(trainer.state.progress.iteration, 3);
+  EXPECT_EQ(trainer.state.optimizer->num_steps(), 0);
   EXPECT_THROW(small_run::run({"--load", folder("a")}), UserError);
 }
 
 TEST_F(ResumeTest, MissingCheckpointWarnsAndStartsFromScratch) {
   const auto outcome = small_run::run({"--load", folder("nothing"), "--train-iters", "3"});
   EXPECT_THAT(outcome.log, HasSubstr("WARNING: could not find the metadata file"));
-  EXPECT_EQ(outcome.trainer.progress.iteration, 3);
+  EXPECT_EQ(outcome.trainer.state.progress.iteration, 3);
   EXPECT_THROW(small_run::run({"--load", folder("nothing"), "--exit-on-missing-checkpoint"}),
                UserError);
 }
@@ -126,7 +126,7 @@ TEST_F(ResumeTest, MissingCheckpointWarnsAndStartsFromScratch) {
 TEST_F(ResumeTest, FinishedRunTrainsNoFurther) {
   small_run::run({"--save", folder("a"), "--train-iters", "3"});
   const auto again = small_run::run({"--load", folder("a"), "--train-iters", "3"});
-  EXPECT_EQ(again.trainer.progress.iteration, 3);
+  EXPECT_EQ(again.trainer.state.progress.iteration, 3);
   EXPECT_THAT(again.log, Not(HasSubstr("consumed samples")));
 }
 

@@ -73,17 +73,17 @@ void expect_resume_is_exact(const std::string& corpus, const Words& flags,
                             const std::string& folder, std::int64_t iterations) {
   const Words data{"--data-path", corpus, "--split", "80,10,10"};
   auto whole = run_on(data, joined(flags, {"--save", folder + "/whole"}));
-  ASSERT_EQ(whole.trainer.progress.iteration, iterations);
+  ASSERT_EQ(whole.trainer.state.progress.iteration, iterations);
   const auto expected = losses(folder + "/whole");
   for (std::int64_t stop = 1; stop < iterations; ++stop) {
     const std::string parts = folder + "/stop" + std::to_string(stop);
     run_on(data, joined(flags, {"--save", parts, "--exit-interval", std::to_string(stop)}));
     auto resumed = run_on(data, joined(flags, {"--save", parts, "--load", parts, "--ckpt-step",
                                                std::to_string(stop)}));
-    EXPECT_EQ(resumed.trainer.progress, whole.trainer.progress) << stop;
+    EXPECT_EQ(resumed.trainer.state.progress, whole.trainer.state.progress) << stop;
     EXPECT_EQ(losses(parts), expected) << stop;
-    EXPECT_TRUE(resumed.trainer.weights->buckets()[0].value.equal(
-        whole.trainer.weights->buckets()[0].value))
+    EXPECT_TRUE(resumed.trainer.state.weights->buckets()[0].value.equal(
+        whole.trainer.state.weights->buckets()[0].value))
         << stop;
   }
 }
@@ -111,20 +111,20 @@ TEST_F(ScheduleRunTest, RampSavesBeforeEachChangeAndCountsItsSamples) {
                       folder("a"), "--log-interval", "1"});
   // Batch sizes 2, 2, 4 (3 samples for each increment), then 6 and 6.
   EXPECT_THAT(committed_iterations(folder("a")), ElementsAre(2, 3, 5));
-  EXPECT_EQ(outcome.trainer.progress.consumed_train_samples, 20);
-  EXPECT_EQ(outcome.trainer.scheduler.num_steps(), 20);
+  EXPECT_EQ(outcome.trainer.state.progress.consumed_train_samples, 20);
+  EXPECT_EQ(outcome.trainer.state.scheduler.num_steps(), 20);
   EXPECT_THAT(outcome.log, HasSubstr("batch size changes from 2 to 4 after 4 samples\n"));
   EXPECT_THAT(outcome.log, HasSubstr("global batch size:     4 |"));
-  EXPECT_EQ(outcome.trainer.progress.floating_point_operations,
-            20 * outcome.trainer.flops_per_sample);
+  EXPECT_EQ(outcome.trainer.state.progress.floating_point_operations,
+            20 * outcome.trainer.plan.flops_per_sample);
 }
 
 TEST_F(ScheduleRunTest, DecreasedBatchesCountWhatTheyLeaveOut) {
   const auto outcome = small_run::run(
       {"--global-batch-size", "5", "--decrease-batch-size-if-needed", "--train-iters", "4"});
-  EXPECT_EQ(outcome.trainer.progress.consumed_train_samples, 16);
-  EXPECT_EQ(outcome.trainer.progress.skipped_train_samples, 4);
-  EXPECT_EQ(outcome.trainer.scheduler.num_steps(), 16);
+  EXPECT_EQ(outcome.trainer.state.progress.consumed_train_samples, 16);
+  EXPECT_EQ(outcome.trainer.state.progress.skipped_train_samples, 4);
+  EXPECT_EQ(outcome.trainer.state.scheduler.num_steps(), 16);
   EXPECT_THAT(outcome.log, HasSubstr("| skipped samples:            4 |"));
 }
 
@@ -132,9 +132,9 @@ TEST_F(ScheduleRunTest, IterationsAreConvertedWithTheRamp) {
   const auto outcome =
       small_run::run({"--train-iters", "5", "--lr-warmup-iters", "2", "--global-batch-size", "6",
                       "--rampup-batch-size", "2", "2", "6"});
-  EXPECT_EQ(outcome.trainer.scheduler.schedule().lr_warmup_steps, 4);
-  EXPECT_EQ(outcome.trainer.scheduler.schedule().lr_decay_steps, 20);
-  EXPECT_EQ(outcome.trainer.scheduler.lr(), 0);
+  EXPECT_EQ(outcome.trainer.state.scheduler.schedule().lr_warmup_steps, 4);
+  EXPECT_EQ(outcome.trainer.state.scheduler.schedule().lr_decay_steps, 20);
+  EXPECT_EQ(outcome.trainer.state.scheduler.lr(), 0);
 }
 
 TEST_F(ScheduleRunTest, BatchThatCannotBeCutIsRefusedBeforeTraining) {
@@ -164,14 +164,14 @@ TEST_F(ScheduleRunTest, SeveralValidationSetsHaveALossEach) {
   EXPECT_THAT(whole.log,
               HasSubstr(" validation-far loss at iteration 8 on validation set | lm loss value: "));
   EXPECT_THAT(whole.log, HasSubstr(" validation loss at iteration 8 on test set | "));
-  EXPECT_EQ(whole.trainer.progress.consumed_valid_samples, 5 * 18);
+  EXPECT_EQ(whole.trainer.state.progress.consumed_valid_samples, 5 * 18);
   EXPECT_THAT(read_file(folder("a") + "/metrics.jsonl"), HasSubstr("\"split\":\"validation-far\""));
 
   const auto counted = run({"--eval-iters", "2", "--eval-global-batch-size", "2",
                             "--eval-micro-batch-size", "1", "--start-eval-at-iter", "5"});
   EXPECT_THAT(counted.log, HasSubstr(" validation-1 loss at iteration 6 | "));
   EXPECT_THAT(counted.log, Not(HasSubstr("loss at iteration 4 |")));
-  EXPECT_EQ(counted.trainer.progress.consumed_valid_samples, 3 * 2 * 4);
+  EXPECT_EQ(counted.trainer.state.progress.consumed_valid_samples, 3 * 2 * 4);
 
   EXPECT_THROW(run({"--validation-set-names", "one"}), UserError);
 }
@@ -184,8 +184,8 @@ TEST_F(ScheduleRunTest, FullValidationIsTheMeanOfTheSet) {
   const auto loss = [&](const Words& more) {
     const auto outcome = run_on(data, joined(more, {"--skip-train", "--full-validation"}));
     EXPECT_EQ(outcome.code, 0);
-    EXPECT_EQ(outcome.trainer.optimizer, nullptr);
-    EXPECT_EQ(outcome.trainer.train, nullptr);
+    EXPECT_EQ(outcome.trainer.state.optimizer, nullptr);
+    EXPECT_EQ(outcome.trainer.services.data.train, nullptr);
     EXPECT_THAT(outcome.log, HasSubstr("skipping training (--skip-train is on) ..."));
     return std::stod(outcome.log.substr(outcome.log.find("lm loss value: ") + 15));
   };
@@ -209,7 +209,7 @@ TEST_F(ScheduleRunTest, FinetuneStartsItsRampAnew) {
                                        "8", "--rampup-batch-size", "2", "2", "8"});
   EXPECT_THAT(outcome.log,
               HasSubstr("iteration        1/       8 | consumed samples:            2 |"));
-  EXPECT_EQ(outcome.trainer.progress.iteration, 8);
+  EXPECT_EQ(outcome.trainer.state.progress.iteration, 8);
 }
 
 TEST_F(ScheduleRunTest, DifferencesSayWhatFollows) {

@@ -8,6 +8,10 @@
 #include <cstdlib>
 #include <sstream>
 
+#include "megatron/models/gpt_model.h"
+#include "megatron/training/loop/build_state.h"
+#include "megatron/training/loop/resolve_run.h"
+#include "support/message_of.h"
 #include "training/small_run.h"
 
 namespace megatron {
@@ -34,6 +38,39 @@ TEST(SetUp, LeavesTheAllocatorsOfTheProcess) {
   EXPECT_EQ(c10::GetAllocator(c10::kCPU), plain);
   EXPECT_EQ(maps_large_blocks(), mapped);
   c10::SetAllocator(c10::kCPU, earlier, kHighest);
+}
+
+int num_built_models = 0;
+
+std::unique_ptr<LanguageModel> make_counted(const TransformerConfig& config, const Rank& rank,
+                                            const MakeModelOptions& options) {
+  ++num_built_models;
+  return make_gpt_model(config, rank, options);
+}
+
+/// Setup names no family: it builds whatever the plan's family makes.
+TEST(SetUp, BuildsTheModelOfAFamilyThatTheTableDoesNotHave) {
+  ModelFamily family = find_model_family("gpt");
+  family.title = "Counted";
+  family.make = make_counted;
+  std::ostringstream out;
+  TrainingServices services;
+  ResolvedRun run = resolve_run(read_run(small_run::flags({})), {.device = OpenedDevice{}},
+                                services.warnings, out);
+  run.plan.family = &family;
+  TrainingState state;
+  build_state(run.plan, state, services, out);
+  EXPECT_EQ(num_built_models, 1);
+  EXPECT_NE(out.str().find("building Counted model ..."), std::string::npos) << out.str();
+  EXPECT_EQ(state.model->config().hidden_size, 32);
+  EXPECT_EQ(state.batch.num_microbatches, 2);
+}
+
+TEST(SetUp, RefusesAFamilyThatDoesNotExist) {
+  RunConfig run = read_run(small_run::flags({}));
+  run.options.model = "bert";
+  std::ostringstream out;
+  EXPECT_EQ(message_of([&] { set_up(run, out); }), "model: must be one of gpt, got 'bert'");
 }
 
 }  // namespace

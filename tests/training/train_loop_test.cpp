@@ -67,16 +67,16 @@ TEST_F(TrainLoopTest, LineComesAfterTheFirstIterationAndAtIntervals) {
 TEST_F(TrainLoopTest, SampleBasedRunCountsIterations) {
   const auto outcome = run({"--train-samples", "14", "--train-iters", "0", "--lr-warmup-iters", "0",
                             "--lr-warmup-samples", "4"});
-  EXPECT_EQ(outcome.trainer.progress.iteration, 3);
+  EXPECT_EQ(outcome.trainer.state.progress.iteration, 3);
   EXPECT_THAT(outcome.log, HasSubstr("setting training iterations to 3"));
 }
 
 TEST_F(TrainLoopTest, SkippedIterationsPassOverSamplesWithoutUpdate) {
   const auto outcome = run({"--iterations-to-skip", "2", "3"});
-  EXPECT_EQ(outcome.trainer.progress.skipped_train_samples, 8);
-  EXPECT_EQ(outcome.trainer.progress.consumed_train_samples, 32);
-  EXPECT_EQ(outcome.trainer.optimizer->num_steps(), 6);
-  EXPECT_EQ(outcome.trainer.scheduler.num_steps(), 24);
+  EXPECT_EQ(outcome.trainer.state.progress.skipped_train_samples, 8);
+  EXPECT_EQ(outcome.trainer.state.progress.consumed_train_samples, 32);
+  EXPECT_EQ(outcome.trainer.state.optimizer->num_steps(), 6);
+  EXPECT_EQ(outcome.trainer.state.scheduler.num_steps(), 24);
   EXPECT_THAT(outcome.log, HasSubstr("| skipped samples:            8 |"));
 }
 
@@ -89,14 +89,14 @@ TEST_F(TrainLoopTest, DivergenceStopsWithoutTheLastUpdate) {
   again.push_back(root_ / "again");
   const auto outcome = run(again);
   EXPECT_EQ(outcome.code, 16);
-  EXPECT_EQ(outcome.trainer.progress.iteration, 1);
+  EXPECT_EQ(outcome.trainer.state.progress.iteration, 1);
 }
 
 TEST_F(TrainLoopTest, WithoutTheCheckNonFiniteUpdatesAreSkippedAndCounted) {
   const auto outcome = run({"--lr", "1e30", "--lr-warmup-iters", "0", "--clip-grad", "0",
                             "--optimizer", "sgd", "--no-check-for-nan-in-loss-and-grad"});
-  EXPECT_EQ(outcome.trainer.progress.iteration, 8);
-  EXPECT_LT(outcome.trainer.scheduler.num_steps(), 32);
+  EXPECT_EQ(outcome.trainer.state.progress.iteration, 8);
+  EXPECT_LT(outcome.trainer.state.scheduler.num_steps(), 32);
   EXPECT_THAT(outcome.log,
               HasSubstr("number of skipped iterations:   1 | number of nan iterations:   1"));
 }
@@ -142,13 +142,13 @@ TEST_F(TrainLoopTest, SigtermFinishesTheIterationSavesAndExits143) {
   killer.join();
   EXPECT_THAT(out.str(), HasSubstr("[exiting program after receiving SIGTERM.] datetime: "));
   EXPECT_EQ(read_file(root_ / "latest_checkpointed_iteration.txt"),
-            std::to_string(trainer.progress.iteration));
+            std::to_string(trainer.state.progress.iteration));
 }
 
 TEST_F(TrainLoopTest, ExitDurationStopsAfterOneIteration) {
   const auto outcome = run({"--exit-duration-in-mins", "1e-9", "--save", root_.string()});
   EXPECT_EQ(outcome.code, 0);
-  EXPECT_EQ(outcome.trainer.progress.iteration, 1);
+  EXPECT_EQ(outcome.trainer.state.progress.iteration, 1);
   EXPECT_TRUE(fs::exists(root_ / "iter_0000001"));
 }
 
@@ -169,7 +169,7 @@ std::map<std::string, at::Tensor> first_gradients(const std::vector<std::string>
   flags.insert(flags.end(), more.begin(), more.end());
   const auto outcome = run(flags);
   std::map<std::string, at::Tensor> gradients;
-  for (const Parameter* parameter : outcome.trainer.weights->parameters())
+  for (const Parameter* parameter : outcome.trainer.state.weights->parameters())
     gradients[parameter->name()] = parameter->grad().clone();
   return gradients;
 }

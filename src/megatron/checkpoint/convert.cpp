@@ -16,6 +16,7 @@
 #include "megatron/checkpoint/open_weights.h"
 #include "megatron/checkpoint/tensor_bytes.h"
 #include "megatron/models/architecture.h"
+#include "megatron/models/model_family.h"
 #include "megatron/tokenizers/tokenizer.h"
 #include "megatron/tokenizers/tokenizer_files.h"
 
@@ -117,12 +118,12 @@ std::filesystem::path write_release(FiniteCheckReader& reader, const CheckpointS
 
 std::string export_family(const CheckpointSource& source, const ConvertRequest& request) {
   if (request.hf_model_type.empty()) return source.model_type;
-  const auto families = hf_families();
-  if (std::find(families.begin(), families.end(), request.hf_model_type) == families.end()) {
-    throw UserError({"unknown --hf-model-type", request.hf_model_type,
-                     "use gpt2, llama, qwen2, qwen3 or mistral"});
-  }
-  return request.hf_model_type;
+  const auto types = family_of_model_type(source.model_type).hf_model_types;
+  if (std::ranges::count(types, request.hf_model_type) > 0) return request.hf_model_type;
+  std::string known(types.front());
+  for (const std::string_view type : types.subspan(1))
+    known += (type == types.back() ? " or " : ", ") + std::string(type);
+  throw UserError({"unknown --hf-model-type", request.hf_model_type, "use " + known});
 }
 
 /// Adds the files of the run's tokenizer, which the run named by path, to the release.

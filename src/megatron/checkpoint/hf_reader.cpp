@@ -7,7 +7,6 @@
 #include "megatron/base/name_list.h"
 #include "megatron/checkpoint/tensor_bytes.h"
 #include "megatron/config/resolve.h"
-#include "megatron/models/gpt_model.h"
 #include "megatron/models/hf/weight_transforms.h"
 
 namespace megatron {
@@ -24,10 +23,11 @@ std::string place_of(const HfDirectory::Entry& entry) {
 
 }  // namespace
 
-std::vector<WeightInfo> declared_weights(const TransformerConfig& model) {
+std::vector<WeightInfo> declared_weights(const ModelFamily& family,
+                                         const TransformerConfig& model) {
   std::vector<WeightInfo> weights;
-  const auto gpt = make_gpt_model(resolved(model), Rank{});
-  gpt->visit([&](Module& module) {
+  const auto whole = family.make(resolved(model), Rank{}, {});
+  whole->visit([&](Module& module) {
     for (const auto& parameter : module.parameters())
       weights.push_back({parameter->name(), parameter->sharding().global_shape});
   });
@@ -37,7 +37,7 @@ std::vector<WeightInfo> declared_weights(const TransformerConfig& model) {
 
 HfReader::HfReader(const std::filesystem::path& folder)
     : directory_(folder), model_(resolved(directory_.config().model)) {
-  weights_ = declared_weights(model_);
+  weights_ = declared_weights(family_of_model_type(config().model_type), model_);
   link();
 }
 

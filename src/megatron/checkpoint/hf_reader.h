@@ -10,6 +10,7 @@
 #include "megatron/checkpoint/hf_directory.h"
 #include "megatron/checkpoint/weight_reader.h"
 #include "megatron/models/hf/weight_map.h"
+#include "megatron/models/model_family.h"
 
 namespace megatron {
 
@@ -35,7 +36,7 @@ class HfReader : public WeightReader {
   at::Tensor last_;
 };
 
-/// Returns names and global shapes of the parameters of a GPT model, ascending by name.
-std::vector<WeightInfo> declared_weights(const TransformerConfig& model);
+/// Returns names and global shapes of the parameters of a model, ascending by name.
+std::vector<WeightInfo> declared_weights(const ModelFamily& family, const TransformerConfig& model);
 
 }  // namespace megatron

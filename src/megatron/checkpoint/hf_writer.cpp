@@ -14,6 +14,7 @@
 #include "megatron/config/resolve.h"
 #include "megatron/models/hf/weight_map.h"
 #include "megatron/models/hf/weight_transforms.h"
+#include "megatron/models/model_family.h"
 
 namespace megatron {
 namespace {
@@ -64,7 +65,8 @@ void choose_family(const WeightReader& reader, const HfExport& request, ExportPl
   if (!request.model_type.empty()) {
     families.push_back(request.model_type);
   } else {
-    for (const std::string_view family : hf_families()) families.emplace_back(family);
+    for (const std::string_view type : family_of_model_type({}).hf_model_types)
+      families.emplace_back(type);
   }
   const auto original = request.auxiliary_files.find("config.json");
   const Json original_json = original != request.auxiliary_files.end()

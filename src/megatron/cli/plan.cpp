@@ -12,6 +12,7 @@
 #include "megatron/cli/plan_costs.h"
 #include "megatron/cli/plan_output.h"
 #include "megatron/config/field_table.h"
+#include "megatron/config/model_families.h"
 #include "megatron/config/pipeline_layout.h"
 #include "megatron/config/run_flags.h"
 #include "megatron/schedules/draw.h"
@@ -127,7 +128,7 @@ const FieldTable<PlanOptions>& plan_table() {
         .at_most(1);
     t.field("model", &Options::model, "type of the model, as for pretrain")
         .positional()
-        .choices({"gpt"})
+        .choices(model_family_choices())
         .hidden();
     include_run_flags(t, &Options::run, {.architecture = kUnused, .others = kUnused});
     return t;

@@ -8,6 +8,7 @@
 #include "megatron/config/environment.h"
 #include "megatron/config/known_flags.h"
 #include "megatron/config/legacy_flags.h"
+#include "megatron/config/model_families.h"
 #include "megatron/config/pipeline_rules.h"
 #include "megatron/config/resolve.h"
 #include "megatron/config/settings_tables.h"
@@ -134,7 +135,9 @@ const FieldTable<RunOptions>& run_table() {
         "Trains a model with Megatron-LM's flags. Flags have precedence over the environment "
         "(MEGATRON_NUM_LAYERS=12), and the environment over --config files.");
     t.group("Command");
-    t.field("model", &RunOptions::model, "type of the model").positional().choices({"gpt"});
+    t.field("model", &RunOptions::model, "type of the model")
+        .positional()
+        .choices(model_family_choices());
     t.field("config", &RunOptions::config,
             "YAML or TOML file of settings; later files have precedence")
         .repeatable()

@@ -6,7 +6,7 @@
 #include "megatron/base/error.h"
 #include "megatron/config/pipeline_layout.h"
 #include "megatron/config/validate_settings.h"
-#include "megatron/models/gpt_model.h"
+#include "megatron/models/model_family.h"
 #include "megatron/pipeline/pipelined_logits.h"
 
 namespace megatron {
@@ -53,8 +53,8 @@ LoadedModel load_model(const std::filesystem::path& root, std::optional<std::int
                      .stages = nullptr,
                      .weights = nullptr,
                      .pipelined_logits = nullptr};
-  loaded.stages =
-      make_gpt_model(loaded.source.model, rank, GptOptions{.dtype = type, .layout = &layout});
+  loaded.stages = family_of_model_type(loaded.source.model_type)
+                      .make(loaded.source.model, rank, {.dtype = type, .layout = &layout});
   loaded.weights = std::make_unique<ParamStore>(
       declared_parameters(*loaded.stages),
       ParamStore::Options{

@@ -36,7 +36,7 @@ TransformerLayerSpec gpt_layer_spec() {
 
 class GptModel : public LanguageModel {
  public:
-  GptModel(const TransformerConfig& config, const Rank& rank, const GptOptions& options,
+  GptModel(const TransformerConfig& config, const Rank& rank, const MakeModelOptions& options,
            ModelPart part)
       : LanguageModel(nullptr, ""),
         config_(config),
@@ -212,7 +212,7 @@ class GptModel : public LanguageModel {
 }  // namespace
 
 std::unique_ptr<LanguageModel> make_gpt_model(const TransformerConfig& config, const Rank& rank,
-                                              const GptOptions& options) {
+                                              const MakeModelOptions& options) {
   MEGATRON_CHECK(config.num_layers > 0 && config.hidden_size > 0 && config.vocab_size > 0 &&
                      config.kv_channels > 0 && config.ffn_hidden_size > 0,
                  "the model's config is not resolved");
@@ -224,7 +224,7 @@ std::unique_ptr<LanguageModel> make_gpt_model(const TransformerConfig& config, c
 
 std::unique_ptr<LanguageModel> make_gpt_model(const TransformerConfig& config, const Rank& rank,
                                               std::int64_t vocab_pad_multiple) {
-  return make_gpt_model(config, rank, GptOptions{.vocab_pad_multiple = vocab_pad_multiple});
+  return make_gpt_model(config, rank, MakeModelOptions{.vocab_pad_multiple = vocab_pad_multiple});
 }
 
 }  // namespace megatron

@@ -47,15 +47,17 @@ void PipelinePlan::use(const Schedule& schedule) {
   training_.insert_or_assign(schedule.num_microbatches, checked_with_messages(schedule, true));
 }
 
-const Schedule& PipelinePlan::training_schedule(std::int64_t num_microbatches) {
+const Schedule& PipelinePlan::training_schedule(std::int64_t num_microbatches) const {
   const auto found = training_.find(num_microbatches);
   if (found != training_.end()) return found->second;
-  use(options_.schedule == "auto" ? search(num_microbatches)
-                                  : make_schedule(request(num_microbatches)));
-  return training_.at(num_microbatches);
+  const Schedule schedule = options_.schedule == "auto" ? search(num_microbatches)
+                                                        : make_schedule(request(num_microbatches));
+  return training_
+      .emplace(schedule.num_microbatches, checked_with_messages(schedule, /*with_backward=*/true))
+      .first->second;
 }
 
-const Schedule& PipelinePlan::evaluation_schedule(std::int64_t num_microbatches) {
+const Schedule& PipelinePlan::evaluation_schedule(std::int64_t num_microbatches) const {
   const auto found = evaluation_.find(num_microbatches);
   if (found != evaluation_.end()) return found->second;
   return evaluation_
@@ -80,7 +82,7 @@ std::string content_of(const StageLayers& stage) {
 
 }  // namespace
 
-std::string PipelinePlan::table(std::int64_t num_microbatches) {
+std::string PipelinePlan::table(std::int64_t num_microbatches) const {
   const Schedule& schedule = training_schedule(num_microbatches);
   const Simulation expected = simulate(schedule, options_.costs.value_or(uniform_costs(schedule)));
   char line[160];

@@ -33,12 +33,12 @@ class PipelinePlan {
   /// microbatches.
   void use(const Schedule& schedule);
   /// Returns the valid training schedule with messages, made once per number of microbatches.
-  /// Throws UserError when there is none.
-  const Schedule& training_schedule(std::int64_t num_microbatches);
-  const Schedule& evaluation_schedule(std::int64_t num_microbatches);
+  /// Throws UserError when there is none. Not thread-safe, because it caches schedules.
+  const Schedule& training_schedule(std::int64_t num_microbatches) const;
+  const Schedule& evaluation_schedule(std::int64_t num_microbatches) const;
   /// Returns a table of what each rank holds, and of the simulated cost of a step with the known
   /// times.
-  std::string table(std::int64_t num_microbatches);
+  std::string table(std::int64_t num_microbatches) const;
 
  private:
   ScheduleRequest request(std::int64_t num_microbatches) const;
@@ -47,7 +47,7 @@ class PipelinePlan {
 
   PipelineLayout layout_;
   Options options_;
-  std::map<std::int64_t, Schedule> training_, evaluation_;
+  mutable std::map<std::int64_t, Schedule> training_, evaluation_;  ///< caches
 };
 
 }  // namespace megatron

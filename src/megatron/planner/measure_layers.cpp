@@ -14,7 +14,6 @@
 #include <utility>
 #include <vector>
 
-#include "megatron/models/gpt_model.h"
 #include "megatron/models/params_dtype.h"
 #include "megatron/parallel/collectives.h"
 #include "megatron/parallel/comm.h"
@@ -138,12 +137,13 @@ Rank single_rank(Rank rank) {
   return rank;
 }
 
-StepStopwatch measure_parts(const Settings& settings, const Rank& rank) {
+StepStopwatch measure_parts(const Settings& settings, const ModelFamily& family, const Rank& rank) {
   const PipelineLayout layout = parts_layout();
-  const GptOptions options{.vocab_pad_multiple = settings.tokenizer.make_vocab_size_divisible_by,
-                           .dtype = params_dtype(settings.training),
-                           .layout = &layout};
-  const auto model = make_gpt_model(settings.model, rank, options);
+  const MakeModelOptions options{
+      .vocab_pad_multiple = settings.tokenizer.make_vocab_size_divisible_by,
+      .dtype = params_dtype(settings.training),
+      .layout = &layout};
+  const auto model = family.make(settings.model, rank, options);
   ParamStore weights(declared_parameters(*model),
                      {.device = rank.device, .dtype = options.dtype, .grad_dtype = at::kFloat});
   weights.initialize(rank.seed);
@@ -181,8 +181,8 @@ double total(const StageCost& cost) {
 
 }  // namespace
 
-LayerTimes measure_layers(const Settings& settings, const Rank& rank) {
-  const StepStopwatch times = measure_parts(settings, single_rank(rank));
+LayerTimes measure_layers(const Settings& settings, const ModelFamily& family, const Rank& rank) {
+  const StepStopwatch times = measure_parts(settings, family, single_rank(rank));
   std::vector<double> numbers;
   for (std::int32_t chunk = 0; chunk < kParts; ++chunk) {
     for (const StepKind kind :

@@ -4,6 +4,7 @@
 
 #include "megatron/config/balance.h"
 #include "megatron/config/settings.h"
+#include "megatron/models/model_family.h"
 #include "megatron/parallel/rank.h"
 #include "megatron/schedules/simulate.h"
 
@@ -17,7 +18,7 @@ struct LayerTimes {
 
 /// Runs embedding, one layer and the output layer of the model in `settings` (resolved) forward and
 /// backward a few times, with temporary weights. Collective over the world.
-LayerTimes measure_layers(const Settings& settings, const Rank& rank);
+LayerTimes measure_layers(const Settings& settings, const ModelFamily& family, const Rank& rank);
 
 /// Returns the costs with forward and backward added.
 LayerCosts layer_costs(const LayerTimes& times);

@@ -72,7 +72,8 @@ PipelinePlan searched_plan(const Settings& settings, const Rank& rank, const Lay
 
 }  // namespace
 
-PipelinePlan plan_pipeline(const Settings& settings, const Rank& rank, std::ostream& out) {
+PipelinePlan plan_pipeline(const Settings& settings, const ModelFamily& family, const Rank& rank,
+                           std::ostream& out) {
   const ParallelConfig& parallel = settings.parallel;
   const std::int64_t num_layers = settings.model.num_layers;
   PipelinePlan::Options options{
@@ -83,7 +84,7 @@ PipelinePlan plan_pipeline(const Settings& settings, const Rank& rank, std::ostr
   const bool is_searched = options.schedule == "auto";
   if (rank.pp.size == 1 || (!is_searched && parallel.pipeline_split != "measured"))
     return {pipeline_layout(parallel, num_layers), std::move(options)};
-  const LayerTimes times = measure_layers(settings, rank);
+  const LayerTimes times = measure_layers(settings, family, rank);
   out << describe(times) << std::endl;
   if (is_searched) return searched_plan(settings, rank, times, std::move(options));
   const LayerCosts costs = layer_costs(times);

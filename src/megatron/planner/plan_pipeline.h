@@ -5,6 +5,7 @@
 #include <iosfwd>
 
 #include "megatron/config/settings.h"
+#include "megatron/models/model_family.h"
 #include "megatron/parallel/communicators.h"
 #include "megatron/parallel/mesh.h"
 #include "megatron/parallel/rank.h"
@@ -15,7 +16,8 @@ namespace megatron {
 /// Returns the plan that --pipeline-split and --pipeline-schedule request; `settings` must be
 /// resolved and valid. Prints the measured times. UserError when the layers cannot be split.
 /// Collective over the world.
-PipelinePlan plan_pipeline(const Settings& settings, const Rank& rank, std::ostream& out);
+PipelinePlan plan_pipeline(const Settings& settings, const ModelFamily& family, const Rank& rank,
+                           std::ostream& out);
 
 /// Returns the axis of the two ranks whose stages share the word embedding weight; an axis of size
 /// 1 on all other ranks, or when no stages share it. Collective over the two ranks.

@@ -8,10 +8,6 @@ std::int64_t padded_vocab_size(const Settings& settings) {
   return (settings.model.vocab_size + multiple - 1) / multiple * multiple;
 }
 
-ModelDimensions run_dimensions(const Settings& settings) {
-  return model_dimensions(settings.model, padded_vocab_size(settings));
-}
-
 MemoryLayout run_memory_layout(const Settings& settings, const Rank& rank,
                                std::int64_t num_microbatches) {
   return {.tensor_parallel = rank.tp.size,

@@ -11,7 +11,6 @@ namespace megatron {
 /// --make-vocab-size-divisible-by × tensor-parallel size.
 std::int64_t padded_vocab_size(const Settings& settings);
 
-ModelDimensions run_dimensions(const Settings& settings);
 MemoryLayout run_memory_layout(const Settings& settings, const Rank& rank,
                                std::int64_t num_microbatches);
 

@@ -3,9 +3,9 @@
 // rope_scaling, torch_dtype) and of transformers 5 (rope_parameters, dtype).
 #pragma once
 
+#include <array>
 #include <nlohmann/json_fwd.hpp>
 #include <set>
-#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -24,8 +24,9 @@ struct HfConfig {
   std::vector<std::string> notes = {};  ///< remarks for the user
 };
 
-/// Returns the families in the order in which an export tries them.
-std::span<const std::string_view> hf_families();
+/// The supported values of model_type, in the order in which an export tries them.
+inline constexpr std::array<std::string_view, 5> kHfModelTypes{"gpt2", "llama", "qwen2", "qwen3",
+                                                               "mistral"};
 
 /// Reads config.json. Throws UserError naming `source` and the field when a field is missing, of
 /// the wrong type or not supported.

@@ -15,8 +15,6 @@
 namespace megatron {
 namespace {
 
-constexpr std::array<std::string_view, 5> kFamilies{"gpt2", "llama", "qwen2", "qwen3", "mistral"};
-
 /// The differences between the configuration classes of the llama kind.
 struct LlamaVariant {
   std::string_view model_type;
@@ -292,8 +290,6 @@ void check_dropouts(const TransformerConfig& model, const std::string& source) {
 }
 
 }  // namespace
-
-std::span<const std::string_view> hf_families() { return kFamilies; }
 
 HfConfig parse_hf_config(const Json& json, const std::string& source) {
   const ConfigReader config(json, source);

@@ -37,14 +37,14 @@ SamplerKind sampler_kind(const DataConfig& config) {
 
 class DataSetup {
  public:
-  DataSetup(Trainer& trainer, std::ostream& out)
-      : trainer_(trainer),
-        settings_(trainer.settings),
-        dp_(trainer.rank.dp),
-        plan_(evaluation_plan(trainer.settings.training, dp_.size)),
+  DataSetup(const TrainingPlan& plan, std::ostream& out)
+      : settings_(plan.settings),
+        rank_(plan.rank),
+        dp_(plan.rank.dp),
+        evaluations_(evaluation_plan(plan.settings.training, dp_.size)),
         out_(out) {}
 
-  void run(const Tokenizer& tokenizer) {
+  TrainingData build(const Tokenizer& tokenizer, std::int64_t consumed_train_samples) {
     const auto samples = train_valid_test_num_samples(settings_, dp_.size);
     out_ << dataset_sizes_block(samples) << std::endl;
     const Datasets datasets = build_datasets(
@@ -63,13 +63,14 @@ class DataSetup {
                        settings_.data.split.empty() ? "" : "--split is " + settings_.data.split,
                        "give it a share with --split, or its own data with --train-data-path"});
     if (samples[0] != 0)
-      trainer_.train = make_dataset_source(
-          datasets.splits[0], source_options(settings_.training.micro_batch_size,
-                                             trainer_.progress.consumed_train_samples));
+      data_.train = make_dataset_source(
+          datasets.splits[0],
+          source_options(settings_.training.micro_batch_size, consumed_train_samples));
     if (samples[1] != 0) add_validation_sets(datasets.valid_sets);
     if (samples[2] != 0 && datasets.splits[2])
-      trainer_.test = evaluation_set(datasets.splits[2], "", plan_.num_microbatches());
-    if (trainer_.rank.index == 0) report(datasets, samples);
+      data_.test = evaluation_set(datasets.splits[2], "", evaluations_.num_microbatches());
+    if (rank_.index == 0) report(datasets, samples);
+    return std::move(data_);
   }
 
  private:
@@ -79,14 +80,14 @@ class DataSetup {
                          const std::optional<std::int64_t>& count) {
       if (count == 0) return;
       for (CorpusShare& share : dataset.shares(count.value_or(dataset.size())))
-        trainer_.data.push_back({split, std::move(share)});
+        data_.shares.push_back({split, std::move(share)});
     };
     if (datasets.splits[0]) add("train", *datasets.splits[0], samples[0]);
     for (std::size_t i = 0; i < datasets.valid_sets.size(); ++i)
-      add("validation" + (i < trainer_.valid.size() ? trainer_.valid[i].suffix : ""),
+      add("validation" + (i < data_.valid.size() ? data_.valid[i].suffix : ""),
           *datasets.valid_sets[i], samples[1]);
     if (datasets.splits[2]) add("test", *datasets.splits[2], samples[2]);
-    out_ << data_table(trainer_.data) << std::flush;
+    out_ << data_table(data_.shares) << std::flush;
   }
 
   DatasetSourceOptions source_options(std::int64_t micro_batch_size,
@@ -99,7 +100,7 @@ class DataSetup {
                        .num_workers = settings_.data.num_workers,
                        .vocab_size = settings_.model.vocab_size},
             .document_masks = settings_.data.reset_attention_mask,
-            .device = trainer_.rank.device};
+            .device = rank_.device};
   }
 
   EvaluationSet evaluation_set(const std::shared_ptr<const Dataset>& dataset,
@@ -107,7 +108,7 @@ class DataSetup {
     return {.suffix = suffix,
             .num_microbatches = num_microbatches,
             .num_samples = num_microbatches * samples_per_microbatch_round(),
-            .open = [dataset, options = source_options(plan_.micro_batch_size, 0)](
+            .open = [dataset, options = source_options(evaluations_.micro_batch_size, 0)](
                         std::int64_t first_sample) {
               DatasetSourceOptions from = options;
               from.loader.sampler.consumed_samples = first_sample;
@@ -128,10 +129,10 @@ class DataSetup {
                                    ? std::to_string(i)
                                    : training.validation_set_names[i];
       const std::string suffix = training.multiple_validation_sets ? "-" + name : "";
-      trainer_.valid.push_back(evaluation_set(
+      data_.valid.push_back(evaluation_set(
           sets[i], suffix,
-          training.full_validation ? whole(*sets[i], suffix) : plan_.num_microbatches()));
-      trainer_.valid.back().is_full_validation = training.full_validation;
+          training.full_validation ? whole(*sets[i], suffix) : evaluations_.num_microbatches()));
+      data_.valid.back().is_full_validation = training.full_validation;
     }
   }
 
@@ -142,9 +143,9 @@ class DataSetup {
       throw UserError(
           {"the validation" + suffix + " set has " + std::to_string(size) +
                " samples, fewer than one microbatch of " +
-               (dp_.size > 1 ? std::to_string(plan_.micro_batch_size) + " for each of " +
+               (dp_.size > 1 ? std::to_string(evaluations_.micro_batch_size) + " for each of " +
                                    std::to_string(dp_.size) + " data-parallel ranks"
-                             : std::to_string(plan_.micro_batch_size)),
+                             : std::to_string(evaluations_.micro_batch_size)),
            "", "use more data, or a smaller --eval-micro-batch-size"});
     out_ << " > each evaluation of the validation" << suffix << " set takes "
          << microbatches * samples_per_microbatch_round() << " of its " << size << " samples"
@@ -152,13 +153,16 @@ class DataSetup {
     return microbatches;
   }
 
-  std::int64_t samples_per_microbatch_round() const { return plan_.micro_batch_size * dp_.size; }
+  std::int64_t samples_per_microbatch_round() const {
+    return evaluations_.micro_batch_size * dp_.size;
+  }
 
-  Trainer& trainer_;
   const Settings& settings_;
+  const Rank& rank_;
   const Axis& dp_;
-  EvaluationPlan plan_;
+  EvaluationPlan evaluations_;
   std::ostream& out_;
+  TrainingData data_;
 };
 
 }  // namespace
@@ -182,9 +186,12 @@ std::array<std::optional<std::int64_t>, 3> train_valid_test_num_samples(
   return samples;
 }
 
-void build_train_valid_test_data(Trainer& trainer, const Tokenizer& tokenizer, std::ostream& out) {
-  DataSetup(trainer, out).run(tokenizer);
+TrainingData build_train_valid_test_data(const TrainingPlan& plan,
+                                         std::int64_t consumed_train_samples,
+                                         const Tokenizer& tokenizer, std::ostream& out) {
+  TrainingData data = DataSetup(plan, out).build(tokenizer, consumed_train_samples);
   out << "> finished creating GPT datasets ..." << std::endl;
+  return data;
 }
 
 }  // namespace megatron

@@ -8,7 +8,8 @@
 #include <optional>
 
 #include "megatron/tokenizers/tokenizer.h"
-#include "megatron/training/loop/trainer.h"
+#include "megatron/training/feeding/training_data.h"
+#include "megatron/training/loop/training_plan.h"
 
 namespace megatron {
 
@@ -20,8 +21,9 @@ namespace megatron {
 std::array<std::optional<std::int64_t>, 3> train_valid_test_num_samples(
     const Settings& settings, std::int64_t data_parallel_size = 1);
 
-/// Builds the datasets and fills trainer.train (starting at trainer.progress), trainer.valid and
-/// trainer.test.
-void build_train_valid_test_data(Trainer& trainer, const Tokenizer& tokenizer, std::ostream& out);
+/// Builds the datasets. Training starts after `consumed_train_samples`.
+TrainingData build_train_valid_test_data(const TrainingPlan& plan,
+                                         std::int64_t consumed_train_samples,
+                                         const Tokenizer& tokenizer, std::ostream& out);
 
 }  // namespace megatron

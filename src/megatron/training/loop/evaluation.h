@@ -16,7 +16,7 @@ namespace megatron {
 struct EvaluationContext {
   Model& model;
   ParamStore& weights;
-  PipelinePlan& pipeline;
+  const PipelinePlan& pipeline;
   const Rank& rank;
 };
 

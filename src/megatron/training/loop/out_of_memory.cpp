@@ -66,18 +66,18 @@ double cgroup_limit() {
 std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
 
 /// Reports the peak, because the failed step has already freed its activations.
-std::string memory_in_use_text(const Trainer& trainer) {
+std::string memory_in_use_text(const TrainingState& state, c10::Device device) {
   std::vector<std::pair<std::string, double>> parts;
-  if (trainer.weights && trainer.optimizer) {
-    const ModelMemory model = model_memory(*trainer.weights, *trainer.optimizer);
-    const double tensors = tensor_memory(trainer.rank.device).peak_bytes;
+  if (state.weights && state.optimizer) {
+    const ModelMemory model = model_memory(*state.weights, *state.optimizer);
+    const double tensors = tensor_memory(device).peak_bytes;
     parts = {{"weights", model.parameters},
              {"main weights", model.main_parameters},
              {"gradients", model.gradients},
              {"optimizer state", model.optimizer_state},
              {"activations and other tensors at the peak", tensors - model.total()}};
   } else {
-    parts = {{"tensors at the peak", tensor_memory(trainer.rank.device).peak_bytes}};
+    parts = {{"tensors at the peak", tensor_memory(device).peak_bytes}};
   }
   std::string text;
   for (const auto& [name, bytes] : parts) {
@@ -86,25 +86,24 @@ std::string memory_in_use_text(const Trainer& trainer) {
   return text.empty() ? "" : "\n  this rank holds: " + text;
 }
 
-std::string theoretical_memory_text(const Trainer& trainer) {
-  const std::int64_t num_microbatches = std::max<std::int64_t>(trainer.batch.num_microbatches, 1);
-  const TheoreticalMemory theory =
-      theoretical_memory(run_dimensions(trainer.settings),
-                         run_memory_layout(trainer.settings, trainer.rank, num_microbatches));
+std::string theoretical_memory_text(const TrainingPlan& plan, const StepBatch& batch) {
+  const std::int64_t num_microbatches = std::max<std::int64_t>(batch.num_microbatches, 1);
+  const TheoreticalMemory theory = theoretical_memory(
+      plan.dimensions, run_memory_layout(plan.settings, plan.rank, num_microbatches));
   return "\n  theoretical memory of a rank: weights and optimizer " +
          size_text(theory.weight_and_optimizer_bytes) + ", activations " +
          size_text(theory.activation_bytes);
 }
 
 /// Returns options that reduce memory and are not on yet, largest saving first.
-std::string remedies(const Trainer& trainer) {
-  const Settings& settings = trainer.settings;
+std::string remedies(const TrainingPlan& plan) {
+  const Settings& settings = plan.settings;
   std::vector<std::string> all;
   if (settings.training.micro_batch_size > 1)
     all.push_back("a smaller --micro-batch-size (now " +
                   std::to_string(settings.training.micro_batch_size) + ')');
   if (!settings.training.bf16 && !settings.training.fp16) all.emplace_back("--bf16");
-  if (trainer.rank.dp.size > 1 && !settings.parallel.use_distributed_optimizer)
+  if (plan.rank.dp.size > 1 && !settings.parallel.use_distributed_optimizer)
     all.emplace_back("--use-distributed-optimizer");
   all.push_back("more ranks with a larger --tensor-model-parallel-size (now " +
                 std::to_string(settings.parallel.tensor_model_parallel_size) +
@@ -117,10 +116,12 @@ std::string remedies(const Trainer& trainer) {
   return "\n  fix: " + text + "; or more memory";
 }
 
-[[noreturn]] void fail(const Trainer& trainer, const std::string& asked) {
-  throw OutOfMemoryError(first_line(asked) + memory_in_use_text(trainer) +
-                         theoretical_memory_text(trainer) + "\n  " +
-                         limits_text(memory_limits(trainer.rank.device)) + remedies(trainer));
+[[noreturn]] void fail(const TrainingPlan& plan, const TrainingState& state,
+                       const std::string& asked) {
+  const c10::Device device = plan.rank.device;
+  throw OutOfMemoryError(first_line(asked) + memory_in_use_text(state, device) +
+                         theoretical_memory_text(plan, state.batch) + "\n  " +
+                         limits_text(memory_limits(device)) + remedies(plan));
 }
 
 }  // namespace
@@ -155,16 +156,16 @@ std::string limits_text(const MemoryLimits& limits) {
          size_text(limits.available) + " are available";
 }
 
-void rethrow_with_memory_report(const Trainer& trainer) {
+void rethrow_with_memory_report(const TrainingPlan& plan, const TrainingState& state) {
   try {
     throw;
   } catch (const OutOfMemoryError& error) {
-    fail(trainer, error.what());
+    fail(plan, state, error.what());
   } catch (const std::bad_alloc&) {
-    fail(trainer, "the C++ heap could not grow");
+    fail(plan, state, "the C++ heap could not grow");
   } catch (const c10::Error& error) {  // excludes errors that quote another rank's failure
     if (!is_out_of_memory_message(error.what_without_backtrace())) throw;
-    fail(trainer, error.what_without_backtrace());
+    fail(plan, state, error.what_without_backtrace());
   }
 }
 

@@ -5,7 +5,8 @@
 #include <new>
 #include <string>
 
-#include "megatron/training/loop/trainer.h"
+#include "megatron/training/loop/training_plan.h"
+#include "megatron/training/loop/training_state.h"
 #include "megatron/training/observability/memory_breakdown.h"
 
 namespace megatron {
@@ -41,7 +42,8 @@ MemoryLimits memory_limits(c10::Device device);
 std::string limits_text(const MemoryLimits& limits);
 
 /// Call it in a catch block around a run. Throws OutOfMemoryError with a full report when the
-/// current exception reports an out-of-memory error, and rethrows the exception otherwise.
-[[noreturn]] void rethrow_with_memory_report(const Trainer& trainer);
+/// current exception reports an out-of-memory error, and rethrows the exception otherwise. `state`
+/// may be incomplete.
+[[noreturn]] void rethrow_with_memory_report(const TrainingPlan& plan, const TrainingState& state);
 
 }  // namespace megatron

@@ -20,22 +20,25 @@ namespace {
 class TrainLoop {
  public:
   TrainLoop(Trainer& trainer, std::ostream& out)
-      : trainer_(trainer),
-        training_(trainer.settings.training),
-        progress_(trainer.progress),
+      : plan_(trainer.plan),
+        state_(trainer.state),
+        services_(trainer.services),
+        training_(plan_.settings.training),
+        progress_(state_.progress),
         out_(out),
-        slurm_deadline_(slurm_deadline(std::getenv("SLURM_JOB_END_TIME"), trainer.clock,
-                                       !trainer.settings.checkpoint.save.empty())),
-        exit_(training_, trainer.clock, trainer.started_s, deadline(), trainer.rank),
+        slurm_deadline_(slurm_deadline(std::getenv("SLURM_JOB_END_TIME"), services_.clock,
+                                       !plan_.settings.checkpoint.save.empty())),
+        exit_(training_, services_.clock, services_.started_s, deadline(), plan_.rank),
         bar_({.title = "training",
               .total = static_cast<std::uint64_t>(training_.train_iters),
-              .start = static_cast<std::uint64_t>(trainer.progress.iteration),
+              .start = static_cast<std::uint64_t>(progress_.iteration),
               .unit = "iterations",
-              .enabled = trainer.rank.index == 0 ? std::nullopt : std::optional(false)}),
-        reporter_(trainer, out, bar_),
-        saver_(trainer, out, bar_, deadline()),
-        validator_(trainer, reporter_, out, bar_, [this] { return exit_.is_urgent(); }),
-        guarded_(trainer, out) {}
+              .enabled = plan_.rank.index == 0 ? std::nullopt : std::optional(false)}),
+        console_{out, bar_},
+        reporter_(plan_, state_, services_, console_),
+        saver_(plan_, state_, services_, console_, deadline()),
+        validator_(plan_, state_, services_, reporter_, [this] { return exit_.is_urgent(); }),
+        guarded_(plan_, state_, out) {}
 
   int run();
 
@@ -57,17 +60,19 @@ class TrainLoop {
   void skip_iteration();
   void count_iteration(std::int64_t skipped_samples);
   void print_event(const std::string& event) {
-    bar_.clear();
-    out_ << event_line(event, current_time()) << std::endl;
+    console_.lines() << event_line(event, current_time()) << std::endl;
   }
 
-  Trainer& trainer_;
+  const TrainingPlan& plan_;
+  TrainingState& state_;
+  TrainingServices& services_;
   const TrainingConfig& training_;
   TrainingProgress& progress_;
   std::ostream& out_;
   SlurmDeadline slurm_deadline_;
   ExitConditions exit_;
   ProgressBar bar_;
+  Console console_;
   StepReporter reporter_;
   CheckpointSaver saver_;
   Validator validator_;
@@ -82,7 +87,7 @@ int TrainLoop::run() {
     validator_.evaluate_at_end();
     return exit_.exit_code();
   }
-  trainer_.warnings.repeat(out_);
+  services_.warnings.repeat(out_);
   if (progress_.iteration >= training_.train_iters) warn_training_is_complete();
   print_event("before the start of training step");
   validator_.evaluate_if_due();
@@ -105,15 +110,15 @@ std::optional<std::string> TrainLoop::run_iteration() {
   if (is_skipped(progress_.iteration + 1)) {
     skip_iteration();
   } else {
-    const double start = trainer_.clock.monotonic_s();
+    const double start = services_.clock.monotonic_s();
     train_iteration();
     if (rejection_) return "at iteration " + std::to_string(progress_.iteration);
     const std::int64_t interval =
-        trainer_.settings.parallel.check_weight_hash_across_dp_replicas_interval;
-    if (interval > 0 && progress_.iteration % interval == 0) check_replicas(*trainer_.weights);
+        plan_.settings.parallel.check_weight_hash_across_dp_replicas_interval;
+    if (interval > 0 && progress_.iteration % interval == 0) check_replicas(*state_.weights);
     validator_.evaluate_if_due();
     if (deadline() != nullptr)
-      deadline()->record_iteration_time(trainer_.clock.monotonic_s() - start);
+      deadline()->record_iteration_time(services_.clock.monotonic_s() - start);
     saver_.save_if_due();
   }
   const auto reason = exit_.reason(progress_.iteration);
@@ -136,15 +141,14 @@ void TrainLoop::warn_training_is_complete() {
 /// Sets the batch of the next step. As in Megatron, saves a checkpoint before the number of
 /// microbatches changes.
 void TrainLoop::update_num_microbatches() {
-  const StepBatch next = trainer_.batches.at(progress_.consumed_train_samples);
-  if (next == trainer_.batch) return;
-  if (next.num_microbatches != trainer_.batch.num_microbatches && progress_.iteration > 0)
+  const StepBatch next = plan_.batches.at(progress_.consumed_train_samples);
+  if (next == state_.batch) return;
+  if (next.num_microbatches != state_.batch.num_microbatches && progress_.iteration > 0)
     saver_.try_to_save();
-  bar_.clear();
-  out_ << "batch size changes from " << trainer_.batch.running_batch_size << " to "
-       << next.running_batch_size << " after " << progress_.consumed_train_samples << " samples"
-       << std::endl;
-  trainer_.batch = next;
+  console_.lines() << "batch size changes from " << state_.batch.running_batch_size << " to "
+                   << next.running_batch_size << " after " << progress_.consumed_train_samples
+                   << " samples" << std::endl;
+  state_.batch = next;
 }
 
 /// Runs the step under the rerun state machine. When training diverges, saves the last good weights
@@ -160,55 +164,54 @@ GuardedStep::Outcome TrainLoop::run_step(const TrainStepContext& parts,
 }
 
 void TrainLoop::train_iteration() {
-  if (trainer_.world.communicators != nullptr)
-    trainer_.world.communicators->note_iteration(progress_.iteration + 1);
+  if (services_.communicators != nullptr)
+    services_.communicators->note_iteration(progress_.iteration + 1);
   reporter_.begin_step();
-  const double start = trainer_.clock.monotonic_s();
-  const TrainStepContext parts{*trainer_.model,   *trainer_.weights,        *trainer_.optimizer,
-                               *trainer_.train,   trainer_.timers,          trainer_.rank,
-                               trainer_.pipeline, reporter_.step_listener()};
+  const double start = services_.clock.monotonic_s();
+  const TrainStepContext parts{*state_.model,         *state_.weights,          *state_.optimizer,
+                               *services_.data.train, services_.timers,         plan_.rank,
+                               plan_.pipeline,        reporter_.step_listener()};
   TrainStepOptions options;
   options.iteration = progress_.iteration + 1;
-  options.num_microbatches = trainer_.batch.num_microbatches;
+  options.num_microbatches = state_.batch.num_microbatches;
   options.first_ordinal = progress_.consumed_train_samples;
   options.calculate_per_token_loss = training_.calculate_per_token_loss;
   options.check_for_nan = training_.check_for_nan_in_loss_and_grad;
-  options.update.lr = trainer_.scheduler.lr();
-  options.update.decoupled_lr = trainer_.scheduler.decoupled_lr();
-  options.update.weight_decay = trainer_.scheduler.weight_decay();
-  options.update.count_zeros = trainer_.settings.logger.log_num_zeros_in_grad;
-  options.non_finite_checkpoint = trainer_.non_finite_checkpoint;
+  options.update.lr = state_.scheduler.lr();
+  options.update.decoupled_lr = state_.scheduler.decoupled_lr();
+  options.update.weight_decay = state_.scheduler.weight_decay();
+  options.update.count_zeros = plan_.settings.logger.log_num_zeros_in_grad;
+  options.non_finite_checkpoint = state_.non_finite_checkpoint;
   const GuardedStep::Outcome outcome = run_step(parts, options);
   rejection_ = outcome.exit_code;
   if (outcome.save) saver_.save_again();
   if (rejection_) return;
   const TrainStepResult& step = outcome.step;
-  if (step.update.applied) trainer_.scheduler.step(trainer_.batch.running_batch_size);
-  progress_.floating_point_operations += trainer_.flops_per_iteration();
-  count_iteration(trainer_.batch.global_batch_size - trainer_.batch.running_batch_size);
-  reporter_.report(step, trainer_.clock.monotonic_s() - start);
+  if (step.update.applied) state_.scheduler.step(state_.batch.running_batch_size);
+  progress_.floating_point_operations += plan_.flops(state_.batch);
+  count_iteration(state_.batch.global_batch_size - state_.batch.running_batch_size);
+  reporter_.report(step, services_.clock.monotonic_s() - start);
 }
 
 void TrainLoop::skip_iteration() {
-  bar_.clear();
-  out_ << "skipping iteration " << progress_.iteration + 1 << ": its samples are passed over"
-       << std::endl;
-  for (std::int64_t i = 0; i < trainer_.batch.num_microbatches; ++i) trainer_.train->next();
-  count_iteration(trainer_.batch.running_batch_size);
+  console_.lines() << "skipping iteration " << progress_.iteration + 1
+                   << ": its samples are passed over" << std::endl;
+  for (std::int64_t i = 0; i < state_.batch.num_microbatches; ++i) services_.data.train->next();
+  count_iteration(state_.batch.running_batch_size);
 }
 
 void TrainLoop::count_iteration(std::int64_t skipped_samples) {
   ++progress_.iteration;
-  progress_.consumed_train_samples += trainer_.batch.running_batch_size;
+  progress_.consumed_train_samples += state_.batch.running_batch_size;
   progress_.skipped_train_samples += skipped_samples;
-  progress_.scheduler_num_steps = trainer_.scheduler.num_steps();
+  progress_.scheduler_num_steps = state_.scheduler.num_steps();
 }
 
 int run_loop(Trainer& trainer, std::ostream& out) {
   try {
     return TrainLoop(trainer, out).run();
   } catch (...) {
-    rethrow_with_memory_report(trainer);
+    rethrow_with_memory_report(trainer.plan, trainer.state);
   }
 }
 
@@ -216,8 +219,7 @@ int run_loop(Trainer& trainer, std::ostream& out) {
 
 int train(Trainer& trainer, std::ostream& out) {
   const int code = run_loop(trainer, out);
-  trainer.save_folder.reset();  // release the lock: the run is over
-  trainer.non_persistent_folder.reset();
+  trainer.services.folders = {};  // releases the locks: the run is over
   return code;
 }
 

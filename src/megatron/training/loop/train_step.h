@@ -50,7 +50,7 @@ struct TrainStepContext {
   MicrobatchSource& source;
   Timers& timers;
   const Rank& rank;
-  PipelinePlan& pipeline;
+  const PipelinePlan& pipeline;
   StepListener* steps = nullptr;  ///< notified of each step of the pipeline schedule; may be null
 };
 

@@ -3,22 +3,22 @@
 #pragma once
 
 #include <functional>
-#include <iosfwd>
 #include <string>
 
-#include "megatron/base/progress_bar.h"
 #include "megatron/config/evaluation_plan.h"
-#include "megatron/training/loop/trainer.h"
+#include "megatron/training/loop/training_plan.h"
+#include "megatron/training/loop/training_services.h"
+#include "megatron/training/loop/training_state.h"
 #include "megatron/training/observability/step_reporter.h"
 
 namespace megatron {
 
 class Validator {
  public:
-  /// `stop` is called before each microbatch. An interrupted evaluation is repeated from its start
-  /// by the resumed run.
-  Validator(Trainer& trainer, StepReporter& reporter, std::ostream& out, ProgressBar& bar,
-            std::function<bool()> stop);
+  /// Evaluations count samples in `state.progress`. `stop` is called before each microbatch. An
+  /// interrupted evaluation is repeated from its start by the resumed run.
+  Validator(const TrainingPlan& plan, TrainingState& state, TrainingServices& services,
+            StepReporter& reporter, std::function<bool()> stop);
 
   /// Evaluates every validation set if an evaluation is due after the current iteration.
   void evaluate_if_due();
@@ -32,15 +32,13 @@ class Validator {
   void evaluate_valid(const std::string& where);
   /// Returns the loss over the set's samples from `first_sample` on; nullopt when interrupted.
   std::optional<double> evaluate_set(const EvaluationSet& set, std::int64_t first_sample);
-  void report(const EvaluationSet& set, std::string_view split, const std::string& where,
-              double loss);
 
-  Trainer& trainer_;
+  const TrainingPlan& plan_;
+  TrainingState& state_;
+  TrainingServices& services_;
   StepReporter& reporter_;
-  std::ostream& out_;
-  ProgressBar& bar_;
   std::function<bool()> stop_;
-  EvaluationPlan plan_;
+  EvaluationPlan evaluations_;
 };
 
 }  // namespace megatron

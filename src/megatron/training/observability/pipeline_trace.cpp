@@ -27,44 +27,47 @@ TraceWindow trace_window(const LoggerConfig& logger, std::int64_t done, std::int
   return {begin, begin + 2};
 }
 
-PipelineTrace::PipelineTrace(Trainer& trainer, std::ostream& out)
-    : trainer_(trainer),
+PipelineTrace::PipelineTrace(const TrainingPlan& plan, const TrainingState& state, Timers& timers,
+                             std::ostream& out)
+    : plan_(plan),
+      state_(state),
+      timers_(timers),
       out_(out),
-      is_wanted_(!trainer.settings.logger.trace.empty() && !trainer.settings.training.skip_train),
-      window_(trace_window(trainer.settings.logger, trainer.progress.iteration,
-                           trainer.settings.training.train_iters)),
-      recorder_(trainer.rank.device),
-      trace_{.rank = trainer.rank.index,
-             .pp = trainer.rank.pp.rank,
-             .dp = trainer.rank.dp.rank,
-             .cp = trainer.rank.cp.rank,
-             .tp = trainer.rank.tp.rank,
+      is_wanted_(!plan.settings.logger.trace.empty() && !plan.settings.training.skip_train),
+      window_(trace_window(plan.settings.logger, state.progress.iteration,
+                           plan.settings.training.train_iters)),
+      recorder_(plan.rank.device),
+      trace_{.rank = plan.rank.index,
+             .pp = plan.rank.pp.rank,
+             .dp = plan.rank.dp.rank,
+             .cp = plan.rank.cp.rank,
+             .tp = plan.rank.tp.rank,
              .clock = {},
              .iterations = {}} {
-  if (is_wanted_ && trainer.rank.index == 0) create_directories(trainer.settings.logger.trace);
+  if (is_wanted_ && plan.rank.index == 0) create_directories(plan.settings.logger.trace);
 }
 
-PipelineTrace::~PipelineTrace() { trainer_.timers.remove_listener(*this); }
+PipelineTrace::~PipelineTrace() { timers_.remove_listener(*this); }
 
 void PipelineTrace::before_step() {
-  const std::int64_t done = trainer_.progress.iteration;
+  const std::int64_t done = state_.progress.iteration;
   if (!is_wanted_ || done < window_.begin || done >= window_.end) return;
   is_in_step_ = true;
   iteration_ = {.iteration = done + 1,
-                .num_microbatches = trainer_.batch.num_microbatches,
+                .num_microbatches = state_.batch.num_microbatches,
                 .steps = {},
                 .phases = {}};
-  trainer_.timers.add_listener(*this);
+  timers_.add_listener(*this);
 }
 
 void PipelineTrace::after_step() {
   if (!is_in_step_) return;
   is_in_step_ = false;
-  trainer_.timers.remove_listener(*this);
+  timers_.remove_listener(*this);
   open_.clear();
   iteration_.steps = recorder_.take();
   trace_.iterations.push_back(std::move(iteration_));
-  if (trainer_.progress.iteration >= window_.end) write();
+  if (state_.progress.iteration >= window_.end) write();
 }
 
 void PipelineTrace::close() {
@@ -79,7 +82,7 @@ void PipelineTrace::close() {
 
 void PipelineTrace::write() {
   is_wanted_ = false;
-  const Rank& rank = trainer_.rank;
+  const Rank& rank = plan_.rank;
   trace_.clock = clock_offset({rank.world, rank.device});
   align_to_rank_0_clock(trace_);
   const std::vector<std::string> texts =
@@ -88,10 +91,10 @@ void PipelineTrace::write() {
   std::vector<RankTrace> ranks;
   for (const std::string& text : texts) ranks.push_back(parse_rank_trace(text));
   const ScheduleProvider schedule_of = [&](std::int64_t count) -> const Schedule& {
-    return trainer_.pipeline.training_schedule(count);
+    return plan_.pipeline.training_schedule(count);
   };
   const PipelineReport report = pipeline_report(ranks, schedule_of);
-  const fs::path folder = trainer_.settings.logger.trace, path = folder / "pipeline-trace.json";
+  const fs::path folder = plan_.settings.logger.trace, path = folder / "pipeline-trace.json";
   write_file_atomically(path, trace_json(pipeline_tracks(ranks, schedule_of)));
   write_file_atomically(folder / "pipeline-trace-summary.json", summary_json(report, ranks));
   out_ << pipeline_table(report) << "\n  timeline for ui.perfetto.dev: " << path.string()

@@ -7,7 +7,8 @@
 
 #include "megatron/pipeline/step_recorder.h"
 #include "megatron/pipeline/trace/rank_trace.h"
-#include "megatron/training/loop/trainer.h"
+#include "megatron/training/loop/training_plan.h"
+#include "megatron/training/loop/training_state.h"
 #include "megatron/training/observability/timers.h"
 
 namespace megatron {
@@ -27,7 +28,8 @@ TraceWindow trace_window(const LoggerConfig& logger, std::int64_t done, std::int
 class PipelineTrace : private TimerListener {
  public:
   /// Creates the output folder. Without --trace, the object does nothing.
-  PipelineTrace(Trainer& trainer, std::ostream& out);
+  PipelineTrace(const TrainingPlan& plan, const TrainingState& state, Timers& timers,
+                std::ostream& out);
   ~PipelineTrace() override;
 
   /// Call it before each step.
@@ -47,7 +49,9 @@ class PipelineTrace : private TimerListener {
   void on_start(std::string_view timer) override;
   void on_stop(std::string_view timer) override;
 
-  Trainer& trainer_;
+  const TrainingPlan& plan_;
+  const TrainingState& state_;
+  Timers& timers_;
   std::ostream& out_;
   bool is_wanted_;
   TraceWindow window_;

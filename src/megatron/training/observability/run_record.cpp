@@ -41,18 +41,19 @@ std::int64_t num_model_parameters(const ParamStore& weights) {
 
 }  // namespace
 
-OrderedJson run_record(const Trainer& trainer) {
+OrderedJson run_record(const TrainingPlan& plan, const TrainingState& state,
+                       const std::vector<SplitShare>& data) {
   OrderedJson settings = OrderedJson::object();
-  for (const auto& [name, value] : argument_values(trainer.settings)) settings[name] = value;
-  return {{"iteration", trainer.progress.iteration},
+  for (const auto& [name, value] : argument_values(plan.settings)) settings[name] = value;
+  return {{"iteration", state.progress.iteration},
           {"run",
            {{"started", current_time()},
-            {"machine", machine(trainer.device_name)},
-            {"parameters", num_model_parameters(*trainer.weights)},
-            {"flops_per_iteration", trainer.flops_per_iteration()},
-            {"world_size", trainer.rank.world.size},
-            {"data_parallel_size", trainer.rank.dp.size},
-            {"data", data_json(trainer.data)},
+            {"machine", machine(plan.device_name)},
+            {"parameters", num_model_parameters(*state.weights)},
+            {"flops_per_iteration", plan.flops(state.batch)},
+            {"world_size", plan.rank.world.size},
+            {"data_parallel_size", plan.rank.dp.size},
+            {"data", data_json(data)},
             {"settings", std::move(settings)}}}};
 }
 

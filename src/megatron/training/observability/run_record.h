@@ -3,13 +3,16 @@
 #pragma once
 
 #include "megatron/base/json.h"
-#include "megatron/training/loop/trainer.h"
+#include "megatron/training/feeding/data_report.h"
+#include "megatron/training/loop/training_plan.h"
+#include "megatron/training/loop/training_state.h"
 
 namespace megatron {
 
 /// Returns {"iteration": …, "run": {"started": …, "machine": …, "parameters": …, "settings": {…}}}.
 /// Setting values are text in Python's notation; "parameters" counts the whole model. Collective
 /// over the model's ranks.
-OrderedJson run_record(const Trainer& trainer);
+OrderedJson run_record(const TrainingPlan& plan, const TrainingState& state,
+                       const std::vector<SplitShare>& data);
 
 }  // namespace megatron

@@ -41,70 +41,73 @@ constexpr std::array<std::string_view, 13> kStepTimers{"forward-backward",
 /// continues the run in --save, or when it resumes without saving. Otherwise they may belong to
 /// another run; at iteration 0 that run cannot be distinguished from a restart before the first
 /// save.
-ExistingMetrics existing_metrics(const Trainer& trainer) {
-  const CheckpointConfig& config = trainer.settings.checkpoint;
-  const bool is_resume = trainer.progress.iteration > 0;
+ExistingMetrics existing_metrics(const TrainingPlan& plan, const TrainingProgress& progress) {
+  const CheckpointConfig& config = plan.settings.checkpoint;
+  const bool is_resume = progress.iteration > 0;
   const bool is_same = is_resume && !config.ckpt_step &&
-                       (config.save.empty() || continues_saved_run(config, trainer.source));
+                       (config.save.empty() || continues_saved_run(config, plan.source));
   return is_same ? ExistingMetrics::same_run : ExistingMetrics::other_run;
 }
 
-MetricsWriter make_metrics_writer(const Trainer& trainer) {
-  const Settings& settings = trainer.settings;
+MetricsWriter make_metrics_writer(const TrainingPlan& plan, const TrainingProgress& progress) {
+  const Settings& settings = plan.settings;
   const std::string& folder = settings.logger.tensorboard_dir.empty()
                                   ? settings.checkpoint.save
                                   : settings.logger.tensorboard_dir;
-  return folder.empty() || trainer.rank.index != 0
+  return folder.empty() || plan.rank.index != 0
              ? MetricsWriter()
-             : MetricsWriter(folder, trainer.progress.iteration, existing_metrics(trainer));
+             : MetricsWriter(folder, progress.iteration, existing_metrics(plan, progress));
 }
 
 /// Disables file output on all ranks except the one that writes.
-LoggerConfig rank_logger_config(const Trainer& trainer) {
-  LoggerConfig logger = trainer.settings.logger;
-  if (trainer.rank.index == 0) return logger;
+LoggerConfig rank_logger_config(const TrainingPlan& plan) {
+  LoggerConfig logger = plan.settings.logger;
+  if (plan.rank.index == 0) return logger;
   logger.tensorboard_dir.clear();
   logger.prometheus_file.clear();
   logger.prometheus_port.reset();
   return logger;
 }
 
-ThroughputMeter make_throughput_meter(const Trainer& trainer) {
-  const Settings& settings = trainer.settings;
+ThroughputMeter make_throughput_meter(const TrainingPlan& plan) {
+  const Settings& settings = plan.settings;
   const auto peak = settings.logger.log_throughput
-                        ? std::optional(peak_flops(trainer.rank.device, trainer.device_name,
+                        ? std::optional(peak_flops(plan.rank.device, plan.device_name,
                                                    params_dtype(settings.training)))
                         : std::nullopt;
-  return {sample_flops(run_dimensions(settings), settings.training.seq_length), peak,
-          static_cast<double>(trainer.rank.world.size)};
+  return {sample_flops(plan.dimensions, settings.training.seq_length), peak,
+          static_cast<double>(plan.rank.world.size)};
 }
 
 }  // namespace
 
-StepReporter::StepReporter(Trainer& trainer, std::ostream& out, ProgressBar& bar)
-    : trainer_(trainer),
-      out_(out),
-      bar_(bar),
-      logger_(rank_logger_config(trainer)),
-      profiler_(trainer, out),
-      pipeline_trace_(trainer, out),
-      throughput_(make_throughput_meter(trainer)),
-      metrics_(make_metrics_writer(trainer)),
-      tensorboard_(logger_, trainer.progress.iteration, existing_metrics(trainer)),
-      comm_log_(trainer.world.communicators, trainer.settings.parallel.log_comm),
-      first_iteration_(trainer.progress.iteration + 1) {
+StepReporter::StepReporter(const TrainingPlan& plan, const TrainingState& state,
+                           TrainingServices& services, const Console& console)
+    : plan_(plan),
+      state_(state),
+      timers_(services.timers),
+      console_(console),
+      logger_(rank_logger_config(plan)),
+      profiler_(plan, state, timers_, console.out),
+      pipeline_trace_(plan, state, timers_, console.out),
+      throughput_(make_throughput_meter(plan)),
+      metrics_(make_metrics_writer(plan, state.progress)),
+      tensorboard_(logger_, state.progress.iteration, existing_metrics(plan, state.progress)),
+      comm_log_(services.communicators, plan.settings.parallel.log_comm),
+      first_iteration_(state.progress.iteration + 1) {
   if (const auto& copy = metrics_.backup_path(); !copy.empty())
-    out_ << "note: metrics.jsonl held later lines of an earlier start; all its lines are kept in "
-         << copy.string() << std::endl;
-  metrics_.write(run_record(trainer));
-  tensorboard_.add_settings(argument_values(trainer.settings), trainer.progress.iteration);
+    console.out
+        << "note: metrics.jsonl held later lines of an earlier start; all its lines are kept in "
+        << copy.string() << std::endl;
+  metrics_.write(run_record(plan, state, services.data.shares));
+  tensorboard_.add_settings(argument_values(plan.settings), state.progress.iteration);
   if (!logger_.prometheus_file.empty())
     write_prometheus_file(logger_.prometheus_file, prometheus_.text());
   if (logger_.prometheus_port)
     prometheus_server_.emplace(static_cast<int>(*logger_.prometheus_port),
                                [this] { return prometheus_.text(); });
-  reset_peak_tensor_memory(trainer.rank.device);
-  trainer_.timers.start("interval-time");
+  reset_peak_tensor_memory(plan.rank.device);
+  timers_.start("interval-time");
 }
 
 void StepReporter::begin_step() {
@@ -114,7 +117,7 @@ void StepReporter::begin_step() {
 
 void StepReporter::close() {
   profiler_.close();
-  bar_.clear();
+  console_.bar.clear();
   pipeline_trace_.close();
 }
 
@@ -142,52 +145,50 @@ void StepReporter::report(const TrainStepResult& step, double elapsed_s) {
   profiler_.after_step();
   pipeline_trace_.after_step();
   const StepMetrics metrics = metrics_of(step, elapsed_s);
-  interval_.add(step, static_cast<double>(trainer_.batch.running_batch_size));
+  interval_.add(step, static_cast<double>(state_.batch.running_batch_size));
   write(metrics, step.layer_norms.get());
   const std::int64_t iteration = metrics.iteration;
   const bool is_first = iteration == first_iteration_,
-             closes_interval = iteration % trainer_.settings.logger.log_interval == 0;
+             closes_interval = iteration % plan_.settings.logger.log_interval == 0;
   if (is_first || closes_interval) print_iteration(metrics);
-  if (step.layer_norms) {
-    bar_.clear();
-    out_ << per_layer_norms_text(*step.layer_norms, iteration) << std::flush;
-  }
+  if (step.layer_norms)
+    console_.lines() << per_layer_norms_text(*step.layer_norms, iteration) << std::flush;
   report_memory();
   if (closes_interval) close_interval();
-  bar_.update(static_cast<std::uint64_t>(iteration), format("loss %.4f", step.loss()));
+  console_.bar.update(static_cast<std::uint64_t>(iteration), format("loss %.4f", step.loss()));
 }
 
 void StepReporter::report_memory() {
-  const LoggerConfig& logger = trainer_.settings.logger;
-  const std::int64_t iteration = trainer_.progress.iteration;
+  const LoggerConfig& logger = plan_.settings.logger;
+  const std::int64_t iteration = state_.progress.iteration;
   const bool is_due = logger.log_memory_interval && iteration % *logger.log_memory_interval == 0;
   if (!is_due && iteration > first_iteration_ + 1) return;
-  const c10::Device device = trainer_.rank.device;
-  bar_.clear();
-  out_ << memory_line(iteration, device, logger.log_device_memory_used) << std::endl;
+  const c10::Device device = plan_.rank.device;
+  console_.lines() << memory_line(iteration, device, logger.log_device_memory_used) << std::endl;
   if (!logger.log_memory) return;
   const TheoreticalMemory theory = theoretical_memory(
-      run_dimensions(trainer_.settings),
-      run_memory_layout(trainer_.settings, trainer_.rank, trainer_.batch.num_microbatches));
-  out_ << memory_table(iteration, measure_memory(*trainer_.weights, *trainer_.optimizer), theory)
-       << std::endl;
+      plan_.dimensions,
+      run_memory_layout(plan_.settings, plan_.rank, state_.batch.num_microbatches));
+  console_.out << memory_table(iteration, measure_memory(*state_.weights, *state_.optimizer),
+                               theory)
+               << std::endl;
   reset_peak_tensor_memory(device);
 }
 
 StepMetrics StepReporter::metrics_of(const TrainStepResult& step, double elapsed_s) {
-  const TrainingProgress& progress = trainer_.progress;
-  const LoggerConfig& logger = trainer_.settings.logger;
-  const double samples = static_cast<double>(trainer_.batch.running_batch_size);
+  const TrainingProgress& progress = state_.progress;
+  const LoggerConfig& logger = plan_.settings.logger;
+  const double samples = static_cast<double>(state_.batch.running_batch_size);
   StepMetrics metrics{
       .iteration = progress.iteration,
-      .train_iters = trainer_.settings.training.train_iters,
+      .train_iters = plan_.settings.training.train_iters,
       .consumed_samples = progress.consumed_train_samples,
       .skipped_samples = progress.skipped_train_samples,
-      .global_batch_size = trainer_.batch.running_batch_size,
-      .world_size = trainer_.rank.world.size,
+      .global_batch_size = state_.batch.running_batch_size,
+      .world_size = plan_.rank.world.size,
       .losses = {{"lm loss", step.loss()}},
-      .learning_rate = trainer_.scheduler.lr(),
-      .decoupled_learning_rate = trainer_.scheduler.decoupled_lr(),
+      .learning_rate = state_.scheduler.lr(),
+      .decoupled_learning_rate = state_.scheduler.decoupled_lr(),
       .loss_scale = step.update.loss_scale,
       .grad_norm = step.update.applied ? std::optional(step.update.grad_norm)
                                        : std::nullopt,  // as in Megatron, absent for a skipped step
@@ -195,9 +196,9 @@ StepMetrics StepReporter::metrics_of(const TrainStepResult& step, double elapsed
       .elapsed_s = elapsed_s,
       .throughput =
           throughput_.rates({.samples = samples, .tokens = step.tokens, .seconds = elapsed_s}),
-      .memory = process_memory(trainer_.rank.device),
+      .memory = process_memory(plan_.rank.device),
       .traffic = comm_log_.take_step()};
-  if (logger.log_params_norm) metrics.params_norm = trainer_.optimizer->main_parameters().norm();
+  if (logger.log_params_norm) metrics.params_norm = state_.optimizer->main_parameters().norm();
   if (logger.log_num_zeros_in_grad && step.update.applied)
     metrics.num_zeros = step.update.num_zeros;
   return metrics;
@@ -215,49 +216,48 @@ void StepReporter::print_iteration(const StepMetrics& step) {
                          .grad_norm = step.grad_norm,
                          .num_zeros = step.num_zeros,
                          .params_norm = step.params_norm};
-  const double seconds = trainer_.timers.seconds("interval-time");
+  const double seconds = timers_.seconds("interval-time");
   const ThroughputMetrics rates = throughput_.rates(
       {.samples = interval_.samples(), .tokens = interval_.tokens(), .seconds = seconds});
   interval_.fill(report, seconds);
   report.tokens_per_second = rates.tokens_per_second;
-  if (trainer_.settings.logger.log_throughput) {
+  if (plan_.settings.logger.log_throughput) {
     report.throughput = rates.flops_per_second / 1e12;
     report.mfu = rates.mfu;
     report.mfu_causal = rates.mfu_causal;
   }
-  bar_.clear();
-  out_ << iteration_line(report, current_time()) << std::endl;
+  console_.lines() << iteration_line(report, current_time()) << std::endl;
 }
 
 /// Prints and charts the timers as means over the interval, then resets all of them.
 void StepReporter::close_interval() {
-  Timers& timers = trainer_.timers;
-  const double iterations = static_cast<double>(trainer_.settings.logger.log_interval);
-  const double seconds = timers.seconds("interval-time");
-  IntervalMetrics interval{.iteration = trainer_.progress.iteration,
+  const double iterations = static_cast<double>(plan_.settings.logger.log_interval);
+  const double seconds = timers_.seconds("interval-time");
+  IntervalMetrics interval{.iteration = state_.progress.iteration,
                            .iteration_s = seconds / static_cast<double>(interval_.iterations())};
-  if (trainer_.settings.logger.log_throughput)
+  if (plan_.settings.logger.log_throughput)
     interval.throughput =
         throughput_.rates({interval_.samples(), interval_.tokens(), seconds}).flops_per_second /
         1e12;
   for (const std::string_view name : kStepTimers) {
-    if (const double total = timers.seconds(name); total > 0)
+    if (const double total = timers_.seconds(name); total > 0)
       interval.timer_means.emplace_back(name, total / iterations);
   }
   tensorboard_.add(interval);
   tensorboard_.flush();
-  const std::string times = timers.report(kStepTimers, iterations);
-  if (!times.empty()) out_ << times << std::endl;
-  out_ << comm_log_.take_table(trainer_.rank.index) << std::flush;
+  const std::string times = timers_.report(kStepTimers, iterations);
+  if (!times.empty()) console_.out << times << std::endl;
+  console_.out << comm_log_.take_table(plan_.rank.index) << std::flush;
   interval_.reset();
-  timers.reset("interval-time");
+  timers_.reset("interval-time");
 }
 
 void StepReporter::report_evaluation(std::string_view split, const std::string& where, double loss,
                                      std::string_view suffix) {
-  out_ << validation_block(where, {{"lm loss", loss}}, suffix) << std::endl;
-  const EvaluationMetrics metrics{.iteration = trainer_.progress.iteration,
-                                  .consumed_samples = trainer_.progress.consumed_train_samples,
+  console_.lines() << timers_.report(std::array<std::string_view, 1>{"evaluate"}) << '\n'
+                   << validation_block(where, {{"lm loss", loss}}, suffix) << std::endl;
+  const EvaluationMetrics metrics{.iteration = state_.progress.iteration,
+                                  .consumed_samples = state_.progress.consumed_train_samples,
                                   .split = std::string(split),
                                   .suffix = std::string(suffix),
                                   .losses = {{"lm loss", loss}}};

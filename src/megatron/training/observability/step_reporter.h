@@ -2,15 +2,16 @@
 // for every step.
 #pragma once
 
-#include <iosfwd>
 #include <optional>
 
-#include "megatron/base/progress_bar.h"
 #include "megatron/metrics/metrics_writer.h"
 #include "megatron/metrics/prometheus.h"
 #include "megatron/metrics/tensorboard.h"
-#include "megatron/training/loop/trainer.h"
+#include "megatron/training/loop/training_plan.h"
+#include "megatron/training/loop/training_services.h"
+#include "megatron/training/loop/training_state.h"
 #include "megatron/training/observability/comm_log.h"
+#include "megatron/training/observability/console.h"
 #include "megatron/training/observability/interval_log.h"
 #include "megatron/training/observability/pipeline_trace.h"
 #include "megatron/training/observability/profile/step_profiler.h"
@@ -23,8 +24,9 @@ class StepReporter {
  public:
   /// Starts the interval timer. On rank 0, metrics go to metrics.jsonl in --tensorboard-dir, or in
   /// --save if that is unset (nowhere without either), and to the event files in --tensorboard-dir.
-  /// The reporter updates `bar` and clears it before it prints lines.
-  StepReporter(Trainer& trainer, std::ostream& out, ProgressBar& bar);
+  /// The reporter updates the console's bar and clears it before it prints lines.
+  StepReporter(const TrainingPlan& plan, const TrainingState& state, TrainingServices& services,
+               const Console& console);
 
   /// Call it before each step.
   void begin_step();
@@ -35,8 +37,8 @@ class StepReporter {
   /// Reports the step of iteration `progress.iteration`, which took `elapsed_s`. As in Megatron,
   /// the learning rate shown is that of the next step.
   void report(const TrainStepResult& step, double elapsed_s);
-  /// Prints Megatron's validation line and writes the metrics of one evaluation. `suffix`
-  /// identifies the set when there are several validation sets.
+  /// Prints the timer "evaluate" and Megatron's validation line, and writes the metrics of one
+  /// evaluation. `suffix` identifies the set when there are several validation sets.
   void report_evaluation(std::string_view split, const std::string& where, double loss,
                          std::string_view suffix = {});
 
@@ -51,9 +53,10 @@ class StepReporter {
   /// Writes the Prometheus file. If that fails, prints one warning and stops writing it.
   void write_prometheus();
 
-  Trainer& trainer_;
-  std::ostream& out_;
-  ProgressBar& bar_;
+  const TrainingPlan& plan_;
+  const TrainingState& state_;
+  Timers& timers_;
+  const Console console_;
   LoggerConfig logger_;  ///< this rank's settings
   StepProfiler profiler_;
   PipelineTrace pipeline_trace_;

@@ -3,12 +3,15 @@
 #pragma once
 
 #include <cstdint>
-#include <iosfwd>
+#include <functional>
 #include <memory>
+#include <string_view>
 
-#include "megatron/base/progress_bar.h"
 #include "megatron/training/loop/job_deadline.h"
-#include "megatron/training/loop/trainer.h"
+#include "megatron/training/loop/training_plan.h"
+#include "megatron/training/loop/training_services.h"
+#include "megatron/training/loop/training_state.h"
+#include "megatron/training/observability/console.h"
 #include "megatron/training/observability/progress_log.h"
 
 namespace megatron {
@@ -17,7 +20,8 @@ class CheckpointSaver {
  public:
   /// Save times are recorded in `deadline`, which may be null. Starts progress.txt with
   /// --log-progress.
-  CheckpointSaver(Trainer& trainer, std::ostream& out, ProgressBar& bar, JobDeadline* deadline);
+  CheckpointSaver(const TrainingPlan& plan, const TrainingState& state, TrainingServices& services,
+                  const Console& console, JobDeadline* deadline);
 
   /// Saves when --save-interval or --non-persistent-save-interval is due. If a save fails, it
   /// prints a warning and training continues.
@@ -36,15 +40,19 @@ class CheckpointSaver {
   }
 
  private:
+  /// Runs `save`. If it fails, prints a warning; the next save tries again.
+  void warn_on_failure(const std::function<void()>& save);
   bool divides_iteration(std::optional<std::int64_t> interval) const;
   void save();
   void save_non_persistent();
+  void save_to(SaveFolder& folder, std::string_view timer);
   void record_progress();
 
-  Trainer& trainer_;
+  const TrainingPlan& plan_;
+  const TrainingState& state_;
+  TrainingServices& services_;
   const CheckpointConfig& config_;
-  std::ostream& out_;
-  ProgressBar& bar_;
+  const Console console_;
   JobDeadline* deadline_;
   std::unique_ptr<ProgressLog> log_;
   std::int64_t saved_iteration_;

@@ -24,42 +24,42 @@ std::string place(const Rank& rank) {
   return "[ t " + of(rank.tp) + ", p " + of(rank.pp) + " ]";
 }
 
-void print_timer(Trainer& trainer, std::string_view name, std::ostream& out) {
-  const std::string times = trainer.timers.report(std::array<std::string_view, 1>{name});
+void print_timer(Timers& timers, std::string_view name, std::ostream& out) {
+  const std::string times = timers.report(std::array<std::string_view, 1>{name});
   if (!times.empty()) out << times << std::endl;
 }
 
-void load_schedule(Trainer& trainer, const Json& saved_settings) {
-  const SchedulerConfig& config = trainer.settings.scheduler;
-  const std::int64_t num_steps = trainer.progress.scheduler_num_steps;
+void load_schedule(const TrainingPlan& plan, TrainingState& state, const Json& saved_settings) {
+  const SchedulerConfig& config = plan.settings.scheduler;
+  const std::int64_t num_steps = state.progress.scheduler_num_steps;
   if (schedule_conflict(config) == ScheduleConflict::use_flags)
-    return trainer.scheduler.set_num_steps(num_steps);
-  const Json state = saved_schedule_state(saved_settings, trainer.settings, num_steps);
-  trainer.scheduler.load_state_dict(state, schedule_conflict(config),
-                                    trainer.source->folder.string());
+    return state.scheduler.set_num_steps(num_steps);
+  const Json saved = saved_schedule_state(saved_settings, plan.settings, num_steps);
+  state.scheduler.load_state_dict(saved, schedule_conflict(config), plan.source->folder.string());
 }
 
 /// Restores the progress of the run that saved the checkpoint.
-void resume(Trainer& trainer, std::ostream& out) {
-  const Manifest manifest = read_manifest(trainer.source->folder);
-  const std::string differences = settings_differences(*manifest.settings, trainer.settings);
+void resume(const TrainingPlan& plan, TrainingState& state, StartupWarnings& warnings,
+            std::ostream& out) {
+  const Manifest manifest = read_manifest(plan.source->folder);
+  const std::string differences = settings_differences(*manifest.settings, plan.settings);
   if (!differences.empty()) out << " flags that differ from the checkpoint's:\n" << differences;
   if (const std::string grave = breaking_differences(differences); !grave.empty())
-    trainer.warnings.keep(
+    warnings.keep(
         "this is no longer the run that was saved; flags that differ from the checkpoint's:\n" +
         grave);
-  trainer.progress = load_progress(*trainer.source);
-  trainer.rerun_state = manifest.rerun_state;
-  if (!trainer.optimizer) return;
-  if (!trainer.settings.checkpoint.load_optim) {
-    trainer.warnings.add(
+  state.progress = load_progress(*plan.source);
+  state.rerun_state = manifest.rerun_state;
+  if (!state.optimizer) return;
+  if (!plan.settings.checkpoint.load_optim) {
+    warnings.add(
         "the optimizer starts without state, and the learning rate's schedule from its beginning "
         "(--no-load-optim)",
         out);
     return;
   }
-  load_optimizer(*trainer.source, *trainer.optimizer);
-  load_schedule(trainer, *manifest.settings);
+  load_optimizer(*plan.source, *state.optimizer);
+  load_schedule(plan, state, *manifest.settings);
 }
 
 /// Returns the folder of `source` as the flags name it.
@@ -71,54 +71,55 @@ std::string root_of(const CheckpointSource& source, const CheckpointConfig& conf
 
 }  // namespace
 
-void load_trainer(Trainer& trainer, std::ostream& out) {
-  const CheckpointSource& source = *trainer.source;
-  const bool is_resume = !source.is_release && !trainer.settings.checkpoint.finetune;
+void load_training_state(const TrainingPlan& plan, TrainingState& state, TrainingServices& services,
+                         std::ostream& out) {
+  const CheckpointSource& source = *plan.source;
+  const bool is_resume = !source.is_release && !plan.settings.checkpoint.finetune;
   {
-    const auto timing = trainer.timers.scope("load-checkpoint");
-    const std::string root = root_of(source, trainer.settings.checkpoint);
+    const auto timing = services.timers.scope("load-checkpoint");
+    const std::string root = root_of(source, plan.settings.checkpoint);
     out << " loading " << (source.is_release ? "release " : "") << "checkpoint from " << root;
     if (!source.is_release) out << " at iteration " << source.iteration;
     out << std::endl;
-    if (trainer.optimizer) {
-      load_weights(source, *trainer.weights, trainer.optimizer->main_parameters());
+    if (state.optimizer) {
+      load_weights(source, *state.weights, state.optimizer->main_parameters());
     } else {
-      load_weights(source, *trainer.weights);
+      load_weights(source, *state.weights);
     }
-    trainer.non_finite_checkpoint = non_finite_weights(source, *trainer.weights, trainer.rank);
-    if (!trainer.non_finite_checkpoint.empty())
-      trainer.warnings.add(trainer.non_finite_checkpoint, out);
-    if (is_resume) resume(trainer, out);
-    out << "  successfully loaded checkpoint from " << root << ' ' << place(trainer.rank)
-        << " at iteration " << trainer.progress.iteration << std::endl;
+    state.non_finite_checkpoint = non_finite_weights(source, *state.weights, plan.rank);
+    if (!state.non_finite_checkpoint.empty())
+      services.warnings.add(state.non_finite_checkpoint, out);
+    if (is_resume) resume(plan, state, services.warnings, out);
+    out << "  successfully loaded checkpoint from " << root << ' ' << place(plan.rank)
+        << " at iteration " << state.progress.iteration << std::endl;
   }
-  print_timer(trainer, "load-checkpoint", out);
+  print_timer(services.timers, "load-checkpoint", out);
 }
 
-void save_trainer(Trainer& trainer, SaveFolder& folder, std::string_view timer, std::ostream& out) {
-  const std::string root = folder.path().string();
-  const std::string iteration = format("%7lld", static_cast<long long>(trainer.progress.iteration));
+void save_training_state(const TrainingPlan& plan, const TrainingState& state,
+                         const SaveTarget& target, std::ostream& out) {
+  const std::string root = target.folder.path().string();
+  const std::string iteration = format("%7lld", static_cast<long long>(state.progress.iteration));
   {
-    const auto timing = trainer.timers.scope(timer);
+    const auto timing = target.timers.scope(target.timer);
     out << '[' << current_time() << "] saving checkpoint at iteration " << iteration << " to "
         << root << " in megatron format" << std::endl;
     save_checkpoint(
-        root,
-        {.model = &trainer.settings.model,
-         .settings = &trainer.settings,
-         .weights = trainer.weights.get(),
-         .optimizer = trainer.settings.checkpoint.save_optim ? trainer.optimizer.get() : nullptr,
-         .rerun_state = trainer.rerun_state,
-         .progress = trainer.progress,
-         .origin = trainer.source ? &*trainer.source : nullptr,
-         .tokenizer = &trainer.tokenizer_files,
-         .lock = folder.lock(std::cerr),
-         .files = &folder.files(),
-         .world = trainer.rank.world});
+        root, {.model = &plan.settings.model,
+               .settings = &plan.settings,
+               .weights = state.weights.get(),
+               .optimizer = plan.settings.checkpoint.save_optim ? state.optimizer.get() : nullptr,
+               .rerun_state = state.rerun_state,
+               .progress = state.progress,
+               .origin = plan.source ? &*plan.source : nullptr,
+               .tokenizer = &plan.tokenizer_files,
+               .lock = target.folder.lock(std::cerr),
+               .files = &target.folder.files(),
+               .world = plan.rank.world});
     out << "  [" << current_time() << "] successfully saved checkpoint from iteration " << iteration
-        << " to " << root << ' ' << place(trainer.rank) << std::endl;
+        << " to " << root << ' ' << place(plan.rank) << std::endl;
   }
-  print_timer(trainer, timer, out);
+  print_timer(target.timers, target.timer, out);
 }
 
 }  // namespace megatron

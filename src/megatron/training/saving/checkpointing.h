@@ -5,16 +5,27 @@
 #include <string>
 #include <string_view>
 
-#include "megatron/training/loop/trainer.h"
+#include "megatron/training/loop/training_plan.h"
+#include "megatron/training/loop/training_services.h"
+#include "megatron/training/loop/training_state.h"
+#include "megatron/training/saving/save_folder.h"
 
 namespace megatron {
 
-/// Loads the weights from trainer.source. Also loads progress, optimizer state and schedule unless
+/// Loads the weights from plan.source. Also loads progress, optimizer state and schedule unless
 /// flags or the kind of checkpoint exclude them.
-void load_trainer(Trainer& trainer, std::ostream& out);
+void load_training_state(const TrainingPlan& plan, TrainingState& state, TrainingServices& services,
+                         std::ostream& out);
 
-/// Saves the trainer at its current iteration into `folder`. The elapsed time is printed under the
-/// name `timer` (a literal). UserError when the save fails.
-void save_trainer(Trainer& trainer, SaveFolder& folder, std::string_view timer, std::ostream& out);
+/// Where a checkpoint goes, and the timer that measures the save.
+struct SaveTarget {
+  SaveFolder& folder;
+  Timers& timers;
+  std::string_view timer;  ///< a literal, which is printed with the elapsed time
+};
+
+/// Saves the state at its current iteration. UserError when the save fails.
+void save_training_state(const TrainingPlan& plan, const TrainingState& state,
+                         const SaveTarget& target, std::ostream& out);
 
 }  // namespace megatron

@@ -20,11 +20,11 @@ bool is_wanted(const LoggerConfig& logger, std::int64_t rank) {
          (logger.profile_ranks.empty() || std::ranges::count(logger.profile_ranks, rank) > 0);
 }
 
-DevicePeak device_peak(const Trainer& trainer) {
-  const c10::Device device = trainer.rank.device;
+DevicePeak device_peak(const TrainingPlan& plan) {
+  const c10::Device device = plan.rank.device;
   return {.flops_per_second =
-              peak_flops(device, trainer.device_name, params_dtype(trainer.settings.training)),
-          .bytes_per_second = peak_bandwidth(device, trainer.device_name)};
+              peak_flops(device, plan.device_name, params_dtype(plan.settings.training)),
+          .bytes_per_second = peak_bandwidth(device, plan.device_name)};
 }
 
 AllocationCounts count_memory() {
@@ -43,19 +43,22 @@ AllocationCounts operator-(const AllocationCounts& a, const AllocationCounts& b)
 
 }  // namespace
 
-StepProfiler::StepProfiler(Trainer& trainer, std::ostream& out)
-    : trainer_(trainer),
+StepProfiler::StepProfiler(const TrainingPlan& plan, const TrainingState& state, Timers& timers,
+                           std::ostream& out)
+    : plan_(plan),
+      state_(state),
+      timers_(timers),
       out_(out),
-      is_wanted_(is_wanted(trainer.settings.logger, trainer.rank.index)) {}
+      is_wanted_(is_wanted(plan.settings.logger, plan.rank.index)) {}
 
 StepProfiler::~StepProfiler() {
-  if (recorder_) trainer_.timers.remove_listener(*this);
+  if (recorder_) timers_.remove_listener(*this);
 }
 
 void StepProfiler::before_step() {
   if (!is_wanted_) return;
-  const LoggerConfig& logger = trainer_.settings.logger;
-  const std::int64_t done = trainer_.progress.iteration;
+  const LoggerConfig& logger = plan_.settings.logger;
+  const std::int64_t done = state_.progress.iteration;
   if (!recorder_ && done >= logger.profile_step_start && done < logger.profile_step_end) start();
   if (!recorder_) return;
   is_in_step_ = true;
@@ -66,7 +69,7 @@ void StepProfiler::after_step() {
   if (!recorder_) return;
   recorder_->end(kStep);
   is_in_step_ = false;
-  if (trainer_.progress.iteration >= trainer_.settings.logger.profile_step_end) finish();
+  if (state_.progress.iteration >= plan_.settings.logger.profile_step_end) finish();
 }
 
 void StepProfiler::close() {
@@ -74,39 +77,39 @@ void StepProfiler::close() {
 }
 
 void StepProfiler::start() {
-  first_iteration_ = trainer_.progress.iteration + 1;
-  recorder_ = std::make_unique<OpRecorder>(trainer_.rank.device);
-  hooks_.emplace(*trainer_.model, static_cast<UnitHooks&>(*this));
-  trainer_.timers.add_listener(*this);
+  first_iteration_ = state_.progress.iteration + 1;
+  recorder_ = std::make_unique<OpRecorder>(plan_.rank.device);
+  hooks_.emplace(*state_.model, static_cast<UnitHooks&>(*this));
+  timers_.add_listener(*this);
   at_start_ = count_memory();
 }
 
 void StepProfiler::finish() {
   const AllocationCounts memory = count_memory() - at_start_;
   hooks_.reset();
-  trainer_.timers.remove_listener(*this);
+  timers_.remove_listener(*this);
   const std::vector<RecordedOp> ops = recorder_->take();
   recorder_.reset();
   is_wanted_ = false;
   const std::string path = trace_path();
   megatron::create_directories(fs::path(path).parent_path());
-  const TraceTrack track = trace_track(ops, static_cast<int>(trainer_.rank.index));
+  const TraceTrack track = trace_track(ops, static_cast<int>(plan_.rank.index));
   write_file_atomically(path, trace_json({&track, 1}));
   const ProfileSummary head{.first_iteration = first_iteration_,
-                            .num_steps = trainer_.progress.iteration - first_iteration_ + 1,
-                            .peak = device_peak(trainer_),
+                            .num_steps = state_.progress.iteration - first_iteration_ + 1,
+                            .peak = device_peak(plan_),
                             .memory = memory};
   out_ << profile_table(head, ops) << "\ntrace for ui.perfetto.dev: " << path << std::endl;
 }
 
 std::string StepProfiler::trace_path() const {
-  const Settings& settings = trainer_.settings;
+  const Settings& settings = plan_.settings;
   fs::path folder = settings.logger.profile_dir;
   if (folder.empty())
     folder = fs::path(settings.logger.tensorboard_dir.empty() ? settings.checkpoint.save
                                                               : settings.logger.tensorboard_dir) /
              "profile";
-  return folder / ("rank_" + std::to_string(trainer_.rank.index) + "_iteration_" +
+  return folder / ("rank_" + std::to_string(plan_.rank.index) + "_iteration_" +
                    std::to_string(first_iteration_) + ".trace.json");
 }
 

@@ -7,7 +7,8 @@
 #include <optional>
 
 #include "megatron/nn/unit_hooks.h"
-#include "megatron/training/loop/trainer.h"
+#include "megatron/training/loop/training_plan.h"
+#include "megatron/training/loop/training_state.h"
 #include "megatron/training/observability/profile/op_recorder.h"
 #include "megatron/training/observability/profile/profile_output.h"
 #include "megatron/training/observability/timers.h"
@@ -17,7 +18,8 @@ namespace megatron {
 class StepProfiler : private UnitHooks, private TimerListener {
  public:
   /// The object does nothing without --profile, or when --profile-ranks excludes this rank.
-  StepProfiler(Trainer& trainer, std::ostream& out);
+  StepProfiler(const TrainingPlan& plan, const TrainingState& state, Timers& timers,
+               std::ostream& out);
   ~StepProfiler() override;
 
   /// Call it before each step. As in Megatron, recording starts when --profile-step-start
@@ -38,7 +40,9 @@ class StepProfiler : private UnitHooks, private TimerListener {
   void on_start(std::string_view timer) override;
   void on_stop(std::string_view timer) override;
 
-  Trainer& trainer_;
+  const TrainingPlan& plan_;
+  const TrainingState& state_;
+  Timers& timers_;
   std::ostream& out_;
   bool is_wanted_;
   bool is_in_step_ = false;

@@ -9,7 +9,7 @@
 #include "megatron/checkpoint/checkpoint.h"
 #include "megatron/checkpoint/slice_math.h"
 #include "megatron/models/architecture.h"
-#include "megatron/models/gpt_model.h"
+#include "megatron/models/model_family.h"
 #include "megatron/training/resilience/diagnosis/explanation.h"
 
 namespace megatron {
@@ -110,8 +110,10 @@ OrderedJson to_json(const FirstBadOp& bad, const Microbatch& microbatch) {
 
 Replay replay(const ReplayOptions& options) {
   Replay result{.batch = load_batch(options.file)};
-  result.model = make_gpt_model(result.batch.model, Rank{.seed = result.batch.seed},
-                                result.batch.vocab_pad_multiple);
+  // A saved batch stores no model_type, like weights that were never in a Hugging Face folder.
+  result.model =
+      family_of_model_type({}).make(result.batch.model, Rank{.seed = result.batch.seed},
+                                    {.vocab_pad_multiple = result.batch.vocab_pad_multiple});
   result.weights = std::make_unique<ParamStore>(
       declared_parameters(*result.model),
       ParamStore::Options{.dtype = compute_type(result.batch.precision),

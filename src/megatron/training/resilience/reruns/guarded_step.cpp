@@ -49,14 +49,14 @@ ComputeLocation this_location(const Rank& rank) {
           .has_alternative = !rank.device.is_cpu()};
 }
 
-RerunStateMachine::Options machine_options(const Trainer& trainer, std::ostream& out) {
-  const RerunConfig& config = trainer.settings.rerun;
+RerunStateMachine::Options machine_options(const TrainingPlan& plan, std::ostream& out) {
+  const RerunConfig& config = plan.settings.rerun;
   return {.mode = rerun_mode(config.rerun_mode),
           .error_injection_rate = config.error_injection_rate,
           .error_injection_type = rerun_diagnostic(config.error_injection_type),
-          .seed = trainer.rank.seed,
+          .seed = plan.rank.seed,
           .tracker_filename = config.result_rejected_tracker_filename,
-          .place = this_location(trainer.rank),
+          .place = this_location(plan.rank),
           .log = [&out](const std::string& message) { out << message << std::endl; }};
 }
 
@@ -94,18 +94,19 @@ TrainStepResult failed_step(const TrainStepContext& context, const std::vector<d
 
 }  // namespace
 
-GuardedStep::GuardedStep(Trainer& trainer, std::ostream& out)
-    : trainer_(trainer),
+GuardedStep::GuardedStep(const TrainingPlan& plan, TrainingState& state, std::ostream& out)
+    : plan_(plan),
+      state_(state),
       out_(out),
-      machine_(machine_options(trainer, out)),
-      first_iteration_(trainer.progress.iteration) {
-  machine_.restore(*trainer.rerun_state, "the checkpoint's rerun state");
+      machine_(machine_options(plan, out)),
+      first_iteration_(state.progress.iteration) {
+  machine_.restore(*state.rerun_state, "the checkpoint's rerun state");
 }
 
 /// Returns whether the host must read the results before the weights change. NaN and Inf need no
 /// check here, because the update itself is skipped then.
 bool GuardedStep::reads_before_update() const {
-  const RerunConfig& config = trainer_.settings.rerun;
+  const RerunConfig& config = plan_.settings.rerun;
   return config.check_for_spiky_loss || config.check_for_large_grads ||
          machine_.mode() == RerunMode::report_stats || machine_.injects_errors() ||
          machine_.state() == RerunState::will_rerun_from_checkpoint;
@@ -117,7 +118,7 @@ GuardedStep::Outcome GuardedStep::run(const TrainStepContext& context,
   const std::vector<Microbatch> batch = fetch_microbatches(context, options);
   const Step step{context, options, batch};
   std::optional<PerLayerNormRecorder> norms;
-  const auto& interval = trainer_.settings.logger.log_layer_norms_interval;
+  const auto& interval = plan_.settings.logger.log_layer_norms_interval;
   if (interval && options.iteration % *interval == 0)
     norms.emplace(context.model, context.weights, context.optimizer);
   const StepLosses losses = forward_backward(context, options, batch);
@@ -154,7 +155,7 @@ void GuardedStep::validate_and_rerun(const Step& step, Results results, Outcome&
 }
 
 void GuardedStep::validate(const Results& results, const TrainStepOptions& options) {
-  const RerunConfig& config = trainer_.settings.rerun;
+  const RerunConfig& config = plan_.settings.rerun;
   for (const double loss : results.losses) {
     if (options.check_for_nan) {
       machine_.validate(loss, kNanLoss);
@@ -171,11 +172,11 @@ void GuardedStep::validate(const Results& results, const TrainStepOptions& optio
 
 void GuardedStep::stop(const Step& step, const Results& results,
                        const RerunStateMachine::Verdict& verdict, Outcome& outcome) {
-  trainer_.rerun_state = machine_.to_json();
+  state_.rerun_state = machine_.to_json();
   outcome.exit_code = verdict.exit_code;
   outcome.save = verdict.save;
   out_ << explanation(step, results) << std::flush;
-  if (verdict.exit_code != kExitResumeToDisambiguate || !trainer_.settings.checkpoint.save.empty())
+  if (verdict.exit_code != kExitResumeToDisambiguate || !plan_.settings.checkpoint.save.empty())
     return;
   out_ << "Without --save there is no checkpoint to resume from: the diagnostic ends here"
        << std::endl;
@@ -207,16 +208,16 @@ std::string GuardedStep::explanation(const Step& step, const Results& results) {
 
 std::string GuardedStep::diagnosis_text(const SuspectMicrobatch& suspect,
                                         const std::string& cause) {
-  const Rank& rank = trainer_.rank;
+  const Rank& rank = plan_.rank;
   const ObjectGroup group{rank.world, rank.device};
   const std::vector<std::vector<double>> here =
       all_gather_numbers(group, std::vector{suspect.is_here ? 1.0 : 0.0}, "diagnosis");
   const std::int64_t reporting_rank =
       std::ranges::find(here, 1.0, [](const auto& flags) { return flags[0]; }) - here.begin();
-  const std::string mine =
-      rank.index == reporting_rank
-          ? cause + save_suspect_microbatch(trainer_, suspect, first_iteration_, cause)
-          : "";
+  const std::string mine = rank.index == reporting_rank
+                               ? cause + save_suspect_microbatch(plan_, state_.progress, suspect,
+                                                                 first_iteration_, cause)
+                               : "";
   if (rank.world.size == 1) return mine;
   return "rank " + std::to_string(reporting_rank) + ": " +
          all_gather_strings(group, mine).at(static_cast<std::size_t>(reporting_rank));

@@ -8,7 +8,8 @@
 #include <vector>
 
 #include "megatron/training/loop/train_step.h"
-#include "megatron/training/loop/trainer.h"
+#include "megatron/training/loop/training_plan.h"
+#include "megatron/training/loop/training_state.h"
 #include "megatron/training/resilience/non_finite.h"
 #include "megatron/training/resilience/reruns/rerun_state_machine.h"
 
@@ -23,8 +24,8 @@ class GuardedStep {
     bool save = false;  ///< save the state before the step as a checkpoint before stopping
   };
 
-  /// Restores trainer.rerun_state. UserError when the tracker file cannot be written.
-  GuardedStep(Trainer& trainer, std::ostream& out);
+  /// Restores state.rerun_state. UserError when the tracker file cannot be written.
+  GuardedStep(const TrainingPlan& plan, TrainingState& state, std::ostream& out);
 
   /// Runs one step. With reruns disabled, and in the first step of a run (which has no earlier
   /// state to return to), a non-finite result throws NonFiniteError after its microbatch is saved.
@@ -55,7 +56,8 @@ class GuardedStep {
   std::string diagnosis_text(const SuspectMicrobatch& suspect, const std::string& cause);
   [[noreturn]] void throw_diverged(const Step& step, const TrainStepResult& result);
 
-  Trainer& trainer_;
+  const TrainingPlan& plan_;
+  TrainingState& state_;
   std::ostream& out_;
   RerunStateMachine machine_;
   std::int64_t first_iteration_;

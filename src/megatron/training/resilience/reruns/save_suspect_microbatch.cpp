@@ -20,29 +20,31 @@ std::string precision(const TrainingConfig& training) {
 
 }  // namespace
 
-std::optional<StepWeights> step_weights(const Trainer& trainer, std::int64_t first_iteration) {
-  const CheckpointConfig& config = trainer.settings.checkpoint;
-  const std::int64_t iteration = trainer.progress.iteration;
+std::optional<StepWeights> step_weights(const TrainingPlan& plan, const TrainingProgress& progress,
+                                        std::int64_t first_iteration) {
+  const CheckpointConfig& config = plan.settings.checkpoint;
+  const std::int64_t iteration = progress.iteration;
   if (iteration == first_iteration) {
-    if (!trainer.source) return StepWeights{};
-    return StepWeights{config.load, trainer.source->iteration};
+    if (!plan.source) return StepWeights{};
+    return StepWeights{config.load, plan.source->iteration};
   }
   if (config.save.empty()) return std::nullopt;
   return StepWeights{config.save, iteration};
 }
 
-std::string save_suspect_microbatch(const Trainer& trainer, const SuspectMicrobatch& suspect,
-                                    std::int64_t first_iteration, const std::string& cause) {
-  const Settings& settings = trainer.settings;
-  const auto weights = step_weights(trainer, first_iteration);
+std::string save_suspect_microbatch(const TrainingPlan& plan, const TrainingProgress& progress,
+                                    const SuspectMicrobatch& suspect, std::int64_t first_iteration,
+                                    const std::string& cause) {
+  const Settings& settings = plan.settings;
+  const auto weights = step_weights(plan, progress, first_iteration);
   const bool in_checkpoint = weights && !weights->checkpoint_root.empty();
   const SavedBatch batch{
       .microbatch = suspect.microbatch,
-      .iteration = trainer.progress.iteration + 1,
+      .iteration = progress.iteration + 1,
       .index = static_cast<std::int64_t>(suspect.index),
       .num_microbatches = suspect.num_microbatches,
       .gradient_scale = suspect.gradient_scale,
-      .seed = trainer.rank.seed,
+      .seed = plan.rank.seed,
       .vocab_pad_multiple = settings.tokenizer.make_vocab_size_divisible_by,
       .model = settings.model,
       .precision = precision(settings.training),

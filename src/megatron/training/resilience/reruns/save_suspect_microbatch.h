@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "megatron/training/loop/trainer.h"
+#include "megatron/training/loop/training_plan.h"
 #include "megatron/training/resilience/non_finite.h"
 
 namespace megatron {
@@ -17,12 +17,14 @@ struct StepWeights {
 /// Returns the weights before the failed step. If no step was done since `first_iteration`, they
 /// come from --load or the seed; otherwise from the checkpoint that the run saves to --save on
 /// exit. Returns nullopt without --save.
-std::optional<StepWeights> step_weights(const Trainer& trainer, std::int64_t first_iteration);
+std::optional<StepWeights> step_weights(const TrainingPlan& plan, const TrainingProgress& progress,
+                                        std::int64_t first_iteration);
 
 /// Writes the microbatch to --save, else --tensorboard-dir, else the current folder. Returns lines
 /// for the error message. It does not throw when the file cannot be written, so that the original
 /// error is still reported.
-std::string save_suspect_microbatch(const Trainer& trainer, const SuspectMicrobatch& suspect,
-                                    std::int64_t first_iteration, const std::string& cause);
+std::string save_suspect_microbatch(const TrainingPlan& plan, const TrainingProgress& progress,
+                                    const SuspectMicrobatch& suspect, std::int64_t first_iteration,
+                                    const std::string& cause);
 
 }  // namespace megatron

@@ -1,0 +1,20 @@
+// Options that every model family takes when it builds a model.
+#pragma once
+
+#include <c10/core/ScalarType.h>
+
+#include <cstdint>
+
+#include "megatron/config/pipeline_layout.h"
+
+namespace megatron {
+
+struct MakeModelOptions {
+  std::int64_t vocab_pad_multiple = 128;
+  /// Dtype of the weights (see ParamStore). A stage without weights needs it for its activations.
+  c10::ScalarType dtype = c10::kFloat;
+  /// Assigns layers to pipeline stages; rank.pp selects this rank's. Null means the whole model.
+  const PipelineLayout* layout = nullptr;
+};
+
+}  // namespace megatron

@@ -1,0 +1,101 @@
+#include "megatron/training/loop/build_state.h"
+
+#include <ostream>
+
+#include "megatron/base/error.h"
+#include "megatron/models/params_dtype.h"
+#include "megatron/training/observability/startup_report.h"
+#include "megatron/training/saving/checkpointing.h"
+
+namespace megatron {
+namespace {
+
+std::unique_ptr<Model> build_model(const TrainingPlan& plan, std::ostream& out) {
+  out << "building " << plan.family->title << " model ..." << std::endl;
+  const Settings& settings = plan.settings;
+  return plan.family->make(
+      settings.model, plan.rank,
+      MakeModelOptions{.vocab_pad_multiple = settings.tokenizer.make_vocab_size_divisible_by,
+                       .dtype = params_dtype(settings.training),
+                       .layout = &plan.pipeline.layout()});
+}
+
+/// Returns the dtypes of weights and main gradients and the axes that share them.
+ParamStore::Options store_options(const TrainingPlan& plan, Communicators* communicators) {
+  const Settings& settings = plan.settings;
+  const TrainingConfig& training = settings.training;
+  const Rank& rank = plan.rank;
+  const bool has_bf16_gradients =
+      training.grad_reduce_in_bf16 || settings.optimizer.main_grads_dtype == "bf16";
+  return {.device = rank.device,
+          .dtype = params_dtype(training),
+          .grad_dtype = has_bf16_gradients ? at::kBFloat16 : at::kFloat,
+          .with_gradients = !training.skip_train,
+          .data_parallel = data_parallel(settings.parallel, rank, communicators),
+          .model = rank.model,
+          .embedding = rank.embedding};
+}
+
+std::unique_ptr<ParamStore> bind_weights(const TrainingPlan& plan, Model& model,
+                                         Communicators* communicators, std::ostream& out) {
+  auto weights =
+      std::make_unique<ParamStore>(declared_parameters(model), store_options(plan, communicators));
+  out << parameter_count_line(weights->num_parameters()) << std::endl;
+  return weights;
+}
+
+/// Draws the initial weights, or loads the checkpoint.
+void fill_weights(const TrainingPlan& plan, TrainingState& state, TrainingServices& services,
+                  std::ostream& out) {
+  if (plan.source) {
+    load_training_state(plan, state, services, out);
+  } else if (state.optimizer) {
+    state.optimizer->main_parameters().initialize(plan.rank.seed);
+  } else {
+    state.weights->initialize(plan.rank.seed);
+  }
+}
+
+void check_batch_sizes(const TrainingPlan& plan, std::int64_t consumed) {
+  const auto size = plan.batches.indivisible_size(consumed);
+  if (!size) return;
+  const std::int64_t ranks = plan.rank.dp.size;
+  const std::string ranks_text =
+      ranks == 1 ? "" : " times " + std::to_string(ranks) + " data-parallel ranks";
+  throw UserError({"a batch of " + std::to_string(*size) + " samples, due from here on (" +
+                       std::to_string(consumed) + " samples are consumed)",
+                   "is no multiple of --micro-batch-size " +
+                       std::to_string(plan.settings.training.micro_batch_size) + ranks_text,
+                   "choose sizes that are, or add --decrease-batch-size-if-needed"});
+}
+
+/// Returns the batch of the first step. Prints the pipeline's schedule for it.
+StepBatch first_batch(const TrainingPlan& plan, const TrainingProgress& progress,
+                      std::ostream& out) {
+  const std::int64_t consumed = progress.consumed_train_samples;
+  const StepBatch batch = plan.batches.at(consumed);
+  if (plan.settings.training.skip_train) return batch;
+  check_batch_sizes(plan, consumed);
+  if (plan.rank.pp.size > 1)
+    out << plan.pipeline.table(batch.num_microbatches)
+        << std::flush;  // UserError when there is no valid schedule
+  return batch;
+}
+
+}  // namespace
+
+void build_state(const TrainingPlan& plan, TrainingState& state, TrainingServices& services,
+                 std::ostream& out) {
+  const Settings& settings = plan.settings;
+  state.model = build_model(plan, out);
+  state.weights = bind_weights(plan, *state.model, services.communicators, out);
+  if (!settings.training.skip_train) {
+    state.optimizer =
+        make_optimizer(settings.optimizer, *state.weights, loss_scaling(settings.training));
+    state.scheduler = OptimizerParamScheduler(make_param_schedule(settings));
+  }
+  fill_weights(plan, state, services, out);
+  state.batch = first_batch(plan, state.progress, out);
+}
+
+}  // namespace megatron

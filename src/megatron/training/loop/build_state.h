@@ -1,0 +1,18 @@
+// Builds the model, the weights and the optimizer of a run, new or from a checkpoint.
+#pragma once
+
+#include <iosfwd>
+
+#include "megatron/training/loop/training_plan.h"
+#include "megatron/training/loop/training_services.h"
+#include "megatron/training/loop/training_state.h"
+
+namespace megatron {
+
+/// Fills `state` part by part, so that an out-of-memory report can tell what it already holds when
+/// memory ends. Prints Megatron's lines to `out`. UserError when the checkpoint cannot be loaded or
+/// no batch or schedule fits. Collective over the world.
+void build_state(const TrainingPlan& plan, TrainingState& state, TrainingServices& services,
+                 std::ostream& out);
+
+}  // namespace megatron

@@ -1,0 +1,169 @@
+#include "megatron/training/loop/resolve_run.h"
+
+#include <ostream>
+#include <utility>
+
+#include "megatron/base/error.h"
+#include "megatron/checkpoint/collective_steps.h"
+#include "megatron/checkpoint/merge_architecture.h"
+#include "megatron/config/resolve.h"
+#include "megatron/config/validate_settings.h"
+#include "megatron/config/world_rules.h"
+#include "megatron/models/model_cost.h"
+#include "megatron/parallel/make_rank.h"
+#include "megatron/pipeline/overlapped_comm.h"
+#include "megatron/planner/plan_pipeline.h"
+#include "megatron/planner/run_costs.h"
+#include "megatron/tokenizers/tokenizer_files.h"
+#include "megatron/training/saving/choose_checkpoint.h"
+
+namespace megatron {
+namespace {
+
+constexpr std::int64_t kOverlapChunks = 4;  ///< GEMM chunks with --tp-comm-overlap
+
+/// Returns a copy of the settings. With --skip-train it has no save folders, because they belong to
+/// the run that trained.
+Settings run_settings(const RunConfig& run) {
+  Settings settings = run.options.settings;
+  if (!settings.training.skip_train) return settings;
+  settings.checkpoint.save.clear();
+  settings.logger.tensorboard_dir.clear();
+  return settings;
+}
+
+Mesh make_mesh(const Settings& settings, const Communicators* communicators) {
+  const std::int64_t world_size = communicators != nullptr ? communicators->world_size() : 1;
+  check_world(settings, world_size).throw_if_any();
+  return {mesh_sizes(settings.parallel), world_size};
+}
+
+/// Returns this rank with its axes.
+Rank place_rank(const Settings& settings, const Mesh& mesh, const RankContext& world) {
+  const ParallelConfig& parallel = settings.parallel;
+  const RankOptions options{.device = world.device->device,
+                            .seed = static_cast<std::uint64_t>(settings.training.seed),
+                            .sequence_parallel = parallel.sequence_parallel};
+  Rank rank = world.communicators != nullptr ? make_rank(mesh, *world.communicators, options)
+                                             : make_rank(mesh, 0, options);
+  rank.tp_options = {
+      .async_allreduce = !parallel.no_async_tensor_model_parallel_allreduce,
+      .overlap_chunks = parallel.tp_comm_overlap && rank.tp.size > 1 ? kOverlapChunks : 1};
+  return rank;
+}
+
+/// Opens the tokenizer that the settings name. Without a type, it is a tokenizer of plain ids with
+/// --vocab-size or the loaded model's vocabulary.
+std::unique_ptr<Tokenizer> open_tokenizer(const Settings& settings) {
+  const TokenizerConfig& config = settings.tokenizer;
+  TokenizerConfig chosen = config;
+  if (config.tokenizer_type.empty() && config.tokenizer_model.empty() &&
+      config.vocab_file.empty()) {
+    chosen.tokenizer_type = "NullTokenizer";
+    chosen.vocab_size = config.vocab_size.value_or(settings.model.vocab_size);
+  }
+  return make_tokenizer(chosen);
+}
+
+struct RunTokenizer {
+  std::unique_ptr<Tokenizer> tokenizer;
+  AuxiliaryFiles files;
+};
+
+/// Opens the tokenizer on every rank; rank 0 also reads its files, which checkpoints include. If
+/// one rank fails, all ranks stop here.
+RunTokenizer read_tokenizer(const Settings& settings, const Rank& rank) {
+  RunTokenizer result;
+  CollectiveSteps(rank.world, rank.device).run_on_all_ranks([&] {
+    result.tokenizer = open_tokenizer(settings);
+    if (rank.world.rank == 0) result.files = tokenizer_files(settings.tokenizer);
+    return std::string();
+  });
+  return result;
+}
+
+/// Sets the model's vocabulary size: the checkpoint's, else --vocab-size, else the tokenizer's.
+/// UserError when the tokenizer's is larger than the first two.
+void resolve_vocab_size(Settings& settings, const Tokenizer& tokenizer) {
+  std::int64_t& size = settings.model.vocab_size;
+  const bool is_loaded = size > 0;
+  const TokenizerConfig& given = settings.tokenizer;
+  if (!is_loaded)
+    size = given.padded_vocab_size.value_or(given.vocab_size.value_or(tokenizer.vocab_size()));
+  if (given.padded_vocab_size && *given.padded_vocab_size < size) {
+    throw UserError({"--padded-vocab-size " + std::to_string(*given.padded_vocab_size),
+                     "is less than the loaded model's vocabulary of " + std::to_string(size),
+                     "leave --padded-vocab-size out"});
+  }
+  if (tokenizer.vocab_size() <= size) return;
+  if (given.padded_vocab_size == size) {
+    throw UserError(
+        {"--padded-vocab-size " + std::to_string(size),
+         "is less than the tokenizer's " + std::to_string(tokenizer.vocab_size()) + " ids",
+         "raise it to at least " + std::to_string(tokenizer.vocab_size())});
+  }
+  throw UserError({"the tokenizer has " + std::to_string(tokenizer.vocab_size()) + " ids",
+                   "the model's vocabulary has " + std::to_string(size),
+                   is_loaded ? "use the tokenizer of the loaded model"
+                             : "leave --vocab-size out, or make it as large as the tokenizer's"});
+}
+
+/// Warns that a loaded model keeps its own vocabulary size when --padded-vocab-size differs.
+void warn_of_padded_vocab_size(const Settings& settings, StartupWarnings& warnings,
+                               std::ostream& out) {
+  const auto padded = settings.tokenizer.padded_vocab_size;
+  const std::int64_t size = settings.model.vocab_size;
+  if (!padded || *padded == size) return;
+  warnings.add("--padded-vocab-size " + std::to_string(*padded) +
+                   " has no effect: the loaded model's vocabulary size is " + std::to_string(size),
+               out);
+}
+
+/// Derives the settings that depend on others, and checks the model.
+void resolve_model(Settings& settings, const Rank& rank, std::ostream& out) {
+  const bool trains_by_samples =
+      settings.training.train_samples > 0 && !settings.training.skip_train;
+  resolve(settings, rank.dp.size);
+  validate_model(settings).throw_if_any();
+  if (trains_by_samples)
+    out << "setting training iterations to " << settings.training.train_iters << std::endl;
+}
+
+}  // namespace
+
+ResolvedRun resolve_run(const RunConfig& run, const RankContext& world, StartupWarnings& warnings,
+                        std::ostream& out) {
+  Settings settings = run_settings(run);
+  const ModelFamily& family = find_model_family(run.options.model);
+  const Mesh mesh = make_mesh(settings, world.communicators);
+  Rank rank = place_rank(settings, mesh, world);
+  if (mesh.world_size() > 1) out << mesh.table() << std::flush;
+  std::optional<CheckpointSource> source =
+      choose_checkpoint(settings.checkpoint, rank, warnings, out);
+  if (source) settings.model = merge_architecture(*source, settings.model, run.parsed);
+  RunTokenizer tokenizer = read_tokenizer(settings, rank);
+  resolve_vocab_size(settings, *tokenizer.tokenizer);
+  warn_of_padded_vocab_size(settings, warnings, out);
+  resolve_model(settings, rank, out);
+  PipelinePlan pipeline = plan_pipeline(settings, family, rank, out);
+  if (rank.pp.size > 1) enable_overlap(rank.tp, rank.device);
+  rank.embedding = embedding_axis(settings, pipeline.layout(), mesh, rank, world.communicators);
+  const NumMicrobatchesCalculator batches(settings.training, rank.dp.size);
+  const ModelDimensions dimensions = family.dimensions(settings.model, padded_vocab_size(settings));
+  const double flops_per_sample =
+      num_floating_point_operations(dimensions, 1, settings.training.seq_length);
+  const OpenedDevice& device = *world.device;
+  return {.plan = {.settings = std::move(settings),
+                   .family = &family,
+                   .rank = std::move(rank),
+                   .device_name = device.device.is_cpu() ? "" : device.reason,
+                   .source = std::move(source),
+                   .tokenizer_files = std::move(tokenizer.files),
+                   .pipeline = std::move(pipeline),
+                   .batches = batches,
+                   .dimensions = dimensions,
+                   .flops_per_sample = flops_per_sample},
+          .tokenizer = std::move(tokenizer.tokenizer)};
+}
+
+}  // namespace megatron

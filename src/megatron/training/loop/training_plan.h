@@ -1,0 +1,35 @@
+// What a training run is, decided before its model is built. Nothing changes it afterwards.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "megatron/checkpoint/checkpoint.h"
+#include "megatron/config/batch_schedule.h"
+#include "megatron/config/settings.h"
+#include "megatron/models/model_family.h"
+#include "megatron/parallel/rank.h"
+#include "megatron/pipeline/pipeline_plan.h"
+
+namespace megatron {
+
+struct TrainingPlan {
+  Settings settings;  ///< resolved and validated
+  const ModelFamily* family;
+  Rank rank;
+  std::string device_name;  ///< the GPU's name as reported by the driver; empty on a CPU
+  std::optional<CheckpointSource> source;  ///< the checkpoint that --load names
+  /// Tokenizer files that checkpoints include; only on the rank that writes them.
+  AuxiliaryFiles tokenizer_files;
+  PipelinePlan pipeline;
+  NumMicrobatchesCalculator batches;
+  ModelDimensions dimensions;
+  double flops_per_sample;
+
+  /// Returns the FLOPs of a step.
+  double flops(const StepBatch& batch) const {
+    return flops_per_sample * static_cast<double>(batch.running_batch_size);
+  }
+};
+
+}  // namespace megatron

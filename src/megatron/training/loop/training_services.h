@@ -1,0 +1,23 @@
+// What a training run uses but does not compute with: data, clocks, timers, folders, communicators.
+#pragma once
+
+#include "megatron/parallel/communicators.h"
+#include "megatron/training/feeding/training_data.h"
+#include "megatron/training/loop/run_clock.h"
+#include "megatron/training/loop/startup_warnings.h"
+#include "megatron/training/observability/timers.h"
+#include "megatron/training/saving/save_folders.h"
+
+namespace megatron {
+
+struct TrainingServices {
+  Communicators* communicators = nullptr;  ///< null: single rank; must outlive the run
+  StartupWarnings warnings = {};           ///< repeated right before the first step
+  TrainingData data = {};
+  SaveFolders folders = {};
+  Timers timers{0, TimerStatistic::minmax};
+  RunClock clock = {};
+  double started_s = clock.monotonic_s();  ///< start of the run on the monotonic clock
+};
+
+}  // namespace megatron

@@ -1,0 +1,28 @@
+// The folders that a run saves its checkpoints to.
+#pragma once
+
+#include <iosfwd>
+#include <memory>
+#include <optional>
+
+#include "megatron/checkpoint/checkpoint.h"
+#include "megatron/config/settings.h"
+#include "megatron/parallel/rank.h"
+#include "megatron/training/loop/startup_warnings.h"
+#include "megatron/training/saving/save_folder.h"
+
+namespace megatron {
+
+/// A folder is null when the run does not save to it.
+struct SaveFolders {
+  std::unique_ptr<SaveFolder> save, non_persistent;
+};
+
+/// Opens the folder of --save and that of the non-persistent checkpoints. Rank 0 checks, creates
+/// and locks them. The other ranks wait for it and do not read them. UserError when the run would
+/// overwrite another one. Collective over rank.world.
+SaveFolders open_save_folders(const CheckpointConfig& config,
+                              const std::optional<CheckpointSource>& source, const Rank& rank,
+                              StartupWarnings& warnings, std::ostream& out);
+
+}  // namespace megatron

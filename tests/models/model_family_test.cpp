@@ -1,0 +1,63 @@
+#include "megatron/models/model_family.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "megatron/config/model_families.h"
+#include "megatron/config/resolve.h"
+#include "megatron/models/hf/hf_config.h"
+#include "support/message_of.h"
+
+namespace megatron {
+namespace {
+
+TransformerConfig small() {
+  TransformerConfig config;
+  config.num_layers = 2;
+  config.hidden_size = 32;
+  config.num_attention_heads = 2;
+  config.vocab_size = 64;
+  resolve(config);
+  return config;
+}
+
+TEST(ModelFamily, EachNameOfTheCommandLineIsFound) {
+  ASSERT_EQ(model_families().size(), kModelFamilyNames.size());
+  for (const std::string_view name : kModelFamilyNames)
+    EXPECT_EQ(find_model_family(name).name, name);
+}
+
+TEST(ModelFamily, EachModelTypeOfHuggingFaceBelongsToExactlyOne) {
+  for (const std::string_view type : kHfModelTypes) {
+    std::int64_t owners = 0;
+    for (const ModelFamily& family : model_families())
+      owners += std::ranges::count(family.hf_model_types, type);
+    EXPECT_EQ(owners, 1) << type;
+  }
+  EXPECT_EQ(family_of_model_type("llama").name, "gpt");
+}
+
+TEST(ModelFamily, WeightsWithoutAModelTypeAreOfTheFirst) {
+  EXPECT_EQ(family_of_model_type("").name, kModelFamilyNames.front());
+}
+
+TEST(ModelFamily, UnknownNamesAreRefusedWithTheKnownOnes) {
+  EXPECT_EQ(message_of([] { find_model_family("bert"); }), "model: must be one of gpt, got 'bert'");
+  EXPECT_EQ(message_of([] { family_of_model_type("mamba"); }),
+            "model_type 'mamba' is not supported\n  fix: "
+            "supported: gpt2, llama, qwen2, qwen3, mistral");
+}
+
+TEST(ModelFamily, EveryFamilyBuildsAModelAndKnowsItsDimensions) {
+  for (const ModelFamily& family : model_families()) {
+    const auto model = family.make(small(), Rank{}, {.vocab_pad_multiple = 8});
+    EXPECT_EQ(model->config().num_layers, 2) << family.name;
+    const ModelDimensions dimensions = family.dimensions(small(), 64);
+    EXPECT_EQ(dimensions.hidden_size, 32) << family.name;
+    EXPECT_EQ(dimensions.padded_vocab_size, 64) << family.name;
+  }
+}
+
+}  // namespace
+}  // namespace megatron
