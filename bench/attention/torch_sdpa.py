@@ -13,7 +13,9 @@ def time_once(shape: str, dtype: torch.dtype) -> tuple[float, float]:
     q, k, v = (torch.randn(b, heads, s, d).to(dtype).requires_grad_() for heads in (n, g, g))
     dout = torch.ones(b, n, s, d, dtype=dtype)
     begin = time.perf_counter()
-    out = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True, scale=1 / math.sqrt(d), enable_gqa=n != g)
+    out = torch.nn.functional.scaled_dot_product_attention(
+        q, k, v, is_causal=True, scale=1 / math.sqrt(d), enable_gqa=n != g
+    )
     turn = time.perf_counter()
     out.backward(dout)
     return 1e3 * (turn - begin), 1e3 * (time.perf_counter() - turn)
@@ -31,8 +33,13 @@ def main() -> None:
     for shape in options.shapes:
         times = [time_once(shape, dtype) for _ in range(options.turns + 1)][1:]
         forward, backward = (statistics.median(x) for x in zip(*times))
-        print(f"{shape:20} {options.dtype:5} forward {forward:9.2f} ms   backward {backward:9.2f} ms", flush=True)
-        rows.append({"shape": shape, "dtype": options.dtype, "forward_ms": forward, "backward_ms": backward})
+        print(
+            f"{shape:20} {options.dtype:5} forward {forward:9.2f} ms   backward {backward:9.2f} ms",
+            flush=True,
+        )
+        rows.append(
+            {"shape": shape, "dtype": options.dtype, "forward_ms": forward, "backward_ms": backward}
+        )
     if options.json:
         with open(options.json, "w", encoding="utf-8") as file:
             json.dump(rows, file, indent=1)

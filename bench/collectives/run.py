@@ -23,7 +23,15 @@ def free_port() -> int:
 def commands_of(transport: str, ranks: int, bench: str) -> list[list[str]]:
     """One command per process; the first prints the figures."""
     if transport == "torch gloo":
-        torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(ranks), "--master-port", str(free_port())]
+        torchrun = [
+            sys.executable,
+            "-m",
+            "torch.distributed.run",
+            "--nproc-per-node",
+            str(ranks),
+            "--master-port",
+            str(free_port()),
+        ]
         return [[*torchrun, str(HERE / "torch_gloo.py")]]
     if transport == "memcpy":
         return [[bench, "memcpy"]]
@@ -36,8 +44,12 @@ def commands_of(transport: str, ranks: int, bench: str) -> list[list[str]]:
 def turn(transport: str, ranks: int, bench: str) -> dict[int, float]:
     """Seconds by size."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
-    processes = [subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-                 for command in commands_of(transport, ranks, bench)]
+    processes = [
+        subprocess.Popen(
+            command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        )
+        for command in commands_of(transport, ranks, bench)
+    ]
     output = processes[0].communicate(timeout=300)[0]
     if any(process.wait(timeout=60) != 0 for process in processes):
         sys.exit(f"{transport} with {ranks} ranks failed")
@@ -55,9 +67,16 @@ def print_table(medians: dict[str, dict[int, float]], ranks: int) -> None:
     print(f"{'size':>9} " + " ".join(f"{name:>22}" for name in names) + f" {'shared-memory':>14}")
     print(f"{'':>9} " + " ".join(f"{'':>22}" for _ in names) + f" {'over Gloo':>14}")
     for size in medians[names[0]]:
-        cells = [f"{medians[name][size] * 1e3:11.3f} ({size / medians[name][size] / 1e9:7.2f})" for name in names]
+        cells = [
+            f"{medians[name][size] * 1e3:11.3f} ({size / medians[name][size] / 1e9:7.2f})"
+            for name in names
+        ]
         ratio = medians["torch gloo"][size] / medians["shared-memory"][size]
-        print(f"{size_text(size):>9} " + " ".join(f"{cell:>22}" for cell in cells) + f" {ratio:13.1f}x")
+        print(
+            f"{size_text(size):>9} "
+            + " ".join(f"{cell:>22}" for cell in cells)
+            + f" {ratio:13.1f}x"
+        )
 
 
 def main() -> None:
@@ -69,16 +88,33 @@ def main() -> None:
     options = parser.parse_args()
 
     transports = ["memcpy", "threads", "shared-memory", "gloo", "torch gloo"]
-    result = {"date": datetime.date.today().isoformat(), "processor": processor(), "cores": os.cpu_count(), "rounds": options.rounds,
-              "real_time_priority": os.sched_getscheduler(0) != os.SCHED_OTHER, "turns": []}
+    result = {
+        "date": datetime.date.today().isoformat(),
+        "processor": processor(),
+        "cores": os.cpu_count(),
+        "rounds": options.rounds,
+        "real_time_priority": os.sched_getscheduler(0) != os.SCHED_OTHER,
+        "turns": [],
+    }
     for ranks in options.ranks:
         turns: dict[str, list[dict[int, float]]] = {transport: [] for transport in transports}
         for index in range(options.rounds):
             load = os.getloadavg()[0]
             for transport in transports:
                 turns[transport].append(turn(transport, ranks, options.bench))
-                result["turns"].append({"ranks": ranks, "round": index, "transport": transport, "load": load, "seconds": turns[transport][-1]})
-        medians = {name: {size: statistics.median(t[size] for t in seen) for size in seen[0]} for name, seen in turns.items()}
+                result["turns"].append(
+                    {
+                        "ranks": ranks,
+                        "round": index,
+                        "transport": transport,
+                        "load": load,
+                        "seconds": turns[transport][-1],
+                    }
+                )
+        medians = {
+            name: {size: statistics.median(t[size] for t in seen) for size in seen[0]}
+            for name, seen in turns.items()
+        }
         print_table(medians, ranks)
         result[f"median_seconds_{ranks}_ranks"] = medians
         options.output.parent.mkdir(parents=True, exist_ok=True)

@@ -26,7 +26,17 @@ def main() -> None:
         tensor = torch.zeros(size // 4)
         seconds = median_seconds(tensor, min(max((256 << 20) // size, 5), 300))
         if dist.get_rank() == 0:
-            print(json.dumps({"transport": "torch gloo", "ranks": dist.get_world_size(), "bytes": size, "seconds": seconds}), flush=True)
+            print(
+                json.dumps(
+                    {
+                        "transport": "torch gloo",
+                        "ranks": dist.get_world_size(),
+                        "bytes": size,
+                        "seconds": seconds,
+                    }
+                ),
+                flush=True,
+            )
     dist.barrier()
     dist.destroy_process_group()
 

@@ -18,8 +18,13 @@ def write_inputs(path, tokens, hidden, ffn, experts, top_k):
     random = np.random.default_rng(1234)
     with open(path, "wb") as file:
         np.array([tokens, hidden, ffn, experts, top_k], dtype=np.int64).tofile(file)
-        for shape, scale in [((experts, hidden), hidden**-0.5), ((experts, 2 * ffn, hidden), hidden**-0.5), ((experts, hidden, ffn), ffn**-0.5),
-                             ((tokens, hidden), 1.0), ((tokens, hidden), 1.0)]:
+        for shape, scale in [
+            ((experts, hidden), hidden**-0.5),
+            ((experts, 2 * ffn, hidden), hidden**-0.5),
+            ((experts, hidden, ffn), ffn**-0.5),
+            ((tokens, hidden), 1.0),
+            ((tokens, hidden), 1.0),
+        ]:
             (random.standard_normal(shape, dtype=np.float32) * np.float32(scale)).tofile(file)
 
 
@@ -28,9 +33,17 @@ def read_inputs(path):
         tokens, hidden, ffn, experts, top_k = np.fromfile(file, np.int64, 5)
 
         def take(*shape):
-            return torch.from_numpy(np.fromfile(file, np.float32, int(np.prod(shape))).reshape(shape))
+            return torch.from_numpy(
+                np.fromfile(file, np.float32, int(np.prod(shape))).reshape(shape)
+            )
 
-        return int(top_k), [take(experts, hidden), take(experts, 2 * ffn, hidden), take(experts, hidden, ffn), take(tokens, hidden), take(tokens, hidden)]
+        return int(top_k), [
+            take(experts, hidden),
+            take(experts, 2 * ffn, hidden),
+            take(experts, hidden, ffn),
+            take(tokens, hidden),
+            take(tokens, hidden),
+        ]
 
 
 class PlainBlock(nn.Module):
@@ -38,13 +51,20 @@ class PlainBlock(nn.Module):
 
     def __init__(self, router, gate_up, down, top_k):
         super().__init__()
-        self.router, self.gate_up, self.down, self.top_k = nn.Parameter(router), nn.Parameter(gate_up), nn.Parameter(down), top_k
+        self.router, self.gate_up, self.down, self.top_k = (
+            nn.Parameter(router),
+            nn.Parameter(gate_up),
+            nn.Parameter(down),
+            top_k,
+        )
 
     def forward(self, x):
         shares, chosen = F.linear(x, self.router).float().softmax(-1).topk(self.top_k)
         shares = (shares / shares.sum(-1, keepdim=True)).to(x.dtype)
         out = torch.zeros_like(x)
-        for expert, (gate_up, down) in enumerate(zip(self.gate_up.unbind(), self.down.unbind(), strict=True)):
+        for expert, (gate_up, down) in enumerate(
+            zip(self.gate_up.unbind(), self.down.unbind(), strict=True)
+        ):
             token, place = torch.where(chosen == expert)
             gate, up = F.linear(x[token], gate_up).chunk(2, -1)
             out.index_add_(0, token, F.linear(F.silu(gate) * up, down) * shares[token, place, None])
@@ -56,7 +76,12 @@ def transformers_block(router, gate_up, down, top_k):
     from transformers import MixtralConfig
     from transformers.models.mixtral.modeling_mixtral import MixtralSparseMoeBlock
 
-    config = MixtralConfig(hidden_size=router.size(1), intermediate_size=down.size(2), num_local_experts=router.size(0), num_experts_per_tok=top_k)
+    config = MixtralConfig(
+        hidden_size=router.size(1),
+        intermediate_size=down.size(2),
+        num_local_experts=router.size(0),
+        num_experts_per_tok=top_k,
+    )
     config._experts_implementation = "grouped_mm"  # what from_pretrained chooses
     block = MixtralSparseMoeBlock(config).train()
     own = [block.gate.weight, block.experts.gate_up_proj, block.experts.down_proj]
@@ -72,7 +97,9 @@ def fingerprint(tensors):
 def main():
     path, dtype, contender, steps = sys.argv[1:]
     top_k, tensors = read_inputs(path)
-    router, gate_up, down, x, dy = (tensor.bfloat16() if dtype == "bf16" else tensor for tensor in tensors)
+    router, gate_up, down, x, dy = (
+        tensor.bfloat16() if dtype == "bf16" else tensor for tensor in tensors
+    )
     if contender == "transformers":
         block, parameters = transformers_block(router, gate_up, down, top_k)
     else:
@@ -87,7 +114,15 @@ def main():
         y = block(x)
         y.backward(dy)
         taken = (time.perf_counter() - start) * 1e3
-        print(json.dumps({"ms": taken, "loss": fingerprint([y, x.grad, *(parameter.grad for parameter in parameters)])}), flush=True)
+        print(
+            json.dumps(
+                {
+                    "ms": taken,
+                    "loss": fingerprint([y, x.grad, *(parameter.grad for parameter in parameters)]),
+                }
+            ),
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

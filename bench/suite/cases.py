@@ -23,9 +23,13 @@ class Model:
         """(name, out features, in features, how many) of every weight matrix that multiplies activations, output head included."""
         kv = self.groups * self.head_size()
         gated = 2 if self.family == "llama" else 1
-        return [("qkv", self.hidden + 2 * kv, self.hidden, self.layers), ("attention output", self.hidden, self.hidden, self.layers),
-                ("mlp in", gated * self.ffn, self.hidden, self.layers), ("mlp out", self.hidden, self.ffn, self.layers),
-                ("head", self.vocab, self.hidden, 1)]
+        return [
+            ("qkv", self.hidden + 2 * kv, self.hidden, self.layers),
+            ("attention output", self.hidden, self.hidden, self.layers),
+            ("mlp in", gated * self.ffn, self.hidden, self.layers),
+            ("mlp out", self.hidden, self.ffn, self.layers),
+            ("head", self.vocab, self.hidden, 1),
+        ]
 
     def parameters(self):
         """How many there are, with the head tied to the embedding."""
@@ -33,13 +37,42 @@ class Model:
         if self.family == "llama":
             return matrices + self.hidden * (2 * self.layers + 1)
         biases = sum(out * count for name, out, _, count in self.linears() if name != "head")
-        return matrices + biases + self.positions * self.hidden + 2 * self.hidden * (2 * self.layers + 1)
+        return (
+            matrices
+            + biases
+            + self.positions * self.hidden
+            + 2 * self.hidden * (2 * self.layers + 1)
+        )
 
 
-GPT2 = Model("GPT-2 124M", "gpt2", layers=12, hidden=768, heads=12, groups=12, ffn=3072, vocab=50257, positions=1024)
-LLAMA = Model("Llama-like 110M", "llama", layers=12, hidden=768, heads=12, groups=4, ffn=2048, vocab=32000, positions=2048)
-TINY_GPT2 = Model("GPT-2, tiny", "gpt2", layers=2, hidden=64, heads=4, groups=4, ffn=256, vocab=512, positions=64)
-TINY_LLAMA = Model("Llama, tiny", "llama", layers=2, hidden=64, heads=4, groups=2, ffn=128, vocab=512, positions=64)
+GPT2 = Model(
+    "GPT-2 124M",
+    "gpt2",
+    layers=12,
+    hidden=768,
+    heads=12,
+    groups=12,
+    ffn=3072,
+    vocab=50257,
+    positions=1024,
+)
+LLAMA = Model(
+    "Llama-like 110M",
+    "llama",
+    layers=12,
+    hidden=768,
+    heads=12,
+    groups=4,
+    ffn=2048,
+    vocab=32000,
+    positions=2048,
+)
+TINY_GPT2 = Model(
+    "GPT-2, tiny", "gpt2", layers=2, hidden=64, heads=4, groups=4, ffn=256, vocab=512, positions=64
+)
+TINY_LLAMA = Model(
+    "Llama, tiny", "llama", layers=2, hidden=64, heads=4, groups=2, ffn=128, vocab=512, positions=64
+)
 
 
 @dataclass(frozen=True)
@@ -95,7 +128,10 @@ class Experts:
     def products(self):
         """As if the router gave every expert as many rows."""
         rows = self.rows * self.top_k // self.experts
-        return [(rows, 2 * self.ffn, self.hidden, self.experts), (rows, self.hidden, self.ffn, self.experts)]
+        return [
+            (rows, 2 * self.ffn, self.hidden, self.experts),
+            (rows, self.hidden, self.ffn, self.experts),
+        ]
 
     def parameters(self):
         return self.experts * (3 * self.ffn * self.hidden + self.hidden)
@@ -121,7 +157,11 @@ class Attention:
         return self.batch * self.seq
 
     def title(self):
-        heads = f"{self.heads} heads" if self.groups == self.heads else f"{self.heads} heads in {self.groups} groups"
+        heads = (
+            f"{self.heads} heads"
+            if self.groups == self.heads
+            else f"{self.heads} heads in {self.groups} groups"
+        )
         return f"causal attention {self.batch} × {self.seq}, {heads} of {self.head_size}, forward and backward"
 
     def products(self):

@@ -10,7 +10,7 @@ import machine
 
 HERE = Path(__file__).resolve().parent
 TWO_RANKS = "megatron, 2 ranks"
-PRODUCT_DTYPES = {"fp32": "f32", "bf16": "bf16"}  # as our programs of products and attention spell them
+GEMM_DTYPES = {"fp32": "f32", "bf16": "bf16"}  # as our GEMM and attention programs spell them
 
 
 @dataclass(frozen=True)
@@ -35,28 +35,71 @@ def missing_program(case):
 def pretrain(case, dtype, steps, flags, ranks=1):
     """`megatron pretrain gpt` with what all runs of a case have in common, and `flags` ({flag: value}, True for a switch)."""
     flags = {
-        "--seq-length": case.seq, "--micro-batch-size": case.batch // ranks, "--global-batch-size": case.batch, "--tokenizer-type": "NullTokenizer",
-        "--vocab-size": case.model.vocab, "--seed": inputs.SEED, "--train-iters": steps, "--hidden-dropout": 0, "--attention-dropout": 0,
-        "--optimizer": "adam", "--lr": cases.LEARNING_RATE, "--lr-decay-style": "constant", "--weight-decay": cases.WEIGHT_DECAY,
-        "--adam-beta1": cases.BETAS[0], "--adam-beta2": cases.BETAS[1], "--adam-eps": cases.EPSILON, "--clip-grad": cases.CLIP,
-        "--eval-iters": 0, "--log-interval": 1, "--device": case.device, **({"--bf16": True} if dtype == "bf16" else {}), **flags}
-    words = [str(word) for name, value in flags.items() for word in ([name] if value is True else [name, value])]
+        "--seq-length": case.seq,
+        "--micro-batch-size": case.batch // ranks,
+        "--global-batch-size": case.batch,
+        "--tokenizer-type": "NullTokenizer",
+        "--vocab-size": case.model.vocab,
+        "--seed": inputs.SEED,
+        "--train-iters": steps,
+        "--hidden-dropout": 0,
+        "--attention-dropout": 0,
+        "--optimizer": "adam",
+        "--lr": cases.LEARNING_RATE,
+        "--lr-decay-style": "constant",
+        "--weight-decay": cases.WEIGHT_DECAY,
+        "--adam-beta1": cases.BETAS[0],
+        "--adam-beta2": cases.BETAS[1],
+        "--adam-eps": cases.EPSILON,
+        "--clip-grad": cases.CLIP,
+        "--eval-iters": 0,
+        "--log-interval": 1,
+        "--device": case.device,
+        **({"--bf16": True} if dtype == "bf16" else {}),
+        **flags,
+    }
+    words = [
+        str(word)
+        for name, value in flags.items()
+        for word in ([name] if value is True else [name, value])
+    ]
     launcher = ["launch", "--nproc-per-node", str(ranks), "--"] if ranks > 1 else []
     return [inputs.MEGATRON, *launcher, "pretrain", "gpt", *words]
 
 
 def our_step(case, dtype, work, steps, ranks=1, **changed):
     """The step on the shared weights and tokens; `changed` replaces or adds flags (underscores for hyphens)."""
-    data = {"--load": inputs.weights_folder(work, case), "--data-path": inputs.corpus_prefix(work, case), "--split": "1,0,0",
-            "--data-cache-path": work / "cache"}
-    return pretrain(case, dtype, steps, data | {"--" + name.replace("_", "-"): value for name, value in changed.items()}, ranks)
+    data = {
+        "--load": inputs.weights_folder(work, case),
+        "--data-path": inputs.corpus_prefix(work, case),
+        "--split": "1,0,0",
+        "--data-cache-path": work / "cache",
+    }
+    return pretrain(
+        case,
+        dtype,
+        steps,
+        data | {"--" + name.replace("_", "-"): value for name, value in changed.items()},
+        ranks,
+    )
 
 
 def our_start(case, dtype):
     """The step on weights of its own and mock data: nothing is read."""
     model = case.model
-    return pretrain(case, dtype, 1, {"--num-layers": model.layers, "--hidden-size": model.hidden, "--num-attention-heads": model.heads,
-                                     "--max-position-embeddings": model.positions, "--openai-gelu": True, "--mock-data": True})
+    return pretrain(
+        case,
+        dtype,
+        1,
+        {
+            "--num-layers": model.layers,
+            "--hidden-size": model.hidden,
+            "--num-attention-heads": model.heads,
+            "--max-position-embeddings": model.positions,
+            "--openai-gelu": True,
+            "--mock-data": True,
+        },
+    )
 
 
 def contenders_of(case):
@@ -73,21 +116,52 @@ def turn_of(contender, case, dtype, work, steps):
         file = str(inputs.experts_file(work, case))
         if contender == "megatron":
             return Turn([str(our_program("moe_block_bench")), file, dtype, str(steps)])
-        return Turn([sys.executable, str(inputs.ROOT / "bench/moe_block/moe_turn.py"), file, dtype, contender, str(steps)])
+        return Turn(
+            [
+                sys.executable,
+                str(inputs.ROOT / "bench/moe_block/moe_turn.py"),
+                file,
+                dtype,
+                contender,
+                str(steps),
+            ]
+        )
     if case.kind == "attention":
         torch_sdpa = [sys.executable, str(inputs.ROOT / "bench/attention/torch_sdpa.py")]
         program = [str(our_program("attention_bench"))] if contender == "megatron" else torch_sdpa
-        return Turn([*program, "--dtype", PRODUCT_DTYPES[dtype], "--turns", str(steps), case.shape()])
+        return Turn([*program, "--dtype", GEMM_DTYPES[dtype], "--turns", str(steps), case.shape()])
     if case.kind == "start":
-        torch_turn = [sys.executable, str(HERE / "torch_turn.py"), case.step.name, dtype, contender, "fresh", "1"]
+        torch_turn = [
+            sys.executable,
+            str(HERE / "torch_turn.py"),
+            case.step.name,
+            dtype,
+            contender,
+            "fresh",
+            "1",
+        ]
         return Turn(our_start(case.step, dtype) if contender == "megatron" else torch_turn)
     if contender == TWO_RANKS:
         threads = {"OMP_NUM_THREADS": str(int(os.environ["OMP_NUM_THREADS"]) // 2)}
-        layout = {"use_distributed_optimizer": True, "overlap_grad_reduce": True, "overlap_param_gather": True}
+        layout = {
+            "use_distributed_optimizer": True,
+            "overlap_grad_reduce": True,
+            "overlap_param_gather": True,
+        }
         return Turn(our_step(case, dtype, work, steps, ranks=2, **layout), threads)
     if contender == "megatron":
         return Turn(our_step(case, dtype, work, steps))
-    return Turn([sys.executable, str(HERE / "torch_turn.py"), case.name, dtype, contender, str(work), str(steps)])
+    return Turn(
+        [
+            sys.executable,
+            str(HERE / "torch_turn.py"),
+            case.name,
+            dtype,
+            contender,
+            str(work),
+            str(steps),
+        ]
+    )
 
 
 def gemm_turn(case, dtype, steps):

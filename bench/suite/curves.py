@@ -9,13 +9,17 @@ def difference(ours, theirs):
 
 def check(rows, dtype):
     """Compares every contender that has losses with the first one that is not ours; returns {name: difference} and the complaints."""
-    reference = next((name for name, row in rows.items() if row["losses"] and name != "megatron"), None)
+    reference = next(
+        (name for name, row in rows.items() if row["losses"] and name != "megatron"), None
+    )
     found, complaints = {}, []
     for name, row in rows.items():
         if reference is None or name == reference or not row["losses"]:
             continue
         found[name] = difference(row["losses"], rows[reference]["losses"])
         if not found[name] <= TOLERANCES[dtype]:
-            complaints.append(f"{name} and {reference} differ by {found[name]:.1e} of the loss, allowed {TOLERANCES[dtype]:.0e}:\n"
-                              f"  {name}: {row['losses']}\n  {reference}: {rows[reference]['losses']}")
+            complaints.append(
+                f"{name} and {reference} differ by {found[name]:.1e} of the loss, allowed {TOLERANCES[dtype]:.0e}:\n"
+                f"  {name}: {row['losses']}\n  {reference}: {rows[reference]['losses']}"
+            )
     return found, complaints

@@ -1,4 +1,4 @@
-"""One turn of the GEMM-only bound, in a process of its own: exactly the products of the case (every weight matrix, forward, input gradient and weight
+"""One turn of the GEMM-only bound, in a process of its own: exactly the GEMMs of the case (every weight matrix, forward, input gradient and weight
 gradient) through torch.mm and nothing else; every layer has its own weights. Prints lines as torch_turn.py does, without a loss.
 
   gemm_turn.py CASE DTYPE STEPS"""
@@ -13,6 +13,7 @@ import cases
 
 def products(case, dtype):
     """The products as functions without arguments."""
+
     def random(*shape):
         return torch.randn(*shape, device=case.device).to(dtype)
 

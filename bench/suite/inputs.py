@@ -28,11 +28,30 @@ def hf_config(size):
 
     no_special = {"bos_token_id": None, "eos_token_id": None}
     if size.family == "gpt2":
-        return GPT2Config(vocab_size=size.vocab, n_positions=size.positions, n_embd=size.hidden, n_layer=size.layers, n_head=size.heads, n_inner=size.ffn,
-                          resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, **no_special)
-    return LlamaConfig(vocab_size=size.vocab, hidden_size=size.hidden, intermediate_size=size.ffn, num_hidden_layers=size.layers,
-                       num_attention_heads=size.heads, num_key_value_heads=size.groups, max_position_embeddings=size.positions, rms_norm_eps=1e-6,
-                       tie_word_embeddings=True, **no_special)
+        return GPT2Config(
+            vocab_size=size.vocab,
+            n_positions=size.positions,
+            n_embd=size.hidden,
+            n_layer=size.layers,
+            n_head=size.heads,
+            n_inner=size.ffn,
+            resid_pdrop=0.0,
+            embd_pdrop=0.0,
+            attn_pdrop=0.0,
+            **no_special,
+        )
+    return LlamaConfig(
+        vocab_size=size.vocab,
+        hidden_size=size.hidden,
+        intermediate_size=size.ffn,
+        num_hidden_layers=size.layers,
+        num_attention_heads=size.heads,
+        num_key_value_heads=size.groups,
+        max_position_embeddings=size.positions,
+        rms_norm_eps=1e-6,
+        tie_word_embeddings=True,
+        **no_special,
+    )
 
 
 def make_weights(work, case):
@@ -65,15 +84,45 @@ def make_corpus(work, case):
         with open(text, "w") as file:
             for document in documents(case.model.vocab, 1500):
                 file.write(json.dumps({"text": " ".join(map(str, document))}) + "\n")
-        megatron("preprocess-data", "--input", text, "--output-prefix", str(prefix).removesuffix("_text_document"), "--tokenizer-type", "NullTokenizer",
-                 "--vocab-size", case.model.vocab, "--append-eod")
+        megatron(
+            "preprocess-data",
+            "--input",
+            text,
+            "--output-prefix",
+            str(prefix).removesuffix("_text_document"),
+            "--tokenizer-type",
+            "NullTokenizer",
+            "--vocab-size",
+            case.model.vocab,
+            "--append-eod",
+        )
 
 
 def make_tokens(work, case, steps):
     """The rows of seq + 1 ids that the first `steps` steps of training see."""
     samples = steps * case.batch
-    shown = megatron("dataset", "show", "--data-path", corpus_prefix(work, case), "--split", "1,0,0", "--seq-length", case.seq, "--seed", SEED,
-                     "--num-samples", f"{samples},0,0", "--split-name", "train", "--start", 0, "--count", samples, "--data-cache-path", work / "cache")
+    shown = megatron(
+        "dataset",
+        "show",
+        "--data-path",
+        corpus_prefix(work, case),
+        "--split",
+        "1,0,0",
+        "--seq-length",
+        case.seq,
+        "--seed",
+        SEED,
+        "--num-samples",
+        f"{samples},0,0",
+        "--split-name",
+        "train",
+        "--start",
+        0,
+        "--count",
+        samples,
+        "--data-cache-path",
+        work / "cache",
+    )
     rows = [json.loads(line)["tokens"] for line in shown.splitlines() if line.startswith("{")]
     import numpy as np
 
@@ -92,11 +141,22 @@ def make_inputs(work, case, steps):
         make_tokens(work, case, steps)
     elif case.kind == "experts":
         sizes = map(str, (case.rows, case.hidden, case.ffn, case.experts, case.top_k))
-        subprocess.run([sys.executable, ROOT / "bench/moe_block/moe_turn.py", experts_file(work, case), "inputs", *sizes], check=True)
+        subprocess.run(
+            [
+                sys.executable,
+                ROOT / "bench/moe_block/moe_turn.py",
+                experts_file(work, case),
+                "inputs",
+                *sizes,
+            ],
+            check=True,
+        )
 
 
 def megatron(*arguments):
     done = subprocess.run([MEGATRON, *map(str, arguments)], capture_output=True, text=True)
     if done.returncode != 0:
-        raise SystemExit(f"megatron {arguments[0]} ended with {done.returncode}:\n{done.stdout}{done.stderr}")
+        raise SystemExit(
+            f"megatron {arguments[0]} ended with {done.returncode}:\n{done.stdout}{done.stderr}"
+        )
     return done.stdout

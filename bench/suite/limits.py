@@ -13,12 +13,23 @@ NAMES = (BEST, TORCH, PEAK)
 
 def gemm_bench(shapes, dtype, details):
     """Runs gemm_bench, leaves the machine's limits in `details` and returns the lines about products."""
-    command = [commands.our_program("gemm_bench"), "--dtype", commands.PRODUCT_DTYPES[dtype], "--turns", "5", *shapes]
-    lines = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.splitlines()
+    command = [
+        commands.our_program("gemm_bench"),
+        "--dtype",
+        commands.GEMM_DTYPES[dtype],
+        "--turns",
+        "5",
+        *shapes,
+    ]
+    lines = subprocess.run(
+        command, check=True, stdout=subprocess.PIPE, text=True
+    ).stdout.splitlines()
     rows = [json.loads(line) for line in lines if line.startswith("{")]
     for limit, key in (("peak", "flops_per_second"), ("memory", "bytes_per_second")):
         name = f"{limit}_{key}"
-        details[name] = max([details.get(name, 0)] + [row[key] for row in rows if row.get("limit") == limit])
+        details[name] = max(
+            [details.get(name, 0)] + [row[key] for row in rows if row.get("limit") == limit]
+        )
     return [row for row in rows if "product" in row]
 
 
@@ -31,8 +42,16 @@ def of_products(case, dtype, details):
     """The case's products, each by the faster maker."""
     shapes = {f"{rows},{inner},{out}": count for rows, out, inner, count in case.products()}
     rows = gemm_bench(shapes, dtype, details)
-    details["products"] = [row | {"count": shapes[f"{row['tokens']},{row['in']},{row['out']}"]} for row in rows]
-    return as_turn(1e3 * sum(row["count"] * min(row["own_seconds"], row["library_seconds"]) for row in details["products"]))
+    details["products"] = [
+        row | {"count": shapes[f"{row['tokens']},{row['in']},{row['out']}"]} for row in rows
+    ]
+    return as_turn(
+        1e3
+        * sum(
+            row["count"] * min(row["own_seconds"], row["library_seconds"])
+            for row in details["products"]
+        )
+    )
 
 
 def of_attention(case, dtype, details):
@@ -43,16 +62,29 @@ def of_attention(case, dtype, details):
 
 def runs(case, dtype, details):
     """{name: function that runs one turn} of the limits that our own programs measure."""
-    if case.device != "cpu" or not commands.our_program("gemm_bench").exists() or case.kind == "start":
+    if (
+        case.device != "cpu"
+        or not commands.our_program("gemm_bench").exists()
+        or case.kind == "start"
+    ):
         return {}
-    return {PEAK: lambda: of_attention(case, dtype, details)} if case.kind == "attention" else {BEST: lambda: of_products(case, dtype, details)}
+    return (
+        {PEAK: lambda: of_attention(case, dtype, details)}
+        if case.kind == "attention"
+        else {BEST: lambda: of_products(case, dtype, details)}
+    )
 
 
 def memory_floor_ms(case, dtype, details):
     """Reading parameter, gradient and two moments and writing all but the gradient, 4 bytes each, and the 16-bit copy, at the measured bandwidth."""
     if case.kind != "step" or "memory_bytes_per_second" not in details:
         return None
-    return case.parameters() * (30 if dtype == "bf16" else 28) / details["memory_bytes_per_second"] * 1e3
+    return (
+        case.parameters()
+        * (30 if dtype == "bf16" else 28)
+        / details["memory_bytes_per_second"]
+        * 1e3
+    )
 
 
 def least_ms(entry):

@@ -13,12 +13,25 @@ PADDED_VOCAB = 50304
 def activations(model, batch, seq):
     """How many numbers llm.c allocates for activations, as it prints: tells batch and sequence, which it does not print."""
     layers, hidden = model.layers, model.hidden
-    per_token = hidden * (18 * layers + 2) + 4 * layers + 2 * layers * model.heads * seq + 2 + 2 * PADDED_VOCAB + 1
+    per_token = (
+        hidden * (18 * layers + 2)
+        + 4 * layers
+        + 2 * layers * model.heads * seq
+        + 2
+        + 2 * PADDED_VOCAB
+        + 1
+    )
     return batch * seq * per_token
 
 
 def printed_activations(program):
-    process = subprocess.Popen(["stdbuf", "-oL", program], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=program.parent)
+    process = subprocess.Popen(
+        ["stdbuf", "-oL", program],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        cwd=program.parent,
+    )
     lines = []
     for line in process.stdout:
         lines.append(line)
@@ -34,6 +47,14 @@ def turn_for(path, all_cases):
     program = Path(path).resolve()
     count = printed_activations(program)
     for case in all_cases:
-        if case.kind == "step" and case.model.family == "gpt2" and activations(case.model, case.batch, case.seq) == count:
-            return case, commands.Turn(["stdbuf", "-oL", str(program)], endless=True, folder=program.parent)
-    raise SystemExit(f"{program} was built with a batch and sequence (B and T in train_gpt2.c) that no case has: {count} activations")
+        if (
+            case.kind == "step"
+            and case.model.family == "gpt2"
+            and activations(case.model, case.batch, case.seq) == count
+        ):
+            return case, commands.Turn(
+                ["stdbuf", "-oL", str(program)], endless=True, folder=program.parent
+            )
+    raise SystemExit(
+        f"{program} was built with a batch and sequence (B and T in train_gpt2.c) that no case has: {count} activations"
+    )

@@ -13,18 +13,34 @@ def cores():
 
 def processor(text):
     """Its name in /proc/cpuinfo, with the family where a virtual machine hides the model."""
-    found = {key: (re.findall(rf"{key}\s*: (.*)", text) or [""])[0] for key in ("model name", "cpu family")}
+    found = {
+        key: (re.findall(rf"{key}\s*: (.*)", text) or [""])[0]
+        for key in ("model name", "cpu family")
+    }
     name = found["model name"] or platform.processor()
-    return name if re.search(r"\d", name) or not found["cpu family"] else f"{name}, family {found['cpu family']}"
+    return (
+        name
+        if re.search(r"\d", name) or not found["cpu family"]
+        else f"{name}, family {found['cpu family']}"
+    )
 
 
 def describe(device="cpu"):
     text = Path("/proc/cpuinfo").read_text()
     flags = (re.findall(r"flags\s*: (.*)", text) or [""])[0].split()
-    result = {"processor": processor(text), "cores": cores(), "threads": os.environ.get("OMP_NUM_THREADS"),
-              "instructions": [name for name in ("avx2", "avx512f", "avx512_bf16", "amx_bf16") if name in flags],
-              "date": time.strftime("%Y-%m-%d"), "load": round(os.getloadavg()[0], 1)}
+    result = {
+        "processor": processor(text),
+        "cores": cores(),
+        "threads": os.environ.get("OMP_NUM_THREADS"),
+        "instructions": [
+            name for name in ("avx2", "avx512f", "avx512_bf16", "amx_bf16") if name in flags
+        ],
+        "date": time.strftime("%Y-%m-%d"),
+        "load": round(os.getloadavg()[0], 1),
+    }
     if device == "cuda":
         query = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader", "--id=0"]
-        result["gpu"] = subprocess.run(query, check=True, capture_output=True, text=True).stdout.strip()
+        result["gpu"] = subprocess.run(
+            query, check=True, capture_output=True, text=True
+        ).stdout.strip()
     return result

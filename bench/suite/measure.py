@@ -29,7 +29,10 @@ class Progress:
         mean = statistics.mean(self.seen_.values())
         left = sum(self.seen_.get(other, mean) for other in self.left_)
         done, now = self.total_ - len(self.left_), clock(time.monotonic() - self.begun_)
-        print(f"[{done:3}/{self.total_}] {now}, about {clock(left)} left   {run.title} {run.name} {text}", flush=True)
+        print(
+            f"[{done:3}/{self.total_}] {now}, about {clock(left)} left   {run.title} {run.name} {text}",
+            flush=True,
+        )
 
 
 def clock(seconds):
@@ -41,11 +44,17 @@ def summary(turns):
     steps = [ms for turn in turns for ms in turn["steps_ms"]]
     quartiles = statistics.quantiles(steps, n=4) if len(steps) > 1 else [steps[0]] * 3
     peaks = [turn["peak_bytes"] for turn in turns if turn["peak_bytes"]]
-    return {"median_ms": statistics.median(steps), "min_ms": min(steps), "max_ms": max(steps),
-            "spread": (quartiles[2] - quartiles[0]) / quartiles[1], "steps_ms": [round(ms, 3) for ms in steps],
-            "turn_medians_ms": [round(statistics.median(turn["steps_ms"]), 3) for turn in turns],
-            "first_step_s": round(statistics.median(turn["first_step_s"] for turn in turns), 3),
-            "peak_bytes": max(peaks, default=None), "losses": next((turn["losses"] for turn in turns if turn["losses"][0] is not None), [])}
+    return {
+        "median_ms": statistics.median(steps),
+        "min_ms": min(steps),
+        "max_ms": max(steps),
+        "spread": (quartiles[2] - quartiles[0]) / quartiles[1],
+        "steps_ms": [round(ms, 3) for ms in steps],
+        "turn_medians_ms": [round(statistics.median(turn["steps_ms"]), 3) for turn in turns],
+        "first_step_s": round(statistics.median(turn["first_step_s"] for turn in turns), 3),
+        "peak_bytes": max(peaks, default=None),
+        "losses": next((turn["losses"] for turn in turns if turn["losses"][0] is not None), []),
+    }
 
 
 def measure(runs, rounds, progress):
@@ -55,5 +64,9 @@ def measure(runs, rounds, progress):
         for name, run in runs.items():
             start = time.monotonic()
             turns[name].append(run.turn())
-            progress.done(run, time.monotonic() - start, f"{statistics.median(turns[name][-1]['steps_ms']):.1f} ms")
+            progress.done(
+                run,
+                time.monotonic() - start,
+                f"{statistics.median(turns[name][-1]['steps_ms']):.1f} ms",
+            )
     return {name: summary(seen) for name, seen in turns.items()}

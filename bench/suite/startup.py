@@ -14,14 +14,39 @@ import commands
 import machine
 from inputs import MEGATRON, ROOT
 
-RUN = ["pretrain", "gpt", "--num-layers", "1", "--hidden-size", "16", "--num-attention-heads", "2", "--seq-length", "8", "--vocab-size", "32",
-       "--tokenizer-type", "NullTokenizer", "--mock-data", "--micro-batch-size", "1", "--train-iters", "1", "--lr", "1e-3", "--eval-iters", "0"]
+RUN = [
+    "pretrain",
+    "gpt",
+    "--num-layers",
+    "1",
+    "--hidden-size",
+    "16",
+    "--num-attention-heads",
+    "2",
+    "--seq-length",
+    "8",
+    "--vocab-size",
+    "32",
+    "--tokenizer-type",
+    "NullTokenizer",
+    "--mock-data",
+    "--micro-batch-size",
+    "1",
+    "--train-iters",
+    "1",
+    "--lr",
+    "1e-3",
+    "--eval-iters",
+    "0",
+]
 JOINED = "using world size:"  # printed once the communicators exist
 
 
 def seconds_to_join(command):
     start = time.monotonic()
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    )
     joined = None
     for line in process.stdout:
         if JOINED in line:
@@ -32,6 +57,7 @@ def seconds_to_join(command):
     if joined is None:
         raise SystemExit(f"{' '.join(command)} ended without the line '{JOINED}'")
     return joined
+
 
 STAGES = {  # how the first line begins that is printed when a stage is over
     "program loaded, settings read": JOINED,
@@ -46,7 +72,9 @@ def seconds_of_stages(dtype):
     """{stage: seconds} of one start of GPT-2."""
     start = last = time.monotonic()
     command = commands.our_start(cases.GPT2_STEP, dtype)
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    )
     stages, seconds = iter(STAGES.items()), {}
     stage, mark = next(stages)
     for line in process.stdout:
@@ -66,7 +94,10 @@ def measure_stages(rounds):
     for _ in range(rounds):
         for dtype, seen in turns.items():
             seen.append(seconds_of_stages(dtype))
-    return {dtype: {stage: statistics.median(seconds[stage] for seconds in seen) for stage in seen[0]} for dtype, seen in turns.items()}
+    return {
+        dtype: {stage: statistics.median(seconds[stage] for seconds in seen) for stage in seen[0]}
+        for dtype, seen in turns.items()
+    }
 
 
 def show_stages(stages):
@@ -80,18 +111,37 @@ def main():
     parser.add_argument("--ranks", type=int, default=8)
     parser.add_argument("--rounds", type=int, default=7)
     arguments = parser.parse_args()
-    commands = {"one rank, no launcher": [MEGATRON, *RUN],
-                f"{arguments.ranks} ranks, megatron launch": [MEGATRON, "launch", "--nproc-per-node", str(arguments.ranks), "--", *RUN]}
+    commands = {
+        "one rank, no launcher": [MEGATRON, *RUN],
+        f"{arguments.ranks} ranks, megatron launch": [
+            MEGATRON,
+            "launch",
+            "--nproc-per-node",
+            str(arguments.ranks),
+            "--",
+            *RUN,
+        ],
+    }
     times = {name: [] for name in commands}
     for _ in range(arguments.rounds + 1):  # the first round fills the page cache
         for name, command in commands.items():
             times[name].append(round(seconds_to_join(command), 3))
-    results = {name: {"seconds": values[1:], "median_s": statistics.median(values[1:])} for name, values in times.items()}
+    results = {
+        name: {"seconds": values[1:], "median_s": statistics.median(values[1:])}
+        for name, values in times.items()
+    }
     for name, result in results.items():
-        print(f"{name:28} {result['median_s']:.2f} s   ({min(result['seconds']):.2f} to {max(result['seconds']):.2f})")
+        print(
+            f"{name:28} {result['median_s']:.2f} s   ({min(result['seconds']):.2f} to {max(result['seconds']):.2f})"
+        )
     stages = measure_stages(arguments.rounds)
     show_stages(stages)
-    record = {"machine": machine.describe(), "command": " ".join(RUN), "results": results, "stages": stages}
+    record = {
+        "machine": machine.describe(),
+        "command": " ".join(RUN),
+        "results": results,
+        "stages": stages,
+    }
     (ROOT / "bench/results/startup.json").write_text(json.dumps(record, indent=1) + "\n")
 
 

@@ -2,8 +2,10 @@
 import limits
 
 SPREAD_WARNING = 0.10
-HEAD = (f"  {'':22}{'median ms':>11}{'min':>9}{'max':>9}{'spread':>8}{'tokens/s':>10}{'of GEMM bound':>15}{'of limits':>11}"
-        f"{'ours faster':>13}{'loss differs':>14}")
+HEAD = (
+    f"  {'':22}{'median ms':>11}{'min':>9}{'max':>9}{'spread':>8}{'tokens/s':>10}{'of GEMM bound':>15}{'of limits':>11}"
+    f"{'ours faster':>13}{'loss differs':>14}"
+)
 
 
 def percent(part, whole):
@@ -18,8 +20,10 @@ def row_line(name, row, entry):
         return cells
     ratio = f"{row['median_ms'] / ours:.2f} ×" if ours and name != "megatron" else ""
     differs = entry["loss_difference"].get(name)
-    return (f"{cells}{entry['tokens'] / row['median_ms'] * 1e3:10.0f}{percent(bound, row['median_ms']):>15}"
-            f"{percent(floor and limits.least_ms(entry), row['median_ms']):>11}{ratio:>13}{'' if differs is None else f'{differs:.1e}':>14}").rstrip()
+    return (
+        f"{cells}{entry['tokens'] / row['median_ms'] * 1e3:10.0f}{percent(bound, row['median_ms']):>15}"
+        f"{percent(floor and limits.least_ms(entry), row['median_ms']):>11}{ratio:>13}{'' if differs is None else f'{differs:.1e}':>14}"
+    ).rstrip()
 
 
 def limit_line(entry):
@@ -39,17 +43,40 @@ def limit_line(entry):
 
 def memory_line(entry):
     """Of single processes only."""
-    peaks = [f"{name} {row['peak_bytes'] / 2**30:.2f}" for name, row in entry["contenders"].items()
-             if row.get("peak_bytes") and "ranks" not in name and name not in limits.NAMES]
-    return [f"  peak resident memory in GiB, weights and all: {', '.join(peaks)}"] if peaks and entry["kind"] == "step" else []
+    peaks = [
+        f"{name} {row['peak_bytes'] / 2**30:.2f}"
+        for name, row in entry["contenders"].items()
+        if row.get("peak_bytes") and "ranks" not in name and name not in limits.NAMES
+    ]
+    return (
+        [f"  peak resident memory in GiB, weights and all: {', '.join(peaks)}"]
+        if peaks and entry["kind"] == "step"
+        else []
+    )
 
 
 def warnings(entry):
-    noisy = [f"{name} {100 * row['spread']:.0f} %" for name, row in entry["contenders"].items() if row["spread"] > SPREAD_WARNING]
-    return [f"  !! noisy: quartiles far apart ({', '.join(noisy)}); is the machine idle?"] if noisy else []
+    noisy = [
+        f"{name} {100 * row['spread']:.0f} %"
+        for name, row in entry["contenders"].items()
+        if row["spread"] > SPREAD_WARNING
+    ]
+    return (
+        [f"  !! noisy: quartiles far apart ({', '.join(noisy)}); is the machine idle?"]
+        if noisy
+        else []
+    )
 
 
 def case_lines(entry):
     """A case of the results as lines of text."""
     rows = [row_line(name, row, entry) for name, row in entry["contenders"].items()]
-    return [f"\n{entry['title']}, {entry['dtype']}", HEAD, *rows, *limit_line(entry), *memory_line(entry), *warnings(entry), ""]
+    return [
+        f"\n{entry['title']}, {entry['dtype']}",
+        HEAD,
+        *rows,
+        *limit_line(entry),
+        *memory_line(entry),
+        *warnings(entry),
+        "",
+    ]

@@ -5,7 +5,10 @@ AMX = "amx_bf16"
 
 
 def find(result, name, dtype):
-    return next((entry for entry in result["cases"] if entry["name"] == name and entry["dtype"] == dtype), None)
+    return next(
+        (entry for entry in result["cases"] if entry["name"] == name and entry["dtype"] == dtype),
+        None,
+    )
 
 
 def median(entry, name):
@@ -25,7 +28,14 @@ def ratio(entry, peer):
 def speed(result, name, dtype, peer, wanted):
     found = ratio(find(result, name, dtype), peer)
     text = f"{name} {dtype}: times as fast as PyTorch {peer}"
-    return found and {"what": text, "unit": "×", "target": wanted, "measured": found[0], "possible": found[1], "met": found[0] >= wanted}
+    return found and {
+        "what": text,
+        "unit": "×",
+        "target": wanted,
+        "measured": found[0],
+        "possible": found[1],
+        "met": found[0] >= wanted,
+    }
 
 
 def of_bound(result, name, dtype, wanted):
@@ -34,8 +44,14 @@ def of_bound(result, name, dtype, wanted):
     if ours is None or not entry["gemm_bound_ms"]:
         return None
     share, possible = entry["gemm_bound_ms"] / ours, entry["gemm_bound_ms"] / limits.least_ms(entry)
-    return {"what": f"{name} {dtype}: share of the bound of products alone", "unit": "", "target": wanted, "measured": share, "possible": possible,
-            "met": share >= wanted}
+    return {
+        "what": f"{name} {dtype}: share of the bound of GEMMs alone",
+        "unit": "",
+        "target": wanted,
+        "measured": share,
+        "possible": possible,
+        "met": share >= wanted,
+    }
 
 
 def state_bytes(entry, dtype, ours):
@@ -46,26 +62,60 @@ def state_bytes(entry, dtype, ours):
 def working_memory(result, name, dtype, wanted):
     """What a step needs beside parameters, gradients, optimizer state and the program itself."""
     entry = find(result, name, dtype)
-    peaks = [entry["contenders"].get(contender, {}).get("peak_bytes") for contender in ("megatron", "eager")] if entry else [None]
+    peaks = (
+        [
+            entry["contenders"].get(contender, {}).get("peak_bytes")
+            for contender in ("megatron", "eager")
+        ]
+        if entry
+        else [None]
+    )
     programs = result.get("program_bytes", {})
     if None in peaks or "megatron" not in programs or "eager" not in programs:
         return None
-    ours, theirs = (peak - state_bytes(entry, dtype, name == "megatron") - programs[name] for peak, name in zip(peaks, ("megatron", "eager"), strict=True))
-    return {"what": f"{name} {dtype}: peak memory beside weights, gradients and optimizer, over eager's", "unit": "×", "target": wanted,
-            "measured": ours / theirs, "possible": None, "met": ours <= wanted * theirs, "at_most": True}
+    ours, theirs = (
+        peak - state_bytes(entry, dtype, name == "megatron") - programs[name]
+        for peak, name in zip(peaks, ("megatron", "eager"), strict=True)
+    )
+    return {
+        "what": f"{name} {dtype}: peak memory beside weights, gradients and optimizer, over eager's",
+        "unit": "×",
+        "target": wanted,
+        "measured": ours / theirs,
+        "possible": None,
+        "met": ours <= wanted * theirs,
+        "at_most": True,
+    }
 
 
 def start(result, dtype, wanted):
     measured = median(find(result, "start_gpt2_4x256", dtype), "megatron")
-    return measured and {"what": f"start of pretrain to the end of its first step, {dtype}", "unit": " s", "target": wanted, "measured": measured / 1e3,
-                         "possible": None, "met": measured / 1e3 <= wanted, "at_most": True}
+    return measured and {
+        "what": f"start of pretrain to the end of its first step, {dtype}",
+        "unit": " s",
+        "target": wanted,
+        "measured": measured / 1e3,
+        "possible": None,
+        "met": measured / 1e3 <= wanted,
+        "at_most": True,
+    }
 
 
 def two_ranks(result, dtype, wanted):
     entry = find(result, "gpt2_4x256", dtype)
     one, two = median(entry, "megatron"), median(entry, "megatron, 2 ranks")
-    return one and two and {"what": f"two ranks, each half of the threads: throughput of one rank, {dtype}", "unit": "×", "target": wanted,
-                            "measured": one / two, "possible": None, "met": one / two >= wanted}
+    return (
+        one
+        and two
+        and {
+            "what": f"two ranks, each half of the threads: throughput of one rank, {dtype}",
+            "unit": "×",
+            "target": wanted,
+            "measured": one / two,
+            "possible": None,
+            "met": one / two >= wanted,
+        }
+    )
 
 
 def of(result):
@@ -95,5 +145,10 @@ def lines(result):
     for row in result["targets"]:
         possible = f"{row['possible']:.2f}{row['unit']}" if row["possible"] else ""
         target = f"{'≤' if row.get('at_most') else '≥'} {row['target']}{row['unit']}"
-        rows.append(f"  {row['what']:78}{target:>9}{row['measured']:9.2f}{row['unit'] or ' '}{possible:>10}  {'met' if row['met'] else 'NOT met'}")
-    return [*rows, "  possible: with a step that is nothing but the measured products and one AdamW pass over memory"]
+        rows.append(
+            f"  {row['what']:78}{target:>9}{row['measured']:9.2f}{row['unit'] or ' '}{possible:>10}  {'met' if row['met'] else 'NOT met'}"
+        )
+    return [
+        *rows,
+        "  possible: with a step that is nothing but the measured products and one AdamW pass over memory",
+    ]

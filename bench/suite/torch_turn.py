@@ -22,7 +22,11 @@ def build(contender, case, weights):
     if contender == "transformers":
         from transformers import AutoModelForCausalLM
 
-        model = AutoModelForCausalLM.from_pretrained(weights, dtype=torch.float32).train().to(case.device)
+        model = (
+            AutoModelForCausalLM.from_pretrained(weights, dtype=torch.float32)
+            .train()
+            .to(case.device)
+        )
         return model, lambda ids: model(ids, use_cache=False).logits
     model = plain_models.plain_model(case.model).train()
     if weights is not None:
@@ -34,17 +38,27 @@ def build(contender, case, weights):
 def make_optimizer(model):
     """Decay on matrices only, as Megatron does."""
     parameters = list(model.parameters())
-    groups = [{"params": [p for p in parameters if p.dim() > 1], "weight_decay": cases.WEIGHT_DECAY},
-              {"params": [p for p in parameters if p.dim() <= 1], "weight_decay": 0.0}]
-    return torch.optim.AdamW(groups, lr=cases.LEARNING_RATE, betas=cases.BETAS, eps=cases.EPSILON, fused=True)
+    groups = [
+        {"params": [p for p in parameters if p.dim() > 1], "weight_decay": cases.WEIGHT_DECAY},
+        {"params": [p for p in parameters if p.dim() <= 1], "weight_decay": 0.0},
+    ]
+    return torch.optim.AdamW(
+        groups, lr=cases.LEARNING_RATE, betas=cases.BETAS, eps=cases.EPSILON, fused=True
+    )
 
 
 def main():
     name, dtype, contender, work, steps = sys.argv[1:]
     case, steps = cases.case_named(name), int(steps)
     fresh = work == "fresh"
-    rows = torch.randint(case.model.vocab, (steps * case.batch, case.seq + 1)) if fresh else torch.from_numpy(np.load(inputs.tokens_file(Path(work), case)))
-    model, forward = build(contender, case, None if fresh else inputs.weights_folder(Path(work), case))
+    rows = (
+        torch.randint(case.model.vocab, (steps * case.batch, case.seq + 1))
+        if fresh
+        else torch.from_numpy(np.load(inputs.tokens_file(Path(work), case)))
+    )
+    model, forward = build(
+        contender, case, None if fresh else inputs.weights_folder(Path(work), case)
+    )
     optimizer = make_optimizer(model)
 
     def loss_of(ids):
@@ -56,7 +70,9 @@ def main():
         start = time.perf_counter()
         ids = rows[step * case.batch : (step + 1) * case.batch].to(case.device)
         optimizer.zero_grad(set_to_none=True)
-        with torch.autocast(case.device, torch.bfloat16) if dtype == "bf16" else contextlib.nullcontext():
+        with torch.autocast(
+            case.device, torch.bfloat16
+        ) if dtype == "bf16" else contextlib.nullcontext():
             loss = loss_of(ids)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), cases.CLIP)

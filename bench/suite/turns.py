@@ -7,9 +7,13 @@ import subprocess
 import time
 from pathlib import Path
 
-OUR_STEP = re.compile(r"elapsed time per iteration \(ms\): ([0-9.]+).*\| lm loss: ([-+.0-9Ee]+|nan|inf)")
+OUR_STEP = re.compile(
+    r"elapsed time per iteration \(ms\): ([0-9.]+).*\| lm loss: ([-+.0-9Ee]+|nan|inf)"
+)
 ATTENTION = re.compile(r"forward +([0-9.]+) ms +backward +([0-9.]+) ms")  # medians of several calls
-LLMC_STEP = re.compile(r"^step \d+: train loss [0-9.naif-]+ \(took ([0-9.]+) ms\)")  # its own weights and tokens: the loss says nothing here
+LLMC_STEP = re.compile(
+    r"^step \d+: train loss [0-9.naif-]+ \(took ([0-9.]+) ms\)"
+)  # its own weights and tokens: the loss says nothing here
 
 
 def step_of(line):
@@ -65,10 +69,23 @@ class StepMonitor:
 def watch(turn, steps, warm, what, work):
     """Runs `steps` steps of which the first `warm` are not counted; ends the suite with the process's own words if it fails."""
     errors = work / "errors.txt"
-    environment = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(work / "inductor"), "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false",
-                   "TRANSFORMERS_VERBOSITY": "error", **turn.environment}
+    environment = {
+        **os.environ,
+        "TORCHINDUCTOR_CACHE_DIR": str(work / "inductor"),
+        "HF_HUB_OFFLINE": "1",
+        "TOKENIZERS_PARALLELISM": "false",
+        "TRANSFORMERS_VERBOSITY": "error",
+        **turn.environment,
+    }
     with open(errors, "w") as error_file:
-        process = subprocess.Popen(turn.command, stdout=subprocess.PIPE, stderr=error_file, text=True, env=environment, cwd=turn.folder)
+        process = subprocess.Popen(
+            turn.command,
+            stdout=subprocess.PIPE,
+            stderr=error_file,
+            text=True,
+            env=environment,
+            cwd=turn.folder,
+        )
         seen = StepMonitor(warm)
         try:
             for line in process.stdout:
@@ -80,8 +97,15 @@ def watch(turn, steps, warm, what, work):
         code = process.wait()
     if (code != 0 and not turn.endless) or len(seen.times) != steps:
         said = "".join(seen.others) + errors.read_text()
-        raise SystemExit(f"{what} ended with {code} after {len(seen.times)} of {steps} steps:\n{' '.join(map(str, turn.command))}\n{said}")
-    return {"steps_ms": seen.times[warm:], "losses": seen.losses, "first_step_s": seen.first_step_s, "peak_bytes": seen.peak}
+        raise SystemExit(
+            f"{what} ended with {code} after {len(seen.times)} of {steps} steps:\n{' '.join(map(str, turn.command))}\n{said}"
+        )
+    return {
+        "steps_ms": seen.times[warm:],
+        "losses": seen.losses,
+        "first_step_s": seen.first_step_s,
+        "peak_bytes": seen.peak,
+    }
 
 
 def start_seconds(turn, what, work):

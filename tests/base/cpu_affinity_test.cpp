@@ -15,10 +15,10 @@ namespace {
 /// Returns two packages of two cores with two hardware threads each. As on most Linux machines, the
 /// first threads of all cores have the lowest numbers.
 std::vector<LogicalCpu> two_packages() {
-  std::vector<LogicalCpu> processors;
+  std::vector<LogicalCpu> cpus;
   for (int number = 0; number < 8; ++number)
-    processors.push_back({number, number / 2 % 2, number / 2 % 2, number % 2});
-  return processors;
+    cpus.push_back({number, number / 2 % 2, number / 2 % 2, number % 2});
+  return cpus;
 }
 
 TEST(CpuPartition, KeepsCoresAndNodesTogether) {
@@ -66,8 +66,7 @@ TEST(CpuPartition, PinsAThreadAndThoseItStarts) {
   const int all = num_cpus();
   EXPECT_EQ(processors_when_pinned({0, 1}), std::pair(all, all));
   EXPECT_EQ(processors_when_pinned({0, all}), std::pair(1, 1));
-  EXPECT_EQ(processors_when_pinned({all, all + 1}), std::pair(all, all))
-      << "more ranks than processors";
+  EXPECT_EQ(processors_when_pinned({all, all + 1}), std::pair(all, all)) << "more ranks than CPUs";
   EXPECT_EQ(num_cpus(), all) << "the thread that asked for the others";
 }
 
@@ -87,13 +86,13 @@ TEST(CpuPartition, ARankHasAsManyThreadsAsItsShareHasProcessors) {
 
 TEST(CpuPartition, LeavesTheChoiceToTheUser) {
   const int all = num_cpus();
-  if (all == 1) GTEST_SKIP() << "one processor is nothing to share";
+  if (all == 1) GTEST_SKIP() << "one CPU is nothing to share";
   ::setenv("OMP_PROC_BIND", "false", 1);
   EXPECT_EQ(processors_when_pinned({0, all}), std::pair(all, all));
   ::unsetenv("OMP_PROC_BIND");
   ::setenv("OMP_NUM_THREADS", std::to_string(all).c_str(), 1);
   EXPECT_EQ(processors_when_pinned({0, all}), std::pair(all, all))
-      << "more threads than processors in a share";
+      << "more threads than CPUs in a share";
   EXPECT_EQ(intra_op_threads({0, all}), all);
   ::unsetenv("OMP_NUM_THREADS");
   EXPECT_EQ(intra_op_threads({0, all}), 1);

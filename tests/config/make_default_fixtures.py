@@ -12,14 +12,20 @@ import sys
 import typing
 from pathlib import Path
 
-typing.override = getattr(typing, "override", lambda method: method)  # Megatron-LM asks for Python 3.12 only because of it
+typing.override = getattr(
+    typing, "override", lambda method: method
+)  # Megatron-LM asks for Python 3.12 only because of it
 sys.path.insert(0, sys.argv[1])
 
 from megatron.training import arguments  # noqa: E402
 
 
 def is_plain(value):
-    return value is None or isinstance(value, (bool, int, float, str)) or (isinstance(value, list) and all(map(is_plain, value)))
+    return (
+        value is None
+        or isinstance(value, (bool, int, float, str))
+        or (isinstance(value, list) and all(map(is_plain, value)))
+    )
 
 
 def main():
@@ -36,7 +42,13 @@ def main():
                 continue
             defaults[flag] = value
     path = Path(__file__).parent / "fixtures" / "megatron_defaults.json"
-    path.write_text("{\n" + ",\n".join(f"{json.dumps(flag)}: {json.dumps(defaults[flag])}" for flag in sorted(defaults)) + "\n}\n")
+    path.write_text(
+        "{\n"
+        + ",\n".join(
+            f"{json.dumps(flag)}: {json.dumps(defaults[flag])}" for flag in sorted(defaults)
+        )
+        + "\n}\n"
+    )
     print(f"{path}: {len(defaults)} flags")
 
 

@@ -16,37 +16,88 @@ import sys
 import typing
 from pathlib import Path
 
-typing.override = getattr(typing, "override", lambda method: method)  # Megatron-LM asks for Python 3.12 only because of it
+typing.override = getattr(
+    typing, "override", lambda method: method
+)  # Megatron-LM asks for Python 3.12 only because of it
 sys.path.insert(0, sys.argv[1])
 
 from megatron.core.activations import squared_relu  # noqa: E402
-from megatron.core.datasets.blended_megatron_dataset_config import parse_and_normalize_split  # noqa: E402
+from megatron.core.datasets.blended_megatron_dataset_config import (
+    parse_and_normalize_split,
+)  # noqa: E402
 from megatron.core.fusions.fused_bias_geglu import quick_gelu  # noqa: E402
 from megatron.training import arguments  # noqa: E402
 from megatron.training.argument_utils import core_transformer_config_from_args  # noqa: E402
 
 import torch.nn.functional as F  # noqa: E402
 
-BASE = {"--num-layers": "2", "--hidden-size": "64", "--num-attention-heads": "4", "--seq-length": "32", "--max-position-embeddings": "32",
-        "--micro-batch-size": "2", "--train-iters": "10", "--lr": "1e-3", "--transformer-impl": "local", "--vocab-file": "vocab.json",
-        "--merge-file": "merges.txt"}
+BASE = {
+    "--num-layers": "2",
+    "--hidden-size": "64",
+    "--num-attention-heads": "4",
+    "--seq-length": "32",
+    "--max-position-embeddings": "32",
+    "--micro-batch-size": "2",
+    "--train-iters": "10",
+    "--lr": "1e-3",
+    "--transformer-impl": "local",
+    "--vocab-file": "vocab.json",
+    "--merge-file": "merges.txt",
+}
 # These flags only choose kernels. Fused kernels need Transformer Engine or refuse activations.
 KERNELS = ["--no-rope-fusion", "--no-bias-gelu-fusion", "--no-bias-swiglu-fusion"]
-ACTIVATIONS = {F.silu: "silu", F.gelu: "gelu", squared_relu: "squared_relu", quick_gelu: "quick_gelu"}
+ACTIVATIONS = {
+    F.silu: "silu",
+    F.gelu: "gelu",
+    squared_relu: "squared_relu",
+    quick_gelu: "quick_gelu",
+}
 
-POSITIONS = [["--position-embedding-type", "rope"], ["--position-embedding-type", "learned_absolute"], ["--position-embedding-type", "none"],
-             ["--position-embedding-type", "yarn"]]
+POSITIONS = [
+    ["--position-embedding-type", "rope"],
+    ["--position-embedding-type", "learned_absolute"],
+    ["--position-embedding-type", "none"],
+    ["--position-embedding-type", "yarn"],
+]
 SWITCHES = [["--no-position-embedding"], ["--use-rotary-position-embeddings"]]
-SCALINGS = [["--use-rope-scaling"], ["--rope-scaling-factor", "4"], ["--rotary-seq-len-interpolation-factor", "2"],
-            ["--rotary-scaling-factor", "16"]]
-ALONE = [[], ["--swiglu"], ["--squared-relu"], ["--quick-geglu"], ["--swiglu", "--squared-relu"], ["--swiglu", "--quick-geglu"],
-         ["--swiglu", "--ffn-hidden-size", "100"], ["--sequence-parallel"], ["--bf16"], ["--fp16"], ["--bf16", "--grad-reduce-in-bf16"],
-         ["--no-weight-decay-cond-type", "apply_wd_to_qk_layernorm"], ["--num-query-groups", "2"],
-         ["--group-query-attention", "--num-query-groups", "2"], ["--kv-channels", "32"], ["--num-experts", "0"],
-         ["--global-batch-size", "6"], ["--disable-bias-linear", "--add-qkv-bias"], ["--weight-decay-incr-style", "linear"],
-         ["--start-weight-decay", "0.1"], ["--min-lr", "1"], ["--split", "'99,1,0'"], ["--split", "[98, 2]"], ["--split", "969,30,1"],
-         ["--split", "1"], ["--split", "1/2;3"], ["--encoder-num-layers", "3"], ["--encoder-seq-length", "16"],
-         ["--tokenizer-type", "NullTokenizer", "--vocab-size", "50"], ["--lr-warmup-fraction", ".1", "--lr-warmup-iters", "2"]]
+SCALINGS = [
+    ["--use-rope-scaling"],
+    ["--rope-scaling-factor", "4"],
+    ["--rotary-seq-len-interpolation-factor", "2"],
+    ["--rotary-scaling-factor", "16"],
+]
+ALONE = [
+    [],
+    ["--swiglu"],
+    ["--squared-relu"],
+    ["--quick-geglu"],
+    ["--swiglu", "--squared-relu"],
+    ["--swiglu", "--quick-geglu"],
+    ["--swiglu", "--ffn-hidden-size", "100"],
+    ["--sequence-parallel"],
+    ["--bf16"],
+    ["--fp16"],
+    ["--bf16", "--grad-reduce-in-bf16"],
+    ["--no-weight-decay-cond-type", "apply_wd_to_qk_layernorm"],
+    ["--num-query-groups", "2"],
+    ["--group-query-attention", "--num-query-groups", "2"],
+    ["--kv-channels", "32"],
+    ["--num-experts", "0"],
+    ["--global-batch-size", "6"],
+    ["--disable-bias-linear", "--add-qkv-bias"],
+    ["--weight-decay-incr-style", "linear"],
+    ["--start-weight-decay", "0.1"],
+    ["--min-lr", "1"],
+    ["--split", "'99,1,0'"],
+    ["--split", "[98, 2]"],
+    ["--split", "969,30,1"],
+    ["--split", "1"],
+    ["--split", "1/2;3"],
+    ["--encoder-num-layers", "3"],
+    ["--encoder-seq-length", "16"],
+    ["--tokenizer-type", "NullTokenizer", "--vocab-size", "50"],
+    ["--lr-warmup-fraction", ".1", "--lr-warmup-iters", "2"],
+]
 
 
 def cases():
@@ -61,7 +112,13 @@ def cases():
         yield POSITIONS[0] + scaling
     for first, second in itertools.permutations(SCALINGS, 2):
         yield POSITIONS[0] + first + second
-    for scaling in ([], SCALINGS[1], SCALINGS[3], SCALINGS[1] + SCALINGS[3], SCALINGS[3] + SCALINGS[1]):
+    for scaling in (
+        [],
+        SCALINGS[1],
+        SCALINGS[3],
+        SCALINGS[1] + SCALINGS[3],
+        SCALINGS[3] + SCALINGS[1],
+    ):
         yield POSITIONS[3] + scaling
 
 
@@ -84,7 +141,12 @@ def result(flags):
         del given["--num-layers"]
     if "--encoder-seq-length" in flags:
         del given["--seq-length"]
-    sys.argv = ["pretrain_gpt.py"] + KERNELS + sum(([key, value] for key, value in given.items()), []) + flags
+    sys.argv = (
+        ["pretrain_gpt.py"]
+        + KERNELS
+        + sum(([key, value] for key, value in given.items()), [])
+        + flags
+    )
     try:
         with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
             args = arguments.parse_args()
@@ -93,11 +155,19 @@ def result(flags):
     except (AssertionError, RuntimeError, ValueError, SystemExit):
         return None
     return {
-        "num_layers": args.num_layers, "seq_length": args.seq_length, "global_batch_size": args.global_batch_size,
-        "position_embedding_type": args.position_embedding_type, "scaling": scaling_of(args, config),
-        "activation": ACTIVATIONS[config.activation_func], "gated_linear_unit": config.gated_linear_unit,
-        "ffn_hidden_size": config.ffn_hidden_size, "kv_channels": config.kv_channels, "num_query_groups": config.num_query_groups,
-        "add_bias_linear": config.add_bias_linear, "sequence_parallel": config.sequence_parallel, "tokenizer_type": args.tokenizer_type,
+        "num_layers": args.num_layers,
+        "seq_length": args.seq_length,
+        "global_batch_size": args.global_batch_size,
+        "position_embedding_type": args.position_embedding_type,
+        "scaling": scaling_of(args, config),
+        "activation": ACTIVATIONS[config.activation_func],
+        "gated_linear_unit": config.gated_linear_unit,
+        "ffn_hidden_size": config.ffn_hidden_size,
+        "kv_channels": config.kv_channels,
+        "num_query_groups": config.num_query_groups,
+        "add_bias_linear": config.add_bias_linear,
+        "sequence_parallel": config.sequence_parallel,
+        "tokenizer_type": args.tokenizer_type,
         "apply_wd_to_qk_layernorm": args.apply_wd_to_qk_layernorm,
         "accumulate_allreduce_grads_in_fp32": args.accumulate_allreduce_grads_in_fp32,
         "check_for_nan_in_loss_and_grad": args.check_for_nan_in_loss_and_grad,

@@ -11,8 +11,18 @@ import torch
 OUTPUT = Path(__file__).resolve().parent / "fixtures/optimizers.json"
 STEPS = 4
 CASES = (
-    dict(optimizer="adam", lr=0.01, weight_decay=0.1, clip_grad=0.0, beta1=0.9, beta2=0.95, eps=1e-8),
-    dict(optimizer="adam", lr=0.003, weight_decay=0.01, clip_grad=1.0, beta1=0.9, beta2=0.999, eps=1e-5),
+    dict(
+        optimizer="adam", lr=0.01, weight_decay=0.1, clip_grad=0.0, beta1=0.9, beta2=0.95, eps=1e-8
+    ),
+    dict(
+        optimizer="adam",
+        lr=0.003,
+        weight_decay=0.01,
+        clip_grad=1.0,
+        beta1=0.9,
+        beta2=0.999,
+        eps=1e-5,
+    ),
     dict(optimizer="sgd", lr=0.1, weight_decay=0.1, clip_grad=1.0, momentum=0.9),
     dict(optimizer="sgd", lr=0.1, weight_decay=0.0, clip_grad=0.0, momentum=0.0),
 )
@@ -21,8 +31,16 @@ CASES = (
 def make(case, weight, bias):
     groups = [{"params": [weight]}, {"params": [bias], "weight_decay": 0.0}]
     if case["optimizer"] == "adam":
-        return torch.optim.AdamW(groups, lr=case["lr"], betas=(case["beta1"], case["beta2"]), eps=case["eps"], weight_decay=case["weight_decay"])
-    return torch.optim.SGD(groups, lr=case["lr"], momentum=case["momentum"], weight_decay=case["weight_decay"])
+        return torch.optim.AdamW(
+            groups,
+            lr=case["lr"],
+            betas=(case["beta1"], case["beta2"]),
+            eps=case["eps"],
+            weight_decay=case["weight_decay"],
+        )
+    return torch.optim.SGD(
+        groups, lr=case["lr"], momentum=case["momentum"], weight_decay=case["weight_decay"]
+    )
 
 
 def evaluate(case):
@@ -41,10 +59,16 @@ def evaluate(case):
         optimizer.step()
         step.update(norm=norm, weight=weight.tolist(), bias=bias.tolist())
         result["steps"].append(step)
-    result["state"] = {name: value.tolist() for name, value in optimizer.state[weight].items() if isinstance(value, torch.Tensor) and value.dim() == 2}
+    result["state"] = {
+        name: value.tolist()
+        for name, value in optimizer.state[weight].items()
+        if isinstance(value, torch.Tensor) and value.dim() == 2
+    }
     return result
 
 
 OUTPUT.parent.mkdir(parents=True, exist_ok=True)
 lines = ",\n".join(json.dumps(evaluate(case)) for case in CASES)
-OUTPUT.write_text('{"source": "torch %s", "cases": [\n%s\n]}\n' % (torch.__version__.split("+")[0], lines))
+OUTPUT.write_text(
+    '{"source": "torch %s", "cases": [\n%s\n]}\n' % (torch.__version__.split("+")[0], lines)
+)

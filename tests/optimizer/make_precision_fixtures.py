@@ -16,11 +16,25 @@ STEPS = 5
 ADAM = dict(optimizer="adam", beta1=0.9, beta2=0.95, eps=1e-8, weight_decay=0.1)
 SGD = dict(optimizer="sgd", weight_decay=0.1)
 CASES = (
-    dict(ADAM, dtype="bf16", lr=0.01, decoupled_lr=None, clip_grad=1.0, loss_scale=1.0, state="fp32"),
-    dict(ADAM, dtype="fp16", lr=0.003, decoupled_lr=0.02, clip_grad=0.5, loss_scale=65536.0, state="fp32"),
-    dict(ADAM, dtype="bf16", lr=0.01, decoupled_lr=0.001, clip_grad=1.0, loss_scale=1.0, state="bf16"),
+    dict(
+        ADAM, dtype="bf16", lr=0.01, decoupled_lr=None, clip_grad=1.0, loss_scale=1.0, state="fp32"
+    ),
+    dict(
+        ADAM,
+        dtype="fp16",
+        lr=0.003,
+        decoupled_lr=0.02,
+        clip_grad=0.5,
+        loss_scale=65536.0,
+        state="fp32",
+    ),
+    dict(
+        ADAM, dtype="bf16", lr=0.01, decoupled_lr=0.001, clip_grad=1.0, loss_scale=1.0, state="bf16"
+    ),
     dict(SGD, dtype="bf16", lr=0.1, decoupled_lr=None, clip_grad=1.0, loss_scale=1.0, momentum=0.9),
-    dict(SGD, dtype="fp16", lr=0.1, decoupled_lr=0.01, clip_grad=0.0, loss_scale=1000.0, momentum=0.0),
+    dict(
+        SGD, dtype="fp16", lr=0.1, decoupled_lr=0.01, clip_grad=0.0, loss_scale=1000.0, momentum=0.0
+    ),
 )
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 
@@ -31,7 +45,11 @@ class AdamWithNarrowStates:
     def __init__(self, groups, case):
         self.groups, self.case, self.step_count = groups, case, 0
         dtype = DTYPES[case["state"]]
-        self.state = {p: [torch.zeros_like(p, dtype=dtype) for _ in range(2)] for g in groups for p in g["params"]}
+        self.state = {
+            p: [torch.zeros_like(p, dtype=dtype) for _ in range(2)]
+            for g in groups
+            for p in g["params"]
+        }
 
     def step(self):
         self.step_count += 1
@@ -43,14 +61,20 @@ class AdamWithNarrowStates:
                 v = beta2 * v + (1 - beta2) * p.grad * p.grad
                 denominator = v.sqrt() / (1 - beta2**self.step_count) ** 0.5 + self.case["eps"]
                 with torch.no_grad():
-                    p -= group["lr"] * (m / (1 - beta1**self.step_count) / denominator + group["weight_decay"] * p)
+                    p -= group["lr"] * (
+                        m / (1 - beta1**self.step_count) / denominator + group["weight_decay"] * p
+                    )
                 self.state[p] = [m.to(DTYPES[self.case["state"]]), v.to(DTYPES[self.case["state"]])]
 
 
 def make(case, weight, bias):
     """`weight` is decayed and stands for an embedding, `bias` is neither."""
     groups = [
-        dict(params=[weight], lr=case["lr"] if case["decoupled_lr"] is None else case["decoupled_lr"], weight_decay=case["weight_decay"]),
+        dict(
+            params=[weight],
+            lr=case["lr"] if case["decoupled_lr"] is None else case["decoupled_lr"],
+            weight_decay=case["weight_decay"],
+        ),
         dict(params=[bias], lr=case["lr"], weight_decay=0.0),
     ]
     if case["optimizer"] == "sgd":
@@ -80,7 +104,10 @@ def evaluate(case):
         optimizer.step()
         step["norm"] = norm
         for name, p in parameters.items():
-            step["main_" + name], step[name] = p.tolist(), p.detach().to(DTYPES[case["dtype"]]).float().tolist()
+            step["main_" + name], step[name] = (
+                p.tolist(),
+                p.detach().to(DTYPES[case["dtype"]]).float().tolist(),
+            )
         result["steps"].append(step)
     return result
 
@@ -88,7 +115,9 @@ def evaluate(case):
 def load_grad_scaler():
     """Megatron Core's module by its file, on the CPU."""
     package = importlib.util.find_spec("megatron.core").submodule_search_locations[0]
-    spec = importlib.util.spec_from_file_location("grad_scaler", Path(package) / "optimizer/grad_scaler.py")
+    spec = importlib.util.spec_from_file_location(
+        "grad_scaler", Path(package) / "optimizer/grad_scaler.py"
+    )
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
 
@@ -114,13 +143,27 @@ SCALERS = (
 
 
 def replay(scaler_type, initial, minimum, window, hysteresis, steps):
-    scaler = scaler_type(initial, minimum, growth_factor=2.0, backoff_factor=0.5, growth_interval=window, hysteresis=hysteresis)
+    scaler = scaler_type(
+        initial,
+        minimum,
+        growth_factor=2.0,
+        backoff_factor=0.5,
+        growth_interval=window,
+        hysteresis=hysteresis,
+    )
     states = []
     for step in steps:
         scaler.update(step == "b")
         state = scaler.state_dict()
         states.append([state["scale"].item(), state["growth_tracker"], state["hysteresis_tracker"]])
-    return dict(initial=initial, min=minimum, window=window, hysteresis=hysteresis, steps=steps, states=states)
+    return dict(
+        initial=initial,
+        min=minimum,
+        window=window,
+        hysteresis=hysteresis,
+        steps=steps,
+        states=states,
+    )
 
 
 def write(name, source, cases):
@@ -129,6 +172,14 @@ def write(name, source, cases):
     (FOLDER / name).write_text('{"source": "%s", "cases": [\n%s\n]}\n' % (source, lines))
 
 
-write("mixed_precision.json", "torch " + torch.__version__.split("+")[0], [evaluate(case) for case in CASES])
+write(
+    "mixed_precision.json",
+    "torch " + torch.__version__.split("+")[0],
+    [evaluate(case) for case in CASES],
+)
 scaler_type = load_grad_scaler()
-write("loss_scale.json", "megatron-core DynamicGradScaler", [replay(scaler_type, *case) for case in SCALERS])
+write(
+    "loss_scale.json",
+    "megatron-core DynamicGradScaler",
+    [replay(scaler_type, *case) for case in SCALERS],
+)

@@ -58,15 +58,22 @@ def real_groups(order, tp, cp, ep, etp, pp, world, instances):
         return group_desc
 
     parallel_state.destroy_model_parallel()
-    with (mock.patch.object(parallel_state, "create_group", create_group),
-          mock.patch("torch.distributed.get_world_size", lambda: world),
-          mock.patch("torch.distributed.get_rank", lambda: 0)):
+    with (
+        mock.patch.object(parallel_state, "create_group", create_group),
+        mock.patch("torch.distributed.get_world_size", lambda: world),
+        mock.patch("torch.distributed.get_rank", lambda: 0),
+    ):
         try:
             parallel_state.initialize_model_parallel(
-                tensor_model_parallel_size=tp, context_parallel_size=cp,
-                expert_model_parallel_size=ep, expert_tensor_parallel_size=etp,
-                pipeline_model_parallel_size=pp, order=order,
-                num_distributed_optimizer_instances=instances, create_gloo_process_groups=False)
+                tensor_model_parallel_size=tp,
+                context_parallel_size=cp,
+                expert_model_parallel_size=ep,
+                expert_tensor_parallel_size=etp,
+                pipeline_model_parallel_size=pp,
+                order=order,
+                num_distributed_optimizer_instances=instances,
+                create_gloo_process_groups=False,
+            )
         except (AssertionError, RuntimeError):
             return None
     made.pop(None, None)
@@ -80,8 +87,11 @@ def checksum(groups):
 
 def line(*world):
     groups = real_groups(*world)
-    found = (["refused"] if groups is None
-             else [f"{name}={checksum(groups[name])}" for name in sorted(groups)])
+    found = (
+        ["refused"]
+        if groups is None
+        else [f"{name}={checksum(groups[name])}" for name in sorted(groups)]
+    )
     return " ".join([*map(str, world), *found])
 
 

@@ -27,7 +27,9 @@ def assemble(folder, tensor):
             content = file.get_tensor(piece["key"])
         if whole is None:
             whole = np.empty(tensor["shape"], dtype=content.dtype)
-        where = tuple(slice(start, start + length) for start, length in zip(piece["offset"], piece["shape"]))
+        where = tuple(
+            slice(start, start + length) for start, length in zip(piece["offset"], piece["shape"])
+        )
         whole[where] = content.reshape(piece["shape"])
         covered[where] += 1
     if not (covered == 1).all():
@@ -39,7 +41,9 @@ def read_tensors(root, kind):
     """All tensors of a kind ("weight" or "optimizer") by name."""
     folder = latest_folder(root)
     tensors = read_manifest(root)["tensors"]
-    return {name: assemble(folder, tensor) for name, tensor in tensors.items() if tensor["kind"] == kind}
+    return {
+        name: assemble(folder, tensor) for name, tensor in tensors.items() if tensor["kind"] == kind
+    }
 
 
 def read_weights(root):

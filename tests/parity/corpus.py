@@ -12,10 +12,14 @@ def write_indexed_dataset(prefix, documents):
     """Megatron's MMIDIDX format, version 1, int32 tokens, one sequence per document."""
     lengths = np.array([len(document) for document in documents], dtype=np.int32)
     pointers = np.concatenate([[0], np.cumsum(lengths[:-1], dtype=np.int64) * 4]).astype(np.int64)
-    Path(f"{prefix}.bin").write_bytes(b"".join(np.asarray(document, dtype=np.int32).tobytes() for document in documents))
+    Path(f"{prefix}.bin").write_bytes(
+        b"".join(np.asarray(document, dtype=np.int32).tobytes() for document in documents)
+    )
     header = b"MMIDIDX\x00\x00" + struct.pack("<QBQQ", 1, 4, len(documents), len(documents) + 1)
     boundaries = np.arange(len(documents) + 1, dtype=np.int64)
-    Path(f"{prefix}.idx").write_bytes(header + lengths.tobytes() + pointers.tobytes() + boundaries.tobytes())
+    Path(f"{prefix}.idx").write_bytes(
+        header + lengths.tobytes() + pointers.tobytes() + boundaries.tobytes()
+    )
 
 
 class NullTokenizer:
@@ -33,14 +37,29 @@ class NullTokenizer:
 def training_samples(prefix, *, seq_length, seed, num_samples, vocab_size):
     """The first rows of seq_length + 1 ids that megatron-core's GPTDataset gives with --split 1,0,0."""
     mcore_cpu.init()
-    from megatron.core.datasets.blended_megatron_dataset_builder import BlendedMegatronDatasetBuilder
+    from megatron.core.datasets.blended_megatron_dataset_builder import (
+        BlendedMegatronDatasetBuilder,
+    )
     from megatron.core.datasets.gpt_dataset import GPTDataset, GPTDatasetConfig
 
-    config = GPTDatasetConfig(random_seed=seed, sequence_length=seq_length, blend=([str(prefix)], None), split="1,0,0",
-                              tokenizer=NullTokenizer(vocab_size), reset_position_ids=False, reset_attention_mask=False,
-                              eod_mask_loss=False, path_to_cache=f"{prefix}-reference-cache")
-    train, _, _ = BlendedMegatronDatasetBuilder(GPTDataset, (num_samples, 0, 0), lambda: True, config).build()
-    rows = [np.concatenate([train[index]["tokens"].numpy(), train[index]["labels"].numpy()[-1:]]) for index in range(num_samples)]
+    config = GPTDatasetConfig(
+        random_seed=seed,
+        sequence_length=seq_length,
+        blend=([str(prefix)], None),
+        split="1,0,0",
+        tokenizer=NullTokenizer(vocab_size),
+        reset_position_ids=False,
+        reset_attention_mask=False,
+        eod_mask_loss=False,
+        path_to_cache=f"{prefix}-reference-cache",
+    )
+    train, _, _ = BlendedMegatronDatasetBuilder(
+        GPTDataset, (num_samples, 0, 0), lambda: True, config
+    ).build()
+    rows = [
+        np.concatenate([train[index]["tokens"].numpy(), train[index]["labels"].numpy()[-1:]])
+        for index in range(num_samples)
+    ]
     return np.stack(rows)
 
 
@@ -66,5 +85,7 @@ def make(directory, *, vocab_size, seq_length, num_samples=4, seed=1234):
         total += length + 1
     prefix = str(Path(directory) / f"corpus-{vocab_size}-{seq_length}")
     write_indexed_dataset(prefix, documents)
-    rows = training_samples(prefix, seq_length=seq_length, seed=seed, num_samples=num_samples, vocab_size=vocab_size)
+    rows = training_samples(
+        prefix, seq_length=seq_length, seed=seed, num_samples=num_samples, vocab_size=vocab_size
+    )
     return Corpus(prefix, vocab_size, seq_length, num_samples, seed, rows)

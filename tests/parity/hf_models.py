@@ -6,13 +6,34 @@ from pathlib import Path
 import numpy as np
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import AutoModelForCausalLM, GPT2Config, LlamaConfig, MistralConfig, Qwen2Config, Qwen3Config
+from transformers import (
+    AutoModelForCausalLM,
+    GPT2Config,
+    LlamaConfig,
+    MistralConfig,
+    Qwen2Config,
+    Qwen3Config,
+)
 
 SEQ_LENGTH = 40
-COMMON = dict(hidden_size=64, num_hidden_layers=3, num_attention_heads=4, intermediate_size=112, max_position_embeddings=64,
-              bos_token_id=None, eos_token_id=None, pad_token_id=None)
-LLAMA3_SCALING = dict(rope_type="llama3", rope_theta=500000.0, factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0,
-                      original_max_position_embeddings=32)
+COMMON = dict(
+    hidden_size=64,
+    num_hidden_layers=3,
+    num_attention_heads=4,
+    intermediate_size=112,
+    max_position_embeddings=64,
+    bos_token_id=None,
+    eos_token_id=None,
+    pad_token_id=None,
+)
+LLAMA3_SCALING = dict(
+    rope_type="llama3",
+    rope_theta=500000.0,
+    factor=8.0,
+    low_freq_factor=1.0,
+    high_freq_factor=4.0,
+    original_max_position_embeddings=32,
+)
 
 
 @dataclass
@@ -48,46 +69,106 @@ def spell_rope_scaling_type(directory):
 def drop_transformer_prefix(directory):
     """GPT-2 as its first checkpoints have it: no `transformer.` prefix, and the causal-mask buffers beside the weights."""
     path = Path(directory) / "model.safetensors"
-    tensors = {name.removeprefix("transformer."): tensor for name, tensor in load_file(path).items()}
+    tensors = {
+        name.removeprefix("transformer."): tensor for name, tensor in load_file(path).items()
+    }
     for layer in range(COMMON["num_hidden_layers"]):
         tensors[f"h.{layer}.attn.bias"] = torch.tril(torch.ones(1, 1, 64, 64))
-    save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, path, metadata={"format": "pt"})
+    save_file(
+        {name: tensor.contiguous() for name, tensor in tensors.items()},
+        path,
+        metadata={"format": "pt"},
+    )
 
 
 def variants():
-    llama, qwen3 = dict(COMMON, vocab_size=131), dict(COMMON, vocab_size=131, num_key_value_heads=2, head_dim=24)
-    gpt2 = dict(vocab_size=131, n_positions=64, n_embd=64, n_layer=3, n_head=4, bos_token_id=None, eos_token_id=None)
+    llama, qwen3 = dict(COMMON, vocab_size=131), dict(
+        COMMON, vocab_size=131, num_key_value_heads=2, head_dim=24
+    )
+    gpt2 = dict(
+        vocab_size=131,
+        n_positions=64,
+        n_embd=64,
+        n_layer=3,
+        n_head=4,
+        bos_token_id=None,
+        eos_token_id=None,
+    )
     yield Variant("gpt2", GPT2Config(**gpt2))
     yield Variant("gpt2 first spelling", GPT2Config(**gpt2), edits=[drop_transformer_prefix])
-    yield Variant("gpt2 own ffn size, erf gelu, untied", GPT2Config(**gpt2, n_inner=96, activation_function="gelu", tie_word_embeddings=False))
+    yield Variant(
+        "gpt2 own ffn size, erf gelu, untied",
+        GPT2Config(**gpt2, n_inner=96, activation_function="gelu", tie_word_embeddings=False),
+    )
     yield Variant("llama mha", LlamaConfig(**llama))
     yield Variant("llama mha sharded", LlamaConfig(**llama), shard_size="60KB")
-    yield Variant("llama gqa llama3 rope", LlamaConfig(**llama, num_key_value_heads=2, rope_parameters=LLAMA3_SCALING))
-    yield Variant("llama gqa llama3 rope v4", LlamaConfig(**llama, num_key_value_heads=2, rope_parameters=LLAMA3_SCALING),
-                  edits=[spell_as_transformers_4])
-    yield Variant("llama linear rope v4 type", LlamaConfig(**llama, rope_parameters=dict(rope_type="linear", rope_theta=10000.0, factor=4.0)),
-                  edits=[spell_as_transformers_4, spell_rope_scaling_type])
-    yield Variant("llama mqa tied own head size", LlamaConfig(**llama, num_key_value_heads=1, head_dim=24, tie_word_embeddings=True))
+    yield Variant(
+        "llama gqa llama3 rope",
+        LlamaConfig(**llama, num_key_value_heads=2, rope_parameters=LLAMA3_SCALING),
+    )
+    yield Variant(
+        "llama gqa llama3 rope v4",
+        LlamaConfig(**llama, num_key_value_heads=2, rope_parameters=LLAMA3_SCALING),
+        edits=[spell_as_transformers_4],
+    )
+    yield Variant(
+        "llama linear rope v4 type",
+        LlamaConfig(
+            **llama, rope_parameters=dict(rope_type="linear", rope_theta=10000.0, factor=4.0)
+        ),
+        edits=[spell_as_transformers_4, spell_rope_scaling_type],
+    )
+    yield Variant(
+        "llama mqa tied own head size",
+        LlamaConfig(**llama, num_key_value_heads=1, head_dim=24, tie_word_embeddings=True),
+    )
     yield Variant("llama biases", LlamaConfig(**llama, attention_bias=True, mlp_bias=True))
     yield Variant("qwen2", Qwen2Config(**llama, num_key_value_heads=2))
-    yield Variant("qwen2 tied v4", Qwen2Config(**llama, num_key_value_heads=4, tie_word_embeddings=True), edits=[spell_as_transformers_4])
+    yield Variant(
+        "qwen2 tied v4",
+        Qwen2Config(**llama, num_key_value_heads=4, tie_word_embeddings=True),
+        edits=[spell_as_transformers_4],
+    )
     yield Variant("qwen3", Qwen3Config(**qwen3))
-    yield Variant("qwen3 tied yarn", Qwen3Config(**qwen3, tie_word_embeddings=True, rope_parameters=dict(
-        rope_type="yarn", rope_theta=1000000.0, factor=4.0, original_max_position_embeddings=16)))
-    yield Variant("mistral sliding window", MistralConfig(**llama, num_key_value_heads=2, sliding_window=7))
-    yield Variant("mistral full attention", MistralConfig(**llama, num_key_value_heads=2, sliding_window=None))
+    yield Variant(
+        "qwen3 tied yarn",
+        Qwen3Config(
+            **qwen3,
+            tie_word_embeddings=True,
+            rope_parameters=dict(
+                rope_type="yarn",
+                rope_theta=1000000.0,
+                factor=4.0,
+                original_max_position_embeddings=16,
+            ),
+        ),
+    )
+    yield Variant(
+        "mistral sliding window", MistralConfig(**llama, num_key_value_heads=2, sliding_window=7)
+    )
+    yield Variant(
+        "mistral full attention", MistralConfig(**llama, num_key_value_heads=2, sliding_window=None)
+    )
 
 
 def build(config, seed):
     """A model in which no weight or bias is neutral: norms near one, biases near zero, none at either."""
     torch.manual_seed(seed)
-    model = AutoModelForCausalLM.from_config(config, attn_implementation="eager", dtype=torch.float32).eval()
+    model = AutoModelForCausalLM.from_config(
+        config, attn_implementation="eager", dtype=torch.float32
+    ).eval()
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             noise = torch.randn(parameter.shape, generator=generator)
             is_norm_weight = parameter.dim() == 1 and name.endswith("weight")
-            parameter.copy_(1 + 0.3 * noise if is_norm_weight else 0.2 * noise if parameter.dim() == 1 else 0.12 * noise)
+            parameter.copy_(
+                1 + 0.3 * noise
+                if is_norm_weight
+                else 0.2 * noise
+                if parameter.dim() == 1
+                else 0.12 * noise
+            )
     return model
 
 
@@ -104,7 +185,11 @@ def log_probabilities(model, rows):
     """log p(ids[t+1] | ids[..t]) of each row: [rows, length − 1]; the softmax in float32 at least."""
     with torch.no_grad():
         logits = model(torch.as_tensor(rows)).logits.float()
-    return torch.log_softmax(logits[:, :-1], -1).gather(-1, torch.as_tensor(rows)[:, 1:, None])[..., 0].numpy()
+    return (
+        torch.log_softmax(logits[:, :-1], -1)
+        .gather(-1, torch.as_tensor(rows)[:, 1:, None])[..., 0]
+        .numpy()
+    )
 
 
 def loss_and_gradients(model, rows):
@@ -114,10 +199,14 @@ def loss_and_gradients(model, rows):
     logits = model(rows[:, :-1]).logits
     loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), rows[:, 1:].flatten())
     loss.backward()
-    return loss.item(), {name: parameter.grad.numpy() for name, parameter in model.named_parameters()}
+    return loss.item(), {
+        name: parameter.grad.numpy() for name, parameter in model.named_parameters()
+    }
 
 
 def greedy(model, ids, count):
     """The ids that greedy decoding appends."""
     ids = torch.as_tensor([ids])
-    return model.generate(ids, max_new_tokens=count, do_sample=False, eos_token_id=None, pad_token_id=0)[0, ids.shape[1]:].tolist()
+    return model.generate(
+        ids, max_new_tokens=count, do_sample=False, eos_token_id=None, pad_token_id=0
+    )[0, ids.shape[1] :].tolist()

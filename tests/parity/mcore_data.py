@@ -13,9 +13,18 @@ def write(prefix, documents, dtype=np.uint16):
 
     builder = IndexedDatasetBuilder(f"{prefix}.bin", dtype=dtype)
     for document in documents:
-        sequences = document if document and isinstance(document[0], list) else [document] if document else []
+        sequences = (
+            document
+            if document and isinstance(document[0], list)
+            else [document]
+            if document
+            else []
+        )
         flat = [token for sequence in sequences for token in sequence]
-        builder.add_document(torch.tensor(np.asarray(flat, dtype=np.int64)), [len(sequence) for sequence in sequences])
+        builder.add_document(
+            torch.tensor(np.asarray(flat, dtype=np.int64)),
+            [len(sequence) for sequence in sequences],
+        )
     builder.finalize(f"{prefix}.idx")
 
 
@@ -28,15 +37,39 @@ class Tokenizer:
         self.vocab_size, self.eod, self.pad = vocab_size, vocab_size - 1, -1
 
 
-def build(*, seq_length, seed, sizes, blend=None, blend_per_split=None, split=None, cache=None, vocab_size=1000, surplus=0.005):
+def build(
+    *,
+    seq_length,
+    seed,
+    sizes,
+    blend=None,
+    blend_per_split=None,
+    split=None,
+    cache=None,
+    vocab_size=1000,
+    surplus=0.005,
+):
     """(train, valid, test) as BlendedMegatronDatasetBuilder makes them; blends are (prefixes, weights or None)."""
     mcore_cpu.init()
-    from megatron.core.datasets.blended_megatron_dataset_builder import BlendedMegatronDatasetBuilder
+    from megatron.core.datasets.blended_megatron_dataset_builder import (
+        BlendedMegatronDatasetBuilder,
+    )
     from megatron.core.datasets.gpt_dataset import GPTDataset, GPTDatasetConfig, MockGPTDataset
 
-    config = GPTDatasetConfig(random_seed=seed, sequence_length=seq_length, blend=blend, blend_per_split=blend_per_split, split=split, path_to_cache=cache,
-                              tokenizer=Tokenizer(vocab_size), reset_position_ids=False, reset_attention_mask=False, eod_mask_loss=False,
-                              create_attention_mask=False, mid_level_dataset_surplus=surplus)
+    config = GPTDatasetConfig(
+        random_seed=seed,
+        sequence_length=seq_length,
+        blend=blend,
+        blend_per_split=blend_per_split,
+        split=split,
+        path_to_cache=cache,
+        tokenizer=Tokenizer(vocab_size),
+        reset_position_ids=False,
+        reset_attention_mask=False,
+        eod_mask_loss=False,
+        create_attention_mask=False,
+        mid_level_dataset_surplus=surplus,
+    )
     kind = GPTDataset if blend or blend_per_split else MockGPTDataset
     return BlendedMegatronDatasetBuilder(kind, sizes, lambda: True, config).build()
 
@@ -44,5 +77,7 @@ def build(*, seq_length, seed, sizes, blend=None, blend_per_split=None, split=No
 def text(dataset, index):
     """The seq_length + 1 ids of one sample."""
     if hasattr(dataset, "dataset_index"):
-        return text(dataset.datasets[dataset.dataset_index[index]], dataset.dataset_sample_index[index])
+        return text(
+            dataset.datasets[dataset.dataset_index[index]], dataset.dataset_sample_index[index]
+        )
     return dataset._query_document_sample_shuffle_indices(index)[0].tolist()

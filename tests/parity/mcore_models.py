@@ -21,15 +21,52 @@ from megatron.core.transformer.transformer_config import TransformerConfig
 from megatron.core.transformer.utils import openai_gelu
 
 VOCAB_SIZE, SEQ_LENGTH, MAX_POSITIONS, NUM_LAYERS = 131, 40, 64, 3
-COMMON_FLAGS = ["--num-layers", NUM_LAYERS, "--hidden-size", 64, "--num-attention-heads", 4, "--max-position-embeddings", MAX_POSITIONS]
-COMMON_CONFIG = dict(num_layers=NUM_LAYERS, hidden_size=64, num_attention_heads=4, hidden_dropout=0.0, attention_dropout=0.0,
-                     use_cpu_initialization=True, bias_activation_fusion=False, bias_dropout_fusion=False, masked_softmax_fusion=False,
-                     apply_rope_fusion=False, gradient_accumulation_fusion=False, persist_layer_norm=False)
-LLAMA_FLAGS = ["--normalization", "RMSNorm", "--position-embedding-type", "rope", "--swiglu", "--ffn-hidden-size", 112, "--disable-bias-linear",
-               "--untie-embeddings-and-output-weights"]
-LLAMA_CONFIG = dict(normalization="RMSNorm", gated_linear_unit=True, activation_func=F.silu, ffn_hidden_size=112, add_bias_linear=False)
+COMMON_FLAGS = [
+    "--num-layers",
+    NUM_LAYERS,
+    "--hidden-size",
+    64,
+    "--num-attention-heads",
+    4,
+    "--max-position-embeddings",
+    MAX_POSITIONS,
+]
+COMMON_CONFIG = dict(
+    num_layers=NUM_LAYERS,
+    hidden_size=64,
+    num_attention_heads=4,
+    hidden_dropout=0.0,
+    attention_dropout=0.0,
+    use_cpu_initialization=True,
+    bias_activation_fusion=False,
+    bias_dropout_fusion=False,
+    masked_softmax_fusion=False,
+    apply_rope_fusion=False,
+    gradient_accumulation_fusion=False,
+    persist_layer_norm=False,
+)
+LLAMA_FLAGS = [
+    "--normalization",
+    "RMSNorm",
+    "--position-embedding-type",
+    "rope",
+    "--swiglu",
+    "--ffn-hidden-size",
+    112,
+    "--disable-bias-linear",
+    "--untie-embeddings-and-output-weights",
+]
+LLAMA_CONFIG = dict(
+    normalization="RMSNorm",
+    gated_linear_unit=True,
+    activation_func=F.silu,
+    ffn_hidden_size=112,
+    add_bias_linear=False,
+)
 LLAMA_MODEL = dict(position_embedding_type="rope", share_embeddings_and_output_weights=False)
-GQA_FLAGS, GQA_CONFIG = ["--group-query-attention", "--num-query-groups", 2], dict(num_query_groups=2)
+GQA_FLAGS, GQA_CONFIG = ["--group-query-attention", "--num-query-groups", 2], dict(
+    num_query_groups=2
+)
 
 
 @dataclass
@@ -40,49 +77,139 @@ class Variant:
     flags: list
     config: dict
     model: dict = field(default_factory=dict)
-    attributes: dict = field(default_factory=dict)  # set on the TransformerConfig afterwards, as Megatron-LM does for YaRN
+    attributes: dict = field(
+        default_factory=dict
+    )  # set on the TransformerConfig afterwards, as Megatron-LM does for YaRN
 
 
 def llama(name, flags=(), config=None, model=None):
-    return Variant(name, [*LLAMA_FLAGS, *flags], {**LLAMA_CONFIG, **(config or {})}, {**LLAMA_MODEL, **(model or {})})
+    return Variant(
+        name,
+        [*LLAMA_FLAGS, *flags],
+        {**LLAMA_CONFIG, **(config or {})},
+        {**LLAMA_MODEL, **(model or {})},
+    )
 
 
 def variants():
     rope = dict(position_embedding_type="rope")
     yield Variant("layernorm, learned positions, gelu, tied", [], {})
-    yield Variant("openai gelu, untied, own norm epsilon", ["--openai-gelu", "--untie-embeddings-and-output-weights", "--norm-epsilon", 1e-3],
-                  dict(activation_func=openai_gelu, layernorm_epsilon=1e-3), dict(share_embeddings_and_output_weights=False))
+    yield Variant(
+        "openai gelu, untied, own norm epsilon",
+        ["--openai-gelu", "--untie-embeddings-and-output-weights", "--norm-epsilon", 1e-3],
+        dict(activation_func=openai_gelu, layernorm_epsilon=1e-3),
+        dict(share_embeddings_and_output_weights=False),
+    )
     yield llama("rmsnorm, rope, swiglu, gqa, no bias, untied", GQA_FLAGS, GQA_CONFIG)
-    yield llama("mqa, own head size, tied last", ["--group-query-attention", "--num-query-groups", 1, "--kv-channels", 24],
-                dict(num_query_groups=1, kv_channels=24))
-    yield Variant("rotary percent 0.5, squared relu", ["--position-embedding-type", "rope", "--rotary-percent", 0.5, "--squared-relu"],
-                  dict(activation_func=squared_relu), dict(rope, rotary_percent=0.5))
-    yield Variant("interleaved rotary, base 500", ["--position-embedding-type", "rope", "--rotary-interleaved", "--rotary-base", 500],
-                  dict(rotary_interleaved=True), dict(rope, rotary_base=500))
-    yield Variant("interleaved partial rotary", ["--position-embedding-type", "rope", "--rotary-interleaved", "--rotary-percent", 0.5],
-                  dict(rotary_interleaved=True), dict(rope, rotary_percent=0.5))
-    yield llama("llama3 rope scaling", ["--use-rope-scaling", "--rope-scaling-factor", 8.0], None, dict(rope_scaling=True, rope_scaling_factor=8.0))
-    yield llama("linear rope scaling", ["--rotary-seq-len-interpolation-factor", 4], None, dict(seq_len_interpolation_factor=4))
-    yield Variant("yarn", ["--position-embedding-type", "yarn", "--rotary-scaling-factor", 4, "--yarn-original-max-position-embeddings", 16,
-                           "--yarn-beta-fast", 8, "--yarn-beta-slow", 1, "--mscale", 1.0, "--mscale-all-dim", 0.0], {},
-                  dict(position_embedding_type="yarn"),
-                  dict(yarn_rotary_scaling_factor=4.0, yarn_original_max_position_embeddings=16, yarn_beta_fast=8.0, yarn_beta_slow=1.0,
-                       yarn_mscale=1.0, yarn_mscale_all_dim=0.0, yarn_correction_range_round_to_int=True))
-    yield Variant("layernorm-1p", ["--apply-layernorm-1p"], dict(layernorm_zero_centered_gamma=True))
-    yield llama("qk layernorm of rmsnorm", ["--qk-layernorm", *GQA_FLAGS], dict(qk_layernorm=True, **GQA_CONFIG))
-    yield Variant("qk layernorm with biases", ["--qk-layernorm", "--position-embedding-type", "rope"], dict(qk_layernorm=True), rope)
-    yield Variant("no positions", ["--position-embedding-type", "none"], {}, dict(position_embedding_type="none"))
+    yield llama(
+        "mqa, own head size, tied last",
+        ["--group-query-attention", "--num-query-groups", 1, "--kv-channels", 24],
+        dict(num_query_groups=1, kv_channels=24),
+    )
+    yield Variant(
+        "rotary percent 0.5, squared relu",
+        ["--position-embedding-type", "rope", "--rotary-percent", 0.5, "--squared-relu"],
+        dict(activation_func=squared_relu),
+        dict(rope, rotary_percent=0.5),
+    )
+    yield Variant(
+        "interleaved rotary, base 500",
+        ["--position-embedding-type", "rope", "--rotary-interleaved", "--rotary-base", 500],
+        dict(rotary_interleaved=True),
+        dict(rope, rotary_base=500),
+    )
+    yield Variant(
+        "interleaved partial rotary",
+        ["--position-embedding-type", "rope", "--rotary-interleaved", "--rotary-percent", 0.5],
+        dict(rotary_interleaved=True),
+        dict(rope, rotary_percent=0.5),
+    )
+    yield llama(
+        "llama3 rope scaling",
+        ["--use-rope-scaling", "--rope-scaling-factor", 8.0],
+        None,
+        dict(rope_scaling=True, rope_scaling_factor=8.0),
+    )
+    yield llama(
+        "linear rope scaling",
+        ["--rotary-seq-len-interpolation-factor", 4],
+        None,
+        dict(seq_len_interpolation_factor=4),
+    )
+    yield Variant(
+        "yarn",
+        [
+            "--position-embedding-type",
+            "yarn",
+            "--rotary-scaling-factor",
+            4,
+            "--yarn-original-max-position-embeddings",
+            16,
+            "--yarn-beta-fast",
+            8,
+            "--yarn-beta-slow",
+            1,
+            "--mscale",
+            1.0,
+            "--mscale-all-dim",
+            0.0,
+        ],
+        {},
+        dict(position_embedding_type="yarn"),
+        dict(
+            yarn_rotary_scaling_factor=4.0,
+            yarn_original_max_position_embeddings=16,
+            yarn_beta_fast=8.0,
+            yarn_beta_slow=1.0,
+            yarn_mscale=1.0,
+            yarn_mscale_all_dim=0.0,
+            yarn_correction_range_round_to_int=True,
+        ),
+    )
+    yield Variant(
+        "layernorm-1p", ["--apply-layernorm-1p"], dict(layernorm_zero_centered_gamma=True)
+    )
+    yield llama(
+        "qk layernorm of rmsnorm",
+        ["--qk-layernorm", *GQA_FLAGS],
+        dict(qk_layernorm=True, **GQA_CONFIG),
+    )
+    yield Variant(
+        "qk layernorm with biases",
+        ["--qk-layernorm", "--position-embedding-type", "rope"],
+        dict(qk_layernorm=True),
+        rope,
+    )
+    yield Variant(
+        "no positions",
+        ["--position-embedding-type", "none"],
+        {},
+        dict(position_embedding_type="none"),
+    )
     yield llama("bias of qkv only", ["--add-qkv-bias"], dict(add_qkv_bias=True))
-    yield Variant("swiglu with biases", ["--swiglu", "--ffn-hidden-size", 112], dict(gated_linear_unit=True, activation_func=F.silu, ffn_hidden_size=112))
-    yield Variant("quick-geglu", ["--quick-geglu", "--ffn-hidden-size", 112], dict(gated_linear_unit=True, activation_func=quick_gelu, ffn_hidden_size=112))
+    yield Variant(
+        "swiglu with biases",
+        ["--swiglu", "--ffn-hidden-size", 112],
+        dict(gated_linear_unit=True, activation_func=F.silu, ffn_hidden_size=112),
+    )
+    yield Variant(
+        "quick-geglu",
+        ["--quick-geglu", "--ffn-hidden-size", 112],
+        dict(gated_linear_unit=True, activation_func=quick_gelu, ffn_hidden_size=112),
+    )
     yield llama("sliding window", ["--window-size", "6,0"], dict(window_size=(6, 0)))
-    yield Variant("query-key layer scaling, fp32 softmax", ["--apply-query-key-layer-scaling", "--attention-softmax-in-fp32"],
-                  dict(apply_query_key_layer_scaling=True, attention_softmax_in_fp32=True))
+    yield Variant(
+        "query-key layer scaling, fp32 softmax",
+        ["--apply-query-key-layer-scaling", "--attention-softmax-in-fp32"],
+        dict(apply_query_key_layer_scaling=True, attention_softmax_in_fp32=True),
+    )
 
 
 def on_cpu(create):
     """torch.ones or torch.zeros where megatron-core asks for the device "cuda" (its sliding-window mask, its schedules' token counts)."""
-    return lambda *shape, device=None, **arguments: create(*shape, device=None if device == "cuda" else device, **arguments)
+    return lambda *shape, device=None, **arguments: create(
+        *shape, device=None if device == "cuda" else device, **arguments
+    )
 
 
 torch.ones, torch.zeros = on_cpu(torch.ones), on_cpu(torch.zeros)
@@ -107,7 +234,10 @@ def layer_norm_of(config):
         yield
         return
     saved = backends.LNImpl, transformer_block.LayerNormImpl
-    fused_layer_norm.HAVE_FUSED_LAYER_NORM, fused_layer_norm.FusedLayerNormAffineFunction = True, TorchLayerNormFunction
+    fused_layer_norm.HAVE_FUSED_LAYER_NORM, fused_layer_norm.FusedLayerNormAffineFunction = (
+        True,
+        TorchLayerNormFunction,
+    )
     backends.LNImpl = transformer_block.LayerNormImpl = fused_layer_norm.FusedLayerNorm
     try:
         yield
@@ -120,8 +250,12 @@ def build(variant):
         config = TransformerConfig(**{**COMMON_CONFIG, **variant.config})
         for name, value in variant.attributes.items():
             setattr(config, name, value)
-        spec = get_gpt_layer_local_spec(qk_layernorm=config.qk_layernorm, normalization=config.normalization)
-        arguments = dict(share_embeddings_and_output_weights=True, position_embedding_type="learned_absolute")
+        spec = get_gpt_layer_local_spec(
+            qk_layernorm=config.qk_layernorm, normalization=config.normalization
+        )
+        arguments = dict(
+            share_embeddings_and_output_weights=True, position_embedding_type="learned_absolute"
+        )
         return GPTModel(config, spec, VOCAB_SIZE, MAX_POSITIONS, **{**arguments, **variant.model})
 
 
@@ -139,11 +273,15 @@ def fill(model, tensors):
     """Copies tensors (Transformer-Engine names, numpy) into the model; each must be used and each parameter filled."""
     parameters = {te_name(name): parameter for name, parameter in model.named_parameters()}
     if parameters.keys() != tensors.keys():
-        raise ValueError(f"checkpoint lacks {sorted(parameters.keys() - tensors.keys())}, has besides {sorted(tensors.keys() - parameters.keys())}")
+        raise ValueError(
+            f"checkpoint lacks {sorted(parameters.keys() - tensors.keys())}, has besides {sorted(tensors.keys() - parameters.keys())}"
+        )
     with torch.no_grad():
         for name, parameter in parameters.items():
             if tuple(tensors[name].shape) != tuple(parameter.shape):
-                raise ValueError(f"{name}: checkpoint {tensors[name].shape}, megatron-core {tuple(parameter.shape)}")
+                raise ValueError(
+                    f"{name}: checkpoint {tensors[name].shape}, megatron-core {tuple(parameter.shape)}"
+                )
             parameter.copy_(torch.from_numpy(tensors[name]))
 
 
@@ -161,4 +299,6 @@ def loss_and_gradients(model, rows):
     model.zero_grad()
     loss = token_losses(model, rows).mean()
     loss.backward()
-    return loss.item(), {te_name(name): parameter.grad.numpy() for name, parameter in model.named_parameters()}
+    return loss.item(), {
+        te_name(name): parameter.grad.numpy() for name, parameter in model.named_parameters()
+    }

@@ -18,24 +18,59 @@ torch.set_num_threads(1)
 
 def random_checkpoint(variant, samples, directory, extra=()):
     """A checkpoint of our program after a few wild Adam steps, so that no norm weight or bias is neutral any more; returns its weights."""
-    program.pretrain(samples, [*mcore_models.COMMON_FLAGS, *variant.flags, *extra, "--init-method-std", 0.1, "--save", directory, "--save-interval", 4,
-                               "--train-iters", 4, "--micro-batch-size", 1, "--global-batch-size", 1, "--optimizer", "adam", "--lr", 0.05,
-                               "--lr-decay-style", "constant", "--clip-grad", 0])
+    program.pretrain(
+        samples,
+        [
+            *mcore_models.COMMON_FLAGS,
+            *variant.flags,
+            *extra,
+            "--init-method-std",
+            0.1,
+            "--save",
+            directory,
+            "--save-interval",
+            4,
+            "--train-iters",
+            4,
+            "--micro-batch-size",
+            1,
+            "--global-batch-size",
+            1,
+            "--optimizer",
+            "adam",
+            "--lr",
+            0.05,
+            "--lr-decay-style",
+            "constant",
+            "--clip-grad",
+            0,
+        ],
+    )
     tensors = checkpoint_files.read_weights(directory)
-    neutral = [name for name, tensor in tensors.items() if tensor.ndim == 1 and (np.unique(tensor).size < tensor.size // 2 or np.std(tensor) < 0.02)]
+    neutral = [
+        name
+        for name, tensor in tensors.items()
+        if tensor.ndim == 1 and (np.unique(tensor).size < tensor.size // 2 or np.std(tensor) < 0.02)
+    ]
     if neutral:
         raise ValueError(f"still neutral after four steps: {neutral}")
     return tensors
 
 
 def check_gradients(report, variant, work):
-    samples = corpus.make(work, vocab_size=mcore_models.VOCAB_SIZE, seq_length=mcore_models.SEQ_LENGTH)
+    samples = corpus.make(
+        work, vocab_size=mcore_models.VOCAB_SIZE, seq_length=mcore_models.SEQ_LENGTH
+    )
     before = random_checkpoint(variant, samples, work / "initial")
     model = mcore_models.build(variant)
     mcore_models.fill(model, before)
     loss, expected = mcore_models.loss_and_gradients(model, samples.rows)
     flags = [*mcore_models.COMMON_FLAGS, *variant.flags, "--finetune"]
-    report.close(f"{variant.name}, loss", program.sgd_step(samples, work / "initial", work / "stepped", flags), loss)
+    report.close(
+        f"{variant.name}, loss",
+        program.sgd_step(samples, work / "initial", work / "stepped", flags),
+        loss,
+    )
     after = checkpoint_files.read_weights(work / "stepped")
     report.close_tensors(f"{variant.name}, gradients", program.gradients(before, after), expected)
 
@@ -43,16 +78,58 @@ def check_gradients(report, variant, work):
 def check_training(report, variant, work):
     """Eight iterations of AdamW with warm-up, cosine decay, weight decay and clipping: the log line's values follow megatron-core's."""
     iterations, warmup, batch = 8, 2, 4
-    samples = corpus.make(work, vocab_size=mcore_models.VOCAB_SIZE, seq_length=mcore_models.SEQ_LENGTH, num_samples=iterations * batch)
+    samples = corpus.make(
+        work,
+        vocab_size=mcore_models.VOCAB_SIZE,
+        seq_length=mcore_models.SEQ_LENGTH,
+        num_samples=iterations * batch,
+    )
     before = random_checkpoint(variant, samples, work / "initial")
     model = mcore_models.build(variant)
     mcore_models.fill(model, before)
-    losses, norms, rates = mcore_training.train(model, samples.rows, iterations=iterations, warmup_iterations=warmup, global_batch_size=batch)
-    output = program.pretrain(samples, [*mcore_models.COMMON_FLAGS, *variant.flags, "--load", work / "initial", "--finetune", "--train-iters", iterations,
-                                        "--micro-batch-size", 2, "--global-batch-size", batch, "--lr-warmup-iters", warmup, *mcore_training.FLAGS])
-    report.close(f"{variant.name}, losses of {iterations} AdamW iterations", program.log_values(output, "lm loss"), losses)
-    report.close(f"{variant.name}, gradient norms", program.log_values(output, "grad norm"), norms, tolerance=5e-4)  # the log line shows three decimals
-    report.close(f"{variant.name}, learning rates", program.log_values(output, "learning rate"), rates, tolerance=1e-6)
+    losses, norms, rates = mcore_training.train(
+        model,
+        samples.rows,
+        iterations=iterations,
+        warmup_iterations=warmup,
+        global_batch_size=batch,
+    )
+    output = program.pretrain(
+        samples,
+        [
+            *mcore_models.COMMON_FLAGS,
+            *variant.flags,
+            "--load",
+            work / "initial",
+            "--finetune",
+            "--train-iters",
+            iterations,
+            "--micro-batch-size",
+            2,
+            "--global-batch-size",
+            batch,
+            "--lr-warmup-iters",
+            warmup,
+            *mcore_training.FLAGS,
+        ],
+    )
+    report.close(
+        f"{variant.name}, losses of {iterations} AdamW iterations",
+        program.log_values(output, "lm loss"),
+        losses,
+    )
+    report.close(
+        f"{variant.name}, gradient norms",
+        program.log_values(output, "grad norm"),
+        norms,
+        tolerance=5e-4,
+    )  # the log line shows three decimals
+    report.close(
+        f"{variant.name}, learning rates",
+        program.log_values(output, "learning rate"),
+        rates,
+        tolerance=1e-6,
+    )
 
 
 def main():

@@ -34,21 +34,37 @@ WORD_EMBEDDINGS, OUTPUT = "embedding.word_embeddings.weight", "output_layer.weig
 def enter_pipeline(chunks):
     """Stages of this rank from here on."""
     parallel_state.destroy_model_parallel()
-    parallel_state.initialize_model_parallel(pipeline_model_parallel_size=WORLD_SIZE,
-                                             virtual_pipeline_model_parallel_size=chunks if chunks > 1 else None)
+    parallel_state.initialize_model_parallel(
+        pipeline_model_parallel_size=WORLD_SIZE,
+        virtual_pipeline_model_parallel_size=chunks if chunks > 1 else None,
+    )
 
 
 def build_chunks(variant, case):
     chunks = case["chunks"]
-    config = dict(variant.config, num_layers=case["num_layers"], pipeline_model_parallel_size=WORLD_SIZE, pipeline_dtype=torch.float32)
+    config = dict(
+        variant.config,
+        num_layers=case["num_layers"],
+        pipeline_model_parallel_size=WORLD_SIZE,
+        pipeline_dtype=torch.float32,
+    )
     if chunks > 1:  # without overlap it needs three ranks
-        config.update(virtual_pipeline_model_parallel_size=chunks, overlap_p2p_comm=True, batch_p2p_comm=False)
+        config.update(
+            virtual_pipeline_model_parallel_size=chunks, overlap_p2p_comm=True, batch_p2p_comm=False
+        )
     mcore_models.VOCAB_SIZE = case["vocab_size"]
     models = []
     for chunk in range(chunks):
-        stage = dict(pre_process=RANK == 0 and chunk == 0, post_process=RANK == WORLD_SIZE - 1 and chunk == chunks - 1,
-                     vp_stage=chunk if chunks > 1 else None)
-        model = mcore_models.build(mcore_models.Variant(variant.name, variant.flags, config, {**variant.model, **stage}, variant.attributes))
+        stage = dict(
+            pre_process=RANK == 0 and chunk == 0,
+            post_process=RANK == WORLD_SIZE - 1 and chunk == chunks - 1,
+            vp_stage=chunk if chunks > 1 else None,
+        )
+        model = mcore_models.build(
+            mcore_models.Variant(
+                variant.name, variant.flags, config, {**variant.model, **stage}, variant.attributes
+            )
+        )
         model.ddp_config = SimpleNamespace(use_megatron_fsdp=False)
         models.append(model)
     return models
@@ -58,7 +74,11 @@ def global_parameters(model):
     """The parameters of a stage by their Transformer-Engine names in the whole model."""
     parameters = {}
     for name, parameter in model.named_parameters():
-        name = re.sub(r"^decoder\.layers\.(\d+)\.", lambda m: f"decoder.layers.{model.decoder.layers[int(m[1])].layer_number - 1}.", name)
+        name = re.sub(
+            r"^decoder\.layers\.(\d+)\.",
+            lambda m: f"decoder.layers.{model.decoder.layers[int(m[1])].layer_number - 1}.",
+            name,
+        )
         is_copy = name == OUTPUT and model.share_embeddings_and_output_weights
         parameters[WORD_EMBEDDINGS if is_copy else mcore_models.te_name(name)] = parameter
     return parameters
@@ -69,10 +89,19 @@ def run_schedule(models, rows, num_microbatches):
     microbatches = np.split(rows, num_microbatches)
 
     def forward(iterator, model):
-        return mcore_models.token_losses(model, next(iterator)), lambda losses: (losses.mean(), losses.detach().mean())
+        return mcore_models.token_losses(model, next(iterator)), lambda losses: (
+            losses.mean(),
+            losses.detach().mean(),
+        )
 
-    losses = get_forward_backward_func()(forward_step_func=forward, data_iterator=[iter(microbatches) for _ in models], model=models,
-                                         num_microbatches=num_microbatches, seq_length=rows.shape[1] - 1, micro_batch_size=len(microbatches[0]))
+    losses = get_forward_backward_func()(
+        forward_step_func=forward,
+        data_iterator=[iter(microbatches) for _ in models],
+        model=models,
+        num_microbatches=num_microbatches,
+        seq_length=rows.shape[1] - 1,
+        micro_batch_size=len(microbatches[0]),
+    )
     return torch.stack(losses).mean().item() if losses else None
 
 
@@ -98,7 +127,11 @@ def answer(case, directory):
                 parameter.copy_(torch.from_numpy(whole[name]))
     loss = run_schedule(models, np.load(directory / case["rows"]), case["num_microbatches"])
     _allreduce_word_embedding_grads(models, models[0].config)
-    mine = {name: parameter.grad.numpy() for model in models for name, parameter in global_parameters(model).items()}
+    mine = {
+        name: parameter.grad.numpy()
+        for model in models
+        for name, parameter in global_parameters(model).items()
+    }
     if loss is not None:
         mine["loss"] = np.float64(loss)
     parts = [None] * WORLD_SIZE

@@ -22,7 +22,9 @@ import torch
 import torch.distributed as dist
 
 import mcore_models
-from megatron.core.distributed.finalize_model_grads import _allreduce_non_tensor_model_parallel_grads
+from megatron.core.distributed.finalize_model_grads import (
+    _allreduce_non_tensor_model_parallel_grads,
+)
 from megatron.core.transformer.torch_norm import WrappedTorchNorm
 
 torch.set_num_threads(1)
@@ -74,12 +76,21 @@ def gathered(tensor):
 
 def answer(case, directory):
     variant = next(v for v in mcore_models.variants() if v.name == case["variant"])
-    config = dict(variant.config, tensor_model_parallel_size=WORLD_SIZE, sequence_parallel=case["sequence_parallel"])
+    config = dict(
+        variant.config,
+        tensor_model_parallel_size=WORLD_SIZE,
+        sequence_parallel=case["sequence_parallel"],
+    )
     mcore_models.VOCAB_SIZE = case["vocab_size"]
-    model = mcore_models.build(mcore_models.Variant(variant.name, variant.flags, config, variant.model, variant.attributes))
+    model = mcore_models.build(
+        mcore_models.Variant(variant.name, variant.flags, config, variant.model, variant.attributes)
+    )
     whole = dict(np.load(directory / case["weights"]))
     gated = config.get("gated_linear_unit", False)
-    local = {name: split(name, whole[name], shape, gated) for name, shape in mcore_models.shapes(model).items()}
+    local = {
+        name: split(name, whole[name], shape, gated)
+        for name, shape in mcore_models.shapes(model).items()
+    }
     if whole.keys() != local.keys():
         raise ValueError(f"other parameters: {sorted(whole.keys() ^ local.keys())}")
     mcore_models.fill(model, local)

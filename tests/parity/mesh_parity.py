@@ -15,26 +15,48 @@ WORLDS = 2000
 
 
 def make_worlds(file, seed):
-    done = subprocess.run([sys.executable, ROOT / "tests/parallel/make_mesh_fixtures.py", file, str(seed), str(WORLDS)], capture_output=True, text=True,
-                          timeout=900)
+    done = subprocess.run(
+        [
+            sys.executable,
+            ROOT / "tests/parallel/make_mesh_fixtures.py",
+            file,
+            str(seed),
+            str(WORLDS),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=900,
+    )
     if done.returncode != 0:
         raise RuntimeError(done.stderr.strip().splitlines()[-1])
     return done.stdout.strip()
 
 
 def test_program():
-    subprocess.run(["cmake", "--build", BUILD, "--target", "parallel_tests"], check=True, capture_output=True, timeout=1800)
+    subprocess.run(
+        ["cmake", "--build", BUILD, "--target", "parallel_tests"],
+        check=True,
+        capture_output=True,
+        timeout=1800,
+    )
     return BUILD / "bin/parallel_tests"
 
 
 def main():
     report = Report()
     seed = int(os.environ.get("MESH_SEED", random.SystemRandom().randrange(10**6)))
-    with tempfile.TemporaryDirectory() as work, report.guard(f"groups of random worlds, seed {seed}"):
+    with tempfile.TemporaryDirectory() as work, report.guard(
+        f"groups of random worlds, seed {seed}"
+    ):
         file = Path(work) / "worlds.txt"
         counts = make_worlds(file, seed)
-        done = subprocess.run([test_program(), "--gtest_filter=Mesh.GroupsAreMegatronCores"], env={**os.environ, "MEGATRON_MESH_GROUPS": str(file)},
-                              capture_output=True, text=True, timeout=600)
+        done = subprocess.run(
+            [test_program(), "--gtest_filter=Mesh.GroupsAreMegatronCores"],
+            env={**os.environ, "MEGATRON_MESH_GROUPS": str(file)},
+            capture_output=True,
+            text=True,
+            timeout=600,
+        )
         report.result(f"groups of random worlds, seed {seed}", done.returncode == 0, counts)
         if done.returncode != 0:
             print(done.stdout)

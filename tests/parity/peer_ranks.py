@@ -33,12 +33,31 @@ def run_once(script, directory, ranks):
     started = []
     try:
         for rank in range(ranks):
-            environment = {**os.environ, "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1",
-                           "MASTER_PORT": str(store.port), "TORCHELASTIC_USE_AGENT_STORE": "True", "GLOO_SOCKET_IFNAME": "lo",
-                           "OMP_NUM_THREADS": "1", "PYTHONFAULTHANDLER": "1"}
+            environment = {
+                **os.environ,
+                "RANK": str(rank),
+                "LOCAL_RANK": str(rank),
+                "WORLD_SIZE": str(ranks),
+                "MASTER_ADDR": "127.0.0.1",
+                "MASTER_PORT": str(store.port),
+                "TORCHELASTIC_USE_AGENT_STORE": "True",
+                "GLOO_SOCKET_IFNAME": "lo",
+                "OMP_NUM_THREADS": "1",
+                "PYTHONFAULTHANDLER": "1",
+            }
             log = Path(directory) / f"{script.stem}-rank{rank}.log"
             with log.open("wb") as output:
-                started.append((subprocess.Popen([sys.executable, script, directory], env=environment, stdout=output, stderr=subprocess.STDOUT), log))
+                started.append(
+                    (
+                        subprocess.Popen(
+                            [sys.executable, script, directory],
+                            env=environment,
+                            stdout=output,
+                            stderr=subprocess.STDOUT,
+                        ),
+                        log,
+                    )
+                )
         return first_failure(started)
     finally:
         for process, _ in started:
@@ -64,15 +83,26 @@ def obituary(started):
     codes = [process.poll() for process, _ in started]
     logs = [said_in(log) for _, log in started]
     bad = [rank for rank, code in enumerate(codes) if code != 0]
-    summary = "; ".join(f"rank {rank} of {len(started)} {ending(codes[rank])}: {logs[rank][-1] if logs[rank] else '(it wrote nothing)'}" for rank in bad)
-    return "\n".join([summary, *(line for rank in bad for line in [f"-- rank {rank}", *logs[rank][-40:]])])
+    summary = "; ".join(
+        f"rank {rank} of {len(started)} {ending(codes[rank])}: {logs[rank][-1] if logs[rank] else '(it wrote nothing)'}"
+        for rank in bad
+    )
+    return "\n".join(
+        [summary, *(line for rank in bad for line in [f"-- rank {rank}", *logs[rank][-40:]])]
+    )
 
 
 def said_in(log):
-    return [line[:300] for line in log.read_text(errors="replace").splitlines() if line.strip() and not line.startswith("Extension modules")]
+    return [
+        line[:300]
+        for line in log.read_text(errors="replace").splitlines()
+        if line.strip() and not line.startswith("Extension modules")
+    ]
 
 
 def ending(code):
     if code is None:
         return "has not ended"
-    return f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+    return (
+        f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+    )

@@ -15,26 +15,48 @@ LAYOUTS = 3000
 
 
 def make_layouts(file, seed):
-    done = subprocess.run([sys.executable, ROOT / "tests/config/make_layout_fixtures.py", file, str(seed), str(LAYOUTS)], capture_output=True, text=True,
-                          timeout=900)
+    done = subprocess.run(
+        [
+            sys.executable,
+            ROOT / "tests/config/make_layout_fixtures.py",
+            file,
+            str(seed),
+            str(LAYOUTS),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=900,
+    )
     if done.returncode != 0:
         raise RuntimeError(done.stderr.strip().splitlines()[-1])
     return done.stdout.strip().splitlines()[-1]
 
 
 def test_program():
-    subprocess.run(["cmake", "--build", BUILD, "--target", "config_tests"], check=True, capture_output=True, timeout=1800)
+    subprocess.run(
+        ["cmake", "--build", BUILD, "--target", "config_tests"],
+        check=True,
+        capture_output=True,
+        timeout=1800,
+    )
     return BUILD / "bin/config_tests"
 
 
 def main():
     report = Report()
     seed = int(os.environ.get("LAYOUT_SEED", random.SystemRandom().randrange(10**6)))
-    with tempfile.TemporaryDirectory() as work, report.guard(f"stages of random layouts, seed {seed}"):
+    with tempfile.TemporaryDirectory() as work, report.guard(
+        f"stages of random layouts, seed {seed}"
+    ):
         file = Path(work) / "layouts.txt"
         counts = make_layouts(file, seed)
-        done = subprocess.run([test_program(), "--gtest_filter=PipelineLayout.StagesAreMegatronCores"],
-                              env={**os.environ, "MEGATRON_PIPELINE_LAYOUTS": str(file)}, capture_output=True, text=True, timeout=600)
+        done = subprocess.run(
+            [test_program(), "--gtest_filter=PipelineLayout.StagesAreMegatronCores"],
+            env={**os.environ, "MEGATRON_PIPELINE_LAYOUTS": str(file)},
+            capture_output=True,
+            text=True,
+            timeout=600,
+        )
         report.result(f"stages of random layouts, seed {seed}", done.returncode == 0, counts)
         if done.returncode != 0:
             print(done.stdout)

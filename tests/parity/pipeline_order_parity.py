@@ -18,18 +18,46 @@ CASES, SEED = 60, 20250
 
 
 def ours(name, ranks, chunks, microbatches, group):
-    flags = ["--pipeline-schedule", name, "--pipeline-model-parallel-size", ranks, "--num-microbatches", microbatches]
-    flags += ["--num-virtual-stages-per-pipeline-rank", chunks, "--microbatch-group-size-per-virtual-pipeline-stage", group] if chunks > 1 else []
+    flags = [
+        "--pipeline-schedule",
+        name,
+        "--pipeline-model-parallel-size",
+        ranks,
+        "--num-microbatches",
+        microbatches,
+    ]
+    flags += (
+        [
+            "--num-virtual-stages-per-pipeline-rank",
+            chunks,
+            "--microbatch-group-size-per-virtual-pipeline-stage",
+            group,
+        ]
+        if chunks > 1
+        else []
+    )
     plan = json.loads(run("plan", "--show-schedule", "--json", *flags).stdout)
     tables = []
     for rank in plan["ranks"]:
         computing = [step for step in rank["steps"] if step["kind"] in ("F", "BW")]
-        tables.append([(step["kind"] + "+" * step.get("joins_next", False), step["microbatch"], step["chunk"]) for step in computing])
+        tables.append(
+            [
+                (
+                    step["kind"] + "+" * step.get("joins_next", False),
+                    step["microbatch"],
+                    step["chunk"],
+                )
+                for step in computing
+            ]
+        )
     return tables
 
 
 def theirs(ranks, chunks, microbatches, group, combined=False):
-    return [mcore_order.steps(ranks, chunks, microbatches, rank, group, combined=combined) for rank in range(ranks)]
+    return [
+        mcore_order.steps(ranks, chunks, microbatches, rank, group, combined=combined)
+        for rank in range(ranks)
+    ]
 
 
 def random_cases(chance):
@@ -42,9 +70,17 @@ def random_cases(chance):
 def main():
     report, chance = Report(), random.Random(SEED)
     with report.guard("1f1b"):
-        cases = [(ranks, microbatches) for ranks in (2, 3, 5, 8) for microbatches in (1, 2, 5, 8, 13)]
-        wrong = [case for case in cases if ours("1f1b", case[0], 1, case[1], 0) != theirs(case[0], 1, case[1], None)]
-        report.result("pipeline: order of 1f1b", not wrong, f"{len(cases)} pipelines, wrong: {wrong[:3]}")
+        cases = [
+            (ranks, microbatches) for ranks in (2, 3, 5, 8) for microbatches in (1, 2, 5, 8, 13)
+        ]
+        wrong = [
+            case
+            for case in cases
+            if ours("1f1b", case[0], 1, case[1], 0) != theirs(case[0], 1, case[1], None)
+        ]
+        report.result(
+            "pipeline: order of 1f1b", not wrong, f"{len(cases)} pipelines, wrong: {wrong[:3]}"
+        )
     for name in ("interleaved", "combined-1f1b"):
         with report.guard(name):
             wrong, num_same, num_refused = [], 0, 0
@@ -58,8 +94,11 @@ def main():
                     continue
                 num_same += 1
                 wrong += [case] if table != expected else []
-            report.result(f"pipeline: order of {name}", num_same > 0 and not wrong,
-                          f"{num_same} pipelines, and {num_refused} that megatron-core refuses, wrong: {wrong[:3]}")
+            report.result(
+                f"pipeline: order of {name}",
+                num_same > 0 and not wrong,
+                f"{num_same} pipelines, and {num_refused} that megatron-core refuses, wrong: {wrong[:3]}",
+            )
     return report.finish()
 
 

@@ -29,16 +29,26 @@ def rounded_to_bfloat16(model):
 
 def distance(found, exact):
     """Root mean square over tensors of ‖found − exact‖ / ‖exact‖."""
-    ratios = [np.linalg.norm(np.asarray(found[name], np.float64) - exact[name]) / np.linalg.norm(exact[name]) for name in exact]
+    ratios = [
+        np.linalg.norm(np.asarray(found[name], np.float64) - exact[name])
+        / np.linalg.norm(exact[name])
+        for name in exact
+    ]
     return float(np.sqrt(np.mean(np.square(ratios))))
 
 
 def torch_gradients(directory, rows, kind):
-    model = AutoModelForCausalLM.from_pretrained(directory, attn_implementation="eager", dtype=torch.float32 if kind == "autocast" else torch.bfloat16).eval()
+    model = AutoModelForCausalLM.from_pretrained(
+        directory,
+        attn_implementation="eager",
+        dtype=torch.float32 if kind == "autocast" else torch.bfloat16,
+    ).eval()
     rows = torch.as_tensor(np.asarray(rows))
     with torch.autocast("cpu", dtype=torch.bfloat16, enabled=kind == "autocast"):
         logits = model(rows[:, :-1]).logits
-    torch.nn.functional.cross_entropy(logits.float().flatten(0, 1), rows[:, 1:].flatten()).backward()
+    torch.nn.functional.cross_entropy(
+        logits.float().flatten(0, 1), rows[:, 1:].flatten()
+    ).backward()
     return {name: parameter.grad.float().numpy() for name, parameter in model.named_parameters()}
 
 
@@ -46,13 +56,41 @@ def our_gradients(directory, work, samples, exact, flags):
     """(W − W')/lr from the main parameters of one step: a run in float32 that changes nothing widens the checkpoint."""
     name = "-".join(["step", *map(str, flags)]).replace("--", "")
     program.sgd_step(samples, directory, work / name, extra=flags)
-    program.pretrain(samples, ["--load", work / name, "--save", work / f"{name}-wide", "--finetune", "--train-iters", 1, "--micro-batch-size", 1,
-                               "--global-batch-size", 1, "--optimizer", "sgd", "--lr", 1e-30, "--lr-decay-style", "constant", "--weight-decay", 0,
-                               "--sgd-momentum", 0])
+    program.pretrain(
+        samples,
+        [
+            "--load",
+            work / name,
+            "--save",
+            work / f"{name}-wide",
+            "--finetune",
+            "--train-iters",
+            1,
+            "--micro-batch-size",
+            1,
+            "--global-batch-size",
+            1,
+            "--optimizer",
+            "sgd",
+            "--lr",
+            1e-30,
+            "--lr-decay-style",
+            "constant",
+            "--weight-decay",
+            0,
+            "--sgd-momentum",
+            0,
+        ],
+    )
     after = program.read_hf(program.convert(work / f"{name}-wide", work / f"{name}-hf", "hf"))
     before = program.read_hf(directory)
-    spelled = {key: next(value for full, value in exact.items() if full.endswith(key)) for key in before}
-    return hf_parity.rename(program.gradients(before, hf_parity.rename(after, before)), spelled), spelled
+    spelled = {
+        key: next(value for full, value in exact.items() if full.endswith(key)) for key in before
+    }
+    return (
+        hf_parity.rename(program.gradients(before, hf_parity.rename(after, before)), spelled),
+        spelled,
+    )
 
 
 def check_gradients(report, variant, work):
@@ -61,23 +99,40 @@ def check_gradients(report, variant, work):
     model.save_pretrained(directory)
     samples = corpus.make(work, vocab_size=model.config.vocab_size, seq_length=hf_models.SEQ_LENGTH)
     _, exact = hf_models.loss_and_gradients(model, samples.rows)
-    for peer, flags in (("in bfloat16", ["--bf16"]), ("autocast", ["--bf16", "--fp32-residual-connection"])):
+    for peer, flags in (
+        ("in bfloat16", ["--bf16"]),
+        ("autocast", ["--bf16", "--fp32-residual-connection"]),
+    ):
         theirs = distance(torch_gradients(directory, samples.rows, peer), exact)
         found, spelled = our_gradients(directory, work, samples, exact, flags)
         ours = distance(found, spelled)
-        report.result(f"{variant.name}, gradients {' '.join(flags)}", ours <= theirs, f"{ours:.2e} from float32, PyTorch {peer} {theirs:.2e}")
+        report.result(
+            f"{variant.name}, gradients {' '.join(flags)}",
+            ours <= theirs,
+            f"{ours:.2e} from float32, PyTorch {peer} {theirs:.2e}",
+        )
 
 
 def check_scores(report, variant, work):
     """Weights stored in bfloat16 are scored in bfloat16, or in float32 on request."""
     model = rounded_to_bfloat16(hf_models.build(variant.config, 7))
     copy.deepcopy(model).to(torch.bfloat16).save_pretrained(work / "hf-bf16")
-    rows = np.random.default_rng(3).integers(0, model.config.vocab_size, (3, hf_models.SEQ_LENGTH + 1))
+    rows = np.random.default_rng(3).integers(
+        0, model.config.vocab_size, (3, hf_models.SEQ_LENGTH + 1)
+    )
     exact = hf_models.log_probabilities(model, rows)
-    half = hf_models.log_probabilities(AutoModelForCausalLM.from_pretrained(work / "hf-bf16", dtype=torch.bfloat16), rows)
+    half = hf_models.log_probabilities(
+        AutoModelForCausalLM.from_pretrained(work / "hf-bf16", dtype=torch.bfloat16), rows
+    )
     answers = [answer["logprobs"] for answer in program.score(work / "hf-bf16", rows)]
-    ours, theirs = (float(np.abs(np.asarray(found, np.float64) - exact).mean()) for found in (answers, half))
-    report.result(f"{variant.name}, log-probabilities in bfloat16", 0 < ours <= theirs, f"{ours:.2e} from float32, transformers {theirs:.2e}")
+    ours, theirs = (
+        float(np.abs(np.asarray(found, np.float64) - exact).mean()) for found in (answers, half)
+    )
+    report.result(
+        f"{variant.name}, log-probabilities in bfloat16",
+        0 < ours <= theirs,
+        f"{ours:.2e} from float32, transformers {theirs:.2e}",
+    )
     wide = [answer["logprobs"] for answer in program.score(work / "hf-bf16", rows, ["--fp32"])]
     report.close(f"{variant.name}, log-probabilities with --fp32", wide, exact)
 
@@ -100,42 +155,94 @@ def torch_curve(directory, rows, bfloat16):
 
 
 def our_curve(directory, samples, flags):
-    output = program.pretrain(samples, ["--load", directory, "--train-iters", STEPS, "--micro-batch-size", BATCH, "--global-batch-size", BATCH,
-                                        "--optimizer", "adam", "--lr", LEARNING_RATE, "--lr-decay-style", "constant", "--weight-decay", 0,
-                                        "--clip-grad", 1.0, "--adam-eps", 1e-8, *flags])
+    output = program.pretrain(
+        samples,
+        [
+            "--load",
+            directory,
+            "--train-iters",
+            STEPS,
+            "--micro-batch-size",
+            BATCH,
+            "--global-batch-size",
+            BATCH,
+            "--optimizer",
+            "adam",
+            "--lr",
+            LEARNING_RATE,
+            "--lr-decay-style",
+            "constant",
+            "--weight-decay",
+            0,
+            "--clip-grad",
+            1.0,
+            "--adam-eps",
+            1e-8,
+            *flags,
+        ],
+    )
     return np.array(program.log_values(output, "lm loss"))
 
 
 def text_samples(work):
     """Rows of bytes of a real text: the source of torch/functional.py, an end-of-document token every 2,000 bytes."""
     text = Path(torch.functional.__file__).read_bytes()
-    documents = [np.append(np.frombuffer(text[i : i + 2000], dtype=np.uint8).astype(np.int64), 256) for i in range(0, len(text), 2000)]
+    documents = [
+        np.append(np.frombuffer(text[i : i + 2000], dtype=np.uint8).astype(np.int64), 256)
+        for i in range(0, len(text), 2000)
+    ]
     prefix = str(work / "text")
     corpus.write_indexed_dataset(prefix, documents)
-    rows = corpus.training_samples(prefix, seq_length=SEQ_LENGTH, seed=1234, num_samples=STEPS * BATCH, vocab_size=257)
+    rows = corpus.training_samples(
+        prefix, seq_length=SEQ_LENGTH, seed=1234, num_samples=STEPS * BATCH, vocab_size=257
+    )
     return corpus.Corpus(prefix, 257, SEQ_LENGTH, STEPS * BATCH, 1234, rows)
 
 
 def check_curve(report, work):
     """Mean distance of the loss from its own float32 curve over the run, from the same weights over the same samples. Runs amplify differences by
     very different factors: a geometric mean."""
-    config = GPT2Config(vocab_size=257, n_positions=SEQ_LENGTH, n_embd=64, n_layer=3, n_head=4, bos_token_id=None, eos_token_id=None,
-                        resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0)
+    config = GPT2Config(
+        vocab_size=257,
+        n_positions=SEQ_LENGTH,
+        n_embd=64,
+        n_layer=3,
+        n_head=4,
+        bos_token_id=None,
+        eos_token_id=None,
+        resid_pdrop=0.0,
+        embd_pdrop=0.0,
+        attn_pdrop=0.0,
+    )
     samples = text_samples(work)
     distances, fp32 = {"autocast": [], "--bf16": [], "--bf16 --fp32-residual-connection": []}, []
     for seed in range(20, 25):
         directory = work / f"gpt2-{seed}"
         torch.manual_seed(seed)
         AutoModelForCausalLM.from_config(config).save_pretrained(directory)
-        their_fp32, our_fp32 = torch_curve(directory, samples.rows, False), our_curve(directory, samples, [])
+        their_fp32, our_fp32 = torch_curve(directory, samples.rows, False), our_curve(
+            directory, samples, []
+        )
         fp32.append(np.abs(our_fp32 - their_fp32).max() / their_fp32.max())
         for name, found in distances.items():
-            curve = torch_curve(directory, samples.rows, True) if name == "autocast" else our_curve(directory, samples, name.split())
+            curve = (
+                torch_curve(directory, samples.rows, True)
+                if name == "autocast"
+                else our_curve(directory, samples, name.split())
+            )
             found.append(np.abs(curve - our_fp32).mean())
     mean = {name: float(np.exp(np.mean(np.log(found)))) for name, found in distances.items()}
-    report.result("training curve in float32", max(fp32) < 1e-4, f"largest relative distance {max(fp32):.1e} over {STEPS} steps")
-    report.result("training curve in bfloat16", max(mean["--bf16"], mean["--bf16 --fp32-residual-connection"]) <= mean["autocast"],
-                  ", ".join(f"{name} {value:.2e}" for name, value in mean.items()) + f" from float32 ({STEPS} steps of AdamW, 5 initialisations)")
+    report.result(
+        "training curve in float32",
+        max(fp32) < 1e-4,
+        f"largest relative distance {max(fp32):.1e} over {STEPS} steps",
+    )
+    report.result(
+        "training curve in bfloat16",
+        max(mean["--bf16"], mean["--bf16 --fp32-residual-connection"]) <= mean["autocast"],
+        ", ".join(f"{name} {value:.2e}" for name, value in mean.items())
+        + f" from float32 ({STEPS} steps of AdamW, 5 initialisations)",
+    )
 
 
 def main():

@@ -7,7 +7,9 @@ from pathlib import Path
 
 from safetensors.numpy import load_file
 
-MEGATRON = os.environ.get("MEGATRON", str(Path(__file__).resolve().parents[2] / "build/bin/megatron"))
+MEGATRON = os.environ.get(
+    "MEGATRON", str(Path(__file__).resolve().parents[2] / "build/bin/megatron")
+)
 SGD_LEARNING_RATE = 2.0**14  # a power of two so large that W − W' keeps the gradient's 24 bits
 
 
@@ -20,15 +22,24 @@ def run(*arguments, stdin=None, expect=0, timeout=120):
     command = [MEGATRON, *map(str, arguments)]
     done = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=timeout)
     if done.returncode != expect:
-        said = next((line for line in (done.stderr + done.stdout).splitlines() if line.strip()), "nothing was printed")
-        raise ProgramError(f"exit {done.returncode}, expected {expect}: {said}\n{' '.join(command)}\n{done.stdout}{done.stderr}")
+        said = next(
+            (line for line in (done.stderr + done.stdout).splitlines() if line.strip()),
+            "nothing was printed",
+        )
+        raise ProgramError(
+            f"exit {done.returncode}, expected {expect}: {said}\n{' '.join(command)}\n{done.stdout}{done.stderr}"
+        )
     return done
 
 
 def score(load, rows, extra=()):
     """Per-token log-probabilities of each row of ids."""
     lines = "".join(json.dumps({"ids": [int(token) for token in row]}) + "\n" for row in rows)
-    answers = [json.loads(line) for line in run("score", "--load", load, *extra, stdin=lines).stdout.splitlines() if line.startswith("{")]
+    answers = [
+        json.loads(line)
+        for line in run("score", "--load", load, *extra, stdin=lines).stdout.splitlines()
+        if line.startswith("{")
+    ]
     if len(answers) != len(rows):
         raise ProgramError(f"score answered {len(answers)} lines for {len(rows)} rows")
     return answers
@@ -36,7 +47,10 @@ def score(load, rows, extra=()):
 
 def log_values(output, name):
     """The values of one field of Megatron's log line, in order of iterations."""
-    return [float(value) for value in re.findall(rf"\| {re.escape(name)}: +([-+.0-9Ee]+|nan|inf)", output)]
+    return [
+        float(value)
+        for value in re.findall(rf"\| {re.escape(name)}: +([-+.0-9Ee]+|nan|inf)", output)
+    ]
 
 
 def convert(load, save, kind):
@@ -46,28 +60,81 @@ def convert(load, save, kind):
 
 def pretrain(corpus, extra, timeout=120, ranks=1):
     """`pretrain gpt` on a corpus.Corpus, deterministic in everything that touches the mathematics, on that many processes; returns its stdout."""
-    arguments = ["--tokenizer-type", "NullTokenizer", "--vocab-size", corpus.vocab_size, "--data-path", corpus.prefix, "--split", "1,0,0",
-                 "--seq-length", corpus.seq_length, "--seed", corpus.seed, "--hidden-dropout", 0, "--attention-dropout", 0,
-                 "--eval-iters", 0, "--log-interval", 1, *extra]
+    arguments = [
+        "--tokenizer-type",
+        "NullTokenizer",
+        "--vocab-size",
+        corpus.vocab_size,
+        "--data-path",
+        corpus.prefix,
+        "--split",
+        "1,0,0",
+        "--seq-length",
+        corpus.seq_length,
+        "--seed",
+        corpus.seed,
+        "--hidden-dropout",
+        0,
+        "--attention-dropout",
+        0,
+        "--eval-iters",
+        0,
+        "--log-interval",
+        1,
+        *extra,
+    ]
     launcher = ["launch", "--nproc-per-node", ranks, "--"] if ranks > 1 else []
     return run(*launcher, "pretrain", "gpt", *arguments, timeout=timeout).stdout
 
 
 def sgd_step(corpus, load, save, extra=(), ranks=1):
     """One plain SGD step over the corpus's samples (micro batches of two); returns the loss of the log line."""
-    output = pretrain(corpus, ["--load", load, "--save", save, "--save-interval", 1, "--train-iters", 1, "--micro-batch-size", 2,
-                               "--global-batch-size", corpus.num_samples, "--optimizer", "sgd", "--lr", SGD_LEARNING_RATE,
-                               "--lr-decay-style", "constant", "--weight-decay", 0, "--sgd-momentum", 0, "--clip-grad", 0, *extra],
-                      ranks=ranks)
+    output = pretrain(
+        corpus,
+        [
+            "--load",
+            load,
+            "--save",
+            save,
+            "--save-interval",
+            1,
+            "--train-iters",
+            1,
+            "--micro-batch-size",
+            2,
+            "--global-batch-size",
+            corpus.num_samples,
+            "--optimizer",
+            "sgd",
+            "--lr",
+            SGD_LEARNING_RATE,
+            "--lr-decay-style",
+            "constant",
+            "--weight-decay",
+            0,
+            "--sgd-momentum",
+            0,
+            "--clip-grad",
+            0,
+            *extra,
+        ],
+        ranks=ranks,
+    )
     losses = log_values(output, "lm loss")
     if len(losses) != 1:
-        raise ProgramError(f"expected one log line with `lm loss`, found {len(losses)} in\n{output}")
+        raise ProgramError(
+            f"expected one log line with `lm loss`, found {len(losses)} in\n{output}"
+        )
     return losses[0]
 
 
 def gradients(before, after):
     """(W − W')/lr of every tensor in two dictionaries, in float64."""
-    return {name: (before[name].astype("float64") - after[name].astype("float64")) / SGD_LEARNING_RATE for name in before if name in after}
+    return {
+        name: (before[name].astype("float64") - after[name].astype("float64")) / SGD_LEARNING_RATE
+        for name in before
+        if name in after
+    }
 
 
 def read_hf(directory):

@@ -41,9 +41,15 @@ class Report:
         errors = {key: relative_error(ours[key], theirs[key]) for key in theirs}
         worst = max(errors, key=errors.get)
         passed = errors[worst] <= tolerance
-        self.result(name, passed, f"max relative error {errors[worst]:.2e} of {len(errors)} tensors ({worst})")
+        self.result(
+            name,
+            passed,
+            f"max relative error {errors[worst]:.2e} of {len(errors)} tensors ({worst})",
+        )
         if not passed:
-            for key in sorted((key for key in errors if errors[key] > tolerance), key=errors.get, reverse=True)[:20]:
+            for key in sorted(
+                (key for key in errors if errors[key] > tolerance), key=errors.get, reverse=True
+            )[:20]:
                 print(f"     {key}: {errors[key]:.2e} (shape {tuple(np.shape(theirs[key]))})")
 
     @contextmanager

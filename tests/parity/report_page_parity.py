@@ -15,14 +15,32 @@ import program
 from report import Report
 
 CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
-CHARTS = ["Loss", "Learning rate", "Gradient norm", "Tokens per second", "Memory (GiB)", "Step time"]
+CHARTS = [
+    "Loss",
+    "Learning rate",
+    "Gradient norm",
+    "Tokens per second",
+    "Memory (GiB)",
+    "Step time",
+]
 
 
 def browse(page, *flags):
     """The document after its scripts have run, and what the console said."""
     with tempfile.TemporaryDirectory() as profile:
-        command = [CHROMIUM, "--headless=new", "--no-sandbox", "--disable-gpu", f"--user-data-dir={profile}", "--enable-logging=stderr",
-                   "--virtual-time-budget=3000", "--window-size=1400,1900", *flags, "--dump-dom", Path(page).resolve().as_uri()]
+        command = [
+            CHROMIUM,
+            "--headless=new",
+            "--no-sandbox",
+            "--disable-gpu",
+            f"--user-data-dir={profile}",
+            "--enable-logging=stderr",
+            "--virtual-time-budget=3000",
+            "--window-size=1400,1900",
+            *flags,
+            "--dump-dom",
+            Path(page).resolve().as_uri(),
+        ]
         done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     console = [line for line in done.stderr.splitlines() if ":CONSOLE" in line]
     return done.stdout, console
@@ -31,7 +49,11 @@ def browse(page, *flags):
 def drawn_charts(document):
     """Title and SVG of each chart that is shown."""
     figures = re.findall(r"<figure( hidden[^>]*)?>(.*?)</figure>", document, re.S)
-    return {re.search(r'aria-label="([^"]*)"', body).group(1): body for hidden, body in figures if not hidden}
+    return {
+        re.search(r'aria-label="([^"]*)"', body).group(1): body
+        for hidden, body in figures
+        if not hidden
+    }
 
 
 def check_page(report, name, page, lines_of_loss, flags=(), runs=1):
@@ -41,25 +63,69 @@ def check_page(report, name, page, lines_of_loss, flags=(), runs=1):
     report.result(f"{name}: charts", set(CHARTS) <= set(charts), f"drawn {sorted(charts)}")
     paths = re.findall(r'<path class="line" d="(M[^"]+)"', charts.get("Loss", ""))
     report.result(f"{name}: lines of the loss", len(paths) == lines_of_loss, f"{len(paths)} lines")
-    report.result(f"{name}: no path has a NaN", "NaN" not in "".join(charts.values()) and "Infinity" not in "".join(charts.values()))
+    report.result(
+        f"{name}: no path has a NaN",
+        "NaN" not in "".join(charts.values()) and "Infinity" not in "".join(charts.values()),
+    )
     ticks = re.findall(r"<text[^>]*>([^<]+)</text>", charts.get("Loss", ""))
-    report.result(f"{name}: axes have ticks and a title", len(ticks) >= 6 and "iteration" in ticks, str(ticks))
+    report.result(
+        f"{name}: axes have ticks and a title", len(ticks) >= 6 and "iteration" in ticks, str(ticks)
+    )
     bars = charts.get("Step time", "").count('class="bar"')
     report.result(f"{name}: histogram", bars == 60 * runs, f"{bars} bars")
     return document
 
 
 def real_run(folder):
-    flags = ["--num-layers", 2, "--hidden-size", 64, "--num-attention-heads", 4, "--seq-length", 32, "--micro-batch-size", 2,
-             "--global-batch-size", 4, "--lr", 1e-3, "--tokenizer-type", "NullTokenizer", "--vocab-size", 128, "--mock-data", "--eval-iters", 1,
-             "--eval-interval", 10, "--log-throughput", "--train-iters", 60, "--save", folder]
+    flags = [
+        "--num-layers",
+        2,
+        "--hidden-size",
+        64,
+        "--num-attention-heads",
+        4,
+        "--seq-length",
+        32,
+        "--micro-batch-size",
+        2,
+        "--global-batch-size",
+        4,
+        "--lr",
+        1e-3,
+        "--tokenizer-type",
+        "NullTokenizer",
+        "--vocab-size",
+        128,
+        "--mock-data",
+        "--eval-iters",
+        1,
+        "--eval-interval",
+        10,
+        "--log-throughput",
+        "--train-iters",
+        60,
+        "--save",
+        folder,
+    ]
     program.run("pretrain", "gpt", *flags)
 
 
 def broken_log(path):
     """NaN as null and as NaN, garbage, a torn end, fields that are missing, a text where a number belongs."""
-    lines = [json.dumps({"iteration": i, "lm loss": 3 - i / 100, "learning_rate": 1e-3, "grad_norm": 1.0, "tokens_per_second": 1e4 + i,
-                         "memory_bytes": 1e9 + i, "elapsed_ms": 10 + i % 7}) for i in range(1, 101)]
+    lines = [
+        json.dumps(
+            {
+                "iteration": i,
+                "lm loss": 3 - i / 100,
+                "learning_rate": 1e-3,
+                "grad_norm": 1.0,
+                "tokens_per_second": 1e4 + i,
+                "memory_bytes": 1e9 + i,
+                "elapsed_ms": 10 + i % 7,
+            }
+        )
+        for i in range(1, 101)
+    ]
     lines[10] = '{"iteration": 11, "lm loss": NaN, "grad_norm": Infinity}'
     lines[20] = '{"iteration": 21, "lm loss": null}'
     lines[30] = "\x00\x01 garbage </script><script>console.error('broken out')</script>"
@@ -74,23 +140,38 @@ def huge_log(path):
     noise = random.Random(1)
     with open(path / "metrics.jsonl", "w") as file:
         for i in range(1, 1_000_001):
-            file.write(f'{{"iteration": {i}, "consumed_train_samples": {i * 8}, "lm loss": {2 + 8 * math.exp(-i / 5e4) + noise.random() / 10:.6f}, '
-                       f'"learning_rate": 0.0003, "grad_norm": {0.5 + noise.random():.6f}, "skipped": false, "elapsed_ms": {100 + noise.random():.4f}, '
-                       f'"tokens_per_second": 81920.5, "memory_bytes": 123456789}}\n')
+            file.write(
+                f'{{"iteration": {i}, "consumed_train_samples": {i * 8}, "lm loss": {2 + 8 * math.exp(-i / 5e4) + noise.random() / 10:.6f}, '
+                f'"learning_rate": 0.0003, "grad_norm": {0.5 + noise.random():.6f}, "skipped": false, "elapsed_ms": {100 + noise.random():.4f}, '
+                f'"tokens_per_second": 81920.5, "memory_bytes": 123456789}}\n'
+            )
 
 
 def main():
     report = Report()
     if not CHROMIUM:
-        report.result("a browser", False, "chromium is not installed: apt-get install chromium, or name one in CHROMIUM")
+        report.result(
+            "a browser",
+            False,
+            "chromium is not installed: apt-get install chromium, or name one in CHROMIUM",
+        )
         return report.finish()
     with tempfile.TemporaryDirectory() as name, report.guard("report"):
         folder = Path(name)
         real_run(folder / "run")
         program.run("report", folder / "run")
         document = check_page(report, "a run", folder / "run" / "report.html", 3)
-        report.result("a run: summary", "2 layers × 64 hidden × 4 heads" in document and "60 of 60" in document)
-        check_page(report, "in the dark", folder / "run" / "report.html", 3, ["--blink-settings=preferredColorScheme=0"])
+        report.result(
+            "a run: summary",
+            "2 layers × 64 hidden × 4 heads" in document and "60 of 60" in document,
+        )
+        check_page(
+            report,
+            "in the dark",
+            folder / "run" / "report.html",
+            3,
+            ["--blink-settings=preferredColorScheme=0"],
+        )
         broken_log(folder / "broken")
         said = program.run("report", folder / "broken").stderr
         report.result("broken lines are counted", "2 of 101 lines" in said, said.strip())
@@ -99,7 +180,11 @@ def main():
         start = time.monotonic()
         program.run("report", folder / "huge", folder / "run", "--output", folder / "both.html")
         seconds, size = time.monotonic() - start, (folder / "both.html").stat().st_size
-        report.result("a million lines take seconds", seconds < 15 and size < 3e6, f"{seconds:.1f} s, {size / 1e6:.1f} MB")
+        report.result(
+            "a million lines take seconds",
+            seconds < 15 and size < 3e6,
+            f"{seconds:.1f} s, {size / 1e6:.1f} MB",
+        )
         check_page(report, "two runs", folder / "both.html", 4, runs=2)
     return report.finish()
 

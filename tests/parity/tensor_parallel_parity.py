@@ -16,10 +16,22 @@ from mcore_parity import random_checkpoint
 from report import Report
 
 torch.set_num_threads(1)
-RANKS, VOCAB_SIZE = 2, 132  # megatron-core trains padded vocabulary rows, ours has none: a vocabulary that two ranks share without padding
-VARIANTS = ["layernorm, learned positions, gelu, tied", "openai gelu, untied, own norm epsilon", "rmsnorm, rope, swiglu, gqa, no bias, untied",
-            "qk layernorm with biases", "swiglu with biases", "bias of qkv only", "sliding window"]
-ONE_RANK_ONLY = "mqa, own head size, tied last"  # megatron-core 0.15 refuses fewer query groups than ranks
+RANKS, VOCAB_SIZE = (
+    2,
+    132,
+)  # megatron-core trains padded vocabulary rows, ours has none: a vocabulary that two ranks share without padding
+VARIANTS = [
+    "layernorm, learned positions, gelu, tied",
+    "openai gelu, untied, own norm epsilon",
+    "rmsnorm, rope, swiglu, gqa, no bias, untied",
+    "qk layernorm with biases",
+    "swiglu with biases",
+    "bias of qkv only",
+    "sliding window",
+]
+ONE_RANK_ONLY = (
+    "mqa, own head size, tied last"  # megatron-core 0.15 refuses fewer query groups than ranks
+)
 
 
 def variants():
@@ -35,7 +47,9 @@ def ask_megatron_core(script, cases, work):
 
 def our_gradients(samples, initial, stepped, flags):
     loss = program.sgd_step(samples, initial, stepped, flags, ranks=RANKS)
-    return loss, program.gradients(checkpoint_files.read_weights(initial), checkpoint_files.read_weights(stepped))
+    return loss, program.gradients(
+        checkpoint_files.read_weights(initial), checkpoint_files.read_weights(stepped)
+    )
 
 
 def check(report, samples, work, name, expected, expected_loss, layouts):
@@ -44,30 +58,64 @@ def check(report, samples, work, name, expected, expected_loss, layouts):
     for layout, flags in layouts.items():
         with report.guard(f"{name}, {layout}"):
             folder = work / f"stepped {name} {layout}"
-            loss, gradients = our_gradients(samples, work / name, folder, [*mcore_models.COMMON_FLAGS, *variant.flags, "--finetune", *flags])
+            loss, gradients = our_gradients(
+                samples,
+                work / name,
+                folder,
+                [*mcore_models.COMMON_FLAGS, *variant.flags, "--finetune", *flags],
+            )
             report.close(f"{name}, {layout}, loss", loss, expected_loss(layout))
             report.close_tensors(f"{name}, {layout}, gradients", gradients, expected(layout))
 
 
 TENSOR_FLAGS = ["--tensor-model-parallel-size", RANKS]
-LAYOUTS = {"tp 2": TENSOR_FLAGS, "tp 2 with sequence parallel": [*TENSOR_FLAGS, "--sequence-parallel"],
-           "tp 2 with overlapped products": [*TENSOR_FLAGS, "--sequence-parallel", "--tp-comm-overlap"],
-           "two replicas": [], "two replicas, distributed optimizer": ["--use-distributed-optimizer", "--overlap-grad-reduce", "--overlap-param-gather"]}
+LAYOUTS = {
+    "tp 2": TENSOR_FLAGS,
+    "tp 2 with sequence parallel": [*TENSOR_FLAGS, "--sequence-parallel"],
+    "tp 2 with overlapped products": [*TENSOR_FLAGS, "--sequence-parallel", "--tp-comm-overlap"],
+    "two replicas": [],
+    "two replicas, distributed optimizer": [
+        "--use-distributed-optimizer",
+        "--overlap-grad-reduce",
+        "--overlap-param-gather",
+    ],
+}
 
 
 def check_two_ranks(report, samples, work):
     cases = []
     for name in VARIANTS:
         np.savez(work / f"{name}.npz", **random_checkpoint(variants()[name], samples, work / name))
-        cases += [dict(variant=name, sequence_parallel=sequence_parallel, vocab_size=VOCAB_SIZE, weights=f"{name}.npz", rows="rows.npy",
-                       answer=f"{name}-{sequence_parallel}.npz") for sequence_parallel in (False, True)]
-    answers = {(case["variant"], case["sequence_parallel"]): answer for case, answer in zip(cases, ask_megatron_core("mcore_tensor_parallel.py", cases, work))}
+        cases += [
+            dict(
+                variant=name,
+                sequence_parallel=sequence_parallel,
+                vocab_size=VOCAB_SIZE,
+                weights=f"{name}.npz",
+                rows="rows.npy",
+                answer=f"{name}-{sequence_parallel}.npz",
+            )
+            for sequence_parallel in (False, True)
+        ]
+    answers = {
+        (case["variant"], case["sequence_parallel"]): answer
+        for case, answer in zip(cases, ask_megatron_core("mcore_tensor_parallel.py", cases, work))
+    }
     losses = {key: float(answer.pop("loss")) for key, answer in answers.items()}
     for name in VARIANTS:
+
         def key(layout, name=name):
             return name, "--sequence-parallel" in LAYOUTS[layout]
 
-        check(report, samples, work, name, lambda layout: answers[key(layout)], lambda layout: losses[key(layout)], LAYOUTS)
+        check(
+            report,
+            samples,
+            work,
+            name,
+            lambda layout: answers[key(layout)],
+            lambda layout: losses[key(layout)],
+            LAYOUTS,
+        )
 
 
 def check_shared_keys(report, samples, work):

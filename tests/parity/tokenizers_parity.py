@@ -15,17 +15,31 @@ import subprocess
 import sys
 import tempfile
 
-from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+from tokenizers import (
+    AddedToken,
+    Regex,
+    Tokenizer,
+    decoders,
+    models,
+    normalizers,
+    pre_tokenizers,
+    processors,
+    trainers,
+)
 
 GPT2 = r"""'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"""
-LLAMA3 = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+")
+LLAMA3 = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 QWEN2 = LLAMA3.replace(r"\p{N}{1,3}", r"\p{N}")
 CL100K = r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+"
-O200K = (r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
-         r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
-         r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+")
-DEEPSEEK = (r"[!\"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*"
-            r"|\s*[\r\n]+|\s+(?!\S)|\s+")
+O200K = (
+    r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+    r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+    r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+DEEPSEEK = (
+    r"[!\"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*"
+    r"|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
 
 
 def byte_level():
@@ -33,7 +47,12 @@ def byte_level():
 
 
 def train(tokenizer, texts, size, specials):
-    trainer = trainers.BpeTrainer(vocab_size=size, special_tokens=specials, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), show_progress=False)
+    trainer = trainers.BpeTrainer(
+        vocab_size=size,
+        special_tokens=specials,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
     tokenizer.train_from_iterator(texts, trainer)
 
 
@@ -49,21 +68,38 @@ def gpt2(texts, size):
 
 def llama3(texts, size, pattern=LLAMA3):
     tokenizer = Tokenizer(models.BPE(ignore_merges=True))
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(pattern), "isolated"), byte_level()])
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.Split(Regex(pattern), "isolated"), byte_level()]
+    )
     tokenizer.decoder = decoders.ByteLevel()
     train(tokenizer, texts, size, [])
-    tokenizer.add_special_tokens(["<|begin_of_text|>", "<|end_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"])
+    tokenizer.add_special_tokens(
+        [
+            "<|begin_of_text|>",
+            "<|end_of_text|>",
+            "<|start_header_id|>",
+            "<|end_header_id|>",
+            "<|eot_id|>",
+        ]
+    )
     bos = tokenizer.token_to_id("<|begin_of_text|>")
-    template = processors.TemplateProcessing(single="<|begin_of_text|> $A", pair="<|begin_of_text|> $A <|begin_of_text|>:1 $B:1",
-                                             special_tokens=[("<|begin_of_text|>", bos)])
-    tokenizer.post_processor = processors.Sequence([processors.ByteLevel(trim_offsets=False), template])
+    template = processors.TemplateProcessing(
+        single="<|begin_of_text|> $A",
+        pair="<|begin_of_text|> $A <|begin_of_text|>:1 $B:1",
+        special_tokens=[("<|begin_of_text|>", bos)],
+    )
+    tokenizer.post_processor = processors.Sequence(
+        [processors.ByteLevel(trim_offsets=False), template]
+    )
     return tokenizer
 
 
 def qwen2(texts, size):
     tokenizer = Tokenizer(models.BPE(fuse_unk=False, byte_fallback=False))
     tokenizer.normalizer = normalizers.NFC()
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(QWEN2), "isolated"), byte_level()])
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.Split(Regex(QWEN2), "isolated"), byte_level()]
+    )
     tokenizer.decoder = decoders.ByteLevel()
     tokenizer.post_processor = processors.ByteLevel(trim_offsets=False)
     train(tokenizer, texts, size, [])
@@ -75,10 +111,28 @@ def qwen2(texts, size):
 def flavours(texts, size):
     """Added tokens of every flavour on a normalizing pipeline."""
     tokenizer = qwen2(texts, size)
-    tokenizer.normalizer = normalizers.Sequence([normalizers.NFD(), normalizers.Lowercase(), normalizers.StripAccents(), normalizers.Strip()])
-    tokenizer.add_special_tokens([AddedToken("<mask>", lstrip=True, special=True), AddedToken("<sep>", rstrip=True, special=True)])
-    tokenizer.add_tokens([AddedToken("Day", single_word=True, normalized=True), AddedToken("  ", normalized=False),
-                          AddedToken("ÉTÉ", normalized=True), AddedToken("word", single_word=True, lstrip=True, rstrip=True, normalized=False)])
+    tokenizer.normalizer = normalizers.Sequence(
+        [
+            normalizers.NFD(),
+            normalizers.Lowercase(),
+            normalizers.StripAccents(),
+            normalizers.Strip(),
+        ]
+    )
+    tokenizer.add_special_tokens(
+        [
+            AddedToken("<mask>", lstrip=True, special=True),
+            AddedToken("<sep>", rstrip=True, special=True),
+        ]
+    )
+    tokenizer.add_tokens(
+        [
+            AddedToken("Day", single_word=True, normalized=True),
+            AddedToken("  ", normalized=False),
+            AddedToken("ÉTÉ", normalized=True),
+            AddedToken("word", single_word=True, lstrip=True, rstrip=True, normalized=False),
+        ]
+    )
     return tokenizer
 
 
@@ -92,20 +146,37 @@ def o200k(texts, size):
 
 def deepseek(texts, size):
     tokenizer = llama3(texts, size)
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([
-        pre_tokenizers.Split(Regex(r"\p{N}{1,3}"), "isolated"), pre_tokenizers.Split(Regex("[一-龥぀-ゟ゠-ヿ]+"), "isolated"),
-        pre_tokenizers.Split(Regex(DEEPSEEK), "isolated"), byte_level()])
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(Regex(r"\p{N}{1,3}"), "isolated"),
+            pre_tokenizers.Split(Regex("[一-龥぀-ゟ゠-ヿ]+"), "isolated"),
+            pre_tokenizers.Split(Regex(DEEPSEEK), "isolated"),
+            byte_level(),
+        ]
+    )
     return tokenizer
 
 
 def splits(texts, size):
     """The pre-tokenizers and split behaviours that the three families leave out."""
     tokenizer = gpt2(texts, size)
-    tokenizer.normalizer = normalizers.Sequence([normalizers.NFKC(), normalizers.Replace(Regex(r"\s{3,}"), "  "), normalizers.Replace("``", '"')])
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([
-        pre_tokenizers.Digits(individual_digits=False), pre_tokenizers.Punctuation("merged_with_previous"), pre_tokenizers.Split("e", "merged_with_next"),
-        pre_tokenizers.Split(Regex("[aeiou]"), "contiguous"), pre_tokenizers.Split(Regex(r"\w+|\W"), "merged_with_previous", invert=True),
-        pre_tokenizers.ByteLevel(add_prefix_space=True, use_regex=True)])
+    tokenizer.normalizer = normalizers.Sequence(
+        [
+            normalizers.NFKC(),
+            normalizers.Replace(Regex(r"\s{3,}"), "  "),
+            normalizers.Replace("``", '"'),
+        ]
+    )
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Digits(individual_digits=False),
+            pre_tokenizers.Punctuation("merged_with_previous"),
+            pre_tokenizers.Split("e", "merged_with_next"),
+            pre_tokenizers.Split(Regex("[aeiou]"), "contiguous"),
+            pre_tokenizers.Split(Regex(r"\w+|\W"), "merged_with_previous", invert=True),
+            pre_tokenizers.ByteLevel(add_prefix_space=True, use_regex=True),
+        ]
+    )
     return tokenizer
 
 
@@ -119,15 +190,32 @@ def words(texts, size):
 def llama2(texts, size):
     """SentencePiece's BPE as converted for the package: no byte level, ▁ for spaces, byte fallback."""
     tokenizer = Tokenizer(models.BPE(unk_token="<unk>", fuse_unk=True, byte_fallback=True))
-    tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
-    tokenizer.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)])
+    tokenizer.normalizer = normalizers.Sequence(
+        [normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")]
+    )
+    tokenizer.decoder = decoders.Sequence(
+        [
+            decoders.Replace("▁", " "),
+            decoders.ByteFallback(),
+            decoders.Fuse(),
+            decoders.Strip(" ", 1, 0),
+        ]
+    )
     specials = ["<unk>", "<s>", "</s>"] + [f"<0x{b:02X}>" for b in range(256)]
-    trainer = trainers.BpeTrainer(vocab_size=size, special_tokens=specials, show_progress=False, limit_alphabet=200, max_token_length=12)
+    trainer = trainers.BpeTrainer(
+        vocab_size=size,
+        special_tokens=specials,
+        show_progress=False,
+        limit_alphabet=200,
+        max_token_length=12,
+    )
     tokenizer.train_from_iterator([t[:200] for t in texts], trainer)
     state = json.loads(tokenizer.to_str())
     state["added_tokens"] = state["added_tokens"][:3]
     tokenizer = Tokenizer.from_str(json.dumps(state))
-    template = processors.TemplateProcessing(single="<s> $A </s>", special_tokens=[("<s>", 1), ("</s>", 2)])
+    template = processors.TemplateProcessing(
+        single="<s> $A </s>", special_tokens=[("<s>", 1), ("</s>", 2)]
+    )
     tokenizer.post_processor = template
     return tokenizer
 
@@ -137,25 +225,174 @@ def metaspace(texts, size):
     tokenizer = Tokenizer(models.BPE(unk_token="<unk>"))
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="first")
     tokenizer.decoder = decoders.Metaspace(prepend_scheme="first")
-    trainer = trainers.BpeTrainer(vocab_size=size, special_tokens=["<unk>", "<s>"], show_progress=False, limit_alphabet=100)
+    trainer = trainers.BpeTrainer(
+        vocab_size=size, special_tokens=["<unk>", "<s>"], show_progress=False, limit_alphabet=100
+    )
     tokenizer.train_from_iterator(texts, trainer)
     return tokenizer
 
 
-FAMILIES = [gpt2, llama3, qwen2, flavours, cl100k, o200k, deepseek, splits, words, llama2, metaspace]
+FAMILIES = [
+    gpt2,
+    llama3,
+    qwen2,
+    flavours,
+    cl100k,
+    o200k,
+    deepseek,
+    splits,
+    words,
+    llama2,
+    metaspace,
+]
 
-SPECIALS = ["<|endoftext|>", "<|begin_of_text|>", "<|end_of_text|>", "<|eot_id|>", "<|im_start|>", "<|im_end|>", "<think>", "</think>", "<mask>", "<sep>",
-            "<s>", "</s>", "<unk>", "<|endoftext|", "|endoftext|>", "<|", "|>", "Day", "day", "ÉTÉ", "été", "word", "words", "<0x41>"]
-PIECES = ["don't", "DON'T", "I'll", "I'LL", "we've", "'Ve", "it'ſ", "'re", "'S", "''s", "cannot", "hello world", "Hello", " the", "  indented", "\tif (x) {",
-          "return x[i+1];", "#include <vector>", "a==b", "->", "::", "/* c */", "http://example.com/a?b=c&d", "e = mc²", "½ ¼ Ⅷ ①", "1234567890", "3.14159", "٣٤٥", "१२३",
-          "naïve café", "e\u0301a\u0308", "\u1100\u1161\u11a8", "각", "한국어", "日本語のテキスト", "中文字符", "ひらがな", "русский текст", "ελληνικά ς", "עברית", "العربية",
-          "हिन्दी", "ไทย", "İstanbul", "ǅ", "ß", "ﬁ", "ſ", "K", "Å", "👩\u200d👩\u200d👧", "👍🏽", "🇩🇪", "\ufeff", "\u200b", "\u180e", "\u00ad", "``quoted''", "…", "—", "_under_score_",
-          "$100", "€", "𝔘𝔫𝔦", "\u0344", "\u0958", "\u2126", "\ufb1d", "\u0f73", "\u1e9b\u0323", "\ud7a3", "\U0001d15e", "\u3000", "\u00a0", "\u2009", "\u2028", "\u2029", "\x85", "\x1c"]
-INVALID = [b"\xff", b"\x80", b"\xc0\x80", b"\xc3", b"\xe2\x82", b"\xed\xa0\x80", b"\xf0\x9f\x98", b"\xf4\x90\x80\x80", b"\xf8\x88\x80\x80\x80", b"\xe0\x80\xaf", b"\xef\xbf\xbd"]
+SPECIALS = [
+    "<|endoftext|>",
+    "<|begin_of_text|>",
+    "<|end_of_text|>",
+    "<|eot_id|>",
+    "<|im_start|>",
+    "<|im_end|>",
+    "<think>",
+    "</think>",
+    "<mask>",
+    "<sep>",
+    "<s>",
+    "</s>",
+    "<unk>",
+    "<|endoftext|",
+    "|endoftext|>",
+    "<|",
+    "|>",
+    "Day",
+    "day",
+    "ÉTÉ",
+    "été",
+    "word",
+    "words",
+    "<0x41>",
+]
+PIECES = [
+    "don't",
+    "DON'T",
+    "I'll",
+    "I'LL",
+    "we've",
+    "'Ve",
+    "it'ſ",
+    "'re",
+    "'S",
+    "''s",
+    "cannot",
+    "hello world",
+    "Hello",
+    " the",
+    "  indented",
+    "\tif (x) {",
+    "return x[i+1];",
+    "#include <vector>",
+    "a==b",
+    "->",
+    "::",
+    "/* c */",
+    "http://example.com/a?b=c&d",
+    "e = mc²",
+    "½ ¼ Ⅷ ①",
+    "1234567890",
+    "3.14159",
+    "٣٤٥",
+    "१२३",
+    "naïve café",
+    "e\u0301a\u0308",
+    "\u1100\u1161\u11a8",
+    "각",
+    "한국어",
+    "日本語のテキスト",
+    "中文字符",
+    "ひらがな",
+    "русский текст",
+    "ελληνικά ς",
+    "עברית",
+    "العربية",
+    "हिन्दी",
+    "ไทย",
+    "İstanbul",
+    "ǅ",
+    "ß",
+    "ﬁ",
+    "ſ",
+    "K",
+    "Å",
+    "👩\u200d👩\u200d👧",
+    "👍🏽",
+    "🇩🇪",
+    "\ufeff",
+    "\u200b",
+    "\u180e",
+    "\u00ad",
+    "``quoted''",
+    "…",
+    "—",
+    "_under_score_",
+    "$100",
+    "€",
+    "𝔘𝔫𝔦",
+    "\u0344",
+    "\u0958",
+    "\u2126",
+    "\ufb1d",
+    "\u0f73",
+    "\u1e9b\u0323",
+    "\ud7a3",
+    "\U0001d15e",
+    "\u3000",
+    "\u00a0",
+    "\u2009",
+    "\u2028",
+    "\u2029",
+    "\x85",
+    "\x1c",
+]
+INVALID = [
+    b"\xff",
+    b"\x80",
+    b"\xc0\x80",
+    b"\xc3",
+    b"\xe2\x82",
+    b"\xed\xa0\x80",
+    b"\xf0\x9f\x98",
+    b"\xf4\x90\x80\x80",
+    b"\xf8\x88\x80\x80\x80",
+    b"\xe0\x80\xaf",
+    b"\xef\xbf\xbd",
+]
 SPACES = " \t\r\x0b\x0c\x1c\x85\xa0\u1680\u180e\u2000\u2003\u2009\u200a\u200b\u2028\u2029\u202f\u205f\u3000"
-BLOCKS = [(0x20, 0x7E), (0x80, 0xFF), (0x100, 0x24F), (0x300, 0x36F), (0x370, 0x5FF), (0x600, 0x8FF), (0x900, 0xDFF), (0xE00, 0x10FF), (0x1100, 0x11FF), (0x1680, 0x1FFF),
-          (0x2000, 0x2BFF), (0x2C00, 0x2FFF), (0x3000, 0x33FF), (0x4E00, 0x9FFF), (0xA000, 0xABFF), (0xAC00, 0xD7FF), (0xF900, 0xFFFF), (0x10000, 0x11FFF), (0x12000, 0x16FFF),
-          (0x1B000, 0x1D7FF), (0x1E000, 0x1FAFF), (0x20000, 0x323FF), (0xE0000, 0xE01FF), (0xF0000, 0x10FFFF)]
+BLOCKS = [
+    (0x20, 0x7E),
+    (0x80, 0xFF),
+    (0x100, 0x24F),
+    (0x300, 0x36F),
+    (0x370, 0x5FF),
+    (0x600, 0x8FF),
+    (0x900, 0xDFF),
+    (0xE00, 0x10FF),
+    (0x1100, 0x11FF),
+    (0x1680, 0x1FFF),
+    (0x2000, 0x2BFF),
+    (0x2C00, 0x2FFF),
+    (0x3000, 0x33FF),
+    (0x4E00, 0x9FFF),
+    (0xA000, 0xABFF),
+    (0xAC00, 0xD7FF),
+    (0xF900, 0xFFFF),
+    (0x10000, 0x11FFF),
+    (0x12000, 0x16FFF),
+    (0x1B000, 0x1D7FF),
+    (0x1E000, 0x1FAFF),
+    (0x20000, 0x323FF),
+    (0xE0000, 0xE01FF),
+    (0xF0000, 0x10FFFF),
+]
 
 
 def character(rng, low=0, high=0x10FFFF):
@@ -183,9 +420,13 @@ def fuzzed_line(rng):
         elif kind == 7:
             out += "".join(character(rng) for _ in range(rng.randint(1, 4))).encode()
         elif kind == 8:
-            out += "".join(rng.choice("aA1 .'\u0301\u0327\u1ab7\u093c") for _ in range(rng.randint(1, 20))).encode()
+            out += "".join(
+                rng.choice("aA1 .'\u0301\u0327\u1ab7\u093c") for _ in range(rng.randint(1, 20))
+            ).encode()
         elif kind == 9:
-            out += bytes(rng.choice([b for b in range(256) if b != 10]) for _ in range(rng.randint(1, 8)))
+            out += bytes(
+                rng.choice([b for b in range(256) if b != 10]) for _ in range(rng.randint(1, 8))
+            )
         if rng.random() < 0.5:
             out += b" "
     return out.replace(b"\n", b"")
@@ -201,7 +442,11 @@ def corpus(rng):
 
 
 def megatron(program, model, data, *flags):
-    run = subprocess.run([program, "tokenize", "--tokenizer-model", str(model), *flags], input=data, capture_output=True)
+    run = subprocess.run(
+        [program, "tokenize", "--tokenizer-model", str(model), *flags],
+        input=data,
+        capture_output=True,
+    )
     if run.returncode != 0:
         sys.exit(f"{model.name}: exit code {run.returncode}: {run.stderr.decode()}")
     return run.stdout
@@ -210,12 +455,17 @@ def megatron(program, model, data, *flags):
 def compare(name, tokenizer, path, lines, program):
     texts = [line.decode("utf-8", errors="replace") for line in lines]
     expected = [tokenizer.encode(text).ids for text in texts]
-    got = [json.loads(line) for line in megatron(program, path, b"".join(line + b"\n" for line in lines)).splitlines()]
+    got = [
+        json.loads(line)
+        for line in megatron(program, path, b"".join(line + b"\n" for line in lines)).splitlines()
+    ]
     if len(got) != len(expected):
         sys.exit(f"{name}: {len(got)} lines came back, not {len(expected)}")
     for line, want, have in zip(lines, expected, got):
         if want != have:
-            sys.exit(f"{name}: encode {line!r}\n  text     {line.decode(errors='replace')!r}\n  expected {want}\n  got      {have}")
+            sys.exit(
+                f"{name}: encode {line!r}\n  text     {line.decode(errors='replace')!r}\n  expected {want}\n  got      {have}"
+            )
     arrays = "".join(json.dumps(ids) + "\n" for ids in expected).encode()
     for skip, flags in ((True, ()), (False, ("--keep-special-tokens",))):
         back = megatron(program, path, arrays, "--decode", *flags)
@@ -225,7 +475,10 @@ def compare(name, tokenizer, path, lines, program):
                 if text != have:
                     sys.exit(f"{name}: decode {ids}\n  expected {text!r}\n  got      {have!r}")
             sys.exit(f"{name}: decoded bytes differ")
-    print(f"ok   tokenizers {name}: {len(lines)} lines, {sum(map(len, expected))} ids, there and back", flush=True)
+    print(
+        f"ok   tokenizers {name}: {len(lines)} lines, {sum(map(len, expected))} ids, there and back",
+        flush=True,
+    )
 
 
 def main():
@@ -244,7 +497,13 @@ def main():
             tokenizer = family(texts, 3000)
             path = pathlib.Path(folder) / f"{family.__name__}.json"
             tokenizer.save(str(path))
-            compare(family.__name__, Tokenizer.from_file(str(path)), path, [fuzzed_line(rng) for _ in range(arguments.lines)], program)
+            compare(
+                family.__name__,
+                Tokenizer.from_file(str(path)),
+                path,
+                [fuzzed_line(rng) for _ in range(arguments.lines)],
+                program,
+            )
 
 
 if __name__ == "__main__":

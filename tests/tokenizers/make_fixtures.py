@@ -18,7 +18,12 @@ LINES = 100
 
 def write_case(file, tokenizer, line):
     ids = tokenizer.encode(line.decode("utf-8", errors="replace")).ids
-    case = {"hex": line.hex(), "ids": ids, "text": tokenizer.decode(ids), "kept": tokenizer.decode(ids, skip_special_tokens=False)}
+    case = {
+        "hex": line.hex(),
+        "ids": ids,
+        "text": tokenizer.decode(ids),
+        "kept": tokenizer.decode(ids, skip_special_tokens=False),
+    }
     file.write(json.dumps(case) + "\n")
 
 
@@ -33,11 +38,21 @@ def main():
     folder = HERE / "fixtures"
     rng = random.Random(7)
     texts = [" ".join(rng.choice(parity.PIECES) for _ in range(20)) for _ in range(400)]
-    for family in (parity.gpt2, parity.llama3, parity.qwen2, parity.flavours, parity.llama2, parity.metaspace, strips):
+    for family in (
+        parity.gpt2,
+        parity.llama3,
+        parity.qwen2,
+        parity.flavours,
+        parity.llama2,
+        parity.metaspace,
+        strips,
+    ):
         tokenizer = family(texts, VOCABULARY)
         name = family.__name__
         state = json.loads(tokenizer.to_str())
-        (folder / f"{name}.json").write_text(json.dumps(state, ensure_ascii=False, separators=(",", ":")) + "\n")
+        (folder / f"{name}.json").write_text(
+            json.dumps(state, ensure_ascii=False, separators=(",", ":")) + "\n"
+        )
         with open(folder / f"{name}.jsonl", "w") as file:
             for _ in range(LINES):
                 write_case(file, tokenizer, parity.fuzzed_line(rng)[:100])
@@ -46,7 +61,9 @@ def main():
             tokenizer.model.save(str(folder / "gpt2"))
             vocab = json.loads((folder / "gpt2" / "vocab.json").read_text())
             vocab["<|endoftext|>"] = tokenizer.token_to_id("<|endoftext|>")
-            (folder / "gpt2" / "vocab.json").write_text(json.dumps(vocab, ensure_ascii=False) + "\n")
+            (folder / "gpt2" / "vocab.json").write_text(
+                json.dumps(vocab, ensure_ascii=False) + "\n"
+            )
 
 
 if __name__ == "__main__":

@@ -51,13 +51,18 @@ class Number(torch.Tensor):
         return REAL_TENSOR(value, dtype=torch.float64).as_subclass(Number)
 
     def __format__(self, spec):
-        return repr(self.item()).removesuffix(".0") if math.isfinite(self.item()) else str(self.item())
+        return (
+            repr(self.item()).removesuffix(".0") if math.isfinite(self.item()) else str(self.item())
+        )
 
     __repr__ = lambda self: format(self)
 
 
 def machine(mode):
-    names = {"validate_results": rsm.RerunMode.VALIDATE_RESULTS, "report_stats": rsm.RerunMode.REPORT_DETERMINISM_STATS}
+    names = {
+        "validate_results": rsm.RerunMode.VALIDATE_RESULTS,
+        "report_stats": rsm.RerunMode.REPORT_DETERMINISM_STATS,
+    }
     made = rsm.RerunStateMachine(mode=names[mode])
     made._save_state = lambda: None
     made._restore_state = lambda: None
@@ -72,7 +77,9 @@ def call_info(made, message):
 
 
 def run_step(made, iteration, runs):
-    made.current_iteration = iteration if made.state == rsm.RerunState.WILL_RERUN_FROM_CHECKPOINT else iteration - 1
+    made.current_iteration = (
+        iteration if made.state == rsm.RerunState.WILL_RERUN_FROM_CHECKPOINT else iteration - 1
+    )
     number = 0
     while made.should_run_forward_backward(None):
         for value in runs[min(number, len(runs) - 1)]:
@@ -105,9 +112,23 @@ def scenario(name, steps, mode="validate_results"):
             NODE[0] = node
             made = resumed(made, mode)
         save, leave, code = run_step(made, iteration, runs)
-        out.append(dict(node=node, iteration=iteration, runs=[[text(v) for v in run] for run in runs], save=save, exit=leave, exit_code=code))
+        out.append(
+            dict(
+                node=node,
+                iteration=iteration,
+                runs=[[text(v) for v in run] for run in runs],
+                save=save,
+                exit=leave,
+                exit_code=code,
+            )
+        )
     quiet = ("RerunStateMachine initialized", "Result validation enabled")
-    return dict(name=name, mode=mode, steps=out, log=[line for line in handler.lines if not line.startswith(quiet)])
+    return dict(
+        name=name,
+        mode=mode,
+        steps=out,
+        log=[line for line in handler.lines if not line.startswith(quiet)],
+    )
 
 
 def main():
@@ -117,9 +138,14 @@ def main():
         scenario("healthy", [("a", i, good) for i in (1, 2, 3)]),
         scenario("the first step is not validated", [("a", 1, [[nan]])]),
         scenario("transient", [("a", 1, good), ("a", 2, [[1.5, nan], [1.5, 2.5]])]),
-        scenario("correct after all", [("a", 1, good), ("a", 2, [[1.5, nan]]), ("b", 2, [[1.5, nan]])]),
+        scenario(
+            "correct after all", [("a", 1, good), ("a", 2, [[1.5, nan]]), ("b", 2, [[1.5, nan]])]
+        ),
         scenario("persistent", [("a", 1, good), ("a", 2, [[nan, 2.5]]), ("b", 2, [[1.5, 2.5]])]),
-        scenario("a spike that is correct is not fatal", warm + [("a", 102, [[100.0]]), ("b", 102, [[100.0]]), ("b", 103, [[100.5]])]),
+        scenario(
+            "a spike that is correct is not fatal",
+            warm + [("a", 102, [[100.0]]), ("b", 102, [[100.0]]), ("b", 103, [[100.5]])],
+        ),
         scenario("a spike below ten times the largest", warm + [("a", 102, [[10.0]])]),
     ]
     path = Path(__file__).parent / "fixtures" / "reruns.jsonl"
@@ -129,9 +155,13 @@ def main():
 
 if __name__ == "__main__":
     uname = lambda: (os.sys.platform, NODE[0])
-    with mock.patch.object(rsm.os, "uname", uname), mock.patch("torch.cuda.current_device", lambda: 0), mock.patch(
-        "torch.tensor", cpu_tensor
-    ), mock.patch("torch.distributed.all_reduce", lambda t: None), mock.patch(
+    with mock.patch.object(rsm.os, "uname", uname), mock.patch(
+        "torch.cuda.current_device", lambda: 0
+    ), mock.patch("torch.tensor", cpu_tensor), mock.patch(
+        "torch.distributed.all_reduce", lambda t: None
+    ), mock.patch(
         "torch.distributed.get_world_size", lambda: 1
-    ), mock.patch("torch.distributed.get_rank", lambda: 0):
+    ), mock.patch(
+        "torch.distributed.get_rank", lambda: 0
+    ):
         sys.exit(main())

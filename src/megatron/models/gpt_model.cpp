@@ -17,7 +17,7 @@
 #include "megatron/nn/output_head.h"
 #include "megatron/nn/self_attention.h"
 #include "megatron/nn/transformer_layer.h"
-#include "megatron/ops/column_sums.h"
+#include "megatron/ops/kernel_type.h"
 #include "megatron/ops/rotary.h"
 
 namespace megatron {

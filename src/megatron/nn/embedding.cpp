@@ -3,10 +3,10 @@
 #include <ATen/TensorOperators.h>
 
 #include "megatron/base/error.h"
-#include "megatron/ops/column_sums.h"
 #include "megatron/ops/differentiable.h"
 #include "megatron/ops/dropout.h"
 #include "megatron/ops/embedding.h"
+#include "megatron/ops/kernel_type.h"
 #include "megatron/ops/tensor_parallel_mappings.h"
 #include "megatron/params/weight_init.h"
 

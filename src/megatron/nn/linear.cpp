@@ -29,7 +29,7 @@ struct LinearCall {
 };
 
 /// Runs the forward pass on rows.
-at::Tensor product(const LinearCall& call, const at::Tensor& x) {
+at::Tensor gemm(const LinearCall& call, const at::Tensor& x) {
   const at::Tensor w = call.weight->value().t(),
                    b = call.bias != nullptr ? call.bias->value() : at::Tensor();
   if (call.exchange.output != Output::own) {
@@ -43,7 +43,7 @@ at::Tensor product(const LinearCall& call, const at::Tensor& x) {
 
 at::Tensor forward(const LinearCall& call, const at::Tensor& x) {
   const std::int64_t ranks = call.weight->axis().size;
-  const at::Tensor y = product(
+  const at::Tensor y = gemm(
       call, rows_of(call.activation
                         ? bias_activation(x, call.activation->bias_value(), call.activation->form)
                         : x));
@@ -129,7 +129,7 @@ at::Tensor activated_linear(const at::Tensor& x, const BiasActivation& activatio
                             Parameter& weight, Parameter* bias, const LinearExchange& exchange) {
   check_features(activation.form.gated ? x.size(-1) / 2 : x.size(-1), weight);
   MEGATRON_CHECK(exchange.input == LinearExchange::Input::own,
-                 "an activated product takes its own rows on the CPU");
+                 "a GEMM of activated rows takes its own rows");
   return differentiable_linear(x.to(weight.value().scalar_type()),
                                {&weight, bias, effective(exchange, weight), activation});
 }

@@ -25,10 +25,10 @@
 #include <vector>
 
 #include "megatron/base/error.h"
-#include "megatron/ops/column_sums.h"
 #include "megatron/ops/cross_entropy.h"
 #include "megatron/ops/differentiable.h"
 #include "megatron/ops/host_scalar.h"
+#include "megatron/ops/kernel_type.h"
 #include "megatron/ops/matmul.h"
 #include "megatron/parallel/collectives.h"
 

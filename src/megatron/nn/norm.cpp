@@ -5,9 +5,9 @@
 
 #include <optional>
 
-#include "megatron/ops/column_sums.h"
 #include "megatron/ops/differentiable.h"
 #include "megatron/ops/dropout.h"
+#include "megatron/ops/kernel_type.h"
 #include "megatron/ops/norm_rows.h"
 
 namespace megatron {

@@ -1,7 +1,7 @@
 // b samples, s positions, h hidden channels, v vocabulary.
 #include "megatron/nn/output_head.h"
 
-#include "megatron/ops/column_sums.h"
+#include "megatron/ops/kernel_type.h"
 #include "megatron/ops/matmul.h"
 #include "megatron/ops/tensor_parallel_mappings.h"
 #include "megatron/params/weight_init.h"

@@ -122,7 +122,7 @@ bool brgemm(at::Tensor& out, const at::Tensor& a, const at::Tensor& b, bool accu
     return false;
   if (out.numel() == 0 || a.size(1) == 0 || a.size(1) % 2 != 0 || out.stride(1) != 1) return false;
   const OpScope scope("megatron::brgemm", {a, b, out});
-  // The transposed product reads a weight given as bᵀ in place and packs the small operand instead.
+  // The transposed GEMM reads a weight given as bᵀ in place and packs the small operand instead.
   const bool transposed = !rows_contiguous(b) && rows_contiguous(b.t());
   const at::Tensor left = transposed ? b.t() : rows_contiguous(a) ? a : a.contiguous();
   const at::Tensor right = transposed           ? a.t().contiguous()

@@ -38,10 +38,6 @@ TORCH_LIBRARY_FRAGMENT(megatron, library) {
 
 }  // namespace
 
-c10::ScalarType compute_type(c10::ScalarType storage) {
-  return storage == c10::kDouble ? c10::kDouble : c10::kFloat;
-}
-
 at::Tensor column_sums(const at::Tensor& x) {
   static const auto op = find_operator<decltype(sums_on_cpu)>("megatron::column_sums");
   return op.call(x);

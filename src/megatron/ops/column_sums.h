@@ -6,10 +6,6 @@
 
 namespace megatron {
 
-/// Returns the dtype that accumulates sums and statistics of `storage`: float64 for float64, else
-/// float32.
-c10::ScalarType compute_type(c10::ScalarType storage);
-
 /// Returns the sum over the rows of x [rows, columns] in compute_type(). The order of the sum does
 /// not depend on the number of threads.
 at::Tensor column_sums(const at::Tensor& x);

@@ -15,10 +15,10 @@
 #include <limits>
 
 #include "megatron/base/error.h"
-#include "megatron/ops/column_sums.h"
 #include "megatron/ops/differentiable.h"
 #include "megatron/ops/dropout.h"
 #include "megatron/ops/fused_attention.h"
+#include "megatron/ops/kernel_type.h"
 #include "megatron/ops/operator.h"
 
 namespace megatron {

@@ -51,9 +51,9 @@ void run(const kernels::GemmArguments& arguments) {
 void cpu_gemm(at::Tensor& out, const at::Tensor& a, const at::Tensor& b, const at::Tensor& bias,
               bool accumulate) {
   MEGATRON_CHECK(a.size(1) == b.size(0) && out.size(0) == a.size(0) && out.size(1) == b.size(1),
-                 "shapes of a product");
+                 "the shapes of a GEMM do not match");
   MEGATRON_CHECK(out.stride(1) == 1 || out.size(1) == 1,
-                 "a product into rows that are not contiguous");
+                 "the rows of a GEMM's output are not contiguous");
   if (out.numel() == 0) return;
   if (a.size(1) == 0) {
     if (!accumulate) out.zero_();

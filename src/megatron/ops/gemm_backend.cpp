@@ -31,12 +31,12 @@ double seconds_of(const std::function<void()>& work) {
 }
 
 /// Runs the three GEMMs of a linear layer: y = x·Wᵀ, dx = dy·W, dW += dyᵀ·x.
-template <class Product>
+template <class Gemm>
 void all_gemms(const at::Tensor& x, const at::Tensor& w, const at::Tensor& dy, at::Tensor& dx,
-               at::Tensor& dw, at::Tensor& y, Product product) {
-  product(y, x, w.t(), false);
-  product(dx, dy, w, false);
-  product(dw, dy.t(), x, true);
+               at::Tensor& dw, at::Tensor& y, Gemm gemm) {
+  gemm(y, x, w.t(), false);
+  gemm(dx, dy, w, false);
+  gemm(dw, dy.t(), x, true);
 }
 
 std::string measure(c10::ScalarType type) {
@@ -71,8 +71,8 @@ GemmBackend choose(c10::ScalarType type) {
   if (!aten_gemm_is_candidate(type)) return GemmBackend::own;
   if (at::globalContext().deterministicAlgorithms())
     return type == c10::kBFloat16 && kernels::cpu_has_amx() ? GemmBackend::aten : GemmBackend::own;
-  const std::string choice = cached_measurement(
-      std::string("matrix-products-") + c10::toString(type), [&] { return measure(type); });
+  const std::string choice = cached_measurement(std::string("gemm-backend-") + c10::toString(type),
+                                                [&] { return measure(type); });
   return choice == "library" ? GemmBackend::aten : GemmBackend::own;
 }
 
@@ -93,7 +93,7 @@ GemmBackend gemm_backend(c10::ScalarType type) {
       return maker;
     }
     default:
-      throw InternalError(std::string("no choice of products of ") + c10::toString(type));
+      throw InternalError(std::string("no GEMM backend for ") + c10::toString(type));
   }
 }
 

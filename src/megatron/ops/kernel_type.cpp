@@ -21,4 +21,8 @@ kernels::Type kernel_type(c10::ScalarType dtype) {
   }
 }
 
+c10::ScalarType compute_type(c10::ScalarType storage) {
+  return storage == c10::kDouble ? c10::kDouble : c10::kFloat;
+}
+
 }  // namespace megatron

@@ -20,7 +20,7 @@ std::string cpu_model_name() {
     if (line.starts_with("model name"))
       return line.substr(std::min(line.size(), line.find(':') + 2));
   }
-  return "unknown processor";
+  return "unknown CPU";
 }
 
 std::string machine(const std::string& device_name) {
