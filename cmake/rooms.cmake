@@ -91,6 +91,18 @@ function(megatron_sanitizer_tests ROOM)
   endif()
 endfunction()
 
+# Tells the sources that name them where the sources and the build are. The others have the same
+# command line in every checkout, so that ccache knows them.
+function(megatron_define_paths ROOM)
+  foreach(SOURCE ${ARGN})
+    file(STRINGS ${SOURCE} USES REGEX "MEGATRON_(SOURCE|BINARY)_DIR|\"helpers\\.h\"|tokenizers/helpers\\.h")
+    if(USES)
+      set_source_files_properties(${SOURCE} PROPERTIES COMPILE_DEFINITIONS
+        "MEGATRON_SOURCE_DIR=\"${CMAKE_SOURCE_DIR}\";MEGATRON_BINARY_DIR=\"${CMAKE_BINARY_DIR}\"")
+    endif()
+  endforeach()
+endfunction()
+
 function(megatron_tests)
   find_package(GTest REQUIRED)
   include(GoogleTest)
@@ -119,7 +131,7 @@ function(megatron_tests)
       endif()
       target_link_libraries(${ROOM}_tests PRIVATE ${LIBRARY} GTest::gtest_main GTest::gmock)
       target_include_directories(${ROOM}_tests PRIVATE ${CMAKE_SOURCE_DIR}/tests)
-      target_compile_definitions(${ROOM}_tests PRIVATE MEGATRON_SOURCE_DIR="${CMAKE_SOURCE_DIR}" MEGATRON_BINARY_DIR="${CMAKE_BINARY_DIR}")
+      megatron_define_paths(${ROOM} ${SOURCES})
       set_target_properties(${ROOM}_tests PROPERTIES BUILD_RPATH "${TORCH_RPATH}")
       if(ROOM IN_LIST TORCH_ROOMS OR ROOM STREQUAL layouts)
         megatron_reuse_precompiled(${ROOM}_tests precompiled_torch_tests)

@@ -34,6 +34,7 @@ struct Problem {
   std::int64_t vocabulary, tokens;
   c10::ScalarType type;
   std::int64_t tp = 1;
+  ParameterKind kind = ParameterKind::trained;
 };
 
 struct Gradients {
@@ -46,8 +47,12 @@ Gradients solve(const Problem& problem, const Way& way) {
   GlobalTensors gradients;
   on_tensor_ranks({.tp = problem.tp}, [&](const Rank& rank, Communicators&) {
     BareModule model;
-    Parameter& weight = model.add(
-        "weight", {Sharding::vocabulary({problem.vocabulary, 4}, 4), Init::normal(1), {}}, rank.tp);
+    Parameter& weight = model.add("weight",
+                                  {.sharding = Sharding::vocabulary({problem.vocabulary, 4}, 4),
+                                   .init = Init::normal(1),
+                                   .tags = {},
+                                   .kind = problem.kind},
+                                  rank.tp);
     ParamStore store(declared_parameters(model),
                      {.dtype = problem.type,
                       .grad_dtype = problem.type == at::kDouble ? at::kDouble : at::kFloat});
@@ -72,15 +77,15 @@ Gradients solve(const Problem& problem, const Way& way) {
         if (way.deferred) deferral.emplace(store, later);
         loss.loss_sum.backward(scale.to(loss.loss_sum.scalar_type()));
       }
-      EXPECT_EQ(later.size(), way.deferred ? 1 : 0);
+      EXPECT_EQ(later.size(), way.deferred && weight.is_trained() ? 1 : 0);
       const at::NoGradGuard no_grad;
       for (const auto& write : later) write();
       if (rank.index == 0) result = {loss.token_losses, hidden.grad(), {}};
     }
     store.finalize_gradients();
-    gradients.put(weight, weight.grad());
+    if (weight.is_trained()) gradients.put(weight, weight.grad());
   });
-  result.dweight = gradients.take().at("weight");
+  if (problem.kind == ParameterKind::trained) result.dweight = gradients.take().at("weight");
   return result;
 }
 
@@ -100,6 +105,20 @@ TEST(Loss, GradientsDoNotDependOnTheWay) {
     for (const std::int64_t tp : {1, 2, 4}) {
       SCOPED_TRACE(testing::Message() << c10::toString(type) << " on " << tp << " ranks");
       expect_same_bits({.vocabulary = 9, .tokens = 13, .type = type, .tp = tp});
+    }
+  }
+}
+
+TEST(Loss, AFrozenWeightChangesNoOtherGradient) {
+  for (const std::int64_t tp : {1, 2}) {
+    const Problem trained{.vocabulary = 9, .tokens = 13, .type = at::kFloat, .tp = tp};
+    Problem frozen = trained;
+    frozen.kind = ParameterKind::frozen;
+    const Gradients expected = solve(trained, kWays[0]);
+    for (const Way& way : kWays) {
+      const Gradients got = solve(frozen, way);
+      EXPECT_TRUE(at::equal(got.token_losses, expected.token_losses)) << way.name;
+      EXPECT_TRUE(at::equal(got.dhidden, expected.dhidden)) << way.name;
     }
   }
 }

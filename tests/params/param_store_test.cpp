@@ -142,6 +142,8 @@ TEST(ParamStore, ValuesFollowTheStorageOfTheirBucket) {
   store.bind_values(0, {});
   EXPECT_THAT([&] { first.value(); }, testing::ThrowsMessage<std::exception>(testing::HasSubstr(
                                           "first is read while it has no storage")));
+  EXPECT_THROW(store.bind_values(0, storage.narrow(0, 0, 10)), std::exception);
+  EXPECT_THROW(store.bind_values(0, storage.to(at::kDouble)), std::exception);
   store.bind_values(0, storage * 2);
   EXPECT_TRUE(at::equal(second.value(), before * 2));
 }

@@ -7,8 +7,8 @@
 
 namespace megatron::kernels::cuda {
 
-inline constexpr int kChunkTeam =
-    kStateBlock;  // in one round the team processes one block of an f16 state.
+/// A team has one thread for each element of a block.
+inline constexpr int kChunkTeam = kStateBlock;
 static_assert(kChunkTeam == kChunkElements / kStateBlock, "a thread for each block of a chunk");
 
 /// Stores the sum over chunk `index` in `value`.

@@ -38,7 +38,9 @@ class FiniteCheckReader : public WeightReader {
   void copy_slice(const std::string& name, const TensorSlice& slice,
                   at::Tensor destination) override {
     stored_.copy_slice(name, slice, destination);
-    if (count_non_finite(destination) == 0) return;
+    const bool is_weight =
+        std::ranges::binary_search(weights_, name, {}, &WeightInfo::name);  // else a state
+    if (!is_weight || count_non_finite(destination) == 0) return;
     if (!allow_non_finite_) throw_non_finite();
     errors_[name] = non_finite_error(name, destination);
   }

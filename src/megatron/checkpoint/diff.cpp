@@ -47,6 +47,7 @@ std::vector<TensorDifference> diff_checkpoints(const std::filesystem::path& left
   std::set<std::string> names;
   for (const WeightReader* reader : {a.get(), b.get()}) {
     for (const WeightInfo& info : reader->weights()) names.insert(info.name);
+    for (const WeightInfo& info : reader->states()) names.insert(info.name);
   }
   std::vector<TensorDifference> differences;
   for (const std::string& name : names) differences.push_back(compare(name, *a, *b));

@@ -28,8 +28,10 @@ std::vector<WeightInfo> declared_weights(const ModelFamily& family,
   std::vector<WeightInfo> weights;
   const auto whole = family.make(resolved(model), Rank{}, {});
   whole->visit([&](Module& module) {
-    for (const auto& parameter : module.parameters())
+    for (const auto& parameter : module.parameters()) {
+      if (parameter->spec().kind == ParameterKind::state) continue;
       weights.push_back({parameter->name(), parameter->sharding().global_shape});
+    }
   });
   std::ranges::sort(weights, {}, &WeightInfo::name);
   return weights;

@@ -87,6 +87,7 @@ class Head {
     label_logit_ = at::empty_like(lse_);
   }
 
+  bool is_trained() const { return weight_->is_trained(); }
   at::Tensor losses() const { return lse_ - label_logit_; }
   c10::ScalarType wide() const { return compute_type(hidden_.scalar_type()); }
 
@@ -96,8 +97,8 @@ class Head {
     for_parts(all(), chunk_tokens_, [&](Tokens chunk) { measure(chunk, project(chunk, logits)); });
   }
 
-  /// Computes both gradients. The accumulator must request the weight's gradient immediately. With
-  /// `measures`, also computes the statistics that losses need.
+  /// Computes both gradients. The weight must be trained, and the accumulator must request its
+  /// gradient immediately. With `measures`, also computes the statistics that losses need.
   at::Tensor propagate(const at::Tensor& scale, bool measures) {
     at::Tensor dhidden = empty_input_gradient();
     weight_->contribute([&](at::Tensor& grad, bool fresh) {
@@ -121,7 +122,7 @@ class Head {
   };
   Kept propagate_to_input(const at::Tensor& scale, bool measures) {
     Kept kept{empty_input_gradient(), {}};
-    std::int64_t budget = kKeptBytes;
+    std::int64_t budget = weight_->is_trained() ? kKeptBytes : 0;
     for_parts(all(), block_tokens_, [&](Tokens block) {
       const at::Tensor dlogits = at::empty({block.count, v_}, hidden_.options());
       logit_gradient(block, scale, measures, dlogits);
@@ -234,7 +235,7 @@ struct Early {
 Early compute_early(Head& head, const LossGradient& loss_gradient, bool defers) {
   Early early{.scale = loss_gradient.value.to(head.wide()),
               .kept = {},
-              .wrote = loss_gradient.accumulates_in_forward && !defers};
+              .wrote = loss_gradient.accumulates_in_forward && !defers && head.is_trained()};
   early.kept = early.wrote ? Head::Kept{head.propagate(early.scale, /*measures=*/true), {}}
                            : head.propagate_to_input(early.scale, /*measures=*/true);
   return early;
@@ -268,7 +269,8 @@ at::Tensor loss_backward(Parameter& weight, const BackwardPass& pass) {
   }
   Head head(pass.saved[0], pass.saved[1], mask, weight);
   head.set_lse(pass.saved[3]);
-  if (!weight.defers_gradient()) return head.propagate(scale, /*measures=*/false);
+  if (weight.is_trained() && !weight.defers_gradient())
+    return head.propagate(scale, /*measures=*/false);
   Head::Kept kept = head.propagate_to_input(scale, /*measures=*/false);
   head.contribute(std::move(kept.dlogits), scale);
   return kept.dhidden;

@@ -29,9 +29,10 @@ class UnitHooks {
   /// Called before a unit's backward, when its weights are about to be read again, with the
   /// gradient of its output.
   virtual void before_backward(const Module& /*unit*/, const at::Tensor& /*gradient*/) {}
-  /// Called when a unit's backward is done and all its weights have their contributions. Backward
-  /// of a unit whose input needs no gradient (the embedding) counts as done when the backward pass
-  /// ends.
+  /// Called when a unit's backward is done: it reads the unit's weights no more. Their gradients
+  /// have their contributions, unless a schedule defers these to a W step of its own
+  /// (ParamStore::Deferral). Backward of a unit whose input needs no gradient (the embedding)
+  /// counts as done when the backward pass ends.
   virtual void after_backward(const Module& /*unit*/) {}
 };
 

@@ -106,7 +106,6 @@ StepResult Optimizer::step(const StepOptions& options) {
 
 std::unique_ptr<Optimizer> make_optimizer(const OptimizerConfig& config, ParamStore& store,
                                           const LossScaling& scaling) {
-  check_optimizer_config(config);
   return make_optimizer(
       config, store, scaling, [&](const ParamStore& weights, const MainParameters& main) {
         UpdateRules rules;
@@ -119,6 +118,7 @@ std::unique_ptr<Optimizer> make_optimizer(const OptimizerConfig& config, ParamSt
 std::unique_ptr<Optimizer> make_optimizer(const OptimizerConfig& config, ParamStore& store,
                                           const LossScaling& scaling,
                                           const MakeUpdateRules& make_rules) {
+  check_optimizer_config(config);
   return std::make_unique<RuleOptimizer>(config, store, scaling, make_rules);
 }
 

@@ -40,7 +40,7 @@ class OptimizerState {
   std::string name_;
   std::vector<ParameterPiece> pieces_;
   at::ScalarType dtype_;
-  std::vector<at::Tensor> storage_;  ///< of all states, then of all scales
+  std::vector<at::Tensor> storage_;  ///< The storage of all states, then that of all scales.
   std::vector<at::Tensor> tensors_, scales_;
 };
 

@@ -6,8 +6,9 @@
 namespace megatron {
 
 /// Compares checksums of every weight, and of its float32 form where layers read that, over
-/// data_parallel().all and that of experts. On a mismatch all ranks throw a UserError that names
-/// the parameters and the ranks that differ from the first. Collective over data_parallel().all.
+/// data_parallel().all and that of experts. On a mismatch the ranks of that axis throw a
+/// UserError that names the parameters and the ranks that differ from the first; the ranks of other
+/// axes find out when they next communicate. Collective over these axes.
 void check_replicas(const ParamStore& store);
 
 }  // namespace megatron

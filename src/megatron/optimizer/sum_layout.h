@@ -30,7 +30,7 @@ SumLayout sum_layout(const ParamStore& store);
 struct SkippedElements {
   std::int64_t begin = 0, end = 0;
 };
-/// Returns the padding and the elements that a lower rank of the parameter's axis counts.
+/// Returns the padding and the elements that a lower rank of one of the parameter's axes counts.
 SkippedElements skipped_elements(const Parameter& parameter);
 
 }  // namespace megatron

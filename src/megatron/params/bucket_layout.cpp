@@ -47,8 +47,9 @@ void keep_parameters_whole(BucketLayout& bucket, std::int64_t num_slices,
 /// Collects buckets while parameters are added in backward order.
 class BucketBuilder {
  public:
-  explicit BucketBuilder(const std::vector<Parameter*>& declared) {
-    for (const Parameter* parameter : declared) num_elements_ += padded_size(*parameter);
+  /// Counts a parameter before any is added.
+  void count(const Parameter& parameter, const BucketKind& kind) {
+    if (kind.is_trained) num_elements_[kind.data_parallel] += padded_size(parameter);
   }
 
   void add(Parameter& parameter, const BucketKind& kind) {
@@ -97,23 +98,25 @@ class BucketBuilder {
     const std::int64_t slices = options.all.size * kernels::kStateBlock;
     const std::int64_t multiple =
         options.pads_for_bus_bandwidth ? std::lcm(slices, kBusMultiple) : slices;
-    if (options.keeps_parameters_whole)
-      keep_parameters_whole(bucket, options.all.size, multiple / options.all.size);
+    const bool is_shared = bucket.parameters.front()->spec().sharing != StageSharing::none;
+    if (options.keeps_parameters_whole && kind.is_trained && !is_shared)
+      keep_parameters_whole(bucket, options.shard.size, multiple / options.shard.size);
     bucket.size = round_up(bucket.size, multiple);
     bucket.kind = kind;
     closed_.emplace(open.last, std::move(bucket));
   }
 
   /// Returns the number of elements at which a bucket closes; 0 means never.
-  std::int64_t closing_size(const DataParallelOptions& options) const {
+  std::int64_t closing_size(const DataParallelOptions& options) {
     if (!options.num_buckets) return options.bucket_elements;
     return std::max<std::int64_t>(
-        1, round_up(num_elements_, *options.num_buckets) / *options.num_buckets);
+        1, round_up(num_elements_[&options], *options.num_buckets) / *options.num_buckets);
   }
 
-  std::int64_t num_elements_ = 0;  ///< of all parameters
+  /// Number of elements of the trained parameters of each group of ranks.
+  std::map<const DataParallelOptions*, std::int64_t> num_elements_;
   std::map<BucketKind, Open> open_;
-  std::map<std::size_t, BucketLayout> closed_;  ///< by the place of the last parameter
+  std::map<std::size_t, BucketLayout> closed_;  ///< The key is the place of the last parameter.
   std::size_t place_ = 0;
 };
 
@@ -122,7 +125,8 @@ class BucketBuilder {
 std::vector<BucketLayout> bucket_layouts(const std::vector<Parameter*>& declared,
                                          const std::function<BucketKind(const Parameter&)>& kind_of,
                                          const std::unordered_set<const Parameter*>& unit_starts) {
-  BucketBuilder builder(declared);
+  BucketBuilder builder;
+  for (const Parameter* parameter : declared) builder.count(*parameter, kind_of(*parameter));
   for (std::size_t i = declared.size(); i-- > 0;) {
     builder.add(*declared[i], kind_of(*declared[i]));
     if (unit_starts.contains(declared[i])) builder.close_all();

@@ -32,7 +32,7 @@ struct DataParallelOptions {
   /// 0 means all.size. Experts set it: their gradients hold the tokens of all ranks of dp-cp.
   std::int64_t num_averaged = 0;
   /// Lays out buckets so that no parameter lies in the slices of two ranks, for update rules that
-  /// need whole matrices.
+  /// need whole matrices. Weights that stages share (embeddings) are cut all the same.
   bool keeps_parameters_whole = false;
   bool accumulates_in_fp32 = false;  ///< send 16-bit gradients in 16 bits and add them in float32
   /// Gradient compression (grad_compression.h): none | bf16 | low-rank.

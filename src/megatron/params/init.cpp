@@ -65,30 +65,30 @@ void draw_chunk(const Init& init, std::uint64_t key, std::int64_t first, std::in
 }
 
 bool covers(const std::vector<TensorSlice>& slices, std::int64_t elements) {
-  for (const TensorSlice& box : slices) elements -= num_elements(box.shape);
+  for (const TensorSlice& slice : slices) elements -= num_elements(slice.shape);
   return elements == 0;
 }
 
 /// Calls run(global index, local index, length) for every contiguous run of a slice.
 template <class Run>
-void for_each_run(const TensorSlice& box, const Shape& global, const Shape& local, Run run) {
-  const auto dims = static_cast<int>(box.shape.size());
+void for_each_run(const TensorSlice& slice, const Shape& global, const Shape& local, Run run) {
+  const auto dims = static_cast<int>(slice.shape.size());
   int tail = dims - 1;  // dimensions after `tail` are whole in both tensors, so a run spans them
-  while (tail > 0 && box.shape[tail] == global[tail] && box.shape[tail] == local[tail]) --tail;
+  while (tail > 0 && slice.shape[tail] == global[tail] && slice.shape[tail] == local[tail]) --tail;
   std::int64_t length = 1;
-  for (int d = tail; d < dims; ++d) length *= box.shape[d];
-  const std::int64_t runs = num_elements(box.shape) / std::max<std::int64_t>(length, 1);
+  for (int d = tail; d < dims; ++d) length *= slice.shape[d];
+  const std::int64_t runs = num_elements(slice.shape) / std::max<std::int64_t>(length, 1);
   for (std::int64_t index = 0; index < runs; ++index) {
     std::int64_t rest = index;
     Shape position(dims, 0);
     for (int d = tail - 1; d >= 0; --d) {
-      position[d] = rest % box.shape[d];
-      rest /= box.shape[d];
+      position[d] = rest % slice.shape[d];
+      rest /= slice.shape[d];
     }
     std::int64_t global_flat = 0, local_flat = 0;
     for (int d = 0; d < dims; ++d) {
-      global_flat = global_flat * global[d] + box.global_offset[d] + position[d];
-      local_flat = local_flat * local[d] + box.local_offset[d] + position[d];
+      global_flat = global_flat * global[d] + slice.global_offset[d] + position[d];
+      local_flat = local_flat * local[d] + slice.local_offset[d] + position[d];
     }
     run(global_flat, local_flat, length);
   }
@@ -125,8 +125,8 @@ void initialize_parameter(const Parameter& parameter, at::Tensor value, std::uin
   const at::Tensor flat = value.view({-1});
   const kernels::Type type = kernel_type(value.scalar_type());
   const std::uint64_t key = philox_key(seed, parameter.name());
-  for (const TensorSlice& box : slices) {
-    for_each_run(box, parameter.sharding().global_shape, local,
+  for (const TensorSlice& slice : slices) {
+    for_each_run(slice, parameter.sharding().global_shape, local,
                  [&](std::int64_t global_index, std::int64_t local_index, std::int64_t length) {
                    if (init.kind == Init::Kind::constant) {
                      flat.narrow(0, local_index, length).fill_(init.value);

@@ -22,7 +22,7 @@ namespace {
 /// The state of one gradient matrix [n, m]: the factor Q [m, r] and the error of the previous step.
 struct Matrix {
   at::Tensor grad, factor, error;
-  at::Tensor next_factor = {}, next_error = {};  ///< of the last sum; used from commit() on
+  at::Tensor next_factor = {}, next_error = {};  ///< Set by the last sum, used from commit() on.
   at::Tensor whole = {};                         ///< gradient plus kept error in this step, float32
   at::Tensor basis = {};                         ///< P [n, r]
 };

@@ -14,12 +14,14 @@ namespace megatron {
 /// A contiguous run of parameters. `value` and `grad` are flat and of one dtype each; parameter i
 /// starts at element offsets[i] (bucket_layout.h).
 struct ParamBucket {
-  at::Tensor value;
-  at::Tensor grad;  ///< undefined in a store without gradients and when !is_trained
+  at::Tensor value;  ///< undefined while the storage is given back (ParamStore::bind_values)
+  at::Tensor grad;   ///< undefined in a store without gradients and when !is_trained
   std::vector<Parameter*> parameters;
   std::vector<std::int64_t> offsets;
   bool is_precise = false, is_trained = true;
   const DataParallelOptions* data_parallel = nullptr;  ///< the ranks that hold the same weights
+  std::int64_t size = 0;                               ///< number of elements
+  at::ScalarType dtype = at::kFloat;                   ///< dtype of `value`
   /// This rank's slice; the whole bucket without a distributed optimizer and when !is_trained.
   std::int64_t own_begin = 0, own_size = 0;
 

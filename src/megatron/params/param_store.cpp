@@ -21,6 +21,8 @@ ParamBucket allocate(BucketLayout layout, const ParamStore::Options& options) {
                      .is_precise = layout.kind.is_precise,
                      .is_trained = layout.kind.is_trained,
                      .data_parallel = layout.kind.data_parallel,
+                     .size = layout.size,
+                     .dtype = layout.kind.dtype,
                      .own_begin = 0,
                      .own_size = layout.size};
   if (bucket.is_sharded()) {
@@ -40,6 +42,11 @@ std::vector<ReplicaGroups> replica_groups(const ParamStore::Options& options) {
       {.data_parallel = options.data_parallel, .model = options.model}};
   if (options.experts) groups.push_back(*options.experts);
   return groups;
+}
+
+bool has_axis(const Parameter& parameter, std::string_view name) {
+  return std::ranges::any_of(parameter.axes(),
+                             [&](const Axis& axis) { return axis.name == name && axis.size > 1; });
 }
 
 void append_pieces(const ParamBucket& bucket, std::size_t index,
@@ -73,6 +80,8 @@ ParamStore::ParamStore(std::vector<Parameter*> declared, Options options)
     const ParameterSpec& spec = parameter.spec();
     MEGATRON_CHECK(!parameter.is_trained() || !spec.dtype, parameter.name(),
                    " is trained and has a dtype of its own");
+    MEGATRON_CHECK(!spec.tags.expert || options_.experts || !has_axis(parameter, "ep"),
+                   parameter.name(), " is divided over ep: give the groups of the experts");
     const bool separates_precise =
         options_.with_gradients && parameter.is_trained() && c10::elementSize(options_.dtype) == 2;
     return {.is_precise = separates_precise && spec.tags.precise,
@@ -83,6 +92,12 @@ ParamStore::ParamStore(std::vector<Parameter*> declared, Options options)
   for (BucketLayout& layout : bucket_layouts(declared, kind_of, options_.unit_starts))
     buckets_.push_back(allocate(std::move(layout), options_));
   bind();
+  for (const Parameter* parameter : parameters_) {
+    if (parameter->spec().kind != ParameterKind::state) continue;
+    MEGATRON_CHECK(parameter->spec().init.kind == Init::Kind::constant, parameter->name(),
+                   " is a state, but its initial value is not a constant");
+    initialize_parameter(*parameter, parameter->value(), /*seed=*/0);
+  }
 }
 
 void ParamStore::bind() {
@@ -112,6 +127,11 @@ void ParamStore::bind() {
 
 void ParamStore::bind_values(std::size_t index, at::Tensor value) {
   ParamBucket& bucket = buckets_.at(index);
+  MEGATRON_CHECK(!value.defined() || (value.is_contiguous() && value.numel() == bucket.size &&
+                                      value.scalar_type() == bucket.dtype &&
+                                      value.device().type() == options_.device.type()),
+                 "storage of another size, dtype or device for the bucket of ",
+                 bucket.parameters.front()->name());
   bucket.value = std::move(value);
   for (std::size_t i = 0; i < bucket.parameters.size(); ++i)
     bucket.parameters[i]->value_ =

@@ -66,7 +66,8 @@ class ParamStore : private GradAccumulator {
   c10::Device device() const { return options_.device; }
   /// Returns the number of elements of weights on this rank, without padding.
   std::int64_t num_parameters() const;
-  /// Makes the values of bucket `index` views of `value`, which is flat and as large as the bucket.
+  /// Makes the values of bucket `index` views of `value`, which is flat and has the size, dtype and
+  /// device of the bucket.
   /// An undefined tensor gives the storage back; then the values must not be read. Nobody may hold
   /// pieces of the old storage, as the optimizer of a store does whose weights are the main
   /// weights.

@@ -54,7 +54,8 @@ enum class ParameterKind : std::uint8_t {
   /// Nobody. It has no gradient and no optimizer state, and counts in no norm.
   frozen,
   /// The layer that declares it, during a step (expert bias, amax history). It is no weight: it is
-  /// not counted, and a checkpoint without it leaves its initial value.
+  /// not counted. Its initial value is a constant, which it has from binding on, and which a
+  /// checkpoint without it leaves.
   state
 };
 
@@ -142,7 +143,7 @@ class Parameter {
   void set_main(at::Tensor main) { main_ = std::move(main); }
   bool has_main() const { return main_.defined(); }
   /// Sets the hook that value() calls first; null when the value is always complete.
-  void set_read_hook(WeightReadHook* gate) { read_hook_ = gate; }
+  void set_read_hook(WeightReadHook* hook) { read_hook_ = hook; }
 
   /// Passes a contribution to the gradient accumulator; drops it unless the parameter is trained.
   /// Called by backward functions.

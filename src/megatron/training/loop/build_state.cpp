@@ -27,13 +27,17 @@ ParamStore::Options store_options(const TrainingPlan& plan, Communicators* commu
   const Rank& rank = plan.rank;
   const bool has_bf16_gradients =
       training.grad_reduce_in_bf16 || settings.optimizer.main_grads_dtype == "bf16";
-  return {.device = rank.device,
-          .dtype = params_dtype(training),
-          .grad_dtype = has_bf16_gradients ? at::kBFloat16 : at::kFloat,
-          .with_gradients = !training.skip_train,
-          .data_parallel = data_parallel(settings.parallel, rank, communicators),
-          .model = rank.model,
-          .embedding = rank.embedding};
+  ParamStore::Options options{
+      .device = rank.device,
+      .dtype = params_dtype(training),
+      .grad_dtype = has_bf16_gradients ? at::kBFloat16 : at::kFloat,
+      .with_gradients = !training.skip_train,
+      .data_parallel = data_parallel(settings.parallel, rank, communicators),
+      .model = rank.model,
+      .embedding = rank.embedding};
+  if (rank.ep.size > 1 || rank.etp.size != rank.tp.size)
+    options.experts = expert_groups(settings.parallel, rank, communicators);
+  return options;
 }
 
 std::unique_ptr<ParamStore> bind_weights(const TrainingPlan& plan, Model& model,

@@ -68,8 +68,8 @@ std::string first_line(const std::string& text) { return text.substr(0, text.fin
 /// Reports the peak, because the failed step has already freed its activations.
 std::string memory_in_use_text(const TrainingState& state, c10::Device device) {
   std::vector<std::pair<std::string, double>> parts;
-  if (state.weights && state.optimizer) {
-    const ModelMemory model = model_memory(*state.weights, *state.optimizer);
+  if (state.weights) {
+    const ModelMemory model = model_memory(*state.weights, state.optimizer.get());
     const double tensors = tensor_memory(device).peak_bytes;
     parts = {{"weights", model.parameters},
              {"main weights", model.main_parameters},

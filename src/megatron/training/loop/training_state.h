@@ -20,7 +20,7 @@ struct TrainingState {
   std::unique_ptr<Optimizer> optimizer = {};  ///< null with --skip-train
   OptimizerParamScheduler scheduler{ParamSchedule{}};
   TrainingProgress progress = {};
-  StepBatch batch = {};  ///< of the current step, or of the last one
+  StepBatch batch = {};  ///< The batch of the current step, or of the last one.
   /// State of a step that must be run again (resilience/reruns/); null: none.
   JsonValue rerun_state = {};
   /// Describes non-finite weights of the loaded checkpoint; empty if none.

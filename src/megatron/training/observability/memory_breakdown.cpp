@@ -101,7 +101,7 @@ MappedMemory mapped_memory(std::string_view smaps) {
   return memory;
 }
 
-ModelMemory model_memory(const ParamStore& weights, Optimizer& optimizer) {
+ModelMemory model_memory(const ParamStore& weights, Optimizer* optimizer) {
   const auto bytes = [](const at::Tensor& tensor) {
     return tensor.defined() ? static_cast<double>(tensor.nbytes()) : 0.0;
   };
@@ -110,8 +110,9 @@ ModelMemory model_memory(const ParamStore& weights, Optimizer& optimizer) {
     memory.parameters += bytes(bucket.value);
     memory.gradients += bytes(bucket.grad);
   }
-  memory.main_parameters = static_cast<double>(optimizer.main_parameters().num_bytes());
-  memory.optimizer_state = static_cast<double>(optimizer.num_state_bytes());
+  if (optimizer == nullptr) return memory;
+  memory.main_parameters = static_cast<double>(optimizer->main_parameters().num_bytes());
+  memory.optimizer_state = static_cast<double>(optimizer->num_state_bytes());
   return memory;
 }
 
@@ -138,7 +139,7 @@ MemoryBreakdown gpu_memory_breakdown(const ModelMemory& model, const TensorMemor
 
 MemoryBreakdown measure_memory(const ParamStore& weights, Optimizer& optimizer) {
   const c10::Device device = weights.device();
-  const ModelMemory model = model_memory(weights, optimizer);
+  const ModelMemory model = model_memory(weights, &optimizer);
   const TensorMemory tensors = tensor_memory(device);
   if (!device.is_cpu()) return gpu_memory_breakdown(model, tensors);
   const struct mallinfo2 heap = ::mallinfo2();

@@ -32,7 +32,8 @@ struct ModelMemory {
   double total() const { return parameters + main_parameters + gradients + optimizer_state; }
 };
 
-ModelMemory model_memory(const ParamStore& weights, Optimizer& optimizer);
+/// `optimizer` is null when there is none yet.
+ModelMemory model_memory(const ParamStore& weights, Optimizer* optimizer);
 
 /// Parts (name, bytes) that sum to `total`. The last part is the remainder; it may be negative when
 /// memory is reserved but not touched yet.

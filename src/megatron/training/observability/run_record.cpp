@@ -30,13 +30,19 @@ std::string machine(const std::string& device_name) {
 
 /// Counts each weight once, even if several ranks hold it.
 std::int64_t num_model_parameters(const ParamStore& weights) {
-  std::int64_t mine = 0;
-  for (const Parameter* parameter : weights.parameters()) {
-    for (const TensorSlice& slice : parameter->owned_slices()) mine += num_elements(slice.shape);
+  double total = 0;
+  for (std::size_t group = 0; group < weights.groups().size(); ++group) {
+    std::int64_t mine = 0;
+    for (const Parameter* parameter : weights.parameters()) {
+      if (weights.group_of(*parameter) != group || parameter->spec().kind == ParameterKind::state)
+        continue;
+      for (const TensorSlice& slice : parameter->owned_slices()) mine += num_elements(slice.shape);
+    }
+    total += all_reduce_sum({weights.groups()[group].model, weights.device()},
+                            {static_cast<double>(mine)}, "parameters")
+                 .front();
   }
-  return std::llround(all_reduce_sum({weights.model_axis(), weights.device()},
-                                     {static_cast<double>(mine)}, "parameters")
-                          .front());
+  return std::llround(total);
 }
 
 }  // namespace
