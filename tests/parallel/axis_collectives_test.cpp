@@ -120,7 +120,9 @@ TEST(CommCounters, ExposedTimeIsWhatTheCallerWaited) {
       const double waited_ms = milliseconds_of([&] { hidden.wait(); });
       EXPECT_LE(world.counters().take().at(0).exposed_ms, waited_ms);
     }
-    if (world.rank() == 0) EXPECT_GT(longest_ms, 2.5);
+    if (world.rank() == 0) {
+      EXPECT_GT(longest_ms, 2.5);
+    }
   });
 }
 

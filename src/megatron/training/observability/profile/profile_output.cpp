@@ -57,8 +57,17 @@ std::string short_name(std::string name) {
     for (auto at = name.find(noise); at != std::string::npos; at = name.find(noise))
       name.erase(at, std::char_traits<char>::length(noise));
   }
-  if (name.starts_with("CppNode<") && name.ends_with(">")) name = name.substr(8, name.size() - 9);
-  return name.size() > 46 ? name.substr(0, 45) + "~" : name;
+  constexpr std::string_view kNode = "CppNode<";
+  if (name.starts_with(kNode) && name.ends_with('>')) {
+    name.pop_back();
+    name.erase(0, kNode.size());
+  }
+  constexpr std::size_t kWidth = 46;
+  if (name.size() > kWidth) {
+    name.resize(kWidth - 1);
+    name += '~';
+  }
+  return name;
 }
 
 std::string overhead_line(const ProfileSummary& head, std::span<const RecordedOp> ops) {
