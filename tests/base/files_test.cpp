@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <atomic>
 #include <chrono>
@@ -57,6 +58,13 @@ TEST_F(Files, NamesThePathOfWhatIsMissing) {
               HasSubstr(path.string()));
   EXPECT_THAT(message_of([&] { read_file(folder_); }), HasSubstr(folder_.string()));
   EXPECT_THAT(message_of([&] { MappedFile map(folder_); }), HasSubstr(folder_.string()));
+}
+
+TEST_F(Files, DoesNotWaitForTheWriterOfAPipe) {
+  const auto path = folder_ / "pipe";
+  ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
+  EXPECT_THAT(message_of([&] { MappedFile map(path); }),
+              HasSubstr("cannot read " + path.string() + ": it is not a regular file"));
 }
 
 TEST_F(Files, ReplacesAtomicallyAndLeavesNoNeighbour) {

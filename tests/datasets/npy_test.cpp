@@ -13,9 +13,9 @@ TEST(Npy, WritesTheBytesOfNumpySave) {
   TemporaryFolder folder;
   NpyArray(std::vector<std::int32_t>(2 * 109, 7), 2).save(folder / "a.npy");
   const std::string bytes = test::read_text_file(folder / "a.npy");
-  const std::string header = std::string("\x93NUMPY\x01\x00v\x00", 10) +
-                             "{'descr': '<i4', 'fortran_order': False, 'shape': (109, 2), }" +
-                             std::string(56, ' ') + "\n";
+  std::string header("\x93NUMPY\x01\x00v\x00", 10);
+  header += "{'descr': '<i4', 'fortran_order': False, 'shape': (109, 2), }";
+  header += std::string(56, ' ') + "\n";
   EXPECT_EQ(bytes.substr(0, 128), header);
   EXPECT_EQ(bytes.size(), 128 + 4 * 2 * 109u);
 }

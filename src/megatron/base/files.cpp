@@ -72,15 +72,17 @@ void throw_file_error(const std::string& action, const fs::path& path, int code)
 }
 
 MappedFile::MappedFile(const fs::path& path) : path_(path) {
-  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  // Without O_NONBLOCK, opening a named pipe would wait for its writer.
+  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (descriptor < 0) fail("open", path);
   struct stat status {};
-  if (::fstat(descriptor, &status) != 0 || S_ISDIR(status.st_mode)) {
-    if (S_ISDIR(status.st_mode)) errno = EISDIR;
-    const int code = errno;
+  const int failed = ::fstat(descriptor, &status) != 0 ? errno : 0;
+  if (failed != 0 || !S_ISREG(status.st_mode)) {
     ::close(descriptor);
-    errno = code;
-    fail("read", path);
+    const int code = S_ISDIR(status.st_mode) ? EISDIR : failed;
+    if (code != 0) throw_file_error("read", path, code);
+    throw UserError({"cannot read " + path.string(), "it is not a regular file",
+                     "put the file itself there, not a pipe or a device"});
   }
   size_ = static_cast<std::size_t>(status.st_size);
   if (size_ > 0) {

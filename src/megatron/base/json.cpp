@@ -136,4 +136,4 @@ std::string json_string(const Json& object, const std::string& key, const std::s
 
 }  // namespace megatron
 
-template class nlohmann::basic_json<>;  // see base/json_instance.h
+template class nlohmann::basic_json<>;  // see cmake/json_instance.h

@@ -143,17 +143,21 @@ int show(const DatasetCommandOptions& options) {
   if (has_tokenizer(options.tokenizer) && !options.decode)
     throw UserError({"a tokenizer is given, but not --decode", "",
                      "add --decode to print the text of samples, or leave the tokenizer out"});
-  const DatasetRequest request{
+  const auto name = std::find_if(kSplits.begin(), kSplits.end(), [&](Split split) {
+    return split_name(split) == options.split_name;
+  });
+  DatasetRequest request{
       .sequence_length = *options.seq_length,
       .seed = options.seed,
       .num_samples = parse_sizes(options.num_samples),
       .cache = !options.data.data_cache_path.empty(),
       .tokenizer = {.vocab_size = options.vocab_size, .eod = options.vocab_size - 1}};
+  for (const Split other : kSplits) {  // one that nobody asked for may be empty
+    auto& size = request.num_samples[static_cast<std::size_t>(other)];
+    if (other != *name && !size) size = 0;
+  }
   const Datasets datasets = build_datasets(options.data, request);
   for (const std::string& warning : datasets.warnings) std::cerr << "note: " << warning << "\n";
-  const auto name = std::find_if(kSplits.begin(), kSplits.end(), [&](Split split) {
-    return split_name(split) == options.split_name;
-  });
   const Dataset& dataset = datasets.require(*name);
   if (options.start > dataset.size())
     throw UserError(

@@ -10,6 +10,7 @@
 #include <optional>
 
 #include "megatron/base/error.h"
+#include "megatron/base/files.h"
 #include "megatron/base/listening_socket.h"
 #include "megatron/base/machine.h"
 #include "megatron/cli/command.h"
@@ -70,13 +71,22 @@ class Launch {
     for (std::int64_t restart = 0;; ++restart) {
       const LaunchResult result = run_once(restart);
       report(result);
-      if (is_final(result) || restart == plan_.max_restarts) return result.code;
+      if (is_final(result) || restart == plan_.max_restarts) {
+        if (result.code == 0) check_output();
+        return result.code;
+      }
       std::cerr << "megatron launch: restart " << restart + 1 << " of " << plan_.max_restarts
                 << std::endl;
     }
   }
 
  private:
+  /// Throws a UserError if output of the ranks could not be written.
+  void check_output() const {
+    if (out_.lost_by() != 0) throw_file_error("write", "standard output", out_.lost_by());
+    if (err_.lost_by() != 0) throw_file_error("write", "standard error", err_.lost_by());
+  }
+
   LaunchResult run_once(std::int64_t restart) {
     std::optional<ListeningSocket> socket;
     const bool is_one_host = plan_.num_nodes == 1 && plan_.master_addr.starts_with("127.");

@@ -30,6 +30,7 @@ void OutputQueue::write_some() {
     text_.erase(0, static_cast<std::size_t>(written));
   } else if (errno != EAGAIN && errno != EINTR) {
     is_closed_ = true;
+    if (errno != EPIPE) lost_by_ = errno;
     text_.clear();
   }
 }

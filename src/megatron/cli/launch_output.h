@@ -10,8 +10,8 @@
 
 namespace megatron {
 
-/// A queue of text for a descriptor that may be full. If the reader closes it, further text is
-/// dropped, so that the ranks continue without a reader.
+/// A queue of text for a descriptor that may be full. If the reader closes it or a write fails,
+/// further text is dropped, so that the ranks continue without a reader.
 class OutputQueue {
  public:
   explicit OutputQueue(int descriptor) : descriptor_(descriptor) {}
@@ -22,9 +22,12 @@ class OutputQueue {
   /// Returns whether so much text is queued that the output of ranks should not be read.
   bool is_full() const { return text_.size() > (std::size_t{1} << 20); }
   int descriptor() const { return descriptor_; }
+  /// Returns the errno of the write that lost text, or 0. A reader that went away loses nothing.
+  int lost_by() const { return lost_by_; }
 
  private:
   int descriptor_;
+  int lost_by_ = 0;
   bool is_closed_ = false;
   std::string text_;
 };

@@ -26,9 +26,12 @@ StageCost operator+(const StageCost& a, const StageCost& b) {
 [[noreturn]] void refuse(const std::string& word, const std::string& place) {
   throw UserError({"--stage-times" + place +
                        " must be F,B,W or F,B,W,A (times above 0 of the forward pass, the input "
-                       "gradients and the weight gradients, and the activation memory)",
+                       "gradients and the weight gradients, and the activation memory; each at "
+                       "most 1e15)",
                    word, "write for example --stage-times 1,1,1"});
 }
+
+constexpr double kLargest = 1e15;  ///< sums over any schedule stay finite
 
 /// An activation memory below 0 denotes the default.
 StageCost parse_part(const std::string& word, const std::string& place) {
@@ -37,7 +40,7 @@ StageCost parse_part(const std::string& word, const std::string& place) {
   for (const char* at = word.data();; ++at) {
     double number = 0;
     const auto [next, error] = std::from_chars(at, end, number);
-    if (error != std::errc() || !std::isfinite(number) || number < 0) refuse(word, place);
+    if (error != std::errc() || !(number >= 0 && number <= kLargest)) refuse(word, place);
     numbers.push_back(number);
     at = next;
     if (at == end) break;

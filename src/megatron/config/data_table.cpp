@@ -36,7 +36,8 @@ const FieldTable<DataConfig>& data_table() {
         .at_least(0)
         .at_most(1024);
     t.field("dataloader_type", &Config::dataloader_type,
-            "single: one pass in order; cyclic: repeated shuffled passes")
+            "single: one pass in order; cyclic: repeated shuffled passes, in "
+            "Megatron-LM's order, which depends on the data-parallel size")
         .choices({"single", "cyclic"});
     t.field("reset_position_ids", &Config::reset_position_ids,
             "restart the position ids after each end-of-document token");

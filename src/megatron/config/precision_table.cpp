@@ -5,6 +5,8 @@
 namespace megatron {
 namespace {
 
+constexpr double kLargestLossScale = 3e38;  ///< the scale is a float32
+
 const FieldTable<LossScaleConfig>& loss_scale_table() {
   using Config = LossScaleConfig;
   static const FieldTable<Config> table = [] {
@@ -13,8 +15,11 @@ const FieldTable<LossScaleConfig>& loss_scale_table() {
             "constant loss scale; none: dynamic with --fp16, else 1")
         .at_least(0);
     t.field("initial_loss_scale", &Config::initial_loss_scale, "initial dynamic loss scale")
-        .above(0);
-    t.field("min_loss_scale", &Config::min_loss_scale, "smallest dynamic loss scale").above(0);
+        .above(0)
+        .at_most(kLargestLossScale);
+    t.field("min_loss_scale", &Config::min_loss_scale, "smallest dynamic loss scale")
+        .above(0)
+        .at_most(kLargestLossScale);
     t.field("loss_scale_window", &Config::loss_scale_window,
             "number of steps with finite gradients after which the loss scale doubles")
         .at_least(1)

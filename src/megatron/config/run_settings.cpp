@@ -36,6 +36,15 @@ std::vector<std::string> config_files(std::span<const Assignment> environment,
   return from_flags.empty() ? from_environment : from_flags;
 }
 
+/// A file cannot name further files: their precedence would not be clear.
+void refuse_nested_config(std::span<const Assignment> of_file, Problems& problems) {
+  for (const Assignment& a : of_file) {
+    if (a.field->name == "config")
+      problems.add({a.origin.where, "does not work inside a configuration file",
+                    "give every file on the command line: --config FILE1 FILE2"});
+  }
+}
+
 std::string flag_of(const std::string& name) {
   const Field* field = settings_table().set().find_name(name);
   return field->flag();
@@ -159,8 +168,11 @@ RunConfig read_run(std::span<const std::string> args, std::int64_t world_size) {
   const auto flags = read_flags(index, args, "pretrain", problems);
   auto environment = read_environment(index, ::environ, run.parsed.notes, problems);
   std::vector<Assignment> all;
-  for (const std::string& path : config_files(environment, flags))
-    append(all, read_config_file(index, path, problems));
+  for (const std::string& path : config_files(environment, flags)) {
+    std::vector<Assignment> of_file = read_config_file(index, path, problems);
+    refuse_nested_config(of_file, problems);
+    append(all, std::move(of_file));
+  }
   append(all, std::move(environment));
   append(all, flags);
   apply_assignments(all, &run.options, run.parsed, problems);

@@ -1,6 +1,7 @@
 // Implements `megatron score`: reads token ids and prints their log-probabilities, one JSON object
 // per line.
 #include <cerrno>
+#include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <nlohmann/json.hpp>
@@ -43,6 +44,7 @@ class LineSource {
       : name_(path.empty() ? "standard input" : path),
         requires_input_(path.empty() && was_launched) {
     if (path.empty()) return;
+    if (std::filesystem::is_directory(path)) throw_file_error("read", path, EISDIR);
     file_.open(path);
     if (!file_) throw_file_error("open", path, errno);
   }
@@ -57,6 +59,7 @@ class LineSource {
       found.push_back(name_ + ", line " + std::to_string(number_));
       found.push_back(line);
     }
+    if (in.bad()) throw_file_error("read", name_, EIO);
     if (number_ == 0 && requires_input_) {
       throw UserError({name_, "is empty under a launcher", "give the lines with --input FILE"});
     }
