@@ -33,6 +33,13 @@ TEST(Protobuf, EncodesAnEventAsItsClassDoes) {
             from_hex("09000000000000f83f10ac022a100a0e0a076c6d206c6f73731500002040"));
 }
 
+/// Every seven bits take a byte (protobuf's encoding guide, "Base 128 Varints").
+TEST(Protobuf, VarintsGrowAtPowersOf128) {
+  for (const auto& [value, bytes] :
+       {std::pair{127u, "107f"}, {128u, "108001"}, {16383u, "10ff7f"}, {16384u, "10808001"}})
+    EXPECT_EQ(ProtobufWriter().add_integer(2, value).bytes(), from_hex(bytes)) << value;
+}
+
 TEST(Protobuf, ReaderStopsAtBrokenMessages) {
   const std::string whole = ProtobufWriter().add_integer(2, 300).add_bytes(5, "abc").bytes();
   for (std::size_t size = 0; size < whole.size(); ++size) {
@@ -166,8 +173,12 @@ TEST_F(EventFileTest, ResumeDropsATornTailAndLeavesOtherWritersAlone) {
       << encode_tfrecord("abc").substr(0, 9);
   fs::create_directories(folder_);
   const fs::path other = folder_ / "events.out.tfevents.1.other";
+  const ProtobufWriter value = ProtobufWriter().add_bytes(1, "lm loss").add_float(2, 2.5f);
   std::ofstream(other, std::ios::binary)
-      << encode_tfrecord(ProtobufWriter().add_integer(2, 9).bytes());
+      << encode_tfrecord(ProtobufWriter()
+                             .add_integer(2, 9)
+                             .add_bytes(5, ProtobufWriter().add_bytes(1, value.bytes()).bytes())
+                             .bytes());
   const auto other_size = fs::file_size(other);
   drop_events_after(folder_, 5);
   EXPECT_EQ(fs::file_size(other), other_size);
