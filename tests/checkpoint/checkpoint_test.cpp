@@ -1,5 +1,6 @@
 #include "megatron/checkpoint/checkpoint.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/wait.h>

@@ -1,5 +1,6 @@
 #include "megatron/checkpoint/convert.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>

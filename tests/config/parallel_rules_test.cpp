@@ -1,4 +1,7 @@
 // Tests the rules between the parallel flags, the architecture and the world size.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
 #include "config/small_run.h"
 #include "megatron/config/resolve.h"
 #include "megatron/config/world_rules.h"

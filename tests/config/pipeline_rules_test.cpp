@@ -1,6 +1,9 @@
 // Tests the rules between the pipeline flags, the layers and the batches.
 #include "megatron/config/pipeline_rules.h"
 
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
 #include "config/small_run.h"
 
 namespace megatron {

@@ -1,6 +1,7 @@
 // Expected bytes were written by tensorboard's RecordWriter and Event class (PyPI tensorboard).
 #include "megatron/metrics/event_file.h"
 
+#include <gtest/gtest.h>
 #include <sys/resource.h>
 
 #include <csignal>
@@ -66,7 +67,7 @@ class EventFileTest : public testing::Test {
     EventFileWriter file(folder_, 10);
     for (int i = first; i <= last; ++i) {
       file.add_scalars({{"lm loss", 1.0 / i}}, i);
-      file.add_scalars({{"lm loss vs samples", 1.0 / i}}, i * 1000);
+      file.add_scalars({{"lm loss vs samples", 1.0 / i}}, std::int64_t{i} * 1000);
     }
     file.flush();
   }

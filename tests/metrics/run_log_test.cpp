@@ -1,5 +1,7 @@
 #include "megatron/metrics/report/run_log.h"
 
+#include <gtest/gtest.h>
+
 #include <cmath>
 #include <fstream>
 #include <random>
@@ -48,6 +50,15 @@ TEST_F(RunLogTest, ATornOrGarbledLineCostsOnlyItself) {
   EXPECT_EQ(log.unreadable_lines, 4);
   EXPECT_EQ(log.steps.at("lm loss").x, (std::vector<double>{1, 3}));
   EXPECT_TRUE(log.first_unreadable.starts_with("line 2: ")) << log.first_unreadable;
+}
+
+TEST_F(RunLogTest, AFolderMayHoldTheMetricsInItsOnlyFolderWithSome) {
+  read("{\"iteration\":1,\"lm loss\":2}\n");
+  fs::create_directories(temporary_ / "iter_0000001");
+  EXPECT_EQ(read_run_log(temporary_.path()).steps.at("lm loss").y, std::vector<double>{2});
+  fs::create_directories(temporary_ / "other");
+  fs::copy(folder_ / "metrics.jsonl", temporary_ / "other");
+  EXPECT_THROW(read_run_log(temporary_.path()), UserError) << "two could be meant";
 }
 
 TEST_F(RunLogTest, TakesPythonsNotANumber) {

@@ -1,5 +1,7 @@
 // Combined 1F1B: a forward and a backward that overlap are bit-identical to steps that run one
 // after the other, however long anything takes.
+#include <gtest/gtest.h>
+
 #include <array>
 #include <random>
 #include <thread>

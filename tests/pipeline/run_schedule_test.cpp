@@ -2,6 +2,8 @@
 // into stages.
 #include "megatron/pipeline/run_schedule.h"
 
+#include <gtest/gtest.h>
+
 #include <atomic>
 #include <stdexcept>
 

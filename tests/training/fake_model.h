@@ -105,8 +105,8 @@ class ListSource : public MicrobatchSource {
 };
 
 /// One sample of a microbatch: tokens, labels and mask of one sequence.
-inline Microbatch microbatch(std::vector<std::int64_t> tokens, std::vector<float> labels,
-                             std::vector<float> mask) {
+inline Microbatch microbatch(const std::vector<std::int64_t>& tokens,
+                             const std::vector<float>& labels, const std::vector<float>& mask) {
   return {.tensors = {{"tokens", at::tensor(tokens).unsqueeze(0)},
                       {"labels", at::tensor(labels).unsqueeze(0)},
                       {"loss_mask", at::tensor(mask).unsqueeze(0)}},

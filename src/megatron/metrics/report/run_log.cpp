@@ -102,6 +102,20 @@ void count_unreadable(std::string_view line, RunLog& log) {
                          std::string(line.substr(0, 60)) + (line.size() > 60 ? "…" : "");
 }
 
+/// Returns the metrics of a folder, or of its only subfolder that has some: --tensorboard-dir is
+/// often a folder inside --save.
+fs::path metrics_in(const fs::path& folder) {
+  const fs::path here = folder / "metrics.jsonl";
+  if (fs::exists(here)) return here;
+  std::vector<fs::path> below;
+  std::error_code error;  // a folder that cannot be read has none
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder, error)) {
+    fs::path file = entry.path() / "metrics.jsonl";
+    if (fs::exists(file, error)) below.push_back(std::move(file));
+  }
+  return below.size() == 1 ? below[0] : here;
+}
+
 }  // namespace
 
 void Series::sort_and_deduplicate() {
@@ -123,7 +137,7 @@ void Series::sort_and_deduplicate() {
 bool read_metrics_line(std::string_view line, RunLog& log) { return LineParser().read(line, log); }
 
 RunLog read_run_log(const fs::path& path) {
-  const fs::path file = fs::is_directory(path) ? path / "metrics.jsonl" : path;
+  const fs::path file = fs::is_directory(path) ? metrics_in(path) : path;
   if (!fs::exists(file)) {
     throw UserError({"there are no metrics of a run in " + path.string(),
                      file.string() + " does not exist",

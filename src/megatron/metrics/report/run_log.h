@@ -39,7 +39,8 @@ struct RunLog {
 /// "iteration". Accepts NaN and Infinity, which Python writes.
 bool read_metrics_line(std::string_view line, RunLog& log);
 
-/// Reads `path`, a metrics.jsonl file or a folder that contains one. UserError when there is none.
+/// Reads `path`, a metrics.jsonl file or a folder that contains one, or whose only subfolder with
+/// one is meant. UserError when there is none.
 RunLog read_run_log(const std::filesystem::path& path);
 
 }  // namespace megatron
