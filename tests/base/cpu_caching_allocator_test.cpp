@@ -194,6 +194,7 @@ TEST(CpuCachingAllocator, WithoutAReservationItTakesAddressesAsItGrows) {
 }
 
 TEST(CpuCachingAllocator, AHeapThatEndedLeavesItsPlaceToTheNext) {
+  if (!kHasFixedAddresses) GTEST_SKIP() << "ThreadSanitizer does not map at fixed addresses";
   CpuCachingAllocator::Options options = kOptions;
   options.reserve_upfront = false;
   const std::size_t before = mapped_bytes();
