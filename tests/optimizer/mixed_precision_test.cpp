@@ -49,7 +49,7 @@ double distance(const at::Tensor& tensor, const Json& json) {
 /// optimizer.
 struct Training {
   explicit Training(const OptimizerConfig& config, const LossScaling& scaling = {},
-                    ParamStore::Options options = {}) {
+                    const ParamStore::Options& options = {}) {
     model.add("bias", {Sharding::replicated({5}), Init::normal(1), {.no_decay = true}});
     model.add("weight", {Sharding::replicated({3, 5}), Init::normal(1), {.embedding = true}});
     store.emplace(declared_parameters(model), options);

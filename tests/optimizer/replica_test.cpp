@@ -46,8 +46,10 @@ TEST(DistributedOptimizerMemory, IsMegatronsFormula) {
         if (bucket.is_precise) precise += static_cast<double>(bucket.value.numel());
       }
       // States have whole blocks of 256 elements, without the padding of buckets.
-      for (const ParameterPiece& piece : store.pieces())
-        states += static_cast<double>((piece.count + 255) / 256 * 256);
+      for (const ParameterPiece& piece : store.pieces()) {
+        const std::int64_t blocks = (piece.count + 255) / 256;
+        states += 256 * static_cast<double>(blocks);
+      }
       const double ranks = static_cast<double>(d), formula = 6 + 12 / ranks;
       EXPECT_EQ(bytes, elements * (6 + 4 / ranks) + precise * (4 - 4 / ranks));
       EXPECT_EQ(static_cast<double>(optimizer->num_state_bytes()), 8 * states);

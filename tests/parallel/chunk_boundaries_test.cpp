@@ -117,7 +117,7 @@ TEST(ChunkBoundaries, BetweenThreadsEqualArithmetic) {
   }
 }
 
-const RankBodyOf follow_{"chunk boundaries", [](Communicators& world) {
+const RankBodyOf kFollow{"chunk boundaries", [](Communicators& world) {
                            follow(world, std::stoull(child_variable("MEGATRON_TEST_SEED")), 24);
                          }};
 

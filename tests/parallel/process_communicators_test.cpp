@@ -94,7 +94,7 @@ void check_every_collective(Comm& comm, std::int64_t elements, at::ScalarType ty
   comm.barrier("end");
 }
 
-const RankBodyOf collectives_("collectives", [](Communicators& world) {
+const RankBodyOf kCollectives("collectives", [](Communicators& world) {
   const auto comm = world.group(first_ranks(world.world_size()), "world");
   for (const at::ScalarType type : {at::kFloat, at::kBFloat16, at::kLong}) {
     for (const std::int64_t elements : {0, 5, 3000}) check_every_collective(*comm, elements, type);
@@ -120,7 +120,7 @@ TEST(ProcessCommunicators, CollectivesOverHostsWithUnequalRanks) {
 
 /// The ranks of a host form a group of their own and are one host's part of a larger group, which
 /// its first rank makes late.
-const RankBodyOf same_ranks_twice_("same ranks twice", [](Communicators& world) {
+const RankBodyOf kSameRanksTwice("same ranks twice", [](Communicators& world) {
   const std::int64_t first = world.rank() / 2 * 2;
   const auto alone = world.group({first, first + 1}, "tp");
   check_every_collective(*alone, 5, at::kFloat);
@@ -136,7 +136,7 @@ TEST(ProcessCommunicators, AHostsRanksMayBeAGroupOfTheirOwn) {
   expect_all_well({.body = "same ranks twice", .hosts = {"a", "a", "b", "b"}});
 }
 
-const RankBodyOf many_groups_("many groups", [](Communicators& world) {
+const RankBodyOf kManyGroups("many groups", [](Communicators& world) {
   const std::int64_t pair = world.rank() / 2 * 2;
   const auto tp = world.group({pair, pair + 1}, "tp"),
              dp = world.group({world.rank() % 2, world.rank() % 2 + 2}, "dp");
@@ -152,7 +152,7 @@ TEST(ProcessCommunicators, OverlappingGroups) {
   expect_all_well({.body = "many groups", .hosts = one_host(4)});
 }
 
-const RankBodyOf one_waits_("one is killed", [](Communicators& world) {
+const RankBodyOf kOneWaits("one is killed", [](Communicators& world) {
   const auto comm = world.group(first_ranks(world.world_size()), "dp");
   comm->barrier("start");
   if (world.rank() == 1) ::raise(SIGKILL);
@@ -179,7 +179,7 @@ TEST(ProcessCommunicators, ADeadPeerOnAnotherHostIsNamed) {
   expect_death_is_named({.body = "one is killed", .hosts = {"a", "b", "c"}});
 }
 
-const RankBodyOf one_fails_("one fails", [](Communicators& world) {
+const RankBodyOf kOneFails("one fails", [](Communicators& world) {
   const auto comm = world.group(first_ranks(world.world_size()), "dp");
   comm->barrier("start");
   if (world.rank() == 1) throw std::runtime_error("out of luck");
@@ -198,7 +198,7 @@ TEST(ProcessCommunicators, AFailureIsTheFailureOfAllOnEveryHost) {
   }
 }
 
-const RankBodyOf one_absent_("one is absent", [](Communicators& world) {
+const RankBodyOf kOneAbsent("one is absent", [](Communicators& world) {
   const auto comm = world.group(first_ranks(world.world_size()), "dp");
   if (world.rank() == 1) return std::this_thread::sleep_for(std::chrono::seconds(5));
   comm->barrier("end");

@@ -32,7 +32,7 @@ inline std::map<std::string, RankBody>& rank_bodies() {
   return bodies;
 }
 
-/// Registers a body for parent and child. Define `const RankBodyOf name_{"name", body}` at
+/// Registers a body for parent and child. Define `const RankBodyOf kName{"name", body}` at
 /// namespace scope.
 struct RankBodyOf {
   RankBodyOf(const std::string& name, RankBody body) { rank_bodies()[name] = std::move(body); }

@@ -17,7 +17,6 @@ namespace {
 
 using std::chrono::milliseconds;
 using testing::AllOf;
-using testing::AnyOf;
 using testing::Each;
 using testing::HasSubstr;
 

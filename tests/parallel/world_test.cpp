@@ -18,9 +18,6 @@ namespace megatron {
 namespace {
 
 using std::chrono::milliseconds;
-using testing::AllOf;
-using testing::Each;
-using testing::Field;
 using testing::HasSubstr;
 
 RendezvousOptions options_with(SettingsText settings = {},

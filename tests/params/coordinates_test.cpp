@@ -94,7 +94,7 @@ TEST(Initialisation, DependsOnSeedAndNameOnly) {
   EXPECT_FALSE(at::equal(draw("a", 1), draw("a", 2)));
 }
 
-DropoutSite site(std::vector<std::int64_t> ordinals, double probability = 0.3) {
+DropoutSite site(const std::vector<std::int64_t>& ordinals, double probability = 0.3) {
   return {.probability = probability,
           .key = philox_key(11, "mlp_bda"),
           .sample_ordinals = at::tensor(ordinals, at::kLong)};

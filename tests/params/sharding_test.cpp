@@ -25,7 +25,8 @@ const Sharding kExperts[] = {
 
 TEST(Sharding, TwoAxesDivideTheWhole) {
   for (const Sharding& sharding : kExperts) {
-    for (const auto& [ep_size, etp_size] : {std::pair{2, 2}, {4, 1}, {1, 4}, {4, 2}}) {
+    using Sizes = std::pair<std::int64_t, std::int64_t>;
+    for (const auto& [ep_size, etp_size] : {Sizes{2, 2}, {4, 1}, {1, 4}, {4, 2}}) {
       at::Tensor owners = at::zeros(sharding.global_shape, at::kInt);
       const at::Tensor whole =
           at::arange(num_elements(sharding.global_shape), at::kDouble).view(sharding.global_shape);

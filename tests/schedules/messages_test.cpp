@@ -140,7 +140,9 @@ bool ends_with_blocking_receives(const Schedule& schedule) {
     const std::int64_t other =
         schedule.rank_of(schedule.stage_of(rank, step.chunk) + (goes_up ? 1 : -1));
     if (is_send) return ++under_way[{rank, other}] > 0;
-    return under_way[{other, rank}] > 0 && under_way[{other, rank}]-- > 0;
+    if (under_way[{other, rank}] == 0) return false;
+    --under_way[{other, rank}];
+    return true;
   };
   for (bool moves = true; moves;) {
     moves = false;

@@ -24,7 +24,6 @@
 namespace megatron {
 namespace {
 
-using testing::ElementsAre;
 using testing::HasSubstr;
 using enum FirstBadOp::Pass;
 

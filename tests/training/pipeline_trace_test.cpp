@@ -153,7 +153,7 @@ TEST(ClockOffset, LiesBetweenTheBoundsOfEveryBarrier) {
 }
 
 TEST(TraceWindow, IsTheSecondAndThirdIterationUnlessChosen) {
-  const auto window = [](LoggerConfig logger, std::int64_t done, std::int64_t train_iters) {
+  const auto window = [](const LoggerConfig& logger, std::int64_t done, std::int64_t train_iters) {
     const TraceWindow found = trace_window(logger, done, train_iters);
     return std::pair(found.begin, found.end);
   };
