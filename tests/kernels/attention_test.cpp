@@ -24,7 +24,8 @@ struct Case {
   std::string name;
   std::int64_t sq, sk, b, n, g, d, dv;
   std::function<void(AttentionArguments&)> set = [](AttentionArguments&) {};
-  bool with_documents = false;
+  /// Positions of three documents of the first sample, and of four of the second. 0: none.
+  std::int64_t documents_span = 0;
 };
 
 /// Numbers [s, b, heads, channels] inside rows of a wider tensor, as a mixed projection makes them.
@@ -75,10 +76,11 @@ struct Problem {
     for (std::int64_t h = 0; h < c.n; ++h)
       slopes.push_back(static_cast<float>(std::exp2(-1.0 - static_cast<double>(h))));
     if (arguments.alibi_slopes != nullptr) arguments.alibi_slopes = slopes.data();
-    if (c.with_documents) {
+    if (c.documents_span > 0) {
       const std::int64_t positions = std::max(c.sq, c.sk);
       for (std::int64_t i = 0; i < c.b * positions; ++i)
-        documents.push_back(static_cast<std::int32_t>(i % positions * (3 + i / positions) / 97));
+        documents.push_back(
+            static_cast<std::int32_t>(i % positions * (3 + i / positions) / c.documents_span));
       arguments.document_ids = documents.data();
       arguments.document_stride = positions;
     }
@@ -280,15 +282,16 @@ std::vector<Case> cases() {
        }},
       {"softcap", 90, 90, 1, 2, 2, 16, 16, [](auto& a) { a.softcap = 3; }},
       {"alibi", 90, 90, 1, 4, 2, 16, 16, [](auto& a) { a.alibi_slopes = &kSome; }},
-      {"documents", 200, 200, 2, 2, 2, 16, 16, [](auto&) {}, true},
-      {"documents both ways", 130, 130, 2, 2, 1, 16, 16, [](auto& a) { a.causal = false; }, true},
+      {"documents", 200, 200, 2, 2, 2, 16, 16, [](auto&) {}, 97},
+      {"documents longer than a block", 300, 300, 2, 2, 2, 16, 16, [](auto&) {}, 600},
+      {"documents both ways", 130, 130, 2, 2, 1, 16, 16, [](auto& a) { a.causal = false; }, 97},
       {"dropout", 71, 71, 3, 2, 2, 16, 16, drop},
       {"everything", 130, 147, 2, 4, 2, 18, 10,
        [drop](auto& a) {
          drop(a);
          a.q_start = 19, a.k_start = 2, a.window = {90, 0}, a.softcap = 4, a.alibi_slopes = &kSome;
        },
-       true},
+       97},
   };
 }
 

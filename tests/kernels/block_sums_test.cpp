@@ -60,6 +60,9 @@ TEST(BlockSums, SkippedElementsCountAsZero) {
   chunk.skip_end = 1500;
   const double skipped = sum_of_squares(chunk, Type::f32);
   EXPECT_EQ(gradient_norm_kernels().count_zeros(chunk, Type::f32), 0);
+  for (const std::size_t i : {5UL, 699UL, 700UL, 1499UL, 1500UL, 4999UL}) grad.set(i, 0);
+  EXPECT_EQ(gradient_norm_kernels().count_zeros(chunk, Type::f32), 4);
+  grad = numbers(Type::f32, 5000, 4);
   for (std::size_t i = 700; i < 1500; ++i) grad.set(i, 0);
   EXPECT_EQ(skipped, sum_of_squares(chunk_of(grad, 0, 5000), Type::f32));
   EXPECT_EQ(gradient_norm_kernels().count_zeros(chunk_of(grad, 0, 5000), Type::f32), 800);
