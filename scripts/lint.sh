@@ -70,7 +70,7 @@ files_to_tidy() {
 }
 
 check_bugs() {
-  local program version base="" compiled files
+  local program version base="" compiled files options
   for version in 19 18 17 16; do
     program=$(command -v clang-tidy-$version) && break
   done
@@ -84,11 +84,14 @@ check_bugs() {
   files=$(comm -12 <(files_to_tidy | sort -u) <(echo "$compiled"))
   [ -n "$files" ] || { echo "lint: no source changed since $base" && return; }
   echo "lint: clang-tidy of $(wc -l <<<"$files") sources${base:+ that changed since $(git describe --always "$base")}"
-  # Each process writes at once what it found. clang has no omp.h of its own here, and no pragma of
-  # OpenMP in our sources needs one. Its warnings about deprecated functions are of libstdc++ 12's own
+  # Each process writes at once what it found. Headers that clang has not (omp.h, the interface of
+  # sanitizers) are those of g++. Its warnings about deprecated functions are of libstdc++ 12's own
   # headers; g++ warns of ours.
+  options="--quiet --extra-arg=-idirafter --extra-arg=$(c++ -print-file-name=include)"
+  options+=" --extra-arg=-fno-openmp --extra-arg=-Wno-deprecated-declarations"
   if ! xargs -P "${JOBS:-$(nproc)}" -I{} sh -c \
-    'found=$('"$program"' -p '$build' --quiet --extra-arg=-fno-openmp --extra-arg=-Wno-deprecated-declarations "$1" 2>/dev/null) || { printf "%s\n" "$found"; exit 1; }' sh {} \
+    'found=$('"$program -p $build $options"' "$1" 2>/dev/null) ||
+      { printf "%s\n" "$found"; exit 1; }' sh {} \
     <<<"$files"; then
     status=1
   fi

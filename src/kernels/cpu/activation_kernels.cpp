@@ -30,12 +30,12 @@ void with_activation(ActivationKind kind, Use use) {
   }
 }
 
-/// Loads and stores a row in steps of Step::size numbers: sixteen floats, or one f64. Only the
+/// Loads and stores a row in steps of Step::kSize numbers: sixteen floats, or one f64. Only the
 /// first `count` numbers of a step exist.
 template <class T>
 struct Step {
   using V = Vec16f;
-  static constexpr std::int64_t size = kNumLanes;
+  static constexpr std::int64_t kSize = kNumLanes;
   template <class From>
   static V load(const From* from, std::int64_t count) {
     return load_partial(from, count, 0.0f);
@@ -49,7 +49,7 @@ struct Step {
 template <>
 struct Step<double> {
   using V = double;
-  static constexpr std::int64_t size = 1;
+  static constexpr std::int64_t kSize = 1;
   static double load(const double* from, std::int64_t) { return *from; }
   static void store(double* to, std::int64_t, double x) { *to = x; }
 };
@@ -62,7 +62,7 @@ void activation_rows(const ActivationArguments& a, std::int64_t begin, std::int6
   for (std::int64_t row = begin; row < end; ++row) {
     const T* x = static_cast<const T*>(a.x) + row * width;
     T* y = static_cast<T*>(a.y) + row * columns;
-    for (std::int64_t c = 0; c < columns; c += S::size) {
+    for (std::int64_t c = 0; c < columns; c += S::kSize) {
       const std::int64_t count = columns - c;
       auto value = F::at(S::load(x + c, count) + S::load(bias + c, count)).value;
       if constexpr (gated)
@@ -78,7 +78,7 @@ template <class F, class T, bool gated, bool summed>
 void activation_backward_row(const T* dy, const T* x, const Compute<T>* bias, T* dx,
                              Compute<T>* sums, T* y, std::int64_t columns) {
   using S = Step<T>;
-  for (std::int64_t c = 0; c < columns; c += S::size) {
+  for (std::int64_t c = 0; c < columns; c += S::kSize) {
     const std::int64_t count = columns - c;
     const auto f = F::at(S::load(x + c, count) + S::load(bias + c, count));
     const auto d_out = S::load(dy + c, count);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <utility>
 
 #include "kernels/cpu/micro_kernel.h"
 #include "kernels/cpu/storage_types.h"
@@ -29,24 +30,26 @@ inline void prefetch_line(const void* line, std::int64_t bytes) {
     __builtin_prefetch(static_cast<const char*>(line) + b);
 }
 
-/// Swaps the off-diagonal blocks of `kHalf` lanes. With halves 1, 2, 4 … this transposes a square.
-template <int kHalf>
-inline void swap_blocks(Vector* rows) {
+/// Swaps the off-diagonal blocks of `kHalf` lanes of two rows.
+template <int kHalf, int... lane>
+inline void swap_blocks(Vector& first, Vector& second, std::integer_sequence<int, lane...>) {
+  const Vector low = __builtin_shufflevector(
+      first, second, ((lane & kHalf) != 0 ? kWidth + lane - kHalf : lane)...);
+  second = __builtin_shufflevector(first, second,
+                                   ((lane & kHalf) != 0 ? kWidth + lane : lane + kHalf)...);
+  first = low;
+}
+
+/// Transposes a square of kWidth rows in log2(kWidth) rounds, the first with `kHalf` = 1.
+template <int kHalf = 1>
+inline void transpose(Vector* rows) {
   if constexpr (kHalf < kWidth) {
-    Vector low, high;
-    for (int lane = 0; lane < kWidth; ++lane) {
-      const bool second = (lane & kHalf) != 0;
-      low[lane] = static_cast<std::uint32_t>(second ? kWidth + lane - kHalf : lane);
-      high[lane] = static_cast<std::uint32_t>(second ? kWidth + lane : lane + kHalf);
-    }
 #pragma GCC unroll 16
     for (int i = 0; i < kWidth; ++i) {
       if ((i & kHalf) != 0) continue;
-      const Vector first = rows[i], second = rows[i + kHalf];
-      rows[i] = __builtin_shuffle(first, second, low);
-      rows[i + kHalf] = __builtin_shuffle(first, second, high);
+      swap_blocks<kHalf>(rows[i], rows[i + kHalf], std::make_integer_sequence<int, kWidth>{});
     }
-    swap_blocks<2 * kHalf>(rows);
+    transpose<2 * kHalf>(rows);
   }
 }
 
@@ -108,7 +111,7 @@ void pack_lines_along_depth(const PackArguments& p, std::int64_t steps, std::int
         for (int i = 0; i < kWidth; ++i)
           square[i] = i < lines ? load_steps(from + (c + i) * line_stride, s, taken) : Vector{};
       }
-      swap_blocks<1>(square);
+      transpose(square);
       for (std::int64_t i = 0; i < taken; ++i, to += p.to_stride) {
         if (room == kWidth) {
           std::memcpy(to, &square[i], sizeof(Vector));

@@ -93,6 +93,7 @@ void CpuCachingAllocator::reserve_all() {
 bool CpuCachingAllocator::map_fixed_base() {
   const std::size_t head = std::max(options_.growth_bytes, kPage);
   for (std::size_t i = 0; i < kMaxFixedRegions; ++i) {
+    // NOLINTNEXTLINE(performance-no-int-to-ptr): the regions lie at fixed addresses.
     auto* const place = reinterpret_cast<std::byte*>(kFirstFixedBase + i * kFixedRegionBytes);
     if (!map_at(place, kPage, PROT_NONE)) continue;
     fixed_base_ = place;
@@ -122,7 +123,8 @@ void* CpuCachingAllocator::allocate(std::size_t bytes) {
   const std::size_t size = round_up(std::max<std::size_t>(bytes, 1), kCacheLine) + sizeof(Block);
   const std::lock_guard lock(mutex_);
   Block* block = find(size);
-  if (block == nullptr && (block = grow(size)) == nullptr) return nullptr;
+  if (block == nullptr) block = grow(size);
+  if (block == nullptr) return nullptr;
   block->is_free = false;
   // The released pages may lie anywhere in the block, so all of them count as committed again.
   if (block->returned > 0) {
@@ -281,8 +283,10 @@ void CpuCachingAllocator::remove(Block* block) {
   const int index = size_class(block->size);
   if (block->previous != nullptr) {
     block->previous->next = block->next;
-  } else if ((free_lists_[index] = block->next) == nullptr) {
-    free_list_bitmap_[index / 64] &= ~(std::uint64_t{1} << (index % 64));
+  } else {
+    free_lists_[index] = block->next;
+    if (block->next == nullptr)
+      free_list_bitmap_[index / 64] &= ~(std::uint64_t{1} << (index % 64));
   }
   if (block->next != nullptr) block->next->previous = block->previous;
 }
