@@ -1,11 +1,13 @@
-# The front door for people: `make build`, `make demo`, `make test`. Everything below it is CMake with Ninja.
+# The front door for people: `make build`, `make demo`, `make test`. Everything below it is CMake
+# with Ninja.
 SHELL := /bin/bash
 BUILD_DIR ?= build
 PRESET ?= release
 TORCH_DIR ?= $(CURDIR)/.deps/torch
 export TORCH_DIR
 JOBS ?= $(shell nproc)
-# CUDA=1: also the plugin lib/libmegatron_cuda.so (needs nvcc 13). `make deps CUDA=run` fetches what LibTorch needs to run on a GPU (2 GB).
+# CUDA=1: also the plugin lib/libmegatron_cuda.so (needs nvcc 13). `make deps CUDA=run` fetches what
+# LibTorch needs to run on a GPU (2 GB).
 CUDA ?=
 export CUDA
 
@@ -14,12 +16,13 @@ CI ?=
 export CI
 PREFIX ?= /usr/local
 
-.PHONY: build deps test test-nightly test-parity test-mutants test-scripts lint lint-changed lint-format asan tsan
-.PHONY: demo examples embed tutorial bench install clean help
+.PHONY: build deps test test-nightly test-parity test-mutants test-scripts lint lint-changed
+.PHONY: lint-format asan tsan demo examples embed tutorial bench install clean help
 help: ## Show this list
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | \
+	  awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
 
-deps: ## Install missing Debian packages and bring the pinned LibTorch into .deps/ (CUDA=run: with the libraries to run on a GPU)
+deps: ## Install missing Debian packages and the pinned LibTorch in .deps/ (CUDA=run: also for GPUs)
 	@scripts/bootstrap.sh
 
 $(BUILD_DIR)/build.ninja: CMakeLists.txt CMakePresets.json
@@ -35,17 +38,22 @@ test: build ## Build and run the fast tests (at most five minutes)
 	@cmake --build $(BUILD_DIR) -j $(JOBS) --target megatron_tests
 	@ctest --test-dir $(BUILD_DIR) --output-on-failure -j $(JOBS) -LE nightly
 
-test-nightly: build ## Run the tests that take too long for every day: a hundred runs killed at random moments, every layout of every model, bubbles by the clock
+# A hundred runs killed at random moments, every layout of every model, bubbles by the clock.
+test-nightly: build ## Run the tests that take too long for every day
 	@cmake --build $(BUILD_DIR) -j $(JOBS) --target megatron_tests
 	@ctest --test-dir $(BUILD_DIR) --output-on-failure -L nightly
 
-test-parity: build ## Compare with transformers, megatron-core and the tokenizer packages in a virtual environment of their own
+# The packages are in a virtual environment of their own.
+test-parity: build ## Compare with transformers, megatron-core and the tokenizer packages
 	@tests/parity/run.sh
 
-test-mutants: deps ## Plant some hundred one-line faults and check that the tests notice 95 % of them, several hours (ROOM=base: those of one room)
+# Plants some hundred one-line faults; the tests must notice 95 % of them. ROOM=base: those of one
+# room.
+test-mutants: deps ## Plant faults and check that the tests notice them, several hours (ROOM=base)
 	@tests/mutants/run.py --jobs $(JOBS) $(if $(ROOM),--room $(ROOM)) $(if $(KEEP),--keep $(KEEP))
 
-test-scripts: build ## Run the flags of published Megatron-LM launch scripts, made small (UPDATE=1: record what happens)
+# The scripts are published for Megatron-LM. UPDATE=1 records what happens.
+test-scripts: build ## Run the flags of published launch scripts, made small (UPDATE=1: record)
 	@tests/scripts/run.py --program $(BUILD_DIR)/bin/megatron $(if $(UPDATE),--update)
 
 lint: ## Check format, line length and names, and look for bugs with clang-tidy, in the whole tree
@@ -62,7 +70,7 @@ lint-changed: ## The same, with clang-tidy only on what changed since main or th
 asan: deps ## Run the tests of the rooms without LibTorch under AddressSanitizer and UBSan
 	@JOBS=$(JOBS) tests/sanitizers/run.sh asan
 
-tsan: deps ## Run the tests that start threads under ThreadSanitizer (ROOMS="base parallel": only these)
+tsan: deps ## Run the tests with threads under ThreadSanitizer (ROOMS="base parallel": only these)
 	@JOBS=$(JOBS) tests/sanitizers/run.sh tsan $(ROOMS)
 
 install: build ## Install the program, libraries, headers and the CMake package under PREFIX
@@ -80,7 +88,8 @@ examples: build ## Run the recipes of examples/ for a few steps
 tutorial: build ## Run every command of docs/tutorial.md
 	@scripts/run_tutorial.sh
 
-bench: build ## Time training steps beside PyTorch on the same shapes, about half an hour (QUICK=1: some minutes, FULL=1: an hour)
+# The contenders have the same shapes.
+bench: build ## Time training steps beside PyTorch, half an hour (QUICK=1: minutes, FULL=1: an hour)
 	@bench/run.sh $(if $(QUICK),--quick) $(if $(FULL),--full) $(if $(LLMC),--llmc $(LLMC))
 
 clean: ## Remove the build folder

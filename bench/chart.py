@@ -1,9 +1,13 @@
 #!/usr/bin/env python3
-"""Draws a result of the suite as bench/chart-light.svg and bench/chart-dark.svg, and writes its table into README.md and its targets into bench/README.md,
-between the marks <!-- bench --> and <!-- /bench -->, so that none of them can differ from what was measured. Needs nothing but Python.
+"""Draws a result of the suite as bench/chart-light.svg and bench/chart-dark.svg.
+
+It also writes the result's table into README.md and its targets into bench/README.md, between the
+marks <!-- bench --> and <!-- /bench -->, so that none of them can differ from what was measured.
+It needs nothing but Python.
 
   bench/chart.py [RESULT.json]     default: bench/results/suite.json
-  bench/chart.py --publish         also keeps the result as bench/results/DATE_PROCESSOR_suite.json, and says so in README.md"""
+  bench/chart.py --publish         also keeps the result as bench/results/DATE_PROCESSOR_suite.json,
+                                   and says so in README.md"""
 import argparse
 import json
 import re
@@ -89,24 +93,27 @@ class Drawing:
 
     def text(self, x, y, words, colour="text", size=12, anchor="start", weight="normal"):
         self.lines_.append(
-            f'<text x="{x:.1f}" y="{y:.1f}" fill="{self.colours_[colour]}" font-size="{size}" text-anchor="{anchor}" '
-            f'font-weight="{weight}">{escape(words)}</text>'
+            f'<text x="{x:.1f}" y="{y:.1f}" fill="{self.colours_[colour]}" font-size="{size}" '
+            f'text-anchor="{anchor}" font-weight="{weight}">{escape(words)}</text>'
         )
 
     def bar(self, x, y, width, height, colour):
         self.lines_.append(
-            f'<rect x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height}" rx="2" fill="{self.colours_[colour]}"/>'
+            f'<rect x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height}" rx="2" '
+            f'fill="{self.colours_[colour]}"/>'
         )
 
     def line(self, x1, y1, x2, y2, colour, width=1, dashes=""):
         dashed = f' stroke-dasharray="{dashes}"' if dashes else ""
         self.lines_.append(
-            f'<line x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" stroke="{self.colours_[colour]}" stroke-width="{width}"{dashed}/>'
+            f'<line x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" '
+            f'stroke="{self.colours_[colour]}" stroke-width="{width}"{dashed}/>'
         )
 
     def svg(self, height, title):
         return (
-            f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height}" viewBox="0 0 {WIDTH} {height}" font-family="{FONT}" role="img">\n'
+            f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height}" '
+            f'viewBox="0 0 {WIDTH} {height}" font-family="{FONT}" role="img">\n'
             f"<title>{escape(title)}</title>\n" + "\n".join(self.lines_) + "\n</svg>\n"
         )
 
@@ -209,7 +216,8 @@ def table(result):
             rows = entry["contenders"]
             ours = rows["megatron"]["median_ms"]
             cells = [
-                f"{entry['title'] if entry['kind'] == 'step' else ', '.join(short_title(entry))}, {dtype}",
+                f"{entry['title'] if entry['kind'] == 'step' else ', '.join(short_title(entry))}"
+                f", {dtype}",
                 f"**{ours:.0f} ms**",
             ]
             cells += [
@@ -234,20 +242,23 @@ def target_table(result):
         unit, limit = row["unit"], "≤" if row.get("at_most") else "≥"
         possible = f"{row['possible']:.2f} {unit}" if row["possible"] else ""
         lines.append(
-            f"| {row['what']} | {limit} {row['target']} {unit} | {row['measured']:.2f} {unit} | {possible} | {'met' if row['met'] else 'not met'} |"
+            f"| {row['what']} | {limit} {row['target']} {unit} | {row['measured']:.2f} {unit} "
+            f"| {possible} | {'met' if row['met'] else 'not met'} |"
         )
     return lines
 
 
 def noise(result):
-    """A sentence for a run on a machine that others used: how far apart the quartiles of a contender's steps lie, over its median."""
+    """Returns a sentence for a run on a machine that others used, in a list; else an empty list.
+    The sentence says how far apart the quartiles of a contender's steps lie, over its median."""
     spreads = sorted(
         row["spread"] for entry in result["cases"] for row in entry["contenders"].values()
     )
     if not spreads or spreads[-1] <= 0.1:
         return []
     return [
-        f"The machine was not idle: the quartiles of a contender's steps lie {100 * spreads[len(spreads) // 2]:.0f} % of its median apart in the middle of all "
+        "The machine was not idle: the quartiles of a contender's steps lie "
+        f"{100 * spreads[len(spreads) // 2]:.0f} % of its median apart in the middle of all "
         f"rows, {100 * spreads[-1]:.0f} % at most."
     ]
 
@@ -260,8 +271,14 @@ def readme_section(result, kept):
         '<img alt="Training steps: times as fast as PyTorch eager" src="bench/chart-light.svg">',
         "</picture>",
         "",
-        f"Median step ({where(result)}{source}); in brackets how many times as long the peer takes. All start from the same weights and tokens, and",
-        "their losses agree step by step ([how it is measured, and how to read it](bench/README.md)).",
+        (
+            f"Median step ({where(result)}{source}); in brackets how many times as long the peer "
+            "takes. All start from the same weights and tokens, and"
+        ),
+        (
+            "their losses agree step by step "
+            "([how it is measured, and how to read it](bench/README.md))."
+        ),
         *noise(result),
         "",
         *table(result),
@@ -281,9 +298,9 @@ def fill(page, lines):
 def keep(source, result):
     """The result under a name that says when and where."""
     processor = re.sub(r"[^a-z0-9]+", "-", result["machine"]["processor"].lower()).strip("-")
-    kept = (
-        ROOT
-        / f"bench/results/{result['machine']['date']}_{processor}-{result['machine']['cores']}-cores_suite.json"
+    kept = ROOT / (
+        f"bench/results/{result['machine']['date']}_{processor}"
+        f"-{result['machine']['cores']}-cores_suite.json"
     )
     shutil.copyfile(source, kept)
     return kept

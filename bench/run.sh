@@ -1,11 +1,15 @@
 #!/usr/bin/env bash
-# Times training steps beside PyTorch on the same shapes, in one run (bench/suite/main.py). `ranks` as the first argument: one rank and two
-# (ranks.py); `startup`: how long ranks take to start (startup.py). Further arguments go to the program; --help lists them.
+# Times training steps beside PyTorch on the same shapes, in one run (bench/suite/main.py). With
+# `ranks` as the first argument it times one rank and two (ranks.py); with `startup`, how long ranks
+# take to start (startup.py). Further arguments go to the program; --help lists them.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 program=main
 case "${1:-}" in ranks | startup) program=$1; shift ;; esac
-case " $* " in *" --help "* | *" -h "* | *" --list "*) exec python3 -B "bench/suite/$program.py" "$@" ;; esac  # nothing is installed to answer that
+case " $* " in
+  # Nothing is installed to answer that.
+  *" --help "* | *" -h "* | *" --list "*) exec python3 -B "bench/suite/$program.py" "$@" ;;
+esac
 source tests/parity/environment.sh
 ensure_parity_environment || exit $?
 ensure_python_headers

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# The text of the examples: a quarter of the King James Bible (Debian's bible-kjv), each chapter a document, as out/examples/bible_text_document.{bin,idx}.
+# The text of the examples: a quarter of the King James Bible (Debian's bible-kjv), each chapter a
+# document, as out/examples/bible_text_document.{bin,idx}.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export PATH=$PWD/${BUILD_DIR:-build}/bin:$PATH
@@ -9,6 +10,9 @@ command -v bible >/dev/null || {
 }
 mkdir -p out/examples
 # Paragraphs of a .txt file are documents: a blank line before each chapter.
-bible -f 'gen1:1-1sam31:13' | awk '{ chapter = $1; sub(/:.*/, "", chapter) } NR > 1 && chapter != last { print "" } { print; last = chapter }' >out/examples/bible.txt
-megatron preprocess-data --input out/examples/bible.txt --text-documents paragraph --output-prefix out/examples/bible \
-  --tokenizer-type ByteTokenizer --append-eod
+bible -f 'gen1:1-1sam31:13' |
+  awk '{ chapter = $1; sub(/:.*/, "", chapter) }
+    NR > 1 && chapter != last { print "" }
+    { print; last = chapter }' >out/examples/bible.txt
+megatron preprocess-data --input out/examples/bible.txt --text-documents paragraph \
+  --output-prefix out/examples/bible --tokenizer-type ByteTokenizer --append-eod

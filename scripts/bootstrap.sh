@@ -1,11 +1,13 @@
 #!/usr/bin/env bash
-# Installs missing Debian packages and brings the pinned slim LibTorch into .deps/ (or checks the TORCH_DIR given).
+# Installs missing Debian packages and brings the pinned slim LibTorch into .deps/ (or checks the
+# TORCH_DIR given).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 packages=(g++ cmake ninja-build ccache mold pkg-config python3-pip unzip bible-kjv
-  nlohmann-json3-dev libsimdjson-dev libyaml-cpp-dev libtomlplusplus-dev libpcre2-dev libutf8proc-dev
-  libcpp-httplib-dev libzstd-dev zlib1g-dev libxxhash-dev libgloo-dev libgtest-dev libgmock-dev libbenchmark-dev)
+  nlohmann-json3-dev libsimdjson-dev libyaml-cpp-dev libtomlplusplus-dev libpcre2-dev
+  libutf8proc-dev libcpp-httplib-dev libzstd-dev zlib1g-dev libxxhash-dev libgloo-dev libgtest-dev
+  libgmock-dev libbenchmark-dev)
 [ -n "$(command -v pip3 || command -v pip)" ] && packages=("${packages[@]/python3-pip/}")
 [ -n "${LINT:-}" ] && packages+=(clang-format-14 clang-tidy-19) # scripts/lint.sh
 
@@ -13,7 +15,8 @@ stamp=.deps/packages${LINT:+-lint}.stamp
 if [ ! -e "$stamp" ] || [ scripts/bootstrap.sh -nt "$stamp" ]; then
   missing=()
   for package in ${packages[@]}; do
-    dpkg-query -W -f='${Status}' "$package" 2>/dev/null | grep -q 'ok installed' || missing+=("$package")
+    dpkg-query -W -f='${Status}' "$package" 2>/dev/null | grep -q 'ok installed' ||
+      missing+=("$package")
   done
   if [ ${#missing[@]} -gt 0 ]; then
     run=""
@@ -28,16 +31,26 @@ if [ ! -e "$stamp" ] || [ scripts/bootstrap.sh -nt "$stamp" ]; then
     export DEBIAN_FRONTEND=noninteractive
     $run apt-get install -y -qq "${missing[@]}" >/dev/null 2>&1 ||
       { $run apt-get update -qq && $run apt-get install -y -qq "${missing[@]}" >/dev/null; } ||
-      { echo "apt-get could not install: ${missing[*]}. Install them by hand, then run make again." >&2; exit 2; }
+      {
+        echo "apt-get could not install: ${missing[*]}." \
+          "Install them by hand, then run make again." >&2
+        exit 2
+      }
   fi
   mkdir -p .deps && touch "$stamp"
 fi
 
 own=$PWD/.deps/torch
 TORCH_DIR=${TORCH_DIR:-$own}
-CUDA=${CUDA:-} # empty: the CPU; 1: also what the CUDA plugin links; run: also what LibTorch needs on a machine with a GPU
+# Empty: the CPU; 1: also what the CUDA plugin links; run: also what LibTorch needs on a machine
+# with a GPU.
+CUDA=${CUDA:-}
 if [ "$TORCH_DIR" != "$own" ]; then
-  [ -e "$TORCH_DIR/lib/libtorch_cpu.so" ] || { echo "TORCH_DIR=$TORCH_DIR has no lib/libtorch_cpu.so: give the torch folder of LibTorch 2.11 or of a Python environment." >&2; exit 2; }
+  [ -e "$TORCH_DIR/lib/libtorch_cpu.so" ] || {
+    echo "TORCH_DIR=$TORCH_DIR has no lib/libtorch_cpu.so:" \
+      "give the torch folder of LibTorch 2.11 or of a Python environment." >&2
+    exit 2
+  }
   exit 0
 fi
 
@@ -49,12 +62,16 @@ download() {
   echo "Fetching $* ($size) ..."
   pip=$(command -v pip3 || command -v pip)
   "$pip" download -q --no-deps --only-binary=:all: --python-version 3.11 --implementation cp \
-    --platform manylinux_2_28_x86_64 --platform manylinux_2_27_x86_64 --platform manylinux_2_25_x86_64 --platform manylinux_2_18_x86_64 --platform manylinux_2_17_x86_64 \
-    --platform manylinux2014_x86_64 -d .deps/wheels --disable-pip-version-check --find-links .deps/wheels "$@" && return
+    --platform manylinux_2_28_x86_64 --platform manylinux_2_27_x86_64 \
+    --platform manylinux_2_25_x86_64 --platform manylinux_2_18_x86_64 \
+    --platform manylinux_2_17_x86_64 --platform manylinux2014_x86_64 \
+    -d .deps/wheels --disable-pip-version-check --find-links .deps/wheels "$@" && return
   cat >&2 <<EOF
 Could not download $* from the Python package index.
-To supply them by hand: put the wheels (cp311, manylinux x86_64) into $PWD/.deps/wheels and run make again,
-or set TORCH_DIR to the torch folder of a LibTorch 2.11 or of a Python environment that has torch 2.11.
+To supply them by hand: put the wheels (cp311, manylinux x86_64) into $PWD/.deps/wheels and run \
+make again,
+or set TORCH_DIR to the torch folder of a LibTorch 2.11 or of a Python environment that has \
+torch 2.11.
 EOF
   exit 2
 }
@@ -64,7 +81,8 @@ wheels_of() {
   local package name
   for package in "$@"; do
     name=${package%%==*}
-    compgen -G ".deps/wheels/${name//-/_}-${package#*==}-*.whl" || compgen -G ".deps/wheels/${name//-/_}-${package#*==}.*.whl" || true
+    compgen -G ".deps/wheels/${name//-/_}-${package#*==}-*.whl" ||
+      compgen -G ".deps/wheels/${name//-/_}-${package#*==}.*.whl" || true
   done
 }
 
@@ -78,13 +96,17 @@ unpack() {
 staging=.deps/unpack.$$
 torch_wheel=torch==2.11.0
 if [ ! -e .deps/torch/.complete ]; then
-  # The CUDA wheel's libtorch_cpu.so needs libcudart.so.13 and libcupti.so.13, so two small wheels come along.
+  # The CUDA wheel's libtorch_cpu.so needs libcudart.so.13 and libcupti.so.13, so two small wheels
+  # come along.
   wheels=("$torch_wheel" nvidia-cuda-runtime==13.0.96 nvidia-cuda-cupti==13.0.85)
   download "540 MB" "${wheels[@]}"
   echo "Unpacking LibTorch ..."
   rm -rf "$staging" && mkdir -p "$staging"
-  for wheel in $(wheels_of "${wheels[@]}"); do unpack "$staging" "$wheel" 'torch/lib/*' 'torch/include/*' 'nvidia/*'; done
-  rm -f "$staging"/torch/lib/lib{torch_cuda,torch_cuda_linalg,torch_nvshmem,torch_python,c10_cuda,caffe2_nvrtc}.so
+  for wheel in $(wheels_of "${wheels[@]}"); do
+    unpack "$staging" "$wheel" 'torch/lib/*' 'torch/include/*' 'nvidia/*'
+  done
+  rm -f "$staging"/torch/lib/lib{torch_cuda,torch_cuda_linalg,torch_nvshmem,torch_python}.so \
+    "$staging"/torch/lib/lib{c10_cuda,caffe2_nvrtc}.so
   rm -rf .deps/torch .deps/nvidia
   mv "$staging/nvidia" .deps/nvidia && mv "$staging/torch" .deps/torch && rmdir "$staging"
   touch .deps/torch/.complete
@@ -95,15 +117,19 @@ if [ ! -e .deps/torch/lib/libtorch_cuda.so ]; then
   [ -n "$(wheels_of "$torch_wheel")" ] || download "531 MB" "$torch_wheel"
   echo "Unpacking the CUDA half of LibTorch ..."
   rm -rf "$staging" && mkdir -p "$staging"
-  unpack "$staging" "$(wheels_of "$torch_wheel")" torch/lib/lib{torch_cuda,torch_cuda_linalg,torch_nvshmem,c10_cuda,caffe2_nvrtc}.so
-  mv "$staging"/torch/lib/lib{torch_cuda_linalg,torch_nvshmem,c10_cuda,caffe2_nvrtc}.so .deps/torch/lib/
-  mv "$staging"/torch/lib/libtorch_cuda.so .deps/torch/lib/ && rm -rf "$staging" # last: its presence says that all are there
+  unpack "$staging" "$(wheels_of "$torch_wheel")" \
+    torch/lib/lib{torch_cuda,torch_cuda_linalg,torch_nvshmem,c10_cuda,caffe2_nvrtc}.so
+  mv "$staging"/torch/lib/lib{torch_cuda_linalg,torch_nvshmem,c10_cuda,caffe2_nvrtc}.so \
+    .deps/torch/lib/
+  # libtorch_cuda.so comes last: its presence says that all are there.
+  mv "$staging"/torch/lib/libtorch_cuda.so .deps/torch/lib/ && rm -rf "$staging"
 fi
 [ "$CUDA" = run ] && [ ! -e .deps/nvidia/.complete ] || exit 0
 
 # What libtorch_cuda.so links, at the versions that torch's own wheel asks for.
-wheels=(nvidia-cublas==13.1.0.3 nvidia-cuda-nvrtc==13.0.88 nvidia-cufft==12.0.0.61 nvidia-cufile==1.15.1.6 nvidia-curand==10.4.0.35
-  nvidia-cusolver==12.0.4.66 nvidia-cusparse==12.6.3.3 nvidia-nvjitlink==13.0.88 nvidia-cudnn-cu13==9.19.0.56
+wheels=(nvidia-cublas==13.1.0.3 nvidia-cuda-nvrtc==13.0.88 nvidia-cufft==12.0.0.61
+  nvidia-cufile==1.15.1.6 nvidia-curand==10.4.0.35 nvidia-cusolver==12.0.4.66
+  nvidia-cusparse==12.6.3.3 nvidia-nvjitlink==13.0.88 nvidia-cudnn-cu13==9.19.0.56
   nvidia-cusparselt-cu13==0.8.0 nvidia-nccl-cu13==2.28.9 nvidia-nvshmem-cu13==3.4.5)
 download "2 GB" "${wheels[@]}"
 echo "Unpacking the NVIDIA libraries ..."

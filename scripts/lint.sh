@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Checks the C++ sources: format, line length and clang-tidy.
+# Checks the C++ sources: format, line length and clang-tidy; and the line length of scripts.
 #   scripts/lint.sh           everything
 #   scripts/lint.sh changed   clang-tidy only on what changed since main or the last release tag
 #   scripts/lint.sh format    no clang-tidy
@@ -17,19 +17,24 @@ check_format() {
   local program
   program=$(command -v clang-format-14 || command -v clang-format || true)
   if [ -z "$program" ] || ! "$program" --version | grep -q 'version 14\.'; then
-    printf '\n!! lint: format SKIPPED, clang-format 14 is not installed (apt-get install clang-format-14)\n\n'
+    printf '\n!! lint: format SKIPPED, %s\n\n' \
+      'clang-format 14 is not installed (apt-get install clang-format-14)'
     return
   fi
   sources | xargs "$program" --dry-run -Werror || {
-    echo "lint: to format these files: git ls-files '*.cpp' '*.h' '*.cu' '*.cuh' | xargs $program -i" >&2
+    echo "lint: to format these files:" \
+      "git ls-files '*.cpp' '*.h' '*.cu' '*.cuh' | xargs $program -i" >&2
     status=1
   }
 }
 
-# clang-format leaves long strings and comments alone.
+scripts() { git ls-files '*.py' '*.sh' .ci/run Makefile; }
+
+# clang-format leaves long strings and comments alone, and does not see the scripts. The tables of
+# Unicode are generated.
 check_columns() {
   local long
-  long=$(sources | grep -E '^(src|tests|bench)/' | grep -v '/unicode_tables\.cpp$' |
+  long=$({ sources | grep -E '^(src|tests|bench)/' | grep -v '/unicode_tables\.cpp$'; scripts; } |
     LC_ALL=C.UTF-8 xargs grep -nE '.{101}' /dev/null) || true
   [ -z "$long" ] && return
   printf '%s\nlint: these lines are longer than 100 columns\n' "$long" >&2
@@ -45,7 +50,8 @@ base_commit() {
     main=$(git merge-base "$main" HEAD 2>/dev/null) || continue
     [ "$main" != "$head" ] && echo "$main" && return
   done
-  git describe --tags --abbrev=0 HEAD^ 2>/dev/null || git rev-parse --verify -q HEAD^ || echo "$head"
+  git describe --tags --abbrev=0 HEAD^ 2>/dev/null ||
+    git rev-parse --verify -q HEAD^ || echo "$head"
 }
 
 # The source that shows a header to clang-tidy: its twin, or else one that includes it.
@@ -75,15 +81,18 @@ check_bugs() {
     program=$(command -v clang-tidy-$version) && break
   done
   if [ -z "$program" ]; then
-    printf '\n!! lint: clang-tidy SKIPPED, version 16 or newer is not installed (apt-get install clang-tidy-19)\n\n'
+    printf '\n!! lint: clang-tidy SKIPPED, %s\n\n' \
+      'version 16 or newer is not installed (apt-get install clang-tidy-19)'
     return
   fi
-  cmake --preset release -B $build -DMEGATRON_PRECOMPILE=OFF -DMEGATRON_SANITIZE= -DMEGATRON_WERROR=OFF >/dev/null
+  cmake --preset release -B $build -DMEGATRON_PRECOMPILE=OFF -DMEGATRON_SANITIZE= \
+    -DMEGATRON_WERROR=OFF >/dev/null
   [ "$scope" = all ] || base=${BASE:-$(base_commit)}
   compiled=$(sed -nE "s|^ *\"file\": \"$PWD/(.*)\",?$|\1|p" $build/compile_commands.json | sort -u)
   files=$(comm -12 <(files_to_tidy | sort -u) <(echo "$compiled"))
   [ -n "$files" ] || { echo "lint: no source changed since $base" && return; }
-  echo "lint: clang-tidy of $(wc -l <<<"$files") sources${base:+ that changed since $(git describe --always "$base")}"
+  echo "lint: clang-tidy of $(wc -l <<<"$files")" \
+    "sources${base:+ that changed since $(git describe --always "$base")}"
   # Each process writes at once what it found. Headers that clang has not (omp.h, the interface of
   # sanitizers) are those of g++. Its warnings about deprecated functions are of libstdc++ 12's own
   # headers; g++ warns of ours.

@@ -1,4 +1,6 @@
-"""PyTorch's scaled_dot_product_attention on the CPU, causal, forward and backward, on contiguous [b, heads, s, d]: the layout it likes best."""
+"""Times PyTorch's scaled_dot_product_attention on the CPU: causal, forward and backward.
+
+The tensors are contiguous [b, heads, s, d], which is the layout that it likes best."""
 import argparse
 import json
 import math

@@ -1,4 +1,6 @@
-"""All-reduce by size: our ranks as threads and as processes (shared memory, Gloo's connections) beside PyTorch's Gloo and memcpy, turn about in one run."""
+"""Times all-reduce by size: our transports beside PyTorch's Gloo and memcpy, in one run.
+
+Our ranks are threads or processes (shared memory, Gloo's connections). All of them take turns."""
 import argparse
 import datetime
 import json

@@ -1,4 +1,6 @@
-"""The rival: all_reduce of torch.distributed's Gloo back end, started by torchrun; the same sizes and repeats as collectives_bench."""
+"""Times the rival of collectives_bench: all_reduce of torch.distributed's Gloo back end.
+
+torchrun starts it. The sizes and repeats are those of collectives_bench."""
 import json
 import statistics
 import time

@@ -1,5 +1,6 @@
-"""One turn of a PyTorch contender on the block of experts, in a process of its own: prints what moe_block_bench prints. Before that, `inputs` writes the
-file that both read.
+"""Runs one turn of a PyTorch contender on the block of experts, in a process of its own.
+
+It prints what moe_block_bench prints. Before that, `inputs` writes the file that both read.
 
   moe_turn.py FILE inputs TOKENS HIDDEN FFN EXPERTS TOP_K
   moe_turn.py FILE fp32|bf16 eager|compiled|transformers STEPS"""
@@ -14,7 +15,9 @@ from torch import nn
 
 
 def write_inputs(path, tokens, hidden, ffn, experts, top_k):
-    """Sizes, router, every expert's gate and up, every expert's down, the input, and the gradient of the output."""
+    """Writes what both read: the sizes, then the tensors.
+    The tensors are the router, every expert's gate and up, every expert's down, the input, and the
+    gradient of the output."""
     random = np.random.default_rng(1234)
     with open(path, "wb") as file:
         np.array([tokens, hidden, ffn, experts, top_k], dtype=np.int64).tofile(file)

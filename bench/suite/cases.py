@@ -1,10 +1,13 @@
-"""What is timed: models, shapes and dtypes, as data. A case is one model on one batch shape; every contender of a case does the same training step."""
+"""What is timed: models, shapes and dtypes, as data.
+
+A case is one model on one batch shape. Every contender of a case does the same training step."""
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
 class Model:
-    """Sizes of a decoder; `family` chooses block, norm, activation and positions (gpt2 or llama)."""
+    """Holds the sizes of a decoder.
+    `family` (gpt2 or llama) chooses its block, norm, activation and positions."""
 
     name: str
     family: str
@@ -20,7 +23,8 @@ class Model:
         return self.hidden // self.heads
 
     def linears(self):
-        """(name, out features, in features, how many) of every weight matrix that multiplies activations, output head included."""
+        """Lists every weight matrix that multiplies activations, output head included.
+        An entry is (name, out features, in features, how many)."""
         kv = self.groups * self.head_size()
         gated = 2 if self.family == "llama" else 1
         return [
@@ -77,7 +81,8 @@ TINY_LLAMA = Model(
 
 @dataclass(frozen=True)
 class Step:
-    """A training step of one model on batch × seq tokens. `name` is what --only takes, together with the dtype."""
+    """Describes a training step of one model on batch × seq tokens.
+    `name` is what --only takes, together with the dtype."""
 
     name: str
     model: Model
@@ -105,7 +110,8 @@ class Step:
 
 @dataclass(frozen=True)
 class Experts:
-    """One block of experts (router, SwiGLU experts, weighted sum), forward and backward, without an optimizer."""
+    """Describes one block of experts, forward and backward, without an optimizer.
+    The block has a router, SwiGLU experts and a weighted sum."""
 
     name: str
     rows: int
@@ -123,7 +129,10 @@ class Experts:
         return self.rows
 
     def title(self):
-        return f"block of {self.experts} experts, top {self.top_k}, {self.hidden} → {self.ffn} (SwiGLU), {self.rows} tokens, forward and backward"
+        return (
+            f"block of {self.experts} experts, top {self.top_k}, "
+            f"{self.hidden} → {self.ffn} (SwiGLU), {self.rows} tokens, forward and backward"
+        )
 
     def products(self):
         """As if the router gave every expert as many rows."""
@@ -162,7 +171,10 @@ class Attention:
             if self.groups == self.heads
             else f"{self.heads} heads in {self.groups} groups"
         )
-        return f"causal attention {self.batch} × {self.seq}, {heads} of {self.head_size}, forward and backward"
+        return (
+            f"causal attention {self.batch} × {self.seq}, {heads} of {self.head_size}, "
+            "forward and backward"
+        )
 
     def products(self):
         return []

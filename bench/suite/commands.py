@@ -33,7 +33,8 @@ def missing_program(case):
 
 
 def pretrain(case, dtype, steps, flags, ranks=1):
-    """`megatron pretrain gpt` with what all runs of a case have in common, and `flags` ({flag: value}, True for a switch)."""
+    """Returns `megatron pretrain gpt` with what all runs of a case have in common, and `flags`.
+    `flags` is {flag: value}; the value True stands for a switch."""
     flags = {
         "--seq-length": case.seq,
         "--micro-batch-size": case.batch // ranks,
@@ -68,7 +69,8 @@ def pretrain(case, dtype, steps, flags, ranks=1):
 
 
 def our_step(case, dtype, work, steps, ranks=1, **changed):
-    """The step on the shared weights and tokens; `changed` replaces or adds flags (underscores for hyphens)."""
+    """Returns the command of the step on the shared weights and tokens.
+    `changed` replaces or adds flags, with underscores for hyphens."""
     data = {
         "--load": inputs.weights_folder(work, case),
         "--data-path": inputs.corpus_prefix(work, case),

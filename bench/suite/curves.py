@@ -1,4 +1,7 @@
-"""Loss curves: contenders that start from the same weights and tokens must have the same losses, step by step, or their times mean nothing."""
+"""Compares loss curves.
+
+Contenders that start from the same weights and tokens must have the same losses, step by step, or
+their times mean nothing."""
 TOLERANCES = {"fp32": 1e-5, "bf16": 1e-2}
 
 
@@ -8,7 +11,8 @@ def difference(ours, theirs):
 
 
 def check(rows, dtype):
-    """Compares every contender that has losses with the first one that is not ours; returns {name: difference} and the complaints."""
+    """Compares every contender that has losses with the first one that is not ours.
+    It returns {name: difference} and the complaints."""
     reference = next(
         (name for name, row in rows.items() if row["losses"] and name != "megatron"), None
     )
@@ -19,7 +23,8 @@ def check(rows, dtype):
         found[name] = difference(row["losses"], rows[reference]["losses"])
         if not found[name] <= TOLERANCES[dtype]:
             complaints.append(
-                f"{name} and {reference} differ by {found[name]:.1e} of the loss, allowed {TOLERANCES[dtype]:.0e}:\n"
+                f"{name} and {reference} differ by {found[name]:.1e} of the loss, "
+                f"allowed {TOLERANCES[dtype]:.0e}:\n"
                 f"  {name}: {row['losses']}\n  {reference}: {rows[reference]['losses']}"
             )
     return found, complaints

@@ -1,5 +1,8 @@
-"""One turn of the GEMM-only bound, in a process of its own: exactly the GEMMs of the case (every weight matrix, forward, input gradient and weight
-gradient) through torch.mm and nothing else; every layer has its own weights. Prints lines as torch_turn.py does, without a loss.
+"""Runs one turn of the GEMM-only bound, in a process of its own.
+
+It computes exactly the GEMMs of the case (every weight matrix, forward, input gradient and weight
+gradient) through torch.mm and nothing else; every layer has its own weights. It prints lines as
+torch_turn.py does, without a loss.
 
   gemm_turn.py CASE DTYPE STEPS"""
 import json

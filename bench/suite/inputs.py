@@ -1,5 +1,7 @@
-"""What all contenders of a case start from: the same weights (a Hugging Face folder) and the same tokens (a corpus for `megatron pretrain`, and the
-rows of it that training sees, for the peers)."""
+"""Makes what all contenders of a case start from: the same weights and the same tokens.
+
+The weights are a Hugging Face folder. The tokens are a corpus for `megatron pretrain`, and the rows
+of it that training sees, for the peers."""
 import json
 import os
 import subprocess
@@ -68,7 +70,9 @@ def make_weights(work, case):
 
 
 def documents(vocab, count):
-    """Documents of 200 to 600 tokens whose frequencies fall like those of words, so that the loss falls from the first steps on."""
+    """Makes documents of 200 to 600 tokens.
+    The tokens' frequencies fall like those of words, so that the loss falls from the first steps
+    on."""
     import numpy as np  # here and below: the list of cases needs no package
 
     random = np.random.default_rng(SEED)

@@ -1,5 +1,7 @@
-"""What the machine allows a case: its products and nothing else, each by the faster of our product and the library's, and the memory traffic that an
-AdamW update cannot avoid."""
+"""Measures what the machine allows a case.
+
+The limits are the case's products and nothing else, each by the faster of our product and the
+library's, and the memory traffic that an AdamW update cannot avoid."""
 import json
 import subprocess
 
@@ -12,7 +14,8 @@ NAMES = (BEST, TORCH, PEAK)
 
 
 def gemm_bench(shapes, dtype, details):
-    """Runs gemm_bench, leaves the machine's limits in `details` and returns the lines about products."""
+    """Runs gemm_bench and returns the lines about products.
+    It leaves the machine's limits in `details`."""
     command = [
         commands.our_program("gemm_bench"),
         "--dtype",
@@ -76,7 +79,9 @@ def runs(case, dtype, details):
 
 
 def memory_floor_ms(case, dtype, details):
-    """Reading parameter, gradient and two moments and writing all but the gradient, 4 bytes each, and the 16-bit copy, at the measured bandwidth."""
+    """Returns how long an AdamW update needs at the measured bandwidth.
+    The update reads parameter, gradient and two moments and writes all but the gradient, 4 bytes
+    each, and it writes the 16-bit copy."""
     if case.kind != "step" or "memory_bytes_per_second" not in details:
         return None
     return (
@@ -88,7 +93,9 @@ def memory_floor_ms(case, dtype, details):
 
 
 def least_ms(entry):
-    """A step that is nothing but the measured products and, where it updates weights, AdamW's pass over memory; nothing where no products were measured."""
+    """Returns the time of a step that is nothing but the measured products and AdamW's pass.
+    The pass over memory counts where the step updates weights. Where no products were measured,
+    the function returns nothing."""
     bound = entry["gemm_bound_ms"]
     return bound and bound + (entry["memory_floor_ms"] or 0)
 

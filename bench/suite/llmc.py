@@ -1,5 +1,7 @@
-"""llm.c's train_gpt2 (processor, fp32), when its path is given: a contender where it was built with a case's batch and sequence. It takes its weights
-and tokens (gpt2_124M.bin and its data) from its own folder, so its losses are not compared."""
+"""Runs llm.c's train_gpt2 (processor, fp32), when its path is given.
+
+It is a contender where it was built with a case's batch and sequence. It takes its weights and
+tokens (gpt2_124M.bin and its data) from its own folder, so its losses are not compared."""
 import re
 import subprocess
 from pathlib import Path
@@ -11,7 +13,8 @@ PADDED_VOCAB = 50304
 
 
 def activations(model, batch, seq):
-    """How many numbers llm.c allocates for activations, as it prints: tells batch and sequence, which it does not print."""
+    """Returns how many numbers llm.c allocates for activations, as it prints.
+    This number tells batch and sequence, which llm.c does not print."""
     layers, hidden = model.layers, model.hidden
     per_token = (
         hidden * (18 * layers + 2)
@@ -56,5 +59,6 @@ def turn_for(path, all_cases):
                 ["stdbuf", "-oL", str(program)], endless=True, folder=program.parent
             )
     raise SystemExit(
-        f"{program} was built with a batch and sequence (B and T in train_gpt2.c) that no case has: {count} activations"
+        f"{program} was built with a batch and sequence (B and T in train_gpt2.c) "
+        f"that no case has: {count} activations"
     )

@@ -1,4 +1,6 @@
-"""The bench suite: one training step of ours beside PyTorch's, on the same shapes, from the same weights and tokens, in one run.
+"""The bench suite: one training step of ours beside PyTorch's, in one run.
+
+All contenders have the same shapes and start from the same weights and tokens.
 
 Examples:
   bench/run.sh                        all shapes in bf16, one also in fp32
@@ -70,7 +72,8 @@ def contenders_of(case, options):
 
 
 def turn_functions(case, dtype, options, work, details):
-    """{contender: function that runs one turn} of a case; limits leave what else they found in `details`."""
+    """Returns {contender: function that runs one turn} of a case.
+    Limits leave what else they found in `details`."""
     steps, warm, what = options.steps + options.warm, options.warm, f"{case.name} {dtype}"
     if case.kind == "start":
         return {
@@ -215,7 +218,8 @@ def main():
             result, Path(folder), options.steps + options.warm
         ):
             sys.exit(
-                "A run with another learning rate passed as equal: the comparison of losses is blind."
+                "A run with another learning rate passed as equal: "
+                "the comparison of losses is blind."
             )
     print("\n".join(targets.lines(result)))
     equal = all(entry["loss_curves_equal"] for entry in result["cases"])

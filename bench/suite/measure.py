@@ -1,4 +1,6 @@
-"""The protocol: contenders take turns (A B C A B C), every turn a fresh process whose first steps are not counted."""
+"""The protocol: contenders take turns (A B C A B C).
+
+Every turn is a fresh process whose first steps are not counted."""
 import statistics
 import time
 from collections.abc import Callable
@@ -30,7 +32,8 @@ class Progress:
         left = sum(self.seen_.get(other, mean) for other in self.left_)
         done, now = self.total_ - len(self.left_), clock(time.monotonic() - self.begun_)
         print(
-            f"[{done:3}/{self.total_}] {now}, about {clock(left)} left   {run.title} {run.name} {text}",
+            f"[{done:3}/{self.total_}] {now}, about {clock(left)} left   "
+            f"{run.title} {run.name} {text}",
             flush=True,
         )
 
@@ -40,7 +43,8 @@ def clock(seconds):
 
 
 def summary(turns):
-    """Medians over all counted steps of all turns; spread is the distance between the quartiles over the median."""
+    """Returns medians over all counted steps of all turns.
+    The spread is the distance between the quartiles over the median."""
     steps = [ms for turn in turns for ms in turn["steps_ms"]]
     quartiles = statistics.quantiles(steps, n=4) if len(steps) > 1 else [steps[0]] * 3
     peaks = [turn["peak_bytes"] for turn in turns if turn["peak_bytes"]]

@@ -1,11 +1,14 @@
-"""GPT-2 and Llama as someone who wants PyTorch's best eager speed writes them: few modules, F.scaled_dot_product_attention, a tied head."""
+"""GPT-2 and Llama as someone who wants PyTorch's best eager speed writes them.
+
+They have few modules, F.scaled_dot_product_attention and a tied head."""
 import torch
 import torch.nn.functional as F
 from torch import nn
 
 
 def merged_heads(q, k, v):
-    """Causal attention of [batch, heads, seq, head size], back to [batch, seq, hidden]; fewer key heads are shared between query heads."""
+    """Computes causal attention of [batch, heads, seq, head size] as [batch, seq, hidden].
+    Fewer key heads are shared between query heads."""
     out = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=q.size(1) != k.size(1))
     return out.transpose(1, 2).flatten(2)
 

@@ -1,6 +1,9 @@
-"""Times the GPT-2 124M training step (batch 4 × 256 in all, fp32) on one rank and on two, one thread each, turn about: `megatron launch` with
-data or tensor parallelism beside PyTorch's DistributedDataParallel over Gloo on the same model, and one rank that has both threads. Prints medians,
-the gain from the second rank and the ratio to DistributedDataParallel; --dtype bf16 and --only narrow it down."""
+"""Times the GPT-2 124M training step (batch 4 × 256 in all, fp32) on one rank and on two.
+
+Each rank has one thread, and the contenders take turns. They are `megatron launch` with data or
+tensor parallelism, PyTorch's DistributedDataParallel over Gloo on the same model, and one rank that
+has both threads. The program prints medians, the gain from the second rank and the ratio to
+DistributedDataParallel; --dtype bf16 and --only narrow it down."""
 import argparse
 import json
 import os
@@ -39,7 +42,8 @@ PEERS = {"DDP, 1 rank": 1, "DDP, 2 ranks": 2}
 
 
 def ddp_steps(count):
-    """One rank of a DistributedDataParallel run, started by torchrun; rank 0 prints a line per step, as torch_turn.py does."""
+    """Runs one rank of a DistributedDataParallel run, which torchrun starts.
+    Rank 0 prints a line per step, as torch_turn.py does."""
     import torch
     import torch.distributed as dist
     from torch.nn.parallel import DistributedDataParallel
@@ -97,7 +101,8 @@ def turns_of(work, steps, dtype, only):
 def show(result):
     where = result["machine"]
     print(
-        f"{CASE.model.name}, {CASE.batch} × {CASE.seq}, {result['dtype']}, one thread a rank, {where['processor']}, {where['cores']} cores"
+        f"{CASE.model.name}, {CASE.batch} × {CASE.seq}, {result['dtype']}, one thread a rank, "
+        f"{where['processor']}, {where['cores']} cores"
     )
     print(
         f"{'':40}{'median ms':>11}{'min':>9}{'max':>9}{'x 1 rank':>10}{'x 2 thr.':>10}{'x DDP':>8}"
@@ -112,7 +117,8 @@ def show(result):
         threads = ratio("megatron, 1 rank, 2 threads", row) if name in LAYOUTS else ""
         peer = ratio("DDP, 1 rank" if name.endswith("1 rank") else "DDP, 2 ranks", row)
         print(
-            f"{name:40}{row['median_ms']:11.1f}{row['min_ms']:9.1f}{row['max_ms']:9.1f}{own:>10}{threads:>10}{peer:>8}"
+            f"{name:40}{row['median_ms']:11.1f}{row['min_ms']:9.1f}{row['max_ms']:9.1f}"
+            f"{own:>10}{threads:>10}{peer:>8}"
         )
 
 

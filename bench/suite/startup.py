@@ -1,6 +1,8 @@
-"""How long ranks take to start: from the exec of `megatron launch --nproc-per-node N` to the line that rank 0 prints when all have met and can speak
-to each other, beside one rank without a launcher; and of one rank of GPT-2 124M (4 × 256, mock data) the stages up to the end of the first step.
-Writes results/startup.json.
+"""Times how long ranks take to start, beside one rank without a launcher.
+
+The time runs from the exec of `megatron launch --nproc-per-node N` to the line that rank 0 prints
+when all have met and can speak to each other. Of one rank of GPT-2 124M (4 × 256, mock data), it
+times the stages up to the end of the first step. It writes results/startup.json.
 
   bench/run.sh startup [--ranks 8] [--rounds 7]"""
 import argparse
@@ -132,7 +134,8 @@ def main():
     }
     for name, result in results.items():
         print(
-            f"{name:28} {result['median_s']:.2f} s   ({min(result['seconds']):.2f} to {max(result['seconds']):.2f})"
+            f"{name:28} {result['median_s']:.2f} s   "
+            f"({min(result['seconds']):.2f} to {max(result['seconds']):.2f})"
         )
     stages = measure_stages(arguments.rounds)
     show_stages(stages)

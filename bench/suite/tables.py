@@ -3,8 +3,8 @@ import limits
 
 SPREAD_WARNING = 0.10
 HEAD = (
-    f"  {'':22}{'median ms':>11}{'min':>9}{'max':>9}{'spread':>8}{'tokens/s':>10}{'of GEMM bound':>15}{'of limits':>11}"
-    f"{'ours faster':>13}{'loss differs':>14}"
+    f"  {'':22}{'median ms':>11}{'min':>9}{'max':>9}{'spread':>8}{'tokens/s':>10}"
+    f"{'of GEMM bound':>15}{'of limits':>11}{'ours faster':>13}{'loss differs':>14}"
 )
 
 
@@ -15,14 +15,19 @@ def percent(part, whole):
 def row_line(name, row, entry):
     bound, floor = entry["gemm_bound_ms"], entry["memory_floor_ms"]
     ours = entry["contenders"].get("megatron", {}).get("median_ms")
-    cells = f"  {name:22}{row['median_ms']:11.1f}{row['min_ms']:9.1f}{row['max_ms']:9.1f}{100 * row['spread']:6.0f} %"
+    cells = (
+        f"  {name:22}{row['median_ms']:11.1f}{row['min_ms']:9.1f}{row['max_ms']:9.1f}"
+        f"{100 * row['spread']:6.0f} %"
+    )
     if name in limits.NAMES:
         return cells
     ratio = f"{row['median_ms'] / ours:.2f} ×" if ours and name != "megatron" else ""
     differs = entry["loss_difference"].get(name)
     return (
-        f"{cells}{entry['tokens'] / row['median_ms'] * 1e3:10.0f}{percent(bound, row['median_ms']):>15}"
-        f"{percent(floor and limits.least_ms(entry), row['median_ms']):>11}{ratio:>13}{'' if differs is None else f'{differs:.1e}':>14}"
+        f"{cells}{entry['tokens'] / row['median_ms'] * 1e3:10.0f}"
+        f"{percent(bound, row['median_ms']):>15}"
+        f"{percent(floor and limits.least_ms(entry), row['median_ms']):>11}"
+        f"{ratio:>13}{'' if differs is None else f'{differs:.1e}':>14}"
     ).rstrip()
 
 
@@ -33,11 +38,20 @@ def limit_line(entry):
         return []
     rate = entry["gflop_of_products"] / bound  # 10¹² a second
     what = "arithmetic at its peak" if limits.PEAK in entry["contenders"] else "products alone"
-    line = f"  {what}: {entry['gflop_of_products']:.0f} GFLOP in {bound:.1f} ms = {1e3 * rate:.0f} GFLOP/s"
+    line = (
+        f"  {what}: {entry['gflop_of_products']:.0f} GFLOP in {bound:.1f} ms "
+        f"= {1e3 * rate:.0f} GFLOP/s"
+    )
     if "peak_flops_per_second" in found:
-        line += f", {percent(rate * 1e12, found['peak_flops_per_second'])} of the arithmetic units' {found['peak_flops_per_second'] / 1e9:.0f}"
+        line += (
+            f", {percent(rate * 1e12, found['peak_flops_per_second'])} of the arithmetic units' "
+            f"{found['peak_flops_per_second'] / 1e9:.0f}"
+        )
     if entry["memory_floor_ms"]:
-        line += f"; memory {found['memory_bytes_per_second'] / 1e9:.1f} GB/s: AdamW moves its numbers in {entry['memory_floor_ms']:.1f} ms (limits: both)"
+        line += (
+            f"; memory {found['memory_bytes_per_second'] / 1e9:.1f} GB/s: "
+            f"AdamW moves its numbers in {entry['memory_floor_ms']:.1f} ms (limits: both)"
+        )
     return [line]
 
 

@@ -1,4 +1,6 @@
-"""The targets of the CPU training step beside what was measured, and beside the most that a peer's time and the measured products allow."""
+"""The targets of the CPU training step, beside what was measured.
+
+Beside them stands the most that a peer's time and the measured products allow."""
 import limits
 
 AMX = "amx_bf16"
@@ -17,7 +19,8 @@ def median(entry, name):
 
 
 def ratio(entry, peer):
-    """How many times as fast as the peer ours is, and at most could be; nothing where one was not measured."""
+    """Returns how many times as fast as the peer ours is, and at most could be.
+    It returns nothing where one of the two was not measured."""
     ours, theirs = median(entry, "megatron"), median(entry, peer)
     if ours is None or theirs is None:
         return None
@@ -78,7 +81,9 @@ def working_memory(result, name, dtype, wanted):
         for peak, name in zip(peaks, ("megatron", "eager"), strict=True)
     )
     return {
-        "what": f"{name} {dtype}: peak memory beside weights, gradients and optimizer, over eager's",
+        "what": (
+            f"{name} {dtype}: peak memory beside weights, gradients and optimizer, over eager's"
+        ),
         "unit": "×",
         "target": wanted,
         "measured": ours / theirs,
@@ -146,9 +151,13 @@ def lines(result):
         possible = f"{row['possible']:.2f}{row['unit']}" if row["possible"] else ""
         target = f"{'≤' if row.get('at_most') else '≥'} {row['target']}{row['unit']}"
         rows.append(
-            f"  {row['what']:78}{target:>9}{row['measured']:9.2f}{row['unit'] or ' '}{possible:>10}  {'met' if row['met'] else 'NOT met'}"
+            f"  {row['what']:78}{target:>9}{row['measured']:9.2f}{row['unit'] or ' '}"
+            f"{possible:>10}  {'met' if row['met'] else 'NOT met'}"
         )
     return [
         *rows,
-        "  possible: with a step that is nothing but the measured products and one AdamW pass over memory",
+        (
+            "  possible: with a step that is nothing but the measured products "
+            "and one AdamW pass over memory"
+        ),
     ]

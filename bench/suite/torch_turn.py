@@ -1,4 +1,6 @@
-"""One turn of a PyTorch contender, in a process of its own: prints one JSON line per training step with its milliseconds and its loss.
+"""Runs one turn of a PyTorch contender, in a process of its own.
+
+It prints one JSON line per training step with its milliseconds and its loss.
 
   torch_turn.py CASE DTYPE eager|compiled|transformers WORK|fresh STEPS"""
 import contextlib

@@ -1,5 +1,7 @@
-"""One turn of one contender: a fresh process, watched from outside. Gives each step's milliseconds and loss, the time to the end of the first step, and the
-highest resident memory over the later steps."""
+"""Runs one turn of one contender: a fresh process, watched from outside.
+
+It gives each step's milliseconds and loss, the time to the end of the first step, and the highest
+resident memory over the later steps."""
 import json
 import os
 import re
@@ -67,7 +69,8 @@ class StepMonitor:
 
 
 def watch(turn, steps, warm, what, work):
-    """Runs `steps` steps of which the first `warm` are not counted; ends the suite with the process's own words if it fails."""
+    """Runs `steps` steps of which the first `warm` are not counted.
+    It ends the suite with the process's own words if the process fails."""
     errors = work / "errors.txt"
     environment = {
         **os.environ,
@@ -98,7 +101,8 @@ def watch(turn, steps, warm, what, work):
     if (code != 0 and not turn.endless) or len(seen.times) != steps:
         said = "".join(seen.others) + errors.read_text()
         raise SystemExit(
-            f"{what} ended with {code} after {len(seen.times)} of {steps} steps:\n{' '.join(map(str, turn.command))}\n{said}"
+            f"{what} ended with {code} after {len(seen.times)} of {steps} steps:\n"
+            f"{' '.join(map(str, turn.command))}\n{said}"
         )
     return {
         "steps_ms": seen.times[warm:],

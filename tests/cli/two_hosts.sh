@@ -18,11 +18,13 @@ up() {
   command -v ip >/dev/null || refuse "iproute2 is not installed"
   ip netns add "$name-1" 2>/dev/null || refuse "no right to make network namespaces (run as root)"
   ip netns add "$name-2"
-  ip link add "$name-a" netns "$name-1" type veth peer name "$name-b" netns "$name-2" 2>/dev/null || { down "$name"; refuse "no right to make a veth link"; }
+  ip link add "$name-a" netns "$name-1" type veth peer name "$name-b" netns "$name-2" \
+    2>/dev/null || { down "$name"; refuse "no right to make a veth link"; }
   unshare --uts true 2>/dev/null || { down "$name"; refuse "no right to set a host name"; }
   for host in 1 2; do
     mkdir -p "/etc/netns/$name-$host"
-    printf '127.0.0.1 localhost\n10.213.0.1 host1\n10.213.0.2 host2\n' >"/etc/netns/$name-$host/hosts"
+    printf '127.0.0.1 localhost\n10.213.0.1 host1\n10.213.0.2 host2\n' \
+      >"/etc/netns/$name-$host/hosts"
     ip -n "$name-$host" link set lo up
   done
   ip -n "$name-1" addr add 10.213.0.1/24 dev "$name-a"

@@ -1,8 +1,9 @@
 """Writes fixtures/megatron_defaults.json: every flag of Megatron-LM's own parser with its default.
 
-Run with tests/parity's environment and the folder of a Megatron-LM checkout (made with d98e8a64 of 2026-08-22):
-`make_default_fixtures.py MEGATRON_LM`. A switch that turns something on is false, one that turns something off is true (the default of
-what it turns off); null is Python's None. Defaults that depend on the machine or are Python objects are left out.
+Run with tests/parity's environment and the folder of a Megatron-LM checkout (made with d98e8a64 of
+2026-08-22): `make_default_fixtures.py MEGATRON_LM`. A switch that turns something on is false, one
+that turns something off is true (the default of what it turns off); null is Python's None. Defaults
+that depend on the machine or are Python objects are left out.
 """
 
 import argparse

@@ -178,7 +178,8 @@ def main():
     lines = [line(random_case(draw)) for _ in range(count)]
     target.write_text("\n".join(lines) + "\n")
     print(
-        f"{count} layouts, {sum(text.endswith('refused') for text in lines)} refused by megatron-core, "
+        f"{count} layouts, "
+        f"{sum(text.endswith('refused') for text in lines)} refused by megatron-core, "
         f"{sum(text.endswith('loses') for text in lines)} in which it loses layers"
     )
 

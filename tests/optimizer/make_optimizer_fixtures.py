@@ -1,7 +1,10 @@
-"""Writes tests/optimizer/fixtures/optimizers.json: trajectories of torch.optim.AdamW and SGD in float64, with Megatron's clipping.
+"""Writes tests/optimizer/fixtures/optimizers.json from torch.optim.
+
+It holds trajectories of torch.optim.AdamW and SGD in float64, with Megatron's clipping.
 
 Run with an environment that has torch: `python tests/optimizer/make_optimizer_fixtures.py`.
-Two parameters: `weight` is decayed, `bias` is not. Gradients are given per step; `norms` are taken before clipping.
+Two parameters: `weight` is decayed, `bias` is not. Gradients are given per step; `norms` are taken
+before clipping.
 """
 import json
 from pathlib import Path

@@ -1,9 +1,13 @@
-"""Writes tests/optimizer/fixtures/mixed_precision.json and loss_scale.json: training in 16 bits as PyTorch and Megatron Core do it.
+"""Writes tests/optimizer/fixtures/mixed_precision.json and loss_scale.json.
 
-Run with an environment that has torch and megatron-core: `python tests/optimizer/make_precision_fixtures.py`.
-Mixed precision: torch.optim on float32 main weights; gradients come scaled by the loss scale, are unscaled in float32 and clipped as Megatron
-does; the model's weights are the rounded main weights. With states below float32 the rule is spelled out: states are widened, updated and
-rounded. Loss scale: Megatron Core's own DynamicGradScaler, fed with the listed steps.
+They hold training in 16 bits as PyTorch and Megatron Core do it.
+
+Run with an environment that has torch and megatron-core:
+`python tests/optimizer/make_precision_fixtures.py`.
+Mixed precision: torch.optim on float32 main weights; gradients come scaled by the loss scale, are
+unscaled in float32 and clipped as Megatron does; the model's weights are the rounded main weights.
+With states below float32 the rule is spelled out: states are widened, updated and rounded.
+Loss scale: Megatron Core's own DynamicGradScaler, fed with the listed steps.
 """
 import importlib.util
 import json

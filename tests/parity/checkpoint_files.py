@@ -1,4 +1,6 @@
-"""Reads our checkpoints with the real safetensors package: a manifest of slices beside safetensors files (docs/formats/checkpoint.md)."""
+"""Reads our checkpoints with the real safetensors package.
+
+A checkpoint is a manifest of slices beside safetensors files (docs/formats/checkpoint.md)."""
 import json
 from pathlib import Path
 

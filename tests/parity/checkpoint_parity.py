@@ -1,4 +1,7 @@
-"""Our files opened by the real packages: safetensors with Megatron Core's names and layouts, transformers' loader, numpy's caches."""
+"""Opens our files with the real packages.
+
+It reads safetensors under Megatron Core's names and layouts, directories with transformers' loader,
+and caches with numpy."""
 import json
 import sys
 import tempfile
@@ -93,7 +96,8 @@ def expected_from_llama(hf, config):
 
 
 def expected_from_gpt2(hf, config):
-    """Transformer-Engine names and layouts of a GPT-2 directory: Conv1D is transposed, q|k|v becomes per head."""
+    """Gives a GPT-2 directory Transformer-Engine names and layouts.
+    Conv1D is transposed, q|k|v becomes per head."""
     plain = {
         "wte.weight": "embedding.word_embeddings.weight",
         "wpe.weight": "embedding.position_embeddings.weight",
@@ -140,7 +144,9 @@ def compare_exactly(report, name, found, expected):
 
 
 def check_layout(report, variant, work):
-    """Hugging Face → our checkpoint: names and bytes; and back: transformers loads it with nothing missing."""
+    """Converts a Hugging Face directory to our checkpoint, and that back.
+    Names and bytes of the checkpoint must be right; transformers loads the directory that comes
+    back with nothing missing."""
     model = hf_models.save(variant, work / "hf")
     ours = program.convert(work / "hf", work / "ours", "megatron")
     expected = (expected_from_gpt2 if model.config.model_type == "gpt2" else expected_from_llama)(
@@ -167,7 +173,8 @@ def check_layout(report, variant, work):
 
 
 def check_half_precision(report, dtype, work):
-    """Half-precision weights, unknown config keys and the files beside them come back as they were."""
+    """Checks that half-precision weights come back as they were.
+    So do unknown config keys and the files beside them."""
     model = hf_models.build(LlamaConfig(**hf_models.COMMON, vocab_size=131), seed=7).to(dtype)
     model.save_pretrained(work / "hf")
     config = json.loads((work / "hf/config.json").read_text()) | {
@@ -192,7 +199,8 @@ def check_half_precision(report, dtype, work):
 
 
 def check_export(report, family, flags, work):
-    """A model that began here becomes a directory of the family that can hold it: transformers gives the same log-probabilities as `score`."""
+    """Checks that a model that began here becomes a directory of the family that can hold it.
+    transformers gives the same log-probabilities as `score`."""
     samples = corpus.make(work, vocab_size=131, seq_length=40)
     program.pretrain(
         samples,

@@ -1,4 +1,6 @@
-"""Writes small random .bin/.idx corpora and says, through the real megatron-core, which samples training sees."""
+"""Writes small random .bin/.idx corpora.
+
+It also says, through the real megatron-core, which samples training sees."""
 import struct
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,7 +37,8 @@ class NullTokenizer:
 
 
 def training_samples(prefix, *, seq_length, seed, num_samples, vocab_size):
-    """The first rows of seq_length + 1 ids that megatron-core's GPTDataset gives with --split 1,0,0."""
+    """Returns the first rows of seq_length + 1 ids.
+    megatron-core's GPTDataset gives them with --split 1,0,0."""
     mcore_cpu.init()
     from megatron.core.datasets.blended_megatron_dataset_builder import (
         BlendedMegatronDatasetBuilder,

@@ -1,8 +1,12 @@
-"""Compares `megatron dataset show` and `megatron preprocess-data` with the real megatron-core on random corpora and blends.
+"""Compares `megatron dataset show` and `megatron preprocess-data` with the real megatron-core.
 
-Every sample of train, valid and test, in order: random element types, document lengths (one-token documents too), splits, seeds, sequence
-lengths, several epochs, blends with and without weights, one blend per split, mock data; the cache files as numpy reads them; datasets written
-by preprocess-data byte for byte.    Usage: datasets_parity.py [--cases 28] [--seed 1]    environment: MEGATRON
+It does so on random corpora and blends.
+
+Every sample of train, valid and test, in order: random element types, document lengths (one-token
+documents too), splits, seeds, sequence lengths, several epochs, blends with and without weights,
+one blend per split, mock data; the cache files as numpy reads them; datasets written by
+preprocess-data byte for byte.
+Usage: datasets_parity.py [--cases 28] [--seed 1]    environment: MEGATRON
 """
 import argparse
 import glob
@@ -35,7 +39,8 @@ DTYPES = (np.uint16, np.int32, np.uint8, np.int8, np.int16, np.int64)
 
 
 def random_corpus(draw, prefix):
-    """Documents of a random shape and element type; enough of them that no split of SPLIT_CHOICES is empty."""
+    """Makes documents of a random shape and element type.
+    There are enough of them that no split of SPLIT_CHOICES is empty."""
     longest = draw.choice((1, 3, 30, 200))
     documents = [
         [draw.randrange(120) for _ in range(draw.randint(1, longest))]
@@ -94,7 +99,8 @@ def compare(report, name, theirs, arguments):
                 return report.result(
                     name,
                     False,
-                    f"{split} sample {index}: {sample['tokens'][:8]} instead of {mcore_data.text(dataset, index)[:8]}",
+                    f"{split} sample {index}: {sample['tokens'][:8]} "
+                    f"instead of {mcore_data.text(dataset, index)[:8]}",
                 )
         compared += len(ours)
     report.result(name, compared > 0, f"{compared} samples")
@@ -157,7 +163,10 @@ def check_corpus(report, draw, folder, number):
         if weights is None
         else ",".join(f"{weight:.4g}" for weight in weights[:3]) + ("..." if count > 3 else "")
     )
-    name = f"datasets {number}: {count} corpora, weights {described}, {'per split' if per_split else split}, seq {seq_length}, seed {seed}, sizes {sizes}"
+    name = (
+        f"datasets {number}: {count} corpora, weights {described}, "
+        f"{'per split' if per_split else split}, seq {seq_length}, seed {seed}, sizes {sizes}"
+    )
     if draw.random() < 0.5:
         arguments += ["--data-cache-path", f"{folder}/ours"]
     compare(report, name, theirs, arguments)
@@ -231,7 +240,8 @@ def check_mock(report):
 
 
 def check_preprocess(report, draw, folder, vocab_size):
-    """A NullTokenizer corpus through preprocess-data, and the same ids through megatron-core's builder."""
+    """Sends a NullTokenizer corpus through preprocess-data.
+    The same ids go through megatron-core's builder."""
     eod = vocab_size - 1
     texts = [draw.choice(([], [[]], 1, 1, 1, 1, 3)) for _ in range(3000)]
     documents = []

@@ -1,4 +1,6 @@
-"""Which bits depend on the number of threads: LibTorch's operations one by one, and whole runs of the program.
+"""Finds which bits depend on the number of threads.
+
+It tries LibTorch's operations one by one, and whole runs of the program.
 
     tests/parity/run.sh determinism
 """
@@ -17,7 +19,8 @@ THREADS = (1, 2, 3)
 PROGRAM = Path(os.environ.get("MEGATRON", Path(__file__).parents[2] / "build/bin/megatron"))
 FAMILIES = {
     "gpt3": ["--attention-dropout", "0.1", "--hidden-dropout", "0.1"],
-    "llama": "--normalization RMSNorm --swiglu --position-embedding-type rope --disable-bias-linear --untie-embeddings-and-output-weights "
+    "llama": "--normalization RMSNorm --swiglu --position-embedding-type rope "
+    "--disable-bias-linear --untie-embeddings-and-output-weights "
     "--attention-dropout 0 --hidden-dropout 0".split(),
     "gelu without dropout": ["--attention-dropout", "0", "--hidden-dropout", "0"],
 }
@@ -70,7 +73,8 @@ def compare_operations():
             if any(not torch.equal(results[1][name], results[t][name]) for t in THREADS)
         ]
         print(
-            f"{dtype}: of {len(results[1])} operations of LibTorch, these depend on the number of threads: {', '.join(varying) or 'none'}"
+            f"{dtype}: of {len(results[1])} operations of LibTorch, "
+            f"these depend on the number of threads: {', '.join(varying) or 'none'}"
         )
 
 
@@ -135,7 +139,9 @@ def compare_runs():
             same = len(fixed) == 1 and len(again) == 1
             failures += not same
             print(
-                f"{'ok  ' if same else 'FAIL'} {name} {''.join(precision) or 'fp32'}: deterministic mode, {THREADS} threads: {len(fixed)} different; twice with 2 threads: {len(again)}"
+                f"{'ok  ' if same else 'FAIL'} {name} {''.join(precision) or 'fp32'}: "
+                f"deterministic mode, {THREADS} threads: {len(fixed)} different; "
+                f"twice with 2 threads: {len(again)}"
             )
     return failures
 

@@ -1,4 +1,6 @@
-"""Tiny random Hugging Face models of every family and config spelling that the program must read, and transformers' own answers about them."""
+"""Makes tiny random Hugging Face models, and gives transformers' own answers about them.
+
+There is one of every family and config spelling that the program must read."""
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -47,7 +49,8 @@ class Variant:
 
 
 def spell_as_transformers_4(directory):
-    """config.json as transformers 4 writes it: rope_theta and rope_scaling on the top level, torch_dtype."""
+    """Writes config.json as transformers 4 writes it.
+    rope_theta and rope_scaling are on the top level, and the dtype is torch_dtype."""
     path = Path(directory) / "config.json"
     config = json.loads(path.read_text())
     rope = config.pop("rope_parameters")
@@ -67,7 +70,8 @@ def spell_rope_scaling_type(directory):
 
 
 def drop_transformer_prefix(directory):
-    """GPT-2 as its first checkpoints have it: no `transformer.` prefix, and the causal-mask buffers beside the weights."""
+    """Writes GPT-2 as its first checkpoints have it.
+    There is no `transformer.` prefix, and the causal-mask buffers stand beside the weights."""
     path = Path(directory) / "model.safetensors"
     tensors = {
         name.removeprefix("transformer."): tensor for name, tensor in load_file(path).items()
@@ -152,7 +156,8 @@ def variants():
 
 
 def build(config, seed):
-    """A model in which no weight or bias is neutral: norms near one, biases near zero, none at either."""
+    """Makes a model in which no weight or bias is neutral.
+    Norms are near one, biases are near zero, and none is at either."""
     torch.manual_seed(seed)
     model = AutoModelForCausalLM.from_config(
         config, attn_implementation="eager", dtype=torch.float32
@@ -182,7 +187,8 @@ def save(variant, directory, seed=7):
 
 
 def log_probabilities(model, rows):
-    """log p(ids[t+1] | ids[..t]) of each row: [rows, length − 1]; the softmax in float32 at least."""
+    """Returns log p(ids[t+1] | ids[..t]) of each row: [rows, length − 1].
+    The softmax is in float32 at least."""
     with torch.no_grad():
         logits = model(torch.as_tensor(rows)).logits.float()
     return (

@@ -1,4 +1,6 @@
-"""Hugging Face directories against the real transformers: log-probabilities, loss, every gradient, greedy text, the round trip, and refusals."""
+"""Compares Hugging Face directories with the real transformers.
+
+It compares log-probabilities, loss, every gradient, greedy text, the round trip, and refusals."""
 import json
 import sys
 import tempfile
@@ -212,7 +214,8 @@ def check_half_precision(report, work):
 
 
 def check_tokenizer_directory(report, work):
-    """A directory with its own tokenizer.json: `generate` needs no tokenizer flags, its text equals transformers'."""
+    """Checks a directory with its own tokenizer.json.
+    `generate` needs no tokenizer flags, and its text equals transformers'."""
     text = (
         "the quick brown fox jumps over the lazy dog; pack my box with five dozen liquor jugs. "
         * 20
@@ -270,7 +273,8 @@ def check_tokenizer_directory(report, work):
 
 
 def check_exported_tokenizers(report, work):
-    """The tokenizer of a run goes with its weights: AutoTokenizer opens the exported folder and gives the ids that `generate` reads there."""
+    """Checks that the tokenizer of a run goes with its weights.
+    AutoTokenizer opens the exported folder and gives the ids that `generate` reads there."""
     text = (
         "the quick brown fox jumps over the lazy dog; pack my box with five dozen liquor jugs. "
         * 20

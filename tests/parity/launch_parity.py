@@ -1,5 +1,7 @@
-"""The same four ranks started by `megatron launch`, by the real torchrun and by the real mpirun, on one host and on two (network namespaces joined by
-a veth link): one loss curve. And how each of them ends when a rank was told something else."""
+"""Starts the same four ranks by `megatron launch`, by the real torchrun and by the real mpirun.
+
+They run on one host and on two (network namespaces joined by a veth link), and have one loss curve.
+It also checks how each of them ends when a rank was told something else."""
 import os
 import shutil
 import signal
@@ -63,7 +65,8 @@ class Ended:
 
 
 def run(commands, limit_s=400):
-    """Runs commands side by side in sessions of their own; their exit codes and what they all said."""
+    """Runs commands side by side in sessions of their own.
+    Returns their exit codes and what they all said."""
     start = time.monotonic()
     with tempfile.TemporaryFile("w+") as log:
         processes = [
@@ -91,7 +94,8 @@ def run(commands, limit_s=400):
 
 @contextmanager
 def two_hosts():
-    """Gives a function (host 1 or 2, command) → command on that host; None, loudly, where the machine allows no namespaces."""
+    """Gives a function (host 1 or 2, command) → command on that host.
+    Gives None, loudly, where the machine allows no namespaces."""
     name = f"mg{os.getpid()}"
     made = subprocess.run([TWO_HOSTS, "up", name], capture_output=True, text=True)
     if made.returncode:
@@ -123,7 +127,8 @@ def check_curve(report, name, expected, commands):
 
 
 def check_refusal(report, name, commands, message):
-    """Every command ends with a failure within seconds, and the message stands in the output once."""
+    """Checks that every command ends with a failure within seconds.
+    The message must stand in the output once."""
     with report.guard(name):
         ended = run(commands)
         times = ended.output.count(message)
@@ -289,7 +294,8 @@ def on_two_hosts(report, on, expected):
     with tempfile.TemporaryDirectory() as folder:
         agent = Path(folder) / "agent"  # what mpirun calls in place of ssh
         agent.write_text(
-            f'#!/bin/sh\nhost=$1; shift\nexec {" ".join(on(1, [])[:-1])} "${{host#host}}" sh -c "$*"\n'
+            "#!/bin/sh\nhost=$1; shift\n"
+            f'exec {" ".join(on(1, [])[:-1])} "${{host#host}}" sh -c "$*"\n'
         )
         agent.chmod(0o755)
         mpirun = [

@@ -1,11 +1,14 @@
-"""Writes tests/config/fixtures/batch_schedules.json from megatron-core's real microbatch calculators.
+"""Writes tests/config/fixtures/batch_schedules.json.
+
+The numbers come from megatron-core's real microbatch calculators.
 
     python tests/parity/make_batch_fixtures.py RAMP.py STEPS.py
 
-RAMP.py is megatron/core/num_microbatches_calculator.py of megatron-core 0.15.0 (the last line of releases with the ramp), STEPS.py the same file
-of 0.18 or later (with the step schedule). Every case lists the flags and, for chosen numbers of consumed samples, the global batch size, the
-running batch size and the number of microbatches; then the iterations that Megatron-LM's update_train_iters derives from numbers of samples,
-walked here step by step with the real calculator.
+RAMP.py is megatron/core/num_microbatches_calculator.py of megatron-core 0.15.0 (the last line of
+releases with the ramp), STEPS.py the same file of 0.18 or later (with the step schedule). Every
+case lists the flags and, for chosen numbers of consumed samples, the global batch size, the running
+batch size and the number of microbatches; then the iterations that Megatron-LM's update_train_iters
+derives from numbers of samples, walked here step by step with the real calculator.
 """
 import importlib.util
 import json

@@ -1,7 +1,10 @@
-"""Writes tests/optimizer/fixtures/lr_schedules.json from megatron-core's real OptimizerParamScheduler.
+"""Writes tests/optimizer/fixtures/lr_schedules.json.
+
+The numbers come from megatron-core's real OptimizerParamScheduler.
 
 Run with the parity environment's Python: `python tests/parity/make_lr_fixtures.py`.
-Every case lists the scheduler's settings and, for chosen step counts, the learning rate and weight decay it gives.
+Every case lists the scheduler's settings and, for chosen step counts, the learning rate and weight
+decay it gives.
 """
 import json
 import os
@@ -44,7 +47,8 @@ def cases():
             yield dict(
                 BASE, lr_decay_style="WSD", wsd_decay_steps=30, lr_wsd_decay_style=style, **warm_up
             )
-    # Steps counted in samples (global batch 32), as Megatron-LM does: iterations × global batch size.
+    # Steps are counted in samples (global batch 32), as Megatron-LM does: iterations × global batch
+    # size.
     yield dict(
         BASE,
         lr_decay_style="cosine",
@@ -80,7 +84,8 @@ def edge_cases():
 
 
 def drawn_cases():
-    """Schedules in samples, as --train-samples yields them, up to lengths where rounding could show."""
+    """Draws schedules in samples, as --train-samples yields them.
+    They go up to lengths where rounding could show."""
     rng = random.Random(7)
     for _ in range(60):
         decay = rng.randint(10, 10 ** rng.randint(2, 11))

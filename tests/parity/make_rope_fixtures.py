@@ -1,7 +1,8 @@
 """Writes tests/ops/fixtures/rope_frequencies.json from the real transformers and megatron-core.
 
 Run with the parity environment's Python: `python tests/parity/make_rope_fixtures.py`.
-Each case holds the rotary settings, the inverse frequencies (float32, printed exactly) and the factor multiplied to cos and sin.
+Each case holds the rotary settings, the inverse frequencies (float32, printed exactly) and the
+factor multiplied to cos and sin.
 """
 import json
 import os

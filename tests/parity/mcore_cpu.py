@@ -63,7 +63,8 @@ def init(tp=1, pp=1, cp=1, ep=1, vpp=None, **kw):
 
     if not hasattr(mu, "te_general_gemm"):
         mu.te_general_gemm = None  # plain torch.mm for the router
-    import megatron.core.transformer.dot_product_attention as dpa  # MLA passes k_channels/v_channels, which only TE's class takes
+    # MLA passes k_channels/v_channels, which only TE's class takes.
+    import megatron.core.transformer.dot_product_attention as dpa
 
     _init = dpa.DotProductAttention.__init__
 
@@ -80,6 +81,7 @@ def init(tp=1, pp=1, cp=1, ep=1, vpp=None, **kw):
 
 
 def finish():
-    """Ends a rank when the others are done too: one that leaves early takes its connections with it."""
+    """Ends a rank when the others are done too.
+    One that leaves early takes its connections with it."""
     dist.barrier()
     dist.destroy_process_group()

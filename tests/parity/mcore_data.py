@@ -1,4 +1,6 @@
-"""Peer: the real megatron-core datasets. `write` makes .bin/.idx, `samples` gives the rows that training would see, split by split."""
+"""Peer: the real megatron-core datasets.
+
+`write` makes .bin/.idx, `samples` gives the rows that training would see, split by split."""
 import numpy as np
 import torch
 
@@ -29,7 +31,8 @@ def write(prefix, documents, dtype=np.uint16):
 
 
 class Tokenizer:
-    """What megatron-core's datasets ask of a tokenizer: vocabulary N, end of document N − 1, no padding."""
+    """Has what megatron-core's datasets ask of a tokenizer.
+    The vocabulary is N, the end of document is N − 1, and there is no padding."""
 
     unique_identifiers = {"class": "Tokenizer"}
 
@@ -49,7 +52,8 @@ def build(
     vocab_size=1000,
     surplus=0.005,
 ):
-    """(train, valid, test) as BlendedMegatronDatasetBuilder makes them; blends are (prefixes, weights or None)."""
+    """Returns (train, valid, test) as BlendedMegatronDatasetBuilder makes them.
+    Blends are (prefixes, weights or None)."""
     mcore_cpu.init()
     from megatron.core.datasets.blended_megatron_dataset_builder import (
         BlendedMegatronDatasetBuilder,

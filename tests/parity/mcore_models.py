@@ -1,4 +1,7 @@
-"""The real megatron-core GPT on a CPU: small variants beside the flags that describe them, loss and gradients under Transformer-Engine names."""
+"""Makes the real megatron-core GPT on a CPU.
+
+Small variants stand beside the flags that describe them; loss and gradients are given under
+Transformer-Engine names."""
 import os
 import re
 from contextlib import contextmanager
@@ -206,7 +209,9 @@ def variants():
 
 
 def on_cpu(create):
-    """torch.ones or torch.zeros where megatron-core asks for the device "cuda" (its sliding-window mask, its schedules' token counts)."""
+    """Wraps torch.ones or torch.zeros: they make a CPU tensor where the device is "cuda".
+    megatron-core asks for that device for its sliding-window mask and its schedules' token
+    counts."""
     return lambda *shape, device=None, **arguments: create(
         *shape, device=None if device == "cuda" else device, **arguments
     )
@@ -216,7 +221,8 @@ torch.ones, torch.zeros = on_cpu(torch.ones), on_cpu(torch.zeros)
 
 
 class TorchLayerNormFunction:
-    """Stands in for Apex's CUDA kernel, so that megatron-core's own FusedLayerNorm (the one with weight + 1) runs on a CPU."""
+    """Stands in for Apex's CUDA kernel.
+    With it, megatron-core's own FusedLayerNorm (the one with weight + 1) runs on a CPU."""
 
     @staticmethod
     def forward(context, x, weight, bias, shape, epsilon):
@@ -270,17 +276,20 @@ def shapes(model):
 
 
 def fill(model, tensors):
-    """Copies tensors (Transformer-Engine names, numpy) into the model; each must be used and each parameter filled."""
+    """Copies tensors (Transformer-Engine names, numpy) into the model.
+    Each must be used and each parameter filled."""
     parameters = {te_name(name): parameter for name, parameter in model.named_parameters()}
     if parameters.keys() != tensors.keys():
         raise ValueError(
-            f"checkpoint lacks {sorted(parameters.keys() - tensors.keys())}, has besides {sorted(tensors.keys() - parameters.keys())}"
+            f"checkpoint lacks {sorted(parameters.keys() - tensors.keys())}, "
+            f"has besides {sorted(tensors.keys() - parameters.keys())}"
         )
     with torch.no_grad():
         for name, parameter in parameters.items():
             if tuple(tensors[name].shape) != tuple(parameter.shape):
                 raise ValueError(
-                    f"{name}: checkpoint {tensors[name].shape}, megatron-core {tuple(parameter.shape)}"
+                    f"{name}: checkpoint {tensors[name].shape}, "
+                    f"megatron-core {tuple(parameter.shape)}"
                 )
             parameter.copy_(torch.from_numpy(tensors[name]))
 

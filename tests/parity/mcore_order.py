@@ -1,8 +1,11 @@
-"""The order in which megatron-core's own pipeline functions run forwards and backwards: they run, with ranks, messages and layers left out.
+"""Finds the order in which megatron-core's own pipeline functions run forwards and backwards.
 
-    steps(ranks, chunks, microbatches, rank, group=None, forward_only=False, combined=False)   # after mcore_cpu.init()
+The functions run, with ranks, messages and layers left out. After mcore_cpu.init():
 
-A forward hands out a tag; the function that runs keeps it as it would the output, and gives it to the backward.
+    steps(ranks, chunks, microbatches, rank, group=None, forward_only=False, combined=False)
+
+A forward hands out a tag; the function that runs keeps it as it would the output, and gives it to
+the backward.
 """
 from types import SimpleNamespace
 from unittest import mock
@@ -78,7 +81,8 @@ class Recorder:
         return [None]
 
     def combined(self, *helpers, f_virtual_microbatch_id=None, b_virtual_microbatch_id=None, **_):
-        """Stands in for combined_1f1b_schedule_for_interleaved_pipelining, whose arguments are the helpers of the function that calls it."""
+        """Stands in for combined_1f1b_schedule_for_interleaved_pipelining.
+        Its arguments are the helpers of the function that calls it."""
         (
             before_forward,
             after_forward,
@@ -104,7 +108,8 @@ class Recorder:
 
 
 def steps(ranks, chunks, microbatches, rank, group=None, forward_only=False, combined=False):
-    """[(kind, microbatch, chunk)] of one rank: F, BW, and F+ for a forward that runs interleaved with the backward behind it."""
+    """Returns [(kind, microbatch, chunk)] of one rank.
+    The kinds are F, BW, and F+ for a forward that runs interleaved with the backward behind it."""
     config = configuration(chunks if chunks > 1 else None, group or ranks, combined)
     model = [torch.nn.Module() for _ in range(chunks)]
     for chunk in model:

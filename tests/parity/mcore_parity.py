@@ -1,4 +1,6 @@
-"""Our GPT against the real megatron-core 0.15 on a CPU: loss and every gradient per variant, then a short AdamW run."""
+"""Compares our GPT with the real megatron-core 0.15 on a CPU.
+
+It compares loss and every gradient per variant, then a short AdamW run."""
 import sys
 import tempfile
 from pathlib import Path
@@ -17,7 +19,8 @@ torch.set_num_threads(1)
 
 
 def random_checkpoint(variant, samples, directory, extra=()):
-    """A checkpoint of our program after a few wild Adam steps, so that no norm weight or bias is neutral any more; returns its weights."""
+    """Makes a checkpoint of our program and returns its weights.
+    It comes after a few wild Adam steps, so that no norm weight or bias is neutral any more."""
     program.pretrain(
         samples,
         [
@@ -76,7 +79,8 @@ def check_gradients(report, variant, work):
 
 
 def check_training(report, variant, work):
-    """Eight iterations of AdamW with warm-up, cosine decay, weight decay and clipping: the log line's values follow megatron-core's."""
+    """Runs eight iterations of AdamW with warm-up, cosine decay, weight decay and clipping.
+    The log line's values must follow megatron-core's."""
     iterations, warmup, batch = 8, 2, 4
     samples = corpus.make(
         work,

@@ -1,9 +1,12 @@
-"""One stage rank of the real megatron-core: loss and gradients of variants of mcore_models under its 1F1B and interleaved schedules.
+"""Runs one stage rank of the real megatron-core.
+
+It gives loss and gradients of variants of mcore_models under its 1F1B and interleaved schedules.
 
     peer_ranks.run("mcore_pipeline.py", DIR, N)
 
-DIR/cases.json lists {"variant", "chunks", "num_layers", "num_microbatches", "vocab_size", "weights", "rows", "answer"}; weights are whole tensors by
-Transformer-Engine name (.npz), one chunk means 1F1B. Rank 0 writes each answer: the gradients of all stages, and "loss".
+DIR/cases.json lists {"variant", "chunks", "num_layers", "num_microbatches", "vocab_size",
+"weights", "rows", "answer"}; weights are whole tensors by Transformer-Engine name (.npz), one chunk
+means 1F1B. Rank 0 writes each answer: the gradients of all stages, and "loss".
 """
 import json
 import os
@@ -85,7 +88,8 @@ def global_parameters(model):
 
 
 def run_schedule(models, rows, num_microbatches):
-    """The mean loss, on the last rank, of microbatches of equal size; gradients are left in the models."""
+    """Returns the mean loss, on the last rank, of microbatches of equal size.
+    Gradients are left in the models."""
     microbatches = np.split(rows, num_microbatches)
 
     def forward(iterator, model):

@@ -1,9 +1,12 @@
-"""One tensor-parallel rank of the real megatron-core: loss and gradients of variants of mcore_models, with or without sequence parallelism.
+"""Runs one tensor-parallel rank of the real megatron-core.
+
+It gives loss and gradients of variants of mcore_models, with or without sequence parallelism.
 
     peer_ranks.run("mcore_tensor_parallel.py", DIR, N)
 
-DIR/cases.json lists {"variant", "sequence_parallel", "weights", "rows", "answer"}; weights are whole tensors by Transformer-Engine name (.npz). Rank 0
-writes each answer: the whole gradients, and "loss".
+DIR/cases.json lists {"variant", "sequence_parallel", "weights", "rows", "answer"}; weights are
+whole tensors by Transformer-Engine name (.npz). Rank 0 writes each answer: the whole gradients, and
+"loss".
 """
 import json
 import os
@@ -33,7 +36,8 @@ plain_norm = WrappedTorchNorm.__new__
 
 
 def norm_of_a_sequence_part(cls, config, *args, **kwargs):
-    """torch's norm, marked as megatron-core marks its own: its gradients are summed over the ranks that share the sequence."""
+    """Makes torch's norm, marked as megatron-core marks its own.
+    Its gradients are summed over the ranks that share the sequence."""
     sequence_parallel, config.sequence_parallel = config.sequence_parallel, False
     norm = plain_norm(cls, config, *args, **kwargs)
     config.sequence_parallel = sequence_parallel
@@ -46,7 +50,8 @@ WrappedTorchNorm.__new__ = norm_of_a_sequence_part
 
 
 def split(name, whole, local_shape, gated):
-    """This rank's part of a whole tensor: gate and up each on their own, else equal parts of the one dimension that differs."""
+    """Returns this rank's part of a whole tensor.
+    Gate and up are split each on their own; else the one dimension that differs has equal parts."""
     if tuple(whole.shape) == tuple(local_shape):
         return whole
     if gated and ".mlp.linear_fc1." in name and "layer_norm" not in name:

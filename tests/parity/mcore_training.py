@@ -1,4 +1,7 @@
-"""Trains a real megatron-core GPT for a few iterations with its own parameter groups and learning-rate schedule: losses, norms, rates."""
+"""Trains a real megatron-core GPT for a few iterations.
+
+It uses megatron-core's own parameter groups and learning-rate schedule, and gives losses, norms and
+rates."""
 from types import SimpleNamespace
 
 import torch
@@ -44,7 +47,8 @@ def gradient_norm(parameters):
 
 
 def train(model, rows, *, iterations, warmup_iterations, global_batch_size):
-    """AdamW as megatron-core configures it without Apex; Megatron-LM's log line shows the rate that follows the step."""
+    """Trains with AdamW as megatron-core configures it without Apex.
+    Megatron-LM's log line shows the rate that follows the step."""
     groups = _get_param_groups(
         [model], None, None, 1.0, SCHEDULE["max_lr"], SCHEDULE["min_lr"], None, None
     )

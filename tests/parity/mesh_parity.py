@@ -1,4 +1,6 @@
-"""Our groups against those that the real megatron-core makes in 2,000 worlds of random orders and shapes (another seed: MESH_SEED=N)."""
+"""Compares our groups with those that the real megatron-core makes.
+
+It does so in 2,000 worlds of random orders and shapes (another seed: MESH_SEED=N)."""
 import os
 import random
 import subprocess

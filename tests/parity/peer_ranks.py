@@ -1,7 +1,10 @@
-"""Starts the ranks of a peer's script, for scripts that stand beside this file; they join with torch.distributed's `env://`.
+"""Starts the ranks of a peer's script, for scripts that stand beside this file.
 
-The store is held here and listens before the first rank starts, and all traffic stays on the loopback device: neither a free port that somebody else
-takes in between nor the name of this machine can make the reference fail.
+The ranks join with torch.distributed's `env://`.
+
+The store is held here and listens before the first rank starts, and all traffic stays on the
+loopback device: neither a free port that somebody else takes in between nor the name of this
+machine can make the reference fail.
 """
 import os
 import signal
@@ -17,8 +20,9 @@ ATTEMPTS = 2  # a reference that dies is asked again; it is its answer that coun
 
 
 def run(script, directory, ranks):
-    """Starts `script DIRECTORY` as each rank; what they print goes into files there. Returns when all ranks have ended well; raises RuntimeError
-    that says how each rank ended and quotes its last lines."""
+    """Starts `script DIRECTORY` as each rank; what they print goes into files there.
+    Returns when all ranks have ended well; raises RuntimeError that says how each rank ended and
+    quotes its last lines."""
     for attempt in range(1, ATTEMPTS + 1):
         failure = run_once(Path(__file__).with_name(script), directory, ranks)
         if failure is None:
@@ -79,12 +83,14 @@ def first_failure(started):
 
 
 def obituary(started):
-    """How each rank ended that did not end well, in one line, which is what reports show; then the end of what it wrote."""
+    """Says in one line how each rank ended that did not end well, which is what reports show.
+    Below it stands the end of what these ranks wrote."""
     codes = [process.poll() for process, _ in started]
     logs = [said_in(log) for _, log in started]
     bad = [rank for rank, code in enumerate(codes) if code != 0]
     summary = "; ".join(
-        f"rank {rank} of {len(started)} {ending(codes[rank])}: {logs[rank][-1] if logs[rank] else '(it wrote nothing)'}"
+        f"rank {rank} of {len(started)} {ending(codes[rank])}: "
+        f"{logs[rank][-1] if logs[rank] else '(it wrote nothing)'}"
         for rank in bad
     )
     return "\n".join(

@@ -1,4 +1,6 @@
-"""Our stages of pipelines against those that the real megatron-core makes of 3,000 random sets of flags (another seed: LAYOUT_SEED=N)."""
+"""Compares our stages of pipelines with those that the real megatron-core makes.
+
+It does so for 3,000 random sets of flags (another seed: LAYOUT_SEED=N)."""
 import os
 import random
 import subprocess

@@ -1,6 +1,9 @@
-"""Compares the order of steps of 1f1b, interleaved and combined-1f1b with that in which megatron-core's own functions run them, for every rank.
+"""Compares the order of steps of 1f1b, interleaved and combined-1f1b with megatron-core's.
 
-Where megatron-core refuses a number of microbatches (a last group shorter than the pipeline), the program must still have a schedule.
+The reference is the order in which megatron-core's own functions run them, for every rank.
+
+Where megatron-core refuses a number of microbatches (a last group shorter than the pipeline), the
+program must still have a schedule.
 environment: MEGATRON
 """
 import json
@@ -97,7 +100,8 @@ def main():
             report.result(
                 f"pipeline: order of {name}",
                 num_same > 0 and not wrong,
-                f"{num_same} pipelines, and {num_refused} that megatron-core refuses, wrong: {wrong[:3]}",
+                f"{num_same} pipelines, and {num_refused} that megatron-core refuses, "
+                f"wrong: {wrong[:3]}",
             )
     return report.finish()
 

@@ -1,5 +1,7 @@
-"""Our GPT in a pipeline of two ranks against the real megatron-core's 1F1B and interleaved schedules, on the same weights and
-microbatches: loss and every gradient."""
+"""Compares our GPT in a pipeline of two ranks with the real megatron-core.
+
+megatron-core runs its 1F1B and interleaved schedules on the same weights and microbatches. Loss and
+every gradient are compared."""
 import sys
 import tempfile
 from pathlib import Path

@@ -1,4 +1,7 @@
-"""16 bits against PyTorch's own: gradients and scores of every family in bfloat16, and the training curve, each no farther from float32 than PyTorch's."""
+"""Compares 16 bits with PyTorch's own.
+
+Gradients and scores of every family in bfloat16, and the training curve, must each be no farther
+from float32 than PyTorch's."""
 import copy
 import sys
 import tempfile
@@ -53,7 +56,8 @@ def torch_gradients(directory, rows, kind):
 
 
 def our_gradients(directory, work, samples, exact, flags):
-    """(W − W')/lr from the main parameters of one step: a run in float32 that changes nothing widens the checkpoint."""
+    """Returns (W − W')/lr from the main parameters of one step.
+    A run in float32 that changes nothing widens the checkpoint."""
     name = "-".join(["step", *map(str, flags)]).replace("--", "")
     program.sgd_step(samples, directory, work / name, extra=flags)
     program.pretrain(
@@ -185,7 +189,8 @@ def our_curve(directory, samples, flags):
 
 
 def text_samples(work):
-    """Rows of bytes of a real text: the source of torch/functional.py, an end-of-document token every 2,000 bytes."""
+    """Returns rows of bytes of a real text: the source of torch/functional.py.
+    An end-of-document token stands every 2,000 bytes."""
     text = Path(torch.functional.__file__).read_bytes()
     documents = [
         np.append(np.frombuffer(text[i : i + 2000], dtype=np.uint8).astype(np.int64), 256)
@@ -200,8 +205,9 @@ def text_samples(work):
 
 
 def check_curve(report, work):
-    """Mean distance of the loss from its own float32 curve over the run, from the same weights over the same samples. Runs amplify differences by
-    very different factors: a geometric mean."""
+    """Compares mean distances of the loss from its own float32 curve over the run.
+    The runs start from the same weights and see the same samples. Runs amplify differences by very
+    different factors, so the mean over runs is geometric."""
     config = GPT2Config(
         vocab_size=257,
         n_positions=SEQ_LENGTH,

@@ -1,4 +1,6 @@
-"""Runs the megatron program as a user would and reads what it prints. MEGATRON names the binary (default build/bin/megatron)."""
+"""Runs the megatron program as a user would and reads what it prints.
+
+MEGATRON names the binary (default build/bin/megatron)."""
 import json
 import os
 import re
@@ -14,11 +16,13 @@ SGD_LEARNING_RATE = 2.0**14  # a power of two so large that W − W' keeps the g
 
 
 class ProgramError(Exception):
-    """The program ended with another exit code than wanted; shows the command and all it printed."""
+    """Says that the program ended with another exit code than wanted.
+    It shows the command and all it printed."""
 
 
 def run(*arguments, stdin=None, expect=0, timeout=120):
-    """Runs `megatron arguments…` and returns the completed process; a wrong exit code raises ProgramError."""
+    """Runs `megatron arguments…` and returns the completed process.
+    A wrong exit code raises ProgramError."""
     command = [MEGATRON, *map(str, arguments)]
     done = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=timeout)
     if done.returncode != expect:
@@ -27,7 +31,8 @@ def run(*arguments, stdin=None, expect=0, timeout=120):
             "nothing was printed",
         )
         raise ProgramError(
-            f"exit {done.returncode}, expected {expect}: {said}\n{' '.join(command)}\n{done.stdout}{done.stderr}"
+            f"exit {done.returncode}, expected {expect}: {said}\n"
+            f"{' '.join(command)}\n{done.stdout}{done.stderr}"
         )
     return done
 
@@ -59,7 +64,8 @@ def convert(load, save, kind):
 
 
 def pretrain(corpus, extra, timeout=120, ranks=1):
-    """`pretrain gpt` on a corpus.Corpus, deterministic in everything that touches the mathematics, on that many processes; returns its stdout."""
+    """Runs `pretrain gpt` on a corpus.Corpus on that many processes and returns its stdout.
+    The run is deterministic in everything that touches the mathematics."""
     arguments = [
         "--tokenizer-type",
         "NullTokenizer",
@@ -88,7 +94,8 @@ def pretrain(corpus, extra, timeout=120, ranks=1):
 
 
 def sgd_step(corpus, load, save, extra=(), ranks=1):
-    """One plain SGD step over the corpus's samples (micro batches of two); returns the loss of the log line."""
+    """Runs one plain SGD step over the corpus's samples (micro batches of two).
+    Returns the loss of the log line."""
     output = pretrain(
         corpus,
         [

@@ -1,4 +1,6 @@
-"""Prints one line per parity check (`ok` or `FAIL`, name, measured error) and keeps the exit code; run.sh counts those lines."""
+"""Prints one line per parity check (`ok` or `FAIL`, name, measured error).
+
+It also keeps the exit code; run.sh counts those lines."""
 import sys
 import traceback
 from contextlib import contextmanager
@@ -9,7 +11,8 @@ TOLERANCE = 1e-5  # the contract: relative error of fp32 values, max|a − b| / 
 
 
 def relative_error(ours, theirs):
-    """max|ours − theirs| / max|theirs| in float64; infinite when shapes differ or a value is not finite."""
+    """Returns max|ours − theirs| / max|theirs| in float64.
+    The result is infinite when shapes differ or a value is not finite."""
     ours, theirs = np.asarray(ours, dtype=np.float64), np.asarray(theirs, dtype=np.float64)
     if ours.shape != theirs.shape or not np.isfinite(ours).all():
         return float("inf")
@@ -34,7 +37,8 @@ class Report:
         self.result(name, error <= tolerance, f"max relative error {error:.2e}")
 
     def close_tensors(self, name, ours, theirs, tolerance=TOLERANCE):
-        """Compares two dictionaries of tensors; both must have the same names. Shows the worst tensor."""
+        """Compares two dictionaries of tensors; both must have the same names.
+        Shows the worst tensor."""
         missing, extra = sorted(set(theirs) - set(ours)), sorted(set(ours) - set(theirs))
         if missing or extra:
             return self.result(name, False, f"missing {missing}, unexpected {extra}")

@@ -1,4 +1,6 @@
-"""`megatron report` in a real browser: charts are drawn, nothing is said on the console, a million lines take seconds."""
+"""Opens `megatron report` in a real browser.
+
+Charts are drawn, nothing is said on the console, and a million lines take seconds."""
 import json
 import math
 import os
@@ -111,7 +113,8 @@ def real_run(folder):
 
 
 def broken_log(path):
-    """NaN as null and as NaN, garbage, a torn end, fields that are missing, a text where a number belongs."""
+    """Writes NaN as null and as NaN, garbage and a torn end.
+    It leaves out fields, and writes a text where a number belongs."""
     lines = [
         json.dumps(
             {
@@ -141,8 +144,10 @@ def huge_log(path):
     with open(path / "metrics.jsonl", "w") as file:
         for i in range(1, 1_000_001):
             file.write(
-                f'{{"iteration": {i}, "consumed_train_samples": {i * 8}, "lm loss": {2 + 8 * math.exp(-i / 5e4) + noise.random() / 10:.6f}, '
-                f'"learning_rate": 0.0003, "grad_norm": {0.5 + noise.random():.6f}, "skipped": false, "elapsed_ms": {100 + noise.random():.4f}, '
+                f'{{"iteration": {i}, "consumed_train_samples": {i * 8}, '
+                f'"lm loss": {2 + 8 * math.exp(-i / 5e4) + noise.random() / 10:.6f}, '
+                f'"learning_rate": 0.0003, "grad_norm": {0.5 + noise.random():.6f}, '
+                f'"skipped": false, "elapsed_ms": {100 + noise.random():.4f}, '
                 f'"tokens_per_second": 81920.5, "memory_bytes": 123456789}}\n'
             )
 

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Compares build/bin/megatron with the real programs: one line per check, then `N passed, N failed`.
-# Usage: tests/parity/run.sh [name...]   runs name_parity.py for each name; all of them without arguments.
+# Usage: tests/parity/run.sh [name...]   runs name_parity.py for each name; all of them without
+# arguments.
 set -uo pipefail
 cd "$(dirname "$0")/../.."
 source tests/parity/environment.sh
@@ -9,18 +10,26 @@ ensure_browser
 ensure_mpirun
 
 export MEGATRON=${MEGATRON:-$PWD/build/bin/megatron}
-export PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1 TOKENIZERS_PARALLELISM=false HF_HUB_OFFLINE=1 HF_HUB_DISABLE_PROGRESS_BARS=1
+export PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1 TOKENIZERS_PARALLELISM=false
+export HF_HUB_OFFLINE=1 HF_HUB_DISABLE_PROGRESS_BARS=1
 [ -x "$MEGATRON" ] || { echo "$MEGATRON is missing: run make build first." >&2; exit 2; }
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 export TMPDIR=$work
-export TORCH_EXTENSIONS_DIR=$work/extensions  # megatron-core compiles one when imported, and waits for ever where another run left its lock
+# megatron-core compiles an extension when imported, and waits for ever where another run left its
+# lock.
+export TORCH_EXTENSIONS_DIR=$work/extensions
 
-if [ $# -gt 0 ]; then scripts=("${@/%/_parity.py}"); else scripts=($(cd tests/parity && ls *_parity.py)); fi
+if [ $# -gt 0 ]; then
+  scripts=("${@/%/_parity.py}")
+else
+  scripts=($(cd tests/parity && ls *_parity.py))
+fi
 passed=0 failed=0
 for script in "${scripts[@]}"; do
-  "$PYTHON" "tests/parity/$script" 2>"$work/errors" | tee "$work/output" | grep --line-buffered -E '^(ok|FAIL|note) '
+  "$PYTHON" "tests/parity/$script" 2>"$work/errors" | tee "$work/output" |
+    grep --line-buffered -E '^(ok|FAIL|note) '
   status=${PIPESTATUS[0]}
   oks=$(grep -c '^ok ' "$work/output") fails=$(grep -c '^FAIL ' "$work/output")
   if [ "$status" != 0 ] || [ "$fails" -gt 0 ]; then

@@ -1,7 +1,10 @@
-"""Compares whole runs with megatron-core's schedules: consumed samples, batch size and learning rate of every iteration.
+"""Compares whole runs with megatron-core's schedules.
 
-A case is a set of flags. The expected values come from the real RampupBatchsizeNumMicroBatchesCalculator and OptimizerParamScheduler, called in the
-order in which Megatron-LM's loop calls them.    environment: MEGATRON
+It compares consumed samples, batch size and learning rate of every iteration.
+
+A case is a set of flags. The expected values come from the real
+RampupBatchsizeNumMicroBatchesCalculator and OptimizerParamScheduler, called in the order in which
+Megatron-LM's loop calls them.    environment: MEGATRON
 """
 import json
 import re

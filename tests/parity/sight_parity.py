@@ -1,4 +1,7 @@
-"""What a run leaves for others, in their own readers: TensorBoard's events (of a run that was stopped, resumed, killed), Prometheus' text, traces."""
+"""Reads what a run leaves for others with their own readers.
+
+These are TensorBoard's events (of a run that was stopped, resumed, killed), Prometheus' text and
+traces."""
 import json
 import math
 import re
@@ -309,7 +312,8 @@ def prometheus(report, folder):
 
 
 def profile(report, folder):
-    """The trace against Chrome's Trace Event format, and the FLOPs of its operators against the model's formula."""
+    """Checks the trace against Chrome's Trace Event format.
+    The FLOPs of its operators are compared with the model's formula."""
     shown = pretrain(
         folder, "--train-iters", 6, "--profile", "--profile-step-start", 3, "--profile-step-end", 5
     )

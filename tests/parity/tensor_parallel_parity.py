@@ -1,4 +1,6 @@
-"""Our GPT on two ranks against the real megatron-core on two tensor-parallel ranks, on the same weights: loss and every gradient."""
+"""Compares our GPT on two ranks with the real megatron-core on two tensor-parallel ranks.
+
+Both have the same weights. Loss and every gradient are compared."""
 import json
 import sys
 import tempfile
@@ -16,10 +18,9 @@ from mcore_parity import random_checkpoint
 from report import Report
 
 torch.set_num_threads(1)
-RANKS, VOCAB_SIZE = (
-    2,
-    132,
-)  # megatron-core trains padded vocabulary rows, ours has none: a vocabulary that two ranks share without padding
+# megatron-core trains padded vocabulary rows, ours has none: two ranks share this vocabulary
+# without padding.
+RANKS, VOCAB_SIZE = 2, 132
 VARIANTS = [
     "layernorm, learned positions, gelu, tied",
     "openai gelu, untied, own norm epsilon",
@@ -39,7 +40,8 @@ def variants():
 
 
 def ask_megatron_core(script, cases, work):
-    """The answers of megatron-core's ranks, in order of the cases; `script` is what each rank runs."""
+    """Returns the answers of megatron-core's ranks, in order of the cases.
+    `script` is what each rank runs."""
     (work / "cases.json").write_text(json.dumps(cases))
     peer_ranks.run(script, work, RANKS)
     return [dict(np.load(work / case["answer"])) for case in cases]

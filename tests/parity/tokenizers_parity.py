@@ -1,10 +1,12 @@
 """Compares `megatron tokenize` with the real `tokenizers` package on fuzzed lines, there and back.
 
-Trains byte-level BPE tokenizers with exactly the pipelines of GPT-2, Llama 3 and Qwen 2 (and a few of their kin), adds tokens of every
-flavour, and encodes thousands of random lines: all planes of Unicode, combining marks, emoji, every kind of white space, controls, invalid
-UTF-8, special-token texts, code, contractions. Exits non-zero at the first difference.
+Trains byte-level BPE tokenizers with exactly the pipelines of GPT-2, Llama 3 and Qwen 2 (and a few
+of their kin), adds tokens of every flavour, and encodes thousands of random lines: all planes of
+Unicode, combining marks, emoji, every kind of white space, controls, invalid UTF-8, special-token
+texts, code, contractions. Exits non-zero at the first difference.
 
-Usage: tokenizers_parity.py [--lines 10000] [--seed 1] [--only NAME]     environment: MEGATRON (default build/bin/megatron)
+Usage: tokenizers_parity.py [--lines 10000] [--seed 1] [--only NAME]
+Environment: MEGATRON (default build/bin/megatron)
 """
 import argparse
 import json
@@ -28,16 +30,25 @@ from tokenizers import (
 )
 
 GPT2 = r"""'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"""
-LLAMA3 = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+LLAMA3 = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"
+    r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
 QWEN2 = LLAMA3.replace(r"\p{N}{1,3}", r"\p{N}")
-CL100K = r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+"
+CL100K = (
+    r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}{1,3}"
+    r"| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+"
+)
 O200K = (
-    r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
-    r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+    r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+"
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+    r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*"
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
     r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
 DEEPSEEK = (
-    r"[!\"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*"
+    r"[!\"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+"
+    r"|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*"
     r"|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
 
@@ -188,7 +199,8 @@ def words(texts, size):
 
 
 def llama2(texts, size):
-    """SentencePiece's BPE as converted for the package: no byte level, ▁ for spaces, byte fallback."""
+    """Makes SentencePiece's BPE as converted for the package.
+    It has no byte level, ▁ for spaces, and byte fallback."""
     tokenizer = Tokenizer(models.BPE(unk_token="<unk>", fuse_unk=True, byte_fallback=True))
     tokenizer.normalizer = normalizers.Sequence(
         [normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")]
@@ -366,7 +378,10 @@ INVALID = [
     b"\xe0\x80\xaf",
     b"\xef\xbf\xbd",
 ]
-SPACES = " \t\r\x0b\x0c\x1c\x85\xa0\u1680\u180e\u2000\u2003\u2009\u200a\u200b\u2028\u2029\u202f\u205f\u3000"
+SPACES = (
+    " \t\r\x0b\x0c\x1c\x85\xa0\u1680\u180e"
+    "\u2000\u2003\u2009\u200a\u200b\u2028\u2029\u202f\u205f\u3000"
+)
 BLOCKS = [
     (0x20, 0x7E),
     (0x80, 0xFF),
@@ -464,7 +479,8 @@ def compare(name, tokenizer, path, lines, program):
     for line, want, have in zip(lines, expected, got):
         if want != have:
             sys.exit(
-                f"{name}: encode {line!r}\n  text     {line.decode(errors='replace')!r}\n  expected {want}\n  got      {have}"
+                f"{name}: encode {line!r}\n  text     {line.decode(errors='replace')!r}\n"
+                f"  expected {want}\n  got      {have}"
             )
     arrays = "".join(json.dumps(ids) + "\n" for ids in expected).encode()
     for skip, flags in ((True, ()), (False, ("--keep-special-tokens",))):
@@ -476,7 +492,8 @@ def compare(name, tokenizer, path, lines, program):
                     sys.exit(f"{name}: decode {ids}\n  expected {text!r}\n  got      {have!r}")
             sys.exit(f"{name}: decoded bytes differ")
     print(
-        f"ok   tokenizers {name}: {len(lines)} lines, {sum(map(len, expected))} ids, there and back",
+        f"ok   tokenizers {name}: {len(lines)} lines, {sum(map(len, expected))} ids, "
+        "there and back",
         flush=True,
     )
 

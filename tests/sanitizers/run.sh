@@ -25,7 +25,8 @@ fi
 export ASAN_OPTIONS=detect_stack_use_after_return=1:strict_string_checks=1
 export LSAN_OPTIONS=suppressions=$here/lsan.supp:print_suppressions=0
 export UBSAN_OPTIONS=print_stacktrace=1
-export TSAN_OPTIONS=suppressions=$here/tsan.supp:second_deadlock_stack=1:ignore_noninstrumented_modules=1
+export TSAN_OPTIONS=suppressions=$here/tsan.supp:second_deadlock_stack=1
+TSAN_OPTIONS+=:ignore_noninstrumented_modules=1
 
 [ -e "$build/build.ninja" ] || cmake --preset "$sanitizer" >/dev/null
 # shellcheck disable=SC2086 # several targets

@@ -1,7 +1,9 @@
-"""The published launch scripts whose flags are recorded here: where each stands and what its user passes to it.
+"""Lists the published launch scripts whose flags are recorded here.
 
-A line of a table is `name | revision | path | what the user gives`. The last column holds positional arguments and
-VARIABLE=value pairs. A `{WORD}` stands for a path that only the user knows; run.py puts one of its own there.
+It says where each stands and what its user passes to it. A line of a table is
+`name | revision | path | what the user gives`; a backslash joins it with the next line. The last
+column holds positional arguments and VARIABLE=value pairs. A `{WORD}` stands for a path that only
+the user knows; run.py puts one of its own there.
 """
 
 from typing import NamedTuple
@@ -21,18 +23,25 @@ PAI = "alibaba/Pai-Megatron-Patch"
 
 # Launch scripts of Megatron-LM's examples/ today.
 EXAMPLES = """
-gpt3_175b | HEAD | examples/gpt3/train_gpt3_175b_distributed.sh | {SAVE} {TENSORBOARD} {VOCAB} {MERGES} {DATA}
+gpt3_175b | HEAD | examples/gpt3/train_gpt3_175b_distributed.sh | \
+{SAVE} {TENSORBOARD} {VOCAB} {MERGES} {DATA}
 llama3_8b_fp8 | HEAD | examples/llama/train_llama3_8b_h100_fp8.sh | {SAVE} {TENSORBOARD}
-llama3_8b_fp8_data | HEAD | examples/llama/train_llama3_8b_h100_fp8.sh | {SAVE} {TENSORBOARD} {TOKENIZER} {DATA}
+llama3_8b_fp8_data | HEAD | examples/llama/train_llama3_8b_h100_fp8.sh | \
+{SAVE} {TENSORBOARD} {TOKENIZER} {DATA}
 llama3_8b_fsdp_fp8 | HEAD | examples/megatron_fsdp/train_llama3_8b_fsdp_h100_fp8.sh | {SAVE}
-deepseek_v3_fsdp | HEAD | examples/megatron_fsdp/sbatch_mfsdp_deepseek_v3.sh | MEGATRON_PATH=. OUTPUT_PATH={SAVE} DATA_PATH={DATA}
+deepseek_v3_fsdp | HEAD | examples/megatron_fsdp/sbatch_mfsdp_deepseek_v3.sh | \
+MEGATRON_PATH=. OUTPUT_PATH={SAVE} DATA_PATH={DATA}
 mixtral_8x7b | HEAD | examples/mixtral/train_mixtral_8x7b_distributed.sh | {SAVE} {TOKENIZER} {DATA}
-gptoss_20b | HEAD | examples/gptoss/02_train.sh | --checkpoint-path {SAVE} --tensorboard-logs-path {TENSORBOARD}
-gptoss_20b_data | HEAD | examples/gptoss/02_train.sh | --checkpoint-path {SAVE} --tensorboard-logs-path {TENSORBOARD} --tokenizer {TOKENIZER} --data {DATA}
+gptoss_20b | HEAD | examples/gptoss/02_train.sh | \
+--checkpoint-path {SAVE} --tensorboard-logs-path {TENSORBOARD}
+gptoss_20b_data | HEAD | examples/gptoss/02_train.sh | \
+--checkpoint-path {SAVE} --tensorboard-logs-path {TENSORBOARD} --tokenizer {TOKENIZER} --data {DATA}
 mamba_hybrid_800m | HEAD | examples/mamba/train.sh | {DATA} {TOKENIZER}
-bert_340m | HEAD | examples/bert/train_bert_340m_distributed.sh | {SAVE} {TENSORBOARD} {VOCAB} {DATA}
+bert_340m | HEAD | examples/bert/train_bert_340m_distributed.sh | \
+{SAVE} {TENSORBOARD} {VOCAB} {DATA}
 t5_220m | HEAD | examples/t5/train_t5_220m_distributed.sh | {SAVE} {TENSORBOARD} {VOCAB} {DATA}
-multimodal_mistral_clip | HEAD | examples/multimodal/pretrain_mistral_clip.sh | WORKSPACE={SAVE} LOAD_NAME=combined
+multimodal_mistral_clip | HEAD | examples/multimodal/pretrain_mistral_clip.sh | \
+WORKSPACE={SAVE} LOAD_NAME=combined
 sc21_figure_11 | HEAD | examples/academic_paper_scripts/sc21/run_figure_11.sh |
 sc21_figure_12_interleaved | HEAD | examples/academic_paper_scripts/sc21/run_figure_12.sh |
 sc21_figure_13 | HEAD | examples/academic_paper_scripts/sc21/run_figure_13.sh |
@@ -42,10 +51,13 @@ sc21_figure_16 | HEAD | examples/academic_paper_scripts/sc21/run_figure_16.sh |
 sc21_figure_17 | HEAD | examples/academic_paper_scripts/sc21/run_figure_17.sh |
 sc21_figure_18 | HEAD | examples/academic_paper_scripts/sc21/run_figure_18.sh |
 sc21_table_1_1.7b | HEAD | examples/academic_paper_scripts/sc21/run_table_1.sh |
-detxoify_1.3b | HEAD | examples/academic_paper_scripts/detxoify_lm/finetune_gpt_distributed-1.3b.sh | {DATA} run 1.5e-5 512 78 {LOAD} DATA_BLEND={DATA}
+detxoify_1.3b | HEAD | \
+examples/academic_paper_scripts/detxoify_lm/finetune_gpt_distributed-1.3b.sh | \
+{DATA} run 1.5e-5 512 78 {LOAD} DATA_BLEND={DATA}
 """
 
-# The recipes of examples/post_training/modelopt: one train.sh, one file of model flags for each model.
+# The recipes of examples/post_training/modelopt: one train.sh, one file of model flags for each
+# model.
 MODELOPT_MODELS = {
     "qwen2.5_7b": "Qwen/Qwen2.5-7B-Instruct",
     "qwen3_0.6b": "Qwen/Qwen3-0.6B",
@@ -63,7 +75,8 @@ MODELOPT_MODELS = {
 }
 MODELOPT = "\n".join(
     f"modelopt_{name} | HEAD | examples/post_training/modelopt/train.sh | "
-    f"{model} MLM_SKIP_INSTALL=1 MLM_MODEL_CKPT={{LOAD}} MLM_MODEL_SAVE={{SAVE}} BLEND_PATH={{SPLITS}} HF_TOKEN="
+    f"{model} MLM_SKIP_INSTALL=1 MLM_MODEL_CKPT={{LOAD}} MLM_MODEL_SAVE={{SAVE}} "
+    "BLEND_PATH={SPLITS} HF_TOKEN="
     for name, model in MODELOPT_MODELS.items()
 )
 
@@ -78,13 +91,16 @@ v2.6_t5_mp | v2.6 | examples/pretrain_t5_distributed_with_mp.sh |
 v0.4_gpt_345m | core_v0.4.0 | examples/pretrain_gpt.sh |
 v0.4_gpt_345m_distributed | core_v0.4.0 | examples/pretrain_gpt_distributed.sh |
 v0.4_gpt_345m_mp | core_v0.4.0 | examples/pretrain_gpt_distributed_with_mp.sh |
-v0.4_gpt3_175b | core_v0.4.0 | examples/gpt3/train_gpt3_175b_distributed.sh | {SAVE} {TENSORBOARD} {VOCAB} {MERGES} {DATA}
+v0.4_gpt3_175b | core_v0.4.0 | examples/gpt3/train_gpt3_175b_distributed.sh | \
+{SAVE} {TENSORBOARD} {VOCAB} {MERGES} {DATA}
 v0.4_bert_mp | core_v0.4.0 | examples/pretrain_bert_distributed_with_mp.sh |
 v0.4_ict | core_v0.4.0 | examples/pretrain_ict.sh |
 v0.4_vision_classify | core_v0.4.0 | examples/pretrain_vision_classify.sh |
-v0.7_gpt3_175b | core_v0.7.0 | examples/gpt3/train_gpt3_175b_distributed.sh | {SAVE} {TENSORBOARD} {VOCAB} {MERGES} {DATA}
+v0.7_gpt3_175b | core_v0.7.0 | examples/gpt3/train_gpt3_175b_distributed.sh | \
+{SAVE} {TENSORBOARD} {VOCAB} {MERGES} {DATA}
 v0.7_retro_2b | core_v0.7.0 | examples/retro/train_retro_2b_distributed.sh | {SAVE} {TENSORBOARD}
-v0.12_mixtral_8x7b | core_v0.12.0 | examples/mixtral/train_mixtral_8x7b_distributed.sh | {SAVE} {TOKENIZER} {DATA}
+v0.12_mixtral_8x7b | core_v0.12.0 | examples/mixtral/train_mixtral_8x7b_distributed.sh | \
+{SAVE} {TOKENIZER} {DATA}
 """
 
 # Recipes of Megatron-LM's own functional tests: a table of flags in model_config.yaml.
@@ -107,7 +123,10 @@ RECIPES = [
     "gpt/gpt3_mcore_te_tp1_pp4_untie_embeddings_and_outputs",
     "gpt/gpt3_mcore_te_tp1_pp4_vp1_calculate_per_token_loss",
     "gpt/gpt3_mcore_te_tp1_pp4_vp1_decoupled_lr",
-    "gpt/gpt3_mcore_te_tp1_pp4_vp1_dist_optimizer_overlap_grad_reduce_param_gather_overlap_optimizer",
+    (
+        "gpt/gpt3_mcore_te_tp1_pp4_vp1_dist_optimizer_overlap_grad_reduce"
+        "_param_gather_overlap_optimizer"
+    ),
     "gpt/gpt3_mcore_te_tp1_pp4_vp1_tunable_overlap",
     "gpt/gpt3_mcore_te_tp1_pp4_vp1_uneven_pipeline",
     "gpt/gpt3_mcore_te_tp1_pp4_vp2_account_for_embedding_loss_in_pipeline_split",
@@ -142,21 +161,51 @@ RECIPES = [
 
 # Pai-Megatron-Patch: the arguments are those of each README's example command.
 PAI_SCRIPTS = """
-qwen3_8b | HEAD | examples/qwen3/run_mcore_qwen3.sh | dsw 8B 1 8 1e-5 1e-6 128 128 bf16 4 2 1 1 1 true true true false sel false 100000 {DATA} {DATA} {LOAD} 10000 100 {SAVE}
-qwen3_30b_a3b | HEAD | examples/qwen3/run_mcore_qwen3.sh | dsw A3B 1 8 1e-5 1e-6 128 128 bf16 4 2 1 1 4 true true true false sel false 100000 {DATA} {DATA} {LOAD} 10000 100 {SAVE}
-qwen2.5_0.5b | HEAD | examples/qwen2_5/run_mcore_qwen.sh | dsw 0.5B 1 8 1e-5 1e-6 128 128 bf16 1 1 1 true true true false false false 100000 {DATA} {DATA} {LOAD} 10000 100 {SAVE}
-qwen2.5_0.5b_sft | HEAD | examples/qwen2_5/run_mcore_qwen.sh | dsw 0.5B 1 8 1e-5 1e-6 128 128 bf16 1 1 1 true true true true false false 100000 {DATA} {DATA} {LOAD} 10000 100 {SAVE}
-qwen2_0.5b | HEAD | examples/qwen2/run_mcore_qwen.sh | dsw 0.5B 1 8 1e-5 1e-6 128 128 bf16 1 1 1 1 true true true false false false 100000 {DATA} {DATA} {LOAD} 10000 100 {SAVE}
-qwq_32b | HEAD | examples/qwq/run_mcore_qwen.sh | dsw 32B 1 8 1e-5 1e-6 128 128 bf16 4 1 1 true true true false false false 100000 {DATA} {DATA} {LOAD} 10000 100 {SAVE}
-llama3.1_8b | HEAD | examples/llama3_1/run_mcore_llama3_1.sh | dsw 8B 1 8 1e-5 1e-6 128 128 bf16 4 2 1 true true true false false false 100000 {DATA} {DATA} {LOAD} 10000 100 {SAVE}
-llama3_8b | HEAD | examples/llama3/run_pretrain_megatron_llama.sh | dsw ../../ 8B 1 8 1e-5 1e-6 128 128 256 bf16 4 1 sel true false false false 100000 {DATA} {LOAD} 100000000 10000 {SAVE} CURRENT_DIR=.
-llama2_13b | HEAD | examples/llama2/run_pretrain_megatron_llama.sh | dsw ../../ 13B 1 8 1e-5 1e-6 128 128 0 bf16 8 1 sel true false false false 100000 {DATA} {LOAD} 100000000 10000 {SAVE} CURRENT_DIR=.
-mistral_7b | HEAD | examples/mistral/run_mcore_mistral.sh | dsw 7B 1 8 1e-5 1e-6 128 128 bf16 4 1 1 1 true true true false false false 100000 {DATA} {DATA} {LOAD} 10000 100 {SAVE}
-qwen1.5_0.5b | HEAD | examples/qwen1_5/run_pretrain_megatron_qwen.sh | dsw ../../ 0.5B 1 8 1e-5 1e-6 128 128 293 bf16 1 1 sel true false false false 100000 {DATA} {LOAD} 100000000 10000 {SAVE} CURRENT_DIR=.
-deepseek_v2_lite | HEAD | examples/deepseek_v2/run_mcore_deepseek.sh | dsw A2.4B 1 8 1e-5 1e-6 1024 1024 bf16 1 4 1 2 true true true false sel false 100000 {DATA} {DATA} {LOAD} 1000000000 10000 {SAVE} MP_PP0_LAYERS=6
-deepseek_v3 | HEAD | examples/deepseek_v3/run_mcore_deepseek.sh | dsw A37B 1 8 1e-5 1e-6 1024 1024 bf16 8 8 1 1 16 true true false false sel 1.0 100000 {DATA} {DATA} {LOAD} 1000000000 10000 {SAVE} MP_PP0_LAYERS=5
-moonlight_a3b | HEAD | examples/moonlight/run_mcore_moonlight.sh | dsw A3B 1 8 1e-5 1e-6 1024 1024 bf16 1 1 1 1 8 true true false none false 100000 {DATA} {DATA} {LOAD} 1000000000 10000 {SAVE}
-qwen3_next_a3b | HEAD | examples/qwen3_next/run_mcore_qwen3.sh | dsw A3B 1 8 1e-5 1e-6 1024 1024 bf16 1 1 1 1 8 true true false false none false 100000 {DATA} {DATA} {LOAD} 1000000000 10000 {SAVE}
+qwen3_8b | HEAD | examples/qwen3/run_mcore_qwen3.sh | \
+dsw 8B 1 8 1e-5 1e-6 128 128 bf16 4 2 1 1 1 true true true false sel false \
+100000 {DATA} {DATA} {LOAD} 10000 100 {SAVE}
+qwen3_30b_a3b | HEAD | examples/qwen3/run_mcore_qwen3.sh | \
+dsw A3B 1 8 1e-5 1e-6 128 128 bf16 4 2 1 1 4 true true true false sel false \
+100000 {DATA} {DATA} {LOAD} 10000 100 {SAVE}
+qwen2.5_0.5b | HEAD | examples/qwen2_5/run_mcore_qwen.sh | \
+dsw 0.5B 1 8 1e-5 1e-6 128 128 bf16 1 1 1 true true true false false false \
+100000 {DATA} {DATA} {LOAD} 10000 100 {SAVE}
+qwen2.5_0.5b_sft | HEAD | examples/qwen2_5/run_mcore_qwen.sh | \
+dsw 0.5B 1 8 1e-5 1e-6 128 128 bf16 1 1 1 true true true true false false \
+100000 {DATA} {DATA} {LOAD} 10000 100 {SAVE}
+qwen2_0.5b | HEAD | examples/qwen2/run_mcore_qwen.sh | \
+dsw 0.5B 1 8 1e-5 1e-6 128 128 bf16 1 1 1 1 true true true false false false \
+100000 {DATA} {DATA} {LOAD} 10000 100 {SAVE}
+qwq_32b | HEAD | examples/qwq/run_mcore_qwen.sh | \
+dsw 32B 1 8 1e-5 1e-6 128 128 bf16 4 1 1 true true true false false false \
+100000 {DATA} {DATA} {LOAD} 10000 100 {SAVE}
+llama3.1_8b | HEAD | examples/llama3_1/run_mcore_llama3_1.sh | \
+dsw 8B 1 8 1e-5 1e-6 128 128 bf16 4 2 1 true true true false false false \
+100000 {DATA} {DATA} {LOAD} 10000 100 {SAVE}
+llama3_8b | HEAD | examples/llama3/run_pretrain_megatron_llama.sh | \
+dsw ../../ 8B 1 8 1e-5 1e-6 128 128 256 bf16 4 1 sel true false false false \
+100000 {DATA} {LOAD} 100000000 10000 {SAVE} CURRENT_DIR=.
+llama2_13b | HEAD | examples/llama2/run_pretrain_megatron_llama.sh | \
+dsw ../../ 13B 1 8 1e-5 1e-6 128 128 0 bf16 8 1 sel true false false false \
+100000 {DATA} {LOAD} 100000000 10000 {SAVE} CURRENT_DIR=.
+mistral_7b | HEAD | examples/mistral/run_mcore_mistral.sh | \
+dsw 7B 1 8 1e-5 1e-6 128 128 bf16 4 1 1 1 true true true false false false \
+100000 {DATA} {DATA} {LOAD} 10000 100 {SAVE}
+qwen1.5_0.5b | HEAD | examples/qwen1_5/run_pretrain_megatron_qwen.sh | \
+dsw ../../ 0.5B 1 8 1e-5 1e-6 128 128 293 bf16 1 1 sel true false false false \
+100000 {DATA} {LOAD} 100000000 10000 {SAVE} CURRENT_DIR=.
+deepseek_v2_lite | HEAD | examples/deepseek_v2/run_mcore_deepseek.sh | \
+dsw A2.4B 1 8 1e-5 1e-6 1024 1024 bf16 1 4 1 2 true true true false sel false \
+100000 {DATA} {DATA} {LOAD} 1000000000 10000 {SAVE} MP_PP0_LAYERS=6
+deepseek_v3 | HEAD | examples/deepseek_v3/run_mcore_deepseek.sh | \
+dsw A37B 1 8 1e-5 1e-6 1024 1024 bf16 8 8 1 1 16 true true false false sel 1.0 \
+100000 {DATA} {DATA} {LOAD} 1000000000 10000 {SAVE} MP_PP0_LAYERS=5
+moonlight_a3b | HEAD | examples/moonlight/run_mcore_moonlight.sh | \
+dsw A3B 1 8 1e-5 1e-6 1024 1024 bf16 1 1 1 1 8 true true false none false \
+100000 {DATA} {DATA} {LOAD} 1000000000 10000 {SAVE}
+qwen3_next_a3b | HEAD | examples/qwen3_next/run_mcore_qwen3.sh | \
+dsw A3B 1 8 1e-5 1e-6 1024 1024 bf16 1 1 1 1 8 true true false false none false \
+100000 {DATA} {DATA} {LOAD} 1000000000 10000 {SAVE}
 """
 
 

@@ -1,7 +1,10 @@
-"""Writes fixtures/: small tokenizers of the GPT-2, Llama 3, Qwen 2 and SentencePiece kinds and what the real `tokenizers` package says about lines.
+"""Writes fixtures/: small tokenizers and what the real `tokenizers` package says about lines.
 
-NAME.json is a tokenizer.json; NAME.jsonl holds one {"hex": bytes, "ids": [...], "text": decoded, "kept": decoded with special tokens} a
-line; gpt2/ holds the same GPT-2 as vocab.json and merges.txt. Usage: python make_fixtures.py (from anywhere; overwrites fixtures/)
+The tokenizers are of the GPT-2, Llama 3, Qwen 2 and SentencePiece kinds.
+
+NAME.json is a tokenizer.json; NAME.jsonl holds one {"hex": bytes, "ids": [...], "text": decoded,
+"kept": decoded with special tokens} a line; gpt2/ holds the same GPT-2 as vocab.json and
+merges.txt. Usage: python make_fixtures.py (from anywhere; overwrites fixtures/)
 """
 import json
 import pathlib
@@ -28,7 +31,8 @@ def write_case(file, tokenizer, line):
 
 
 def strips(texts, size):
-    """Added tokens that take the spaces beside them, on a pipeline whose normalizer leaves spaces alone."""
+    """Makes a tokenizer with added tokens that take the spaces beside them.
+    The normalizer of its pipeline leaves spaces alone."""
     tokenizer = parity.flavours(texts, size)
     tokenizer.normalizer = parity.normalizers.Lowercase()
     return tokenizer
