@@ -137,7 +137,7 @@ TEST(Manifest, SurvivesRandomDamage) {
     }
     try {
       parse_manifest(damaged, "m");
-    } catch (const UserError&) {
+    } catch (const UserError&) {  // expected of a damaged file; anything else is a bug
     }
   }
 }

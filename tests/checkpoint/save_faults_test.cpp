@@ -91,7 +91,7 @@ class SaveFaults : public testing::Test {
       save(*after_, scenario.after, files);
     } catch (const UserError& error) {
       return error.what();
-    } catch (const Killed&) {
+    } catch (const Killed&) {  // expected: the save ends there
     }
     return std::nullopt;
   }

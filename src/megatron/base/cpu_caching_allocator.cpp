@@ -172,7 +172,8 @@ CpuCachingAllocator::Statistics CpuCachingAllocator::statistics() const {
 int CpuCachingAllocator::size_class(std::size_t size) {
   const std::size_t lines = size / kCacheLine;
   if (lines < kLinearSizeClasses) return static_cast<int>(lines);
-  const int doubling = std::bit_width(lines) - std::bit_width(std::size_t{kLinearSizeClasses});
+  const auto bits = static_cast<int>(std::bit_width(lines));
+  const int doubling = bits - static_cast<int>(std::bit_width(std::size_t{kLinearSizeClasses}));
   return std::min((doubling + 1) * kLinearSizeClasses +
                       static_cast<int>((lines >> doubling) % kLinearSizeClasses),
                   kBitmapWords * 64 - 1);

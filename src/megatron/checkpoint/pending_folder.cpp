@@ -19,7 +19,7 @@ fs::path parent_of(const fs::path& path) {
 }
 
 /// "/a/b/" → "/a/b": the temporary folder must be a sibling of the final one.
-fs::path without_trailing_slash(fs::path path) {
+fs::path without_trailing_slash(const fs::path& path) {
   return path.has_filename() ? path : path.parent_path();
 }
 
@@ -66,8 +66,8 @@ void remove_folder_atomically(const fs::path& folder, FileSystem& files) {
   remove_tree(unnamed, files);
 }
 
-PendingFolder::PendingFolder(fs::path final_path, FileSystem& files)
-    : files_(files), final_path_(without_trailing_slash(std::move(final_path))) {
+PendingFolder::PendingFolder(const fs::path& final_path, FileSystem& files)
+    : files_(files), final_path_(without_trailing_slash(final_path)) {
   path_ = final_path_.string() + temporary_suffix();
   remove_tree(path_, files_);
   try {

@@ -24,7 +24,7 @@ void remove_folder_atomically(const fs::path& folder, FileSystem& files = defaul
 /// destructor removes an uncommitted folder.
 class PendingFolder {
  public:
-  explicit PendingFolder(fs::path final_path, FileSystem& files = default_file_system());
+  explicit PendingFolder(const fs::path& final_path, FileSystem& files = default_file_system());
   PendingFolder(const PendingFolder&) = delete;
   PendingFolder& operator=(const PendingFolder&) = delete;
   ~PendingFolder();

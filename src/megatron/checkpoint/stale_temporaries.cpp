@@ -128,7 +128,7 @@ std::optional<fs::path> find_backup(const fs::path& root, const std::string& nam
 void try_remove_tree(const fs::path& path, FileSystem& files) {
   try {
     remove_tree(path, files);
-  } catch (const UserError&) {
+  } catch (const UserError&) {  // expected of a full or broken disk; the next run tries again
   }
 }
 
