@@ -112,13 +112,5 @@ TEST_F(TensorBoardTest, EvaluationsCarryTheirSplitAndSet) {
                                    std::pair("lm loss validation-code ppl vs samples", 50)));
 }
 
-TEST_F(TensorBoardTest, NothingIsWrittenWithoutAFolder) {
-  TensorBoard board(LoggerConfig{}, 0);
-  board.add(step());
-  board.add_settings({{"lr", "1"}}, 0);
-  board.flush();
-  EXPECT_FALSE(fs::exists(folder_));
-}
-
 }  // namespace
 }  // namespace megatron

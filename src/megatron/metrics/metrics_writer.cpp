@@ -70,7 +70,6 @@ MetricsWriter::MetricsWriter(const fs::path& folder, std::int64_t iteration,
 }
 
 void MetricsWriter::write(const OrderedJson& object) {
-  if (path_.empty()) return;
   const std::string line = object.dump() + '\n';
   if (!first_line_.empty() && is_deleted(path_)) recreate_file();
   if (first_line_.empty()) first_line_ = line;

@@ -20,8 +20,6 @@ enum class ExistingMetrics {
 
 class MetricsWriter {
  public:
-  /// Constructs a writer that discards everything.
-  MetricsWriter() = default;
   /// Opens folder/metrics.jsonl for appending. Drops lines of iterations past `iteration` and
   /// truncated lines. Creates the folder. UserError when the folder or the file cannot be written.
   MetricsWriter(const std::filesystem::path& folder, std::int64_t iteration,

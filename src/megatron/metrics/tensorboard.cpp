@@ -7,36 +7,38 @@ void add_if(std::vector<TaggedValue>& values, const char* tag, const auto& value
   if (value) values.emplace_back(tag, static_cast<double>(*value));
 }
 
+EventFileWriter open_file(const LoggerConfig& config, std::int64_t iteration,
+                          ExistingMetrics earlier) {
+  const bool drops = iteration > 0 && earlier == ExistingMetrics::same_run;
+  if (drops) drop_events_after(config.tensorboard_dir, iteration);
+  return {config.tensorboard_dir, static_cast<std::size_t>(config.tensorboard_queue_size)};
+}
+
 }  // namespace
 
 TensorBoard::TensorBoard(const LoggerConfig& config, std::int64_t iteration,
                          ExistingMetrics earlier)
-    : config_(config) {
-  if (config.tensorboard_dir.empty()) return;
-  const bool drops = iteration > 0 && earlier == ExistingMetrics::same_run;
-  if (drops) drop_events_after(config.tensorboard_dir, iteration);
-  file_.emplace(config.tensorboard_dir, static_cast<std::size_t>(config.tensorboard_queue_size));
-  if (iteration == 0) file_->add_session_start(0);
+    : config_(config), file_(open_file(config, iteration, earlier)) {
+  if (iteration == 0) file_.add_session_start(0);
 }
 
 void TensorBoard::add_settings(const std::vector<std::pair<std::string, std::string>>& settings,
                                std::int64_t iteration) {
-  if (!file_) return;
   for (const auto& [name, value] : settings)
-    file_->add_text(name + "/text_summary", value, iteration);
-  file_->flush();
+    file_.add_text(name + "/text_summary", value, iteration);
+  file_.flush();
 }
 
 void TensorBoard::add_over_both(const std::vector<TaggedValue>& values, std::int64_t iteration,
                                 std::int64_t samples) {
-  file_->add_scalars(values, iteration);
+  file_.add_scalars(values, iteration);
   std::vector<TaggedValue> over_samples = values;
   for (auto& [tag, value] : over_samples) tag += " vs samples";
-  file_->add_scalars(over_samples, samples);
+  file_.add_scalars(over_samples, samples);
 }
 
 void TensorBoard::add(const StepMetrics& step) {
-  if (!file_ || step.iteration % config_.tensorboard_log_interval != 0) return;
+  if (step.iteration % config_.tensorboard_log_interval != 0) return;
   std::vector<TaggedValue> both{{"learning-rate", step.learning_rate},
                                 {"batch-size", static_cast<double>(step.global_batch_size)}};
   if (!step.is_skipped) both.insert(both.end(), step.losses.begin(), step.losses.end());
@@ -65,21 +67,20 @@ void TensorBoard::add(const StepMetrics& step) {
                                  static_cast<double>(axis.bytes));
     over_iterations.emplace_back("communication-exposed-ms/" + axis.axis, axis.exposed_ms);
   }
-  if (!over_iterations.empty()) file_->add_scalars(over_iterations, step.iteration);
+  if (!over_iterations.empty()) file_.add_scalars(over_iterations, step.iteration);
   add_over_both(both, step.iteration, step.consumed_samples);
 }
 
 void TensorBoard::add(const IntervalMetrics& interval) {
-  if (!file_ || !config_.log_timers_to_tensorboard) return;
+  if (!config_.log_timers_to_tensorboard) return;
   std::vector<TaggedValue> values{{"iteration-time", interval.iteration_s}};
   add_if(values, "throughput", interval.throughput);
   for (const auto& [name, seconds] : interval.timer_means)
     values.emplace_back(name + "-time", seconds);
-  file_->add_scalars(values, interval.iteration);
+  file_.add_scalars(values, interval.iteration);
 }
 
 void TensorBoard::add(const EvaluationMetrics& evaluation) {
-  if (!file_) return;
   std::vector<TaggedValue> values;
   for (const auto& [name, loss] : evaluation.losses) {
     const std::string tag = name + " " + evaluation.split + evaluation.suffix;
@@ -91,8 +92,6 @@ void TensorBoard::add(const EvaluationMetrics& evaluation) {
   flush();
 }
 
-void TensorBoard::flush() {
-  if (file_) file_->flush();
-}
+void TensorBoard::flush() { file_.flush(); }
 
 }  // namespace megatron

@@ -23,9 +23,7 @@ struct IntervalMetrics {
 
 class TensorBoard {
  public:
-  /// Constructs a writer that discards everything.
-  TensorBoard() = default;
-  /// Writes to --tensorboard-dir, if set. A run that resumes after `iteration` first drops later
+  /// Writes to --tensorboard-dir. A run that resumes after `iteration` first drops later
   /// events of its own earlier part, but no events of other runs. A run that starts at 0 tells
   /// readers to discard earlier points in the folder.
   TensorBoard(const LoggerConfig& config, std::int64_t iteration,
@@ -46,7 +44,7 @@ class TensorBoard {
                      std::int64_t samples);
 
   LoggerConfig config_;
-  std::optional<EventFileWriter> file_;
+  EventFileWriter file_;
 };
 
 }  // namespace megatron

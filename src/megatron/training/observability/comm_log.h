@@ -13,9 +13,7 @@ namespace megatron {
 
 class CommLog {
  public:
-  /// `communicators` may be null on a single rank; nothing is counted then.
-  CommLog(Communicators* communicators, bool is_wanted)
-      : counters_(is_wanted && communicators != nullptr ? &communicators->counters() : nullptr) {}
+  explicit CommLog(CommCounters& counters) : counters_(counters) {}
 
   /// Returns the counts since the last call, per axis.
   std::vector<AxisCommStats> take_step();
@@ -24,7 +22,7 @@ class CommLog {
   std::string take_table(std::int64_t rank);
 
  private:
-  CommCounters* counters_;
+  CommCounters& counters_;
   CommCounters interval_;
   std::int64_t steps_ = 0;
 };

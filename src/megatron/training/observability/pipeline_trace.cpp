@@ -33,7 +33,6 @@ PipelineTrace::PipelineTrace(const TrainingPlan& plan, const TrainingState& stat
       state_(state),
       timers_(timers),
       out_(out),
-      is_wanted_(!plan.settings.logger.trace.empty() && !plan.settings.training.skip_train),
       window_(trace_window(plan.settings.logger, state.progress.iteration,
                            plan.settings.training.train_iters)),
       recorder_(plan.rank.device),
@@ -44,14 +43,14 @@ PipelineTrace::PipelineTrace(const TrainingPlan& plan, const TrainingState& stat
              .tp = plan.rank.tp.rank,
              .clock = {},
              .iterations = {}} {
-  if (is_wanted_ && plan.rank.index == 0) create_directories(plan.settings.logger.trace);
+  if (plan.rank.index == 0) create_directories(plan.settings.logger.trace);
 }
 
 PipelineTrace::~PipelineTrace() { timers_.remove_listener(*this); }
 
 void PipelineTrace::before_step() {
   const std::int64_t done = state_.progress.iteration;
-  if (!is_wanted_ || done < window_.begin || done >= window_.end) return;
+  if (is_written_ || done < window_.begin || done >= window_.end) return;
   is_in_step_ = true;
   iteration_ = {.iteration = done + 1,
                 .num_microbatches = state_.batch.num_microbatches,
@@ -71,7 +70,7 @@ void PipelineTrace::after_step() {
 }
 
 void PipelineTrace::close() {
-  if (!is_wanted_) return;
+  if (is_written_) return;
   if (trace_.iterations.empty()) {
     out_ << "nothing traced: --trace records from iteration " << window_.begin + 1 << " to "
          << window_.end << std::endl;
@@ -81,7 +80,7 @@ void PipelineTrace::close() {
 }
 
 void PipelineTrace::write() {
-  is_wanted_ = false;
+  is_written_ = true;
   const Rank& rank = plan_.rank;
   trace_.clock = clock_offset({rank.world, rank.device});
   align_to_rank_0_clock(trace_);

@@ -27,7 +27,12 @@ TraceWindow trace_window(const LoggerConfig& logger, std::int64_t done, std::int
 
 class PipelineTrace : private TimerListener {
  public:
-  /// Creates the output folder. Without --trace, the object does nothing.
+  /// Returns whether --trace is given and the run trains.
+  static bool is_wanted(const Settings& settings) {
+    return !settings.logger.trace.empty() && !settings.training.skip_train;
+  }
+
+  /// Creates the output folder.
   PipelineTrace(const TrainingPlan& plan, const TrainingState& state, Timers& timers,
                 std::ostream& out);
   ~PipelineTrace() override;
@@ -53,7 +58,7 @@ class PipelineTrace : private TimerListener {
   const TrainingState& state_;
   Timers& timers_;
   std::ostream& out_;
-  bool is_wanted_;
+  bool is_written_ = false;
   TraceWindow window_;
   bool is_in_step_ = false;
   StepRecorder recorder_;

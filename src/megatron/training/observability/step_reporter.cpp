@@ -1,12 +1,9 @@
 #include "megatron/training/observability/step_reporter.h"
 
 #include <array>
-#include <iostream>
 #include <nlohmann/json.hpp>
 #include <ostream>
-#include <utility>
 
-#include "megatron/base/error.h"
 #include "megatron/base/format.h"
 #include "megatron/config/print_config.h"
 #include "megatron/models/params_dtype.h"
@@ -49,14 +46,12 @@ ExistingMetrics existing_metrics(const TrainingPlan& plan, const TrainingProgres
   return is_same ? ExistingMetrics::same_run : ExistingMetrics::other_run;
 }
 
-MetricsWriter make_metrics_writer(const TrainingPlan& plan, const TrainingProgress& progress) {
+/// Returns the folder of metrics.jsonl; empty when this rank writes none.
+std::string metrics_folder(const TrainingPlan& plan) {
   const Settings& settings = plan.settings;
-  const std::string& folder = settings.logger.tensorboard_dir.empty()
-                                  ? settings.checkpoint.save
-                                  : settings.logger.tensorboard_dir;
-  return folder.empty() || plan.rank.index != 0
-             ? MetricsWriter()
-             : MetricsWriter(folder, progress.iteration, existing_metrics(plan, progress));
+  if (plan.rank.index != 0) return {};
+  return settings.logger.tensorboard_dir.empty() ? settings.checkpoint.save
+                                                 : settings.logger.tensorboard_dir;
 }
 
 /// Disables file output on all ranks except the one that writes.
@@ -88,62 +83,59 @@ StepReporter::StepReporter(const TrainingPlan& plan, const TrainingState& state,
       timers_(services.timers),
       console_(console),
       logger_(rank_logger_config(plan)),
-      profiler_(plan, state, timers_, console.out),
-      pipeline_trace_(plan, state, timers_, console.out),
       throughput_(make_throughput_meter(plan)),
-      metrics_(make_metrics_writer(plan, state.progress)),
-      tensorboard_(logger_, state.progress.iteration, existing_metrics(plan, state.progress)),
-      comm_log_(services.communicators, plan.settings.parallel.log_comm),
       first_iteration_(state.progress.iteration + 1) {
-  if (const auto& copy = metrics_.backup_path(); !copy.empty())
-    console.out
-        << "note: metrics.jsonl held later lines of an earlier start; all its lines are kept in "
-        << copy.string() << std::endl;
-  metrics_.write(run_record(plan, state, services.data.shares));
-  tensorboard_.add_settings(argument_values(plan.settings), state.progress.iteration);
-  if (!logger_.prometheus_file.empty())
-    write_prometheus_file(logger_.prometheus_file, prometheus_.text());
-  if (logger_.prometheus_port)
-    prometheus_server_.emplace(static_cast<int>(*logger_.prometheus_port),
-                               [this] { return prometheus_.text(); });
+  open_outputs(services);
   reset_peak_tensor_memory(plan.rank.device);
   timers_.start("interval-time");
 }
 
+void StepReporter::open_outputs(TrainingServices& services) {
+  const std::int64_t iteration = state_.progress.iteration;
+  if (const std::string folder = metrics_folder(plan_); !folder.empty()) {
+    metrics_.emplace(folder, iteration, existing_metrics(plan_, state_.progress));
+    if (const auto& copy = metrics_->backup_path(); !copy.empty())
+      console_.out
+          << "note: metrics.jsonl held later lines of an earlier start; all its lines are kept in "
+          << copy.string() << std::endl;
+    metrics_->write(run_record(plan_, state_, services.data.shares));
+  }
+  if (!logger_.tensorboard_dir.empty()) {
+    tensorboard_.emplace(logger_, iteration, existing_metrics(plan_, state_.progress));
+    tensorboard_->add_settings(argument_values(plan_.settings), iteration);
+  }
+  if (PrometheusOutput::is_wanted(logger_)) prometheus_.emplace(logger_);
+  if (plan_.settings.parallel.log_comm && services.communicators != nullptr)
+    comm_log_.emplace(services.communicators->counters());
+  if (StepProfiler::is_wanted(plan_)) profiler_.emplace(plan_, state_, timers_, console_.out);
+  if (PipelineTrace::is_wanted(plan_.settings))
+    pipeline_trace_.emplace(plan_, state_, timers_, console_.out);
+}
+
 void StepReporter::begin_step() {
-  profiler_.before_step();
-  pipeline_trace_.before_step();
+  if (profiler_) profiler_->before_step();
+  if (pipeline_trace_) pipeline_trace_->before_step();
 }
 
 void StepReporter::close() {
-  profiler_.close();
+  if (profiler_) profiler_->close();
   console_.bar.clear();
-  pipeline_trace_.close();
+  if (pipeline_trace_) pipeline_trace_->close();
 }
 
 void StepReporter::write(const auto& metrics, const PerLayerNorms* norms) {
-  OrderedJson line = json_line(metrics);
-  if (norms != nullptr) line["layer_norms"] = per_layer_norms_json(*norms);
-  metrics_.write(line);
-  tensorboard_.add(metrics);
-  prometheus_.add(metrics);
-  write_prometheus();
-}
-
-void StepReporter::write_prometheus() {
-  if (logger_.prometheus_file.empty()) return;
-  try {
-    write_prometheus_file(logger_.prometheus_file, prometheus_.text());
-    is_prometheus_file_lost_ = false;
-  } catch (const UserError& error) {
-    if (!std::exchange(is_prometheus_file_lost_, true))
-      std::cerr << "WARNING: training continues without it: " << error.what() << std::endl;
+  if (metrics_) {
+    OrderedJson line = json_line(metrics);
+    if (norms != nullptr) line["layer_norms"] = per_layer_norms_json(*norms);
+    metrics_->write(line);
   }
+  if (tensorboard_) tensorboard_->add(metrics);
+  if (prometheus_) prometheus_->add(metrics);
 }
 
 void StepReporter::report(const TrainStepResult& step, double elapsed_s) {
-  profiler_.after_step();
-  pipeline_trace_.after_step();
+  if (profiler_) profiler_->after_step();
+  if (pipeline_trace_) pipeline_trace_->after_step();
   const StepMetrics metrics = metrics_of(step, elapsed_s);
   interval_.add(step, static_cast<double>(state_.batch.running_batch_size));
   write(metrics, step.layer_norms.get());
@@ -196,8 +188,8 @@ StepMetrics StepReporter::metrics_of(const TrainStepResult& step, double elapsed
       .elapsed_s = elapsed_s,
       .throughput =
           throughput_.rates({.samples = samples, .tokens = step.tokens, .seconds = elapsed_s}),
-      .memory = process_memory(plan_.rank.device),
-      .traffic = comm_log_.take_step()};
+      .memory = process_memory(plan_.rank.device)};
+  if (comm_log_) metrics.traffic = comm_log_->take_step();
   if (logger.log_params_norm) metrics.params_norm = state_.optimizer->main_parameters().norm();
   if (logger.log_num_zeros_in_grad && step.update.applied)
     metrics.num_zeros = step.update.num_zeros;
@@ -243,11 +235,13 @@ void StepReporter::close_interval() {
     if (const double total = timers_.seconds(name); total > 0)
       interval.timer_means.emplace_back(name, total / iterations);
   }
-  tensorboard_.add(interval);
-  tensorboard_.flush();
+  if (tensorboard_) {
+    tensorboard_->add(interval);
+    tensorboard_->flush();
+  }
   const std::string times = timers_.report(kStepTimers, iterations);
   if (!times.empty()) console_.out << times << std::endl;
-  console_.out << comm_log_.take_table(plan_.rank.index) << std::flush;
+  if (comm_log_) console_.out << comm_log_->take_table(plan_.rank.index) << std::flush;
   interval_.reset();
   timers_.reset("interval-time");
 }

@@ -5,7 +5,6 @@
 #include <optional>
 
 #include "megatron/metrics/metrics_writer.h"
-#include "megatron/metrics/prometheus.h"
 #include "megatron/metrics/tensorboard.h"
 #include "megatron/training/loop/training_plan.h"
 #include "megatron/training/loop/training_services.h"
@@ -15,7 +14,7 @@
 #include "megatron/training/observability/interval_log.h"
 #include "megatron/training/observability/pipeline_trace.h"
 #include "megatron/training/observability/profile/step_profiler.h"
-#include "megatron/training/observability/prometheus_server.h"
+#include "megatron/training/observability/prometheus_output.h"
 #include "megatron/training/observability/throughput.h"
 
 namespace megatron {
@@ -31,7 +30,7 @@ class StepReporter {
   /// Call it before each step.
   void begin_step();
   /// Returns the listener for the schedule's steps in the coming iteration; may be null.
-  StepListener* step_listener() { return pipeline_trace_.listener(); }
+  StepListener* step_listener() { return pipeline_trace_ ? pipeline_trace_->listener() : nullptr; }
   /// Call it when the run stops after a complete step.
   void close();
   /// Reports the step of iteration `progress.iteration`, which took `elapsed_s`. As in Megatron,
@@ -43,31 +42,29 @@ class StepReporter {
                          std::string_view suffix = {});
 
  private:
+  void open_outputs(TrainingServices& services);
   StepMetrics metrics_of(const TrainStepResult& step, double elapsed_s);
   void print_iteration(const StepMetrics& step);
   /// Prints memory use after the first two iterations and every --log-memory-interval iterations.
   void report_memory();
   void close_interval();
-  /// Writes the metrics of a step or evaluation to every file.
+  /// Writes the metrics of a step or evaluation to every output.
   void write(const auto& metrics, const PerLayerNorms* norms = nullptr);
-  /// Writes the Prometheus file. If that fails, prints one warning and stops writing it.
-  void write_prometheus();
 
   const TrainingPlan& plan_;
   const TrainingState& state_;
   Timers& timers_;
   const Console console_;
   LoggerConfig logger_;  ///< this rank's settings
-  StepProfiler profiler_;
-  PipelineTrace pipeline_trace_;
   ThroughputMeter throughput_;
-  MetricsWriter metrics_;
-  TensorBoard tensorboard_;
-  PrometheusCollector prometheus_;
-  bool is_prometheus_file_lost_ = false;
-  std::optional<PrometheusServer> prometheus_server_;
-  CommLog comm_log_;
   IntervalLog interval_;
+  // An output exists when the flags ask this rank for it.
+  std::optional<MetricsWriter> metrics_;
+  std::optional<TensorBoard> tensorboard_;
+  std::optional<PrometheusOutput> prometheus_;
+  std::optional<CommLog> comm_log_;
+  std::optional<StepProfiler> profiler_;
+  std::optional<PipelineTrace> pipeline_trace_;
   std::int64_t first_iteration_;
 };
 

@@ -15,11 +15,6 @@ namespace {
 
 constexpr const char* kStep = "step";
 
-bool is_wanted(const LoggerConfig& logger, std::int64_t rank) {
-  return logger.profile &&
-         (logger.profile_ranks.empty() || std::ranges::count(logger.profile_ranks, rank) > 0);
-}
-
 DevicePeak device_peak(const TrainingPlan& plan) {
   const c10::Device device = plan.rank.device;
   return {.flops_per_second =
@@ -43,20 +38,22 @@ AllocationCounts operator-(const AllocationCounts& a, const AllocationCounts& b)
 
 }  // namespace
 
+bool StepProfiler::is_wanted(const TrainingPlan& plan) {
+  const LoggerConfig& logger = plan.settings.logger;
+  return logger.profile && (logger.profile_ranks.empty() ||
+                            std::ranges::count(logger.profile_ranks, plan.rank.index) > 0);
+}
+
 StepProfiler::StepProfiler(const TrainingPlan& plan, const TrainingState& state, Timers& timers,
                            std::ostream& out)
-    : plan_(plan),
-      state_(state),
-      timers_(timers),
-      out_(out),
-      is_wanted_(is_wanted(plan.settings.logger, plan.rank.index)) {}
+    : plan_(plan), state_(state), timers_(timers), out_(out) {}
 
 StepProfiler::~StepProfiler() {
   if (recorder_) timers_.remove_listener(*this);
 }
 
 void StepProfiler::before_step() {
-  if (!is_wanted_) return;
+  if (is_finished_) return;
   const LoggerConfig& logger = plan_.settings.logger;
   const std::int64_t done = state_.progress.iteration;
   if (!recorder_ && done >= logger.profile_step_start && done < logger.profile_step_end) start();
@@ -90,7 +87,7 @@ void StepProfiler::finish() {
   timers_.remove_listener(*this);
   const std::vector<RecordedOp> ops = recorder_->take();
   recorder_.reset();
-  is_wanted_ = false;
+  is_finished_ = true;
   const std::string path = trace_path();
   megatron::create_directories(fs::path(path).parent_path());
   const TraceTrack track = trace_track(ops, static_cast<int>(plan_.rank.index));

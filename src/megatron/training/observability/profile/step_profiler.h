@@ -17,7 +17,9 @@ namespace megatron {
 
 class StepProfiler : private UnitHooks, private TimerListener {
  public:
-  /// The object does nothing without --profile, or when --profile-ranks excludes this rank.
+  /// Returns whether --profile is on and --profile-ranks includes this rank.
+  static bool is_wanted(const TrainingPlan& plan);
+
   StepProfiler(const TrainingPlan& plan, const TrainingState& state, Timers& timers,
                std::ostream& out);
   ~StepProfiler() override;
@@ -44,7 +46,7 @@ class StepProfiler : private UnitHooks, private TimerListener {
   const TrainingState& state_;
   Timers& timers_;
   std::ostream& out_;
-  bool is_wanted_;
+  bool is_finished_ = false;
   bool is_in_step_ = false;
   std::int64_t first_iteration_ = 0;
   AllocationCounts at_start_;  ///< counts when recording started

@@ -1,0 +1,28 @@
+#include "megatron/training/observability/prometheus_output.h"
+
+#include <iostream>
+#include <utility>
+
+#include "megatron/base/error.h"
+
+namespace megatron {
+
+PrometheusOutput::PrometheusOutput(const LoggerConfig& logger) : file_(logger.prometheus_file) {
+  if (!file_.empty()) write_prometheus_file(file_, collector_.text());
+  if (logger.prometheus_port)
+    server_.emplace(static_cast<int>(*logger.prometheus_port),
+                    [this] { return collector_.text(); });
+}
+
+void PrometheusOutput::write_file() {
+  if (file_.empty()) return;
+  try {
+    write_prometheus_file(file_, collector_.text());
+    is_file_lost_ = false;
+  } catch (const UserError& error) {
+    if (!std::exchange(is_file_lost_, true))
+      std::cerr << "WARNING: training continues without it: " << error.what() << std::endl;
+  }
+}
+
+}  // namespace megatron
