@@ -117,7 +117,7 @@ bool is_direct(const RankStartOptions& start, std::int64_t rank, int descriptor)
 }
 
 std::unique_ptr<RankStream> stream_of(const RankPipe& channel, const std::string& prefix,
-                                      RankStream::Targets targets) {
+                                      const RankStream::Targets& targets) {
   if (channel.read < 0) return nullptr;
   ::close(channel.write);
   return std::make_unique<RankStream>(channel.read, prefix, targets);

@@ -131,8 +131,8 @@ std::optional<std::int64_t> NumMicrobatchesCalculator::next_change(
   const std::int64_t size = ramped_size(consumed_samples);
   if (size == final_batch_size_) return std::nullopt;
   // The boundary is near (increments + 1) · samples_per_increment; the rounded quotient decides.
-  const double boundary = static_cast<double>((size - ramp_->start) / ramp_->increment + 1) *
-                          ramp_->samples_per_increment;
+  const std::int64_t increments = (size - ramp_->start) / ramp_->increment;
+  const double boundary = static_cast<double>(increments + 1) * ramp_->samples_per_increment;
   std::int64_t next =
       std::max(consumed_samples + 1, static_cast<std::int64_t>(boundary * (1 - 1e-15)) - 1);
   while (ramped_size(next) == size) ++next;

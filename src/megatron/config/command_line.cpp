@@ -99,17 +99,15 @@ class FlagReader {
   }
 
   void assign_positionals() {
-    std::size_t used = 0;
+    auto next = words_.begin();
     for (const Field* field : positionals_) {
-      if (used == words_.size()) break;
-      const std::size_t count = field->is_list ? words_.size() - used : 1;
-      found_.push_back({field,
-                        {words_.begin() + used, words_.begin() + used + count},
-                        {Origin::Kind::flag, field->name}});
-      used += count;
+      if (next == words_.end()) break;
+      const auto end = field->is_list ? words_.end() : next + 1;
+      found_.push_back({field, {next, end}, {Origin::Kind::flag, field->name}});
+      next = end;
     }
-    for (; used < words_.size(); ++used) {
-      problems_.add({"'" + words_[used] + "'", "belongs to no flag",
+    for (; next != words_.end(); ++next) {
+      problems_.add({"'" + *next + "'", "belongs to no flag",
                      "see megatron " + std::string(command_) + " --help"});
     }
   }

@@ -72,7 +72,7 @@ void add_indivisible(const std::vector<Degree>& degrees, std::int64_t world_size
 
 bool has_degree_below_1(const MeshSizes& sizes, Problems& problems) {
   bool found = false;
-  for (auto degrees : {dense_degrees(sizes), expert_degrees(sizes)}) {
+  for (const auto& degrees : {dense_degrees(sizes), expert_degrees(sizes)}) {
     for (const auto& [flag, size] : degrees) {
       if (size >= 1) continue;
       found = true;

@@ -122,7 +122,7 @@ Counts counts_with_ends(const ParallelConfig& parallel, std::int64_t num_layers,
 }
 
 std::string stages_text(const PipelineLayout& layout) {
-  const std::string ranks = "--pipeline-model-parallel-size " + text_of(layout.num_ranks);
+  std::string ranks = "--pipeline-model-parallel-size " + text_of(layout.num_ranks);
   if (layout.num_chunks == 1) return ranks;
   return text_of(layout.num_ranks * layout.num_chunks) + " stages (" + ranks + " x " +
          text_of(layout.num_chunks) + " chunks)";
