@@ -17,7 +17,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <cmath>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -223,8 +222,6 @@ class Head {
 
 /// Two NaNs also count as equal: a NaN loss scale or mask is reported by the checks of losses and
 /// gradients.
-bool is_same_number(double a, double b) { return a == b || (std::isnan(a) && std::isnan(b)); }
-
 /// The gradients that forward computed under an announced loss gradient.
 struct Early {
   at::Tensor scale;
@@ -247,9 +244,8 @@ Early compute_early(Head& head, const LossGradient& loss_gradient, bool defers) 
 at::Tensor announced_backward(Parameter& weight, Early& early, const Tensors& saved,
                               const at::Tensor& scale) {
   MEGATRON_CHECK(early.kept.dhidden.defined(), "backward of a loss for the second time");
-  MEGATRON_CHECK(!scale.is_cpu() || is_same_number(host_scalar(scale), host_scalar(early.scale)),
-                 "backward of a loss starts from ", host_scalar(scale), ", but forward was told ",
-                 host_scalar(early.scale));
+  MEGATRON_CHECK(!is_known_to_differ(scale, early.scale), "backward of a loss starts from ",
+                 host_scalar(scale), ", but forward was told ", host_scalar(early.scale));
   if (early.wrote) return std::exchange(early.kept.dhidden, {});
   Head head(saved[0], saved[1], saved[2], weight);
   head.set_lse(saved[3]);
@@ -276,9 +272,7 @@ at::Tensor loss_backward(Parameter& weight, const BackwardPass& pass) {
   return kept.dhidden;
 }
 
-/// Only CPU labels are checked: reading labels on another device would wait for it.
 void check_labels(const at::Tensor& labels, std::int64_t vocabulary) {
-  if (!labels.is_cpu() || labels.numel() == 0) return;
   const auto [least, largest] = host_range(labels);
   MEGATRON_CHECK(least >= 0 && largest < vocabulary, "labels from ", least, " to ", largest,
                  " of a vocabulary of ", vocabulary);
