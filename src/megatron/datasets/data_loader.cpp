@@ -60,7 +60,7 @@ std::vector<std::int32_t> document_ids(const Batch& batch) {
   return ids;
 }
 
-DataLoader::DataLoader(std::shared_ptr<const Dataset> dataset, DataLoaderOptions options) {
+DataLoader::DataLoader(const std::shared_ptr<const Dataset>& dataset, DataLoaderOptions options) {
   options.sampler.total_samples = dataset->size();
   auto sampler = std::make_shared<Sampler>(options.sampler);
   pool_ = std::make_unique<OrderedPool<BatchIndices, Batch>>(

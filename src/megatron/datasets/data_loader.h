@@ -35,7 +35,7 @@ struct DataLoaderOptions {
 /// Only one thread may call next(). The destructor stops the workers.
 class DataLoader {
  public:
-  DataLoader(std::shared_ptr<const Dataset> dataset, DataLoaderOptions options);
+  DataLoader(const std::shared_ptr<const Dataset>& dataset, DataLoaderOptions options);
 
   /// Returns the next batch; nullopt at the end of a `single` run. Rethrows a worker's exception at
   /// the batch's place in the order.

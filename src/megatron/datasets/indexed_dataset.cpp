@@ -43,6 +43,7 @@ T load(const std::byte* data) {
 template <class T>
 void convert(const std::byte* data, std::span<std::int64_t> tokens) {
   for (std::size_t i = 0; i < tokens.size(); ++i)
+    // NOLINTNEXTLINE(bugprone-signed-char-misuse): a token of type int8 is a number.
     tokens[i] = static_cast<std::int64_t>(load<T>(data + i * sizeof(T)));
 }
 

@@ -105,7 +105,7 @@ void count_unreadable(std::string_view line, RunLog& log) {
 /// Returns the metrics of a folder, or of its only subfolder that has some: --tensorboard-dir is
 /// often a folder inside --save.
 fs::path metrics_in(const fs::path& folder) {
-  const fs::path here = folder / "metrics.jsonl";
+  fs::path here = folder / "metrics.jsonl";
   if (fs::exists(here)) return here;
   std::vector<fs::path> below;
   std::error_code error;  // a folder that cannot be read has none
