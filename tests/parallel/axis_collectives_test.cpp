@@ -29,8 +29,10 @@ TEST(AxisCollectives, AreTheIdentityAtSizeOne) {
   all_reduce_(axis, tensor, "x");
   broadcast_(axis, tensor, 0, "x");
   barrier(axis, "x");
-  for (const at::Tensor& out : {all_gather(axis, tensor, "x"), reduce_scatter(axis, tensor, "x"),
-                                all_to_all(axis, tensor, "x")}) {
+  for (const at::Tensor& out :
+       {all_gather(axis, tensor, "x"), reduce_scatter(axis, tensor, "x"),
+        all_to_all(axis, tensor, "x"), all_to_all(axis, tensor, {.out = {3}, .in = {3}}, "x"),
+        all_gather(axis, tensor, {3}, "x"), reduce_scatter(axis, tensor, {3}, "x")}) {
     EXPECT_TRUE(out.is_same(tensor));
   }
   EXPECT_TRUE(start_all_gather(axis, tensor, "x").wait().is_same(tensor));
@@ -53,6 +55,26 @@ TEST(AxisCollectives, TakeAnyStridesAndKeepTheOtherDimensions) {
         at::cat({first.narrow(0, 2 * world.rank(), 2), second.narrow(0, 2 * world.rank(), 2)});
     EXPECT_TRUE(at::equal(all_to_all(tp, in, "c"), mixed));
     EXPECT_TRUE(at::equal(start_all_to_all(tp, in, "c").wait(), mixed));
+  });
+}
+
+TEST(AxisCollectives, UnevenRowsKeepTheOtherDimensions) {
+  run_rank_threads(2, [](Communicators& world) {
+    const Axis ep = axis_of(world, "ep");
+    const std::int64_t own = world.rank();
+    // Rank 0 sends one row to each rank; rank 1 sends three to rank 0 and none to itself.
+    const at::Tensor zero = at::arange(6).view({3, 2}).t(),
+                     one = at::arange(9).view({3, 3}).t() + 50;
+    const RowCounts rows =
+        own == 0 ? RowCounts{.out = {1, 3}, .in = {1, 1}} : RowCounts{.out = {1, 0}, .in = {3, 0}};
+    const at::Tensor expected =
+        own == 0 ? at::cat({zero.narrow(0, 0, 1), one}) : zero.narrow(0, 1, 1);
+    const at::Tensor mine = own == 0 ? zero : one;
+    EXPECT_TRUE(at::equal(all_to_all(ep, mine, rows, "a"), expected));
+    EXPECT_TRUE(at::equal(start_all_to_all(ep, mine, rows, "a").wait(), expected));
+    const at::Tensor both = at::cat({zero, one});
+    EXPECT_TRUE(at::equal(all_gather(ep, mine, {2, 3}, "b"), both));
+    EXPECT_TRUE(at::equal(reduce_scatter(ep, both, {2, 3}, "c"), 2 * mine));
   });
 }
 

@@ -110,6 +110,62 @@ TEST_P(Collectives, AllToAll) {
   });
 }
 
+/// Rows that rank `from` has for rank `to`: any number from none to the test's size.
+std::int64_t rows_for(std::int64_t from, std::int64_t to, std::int64_t most) {
+  return (from * 7 + to * 5) % 4 * most / 3;
+}
+
+/// Returns rows [first, first + count) of `rank`, three elements wide.
+at::Tensor rows_of(std::int64_t rank, std::int64_t count, at::ScalarType type) {
+  return input_of(rank, 3 * count, type).view({count, 3});
+}
+
+TEST_P(Collectives, UnevenAllToAll) {
+  const auto rows_from = [&](std::int64_t from) {
+    std::vector<std::int64_t> rows;
+    for (std::int64_t to = 0; to < world(); ++to) rows.push_back(rows_for(from, to, elements()));
+    return rows;
+  };
+  const auto sent_by = [&](std::int64_t from) {
+    std::int64_t count = 0;
+    for (const std::int64_t rows : rows_from(from)) count += rows;
+    return rows_of(from, count, type());
+  };
+  run([&](Comm& comm) {
+    RowCounts rows{.out = {}, .in = rows_from(comm.rank())};
+    std::vector<at::Tensor> expected;
+    for (std::int64_t from = 0; from < world(); ++from) {
+      std::int64_t begin = 0;
+      for (std::int64_t to = 0; to < comm.rank(); ++to) begin += rows_for(from, to, elements());
+      rows.out.push_back(rows_for(from, comm.rank(), elements()));
+      expected.push_back(sent_by(from).narrow(0, begin, rows.out.back()));
+    }
+    const at::Tensor whole = at::cat(expected);
+    at::Tensor out = at::empty_like(whole);
+    comm.all_to_all(out, sent_by(comm.rank()), rows, "tokens");
+    EXPECT_TRUE(at::equal(out, whole));
+  });
+}
+
+TEST_P(Collectives, UnevenAllGatherAndReduceScatter) {
+  std::vector<std::int64_t> rows;
+  std::vector<at::Tensor> parts;
+  for (std::int64_t rank = 0; rank < world(); ++rank) {
+    rows.push_back(rows_for(rank, 1, elements()));
+    parts.push_back(rows_of(rank, rows.back(), type()));
+  }
+  const at::Tensor whole = at::cat(parts);
+  const at::Tensor sum = expected_sum(world(), whole.numel(), type()).view({-1, 3});
+  run([&](Comm& comm) {
+    const auto own = static_cast<std::size_t>(comm.rank());
+    at::Tensor out = at::empty_like(whole), part = at::empty_like(parts[own]);
+    comm.all_gather(out, parts[own], rows, "tokens");
+    EXPECT_TRUE(at::equal(out, whole));
+    comm.reduce_scatter(part, rows_of(comm.rank(), whole.size(0), type()), rows, "gradients");
+    EXPECT_TRUE(at::equal(part, sum.split_with_sizes(rows)[own]));
+  });
+}
+
 TEST_P(Collectives, Broadcast) {
   run([&](Comm& comm) {
     for (std::int64_t root = 0; root < world(); ++root) {

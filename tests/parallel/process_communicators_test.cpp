@@ -55,6 +55,30 @@ at::Tensor values_of(std::int64_t rank, std::int64_t elements, at::ScalarType ty
   return at::arange(elements, at::kLong).mul(7).add(rank * 3).remainder(16).to(type);
 }
 
+/// Rank r has (r + 1) · elements rows for every rank.
+void check_uneven_collectives(Comm& comm, std::int64_t elements, at::ScalarType type) {
+  const std::int64_t world = comm.size(), own = comm.rank();
+  std::vector<std::int64_t> rows;
+  std::vector<at::Tensor> parts;
+  for (std::int64_t rank = 0; rank < world; ++rank) {
+    rows.push_back((rank + 1) * elements);
+    parts.push_back(values_of(rank, rows.back(), type));
+  }
+  const at::Tensor whole = at::cat(parts);
+  at::Tensor gathered = at::empty_like(whole);
+  comm.all_gather(gathered, parts[static_cast<std::size_t>(own)], rows, "uneven");
+  EXPECT_TRUE(at::equal(gathered, whole));
+  at::Tensor part = at::empty_like(parts[static_cast<std::size_t>(own)]);
+  comm.reduce_scatter(part, whole, rows, "uneven");
+  EXPECT_TRUE(at::equal(part, parts[static_cast<std::size_t>(own)] * world));
+  at::Tensor mixed = at::empty_like(whole);
+  const std::vector<std::int64_t> same(static_cast<std::size_t>(world), (own + 1) * elements);
+  const std::vector<at::Tensor> copies(static_cast<std::size_t>(world),
+                                       parts[static_cast<std::size_t>(own)]);
+  comm.all_to_all(mixed, at::cat(copies), {.out = rows, .in = same}, "uneven");
+  EXPECT_TRUE(at::equal(mixed, whole));
+}
+
 void check_every_collective(Comm& comm, std::int64_t elements, at::ScalarType type) {
   const std::int64_t world = comm.size();
   at::Tensor sum = at::zeros({elements * world}, type);
@@ -80,6 +104,7 @@ void check_every_collective(Comm& comm, std::int64_t elements, at::ScalarType ty
     EXPECT_TRUE(at::equal(mixed.narrow(0, rank * elements, elements),
                           own(inputs[static_cast<std::size_t>(rank)])));
   }
+  check_uneven_collectives(comm, elements, type);
   for (std::int64_t root = 0; root < world; ++root) {
     at::Tensor sent = mine.clone();
     comm.broadcast(sent, root, "seed");

@@ -24,7 +24,7 @@ std::int64_t draw(Random& random, std::int64_t low, std::int64_t high) {
 struct Step {
   Ranks ranks;
   /// 0 all_reduce, 1 all_gather, 2 reduce_scatter, 3 all_to_all, 4 broadcast, 5 message from the
-  /// first rank to the last, 6 barrier.
+  /// first rank to the last, 6 barrier, 7 uneven all_to_all.
   int kind = 0;
   std::int64_t elements = 0, number = 0;
   bool started = false;
@@ -44,7 +44,7 @@ std::vector<Step> draw_plan(Random& random, std::int64_t world) {
   for (std::int64_t number = 0; number < 40; ++number) {
     const std::int64_t elements = draw(random, 0, 9) == 0 ? 50'000 : draw(random, 0, 600);
     plan.push_back({groups[static_cast<std::size_t>(draw(random, 0, 3))],
-                    static_cast<int>(draw(random, 0, 6)), elements, number,
+                    static_cast<int>(draw(random, 0, 7)), elements, number,
                     draw(random, 0, 1) == 1});
   }
   return plan;
@@ -100,6 +100,19 @@ Pending begin(Comm& comm, const Step& step) {
       pending.out = at::zeros({n * size});
       pending.expected = at::cat(parts);
       pending.work = comm.start_all_to_all(pending.out, pending.in, "d");
+      break;
+    }
+    case 7: {  // rank r has r · n elements for every rank
+      RowCounts rows{.out = {}, .in = std::vector(static_cast<std::size_t>(size), own * n)};
+      std::vector<at::Tensor> parts;
+      for (std::int64_t rank = 0; rank < size; ++rank) {
+        rows.out.push_back(rank * n);
+        parts.push_back(value_of(step, rank, rank * n * size).narrow(0, own * rank * n, rank * n));
+      }
+      pending.in = value_of(step, own, own * n * size);
+      pending.expected = at::cat(parts);
+      pending.out = at::empty_like(pending.expected);
+      pending.work = comm.start_all_to_all(pending.out, pending.in, rows, "h");
       break;
     }
     case 4:

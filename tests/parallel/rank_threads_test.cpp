@@ -8,6 +8,7 @@
 #include <atomic>
 #include <chrono>
 #include <mutex>
+#include <numeric>
 #include <thread>
 
 #include "support/rank_numbers.h"
@@ -148,6 +149,30 @@ TEST(RankThreads, RanksInDifferentCallsAreNamed) {
               HasSubstr("recv 'gradients'"));
 }
 
+TEST(RankThreads, RowCountsThatDisagreeAreNamed) {
+  const auto failing = [](const RowCounts& first, const RowCounts& second) {
+    return failure_of_ranks(2, [&](Communicators& world) {
+      const RowCounts& rows = world.rank() == 0 ? first : second;
+      const auto total = [](const std::vector<std::int64_t>& counts) {
+        return std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
+      };
+      world.group({0, 1}, "ep")
+          ->all_to_all(at::zeros({total(rows.out), 4}), at::zeros({total(rows.in), 4}), rows,
+                       "tokens");
+    });
+  };
+  EXPECT_EQ(failing({.out = {1, 2}, .in = {1, 5}}, {.out = {4, 0}, .in = {2, 0}}),
+            "all_to_all 'tokens' on ep: rank 0 sends 5 rows to rank 1, which expects 4");
+  const std::string gathers = failure_of_ranks(2, [](Communicators& world) {
+    const std::vector<std::int64_t> rows{2, world.rank()};
+    const std::int64_t own = world.rank() == 0 ? 2 : 1;
+    world.group({0, 1}, "ep")
+        ->all_gather(at::zeros({2 + world.rank(), 4}), at::zeros({own, 4}), rows, "tokens");
+  });
+  EXPECT_THAT(gathers, AllOf(HasSubstr("ranks disagree"), HasSubstr("(rows of 4 Float"),
+                             HasSubstr("checksum of the row counts")));
+}
+
 TEST(RankThreads, AnExceptionOverPendingWorkDoesNotWaitForPeers) {
   const auto begin = std::chrono::steady_clock::now();
   const std::string failure = failure_of_ranks(2, [](Communicators& world) {
@@ -174,6 +199,20 @@ TEST(RankThreads, WrongShapesAreRefusedBeforeAnythingMoves) {
               HasSubstr("2 elements in, 2 out"));
   EXPECT_THAT(failing([](Comm& comm) { comm.all_to_all(at::zeros({3}), at::zeros({3}), "x"); }),
               HasSubstr("equal parts"));
+  EXPECT_THAT(
+      failing([](Comm& comm) {
+        comm.all_to_all(at::zeros({3, 2}), at::zeros({4, 2}), {.out = {1, 1}, .in = {2, 2}}, "x");
+      }),
+      HasSubstr("the output has 3 rows, but the row counts sum to 2"));
+  EXPECT_THAT(
+      failing([](Comm& comm) {
+        comm.all_to_all(at::zeros({2, 2}), at::zeros({4, 3}), {.out = {1, 1}, .in = {2, 2}}, "x");
+      }),
+      HasSubstr("rows of [4, 3] in and of [2, 2] out"));
+  EXPECT_THAT(failing([](Comm& comm) {
+                comm.all_gather(at::zeros({5}), at::zeros({4}), {2, 3}, "x");
+              }),
+              HasSubstr("the input has 4 rows, not"));
   EXPECT_THAT(failing([](Comm& comm) {
                 comm.all_reduce(at::zeros({4, 4}).t(), "x");
               }),

@@ -2,7 +2,9 @@
 
 #include <ATen/ops/empty.h>
 
+#include <numeric>
 #include <utility>
+#include <vector>
 
 #include "megatron/base/error.h"
 
@@ -26,6 +28,13 @@ at::Tensor output_like(const Axis& axis, const at::Tensor& in, const char* what,
   return at::empty(shape, in.options());
 }
 
+/// Returns a tensor like `in`, but with the sum of `rows` as its first dimension.
+at::Tensor output_of_rows(const at::Tensor& in, const std::vector<std::int64_t>& rows) {
+  std::vector<std::int64_t> shape = in.sizes().vec();
+  shape.at(0) = std::accumulate(rows.begin(), rows.end(), std::int64_t{0});
+  return at::empty(shape, in.options());
+}
+
 }  // namespace
 
 void all_reduce_(const Axis& axis, const at::Tensor& tensor, const char* what, ReduceOp op) {
@@ -45,6 +54,14 @@ at::Tensor all_gather(const Axis& axis, const at::Tensor& in, const char* what) 
   return out;
 }
 
+at::Tensor all_gather(const Axis& axis, const at::Tensor& in, const std::vector<std::int64_t>& rows,
+                      const char* what) {
+  if (is_single_rank(axis, what)) return in;
+  at::Tensor out = output_of_rows(in, rows);
+  axis.comm->all_gather(out, in.contiguous(), rows, what);
+  return out;
+}
+
 PendingTensor start_all_gather(const Axis& axis, const at::Tensor& in, const char* what) {
   if (is_single_rank(axis, what)) return {in};
   at::Tensor out = output_like(axis, in, what, axis.size, 1), packed = in.contiguous();
@@ -56,6 +73,14 @@ at::Tensor reduce_scatter(const Axis& axis, const at::Tensor& in, const char* wh
   if (is_single_rank(axis, what)) return in;
   at::Tensor out = output_like(axis, in, what, 1, axis.size);
   axis.comm->reduce_scatter(out, in.contiguous(), what, op);
+  return out;
+}
+
+at::Tensor reduce_scatter(const Axis& axis, const at::Tensor& in,
+                          const std::vector<std::int64_t>& rows, const char* what, ReduceOp op) {
+  if (is_single_rank(axis, what)) return in;
+  at::Tensor out = output_of_rows(in, {rows.at(static_cast<std::size_t>(axis.rank))});
+  axis.comm->reduce_scatter(out, in.contiguous(), rows, what, op);
   return out;
 }
 
@@ -78,6 +103,22 @@ PendingTensor start_all_to_all(const Axis& axis, const at::Tensor& in, const cha
   if (is_single_rank(axis, what)) return {in};
   at::Tensor out = output_like(axis, in, what, axis.size, axis.size), packed = in.contiguous();
   PendingWork work = axis.comm->start_all_to_all(out, packed, what);
+  return {std::move(out), std::move(work), std::move(packed)};
+}
+
+at::Tensor all_to_all(const Axis& axis, const at::Tensor& in, const RowCounts& rows,
+                      const char* what) {
+  if (is_single_rank(axis, what)) return in;
+  at::Tensor out = output_of_rows(in, rows.out);
+  axis.comm->all_to_all(out, in.contiguous(), rows, what);
+  return out;
+}
+
+PendingTensor start_all_to_all(const Axis& axis, const at::Tensor& in, const RowCounts& rows,
+                               const char* what) {
+  if (is_single_rank(axis, what)) return {in};
+  at::Tensor out = output_of_rows(in, rows.out), packed = in.contiguous();
+  PendingWork work = axis.comm->start_all_to_all(out, packed, rows, what);
   return {std::move(out), std::move(work), std::move(packed)};
 }
 

@@ -1,6 +1,7 @@
 #include "megatron/parallel/comm.h"
 
 #include <array>
+#include <numeric>
 
 #include "megatron/base/error.h"
 
@@ -31,26 +32,98 @@ CommCall Comm::checked(CommCall call) const {
                    ": a rank cannot send a message to itself");
     return call;
   }
+  MEGATRON_CHECK(call.in.scalar_type() == call.out.scalar_type(), describe(call),
+                 ": input and output differ in type");
+  MEGATRON_CHECK(call.operation != CommOperation::all_to_all ||
+                     call.in.data_ptr() != call.out.data_ptr() || call.in.numel() == 0,
+                 describe(call), ": needs two distinct tensors");
+  call.is_uneven() ? check_rows(call) : check_sizes(call);
+  return call;
+}
+
+void Comm::check_sizes(const CommCall& call) const {
   const std::int64_t in = call.in.numel(), out = call.out.numel();
   const bool gathers = call.operation == CommOperation::all_gather,
              scatters = call.operation == CommOperation::reduce_scatter;
-  MEGATRON_CHECK(call.in.scalar_type() == call.out.scalar_type(), describe(call),
-                 ": input and output differ in type");
   MEGATRON_CHECK((gathers ? in * size() : in) == (scatters ? out * size() : out), describe(call),
                  ": the sizes do not match: ", in, " elements in, ", out, " out, ", size(),
                  " ranks");
-  const bool parts = call.operation == CommOperation::all_to_all;
-  MEGATRON_CHECK(
-      !parts || (in % size() == 0 && call.in.data_ptr() != call.out.data_ptr()) || in == 0,
-      describe(call), ": needs equal parts along dimension 0 and two distinct tensors");
-  return call;
+  MEGATRON_CHECK(call.operation != CommOperation::all_to_all || in % size() == 0, describe(call),
+                 ": needs equal parts along dimension 0");
 }
+
+void Comm::check_rows(const CommCall& call) const {
+  MEGATRON_CHECK(call.in.dim() > 0 && call.out.dim() > 0 &&
+                     call.in.sizes().slice(1) == call.out.sizes().slice(1),
+                 describe(call), ": rows of ", call.in.sizes(), " in and of ", call.out.sizes(),
+                 " out");
+  const auto check = [&](const std::vector<std::int64_t>& rows, const at::Tensor& tensor,
+                         const char* name) {
+    MEGATRON_CHECK(static_cast<std::int64_t>(rows.size()) == size(), describe(call), ": ",
+                   rows.size(), " row counts of ", name, " for ", size(), " ranks");
+    for (const std::int64_t count : rows)
+      MEGATRON_CHECK(count >= 0, describe(call), ": ", count, " rows of ", name);
+    const std::int64_t total = std::accumulate(rows.begin(), rows.end(), std::int64_t{0});
+    MEGATRON_CHECK(total == tensor.size(0), describe(call), ": ", name, " has ", tensor.size(0),
+                   " rows, but the row counts sum to ", total);
+  };
+  const auto own = static_cast<std::size_t>(rank());
+  if (call.operation != CommOperation::reduce_scatter) check(call.rows.out, call.out, "the output");
+  if (call.operation != CommOperation::all_gather) check(call.rows.in, call.in, "the input");
+  if (call.operation == CommOperation::all_gather)
+    MEGATRON_CHECK(call.rows.out[own] == call.in.size(0), describe(call), ": the input has ",
+                   call.in.size(0), " rows, not ", call.rows.out[own]);
+  if (call.operation == CommOperation::reduce_scatter)
+    MEGATRON_CHECK(call.rows.in[own] == call.out.size(0), describe(call), ": the output has ",
+                   call.out.size(0), " rows, not ", call.rows.in[own]);
+}
+
+namespace {
+
+CommCall all_gather_call(const at::Tensor& out, const at::Tensor& in,
+                         const std::vector<std::int64_t>& rows, const char* what) {
+  return {.operation = CommOperation::all_gather,
+          .out = out,
+          .in = in,
+          .what = what,
+          .rows = {.out = rows}};
+}
+
+CommCall reduce_scatter_call(const at::Tensor& out, const at::Tensor& in,
+                             const std::vector<std::int64_t>& rows, const char* what, ReduceOp op) {
+  return {.operation = CommOperation::reduce_scatter,
+          .out = out,
+          .in = in,
+          .what = what,
+          .reduce = op,
+          .rows = {.in = rows}};
+}
+
+CommCall all_to_all_call(const at::Tensor& out, const at::Tensor& in, const RowCounts& rows,
+                         const char* what) {
+  return {.operation = CommOperation::all_to_all, .out = out, .in = in, .what = what, .rows = rows};
+}
+
+}  // namespace
 
 PendingWork Comm::start_all_reduce(const at::Tensor& tensor, const char* what, ReduceOp op) {
   return start(checked({CommOperation::all_reduce, tensor, tensor, what, op}));
 }
 PendingWork Comm::start_all_gather(const at::Tensor& out, const at::Tensor& in, const char* what) {
   return start(checked({CommOperation::all_gather, out, in, what}));
+}
+PendingWork Comm::start_all_gather(const at::Tensor& out, const at::Tensor& in,
+                                   const std::vector<std::int64_t>& rows, const char* what) {
+  return start(checked(all_gather_call(out, in, rows, what)));
+}
+PendingWork Comm::start_reduce_scatter(const at::Tensor& out, const at::Tensor& in,
+                                       const std::vector<std::int64_t>& rows, const char* what,
+                                       ReduceOp op) {
+  return start(checked(reduce_scatter_call(out, in, rows, what, op)));
+}
+PendingWork Comm::start_all_to_all(const at::Tensor& out, const at::Tensor& in,
+                                   const RowCounts& rows, const char* what) {
+  return start(checked(all_to_all_call(out, in, rows, what)));
 }
 PendingWork Comm::start_reduce_scatter(const at::Tensor& out, const at::Tensor& in,
                                        const char* what, ReduceOp op) {
@@ -86,6 +159,18 @@ void Comm::reduce_scatter(const at::Tensor& out, const at::Tensor& in, const cha
 }
 void Comm::all_to_all(const at::Tensor& out, const at::Tensor& in, const char* what) {
   run(checked({CommOperation::all_to_all, out, in, what}));
+}
+void Comm::all_gather(const at::Tensor& out, const at::Tensor& in,
+                      const std::vector<std::int64_t>& rows, const char* what) {
+  run(checked(all_gather_call(out, in, rows, what)));
+}
+void Comm::reduce_scatter(const at::Tensor& out, const at::Tensor& in,
+                          const std::vector<std::int64_t>& rows, const char* what, ReduceOp op) {
+  run(checked(reduce_scatter_call(out, in, rows, what, op)));
+}
+void Comm::all_to_all(const at::Tensor& out, const at::Tensor& in, const RowCounts& rows,
+                      const char* what) {
+  run(checked(all_to_all_call(out, in, rows, what)));
 }
 void Comm::broadcast(const at::Tensor& tensor, std::int64_t root, const char* what) {
   run(checked({.operation = CommOperation::broadcast,

@@ -8,6 +8,7 @@
 #include <memory>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace megatron {
@@ -47,8 +48,15 @@ enum class CommOperation : std::uint8_t {
 /// Returns the name in snake_case, such as "all_reduce".
 const char* name_of(CommOperation operation);
 
+/// The rows (dimension 0) that an uneven collective moves between this rank and each rank of the
+/// group. Both lists have one element per rank.
+struct RowCounts {
+  std::vector<std::int64_t> out = {};  ///< rows of `out` that come from each rank
+  std::vector<std::int64_t> in = {};   ///< rows of `in` that go to each rank
+};
+
 /// The arguments of one call, already checked. They are equal on every rank except for the
-/// addresses of the tensors.
+/// addresses of the tensors and, in an uneven call, for what RowCounts says.
 struct CommCall {
   CommOperation operation = CommOperation::barrier;
   at::Tensor out = {};  ///< Undefined for barrier and send.
@@ -57,6 +65,10 @@ struct CommCall {
   const char* what = "";
   ReduceOp reduce = ReduceOp::sum;
   std::int64_t peer = 0;  ///< Root of a broadcast or partner of a message: a rank of the group.
+  /// The parts of an uneven collective: `out` of an all-gather, `in` of a reduce-scatter, both of
+  /// an all-to-all. Empty when the parts are equal.
+  RowCounts rows = {};
+  bool is_uneven() const { return !rows.out.empty() || !rows.in.empty(); }
 };
 
 /// Returns the operation and its name, such as "all_reduce 'grad norm'".
@@ -64,10 +76,11 @@ std::string describe(const CommCall& call);
 
 /// Every call is collective over the group (send and recv: over the pair), and all ranks must make
 /// their calls in the same order. Messages of a pair stay in order and do not wait for collectives.
-/// Tensors must be contiguous and have equal type and size on all ranks. `what` must be a string
-/// literal; it names the call in counters and messages. Results are bit-identical on every rank
-/// and in every run. Sums of 16-bit tensors are accumulated in float32 and rounded once (over
-/// several hosts: once per level), except on NCCL, which rounds by its own rules.
+/// Tensors must be contiguous and have equal type and, but for uneven collectives, equal size on
+/// all ranks. `what` must be a string literal; it names the call in counters and messages. Results
+/// are bit-identical on every rank and in every run. Sums of 16-bit tensors are accumulated in
+/// float32 and rounded once (over several hosts: once per level), except on NCCL, which rounds by
+/// its own rules.
 class Comm {
  public:
   virtual ~Comm() = default;
@@ -82,13 +95,25 @@ class Comm {
   /// Writes the inputs [n, …] in rank order to `out` [size·n, …]. `in` may be this rank's part of
   /// `out`.
   PendingWork start_all_gather(const at::Tensor& out, const at::Tensor& in, const char* what);
+  /// The uneven form: rank j contributes rows[j] rows. `rows` is equal on all ranks.
+  PendingWork start_all_gather(const at::Tensor& out, const at::Tensor& in,
+                               const std::vector<std::int64_t>& rows, const char* what);
   /// Writes this rank's part of the reduced inputs [size·n, …] to `out` [n, …]. `out` may be this
   /// rank's part of `in`.
   PendingWork start_reduce_scatter(const at::Tensor& out, const at::Tensor& in, const char* what,
                                    ReduceOp op = ReduceOp::sum);
+  /// The uneven form: rank i receives rows[i] rows. `rows` is equal on all ranks.
+  PendingWork start_reduce_scatter(const at::Tensor& out, const at::Tensor& in,
+                                   const std::vector<std::int64_t>& rows, const char* what,
+                                   ReduceOp op = ReduceOp::sum);
   /// Sends part i of `in` to rank i and receives part j of `out` from rank j. Parts are equal and
   /// lie along dimension 0. `out` and `in` must not overlap.
   PendingWork start_all_to_all(const at::Tensor& out, const at::Tensor& in, const char* what);
+  /// The uneven form: rows.in[i] rows of `in` go to rank i, and rows.out[j] rows of `out` come from
+  /// rank j. Throws CommError on every rank when a rank expects another number than its peer sends
+  /// (on NCCL nothing is compared).
+  PendingWork start_all_to_all(const at::Tensor& out, const at::Tensor& in, const RowCounts& rows,
+                               const char* what);
   PendingWork start_broadcast(const at::Tensor& tensor, std::int64_t root, const char* what);
   /// May complete before the partner receives. A blocking send of a large tensor waits for the
   /// partner.
@@ -97,9 +122,16 @@ class Comm {
 
   void all_reduce(const at::Tensor& tensor, const char* what, ReduceOp op = ReduceOp::sum);
   void all_gather(const at::Tensor& out, const at::Tensor& in, const char* what);
+  void all_gather(const at::Tensor& out, const at::Tensor& in,
+                  const std::vector<std::int64_t>& rows, const char* what);
   void reduce_scatter(const at::Tensor& out, const at::Tensor& in, const char* what,
                       ReduceOp op = ReduceOp::sum);
+  void reduce_scatter(const at::Tensor& out, const at::Tensor& in,
+                      const std::vector<std::int64_t>& rows, const char* what,
+                      ReduceOp op = ReduceOp::sum);
   void all_to_all(const at::Tensor& out, const at::Tensor& in, const char* what);
+  void all_to_all(const at::Tensor& out, const at::Tensor& in, const RowCounts& rows,
+                  const char* what);
   void broadcast(const at::Tensor& tensor, std::int64_t root, const char* what);
   void send(const at::Tensor& tensor, std::int64_t to, const char* what);
   void recv(const at::Tensor& tensor, std::int64_t from, const char* what);
@@ -108,9 +140,14 @@ class Comm {
  protected:
   virtual PendingWork start(CommCall call) = 0;
   virtual void run(CommCall call) = 0;
+  /// Forward a call that this group has checked to another group of the same ranks.
+  static PendingWork start_on(Comm& comm, CommCall call) { return comm.start(std::move(call)); }
+  static void run_on(Comm& comm, CommCall call) { comm.run(std::move(call)); }
 
  private:
   CommCall checked(CommCall call) const;
+  void check_sizes(const CommCall& call) const;
+  void check_rows(const CommCall& call) const;
 };
 
 }  // namespace megatron

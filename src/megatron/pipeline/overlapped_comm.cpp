@@ -2,53 +2,8 @@
 
 #include <utility>
 
-#include "megatron/base/error.h"
-
 namespace megatron {
 namespace {
-
-PendingWork start_on(Comm& comm, const CommCall& call) {
-  switch (call.operation) {
-    case CommOperation::all_reduce:
-      return comm.start_all_reduce(call.out, call.what, call.reduce);
-    case CommOperation::all_gather:
-      return comm.start_all_gather(call.out, call.in, call.what);
-    case CommOperation::reduce_scatter:
-      return comm.start_reduce_scatter(call.out, call.in, call.what, call.reduce);
-    case CommOperation::all_to_all:
-      return comm.start_all_to_all(call.out, call.in, call.what);
-    case CommOperation::broadcast:
-      return comm.start_broadcast(call.out, call.peer, call.what);
-    case CommOperation::send:
-      return comm.start_send(call.in, call.peer, call.what);
-    case CommOperation::recv:
-      return comm.start_recv(call.out, call.peer, call.what);
-    case CommOperation::barrier:
-      break;
-  }
-  MEGATRON_CHECK(false, describe(call), " has no asynchronous form");
-}
-
-void run_on(Comm& comm, const CommCall& call) {
-  switch (call.operation) {
-    case CommOperation::all_reduce:
-      return comm.all_reduce(call.out, call.what, call.reduce);
-    case CommOperation::all_gather:
-      return comm.all_gather(call.out, call.in, call.what);
-    case CommOperation::reduce_scatter:
-      return comm.reduce_scatter(call.out, call.in, call.what, call.reduce);
-    case CommOperation::all_to_all:
-      return comm.all_to_all(call.out, call.in, call.what);
-    case CommOperation::broadcast:
-      return comm.broadcast(call.out, call.peer, call.what);
-    case CommOperation::send:
-      return comm.send(call.in, call.peer, call.what);
-    case CommOperation::recv:
-      return comm.recv(call.out, call.peer, call.what);
-    case CommOperation::barrier:
-      return comm.barrier(call.what);
-  }
-}
 
 class OverlappedWork final : public Work {
  public:
@@ -70,13 +25,14 @@ class OverlappedWork final : public Work {
 }  // namespace
 
 PendingWork OverlappedComm::start(CommCall call) {
-  PendingWork work = start_on(*comm_, call);
+  PendingWork work = start_on(*comm_, std::move(call));
   if (!pair_->is_running()) return work;
   return std::make_unique<OverlappedWork>(std::move(work), pair_);
 }
 
 void OverlappedComm::run(CommCall call) {
-  if (!pair_->is_running() || call.operation == CommOperation::barrier) return run_on(*comm_, call);
+  if (!pair_->is_running() || call.operation == CommOperation::barrier)
+    return run_on(*comm_, std::move(call));
   start(std::move(call))->wait();
 }
 

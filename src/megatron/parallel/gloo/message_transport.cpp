@@ -4,6 +4,7 @@
 #include <cstring>
 #include <thread>
 
+#include "megatron/base/error.h"
 #include "megatron/parallel/shared_memory/byte_copy.h"
 #include "megatron/parallel/shared_memory/reduction.h"
 
@@ -39,7 +40,10 @@ void MessageTransport::run(const CommCall& call) {
   if (is_message) return dispatch(call);
   const Handshakes handshakes = exchange_handshakes(call);
   compare(call, handshakes);
-  fits(call.in) ? finish_small(call, handshakes) : dispatch(call);
+  if (is_small(call)) return finish_small(call, handshakes);
+  if (call.is_uneven() && call.operation == CommOperation::all_to_all)
+    compare_rows(call, handshakes);
+  dispatch(call);
 }
 
 // ---- transfers ----
@@ -90,8 +94,14 @@ MessageTransport::Handshakes MessageTransport::exchange_handshakes(const CommCal
   Handshakes handshakes(static_cast<std::size_t>(group_info_.size()));
   Handshake& mine = handshakes[static_cast<std::size_t>(group_info_.rank)];
   mine.header = make_header(call);
-  if (fits(call.in) && call.in.defined())
+  if (is_small(call) && call.in.defined())
     copy_bytes(mine.input, bytes_of(call.in), static_cast<std::int64_t>(call.in.nbytes()));
+  if (call.is_uneven() && call.operation == CommOperation::all_to_all) {
+    MEGATRON_CHECK(
+        RowCountTable::bytes(group_info_.size()) <= static_cast<std::int64_t>(sizeof(mine.input)),
+        describe(call), ": the group is too large");
+    RowCountTable::write(call.rows, mine.input);
+  }
   const auto handshake = [&](std::int64_t member) {
     return part_of(reinterpret_cast<std::byte*>(&handshakes[static_cast<std::size_t>(member)]), 0,
                    sizeof(Handshake));
@@ -108,6 +118,14 @@ void MessageTransport::compare(const CommCall& call, const Handshakes& handshake
     if (!is_same_call(mine, theirs))
       throw CommError(mismatch_text(call, group_info_, mine, member, theirs));
   }
+}
+
+void MessageTransport::compare_rows(const CommCall& call, const Handshakes& handshakes) const {
+  RowCountTable table(group_info_.size());
+  for (std::int64_t member = 0; member < group_info_.size(); ++member)
+    table.read(member, handshakes[static_cast<std::size_t>(member)].input);
+  if (const std::string text = table.disagreement(group_info_.ranks); !text.empty())
+    throw CommError(describe(call) + " on " + group_info_.name + ": " + text);
 }
 
 // ---- collectives ----
@@ -165,26 +183,32 @@ void MessageTransport::all_reduce_chunk(const CommCall& call, std::byte* data,
 }
 
 void MessageTransport::all_gather(const CommCall& call) {
-  const auto bytes = static_cast<std::int64_t>(call.in.nbytes());
+  const Parts parts(call.out, call.rows.out, group_info_.size());
+  const std::int64_t own = parts.bytes(group_info_.rank);
   exchange(
-      call, [&](std::int64_t) { return part_of(bytes_of(call.in), 0, bytes); },
-      [&](std::int64_t member) { return part_of(bytes_of(call.out), member * bytes, bytes); });
-  copy_bytes(bytes_of(call.out) + group_info_.rank * bytes, bytes_of(call.in), bytes);
+      call, [&](std::int64_t) { return part_of(bytes_of(call.in), 0, own); },
+      [&](std::int64_t member) {
+        return part_of(bytes_of(call.out), parts.begin(member), parts.bytes(member));
+      });
+  copy_bytes(bytes_of(call.out) + parts.begin(group_info_.rank), bytes_of(call.in), own);
 }
 
 void MessageTransport::reduce_scatter(const CommCall& call) {
-  const auto bytes = static_cast<std::int64_t>(call.out.nbytes());
+  const Parts parts(call.in, call.rows.in, group_info_.size());
   const std::int64_t step = std::max<std::int64_t>(kChunkBytes / group_info_.size() / 64 * 64, 64);
-  for (std::int64_t begin = 0; begin < bytes; begin += step) {
-    const std::int64_t count = std::min(step, bytes - begin);
+  for (std::int64_t begin = 0; begin < parts.largest(); begin += step) {
+    const auto count_of = [&](std::int64_t member) {
+      return std::clamp<std::int64_t>(parts.bytes(member) - begin, 0, step);
+    };
+    const std::int64_t count = count_of(group_info_.rank);
     exchange(
         call,
         [&](std::int64_t member) {
-          return part_of(bytes_of(call.in), member * bytes + begin, count);
+          return part_of(bytes_of(call.in), parts.begin(member) + begin, count_of(member));
         },
         received_parts(count));
     reduce_received(call, bytes_of(call.out) + begin,
-                    bytes_of(call.in) + group_info_.rank * bytes + begin, count);
+                    bytes_of(call.in) + parts.begin(group_info_.rank) + begin, count);
   }
 }
 
@@ -206,15 +230,18 @@ void MessageTransport::reduce_received(const CommCall& call, std::byte* out, con
 }
 
 void MessageTransport::all_to_all(const CommCall& call) {
-  const std::int64_t bytes = static_cast<std::int64_t>(call.in.nbytes()) / group_info_.size();
-  const auto part = [&](const at::Tensor& tensor) {
-    return [&tensor, bytes](std::int64_t member) {
-      return part_of(bytes_of(tensor), member * bytes, bytes);
-    };
-  };
-  exchange(call, part(call.in), part(call.out));
-  copy_bytes(bytes_of(call.out) + group_info_.rank * bytes,
-             bytes_of(call.in) + group_info_.rank * bytes, bytes);
+  const Parts in(call.in, call.rows.in, group_info_.size()),
+      out(call.out, call.rows.out, group_info_.size());
+  exchange(
+      call,
+      [&](std::int64_t member) {
+        return part_of(bytes_of(call.in), in.begin(member), in.bytes(member));
+      },
+      [&](std::int64_t member) {
+        return part_of(bytes_of(call.out), out.begin(member), out.bytes(member));
+      });
+  copy_bytes(bytes_of(call.out) + out.begin(group_info_.rank),
+             bytes_of(call.in) + in.begin(group_info_.rank), in.bytes(group_info_.rank));
 }
 
 /// The root sends each rank one part and all ranks gather the parts, so that the root sends the

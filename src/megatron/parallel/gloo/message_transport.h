@@ -1,7 +1,7 @@
 // Collectives built from point-to-point messages. Each call begins with a handshake between all
-// pairs, which carries the call header and, when it is small, the whole input. Larger tensors are
-// sent in parts to the rank that reduces them. Sums are formed in rank order, so they are
-// bit-identical to those of shared memory.
+// pairs, which carries the call header and, when it is small, the whole input, or the row counts of
+// an uneven all-to-all. Larger tensors are sent in parts to the rank that reduces them. Sums are
+// formed in rank order, so they are bit-identical to those of shared memory.
 #pragma once
 
 #include <cstddef>
@@ -14,6 +14,7 @@
 #include "megatron/parallel/gloo/byte_channel.h"
 #include "megatron/parallel/shared_memory/spin_wait.h"
 #include "megatron/parallel/transport/call_header.h"
+#include "megatron/parallel/transport/parts.h"
 #include "megatron/parallel/transport/transport.h"
 
 namespace megatron {
@@ -39,7 +40,12 @@ class MessageTransport final : public OperationTransport {
   static bool fits(const at::Tensor& input) {
     return !input.defined() || input.nbytes() <= sizeof(Handshake::input);
   }
+  /// Returns whether the handshake carries the whole input. Sizes of an uneven call differ between
+  /// ranks, so its input never travels so.
+  static bool is_small(const CommCall& call) { return !call.is_uneven() && fits(call.in); }
   Handshakes exchange_handshakes(const CommCall& call);
+  /// Throws CommError when the row counts of an uneven all-to-all disagree.
+  void compare_rows(const CommCall& call, const Handshakes& handshakes) const;
   void compare(const CommCall& call, const Handshakes& handshakes) const;
   void finish_small(const CommCall& call, const Handshakes& handshakes);
   void barrier(const CommCall& /*call*/) override {}  ///< The handshake already synchronizes.

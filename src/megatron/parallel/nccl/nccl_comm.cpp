@@ -95,18 +95,25 @@ c10::intrusive_ptr<c10d::Work> NcclComm::enqueue(const CommCall& call) {
   at::Tensor out = call.out.defined() ? plain(call.out) : at::Tensor(),
              in = call.in.defined() ? plain(call.in) : at::Tensor();
   std::vector<at::Tensor> outs{out}, ins{in};
-  std::vector<std::int64_t> equal_parts;
+  std::vector<std::int64_t> out_rows = call.rows.out, in_rows = call.rows.in;
   const int peer = static_cast<int>(call.peer);
   switch (call.operation) {
     case CommOperation::all_reduce:
       return backend->allreduce(outs, {.reduceOp = reduce_of(call.reduce), .timeout = timeout_});
-    case CommOperation::all_gather:
-      return backend->_allgather_base(out, in, {.timeout = timeout_});
-    case CommOperation::reduce_scatter:
-      return backend->_reduce_scatter_base(
-          out, in, {.reduceOp = reduce_of(call.reduce), .timeout = timeout_});
+    case CommOperation::all_gather: {
+      if (!call.is_uneven()) return backend->_allgather_base(out, in, {.timeout = timeout_});
+      std::vector<std::vector<at::Tensor>> parts{out.split_with_sizes(call.rows.out)};
+      return backend->allgather(parts, ins, {.timeout = timeout_});
+    }
+    case CommOperation::reduce_scatter: {
+      const c10d::ReduceScatterOptions options{.reduceOp = reduce_of(call.reduce),
+                                               .timeout = timeout_};
+      if (!call.is_uneven()) return backend->_reduce_scatter_base(out, in, options);
+      std::vector<std::vector<at::Tensor>> parts{in.split_with_sizes(call.rows.in)};
+      return backend->reduce_scatter(outs, parts, options);
+    }
     case CommOperation::all_to_all:
-      return backend->alltoall_base(out, in, equal_parts, equal_parts, {.timeout = timeout_});
+      return backend->alltoall_base(out, in, out_rows, in_rows, {.timeout = timeout_});
     case CommOperation::broadcast:
       return backend->broadcast(outs, {.rootRank = call.peer, .timeout = timeout_});
     case CommOperation::send:

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "megatron/base/error.h"
 #include "megatron/parallel/shared_memory/reduction.h"
 
 namespace megatron {
@@ -231,33 +232,33 @@ void SharedMemoryTransport::all_reduce_chunks(const CommCall& call, std::int64_t
 }
 
 void SharedMemoryTransport::all_gather(const CommCall& call) {
-  const std::int64_t bytes = static_cast<std::int64_t>(call.in.nbytes());
-  const CopyMode result_mode = result_copy_mode(bytes * size_);
+  const Parts parts(call.out, call.rows.out, size_);
+  const CopyMode result_mode = result_copy_mode(parts.total());
   const std::byte* in = bytes_of(call.in);
   run_rounds(
-      call, chunks_of(bytes, kSlotBytes),
+      call, chunks_of(parts.largest(), kSlotBytes),
       [&](std::int64_t round, std::byte* slot) {
-        const Range chunk = range_of(round, kSlotBytes, bytes);
+        const Range chunk = range_of(round, kSlotBytes, parts.bytes(rank_));
         copy_bytes(slot, in + chunk.begin, chunk.count, slot_copy_mode_);
       },
       [&](std::int64_t round) {
-        const Range chunk = range_of(round, kSlotBytes, bytes);
         for (std::int64_t member = 0; member < size_; ++member) {
+          const Range chunk = range_of(round, kSlotBytes, parts.bytes(member));
           const std::byte* from = member == rank_ ? in + chunk.begin : slot_of(member, round);
-          copy_bytes(bytes_of(call.out) + member * bytes + chunk.begin, from, chunk.count,
+          copy_bytes(bytes_of(call.out) + parts.begin(member) + chunk.begin, from, chunk.count,
                      result_mode);
         }
       });
 }
 
 /// Writes, for each other rank in rank order, this round's piece of that rank's part of `in`.
-void SharedMemoryTransport::write_parts(std::byte* slot, const at::Tensor& in, Piece piece) const {
-  const std::int64_t bytes = static_cast<std::int64_t>(in.nbytes()) / size_;
-  const Range chunk = range_of(piece.round, piece.step, bytes);
+void SharedMemoryTransport::write_parts(std::byte* slot, const at::Tensor& in, const Parts& parts,
+                                        Piece piece) const {
   for (std::int64_t member = 0; member < size_; ++member) {
-    if (member != rank_)
-      copy_bytes(slot + member * piece.step, bytes_of(in) + member * bytes + chunk.begin,
-                 chunk.count, slot_copy_mode_);
+    if (member == rank_) continue;
+    const Range chunk = range_of(piece.round, piece.step, parts.bytes(member));
+    copy_bytes(slot + member * piece.step, bytes_of(in) + parts.begin(member) + chunk.begin,
+               chunk.count, slot_copy_mode_);
   }
 }
 
@@ -265,19 +266,19 @@ void SharedMemoryTransport::reduce_scatter(const CommCall& call) {
   const std::int64_t item = static_cast<std::int64_t>(call.out.element_size()),
                      bytes = static_cast<std::int64_t>(call.out.nbytes());
   const std::int64_t step = largest_share();
-  const std::byte* in = bytes_of(call.in);
+  const Parts parts(call.in, call.rows.in, size_);
+  const std::byte* own = bytes_of(call.in) + parts.begin(rank_);
   std::vector<const void*> inputs(static_cast<std::size_t>(size_));
   run_rounds(
-      call, chunks_of(bytes, step),
+      call, chunks_of(parts.largest(), step),
       [&](std::int64_t round, std::byte* slot) {
-        write_parts(slot, call.in, {round, step});
+        write_parts(slot, call.in, parts, {round, step});
       },
       [&](std::int64_t round) {
         const Range chunk = range_of(round, step, bytes);
         for (std::int64_t member = 0; member < size_; ++member) {
-          inputs[static_cast<std::size_t>(member)] = member == rank_
-                                                         ? in + rank_ * bytes + chunk.begin
-                                                         : slot_of(member, round) + rank_ * step;
+          inputs[static_cast<std::size_t>(member)] =
+              member == rank_ ? own + chunk.begin : slot_of(member, round) + rank_ * step;
         }
         reduce_inputs(bytes_of(call.out) + chunk.begin, inputs, chunk.count / item,
                       call.out.scalar_type(), call.reduce);
@@ -285,24 +286,42 @@ void SharedMemoryTransport::reduce_scatter(const CommCall& call) {
 }
 
 void SharedMemoryTransport::all_to_all(const CommCall& call) {
-  const std::int64_t bytes = static_cast<std::int64_t>(call.in.nbytes()) / size_,
-                     step = largest_share();
-  const CopyMode result_mode = result_copy_mode(bytes * size_);
-  const std::byte* in = bytes_of(call.in);
+  const Parts in(call.in, call.rows.in, size_), out(call.out, call.rows.out, size_);
+  const std::int64_t step = largest_share(),
+                     largest = call.is_uneven() ? exchange_row_counts(call) * row_bytes(call.in)
+                                                : in.largest();
+  const CopyMode result_mode = result_copy_mode(out.total());
+  const std::byte* own = bytes_of(call.in) + in.begin(rank_);
   run_rounds(
-      call, chunks_of(bytes, step),
+      call, chunks_of(largest, step),
       [&](std::int64_t round, std::byte* slot) {
-        write_parts(slot, call.in, {round, step});
+        write_parts(slot, call.in, in, {round, step});
       },
       [&](std::int64_t round) {
-        const Range chunk = range_of(round, step, bytes);
         for (std::int64_t member = 0; member < size_; ++member) {
-          const std::byte* from = member == rank_ ? in + rank_ * bytes + chunk.begin
-                                                  : slot_of(member, round) + rank_ * step;
-          copy_bytes(bytes_of(call.out) + member * bytes + chunk.begin, from, chunk.count,
+          const Range chunk = range_of(round, step, out.bytes(member));
+          const std::byte* from =
+              member == rank_ ? own + chunk.begin : slot_of(member, round) + rank_ * step;
+          copy_bytes(bytes_of(call.out) + out.begin(member) + chunk.begin, from, chunk.count,
                      result_mode);
         }
       });
+}
+
+std::int64_t SharedMemoryTransport::exchange_row_counts(const CommCall& call) {
+  MEGATRON_CHECK(RowCountTable::bytes(size_) <= kSlotBytes, describe(call),
+                 ": the group is too large");
+  RowCountTable table(size_);
+  run_rounds(
+      call, 1, [&](std::int64_t, std::byte* slot) { RowCountTable::write(call.rows, slot); },
+      [&](std::int64_t round) {
+        for (std::int64_t member = 0; member < size_; ++member)
+          table.read(member, slot_of(member, round));
+      });
+  const GroupInfo& group = spin_wait_.group_info();
+  if (const std::string text = table.disagreement(group.ranks); !text.empty())
+    throw CommError(describe(call) + " on " + group.name + ": " + text);
+  return table.largest();
 }
 
 void SharedMemoryTransport::broadcast(const CommCall& call) {

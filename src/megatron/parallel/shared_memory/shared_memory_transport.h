@@ -19,6 +19,7 @@
 #include "megatron/parallel/shared_memory/byte_copy.h"
 #include "megatron/parallel/shared_memory/shared_memory_area.h"
 #include "megatron/parallel/shared_memory/spin_wait.h"
+#include "megatron/parallel/transport/parts.h"
 #include "megatron/parallel/transport/transport.h"
 
 namespace megatron {
@@ -50,7 +51,10 @@ class SharedMemoryTransport final : public OperationTransport {
   struct Piece {
     std::int64_t round, step;
   };
-  void write_parts(std::byte* slot, const at::Tensor& in, Piece piece) const;
+  void write_parts(std::byte* slot, const at::Tensor& in, const Parts& parts, Piece piece) const;
+  /// Exchanges the row counts of an uneven all-to-all, in a round of their own. Returns the largest
+  /// number of rows that one rank sends to another. Throws CommError when the ranks disagree.
+  std::int64_t exchange_row_counts(const CommCall& call);
   void publish_header(const CommCall& call);
   void compare_headers(const CommCall& call);
   void choose_copy_mode(const CommCall& call);

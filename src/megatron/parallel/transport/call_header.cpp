@@ -3,8 +3,27 @@
 #include <c10/core/ScalarType.h>
 
 #include <cstring>
+#include <span>
+
+#include "megatron/base/checksum.h"
 
 namespace megatron {
+namespace {
+
+std::int64_t elements_per_row(const at::Tensor& tensor) {
+  std::int64_t elements = 1;
+  for (const std::int64_t size : tensor.sizes().slice(1)) elements *= size;
+  return elements;
+}
+
+/// Returns the row counts that all ranks share: none of an all-to-all.
+const std::vector<std::int64_t>& shared_rows(const CommCall& call) {
+  static const std::vector<std::int64_t> none;
+  if (call.operation == CommOperation::all_to_all) return none;
+  return call.operation == CommOperation::all_gather ? call.rows.out : call.rows.in;
+}
+
+}  // namespace
 
 CallHeader make_header(const CommCall& call) {
   CallHeader header;
@@ -13,9 +32,12 @@ CallHeader make_header(const CommCall& call) {
   header.operation = static_cast<std::uint8_t>(call.operation);
   header.reduce = static_cast<std::uint8_t>(call.reduce);
   if (tensor.defined()) {
-    header.elements = tensor.numel();
+    header.elements = call.is_uneven() ? elements_per_row(tensor) : tensor.numel();
+    header.is_uneven = call.is_uneven();
     header.scalar_type = static_cast<std::uint8_t>(tensor.scalar_type());
   }
+  if (const auto& rows = shared_rows(call); !rows.empty())
+    header.rows = checksum(std::as_bytes(std::span(rows)));
   if (call.operation == CommOperation::broadcast)
     header.peer = static_cast<std::int32_t>(call.peer);
   std::strncpy(header.what, call.what, sizeof(header.what) - 1);
@@ -35,8 +57,10 @@ std::string describe(const CallHeader& header) {
   std::string text =
       std::string(name_of(static_cast<CommOperation>(header.operation))) + " '" + header.what + "'";
   if (header.operation == static_cast<std::uint8_t>(CommOperation::barrier)) return text;
-  text += " (" + std::to_string(header.elements) + " " +
+  text += header.is_uneven ? " (rows of " : " (";
+  text += std::to_string(header.elements) + " " +
           c10::toString(static_cast<c10::ScalarType>(header.scalar_type));
+  if (header.rows != 0) text += ", checksum of the row counts " + checksum_hex(header.rows);
   if (header.operation == static_cast<std::uint8_t>(CommOperation::broadcast))
     text += " from rank " + std::to_string(header.peer) + " of the group";
   return text + ")";

@@ -10,10 +10,11 @@
 namespace megatron {
 
 struct CallHeader {
-  std::int64_t elements;
-  std::int32_t peer;  ///< Root of a broadcast.
-  std::uint8_t operation, reduce, scalar_type;
-  char what[65];
+  std::int64_t elements;  ///< Of the tensor, or of one row when the call is uneven.
+  std::uint64_t rows;     ///< Checksum of the row counts that all ranks share; 0 without any.
+  std::int32_t peer;      ///< Root of a broadcast.
+  std::uint8_t operation, reduce, scalar_type, is_uneven;
+  char what[64];
 };
 
 CallHeader make_header(const CommCall& call);

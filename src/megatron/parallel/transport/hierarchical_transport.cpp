@@ -42,6 +42,7 @@ std::vector<std::vector<std::int64_t>> even_host_groups(
 
 void HierarchicalTransport::run(const CommCall& call) {
   const at::NoGradGuard no_grad;
+  if (call.is_uneven()) return levels_.flat->run(call);
   dispatch(call);
 }
 

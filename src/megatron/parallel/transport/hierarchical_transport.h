@@ -1,7 +1,8 @@
 // A group over several hosts with equally many ranks on each: shared memory within a host, messages
 // between the ranks of equal index on all hosts. A large all-reduce is a reduce-scatter within
 // hosts, an all-reduce between them and an all-gather within them, so each byte leaves a host once.
-// Sums are formed per host in rank order, then over the hosts.
+// Sums are formed per host in rank order, then over the hosts. Uneven collectives use messages
+// between all ranks.
 #pragma once
 
 #include <cstdint>
