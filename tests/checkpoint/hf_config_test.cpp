@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
+#include <set>
+#include <string>
 
 #include "checkpoint/expect_user_error.h"
 #include "checkpoint/mutate.h"
@@ -247,6 +249,55 @@ TEST(HfConfig, SurvivesRandomDamage) {
   }
 }
 
+/// The members of TransformerConfig that a checkpoint must store: all but the pattern from which
+/// window_layers is derived.
+const std::set<std::string> kMembers{"num_layers",
+                                     "hidden_size",
+                                     "num_attention_heads",
+                                     "ffn_hidden_size",
+                                     "kv_channels",
+                                     "group_query_attention",
+                                     "num_query_groups",
+                                     "max_position_embeddings",
+                                     "vocab_size",
+                                     "untie_embeddings_and_output_weights",
+                                     "normalization",
+                                     "norm_placement",
+                                     "norm_epsilon",
+                                     "apply_layernorm_1p",
+                                     "apply_residual_connection_post_layernorm",
+                                     "qk_layernorm",
+                                     "activation",
+                                     "gated_linear_unit",
+                                     "add_bias_linear",
+                                     "add_qkv_bias",
+                                     "window_size",
+                                     "window_layers",
+                                     "softmax_scale",
+                                     "position_embedding_type",
+                                     "rotary_base",
+                                     "rotary_percent",
+                                     "rotary_interleaved",
+                                     "rope_scaling_type",
+                                     "rope_scaling_factor",
+                                     "rope_low_freq_factor",
+                                     "rope_high_freq_factor",
+                                     "rope_original_max_position_embeddings",
+                                     "yarn_beta_fast",
+                                     "yarn_beta_slow",
+                                     "yarn_mscale",
+                                     "yarn_mscale_all_dim",
+                                     "yarn_correction_range_round_to_int",
+                                     "yarn_attention_factor",
+                                     "hidden_dropout",
+                                     "attention_dropout",
+                                     "init_method_std",
+                                     "embedding_init_method_std",
+                                     "init_method_xavier_uniform",
+                                     "fp32_residual_connection",
+                                     "attention_softmax_in_fp32",
+                                     "apply_query_key_layer_scaling"};
+
 TEST(Architecture, StoresEveryMember) {
   TransformerConfig model = model_of(llama({{"model_type", "qwen2"},
                                             {"use_sliding_window", true},
@@ -254,10 +305,15 @@ TEST(Architecture, StoresEveryMember) {
                                             {"max_window_layers", 2}}));
   model.embedding_init_method_std = 0.5;
   model.yarn_attention_factor = 1.0 / 3;
+  model.norm_epsilon = 3e-4;
   const Json json = architecture_to_json(model);
   const TransformerConfig back = architecture_from_json(json, "m");
   EXPECT_EQ(architecture_to_json(back), json);
   EXPECT_EQ(back.yarn_attention_factor, 1.0 / 3);
+  EXPECT_EQ(back.norm_epsilon, 3e-4);
+  std::set<std::string> stored;
+  for (const auto& [name, value] : json.items()) stored.insert(name);
+  EXPECT_EQ(stored, kMembers);
   EXPECT_EQ(back.window_layers, model.window_layers);
   Json unknown = json, missing = json, wrong = json;
   unknown["surprise"] = 1;

@@ -7,7 +7,7 @@ namespace megatron {
 
 ColumnParallelLinear::ColumnParallelLinear(Module* parent, const char* name,
                                            const TransformerConfig& config, const Rank& rank,
-                                           Options options)
+                                           const Options& options)
     : Module(parent, name),
       norm_weight_(options.with_norm ? &declare("layer_norm_weight",
                                                 norm_weight_spec(config, options.in, rank), rank.tp)

@@ -30,7 +30,7 @@ class ColumnParallelLinear : public Module {
     bool with_norm = false;
   };
   ColumnParallelLinear(Module* parent, const char* name, const TransformerConfig& config,
-                       const Rank& rank, Options options);
+                       const Rank& rank, const Options& options);
   /// Computes y. Collective over tp. Without `add_bias`, the consumer of y must add the bias and
   /// contribute its gradient.
   at::Tensor forward(const at::Tensor& x, const ForwardContext& context,

@@ -35,7 +35,7 @@ SumAndNorm TransformerLayer::add_residual(const at::Tensor& out, const SumAndNor
                                           const ForwardContext& context) const {
   const at::Tensor& residual =
       config_.apply_residual_connection_post_layernorm ? input.normalised : input.sum;
-  const SumAndNorm both =
+  SumAndNorm both =
       dropout_add_norm(residual, out, context.dropout(path(), site, config_.hidden_dropout),
                        context.s_start, post_norm != nullptr ? post_norm->weights() : next_norm);
   notify_op(context.hooks, *this, site, both.sum);

@@ -12,8 +12,9 @@ void* thread_workspace(std::int64_t bytes) {
     memory.reset();
     memory = at::empty({(bytes / kPage + 2) * kPage}, at::kByte);
   }
-  const auto begin = reinterpret_cast<std::uintptr_t>(memory.mutable_data_ptr());
-  return reinterpret_cast<void*>((begin + kPage - 1) / kPage * kPage);
+  auto* const begin = memory.mutable_data_ptr<std::uint8_t>();
+  const auto past_page = static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(begin) % kPage);
+  return begin + (kPage - past_page) % kPage;
 }
 
 }  // namespace megatron

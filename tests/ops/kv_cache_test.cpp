@@ -1,0 +1,26 @@
+#include "megatron/ops/kv_cache.h"
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+namespace megatron {
+namespace {
+
+TEST(LayerKvCache, GrowsAndKeepsItsPast) {
+  const at::Tensor keys = at::arange(300 * 6).view({300, 1, 2, 3}).to(at::kFloat), values = -keys;
+  LayerKvCache cache;
+  const auto append = [&](std::int64_t begin, std::int64_t end) {
+    const auto [all_keys, all_values] = cache.append(keys.narrow(0, begin, end - begin),
+                                                     values.narrow(0, begin, end - begin), begin);
+    EXPECT_TRUE(at::equal(all_keys, keys.narrow(0, 0, end))) << "up to " << end;
+    EXPECT_TRUE(at::equal(all_values, values.narrow(0, 0, end))) << "up to " << end;
+  };
+  append(0, 10);
+  for (std::int64_t i = 10; i < 290; ++i) append(i, i + 1);
+  append(290, 300);
+  append(5, 7);  // later positions are dropped
+  append(7, 200);
+}
+
+}  // namespace
+}  // namespace megatron
