@@ -6,6 +6,7 @@
 
 #include "megatron/ops/cross_entropy.h"
 #include "megatron/ops/embedding.h"
+#include "megatron/ops/grouped_matmul.h"
 
 namespace megatron {
 namespace {
@@ -16,6 +17,7 @@ using Arguments = std::vector<c10::IValue>;
 /// used.
 [[maybe_unused]] const volatile auto kEmbedding = &embedding;
 [[maybe_unused]] const volatile auto kCrossEntropy = &cross_entropy_gradient;
+[[maybe_unused]] const volatile auto kGroupedMatmul = &grouped_matmul;
 
 constexpr double kTolerance = 1e-12;  // sums in another order, in float64
 
@@ -69,6 +71,14 @@ TEST(Fallback, Matmul) {
   const at::Tensor a = numbers({7, 5}, 1), b = numbers({5, 6}, 2);
   expect_same("megatron::matmul", {a, b, numbers({6}, 3), at::kDouble}, 1);
   expect_same("megatron::matmul_out", {numbers({7, 6}, 4), a, b, true}, 1);
+}
+
+TEST(Fallback, GroupedMatmul) {
+  const at::Tensor a = numbers({7, 5}, 1), b = numbers({3, 5, 6}, 2), dy = numbers({7, 6}, 3);
+  const std::vector<std::int64_t> rows{4, 0, 3};
+  expect_same("megatron::grouped_matmul", {a, b, rows, numbers({3, 6}, 4), at::kDouble}, 1);
+  expect_same("megatron::grouped_matmul_over_rows_out", {numbers({3, 5, 6}, 5), a, dy, rows, true},
+              1);
 }
 
 TEST(Fallback, ColumnSums) { expect_same("megatron::column_sums", {numbers({300, 9}, 1)}, 1); }

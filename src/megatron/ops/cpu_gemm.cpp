@@ -3,6 +3,8 @@
 #include <ATen/Parallel.h>
 
 #include <algorithm>
+#include <numeric>
+#include <vector>
 
 #include "kernels/cpu/gemm.h"
 #include "megatron/base/error.h"
@@ -33,17 +35,65 @@ Strides strides_of(const at::Tensor& x) {
   return {x.stride(0), x.stride(1)};
 }
 
-std::int64_t threads_for(const kernels::GemmArguments& g) {
+std::int64_t fmas_of(const kernels::GemmArguments& g) { return g.m * g.n * g.k; }
+
+std::int64_t threads_for(std::int64_t fmas) {
   if (at::in_parallel_region()) return 1;
-  return std::clamp<std::int64_t>(g.m * g.n * g.k / kMinFmasPerThread, 1, at::get_num_threads());
+  return std::clamp<std::int64_t>(fmas / kMinFmasPerThread, 1, at::get_num_threads());
 }
 
 void run(const kernels::GemmArguments& arguments) {
-  const std::int64_t threads = threads_for(arguments);
+  const std::int64_t threads = threads_for(fmas_of(arguments));
   const kernels::GemmPlan plan = kernels::plan_gemm(arguments, threads);
   dynamic_parallel_for(plan.units(), threads, [&](std::int64_t unit) {
     kernels::run_gemm(arguments, plan, unit, unit + 1, thread_workspace(plan.workspace_bytes));
   });
+}
+
+/// GEMMs whose units share one queue.
+class GemmGroup {
+ public:
+  /// `gemms` must not be empty GEMMs.
+  explicit GemmGroup(std::vector<kernels::GemmArguments> gemms) : gemms_(std::move(gemms)) {
+    std::int64_t fmas = 0;
+    for (const kernels::GemmArguments& gemm : gemms_) fmas += fmas_of(gemm);
+    threads_ = threads_for(fmas);
+    // Many GEMMs keep all threads busy without being cut for them.
+    const auto count = static_cast<std::int64_t>(gemms_.size());
+    const std::int64_t cut_for = count < kGemmsPerThread * threads_ ? threads_ : 1;
+    for (const kernels::GemmArguments& gemm : gemms_) {
+      plans_.push_back(kernels::plan_gemm(gemm, cut_for));
+      ends_.push_back((ends_.empty() ? 0 : ends_.back()) + plans_.back().units());
+    }
+  }
+
+  void run() const {
+    if (gemms_.empty()) return;
+    dynamic_parallel_for(ends_.back(), threads_, [&](std::int64_t unit) {
+      const auto index =
+          static_cast<std::size_t>(std::ranges::upper_bound(ends_, unit) - ends_.begin());
+      const kernels::GemmPlan& plan = plans_[index];
+      const std::int64_t own = unit - (ends_[index] - plan.units());
+      kernels::run_gemm(gemms_[index], plan, own, own + 1, thread_workspace(plan.workspace_bytes));
+    });
+  }
+
+ private:
+  static constexpr std::int64_t kGemmsPerThread = 8;
+  std::vector<kernels::GemmArguments> gemms_;
+  std::vector<kernels::GemmPlan> plans_;
+  std::vector<std::int64_t> ends_;  ///< number of units up to and with each GEMM
+  std::int64_t threads_ = 1;
+};
+
+const char* at_element(const at::Tensor& x, std::int64_t index) {
+  return static_cast<const char*>(x.const_data_ptr()) +
+         index * static_cast<std::int64_t>(x.element_size());
+}
+
+char* at_element(at::Tensor& x, std::int64_t index) {
+  return static_cast<char*>(x.mutable_data_ptr()) +
+         index * static_cast<std::int64_t>(x.element_size());
 }
 
 }  // namespace
@@ -78,6 +128,69 @@ void cpu_gemm(at::Tensor& out, const at::Tensor& a, const at::Tensor& b, const a
        .n = b.size(1),
        .k = a.size(1),
        .accumulate = accumulate});
+}
+
+void cpu_grouped_gemm(at::Tensor& out, const at::Tensor& a, const at::Tensor& b,
+                      at::IntArrayRef rows, const at::Tensor& bias) {
+  const std::int64_t n = b.size(2), k = b.size(1);
+  const at::Tensor left = readable(a),
+                   right = b.stride(1) == 1 || b.stride(2) == 1 ? b : b.contiguous(),
+                   added = bias.defined() ? bias.contiguous() : bias;
+  const Strides a_strides = strides_of(left), b_strides = strides_of(right[0]);
+  std::vector<kernels::GemmArguments> gemms;
+  std::int64_t first = 0;
+  for (std::size_t e = 0; e < rows.size(); first += rows[e++]) {
+    const auto group = static_cast<std::int64_t>(e);
+    if (rows[e] == 0) continue;
+    gemms.push_back({.a = at_element(left, first * a_strides.row),
+                     .b = at_element(right, group * right.stride(0)),
+                     .type = kernel_type(a.scalar_type()),
+                     .a_row_stride = a_strides.row,
+                     .a_depth_stride = a_strides.column,
+                     .b_depth_stride = b_strides.row,
+                     .b_column_stride = b_strides.column,
+                     .out = at_element(out, first * n),
+                     .out_type = kernel_type(out.scalar_type()),
+                     .out_stride = n,
+                     .bias = added.defined() ? at_element(added, group * n) : nullptr,
+                     .m = rows[e],
+                     .n = n,
+                     .k = k,
+                     .accumulate = false});
+  }
+  GemmGroup(std::move(gemms)).run();
+}
+
+void cpu_grouped_gemm_over_rows(at::Tensor& out, const at::Tensor& a, const at::Tensor& b,
+                                at::IntArrayRef rows, bool accumulate) {
+  const std::int64_t m = a.size(1), n = b.size(1);
+  const at::Tensor left = readable(a), right = readable(b);
+  const Strides a_strides = strides_of(left), b_strides = strides_of(right);
+  std::vector<kernels::GemmArguments> gemms;
+  std::int64_t first = 0;
+  for (std::size_t e = 0; e < rows.size(); first += rows[e++]) {
+    const auto group = static_cast<std::int64_t>(e);
+    if (rows[e] == 0) {
+      if (!accumulate) out[group].zero_();
+      continue;
+    }
+    gemms.push_back({.a = at_element(left, first * a_strides.row),
+                     .b = at_element(right, first * b_strides.row),
+                     .type = kernel_type(a.scalar_type()),
+                     .a_row_stride = a_strides.column,
+                     .a_depth_stride = a_strides.row,
+                     .b_depth_stride = b_strides.row,
+                     .b_column_stride = b_strides.column,
+                     .out = at_element(out, group * m * n),
+                     .out_type = kernel_type(out.scalar_type()),
+                     .out_stride = n,
+                     .bias = nullptr,
+                     .m = m,
+                     .n = n,
+                     .k = rows[e],
+                     .accumulate = accumulate});
+  }
+  GemmGroup(std::move(gemms)).run();
 }
 
 }  // namespace megatron

@@ -12,4 +12,17 @@ namespace megatron {
 void cpu_gemm(at::Tensor& out, const at::Tensor& a, const at::Tensor& b, const at::Tensor& bias,
               bool accumulate);
 
+/// Computes one GEMM per group of rows on the CPU, on all threads at once. Rows [Σ rows before e, +
+/// rows[e]) of `a` [T, k] are multiplied by b[e], where `b` is [E, k, n], and bias[e], where `bias`
+/// is [E, n] or undefined, is added. `out` is [T, n] and contiguous. Types and bits are those of
+/// cpu_gemm().
+void cpu_grouped_gemm(at::Tensor& out, const at::Tensor& a, const at::Tensor& b,
+                      at::IntArrayRef rows, const at::Tensor& bias);
+
+/// Computes out[e] = a_eᵀ·b_e, or out[e] += a_eᵀ·b_e with `accumulate`, where a_e and b_e are the
+/// rows of group e of `a` [T, m] and `b` [T, n]. `out` is [E, m, n] and contiguous. The product of
+/// a group without rows is zero.
+void cpu_grouped_gemm_over_rows(at::Tensor& out, const at::Tensor& a, const at::Tensor& b,
+                                at::IntArrayRef rows, bool accumulate);
+
 }  // namespace megatron

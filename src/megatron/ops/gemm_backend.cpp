@@ -97,4 +97,9 @@ GemmBackend gemm_backend(c10::ScalarType type) {
   }
 }
 
+bool uses_own_gemm(c10::ScalarType type) {
+  return (type == c10::kFloat || c10::isReducedFloatingType(type)) &&
+         gemm_backend(type) == GemmBackend::own;
+}
+
 }  // namespace megatron

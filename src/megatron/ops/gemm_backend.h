@@ -17,4 +17,7 @@ enum class GemmBackend { own, aten };
 /// and decides by the CPU's features.
 GemmBackend gemm_backend(c10::ScalarType type);
 
+/// Returns whether our kernels run a CPU GEMM of this dtype; false for types that they do not have.
+bool uses_own_gemm(c10::ScalarType type);
+
 }  // namespace megatron

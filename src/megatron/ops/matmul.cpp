@@ -11,12 +11,6 @@
 namespace megatron {
 namespace {
 
-bool is_half(c10::ScalarType type) { return type == c10::kBFloat16 || type == c10::kHalf; }
-
-bool uses_own_gemm(c10::ScalarType type) {
-  return (type == c10::kFloat || is_half(type)) && gemm_backend(type) == GemmBackend::own;
-}
-
 using Optional = std::optional<at::Tensor>;
 
 void out_on_cpu(const at::Tensor& result, const at::Tensor& a, const at::Tensor& b,
@@ -63,8 +57,9 @@ TORCH_LIBRARY_FRAGMENT(megatron, library) {
 void matmul_out(at::Tensor& out, const at::Tensor& a, const at::Tensor& b, bool accumulate) {
   static const auto op = find_operator<decltype(out_on_cpu)>("megatron::matmul_out");
   const c10::ScalarType type = a.scalar_type();
-  MEGATRON_CHECK(b.scalar_type() == type && (out.scalar_type() == type ||
-                                             (is_half(type) && out.scalar_type() == c10::kFloat)),
+  MEGATRON_CHECK(b.scalar_type() == type &&
+                     (out.scalar_type() == type ||
+                      (c10::isReducedFloatingType(type) && out.scalar_type() == c10::kFloat)),
                  "a GEMM of ", c10::toString(type), " and ", c10::toString(b.scalar_type()),
                  " into ", c10::toString(out.scalar_type()));
   op.call(out, a, b, accumulate);

@@ -1,0 +1,117 @@
+#include "megatron/ops/grouped_matmul.h"
+
+#include <ATen/ops/empty.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "megatron/base/error.h"
+#include "megatron/ops/aten_matmul.h"
+#include "megatron/ops/cpu_gemm.h"
+#include "megatron/ops/gemm_backend.h"
+#include "megatron/ops/operator.h"
+
+namespace megatron {
+namespace {
+
+using Optional = std::optional<at::Tensor>;
+
+/// Calls use(e, first, rows[e]) for each group.
+template <class Use>
+void for_each_group(at::IntArrayRef rows, const Use& use) {
+  std::int64_t first = 0;
+  for (std::size_t e = 0; e < rows.size(); first += rows[e++])
+    use(static_cast<std::int64_t>(e), first, rows[e]);
+}
+
+at::Tensor grouped_by_aten(const at::Tensor& a, const at::Tensor& b, at::IntArrayRef rows,
+                           const Optional& bias, c10::ScalarType type) {
+  at::Tensor out = at::empty({a.size(0), b.size(2)}, a.options().dtype(type));
+  for_each_group(rows, [&](std::int64_t e, std::int64_t first, std::int64_t count) {
+    if (count == 0) return;
+    at::Tensor part = out.narrow(0, first, count);
+    aten_matmul_out(part, a.narrow(0, first, count), b[e], /*accumulate=*/false);
+    if (bias) part.add_((*bias)[e]);
+  });
+  return out;
+}
+
+at::Tensor grouped_on_cpu(const at::Tensor& a, const at::Tensor& b, at::IntArrayRef rows,
+                          const Optional& bias, c10::ScalarType type) {
+  if (!uses_own_gemm(a.scalar_type())) return grouped_by_aten(a, b, rows, bias, type);
+  at::Tensor out = at::empty({a.size(0), b.size(2)}, a.options().dtype(type));
+  cpu_grouped_gemm(out, a, b, rows, tensor_or_none(bias));
+  return out;
+}
+
+void over_rows_by_aten(const at::Tensor& out, const at::Tensor& a, const at::Tensor& b,
+                       at::IntArrayRef rows, bool accumulate) {
+  for_each_group(rows, [&](std::int64_t e, std::int64_t first, std::int64_t count) {
+    at::Tensor part = out[e];
+    if (count == 0) {
+      if (!accumulate) part.zero_();
+      return;
+    }
+    aten_matmul_out(part, a.narrow(0, first, count).t(), b.narrow(0, first, count), accumulate);
+  });
+}
+
+void over_rows_on_cpu(const at::Tensor& out, const at::Tensor& a, const at::Tensor& b,
+                      at::IntArrayRef rows, bool accumulate) {
+  if (!uses_own_gemm(a.scalar_type())) return over_rows_by_aten(out, a, b, rows, accumulate);
+  at::Tensor result = out;
+  cpu_grouped_gemm_over_rows(result, a, b, rows, accumulate);
+}
+
+TORCH_LIBRARY_FRAGMENT(megatron, library) {
+  define_operator(library,
+                  "grouped_matmul(Tensor a, Tensor b, int[] rows, Tensor? bias, ScalarType dtype) "
+                  "-> Tensor");
+  register_kernel(library, "grouped_matmul", c10::DispatchKey::CPU, grouped_on_cpu);
+  register_kernel(library, "grouped_matmul", kAnyDevice, grouped_by_aten);
+  define_operator(library,
+                  "grouped_matmul_over_rows_out(Tensor(a!) out, Tensor a, Tensor b, int[] rows, "
+                  "bool accumulate) -> ()");
+  register_kernel(library, "grouped_matmul_over_rows_out", c10::DispatchKey::CPU, over_rows_on_cpu);
+  register_kernel(library, "grouped_matmul_over_rows_out", kAnyDevice, over_rows_by_aten);
+}
+
+void check(const at::Tensor& a, const at::Tensor& b, at::IntArrayRef rows, std::int64_t groups,
+           c10::ScalarType type) {
+  MEGATRON_CHECK(static_cast<std::int64_t>(rows.size()) == groups, "a grouped GEMM of ", groups,
+                 " groups with ", rows.size(), " row counts");
+  MEGATRON_CHECK(
+      std::all_of(rows.begin(), rows.end(), [](std::int64_t count) { return count >= 0; }) &&
+          std::accumulate(rows.begin(), rows.end(), std::int64_t{0}) == a.size(0),
+      "the rows of a grouped GEMM's groups, ", rows, ", do not sum to ", a.size(0));
+  MEGATRON_CHECK(b.scalar_type() == a.scalar_type() &&
+                     (type == a.scalar_type() ||
+                      (c10::isReducedFloatingType(a.scalar_type()) && type == c10::kFloat)),
+                 "a grouped GEMM of ", c10::toString(a.scalar_type()), " and ",
+                 c10::toString(b.scalar_type()), " into ", c10::toString(type));
+}
+
+}  // namespace
+
+at::Tensor grouped_matmul(const at::Tensor& a, const at::Tensor& b, at::IntArrayRef rows,
+                          c10::ScalarType type, const at::Tensor& bias) {
+  static const auto op = find_operator<decltype(grouped_on_cpu)>("megatron::grouped_matmul");
+  MEGATRON_CHECK(a.dim() == 2 && b.dim() == 3 && a.size(1) == b.size(1) && b.size(1) > 0,
+                 "a grouped GEMM of shapes ", a.sizes(), " and ", b.sizes());
+  check(a, b, rows, b.size(0), type);
+  return op.call(a, b, rows, optional_tensor(bias), type);
+}
+
+void grouped_matmul_over_rows_out(at::Tensor& out, const at::Tensor& a, const at::Tensor& b,
+                                  at::IntArrayRef rows, bool accumulate) {
+  static const auto op =
+      find_operator<decltype(over_rows_on_cpu)>("megatron::grouped_matmul_over_rows_out");
+  MEGATRON_CHECK(a.dim() == 2 && b.dim() == 2 && out.dim() == 3 && out.is_contiguous() &&
+                     b.size(0) == a.size(0) && out.size(1) == a.size(1) && out.size(2) == b.size(1),
+                 "a grouped GEMM over rows of shapes ", a.sizes(), " and ", b.sizes(), " into ",
+                 out.sizes());
+  check(a, b, rows, out.size(0), out.scalar_type());
+  op.call(out, a, b, rows, accumulate);
+}
+
+}  // namespace megatron
