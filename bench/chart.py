@@ -202,7 +202,7 @@ def draw(result, theme):
 
 def where(result):
     machine = result["machine"]
-    return f"{machine['processor']}, {machine['cores']} cores, one run, {machine['date']}"
+    return f"{machine['cpu']}, {machine['cores']} cores, one run, {machine['date']}"
 
 
 def table(result):
@@ -297,9 +297,9 @@ def fill(page, lines):
 
 def keep(source, result):
     """The result under a name that says when and where."""
-    processor = re.sub(r"[^a-z0-9]+", "-", result["machine"]["processor"].lower()).strip("-")
+    cpu = re.sub(r"[^a-z0-9]+", "-", result["machine"]["cpu"].lower()).strip("-")
     kept = ROOT / (
-        f"bench/results/{result['machine']['date']}_{processor}"
+        f"bench/results/{result['machine']['date']}_{cpu}"
         f"-{result['machine']['cores']}-cores_suite.json"
     )
     shutil.copyfile(source, kept)

@@ -92,7 +92,7 @@ def main() -> None:
     transports = ["memcpy", "threads", "shared-memory", "gloo", "torch gloo"]
     result = {
         "date": datetime.date.today().isoformat(),
-        "processor": processor(),
+        "cpu": cpu_name(),
         "cores": os.cpu_count(),
         "rounds": options.rounds,
         "real_time_priority": os.sched_getscheduler(0) != os.SCHED_OTHER,
@@ -123,7 +123,7 @@ def main() -> None:
         options.output.write_text(json.dumps(result, indent=1) + "\n")
 
 
-def processor() -> str:
+def cpu_name() -> str:
     for line in Path("/proc/cpuinfo").read_text().splitlines():
         if line.startswith("model name"):
             return line.split(":", 1)[1].strip()

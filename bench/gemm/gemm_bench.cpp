@@ -47,7 +47,7 @@ void time_gemm(const char* role, const LinearShape& shape, int turns, at::Tensor
     library.push_back(theirs);
   }
   std::printf(
-      "{\"product\": \"%s\", \"tokens\": %ld, \"in\": %ld, \"out\": %ld, \"flops\": %.0f, "
+      "{\"gemm\": \"%s\", \"tokens\": %ld, \"in\": %ld, \"out\": %ld, \"flops\": %.0f, "
       "\"own_seconds\": %.9f, \"library_seconds\": %.9f}\n",
       role, shape.tokens, shape.in, shape.out,
       2.0 * static_cast<double>(shape.tokens * shape.in * shape.out), bench::median(own),

@@ -172,7 +172,7 @@ void run(const std::vector<std::string>& words) {
   }
   if (options.json.empty()) return;
   const OrderedJson result{{"date", date()},
-                           {"processor", cpu_name()},
+                           {"cpu", cpu_name()},
                            {"cores", std::thread::hardware_concurrency()},
                            {"real_time_priority", sched_getscheduler(0) != SCHED_OTHER},
                            {"step_ms", options.step_s * 1e3},

@@ -100,7 +100,7 @@ class Step:
     def title(self):
         return f"{self.model.name}, {self.batch} × {self.seq}"
 
-    def products(self):
+    def gemms(self):
         """(rows, out features, in features, how many) of every GEMM with a weight."""
         return [(self.tokens(), out, inner, count) for _, out, inner, count in self.model.linears()]
 
@@ -134,7 +134,7 @@ class Experts:
             f"{self.hidden} → {self.ffn} (SwiGLU), {self.rows} tokens, forward and backward"
         )
 
-    def products(self):
+    def gemms(self):
         """As if the router gave every expert as many rows."""
         rows = self.rows * self.top_k // self.experts
         return [
@@ -176,11 +176,11 @@ class Attention:
             "forward and backward"
         )
 
-    def products(self):
+    def gemms(self):
         return []
 
     def flop(self):
-        """Two products forward and five backward, half of each under the mask."""
+        """Two GEMMs forward and five backward, half of each under the mask."""
         return 7 * self.batch * self.heads * self.seq**2 * self.head_size
 
     def parameters(self):
@@ -209,7 +209,7 @@ class Start:
     def title(self):
         return f"start to the end of the first step, {self.step.title()}"
 
-    def products(self):
+    def gemms(self):
         return []
 
     def parameters(self):

@@ -14,14 +14,14 @@ import torch
 import cases
 
 
-def products(case, dtype):
-    """The products as functions without arguments."""
+def gemms(case, dtype):
+    """Returns the GEMMs as functions without arguments."""
 
     def random(*shape):
         return torch.randn(*shape, device=case.device).to(dtype)
 
     forward, backward = [], []
-    for rows, out, inner, count in case.products():
+    for rows, out, inner, count in case.gemms():
         x, gradient = random(rows, inner), random(rows, out)
         y, dx = torch.empty_like(gradient), torch.empty_like(x)
         for _ in range(count):
@@ -36,11 +36,11 @@ def products(case, dtype):
 def main():
     name, dtype, steps = sys.argv[1:]
     case = cases.case_named(name)
-    todo = products(case, torch.bfloat16 if dtype == "bf16" else torch.float32)
+    todo = gemms(case, torch.bfloat16 if dtype == "bf16" else torch.float32)
     for _ in range(int(steps)):
         start = time.perf_counter()
-        for product in todo:
-            product()
+        for gemm in todo:
+            gemm()
         if case.device == "cuda":
             torch.cuda.synchronize()
         print(json.dumps({"ms": (time.perf_counter() - start) * 1e3, "loss": None}), flush=True)

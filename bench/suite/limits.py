@@ -1,6 +1,6 @@
 """Measures what the machine allows a case.
 
-The limits are the case's products and nothing else, each by the faster of our product and the
+The limits are the case's GEMMs and nothing else, each by the faster of our backend and the
 library's, and the memory traffic that an AdamW update cannot avoid."""
 import json
 import subprocess
@@ -14,7 +14,7 @@ NAMES = (BEST, TORCH, PEAK)
 
 
 def gemm_bench(shapes, dtype, details):
-    """Runs gemm_bench and returns the lines about products.
+    """Runs gemm_bench and returns the lines about GEMMs.
     It leaves the machine's limits in `details`."""
     command = [
         commands.our_program("gemm_bench"),
@@ -33,7 +33,7 @@ def gemm_bench(shapes, dtype, details):
         details[name] = max(
             [details.get(name, 0)] + [row[key] for row in rows if row.get("limit") == limit]
         )
-    return [row for row in rows if "product" in row]
+    return [row for row in rows if "gemm" in row]
 
 
 def as_turn(milliseconds):
@@ -41,18 +41,18 @@ def as_turn(milliseconds):
     return {"steps_ms": [milliseconds], "losses": [None], "first_step_s": 0.0, "peak_bytes": None}
 
 
-def of_products(case, dtype, details):
-    """The case's products, each by the faster maker."""
-    shapes = {f"{rows},{inner},{out}": count for rows, out, inner, count in case.products()}
+def of_gemms(case, dtype, details):
+    """Returns the time of the case's GEMMs, each by the faster backend."""
+    shapes = {f"{rows},{inner},{out}": count for rows, out, inner, count in case.gemms()}
     rows = gemm_bench(shapes, dtype, details)
-    details["products"] = [
+    details["gemms"] = [
         row | {"count": shapes[f"{row['tokens']},{row['in']},{row['out']}"]} for row in rows
     ]
     return as_turn(
         1e3
         * sum(
             row["count"] * min(row["own_seconds"], row["library_seconds"])
-            for row in details["products"]
+            for row in details["gemms"]
         )
     )
 
@@ -74,7 +74,7 @@ def runs(case, dtype, details):
     return (
         {PEAK: lambda: of_attention(case, dtype, details)}
         if case.kind == "attention"
-        else {BEST: lambda: of_products(case, dtype, details)}
+        else {BEST: lambda: of_gemms(case, dtype, details)}
     )
 
 
@@ -93,15 +93,15 @@ def memory_floor_ms(case, dtype, details):
 
 
 def least_ms(entry):
-    """Returns the time of a step that is nothing but the measured products and AdamW's pass.
-    The pass over memory counts where the step updates weights. Where no products were measured,
+    """Returns the time of a step that is nothing but the measured GEMMs and AdamW's pass.
+    The pass over memory counts where the step updates weights. Where no GEMMs were measured,
     the function returns nothing."""
     bound = entry["gemm_bound_ms"]
     return bound and bound + (entry["memory_floor_ms"] or 0)
 
 
 def gflop(case):
-    """10⁹ operations of the case's products, forward and backward."""
+    """10⁹ operations of the case's GEMMs, forward and backward."""
     if case.kind == "attention":
         return case.flop() / 1e9
-    return sum(6 * rows * out * inner * count for rows, out, inner, count in case.products()) / 1e9
+    return sum(6 * rows * out * inner * count for rows, out, inner, count in case.gemms()) / 1e9

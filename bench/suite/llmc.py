@@ -1,4 +1,4 @@
-"""Runs llm.c's train_gpt2 (processor, fp32), when its path is given.
+"""Runs llm.c's train_gpt2 (CPU, fp32), when its path is given.
 
 It is a contender where it was built with a case's batch and sequence. It takes its weights and
 tokens (gpt2_124M.bin and its data) from its own folder, so its losses are not compared."""

@@ -11,7 +11,7 @@ def cores():
     return len(os.sched_getaffinity(0))
 
 
-def processor(text):
+def cpu_name(text):
     """Its name in /proc/cpuinfo, with the family where a virtual machine hides the model."""
     found = {
         key: (re.findall(rf"{key}\s*: (.*)", text) or [""])[0]
@@ -29,7 +29,7 @@ def describe(device="cpu"):
     text = Path("/proc/cpuinfo").read_text()
     flags = (re.findall(r"flags\s*: (.*)", text) or [""])[0].split()
     result = {
-        "processor": processor(text),
+        "cpu": cpu_name(text),
         "cores": cores(),
         "threads": os.environ.get("OMP_NUM_THREADS"),
         "instructions": [

@@ -127,7 +127,7 @@ def measure_case(case, dtype, runs, options, progress, details):
         "dtype": dtype,
         "tokens": case.tokens(),
         "parameters": case.parameters(),
-        "gflop_of_products": limits.gflop(case),
+        "gflop_of_gemms": limits.gflop(case),
         "gemm_bound_ms": min(bounds, default=None),
         "memory_floor_ms": limits.memory_floor_ms(case, dtype, details),
         "contenders": rows,

@@ -102,7 +102,7 @@ def show(result):
     where = result["machine"]
     print(
         f"{CASE.model.name}, {CASE.batch} × {CASE.seq}, {result['dtype']}, one thread a rank, "
-        f"{where['processor']}, {where['cores']} cores"
+        f"{where['cpu']}, {where['cores']} cores"
     )
     print(
         f"{'':40}{'median ms':>11}{'min':>9}{'max':>9}{'x 1 rank':>10}{'x 2 thr.':>10}{'x DDP':>8}"

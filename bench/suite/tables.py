@@ -36,10 +36,10 @@ def limit_line(entry):
     bound, found = entry["gemm_bound_ms"], entry["limits"]
     if not bound:
         return []
-    rate = entry["gflop_of_products"] / bound  # 10¹² a second
-    what = "arithmetic at its peak" if limits.PEAK in entry["contenders"] else "products alone"
+    rate = entry["gflop_of_gemms"] / bound  # 10¹² a second
+    what = "arithmetic at its peak" if limits.PEAK in entry["contenders"] else "GEMMs alone"
     line = (
-        f"  {what}: {entry['gflop_of_products']:.0f} GFLOP in {bound:.1f} ms "
+        f"  {what}: {entry['gflop_of_gemms']:.0f} GFLOP in {bound:.1f} ms "
         f"= {1e3 * rate:.0f} GFLOP/s"
     )
     if "peak_flops_per_second" in found:

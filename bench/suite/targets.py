@@ -1,6 +1,6 @@
 """The targets of the CPU training step, beside what was measured.
 
-Beside them stands the most that a peer's time and the measured products allow."""
+Beside them stands the most that a peer's time and the measured GEMMs allow."""
 import limits
 
 AMX = "amx_bf16"
@@ -157,7 +157,7 @@ def lines(result):
     return [
         *rows,
         (
-            "  possible: with a step that is nothing but the measured products "
+            "  possible: with a step that is nothing but the measured GEMMs "
             "and one AdamW pass over memory"
         ),
     ]

@@ -106,10 +106,10 @@ class RankProcesses {
   }
   pid_t process(std::size_t rank) const { return processes_[rank]; }
 
-  /// Waits for all processes and kills those that still run after `patience`.
-  std::vector<ProcessEnd> ends(std::chrono::seconds patience = std::chrono::seconds(150)) {
+  /// Waits for all processes and kills those that still run after `timeout`.
+  std::vector<ProcessEnd> ends(std::chrono::seconds timeout = std::chrono::seconds(150)) {
     std::vector<ProcessEnd> ends(processes_.size());
-    const auto limit = std::chrono::steady_clock::now() + patience;
+    const auto limit = std::chrono::steady_clock::now() + timeout;
     for (std::size_t rank = 0; rank < processes_.size(); ++rank) {
       int status = 0;
       while (::waitpid(processes_[rank], &status, WNOHANG) == 0) {

@@ -31,7 +31,7 @@ def operations(dtype):
     draw = lambda *shape: torch.randn(*shape, generator=generator).to(dtype)
     out = {}
     for m, k, n in [(256, 256, 768), (256, 1024, 256), (1024, 768, 768), (512, 2048, 512)]:
-        out[f"product {m}x{k}x{n}"] = draw(m, k) @ draw(n, k).t()
+        out[f"gemm {m}x{k}x{n}"] = draw(m, k) @ draw(n, k).t()
         out[f"weight gradient {m}x{k}x{n}"] = draw(m, n).addmm_(draw(k, m).t(), draw(k, n))
     x, w, b = (
         draw(256, 256).requires_grad_(),

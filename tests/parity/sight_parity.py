@@ -354,14 +354,14 @@ def profile(report, folder):
         sum(event["args"].get("FLOPs", 0) for event in complete if event["cat"] == "operator") / 2
     )
     layers, hidden, tokens, vocabulary, length = 2, 64, 4 * 32, 128, 32
-    products = (
+    gemms = (
         6 * tokens * (layers * 12 * hidden * hidden + hidden * vocabulary)
         + 12 * tokens * length * hidden * layers
     )
     report.result(
         "trace: FLOPs of a step",
-        products <= flops * 1.001 and flops <= products * 1.35,
-        f"{flops / 1e6:.2f} MFLOP, by the formula {products / 1e6:.2f}",
+        gemms <= flops * 1.001 and flops <= gemms * 1.35,
+        f"{flops / 1e6:.2f} MFLOP, by the formula {gemms / 1e6:.2f}",
     )
     report.result(
         "profile: table",

@@ -74,7 +74,7 @@ TENSOR_FLAGS = ["--tensor-model-parallel-size", RANKS]
 LAYOUTS = {
     "tp 2": TENSOR_FLAGS,
     "tp 2 with sequence parallel": [*TENSOR_FLAGS, "--sequence-parallel"],
-    "tp 2 with overlapped products": [*TENSOR_FLAGS, "--sequence-parallel", "--tp-comm-overlap"],
+    "tp 2 with overlapped GEMMs": [*TENSOR_FLAGS, "--sequence-parallel", "--tp-comm-overlap"],
     "two replicas": [],
     "two replicas, distributed optimizer": [
         "--use-distributed-optimizer",

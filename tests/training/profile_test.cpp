@@ -21,8 +21,8 @@ using testing::HasSubstr;
 using Kind = RecordedOp::Kind;
 
 TEST(OpFlops, CountTwoPerMultiplyAdd) {
-  const std::vector<TensorShape> product{{{8, 16}}, {{16, 32}}};
-  EXPECT_EQ(op_flops("aten::mm", product), 2.0 * 8 * 16 * 32);
+  const std::vector<TensorShape> gemm{{{8, 16}}, {{16, 32}}};
+  EXPECT_EQ(op_flops("aten::mm", gemm), 2.0 * 8 * 16 * 32);
   const std::vector<TensorShape> sum{{{32}}, {{8, 16}}, {{16, 32}}};
   EXPECT_EQ(op_flops("aten::addmm", sum), 2.0 * 8 * 16 * 32);
   const std::vector<TensorShape> batched{{{3, 8, 16}}, {{3, 16, 32}}};
@@ -70,12 +70,12 @@ TEST(OpRecorder, SeesOperatorsWithCostsAndBackward) {
     recorder.end("forward");
     y.backward(at::ones({8, 32}));
   });
-  const RecordedOp& product = find(ops, "aten::mm");
-  EXPECT_EQ(product.flops, 2.0 * 8 * 16 * 32);
-  EXPECT_EQ(product.bytes, 4.0 * (8 * 16 + 16 * 32 + 8 * 32));
-  EXPECT_EQ(product.shapes, "[8, 16] [16, 32]");
+  const RecordedOp& gemm = find(ops, "aten::mm");
+  EXPECT_EQ(gemm.flops, 2.0 * 8 * 16 * 32);
+  EXPECT_EQ(gemm.bytes, 4.0 * (8 * 16 + 16 * 32 + 8 * 32));
+  EXPECT_EQ(gemm.shapes, "[8, 16] [16, 32]");
   EXPECT_EQ(find(ops, "MmBackward0").kind, Kind::backward);
-  EXPECT_LE(product.duration_ns, find(ops, "forward").duration_ns);
+  EXPECT_LE(gemm.duration_ns, find(ops, "forward").duration_ns);
 }
 
 TEST(OpRecorder, CountsBytesAndTimeOnce) {
