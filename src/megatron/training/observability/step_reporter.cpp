@@ -46,10 +46,8 @@ ExistingMetrics existing_metrics(const TrainingPlan& plan, const TrainingProgres
   return is_same ? ExistingMetrics::same_run : ExistingMetrics::other_run;
 }
 
-/// Returns the folder of metrics.jsonl; empty when this rank writes none.
-std::string metrics_folder(const TrainingPlan& plan) {
-  const Settings& settings = plan.settings;
-  if (plan.rank.index != 0) return {};
+/// Returns the folder where rank 0 writes metrics.jsonl; empty when it writes none.
+std::string metrics_folder(const Settings& settings) {
   return settings.logger.tensorboard_dir.empty() ? settings.checkpoint.save
                                                  : settings.logger.tensorboard_dir;
 }
@@ -90,16 +88,21 @@ StepReporter::StepReporter(const TrainingPlan& plan, const TrainingState& state,
   timers_.start("interval-time");
 }
 
+void StepReporter::open_metrics(const TrainingServices& services) {
+  const OrderedJson record = run_record(plan_, state_, services.data.shares);
+  if (plan_.rank.index != 0) return;
+  metrics_.emplace(metrics_folder(plan_.settings), state_.progress.iteration,
+                   existing_metrics(plan_, state_.progress));
+  if (const auto& copy = metrics_->backup_path(); !copy.empty())
+    console_.out
+        << "note: metrics.jsonl held later lines of an earlier start; all its lines are kept in "
+        << copy.string() << std::endl;
+  metrics_->write(record);
+}
+
 void StepReporter::open_outputs(TrainingServices& services) {
   const std::int64_t iteration = state_.progress.iteration;
-  if (const std::string folder = metrics_folder(plan_); !folder.empty()) {
-    metrics_.emplace(folder, iteration, existing_metrics(plan_, state_.progress));
-    if (const auto& copy = metrics_->backup_path(); !copy.empty())
-      console_.out
-          << "note: metrics.jsonl held later lines of an earlier start; all its lines are kept in "
-          << copy.string() << std::endl;
-    metrics_->write(run_record(plan_, state_, services.data.shares));
-  }
+  if (!metrics_folder(plan_.settings).empty()) open_metrics(services);
   if (!logger_.tensorboard_dir.empty()) {
     tensorboard_.emplace(logger_, iteration, existing_metrics(plan_, state_.progress));
     tensorboard_->add_settings(argument_values(plan_.settings), iteration);

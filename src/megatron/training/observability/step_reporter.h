@@ -23,7 +23,8 @@ class StepReporter {
  public:
   /// Starts the interval timer. On rank 0, metrics go to metrics.jsonl in --tensorboard-dir, or in
   /// --save if that is unset (nowhere without either), and to the event files in --tensorboard-dir.
-  /// The reporter updates the console's bar and clears it before it prints lines.
+  /// The reporter updates the console's bar and clears it before it prints lines. Collective over
+  /// the world, because the run record counts the parameters of all ranks.
   StepReporter(const TrainingPlan& plan, const TrainingState& state, TrainingServices& services,
                const Console& console);
 
@@ -43,6 +44,7 @@ class StepReporter {
 
  private:
   void open_outputs(TrainingServices& services);
+  void open_metrics(const TrainingServices& services);
   StepMetrics metrics_of(const TrainStepResult& step, double elapsed_s);
   void print_iteration(const StepMetrics& step);
   /// Prints memory use after the first two iterations and every --log-memory-interval iterations.
