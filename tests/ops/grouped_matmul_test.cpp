@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "megatron/base/error.h"
+#include "megatron/ops/gemm_backend.h"
 #include "megatron/ops/matmul.h"
 
 namespace megatron {
@@ -43,6 +44,17 @@ class GroupedMatmul : public testing::TestWithParam<at::ScalarType> {
     if (!c10::isReducedFloatingType(type())) return {type()};
     return {type(), at::kFloat};
   }
+  /// Our kernels give the same bits; the library rounds by a tensor's place in memory.
+  void expect_same(const at::Tensor& actual, const at::Tensor& expected) const {
+    if (expected.numel() == 0 || uses_own_gemm(type())) {
+      EXPECT_TRUE(at::equal(actual, expected));
+      return;
+    }
+    const double tolerance = type() == at::kDouble ? 1e-13 : 1e-2;
+    const at::Tensor distance = (actual.to(at::kDouble) - expected.to(at::kDouble)).abs().max();
+    EXPECT_LE(distance.item<double>(),
+              tolerance * expected.to(at::kDouble).abs().max().item<double>());
+  }
 };
 
 TEST_P(GroupedMatmul, EqualsOneGemmPerGroup) {
@@ -60,9 +72,8 @@ TEST_P(GroupedMatmul, EqualsOneGemmPerGroup) {
         for (std::int64_t e = 0; e < groups; ++e) {
           const std::int64_t count = c.rows[static_cast<std::size_t>(e)];
           const at::Tensor own = a.narrow(0, first, count);
-          EXPECT_TRUE(at::equal(plain.narrow(0, first, count), matmul(own, b[e], result)));
-          EXPECT_TRUE(
-              at::equal(with_bias.narrow(0, first, count), matmul(own, b[e], result, bias[e])));
+          expect_same(plain.narrow(0, first, count), matmul(own, b[e], result));
+          expect_same(with_bias.narrow(0, first, count), matmul(own, b[e], result, bias[e]));
           first += count;
         }
       }
@@ -87,7 +98,8 @@ TEST_P(GroupedMatmul, OverRowsEqualsOneGemmPerGroup) {
           if (count > 0)
             matmul_out(expected, dy.narrow(0, first, count).t(), x.narrow(0, first, count),
                        accumulate);
-          EXPECT_TRUE(at::equal(out[e], expected)) << "group " << e << " of " << count << " rows";
+          SCOPED_TRACE("group " + std::to_string(e) + " of " + std::to_string(count) + " rows");
+          expect_same(out[e], expected);
           first += count;
         }
       }
