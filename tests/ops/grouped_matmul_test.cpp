@@ -128,7 +128,7 @@ TEST(GroupedMatmulFormula, EqualsAMaskedDenseProduct) {
 
 TEST(GroupedMatmulFormula, RefusesRowCountsThatDoNotFit) {
   const at::Tensor a = at::zeros({4, 2}), b = at::zeros({2, 2, 3});
-  const auto failing = [&](std::vector<std::int64_t> rows) -> std::string {
+  const auto failing = [&](const std::vector<std::int64_t>& rows) -> std::string {
     try {
       grouped_matmul(a, b, rows, at::kFloat);
     } catch (const InternalError& error) {
