@@ -58,7 +58,7 @@ void FailureMonitor::publish_failure() {
     store_.set_timeout(kStoreTimeoutAfterFailure);
     if (!store_.has_all({kFailureKey})) store_.set(kFailureKey, host_status_->failure());
   } catch (const std::exception&) {
-    // The store ended with its host. The other ranks notice that by themselves.
+    // Expected when the store ended with its host. The other ranks notice that by themselves.
   }
 }
 

@@ -42,7 +42,8 @@ class NcclWork final : public Work {
     try {
       work_->wait();
     } catch (const std::exception&) {
-      // Nothing waits for the result. The group reports its failure at the next call.
+      // Expected when a peer fails. Nothing waits for the result. The group reports its failure at
+      // the next call.
     }
   }
   void wait() override {

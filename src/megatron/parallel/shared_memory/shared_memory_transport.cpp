@@ -49,7 +49,7 @@ Range range_of(std::int64_t index, std::int64_t step, std::int64_t total) {
 
 }  // namespace
 
-SharedMemoryTransport::SharedMemoryTransport(SharedMemoryArea area, GroupInfo group_info,
+SharedMemoryTransport::SharedMemoryTransport(SharedMemoryArea area, const GroupInfo& group_info,
                                              std::shared_ptr<HostStatus> host_status,
                                              std::chrono::milliseconds timeout)
     : area_(std::move(area)),

@@ -26,7 +26,7 @@ namespace megatron {
 
 class SharedMemoryTransport final : public OperationTransport {
  public:
-  SharedMemoryTransport(SharedMemoryArea area, GroupInfo group_info,
+  SharedMemoryTransport(SharedMemoryArea area, const GroupInfo& group_info,
                         std::shared_ptr<HostStatus> host_status, std::chrono::milliseconds timeout);
   void run(const CommCall& call) override;
   void cancel() override { spin_wait_.cancel(); }

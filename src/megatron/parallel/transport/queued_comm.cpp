@@ -47,7 +47,8 @@ class QueuedWork final : public Work {
     try {
       queue_->wait(task_);
     } catch (const std::exception&) {
-      // Nothing waits for the result. The queue reports the failure to its next caller.
+      // Expected when a peer fails. Nothing waits for the result. The queue reports the failure to
+      // its next caller.
     }
   }
   void wait() override {

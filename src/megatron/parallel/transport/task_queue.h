@@ -41,7 +41,7 @@ class TaskQueue {
   std::deque<std::shared_ptr<Task>> tasks_;
   bool busy_ = false;  ///< A task is running, on either thread.
   bool ending_ = false;
-  std::exception_ptr failure_ = {};
+  std::exception_ptr failure_;
   std::thread thread_;
 };
 
