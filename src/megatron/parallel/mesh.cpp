@@ -39,7 +39,7 @@ void check_named(const MeshSizes& sizes, std::string_view axis, std::int64_t siz
                    "add it to the order"});
 }
 
-const MeshSizes& checked(const MeshSizes& sizes, std::int64_t world_size) {
+MeshSizes checked(const MeshSizes& sizes, std::int64_t world_size) {
   check_mesh_sizes(sizes, world_size).throw_if_any();
   return sizes;
 }

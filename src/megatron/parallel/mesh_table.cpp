@@ -53,7 +53,7 @@ std::string text_of(const RankList& ranks) {
 std::string groups_text(const Mesh& mesh, const char* axis) {
   const RankList first = mesh.group(0, axis), last = mesh.group(mesh.world_size() - 1, axis);
   if (first == last) return text_of(first);
-  const std::string cut = text_of(first) + " | .. | " + text_of(last);
+  std::string cut = text_of(first) + " | .. | " + text_of(last);
   if (static_cast<std::size_t>(mesh.num_groups(axis)) > kGroupsWidth / 2) return cut;
   std::string all;
   for (const RankList& group : mesh.groups(axis))

@@ -68,7 +68,7 @@ void append_pieces(const ParamBucket& bucket, std::size_t index,
 
 }  // namespace
 
-ParamStore::ParamStore(std::vector<Parameter*> declared, Options options)
+ParamStore::ParamStore(const std::vector<Parameter*>& declared, Options options)
     : options_(std::move(options)), groups_(replica_groups(options_)) {
   for (Parameter* parameter : declared) {
     const bool is_new = by_name_.emplace(parameter->name(), parameter).second;

@@ -39,7 +39,7 @@ class ParamStore : private GradAccumulator {
   };
   /// Allocates storage for `declared`, the parameters in the order of the forward pass, and binds
   /// them to it. The parameters must outlive the store.
-  ParamStore(std::vector<Parameter*> declared, Options options);
+  ParamStore(const std::vector<Parameter*>& declared, Options options);
   ParamStore(const ParamStore&) = delete;
   ParamStore& operator=(const ParamStore&) = delete;
   ~ParamStore() override;

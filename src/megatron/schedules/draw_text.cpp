@@ -25,7 +25,8 @@ struct Glyph {
 int shade_of(const Schedule& schedule, const ScheduleStep& step) {
   const auto& shades = kShades[static_cast<std::size_t>(step.kind)];
   const std::int64_t last = schedule.num_chunks - 1;
-  return shades[static_cast<std::size_t>(last == 0 ? 0 : (step.chunk * 3 + last / 2) / last)];
+  return shades[static_cast<std::size_t>(
+      last == 0 ? 0 : (std::int64_t{step.chunk} * 3 + last / 2) / last)];
 }
 
 std::string chunk_letter(const Schedule& schedule, std::int32_t chunk) {

@@ -23,7 +23,7 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 using AddressList = std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)>;
 
-constexpr double kSlowResolver_s = 2;  ///< Look-ups that take longer are reported.
+constexpr double kSlowResolverSeconds = 2;  ///< Look-ups that take longer are reported.
 
 /// Returns the time of the next progress line: after 5, 10, 20, 40 seconds, then every minute.
 double next_progress_s(double waited_s) {
@@ -98,7 +98,7 @@ class StoreConnector {
 
   /// Reports a slow name look-up once.
   void report_slow_lookup(double took_s) {
-    if (took_s < kSlowResolver_s || was_slow_) return;
+    if (took_s < kSlowResolverSeconds || was_slow_) return;
     was_slow_ = true;
     report(
         format("looking up the name %s took %.0f s: the resolver is slow (see /etc/resolv.conf), "

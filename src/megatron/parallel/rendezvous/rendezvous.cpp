@@ -52,7 +52,7 @@ Json hosts_json(const std::vector<RankRecord>& records) {
 /// Returns this host's address for other hosts. When its own record holds a loopback address
 /// (Debian's 127.0.1.1), returns the source address of packets to another host.
 std::string address_for_others(const Json& addresses, std::size_t own) {
-  const std::string address = addresses[own].get<std::string>();
+  std::string address = addresses[own].get<std::string>();
   if (addresses.size() == 1) return "127.0.0.1";
   if (!address.empty() && !is_loopback(address.c_str())) return address;
   for (const Json& other : addresses) {

@@ -34,6 +34,7 @@ class RequestReader {
   template <class Number>
   Number number() {
     Number value;
+    // NOLINTNEXTLINE(bugprone-suspicious-stringview-data-usage): take() returns that many bytes.
     std::memcpy(&value, take(sizeof(Number)).data(), sizeof(Number));
     return value;
   }
@@ -95,8 +96,8 @@ class Table {
     texts_[std::move(key)] = std::move(value);
   }
   std::string compare_set(RequestReader& reader) {
-    const std::string key = reader.text(), expected = reader.text();
-    std::string value = reader.text();
+    const std::string key = reader.text();
+    std::string expected = reader.text(), value = reader.text();
     const auto found = texts_.find(key);
     if (found == texts_.end() && !expected.empty()) return expected;
     if (found != texts_.end() && found->second != expected) return found->second;
@@ -215,7 +216,7 @@ class StoreServer::Loop {
         done += reader.position();
       }
     } catch (const Incomplete&) {
-      // The rest of the request will arrive later.
+      // Expected: the rest of the request will arrive later.
     } catch (const Foreign&) {
       return false;
     }

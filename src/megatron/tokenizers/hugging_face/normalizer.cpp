@@ -28,7 +28,8 @@ std::unique_ptr<Normalizer> make_normalizer_from(Function function) {
 }
 
 std::unique_ptr<Normalizer> unicode_form(NormalizationForm form) {
-  return make_normalizer_from([form](std::string text) { return normalize_unicode(text, form); });
+  return make_normalizer_from(
+      [form](const std::string& text) { return normalize_unicode(text, form); });
 }
 
 std::string strip_accents(const std::string& text) {
@@ -102,9 +103,9 @@ std::unique_ptr<Normalizer> make_normalizer(const Json& component, const std::st
   if (type == "NFKC") return unicode_form(NormalizationForm::nfkc);
   if (type == "NFKD") return unicode_form(NormalizationForm::nfkd);
   if (type == "Lowercase")
-    return make_normalizer_from([](std::string text) { return lowercase_unicode(text); });
+    return make_normalizer_from([](const std::string& text) { return lowercase_unicode(text); });
   if (type == "StripAccents")
-    return make_normalizer_from([](std::string text) { return strip_accents(text); });
+    return make_normalizer_from([](const std::string& text) { return strip_accents(text); });
   if (type == "Sequence") return make_sequence(component, where);
   if (type == "Replace")
     return std::make_unique<Replace>(pattern_of(component, where),
@@ -113,15 +114,15 @@ std::unique_ptr<Normalizer> make_normalizer(const Json& component, const std::st
     const bool left = json_bool(component, "strip_left", where),
                right = json_bool(component, "strip_right", where);
     return make_normalizer_from(
-        [left, right](std::string text) { return strip(text, left, right); });
+        [left, right](const std::string& text) { return strip(text, left, right); });
   }
   if (type == "Prepend")
     return make_normalizer_from(
-        [prefix = json_string(component, "prepend", where)](std::string text) {
+        [prefix = json_string(component, "prepend", where)](const std::string& text) {
           return text.empty() ? text : prefix + text;
         });
   if (type == "ByteLevel") {
-    return make_normalizer_from([](std::string text) {
+    return make_normalizer_from([](const std::string& text) {
       std::string out;
       append_byte_level(out, text);
       return out;
