@@ -68,6 +68,8 @@ TEST(NumMicrobatches, IndivisibleSizesAheadAreFound) {
   const NumMicrobatchesCalculator batches(training);
   EXPECT_EQ(batches.indivisible_size(0), 2);
   EXPECT_EQ(batches.indivisible_size(10), std::nullopt);
+  training.step_batch_size_schedule = "0:4 10:6 20:8";
+  EXPECT_EQ(NumMicrobatchesCalculator(training).indivisible_size(0), 6);
 }
 
 TEST(BatchSizeSteps, MistakesNameTheEntry) {

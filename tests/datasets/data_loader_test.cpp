@@ -58,6 +58,7 @@ TEST(Sampler, GoesOnceThroughInOrder) {
                  9),
             (Rows{{6, 7}, {10, 11}}));
   EXPECT_EQ(draw({.total_samples = 4, .consumed_samples = 4, .micro_batch_size = 2}, 9), Rows{});
+  EXPECT_EQ(draw({.total_samples = 4, .micro_batch_size = 2}, 9), (Rows{{0, 1}, {2, 3}}));
 }
 
 TEST(Sampler, CyclesAsMegatron) {

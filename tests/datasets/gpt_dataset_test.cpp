@@ -147,6 +147,18 @@ TEST_F(GptDatasetTest, NamesACacheThatDoesNotFit) {
             std::string::npos);
 }
 
+TEST_F(GptDatasetTest, RebuildsACacheOfAnotherSize) {
+  options_.cache_folder = folder_ / "cache";
+  const auto expected = make(Split::train, 100).text(3);
+  for (const char* name : {"document_index.npy", "sample_index.npy", "shuffle_index.npy"}) {
+    for (const auto& file : fs::directory_iterator(folder_ / "cache")) {
+      if (file.path().string().ends_with(name))
+        NpyArray(std::vector<std::int32_t>{0, 0, 0}).save(file.path());
+    }
+    EXPECT_EQ(make(Split::train, 100).text(3), expected) << name;
+  }
+}
+
 // Files' clocks tick coarsely: an index written in the tick of its source may be of the old one.
 TEST_F(GptDatasetTest, RebuildsACacheAsOldAsItsSource) {
   options_.cache_folder = folder_ / "cache";
@@ -274,6 +286,8 @@ TEST(MakeSample, ResetsAndMasksAfterEndOfDocument) {
   EXPECT_THAT(sample.loss_mask, ElementsAre(1, 0, 1, 0, 0, 1));
   EXPECT_THAT(sample.position_ids, ElementsAre(0, 1, 0, 1, 0, 0));
   EXPECT_THAT(sample.document_starts, ElementsAre(0, 2, 4, 5));
+  EXPECT_THAT(make_sample({5, 0, 7, 2, 3, 0, 2}, options).document_starts, ElementsAre(0, 2))
+      << "no document starts behind the sample";
 }
 
 TEST(MakeSample, WithoutExtraTokenTheLastLabelIsMasked) {
