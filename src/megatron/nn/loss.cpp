@@ -220,8 +220,6 @@ class Head {
   at::Tensor lse_, label_logit_;  ///< [t]
 };
 
-/// Two NaNs also count as equal: a NaN loss scale or mask is reported by the checks of losses and
-/// gradients.
 /// The gradients that forward computed under an announced loss gradient.
 struct Early {
   at::Tensor scale;
@@ -244,6 +242,7 @@ Early compute_early(Head& head, const LossGradient& loss_gradient, bool defers) 
 at::Tensor announced_backward(Parameter& weight, Early& early, const Tensors& saved,
                               const at::Tensor& scale) {
   MEGATRON_CHECK(early.kept.dhidden.defined(), "backward of a loss for the second time");
+  // A NaN loss scale or mask is reported by the checks of losses and gradients, not here.
   MEGATRON_CHECK(!is_known_to_differ(scale, early.scale), "backward of a loss starts from ",
                  host_scalar(scale), ", but forward was told ", host_scalar(early.scale));
   if (early.wrote) return std::exchange(early.kept.dhidden, {});

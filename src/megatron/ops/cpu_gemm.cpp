@@ -3,7 +3,6 @@
 #include <ATen/Parallel.h>
 
 #include <algorithm>
-#include <numeric>
 #include <vector>
 
 #include "kernels/cpu/gemm.h"

@@ -12,10 +12,10 @@ namespace megatron {
 void cpu_gemm(at::Tensor& out, const at::Tensor& a, const at::Tensor& b, const at::Tensor& bias,
               bool accumulate);
 
-/// Computes one GEMM per group of rows on the CPU, on all threads at once. Rows [Σ rows before e, +
-/// rows[e]) of `a` [T, k] are multiplied by b[e], where `b` is [E, k, n], and bias[e], where `bias`
-/// is [E, n] or undefined, is added. `out` is [T, n] and contiguous. Types and bits are those of
-/// cpu_gemm().
+/// Computes one GEMM per group of rows on the CPU, all groups at once: multiplies the rows of group
+/// e of `a` [T, k] by b[e], where `b` is [E, k, n], and adds bias[e], where `bias` is [E, n] or
+/// undefined. `rows` holds the number of rows of each group. `out` is [T, n] and contiguous. Types
+/// and bits are those of cpu_gemm().
 void cpu_grouped_gemm(at::Tensor& out, const at::Tensor& a, const at::Tensor& b,
                       at::IntArrayRef rows, const at::Tensor& bias);
 

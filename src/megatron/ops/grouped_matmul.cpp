@@ -9,6 +9,7 @@
 #include "megatron/ops/aten_matmul.h"
 #include "megatron/ops/cpu_gemm.h"
 #include "megatron/ops/gemm_backend.h"
+#include "megatron/ops/matmul.h"
 #include "megatron/ops/operator.h"
 
 namespace megatron {
@@ -84,11 +85,7 @@ void check(const at::Tensor& a, const at::Tensor& b, at::IntArrayRef rows, std::
       std::all_of(rows.begin(), rows.end(), [](std::int64_t count) { return count >= 0; }) &&
           std::accumulate(rows.begin(), rows.end(), std::int64_t{0}) == a.size(0),
       "the rows of a grouped GEMM's groups, ", rows, ", do not sum to ", a.size(0));
-  MEGATRON_CHECK(b.scalar_type() == a.scalar_type() &&
-                     (type == a.scalar_type() ||
-                      (c10::isReducedFloatingType(a.scalar_type()) && type == c10::kFloat)),
-                 "a grouped GEMM of ", c10::toString(a.scalar_type()), " and ",
-                 c10::toString(b.scalar_type()), " into ", c10::toString(type));
+  check_gemm_types(a, b, type);
 }
 
 }  // namespace

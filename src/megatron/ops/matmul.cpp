@@ -54,14 +54,17 @@ TORCH_LIBRARY_FRAGMENT(megatron, library) {
 
 }  // namespace
 
-void matmul_out(at::Tensor& out, const at::Tensor& a, const at::Tensor& b, bool accumulate) {
-  static const auto op = find_operator<decltype(out_on_cpu)>("megatron::matmul_out");
+void check_gemm_types(const at::Tensor& a, const at::Tensor& b, c10::ScalarType out) {
   const c10::ScalarType type = a.scalar_type();
   MEGATRON_CHECK(b.scalar_type() == type &&
-                     (out.scalar_type() == type ||
-                      (c10::isReducedFloatingType(type) && out.scalar_type() == c10::kFloat)),
+                     (out == type || (c10::isReducedFloatingType(type) && out == c10::kFloat)),
                  "a GEMM of ", c10::toString(type), " and ", c10::toString(b.scalar_type()),
-                 " into ", c10::toString(out.scalar_type()));
+                 " into ", c10::toString(out));
+}
+
+void matmul_out(at::Tensor& out, const at::Tensor& a, const at::Tensor& b, bool accumulate) {
+  static const auto op = find_operator<decltype(out_on_cpu)>("megatron::matmul_out");
+  check_gemm_types(a, b, out.scalar_type());
   op.call(out, a, b, accumulate);
 }
 

@@ -124,8 +124,7 @@ void MessageTransport::compare_rows(const CommCall& call, const Handshakes& hand
   RowCountTable table(group_info_.size());
   for (std::int64_t member = 0; member < group_info_.size(); ++member)
     table.read(member, handshakes[static_cast<std::size_t>(member)].input);
-  if (const std::string text = table.disagreement(group_info_.ranks); !text.empty())
-    throw CommError(describe(call) + " on " + group_info_.name + ": " + text);
+  table.check(call, group_info_.name, group_info_.ranks);
 }
 
 // ---- collectives ----

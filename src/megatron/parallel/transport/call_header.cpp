@@ -6,15 +6,10 @@
 #include <span>
 
 #include "megatron/base/checksum.h"
+#include "megatron/parallel/transport/parts.h"
 
 namespace megatron {
 namespace {
-
-std::int64_t elements_per_row(const at::Tensor& tensor) {
-  std::int64_t elements = 1;
-  for (const std::int64_t size : tensor.sizes().slice(1)) elements *= size;
-  return elements;
-}
 
 /// Returns the row counts that all ranks share: none of an all-to-all.
 const std::vector<std::int64_t>& shared_rows(const CommCall& call) {
@@ -32,7 +27,7 @@ CallHeader make_header(const CommCall& call) {
   header.operation = static_cast<std::uint8_t>(call.operation);
   header.reduce = static_cast<std::uint8_t>(call.reduce);
   if (tensor.defined()) {
-    header.elements = call.is_uneven() ? elements_per_row(tensor) : tensor.numel();
+    header.elements = call.is_uneven() ? row_elements(tensor) : tensor.numel();
     header.is_uneven = call.is_uneven();
     header.scalar_type = static_cast<std::uint8_t>(tensor.scalar_type());
   }

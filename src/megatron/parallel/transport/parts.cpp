@@ -4,22 +4,22 @@
 
 namespace megatron {
 
+std::int64_t row_elements(const at::Tensor& tensor) {
+  std::int64_t elements = 1;
+  for (const std::int64_t size : tensor.sizes().slice(1)) elements *= size;
+  return elements;
+}
+
 std::int64_t row_bytes(const at::Tensor& tensor) {
-  auto bytes = static_cast<std::int64_t>(tensor.element_size());
-  for (const std::int64_t size : tensor.sizes().slice(1)) bytes *= size;
-  return bytes;
+  return row_elements(tensor) * static_cast<std::int64_t>(tensor.element_size());
 }
 
 Parts::Parts(const at::Tensor& tensor, const std::vector<std::int64_t>& rows, std::int64_t size)
-    : Parts(static_cast<std::int64_t>(tensor.nbytes()) / size, size) {
-  if (rows.empty()) return;
-  const std::int64_t step = row_bytes(tensor);
-  for (std::size_t member = 0; member < rows.size(); ++member)
-    begins_[member + 1] = begins_[member] + rows[member] * step;
-}
-
-Parts::Parts(std::int64_t bytes, std::int64_t size) : begins_(static_cast<std::size_t>(size) + 1) {
-  for (std::size_t i = 1; i < begins_.size(); ++i) begins_[i] = begins_[i - 1] + bytes;
+    : begins_(static_cast<std::size_t>(size) + 1) {
+  const std::int64_t equal = static_cast<std::int64_t>(tensor.nbytes()) / size,
+                     step = rows.empty() ? 0 : row_bytes(tensor);
+  for (std::size_t member = 0; member + 1 < begins_.size(); ++member)
+    begins_[member + 1] = begins_[member] + (rows.empty() ? equal : rows[member] * step);
 }
 
 std::int64_t Parts::largest() const {
@@ -51,17 +51,17 @@ std::int64_t RowCountTable::largest() const {
   return largest;
 }
 
-std::string RowCountTable::disagreement(const std::vector<std::int64_t>& ranks) const {
+void RowCountTable::check(const CommCall& call, const std::string& group,
+                          const std::vector<std::int64_t>& ranks) const {
   for (std::size_t from = 0; from < rows_.size(); ++from) {
     for (std::size_t to = 0; to < rows_.size(); ++to) {
       const std::int64_t sent = rows_[from].in[to], expected = rows_[to].out[from];
       if (sent != expected)
-        return "rank " + std::to_string(ranks[from]) + " sends " + std::to_string(sent) +
-               " rows to rank " + std::to_string(ranks[to]) + ", which expects " +
-               std::to_string(expected);
+        throw CommError(describe(call) + " on " + group + ": rank " + std::to_string(ranks[from]) +
+                        " sends " + std::to_string(sent) + " rows to rank " +
+                        std::to_string(ranks[to]) + ", which expects " + std::to_string(expected));
     }
   }
-  return {};
 }
 
 }  // namespace megatron

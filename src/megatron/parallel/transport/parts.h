@@ -18,8 +18,6 @@ class Parts {
  public:
   /// Divides a tensor into `size` parts of rows[i] rows, or equal parts when `rows` is empty.
   Parts(const at::Tensor& tensor, const std::vector<std::int64_t>& rows, std::int64_t size);
-  /// Makes `size` parts of `bytes` each.
-  Parts(std::int64_t bytes, std::int64_t size);
 
   std::int64_t begin(std::int64_t member) const {
     return begins_[static_cast<std::size_t>(member)];
@@ -32,7 +30,8 @@ class Parts {
   std::vector<std::int64_t> begins_;  ///< one more than parts
 };
 
-/// Returns the bytes of one row of a tensor.
+/// Returns the elements and the bytes of one row of a tensor.
+std::int64_t row_elements(const at::Tensor& tensor);
 std::int64_t row_bytes(const at::Tensor& tensor);
 
 /// The row counts of every rank of an uneven all-to-all.
@@ -49,9 +48,10 @@ class RowCountTable {
   void read(std::int64_t member, const std::byte* from);
   /// Returns the largest number of rows that one rank sends to another.
   std::int64_t largest() const;
-  /// Returns "rank 3 sends 5 rows to rank 1, which expects 4" for the first pair that disagrees, or
-  /// "" when all agree. Equal on every rank. `ranks` are the world ranks of the group.
-  std::string disagreement(const std::vector<std::int64_t>& ranks) const;
+  /// Throws CommError for the first pair that disagrees, on every rank: "rank 3 sends 5 rows to
+  /// rank 1, which expects 4". `group` is the group's name, and `ranks` are its world ranks.
+  void check(const CommCall& call, const std::string& group,
+             const std::vector<std::int64_t>& ranks) const;
 
  private:
   std::vector<RowCounts> rows_;
