@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "megatron/config/moe_config.h"
+
 namespace megatron {
 
 /// Upper bounds of settings. Products of sizes within these bounds fit in 64 bits.
@@ -69,6 +71,8 @@ struct TransformerConfig {
   std::string window_attn_skip_freq;
   /// For each layer 1 = windowed, 0 = full. Empty: every layer is windowed.
   std::vector<std::int64_t> window_layers;
+
+  MoeConfig moe;
 
   double hidden_dropout = 0.1;
   double attention_dropout = 0.1;
