@@ -1,0 +1,44 @@
+// Formulas for the activations that the layers of a rank keep from forward until backward. They
+// follow what our operators save, not Korthikanti et al. 2022 as theoretical_memory() does.
+#pragma once
+
+#include <cstdint>
+
+#include "megatron/config/transformer_config.h"
+
+namespace megatron {
+
+/// What the activations of a layer depend on besides the model.
+struct ActivationLayout {
+  std::int64_t tokens = 0;  ///< of one microbatch, before sequence parallelism divides them
+  std::int64_t tensor_parallel = 1, expert_tensor_parallel = 1;
+  bool sequence_parallel = false;
+  double element_bytes = 4;  ///< of the dtype that layers compute with
+};
+
+/// Returns the number of rows that the experts of one rank process per microbatch when the router
+/// balances them: tokens · topk · etp ÷ tp. Each rank dispatches its share of the tokens
+/// (sequence parallelism divides them over tp), and etp ranks process the same rows.
+double expert_rows(const MoeConfig& moe, const ActivationLayout& layout);
+
+/// Returns the bytes that attention and the norms of a layer keep: per token the inputs and results
+/// of both norms (4·h), q, k, v and the result of attention, and in float32 the log-sum-exp of each
+/// head and the statistics of the norms.
+double attention_activation_bytes(const TransformerConfig& config, const ActivationLayout& layout);
+
+/// Returns the bytes that a dense MLP with `width` hidden features keeps besides its input: the
+/// result of the first GEMM. Backward recomputes the activation function from it.
+double mlp_activation_bytes(const TransformerConfig& config, std::int64_t width,
+                            const ActivationLayout& layout);
+
+/// Returns the bytes that an MoE layer keeps besides its input. Per row of expert_rows(): the
+/// dispatched input (h or the latent size), the result of the first GEMM (width of an expert ÷ etp,
+/// twice that if gated) and the float32 probability. Per token: the float32 logits of the router,
+/// the shared experts' part as of a dense MLP, and the combined rows of latent experts.
+double moe_activation_bytes(const TransformerConfig& config, const ActivationLayout& layout);
+
+/// Returns the bytes that layer `layer` (0-based) keeps of one microbatch.
+double layer_activation_bytes(const TransformerConfig& config, std::int64_t layer,
+                              const ActivationLayout& layout);
+
+}  // namespace megatron
