@@ -1,5 +1,7 @@
 #include "megatron/planner/activation_memory.h"
 
+#include "megatron/models/params_dtype.h"
+
 namespace megatron {
 namespace {
 
@@ -16,6 +18,15 @@ double fc1_width(const TransformerConfig& config, std::int64_t width) {
 }
 
 }  // namespace
+
+ActivationLayout activation_layout(const Settings& settings, const Rank& rank) {
+  const TrainingConfig& training = settings.training;
+  return {.tokens = training.micro_batch_size * training.seq_length / rank.cp.size,
+          .tensor_parallel = rank.tp.size,
+          .expert_tensor_parallel = rank.etp.size,
+          .sequence_parallel = rank.sequence_parallel,
+          .element_bytes = static_cast<double>(c10::elementSize(params_dtype(training)))};
+}
 
 double expert_rows(const MoeConfig& moe, const ActivationLayout& layout) {
   return static_cast<double>(layout.tokens * moe.router_topk * layout.expert_tensor_parallel) /

@@ -4,7 +4,8 @@
 
 #include <cstdint>
 
-#include "megatron/config/transformer_config.h"
+#include "megatron/config/settings.h"
+#include "megatron/parallel/rank.h"
 
 namespace megatron {
 
@@ -15,6 +16,9 @@ struct ActivationLayout {
   bool sequence_parallel = false;
   double element_bytes = 4;  ///< of the dtype that layers compute with
 };
+
+/// Returns the layout of a microbatch of a run with these settings.
+ActivationLayout activation_layout(const Settings& settings, const Rank& rank);
 
 /// Returns the number of rows that the experts of one rank process per microbatch when the router
 /// balances them: tokens · topk · etp ÷ tp. Each rank dispatches its share of the tokens
