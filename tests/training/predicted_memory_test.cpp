@@ -66,7 +66,8 @@ TEST(PredictedMemory, OfActivationsIsWhatLayersKeep) {
   expect_layers_keep({});
   expect_layers_keep({"--bf16", "--disable-bias-linear"});
   expect_layers_keep({"--swiglu", "--normalization", "RMSNorm"});
-  expect_layers_keep({"--bf16", "--group-query-attention", "--num-query-groups", "2"});
+  expect_layers_keep({"--bf16", "--group-query-attention", "--num-query-groups", "2",
+                      "--position-embedding-type", "rope"});
 }
 
 }  // namespace

@@ -75,9 +75,9 @@ Settings settings_with(const Settings& settings, const MeshSizes& sizes, std::in
 
 Problems check_layout(const Settings& settings, std::int64_t world_size) {
   Problems problems = check_world(settings, world_size);
-  for (const auto* rules :
-       {&parallel_rules(), &pipeline_rules(), &layout_rules(), &sharding_rules()})
+  for (const auto* rules : {&parallel_rules(), &pipeline_rules()})
     problems.add(evaluate(*rules, settings, {}));
+  problems.add(validate_model(settings));
   return problems;
 }
 
