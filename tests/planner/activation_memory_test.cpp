@@ -29,10 +29,10 @@ TransformerConfig two_kinds() {
 
 constexpr ActivationLayout kOneRank{.tokens = 10, .element_bytes = 2};
 
-/// Of one token in two_kinds(): 4·h for norms and GEMM inputs, q, k, v and the result, one rstd per
-/// norm and one log-sum-exp per head.
+/// Of one token in two_kinds(): 4·h for norms and GEMM inputs and one rstd per norm; q, k, v, a
+/// copy of q, the result, and one log-sum-exp per head.
 constexpr double kHiddenBytes = 2 * 4 * 64 + 2 * 4,
-                 kAttentionBytes = 2 * (64 + 16 + 16 + 64) + 4 * 8;
+                 kAttentionBytes = 2 * (64 + 16 + 16 + 64 + 64) + 4 * 8;
 
 TEST(LayerActivations, OfADenseLayer) {
   const double mlp = 2 * 2 * 96;
@@ -43,6 +43,19 @@ TEST(LayerActivations, OfADenseLayer) {
   EXPECT_EQ(layer_activation_bytes(layer_norm, 0, kOneRank) -
                 layer_activation_bytes(two_kinds(), 0, kOneRank),
             10 * 2 * 4);
+}
+
+TEST(LayerActivations, OfRotaryPositionsAndNormsOfHeads) {
+  TransformerConfig config = two_kinds();
+  const double plain = attention_activation_bytes(config, kOneRank);
+  config.position_embedding_type = PositionEmbedding::rope;
+  EXPECT_EQ(attention_activation_bytes(config, kOneRank) - plain, 10 * 2 * 16) << "rotated keys";
+  config.qk_layernorm = true;
+  EXPECT_EQ(attention_activation_bytes(config, kOneRank) - plain, 10 * 2 * (64 + 16));
+  config = two_kinds();
+  config.group_query_attention = false;
+  EXPECT_EQ(attention_activation_bytes(config, kOneRank) - plain,
+            10 * 2 * (4 * 64 - (64 + 16 + 16 + 64 + 64)));
 }
 
 TEST(LayerActivations, OfExperts) {
@@ -86,7 +99,11 @@ TEST(ExpertRows, DependOnBothTensorParallelSizes) {
   EXPECT_EQ(moe_activation_bytes(two_kinds(), layout), 10 * (2 * (64 + 2 * 32) + 4) + 5 * 4 * 8);
   layout.expert_tensor_parallel = 2;
   EXPECT_EQ(expert_rows(two_kinds().moe, layout), 20);
-  EXPECT_EQ(moe_activation_bytes(two_kinds(), layout), 20 * (2 * (64 + 32) + 4) + 5 * 4 * 8);
+  const double kept = moe_activation_bytes(two_kinds(), layout);
+  EXPECT_EQ(kept, 20 * (2 * (64 + 32) + 4) + 5 * 4 * 8);
+  layout.sequence_parallel = false;
+  EXPECT_EQ(moe_activation_bytes(two_kinds(), layout) - kept, 5 * 2 * 64)
+      << "the rank's part of the input";
 }
 
 TEST(DispatchBytes, OfAllToAllLeaveOutTheRanksOwnRows) {
@@ -127,6 +144,9 @@ TEST(ActivationVolume, OfOneStepByAxis) {
   EXPECT_EQ(volume.total(), volume.tensor + volume.pipeline + volume.expert);
   settings.model.moe.shared_expert_intermediate_size = 16;
   EXPECT_EQ(activation_volume(settings, layout, 2, 1, 3).tensor, 3 * 4 * 2 * hidden);
+  ActivationLayout whole = layout;
+  whole.sequence_parallel = false;
+  EXPECT_EQ(activation_volume(settings, whole, 2, 1, 3).tensor, 3 * 4.5 * 2 * hidden);
 }
 
 }  // namespace

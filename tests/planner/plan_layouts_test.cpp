@@ -98,13 +98,5 @@ TEST(RankLayouts, PutsThoseThatFitFirst) {
   EXPECT_THAT(bytes, testing::ElementsAre(2, 3, 1, 4));
 }
 
-TEST(SettingsWith, ExpertsNeedSequenceParallelism) {
-  Settings settings = run_settings();
-  EXPECT_FALSE(settings_with(settings, {.tp = 2, .etp = {}}, 2).parallel.sequence_parallel);
-  settings.model.moe.num_experts = 4;
-  EXPECT_TRUE(settings_with(settings, {.tp = 2, .etp = {}}, 2).parallel.sequence_parallel);
-  EXPECT_FALSE(settings_with(settings, {.tp = 1, .etp = {}}, 2).parallel.sequence_parallel);
-}
-
 }  // namespace
 }  // namespace megatron

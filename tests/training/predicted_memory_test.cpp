@@ -31,6 +31,9 @@ TEST(PredictedMemory, OfWeightsAndOptimizerIsWhatARunHolds) {
   expect_predicted({"--optimizer", "sgd", "--untie-embeddings-and-output-weights"});
   expect_predicted({"--bf16", "--use-precision-aware-optimizer", "--exp-avg-dtype", "fp16",
                     "--exp-avg-sq-dtype", "bf16"});
+  expect_predicted({"--bf16", "--num-experts", "4", "--moe-ffn-hidden-size", "48",
+                    "--moe-layer-freq", "2", "--moe-shared-expert-intermediate-size", "16",
+                    "--moe-router-enable-expert-bias", "--moe-router-score-function", "sigmoid"});
 }
 
 /// Returns the bytes that `num_layers` layers with these flags keep of a microbatch, and sets
@@ -66,6 +69,7 @@ TEST(PredictedMemory, OfActivationsIsWhatLayersKeep) {
   expect_layers_keep({});
   expect_layers_keep({"--bf16", "--disable-bias-linear"});
   expect_layers_keep({"--swiglu", "--normalization", "RMSNorm"});
+  expect_layers_keep({"--group-query-attention", "--num-query-groups", "2", "--qk-layernorm"});
   expect_layers_keep({"--bf16", "--group-query-attention", "--num-query-groups", "2",
                       "--position-embedding-type", "rope"});
 }

@@ -17,6 +17,19 @@ double fc1_width(const TransformerConfig& config, std::int64_t width) {
   return (config.gated_linear_unit ? 2.0 : 1.0) * static_cast<double>(width);
 }
 
+/// Returns how many rows of kv_channels attention keeps per token.
+double attention_heads_kept(const TransformerConfig& config) {
+  const std::int64_t heads = config.num_attention_heads, groups = config.query_groups();
+  const bool rotates = config.position_embedding_type == PositionEmbedding::rope ||
+                       config.position_embedding_type == PositionEmbedding::yarn;
+  const bool turns_in_split = rotates && !config.qk_layernorm;
+  std::int64_t kept = heads + 2 * groups + heads;  // q|k|v and the result
+  if (turns_in_split || heads != groups) kept += heads;
+  if (turns_in_split) kept += groups;
+  if (config.qk_layernorm) kept += heads + groups;
+  return static_cast<double>(kept);
+}
+
 }  // namespace
 
 ActivationLayout activation_layout(const Settings& settings, const Rank& rank) {
@@ -42,8 +55,8 @@ double attention_activation_bytes(const TransformerConfig& config, const Activat
       hidden_rows(layout) * (4 * static_cast<double>(config.hidden_size) * layout.element_bytes +
                              2 * num_statistics * kFloatBytes);
   const double attention = tokens / tensor *
-                           (2 * (heads + static_cast<double>(config.query_groups())) *
-                                static_cast<double>(config.kv_channels) * layout.element_bytes +
+                           (attention_heads_kept(config) * static_cast<double>(config.kv_channels) *
+                                layout.element_bytes +
                             heads * kFloatBytes);
   return hidden + attention;
 }
@@ -65,7 +78,12 @@ double moe_activation_bytes(const TransformerConfig& config, const ActivationLay
       kFloatBytes;
   const double token = static_cast<double>(moe.num_experts) * kFloatBytes +
                        static_cast<double>(moe.latent_size) * layout.element_bytes;
-  return expert_rows(moe, layout) * row + hidden_rows(layout) * token +
+  const double own_tokens =
+      static_cast<double>(layout.tokens) / static_cast<double>(layout.tensor_parallel);
+  const bool copies_input = layout.tensor_parallel > 1 && !layout.sequence_parallel;
+  const double copy =
+      copies_input ? static_cast<double>(config.hidden_size) * layout.element_bytes : 0;
+  return expert_rows(moe, layout) * row + own_tokens * (token + copy) +
          mlp_activation_bytes(config, moe.shared_expert_intermediate_size, layout);
 }
 

@@ -26,11 +26,14 @@ CommunicationVolume activation_volume(const Settings& settings, const Activation
   const double hidden_bytes = static_cast<double>(layout.tokens) *
                               static_cast<double>(model.hidden_size) * layout.element_bytes;
   const double stage_bytes = hidden_bytes / (layout.sequence_parallel ? tp : 1);
-  // Attention and a dense MLP reduce hidden rows once in forward and once in backward each. Routed
-  // experts exchange rows instead; shared experts are reduced like a dense MLP.
+  // Attention, a dense MLP and shared experts all-reduce hidden rows once in forward and once in
+  // backward, or gather and scatter them. Routed experts exchange rows instead; without sequence
+  // parallelism their results and input gradients are gathered, which is half an all-reduce.
   const bool has_shared_expert = model.moe.shared_expert_intermediate_size > 0;
-  const double num_blocks =
-      static_cast<double>(2 * num_layers - (has_shared_expert ? 0 : num_moe_layers));
+  const double per_moe_layer =
+      1 + (has_shared_expert ? 1 : 0) + (layout.sequence_parallel ? 0 : 0.5);
+  const double num_blocks = 2 * static_cast<double>(num_layers - num_moe_layers) +
+                            per_moe_layer * static_cast<double>(num_moe_layers);
   CommunicationVolume volume;
   volume.tensor = microbatches * 2 * num_blocks * 2 * (tp - 1) / tp * hidden_bytes;
   if (settings.parallel.pipeline_model_parallel_size > 1)

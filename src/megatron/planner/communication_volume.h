@@ -12,7 +12,8 @@ namespace megatron {
 /// Returns the bytes that one rank sends to dispatch the rows of one MoE layer to their experts, in
 /// forward, without the rows that stay on the rank. With t = the rank's tokens and c = the width of
 /// a row:
-/// - alltoall: t·topk·c·(ep − 1)/ep over ep, then t·topk·c·(etp − 1) for the all-gather over etp
+/// - alltoall: t·topk·c·(ep − 1)/ep over ep and t·topk·c·(etp − 1) to the other ranks of etp; flex
+///   sends at most that
 /// - allgather: t·c·(R − 1) with R = etp · ep
 /// Combining sends the same number of bytes back, and backward repeats both.
 double dispatch_bytes(const TransformerConfig& config, std::int64_t expert_parallel,

@@ -68,7 +68,6 @@ Settings settings_with(const Settings& settings, const MeshSizes& sizes, std::in
   parallel.pipeline_model_parallel_size = sizes.pp;
   parallel.expert_model_parallel_size = sizes.ep;
   parallel.expert_tensor_parallel_size = sizes.etp;
-  if (result.model.moe.num_experts > 0 && sizes.tp > 1) parallel.sequence_parallel = true;
   resolve(result, std::max<std::int64_t>(1, data_parallel_size(sizes, world_size)));
   return result;
 }

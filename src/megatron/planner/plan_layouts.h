@@ -32,8 +32,7 @@ struct LayoutRequest {
   std::set<std::string, std::less<>> fixed = {};
 };
 
-/// Returns `settings` with the sizes of one layout, resolved. With experts, tensor parallelism
-/// implies sequence parallelism.
+/// Returns `settings` with the sizes of one layout, resolved.
 Settings settings_with(const Settings& settings, const MeshSizes& sizes, std::int64_t world_size);
 
 /// Returns the problems of settings that settings_with() returned: sizes that do not divide the
