@@ -51,7 +51,9 @@ TEST(LayerActivations, OfRotaryPositionsAndNormsOfHeads) {
   config.position_embedding_type = PositionEmbedding::rope;
   EXPECT_EQ(attention_activation_bytes(config, kOneRank) - plain, 10 * 2 * 16) << "rotated keys";
   config.qk_layernorm = true;
-  EXPECT_EQ(attention_activation_bytes(config, kOneRank) - plain, 10 * 2 * (64 + 16));
+  const double inputs = 2 * 16, results = 2 * (64 + 16), statistics = 4 * (8 + 2);
+  EXPECT_EQ(attention_activation_bytes(config, kOneRank) - plain,
+            10 * (inputs + results + statistics));
   config = two_kinds();
   config.group_query_attention = false;
   EXPECT_EQ(attention_activation_bytes(config, kOneRank) - plain,

@@ -57,11 +57,26 @@ double kept_bytes(std::int64_t num_layers, std::vector<std::string> flags, doubl
 }
 
 /// Compares models of 6 and 2 layers, so that what embedding and output keep cancels.
-void expect_layers_keep(const std::vector<std::string>& flags) {
+void expect_layers_keep(const std::vector<std::string>& flags, double tolerance = 0.001) {
   double predicted_6 = 0, predicted_2 = 0;
   kept_bytes(2, flags, predicted_2);  // allocates what later passes reuse
   const double held = kept_bytes(6, flags, predicted_6) - kept_bytes(2, flags, predicted_2);
-  EXPECT_NEAR((predicted_6 - predicted_2) / held, 1, 0.001) << "held " << held;
+  EXPECT_NEAR((predicted_6 - predicted_2) / held, 1, tolerance) << "held " << held;
+}
+
+TEST(PredictedMemory, OfActivationsOfExpertsIsNearWhatLayersKeep) {
+  use_caching_cpu_allocator();
+  const std::vector<std::string> experts{
+      "--num-experts", "4", "--moe-ffn-hidden-size", "96", "--moe-token-dispatcher-type",
+      "alltoall"};
+  expect_layers_keep(experts, 0.02);
+  const auto with = [&](std::vector<std::string> more) {
+    more.insert(more.end(), experts.begin(), experts.end());
+    return more;
+  };
+  expect_layers_keep(with({"--bf16", "--swiglu", "--disable-bias-linear"}), 0.02);
+  expect_layers_keep(with({"--moe-shared-expert-intermediate-size", "64"}), 0.02);
+  expect_layers_keep(with({"--moe-latent-size", "32"}), 0.02);
 }
 
 TEST(PredictedMemory, OfActivationsIsWhatLayersKeep) {

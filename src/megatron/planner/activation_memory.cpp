@@ -22,11 +22,10 @@ double attention_heads_kept(const TransformerConfig& config) {
   const std::int64_t heads = config.num_attention_heads, groups = config.query_groups();
   const bool rotates = config.position_embedding_type == PositionEmbedding::rope ||
                        config.position_embedding_type == PositionEmbedding::yarn;
-  const bool turns_in_split = rotates && !config.qk_layernorm;
   std::int64_t kept = heads + 2 * groups + heads;  // q|k|v and the result
-  if (turns_in_split || heads != groups) kept += heads;
-  if (turns_in_split) kept += groups;
-  if (config.qk_layernorm) kept += heads + groups;
+  if (config.qk_layernorm) return static_cast<double>(kept + 2 * (heads + groups));
+  if (rotates || heads != groups) kept += heads;
+  if (rotates) kept += groups;
   return static_cast<double>(kept);
 }
 
@@ -54,10 +53,13 @@ double attention_activation_bytes(const TransformerConfig& config, const Activat
   const double hidden =
       hidden_rows(layout) * (4 * static_cast<double>(config.hidden_size) * layout.element_bytes +
                              2 * num_statistics * kFloatBytes);
+  const double head_statistics =
+      config.qk_layernorm ? num_statistics * (heads + static_cast<double>(config.query_groups()))
+                          : 0;
   const double attention = tokens / tensor *
                            (attention_heads_kept(config) * static_cast<double>(config.kv_channels) *
                                 layout.element_bytes +
-                            heads * kFloatBytes);
+                            (heads + head_statistics) * kFloatBytes);
   return hidden + attention;
 }
 

@@ -27,8 +27,8 @@ double expert_rows(const MoeConfig& moe, const ActivationLayout& layout);
 
 /// Returns the bytes that attention and the norms of a layer keep: per token the inputs and results
 /// of both norms (4·h), the fused q, k, v, of which v stays a view, copies of q and k where rotary
-/// positions, query groups or their norms make them, the result of attention, and in float32 the
-/// log-sum-exp of each head and the statistics of the norms.
+/// positions, query groups or their norms (input and result) make them, the result of attention,
+/// and in float32 the log-sum-exp of each head and the statistics of the norms.
 double attention_activation_bytes(const TransformerConfig& config, const ActivationLayout& layout);
 
 /// Returns the bytes that a dense MLP with `width` hidden features keeps besides its input: the
