@@ -234,6 +234,24 @@ TEST(HfExperts, EachRankReadsItsPart) {
       part.equal(ours.global(fc1_name).narrow(0, 2, 1).narrow(1, kWidth - 1, 4).narrow(2, 2, 3)));
 }
 
+TEST(HfExperts, TheFirstFamilyThatFitsIsWritten) {
+  for (const Json& config : {mixtral(), qwen2_moe()}) {
+    const TemporaryFolder root;
+    NumberedWeights weights(declared(config));
+    write_hf_directory(weights, {.model = parse_hf_config(config, "c").model}, root / "hf");
+    EXPECT_EQ(read_json(root / "hf/config.json").at("model_type"), config.at("model_type"));
+  }
+  // Mixtral has no shared experts, and qwen3_moe has norms of queries and keys.
+  NumberedWeights weights(declared(qwen2_moe()));
+  const TransformerConfig model = parse_hf_config(qwen2_moe(), "c").model;
+  const TemporaryFolder root;
+  for (const char* family : {"mixtral", "qwen3_moe", "qwen2"}) {
+    expect_user_error(
+        [&] { write_hf_directory(weights, {.model = model, .model_type = family}, root / family); },
+        {family, "mlp.shared_experts.gate_weight"});
+  }
+}
+
 TEST(HfExperts, MissingAndExtraTensorsAreNamed) {
   const TemporaryFolder root;
   write_model(qwen2_moe(), root / "hf");

@@ -44,7 +44,7 @@ std::int64_t checked_size(const ConfigReader& config, const std::string& key, st
 }
 
 std::int64_t read_num_experts(const ConfigReader& config, const MoeFamily& family) {
-  constexpr std::int64_t kMost = 1 << 20;
+  constexpr std::int64_t kMost = 100'000;
   const std::string own(family.experts_key), other(family.other_experts_key);
   const bool has_other = !other.empty() && config.has(other);
   const std::string& key = has_other && !config.has(own) ? other : own;
