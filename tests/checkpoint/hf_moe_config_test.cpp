@@ -230,6 +230,44 @@ TEST(HfMoeConfig, WritesWhatItReads) {
   }
 }
 
+TEST(HfMoeConfig, RefusesWhatAFamilyCannotExpress) {
+  const auto refused = [](const std::string& family, auto change, const std::string& member) {
+    TransformerConfig model = model_of(with_experts(family));
+    change(model.moe);
+    expect_user_error([&] { make_hf_config(model, family, "float32", nullptr); }, {family, member});
+  };
+  refused(
+      "mixtral", [](MoeConfig& moe) { moe.router_pre_softmax = true; }, "pre_softmax");
+  refused(
+      "mixtral",
+      [](MoeConfig& moe) {
+        moe.layers = {1, 1, 0, 1, 1};
+      },
+      "moe_layers");
+  refused(
+      "qwen2_moe", [](MoeConfig& moe) { moe.shared_expert_gate = false; }, "shared_expert_gate");
+  refused(
+      "qwen3_moe", [](MoeConfig& moe) { moe.shared_expert_intermediate_size = 40; },
+      "shared_expert_intermediate_size");
+  refused(
+      "qwen3_moe", [](MoeConfig& moe) { moe.router_score_function = RouterScore::sigmoid; },
+      "score_function");
+  refused(
+      "qwen3_moe", [](MoeConfig& moe) { moe.expert_capacity_factor = 1.5; }, "capacity_factor");
+  refused(
+      "qwen3_moe", [](MoeConfig& moe) { moe.num_experts = 0; }, "num_experts");
+}
+
+// A name that is no training member would be ignored.
+TEST(HfMoeConfig, GivesTrainingMembers) {
+  for (const char* family : {"mixtral", "qwen2_moe", "qwen3_moe"}) {
+    for (const std::string& name :
+         parse_hf_config(with_experts(family), "c").given_training_fields) {
+      EXPECT_TRUE(training_members().set().find_name(name)) << name;
+    }
+  }
+}
+
 TEST(HfMoeConfig, WritesEverySpellingOfTheOriginal) {
   Json original = with_experts("qwen3_moe", {{"output_router_logits", true}});
   original["num_local_experts"] = 6;

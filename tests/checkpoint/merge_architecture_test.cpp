@@ -97,5 +97,63 @@ TEST(MergeArchitecture, KeepsLearnedPositions) {
   EXPECT_NO_THROW(merge_architecture(source_of(there), flags, given({"rotary_base"})));
 }
 
+TransformerConfig tiny_experts() {
+  TransformerConfig model = tiny_llama();
+  model.moe.num_experts = 4;
+  model.moe.ffn_hidden_size = 8;
+  model.moe.z_loss_coeff = 0.5;
+  return model;
+}
+
+TEST(MergeArchitecture, TakesTheCheckpointsExpertsAndTheFlagsDispatch) {
+  TransformerConfig flags;
+  flags.moe.token_dispatcher_type = TokenDispatcherType::alltoall;
+  flags.moe.aux_loss_coeff = {0.25};
+  flags.moe.layer_freq = "[1]*2";
+  flags.moe.num_experts = 4;
+  const TransformerConfig merged =
+      merge_architecture(source_of(tiny_experts(), {"moe_z_loss_coeff", "moe_aux_loss_coeff"}),
+                         flags, given({"moe_aux_loss_coeff", "moe_layer_freq", "num_experts"}));
+  EXPECT_EQ(merged.moe.num_experts, 4);
+  EXPECT_EQ(merged.moe.ffn_hidden_size, 8);
+  EXPECT_EQ(merged.moe.z_loss_coeff, 0.5);
+  EXPECT_EQ(merged.moe.aux_loss_coeff, std::vector{0.25});
+  EXPECT_EQ(merged.moe.token_dispatcher_type, TokenDispatcherType::alltoall);
+}
+
+TEST(MergeArchitecture, NamesEveryContradictionOfExperts) {
+  TransformerConfig flags;
+  flags.moe.num_experts = 8;
+  flags.moe.layer_freq = "2";
+  flags.ffn_hidden_size = 24;
+  expect_user_error(
+      [&] {
+        merge_architecture(source_of(tiny_experts()), flags,
+                           given({"num_experts", "moe_layer_freq", "ffn_hidden_size"}));
+      },
+      {"3 problems", "num_experts is 4 there, the flag says 8",
+       "--moe_layer_freq contradicts ckpt: moe_layers is none there, the flag says 1 0",
+       "ffn_hidden_size is 8 there, the flag says 24"});
+  TransformerConfig mixed = tiny_experts();
+  mixed.moe.layers = {0, 1};
+  EXPECT_NO_THROW(merge_architecture(source_of(mixed), flags, given({"ffn_hidden_size"})));
+}
+
+TEST(MergeArchitecture, ADenseModelHasNoUseForFlagsOfExperts) {
+  TransformerConfig flags;
+  flags.moe.ffn_hidden_size = 8;
+  expect_user_error(
+      [&] {
+        merge_architecture(source_of(tiny_llama()), flags,
+                           given({"moe_ffn_hidden_size", "moe_router_topk"}));
+      },
+      {"--moe_ffn_hidden_size contradicts ckpt: the model has no experts there"});
+  flags = {};
+  flags.moe.num_experts = 8;
+  expect_user_error(
+      [&] { merge_architecture(source_of(tiny_llama()), flags, given({"num_experts"})); },
+      {"num_experts is 0 there, the flag says 8"});
+}
+
 }  // namespace
 }  // namespace megatron

@@ -105,12 +105,6 @@ TEST(ParallelRules, WhatIsNotThereYetSaysWhy) {
       {{"--context-parallel-size", "2"},
        2,
        "--context-parallel-size: 2 is not in this version: attention sees a whole sequence"},
-      {{"--expert-model-parallel-size", "2"},
-       2,
-       "--expert-model-parallel-size: 2 is not in this version: models have no experts"},
-      {{"--expert-tensor-parallel-size", "2", "--tensor-model-parallel-size", "2"},
-       2,
-       "--expert-tensor-parallel-size: 2 is not in this version"},
       {{"--use-megatron-fsdp"},
        2,
        "--use-megatron-fsdp: is not in this version: weights are not split over data-parallel "

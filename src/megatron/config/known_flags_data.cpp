@@ -51,11 +51,15 @@ constexpr KnownFlags kKnownFlags[] = {
      "overlap-moe-expert-parallel-comm"},
     {refused, "is named as a schedule here", "use --pipeline-schedule zb-h1, zb-h2 or zb-v",
      "delay-wgrad-compute"},
-    {accepted, "without effect: models have no experts in this version", "",
+    {accepted,
+     "without effect: it tunes how Megatron-LM sends tokens to experts, and there is one way here",
+     "",
      "overlap-dispatch-backward-with-experts-wgrad ep-overlap-early-attn-memory-release "
-     "high-priority-a2a-comm-stream moe-token-dispatcher-type={allgather,alltoall,flex} "
-     "moe-flex-dispatcher-backend={deepep,hybridep,ncclep} "
-     "moe-shared-expert-overlap"},
+     "high-priority-a2a-comm-stream moe-flex-dispatcher-backend={deepep,hybridep,ncclep} "
+     "moe-enable-deepep moe-permute-fusion-into-hybridep moe-hybridep-pad-uneven-dispatch-inputs "
+     "moe-flex-dispatcher-num-sms=* moe-deepep-num-sms=* moe-hybridep-num-sms=* "
+     "moe-hybridep-num-blocks-permute=* moe-hybridep-num-blocks-unpermute=* "
+     "moe-hybridep-num-sms-preprocessing=* moe-ncclep-zero-copy"},
     {accepted, "without effect: attention sees a whole sequence in this version", "",
      "cp-comm-type+=*"},
     {accepted, "without effect: it tunes the overlap of Transformer Engine", "",
@@ -190,7 +194,8 @@ constexpr KnownFlags kKnownFlags[] = {
     {refused, "loads Python code", "choose the architecture with its own flags", "spec+=-;local"},
     {refused, "is not in this version: weights have no GTP shards",
      "use --tensor-model-parallel-size",
-     "tensor-parallel-num-weight-shards=-;0;1 expert-tensor-parallel-num-weight-shards=-;0;1"},
+     "tensor-parallel-num-weight-shards=-;0;1 expert-tensor-parallel-num-weight-shards=-;0;1 "
+     "gtp-remat-opt-in-modules+=-"},
     {refused, "is not in this version: attention sees a whole sequence", "leave it out",
      "hierarchical-context-parallel-sizes+=-;0 max-seqlen-per-dp-cp-rank=-;0 "
      "hybrid-context-parallel"},
@@ -213,37 +218,29 @@ constexpr KnownFlags kKnownFlags[] = {
      "overlap-cpu-optimizer-d2h-h2d moe-paged-stash moe-paged-stash-page-size=64 "
      "moe-paged-stash-buffer-size-factor-cuda=1.1 "
      "moe-paged-stash-buffer-size-factor-cpu=0"},
-    {refused, "is not in this version: models are dense", "leave it out",
-     "num-experts=-;0 moe-layer-freq=1 moe-use-upcycling moe-router-load-balancing-type+=aux_loss "
-     "moe-aux-loss-coeff+=0 "
-     "moe-upcycling-granularity=1 moe-shared-expert-intermediate-size=-;0 moe-shared-expert-gate "
-     "moe-shared-expert-glu-interleave-size=-;0 "
-     "moe-ffn-hidden-size=-;0 moe-router-topk=2 moe-enable-routing-replay "
-     "moe-router-padding-for-quantization moe-router-padding-for-fp8 "
-     "moe-router-num-groups=-;0 moe-router-group-topk=-;0 moe-router-pre-softmax "
-     "moe-router-topk-scaling-factor=-;0;1 "
-     "moe-router-score-function=softmax moe-router-dtype=-;fp32;fp64 moe-router-enable-expert-bias "
-     "moe-router-bias-update-rate=.001 "
-     "moe-router-quantile-balancing-ema=0 moe-router-force-load-balancing "
-     "moe-router-force-biased=-;0 moe-single-grouped-weight "
-     "moe-single-grouped-bias moe-z-loss-coeff=-;0 moe-input-jitter-eps=-;0 moe-enable-deepep "
-     "moe-permute-fusion-into-hybridep "
-     "moe-hybridep-pad-uneven-dispatch-inputs moe-per-layer-logging moe-expert-capacity-factor=-;0 "
-     "moe-pad-expert-input-to-capacity "
-     "moe-pad-experts-for-cuda-graph-inference moe-token-drop-policy=probs "
-     "moe-apply-probs-on-input export-moe-apply-probs-on-input "
-     "moe-latent-size=-;0 "
-     "gtp-remat-opt-in-modules+=- moe-flex-dispatcher-num-sms=-;0 moe-deepep-num-sms=-;0 "
-     "moe-hybridep-num-sms=-;0 "
-     "moe-hybridep-num-blocks-permute=-;0 moe-hybridep-num-blocks-unpermute=-;0 "
-     "moe-hybridep-num-sms-preprocessing=108 moe-ncclep-zero-copy "
-     "moe-dispatch-fwd-dtype=bf16 moe-combine-bwd-dtype=bf16 moe-mlp-glu-interleave-size=-;0 "
-     "moe-expert-rank-capacity-factor=-;0 "
-     "inference-moe-disable-fused-quant-kernels inference-moe-token-dispatcher-type=nvls "
-     "moe-routing-trace-path=- "
-     "moe-routing-trace-max-training-iters=-;0 moe-routing-trace-capture-logits "
-     "moe-routing-trace-capture-hidden-states "
+    {refused, "is not in this version: no dense checkpoint is turned into experts",
+     "leave it out, and train the experts from the start",
+     "moe-use-upcycling moe-upcycling-granularity=1"},
+    {refused, "is not in this version: routes are neither recorded nor replayed", "leave it out",
+     "moe-enable-routing-replay moe-routing-trace-path=- moe-routing-trace-max-training-iters=-;0 "
+     "moe-routing-trace-capture-logits moe-routing-trace-capture-hidden-states "
      "moe-routing-trace-dump-weights"},
+    {refused, "belongs to quantile balancing, which is not in this version",
+     "use --moe-router-load-balancing-type aux_loss, or --moe-router-enable-expert-bias",
+     "moe-router-quantile-balancing-ema=0"},
+    {refused, "is not in this version", "use --moe-router-force-load-balancing",
+     "moe-router-force-biased=-;0"},
+    {refused, "is not in this version: experts compute with 16 bits or more",
+     "leave it out, and use --bf16",
+     "moe-router-padding-for-quantization moe-router-padding-for-fp8 moe-dispatch-fwd-dtype=bf16 "
+     "moe-combine-bwd-dtype=bf16"},
+    {refused,
+     "is not in this version: each expert has weights of its own, gates before linear units",
+     "leave it out, with the same results",
+     "moe-single-grouped-weight moe-single-grouped-bias moe-shared-expert-glu-interleave-size=-;0 "
+     "moe-mlp-glu-interleave-size=-;0"},
+    {refused, "is not in this version: the capacity is that of an expert, not of a rank",
+     "use --moe-expert-capacity-factor", "moe-expert-rank-capacity-factor=-;0"},
     {refused, "is not in this version: attention is multi-head, grouped or multi-query",
      "leave it out",
      "multi-latent-attention q-lora-rank=-;0 kv-lora-rank=32 qk-head-dim=128 "
@@ -298,7 +295,7 @@ constexpr KnownFlags kKnownFlags[] = {
      "enable-cuda-graph external-cuda-graph "
      "cuda-graph-impl={none,local,transformer_engine,full_iteration} "
      "inference-cuda-graph-scope={none,layer,block} "
-     "cuda-graph-scope+=* cuda-graph-modules+=*"},
+     "cuda-graph-scope+=* cuda-graph-modules+=* moe-pad-experts-for-cuda-graph-inference"},
     {refused, "is not in this version", "use --optimizer adam or sgd",
      "muon-momentum=.9 muon-no-split-qkv muon-nesterov muon-scale-mode=spectral "
      "muon-fp32-matmul-prec=medium muon-coefficient-type=quintic "
@@ -454,7 +451,8 @@ constexpr KnownFlags kKnownFlags[] = {
      "inference-use-synchronous-zmq-collectives? inference-disable-ep-consensus? "
      "inference-shards=- nccl-all-reduce-for-prefill "
      "inference-fuse-tp-communication inference-disable-triton-nvls-kernels "
-     "inference-grouped-gemm-backend=vllm"},
+     "inference-grouped-gemm-backend=vllm inference-moe-disable-fused-quant-kernels "
+     "inference-moe-token-dispatcher-type=nvls"},
     {refused, "is not in this version: pretrain trains GPT", "leave it out",
      "ict-head-size=-;0 biencoder-projection-dim=0 biencoder-shared-query-context-model ict-load=- "
      "bert-load=- titles-data-path=- "

@@ -3,6 +3,8 @@
 #include <cctype>
 #include <string_view>
 
+#include "megatron/config/field_values.h"
+
 namespace megatron {
 namespace {
 
@@ -119,6 +121,15 @@ std::optional<std::vector<std::int64_t>> list_expression(const std::string& text
     return std::nullopt;
   }
   return std::nullopt;
+}
+
+std::optional<std::int64_t> layer_period(const std::string& text) {
+  try {
+    const std::int64_t period = integer_value(text);
+    return period < 1 ? std::nullopt : std::optional(period);
+  } catch (const FieldError&) {
+    return std::nullopt;
+  }
 }
 
 }  // namespace megatron

@@ -13,4 +13,7 @@ namespace megatron {
 /// Does not throw.
 std::optional<std::vector<std::int64_t>> list_expression(const std::string& text);
 
+/// Returns N if `text` is an integer N of at least 1, as in "every N-th layer". Does not throw.
+std::optional<std::int64_t> layer_period(const std::string& text);
+
 }  // namespace megatron

@@ -26,7 +26,9 @@ UserError::Parts required(const char* flag, const char* meaning) {
 std::int64_t largest_size(S s) {
   const TransformerConfig& m = s.model;
   return std::max({m.hidden_size, m.num_attention_heads, m.ffn_hidden_size, m.kv_channels,
-                   m.num_query_groups, m.vocab_size, m.max_position_embeddings});
+                   m.num_query_groups, m.vocab_size, m.max_position_embeddings,
+                   m.moe.ffn_hidden_size, m.moe.shared_expert_intermediate_size,
+                   m.moe.latent_size});
 }
 
 const std::vector<Rule>& size_rules() {
@@ -224,8 +226,8 @@ const std::vector<Rule>& attention_rules() {
 
 Problems validate_model(const Settings& settings, const FieldNames& skip) {
   Problems problems;
-  for (const auto* rules :
-       {&size_rules(), &position_rules(), &attention_rules(), &sharding_rules(), &layout_rules()})
+  for (const auto* rules : {&size_rules(), &position_rules(), &attention_rules(), &moe_rules(),
+                            &sharding_rules(), &layout_rules()})
     problems.add(evaluate(*rules, settings, skip));
   return problems;
 }

@@ -13,10 +13,9 @@ using S = const Settings&;
 std::int64_t tp(S s) { return s.parallel.tensor_model_parallel_size; }
 bool has_low_rank(S s) { return s.parallel.ddp_grad_compression == "low-rank"; }
 
-UserError::Parts not_yet(const char* flag, std::int64_t size, const char* reason) {
-  return {flag, text_of(size) + " is not in this version: " + reason,
-          std::string("leave ") + flag +
-              " out, and use --tensor-model-parallel-size or more data-parallel processes"};
+bool has_dense_mlp(S s) {
+  const MoeConfig& moe = s.model.moe;
+  return moe.num_experts == 0 || std::ranges::find(moe.layers, 0) != moe.layers.end();
 }
 
 std::string tp_text(S s) { return "--tensor-model-parallel-size " + text_of(tp(s)); }
@@ -38,20 +37,12 @@ const std::vector<Rule>& version_rules() {
       {{"context_parallel_size"},
        [](S s) { return s.parallel.context_parallel_size > 1; },
        [](S s) {
-         return not_yet("--context-parallel-size", s.parallel.context_parallel_size,
-                        "attention sees a whole sequence");
-       }},
-      {{"expert_model_parallel_size"},
-       [](S s) { return s.parallel.expert_model_parallel_size > 1; },
-       [](S s) {
-         return not_yet("--expert-model-parallel-size", s.parallel.expert_model_parallel_size,
-                        "models have no experts");
-       }},
-      {{"expert_tensor_parallel_size"},
-       [](S s) { return s.parallel.expert_tensor_parallel_size.value_or(1) > 1; },
-       [](S s) {
-         return not_yet("--expert-tensor-parallel-size", *s.parallel.expert_tensor_parallel_size,
-                        "models have no experts");
+         return UserError::Parts{
+             "--context-parallel-size",
+             text_of(s.parallel.context_parallel_size) +
+                 " is not in this version: attention sees a whole sequence",
+             "leave --context-parallel-size out, and use --tensor-model-parallel-size or more "
+             "data-parallel processes"};
        }},
   };
   return rules;
@@ -178,8 +169,9 @@ const std::vector<Rule>& sharding_rules() {
          return s.model.num_attention_heads > 0 && s.model.num_attention_heads % tp(s) != 0;
        },
        [](S s) { return indivisible("--num-attention-heads", s.model.num_attention_heads, s); }},
-      {{"ffn_hidden_size", "hidden_size", "tensor_model_parallel_size"},
-       [](S s) { return s.model.ffn_hidden_size > 0 && s.model.ffn_hidden_size % tp(s) != 0; },
+      {{"ffn_hidden_size", "hidden_size", "num_experts", "moe_layer_freq",
+        "tensor_model_parallel_size"},
+       [](S s) { return has_dense_mlp(s) && s.model.ffn_hidden_size % tp(s) != 0; },
        [](S s) { return indivisible("--ffn-hidden-size", s.model.ffn_hidden_size, s); }},
       {{"num_query_groups", "num_attention_heads", "tensor_model_parallel_size"},
        [](S s) {

@@ -170,7 +170,7 @@ const FieldTable<ParallelConfig>& parallel_table() {
         .at_least(1)
         .at_most(kMaxSize);
     t.field("expert_tensor_parallel_size", &Config::expert_tensor_parallel_size,
-            "number of ranks that each expert is sharded over")
+            "number of ranks that each expert is sharded over; none: --tensor-model-parallel-size")
         .at_least(1)
         .at_most(kMaxSize);
     t.field("use_tp_pp_dp_mapping", &Config::use_tp_pp_dp_mapping,

@@ -27,14 +27,25 @@ void resolve_window_layers(TransformerConfig& model) {
     model.window_layers = std::move(*list);
     return;
   }
-  try {
-    const std::int64_t every = integer_value(model.window_attn_skip_freq);
-    if (every < 1) return;
-    for (std::int64_t layer = 1; layer <= model.num_layers; ++layer)
-      model.window_layers.push_back(layer % every != 0);
-  } catch (const FieldError&) {
-    return;  // validate_model() reports it
+  const auto every = layer_period(model.window_attn_skip_freq);
+  if (!every) return;  // validate_model() reports it
+  for (std::int64_t layer = 1; layer <= model.num_layers; ++layer)
+    model.window_layers.push_back(layer % *every != 0);
+}
+
+void resolve_experts(TransformerConfig& model) {
+  MoeConfig& moe = model.moe;
+  if (moe.num_experts == 0) return;
+  if (moe.ffn_hidden_size == 0) moe.ffn_hidden_size = model.ffn_hidden_size;
+  if (!moe.layers.empty() || model.num_layers <= 0 || model.num_layers > kMaxLayers) return;
+  if (auto list = list_expression(moe.layer_freq)) {
+    moe.layers = std::move(*list);
+    return;
   }
+  const auto every = layer_period(moe.layer_freq);
+  if (!every || *every == 1) return;
+  for (std::int64_t layer = 0; layer < model.num_layers; ++layer)
+    moe.layers.push_back(layer % *every == 0);
 }
 
 void resolve_batches(TrainingConfig& training, std::int64_t data_parallel_size) {
@@ -84,6 +95,7 @@ void resolve(TransformerConfig& model) {
   if (model.position_embedding_type == PositionEmbedding::yarn)
     model.rope_scaling_type = RopeScaling::yarn;
   resolve_window_layers(model);
+  resolve_experts(model);
 }
 
 void resolve(Settings& settings, std::int64_t data_parallel_size) {

@@ -8,8 +8,9 @@
 
 namespace megatron {
 
-/// Sets ffn_hidden_size, kv_channels, num_query_groups, window_layers and the type of rotary
-/// scaling. Values that are given stay. Values that depend on a size that is still 0 are not set.
+/// Sets ffn_hidden_size, kv_channels, num_query_groups, window_layers, the type of rotary scaling
+/// and, if there are experts, moe.layers and moe.ffn_hidden_size. Values that are given stay.
+/// Values that depend on a size that is still 0 are not set.
 void resolve(TransformerConfig& model);
 
 /// Calls resolve(settings.model) and sets, unless given:

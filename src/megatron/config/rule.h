@@ -35,6 +35,16 @@ const std::vector<Rule>& layout_rules();
 /// Rules that the architecture fits the degrees of parallelism (parallel_rules.cpp).
 const std::vector<Rule>& sharding_rules();
 
+/// Rules on the experts and their parallelism, and router_rules() (moe_rules.cpp).
+const std::vector<Rule>& moe_rules();
+/// Rules on the router of the experts (router_rules.cpp).
+const std::vector<Rule>& router_rules();
+
+/// Returns the message that `size`, the value of `flag`, is no multiple of `unit`, the value of
+/// `unit_flag`, with the nearest values that fit.
+UserError::Parts indivisible(const std::string& flag, std::int64_t size,
+                             const std::string& unit_flag, std::int64_t unit);
+
 /// Evaluates every rule and returns a problem for each one that is violated.
 Problems evaluate(const std::vector<Rule>& rules, const Settings& settings, const FieldNames& skip);
 

@@ -86,10 +86,34 @@ void add_tensor_parallel_notes(const Settings& settings, ParseResult& parsed) {
   }
 }
 
+/// Adds notes about flags of experts that have no effect without others.
+void add_expert_notes(const MoeConfig& moe, ParseResult& parsed) {
+  const auto add = [&](const std::string& name, const char* note) {
+    if (parsed.is_set(name)) parsed.notes[note].push_back(parsed.origin(name).where);
+  };
+  if (moe.num_experts == 0) {
+    for (const Field& field : moe_table().set().fields) {
+      if (is_harmless_without_experts(field.name))
+        add(field.name, "without effect: there is no --num-experts");
+    }
+    return;
+  }
+  if (!moe.router_group_topk)
+    add("moe_router_num_groups", "without effect: there is no --moe-router-group-topk");
+  if (!moe.router_enable_expert_bias)
+    add("moe_router_bias_update_rate",
+        "without effect: there is no --moe-router-enable-expert-bias");
+  if (!moe.expert_capacity_factor)
+    add("moe_token_drop_policy", "without effect: there is no --moe-expert-capacity-factor");
+  if (moe.router_load_balancing_type == std::vector{LoadBalancing::none})
+    add("moe_aux_loss_coeff", "without effect: --moe-router-load-balancing-type is none");
+}
+
 void add_notes(const Settings& settings, ParseResult& parsed) {
   add_loss_scale_notes(settings.training, parsed);
   add_pipeline_notes(settings, parsed);
   add_tensor_parallel_notes(settings, parsed);
+  if (settings.checkpoint.load.empty()) add_expert_notes(settings.model.moe, parsed);
   if (parsed.is_set("save_interval") && settings.checkpoint.save.empty())
     parsed.notes["without effect: there is no --save"].push_back("--save-interval");
   const bool evaluates_only = settings.training.skip_train;

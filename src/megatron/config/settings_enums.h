@@ -50,6 +50,42 @@ struct EnumNames<RopeScaling> {
 };
 
 template <>
+struct EnumNames<RouterScore> {
+  using R = RouterScore;
+  static constexpr EnumTable<R, 3> value{
+      {{"softmax", R::softmax}, {"sigmoid", R::sigmoid}, {"sqrtsoftplus", R::sqrtsoftplus}}};
+};
+
+template <>
+struct EnumNames<LoadBalancing> {
+  using L = LoadBalancing;
+  static constexpr EnumTable<L, 5> value{{{"aux_loss", L::aux_loss},
+                                          {"seq_aux_loss", L::seq_aux_loss},
+                                          {"global_aux_loss", L::global_aux_loss},
+                                          {"sinkhorn", L::sinkhorn},
+                                          {"none", L::none}}};
+};
+
+template <>
+struct EnumNames<RouterDtype> {
+  using R = RouterDtype;
+  static constexpr EnumTable<R, 3> value{{{"none", R::none}, {"fp32", R::fp32}, {"fp64", R::fp64}}};
+};
+
+template <>
+struct EnumNames<TokenDropPolicy> {
+  using T = TokenDropPolicy;
+  static constexpr EnumTable<T, 2> value{{{"probs", T::probs}, {"position", T::position}}};
+};
+
+template <>
+struct EnumNames<TokenDispatcherType> {
+  using T = TokenDispatcherType;
+  static constexpr EnumTable<T, 3> value{
+      {{"allgather", T::allgather}, {"alltoall", T::alltoall}, {"flex", T::flex}}};
+};
+
+template <>
 struct EnumNames<LrDecayStyle> {
   using S = LrDecayStyle;
   static constexpr EnumTable<S, 5> value{{{"constant", S::constant},

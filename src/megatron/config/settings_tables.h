@@ -8,6 +8,7 @@
 namespace megatron {
 
 const FieldTable<TransformerConfig>& transformer_table();
+const FieldTable<MoeConfig>& moe_table();
 const FieldTable<ParallelConfig>& parallel_table();
 const FieldTable<TrainingConfig>& training_table();
 const FieldTable<RerunConfig>& rerun_table();
@@ -21,6 +22,10 @@ const FieldTable<LoggerConfig>& logger_table();
 /// Adds the fields of mixed precision to the tables of training and optimizer.
 void add_precision_fields(FieldTable<TrainingConfig>& table);
 void add_precision_fields(FieldTable<OptimizerConfig>& table);
+
+/// Returns whether this setting of experts is accepted with a note by a model without experts,
+/// because it tunes their router or dispatch and asks for nothing.
+bool is_harmless_without_experts(std::string_view name);
 
 /// Returns the table of all settings of a run.
 const FieldTable<Settings>& settings_table();

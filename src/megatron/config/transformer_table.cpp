@@ -1,5 +1,5 @@
-// Declares the flags of the model's architecture: size, attention, norms, MLP, positions, dropout
-// and initialization.
+// Declares the flags of the model's architecture: size, attention, norms, MLP, experts, positions,
+// dropout and initialization.
 #include "megatron/config/settings_enums.h"
 #include "megatron/config/settings_tables.h"
 
@@ -156,6 +156,7 @@ const FieldTable<TransformerConfig>& transformer_table() {
     add_size(t);
     add_layers(t);
     add_mlp(t);
+    t.include(&Config::moe, moe_table());
     add_positions(t);
     add_regularisation(t);
     return t;

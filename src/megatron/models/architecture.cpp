@@ -15,6 +15,9 @@ namespace {
 using Config = TransformerConfig;
 using Table = FieldTable<Config>;
 
+constexpr std::int64_t kWide = std::int64_t{1} << 24, kLong = std::int64_t{1} << 31,
+                       kMostExperts = 100'000;
+
 void add_sizes(Table& t) {
   t.field("num_layers", &Config::num_layers, "");
   t.field("hidden_size", &Config::hidden_size, "");
@@ -64,6 +67,37 @@ void add_positions(Table& t) {
   t.field("yarn_attention_factor", &Config::yarn_attention_factor, "");
 }
 
+void add_experts(FieldTable<MoeConfig>& t) {
+  using M = MoeConfig;
+  t.field("num_experts", &M::num_experts, "");
+  t.field("moe_layers", &M::layers, "");
+  t.field("moe_ffn_hidden_size", &M::ffn_hidden_size, "");
+  t.field("moe_shared_expert_intermediate_size", &M::shared_expert_intermediate_size, "");
+  t.field("moe_shared_expert_gate", &M::shared_expert_gate, "");
+  t.field("moe_latent_size", &M::latent_size, "");
+  t.field("moe_router_topk", &M::router_topk, "");
+  t.field("moe_router_score_function", &M::router_score_function, "");
+  t.field("moe_router_pre_softmax", &M::router_pre_softmax, "");
+  t.field("moe_router_topk_scaling_factor", &M::router_topk_scaling_factor, "");
+  t.field("moe_router_num_groups", &M::router_num_groups, "");
+  t.field("moe_router_group_topk", &M::router_group_topk, "");
+  t.field("moe_router_enable_expert_bias", &M::router_enable_expert_bias, "");
+  t.field("moe_router_dtype", &M::router_dtype, "");
+  t.field("moe_expert_capacity_factor", &M::expert_capacity_factor, "");
+  t.field("moe_pad_expert_input_to_capacity", &M::pad_expert_input_to_capacity, "");
+  t.field("moe_token_drop_policy", &M::token_drop_policy, "");
+  t.field("moe_apply_probs_on_input", &M::apply_probs_on_input, "");
+}
+
+void add_balancing(FieldTable<MoeConfig>& t) {
+  using M = MoeConfig;
+  t.field("moe_router_bias_update_rate", &M::router_bias_update_rate, "");
+  t.field("moe_router_load_balancing_type", &M::router_load_balancing_type, "");
+  t.field("moe_aux_loss_coeff", &M::aux_loss_coeff, "");
+  t.field("moe_z_loss_coeff", &M::z_loss_coeff, "");
+  t.field("moe_input_jitter_eps", &M::input_jitter_eps, "");
+}
+
 Json scalar_to_json(const Field& field, const std::string& text) {
   switch (field.kind) {
     case ValueKind::boolean:
@@ -80,7 +114,7 @@ Json scalar_to_json(const Field& field, const std::string& text) {
 
 Json member_to_json(const Field& field, const Config& config) {
   const std::vector<std::string> values = field.get(&config);
-  if (field.is_list && field.kind != ValueKind::text) {
+  if (field.is_list && (field.kind != ValueKind::text || !field.choices.empty())) {
     Json list = Json::array();
     for (const std::string& value : values) list.push_back(scalar_to_json(field, value));
     return list;
@@ -111,12 +145,42 @@ void read_member(const Field& field, const Json& object, Config& config,
   }
 }
 
+void check_between(std::int64_t value, std::int64_t least, std::int64_t most, const char* name,
+                   const std::string& source) {
+  if (value < least || value > most) {
+    throw UserError({source + ": field '" + name + "' must be between " + std::to_string(least) +
+                         " and " + std::to_string(most),
+                     std::to_string(value), ""});
+  }
+}
+
 void check_size(std::int64_t value, std::int64_t most, const char* name,
                 const std::string& source) {
-  if (value < 1 || value > most) {
-    throw UserError(
-        {source + ": field '" + name + "' must be between 1 and " + std::to_string(most),
-         std::to_string(value), ""});
+  check_between(value, 1, most, name, source);
+}
+
+void check_layer_list(const std::vector<std::int64_t>& list, std::int64_t num_layers,
+                      const char* name, const std::string& source) {
+  if (list.empty() || static_cast<std::int64_t>(list.size()) == num_layers) return;
+  throw UserError(
+      {source + ": " + name + " must name every layer",
+       std::to_string(list.size()) + " entries for " + std::to_string(num_layers) + " layers", ""});
+}
+
+/// Checks the sizes of the experts as they were given.
+void check_experts(const Config& c, const std::string& source) {
+  const MoeConfig& moe = c.moe;
+  check_between(moe.num_experts, 0, kMostExperts, "num_experts", source);
+  if (moe.num_experts == 0) return;
+  check_between(moe.ffn_hidden_size, 0, kWide, "moe_ffn_hidden_size", source);
+  check_between(moe.shared_expert_intermediate_size, 0, kWide,
+                "moe_shared_expert_intermediate_size", source);
+  check_between(moe.latent_size, 0, kWide, "moe_latent_size", source);
+  check_between(moe.router_topk, 1, moe.num_experts, "moe_router_topk", source);
+  check_layer_list(moe.layers, c.num_layers, "moe_layers", source);
+  for (const auto& [name, value] : {std::pair("moe_router_num_groups", moe.router_num_groups),
+                                    std::pair("moe_router_group_topk", moe.router_group_topk)}) {
+    if (value) check_between(*value, 0, moe.num_experts, name, source);
   }
 }
 
@@ -170,6 +234,40 @@ void canonicalize_window(Config& c) {
   if (!c.window_size || all(1)) c.window_layers.clear();
 }
 
+void canonicalize_router(MoeConfig& moe) {
+  if (moe.router_score_function != RouterScore::softmax) moe.router_pre_softmax = false;
+  const double factor = moe.router_topk_scaling_factor.value_or(1);
+  if (factor == 0 || factor == 1) moe.router_topk_scaling_factor.reset();
+  const std::int64_t num_groups = moe.router_num_groups.value_or(0);
+  const bool keeps_all_groups = moe.router_group_topk.value_or(0) == num_groups;
+  if (num_groups == 0 || moe.router_group_topk.value_or(0) == 0 || keeps_all_groups) {
+    moe.router_num_groups.reset();
+    moe.router_group_topk.reset();
+  }
+}
+
+void canonicalize_experts(Config& c) {
+  MoeConfig& moe = c.moe;
+  const auto all = [&](std::int64_t value) {
+    return std::ranges::all_of(moe.layers, [&](std::int64_t layer) { return layer == value; });
+  };
+  if (!moe.layers.empty() && all(0)) moe.num_experts = 0;
+  if (moe.num_experts == 0) {
+    moe = MoeConfig{};
+    return;
+  }
+  moe.layer_freq = MoeConfig{}.layer_freq;
+  if (all(1)) moe.layers.clear();
+  if (moe.layers.empty()) c.ffn_hidden_size = moe.ffn_hidden_size;  // no MLP is dense
+  if (moe.shared_expert_intermediate_size == 0)
+    moe.shared_expert_gate = moe.shared_expert_overlap = false;
+  if (!moe.expert_capacity_factor) {
+    moe.pad_expert_input_to_capacity = false;
+    moe.token_drop_policy = MoeConfig{}.token_drop_policy;
+  }
+  canonicalize_router(moe);
+}
+
 }  // namespace
 
 const FieldTable<TransformerConfig>& forward_members() {
@@ -178,6 +276,9 @@ const FieldTable<TransformerConfig>& forward_members() {
     add_sizes(t);
     add_layers(t);
     add_positions(t);
+    FieldTable<MoeConfig> experts;
+    add_experts(experts);
+    t.include(&Config::moe, experts);
     return t;
   }();
   return table;
@@ -194,15 +295,25 @@ const FieldTable<TransformerConfig>& training_members() {
     t.field("fp32_residual_connection", &Config::fp32_residual_connection, "");
     t.field("attention_softmax_in_fp32", &Config::attention_softmax_in_fp32, "");
     t.field("apply_query_key_layer_scaling", &Config::apply_query_key_layer_scaling, "");
+    FieldTable<MoeConfig> balancing;
+    add_balancing(balancing);
+    t.include(&Config::moe, balancing);
     return t;
   }();
   return table;
 }
 
+bool is_moe_member(std::string_view name) {
+  return name == "num_experts" || name.starts_with("moe_");
+}
+
 Json architecture_to_json(const TransformerConfig& config) {
   Json json = Json::object();
   for (const auto* table : {&forward_members(), &training_members()}) {
-    for (const Field& field : table->set().fields) json[field.name] = member_to_json(field, config);
+    for (const Field& field : table->set().fields) {
+      if (config.moe.num_experts > 0 || !is_moe_member(field.name))
+        json[field.name] = member_to_json(field, config);
+    }
   }
   return json;
 }
@@ -211,8 +322,11 @@ TransformerConfig architecture_from_json(const Json& json, const std::string& so
   TransformerConfig config;
   std::size_t known = 0;
   for (const auto* table : {&forward_members(), &training_members()}) {
-    for (const Field& field : table->set().fields) read_member(field, json, config, source);
-    known += table->set().fields.size();
+    for (const Field& field : table->set().fields) {
+      if (is_moe_member(field.name) && !json.contains(field.name)) continue;
+      read_member(field, json, config, source);
+      ++known;
+    }
   }
   for (const auto& [name, value] : json.items()) {
     if (json.size() == known) break;
@@ -226,11 +340,11 @@ TransformerConfig architecture_from_json(const Json& json, const std::string& so
 }
 
 void check_sizes(const TransformerConfig& c, const std::string& source) {
-  constexpr std::int64_t kWide = std::int64_t{1} << 24, kLong = std::int64_t{1} << 31;
   check_size(c.num_layers, 10'000, "num_layers", source);
   check_size(c.hidden_size, kWide, "hidden_size", source);
   check_size(c.num_attention_heads, kWide, "num_attention_heads", source);
   check_size(c.vocab_size, kLong, "vocab_size", source);
+  check_experts(c, source);
   const TransformerConfig full = canonical_architecture(c);
   check_size(full.ffn_hidden_size, kWide, "ffn_hidden_size", source);
   check_size(full.kv_channels, kWide, "kv_channels", source);
@@ -243,13 +357,7 @@ void check_sizes(const TransformerConfig& c, const std::string& source) {
                          std::to_string(full.num_query_groups) + " groups",
                      ""});
   }
-  if (!c.window_layers.empty() &&
-      static_cast<std::int64_t>(c.window_layers.size()) != c.num_layers) {
-    throw UserError({source + ": window_layers must name every layer",
-                     std::to_string(c.window_layers.size()) + " entries for " +
-                         std::to_string(c.num_layers) + " layers",
-                     ""});
-  }
+  check_layer_list(c.window_layers, c.num_layers, "window_layers", source);
   if (const Problems problems = validate_model(full); !problems.empty()) {
     UserError::Parts first = problems.list().front();
     first.what = source + ": " + first.what;
@@ -266,6 +374,7 @@ TransformerConfig canonical_architecture(TransformerConfig c) {
     c.softmax_scale.reset();
   canonicalize_positions(c);
   canonicalize_window(c);
+  canonicalize_experts(c);
   return c;
 }
 

@@ -4,6 +4,7 @@
 
 #include <nlohmann/json_fwd.hpp>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "megatron/base/json.h"
@@ -12,14 +13,19 @@
 
 namespace megatron {
 
-/// Returns the members that decide shapes or the forward function.
+/// Returns the members that decide shapes or the forward function. Except for moe_layers, the name
+/// of a member is that of its flag.
 const FieldTable<TransformerConfig>& forward_members();
 /// Returns the members that only training uses or that only choose a numeric precision: dropout,
-/// initialisation, fp32 switches.
+/// initialisation, fp32 switches, balancing of experts.
 const FieldTable<TransformerConfig>& training_members();
+/// Returns whether a member belongs to the mixture of experts. Members of MoeConfig that only say
+/// how a run dispatches and logs tokens are in neither table.
+bool is_moe_member(std::string_view name);
 
-/// Converts every member to a JSON object, and back. Throws UserError naming `source` and the
-/// member; reading also runs check_sizes().
+/// Converts every member to a JSON object, and back. A model without experts has no members of
+/// experts; where they are missing, they have their defaults. Throws UserError naming `source` and
+/// the member; reading also runs check_sizes().
 Json architecture_to_json(const TransformerConfig& config);
 TransformerConfig architecture_from_json(const Json& json, const std::string& source);
 

@@ -96,11 +96,6 @@ void read_training(const ConfigReader& config, const MoeFamily& family, HfConfig
   result.given_training_fields.insert("moe_input_jitter_eps");
 }
 
-/// Returns the width of one expert in its canonical spelling.
-std::int64_t expert_width(const TransformerConfig& model) {
-  return model.moe.ffn_hidden_size > 0 ? model.moe.ffn_hidden_size : model.ffn_hidden_size;
-}
-
 }  // namespace
 
 const MoeFamily* find_moe_family(std::string_view model_type) {
@@ -141,7 +136,7 @@ void write_moe(const TransformerConfig& model, const MoeFamily& family, Json& js
   if (const std::string other(family.other_experts_key); json.contains(other))
     json[other] = moe.num_experts;
   json["num_experts_per_tok"] = moe.router_topk;
-  json[std::string(family.width_key)] = expert_width(model);
+  json[std::string(family.width_key)] = moe.ffn_hidden_size;
   if (family.default_shared_width > 0)
     json["shared_expert_intermediate_size"] = moe.shared_expert_intermediate_size;
   if (family.chooses_layers) {

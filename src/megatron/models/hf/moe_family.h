@@ -36,7 +36,7 @@ const MoeFamily* find_moe_family(std::string_view model_type);
 /// Reads the experts of a model whose other sizes are already read.
 void read_moe(const ConfigReader& config, const MoeFamily& family, HfConfig& result);
 
-/// Writes the keys that read_moe() reads.
+/// Writes the keys that read_moe() reads. The model is in canonical spelling.
 void write_moe(const TransformerConfig& model, const MoeFamily& family, Json& json);
 
 }  // namespace megatron

@@ -1,0 +1,183 @@
+#include "megatron/models/architecture.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "megatron/config/resolve.h"
+#include "support/message_of.h"
+
+namespace megatron {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+TransformerConfig dense() {
+  TransformerConfig config;
+  config.num_layers = 3;
+  config.hidden_size = 32;
+  config.num_attention_heads = 2;
+  config.vocab_size = 64;
+  config.max_position_embeddings = 16;
+  resolve(config);
+  return config;
+}
+
+/// A model whose members of experts all differ from their defaults.
+TransformerConfig sparse() {
+  TransformerConfig config = dense();
+  MoeConfig& moe = config.moe;
+  moe.num_experts = 8;
+  moe.layer_freq = "[0]+[1]*2";
+  moe.ffn_hidden_size = 24;
+  moe.shared_expert_intermediate_size = 40;
+  moe.shared_expert_gate = true;
+  moe.latent_size = 16;
+  moe.router_topk = 4;
+  moe.router_score_function = RouterScore::sigmoid;
+  moe.router_topk_scaling_factor = 2.5;
+  moe.router_num_groups = 4;
+  moe.router_group_topk = 2;
+  moe.router_enable_expert_bias = true;
+  moe.router_bias_update_rate = 0.25;
+  moe.router_dtype = RouterDtype::fp32;
+  moe.router_load_balancing_type = {LoadBalancing::seq_aux_loss, LoadBalancing::global_aux_loss};
+  moe.aux_loss_coeff = {0.5, 0.125};
+  moe.z_loss_coeff = 0.001;
+  moe.input_jitter_eps = 0.01;
+  moe.expert_capacity_factor = 1.5;
+  moe.pad_expert_input_to_capacity = true;
+  moe.token_drop_policy = TokenDropPolicy::position;
+  resolve(config);
+  return config;
+}
+
+std::string error_of(const Json& json) {
+  return message_of([&] { architecture_from_json(json, "file"); });
+}
+
+TEST(Architecture, ExpertsSurviveARoundTrip) {
+  const Json json = architecture_to_json(sparse());
+  const TransformerConfig back = architecture_from_json(json, "file");
+  EXPECT_EQ(architecture_to_json(back), json);
+  EXPECT_THAT(forward_differences(sparse(), back), IsEmpty());
+  EXPECT_THAT(back.moe.layers, ElementsAre(0, 1, 1));
+  EXPECT_EQ(back.moe.router_score_function, RouterScore::sigmoid);
+  EXPECT_EQ(back.moe.router_dtype, RouterDtype::fp32);
+  EXPECT_THAT(back.moe.router_load_balancing_type,
+              ElementsAre(LoadBalancing::seq_aux_loss, LoadBalancing::global_aux_loss));
+  EXPECT_THAT(back.moe.aux_loss_coeff, ElementsAre(0.5, 0.125));
+  EXPECT_EQ(back.moe.token_drop_policy, TokenDropPolicy::position);
+  EXPECT_EQ(json.at("moe_router_load_balancing_type"), Json({"seq_aux_loss", "global_aux_loss"}));
+  EXPECT_EQ(json.at("moe_layers"), Json({0, 1, 1}));
+}
+
+TEST(Architecture, ADenseModelHasNoMembersOfExperts) {
+  const Json json = architecture_to_json(dense());
+  for (const auto& [name, value] : json.items()) EXPECT_FALSE(is_moe_member(name)) << name;
+  EXPECT_EQ(architecture_from_json(json, "file").moe.num_experts, 0);
+}
+
+TEST(Architecture, OnlyMembersOfExpertsMayBeAbsent) {
+  Json json = architecture_to_json(sparse());
+  json.erase("moe_router_dtype");
+  json.erase("moe_z_loss_coeff");
+  const TransformerConfig back = architecture_from_json(json, "file");
+  EXPECT_EQ(back.moe.router_dtype, RouterDtype::none);
+  EXPECT_FALSE(back.moe.z_loss_coeff);
+  EXPECT_EQ(back.moe.latent_size, 16);
+  json["from_the_future"] = 1;
+  EXPECT_THAT(error_of(json), HasSubstr("file: unknown field 'from_the_future'"));
+  json["as_many_as_are_absent"] = 1;
+  EXPECT_THAT(error_of(json), HasSubstr("file: unknown field"));
+  for (const char* name : {"hidden_size", "hidden_dropout"}) {
+    Json without = architecture_to_json(sparse());
+    without.erase(name);
+    EXPECT_THAT(error_of(without), HasSubstr(name));
+  }
+}
+
+TEST(Architecture, SizesOfExpertsAreChecked) {
+  const auto changed = [](const char* name, const Json& value) {
+    Json json = architecture_to_json(sparse());
+    json[name] = value;
+    return error_of(json);
+  };
+  EXPECT_THAT(changed("num_experts", -8), HasSubstr("'num_experts' must be between 0 and"));
+  EXPECT_THAT(changed("num_experts", 1000000), HasSubstr("'num_experts' must be between 0 and"));
+  EXPECT_THAT(changed("moe_ffn_hidden_size", -1), HasSubstr("'moe_ffn_hidden_size' must be"));
+  EXPECT_THAT(changed("moe_shared_expert_intermediate_size", -1),
+              HasSubstr("'moe_shared_expert_intermediate_size' must be"));
+  EXPECT_THAT(changed("moe_latent_size", std::int64_t{1} << 40),
+              HasSubstr("'moe_latent_size' must be between 0 and 16777216"));
+  EXPECT_THAT(changed("moe_router_topk", 9),
+              HasSubstr("'moe_router_topk' must be between 1 and 8"));
+  EXPECT_THAT(changed("moe_router_num_groups", -4), HasSubstr("'moe_router_num_groups' must be"));
+  EXPECT_THAT(changed("moe_router_num_groups", 3), HasSubstr("no multiple of"));
+  EXPECT_THAT(changed("moe_layers", Json({0, 0})),
+              HasSubstr("moe_layers must name every layer: 2 entries for 3 layers"));
+  EXPECT_THAT(changed("moe_layers", Json({0, 2, 1})), HasSubstr("other than 0 and 1"));
+  EXPECT_THAT(changed("moe_router_score_function", "tanh"), HasSubstr("'tanh' is not a known"));
+}
+
+TEST(CanonicalArchitecture, WithoutExpertsNothingOfThemIsLeft) {
+  TransformerConfig config = dense();
+  config.moe.router_topk = 7;
+  config.moe.latent_size = 5;
+  EXPECT_THAT(forward_differences(config, dense()), IsEmpty());
+  config = sparse();
+  config.moe.layers = {0, 0, 0};
+  EXPECT_THAT(forward_differences(config, dense()), IsEmpty()) << "no layer has experts";
+}
+
+TEST(CanonicalArchitecture, MembersWithoutEffectHaveTheirDefaults) {
+  TransformerConfig plain = dense();
+  plain.moe.num_experts = 4;
+  plain.moe.router_score_function = RouterScore::sigmoid;
+  TransformerConfig same = plain;
+  same.moe.layers = {1, 1, 1};
+  same.moe.ffn_hidden_size = same.ffn_hidden_size;
+  same.moe.router_topk_scaling_factor = 1;
+  same.moe.router_num_groups = 2;
+  same.moe.router_group_topk = 2;
+  same.moe.router_pre_softmax = true;
+  same.moe.shared_expert_gate = true;
+  same.moe.pad_expert_input_to_capacity = true;
+  same.moe.token_drop_policy = TokenDropPolicy::position;
+  EXPECT_THAT(forward_differences(plain, same), IsEmpty());
+  EXPECT_THAT(canonical_architecture(same).moe.layers, IsEmpty());
+  same.ffn_hidden_size = 99;
+  EXPECT_THAT(forward_differences(plain, same), IsEmpty()) << "no MLP is dense";
+  same.moe.layers = plain.moe.layers = {0, 1, 1};
+  EXPECT_EQ(forward_differences(plain, same).size(), 1u);
+}
+
+TEST(CanonicalArchitecture, DifferencesOfExpertsAreNamed) {
+  const auto difference = [](auto change) {
+    TransformerConfig other = sparse();
+    change(other.moe);
+    const auto all = forward_differences(sparse(), other);
+    return all.size() == 1 ? all[0].member + " " + all[0].left + " " + all[0].right
+                           : std::to_string(all.size()) + " differences";
+  };
+  EXPECT_EQ(difference([](MoeConfig& m) { m.layers = {1, 0, 1}; }), "moe_layers 0 1 1 1 0 1");
+  EXPECT_EQ(difference([](MoeConfig& m) { m.router_topk = 2; }), "moe_router_topk 4 2");
+  EXPECT_EQ(difference([](MoeConfig& m) { m.router_topk_scaling_factor = 2; }),
+            "moe_router_topk_scaling_factor 2.5 2");
+  EXPECT_EQ(difference([](MoeConfig& m) { m.router_group_topk = 1; }), "moe_router_group_topk 2 1");
+  EXPECT_EQ(difference([](MoeConfig& m) { m.token_drop_policy = TokenDropPolicy::probs; }),
+            "moe_token_drop_policy position probs");
+  EXPECT_EQ(difference([](MoeConfig& m) {
+              m.aux_loss_coeff = {0, 0};
+            }),
+            "0 differences")
+      << "only training uses it";
+  EXPECT_EQ(difference([](MoeConfig& m) { m.token_dispatcher_type = TokenDispatcherType::flex; }),
+            "0 differences");
+}
+
+}  // namespace
+}  // namespace megatron
