@@ -31,6 +31,7 @@ function(megatron_kernels)
     "sgd                  avx512 avx2 portable"
     "random_kernels       avx512 avx2 portable"
     "row_kernels          avx512 avx2 portable"
+    "row_sums             avx512 avx2 portable"
     "micro_kernel_amx     amx"
     "micro_kernel_avx512  avx512bf16 avx512"
     "micro_kernel_avx2    avx2")

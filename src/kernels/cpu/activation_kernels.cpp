@@ -44,6 +44,10 @@ struct Step {
   static void store(To* to, std::int64_t count, V x) {
     store_partial(to, count, x);
   }
+  static V all(float x) { return broadcast(x); }
+  static float sum(V x) {
+    return reduce_lanes(x, [](float a, float b) { return a + b; });
+  }
 };
 
 template <>
@@ -52,7 +56,15 @@ struct Step<double> {
   static constexpr std::int64_t kSize = 1;
   static double load(const double* from, std::int64_t) { return *from; }
   static void store(double* to, std::int64_t, double x) { *to = x; }
+  static double all(double x) { return x; }
+  static double sum(double x) { return x; }
 };
+
+/// Returns the weight of a row; 1, which changes no bit, without weights.
+template <class T>
+Compute<T> weight_of(const void* weights, std::int64_t row) {
+  return weights != nullptr ? static_cast<const Compute<T>*>(weights)[row] : Compute<T>(1);
+}
 
 template <class F, class T, bool gated>
 void activation_rows(const ActivationArguments& a, std::int64_t begin, std::int64_t end) {
@@ -62,26 +74,30 @@ void activation_rows(const ActivationArguments& a, std::int64_t begin, std::int6
   for (std::int64_t row = begin; row < end; ++row) {
     const T* x = static_cast<const T*>(a.x) + row * width;
     T* y = static_cast<T*>(a.y) + row * columns;
+    const auto weight = S::all(weight_of<T>(a.weights, row));
     for (std::int64_t c = 0; c < columns; c += S::kSize) {
       const std::int64_t count = columns - c;
       auto value = F::at(S::load(x + c, count) + S::load(bias + c, count)).value;
       if constexpr (gated)
         value = value * (S::load(x + columns + c, count) + S::load(bias + columns + c, count));
-      S::store(y + c, count, value);
+      S::store(y + c, count, value * weight);
     }
   }
 }
 
-/// Computes the gradient of a row. With `summed`, also adds it to `sums` before rounding. If `y` is
-/// not null, it receives the row of the forward pass.
+/// Computes the gradient of a row and returns that of its weight. With `summed`, also adds the
+/// former to `sums` before rounding. If `y` is not null, it receives the row of the forward pass.
 template <class F, class T, bool gated, bool summed>
-void activation_backward_row(const T* dy, const T* x, const Compute<T>* bias, T* dx,
-                             Compute<T>* sums, T* y, std::int64_t columns) {
+Compute<T> activation_backward_row(const T* dy, const T* x, const Compute<T>* bias,
+                                   Compute<T> row_weight, T* dx, Compute<T>* sums, T* y,
+                                   std::int64_t columns) {
   using S = Step<T>;
+  const auto weight = S::all(row_weight);
+  auto dweight = S::all(0);
   for (std::int64_t c = 0; c < columns; c += S::kSize) {
     const std::int64_t count = columns - c;
     const auto f = F::at(S::load(x + c, count) + S::load(bias + c, count));
-    const auto d_out = S::load(dy + c, count);
+    const auto d_weighted = S::load(dy + c, count), d_out = d_weighted * weight;
     auto d = d_out * f.slope;
     auto value = f.value;
     if constexpr (gated) {
@@ -93,10 +109,12 @@ void activation_backward_row(const T* dy, const T* x, const Compute<T>* bias, T*
       if constexpr (summed)
         S::store(sums + columns + c, count, S::load(sums + columns + c, count) + d_up);
     }
-    if (y != nullptr) S::store(y + c, count, value);
+    dweight = dweight + d_weighted * value;
+    if (y != nullptr) S::store(y + c, count, value * weight);
     S::store(dx + c, count, d);
     if constexpr (summed) S::store(sums + c, count, S::load(sums + c, count) + d);
   }
+  return S::sum(dweight);
 }
 
 template <class F, class T, bool gated>
@@ -114,11 +132,12 @@ void activation_backward_blocks(const ActivationBackwardArguments& a, std::int64
       const T* x = static_cast<const T*>(a.x) + row * width;
       T* dx = static_cast<T*>(a.dx) + row * width;
       T* y = a.y != nullptr ? static_cast<T*>(a.y) + row * columns : nullptr;
-      if (sums != nullptr) {
-        activation_backward_row<F, T, gated, true>(dy, x, bias, dx, sums, y, columns);
-      } else {
-        activation_backward_row<F, T, gated, false>(dy, x, bias, dx, sums, y, columns);
-      }
+      const C weight = weight_of<T>(a.weights, row);
+      const C dweight = sums != nullptr ? activation_backward_row<F, T, gated, true>(
+                                              dy, x, bias, weight, dx, sums, y, columns)
+                                        : activation_backward_row<F, T, gated, false>(
+                                              dy, x, bias, weight, dx, sums, y, columns);
+      if (a.weights != nullptr) static_cast<C*>(a.dweights)[row] = dweight;
     }
   }
 }

@@ -10,10 +10,11 @@ namespace megatron::kernels {
 
 enum class ActivationKind : std::uint8_t { gelu, gelu_tanh, relu, squared_relu, silu, quick_gelu };
 
-/// y = f(x + bias). Gated: y = f(gate + bias)·(up + bias), where rows of x are [gate | up]. `bias`
-/// is f32 (f64 with f64) and has one number for each column of x.
+/// y = w·f(x + bias). Gated: y = w·f(gate + bias)·(up + bias), where rows of x are [gate | up].
+/// `bias` and `weights` are f32 (f64 with f64). `bias` has one number for each column of x.
 struct ActivationArguments {
   const void *x, *bias;
+  const void* weights;  ///< w of each row; null: 1
   void* y;
   Type type;
   std::int64_t rows, columns;  ///< columns of y; x has twice as many when gated
@@ -26,7 +27,9 @@ struct ActivationArguments {
 /// `y` is not null, it receives the result of forward, with the same bits.
 struct ActivationBackwardArguments {
   const void *dy, *x, *bias;
+  const void* weights;
   void *dx, *bias_blocks, *y;
+  void* dweights;  ///< gradient of the weights of the rows; written if `weights` is not null
   Type type;
   std::int64_t rows, columns;  ///< columns of dy
   ActivationKind kind;

@@ -12,6 +12,21 @@ void add_if(OrderedJson& line, const char* key, const std::optional<T>& value) {
   if (value) line[key] = *value;
 }
 
+/// Returns the routing of all layers: one number or list for each.
+OrderedJson routing_json(const StepMetrics& step) {
+  OrderedJson json;
+  for (const LayerRouting& layer : step.routing) {
+    json["layers"].push_back(layer.layer);
+    json["imbalance"].push_back(layer.imbalance());
+    json["entropy"].push_back(layer.entropy);
+    json["dropped"].push_back(layer.dropped);
+    if (!step.logs_layers_routing) continue;
+    json["load"].push_back(layer.load);
+    for (const auto& [name, value] : layer.losses) json[name].push_back(value);
+  }
+  return json;
+}
+
 }  // namespace
 
 double perplexity(double loss) { return std::exp(std::min(20.0, loss)); }
@@ -36,6 +51,7 @@ OrderedJson json_line(const StepMetrics& step) {
   for (const AxisCommStats& axis : step.traffic)
     line["communication"][axis.axis] = {
         {"calls", axis.calls}, {"bytes", axis.bytes}, {"exposed_ms", axis.exposed_ms}};
+  if (!step.routing.empty()) line["routing"] = routing_json(step);
   if (step.memory) line["memory_bytes"] = step.memory->reserved_bytes;
   return line;
 }

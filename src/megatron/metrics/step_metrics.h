@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "megatron/base/json.h"
+#include "megatron/metrics/routing_metrics.h"
 
 namespace megatron {
 
@@ -56,6 +57,8 @@ struct StepMetrics {
   ThroughputMetrics throughput;
   std::optional<MemoryMetrics> memory;
   std::vector<AxisCommStats> traffic = {};  ///< empty without --log-comm
+  std::vector<LayerRouting> routing = {};   ///< of the layers with experts
+  bool logs_layers_routing = false;         ///< each layer by itself (--moe-per-layer-logging)
 };
 
 struct EvaluationMetrics {

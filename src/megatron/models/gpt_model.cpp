@@ -14,6 +14,7 @@
 #include "megatron/models/model_part.h"
 #include "megatron/nn/embedding.h"
 #include "megatron/nn/mlp.h"
+#include "megatron/nn/moe/moe_layer.h"
 #include "megatron/nn/output_head.h"
 #include "megatron/nn/self_attention.h"
 #include "megatron/nn/transformer_layer.h"
@@ -30,6 +31,8 @@ TransformerLayerSpec gpt_layer_spec() {
         return std::make_unique<SelfAttention>(parent, "self_attention", arguments);
       },
       .mlp = [](Module* parent, const LayerArguments& arguments) -> std::unique_ptr<FeedForward> {
+        if (arguments.config.moe.has_experts(arguments.layer_index))
+          return std::make_unique<MoeLayer>(parent, "mlp", arguments);
         return std::make_unique<Mlp>(parent, "mlp", arguments);
       }};
 }
@@ -79,6 +82,8 @@ class GptModel : public LanguageModel {
     return units;
   }
 
+  std::vector<Router*> routers() override { return decoder_->routers(); }
+
   std::vector<ActivationSpec> input_specs(std::int64_t chunk,
                                           const Microbatch& microbatch) const override {
     if (!this->chunk(chunk).receives_hidden) return {};
@@ -99,6 +104,8 @@ class GptModel : public LanguageModel {
         .seed = rank_.seed, .training = training, .sample_ordinals = microbatch.sample_ordinals};
     if (microbatch.has("document_ids")) context.document_ids = microbatch.at("document_ids");
     context.sequence_parallel = rank_.sequence_parallel;
+    if (microbatch.has("aux_loss_gradient"))
+      context.aux_loss_gradient = microbatch.at("aux_loss_gradient");
     const at::Tensor hidden_sbh = hidden(this->chunk(chunk), tokens, positions, in, context);
     if (!this->chunk(chunk).stage.has_output) return {.activations = {hidden_sbh}, .loss = {}};
     StepOutput output = head().loss(hidden_sbh, microbatch, context.sequence_parallel,

@@ -25,6 +25,9 @@ struct ForwardContext {
   std::int64_t s_start = 0;           ///< position of this rank's first hidden row
   bool sequence_parallel = false;     ///< hidden rows are this rank's slice of the sequence
   UnitHooks* hooks = nullptr;         ///< called around every unit; may be null
+  /// The scalar gradient that the auxiliary losses of this microbatch receive; undefined outside
+  /// training.
+  at::Tensor aux_loss_gradient;
 
   /// Returns the dropout site `path.name`, which is inactive outside training.
   DropoutSite dropout(std::string_view path, std::string_view name, double probability) const;

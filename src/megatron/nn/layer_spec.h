@@ -16,6 +16,8 @@
 
 namespace megatron {
 
+class Router;
+
 /// The constructor arguments of a block. `config` and `rank` must outlive the model.
 struct LayerArguments {
   const TransformerConfig& config;
@@ -45,6 +47,8 @@ class Mixer : public Sublayer {
 class FeedForward : public Sublayer {
  public:
   using Sublayer::Sublayer;
+  /// Returns the router of a block of experts, else null.
+  virtual Router* router() { return nullptr; }
 };
 
 /// Factories of the blocks of a transformer layer.

@@ -17,8 +17,9 @@ namespace megatron {
 struct Microbatch {
   /// The tensors by name. GPT reads tokens and labels, int64 [b, s]; position_ids, int64 [b, s], or
   /// [1, s] when all samples share them; loss_mask, float32 [b, s]; optionally document_ids, int32
-  /// [b, s], which keep attention inside a document; and optionally loss_gradient, the scalar
-  /// gradient that backward of the loss will receive.
+  /// [b, s], which keep attention inside a document; optionally loss_gradient, the scalar gradient
+  /// that backward of the loss will receive; and optionally aux_loss_gradient, the scalar gradient
+  /// of the auxiliary losses of routers.
   std::map<std::string, at::Tensor> tensors;
   /// int64 [b], on the device of the tensors: consumed samples at the start of the step + position
   /// in the global batch. Random numbers are drawn by these ordinals.

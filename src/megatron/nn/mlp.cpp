@@ -3,9 +3,8 @@
 namespace megatron {
 namespace {
 
-ColumnParallelLinear::Options fc1_options(const LayerArguments& arguments) {
+ColumnParallelLinear::Options fc1_options(const LayerArguments& arguments, std::int64_t f) {
   const TransformerConfig& config = arguments.config;
-  const std::int64_t f = config.ffn_hidden_size;
   ColumnParallelLinear::Options options{.in = config.hidden_size,
                                         .out = f,
                                         .blocks = {},
@@ -20,17 +19,16 @@ ColumnParallelLinear::Options fc1_options(const LayerArguments& arguments) {
 
 }  // namespace
 
-Mlp::Mlp(Module* parent, std::string_view name, const LayerArguments& arguments)
+Mlp::Mlp(Module* parent, std::string_view name, const LayerArguments& arguments, std::int64_t width)
     : FeedForward(parent, name),
       config_(arguments.config),
-      linear_fc1_(this, "linear_fc1", config_, arguments.rank, fc1_options(arguments)),
-      linear_fc2_(this, "linear_fc2", config_, arguments.rank, config_.ffn_hidden_size,
-                  config_.hidden_size) {}
+      linear_fc1_(this, "linear_fc1", config_, arguments.rank, fc1_options(arguments, width)),
+      linear_fc2_(this, "linear_fc2", config_, arguments.rank, width, config_.hidden_size) {}
 
 at::Tensor Mlp::forward(const at::Tensor& input_sbh, const ForwardContext& context) {
   // The activation adds the bias. Hooks see the GEMM's result before that.
   const at::Tensor projected = linear_fc1_.forward(input_sbh, context, /*add_bias=*/false);
-  if (config_.norm_placement == NormPlacement::pre)
+  if (input_norm().weight != nullptr)
     notify_op(context.hooks, linear_fc1_, "layer_norm", input_sbh);
   notify_op(context.hooks, linear_fc1_, "", projected);
   const BiasActivation activation{{config_.activation, config_.gated_linear_unit},

@@ -78,6 +78,14 @@ std::vector<Module*> TransformerBlock::units() const {
   return units;
 }
 
+std::vector<Router*> TransformerBlock::routers() const {
+  std::vector<Router*> routers;
+  for (const auto& layer : layers_) {
+    if (Router* router = layer->router()) routers.push_back(router);
+  }
+  return routers;
+}
+
 at::Tensor TransformerBlock::forward(at::Tensor hidden_sbh, const ForwardContext& context,
                                      std::int64_t begin, std::int64_t count) {
   for (std::int64_t i = begin; i < begin + count; ++i) {

@@ -16,6 +16,8 @@ class TransformerLayer : public Module {
   TransformerLayer(Module* parent, std::string_view name, const TransformerLayerSpec& spec,
                    const LayerArguments& arguments);
   at::Tensor forward(const at::Tensor& hidden_sbh, const ForwardContext& context);
+  /// Returns the router of a layer with experts, else null.
+  Router* router() { return mlp_->router(); }
 
  private:
   /// Adds the output of a block to the residual stream, with dropout. Returns the stream and the
@@ -46,6 +48,8 @@ class TransformerBlock : public Module {
   at::Tensor finish(const at::Tensor& hidden_sbh, const ForwardContext& context) const;
   /// Returns the modules that UnitHooks see: the layers and the final norm.
   std::vector<Module*> units() const;
+  /// Returns the routers of the layers with experts.
+  std::vector<Router*> routers() const;
   std::int64_t num_layers() const { return static_cast<std::int64_t>(layers_.size()); }
 
  private:

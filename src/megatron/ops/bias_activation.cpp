@@ -23,7 +23,8 @@
 namespace megatron {
 namespace {
 
-using Gradients = std::tuple<at::Tensor, at::Tensor, at::Tensor>;
+using Optional = std::optional<at::Tensor>;
+using Gradients = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor>;
 
 at::Tensor formula(const at::Tensor& x, Activation kind) {
   switch (kind) {
@@ -50,25 +51,39 @@ at::Tensor formula(const at::Tensor& x, Activation kind, bool gated) {
 }
 
 /// Returns x + bias in compute_type().
-at::Tensor wide_sum(const at::Tensor& x, const std::optional<at::Tensor>& bias) {
+at::Tensor wide_sum(const at::Tensor& x, const Optional& bias) {
   const at::Tensor wide = x.to(compute_type(x.scalar_type()));
   return bias ? wide + bias->to(wide.scalar_type()) : wide;
 }
 
-at::Tensor forward_by_formula(const at::Tensor& x, const std::optional<at::Tensor>& bias,
-                              std::int64_t kind, bool gated) {
-  return formula(wide_sum(x, bias), static_cast<Activation>(kind), gated).to(x.scalar_type());
+/// Returns the weights of the rows of y, to be multiplied by it.
+at::Tensor row_weights(const at::Tensor& weights, const at::Tensor& y) {
+  at::DimVector shape(y.sizes());
+  shape.back() = 1;
+  return weights.view(shape);
 }
 
-Gradients backward_by_formula(const at::Tensor& dy, const at::Tensor& x,
-                              const std::optional<at::Tensor>& bias, std::int64_t kind, bool gated,
-                              bool with_result) {
+at::Tensor forward_by_formula(const at::Tensor& x, const Optional& bias, std::int64_t kind,
+                              bool gated, const Optional& weights) {
+  at::Tensor y = formula(wide_sum(x, bias), static_cast<Activation>(kind), gated);
+  if (weights) y = y * row_weights(*weights, y);
+  return y.to(x.scalar_type());
+}
+
+Gradients backward_by_formula(const at::Tensor& dy, const at::Tensor& x, const Optional& bias,
+                              std::int64_t kind, bool gated, bool with_result,
+                              const Optional& weights) {
   const at::AutoGradMode with_graph(true);
   const at::Tensor wide = wide_sum(x.detach(), bias).detach().requires_grad_();
-  const at::Tensor y = formula(wide, static_cast<Activation>(kind), gated);
-  const at::Tensor dx = gradient_of(y, wide, dy.to(wide.scalar_type()));
+  at::Tensor y = formula(wide, static_cast<Activation>(kind), gated), d = dy.to(wide.scalar_type());
+  const at::Tensor dweights =
+      weights ? (d * y.detach()).sum(-1).view(weights->sizes()) : at::Tensor();
+  if (weights) d = d * row_weights(*weights, d);
+  const at::Tensor dx = gradient_of(y, wide, d);
+  y = y.detach();
+  if (weights) y = y * row_weights(*weights, y);
   return {dx.to(x.scalar_type()), bias ? dx.reshape({-1, dx.size(-1)}).sum(0) : at::Tensor(),
-          with_result ? y.detach().to(x.scalar_type()) : at::Tensor()};
+          with_result ? y.to(x.scalar_type()) : at::Tensor(), dweights};
 }
 
 kernels::ActivationKind kernel_kind(std::int64_t kind) {
@@ -90,9 +105,17 @@ kernels::ActivationKind kernel_kind(std::int64_t kind) {
 }
 
 /// Returns the bias that the kernels add to each column, in the dtype they compute in.
-at::Tensor wide_bias(const at::Tensor& x, const std::optional<at::Tensor>& bias) {
+at::Tensor wide_bias(const at::Tensor& x, const Optional& bias) {
   const auto type = compute_type(x.scalar_type());
   return bias ? bias->to(type).contiguous() : at::zeros({x.size(-1)}, x.options().dtype(type));
+}
+
+at::Tensor contiguous_or_none(const Optional& tensor) {
+  return tensor ? tensor->contiguous() : at::Tensor();
+}
+
+const void* data_or_null(const at::Tensor& tensor) {
+  return tensor.defined() ? tensor.const_data_ptr() : nullptr;
 }
 
 at::Tensor empty_result(const at::Tensor& x, bool gated) {
@@ -101,16 +124,17 @@ at::Tensor empty_result(const at::Tensor& x, bool gated) {
   return at::empty(shape, x.options());
 }
 
-at::Tensor forward_on_cpu(const at::Tensor& input, const std::optional<at::Tensor>& given,
-                          std::int64_t kind, bool gated) {
+at::Tensor forward_on_cpu(const at::Tensor& input, const Optional& given, std::int64_t kind,
+                          bool gated, const Optional& given_weights) {
   const at::Tensor x = input.contiguous();
   at::Tensor y = empty_result(x, gated);
   if (y.numel() == 0) return y;
-  const at::Tensor bias = wide_bias(x, given);
+  const at::Tensor bias = wide_bias(x, given), weights = contiguous_or_none(given_weights);
   const std::int64_t columns = y.size(-1), rows = y.numel() / columns;
   parallel_kernel(kernels::activation_kernels().forward,
                   kernels::ActivationArguments{.x = x.const_data_ptr(),
                                                .bias = bias.const_data_ptr(),
+                                               .weights = data_or_null(weights),
                                                .y = y.mutable_data_ptr(),
                                                .type = kernel_type(x.scalar_type()),
                                                .rows = rows,
@@ -122,59 +146,67 @@ at::Tensor forward_on_cpu(const at::Tensor& input, const std::optional<at::Tenso
 }
 
 Gradients backward_on_cpu(const at::Tensor& gradient, const at::Tensor& input,
-                          const std::optional<at::Tensor>& given, std::int64_t kind, bool gated,
-                          bool with_result) {
-  const at::Tensor dy = gradient.contiguous(), x = input.contiguous(), bias = wide_bias(x, given);
+                          const Optional& given, std::int64_t kind, bool gated, bool with_result,
+                          const Optional& given_weights) {
+  const at::Tensor dy = gradient.contiguous(), x = input.contiguous(), bias = wide_bias(x, given),
+                   weights = contiguous_or_none(given_weights);
   at::Tensor dx = at::empty_like(x);
   const std::int64_t width = x.size(-1), columns = dy.size(-1), rows = x.numel() / width,
                      blocks = kernels::row_blocks(rows);
   at::Tensor sums = given ? at::empty({blocks, width}, bias.options()) : at::Tensor();
-  at::Tensor y = with_result ? empty_result(x, gated) : at::Tensor();
+  at::Tensor y = with_result ? empty_result(x, gated) : at::Tensor(),
+             dweights = weights.defined() ? at::empty_like(weights) : at::Tensor();
   parallel_kernel(kernels::activation_kernels().backward,
                   kernels::ActivationBackwardArguments{
                       .dy = dy.const_data_ptr(),
                       .x = x.const_data_ptr(),
                       .bias = bias.const_data_ptr(),
+                      .weights = data_or_null(weights),
                       .dx = dx.mutable_data_ptr(),
                       .bias_blocks = sums.defined() ? sums.mutable_data_ptr() : nullptr,
                       .y = y.defined() ? y.mutable_data_ptr() : nullptr,
+                      .dweights = dweights.defined() ? dweights.mutable_data_ptr() : nullptr,
                       .type = kernel_type(x.scalar_type()),
                       .rows = rows,
                       .columns = columns,
                       .kind = kernel_kind(kind),
                       .gated = gated},
                   blocks, kernels::kRowsPerBlock * width);
-  return {dx, sums.defined() ? reduce_row_blocks(sums) : at::Tensor(), y};
+  return {dx, sums.defined() ? reduce_row_blocks(sums) : at::Tensor(), y, dweights};
 }
 
 TORCH_LIBRARY_FRAGMENT(megatron, library) {
   define_operator(library,
-                  "bias_activation(Tensor x, Tensor? bias, int kind, bool gated) -> Tensor");
+                  "bias_activation(Tensor x, Tensor? bias, int kind, bool gated, "
+                  "Tensor? weights=None) -> Tensor");
   register_kernel(library, "bias_activation", c10::DispatchKey::CPU, forward_on_cpu);
   register_kernel(library, "bias_activation", kAnyDevice, forward_by_formula);
   define_operator(library,
                   "bias_activation_backward(Tensor dy, Tensor x, Tensor? bias, int kind, "
-                  "bool gated, bool with_result) -> (Tensor, Tensor, Tensor)");
+                  "bool gated, bool with_result, Tensor? weights=None) "
+                  "-> (Tensor, Tensor, Tensor, Tensor)");
   register_kernel(library, "bias_activation_backward", c10::DispatchKey::CPU, backward_on_cpu);
   register_kernel(library, "bias_activation_backward", kAnyDevice, backward_by_formula);
 }
 
 }  // namespace
 
-at::Tensor bias_activation(const at::Tensor& x, const at::Tensor& bias,
-                           const ActivationForm& form) {
+at::Tensor bias_activation(const at::Tensor& x, const at::Tensor& bias, const ActivationForm& form,
+                           const at::Tensor& weights) {
   static const auto op = find_operator<decltype(forward_on_cpu)>("megatron::bias_activation");
-  return op.call(x, optional_tensor(bias), static_cast<std::int64_t>(form.kind), form.gated);
+  return op.call(x, optional_tensor(bias), static_cast<std::int64_t>(form.kind), form.gated,
+                 optional_tensor(weights));
 }
 
 BiasActivationGradients bias_activation_backward(const at::Tensor& dy, const at::Tensor& x,
                                                  const at::Tensor& bias, const ActivationForm& form,
-                                                 bool with_result) {
+                                                 bool with_result, const at::Tensor& weights) {
   static const auto op =
       find_operator<decltype(backward_on_cpu)>("megatron::bias_activation_backward");
-  auto [dx, dbias, y] = op.call(dy, x, optional_tensor(bias), static_cast<std::int64_t>(form.kind),
-                                form.gated, with_result);
-  return {std::move(dx), std::move(dbias), std::move(y)};
+  auto [dx, dbias, y, dweights] =
+      op.call(dy, x, optional_tensor(bias), static_cast<std::int64_t>(form.kind), form.gated,
+              with_result, optional_tensor(weights));
+  return {std::move(dx), std::move(dbias), std::move(y), std::move(dweights)};
 }
 
 }  // namespace megatron

@@ -15,20 +15,23 @@ struct ActivationForm {
 };
 
 /// Returns the activation of x + bias in the dtype of x. `bias` has one element per column of x, or
-/// is undefined. 16-bit values are computed in float32 and rounded once. Not differentiable:
-/// activate() records the gradient.
-at::Tensor bias_activation(const at::Tensor& x, const at::Tensor& bias, const ActivationForm& form);
+/// is undefined. `weights`, in compute_type() and with one element per row, multiply the rows of
+/// the result; they may be undefined. 16-bit values are computed in float32 and rounded once. Not
+/// differentiable: activate() records the gradient.
+at::Tensor bias_activation(const at::Tensor& x, const at::Tensor& bias, const ActivationForm& form,
+                           const at::Tensor& weights = {});
 
 /// The result of bias_activation_backward().
 struct BiasActivationGradients {
-  at::Tensor dx;     ///< like x
-  at::Tensor dbias;  ///< [columns of x] in compute_type(); undefined without a bias
-  at::Tensor y;      ///< result of bias_activation(), if requested
+  at::Tensor dx;        ///< like x
+  at::Tensor dbias;     ///< [columns of x] in compute_type(); undefined without a bias
+  at::Tensor y;         ///< result of bias_activation(), if requested
+  at::Tensor dweights;  ///< like the weights; undefined without them
 };
 /// Backward of bias_activation(). With `with_result` the same pass recomputes the forward result,
 /// so that it need not be saved.
 BiasActivationGradients bias_activation_backward(const at::Tensor& dy, const at::Tensor& x,
                                                  const at::Tensor& bias, const ActivationForm& form,
-                                                 bool with_result);
+                                                 bool with_result, const at::Tensor& weights = {});
 
 }  // namespace megatron

@@ -7,9 +7,9 @@
 namespace megatron {
 namespace {
 
-std::array<Axis*, 11> axes_of(Rank& rank) {
-  return {&rank.tp,    &rank.cp,  &rank.dp, &rank.pp,  &rank.dp_cp,       &rank.model,
-          &rank.world, &rank.etp, &rank.ep, &rank.edp, &rank.expert_model};
+std::array<Axis*, 12> axes_of(Rank& rank) {
+  return {&rank.tp,    &rank.cp,  &rank.dp, &rank.pp,  &rank.dp_cp,  &rank.model,
+          &rank.world, &rank.etp, &rank.ep, &rank.edp, &rank.etp_ep, &rank.expert_model};
 }
 
 }  // namespace
@@ -21,6 +21,8 @@ Rank make_rank(const Mesh& mesh, std::int64_t index, const RankOptions& options)
     axis->rank = mesh.coordinate(index, axis->name);
     axis->size = mesh.size(axis->name);
   }
+  MEGATRON_CHECK(rank.etp_ep.rank == rank.ep.rank * rank.etp.size + rank.etp.rank,
+                 "the ranks of etp do not lie side by side in etp-ep");
   rank.sequence_parallel = options.sequence_parallel && rank.tp.size > 1;
   rank.device = options.device;
   rank.seed = options.seed;

@@ -11,6 +11,7 @@
 
 #include "megatron/parallel/collectives.h"
 #include "megatron/pipeline/overlapped_comm.h"
+#include "megatron/training/loop/router_step.h"
 #include "megatron/training/resilience/non_finite.h"
 
 namespace megatron {
@@ -64,11 +65,12 @@ bool computes_loss_gradients_in_forward(const TrainStepContext& context, const S
                                    : max_pending_losses(schedule) <= 2;
 }
 
-/// Attaches the loss-gradient scale to each microbatch, so that forward can compute the loss
-/// gradients, if the schedule allows it.
+/// Attaches the gradients of the auxiliary losses and, so that forward can compute the loss
+/// gradients, the loss-gradient scale to each microbatch if the schedule allows it.
 std::vector<Microbatch> attach_loss_gradient_scales(const TrainStepContext& context,
                                                     const TrainStepOptions& options,
                                                     std::vector<Microbatch> batch) {
+  attach_aux_loss_gradients(context, options, batch);
   if (!computes_loss_gradients_in_forward(
           context, context.pipeline.training_schedule(options.num_microbatches)))
     return batch;
@@ -85,6 +87,12 @@ void all_reduce_losses(const Axis& axis, StepLosses& losses) {
   all_reduce_(axis, both, "losses");
   const std::int64_t count = losses.sums.numel();
   losses = {both.narrow(0, 0, count), both.narrow(0, count, count)};
+}
+
+/// Returns the pair that joined steps overlap through. Layers with experts also communicate over
+/// other axes than tp, so their joined steps run one after the other.
+OverlappedPair* overlapped_pair(const TrainStepContext& context) {
+  return context.model.config().moe.num_experts > 0 ? nullptr : overlapped_pair_of(context.rank.tp);
 }
 
 /// Measures the schedule's steps as timers of level 2 and forwards the notifications. The timers of
@@ -139,9 +147,10 @@ StepLosses forward_backward(const TrainStepContext& context, const TrainStepOpti
       attach_loss_gradient_scales(context, options, batch);
   ScheduleStepTimers timed(context.timers, context.steps);
   context.weights.zero_gradients(options.num_microbatches);
+  begin_router_step(context.model);
   run_schedule(
       context.pipeline.training_schedule(options.num_microbatches),
-      {context.model, context.weights, context.rank.pp, overlapped_pair_of(context.rank.tp)},
+      {context.model, context.weights, context.rank.pp, overlapped_pair(context)},
       {.batch = batch_with_scales, .training = true, .on_loss = on_loss, .listener = &timed});
   {
     const auto sync = context.timers.scope("all-grads-sync", 1);
@@ -197,6 +206,7 @@ TrainStepResult read_step(const TrainStepContext& context, const TrainStepOption
     result.tokens += tokens[i];
   }
   result.update = context.optimizer.result(tokens + options.num_microbatches);
+  result.routing = finish_router_step(context, options, result.update.applied);
   return result;
 }
 

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "megatron/metrics/routing_metrics.h"
 #include "megatron/models/model.h"
 #include "megatron/optimizer/optimizer.h"
 #include "megatron/parallel/rank.h"
@@ -37,6 +38,7 @@ struct TrainStepResult {
   double tokens = 0;
   std::vector<double> microbatch_losses = {};  ///< Σloss of each microbatch, in order
   StepResult update;
+  std::vector<LayerRouting> routing = {};  ///< of the layers with experts
   /// Null unless --log-layer-norms-interval requests them in this step.
   std::shared_ptr<const PerLayerNorms> layer_norms = {};
   double loss() const { return loss_sum / (tokens > 0 ? tokens : 1); }
@@ -72,7 +74,8 @@ StepLosses forward_backward(const TrainStepContext& context, const TrainStepOpti
 /// finite.
 void update_weights(const TrainStepContext& context, const TrainStepOptions& options,
                     const StepLosses& losses);
-/// Reads the results of the step. This is the only place where the host waits for the device.
+/// Reads the results of the step, and moves the expert biases of routers. This is the only place
+/// where the host waits for the device.
 TrainStepResult read_step(const TrainStepContext& context, const TrainStepOptions& options,
                           const StepLosses& losses);
 

@@ -23,6 +23,7 @@ class IntervalLog {
  private:
   std::int64_t advanced_ = 0, skipped_ = 0, nan_ = 0;
   double loss_ = 0, tokens_ = 0, samples_ = 0;
+  NamedLosses aux_losses_;  ///< sums
 };
 
 }  // namespace megatron

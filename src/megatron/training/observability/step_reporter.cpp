@@ -192,6 +192,9 @@ StepMetrics StepReporter::metrics_of(const TrainStepResult& step, double elapsed
       .throughput =
           throughput_.rates({.samples = samples, .tokens = step.tokens, .seconds = elapsed_s}),
       .memory = process_memory(plan_.rank.device)};
+  for (const auto& loss : mean_losses(step.routing)) metrics.losses.push_back(loss);
+  metrics.routing = step.routing;
+  metrics.logs_layers_routing = plan_.settings.model.moe.per_layer_logging;
   if (comm_log_) metrics.traffic = comm_log_->take_step();
   if (logger.log_params_norm) metrics.params_norm = state_.optimizer->main_parameters().norm();
   if (logger.log_num_zeros_in_grad && step.update.applied)

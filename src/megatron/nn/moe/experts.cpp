@@ -1,0 +1,73 @@
+#include "megatron/nn/moe/experts.h"
+
+#include "megatron/nn/moe/grouped_linear.h"
+#include "megatron/params/weight_init.h"
+
+namespace megatron {
+namespace {
+
+/// Returns the declaration of a stacked parameter: ep divides the experts, and etp dimension `dim`
+/// of each.
+ParameterSpec stacked(Shape shape, int dim, std::vector<ShardBlock> blocks, Init init,
+                      bool is_bias) {
+  return {.sharding = {.global_shape = std::move(shape),
+                       .splits = {{.dim = 0}, {.dim = dim, .blocks = std::move(blocks)}}},
+          .init = init,
+          .tags = {.no_decay = is_bias, .expert = true}};
+}
+
+/// Every rank of etp adds the whole bias of fc2 to its part of the sum, so one of them adds it, and
+/// its gradient is the sum of all.
+ParameterSpec output_bias(std::int64_t experts, std::int64_t width) {
+  ParameterSpec spec = stacked({experts, width}, -1, {}, Init::zeros(), /*is_bias=*/true);
+  spec.sharding.splits[1] = {.sums_gradients = true};
+  return spec;
+}
+
+std::vector<ShardBlock> fc1_blocks(const TransformerConfig& config) {
+  const std::int64_t f = config.moe.ffn_hidden_size;
+  if (!config.gated_linear_unit) return {};
+  return {{f}, {f}};  // gate | up
+}
+
+std::int64_t fc1_rows(const TransformerConfig& config) {
+  return (config.gated_linear_unit ? 2 : 1) * config.moe.ffn_hidden_size;
+}
+
+}  // namespace
+
+Experts::Experts(Module* parent, const LayerArguments& arguments, std::int64_t width)
+    : Module(parent, "experts"),
+      config_(arguments.config),
+      rank_(arguments.rank),
+      linear_fc1_(this, "linear_fc1"),
+      linear_fc2_(this, "linear_fc2"),
+      fc1_weight_(linear_fc1_.add(
+          "weight",
+          stacked({config_.moe.num_experts, fc1_rows(config_), width}, 1, fc1_blocks(config_),
+                  input_init(config_, {fc1_rows(config_), width}), /*is_bias=*/false),
+          rank_)),
+      fc2_weight_(
+          linear_fc2_.add("weight",
+                          stacked({config_.moe.num_experts, width, config_.moe.ffn_hidden_size}, 2,
+                                  {}, residual_init(config_, {width, config_.moe.ffn_hidden_size}),
+                                  /*is_bias=*/false),
+                          rank_)) {
+  if (!config_.add_bias_linear) return;
+  fc1_bias_ = &linear_fc1_.add("bias",
+                               stacked({config_.moe.num_experts, fc1_rows(config_)}, 1,
+                                       fc1_blocks(config_), Init::zeros(), /*is_bias=*/true),
+                               rank_);
+  fc2_bias_ = &linear_fc2_.add("bias", output_bias(config_.moe.num_experts, width), rank_);
+}
+
+at::Tensor Experts::forward(const at::Tensor& x, const at::Tensor& probs,
+                            const std::vector<std::int64_t>& counts) const {
+  const at::Tensor projected = grouped_linear(x, fc1_weight_, fc1_bias_, counts);
+  const ActivationForm form{config_.activation, config_.gated_linear_unit};
+  const at::Tensor y = activated_grouped_linear(projected, probs, form, fc2_weight_, counts);
+  if (fc2_bias_ == nullptr || rank_.etp.rank > 0) return y;
+  return add_group_bias(y, probs, *fc2_bias_, counts);
+}
+
+}  // namespace megatron

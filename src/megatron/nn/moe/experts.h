@@ -1,0 +1,46 @@
+// The experts of a mixture-of-experts layer that a rank holds: MLPs that are computed together,
+// with one grouped GEMM for all of them.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <vector>
+
+#include "megatron/nn/layer_spec.h"
+#include "megatron/nn/module.h"
+
+namespace megatron {
+
+/// The experts of this rank: E / ep of them, each with 1 / etp of its columns. Weights are stacked:
+/// linear_fc1.weight is [E, 2·f or f, h], where the rows are gate | up, and linear_fc2.weight
+/// [E, h, f].
+class Experts : public Module {
+ public:
+  /// `width` is the size of the rows that the experts take and return: the hidden or latent size.
+  Experts(Module* parent, const LayerArguments& arguments, std::int64_t width);
+
+  /// Returns p·fc2(f(fc1(x))) for rows x [rows, width] sorted by expert, of which counts[e] belong
+  /// to the e-th expert of this rank. `probs` [rows] are float32 (float64) or undefined: then p is
+  /// 1. The result is this rank's part of a sum over etp.
+  at::Tensor forward(const at::Tensor& x, const at::Tensor& probs,
+                     const std::vector<std::int64_t>& counts) const;
+
+ private:
+  /// A stacked weight and its biases, or null.
+  class Linear : public Module {
+   public:
+    Linear(Module* parent, const char* name) : Module(parent, name) {}
+    Parameter& add(const char* leaf, ParameterSpec spec, const Rank& rank) {
+      return declare(leaf, std::move(spec), std::vector<Axis>{rank.ep, rank.etp});
+    }
+  };
+
+  const TransformerConfig& config_;
+  const Rank& rank_;
+  Linear linear_fc1_, linear_fc2_;
+  Parameter &fc1_weight_, &fc2_weight_;
+  Parameter *fc1_bias_ = nullptr, *fc2_bias_ = nullptr;
+};
+
+}  // namespace megatron

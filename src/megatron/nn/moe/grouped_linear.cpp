@@ -1,0 +1,132 @@
+#include "megatron/nn/moe/grouped_linear.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/stack.h>
+#include <ATen/ops/zeros.h>
+
+#include "megatron/ops/column_sums.h"
+#include "megatron/ops/differentiable.h"
+#include "megatron/ops/grouped_matmul.h"
+#include "megatron/ops/kernel_type.h"
+
+namespace megatron {
+namespace {
+
+/// Calls use(group, its rows of x) for each group with rows.
+template <class Use>
+void for_each_group(const at::Tensor& x, const GroupRows& rows, const Use& use) {
+  std::int64_t first = 0;
+  for (std::size_t g = 0; g < rows.size(); first += rows[g++])
+    if (rows[g] > 0) use(static_cast<std::int64_t>(g), x.narrow(0, first, rows[g]));
+}
+
+/// Returns the sums over the rows of each group, [groups, columns].
+at::Tensor group_sums(const at::Tensor& x, const GroupRows& rows) {
+  at::Tensor sums = at::zeros({static_cast<std::int64_t>(rows.size()), x.size(1)},
+                              x.options().dtype(compute_type(x.scalar_type())));
+  for_each_group(x, rows,
+                 [&](std::int64_t g, const at::Tensor& part) { sums[g].copy_(column_sums(part)); });
+  return sums;
+}
+
+void contribute_weight_gradient(Parameter& weight, const at::Tensor& dy, const at::Tensor& x,
+                                const GroupRows& rows) {
+  weight.contribute([dy, x, rows](at::Tensor& grad, bool fresh) {
+    grouped_matmul_over_rows_out(grad, dy, x, rows, /*accumulate=*/!fresh);
+  });
+}
+
+}  // namespace
+
+at::Tensor grouped_linear(const at::Tensor& input, Parameter& weight, Parameter* bias,
+                          const GroupRows& rows) {
+  const auto forward = [&] {
+    const at::Tensor x = input.contiguous();
+    Recorded recorded{
+        .outputs = {grouped_matmul(x, weight.value().transpose(1, 2), rows, x.scalar_type(),
+                                   bias != nullptr ? bias->value() : at::Tensor())},
+        .saved = {x},
+        .backward = {}};
+    recorded.backward = [&weight, bias, rows](BackwardPass& pass) -> Tensors {
+      const at::Tensor dy = pass.gradients[0].contiguous();
+      if (bias != nullptr) bias->contribute(group_sums(dy, rows));
+      const at::Tensor dx = pass.needs_input[0]
+                                ? grouped_matmul(dy, weight.value(), rows, dy.scalar_type())
+                                : at::Tensor();
+      contribute_weight_gradient(weight, dy, pass.saved[0], rows);
+      return {dx};
+    };
+    return recorded;
+  };
+  return differentiable({.name = "GroupedLinearBackward", .trains_parameters = true}, {input},
+                        forward)
+      .front();
+}
+
+at::Tensor activated_grouped_linear(const at::Tensor& input, const at::Tensor& weights,
+                                    const ActivationForm& form, Parameter& weight,
+                                    const GroupRows& rows) {
+  const auto forward = [&] {
+    const at::Tensor x = input.contiguous();
+    Recorded recorded{
+        .outputs = {grouped_matmul(bias_activation(x, {}, form, weights),
+                                   weight.value().transpose(1, 2), rows, x.scalar_type())},
+        .saved = {x, weights},
+        .backward = {}};
+    recorded.backward = [&weight, form, rows](BackwardPass& pass) -> Tensors {
+      const at::Tensor dy = pass.gradients[0].contiguous();
+      const at::Tensor dactivated = grouped_matmul(dy, weight.value(), rows, dy.scalar_type());
+      const BiasActivationGradients gradients = bias_activation_backward(
+          dactivated, pass.saved[0], {}, form, /*with_result=*/true, pass.saved[1]);
+      contribute_weight_gradient(weight, dy, gradients.y, rows);
+      return {gradients.dx, gradients.dweights};
+    };
+    return recorded;
+  };
+  return differentiable({.name = "ActivatedGroupedLinearBackward", .trains_parameters = true},
+                        {input, weights}, forward)
+      .front();
+}
+
+at::Tensor add_group_bias(const at::Tensor& input, const at::Tensor& weights, Parameter& bias,
+                          const GroupRows& rows) {
+  const auto forward = [&] {
+    const at::Tensor sum = input.clone();
+    std::int64_t first = 0;
+    for_each_group(sum, rows, [&](std::int64_t g, at::Tensor part) {
+      const at::Tensor b = bias.value()[g];
+      if (weights.defined()) {
+        const at::Tensor w = weights.narrow(0, first, part.size(0)).unsqueeze(1);
+        part.add_((w * b.to(w.scalar_type())).to(part.scalar_type()));
+      } else {
+        part.add_(b);
+      }
+      first += part.size(0);
+    });
+    Recorded recorded{.outputs = {sum}, .saved = {weights}, .backward = {}};
+    recorded.backward = [&bias, rows](BackwardPass& pass) -> Tensors {
+      const at::Tensor dy = pass.gradients[0], &w = pass.saved[0];
+      if (!w.defined()) {
+        bias.contribute(group_sums(dy, rows));
+        return {dy, {}};
+      }
+      const at::Tensor wide = dy.to(w.scalar_type());
+      bias.contribute(group_sums(wide * w.unsqueeze(1), rows));
+      at::Tensor dweights = at::empty({dy.size(0)}, w.options());
+      std::int64_t first = 0;
+      for_each_group(wide, rows, [&](std::int64_t g, const at::Tensor& part) {
+        dweights.narrow(0, first, part.size(0))
+            .copy_((part * bias.value()[g].to(part.scalar_type())).sum(1));
+        first += part.size(0);
+      });
+      return {dy, dweights};
+    };
+    return recorded;
+  };
+  return differentiable({.name = "AddGroupBiasBackward", .trains_parameters = true},
+                        {input, weights}, forward)
+      .front();
+}
+
+}  // namespace megatron

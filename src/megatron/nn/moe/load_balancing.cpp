@@ -1,0 +1,169 @@
+// T tokens, E experts, k experts for each token, b samples.
+#include "megatron/nn/moe/load_balancing.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/bincount.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/logsumexp.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/stack.h>
+#include <ATen/ops/where.h>
+#include <ATen/ops/zeros.h>
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <vector>
+
+#include "megatron/parallel/collectives.h"
+
+namespace megatron {
+namespace {
+
+at::Tensor over_tp(const BalancingInput& input, at::Tensor sums) {
+  all_reduce_(input.rank.tp, sums, "router statistics");
+  return sums;
+}
+
+/// Returns the sum of the scores [T, E] of each sample (or of all, with one row), [rows, E].
+at::Tensor sum_scores(const at::Tensor& scores, std::int64_t rows) {
+  return scores.to(at::kDouble).view({-1, rows, scores.size(1)}).sum(0);
+}
+
+/// A loss Σ c·scores, with c = factor · counts.
+struct BalanceTerm {
+  at::Tensor weights;  ///< c [rows, E]
+  at::Tensor value;    ///< scalar: this rank's part
+};
+
+BalanceTerm balance_term(const at::Tensor& counts, const at::Tensor& score_sums, double factor) {
+  const at::Tensor weights = counts * factor;
+  return {weights, (weights * score_sums).sum()};
+}
+
+/// Returns each token's microbatch-wide rank order as Sinkhorn needs it: all tokens' rows.
+at::Tensor all_rows(const BalancingInput& input, const at::Tensor& rows) {
+  if (input.rank.tp.size == 1) return rows;
+  return all_gather(input.rank.tp, rows.contiguous(), input.span.tokens_of_ranks, "router rows");
+}
+
+at::Tensor own_rows(const BalancingInput& input, const at::Tensor& rows) {
+  return rows.narrow(0, input.span.first_token(), input.span.num_tokens());
+}
+
+}  // namespace
+
+at::Tensor count_choices(const at::Tensor& experts, std::int64_t num_experts, std::int64_t rows,
+                         bool kept_only) {
+  const at::Tensor chosen = at::where(experts < 0, -1 - experts, experts).to(at::kLong);
+  const at::Tensor row =
+      at::arange(experts.size(0), chosen.options()).remainder(rows).unsqueeze(1) * num_experts;
+  const at::Tensor weights = kept_only
+                                 ? (experts >= 0).to(at::kDouble).flatten()
+                                 : at::ones({experts.numel()}, chosen.options().dtype(at::kDouble));
+  return at::bincount((chosen + row).flatten(), weights, rows * num_experts)
+      .to(at::kDouble)
+      .view({rows, num_experts});
+}
+
+RouterLosses router_losses(const BalancingInput& input, const at::Tensor& logits,
+                           const RoutedTokens& routed, const at::Tensor& counted,
+                           const at::Tensor& scale, at::Tensor& global_counts) {
+  const MoeConfig& config = input.config;
+  const std::int64_t experts = config.num_experts, batch = input.span.batch;
+  const double tokens = static_cast<double>(input.span.total()),
+               k = static_cast<double>(config.router_topk), e = static_cast<double>(experts);
+  const double aux = config.coefficient(LoadBalancing::aux_loss),
+               seq = config.coefficient(LoadBalancing::seq_aux_loss),
+               global = config.coefficient(LoadBalancing::global_aux_loss),
+               z = config.z_loss_coeff.value_or(0);
+  const auto options = logits.options().dtype(at::kDouble);
+  const at::Tensor zero = at::zeros({}, options);
+  std::vector<at::Tensor> values(4, zero);
+  RouterLosses losses;
+  at::Tensor weights;  // Σ of the terms' weights, with their coefficients: [1 or b, E]
+  const auto add = [&](const at::Tensor& more) {
+    weights = weights.defined() ? weights + more : more;
+  };
+  if (aux != 0 || seq != 0 || global != 0) {
+    const at::Tensor counts = over_tp(input, count_choices(counted, experts, batch, false));
+    const at::Tensor score_sums = sum_scores(routed.scores, batch);
+    const at::Tensor all_counts = counts.sum(0, true), all_scores = score_sums.sum(0, true);
+    if (aux != 0) {
+      const BalanceTerm term = balance_term(all_counts, all_scores, e / (k * tokens * tokens));
+      values[0] = term.value;
+      add(term.weights * aux);
+    }
+    if (seq != 0) {
+      const double length = tokens / static_cast<double>(batch);
+      const BalanceTerm term =
+          balance_term(counts, score_sums, e / (k * length * length * static_cast<double>(batch)));
+      values[1] = term.value;
+      add(term.weights * seq);
+    }
+    if (global != 0) {
+      at::Tensor batch_counts =
+          at::cat({all_counts.view({-1}), at::zeros({1}, options).add_(tokens)});
+      all_reduce_(input.rank.dp_cp, batch_counts, "router statistics of the batch");
+      global_counts = global_counts.defined() ? global_counts + batch_counts : batch_counts;
+      const at::Tensor shares = global_counts.narrow(0, 0, experts) / global_counts[experts];
+      const BalanceTerm term = balance_term(shares.view({1, -1}), all_scores, e / (k * tokens));
+      values[2] = term.value;
+      add(term.weights * global);
+    }
+    losses.gradients.dscores = weights * scale.to(options);
+  }
+  if (z != 0) {
+    values[3] = at::logsumexp(logits, -1).to(at::kDouble).square().sum() / tokens;
+    losses.gradients.dlse2 = scale.to(options) * (z / tokens);
+  }
+  losses.values = at::stack(values);
+  return losses;
+}
+
+at::Tensor sinkhorn_scores(const BalancingInput& input, const at::Tensor& logits) {
+  constexpr double kTolerance = 1e-4, kEpsilon = 1e-8;
+  const at::Tensor cost = all_rows(input, logits.to(at::kFloat)).exp();
+  at::Tensor d0 = at::ones({cost.size(0)}, cost.options()),
+             d1 = at::ones({cost.size(1)}, cost.options()), last = d1;
+  double error = 1e9;
+  while (error > kTolerance) {
+    d0 = ((d1 * cost).sum(1) + kEpsilon).reciprocal() / static_cast<double>(cost.size(0));
+    d1 = ((d0.unsqueeze(1) * cost).sum(0) + kEpsilon).reciprocal() /
+         static_cast<double>(cost.size(1));
+    error = (last - d1).abs().mean().item<double>();  // NaN ends the loop
+    last = d1;
+  }
+  return own_rows(input, d1 * cost * d0.unsqueeze(1));
+}
+
+std::int64_t expert_capacity(const MoeConfig& config, std::int64_t tokens) {
+  const double mean =
+      static_cast<double>(tokens * config.router_topk) / static_cast<double>(config.num_experts);
+  return static_cast<std::int64_t>(std::ceil(mean * config.expert_capacity_factor.value_or(0)));
+}
+
+void drop_beyond_capacity(const BalancingInput& input, RoutedTokens& routed) {
+  const auto capacity = static_cast<std::size_t>(expert_capacity(input.config, input.span.total()));
+  const at::Tensor experts = all_rows(input, routed.experts).cpu().clone().contiguous(),
+                   probs = all_rows(input, routed.probs).cpu().to(at::kDouble).contiguous();
+  auto* expert = experts.mutable_data_ptr<std::int32_t>();
+  const double* prob = probs.const_data_ptr<double>();
+  std::vector<std::vector<std::int64_t>> choices(
+      static_cast<std::size_t>(input.config.num_experts));
+  for (std::int64_t i = 0; i < experts.numel(); ++i)
+    choices[static_cast<std::size_t>(expert[i])].push_back(i);
+  for (std::vector<std::int64_t>& of_expert : choices) {
+    if (of_expert.size() <= capacity) continue;
+    if (input.config.token_drop_policy == TokenDropPolicy::probs)
+      std::ranges::stable_sort(of_expert, std::greater(),
+                               [&](std::int64_t choice) { return prob[choice]; });
+    for (std::size_t i = capacity; i < of_expert.size(); ++i)
+      expert[of_expert[i]] = -1 - expert[of_expert[i]];
+  }
+  routed.experts = own_rows(input, experts).to(routed.experts.device());
+  routed.probs = routed.probs.masked_fill(routed.experts < 0, 0);
+}
+
+}  // namespace megatron

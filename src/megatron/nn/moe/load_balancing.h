@@ -1,0 +1,64 @@
+// Keeps the load of experts even: auxiliary losses (Shazeer et al. 2017; Fedus et al. 2021;
+// DeepSeek-V2, section 2.1.3), the z-loss (Zoph et al. 2022), Sinkhorn routing (Clark et al. 2022)
+// and the capacity of experts. All of it counts over the tokens of the whole microbatch, so no
+// result depends on how the tokens are distributed over ranks.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include "megatron/config/moe_config.h"
+#include "megatron/nn/moe/token_span.h"
+#include "megatron/ops/routing.h"
+#include "megatron/parallel/rank.h"
+
+namespace megatron {
+
+/// The arguments of the functions below.
+struct BalancingInput {
+  const MoeConfig& config;
+  const Rank& rank;
+  const TokenSpan& span;
+};
+
+/// The gradients of a router's auxiliary losses, and the rank's parts of the losses' values.
+struct RouterLosses {
+  RouterLossGradients gradients;
+  /// float64 [4]: aux_loss, seq_aux_loss, global_aux_loss and z_loss without their coefficients.
+  /// The sum over tp is the microbatch's loss.
+  at::Tensor values;
+};
+
+/// Computes the gradients of all auxiliary losses.
+///
+///   aux_loss: coefficient · E · Σ_e f_e · P_e, where f_e is the share of the k·T choices of the
+///     microbatch's T tokens that go to expert e, and P_e the mean of its normalized scores.
+///   seq_aux_loss: the same for each sample, averaged.
+///   global_aux_loss: f_e over the microbatches of all data-parallel ranks so far (Qiu et al.
+///     2025). `global_counts` holds their sums, float64 [E + 1]: choices and tokens.
+///   z_loss: coefficient · mean of (log Σ exp logits)².
+///
+/// `scale` is the scalar gradient that the loss of one microbatch receives. `counted` holds the
+/// experts of `routed` or, where a bias or groups changed the choice, those of the scores alone.
+/// Collective over tp (global_aux_loss: and dp-cp) when a loss is on.
+RouterLosses router_losses(const BalancingInput& input, const at::Tensor& logits,
+                           const RoutedTokens& routed, const at::Tensor& counted,
+                           const at::Tensor& scale, at::Tensor& global_counts);
+
+/// Returns the logits after Sinkhorn's normalization over the experts and over the microbatch's
+/// tokens, as Megatron Core computes it. Collective over tp.
+at::Tensor sinkhorn_scores(const BalancingInput& input, const at::Tensor& logits);
+
+/// Drops the choices beyond the capacity of an expert, ⌈k·T/E · factor⌉ of the microbatch's T
+/// tokens: those with the lowest probabilities, or the last ones. Of equal probabilities the
+/// earlier token stays. Collective over tp.
+void drop_beyond_capacity(const BalancingInput& input, RoutedTokens& routed);
+
+/// Returns an expert's capacity for `tokens` tokens.
+std::int64_t expert_capacity(const MoeConfig& config, std::int64_t tokens);
+
+/// Returns the number of choices of each expert, [rows, E] float64; token t counts in row t mod
+/// rows. With `kept_only`, dropped choices do not count.
+at::Tensor count_choices(const at::Tensor& experts, std::int64_t num_experts, std::int64_t rows,
+                         bool kept_only);
+
+}  // namespace megatron

@@ -1,0 +1,67 @@
+// The mixture-of-experts block of a layer (Shazeer et al. 2017; DeepSeekMoE, Dai et al. 2024):
+//
+//   y = Σ_e p_e·expert_e(norm(x)) + shared_experts(norm(x))
+//
+// where the router chooses k experts e for each token. The shared experts run while tokens travel.
+#pragma once
+
+#include <optional>
+
+#include "megatron/nn/layer_spec.h"
+#include "megatron/nn/mlp.h"
+#include "megatron/nn/moe/experts.h"
+#include "megatron/nn/moe/router.h"
+#include "megatron/nn/moe/token_dispatcher.h"
+
+namespace megatron {
+
+/// Experts that all tokens take, sharded over tp like an MLP, with an optional gate σ(x·w).
+class SharedExperts : public Mlp {
+ public:
+  SharedExperts(Module* parent, const LayerArguments& arguments);
+  at::Tensor forward(const at::Tensor& input_sbh, const ForwardContext& context) override;
+
+ private:
+  Parameter* gate_weight_ = nullptr;  ///< [1, h]
+};
+
+/// Two projections around the experts, so that they work on fewer channels (LatentMoE).
+class LatentProjections {
+ public:
+  LatentProjections(Module* parent, const LayerArguments& arguments);
+  at::Tensor down(const at::Tensor& x) const;  ///< [.., h] → [.., latent]
+  at::Tensor up(const at::Tensor& x) const;    ///< [.., latent] → [.., h]
+
+ private:
+  /// A weight that every rank of tp holds whole.
+  class Projection : public Module {
+   public:
+    Projection(Module* parent, std::string_view name, ParameterSpec spec, const Rank& rank)
+        : Module(parent, name), weight(declare("weight", std::move(spec), rank.tp)) {}
+    Parameter& weight;
+  };
+  Projection fc1_latent_proj_, fc2_latent_proj_;
+};
+
+/// The block of a layer with experts. Its norm is the layer's pre_mlp_layernorm.
+class MoeLayer : public FeedForward {
+ public:
+  /// `parent` is the transformer layer.
+  MoeLayer(Module* parent, std::string_view name, const LayerArguments& arguments);
+  NormWeights input_norm() const override;
+  /// Collective over tp and etp-ep.
+  at::Tensor forward(const at::Tensor& input_sbh, const ForwardContext& context) override;
+  Router* router() override { return &router_; }
+
+ private:
+  const TransformerConfig& config_;
+  const Rank& rank_;
+  std::optional<Norm> pre_mlp_layernorm_;
+  Router router_;
+  std::optional<LatentProjections> latent_;
+  Experts experts_;
+  std::optional<SharedExperts> shared_experts_;
+  TokenDispatcher dispatcher_;
+};
+
+}  // namespace megatron

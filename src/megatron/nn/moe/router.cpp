@@ -1,0 +1,226 @@
+// T tokens, h hidden channels, E experts, k experts for each token.
+#include "megatron/nn/moe/router.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/sign.h>
+#include <ATen/ops/stack.h>
+
+#include "megatron/base/error.h"
+#include "megatron/base/philox.h"
+#include "megatron/nn/moe/load_balancing.h"
+#include "megatron/ops/column_sums.h"
+#include "megatron/ops/coordinate_uniforms.h"
+#include "megatron/ops/differentiable.h"
+#include "megatron/ops/kernel_type.h"
+#include "megatron/ops/matmul.h"
+#include "megatron/params/weight_init.h"
+
+namespace megatron {
+namespace {
+
+kernels::RouterScore kernel_score(RouterScore score) {
+  switch (score) {
+    case RouterScore::softmax:
+      return kernels::RouterScore::softmax;
+    case RouterScore::sigmoid:
+      return kernels::RouterScore::sigmoid;
+    case RouterScore::sqrtsoftplus:
+      return kernels::RouterScore::sqrtsoftplus;
+  }
+  throw InternalError("a router without a score function");
+}
+
+bool uses_sinkhorn(const MoeConfig& config) {
+  return config.router_load_balancing_type == std::vector{LoadBalancing::sinkhorn};
+}
+
+RoutingRule rule_of(const MoeConfig& config) {
+  RoutingRule rule{.num_experts = config.num_experts,
+                   .topk = config.router_topk,
+                   .score = kernel_score(config.router_score_function),
+                   .pre_softmax = config.router_pre_softmax,
+                   .scaling_factor = config.router_topk_scaling_factor.value_or(1),
+                   .num_groups = config.router_num_groups.value_or(1),
+                   .group_topk = config.router_group_topk.value_or(1)};
+  if (uses_sinkhorn(config)) {
+    // Its probabilities are the scores among all experts.
+    rule.score =
+        config.router_topk == 1 ? kernels::RouterScore::sigmoid : kernels::RouterScore::softmax;
+    rule.pre_softmax = true;
+    rule.scaling_factor = 1;
+  }
+  return rule;
+}
+
+/// Returns whether the balancing losses count other choices than the router's own.
+bool counts_other_choices(const RoutingRule& rule, const Parameter* expert_bias) {
+  return expert_bias != nullptr || rule.group_topk < rule.num_groups;
+}
+
+bool has_balancing_loss(const MoeConfig& config) {
+  return config.coefficient(LoadBalancing::aux_loss) != 0 ||
+         config.coefficient(LoadBalancing::seq_aux_loss) != 0 ||
+         config.coefficient(LoadBalancing::global_aux_loss) != 0;
+}
+
+/// Returns the mean entropy's sum over the tokens: Σ −p·ln p of the normalized scores.
+at::Tensor entropy_sum(const at::Tensor& scores) {
+  const at::Tensor p = scores.to(at::kDouble);
+  return (p * p.clamp_min(1e-300).log()).sum().neg();
+}
+
+ParameterSpec replicated(Shape shape, Init init, const Rank& rank, bool no_decay = false) {
+  // Each rank of tp routes its own tokens and so has a part of the gradient.
+  return {.sharding = Sharding::replicated(std::move(shape), /*sums_gradients=*/rank.tp.size > 1),
+          .init = init,
+          .tags = {.no_decay = no_decay}};
+}
+
+}  // namespace
+
+Router::Router(Module* parent, const LayerArguments& arguments)
+    : Module(parent, "router"),
+      config_(arguments.config.moe),
+      rank_(arguments.rank),
+      rule_(rule_of(config_)),
+      weight_(declare("weight",
+                      replicated({config_.num_experts, arguments.config.hidden_size},
+                                 input_init(arguments.config,
+                                            {config_.num_experts, arguments.config.hidden_size}),
+                                 rank_),
+                      rank_.tp)) {
+  statistics_.layer = arguments.layer_index;
+  if (arguments.config.add_bias_linear)
+    bias_ =
+        &declare("bias", replicated({config_.num_experts}, Init::zeros(), rank_, true), rank_.tp);
+  if (config_.router_enable_expert_bias)
+    expert_bias_ = &declare("expert_bias",
+                            {.sharding = Sharding::replicated({config_.num_experts}),
+                             .init = Init::zeros(),
+                             .tags = {},
+                             .kind = ParameterKind::state,
+                             .dtype = at::kFloat},
+                            rank_.tp);
+}
+
+void Router::begin_step() {
+  statistics_.sums = at::Tensor();
+  global_counts_ = at::Tensor();
+}
+
+void Router::update_expert_bias(const at::Tensor& load) {
+  if (expert_bias_ == nullptr) return;
+  at::Tensor bias = expert_bias_->value();
+  bias.add_(at::sign(load.mean() - load).to(bias), config_.router_bias_update_rate);
+}
+
+at::Tensor Router::jitter(const at::Tensor& x, const TokenSpan& span,
+                          const ForwardContext& context) const {
+  const double epsilon = config_.input_jitter_eps.value_or(0);
+  if (!context.training || epsilon == 0) return x;
+  const at::Tensor u = coordinate_uniforms({span.num_positions, span.batch, x.size(1)},
+                                           philox_key(context.seed, path() + ".input_jitter"),
+                                           context.sample_ordinals, span.first_position);
+  return x * (u.view(x.sizes()) * (2 * epsilon) + (1 - epsilon)).to(x.scalar_type());
+}
+
+at::Tensor Router::logits(const at::Tensor& x) const {
+  const c10::ScalarType type = config_.router_dtype == RouterDtype::fp64
+                                   ? at::kDouble
+                                   : compute_type(weight_.value().scalar_type());
+  const at::Tensor w = weight_.value().t();
+  at::Tensor y = type == at::kDouble ? matmul(x.to(type), w.to(type), type) : matmul(x, w, type);
+  if (bias_ != nullptr) y.add_(bias_->value().to(type));
+  return y;
+}
+
+at::Tensor Router::gate_backward(const at::Tensor& dlogits, const at::Tensor& x) const {
+  const c10::ScalarType type = dlogits.scalar_type();
+  const at::Tensor rows = x.to(type);
+  if (bias_ != nullptr) bias_->contribute(column_sums(dlogits).to(bias_->grad().scalar_type()));
+  weight_.contribute([dlogits, rows](at::Tensor& grad, bool fresh) {
+    if (grad.scalar_type() == dlogits.scalar_type())
+      return matmul_out(grad, dlogits.t(), rows, /*accumulate=*/!fresh);
+    const at::Tensor sum = matmul(dlogits.t(), rows, dlogits.scalar_type()).to(grad.scalar_type());
+    fresh ? grad.copy_(sum) : grad.add_(sum);
+  });
+  return matmul(dlogits, weight_.value().to(type), type).to(x.scalar_type());
+}
+
+at::Tensor Router::random_logits(const at::Tensor& like, const TokenSpan& span,
+                                 const ForwardContext& context) const {
+  if (!context.sample_ordinals.defined()) return like;  // generation routes by the weights
+  return coordinate_uniforms({span.num_positions, span.batch, config_.num_experts},
+                             philox_key(context.seed, path() + ".random_logits"),
+                             context.sample_ordinals, span.first_position)
+      .view(like.sizes())
+      .to(like.scalar_type());
+}
+
+RoutedTokens Router::choose(const at::Tensor& logits, const TokenSpan& span, bool trains) const {
+  RouteOptions options{.with_scores = trains};
+  if (expert_bias_ != nullptr) options.bias = expert_bias_->value();
+  if (uses_sinkhorn(config_) && trains)
+    options.choice = sinkhorn_scores({config_, rank_, span}, logits);
+  return route(logits, rule_, options);
+}
+
+Router::Decision Router::decide(const at::Tensor& logits, const TokenSpan& span,
+                                const ForwardContext& context) {
+  const bool trains = context.training && context.aux_loss_gradient.defined();
+  const BalancingInput input{config_, rank_, span};
+  Decision decision{.routed = choose(logits, span, trains), .losses = {}};
+  RouterLosses losses;
+  if (trains) {
+    at::Tensor counted = decision.routed.experts;
+    if (has_balancing_loss(config_) && counts_other_choices(rule_, expert_bias_)) {
+      RoutingRule plain = rule_;
+      plain.num_groups = plain.group_topk = 1;
+      counted = route(logits, plain, {}).experts;
+    }
+    losses = router_losses(input, logits, decision.routed, counted, context.aux_loss_gradient,
+                           global_counts_);
+    decision.losses = losses.gradients;
+  }
+  if (config_.expert_capacity_factor) drop_beyond_capacity(input, decision.routed);
+  if (trains) {
+    const at::Tensor& experts = decision.routed.experts;
+    const at::Tensor load = count_choices(experts, config_.num_experts, 1, true).view({-1});
+    const at::Tensor sums = at::cat(
+        {load,
+         at::stack({(experts < 0).sum().to(at::kDouble), entropy_sum(decision.routed.scores),
+                    load.new_full({}, static_cast<double>(span.num_tokens()))}),
+         losses.values});
+    statistics_.sums = statistics_.sums.defined() ? statistics_.sums + sums : sums;
+  }
+  return decision;
+}
+
+RoutedTokens Router::forward(const at::Tensor& input, const TokenSpan& span,
+                             const ForwardContext& context) {
+  const at::Tensor rows = jitter(input, span, context);
+  const auto forward = [&] {
+    at::Tensor logits = this->logits(rows);
+    if (config_.router_force_load_balancing) logits = random_logits(logits, span, context);
+    notify_op(context.hooks, *this, "", logits.view({-1, span.batch, config_.num_experts}));
+    Decision decision = decide(logits, span, context);
+    Recorded recorded{.outputs = {decision.routed.probs, decision.routed.experts},
+                      .saved = {rows, logits, decision.routed.experts, decision.losses.dscores,
+                                decision.losses.dlse2},
+                      .backward = {}};
+    recorded.backward = [this](BackwardPass& pass) -> Tensors {
+      const at::Tensor dlogits =
+          route_backward(pass.gradients[0], pass.saved[1], pass.saved[2], rule_,
+                         {.dscores = pass.saved[3], .dlse2 = pass.saved[4]});
+      return {gate_backward(dlogits, pass.saved[0])};
+    };
+    return recorded;
+  };
+  const Tensors outputs =
+      differentiable({.name = "RouterBackward", .trains_parameters = true}, {rows}, forward);
+  return {.experts = outputs[1], .probs = outputs[0], .scores = {}};
+}
+
+}  // namespace megatron

@@ -1,0 +1,59 @@
+// The router of a mixture-of-experts layer: a linear layer whose result decides which experts a
+// token takes, and with which probabilities.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include "megatron/nn/forward_context.h"
+#include "megatron/nn/layer_spec.h"
+#include "megatron/nn/module.h"
+#include "megatron/nn/moe/routing_statistics.h"
+#include "megatron/nn/moe/token_span.h"
+#include "megatron/ops/routing.h"
+
+namespace megatron {
+
+/// Routes the tokens of a rank. All ranks hold the whole weight.
+class Router : public Module {
+ public:
+  Router(Module* parent, const LayerArguments& arguments);
+
+  /// Chooses experts for the tokens x [T, h] of `span`. The probabilities are differentiable, and
+  /// backward also has the gradients of the auxiliary losses. In training, adds to statistics().
+  /// Collective over tp when the choice or a loss depends on the whole microbatch.
+  RoutedTokens forward(const at::Tensor& x, const TokenSpan& span, const ForwardContext& context);
+
+  RoutingStatistics& statistics() { return statistics_; }
+  /// Forgets the statistics of the last step.
+  void begin_step();
+  /// Moves the expert bias by the load of a whole batch [E] (Wang et al. 2024: b += rate ·
+  /// sign(mean − load)). Does nothing without a bias.
+  void update_expert_bias(const at::Tensor& load);
+
+ private:
+  /// Multiplies each element by a random number from 1 − ε to 1 + ε.
+  at::Tensor jitter(const at::Tensor& x, const TokenSpan& span,
+                    const ForwardContext& context) const;
+  at::Tensor logits(const at::Tensor& x) const;
+  at::Tensor random_logits(const at::Tensor& like, const TokenSpan& span,
+                           const ForwardContext& context) const;
+  /// The choice and the gradients of the losses.
+  struct Decision {
+    RoutedTokens routed;
+    RouterLossGradients losses;
+  };
+  Decision decide(const at::Tensor& logits, const TokenSpan& span, const ForwardContext& context);
+  RoutedTokens choose(const at::Tensor& logits, const TokenSpan& span, bool trains) const;
+  at::Tensor gate_backward(const at::Tensor& dlogits, const at::Tensor& x) const;
+
+  const MoeConfig& config_;
+  const Rank& rank_;
+  const RoutingRule rule_;
+  Parameter& weight_;
+  Parameter* bias_ = nullptr;
+  Parameter* expert_bias_ = nullptr;
+  RoutingStatistics statistics_;
+  at::Tensor global_counts_;  ///< of the step so far: router_losses()
+};
+
+}  // namespace megatron

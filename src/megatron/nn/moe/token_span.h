@@ -1,0 +1,27 @@
+// The tokens of a microbatch that a rank routes: a run of positions of every sample.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace megatron {
+
+/// Tokens are numbered position by position, samples inside: token = position · batch + sample.
+/// With tensor parallelism the ranks of tp route successive runs of positions.
+struct TokenSpan {
+  std::int64_t batch = 1;                     ///< samples
+  std::int64_t first_position = 0;            ///< of this rank
+  std::int64_t num_positions = 0;             ///< of this rank
+  std::vector<std::int64_t> tokens_of_ranks;  ///< tokens of each rank of tp
+
+  std::int64_t num_tokens() const { return num_positions * batch; }
+  std::int64_t first_token() const { return first_position * batch; }
+  /// Returns the tokens of the whole microbatch.
+  std::int64_t total() const {
+    std::int64_t sum = 0;
+    for (const std::int64_t tokens : tokens_of_ranks) sum += tokens;
+    return sum;
+  }
+};
+
+}  // namespace megatron
