@@ -113,6 +113,75 @@ TEST(ParameterCount, OfATinyModelByHand) {
   EXPECT_EQ(count.most_loaded_shard, count.total());
 }
 
+/// The experts of moe() as settings, without multi-token prediction.
+TransformerConfig moe_config() {
+  TransformerConfig config;
+  config.num_layers = 4;
+  config.hidden_size = 2048;
+  config.num_attention_heads = 16;
+  config.group_query_attention = true;
+  config.num_query_groups = 4;
+  config.kv_channels = 128;
+  config.ffn_hidden_size = 8192;
+  config.gated_linear_unit = true;
+  config.add_bias_linear = false;
+  config.normalization = Normalization::RMSNorm;
+  config.untie_embeddings_and_output_weights = true;
+  config.moe.num_experts = 8;
+  config.moe.router_topk = 2;
+  config.moe.layers = {0, 1, 1, 1};
+  config.moe.ffn_hidden_size = 1024;
+  config.moe.shared_expert_intermediate_size = 1024;
+  return config;
+}
+
+TEST(ModelDimensions, OfExpertsComeFromAConfig) {
+  ModelDimensions dimensions = model_dimensions(moe_config(), 128256);
+  dimensions.num_mtp_layers = 1;
+  dimensions.mtp_layers_are_moe = true;
+  EXPECT_EQ(num_floating_point_operations(dimensions, std::int64_t{16}, std::int64_t{4096}),
+            296458238558208.0);
+}
+
+TEST(ModelDimensions, ExpertsHaveTheWidthOfTheDenseMlpUnlessSet) {
+  TransformerConfig config = moe_config();
+  config.moe.ffn_hidden_size = 0;
+  EXPECT_EQ(model_dimensions(config, 128256).moe_ffn_hidden_size, 8192);
+  config.moe.layers.clear();
+  EXPECT_EQ(model_dimensions(config, 128256).num_moe_layers, 4);
+  config.moe.num_experts = 0;
+  EXPECT_EQ(model_dimensions(config, 128256).num_moe_layers, 0);
+}
+
+// Megatron-LM: the routed term is multiplied by latent/h, and each MoE layer has 2·latent more.
+TEST(FloatingPointOperations, OfLatentExperts) {
+  TransformerConfig config = moe_config();
+  const auto flops = [&] {
+    return num_floating_point_operations(model_dimensions(config, 128256), 1.0, 1.0);
+  };
+  const double whole = flops();
+  config.moe.latent_size = 512;
+  const double routed = 1024 * 2 * 3, projections = 2 * 512;
+  EXPECT_EQ(flops() - whole, 6.0 * 2048 * 3 * (routed * (512.0 / 2048 - 1) + projections));
+}
+
+TEST(ParameterCount, OfLatentExpertsByHand) {
+  TransformerConfig config = moe_config();
+  config.moe.latent_size = 512;
+  config.add_bias_linear = true;  // counts the router's bias only
+  const ParameterCount count =
+      count_parameters(model_dimensions(config, 1024),
+                       {.tensor_parallel = 2, .expert_parallel = 4, .expert_tensor_parallel = 2});
+  const double h = 2048, attention = 2 * h * 128 * (16 + 4), norms = 2 * h;
+  const double experts = 8.0 * 3 * 512 * 1024, shared = 3 * h * 1024;
+  const double replicated = (h + 1) * 8 + 2 * h * 512;  // the router and the two projections
+  EXPECT_EQ(count.transformer_block,
+            4 * (attention + norms) + 3 * h * 8192 + h + 3 * (experts + shared + replicated));
+  EXPECT_EQ(count.expert_most_loaded, 3 * experts / 8);
+  EXPECT_EQ(count.dense_most_loaded, 4 * (attention / 2 + norms) + 3 * h * 8192 / 2 + h +
+                                         3 * (shared / 2 + replicated) + 2 * h * 1024 / 2);
+}
+
 TEST(ModelDimensions, ComeFromAConfig) {
   TransformerConfig config;
   config.num_layers = 24;

@@ -60,7 +60,8 @@ void check_pretrain(std::span<const std::string> args, std::int64_t world_size);
 int run_launch(std::span<const std::string> args);
 const FieldSet& launch_fields();
 
-/// Runs `megatron plan --show-schedule`, which draws and compares pipeline schedules.
+/// Runs `megatron plan`: searches layouts in the engine, or with --show-schedule draws and compares
+/// pipeline schedules in this process.
 int run_plan(std::span<const std::string> args);
 const FieldSet& plan_fields();
 

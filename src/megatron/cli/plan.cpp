@@ -1,4 +1,5 @@
-// Implements `megatron plan --show-schedule`: draws and compares pipeline schedules.
+// Implements `megatron plan --show-schedule`, which draws and compares pipeline schedules. Without
+// that flag the engine searches layouts (engine/plan.cpp).
 #include <unistd.h>
 
 #include <algorithm>
@@ -9,6 +10,7 @@
 #include "megatron/base/files.h"
 #include "megatron/base/terminal.h"
 #include "megatron/cli/command.h"
+#include "megatron/cli/layout_plan_fields.h"
 #include "megatron/cli/plan_costs.h"
 #include "megatron/cli/plan_output.h"
 #include "megatron/config/field_table.h"
@@ -40,6 +42,8 @@ struct PlanOptions {
       data_parallel_size;
   std::vector<std::string> stage_times{"1,1,1"};
   double message_time = 0, joined_time_share = 1;
+  std::int64_t world_size = 0, max_layouts = 20;
+  std::optional<double> memory_limit_gib;
   std::optional<double> pipeline_activation_limit;
   std::string model = "gpt";
   Settings run;  ///< flags of a training run, which are accepted so that its script can be reused
@@ -103,15 +107,17 @@ const FieldTable<PlanOptions>& plan_table() {
   static const FieldTable<Options> table = [] {
     FieldTable<Options> t;
     t.about(
-        "Draws a pipeline schedule and prints its time, its bubble and the activations that the "
-        "ranks keep, or compares all schedules.");
-    t.field("show_schedule", &Options::show_schedule,
-            "plan a schedule; this flag is required, because this version plans nothing else");
+        "Prints the layouts of a model over --world-size ranks with the memory of a rank, or with "
+        "--show-schedule draws a pipeline schedule and prints its time, its bubble and the "
+        "activations that the ranks keep, or compares all schedules.");
+    t.field("show_schedule", &Options::show_schedule, "plan a schedule instead of a layout");
     t.field("compare", &Options::compare, "print a table of all schedules instead of a drawing");
-    t.field("json", &Options::json, "print every step with its times as JSON instead of a drawing");
+    t.field("json", &Options::json,
+            "print the layouts, or every step of the schedule with its times, as JSON");
     t.field("svg", &Options::svg, "write the drawing to this SVG file too").value_name("FILE");
     t.field("trace", &Options::trace, "write a trace for ui.perfetto.dev to this file too")
         .value_name("FILE");
+    add_layout_plan_fields(t);
     add_pipeline_fields(t);
     t.group("Times, in any unit");
     t.field("stage_times", &Options::stage_times,
@@ -280,12 +286,25 @@ void show(const PlanOptions& options) {
 const FieldSet& plan_fields() { return plan_table().set(); }
 
 int run_plan(std::span<const std::string> args) {
+  const auto is_given = [&](const std::string& flag) {
+    return std::ranges::any_of(args, [&](const std::string& word) {
+      return word == flag || word.starts_with(flag + "=");
+    });
+  };
+  const bool wants_schedule = is_given("--show-schedule"), wants_layouts = is_given("--world-size");
+  if (wants_layouts && !wants_schedule && !is_given("--help") && !is_given("-h"))
+    return run_in_engine("plan", args);
   PlanOptions options;
   std::cerr << notes_text(parse_command_line(plan_table(), args, options, "plan"));
-  if (!options.show_schedule)
-    throw UserError({"--show-schedule", "is required: this version plans only schedules",
-                     "write for example megatron plan --show-schedule "
-                     "--pipeline-model-parallel-size 4; docs/parallelism.md describes layouts"});
+  if (!wants_schedule)
+    throw UserError({"--world-size", "is required, or --show-schedule",
+                     "add --world-size N for the layouts of a model over N ranks, or "
+                     "--show-schedule to draw a pipeline schedule"});
+  for (const char* flag : {"--world-size", "--memory-limit-gib", "--max-layouts"}) {
+    if (is_given(flag))
+      throw UserError({std::string(flag) + " excludes --show-schedule", "",
+                       "use --pipeline-model-parallel-size for the ranks of a schedule"});
+  }
   if (options.compare) refuse_beside_compare(options);
   take_chunks_of_run(options);
   if (options.data_parallel_size && !options.global_batch_size)

@@ -39,11 +39,12 @@ Weights dense_layer(const ModelDimensions& d) {
 }
 
 Weights moe_layer(const ModelDimensions& d) {
+  const double router = static_cast<double>(d.hidden_size + (d.moe_router_bias ? 1 : 0)) *
+                        static_cast<double>(d.num_experts);
   return attention_layer(d) +
-         Weights{
-             .sharded = d.mlp_weights(d.moe_shared_expert_ffn_hidden_size),
-             .replicated = static_cast<double>(d.hidden_size) * static_cast<double>(d.num_experts),
-             .expert = d.mlp_weights(d.moe_ffn_hidden_size) * static_cast<double>(d.num_experts)};
+         Weights{.sharded = d.mlp_weights(d.moe_shared_expert_ffn_hidden_size),
+                 .replicated = router + d.latent_projection_weights(),
+                 .expert = d.expert_weights(d.moe_ffn_hidden_size * d.num_experts)};
 }
 
 double in_flight_share(const MemoryLayout& layout) {

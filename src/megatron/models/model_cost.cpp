@@ -8,7 +8,15 @@ double projection_size(const ModelDimensions& d) {
 }
 
 double active_moe_weights(const ModelDimensions& d) {
-  return d.mlp_weights(d.moe_ffn_hidden_size * d.moe_topk + d.moe_shared_expert_ffn_hidden_size);
+  return d.expert_weights(d.moe_ffn_hidden_size * d.moe_topk) +
+         d.mlp_weights(d.moe_shared_expert_ffn_hidden_size) + d.latent_projection_weights();
+}
+
+std::int64_t num_moe_layers(const TransformerConfig& config) {
+  std::int64_t count = 0;
+  for (std::int64_t layer = 0; layer < config.num_layers; ++layer)
+    count += config.moe.has_experts(layer);
+  return count;
 }
 
 }  // namespace
@@ -23,17 +31,39 @@ double ModelDimensions::mlp_weights(std::int64_t width) const {
          static_cast<double>(width);
 }
 
+double ModelDimensions::expert_weights(std::int64_t width) const {
+  const double narrowing =
+      moe_latent_size > 0 ? static_cast<double>(moe_latent_size) / static_cast<double>(hidden_size)
+                          : 1;
+  return mlp_weights(width) * narrowing;
+}
+
+double ModelDimensions::latent_projection_weights() const {
+  return 2.0 * static_cast<double>(hidden_size) * static_cast<double>(moe_latent_size);
+}
+
 ModelDimensions model_dimensions(const TransformerConfig& config, std::int64_t padded_vocab_size) {
-  return {.num_layers = config.num_layers,
-          .hidden_size = config.hidden_size,
-          .num_attention_heads = config.num_attention_heads,
-          .query_groups = config.query_groups(),
-          .kv_channels = config.kv_channels,
-          .ffn_hidden_size = config.ffn_hidden_size,
-          .gated_linear_unit = config.gated_linear_unit,
-          .rms_norm = config.normalization == Normalization::RMSNorm,
-          .untied_output = config.untie_embeddings_and_output_weights,
-          .padded_vocab_size = padded_vocab_size};
+  ModelDimensions dimensions{.num_layers = config.num_layers,
+                             .hidden_size = config.hidden_size,
+                             .num_attention_heads = config.num_attention_heads,
+                             .query_groups = config.query_groups(),
+                             .kv_channels = config.kv_channels,
+                             .ffn_hidden_size = config.ffn_hidden_size,
+                             .gated_linear_unit = config.gated_linear_unit,
+                             .rms_norm = config.normalization == Normalization::RMSNorm,
+                             .untied_output = config.untie_embeddings_and_output_weights,
+                             .padded_vocab_size = padded_vocab_size};
+  const MoeConfig& moe = config.moe;
+  if (moe.num_experts == 0) return dimensions;
+  dimensions.num_moe_layers = num_moe_layers(config);
+  dimensions.num_experts = moe.num_experts;
+  dimensions.moe_topk = moe.router_topk;
+  dimensions.moe_ffn_hidden_size =
+      moe.ffn_hidden_size > 0 ? moe.ffn_hidden_size : config.ffn_hidden_size;
+  dimensions.moe_shared_expert_ffn_hidden_size = moe.shared_expert_intermediate_size;
+  dimensions.moe_latent_size = moe.latent_size;
+  dimensions.moe_router_bias = config.add_bias_linear;
+  return dimensions;
 }
 
 double num_floating_point_operations(const ModelDimensions& d, double num_tokens,

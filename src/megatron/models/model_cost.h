@@ -24,6 +24,8 @@ struct ModelDimensions {
   std::int64_t num_moe_layers = 0;  ///< MoE layers among num_layers; the rest are dense
   std::int64_t num_experts = 0, moe_topk = 0, moe_ffn_hidden_size = 0;
   std::int64_t moe_shared_expert_ffn_hidden_size = 0;
+  std::int64_t moe_latent_size = 0;  ///< width of the experts' inputs; 0: hidden_size
+  bool moe_router_bias = false;
   std::int64_t num_mtp_layers = 0;  ///< multi-token prediction depth, in addition to num_layers
   bool mtp_layers_are_moe = false;
 
@@ -31,8 +33,13 @@ struct ModelDimensions {
   double attention_weights() const;
   /// Returns the weights of an MLP with `width` hidden features, without biases.
   double mlp_weights(std::int64_t width) const;
+  /// Returns the weights of routed experts with `width` hidden features in total, without biases.
+  double expert_weights(std::int64_t width) const;
+  /// Returns the weights of the projections to and from the latent size of one MoE layer.
+  double latent_projection_weights() const;
 };
 
+/// Returns the dimensions of a resolved configuration.
 ModelDimensions model_dimensions(const TransformerConfig& config, std::int64_t padded_vocab_size);
 
 /// A Mamba hybrid: the number of layers of each kind in its pattern, and Mamba's dimensions (inner

@@ -7,42 +7,51 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <algorithm>
-#include <array>
 #include <chrono>
-#include <cstdio>
 #include <map>
 #include <utility>
 #include <vector>
 
+#include "megatron/base/format.h"
 #include "megatron/models/params_dtype.h"
 #include "megatron/parallel/collectives.h"
 #include "megatron/parallel/comm.h"
 #include "megatron/parallel/object_collectives.h"
 #include "megatron/pipeline/run_schedule.h"
+#include "megatron/planner/activation_memory.h"
 
 namespace megatron {
 namespace {
 
 constexpr int kNumRepetitions = 5;  ///< the first one is a warm-up
-constexpr std::int64_t kParts = 3;
 
-/// Returns embedding, one layer and output as three stages on one rank.
-PipelineLayout parts_layout() {
-  return {.num_ranks = 1,
-          .num_chunks = kParts,
-          .stages = {{.has_embedding = true},
-                     {.first_layer = 0, .num_layers = 1},
-                     {.first_layer = 1, .has_output = true}}};
+/// The layers that are measured: the first of each kind that the model has.
+std::vector<std::int64_t> measured_layers(const TransformerConfig& model) {
+  std::vector<std::int64_t> layers{0};
+  for (std::int64_t layer = 1; layer < model.num_layers && layers.size() == 1; ++layer) {
+    if (model.moe.has_experts(layer) != model.moe.has_experts(0)) layers.push_back(layer);
+  }
+  return layers;
+}
+
+/// Returns embedding, each of `layers` and output as stages on one rank.
+PipelineLayout parts_layout(const std::vector<std::int64_t>& layers) {
+  PipelineLayout layout{.stages = {{.has_embedding = true}}};
+  for (const std::int64_t layer : layers)
+    layout.stages.push_back({.first_layer = layer, .num_layers = 1});
+  layout.stages.push_back({.first_layer = layers.back() + 1, .has_output = true});
+  layout.num_chunks = static_cast<std::int64_t>(layout.stages.size());
+  return layout;
 }
 
 /// Returns a schedule that runs F of every part, then B and W of each.
-Schedule parts_schedule() {
-  Schedule schedule{.name = "parts", .num_chunks = kParts, .ranks = {{}}};
+Schedule parts_schedule(std::int64_t num_parts) {
+  Schedule schedule{.name = "parts", .num_chunks = num_parts, .ranks = {{}}};
   const auto add = [&](StepKind kind, std::int64_t chunk) {
     schedule.ranks[0].push_back({.kind = kind, .chunk = static_cast<std::int32_t>(chunk)});
   };
-  for (std::int64_t chunk = 0; chunk < kParts; ++chunk) add(StepKind::forward, chunk);
-  for (std::int64_t chunk = kParts; chunk-- > 0;) {
+  for (std::int64_t chunk = 0; chunk < num_parts; ++chunk) add(StepKind::forward, chunk);
+  for (std::int64_t chunk = num_parts; chunk-- > 0;) {
     add(StepKind::backward_input, chunk);
     add(StepKind::backward_weight, chunk);
   }
@@ -127,28 +136,32 @@ double measure_p2p_seconds(const Settings& settings, const Rank& rank) {
   return median(seconds);
 }
 
-/// Returns this rank without pipeline and data parallelism.
+/// Returns this rank without pipeline and data parallelism. Its experts stay divided over ep.
 Rank single_rank(Rank rank) {
   rank.pp = Axis{"pp"};
   rank.dp = Axis{"dp"};
   rank.dp_cp = Axis{"dp-cp"};
   rank.model = rank.tp;
+  rank.edp = Axis{"edp"};
+  rank.expert_model = rank.ep;
   rank.embedding = Axis{"embd"};
   return rank;
 }
 
-StepStopwatch measure_parts(const Settings& settings, const ModelFamily& family, const Rank& rank) {
-  const PipelineLayout layout = parts_layout();
+StepStopwatch measure_parts(const Settings& settings, const ModelFamily& family, const Rank& rank,
+                            const PipelineLayout& layout) {
   const MakeModelOptions options{
       .vocab_pad_multiple = settings.tokenizer.make_vocab_size_divisible_by,
       .dtype = params_dtype(settings.training),
       .layout = &layout};
   const auto model = family.make(settings.model, rank, options);
-  ParamStore weights(declared_parameters(*model),
-                     {.device = rank.device, .dtype = options.dtype, .grad_dtype = at::kFloat});
+  ParamStore weights(declared_parameters(*model), {.device = rank.device,
+                                                   .dtype = options.dtype,
+                                                   .grad_dtype = at::kFloat,
+                                                   .experts = ReplicaGroups{}});
   weights.initialize(rank.seed);
   const std::vector<Microbatch> batch{synthetic_microbatch(settings, rank.device)};
-  const Schedule schedule = parts_schedule();
+  const Schedule schedule = parts_schedule(layout.num_chunks);
   StepStopwatch times(rank.device);
   const auto on_loss = [](std::size_t, const StepOutput& output) {
     return at::ones({}, output.loss_sum.options());
@@ -161,30 +174,34 @@ StepStopwatch measure_parts(const Settings& settings, const ModelFamily& family,
   return times;
 }
 
-StageCost sum(const StageCost& a, const StageCost& b, double times) {
-  return {.forward_s = a.forward_s + times * b.forward_s,
-          .backward_input_s = a.backward_input_s + times * b.backward_input_s,
-          .backward_weight_s = a.backward_weight_s + times * b.backward_weight_s,
-          .activation = a.activation,
-          .weight_gradient = a.weight_gradient};
+StageCost& operator+=(StageCost& a, const StageCost& b) {
+  a.forward_s += b.forward_s;
+  a.backward_input_s += b.backward_input_s;
+  a.backward_weight_s += b.backward_weight_s;
+  return a;
 }
-
-constexpr StageCost kZeroCost{.forward_s = 0,
-                              .backward_input_s = 0,
-                              .backward_weight_s = 0,
-                              .activation = 0,
-                              .weight_gradient = 0};
 
 double total(const StageCost& cost) {
   return cost.forward_s + cost.backward_input_s + cost.backward_weight_s;
 }
 
+/// Returns the sum of the activations of layers first … first + count.
+double layer_activations(const LayerTimes& times, const MoeConfig& moe, std::int64_t first,
+                         std::int64_t count) {
+  double sum = 0;
+  for (std::int64_t layer = first; layer < first + count; ++layer)
+    sum += (moe.has_experts(layer) ? times.moe_layer : times.dense_layer).activation;
+  return sum;
+}
+
 }  // namespace
 
 LayerTimes measure_layers(const Settings& settings, const ModelFamily& family, const Rank& rank) {
-  const StepStopwatch times = measure_parts(settings, family, single_rank(rank));
+  const std::vector<std::int64_t> layers = measured_layers(settings.model);
+  const PipelineLayout layout = parts_layout(layers);
+  const StepStopwatch times = measure_parts(settings, family, single_rank(rank), layout);
   std::vector<double> numbers;
-  for (std::int32_t chunk = 0; chunk < kParts; ++chunk) {
+  for (std::int32_t chunk = 0; chunk < layout.num_chunks; ++chunk) {
     for (const StepKind kind :
          {StepKind::forward, StepKind::backward_input, StepKind::backward_weight})
       numbers.push_back(times.of(chunk, kind));
@@ -197,42 +214,58 @@ LayerTimes measure_layers(const Settings& settings, const ModelFamily& family, c
                      .backward_input_s = all[3 * index + 1],
                      .backward_weight_s = all[3 * index + 2]};
   };
-  return {.embedding = part(0), .layer = part(1), .output = part(2), .message_s = all[9]};
+  LayerTimes result{
+      .embedding = part(0), .output = part(layers.size() + 1), .message_s = all.back()};
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    const bool has_experts = settings.model.moe.has_experts(layers[i]);
+    StageCost& layer = has_experts ? result.moe_layer : result.dense_layer;
+    layer = part(i + 1);
+    layer.activation =
+        layer_activation_bytes(settings.model, layers[i], activation_layout(settings, rank));
+  }
+  return result;
 }
 
-LayerCosts layer_costs(const LayerTimes& times) {
+LayerCosts layer_costs(const LayerTimes& times, const TransformerConfig& model) {
+  double layers_s = 0;
+  for (std::int64_t layer = 0; layer < model.num_layers; ++layer)
+    layers_s += total(model.moe.has_experts(layer) ? times.moe_layer : times.dense_layer);
   return {.embedding_s = total(times.embedding),
-          .layer_s = total(times.layer),
+          .layer_s = layers_s / static_cast<double>(model.num_layers),
           .output_s = total(times.output)};
 }
 
-CostModel stage_costs(const LayerTimes& times, const PipelineLayout& layout) {
-  std::int64_t num_layers = 0;
-  for (const StageLayers& stage : layout.stages) num_layers += stage.num_layers;
-  const double share = static_cast<double>(num_layers) / static_cast<double>(layout.num_ranks);
+CostModel stage_costs(const LayerTimes& times, const PipelineLayout& layout,
+                      const TransformerConfig& model) {
+  const MoeConfig& moe = model.moe;
+  const double share =
+      layer_activations(times, moe, 0, model.num_layers) / static_cast<double>(layout.num_ranks);
   CostModel costs{.message_s = times.message_s};
   for (const StageLayers& stage : layout.stages) {
-    StageCost cost = sum(kZeroCost, times.layer, static_cast<double>(stage.num_layers));
-    if (stage.has_embedding) cost = sum(cost, times.embedding, 1);
-    if (stage.has_output) cost = sum(cost, times.output, 1);
-    cost.activation = cost.weight_gradient = static_cast<double>(stage.num_layers) / share;
+    StageCost cost = kNoCost;
+    for (std::int64_t i = 0; i < stage.num_layers; ++i)
+      cost += moe.has_experts(stage.first_layer + i) ? times.moe_layer : times.dense_layer;
+    if (stage.has_embedding) cost += times.embedding;
+    if (stage.has_output) cost += times.output;
+    cost.activation = cost.weight_gradient =
+        layer_activations(times, moe, stage.first_layer, stage.num_layers) / share;
     costs.stages.push_back(cost);
   }
   return costs;
 }
 
 std::string describe(const LayerTimes& times) {
-  char text[200];
-  const auto ms = [](const StageCost& cost) {
-    return std::array{cost.forward_s * 1e3, cost.backward_input_s * 1e3,
-                      cost.backward_weight_s * 1e3};
+  const auto part = [](const char* name, const StageCost& cost) {
+    return total(cost) > 0 ? format("%s %.3g / %.3g / %.3g, ", name, cost.forward_s * 1e3,
+                                    cost.backward_input_s * 1e3, cost.backward_weight_s * 1e3)
+                           : "";
   };
-  const auto e = ms(times.embedding), l = ms(times.layer), o = ms(times.output);
-  std::snprintf(text, sizeof(text),
-                "measured F / B / W of a microbatch (ms): embedding %.3g / %.3g / %.3g, layer %.3g "
-                "/ %.3g / %.3g, output %.3g / %.3g / %.3g; message %.3g",
-                e[0], e[1], e[2], l[0], l[1], l[2], o[0], o[1], o[2], times.message_s * 1e3);
-  return text;
+  std::string text =
+      "measured F / B / W of a microbatch (ms): " + part("embedding", times.embedding) +
+      part("layer", times.dense_layer) + part("MoE layer", times.moe_layer) +
+      part("output", times.output);
+  text.replace(text.size() - 2, 2, "; ");
+  return text + format("message %.3g", times.message_s * 1e3);
 }
 
 }  // namespace megatron

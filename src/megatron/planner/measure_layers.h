@@ -10,21 +10,33 @@
 
 namespace megatron {
 
+/// Costs of a part that a model lacks.
+inline constexpr StageCost kNoCost{.forward_s = 0,
+                                   .backward_input_s = 0,
+                                   .backward_weight_s = 0,
+                                   .activation = 0,
+                                   .weight_gradient = 0};
+
 /// Median times of one microbatch, in seconds; identical on every rank.
 struct LayerTimes {
-  StageCost embedding, layer, output;
+  StageCost embedding, output;
+  /// One layer of each kind; the unit of their activations is arbitrary. Experts' times include the
+  /// exchange of tokens between ranks.
+  StageCost dense_layer = kNoCost, moe_layer = kNoCost;
   double message_s = 0;  ///< time to send hidden states from one stage to the next
 };
 
-/// Runs embedding, one layer and the output layer of the model in `settings` (resolved) forward and
-/// backward a few times, with temporary weights. Collective over the world.
+/// Runs embedding, one layer of each kind and the output layer of the model in `settings`
+/// (resolved) forward and backward a few times, with temporary weights. Collective over the world.
 LayerTimes measure_layers(const Settings& settings, const ModelFamily& family, const Rank& rank);
 
-/// Returns the costs with forward and backward added.
-LayerCosts layer_costs(const LayerTimes& times);
-/// Returns the costs of the stages of `layout`. The unit of activations is one rank's share of the
-/// layers.
-CostModel stage_costs(const LayerTimes& times, const PipelineLayout& layout);
+/// Returns the costs with forward and backward added. A model with dense and MoE layers has the
+/// mean of its layers.
+LayerCosts layer_costs(const LayerTimes& times, const TransformerConfig& model);
+/// Returns the costs of the stages of `layout`, each layer with the times of its kind. The unit of
+/// activations is one rank's share of the layers.
+CostModel stage_costs(const LayerTimes& times, const PipelineLayout& layout,
+                      const TransformerConfig& model);
 
 /// Returns a one-line summary for the log.
 std::string describe(const LayerTimes& times);

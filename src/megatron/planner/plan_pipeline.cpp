@@ -57,14 +57,15 @@ PipelinePlan searched_plan(const Settings& settings, const Rank& rank, const Lay
       .activation_limit = options.activation_limit.value_or(0),
       .microbatch_group = options.microbatch_group};
   const std::vector<PipelineLayout> layouts =
-      searched_layouts(parallel, settings.model.num_layers, layer_costs(times));
+      searched_layouts(parallel, settings.model.num_layers, layer_costs(times, settings.model));
   for (const PipelineLayout& layout : layouts)
-    request.layouts.push_back({layout.num_chunks, layout.order, stage_costs(times, layout)});
+    request.layouts.push_back(
+        {layout.num_chunks, layout.order, stage_costs(times, layout, settings.model)});
   const ScheduleCandidate best = search_schedule(request);
   const auto chosen = std::ranges::find_if(layouts, [&](const PipelineLayout& layout) {
     return layout.num_chunks == best.schedule.num_chunks && layout.order == best.schedule.order;
   });
-  options.costs = stage_costs(times, *chosen);
+  options.costs = stage_costs(times, *chosen, settings.model);
   PipelinePlan plan(*chosen, std::move(options));
   plan.use(best.schedule);
   return plan;
@@ -87,7 +88,7 @@ PipelinePlan plan_pipeline(const Settings& settings, const ModelFamily& family, 
   const LayerTimes times = measure_layers(settings, family, rank);
   out << describe(times) << std::endl;
   if (is_searched) return searched_plan(settings, rank, times, std::move(options));
-  const LayerCosts costs = layer_costs(times);
+  const LayerCosts costs = layer_costs(times, settings.model);
   return {pipeline_layout(parallel, num_layers, &costs), std::move(options)};
 }
 

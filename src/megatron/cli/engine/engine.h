@@ -11,6 +11,7 @@ int run_pretrain(std::span<const std::string> args);
 int run_convert(std::span<const std::string> args);
 int run_checkpoint(std::span<const std::string> args);
 int run_generate(std::span<const std::string> args);
+int run_plan_layouts(std::span<const std::string> args);
 int run_replay(std::span<const std::string> args);
 int run_score(std::span<const std::string> args);
 

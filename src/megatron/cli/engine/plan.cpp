@@ -1,0 +1,182 @@
+// Implements `megatron plan --world-size N`: searches layouts of a model over ranks and prints the
+// memory of a rank by part.
+#include <algorithm>
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "megatron/base/error.h"
+#include "megatron/base/format.h"
+#include "megatron/base/json.h"
+#include "megatron/cli/engine/engine.h"
+#include "megatron/cli/layout_plan_fields.h"
+#include "megatron/config/model_families.h"
+#include "megatron/config/resolve.h"
+#include "megatron/config/run_flags.h"
+#include "megatron/config/validate_settings.h"
+#include "megatron/planner/plan_layouts.h"
+#include "megatron/planner/run_costs.h"
+
+namespace megatron {
+namespace {
+
+constexpr double kGibibyte = 1 << 30;
+
+struct LayoutPlanOptions {
+  std::int64_t world_size = 0, max_layouts = 20;
+  std::optional<double> memory_limit_gib;
+  bool json = false;
+  std::string model = "gpt";
+  Settings run;
+};
+
+const FieldTable<LayoutPlanOptions>& layout_plan_table() {
+  using Options = LayoutPlanOptions;
+  static const FieldTable<Options> table = [] {
+    FieldTable<Options> t;
+    add_layout_plan_fields(t);
+    t.field("json", &Options::json, "print the layouts as JSON");
+    t.field("model", &Options::model, "type of the model, as for pretrain")
+        .positional()
+        .choices(model_family_choices())
+        .hidden();
+    include_run_flags(t, &Options::run, {});
+    return t;
+  }();
+  return table;
+}
+
+/// Checks what a run checks on one rank, as far as a layout depends on it.
+void check(const LayoutPlanOptions& options) {
+  Problems problems;
+  const auto require = [&](const char* flag, std::int64_t value) {
+    if (value == 0) problems.add({flag, "is required", std::string("add ") + flag + " N"});
+  };
+  Settings settings = options.run;
+  resolve(settings);
+  require("--seq-length", settings.training.seq_length);
+  require("--micro-batch-size", settings.training.micro_batch_size);
+  if (settings.model.num_layers > 0) require("--vocab-size", settings.model.vocab_size);
+  problems.add(validate_model(settings));
+  problems.throw_if_any();
+}
+
+LayoutRequest layout_request(const LayoutPlanOptions& options, const ParseResult& parsed) {
+  LayoutRequest request{.world_size = options.world_size};
+  for (const char* field : {"tensor_model_parallel_size", "pipeline_model_parallel_size",
+                            "expert_model_parallel_size", "expert_tensor_parallel_size"}) {
+    if (parsed.is_set(field)) request.fixed.emplace(field);
+  }
+  return request;
+}
+
+/// Returns a note on the powers of two that cannot be sizes of expert parallelism; "" if none.
+std::string indivisible_note(const LayoutPlanOptions& options, const LayoutRequest& request) {
+  const std::int64_t experts = options.run.model.moe.num_experts;
+  if (experts == 0 || request.fixed.contains("expert_model_parallel_size")) return "";
+  std::string sizes;
+  for (std::int64_t size = 2; size <= std::min(options.world_size, experts); size *= 2) {
+    if (experts % size != 0) sizes += (sizes.empty() ? "" : ", ") + std::to_string(size);
+  }
+  return sizes.empty()
+             ? ""
+             : "note: --expert-model-parallel-size " + sizes + ": not considered, " +
+                   "because --num-experts " + std::to_string(experts) + " is no multiple\n";
+}
+
+std::string row(const LayoutCandidate& layout, bool has_experts) {
+  const MeshSizes& sizes = layout.sizes;
+  std::string text =
+      format("%4lld %4lld %4lld", static_cast<long long>(sizes.tp),
+             static_cast<long long>(sizes.pp), static_cast<long long>(layout.data_parallel));
+  if (has_experts)
+    text += format(" %4lld %4lld %4lld", static_cast<long long>(sizes.ep),
+                   static_cast<long long>(sizes.expert_tp()),
+                   static_cast<long long>(layout.expert_data_parallel));
+  const RankMemory& memory = layout.memory;
+  for (const double bytes :
+       {memory.parameters, memory.gradients, memory.main_parameters + memory.optimizer_state,
+        memory.activations, memory.total(), layout.communication.total()})
+    text += format(" %11.3f", bytes / kGibibyte);
+  return text;
+}
+
+std::string table_text(const std::vector<LayoutCandidate>& layouts, std::size_t num_fitting,
+                       const LayoutPlanOptions& options) {
+  const bool has_experts = options.run.model.moe.num_experts > 0;
+  std::string text = "  tp   pp   dp";
+  if (has_experts) text += "   ep  etp  edp";
+  for (const char* name :
+       {"parameters", "gradients", "optimizer", "activations", "total GiB", "sent GiB"})
+    text += format(" %11s", name);
+  text += "\n";
+  const auto count =
+      std::min<std::size_t>(layouts.size(), static_cast<std::size_t>(options.max_layouts));
+  for (std::size_t i = 0; i < count; ++i) {
+    text += row(layouts[i], has_experts) +
+            (options.memory_limit_gib && i >= num_fitting ? "  above the limit\n" : "\n");
+  }
+  if (count < layouts.size())
+    text += "and " + std::to_string(layouts.size() - count) + " more (--max-layouts)\n";
+  return text;
+}
+
+OrderedJson layout_json(const LayoutCandidate& layout, bool has_experts) {
+  OrderedJson json{{"tensor_model_parallel_size", layout.sizes.tp},
+                   {"pipeline_model_parallel_size", layout.sizes.pp},
+                   {"data_parallel_size", layout.data_parallel},
+                   {"sequence_parallel", layout.sequence_parallel},
+                   {"num_microbatches", layout.num_microbatches}};
+  if (has_experts) {
+    json["expert_model_parallel_size"] = layout.sizes.ep;
+    json["expert_tensor_parallel_size"] = layout.sizes.expert_tp();
+    json["expert_data_parallel_size"] = layout.expert_data_parallel;
+  }
+  const RankMemory& memory = layout.memory;
+  json["memory_bytes"] = {
+      {"parameters", memory.parameters},           {"gradients", memory.gradients},
+      {"main_parameters", memory.main_parameters}, {"optimizer_state", memory.optimizer_state},
+      {"activations", memory.activations},         {"total", memory.total()}};
+  const CommunicationVolume& sent = layout.communication;
+  json["sent_bytes"] = {{"tensor", sent.tensor},
+                        {"pipeline", sent.pipeline},
+                        {"expert", sent.expert},
+                        {"data", sent.data},
+                        {"total", sent.total()}};
+  return json;
+}
+
+std::string layouts_json(const std::vector<LayoutCandidate>& layouts, std::size_t num_fitting,
+                         const LayoutPlanOptions& options) {
+  OrderedJson list = OrderedJson::array();
+  for (const LayoutCandidate& layout : layouts)
+    list.push_back(layout_json(layout, options.run.model.moe.num_experts > 0));
+  OrderedJson json{{"world_size", options.world_size}};
+  if (options.memory_limit_gib) {
+    json["memory_limit_bytes"] = *options.memory_limit_gib * kGibibyte;
+    json["num_fitting"] = num_fitting;
+  }
+  json["layouts"] = std::move(list);
+  return json.dump() + "\n";
+}
+
+}  // namespace
+
+int run_plan_layouts(std::span<const std::string> args) {
+  LayoutPlanOptions options;
+  const ParseResult parsed = parse_command_line(layout_plan_table(), args, options, "plan");
+  std::cerr << notes_text(parsed);
+  check(options);
+  resolve(options.run.model);
+  const LayoutRequest request = layout_request(options, parsed);
+  std::cerr << indivisible_note(options, request);
+  std::vector<LayoutCandidate> layouts =
+      search_layouts(options.run, find_model_family(options.model), request);
+  const std::size_t num_fitting = options.memory_limit_gib
+                                      ? rank_layouts(layouts, *options.memory_limit_gib * kGibibyte)
+                                      : layouts.size();
+  std::cout << (options.json ? layouts_json(layouts, num_fitting, options)
+                             : table_text(layouts, num_fitting, options));
+  return 0;
+}
+
+}  // namespace megatron

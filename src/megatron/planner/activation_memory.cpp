@@ -1,0 +1,98 @@
+#include "megatron/planner/activation_memory.h"
+
+#include "megatron/models/params_dtype.h"
+
+namespace megatron {
+namespace {
+
+constexpr double kFloatBytes = 4;
+
+/// Returns the tokens of which this rank keeps rows of width h.
+double hidden_rows(const ActivationLayout& layout) {
+  return static_cast<double>(layout.tokens) /
+         (layout.sequence_parallel ? static_cast<double>(layout.tensor_parallel) : 1);
+}
+
+double fc1_width(const TransformerConfig& config, std::int64_t width) {
+  return (config.gated_linear_unit ? 2.0 : 1.0) * static_cast<double>(width);
+}
+
+/// Returns how many rows of kv_channels attention keeps per token.
+double attention_heads_kept(const TransformerConfig& config) {
+  const std::int64_t heads = config.num_attention_heads, groups = config.query_groups();
+  const bool rotates = config.position_embedding_type == PositionEmbedding::rope ||
+                       config.position_embedding_type == PositionEmbedding::yarn;
+  const bool turns_in_split = rotates && !config.qk_layernorm;
+  std::int64_t kept = heads + 2 * groups + heads;  // q|k|v and the result
+  if (turns_in_split || heads != groups) kept += heads;
+  if (turns_in_split) kept += groups;
+  if (config.qk_layernorm) kept += heads + groups;
+  return static_cast<double>(kept);
+}
+
+}  // namespace
+
+ActivationLayout activation_layout(const Settings& settings, const Rank& rank) {
+  const TrainingConfig& training = settings.training;
+  return {.tokens = training.micro_batch_size * training.seq_length / rank.cp.size,
+          .tensor_parallel = rank.tp.size,
+          .expert_tensor_parallel = rank.etp.size,
+          .sequence_parallel = rank.sequence_parallel,
+          .element_bytes = static_cast<double>(c10::elementSize(params_dtype(training)))};
+}
+
+double expert_rows(const MoeConfig& moe, const ActivationLayout& layout) {
+  return static_cast<double>(layout.tokens * moe.router_topk * layout.expert_tensor_parallel) /
+         static_cast<double>(layout.tensor_parallel);
+}
+
+double attention_activation_bytes(const TransformerConfig& config, const ActivationLayout& layout) {
+  const double tensor = static_cast<double>(layout.tensor_parallel),
+               tokens = static_cast<double>(layout.tokens),
+               heads = static_cast<double>(config.num_attention_heads);
+  const double num_statistics = config.normalization == Normalization::LayerNorm ? 2 : 1;
+  const double hidden =
+      hidden_rows(layout) * (4 * static_cast<double>(config.hidden_size) * layout.element_bytes +
+                             2 * num_statistics * kFloatBytes);
+  const double attention = tokens / tensor *
+                           (attention_heads_kept(config) * static_cast<double>(config.kv_channels) *
+                                layout.element_bytes +
+                            heads * kFloatBytes);
+  return hidden + attention;
+}
+
+double mlp_activation_bytes(const TransformerConfig& config, std::int64_t width,
+                            const ActivationLayout& layout) {
+  return static_cast<double>(layout.tokens) * fc1_width(config, width) * layout.element_bytes /
+         static_cast<double>(layout.tensor_parallel);
+}
+
+double moe_activation_bytes(const TransformerConfig& config, const ActivationLayout& layout) {
+  const MoeConfig& moe = config.moe;
+  const std::int64_t width = moe.ffn_hidden_size > 0 ? moe.ffn_hidden_size : config.ffn_hidden_size;
+  const double input =
+      static_cast<double>(moe.latent_size > 0 ? moe.latent_size : config.hidden_size);
+  const double row =
+      (input + fc1_width(config, width) / static_cast<double>(layout.expert_tensor_parallel)) *
+          layout.element_bytes +
+      kFloatBytes;
+  const double token = static_cast<double>(moe.num_experts) * kFloatBytes +
+                       static_cast<double>(moe.latent_size) * layout.element_bytes;
+  const double own_tokens =
+      static_cast<double>(layout.tokens) / static_cast<double>(layout.tensor_parallel);
+  const bool copies_input = layout.tensor_parallel > 1 && !layout.sequence_parallel;
+  const double copy =
+      copies_input ? static_cast<double>(config.hidden_size) * layout.element_bytes : 0;
+  return expert_rows(moe, layout) * row + own_tokens * (token + copy) +
+         mlp_activation_bytes(config, moe.shared_expert_intermediate_size, layout);
+}
+
+double layer_activation_bytes(const TransformerConfig& config, std::int64_t layer,
+                              const ActivationLayout& layout) {
+  return attention_activation_bytes(config, layout) +
+         (config.moe.has_experts(layer)
+              ? moe_activation_bytes(config, layout)
+              : mlp_activation_bytes(config, config.ffn_hidden_size, layout));
+}
+
+}  // namespace megatron

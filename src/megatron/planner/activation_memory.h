@@ -1,0 +1,51 @@
+// Formulas for the activations that the layers of a rank keep from forward until backward. They
+// follow what our operators save, not Korthikanti et al. 2022 as theoretical_memory() does.
+#pragma once
+
+#include <cstdint>
+
+#include "megatron/config/settings.h"
+#include "megatron/parallel/rank.h"
+
+namespace megatron {
+
+/// What the activations of a layer depend on besides the model.
+struct ActivationLayout {
+  std::int64_t tokens = 0;  ///< of one microbatch, before sequence parallelism divides them
+  std::int64_t tensor_parallel = 1, expert_tensor_parallel = 1;
+  bool sequence_parallel = false;
+  double element_bytes = 4;  ///< of the dtype that layers compute with
+};
+
+/// Returns the layout of a microbatch of a run with these settings.
+ActivationLayout activation_layout(const Settings& settings, const Rank& rank);
+
+/// Returns the number of rows that the experts of one rank process per microbatch when the router
+/// balances them: tokens · topk · etp ÷ tp. The ranks of tp dispatch different tokens, with or
+/// without sequence parallelism, and etp ranks process the same rows.
+double expert_rows(const MoeConfig& moe, const ActivationLayout& layout);
+
+/// Returns the bytes that attention and the norms of a layer keep: per token the inputs and results
+/// of both norms (4·h), the fused q, k, v, of which v stays a view, copies of q and k where rotary
+/// positions, query groups or their norms make them, the result of attention, and in float32 the
+/// log-sum-exp of each head and the statistics of the norms.
+double attention_activation_bytes(const TransformerConfig& config, const ActivationLayout& layout);
+
+/// Returns the bytes that a dense MLP with `width` hidden features keeps besides its input: the
+/// result of the first GEMM. Backward recomputes the activation function from it.
+double mlp_activation_bytes(const TransformerConfig& config, std::int64_t width,
+                            const ActivationLayout& layout);
+
+/// Returns the bytes that an MoE layer keeps besides its input. Per row of expert_rows(): the
+/// dispatched input (h or the latent size), the result of the first GEMM (width of an expert ÷ etp,
+/// twice that if gated) and the float32 probability. Per token: the float32 logits of the router,
+/// the shared experts' part as of a dense MLP, the combined rows of latent experts, and without
+/// sequence parallelism a copy of the tp rank's share of the input. Buffers of the exchange and the
+/// router's auxiliary losses are not counted.
+double moe_activation_bytes(const TransformerConfig& config, const ActivationLayout& layout);
+
+/// Returns the bytes that layer `layer` (0-based) keeps of one microbatch.
+double layer_activation_bytes(const TransformerConfig& config, std::int64_t layer,
+                              const ActivationLayout& layout);
+
+}  // namespace megatron

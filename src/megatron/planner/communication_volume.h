@@ -1,0 +1,39 @@
+// Formulas for the bytes that a rank sends in one step, by axis. The layout search compares layouts
+// by them.
+#pragma once
+
+#include <cstdint>
+
+#include "megatron/config/settings.h"
+#include "megatron/planner/activation_memory.h"
+
+namespace megatron {
+
+/// Returns the bytes that one rank sends to dispatch the rows of one MoE layer to their experts, in
+/// forward, without the rows that stay on the rank. With t = the rank's tokens and c = the width of
+/// a row:
+/// - alltoall: t·topk·c·(ep − 1)/ep over ep and t·topk·c·(etp − 1) to the other ranks of etp; flex
+///   sends at most that
+/// - allgather: t·c·(R − 1) with R = etp · ep
+/// Combining sends the same number of bytes back, and backward repeats both.
+double dispatch_bytes(const TransformerConfig& config, std::int64_t expert_parallel,
+                      const ActivationLayout& layout);
+
+/// Bytes that one rank sends per step, by axis.
+struct CommunicationVolume {
+  double tensor = 0;    ///< all-reduces, or all-gathers and reduce-scatters, of hidden rows over tp
+  double pipeline = 0;  ///< hidden rows to the next stage and their gradients back
+  double expert = 0;    ///< dispatch and combine, forward and backward
+  double data = 0;      ///< gradients, and weights with the distributed optimizer
+  double total() const { return tensor + pipeline + expert + data; }
+};
+
+/// Returns the bytes that one rank with `num_layers` layers, of which `num_moe_layers` have
+/// experts, sends for the activations of `num_microbatches` microbatches. Does not set `data`. A
+/// ring collective over n ranks sends (n − 1)/n of the bytes of its result, an all-reduce twice
+/// that.
+CommunicationVolume activation_volume(const Settings& settings, const ActivationLayout& layout,
+                                      std::int64_t num_layers, std::int64_t num_moe_layers,
+                                      std::int64_t num_microbatches);
+
+}  // namespace megatron

@@ -1,0 +1,174 @@
+#include "megatron/planner/plan_layouts.h"
+
+#include <algorithm>
+
+#include "megatron/base/error.h"
+#include "megatron/config/batch_schedule.h"
+#include "megatron/config/resolve.h"
+#include "megatron/config/rule.h"
+#include "megatron/config/world_rules.h"
+#include "megatron/parallel/make_rank.h"
+
+namespace megatron {
+namespace {
+
+/// Returns the divisors of `number` and the powers of two, up to `limit`, ascending.
+std::vector<std::int64_t> sizes_for(std::int64_t number, std::int64_t limit) {
+  std::set<std::int64_t> sizes;
+  for (std::int64_t size = 1; size <= limit; size *= 2) sizes.insert(size);
+  for (std::int64_t size = 1; size <= std::min(number, limit); ++size) {
+    if (number % size == 0) sizes.insert(size);
+  }
+  return {sizes.begin(), sizes.end()};
+}
+
+/// Returns the bytes of gradients and weights that a rank sends over its data-parallel ranks: a
+/// ring all-reduce of the gradients, or with the distributed optimizer a reduce-scatter of them and
+/// an all-gather of the weights.
+double data_parallel_bytes(const Settings& settings, const LayoutCandidate& layout) {
+  const RankMemory& memory = layout.memory;
+  const double weights = memory.num_dense_weights + memory.num_expert_weights;
+  if (weights == 0) return 0;
+  const auto share = [](std::int64_t ranks) {
+    return static_cast<double>(ranks - 1) / static_cast<double>(ranks);
+  };
+  const double sent =
+      memory.gradients +
+      (settings.parallel.use_distributed_optimizer ? memory.parameters : memory.gradients);
+  return sent *
+         (memory.num_dense_weights * share(layout.data_parallel) +
+          memory.num_expert_weights * share(layout.expert_data_parallel)) /
+         weights;
+}
+
+std::int64_t num_moe_layers(const MoeConfig& moe, const PipelineLayout& layout,
+                            std::int64_t pipeline_rank) {
+  std::int64_t count = 0;
+  for (std::int64_t chunk = 0; chunk < layout.num_chunks; ++chunk) {
+    const StageLayers& stage = layout.of(pipeline_rank, chunk);
+    for (std::int64_t i = 0; i < stage.num_layers; ++i)
+      count += moe.has_experts(stage.first_layer + i);
+  }
+  return count;
+}
+
+std::int64_t num_layers(const PipelineLayout& layout, std::int64_t pipeline_rank) {
+  std::int64_t count = 0;
+  for (std::int64_t chunk = 0; chunk < layout.num_chunks; ++chunk)
+    count += layout.of(pipeline_rank, chunk).num_layers;
+  return count;
+}
+
+}  // namespace
+
+Settings settings_with(const Settings& settings, const MeshSizes& sizes, std::int64_t world_size) {
+  Settings result = settings;
+  ParallelConfig& parallel = result.parallel;
+  parallel.tensor_model_parallel_size = sizes.tp;
+  parallel.pipeline_model_parallel_size = sizes.pp;
+  parallel.expert_model_parallel_size = sizes.ep;
+  parallel.expert_tensor_parallel_size = sizes.etp;
+  resolve(result, std::max<std::int64_t>(1, data_parallel_size(sizes, world_size)));
+  return result;
+}
+
+Problems check_layout(const Settings& settings, std::int64_t world_size) {
+  Problems problems = check_world(settings, world_size);
+  for (const auto* rules : {&parallel_rules(), &pipeline_rules()})
+    problems.add(evaluate(*rules, settings, {}));
+  problems.add(validate_model(settings));
+  return problems;
+}
+
+std::vector<MeshSizes> considered_sizes(const Settings& settings, const LayoutRequest& request) {
+  using Sizes = std::vector<std::int64_t>;
+  const MeshSizes given = mesh_sizes(settings.parallel);
+  const std::int64_t world = request.world_size, experts = settings.model.moe.num_experts;
+  const auto choose = [&](const char* field, std::int64_t value, const Sizes& free) {
+    return request.fixed.contains(field) ? Sizes{value} : free;
+  };
+  std::vector<MeshSizes> all;
+  for (const std::int64_t tp : choose("tensor_model_parallel_size", given.tp,
+                                      sizes_for(settings.model.num_attention_heads, world))) {
+    const Sizes eps = choose("expert_model_parallel_size", given.ep,
+                             experts > 0 ? sizes_for(experts, world) : Sizes{1});
+    const Sizes etps = choose("expert_tensor_parallel_size", given.expert_tp(),
+                              experts > 0 && tp > 1 ? Sizes{1, tp} : Sizes{tp});
+    for (const std::int64_t pp : choose("pipeline_model_parallel_size", given.pp,
+                                        sizes_for(settings.model.num_layers, world))) {
+      for (const std::int64_t ep : eps) {
+        for (const std::int64_t etp : etps) {
+          MeshSizes sizes = given;
+          sizes.tp = tp;
+          sizes.pp = pp;
+          sizes.ep = ep;
+          sizes.etp = etp == tp ? std::nullopt : std::optional(etp);
+          all.push_back(sizes);
+        }
+      }
+    }
+  }
+  return all;
+}
+
+LayoutCandidate evaluate_layout(const Settings& settings, const ModelFamily& family,
+                                std::int64_t world_size) {
+  const Mesh mesh(mesh_sizes(settings.parallel), world_size);
+  const PipelineLayout layout = pipeline_layout(settings.parallel, settings.model.num_layers);
+  LayoutCandidate candidate{
+      .sizes = mesh.sizes(),
+      .data_parallel = mesh.size("dp"),
+      .expert_data_parallel = mesh.size("edp"),
+      .sequence_parallel = settings.parallel.sequence_parallel,
+      .num_microbatches =
+          NumMicrobatchesCalculator(settings.training, mesh.size("dp")).at(0).num_microbatches,
+      .memory = {},
+      .communication = {}};
+  const RankList stages = mesh.group(0, "pp");
+  for (const std::int64_t index : stages) {
+    const Rank rank =
+        make_rank(mesh, index, {.sequence_parallel = settings.parallel.sequence_parallel});
+    const RankMemory memory =
+        predict_rank_memory(settings, family, rank, layout, candidate.num_microbatches);
+    if (memory.total() <= candidate.memory.total()) continue;
+    candidate.memory = memory;
+    candidate.communication = activation_volume(
+        settings, activation_layout(settings, rank), num_layers(layout, rank.pp.rank),
+        num_moe_layers(settings.model.moe, layout, rank.pp.rank), candidate.num_microbatches);
+  }
+  candidate.communication.data = data_parallel_bytes(settings, candidate);
+  return candidate;
+}
+
+std::vector<LayoutCandidate> search_layouts(const Settings& settings, const ModelFamily& family,
+                                            const LayoutRequest& request) {
+  std::vector<LayoutCandidate> layouts;
+  Problems first_problems;
+  for (const MeshSizes& sizes : considered_sizes(settings, request)) {
+    Problems problems = check_mesh_sizes(sizes, request.world_size);
+    if (problems.empty()) {
+      const Settings chosen = settings_with(settings, sizes, request.world_size);
+      problems = check_layout(chosen, request.world_size);
+      if (problems.empty()) layouts.push_back(evaluate_layout(chosen, family, request.world_size));
+    }
+    if (first_problems.empty()) first_problems = std::move(problems);
+  }
+  if (layouts.empty()) first_problems.throw_if_any();
+  std::ranges::stable_sort(layouts, {},
+                           [](const LayoutCandidate& layout) { return layout.memory.total(); });
+  return layouts;
+}
+
+std::size_t rank_layouts(std::vector<LayoutCandidate>& layouts, double memory_limit) {
+  const auto fits = [&](const LayoutCandidate& layout) {
+    return layout.memory.total() <= memory_limit;
+  };
+  const auto rest = std::ranges::stable_partition(layouts, fits);
+  std::stable_sort(layouts.begin(), rest.begin(),
+                   [](const LayoutCandidate& a, const LayoutCandidate& b) {
+                     return a.communication.total() < b.communication.total();
+                   });
+  return static_cast<std::size_t>(rest.begin() - layouts.begin());
+}
+
+}  // namespace megatron

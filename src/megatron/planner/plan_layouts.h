@@ -1,0 +1,59 @@
+// Searches the ways to divide a run over a number of ranks: which sizes of tensor, pipeline and
+// expert parallelism fit the model, how much memory a rank needs, and how much it sends.
+#pragma once
+
+#include <set>
+#include <string>
+#include <vector>
+
+#include "megatron/config/mesh_sizes.h"
+#include "megatron/config/settings.h"
+#include "megatron/models/model_family.h"
+#include "megatron/planner/communication_volume.h"
+#include "megatron/planner/rank_memory.h"
+
+namespace megatron {
+
+/// One way to divide a run over the ranks.
+struct LayoutCandidate {
+  MeshSizes sizes;
+  std::int64_t data_parallel = 1, expert_data_parallel = 1;
+  bool sequence_parallel = false;
+  std::int64_t num_microbatches = 1;
+  RankMemory memory;                  ///< of the pipeline rank that needs most
+  CommunicationVolume communication;  ///< bytes that this rank sends per step
+};
+
+struct LayoutRequest {
+  std::int64_t world_size = 1;
+  /// Names of the fields of parallelism whose values in the settings are kept. The search varies
+  /// the others: tensor_model_parallel_size, pipeline_model_parallel_size and, for models with
+  /// experts, expert_model_parallel_size and expert_tensor_parallel_size.
+  std::set<std::string, std::less<>> fixed = {};
+};
+
+/// Returns `settings` with the sizes of one layout, resolved.
+Settings settings_with(const Settings& settings, const MeshSizes& sizes, std::int64_t world_size);
+
+/// Returns the problems of settings that settings_with() returned: sizes that do not divide the
+/// world, the batch, or the dimensions of the model.
+Problems check_layout(const Settings& settings, std::int64_t world_size);
+
+/// Returns the sizes that a search considers, valid or not: powers of two and the divisors of the
+/// number of layers (pipeline) or experts, up to the world size.
+std::vector<MeshSizes> considered_sizes(const Settings& settings, const LayoutRequest& request);
+
+/// Returns the memory and communication of one layout. `settings` must pass check_layout().
+LayoutCandidate evaluate_layout(const Settings& settings, const ModelFamily& family,
+                                std::int64_t world_size);
+
+/// Returns the valid layouts, least memory first. UserError with the problems of the given sizes if
+/// there is none. `settings` must be valid on one rank but for the sizes.
+std::vector<LayoutCandidate> search_layouts(const Settings& settings, const ModelFamily& family,
+                                            const LayoutRequest& request);
+
+/// Moves the layouts that need at most `memory_limit` bytes to the front, those that send least
+/// first; the others follow, least memory first. Returns the number of those that fit.
+std::size_t rank_layouts(std::vector<LayoutCandidate>& layouts, double memory_limit);
+
+}  // namespace megatron

@@ -1,0 +1,126 @@
+#include "megatron/planner/rank_memory.h"
+
+#include <algorithm>
+#include <string>
+
+#include "megatron/models/params_dtype.h"
+#include "megatron/optimizer/optimizer_state.h"
+#include "megatron/planner/activation_memory.h"
+
+namespace megatron {
+namespace {
+
+/// Divides the ranks that share weights into instances of the distributed optimizer, by size only.
+void divide_instances(DataParallelOptions& options, std::int64_t num_instances) {
+  if (options.shard.size == 1) return;
+  options.shard.size /= num_instances;
+  options.shard.rank %= options.shard.size;
+  options.replica.size = num_instances;
+}
+
+at::ScalarType state_dtype(const std::string& name) {
+  if (name == "bf16") return at::kBFloat16;
+  return name == "fp16" ? at::kHalf : at::kFloat;
+}
+
+std::vector<at::ScalarType> state_dtypes(const OptimizerConfig& config) {
+  if (config.optimizer == "sgd")
+    return config.sgd_momentum != 0 ? std::vector{at::kFloat} : std::vector<at::ScalarType>{};
+  return {state_dtype(config.exp_avg_dtype), state_dtype(config.exp_avg_sq_dtype)};
+}
+
+double optimizer_state_bytes(const ParamStore& store, const OptimizerConfig& config) {
+  double bytes = 0;
+  for (const at::ScalarType dtype : state_dtypes(config)) {
+    const OptimizerState state("", store, dtype, [](const Parameter&) { return true; });
+    bytes += static_cast<double>(state.num_bytes());
+  }
+  return bytes;
+}
+
+/// Returns the bytes of the copies that MainParameters keeps of a bucket.
+double main_parameter_bytes(const ParamBucket& bucket) {
+  if (!bucket.is_trained || bucket.value.element_size() != 2) return 0;
+  constexpr double kFloatBytes = 4;
+  return kFloatBytes * static_cast<double>(bucket.is_precise ? bucket.size : bucket.own_size);
+}
+
+/// Returns the bytes that the layers of this rank keep of all microbatches in flight in 1F1B: stage
+/// r of p keeps at most p − r microbatches, or with several chunks what theoretical_memory() counts
+/// for interleaved schedules.
+double stage_activations(const Settings& settings, const Rank& rank, const PipelineLayout& layout,
+                         std::int64_t num_microbatches) {
+  const ActivationLayout activations = activation_layout(settings, rank);
+  const double stages = static_cast<double>(layout.num_ranks),
+               chunks = static_cast<double>(layout.num_chunks);
+  const double in_flight = layout.num_chunks > 1
+                               ? stages + (stages - 1) / chunks
+                               : static_cast<double>(layout.num_ranks - rank.pp.rank);
+  double bytes = 0;
+  for (std::int64_t chunk = 0; chunk < layout.num_chunks; ++chunk) {
+    const StageLayers& stage = layout.of(rank.pp.rank, chunk);
+    for (std::int64_t i = 0; i < stage.num_layers; ++i)
+      bytes += layer_activation_bytes(settings.model, stage.first_layer + i, activations);
+  }
+  return bytes * std::min(in_flight, static_cast<double>(num_microbatches));
+}
+
+}  // namespace
+
+ParamStore::Options planned_store_options(const Settings& settings, const Rank& rank) {
+  ParallelConfig parallel = settings.parallel;
+  const std::int64_t instances = parallel.num_distributed_optimizer_instances;
+  parallel.num_distributed_optimizer_instances = 1;  // several need communicators
+  const bool has_bf16_gradients =
+      settings.training.grad_reduce_in_bf16 || settings.optimizer.main_grads_dtype == "bf16";
+  ParamStore::Options options{.device = at::kMeta,
+                              .dtype = params_dtype(settings.training),
+                              .grad_dtype = has_bf16_gradients ? at::kBFloat16 : at::kFloat,
+                              .data_parallel = data_parallel(parallel, rank, nullptr),
+                              .model = rank.model,
+                              .embedding = rank.embedding};
+  divide_instances(options.data_parallel, instances);
+  if (rank.ep.size > 1 || rank.etp.size != rank.tp.size) {
+    options.experts = expert_groups(parallel, rank, nullptr);
+    divide_instances(options.experts->data_parallel, instances);
+  }
+  return options;
+}
+
+RankMemory parameter_memory(const std::vector<Parameter*>& declared, const Settings& settings,
+                            const Rank& rank) {
+  const ParamStore store(declared, planned_store_options(settings, rank));
+  RankMemory memory;
+  for (const ParamBucket& bucket : store.buckets()) {
+    memory.parameters += static_cast<double>(bucket.value.nbytes());
+    memory.main_parameters += main_parameter_bytes(bucket);
+    if (bucket.grad.defined()) memory.gradients += static_cast<double>(bucket.grad.nbytes());
+  }
+  for (const Parameter* parameter : declared) {
+    if (parameter->spec().kind == ParameterKind::state) continue;
+    const double count = static_cast<double>(num_elements(parameter->local_shape()));
+    if (parameter->spec().tags.expert) {
+      memory.num_expert_weights += count;
+      memory.expert_parameters += count * static_cast<double>(parameter->value().element_size());
+    } else {
+      memory.num_dense_weights += count;
+    }
+  }
+  memory.optimizer_state = optimizer_state_bytes(store, settings.optimizer);
+  return memory;
+}
+
+RankMemory predict_rank_memory(const Settings& settings, const ModelFamily& family,
+                               const Rank& rank, const PipelineLayout& layout,
+                               std::int64_t num_microbatches) {
+  const auto model =
+      family.make(settings.model, rank,
+                  {.vocab_pad_multiple = settings.tokenizer.make_vocab_size_divisible_by,
+                   .dtype = params_dtype(settings.training),
+                   .layout = &layout});
+  RankMemory memory = parameter_memory(declared_parameters(*model), settings, rank);
+  memory.activations = stage_activations(settings, rank, layout, num_microbatches);
+  return memory;
+}
+
+}  // namespace megatron

@@ -1,0 +1,44 @@
+// Predicts the memory of a rank by part before a run. Weights, gradients and optimizer state follow
+// from the parameters that the model declares on the rank, so they equal those of the run.
+#pragma once
+
+#include <vector>
+
+#include "megatron/config/settings.h"
+#include "megatron/models/model_family.h"
+#include "megatron/parallel/rank.h"
+#include "megatron/params/param_store.h"
+
+namespace megatron {
+
+/// Predicted bytes of one rank.
+struct RankMemory {
+  double parameters = 0;       ///< weights that layers compute with
+  double main_parameters = 0;  ///< their float32 copies
+  double gradients = 0;
+  double optimizer_state = 0;
+  double activations = 0;         ///< kept for backward by all microbatches in flight
+  double expert_parameters = 0;   ///< the part of `parameters` that belongs to experts
+  double num_expert_weights = 0;  ///< elements, without padding
+  double num_dense_weights = 0;
+  double total() const {
+    return parameters + main_parameters + gradients + optimizer_state + activations;
+  }
+};
+
+/// Returns the options of the store of a run, without communicators and without storage: bytes of
+/// its buckets are known, their values are not.
+ParamStore::Options planned_store_options(const Settings& settings, const Rank& rank);
+
+/// Returns the bytes of the parameters `declared`, in the order of the forward pass. Parameters
+/// tagged expert are shared and sharded over rank.edp, all others over rank.dp_cp.
+RankMemory parameter_memory(const std::vector<Parameter*>& declared, const Settings& settings,
+                            const Rank& rank);
+
+/// Returns the bytes of a rank in a pipeline with `layout`. `settings` must be resolved; `rank` may
+/// lack communicators (make_rank()).
+RankMemory predict_rank_memory(const Settings& settings, const ModelFamily& family,
+                               const Rank& rank, const PipelineLayout& layout,
+                               std::int64_t num_microbatches);
+
+}  // namespace megatron

@@ -1,0 +1,153 @@
+// Expected bytes are worked out by hand from the shapes of the tensors that layers keep.
+#include "megatron/planner/activation_memory.h"
+
+#include <gtest/gtest.h>
+
+#include "megatron/planner/communication_volume.h"
+
+namespace megatron {
+namespace {
+
+/// Two layers of width 64, the first dense and the second with 8 experts of width 32.
+TransformerConfig two_kinds() {
+  TransformerConfig config;
+  config.num_layers = 2;
+  config.hidden_size = 64;
+  config.num_attention_heads = 8;
+  config.group_query_attention = true;
+  config.num_query_groups = 2;
+  config.kv_channels = 8;
+  config.ffn_hidden_size = 96;
+  config.gated_linear_unit = true;
+  config.normalization = Normalization::RMSNorm;
+  config.moe.num_experts = 8;
+  config.moe.router_topk = 2;
+  config.moe.ffn_hidden_size = 32;
+  config.moe.layers = {0, 1};
+  return config;
+}
+
+constexpr ActivationLayout kOneRank{.tokens = 10, .element_bytes = 2};
+
+/// Of one token in two_kinds(): 4·h for norms and GEMM inputs and one rstd per norm; q, k, v, a
+/// copy of q, the result, and one log-sum-exp per head.
+constexpr double kHiddenBytes = 2 * 4 * 64 + 2 * 4,
+                 kAttentionBytes = 2 * (64 + 16 + 16 + 64 + 64) + 4 * 8;
+
+TEST(LayerActivations, OfADenseLayer) {
+  const double mlp = 2 * 2 * 96;
+  EXPECT_EQ(layer_activation_bytes(two_kinds(), 0, kOneRank),
+            10 * (kHiddenBytes + kAttentionBytes + mlp));
+  TransformerConfig layer_norm = two_kinds();
+  layer_norm.normalization = Normalization::LayerNorm;  // keeps means too
+  EXPECT_EQ(layer_activation_bytes(layer_norm, 0, kOneRank) -
+                layer_activation_bytes(two_kinds(), 0, kOneRank),
+            10 * 2 * 4);
+}
+
+TEST(LayerActivations, OfRotaryPositionsAndNormsOfHeads) {
+  TransformerConfig config = two_kinds();
+  const double plain = attention_activation_bytes(config, kOneRank);
+  config.position_embedding_type = PositionEmbedding::rope;
+  EXPECT_EQ(attention_activation_bytes(config, kOneRank) - plain, 10 * 2 * 16) << "rotated keys";
+  config.qk_layernorm = true;
+  EXPECT_EQ(attention_activation_bytes(config, kOneRank) - plain, 10 * 2 * (64 + 16));
+  config = two_kinds();
+  config.group_query_attention = false;
+  EXPECT_EQ(attention_activation_bytes(config, kOneRank) - plain,
+            10 * 2 * (4 * 64 - (64 + 16 + 16 + 64 + 64)));
+}
+
+TEST(LayerActivations, OfExperts) {
+  const double row = 2 * (64 + 2 * 32) + 4, router = 4 * 8;
+  EXPECT_EQ(layer_activation_bytes(two_kinds(), 1, kOneRank),
+            10 * (kHiddenBytes + kAttentionBytes + 2 * row + router));
+}
+
+TEST(LayerActivations, SharedExpertsAddADenseMlp) {
+  TransformerConfig config = two_kinds();
+  config.moe.shared_expert_intermediate_size = 48;
+  EXPECT_EQ(moe_activation_bytes(config, kOneRank) - moe_activation_bytes(two_kinds(), kOneRank),
+            10 * 2 * 2 * 48);
+}
+
+TEST(LayerActivations, LatentExpertsDispatchNarrowRows) {
+  TransformerConfig config = two_kinds();
+  config.moe.latent_size = 16;
+  const double narrower = 2 * (64 - 16), combined = 2 * 16;
+  EXPECT_EQ(moe_activation_bytes(two_kinds(), kOneRank) - moe_activation_bytes(config, kOneRank),
+            10 * (2 * narrower - combined));
+}
+
+TEST(LayerActivations, AreDividedOverTensorRanks) {
+  ActivationLayout layout = kOneRank;
+  layout.tensor_parallel = 2;
+  EXPECT_EQ(layer_activation_bytes(two_kinds(), 0, layout),
+            10 * (kHiddenBytes + kAttentionBytes / 2 + 2 * 2 * 96 / 2.0));
+  layout.sequence_parallel = true;
+  EXPECT_EQ(layer_activation_bytes(two_kinds(), 0, layout),
+            10 * (kHiddenBytes + kAttentionBytes + 2 * 2 * 96) / 2);
+}
+
+// Experts of one rank each take the rows of a half of the tokens; experts that two ranks divide
+// take the rows of all tokens and half the width.
+TEST(ExpertRows, DependOnBothTensorParallelSizes) {
+  ActivationLayout layout = kOneRank;
+  layout.tensor_parallel = 2;
+  layout.sequence_parallel = true;
+  EXPECT_EQ(expert_rows(two_kinds().moe, layout), 10);
+  EXPECT_EQ(moe_activation_bytes(two_kinds(), layout), 10 * (2 * (64 + 2 * 32) + 4) + 5 * 4 * 8);
+  layout.expert_tensor_parallel = 2;
+  EXPECT_EQ(expert_rows(two_kinds().moe, layout), 20);
+  const double kept = moe_activation_bytes(two_kinds(), layout);
+  EXPECT_EQ(kept, 20 * (2 * (64 + 32) + 4) + 5 * 4 * 8);
+  layout.sequence_parallel = false;
+  EXPECT_EQ(moe_activation_bytes(two_kinds(), layout) - kept, 5 * 2 * 64)
+      << "the rank's part of the input";
+}
+
+TEST(DispatchBytes, OfAllToAllLeaveOutTheRanksOwnRows) {
+  TransformerConfig config = two_kinds();
+  config.moe.token_dispatcher_type = TokenDispatcherType::alltoall;
+  EXPECT_EQ(dispatch_bytes(config, 1, kOneRank), 0);
+  EXPECT_EQ(dispatch_bytes(config, 4, kOneRank), 10 * 2 * 64 * 2 * 3.0 / 4);
+  ActivationLayout layout = kOneRank;
+  layout.tensor_parallel = layout.expert_tensor_parallel = 2;
+  EXPECT_EQ(dispatch_bytes(config, 1, layout), 5 * 2 * 64 * 2) << "the rows of the other etp rank";
+  config.moe.latent_size = 16;
+  EXPECT_EQ(dispatch_bytes(config, 4, kOneRank), 10 * 2 * 16 * 2 * 3.0 / 4);
+}
+
+TEST(DispatchBytes, OfAllGatherAreTheTokensForEveryOtherRank) {
+  TransformerConfig config = two_kinds();
+  config.moe.token_dispatcher_type = TokenDispatcherType::allgather;
+  EXPECT_EQ(dispatch_bytes(config, 4, kOneRank), 10 * 64 * 2 * 3);
+  ActivationLayout layout = kOneRank;
+  layout.tensor_parallel = layout.expert_tensor_parallel = 2;
+  EXPECT_EQ(dispatch_bytes(config, 4, layout), 5 * 64 * 2 * 7);
+}
+
+TEST(ActivationVolume, OfOneStepByAxis) {
+  Settings settings;
+  settings.model = two_kinds();
+  settings.model.moe.token_dispatcher_type = TokenDispatcherType::alltoall;
+  settings.parallel.pipeline_model_parallel_size = 2;
+  settings.parallel.expert_model_parallel_size = 2;
+  const ActivationLayout layout{
+      .tokens = 10, .tensor_parallel = 2, .sequence_parallel = true, .element_bytes = 2};
+  const CommunicationVolume volume = activation_volume(settings, layout, 2, 1, 3);
+  const double hidden = 10 * 64 * 2;
+  // Two attentions and one dense MLP, forward and backward, each an all-reduce of 2·(n − 1)/n.
+  EXPECT_EQ(volume.tensor, 3 * 3 * 2 * hidden);
+  EXPECT_EQ(volume.pipeline, 3 * 2 * hidden / 2);
+  EXPECT_EQ(volume.expert, 3 * 4 * (5 * 2 * 64 * 2 / 2.0));
+  EXPECT_EQ(volume.total(), volume.tensor + volume.pipeline + volume.expert);
+  settings.model.moe.shared_expert_intermediate_size = 16;
+  EXPECT_EQ(activation_volume(settings, layout, 2, 1, 3).tensor, 3 * 4 * 2 * hidden);
+  ActivationLayout whole = layout;
+  whole.sequence_parallel = false;
+  EXPECT_EQ(activation_volume(settings, whole, 2, 1, 3).tensor, 3 * 4.5 * 2 * hidden);
+}
+
+}  // namespace
+}  // namespace megatron
