@@ -42,6 +42,16 @@ TEST(RowMap, ASlotIsFilledUpWithRowsOfZeros) {
               ElementsAre(0, 0, 7, 0));
 }
 
+/// Of no source at all there may still be padding.
+TEST(RowMap, PaddingNeedsNoSource) {
+  const RowMap map = sort_by_slot(ints({}, {0, 2}), halving_codes(2), /*least=*/3).map;
+  EXPECT_EQ(gather_rows(at::ones({0, 4}), map).sizes(), at::IntArrayRef({6, 4}));
+  EXPECT_EQ(gather_rows(at::ones({0, 4}), map).abs().max().item<float>(), 0);
+  EXPECT_EQ(sum_rows(at::ones({6, 4}), map).sizes(), at::IntArrayRef({0, 4}));
+  EXPECT_EQ(gather_choices(at::ones({0, 2}), map).abs().max().item<float>(), 0);
+  EXPECT_EQ(sum_choices(at::ones({6}), map, 2).sizes(), at::IntArrayRef({0, 2}));
+}
+
 /// Returns choices of `each` of `slots` for each source, ascending.
 at::Tensor some_choices(std::int64_t sources, std::int64_t each, std::int64_t slots) {
   return std::get<0>(std::get<1>(random_input({sources, slots}).detach().sort(-1))

@@ -45,6 +45,7 @@ at::Tensor gather_on_cpu(const at::Tensor& input, const at::Tensor& source) {
 }
 
 at::Tensor gather_by_aten(const at::Tensor& x, const at::Tensor& source) {
+  if (x.size(0) == 0) return empty_rows(x, source.size(0)).zero_();  // padding alone
   const at::Tensor rows = x.index_select(0, source.clamp_min(0).to(at::kLong));
   at::DimVector shape(rows.dim(), 1);
   shape[0] = source.size(0);
@@ -223,6 +224,7 @@ at::Tensor gather_choices(const at::Tensor& values, const RowMap& map) {
 
 at::Tensor sum_choices(const at::Tensor& dvalues, const RowMap& map, std::int64_t choices) {
   at::Tensor sums = at::zeros({map.num_sources() * choices}, dvalues.options());
+  if (sums.numel() == 0) return sums.view({map.num_sources(), choices});  // padding alone
   const at::Tensor has_choice = map.choice >= 0;
   sums.index_add_(0, map.choice.clamp_min(0).to(at::kLong),
                   dvalues.masked_fill(has_choice.logical_not(), 0));
