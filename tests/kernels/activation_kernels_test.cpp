@@ -95,8 +95,15 @@ struct Inputs {
 Storage forward(const Case& c, const Inputs& in, const ActivationKernels& kernels,
                 bool row_by_row = false) {
   Storage y(c.type, c.y_count());
-  const ActivationArguments arguments{in.x.data(), in.bias.data(), y.data(), c.type,
-                                      c.rows,      c.columns,      c.kind,   c.gated};
+  const ActivationArguments arguments{.x = in.x.data(),
+                                      .bias = in.bias.data(),
+                                      .weights = nullptr,
+                                      .y = y.data(),
+                                      .type = c.type,
+                                      .rows = c.rows,
+                                      .columns = c.columns,
+                                      .kind = c.kind,
+                                      .gated = c.gated};
   for (std::int64_t row = 0; row_by_row && row < c.rows; ++row)
     kernels.forward(arguments, row, row + 1);
   if (!row_by_row) kernels.forward(arguments, 0, c.rows);
@@ -210,7 +217,16 @@ TEST(ActivationKernels, KeepWhatIsNotANumber) {
   for (const ActivationKind kind : kKinds) {
     const float x[2] = {NAN, 1}, bias[2] = {0, 0};
     float y[2] = {0, 0};
-    activation_kernels().forward({x, bias, y, Type::f32, 1, 2, kind, false}, 0, 1);
+    activation_kernels().forward({.x = x,
+                                  .bias = bias,
+                                  .weights = nullptr,
+                                  .y = y,
+                                  .type = Type::f32,
+                                  .rows = 1,
+                                  .columns = 2,
+                                  .kind = kind,
+                                  .gated = false},
+                                 0, 1);
     EXPECT_TRUE(std::isnan(y[0])) << static_cast<int>(kind);
     EXPECT_FALSE(std::isnan(y[1])) << static_cast<int>(kind);
   }

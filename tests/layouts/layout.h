@@ -53,11 +53,16 @@ inline const std::vector<Pipeline>& pipelines() {
   return all;
 }
 
+/// The dispatchers of experts. Layouts hold an index into this table.
+inline constexpr std::array<const char*, 3> kDispatchers{"alltoall", "flex", "allgather"};
+
 struct Layout {
   std::int64_t tp = 1, dp = 1;
   bool sequence_parallel = false, tp_comm_overlap = false;
   bool distributed_optimizer = false, overlap_grad_reduce = false, overlap_param_gather = false;
-  std::size_t pipeline = 0;  ///< index into pipelines()
+  std::size_t pipeline = 0;      ///< index into pipelines()
+  std::int64_t ep = 1, etp = 0;  ///< etp 0: as tp
+  std::size_t dispatcher = 0;    ///< index into kDispatchers
 
   std::int64_t world_size() const { return tp * dp * pipelines()[pipeline].ranks; }
 
@@ -65,6 +70,7 @@ struct Layout {
   bool is_valid() const {
     if (world_size() > kMaxRanks) return false;
     if ((sequence_parallel && tp == 1) || (tp_comm_overlap && !sequence_parallel)) return false;
+    if (tp * dp % (ep * (etp > 0 ? etp : tp)) != 0) return false;
     return !overlap_param_gather || (distributed_optimizer && overlap_grad_reduce);
   }
 
@@ -76,6 +82,10 @@ struct Layout {
     if (overlap_grad_reduce)
       all.insert(all.end(), {"--overlap-grad-reduce", "--ddp-bucket-size", "2000"});
     if (overlap_param_gather) all.emplace_back("--overlap-param-gather");
+    if (ep > 1 || etp > 0)
+      all.insert(all.end(), {"--expert-model-parallel-size", std::to_string(ep),
+                             "--moe-token-dispatcher-type", kDispatchers[dispatcher]});
+    if (etp > 0) all.insert(all.end(), {"--expert-tensor-parallel-size", std::to_string(etp)});
     const std::vector<std::string> stages = pipelines()[pipeline].flags();
     all.insert(all.end(), stages.begin(), stages.end());
     return all;
@@ -93,6 +103,7 @@ struct Layout {
 struct Family {
   std::string name;
   std::vector<std::string> flags;
+  bool has_experts = false;
 };
 
 /// Returns every family of models, with dropout.
@@ -110,6 +121,68 @@ inline const std::vector<Family>& families() {
       {"bloom",
        {"--position-embedding-type", "alibi", "--apply-residual-connection-post-layernorm",
         "--window-size", "6,0"}},
+      {"mixtral",
+       {"--normalization",
+        "RMSNorm",
+        "--position-embedding-type",
+        "rope",
+        "--swiglu",
+        "--disable-bias-linear",
+        "--untie-embeddings-and-output-weights",
+        "--num-experts",
+        "8",
+        "--moe-router-topk",
+        "3",
+        "--moe-ffn-hidden-size",
+        "24",
+        "--moe-router-load-balancing-type",
+        "aux_loss",
+        "seq_aux_loss",
+        "--moe-aux-loss-coeff",
+        "0.1",
+        "0.2",
+        "--moe-z-loss-coeff",
+        "0.01"},
+       true},
+      {"deepseek",
+       {"--normalization",
+        "RMSNorm",
+        "--position-embedding-type",
+        "rope",
+        "--swiglu",
+        "--disable-bias-linear",
+        "--untie-embeddings-and-output-weights",
+        "--num-experts",
+        "8",
+        "--moe-layer-freq",
+        "([0]+[1]*3)",
+        "--moe-router-topk",
+        "2",
+        "--moe-ffn-hidden-size",
+        "16",
+        "--moe-shared-expert-intermediate-size",
+        "16",
+        "--moe-router-score-function",
+        "sigmoid",
+        "--moe-router-num-groups",
+        "4",
+        "--moe-router-group-topk",
+        "2",
+        "--moe-router-topk-scaling-factor",
+        "2.5",
+        "--moe-router-enable-expert-bias",
+        "--moe-router-load-balancing-type",
+        "seq_aux_loss",
+        "--moe-aux-loss-coeff",
+        "0.05",
+        "--calculate-per-token-loss",
+        "--eod-mask-loss"},
+       true},
+      {"switch",
+       {"--num-experts", "4", "--moe-router-topk", "1", "--moe-router-pre-softmax",
+        "--moe-expert-capacity-factor", "1.0", "--moe-pad-expert-input-to-capacity",
+        "--moe-aux-loss-coeff", "0.1", "--moe-input-jitter-eps", "0.01"},
+       true},
   };
   return all;
 }
@@ -157,6 +230,21 @@ struct Case {
 
 inline constexpr std::array<std::int64_t, 3> kDegrees{1, 2, 4};
 
+/// Appends the layouts of experts for one layout of the other layers. They take the dispatchers by
+/// turns.
+inline void add_expert_layouts(std::size_t family, const Layout& dense, std::vector<Case>& cases) {
+  if (dense.tp_comm_overlap) return;
+  for (const std::int64_t ep : {1, 2, 4}) {
+    for (const std::int64_t etp : {0, 1, 2}) {
+      Layout layout = dense;
+      layout.ep = ep;
+      layout.etp = etp;
+      layout.dispatcher = cases.size() % kDispatchers.size();
+      if (etp != layout.tp && layout.is_valid()) cases.push_back({family, layout});
+    }
+  }
+}
+
 /// Returns every valid combination.
 inline std::vector<Case> all_cases() {
   std::vector<Case> cases;
@@ -167,7 +255,12 @@ inline std::vector<Case> all_cases() {
           const auto bit = [bits](unsigned place) { return (bits >> place & 1) != 0; };
           for (std::size_t pipeline = 0; pipeline < pipelines().size(); ++pipeline) {
             const Layout layout{tp, dp, bit(0), bit(1), bit(2), bit(3), bit(4), pipeline};
-            if (layout.is_valid()) cases.push_back({family, layout});
+            if (!layout.is_valid()) continue;
+            if (families()[family].has_experts) {
+              add_expert_layouts(family, layout, cases);
+            } else {
+              cases.push_back({family, layout});
+            }
           }
         }
       }
@@ -177,7 +270,7 @@ inline std::vector<Case> all_cases() {
 }
 
 /// Returns the choices of a case, one number each.
-inline std::array<std::int64_t, 9> choices(const Case& one) {
+inline std::array<std::int64_t, 12> choices(const Case& one) {
   const Layout& l = one.layout;
   return {static_cast<std::int64_t>(one.family),
           l.tp,
@@ -187,7 +280,10 @@ inline std::array<std::int64_t, 9> choices(const Case& one) {
           l.distributed_optimizer,
           l.overlap_grad_reduce,
           l.overlap_param_gather,
-          pipelines()[l.pipeline].shape()};
+          pipelines()[l.pipeline].shape(),
+          l.ep,
+          l.etp,
+          static_cast<std::int64_t>(l.dispatcher)};
 }
 
 /// Returns a few cases of at most `max_ranks` ranks that cover every valid pair of choices. Each

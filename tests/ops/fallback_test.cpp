@@ -4,9 +4,14 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <gtest/gtest.h>
 
+#include "megatron/ops/bias_activation.h"
+#include "megatron/ops/column_sums.h"
+#include "megatron/ops/core_attention.h"
 #include "megatron/ops/cross_entropy.h"
 #include "megatron/ops/embedding.h"
 #include "megatron/ops/grouped_matmul.h"
+#include "megatron/ops/norm_rows.h"
+#include "megatron/ops/row_map.h"
 
 namespace megatron {
 namespace {
@@ -18,6 +23,11 @@ using Arguments = std::vector<c10::IValue>;
 [[maybe_unused]] const volatile auto kEmbedding = &embedding;
 [[maybe_unused]] const volatile auto kCrossEntropy = &cross_entropy_gradient;
 [[maybe_unused]] const volatile auto kGroupedMatmul = &grouped_matmul;
+[[maybe_unused]] const volatile auto kColumnSums = &column_sums;
+[[maybe_unused]] const volatile auto kActivations = &bias_activation;
+[[maybe_unused]] const volatile auto kNorms = &norm_rows;
+[[maybe_unused]] const volatile auto kAttention = &core_attention;
+[[maybe_unused]] const volatile auto kRowMaps = &sort_by_slot;
 
 constexpr double kTolerance = 1e-12;  // sums in another order, in float64
 
@@ -81,17 +91,29 @@ TEST(Fallback, GroupedMatmul) {
               1);
 }
 
+TEST(Fallback, RowMaps) {
+  const at::Tensor choices =
+      at::tensor({0, 2, 1, -1, 0, 1}, at::TensorOptions().dtype(at::kInt)).view({3, 2});
+  const RowMap map = sort_by_slot(choices, halving_codes(3), /*least=*/3).map;
+  expect_same("megatron::gather_rows", {numbers({3, 4}, 1), map.source}, 1);
+  expect_same("megatron::sum_rows",
+              {numbers({map.num_rows(), 4}, 2), map.offsets, map.summands, map.folds}, 1);
+}
+
 TEST(Fallback, ColumnSums) { expect_same("megatron::column_sums", {numbers({300, 9}, 1)}, 1); }
 
 TEST(Fallback, Activations) {
   for (std::int64_t kind = 0; kind < 6; ++kind) {
     for (const bool gated : {false, true}) {
       for (const bool has_bias : {false, true}) {
-        const at::Tensor x = numbers({4, 3, 8}, 1), dy = numbers({4, 3, gated ? 4 : 8}, 2);
-        const c10::IValue bias = has_bias ? c10::IValue(numbers({8}, 3)) : kNone;
-        expect_same("megatron::bias_activation", {x, bias, kind, gated}, 1);
-        expect_same("megatron::bias_activation_backward", {dy, x, bias, kind, gated, true},
-                    has_bias ? 3 : 2);
+        for (const bool has_weights : {false, true}) {
+          const at::Tensor x = numbers({4, 3, 8}, 1), dy = numbers({4, 3, gated ? 4 : 8}, 2);
+          const c10::IValue bias = has_bias ? c10::IValue(numbers({8}, 3)) : kNone,
+                            weights = has_weights ? c10::IValue(numbers({12}, 4)) : kNone;
+          expect_same("megatron::bias_activation", {x, bias, kind, gated, weights}, 1);
+          expect_same("megatron::bias_activation_backward",
+                      {dy, x, bias, kind, gated, true, weights}, 2 + has_bias + has_weights);
+        }
       }
     }
   }

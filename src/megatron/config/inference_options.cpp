@@ -21,6 +21,8 @@ constexpr std::array kParallelFields{"tensor_model_parallel_size",
                                      "decoder_first_pipeline_num_layers",
                                      "decoder_last_pipeline_num_layers",
                                      "pipeline_model_parallel_layout",
+                                     "expert_model_parallel_size",
+                                     "expert_tensor_parallel_size",
                                      "device",
                                      "cpu_transport",
                                      "distributed_timeout_minutes"};

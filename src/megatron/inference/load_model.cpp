@@ -57,8 +57,11 @@ LoadedModel load_model(const std::filesystem::path& root, std::optional<std::int
                       .make(loaded.source.model, rank, {.dtype = type, .layout = &layout});
   loaded.weights = std::make_unique<ParamStore>(
       declared_parameters(*loaded.stages),
-      ParamStore::Options{
-          .device = rank.device, .dtype = type, .with_gradients = false, .model = rank.model});
+      ParamStore::Options{.device = rank.device,
+                          .dtype = type,
+                          .with_gradients = false,
+                          .model = rank.model,
+                          .experts = ReplicaGroups{.model = rank.expert_model}});
   load_weights(loaded.source, *loaded.weights);
   if (rank.pp.size > 1)
     loaded.pipelined_logits = std::make_unique<PipelinedLogits>(*loaded.stages, layout, rank);

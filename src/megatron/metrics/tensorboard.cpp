@@ -67,6 +67,15 @@ void TensorBoard::add(const StepMetrics& step) {
                                  static_cast<double>(axis.bytes));
     over_iterations.emplace_back("communication-exposed-ms/" + axis.axis, axis.exposed_ms);
   }
+  for (const LayerRouting& layer : step.routing) {
+    if (!step.logs_layers_routing) break;
+    const std::string suffix = "_layer_" + std::to_string(layer.layer);  // Megatron's tags
+    for (const auto& [name, value] : layer.losses)
+      over_iterations.emplace_back("moe/" + name + suffix, value);
+    over_iterations.emplace_back("moe/load_imbalance" + suffix, layer.imbalance());
+    over_iterations.emplace_back("moe/router_entropy" + suffix, layer.entropy);
+    over_iterations.emplace_back("moe/dropped_choices" + suffix, layer.dropped);
+  }
   if (!over_iterations.empty()) file_.add_scalars(over_iterations, step.iteration);
   add_over_both(both, step.iteration, step.consumed_samples);
 }

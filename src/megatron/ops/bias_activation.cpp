@@ -56,10 +56,17 @@ at::Tensor wide_sum(const at::Tensor& x, const Optional& bias) {
   return bias ? wide + bias->to(wide.scalar_type()) : wide;
 }
 
+/// Returns the weights of the rows of y, to be multiplied by it.
+at::Tensor row_weights(const at::Tensor& weights, const at::Tensor& y) {
+  at::DimVector shape(y.sizes());
+  shape.back() = 1;
+  return weights.view(shape);
+}
+
 at::Tensor forward_by_formula(const at::Tensor& x, const Optional& bias, std::int64_t kind,
                               bool gated, const Optional& weights) {
   at::Tensor y = formula(wide_sum(x, bias), static_cast<Activation>(kind), gated);
-  if (weights) y = y * weights->unsqueeze(-1);
+  if (weights) y = y * row_weights(*weights, y);
   return y.to(x.scalar_type());
 }
 
@@ -69,11 +76,12 @@ Gradients backward_by_formula(const at::Tensor& dy, const at::Tensor& x, const O
   const at::AutoGradMode with_graph(true);
   const at::Tensor wide = wide_sum(x.detach(), bias).detach().requires_grad_();
   at::Tensor y = formula(wide, static_cast<Activation>(kind), gated), d = dy.to(wide.scalar_type());
-  const at::Tensor dweights = weights ? (d * y.detach()).sum(-1) : at::Tensor();
-  if (weights) d = d * weights->unsqueeze(-1);
+  const at::Tensor dweights =
+      weights ? (d * y.detach()).sum(-1).view(weights->sizes()) : at::Tensor();
+  if (weights) d = d * row_weights(*weights, d);
   const at::Tensor dx = gradient_of(y, wide, d);
   y = y.detach();
-  if (weights) y = y * weights->unsqueeze(-1);
+  if (weights) y = y * row_weights(*weights, y);
   return {dx.to(x.scalar_type()), bias ? dx.reshape({-1, dx.size(-1)}).sum(0) : at::Tensor(),
           with_result ? y.to(x.scalar_type()) : at::Tensor(), dweights};
 }

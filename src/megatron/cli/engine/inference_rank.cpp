@@ -26,7 +26,7 @@ std::vector<std::string> InferenceRank::broadcast(const std::vector<std::string>
   return broadcast_strings({rank_.world, rank_.device}, texts);
 }
 std::vector<std::string> InferenceRank::gather(const std::string& text) const {
-  return all_gather_strings({rank_.dp, rank_.device}, text);
+  return all_gather_strings({rank_.dp, rank_.device}, is_replica_leader() ? text : "");
 }
 
 }  // namespace megatron

@@ -1,6 +1,7 @@
 // One rank of `generate` or `score`, with its shard of the model.
 #pragma once
 
+#include <algorithm>
 #include <iosfwd>
 #include <optional>
 #include <string>
@@ -24,16 +25,24 @@ class InferenceRank {
   /// Returns whether this rank reads the input of all ranks and prints their output.
   bool is_main_rank() const { return rank_.index == 0; }
   /// Returns whether this rank provides the results of its replica of the model.
-  bool is_replica_leader() const { return rank_.model.rank == 0; }
-  std::int64_t replica() const { return rank_.dp.rank; }
-  std::int64_t num_replicas() const { return rank_.dp.size; }
+  bool is_replica_leader() const {
+    return rank_.model.rank == 0 && rank_.dp.rank % dp_ranks_per_replica() == 0;
+  }
+  std::int64_t replica() const { return rank_.dp.rank / dp_ranks_per_replica(); }
+  std::int64_t num_replicas() const { return rank_.dp.size / dp_ranks_per_replica(); }
 
   /// Returns the texts of rank 0 on every rank. Collective over the world.
   std::vector<std::string> broadcast(const std::vector<std::string>& texts) const;
-  /// Returns the text of every replica, in the order of the replicas. Collective over the replicas.
+  /// Returns the texts of the replicas, in their order, and "" from ranks that do not lead one.
+  /// Collective over the replicas.
   std::vector<std::string> gather(const std::string& text) const;
 
  private:
+  /// Ranks of dp among which experts are divided process the same texts, in the same passes.
+  std::int64_t dp_ranks_per_replica() const {
+    return std::max<std::int64_t>(1, rank_.etp_ep.size / rank_.tp.size);
+  }
+
   DistributedContext context_;
   Rank rank_;
   std::optional<LoadedModel> loaded_;

@@ -1,0 +1,293 @@
+// The block of experts in float64: its values against a loop over experts, and its gradients, those
+// of the auxiliary losses included, against central differences.
+#include "megatron/nn/moe/moe_layer.h"
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "megatron/nn/moe/load_balancing.h"
+#include "megatron/params/param_store.h"
+#include "support/bare_module.h"
+#include "support/gradient_check.h"
+
+namespace megatron {
+namespace {
+
+constexpr std::int64_t kPositions = 5, kSamples = 3, kHidden = 8;
+
+TransformerConfig small_config() {
+  TransformerConfig config;
+  config.num_layers = 1;
+  config.hidden_size = kHidden;
+  config.num_attention_heads = config.num_query_groups = 2;
+  config.kv_channels = 4;
+  config.ffn_hidden_size = 12;
+  config.activation = Activation::silu;
+  config.gated_linear_unit = true;
+  config.add_bias_linear = false;
+  config.normalization = Normalization::RMSNorm;
+  config.init_method_std = 0.4;
+  config.moe.num_experts = 6;
+  config.moe.router_topk = 2;
+  config.moe.ffn_hidden_size = 6;
+  return config;
+}
+
+/// A block and its weights.
+struct Block {
+  explicit Block(TransformerConfig given, at::ScalarType type = at::kDouble)
+      : config(std::move(given)),
+        layer(&root, "mlp", {.config = config, .rank = rank, .has_input_norm = false}),
+        store(declared_parameters(root), {.dtype = type}) {
+    store.initialize(5);
+    for (const Parameter* parameter : store.parameters()) {
+      at::Tensor value = parameter->value();  // nothing neutral
+      if (parameter->name().ends_with("bias"))
+        value.copy_(random_input(value.sizes(), 0.3, 2).detach());
+    }
+  }
+  at::Tensor value(const std::string& name) const { return store.find("mlp." + name)->value(); }
+
+  Rank rank;
+  TransformerConfig config;
+  BareModule root;
+  MoeLayer layer;
+  ParamStore store;
+};
+
+ForwardContext training_context() {
+  ForwardContext context;
+  context.seed = 3;
+  context.training = true;
+  context.sample_ordinals = at::arange(kSamples, at::kLong);
+  context.aux_loss_gradient = at::tensor(1.0, at::kDouble);
+  return context;
+}
+
+at::Tensor input() { return random_input({kPositions, kSamples, kHidden}, 1.5); }
+
+at::Tensor activated(const at::Tensor& x, const TransformerConfig& config) {
+  const auto f = [&](const at::Tensor& h) {
+    switch (config.activation) {
+      case Activation::silu:
+        return at::silu(h);
+      case Activation::gelu:
+        return at::gelu(h);
+      default:
+        return at::relu(h).square();
+    }
+  };
+  if (!config.gated_linear_unit) return f(x);
+  const std::int64_t width = x.size(-1) / 2;
+  return f(x.narrow(-1, 0, width)) * x.narrow(-1, width, width);
+}
+
+/// Computes y for each token by the definition: softmax over the chosen logits.
+at::Tensor by_definition(const Block& block, const at::Tensor& input_sbh) {
+  const TransformerConfig& config = block.config;
+  const at::Tensor x = input_sbh.reshape({-1, kHidden});
+  at::Tensor logits = at::matmul(x, block.value("router.weight").t());
+  if (config.add_bias_linear) logits = logits + block.value("router.bias");
+  const auto [best, chosen] = logits.topk(config.moe.router_topk);
+  const at::Tensor probs = at::softmax(best, -1);
+  at::Tensor y = at::zeros_like(x);
+  for (std::int64_t t = 0; t < x.size(0); ++t) {
+    for (std::int64_t i = 0; i < config.moe.router_topk; ++i) {
+      const std::int64_t e = chosen[t][i].item<std::int64_t>();
+      at::Tensor hidden = at::matmul(block.value("experts.linear_fc1.weight")[e], x[t]);
+      if (config.add_bias_linear) hidden = hidden + block.value("experts.linear_fc1.bias")[e];
+      at::Tensor out =
+          at::matmul(block.value("experts.linear_fc2.weight")[e], activated(hidden, config));
+      if (config.add_bias_linear) out = out + block.value("experts.linear_fc2.bias")[e];
+      y[t] += probs[t][i] * out;
+    }
+  }
+  if (config.moe.shared_expert_intermediate_size > 0) {
+    const at::Tensor shared = at::matmul(
+        activated(at::matmul(x, block.value("shared_experts.linear_fc1.weight").t()), config),
+        block.value("shared_experts.linear_fc2.weight").t());
+    y = y +
+        (config.moe.shared_expert_gate
+             ? shared * at::sigmoid(at::matmul(x, block.value("shared_experts.gate_weight").t()))
+             : shared);
+  }
+  return y.view(input_sbh.sizes());
+}
+
+TEST(MoeLayer, EqualsALoopOverExperts) {
+  const std::vector<std::function<void(TransformerConfig&)>> variants = {
+      [](TransformerConfig&) {},
+      [](TransformerConfig& c) { c.add_bias_linear = true; },
+      [](TransformerConfig& c) { c.activation = Activation::gelu; },
+      [](TransformerConfig& c) {
+        c.activation = Activation::squared_relu;
+        c.gated_linear_unit = false;
+      },
+      [](TransformerConfig& c) { c.moe.router_topk = 6; },
+      [](TransformerConfig& c) {
+        c.moe.shared_expert_intermediate_size = 10;
+        c.moe.shared_expert_gate = true;
+      }};
+  for (std::size_t i = 0; i < variants.size(); ++i) {
+    SCOPED_TRACE("variant " + std::to_string(i));
+    TransformerConfig config = small_config();
+    variants[i](config);
+    Block block(config);
+    const at::Tensor x = input().detach();
+    EXPECT_LE(difference(block.layer.forward(x, {}), by_definition(block, x)), 1e-13);
+    // In float32 one position by itself has the bits that it has among others.
+    Block rounded(config, at::kFloat);
+    const at::Tensor rows = x.to(at::kFloat);
+    EXPECT_TRUE(rounded.layer.forward(rows.narrow(0, 2, 1), {})
+                    .equal(rounded.layer.forward(rows, {}).narrow(0, 2, 1)));
+  }
+}
+
+/// Variants of training, each with losses whose gradients meet in the router.
+std::vector<std::function<void(TransformerConfig&)>> training_variants() {
+  return {
+      [](TransformerConfig& c) { c.moe.aux_loss_coeff = {0.7}; },
+      [](TransformerConfig& c) {
+        c.moe.router_load_balancing_type = {LoadBalancing::seq_aux_loss};
+        c.moe.aux_loss_coeff = {0.9};
+        c.moe.z_loss_coeff = 0.2;
+      },
+      [](TransformerConfig& c) {
+        c.moe.router_load_balancing_type = {LoadBalancing::aux_loss, LoadBalancing::seq_aux_loss};
+        c.moe.aux_loss_coeff = {0.5, 0.25};
+        c.moe.router_score_function = RouterScore::sigmoid;
+        c.moe.router_topk_scaling_factor = 1.7;
+        c.moe.router_enable_expert_bias = true;
+      },
+      [](TransformerConfig& c) {
+        c.add_bias_linear = true;
+        c.moe.router_pre_softmax = true;
+        c.moe.router_num_groups = 3;
+        c.moe.router_group_topk = 2;
+        c.moe.aux_loss_coeff = {0.3};
+      },
+      [](TransformerConfig& c) {
+        c.moe.expert_capacity_factor = 0.6;
+        c.moe.pad_expert_input_to_capacity = true;
+      },
+      [](TransformerConfig& c) {
+        c.moe.expert_capacity_factor = 0.5;
+        c.moe.token_drop_policy = TokenDropPolicy::position;
+        c.moe.router_score_function = RouterScore::sqrtsoftplus;
+      },
+      [](TransformerConfig& c) {
+        c.moe.router_topk = 1;
+        c.moe.router_pre_softmax = true;
+        c.moe.apply_probs_on_input = true;
+        c.moe.input_jitter_eps = 0.1;
+      },
+      [](TransformerConfig& c) {
+        c.moe.latent_size = 4;
+        c.moe.shared_expert_intermediate_size = 6;
+        c.moe.shared_expert_gate = true;
+      },
+      [](TransformerConfig& c) {
+        c.moe.router_load_balancing_type = {LoadBalancing::sinkhorn};
+        c.moe.aux_loss_coeff = {0};
+      },
+      [](TransformerConfig& c) {
+        c.moe.router_load_balancing_type = {LoadBalancing::global_aux_loss};
+        c.moe.aux_loss_coeff = {0.4};
+        c.moe.router_dtype = RouterDtype::fp64;
+      }};
+}
+
+/// Returns Σ coefficient · loss of the routers' auxiliary losses in the last forward pass.
+double auxiliary_losses(Block& block) {
+  const MoeConfig& moe = block.config.moe;
+  const double* sums =
+      block.layer.router()->statistics().sums.const_data_ptr<double>() + moe.num_experts;
+  return moe.coefficient(LoadBalancing::aux_loss) * sums[RoutingStatistics::aux_loss] +
+         moe.coefficient(LoadBalancing::seq_aux_loss) * sums[RoutingStatistics::seq_aux_loss] +
+         moe.coefficient(LoadBalancing::global_aux_loss) *
+             sums[RoutingStatistics::global_aux_loss] +
+         moe.z_loss_coeff.value_or(0) * sums[RoutingStatistics::z_loss];
+}
+
+TEST(MoeLayer, GradientsEqualCentralDifferences) {
+  const auto variants = training_variants();
+  for (std::size_t i = 0; i < variants.size(); ++i) {
+    SCOPED_TRACE("variant " + std::to_string(i));
+    TransformerConfig config = small_config();
+    variants[i](config);
+    Block block(config);
+    const at::Tensor x = input();
+    const auto loss = [&] {
+      block.layer.router()->begin_step();
+      const at::Tensor y = weighted_sum(block.layer.forward(x, training_context()));
+      return y + auxiliary_losses(block);
+    };
+    std::vector<Parameter*> trained;
+    for (Parameter* parameter : block.store.parameters())
+      if (parameter->is_trained()) trained.push_back(parameter);
+    block.store.zero_gradients();
+    loss().backward();
+    block.store.finalize_gradients();
+    compare_gradient(loss, x, x.grad(), "input", {});
+    for (const Parameter* parameter : trained)
+      compare_gradient(loss, parameter->value(), parameter->grad().clone(), parameter->name(), {});
+  }
+}
+
+/// An expert without a token has a gradient of zero, not none.
+TEST(MoeLayer, AnExpertWithoutTokensHasAZeroGradient) {
+  Block block(small_config());
+  block.value("router.weight").zero_();  // all scores are equal: the first experts win
+  block.store.zero_gradients();
+  weighted_sum(block.layer.forward(input(), training_context())).backward();
+  const at::Tensor gradient = block.store.find("mlp.experts.linear_fc1.weight")->grad();
+  EXPECT_GT(gradient[0].abs().max().item<double>(), 0);
+  EXPECT_GT(gradient[1].abs().max().item<double>(), 0);
+  EXPECT_EQ(gradient.narrow(0, 2, 4).abs().max().item<double>(), 0);
+}
+
+TEST(MoeLayer, CountsWhatTheRouterDid) {
+  TransformerConfig config = small_config();
+  config.moe.expert_capacity_factor = 0.5;
+  Block block(config);
+  block.layer.forward(input().detach(), training_context());
+  const RoutingStatistics& statistics = block.layer.router()->statistics();
+  const at::Tensor load = statistics.sums.narrow(0, 0, 6);
+  const double dropped = statistics.sums[6 + RoutingStatistics::dropped].item<double>();
+  const std::int64_t capacity = expert_capacity(config.moe, kPositions * kSamples);
+  EXPECT_EQ(capacity, 3);  // ⌈2·15 / 6 · 0.5⌉
+  EXPECT_LE(load.max().item<double>(), static_cast<double>(capacity));
+  EXPECT_EQ(load.sum().item<double>() + dropped, 2 * kPositions * kSamples);
+  EXPECT_EQ(statistics.sums[6 + RoutingStatistics::tokens].item<double>(), kPositions * kSamples);
+}
+
+TEST(MoeLayer, TheExpertBiasMovesTowardsAnEvenLoad) {
+  TransformerConfig config = small_config();
+  config.moe.router_score_function = RouterScore::sigmoid;
+  config.moe.router_enable_expert_bias = true;
+  config.moe.router_bias_update_rate = 0.01;
+  Block block(config);
+  const at::Tensor bias = block.value("router.expert_bias"), before = bias.clone();
+  block.layer.router()->update_expert_bias(at::tensor({5., 2., 2., 2., 1., 0.}, at::kDouble));
+  const at::Tensor moved = (bias - before).to(at::kDouble) / 0.01;
+  EXPECT_LE(difference(moved, at::tensor({-1., 0., 0., 0., 1., 1.}, at::kDouble)), 1e-4);
+}
+
+TEST(MoeLayer, RandomRoutingIsEvenAndRepeats) {
+  TransformerConfig config = small_config();
+  config.moe.router_force_load_balancing = true;
+  Block block(config);
+  const at::Tensor x = random_input({200, kSamples, kHidden}).detach();
+  const at::Tensor first = block.layer.forward(x, training_context());
+  const at::Tensor load = block.layer.router()->statistics().sums.narrow(0, 0, 6).clone();
+  EXPECT_GT(load.min().item<double>(), 150);  // 200 each in the mean
+  EXPECT_LT(load.max().item<double>(), 250);
+  EXPECT_TRUE(block.layer.forward(x, training_context()).equal(first));
+}
+
+}  // namespace
+}  // namespace megatron

@@ -1,0 +1,203 @@
+// The choice of experts against its definition, and its gradient against autograd of the formulas.
+#include "megatron/ops/routing.h"
+
+#include <ATen/ATen.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "support/gradient_check.h"
+
+namespace megatron {
+namespace {
+
+using kernels::RouterScore;
+
+RoutingRule rule_of(RouterScore score, bool pre_softmax, std::int64_t groups = 1,
+                    std::int64_t group_topk = 1) {
+  return {.num_experts = 8,
+          .topk = 4,
+          .score = score,
+          .pre_softmax = pre_softmax,
+          .scaling_factor = 2.5,
+          .num_groups = groups,
+          .group_topk = group_topk};
+}
+
+const std::vector<RoutingRule>& rules() {
+  static const std::vector<RoutingRule> all = {
+      rule_of(RouterScore::softmax, false),         rule_of(RouterScore::softmax, true),
+      rule_of(RouterScore::sigmoid, false),         rule_of(RouterScore::sqrtsoftplus, false),
+      rule_of(RouterScore::softmax, true, 4, 2),    rule_of(RouterScore::sigmoid, false, 4, 2),
+      {8, 1, RouterScore::sigmoid, false, 1, 1, 1}, {8, 1, RouterScore::softmax, true, 1, 1, 1},
+      {8, 8, RouterScore::softmax, false, 1, 1, 1}};
+  return all;
+}
+
+std::string name_of(const RoutingRule& rule) {
+  return "score " + std::to_string(static_cast<int>(rule.score)) + " k " +
+         std::to_string(rule.topk) + (rule.pre_softmax ? " pre-softmax" : "") + " groups " +
+         std::to_string(rule.num_groups);
+}
+
+at::Tensor scores_of(const at::Tensor& logits, const RoutingRule& rule) {
+  if (rule.score == RouterScore::sigmoid) return at::sigmoid(logits);
+  if (rule.score == RouterScore::sqrtsoftplus) return at::softplus(logits).sqrt();
+  return rule.pre_softmax ? at::softmax(logits, -1) : logits;
+}
+
+/// Returns the definition of the probabilities of the chosen experts.
+at::Tensor probs_of(const at::Tensor& logits, const at::Tensor& chosen, const RoutingRule& rule) {
+  const at::Tensor scores = scores_of(logits, rule).gather(-1, chosen);
+  if (rule.score == RouterScore::softmax)
+    return (rule.pre_softmax ? scores : at::softmax(scores, -1)) * rule.scaling_factor;
+  return (rule.topk == 1 ? scores : scores / scores.sum(-1, true)) * rule.scaling_factor;
+}
+
+at::Tensor normalized_scores(const at::Tensor& logits, const RoutingRule& rule) {
+  if (rule.score == RouterScore::softmax) return at::softmax(logits, -1);
+  const at::Tensor scores = scores_of(logits, rule);
+  return scores / scores.sum(-1, true);
+}
+
+/// Returns whether expert `e` of a row is chosen, by counting those that rank before it.
+bool is_chosen(const at::Tensor& ranking, std::int64_t e, const RoutingRule& rule) {
+  const double* score = ranking.const_data_ptr<double>();
+  const std::int64_t size = rule.num_experts / rule.num_groups;
+  std::vector<double> groups;
+  for (std::int64_t g = 0; g < rule.num_groups; ++g) {
+    std::vector<double> members(score + g * size, score + (g + 1) * size);
+    std::sort(members.begin(), members.end(), std::greater());
+    groups.push_back(0);
+    for (std::int64_t i = 0; i < std::min(size, rule.topk / rule.group_topk); ++i)
+      groups.back() += members[static_cast<std::size_t>(i)];
+  }
+  const auto is_allowed = [&](std::int64_t expert) {
+    const auto own = static_cast<std::size_t>(expert / size);
+    std::int64_t before = 0;
+    for (std::size_t g = 0; g < groups.size(); ++g)
+      before += groups[g] > groups[own] || (groups[g] == groups[own] && g < own);
+    return before < rule.group_topk;
+  };
+  if (!is_allowed(e)) return false;
+  std::int64_t before = 0;
+  for (std::int64_t other = 0; other < rule.num_experts; ++other)
+    before +=
+        is_allowed(other) && (score[other] > score[e] || (score[other] == score[e] && other < e));
+  return before < rule.topk;
+}
+
+TEST(Routing, ChoosesTheBestExperts) {
+  const at::Tensor logits = random_input({40, 8}, 2).detach();
+  const at::Tensor tied = (logits * 2).round();  // many equal scores
+  for (const RoutingRule& rule : rules()) {
+    for (const at::Tensor& x : {logits, tied}) {
+      SCOPED_TRACE(name_of(rule));
+      const RoutedTokens routed = route(x, rule, {.with_scores = true});
+      const at::Tensor ranking = scores_of(x, rule).contiguous();
+      for (std::int64_t t = 0; t < x.size(0); ++t) {
+        std::vector<int> expected;
+        for (int e = 0; e < 8; ++e)
+          if (is_chosen(ranking[t], e, rule)) expected.push_back(e);
+        const auto* experts = routed.experts[t].const_data_ptr<std::int32_t>();
+        EXPECT_EQ(std::vector<int>(experts, experts + rule.topk), expected) << "token " << t;
+      }
+      EXPECT_LE(difference(routed.probs, probs_of(x, routed.experts.to(at::kLong), rule)), 1e-14);
+      EXPECT_LE(difference(routed.scores, normalized_scores(x, rule)), 1e-14);
+    }
+  }
+}
+
+TEST(Routing, ABiasDecidesTheChoiceAlone) {
+  const RoutingRule rule = rule_of(RouterScore::sigmoid, false);
+  const at::Tensor logits = random_input({10, 8}).detach();
+  const at::Tensor bias = at::tensor({0., 0., 9., 0., 0., 9., 9., 9.}).to(at::kFloat);
+  const RoutedTokens routed = route(logits, rule, {.bias = bias});
+  const at::Tensor expected =
+      at::tensor({2, 5, 6, 7}, at::TensorOptions().dtype(at::kInt)).expand({10, 4});
+  EXPECT_TRUE(routed.experts.equal(expected));
+  EXPECT_LE(difference(routed.probs, probs_of(logits, expected.to(at::kLong), rule)), 1e-14);
+}
+
+/// NaN must not repeat an expert or leave one out.
+TEST(Routing, NanCountsAsTheLowestScore) {
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  const at::Tensor logits = at::tensor({nan, 1., nan, 3., 2., nan, 0., nan}).view({1, 8});
+  EXPECT_TRUE(route(logits, rule_of(RouterScore::softmax, false), {})
+                  .experts.equal(
+                      at::tensor({1, 3, 4, 6}, at::TensorOptions().dtype(at::kInt)).view({1, 4})));
+  EXPECT_TRUE(route(at::full({1, 8}, nan), rule_of(RouterScore::sigmoid, false), {})
+                  .experts.equal(at::arange(4, at::TensorOptions().dtype(at::kInt)).view({1, 4})));
+}
+
+TEST(Routing, GradientsEqualThoseOfTheFormulas) {
+  for (const RoutingRule& rule : rules()) {
+    for (const bool drops : {false, true}) {
+      SCOPED_TRACE(name_of(rule) + (drops ? " with drops" : ""));
+      const at::Tensor logits = random_input({12, 8}, 1.5);
+      const RoutedTokens routed = route(logits.detach(), rule, {});
+      const at::Tensor chosen = routed.experts.to(at::kLong),
+                       dprobs = random_input({12, rule.topk}, 1, 3).detach(),
+                       dscores = random_input({3, 8}, 1, 5).detach(), dlse2 = at::tensor(0.3, at::kDouble);
+      at::Tensor experts = routed.experts.clone(), kept = at::ones_like(dprobs);
+      if (drops) {
+        experts.select(1, 0).copy_(-1 - experts.select(1, 0));
+        kept.select(1, 0).zero_();
+      }
+      const at::Tensor loss = (probs_of(logits, chosen, rule) * dprobs * kept).sum() +
+                              (normalized_scores(logits, rule) * dscores.repeat({4, 1})).sum() +
+                              0.3 * at::logsumexp(logits, -1).square().sum();
+      loss.backward();
+      EXPECT_LE(difference(route_backward(dprobs, logits.detach(), experts, rule,
+                                          {.dscores = dscores, .dlse2 = dlse2}),
+                           logits.grad()),
+                1e-13);
+    }
+  }
+}
+
+/// The plain ATen operators that serve other devices agree with the kernels.
+TEST(Routing, TheFallbackAgrees) {
+  const auto dispatch = [](const char* name) {
+    return c10::Dispatcher::singleton().findSchemaOrThrow(name, "");
+  };
+  using Routed = std::tuple<at::Tensor, at::Tensor, at::Tensor>;
+  const auto forward = dispatch("megatron::route")
+                           .typed<Routed(const at::Tensor&, at::IntArrayRef, double,
+                                         const std::optional<at::Tensor>&,
+                                         const std::optional<at::Tensor>&, bool)>();
+  const auto backward =
+      dispatch("megatron::route_backward")
+          .typed<at::Tensor(const at::Tensor&, const at::Tensor&, const at::Tensor&,
+                            at::IntArrayRef, double, const std::optional<at::Tensor>&,
+                            const std::optional<at::Tensor>&)>();
+  const c10::DispatchKeySet any(c10::DispatchKey::CompositeExplicitAutograd);
+  for (const RoutingRule& rule : rules()) {
+    SCOPED_TRACE(name_of(rule));
+    const std::vector<std::int64_t> packed{
+        rule.num_experts, rule.topk,       static_cast<std::int64_t>(rule.score),
+        rule.pre_softmax, rule.num_groups, rule.group_topk};
+    const at::Tensor logits = (random_input({20, 8}, 2).detach() * 2).round(),
+                     bias = at::sin(at::arange(8.0)).to(at::kFloat),
+                     dprobs = random_input({20, rule.topk}, 1, 2).detach(),
+                     dscores = random_input({2, 8}, 1, 5).detach(), dlse2 = at::tensor(0.7, at::kDouble);
+    const RoutedTokens own = route(logits, rule, {.bias = bias, .with_scores = true});
+    const auto [experts, probs, scores] = forward.redispatch(
+        any, logits, packed, rule.scaling_factor, bias, std::nullopt, /*with_scores=*/true);
+    EXPECT_TRUE(own.experts.equal(experts));
+    EXPECT_LE(difference(own.probs, probs), 1e-14);
+    EXPECT_LE(difference(own.scores, scores), 1e-14);
+    EXPECT_LE(difference(route_backward(dprobs, logits, experts, rule,
+                                        {.dscores = dscores, .dlse2 = dlse2}),
+                         backward.redispatch(any, dprobs, logits, experts, packed,
+                                             rule.scaling_factor, dscores, dlse2)),
+              1e-13);
+  }
+}
+
+}  // namespace
+}  // namespace megatron
