@@ -15,7 +15,9 @@ class MoeVariant(Variant):
     gate = False
 
 
-def variant(name, settings, flags=(), config=None, *, base=(LLAMA_FLAGS, LLAMA_CONFIG, LLAMA_MODEL)):
+def variant(
+    name, settings, flags=(), config=None, *, base=(LLAMA_FLAGS, LLAMA_CONFIG, LLAMA_MODEL)
+):
     """Makes a variant from settings that have the same name in both programs.
     Other flags and settings are given on their own."""
     settings = {
@@ -75,18 +77,12 @@ def routing_variants():
         "sigmoid, groups, expert bias, scaled",
         dict(GROUPS, **BIASED, moe_router_topk_scaling_factor=2.5),
     )
-    yield balanced(
-        "sigmoid, groups, expert bias, seq_aux_loss", "seq_aux_loss", **GROUPS, **BIASED
-    )
-    yield balanced(
-        "softmax, groups, aux_loss", "aux_loss", **GROUPS, moe_router_pre_softmax=True
-    )
+    yield balanced("sigmoid, groups, expert bias, seq_aux_loss", "seq_aux_loss", **GROUPS, **BIASED)
+    yield balanced("softmax, groups, aux_loss", "aux_loss", **GROUPS, moe_router_pre_softmax=True)
     yield variant("top-1, pre-softmax", dict(moe_router_topk=1, moe_router_pre_softmax=True))
     yield variant(
         "top-1 sigmoid, probs on input",
-        dict(
-            moe_router_topk=1, moe_router_score_function="sigmoid", moe_apply_probs_on_input=True
-        ),
+        dict(moe_router_topk=1, moe_router_score_function="sigmoid", moe_apply_probs_on_input=True),
     )
     yield variant("router in fp64", dict(moe_router_dtype="fp64"))
 

@@ -58,9 +58,7 @@ def random_checkpoint(variant, samples, directory, extra=()):
     )
     tensors = checkpoint_files.read_weights(directory)
     neutral = [
-        name
-        for name, tensor in tensors.items()
-        if tensor.ndim == 1 and is_neutral(name, tensor)
+        name for name, tensor in tensors.items() if tensor.ndim == 1 and is_neutral(name, tensor)
     ]
     if neutral:
         raise ValueError(f"still neutral after four steps: {neutral}")
