@@ -36,7 +36,7 @@ def reduce_to_own_memory(*arguments, **settings):
 
 
 def as_on_host(tensor, as_numpy=False, record_stream=False):
-    """Makes the list that all_to_all_single() takes, also of a tensor that is on the CPU already."""
+    """Makes the list that all_to_all_single() takes, also of a tensor on the CPU."""
     return tensor.numpy() if as_numpy and torch.is_tensor(tensor) else tensor
 
 
