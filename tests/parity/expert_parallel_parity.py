@@ -11,8 +11,14 @@ import torch
 
 import mcore_models
 import mcore_moe_models
-from mcore_moe_parity import MICRO_BATCH_SIZE, compare, make_corpus, our_step, their_step
-from mcore_parity import random_checkpoint
+from mcore_moe_parity import (
+    MICRO_BATCH_SIZE,
+    compare,
+    make_corpus,
+    our_step,
+    random_checkpoint,
+    their_step,
+)
 from report import Report
 from tensor_parallel_parity import ask_megatron_core
 

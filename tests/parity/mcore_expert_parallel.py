@@ -88,6 +88,21 @@ def gathered(mine):
     return ranks
 
 
+def coefficients(config):
+    """The coefficients of the auxiliary losses, for this number of replicas.
+    megatron-core 0.15 divides each replica's part of global_aux_loss by the tokens of all, and then
+    averages the gradients of the replicas besides, so that the loss is as weak as they are many."""
+    kinds, values = (
+        config.get(f"moe_{key}") for key in ("router_load_balancing_type", "aux_loss_coeff")
+    )
+    if kinds is None or values is None:
+        return {}
+    factors = {"global_aux_loss": parallel_state.get_data_parallel_world_size()}
+    if isinstance(kinds, str):
+        return dict(moe_aux_loss_coeff=values * factors.get(kinds, 1))
+    return dict(moe_aux_loss_coeff=[v * factors.get(kind, 1) for kind, v in zip(kinds, values)])
+
+
 def answer(case, directory):
     enter_layout(case)
     variant = mcore_moe_models.variant_of(case["variant"])
@@ -100,6 +115,7 @@ def answer(case, directory):
         expert_model_parallel_size=case["ep"],
         expert_tensor_parallel_size=case["etp"],
         moe_token_dispatcher_type=case["dispatcher"],
+        **coefficients(variant.config),
     )
     whole = dict(np.load(directory / case["weights"]))
     mcore_moe.fill(model, whole, split_for_this_rank(gated))

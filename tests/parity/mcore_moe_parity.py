@@ -15,10 +15,11 @@ import mcore_models
 import mcore_moe
 import mcore_moe_models
 import program
-from mcore_parity import random_checkpoint
+from mcore_parity import random_checkpoint as checkpoint_after
 from report import Report
 
 torch.set_num_threads(1)
+LEARNING_RATE = 0.02
 MICRO_BATCH_SIZE, NUM_SAMPLES = 2, 6  # program.sgd_step() runs microbatches of two
 
 
@@ -31,6 +32,12 @@ def make_corpus(work, vocab_size=mcore_models.VOCAB_SIZE, num_samples=NUM_SAMPLE
     )
 
 
+def random_checkpoint(variant, samples, directory):
+    """With smaller steps than those of dense models.
+    Where the choice of experts makes a model too steep, float32 has no five digits."""
+    return checkpoint_after(variant, samples, directory, learning_rate=LEARNING_RATE)
+
+
 def our_step(samples, variant, initial, stepped, extra=(), ranks=1):
     """Runs one SGD step; returns the loss, the auxiliary losses and what compare() takes."""
     flags = [*mcore_models.COMMON_FLAGS, *variant.flags, "--finetune", *extra]
@@ -40,7 +47,7 @@ def our_step(samples, variant, initial, stepped, extra=(), ranks=1):
         for name in mcore_moe.LOSS_NAMES
         if (values := program.log_values(output, name))
     }
-    before, after = (checkpoint_files.read_weights(path) for path in (initial, stepped))
+    before, after = (checkpoint_files.read_model(path) for path in (initial, stepped))
     changes = program.gradients(before, after)
     # The bias of an expert has no gradient; the step moves it.
     changes.update({name: after[name] for name in after if name.endswith("expert_bias")})

@@ -25,7 +25,7 @@ def is_neutral(name, tensor):
     return np.unique(tensor).size < tensor.size // 2 or np.std(tensor) < 0.02
 
 
-def random_checkpoint(variant, samples, directory, extra=()):
+def random_checkpoint(variant, samples, directory, extra=(), learning_rate=0.05):
     """Makes a checkpoint of our program and returns its weights.
     It comes after a few wild Adam steps, so that no norm weight or bias is neutral any more."""
     program.pretrain(
@@ -49,14 +49,14 @@ def random_checkpoint(variant, samples, directory, extra=()):
             "--optimizer",
             "adam",
             "--lr",
-            0.05,
+            learning_rate,
             "--lr-decay-style",
             "constant",
             "--clip-grad",
             0,
         ],
     )
-    tensors = checkpoint_files.read_weights(directory)
+    tensors = checkpoint_files.read_model(directory)
     neutral = [
         name for name, tensor in tensors.items() if tensor.ndim == 1 and is_neutral(name, tensor)
     ]

@@ -18,8 +18,7 @@ import mcore_models
 import mcore_moe
 import program
 from mcore_moe_models import NUM_EXPERTS, TOPK, variant
-from mcore_moe_parity import make_corpus
-from mcore_parity import random_checkpoint
+from mcore_moe_parity import make_corpus, random_checkpoint
 from report import Report
 
 torch.set_num_threads(1)
