@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <limits>
 #include <numeric>
 
 #include "kernels/cpu/row_sums.h"
@@ -119,8 +120,14 @@ class SumTree {
   std::int32_t size() const { return static_cast<std::int32_t>(size_); }
 
  private:
+  static constexpr int kSameSlot = 64;  ///< std::countl_zero(0)
+
   void fold_deeper_than(int depth) {
-    for (; !depths_.empty() && depths_.back() > depth; depths_.pop_back()) ++folds_[size_ - 1];
+    // Copies of one slot's result (those of etp) have no depth: they are added one by one.
+    const auto is_below = [&](int other) {
+      return other > depth || (other == kSameSlot && depth == kSameSlot);
+    };
+    for (; !depths_.empty() && is_below(depths_.back()); depths_.pop_back()) ++folds_[size_ - 1];
   }
 
   std::span<const std::uint64_t> codes_;
@@ -173,6 +180,8 @@ SlotMap sort_by_slot(const at::Tensor& choices, std::span<const std::uint64_t> c
       std::accumulate(result.counts.begin(), result.counts.end(), std::int64_t{0});
   const auto ints = [&](std::int64_t size) { return at::empty({size}, all.options()); };
   RowMap& map = result.map;
+  MEGATRON_CHECK(std::max(sources * each, rows) <= std::numeric_limits<std::int32_t>::max(),
+                 "a map of ", rows, " rows from ", sources * each, " choices");
   map = {.source = ints(rows),
          .choice = ints(rows),
          .offsets = ints(sources + 1),
