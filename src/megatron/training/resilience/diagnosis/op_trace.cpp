@@ -1,7 +1,7 @@
 #include "megatron/training/resilience/diagnosis/op_trace.h"
 
-#include <ATen/core/grad_mode.h>
 #include <ATen/TensorOperators.h>
+#include <ATen/core/grad_mode.h>
 #include <ATen/ops/isfinite.h>
 #include <ATen/ops/scalar_tensor.h>
 #include <torch/csrc/autograd/function.h>
