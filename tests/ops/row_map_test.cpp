@@ -12,7 +12,7 @@ namespace {
 
 using testing::ElementsAre;
 
-at::Tensor ints(std::vector<int> numbers, at::IntArrayRef shape) {
+at::Tensor ints(const std::vector<int>& numbers, at::IntArrayRef shape) {
   return at::tensor(numbers, at::TensorOptions().dtype(at::kInt)).view(shape);
 }
 
