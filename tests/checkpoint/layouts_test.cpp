@@ -40,15 +40,35 @@ const DataLayout kLayouts[] = {
     {.dp = 2, .distributed_optimizer = true, .pp = 4, .stages = "E|tt||ttL"},
 };
 
+/// Layouts of a model with experts: they are divided over other ranks than the dense layers.
+const DataLayout kExpertLayouts[] = {
+    {},
+    {.dp = 2, .tp = 2, .ep = 4, .etp = 1},
+    {.dp = 4, .distributed_optimizer = true, .ep = 2, .etp = 2},
+    {.dp = 4, .distributed_optimizer = true, .overlap = true, .bucket_elements = 700, .ep = 2},
+    {.dp = 2, .tp = 2, .distributed_optimizer = true, .pp = 2, .ep = 2},
+    {.tp = 2, .ep = 1, .etp = 1},
+    {.dp = 4, .pp = 2, .schedule = "zb-v", .ep = 4}};
+
 struct RunType {
   at::ScalarType dtype = at::kFloat;
-  bool is_tied = false;
+  bool is_tied = false, has_experts = false;
 };
 
 TransformerConfig model_of(const RunType& type) {
   TransformerConfig model = tiny_llama();
   model.num_layers = 4;
   model.untie_embeddings_and_output_weights = !type.is_tied;
+  if (type.has_experts) {
+    model.add_bias_linear = true;
+    model.moe.num_experts = 4;
+    model.moe.layers = {0, 1, 1, 0};
+    model.moe.ffn_hidden_size = 8;
+    model.moe.shared_expert_intermediate_size = 8;
+    model.moe.shared_expert_gate = true;
+    model.moe.router_score_function = RouterScore::sigmoid;
+    model.moe.router_enable_expert_bias = true;
+  }
   return model;
 }
 
@@ -64,6 +84,14 @@ at::Tensor expected_local(const Parameter& parameter, double scale) {
 
 double scale_of(const std::string& state) { return state == "exp_avg" ? 0.3 : 0.7; }
 
+std::optional<ReplicaGroups> experts_of(const DataLayout& layout, const Rank& rank,
+                                        Communicators& communicators) {
+  if (rank.ep.size == 1 && rank.etp.size == rank.tp.size) return std::nullopt;
+  ReplicaGroups groups = expert_groups(layout.config(), rank, &communicators);
+  groups.data_parallel.bucket_elements = layout.bucket_elements;
+  return groups;
+}
+
 /// One rank's model, weights and optimizer.
 struct RankRun {
   RankRun(const DataLayout& layout, const RunType& type, const Rank& rank,
@@ -78,7 +106,8 @@ struct RankRun {
         ParamStore::Options{.dtype = type.dtype,
                             .grad_dtype = at::kFloat,
                             .data_parallel = data_parallel_of(layout, rank, communicators),
-                            .model = rank.model});
+                            .model = rank.model,
+                            .experts = experts_of(layout, rank, communicators)});
     optimizer = make_optimizer(settings.optimizer, *store);
   }
   void fill() {
@@ -86,6 +115,10 @@ struct RankRun {
     for (std::size_t i = 0; i < main.tensors().size(); ++i)
       main.tensors()[i].copy_(main.pieces()[i].of(expected_local(*main.pieces()[i].parameter, 1)));
     main.copy_main_params_to_model_params();
+    for (Parameter* parameter : store->parameters()) {
+      if (!parameter->is_trained())
+        at::Tensor(parameter->value()).copy_(expected_local(*parameter, 1));
+    }
     optimizer->visit_state(
         [](const ParameterPiece& piece, const std::string& state, at::Tensor& flat) {
           flat.copy_(piece.of(expected_local(*piece.parameter, scale_of(state))));
@@ -183,6 +216,17 @@ TEST_P(LayoutCheckpoint, EveryLayoutLoadsEveryOther) {
       if (distance != 1 && distance != std::size(kLayouts) / 2 && !wants_all()) continue;
       expect_loads_at(kLayouts[(i + distance) % std::size(kLayouts)], loaded, folder.path(), what);
     }
+  }
+}
+
+TEST(LayoutCheckpoint, ExpertsOfEveryLayoutLoadInEveryOther) {
+  const RunType type{.has_experts = true};
+  for (const DataLayout& from : kExpertLayouts) {
+    TemporaryFolder folder;
+    save_at(from, type, folder.path());
+    expect_written_once(folder.path(), from.name());
+    for (const DataLayout& to : kExpertLayouts)
+      expect_loads_at(to, type, folder.path(), "from " + from.name());
   }
 }
 

@@ -12,7 +12,7 @@ namespace {
 TEST(WeightMap, LinksLayersByPattern) {
   const std::vector<std::string> names{"decoder.layers.12.self_attention.linear_qkv.weight",
                                        "output_layer.weight"};
-  const auto links = map_weights("qwen2", names);
+  const auto links = map_weights("qwen2", names, 0);
   EXPECT_EQ(links[0].theirs, (std::vector<std::string>{"model.layers.12.self_attn.q_proj.weight",
                                                        "model.layers.12.self_attn.k_proj.weight",
                                                        "model.layers.12.self_attn.v_proj.weight"}));
@@ -23,8 +23,46 @@ TEST(WeightMap, NamesParametersWithoutAHome) {
   const std::vector<std::string> names{"embedding.position_embeddings.weight",
                                        "decoder.layers.0.self_attention.q_layernorm.weight",
                                        "output_layer.weight"};
-  expect_user_error([&] { map_weights("llama", names); }, {"llama", names[0], names[1]});
-  EXPECT_NO_THROW(map_weights("qwen3", std::span(names).subspan(1)));
+  expect_user_error([&] { map_weights("llama", names, 0); }, {"llama", names[0], names[1]});
+  EXPECT_NO_THROW(map_weights("qwen3", std::span(names).subspan(1), 0));
+}
+
+TEST(WeightMap, GivesEachExpertItsTensors) {
+  const std::vector<std::string> names{"decoder.layers.7.mlp.router.weight",
+                                       "decoder.layers.7.mlp.experts.linear_fc1.weight",
+                                       "decoder.layers.7.mlp.experts.linear_fc2.weight"};
+  const auto mixtral = map_weights("mixtral", names, 2);
+  const std::string moe = "model.layers.7.block_sparse_moe.";
+  EXPECT_EQ(mixtral[0].theirs, std::vector<std::string>{moe + "gate.weight"});
+  EXPECT_EQ(mixtral[1].theirs,
+            (std::vector<std::string>{moe + "experts.0.w1.weight", moe + "experts.0.w3.weight",
+                                      moe + "experts.1.w1.weight", moe + "experts.1.w3.weight"}));
+  EXPECT_EQ(mixtral[2].theirs,
+            (std::vector<std::string>{moe + "experts.0.w2.weight", moe + "experts.1.w2.weight"}));
+  const auto qwen = map_weights("qwen3_moe", names, 11);
+  ASSERT_EQ(qwen[1].theirs.size(), 22u);
+  EXPECT_EQ(qwen[1].theirs[21], "model.layers.7.mlp.experts.10.up_proj.weight");
+  EXPECT_EQ(qwen[2].theirs[10], "model.layers.7.mlp.experts.10.down_proj.weight");
+  for (const auto& links : {mixtral, qwen}) {
+    EXPECT_EQ(links[1].stacked, "model.layers.7.mlp.experts.gate_up_proj");
+    EXPECT_EQ(links[2].stacked, "model.layers.7.mlp.experts.down_proj");
+  }
+  expect_user_error([&] { map_weights("qwen3", names, 2); }, {names[0], names[1], names[2]});
+}
+
+TEST(WeightMap, LayersHaveExpertsOrADenseMlp) {
+  const std::vector<std::string> mixed{"decoder.layers.0.mlp.linear_fc1.layer_norm_weight",
+                                       "decoder.layers.0.mlp.linear_fc1.weight",
+                                       "decoder.layers.1.pre_mlp_layernorm.weight",
+                                       "decoder.layers.1.mlp.shared_experts.gate_weight"};
+  const auto links = map_weights("qwen2_moe", mixed, 4);
+  EXPECT_EQ(links[0].theirs[0], "model.layers.0.post_attention_layernorm.weight");
+  EXPECT_EQ(links[2].theirs[0], "model.layers.1.post_attention_layernorm.weight");
+  expect_user_error([&] { map_weights("qwen3_moe", mixed, 4); }, {mixed[3]});
+  expect_user_error([&] { map_weights("mixtral", mixed, 4); }, {mixed[0], mixed[1], mixed[3]});
+  const std::vector<std::string> both{"decoder.layers.3.mlp.linear_fc1.layer_norm_weight",
+                                      "decoder.layers.3.pre_mlp_layernorm.weight"};
+  expect_user_error([&] { map_weights("qwen2_moe", both, 4); }, {both[0] + " and " + both[1]});
 }
 
 TEST(WeightMap, CompletesNamesOfBaseModels) {
@@ -65,12 +103,25 @@ TEST(WeightTransforms, OrdersGpt2ByHead) {
   EXPECT_TRUE(weight.select(0, 1).equal(conv.select(1, 2)));
 }
 
+TEST(WeightTransforms, StacksExperts) {
+  const at::Tensor gate0 = at::full({1, 2}, 1), up0 = at::full({1, 2}, 2),
+                   gate1 = at::full({1, 2}, 3), up1 = at::full({1, 2}, 4);
+  const at::Tensor fc1 =
+      to_megatron(WeightTransform::experts_gate_up, grouped(), {gate0, up0, gate1, up1});
+  EXPECT_EQ(Shape(fc1.sizes().vec()), (Shape{2, 2, 2}));
+  EXPECT_TRUE(fc1.select(2, 1).equal(at::tensor({1, 2, 3, 4}).view({2, 2}).to(fc1.dtype())));
+  const at::Tensor fc2 = to_megatron(WeightTransform::experts, grouped(), {gate0, up0, gate1});
+  EXPECT_EQ(Shape(fc2.sizes().vec()), (Shape{3, 1, 2}));
+  EXPECT_TRUE(fc2.select(0, 2).equal(gate1));
+}
+
 TEST(WeightTransforms, GoThereAndBack) {
   const TransformerConfig model = grouped();
   const std::pair<WeightTransform, Shape> cases[] = {
       {WeightTransform::copy, {5, 3}},         {WeightTransform::transpose, {5, 3}},
       {WeightTransform::query_groups, {8, 3}}, {WeightTransform::query_groups, {8}},
       {WeightTransform::gate_up, {6, 3}},      {WeightTransform::gpt2_qkv, {8, 3}},
+      {WeightTransform::experts, {5, 3, 2}},   {WeightTransform::experts_gate_up, {5, 4, 3}},
   };
   for (const auto& [transform, shape] : cases) {
     const at::Tensor ours = at::arange(num_elements(shape)).view(shape);

@@ -341,9 +341,6 @@ TEST(MoeRules, PaddingNeedsACapacity) {
   const char *pad = "--moe-pad-expert-input-to-capacity", *factor = "--moe-expert-capacity-factor";
   expect_mistakes({
       {{pad}, 1, "--moe-pad-expert-input-to-capacity: needs --moe-expert-capacity-factor"},
-      {{pad, factor, "1", "--moe-token-dispatcher-type", "flex"},
-       1,
-       "--moe-pad-expert-input-to-capacity: excludes --moe-token-dispatcher-type flex"},
   });
   for (const char* type : {"aux_loss", "seq_aux_loss", "global_aux_loss", "none"})
     EXPECT_EQ(mistake(experts({pad, factor, "1", "--moe-router-load-balancing-type", type})),

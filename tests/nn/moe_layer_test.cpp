@@ -250,6 +250,60 @@ TEST(MoeLayer, AnExpertWithoutTokensHasAZeroGradient) {
   EXPECT_EQ(gradient.narrow(0, 2, 4).abs().max().item<double>(), 0);
 }
 
+/// --moe-router-num-groups alone limits nothing.
+TEST(MoeLayer, GroupsWithoutALimitChangeNothing) {
+  TransformerConfig config = small_config();
+  const at::Tensor x = input().detach(), expected = Block(config).layer.forward(x, {});
+  config.moe.router_num_groups = 3;
+  EXPECT_TRUE(Block(config).layer.forward(x, {}).equal(expected));
+}
+
+/// In generation a pass begins at any position.
+TEST(MoeLayer, CapacityCountsTheTokensOfThePass) {
+  TransformerConfig config = small_config();
+  config.moe.expert_capacity_factor = 1;
+  Block block(config);
+  const at::Tensor x = input().detach();
+  ForwardContext later;
+  later.s_start = later.q_start = 17;
+  EXPECT_TRUE(block.layer.forward(x, later).equal(block.layer.forward(x, {})));
+}
+
+/// Logits that Sinkhorn's iteration would take 10⁵ steps for.
+TEST(MoeLayer, SinkhornEnds) {
+  TransformerConfig config = small_config();
+  config.moe.router_load_balancing_type = {LoadBalancing::sinkhorn};
+  Block block(config);
+  const TokenSpan span{.batch = 1, .num_positions = 64, .tokens_of_ranks = {64}};
+  at::Tensor logits = random_input({64, 6}).detach();
+  logits.select(1, 2).sub_(10);
+  const at::Tensor scores = sinkhorn_scores({config.moe, block.rank, span}, logits);
+  EXPECT_TRUE(at::isfinite(scores).all().item<bool>());
+}
+
+TEST(MoeLayer, DropsTheLowestProbabilities) {
+  MoeConfig config;
+  config.num_experts = 2;
+  config.router_topk = 1;
+  const Rank rank;
+  const TokenSpan span{.batch = 1, .num_positions = 5, .tokens_of_ranks = {5}};
+  const auto kept = [&](TokenDropPolicy policy) {
+    config.token_drop_policy = policy;
+    config.expert_capacity_factor = 0.8;  // ⌈5 / 2 · 0.8⌉ = 2
+    RoutedTokens routed{.experts = at::zeros({5, 1}, at::kInt),
+                        .probs = at::tensor({0.1, 0.9, 0.5, 0.9, 0.9}).view({5, 1}),
+                        .scores = {}};
+    drop_beyond_capacity({config, rank, span}, routed);
+    EXPECT_EQ((routed.probs > 0).sum().item<int>(), 2);
+    std::vector<int> tokens;
+    for (int t = 0; t < 5; ++t)
+      if (routed.experts[t].item<int>() >= 0) tokens.push_back(t);
+    return tokens;
+  };
+  EXPECT_EQ(kept(TokenDropPolicy::probs), (std::vector{1, 3}));  // the last 0.9 comes too late
+  EXPECT_EQ(kept(TokenDropPolicy::position), (std::vector{0, 1}));
+}
+
 TEST(MoeLayer, CountsWhatTheRouterDid) {
   TransformerConfig config = small_config();
   config.moe.expert_capacity_factor = 0.5;

@@ -142,7 +142,8 @@ TEST(Routing, GradientsEqualThoseOfTheFormulas) {
       const RoutedTokens routed = route(logits.detach(), rule, {});
       const at::Tensor chosen = routed.experts.to(at::kLong),
                        dprobs = random_input({12, rule.topk}, 1, 3).detach(),
-                       dscores = random_input({3, 8}, 1, 5).detach(), dlse2 = at::tensor(0.3, at::kDouble);
+                       dscores = random_input({3, 8}, 1, 5).detach(),
+                       dlse2 = at::tensor(0.3, at::kDouble);
       at::Tensor experts = routed.experts.clone(), kept = at::ones_like(dprobs);
       if (drops) {
         experts.select(1, 0).copy_(-1 - experts.select(1, 0));
@@ -184,7 +185,8 @@ TEST(Routing, TheFallbackAgrees) {
     const at::Tensor logits = (random_input({20, 8}, 2).detach() * 2).round(),
                      bias = at::sin(at::arange(8.0)).to(at::kFloat),
                      dprobs = random_input({20, rule.topk}, 1, 2).detach(),
-                     dscores = random_input({2, 8}, 1, 5).detach(), dlse2 = at::tensor(0.7, at::kDouble);
+                     dscores = random_input({2, 8}, 1, 5).detach(),
+                     dlse2 = at::tensor(0.7, at::kDouble);
     const RoutedTokens own = route(logits, rule, {.bias = bias, .with_scores = true});
     const auto [experts, probs, scores] = forward.redispatch(
         any, logits, packed, rule.scaling_factor, bias, std::nullopt, /*with_scores=*/true);

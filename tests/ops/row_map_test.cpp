@@ -12,7 +12,7 @@ namespace {
 
 using testing::ElementsAre;
 
-at::Tensor ints(std::vector<int> numbers, at::IntArrayRef shape) {
+at::Tensor ints(const std::vector<int>& numbers, at::IntArrayRef shape) {
   return at::tensor(numbers, at::TensorOptions().dtype(at::kInt)).view(shape);
 }
 
@@ -36,10 +36,20 @@ TEST(RowMap, ASlotIsFilledUpWithRowsOfZeros) {
   EXPECT_THAT(values(sorted.map.source), ElementsAre(-1, -1, 0, -1));
   const at::Tensor x = random_input({2, 3}).detach(), rows = gather_rows(x, sorted.map);
   EXPECT_TRUE(rows[2].equal(x[0]));
-  EXPECT_EQ(rows.abs().sum().item<double>(), x[0].abs().sum().item<double>());
+  EXPECT_EQ(rows.index_select(0, at::tensor({0, 1, 3})).abs().max().item<double>(), 0);
   EXPECT_TRUE(sum_rows(rows, sorted.map).equal(at::stack({x[0], at::zeros({3}, at::kDouble)})));
   EXPECT_THAT(values(gather_choices(at::tensor({7., 9.}).view({2, 1}), sorted.map)),
               ElementsAre(0, 0, 7, 0));
+}
+
+/// Of no source at all there may still be padding.
+TEST(RowMap, PaddingNeedsNoSource) {
+  const RowMap map = sort_by_slot(ints({}, {0, 2}), halving_codes(2), /*least=*/3).map;
+  EXPECT_EQ(gather_rows(at::ones({0, 4}), map).sizes(), at::IntArrayRef({6, 4}));
+  EXPECT_EQ(gather_rows(at::ones({0, 4}), map).abs().max().item<float>(), 0);
+  EXPECT_EQ(sum_rows(at::ones({6, 4}), map).sizes(), at::IntArrayRef({0, 4}));
+  EXPECT_EQ(gather_choices(at::ones({0, 2}), map).abs().max().item<float>(), 0);
+  EXPECT_EQ(sum_choices(at::ones({6}), map, 2).sizes(), at::IntArrayRef({0, 2}));
 }
 
 /// Returns choices of `each` of `slots` for each source, ascending.

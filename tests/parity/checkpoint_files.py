@@ -50,3 +50,8 @@ def read_tensors(root, kind):
 
 def read_weights(root):
     return read_tensors(root, "weight")
+
+
+def read_model(root):
+    """The weights, and what layers keep for themselves, such as the biases of experts."""
+    return {**read_weights(root), **read_tensors(root, "state")}

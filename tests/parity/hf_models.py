@@ -1,7 +1,9 @@
 """Makes tiny random Hugging Face models, and gives transformers' own answers about them.
 
 There is one of every family and config spelling that the program must read."""
+import copy
 import json
+import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -13,8 +15,11 @@ from transformers import (
     GPT2Config,
     LlamaConfig,
     MistralConfig,
+    MixtralConfig,
     Qwen2Config,
+    Qwen2MoeConfig,
     Qwen3Config,
+    Qwen3MoeConfig,
 )
 
 SEQ_LENGTH = 40
@@ -46,6 +51,7 @@ class Variant:
     config: object
     shard_size: str = "1GB"
     edits: list = field(default_factory=list)  # functions of the saved directory
+    stacked: bool = False  # one tensor for all experts of a layer, as transformers 5 has in memory
 
 
 def spell_as_transformers_4(directory):
@@ -57,6 +63,8 @@ def spell_as_transformers_4(directory):
     config["rope_theta"] = rope.pop("rope_theta")
     config["rope_scaling"] = None if rope["rope_type"] == "default" else rope
     config["torch_dtype"] = config.pop("dtype")
+    if config["model_type"] == "qwen3_moe":
+        config["num_experts"] = config.pop("num_local_experts")
     config["transformers_version"] = "4.46.0"
     path.write_text(json.dumps(config, indent=2))
 
@@ -155,6 +163,50 @@ def variants():
     )
 
 
+def expert_variants():
+    """Models with experts.
+    transformers adds its balancing loss to the loss that it returns, not to the loss here."""
+    common = dict(COMMON, vocab_size=131, num_key_value_heads=2, router_aux_loss_coef=0.0)
+    mixtral = dict(common, num_local_experts=6, num_experts_per_tok=3)
+    qwen = dict(common, num_experts=6, num_experts_per_tok=3, moe_intermediate_size=48)
+    yield Variant("mixtral", MixtralConfig(**mixtral))
+    yield Variant("mixtral stacked", MixtralConfig(**mixtral), stacked=True)
+    yield Variant(
+        "mixtral sliding window sharded v4",
+        MixtralConfig(**mixtral, sliding_window=7, head_dim=24),
+        shard_size="60KB",
+        edits=[spell_as_transformers_4],
+    )
+    qwen2 = dict(qwen, shared_expert_intermediate_size=80)
+    yield Variant("qwen2_moe", Qwen2MoeConfig(**qwen2))
+    yield Variant(
+        "qwen2_moe renormalised, a dense layer",
+        Qwen2MoeConfig(**qwen2, norm_topk_prob=True, mlp_only_layers=[1]),
+    )
+    yield Variant(
+        "qwen2_moe tied v4, no QKV biases",
+        Qwen2MoeConfig(**qwen2, qkv_bias=False, tie_word_embeddings=True),
+        edits=[spell_as_transformers_4],
+    )
+    yield Variant("qwen3_moe", Qwen3MoeConfig(**qwen, head_dim=24))
+    yield Variant(
+        "qwen3_moe renormalised, every second layer",
+        Qwen3MoeConfig(**qwen, norm_topk_prob=True, decoder_sparse_step=2, head_dim=24),
+    )
+    yield Variant(
+        "qwen3_moe stacked, sliding window, one expert",
+        Qwen3MoeConfig(
+            **dict(qwen, num_experts_per_tok=1), use_sliding_window=True, sliding_window=7
+        ),
+        stacked=True,
+    )
+    yield Variant(
+        "qwen3_moe tied v4",
+        Qwen3MoeConfig(**qwen, norm_topk_prob=True, tie_word_embeddings=True),
+        edits=[spell_as_transformers_4],
+    )
+
+
 def build(config, seed):
     """Makes a model in which no weight or bias is neutral.
     Norms are near one, biases are near zero, and none is at either."""
@@ -180,7 +232,9 @@ def build(config, seed):
 def save(variant, directory, seed=7):
     """Writes the variant's model as real checkpoints look and returns the model."""
     model = build(variant.config, seed)
-    model.save_pretrained(directory, max_shard_size=variant.shard_size)
+    model.save_pretrained(
+        directory, max_shard_size=variant.shard_size, save_original_format=not variant.stacked
+    )
     for edit in variant.edits:
         edit(directory)
     return model
@@ -198,16 +252,26 @@ def log_probabilities(model, rows):
     )
 
 
+def published_tensors(model, directory):
+    """The model's parameters under the names that published checkpoints have."""
+    model.save_pretrained(directory)
+    return load_file(Path(directory) / "model.safetensors")
+
+
 def loss_and_gradients(model, rows):
-    """The mean token cross entropy over all rows and its gradient by parameter name."""
+    """The mean token cross entropy over all rows, and its gradient by published name."""
     model.zero_grad()
     rows = torch.as_tensor(np.asarray(rows))
     logits = model(rows[:, :-1]).logits
     loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), rows[:, 1:].flatten())
     loss.backward()
-    return loss.item(), {
-        name: parameter.grad.numpy() for name, parameter in model.named_parameters()
-    }
+    gradients = copy.deepcopy(model)
+    with torch.no_grad():
+        for gradient, parameter in zip(gradients.parameters(), model.parameters()):
+            gradient.copy_(parameter.grad)
+    with tempfile.TemporaryDirectory() as directory:
+        tensors = published_tensors(gradients, directory)
+    return loss.item(), {name: tensor.numpy() for name, tensor in tensors.items()}
 
 
 def greedy(model, ids, count):

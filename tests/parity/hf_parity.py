@@ -35,12 +35,12 @@ def check_forward(report, name, directory, model):
     )
 
 
-def check_gradients(report, name, directory, model, work, samples):
+def check_gradients(report, name, directory, published, model, work, samples):
     loss, expected = hf_models.loss_and_gradients(model, samples.rows)
     measured_loss = program.sgd_step(samples, directory, work / "stepped")
     after = program.read_hf(program.convert(work / "stepped", work / "stepped-hf", "hf"))
     before = {
-        key: tensor for key, tensor in program.read_hf(directory).items() if not is_buffer(key)
+        key: tensor for key, tensor in program.read_hf(published).items() if not is_buffer(key)
     }
     spelled = {
         key: next(value for full, value in expected.items() if full.endswith(key)) for key in before
@@ -73,11 +73,11 @@ def rename(tensors, like):
     }
 
 
-def check_round_trip(report, name, directory, work):
+def check_round_trip(report, name, directory, published, work):
     program.convert(directory, work / "ours", "megatron")
     back = program.convert(work / "ours", work / "back", "hf")
     before = {
-        key: tensor for key, tensor in program.read_hf(directory).items() if not is_buffer(key)
+        key: tensor for key, tensor in program.read_hf(published).items() if not is_buffer(key)
     }
     after = rename(program.read_hf(back), before)
     differing = sorted(
@@ -184,16 +184,20 @@ def generated_ids(output):
 def check_variant(report, variant, work):
     directory = work / "hf"
     model = hf_models.save(variant, directory)
+    published = directory
+    if variant.stacked:
+        published = work / "published"
+        hf_models.published_tensors(model, published)
     samples = corpus.make(work, vocab_size=model.config.vocab_size, seq_length=hf_models.SEQ_LENGTH)
     with report.guard(f"{variant.name}, forward"):
         check_forward(report, variant.name, directory, model)
     with report.guard(f"{variant.name}, gradients"):
-        check_gradients(report, variant.name, directory, model, work, samples)
+        check_gradients(report, variant.name, directory, published, model, work, samples)
     with report.guard(f"{variant.name}, round trip"):
-        check_round_trip(report, variant.name, directory, work)
+        check_round_trip(report, variant.name, directory, published, work)
     with report.guard(f"{variant.name}, greedy"):
         check_greedy(report, variant.name, directory, model)
-    if variant.name in ("gpt2", "qwen3"):
+    if variant.name in ("gpt2", "qwen3", "mixtral", "qwen2_moe"):
         check_refusals(report, variant.name, directory, work)
 
 
@@ -361,7 +365,7 @@ def check_exported_tokenizers(report, work):
 def main():
     report = Report()
     wanted = sys.argv[1:]
-    for variant in hf_models.variants():
+    for variant in [*hf_models.variants(), *hf_models.expert_variants()]:
         if not wanted or variant.name in wanted:
             with tempfile.TemporaryDirectory() as work, report.guard(variant.name):
                 check_variant(report, variant, Path(work))

@@ -25,52 +25,13 @@ import torch
 import torch.distributed as dist
 
 import mcore_models
+import mcore_shards
 from megatron.core.distributed.finalize_model_grads import (
     _allreduce_non_tensor_model_parallel_grads,
 )
-from megatron.core.transformer.torch_norm import WrappedTorchNorm
 
 torch.set_num_threads(1)
 RANK = int(os.environ["RANK"])
-plain_norm = WrappedTorchNorm.__new__
-
-
-def norm_of_a_sequence_part(cls, config, *args, **kwargs):
-    """Makes torch's norm, marked as megatron-core marks its own.
-    Its gradients are summed over the ranks that share the sequence."""
-    sequence_parallel, config.sequence_parallel = config.sequence_parallel, False
-    norm = plain_norm(cls, config, *args, **kwargs)
-    config.sequence_parallel = sequence_parallel
-    for parameter in norm.parameters():
-        parameter.sequence_parallel = sequence_parallel
-    return norm
-
-
-WrappedTorchNorm.__new__ = norm_of_a_sequence_part
-
-
-def split(name, whole, local_shape, gated):
-    """Returns this rank's part of a whole tensor.
-    Gate and up are split each on their own; else the one dimension that differs has equal parts."""
-    if tuple(whole.shape) == tuple(local_shape):
-        return whole
-    if gated and ".mlp.linear_fc1." in name and "layer_norm" not in name:
-        return np.concatenate([np.split(half, WORLD_SIZE)[RANK] for half in np.split(whole, 2)])
-    dim = next(i for i, (a, b) in enumerate(zip(whole.shape, local_shape)) if a != b)
-    return np.split(whole, WORLD_SIZE, axis=dim)[RANK]
-
-
-def join(name, parts, whole_shape, gated):
-    """The inverse of split. Replicated gradients must be equal on all ranks."""
-    if tuple(parts[0].shape) == tuple(whole_shape):
-        if any(not np.array_equal(parts[0], part) for part in parts):
-            raise ValueError(f"{name}: replicated gradients differ between the ranks")
-        return parts[0]
-    if gated and ".mlp.linear_fc1." in name and "layer_norm" not in name:
-        halves = [np.split(part, 2) for part in parts]
-        return np.concatenate([np.concatenate([half[i] for half in halves]) for i in range(2)])
-    dim = next(i for i, (a, b) in enumerate(zip(whole_shape, parts[0].shape)) if a != b)
-    return np.concatenate(parts, axis=dim)
 
 
 def gathered(tensor):
@@ -93,7 +54,7 @@ def answer(case, directory):
     whole = dict(np.load(directory / case["weights"]))
     gated = config.get("gated_linear_unit", False)
     local = {
-        name: split(name, whole[name], shape, gated)
+        name: mcore_shards.split(name, whole[name], shape, gated, RANK, WORLD_SIZE)
         for name, shape in mcore_models.shapes(model).items()
     }
     if whole.keys() != local.keys():
@@ -107,7 +68,9 @@ def answer(case, directory):
     result = {"loss": np.float64(loss.item())}
     for name, parameter in model.named_parameters():
         te_name = mcore_models.te_name(name)
-        result[te_name] = join(te_name, gathered(parameter.grad), whole[te_name].shape, gated)
+        result[te_name] = mcore_shards.join(
+            te_name, gathered(parameter.grad), whole[te_name].shape, gated
+        )
     if RANK == 0:
         np.savez(directory / case["answer"], **result)
 

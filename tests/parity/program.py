@@ -93,10 +93,10 @@ def pretrain(corpus, extra, timeout=120, ranks=1):
     return run(*launcher, "pretrain", "gpt", *arguments, timeout=timeout).stdout
 
 
-def sgd_step(corpus, load, save, extra=(), ranks=1):
+def sgd_output(corpus, load, save, extra=(), ranks=1):
     """Runs one plain SGD step over the corpus's samples (micro batches of two).
-    Returns the loss of the log line."""
-    output = pretrain(
+    Returns what it prints."""
+    return pretrain(
         corpus,
         [
             "--load",
@@ -127,6 +127,11 @@ def sgd_step(corpus, load, save, extra=(), ranks=1):
         ],
         ranks=ranks,
     )
+
+
+def sgd_step(corpus, load, save, extra=(), ranks=1):
+    """Returns the loss of the log line of sgd_output()."""
+    output = sgd_output(corpus, load, save, extra, ranks)
     losses = log_values(output, "lm loss")
     if len(losses) != 1:
         raise ProgramError(

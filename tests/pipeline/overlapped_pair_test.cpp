@@ -176,7 +176,7 @@ class SlowComm final : public Comm {
 TEST(OverlappedComm, WaitsPassUnderTheOthersWork) {
   const auto slow = std::make_shared<SlowComm>();
   Axis axis{.name = "tp", .rank = 0, .size = 2, .comm = slow};
-  enable_overlap(axis, c10::kCPU);
+  enable_overlap({&axis}, c10::kCPU);
   const at::Tensor x = at::zeros({2}), y = at::zeros({2});
   const auto blocking = [&] {
     for (int i = 0; i < 4; ++i) {
@@ -190,7 +190,7 @@ TEST(OverlappedComm, WaitsPassUnderTheOthersWork) {
       axis.comm->start_all_reduce(y, "backward")->wait();
     }
   };
-  overlapped_pair_of(axis)->run(blocking, started);
+  overlapped_pair_of({&axis})->run(blocking, started);
   EXPECT_LE(slow->num_exposed(), 1);
 }
 
@@ -224,7 +224,7 @@ void delay(std::mt19937& random) {
 std::vector<std::string> order_of_pair(Communicators& communicators, std::mt19937& random) {
   const auto noting = std::make_shared<NotingComm>(communicators.group({0, 1}, "tp"));
   Axis axis{.name = "tp", .rank = communicators.rank(), .size = 2, .comm = noting};
-  enable_overlap(axis, c10::kCPU);
+  enable_overlap({&axis}, c10::kCPU);
   const auto expect_sum = [](const at::Tensor& x, double sum) { EXPECT_EQ(x.item<double>(), sum); };
   const auto forward = [&] {
     for (int i = 0; i < 3; ++i) {
@@ -248,7 +248,7 @@ std::vector<std::string> order_of_pair(Communicators& communicators, std::mt1993
       expect_sum(y, 1);
     }
   };
-  overlapped_pair_of(axis)->run(forward, backward);
+  overlapped_pair_of({&axis})->run(forward, backward);
   return noting->order;
 }
 
@@ -281,7 +281,7 @@ TEST(OverlappedComm, PassesThroughWithoutAPair) {
               .rank = communicators.rank(),
               .size = 2,
               .comm = communicators.group({0, 1}, "tp")};
-    enable_overlap(axis, c10::kCPU);
+    enable_overlap({&axis}, c10::kCPU);
     const at::Tensor x = at::ones({4});
     axis.comm->all_reduce(x, "outside");
     axis.comm->start_all_reduce(x, "outside")->wait();
@@ -300,22 +300,22 @@ TEST(OverlappedComm, AFailureInAPairEndsAllRanks) {
               .rank = communicators.rank(),
               .size = 2,
               .comm = communicators.group({0, 1}, "tp")};
-    enable_overlap(axis, c10::kCPU);
+    enable_overlap({&axis}, c10::kCPU);
     const at::Tensor x = at::ones({4}), y = at::ones({4});
     const auto second = [&] {
       if (axis.rank == 1) throw std::runtime_error("a NaN");
       axis.comm->all_reduce(y, "backward");
     };
-    overlapped_pair_of(axis)->run([&] { axis.comm->all_reduce(x, "forward"); }, second);
+    overlapped_pair_of({&axis})->run([&] { axis.comm->all_reduce(x, "forward"); }, second);
   });
   EXPECT_THAT(failure, testing::HasSubstr("a NaN"));
 }
 
 TEST(TakeTurns, NothingOnAnAxisOfOneRank) {
   Axis axis;
-  enable_overlap(axis, c10::kCPU);
+  enable_overlap({&axis}, c10::kCPU);
   EXPECT_EQ(axis.comm, nullptr);
-  EXPECT_EQ(overlapped_pair_of(axis), nullptr);
+  EXPECT_EQ(overlapped_pair_of({&axis}), nullptr);
 }
 
 }  // namespace

@@ -137,7 +137,7 @@ inline Rank staged_rank(const StagedRun& run, Communicators& communicators) {
              .comm = communicators.group(column, "pp")};
   if (run.pipeline_comm_of) rank.pp.comm = run.pipeline_comm_of(rank.pp.comm);
   rank.sequence_parallel = run.sequence_parallel;
-  if (run.takes_turns) enable_overlap(rank.tp, rank.device);
+  if (run.takes_turns) enable_overlap({&rank.tp, &rank.etp_ep}, rank.device);
   std::vector<std::int64_t> ends;
   for (std::int64_t i = 0; i < static_cast<std::int64_t>(run.layout.stages.size()); ++i) {
     const StageLayers& stage = run.layout.stages[static_cast<std::size_t>(i)];
@@ -182,7 +182,7 @@ inline StepOutcome run_staged(const TransformerConfig& config, const std::vector
     if (run.training) store.zero_gradients();
     const auto hooks = run.hooks_of ? run.hooks_of(rank) : std::make_unique<UnitHooks>();
     const UnitHooksScope hooked(*model, *hooks);
-    run_schedule(schedule, {*model, store, rank.pp, overlapped_pair_of(rank.tp)},
+    run_schedule(schedule, {*model, store, rank.pp, overlapped_pair_of({&rank.tp, &rank.etp_ep})},
                  {.batch = batch,
                   .training = run.training,
                   .on_loss = on_loss,

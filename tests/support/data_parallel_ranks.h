@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 
 #include "megatron/parallel/make_rank.h"
@@ -21,7 +22,8 @@ struct DataLayout {
   bool whole_parameters = false;     ///< DataParallelOptions::keeps_parameters_whole
   std::int64_t pp = 1;
   std::string schedule = {},
-              stages = {};  ///< --pipeline-schedule, --pipeline-model-parallel-layout
+              stages = {};       ///< --pipeline-schedule, --pipeline-model-parallel-layout
+  std::int64_t ep = 1, etp = 0;  ///< of experts; etp 0: as tp
 
   std::int64_t world_size() const { return dp * tp * pp; }
   std::string name() const {
@@ -30,7 +32,9 @@ struct DataLayout {
            (instances > 1 ? "_instances" + std::to_string(instances) : "") +
            (overlap ? "_overlap" : "") + (bucket_elements > 0 ? "_buckets" : "") +
            (whole_parameters ? "_whole" : "") +
-           (pp > 1 ? "_pp" + std::to_string(pp) + schedule + stages : "");
+           (pp > 1 ? "_pp" + std::to_string(pp) + schedule + stages : "") +
+           (ep > 1 ? "_ep" + std::to_string(ep) : "") +
+           (etp > 0 ? "_etp" + std::to_string(etp) : "");
   }
   ParallelConfig config() const {
     ParallelConfig config;
@@ -57,7 +61,11 @@ inline DataParallelOptions data_parallel_of(const DataLayout& layout, const Rank
 /// Runs `body` on every rank of the layout.
 inline void on_data_ranks(const DataLayout& layout,
                           const std::function<void(const Rank&, Communicators&)>& body) {
-  const Mesh mesh({.tp = layout.tp, .pp = layout.pp}, layout.world_size());
+  const Mesh mesh({.tp = layout.tp,
+                   .ep = layout.ep,
+                   .etp = layout.etp > 0 ? std::optional(layout.etp) : std::nullopt,
+                   .pp = layout.pp},
+                  layout.world_size());
   const auto run = [&](Communicators& communicators) {
     body(make_rank(mesh, communicators), communicators);
   };

@@ -50,7 +50,7 @@ T own_slope(RouterScore kind, T logit, T score) {
 }
 
 /// Appends the `count` best of the candidates [first, last) to `best`, by falling score and, of
-/// equal scores, by rising index. NaN is worse than every number.
+/// equal scores, by rising index.
 template <class T>
 void add_best(const T* scores, std::int64_t first, std::int64_t last, std::size_t count,
               std::vector<std::int32_t>& best) {
@@ -63,10 +63,10 @@ void add_best(const T* scores, std::int64_t first, std::int64_t last, std::size_
   }
 }
 
-/// The scratch memory of one thread.
+/// Routes one token after the other. It holds the scratch memory of a thread.
 template <class T>
-struct Router {
-  explicit Router(const RoutingRule& rule)
+struct TokenRouting {
+  explicit TokenRouting(const RoutingRule& rule)
       : rule(rule),
         scores(static_cast<std::size_t>(rule.num_experts)),
         ranking(scores.size()),
@@ -74,7 +74,7 @@ struct Router {
     chosen.reserve(static_cast<std::size_t>(rule.topk) + 1);
   }
 
-  /// Computes the scores that experts are ranked by.
+  /// Computes the scores that experts are ranked by. NaN becomes worse than every number.
   void rank(const T* logits, const float* bias, const T* choice) {
     const std::int64_t experts = rule.num_experts;
     if (rule.score != RouterScore::softmax) {
@@ -144,10 +144,10 @@ struct Router {
   std::vector<std::int32_t> chosen, best_groups;
 };
 
-/// Computes the gradients of one token.
+/// Computes the gradients of one token after the other.
 template <class T>
-struct RouterGradient {
-  explicit RouterGradient(const RoutingRule& rule)
+struct TokenRoutingGradient {
+  explicit TokenRoutingGradient(const RoutingRule& rule)
       : rule(rule), scores(static_cast<std::size_t>(rule.num_experts)) {}
 
   /// Adds scale·scores·(d − Σ d·scores), the gradient through a softmax of all logits.
@@ -213,7 +213,7 @@ struct RouterGradient {
 
 template <class T>
 void route(const RoutingArguments<T>& a, std::int64_t begin, std::int64_t end) {
-  Router<T> router(a.rule);
+  TokenRouting<T> router(a.rule);
   const std::int64_t experts = a.rule.num_experts, k = a.rule.topk;
   for (std::int64_t t = begin; t < end; ++t) {
     const T* logits = a.logits + t * experts;
@@ -227,7 +227,7 @@ void route(const RoutingArguments<T>& a, std::int64_t begin, std::int64_t end) {
 
 template <class T>
 void route_backward(const RoutingBackwardArguments<T>& a, std::int64_t begin, std::int64_t end) {
-  RouterGradient<T> gradient(a.rule);
+  TokenRoutingGradient<T> gradient(a.rule);
   const std::int64_t experts = a.rule.num_experts, k = a.rule.topk;
   const bool needs_softmax =
       a.rule.score == RouterScore::softmax && (a.rule.pre_softmax || a.dscores != nullptr);

@@ -43,42 +43,60 @@ HfReader::HfReader(const std::filesystem::path& folder)
   link();
 }
 
+HfReader::HfReader(const std::filesystem::path& folder, std::vector<WeightInfo> declared)
+    : directory_(folder),
+      model_(resolved(directory_.config().model)),
+      weights_(std::move(declared)) {
+  std::ranges::sort(weights_, {}, &WeightInfo::name);
+  link();
+}
+
 void HfReader::link() {
   std::vector<std::string> names, missing;
   for (const WeightInfo& info : weights_) names.push_back(info.name);
-  for (WeightMapping& link : map_weights(config().model_type, names))
+  for (WeightMapping& link : map_weights(config().model_type, names, model_.moe.num_experts)) {
+    if (directory_.tensors().contains(link.stacked))
+      link = {.ours = link.ours, .theirs = {link.stacked}};
     links_.emplace(link.ours, std::move(link));
-  std::map<std::string, const WeightMapping*> users;
-  for (WeightInfo& info : weights_) {
-    const WeightMapping& link = links_.at(info.name);
-    const std::vector<Shape> shapes = hf_shapes(link.transform, model_, info.shape);
-    for (std::size_t i = 0; i < link.theirs.size(); ++i) {
-      const auto found = directory_.tensors().find(link.theirs[i]);
-      users.emplace(link.theirs[i], &link);
-      if (found == directory_.tensors().end()) {
-        missing.push_back(link.theirs[i]);
-        continue;
-      }
-      const StoredTensor& tensor = *found->second.tensor;
-      if (tensor.shape != shapes[i]) {
-        throw UserError({place_of(found->second) + " has a shape that differs from config.json",
-                         shape_text(tensor.shape) + ", expected " + shape_text(shapes[i]),
-                         "check that config.json belongs to these weights"});
-      }
-      info.type = to_scalar_type(tensor.type, place_of(found->second));
-    }
   }
+  for (WeightInfo& info : weights_) link_weight(info, missing);
   require_no_names(directory_.folder().string() + ": tensors that config.json asks for are missing",
                    missing,
                    "check that config.json belongs to these weights, and download the folder again "
                    "if a file of it is missing");
-  check_unused(users);
+  check_unused();
 }
 
-void HfReader::check_unused(const std::map<std::string, const WeightMapping*>& users) const {
+/// Finds the tensors of a parameter and checks their shapes. The parameter takes their type, or
+/// float32 when they differ in it.
+void HfReader::link_weight(WeightInfo& info, std::vector<std::string>& missing) {
+  const WeightMapping& link = links_.at(info.name);
+  const std::vector<Shape> shapes = hf_shapes(link.transform, model_, info.shape);
+  MEGATRON_CHECK(shapes.size() == link.theirs.size(), info.name, " has another number of experts");
+  std::optional<at::ScalarType> type;
+  for (std::size_t i = 0; i < link.theirs.size(); ++i) {
+    used_.insert(link.theirs[i]);
+    const auto found = directory_.tensors().find(link.theirs[i]);
+    if (found == directory_.tensors().end()) {
+      missing.push_back(link.theirs[i]);
+      continue;
+    }
+    const StoredTensor& tensor = *found->second.tensor;
+    if (tensor.shape != shapes[i]) {
+      throw UserError({place_of(found->second) + " has a shape that differs from config.json",
+                       shape_text(tensor.shape) + ", expected " + shape_text(shapes[i]),
+                       "check that config.json belongs to these weights"});
+    }
+    const at::ScalarType own = to_scalar_type(tensor.type, place_of(found->second));
+    type = type.value_or(own) == own ? own : at::kFloat;
+  }
+  info.type = type.value_or(info.type);
+}
+
+void HfReader::check_unused() const {
   std::vector<std::string> unused;
   for (const auto& [name, entry] : directory_.tensors()) {
-    if (users.contains(name) || is_hf_buffer(config().model_type, name)) continue;
+    if (used_.contains(name) || is_hf_buffer(config().model_type, name)) continue;
     if (name == kHfOutputLayer && !model_.untie_embeddings_and_output_weights) {
       if (repeats_embedding(entry)) continue;
       throw UserError(
@@ -103,15 +121,44 @@ bool HfReader::repeats_embedding(const HfDirectory::Entry& output_layer) const {
   return std::memcmp(left.data(), right.data(), left.size()) == 0;
 }
 
+at::Tensor HfReader::view(const std::string& their_name) const {
+  const auto& entry = directory_.tensors().at(their_name);
+  return view_tensor(*entry.file, *entry.tensor);
+}
+
+/// Copies the rows of each expert from its one tensor or from gate and up, so that only the experts
+/// of the slice are read.
+void HfReader::copy_experts(const WeightMapping& link, const TensorSlice& slice,
+                            at::Tensor destination) {
+  const Shape& from = slice.global_offset;
+  const std::int64_t parts = link.transform == WeightTransform::experts_gate_up ? 2 : 1;
+  for (std::int64_t expert = 0; expert < slice.shape[0]; ++expert) {
+    for (std::int64_t part = 0; part < parts; ++part) {
+      const auto index = static_cast<std::size_t>((from[0] + expert) * parts + part);
+      const at::Tensor theirs = view(link.theirs[index]);
+      const std::int64_t first = part * theirs.size(0);  // of its rows among the expert's
+      const TensorSlice held = slice_at({first, 0}, theirs.sizes().vec());
+      const auto common =
+          intersect(held, slice_at({from[1], from[2]}, {slice.shape[1], slice.shape[2]}));
+      if (!common) continue;
+      const Shape to{common->global_offset[0] - from[1], common->global_offset[1] - from[2]};
+      narrow_to(destination[expert], to, common->shape)
+          .copy_(narrow_to(theirs, common->local_offset, common->shape));
+    }
+  }
+}
+
 void HfReader::copy_slice(const std::string& name, const TensorSlice& slice,
                           at::Tensor destination) {
+  const WeightMapping& link = links_.at(name);
+  if (link.transform == WeightTransform::experts ||
+      link.transform == WeightTransform::experts_gate_up) {
+    copy_experts(link, slice, std::move(destination));
+    return;
+  }
   if (name != last_name_) {
-    const WeightMapping& link = links_.at(name);
     std::vector<at::Tensor> theirs;
-    for (const std::string& their_name : link.theirs) {
-      const auto& entry = directory_.tensors().at(their_name);
-      theirs.push_back(view_tensor(*entry.file, *entry.tensor));
-    }
+    for (const std::string& their_name : link.theirs) theirs.push_back(view(their_name));
     last_ = to_megatron(link.transform, model_, theirs);
     last_name_ = name;
   }

@@ -4,6 +4,7 @@
 
 #include <filesystem>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -17,6 +18,8 @@ namespace megatron {
 class HfReader : public WeightReader {
  public:
   explicit HfReader(const std::filesystem::path& folder);
+  /// Reads the parameters `declared` instead of those that the model of config.json declares.
+  HfReader(const std::filesystem::path& folder, std::vector<WeightInfo> declared);
 
   const HfConfig& config() const { return directory_.config(); }
   const std::vector<WeightInfo>& weights() const override { return weights_; }
@@ -25,13 +28,17 @@ class HfReader : public WeightReader {
 
  private:
   void link();
-  void check_unused(const std::map<std::string, const WeightMapping*>& users) const;
+  void link_weight(WeightInfo& info, std::vector<std::string>& missing);
+  void copy_experts(const WeightMapping& link, const TensorSlice& slice, at::Tensor destination);
+  void check_unused() const;
+  at::Tensor view(const std::string& their_name) const;
   bool repeats_embedding(const HfDirectory::Entry& output_layer) const;
 
   HfDirectory directory_;
   TransformerConfig model_;  ///< resolved
   std::vector<WeightInfo> weights_;
   std::map<std::string, WeightMapping> links_;
+  std::set<std::string> used_;  ///< the tensors that the links name
   std::string last_name_;
   at::Tensor last_;
 };

@@ -75,7 +75,7 @@ void choose_family(const WeightReader& reader, const HfExport& request, ExportPl
   std::string reasons;
   for (const std::string& family : families) {
     try {
-      plan.links = map_weights(family, names);
+      plan.links = map_weights(family, names, request.model.moe.num_experts);
       plan.config = make_hf_config(request.model, family, dtype_name(plan.type),
                                    original_json.is_object() ? &original_json : nullptr);
       plan.model_type = family;

@@ -181,16 +181,6 @@ const std::vector<Rule>& capacity_rules() {
          return Parts{"--moe-pad-expert-input-to-capacity", "needs --moe-expert-capacity-factor",
                       "add --moe-expert-capacity-factor 1"};
        }},
-      {{"moe_pad_expert_input_to_capacity", "moe_token_dispatcher_type", "num_experts"},
-       [](S s) {
-         return has_experts(s) && moe(s).pad_expert_input_to_capacity &&
-                moe(s).token_dispatcher_type == TokenDispatcherType::flex;
-       },
-       [](S) {
-         return Parts{"--moe-pad-expert-input-to-capacity",
-                      "excludes --moe-token-dispatcher-type flex",
-                      "use --moe-token-dispatcher-type alltoall"};
-       }},
   };
   return rules;
 }

@@ -92,8 +92,7 @@ void add_router_dtype(Table& t) {
          return config.router_dtype == RouterDtype::none ? std::vector<std::string>{}
                                                          : write_values(config.router_dtype);
        },
-       "data type of the router's GEMM and of the weighted sum of the experts' outputs; none: the "
-       "data type of the model")
+       "data type of the router's logits; none: fp32, from operands of the model's data type")
       .optional()
       .choices({"fp32", "fp64"});
 }

@@ -82,7 +82,6 @@ void add_experts(FieldTable<MoeConfig>& t) {
   t.field("moe_router_num_groups", &M::router_num_groups, "");
   t.field("moe_router_group_topk", &M::router_group_topk, "");
   t.field("moe_router_enable_expert_bias", &M::router_enable_expert_bias, "");
-  t.field("moe_router_dtype", &M::router_dtype, "");
   t.field("moe_expert_capacity_factor", &M::expert_capacity_factor, "");
   t.field("moe_pad_expert_input_to_capacity", &M::pad_expert_input_to_capacity, "");
   t.field("moe_token_drop_policy", &M::token_drop_policy, "");
@@ -91,6 +90,7 @@ void add_experts(FieldTable<MoeConfig>& t) {
 
 void add_balancing(FieldTable<MoeConfig>& t) {
   using M = MoeConfig;
+  t.field("moe_router_dtype", &M::router_dtype, "");
   t.field("moe_router_bias_update_rate", &M::router_bias_update_rate, "");
   t.field("moe_router_load_balancing_type", &M::router_load_balancing_type, "");
   t.field("moe_aux_loss_coeff", &M::aux_loss_coeff, "");

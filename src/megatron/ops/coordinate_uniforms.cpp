@@ -26,7 +26,7 @@ at::Tensor coordinate_uniforms(at::IntArrayRef shape, std::uint64_t key, const a
         const auto element = static_cast<std::uint64_t>(first + c);
         if (c == 0 || element % 4 == 0)
           lanes = philox_block(key, element / 4, static_cast<std::uint64_t>(sample[row % batch]));
-        to[row * columns + c] = (static_cast<float>(lanes[element % 4] >> 8) + 0.5f) * 0x1p-24f;
+        to[row * columns + c] = (static_cast<float>(lanes[element % 4] >> 9) + 0.5f) * 0x1p-23f;
       }
     }
   });

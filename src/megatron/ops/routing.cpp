@@ -214,6 +214,9 @@ RoutedTokens route(const at::Tensor& logits, const RoutingRule& rule, const Rout
   static const auto op = find_operator<decltype(route_on_cpu)>("megatron::route");
   MEGATRON_CHECK(logits.dim() == 2 && logits.size(1) == rule.num_experts, "logits of shape ",
                  logits.sizes(), " for ", rule.num_experts, " experts");
+  MEGATRON_CHECK(rule.topk <= rule.group_topk * (rule.num_experts / rule.num_groups),
+                 "a choice of ", rule.topk, " experts in ", rule.group_topk, " of ",
+                 rule.num_groups, " groups of ", rule.num_experts, " experts");
   auto [experts, probs, scores] =
       op.call(logits, packed(rule), rule.scaling_factor, optional_tensor(options.bias),
               optional_tensor(options.choice), options.with_scores);

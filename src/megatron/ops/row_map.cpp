@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <limits>
 #include <numeric>
 
 #include "kernels/cpu/row_sums.h"
@@ -45,6 +46,7 @@ at::Tensor gather_on_cpu(const at::Tensor& input, const at::Tensor& source) {
 }
 
 at::Tensor gather_by_aten(const at::Tensor& x, const at::Tensor& source) {
+  if (x.size(0) == 0) return empty_rows(x, source.size(0)).zero_();  // padding alone
   const at::Tensor rows = x.index_select(0, source.clamp_min(0).to(at::kLong));
   at::DimVector shape(rows.dim(), 1);
   shape[0] = source.size(0);
@@ -118,8 +120,14 @@ class SumTree {
   std::int32_t size() const { return static_cast<std::int32_t>(size_); }
 
  private:
+  static constexpr int kSameSlot = 64;  ///< std::countl_zero(0)
+
   void fold_deeper_than(int depth) {
-    for (; !depths_.empty() && depths_.back() > depth; depths_.pop_back()) ++folds_[size_ - 1];
+    // Copies of one slot's result (those of etp) have no depth: they are added one by one.
+    const auto is_below = [&](int other) {
+      return other > depth || (other == kSameSlot && depth == kSameSlot);
+    };
+    for (; !depths_.empty() && is_below(depths_.back()); depths_.pop_back()) ++folds_[size_ - 1];
   }
 
   std::span<const std::uint64_t> codes_;
@@ -172,6 +180,8 @@ SlotMap sort_by_slot(const at::Tensor& choices, std::span<const std::uint64_t> c
       std::accumulate(result.counts.begin(), result.counts.end(), std::int64_t{0});
   const auto ints = [&](std::int64_t size) { return at::empty({size}, all.options()); };
   RowMap& map = result.map;
+  MEGATRON_CHECK(std::max(sources * each, rows) <= std::numeric_limits<std::int32_t>::max(),
+                 "a map of ", rows, " rows from ", sources * each, " choices");
   map = {.source = ints(rows),
          .choice = ints(rows),
          .offsets = ints(sources + 1),
@@ -223,6 +233,7 @@ at::Tensor gather_choices(const at::Tensor& values, const RowMap& map) {
 
 at::Tensor sum_choices(const at::Tensor& dvalues, const RowMap& map, std::int64_t choices) {
   at::Tensor sums = at::zeros({map.num_sources() * choices}, dvalues.options());
+  if (sums.numel() == 0) return sums.view({map.num_sources(), choices});  // padding alone
   const at::Tensor has_choice = map.choice >= 0;
   sums.index_add_(0, map.choice.clamp_min(0).to(at::kLong),
                   dvalues.masked_fill(has_choice.logical_not(), 0));

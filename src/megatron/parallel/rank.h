@@ -27,8 +27,8 @@ struct Rank {
   /// The axes of the experts: tensor, expert and data parallel. The last are the ranks that hold
   /// the same experts.
   Axis etp{"etp"}, ep{"ep"}, edp{"edp"};
-  /// The ranks that together hold the experts of a layer, each a part. Rank r of it has rank r / etp
-  /// of ep and rank r mod etp of etp.
+  /// The ranks that together hold the experts of a layer, each a part. Rank r of it has rank r /
+  /// etp of ep and rank r mod etp of etp.
   Axis etp_ep{"etp-ep"};
   Axis expert_model{"etp-ep-pp"};  ///< The ranks that hold one replica of all experts.
   /// The ranks of a pipeline that hold the tied embedding weight; size 1 on all other ranks.

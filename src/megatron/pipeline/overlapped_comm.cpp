@@ -36,15 +36,19 @@ void OverlappedComm::run(CommCall call) {
   start(std::move(call))->wait();
 }
 
-void enable_overlap(Axis& axis, c10::Device device) {
-  if (axis.comm != nullptr)
-    axis.comm =
-        std::make_shared<OverlappedComm>(axis.comm, std::make_shared<OverlappedPair>(device));
+void enable_overlap(std::initializer_list<Axis*> axes, c10::Device device) {
+  const auto pair = std::make_shared<OverlappedPair>(device);
+  for (Axis* axis : axes) {
+    if (axis->comm != nullptr) axis->comm = std::make_shared<OverlappedComm>(axis->comm, pair);
+  }
 }
 
-OverlappedPair* overlapped_pair_of(const Axis& axis) {
-  const auto* comm = dynamic_cast<const OverlappedComm*>(axis.comm.get());
-  return comm != nullptr ? &comm->pair() : nullptr;
+OverlappedPair* overlapped_pair_of(std::initializer_list<const Axis*> axes) {
+  for (const Axis* axis : axes) {
+    if (const auto* comm = dynamic_cast<const OverlappedComm*>(axis->comm.get()))
+      return &comm->pair();
+  }
+  return nullptr;
 }
 
 }  // namespace megatron

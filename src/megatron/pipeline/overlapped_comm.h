@@ -4,6 +4,7 @@
 // to the group.
 #pragma once
 
+#include <initializer_list>
 #include <memory>
 
 #include "megatron/parallel/axis.h"
@@ -31,10 +32,11 @@ class OverlappedComm final : public Comm {
   std::shared_ptr<OverlappedPair> pair_;
 };
 
-/// Wraps the group of `axis` for overlapped pairs. Call it before anything copies the axis (a
-/// model's parameters do). It does nothing on an axis of one rank.
-void enable_overlap(Axis& axis, c10::Device device);
-/// Returns the overlapped pair of an axis, or null when it has none.
-OverlappedPair* overlapped_pair_of(const Axis& axis);
+/// Wraps the groups of `axes`, over which the layers communicate, for one overlapped pair. Call it
+/// before anything copies the axes (a model's parameters do). It does nothing on an axis of one
+/// rank.
+void enable_overlap(std::initializer_list<Axis*> axes, c10::Device device);
+/// Returns the overlapped pair of the first of `axes` that has one, or null.
+OverlappedPair* overlapped_pair_of(std::initializer_list<const Axis*> axes);
 
 }  // namespace megatron

@@ -35,7 +35,7 @@ struct PipelineParts {
   Model& model;
   ParamStore& weights;
   const Axis& pp;  ///< Rank r of this axis holds the chunks of the schedule's rank r.
-  /// Overlapped pair of the layers' axis (overlapped_pair_of()). Joined steps overlap through it;
+  /// Overlapped pair of the layers' axes (overlapped_pair_of()). Joined steps overlap through it;
   /// when it is null they run one after the other.
   OverlappedPair* pair = nullptr;
 };

@@ -1,8 +1,8 @@
 // One rank of `generate` or `score`, with its shard of the model.
 #pragma once
 
-#include <algorithm>
 #include <iosfwd>
+#include <numeric>
 #include <optional>
 #include <string>
 #include <vector>
@@ -40,7 +40,7 @@ class InferenceRank {
  private:
   /// Ranks of dp among which experts are divided process the same texts, in the same passes.
   std::int64_t dp_ranks_per_replica() const {
-    return std::max<std::int64_t>(1, rank_.etp_ep.size / rank_.tp.size);
+    return std::lcm(rank_.etp_ep.size, rank_.tp.size) / rank_.tp.size;
   }
 
   DistributedContext context_;

@@ -1,6 +1,6 @@
 // Converts between config.json of a Hugging Face directory and TransformerConfig, for the families
-// gpt2, llama, qwen2, qwen3 and mistral. Reads the spelling of transformers 4 (rope_theta,
-// rope_scaling, torch_dtype) and of transformers 5 (rope_parameters, dtype).
+// of kHfModelTypes. Reads the spelling of transformers 4 (rope_theta, rope_scaling, torch_dtype)
+// and of transformers 5 (rope_parameters, dtype).
 #pragma once
 
 #include <array>
@@ -25,8 +25,8 @@ struct HfConfig {
 };
 
 /// The supported values of model_type, in the order in which an export tries them.
-inline constexpr std::array<std::string_view, 5> kHfModelTypes{"gpt2", "llama", "qwen2", "qwen3",
-                                                               "mistral"};
+inline constexpr std::array<std::string_view, 8> kHfModelTypes{
+    "gpt2", "llama", "qwen2", "qwen3", "mistral", "mixtral", "qwen2_moe", "qwen3_moe"};
 
 /// Reads config.json. Throws UserError naming `source` and the field when a field is missing, of
 /// the wrong type or not supported.

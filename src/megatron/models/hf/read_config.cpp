@@ -10,6 +10,7 @@
 #include "megatron/models/architecture.h"
 #include "megatron/models/hf/config_reader.h"
 #include "megatron/models/hf/hf_config.h"
+#include "megatron/models/hf/moe_family.h"
 #include "megatron/models/hf/names.h"
 
 namespace megatron {
@@ -21,8 +22,13 @@ struct LlamaVariant {
   /// Default number of key-value heads (nothing: as many as heads) and head size (nothing: hidden /
   /// heads).
   std::optional<std::int64_t> default_key_value_heads, default_head_dim;
-  bool qkv_bias = false, reads_attention_bias = false, reads_mlp_bias = false, qk_norm = false;
-  enum class Window { none, every_layer, by_layer } window = Window::none;
+  bool qkv_bias = false, reads_qkv_bias = false;  ///< the default, and whether the key is read
+  bool reads_attention_bias = false, reads_mlp_bias = false, qk_norm = false;
+  /// Which layers have a sliding window: all, all if use_sliding_window, or by layer_types, whose
+  /// default is all from max_window_layers on or every other one below it.
+  enum class Window { none, every_layer, if_used, from_layer, alternating } window = Window::none;
+  std::optional<std::int64_t> default_window = 4096;
+  double default_norm_epsilon = 1e-6, default_rope_theta = 10000;
 };
 
 constexpr std::array kLlamaVariants{
@@ -35,18 +41,44 @@ constexpr std::array kLlamaVariants{
                  .default_key_value_heads = 32,
                  .default_head_dim = {},
                  .qkv_bias = true,
-                 .window = LlamaVariant::Window::by_layer},
+                 .window = LlamaVariant::Window::from_layer},
     LlamaVariant{.model_type = "qwen3",
                  .default_key_value_heads = 32,
                  .default_head_dim = 128,
                  .reads_attention_bias = true,
                  .qk_norm = true,
-                 .window = LlamaVariant::Window::by_layer},
+                 .window = LlamaVariant::Window::from_layer},
     LlamaVariant{.model_type = "mistral",
                  .default_key_value_heads = 8,
                  .default_head_dim = {},
                  .window = LlamaVariant::Window::every_layer},
+    LlamaVariant{.model_type = "mixtral",
+                 .default_key_value_heads = 8,
+                 .default_head_dim = {},
+                 .window = LlamaVariant::Window::every_layer,
+                 .default_window = {},
+                 .default_norm_epsilon = 1e-5,
+                 .default_rope_theta = 1e6},
+    LlamaVariant{.model_type = "qwen2_moe",
+                 .default_key_value_heads = 16,
+                 .default_head_dim = {},
+                 .qkv_bias = true,
+                 .reads_qkv_bias = true,
+                 .window = LlamaVariant::Window::alternating},
+    LlamaVariant{.model_type = "qwen3_moe",
+                 .default_key_value_heads = 4,
+                 .default_head_dim = {},
+                 .reads_attention_bias = true,
+                 .qk_norm = true,
+                 .window = LlamaVariant::Window::if_used},
 };
+
+std::string hf_model_types() {
+  std::string names;
+  for (const std::string_view name : kHfModelTypes)
+    names += (names.empty() ? "" : ", ") + std::string(name);
+  return names;
+}
 
 void reject_unsupported_features(const ConfigReader& config) {
   if (config.has("quantization_config"))
@@ -111,7 +143,7 @@ void read_rope_scaling(const ConfigReader& config, const ConfigReader& rope,
   if (*scaling == RopeScaling::yarn) read_yarn(rope, model);
 }
 
-void read_rope(const ConfigReader& config, TransformerConfig& model) {
+void read_rope(const ConfigReader& config, double default_theta, TransformerConfig& model) {
   const Json* scaling = config.find("rope_scaling");
   const bool uses_scaling = scaling != nullptr && !scaling->empty();
   const ConfigReader rope = config.section(uses_scaling ? "rope_scaling" : "rope_parameters");
@@ -120,28 +152,24 @@ void read_rope(const ConfigReader& config, TransformerConfig& model) {
       rope.unsupported(layers, "one set of rotary parameters for all layers is");
   }
   const ConfigReader& theta = rope.has("rope_theta") ? rope : config;
-  model.rotary_base = positive(theta, "rope_theta", theta.number("rope_theta", 10000));
+  model.rotary_base = positive(theta, "rope_theta", theta.number("rope_theta", default_theta));
   const ConfigReader& partial = rope.has("partial_rotary_factor") ? rope : config;
   if (partial.number("partial_rotary_factor", 1) != 1)
     partial.unsupported("partial_rotary_factor", "only 1 is, in this family");
   read_rope_scaling(config, rope, model);
 }
 
-std::int64_t window_width(const ConfigReader& config) {
-  const std::int64_t width = config.integer("sliding_window", 4096);
+void set_window(const ConfigReader& config, const LlamaVariant& kind, TransformerConfig& model) {
+  const std::int64_t width = config.integer("sliding_window", kind.default_window.value_or(0));
   if (width < 1) config.unsupported("sliding_window", "it must be at least 1, or null");
-  return width;
-}
-
-void set_window(TransformerConfig& model, std::int64_t width) {
   model.window_size = {width - 1, 0};
 }
 
-std::vector<std::int64_t> windowed_layers(const ConfigReader& config,
-                                          const TransformerConfig& model, bool enabled) {
+std::vector<std::int64_t> windowed_layers(const ConfigReader& config, const LlamaVariant& kind,
+                                          std::int64_t num_layers, bool enabled) {
   std::vector<std::int64_t> layers;
   if (const Json* types = config.find("layer_types")) {
-    if (!types->is_array() || static_cast<std::int64_t>(types->size()) != model.num_layers) {
+    if (!types->is_array() || static_cast<std::int64_t>(types->size()) != num_layers) {
       config.unsupported("layer_types", "it must be a list with one entry per layer");
     }
     for (const Json& type : *types) {
@@ -151,28 +179,44 @@ std::vector<std::int64_t> windowed_layers(const ConfigReader& config,
     }
     return layers;
   }
-  const std::int64_t first = config.integer("max_window_layers", 28);
-  for (std::int64_t layer = 0; layer < model.num_layers; ++layer)
-    layers.push_back(enabled && layer >= first ? 1 : 0);
+  const std::int64_t limit = config.integer("max_window_layers", 28);
+  const bool alternates = kind.window == LlamaVariant::Window::alternating;
+  for (std::int64_t layer = 0; layer < num_layers; ++layer) {
+    const bool chosen = alternates ? layer < limit && layer % 2 == 0 : layer >= limit;
+    layers.push_back(enabled && chosen ? 1 : 0);
+  }
   return layers;
 }
 
-void read_window(const ConfigReader& config, LlamaVariant::Window kind, TransformerConfig& model) {
-  if (kind == LlamaVariant::Window::every_layer) {
-    if (config.has("layer_types")) config.unsupported("layer_types", "leave it out");
-    if (config.has("sliding_window") || !config.contains_key("sliding_window"))
-      set_window(model, window_width(config));
-  } else if (kind == LlamaVariant::Window::by_layer) {
-    const bool enabled = config.boolean("use_sliding_window", false) &&
-                         (config.has("sliding_window") || !config.contains_key("sliding_window"));
-    const std::vector<std::int64_t> layers = windowed_layers(config, model, enabled);
-    const bool any = std::find(layers.begin(), layers.end(), 1) != layers.end();
-    if (!any) return;
-    if (!enabled)
-      config.unsupported("layer_types",
-                         "sliding_attention needs use_sliding_window and sliding_window");
-    set_window(model, window_width(config));
-    if (std::find(layers.begin(), layers.end(), 0) != layers.end()) model.window_layers = layers;
+void read_windows_by_layer(const ConfigReader& config, const LlamaVariant& kind, bool enabled,
+                           TransformerConfig& model) {
+  const std::vector<std::int64_t> layers = windowed_layers(config, kind, model.num_layers, enabled);
+  if (std::find(layers.begin(), layers.end(), 1) == layers.end()) return;
+  if (!enabled)
+    config.unsupported("layer_types",
+                       "sliding_attention needs use_sliding_window and sliding_window");
+  set_window(config, kind, model);
+  if (std::find(layers.begin(), layers.end(), 0) != layers.end()) model.window_layers = layers;
+}
+
+void read_window(const ConfigReader& config, const LlamaVariant& kind, TransformerConfig& model) {
+  using Window = LlamaVariant::Window;
+  const bool has_width = config.has("sliding_window") ||
+                         (kind.default_window && !config.contains_key("sliding_window"));
+  switch (kind.window) {
+    case Window::none:
+      return;
+    case Window::every_layer:
+    case Window::if_used:
+      if (config.has("layer_types")) config.unsupported("layer_types", "leave it out");
+      if (has_width &&
+          (kind.window == Window::every_layer || config.boolean("use_sliding_window", false)))
+        set_window(config, kind, model);
+      return;
+    case Window::from_layer:
+    case Window::alternating:
+      read_windows_by_layer(config, kind, has_width && config.boolean("use_sliding_window", false),
+                            model);
   }
 }
 
@@ -185,7 +229,8 @@ void read_biases(const ConfigReader& config, const LlamaVariant& kind, Transform
                                            : "only false is, in this family");
   }
   model.add_bias_linear = attention && mlp;
-  model.add_qkv_bias = kind.qkv_bias;
+  model.add_qkv_bias =
+      kind.reads_qkv_bias ? config.boolean("qkv_bias", kind.qkv_bias) : kind.qkv_bias;
 }
 
 std::int64_t even_head_dim(const ConfigReader& config, const std::string& hidden,
@@ -229,7 +274,8 @@ HfConfig read_llama(const ConfigReader& config, const LlamaVariant& kind) {
   read_llama_sizes(config, kind, model);
   check_sizes(model, config.source());  // before anything is indexed by layer
   model.normalization = Normalization::RMSNorm;
-  model.norm_epsilon = positive(config, "rms_norm_eps", config.number("rms_norm_eps", 1e-6));
+  model.norm_epsilon =
+      positive(config, "rms_norm_eps", config.number("rms_norm_eps", kind.default_norm_epsilon));
   model.activation = read_activation(config, "hidden_act", "silu");
   model.gated_linear_unit = true;
   model.qk_layernorm = kind.qk_norm;
@@ -238,8 +284,9 @@ HfConfig read_llama(const ConfigReader& config, const LlamaVariant& kind) {
   model.attention_dropout = config.number("attention_dropout", 0);
   model.init_method_std = config.number("initializer_range", 0.02);
   read_biases(config, kind, model);
-  read_rope(config, model);
-  read_window(config, kind.window, model);
+  read_rope(config, kind.default_rope_theta, model);
+  read_window(config, kind, model);
+  if (const MoeFamily* moe = find_moe_family(kind.model_type)) read_moe(config, *moe, result);
   return result;
 }
 
@@ -298,7 +345,7 @@ HfConfig parse_hf_config(const Json& json, const std::string& source) {
   const auto kind = std::find_if(kLlamaVariants.begin(), kLlamaVariants.end(),
                                  [&](const LlamaVariant& k) { return k.model_type == model_type; });
   if (kind == kLlamaVariants.end() && model_type != "gpt2")
-    config.unsupported("model_type", "supported: gpt2, llama, qwen2, qwen3, mistral");
+    config.unsupported("model_type", "supported: " + hf_model_types());
   HfConfig result = kind == kLlamaVariants.end() ? read_gpt2(config) : read_llama(config, *kind);
   check_sizes(result.model, source);
   check_dropouts(result.model, source);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <map>
 
 #include "megatron/base/error.h"
 #include "megatron/base/name_list.h"
@@ -12,17 +13,17 @@ namespace {
 
 using T = WeightTransform;
 
-/// {i} stands for the layer index.
+/// {i} stands for the layer index, {j} for each expert.
 struct WeightRule {
   std::string_view ours;
   std::array<std::string_view, 3> theirs;
   WeightTransform transform = T::copy;
+  std::string_view stacked = {};  ///< WeightMapping::stacked
 };
 
 struct WeightFamily {
   std::string_view model_type, prefix;
-  std::span<const WeightRule> rules;
-  bool query_key_norm = false;
+  std::array<std::span<const WeightRule>, 4> rules;
 };
 
 constexpr std::array kGpt2Rules{
@@ -73,14 +74,22 @@ constexpr std::array kLlamaRules{
                {"model.layers.{i}.self_attn.q_proj.bias", "model.layers.{i}.self_attn.k_proj.bias",
                 "model.layers.{i}.self_attn.v_proj.bias"},
                T::query_groups},
-    WeightRule{"decoder.layers.{i}.self_attention.q_layernorm.weight",
-               {"model.layers.{i}.self_attn.q_norm.weight"}},
-    WeightRule{"decoder.layers.{i}.self_attention.k_layernorm.weight",
-               {"model.layers.{i}.self_attn.k_norm.weight"}},
     WeightRule{"decoder.layers.{i}.self_attention.linear_proj.weight",
                {"model.layers.{i}.self_attn.o_proj.weight"}},
     WeightRule{"decoder.layers.{i}.self_attention.linear_proj.bias",
                {"model.layers.{i}.self_attn.o_proj.bias"}},
+    WeightRule{"decoder.final_layernorm.weight", {"model.norm.weight"}},
+    WeightRule{"output_layer.weight", {kHfOutputLayer}},
+};
+
+constexpr std::array kHeadNormRules{
+    WeightRule{"decoder.layers.{i}.self_attention.q_layernorm.weight",
+               {"model.layers.{i}.self_attn.q_norm.weight"}},
+    WeightRule{"decoder.layers.{i}.self_attention.k_layernorm.weight",
+               {"model.layers.{i}.self_attn.k_norm.weight"}},
+};
+
+constexpr std::array kDenseRules{
     WeightRule{"decoder.layers.{i}.mlp.linear_fc1.layer_norm_weight",
                {"model.layers.{i}.post_attention_layernorm.weight"}},
     WeightRule{"decoder.layers.{i}.mlp.linear_fc1.weight",
@@ -92,16 +101,63 @@ constexpr std::array kLlamaRules{
     WeightRule{"decoder.layers.{i}.mlp.linear_fc2.weight",
                {"model.layers.{i}.mlp.down_proj.weight"}},
     WeightRule{"decoder.layers.{i}.mlp.linear_fc2.bias", {"model.layers.{i}.mlp.down_proj.bias"}},
-    WeightRule{"decoder.final_layernorm.weight", {"model.norm.weight"}},
-    WeightRule{"output_layer.weight", {kHfOutputLayer}},
+};
+
+/// The experts of the families whose layers may also have a dense MLP.
+constexpr std::array kQwenMoeRules{
+    WeightRule{"decoder.layers.{i}.pre_mlp_layernorm.weight",
+               {"model.layers.{i}.post_attention_layernorm.weight"}},
+    WeightRule{"decoder.layers.{i}.mlp.router.weight", {"model.layers.{i}.mlp.gate.weight"}},
+    WeightRule{"decoder.layers.{i}.mlp.experts.linear_fc1.weight",
+               {"model.layers.{i}.mlp.experts.{j}.gate_proj.weight",
+                "model.layers.{i}.mlp.experts.{j}.up_proj.weight"},
+               T::experts_gate_up,
+               "model.layers.{i}.mlp.experts.gate_up_proj"},
+    WeightRule{"decoder.layers.{i}.mlp.experts.linear_fc2.weight",
+               {"model.layers.{i}.mlp.experts.{j}.down_proj.weight"},
+               T::experts,
+               "model.layers.{i}.mlp.experts.down_proj"},
+};
+
+constexpr std::array kSharedExpertRules{
+    WeightRule{"decoder.layers.{i}.mlp.shared_experts.linear_fc1.weight",
+               {"model.layers.{i}.mlp.shared_expert.gate_proj.weight",
+                "model.layers.{i}.mlp.shared_expert.up_proj.weight"},
+               T::gate_up},
+    WeightRule{"decoder.layers.{i}.mlp.shared_experts.linear_fc2.weight",
+               {"model.layers.{i}.mlp.shared_expert.down_proj.weight"}},
+    WeightRule{"decoder.layers.{i}.mlp.shared_experts.gate_weight",
+               {"model.layers.{i}.mlp.shared_expert_gate.weight"}},
+};
+
+constexpr std::array kMixtralRules{
+    WeightRule{"decoder.layers.{i}.pre_mlp_layernorm.weight",
+               {"model.layers.{i}.post_attention_layernorm.weight"}},
+    WeightRule{"decoder.layers.{i}.mlp.router.weight",
+               {"model.layers.{i}.block_sparse_moe.gate.weight"},
+               T::copy,
+               "model.layers.{i}.mlp.gate.weight"},
+    WeightRule{"decoder.layers.{i}.mlp.experts.linear_fc1.weight",
+               {"model.layers.{i}.block_sparse_moe.experts.{j}.w1.weight",
+                "model.layers.{i}.block_sparse_moe.experts.{j}.w3.weight"},
+               T::experts_gate_up,
+               "model.layers.{i}.mlp.experts.gate_up_proj"},
+    WeightRule{"decoder.layers.{i}.mlp.experts.linear_fc2.weight",
+               {"model.layers.{i}.block_sparse_moe.experts.{j}.w2.weight"},
+               T::experts,
+               "model.layers.{i}.mlp.experts.down_proj"},
 };
 
 constexpr std::array kFamilies{
-    WeightFamily{"gpt2", "transformer.", kGpt2Rules},
-    WeightFamily{"llama", "model.", kLlamaRules},
-    WeightFamily{"qwen2", "model.", kLlamaRules},
-    WeightFamily{"qwen3", "model.", kLlamaRules, true},
-    WeightFamily{"mistral", "model.", kLlamaRules},
+    WeightFamily{"gpt2", "transformer.", {kGpt2Rules}},
+    WeightFamily{"llama", "model.", {kLlamaRules, kDenseRules}},
+    WeightFamily{"qwen2", "model.", {kLlamaRules, kDenseRules}},
+    WeightFamily{"qwen3", "model.", {kLlamaRules, kHeadNormRules, kDenseRules}},
+    WeightFamily{"mistral", "model.", {kLlamaRules, kDenseRules}},
+    WeightFamily{"mixtral", "model.", {kLlamaRules, kMixtralRules}},
+    WeightFamily{
+        "qwen2_moe", "model.", {kLlamaRules, kDenseRules, kQwenMoeRules, kSharedExpertRules}},
+    WeightFamily{"qwen3_moe", "model.", {kLlamaRules, kHeadNormRules, kDenseRules, kQwenMoeRules}},
 };
 
 const WeightFamily& family_of(std::string_view model_type) {
@@ -126,25 +182,58 @@ LayerName split_layer(const std::string& name) {
           name.substr(kLayers.size(), end - kLayers.size())};
 }
 
-std::string in_layer(std::string_view pattern, const std::string& layer) {
+/// Returns `pattern` with the number in the place of `mark`, if it has one.
+std::string with_number(std::string_view pattern, std::string_view mark,
+                        const std::string& number) {
   std::string name(pattern);
-  const auto place = name.find("{i}");
-  return place == std::string::npos ? name : name.replace(place, 3, layer);
+  const auto place = name.find(mark);
+  return place == std::string::npos ? name : name.replace(place, mark.size(), number);
 }
 
 const WeightRule* find_rule(const WeightFamily& family, const std::string& pattern) {
-  if (!family.query_key_norm &&
-      (pattern.ends_with("q_layernorm.weight") || pattern.ends_with("k_layernorm.weight")))
-    return nullptr;
-  const auto found = std::find_if(family.rules.begin(), family.rules.end(),
-                                  [&](const WeightRule& rule) { return rule.ours == pattern; });
-  return found == family.rules.end() ? nullptr : &*found;
+  for (const std::span<const WeightRule> rules : family.rules) {
+    const auto found = std::ranges::find(rules, pattern, &WeightRule::ours);
+    if (found != rules.end()) return &*found;
+  }
+  return nullptr;
+}
+
+std::vector<std::string> their_names(const WeightRule& rule, const std::string& layer,
+                                     std::int64_t num_experts) {
+  const bool by_expert = rule.transform == T::experts || rule.transform == T::experts_gate_up;
+  std::vector<std::string> names;
+  for (std::int64_t expert = 0; expert < (by_expert ? num_experts : 1); ++expert) {
+    for (const std::string_view theirs : rule.theirs) {
+      if (theirs.empty()) continue;
+      names.push_back(
+          with_number(with_number(theirs, "{i}", layer), "{j}", std::to_string(expert)));
+    }
+  }
+  return names;
+}
+
+/// Throws UserError naming the parameters that would be written to one and the same tensor, as the
+/// norms of a dense and of a mixture-of-experts layer.
+void require_distinct_tensors(const std::string& model_type,
+                              const std::vector<WeightMapping>& links) {
+  std::map<std::string_view, std::string_view> owners;
+  std::vector<std::string> doubled;
+  for (const WeightMapping& link : links) {
+    for (const std::string& theirs : link.theirs) {
+      const auto [owner, is_new] = owners.emplace(theirs, link.ours);
+      if (!is_new) doubled.push_back(std::string(owner->second) + " and " + link.ours);
+    }
+  }
+  require_no_names("Hugging Face model_type '" + model_type +
+                       "' has one tensor for several parameters of the model",
+                   doubled, "a layer has either experts or a dense MLP");
 }
 
 }  // namespace
 
 std::vector<WeightMapping> map_weights(std::string_view model_type,
-                                       std::span<const std::string> our_names) {
+                                       std::span<const std::string> our_names,
+                                       std::int64_t num_experts) {
   const WeightFamily& family = family_of(model_type);
   std::vector<WeightMapping> links;
   std::vector<std::string> homeless;
@@ -155,16 +244,16 @@ std::vector<WeightMapping> map_weights(std::string_view model_type,
       homeless.push_back(name);
       continue;
     }
-    WeightMapping link{.ours = name, .theirs = {}, .transform = rule->transform};
-    for (const std::string_view theirs : rule->theirs) {
-      if (!theirs.empty()) link.theirs.push_back(in_layer(theirs, split.layer));
-    }
-    links.push_back(std::move(link));
+    links.push_back({.ours = name,
+                     .theirs = their_names(*rule, split.layer, num_experts),
+                     .transform = rule->transform,
+                     .stacked = with_number(rule->stacked, "{i}", split.layer)});
   }
   require_no_names("Hugging Face model_type '" + std::string(model_type) +
                        "' has no tensors for parameters of the model",
                    homeless,
                    "choose another --hf-model-type, or keep the model in --format megatron");
+  require_distinct_tensors(std::string(model_type), links);
   return links;
 }
 

@@ -3,6 +3,7 @@
 #include "megatron/models/hf/weight_transforms.h"
 
 #include <ATen/ops/cat.h>
+#include <ATen/ops/stack.h>
 
 #include "megatron/base/error.h"
 
@@ -67,6 +68,11 @@ std::vector<Shape> hf_shapes(WeightTransform transform, const TransformerConfig&
               with_rows(ours, heads.key_rows())};
     case WeightTransform::gate_up:
       return {with_rows(ours, ours[0] / 2), with_rows(ours, ours[0] / 2)};
+    case WeightTransform::experts:
+      return {static_cast<std::size_t>(ours[0]), Shape(ours.begin() + 1, ours.end())};
+    case WeightTransform::experts_gate_up:
+      return {static_cast<std::size_t>(2 * ours[0]),
+              with_rows(Shape(ours.begin() + 1, ours.end()), ours[1] / 2)};
   }
   MEGATRON_CHECK(false, "unknown weight transform");
 }
@@ -89,6 +95,14 @@ at::Tensor to_megatron(WeightTransform transform, const TransformerConfig& model
       return interleave_groups(heads, rows.narrow(0, 0, q), rows.narrow(0, q, k),
                                rows.narrow(0, q + k, k));
     }
+    case WeightTransform::experts:
+      return at::stack(theirs);
+    case WeightTransform::experts_gate_up: {
+      Shape shape = theirs[0].sizes().vec();
+      shape[0] *= 2;
+      shape.insert(shape.begin(), static_cast<std::int64_t>(theirs.size()) / 2);
+      return at::cat(theirs, 0).view(shape);
+    }
   }
   MEGATRON_CHECK(false, "unknown weight transform");
 }
@@ -107,6 +121,10 @@ std::vector<at::Tensor> to_hf(WeightTransform transform, const TransformerConfig
               ours.narrow(0, ours.size(0) / 2, ours.size(0) / 2)};
     case WeightTransform::gpt2_qkv:
       return {flip(at::cat(split_groups(heads_of(model), ours), 0)).contiguous()};
+    case WeightTransform::experts:
+      return ours.unbind(0);
+    case WeightTransform::experts_gate_up:
+      return ours.flatten(0, 1).split(ours.size(1) / 2, 0);
   }
   MEGATRON_CHECK(false, "unknown weight transform");
 }

@@ -1,11 +1,13 @@
 // Writes TransformerConfig as config.json, with the keys of transformers 5 and their older
 // equivalents, so that both versions can read it.
 #include <algorithm>
+#include <array>
 #include <nlohmann/json.hpp>
 
 #include "megatron/base/error.h"
 #include "megatron/models/architecture.h"
 #include "megatron/models/hf/hf_config.h"
+#include "megatron/models/hf/moe_family.h"
 #include "megatron/models/hf/names.h"
 
 namespace megatron {
@@ -45,11 +47,22 @@ void write_rope(const TransformerConfig& model, Json& json) {
   json["rope_scaling"].erase("rope_theta");
 }
 
-void write_window(const TransformerConfig& model, bool by_layer, Json& json) {
+/// How a family says which layers have a sliding window.
+enum class Windows { none, every_layer, if_used, by_layer };
+
+Windows windows_of(std::string_view model_type) {
+  if (model_type == "llama") return Windows::none;
+  if (model_type == "mistral" || model_type == "mixtral") return Windows::every_layer;
+  return model_type == "qwen3_moe" ? Windows::if_used : Windows::by_layer;
+}
+
+void write_window(const TransformerConfig& model, Windows kind, Json& json) {
+  if (kind == Windows::none) return;
   const Json width = model.window_size ? Json((*model.window_size)[0] + 1) : Json(nullptr);
   json["sliding_window"] = width;
-  if (!by_layer) return;
+  if (kind == Windows::every_layer) return;
   json["use_sliding_window"] = model.window_size.has_value();
+  if (kind == Windows::if_used) return;
   Json types = Json::array();
   for (std::int64_t layer = 0; layer < model.num_layers; ++layer) {
     const bool windowed =
@@ -67,7 +80,8 @@ void write_llama(const TransformerConfig& model, const std::string& model_type, 
   json["hidden_size"] = model.hidden_size;
   json["num_attention_heads"] = model.num_attention_heads;
   json["num_key_value_heads"] = model.num_query_groups;
-  if (model_type != "qwen2" || json.contains("head_dim") ||
+  const bool writes_head_dim = model_type != "qwen2" && model_type != "qwen2_moe";
+  if (writes_head_dim || json.contains("head_dim") ||
       model.kv_channels * model.num_attention_heads != model.hidden_size) {
     json["head_dim"] = model.kv_channels;
   }
@@ -76,9 +90,11 @@ void write_llama(const TransformerConfig& model, const std::string& model_type, 
   json["rms_norm_eps"] = model.norm_epsilon;
   json["attention_dropout"] = model.attention_dropout;
   if (model_type == "llama") json["attention_bias"] = json["mlp_bias"] = model.add_bias_linear;
-  if (model_type == "qwen3") json["attention_bias"] = false;
+  if (model_type == "qwen3" || model_type == "qwen3_moe") json["attention_bias"] = false;
+  if (model_type == "qwen2_moe") json["qkv_bias"] = model.add_qkv_bias;
   write_rope(model, json);
-  if (model_type != "llama") write_window(model, model_type != "mistral", json);
+  write_window(model, windows_of(model_type), json);
+  if (const MoeFamily* moe = find_moe_family(model_type)) write_moe(model, *moe, json);
 }
 
 void write_gpt2(const TransformerConfig& model, Json& json) {
@@ -98,12 +114,21 @@ void write_gpt2(const TransformerConfig& model, Json& json) {
   json["attn_pdrop"] = model.attention_dropout;
 }
 
+constexpr std::array<std::pair<std::string_view, const char*>, kHfModelTypes.size()> kArchitectures{
+    {{"gpt2", "GPT2LMHeadModel"},
+     {"llama", "LlamaForCausalLM"},
+     {"qwen2", "Qwen2ForCausalLM"},
+     {"qwen3", "Qwen3ForCausalLM"},
+     {"mistral", "MistralForCausalLM"},
+     {"mixtral", "MixtralForCausalLM"},
+     {"qwen2_moe", "Qwen2MoeForCausalLM"},
+     {"qwen3_moe", "Qwen3MoeForCausalLM"}}};
+
 Json fresh_config(const std::string& model_type) {
-  const std::string architecture = model_type == "gpt2"    ? "GPT2LMHeadModel"
-                                   : model_type == "llama" ? "LlamaForCausalLM"
-                                   : model_type == "qwen2" ? "Qwen2ForCausalLM"
-                                   : model_type == "qwen3" ? "Qwen3ForCausalLM"
-                                                           : "MistralForCausalLM";
+  const std::string architecture =
+      std::ranges::find(kArchitectures, model_type, [](const auto& row) {
+        return row.first;
+      })->second;
   return {{"architectures", {architecture}},
           {"bos_token_id", nullptr},
           {"eos_token_id", nullptr},
@@ -140,8 +165,8 @@ bool is_equivalent(const Json& original, const TransformerConfig& model) {
   const auto same_member = [&](const Field& field) {
     return field.get(&there.model) == field.get(&model);
   };
-  for (const std::string& knob : there.given_training_fields) {
-    if (!same_member(*training_members().set().find_name(knob))) return false;
+  for (const Field& field : training_members().set().fields) {
+    if (there.given_training_fields.contains(field.name) && !same_member(field)) return false;
   }
   return there.model.max_position_embeddings == model.max_position_embeddings &&
          forward_differences(there.model, model).empty();

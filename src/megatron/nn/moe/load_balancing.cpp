@@ -14,6 +14,7 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <numeric>
 #include <vector>
 
 #include "megatron/parallel/collectives.h"
@@ -42,14 +43,18 @@ BalanceTerm balance_term(const at::Tensor& counts, const at::Tensor& score_sums,
   return {weights, (weights * score_sums).sum()};
 }
 
-/// Returns each token's microbatch-wide rank order as Sinkhorn needs it: all tokens' rows.
+/// Returns the rows of all tokens of the microbatch.
 at::Tensor all_rows(const BalancingInput& input, const at::Tensor& rows) {
   if (input.rank.tp.size == 1) return rows;
   return all_gather(input.rank.tp, rows.contiguous(), input.span.tokens_of_ranks, "router rows");
 }
 
+/// Returns this rank's rows of all_rows().
 at::Tensor own_rows(const BalancingInput& input, const at::Tensor& rows) {
-  return rows.narrow(0, input.span.first_token(), input.span.num_tokens());
+  const std::vector<std::int64_t>& tokens = input.span.tokens_of_ranks;
+  const std::int64_t first =
+      std::accumulate(tokens.begin(), tokens.begin() + input.rank.tp.rank, std::int64_t{0});
+  return rows.narrow(0, first, input.span.num_tokens());
 }
 
 }  // namespace
@@ -124,11 +129,13 @@ RouterLosses router_losses(const BalancingInput& input, const at::Tensor& logits
 
 at::Tensor sinkhorn_scores(const BalancingInput& input, const at::Tensor& logits) {
   constexpr double kTolerance = 1e-4, kEpsilon = 1e-8;
+  // An expert whose logits are some units below the others' needs 10⁵ iterations.
+  constexpr int kMostIterations = 1000;
   const at::Tensor cost = all_rows(input, logits.to(at::kFloat)).exp();
   at::Tensor d0 = at::ones({cost.size(0)}, cost.options()),
              d1 = at::ones({cost.size(1)}, cost.options()), last = d1;
   double error = 1e9;
-  while (error > kTolerance) {
+  for (int i = 0; i < kMostIterations && error > kTolerance; ++i) {
     d0 = ((d1 * cost).sum(1) + kEpsilon).reciprocal() / static_cast<double>(cost.size(0));
     d1 = ((d0.unsqueeze(1) * cost).sum(0) + kEpsilon).reciprocal() /
          static_cast<double>(cost.size(1));

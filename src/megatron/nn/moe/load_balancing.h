@@ -39,13 +39,13 @@ struct RouterLosses {
 ///
 /// `scale` is the scalar gradient that the loss of one microbatch receives. `counted` holds the
 /// experts of `routed` or, where a bias or groups changed the choice, those of the scores alone.
-/// Collective over tp (global_aux_loss: and dp-cp) when a loss is on.
+/// Collective over tp with a balancing loss, and over dp-cp with global_aux_loss.
 RouterLosses router_losses(const BalancingInput& input, const at::Tensor& logits,
                            const RoutedTokens& routed, const at::Tensor& counted,
                            const at::Tensor& scale, at::Tensor& global_counts);
 
 /// Returns the logits after Sinkhorn's normalization over the experts and over the microbatch's
-/// tokens, as Megatron Core computes it. Collective over tp.
+/// tokens, as Megatron Core computes it, in at most 1,000 iterations. Collective over tp.
 at::Tensor sinkhorn_scores(const BalancingInput& input, const at::Tensor& logits);
 
 /// Drops the choices beyond the capacity of an expert, ⌈k·T/E · factor⌉ of the microbatch's T

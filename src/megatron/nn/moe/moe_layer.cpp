@@ -77,7 +77,7 @@ LayerArguments without_norm(LayerArguments arguments) {
   return arguments;
 }
 
-/// Returns the rows that the experts of a layer take.
+/// Returns the width of the rows that the experts of a layer take.
 std::int64_t expert_width(const TransformerConfig& config) {
   return config.moe.latent_size > 0 ? config.moe.latent_size : config.hidden_size;
 }
@@ -161,13 +161,18 @@ at::Tensor MoeLayer::forward(const at::Tensor& input_sbh, const ForwardContext& 
 
   const at::Tensor x = own_sbh.reshape({-1, config_.hidden_size});
   const RoutedTokens routed = router_.forward(x, span, context);
+  const auto compute_shared = [&] {
+    return shared_experts_ ? shared_experts_->forward(input_sbh, context) : at::Tensor();
+  };
+  const bool overlaps = config_.moe.shared_expert_overlap;
+  at::Tensor shared = overlaps ? at::Tensor() : compute_shared();
   TokenDispatcher::Pending dispatch =
       dispatcher_.start_dispatch(latent_ ? latent_->down(x) : x, routed, span.total());
-  const at::Tensor shared =
-      shared_experts_ ? shared_experts_->forward(input_sbh, context) : at::Tensor();
+  if (overlaps) shared = compute_shared();
   DispatchedTokens tokens = dispatcher_.finish_dispatch(std::move(dispatch));
   if (config_.moe.apply_probs_on_input) {
-    tokens.rows = tokens.rows * tokens.probs.unsqueeze(1).to(tokens.rows.scalar_type());
+    const auto type = tokens.rows.scalar_type();
+    tokens.rows = (tokens.rows.to(tokens.probs.scalar_type()) * tokens.probs.unsqueeze(1)).to(type);
     tokens.probs = at::Tensor();
   } else {
     tokens.probs = tokens.probs.to(compute_type(x.scalar_type()));

@@ -2,7 +2,8 @@
 //
 //   y = Σ_e p_e·expert_e(norm(x)) + shared_experts(norm(x))
 //
-// where the router chooses k experts e for each token. The shared experts run while tokens travel.
+// where the router chooses k experts e for each token. With shared_expert_overlap the shared
+// experts run while tokens travel.
 #pragma once
 
 #include <optional>
@@ -49,7 +50,7 @@ class MoeLayer : public FeedForward {
   /// `parent` is the transformer layer.
   MoeLayer(Module* parent, std::string_view name, const LayerArguments& arguments);
   NormWeights input_norm() const override;
-  /// Collective over tp and etp-ep.
+  /// Collective over tp and etp-ep, and over dp-cp with global_aux_loss.
   at::Tensor forward(const at::Tensor& input_sbh, const ForwardContext& context) override;
   Router* router() override { return &router_; }
 

@@ -37,13 +37,14 @@ bool uses_sinkhorn(const MoeConfig& config) {
 }
 
 RoutingRule rule_of(const MoeConfig& config) {
+  const bool limits_groups = config.router_group_topk.value_or(0) > 0;
   RoutingRule rule{.num_experts = config.num_experts,
                    .topk = config.router_topk,
                    .score = kernel_score(config.router_score_function),
                    .pre_softmax = config.router_pre_softmax,
                    .scaling_factor = config.router_topk_scaling_factor.value_or(1),
-                   .num_groups = config.router_num_groups.value_or(1),
-                   .group_topk = config.router_group_topk.value_or(1)};
+                   .num_groups = limits_groups ? config.router_num_groups.value_or(1) : 1,
+                   .group_topk = limits_groups ? *config.router_group_topk : 1};
   if (uses_sinkhorn(config)) {
     // Its probabilities are the scores among all experts.
     rule.score =
@@ -65,10 +66,15 @@ bool has_balancing_loss(const MoeConfig& config) {
          config.coefficient(LoadBalancing::global_aux_loss) != 0;
 }
 
-/// Returns the mean entropy's sum over the tokens: Σ −p·ln p of the normalized scores.
+/// Returns the sum of the tokens' entropies, Σ −p·ln p of the normalized scores.
 at::Tensor entropy_sum(const at::Tensor& scores) {
   const at::Tensor p = scores.to(at::kDouble);
   return (p * p.clamp_min(1e-300).log()).sum().neg();
+}
+
+/// Returns whether a pass counts what the router does and has auxiliary losses.
+bool has_aux_losses(const ForwardContext& context) {
+  return context.training && context.aux_loss_gradient.defined();
 }
 
 ParameterSpec replicated(Shape shape, Init init, const Rank& rank, bool no_decay = false) {
@@ -138,9 +144,9 @@ at::Tensor Router::logits(const at::Tensor& x) const {
 
 at::Tensor Router::gate_backward(const at::Tensor& dlogits, const at::Tensor& x) const {
   const c10::ScalarType type = dlogits.scalar_type();
-  const at::Tensor rows = x.to(type);
   if (bias_ != nullptr) bias_->contribute(column_sums(dlogits).to(bias_->grad().scalar_type()));
-  weight_.contribute([dlogits, rows](at::Tensor& grad, bool fresh) {
+  weight_.contribute([dlogits, x](at::Tensor& grad, bool fresh) {
+    const at::Tensor rows = x.to(dlogits.scalar_type());
     if (grad.scalar_type() == dlogits.scalar_type())
       return matmul_out(grad, dlogits.t(), rows, /*accumulate=*/!fresh);
     const at::Tensor sum = matmul(dlogits.t(), rows, dlogits.scalar_type()).to(grad.scalar_type());
@@ -159,19 +165,20 @@ at::Tensor Router::random_logits(const at::Tensor& like, const TokenSpan& span,
       .to(like.scalar_type());
 }
 
-RoutedTokens Router::choose(const at::Tensor& logits, const TokenSpan& span, bool trains) const {
-  RouteOptions options{.with_scores = trains};
+RoutedTokens Router::choose(const at::Tensor& logits, const TokenSpan& span,
+                            const ForwardContext& context) const {
+  RouteOptions options{.with_scores = has_aux_losses(context)};
   if (expert_bias_ != nullptr) options.bias = expert_bias_->value();
-  if (uses_sinkhorn(config_) && trains)
+  if (uses_sinkhorn(config_) && context.training)
     options.choice = sinkhorn_scores({config_, rank_, span}, logits);
   return route(logits, rule_, options);
 }
 
 Router::Decision Router::decide(const at::Tensor& logits, const TokenSpan& span,
                                 const ForwardContext& context) {
-  const bool trains = context.training && context.aux_loss_gradient.defined();
+  const bool trains = has_aux_losses(context);
   const BalancingInput input{config_, rank_, span};
-  Decision decision{.routed = choose(logits, span, trains), .losses = {}};
+  Decision decision{.routed = choose(logits, span, context), .losses = {}};
   RouterLosses losses;
   if (trains) {
     at::Tensor counted = decision.routed.experts;

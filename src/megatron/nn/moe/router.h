@@ -20,7 +20,8 @@ class Router : public Module {
 
   /// Chooses experts for the tokens x [T, h] of `span`. The probabilities are differentiable, and
   /// backward also has the gradients of the auxiliary losses. In training, adds to statistics().
-  /// Collective over tp when the choice or a loss depends on the whole microbatch.
+  /// Collective over tp when the choice or a loss depends on the whole microbatch, and over dp-cp
+  /// with global_aux_loss.
   RoutedTokens forward(const at::Tensor& x, const TokenSpan& span, const ForwardContext& context);
 
   RoutingStatistics& statistics() { return statistics_; }
@@ -43,7 +44,8 @@ class Router : public Module {
     RouterLossGradients losses;
   };
   Decision decide(const at::Tensor& logits, const TokenSpan& span, const ForwardContext& context);
-  RoutedTokens choose(const at::Tensor& logits, const TokenSpan& span, bool trains) const;
+  RoutedTokens choose(const at::Tensor& logits, const TokenSpan& span,
+                      const ForwardContext& context) const;
   at::Tensor gate_backward(const at::Tensor& dlogits, const at::Tensor& x) const;
 
   const MoeConfig& config_;

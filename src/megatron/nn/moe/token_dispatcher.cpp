@@ -115,7 +115,7 @@ TokenDispatcher::TokenDispatcher(const MoeConfig& config, const Rank& rank)
 std::int64_t TokenDispatcher::padded_rows(std::int64_t total) const {
   if (!config_.pad_expert_input_to_capacity) return 0;
   const std::int64_t microbatches =
-      std::max<std::int64_t>(1, rank_.etp_ep.size / rank_.tp.size);  // that meet in the group
+      (rank_.etp_ep.size + rank_.tp.size - 1) / rank_.tp.size;  // that meet in the group
   return expert_capacity(config_, total) * microbatches;
 }
 

@@ -10,12 +10,11 @@ namespace megatron {
 /// With tensor parallelism the ranks of tp route successive runs of positions.
 struct TokenSpan {
   std::int64_t batch = 1;                     ///< samples
-  std::int64_t first_position = 0;            ///< of this rank
+  std::int64_t first_position = 0;            ///< of this rank in the samples, for random numbers
   std::int64_t num_positions = 0;             ///< of this rank
   std::vector<std::int64_t> tokens_of_ranks;  ///< tokens of each rank of tp
 
   std::int64_t num_tokens() const { return num_positions * batch; }
-  std::int64_t first_token() const { return first_position * batch; }
   /// Returns the tokens of the whole microbatch.
   std::int64_t total() const {
     std::int64_t sum = 0;

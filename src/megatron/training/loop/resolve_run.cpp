@@ -146,7 +146,7 @@ ResolvedRun resolve_run(const RunConfig& run, const RankContext& world, StartupW
   warn_of_padded_vocab_size(settings, warnings, out);
   resolve_model(settings, rank, out);
   PipelinePlan pipeline = plan_pipeline(settings, family, rank, out);
-  if (rank.pp.size > 1) enable_overlap(rank.tp, rank.device);
+  if (rank.pp.size > 1) enable_overlap({&rank.tp, &rank.etp_ep}, rank.device);
   rank.embedding = embedding_axis(settings, pipeline.layout(), mesh, rank, world.communicators);
   const NumMicrobatchesCalculator batches(settings.training, rank.dp.size);
   const ModelDimensions dimensions = family.dimensions(settings.model, padded_vocab_size(settings));

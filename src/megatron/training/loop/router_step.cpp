@@ -21,8 +21,9 @@ constexpr AuxLossName kAuxLosses[] = {
     {"global_load_balancing_loss", LoadBalancing::global_aux_loss,
      RoutingStatistics::global_aux_loss}};
 
-/// Returns the number of ranks over which gradients are averaged after the step.
-double ranks_averaged(const TrainStepContext& context) {
+/// Returns what a replica's gradient must be divided by beforehand, so that the reduced gradient is
+/// the mean over the replicas.
+double loss_divisor(const TrainStepContext& context) {
   return context.weights.data_parallel().averages ? 1.0 / static_cast<double>(context.rank.cp.size)
                                                   : static_cast<double>(context.rank.dp.size);
 }
@@ -52,7 +53,7 @@ void attach_aux_loss_gradients(const TrainStepContext& context, const TrainStepO
                                std::vector<Microbatch>& batch) {
   if (context.model.config().moe.num_experts == 0) return;
   at::Tensor gradient = context.optimizer.loss_scale().to(at::kDouble) /
-                        (static_cast<double>(options.num_microbatches) * ranks_averaged(context));
+                        (static_cast<double>(options.num_microbatches) * loss_divisor(context));
   if (options.calculate_per_token_loss) {
     // The whole gradient is divided by the tokens of the batch at the end of the step.
     at::Tensor tokens = at::zeros({}, gradient.options());

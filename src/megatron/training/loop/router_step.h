@@ -11,8 +11,8 @@ namespace megatron {
 
 /// Attaches to each microbatch the gradient that its auxiliary losses receive. The objective is the
 /// mean of the auxiliary losses over the microbatches of all data-parallel ranks, whatever the
-/// layout and whichever way the main loss is normalized. Collective over dp-cp for a model with
-/// experts; does nothing for another model.
+/// layout and whichever way the main loss is normalized. Does nothing for a model without experts.
+/// Collective over dp-cp with calculate_per_token_loss.
 void attach_aux_loss_gradients(const TrainStepContext& context, const TrainStepOptions& options,
                                std::vector<Microbatch>& batch);
 

@@ -89,12 +89,6 @@ void all_reduce_losses(const Axis& axis, StepLosses& losses) {
   losses = {both.narrow(0, 0, count), both.narrow(0, count, count)};
 }
 
-/// Returns the pair that joined steps overlap through. Layers with experts also communicate over
-/// other axes than tp, so their joined steps run one after the other.
-OverlappedPair* overlapped_pair(const TrainStepContext& context) {
-  return context.model.config().moe.num_experts > 0 ? nullptr : overlapped_pair_of(context.rank.tp);
-}
-
 /// Measures the schedule's steps as timers of level 2 and forwards the notifications. The timers of
 /// two joined steps both run for the whole pair.
 class ScheduleStepTimers : public StepListener {
@@ -150,7 +144,8 @@ StepLosses forward_backward(const TrainStepContext& context, const TrainStepOpti
   begin_router_step(context.model);
   run_schedule(
       context.pipeline.training_schedule(options.num_microbatches),
-      {context.model, context.weights, context.rank.pp, overlapped_pair(context)},
+      {context.model, context.weights, context.rank.pp,
+       overlapped_pair_of({&context.rank.tp, &context.rank.etp_ep})},
       {.batch = batch_with_scales, .training = true, .on_loss = on_loss, .listener = &timed});
   {
     const auto sync = context.timers.scope("all-grads-sync", 1);

@@ -1,5 +1,6 @@
 // One training step: forward and backward of every microbatch, then one weight update. All work is
-// queued on the device; the host synchronizes once, at the end, to read the results.
+// queued on the device; the host synchronizes once, at the end, to read the results. (Layers with
+// experts synchronize too: the rows that ranks exchange depend on the routing.)
 #pragma once
 
 #include <cstdint>
@@ -66,16 +67,15 @@ struct StepLosses {
 /// batch to their sample ordinals.
 std::vector<Microbatch> fetch_microbatches(const TrainStepContext& context,
                                            const TrainStepOptions& options);
-/// Queues forward and backward of every microbatch and overwrites the gradients. Changes nothing
-/// else, so it may be repeated.
+/// Queues forward and backward of every microbatch and overwrites the gradients and the routers'
+/// statistics. Changes nothing else, so it may be repeated.
 StepLosses forward_backward(const TrainStepContext& context, const TrainStepOptions& options,
                             const std::vector<Microbatch>& batch);
 /// Queues the weight update. The update leaves the weights unchanged when a loss or gradient is not
 /// finite.
 void update_weights(const TrainStepContext& context, const TrainStepOptions& options,
                     const StepLosses& losses);
-/// Reads the results of the step, and moves the expert biases of routers. This is the only place
-/// where the host waits for the device.
+/// Waits for the device and reads the results of the step. Moves the expert biases of routers.
 TrainStepResult read_step(const TrainStepContext& context, const TrainStepOptions& options,
                           const StepLosses& losses);
 

@@ -1,5 +1,6 @@
 #include "megatron/training/resilience/diagnosis/op_trace.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/isfinite.h>
 #include <ATen/ops/scalar_tensor.h>
@@ -287,6 +288,22 @@ std::vector<const Parameter*> parameters_of(const ParamStore& weights, const std
   return found;
 }
 
+namespace {
+
+/// Returns the microbatch with the gradient that the auxiliary losses of routers receive in
+/// training, so that the traced pass has them.
+Microbatch with_aux_loss_gradient(const Model& model, Microbatch microbatch,
+                                  const TraceOptions& options) {
+  if (model.config().moe.num_experts == 0) return microbatch;
+  at::Tensor gradient = at::scalar_tensor(options.gradient_factor,
+                                          microbatch.at("loss_mask").options().dtype(at::kDouble));
+  if (options.per_token) gradient = gradient * microbatch.at("loss_mask").sum().clamp_min(1);
+  microbatch.tensors["aux_loss_gradient"] = gradient;
+  return microbatch;
+}
+
+}  // namespace
+
 OpTrace trace_microbatch(Model& model, ParamStore& weights, const Microbatch& microbatch,
                          const TraceOptions& options) {
   const Axis alone{"pp"};
@@ -308,7 +325,7 @@ OpTrace trace_microbatch(Model& model, ParamStore& weights, const Microbatch& mi
   const auto before_backward = [&] {
     return !(is_bad = tracer.keep_earliest(options.all_reduce_min));
   };
-  const std::vector<Microbatch> batch{microbatch};
+  const std::vector<Microbatch> batch{with_aux_loss_gradient(model, microbatch, options)};
   run_schedule(single_microbatch_schedule(stages), {model, weights, pp},
                {.batch = batch,
                 .on_loss = on_loss,
