@@ -38,6 +38,7 @@ LOSSES = {
 LOSSES["z_loss"] = ["--moe-z-loss-coeff", COEFFICIENT]
 PER_TOKEN = ["--calculate-per-token-loss", "--eod-mask-loss"]
 TENSOR = ["--tensor-model-parallel-size", 2]
+PIPELINE = ["--pipeline-model-parallel-size", 2, "--decoder-first-pipeline-num-layers", 1]
 # Ranks, size of a microbatch, replicas, flags.
 LAYOUTS = {
     "one rank": (1, 2, 1, []),
@@ -55,12 +56,8 @@ LAYOUTS = {
     "two replicas": (2, 2, 2, []),
     "two replicas, loss per token": (2, 2, 2, PER_TOKEN),
     "ep 2": (2, 2, 2, ["--expert-model-parallel-size", 2]),
-    "pp 2": (
-        2,
-        2,
-        1,
-        ["--pipeline-model-parallel-size", 2, "--decoder-first-pipeline-num-layers", 1],
-    ),
+    "pp 2": (2, 2, 1, PIPELINE),
+    "pp 2, loss per token": (2, 2, 1, [*PIPELINE, *PER_TOKEN]),
 }
 
 
