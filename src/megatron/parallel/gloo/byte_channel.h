@@ -15,7 +15,8 @@ class Transfer {
 };
 
 /// A channel between all ranks of a group. Transfers with equal pair, direction and tag stay in
-/// order. Both sides must pass the same number of bytes, at least one. Every method is thread-safe.
+/// order. Both sides must pass the same number of bytes, at least one. A transfer that cannot start
+/// fails in wait(). Every method is thread-safe.
 class ByteChannel {
  public:
   virtual ~ByteChannel() = default;

@@ -8,9 +8,11 @@
 #include <ATen/ops/from_blob.h>
 #include <c10/util/Exception.h>
 
+#include <exception>
 #include <mutex>
 #include <set>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
+#include <utility>
 #include <vector>
 
 #include "megatron/base/error.h"
@@ -65,6 +67,17 @@ class GlooTransfer final : public Transfer {
   std::chrono::milliseconds timeout_;
 };
 
+/// A transfer that could not start, because the peer has closed the connection or the channel is
+/// cancelled.
+class FailedTransfer final : public Transfer {
+ public:
+  explicit FailedTransfer(std::exception_ptr failure) : failure_(std::move(failure)) {}
+  void wait() override { std::rethrow_exception(failure_); }
+
+ private:
+  std::exception_ptr failure_;
+};
+
 class GlooChannel final : public ByteChannel {
  public:
   GlooChannel(const c10::intrusive_ptr<c10d::Store>& store, const GlooOptions& options)
@@ -80,12 +93,14 @@ class GlooChannel final : public ByteChannel {
   std::unique_ptr<Transfer> start_send(std::int64_t to, std::uint32_t tag, const void* data,
                                        std::size_t bytes) override {
     std::vector<at::Tensor> tensors{bytes_at(const_cast<void*>(data), bytes)};
-    return transfer(group_->send(tensors, static_cast<int>(to), static_cast<int>(tag)));
+    return started(
+        [&] { return group_->send(tensors, static_cast<int>(to), static_cast<int>(tag)); });
   }
   std::unique_ptr<Transfer> start_receive(std::int64_t from, std::uint32_t tag, void* data,
                                           std::size_t bytes) override {
     std::vector<at::Tensor> tensors{bytes_at(data, bytes)};
-    return transfer(group_->recv(tensors, static_cast<int>(from), static_cast<int>(tag)));
+    return started(
+        [&] { return group_->recv(tensors, static_cast<int>(from), static_cast<int>(tag)); });
   }
   void cancel() override { active_->cancel(); }
 
@@ -95,8 +110,13 @@ class GlooChannel final : public ByteChannel {
     return at::from_blob(data, {static_cast<std::int64_t>(bytes)},
                          at::TensorOptions().dtype(at::kByte));
   }
-  std::unique_ptr<Transfer> transfer(c10::intrusive_ptr<c10d::Work> work) {
-    return std::make_unique<GlooTransfer>(std::move(work), active_, timeout_);
+  template <class Start>
+  std::unique_ptr<Transfer> started(const Start& start) {
+    try {
+      return std::make_unique<GlooTransfer>(start(), active_, timeout_);
+    } catch (const std::exception&) {
+      return std::make_unique<FailedTransfer>(std::current_exception());  // wait() reports it
+    }
   }
 
   std::chrono::milliseconds timeout_;
