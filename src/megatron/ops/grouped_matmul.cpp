@@ -11,19 +11,12 @@
 #include "megatron/ops/gemm_backend.h"
 #include "megatron/ops/matmul.h"
 #include "megatron/ops/operator.h"
+#include "megatron/ops/row_groups.h"
 
 namespace megatron {
 namespace {
 
 using Optional = std::optional<at::Tensor>;
-
-/// Calls use(e, first, rows[e]) for each group.
-template <class Use>
-void for_each_group(at::IntArrayRef rows, const Use& use) {
-  std::int64_t first = 0;
-  for (std::size_t e = 0; e < rows.size(); first += rows[e++])
-    use(static_cast<std::int64_t>(e), first, rows[e]);
-}
 
 at::Tensor grouped_by_aten(const at::Tensor& a, const at::Tensor& b, at::IntArrayRef rows,
                            const Optional& bias, c10::ScalarType type) {

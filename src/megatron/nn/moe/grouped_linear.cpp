@@ -9,24 +9,18 @@
 #include "megatron/ops/differentiable.h"
 #include "megatron/ops/grouped_matmul.h"
 #include "megatron/ops/kernel_type.h"
+#include "megatron/ops/row_groups.h"
 
 namespace megatron {
 namespace {
-
-/// Calls use(group, its rows of x) for each group with rows.
-template <class Use>
-void for_each_group(const at::Tensor& x, const GroupRows& rows, const Use& use) {
-  std::int64_t first = 0;
-  for (std::size_t g = 0; g < rows.size(); first += rows[g++])
-    if (rows[g] > 0) use(static_cast<std::int64_t>(g), x.narrow(0, first, rows[g]));
-}
 
 /// Returns the sums over the rows of each group, [groups, columns].
 at::Tensor group_sums(const at::Tensor& x, const GroupRows& rows) {
   at::Tensor sums = at::zeros({static_cast<std::int64_t>(rows.size()), x.size(1)},
                               x.options().dtype(compute_type(x.scalar_type())));
-  for_each_group(x, rows,
-                 [&](std::int64_t g, const at::Tensor& part) { sums[g].copy_(column_sums(part)); });
+  for_each_group(rows, [&](std::int64_t g, std::int64_t first, std::int64_t count) {
+    if (count > 0) sums[g].copy_(column_sums(x.narrow(0, first, count)));
+  });
   return sums;
 }
 
@@ -93,16 +87,15 @@ at::Tensor add_group_bias(const at::Tensor& input, const at::Tensor& weights, Pa
                           const GroupRows& rows) {
   const auto forward = [&] {
     const at::Tensor sum = input.clone();
-    std::int64_t first = 0;
-    for_each_group(sum, rows, [&](std::int64_t g, at::Tensor part) {
+    for_each_group(rows, [&](std::int64_t g, std::int64_t first, std::int64_t count) {
+      at::Tensor part = sum.narrow(0, first, count);
       const at::Tensor b = bias.value()[g];
       if (weights.defined()) {
-        const at::Tensor w = weights.narrow(0, first, part.size(0)).unsqueeze(1);
+        const at::Tensor w = weights.narrow(0, first, count).unsqueeze(1);
         part.add_((w * b.to(w.scalar_type())).to(part.scalar_type()));
       } else {
         part.add_(b);
       }
-      first += part.size(0);
     });
     Recorded recorded{.outputs = {sum}, .saved = {weights}, .backward = {}};
     recorded.backward = [&bias, rows](BackwardPass& pass) -> Tensors {
@@ -114,11 +107,10 @@ at::Tensor add_group_bias(const at::Tensor& input, const at::Tensor& weights, Pa
       const at::Tensor wide = dy.to(w.scalar_type());
       bias.contribute(group_sums(wide * w.unsqueeze(1), rows));
       at::Tensor dweights = at::empty({dy.size(0)}, w.options());
-      std::int64_t first = 0;
-      for_each_group(wide, rows, [&](std::int64_t g, const at::Tensor& part) {
-        dweights.narrow(0, first, part.size(0))
+      for_each_group(rows, [&](std::int64_t g, std::int64_t first, std::int64_t count) {
+        const at::Tensor part = wide.narrow(0, first, count);
+        dweights.narrow(0, first, count)
             .copy_((part * bias.value()[g].to(part.scalar_type())).sum(1));
-        first += part.size(0);
       });
       return {dy, dweights};
     };
