@@ -68,6 +68,34 @@ TEST(HfMoeConfig, ReadsQwen) {
   EXPECT_FALSE(third.moe.input_jitter_eps.has_value());
 }
 
+TEST(HfMoeConfig, ReadsOlmoe) {
+  const TransformerConfig model = model_of(with_experts("olmoe", {{"clip_qkv", 8.5}}));
+  EXPECT_TRUE(model.qk_layernorm);
+  EXPECT_EQ(model.qk_layernorm_scope, QkNormScope::all_heads);
+  EXPECT_EQ(model.clip_qkv, 8.5);
+  EXPECT_EQ(model.moe.num_experts, 6);
+  EXPECT_EQ(model.moe.ffn_hidden_size, 112);
+  EXPECT_EQ(model.norm_epsilon, 1e-5);
+  EXPECT_FALSE(model_of(with_experts("olmoe", {{"clip_qkv", nullptr}})).clip_qkv.has_value());
+  for (const Json& bad : {Json{{"clip_qkv", 0}}, Json{{"clip_qkv", -1}}, Json{{"clip_qkv", "8"}},
+                          Json{{"attention_bias", true}}})
+    expect_user_error([&] { model_of(with_experts("olmoe", bad)); }, {bad.begin().key()});
+}
+
+TEST(HfMoeConfig, OlmoeKeepsItsKeysWhenWritten) {
+  TransformerConfig model = model_of(with_experts("olmoe", {{"clip_qkv", 8.5}}));
+  const Json written = make_hf_config(model, "olmoe", "float32", nullptr);
+  EXPECT_EQ(written.at("clip_qkv"), 8.5);
+  EXPECT_FALSE(written.contains("head_dim"));
+  EXPECT_EQ(written.at("architectures")[0], "OlmoeForCausalLM");
+  // No other family has its norms, and it has no others.
+  for (const char* family : {"qwen3_moe", "mixtral", "llama"})
+    expect_user_error([&] { make_hf_config(model, family, "float32", nullptr); }, {family});
+  model.qk_layernorm_scope = QkNormScope::head;
+  expect_user_error([&] { make_hf_config(model, "olmoe", "float32", nullptr); },
+                    {"qk_layernorm_scope"});
+}
+
 TEST(HfMoeConfig, TakesTheFamilysDefaults) {
   const auto bare = [](const std::string& model_type) {
     Json json = with_experts(model_type);
@@ -79,7 +107,14 @@ TEST(HfMoeConfig, TakesTheFamilysDefaults) {
     return model_of(json);
   };
   const TransformerConfig mixtral = bare("mixtral"), qwen2 = bare("qwen2_moe"),
-                          qwen3 = bare("qwen3_moe");
+                          qwen3 = bare("qwen3_moe"), olmoe = bare("olmoe");
+  EXPECT_EQ(olmoe.moe.num_experts, 64);
+  EXPECT_EQ(olmoe.moe.router_topk, 8);
+  EXPECT_EQ(olmoe.query_groups(), 16);
+  EXPECT_EQ(olmoe.rotary_base, 10000);
+  EXPECT_TRUE(olmoe.moe.router_pre_softmax);
+  EXPECT_FALSE(olmoe.clip_qkv.has_value());
+  EXPECT_EQ(olmoe.moe.coefficient(LoadBalancing::aux_loss), 0.01);
   EXPECT_EQ(mixtral.moe.num_experts, 8);
   EXPECT_EQ(mixtral.moe.router_topk, 2);
   EXPECT_EQ(mixtral.query_groups(), 8);

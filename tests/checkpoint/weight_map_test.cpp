@@ -65,6 +65,17 @@ TEST(WeightMap, LayersHaveExpertsOrADenseMlp) {
   expect_user_error([&] { map_weights("qwen2_moe", both, 4); }, {both[0] + " and " + both[1]});
 }
 
+TEST(WeightMap, OlmoeHasNormsOfQueriesAndKeysAndNoDenseMlp) {
+  const std::string layer = "decoder.layers.2.";
+  const std::vector<std::string> names{layer + "self_attention.q_layernorm.weight",
+                                       layer + "mlp.experts.linear_fc2.weight"};
+  const auto links = map_weights("olmoe", names, 2);
+  EXPECT_EQ(links[0].theirs[0], "model.layers.2.self_attn.q_norm.weight");
+  EXPECT_EQ(links[1].theirs[1], "model.layers.2.mlp.experts.1.down_proj.weight");
+  const std::string dense = layer + "mlp.linear_fc1.weight";
+  expect_user_error([&] { map_weights("olmoe", std::vector{dense}, 2); }, {dense});
+}
+
 TEST(WeightMap, CompletesNamesOfBaseModels) {
   EXPECT_EQ(full_hf_name("gpt2", "h.0.ln_1.weight"), "transformer.h.0.ln_1.weight");
   EXPECT_EQ(full_hf_name("llama", "model.norm.weight"), "model.norm.weight");

@@ -94,7 +94,16 @@ TEST(MoeSettings, EveryFlagSetsItsMember) {
                                         "--moe-token-dispatcher-type",
                                         "alltoall",
                                         "--moe-shared-expert-overlap",
-                                        "--moe-per-layer-logging"}));
+                                        "--moe-per-layer-logging",
+                                        "--moe-use-upcycling",
+                                        "--moe-upcycling-granularity",
+                                        "2",
+                                        "--load",
+                                        "dense",
+                                        "--save",
+                                        "experts"}));
+  EXPECT_TRUE(moe.use_upcycling);
+  EXPECT_EQ(moe.upcycling_granularity, 2);
   EXPECT_EQ(moe.num_experts, 8);
   EXPECT_EQ(moe.ffn_hidden_size, 24);
   EXPECT_EQ(moe.shared_expert_intermediate_size, 16);
@@ -121,6 +130,41 @@ TEST(MoeSettings, EveryFlagSetsItsMember) {
   EXPECT_TRUE(moe_of(experts({"--moe-apply-probs-on-input", "--moe-router-topk", "1",
                               "--moe-router-score-function", "sqrtsoftplus"}))
                   .apply_probs_on_input);
+}
+
+TEST(MoeSettings, PlacementNeedsRanksAndAnyOrderOfExperts) {
+  const Args due{"--moe-expert-placement-interval", "5", "--expert-model-parallel-size", "2"};
+  const auto with = [&](const Args& more) {
+    Args words = due;
+    words.insert(words.end(), more.begin(), more.end());
+    return words;
+  };
+  EXPECT_EQ(mistake(experts(with({"--moe-token-dispatcher-type", "alltoall"})), 2), "no error");
+  expect_mistakes({
+      {{"--moe-expert-placement-interval", "5", "--moe-token-dispatcher-type", "alltoall"},
+       1,
+       "leave it out, or raise --expert-model-parallel-size"},
+      {due, 2, "add --moe-token-dispatcher-type alltoall"},
+      {with({"--moe-token-dispatcher-type", "flex"}), 2,
+       "add --moe-token-dispatcher-type alltoall"},
+      {with({"--moe-token-dispatcher-type", "alltoall", "--ddp-grad-compression", "low-rank"}), 2,
+       "excludes --ddp-grad-compression low-rank"},
+      {with({"--moe-token-dispatcher-type", "alltoall", "--use-distributed-optimizer",
+             "--use-precision-aware-optimizer", "--exp-avg-dtype", "fp16", "--bf16"}),
+       2, "excludes optimizer states in fp16"},
+      {{"--moe-expert-placement-interval", "-1"}, 1, "must be at least 0"},
+  });
+}
+
+TEST(MoeSettings, UpcyclingNeedsAModelAndAFolder) {
+  expect_mistakes({
+      {{"--moe-use-upcycling"}, 1, "add --load DIR, the folder of the dense model"},
+      {{"--moe-use-upcycling", "--load", "dense"}, 1, "add --save DIR"},
+      {{"--moe-upcycling-granularity", "2"}, 1, "needs --moe-use-upcycling"},
+      {{"--moe-upcycling-granularity", "0"}, 1, "must be at least 1"},
+  });
+  EXPECT_THAT(mistake({"--moe-use-upcycling", "--load", "dense", "--save", "new"}),
+              HasSubstr("needs --num-experts"));
 }
 
 TEST(MoeSettings, ANegativeCapacityFactorIsNone) {

@@ -88,6 +88,14 @@ INSTANTIATE_TEST_SUITE_P(
                               config.apply_layernorm_1p = true;
                               config.add_qkv_bias = true;
                             }},
+                    Variant{"norms_of_all_heads_clipped",
+                            [](TransformerConfig& config) {
+                              make_llama(config);
+                              config.qk_layernorm = true;
+                              config.qk_layernorm_scope = QkNormScope::all_heads;
+                              config.clip_qkv = 1.5;
+                            }},
+                    Variant{"clipped", [](TransformerConfig& config) { config.clip_qkv = 0.05; }},
                     Variant{"residual_from_norm",
                             [](TransformerConfig& config) {
                               config.apply_residual_connection_post_layernorm = true;

@@ -39,6 +39,23 @@ constexpr Variant kVariants[] = {
        config.normalization = Normalization::LayerNorm;
        config.apply_layernorm_1p = true;
      }},
+    {"norms_of_all_heads_one_group",
+     [](TransformerConfig& config) {
+       make_llama(config);
+       config.num_query_groups = 1;
+       config.qk_layernorm = true;
+       config.qk_layernorm_scope = QkNormScope::all_heads;
+     }},
+    {"norms_of_all_heads_clipped",
+     [](TransformerConfig& config) {
+       make_llama(config);
+       config.num_attention_heads = 8;
+       config.num_query_groups = 4;
+       config.qk_layernorm = true;
+       config.qk_layernorm_scope = QkNormScope::all_heads;
+       config.apply_layernorm_1p = true;
+       config.clip_qkv = 1.25;
+     }},
     {"post_norm_alibi",
      [](TransformerConfig& config) {
        config.norm_placement = NormPlacement::post;

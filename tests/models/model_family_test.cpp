@@ -46,7 +46,8 @@ TEST(ModelFamily, UnknownNamesAreRefusedWithTheKnownOnes) {
   EXPECT_EQ(message_of([] { find_model_family("bert"); }), "model: must be one of gpt, got 'bert'");
   EXPECT_EQ(message_of([] { family_of_model_type("mamba"); }),
             "model_type 'mamba' is not supported\n  fix: "
-            "supported: gpt2, llama, qwen2, qwen3, mistral, mixtral, qwen2_moe, qwen3_moe");
+            "supported: gpt2, llama, qwen2, qwen3, mistral, mixtral, qwen2_moe, qwen3_moe, "
+            "olmoe");
 }
 
 TEST(ModelFamily, EveryFamilyBuildsAModelAndKnowsItsDimensions) {

@@ -16,6 +16,7 @@ from transformers import (
     LlamaConfig,
     MistralConfig,
     MixtralConfig,
+    OlmoeConfig,
     Qwen2Config,
     Qwen2MoeConfig,
     Qwen3Config,
@@ -204,6 +205,15 @@ def expert_variants():
         "qwen3_moe tied v4",
         Qwen3MoeConfig(**qwen, norm_topk_prob=True, tie_word_embeddings=True),
         edits=[spell_as_transformers_4],
+    )
+    olmoe = dict(common, num_key_value_heads=4, num_experts=6, num_experts_per_tok=3)
+    yield Variant("olmoe", OlmoeConfig(**olmoe))
+    yield Variant(
+        "olmoe renormalised, gqa, clipped",
+        OlmoeConfig(**dict(olmoe, num_key_value_heads=2), norm_topk_prob=True, clip_qkv=1.25),
+    )
+    yield Variant(
+        "olmoe stacked, tied", OlmoeConfig(**olmoe, tie_word_embeddings=True), stacked=True
     )
 
 

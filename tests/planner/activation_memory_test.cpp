@@ -54,6 +54,17 @@ TEST(LayerActivations, OfRotaryPositionsAndNormsOfHeads) {
   const double inputs = 2 * 16, results = 2 * (64 + 16), statistics = 4 * (8 + 2);
   EXPECT_EQ(attention_activation_bytes(config, kOneRank) - plain,
             10 * (inputs + results + statistics));
+  config.qk_layernorm_scope = QkNormScope::all_heads;
+  const double normed = attention_activation_bytes(config, kOneRank);
+  EXPECT_EQ(normed - plain, 10 * (inputs + results + 4 * 2));
+  config.clip_qkv = 1;
+  EXPECT_EQ(attention_activation_bytes(config, kOneRank) - normed, 10 * 2 * (64 + 16 + 16));
+  ActivationLayout halves = kOneRank;
+  halves.tensor_parallel = 2;
+  const double hidden = 10 * kHiddenBytes, statistics_of_all = 10 * 4 * 2;
+  EXPECT_EQ(attention_activation_bytes(config, halves) - hidden - statistics_of_all,
+            (attention_activation_bytes(config, kOneRank) - hidden - statistics_of_all) / 2)
+      << "each rank keeps the statistics of all heads";
   config = two_kinds();
   config.group_query_attention = false;
   EXPECT_EQ(attention_activation_bytes(config, kOneRank) - plain,

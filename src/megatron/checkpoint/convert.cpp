@@ -9,13 +9,11 @@
 #include "megatron/checkpoint/checkpoint.h"
 #include "megatron/checkpoint/checkpoint_root.h"
 #include "megatron/checkpoint/checkpoint_tokenizer.h"
-#include "megatron/checkpoint/checkpoint_writer.h"
 #include "megatron/checkpoint/folder_lock.h"
 #include "megatron/checkpoint/hf_writer.h"
 #include "megatron/checkpoint/non_finite.h"
 #include "megatron/checkpoint/open_weights.h"
-#include "megatron/checkpoint/tensor_bytes.h"
-#include "megatron/models/architecture.h"
+#include "megatron/checkpoint/release.h"
 #include "megatron/models/model_family.h"
 #include "megatron/tokenizers/tokenizer.h"
 #include "megatron/tokenizers/tokenizer_files.h"
@@ -91,29 +89,15 @@ void remove_empty_root(const fs::path& root) {
   fs::remove(root, ignored);
 }
 
-std::filesystem::path write_release(FiniteCheckReader& reader, const CheckpointSource& source,
-                                    const ConvertRequest& request) {
-  CheckpointContent content;
-  content.manifest.model = architecture_to_json(source.model);
-  content.manifest.settings = tokenizer_to_json(source.tokenizer);
-  content.manifest.model_type = source.model_type;
-  content.auxiliary_files = source.auxiliary_files;
-  const auto add = [&](const WeightInfo& info, TensorKind kind) {
-    content.weights.push_back(
-        {.name = info.name,
-         .kind = kind,
-         .type = to_safetensors_dtype(info.type),
-         .global_shape = info.shape,
-         .slice = whole_slice(info.shape),
-         .tensor = [&reader, name = info.name] { return reader.read(name); }});
-  };
-  for (const WeightInfo& info : reader.weights()) add(info, TensorKind::weight);
-  for (const WeightInfo& info : reader.states()) add(info, TensorKind::state);
-  const bool is_new = !fs::exists(request.save);
+/// Writes a release checkpoint. A refused weight leaves no new folder behind.
+std::filesystem::path write_checked_release(FiniteCheckReader& reader,
+                                            const CheckpointSource& source,
+                                            const std::filesystem::path& root) {
+  const bool is_new = !fs::exists(root);
   try {
-    return write_checkpoint(request.save, kReleaseFolder, kReleaseFolder, std::move(content));
+    return write_release(reader, source, root);
   } catch (const UserError&) {
-    if (is_new && reader.has_thrown()) remove_empty_root(request.save);
+    if (is_new && reader.has_thrown()) remove_empty_root(root);
     throw;
   }
 }
@@ -160,7 +144,7 @@ ConvertResult convert_checkpoint(const ConvertRequest& request) {
   FiniteCheckReader reader(*stored, request.dtype, request.allow_non_finite);
   if (request.format == "megatron") {
     add_run_tokenizer_files(*source, conversion.notes);
-    conversion.folder = write_release(reader, *source, request);
+    conversion.folder = write_checked_release(reader, *source, request.save);
     add_notes_on_non_finite(reader, conversion);
     return conversion;
   }

@@ -42,6 +42,7 @@ void copy_dispatch(const MoeConfig& from, MoeConfig& to) {
   to.token_dispatcher_type = from.token_dispatcher_type;
   to.shared_expert_overlap = from.shared_expert_overlap;
   to.per_layer_logging = from.per_layer_logging;
+  to.expert_placement_interval = from.expert_placement_interval;
 }
 
 /// Returns the source's architecture after the given flags are applied.

@@ -218,9 +218,6 @@ constexpr KnownFlags kKnownFlags[] = {
      "overlap-cpu-optimizer-d2h-h2d moe-paged-stash moe-paged-stash-page-size=64 "
      "moe-paged-stash-buffer-size-factor-cuda=1.1 "
      "moe-paged-stash-buffer-size-factor-cpu=0"},
-    {refused, "is not in this version: no dense checkpoint is turned into experts",
-     "leave it out, and train the experts from the start",
-     "moe-use-upcycling moe-upcycling-granularity=1"},
     {refused, "is not in this version: routes are neither recorded nor replayed", "leave it out",
      "moe-enable-routing-replay moe-routing-trace-path=- moe-routing-trace-max-training-iters=-;0 "
      "moe-routing-trace-capture-logits moe-routing-trace-capture-hidden-states "

@@ -209,6 +209,23 @@ const std::vector<Rule>& attention_rules() {
          return UserError::Parts{"--window-attn-skip-freq", "needs --window-size",
                                  "add --window-size left,right"};
        }},
+      {{"qk_layernorm_scope", "qk_layernorm"},
+       [](S s) {
+         return s.model.qk_layernorm_scope == QkNormScope::all_heads && !s.model.qk_layernorm;
+       },
+       [](S) {
+         return UserError::Parts{"--qk-layernorm-scope all_heads", "needs --qk-layernorm",
+                                 "add --qk-layernorm"};
+       }},
+      {{"qk_layernorm_scope", "qk_layernorm", "normalization"},
+       [](S s) {
+         return s.model.qk_layernorm_scope == QkNormScope::all_heads && s.model.qk_layernorm &&
+                s.model.normalization != Normalization::RMSNorm;
+       },
+       [](S) {
+         return UserError::Parts{"--qk-layernorm-scope all_heads", "needs RMSNorm",
+                                 "add --normalization RMSNorm"};
+       }},
       {{"norm_placement", "apply_residual_connection_post_layernorm"},
        [](S s) {
          return s.model.norm_placement == NormPlacement::post &&

@@ -52,6 +52,11 @@ struct MoeConfig {
   bool shared_expert_overlap = false;  ///< compute shared experts while tokens are exchanged
   bool per_layer_logging = false;
 
+  /// Every so many iterations experts move between ranks to even out their loads; 0: never.
+  std::int64_t expert_placement_interval = 0;
+  bool use_upcycling = false;              ///< make the experts from the dense model of --load
+  std::int64_t upcycling_granularity = 1;  ///< number of experts made from one dense MLP
+
   bool has_experts(std::int64_t layer) const {
     return num_experts > 0 && (layers.empty() || layers[static_cast<std::size_t>(layer)] != 0);
   }

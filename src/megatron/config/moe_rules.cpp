@@ -170,6 +170,70 @@ const std::vector<Rule>& layer_rules() {
   return rules;
 }
 
+bool places_experts(S s) { return has_experts(s) && moe(s).expert_placement_interval > 0; }
+
+const std::vector<Rule>& placement_rules() {
+  static const std::vector<Rule> rules = {
+      {{"moe_expert_placement_interval", "expert_model_parallel_size", "num_experts"},
+       [](S s) { return places_experts(s) && ep(s) == 1; },
+       [](S) {
+         return Parts{"--moe-expert-placement-interval",
+                      "moves experts between the ranks of --expert-model-parallel-size, which is 1",
+                      "leave it out, or raise --expert-model-parallel-size"};
+       }},
+      {{"moe_expert_placement_interval", "moe_token_dispatcher_type", "num_experts"},
+       [](S s) {
+         return places_experts(s) && moe(s).token_dispatcher_type != TokenDispatcherType::alltoall;
+       },
+       [](S) {
+         return Parts{"--moe-expert-placement-interval",
+                      "needs --moe-token-dispatcher-type alltoall: with the others the ranks add "
+                      "the results of their experts, whose order would change",
+                      "add --moe-token-dispatcher-type alltoall"};
+       }},
+      {{"moe_expert_placement_interval", "ddp_grad_compression", "num_experts"},
+       [](S s) { return places_experts(s) && s.parallel.ddp_grad_compression == "low-rank"; },
+       [](S) {
+         return Parts{"--moe-expert-placement-interval",
+                      "excludes --ddp-grad-compression low-rank, whose errors belong to one rank",
+                      "give one of the two"};
+       }},
+      {{"moe_expert_placement_interval", "exp_avg_dtype", "exp_avg_sq_dtype", "num_experts"},
+       [](S s) {
+         return places_experts(s) &&
+                (s.optimizer.exp_avg_dtype == "fp16" || s.optimizer.exp_avg_sq_dtype == "fp16");
+       },
+       [](S) {
+         return Parts{"--moe-expert-placement-interval",
+                      "excludes optimizer states in fp16, which share scales with other experts",
+                      "use --exp-avg-dtype and --exp-avg-sq-dtype fp32 or bf16"};
+       }},
+  };
+  return rules;
+}
+
+const std::vector<Rule>& upcycling_rules() {
+  static const std::vector<Rule> rules = {
+      {{"moe_use_upcycling", "load", "save"},
+       [](S s) {
+         return moe(s).use_upcycling && (s.checkpoint.load.empty() || s.checkpoint.save.empty());
+       },
+       [](S s) {
+         const bool loads = !s.checkpoint.load.empty();
+         return Parts{"--moe-use-upcycling", std::string("needs ") + (loads ? "--save" : "--load"),
+                      loads ? "add --save DIR, a new folder for the model with experts"
+                            : "add --load DIR, the folder of the dense model"};
+       }},
+      {{"moe_upcycling_granularity", "moe_use_upcycling"},
+       [](S s) { return moe(s).upcycling_granularity > 1 && !moe(s).use_upcycling; },
+       [](S) {
+         return Parts{"--moe-upcycling-granularity", "needs --moe-use-upcycling",
+                      "add --moe-use-upcycling, or leave it out"};
+       }},
+  };
+  return rules;
+}
+
 const std::vector<Rule>& capacity_rules() {
   static const std::vector<Rule> rules = {
       {{"moe_pad_expert_input_to_capacity", "moe_expert_capacity_factor", "num_experts"},
@@ -197,8 +261,9 @@ Parts indivisible(const std::string& flag, std::int64_t size, const std::string&
 const std::vector<Rule>& moe_rules() {
   static const std::vector<Rule> rules = [] {
     std::vector<Rule> all;
-    for (const auto* list : {&dense_rules(), &expert_parallel_rules(), &layer_rules(),
-                             &capacity_rules(), &router_rules()})
+    for (const auto* list :
+         {&dense_rules(), &expert_parallel_rules(), &layer_rules(), &capacity_rules(),
+          &placement_rules(), &upcycling_rules(), &router_rules()})
       all.insert(all.end(), list->begin(), list->end());
     return all;
   }();

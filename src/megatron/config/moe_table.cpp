@@ -178,6 +178,22 @@ void add_dispatch(Table& t) {
           "log the auxiliary losses and the z-loss of each layer");
 }
 
+void add_placement(Table& t) {
+  t.field("moe_expert_placement_interval", &Config::expert_placement_interval,
+          "number of iterations after which experts move between the ranks of expert parallelism, "
+          "so that their measured loads become even; 0: never")
+      .at_least(0);
+}
+
+void add_upcycling(Table& t) {
+  t.field("moe_use_upcycling", &Config::use_upcycling,
+          "make the experts from the MLPs of the dense model in --load, write the result to --save "
+          "and train it");
+  t.field("moe_upcycling_granularity", &Config::upcycling_granularity,
+          "number of experts into which --moe-use-upcycling divides one MLP")
+      .at_least(1);
+}
+
 }  // namespace
 
 const FieldTable<MoeConfig>& moe_table() {
@@ -189,6 +205,8 @@ const FieldTable<MoeConfig>& moe_table() {
     add_balancing(t);
     add_capacity(t);
     add_dispatch(t);
+    add_placement(t);
+    add_upcycling(t);
     return t;
   }();
   return table;

@@ -22,6 +22,12 @@ struct EnumNames<NormPlacement> {
 };
 
 template <>
+struct EnumNames<QkNormScope> {
+  static constexpr EnumTable<QkNormScope, 2> value{
+      {{"head", QkNormScope::head}, {"all_heads", QkNormScope::all_heads}}};
+};
+
+template <>
 struct EnumNames<PositionEmbedding> {
   using P = PositionEmbedding;
   static constexpr EnumTable<P, 5> value{{{"learned_absolute", P::learned_absolute},

@@ -20,6 +20,7 @@ enum class Normalization { LayerNorm, RMSNorm };
 enum class PositionEmbedding { learned_absolute, rope, yarn, alibi, none };
 enum class Activation { gelu, gelu_tanh, relu, squared_relu, silu, quick_gelu };
 enum class NormPlacement { pre, post };
+enum class QkNormScope { head, all_heads };
 enum class RopeScaling { none, linear, llama3, yarn };
 
 /// The architecture and numerics of a transformer. It is read from flags, a checkpoint or
@@ -42,6 +43,8 @@ struct TransformerConfig {
   bool apply_layernorm_1p = false;
   bool apply_residual_connection_post_layernorm = false;
   bool qk_layernorm = false;
+  QkNormScope qk_layernorm_scope = QkNormScope::head;  ///< the columns of one norm of q or k
+  std::optional<double> clip_qkv;  ///< limit of the absolute values of q, k and v
 
   PositionEmbedding position_embedding_type = PositionEmbedding::learned_absolute;
   double rotary_base = 10000;

@@ -55,7 +55,14 @@ void add_layers(Table& t) {
   t.field("apply_residual_connection_post_layernorm",
           &Config::apply_residual_connection_post_layernorm,
           "use the output of the norm as the residual instead of its input");
-  t.field("qk_layernorm", &Config::qk_layernorm, "normalize the queries and keys of each head");
+  t.field("qk_layernorm", &Config::qk_layernorm,
+          "normalize queries and keys before the rotary embedding");
+  t.field("qk_layernorm_scope", &Config::qk_layernorm_scope,
+          "head: normalize the queries and keys of each head; all_heads: those of all heads of a "
+          "token together, as OLMoE does");
+  t.field("clip_qkv", &Config::clip_qkv,
+          "clamp queries, keys and values to [-C, C] before the rotary embedding")
+      .above(0);
   t.field("add_bias_linear", &Config::add_bias_linear, "disable the biases of the linear layers")
       .off_flag("disable-bias-linear");
   t.field("add_qkv_bias", &Config::add_qkv_bias,

@@ -39,6 +39,8 @@ void add_layers(Table& t) {
   t.field("apply_residual_connection_post_layernorm",
           &Config::apply_residual_connection_post_layernorm, "");
   t.field("qk_layernorm", &Config::qk_layernorm, "");
+  t.field("qk_layernorm_scope", &Config::qk_layernorm_scope, "");
+  t.field("clip_qkv", &Config::clip_qkv, "");
   t.field("activation", &Config::activation, "");
   t.field("gated_linear_unit", &Config::gated_linear_unit, "");
   t.field("add_bias_linear", &Config::add_bias_linear, "");
@@ -96,6 +98,11 @@ void add_balancing(FieldTable<MoeConfig>& t) {
   t.field("moe_aux_loss_coeff", &M::aux_loss_coeff, "");
   t.field("moe_z_loss_coeff", &M::z_loss_coeff, "");
   t.field("moe_input_jitter_eps", &M::input_jitter_eps, "");
+}
+
+/// Returns true for members that older checkpoints do not have. They then keep their defaults.
+bool may_be_absent(std::string_view name) {
+  return is_moe_member(name) || name == "qk_layernorm_scope" || name == "clip_qkv";
 }
 
 Json scalar_to_json(const Field& field, const std::string& text) {
@@ -323,7 +330,7 @@ TransformerConfig architecture_from_json(const Json& json, const std::string& so
   std::size_t known = 0;
   for (const auto* table : {&forward_members(), &training_members()}) {
     for (const Field& field : table->set().fields) {
-      if (is_moe_member(field.name) && !json.contains(field.name)) continue;
+      if (may_be_absent(field.name) && !json.contains(field.name)) continue;
       read_member(field, json, config, source);
       ++known;
     }
@@ -369,6 +376,7 @@ TransformerConfig canonical_architecture(TransformerConfig c) {
   resolve(c);
   c.group_query_attention = c.num_query_groups != c.num_attention_heads;
   if (c.add_bias_linear) c.add_qkv_bias = false;
+  if (!c.qk_layernorm) c.qk_layernorm_scope = QkNormScope::head;
   if (c.softmax_scale && c.kv_channels > 0 &&
       *c.softmax_scale == 1.0 / std::sqrt(static_cast<double>(c.kv_channels)))
     c.softmax_scale.reset();

@@ -82,7 +82,7 @@ class GptModel : public LanguageModel {
     return units;
   }
 
-  std::vector<Router*> routers() override { return decoder_->routers(); }
+  std::vector<MoeLayer*> moe_layers() override { return decoder_->moe_layers(); }
 
   std::vector<ActivationSpec> input_specs(std::int64_t chunk,
                                           const Microbatch& microbatch) const override {

@@ -16,7 +16,7 @@
 
 namespace megatron {
 
-class Router;
+class MoeLayer;
 
 /// A model, or the pipeline stages of one that this rank holds.
 class Model : public Module {
@@ -28,8 +28,8 @@ class Model : public Module {
   /// Returns the modules that UnitHooks see, in the order of the forward pass: the embedding, each
   /// layer, the final norm. Weights outside of them (an output layer) form a unit of their own.
   virtual std::vector<Module*> units() { return {}; }
-  /// Returns the routers of this rank's layers with experts, in the order of the layers.
-  virtual std::vector<Router*> routers() { return {}; }
+  /// Returns this rank's layers with experts, in the order of the layers.
+  virtual std::vector<MoeLayer*> moe_layers() { return {}; }
   /// Returns the specs of the activations that a chunk receives; empty on the first stage.
   virtual std::vector<ActivationSpec> input_specs(std::int64_t /*chunk*/,
                                                   const Microbatch& /*microbatch*/) const {

@@ -16,7 +16,7 @@
 
 namespace megatron {
 
-class Router;
+class MoeLayer;
 
 /// The constructor arguments of a block. `config` and `rank` must outlive the model.
 struct LayerArguments {
@@ -47,8 +47,8 @@ class Mixer : public Sublayer {
 class FeedForward : public Sublayer {
  public:
   using Sublayer::Sublayer;
-  /// Returns the router of a block of experts, else null.
-  virtual Router* router() { return nullptr; }
+  /// Returns the block itself if it has experts, else null.
+  virtual MoeLayer* moe_layer() { return nullptr; }
 };
 
 /// Factories of the blocks of a transformer layer.

@@ -1,5 +1,6 @@
 #include "megatron/nn/self_attention.h"
 
+#include <ATen/ops/clamp.h>
 #include <ATen/ops/empty.h>
 
 #include <algorithm>
@@ -65,31 +66,39 @@ SelfAttention::SelfAttention(Module* parent, std::string_view name, const LayerA
       linear_proj_(this, "linear_proj", config_, arguments.rank,
                    config_.num_attention_heads * config_.kv_channels, config_.hidden_size) {
   if (config_.qk_layernorm) {
-    q_layernorm_ = std::make_unique<Norm>(this, "q_layernorm", config_, config_.kv_channels,
-                                          arguments.rank, NormInput::heads);
-    k_layernorm_ = std::make_unique<Norm>(this, "k_layernorm", config_, config_.kv_channels,
-                                          arguments.rank, NormInput::heads);
+    q_layernorm_ =
+        std::make_unique<QueryKeyNorm>(this, "q_layernorm", arguments, config_.num_attention_heads);
+    k_layernorm_ =
+        std::make_unique<QueryKeyNorm>(this, "k_layernorm", arguments, config_.query_groups());
   }
   if (config_.position_embedding_type == PositionEmbedding::alibi)
     alibi_slopes_ = alibi_slopes(config_.num_attention_heads).narrow(0, first_head_, heads_);
 }
 
+void SelfAttention::normalize(QueryKeyValue& heads, const ForwardContext& context) const {
+  heads.q = q_layernorm_->forward(heads.q);
+  heads.k = k_layernorm_->forward(heads.k);
+  notify_op(context.hooks, *q_layernorm_, "", heads.q);
+  notify_op(context.hooks, *k_layernorm_, "", heads.k);
+}
+
 QueryKeyValue SelfAttention::split(const at::Tensor& mixed, const ForwardContext& context) const {
   const Rotation rotation{context.rotary_cos, context.rotary_sin, config_.rotary_interleaved};
   const bool rotates = rotation.cos.defined();
-  if (!q_layernorm_)
+  if (!q_layernorm_ && !config_.clip_qkv)
     return split_query_key_value(mixed, groups_, config_.kv_channels,
                                  rotates ? &rotation : nullptr);
-  auto [q, k, v] = split_query_key_value(mixed, groups_, config_.kv_channels, nullptr);
-  q = q_layernorm_->forward(q);
-  k = k_layernorm_->forward(k);
-  notify_op(context.hooks, *q_layernorm_, "", q);
-  notify_op(context.hooks, *k_layernorm_, "", k);
-  if (!rotates) return {q, k, v};
+  QueryKeyValue heads = split_query_key_value(mixed, groups_, config_.kv_channels, nullptr);
+  if (q_layernorm_) normalize(heads, context);
+  if (config_.clip_qkv) {
+    for (at::Tensor* x : {&heads.q, &heads.k, &heads.v})
+      *x = at::clamp(*x, -*config_.clip_qkv, *config_.clip_qkv);
+  }
+  if (!rotates) return heads;
   const auto rotated = [&](const at::Tensor& x) {
     return apply_rotary(x, rotation.cos, rotation.sin, rotation.interleaved);
   };
-  return {rotated(q), rotated(k), v};
+  return {rotated(heads.q), rotated(heads.k), heads.v};
 }
 
 AttentionOptions SelfAttention::attention_options(const ForwardContext& context,

@@ -6,7 +6,7 @@
 
 #include "megatron/nn/layer_spec.h"
 #include "megatron/nn/linear_layers.h"
-#include "megatron/nn/norm.h"
+#include "megatron/nn/query_key_norm.h"
 #include "megatron/ops/core_attention.h"
 #include "megatron/ops/query_key_value.h"
 
@@ -21,13 +21,14 @@ class SelfAttention : public Mixer {
 
  private:
   QueryKeyValue split(const at::Tensor& mixed, const ForwardContext& context) const;
+  void normalize(QueryKeyValue& heads, const ForwardContext& context) const;
   AttentionOptions attention_options(const ForwardContext& context, const at::Device& device);
 
   const TransformerConfig& config_;
   std::int64_t layer_index_;
   std::int64_t heads_, groups_, first_head_;  ///< counts and first head of this rank
   ColumnParallelLinear linear_qkv_;
-  std::unique_ptr<Norm> q_layernorm_, k_layernorm_;
+  std::unique_ptr<QueryKeyNorm> q_layernorm_, k_layernorm_;
   RowParallelLinear linear_proj_;
   at::Tensor alibi_slopes_;
 };

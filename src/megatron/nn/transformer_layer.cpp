@@ -78,12 +78,12 @@ std::vector<Module*> TransformerBlock::units() const {
   return units;
 }
 
-std::vector<Router*> TransformerBlock::routers() const {
-  std::vector<Router*> routers;
+std::vector<MoeLayer*> TransformerBlock::moe_layers() const {
+  std::vector<MoeLayer*> found;
   for (const auto& layer : layers_) {
-    if (Router* router = layer->router()) routers.push_back(router);
+    if (MoeLayer* moe = layer->moe_layer()) found.push_back(moe);
   }
-  return routers;
+  return found;
 }
 
 at::Tensor TransformerBlock::forward(at::Tensor hidden_sbh, const ForwardContext& context,

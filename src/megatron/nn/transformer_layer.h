@@ -17,7 +17,7 @@ class TransformerLayer : public Module {
                    const LayerArguments& arguments);
   at::Tensor forward(const at::Tensor& hidden_sbh, const ForwardContext& context);
   /// Returns the router of a layer with experts, else null.
-  Router* router() { return mlp_->router(); }
+  MoeLayer* moe_layer() { return mlp_->moe_layer(); }
 
  private:
   /// Adds the output of a block to the residual stream, with dropout. Returns the stream and the
@@ -49,7 +49,7 @@ class TransformerBlock : public Module {
   /// Returns the modules that UnitHooks see: the layers and the final norm.
   std::vector<Module*> units() const;
   /// Returns the routers of the layers with experts.
-  std::vector<Router*> routers() const;
+  std::vector<MoeLayer*> moe_layers() const;
   std::int64_t num_layers() const { return static_cast<std::int64_t>(layers_.size()); }
 
  private:

@@ -105,6 +105,11 @@ class Parameter {
   const std::string& name() const { return name_; }
   const ParameterSpec& spec() const { return spec_; }
   const Sharding& sharding() const { return spec_.sharding; }
+  /// Says that the rows along split `split` lie in another order (AxisSplit::order). The caller
+  /// moves the values.
+  void set_order(std::size_t split, std::vector<std::int64_t> order) {
+    spec_.sharding.splits.at(split).order = std::move(order);
+  }
   const std::vector<Axis>& axes() const { return axes_; }
   /// Returns the axis of the first split, for layers whose weights have one.
   const Axis& axis() const { return axes_.front(); }

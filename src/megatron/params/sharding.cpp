@@ -46,6 +46,12 @@ std::vector<Interval> intervals_of(const AxisSplit& split, std::int64_t length, 
     append(result, begin, std::min(local, length - begin));
     return result;
   }
+  if (!split.order.empty()) {
+    const std::int64_t local = divide(length, axis.size, axis);
+    for (std::int64_t row = axis.rank * local; row < (axis.rank + 1) * local; ++row)
+      append(result, split.order.at(static_cast<std::size_t>(row)), 1);
+    return result;
+  }
   std::vector<ShardBlock> blocks = split.blocks;
   if (blocks.empty()) blocks.push_back({length / split.repeats});
   const std::int64_t run = length / split.repeats;

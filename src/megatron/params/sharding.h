@@ -28,6 +28,9 @@ struct AxisSplit {
   int dim = -1;  ///< −1: every rank of the axis holds the whole tensor
   std::int64_t repeats = 1;
   std::vector<ShardBlock> blocks = {};  ///< empty means one block of the extent / repeats
+  /// The rows of `dim` in the order of the ranks, each of which holds the same number; empty means
+  /// ascending. Only for a dimension that is one splittable block (experts that were moved).
+  std::vector<std::int64_t> order = {};
   /// If > 0, every rank holds the same multiple of it. Rows past the global end are local padding
   /// (vocabulary).
   std::int64_t pad_multiple = 0;

@@ -22,8 +22,10 @@ double attention_heads_kept(const TransformerConfig& config) {
   const std::int64_t heads = config.num_attention_heads, groups = config.query_groups();
   const bool rotates = config.position_embedding_type == PositionEmbedding::rope ||
                        config.position_embedding_type == PositionEmbedding::yarn;
-  std::int64_t kept = heads + 2 * groups + heads;  // q|k|v and the result
+  std::int64_t kept = heads + 2 * groups + heads;   // q|k|v and the result
+  if (config.clip_qkv) kept += heads + 2 * groups;  // clamped values
   if (config.qk_layernorm) return static_cast<double>(kept + 2 * (heads + groups));
+  if (config.clip_qkv) return static_cast<double>(kept);
   if (rotates || heads != groups) kept += heads;
   if (rotates) kept += groups;
   return static_cast<double>(kept);
@@ -53,9 +55,10 @@ double attention_activation_bytes(const TransformerConfig& config, const Activat
   const double hidden =
       hidden_rows(layout) * (4 * static_cast<double>(config.hidden_size) * layout.element_bytes +
                              2 * num_statistics * kFloatBytes);
-  const double head_statistics =
-      config.qk_layernorm ? num_statistics * (heads + static_cast<double>(config.query_groups()))
-                          : 0;
+  const double num_head_norms = config.qk_layernorm_scope == QkNormScope::head
+                                    ? heads + static_cast<double>(config.query_groups())
+                                    : 2 * tensor;  // on each rank
+  const double head_statistics = config.qk_layernorm ? num_statistics * num_head_norms : 0;
   const double attention = tokens / tensor *
                            (attention_heads_kept(config) * static_cast<double>(config.kv_channels) *
                                 layout.element_bytes +

@@ -25,8 +25,8 @@ struct HfConfig {
 };
 
 /// The supported values of model_type, in the order in which an export tries them.
-inline constexpr std::array<std::string_view, 8> kHfModelTypes{
-    "gpt2", "llama", "qwen2", "qwen3", "mistral", "mixtral", "qwen2_moe", "qwen3_moe"};
+inline constexpr std::array<std::string_view, 9> kHfModelTypes{
+    "gpt2", "llama", "qwen2", "qwen3", "mistral", "mixtral", "qwen2_moe", "qwen3_moe", "olmoe"};
 
 /// Reads config.json. Throws UserError naming `source` and the field when a field is missing, of
 /// the wrong type or not supported.

@@ -34,6 +34,13 @@ constexpr std::array kFamilies{
               .width_key = "moe_intermediate_size",
               .default_width = 768,
               .chooses_layers = true},
+    MoeFamily{.model_type = "olmoe",
+              .experts_key = "num_experts",
+              .other_experts_key = "num_local_experts",
+              .default_experts = 64,
+              .default_topk = 8,
+              .width_key = "intermediate_size",
+              .default_aux_coefficient = 0.01},
 };
 
 std::int64_t checked_size(const ConfigReader& config, const std::string& key, std::int64_t value,

@@ -23,7 +23,8 @@ struct LlamaVariant {
   /// heads).
   std::optional<std::int64_t> default_key_value_heads, default_head_dim;
   bool qkv_bias = false, reads_qkv_bias = false;  ///< the default, and whether the key is read
-  bool reads_attention_bias = false, reads_mlp_bias = false, qk_norm = false;
+  bool reads_attention_bias = false, reads_mlp_bias = false, reads_clip_qkv = false;
+  std::optional<QkNormScope> qk_norm = {};  ///< nothing: queries and keys have no norm
   /// Which layers have a sliding window: all, all if use_sliding_window, or by layer_types, whose
   /// default is all from max_window_layers on or every other one below it.
   enum class Window { none, every_layer, if_used, from_layer, alternating } window = Window::none;
@@ -46,7 +47,7 @@ constexpr std::array kLlamaVariants{
                  .default_key_value_heads = 32,
                  .default_head_dim = 128,
                  .reads_attention_bias = true,
-                 .qk_norm = true,
+                 .qk_norm = QkNormScope::head,
                  .window = LlamaVariant::Window::from_layer},
     LlamaVariant{.model_type = "mistral",
                  .default_key_value_heads = 8,
@@ -69,8 +70,15 @@ constexpr std::array kLlamaVariants{
                  .default_key_value_heads = 4,
                  .default_head_dim = {},
                  .reads_attention_bias = true,
-                 .qk_norm = true,
+                 .qk_norm = QkNormScope::head,
                  .window = LlamaVariant::Window::if_used},
+    LlamaVariant{.model_type = "olmoe",
+                 .default_key_value_heads = {},
+                 .default_head_dim = {},
+                 .reads_attention_bias = true,
+                 .reads_clip_qkv = true,
+                 .qk_norm = QkNormScope::all_heads,
+                 .default_norm_epsilon = 1e-5},
 };
 
 std::string hf_model_types() {
@@ -278,7 +286,10 @@ HfConfig read_llama(const ConfigReader& config, const LlamaVariant& kind) {
       positive(config, "rms_norm_eps", config.number("rms_norm_eps", kind.default_norm_epsilon));
   model.activation = read_activation(config, "hidden_act", "silu");
   model.gated_linear_unit = true;
-  model.qk_layernorm = kind.qk_norm;
+  model.qk_layernorm = kind.qk_norm.has_value();
+  model.qk_layernorm_scope = kind.qk_norm.value_or(QkNormScope::head);
+  if (kind.reads_clip_qkv) model.clip_qkv = config.optional_number("clip_qkv");
+  if (model.clip_qkv) positive(config, "clip_qkv", *model.clip_qkv);
   model.position_embedding_type = PositionEmbedding::rope;
   model.untie_embeddings_and_output_weights = !config.boolean("tie_word_embeddings", false);
   model.attention_dropout = config.number("attention_dropout", 0);

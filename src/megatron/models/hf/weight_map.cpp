@@ -82,7 +82,7 @@ constexpr std::array kLlamaRules{
     WeightRule{"output_layer.weight", {kHfOutputLayer}},
 };
 
-constexpr std::array kHeadNormRules{
+constexpr std::array kQueryKeyNormRules{
     WeightRule{"decoder.layers.{i}.self_attention.q_layernorm.weight",
                {"model.layers.{i}.self_attn.q_norm.weight"}},
     WeightRule{"decoder.layers.{i}.self_attention.k_layernorm.weight",
@@ -152,12 +152,14 @@ constexpr std::array kFamilies{
     WeightFamily{"gpt2", "transformer.", {kGpt2Rules}},
     WeightFamily{"llama", "model.", {kLlamaRules, kDenseRules}},
     WeightFamily{"qwen2", "model.", {kLlamaRules, kDenseRules}},
-    WeightFamily{"qwen3", "model.", {kLlamaRules, kHeadNormRules, kDenseRules}},
+    WeightFamily{"qwen3", "model.", {kLlamaRules, kQueryKeyNormRules, kDenseRules}},
     WeightFamily{"mistral", "model.", {kLlamaRules, kDenseRules}},
     WeightFamily{"mixtral", "model.", {kLlamaRules, kMixtralRules}},
     WeightFamily{
         "qwen2_moe", "model.", {kLlamaRules, kDenseRules, kQwenMoeRules, kSharedExpertRules}},
-    WeightFamily{"qwen3_moe", "model.", {kLlamaRules, kHeadNormRules, kDenseRules, kQwenMoeRules}},
+    WeightFamily{
+        "qwen3_moe", "model.", {kLlamaRules, kQueryKeyNormRules, kDenseRules, kQwenMoeRules}},
+    WeightFamily{"olmoe", "model.", {kLlamaRules, kQueryKeyNormRules, kQwenMoeRules}},
 };
 
 const WeightFamily& family_of(std::string_view model_type) {

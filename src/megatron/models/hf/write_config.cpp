@@ -51,7 +51,7 @@ void write_rope(const TransformerConfig& model, Json& json) {
 enum class Windows { none, every_layer, if_used, by_layer };
 
 Windows windows_of(std::string_view model_type) {
-  if (model_type == "llama") return Windows::none;
+  if (model_type == "llama" || model_type == "olmoe") return Windows::none;
   if (model_type == "mistral" || model_type == "mixtral") return Windows::every_layer;
   return model_type == "qwen3_moe" ? Windows::if_used : Windows::by_layer;
 }
@@ -80,7 +80,8 @@ void write_llama(const TransformerConfig& model, const std::string& model_type, 
   json["hidden_size"] = model.hidden_size;
   json["num_attention_heads"] = model.num_attention_heads;
   json["num_key_value_heads"] = model.num_query_groups;
-  const bool writes_head_dim = model_type != "qwen2" && model_type != "qwen2_moe";
+  const bool writes_head_dim =
+      model_type != "qwen2" && model_type != "qwen2_moe" && model_type != "olmoe";
   if (writes_head_dim || json.contains("head_dim") ||
       model.kv_channels * model.num_attention_heads != model.hidden_size) {
     json["head_dim"] = model.kv_channels;
@@ -90,7 +91,9 @@ void write_llama(const TransformerConfig& model, const std::string& model_type, 
   json["rms_norm_eps"] = model.norm_epsilon;
   json["attention_dropout"] = model.attention_dropout;
   if (model_type == "llama") json["attention_bias"] = json["mlp_bias"] = model.add_bias_linear;
-  if (model_type == "qwen3" || model_type == "qwen3_moe") json["attention_bias"] = false;
+  if (model_type == "qwen3" || model_type == "qwen3_moe" || model_type == "olmoe")
+    json["attention_bias"] = false;
+  if (model_type == "olmoe") json["clip_qkv"] = model.clip_qkv ? Json(*model.clip_qkv) : Json();
   if (model_type == "qwen2_moe") json["qkv_bias"] = model.add_qkv_bias;
   write_rope(model, json);
   write_window(model, windows_of(model_type), json);
@@ -122,7 +125,8 @@ constexpr std::array<std::pair<std::string_view, const char*>, kHfModelTypes.siz
      {"mistral", "MistralForCausalLM"},
      {"mixtral", "MixtralForCausalLM"},
      {"qwen2_moe", "Qwen2MoeForCausalLM"},
-     {"qwen3_moe", "Qwen3MoeForCausalLM"}}};
+     {"qwen3_moe", "Qwen3MoeForCausalLM"},
+     {"olmoe", "OlmoeForCausalLM"}}};
 
 Json fresh_config(const std::string& model_type) {
   const std::string architecture =

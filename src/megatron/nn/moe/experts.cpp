@@ -61,6 +61,11 @@ Experts::Experts(Module* parent, const LayerArguments& arguments, std::int64_t w
   fc2_bias_ = &linear_fc2_.add("bias", output_bias(config_.moe.num_experts, width), rank_);
 }
 
+void Experts::set_order(const ExpertOrder& order) {
+  for (Parameter* parameter : {&fc1_weight_, &fc2_weight_, fc1_bias_, fc2_bias_})
+    if (parameter != nullptr) parameter->set_order(0, order);
+}
+
 at::Tensor Experts::forward(const at::Tensor& x, const at::Tensor& probs,
                             const std::vector<std::int64_t>& counts) const {
   const at::Tensor projected = grouped_linear(x, fc1_weight_, fc1_bias_, counts);

@@ -9,6 +9,7 @@
 
 #include "megatron/nn/layer_spec.h"
 #include "megatron/nn/module.h"
+#include "megatron/nn/moe/expert_order.h"
 
 namespace megatron {
 
@@ -25,6 +26,9 @@ class Experts : public Module {
   /// 1. The result is this rank's part of a sum over etp.
   at::Tensor forward(const at::Tensor& x, const at::Tensor& probs,
                      const std::vector<std::int64_t>& counts) const;
+
+  /// Says which experts the rows of the weights are. The caller moves the values.
+  void set_order(const ExpertOrder& order);
 
  private:
   /// A stacked weight and its biases, or null.

@@ -131,6 +131,7 @@ MoeLayer::MoeLayer(Module* parent, std::string_view name, const LayerArguments& 
     : FeedForward(parent, name),
       config_(arguments.config),
       rank_(arguments.rank),
+      index_(arguments.layer_index),
       router_(this, arguments),
       experts_(this, arguments, expert_width(config_)),
       dispatcher_(config_.moe, rank_) {
@@ -138,6 +139,11 @@ MoeLayer::MoeLayer(Module* parent, std::string_view name, const LayerArguments& 
     pre_mlp_layernorm_.emplace(parent, "pre_mlp_layernorm", config_, config_.hidden_size, rank_);
   if (config_.moe.latent_size > 0) latent_.emplace(this, arguments);
   if (config_.moe.shared_expert_intermediate_size > 0) shared_experts_.emplace(this, arguments);
+}
+
+void MoeLayer::place_experts(const ExpertOrder& order) {
+  experts_.set_order(order);
+  dispatcher_.place_experts(order);
 }
 
 NormWeights MoeLayer::input_norm() const {

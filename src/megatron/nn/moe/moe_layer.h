@@ -52,11 +52,18 @@ class MoeLayer : public FeedForward {
   NormWeights input_norm() const override;
   /// Collective over tp and etp-ep, and over dp-cp with global_aux_loss.
   at::Tensor forward(const at::Tensor& input_sbh, const ForwardContext& context) override;
-  Router* router() override { return &router_; }
+  MoeLayer* moe_layer() override { return this; }
+  /// Says in which order the ranks of ep hold the experts. The caller moves the weights.
+  void place_experts(const ExpertOrder& order);
+
+  std::int64_t index() const { return index_; }  ///< of the layer in the whole model, from 0
+  Router& router() { return router_; }
+  Experts& experts() { return experts_; }
 
  private:
   const TransformerConfig& config_;
   const Rank& rank_;
+  const std::int64_t index_;
   std::optional<Norm> pre_mlp_layernorm_;
   Router router_;
   std::optional<LatentProjections> latent_;

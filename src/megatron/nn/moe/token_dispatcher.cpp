@@ -13,6 +13,7 @@
 #include <numeric>
 #include <utility>
 
+#include "megatron/base/error.h"
 #include "megatron/nn/moe/load_balancing.h"
 #include "megatron/ops/differentiable.h"
 #include "megatron/parallel/collectives.h"
@@ -101,13 +102,26 @@ TokenDispatcher::TokenDispatcher(const MoeConfig& config, const Rank& rank)
       rank_(rank),
       num_local_(config.num_experts / rank.ep.size),
       codes_(halving_codes(config.num_experts)) {
+  place_experts(ascending_order(config.num_experts));
+}
+
+void TokenDispatcher::place_experts(const ExpertOrder& order) {
+  places_.resize(order.size());
+  for (std::size_t place = 0; place < order.size(); ++place)
+    places_[static_cast<std::size_t>(order[place])] = static_cast<std::int64_t>(place);
+  MEGATRON_CHECK(sends_copies_for_experts() || std::ranges::is_sorted(order),
+                 "the dispatcher adds the results of a rank's experts, which must be neighbours");
   const auto codes_of = [&](std::int64_t first, std::int64_t count) {
-    return std::vector(codes_.begin() + first, codes_.begin() + first + count);
+    std::vector<std::uint64_t> codes;
+    for (std::int64_t place = first; place < first + count; ++place)
+      codes.push_back(codes_[static_cast<std::size_t>(order[static_cast<std::size_t>(place)])]);
+    return codes;
   };
-  local_codes_ = codes_of(rank.ep.rank * num_local_, num_local_);
-  for (std::int64_t member = 0; member < rank.etp_ep.size; ++member) {
+  local_codes_ = codes_of(rank_.ep.rank * num_local_, num_local_);
+  slot_codes_.clear();
+  for (std::int64_t member = 0; member < rank_.etp_ep.size; ++member) {
     const auto codes =
-        codes_of(member / rank.etp.size * num_local_, sends_copies_for_experts() ? num_local_ : 1);
+        codes_of(member / rank_.etp.size * num_local_, sends_copies_for_experts() ? num_local_ : 1);
     slot_codes_.insert(slot_codes_.end(), codes.begin(), codes.end());
   }
 }
@@ -138,11 +152,12 @@ SlotMap TokenDispatcher::home_map(const at::Tensor& experts, std::int64_t least_
     for (std::int64_t i = 0; i < k; ++i) {
       const std::int32_t expert = chosen[t * k + i];
       if (expert < 0) continue;
+      const std::int64_t place = places_[static_cast<std::size_t>(expert)];
       for (std::int64_t part = 0; part < etp; ++part) {
-        const std::int64_t member = expert / num_local_ * etp + part;
+        const std::int64_t member = place / num_local_ * etp + part;
         if (by_expert) {
           slot[i * etp + part] =
-              static_cast<std::int32_t>(member * num_local_ + expert % num_local_);
+              static_cast<std::int32_t>(member * num_local_ + place % num_local_);
         } else {
           slot[member] = static_cast<std::int32_t>(member);
         }

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "megatron/config/moe_config.h"
+#include "megatron/nn/moe/expert_order.h"
 #include "megatron/ops/routing.h"
 #include "megatron/ops/row_exchange.h"
 #include "megatron/ops/row_map.h"
@@ -38,6 +39,10 @@ class TokenDispatcher {
  public:
   /// `config` and `rank` must outlive the dispatcher.
   TokenDispatcher(const MoeConfig& config, const Rank& rank);
+
+  /// Says which rank has which expert. Only alltoall sends to experts in any order: the ranks that
+  /// flex and allgather send to add the results of their experts, which must be neighbours.
+  void place_experts(const ExpertOrder& order);
 
   /// Tokens that have been sent: between the two calls the rank can compute something else.
   struct Pending {
@@ -75,6 +80,7 @@ class TokenDispatcher {
   const MoeConfig& config_;
   const Rank& rank_;
   std::int64_t num_local_;                  ///< experts of each rank of ep
+  std::vector<std::int64_t> places_;        ///< of each expert in the order of the ranks of ep
   std::vector<std::uint64_t> codes_;        ///< of all experts
   std::vector<std::uint64_t> slot_codes_;   ///< of the slots of home_map()
   std::vector<std::uint64_t> local_codes_;  ///< of this rank's experts

@@ -16,6 +16,7 @@
 #include "megatron/planner/run_costs.h"
 #include "megatron/tokenizers/tokenizer_files.h"
 #include "megatron/training/saving/choose_checkpoint.h"
+#include "megatron/training/saving/upcycling.h"
 
 namespace megatron {
 namespace {
@@ -140,6 +141,7 @@ ResolvedRun resolve_run(const RunConfig& run, const RankContext& world, StartupW
   if (mesh.world_size() > 1) out << mesh.table() << std::flush;
   std::optional<CheckpointSource> source =
       choose_checkpoint(settings.checkpoint, rank, warnings, out);
+  if (source && settings.model.moe.use_upcycling) source = upcycle(*source, settings, rank, out);
   if (source) settings.model = merge_architecture(*source, settings.model, run.parsed);
   RunTokenizer tokenizer = read_tokenizer(settings, rank);
   resolve_vocab_size(settings, *tokenizer.tokenizer);

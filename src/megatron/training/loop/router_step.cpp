@@ -3,7 +3,7 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/zeros.h>
 
-#include "megatron/nn/moe/router.h"
+#include "megatron/nn/moe/moe_layer.h"
 #include "megatron/parallel/collectives.h"
 
 namespace megatron {
@@ -65,7 +65,7 @@ void attach_aux_loss_gradients(const TrainStepContext& context, const TrainStepO
 }
 
 void begin_router_step(Model& model) {
-  for (Router* router : model.routers()) router->begin_step();
+  for (MoeLayer* layer : model.moe_layers()) layer->router().begin_step();
 }
 
 std::vector<LayerRouting> finish_router_step(const TrainStepContext& context,
@@ -75,16 +75,15 @@ std::vector<LayerRouting> finish_router_step(const TrainStepContext& context,
   const std::int64_t width = config.moe.num_experts + RoutingStatistics::kNumSums;
   at::Tensor sums = at::zeros({config.num_layers, width},
                               context.optimizer.loss_scale().options().dtype(at::kDouble));
-  for (Router* router : context.model.routers()) {
-    const RoutingStatistics& statistics = router->statistics();
+  for (MoeLayer* layer : context.model.moe_layers()) {
+    const RoutingStatistics& statistics = layer->router().statistics();
     if (statistics.sums.defined()) sums[statistics.layer].copy_(statistics.sums);
   }
   for (const Axis* axis : {&context.rank.tp, &context.rank.dp_cp, &context.rank.pp})
     all_reduce_(*axis, sums, "router statistics of the step");
-  for (Router* router : context.model.routers()) {
+  for (MoeLayer* layer : context.model.moe_layers()) {
     if (applied)
-      router->update_expert_bias(
-          sums[router->statistics().layer].narrow(0, 0, config.moe.num_experts));
+      layer->router().update_expert_bias(sums[layer->index()].narrow(0, 0, config.moe.num_experts));
   }
   const at::Tensor numbers = sums.cpu().contiguous();
   const double microbatches = static_cast<double>(options.num_microbatches * context.rank.dp.size);

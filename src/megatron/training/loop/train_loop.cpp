@@ -6,6 +6,7 @@
 
 #include "megatron/optimizer/replica_check.h"
 #include "megatron/training/loop/exit_conditions.h"
+#include "megatron/training/loop/expert_placement.h"
 #include "megatron/training/loop/out_of_memory.h"
 #include "megatron/training/loop/train_step.h"
 #include "megatron/training/loop/validator.h"
@@ -38,7 +39,8 @@ class TrainLoop {
         reporter_(plan_, state_, services_, console_),
         saver_(plan_, state_, services_, console_, deadline()),
         validator_(plan_, state_, services_, reporter_, [this] { return exit_.is_urgent(); }),
-        guarded_(plan_, state_, out) {}
+        guarded_(plan_, state_, out),
+        expert_placement_(plan_, state_) {}
 
   int run();
 
@@ -77,6 +79,7 @@ class TrainLoop {
   CheckpointSaver saver_;
   Validator validator_;
   GuardedStep guarded_;
+  ExpertPlacement expert_placement_;
   std::optional<int> rejection_;  ///< exit code of a rejected result
 };
 
@@ -191,6 +194,9 @@ void TrainLoop::train_iteration() {
   progress_.floating_point_operations += plan_.flops(state_.batch);
   count_iteration(state_.batch.global_batch_size - state_.batch.running_batch_size);
   reporter_.report(step, services_.clock.monotonic_s() - start);
+  expert_placement_.observe(step.routing);
+  if (const auto line = expert_placement_.move_if_due(progress_.iteration))
+    console_.lines() << ' ' << *line << std::endl;
 }
 
 void TrainLoop::skip_iteration() {

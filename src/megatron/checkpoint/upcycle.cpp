@@ -1,0 +1,237 @@
+#include "megatron/checkpoint/upcycle.h"
+
+#include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/stack.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <map>
+#include <numeric>
+#include <set>
+
+#include "megatron/base/error.h"
+#include "megatron/base/name_list.h"
+#include "megatron/checkpoint/open_weights.h"
+#include "megatron/checkpoint/release.h"
+#include "megatron/config/resolve.h"
+#include "megatron/config/validate_settings.h"
+#include "megatron/models/model_family.h"
+#include "megatron/params/init.h"
+
+namespace megatron {
+namespace {
+
+/// Returns the factor of the weights of experts (He et al. 2024, §3.4). Scaling both linear layers
+/// by it scales the result of an expert by the number of parts, and by what the router's
+/// probabilities lack: over all experts they are topk / num_experts each, at first.
+double weight_scale(const TransformerConfig& model, std::int64_t granularity) {
+  const MoeConfig& moe = model.moe;
+  const double parts = static_cast<double>(granularity);
+  const bool sums_to_one =
+      moe.router_score_function != RouterScore::softmax || !moe.router_pre_softmax;
+  const double result_scale = (sums_to_one ? parts
+                                           : static_cast<double>(moe.num_experts) * parts /
+                                                 static_cast<double>(moe.router_topk)) /
+                              moe.router_topk_scaling_factor.value_or(1);
+  const bool is_cubic = model.gated_linear_unit || model.activation == Activation::squared_relu;
+  return std::pow(result_scale, is_cubic ? 1.0 / 3 : 1.0 / 2);
+}
+
+/// Divides the rows or columns of `tensor`, which are `halves` equal runs (gate | up), into `parts`
+/// and returns part `index` of each run.
+at::Tensor part_of(const at::Tensor& tensor, std::int64_t dim, std::int64_t halves,
+                   std::int64_t parts, std::int64_t index) {
+  const std::int64_t run = tensor.size(dim) / halves, length = run / parts;
+  std::vector<at::Tensor> pieces;
+  for (std::int64_t half = 0; half < halves; ++half)
+    pieces.push_back(tensor.narrow(dim, half * run + index * length, length));
+  return at::cat(pieces, dim);
+}
+
+/// A parameter of experts: its dense origin and how it is divided.
+struct Expansion {
+  std::string_view leaf, dense;
+  int dim;          ///< the divided dimension of the dense tensor; −1: every expert has it whole
+  bool has_halves;  ///< with a gated linear unit the rows are gate | up
+  bool is_scaled;
+};
+
+constexpr std::array kExpansions{
+    Expansion{"mlp.experts.linear_fc1.weight", "mlp.linear_fc1.weight", 0, true, true},
+    Expansion{"mlp.experts.linear_fc1.bias", "mlp.linear_fc1.bias", 0, true, true},
+    Expansion{"mlp.experts.linear_fc2.weight", "mlp.linear_fc2.weight", 1, false, true},
+    Expansion{"mlp.experts.linear_fc2.bias", "mlp.linear_fc2.bias", -1, false, false},
+};
+
+/// Parameters that only change their names.
+constexpr std::array kRenamed{
+    std::pair{std::string_view("pre_mlp_layernorm.weight"),
+              std::string_view("mlp.linear_fc1.layer_norm_weight")},
+    std::pair{std::string_view("pre_mlp_layernorm.bias"),
+              std::string_view("mlp.linear_fc1.layer_norm_bias")},
+};
+
+std::string with_ending(const std::string& name, std::string_view from, std::string_view to) {
+  return name.substr(0, name.size() - from.size()) + std::string(to);
+}
+
+/// Reads the weights of the model with experts from those of the dense model.
+class UpcycledReader : public WeightReader {
+ public:
+  UpcycledReader(const CheckpointSource& source, const UpcycleRequest& request)
+      : dense_(open_weights(source)),
+        config_(upcycled_architecture(source, request)),
+        request_(request),
+        model_(family_of_model_type(source.model_type).make(config_, Rank{}, {})) {
+    std::set<std::string> used;
+    for (const Parameter* parameter : declared_parameters(*model_)) {
+      add(*parameter, source.weight_type);
+      if (const std::string name = origin(parameter->name()); !name.empty()) used.insert(name);
+    }
+    std::ranges::sort(weights_, {}, &WeightInfo::name);
+    std::vector<std::string> unused;
+    for (const WeightInfo& info : dense_->weights())
+      if (!used.contains(info.name)) unused.push_back(info.name);
+    require_no_names("the model with experts has no place for weights of " + source.folder.string(),
+                     unused, "upcycle a dense model of the same family");
+  }
+
+  const std::vector<WeightInfo>& weights() const override { return weights_; }
+
+  void copy_slice(const std::string& name, const TensorSlice& slice,
+                  at::Tensor destination) override {
+    if (name != last_name_) {
+      last_ = whole(name);
+      last_name_ = name;
+    }
+    at::Tensor part = last_;
+    for (std::size_t dim = 0; dim < slice.shape.size(); ++dim)
+      part =
+          part.narrow(static_cast<std::int64_t>(dim), slice.global_offset[dim], slice.shape[dim]);
+    destination.copy_(part);
+  }
+
+ private:
+  void add(const Parameter& parameter, at::ScalarType type) {
+    parameters_.emplace(parameter.name(), &parameter);
+    if (parameter.spec().kind == ParameterKind::state) return;  // starts at its initial value
+    const std::string name = origin(parameter.name());
+    const WeightInfo* info = dense_->find(name);
+    weights_.push_back({.name = parameter.name(),
+                        .shape = parameter.sharding().global_shape,
+                        .type = info != nullptr ? info->type : type});
+  }
+
+  /// Returns the dense weight that a weight comes from, or "".
+  std::string origin(const std::string& name) const {
+    if (dense_->find(name) != nullptr) return name;
+    if (const Expansion* expansion = find_expansion(name))
+      return with_ending(name, expansion->leaf, expansion->dense);
+    for (const auto& [ours, dense] : kRenamed)
+      if (name.ends_with(ours)) return with_ending(name, ours, dense);
+    return "";
+  }
+
+  static const Expansion* find_expansion(const std::string& name) {
+    const auto found = std::ranges::find_if(
+        kExpansions, [&](const Expansion& expansion) { return name.ends_with(expansion.leaf); });
+    return found == kExpansions.end() ? nullptr : &*found;
+  }
+
+  at::Tensor whole(const std::string& name) {
+    const std::string from = origin(name);
+    if (from.empty()) return initial(*parameters_.at(name));
+    const Expansion* expansion = from == name ? nullptr : find_expansion(name);
+    return expansion == nullptr ? dense_->read(from) : expanded(dense_->read(from), *expansion);
+  }
+
+  at::Tensor expanded(const at::Tensor& dense, const Expansion& expansion) const {
+    at::Tensor source = dense.to(at::kFloat);
+    if (expansion.is_scaled) source = source.mul(weight_scale(config_, request_.granularity));
+    std::vector<at::Tensor> experts;
+    for (std::int64_t expert = 0; expert < config_.moe.num_experts; ++expert) {
+      if (expansion.dim < 0) {
+        experts.push_back(source);
+        continue;
+      }
+      const std::int64_t halves = expansion.has_halves && config_.gated_linear_unit ? 2 : 1;
+      experts.push_back(part_of(source, expansion.dim, halves, request_.granularity,
+                                expert % request_.granularity));
+    }
+    return at::stack(experts).to(dense.scalar_type());
+  }
+
+  /// Draws a weight. Experts that are parts of one MLP have the same row of the router.
+  at::Tensor initial(const Parameter& parameter) const {
+    at::Tensor value = at::empty(parameter.sharding().global_shape, at::kFloat);
+    initialize_parameter(parameter, value, request_.seed);
+    if (!parameter.name().ends_with("mlp.router.weight") || request_.granularity == 1) return value;
+    return value.narrow(0, 0, value.size(0) / request_.granularity)
+        .repeat_interleave(request_.granularity, 0);
+  }
+
+  std::unique_ptr<WeightReader> dense_;
+  TransformerConfig config_;
+  UpcycleRequest request_;
+  std::unique_ptr<LanguageModel> model_;
+  std::map<std::string, const Parameter*> parameters_;
+  std::vector<WeightInfo> weights_;
+  std::string last_name_;
+  at::Tensor last_;
+};
+
+UserError refusal(const CheckpointSource& source, const std::string& got, const std::string& fix) {
+  return UserError({"--moe-use-upcycling: " + source.folder.string(), got, fix});
+}
+
+}  // namespace
+
+TransformerConfig upcycled_architecture(const CheckpointSource& source,
+                                        const UpcycleRequest& request) {
+  const std::int64_t width = source.model.ffn_hidden_size, parts = request.granularity,
+                     given = request.experts.ffn_hidden_size;
+  if (source.model.moe.num_experts > 0)
+    throw refusal(source, "has experts already", "leave --moe-use-upcycling out");
+  if (width % parts != 0 || request.experts.num_experts % parts != 0) {
+    throw refusal(source,
+                  "its MLP of width " + std::to_string(width) + " and " +
+                      std::to_string(request.experts.num_experts) +
+                      " experts are not both divisible by --moe-upcycling-granularity " +
+                      std::to_string(parts),
+                  "use a divisor of both, such as " +
+                      std::to_string(std::gcd(width, request.experts.num_experts)));
+  }
+  if (given != 0 && given != width / parts) {
+    throw refusal(source,
+                  "an expert is 1/" + std::to_string(parts) + " of an MLP of width " +
+                      std::to_string(width) + ", --moe-ffn-hidden-size is " + std::to_string(given),
+                  "leave --moe-ffn-hidden-size out, or change --moe-upcycling-granularity");
+  }
+  if (request.experts.latent_size > 0)
+    throw refusal(source, "a dense MLP takes the hidden size, experts with --moe-latent-size less",
+                  "leave --moe-latent-size out");
+  TransformerConfig model = source.model;
+  model.moe = request.experts;
+  model.moe.ffn_hidden_size = width / parts;
+  model.init_method_std = request.init_method_std;
+  resolve(model);
+  validate_model(model).throw_if_any();
+  return model;
+}
+
+std::unique_ptr<WeightReader> open_upcycled(const CheckpointSource& source,
+                                            const UpcycleRequest& request) {
+  return std::make_unique<UpcycledReader>(source, request);
+}
+
+std::filesystem::path write_upcycled(const CheckpointSource& source, const UpcycleRequest& request,
+                                     const std::filesystem::path& root) {
+  CheckpointSource result = source;
+  result.model = upcycled_architecture(source, request);
+  result.model_type.clear();  // the family of an export is found by its mapping
+  return write_release(*open_upcycled(source, request), result, root);
+}
+
+}  // namespace megatron
