@@ -3,6 +3,8 @@
 // cache, and memory bandwidth. Prints one JSON line for each.
 //   gemm_bench [--dtype f32|bf16] [--turns N] TOKENS,IN,OUT …     (no shape: those of GPT-2 124M,
 //   batch 4 × 256)
+// A shape TOKENS,IN,OUT,GROUPS compares a grouped GEMM, whose groups have equal numbers of tokens,
+// with one dense GEMM of the same operations.
 #include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/randn.h>
@@ -26,6 +28,7 @@ namespace {
 
 struct LinearShape {
   std::int64_t tokens, in, out;
+  std::int64_t groups = 0;  ///< of a grouped GEMM
 };
 
 template <class Work>
@@ -65,6 +68,49 @@ void time_linear(const LinearShape& shape, c10::ScalarType type, int turns) {
   time_gemm("input_gradient", shape, turns, at::zeros({shape.tokens, shape.in}, type), dy, w,
             false);
   time_gemm("weight_gradient", shape, turns, at::zeros({shape.out, shape.in}), dy.t(), x, true);
+}
+
+/// Runs `grouped` and `dense`, which do the same number of operations, in turn.
+template <class Grouped, class Dense>
+void compare(const char* role, const LinearShape& shape, int turns, const Grouped& grouped,
+             const Dense& dense) {
+  std::vector<double> ours, whole;
+  for (int turn = -1; turn < turns; ++turn) {
+    const double first = seconds_of(grouped), second = seconds_of(dense);
+    if (turn < 0) continue;
+    ours.push_back(first);
+    whole.push_back(second);
+  }
+  std::printf(
+      "{\"gemm\": \"grouped_%s\", \"tokens\": %ld, \"in\": %ld, \"out\": %ld, "
+      "\"groups\": %ld, \"flops\": %.0f, \"own_seconds\": %.9f, \"dense_seconds\": %.9f, "
+      "\"ratio\": %.3f}\n",
+      role, shape.tokens, shape.in, shape.out, shape.groups,
+      2.0 * static_cast<double>(shape.tokens * shape.in * shape.out), bench::median(ours),
+      bench::median(whole), bench::median(whole) / bench::median(ours));
+  std::fflush(stdout);
+}
+
+void time_grouped(const LinearShape& shape, c10::ScalarType type, int turns) {
+  const auto random = [&](at::IntArrayRef sizes) { return at::randn(sizes).to(type); };
+  const at::Tensor x = random({shape.tokens, shape.in}), dy = random({shape.tokens, shape.out}),
+                   w = random({shape.groups, shape.out, shape.in}),
+                   one = random({shape.out, shape.in});
+  const std::vector<std::int64_t> rows(static_cast<std::size_t>(shape.groups),
+                                       shape.tokens / shape.groups);
+  at::Tensor y = at::zeros({shape.tokens, shape.out}, type),
+             dx = at::zeros({shape.tokens, shape.in}, type),
+             dw = at::zeros({shape.groups, shape.out, shape.in}),
+             dw_of_one = at::zeros({shape.out, shape.in});
+  compare(
+      "forward", shape, turns, [&] { cpu_grouped_gemm(y, x, w.transpose(1, 2), rows, {}); },
+      [&] { cpu_gemm(y, x, one.t(), {}, false); });
+  compare(
+      "input_gradient", shape, turns, [&] { cpu_grouped_gemm(dx, dy, w, rows, {}); },
+      [&] { cpu_gemm(dx, dy, one, {}, false); });
+  compare(
+      "weight_gradient", shape, turns, [&] { cpu_grouped_gemm_over_rows(dw, dy, x, rows, true); },
+      [&] { cpu_gemm(dw_of_one, dy.t(), x, {}, true); });
 }
 
 /// Runs the micro-kernel on all threads at once, each in its own L1 cache.
@@ -117,16 +163,21 @@ void time_memory() {
 
 LinearShape parse(const std::string& text) {
   LinearShape shape{};
-  if (std::sscanf(text.c_str(), "%ld,%ld,%ld", &shape.tokens, &shape.in, &shape.out) == 3 &&
-      shape.tokens > 0 && shape.in > 0 && shape.out > 0)
+  const int given = std::sscanf(text.c_str(), "%ld,%ld,%ld,%ld", &shape.tokens, &shape.in,
+                                &shape.out, &shape.groups);
+  if (given >= 3 && shape.tokens > 0 && shape.in > 0 && shape.out > 0 &&
+      (given == 3 || (shape.groups > 0 && shape.tokens % shape.groups == 0)))
     return shape;
-  throw std::invalid_argument("\"" + text + "\" is no shape: give TOKENS,IN,OUT");
+  throw std::invalid_argument("\"" + text +
+                              "\" is no shape: give TOKENS,IN,OUT, or TOKENS,IN,OUT,GROUPS with a "
+                              "multiple of GROUPS as TOKENS");
 }
 
 void run(const std::vector<std::string>& words) {
   const at::NoGradGuard no_grad;
   const bench::Options options = bench::parse_options(
-      words, "gemm_bench [--dtype f32|bf16] [--turns N] [SHAPE …], a SHAPE is TOKENS,IN,OUT");
+      words,
+      "gemm_bench [--dtype f32|bf16] [--turns N] [SHAPE …], a SHAPE is TOKENS,IN,OUT[,GROUPS]");
   std::vector<LinearShape> shapes;
   for (const std::string& shape : options.shapes) shapes.push_back(parse(shape));
   if (shapes.empty())
@@ -137,7 +188,9 @@ void run(const std::vector<std::string>& words) {
               {1024, 768, 50257}};
   time_peak(options.type());
   time_memory();
-  for (const LinearShape& shape : shapes) time_linear(shape, options.type(), options.turns);
+  for (const LinearShape& shape : shapes)
+    shape.groups > 0 ? time_grouped(shape, options.type(), options.turns)
+                     : time_linear(shape, options.type(), options.turns);
   time_memory();
 }
 

@@ -220,7 +220,7 @@ TEST(HfMoeConfig, NamesTheFieldThatIsNotSupported) {
       {with_experts("qwen3_moe", {{"mlp_only_layers", 3}}), {"mlp_only_layers", "list"}},
       {with_experts("qwen3_moe", {{"mlp_only_layers", {"3"}}}), {"mlp_only_layers", "list"}},
       {with_experts("qwen3_moe", {{"attention_bias", true}}), {"attention_bias"}},
-      {with_experts("olmoe"), {"model_type", "olmoe"}},
+      {with_experts("dbrx"), {"model_type", "dbrx"}},
   };
   for (const auto& [json, named] : cases) {
     std::vector<std::string> words = named;
@@ -243,7 +243,8 @@ std::vector<Json> expert_configs() {
                                      {"decoder_sparse_step", 2},
                                      {"use_sliding_window", true},
                                      {"sliding_window", 9}}),
-          with_experts("qwen3_moe", {{"norm_topk_prob", false}, {"mlp_only_layers", {0, 3}}})};
+          with_experts("qwen3_moe", {{"norm_topk_prob", false}, {"mlp_only_layers", {0, 3}}}),
+          with_experts("olmoe", {{"clip_qkv", 8.5}, {"num_key_value_heads", 4}})};
 }
 
 TEST(HfMoeConfig, WritesWhatItReads) {

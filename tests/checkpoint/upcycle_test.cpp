@@ -126,7 +126,7 @@ TEST(Upcycle, DividesGateAndUpAlike) {
 
 TEST(Upcycle, LayersWithoutExpertsKeepTheirMlp) {
   const Dense dense(tiny_llama());
-  MoeConfig moe = experts(4, 1);
+  MoeConfig moe = experts(4, 2);
   moe.layer_freq = "[0,1]";
   const CheckpointSource source = dense.upcycled({.experts = moe});
   EXPECT_NEAR(loss_of(source), loss_of(dense.source()), 1e-6);

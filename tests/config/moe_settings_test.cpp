@@ -405,7 +405,6 @@ TEST(MoeRules, AllAreShownTogether) {
 
 TEST(MoeRules, WhatIsNotThereSaysWhy) {
   expect_mistakes({
-      {{"--moe-use-upcycling"}, 1, "no dense checkpoint is turned into experts"},
       {{"--moe-enable-routing-replay"}, 1, "routes are neither recorded nor replayed"},
       {{"--moe-router-quantile-balancing-ema", "0.5"}, 1, "belongs to quantile balancing"},
       {{"--moe-router-force-biased", "1"}, 1, "use --moe-router-force-load-balancing"},

@@ -205,7 +205,7 @@ std::vector<std::function<void(TransformerConfig&)>> training_variants() {
 double auxiliary_losses(Block& block) {
   const MoeConfig& moe = block.config.moe;
   const double* sums =
-      block.layer.router()->statistics().sums.const_data_ptr<double>() + moe.num_experts;
+      block.layer.router().statistics().sums.const_data_ptr<double>() + moe.num_experts;
   return moe.coefficient(LoadBalancing::aux_loss) * sums[RoutingStatistics::aux_loss] +
          moe.coefficient(LoadBalancing::seq_aux_loss) * sums[RoutingStatistics::seq_aux_loss] +
          moe.coefficient(LoadBalancing::global_aux_loss) *
@@ -222,7 +222,7 @@ TEST(MoeLayer, GradientsEqualCentralDifferences) {
     Block block(config);
     const at::Tensor x = input();
     const auto loss = [&] {
-      block.layer.router()->begin_step();
+      block.layer.router().begin_step();
       const at::Tensor y = weighted_sum(block.layer.forward(x, training_context()));
       return y + auxiliary_losses(block);
     };
@@ -309,7 +309,7 @@ TEST(MoeLayer, CountsWhatTheRouterDid) {
   config.moe.expert_capacity_factor = 0.5;
   Block block(config);
   block.layer.forward(input().detach(), training_context());
-  const RoutingStatistics& statistics = block.layer.router()->statistics();
+  const RoutingStatistics& statistics = block.layer.router().statistics();
   const at::Tensor load = statistics.sums.narrow(0, 0, 6);
   const double dropped = statistics.sums[6 + RoutingStatistics::dropped].item<double>();
   const std::int64_t capacity = expert_capacity(config.moe, kPositions * kSamples);
@@ -326,7 +326,7 @@ TEST(MoeLayer, TheExpertBiasMovesTowardsAnEvenLoad) {
   config.moe.router_bias_update_rate = 0.01;
   Block block(config);
   const at::Tensor bias = block.value("router.expert_bias"), before = bias.clone();
-  block.layer.router()->update_expert_bias(at::tensor({5., 2., 2., 2., 1., 0.}, at::kDouble));
+  block.layer.router().update_expert_bias(at::tensor({5., 2., 2., 2., 1., 0.}, at::kDouble));
   const at::Tensor moved = (bias - before).to(at::kDouble) / 0.01;
   EXPECT_LE(difference(moved, at::tensor({-1., 0., 0., 0., 1., 1.}, at::kDouble)), 1e-4);
 }
@@ -337,7 +337,7 @@ TEST(MoeLayer, RandomRoutingIsEvenAndRepeats) {
   Block block(config);
   const at::Tensor x = random_input({200, kSamples, kHidden}).detach();
   const at::Tensor first = block.layer.forward(x, training_context());
-  const at::Tensor load = block.layer.router()->statistics().sums.narrow(0, 0, 6).clone();
+  const at::Tensor load = block.layer.router().statistics().sums.narrow(0, 0, 6).clone();
   EXPECT_GT(load.min().item<double>(), 150);  // 200 each in the mean
   EXPECT_LT(load.max().item<double>(), 250);
   EXPECT_TRUE(block.layer.forward(x, training_context()).equal(first));

@@ -35,7 +35,9 @@ Outcome train_on_ranks(const Flags& more) {
               "--moe-token-dispatcher-type",
               "alltoall",
               "--eval-iters",
-              "0"};
+              "0",
+              "--global-batch-size",
+              "16"};
   flags.insert(flags.end(), more.begin(), more.end());
   const RunConfig run = read_run(small_run::flags(flags), kRanks);
   Outcome outcome;

@@ -27,6 +27,7 @@ constexpr std::int64_t kMinMicroKernelRows = 24;
 constexpr std::int64_t kMaxUnitRows = 1056;  ///< whole blocks
 /// Upper limit of the blocks of depth in one pass.
 constexpr std::int64_t kMaxBlocksPerPass = 8;
+
 /// Upper limit of the panels of a unit, which must stay in the L2 cache.
 constexpr std::int64_t kMaxPanelBytes = 768 * 1024;
 
@@ -69,7 +70,11 @@ std::int64_t copied_stride(const GemmPlan& plan) {
   return (divide_up(plan.steps_each, 16) | 1) * 16;
 }
 
-std::int64_t panel_bytes(const GemmPlan& plan) { return 4 * plan.steps_each * kPanelColumns; }
+/// Returns the bytes between panels. Five more cache lines keep neighbours out of one cache set,
+/// when a line of b is packed into all of them.
+std::int64_t panel_bytes(const GemmPlan& plan) {
+  return 4 * plan.steps_each * kPanelColumns + 5 * 64;
+}
 std::int64_t block_bytes(const GemmArguments& g, const GemmPlan& plan,
                          const MicroKernel& micro_kernel) {
   return 4 * copied_stride(plan) * block_rows(g, micro_kernel);
@@ -101,9 +106,11 @@ OperandA operand_a(const GemmArguments& g, const GemmPlan& plan, const MicroKern
 /// Computes one unit: rows [row, row + rows) by the panels that begin at `column`.
 class GemmUnit {
  public:
-  GemmUnit(const GemmArguments& g, const GemmPlan& plan, std::int64_t index, void* workspace)
+  GemmUnit(const GemmArguments& g, const GemmPlan& plan, std::int64_t index, void* workspace,
+           UpcomingLines* upcoming)
       : g_(g),
         plan_(plan),
+        upcoming_(upcoming),
         micro_kernel_(gemm_micro_kernel(g.type)),
         block_rows_(block_rows(g, micro_kernel_)),
         call_rows_(round_up_to_tile(kMinMicroKernelRows, micro_kernel_)),
@@ -130,8 +137,11 @@ class GemmUnit {
         const char* const a = bring_rows(pass, row, rows);
         L2Prefetcher next = lines_after(pass, row);
         next.divide_into(divide_up(columns_, kPanelColumns) * calls_of(pass, rows));
-        for (std::int64_t c = 0; c < columns_; c += kPanelColumns)
-          multiply(pass, {a, row, rows, c, std::min(kPanelColumns, columns_ - c)}, next);
+        for (std::int64_t c = 0; c < columns_; c += kPanelColumns) {
+          const Tile tile{a, row, rows, c, std::min(kPanelColumns, columns_ - c)};
+          UpcomingLines sums = sums_after(pass, tile);
+          multiply(pass, tile, next, sums.runs > 0 ? &sums : upcoming_);
+        }
       }
     }
   }
@@ -200,13 +210,26 @@ class GemmUnit {
     return L2Prefetcher(result(tile), tile.rows, g_.out_stride * size, tile.columns * size);
   }
 
+  /// Returns the sums in memory that the next tile adds to, when a tile has so few steps that the
+  /// micro-kernel cannot prefetch its own in time.
+  UpcomingLines sums_after(const Pass& pass, Tile tile) const {
+    if (!accumulates_in_place(g_) || micro_kernel_.steps_of(pass.count) >= kMinStepsToPrefetchOut)
+      return {};
+    tile.column += kPanelColumns;
+    if (tile.column >= columns_) tile = {nullptr, tile.row + block_rows_, block_rows_, 0, 0};
+    if (tile.row >= rows_) return {};
+    const std::int64_t rows = std::min(tile.rows, rows_ - tile.row),
+                       columns = std::min(kPanelColumns, columns_ - tile.column);
+    return UpcomingLines(result(tile), rows, 4 * g_.out_stride, 4 * columns);
+  }
+
   /// Returns the number of micro-kernel calls for a block of rows by a panel.
   std::int64_t calls_of(const Pass& pass, std::int64_t rows) const {
     return divide_up(rows, call_rows_) *
            divide_up(micro_kernel_.steps_of(pass.count), kDepthBlockSteps);
   }
 
-  void multiply(const Pass& pass, const Tile& tile, L2Prefetcher& next) {
+  void multiply(const Pass& pass, const Tile& tile, L2Prefetcher& next, UpcomingLines* upcoming) {
     const std::int64_t steps = micro_kernel_.steps_of(pass.count);
     const char* panel = panels_ + tile.column / kPanelColumns * panel_bytes(plan_);
     float* sums = sums_of(tile);
@@ -228,7 +251,8 @@ class GemmUnit {
              .columns = tile.columns,
              .steps = std::min(kDepthBlockSteps, steps - step),
              .accumulate =
-                 pass.depth > 0 || step > 0 || (accumulates_in_place(g_) && g_.accumulate)});
+                 pass.depth > 0 || step > 0 || (accumulates_in_place(g_) && g_.accumulate),
+             .upcoming = upcoming});
       }
     }
     if (pass.is_last && !ends_in_sums()) finish(tile, sums);
@@ -264,6 +288,7 @@ class GemmUnit {
 
   const GemmArguments& g_;
   const GemmPlan& plan_;
+  UpcomingLines* upcoming_;
   const MicroKernel& micro_kernel_;
   std::int64_t block_rows_, call_rows_;
   OperandA operand_a_;
@@ -327,9 +352,22 @@ GemmPlan plan_gemm(const GemmArguments& g, std::int64_t threads) {
 }
 
 void run_gemm(const GemmArguments& arguments, const GemmPlan& plan, std::int64_t begin,
-              std::int64_t end, void* workspace) {
+              std::int64_t end, void* workspace, UpcomingLines* upcoming) {
   for (std::int64_t unit = begin; unit < end; ++unit)
-    GemmUnit(arguments, plan, unit, workspace).run();
+    GemmUnit(arguments, plan, unit, workspace, upcoming).run();
+}
+
+UpcomingLines lines_to_pack(const GemmArguments& g, const GemmPlan& plan, std::int64_t unit) {
+  const std::int64_t column = unit / plan.row_parts * plan.panels_each * kPanelColumns,
+                     columns = std::min(plan.panels_each * kPanelColumns, g.n - column),
+                     size = size_of(g.type),
+                     steps_depth =
+                         plan.steps_each * (gemm_micro_kernel(g.type).type == Type::bf16 ? 2 : 1),
+                     depth = std::min(steps_depth, g.k);
+  const char* const first = element_at(g.b, g.type, column * g.b_column_stride);
+  return g.b_depth_stride == 1
+             ? UpcomingLines(first, columns, g.b_column_stride * size, depth * size)
+             : UpcomingLines(first, depth, g.b_depth_stride * size, columns * size);
 }
 
 }  // namespace megatron::kernels

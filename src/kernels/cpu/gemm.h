@@ -43,8 +43,13 @@ struct GemmPlan {
 
 GemmPlan plan_gemm(const GemmArguments& arguments, std::int64_t threads);
 
-/// Computes units [begin, end). `workspace` belongs to this thread and is aligned to 64 bytes.
+/// Computes units [begin, end). `workspace` belongs to this thread and is aligned to 64 bytes. The
+/// micro-kernel prefetches `upcoming`, which may be null.
 void run_gemm(const GemmArguments& arguments, const GemmPlan& plan, std::int64_t begin,
-              std::int64_t end, void* workspace);
+              std::int64_t end, void* workspace, UpcomingLines* upcoming = nullptr);
+
+/// Returns the part of b that a unit packs first.
+UpcomingLines lines_to_pack(const GemmArguments& arguments, const GemmPlan& plan,
+                            std::int64_t unit);
 
 }  // namespace megatron::kernels

@@ -176,6 +176,16 @@ inline void pack_to_f32(const PackArguments& p) {
   along ? pack_lines_along_depth<F16>(p, p.depth, p.cross_stride) : pack_lines_across_depth<F16>(p);
 }
 
+using Pairs = std::uint16_t __attribute__((vector_size(4 * kWidth)));
+
+/// Replaces two vectors by the two that hold their lanes in turn: a0 b0 a1 b1 …
+template <int... lane>
+inline void interleave_lanes(Pairs& first, Pairs& second, std::integer_sequence<int, lane...>) {
+  const Pairs low = __builtin_shufflevector(first, second, (lane / 2 + lane % 2 * 2 * kWidth)...);
+  second = __builtin_shufflevector(first, second, (kWidth + lane / 2 + lane % 2 * 2 * kWidth)...);
+  first = low;
+}
+
 /// Interleaves two neighbours of depth. `second` is null at the end of an odd depth.
 inline void interleave(const std::uint16_t* __restrict first,
                        const std::uint16_t* __restrict second, std::int64_t count,
@@ -184,7 +194,15 @@ inline void interleave(const std::uint16_t* __restrict first,
     for (std::int64_t c = 0; c < count; ++c) to[c] = first[c];
     return;
   }
-  for (std::int64_t c = 0; c < count; ++c)
+  std::int64_t c = 0;
+  for (; c + 2 * kWidth <= count; c += 2 * kWidth) {
+    Pairs line[2];
+    std::memcpy(&line[0], first + c, sizeof(Pairs));
+    std::memcpy(&line[1], second + c, sizeof(Pairs));
+    interleave_lanes(line[0], line[1], std::make_integer_sequence<int, 2 * kWidth>{});
+    std::memcpy(to + c, line, sizeof line);
+  }
+  for (; c < count; ++c)
     to[c] = static_cast<std::uint32_t>(first[c]) | static_cast<std::uint32_t>(second[c]) << 16;
 }
 

@@ -17,6 +17,9 @@ namespace megatron::kernels {
 
 /// Number of columns of a panel of b.
 inline constexpr std::int64_t kPanelColumns = 32;
+/// With fewer steps a micro-kernel does not prefetch the sums that it adds to: GEMMs of attention
+/// have them in the L1 cache.
+inline constexpr std::int64_t kMinStepsToPrefetchOut = 128;
 /// Number of rows that most micro-kernels process at a time.
 inline constexpr std::int64_t kPanelRows = 12;
 
@@ -36,6 +39,24 @@ struct PackArguments {
   std::int64_t panel_stride = 0;
 };
 
+/// Cache lines that a micro-kernel prefetches into the L2 cache between its steps, one at a time:
+/// so a GEMM does not wait for memory that it packs next. They are `runs` runs of lines that lie
+/// `jump` bytes after the end of the one before.
+struct UpcomingLines {
+  const char* line = nullptr;
+  std::int64_t left = 0;  ///< in this run
+  std::int64_t lines_each = 0, jump = 0, runs = 0;
+
+  UpcomingLines() = default;
+  UpcomingLines(const void* first, std::int64_t num_runs, std::int64_t stride_bytes,
+                std::int64_t run_bytes)
+      : line(static_cast<const char*>(first)),
+        left((run_bytes + 63) / 64),
+        lines_each(left),
+        jump(stride_bytes - 64 * left),
+        runs(num_runs) {}
+};
+
 /// out [rows, columns] (+)= a·panel in f32. a is read in steps of 4 bytes, which hold one f32 or
 /// two bf16 that are neighbours of depth. Step s of row r is at a + 4·(r·row_stride +
 /// s·step_stride). So the rows of a tensor can be read in place (step_stride 1, row_stride in
@@ -49,6 +70,7 @@ struct MicroKernelArguments {
   std::int64_t rows, columns;  ///< columns ≤ kPanelColumns
   std::int64_t steps;          ///< along depth
   bool accumulate;
+  UpcomingLines* upcoming = nullptr;  ///< The micro-kernel may advance it.
 };
 
 struct MicroKernel {

@@ -214,6 +214,9 @@ TransformerConfig upcycled_architecture(const CheckpointSource& source,
                   "leave --moe-latent-size out");
   TransformerConfig model = source.model;
   model.moe = request.experts;
+  model.moe.use_upcycling = false;  // settings of the run, not of the model
+  model.moe.upcycling_granularity = 1;
+  model.moe.expert_placement_interval = 0;
   model.moe.ffn_hidden_size = width / parts;
   model.init_method_std = request.init_method_std;
   resolve(model);

@@ -72,12 +72,23 @@ class GemmGroup {
       const auto index =
           static_cast<std::size_t>(std::ranges::upper_bound(ends_, unit) - ends_.begin());
       const kernels::GemmPlan& plan = plans_[index];
+      kernels::UpcomingLines upcoming = lines_of_unit(unit + threads_);
       const std::int64_t own = unit - (ends_[index] - plan.units());
-      kernels::run_gemm(gemms_[index], plan, own, own + 1, thread_workspace(plan.workspace_bytes));
+      kernels::run_gemm(gemms_[index], plan, own, own + 1, thread_workspace(plan.workspace_bytes),
+                        &upcoming);
     });
   }
 
  private:
+  /// Returns what a unit packs, which this thread will probably compute next.
+  kernels::UpcomingLines lines_of_unit(std::int64_t unit) const {
+    if (unit >= ends_.back()) return {};
+    const auto index =
+        static_cast<std::size_t>(std::ranges::upper_bound(ends_, unit) - ends_.begin());
+    return kernels::lines_to_pack(gemms_[index], plans_[index],
+                                  unit - (ends_[index] - plans_[index].units()));
+  }
+
   static constexpr std::int64_t kGemmsPerThread = 8;
   std::vector<kernels::GemmArguments> gemms_;
   std::vector<kernels::GemmPlan> plans_;
