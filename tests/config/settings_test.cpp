@@ -208,7 +208,7 @@ TEST(RunSettings, WrongGatesAreRefused) {
   for (const char* activation : {"--swiglu", "--geglu", "--squared-relu", "--openai-gelu"}) {
     EXPECT_THAT(mistake({activation, clamp, "7"}), HasSubstr(clamp + ": needs ")) << activation;
     EXPECT_THAT(mistake({activation, offset, "1"}),
-                HasSubstr(offset + " 1: needs --quick-geglu (add --quick-geglu"))
+                HasSubstr(offset + " 1: needs --quick-geglu\n  fix: add --quick-geglu"))
         << activation;
   }
   EXPECT_THAT(mistake({"--geglu", "--num-experts", "4", clamp, "7"}),

@@ -47,19 +47,19 @@ TEST(BiasActivation, ClampedGateEqualsTheEagerFormula) {
   for (const bool at_bounds : {false, true}) {
     const Inputs in(at_bounds);
     ASSERT_GT(num_clamped(in), 8);
-    const at::Tensor expected = eager(in.x, in.bias, in.weights);
-    const std::vector<at::Tensor> gradients = {gradient_of(expected, in.x, in.dy),
-                                               gradient_of(expected, in.bias, in.dy),
-                                               gradient_of(expected, in.weights, in.dy)};
+    const auto expected = [&] { return eager(in.x, in.bias, in.weights); };
+    const at::Tensor dx = gradient_of(expected(), in.x, in.dy),
+                     dbias = gradient_of(expected(), in.bias, in.dy),
+                     dweights = gradient_of(expected(), in.weights, in.dy);
     const at::NoGradGuard no_grad;
     const at::Tensor y = bias_activation(in.x, in.bias, kForm, in.weights);
-    EXPECT_LE(difference(y, expected), kTolerance);
+    EXPECT_LE(difference(y, expected()), kTolerance);
     const BiasActivationGradients found =
         bias_activation_backward(in.dy, in.x, in.bias, kForm, /*with_result=*/true, in.weights);
     EXPECT_TRUE(found.y.equal(y));
-    EXPECT_LE(difference(found.dx, gradients[0]), kTolerance);
-    EXPECT_LE(difference(found.dbias, gradients[1]), kTolerance);
-    EXPECT_LE(difference(found.dweights, gradients[2]), kTolerance);
+    EXPECT_LE(difference(found.dx, dx), kTolerance);
+    EXPECT_LE(difference(found.dbias, dbias), kTolerance);
+    EXPECT_LE(difference(found.dweights, dweights), kTolerance);
   }
 }
 
