@@ -186,6 +186,44 @@ TEST(RunSettings, ActivationSwitches) {
               HasSubstr("--squared-relu: excludes --swiglu"));
 }
 
+TEST(RunSettings, GatesOfGptOss) {
+  const TransformerConfig plain = resolved({"--quick-geglu"}).model;
+  EXPECT_FALSE(plain.activation_func_clamp_value);
+  EXPECT_EQ(plain.glu_linear_offset, 0);
+  const TransformerConfig model = resolved({"--quick-geglu", "--activation-func-clamp-value", "7.0",
+                                            "--glu-linear-offset", "1.0"})
+                                      .model;
+  EXPECT_EQ(model.activation_func_clamp_value, 7);
+  EXPECT_EQ(model.glu_linear_offset, 1);
+  EXPECT_EQ(resolved({"--swiglu", "--num-experts", "4", "--activation-func-clamp-value", "10"})
+                .model.activation_func_clamp_value,
+            10);
+}
+
+/// Megatron-LM has a clamp for quick-GEGLU and, with experts, for SwiGLU, and an offset for
+/// quick-GEGLU.
+TEST(RunSettings, WrongGatesAreRefused) {
+  const auto mistake = [](const Args& more) { return mistake_of(small(more)); };
+  const std::string clamp = "--activation-func-clamp-value", offset = "--glu-linear-offset";
+  for (const char* activation : {"--swiglu", "--geglu", "--squared-relu", "--openai-gelu"}) {
+    EXPECT_THAT(mistake({activation, clamp, "7"}), HasSubstr(clamp + ": needs ")) << activation;
+    EXPECT_THAT(mistake({activation, offset, "1"}),
+                HasSubstr(offset + " 1: needs --quick-geglu\n  fix: add --quick-geglu"))
+        << activation;
+  }
+  EXPECT_THAT(mistake({"--geglu", "--num-experts", "4", clamp, "7"}),
+              HasSubstr(clamp + ": needs --quick-geglu, or --swiglu with experts"));
+  EXPECT_THAT(mistake({"--swiglu", clamp, "7"}),
+              HasSubstr("needs experts with --swiglu, but every MLP of the model is dense"));
+  EXPECT_THAT(mistake({"--swiglu", clamp, "7", "--num-experts", "4", "--moe-layer-freq", "[0]*2"}),
+              HasSubstr("needs experts with --swiglu"));
+  EXPECT_THAT(mistake({"--quick-geglu", clamp, "0"}), HasSubstr("must be above 0, got 0"));
+  EXPECT_THAT(mistake({"--quick-geglu", clamp, "inf"}), HasSubstr(clamp));
+  for (const Args& good : {Args{"--swiglu", clamp, "None", offset, "0"}, Args{offset, "0.0"},
+                           Args{"--swiglu", clamp, "7", "--num-experts", "4"}})
+    EXPECT_EQ(mistake(good), "no error");
+}
+
 TEST(RunSettings, SpellingsOfMegatron) {
   EXPECT_FALSE(resolved({"--disable-bias-linear"}).model.add_bias_linear);
   EXPECT_EQ(resolved({"--use-rotary-position-embeddings"}).model.position_embedding_type,

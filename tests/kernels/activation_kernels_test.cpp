@@ -59,26 +59,32 @@ Exact exact(ActivationKind kind, long double z) {
 
 struct Case {
   Type type;
-  ActivationKind kind;
-  bool gated;
+  ActivationForm form;
   std::int64_t rows, columns;
-  std::size_t width() const { return static_cast<std::size_t>(gated ? 2 * columns : columns); }
+  std::size_t width() const { return static_cast<std::size_t>(form.gated ? 2 * columns : columns); }
   std::size_t x_count() const { return static_cast<std::size_t>(rows) * width(); }
   std::size_t y_count() const { return static_cast<std::size_t>(rows * columns); }
   std::string name() const {
-    return "kind " + std::to_string(static_cast<int>(kind)) + ", type " +
-           std::to_string(static_cast<int>(type)) + (gated ? ", gated " : ", ") +
-           std::to_string(rows) + "x" + std::to_string(columns);
+    return "kind " + std::to_string(static_cast<int>(form.kind)) + ", type " +
+           std::to_string(static_cast<int>(type)) + (form.gated ? ", gated, clamp " : ", clamp ") +
+           std::to_string(form.clamp) + ", " + std::to_string(rows) + "x" + std::to_string(columns);
   }
 };
+
+/// Returns the forms of a kind. The offset is larger than the clamp, so that up does not cancel.
+std::vector<ActivationForm> forms(ActivationKind kind) {
+  return {{.kind = kind, .gated = false},
+          {.kind = kind, .gated = true},
+          {.kind = kind, .gated = true, .clamp = 2.5, .linear_offset = 4}};
+}
 
 template <class Run>
 void for_each_case(const Run& run) {
   for (const Type type : kTypes) {
     for (const ActivationKind kind : kKinds) {
-      for (const bool gated : {false, true}) {
+      for (const ActivationForm& form : forms(kind)) {
         for (const std::int64_t columns : {1, 7, 16, 77})
-          run(Case{type, kind, gated, columns == 7 ? 70 : 3, columns});
+          run(Case{type, form, columns == 7 ? 70 : 3, columns});
       }
     }
   }
@@ -102,8 +108,7 @@ Storage forward(const Case& c, const Inputs& in, const ActivationKernels& kernel
                                       .type = c.type,
                                       .rows = c.rows,
                                       .columns = c.columns,
-                                      .kind = c.kind,
-                                      .gated = c.gated};
+                                      .form = c.form};
   for (std::int64_t row = 0; row_by_row && row < c.rows; ++row)
     kernels.forward(arguments, row, row + 1);
   if (!row_by_row) kernels.forward(arguments, 0, c.rows);
@@ -131,8 +136,7 @@ Gradients backward(const Case& c, const Inputs& in, const ActivationKernels& ker
                     .type = c.type,
                     .rows = c.rows,
                     .columns = c.columns,
-                    .kind = c.kind,
-                    .gated = c.gated},
+                    .form = c.form},
                    0, blocks);
   const auto width = static_cast<std::int64_t>(c.width());
   add_row_blocks({result.blocks.data(), result.dbias.data(), wide, blocks, width}, 0, width);
@@ -170,28 +174,40 @@ TEST(ActivationKernels, AgreeWithTheFormulas) {
       const auto z = [&](std::size_t offset) {
         return static_cast<long double>(in.x[at + offset]) + in.bias[column + offset];
       };
-      const Exact f = exact(c.kind, z(0));
-      const long double up = c.gated ? z(columns) : 1, dy = in.dy[i], d = dy * up * f.slope;
-      const double u = units(c.type, c.kind, z(0));
+      const long double clamp = c.form.clamp, gate = std::min(z(0), clamp),
+                        offset = c.form.linear_offset;
+      const Exact f = exact(c.form.kind, gate);
+      const bool gate_passes = z(0) <= clamp,
+                 up_passes = c.form.gated && std::abs(z(columns)) <= clamp;
+      const long double up = c.form.gated ? std::clamp(z(columns), -clamp, clamp) + offset : 1,
+                        dy = in.dy[i], d = gate_passes ? dy * up * f.slope : 0,
+                        d_up = up_passes ? dy * f.value : 0;
+      const double u = units(c.type, c.form.kind, gate);
       ASSERT_NEAR(y[i], static_cast<double>(f.value * up), tolerance(c.type, u, f.value * up))
           << c.name() << " at " << z(0);
       // Near its zeros a slope is a difference of parts as large as 1.
       const double slope_units =
-          units(c.type, c.kind, 0) *
-          static_cast<double>(std::abs(dy * up) * std::max(1.0L, std::abs(z(0))));
+          units(c.type, c.form.kind, 0) *
+          static_cast<double>(std::abs(dy * up) * std::max(1.0L, std::abs(gate)));
       ASSERT_NEAR(got.dx[at], static_cast<double>(d), tolerance(c.type, u, d) + slope_units)
           << c.name() << " at " << z(0);
       dbias[column] += d;
-      if (!c.gated) continue;
-      ASSERT_NEAR(got.dx[at + columns], static_cast<double>(dy * f.value),
-                  tolerance(c.type, u, dy * f.value))
+      if (!c.form.gated) continue;
+      ASSERT_NEAR(got.dx[at + columns], static_cast<double>(d_up), tolerance(c.type, u, d_up))
           << c.name() << " at " << z(0);
-      dbias[column + columns] += dy * f.value;
+      dbias[column + columns] += d_up;
     }
     const double sum_tolerance = (c.type == Type::f64 ? 1e-14 : 1e-5) * static_cast<double>(c.rows);
     for (std::size_t k = 0; k < c.width(); ++k)
       ASSERT_NEAR(got.dbias[k], static_cast<double>(dbias[k]), sum_tolerance) << c.name();
   });
+}
+
+/// The kernels of every instruction set that this CPU has.
+std::vector<ActivationKernels> variants() {
+  std::vector<ActivationKernels> all{activation_kernels(), portable::activation_kernels()};
+  if (cpu_has_avx2()) all.push_back(avx2::activation_kernels());
+  return all;
 }
 
 TEST(ActivationKernels, DependNeitherOnRowsNorOnTheInstructionSet) {
@@ -203,14 +219,55 @@ TEST(ActivationKernels, DependNeitherOnRowsNorOnTheInstructionSet) {
     EXPECT_EQ(gradients.y, y) << c.name();
     EXPECT_EQ(backward(c, in, activation_kernels(), /*summed=*/false).dx, gradients.dx) << c.name();
     if (c.type == Type::f64) return;
-    const auto same = [&](const ActivationKernels& others) {
+    for (const ActivationKernels& others : variants()) {
       EXPECT_EQ(forward(c, in, others), y) << c.name();
       EXPECT_EQ(backward(c, in, others).dx, gradients.dx) << c.name();
       EXPECT_EQ(backward(c, in, others).dbias, gradients.dbias) << c.name();
-    };
-    same(portable::activation_kernels());
-    if (cpu_has_avx2()) same(avx2::activation_kernels());
+    }
   });
+}
+
+/// relu(gate)·(up + 1) with clamp 7, whose values and gradients are exact. At the bounds gradients
+/// pass, as in torch.clamp(), and beyond them they are 0.
+TEST(ActivationKernels, ClampsAndPassesGradientsAtTheBounds) {
+  constexpr std::size_t kCount = 7;
+  const float next = std::nextafter(7.0f, 8.0f), inside = std::nextafter(7.0f, 0.0f);
+  const float gates[kCount] = {7, next, inside, 100, 2, 2, 2},
+              ups[kCount] = {2, 2, 2, 2, 7, next, -next};
+  const double y[kCount] = {21, 21, 3.0 * inside, 21, 16, 16, -12},
+               dgate[kCount] = {3, 0, 3, 0, 8, 8, -6}, dup[kCount] = {7, 7, inside, 7, 2, 0, 0};
+  for (const Type type : kTypes) {
+    if (type == Type::bf16 || type == Type::f16) continue;  // have no number next to 7 this close
+    const Case c{type, {ActivationKind::relu, true, 7, 1}, 1, kCount};
+    Inputs in(c);
+    for (std::size_t i = 0; i < kCount; ++i) {
+      in.x.set(i, gates[i]);
+      in.x.set(kCount + i, ups[i]);
+      in.dy.set(i, 1);
+    }
+    for (std::size_t i = 0; i < 2 * kCount; ++i) in.bias.set(i, 0);
+    for (const ActivationKernels& kernels : variants()) {
+      const Storage value = forward(c, in, kernels);
+      const Gradients gradients = backward(c, in, kernels);
+      for (std::size_t i = 0; i < kCount; ++i) {
+        EXPECT_EQ(value[i], type == Type::f32 ? static_cast<float>(y[i]) : y[i]) << i;
+        EXPECT_EQ(gradients.dx[i], dgate[i]) << i;
+        EXPECT_EQ(gradients.dx[kCount + i], dup[i]) << i;
+      }
+    }
+  }
+}
+
+/// A clamp leaves what is not a number as it is.
+TEST(ActivationKernels, ClampsKeepWhatIsNotANumber) {
+  const Case c{Type::f32, {ActivationKind::quick_gelu, true, 7, 1}, 1, 3};
+  Inputs in(c);
+  in.x.set(0, NAN);
+  in.x.set(4, NAN);
+  for (const ActivationKernels& kernels : variants()) {
+    const Storage y = forward(c, in, kernels);
+    EXPECT_TRUE(std::isnan(y[0]) && std::isnan(y[1]) && !std::isnan(y[2]));
+  }
 }
 
 TEST(ActivationKernels, KeepWhatIsNotANumber) {
@@ -224,8 +281,7 @@ TEST(ActivationKernels, KeepWhatIsNotANumber) {
                                   .type = Type::f32,
                                   .rows = 1,
                                   .columns = 2,
-                                  .kind = kind,
-                                  .gated = false},
+                                  .form = {.kind = kind, .gated = false}},
                                  0, 1);
     EXPECT_TRUE(std::isnan(y[0])) << static_cast<int>(kind);
     EXPECT_FALSE(std::isnan(y[1])) << static_cast<int>(kind);

@@ -85,7 +85,7 @@ TEST(Architecture, ADenseModelHasNoMembersOfExperts) {
   EXPECT_EQ(architecture_from_json(json, "file").moe.num_experts, 0);
 }
 
-TEST(Architecture, OnlyMembersOfExpertsMayBeAbsent) {
+TEST(Architecture, MembersOfExpertsMayBeAbsent) {
   Json json = architecture_to_json(sparse());
   json.erase("moe_router_dtype");
   json.erase("moe_z_loss_coeff");
@@ -102,6 +102,24 @@ TEST(Architecture, OnlyMembersOfExpertsMayBeAbsent) {
     without.erase(name);
     EXPECT_THAT(error_of(without), HasSubstr(name));
   }
+}
+
+TEST(Architecture, ClampAndOffsetSurviveARoundTripAndMayBeAbsent) {
+  TransformerConfig config = sparse();
+  config.activation = Activation::quick_gelu;
+  config.gated_linear_unit = true;
+  config.activation_func_clamp_value = 7;
+  config.glu_linear_offset = 1;
+  Json json = architecture_to_json(config);
+  const TransformerConfig back = architecture_from_json(json, "file");
+  EXPECT_EQ(back.activation_func_clamp_value, 7);
+  EXPECT_EQ(back.glu_linear_offset, 1);
+  json.erase("activation_func_clamp_value");
+  json.erase("glu_linear_offset");
+  const TransformerConfig older = architecture_from_json(json, "file");
+  EXPECT_FALSE(older.activation_func_clamp_value);
+  EXPECT_EQ(older.glu_linear_offset, 0);
+  EXPECT_EQ(forward_differences(back, older).size(), 2u);
 }
 
 TEST(Architecture, SizesOfExpertsAreChecked) {

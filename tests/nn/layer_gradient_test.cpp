@@ -207,6 +207,22 @@ TransformerConfig small_config() {
   return config;
 }
 
+void check_mlp(const TransformerConfig& config) {
+  const Rank rank;
+  BareModule model;
+  Mlp mlp(
+      &model, "mlp",
+      {.config = config, .rank = rank, .has_input_norm = config.activation != Activation::silu});
+  ParamStore store(declared_parameters(model), kDouble);
+  store.initialize(3);
+  const at::Tensor x = random_input({2, 2, 6});
+  check_gradients(
+      [&] {
+        return weighted_sum(mlp.forward(norm_with_residual(x, mlp.input_norm()).normalised, {}));
+      },
+      {x}, &store);
+}
+
 TEST(LayerGradient, Mlp) {
   for (const Activation kind : kActivations) {
     for (const bool gated : {false, true}) {
@@ -215,21 +231,18 @@ TEST(LayerGradient, Mlp) {
       config.gated_linear_unit = gated;
       config.add_bias_linear = !gated;
       config.normalization = gated ? Normalization::RMSNorm : Normalization::LayerNorm;
-      const Rank rank;
-      BareModule model;
-      Mlp mlp(&model, "mlp",
-              {.config = config, .rank = rank, .has_input_norm = kind != Activation::silu});
-      ParamStore store(declared_parameters(model), kDouble);
-      store.initialize(3);
-      const at::Tensor x = random_input({2, 2, 6});
-      check_gradients(
-          [&] {
-            return weighted_sum(
-                mlp.forward(norm_with_residual(x, mlp.input_norm()).normalised, {}));
-          },
-          {x}, &store);
+      check_mlp(config);
     }
   }
+}
+
+TEST(LayerGradient, MlpWithClampedGate) {
+  TransformerConfig config = small_config();
+  config.activation = Activation::quick_gelu;
+  config.gated_linear_unit = true;
+  config.activation_func_clamp_value = 0.75;
+  config.glu_linear_offset = 1;
+  check_mlp(config);
 }
 
 TEST(LayerGradient, Embedding) {

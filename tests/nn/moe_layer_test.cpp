@@ -75,6 +75,8 @@ at::Tensor activated(const at::Tensor& x, const TransformerConfig& config) {
     switch (config.activation) {
       case Activation::silu:
         return at::silu(h);
+      case Activation::quick_gelu:
+        return h * at::sigmoid(h * 1.702);
       case Activation::gelu:
         return at::gelu(h);
       default:
@@ -83,7 +85,20 @@ at::Tensor activated(const at::Tensor& x, const TransformerConfig& config) {
   };
   if (!config.gated_linear_unit) return f(x);
   const std::int64_t width = x.size(-1) / 2;
-  return f(x.narrow(-1, 0, width)) * x.narrow(-1, width, width);
+  at::Tensor gate = x.narrow(-1, 0, width), up = x.narrow(-1, width, width);
+  if (const std::optional<double> c = config.activation_func_clamp_value) {
+    gate = gate.clamp_max(*c);
+    up = up.clamp(-*c, *c);
+  }
+  return f(gate) * (up + config.glu_linear_offset);
+}
+
+/// The experts of GPT-OSS, with a clamp that limits some of the numbers.
+void use_clamped_gate(TransformerConfig& config) {
+  config.activation = Activation::quick_gelu;
+  config.activation_func_clamp_value = 0.9;
+  config.glu_linear_offset = 1;
+  config.add_bias_linear = true;
 }
 
 /// Computes y for each token by the definition: softmax over the chosen logits.
@@ -128,6 +143,8 @@ TEST(MoeLayer, EqualsALoopOverExperts) {
         c.gated_linear_unit = false;
       },
       [](TransformerConfig& c) { c.moe.router_topk = 6; },
+      use_clamped_gate,
+      [](TransformerConfig& c) { c.activation_func_clamp_value = 0.6; },
       [](TransformerConfig& c) {
         c.moe.shared_expert_intermediate_size = 10;
         c.moe.shared_expert_gate = true;
@@ -151,6 +168,7 @@ TEST(MoeLayer, EqualsALoopOverExperts) {
 std::vector<std::function<void(TransformerConfig&)>> training_variants() {
   return {
       [](TransformerConfig& c) { c.moe.aux_loss_coeff = {0.7}; },
+      use_clamped_gate,
       [](TransformerConfig& c) {
         c.moe.router_load_balancing_type = {LoadBalancing::seq_aux_loss};
         c.moe.aux_loss_coeff = {0.9};

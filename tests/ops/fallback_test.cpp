@@ -113,6 +113,11 @@ TEST(Fallback, Activations) {
           expect_same("megatron::bias_activation", {x, bias, kind, gated, weights}, 1);
           expect_same("megatron::bias_activation_backward",
                       {dy, x, bias, kind, gated, true, weights}, 2 + has_bias + has_weights);
+          if (!gated) continue;
+          expect_same("megatron::bias_activation", {x, bias, kind, gated, weights, 0.7, 0.25}, 1);
+          expect_same("megatron::bias_activation_backward",
+                      {dy, x, bias, kind, gated, true, weights, 0.7, 0.25},
+                      2 + has_bias + has_weights);
         }
       }
     }

@@ -3,9 +3,10 @@
     import mcore_cpu; mcore_cpu.init(tp=1, pp=1, cp=1, ep=1)      # before any other megatron import
 
 It only removes megatron-core's assumptions that a CUDA device is present; the maths is untouched.
-peer_ranks.py starts several ranks; each calls finish() at its end.
+peer_ranks.py starts several ranks; each calls finish() at its end, or answer_cases().
 """
-import contextlib, os
+import contextlib, json, os, sys
+from pathlib import Path
 
 for k, v in dict(
     RANK="0",
@@ -85,3 +86,12 @@ def finish():
     One that leaves early takes its connections with it."""
     dist.barrier()
     dist.destroy_process_group()
+
+
+def answer_cases(answer):
+    """Calls answer(case, DIR) for each case of DIR/cases.json, and ends this rank.
+    DIR is the script's argument."""
+    directory = Path(sys.argv[1])
+    for case in json.loads((directory / "cases.json").read_text()):
+        answer(case, directory)
+    finish()

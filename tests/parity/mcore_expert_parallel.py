@@ -7,10 +7,7 @@ DIR/cases.json lists {"variant", "tp", "ep", "etp", "dispatcher", "vocab_size", 
 Rank 0 writes each answer: the whole gradients, expert biases after the step, "loss", and the
 auxiliary losses as "loss <name>".
 """
-import json
 import os
-import sys
-from pathlib import Path
 
 os.environ.setdefault("TORCHDYNAMO_DISABLE", "1")
 import mcore_cpu
@@ -129,11 +126,4 @@ def answer(case, directory):
         np.savez(directory / case["answer"], **result)
 
 
-def main():
-    directory = Path(sys.argv[1])
-    for case in json.loads((directory / "cases.json").read_text()):
-        answer(case, directory)
-    mcore_cpu.finish()
-
-
-main()
+mcore_cpu.answer_cases(answer)

@@ -48,6 +48,7 @@ COMMON_CONFIG = dict(
     gradient_accumulation_fusion=False,
     persist_layer_norm=False,
 )
+CLAMP = 0.1  # limits many gates and ups of these models
 LLAMA_FLAGS = [
     "--normalization",
     "RMSNorm",
@@ -199,6 +200,22 @@ def variants():
         "quick-geglu",
         ["--quick-geglu", "--ffn-hidden-size", 112],
         dict(gated_linear_unit=True, activation_func=quick_gelu, ffn_hidden_size=112),
+    )
+    yield Variant(
+        "quick-geglu, clamped",
+        [
+            "--quick-geglu",
+            *["--ffn-hidden-size", 112],
+            *["--activation-func-clamp-value", CLAMP],
+            *["--glu-linear-offset", 1],
+        ],
+        dict(
+            gated_linear_unit=True,
+            activation_func=quick_gelu,
+            ffn_hidden_size=112,
+            activation_func_clamp_value=CLAMP,
+            glu_linear_offset=1,
+        ),
     )
     yield llama("sliding window", ["--window-size", "6,0"], dict(window_size=(6, 0)))
     yield Variant(

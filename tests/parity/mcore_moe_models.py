@@ -1,8 +1,9 @@
 """Variants of mixture-of-experts models: flags of our program beside megatron-core's settings."""
 import torch.nn.functional as F
 
-from mcore_models import LLAMA_CONFIG, LLAMA_FLAGS, LLAMA_MODEL, NUM_LAYERS, Variant
+from mcore_models import CLAMP, LLAMA_CONFIG, LLAMA_FLAGS, LLAMA_MODEL, NUM_LAYERS, Variant
 from megatron.core.activations import squared_relu
+from megatron.core.fusions.fused_bias_geglu import quick_gelu
 
 NUM_EXPERTS, TOPK, EXPERT_SIZE, SHARED_SIZE = 8, 2, 48, 80
 # The loss of the auxiliary terms is as large as the main loss, so that an error in them shows.
@@ -112,6 +113,16 @@ def expert_variants():
         base=(
             ["--swiglu", "--ffn-hidden-size", 112],
             dict(gated_linear_unit=True, activation_func=F.silu, ffn_hidden_size=112),
+            {},
+        ),
+    )
+    yield variant("clamped swiglu", dict(activation_func_clamp_value=CLAMP))
+    yield variant(
+        "clamped quick-geglu with biases",
+        dict(activation_func_clamp_value=CLAMP, glu_linear_offset=1),
+        base=(
+            ["--quick-geglu", "--ffn-hidden-size", 112],
+            dict(gated_linear_unit=True, activation_func=quick_gelu, ffn_hidden_size=112),
             {},
         ),
     )

@@ -8,11 +8,8 @@ DIR/cases.json lists {"variant", "chunks", "num_layers", "num_microbatches", "vo
 "weights", "rows", "answer"}; weights are whole tensors by Transformer-Engine name (.npz), one chunk
 means 1F1B. Rank 0 writes each answer: the gradients of all stages, and "loss".
 """
-import json
 import os
 import re
-import sys
-from pathlib import Path
 from types import SimpleNamespace
 
 os.environ.setdefault("TORCHDYNAMO_DISABLE", "1")
@@ -147,11 +144,4 @@ def answer(case, directory):
         np.savez(directory / case["answer"], **gradients)
 
 
-def main():
-    directory = Path(sys.argv[1])
-    for case in json.loads((directory / "cases.json").read_text()):
-        answer(case, directory)
-    mcore_cpu.finish()
-
-
-main()
+mcore_cpu.answer_cases(answer)

@@ -8,10 +8,7 @@ DIR/cases.json lists {"variant", "sequence_parallel", "weights", "rows", "answer
 whole tensors by Transformer-Engine name (.npz). Rank 0 writes each answer: the whole gradients, and
 "loss".
 """
-import json
 import os
-import sys
-from pathlib import Path
 from types import SimpleNamespace
 
 os.environ.setdefault("TORCHDYNAMO_DISABLE", "1")
@@ -75,11 +72,4 @@ def answer(case, directory):
         np.savez(directory / case["answer"], **result)
 
 
-def main():
-    directory = Path(sys.argv[1])
-    for case in json.loads((directory / "cases.json").read_text()):
-        answer(case, directory)
-    mcore_cpu.finish()
-
-
-main()
+mcore_cpu.answer_cases(answer)

@@ -3,12 +3,21 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 
 #include "kernels/type.h"
 
 namespace megatron::kernels {
 
 enum class ActivationKind : std::uint8_t { gelu, gelu_tanh, relu, squared_relu, silu, quick_gelu };
+
+/// The form of an activation. Gated forms take gate ≤ clamp and |up| ≤ clamp and add
+/// `linear_offset` to up; the others ignore both.
+struct ActivationForm {
+  ActivationKind kind;
+  bool gated;
+  double clamp = std::numeric_limits<double>::infinity(), linear_offset = 0;
+};
 
 /// y = w·f(x + bias). Gated: y = w·f(gate + bias)·(up + bias), where rows of x are [gate | up].
 /// `bias` and `weights` are f32 (f64 with f64). `bias` has one number for each column of x.
@@ -18,8 +27,7 @@ struct ActivationArguments {
   void* y;
   Type type;
   std::int64_t rows, columns;  ///< columns of y; x has twice as many when gated
-  ActivationKind kind;
-  bool gated;
+  ActivationForm form;
 };
 
 /// Backward of ActivationArguments. Writes dx. If `bias_blocks` is not null, it receives the sums
@@ -32,8 +40,7 @@ struct ActivationBackwardArguments {
   void* dweights;  ///< gradient of the weights of the rows; written if `weights` is not null
   Type type;
   std::int64_t rows, columns;  ///< columns of dy
-  ActivationKind kind;
-  bool gated;
+  ActivationForm form;
 };
 
 /// The activation kernels of one instruction set.

@@ -60,6 +60,21 @@ struct ValueAndDerivative {
   V value, slope;
 };
 
+/// The clamp and the offset of a gated form. What is not a number stays so, and gradients pass at
+/// the bounds themselves, as in torch.clamp().
+template <class V>
+struct GateBounds {
+  V most, least, offset;
+
+  V gate(V z) const { return where_less(most, z, most, z); }
+  V up(V z) const { return where_less(z, least, least, gate(z)) + offset; }
+  /// Return d where the value is within the bounds, else 0.
+  V gate_gradient(V z, V d) const { return where_less(most, z, constant(0, z), d); }
+  V up_gradient(V z, V d) const {
+    return where_less(z, least, constant(0, z), gate_gradient(z, d));
+  }
+};
+
 struct Gelu {
   template <class V>
   static ValueAndDerivative<V> at(V z) {

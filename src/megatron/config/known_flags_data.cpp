@@ -264,8 +264,7 @@ constexpr KnownFlags kKnownFlags[] = {
      "linear-num-value-heads=32 linear-attention-freq=-;0"},
     {refused, "is not in this version",
      "see --swiglu, --geglu and --activation for what the MLP can do",
-     "glu-linear-offset=0 activation-func-clamp-value=-;0 mlp-chunks-for-prefill=1 "
-     "mlp-chunks-for-training=1"},
+     "mlp-chunks-for-prefill=1 mlp-chunks-for-training=1"},
     {refused, "is not in this version: every layer is attention and MLP", "leave it out",
      "enable-mhc-connections mhc-num-residual-streams=4 mhc-sinkhorn-iterations=20 "
      "mhc-init-gating-factor=.01 is-hybrid-model "

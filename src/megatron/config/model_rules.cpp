@@ -170,6 +170,44 @@ bool is_malformed_pattern(S s) {
          s.model.num_layers > 0;
 }
 
+bool is_gated(S s, Activation kind) {
+  return s.model.gated_linear_unit && s.model.activation == kind;
+}
+
+bool has_layers_with_experts(S s) {
+  const std::vector<std::int64_t>& layers = s.model.moe.layers;
+  return s.model.moe.num_experts > 0 &&
+         (layers.empty() || std::ranges::any_of(layers, [](auto layer) { return layer != 0; }));
+}
+
+const std::vector<Rule>& gate_rules() {
+  static const std::vector<Rule> rules = {
+      {{"activation_func_clamp_value", "activation", "gated_linear_unit", "num_experts",
+        "moe_layer_freq", "num_layers"},
+       [](S s) {
+         return s.model.activation_func_clamp_value && !is_gated(s, Activation::quick_gelu) &&
+                !(is_gated(s, Activation::silu) && has_layers_with_experts(s));
+       },
+       [](S s) {
+         const bool is_swiglu = is_gated(s, Activation::silu);
+         return UserError::Parts{
+             "--activation-func-clamp-value",
+             is_swiglu ? "needs experts with --swiglu, but every MLP of the model is dense"
+                       : "needs --quick-geglu, or --swiglu with experts",
+             std::string(is_swiglu ? "add --num-experts N" : "add --quick-geglu") +
+                 ", or leave --activation-func-clamp-value out"};
+       }},
+      {{"glu_linear_offset", "activation", "gated_linear_unit"},
+       [](S s) { return s.model.glu_linear_offset != 0 && !is_gated(s, Activation::quick_gelu); },
+       [](S s) {
+         return UserError::Parts{
+             detail::concatenate("--glu-linear-offset ", s.model.glu_linear_offset),
+             "needs --quick-geglu", "add --quick-geglu, or leave --glu-linear-offset out"};
+       }},
+  };
+  return rules;
+}
+
 const std::vector<Rule>& attention_rules() {
   static const std::vector<Rule> rules = {
       {{"window_size"},
@@ -243,8 +281,8 @@ const std::vector<Rule>& attention_rules() {
 
 Problems validate_model(const Settings& settings, const FieldNames& skip) {
   Problems problems;
-  for (const auto* rules : {&size_rules(), &position_rules(), &attention_rules(), &moe_rules(),
-                            &sharding_rules(), &layout_rules()})
+  for (const auto* rules : {&size_rules(), &position_rules(), &attention_rules(), &gate_rules(),
+                            &moe_rules(), &sharding_rules(), &layout_rules()})
     problems.add(evaluate(*rules, settings, skip));
   return problems;
 }

@@ -64,6 +64,9 @@ struct TransformerConfig {
 
   Activation activation = Activation::gelu;
   bool gated_linear_unit = false;  ///< SwiGLU = silu + gated, GEGLU = gelu + gated
+  /// Bound C of a gated activation: gate ≤ C and |up| ≤ C.
+  std::optional<double> activation_func_clamp_value;
+  double glu_linear_offset = 0;  ///< the gate multiplies up + offset
   bool add_bias_linear = true;
   bool add_qkv_bias = false;  ///< bias on QKV even if add_bias_linear is false
   bool untie_embeddings_and_output_weights = false;

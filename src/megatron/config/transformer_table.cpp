@@ -79,6 +79,12 @@ void add_mlp(Table& t) {
   t.field("activation", &Config::activation, "activation function of the MLP");
   t.field("gated_linear_unit", &Config::gated_linear_unit,
           "multiply the activation by a second linear projection");
+  t.field("activation_func_clamp_value", &Config::activation_func_clamp_value,
+          "with --quick-geglu, or with --swiglu and experts: limit the gate to at most this value "
+          "and the second projection to between minus and plus this value")
+      .above(0);
+  t.field("glu_linear_offset", &Config::glu_linear_offset,
+          "with --quick-geglu: add this number to the second projection");
 }
 
 void add_rope_scaling(Table& t) {

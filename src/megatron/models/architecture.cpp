@@ -43,6 +43,8 @@ void add_layers(Table& t) {
   t.field("clip_qkv", &Config::clip_qkv, "");
   t.field("activation", &Config::activation, "");
   t.field("gated_linear_unit", &Config::gated_linear_unit, "");
+  t.field("activation_func_clamp_value", &Config::activation_func_clamp_value, "");
+  t.field("glu_linear_offset", &Config::glu_linear_offset, "");
   t.field("add_bias_linear", &Config::add_bias_linear, "");
   t.field("add_qkv_bias", &Config::add_qkv_bias, "");
   t.field("window_size", &Config::window_size, "");
@@ -230,15 +232,15 @@ void canonicalize_positions(Config& c) {
     c.max_position_embeddings = 0;
 }
 
+bool all_are(const std::vector<std::int64_t>& layers, std::int64_t value) {
+  return std::ranges::count(layers, value) == std::ssize(layers);
+}
+
 void canonicalize_window(Config& c) {
-  const auto all = [&](std::int64_t value) {
-    return std::all_of(c.window_layers.begin(), c.window_layers.end(),
-                       [&](std::int64_t layer) { return layer == value; });
-  };
-  if (!c.window_layers.empty() && all(0)) c.window_size.reset();
+  if (!c.window_layers.empty() && all_are(c.window_layers, 0)) c.window_size.reset();
   if (c.window_size && (*c.window_size)[0] < 0) c.window_size.reset();
   if (c.window_size) (*c.window_size)[1] = 0;
-  if (!c.window_size || all(1)) c.window_layers.clear();
+  if (!c.window_size || all_are(c.window_layers, 1)) c.window_layers.clear();
 }
 
 void canonicalize_router(MoeConfig& moe) {
@@ -255,16 +257,13 @@ void canonicalize_router(MoeConfig& moe) {
 
 void canonicalize_experts(Config& c) {
   MoeConfig& moe = c.moe;
-  const auto all = [&](std::int64_t value) {
-    return std::ranges::all_of(moe.layers, [&](std::int64_t layer) { return layer == value; });
-  };
-  if (!moe.layers.empty() && all(0)) moe.num_experts = 0;
+  if (!moe.layers.empty() && all_are(moe.layers, 0)) moe.num_experts = 0;
   if (moe.num_experts == 0) {
     moe = MoeConfig{};
     return;
   }
   moe.layer_freq = MoeConfig{}.layer_freq;
-  if (all(1)) moe.layers.clear();
+  if (all_are(moe.layers, 1)) moe.layers.clear();
   if (moe.layers.empty()) c.ffn_hidden_size = moe.ffn_hidden_size;  // no MLP is dense
   if (moe.shared_expert_intermediate_size == 0)
     moe.shared_expert_gate = moe.shared_expert_overlap = false;
@@ -273,6 +272,12 @@ void canonicalize_experts(Config& c) {
     moe.token_drop_policy = MoeConfig{}.token_drop_policy;
   }
   canonicalize_router(moe);
+}
+
+/// Returns whether older checkpoints lack a member, which has its default there.
+bool may_be_absent(std::string_view name) {
+  return is_moe_member(name) || name == "activation_func_clamp_value" ||
+         name == "glu_linear_offset";
 }
 
 }  // namespace

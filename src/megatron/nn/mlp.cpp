@@ -31,8 +31,7 @@ at::Tensor Mlp::forward(const at::Tensor& input_sbh, const ForwardContext& conte
   if (input_norm().weight != nullptr)
     notify_op(context.hooks, linear_fc1_, "layer_norm", input_sbh);
   notify_op(context.hooks, linear_fc1_, "", projected);
-  const BiasActivation activation{{config_.activation, config_.gated_linear_unit},
-                                  linear_fc1_.bias()};
+  const BiasActivation activation{activation_form(config_), linear_fc1_.bias()};
   const at::Tensor out = activate_and_project(projected, activation, context);
   notify_op(context.hooks, linear_fc2_, "", out);
   return out;

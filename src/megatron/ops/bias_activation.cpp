@@ -2,6 +2,8 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/clamp.h>
+#include <ATen/ops/clamp_max.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/gelu.h>
@@ -10,6 +12,8 @@
 #include <ATen/ops/silu.h>
 #include <ATen/ops/square.h>
 #include <ATen/ops/zeros.h>
+
+#include <limits>
 
 #include "kernels/cpu/activation_kernels.h"
 #include "kernels/cpu/column_sums.h"
@@ -44,10 +48,15 @@ at::Tensor formula(const at::Tensor& x, Activation kind) {
   throw InternalError("an activation without a formula");
 }
 
-at::Tensor formula(const at::Tensor& x, Activation kind, bool gated) {
-  if (!gated) return formula(x, kind);
+at::Tensor formula(const at::Tensor& x, const ActivationForm& form) {
+  if (!form.gated) return formula(x, form.kind);
   const std::int64_t width = x.size(-1) / 2;
-  return formula(x.narrow(-1, 0, width), kind) * x.narrow(-1, width, width);
+  at::Tensor gate = x.narrow(-1, 0, width), up = x.narrow(-1, width, width);
+  if (form.clamp) {
+    gate = at::clamp_max(gate, *form.clamp);
+    up = at::clamp(up, -*form.clamp, *form.clamp);
+  }
+  return formula(gate, form.kind) * (form.linear_offset == 0 ? up : up + form.linear_offset);
 }
 
 /// Returns x + bias in compute_type().
@@ -64,18 +73,22 @@ at::Tensor row_weights(const at::Tensor& weights, const at::Tensor& y) {
 }
 
 at::Tensor forward_by_formula(const at::Tensor& x, const Optional& bias, std::int64_t kind,
-                              bool gated, const Optional& weights) {
-  at::Tensor y = formula(wide_sum(x, bias), static_cast<Activation>(kind), gated);
+                              bool gated, const Optional& weights, std::optional<double> clamp,
+                              double linear_offset) {
+  at::Tensor y =
+      formula(wide_sum(x, bias), {static_cast<Activation>(kind), gated, clamp, linear_offset});
   if (weights) y = y * row_weights(*weights, y);
   return y.to(x.scalar_type());
 }
 
 Gradients backward_by_formula(const at::Tensor& dy, const at::Tensor& x, const Optional& bias,
                               std::int64_t kind, bool gated, bool with_result,
-                              const Optional& weights) {
+                              const Optional& weights, std::optional<double> clamp,
+                              double linear_offset) {
   const at::AutoGradMode with_graph(true);
   const at::Tensor wide = wide_sum(x.detach(), bias).detach().requires_grad_();
-  at::Tensor y = formula(wide, static_cast<Activation>(kind), gated), d = dy.to(wide.scalar_type());
+  at::Tensor y = formula(wide, {static_cast<Activation>(kind), gated, clamp, linear_offset}),
+             d = dy.to(wide.scalar_type());
   const at::Tensor dweights =
       weights ? (d * y.detach()).sum(-1).view(weights->sizes()) : at::Tensor();
   if (weights) d = d * row_weights(*weights, d);
@@ -86,8 +99,8 @@ Gradients backward_by_formula(const at::Tensor& dy, const at::Tensor& x, const O
           with_result ? y.to(x.scalar_type()) : at::Tensor(), dweights};
 }
 
-kernels::ActivationKind kernel_kind(std::int64_t kind) {
-  switch (static_cast<Activation>(kind)) {
+kernels::ActivationKind kernel_kind(Activation kind) {
+  switch (kind) {
     case Activation::gelu:
       return kernels::ActivationKind::gelu;
     case Activation::gelu_tanh:
@@ -102,6 +115,13 @@ kernels::ActivationKind kernel_kind(std::int64_t kind) {
       return kernels::ActivationKind::quick_gelu;
   }
   throw InternalError("an activation without a kernel");
+}
+
+kernels::ActivationForm kernel_form(const ActivationForm& form) {
+  return {.kind = kernel_kind(form.kind),
+          .gated = form.gated,
+          .clamp = form.clamp.value_or(std::numeric_limits<double>::infinity()),
+          .linear_offset = form.linear_offset};
 }
 
 /// Returns the bias that the kernels add to each column, in the dtype they compute in.
@@ -125,7 +145,9 @@ at::Tensor empty_result(const at::Tensor& x, bool gated) {
 }
 
 at::Tensor forward_on_cpu(const at::Tensor& input, const Optional& given, std::int64_t kind,
-                          bool gated, const Optional& given_weights) {
+                          bool gated, const Optional& given_weights, std::optional<double> clamp,
+                          double linear_offset) {
+  const ActivationForm form{static_cast<Activation>(kind), gated, clamp, linear_offset};
   const at::Tensor x = input.contiguous();
   at::Tensor y = empty_result(x, gated);
   if (y.numel() == 0) return y;
@@ -139,15 +161,16 @@ at::Tensor forward_on_cpu(const at::Tensor& input, const Optional& given, std::i
                                                .type = kernel_type(x.scalar_type()),
                                                .rows = rows,
                                                .columns = columns,
-                                               .kind = kernel_kind(kind),
-                                               .gated = gated},
+                                               .form = kernel_form(form)},
                   rows, columns);
   return y;
 }
 
 Gradients backward_on_cpu(const at::Tensor& gradient, const at::Tensor& input,
                           const Optional& given, std::int64_t kind, bool gated, bool with_result,
-                          const Optional& given_weights) {
+                          const Optional& given_weights, std::optional<double> clamp,
+                          double linear_offset) {
+  const ActivationForm form{static_cast<Activation>(kind), gated, clamp, linear_offset};
   const at::Tensor dy = gradient.contiguous(), x = input.contiguous(), bias = wide_bias(x, given),
                    weights = contiguous_or_none(given_weights);
   at::Tensor dx = at::empty_like(x);
@@ -169,8 +192,7 @@ Gradients backward_on_cpu(const at::Tensor& gradient, const at::Tensor& input,
                       .type = kernel_type(x.scalar_type()),
                       .rows = rows,
                       .columns = columns,
-                      .kind = kernel_kind(kind),
-                      .gated = gated},
+                      .form = kernel_form(form)},
                   blocks, kernels::kRowsPerBlock * width);
   return {dx, sums.defined() ? reduce_row_blocks(sums) : at::Tensor(), y, dweights};
 }
@@ -178,24 +200,37 @@ Gradients backward_on_cpu(const at::Tensor& gradient, const at::Tensor& input,
 TORCH_LIBRARY_FRAGMENT(megatron, library) {
   define_operator(library,
                   "bias_activation(Tensor x, Tensor? bias, int kind, bool gated, "
-                  "Tensor? weights=None) -> Tensor");
+                  "Tensor? weights=None, float? clamp=None, float linear_offset=0.0) -> Tensor");
   register_kernel(library, "bias_activation", c10::DispatchKey::CPU, forward_on_cpu);
   register_kernel(library, "bias_activation", kAnyDevice, forward_by_formula);
   define_operator(library,
                   "bias_activation_backward(Tensor dy, Tensor x, Tensor? bias, int kind, "
-                  "bool gated, bool with_result, Tensor? weights=None) "
-                  "-> (Tensor, Tensor, Tensor, Tensor)");
+                  "bool gated, bool with_result, Tensor? weights=None, float? clamp=None, "
+                  "float linear_offset=0.0) -> (Tensor, Tensor, Tensor, Tensor)");
   register_kernel(library, "bias_activation_backward", c10::DispatchKey::CPU, backward_on_cpu);
   register_kernel(library, "bias_activation_backward", kAnyDevice, backward_by_formula);
 }
 
+void check(const ActivationForm& form) {
+  MEGATRON_CHECK(form.gated || (!form.clamp && form.linear_offset == 0),
+                 "a clamp or an offset without a gate");
+}
+
 }  // namespace
+
+ActivationForm activation_form(const TransformerConfig& config) {
+  return {.kind = config.activation,
+          .gated = config.gated_linear_unit,
+          .clamp = config.activation_func_clamp_value,
+          .linear_offset = config.glu_linear_offset};
+}
 
 at::Tensor bias_activation(const at::Tensor& x, const at::Tensor& bias, const ActivationForm& form,
                            const at::Tensor& weights) {
   static const auto op = find_operator<decltype(forward_on_cpu)>("megatron::bias_activation");
+  check(form);
   return op.call(x, optional_tensor(bias), static_cast<std::int64_t>(form.kind), form.gated,
-                 optional_tensor(weights));
+                 optional_tensor(weights), form.clamp, form.linear_offset);
 }
 
 BiasActivationGradients bias_activation_backward(const at::Tensor& dy, const at::Tensor& x,
@@ -203,9 +238,10 @@ BiasActivationGradients bias_activation_backward(const at::Tensor& dy, const at:
                                                  bool with_result, const at::Tensor& weights) {
   static const auto op =
       find_operator<decltype(backward_on_cpu)>("megatron::bias_activation_backward");
+  check(form);
   auto [dx, dbias, y, dweights] =
       op.call(dy, x, optional_tensor(bias), static_cast<std::int64_t>(form.kind), form.gated,
-              with_result, optional_tensor(weights));
+              with_result, optional_tensor(weights), form.clamp, form.linear_offset);
   return {std::move(dx), std::move(dbias), std::move(y), std::move(dweights)};
 }
 

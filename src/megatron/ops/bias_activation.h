@@ -3,16 +3,25 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <optional>
+
 #include "megatron/config/transformer_config.h"
 
 namespace megatron {
 
-/// Describes f(x), or f(gate)·up when `gated`, for x [..., 2f] = [gate | up]. `gelu` is the erf
-/// form, `gelu_tanh` the tanh form, and `quick_gelu` is x·σ(1.702·x).
+/// Describes f(x), or f(gate)·(up + linear_offset) when `gated`, for x [..., 2f] = [gate | up].
+/// `gelu` is the erf form, `gelu_tanh` the tanh form, and `quick_gelu` is x·σ(1.702·x). A clamp C
+/// bounds gate from above by C and up to [−C, C]; gradients pass at the bounds, as in
+/// torch.clamp(). Clamp and offset need a gate.
 struct ActivationForm {
   Activation kind;
   bool gated = false;
+  std::optional<double> clamp = {};
+  double linear_offset = 0;
 };
+
+/// Returns the form of the activation of a model's MLPs and experts.
+ActivationForm activation_form(const TransformerConfig& config);
 
 /// Returns the activation of x + bias in the dtype of x. `bias` has one element per column of x, or
 /// is undefined. `weights`, in compute_type() and with one element per row, multiply the rows of

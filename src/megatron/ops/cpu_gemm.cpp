@@ -9,6 +9,7 @@
 #include "megatron/base/error.h"
 #include "megatron/ops/kernel_type.h"
 #include "megatron/ops/parallel_kernel.h"
+#include "megatron/ops/row_groups.h"
 #include "megatron/ops/thread_workspace.h"
 
 namespace megatron {
@@ -148,10 +149,8 @@ void cpu_grouped_gemm(at::Tensor& out, const at::Tensor& a, const at::Tensor& b,
                    added = bias.defined() ? bias.contiguous() : bias;
   const Strides a_strides = strides_of(left), b_strides = strides_of(right[0]);
   std::vector<kernels::GemmArguments> gemms;
-  std::int64_t first = 0;
-  for (std::size_t e = 0; e < rows.size(); first += rows[e++]) {
-    const auto group = static_cast<std::int64_t>(e);
-    if (rows[e] == 0) continue;
+  for_each_group(rows, [&](std::int64_t group, std::int64_t first, std::int64_t count) {
+    if (count == 0) return;
     gemms.push_back({.a = at_element(left, first * a_strides.row),
                      .b = at_element(right, group * right.stride(0)),
                      .type = kernel_type(a.scalar_type()),
@@ -163,11 +162,11 @@ void cpu_grouped_gemm(at::Tensor& out, const at::Tensor& a, const at::Tensor& b,
                      .out_type = kernel_type(out.scalar_type()),
                      .out_stride = n,
                      .bias = added.defined() ? at_element(added, group * n) : nullptr,
-                     .m = rows[e],
+                     .m = count,
                      .n = n,
                      .k = k,
                      .accumulate = false});
-  }
+  });
   GemmGroup(std::move(gemms)).run();
 }
 
@@ -177,12 +176,10 @@ void cpu_grouped_gemm_over_rows(at::Tensor& out, const at::Tensor& a, const at::
   const at::Tensor left = readable(a), right = readable(b);
   const Strides a_strides = strides_of(left), b_strides = strides_of(right);
   std::vector<kernels::GemmArguments> gemms;
-  std::int64_t first = 0;
-  for (std::size_t e = 0; e < rows.size(); first += rows[e++]) {
-    const auto group = static_cast<std::int64_t>(e);
-    if (rows[e] == 0) {
+  for_each_group(rows, [&](std::int64_t group, std::int64_t first, std::int64_t count) {
+    if (count == 0) {
       if (!accumulate) out[group].zero_();
-      continue;
+      return;
     }
     gemms.push_back({.a = at_element(left, first * a_strides.row),
                      .b = at_element(right, first * b_strides.row),
@@ -197,9 +194,9 @@ void cpu_grouped_gemm_over_rows(at::Tensor& out, const at::Tensor& a, const at::
                      .bias = nullptr,
                      .m = m,
                      .n = n,
-                     .k = rows[e],
+                     .k = count,
                      .accumulate = accumulate});
-  }
+  });
   GemmGroup(std::move(gemms)).run();
 }
 

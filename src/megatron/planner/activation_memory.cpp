@@ -1,6 +1,6 @@
 #include "megatron/planner/activation_memory.h"
 
-#include "megatron/models/params_dtype.h"
+#include "megatron/params/params_dtype.h"
 
 namespace megatron {
 namespace {

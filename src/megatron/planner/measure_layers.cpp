@@ -13,10 +13,10 @@
 #include <vector>
 
 #include "megatron/base/format.h"
-#include "megatron/models/params_dtype.h"
 #include "megatron/parallel/collectives.h"
 #include "megatron/parallel/comm.h"
 #include "megatron/parallel/object_collectives.h"
+#include "megatron/params/params_dtype.h"
 #include "megatron/pipeline/run_schedule.h"
 #include "megatron/planner/activation_memory.h"
 

@@ -3,8 +3,9 @@
 #include <algorithm>
 #include <string>
 
-#include "megatron/models/params_dtype.h"
 #include "megatron/optimizer/optimizer_state.h"
+#include "megatron/params/params_dtype.h"
+#include "megatron/params/store_options.h"
 #include "megatron/planner/activation_memory.h"
 
 namespace megatron {
@@ -65,27 +66,20 @@ double stage_activations(const Settings& settings, const Rank& rank, const Pipel
   return bytes * std::min(in_flight, static_cast<double>(num_microbatches));
 }
 
-}  // namespace
-
-ParamStore::Options planned_store_options(const Settings& settings, const Rank& rank) {
-  ParallelConfig parallel = settings.parallel;
-  const std::int64_t instances = parallel.num_distributed_optimizer_instances;
-  parallel.num_distributed_optimizer_instances = 1;  // several need communicators
-  const bool has_bf16_gradients =
-      settings.training.grad_reduce_in_bf16 || settings.optimizer.main_grads_dtype == "bf16";
-  ParamStore::Options options{.device = at::kMeta,
-                              .dtype = params_dtype(settings.training),
-                              .grad_dtype = has_bf16_gradients ? at::kBFloat16 : at::kFloat,
-                              .data_parallel = data_parallel(parallel, rank, nullptr),
-                              .model = rank.model,
-                              .embedding = rank.embedding};
+/// Returns the options of the store of a training run, without communicators and without storage:
+/// bytes of its buckets are known, their values are not.
+ParamStore::Options planned_store_options(Settings settings, const Rank& rank) {
+  const std::int64_t instances = settings.parallel.num_distributed_optimizer_instances;
+  settings.parallel.num_distributed_optimizer_instances = 1;  // several need communicators
+  ParamStore::Options options = store_options(settings, rank, /*communicators=*/nullptr);
+  options.device = at::kMeta;
+  options.with_gradients = true;
   divide_instances(options.data_parallel, instances);
-  if (rank.ep.size > 1 || rank.etp.size != rank.tp.size) {
-    options.experts = expert_groups(parallel, rank, nullptr);
-    divide_instances(options.experts->data_parallel, instances);
-  }
+  if (options.experts) divide_instances(options.experts->data_parallel, instances);
   return options;
 }
+
+}  // namespace
 
 RankMemory parameter_memory(const std::vector<Parameter*>& declared, const Settings& settings,
                             const Rank& rank) {

@@ -7,7 +7,7 @@
 #include "megatron/config/settings.h"
 #include "megatron/models/model_family.h"
 #include "megatron/parallel/rank.h"
-#include "megatron/params/param_store.h"
+#include "megatron/params/parameter.h"
 
 namespace megatron {
 
@@ -25,10 +25,6 @@ struct RankMemory {
     return parameters + main_parameters + gradients + optimizer_state + activations;
   }
 };
-
-/// Returns the options of the store of a run, without communicators and without storage: bytes of
-/// its buckets are known, their values are not.
-ParamStore::Options planned_store_options(const Settings& settings, const Rank& rank);
 
 /// Returns the bytes of the parameters `declared`, in the order of the forward pass. Parameters
 /// tagged expert are shared and sharded over rank.edp, all others over rank.dp_cp.

@@ -69,8 +69,8 @@ void Experts::set_order(const ExpertOrder& order) {
 at::Tensor Experts::forward(const at::Tensor& x, const at::Tensor& probs,
                             const std::vector<std::int64_t>& counts) const {
   const at::Tensor projected = grouped_linear(x, fc1_weight_, fc1_bias_, counts);
-  const ActivationForm form{config_.activation, config_.gated_linear_unit};
-  const at::Tensor y = activated_grouped_linear(projected, probs, form, fc2_weight_, counts);
+  const at::Tensor y = activated_grouped_linear(
+      {.x = projected, .weights = probs, .form = activation_form(config_)}, fc2_weight_, counts);
   if (fc2_bias_ == nullptr || rank_.etp.rank > 0) return y;
   return add_group_bias(y, probs, *fc2_bias_, counts);
 }

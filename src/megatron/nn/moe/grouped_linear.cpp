@@ -58,17 +58,16 @@ at::Tensor grouped_linear(const at::Tensor& input, Parameter& weight, Parameter*
       .front();
 }
 
-at::Tensor activated_grouped_linear(const at::Tensor& input, const at::Tensor& weights,
-                                    const ActivationForm& form, Parameter& weight,
+at::Tensor activated_grouped_linear(const WeightedActivation& input, Parameter& weight,
                                     const GroupRows& rows) {
   const auto forward = [&] {
-    const at::Tensor x = input.contiguous();
+    const at::Tensor x = input.x.contiguous();
     Recorded recorded{
-        .outputs = {grouped_matmul(bias_activation(x, {}, form, weights),
+        .outputs = {grouped_matmul(bias_activation(x, {}, input.form, input.weights),
                                    weight.value().transpose(1, 2), rows, x.scalar_type())},
-        .saved = {x, weights},
+        .saved = {x, input.weights},
         .backward = {}};
-    recorded.backward = [&weight, form, rows](BackwardPass& pass) -> Tensors {
+    recorded.backward = [&weight, form = input.form, rows](BackwardPass& pass) -> Tensors {
       const at::Tensor dy = pass.gradients[0].contiguous();
       const at::Tensor dactivated = grouped_matmul(dy, weight.value(), rows, dy.scalar_type());
       const BiasActivationGradients gradients = bias_activation_backward(
@@ -79,7 +78,7 @@ at::Tensor activated_grouped_linear(const at::Tensor& input, const at::Tensor& w
     return recorded;
   };
   return differentiable({.name = "ActivatedGroupedLinearBackward", .trains_parameters = true},
-                        {input, weights}, forward)
+                        {input.x, input.weights}, forward)
       .front();
 }
 

@@ -20,10 +20,14 @@ using GroupRows = std::vector<std::int64_t>;
 at::Tensor grouped_linear(const at::Tensor& x, Parameter& weight, Parameter* bias,
                           const GroupRows& rows);
 
-/// Returns (w·f(x_g))·W_gᵀ with w [rows] in compute_type(), or 1 when undefined. Only x and w are
-/// saved; backward recomputes the activation.
-at::Tensor activated_grouped_linear(const at::Tensor& x, const at::Tensor& weights,
-                                    const ActivationForm& form, Parameter& weight,
+/// The activation w·f(x) of rows, with w [rows] in compute_type(), or 1 when undefined.
+struct WeightedActivation {
+  at::Tensor x, weights;
+  ActivationForm form;
+};
+
+/// Returns (w·f(x_g))·W_gᵀ. Only x and w are saved; backward recomputes the activation.
+at::Tensor activated_grouped_linear(const WeightedActivation& input, Parameter& weight,
                                     const GroupRows& rows);
 
 /// Returns y_g + w·b_g, where w [rows] is 1 when undefined.

@@ -72,9 +72,9 @@ at::Tensor count_choices(const at::Tensor& experts, std::int64_t num_experts, st
       .view({rows, num_experts});
 }
 
-RouterLosses router_losses(const BalancingInput& input, const at::Tensor& logits,
-                           const RoutedTokens& routed, const at::Tensor& counted,
-                           const at::Tensor& scale, at::Tensor& global_counts) {
+RouterLosses router_losses(const BalancingInput& input, const RouterLossArguments& arguments,
+                           at::Tensor& global_counts) {
+  const auto& [logits, routed, counted, scale] = arguments;
   const MoeConfig& config = input.config;
   const std::int64_t experts = config.num_experts, batch = input.span.batch;
   const double tokens = static_cast<double>(input.span.total()),

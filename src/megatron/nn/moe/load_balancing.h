@@ -28,6 +28,16 @@ struct RouterLosses {
   at::Tensor values;
 };
 
+/// What the auxiliary losses are computed from.
+struct RouterLossArguments {
+  const at::Tensor& logits;
+  const RoutedTokens& routed;
+  /// The experts of `routed` or, where a bias or groups changed the choice, those of the scores
+  /// alone.
+  const at::Tensor& counted;
+  const at::Tensor& scale;  ///< the scalar gradient that the loss of one microbatch receives
+};
+
 /// Computes the gradients of all auxiliary losses.
 ///
 ///   aux_loss: coefficient · E · Σ_e f_e · P_e, where f_e is the share of the k·T choices of the
@@ -37,12 +47,9 @@ struct RouterLosses {
 ///     2025). `global_counts` holds their sums, float64 [E + 1]: choices and tokens.
 ///   z_loss: coefficient · mean of (log Σ exp logits)².
 ///
-/// `scale` is the scalar gradient that the loss of one microbatch receives. `counted` holds the
-/// experts of `routed` or, where a bias or groups changed the choice, those of the scores alone.
 /// Collective over tp with a balancing loss, and over dp-cp with global_aux_loss.
-RouterLosses router_losses(const BalancingInput& input, const at::Tensor& logits,
-                           const RoutedTokens& routed, const at::Tensor& counted,
-                           const at::Tensor& scale, at::Tensor& global_counts);
+RouterLosses router_losses(const BalancingInput& input, const RouterLossArguments& arguments,
+                           at::Tensor& global_counts);
 
 /// Returns the logits after Sinkhorn's normalization over the experts and over the microbatch's
 /// tokens, as Megatron Core computes it, in at most 1,000 iterations. Collective over tp.

@@ -187,7 +187,11 @@ Router::Decision Router::decide(const at::Tensor& logits, const TokenSpan& span,
       plain.num_groups = plain.group_topk = 1;
       counted = route(logits, plain, {}).experts;
     }
-    losses = router_losses(input, logits, decision.routed, counted, context.aux_loss_gradient,
+    losses = router_losses(input,
+                           {.logits = logits,
+                            .routed = decision.routed,
+                            .counted = counted,
+                            .scale = context.aux_loss_gradient},
                            global_counts_);
     decision.losses = losses.gradients;
   }

@@ -3,7 +3,8 @@
 #include <ostream>
 
 #include "megatron/base/error.h"
-#include "megatron/models/params_dtype.h"
+#include "megatron/params/params_dtype.h"
+#include "megatron/params/store_options.h"
 #include "megatron/training/observability/startup_report.h"
 #include "megatron/training/saving/checkpointing.h"
 
@@ -20,30 +21,10 @@ std::unique_ptr<Model> build_model(const TrainingPlan& plan, std::ostream& out) 
                        .layout = &plan.pipeline.layout()});
 }
 
-/// Returns the dtypes of weights and main gradients and the axes that share them.
-ParamStore::Options store_options(const TrainingPlan& plan, Communicators* communicators) {
-  const Settings& settings = plan.settings;
-  const TrainingConfig& training = settings.training;
-  const Rank& rank = plan.rank;
-  const bool has_bf16_gradients =
-      training.grad_reduce_in_bf16 || settings.optimizer.main_grads_dtype == "bf16";
-  ParamStore::Options options{
-      .device = rank.device,
-      .dtype = params_dtype(training),
-      .grad_dtype = has_bf16_gradients ? at::kBFloat16 : at::kFloat,
-      .with_gradients = !training.skip_train,
-      .data_parallel = data_parallel(settings.parallel, rank, communicators),
-      .model = rank.model,
-      .embedding = rank.embedding};
-  if (rank.ep.size > 1 || rank.etp.size != rank.tp.size)
-    options.experts = expert_groups(settings.parallel, rank, communicators);
-  return options;
-}
-
 std::unique_ptr<ParamStore> bind_weights(const TrainingPlan& plan, Model& model,
                                          Communicators* communicators, std::ostream& out) {
-  auto weights =
-      std::make_unique<ParamStore>(declared_parameters(model), store_options(plan, communicators));
+  auto weights = std::make_unique<ParamStore>(
+      declared_parameters(model), store_options(plan.settings, plan.rank, communicators));
   out << parameter_count_line(weights->num_parameters()) << std::endl;
   return weights;
 }

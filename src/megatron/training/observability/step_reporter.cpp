@@ -6,7 +6,7 @@
 
 #include "megatron/base/format.h"
 #include "megatron/config/print_config.h"
-#include "megatron/models/params_dtype.h"
+#include "megatron/params/params_dtype.h"
 #include "megatron/planner/device_peak.h"
 #include "megatron/planner/run_costs.h"
 #include "megatron/training/observability/log_lines.h"

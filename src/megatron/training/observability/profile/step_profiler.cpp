@@ -6,7 +6,7 @@
 #include <ostream>
 
 #include "megatron/base/files.h"
-#include "megatron/models/params_dtype.h"
+#include "megatron/params/params_dtype.h"
 #include "megatron/planner/device_peak.h"
 #include "megatron/training/observability/tensor_memory.h"
 

@@ -1,0 +1,25 @@
+#include "megatron/params/store_options.h"
+
+#include "megatron/params/params_dtype.h"
+
+namespace megatron {
+
+ParamStore::Options store_options(const Settings& settings, const Rank& rank,
+                                  Communicators* communicators) {
+  const TrainingConfig& training = settings.training;
+  const bool has_bf16_gradients =
+      training.grad_reduce_in_bf16 || settings.optimizer.main_grads_dtype == "bf16";
+  ParamStore::Options options{
+      .device = rank.device,
+      .dtype = params_dtype(training),
+      .grad_dtype = has_bf16_gradients ? at::kBFloat16 : at::kFloat,
+      .with_gradients = !training.skip_train,
+      .data_parallel = data_parallel(settings.parallel, rank, communicators),
+      .model = rank.model,
+      .embedding = rank.embedding};
+  if (rank.ep.size > 1 || rank.etp.size != rank.tp.size)
+    options.experts = expert_groups(settings.parallel, rank, communicators);
+  return options;
+}
+
+}  // namespace megatron

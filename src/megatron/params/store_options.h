@@ -1,0 +1,15 @@
+// How a run's settings bind the weights of a rank.
+#pragma once
+
+#include "megatron/config/settings.h"
+#include "megatron/parallel/rank.h"
+#include "megatron/params/param_store.h"
+
+namespace megatron {
+
+/// Returns the device, the dtypes of weights and main gradients, and the axes that share them.
+/// Collective as data_parallel() and expert_groups() are, which take `communicators`.
+ParamStore::Options store_options(const Settings& settings, const Rank& rank,
+                                  Communicators* communicators);
+
+}  // namespace megatron
