@@ -1,6 +1,7 @@
 #include "megatron/models/architecture.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
@@ -100,11 +101,6 @@ void add_balancing(FieldTable<MoeConfig>& t) {
   t.field("moe_aux_loss_coeff", &M::aux_loss_coeff, "");
   t.field("moe_z_loss_coeff", &M::z_loss_coeff, "");
   t.field("moe_input_jitter_eps", &M::input_jitter_eps, "");
-}
-
-/// Returns true for members that older checkpoints do not have. They then keep their defaults.
-bool may_be_absent(std::string_view name) {
-  return is_moe_member(name) || name == "qk_layernorm_scope" || name == "clip_qkv";
 }
 
 Json scalar_to_json(const Field& field, const std::string& text) {
@@ -276,8 +272,10 @@ void canonicalize_experts(Config& c) {
 
 /// Returns whether older checkpoints lack a member, which has its default there.
 bool may_be_absent(std::string_view name) {
-  return is_moe_member(name) || name == "activation_func_clamp_value" ||
-         name == "glu_linear_offset";
+  constexpr std::array<std::string_view, 4> kLater{"activation_func_clamp_value",
+                                                   "glu_linear_offset", "qk_layernorm_scope",
+                                                   "clip_qkv"};
+  return is_moe_member(name) || std::ranges::find(kLater, name) != kLater.end();
 }
 
 }  // namespace
