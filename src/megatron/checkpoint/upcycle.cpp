@@ -39,15 +39,19 @@ double weight_scale(const TransformerConfig& model, std::int64_t granularity) {
   return std::pow(result_scale, is_cubic ? 1.0 / 3 : 1.0 / 2);
 }
 
-/// Divides the rows or columns of `tensor`, which are `halves` equal runs (gate | up), into `parts`
-/// and returns part `index` of each run.
-at::Tensor part_of(const at::Tensor& tensor, std::int64_t dim, std::int64_t halves,
-                   std::int64_t parts, std::int64_t index) {
-  const std::int64_t run = tensor.size(dim) / halves, length = run / parts;
+/// How the rows or columns of a tensor are divided: they are `runs` equal runs (gate | up), of
+/// which each has `parts` parts.
+struct Division {
+  std::int64_t dim, runs, parts;
+};
+
+/// Returns part `index` of each run.
+at::Tensor part_of(const at::Tensor& tensor, const Division& division, std::int64_t index) {
+  const std::int64_t run = tensor.size(division.dim) / division.runs, length = run / division.parts;
   std::vector<at::Tensor> pieces;
-  for (std::int64_t half = 0; half < halves; ++half)
-    pieces.push_back(tensor.narrow(dim, half * run + index * length, length));
-  return at::cat(pieces, dim);
+  for (std::int64_t i = 0; i < division.runs; ++i)
+    pieces.push_back(tensor.narrow(division.dim, i * run + index * length, length));
+  return at::cat(pieces, division.dim);
 }
 
 /// A parameter of experts: its dense origin and how it is divided.
@@ -150,15 +154,12 @@ class UpcycledReader : public WeightReader {
   at::Tensor expanded(const at::Tensor& dense, const Expansion& expansion) const {
     at::Tensor source = dense.to(at::kFloat);
     if (expansion.is_scaled) source = source.mul(weight_scale(config_, request_.granularity));
+    const std::int64_t runs = expansion.has_halves && config_.gated_linear_unit ? 2 : 1;
+    const Division division{expansion.dim, runs, request_.granularity};
     std::vector<at::Tensor> experts;
     for (std::int64_t expert = 0; expert < config_.moe.num_experts; ++expert) {
-      if (expansion.dim < 0) {
-        experts.push_back(source);
-        continue;
-      }
-      const std::int64_t halves = expansion.has_halves && config_.gated_linear_unit ? 2 : 1;
-      experts.push_back(part_of(source, expansion.dim, halves, request_.granularity,
-                                expert % request_.granularity));
+      experts.push_back(
+          expansion.dim < 0 ? source : part_of(source, division, expert % request_.granularity));
     }
     return at::stack(experts).to(dense.scalar_type());
   }

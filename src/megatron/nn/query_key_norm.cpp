@@ -60,35 +60,30 @@ at::Tensor QueryKeyNorm::forward(const at::Tensor& x_sbnd) const {
 /// Computes y = x·rstd·w with rstd = (Σ x²/n + ε)^−½, where the sum is over the ranks of tp. With
 /// g = dy·w, backward is dx = rstd·g − x·rstd³·Σ(g·x)/n.
 at::Tensor QueryKeyNorm::over_sharded_heads(const at::Tensor& x) const {
-  const auto mean_over_all = [axis = tp_, n = static_cast<double>(num_columns_) *
-                                              copies_](const at::Tensor& products) {
+  const double count = static_cast<double>(num_columns_) * copies_;
+  const auto mean_over_all = [axis = tp_, count](const at::Tensor& products) {
     const at::Tensor sum = products.sum(-1, /*keepdim=*/true);
     all_reduce_(axis, sum, kWhat);
-    return sum.div_(n);
+    return sum.div_(count);
   };
   const auto scale = [weight = &weight_, offset = options_.weight_plus_one ? 1.0 : 0.0] {
     return widened(weight->precise_value()).add(offset);
   };
-  const DifferentiableOp op{.name = "QueryKeyNormBackward", .trains_parameters = true};
-  return differentiable(
-             op, {x},
-             [&] {
-               const at::Tensor wide = widened(x);
-               const at::Tensor rstd = mean_over_all(wide.square()).add_(options_.epsilon).rsqrt_();
-               const auto backward = [mean_over_all, scale,
-                                      weight = &weight_](BackwardPass& pass) -> Tensors {
-                 const at::Tensor rstd = pass.saved[1], dy = widened(pass.gradients[0]);
-                 const at::Tensor normalized = widened(pass.saved[0]).mul(rstd),
-                                  g = dy.mul(scale());
-                 weight->contribute(dy.mul(normalized).flatten(0, -2).sum(0));
-                 const at::Tensor dx =
-                     g.sub(normalized.mul(mean_over_all(g.mul(normalized)))).mul_(rstd);
-                 return {dx.to(pass.saved[0].scalar_type())};
-               };
-               return Recorded{.outputs = {wide.mul(rstd).mul_(scale()).to(x.scalar_type())},
-                               .saved = {x, rstd},
-                               .backward = backward};
-             })
+  const auto backward = [mean_over_all, scale, weight = &weight_](BackwardPass& pass) -> Tensors {
+    const at::Tensor rstd = pass.saved[1], dy = widened(pass.gradients[0]);
+    const at::Tensor normalized = widened(pass.saved[0]).mul(rstd), g = dy.mul(scale());
+    weight->contribute(dy.mul(normalized).flatten(0, -2).sum(0));
+    const at::Tensor dx = g.sub(normalized.mul(mean_over_all(g.mul(normalized)))).mul_(rstd);
+    return {dx.to(pass.saved[0].scalar_type())};
+  };
+  const auto forward = [&] {
+    const at::Tensor wide = widened(x);
+    const at::Tensor rstd = mean_over_all(wide.square()).add_(options_.epsilon).rsqrt_();
+    return Recorded{.outputs = {wide.mul(rstd).mul_(scale()).to(x.scalar_type())},
+                    .saved = {x, rstd},
+                    .backward = backward};
+  };
+  return differentiable({.name = "QueryKeyNormBackward", .trains_parameters = true}, {x}, forward)
       .front();
 }
 

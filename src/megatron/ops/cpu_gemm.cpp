@@ -70,8 +70,7 @@ class GemmGroup {
   void run() const {
     if (gemms_.empty()) return;
     dynamic_parallel_for(ends_.back(), threads_, [&](std::int64_t unit) {
-      const auto index =
-          static_cast<std::size_t>(std::ranges::upper_bound(ends_, unit) - ends_.begin());
+      const std::size_t index = gemm_of(unit);
       const kernels::GemmPlan& plan = plans_[index];
       kernels::UpcomingLines upcoming = lines_of_unit(unit + threads_);
       const std::int64_t own = unit - (ends_[index] - plan.units());
@@ -81,11 +80,14 @@ class GemmGroup {
   }
 
  private:
+  std::size_t gemm_of(std::int64_t unit) const {
+    return static_cast<std::size_t>(std::ranges::upper_bound(ends_, unit) - ends_.begin());
+  }
+
   /// Returns what a unit packs, which this thread will probably compute next.
   kernels::UpcomingLines lines_of_unit(std::int64_t unit) const {
     if (unit >= ends_.back()) return {};
-    const auto index =
-        static_cast<std::size_t>(std::ranges::upper_bound(ends_, unit) - ends_.begin());
+    const std::size_t index = gemm_of(unit);
     return kernels::lines_to_pack(gemms_[index], plans_[index],
                                   unit - (ends_[index] - plans_[index].units()));
   }
