@@ -287,14 +287,13 @@ TEST(MoeLayer, DropsTheLowestProbabilities) {
   config.router_topk = 1;
   const Rank rank;
   const TokenSpan span{.batch = 1, .num_positions = 5, .tokens_of_ranks = {5}};
-  const auto kept = [&](TokenDropPolicy policy) {
+  const auto kept = [&](TokenDropPolicy policy,
+                        const at::Tensor& probs = at::tensor({0.1, 0.9, 0.5, 0.9, 0.9})) {
     config.token_drop_policy = policy;
     config.expert_capacity_factor = 0.8;  // ⌈5 / 2 · 0.8⌉ = 2
-    RoutedTokens routed{.experts = at::zeros({5, 1}, at::kInt),
-                        .probs = at::tensor({0.1, 0.9, 0.5, 0.9, 0.9}).view({5, 1}),
-                        .scores = {}};
+    RoutedTokens routed{.experts = at::zeros({5, 1}, at::kInt), .probs = probs.view({5, 1})};
     drop_beyond_capacity({config, rank, span}, routed);
-    EXPECT_EQ((routed.probs > 0).sum().item<int>(), 2);
+    EXPECT_EQ((routed.probs != 0).sum().item<int>(), 2);
     std::vector<int> tokens;
     for (int t = 0; t < 5; ++t)
       if (routed.experts[t].item<int>() >= 0) tokens.push_back(t);
@@ -302,6 +301,9 @@ TEST(MoeLayer, DropsTheLowestProbabilities) {
   };
   EXPECT_EQ(kept(TokenDropPolicy::probs), (std::vector{1, 3}));  // the last 0.9 comes too late
   EXPECT_EQ(kept(TokenDropPolicy::position), (std::vector{0, 1}));
+  // NaN must reach the loss.
+  EXPECT_EQ(kept(TokenDropPolicy::probs, at::tensor({0.1, 0.9, NAN, 0.5, 0.9})),
+            (std::vector{1, 2}));
 }
 
 TEST(MoeLayer, CountsWhatTheRouterDid) {

@@ -3,7 +3,7 @@
 #include <ostream>
 
 #include "megatron/base/error.h"
-#include "megatron/models/params_dtype.h"
+#include "megatron/ops/kernel_type.h"
 #include "megatron/training/observability/startup_report.h"
 #include "megatron/training/saving/checkpointing.h"
 
@@ -16,7 +16,7 @@ std::unique_ptr<Model> build_model(const TrainingPlan& plan, std::ostream& out) 
   return plan.family->make(
       settings.model, plan.rank,
       MakeModelOptions{.vocab_pad_multiple = settings.tokenizer.make_vocab_size_divisible_by,
-                       .dtype = params_dtype(settings.training),
+                       .dtype = plan.params_dtype,
                        .layout = &plan.pipeline.layout()});
 }
 
@@ -29,8 +29,8 @@ ParamStore::Options store_options(const TrainingPlan& plan, Communicators* commu
       training.grad_reduce_in_bf16 || settings.optimizer.main_grads_dtype == "bf16";
   ParamStore::Options options{
       .device = rank.device,
-      .dtype = params_dtype(training),
-      .grad_dtype = has_bf16_gradients ? at::kBFloat16 : at::kFloat,
+      .dtype = plan.params_dtype,
+      .grad_dtype = has_bf16_gradients ? at::kBFloat16 : compute_type(plan.params_dtype),
       .with_gradients = !training.skip_train,
       .data_parallel = data_parallel(settings.parallel, rank, communicators),
       .model = rank.model,
