@@ -48,8 +48,8 @@ Microbatch two_samples() {
   return microbatch;
 }
 
-struct Run {
-  explicit Run(TransformerConfig given = two_layers_with_experts())
+struct TinyRun {
+  explicit TinyRun(TransformerConfig given = two_layers_with_experts())
       : model(make_gpt_model(given, Rank{})), weights(declared_parameters(*model), {}) {
     weights.initialize(1);
   }
@@ -84,7 +84,7 @@ TEST(OpTraceOfExperts, NamesARouterWithANanWeight) {
        {RouterScore::softmax, RouterScore::sigmoid, RouterScore::sqrtsoftplus}) {
     TransformerConfig config = two_layers_with_experts();
     config.moe.router_score_function = score;
-    Run run(config);
+    TinyRun run(config);
     run.weight("decoder.layers.1.mlp.router.weight")[6][3].fill_(kNan);
     const FirstBadOp bad = run.first_bad();
     EXPECT_EQ(bad.op, "decoder.layers.1.mlp.router");
@@ -98,7 +98,7 @@ TEST(OpTraceOfExperts, NamesARouterWithANanWeight) {
 
 /// The norm of token 7 is √7 in channel 3, and no other token's is near that.
 TEST(OpTraceOfExperts, NamesTheSampleWhoseLogitsOverflow) {
-  Run run;
+  TinyRun run;
   run.weight("embedding.word_embeddings.weight")[7][3].fill_(1e3);
   run.weight("decoder.layers.0.mlp.router.weight").select(1, 3).fill_(1.4e38);
   const FirstBadOp bad = run.first_bad();
@@ -109,7 +109,7 @@ TEST(OpTraceOfExperts, NamesTheSampleWhoseLogitsOverflow) {
 }
 
 TEST(OpTraceOfExperts, NamesTheExpertsWithANanWeight) {
-  Run run;
+  TinyRun run;
   const std::string fc2 = "decoder.layers.0.mlp.experts.linear_fc2.weight";
   run.weight(fc2).select(2, 5).fill_(kNan);
   const FirstBadOp bad = run.first_bad();
