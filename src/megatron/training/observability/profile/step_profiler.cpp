@@ -16,8 +16,7 @@ constexpr const char* kStep = "step";
 
 DevicePeak device_peak(const TrainingPlan& plan) {
   const c10::Device device = plan.rank.device;
-  return {.flops_per_second =
-              peak_flops(device, plan.device_name, plan.params_dtype),
+  return {.flops_per_second = peak_flops(device, plan.device_name, plan.params_dtype),
           .bytes_per_second = peak_bandwidth(device, plan.device_name)};
 }
 
