@@ -12,11 +12,10 @@
 #include <cstdlib>
 #include <filesystem>
 #include <iostream>
-#include <map>
 #include <random>
-#include <regex>
 #include <thread>
 
+#include "cli/logged_losses.h"
 #include "cli/tiny_training.h"
 #include "megatron/base/files.h"
 #include "support/temporary_folder.h"
@@ -25,8 +24,6 @@ namespace megatron {
 namespace {
 
 using Milliseconds = std::chrono::milliseconds;
-/// Maps an iteration to its "lm loss: … grad norm: …" in the log.
-using Losses = std::map<std::int64_t, std::string>;
 
 const std::vector<std::string> kFlags = tiny_training(
     {"--micro-batch-size", "2", "--global-batch-size", "2", "--train-iters", "20000"});
@@ -34,16 +31,6 @@ const std::vector<std::string> kFlags = tiny_training(
 std::uint64_t number_from_environment(const char* name, std::uint64_t otherwise) {
   const char* text = std::getenv(name);
   return text != nullptr ? std::stoull(text) : otherwise;
-}
-
-/// Returns the complete lines of the text.
-Losses losses_in(const std::string& log) {
-  static const std::regex line(
-      R"( iteration +([0-9]+)/[^\n]*(lm loss: [^ ]+) [^\n]*(grad norm: [^ ]+)[^\n]*\n)");
-  Losses found;
-  for (std::sregex_iterator i(log.begin(), log.end(), line), end; i != end; ++i)
-    found[std::stoll((*i)[1])] = (*i)[2].str() + " " + (*i)[3].str();
-  return found;
 }
 
 class KilledRuns : public testing::Test {

@@ -4,10 +4,10 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
-#include <set>
 #include <string>
-#include <utility>
 #include <vector>
+
+#include "layouts/pairwise.h"
 
 namespace megatron::layouts {
 
@@ -165,6 +165,11 @@ inline const std::vector<Family>& families() {
               "--calculate-per-token-loss",
               "--eod-mask-loss"}),
        true},
+      {"olmoe",
+       llama({"--qk-layernorm", "--qk-layernorm-scope", "all_heads", "--clip-qkv", "1.5",
+              "--num-experts", "8", "--moe-router-topk", "3", "--moe-router-pre-softmax",
+              "--moe-ffn-hidden-size", "24", "--moe-aux-loss-coeff", "0.1"}),
+       true},
       {"gpt-oss",
        {"--normalization", "RMSNorm", "--position-embedding-type", "rope", "--quick-geglu",
         "--activation-func-clamp-value", "0.1", "--glu-linear-offset", "1", "--num-experts", "8",
@@ -278,42 +283,15 @@ inline std::array<std::int64_t, 12> choices(const Case& one) {
           static_cast<std::int64_t>(l.dispatcher)};
 }
 
-/// Returns a few cases of at most `max_ranks` ranks that cover every valid pair of choices. Each
-/// step adds the case with the most new pairs and rotates through the pipelines.
+/// Returns a few cases of at most `max_ranks` ranks that cover every valid pair of choices, and
+/// rotate through the pipelines.
 inline std::vector<Case> pairwise_cases(std::int64_t max_ranks) {
-  using Pair = std::array<std::int64_t, 4>;
-  const auto pairs_of = [](const Case& one) {
-    std::vector<Pair> pairs;
-    const auto values = choices(one);
-    for (std::size_t a = 0; a < values.size(); ++a) {
-      for (std::size_t b = a + 1; b < values.size(); ++b)
-        pairs.push_back(
-            {static_cast<std::int64_t>(a), values[a], static_cast<std::int64_t>(b), values[b]});
-    }
-    return pairs;
-  };
   std::vector<Case> all = all_cases();
   std::erase_if(all, [&](const Case& one) { return one.layout.world_size() > max_ranks; });
-  std::set<Pair> open;
-  for (const Case& one : all) {
-    for (const Pair& pair : pairs_of(one)) open.insert(pair);
-  }
-  std::vector<Case> chosen;
-  while (!open.empty()) {
-    const auto gain = [&](const Case& one) {
-      return std::ranges::count_if(pairs_of(one),
-                                   [&](const Pair& pair) { return open.contains(pair); });
-    };
-    const auto used = [&](const Case& one) {
-      return std::ranges::count_if(
-          chosen, [&](const Case& other) { return other.layout.pipeline == one.layout.pipeline; });
-    };
-    const Case& best = *std::ranges::max_element(
-        all, {}, [&](const Case& one) { return std::pair(gain(one), -used(one)); });
-    for (const Pair& pair : pairs_of(best)) open.erase(pair);
-    chosen.push_back(best);
-  }
-  return chosen;
+  return cover_pairs(all, choices, [](const Case& one, const std::vector<Case>& chosen) {
+    return -std::ranges::count_if(
+        chosen, [&](const Case& other) { return other.layout.pipeline == one.layout.pipeline; });
+  });
 }
 
 }  // namespace megatron::layouts

@@ -4,8 +4,10 @@
 
 #include <ATen/ATen.h>
 
+#include <functional>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <ostream>
 #include <string>
 #include <vector>
@@ -23,6 +25,8 @@ using Tensors = std::map<std::string, at::Tensor>;
 
 struct TrainingResult {
   std::vector<double> losses, grad_norms;  ///< one value per step
+  /// What the routers did, for each step.
+  std::vector<std::vector<LayerRouting>> routing;
   /// The whole weights in float64, before the first step and after the last.
   Tensors before, after;
 };
@@ -65,26 +69,36 @@ inline TrainStepResult make_step(Trainer& trainer) {
   return step;
 }
 
+struct TrainingOptions {
+  std::optional<c10::ScalarType> dtype = {};      ///< of the weights; nullopt: that of the flags
+  std::function<void(ParamStore&)> prepare = {};  ///< changes the initial weights
+};
+
 /// Trains for --train-iters steps.
 inline TrainingResult train_in_layout(const std::vector<std::string>& flags,
-                                      std::int64_t world_size) {
+                                      std::int64_t world_size,
+                                      const TrainingOptions& options = {}) {
   const RunConfig run = read_run(flags, world_size);
   TrainingResult outcome;
   std::mutex mutex;
   run_rank_threads(world_size, [&](Communicators& communicators) {
     std::ostream silent(nullptr);
-    Trainer trainer =
-        set_up(run, silent, {.communicators = &communicators, .cpus = {.count = 1 << 20}});
+    Trainer trainer = set_up(run, silent,
+                             {.communicators = &communicators,
+                              .cpus = {.count = 1 << 20},
+                              .params_dtype = options.dtype});
     const auto keep = [&](Tensors& whole) {
       const std::scoped_lock lock(mutex);
       add_part(*trainer.state.weights, whole);
     };
+    if (options.prepare) options.prepare(*trainer.state.weights);
     keep(outcome.before);
     for (std::int64_t i = 0; i < trainer.plan.settings.training.train_iters; ++i) {
       const TrainStepResult step = make_step(trainer);
       if (communicators.rank() != 0) continue;
       outcome.losses.push_back(step.loss());
       outcome.grad_norms.push_back(step.update.grad_norm);
+      outcome.routing.push_back(step.routing);
     }
     keep(outcome.after);
   });

@@ -119,38 +119,6 @@ TEST(Layouts, EveryScheduleHasTheBitsOfOneRank) {
   }
 }
 
-bool is_expert_weight(const std::string& name) {
-  return name.find(".experts.") != std::string::npos;
-}
-
-/// Where ranks differ in ep alone, only the weight gradients of experts have other sums: those over
-/// all ranks' tokens in one GEMM.
-TEST(Layouts, ExpertParallelismKeepsTheBits) {
-  for (std::size_t family = 0; family < families().size(); ++family) {
-    if (!families()[family].has_experts) continue;
-    for (const std::int64_t dp : {2, 4}) {
-      const TrainingResult expected = train_case({family, {.dp = dp}}, kOneSgdStep);
-      for (std::int64_t ep = 2; ep <= dp; ep *= 2) {
-        for (std::size_t dispatcher = 0; dispatcher < kDispatchers.size(); ++dispatcher) {
-          const Case one{family, {.dp = dp, .ep = ep, .dispatcher = dispatcher}};
-          SCOPED_TRACE(families()[family].name + ", " + one.layout.text());
-          const TrainingResult actual = train_case(one, kOneSgdStep);
-          EXPECT_EQ(actual.losses, expected.losses);
-          for (const auto& [name, after] : expected.after) {
-            const at::Tensor& mine = actual.after.at(name);
-            if (is_expert_weight(name)) {
-              EXPECT_LE(relative_distance(mine, after), 1e-6) << name;
-            } else {
-              EXPECT_TRUE(mine.equal(after))
-                  << name << " differs by " << relative_distance(mine, after);
-            }
-          }
-        }
-      }
-    }
-  }
-}
-
 /// Returns the distance of a bf16 step's gradients from those of the float32 step: the root mean
 /// square over tensors of ‖difference‖ / ‖gradient‖.
 double gradient_distance(const TrainingResult& rounded, const TrainingResult& exact) {

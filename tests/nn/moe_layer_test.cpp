@@ -256,6 +256,38 @@ TEST(MoeLayer, GradientsEqualCentralDifferences) {
   }
 }
 
+/// E·Σ f_e·P_e over a run of tokens, with the shares f of the k·T choices and mean scores P.
+double balance_by_definition(const at::Tensor& scores, std::int64_t k) {
+  const std::int64_t experts = scores.size(1), tokens = scores.size(0);
+  const at::Tensor chosen = std::get<1>(scores.topk(k));
+  const at::Tensor f = at::one_hot(chosen, experts).to(at::kDouble).sum(at::IntArrayRef({0, 1})) /
+                       static_cast<double>(k * tokens);
+  return static_cast<double>(experts) * (f * scores.mean(0)).sum().item<double>();
+}
+
+TEST(MoeLayer, AuxiliaryLossesEqualTheirDefinitions) {
+  TransformerConfig config = small_config();
+  config.moe.router_load_balancing_type = {LoadBalancing::aux_loss, LoadBalancing::seq_aux_loss,
+                                           LoadBalancing::global_aux_loss};
+  config.moe.aux_loss_coeff = {0.5, 0.25, 0.125};
+  config.moe.z_loss_coeff = 0.1;
+  Block block(config);
+  const at::Tensor x = input().detach();
+  block.layer.forward(x, training_context());
+  const double* sums = block.layer.router()->statistics().sums.const_data_ptr<double>() + 6;
+
+  const at::Tensor logits_sbe = at::matmul(x, block.value("router.weight").t()),
+                   scores_sbe = at::softmax(logits_sbe, -1), scores = scores_sbe.flatten(0, 1);
+  EXPECT_NEAR(sums[RoutingStatistics::aux_loss], balance_by_definition(scores, 2), 1e-13);
+  EXPECT_NEAR(sums[RoutingStatistics::global_aux_loss], balance_by_definition(scores, 2), 1e-13);
+  double of_samples = 0;
+  for (std::int64_t b = 0; b < kSamples; ++b)
+    of_samples += balance_by_definition(scores_sbe.select(1, b), 2) / kSamples;
+  EXPECT_NEAR(sums[RoutingStatistics::seq_aux_loss], of_samples, 1e-13);
+  EXPECT_NEAR(sums[RoutingStatistics::z_loss],
+              at::logsumexp(logits_sbe, -1).square().mean().item<double>(), 1e-13);
+}
+
 /// An expert without a token has a gradient of zero, not none.
 TEST(MoeLayer, AnExpertWithoutTokensHasAZeroGradient) {
   Block block(small_config());
@@ -305,14 +337,13 @@ TEST(MoeLayer, DropsTheLowestProbabilities) {
   config.router_topk = 1;
   const Rank rank;
   const TokenSpan span{.batch = 1, .num_positions = 5, .tokens_of_ranks = {5}};
-  const auto kept = [&](TokenDropPolicy policy) {
+  const auto kept = [&](TokenDropPolicy policy,
+                        const at::Tensor& probs = at::tensor({0.1, 0.9, 0.5, 0.9, 0.9})) {
     config.token_drop_policy = policy;
     config.expert_capacity_factor = 0.8;  // ⌈5 / 2 · 0.8⌉ = 2
-    RoutedTokens routed{.experts = at::zeros({5, 1}, at::kInt),
-                        .probs = at::tensor({0.1, 0.9, 0.5, 0.9, 0.9}).view({5, 1}),
-                        .scores = {}};
+    RoutedTokens routed{.experts = at::zeros({5, 1}, at::kInt), .probs = probs.view({5, 1})};
     drop_beyond_capacity({config, rank, span}, routed);
-    EXPECT_EQ((routed.probs > 0).sum().item<int>(), 2);
+    EXPECT_EQ((routed.probs != 0).sum().item<int>(), 2);
     std::vector<int> tokens;
     for (int t = 0; t < 5; ++t)
       if (routed.experts[t].item<int>() >= 0) tokens.push_back(t);
@@ -320,6 +351,9 @@ TEST(MoeLayer, DropsTheLowestProbabilities) {
   };
   EXPECT_EQ(kept(TokenDropPolicy::probs), (std::vector{1, 3}));  // the last 0.9 comes too late
   EXPECT_EQ(kept(TokenDropPolicy::position), (std::vector{0, 1}));
+  // NaN must reach the loss.
+  EXPECT_EQ(kept(TokenDropPolicy::probs, at::tensor({0.1, 0.9, NAN, 0.5, 0.9})),
+            (std::vector{1, 2}));
 }
 
 TEST(MoeLayer, CountsWhatTheRouterDid) {

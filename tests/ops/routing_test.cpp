@@ -123,15 +123,45 @@ TEST(Routing, ABiasDecidesTheChoiceAlone) {
   EXPECT_LE(difference(routed.probs, probs_of(logits, expected.to(at::kLong), rule)), 1e-14);
 }
 
-/// NaN must not repeat an expert or leave one out.
-TEST(Routing, NanCountsAsTheLowestScore) {
+/// A NaN must reach the probabilities, whatever the other scores are, and must not repeat an expert
+/// or leave one out. torch.topk chooses it first, too.
+TEST(Routing, NanIsChosenFirst) {
   const double nan = std::numeric_limits<double>::quiet_NaN();
-  const at::Tensor logits = at::tensor({nan, 1., nan, 3., 2., nan, 0., nan}).view({1, 8});
-  EXPECT_TRUE(route(logits, rule_of(RouterScore::softmax, false), {})
-                  .experts.equal(
-                      at::tensor({1, 3, 4, 6}, at::TensorOptions().dtype(at::kInt)).view({1, 4})));
+  const at::Tensor logits = at::tensor({0., 1., nan, 3., 2., -1., 4., nan}).view({1, 8});
+  for (RoutingRule rule : rules()) {
+    if (rule.topk > 4) continue;
+    SCOPED_TRACE(name_of(rule));
+    for (const bool is_biased : {false, true}) {
+      RouteOptions options;
+      if (is_biased) options.bias = at::arange(8.0, at::kFloat);
+      const RoutedTokens routed = route(logits, rule, options);
+      EXPECT_TRUE(at::isnan(routed.probs).any().item<bool>());
+      const at::Tensor distinct = std::get<0>(at::_unique(routed.experts));
+      EXPECT_EQ(distinct.numel(), rule.topk);
+      EXPECT_TRUE(distinct.min().item<int>() >= 0 && distinct.max().item<int>() < 8);
+    }
+  }
+  const RoutingRule plain = rule_of(RouterScore::softmax, false);
+  const at::Tensor best = std::get<1>(at::topk(logits, plain.topk));
+  EXPECT_TRUE(
+      route(logits, plain, {}).experts.to(at::kLong).equal(std::get<0>(at::sort(best, -1))));
   EXPECT_TRUE(route(at::full({1, 8}, nan), rule_of(RouterScore::sigmoid, false), {})
                   .experts.equal(at::arange(4, at::TensorOptions().dtype(at::kInt)).view({1, 4})));
+}
+
+/// Sinkhorn's normalization spreads the NaN of one logit over all: its own expert is still chosen.
+TEST(Routing, ANanInTheChoiceComesLast) {
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  const RoutingRule rule{8, 1, RouterScore::sigmoid, true, 1, 1, 1};
+  const at::Tensor logits = at::arange(8.0, at::kDouble).view({1, 8}).clone();
+  at::Tensor choice = at::full({1, 8}, nan, at::kDouble);
+  choice[0][5].fill_(-3);
+  EXPECT_EQ(route(logits, rule, {.choice = choice}).experts.item<int>(), 5);
+  logits[0][6].fill_(nan);
+  choice.fill_(nan);
+  const RoutedTokens routed = route(logits, rule, {.choice = choice});
+  EXPECT_EQ(routed.experts.item<int>(), 6);
+  EXPECT_TRUE(at::isnan(routed.probs).all().item<bool>());
 }
 
 TEST(Routing, GradientsEqualThoseOfTheFormulas) {
@@ -191,6 +221,14 @@ TEST(Routing, TheFallbackAgrees) {
     const auto [experts, probs, scores] = forward.redispatch(
         any, logits, packed, rule.scaling_factor, bias, std::nullopt, /*with_scores=*/true);
     EXPECT_TRUE(own.experts.equal(experts));
+    at::Tensor with_nan = logits.clone(), choice = at::sin(logits);
+    with_nan[3][2].fill_(std::nan(""));
+    choice[3].fill_(std::nan(""));
+    choice[4][1].fill_(std::nan(""));
+    EXPECT_TRUE(route(with_nan, rule, {.choice = choice})
+                    .experts.equal(std::get<0>(forward.redispatch(any, with_nan, packed,
+                                                                  rule.scaling_factor, std::nullopt,
+                                                                  choice, /*with_scores=*/false))));
     EXPECT_LE(difference(own.probs, probs), 1e-14);
     EXPECT_LE(difference(own.scores, scores), 1e-14);
     EXPECT_LE(difference(route_backward(dprobs, logits, experts, rule,

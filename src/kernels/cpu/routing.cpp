@@ -74,7 +74,8 @@ struct TokenRouting {
     chosen.reserve(static_cast<std::size_t>(rule.topk) + 1);
   }
 
-  /// Computes the scores that experts are ranked by. NaN becomes worse than every number.
+  /// Computes the scores that experts are ranked by. A score that is NaN comes first, so that it
+  /// reaches the loss; a choice that is NaN comes last.
   void rank(const T* logits, const float* bias, const T* choice) {
     const std::int64_t experts = rule.num_experts;
     if (rule.score != RouterScore::softmax) {
@@ -85,8 +86,11 @@ struct TokenRouting {
       std::copy_n(logits, experts, scores.data());
     }
     for (std::int64_t e = 0; e < experts; ++e) {
-      const T score = choice != nullptr ? choice[e] : scores[e] + T(bias != nullptr ? bias[e] : 0);
-      ranking[e] = score == score ? score : -std::numeric_limits<T>::infinity();
+      const T score = scores[e] + T(bias != nullptr ? bias[e] : 0);
+      ranking[e] = std::isnan(score)       ? std::numeric_limits<T>::infinity()
+                   : choice == nullptr     ? score
+                   : std::isnan(choice[e]) ? std::numeric_limits<T>::lowest()
+                                           : choice[e];
     }
   }
 

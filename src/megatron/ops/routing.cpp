@@ -166,9 +166,13 @@ Routed route_by_formula(const at::Tensor& logits, at::IntArrayRef packed_rule,
                         double scaling_factor, const Optional& bias, const Optional& choice,
                         bool with_scores) {
   const RoutingRule rule = unpacked(packed_rule, scaling_factor);
-  at::Tensor ranking = choice ? choice->to(logits.scalar_type()) : scores_of(logits, rule);
-  if (bias) ranking = ranking + bias->to(ranking.scalar_type());
-  ranking = at::where(at::isnan(ranking), -std::numeric_limits<double>::infinity(), ranking);
+  at::Tensor scores = scores_of(logits, rule);
+  if (bias) scores = scores + bias->to(scores.scalar_type());
+  at::Tensor ranking = choice ? choice->to(scores.scalar_type()) : scores;
+  const double lowest = ranking.scalar_type() == at::kDouble ? std::numeric_limits<double>::lowest()
+                                                             : std::numeric_limits<float>::lowest();
+  ranking = ranking.masked_fill(at::isnan(ranking), lowest)
+                .masked_fill(at::isnan(scores), std::numeric_limits<double>::infinity());
   if (rule.group_topk < rule.num_groups) ranking = within_groups(ranking, rule);
   const at::Tensor chosen = std::get<0>(at::sort(largest(ranking, rule.topk), -1));
   return {chosen.to(at::kInt), probs_of(logits, chosen, rule),

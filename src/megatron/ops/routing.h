@@ -25,7 +25,8 @@ struct RouteOptions {
 };
 
 /// Chooses experts by `logits` [T, E], float32 or float64. Equal scores are decided for the lower
-/// index, and NaN counts as −∞. Not differentiable: route_backward() is the gradient.
+/// index. A score that is NaN is chosen first, as by torch.topk, so that it reaches the loss; a NaN
+/// in `choice` comes last. Not differentiable: route_backward() is the gradient.
 RoutedTokens route(const at::Tensor& logits, const RoutingRule& rule, const RouteOptions& options);
 
 /// Gradients of losses on the router itself.

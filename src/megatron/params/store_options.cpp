@@ -1,18 +1,18 @@
 #include "megatron/params/store_options.h"
 
-#include "megatron/params/params_dtype.h"
-
 namespace megatron {
 
-ParamStore::Options store_options(const Settings& settings, const Rank& rank,
+ParamStore::Options store_options(const Settings& settings, const Rank& rank, c10::ScalarType dtype,
                                   Communicators* communicators) {
   const TrainingConfig& training = settings.training;
   const bool has_bf16_gradients =
       training.grad_reduce_in_bf16 || settings.optimizer.main_grads_dtype == "bf16";
   ParamStore::Options options{
       .device = rank.device,
-      .dtype = params_dtype(training),
-      .grad_dtype = has_bf16_gradients ? at::kBFloat16 : at::kFloat,
+      .dtype = dtype,
+      .grad_dtype = has_bf16_gradients     ? at::kBFloat16
+                    : dtype == at::kDouble ? at::kDouble
+                                           : at::kFloat,
       .with_gradients = !training.skip_train,
       .data_parallel = data_parallel(settings.parallel, rank, communicators),
       .model = rank.model,

@@ -7,9 +7,9 @@
 
 namespace megatron {
 
-/// Returns the device, the dtypes of weights and main gradients, and the axes that share them.
-/// Collective as data_parallel() and expert_groups() are, which take `communicators`.
-ParamStore::Options store_options(const Settings& settings, const Rank& rank,
+/// Returns the device, the dtypes of weights (`dtype`) and main gradients, and the axes that share
+/// them. Collective as data_parallel() and expert_groups() are, which take `communicators`.
+ParamStore::Options store_options(const Settings& settings, const Rank& rank, c10::ScalarType dtype,
                                   Communicators* communicators);
 
 }  // namespace megatron

@@ -71,7 +71,8 @@ double stage_activations(const Settings& settings, const Rank& rank, const Pipel
 ParamStore::Options planned_store_options(Settings settings, const Rank& rank) {
   const std::int64_t instances = settings.parallel.num_distributed_optimizer_instances;
   settings.parallel.num_distributed_optimizer_instances = 1;  // several need communicators
-  ParamStore::Options options = store_options(settings, rank, /*communicators=*/nullptr);
+  ParamStore::Options options =
+      store_options(settings, rank, params_dtype(settings.training), /*communicators=*/nullptr);
   options.device = at::kMeta;
   options.with_gradients = true;
   divide_instances(options.data_parallel, instances);

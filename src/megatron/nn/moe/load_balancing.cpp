@@ -164,8 +164,9 @@ void drop_beyond_capacity(const BalancingInput& input, RoutedTokens& routed) {
   for (std::vector<std::int64_t>& of_expert : choices) {
     if (of_expert.size() <= capacity) continue;
     if (input.config.token_drop_policy == TokenDropPolicy::probs)
-      std::ranges::stable_sort(of_expert, std::greater(),
-                               [&](std::int64_t choice) { return prob[choice]; });
+      std::ranges::stable_sort(of_expert, std::greater(), [&](std::int64_t choice) {
+        return std::isnan(prob[choice]) ? HUGE_VAL : prob[choice];  // NaN must reach the loss
+      });
     for (std::size_t i = capacity; i < of_expert.size(); ++i)
       expert[of_expert[i]] = -1 - expert[of_expert[i]];
   }

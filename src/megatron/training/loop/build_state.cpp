@@ -3,7 +3,6 @@
 #include <ostream>
 
 #include "megatron/base/error.h"
-#include "megatron/params/params_dtype.h"
 #include "megatron/params/store_options.h"
 #include "megatron/training/observability/startup_report.h"
 #include "megatron/training/saving/checkpointing.h"
@@ -17,14 +16,15 @@ std::unique_ptr<Model> build_model(const TrainingPlan& plan, std::ostream& out) 
   return plan.family->make(
       settings.model, plan.rank,
       MakeModelOptions{.vocab_pad_multiple = settings.tokenizer.make_vocab_size_divisible_by,
-                       .dtype = params_dtype(settings.training),
+                       .dtype = plan.params_dtype,
                        .layout = &plan.pipeline.layout()});
 }
 
 std::unique_ptr<ParamStore> bind_weights(const TrainingPlan& plan, Model& model,
                                          Communicators* communicators, std::ostream& out) {
   auto weights = std::make_unique<ParamStore>(
-      declared_parameters(model), store_options(plan.settings, plan.rank, communicators));
+      declared_parameters(model),
+      store_options(plan.settings, plan.rank, plan.params_dtype, communicators));
   out << parameter_count_line(weights->num_parameters()) << std::endl;
   return weights;
 }

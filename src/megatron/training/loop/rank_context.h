@@ -1,6 +1,8 @@
 // What the launcher hands to each rank: its communicators, CPUs and device.
 #pragma once
 
+#include <c10/core/ScalarType.h>
+
 #include <optional>
 
 #include "megatron/base/cpu_affinity.h"
@@ -13,6 +15,9 @@ struct RankContext {
   Communicators* communicators = nullptr;   ///< null: single rank; must outlive the run
   CpuPartition cpus = {};                   ///< how the ranks of this host share its CPUs
   std::optional<OpenedDevice> device = {};  ///< nullopt: set_up() opens the device of --device
+  /// The dtype of the weights; nullopt: that of --bf16 or --fp16. No flag chooses float64, in which
+  /// tests compare layouts.
+  std::optional<c10::ScalarType> params_dtype = {};
 };
 
 }  // namespace megatron

@@ -10,6 +10,7 @@
 #include "megatron/config/validate_settings.h"
 #include "megatron/config/world_rules.h"
 #include "megatron/models/model_cost.h"
+#include "megatron/params/params_dtype.h"
 #include "megatron/parallel/make_rank.h"
 #include "megatron/pipeline/overlapped_comm.h"
 #include "megatron/planner/plan_pipeline.h"
@@ -155,6 +156,7 @@ ResolvedRun resolve_run(const RunConfig& run, const RankContext& world, StartupW
   const double flops_per_sample =
       num_floating_point_operations(dimensions, 1, settings.training.seq_length);
   const OpenedDevice& device = *world.device;
+  const c10::ScalarType dtype = world.params_dtype.value_or(params_dtype(settings.training));
   return {.plan = {.settings = std::move(settings),
                    .family = &family,
                    .rank = std::move(rank),
@@ -164,7 +166,8 @@ ResolvedRun resolve_run(const RunConfig& run, const RankContext& world, StartupW
                    .pipeline = std::move(pipeline),
                    .batches = batches,
                    .dimensions = dimensions,
-                   .flops_per_sample = flops_per_sample},
+                   .flops_per_sample = flops_per_sample,
+                   .params_dtype = dtype},
           .tokenizer = std::move(tokenizer.tokenizer)};
 }
 

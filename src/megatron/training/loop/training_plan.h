@@ -1,6 +1,8 @@
 // What a training run is, decided before its model is built. Nothing changes it afterwards.
 #pragma once
 
+#include <c10/core/ScalarType.h>
+
 #include <optional>
 #include <string>
 
@@ -25,6 +27,7 @@ struct TrainingPlan {
   NumMicrobatchesCalculator batches;
   ModelDimensions dimensions;
   double flops_per_sample;
+  c10::ScalarType params_dtype;  ///< of the weights that layers compute with
 
   /// Returns the FLOPs of a step.
   double flops(const StepBatch& batch) const {

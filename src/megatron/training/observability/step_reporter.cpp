@@ -6,7 +6,6 @@
 
 #include "megatron/base/format.h"
 #include "megatron/config/print_config.h"
-#include "megatron/params/params_dtype.h"
 #include "megatron/planner/device_peak.h"
 #include "megatron/planner/run_costs.h"
 #include "megatron/training/observability/log_lines.h"
@@ -64,10 +63,10 @@ LoggerConfig rank_logger_config(const TrainingPlan& plan) {
 
 ThroughputMeter make_throughput_meter(const TrainingPlan& plan) {
   const Settings& settings = plan.settings;
-  const auto peak = settings.logger.log_throughput
-                        ? std::optional(peak_flops(plan.rank.device, plan.device_name,
-                                                   params_dtype(settings.training)))
-                        : std::nullopt;
+  const auto peak =
+      settings.logger.log_throughput
+          ? std::optional(peak_flops(plan.rank.device, plan.device_name, plan.params_dtype))
+          : std::nullopt;
   return {sample_flops(plan.dimensions, settings.training.seq_length), peak,
           static_cast<double>(plan.rank.world.size)};
 }

@@ -6,7 +6,6 @@
 #include <ostream>
 
 #include "megatron/base/files.h"
-#include "megatron/params/params_dtype.h"
 #include "megatron/planner/device_peak.h"
 #include "megatron/training/observability/tensor_memory.h"
 
@@ -17,8 +16,7 @@ constexpr const char* kStep = "step";
 
 DevicePeak device_peak(const TrainingPlan& plan) {
   const c10::Device device = plan.rank.device;
-  return {.flops_per_second =
-              peak_flops(device, plan.device_name, params_dtype(plan.settings.training)),
+  return {.flops_per_second = peak_flops(device, plan.device_name, plan.params_dtype),
           .bytes_per_second = peak_bandwidth(device, plan.device_name)};
 }
 

@@ -125,15 +125,16 @@ class OpTracer : public UnitHooks, public StepListener {
   std::map<std::string, at::Tensor> attention_inputs_;
 };
 
-/// Returns the rows of the microbatch in which `tensor` ([s, b, …], [s·b, …] or [b, s]) is not
-/// finite.
+/// Returns the rows of the microbatch in which `tensor` is not finite: [positions, b, h …] of all
+/// positions or those of a rank, [s, b], [s·b, …] or [b, s].
 std::vector<std::int64_t> OpTracer::samples_of(const at::Tensor& tensor) const {
-  if (tensor.dim() >= 2 && tensor.size(0) == sequence_ && tensor.size(1) == batch_)
+  if (tensor.dim() >= 1 && tensor.size(0) == sequence_ * batch_)
+    return non_finite_indices(tensor.reshape({sequence_, batch_, -1}), 1);
+  if (tensor.dim() >= 2 && tensor.size(1) == batch_ &&
+      (tensor.size(0) == sequence_ || tensor.dim() >= 3))
     return non_finite_indices(tensor, 1);
   if (tensor.dim() >= 2 && tensor.size(0) == batch_ && tensor.size(1) == sequence_)
     return non_finite_indices(tensor, 0);
-  if (tensor.dim() >= 1 && tensor.size(0) == sequence_ * batch_)
-    return non_finite_indices(tensor.reshape({sequence_, batch_, -1}), 1);
   return {};
 }
 

@@ -1,0 +1,195 @@
+// Layouts of experts never change the mathematics: in float64 the losses, the routing and every
+// gradient are those of one rank to 1e-12. Layouts that differ in ep alone have the same bits.
+//
+// The fast set covers every pair of choices; MEGATRON_TEST_LAYOUTS=all takes every combination, and
+// random ones come from MEGATRON_TEST_SEED.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <random>
+#include <set>
+
+#include "layouts/expert_layout.h"
+#include "layouts/layout_run.h"
+
+namespace megatron::layouts {
+namespace {
+
+constexpr double kLimit = 1e-12;
+
+/// One SGD step: W − W' = lr·gradient, with all bits of the gradient. 32 samples in microbatches of
+/// two are enough for 16 data-parallel ranks, and their loss is a mean over two samples.
+TrainingResult train_layout(const ExpertLayout& layout,
+                            const TrainingOptions& options = {.dtype = at::kDouble}) {
+  std::vector<std::string> flags = common_flags();
+  const std::vector<std::string> step{"--micro-batch-size",
+                                      "2",
+                                      "--global-batch-size",
+                                      "32",
+                                      "--train-iters",
+                                      "1",
+                                      "--optimizer",
+                                      "sgd",
+                                      "--sgd-momentum",
+                                      "0",
+                                      "--clip-grad",
+                                      "0",
+                                      "--weight-decay",
+                                      "0",
+                                      "--lr",
+                                      "16384"};
+  for (const auto& part : {step, expert_families()[layout.family].flags,
+                           drop_policies()[layout.drops].flags, layout.flags()})
+    flags.insert(flags.end(), part.begin(), part.end());
+  return train_in_layout(flags, layout.world_size(), options);
+}
+
+/// Returns the one-rank run of a family with a drop policy, computed once.
+const TrainingResult& one_rank(const ExpertLayout& layout) {
+  static std::map<std::pair<std::size_t, std::size_t>, TrainingResult> known;
+  const auto key = std::pair(layout.family, layout.drops);
+  const auto found = known.find(key);
+  if (found != known.end()) return found->second;
+  TrainingResult result = train_layout({.family = layout.family, .drops = layout.drops});
+  for (const auto& [name, after] : result.after)
+    EXPECT_FALSE(after.equal(result.before.at(name))) << name << " is not trained";
+  return known.emplace(key, std::move(result)).first->second;
+}
+
+/// The numbers of choices are equal, and means over tokens agree within rounding.
+void expect_same_routing(const std::vector<LayerRouting>& actual,
+                         const std::vector<LayerRouting>& expected) {
+  ASSERT_EQ(actual.size(), expected.size());
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    SCOPED_TRACE("layer " + std::to_string(expected[i].layer));
+    EXPECT_EQ(actual[i].layer, expected[i].layer);
+    EXPECT_EQ(actual[i].load, expected[i].load);
+    EXPECT_EQ(actual[i].dropped, expected[i].dropped);
+    EXPECT_NEAR(actual[i].entropy, expected[i].entropy, kLimit * expected[i].entropy);
+    ASSERT_EQ(actual[i].losses.size(), expected[i].losses.size());
+    for (std::size_t loss = 0; loss < expected[i].losses.size(); ++loss) {
+      const auto& [name, value] = expected[i].losses[loss];
+      EXPECT_EQ(actual[i].losses[loss].first, name);
+      EXPECT_GT(value, 0) << name;
+      EXPECT_NEAR(actual[i].losses[loss].second, value, kLimit * value) << name;
+    }
+  }
+}
+
+void expect_same_step(const TrainingResult& actual, const TrainingResult& expected) {
+  EXPECT_LE(curve_distance(actual.losses, expected.losses), kLimit) << "loss";
+  EXPECT_LE(curve_distance(actual.grad_norms, expected.grad_norms), kLimit) << "gradient norm";
+  ASSERT_EQ(actual.routing.size(), 1);
+  expect_same_routing(actual.routing[0], expected.routing.at(0));
+  ASSERT_EQ(actual.after.size(), expected.after.size());
+  for (const auto& [name, after] : expected.after) {
+    ASSERT_TRUE(actual.after.contains(name)) << name;
+    EXPECT_TRUE(actual.before.at(name).equal(expected.before.at(name)))
+        << name << " is drawn otherwise";
+    const at::Tensor gradient = expected.before.at(name) - after;
+    EXPECT_LE(relative_distance(actual.before.at(name) - actual.after.at(name), gradient), kLimit)
+        << "gradient of " << name;
+  }
+}
+
+void expect_one_rank(const ExpertLayout& layout) {
+  SCOPED_TRACE(layout.text());
+  expect_same_step(train_layout(layout), one_rank(layout));
+}
+
+TEST(ExpertLayouts, CoverEveryPairOfChoices) {
+  std::set<std::array<std::int64_t, 4>> pairs;
+  std::array<std::set<std::int64_t>, 9> values;
+  for (const ExpertLayout& layout : pairwise_expert_layouts()) {
+    const auto chosen = choices(layout);
+    for (std::size_t a = 0; a < chosen.size(); ++a) {
+      values.at(a).insert(chosen.at(a));
+      for (std::size_t b = 0; b < a; ++b)
+        pairs.insert({static_cast<std::int64_t>(b), chosen.at(b), static_cast<std::int64_t>(a),
+                      chosen.at(a)});
+    }
+  }
+  const std::array<std::size_t, 9> sizes{4, 4, 2, 2, 3, 9, 2, 3, 4};
+  std::size_t all = 0;
+  for (std::size_t a = 0; a < sizes.size(); ++a) {
+    EXPECT_EQ(values.at(a).size(), sizes.at(a)) << "choice " << a;
+    for (std::size_t b = 0; b < a; ++b) all += sizes.at(a) * sizes.at(b);
+  }
+  EXPECT_EQ(pairs.size(), all);
+}
+
+bool wants_all() {
+  const char* wanted = std::getenv("MEGATRON_TEST_LAYOUTS");
+  return wanted != nullptr && std::string(wanted) == "all";
+}
+
+TEST(ExpertLayouts, TrainAsOneRankDoes) {
+  const auto layouts = wants_all() ? all_expert_layouts() : pairwise_expert_layouts();
+  RecordProperty("layouts", static_cast<int>(layouts.size()));
+  for (const ExpertLayout& layout : layouts) expect_one_rank(layout);
+}
+
+TEST(ExpertLayouts, RandomOnesTrainAsOneRankDoes) {
+  const char* given = std::getenv("MEGATRON_TEST_SEED");
+  const unsigned seed =
+      given != nullptr ? static_cast<unsigned>(std::atoi(given)) : std::random_device()();
+  SCOPED_TRACE("MEGATRON_TEST_SEED=" + std::to_string(seed));
+  std::mt19937 random(seed);
+  const std::vector<ExpertLayout> all = all_expert_layouts();
+  for (int i = 0; i < 3; ++i) expect_one_rank(all[random() % all.size()]);
+}
+
+/// With equal logits every token chooses the first experts: those of one rank, and the other ranks
+/// get none.
+TEST(ExpertLayouts, TiesThatSendAllTokensToOneRankTrainAsOneRankDoes) {
+  const auto zero_routers = [](ParamStore& weights) {
+    for (Parameter* parameter : weights.parameters()) {
+      if (parameter->name().ends_with("router.weight")) at::Tensor(parameter->value()).zero_();
+    }
+  };
+  const TrainingOptions zeroed{.dtype = at::kDouble, .prepare = zero_routers};
+  const std::size_t top1 = 2, padded = 3;
+  for (const std::size_t drops : {std::size_t{0}, padded}) {
+    const TrainingResult expected = train_layout({.family = top1, .drops = drops}, zeroed);
+    for (const LayerRouting& layer : expected.routing.at(0))
+      EXPECT_EQ(layer.load[0] + layer.dropped, 32 * 16) << "of 32 samples of 16 tokens";
+    for (std::size_t dispatcher = 0; dispatcher < kDispatchers.size(); ++dispatcher) {
+      const ExpertLayout layout{.family = top1, .ep = 4, .dispatcher = dispatcher, .drops = drops};
+      SCOPED_TRACE(layout.text());
+      expect_same_step(train_layout(layout, zeroed), expected);
+    }
+  }
+}
+
+bool is_expert_weight(const std::string& name) {
+  return name.find(".experts.") != std::string::npos;
+}
+
+/// In float32, where ranks differ in ep alone, only the weight gradients of experts have other
+/// sums: those over all ranks' tokens in one GEMM.
+TEST(ExpertLayouts, ExpertParallelismKeepsTheBits) {
+  for (std::size_t family = 0; family < expert_families().size(); ++family) {
+    const TrainingResult expected = train_layout({.family = family, .replicas = 8}, {});
+    for (const std::int64_t ep : {2, 4, 8}) {
+      for (std::size_t dispatcher = 0; dispatcher < kDispatchers.size(); ++dispatcher) {
+        const ExpertLayout layout{
+            .family = family, .ep = ep, .replicas = 8 / ep, .dispatcher = dispatcher};
+        SCOPED_TRACE(layout.text());
+        const TrainingResult actual = train_layout(layout, {});
+        EXPECT_EQ(actual.losses, expected.losses);
+        for (const auto& [name, after] : expected.after) {
+          const at::Tensor& mine = actual.after.at(name);
+          if (is_expert_weight(name)) {
+            EXPECT_LE(relative_distance(mine, after), 1e-6) << name;
+          } else {
+            EXPECT_TRUE(mine.equal(after))
+                << name << " differs by " << relative_distance(mine, after);
+          }
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace megatron::layouts
