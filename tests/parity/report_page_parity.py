@@ -57,11 +57,11 @@ def browse(page, *flags):
 
 def drawn_charts(document):
     """Title and SVG of each chart that is shown."""
-    figures = re.findall(r"<figure( hidden[^>]*)?>(.*?)</figure>", document, re.S)
+    figures = re.findall(r"<figure([^>]*)>(.*?)</figure>", document, re.S)
     return {
         re.search(r'aria-label="([^"]*)"', body).group(1): body
-        for hidden, body in figures
-        if not hidden
+        for attributes, body in figures
+        if "hidden" not in attributes
     }
 
 
