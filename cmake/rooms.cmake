@@ -32,7 +32,7 @@ function(megatron_report_page)
   set(FOLDER ${CMAKE_SOURCE_DIR}/src/megatron/metrics/report)
   set(SOURCE ${CMAKE_BINARY_DIR}/generated/report_assets.cpp)
   megatron_embed(OUTPUT ${SOURCE} HEADER megatron/metrics/report/assets.h FUNCTION report_assets STRUCT ReportAssets
-                 FILES ${FOLDER}/page.html ${FOLDER}/style.css ${FOLDER}/scales.js ${FOLDER}/chart.js ${FOLDER}/controls.js)
+                 FILES ${FOLDER}/page.html ${FOLDER}/style.css ${FOLDER}/scales.js ${FOLDER}/chart.js ${FOLDER}/heat_map.js ${FOLDER}/controls.js)
   target_sources(megatron_metrics PRIVATE ${SOURCE})
 endfunction()
 

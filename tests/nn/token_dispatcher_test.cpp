@@ -10,6 +10,7 @@
 #include <mutex>
 #include <string>
 
+#include "megatron/parallel/collectives.h"
 #include "megatron/parallel/make_rank.h"
 #include "megatron/parallel/rank_threads.h"
 #include "support/gradient_check.h"
@@ -144,6 +145,47 @@ TEST(TokenDispatcher, SendsWhatTheTheorySays) {
       EXPECT_EQ(tokens.sent.in, expected) << "dispatcher " << static_cast<int>(type);
     });
   }
+}
+
+/// Returns the calls of all_to_all 'dispatch' on `axis`: all that was counted, if it is the only
+/// one.
+CommCount dispatch_count(const std::vector<CommCount>& rows, const std::string& axis) {
+  CommCount dispatch;
+  for (const CommCount& row : rows) {
+    EXPECT_EQ(row.axis, axis) << row.operation << " " << row.what;
+    if (row.what == "dispatch") dispatch = row;
+  }
+  return dispatch;
+}
+
+/// The ranks of etp-ep are also those of dp, dp-cp, world and ep. Each of two ranks sends 18
+/// copies; counted by hand, 8 of them go to rank 0 and 10 to rank 1.
+TEST(TokenDispatcher, TrafficCountsUnderTheAxisOfTheExperts) {
+  const Case one = cases().front();
+  const MoeConfig config = config_of(one, TokenDispatcherType::alltoall);
+  run_rank_threads(2, [&](Communicators& communicators) {
+    const Rank rank = make_rank(Mesh({.ep = 2}, 2), communicators);
+    const TokenDispatcher dispatcher(config, rank);
+    const RoutedTokens routed = route_by(one, rank.index);
+    const at::Tensor x = random_input({one.tokens, kHidden});
+    communicators.counters().take();
+    const DispatchedTokens tokens =
+        dispatcher.finish_dispatch(dispatcher.start_dispatch(x, routed, one.tokens));
+    const at::Tensor y = dispatcher.finish_combine(dispatcher.start_combine(tokens.rows, tokens));
+    const std::int64_t row_bytes = kHidden * static_cast<std::int64_t>(sizeof(double)),
+                       rows = rank.index == 0 ? 18 : 20;  // the larger of sent and received
+    const CommCount forward = dispatch_count(communicators.counters().take(), "etp-ep");
+    EXPECT_EQ(forward.operation, "all_to_all");
+    EXPECT_EQ(forward.calls, 1);
+    EXPECT_EQ(forward.bytes, rows * row_bytes);
+    EXPECT_GT(forward.exposed_ms, 0.0);
+    y.sum().backward();
+    const CommCount backward = dispatch_count(communicators.counters().take(), "etp-ep");
+    EXPECT_EQ(backward.calls, 1);
+    EXPECT_EQ(backward.bytes, rows * row_bytes);
+    all_reduce_(rank.dp, at::zeros({1}), "gradients");
+    EXPECT_EQ(communicators.counters().take().at(0).axis, "dp");
+  });
 }
 
 }  // namespace

@@ -77,12 +77,11 @@ TEST(HangReport, StatesTravelAsText) {
 /// An asynchronous call does not count as a wait until its caller blocks on it.
 TEST(WaitTable, CountOnlyWhenTheCallerStandsStill) {
   HostStatus host_status(SharedMemory::for_threads(HostStatus::bytes(2)), 2);
-  const CommCall call{.operation = CommOperation::recv, .what = "activations"};
-  const std::string axis = "pp";
+  const CommCall call{.operation = CommOperation::recv, .what = "activations", .axis = "pp"};
   host_status.enter(0);
   host_status.waits().note_iteration(0, 3);
   {
-    const WaitTable::Wait wait(host_status.waits(), 0, call, axis, {1});
+    const WaitTable::Wait wait(host_status.waits(), 0, call, {1});
     host_status.waits().publish(0);
     EXPECT_EQ(host_status.states().at(0).kind, Kind::running);
     host_status.waits().add_blocked(0, 1);

@@ -44,14 +44,44 @@ TEST(MakeRank, EveryAxisSpeaksToItsGroup) {
   });
 }
 
-TEST(MakeRank, AxesOfTheSameRanksShareAGroup) {
-  run(2, [](Communicators& communicators) {
-    const Rank rank = make_rank(Mesh({}, 2), communicators);
-    EXPECT_EQ(rank.tp.comm, nullptr);
-    EXPECT_EQ(rank.dp.comm, rank.dp_cp.comm);
-    EXPECT_EQ(rank.dp.comm, rank.world.comm);
-    EXPECT_EQ(rank.dp.comm->name(), "dp");
+/// Returns the axes that have counted a call since the last call.
+std::vector<std::string> counted_axes(Communicators& communicators) {
+  std::vector<std::string> axes;
+  for (const CommCount& row : communicators.counters().take()) axes.push_back(row.axis);
+  return axes;
+}
+
+/// Every axis of two or more ranks counts its blocking and its asynchronous calls by itself,
+/// however many other axes have the same ranks.
+void expect_own_counts(const Mesh& mesh, const std::vector<std::string>& names) {
+  run(mesh.world_size(), [&](Communicators& communicators) {
+    const Rank rank = make_rank(mesh, communicators);
+    counted_axes(communicators);
+    std::vector<std::string> called;
+    for (const Axis* axis :
+         {&rank.tp, &rank.cp, &rank.dp, &rank.pp, &rank.dp_cp, &rank.model, &rank.world, &rank.etp,
+          &rank.ep, &rank.edp, &rank.etp_ep, &rank.expert_model}) {
+      if (axis->size == 1) continue;
+      called.push_back(axis->name);
+      sum_of_ranks(*axis->comm, rank.index);
+      EXPECT_EQ(counted_axes(communicators), std::vector{axis->name});
+      axis->comm->start_all_reduce(at::full({1}, 1.0), "numbers")->wait();
+      const std::vector<CommCount> rows = communicators.counters().take();
+      ASSERT_EQ(rows.size(), 1);
+      EXPECT_EQ(rows[0].axis, axis->name);
+      EXPECT_EQ(rows[0].calls, 1);
+      EXPECT_GT(rows[0].exposed_ms, 0.0);
+    }
+    EXPECT_EQ(called, names);
   });
+}
+
+TEST(MakeRank, AxesOfTheSameRanksCountTheirOwnCalls) {
+  expect_own_counts(Mesh({}, 2), {"dp", "dp-cp", "world", "edp"});
+  expect_own_counts(Mesh({.ep = 2}, 2), {"dp", "dp-cp", "world", "ep", "etp-ep", "etp-ep-pp"});
+  expect_own_counts(Mesh({.tp = 2}, 2), {"tp", "tp-pp", "world", "etp", "etp-ep", "etp-ep-pp"});
+  expect_own_counts(Mesh({.pp = 2}, 2), {"pp", "tp-pp", "world", "etp-ep-pp"});
+  expect_own_counts(Mesh({.cp = 2}, 2), {"cp", "dp-cp", "world", "edp"});
 }
 
 }  // namespace

@@ -52,13 +52,27 @@ TEST(RankThreads, EveryRankRunsOnceWithItsNumber) {
   EXPECT_EQ(mask.load(), 31);
 }
 
-TEST(RankThreads, AGroupIsMadeOnce) {
+TEST(RankThreads, AGroupIsMadeOnceAndKeepsTheNameOfEachRequest) {
   run_rank_threads(4, [](Communicators& world) {
     const auto comm = world.group(first_ranks(4), "dp");
-    EXPECT_EQ(world.group(first_ranks(4), "other"), comm);
+    EXPECT_EQ(world.group(first_ranks(4), "dp"), comm);
+    const auto other = world.group(first_ranks(4), "other");
     EXPECT_EQ(comm->name(), "dp");
-    EXPECT_EQ(comm->rank(), world.rank());
+    EXPECT_EQ(other->name(), "other");
+    EXPECT_EQ(other->rank(), world.rank());
+    EXPECT_EQ(other->ranks(), comm->ranks());
   });
+}
+
+TEST(RankThreads, AFailureNamesTheAxisThatWasCalled) {
+  Endings endings;
+  failure_of_ranks(2, [&](Communicators& world) {
+    const auto dp = world.group({0, 1}, "dp"), ep = world.group({0, 1}, "ep");
+    if (world.rank() == 1) throw std::runtime_error("out of luck");
+    note_ending(endings, [&] { ep->barrier("start"); });
+  });
+  EXPECT_THAT(endings.texts, Each("barrier 'start' on ep: rank 1 failed: out of luck"));
+  EXPECT_EQ(endings.texts.size(), 1);
 }
 
 TEST(RankThreads, TheFirstFailureEndsEveryWaitAndIsThrown) {

@@ -25,6 +25,13 @@ CHARTS = [
     "Memory (GiB)",
     "Step time",
 ]
+EXPERT_CHARTS = [
+    "Imbalance of experts over layers (largest load ÷ mean)",
+    "Entropy of the routers over layers (nats)",
+    "Dropped choices over layers",
+    "Load-balancing losses",
+    "z-loss of the routers",
+]
 
 
 def browse(page, *flags):
@@ -50,11 +57,11 @@ def browse(page, *flags):
 
 def drawn_charts(document):
     """Title and SVG of each chart that is shown."""
-    figures = re.findall(r"<figure( hidden[^>]*)?>(.*?)</figure>", document, re.S)
+    figures = re.findall(r"<figure([^>]*)>(.*?)</figure>", document, re.S)
     return {
         re.search(r'aria-label="([^"]*)"', body).group(1): body
-        for hidden, body in figures
-        if not hidden
+        for attributes, body in figures
+        if "hidden" not in attributes
     }
 
 
@@ -138,6 +145,68 @@ def broken_log(path):
     (path / "metrics.jsonl").write_text("\n".join(lines) + '\n{"iteration": 101, "lm lo')
 
 
+def expert_log(path, experts=64, layers=48, with_loads=True):
+    """Writes the routing of one step. The load of expert e in layer l is (e + l) mod 4,
+    whose mean is 1.5: a quarter of the cells is 0, and the others are 2/3, 4/3 and 2 times it."""
+    routing = {
+        "layers": list(range(layers)),
+        "imbalance": [2.0] * layers,
+        "entropy": [1.0] * layers,
+        "dropped": [3] * layers,
+    }
+    if with_loads:
+        routing["load"] = [[(e + l) % 4 for e in range(experts)] for l in range(layers)]
+    lines = [
+        json.dumps(
+            {
+                "iteration": i,
+                "lm loss": 3 - i / 100,
+                "learning_rate": 1e-3,
+                "grad_norm": 1.0,
+                "tokens_per_second": 1e4 + i,
+                "memory_bytes": 1e9 + i,
+                "elapsed_ms": 10 + i % 7,
+                "load_balancing_loss": 1 + 1 / i,
+                "z_loss": 9.0,
+                "routing": routing,
+            }
+        )
+        for i in range(1, 11)
+    ]
+    path.mkdir()
+    (path / "metrics.jsonl").write_text("\n".join(lines))
+
+
+def check_experts(report, folder):
+    expert_log(folder / "experts")
+    program.run("report", folder / "experts")
+    page = folder / "experts" / "report.html"
+    document = check_page(report, "experts", page, 1)
+    charts = drawn_charts(document)
+    report.result("experts: curves", set(EXPERT_CHARTS) <= set(charts), f"drawn {sorted(charts)}")
+    heat_map = charts.get("Load of experts in iteration 10", "")
+    cells = re.findall(
+        r'<rect class="cell"[^>]*style="fill: ([^;]*); fill-opacity: ([^;]*);', heat_map
+    )
+    counts = {cell: cells.count(cell) for cell in sorted(set(cells))}
+    strength = [math.log(ratio) / math.log(4) for ratio in (3 / 2, 4 / 3, 2)]
+    expected = {
+        ("var(--c0)", f"{strength[0]:.3f}".rstrip("0")): 768,
+        ("var(--c7)", f"{strength[1]:.3f}".rstrip("0")): 768,
+        ("var(--c7)", f"{strength[2]:.3f}".rstrip("0")): 768,
+        ("var(--text)", "1"): 768,
+    }
+    report.result("experts: colours of 64 × 48 cells", counts == expected, f"{counts}")
+    expert_log(folder / "plain", with_loads=False)
+    program.run("report", folder / "plain")
+    document = check_page(report, "experts without loads", folder / "plain" / "report.html", 1)
+    report.result(
+        "experts without loads: the flag is named",
+        "needs a run with --moe-per-layer-logging" in document.split("<script")[0]
+        and "Load of experts" not in drawn_charts(document),
+    )
+
+
 def huge_log(path):
     path.mkdir()
     noise = random.Random(1)
@@ -181,6 +250,7 @@ def main():
         said = program.run("report", folder / "broken").stderr
         report.result("broken lines are counted", "2 of 101 lines" in said, said.strip())
         check_page(report, "a broken log", folder / "broken" / "report.html", 1)
+        check_experts(report, folder)
         huge_log(folder / "huge")
         start = time.monotonic()
         program.run("report", folder / "huge", folder / "run", "--output", folder / "both.html")

@@ -174,8 +174,10 @@ void add_dispatch(Table& t) {
   t.field("moe_shared_expert_overlap", &Config::shared_expert_overlap,
           "compute the shared experts while tokens are sent; requires --moe-token-dispatcher-type "
           "alltoall or flex");
-  t.field("moe_per_layer_logging", &Config::per_layer_logging,
-          "log the auxiliary losses and the z-loss of each layer");
+  t.field(
+      "moe_per_layer_logging", &Config::per_layer_logging,
+      "log the auxiliary losses, the z-loss and the load of every expert for each layer; megatron "
+      "report draws the loads as a heat map");
 }
 
 void add_placement(Table& t) {

@@ -19,6 +19,7 @@ std::string describe(const CommCall& call) {
 }
 
 CommCall Comm::checked(CommCall call) const {
+  call.axis = name();
   for (const at::Tensor* tensor : {&call.out, &call.in}) {
     MEGATRON_CHECK(!tensor->defined() || tensor->is_contiguous(), describe(call),
                    ": the tensor is not contiguous");

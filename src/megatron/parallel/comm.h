@@ -68,6 +68,7 @@ struct CommCall {
   /// The parts of an uneven collective: `out` of an all-gather, `in` of a reduce-scatter, both of
   /// an all-to-all. Empty when the parts are equal.
   RowCounts rows = {};
+  std::string axis = {};  ///< Name of the group that was called; it is in counters and messages.
   bool is_uneven() const { return !rows.out.empty() || !rows.in.empty(); }
 };
 

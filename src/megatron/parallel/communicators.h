@@ -1,4 +1,5 @@
-// Makes the process groups of a rank on demand: one per distinct list of ranks.
+// Makes the process groups of a rank on demand. Groups of the same ranks share one transport, and
+// each counts its calls under its own name.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +20,7 @@ class Communicators {
   virtual std::int64_t rank() const = 0;  ///< Rank in the world.
   virtual std::int64_t world_size() const = 0;
   /// Returns the group of `ranks`, which must be ascending and contain this rank; null for one
-  /// rank. The group keeps the `name` of the first request. Collective over `ranks`.
+  /// rank. `name` is the axis, under which its calls are counted. Collective over `ranks`.
   virtual std::shared_ptr<Comm> group(const std::vector<std::int64_t>& ranks,
                                       const std::string& name) = 0;
   /// Makes every present and future call of every peer fail with `reason`.

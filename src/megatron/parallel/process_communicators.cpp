@@ -13,6 +13,7 @@
 #include "megatron/parallel/failure/failure_monitor.h"
 #include "megatron/parallel/gloo/gloo_channel.h"
 #include "megatron/parallel/gloo/message_transport.h"
+#include "megatron/parallel/named_comm.h"
 #include "megatron/parallel/nccl/nccl_comm.h"
 #include "megatron/parallel/rendezvous/c10d_store.h"
 #include "megatron/parallel/rendezvous/wait_for_ranks.h"
@@ -127,7 +128,7 @@ std::shared_ptr<Comm> ProcessCommunicators::group(const Ranks& ranks, const std:
                : std::make_shared<QueuedComm>(group_info, make_transport(group_info), counters_,
                                               host_groups_.host_status);
   }
-  return comm;
+  return with_name(comm, name);
 }
 
 bool ProcessCommunicators::is_one_host_group(const Ranks& ranks) const {

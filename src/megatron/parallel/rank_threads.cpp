@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "megatron/base/error.h"
+#include "megatron/parallel/named_comm.h"
 #include "megatron/parallel/shared_memory/shared_memory_transport.h"
 #include "megatron/parallel/transport/queued_comm.h"
 
@@ -79,7 +80,7 @@ class ThreadCommunicators final : public Communicators {
       comm = std::make_shared<QueuedComm>(std::move(group_info), std::move(transport), counters_,
                                           world_.host_status);
     }
-    return comm;
+    return with_name(comm, name);
   }
 
  private:

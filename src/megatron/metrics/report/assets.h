@@ -6,7 +6,7 @@
 namespace megatron {
 
 struct ReportAssets {
-  std::string_view page, style, scales, chart, controls;
+  std::string_view page, style, scales, chart, heat_map, controls;
 };
 
 /// Returns the contents of page.html, style.css and the scripts, unmodified.

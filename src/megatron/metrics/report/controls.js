@@ -14,6 +14,11 @@ function lossesOfEvaluations() {
   return [...keys].filter((key) => /^lm loss (validation|test)/.test(key)).sort().reverse();
 }
 
+/** Returns the keys of what the routers did: statistics of a field over the layers. */
+function overLayers(field) {
+  return ["mean", "min", "max"].map((statistic) => `routing ${field} ${statistic}`);
+}
+
 /** The charts in order; `only` decides whether a chart has data to show. */
 const kCharts = [
   {title: "Loss", keys: ["lm loss", ...lossesOfEvaluations()], smooth: true},
@@ -28,18 +33,41 @@ const kCharts = [
   {title: "Global batch size", keys: ["global_batch_size"], only: varies},
   {title: "Norm of the parameters", keys: ["params_norm"]},
   {title: "Zeros in the gradient", keys: ["num_zeros"], smooth: true},
+  {
+    title: "Imbalance of experts over layers (largest load ÷ mean)",
+    keys: overLayers("imbalance"),
+    smooth: true
+  },
+  {title: "Entropy of the routers over layers (nats)", keys: overLayers("entropy"), smooth: true},
+  {
+    title: "Dropped choices over layers",
+    keys: overLayers("dropped"),
+    only: isSomewhereAboveZero,
+    smooth: true
+  },
+  {
+    title: "Load-balancing losses",
+    keys: ["load_balancing_loss", "seq_load_balancing_loss", "global_load_balancing_loss"],
+    smooth: true
+  },
+  {title: "z-loss of the routers", keys: ["z_loss"], smooth: true},
 ];
 const kLabels = {
   "lm loss": "training",
   learning_rate: "all",
   decoupled_learning_rate: "embedding and output",
   mfu: "full attention",
-  mfu_causal: "causal attention"
+  mfu_causal: "causal attention",
+  load_balancing_loss: "aux_loss",
+  seq_load_balancing_loss: "seq_aux_loss",
+  global_load_balancing_loss: "global_aux_loss"
 };
 const kNotCharted = new Set(
     ["consumed_train_samples", "time_s", "elapsed_ms", ...kCharts.flatMap((chart) => chart.keys)]);
 
 function varies(series) { return series.y.some((value) => value !== series.y[0]); }
+
+function isSomewhereAboveZero(series) { return series.y.some((value) => value > 0); }
 
 function runColor(index) { return `var(--c${index % 8})`; }
 
@@ -68,7 +96,7 @@ function linesOf(chart) {
         label: [
           runs.length > 1 ? run.name : "",
           chart.keys.length > 1 || runs.length === 1 ?
-              kLabels[key] || key.replace(/^lm loss /, "") :
+              kLabels[key] || key.replace(/^(lm loss|routing \w+) /, "") :
               ""
         ].filter(Boolean)
                    .join(" "),
@@ -149,6 +177,27 @@ function otherCharts() {
       .map((key) => ({title: key, keys: [key], smooth: !/(validation|test)/.test(key)}));
 }
 
+/** Returns the heat maps of the runs that log loads, and says how to have one for the others. */
+function makeHeatMaps(parent) {
+  const maps = [];
+  runs.forEach((run, index) => {
+    const name = runs.length > 1 ? ` of ${run.name}` : "";
+    if (run.expert_loads) {
+      maps.push(new HeatMap(parent, {
+        title: `Load of experts${name} in iteration ${run.expert_loads.iteration}`,
+        loads: run.expert_loads,
+        isVisible: () => !state.hidden.has(index)
+      }));
+    } else if (run.has_routing) {
+      html(
+          "p", "note", parent,
+          `A heat map of the load of every expert${name} needs a run with ` +
+              "--moe-per-layer-logging.");
+    }
+  });
+  return maps;
+}
+
 function makeCharts() {
   const parent = document.getElementById("charts");
   const axisTitle = () => ({iteration: "iteration", samples: "sample", hours: "hour"}[state.axis]);
@@ -170,6 +219,7 @@ function makeCharts() {
                            }))
                       .filter((group) => group.bins && !state.hidden.has(group.index)),
   }));
+  charts.push(...makeHeatMaps(parent));
   return charts.concat(otherCharts().map(make));
 }
 

@@ -40,6 +40,16 @@ OrderedJson json_of(const Histogram& bins) {
           {"above", bins.above}};
 }
 
+OrderedJson json_of(const ExpertLoads& loads) {
+  OrderedJson object{{"iteration", loads.iteration},
+                     {"layers", loads.layers},
+                     {"loads", OrderedJson::array()},
+                     {"relative", OrderedJson::array()}};
+  for (const auto& row : loads.loads) object["loads"].push_back(rounded(row));
+  for (const auto& row : relative_loads(loads)) object["relative"].push_back(rounded(row));
+  return object;
+}
+
 OrderedJson json_of(const RunLog& run) {
   OrderedJson object{{"name", run.name},
                      {"summary", OrderedJson::array()},
@@ -51,6 +61,8 @@ OrderedJson json_of(const RunLog& run) {
     for (const auto& [key, series] : *group) object["series"][key] = json_of(series);
   }
   object["starts"] = run.start_iterations;
+  object["has_routing"] = run.has_routing;
+  if (!run.expert_loads.loads.empty()) object["expert_loads"] = json_of(run.expert_loads);
   const auto elapsed = run.steps.find("elapsed_ms");
   if (elapsed == run.steps.end()) return object;
   object["series"]["time_s"] = json_of(cumulative_sum(elapsed->second, 1e-3));
@@ -83,6 +95,7 @@ std::string report_page(const std::vector<RunLog>& runs) {
   replace_placeholder(page, "/*style*/", assets.style);
   replace_placeholder(page, "/*scales*/", assets.scales);
   replace_placeholder(page, "/*chart*/", assets.chart);
+  replace_placeholder(page, "/*heat_map*/", assets.heat_map);
   replace_placeholder(page, "/*controls*/", assets.controls);
   replace_placeholder(page, "/*runs*/", script_json(data));
   return page;

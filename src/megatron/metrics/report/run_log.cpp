@@ -58,6 +58,61 @@ Series& series_of(RunLog& log, std::string_view key) {
   return found != log.steps.end() ? found->second : log.steps[std::string(key)];
 }
 
+/// Returns the elements of a list of numbers, with NaN for any other element; empty if `value` is
+/// no list.
+std::vector<double> numbers(const Element& value) {
+  std::vector<double> result;
+  simdjson::dom::array list;
+  if (value.get(list) != simdjson::SUCCESS) return result;
+  for (const Element& element : list)
+    result.push_back(number(element).value_or(std::numeric_limits<double>::quiet_NaN()));
+  return result;
+}
+
+/// Keeps the loads of the latest iteration.
+void read_loads(const Object& routing, std::int64_t iteration, RunLog& log) {
+  simdjson::dom::array rows;
+  if (iteration < log.expert_loads.iteration || routing["load"].get(rows) != simdjson::SUCCESS)
+    return;
+  ExpertLoads loads{.iteration = iteration, .layers = {}, .loads = {}};
+  bool has_loads = false;
+  for (const Element& row : rows) {
+    loads.layers.push_back(static_cast<std::int64_t>(loads.layers.size()));
+    std::vector<double>& values = loads.loads.emplace_back(numbers(row));
+    for (double& value : values) {
+      if (!(value >= 0)) value = std::numeric_limits<double>::quiet_NaN();
+      has_loads = has_loads || std::isfinite(value);
+    }
+  }
+  Element layers;
+  if (routing["layers"].get(layers) == simdjson::SUCCESS) {
+    const std::vector<double> indices = numbers(layers);
+    for (std::size_t i = 0; i < std::min(indices.size(), loads.layers.size()); ++i) {
+      if (indices[i] >= 0 && indices[i] < 1e6)
+        loads.layers[i] = static_cast<std::int64_t>(indices[i]);
+    }
+  }
+  if (has_loads) log.expert_loads = std::move(loads);
+}
+
+/// Adds a point to each curve of the routers. Fields that are missing or no lists have none.
+void read_routing(const Object& routing, std::int64_t iteration, RunLog& log) {
+  log.has_routing = true;
+  for (const char* field : {"imbalance", "entropy", "dropped"}) {
+    Element list;
+    if (routing[field].get(list) != simdjson::SUCCESS) continue;
+    const std::vector<double> values = numbers(list);
+    if (values.empty()) continue;
+    const LayerRange range = range_over_layers(values);
+    const std::string name = std::string("routing ") + field;
+    const auto x = static_cast<double>(iteration);
+    series_of(log, name + " mean").add(x, range.mean);
+    series_of(log, name + " min").add(x, range.min);
+    series_of(log, name + " max").add(x, range.max);
+  }
+  read_loads(routing, iteration, log);
+}
+
 void read_object(const Object& object, std::int64_t iteration, RunLog& log) {
   Element run;
   if (object["run"].get(run) == simdjson::SUCCESS && run.is_object()) {
@@ -66,6 +121,8 @@ void read_object(const Object& object, std::int64_t iteration, RunLog& log) {
     log.start_iterations.push_back(iteration);
     return;
   }
+  Object routing;
+  if (object["routing"].get(routing) == simdjson::SUCCESS) read_routing(routing, iteration, log);
   std::string_view split;
   const bool is_evaluation = object["split"].get(split) == simdjson::SUCCESS;
   for (const auto& [key, value] : object) {

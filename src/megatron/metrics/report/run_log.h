@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "megatron/base/json_value.h"
+#include "megatron/metrics/report/routing_log.h"
 
 namespace megatron {
 
@@ -25,10 +26,13 @@ struct Series {
 
 struct RunLog {
   std::string name;  ///< name of the file's folder
-  /// Keyed by JSON key: "lm loss", "learning_rate" …
+  /// Keyed by JSON key: "lm loss", "learning_rate" … What routers did is one series for each field
+  /// and statistic over the layers: "routing imbalance mean", "routing entropy min" …
   std::map<std::string, Series, std::less<>> steps;
   std::map<std::string, Series, std::less<>>
-      evaluations;                               ///< "lm loss validation", "lm loss test" …
+      evaluations;           ///< "lm loss validation", "lm loss test" …
+  bool has_routing = false;  ///< a step has "routing", so the run has layers with experts
+  ExpertLoads expert_loads;
   std::vector<JsonValue> starts;                 ///< the "run" object of each start
   std::vector<std::int64_t> start_iterations;    ///< number of iterations done before each start
   std::int64_t lines = 0, unreadable_lines = 0;  ///< blank lines count as neither

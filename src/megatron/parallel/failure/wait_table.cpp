@@ -42,8 +42,8 @@ void WaitTable::add_blocked(std::int64_t rank, int change) {
 }
 
 WaitTable::Wait::Wait(WaitTable& waits, std::int64_t rank, const CommCall& call,
-                      const std::string& axis, std::vector<std::int64_t> missing)
-    : waits_(waits), rank_(rank), call_(call), axis_(axis), missing_(std::move(missing)) {
+                      std::vector<std::int64_t> missing)
+    : waits_(waits), rank_(rank), call_(call), missing_(std::move(missing)) {
   {
     const std::lock_guard lock(waits_.mutex_);
     waits_.waits_[rank_].push_back(this);
@@ -69,7 +69,7 @@ void WaitTable::publish(std::int64_t rank) {
   Note note{};
   if (!all.empty()) {
     note.has_waits = 1;
-    const std::string call = describe(all.front()->call_) + " on " + all.front()->axis_;
+    const std::string call = describe(all.front()->call_) + " on " + all.front()->call_.axis;
     std::memcpy(note.call, call.data(), std::min(call.size(), sizeof(note.call) - 1));
     for (const Wait* wait : all) {
       for (const std::int64_t missing : wait->missing_) {

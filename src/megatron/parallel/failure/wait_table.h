@@ -39,11 +39,11 @@ class WaitTable {
   /// do not count, because they block nobody.
   void add_blocked(std::int64_t rank, int change);
 
-  /// Makes a wait visible to other ranks for as long as the object lives. `call` and `axis` must
+  /// Makes a wait visible to other ranks for as long as the object lives. `call` must
   /// outlive it.
   class Wait {
    public:
-    Wait(WaitTable& waits, std::int64_t rank, const CommCall& call, const std::string& axis,
+    Wait(WaitTable& waits, std::int64_t rank, const CommCall& call,
          std::vector<std::int64_t> missing);
     ~Wait();
     Wait(const Wait&) = delete;
@@ -55,7 +55,6 @@ class WaitTable {
     WaitTable& waits_;
     std::int64_t rank_;
     const CommCall& call_;
-    const std::string& axis_;
     std::vector<std::int64_t> missing_;
     SuspendAwareTimer timer_;
   };

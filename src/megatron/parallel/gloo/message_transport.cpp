@@ -52,7 +52,7 @@ void MessageTransport::run(const CommCall& call) {
 /// closed, so an error waits for it. FailureMonitor ends a wait that is too long.
 void MessageTransport::wait(const CommCall& call, Transfer& transfer, std::int64_t member) const {
   const WaitTable::Wait shown(host_status_->waits(), world_rank(group_info_.rank), call,
-                              group_info_.name, {world_rank(member)});
+                              {world_rank(member)});
   try {
     return transfer.wait();
   } catch (const std::exception& error) {
@@ -61,7 +61,7 @@ void MessageTransport::wait(const CommCall& call, Transfer& transfer, std::int64
     const auto limit = std::chrono::steady_clock::now() + kReasonTimeout;
     while (!host_status_->failed() && std::chrono::steady_clock::now() < limit)
       std::this_thread::sleep_for(std::chrono::milliseconds(10));
-    throw CommError(describe(call) + " on " + group_info_.name + ": " +
+    throw CommError(describe(call) + " on " + call.axis + ": " +
                     (host_status_->failed() ? host_status_->failure() : trouble));
   }
 }
@@ -124,7 +124,7 @@ void MessageTransport::compare_rows(const CommCall& call, const Handshakes& hand
   RowCountTable table(group_info_.size());
   for (std::int64_t member = 0; member < group_info_.size(); ++member)
     table.read(member, handshakes[static_cast<std::size_t>(member)].input);
-  table.check(call, group_info_.name, group_info_.ranks);
+  table.check(call, group_info_.ranks);
 }
 
 // ---- collectives ----

@@ -126,7 +126,7 @@ c10::intrusive_ptr<c10d::Work> NcclComm::enqueue(const CommCall& call) {
 
 PendingWork NcclComm::start(CommCall call) {
   if (!on_gpu(call)) return QueuedComm::start(std::move(call));
-  CommCountKey counted = record_call(*counters(), name(), call);
+  CommCountKey counted = record_call(*counters(), call);
   return std::make_unique<NcclWork>(enqueue(call), counters(), std::move(counted));
 }
 

@@ -318,7 +318,7 @@ std::int64_t SharedMemoryTransport::exchange_row_counts(const CommCall& call) {
         for (std::int64_t member = 0; member < size_; ++member)
           table.read(member, slot_of(member, round));
       });
-  table.check(call, spin_wait_.group_info().name, spin_wait_.group_info().ranks);
+  table.check(call, spin_wait_.group_info().ranks);
   return table.largest();
 }
 

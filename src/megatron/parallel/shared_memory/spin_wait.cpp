@@ -23,7 +23,7 @@ std::string mismatch_text(const CommCall& call, const GroupInfo& group_info, con
   const auto rank_of = [&](std::int64_t index) {
     return std::to_string(group_info.ranks[static_cast<std::size_t>(index)]);
   };
-  return describe(call) + " on " + group_info.name + ": ranks disagree: rank " +
+  return describe(call) + " on " + call.axis + ": ranks disagree: rank " +
          rank_of(group_info.rank) + " is in " + describe(mine) + ", rank " + rank_of(member) +
          " in " + describe(theirs);
 }
@@ -36,7 +36,7 @@ SpinWait::SpinWait(GroupInfo group_info, std::shared_ptr<HostStatus> host_status
       may_spin_(group_info_.size() <= std::thread::hardware_concurrency()) {}
 
 void SpinWait::fail(const CommCall& call, const std::string& error) const {
-  throw CommError(describe(call) + " on " + group_info_.name + ": " + error);
+  throw CommError(describe(call) + " on " + call.axis + ": " + error);
 }
 
 void SpinWait::record_spin(int turns) const {
@@ -74,7 +74,7 @@ std::string SpinWait::wait_error(Watch& watch, const std::vector<std::int64_t>& 
   if (watch.shown) {
     watch.shown->update(absent);
   } else {
-    watch.shown.emplace(host_status_->waits(), own, watch.call, group_info_.name, absent);
+    watch.shown.emplace(host_status_->waits(), own, watch.call, absent);
   }
   host_status_->waits().publish(own);
   if (watch.timer.elapsed() < timeout_) return {};

@@ -4,12 +4,12 @@
 
 namespace megatron {
 
-CommCountKey record_call(CommCounters& counters, const std::string& axis, const CommCall& call) {
+CommCountKey record_call(CommCounters& counters, const CommCall& call) {
   const std::size_t in = call.in.defined() ? call.in.nbytes() : 0,
                     out = call.out.defined() ? call.out.nbytes() : 0;
-  counters.add_call(axis, name_of(call.operation), call.what,
+  counters.add_call(call.axis, name_of(call.operation), call.what,
                     static_cast<std::int64_t>(std::max(in, out)));
-  return {.axis = axis, .operation = call.operation, .what = call.what};
+  return {.axis = call.axis, .operation = call.operation, .what = call.what};
 }
 
 ScopedExposedTime::~ScopedExposedTime() {

@@ -17,7 +17,7 @@ struct CommCountKey {
   const char* what;
 };
 
-CommCountKey record_call(CommCounters& counters, const std::string& axis, const CommCall& call);
+CommCountKey record_call(CommCounters& counters, const CommCall& call);
 
 /// Adds the lifetime of the object to the exposed time of a call.
 class ScopedExposedTime {

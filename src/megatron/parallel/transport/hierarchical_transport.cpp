@@ -19,7 +19,8 @@ CommCall with(const CommCall& call, CommOperation operation, const at::Tensor& o
           .in = in,
           .what = call.what,
           .reduce = call.reduce,
-          .peer = peer};
+          .peer = peer,
+          .axis = call.axis};
 }
 
 }  // namespace

@@ -51,15 +51,15 @@ std::int64_t RowCountTable::largest() const {
   return largest;
 }
 
-void RowCountTable::check(const CommCall& call, const std::string& group,
-                          const std::vector<std::int64_t>& ranks) const {
+void RowCountTable::check(const CommCall& call, const std::vector<std::int64_t>& ranks) const {
   for (std::size_t from = 0; from < rows_.size(); ++from) {
     for (std::size_t to = 0; to < rows_.size(); ++to) {
       const std::int64_t sent = rows_[from].in[to], expected = rows_[to].out[from];
       if (sent != expected)
-        throw CommError(describe(call) + " on " + group + ": rank " + std::to_string(ranks[from]) +
-                        " sends " + std::to_string(sent) + " rows to rank " +
-                        std::to_string(ranks[to]) + ", which expects " + std::to_string(expected));
+        throw CommError(describe(call) + " on " + call.axis + ": rank " +
+                        std::to_string(ranks[from]) + " sends " + std::to_string(sent) +
+                        " rows to rank " + std::to_string(ranks[to]) + ", which expects " +
+                        std::to_string(expected));
     }
   }
 }

@@ -49,9 +49,8 @@ class RowCountTable {
   /// Returns the largest number of rows that one rank sends to another.
   std::int64_t largest() const;
   /// Throws CommError for the first pair that disagrees, on every rank: "rank 3 sends 5 rows to
-  /// rank 1, which expects 4". `group` is the group's name, and `ranks` are its world ranks.
-  void check(const CommCall& call, const std::string& group,
-             const std::vector<std::int64_t>& ranks) const;
+  /// rank 1, which expects 4". `ranks` are the world ranks of the group.
+  void check(const CommCall& call, const std::vector<std::int64_t>& ranks) const;
 
  private:
   std::vector<RowCounts> rows_;

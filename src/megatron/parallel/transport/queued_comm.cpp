@@ -94,7 +94,7 @@ std::shared_ptr<TaskQueue> QueuedComm::queue_of(const CommCall& call) {
 }
 
 PendingWork QueuedComm::start(CommCall call) {
-  CommCountKey counted = record_call(*counters_, group_info_.name, call);
+  CommCountKey counted = record_call(*counters_, call);
   check_memory(call);
   std::shared_ptr<TaskQueue> queue = queue_of(call);
   auto task =
@@ -104,7 +104,7 @@ PendingWork QueuedComm::start(CommCall call) {
 }
 
 void QueuedComm::run(CommCall call) {
-  const ScopedExposedTime exposed_time(*counters_, record_call(*counters_, group_info_.name, call));
+  const ScopedExposedTime exposed_time(*counters_, record_call(*counters_, call));
   check_memory(call);
   const BlockedScope blocked(*host_status_, own_rank());
   queue_of(call)->run([&] { transport_->run(call); });
@@ -112,7 +112,7 @@ void QueuedComm::run(CommCall call) {
 
 void QueuedComm::check_memory(const CommCall& call) const {
   for (const at::Tensor* tensor : {&call.in, &call.out}) {
-    MEGATRON_CHECK(!tensor->defined() || tensor->is_cpu(), describe(call), " on ", group_info_.name,
+    MEGATRON_CHECK(!tensor->defined() || tensor->is_cpu(), describe(call), " on ", call.axis,
                    ": the tensor is on a GPU, but the group's transport is for the CPU");
   }
 }
