@@ -6,6 +6,7 @@
 
 #include <chrono>
 
+#include "megatron/ops/differentiable.h"
 #include "megatron/parallel/rank_threads.h"
 
 namespace megatron {
@@ -105,6 +106,29 @@ TEST(Regions, FeaturesAreGatheredInRankOrder) {
                      EXPECT_TRUE(at::equal(x.grad(), dy.narrow(1, rank * 2, 2)));
                    },
                    {.timeout = std::chrono::milliseconds(20'000)});
+}
+
+// Seven positions over three ranks: 3, 2 and 2.
+TEST(ReplicatedSequence, OfAnyLengthIsScatteredAndGathered) {
+  constexpr std::int64_t kLengths[] = {3, 2, 2}, kFirst[] = {0, 3, 5};
+  run_rank_threads(kRanks, [&](Communicators& communicators) {
+    const Axis axis{.name = "tp",
+                    .rank = communicators.rank(),
+                    .size = kRanks,
+                    .comm = communicators.group({0, 1, 2}, "tp")};
+    const std::int64_t first = kFirst[axis.rank], length = kLengths[axis.rank];
+    EXPECT_EQ(sequence_slices(7, axis), (std::vector<std::int64_t>{3, 2, 2}));
+    const at::Tensor x = brought(0, 7, 0).requires_grad_(), all_dy = brought(0, 7, 5);
+    const at::Tensor own = scatter_replicated_sequence(x, axis, "test");
+    EXPECT_TRUE(own.equal(x.narrow(0, first, length)));
+    const at::Tensor dx = gradient_of(own, x, all_dy.narrow(0, first, length));
+    EXPECT_TRUE(dx.equal(all_dy));
+
+    const at::Tensor part = x.detach().narrow(0, first, length).clone().requires_grad_();
+    const at::Tensor whole = gather_replicated_sequence(part, 7, axis, "test");
+    EXPECT_TRUE(whole.equal(x));
+    EXPECT_TRUE(gradient_of(whole, part, all_dy).equal(all_dy.narrow(0, first, length)));
+  });
 }
 
 }  // namespace

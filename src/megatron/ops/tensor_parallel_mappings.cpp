@@ -1,5 +1,7 @@
 #include "megatron/ops/tensor_parallel_mappings.h"
 
+#include <numeric>
+
 #include "megatron/base/error.h"
 #include "megatron/ops/differentiable.h"
 #include "megatron/parallel/collectives.h"
@@ -65,6 +67,12 @@ at::Tensor apply_mapping(const at::Tensor& x, const Axis& axis, const char* what
       .front();
 }
 
+at::Tensor own_slice(const at::Tensor& x, const Axis& axis) {
+  const std::vector<std::int64_t> lengths = sequence_slices(x.size(0), axis);
+  const auto own = lengths.begin() + axis.rank;
+  return x.narrow(0, std::accumulate(lengths.begin(), own, std::int64_t{0}), *own).contiguous();
+}
+
 }  // namespace
 
 at::Tensor copy_to_tensor_parallel_region(const at::Tensor& x, const Axis& axis, const char* what) {
@@ -94,6 +102,40 @@ at::Tensor reduce_scatter_to_sequence_parallel_region(const at::Tensor& x, const
 at::Tensor scatter_to_sequence_parallel_region(const at::Tensor& x, const Axis& axis,
                                                const char* what) {
   return apply_mapping(x, axis, what, Mapping::slice, Mapping::all_gather);
+}
+
+std::vector<std::int64_t> sequence_slices(std::int64_t length, const Axis& axis) {
+  std::vector<std::int64_t> lengths;
+  for (std::int64_t rank = 0; rank < axis.size; ++rank)
+    lengths.push_back(length / axis.size + (rank < length % axis.size ? 1 : 0));
+  return lengths;
+}
+
+at::Tensor scatter_replicated_sequence(const at::Tensor& x, const Axis& axis, const char* what) {
+  if (axis.size == 1) return x;
+  const auto forward = [&] {
+    return Recorded{.outputs = {own_slice(x, axis)},
+                    .saved = {},
+                    .backward = [axis, what, length = x.size(0)](BackwardPass& pass) -> Tensors {
+                      return {all_gather(axis, pass.gradients[0].contiguous(),
+                                         sequence_slices(length, axis), what)};
+                    }};
+  };
+  return differentiable({.name = "ScatterSequenceBackward"}, {x}, forward).front();
+}
+
+at::Tensor gather_replicated_sequence(const at::Tensor& x, std::int64_t length, const Axis& axis,
+                                      const char* what) {
+  if (axis.size == 1) return x;
+  const auto forward = [&] {
+    return Recorded{
+        .outputs = {all_gather(axis, x.contiguous(), sequence_slices(length, axis), what)},
+        .saved = {},
+        .backward = [axis](BackwardPass& pass) -> Tensors {
+          return {own_slice(pass.gradients[0], axis)};
+        }};
+  };
+  return differentiable({.name = "GatherSequenceBackward"}, {x}, forward).front();
 }
 
 }  // namespace megatron

@@ -8,6 +8,9 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
+#include <vector>
+
 #include "megatron/parallel/axis.h"
 
 namespace megatron {
@@ -39,5 +42,16 @@ at::Tensor reduce_scatter_to_sequence_parallel_region(const at::Tensor& x, const
 /// gradient.
 at::Tensor scatter_to_sequence_parallel_region(const at::Tensor& x, const Axis& axis,
                                                const char* what);
+
+/// Returns the lengths of the ranks' slices of a sequence, as even as possible.
+std::vector<std::int64_t> sequence_slices(std::int64_t length, const Axis& axis);
+
+/// scatter_to_sequence_parallel_region() for a sequence of any length, in sequence_slices().
+at::Tensor scatter_replicated_sequence(const at::Tensor& x, const Axis& axis, const char* what);
+
+/// The reverse: gathers the slices of a sequence of `length`, to [length, …], which every rank uses
+/// alike. Backward returns this rank's slice of the gradient.
+at::Tensor gather_replicated_sequence(const at::Tensor& x, std::int64_t length, const Axis& axis,
+                                      const char* what);
 
 }  // namespace megatron

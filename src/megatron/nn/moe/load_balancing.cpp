@@ -51,10 +51,7 @@ at::Tensor all_rows(const BalancingInput& input, const at::Tensor& rows) {
 
 /// Returns this rank's rows of all_rows().
 at::Tensor own_rows(const BalancingInput& input, const at::Tensor& rows) {
-  const std::vector<std::int64_t>& tokens = input.span.tokens_of_ranks;
-  const std::int64_t first =
-      std::accumulate(tokens.begin(), tokens.begin() + input.rank.tp.rank, std::int64_t{0});
-  return rows.narrow(0, first, input.span.num_tokens());
+  return rows.narrow(0, input.span.first_token_of(input.rank.tp.rank), input.span.num_tokens());
 }
 
 }  // namespace

@@ -9,40 +9,13 @@
 #include <optional>
 
 #include "megatron/nn/layer_spec.h"
-#include "megatron/nn/mlp.h"
 #include "megatron/nn/moe/experts.h"
+#include "megatron/nn/moe/latent_projections.h"
 #include "megatron/nn/moe/router.h"
+#include "megatron/nn/moe/shared_experts.h"
 #include "megatron/nn/moe/token_dispatcher.h"
 
 namespace megatron {
-
-/// Experts that all tokens take, sharded over tp like an MLP, with an optional gate σ(x·w).
-class SharedExperts : public Mlp {
- public:
-  SharedExperts(Module* parent, const LayerArguments& arguments);
-  at::Tensor forward(const at::Tensor& input_sbh, const ForwardContext& context) override;
-
- private:
-  Parameter* gate_weight_ = nullptr;  ///< [1, h]
-};
-
-/// Two projections around the experts, so that they work on fewer channels (LatentMoE).
-class LatentProjections {
- public:
-  LatentProjections(Module* parent, const LayerArguments& arguments);
-  at::Tensor down(const at::Tensor& x) const;  ///< [.., h] → [.., latent]
-  at::Tensor up(const at::Tensor& x) const;    ///< [.., latent] → [.., h]
-
- private:
-  /// A weight that every rank of tp holds whole.
-  class Projection : public Module {
-   public:
-    Projection(Module* parent, std::string_view name, ParameterSpec spec, const Rank& rank)
-        : Module(parent, name), weight(declare("weight", std::move(spec), rank.tp)) {}
-    Parameter& weight;
-  };
-  Projection fc1_latent_proj_, fc2_latent_proj_;
-};
 
 /// The block of a layer with experts. Its norm is the layer's pre_mlp_layernorm.
 class MoeLayer : public FeedForward {

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <iterator>
+#include <numeric>
 #include <vector>
 
 namespace megatron {
@@ -16,10 +18,11 @@ struct TokenSpan {
 
   std::int64_t num_tokens() const { return num_positions * batch; }
   /// Returns the tokens of the whole microbatch.
-  std::int64_t total() const {
-    std::int64_t sum = 0;
-    for (const std::int64_t tokens : tokens_of_ranks) sum += tokens;
-    return sum;
+  std::int64_t total() const { return first_token_of(std::ssize(tokens_of_ranks)); }
+  /// Returns the number of tokens of the ranks of tp before `rank`.
+  std::int64_t first_token_of(std::int64_t rank) const {
+    return std::accumulate(tokens_of_ranks.begin(), tokens_of_ranks.begin() + rank,
+                           std::int64_t{0});
   }
 };
 
