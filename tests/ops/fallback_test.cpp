@@ -110,9 +110,10 @@ TEST(Fallback, Activations) {
           const at::Tensor x = numbers({4, 3, 8}, 1), dy = numbers({4, 3, gated ? 4 : 8}, 2);
           const c10::IValue bias = has_bias ? c10::IValue(numbers({8}, 3)) : kNone,
                             weights = has_weights ? c10::IValue(numbers({12}, 4)) : kNone;
-          expect_same("megatron::bias_activation", {x, bias, kind, gated, weights}, 1);
+          expect_same("megatron::bias_activation", {x, bias, kind, gated, weights, kNone, 0.0}, 1);
           expect_same("megatron::bias_activation_backward",
-                      {dy, x, bias, kind, gated, true, weights}, 2 + has_bias + has_weights);
+                      {dy, x, bias, kind, gated, true, weights, kNone, 0.0},
+                      2 + has_bias + has_weights);
           if (!gated) continue;
           expect_same("megatron::bias_activation", {x, bias, kind, gated, weights, 0.7, 0.25}, 1);
           expect_same("megatron::bias_activation_backward",

@@ -224,6 +224,12 @@ const std::vector<Rule>& upcycling_rules() {
                       loads ? "add --save DIR, a new folder for the model with experts"
                             : "add --load DIR, the folder of the dense model"};
        }},
+      {{"moe_use_upcycling"},  // also with --load, whose model has no experts yet
+       [](S s) { return moe(s).use_upcycling && !has_experts(s) && !s.checkpoint.load.empty(); },
+       [](S) {
+         return Parts{"--moe-use-upcycling", "needs --num-experts",
+                      "add --num-experts N, the number of experts to make"};
+       }},
       {{"moe_upcycling_granularity", "moe_use_upcycling"},
        [](S s) { return moe(s).upcycling_granularity > 1 && !moe(s).use_upcycling; },
        [](S) {
