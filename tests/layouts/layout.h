@@ -172,7 +172,7 @@ inline const std::vector<Family>& families() {
        true},
       {"gpt-oss",
        {"--normalization", "RMSNorm", "--position-embedding-type", "rope", "--quick-geglu",
-        "--activation-func-clamp-value", "0.1", "--glu-linear-offset", "1", "--num-experts", "8",
+        "--activation-func-clamp-value", "0.2", "--glu-linear-offset", "1", "--num-experts", "8",
         "--moe-router-topk", "2", "--moe-ffn-hidden-size", "24", "--moe-aux-loss-coeff", "0.1"},
        true},
       {"switch",

@@ -78,12 +78,45 @@ std::vector<Rule> retain_rules() {
   };
 }
 
+std::vector<Rule> upcycling_rules() {
+  return {
+      {{"moe_use_upcycling", "load", "save"},
+       [](S s) {
+         return s.model.moe.use_upcycling &&
+                (s.checkpoint.load.empty() || s.checkpoint.save.empty());
+       },
+       [](S s) {
+         const bool loads = !s.checkpoint.load.empty();
+         return UserError::Parts{"--moe-use-upcycling",
+                                 std::string("needs ") + (loads ? "--save" : "--load"),
+                                 loads ? "add --save DIR, a new folder for the model with experts"
+                                       : "add --load DIR, the folder of the dense model"};
+       }},
+      {{"moe_use_upcycling"},
+       [](S s) {
+         return s.model.moe.use_upcycling && s.model.moe.num_experts == 0 &&
+                !s.checkpoint.load.empty();
+       },
+       [](S) {
+         return UserError::Parts{"--moe-use-upcycling", "needs --num-experts",
+                                 "add --num-experts N, the number of experts to make"};
+       }},
+      {{"moe_upcycling_granularity", "moe_use_upcycling"},
+       [](S s) { return s.model.moe.upcycling_granularity > 1 && !s.model.moe.use_upcycling; },
+       [](S) {
+         return UserError::Parts{"--moe-upcycling-granularity", "needs --moe-use-upcycling",
+                                 "add --moe-use-upcycling, or leave it out"};
+       }},
+  };
+}
+
 }  // namespace
 
 const std::vector<Rule>& checkpoint_rules() {
   static const std::vector<Rule> rules = [] {
     std::vector<Rule> all = retain_rules();
     for (const Rule& rule : non_persistent_rules()) all.push_back(rule);
+    for (const Rule& rule : upcycling_rules()) all.push_back(rule);
     all.push_back({{"finetune", "load"},
                    [](S s) { return s.checkpoint.finetune && s.checkpoint.load.empty(); },
                    [](S) {

@@ -212,34 +212,6 @@ const std::vector<Rule>& placement_rules() {
   return rules;
 }
 
-const std::vector<Rule>& upcycling_rules() {
-  static const std::vector<Rule> rules = {
-      {{"moe_use_upcycling", "load", "save"},
-       [](S s) {
-         return moe(s).use_upcycling && (s.checkpoint.load.empty() || s.checkpoint.save.empty());
-       },
-       [](S s) {
-         const bool loads = !s.checkpoint.load.empty();
-         return Parts{"--moe-use-upcycling", std::string("needs ") + (loads ? "--save" : "--load"),
-                      loads ? "add --save DIR, a new folder for the model with experts"
-                            : "add --load DIR, the folder of the dense model"};
-       }},
-      {{"moe_use_upcycling"},  // also with --load, whose model has no experts yet
-       [](S s) { return moe(s).use_upcycling && !has_experts(s) && !s.checkpoint.load.empty(); },
-       [](S) {
-         return Parts{"--moe-use-upcycling", "needs --num-experts",
-                      "add --num-experts N, the number of experts to make"};
-       }},
-      {{"moe_upcycling_granularity", "moe_use_upcycling"},
-       [](S s) { return moe(s).upcycling_granularity > 1 && !moe(s).use_upcycling; },
-       [](S) {
-         return Parts{"--moe-upcycling-granularity", "needs --moe-use-upcycling",
-                      "add --moe-use-upcycling, or leave it out"};
-       }},
-  };
-  return rules;
-}
-
 const std::vector<Rule>& capacity_rules() {
   static const std::vector<Rule> rules = {
       {{"moe_pad_expert_input_to_capacity", "moe_expert_capacity_factor", "num_experts"},
@@ -267,9 +239,8 @@ Parts indivisible(const std::string& flag, std::int64_t size, const std::string&
 const std::vector<Rule>& moe_rules() {
   static const std::vector<Rule> rules = [] {
     std::vector<Rule> all;
-    for (const auto* list :
-         {&dense_rules(), &expert_parallel_rules(), &layer_rules(), &capacity_rules(),
-          &placement_rules(), &upcycling_rules(), &router_rules()})
+    for (const auto* list : {&dense_rules(), &expert_parallel_rules(), &layer_rules(),
+                             &capacity_rules(), &placement_rules(), &router_rules()})
       all.insert(all.end(), list->begin(), list->end());
     return all;
   }();
