@@ -11,7 +11,7 @@ import machine
 
 HERE = Path(__file__).resolve().parent
 TWO_RANKS = "megatron, 2 ranks"
-MOST_COMPILED_EXPERTS = 8  # torch.compile takes a loop over more of them apart for minutes
+MOST_COMPILED_EXPERTS = 8  # torch.compile breaks a loop over them wherever rows are chosen
 GEMM_DTYPES = {"fp32": "f32", "bf16": "bf16"}  # as our GEMM and attention programs spell them
 
 
