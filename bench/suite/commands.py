@@ -163,7 +163,7 @@ def turn_of(contender, case, dtype, work, steps):
         ]
         return Turn(our_start(case.step, dtype) if contender == "megatron" else torch_turn)
     if contender == TWO_RANKS:
-        threads = {"OMP_NUM_THREADS": str(int(os.environ["OMP_NUM_THREADS"]) // 2)}
+        threads = {"OMP_NUM_THREADS": str(max(1, int(os.environ["OMP_NUM_THREADS"]) // 2))}
         layout = {
             "use_distributed_optimizer": True,
             "overlap_grad_reduce": True,
