@@ -56,7 +56,7 @@ FONT = "-apple-system, 'Segoe UI', 'Noto Sans', Helvetica, Arial, sans-serif"
 def short_title(entry):
     """A case in at most two short lines."""
     if entry["kind"] == "experts":
-        return ["block of 8 experts, top 2", f"{entry['tokens']} tokens"]
+        return [", ".join(entry["title"].split(", ")[:2]), f"{entry['tokens']} tokens"]
     if entry["kind"] == "attention":
         shape = entry["title"].removeprefix("causal attention ").partition(", ")[0]
         return ["causal attention", shape + (", shared keys" if "groups" in entry["title"] else "")]

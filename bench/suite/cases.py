@@ -7,7 +7,7 @@ from dataclasses import dataclass
 @dataclass(frozen=True)
 class Model:
     """Holds the sizes of a decoder.
-    `family` (gpt2 or llama) chooses its block, norm, activation and positions."""
+    `family` (gpt2, llama or mixtral) chooses its block, norm, activation and positions."""
 
     name: str
     family: str
@@ -18,6 +18,8 @@ class Model:
     ffn: int
     vocab: int
     positions: int
+    experts: int = 0  # of each layer; 0: a dense MLP
+    top_k: int = 0
 
     def head_size(self):
         return self.hidden // self.heads
@@ -26,19 +28,27 @@ class Model:
         """Lists every weight matrix that multiplies activations, output head included.
         An entry is (name, out features, in features, how many)."""
         kv = self.groups * self.head_size()
-        gated = 2 if self.family == "llama" else 1
+        gated = 1 if self.family == "gpt2" else 2
+        mlps = self.layers * max(1, self.experts)
+        routers = [("router", self.experts, self.hidden, self.layers)] if self.experts else []
         return [
             ("qkv", self.hidden + 2 * kv, self.hidden, self.layers),
             ("attention output", self.hidden, self.hidden, self.layers),
-            ("mlp in", gated * self.ffn, self.hidden, self.layers),
-            ("mlp out", self.hidden, self.ffn, self.layers),
+            *routers,
+            ("mlp in", gated * self.ffn, self.hidden, mlps),
+            ("mlp out", self.hidden, self.ffn, mlps),
             ("head", self.vocab, self.hidden, 1),
         ]
+
+    def rows_of(self, linear, tokens):
+        """Returns how many of the tokens multiply each matrix of that name.
+        Every expert counts as if it had equally many."""
+        return tokens * self.top_k // self.experts if self.experts and "mlp" in linear else tokens
 
     def parameters(self):
         """How many there are, with the head tied to the embedding."""
         matrices = sum(out * inner * count for _, out, inner, count in self.linears())
-        if self.family == "llama":
+        if self.family != "gpt2":
             return matrices + self.hidden * (2 * self.layers + 1)
         biases = sum(out * count for name, out, _, count in self.linears() if name != "head")
         return (
@@ -71,11 +81,37 @@ LLAMA = Model(
     vocab=32000,
     positions=2048,
 )
+MIXTRAL = Model(
+    "Mixtral-like 200M",
+    "mixtral",
+    layers=8,
+    hidden=512,
+    heads=8,
+    groups=4,
+    ffn=896,
+    vocab=32000,
+    positions=2048,
+    experts=16,
+    top_k=2,
+)
 TINY_GPT2 = Model(
     "GPT-2, tiny", "gpt2", layers=2, hidden=64, heads=4, groups=4, ffn=256, vocab=512, positions=64
 )
 TINY_LLAMA = Model(
     "Llama, tiny", "llama", layers=2, hidden=64, heads=4, groups=2, ffn=128, vocab=512, positions=64
+)
+TINY_MIXTRAL = Model(
+    "Mixtral, tiny",
+    "mixtral",
+    layers=2,
+    hidden=64,
+    heads=4,
+    groups=2,
+    ffn=96,
+    vocab=512,
+    positions=64,
+    experts=4,
+    top_k=2,
 )
 
 
@@ -102,10 +138,17 @@ class Step:
 
     def gemms(self):
         """(rows, out features, in features, how many) of every GEMM with a weight."""
-        return [(self.tokens(), out, inner, count) for _, out, inner, count in self.model.linears()]
+        return [
+            (self.model.rows_of(name, self.tokens()), out, inner, count)
+            for name, out, inner, count in self.model.linears()
+        ]
 
     def parameters(self):
         return self.model.parameters()
+
+    @property
+    def experts(self):
+        return self.model.experts  # of each layer; 0: none
 
 
 @dataclass(frozen=True)
@@ -141,6 +184,10 @@ class Experts:
             (rows, 2 * self.ffn, self.hidden, self.experts),
             (rows, self.hidden, self.ffn, self.experts),
         ]
+
+    def grouped_gemm(self):
+        """A grouped GEMM of the block as gemm_bench spells it: rows, in, out, groups."""
+        return f"{self.rows * self.top_k},{self.hidden},{self.ffn},{self.experts}"
 
     def parameters(self):
         return self.experts * (3 * self.ffn * self.hidden + self.hidden)
@@ -222,7 +269,9 @@ CASES = [
     Step("gpt2_4x64", GPT2, 4, 64, quick=True),
     Step("gpt2_1x1024", GPT2, 1, 1024),
     Step("llama_4x256", LLAMA, 4, 256),
+    Step("mixtral_200m_4x256", MIXTRAL, 4, 256, ranks=True),
     Experts("experts_8x2", rows=1024, hidden=768, ffn=2048, experts=8, top_k=2),
+    Experts("experts_64x8", rows=512, hidden=512, ffn=1024, experts=64, top_k=8),
     Attention("attention_1x8192", 1, 8192, heads=12, groups=12, head_size=64),
     Attention("attention_4x256", 4, 256, heads=12, groups=12, head_size=64, full=True),
     Attention("attention_1x1024_gqa", 1, 1024, heads=12, groups=4, head_size=64, full=True),
@@ -231,6 +280,7 @@ CASES = [
 SMOKE_CASES = [
     Step("tiny_gpt2_2x32", TINY_GPT2, 2, 32),
     Step("tiny_llama_2x32", TINY_LLAMA, 2, 32),
+    Step("tiny_mixtral_2x32", TINY_MIXTRAL, 2, 32, ranks=True),
     Experts("tiny_experts_4x2", 96, 64, 128, 4, 2),
     Attention("tiny_attention_1x128", 1, 128, heads=4, groups=2, head_size=16),
 ]

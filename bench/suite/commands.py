@@ -1,4 +1,5 @@
 """How each contender's turn is started: a command, and what differs in its environment."""
+import functools
 import os
 import sys
 from dataclasses import dataclass, field
@@ -10,6 +11,7 @@ import machine
 
 HERE = Path(__file__).resolve().parent
 TWO_RANKS = "megatron, 2 ranks"
+MOST_COMPILED_EXPERTS = 8  # torch.compile breaks a loop over them wherever rows are chosen
 GEMM_DTYPES = {"fp32": "f32", "bf16": "bf16"}  # as our GEMM and attention programs spell them
 
 
@@ -104,13 +106,30 @@ def our_start(case, dtype):
     )
 
 
+@functools.cache
+def torch_has_grouped_mm():
+    import torch  # here: the list of cases needs no package
+
+    found = hasattr(torch.nn.functional, "grouped_mm")
+    if not found:
+        print("!! PyTorch has no grouped_mm on this device: it is left out", file=sys.stderr)
+    return found
+
+
 def contenders_of(case):
     if case.device == "cuda":
         return ["megatron", "compiled"]
     if case.kind in ("start", "attention"):
         return ["megatron", "eager"]
-    others = [TWO_RANKS] if case.ranks and machine.cores() % 2 == 0 else []
-    return ["megatron", "eager", "compiled", "transformers", *others]
+    names = ["megatron", "eager"]
+    if case.experts <= MOST_COMPILED_EXPERTS:
+        names += ["compiled"]
+    names += ["transformers"]
+    if case.kind == "experts":
+        names += ["transformers, eager"] + (["grouped_mm"] if torch_has_grouped_mm() else [])
+    if case.ranks and machine.cores() % 2 == 0:
+        names += [TWO_RANKS]
+    return names
 
 
 def turn_of(contender, case, dtype, work, steps):
@@ -121,7 +140,7 @@ def turn_of(contender, case, dtype, work, steps):
         return Turn(
             [
                 sys.executable,
-                str(inputs.ROOT / "bench/moe_block/moe_turn.py"),
+                str(HERE / "moe_turn.py"),
                 file,
                 dtype,
                 contender,
@@ -144,12 +163,17 @@ def turn_of(contender, case, dtype, work, steps):
         ]
         return Turn(our_start(case.step, dtype) if contender == "megatron" else torch_turn)
     if contender == TWO_RANKS:
-        threads = {"OMP_NUM_THREADS": str(int(os.environ["OMP_NUM_THREADS"]) // 2)}
+        threads = {"OMP_NUM_THREADS": str(max(1, int(os.environ["OMP_NUM_THREADS"]) // 2))}
         layout = {
             "use_distributed_optimizer": True,
             "overlap_grad_reduce": True,
             "overlap_param_gather": True,
         }
+        if case.experts:
+            layout |= {
+                "expert_model_parallel_size": 2,
+                "moe_token_dispatcher_type": "alltoall",
+            }
         return Turn(our_step(case, dtype, work, steps, ranks=2, **layout), threads)
     if contender == "megatron":
         return Turn(our_step(case, dtype, work, steps))

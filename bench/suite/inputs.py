@@ -26,7 +26,7 @@ def corpus_prefix(work, case):
 
 
 def hf_config(size):
-    from transformers import GPT2Config, LlamaConfig
+    from transformers import GPT2Config, LlamaConfig, MixtralConfig
 
     no_special = {"bos_token_id": None, "eos_token_id": None}
     if size.family == "gpt2":
@@ -42,17 +42,27 @@ def hf_config(size):
             attn_pdrop=0.0,
             **no_special,
         )
-    return LlamaConfig(
-        vocab_size=size.vocab,
-        hidden_size=size.hidden,
-        intermediate_size=size.ffn,
-        num_hidden_layers=size.layers,
-        num_attention_heads=size.heads,
-        num_key_value_heads=size.groups,
-        max_position_embeddings=size.positions,
-        rms_norm_eps=1e-6,
-        tie_word_embeddings=True,
+    common = {
+        "vocab_size": size.vocab,
+        "hidden_size": size.hidden,
+        "intermediate_size": size.ffn,
+        "num_hidden_layers": size.layers,
+        "num_attention_heads": size.heads,
+        "num_key_value_heads": size.groups,
+        "max_position_embeddings": size.positions,
+        "rms_norm_eps": 1e-6,
+        "tie_word_embeddings": True,
         **no_special,
+    }
+    if size.family == "llama":
+        return LlamaConfig(**common)
+    return MixtralConfig(
+        **common,
+        num_local_experts=size.experts,
+        num_experts_per_tok=size.top_k,
+        rope_parameters={"rope_type": "default", "rope_theta": 10000.0},  # as Llama's
+        router_aux_loss_coef=0.0,  # the loss is that of the tokens alone
+        output_router_logits=False,
     )
 
 
@@ -148,7 +158,7 @@ def make_inputs(work, case, steps):
         subprocess.run(
             [
                 sys.executable,
-                ROOT / "bench/moe_block/moe_turn.py",
+                ROOT / "bench/suite/moe_turn.py",
                 experts_file(work, case),
                 "inputs",
                 *sizes,

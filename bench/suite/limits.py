@@ -1,16 +1,19 @@
 """Measures what the machine allows a case.
 
 The limits are the case's GEMMs and nothing else, each by the faster of our backend and the
-library's, and the memory traffic that an AdamW update cannot avoid."""
+library's, and the memory traffic that an AdamW update cannot avoid. For blocks of experts it also
+measures what our parts of the block cost."""
 import json
 import subprocess
 
 import commands
+import inputs
 
 BEST = "GEMMs only, best"
 TORCH = "GEMMs only, torch.mm"
 PEAK = "arithmetic at its peak"
 NAMES = (BEST, TORCH, PEAK)
+ROUTING = "megatron, no experts"
 
 
 def gemm_bench(shapes, dtype, details):
@@ -57,13 +60,29 @@ def of_gemms(case, dtype, details):
     )
 
 
+def of_routing(case, dtype, details, work):
+    """Returns the time of our block without its experts: router, dispatch and combine.
+    It leaves the parts of the block, and the grouped GEMM's time beside a dense one's, in
+    `details`."""
+    command = [commands.our_program("moe_block_bench"), inputs.experts_file(work, case), dtype]
+    line = subprocess.run(
+        [*command, "9", "--parts"], check=True, stdout=subprocess.PIPE, text=True
+    ).stdout
+    parts = json.loads(line)
+    details.setdefault("parts", []).append(parts)
+    details.setdefault("grouped_gemms", []).extend(
+        gemm_bench([case.grouped_gemm()], dtype, details)
+    )
+    return as_turn(parts["block_ms"] - parts["experts_ms"])
+
+
 def of_attention(case, dtype, details):
     """The operations of attention at the rate of the arithmetic units."""
     gemm_bench(["64,64,64"], dtype, details)
     return as_turn(1e3 * case.flop() / details["peak_flops_per_second"])
 
 
-def runs(case, dtype, details):
+def runs(case, dtype, details, work):
     """{name: function that runs one turn} of the limits that our own programs measure."""
     if (
         case.device != "cpu"
@@ -71,11 +90,12 @@ def runs(case, dtype, details):
         or case.kind == "start"
     ):
         return {}
-    return (
-        {PEAK: lambda: of_attention(case, dtype, details)}
-        if case.kind == "attention"
-        else {BEST: lambda: of_gemms(case, dtype, details)}
-    )
+    if case.kind == "attention":
+        return {PEAK: lambda: of_attention(case, dtype, details)}
+    found = {BEST: lambda: of_gemms(case, dtype, details)}
+    if case.kind == "experts":
+        found[ROUTING] = lambda: of_routing(case, dtype, details, work)
+    return found
 
 
 def memory_floor_ms(case, dtype, details):

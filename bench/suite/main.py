@@ -67,7 +67,7 @@ def contenders_of(case, options):
     return (
         names
         if options.peers is None
-        else [name for name in names if name == "megatron" or name in options.peers]
+        else [name for name in names if name == "megatron" or name.split(",")[0] in options.peers]
     )
 
 
@@ -106,7 +106,7 @@ def turn_functions(case, dtype, options, work, details):
         name: partial(turns.watch, turn, steps, warm, f"{name}, {what}", work)
         for name, turn in started.items()
     }
-    return functions | limits.runs(case, dtype, details)
+    return functions | limits.runs(case, dtype, details, work)
 
 
 def runs_of(case, dtype, options, work, details):
@@ -162,7 +162,9 @@ def parse_options(arguments):
         help="only cases whose NAME-DTYPE contains this; repeated: all of them",
     )
     parser.add_argument(
-        "--peers", type=lambda text: text.split(","), help="some of eager,compiled,transformers"
+        "--peers",
+        type=lambda text: text.split(","),
+        help="some of eager,compiled,transformers,grouped_mm",
     )
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--dtype", choices=cases.DTYPES)

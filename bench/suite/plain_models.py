@@ -1,4 +1,4 @@
-"""GPT-2 and Llama as someone who wants PyTorch's best eager speed writes them.
+"""GPT-2, Llama and Mixtral as someone who wants PyTorch's best eager speed writes them.
 
 They have few modules, F.scaled_dot_product_attention and a tied head."""
 import torch
@@ -78,6 +78,57 @@ class Gpt2(nn.Module):
         )
 
 
+class SwiGlu(nn.Module):
+    def __init__(self, size):
+        super().__init__()
+        self.gate_up = nn.Linear(size.hidden, 2 * size.ffn, bias=False)
+        self.down = nn.Linear(size.ffn, size.hidden, bias=False)
+
+    def forward(self, x):
+        gate, up = self.gate_up(x).chunk(2, 2)
+        return self.down(F.silu(gate) * up)
+
+
+class Experts(nn.Module):
+    """A loop over SwiGLU experts, each on its rows; weights are stacked."""
+
+    def __init__(self, router, gate_up, down, top_k):
+        super().__init__()
+        self.router, self.gate_up, self.down, self.top_k = (
+            nn.Parameter(router),
+            nn.Parameter(gate_up),
+            nn.Parameter(down),
+            top_k,
+        )
+
+    def route(self, x):
+        shares, chosen = F.linear(x, self.router).float().softmax(-1).topk(self.top_k)
+        return (shares / shares.sum(-1, keepdim=True)).to(x.dtype), chosen
+
+    def forward(self, x_bsh):
+        x = x_bsh.flatten(0, -2)
+        shares, chosen = self.route(x)
+        out = torch.zeros_like(x)
+        for expert, (gate_up, down) in enumerate(
+            zip(self.gate_up.unbind(), self.down.unbind(), strict=True)
+        ):
+            token, place = torch.where(chosen == expert)
+            gate, up = F.linear(x[token], gate_up).chunk(2, -1)
+            out.index_add_(0, token, F.linear(F.silu(gate) * up, down) * shares[token, place, None])
+        return out.view_as(x_bsh)
+
+
+def mlp_of(size):
+    if not size.experts:
+        return SwiGlu(size)
+    return Experts(
+        torch.empty(size.experts, size.hidden),
+        torch.empty(size.experts, 2 * size.ffn, size.hidden),
+        torch.empty(size.experts, size.hidden, size.ffn),
+        size.top_k,
+    )
+
+
 class LlamaBlock(nn.Module):
     def __init__(self, size):
         super().__init__()
@@ -89,9 +140,7 @@ class LlamaBlock(nn.Module):
         self.qkv, self.proj = nn.Linear(size.hidden, sum(self.widths), bias=False), nn.Linear(
             size.hidden, size.hidden, bias=False
         )
-        self.gate_up, self.down = nn.Linear(size.hidden, 2 * size.ffn, bias=False), nn.Linear(
-            size.ffn, size.hidden, bias=False
-        )
+        self.mlp = mlp_of(size)
 
     def forward(self, x, cos, sin):
         q, k, v = (
@@ -99,8 +148,7 @@ class LlamaBlock(nn.Module):
             for part in self.qkv(self.norm1(x)).split(self.widths, 2)
         )
         x = x + self.proj(merged_heads(rotated(q, cos, sin), rotated(k, cos, sin), v))
-        gate, up = self.gate_up(self.norm2(x)).chunk(2, 2)
-        return x + self.down(F.silu(gate) * up)
+        return x + self.mlp(self.norm2(x))
 
 
 def rotated(x, cos, sin):
@@ -109,6 +157,8 @@ def rotated(x, cos, sin):
 
 
 class Llama(nn.Module):
+    """Llama, and with experts Mixtral."""
+
     def __init__(self, size):
         super().__init__()
         self.tokens = nn.Embedding(size.vocab, size.hidden)
@@ -138,20 +188,40 @@ class Llama(nn.Module):
                 if f".layers.{layer}." in name
             }
             own |= {
-                f"blocks.{layer}.{name}.weight": value
+                f"blocks.{layer}.{name}": value
                 for name, value in {
-                    "norm1": theirs["input_layernorm.weight"],
-                    "norm2": theirs["post_attention_layernorm.weight"],
-                    "qkv": torch.cat([theirs[f"self_attn.{part}_proj.weight"] for part in "qkv"]),
-                    "proj": theirs["self_attn.o_proj.weight"],
-                    "gate_up": torch.cat(
-                        [theirs["mlp.gate_proj.weight"], theirs["mlp.up_proj.weight"]]
+                    "norm1.weight": theirs["input_layernorm.weight"],
+                    "norm2.weight": theirs["post_attention_layernorm.weight"],
+                    "qkv.weight": torch.cat(
+                        [theirs[f"self_attn.{part}_proj.weight"] for part in "qkv"]
                     ),
-                    "down": theirs["mlp.down_proj.weight"],
+                    "proj.weight": theirs["self_attn.o_proj.weight"],
+                    **mlp_weights(theirs),
                 }.items()
             }
         self.load_state_dict(own)
 
 
+def mlp_weights(theirs):
+    """The weights of a layer's MLP or experts under our names."""
+    if "mlp.down_proj.weight" in theirs:
+        return {
+            "mlp.gate_up.weight": torch.cat(
+                [theirs["mlp.gate_proj.weight"], theirs["mlp.up_proj.weight"]]
+            ),
+            "mlp.down.weight": theirs["mlp.down_proj.weight"],
+        }
+    moe = "block_sparse_moe"
+    experts = [
+        {part: theirs[f"{moe}.experts.{expert}.{part}.weight"] for part in ("w1", "w2", "w3")}
+        for expert in range(len(theirs[f"{moe}.gate.weight"]))
+    ]
+    return {
+        "mlp.router": theirs[f"{moe}.gate.weight"],
+        "mlp.gate_up": torch.stack([torch.cat([one["w1"], one["w3"]]) for one in experts]),
+        "mlp.down": torch.stack([one["w2"] for one in experts]),
+    }
+
+
 def plain_model(size):
-    return {"gpt2": Gpt2, "llama": Llama}[size.family](size)
+    return (Gpt2 if size.family == "gpt2" else Llama)(size)

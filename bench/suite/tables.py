@@ -19,7 +19,7 @@ def row_line(name, row, entry):
         f"  {name:22}{row['median_ms']:11.1f}{row['min_ms']:9.1f}{row['max_ms']:9.1f}"
         f"{100 * row['spread']:6.0f} %"
     )
-    if name in limits.NAMES:
+    if name in (*limits.NAMES, limits.ROUTING):
         return cells
     ratio = f"{row['median_ms'] / ours:.2f} ×" if ours and name != "megatron" else ""
     differs = entry["loss_difference"].get(name)

@@ -1,6 +1,8 @@
 """The targets of the CPU training step, beside what was measured.
 
 Beside them stands the most that a peer's time and the measured GEMMs allow."""
+import statistics
+
 import limits
 
 AMX = "amx_bf16"
@@ -28,9 +30,15 @@ def ratio(entry, peer):
     return theirs / ours, theirs / least if least else None
 
 
+PEERS = {
+    "transformers": "transformers' grouped_mm",
+    "transformers, eager": "transformers' loop over experts",
+}
+
+
 def speed(result, name, dtype, peer, wanted):
     found = ratio(find(result, name, dtype), peer)
-    text = f"{name} {dtype}: times as fast as PyTorch {peer}"
+    text = f"{name} {dtype}: times as fast as {PEERS.get(peer, f'PyTorch {peer}')}"
     return found and {
         "what": text,
         "unit": "×",
@@ -106,14 +114,14 @@ def start(result, dtype, wanted):
     }
 
 
-def two_ranks(result, dtype, wanted):
-    entry = find(result, "gpt2_4x256", dtype)
+def two_ranks(result, name, dtype, wanted):
+    entry = find(result, name, dtype)
     one, two = median(entry, "megatron"), median(entry, "megatron, 2 ranks")
     return (
         one
         and two
         and {
-            "what": f"two ranks, each half of the threads: throughput of one rank, {dtype}",
+            "what": f"{name} {dtype}: two ranks, half of the threads each, over one rank",
             "unit": "×",
             "target": wanted,
             "measured": one / two,
@@ -121,6 +129,48 @@ def two_ranks(result, dtype, wanted):
             "met": one / two >= wanted,
         }
     )
+
+
+def routing(result, name, dtype, wanted):
+    """The share of router, dispatch and combine in the block of experts: all but the experts."""
+    parts = (find(result, name, dtype) or {}).get("limits", {}).get("parts")
+    if not parts:
+        return None
+    share = statistics.median(1 - part["experts_ms"] / part["block_ms"] for part in parts)
+    return {
+        "what": f"{name} {dtype}: share of the block outside its experts",
+        "unit": "",
+        "target": wanted,
+        "measured": share,
+        "possible": None,
+        "met": share <= wanted,
+        "at_most": True,
+    }
+
+
+def grouped_gemms(result, name, dtype, wanted):
+    """Our grouped GEMM beside a dense one of the same operations, for each of its three roles."""
+    rows = (find(result, name, dtype) or {}).get("limits", {}).get("grouped_gemms", [])
+    targets = []
+    for role in ("forward", "input_gradient", "weight_gradient"):
+        found = [
+            row["dense_seconds"] / row["own_seconds"]
+            for row in rows
+            if row["gemm"] == f"grouped_{role}"
+        ]
+        if found:
+            speed_of_dense = statistics.median(found)
+            targets.append(
+                {
+                    "what": f"{name} {dtype}: grouped GEMM over dense, {role.replace('_', ' ')}",
+                    "unit": "×",
+                    "target": wanted,
+                    "measured": speed_of_dense,
+                    "possible": None,
+                    "met": speed_of_dense >= wanted,
+                }
+            )
+    return targets
 
 
 def of(result):
@@ -137,7 +187,13 @@ def of(result):
         *(speed(result, "attention_1x8192", dtype, "eager", 2.0) for dtype in ("bf16", "fp32")),
         *(working_memory(result, "gpt2_4x256", dtype, 0.5) for dtype in ("bf16", "fp32")),
         *(start(result, dtype, 3.0) for dtype in ("bf16", "fp32")),
-        *(two_ranks(result, dtype, 0.9) for dtype in ("bf16", "fp32")),
+        *(two_ranks(result, "gpt2_4x256", dtype, 0.9) for dtype in ("bf16", "fp32")),
+        speed(result, "experts_64x8", "bf16", "transformers, eager", 3.0),
+        speed(result, "experts_64x8", "bf16", "transformers", 1.5),
+        speed(result, "experts_64x8", "bf16", "grouped_mm", 1.3),
+        routing(result, "experts_64x8", "bf16", 0.08),
+        *grouped_gemms(result, "experts_64x8", "bf16", 0.85),
+        two_ranks(result, "mixtral_200m_4x256", "bf16", 0.9),
     ]
     return [target for target in found if target]
 

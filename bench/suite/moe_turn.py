@@ -3,7 +3,7 @@
 It prints what moe_block_bench prints. Before that, `inputs` writes the file that both read.
 
   moe_turn.py FILE inputs TOKENS HIDDEN FFN EXPERTS TOP_K
-  moe_turn.py FILE fp32|bf16 eager|compiled|transformers STEPS"""
+  moe_turn.py FILE fp32|bf16 eager|compiled|grouped_mm|transformers|"transformers, eager" STEPS"""
 import json
 import sys
 import time
@@ -11,7 +11,8 @@ import time
 import numpy as np
 import torch
 import torch.nn.functional as F
-from torch import nn
+
+import plain_models
 
 
 def write_inputs(path, tokens, hidden, ffn, experts, top_k):
@@ -49,33 +50,22 @@ def read_inputs(path):
         ]
 
 
-class PlainBlock(nn.Module):
-    """A loop over the experts, each on its rows."""
-
-    def __init__(self, router, gate_up, down, top_k):
-        super().__init__()
-        self.router, self.gate_up, self.down, self.top_k = (
-            nn.Parameter(router),
-            nn.Parameter(gate_up),
-            nn.Parameter(down),
-            top_k,
-        )
+class GroupedExperts(plain_models.Experts):
+    """The same experts by PyTorch's grouped GEMM, on tokens sorted by expert."""
 
     def forward(self, x):
-        shares, chosen = F.linear(x, self.router).float().softmax(-1).topk(self.top_k)
-        shares = (shares / shares.sum(-1, keepdim=True)).to(x.dtype)
-        out = torch.zeros_like(x)
-        for expert, (gate_up, down) in enumerate(
-            zip(self.gate_up.unbind(), self.down.unbind(), strict=True)
-        ):
-            token, place = torch.where(chosen == expert)
-            gate, up = F.linear(x[token], gate_up).chunk(2, -1)
-            out.index_add_(0, token, F.linear(F.silu(gate) * up, down) * shares[token, place, None])
-        return out
+        shares, chosen = self.route(x)
+        order = chosen.flatten().argsort(stable=True)
+        token = order // self.top_k
+        counts = chosen.flatten().bincount(minlength=len(self.down))
+        ends = counts.cumsum(0, dtype=torch.int32)
+        gate, up = F.grouped_mm(x[token], self.gate_up.transpose(1, 2), offs=ends).chunk(2, -1)
+        y = F.grouped_mm(F.silu(gate) * up, self.down.transpose(1, 2), offs=ends)
+        return torch.zeros_like(x).index_add_(0, token, y * shares.flatten()[order, None])
 
 
-def transformers_block(router, gate_up, down, top_k):
-    """Mixtral's block with the same weights; and its parameters in the order of PlainBlock's."""
+def transformers_block(router, gate_up, down, top_k, implementation):
+    """Mixtral's block with the same weights, and its parameters in that order."""
     from transformers import MixtralConfig
     from transformers.models.mixtral.modeling_mixtral import MixtralSparseMoeBlock
 
@@ -85,7 +75,7 @@ def transformers_block(router, gate_up, down, top_k):
         num_local_experts=router.size(0),
         num_experts_per_tok=top_k,
     )
-    config._experts_implementation = "grouped_mm"  # what from_pretrained chooses
+    config._experts_implementation = implementation
     block = MixtralSparseMoeBlock(config).train()
     own = [block.gate.weight, block.experts.gate_up_proj, block.experts.down_proj]
     for parameter, values in zip(own, (router, gate_up, down), strict=True):
@@ -103,10 +93,14 @@ def main():
     router, gate_up, down, x, dy = (
         tensor.bfloat16() if dtype == "bf16" else tensor for tensor in tensors
     )
-    if contender == "transformers":
-        block, parameters = transformers_block(router, gate_up, down, top_k)
+    if contender.startswith("transformers"):
+        loops = contender == "transformers, eager"  # else what from_pretrained chooses
+        block, parameters = transformers_block(
+            router, gate_up, down, top_k, "eager" if loops else "grouped_mm"
+        )
     else:
-        block = PlainBlock(router, gate_up, down, top_k)
+        kind = GroupedExperts if contender == "grouped_mm" else plain_models.Experts
+        block = kind(router, gate_up, down, top_k)
         parameters = list(block.parameters())
         block = torch.compile(block) if contender == "compiled" else block
     x.requires_grad_()
