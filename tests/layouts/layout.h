@@ -173,7 +173,7 @@ inline const std::vector<Family>& families() {
       {"gpt-oss",
        {"--normalization", "RMSNorm", "--position-embedding-type", "rope", "--quick-geglu",
         "--activation-func-clamp-value", "0.2", "--glu-linear-offset", "1", "--num-experts", "8",
-        "--moe-router-topk", "2", "--moe-ffn-hidden-size", "24", "--moe-aux-loss-coeff", "0.1"},
+        "--moe-router-topk", "4", "--moe-ffn-hidden-size", "24", "--moe-aux-loss-coeff", "0.1"},
        true},
       {"switch",
        {"--num-experts", "4", "--moe-router-topk", "1", "--moe-router-pre-softmax",

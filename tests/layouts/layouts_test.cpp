@@ -133,7 +133,8 @@ double gradient_distance(const TrainingResult& rounded, const TrainingResult& ex
 
 /// In bf16 rounding differs with the order of sums, over thousands of elements as much one way as
 /// the other: within 8 % with AVX512-BF16. One more rounding of all values would make it 1.4 times
-/// as far. Without tensor parallelism only the fp32 sums over ranks differ.
+/// as far. Without tensor parallelism only the fp32 sums over ranks differ. (A token that chooses
+/// another expert because of rounding counts more than all rounding; these models have none.)
 TEST(Layouts, InBf16GradientsAreNoFartherFromFp32) {
   const std::vector<std::string> bf16 = joined(kOneSgdStep, {"--bf16"});
   for (const Case& one : wants_all() ? all_cases() : pairwise_cases(kMostRanksAtOnce)) {
