@@ -274,7 +274,7 @@ TEST(MoeLayer, AuxiliaryLossesEqualTheirDefinitions) {
   Block block(config);
   const at::Tensor x = input().detach();
   block.layer.forward(x, training_context());
-  const double* sums = block.layer.router()->statistics().sums.const_data_ptr<double>() + 6;
+  const double* sums = block.layer.router().statistics().sums.const_data_ptr<double>() + 6;
 
   const at::Tensor logits_sbe = at::matmul(x, block.value("router.weight").t()),
                    scores_sbe = at::softmax(logits_sbe, -1), scores = scores_sbe.flatten(0, 1);

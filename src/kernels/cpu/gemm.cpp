@@ -27,7 +27,6 @@ constexpr std::int64_t kMinMicroKernelRows = 24;
 constexpr std::int64_t kMaxUnitRows = 1056;  ///< whole blocks
 /// Upper limit of the blocks of depth in one pass.
 constexpr std::int64_t kMaxBlocksPerPass = 8;
-
 /// Upper limit of the panels of a unit, which must stay in the L2 cache.
 constexpr std::int64_t kMaxPanelBytes = 768 * 1024;
 
@@ -210,8 +209,8 @@ class GemmUnit {
     return L2Prefetcher(result(tile), tile.rows, g_.out_stride * size, tile.columns * size);
   }
 
-  /// Returns the sums in memory that the next tile adds to, when a tile has so few steps that the
-  /// micro-kernel cannot prefetch its own in time.
+  /// Returns the sums in memory that the next tile adds to or overwrites, when a tile has so few
+  /// steps that the micro-kernel cannot prefetch its own in time.
   UpcomingLines sums_after(const Pass& pass, Tile tile) const {
     if (!accumulates_in_place(g_) || micro_kernel_.steps_of(pass.count) >= kMinStepsToPrefetchOut)
       return {};

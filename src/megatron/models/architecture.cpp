@@ -272,9 +272,8 @@ void canonicalize_experts(Config& c) {
 
 /// Returns whether older checkpoints lack a member, which has its default there.
 bool may_be_absent(std::string_view name) {
-  constexpr std::array<std::string_view, 4> kLater{"activation_func_clamp_value",
-                                                   "glu_linear_offset", "qk_layernorm_scope",
-                                                   "clip_qkv"};
+  constexpr std::array<std::string_view, 4> kLater{
+      "activation_func_clamp_value", "glu_linear_offset", "qk_layernorm_scope", "clip_qkv"};
   return is_moe_member(name) || std::ranges::find(kLater, name) != kLater.end();
 }
 

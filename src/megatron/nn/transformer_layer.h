@@ -16,7 +16,7 @@ class TransformerLayer : public Module {
   TransformerLayer(Module* parent, std::string_view name, const TransformerLayerSpec& spec,
                    const LayerArguments& arguments);
   at::Tensor forward(const at::Tensor& hidden_sbh, const ForwardContext& context);
-  /// Returns the router of a layer with experts, else null.
+  /// Returns the block of experts of a layer, or null.
   MoeLayer* moe_layer() { return mlp_->moe_layer(); }
 
  private:
@@ -48,7 +48,7 @@ class TransformerBlock : public Module {
   at::Tensor finish(const at::Tensor& hidden_sbh, const ForwardContext& context) const;
   /// Returns the modules that UnitHooks see: the layers and the final norm.
   std::vector<Module*> units() const;
-  /// Returns the routers of the layers with experts.
+  /// Returns the blocks of experts, in the order of the layers.
   std::vector<MoeLayer*> moe_layers() const;
   std::int64_t num_layers() const { return static_cast<std::int64_t>(layers_.size()); }
 

@@ -1,7 +1,6 @@
 #include "megatron/training/loop/expert_placement.h"
 
 #include <ATen/ops/cat.h>
-#include <ATen/ops/empty.h>
 
 #include <algorithm>
 #include <functional>
@@ -19,7 +18,7 @@ ExpertMoves moves_between(const ExpertOrder& before, const ExpertOrder& after, c
   const auto rank_of = [&](const ExpertOrder& order, std::int64_t expert) {
     return (std::ranges::find(order, expert) - order.begin()) / places;
   };
-  ExpertMoves moves;
+  ExpertMoves moves{.to = {}, .from = {}, .ep = ep};
   for (std::int64_t place = 0; place < places; ++place) {
     const auto here = static_cast<std::size_t>(ep.rank * places + place);
     moves.to.push_back(rank_of(after, before[here]));
@@ -46,8 +45,9 @@ std::vector<Part> parts_of(const ParameterPiece& piece, std::int64_t num_places)
 }
 
 /// Exchanges the experts of `flat`, which has the layout of `piece`. Collective over ep.
-void exchange_experts(const at::Tensor& flat, const ParameterPiece& piece, const ExpertMoves& moves,
-                      const Axis& ep) {
+void exchange_experts(const at::Tensor& flat, const ParameterPiece& piece,
+                      const ExpertMoves& moves) {
+  const Axis& ep = moves.ep;
   const std::vector<Part> parts = parts_of(piece, static_cast<std::int64_t>(moves.to.size()));
   RowCounts counts{.out = std::vector<std::int64_t>(static_cast<std::size_t>(ep.size), 0),
                    .in = std::vector<std::int64_t>(static_cast<std::size_t>(ep.size), 0)};
@@ -74,15 +74,15 @@ void exchange_experts(const at::Tensor& flat, const ParameterPiece& piece, const
   });
 }
 
-/// ExpertMoves the experts of this rank's layers: their main weights, the optimizer's state, and
+/// Moves the experts of this rank's layers: their main weights, the optimizer's state, and
 /// the weights that are rounded from them. Collective over ep.
-void move_experts(const std::map<const Parameter*, const ExpertMoves*>& moves, Optimizer& optimizer,
-                  const Axis& ep) {
+void move_experts(const std::map<const Parameter*, const ExpertMoves*>& moves,
+                  Optimizer& optimizer) {
   MainParameters& main = optimizer.main_parameters();
   main.wait_all_gather_params();
   const auto move = [&](const ParameterPiece& piece, at::Tensor& flat) {
     const auto found = moves.find(piece.parameter);
-    if (found != moves.end()) exchange_experts(flat, piece, *found->second, ep);
+    if (found != moves.end()) exchange_experts(flat, piece, *found->second);
   };
   for (std::size_t i = 0; i < main.tensors().size(); ++i) {
     at::Tensor flat = main.tensors()[i];
@@ -100,6 +100,7 @@ double sum_of(const std::vector<double>& values) {
 }  // namespace
 
 void ExpertPlacement::observe(const std::vector<LayerRouting>& routing) {
+  if (plan_.settings.model.moe.expert_placement_interval == 0) return;
   for (const LayerRouting& layer : routing) {
     auto& [order, load] = layers_[layer.layer];
     if (order.empty()) order = ascending_order(static_cast<std::int64_t>(layer.load.size()));
@@ -117,7 +118,7 @@ void ExpertPlacement::apply(const std::map<std::int64_t, ExpertMoves>& moves) {
       by_parameter[parameter] = &found->second;
     layer->place_experts(layers_.at(layer->index()).order);
   }
-  move_experts(by_parameter, *state_.optimizer, plan_.rank.ep);
+  move_experts(by_parameter, *state_.optimizer);
 }
 
 std::optional<std::string> ExpertPlacement::move_if_due(std::int64_t iteration) {

@@ -20,6 +20,7 @@ namespace megatron {
 /// gets its expert and the rank whose expert it gets.
 struct ExpertMoves {
   std::vector<std::int64_t> to, from;
+  Axis ep;
 };
 
 class ExpertPlacement {
