@@ -84,15 +84,26 @@ TEST(Upcycle, PartsOfAnMlpAddUpToIt) {
 // the router is zero; the scale E·G/k makes up for it. The factor --moe-router-topk-scaling-factor
 // does so as well.
 TEST(Upcycle, TheScaleMakesUpForProbabilitiesBelowOne) {
-  const Dense dense(dense_model(Activation::squared_relu, false, false));
+  const Dense dense(dense_model(Activation::squared_relu, false, true));
   MoeConfig pre_softmax = experts(6, 3);
   pre_softmax.router_pre_softmax = true;
   EXPECT_NEAR(loss_of(dense.upcycled({.experts = pre_softmax, .init_method_std = 1e-9})),
               loss_of(dense.source()), 1e-6);
-  const Dense again(dense_model(Activation::squared_relu, false, false));
+  const Dense again(dense_model(Activation::squared_relu, false, true));
   pre_softmax.router_topk_scaling_factor = 2.5;
   EXPECT_NEAR(loss_of(again.upcycled({.experts = pre_softmax, .init_method_std = 1e-9})),
               loss_of(again.source()), 1e-6);
+}
+
+// One expert of several has a probability of σ(0) = 1/2 or √softplus(0) = √ln 2.
+TEST(Upcycle, TheScaleMakesUpForScoresOfOneExpert) {
+  for (const RouterScore score : {RouterScore::sigmoid, RouterScore::sqrtsoftplus}) {
+    const Dense dense(dense_model(Activation::squared_relu, false, true));
+    MoeConfig moe = experts(4, 1);
+    moe.router_score_function = score;
+    EXPECT_NEAR(loss_of(dense.upcycled({.experts = moe, .init_method_std = 1e-9})),
+                loss_of(dense.source()), 1e-6);
+  }
 }
 
 TEST(Upcycle, DividesGateAndUpAlike) {
@@ -142,6 +153,10 @@ TEST(Upcycle, RefusesWhatItCannotDivide) {
   MoeConfig wide = experts(4, 2);
   wide.ffn_hidden_size = 16;
   expect({.experts = wide}, "--moe-ffn-hidden-size is 16");
+  MoeConfig on_input = experts(4, 1);
+  on_input.router_score_function = RouterScore::sigmoid;
+  on_input.apply_probs_on_input = true;
+  expect({.experts = on_input}, "leave --moe-apply-probs-on-input out");
   MoeConfig latent = experts(4, 2);
   latent.latent_size = 8;
   expect({.experts = latent}, "leave --moe-latent-size out");

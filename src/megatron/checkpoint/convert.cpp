@@ -95,7 +95,7 @@ std::filesystem::path write_checked_release(FiniteCheckReader& reader,
                                             const std::filesystem::path& root) {
   const bool is_new = !fs::exists(root);
   try {
-    return write_release(reader, source, root);
+    return write_release(reader, source, {.root = root});
   } catch (const UserError&) {
     if (is_new && reader.has_thrown()) remove_empty_root(root);
     throw;

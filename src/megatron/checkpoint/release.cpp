@@ -11,13 +11,15 @@
 namespace megatron {
 
 std::filesystem::path write_release(WeightReader& reader, const CheckpointSource& source,
-                                    const std::filesystem::path& root) {
+                                    const ReleaseTarget& target) {
   CheckpointContent content;
   content.manifest.model = architecture_to_json(source.model);
   content.manifest.settings = tokenizer_to_json(source.tokenizer);
   content.manifest.model_type = source.model_type;
   content.auxiliary_files = source.auxiliary_files;
+  std::int64_t index = 0;
   const auto add = [&](const WeightInfo& info, TensorKind kind) {
+    if (index++ % target.world.size != target.world.rank) return;
     content.weights.push_back(
         {.name = info.name,
          .kind = kind,
@@ -28,7 +30,8 @@ std::filesystem::path write_release(WeightReader& reader, const CheckpointSource
   };
   for (const WeightInfo& info : reader.weights()) add(info, TensorKind::weight);
   for (const WeightInfo& info : reader.states()) add(info, TensorKind::state);
-  return write_checkpoint(root, kReleaseFolder, kReleaseFolder, std::move(content));
+  return write_checkpoint(target.root, kReleaseFolder, kReleaseFolder, std::move(content),
+                          {.world = target.world, .device = target.device});
 }
 
 }  // namespace megatron

@@ -23,18 +23,24 @@
 namespace megatron {
 namespace {
 
-/// Returns the factor of the weights of experts (He et al. 2024, §3.4). Scaling both linear layers
-/// by it scales the result of an expert by the number of parts, and by what the router's
-/// probabilities lack: over all experts they are topk / num_experts each, at first.
+/// Returns the sum of a token's probabilities while the router's logits are zero.
+double first_sum_of_probabilities(const MoeConfig& moe) {
+  const double factor = moe.router_topk_scaling_factor.value_or(1);
+  if (moe.router_score_function == RouterScore::softmax) {
+    return moe.router_pre_softmax ? factor * static_cast<double>(moe.router_topk) /
+                                        static_cast<double>(moe.num_experts)
+                                  : factor;
+  }
+  if (moe.router_topk > 1) return factor;  // the router normalizes them
+  return factor *
+         (moe.router_score_function == RouterScore::sigmoid ? 0.5 : std::sqrt(std::log(2)));
+}
+
+/// Returns the factor of both weights of an expert (He et al. 2024, §3.4). It scales the result by
+/// the number of parts, and by what the probabilities lack.
 double weight_scale(const TransformerConfig& model, std::int64_t granularity) {
-  const MoeConfig& moe = model.moe;
-  const double parts = static_cast<double>(granularity);
-  const bool sums_to_one =
-      moe.router_score_function != RouterScore::softmax || !moe.router_pre_softmax;
-  const double result_scale = (sums_to_one ? parts
-                                           : static_cast<double>(moe.num_experts) * parts /
-                                                 static_cast<double>(moe.router_topk)) /
-                              moe.router_topk_scaling_factor.value_or(1);
+  const double result_scale =
+      static_cast<double>(granularity) / first_sum_of_probabilities(model.moe);
   const bool is_cubic = model.gated_linear_unit || model.activation == Activation::squared_relu;
   return std::pow(result_scale, is_cubic ? 1.0 / 3 : 1.0 / 2);
 }
@@ -59,14 +65,13 @@ struct Expansion {
   std::string_view leaf, dense;
   int dim;          ///< the divided dimension of the dense tensor; −1: every expert has it whole
   bool has_halves;  ///< with a gated linear unit the rows are gate | up
-  bool is_scaled;
 };
 
 constexpr std::array kExpansions{
-    Expansion{"mlp.experts.linear_fc1.weight", "mlp.linear_fc1.weight", 0, true, true},
-    Expansion{"mlp.experts.linear_fc1.bias", "mlp.linear_fc1.bias", 0, true, true},
-    Expansion{"mlp.experts.linear_fc2.weight", "mlp.linear_fc2.weight", 1, false, true},
-    Expansion{"mlp.experts.linear_fc2.bias", "mlp.linear_fc2.bias", -1, false, false},
+    Expansion{"mlp.experts.linear_fc1.weight", "mlp.linear_fc1.weight", 0, true},
+    Expansion{"mlp.experts.linear_fc1.bias", "mlp.linear_fc1.bias", 0, true},
+    Expansion{"mlp.experts.linear_fc2.weight", "mlp.linear_fc2.weight", 1, false},
+    Expansion{"mlp.experts.linear_fc2.bias", "mlp.linear_fc2.bias", -1, false},
 };
 
 /// Parameters that only change their names.
@@ -152,8 +157,10 @@ class UpcycledReader : public WeightReader {
   }
 
   at::Tensor expanded(const at::Tensor& dense, const Expansion& expansion) const {
-    at::Tensor source = dense.to(at::kFloat);
-    if (expansion.is_scaled) source = source.mul(weight_scale(config_, request_.granularity));
+    // The probabilities multiply the last bias as they are.
+    const double scale = expansion.dim < 0 ? 1 / first_sum_of_probabilities(config_.moe)
+                                           : weight_scale(config_, request_.granularity);
+    const at::Tensor source = dense.to(at::kFloat).mul(scale);
     const std::int64_t runs = expansion.has_halves && config_.gated_linear_unit ? 2 : 1;
     const Division division{expansion.dim, runs, request_.granularity};
     std::vector<at::Tensor> experts;
@@ -213,6 +220,9 @@ TransformerConfig upcycled_architecture(const CheckpointSource& source,
   if (request.experts.latent_size > 0)
     throw refusal(source, "a dense MLP takes the hidden size, experts with --moe-latent-size less",
                   "leave --moe-latent-size out");
+  if (request.experts.apply_probs_on_input)
+    throw refusal(source, "with probabilities on the input, no scale keeps the MLP's result",
+                  "leave --moe-apply-probs-on-input out");
   TransformerConfig model = source.model;
   model.moe = request.experts;
   model.moe.use_upcycling = false;  // settings of the run, not of the model
@@ -235,7 +245,8 @@ std::filesystem::path write_upcycled(const CheckpointSource& source, const Upcyc
   CheckpointSource result = source;
   result.model = upcycled_architecture(source, request);
   result.model_type.clear();  // the family of an export is found by its mapping
-  return write_release(*open_upcycled(source, request), result, root);
+  return write_release(*open_upcycled(source, request), result,
+                       {.root = root, .world = request.world, .device = request.device});
 }
 
 }  // namespace megatron

@@ -17,6 +17,8 @@ struct UpcycleRequest {
   std::int64_t granularity = 1;   ///< number of experts into which one dense MLP is divided
   double init_method_std = 0.02;  ///< of the weights that the dense model does not have
   std::uint64_t seed = 1234;
+  Axis world{"world"};  ///< the ranks that write together
+  c10::Device device{c10::kCPU};
 };
 
 /// Returns the architecture of the dense model `source` with experts. Throws UserError when it has
@@ -32,7 +34,8 @@ std::unique_ptr<WeightReader> open_upcycled(const CheckpointSource& source,
                                             const UpcycleRequest& request);
 
 /// Writes open_upcycled() as the release checkpoint of `root`, which must have no checkpoint yet.
-/// Returns the folder of the release. Throws UserError.
+/// Returns the folder of the release. Throws UserError. Collective over request.world, whose ranks
+/// each read and write some of the weights.
 std::filesystem::path write_upcycled(const CheckpointSource& source, const UpcycleRequest& request,
                                      const std::filesystem::path& root);
 

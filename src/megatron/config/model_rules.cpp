@@ -247,6 +247,21 @@ const std::vector<Rule>& attention_rules() {
          return UserError::Parts{"--window-attn-skip-freq", "needs --window-size",
                                  "add --window-size left,right"};
        }},
+      {{"norm_placement", "apply_residual_connection_post_layernorm"},
+       [](S s) {
+         return s.model.norm_placement == NormPlacement::post &&
+                s.model.apply_residual_connection_post_layernorm;
+       },
+       [](S) {
+         return UserError::Parts{"--apply-residual-connection-post-layernorm",
+                                 "excludes --norm-placement post", "give one of the two"};
+       }},
+  };
+  return rules;
+}
+
+const std::vector<Rule>& query_key_norm_rules() {
+  static const std::vector<Rule> rules = {
       {{"qk_layernorm_scope", "qk_layernorm"},
        [](S s) {
          return s.model.qk_layernorm_scope == QkNormScope::all_heads && !s.model.qk_layernorm;
@@ -264,15 +279,6 @@ const std::vector<Rule>& attention_rules() {
          return UserError::Parts{"--qk-layernorm-scope all_heads", "needs RMSNorm",
                                  "add --normalization RMSNorm"};
        }},
-      {{"norm_placement", "apply_residual_connection_post_layernorm"},
-       [](S s) {
-         return s.model.norm_placement == NormPlacement::post &&
-                s.model.apply_residual_connection_post_layernorm;
-       },
-       [](S) {
-         return UserError::Parts{"--apply-residual-connection-post-layernorm",
-                                 "excludes --norm-placement post", "give one of the two"};
-       }},
   };
   return rules;
 }
@@ -281,8 +287,9 @@ const std::vector<Rule>& attention_rules() {
 
 Problems validate_model(const Settings& settings, const FieldNames& skip) {
   Problems problems;
-  for (const auto* rules : {&size_rules(), &position_rules(), &attention_rules(), &gate_rules(),
-                            &moe_rules(), &sharding_rules(), &layout_rules()})
+  for (const auto* rules :
+       {&size_rules(), &position_rules(), &attention_rules(), &query_key_norm_rules(),
+        &gate_rules(), &moe_rules(), &sharding_rules(), &layout_rules()})
     problems.add(evaluate(*rules, settings, skip));
   return problems;
 }

@@ -142,7 +142,9 @@ ResolvedRun resolve_run(const RunConfig& run, const RankContext& world, StartupW
   if (mesh.world_size() > 1) out << mesh.table() << std::flush;
   std::optional<CheckpointSource> source =
       choose_checkpoint(settings.checkpoint, rank, warnings, out);
-  if (source && settings.model.moe.use_upcycling) source = upcycle(*source, settings, rank, out);
+  const std::optional<CheckpointSource> dense = source;
+  const std::optional<UpcycleRequest> upcycling = upcycle_request(settings, source, rank);
+  if (upcycling) source->model = upcycled_architecture(*dense, *upcycling);
   if (source) settings.model = merge_architecture(*source, settings.model, run.parsed);
   RunTokenizer tokenizer = read_tokenizer(settings, rank);
   resolve_vocab_size(settings, *tokenizer.tokenizer);
@@ -151,6 +153,13 @@ ResolvedRun resolve_run(const RunConfig& run, const RankContext& world, StartupW
   PipelinePlan pipeline = plan_pipeline(settings, family, rank, out);
   if (rank.pp.size > 1) enable_overlap({&rank.tp, &rank.etp_ep}, rank.device);
   rank.embedding = embedding_axis(settings, pipeline.layout(), mesh, rank, world.communicators);
+  if (upcycling) {  // after all checks, because it writes
+    out << "making " << upcycling->experts.num_experts
+        << " experts a layer from the dense model in " << dense->folder.string() << " ..."
+        << std::endl;
+    source = upcycle(*dense, *upcycling, settings.checkpoint.save);
+    out << "Upcycled checkpoint saved to " << settings.checkpoint.save << std::endl;
+  }
   const NumMicrobatchesCalculator batches(settings.training, rank.dp.size);
   const ModelDimensions dimensions = family.dimensions(settings.model, padded_vocab_size(settings));
   const double flops_per_sample =

@@ -122,6 +122,7 @@ void check_save_folder(const CheckpointConfig& config,
     refuse_other_run(config, contents, restarts);
   if (starts_from_scratch(config, *source)) {
     if (!contents.iterations.empty()) refuse_new_start(config, contents);
+    if (!loads_own) warn_of_restarts(config, restarts, warnings, out);
     return;
   }
   if (contents.tracked_iteration() > source->iteration)

@@ -3,16 +3,23 @@
 #pragma once
 
 #include <iosfwd>
+#include <optional>
 
 #include "megatron/checkpoint/checkpoint.h"
+#include "megatron/checkpoint/upcycle.h"
 #include "megatron/parallel/rank.h"
 
 namespace megatron {
 
-/// Writes the dense model `source` with the experts of `settings` to --save and returns that
-/// checkpoint. Throws UserError when --save holds a checkpoint already. Collective over rank.world;
-/// rank 0 writes.
-CheckpointSource upcycle(const CheckpointSource& source, const Settings& settings, const Rank& rank,
-                         std::ostream& out);
+/// Returns what --moe-use-upcycling requests; nothing without it. Throws UserError when --save
+/// holds a checkpoint already, or when --load held none (`source` is empty).
+std::optional<UpcycleRequest> upcycle_request(const Settings& settings,
+                                              const std::optional<CheckpointSource>& source,
+                                              const Rank& rank);
+
+/// Writes the dense model `source` with experts to --save and returns that checkpoint. Collective
+/// over the world.
+CheckpointSource upcycle(const CheckpointSource& source, const UpcycleRequest& request,
+                         const std::string& save);
 
 }  // namespace megatron
