@@ -16,7 +16,7 @@ std::optional<UpcycleRequest> upcycle_request(const Settings& settings,
     throw UserError({"--load " + load, "holds no checkpoint, and --moe-use-upcycling is given",
                      "give the folder of a dense model"});
   CollectiveSteps(rank.world, rank.device).run_on_rank_0([&] {
-    if (find_checkpoint_folder(save, std::nullopt)) {
+    if (std::filesystem::exists(save) && find_checkpoint_folder(save, std::nullopt)) {
       throw UserError({"--save " + save,
                        "holds a checkpoint already, and --moe-use-upcycling is given",
                        "leave --moe-use-upcycling out and give --load " + save +
