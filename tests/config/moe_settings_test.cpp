@@ -160,6 +160,10 @@ TEST(MoeSettings, UpcyclingNeedsAModelAndAFolder) {
   expect_mistakes({
       {{"--moe-use-upcycling"}, 1, "add --load DIR, the folder of the dense model"},
       {{"--moe-use-upcycling", "--load", "dense"}, 1, "add --save DIR"},
+      {{"--moe-use-upcycling", "--load", "dense", "--save", "new", "--skip-train"},
+       1,
+       "excludes --skip-train"},
+      {{"--moe-layer-freq", "[0,0]"}, 1, "gives experts to no layer"},
       {{"--moe-upcycling-granularity", "2"}, 1, "needs --moe-use-upcycling"},
       {{"--moe-upcycling-granularity", "0"}, 1, "must be at least 1"},
   });

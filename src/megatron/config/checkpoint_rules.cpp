@@ -101,6 +101,13 @@ std::vector<Rule> upcycling_rules() {
          return UserError::Parts{"--moe-use-upcycling", "needs --num-experts",
                                  "add --num-experts N, the number of experts to make"};
        }},
+      {{"moe_use_upcycling", "skip_train"},
+       [](S s) { return s.model.moe.use_upcycling && s.training.skip_train; },
+       [](S) {
+         return UserError::Parts{"--moe-use-upcycling",
+                                 "excludes --skip-train, which writes nothing",
+                                 "leave one of them out"};
+       }},
       {{"moe_upcycling_granularity", "moe_use_upcycling"},
        [](S s) { return s.model.moe.upcycling_granularity > 1 && !s.model.moe.use_upcycling; },
        [](S) {

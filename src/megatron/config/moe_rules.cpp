@@ -132,6 +132,15 @@ const std::vector<Rule>& layer_rules() {
          return Parts{"--moe-layer-freq", "lists a number other than 0 and 1",
                       "write 1 for a layer that has experts and 0 for one that has none"};
        }},
+      {{"moe_layer_freq", "num_experts"},
+       [](S s) {
+         return has_experts(s) && !moe(s).layers.empty() &&
+                std::ranges::all_of(moe(s).layers, [](std::int64_t layer) { return layer == 0; });
+       },
+       [](S) {
+         return Parts{"--moe-layer-freq", "gives experts to no layer",
+                      "write 1 for at least one layer, or leave --num-experts out"};
+       }},
       {{"norm_placement", "num_experts"},
        [](S s) { return has_experts(s) && s.model.norm_placement == NormPlacement::post; },
        [](S) {

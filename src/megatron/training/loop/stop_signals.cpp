@@ -7,6 +7,8 @@
 #include <atomic>
 #include <cerrno>
 #include <csignal>
+#include <cstdint>
+#include <mutex>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -36,6 +38,9 @@ constexpr std::string_view kSecondMessage =
 std::atomic<int> first_signal{0}, num_signals{0};
 static_assert(std::atomic<int>::is_always_lock_free);
 std::atomic<bool> prints_messages{true};
+/// Guards what follows: ranks that are threads of one process share the handler.
+std::mutex mutex;
+std::int64_t num_handlers = 0;
 std::vector<std::pair<int, struct sigaction>> earlier_actions;
 
 void write_stderr(std::string_view text) {
@@ -68,6 +73,8 @@ int signal_number(const std::string& name) {
 }  // namespace
 
 StopSignalHandler::StopSignalHandler(const std::string& exit_signal, bool prints) {
+  const std::lock_guard lock(mutex);
+  if (num_handlers++ > 0) return;
   prints_messages = prints;
   first_signal = num_signals = 0;
   struct sigaction action {};
@@ -87,6 +94,8 @@ StopSignalHandler::StopSignalHandler(const std::string& exit_signal, bool prints
 }
 
 StopSignalHandler::~StopSignalHandler() {
+  const std::lock_guard lock(mutex);
+  if (--num_handlers > 0) return;
   for (const auto& [signal, earlier] : earlier_actions) sigaction(signal, &earlier, nullptr);
 }
 

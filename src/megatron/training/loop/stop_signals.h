@@ -9,7 +9,8 @@
 namespace megatron {
 
 /// Catches SIGTERM, SIGUSR1, SIGINT and `exit_signal` during its lifetime; the destructor restores
-/// the previous handlers. At most one instance may exist at a time.
+/// the previous handlers. Ranks that are threads of one process share the handlers of the first
+/// instance.
 class StopSignalHandler {
  public:
   /// `exit_signal` is a value of --exit-signal. With `prints`, messages about received signals go
