@@ -99,7 +99,7 @@ TEST(Launch, AStoppedRankEndsAllAndIsNamed) {
     EXPECT_LT(std::chrono::steady_clock::now() - stopped, std::chrono::seconds(40));
     const std::string told = launch.output();
     EXPECT_THAT(told,
-                testing::ContainsRegex("megatron pretrain: error: [a-z_]+ '[^']*' on [a-z]+: " +
+                testing::ContainsRegex("megatron pretrain: error: [a-z_]+ '[^']*' on [a-z-]+: " +
                                        name + " has not arrived after 6 s \\(iteration [0-9]+; " +
                                        name + " is stopped \\(process " + process));
     EXPECT_THAT(told, HasSubstr("megatron launch: " + name +
