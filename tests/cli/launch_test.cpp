@@ -21,9 +21,7 @@ namespace megatron {
 namespace {
 
 using std::chrono::milliseconds;
-using testing::ElementsAre;
 using testing::HasSubstr;
-using testing::IsEmpty;
 using testing::SizeIs;
 
 const Args kTraining =
