@@ -119,23 +119,26 @@ def real_run(folder):
     program.run("pretrain", "gpt", *flags)
 
 
+def log_line(iteration, **more):
+    """A line of metrics.jsonl, with `more` fields at its end."""
+    return json.dumps(
+        {
+            "iteration": iteration,
+            "lm loss": 3 - iteration / 100,
+            "learning_rate": 1e-3,
+            "grad_norm": 1.0,
+            "tokens_per_second": 1e4 + iteration,
+            "memory_bytes": 1e9 + iteration,
+            "elapsed_ms": 10 + iteration % 7,
+            **more,
+        }
+    )
+
+
 def broken_log(path):
     """Writes NaN as null and as NaN, garbage and a torn end.
     It leaves out fields, and writes a text where a number belongs."""
-    lines = [
-        json.dumps(
-            {
-                "iteration": i,
-                "lm loss": 3 - i / 100,
-                "learning_rate": 1e-3,
-                "grad_norm": 1.0,
-                "tokens_per_second": 1e4 + i,
-                "memory_bytes": 1e9 + i,
-                "elapsed_ms": 10 + i % 7,
-            }
-        )
-        for i in range(1, 101)
-    ]
+    lines = [log_line(i) for i in range(1, 101)]
     lines[10] = '{"iteration": 11, "lm loss": NaN, "grad_norm": Infinity}'
     lines[20] = '{"iteration": 21, "lm loss": null}'
     lines[30] = "\x00\x01 garbage </script><script>console.error('broken out')</script>"
@@ -157,20 +160,7 @@ def expert_log(path, experts=64, layers=48, with_loads=True):
     if with_loads:
         routing["load"] = [[(e + l) % 4 for e in range(experts)] for l in range(layers)]
     lines = [
-        json.dumps(
-            {
-                "iteration": i,
-                "lm loss": 3 - i / 100,
-                "learning_rate": 1e-3,
-                "grad_norm": 1.0,
-                "tokens_per_second": 1e4 + i,
-                "memory_bytes": 1e9 + i,
-                "elapsed_ms": 10 + i % 7,
-                "load_balancing_loss": 1 + 1 / i,
-                "z_loss": 9.0,
-                "routing": routing,
-            }
-        )
+        log_line(i, load_balancing_loss=1 + 1 / i, z_loss=9.0, routing=routing)
         for i in range(1, 11)
     ]
     path.mkdir()

@@ -74,6 +74,12 @@ std::int64_t copied_stride(const GemmPlan& plan) {
 std::int64_t panel_bytes(const GemmPlan& plan) {
   return 4 * plan.steps_each * kPanelColumns + 5 * 64;
 }
+
+/// Returns the depth of a pass; the last one may have less.
+std::int64_t pass_depth(const GemmPlan& plan, const MicroKernel& micro_kernel) {
+  return micro_kernel.type == Type::bf16 ? 2 * plan.steps_each : plan.steps_each;
+}
+
 std::int64_t block_bytes(const GemmArguments& g, const GemmPlan& plan,
                          const MicroKernel& micro_kernel) {
   return 4 * copied_stride(plan) * block_rows(g, micro_kernel);
@@ -124,8 +130,7 @@ class GemmUnit {
         sums_(reinterpret_cast<float*>(packed_rows_ + block_bytes(g, plan, micro_kernel_))) {}
 
   void run() {
-    const std::int64_t depth_of_pass =
-        micro_kernel_.type == Type::bf16 ? 2 * plan_.steps_each : plan_.steps_each;
+    const std::int64_t depth_of_pass = pass_depth(plan_, micro_kernel_);
     for (std::int64_t depth = 0; depth < g_.k; depth += depth_of_pass) {
       const Pass pass{.depth = depth,
                       .count = std::min(depth_of_pass, g_.k - depth),
@@ -360,9 +365,7 @@ UpcomingLines lines_to_pack(const GemmArguments& g, const GemmPlan& plan, std::i
   const std::int64_t column = unit / plan.row_parts * plan.panels_each * kPanelColumns,
                      columns = std::min(plan.panels_each * kPanelColumns, g.n - column),
                      size = size_of(g.type),
-                     steps_depth =
-                         plan.steps_each * (gemm_micro_kernel(g.type).type == Type::bf16 ? 2 : 1),
-                     depth = std::min(steps_depth, g.k);
+                     depth = std::min(pass_depth(plan, gemm_micro_kernel(g.type)), g.k);
   const char* const first = element_at(g.b, g.type, column * g.b_column_stride);
   return g.b_depth_stride == 1
              ? UpcomingLines(first, columns, g.b_column_stride * size, depth * size)

@@ -20,6 +20,11 @@ std::pair<std::int64_t, std::int64_t> flat_range(const TensorSlice& slice,
   return {slice.local_offset[0] * row, (slice.local_offset[0] + slice.shape[0]) * row};
 }
 
+/// Returns whether both axes have the same ranks, as tp and etp may, each under its own name.
+bool have_same_ranks(const Axis& a, const Axis& b) {
+  return a.comm == b.comm || (a.comm && b.comm && a.comm->ranks() == b.comm->ranks());
+}
+
 }  // namespace
 
 TensorParallelGradients::TensorParallelGradients(const std::vector<ParameterPiece>& pieces) {
@@ -51,7 +56,7 @@ void TensorParallelGradients::add(const ParameterPiece& piece, const Axis& axis,
   run.first = begin;
   run.count = end - begin;
   auto found = std::ranges::find_if(
-      messages_, [&](const Message& message) { return message.axis.comm == axis.comm; });
+      messages_, [&](const Message& message) { return have_same_ranks(message.axis, axis); });
   if (found == messages_.end())
     found = messages_.insert(found, Message{.axis = axis, .what = "gradients over " + axis.name});
   found->runs.push_back(run);

@@ -142,9 +142,12 @@ ResolvedRun resolve_run(const RunConfig& run, const RankContext& world, StartupW
   if (mesh.world_size() > 1) out << mesh.table() << std::flush;
   std::optional<CheckpointSource> source =
       choose_checkpoint(settings.checkpoint, rank, warnings, out);
-  const std::optional<CheckpointSource> dense = source;
   const std::optional<UpcycleRequest> upcycling = upcycle_request(settings, source, rank);
-  if (upcycling) source->model = upcycled_architecture(*dense, *upcycling);
+  std::optional<CheckpointSource> dense;
+  if (upcycling) {
+    dense = source;
+    source->model = upcycled_architecture(*dense, *upcycling);
+  }
   if (source) settings.model = merge_architecture(*source, settings.model, run.parsed);
   RunTokenizer tokenizer = read_tokenizer(settings, rank);
   resolve_vocab_size(settings, *tokenizer.tokenizer);
