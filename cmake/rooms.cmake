@@ -69,7 +69,7 @@ function(megatron_benches)
   target_include_directories(pipelines_bench PRIVATE ${CMAKE_SOURCE_DIR}/tests)
   foreach(NAME gemm moe_block attention operators)
     add_executable(${NAME}_bench EXCLUDE_FROM_ALL ${CMAKE_SOURCE_DIR}/bench/${NAME}/${NAME}_bench.cpp)
-    target_link_libraries(${NAME}_bench PRIVATE megatron_nn)
+    target_link_libraries(${NAME}_bench PRIVATE megatron_training)  # for the allocator of a run
   endforeach()
   foreach(NAME collectives pipelines gemm moe_block attention operators)
     target_include_directories(${NAME}_bench PRIVATE ${CMAKE_SOURCE_DIR}/bench)

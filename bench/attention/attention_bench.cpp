@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "megatron/ops/core_attention.h"
+#include "megatron/training/observability/tensor_memory.h"
 #include "program.h"
 
 namespace megatron {
@@ -78,6 +79,7 @@ Times time_shape(const Shape& shape, c10::ScalarType type, int turns) {
 }
 
 void run(const std::vector<std::string>& words) {
+  use_caching_cpu_allocator();
   const bench::Options options =
       bench::parse_options(words,
                            "attention_bench [--dtype f32|bf16] [--turns N] [--json FILE] [SHAPE "

@@ -21,6 +21,7 @@
 #include "kernels/cpu/micro_kernel.h"
 #include "megatron/ops/aten_matmul.h"
 #include "megatron/ops/cpu_gemm.h"
+#include "megatron/training/observability/tensor_memory.h"
 #include "program.h"
 
 namespace megatron {
@@ -174,6 +175,7 @@ LinearShape parse(const std::string& text) {
 }
 
 void run(const std::vector<std::string>& words) {
+  use_caching_cpu_allocator();
   const at::NoGradGuard no_grad;
   const bench::Options options = bench::parse_options(
       words,

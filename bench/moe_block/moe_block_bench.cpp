@@ -28,6 +28,7 @@
 #include "megatron/nn/moe/moe_layer.h"
 #include "megatron/nn/moe/token_dispatcher.h"
 #include "megatron/params/param_store.h"
+#include "megatron/training/observability/tensor_memory.h"
 #include "program.h"
 
 namespace megatron {
@@ -190,6 +191,7 @@ void time_parts(Bench& bench, int steps) {
 }
 
 void run(const std::vector<std::string>& words) {
+  use_caching_cpu_allocator();
   const bool parts = words.size() == 4 && words[3] == "--parts";
   if ((words.size() != 3 && !parts) || (words[1] != "fp32" && words[1] != "bf16"))
     throw std::invalid_argument("usage: moe_block_bench FILE fp32|bf16 STEPS [--parts]");

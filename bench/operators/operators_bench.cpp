@@ -28,6 +28,7 @@
 #include "megatron/nn/module.h"
 #include "megatron/nn/norm.h"
 #include "megatron/params/param_store.h"
+#include "megatron/training/observability/tensor_memory.h"
 #include "program.h"
 
 namespace megatron {
@@ -203,6 +204,7 @@ class Operators {
 };
 
 void run(const std::vector<std::string>& words) {
+  use_caching_cpu_allocator();
   const bench::Options options =
       bench::parse_options(words, "operators_bench [--dtype f32|bf16] [--turns N] [--json FILE]");
   std::printf("%-44s %9s %9s %11s %9s %11s\n", ("milliseconds, " + options.dtype).c_str(),

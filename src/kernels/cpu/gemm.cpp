@@ -108,6 +108,20 @@ OperandA operand_a(const GemmArguments& g, const GemmPlan& plan, const MicroKern
   return {OperandA::copied, copied_stride(plan), 1};
 }
 
+/// A part of b: `count` depths from `depth` on, and `columns` columns from `column` on.
+struct PartOfB {
+  std::int64_t depth, count, column, columns;
+};
+
+UpcomingLines lines_of_panels(const GemmArguments& g, const PartOfB& part) {
+  const std::int64_t size = size_of(g.type);
+  const char* const first =
+      element_at(g.b, g.type, part.depth * g.b_depth_stride + part.column * g.b_column_stride);
+  return g.b_depth_stride == 1
+             ? UpcomingLines(first, part.columns, g.b_column_stride * size, part.count * size)
+             : UpcomingLines(first, part.count, g.b_depth_stride * size, part.columns * size);
+}
+
 /// Computes one unit: rows [row, row + rows) by the panels that begin at `column`.
 class GemmUnit {
  public:
@@ -136,6 +150,8 @@ class GemmUnit {
                       .count = std::min(depth_of_pass, g_.k - depth),
                       .is_last = depth + depth_of_pass >= g_.k};
       pack_panels(pass);
+      UpcomingLines next_pass = lines_of_pass(depth + depth_of_pass);
+      UpcomingLines* const upcoming = pass.is_last ? upcoming_ : &next_pass;
       for (std::int64_t row = 0; row < rows_; row += block_rows_) {
         const std::int64_t rows = std::min(block_rows_, rows_ - row);
         const char* const a = bring_rows(pass, row, rows);
@@ -144,7 +160,7 @@ class GemmUnit {
         for (std::int64_t c = 0; c < columns_; c += kPanelColumns) {
           const Tile tile{a, row, rows, c, std::min(kPanelColumns, columns_ - c)};
           UpcomingLines sums = sums_after(pass, tile);
-          multiply(pass, tile, next, sums.runs > 0 ? &sums : upcoming_);
+          multiply(pass, tile, next, sums.runs > 0 ? &sums : upcoming);
         }
       }
     }
@@ -174,6 +190,12 @@ class GemmUnit {
          .to = panels_,
          .to_stride = kPanelColumns,
          .panel_stride = panel_bytes(plan_)});
+  }
+
+  /// Returns what the pass from `depth` on packs, if there is one.
+  UpcomingLines lines_of_pass(std::int64_t depth) const {
+    const std::int64_t count = std::min(pass_depth(plan_, micro_kernel_), g_.k - depth);
+    return count > 0 ? lines_of_panels(g_, {depth, count, column_, columns_}) : UpcomingLines();
   }
 
   /// Returns where to read a block of rows. Unless they are read in place, copies or transposes
@@ -362,14 +384,11 @@ void run_gemm(const GemmArguments& arguments, const GemmPlan& plan, std::int64_t
 }
 
 UpcomingLines lines_to_pack(const GemmArguments& g, const GemmPlan& plan, std::int64_t unit) {
-  const std::int64_t column = unit / plan.row_parts * plan.panels_each * kPanelColumns,
-                     columns = std::min(plan.panels_each * kPanelColumns, g.n - column),
-                     size = size_of(g.type),
-                     depth = std::min(pass_depth(plan, gemm_micro_kernel(g.type)), g.k);
-  const char* const first = element_at(g.b, g.type, column * g.b_column_stride);
-  return g.b_depth_stride == 1
-             ? UpcomingLines(first, columns, g.b_column_stride * size, depth * size)
-             : UpcomingLines(first, depth, g.b_depth_stride * size, columns * size);
+  const std::int64_t column = unit / plan.row_parts * plan.panels_each * kPanelColumns;
+  return lines_of_panels(g, {.depth = 0,
+                             .count = std::min(pass_depth(plan, gemm_micro_kernel(g.type)), g.k),
+                             .column = column,
+                             .columns = std::min(plan.panels_each * kPanelColumns, g.n - column)});
 }
 
 }  // namespace megatron::kernels
