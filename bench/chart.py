@@ -3,11 +3,11 @@
 
 It also writes the result's table into README.md and its targets into bench/README.md, between the
 marks <!-- bench --> and <!-- /bench -->, so that none of them can differ from what was measured.
-It needs nothing but Python.
+More results, of other cases, get tables of their own behind it. It needs nothing but Python.
 
-  bench/chart.py [RESULT.json]     default: bench/results/suite.json
-  bench/chart.py --publish         also keeps the result as bench/results/DATE_PROCESSOR_suite.json,
-                                   and says so in README.md"""
+  bench/chart.py [RESULT.json …]   default: bench/results/suite.json
+  bench/chart.py --publish         also keeps each as bench/results/DATE_PROCESSOR_suite.json (or
+                                   its own name, if it lies in bench/results), linked in README.md"""
 import argparse
 import json
 import re
@@ -252,7 +252,10 @@ def noise(result):
     """Returns a sentence for a run on a machine that others used, in a list; else an empty list.
     The sentence says how far apart the quartiles of a contender's steps lie, over its median."""
     spreads = sorted(
-        row["spread"] for entry in result["cases"] for row in entry["contenders"].values()
+        row["spread"]
+        for entry in result["cases"]
+        for name, row in entry["contenders"].items()
+        if name in BARS
     )
     if not spreads or spreads[-1] <= 0.1:
         return []
@@ -263,26 +266,33 @@ def noise(result):
     ]
 
 
-def readme_section(result, kept):
+def measured(result, kept):
+    """Says where a table was measured, and then the table."""
     source = f", [every step](bench/results/{kept.name})" if kept else ""
     return [
-        "<picture>",
-        '<source media="(prefers-color-scheme: dark)" srcset="bench/chart-dark.svg">',
-        '<img alt="Training steps: times as fast as PyTorch eager" src="bench/chart-light.svg">',
-        "</picture>",
-        "",
         (
             f"Median step ({where(result)}{source}); in brackets how many times as long the peer "
-            "takes. All start from the same weights and tokens, and"
-        ),
-        (
-            "their losses agree step by step "
-            "([how it is measured, and how to read it](bench/README.md))."
+            "takes."
         ),
         *noise(result),
         "",
         *table(result),
     ]
+
+
+def readme_section(results, kept):
+    lines = [
+        "<picture>",
+        '<source media="(prefers-color-scheme: dark)" srcset="bench/chart-dark.svg">',
+        '<img alt="Training steps: times as fast as PyTorch eager" src="bench/chart-light.svg">',
+        "</picture>",
+        "",
+        "All start from the same weights and tokens, and their losses agree step by step",
+        "([how it is measured, and how to read it](bench/README.md)).",
+    ]
+    for result, file in zip(results, kept, strict=True):
+        lines += ["", *measured(result, file)]
+    return lines
 
 
 def fill(page, lines):
@@ -297,11 +307,12 @@ def fill(page, lines):
 
 def keep(source, result):
     """The result under a name that says when and where."""
+    folder = ROOT / "bench/results"
+    if source.resolve().parent == folder and not source.name.startswith("suite"):
+        return source
     cpu = re.sub(r"[^a-z0-9]+", "-", result["machine"]["cpu"].lower()).strip("-")
-    kept = ROOT / (
-        f"bench/results/{result['machine']['date']}_{cpu}"
-        f"-{result['machine']['cores']}-cores_suite.json"
-    )
+    date, cores = result["machine"]["date"], result["machine"]["cores"]
+    kept = folder / f"{date}_{cpu}-{cores}-cores_{source.stem}.json"
     shutil.copyfile(source, kept)
     return kept
 
@@ -310,19 +321,30 @@ def main():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("result", nargs="?", type=Path, default=ROOT / "bench/results/suite.json")
+    parser.add_argument(
+        "results", nargs="*", type=Path, default=[ROOT / "bench/results/suite.json"]
+    )
     parser.add_argument("--publish", action="store_true")
     parser.add_argument(
         "--folder", type=Path, help="write the drawings there and leave the pages alone"
     )
     options = parser.parse_args()
-    result = json.loads(options.result.read_text())
+    results = [json.loads(path.read_text()) for path in options.results]
     for theme in THEMES:
-        ((options.folder or ROOT / "bench") / f"chart-{theme}.svg").write_text(draw(result, theme))
+        path = (options.folder or ROOT / "bench") / f"chart-{theme}.svg"
+        path.write_text(draw(results[0], theme))
     if options.folder is None:
-        kept = keep(options.result, result) if options.publish else None
-        fill("README.md", readme_section(result, kept))
-        fill("bench/README.md", [f"{where(result)}:", "", *target_table(result)])
+        kept = [
+            keep(path, result) if options.publish else None
+            for path, result in zip(options.results, results, strict=True)
+        ]
+        fill("README.md", readme_section(results, kept))
+        targets = [
+            line
+            for result in results
+            for line in ("", f"{where(result)}:", "", *target_table(result))
+        ]
+        fill("bench/README.md", targets[1:])
 
 
 if __name__ == "__main__":

@@ -56,7 +56,7 @@ def wanted_cases(options):
     return [
         (case, dtype)
         for case, dtype in pairs
-        if all(word in f"{case.name}-{dtype}" for word in options.only)
+        if not options.only or any(word in f"{case.name}-{dtype}" for word in options.only)
     ]
 
 
@@ -159,7 +159,7 @@ def parse_options(arguments):
         "--only",
         action="append",
         default=[],
-        help="only cases whose NAME-DTYPE contains this; repeated: all of them",
+        help="only cases whose NAME-DTYPE contains this; repeated: or this",
     )
     parser.add_argument(
         "--peers",

@@ -350,11 +350,11 @@ TEST(MoeRules, EachBalanceHasOneCoefficient) {
   expect_mistakes({
       {{type, "aux_loss", "seq_aux_loss", coefficient, "1e-2"},
        1,
-       "--moe-aux-loss-coeff: has 1 values, --moe-router-load-balancing-type has 2\n  fix: give "
+       "--moe-aux-loss-coeff: has 1 value, --moe-router-load-balancing-type has 2\n  fix: give "
        "one coefficient for each type"},
       {{coefficient, "1e-2", "1e-3"}, 1, "--moe-aux-loss-coeff: has 2 values"},
       {{type, "aux_loss", "aux_loss", coefficient, "1", "1"}, 1, "names a type twice"},
-      {{type, "quantile_balancing"}, 1, "quantile_balancing is not in this version: use aux_loss"},
+      {{type, "quantile_balancing"}, 1, "fix: use one of these; in place of quantile_balancing"},
       {{type, "seq_aux_los"}, 1, "did you mean 'seq_aux_loss'?"},
       {{coefficient, "-1"}, 1, "--moe-aux-loss-coeff: must be at least 0, got -1"},
       {{"--moe-z-loss-coeff", "-1"}, 1, "--moe-z-loss-coeff: must be at least 0, got -1"},

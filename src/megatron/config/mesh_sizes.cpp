@@ -54,8 +54,10 @@ std::string worlds_near(std::int64_t product, std::int64_t world_size) {
   return below == 0 ? above : std::to_string(below) + " or " + above;
 }
 
+/// Adds a problem if no mesh of these degrees fills the world. `remedy` is what else to do about
+/// it.
 void add_indivisible(const std::vector<Degree>& degrees, std::int64_t world_size,
-                     Problems& problems) {
+                     const std::string& remedy, Problems& problems) {
   const auto product = product_of(degrees);
   if (!product) {
     problems.add({text_of(degrees), "needs more processes than any run can have", "lower them"});
@@ -66,8 +68,17 @@ void add_indivisible(const std::vector<Degree>& degrees, std::int64_t world_size
     problems.add(
         {text_of(degrees),
          "needs a multiple of " + std::to_string(*product) + " processes, " + processes(world_size),
-         "start " + number + " (" + example + "), or change the flags"});
+         "start " + number + " (" + example + "), " + remedy + "or change the flags"});
   }
+}
+
+/// Returns the hint that experts need not be divided as the other layers are, if that helps.
+std::string whole_experts_remedy(const MeshSizes& sizes, std::int64_t world_size) {
+  const auto product = product_of({{kExpert, sizes.ep}, {kPipeline, sizes.pp}});
+  const bool helps = !sizes.etp && sizes.tp > 1 && product && world_size % *product == 0;
+  return helps ? std::string("add ") + kExpertTensor +
+                     " 1 to divide only the other layers by --tensor-model-parallel-size, "
+               : "";
 }
 
 bool has_degree_below_1(const MeshSizes& sizes, Problems& problems) {
@@ -99,9 +110,11 @@ Problems check_mesh_sizes(const MeshSizes& sizes, std::int64_t world_size) {
   if (world_size < 1)
     problems.add({"world", "has " + std::to_string(world_size) + " ranks", "start at least one"});
   if (has_degree_below_1(sizes, problems) || !problems.empty()) return problems;
-  add_indivisible(dense_degrees(sizes), world_size, problems);
+  add_indivisible(dense_degrees(sizes), world_size, "", problems);
   const bool experts_differ = sizes.ep > 1 || sizes.expert_tp() != sizes.tp;
-  if (experts_differ) add_indivisible(expert_degrees(sizes), world_size, problems);
+  if (experts_differ)
+    add_indivisible(expert_degrees(sizes), world_size, whole_experts_remedy(sizes, world_size),
+                    problems);
   return problems;
 }
 

@@ -129,8 +129,8 @@ void add_balancing(Table& t) {
           "methods that balance the experts: an auxiliary loss over a microbatch, a sequence or a "
           "global batch; sinkhorn: balanced assignment of the tokens")
       .otherwise(
-          "quantile_balancing is not in this version: use aux_loss, or "
-          "--moe-router-enable-expert-bias");
+          "use one of these; in place of quantile_balancing, which is not in this version, use "
+          "aux_loss or --moe-router-enable-expert-bias");
   t.field("moe_aux_loss_coeff", &Config::aux_loss_coeff,
           "coefficients of the auxiliary losses, one for each --moe-router-load-balancing-type; "
           "1e-2 is a good start")

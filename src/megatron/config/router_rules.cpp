@@ -155,10 +155,8 @@ const std::vector<Rule>& balance_rules() {
          const auto types = std::int64_t(moe(s).router_load_balancing_type.size()),
                     coefficients = std::int64_t(moe(s).aux_loss_coeff.size());
          return Parts{"--moe-aux-loss-coeff",
-                      "has " + text_of(coefficients) +
-                          " values, --moe-router-load-balancing-type "
-                          "has " +
-                          text_of(types),
+                      "has " + text_of(coefficients) + (coefficients == 1 ? " value" : " values") +
+                          ", --moe-router-load-balancing-type has " + text_of(types),
                       "give one coefficient for each type"};
        }},
       {{"moe_router_load_balancing_type", "num_experts"},

@@ -121,6 +121,19 @@ void warn_of_padded_vocab_size(const Settings& settings, StartupWarnings& warnin
                out);
 }
 
+/// Warns of flags of the router that Megatron-LM ignores too.
+void warn_of_router_flags(const MoeConfig& moe, StartupWarnings& warnings, std::ostream& out) {
+  if (moe.num_experts == 0) return;
+  if (moe.router_pre_softmax && moe.router_score_function != RouterScore::softmax)
+    warnings.add(
+        "--moe-router-pre-softmax has no effect: it belongs to --moe-router-score-function "
+        "softmax",
+        out);
+  if (moe.router_topk_scaling_factor == 0)
+    warnings.add("--moe-router-topk-scaling-factor 0 has no effect: probabilities are not scaled",
+                 out);
+}
+
 /// Derives the settings that depend on others, and checks the model.
 void resolve_model(Settings& settings, const Rank& rank, std::ostream& out) {
   const bool trains_by_samples =
@@ -140,9 +153,10 @@ ResolvedRun resolve_run(const RunConfig& run, const RankContext& world, StartupW
   const Mesh mesh = make_mesh(settings, world.communicators);
   Rank rank = place_rank(settings, mesh, world);
   if (mesh.world_size() > 1) out << mesh.table() << std::flush;
-  std::optional<CheckpointSource> source =
-      choose_checkpoint(settings.checkpoint, rank, warnings, out);
-  const std::optional<UpcycleRequest> upcycling = upcycle_request(settings, source, rank);
+  const bool upcycles = settings.model.moe.use_upcycling;
+  std::optional<CheckpointSource> source = choose_checkpoint(
+      settings.checkpoint, rank, warnings, out, upcycles ? "--moe-use-upcycling" : "");
+  const std::optional<UpcycleRequest> upcycling = upcycle_request(settings, rank, warnings, out);
   std::optional<CheckpointSource> dense;
   if (upcycling) {
     dense = source;
@@ -152,6 +166,7 @@ ResolvedRun resolve_run(const RunConfig& run, const RankContext& world, StartupW
   RunTokenizer tokenizer = read_tokenizer(settings, rank);
   resolve_vocab_size(settings, *tokenizer.tokenizer);
   warn_of_padded_vocab_size(settings, warnings, out);
+  warn_of_router_flags(settings.model.moe, warnings, out);
   resolve_model(settings, rank, out);
   PipelinePlan pipeline = plan_pipeline(settings, family, rank, out);
   if (rank.pp.size > 1) enable_overlap({&rank.tp, &rank.etp_ep}, rank.device);

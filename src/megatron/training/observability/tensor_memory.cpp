@@ -36,11 +36,8 @@ bool has_unlimited_addresses() {
 }
 
 /// Populates pages now, on all threads; one call for many pages costs about half of separate page
-/// faults. Before Linux 5.14 the call fails and the pages are populated on first access. The heap
-/// grows by the size of a huge page, so huge pages take no more memory; they spare TLB misses
-/// where a GEMM reads a weight by columns. A system without them refuses the advice.
+/// faults. Before Linux 5.14 the call fails and the pages are populated on first access.
 void prefault_pages(std::byte* data, std::size_t bytes) {
-  ::madvise(data, bytes, MADV_HUGEPAGE);
   const auto chunks = static_cast<std::int64_t>(bytes / kGrowth);
   at::parallel_for(0, chunks, 1, [&](std::int64_t begin, std::int64_t end) {
     ::madvise(data + static_cast<std::size_t>(begin) * kGrowth,

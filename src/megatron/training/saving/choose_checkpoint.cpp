@@ -53,9 +53,8 @@ std::string nearest_sibling(const fs::path& path) {
   return nearest.empty() ? "" : (named.parent_path() / nearest).string();
 }
 
-/// Throws for runs that must not start from random weights.
-[[noreturn]] void refuse_missing(const CheckpointConfig& config) {
-  const char* flag = config.finetune ? "--finetune" : "--exit-on-missing-checkpoint";
+/// Throws for a run that must not start from random weights because of `flag`.
+[[noreturn]] void refuse_missing(const CheckpointConfig& config, const std::string& flag) {
   const bool is_there = fs::exists(config.load);
   const std::string nearest = is_there ? "" : nearest_sibling(config.load);
   throw UserError({"--load " + config.load,
@@ -65,15 +64,17 @@ std::string nearest_sibling(const fs::path& path) {
                    nearest.empty() ? "check the path" : "did you mean " + nearest + "?"});
 }
 
-std::optional<CheckpointSource> search(const CheckpointConfig& config, StartupWarnings& warnings,
-                                       std::ostream& out) {
+std::optional<CheckpointSource> search(const CheckpointConfig& config, const std::string& needed_by,
+                                       StartupWarnings& warnings, std::ostream& out) {
   std::optional<CheckpointSource> source = find_checkpoint(config.load, config.ckpt_step);
   if (auto recent = find_non_persistent(config, source, out)) source = std::move(recent);
   if (source) {
     for (const std::string& note : source->notes) out << "note: " << note << std::endl;
     return source;
   }
-  if (config.finetune || config.exit_on_missing_checkpoint) refuse_missing(config);
+  if (!needed_by.empty()) refuse_missing(config, needed_by);
+  if (config.finetune) refuse_missing(config, "--finetune");
+  if (config.exit_on_missing_checkpoint) refuse_missing(config, "--exit-on-missing-checkpoint");
   warnings.add("could not find the metadata file " + config.load +
                    "/latest_checkpointed_iteration.txt\n" +
                    "    will not load any checkpoints and will start from random",
@@ -95,12 +96,13 @@ CheckpointSource open_decoded(const std::string& text) {
 }  // namespace
 
 std::optional<CheckpointSource> choose_checkpoint(const CheckpointConfig& config, const Rank& rank,
-                                                  StartupWarnings& warnings, std::ostream& out) {
+                                                  StartupWarnings& warnings, std::ostream& out,
+                                                  const std::string& needed_by) {
   std::optional<CheckpointSource> source;
   if (config.load.empty()) return source;
   const CollectiveSteps together(rank.world, rank.device);
   const std::string chosen = together.run_on_rank_0([&] {
-    source = search(config, warnings, out);
+    source = search(config, needed_by, warnings, out);
     return source ? encode(*source) : std::string();
   });
   if (chosen.empty()) return source;

@@ -4,6 +4,7 @@
 
 #include <iosfwd>
 #include <optional>
+#include <string>
 
 #include "megatron/checkpoint/checkpoint.h"
 #include "megatron/parallel/rank.h"
@@ -13,10 +14,11 @@ namespace megatron {
 
 /// Returns the checkpoint that --load names, or a non-persistent checkpoint that is at least as
 /// recent. Without any checkpoint, prints Megatron's warning and returns nullopt; with --finetune
-/// or --exit-on-missing-checkpoint throws UserError on every rank. UserError when the folder holds
-/// something else. Collective over rank.world; returns after all ranks have opened the chosen
-/// checkpoint.
+/// or --exit-on-missing-checkpoint, or when the flag `needed_by` cannot do without a checkpoint,
+/// throws UserError on every rank. UserError when the folder holds something else. Collective over
+/// rank.world; returns after all ranks have opened the chosen checkpoint.
 std::optional<CheckpointSource> choose_checkpoint(const CheckpointConfig& config, const Rank& rank,
-                                                  StartupWarnings& warnings, std::ostream& out);
+                                                  StartupWarnings& warnings, std::ostream& out,
+                                                  const std::string& needed_by = {});
 
 }  // namespace megatron

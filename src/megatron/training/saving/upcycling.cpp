@@ -6,15 +6,11 @@
 
 namespace megatron {
 
-std::optional<UpcycleRequest> upcycle_request(const Settings& settings,
-                                              const std::optional<CheckpointSource>& source,
-                                              const Rank& rank) {
+std::optional<UpcycleRequest> upcycle_request(const Settings& settings, const Rank& rank,
+                                              StartupWarnings& warnings, std::ostream& out) {
   const MoeConfig& moe = settings.model.moe;
-  const std::string &load = settings.checkpoint.load, &save = settings.checkpoint.save;
+  const std::string& save = settings.checkpoint.save;
   if (!moe.use_upcycling) return std::nullopt;
-  if (!source)
-    throw UserError({"--load " + load, "holds no checkpoint, and --moe-use-upcycling is given",
-                     "give the folder of a dense model"});
   CollectiveSteps(rank.world, rank.device).run_on_rank_0([&] {
     if (std::filesystem::exists(save) && find_checkpoint_folder(save, std::nullopt)) {
       throw UserError({"--save " + save,
@@ -24,6 +20,13 @@ std::optional<UpcycleRequest> upcycle_request(const Settings& settings,
     }
     return std::string();
   });
+  if (moe.router_topk < moe.upcycling_granularity)
+    warnings.add("--moe-router-topk " + std::to_string(moe.router_topk) +
+                     " is less than --moe-upcycling-granularity " +
+                     std::to_string(moe.upcycling_granularity) +
+                     ": a token takes only some parts of the dense MLP, so the model starts worse "
+                     "than the dense one",
+                 out);
   return UpcycleRequest{.experts = moe,
                         .granularity = moe.upcycling_granularity,
                         .init_method_std = settings.model.init_method_std,

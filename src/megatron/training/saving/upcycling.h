@@ -4,18 +4,19 @@
 
 #include <iosfwd>
 #include <optional>
+#include <string>
 
 #include "megatron/checkpoint/checkpoint.h"
 #include "megatron/checkpoint/upcycle.h"
 #include "megatron/parallel/rank.h"
+#include "megatron/training/loop/startup_warnings.h"
 
 namespace megatron {
 
 /// Returns what --moe-use-upcycling requests; nothing without it. Throws UserError when --save
-/// holds a checkpoint already, or when --load held none (`source` is empty).
-std::optional<UpcycleRequest> upcycle_request(const Settings& settings,
-                                              const std::optional<CheckpointSource>& source,
-                                              const Rank& rank);
+/// holds a checkpoint already. Collective over the world.
+std::optional<UpcycleRequest> upcycle_request(const Settings& settings, const Rank& rank,
+                                              StartupWarnings& warnings, std::ostream& out);
 
 /// Writes the dense model `source` with experts to --save and returns that checkpoint. Collective
 /// over the world.
