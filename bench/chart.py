@@ -6,8 +6,8 @@ marks <!-- bench --> and <!-- /bench -->, so that none of them can differ from w
 More results, of other cases, get tables of their own behind it. It needs nothing but Python.
 
   bench/chart.py [RESULT.json …]   default: bench/results/suite.json
-  bench/chart.py --publish         also keeps each as bench/results/DATE_PROCESSOR_suite.json (or
-                                   its own name, if it lies in bench/results), linked in README.md"""
+  bench/chart.py --publish         also keeps each as bench/results/DATE_PROCESSOR_suite.json, or
+                                   under its name if it lies there, and links to it in README.md"""
 import argparse
 import json
 import re
