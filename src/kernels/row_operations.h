@@ -10,10 +10,12 @@
 namespace megatron::kernels {
 
 /// Gives every element of a tensor its coordinates in the random stream of its sample. Row r =
-/// (outer·middle + m)·inner + i starts at element base + outer·outer_step + m·middle_step +
-/// i·inner_step of sample number i (if `sample_is_inner`) or number `outer`.
+/// (outer·middle + m)·inner + i starts at element base + place·outer_step + m·middle_step +
+/// i·inner_step of sample number i (if `sample_is_inner`) or number `outer`, where place is
+/// positions[outer], or `outer` without positions.
 struct RowCoordinates {
-  const std::int64_t* ordinals;  ///< one for each sample, on the tensors' device
+  const std::int64_t* ordinals;   ///< one for each sample, on the tensors' device
+  const std::int64_t* positions;  ///< one for each value of `outer` there, or null
   std::int64_t middle, inner;
   std::uint64_t base, outer_step, middle_step, inner_step;
   bool sample_is_inner;

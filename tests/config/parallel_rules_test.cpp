@@ -100,11 +100,49 @@ TEST(ParallelRules, TheArchitectureMustBeDivisible) {
             "no error");
 }
 
+TEST(ContextRules, SequencesAndHeadsAreDividedEvenly) {
+  expect_all({
+      {{"--context-parallel-size", "3"},
+       3,
+       "--seq-length: 32 is no multiple of 6: each rank of --context-parallel-size 3 holds two "
+       "equal chunks\n  fix: use --seq-length 30 or 36"},
+      {{"--context-parallel-size", "2", "--tensor-model-parallel-size", "3", "--sequence-parallel",
+        "--seq-length", "30"},
+       6,
+       "--seq-length: 30 is no multiple of 12: each rank of --context-parallel-size 2 holds two "
+       "equal chunks, of which --sequence-parallel gives each rank of "
+       "--tensor-model-parallel-size a slice\n  fix: use --seq-length 24 or 36"},
+      {{"--context-parallel-size", "4", "--cp-comm-type", "a2a"},
+       4,
+       "--cp-comm-type a2a: divides attention heads, but the 6 heads of a rank are no multiple of "
+       "--context-parallel-size 4\n  fix: use --cp-comm-type p2p, or --context-parallel-size 3"},
+      {{"--context-parallel-size", "3", "--seq-length", "36", "--group-query-attention",
+        "--num-query-groups", "2", "--cp-comm-type", "a2a"},
+       3,
+       "of the 2 groups of a rank and --context-parallel-size 3 neither divides the other\n  fix: "
+       "use --cp-comm-type p2p"},
+      {{"--context-parallel-size", "2", "--cp-comm-type", "p2p", "a2a", "p2p"},
+       2,
+       "--cp-comm-type: names 3 types, --num-layers is 2\n  fix: give one for all layers, or one "
+       "for each"},
+      {{"--context-parallel-size", "2", "--cp-comm-type", "a2a+p2p"},
+       2,
+       "--cp-comm-type: must be one of p2p, all_gather, a2a, got 'a2a+p2p'\n  fix: use p2p in "
+       "place "
+       "of a2a+p2p, which is not in this version"},
+      {{"--context-parallel-size", "2", "--num-experts", "4"},
+       2,
+       "--context-parallel-size 2: excludes --num-experts in this version"},
+  });
+  EXPECT_EQ(mistake({"--cp-comm-type", "a2a", "p2p", "p2p"}), "no error") << "without cp";
+}
+
 TEST(ParallelRules, WhatIsNotThereYetSaysWhy) {
   expect_all({
-      {{"--context-parallel-size", "2"},
-       2,
-       "--context-parallel-size: 2 is not in this version: attention sees a whole sequence"},
+      {{"--hierarchical-context-parallel-sizes", "2", "2"},
+       4,
+       "--hierarchical-context-parallel-sizes: is not in this version\n  fix: use "
+       "--context-parallel-size and --cp-comm-type"},
       {{"--use-megatron-fsdp"},
        2,
        "--use-megatron-fsdp: is not in this version: weights are not split over data-parallel "
@@ -183,7 +221,7 @@ TEST(WorldRules, AllAreShownTogether) {
               4);
   for (const char* part :
        {"--tp-comm-overlap: needs --sequence-parallel", "--overlap-param-gather: needs",
-        "--context-parallel-size: 3 is not in",
+        "--seq-length: 32 is no multiple of 6",
         "--context-parallel-size 3: needs a multiple of 6 processes, there are 4",
         "5 is no multiple"}) {
     EXPECT_THAT(text, HasSubstr(part));

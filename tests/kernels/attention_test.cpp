@@ -73,11 +73,14 @@ struct Problem {
     arguments.window = {-1, -1};
     arguments.scale = 0.4;
     c.set(arguments);
+    // A sequence that goes on behind the call, unless a case says otherwise.
+    arguments.total_q = arguments.q_start + c.sq + 3;
+    arguments.total_k = arguments.k_start + c.sk + 5;
     for (std::int64_t h = 0; h < c.n; ++h)
       slopes.push_back(static_cast<float>(std::exp2(-1.0 - static_cast<double>(h))));
     if (arguments.alibi_slopes != nullptr) arguments.alibi_slopes = slopes.data();
     if (c.documents_span > 0) {
-      const std::int64_t positions = std::max(c.sq, c.sk);
+      const std::int64_t positions = std::max(arguments.q_start + c.sq, arguments.k_start + c.sk);
       for (std::int64_t i = 0; i < c.b * positions; ++i)
         documents.push_back(
             static_cast<std::int32_t>(i % positions * (3 + i / positions) / c.documents_span));
@@ -142,16 +145,15 @@ bool sees(const Problem& p, std::int64_t sample, std::int64_t i, std::int64_t j)
   if (a.window[1] >= 0 && key > query + a.window[1]) return false;
   const std::int32_t* ids =
       a.document_ids == nullptr ? nullptr : a.document_ids + sample * a.document_stride;
-  return ids == nullptr || ids[i] == ids[j];
+  return ids == nullptr || ids[query] == ids[key];
 }
 
 double keep_factor(const Problem& p, std::int64_t sample, std::int64_t h, std::int64_t i,
                    std::int64_t j) {
   const AttentionArguments& a = p.arguments;
   if (!a.has_dropout) return 1;
-  const std::int64_t total_q = a.q_start + a.sq, total_k = a.k_start + a.sk;
   const auto element = static_cast<std::uint64_t>(
-      ((a.first_head + h) * total_q + a.q_start + i) * total_k + a.k_start + j);
+      ((a.first_head + h) * a.total_q + a.q_start + i) * a.total_k + a.k_start + j);
   const auto ordinal = static_cast<std::uint64_t>(p.ordinals[static_cast<std::size_t>(sample)]);
   return philox_block(a.rule.key, element / 4, ordinal)[element % 4] >= a.rule.threshold
              ? a.rule.scale

@@ -40,7 +40,14 @@ struct DropoutCase {
 /// [s, b, h] from position 5 on. h is not a multiple of four, so rows start inside Philox blocks.
 DropoutCase hidden_case(std::int64_t columns) {
   const auto h = static_cast<std::uint64_t>(columns);
-  return {7 * 4, columns, {kOrdinals.data(), 1, 4, 5 * h, h, 0, 0, true}, "hidden"};
+  return {7 * 4, columns, {kOrdinals.data(), nullptr, 1, 4, 5 * h, h, 0, 0, true}, "hidden"};
+}
+
+/// The same rows at the positions of two chunks.
+const std::vector<std::int64_t> kPositions{4, 5, 6, 7, 20, 21, 22};
+DropoutCase placed_case(std::int64_t columns) {
+  const auto h = static_cast<std::uint64_t>(columns);
+  return {7 * 4, columns, {kOrdinals.data(), kPositions.data(), 1, 4, 0, h, 0, 0, true}, "placed"};
 }
 
 /// A block of attention probabilities [b, n, q, k], with queries from 6 and keys from 3 of scores
@@ -49,7 +56,7 @@ DropoutCase scores_case(std::int64_t columns) {
   const std::uint64_t total_k = static_cast<std::uint64_t>(columns) + 10;
   return {4 * 3 * 2,
           columns,
-          {kOrdinals.data(), 3, 2, 6 * total_k + 3, 0, 9 * total_k, total_k, false},
+          {kOrdinals.data(), nullptr, 3, 2, 6 * total_k + 3, 0, 9 * total_k, total_k, false},
           "scores"};
 }
 
@@ -65,7 +72,8 @@ TEST(CudaDropout, GivesTheBitsOfTheCpu) {
        {kTypePairs[0], kTypePairs[1], kTypePairs[2], kTypePairs[3], kTypePairs[4], kTypePairs[5],
         TypePair{Type::bf16, Type::f32}, TypePair{Type::f16, Type::f32}}) {
     for (const std::int64_t columns : {1, 2, 3, 4, 5, 6, 7, 8, 63, 64, 65, 130}) {
-      for (const DropoutCase& test : {hidden_case(columns), scores_case(columns)}) {
+      for (const DropoutCase& test :
+           {hidden_case(columns), placed_case(columns), scores_case(columns)}) {
         for (const bool with_residual : {false, true}) {
           const auto count = static_cast<std::size_t>(test.rows * columns);
           const Storage x = numbers(types.a, count, 1), residual = numbers(types.b, count, 2);
@@ -100,16 +108,16 @@ TEST(CudaDropout, FollowsTheCoordinates) {
   const std::vector<float> ones(static_cast<std::size_t>(s * b * columns), 1.0f);
   std::vector<float> out(ones.size(), -1.0f);
   const std::uint64_t key = megatron::philox_key(1234, "decoder.layers.3.dropout");
-  run_dropout(
-      {.x = ones.data(),
-       .residual = nullptr,
-       .out = out.data(),
-       .x_type = Type::f32,
-       .out_type = Type::f32,
-       .rows = s * b,
-       .columns = columns,
-       .coordinates = {kOrdinals.data(), 1, b, 0, static_cast<std::uint64_t>(columns), 0, 0, true},
-       .rule = {.key = key, .threshold = 0x40000000u, .scale = 2}});
+  run_dropout({.x = ones.data(),
+               .residual = nullptr,
+               .out = out.data(),
+               .x_type = Type::f32,
+               .out_type = Type::f32,
+               .rows = s * b,
+               .columns = columns,
+               .coordinates = {kOrdinals.data(), nullptr, 1, b, 0,
+                               static_cast<std::uint64_t>(columns), 0, 0, true},
+               .rule = {.key = key, .threshold = 0x40000000u, .scale = 2}});
   for (std::int64_t i = 0; i < s; ++i) {
     for (std::int64_t j = 0; j < b; ++j) {
       for (std::int64_t c = 0; c < columns; ++c) {
@@ -268,7 +276,8 @@ TEST(CudaRotary, GivesTheBitsOfTheCpu) {
                 static_cast<std::size_t>(kTokens / tokens_per_row * rotary_dim / 2);
             const Storage cos = numbers(compute_type(type), table_size, 9),
                           sin = numbers(compute_type(type), table_size, 10);
-            Storage expected(type, kTokens * kHeads * kHeadDim), got = expected;
+            Storage expected(type, kTokens * kHeads * kHeadDim),
+                got(type, kTokens * kHeads * kHeadDim);
             RotaryArguments arguments{.x = x.data(),
                                       .cos = cos.data(),
                                       .sin = sin.data(),

@@ -53,8 +53,9 @@ at::Tensor textbook(const at::Tensor& q, const at::Tensor& k, const at::Tensor& 
   if (o.window[0] >= 0) hidden = hidden.logical_or(q_position - k_position > o.window[0]);
   if (o.window[1] >= 0) hidden = hidden.logical_or(k_position - q_position > o.window[1]);
   if (o.document_ids.defined())
-    hidden = hidden.logical_or(
-        (o.document_ids.unsqueeze(2) != o.document_ids.unsqueeze(1)).unsqueeze(1));
+    hidden = hidden.logical_or((o.document_ids.narrow(1, o.q_start, sq).unsqueeze(2) !=
+                                o.document_ids.narrow(1, o.k_start, sk).unsqueeze(1))
+                                   .unsqueeze(1));
   at::Tensor p =
       at::softmax(scores.masked_fill(hidden, -std::numeric_limits<double>::infinity()), -1);
   if (o.dropout.active())
@@ -186,7 +187,7 @@ TEST(AttentionGradient, SlicesOfOneFusedTensor) {
 TEST(AttentionGradient, QueriesThatSeeNothingGiveZeros) {
   AttentionOptions options;
   options.causal = false;
-  options.document_ids = at::tensor({0, 1, 2}, at::kInt).view({1, 3});
+  options.document_ids = at::tensor({0, 0, 1, 2}, at::kInt).view({1, 4});
   options.window = {-1, 0};
   options.k_start = 1;  // the first query lies before every key
   const at::Tensor q = random_input({3, 1, 1, 2}), k = random_input({3, 1, 1, 2}),

@@ -73,14 +73,33 @@ TEST(LayerGradient, NormOfAStridedInput) {
   }
 }
 
+/// Rows at given positions have the masks that they have in the whole sequence.
+TEST(LayerGradient, DropoutOfRowsAtPositionsIsThatOfTheWhole) {
+  DropoutSite site{.probability = 0.3,
+                   .key = philox_key(9, "site"),
+                   .sample_ordinals = at::tensor({5, 3}, at::kLong)};
+  const at::Tensor x = random_input({12, 2, 7}), zeros = at::zeros_like(x);
+  const at::Tensor whole = dropout_add(x, zeros, site),
+                   rows = at::tensor({3, 4, 5, 9, 10, 11}, at::kLong);
+  const at::Tensor mine = x.index_select(0, rows).detach();
+  site.positions.each = rows;
+  EXPECT_TRUE(at::equal(dropout(mine, site), whole.index_select(0, rows)));
+  site.positions = site.positions.slice(2, 3);  // of a rank of sequence parallelism
+  EXPECT_TRUE(
+      at::equal(dropout(mine.narrow(0, 2, 3), site), whole.index_select(0, rows.narrow(0, 2, 3))));
+}
+
 /// The residual sum and its norm, both used afterwards: the fused op has the values and gradients
 /// of the separate ops.
 TEST(LayerGradient, NormOfASum) {
   const DropoutSite dropped{.probability = 0.3,
                             .key = philox_key(9, "site"),
-                            .sample_ordinals = at::tensor({5, 3}, at::kLong)};
+                            .sample_ordinals = at::tensor({5, 3}, at::kLong),
+                            .positions = {.first = 4}};
+  DropoutSite placed = dropped;  // two chunks of a sequence
+  placed.positions.each = at::cat({at::arange(20, at::kLong), at::arange(60, 80, at::kLong)});
   for (const Normalization kind : {Normalization::LayerNorm, Normalization::RMSNorm}) {
-    for (const DropoutSite& site : {dropped, DropoutSite{}}) {
+    for (const DropoutSite& site : {dropped, placed, DropoutSite{}}) {
       BareModule model;
       Parameter& weight = model.add("weight", normal_spec({7}));
       Parameter* bias =
@@ -90,8 +109,8 @@ TEST(LayerGradient, NormOfASum) {
       const NormWeights weights{
           &weight, bias, {.kind = kind, .epsilon = 1e-3, .weight_plus_one = true}};
       const at::Tensor stream = random_input({40, 2, 7}), branch = random_input({40, 2, 7}, 2);
-      const auto both = [&] { return dropout_add_norm(stream, branch, site, 4, weights); };
-      const at::Tensor sum = dropout_add(branch, stream, site, 4);
+      const auto both = [&] { return dropout_add_norm(stream, branch, site, weights); };
+      const at::Tensor sum = dropout_add(branch, stream, site);
       EXPECT_TRUE(at::equal(both().sum, sum));
       EXPECT_TRUE(at::equal(both().normalised, norm(sum, weight, bias, weights.options)));
       check_gradients(

@@ -136,15 +136,15 @@ TEST(Fallback, Norms) {
         const c10::IValue bias = centred ? c10::IValue(numbers({8}, 4)) : kNone,
                           branch = has_branch ? c10::IValue(numbers({5, 3, 8}, 5)) : kNone;
         // The statistics have the shapes of either library, so only sum and y are compared.
-        expect_same(
-            "megatron::norm_rows",
-            {stream, branch, weight, bias, 1e-5, 0.5, at::kDouble, ordinals, probability, 7, 11},
-            has_branch ? 2 : 1);
+        expect_same("megatron::norm_rows",
+                    {stream, branch, weight, bias, 1e-5, 0.5, at::kDouble, ordinals, probability, 7,
+                     11, kNone},
+                    has_branch ? 2 : 1);
         const at::Tensor mean = stream.mean({-1}).reshape({-1}),
                          moment = centred ? stream.var({-1}, false) : stream.square().mean({-1}),
                          rstd = (moment + 1e-5).rsqrt().reshape({-1});
         const at::Tensor shaped = rstd.view({5, 3, 1});
-        const Arguments rest{weight, bias, 0.5, has_branch, ordinals, probability, 7, 11};
+        const Arguments rest{weight, bias, 0.5, has_branch, ordinals, probability, 7, 11, kNone};
         Arguments arguments{numbers({5, 3, 8}, 6), numbers({5, 3, 8}, 7), stream,
                             centred ? c10::IValue(mean.view({5, 3, 1})) : kNone, shaped};
         arguments.insert(arguments.end(), rest.begin(), rest.end());
@@ -217,7 +217,9 @@ TEST(Fallback, Embeddings) {
 TEST(Fallback, Attention) {
   const at::Tensor q = numbers({6, 2, 4, 8}, 1), k = numbers({6, 2, 2, 8}, 2),
                    v = numbers({6, 2, 2, 8}, 3), ordinals = at::arange(2, at::kLong);
-  const Arguments options{true, 3, -1, 0.3, 5.0, kNone, kNone, 0, 0, 0, ordinals, 0.2, 7};
+  const Arguments options{true, 3,        -1,    0.3,
+                          5.0,  kNone,    kNone, std::vector<std::int64_t>{0, 0, 6, 6},
+                          0,    ordinals, 0.2,   7};
   const auto with_options = [&](Arguments first) {
     first.insert(first.end(), options.begin(), options.end());
     return first;

@@ -44,11 +44,14 @@ TEST_F(DeviceParity, DropoutDrawsTheSameMask) {
     const at::Tensor x = numbers({5, 3, 37}, 0).to(type),
                      residual = numbers({5, 3, 37}, 1).to(type),
                      ordinals = at::arange(3) + (std::int64_t{1} << 35);
-    const at::Tensor expected =
-        dropout_add(x, residual, {.probability = 0.3, .key = 99, .sample_ordinals = ordinals}, 7);
-    const DropoutSite site{.probability = 0.3, .key = 99, .sample_ordinals = ordinals.to(device())};
-    EXPECT_TRUE(
-        at::equal(dropout_add(x.to(device()), residual.to(device()), site, 7).cpu(), expected))
+    const at::Tensor expected = dropout_add(
+        x, residual,
+        {.probability = 0.3, .key = 99, .sample_ordinals = ordinals, .positions = {.first = 7}});
+    const DropoutSite site{.probability = 0.3,
+                           .key = 99,
+                           .sample_ordinals = ordinals.to(device()),
+                           .positions = {.first = 7}};
+    EXPECT_TRUE(at::equal(dropout_add(x.to(device()), residual.to(device()), site).cpu(), expected))
         << c10::toString(type);
   }
 }

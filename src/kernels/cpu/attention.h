@@ -36,10 +36,11 @@ struct AttentionArguments {
       window;                 ///< keys seen to the left and right of a query; −1 is unlimited
   double scale, softcap;      ///< softcap > 0 gives cap·tanh(score / cap)
   const float* alibi_slopes;  ///< [n] or null
-  const std::int32_t* document_ids;  ///< [b, ≥ max(sq, sk)] or null
+  const std::int32_t* document_ids;  ///< [b, positions of the sequence] or null
   std::int64_t document_stride;      ///< elements between samples
   std::int64_t q_start, k_start;     ///< positions of the first query and key
-  /// Uses `rule`. An element's index is its flat index in [all heads, q_start + sq, k_start + sk].
+  std::int64_t total_q, total_k;     ///< positions of the whole sequences
+  /// Uses `rule`. An element's index is its flat index in [all heads, total_q, total_k].
   bool has_dropout;
   DropoutRule rule;
   const std::int64_t* ordinals;  ///< [b]

@@ -90,9 +90,9 @@ inline VisibleRange visible_range(const AttentionArguments& a, std::int64_t samp
   if (a.document_ids != nullptr) {
     const std::int32_t* ids = a.document_ids + sample * a.document_stride;
     const DocumentRange keys =
-        documents_of(ids + start + visible.begin - a.k_start, visible.end - visible.begin);
-    const DocumentRange queries =
-        documents_of(ids + first + visible.row_begin, visible.row_end - visible.row_begin);
+        documents_of(ids + start + visible.begin, visible.end - visible.begin);
+    const DocumentRange queries = documents_of(ids + a.q_start + first + visible.row_begin,
+                                               visible.row_end - visible.row_begin);
     if (keys.most < queries.least || keys.least > queries.most) return {};
     visible.partial = visible.partial || keys.least != keys.most || queries.least != queries.most;
   }

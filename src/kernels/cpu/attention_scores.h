@@ -32,8 +32,8 @@ class Scores {
     if (a.document_ids == nullptr) return;
     ids_ = a.document_ids + sample * a.document_stride;
     for (std::int64_t c = 0; c < kKeys; ++c) {
-      const std::int64_t key = start_ + c - a.k_start;
-      documents_[c] = key >= 0 && key < a.sk ? ids_[key] : 0;
+      const std::int64_t key = start_ + c;
+      documents_[c] = key >= a.k_start && key < a.k_start + a.sk ? ids_[key] : 0;
     }
   }
 
@@ -81,7 +81,7 @@ class Scores {
     for (std::int32_t c = static_cast<std::int32_t>(begin); c < end; ++c)
       row[c] = c >= low && c < high ? row[c] : kMasked;
     if (ids_ == nullptr) return;
-    const std::int32_t mine = ids_[i];
+    const std::int32_t mine = ids_[a_.q_start + i];
 #pragma omp simd
     for (std::int64_t c = begin; c < end; ++c) row[c] = documents_[c] == mine ? row[c] : kMasked;
   }
@@ -102,11 +102,10 @@ class DropoutDraws {
   const std::uint32_t* of(const AttentionArguments& a, std::int64_t sample, std::int64_t h,
                           std::int64_t i, std::int64_t block, std::int64_t begin,
                           std::int64_t end) {
-    const auto total_q = static_cast<std::uint64_t>(a.q_start + a.sq),
-               total_k = static_cast<std::uint64_t>(a.k_start + a.sk);
-    const std::uint64_t row = (static_cast<std::uint64_t>(a.first_head + h) * total_q +
-                               static_cast<std::uint64_t>(a.q_start + i)) *
-                              total_k;
+    const std::uint64_t row =
+        (static_cast<std::uint64_t>(a.first_head + h) * static_cast<std::uint64_t>(a.total_q) +
+         static_cast<std::uint64_t>(a.q_start + i)) *
+        static_cast<std::uint64_t>(a.total_k);
     const std::uint64_t element = row + static_cast<std::uint64_t>(block * kKeys + begin);
     const auto skip = static_cast<std::int64_t>(element % 4);
     for (std::int64_t done = 0; done < skip + end - begin; done += 4 * kLanes)

@@ -17,8 +17,9 @@ struct RowPlace {
 
 inline RowPlace place_of(const RowCoordinates& c, std::int64_t row) {
   const std::int64_t i = row % c.inner, rest = row / c.inner, m = rest % c.middle,
-                     outer = rest / c.middle;
-  const std::uint64_t first = c.base + static_cast<std::uint64_t>(outer) * c.outer_step +
+                     outer = rest / c.middle,
+                     place = c.positions != nullptr ? c.positions[outer] : outer;
+  const std::uint64_t first = c.base + static_cast<std::uint64_t>(place) * c.outer_step +
                               static_cast<std::uint64_t>(m) * c.middle_step +
                               static_cast<std::uint64_t>(i) * c.inner_step;
   return {first, static_cast<std::uint64_t>(c.ordinals[c.sample_is_inner ? i : outer])};

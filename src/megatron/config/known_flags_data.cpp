@@ -60,8 +60,6 @@ constexpr KnownFlags kKnownFlags[] = {
      "moe-flex-dispatcher-num-sms=* moe-deepep-num-sms=* moe-hybridep-num-sms=* "
      "moe-hybridep-num-blocks-permute=* moe-hybridep-num-blocks-unpermute=* "
      "moe-hybridep-num-sms-preprocessing=* moe-ncclep-zero-copy"},
-    {accepted, "without effect: attention sees a whole sequence in this version", "",
-     "cp-comm-type+=*"},
     {accepted, "without effect: it tunes the overlap of Transformer Engine", "",
      "no-tp-comm-bulk-wgrad^ no-tp-comm-bulk-dgrad^ no-tp-comm-overlap-ag^ no-tp-comm-overlap-rs^ "
      "tp-comm-overlap-rs-dgrad no-tp-comm-split-ag^ "
@@ -196,7 +194,7 @@ constexpr KnownFlags kKnownFlags[] = {
      "use --tensor-model-parallel-size",
      "tensor-parallel-num-weight-shards=-;0;1 expert-tensor-parallel-num-weight-shards=-;0;1 "
      "gtp-remat-opt-in-modules+=-"},
-    {refused, "is not in this version: attention sees a whole sequence", "leave it out",
+    {refused, "is not in this version", "use --context-parallel-size and --cp-comm-type",
      "hierarchical-context-parallel-sizes+=-;0 max-seqlen-per-dp-cp-rank=-;0 "
      "hybrid-context-parallel"},
     {refused, "is a test mode of Megatron-LM's process groups",

@@ -32,22 +32,6 @@ UserError::Parts indivisible(const char* flag, std::int64_t size, S s) {
           "use --tensor-model-parallel-size " + largest_divisor(s, size) + ", or change " + flag};
 }
 
-const std::vector<Rule>& version_rules() {
-  static const std::vector<Rule> rules = {
-      {{"context_parallel_size"},
-       [](S s) { return s.parallel.context_parallel_size > 1; },
-       [](S s) {
-         return UserError::Parts{
-             "--context-parallel-size",
-             text_of(s.parallel.context_parallel_size) +
-                 " is not in this version: attention sees a whole sequence",
-             "leave --context-parallel-size out, and use --tensor-model-parallel-size or more "
-             "data-parallel processes"};
-       }},
-  };
-  return rules;
-}
-
 const std::vector<Rule>& tensor_rules() {
   static const std::vector<Rule> rules = {
       {{"sequence_parallel", "tensor_model_parallel_size", "seq_length"},
@@ -158,7 +142,7 @@ std::vector<Rule> joined(std::initializer_list<const std::vector<Rule>*> lists) 
 
 const std::vector<Rule>& parallel_rules() {
   static const std::vector<Rule> rules =
-      joined({&version_rules(), &tensor_rules(), &data_parallel_rules(), &optimizer_rules()});
+      joined({&tensor_rules(), &context_rules(), &data_parallel_rules(), &optimizer_rules()});
   return rules;
 }
 

@@ -1,5 +1,6 @@
 // Declares the flags of parallelism: the degree of each axis, the pipeline, the communication of
 // gradients and weights, and the device.
+#include "megatron/config/settings_enums.h"
 #include "megatron/config/settings_tables.h"
 
 namespace megatron {
@@ -165,6 +166,11 @@ const FieldTable<ParallelConfig>& parallel_table() {
             "number of ranks that each sequence is divided among")
         .at_least(1)
         .at_most(kMaxSize);
+    t.field("cp_comm_type", &Config::cp_comm_type,
+            "how the ranks of --context-parallel-size exchange keys and values, once or for each "
+            "layer: p2p: they travel around a ring while attention computes; all_gather: every "
+            "rank gathers all; a2a: attention is divided by heads")
+        .otherwise("use p2p in place of a2a+p2p, which is not in this version");
     t.field("expert_model_parallel_size", &Config::expert_model_parallel_size,
             "number of ranks that the experts are divided among")
         .at_least(1)

@@ -28,6 +28,10 @@ const std::vector<Rule>& evaluation_rules();
 const std::vector<Rule>& checkpoint_rules();
 /// Rules between the parallel flags, and the limits of this version (parallel_rules.cpp).
 const std::vector<Rule>& parallel_rules();
+/// Rules between context parallelism and the sequence (context_rules.cpp).
+const std::vector<Rule>& context_rules();
+/// Rules that the architecture fits context parallelism (context_rules.cpp).
+const std::vector<Rule>& context_sharding_rules();
 /// Rules between the pipeline flags (pipeline_rules.cpp).
 const std::vector<Rule>& pipeline_rules();
 /// Rules that the layers fit the pipeline (pipeline_rules.cpp).

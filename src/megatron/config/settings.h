@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "megatron/config/cp_comm_type.h"
 #include "megatron/config/optimizer_config.h"
 #include "megatron/config/transformer_config.h"
 
@@ -32,6 +33,9 @@ struct ParallelConfig {
   /// Largest number of microbatches whose activations a rank may keep, over all its chunks.
   std::optional<double> pipeline_activation_limit;
   bool overlap_p2p_communication = true;
+  /// How the ranks of context parallelism exchange keys and values: one for all layers, or one for
+  /// each.
+  std::vector<CpCommType> cp_comm_type = {CpCommType::p2p};
   bool use_tp_pp_dp_mapping = false;  ///< rank order tp-cp-ep-pp-dp instead of tp-cp-ep-dp-pp
   bool sequence_parallel = false;
   bool tp_comm_overlap = false;  ///< overlap GEMMs with their collectives, piece by piece

@@ -85,6 +85,13 @@ struct EnumNames<TokenDropPolicy> {
 };
 
 template <>
+struct EnumNames<CpCommType> {
+  using T = CpCommType;
+  static constexpr EnumTable<T, 3> value{
+      {{"p2p", T::p2p}, {"all_gather", T::all_gather}, {"a2a", T::a2a}}};
+};
+
+template <>
 struct EnumNames<TokenDispatcherType> {
   using T = TokenDispatcherType;
   static constexpr EnumTable<T, 3> value{

@@ -103,6 +103,11 @@ class GptModel : public LanguageModel {
     ForwardContext context{
         .seed = rank_.seed, .training = training, .sample_ordinals = microbatch.sample_ordinals};
     if (microbatch.has("document_ids")) context.document_ids = microbatch.at("document_ids");
+    SequencePlacement placement;
+    if (rank_.cp.size > 1) {
+      placement = zigzag_placement(tokens.size(1) * rank_.cp.size, rank_.cp.size);
+      context.placement = &placement;
+    }
     context.sequence_parallel = rank_.sequence_parallel;
     if (microbatch.has("aux_loss_gradient"))
       context.aux_loss_gradient = microbatch.at("aux_loss_gradient");
@@ -153,12 +158,7 @@ class GptModel : public LanguageModel {
       std::tie(context.rotary_cos, context.rotary_sin) = tables(positions.t().reshape({-1}));
     }
     context.hooks = unit_hooks_;
-    context.s_start = context.q_start;
-    if (context.sequence_parallel) {
-      MEGATRON_CHECK(tokens.size(1) % rank_.tp.size == 0, "a sequence of ", tokens.size(1),
-                     " cannot be split over tp=", rank_.tp.size);
-      context.s_start += rank_.tp.rank * (tokens.size(1) / rank_.tp.size);
-    }
+    place_rows(tokens.size(1), context);
     MEGATRON_CHECK(in.size() == (chunk.receives_hidden ? 1 : 0), "a stage was given ", in.size(),
                    " activations");
     at::Tensor hidden_sbh = chunk.receives_hidden ? in.front() : at::Tensor();
@@ -168,6 +168,21 @@ class GptModel : public LanguageModel {
       });
     hidden_sbh = decoder_->forward(hidden_sbh, context, chunk.begin, chunk.stage.num_layers);
     return chunk.stage.has_output ? decoder_->finish(hidden_sbh, context) : hidden_sbh;
+  }
+
+  /// Sets the place of this rank's hidden rows among the `rows` rows of the microbatch.
+  void place_rows(std::int64_t rows, ForwardContext& context) const {
+    context.row_positions = {.first = context.q_start};
+    if (context.placement != nullptr) {
+      const auto& runs = context.placement->runs_of[static_cast<std::size_t>(rank_.cp.rank)];
+      context.row_positions.each = positions_of(runs).to(rank_.device);
+    }
+    if (!context.sequence_parallel) return;
+    MEGATRON_CHECK(rows % rank_.tp.size == 0, "a sequence of ", rows,
+                   " cannot be split over tp=", rank_.tp.size);
+    const std::int64_t own = rows / rank_.tp.size;
+    context.first_row = rank_.tp.rank * own;
+    context.row_positions = context.row_positions.slice(context.first_row, own);
   }
 
   /// On a rank with the whole model, backward follows forward immediately.

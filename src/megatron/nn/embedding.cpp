@@ -85,8 +85,8 @@ at::Tensor LanguageModelEmbedding::forward(const at::Tensor& tokens, const at::T
   const bool in_one_pass = word_embeddings_.weight.axis().size == 1 && context.hooks == nullptr;
   const at::Tensor hidden_sbh = in_one_pass ? sum_in_one_pass(tokens, position_ids, residual_type)
                                             : sum(tokens, position_ids, context).to(residual_type);
-  const at::Tensor dropped = dropout(
-      hidden_sbh, context.dropout(path(), "dropout", config_.hidden_dropout), context.s_start);
+  const at::Tensor dropped =
+      dropout(hidden_sbh, context.dropout(path(), "dropout", config_.hidden_dropout));
   notify_op(context.hooks, *this, "dropout", dropped);
   return dropped;
 }
@@ -121,8 +121,8 @@ at::Tensor LanguageModelEmbedding::sum(const at::Tensor& tokens, const at::Tenso
                    : reduce_from_tensor_parallel_region(hidden_sbh, tp, "word_embeddings");
   notify_op(context.hooks, word_embeddings_, "", hidden_sbh);
   if (!position_embeddings_) return hidden_sbh;
-  const at::Tensor mine = position_ids.expand_as(tokens).narrow(
-      1, context.s_start - context.q_start, hidden_sbh.size(0));
+  const at::Tensor mine =
+      position_ids.expand_as(tokens).narrow(1, context.first_row, hidden_sbh.size(0));
   hidden_sbh = hidden_sbh + embedding_lookup(mine.t(), position_embeddings_->weight);
   notify_op(context.hooks, *position_embeddings_, "", hidden_sbh);
   return hidden_sbh;

@@ -11,7 +11,8 @@ DropoutSite ForwardContext::dropout(std::string_view path, std::string_view name
   if (!training || probability == 0) return {};
   return {.probability = probability,
           .key = philox_key(seed, std::string(path) + "." + std::string(name)),
-          .sample_ordinals = sample_ordinals};
+          .sample_ordinals = sample_ordinals,
+          .positions = row_positions};
 }
 
 }  // namespace megatron

@@ -10,6 +10,7 @@
 #include "megatron/nn/unit_hooks.h"
 #include "megatron/ops/kv_cache.h"
 #include "megatron/ops/random_site.h"
+#include "megatron/ops/sequence_placement.h"
 
 namespace megatron {
 
@@ -18,13 +19,17 @@ struct ForwardContext {
   std::uint64_t seed = 0;
   bool training = false;              ///< turns dropout on
   at::Tensor sample_ordinals;         ///< int64 [b]
-  at::Tensor document_ids;            ///< int32 [b, s] or undefined
+  at::Tensor document_ids;            ///< int32 [b, positions of the sequence] or undefined
   at::Tensor rotary_cos, rotary_sin;  ///< [s, 1 or b, 1, rotary_dim / 2] or undefined
   KvCache* kv_cache = nullptr;        ///< KV cache of generation, or null
   std::int64_t q_start = 0;           ///< generation: number of tokens already in kv_cache
-  std::int64_t s_start = 0;           ///< position of this rank's first hidden row
-  bool sequence_parallel = false;     ///< hidden rows are this rank's slice of the sequence
-  UnitHooks* hooks = nullptr;         ///< called around every unit; may be null
+  /// The parts of the sequence that each rank of cp holds. Null without context parallelism, when
+  /// every rank holds all positions from q_start on.
+  const SequencePlacement* placement = nullptr;
+  bool sequence_parallel = false;  ///< hidden rows are this rank's slice of the microbatch's rows
+  std::int64_t first_row = 0;      ///< index of this rank's first hidden row in the microbatch
+  RowPositions row_positions;      ///< of this rank's hidden rows
+  UnitHooks* hooks = nullptr;      ///< called around every unit; may be null
   /// The scalar gradient that the auxiliary losses of this microbatch receive; undefined outside
   /// training.
   at::Tensor aux_loss_gradient;

@@ -19,7 +19,9 @@ struct Microbatch {
   /// [1, s] when all samples share them; loss_mask, float32 [b, s]; optionally document_ids, int32
   /// [b, s], which keep attention inside a document; optionally loss_gradient, the scalar gradient
   /// that backward of the loss will receive; and optionally aux_loss_gradient, the scalar gradient
-  /// of the auxiliary losses of routers.
+  /// of the auxiliary losses of routers. With context parallelism (context_slice()) these are the
+  /// positions of one rank, document_ids those of the whole sequence, and num_tokens is the sum of
+  /// the whole loss mask.
   std::map<std::string, at::Tensor> tensors;
   /// int64 [b], on the device of the tensors: consumed samples at the start of the step + position
   /// in the global batch. Random numbers are drawn by these ordinals.
@@ -28,7 +30,12 @@ struct Microbatch {
   /// Throws InternalError when the tensor is absent.
   const at::Tensor& at(const std::string& name) const;
   bool has(const std::string& name) const { return tensors.contains(name); }
+  /// Returns the number of tokens whose losses count, over all ranks of cp, as a scalar.
+  at::Tensor num_tokens() const;
 };
+
+/// Returns the positions of a microbatch that rank `rank` of cp holds (sequence_placement.h).
+Microbatch context_slice(Microbatch microbatch, std::int64_t rank, std::int64_t ranks);
 
 /// The tensors that a pipeline stage sends to the next, in a fixed order.
 using Activations = std::vector<at::Tensor>;

@@ -47,7 +47,7 @@ Tensors stream_norm(const at::Tensor& input, const DropoutBranch* branch,
       recorded.num_differentiable = 2;
     }
     std::optional<DropoutBranch> kept;
-    if (branch != nullptr) kept = {.x = {}, .site = branch->site, .s_start = branch->s_start};
+    if (branch != nullptr) kept = {.x = {}, .site = branch->site};
     recorded.backward = [weights, kept](BackwardPass& pass) -> Tensors {
       const NormRows rows{
           .sum = pass.saved[0], .y = {}, .mean = pass.saved[1], .rstd = pass.saved[2]};
@@ -87,13 +87,12 @@ SumAndNorm norm_with_residual(const at::Tensor& x, const NormWeights& weights) {
 }
 
 SumAndNorm dropout_add_norm(const at::Tensor& stream, const at::Tensor& branch,
-                            const DropoutSite& site, std::int64_t s_start,
-                            const NormWeights& weights) {
+                            const DropoutSite& site, const NormWeights& weights) {
   if (weights.weight == nullptr) {
-    const at::Tensor sum = dropout_add(branch, stream, site, s_start);
+    const at::Tensor sum = dropout_add(branch, stream, site);
     return {sum, sum};
   }
-  const DropoutBranch added{.x = branch, .site = site, .s_start = s_start};
+  const DropoutBranch added{.x = branch, .site = site};
   const Tensors both = stream_norm(stream, &added, weights, /*passes_sum=*/true);
   return {both[0], both[1]};
 }

@@ -48,8 +48,7 @@ SumAndNorm norm_with_residual(const at::Tensor& x, const NormWeights& weights);
 /// Returns {sum, norm(sum)} with sum = stream + dropout(branch), all [s, b, h]. The CPU runs one
 /// fused pass in forward and in backward. See dropout_add() for the coordinates.
 SumAndNorm dropout_add_norm(const at::Tensor& stream, const at::Tensor& branch,
-                            const DropoutSite& site, std::int64_t s_start,
-                            const NormWeights& weights);
+                            const DropoutSite& site, const NormWeights& weights);
 
 /// The input of a norm. It decides whether each tensor-parallel rank computes the whole gradient of
 /// the norm's weight.

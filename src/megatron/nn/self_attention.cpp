@@ -8,6 +8,7 @@
 #include <string>
 
 #include "megatron/base/error.h"
+#include "megatron/ops/context_parallel_attention.h"
 #include "megatron/ops/rotary.h"
 
 namespace megatron {
@@ -58,6 +59,7 @@ at::Tensor alibi_slopes(std::int64_t num_heads) {
 SelfAttention::SelfAttention(Module* parent, std::string_view name, const LayerArguments& arguments)
     : Mixer(parent, name),
       config_(arguments.config),
+      rank_(arguments.rank),
       layer_index_(arguments.layer_index),
       heads_(local_heads(config_, arguments.rank.tp)),
       groups_(std::max<std::int64_t>(1, config_.query_groups() / arguments.rank.tp.size)),
@@ -120,6 +122,16 @@ AttentionOptions SelfAttention::attention_options(const ForwardContext& context,
   return options;
 }
 
+at::Tensor SelfAttention::attend(const AttentionInputs& inputs, const ForwardContext& context) {
+  const AttentionOptions options = attention_options(context, inputs.q.device());
+  if (context.placement == nullptr)
+    return core_attention(inputs.q, inputs.k, inputs.v, options).out;
+  return context_parallel_attention(inputs, options,
+                                    {.axis = rank_.cp,
+                                     .placement = *context.placement,
+                                     .comm_type = rank_.cp_options.comm_type_of(layer_index_)});
+}
+
 at::Tensor SelfAttention::forward(const at::Tensor& input_sbh, const ForwardContext& context) {
   const at::Tensor mixed = linear_qkv_.forward(input_sbh, context);
   if (config_.norm_placement == NormPlacement::pre)
@@ -134,7 +146,7 @@ at::Tensor SelfAttention::forward(const at::Tensor& input_sbh, const ForwardCont
   notify_op(context.hooks, *this, "query", q);
   notify_op(context.hooks, *this, "key", k);
   notify_op(context.hooks, *this, "value", v);
-  const at::Tensor out = core_attention(q, k, v, attention_options(context, q.device())).out;
+  const at::Tensor out = attend({q, k, v}, context);
   notify_op(context.hooks, *this, "core_attention", out);
   const at::Tensor projected = linear_proj_.forward(out, context);
   notify_op(context.hooks, linear_proj_, "", projected);

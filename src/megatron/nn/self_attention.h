@@ -22,9 +22,12 @@ class SelfAttention : public Mixer {
  private:
   QueryKeyValue split(const at::Tensor& mixed, const ForwardContext& context) const;
   void normalize(QueryKeyValue& heads, const ForwardContext& context) const;
+  /// Attention of the queries of this rank to the keys of all ranks that share the sequence.
+  at::Tensor attend(const AttentionInputs& inputs, const ForwardContext& context);
   AttentionOptions attention_options(const ForwardContext& context, const at::Device& device);
 
   const TransformerConfig& config_;
+  const Rank& rank_;
   std::int64_t layer_index_;
   std::int64_t heads_, groups_, first_head_;  ///< counts and first head of this rank
   ColumnParallelLinear linear_qkv_;

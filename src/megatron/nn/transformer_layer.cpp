@@ -37,7 +37,7 @@ SumAndNorm TransformerLayer::add_residual(const at::Tensor& out, const SumAndNor
       config_.apply_residual_connection_post_layernorm ? input.normalised : input.sum;
   SumAndNorm both =
       dropout_add_norm(residual, out, context.dropout(path(), site, config_.hidden_dropout),
-                       context.s_start, post_norm != nullptr ? post_norm->weights() : next_norm);
+                       post_norm != nullptr ? post_norm->weights() : next_norm);
   notify_op(context.hooks, *this, site, both.sum);
   if (post_norm == nullptr) return both;
   notify_op(context.hooks, *post_norm, "", both.normalised);

@@ -1,6 +1,7 @@
 #include "megatron/ops/coordinate_uniforms.h"
 
 #include <ATen/Parallel.h>
+#include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>
 
 #include <algorithm>
@@ -11,16 +12,21 @@
 namespace megatron {
 
 at::Tensor coordinate_uniforms(at::IntArrayRef shape, std::uint64_t key, const at::Tensor& ordinals,
-                               std::int64_t s_start) {
+                               const RowPositions& positions) {
   const std::int64_t batch = shape[1], columns = shape[2];
   const at::Tensor samples = ordinals.cpu().contiguous(),
+                   places =
+                       positions.each.defined()
+                           ? positions.each.cpu().contiguous()
+                           : at::arange(positions.first, positions.first + shape[0], at::kLong),
                    out = at::empty(shape, at::TensorOptions().dtype(at::kFloat));
   const auto* sample = samples.const_data_ptr<std::int64_t>();
+  const auto* place = places.const_data_ptr<std::int64_t>();
   auto* to = out.mutable_data_ptr<float>();
   const std::int64_t grain = std::max<std::int64_t>(1, 4096 / std::max<std::int64_t>(columns, 1));
   at::parallel_for(0, shape[0] * batch, grain, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t row = begin; row < end; ++row) {
-      const std::int64_t first = (s_start + row / batch) * columns;
+      const std::int64_t first = place[row / batch] * columns;
       std::array<std::uint32_t, 4> lanes{};
       for (std::int64_t c = 0; c < columns; ++c) {
         const auto element = static_cast<std::uint64_t>(first + c);

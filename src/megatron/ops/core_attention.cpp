@@ -118,9 +118,11 @@ at::Tensor attention_mask(const AttentionOptions& options, const QueryBlock& blo
   if (options.window[1] >= 0) hide(k_position > q_position + options.window[1]);
   if (options.document_ids.defined()) {
     const at::Tensor q_document =
-        options.document_ids.narrow(1, block.q_begin, block.q_length).unsqueeze(2);
+        options.document_ids.narrow(1, options.q_start + block.q_begin, block.q_length)
+            .unsqueeze(2);
     const at::Tensor k_document =
-        options.document_ids.narrow(1, block.k_begin, block.k_length).unsqueeze(1);
+        options.document_ids.narrow(1, options.k_start + block.k_begin, block.k_length)
+            .unsqueeze(1);
     hide((q_document != k_document).unsqueeze(1));
   }
   return hidden;
@@ -149,15 +151,14 @@ at::Tensor scores_of(const at::Tensor& q_rows, const at::Tensor& k_rows,
   return scores;
 }
 
-void drop(at::Tensor& probabilities, const AttentionShape& shape, const AttentionOptions& options,
-          const QueryBlock& block) {
+void drop(at::Tensor& probabilities, const AttentionOptions& options, const QueryBlock& block) {
   if (!options.dropout.active()) return;
   dropout_scores_(probabilities, options.dropout,
                   {.first_head = options.first_head,
                    .q_start = options.q_start + block.q_begin,
-                   .total_q = options.q_start + shape.sq,
+                   .total_q = options.total_q,
                    .k_start = options.k_start + block.k_begin,
-                   .total_k = options.k_start + shape.sk});
+                   .total_k = options.total_k});
 }
 
 /// Returns exp(scores − lse), with zeros in rows that see no key.
@@ -177,7 +178,7 @@ AttentionResult blocked_attention(const AttentionInputs& inputs, const Attention
         scores_of(group_rows(q, shape, block), group_keys(k, shape, block), shape, options, block);
     const at::Tensor block_lse = at::logsumexp(scores, {-1});
     at::Tensor p = probabilities_of(scores, block_lse);
-    drop(p, shape, options, block);
+    drop(p, options, block);
     const at::Tensor rows =
         at::bmm(p.view({shape.b * shape.g, -1, block.k_length}), group_keys(v, shape, block));
     out.narrow(0, block.q_begin, block.q_length).copy_(ungroup_rows(rows, shape, block));
@@ -204,9 +205,9 @@ AttentionInputs blocked_backward(const at::Tensor& dout_rows, const AttentionInp
     at::Tensor scores = scores_of(q_rows, k_rows, shape, options, block, &cap_slope);
     const at::Tensor p = probabilities_of(scores, lse.narrow(2, block.q_begin, block.q_length));
     at::Tensor dp = at::bmm(dout_block, group_keys(v, shape, block).transpose(1, 2)).view_as(p);
-    drop(dp, shape, options, block);
+    drop(dp, options, block);
     at::Tensor dropped = options.dropout.active() ? p.clone() : p;
-    drop(dropped, shape, options, block);
+    drop(dropped, options, block);
     const auto add_keys = [&](at::Tensor& to, const at::Tensor& rows) {
       to.narrow(0, block.k_begin, block.k_length)
           .add_(rows.view({shape.b, shape.g, block.k_length, -1}).permute({2, 0, 1, 3}));
@@ -263,17 +264,19 @@ using Optional = std::optional<at::Tensor>;
 /// Returns the options that the last arguments of both operators describe.
 AttentionOptions options_of(bool causal, std::int64_t left, std::int64_t right, double scale,
                             double softcap, const Optional& alibi_slopes,
-                            const Optional& document_ids, std::int64_t q_start,
-                            std::int64_t k_start, std::int64_t first_head, const Optional& ordinals,
-                            double probability, std::int64_t key) {
+                            const Optional& document_ids, at::IntArrayRef place,
+                            std::int64_t first_head, const Optional& ordinals, double probability,
+                            std::int64_t key) {
   return {.causal = causal,
           .window = {left, right},
           .scale = scale,
           .softcap = softcap,
           .alibi_slopes = tensor_or_none(alibi_slopes),
           .document_ids = tensor_or_none(document_ids),
-          .q_start = q_start,
-          .k_start = k_start,
+          .q_start = place[0],
+          .k_start = place[1],
+          .total_q = place[2],
+          .total_k = place[3],
           .first_head = first_head,
           .dropout = {.probability = probability,
                       .key = static_cast<std::uint64_t>(key),
@@ -284,11 +287,11 @@ template <auto forward>
 std::tuple<at::Tensor, at::Tensor> attention_kernel(
     const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, bool causal, std::int64_t left,
     std::int64_t right, double scale, double softcap, const Optional& alibi_slopes,
-    const Optional& document_ids, std::int64_t q_start, std::int64_t k_start,
-    std::int64_t first_head, const Optional& ordinals, double probability, std::int64_t key) {
+    const Optional& document_ids, at::IntArrayRef place, std::int64_t first_head,
+    const Optional& ordinals, double probability, std::int64_t key) {
   const AttentionResult result =
       forward({q, k, v}, options_of(causal, left, right, scale, softcap, alibi_slopes, document_ids,
-                                    q_start, k_start, first_head, ordinals, probability, key));
+                                    place, first_head, ordinals, probability, key));
   return {result.out, result.lse};
 }
 
@@ -297,18 +300,18 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> attention_backward_kernel(
     const at::Tensor& dout, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
     const at::Tensor& out, const at::Tensor& lse, bool causal, std::int64_t left,
     std::int64_t right, double scale, double softcap, const Optional& alibi_slopes,
-    const Optional& document_ids, std::int64_t q_start, std::int64_t k_start,
-    std::int64_t first_head, const Optional& ordinals, double probability, std::int64_t key) {
+    const Optional& document_ids, at::IntArrayRef place, std::int64_t first_head,
+    const Optional& ordinals, double probability, std::int64_t key) {
   const AttentionInputs d =
       backward(dout, {q, k, v}, {out, lse},
-               options_of(causal, left, right, scale, softcap, alibi_slopes, document_ids, q_start,
-                          k_start, first_head, ordinals, probability, key));
+               options_of(causal, left, right, scale, softcap, alibi_slopes, document_ids, place,
+                          first_head, ordinals, probability, key));
   return {d.q, d.k, d.v};
 }
 
 constexpr const char* kOptions =
     "bool causal, int window_left, int window_right, float scale, float softcap, "
-    "Tensor? alibi_slopes, Tensor? document_ids, int q_start, int k_start, int first_head, "
+    "Tensor? alibi_slopes, Tensor? document_ids, int[] place, int first_head, "
     "Tensor? ordinals, float probability, int key) ";
 
 TORCH_LIBRARY_FRAGMENT(megatron, library) {
@@ -333,18 +336,17 @@ TORCH_LIBRARY_FRAGMENT(megatron, library) {
 template <class Operator, class... First>
 auto call(const Operator& op, const AttentionOptions& o, const First&... first) {
   return op.call(first..., o.causal, o.window[0], o.window[1], o.scale, o.softcap,
-                 optional_tensor(o.alibi_slopes), optional_tensor(o.document_ids), o.q_start,
-                 o.k_start, o.first_head, optional_tensor(o.dropout.sample_ordinals),
-                 o.dropout.probability, static_cast<std::int64_t>(o.dropout.key));
+                 optional_tensor(o.alibi_slopes), optional_tensor(o.document_ids),
+                 at::IntArrayRef{o.q_start, o.k_start, o.total_q, o.total_k}, o.first_head,
+                 optional_tensor(o.dropout.sample_ordinals), o.dropout.probability,
+                 static_cast<std::int64_t>(o.dropout.key));
 }
 
-Tensors attention_backward(const BackwardPass& pass, const AttentionOptions& options) {
-  static const auto op = find_operator<decltype(attention_backward_kernel<cpu_backward>)>(
-      "megatron::attention_backward");
-  const Tensors& saved = pass.saved;
-  auto [dq, dk, dv] =
-      call(op, options, pass.gradients[0], saved[0], saved[1], saved[2], saved[3], saved[4]);
-  return {dq, dk, dv};
+/// Fills in the totals that are not given.
+AttentionOptions with_totals(AttentionOptions options, const AttentionInputs& inputs) {
+  if (options.total_q == 0) options.total_q = options.q_start + inputs.q.size(0);
+  if (options.total_k == 0) options.total_k = options.k_start + inputs.k.size(0);
+  return options;
 }
 
 /// Returns whether ATen's flash kernels support the options. They have no dropout, window, bias or
@@ -372,19 +374,40 @@ AttentionResult accelerator_attention(const at::Tensor& q, const at::Tensor& k, 
 
 }  // namespace
 
+AttentionResult attention_forward(const AttentionInputs& inputs, const AttentionOptions& options) {
+  static const auto op =
+      find_operator<decltype(attention_kernel<cpu_attention>)>("megatron::attention");
+  const auto& [q, k, v] = inputs;
+  shape_of(q, k, v);
+  auto [out, lse] = call(op, with_totals(options, inputs), q, k, v);
+  return {out, lse};
+}
+
+AttentionInputs attention_backward(const at::Tensor& dout, const AttentionInputs& inputs,
+                                   const AttentionResult& result, const AttentionOptions& options) {
+  static const auto op = find_operator<decltype(attention_backward_kernel<cpu_backward>)>(
+      "megatron::attention_backward");
+  const auto& [q, k, v] = inputs;
+  auto [dq, dk, dv] = call(op, with_totals(options, inputs), dout, q, k, v, result.out, result.lse);
+  return {dq, dk, dv};
+}
+
 AttentionResult core_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                const AttentionOptions& options) {
   const AttentionShape shape = shape_of(q, k, v);
   if (q.is_cuda() && can_use_flash_attention(shape, options))
     return accelerator_attention(q, k, v, shape, options);
-  static const auto op =
-      find_operator<decltype(attention_kernel<cpu_attention>)>("megatron::attention");
   const Tensors results = differentiable({.name = "AttentionBackward"}, {q, k, v}, [&] {
-    auto [out, lse] = call(op, options, q, k, v);
-    return Recorded{
-        .outputs = {out, lse},
-        .saved = {q, k, v, out, lse},
-        .backward = [options](BackwardPass& pass) { return attention_backward(pass, options); }};
+    const auto [out, lse] = attention_forward({q, k, v}, options);
+    return Recorded{.outputs = {out, lse},
+                    .saved = {q, k, v, out, lse},
+                    .backward = [options](BackwardPass& pass) -> Tensors {
+                      const Tensors& saved = pass.saved;
+                      const AttentionInputs d =
+                          attention_backward(pass.gradients[0], {saved[0], saved[1], saved[2]},
+                                             {saved[3], saved[4]}, options);
+                      return {d.q, d.k, d.v};
+                    }};
   });
   return {results[0], results[1]};
 }

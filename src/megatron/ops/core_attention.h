@@ -21,12 +21,16 @@ struct AttentionOptions {
   double softcap = 0;  ///< if > 0, scores become cap·tanh(score / cap) (Gemma 2)
   /// [n] or undefined. Adds slope·(k position − q position) to the scores (Press et al. 2022).
   at::Tensor alibi_slopes;
-  /// int32 [b, s] or undefined. A query sees only the keys of its own document.
+  /// int32 [b, positions of the sequence] or undefined. A query sees only the keys of its own
+  /// document.
   at::Tensor document_ids;
-  std::int64_t q_start = 0;     ///< position of the first query
-  std::int64_t k_start = 0;     ///< position of the first key
+  std::int64_t q_start = 0;  ///< position of the first query
+  std::int64_t k_start = 0;  ///< position of the first key
+  /// Positions of the whole sequences. 0: the last query or key of the call is the last one.
+  std::int64_t total_q = 0, total_k = 0;
   std::int64_t first_head = 0;  ///< index of q's first head in the unsharded model
-  /// The random element index is the flat index in [n, q, k] of the unsharded per-sample scores.
+  /// The random element index is the flat index in [n, total_q, total_k] of the unsharded
+  /// per-sample scores.
   DropoutSite dropout;
 };
 
@@ -41,6 +45,17 @@ struct AttentionResult {
   /// [b, n, sq] float32: log Σ exp of the scores. Undefined on the fused path of an accelerator.
   at::Tensor lse;
 };
+
+/// The forward pass of attention, which records no gradient. An exchange of keys and values between
+/// ranks calls it for each part of the keys (context_parallel_attention.h) and merges the results
+/// by their lse, which is defined on every device.
+AttentionResult attention_forward(const AttentionInputs& inputs, const AttentionOptions& options);
+
+/// The backward pass for a part of the keys. `dout` and `result` are those of the queries' whole
+/// attention, over all parts. Returns the part's contribution to dq, and the gradients of its keys
+/// and values.
+AttentionInputs attention_backward(const at::Tensor& dout, const AttentionInputs& inputs,
+                                   const AttentionResult& result, const AttentionOptions& options);
 
 /// Computes attention of q [sq, b, n, d] over k [sk, b, g, d] and v [sk, b, g, dv], where n is a
 /// multiple of g (grouped queries).

@@ -15,15 +15,20 @@
 
 namespace megatron {
 
-kernels::RowCoordinates hidden_coordinates(const at::Tensor& hidden, const DropoutSite& site,
-                                           std::int64_t s_start) {
+kernels::RowCoordinates hidden_coordinates(const at::Tensor& hidden, const DropoutSite& site) {
   if (!site.active()) return {};
+  const at::Tensor& positions = site.positions.each;
+  MEGATRON_CHECK(
+      !positions.defined() || (positions.numel() == hidden.size(0) && positions.is_contiguous() &&
+                               positions.device() == hidden.device()),
+      "dropout needs one position per row");
   const std::int64_t b = hidden.size(1);
   const auto h = static_cast<std::uint64_t>(hidden.size(2));
   return {.ordinals = dropout_ordinals(site, hidden, b),
+          .positions = positions.defined() ? positions.const_data_ptr<std::int64_t>() : nullptr,
           .middle = 1,
           .inner = b,
-          .base = static_cast<std::uint64_t>(s_start) * h,
+          .base = positions.defined() ? 0 : static_cast<std::uint64_t>(site.positions.first) * h,
           .outer_step = h,
           .middle_step = 0,
           .inner_step = 0,
@@ -82,11 +87,13 @@ DropoutSite site_of(const at::Tensor& ordinals, std::int64_t key, double probabi
 template <auto launch>
 at::Tensor dropout_add_kernel(const at::Tensor& input, const std::optional<at::Tensor>& residual,
                               const at::Tensor& ordinals, double probability, std::int64_t key,
-                              std::int64_t s_start, c10::ScalarType type) {
+                              std::int64_t first_position,
+                              const std::optional<at::Tensor>& positions, c10::ScalarType type) {
   const at::Tensor x = input.contiguous(), added = residual ? residual->contiguous() : at::Tensor();
   const at::Tensor out = at::empty(x.sizes(), x.options().dtype(type));
-  const DropoutSite site = site_of(ordinals, key, probability);
-  run<launch>(x, added, out, hidden_coordinates(x, site, s_start), dropout_rule(site));
+  DropoutSite site = site_of(ordinals, key, probability);
+  site.positions = {first_position, tensor_or_none(positions)};
+  run<launch>(x, added, out, hidden_coordinates(x, site), dropout_rule(site));
   return out;
 }
 
@@ -100,6 +107,7 @@ void dropout_scores_kernel(const at::Tensor& probabilities, const at::Tensor& or
              head_step = static_cast<std::uint64_t>(total_q) * row_step;
   const kernels::RowCoordinates coordinates{
       .ordinals = dropout_ordinals(site, probabilities, probabilities.size(0)),
+      .positions = nullptr,
       .middle = probabilities.size(1),
       .inner = probabilities.size(2),
       .base = static_cast<std::uint64_t>(first_head) * head_step +
@@ -114,7 +122,7 @@ void dropout_scores_kernel(const at::Tensor& probabilities, const at::Tensor& or
 TORCH_LIBRARY_FRAGMENT(megatron, library) {
   define_operator(library,
                   "dropout_add(Tensor x, Tensor? residual, Tensor ordinals, float probability, "
-                  "int key, int s_start, ScalarType dtype) -> Tensor");
+                  "int key, int first_position, Tensor? positions, ScalarType dtype) -> Tensor");
   register_kernel(library, "dropout_add", c10::DispatchKey::CPU, dropout_add_kernel<launch_on_cpu>);
   register_kernel(library, "dropout_add", c10::DispatchKey::CUDA,
                   dropout_add_kernel<launch_on_cuda>);
@@ -133,25 +141,26 @@ TORCH_LIBRARY_FRAGMENT(megatron, library) {
 }
 
 at::Tensor dropout_add_op(const at::Tensor& x, const at::Tensor& residual, c10::ScalarType type,
-                          const DropoutSite& site, std::int64_t s_start) {
+                          const DropoutSite& site) {
   static const auto op =
       find_operator<decltype(dropout_add_kernel<launch_on_cpu>)>("megatron::dropout_add");
   return op.call(x, optional_tensor(residual), site.sample_ordinals, site.probability,
-                 static_cast<std::int64_t>(site.key), s_start, type);
+                 static_cast<std::int64_t>(site.key), site.positions.first,
+                 optional_tensor(site.positions.each), type);
 }
 
 /// Applies dropout to x and adds `residual`, which may be undefined.
 at::Tensor differentiable_dropout(const at::Tensor& x, const at::Tensor& residual,
-                                  const DropoutSite& site, std::int64_t s_start) {
+                                  const DropoutSite& site) {
   const bool has_residual = residual.defined();
   const auto forward = [&] {
     const auto type = has_residual ? residual.scalar_type() : x.scalar_type();
     Recorded recorded{
-        .outputs = {dropout_add_op(x, residual, type, site, s_start)}, .saved = {}, .backward = {}};
-    recorded.backward = [site, s_start, has_residual,
+        .outputs = {dropout_add_op(x, residual, type, site)}, .saved = {}, .backward = {}};
+    recorded.backward = [site, has_residual,
                          type = x.scalar_type()](BackwardPass& pass) -> Tensors {
       const at::Tensor& dy = pass.gradients[0];
-      return {dropout_as(dy, type, site, s_start), has_residual ? dy : at::Tensor()};
+      return {dropout_as(dy, type, site), has_residual ? dy : at::Tensor()};
     };
     return recorded;
   };
@@ -178,20 +187,18 @@ const std::int64_t* dropout_ordinals(const DropoutSite& site, const at::Tensor& 
   return static_cast<const std::int64_t*>(site.sample_ordinals.const_data_ptr());
 }
 
-at::Tensor dropout_add(const at::Tensor& x, const at::Tensor& residual, const DropoutSite& site,
-                       std::int64_t s_start) {
+at::Tensor dropout_add(const at::Tensor& x, const at::Tensor& residual, const DropoutSite& site) {
   if (!site.active()) return x + residual;
-  return differentiable_dropout(x, residual, site, s_start);
+  return differentiable_dropout(x, residual, site);
 }
 
-at::Tensor dropout(const at::Tensor& x, const DropoutSite& site, std::int64_t s_start) {
+at::Tensor dropout(const at::Tensor& x, const DropoutSite& site) {
   if (!site.active()) return x;
-  return differentiable_dropout(x, at::Tensor(), site, s_start);
+  return differentiable_dropout(x, at::Tensor(), site);
 }
 
-at::Tensor dropout_as(const at::Tensor& x, c10::ScalarType type, const DropoutSite& site,
-                      std::int64_t s_start) {
-  return site.active() ? dropout_add_op(x, at::Tensor(), type, site, s_start) : x.to(type);
+at::Tensor dropout_as(const at::Tensor& x, c10::ScalarType type, const DropoutSite& site) {
+  return site.active() ? dropout_add_op(x, at::Tensor(), type, site) : x.to(type);
 }
 
 void dropout_scores_(at::Tensor& probabilities, const DropoutSite& site, const ScoreBlock& block) {

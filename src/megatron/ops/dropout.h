@@ -15,24 +15,21 @@ namespace megatron {
 /// unchanged.
 kernels::DropoutRule dropout_rule(const DropoutSite& site);
 
-/// Returns the coordinates of the rows of hidden states [s, b, h] whose first position is
-/// `s_start`, or empty coordinates for an inactive site. Throws InternalError unless the site has
-/// one ordinal per sample on the device of `hidden`.
-kernels::RowCoordinates hidden_coordinates(const at::Tensor& hidden, const DropoutSite& site,
-                                           std::int64_t s_start);
+/// Returns the coordinates of the rows of hidden states [s, b, h], or empty coordinates for an
+/// inactive site. Throws InternalError unless the site has one ordinal per sample, and one position
+/// per row or none, on the device of `hidden`.
+kernels::RowCoordinates hidden_coordinates(const at::Tensor& hidden, const DropoutSite& site);
 
 /// Returns residual + dropout(x) for x and residual [s, b, h]; differentiable. The random element
-/// index is position·h + feature, and positions count from `s_start`.
-at::Tensor dropout_add(const at::Tensor& x, const at::Tensor& residual, const DropoutSite& site,
-                       std::int64_t s_start = 0);
+/// index is position·h + feature.
+at::Tensor dropout_add(const at::Tensor& x, const at::Tensor& residual, const DropoutSite& site);
 
 /// Returns dropout(x) for x [s, b, h], with the element indices of dropout_add(); differentiable.
-at::Tensor dropout(const at::Tensor& x, const DropoutSite& site, std::int64_t s_start = 0);
+at::Tensor dropout(const at::Tensor& x, const DropoutSite& site);
 
 /// Returns dropout(x) in dtype `type` without recording a gradient. Backward functions use it to
 /// pass a gradient through dropout.
-at::Tensor dropout_as(const at::Tensor& x, c10::ScalarType type, const DropoutSite& site,
-                      std::int64_t s_start);
+at::Tensor dropout_as(const at::Tensor& x, c10::ScalarType type, const DropoutSite& site);
 
 /// Returns a pointer to the ordinals of the `samples` samples in x, on the device of x. Throws
 /// InternalError when the site's ordinals have another count or device.

@@ -59,6 +59,8 @@ kernels::AttentionArguments arguments_of(const at::Tensor& q, const at::Tensor& 
                                 .document_stride = 0,
                                 .q_start = options.q_start,
                                 .k_start = options.k_start,
+                                .total_q = options.total_q,
+                                .total_k = options.total_k,
                                 .has_dropout = options.dropout.active(),
                                 .rule = {},
                                 .ordinals = nullptr,
@@ -71,8 +73,9 @@ kernels::AttentionArguments arguments_of(const at::Tensor& q, const at::Tensor& 
   }
   if (options.document_ids.defined()) {
     const at::Tensor& ids = options.document_ids;
-    MEGATRON_CHECK(ids.size(0) == a.b && ids.size(1) >= std::max(a.sq, a.sk),
-                   "attention needs a document per position");
+    MEGATRON_CHECK(
+        ids.size(0) == a.b && ids.size(1) >= std::max(a.q_start + a.sq, a.k_start + a.sk),
+        "attention needs a document per position");
     a.document_ids = ids.const_data_ptr<std::int32_t>();
     a.document_stride = ids.size(1);
   }

@@ -63,17 +63,19 @@ void gradient_and_dropout(const Joined<kernels::NormBackwardArguments>& a, std::
 using Optional = std::optional<at::Tensor>;
 using Results = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor>;
 
-DropoutSite site_of(const Optional& ordinals, double probability, std::int64_t key) {
+DropoutSite site_of(const Optional& ordinals, double probability, std::int64_t key,
+                    std::int64_t first_position, const Optional& positions) {
   return {.probability = probability,
           .key = static_cast<std::uint64_t>(key),
-          .sample_ordinals = tensor_or_none(ordinals)};
+          .sample_ordinals = tensor_or_none(ordinals),
+          .positions = {first_position, tensor_or_none(positions)}};
 }
 
 /// Returns {sum, y, mean, rstd}. The sum is undefined without a branch.
 Results norm_on_cpu(const at::Tensor& given, const Optional& branch, const at::Tensor& weight,
                     const Optional& bias, double epsilon, double offset, c10::ScalarType type,
                     const Optional& ordinals, double probability, std::int64_t key,
-                    std::int64_t s_start) {
+                    std::int64_t first_position, const Optional& positions) {
   check_weight(weight, type);
   const at::Tensor stream = given.contiguous(),
                    added = branch ? branch->contiguous() : at::Tensor();
@@ -98,7 +100,7 @@ Results norm_on_cpu(const at::Tensor& given, const Optional& branch, const at::T
                                            .branch = {},
                                            .has_branch = branch.has_value()};
   if (branch) {
-    const DropoutSite site = site_of(ordinals, probability, key);
+    const DropoutSite site = site_of(ordinals, probability, key, first_position, positions);
     arguments.branch = {.x = added.const_data_ptr(),
                         .residual = stream.const_data_ptr(),
                         .out = sum.mutable_data_ptr(),
@@ -106,7 +108,7 @@ Results norm_on_cpu(const at::Tensor& given, const Optional& branch, const at::T
                         .out_type = kernel_type(stream.scalar_type()),
                         .rows = rows,
                         .columns = columns,
-                        .coordinates = hidden_coordinates(stream, site, s_start),
+                        .coordinates = hidden_coordinates(stream, site),
                         .rule = dropout_rule(site)};
   }
   parallel_kernel(sum_and_norm, arguments, rows, columns);
@@ -118,11 +120,12 @@ Results norm_backward_on_cpu(const at::Tensor& gradient, const Optional& residua
                              const at::Tensor& x, const Optional& mean, const at::Tensor& rstd,
                              const at::Tensor& weight, const Optional& /*bias*/, double offset,
                              bool has_branch, const Optional& ordinals, double probability,
-                             std::int64_t key, std::int64_t s_start) {
+                             std::int64_t key, std::int64_t first_position,
+                             const Optional& positions) {
   const at::Tensor dy = gradient.contiguous(),
                    residual = residual_grad ? residual_grad->contiguous() : at::Tensor();
   check_weight(weight, dy.scalar_type());
-  const DropoutSite site = site_of(ordinals, probability, key);
+  const DropoutSite site = site_of(ordinals, probability, key, first_position, positions);
   const std::int64_t columns = x.size(-1), count = x.numel() / columns,
                      blocks = kernels::row_blocks(count);
   const bool copies = has_branch && (site.active() || dy.scalar_type() != x.scalar_type());
@@ -156,7 +159,7 @@ Results norm_backward_on_cpu(const at::Tensor& gradient, const Optional& residua
                         .out_type = y_type,
                         .rows = count,
                         .columns = columns,
-                        .coordinates = hidden_coordinates(x, site, s_start),
+                        .coordinates = hidden_coordinates(x, site),
                         .rule = dropout_rule(site)};
   }
   parallel_kernel(gradient_and_dropout, arguments, blocks, kernels::kRowsPerBlock * columns);
@@ -238,9 +241,10 @@ template <class RmsNorm>
 Results norm_by_steps(const at::Tensor& stream, const Optional& branch, const at::Tensor& weight,
                       const Optional& bias, double epsilon, double offset, c10::ScalarType type,
                       const Optional& ordinals, double probability, std::int64_t key,
-                      std::int64_t s_start) {
+                      std::int64_t first_position, const Optional& positions) {
   const at::Tensor sum =
-      branch ? dropout_add(*branch, stream, site_of(ordinals, probability, key), s_start)
+      branch ? dropout_add(*branch, stream,
+                           site_of(ordinals, probability, key, first_position, positions))
              : at::Tensor();
   const at::Tensor& x = branch ? sum : stream;
   if (!bias) {
@@ -257,7 +261,8 @@ Results norm_backward_by_steps(const at::Tensor& dy, const Optional& residual_gr
                                const at::Tensor& x, const Optional& mean, const at::Tensor& rstd,
                                const at::Tensor& weight, const Optional& bias, double offset,
                                bool has_branch, const Optional& ordinals, double probability,
-                               std::int64_t key, std::int64_t s_start) {
+                               std::int64_t key, std::int64_t first_position,
+                               const Optional& positions) {
   at::Tensor dx, dweight, dbias;
   if (mean) {
     const at::Tensor wide = x.to(weight.scalar_type());  // ATen sums dweight in the dtype of x
@@ -270,7 +275,8 @@ Results norm_backward_by_steps(const at::Tensor& dy, const Optional& residual_gr
   if (residual_grad) dx = dx + *residual_grad;
   const at::Tensor dsum = dx.to(x.scalar_type());
   const at::Tensor dbranch =
-      has_branch ? dropout_as(dsum, dy.scalar_type(), site_of(ordinals, probability, key), s_start)
+      has_branch ? dropout_as(dsum, dy.scalar_type(),
+                              site_of(ordinals, probability, key, first_position, positions))
                  : at::Tensor();
   return {dsum, dbranch, dweight, dbias};
 }
@@ -279,15 +285,16 @@ TORCH_LIBRARY_FRAGMENT(megatron, library) {
   define_operator(library,
                   "norm_rows(Tensor stream, Tensor? branch, Tensor weight, Tensor? bias, "
                   "float epsilon, float offset, ScalarType dtype, Tensor? ordinals, "
-                  "float probability, int key, int s_start) -> (Tensor, Tensor, Tensor, Tensor)");
+                  "float probability, int key, int first_position, Tensor? positions) "
+                  "-> (Tensor, Tensor, Tensor, Tensor)");
   register_kernel(library, "norm_rows", c10::DispatchKey::CPU, norm_on_cpu);
   register_kernel(library, "norm_rows", c10::DispatchKey::CUDA, norm_by_steps<RmsOnCuda>);
   register_kernel(library, "norm_rows", kAnyDevice, norm_by_steps<Rms>);
   define_operator(library,
                   "norm_rows_backward(Tensor dy, Tensor? residual_grad, Tensor sum, Tensor? mean, "
                   "Tensor rstd, Tensor weight, Tensor? bias, float offset, bool has_branch, "
-                  "Tensor? ordinals, float probability, int key, int s_start) "
-                  "-> (Tensor, Tensor, Tensor, Tensor)");
+                  "Tensor? ordinals, float probability, int key, int first_position, "
+                  "Tensor? positions) -> (Tensor, Tensor, Tensor, Tensor)");
   register_kernel(library, "norm_rows_backward", c10::DispatchKey::CPU, norm_backward_on_cpu);
   register_kernel(library, "norm_rows_backward", c10::DispatchKey::CUDA,
                   norm_backward_by_steps<RmsOnCuda>);
@@ -301,11 +308,12 @@ const DropoutBranch kNoBranch;
 NormRows norm_rows(const at::Tensor& stream, const DropoutBranch* branch, const NormParams& params,
                    c10::ScalarType type) {
   static const auto op = find_operator<decltype(norm_on_cpu)>("megatron::norm_rows");
-  const auto& [added, site, s_start] = branch != nullptr ? *branch : kNoBranch;
+  const auto& [added, site] = branch != nullptr ? *branch : kNoBranch;
   auto [sum, y, mean, rstd] =
       op.call(stream, optional_tensor(added), params.weight, optional_tensor(params.bias),
               params.epsilon, params.offset, type, optional_tensor(site.sample_ordinals),
-              site.probability, static_cast<std::int64_t>(site.key), s_start);
+              site.probability, static_cast<std::int64_t>(site.key), site.positions.first,
+              optional_tensor(site.positions.each));
   return {branch != nullptr ? sum : stream, y, mean, rstd};
 }
 
@@ -315,12 +323,12 @@ NormGradients norm_rows_backward(const at::Tensor& dy, const at::Tensor& residua
   static const auto op =
       find_operator<decltype(norm_backward_on_cpu)>("megatron::norm_rows_backward");
   const bool has_branch = branch != nullptr;
-  const auto& [unused, site, s_start] = has_branch ? *branch : kNoBranch;
-  auto [dsum, dbranch, dweight, dbias] =
-      op.call(dy, optional_tensor(residual_grad), rows.sum, optional_tensor(rows.mean), rows.rstd,
-              params.weight, optional_tensor(params.bias), params.offset, has_branch,
-              optional_tensor(site.sample_ordinals), site.probability,
-              static_cast<std::int64_t>(site.key), s_start);
+  const auto& [unused, site] = has_branch ? *branch : kNoBranch;
+  auto [dsum, dbranch, dweight, dbias] = op.call(
+      dy, optional_tensor(residual_grad), rows.sum, optional_tensor(rows.mean), rows.rstd,
+      params.weight, optional_tensor(params.bias), params.offset, has_branch,
+      optional_tensor(site.sample_ordinals), site.probability, static_cast<std::int64_t>(site.key),
+      site.positions.first, optional_tensor(site.positions.each));
   return {dsum, has_branch && !dbranch.defined() ? dsum : dbranch, dweight, dbias};
 }
 

@@ -22,7 +22,6 @@ struct NormParams {
 struct DropoutBranch {
   at::Tensor x;  ///< backward does not read it
   DropoutSite site;
-  std::int64_t s_start = 0;  ///< position of the first row
 };
 
 /// The result of norm_rows().

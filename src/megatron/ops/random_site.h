@@ -1,5 +1,6 @@
 // A dropout site: a place in the model that draws random numbers in a forward pass. Every number is
-// a function of (seed, site name, sample ordinal, element index).
+// a function of (seed, site name, sample ordinal, element index), and the index of an element of
+// hidden states depends on the position of its row.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -8,11 +9,24 @@
 
 namespace megatron {
 
-/// The key and the samples of one dropout site.
+/// The positions of the rows of hidden states [s, b, h] in their sequences.
+struct RowPositions {
+  std::int64_t first = 0;  ///< of row 0, when the rows are neighbours
+  at::Tensor each = {};    ///< int64 [s] on the device of the rows; undefined: first + row
+
+  /// Returns the positions of `count` rows from row `begin` on.
+  RowPositions slice(std::int64_t begin, std::int64_t count) const {
+    return each.defined() ? RowPositions{.each = each.narrow(0, begin, count)}
+                          : RowPositions{.first = first + begin};
+  }
+};
+
+/// The key, the samples and the rows of one dropout site.
 struct DropoutSite {
-  double probability = 0;      ///< probability of dropping an element; 0 turns dropout off
-  std::uint64_t key = 0;       ///< philox_key(seed, site name)
-  at::Tensor sample_ordinals;  ///< int64 [b] on the device of the activations
+  double probability = 0;       ///< probability of dropping an element; 0 turns dropout off
+  std::uint64_t key = 0;        ///< philox_key(seed, site name)
+  at::Tensor sample_ordinals;   ///< int64 [b] on the device of the activations
+  RowPositions positions = {};  ///< of hidden states; attention has positions of its own
   bool active() const { return probability > 0; }
 };
 

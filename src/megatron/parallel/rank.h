@@ -5,7 +5,9 @@
 #include <c10/core/Device.h>
 
 #include <cstdint>
+#include <vector>
 
+#include "megatron/config/cp_comm_type.h"
 #include "megatron/parallel/axis.h"
 
 namespace megatron {
@@ -16,6 +18,16 @@ struct TensorParallelOptions {
   bool async_allreduce = true;
   /// Number of chunks of the sequence in which a GEMM and its collective overlap; 1: no overlap.
   std::int64_t overlap_chunks = 1;
+};
+
+/// How the layers' attention communicates over cp.
+struct ContextParallelOptions {
+  std::vector<CpCommType> comm_types = {CpCommType::p2p};  ///< one for all layers, or one for each
+
+  CpCommType comm_type_of(std::int64_t layer) const {
+    return comm_types.size() == 1 ? comm_types.front()
+                                  : comm_types[static_cast<std::size_t>(layer)];
+  }
 };
 
 struct Rank {
@@ -35,6 +47,7 @@ struct Rank {
   Axis embedding{"embd"};
   bool sequence_parallel = false;  ///< Activations between GEMMs are split over tp by sequence.
   TensorParallelOptions tp_options;
+  ContextParallelOptions cp_options;
   c10::Device device{c10::kCPU};
   std::uint64_t seed = 1234;  ///< Seed of every random site (base/philox.h).
 };

@@ -47,13 +47,15 @@ at::Tensor MoeLayer::forward(const at::Tensor& input_sbh, const ForwardContext& 
   const at::Tensor own_sbh =
       splits ? scatter_replicated_sequence(input_sbh, rank_.tp, "tokens") : input_sbh;
   TokenSpan span{.batch = input_sbh.size(1),
-                 .first_position = context.s_start,
                  .num_positions = own_sbh.size(0),
-                 .tokens_of_ranks = {}};
+                 .tokens_of_ranks = {},
+                 .positions = context.row_positions};
   for (std::int64_t rank = 0; rank < rank_.tp.size; ++rank)
     span.tokens_of_ranks.push_back(
         (splits ? slices[static_cast<std::size_t>(rank)] : own_sbh.size(0)) * span.batch);
-  if (splits) span.first_position += span.first_token_of(rank_.tp.rank) / span.batch;
+  if (splits)
+    span.positions = context.row_positions.slice(span.first_token_of(rank_.tp.rank) / span.batch,
+                                                 span.num_positions);
 
   const at::Tensor x = own_sbh.reshape({-1, config_.hidden_size});
   const RoutedTokens routed = router_.forward(x, span, context);

@@ -128,7 +128,7 @@ at::Tensor Router::jitter(const at::Tensor& x, const TokenSpan& span,
   if (!context.training || epsilon == 0) return x;
   const at::Tensor u = coordinate_uniforms({span.num_positions, span.batch, x.size(1)},
                                            philox_key(context.seed, path() + ".input_jitter"),
-                                           context.sample_ordinals, span.first_position);
+                                           context.sample_ordinals, span.positions);
   return x * (u.view(x.sizes()) * (2 * epsilon) + (1 - epsilon)).to(x.scalar_type());
 }
 
@@ -160,7 +160,7 @@ at::Tensor Router::random_logits(const at::Tensor& like, const TokenSpan& span,
   if (!context.sample_ordinals.defined()) return like;  // generation routes by the weights
   return coordinate_uniforms({span.num_positions, span.batch, config_.num_experts},
                              philox_key(context.seed, path() + ".random_logits"),
-                             context.sample_ordinals, span.first_position)
+                             context.sample_ordinals, span.positions)
       .view(like.sizes())
       .to(like.scalar_type());
 }

@@ -6,15 +6,17 @@
 #include <numeric>
 #include <vector>
 
+#include "megatron/ops/random_site.h"
+
 namespace megatron {
 
 /// Tokens are numbered position by position, samples inside: token = position · batch + sample.
 /// With tensor parallelism the ranks of tp route successive runs of positions.
 struct TokenSpan {
   std::int64_t batch = 1;                     ///< samples
-  std::int64_t first_position = 0;            ///< of this rank in the samples, for random numbers
   std::int64_t num_positions = 0;             ///< of this rank
   std::vector<std::int64_t> tokens_of_ranks;  ///< tokens of each rank of tp
+  RowPositions positions = {};                ///< of this rank's tokens, for random numbers
 
   std::int64_t num_tokens() const { return num_positions * batch; }
   /// Returns the tokens of the whole microbatch.

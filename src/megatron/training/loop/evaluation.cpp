@@ -14,10 +14,11 @@ namespace {
 /// Microbatches per stage in one run of the schedule.
 constexpr std::int64_t kMicrobatchesPerStage = 4;
 
-std::vector<Microbatch> next_microbatches(MicrobatchSource& source, std::int64_t count) {
+std::vector<Microbatch> next_microbatches(MicrobatchSource& source, const Axis& cp,
+                                          std::int64_t count) {
   std::vector<Microbatch> batch;
   for (std::int64_t i = 0; i < count; ++i) {
-    Microbatch& microbatch = batch.emplace_back(source.next());
+    Microbatch& microbatch = batch.emplace_back(context_slice(source.next(), cp.rank, cp.size));
     microbatch.sample_ordinals = at::zeros({microbatch.at("tokens").size(0)},
                                            microbatch.at("tokens").options().dtype(at::kLong));
   }
@@ -40,7 +41,7 @@ std::optional<double> evaluate(const EvaluationContext& context, MicrobatchSourc
   for (std::int64_t begin = 0; begin < num_microbatches; begin += group) {
     if (stop()) return std::nullopt;
     const std::vector<Microbatch> batch =
-        next_microbatches(source, std::min(group, num_microbatches - begin));
+        next_microbatches(source, rank.cp, std::min(group, num_microbatches - begin));
     run_schedule(context.pipeline.evaluation_schedule(static_cast<std::int64_t>(batch.size())),
                  {context.model, context.weights, rank.pp},
                  {.batch = batch, .training = false, .on_loss = on_loss});

@@ -51,6 +51,7 @@ Rank place_rank(const Settings& settings, const Mesh& mesh, const RankContext& w
   rank.tp_options = {
       .async_allreduce = !parallel.no_async_tensor_model_parallel_allreduce,
       .overlap_chunks = parallel.tp_comm_overlap && rank.tp.size > 1 ? kOverlapChunks : 1};
+  rank.cp_options = {.comm_types = parallel.cp_comm_type};
   return rank;
 }
 

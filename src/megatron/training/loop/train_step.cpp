@@ -24,7 +24,8 @@ std::vector<Microbatch> fetch_microbatches(const TrainStepContext& context,
   // Ordinal of the first sample of microbatch i, counted over all data-parallel ranks.
   std::int64_t first = options.first_ordinal;
   for (std::int64_t i = 0; i < options.num_microbatches; ++i) {
-    Microbatch& microbatch = batch.emplace_back(context.source.next());
+    Microbatch& microbatch = batch.emplace_back(
+        context_slice(context.source.next(), context.rank.cp.rank, context.rank.cp.size));
     const std::int64_t samples = microbatch.at("tokens").size(0);
     if (!microbatch.sample_ordinals.defined())
       microbatch.sample_ordinals = at::arange(dp.rank * samples, (dp.rank + 1) * samples,
@@ -37,14 +38,18 @@ std::vector<Microbatch> fetch_microbatches(const TrainStepContext& context,
 
 namespace {
 
-/// Returns the initial gradient of backward: the loss scale divided by the loss normalizer.
+/// Returns the initial gradient of backward: the loss scale divided by the loss normalizer. The
+/// loss of a microbatch is the mean over its `tokens`, which the ranks of cp share, and that of a
+/// step the mean over microbatches and ranks of dp. Reduction sums over dp-cp, and may average.
 at::Tensor gradient_scale(const TrainStepContext& context, const TrainStepOptions& options,
                           const at::Tensor& tokens) {
   const at::Tensor scale = context.optimizer.loss_scale();
   if (options.calculate_per_token_loss) return scale;
-  const std::int64_t ranks = context.weights.data_parallel().averages ? 1 : context.rank.dp_cp.size;
-  return scale *
-         (tokens.clamp_min(1) * static_cast<double>(options.num_microbatches * ranks)).reciprocal();
+  const double ranks = context.weights.data_parallel().averages
+                           ? 1 / static_cast<double>(context.rank.cp.size)
+                           : static_cast<double>(context.rank.dp.size);
+  return scale * (tokens.clamp_min(1) * (static_cast<double>(options.num_microbatches) * ranks))
+                     .reciprocal();
 }
 
 /// Returns whether every forward of a rank is directly followed by its backward.
@@ -76,7 +81,7 @@ std::vector<Microbatch> attach_loss_gradient_scales(const TrainStepContext& cont
     return batch;
   for (Microbatch& microbatch : batch)
     microbatch.tensors["loss_gradient"] =
-        gradient_scale(context, options, microbatch.at("loss_mask").sum().to(at::kDouble));
+        gradient_scale(context, options, microbatch.num_tokens().to(at::kDouble));
   return batch;
 }
 
@@ -135,7 +140,7 @@ StepLosses forward_backward(const TrainStepContext& context, const TrainStepOpti
     const auto index = static_cast<std::int64_t>(microbatch);
     losses.sums[index].copy_(output.loss_sum.detach());
     losses.tokens[index].copy_(output.count);
-    return gradient_scale(context, options, losses.tokens[index]);
+    return gradient_scale(context, options, batch[microbatch].num_tokens().to(at::kDouble));
   };
   const std::vector<Microbatch> batch_with_scales =
       attach_loss_gradient_scales(context, options, batch);

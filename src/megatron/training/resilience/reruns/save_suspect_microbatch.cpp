@@ -36,6 +36,10 @@ std::string save_suspect_microbatch(const TrainingPlan& plan, const TrainingProg
                                     const SuspectMicrobatch& suspect, std::int64_t first_iteration,
                                     const std::string& cause) {
   const Settings& settings = plan.settings;
+  if (plan.rank.cp.size > 1)
+    return "\n  the microbatch is not saved, because each rank of --context-parallel-size has only "
+           "a "
+           "part of its sequences; without that flag it would be";
   const auto weights = step_weights(plan, progress, first_iteration);
   const bool in_checkpoint = weights && !weights->checkpoint_root.empty();
   const SavedBatch batch{

@@ -1,0 +1,41 @@
+// Attention over a sequence whose positions are divided among the ranks of cp. Every form gives
+// the result of one rank, dropout included.
+#pragma once
+
+#include "megatron/config/cp_comm_type.h"
+#include "megatron/ops/core_attention.h"
+#include "megatron/ops/sequence_placement.h"
+#include "megatron/parallel/axis.h"
+
+namespace megatron {
+
+/// The ranks that share a sequence, and how they exchange keys and values.
+struct ContextParallelism {
+  const Axis& axis;
+  const SequencePlacement& placement;
+  CpCommType comm_type = CpCommType::p2p;
+};
+
+/// Computes attention of this rank's queries q [rows, b, n, d] over the keys and values [rows, b,
+/// g, d or dv] of all ranks, and returns [rows, b, n·dv]. The rows are those of the placement.
+/// `options` describes heads, masks and dropout; its positions are ignored. Differentiable.
+/// Collective over the axis in forward and in backward.
+///
+/// - p2p: keys and values travel around a ring (Liu et al. 2023, "Ring Attention with Blockwise
+///   Transformers"); partial results are merged by their log-sum-exp. In backward the gradients of
+///   keys and values travel behind them, in float32 or wider. Blocks that no query sees are
+///   skipped. A rank sends (size − 1) times its keys and values in forward.
+/// - all_gather: every rank gathers all keys and values, and attends to them at once, in the order
+///   of one rank. Backward reduce-scatters their gradients.
+/// - a2a: the ranks exchange positions for heads (Jacobs et al. 2023, "DeepSpeed Ulysses"), so each
+///   computes the whole sequence for n / size heads, in the order of one rank. n must be a multiple
+///   of size, and g a multiple or a divisor of it.
+at::Tensor context_parallel_attention(const AttentionInputs& inputs,
+                                      const AttentionOptions& options,
+                                      const ContextParallelism& context);
+
+/// The ring of p2p (ring_attention.cpp).
+at::Tensor ring_attention(const AttentionInputs& inputs, const AttentionOptions& options,
+                          const ContextParallelism& context);
+
+}  // namespace megatron

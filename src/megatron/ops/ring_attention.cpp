@@ -1,0 +1,240 @@
+// Ring attention. Step t of a pass computes with the keys and values of rank (r − t) mod size while
+// they travel on to rank r + 1. A part of the work is a run of queries over a run of keys, both
+// neighbours in the sequence, for which attention is computed by itself.
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/logaddexp.h>
+#include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
+
+#include <limits>
+#include <utility>
+
+#include "megatron/ops/context_parallel_attention.h"
+#include "megatron/ops/differentiable.h"
+#include "megatron/ops/kernel_type.h"
+#include "megatron/parallel/comm.h"
+
+namespace megatron {
+namespace {
+
+constexpr double kNothing = -std::numeric_limits<double>::infinity();
+
+/// Two tensors in one buffer, so that they travel in one message.
+struct Pair {
+  at::Tensor buffer, first, second;
+
+  Pair(at::IntArrayRef first_shape, at::IntArrayRef second_shape, const at::TensorOptions& type) {
+    const std::int64_t count = c10::multiply_integers(first_shape),
+                       others = c10::multiply_integers(second_shape);
+    buffer = at::empty({count + others}, type);
+    first = buffer.narrow(0, 0, count).view(first_shape);
+    second = buffer.narrow(0, count, others).view(second_shape);
+  }
+};
+
+/// Messages from each rank of the axis to the next one.
+class Ring {
+ public:
+  explicit Ring(const Axis& axis) : axis_(axis) {}
+  /// Returns the rank whose keys are here in step `step`.
+  std::int64_t source(std::int64_t step) const {
+    return (axis_.rank - step + axis_.size) % axis_.size;
+  }
+  std::int64_t size() const { return axis_.size; }
+  PendingWork send(const at::Tensor& x, const char* what) const {
+    return axis_.comm->start_send(x, (axis_.rank + 1) % axis_.size, what);
+  }
+  PendingWork receive(const at::Tensor& x, const char* what) const {
+    return axis_.comm->start_recv(x, source(1), what);
+  }
+
+ private:
+  const Axis& axis_;
+};
+
+/// Returns whether a query of one run may see a key of another, regardless of documents.
+bool sees(const PositionRun& queries, const PositionRun& keys, const AttentionOptions& options) {
+  if (options.causal && keys.first >= queries.end()) return false;
+  if (options.window[0] >= 0 && keys.end() <= queries.first - options.window[0]) return false;
+  return options.window[1] < 0 || keys.first < queries.end() + options.window[1];
+}
+
+/// Calls body(rows of queries, rows of keys, options) for each pair of runs of which a query sees a
+/// key.
+template <class Body>
+void for_visible_runs(const std::vector<PositionRun>& queries, const std::vector<PositionRun>& keys,
+                      AttentionOptions options, std::int64_t length, const Body& body) {
+  options.total_q = options.total_k = length;
+  std::int64_t row = 0;
+  for (const PositionRun& run : queries) {
+    std::int64_t key = 0;
+    for (const PositionRun& seen : keys) {
+      options.q_start = run.first;
+      options.k_start = seen.first;
+      if (sees(run, seen, options))
+        body(PositionRun{row, run.count}, PositionRun{key, seen.count}, options);
+      key += seen.count;
+    }
+    row += run.count;
+  }
+}
+
+at::Tensor rows_of(const at::Tensor& x, const PositionRun& rows) {
+  return x.narrow(0, rows.first, rows.count);
+}
+
+/// The result of attention to the keys so far.
+class MergedAttention {
+ public:
+  /// `wide` is the type of sums.
+  MergedAttention(const at::Tensor& q, std::int64_t channels, c10::ScalarType wide)
+      : out_(at::zeros({q.size(0), q.size(1), q.size(2), channels}, q.options().dtype(wide))),
+        lse_(at::full({q.size(1), q.size(2), q.size(0)}, kNothing, q.options().dtype(wide))) {}
+
+  /// Adds the result of attention of `rows` to further keys (Milakov and Gimelshein 2018).
+  void add(const PositionRun& rows, const AttentionResult& part) {
+    at::Tensor out = rows_of(out_, rows), lse = lse_.narrow(2, rows.first, rows.count);
+    const at::Tensor both = at::logaddexp(lse, part.lse),
+                     shift = both.masked_fill(both == kNothing, 0.0);
+    const auto weight = [&](const at::Tensor& of) {
+      return (of - shift).exp_().permute({2, 0, 1}).unsqueeze(3);
+    };
+    out.mul_(weight(lse)).add_(part.out.view(out.sizes()) * weight(part.lse));
+    lse.copy_(both);
+  }
+
+  AttentionResult result(c10::ScalarType type) const {
+    return {out_.to(type).view({out_.size(0), out_.size(1), -1}), lse_};
+  }
+
+ private:
+  at::Tensor out_, lse_;
+};
+
+AttentionResult ring_forward(const AttentionInputs& inputs, const AttentionOptions& options,
+                             const ContextParallelism& context) {
+  const auto& [q, k, v] = inputs;
+  const Ring ring(context.axis);
+  const auto& runs_of = context.placement.runs_of;
+  const auto& own = runs_of[static_cast<std::size_t>(context.axis.rank)];
+  MergedAttention merged(q, v.size(3), compute_type(q.scalar_type()));
+  Pair here(k.sizes(), v.sizes(), k.options()), next = here;
+  here.first.copy_(k);
+  here.second.copy_(v);
+  for (std::int64_t step = 0; step < ring.size(); ++step) {
+    const bool passes_on = step + 1 < ring.size();
+    PendingWork sent, received;
+    if (passes_on) {
+      next = Pair(k.sizes(), v.sizes(), k.options());
+      sent = ring.send(here.buffer, "keys and values");
+      received = ring.receive(next.buffer, "keys and values");
+    }
+    for_visible_runs(
+        own, runs_of[static_cast<std::size_t>(ring.source(step))], options,
+        context.placement.length,
+        [&](const PositionRun& queries, const PositionRun& keys, const AttentionOptions& part) {
+          merged.add(queries, attention_forward({rows_of(q, queries), rows_of(here.first, keys),
+                                                 rows_of(here.second, keys)},
+                                                part));
+        });
+    if (!passes_on) break;
+    received->wait();
+    sent->wait();
+    std::swap(here, next);
+  }
+  return merged.result(q.scalar_type());
+}
+
+AttentionInputs ring_backward(const at::Tensor& dout, const AttentionInputs& inputs,
+                              const AttentionResult& result, const AttentionOptions& options,
+                              const ContextParallelism& context) {
+  const auto& [q, k, v] = inputs;
+  const Ring ring(context.axis);
+  const auto& runs_of = context.placement.runs_of;
+  const auto& own = runs_of[static_cast<std::size_t>(context.axis.rank)];
+  const auto wide = q.options().dtype(compute_type(q.scalar_type()));
+  const at::Tensor dq = at::zeros(q.sizes(), wide);
+  Pair here(k.sizes(), v.sizes(), k.options()), next = here;
+  here.first.copy_(k);
+  here.second.copy_(v);
+  const auto zeros = [&] {
+    Pair pair(k.sizes(), v.sizes(), wide);
+    pair.buffer.zero_();
+    return pair;
+  };
+  const char* const what = "gradients of keys and values";
+  Pair earlier = zeros(), leaving = earlier;
+  PendingWork returned;
+  for (std::int64_t step = 0; step < ring.size(); ++step) {
+    const bool passes_on = step + 1 < ring.size();
+    // What the other ranks have added so far arrives while this rank computes. Its sender sent it
+    // before the next keys.
+    PendingWork sent, received, arriving;
+    if (step > 0) arriving = ring.receive(earlier.buffer, what);
+    if (passes_on) {
+      next = Pair(k.sizes(), v.sizes(), k.options());
+      sent = ring.send(here.buffer, "keys and values");
+      received = ring.receive(next.buffer, "keys and values");
+    }
+    const Pair gradients = zeros();
+    for_visible_runs(
+        own, runs_of[static_cast<std::size_t>(ring.source(step))], options,
+        context.placement.length,
+        [&](const PositionRun& queries, const PositionRun& keys, const AttentionOptions& part) {
+          const AttentionInputs d = attention_backward(
+              rows_of(dout, queries),
+              {rows_of(q, queries), rows_of(here.first, keys), rows_of(here.second, keys)},
+              {rows_of(result.out, queries),
+               result.lse.narrow(2, queries.first, queries.count).contiguous()},
+              part);
+          rows_of(dq, queries).add_(d.q);
+          rows_of(gradients.first, keys).add_(d.k);
+          rows_of(gradients.second, keys).add_(d.v);
+        });
+    if (arriving) {
+      arriving->wait();
+      gradients.buffer.add_(earlier.buffer);
+      returned->wait();  // the receiver has posted its receive at the latest in this step
+    }
+    leaving = gradients;
+    returned = ring.send(leaving.buffer, what);
+    if (!passes_on) break;
+    received->wait();
+    sent->wait();
+    std::swap(here, next);
+  }
+  Pair gradients = zeros();  // of this rank's keys, from the last step of the next rank
+  ring.receive(gradients.buffer, what)->wait();
+  returned->wait();
+  return {dq.to(q.scalar_type()), gradients.first.to(k.scalar_type()),
+          gradients.second.to(v.scalar_type())};
+}
+
+}  // namespace
+
+at::Tensor ring_attention(const AttentionInputs& inputs, const AttentionOptions& options,
+                          const ContextParallelism& context) {
+  return differentiable(
+             {.name = "RingAttentionBackward"}, {inputs.q, inputs.k, inputs.v},
+             [&] {
+               const auto [out, lse] = ring_forward(inputs, options, context);
+               return Recorded{
+                   .outputs = {out, lse},
+                   .saved = {inputs.q, inputs.k, inputs.v, out, lse},
+                   .backward = [options, axis = context.axis, placement = context.placement,
+                                type = context.comm_type](BackwardPass& pass) -> Tensors {
+                     const Tensors& saved = pass.saved;
+                     const AttentionInputs d = ring_backward(
+                         pass.gradients[0], {saved[0], saved[1], saved[2]}, {saved[3], saved[4]},
+                         options, {.axis = axis, .placement = placement, .comm_type = type});
+                     return {d.q, d.k, d.v};
+                   }};
+             })
+      .front();
+}
+
+}  // namespace megatron

@@ -1,0 +1,187 @@
+// Context parallelism never changes the mathematics: sequences divided over any number of ranks,
+// with every exchange of keys and values, have the loss and the gradients of one rank in float64,
+// dropout included.
+//
+// The fast set covers every pair of choices; MEGATRON_TEST_LAYOUTS=all takes every combination.
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cstdlib>
+#include <map>
+#include <random>
+#include <set>
+
+#include "layouts/layout_run.h"
+
+namespace megatron::layouts {
+namespace {
+
+constexpr double kLimit = 1e-12;
+constexpr std::int64_t kMostRanks = 16;
+
+/// What the layers of a model exchange. The last one differs from layer to layer.
+constexpr std::array<std::array<const char*, 4>, 4> kExchanges{
+    {{"p2p", "p2p", "p2p", "p2p"},
+     {"all_gather", "all_gather", "all_gather", "all_gather"},
+     {"a2a", "a2a", "a2a", "a2a"},
+     {"p2p", "a2a", "all_gather", "p2p"}}};
+
+/// Models of 24 heads on sequences of 48, which 2, 3, 4 and 8 ranks divide.
+const std::vector<Family>& context_families() {
+  static const std::vector<Family> all = {
+      {"gpt", {"--eod-mask-loss"}},
+      {"grouped queries", llama({"--group-query-attention", "--num-query-groups", "2"})},
+      {"window and alibi",
+       {"--position-embedding-type", "alibi", "--window-size", "11,0",
+        "--calculate-per-token-loss"}},
+      {"packed documents",
+       llama({"--group-query-attention", "--num-query-groups", "12", "--reset-position-ids",
+              "--reset-attention-mask", "--eod-mask-loss"})},
+      {"packed documents, mean over tokens",
+       {"--qk-layernorm", "--normalization", "RMSNorm", "--reset-position-ids",
+        "--reset-attention-mask", "--eod-mask-loss", "--calculate-per-token-loss"}}};
+  return all;
+}
+
+struct ContextLayout {
+  std::size_t family = 0;
+  std::int64_t cp = 1;
+  std::size_t exchange = 0;  ///< index into kExchanges
+  std::int64_t tp = 1;
+  bool sequence_parallel = false;
+  std::size_t pipeline = 0;  ///< index into pipelines()
+  std::int64_t dp = 1;
+  bool distributed_optimizer = false;
+
+  std::int64_t world_size() const { return cp * tp * dp * pipelines()[pipeline].ranks; }
+
+  bool is_valid() const {
+    constexpr std::int64_t kHeads = 24;
+    if (world_size() > kMostRanks || (sequence_parallel && tp == 1)) return false;
+    return exchange < 2 || divides_heads(kHeads / tp, family == 1 ? 2 : family == 3 ? 12 : kHeads);
+  }
+
+  Flags flags() const {
+    Flags all{"--num-attention-heads",
+              "24",
+              "--kv-channels",
+              "4",
+              "--seq-length",
+              "48",
+              "--global-batch-size",
+              "4",
+              "--context-parallel-size",
+              std::to_string(cp),
+              "--tensor-model-parallel-size",
+              std::to_string(tp),
+              "--cp-comm-type"};
+    all.insert(all.end(), kExchanges[exchange].begin(), kExchanges[exchange].end());
+    if (sequence_parallel) all.emplace_back("--sequence-parallel");
+    if (distributed_optimizer) all.emplace_back("--use-distributed-optimizer");
+    for (const Flags& more : {pipelines()[pipeline].flags(), context_families()[family].flags})
+      all.insert(all.end(), more.begin(), more.end());
+    return all;
+  }
+
+  std::string text() const {
+    std::string words = context_families()[family].name + ", dp " + std::to_string(dp);
+    for (const std::string& flag : flags()) words += " " + flag;
+    return words;
+  }
+
+ private:
+  bool divides_heads(std::int64_t heads, std::int64_t groups) const {
+    const std::int64_t own = std::max<std::int64_t>(1, groups / tp);
+    return heads % cp == 0 && (own % cp == 0 || cp % own == 0);
+  }
+};
+
+/// The pipelines of the table: none, one chunk each, several, V, and one that orders microbatches
+/// otherwise.
+constexpr std::array<std::size_t, 5> kPipelines{0, 1, 4, 7, 10};
+
+std::vector<ContextLayout> all_context_layouts() {
+  std::vector<ContextLayout> all;
+  for (std::size_t family = 0; family < context_families().size(); ++family)
+    for (const std::int64_t cp : {2, 3, 4, 8})
+      for (std::size_t exchange = 0; exchange < kExchanges.size(); ++exchange)
+        for (const std::int64_t tp : {1, 2})
+          for (const bool sequence_parallel : {false, true})
+            for (const std::size_t pipeline : kPipelines)
+              for (const std::int64_t dp : {1, 2})
+                for (const bool distributed : {false, true}) {
+                  const ContextLayout layout{family,   cp, exchange,   tp, sequence_parallel,
+                                             pipeline, dp, distributed};
+                  if (layout.is_valid()) all.push_back(layout);
+                }
+  return all;
+}
+
+std::array<std::int64_t, 8> choices(const ContextLayout& l) {
+  return {static_cast<std::int64_t>(l.family),
+          l.cp,
+          static_cast<std::int64_t>(l.exchange),
+          l.tp,
+          l.sequence_parallel,
+          static_cast<std::int64_t>(l.pipeline),
+          l.dp,
+          l.distributed_optimizer};
+}
+
+std::vector<ContextLayout> pairwise_context_layouts() {
+  // The smaller world is preferred, because its ranks are threads.
+  return cover_pairs(
+      all_context_layouts(), [](const ContextLayout& layout) { return choices(layout); },
+      [](const ContextLayout& layout, const auto&) { return -layout.world_size(); });
+}
+
+TrainingResult train(const ContextLayout& layout) {
+  Flags all = common_flags();
+  const Flags step{"--optimizer",    "sgd", "--sgd-momentum", "0",     "--clip-grad",   "0",
+                   "--weight-decay", "0",   "--lr",           "16384", "--train-iters", "1"};
+  for (const Flags& more : {layout.flags(), step}) all.insert(all.end(), more.begin(), more.end());
+  return train_in_layout(all, layout.world_size(), {.dtype = at::kDouble});
+}
+
+const TrainingResult& one_rank(std::size_t family) {
+  static std::map<std::size_t, TrainingResult> known;
+  auto found = known.find(family);
+  if (found == known.end()) found = known.emplace(family, train({.family = family})).first;
+  return found->second;
+}
+
+void expect_one_rank(const ContextLayout& layout) {
+  SCOPED_TRACE(layout.text());
+  const TrainingResult &expected = one_rank(layout.family), actual = train(layout);
+  EXPECT_LE(curve_distance(actual.losses, expected.losses), kLimit) << "loss";
+  EXPECT_LE(curve_distance(actual.grad_norms, expected.grad_norms), kLimit) << "gradient norm";
+  ASSERT_EQ(actual.after.size(), expected.after.size());
+  for (const auto& [name, after] : expected.after) {
+    EXPECT_TRUE(actual.before.at(name).equal(expected.before.at(name)))
+        << name << " is drawn otherwise";
+    const at::Tensor gradient = expected.before.at(name) - after;
+    EXPECT_LE(relative_distance(actual.before.at(name) - actual.after.at(name), gradient), kLimit)
+        << "gradient of " << name;
+  }
+}
+
+TEST(ContextLayouts, TrainAsOneRankDoes) {
+  const char* wanted = std::getenv("MEGATRON_TEST_LAYOUTS");
+  const bool wants_all = wanted != nullptr && std::string(wanted) == "all";
+  const auto layouts = wants_all ? all_context_layouts() : pairwise_context_layouts();
+  RecordProperty("layouts", static_cast<int>(layouts.size()));
+  for (const ContextLayout& layout : layouts) expect_one_rank(layout);
+}
+
+TEST(ContextLayouts, RandomOnesTrainAsOneRankDoes) {
+  const char* given = std::getenv("MEGATRON_TEST_SEED");
+  const unsigned seed =
+      given != nullptr ? static_cast<unsigned>(std::atoi(given)) : std::random_device()();
+  SCOPED_TRACE("MEGATRON_TEST_SEED=" + std::to_string(seed));
+  std::mt19937 random(seed);
+  const std::vector<ContextLayout> all = all_context_layouts();
+  for (int i = 0; i < 3; ++i) expect_one_rank(all[random() % all.size()]);
+}
+
+}  // namespace
+}  // namespace megatron::layouts

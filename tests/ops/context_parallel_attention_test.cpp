@@ -1,0 +1,245 @@
+// Attention over a sequence that several ranks share, against attention on one rank: values and
+// gradients in float64 for every exchange and option, what a ring merges, the bytes that each
+// exchange sends, and the balance of the placement.
+#include "megatron/ops/context_parallel_attention.h"
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <functional>
+#include <map>
+#include <numeric>
+#include <string>
+
+#include "megatron/base/philox.h"
+#include "megatron/parallel/rank_threads.h"
+
+namespace megatron {
+namespace {
+
+constexpr std::int64_t kLength = 48, kBatch = 2, kHeads = 24, kGroups = 12, kChannels = 4;
+
+at::Tensor input(at::IntArrayRef shape, double phase, double size = 1) {
+  const std::int64_t count = c10::multiply_integers(shape);
+  return (at::arange(count, at::kDouble) * 0.7 + phase).sin().mul(size).view(shape);
+}
+
+AttentionInputs whole_inputs(double size = 1) {
+  return {input({kLength, kBatch, kHeads, kChannels}, 0.1, size),
+          input({kLength, kBatch, kGroups, kChannels}, 1.2, size),
+          input({kLength, kBatch, kGroups, kChannels}, 2.3)};
+}
+
+struct Results {
+  at::Tensor out, dq, dk, dv;
+};
+
+/// Runs `attend` on leaves with the values of `inputs` and then its backward from `dout`.
+Results run(const AttentionInputs& inputs, const at::Tensor& dout,
+            const std::function<at::Tensor(const AttentionInputs&)>& attend) {
+  const auto leaf = [](const at::Tensor& x) { return x.detach().clone().requires_grad_(); };
+  const AttentionInputs leaves{leaf(inputs.q), leaf(inputs.k), leaf(inputs.v)};
+  const at::Tensor out = attend(leaves);
+  out.backward(dout);
+  return {out.detach(), leaves.q.grad(), leaves.k.grad(), leaves.v.grad()};
+}
+
+Axis cp_axis(Communicators& communicators, std::int64_t ranks) {
+  std::vector<std::int64_t> all(static_cast<std::size_t>(ranks));
+  std::iota(all.begin(), all.end(), 0);
+  return {.name = "cp",
+          .rank = communicators.rank(),
+          .size = ranks,
+          .comm = communicators.group(all, "cp")};
+}
+
+/// Compares the attention of `ranks` ranks with that of one. Errors are relative to the largest
+/// value.
+void expect_one_rank(std::int64_t ranks, CpCommType type, const AttentionInputs& inputs,
+                     const AttentionOptions& options, double limit = 1e-12) {
+  const at::Tensor dout = input({kLength, kBatch, kHeads * kChannels}, 0.4);
+  const Results expected = run(inputs, dout, [&](const AttentionInputs& x) {
+    return core_attention(x.q, x.k, x.v, options).out;
+  });
+  const SequencePlacement placement = zigzag_placement(kLength, ranks);
+  run_rank_threads(
+      ranks,
+      [&](Communicators& communicators) {
+        const Axis axis = cp_axis(communicators, ranks);
+        const at::Tensor rows =
+            positions_of(placement.runs_of[static_cast<std::size_t>(axis.rank)]);
+        const auto mine = [&](const at::Tensor& x) { return x.index_select(0, rows); };
+        const Results actual =
+            run({mine(inputs.q), mine(inputs.k), mine(inputs.v)}, mine(dout),
+                [&](const AttentionInputs& x) {
+                  return context_parallel_attention(
+                      x, options, {.axis = axis, .placement = placement, .comm_type = type});
+                });
+        const auto compare = [&](const at::Tensor& a, const at::Tensor& whole, const char* what) {
+          const at::Tensor b = mine(whole);
+          EXPECT_LE((a - b).abs().max().item<double>(), limit * whole.abs().max().item<double>())
+              << what << " of rank " << axis.rank;
+        };
+        compare(actual.out, expected.out, "out");
+        compare(actual.dq, expected.dq, "dq");
+        compare(actual.dk, expected.dk, "dk");
+        compare(actual.dv, expected.dv, "dv");
+      },
+      {.timeout = std::chrono::milliseconds(20'000)});
+}
+
+/// Documents of 5, 13 and 30 positions, and in the other sample one for each position.
+at::Tensor documents() {
+  at::Tensor ids = at::zeros({kBatch, kLength}, at::kInt);
+  ids[0].narrow(0, 5, 43) += 1;
+  ids[0].narrow(0, 18, 30) += 1;
+  ids[1].copy_(at::arange(kLength));
+  return ids;
+}
+
+std::map<std::string, AttentionOptions> all_options() {
+  const DropoutSite dropout{.probability = 0.3,
+                            .key = philox_key(5, "site"),
+                            .sample_ordinals = at::tensor({7, 2}, at::kLong)};
+  const at::Tensor slopes = at::exp2(-at::arange(1, kHeads + 1, at::kDouble) / 4);
+  return {{"causal", {.scale = 0.5}},
+          {"bidirectional", {.causal = false, .scale = 0.5}},
+          {"window", {.window = {7, 0}, .scale = 0.5}},
+          {"window on both sides", {.causal = false, .window = {3, 9}, .scale = 0.5}},
+          {"documents", {.scale = 0.5, .document_ids = documents()}},
+          {"softcap, ALiBi, a later head",
+           {.scale = 0.5, .softcap = 2, .alibi_slopes = slopes, .first_head = 3}},
+          {"dropout", {.scale = 0.5, .first_head = 3, .dropout = dropout}},
+          {"everything",
+           {.window = {20, 0},
+            .scale = 0.5,
+            .softcap = 2,
+            .alibi_slopes = slopes,
+            .document_ids = documents(),
+            .dropout = dropout}}};
+}
+
+TEST(ContextParallelAttention, IsThatOfOneRank) {
+  for (const auto& [name, options] : all_options()) {
+    for (const std::int64_t ranks : {2, 3, 4}) {
+      for (const CpCommType type : {CpCommType::p2p, CpCommType::all_gather, CpCommType::a2a}) {
+        SCOPED_TRACE(name + ", " + std::to_string(ranks) + " ranks, exchange " +
+                     std::to_string(static_cast<int>(type)));
+        expect_one_rank(ranks, type, whole_inputs(), options);
+      }
+    }
+  }
+}
+
+/// More ranks than query groups, and as many ranks as heads.
+TEST(ContextParallelAttention, RanksMayShareAQueryGroup) {
+  AttentionInputs inputs = whole_inputs();
+  inputs.k = inputs.k.narrow(2, 0, 2);
+  inputs.v = inputs.v.narrow(2, 0, 2);
+  for (const std::int64_t ranks : {4, 8, 24})
+    expect_one_rank(ranks, CpCommType::a2a, inputs, {.scale = 0.5});
+}
+
+/// Scores 1e4 apart: a later part of the keys takes all weight from the earlier ones, or none. The
+/// merge neither overflows nor loses what counts. Scores of 1e4 carry errors of 1e-12, which their
+/// exponential turns into relative ones, and gradients multiply these by keys of size 60.
+TEST(ContextParallelAttention, ARingMergesScoresThatLieFarApart) {
+  constexpr double kLimit = 1e-10;
+  const AttentionInputs inputs = whole_inputs(60);
+  for (const bool causal : {true, false}) {
+    expect_one_rank(4, CpCommType::p2p, inputs, {.causal = causal, .scale = 1}, kLimit);
+    expect_one_rank(4, CpCommType::p2p, inputs,
+                    {.causal = causal, .scale = 1, .document_ids = documents()}, kLimit);
+  }
+}
+
+/// Documents of one position: most parts of the keys give a query nothing to merge.
+TEST(ContextParallelAttention, QueriesMaySeeNothingInMostParts) {
+  AttentionOptions options{.scale = 1};
+  options.document_ids = at::arange(kLength, at::kInt).expand({kBatch, kLength}).contiguous();
+  const SequencePlacement placement = zigzag_placement(kLength, 2);
+  run_rank_threads(2, [&](Communicators& communicators) {
+    const Axis axis = cp_axis(communicators, 2);
+    const AttentionInputs all = whole_inputs();
+    const at::Tensor rows = positions_of(placement.runs_of[static_cast<std::size_t>(axis.rank)]);
+    const auto mine = [&](const at::Tensor& x) { return x.index_select(0, rows); };
+    const Results actual =
+        run({mine(all.q), mine(all.k), mine(all.v)},
+            mine(input({kLength, kBatch, kHeads * kChannels}, 1)), [&](const AttentionInputs& x) {
+              return context_parallel_attention(x, options, {.axis = axis, .placement = placement});
+            });
+    EXPECT_TRUE(at::allclose(actual.out[5], mine(all.v)[5].repeat_interleave(2, 1).flatten(1)))
+        << "a query that sees only itself";
+    for (const at::Tensor& x : {actual.out, actual.dq, actual.dk, actual.dv})
+      EXPECT_FALSE(x.isnan().any().item<bool>());
+  });
+}
+
+/// Returns the bytes that rank 0 hands over in a forward and a backward pass, by operation and
+/// name.
+std::map<std::string, std::int64_t> bytes_of(CpCommType type, std::int64_t ranks) {
+  std::map<std::string, std::int64_t> bytes;
+  const SequencePlacement placement = zigzag_placement(kLength, ranks);
+  run_rank_threads(ranks, [&](Communicators& communicators) {
+    const Axis axis = cp_axis(communicators, ranks);
+    const at::Tensor rows = positions_of(placement.runs_of[static_cast<std::size_t>(axis.rank)]);
+    const auto mine = [&](const at::Tensor& x) { return x.index_select(0, rows).to(at::kFloat); };
+    const AttentionInputs all = whole_inputs();
+    communicators.counters().take();
+    run({mine(all.q), mine(all.k), mine(all.v)},
+        mine(input({kLength, kBatch, kHeads * kChannels}, 1)), [&](const AttentionInputs& x) {
+          return context_parallel_attention(
+              x, {.scale = 1}, {.axis = axis, .placement = placement, .comm_type = type});
+        });
+    if (axis.rank != 0) return;
+    for (const CommCount& row : communicators.counters().take())
+      bytes[row.operation + " " + row.what] += row.bytes;
+  });
+  return bytes;
+}
+
+TEST(ContextParallelAttention, SendsWhatTheorySays) {
+  constexpr std::int64_t kRanks = 4, kRows = kLength / kRanks * kBatch, kFloat = 4;
+  constexpr std::int64_t kKeyBytes = kRows * kGroups * kChannels * kFloat,
+                         kQueryBytes = kRows * kHeads * kChannels * kFloat;
+  const auto ring = bytes_of(CpCommType::p2p, kRanks);
+  EXPECT_EQ(ring.at("send keys and values"), 2 * (kRanks - 1) * 2 * kKeyBytes);  // both passes
+  EXPECT_EQ(ring.at("send gradients of keys and values"), kRanks * 2 * kKeyBytes);
+  const auto gathered = bytes_of(CpCommType::all_gather, kRanks);
+  EXPECT_EQ(gathered.at("all_gather keys"), kRanks * kKeyBytes);
+  EXPECT_EQ(gathered.at("reduce_scatter keys"), kRanks * kKeyBytes);
+  EXPECT_EQ(gathered.at("all_gather values"), kRanks * kKeyBytes);
+  const auto exchanged = bytes_of(CpCommType::a2a, kRanks);
+  EXPECT_EQ(exchanged.at("all_to_all queries"), 2 * kQueryBytes);
+  EXPECT_EQ(exchanged.at("all_to_all keys"), 2 * kKeyBytes);
+  EXPECT_EQ(exchanged.at("all_to_all attention"), 2 * kQueryBytes);
+}
+
+/// Pairs of a query and a key under a causal mask, for each rank of a long sequence.
+TEST(SequencePlacement, ZigzagBalancesCausalWork) {
+  for (const std::int64_t ranks : {2, 3, 8, 64}) {
+    const SequencePlacement placement = zigzag_placement(128 * ranks, ranks);
+    std::vector<double> pairs;
+    for (const auto& runs : placement.runs_of) {
+      double sum = 0;
+      for (const PositionRun& run : runs)
+        for (std::int64_t q = run.first; q < run.end(); ++q) sum += static_cast<double>(q + 1);
+      pairs.push_back(sum);
+    }
+    const auto [least, most] = std::ranges::minmax(pairs);
+    EXPECT_LE(most / least, 1.02) << ranks << " ranks";
+  }
+}
+
+TEST(SequencePlacement, HoldsEveryPositionOnce) {
+  const SequencePlacement placement = zigzag_placement(24, 3);
+  EXPECT_EQ(placement.rows_of(1), 8);
+  std::vector<at::Tensor> all;
+  for (const auto& runs : placement.runs_of) all.push_back(positions_of(runs));
+  EXPECT_TRUE(all[1].equal(at::tensor({4, 5, 6, 7, 16, 17, 18, 19}, at::kLong)));
+  EXPECT_TRUE(std::get<0>(at::cat(all).sort()).equal(at::arange(24)));
+}
+
+}  // namespace
+}  // namespace megatron
