@@ -30,7 +30,8 @@ constexpr std::array<std::array<const char*, 4>, 4> kExchanges{
 const std::vector<Family>& context_families() {
   static const std::vector<Family> all = {
       {"gpt", {"--eod-mask-loss"}},
-      {"grouped queries", llama({"--group-query-attention", "--num-query-groups", "2"})},
+      {"grouped queries", llama({"--group-query-attention", "--num-query-groups", "2",
+                                 "--ddp-average-in-collective"})},
       {"window and alibi",
        {"--position-embedding-type", "alibi", "--window-size", "11,0",
         "--calculate-per-token-loss"}},

@@ -58,7 +58,8 @@ Axis cp_axis(Communicators& communicators, std::int64_t ranks) {
 /// value.
 void expect_one_rank(std::int64_t ranks, CpCommType type, const AttentionInputs& inputs,
                      const AttentionOptions& options, double limit = 1e-12) {
-  const at::Tensor dout = input({kLength, kBatch, kHeads * kChannels}, 0.4);
+  const at::Tensor dout =
+      input({kLength, kBatch, kHeads * kChannels}, 0.4).to(inputs.q.scalar_type());
   const Results expected = run(inputs, dout, [&](const AttentionInputs& x) {
     return core_attention(x.q, x.k, x.v, options).out;
   });
@@ -77,8 +78,9 @@ void expect_one_rank(std::int64_t ranks, CpCommType type, const AttentionInputs&
                       x, options, {.axis = axis, .placement = placement, .comm_type = type});
                 });
         const auto compare = [&](const at::Tensor& a, const at::Tensor& whole, const char* what) {
-          const at::Tensor b = mine(whole);
-          EXPECT_LE((a - b).abs().max().item<double>(), limit * whole.abs().max().item<double>())
+          const at::Tensor b = mine(whole).to(at::kDouble);
+          EXPECT_LE((a.to(at::kDouble) - b).abs().max().item<double>(),
+                    limit * whole.abs().max().item<double>())
               << what << " of rank " << axis.rank;
         };
         compare(actual.out, expected.out, "out");
@@ -127,6 +129,22 @@ TEST(ContextParallelAttention, IsThatOfOneRank) {
         SCOPED_TRACE(name + ", " + std::to_string(ranks) + " ranks, exchange " +
                      std::to_string(static_cast<int>(type)));
         expect_one_rank(ranks, type, whole_inputs(), options);
+      }
+    }
+  }
+}
+
+/// The CPU's fused kernels give parts that merge as well. A bf16 part is rounded once more than the
+/// whole, by at most 2⁻⁹ of its size, and so are the gradients of each part.
+TEST(ContextParallelAttention, FusedKernelsMergeToo) {
+  for (const auto& [type, limit] :
+       {std::pair(at::kFloat, 1e-5), std::pair(at::kBFloat16, 4 * 0x1p-8)}) {
+    AttentionInputs inputs = whole_inputs();
+    for (at::Tensor* x : {&inputs.q, &inputs.k, &inputs.v}) *x = x->to(type);
+    for (const auto& [name, options] : all_options()) {
+      for (const CpCommType exchange : {CpCommType::p2p, CpCommType::all_gather, CpCommType::a2a}) {
+        SCOPED_TRACE(name + ", " + c10::toString(type));
+        expect_one_rank(3, exchange, inputs, options, limit);
       }
     }
   }

@@ -31,12 +31,8 @@ bool uses_a2a(S s) {
 }
 
 std::int64_t heads(S s) { return s.model.num_attention_heads / tp(s); }
-/// Returns the key-value groups of a rank of tp.
-std::int64_t groups(S s) {
-  return std::max<std::int64_t>(
-      1, (s.model.group_query_attention ? s.model.num_query_groups : s.model.num_attention_heads) /
-             tp(s));
-}
+/// Returns the query groups of a rank of tp.
+std::int64_t groups(S s) { return std::max<std::int64_t>(1, s.model.query_groups() / tp(s)); }
 
 }  // namespace
 

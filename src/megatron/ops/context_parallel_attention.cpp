@@ -18,14 +18,15 @@ struct RankOrder {
     std::vector<at::Tensor> positions;
     for (const auto& runs : placement.runs_of) positions.push_back(positions_of(runs));
     const at::Tensor all = at::cat(positions);
-    to_ranks = all.to(device);
-    to_positions = all.argsort().to(device);
+    by_rank = all.to(device);
+    by_position = all.argsort().to(device);
   }
-  at::Tensor to_positions, to_ranks;  ///< int64 [s]: the rows to take
+  at::Tensor by_position, by_rank;  ///< int64 [s]: the rows to take
 };
 
-AttentionOptions at_positions(AttentionOptions options, std::int64_t first_query,
-                              std::int64_t length) {
+/// Returns the options of queries from `first_query` on, over all keys of the sequence.
+AttentionOptions whole_keys_options(AttentionOptions options, std::int64_t first_query,
+                                    std::int64_t length) {
   options.q_start = first_query;
   options.k_start = 0;
   options.total_q = options.total_k = length;
@@ -39,14 +40,14 @@ at::Tensor gathered_attention(const AttentionInputs& inputs, const AttentionOpti
   const auto whole = [&](const at::Tensor& x, const char* what) {
     return at::index_select(
         gather_from_sequence_parallel_region(x.contiguous(), context.axis, what), 0,
-        order.to_positions);
+        order.by_position);
   };
   const at::Tensor k = whole(inputs.k, "keys"), v = whole(inputs.v, "values");
   std::vector<at::Tensor> out;
   std::int64_t row = 0;
   for (const PositionRun& run : placement.runs_of[static_cast<std::size_t>(context.axis.rank)]) {
     out.push_back(core_attention(inputs.q.narrow(0, row, run.count), k, v,
-                                 at_positions(options, run.first, placement.length))
+                                 whole_keys_options(options, run.first, placement.length))
                       .out);
     row += run.count;
   }
@@ -70,12 +71,12 @@ class HeadExchange {
                                  .permute({2, 0, 1, 3, 4})
                                  .reshape({axis_.size * x.size(0), x.size(1), heads, x.size(3)});
     return at::index_select(exchange_rows(axis_, parts, {.out = rows_, .in = own_}, what), 0,
-                            order_.to_positions);
+                            order_.by_position);
   }
 
   /// The reverse, of [s, b, channels of this rank's heads] → [rows, b, channels of all].
-  at::Tensor to_positions(const at::Tensor& x, const char* what) const {
-    const at::Tensor parts = exchange_rows(axis_, at::index_select(x, 0, order_.to_ranks),
+  at::Tensor to_rows(const at::Tensor& x, const char* what) const {
+    const at::Tensor parts = exchange_rows(axis_, at::index_select(x, 0, order_.by_rank),
                                            {.out = own_, .in = rows_}, what);
     const std::int64_t rows = own_.front();
     return parts.view({axis_.size, rows, x.size(1), x.size(2)})
@@ -107,9 +108,9 @@ at::Tensor ulysses_attention(const AttentionInputs& inputs, AttentionOptions opt
   const at::Tensor out = core_attention(exchange.to_heads(inputs.q, "queries"),
                                         exchange.to_heads(for_ranks(inputs.k), "keys"),
                                         exchange.to_heads(for_ranks(inputs.v), "values"),
-                                        at_positions(options, 0, context.placement.length))
+                                        whole_keys_options(options, 0, context.placement.length))
                              .out;
-  return exchange.to_positions(out, "attention");
+  return exchange.to_rows(out, "attention");
 }
 
 }  // namespace

@@ -46,9 +46,8 @@ struct AttentionResult {
   at::Tensor lse;
 };
 
-/// The forward pass of attention, which records no gradient. An exchange of keys and values between
-/// ranks calls it for each part of the keys (context_parallel_attention.h) and merges the results
-/// by their lse, which is defined on every device.
+/// The forward pass of attention to some of the keys. Records no gradient. The lse is defined on
+/// every device.
 AttentionResult attention_forward(const AttentionInputs& inputs, const AttentionOptions& options);
 
 /// The backward pass for a part of the keys. `dout` and `result` are those of the queries' whole

@@ -1,6 +1,6 @@
 // Ring attention. Step t of a pass computes with the keys and values of rank (r − t) mod size while
-// they travel on to rank r + 1. A part of the work is a run of queries over a run of keys, both
-// neighbours in the sequence, for which attention is computed by itself.
+// they travel on to rank r + 1. Attention is computed for each run of queries over each run of
+// keys. A run is contiguous in the sequence.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
@@ -11,6 +11,7 @@
 #include <ATen/ops/zeros_like.h>
 
 #include <limits>
+#include <tuple>
 #include <utility>
 
 #include "megatron/ops/context_parallel_attention.h"
@@ -27,6 +28,7 @@ constexpr double kNothing = -std::numeric_limits<double>::infinity();
 struct Pair {
   at::Tensor buffer, first, second;
 
+  Pair() = default;
   Pair(at::IntArrayRef first_shape, at::IntArrayRef second_shape, const at::TensorOptions& type) {
     const std::int64_t count = c10::multiply_integers(first_shape),
                        others = c10::multiply_integers(second_shape);
@@ -45,6 +47,15 @@ class Ring {
     return (axis_.rank - step + axis_.size) % axis_.size;
   }
   std::int64_t size() const { return axis_.size; }
+  /// Starts to send `out` and to receive `in`. Odd ranks post the receive first: a pair of ranks
+  /// that meets for the first time on NCCL waits for both, and must not wait around the ring.
+  std::pair<PendingWork, PendingWork> exchange(const at::Tensor& out, const at::Tensor& in,
+                                               const char* what) const {
+    PendingWork received = axis_.rank % 2 == 1 ? receive(in, what) : nullptr;
+    PendingWork sent = send(out, what);
+    if (received == nullptr) received = receive(in, what);
+    return {std::move(sent), std::move(received)};
+  }
   PendingWork send(const at::Tensor& x, const char* what) const {
     return axis_.comm->start_send(x, (axis_.rank + 1) % axis_.size, what);
   }
@@ -122,7 +133,7 @@ AttentionResult ring_forward(const AttentionInputs& inputs, const AttentionOptio
   const auto& runs_of = context.placement.runs_of;
   const auto& own = runs_of[static_cast<std::size_t>(context.axis.rank)];
   MergedAttention merged(q, v.size(3), compute_type(q.scalar_type()));
-  Pair here(k.sizes(), v.sizes(), k.options()), next = here;
+  Pair here(k.sizes(), v.sizes(), k.options()), next;
   here.first.copy_(k);
   here.second.copy_(v);
   for (std::int64_t step = 0; step < ring.size(); ++step) {
@@ -130,8 +141,7 @@ AttentionResult ring_forward(const AttentionInputs& inputs, const AttentionOptio
     PendingWork sent, received;
     if (passes_on) {
       next = Pair(k.sizes(), v.sizes(), k.options());
-      sent = ring.send(here.buffer, "keys and values");
-      received = ring.receive(next.buffer, "keys and values");
+      std::tie(sent, received) = ring.exchange(here.buffer, next.buffer, "keys and values");
     }
     for_visible_runs(
         own, runs_of[static_cast<std::size_t>(ring.source(step))], options,
@@ -158,7 +168,7 @@ AttentionInputs ring_backward(const at::Tensor& dout, const AttentionInputs& inp
   const auto& own = runs_of[static_cast<std::size_t>(context.axis.rank)];
   const auto wide = q.options().dtype(compute_type(q.scalar_type()));
   const at::Tensor dq = at::zeros(q.sizes(), wide);
-  Pair here(k.sizes(), v.sizes(), k.options()), next = here;
+  Pair here(k.sizes(), v.sizes(), k.options()), next;
   here.first.copy_(k);
   here.second.copy_(v);
   const auto zeros = [&] {
@@ -167,18 +177,17 @@ AttentionInputs ring_backward(const at::Tensor& dout, const AttentionInputs& inp
     return pair;
   };
   const char* const what = "gradients of keys and values";
-  Pair earlier = zeros(), leaving = earlier;
+  Pair earlier = zeros(), leaving;
   PendingWork returned;
   for (std::int64_t step = 0; step < ring.size(); ++step) {
     const bool passes_on = step + 1 < ring.size();
-    // What the other ranks have added so far arrives while this rank computes. Its sender sent it
-    // before the next keys.
+    // What the other ranks have added so far arrives while this rank computes. The previous rank
+    // sends it before its next keys, so this receive is posted first.
     PendingWork sent, received, arriving;
     if (step > 0) arriving = ring.receive(earlier.buffer, what);
     if (passes_on) {
       next = Pair(k.sizes(), v.sizes(), k.options());
-      sent = ring.send(here.buffer, "keys and values");
-      received = ring.receive(next.buffer, "keys and values");
+      std::tie(sent, received) = ring.exchange(here.buffer, next.buffer, "keys and values");
     }
     const Pair gradients = zeros();
     for_visible_runs(
@@ -198,7 +207,7 @@ AttentionInputs ring_backward(const at::Tensor& dout, const AttentionInputs& inp
     if (arriving) {
       arriving->wait();
       gradients.buffer.add_(earlier.buffer);
-      returned->wait();  // the receiver has posted its receive at the latest in this step
+      returned->wait();  // the next rank posts this receive at the start of this step
     }
     leaving = gradients;
     returned = ring.send(leaving.buffer, what);

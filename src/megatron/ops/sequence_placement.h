@@ -1,5 +1,5 @@
-// Which positions of a sequence the ranks of context parallelism hold. Each rank holds a few runs
-// of neighbouring positions, one after another: its rows.
+// Which positions of a sequence the ranks of context parallelism hold. Each rank holds a few
+// contiguous runs of positions, one after another: its rows.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -9,7 +9,7 @@
 
 namespace megatron {
 
-/// Neighbouring positions of a sequence.
+/// A contiguous run of positions of a sequence.
 struct PositionRun {
   std::int64_t first = 0, count = 0;
   std::int64_t end() const { return first + count; }

@@ -24,6 +24,7 @@ struct TensorParallelOptions {
 struct ContextParallelOptions {
   std::vector<CpCommType> comm_types = {CpCommType::p2p};  ///< one for all layers, or one for each
 
+  /// Returns the type of a layer, by its 0-based index in the whole model.
   CpCommType comm_type_of(std::int64_t layer) const {
     return comm_types.size() == 1 ? comm_types.front()
                                   : comm_types[static_cast<std::size_t>(layer)];

@@ -95,10 +95,10 @@ class StepStopwatch : public StepListener {
   std::map<std::pair<std::int32_t, StepKind>, std::vector<double>> seconds_;
 };
 
-Microbatch synthetic_microbatch(const Settings& settings, c10::Device device) {
+Microbatch synthetic_microbatch(const Settings& settings, const Rank& rank) {
   const std::int64_t samples = settings.training.micro_batch_size,
                      length = settings.training.seq_length;
-  const auto ids = at::TensorOptions().dtype(at::kLong).device(device);
+  const auto ids = at::TensorOptions().dtype(at::kLong).device(rank.device);
   const at::Tensor tokens = at::arange(samples * length, ids)
                                 .remainder(settings.model.vocab_size)
                                 .view({samples, length});
@@ -109,14 +109,14 @@ Microbatch synthetic_microbatch(const Settings& settings, c10::Device device) {
                         {"loss_mask", at::ones({samples, length}, ids.dtype(at::kFloat))},
                         {"loss_gradient", at::ones({}, ids.dtype(at::kFloat))}};
   microbatch.sample_ordinals = at::arange(samples, ids);
-  return microbatch;
+  return context_slice(std::move(microbatch), rank.cp.rank, rank.cp.size);
 }
 
 /// Sends hidden states once around the ring of pipeline ranks, all ranks at the same time.
 double measure_p2p_seconds(const Settings& settings, const Rank& rank) {
   const Axis& pp = rank.pp;
   if (pp.size == 1) return 0;
-  const std::int64_t slices = rank.sequence_parallel ? rank.tp.size : 1;
+  const std::int64_t slices = rank.cp.size * (rank.sequence_parallel ? rank.tp.size : 1);
   const std::vector<std::int64_t> shape{settings.training.seq_length / slices,
                                         settings.training.micro_batch_size,
                                         settings.model.hidden_size};
@@ -160,7 +160,7 @@ StepStopwatch measure_parts(const Settings& settings, const ModelFamily& family,
                                                    .grad_dtype = at::kFloat,
                                                    .experts = ReplicaGroups{}});
   weights.initialize(rank.seed);
-  const std::vector<Microbatch> batch{synthetic_microbatch(settings, rank.device)};
+  const std::vector<Microbatch> batch{synthetic_microbatch(settings, rank)};
   const Schedule schedule = parts_schedule(layout.num_chunks);
   StepStopwatch times(rank.device);
   const auto on_loss = [](std::size_t, const StepOutput& output) {

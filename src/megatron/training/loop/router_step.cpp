@@ -21,13 +21,6 @@ constexpr AuxLossName kAuxLosses[] = {
     {"global_load_balancing_loss", LoadBalancing::global_aux_loss,
      RoutingStatistics::global_aux_loss}};
 
-/// Returns what a replica's gradient must be divided by beforehand, so that the reduced gradient is
-/// the mean over the replicas.
-double loss_divisor(const TrainStepContext& context) {
-  return context.weights.data_parallel().averages ? 1.0 / static_cast<double>(context.rank.cp.size)
-                                                  : static_cast<double>(context.rank.dp.size);
-}
-
 LayerRouting routing_of(const MoeConfig& config, std::int64_t layer, const double* sums,
                         double microbatches) {
   const auto experts = static_cast<std::size_t>(config.num_experts);

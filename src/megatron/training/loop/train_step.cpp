@@ -16,6 +16,11 @@
 
 namespace megatron {
 
+double loss_divisor(const TrainStepContext& context) {
+  return context.weights.data_parallel().averages ? 1.0 / static_cast<double>(context.rank.cp.size)
+                                                  : static_cast<double>(context.rank.dp.size);
+}
+
 std::vector<Microbatch> fetch_microbatches(const TrainStepContext& context,
                                            const TrainStepOptions& options) {
   const auto timing = context.timers.scope("batch-generator", 2);
@@ -40,15 +45,13 @@ namespace {
 
 /// Returns the initial gradient of backward: the loss scale divided by the loss normalizer. The
 /// loss of a microbatch is the mean over its `tokens`, which the ranks of cp share, and that of a
-/// step the mean over microbatches and ranks of dp. Reduction sums over dp-cp, and may average.
+/// step the mean over its microbatches.
 at::Tensor gradient_scale(const TrainStepContext& context, const TrainStepOptions& options,
                           const at::Tensor& tokens) {
   const at::Tensor scale = context.optimizer.loss_scale();
   if (options.calculate_per_token_loss) return scale;
-  const double ranks = context.weights.data_parallel().averages
-                           ? 1 / static_cast<double>(context.rank.cp.size)
-                           : static_cast<double>(context.rank.dp.size);
-  return scale * (tokens.clamp_min(1) * (static_cast<double>(options.num_microbatches) * ranks))
+  return scale * (tokens.clamp_min(1) *
+                  (static_cast<double>(options.num_microbatches) * loss_divisor(context)))
                      .reciprocal();
 }
 

@@ -57,6 +57,10 @@ struct TrainStepContext {
   StepListener* steps = nullptr;  ///< notified of each step of the pipeline schedule; may be null
 };
 
+/// Returns what the gradients of a rank must be divided by beforehand, so that the reduced
+/// gradients (summed over dp-cp, or averaged) are the mean over the ranks of dp.
+double loss_divisor(const TrainStepContext& context);
+
 /// Loss sums and token counts per microbatch, summed over all data-parallel ranks; float64
 /// [num_microbatches] on the device.
 struct StepLosses {

@@ -35,7 +35,7 @@ OpTrace trace(const TrainStepContext& context, const TrainStepOptions& options,
       context.model, context.weights, microbatch,
       {.per_token = options.calculate_per_token_loss,
        .gradient_factor = context.optimizer.loss_scale().item<double>() /
-                          static_cast<double>(options.num_microbatches * context.rank.dp_cp.size),
+                          (static_cast<double>(options.num_microbatches) * loss_divisor(context)),
        .pp = &context.rank.pp,
        .order = context.pipeline.layout().order,
        .all_reduce_min = [&context](double place) {

@@ -72,6 +72,7 @@ class OpTracer : public UnitHooks, public StepListener {
     const at::Tensor& tokens = microbatch.at("tokens");
     batch_ = tokens.size(0);
     sequence_ = tokens.dim() > 1 ? tokens.size(1) : 1;
+    has_whole_sequences_ = !microbatch.has("num_tokens");
   }
 
   void after_op(const std::string& op, const at::Tensor& output) override {
@@ -119,6 +120,7 @@ class OpTracer : public UnitHooks, public StepListener {
   /// Position of the first bad op's step among the steps of all stages.
   double first_bad_position_ = kNoPosition;
   std::int64_t batch_ = 0, sequence_ = 0;
+  bool has_whole_sequences_ = true;  ///< false with context parallelism (context_slice())
   OpTrace trace_;
   std::unordered_set<Node*> hooked_nodes_;
   /// Query, key and value of the current layer.
@@ -167,7 +169,7 @@ void OpTracer::check_output(const std::string& op, const at::Tensor& output) {
     bad.input = trace_.ops[trace_.ops.size() - 2].op;
     bad.before = trace_.ops[trace_.ops.size() - 2].output;
   }
-  if (op.ends_with(".core_attention") && attention_inputs_.size() == 3) {
+  if (op.ends_with(".core_attention") && attention_inputs_.size() == 3 && has_whole_sequences_) {
     if (auto scores = non_finite_scores(attention_inputs_["query"], attention_inputs_["key"],
                                         model_.config())) {
       bad.detail = "scores";
@@ -262,8 +264,9 @@ Schedule single_microbatch_schedule(const RankStages& stages) {
   return with_messages(schedule, /*ahead=*/false);
 }
 
-double gradient_scale(const OpTrace& trace, const TraceOptions& options) {
-  return options.gradient_factor / (options.per_token ? 1 : std::max(trace.tokens, 1.0));
+double gradient_scale(const Microbatch& microbatch, const TraceOptions& options) {
+  const double tokens = microbatch.num_tokens().item<double>();
+  return options.gradient_factor / (options.per_token ? 1 : std::max(tokens, 1.0));
 }
 
 /// Sums the loss over the stages; it is nonzero only on the last one.
@@ -321,7 +324,7 @@ OpTrace trace_microbatch(Model& model, ParamStore& weights, const Microbatch& mi
   bool is_bad = false;
   const auto on_loss = [&](std::size_t /*microbatch*/, const StepOutput& output) {
     tracer.after_loss(output);
-    return at::scalar_tensor(gradient_scale(trace, options), output.loss_sum.options());
+    return at::scalar_tensor(gradient_scale(microbatch, options), output.loss_sum.options());
   };
   const auto before_backward = [&] {
     return !(is_bad = tracer.keep_earliest(options.all_reduce_min));
@@ -333,7 +336,7 @@ OpTrace trace_microbatch(Model& model, ParamStore& weights, const Microbatch& mi
                 .before_backward = before_backward,
                 .listener = &tracer});
   all_reduce_loss(trace, pp, weights.device());
-  trace.gradient_scale = gradient_scale(trace, options);
+  trace.gradient_scale = gradient_scale(microbatch, options);
   if (is_bad) return trace;
   weights.finalize_local_gradients();
   if (!tracer.keep_earliest(options.all_reduce_min)) tracer.after_backward();

@@ -37,9 +37,8 @@ std::string save_suspect_microbatch(const TrainingPlan& plan, const TrainingProg
                                     const std::string& cause) {
   const Settings& settings = plan.settings;
   if (plan.rank.cp.size > 1)
-    return "\n  the microbatch is not saved, because each rank of --context-parallel-size has only "
-           "a "
-           "part of its sequences; without that flag it would be";
+    return "\n  the microbatch is not saved: with --context-parallel-size each rank holds only "
+           "part of its sequences; to save it, run again without that flag";
   const auto weights = step_weights(plan, progress, first_iteration);
   const bool in_checkpoint = weights && !weights->checkpoint_root.empty();
   const SavedBatch batch{
