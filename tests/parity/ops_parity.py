@@ -85,14 +85,27 @@ def check_norms(ops):
         )
         dy, passed = numbers(*y.shape, seed=4), numbers(*y.shape, seed=5)
         plain = [t.detach() if t is not None else None for t in (x, branch, weight, bias)]
-        rows = ops.norm_rows(*plain, 1e-5, 0.0, torch.float32, None, 0.0, 0, 0)
+        rows = ops.norm_rows(*plain, 1e-5, 0.0, torch.float32, None, 0.0, 0, 0, None)
         report.close_tensors(
             f"norm_rows, {name} of a sum",
             {"sum": rows[0], "y": rows[1]},
             {"sum": total.detach(), "y": y.detach()},
         )
         found = ops.norm_rows_backward(
-            dy, passed, rows[0], rows[2], rows[3], plain[2], plain[3], 0.0, True, None, 0.0, 0, 0
+            dy,
+            passed,
+            rows[0],
+            rows[2],
+            rows[3],
+            plain[2],
+            plain[3],
+            0.0,
+            True,
+            None,
+            0.0,
+            0,
+            0,
+            None,
         )
         inputs = [t for t in (x, weight, bias) if t is not None]
         expected = torch.autograd.grad([y, total], inputs, [dy, passed])
@@ -151,7 +164,7 @@ def check_attention(ops):
         first(q), first(k), first(v), is_causal=True, scale=0.25, enable_gqa=True
     )
     y = y.permute(2, 0, 1, 3).reshape(s, b, n * d)
-    options = (True, *WINDOW, 0.25, 0.0, None, None, 0, 0, 0, None, 0.0, 0)
+    options = (True, *WINDOW, 0.25, 0.0, None, None, [0, 0, s, s], 0, None, 0.0, 0)
     plain = [t.detach() for t in (q, k, v)]
     out, lse = ops.attention(*plain, *options)
     report.close("attention", out, y.detach())
@@ -195,14 +208,14 @@ def check_embedding(ops):
 
 def check_dropout(ops):
     x, residual, ordinals = torch.ones(400, 4, 64), numbers(400, 4, 64), torch.arange(4)
-    dropped = ops.dropout_add(x, residual, ordinals, 0.25, 7, 0, torch.float32) - residual
+    dropped = ops.dropout_add(x, residual, ordinals, 0.25, 7, 0, None, torch.float32) - residual
     kept = (dropped - 4 / 3).abs() < 1e-5
     report.result(
         "dropout_add: kept numbers are scaled", bool((kept | (dropped.abs() < 1e-5)).all())
     )
     share = kept.float().mean().item()
     report.result("dropout_add: keeps its share", abs(share - 0.75) < 0.005, f"{share:.4f} of 0.75")
-    later = ops.dropout_add(x[100:], residual[100:], ordinals, 0.25, 7, 100, torch.float32)
+    later = ops.dropout_add(x[100:], residual[100:], ordinals, 0.25, 7, 100, None, torch.float32)
     report.result(
         "dropout_add: the mask depends on the position, not on the call",
         torch.equal(later, (dropped + residual)[100:])
@@ -218,7 +231,18 @@ def check_meta(ops):
         "bias_activation": (ops.bias_activation(meta(3, 8), meta(8), 4, True), (3, 4)),
         "norm_rows": (
             ops.norm_rows(
-                meta(3, 2, 8), None, meta(8), meta(8), 1e-5, 0.0, torch.float32, None, 0.0, 0, 0
+                meta(3, 2, 8),
+                None,
+                meta(8),
+                meta(8),
+                1e-5,
+                0.0,
+                torch.float32,
+                None,
+                0.0,
+                0,
+                0,
+                None,
             )[1],
             (3, 2, 8),
         ),
