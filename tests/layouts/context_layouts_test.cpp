@@ -6,11 +6,10 @@
 #include <gtest/gtest.h>
 
 #include <array>
-#include <cstdlib>
 #include <map>
 #include <random>
-#include <set>
 
+#include "layouts/chosen_layouts.h"
 #include "layouts/layout_run.h"
 
 namespace megatron::layouts {
@@ -167,17 +166,13 @@ void expect_one_rank(const ContextLayout& layout) {
 }
 
 TEST(ContextLayouts, TrainAsOneRankDoes) {
-  const char* wanted = std::getenv("MEGATRON_TEST_LAYOUTS");
-  const bool wants_all = wanted != nullptr && std::string(wanted) == "all";
-  const auto layouts = wants_all ? all_context_layouts() : pairwise_context_layouts();
+  const auto layouts = wants_all() ? all_context_layouts() : pairwise_context_layouts();
   RecordProperty("layouts", static_cast<int>(layouts.size()));
   for (const ContextLayout& layout : layouts) expect_one_rank(layout);
 }
 
 TEST(ContextLayouts, RandomOnesTrainAsOneRankDoes) {
-  const char* given = std::getenv("MEGATRON_TEST_SEED");
-  const unsigned seed =
-      given != nullptr ? static_cast<unsigned>(std::atoi(given)) : std::random_device()();
+  const unsigned seed = layout_seed();
   SCOPED_TRACE("MEGATRON_TEST_SEED=" + std::to_string(seed));
   std::mt19937 random(seed);
   const std::vector<ContextLayout> all = all_context_layouts();

@@ -5,10 +5,10 @@
 // random ones come from MEGATRON_TEST_SEED.
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <random>
 #include <set>
 
+#include "layouts/chosen_layouts.h"
 #include "layouts/expert_layout.h"
 #include "layouts/layout_run.h"
 
@@ -118,11 +118,6 @@ TEST(ExpertLayouts, CoverEveryPairOfChoices) {
   EXPECT_EQ(pairs.size(), all);
 }
 
-bool wants_all() {
-  const char* wanted = std::getenv("MEGATRON_TEST_LAYOUTS");
-  return wanted != nullptr && std::string(wanted) == "all";
-}
-
 TEST(ExpertLayouts, TrainAsOneRankDoes) {
   const auto layouts = wants_all() ? all_expert_layouts() : pairwise_expert_layouts();
   RecordProperty("layouts", static_cast<int>(layouts.size()));
@@ -130,9 +125,7 @@ TEST(ExpertLayouts, TrainAsOneRankDoes) {
 }
 
 TEST(ExpertLayouts, RandomOnesTrainAsOneRankDoes) {
-  const char* given = std::getenv("MEGATRON_TEST_SEED");
-  const unsigned seed =
-      given != nullptr ? static_cast<unsigned>(std::atoi(given)) : std::random_device()();
+  const unsigned seed = layout_seed();
   SCOPED_TRACE("MEGATRON_TEST_SEED=" + std::to_string(seed));
   std::mt19937 random(seed);
   const std::vector<ExpertLayout> all = all_expert_layouts();

@@ -7,20 +7,15 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
 #include <random>
 
+#include "layouts/chosen_layouts.h"
 #include "layouts/layout_run.h"
 
 namespace megatron::layouts {
 namespace {
 
 constexpr std::int64_t kMostRanksAtOnce = 8;  ///< limit of the fast set
-
-bool wants_all() {
-  const char* wanted = std::getenv("MEGATRON_TEST_LAYOUTS");
-  return wanted != nullptr && std::string(wanted) == "all";
-}
 
 /// W − W' = lr·gradient. A learning rate of 2¹⁴ preserves all bits of the gradient.
 const std::vector<std::string> kOneSgdStep{"--optimizer", "sgd",   "--sgd-momentum", "0",
@@ -85,9 +80,7 @@ TEST(Layouts, TrainAsOneRankDoes) {
 }
 
 TEST(Layouts, RandomOnesTrainAsOneRankDoes) {
-  const char* given = std::getenv("MEGATRON_TEST_SEED");
-  const unsigned seed =
-      given != nullptr ? static_cast<unsigned>(std::atoi(given)) : std::random_device()();
+  const unsigned seed = layout_seed();
   SCOPED_TRACE("MEGATRON_TEST_SEED=" + std::to_string(seed));
   std::mt19937 random(seed);
   const std::vector<Case> all = all_cases();

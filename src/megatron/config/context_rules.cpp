@@ -20,11 +20,6 @@ std::int64_t sequence_unit(S s) {
   return cp(s) * (s.parallel.sequence_parallel ? std::lcm(std::int64_t{2}, tp(s)) : 2);
 }
 
-std::string multiples_near(std::int64_t size, std::int64_t unit) {
-  const std::int64_t below = size / unit * unit;
-  return (below > 0 ? text_of(below) + " or " : "") + text_of(below + unit);
-}
-
 bool uses_a2a(S s) {
   return cp(s) > 1 && std::ranges::find(s.parallel.cp_comm_type, CpCommType::a2a) !=
                           s.parallel.cp_comm_type.end();

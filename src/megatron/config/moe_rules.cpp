@@ -24,12 +24,6 @@ std::string largest_divisor(std::int64_t size, std::int64_t most) {
   return text_of(degree);
 }
 
-/// Returns "8 or 12", the multiples of `unit` next to `size`.
-std::string multiples_near(std::int64_t size, std::int64_t unit) {
-  const std::int64_t below = size / unit * unit;
-  return (below > 0 ? text_of(below) + " or " : "") + text_of(below + unit);
-}
-
 /// Returns the flags that ask for experts and that differ from their defaults.
 std::string flags_of_experts(S s) {
   std::string flags;
@@ -237,6 +231,11 @@ const std::vector<Rule>& capacity_rules() {
 }
 
 }  // namespace
+
+std::string multiples_near(std::int64_t size, std::int64_t unit) {
+  const std::int64_t below = size / unit * unit;
+  return (below > 0 ? text_of(below) + " or " : "") + text_of(below + unit);
+}
 
 Parts indivisible(const std::string& flag, std::int64_t size, const std::string& unit_flag,
                   std::int64_t unit) {

@@ -44,6 +44,9 @@ const std::vector<Rule>& moe_rules();
 /// Rules on the router of the experts (router_rules.cpp).
 const std::vector<Rule>& router_rules();
 
+/// Returns "8 or 12", the multiples of `unit` next to `size`.
+std::string multiples_near(std::int64_t size, std::int64_t unit);
+
 /// Returns the message that `size`, the value of `flag`, is no multiple of `unit`, the value of
 /// `unit_flag`, with the nearest values that fit.
 UserError::Parts indivisible(const std::string& flag, std::int64_t size,

@@ -28,9 +28,7 @@ std::string unit_text(std::int64_t micro, std::int64_t num_replicas) {
 
 /// Returns "use --flag 8 or 12" with the multiples of `unit` next to `size`.
 std::string nearest(const char* flag, std::int64_t size, std::int64_t unit) {
-  const std::int64_t below = size / unit * unit;
-  return std::string("use ") + flag + " " + (below > 0 ? text_of(below) + " or " : "") +
-         text_of(below + unit);
+  return std::string("use ") + flag + " " + multiples_near(size, unit);
 }
 
 void check_global_batch(const TrainingConfig& t, std::int64_t num_replicas, Problems& problems) {

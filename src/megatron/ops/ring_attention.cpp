@@ -234,12 +234,12 @@ at::Tensor ring_attention(const AttentionInputs& inputs, const AttentionOptions&
                return Recorded{
                    .outputs = {out, lse},
                    .saved = {inputs.q, inputs.k, inputs.v, out, lse},
-                   .backward = [options, axis = context.axis, placement = context.placement,
-                                type = context.comm_type](BackwardPass& pass) -> Tensors {
+                   .backward = [options, axis = context.axis,
+                                placement = context.placement](BackwardPass& pass) -> Tensors {
                      const Tensors& saved = pass.saved;
                      const AttentionInputs d = ring_backward(
                          pass.gradients[0], {saved[0], saved[1], saved[2]}, {saved[3], saved[4]},
-                         options, {.axis = axis, .placement = placement, .comm_type = type});
+                         options, {.axis = axis, .placement = placement});
                      return {d.q, d.k, d.v};
                    }};
              })
