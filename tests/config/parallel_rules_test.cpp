@@ -125,11 +125,24 @@ TEST(ContextRules, SequencesAndHeadsAreDividedEvenly) {
        2,
        "--cp-comm-type: names 3 types, --num-layers is 2\n  fix: give one for all layers, or one "
        "for each"},
-      {{"--context-parallel-size", "2", "--cp-comm-type", "a2a+p2p"},
-       2,
-       "--cp-comm-type: must be one of p2p, all_gather, a2a, got 'a2a+p2p'\n  fix: use p2p in "
-       "place "
-       "of a2a+p2p, which is not in this version"},
+      {{"--context-parallel-size", "4", "--cp-comm-type", "a2a+p2p"},
+       4,
+       "--cp-comm-type a2a+p2p: needs two --hierarchical-context-parallel-sizes whose product is "
+       "--context-parallel-size 4, given none\n  fix: use --hierarchical-context-parallel-sizes 2 "
+       "2"},
+      {{"--context-parallel-size", "4", "--cp-comm-type", "a2a+p2p",
+        "--hierarchical-context-parallel-sizes", "2", "3"},
+       4,
+       "given 2 3"},
+      {{"--context-parallel-size", "3", "--cp-comm-type", "a2a+p2p"},
+       3,
+       "fix: use --cp-comm-type p2p, or a --context-parallel-size that is a product"},
+      {{"--context-parallel-size", "8", "--cp-comm-type", "a2a+p2p",
+        "--hierarchical-context-parallel-sizes", "4", "2"},
+       8,
+       "--cp-comm-type a2a+p2p: divides attention heads, but the 6 heads of a rank are no multiple "
+       "of --hierarchical-context-parallel-sizes 4\n  fix: use --cp-comm-type p2p, or divide heads "
+       "among 2"},
       {{"--context-parallel-size", "2", "--num-experts", "4"},
        2,
        "--context-parallel-size 2: excludes --num-experts in this version"},
@@ -139,10 +152,6 @@ TEST(ContextRules, SequencesAndHeadsAreDividedEvenly) {
 
 TEST(ParallelRules, WhatIsNotThereYetSaysWhy) {
   expect_all({
-      {{"--hierarchical-context-parallel-sizes", "2", "2"},
-       4,
-       "--hierarchical-context-parallel-sizes: is not in this version\n  fix: use "
-       "--context-parallel-size and --cp-comm-type"},
       {{"--use-megatron-fsdp"},
        2,
        "--use-megatron-fsdp: is not in this version: weights are not split over data-parallel "

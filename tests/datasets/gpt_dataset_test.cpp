@@ -290,6 +290,20 @@ TEST(MakeSample, ResetsAndMasksAfterEndOfDocument) {
       << "no document starts behind the sample";
 }
 
+/// megatron-core: cu_seqlens are the sums of the documents' lengths without the extra token, and
+/// position ids restart with each document. Ends of documents inside one restart only what their
+/// own flags say.
+TEST(MakeSample, PacksTheDocumentsOfTheData) {
+  GptDatasetOptions options{.sequence_length = 6, .inter_document_masking = true, .eod = 0};
+  const std::vector<std::int64_t> text{5, 0, 7, 0, 8, 3, 2};
+  const Sample sample = make_sample(text, options, {0, 2, 5, 6});
+  EXPECT_THAT(sample.document_starts, ElementsAre(0, 2, 5)) << "the extra token begins the last";
+  EXPECT_THAT(sample.position_ids, ElementsAre(0, 1, 0, 1, 2, 0));
+  EXPECT_THAT(sample.loss_mask, ElementsAre(1, 1, 1, 1, 1, 1));
+  options.reset_attention_mask = true;
+  EXPECT_THAT(make_sample(text, options, {0, 2, 5}).document_starts, ElementsAre(0, 2, 4, 5));
+}
+
 TEST(MakeSample, WithoutExtraTokenTheLastLabelIsMasked) {
   const Sample sample = make_sample({5, 6, 7}, {.sequence_length = 3, .add_extra_token = false});
   EXPECT_THAT(sample.labels, ElementsAre(6, 7, 0));

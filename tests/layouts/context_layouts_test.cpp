@@ -11,6 +11,8 @@
 
 #include "layouts/chosen_layouts.h"
 #include "layouts/layout_run.h"
+#include "megatron/datasets/indexed_dataset_builder.h"
+#include "support/temporary_folder.h"
 
 namespace megatron::layouts {
 namespace {
@@ -19,11 +21,14 @@ constexpr double kLimit = 1e-12;
 constexpr std::int64_t kMostRanks = 16;
 
 /// What the layers of a model exchange. The last one differs from layer to layer.
-constexpr std::array<std::array<const char*, 4>, 4> kExchanges{
+constexpr std::array<std::array<const char*, 4>, 5> kExchanges{
     {{"p2p", "p2p", "p2p", "p2p"},
      {"all_gather", "all_gather", "all_gather", "all_gather"},
      {"a2a", "a2a", "a2a", "a2a"},
-     {"p2p", "a2a", "all_gather", "p2p"}}};
+     {"p2p", "a2a", "all_gather", "p2p"},
+     {"a2a+p2p", "a2a+p2p", "p2p", "a2a+p2p"}}};
+constexpr std::size_t kHierarchical = 4;  ///< index of the exchange over two levels
+constexpr std::size_t kFirstPacked = 5;   ///< index of the first family with packed sequences
 
 /// Models of 24 heads on sequences of 48, which 2, 3, 4 and 8 ranks divide.
 const std::vector<Family>& context_families() {
@@ -39,8 +44,30 @@ const std::vector<Family>& context_families() {
               "--reset-attention-mask", "--eod-mask-loss"})},
       {"packed documents, mean over tokens",
        {"--qk-layernorm", "--normalization", "RMSNorm", "--reset-position-ids",
-        "--reset-attention-mask", "--eod-mask-loss", "--calculate-per-token-loss"}}};
+        "--reset-attention-mask", "--eod-mask-loss", "--calculate-per-token-loss"}},
+      {"packed sequences", {"--dataloader-inter-document-masking"}},
+      {"packed sequences, grouped queries, window, mean over tokens",
+       llama({"--group-query-attention", "--num-query-groups", "2", "--window-size", "9,0",
+              "--dataloader-inter-document-masking", "--eod-mask-loss",
+              "--calculate-per-token-loss"})}};
   return all;
+}
+
+/// A corpus of 400 documents of 1 to 40 tokens. Families that pack them read it.
+const std::string& short_documents() {
+  static const TemporaryFolder folder;
+  static const std::string prefix = [] {
+    IndexedDatasetBuilder builder((folder / "documents").string(), TokenDtype::int32);
+    for (std::int32_t document = 0; document < 400; ++document) {
+      const std::int32_t length = 1 + document * 7 % 40;
+      std::vector<std::int32_t> tokens;
+      for (std::int32_t i = 0; i < length; ++i) tokens.push_back((document * 31 + i * i) % 60);
+      builder.add_document(tokens, std::vector{length});
+    }
+    builder.finalize();
+    return (folder / "documents").string();
+  }();
+  return prefix;
 }
 
 struct ContextLayout {
@@ -58,7 +85,9 @@ struct ContextLayout {
   bool is_valid() const {
     constexpr std::int64_t kHeads = 24;
     if (world_size() > kMostRanks || (sequence_parallel && tp == 1)) return false;
-    return exchange < 2 || divides_heads(kHeads / tp, family == 1 ? 2 : family == 3 ? 12 : kHeads);
+    if (exchange == kHierarchical && cp % 4 != 0) return false;
+    const std::int64_t groups = family == 1 || family == 6 ? 2 : family == 3 ? 12 : kHeads;
+    return exchange < 2 || divides_heads(kHeads / tp, groups, exchange == kHierarchical ? 2 : cp);
   }
 
   Flags flags() const {
@@ -76,6 +105,8 @@ struct ContextLayout {
               std::to_string(tp),
               "--cp-comm-type"};
     all.insert(all.end(), kExchanges[exchange].begin(), kExchanges[exchange].end());
+    if (exchange == kHierarchical)
+      all.insert(all.end(), {"--hierarchical-context-parallel-sizes", "2", std::to_string(cp / 2)});
     if (sequence_parallel) all.emplace_back("--sequence-parallel");
     if (distributed_optimizer) all.emplace_back("--use-distributed-optimizer");
     for (const Flags& more : {pipelines()[pipeline].flags(), context_families()[family].flags})
@@ -90,9 +121,9 @@ struct ContextLayout {
   }
 
  private:
-  bool divides_heads(std::int64_t heads, std::int64_t groups) const {
+  bool divides_heads(std::int64_t heads, std::int64_t groups, std::int64_t ranks) const {
     const std::int64_t own = std::max<std::int64_t>(1, groups / tp);
-    return heads % cp == 0 && (own % cp == 0 || cp % own == 0);
+    return heads % ranks == 0 && (own % ranks == 0 || ranks % own == 0);
   }
 };
 
@@ -137,6 +168,10 @@ std::vector<ContextLayout> pairwise_context_layouts() {
 
 TrainingResult train(const ContextLayout& layout) {
   Flags all = common_flags();
+  if (layout.family >= kFirstPacked) {
+    std::erase(all, "--mock-data");
+    all.insert(all.end(), {"--data-path", short_documents(), "--split", "100,0,0"});
+  }
   const Flags step{"--optimizer",    "sgd", "--sgd-momentum", "0",     "--clip-grad",   "0",
                    "--weight-decay", "0",   "--lr",           "16384", "--train-iters", "1"};
   for (const Flags& more : {layout.flags(), step}) all.insert(all.end(), more.begin(), more.end());

@@ -101,6 +101,54 @@ TEST_P(GptBatches, PackedDocumentsEqualDocumentsAlone) {
   EXPECT_LT(difference(model->forward_step(packed, false).token_losses, at::cat(alone, 0)), 1e-6);
 }
 
+/// Sequences of 5, 1 and 4 tokens in one row, with the ordinals 5, 2⁴⁰ + 5 and 6: losses and
+/// gradients in training are those of three microbatches of one sequence, dropout masks included.
+TEST_P(GptBatches, PackedSequencesTrainAsEachAlone) {
+  const auto model = make_gpt_model(small(GetParam()), Rank{}, 8);
+  ParamStore store(declared_parameters(*model), {.dtype = at::kDouble});
+  store.initialize(3);
+  const std::vector<std::int64_t> cu_seqlens{0, 5, 6, 10};
+  Microbatch packed = make_batch(1, 10);
+  packed.sample_ordinals =
+      at::tensor({packed_ordinal(5, 0), packed_ordinal(5, 1), packed_ordinal(6, 0)}, at::kLong);
+  packed.packed = {.cu_seqlens = cu_seqlens, .num_samples = 2};
+  std::vector<Microbatch> alone;
+  for (std::size_t i = 0; i + 1 < cu_seqlens.size(); ++i) {
+    const std::int64_t first = cu_seqlens[i], count = cu_seqlens[i + 1] - first;
+    packed.tensors["position_ids"].narrow(1, first, count).copy_(at::arange(count));
+    Microbatch& one = alone.emplace_back();
+    for (const auto& [name, tensor] : packed.tensors)
+      one.tensors[name] = tensor.narrow(1, first, count).contiguous();
+    one.sample_ordinals = packed.sample_ordinals.narrow(0, static_cast<std::int64_t>(i), 1);
+  }
+  const auto train = [&](const std::vector<Microbatch>& parts) {
+    store.zero_gradients();
+    std::vector<at::Tensor> results;
+    for (const Microbatch& part : parts) {
+      const StepOutput output = model->forward_step(part, true);
+      output.loss_sum.backward();
+      results.push_back(output.token_losses.detach());
+    }
+    store.finalize_gradients();
+    results = {at::cat(results, 1)};
+    for (const Parameter* parameter : store.parameters())
+      results.push_back(parameter->grad().clone());
+    return results;
+  };
+  const auto together = train({packed}), apart = train(alone);
+  EXPECT_LT(difference(together[0], apart[0]), 1e-6) << "losses, which are float32";
+  for (std::size_t i = 1; i < apart.size(); ++i)
+    EXPECT_LT(difference(together[i], apart[i]), 1e-12) << store.parameters()[i - 1]->name();
+  EXPECT_GT(difference(train({[&] {
+                         Microbatch same_masks = packed;
+                         same_masks.sample_ordinals = at::full({3}, 5, at::kLong);
+                         return same_masks;
+                       }()})[0],
+                       apart[0]),
+            1e-6)
+      << "the ordinals choose the masks";
+}
+
 INSTANTIATE_TEST_SUITE_P(Positions, GptBatches,
                          testing::Values(PositionEmbedding::learned_absolute,
                                          PositionEmbedding::rope, PositionEmbedding::none),

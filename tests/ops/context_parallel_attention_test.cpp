@@ -6,12 +6,14 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <chrono>
 #include <functional>
 #include <map>
 #include <numeric>
 #include <string>
 
+#include "megatron/base/error.h"
 #include "megatron/base/philox.h"
 #include "megatron/parallel/rank_threads.h"
 
@@ -45,38 +47,52 @@ Results run(const AttentionInputs& inputs, const at::Tensor& dout,
   return {out.detach(), leaves.q.grad(), leaves.k.grad(), leaves.v.grad()};
 }
 
-Axis cp_axis(Communicators& communicators, std::int64_t ranks) {
-  std::vector<std::int64_t> all(static_cast<std::size_t>(ranks));
-  std::iota(all.begin(), all.end(), 0);
+/// The axis of `count` ranks from `first` on, `stride` apart.
+Axis axis_of(Communicators& communicators, std::int64_t first, std::int64_t count,
+             std::int64_t stride) {
+  std::vector<std::int64_t> ranks;
+  for (std::int64_t i = 0; i < count; ++i) ranks.push_back(first + i * stride);
   return {.name = "cp",
-          .rank = communicators.rank(),
-          .size = ranks,
-          .comm = communicators.group(all, "cp")};
+          .rank = (communicators.rank() - first) / stride,
+          .size = count,
+          .comm = communicators.group(ranks, "cp")};
 }
 
-/// Compares the attention of `ranks` ranks with that of one. Errors are relative to the largest
-/// value.
-void expect_one_rank(std::int64_t ranks, CpCommType type, const AttentionInputs& inputs,
-                     const AttentionOptions& options, double limit = 1e-12) {
-  const at::Tensor dout =
-      input({kLength, kBatch, kHeads * kChannels}, 0.4).to(inputs.q.scalar_type());
-  const Results expected = run(inputs, dout, [&](const AttentionInputs& x) {
-    return core_attention(x.q, x.k, x.v, options).out;
-  });
-  const SequencePlacement placement = zigzag_placement(kLength, ranks);
+Axis cp_axis(Communicators& communicators, std::int64_t ranks) {
+  return axis_of(communicators, 0, ranks, 1);
+}
+
+/// Neighbours that exchange heads: two of four ranks, three of six.
+std::int64_t a2a_ranks(std::int64_t ranks) { return ranks / 2; }
+
+/// Compares the attention of the ranks of a placement with `expected`, that of one rank. Errors are
+/// relative to the largest value.
+void expect_results(const SequencePlacement& placement, CpCommType type,
+                    const AttentionInputs& inputs, const at::Tensor& dout,
+                    const AttentionOptions& options, const Results& expected, double limit) {
+  const auto ranks = static_cast<std::int64_t>(placement.runs_of.size());
   run_rank_threads(
       ranks,
       [&](Communicators& communicators) {
         const Axis axis = cp_axis(communicators, ranks);
+        const std::int64_t inner = a2a_ranks(ranks);
+        Axis a2a, p2p;
+        if (type == CpCommType::a2a_p2p) {
+          a2a = axis_of(communicators, axis.rank / inner * inner, inner, 1);
+          p2p = axis_of(communicators, axis.rank % inner, ranks / inner, inner);
+        }
         const at::Tensor rows =
             positions_of(placement.runs_of[static_cast<std::size_t>(axis.rank)]);
         const auto mine = [&](const at::Tensor& x) { return x.index_select(0, rows); };
-        const Results actual =
-            run({mine(inputs.q), mine(inputs.k), mine(inputs.v)}, mine(dout),
-                [&](const AttentionInputs& x) {
-                  return context_parallel_attention(
-                      x, options, {.axis = axis, .placement = placement, .comm_type = type});
-                });
+        const Results actual = run({mine(inputs.q), mine(inputs.k), mine(inputs.v)}, mine(dout),
+                                   [&](const AttentionInputs& x) {
+                                     return context_parallel_attention(x, options,
+                                                                       {.axis = axis,
+                                                                        .placement = placement,
+                                                                        .comm_type = type,
+                                                                        .a2a = &a2a,
+                                                                        .p2p = &p2p});
+                                   });
         const auto compare = [&](const at::Tensor& a, const at::Tensor& whole, const char* what) {
           const at::Tensor b = mine(whole).to(at::kDouble);
           EXPECT_LE((a.to(at::kDouble) - b).abs().max().item<double>(),
@@ -89,6 +105,17 @@ void expect_one_rank(std::int64_t ranks, CpCommType type, const AttentionInputs&
         compare(actual.dv, expected.dv, "dv");
       },
       {.timeout = std::chrono::milliseconds(20'000)});
+}
+
+/// Compares the attention of `ranks` ranks with that of one.
+void expect_one_rank(std::int64_t ranks, CpCommType type, const AttentionInputs& inputs,
+                     const AttentionOptions& options, double limit = 1e-12) {
+  const at::Tensor dout =
+      input({kLength, kBatch, kHeads * kChannels}, 0.4).to(inputs.q.scalar_type());
+  const Results expected = run(inputs, dout, [&](const AttentionInputs& x) {
+    return core_attention(x.q, x.k, x.v, options).out;
+  });
+  expect_results(zigzag_placement(kLength, ranks), type, inputs, dout, options, expected, limit);
 }
 
 /// Documents of 5, 13 and 30 positions, and in the other sample one for each position.
@@ -122,10 +149,14 @@ std::map<std::string, AttentionOptions> all_options() {
             .dropout = dropout}}};
 }
 
+constexpr std::array kAllTypes{CpCommType::p2p, CpCommType::all_gather, CpCommType::a2a,
+                               CpCommType::a2a_p2p};
+
 TEST(ContextParallelAttention, IsThatOfOneRank) {
   for (const auto& [name, options] : all_options()) {
-    for (const std::int64_t ranks : {2, 3, 4}) {
-      for (const CpCommType type : {CpCommType::p2p, CpCommType::all_gather, CpCommType::a2a}) {
+    for (const std::int64_t ranks : {2, 3, 4, 6}) {
+      for (const CpCommType type : kAllTypes) {
+        if (type == CpCommType::a2a_p2p && ranks < 4) continue;
         SCOPED_TRACE(name + ", " + std::to_string(ranks) + " ranks, exchange " +
                      std::to_string(static_cast<int>(type)));
         expect_one_rank(ranks, type, whole_inputs(), options);
@@ -142,9 +173,52 @@ TEST(ContextParallelAttention, FusedKernelsMergeToo) {
     AttentionInputs inputs = whole_inputs();
     for (at::Tensor* x : {&inputs.q, &inputs.k, &inputs.v}) *x = x->to(type);
     for (const auto& [name, options] : all_options()) {
-      for (const CpCommType exchange : {CpCommType::p2p, CpCommType::all_gather, CpCommType::a2a}) {
+      for (const CpCommType exchange : kAllTypes) {
         SCOPED_TRACE(name + ", " + c10::toString(type));
-        expect_one_rank(3, exchange, inputs, options, limit);
+        expect_one_rank(exchange == CpCommType::a2a_p2p ? 4 : 3, exchange, inputs, options, limit);
+      }
+    }
+  }
+}
+
+/// Packed sequences of 1, 4, 19, 2 and 22 positions, over one rank and several. Each has the
+/// attention that it has alone, with the dropout masks of its ordinal.
+TEST(ContextParallelAttention, PackedSequencesAreThoseOfEachAlone) {
+  const std::vector<std::int64_t> cu_seqlens{0, 1, 5, 24, 26, kLength};
+  const auto in_one_column = [](const at::Tensor& x) { return x.narrow(1, 0, 1).contiguous(); };
+  AttentionInputs inputs = whole_inputs();
+  for (at::Tensor* x : {&inputs.q, &inputs.k, &inputs.v}) *x = in_one_column(*x);
+  const at::Tensor dout = in_one_column(input({kLength, kBatch, kHeads * kChannels}, 0.4)),
+                   ordinals = at::tensor({7, 2, 1000, 3, 4}, at::kLong);
+  for (auto [name, options] : all_options()) {
+    if (options.document_ids.defined()) continue;
+    if (options.dropout.active()) options.dropout.sample_ordinals = ordinals;
+    std::vector<Results> alone;
+    for (std::size_t i = 0; i + 1 < cu_seqlens.size(); ++i) {
+      const auto part = [&, first = cu_seqlens[i]](const at::Tensor& x) {
+        return x.narrow(0, first, cu_seqlens[i + 1] - first);
+      };
+      AttentionOptions own = options;
+      if (own.dropout.active())
+        own.dropout.sample_ordinals = ordinals.narrow(0, static_cast<std::int64_t>(i), 1);
+      alone.push_back(
+          run({part(inputs.q), part(inputs.k), part(inputs.v)}, part(dout),
+              [&](const AttentionInputs& x) { return core_attention(x.q, x.k, x.v, own).out; }));
+    }
+    const auto joined = [&](at::Tensor Results::*member) {
+      std::vector<at::Tensor> parts;
+      for (const Results& one : alone) parts.push_back(one.*member);
+      return at::cat(parts);
+    };
+    const Results expected{joined(&Results::out), joined(&Results::dq), joined(&Results::dk),
+                           joined(&Results::dv)};
+    for (const std::int64_t ranks : {1, 2, 3, 4, 6}) {
+      for (const CpCommType type : kAllTypes) {
+        if (type == CpCommType::a2a_p2p && ranks < 4) continue;
+        SCOPED_TRACE(name + ", " + std::to_string(ranks) + " ranks, exchange " +
+                     std::to_string(static_cast<int>(type)));
+        expect_results(zigzag_placement(kLength, ranks, cu_seqlens), type, inputs, dout, options,
+                       expected, 1e-12);
       }
     }
   }
@@ -248,6 +322,25 @@ TEST(SequencePlacement, ZigzagBalancesCausalWork) {
     const auto [least, most] = std::ranges::minmax(pairs);
     EXPECT_LE(most / least, 1.02) << ranks << " ranks";
   }
+}
+
+/// The chunks of 3 ranks are of 4 rows: rank 1 has rows 4 … 7 and 16 … 19.
+TEST(SequencePlacement, CutsRunsWhereSequencesMeet) {
+  const SequencePlacement placement = zigzag_placement(24, 3, {0, 5, 6, 18, 24});
+  std::vector<std::array<std::int64_t, 4>> pieces;
+  for (const SequencePiece& piece : pieces_of(placement.runs_of[1], placement))
+    pieces.push_back({piece.row, piece.positions.first, piece.positions.count, piece.sequence});
+  EXPECT_EQ(pieces, (std::vector<std::array<std::int64_t, 4>>{
+                        {0, 4, 1, 0}, {1, 0, 1, 1}, {2, 0, 2, 2}, {4, 10, 2, 2}, {6, 0, 2, 3}}));
+  const RowsInSequences rows = rows_in_sequences(placement.runs_of[1], placement);
+  EXPECT_TRUE(rows.positions.equal(at::tensor({4, 0, 0, 1, 10, 11, 0, 1}, at::kLong)));
+  EXPECT_TRUE(rows.sequences.equal(at::tensor({0, 1, 2, 2, 2, 2, 3, 3}, at::kLong)));
+}
+
+TEST(SequencePlacement, RefusesSequencesThatDoNotAddUp) {
+  for (const std::vector<std::int64_t>& wrong :
+       std::vector<std::vector<std::int64_t>>{{0, 23}, {1, 24}, {0, 5, 5, 24}, {0, 9, 8, 24}})
+    EXPECT_THROW(zigzag_placement(24, 3, wrong), InternalError);
 }
 
 TEST(SequencePlacement, HoldsEveryPositionOnce) {

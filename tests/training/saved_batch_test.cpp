@@ -69,6 +69,34 @@ TEST_F(SavedBatchTest, ComesBackAsItWas) {
   EXPECT_EQ(saved_batch_path("d", batch), "d/batch_iter_0000007_microbatch_2.safetensors");
 }
 
+TEST_F(SavedBatchTest, KeepsPackedSequences) {
+  SavedBatch batch = small_batch();
+  const auto pack = [](SavedBatch& b) {
+    for (auto& [name, tensor] : b.microbatch.tensors)
+      tensor = name == "position_ids" ? torch::arange(8).view({1, 8}) : tensor.view({1, 8});
+    b.microbatch.sample_ordinals = torch::tensor({40, 41, 42}, torch::kLong);
+    b.microbatch.packed = {.cu_seqlens = {0, 3, 4, 8}, .num_samples = 2};
+  };
+  pack(batch);
+  save_batch(path_, batch);
+  const SavedBatch back = load_batch(path_);
+  ASSERT_TRUE(back.microbatch.packed.has_value());
+  EXPECT_EQ(back.microbatch.packed->cu_seqlens, batch.microbatch.packed->cu_seqlens);
+  EXPECT_FALSE(back.microbatch.has("cu_seqlens"));
+  for (const std::vector<std::int64_t>& wrong :
+       std::vector<std::vector<std::int64_t>>{{0, 3, 8, 4}, {0, 3, 4, 7}, {1, 3, 4, 8}, {8}})
+    EXPECT_THAT(message([&](SavedBatch& b) {
+                  pack(b);
+                  b.microbatch.packed->cu_seqlens = wrong;
+                }),
+                testing::HasSubstr("'cu_seqlens' must rise from 0 to the number of tokens"));
+  EXPECT_THAT(message([&](SavedBatch& b) {
+                pack(b);
+                b.microbatch.sample_ordinals = torch::tensor({40, 41}, torch::kLong);
+              }),
+              testing::HasSubstr("one integer per sample or packed sequence"));
+}
+
 TEST_F(SavedBatchTest, BrokenFilesAreNamed) {
   using testing::HasSubstr;
   EXPECT_THAT(message([](SavedBatch& b) { b.microbatch.tensors.erase("labels"); }),

@@ -45,6 +45,9 @@ const FieldTable<DataConfig>& data_table() {
             "restrict attention to tokens of the same document");
     t.field("eod_mask_loss", &Config::eod_mask_loss,
             "exclude end-of-document tokens from the loss");
+    t.field("dataloader_inter_document_masking", &Config::dataloader_inter_document_masking,
+            "pack the documents of a microbatch as sequences of their own: attention and positions "
+            "restart where a document of the data begins, and no work is done across documents");
     t.field("allow_ambiguous_pad_tokens", &Config::allow_ambiguous_pad_tokens,
             "mask the padding token even if its id is also that of another token");
     t.field("mid_level_dataset_surplus", &Config::mid_level_dataset_surplus,

@@ -195,7 +195,7 @@ constexpr KnownFlags kKnownFlags[] = {
      "tensor-parallel-num-weight-shards=-;0;1 expert-tensor-parallel-num-weight-shards=-;0;1 "
      "gtp-remat-opt-in-modules+=-"},
     {refused, "is not in this version", "use --context-parallel-size and --cp-comm-type",
-     "hierarchical-context-parallel-sizes+=-;0 max-seqlen-per-dp-cp-rank=-;0 "
+     "max-seqlen-per-dp-cp-rank=-;0 "
      "hybrid-context-parallel"},
     {refused, "is a test mode of Megatron-LM's process groups",
      "leave it out; `megatron launch --nproc-per-node N` runs any layout on a CPU",
@@ -322,7 +322,7 @@ constexpr KnownFlags kKnownFlags[] = {
      "fim-no-prefix=- fim-prefix-token=<fim_prefix> "
      "fim-middle-token=<fim_middle> fim-suffix-token=<fim_suffix> fim-pad-token=<fim_pad> "
      "fim-eod-token=<|endoftext|> "
-     "dataloader-inter-document-masking phase-transition-iterations=- per-dataset-sequences-path=- "
+     "phase-transition-iterations=- per-dataset-sequences-path=- "
      "object-storage-cache-path=- enable-msc sft "
      "sft-tokenizer-prompt-format=nemotron-h-aligned"},
     {refused,

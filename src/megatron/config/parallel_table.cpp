@@ -169,8 +169,13 @@ const FieldTable<ParallelConfig>& parallel_table() {
     t.field("cp_comm_type", &Config::cp_comm_type,
             "how the ranks of --context-parallel-size exchange keys and values, once or for each "
             "layer: p2p: they travel around a ring while attention computes; all_gather: every "
-            "rank gathers all; a2a: attention is divided by heads")
-        .otherwise("use p2p in place of a2a+p2p, which is not in this version");
+            "rank gathers all; a2a: attention is divided by heads; a2a+p2p: by heads within groups "
+            "of neighbouring ranks, and a ring over the groups");
+    t.field("hierarchical_context_parallel_sizes", &Config::hierarchical_context_parallel_sizes,
+            "for --cp-comm-type a2a+p2p: number of ranks that divide heads, and number of such "
+            "groups in a ring")
+        .at_least(2)
+        .at_most(kMaxSize);
     t.field("expert_model_parallel_size", &Config::expert_model_parallel_size,
             "number of ranks that the experts are divided among")
         .at_least(1)

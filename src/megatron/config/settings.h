@@ -36,6 +36,8 @@ struct ParallelConfig {
   /// How the ranks of context parallelism exchange keys and values: one for all layers, or one for
   /// each.
   std::vector<CpCommType> cp_comm_type = {CpCommType::p2p};
+  /// Ranks of cp that a2a+p2p groups by heads, and number of such groups.
+  std::vector<std::int64_t> hierarchical_context_parallel_sizes;
   bool use_tp_pp_dp_mapping = false;  ///< rank order tp-cp-ep-pp-dp instead of tp-cp-ep-dp-pp
   bool sequence_parallel = false;
   bool tp_comm_overlap = false;  ///< overlap GEMMs with their collectives, piece by piece
@@ -115,6 +117,7 @@ struct DataConfig {
   std::int64_t num_workers = 2;
   std::string dataloader_type = "single";  ///< single | cyclic
   bool reset_position_ids = false, reset_attention_mask = false, eod_mask_loss = false;
+  bool dataloader_inter_document_masking = false;  ///< pack the documents of samples
   bool allow_ambiguous_pad_tokens = false;
   double mid_level_dataset_surplus = 0.005;
 };

@@ -61,6 +61,7 @@ class Builder {
         .reset_position_ids = config.reset_position_ids,
         .reset_attention_mask = config.reset_attention_mask,
         .eod_mask_loss = config.eod_mask_loss,
+        .inter_document_masking = config.dataloader_inter_document_masking,
         .drop_last_partial_validation_sequence = request.drop_last_partial_validation_sequence,
         .eod = tokenizer.eod,
         .pad = ambiguous ? -1 : tokenizer.pad,

@@ -21,7 +21,7 @@ struct Batch {
   std::vector<std::int64_t> tokens, labels, position_ids;
   std::vector<float> loss_mask;
   std::vector<std::vector<std::int64_t>> document_starts;  ///< per row; {0} unless attention is
-                                                           ///< reset at document ends
+                                                           ///< reset at documents
   BatchIndices indices;  ///< sample numbers and ordinals of the rows
 };
 

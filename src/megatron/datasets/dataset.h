@@ -17,7 +17,8 @@ struct Sample {
   std::vector<std::int64_t> position_ids;     ///< restart after an end of document with
                                               ///< reset_position_ids
   std::vector<std::int64_t> document_starts;  ///< positions at which attention restarts, first 0;
-                                              ///< only 0 without reset_attention_mask
+                                              ///< only 0 without reset_attention_mask and
+                                              ///< inter_document_masking
 };
 
 /// The part that one corpus contributes to a number of samples.

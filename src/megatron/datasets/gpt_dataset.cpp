@@ -128,6 +128,10 @@ bool GptDataset::is_valid_cache(const IndexArrays& arrays) const {
 }
 
 std::vector<std::int64_t> GptDataset::text(std::int64_t sample) const {
+  return read_text(sample).ids;
+}
+
+GptDataset::Text GptDataset::read_text(std::int64_t sample) const {
   MEGATRON_CHECK(sample >= 0 && sample < size(), "sample ", sample, " of ", size());
   const auto broken = [&] {
     return UserError(
@@ -148,7 +152,7 @@ std::vector<std::int64_t> GptDataset::text(std::int64_t sample) const {
   if (first < 0 || last < first || last >= order.document_index.size()) throw broken();
 
   const auto lengths = source_->sequence_lengths();
-  std::vector<std::int64_t> ids(static_cast<std::size_t>(wanted), options_.pad);
+  std::vector<std::int64_t> ids(static_cast<std::size_t>(wanted), options_.pad), document_begins;
   std::int64_t filled = 0;
   for (std::int64_t position = first; position <= last; ++position) {
     const std::int64_t sequence = order.document_index.at(position);
@@ -157,6 +161,7 @@ std::vector<std::int64_t> GptDataset::text(std::int64_t sample) const {
     const std::int64_t begin = position == first ? first_offset : 0;
     const std::int64_t end = position == last ? last_end : length;
     if (begin < 0 || begin > end || end > length || end - begin > wanted - filled) throw broken();
+    if (end > begin) document_begins.push_back(filled);
     source_->read(sequence, begin,
                   std::span(ids).subspan(static_cast<std::size_t>(filled),
                                          static_cast<std::size_t>(end - begin)));
@@ -168,10 +173,13 @@ std::vector<std::int64_t> GptDataset::text(std::int64_t sample) const {
       last + 1 == order.document_index.size() &&
       last_end == lengths[static_cast<std::size_t>(order.document_index.at(last))];
   if (filled < wanted && !ends_last) throw broken();
-  return ids;
+  return {std::move(ids), std::move(document_begins)};
 }
 
-Sample GptDataset::sample(std::int64_t index) const { return make_sample(text(index), options_); }
+Sample GptDataset::sample(std::int64_t index) const {
+  Text text = read_text(index);
+  return make_sample(std::move(text.ids), options_, text.document_begins);
+}
 
 std::string GptDataset::describe(std::int64_t index) const {
   return "dataset " + source_->name() + ", " + std::string(split_name(part_.split)) + " sample " +
@@ -188,7 +196,8 @@ std::vector<CorpusShare> GptDataset::shares(std::int64_t samples) const {
   return {share};
 }
 
-Sample make_sample(std::vector<std::int64_t> text, const GptDatasetOptions& options) {
+Sample make_sample(std::vector<std::int64_t> text, const GptDatasetOptions& options,
+                   const std::vector<std::int64_t>& document_begins) {
   const auto length = static_cast<std::size_t>(options.sequence_length);
   if (!options.add_extra_token) text.push_back(options.pad);
   MEGATRON_CHECK(text.size() == length + 1, "a sample must not have ", text.size(), " ids");
@@ -200,14 +209,18 @@ Sample make_sample(std::vector<std::int64_t> text, const GptDatasetOptions& opti
   sample.position_ids.resize(length);
   sample.document_starts = {0};
   std::int64_t start = 0;
+  bool after_eod = false;
   for (std::size_t i = 0; i < length; ++i) {
-    sample.position_ids[i] = static_cast<std::int64_t>(i) - start;
-    const bool is_eod = sample.tokens[i] == options.eod;
-    if ((is_eod && options.eod_mask_loss) || sample.labels[i] == options.pad)
+    const auto position = static_cast<std::int64_t>(i);
+    const bool begins_document =
+        options.inter_document_masking && std::ranges::binary_search(document_begins, position);
+    if (begins_document || (after_eod && options.reset_position_ids)) start = position;
+    if (i > 0 && (begins_document || (after_eod && options.reset_attention_mask)))
+      sample.document_starts.push_back(position);
+    sample.position_ids[i] = position - start;
+    after_eod = sample.tokens[i] == options.eod;
+    if ((after_eod && options.eod_mask_loss) || sample.labels[i] == options.pad)
       sample.loss_mask[i] = 0.0f;
-    if (is_eod && options.reset_position_ids) start = static_cast<std::int64_t>(i) + 1;
-    if (is_eod && options.reset_attention_mask && i + 1 < length)
-      sample.document_starts.push_back(static_cast<std::int64_t>(i) + 1);
   }
   std::replace(sample.tokens.begin(), sample.tokens.end(), options.pad, std::int64_t{0});
   std::replace(sample.labels.begin(), sample.labels.end(), options.pad, std::int64_t{0});

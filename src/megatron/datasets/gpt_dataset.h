@@ -27,6 +27,8 @@ struct GptDatasetOptions {
   bool reset_position_ids = false;
   bool reset_attention_mask = false;
   bool eod_mask_loss = false;
+  /// Attention and positions restart wherever a document of the data begins.
+  bool inter_document_masking = false;
   bool drop_last_partial_validation_sequence = true;
   bool add_extra_token = true;
   std::int64_t eod = -1;
@@ -62,6 +64,11 @@ class GptDataset : public Dataset {
   OrderedJson identifiers() const;
 
  private:
+  /// Raw ids of a sample, and the indices at which its documents begin.
+  struct Text {
+    std::vector<std::int64_t> ids, document_begins;
+  };
+  Text read_text(std::int64_t sample) const;
   IndexCacheEntry cache_entry() const;
   GptIndexInput index_input() const;
   EpochPlan plan() const;
@@ -77,7 +84,10 @@ class GptDataset : public Dataset {
   mutable GptIndex index_;
 };
 
-/// Splits raw ids into tokens and labels, and derives masks and positions.
-Sample make_sample(std::vector<std::int64_t> text, const GptDatasetOptions& options);
+/// Splits raw ids into tokens and labels, and derives masks and positions. `document_begins` are
+/// the indices in `text` at which documents of the data begin, ascending; only
+/// inter_document_masking reads them.
+Sample make_sample(std::vector<std::int64_t> text, const GptDatasetOptions& options,
+                   const std::vector<std::int64_t>& document_begins = {});
 
 }  // namespace megatron

@@ -104,8 +104,11 @@ class GptModel : public LanguageModel {
         .seed = rank_.seed, .training = training, .sample_ordinals = microbatch.sample_ordinals};
     if (microbatch.has("document_ids")) context.document_ids = microbatch.at("document_ids");
     SequencePlacement placement;
-    if (rank_.cp.size > 1) {
-      placement = zigzag_placement(tokens.size(1) * rank_.cp.size, rank_.cp.size);
+    if (rank_.cp.size > 1 || microbatch.packed) {
+      placement = zigzag_placement(
+          tokens.size(1) * rank_.cp.size, rank_.cp.size,
+          microbatch.packed ? microbatch.packed->cu_seqlens : std::vector<std::int64_t>());
+      placement.move_to(rank_.device);
       context.placement = &placement;
     }
     context.sequence_parallel = rank_.sequence_parallel;
@@ -175,7 +178,11 @@ class GptModel : public LanguageModel {
     context.row_positions = {.first = context.q_start};
     if (context.placement != nullptr) {
       const auto& runs = context.placement->runs_of[static_cast<std::size_t>(rank_.cp.rank)];
-      context.row_positions.each = positions_of(runs).to(rank_.device);
+      const RowsInSequences own = rows_in_sequences(runs, *context.placement);
+      context.row_positions.each = own.positions.to(rank_.device);
+      if (context.placement->is_packed() && context.training)
+        context.row_positions.ordinals =
+            context.sample_ordinals.index_select(0, own.sequences.to(rank_.device));
     }
     if (!context.sequence_parallel) return;
     MEGATRON_CHECK(rows % rank_.tp.size == 0, "a sequence of ", rows,

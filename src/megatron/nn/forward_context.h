@@ -18,13 +18,13 @@ namespace megatron {
 struct ForwardContext {
   std::uint64_t seed = 0;
   bool training = false;              ///< turns dropout on
-  at::Tensor sample_ordinals;         ///< int64 [b]
+  at::Tensor sample_ordinals;         ///< int64, one for each sample [b] or packed sequence
   at::Tensor document_ids;            ///< int32 [b, positions of the sequence] or undefined
   at::Tensor rotary_cos, rotary_sin;  ///< [s, 1 or b, 1, rotary_dim / 2] or undefined
   KvCache* kv_cache = nullptr;        ///< KV cache of generation, or null
   std::int64_t q_start = 0;           ///< generation: number of tokens already in kv_cache
-  /// The parts of the sequence that each rank of cp holds. Null without context parallelism, when
-  /// every rank holds all positions from q_start on.
+  /// The rows that each rank of cp holds, and the sequences packed in them. Null when this rank
+  /// holds all positions of unpacked sequences, from q_start on.
   const SequencePlacement* placement = nullptr;
   bool sequence_parallel = false;  ///< hidden rows are this rank's slice of the microbatch's rows
   std::int64_t first_row = 0;      ///< index of this rank's first hidden row in the microbatch

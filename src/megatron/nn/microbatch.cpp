@@ -18,6 +18,20 @@ at::Tensor Microbatch::num_tokens() const {
   return has("num_tokens") ? at("num_tokens") : at("loss_mask").sum();
 }
 
+namespace {
+
+constexpr int kSampleBits = 40;  ///< of an ordinal; the higher ones number the packed sequences
+
+}  // namespace
+
+std::int64_t packed_ordinal(std::int64_t sample_ordinal, std::int64_t sequence) {
+  return sample_ordinal + (sequence << kSampleBits);
+}
+
+std::int64_t sample_of_ordinal(std::int64_t ordinal) {
+  return ordinal & ((std::int64_t{1} << kSampleBits) - 1);
+}
+
 Microbatch context_slice(Microbatch microbatch, std::int64_t rank, std::int64_t ranks) {
   if (ranks == 1) return microbatch;
   const at::Tensor& tokens = microbatch.at("tokens");

@@ -13,6 +13,12 @@
 
 namespace megatron {
 
+/// The sequences of a packed microbatch, over all ranks of cp.
+struct PackedSequences {
+  std::vector<std::int64_t> cu_seqlens;  ///< begin of each sequence, and the sum of their lengths
+  std::int64_t num_samples = 1;          ///< samples of the dataset that they come from
+};
+
 /// Named tensors of a few samples.
 struct Microbatch {
   /// The tensors by name. GPT reads tokens and labels, int64 [b, s]; position_ids, int64 [b, s], or
@@ -24,15 +30,26 @@ struct Microbatch {
   /// the whole loss mask.
   std::map<std::string, at::Tensor> tensors;
   /// int64 [b], on the device of the tensors: consumed samples at the start of the step + position
-  /// in the global batch. Random numbers are drawn by these ordinals.
+  /// in the global batch. Random numbers are drawn by these ordinals. With packed sequences one for
+  /// each sequence.
   at::Tensor sample_ordinals;
+  /// Set when sequences of different lengths lie one after another in one row (b = 1).
+  std::optional<PackedSequences> packed = {};
 
   /// Throws InternalError when the tensor is absent.
   const at::Tensor& at(const std::string& name) const;
   bool has(const std::string& name) const { return tensors.contains(name); }
+  /// Returns the number of samples of the dataset.
+  std::int64_t num_samples() const { return packed ? packed->num_samples : at("tokens").size(0); }
   /// Returns the number of tokens whose losses count, over all ranks of cp, as a scalar.
   at::Tensor num_tokens() const;
 };
+
+/// Returns the ordinal of sequence `sequence` of a sample that was cut into packed sequences.
+/// Sequences of one sample draw different random numbers.
+std::int64_t packed_ordinal(std::int64_t sample_ordinal, std::int64_t sequence);
+/// Returns the ordinal of the sample that an ordinal of a packed sequence or a sample belongs to.
+std::int64_t sample_of_ordinal(std::int64_t ordinal);
 
 /// Returns the positions of a microbatch that rank `rank` of cp holds (sequence_placement.h).
 Microbatch context_slice(Microbatch microbatch, std::int64_t rank, std::int64_t ranks);

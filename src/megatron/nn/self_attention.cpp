@@ -129,7 +129,9 @@ at::Tensor SelfAttention::attend(const AttentionInputs& inputs, const ForwardCon
   return context_parallel_attention(inputs, options,
                                     {.axis = rank_.cp,
                                      .placement = *context.placement,
-                                     .comm_type = rank_.cp_options.comm_type_of(layer_index_)});
+                                     .comm_type = rank_.cp_options.comm_type_of(layer_index_),
+                                     .a2a = &rank_.cp_a2a,
+                                     .p2p = &rank_.cp_p2p});
 }
 
 at::Tensor SelfAttention::forward(const at::Tensor& input_sbh, const ForwardContext& context) {

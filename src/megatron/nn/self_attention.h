@@ -22,7 +22,7 @@ class SelfAttention : public Mixer {
  private:
   QueryKeyValue split(const at::Tensor& mixed, const ForwardContext& context) const;
   void normalize(QueryKeyValue& heads, const ForwardContext& context) const;
-  /// Attention of the queries of this rank to the keys of all ranks that share the sequence.
+  /// Attention of the queries of this rank to the keys of all ranks that share the sequences.
   at::Tensor attend(const AttentionInputs& inputs, const ForwardContext& context);
   AttentionOptions attention_options(const ForwardContext& context, const at::Device& device);
 

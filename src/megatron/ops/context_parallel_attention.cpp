@@ -1,5 +1,4 @@
-// s positions of the whole sequence, rows of this rank, b samples, n query heads, g key-value
-// groups, d and dv channels.
+// rows of this rank, b samples, n query heads, g key-value groups, d and dv channels.
 #include "megatron/ops/context_parallel_attention.h"
 
 #include <ATen/ops/cat.h>
@@ -12,108 +11,143 @@
 namespace megatron {
 namespace {
 
-/// Orders rows of all ranks, which lie rank by rank, by position, and back.
-struct RankOrder {
-  explicit RankOrder(const SequencePlacement& placement, const at::Device& device) {
-    std::vector<at::Tensor> positions;
-    for (const auto& runs : placement.runs_of) positions.push_back(positions_of(runs));
-    const at::Tensor all = at::cat(positions);
-    by_rank = all.to(device);
-    by_position = all.argsort().to(device);
+/// Attention of the rows of `runs` to all keys of their sequences. q holds the rows of the runs, k
+/// and v all rows of the placement in order.
+at::Tensor attend_to_sequences(const AttentionInputs& inputs, const AttentionOptions& options,
+                               const SequencePlacement& placement,
+                               const std::vector<PositionRun>& runs) {
+  std::vector<at::Tensor> out;
+  for (const SequencePiece& piece : pieces_of(runs, placement)) {
+    const PositionRun keys = rows_of_sequence(placement, piece.sequence);
+    out.push_back(core_attention(inputs.q.narrow(0, piece.row, piece.positions.count),
+                                 inputs.k.narrow(0, keys.first, keys.count),
+                                 inputs.v.narrow(0, keys.first, keys.count),
+                                 options_of(piece, 0, placement, options))
+                      .out);
   }
-  at::Tensor by_position, by_rank;  ///< int64 [s]: the rows to take
-};
+  return out.size() == 1 ? out.front() : at::cat(out);
+}
 
-/// Returns the options of queries from `first_query` on, over all keys of the sequence.
-AttentionOptions whole_keys_options(AttentionOptions options, std::int64_t first_query,
-                                    std::int64_t length) {
-  options.q_start = first_query;
-  options.k_start = 0;
-  options.total_q = options.total_k = length;
-  return options;
+/// attend_to_sequences() where this rank has every row.
+at::Tensor attend_to_all(const AttentionInputs& inputs, const AttentionOptions& options,
+                         const SequencePlacement& placement) {
+  return attend_to_sequences(inputs, options, placement, {{0, placement.length}});
 }
 
 at::Tensor gathered_attention(const AttentionInputs& inputs, const AttentionOptions& options,
                               const ContextParallelism& context) {
   const SequencePlacement& placement = context.placement;
-  const RankOrder order(placement, inputs.q.device());
   const auto whole = [&](const at::Tensor& x, const char* what) {
     return at::index_select(
         gather_from_sequence_parallel_region(x.contiguous(), context.axis, what), 0,
-        order.by_position);
+        placement.row_of);
   };
-  const at::Tensor k = whole(inputs.k, "keys"), v = whole(inputs.v, "values");
-  std::vector<at::Tensor> out;
-  std::int64_t row = 0;
-  for (const PositionRun& run : placement.runs_of[static_cast<std::size_t>(context.axis.rank)]) {
-    out.push_back(core_attention(inputs.q.narrow(0, row, run.count), k, v,
-                                 whole_keys_options(options, run.first, placement.length))
-                      .out);
-    row += run.count;
-  }
-  return at::cat(out);
+  return attend_to_sequences({inputs.q, whole(inputs.k, "keys"), whole(inputs.v, "values")},
+                             options, placement,
+                             placement.runs_of[static_cast<std::size_t>(context.axis.rank)]);
 }
 
-/// Exchanges positions for heads: [rows, b, heads, d] → [s, b, heads / size, d], ordered by
-/// position.
+/// Exchanges rows for heads among ranks with equally many rows.
 class HeadExchange {
  public:
-  HeadExchange(const ContextParallelism& context, const RankOrder& order)
-      : axis_(context.axis), order_(order) {
-    for (std::int64_t rank = 0; rank < axis_.size; ++rank)
-      rows_.push_back(context.placement.rows_of(rank));
-    own_.assign(rows_.size(), rows_[static_cast<std::size_t>(axis_.rank)]);
-  }
+  explicit HeadExchange(const Axis& axis, std::int64_t rows)
+      : axis_(axis), rows_(static_cast<std::size_t>(axis.size), rows) {}
 
+  /// [rows, b, heads, d] → [size·rows, b, heads / size, d], rank by rank.
   at::Tensor to_heads(const at::Tensor& x, const char* what) const {
     const std::int64_t heads = x.size(2) / axis_.size;
     const at::Tensor parts = x.view({x.size(0), x.size(1), axis_.size, heads, x.size(3)})
                                  .permute({2, 0, 1, 3, 4})
                                  .reshape({axis_.size * x.size(0), x.size(1), heads, x.size(3)});
-    return at::index_select(exchange_rows(axis_, parts, {.out = rows_, .in = own_}, what), 0,
-                            order_.by_position);
+    return exchange_rows(axis_, parts, {.out = rows_, .in = rows_}, what);
   }
 
-  /// The reverse, of [s, b, channels of this rank's heads] → [rows, b, channels of all].
+  /// The reverse, of [size·rows, b, channels of this rank's heads] → [rows, b, channels of all].
   at::Tensor to_rows(const at::Tensor& x, const char* what) const {
-    const at::Tensor parts = exchange_rows(axis_, at::index_select(x, 0, order_.by_rank),
-                                           {.out = own_, .in = rows_}, what);
-    const std::int64_t rows = own_.front();
-    return parts.view({axis_.size, rows, x.size(1), x.size(2)})
+    const std::int64_t rows = rows_.front();
+    return exchange_rows(axis_, x.contiguous(), {.out = rows_, .in = rows_}, what)
+        .view({axis_.size, rows, x.size(1), x.size(2)})
         .permute({1, 2, 0, 3})
         .reshape({rows, x.size(1), axis_.size * x.size(2)});
   }
 
  private:
   const Axis& axis_;
-  const RankOrder& order_;
-  std::vector<std::int64_t> rows_, own_;  ///< of each rank; this rank's, once for each rank
+  std::vector<std::int64_t> rows_;  ///< of each rank
 };
 
-at::Tensor ulysses_attention(const AttentionInputs& inputs, AttentionOptions options,
-                             const ContextParallelism& context) {
-  const std::int64_t ranks = context.axis.size, heads = inputs.q.size(2), groups = inputs.k.size(2);
+/// Calls attend(inputs, options) for this rank's share of the heads and the rows of all ranks of
+/// the axis, which lie rank by rank, and exchanges the result back.
+template <class Attend>
+at::Tensor attend_by_heads(const AttentionInputs& inputs, AttentionOptions options,
+                           const Axis& axis, const Attend& attend) {
+  const std::int64_t ranks = axis.size, heads = inputs.q.size(2), groups = inputs.k.size(2);
   MEGATRON_CHECK(heads % ranks == 0 && (groups % ranks == 0 || ranks % groups == 0), heads,
-                 " heads in ", groups, " groups over cp=", ranks);
-  const RankOrder order(context.placement, inputs.q.device());
-  const HeadExchange exchange(context, order);
+                 " heads in ", groups, " groups over ", axis.name, "=", ranks);
+  const HeadExchange exchange(axis, inputs.q.size(0));
   // Ranks that share a group each get a copy of it.
   const auto for_ranks = [&](const at::Tensor& x) {
     return groups < ranks ? x.repeat_interleave(ranks / groups, 2) : x;
   };
-  const std::int64_t own = heads / ranks, first = context.axis.rank * own;
+  const std::int64_t own = heads / ranks, first = axis.rank * own;
   options.first_head += first;
   if (options.alibi_slopes.defined())
     options.alibi_slopes = options.alibi_slopes.narrow(0, first, own);
-  const at::Tensor out = core_attention(exchange.to_heads(inputs.q, "queries"),
-                                        exchange.to_heads(for_ranks(inputs.k), "keys"),
-                                        exchange.to_heads(for_ranks(inputs.v), "values"),
-                                        whole_keys_options(options, 0, context.placement.length))
-                             .out;
-  return exchange.to_rows(out, "attention");
+  const AttentionInputs mine{exchange.to_heads(inputs.q, "queries"),
+                             exchange.to_heads(for_ranks(inputs.k), "keys"),
+                             exchange.to_heads(for_ranks(inputs.v), "values")};
+  return exchange.to_rows(attend(mine, options), "attention");
+}
+
+at::Tensor ulysses_attention(const AttentionInputs& inputs, const AttentionOptions& options,
+                             const ContextParallelism& context) {
+  const SequencePlacement& placement = context.placement;
+  const auto ordered = [&](const at::Tensor& x) {
+    return at::index_select(x, 0, placement.row_of);
+  };
+  return attend_by_heads(
+      inputs, options, context.axis, [&](const AttentionInputs& x, const AttentionOptions& mine) {
+        const at::Tensor out =
+            attend_to_all({ordered(x.q), ordered(x.k), ordered(x.v)}, mine, placement);
+        return at::index_select(out, 0, placement.order);
+      });
+}
+
+/// Returns the placement over the groups of `ranks` neighbours, each of which has the rows of its
+/// ranks, rank by rank.
+SequencePlacement placement_of_groups(const SequencePlacement& placement, std::int64_t ranks) {
+  SequencePlacement groups{.length = placement.length, .cu_seqlens = placement.cu_seqlens};
+  for (std::size_t rank = 0; rank < placement.runs_of.size(); ++rank) {
+    if (rank % static_cast<std::size_t>(ranks) == 0) groups.runs_of.emplace_back();
+    const auto& runs = placement.runs_of[rank];
+    groups.runs_of.back().insert(groups.runs_of.back().end(), runs.begin(), runs.end());
+  }
+  return groups;
+}
+
+at::Tensor hierarchical_attention(const AttentionInputs& inputs, const AttentionOptions& options,
+                                  const ContextParallelism& context) {
+  MEGATRON_CHECK(context.a2a != nullptr && context.p2p != nullptr &&
+                     context.a2a->size * context.p2p->size == context.axis.size,
+                 "a2a+p2p needs the two levels of cp");
+  const SequencePlacement groups = placement_of_groups(context.placement, context.a2a->size);
+  return attend_by_heads(
+      inputs, options, *context.a2a, [&](const AttentionInputs& x, const AttentionOptions& mine) {
+        return ring_attention(x, mine, {.axis = *context.p2p, .placement = groups});
+      });
 }
 
 }  // namespace
+
+AttentionOptions options_of(const SequencePiece& piece, std::int64_t k_start,
+                            const SequencePlacement& placement, AttentionOptions options) {
+  options.q_start = piece.positions.first;
+  options.k_start = k_start;
+  options.total_q = options.total_k = rows_of_sequence(placement, piece.sequence).count;
+  if (placement.is_packed() && options.dropout.active())
+    options.dropout.sample_ordinals = options.dropout.sample_ordinals.narrow(0, piece.sequence, 1);
+  return options;
+}
 
 at::Tensor context_parallel_attention(const AttentionInputs& inputs,
                                       const AttentionOptions& options,
@@ -121,6 +155,7 @@ at::Tensor context_parallel_attention(const AttentionInputs& inputs,
   MEGATRON_CHECK(inputs.q.size(0) == context.placement.rows_of(context.axis.rank),
                  "attention over ", inputs.q.size(0), " rows, the placement has ",
                  context.placement.rows_of(context.axis.rank));
+  if (context.axis.size == 1) return attend_to_all(inputs, options, context.placement);
   switch (context.comm_type) {
     case CpCommType::p2p:
       return ring_attention(inputs, options, context);
@@ -128,6 +163,8 @@ at::Tensor context_parallel_attention(const AttentionInputs& inputs,
       return gathered_attention(inputs, options, context);
     case CpCommType::a2a:
       return ulysses_attention(inputs, options, context);
+    case CpCommType::a2a_p2p:
+      return hierarchical_attention(inputs, options, context);
   }
   throw InternalError("an unknown --cp-comm-type");
 }

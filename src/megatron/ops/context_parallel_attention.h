@@ -1,5 +1,5 @@
-// Attention over a sequence whose positions are divided among the ranks of cp. Every form gives
-// the result of one rank, dropout included.
+// Attention over rows that are divided among the ranks of cp, or that pack several sequences. Every
+// form gives the result of one rank and of each sequence alone, dropout included.
 #pragma once
 
 #include "megatron/config/cp_comm_type.h"
@@ -9,17 +9,22 @@
 
 namespace megatron {
 
-/// The ranks that share a sequence, and how they exchange keys and values.
+/// The ranks that share the rows of a microbatch, and how they exchange keys and values.
 struct ContextParallelism {
   const Axis& axis;
   const SequencePlacement& placement;
   CpCommType comm_type = CpCommType::p2p;
+  /// For a2a_p2p: the neighbours that exchange heads, and the ranks with the same place in each
+  /// such group, which form a ring. The axis' rank is p2p->rank · a2a->size + a2a->rank.
+  const Axis* a2a = nullptr;
+  const Axis* p2p = nullptr;
 };
 
 /// Computes attention of this rank's queries q [rows, b, n, d] over the keys and values [rows, b,
-/// g, d or dv] of all ranks, and returns [rows, b, n·dv]. The rows are those of the placement.
-/// `options` describes heads, masks and dropout; its positions are ignored. Differentiable.
-/// Collective over the axis in forward and in backward.
+/// g, d or dv] of all ranks, and returns [rows, b, n·dv]. The rows are those of the placement; a
+/// query sees only keys of its own packed sequence. `options` describes heads, masks and dropout;
+/// its positions are ignored. With packed sequences b = 1, and the dropout site has one ordinal for
+/// each sequence. Differentiable. Collective over the axis in forward and in backward.
 ///
 /// - p2p: keys and values travel around a ring (Liu et al. 2023, "Ring Attention with Blockwise
 ///   Transformers"); partial results are merged by their log-sum-exp. In backward the gradients of
@@ -28,8 +33,11 @@ struct ContextParallelism {
 /// - all_gather: every rank gathers all keys and values, and attends to them at once, in the order
 ///   of one rank. Backward reduce-scatters their gradients.
 /// - a2a: the ranks exchange positions for heads (Jacobs et al. 2023, "DeepSpeed Ulysses"), so each
-///   computes the whole sequence for n / size heads, in the order of one rank. n must be a multiple
-///   of size, and g a multiple or a divisor of it.
+///   computes all rows for n / size heads, in the order of one rank. n must be a multiple of size,
+///   and g a multiple or a divisor of it.
+/// - a2a_p2p: a2a within groups of neighbours, and a ring over the groups (Fang and Zhao 2024,
+/// "USP:
+///   A Unified Sequence Parallelism Approach").
 at::Tensor context_parallel_attention(const AttentionInputs& inputs,
                                       const AttentionOptions& options,
                                       const ContextParallelism& context);
@@ -37,5 +45,10 @@ at::Tensor context_parallel_attention(const AttentionInputs& inputs,
 /// The ring of p2p (ring_attention.cpp).
 at::Tensor ring_attention(const AttentionInputs& inputs, const AttentionOptions& options,
                           const ContextParallelism& context);
+
+/// Returns the options of attention of a piece's queries to keys of its sequence from position
+/// `k_start` on.
+AttentionOptions options_of(const SequencePiece& piece, std::int64_t k_start,
+                            const SequencePlacement& placement, AttentionOptions options);
 
 }  // namespace megatron

@@ -14,7 +14,8 @@ namespace megatron {
 at::Tensor coordinate_uniforms(at::IntArrayRef shape, std::uint64_t key, const at::Tensor& ordinals,
                                const RowPositions& positions) {
   const std::int64_t batch = shape[1], columns = shape[2];
-  const at::Tensor samples = ordinals.cpu().contiguous(),
+  const bool is_packed = positions.ordinals.defined();
+  const at::Tensor samples = (is_packed ? positions.ordinals : ordinals).cpu().contiguous(),
                    places =
                        positions.each.defined()
                            ? positions.each.cpu().contiguous()
@@ -31,7 +32,8 @@ at::Tensor coordinate_uniforms(at::IntArrayRef shape, std::uint64_t key, const a
       for (std::int64_t c = 0; c < columns; ++c) {
         const auto element = static_cast<std::uint64_t>(first + c);
         if (c == 0 || element % 4 == 0)
-          lanes = philox_block(key, element / 4, static_cast<std::uint64_t>(sample[row % batch]));
+          lanes = philox_block(key, element / 4,
+                               static_cast<std::uint64_t>(sample[is_packed ? row : row % batch]));
         to[row * columns + c] = (static_cast<float>(lanes[element % 4] >> 9) + 0.5f) * 0x1p-23f;
       }
     }

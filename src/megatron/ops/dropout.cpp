@@ -22,9 +22,11 @@ kernels::RowCoordinates hidden_coordinates(const at::Tensor& hidden, const Dropo
       !positions.defined() || (positions.numel() == hidden.size(0) && positions.is_contiguous() &&
                                positions.device() == hidden.device()),
       "dropout needs one position per row");
-  const std::int64_t b = hidden.size(1);
+  const std::int64_t s = hidden.size(0), b = hidden.size(1);
   const auto h = static_cast<std::uint64_t>(hidden.size(2));
-  return {.ordinals = dropout_ordinals(site, hidden, b),
+  // Rows of packed sequences (b = 1) each have the ordinal of their sequence.
+  const bool is_packed = b == 1 && site.sample_ordinals.numel() == s;
+  return {.ordinals = dropout_ordinals(site, hidden, is_packed ? s : b),
           .positions = positions.defined() ? positions.const_data_ptr<std::int64_t>() : nullptr,
           .middle = 1,
           .inner = b,
@@ -32,7 +34,7 @@ kernels::RowCoordinates hidden_coordinates(const at::Tensor& hidden, const Dropo
           .outer_step = h,
           .middle_step = 0,
           .inner_step = 0,
-          .sample_is_inner = true};
+          .sample_is_inner = !is_packed};
 }
 
 namespace {
@@ -144,7 +146,7 @@ at::Tensor dropout_add_op(const at::Tensor& x, const at::Tensor& residual, c10::
                           const DropoutSite& site) {
   static const auto op =
       find_operator<decltype(dropout_add_kernel<launch_on_cpu>)>("megatron::dropout_add");
-  return op.call(x, optional_tensor(residual), site.sample_ordinals, site.probability,
+  return op.call(x, optional_tensor(residual), site.hidden_ordinals(), site.probability,
                  static_cast<std::int64_t>(site.key), site.positions.first,
                  optional_tensor(site.positions.each), type);
 }

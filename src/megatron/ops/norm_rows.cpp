@@ -311,7 +311,7 @@ NormRows norm_rows(const at::Tensor& stream, const DropoutBranch* branch, const 
   const auto& [added, site] = branch != nullptr ? *branch : kNoBranch;
   auto [sum, y, mean, rstd] =
       op.call(stream, optional_tensor(added), params.weight, optional_tensor(params.bias),
-              params.epsilon, params.offset, type, optional_tensor(site.sample_ordinals),
+              params.epsilon, params.offset, type, optional_tensor(site.hidden_ordinals()),
               site.probability, static_cast<std::int64_t>(site.key), site.positions.first,
               optional_tensor(site.positions.each));
   return {branch != nullptr ? sum : stream, y, mean, rstd};
@@ -324,11 +324,12 @@ NormGradients norm_rows_backward(const at::Tensor& dy, const at::Tensor& residua
       find_operator<decltype(norm_backward_on_cpu)>("megatron::norm_rows_backward");
   const bool has_branch = branch != nullptr;
   const auto& [unused, site] = has_branch ? *branch : kNoBranch;
-  auto [dsum, dbranch, dweight, dbias] = op.call(
-      dy, optional_tensor(residual_grad), rows.sum, optional_tensor(rows.mean), rows.rstd,
-      params.weight, optional_tensor(params.bias), params.offset, has_branch,
-      optional_tensor(site.sample_ordinals), site.probability, static_cast<std::int64_t>(site.key),
-      site.positions.first, optional_tensor(site.positions.each));
+  auto [dsum, dbranch, dweight, dbias] =
+      op.call(dy, optional_tensor(residual_grad), rows.sum, optional_tensor(rows.mean), rows.rstd,
+              params.weight, optional_tensor(params.bias), params.offset, has_branch,
+              optional_tensor(site.hidden_ordinals()), site.probability,
+              static_cast<std::int64_t>(site.key), site.positions.first,
+              optional_tensor(site.positions.each));
   return {dsum, has_branch && !dbranch.defined() ? dsum : dbranch, dweight, dbias};
 }
 

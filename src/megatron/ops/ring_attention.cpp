@@ -1,6 +1,6 @@
 // Ring attention. Step t of a pass computes with the keys and values of rank (r − t) mod size while
-// they travel on to rank r + 1. Attention is computed for each run of queries over each run of
-// keys. A run is contiguous in the sequence.
+// they travel on to rank r + 1. Attention is computed for each piece of queries over each piece of
+// keys. A piece is contiguous in its sequence.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
@@ -67,31 +67,35 @@ class Ring {
   const Axis& axis_;
 };
 
-/// Returns whether a query of one run may see a key of another, regardless of documents.
+/// Returns whether a query of one run may see a key of another in the same sequence, regardless of
+/// documents.
 bool sees(const PositionRun& queries, const PositionRun& keys, const AttentionOptions& options) {
   if (options.causal && keys.first >= queries.end()) return false;
   if (options.window[0] >= 0 && keys.end() <= queries.first - options.window[0]) return false;
   return options.window[1] < 0 || keys.first < queries.end() + options.window[1];
 }
 
-/// Calls body(rows of queries, rows of keys, options) for each pair of runs of which a query sees a
-/// key.
+/// Calls body(rows of queries, rows of keys, options) for each pair of pieces of which a query sees
+/// a key.
 template <class Body>
-void for_visible_runs(const std::vector<PositionRun>& queries, const std::vector<PositionRun>& keys,
-                      AttentionOptions options, std::int64_t length, const Body& body) {
-  options.total_q = options.total_k = length;
-  std::int64_t row = 0;
-  for (const PositionRun& run : queries) {
-    std::int64_t key = 0;
-    for (const PositionRun& seen : keys) {
-      options.q_start = run.first;
-      options.k_start = seen.first;
-      if (sees(run, seen, options))
-        body(PositionRun{row, run.count}, PositionRun{key, seen.count}, options);
-      key += seen.count;
+void for_visible_pieces(const std::vector<SequencePiece>& queries,
+                        const std::vector<SequencePiece>& keys, const AttentionOptions& options,
+                        const SequencePlacement& placement, const Body& body) {
+  for (const SequencePiece& mine : queries) {
+    for (const SequencePiece& seen : keys) {
+      if (mine.sequence != seen.sequence || !sees(mine.positions, seen.positions, options))
+        continue;
+      body(PositionRun{mine.row, mine.positions.count}, PositionRun{seen.row, seen.positions.count},
+           options_of(mine, seen.positions.first, placement, options));
     }
-    row += run.count;
   }
+}
+
+/// The pieces of every rank.
+std::vector<std::vector<SequencePiece>> pieces_of_ranks(const SequencePlacement& placement) {
+  std::vector<std::vector<SequencePiece>> pieces;
+  for (const auto& runs : placement.runs_of) pieces.push_back(pieces_of(runs, placement));
+  return pieces;
 }
 
 at::Tensor rows_of(const at::Tensor& x, const PositionRun& rows) {
@@ -130,8 +134,8 @@ AttentionResult ring_forward(const AttentionInputs& inputs, const AttentionOptio
                              const ContextParallelism& context) {
   const auto& [q, k, v] = inputs;
   const Ring ring(context.axis);
-  const auto& runs_of = context.placement.runs_of;
-  const auto& own = runs_of[static_cast<std::size_t>(context.axis.rank)];
+  const auto pieces = pieces_of_ranks(context.placement);
+  const auto& own = pieces[static_cast<std::size_t>(context.axis.rank)];
   MergedAttention merged(q, v.size(3), compute_type(q.scalar_type()));
   Pair here(k.sizes(), v.sizes(), k.options()), next;
   here.first.copy_(k);
@@ -143,9 +147,8 @@ AttentionResult ring_forward(const AttentionInputs& inputs, const AttentionOptio
       next = Pair(k.sizes(), v.sizes(), k.options());
       std::tie(sent, received) = ring.exchange(here.buffer, next.buffer, "keys and values");
     }
-    for_visible_runs(
-        own, runs_of[static_cast<std::size_t>(ring.source(step))], options,
-        context.placement.length,
+    for_visible_pieces(
+        own, pieces[static_cast<std::size_t>(ring.source(step))], options, context.placement,
         [&](const PositionRun& queries, const PositionRun& keys, const AttentionOptions& part) {
           merged.add(queries, attention_forward({rows_of(q, queries), rows_of(here.first, keys),
                                                  rows_of(here.second, keys)},
@@ -164,8 +167,8 @@ AttentionInputs ring_backward(const at::Tensor& dout, const AttentionInputs& inp
                               const ContextParallelism& context) {
   const auto& [q, k, v] = inputs;
   const Ring ring(context.axis);
-  const auto& runs_of = context.placement.runs_of;
-  const auto& own = runs_of[static_cast<std::size_t>(context.axis.rank)];
+  const auto pieces = pieces_of_ranks(context.placement);
+  const auto& own = pieces[static_cast<std::size_t>(context.axis.rank)];
   const auto wide = q.options().dtype(compute_type(q.scalar_type()));
   const at::Tensor dq = at::zeros(q.sizes(), wide);
   Pair here(k.sizes(), v.sizes(), k.options()), next;
@@ -190,9 +193,8 @@ AttentionInputs ring_backward(const at::Tensor& dout, const AttentionInputs& inp
       std::tie(sent, received) = ring.exchange(here.buffer, next.buffer, "keys and values");
     }
     const Pair gradients = zeros();
-    for_visible_runs(
-        own, runs_of[static_cast<std::size_t>(ring.source(step))], options,
-        context.placement.length,
+    for_visible_pieces(
+        own, pieces[static_cast<std::size_t>(ring.source(step))], options, context.placement,
         [&](const PositionRun& queries, const PositionRun& keys, const AttentionOptions& part) {
           const AttentionInputs d = attention_backward(
               rows_of(dout, queries),

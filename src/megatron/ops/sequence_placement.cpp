@@ -1,8 +1,12 @@
 #include "megatron/ops/sequence_placement.h"
 
+#include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 
+#include <algorithm>
+#include <functional>
 #include <numeric>
+#include <utility>
 
 #include "megatron/base/error.h"
 
@@ -15,19 +19,79 @@ std::int64_t rows_in(const std::vector<PositionRun>& runs) {
   return rows;
 }
 
+/// Checks the begins of packed sequences. No sequence is empty.
+void check_packing(const std::vector<std::int64_t>& cu_seqlens, std::int64_t length) {
+  if (cu_seqlens.empty()) return;
+  MEGATRON_CHECK(
+      cu_seqlens.front() == 0 && cu_seqlens.back() == length &&
+          std::ranges::adjacent_find(cu_seqlens, std::greater_equal<>()) == cu_seqlens.end(),
+      "cu_seqlens of ", cu_seqlens.size(), " numbers, from ", cu_seqlens.front(), " to ",
+      cu_seqlens.back(), ", for ", length, " rows");
+}
+
+/// Returns the index of the packed sequence that holds a row.
+std::int64_t sequence_at(const SequencePlacement& placement, std::int64_t row) {
+  if (!placement.is_packed()) return 0;
+  const auto& begins = placement.cu_seqlens;
+  return std::ranges::upper_bound(begins, row) - begins.begin() - 1;
+}
+
 }  // namespace
 
 std::int64_t SequencePlacement::rows_of(std::int64_t rank) const {
   return rows_in(runs_of[static_cast<std::size_t>(rank)]);
 }
 
-SequencePlacement zigzag_placement(std::int64_t length, std::int64_t ranks) {
+void SequencePlacement::move_to(const at::Device& device) {
+  if (!row_of.defined()) return;
+  row_of = row_of.to(device);
+  order = order.to(device);
+}
+
+SequencePlacement whole_placement(std::int64_t length, std::vector<std::int64_t> cu_seqlens) {
+  check_packing(cu_seqlens, length);
+  return {.length = length, .runs_of = {{{0, length}}}, .cu_seqlens = std::move(cu_seqlens)};
+}
+
+SequencePlacement zigzag_placement(std::int64_t length, std::int64_t ranks,
+                                   std::vector<std::int64_t> cu_seqlens) {
+  if (ranks == 1) return whole_placement(length, std::move(cu_seqlens));
   MEGATRON_CHECK(length % (2 * ranks) == 0, "a sequence of ", length, " over cp=", ranks);
+  check_packing(cu_seqlens, length);
   const std::int64_t chunk = length / (2 * ranks);
-  SequencePlacement placement{.length = length};
-  for (std::int64_t rank = 0; rank < ranks; ++rank)
+  SequencePlacement placement{.length = length, .cu_seqlens = std::move(cu_seqlens)};
+  std::vector<at::Tensor> rows;
+  for (std::int64_t rank = 0; rank < ranks; ++rank) {
     placement.runs_of.push_back({{rank * chunk, chunk}, {(2 * ranks - 1 - rank) * chunk, chunk}});
+    rows.push_back(positions_of(placement.runs_of.back()));
+  }
+  placement.order = at::cat(rows);
+  placement.row_of = placement.order.argsort();
   return placement;
+}
+
+PositionRun rows_of_sequence(const SequencePlacement& placement, std::int64_t sequence) {
+  if (!placement.is_packed()) return {0, placement.length};
+  const std::int64_t first = placement.cu_seqlens[static_cast<std::size_t>(sequence)];
+  return {first, placement.cu_seqlens[static_cast<std::size_t>(sequence + 1)] - first};
+}
+
+std::vector<SequencePiece> pieces_of(const std::vector<PositionRun>& runs,
+                                     const SequencePlacement& placement) {
+  std::vector<SequencePiece> pieces;
+  std::int64_t row = 0;
+  for (const PositionRun& run : runs) {
+    std::int64_t first = run.first;
+    while (first < run.end()) {
+      const std::int64_t sequence = sequence_at(placement, first);
+      const PositionRun whole = rows_of_sequence(placement, sequence);
+      const std::int64_t count = std::min(run.end(), whole.end()) - first;
+      pieces.push_back({row, {first - whole.first, count}, sequence});
+      first += count;
+      row += count;
+    }
+  }
+  return pieces;
 }
 
 at::Tensor positions_of(const std::vector<PositionRun>& runs) {
@@ -38,6 +102,20 @@ at::Tensor positions_of(const std::vector<PositionRun>& runs) {
     to += run.count;
   }
   return positions;
+}
+
+RowsInSequences rows_in_sequences(const std::vector<PositionRun>& runs,
+                                  const SequencePlacement& placement) {
+  const std::int64_t rows = rows_in(runs);
+  RowsInSequences packed{at::empty({rows}, at::kLong), at::empty({rows}, at::kLong)};
+  auto* positions = packed.positions.mutable_data_ptr<std::int64_t>();
+  auto* sequences = packed.sequences.mutable_data_ptr<std::int64_t>();
+  for (const SequencePiece& piece : pieces_of(runs, placement)) {
+    std::iota(positions + piece.row, positions + piece.row + piece.positions.count,
+              piece.positions.first);
+    std::fill_n(sequences + piece.row, piece.positions.count, piece.sequence);
+  }
+  return packed;
 }
 
 }  // namespace megatron

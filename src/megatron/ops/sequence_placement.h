@@ -1,5 +1,6 @@
-// Which positions of a sequence the ranks of context parallelism hold. Each rank holds a few
-// contiguous runs of positions, one after another: its rows.
+// Which rows of a microbatch the ranks of context parallelism hold. Each rank holds a few
+// contiguous runs of positions, one after another: its rows. A microbatch may pack several
+// sequences.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -9,26 +10,63 @@
 
 namespace megatron {
 
-/// A contiguous run of positions of a sequence.
+/// A contiguous run of positions.
 struct PositionRun {
   std::int64_t first = 0, count = 0;
   std::int64_t end() const { return first + count; }
 };
 
+/// The rows of a microbatch. Without `cu_seqlens` row i is position i of the sequence of each
+/// sample. With it, sequences of different lengths lie one after another (one column, b = 1).
 struct SequencePlacement {
-  std::int64_t length = 0;                             ///< positions of the whole sequence
-  std::vector<std::vector<PositionRun>> runs_of = {};  ///< the runs of each rank of cp, ascending
+  std::int64_t length = 0;                             ///< rows of all ranks
+  std::vector<std::vector<PositionRun>> runs_of = {};  ///< the rows of each rank of cp, ascending
+  /// Packed sequences: the first row of each, and `length` as the last element.
+  std::vector<std::int64_t> cu_seqlens = {};
+  /// int64 [length], for several ranks: row_of[i] is the place of row i when the rows of all ranks
+  /// lie rank by rank, and order[j] is the row that lies there.
+  at::Tensor row_of = {}, order = {};
 
-  /// Returns the rows that a rank holds.
+  bool is_packed() const { return !cu_seqlens.empty(); }
+  /// Moves the tensors to the device of the rows.
+  void move_to(const at::Device& device);
+  /// Returns the number of rows of a rank.
   std::int64_t rows_of(std::int64_t rank) const;
 };
 
-/// Cuts a sequence into 2·ranks chunks of which rank r holds numbers r and 2·ranks − 1 − r, as
-/// Megatron Core does: under a causal mask all ranks then have the same work. `length` must be a
-/// multiple of 2·ranks.
-SequencePlacement zigzag_placement(std::int64_t length, std::int64_t ranks);
+/// Rows of a rank that are neighbours in one sequence.
+struct SequencePiece {
+  std::int64_t row = 0;       ///< the first one's index among the rank's rows
+  PositionRun positions;      ///< in the sequence
+  std::int64_t sequence = 0;  ///< index of the packed sequence; 0 without packing
+};
 
-/// Returns the positions of the runs as int64 [rows] on the CPU.
+/// Places whole sequences on one rank. `cu_seqlens` is empty, or the begins of packed sequences.
+SequencePlacement whole_placement(std::int64_t length, std::vector<std::int64_t> cu_seqlens);
+
+/// Cuts the rows into 2·ranks chunks of which rank r holds numbers r and 2·ranks − 1 − r, as
+/// Megatron Core does with a sequence: under a causal mask all ranks then have the same work.
+/// Packed sequences are cut as one run of rows, so every rank holds equally many and no sequence
+/// needs padding. `length` must be a multiple of 2·ranks.
+SequencePlacement zigzag_placement(std::int64_t length, std::int64_t ranks,
+                                   std::vector<std::int64_t> cu_seqlens = {});
+
+/// Cuts runs of rows where packed sequences meet.
+std::vector<SequencePiece> pieces_of(const std::vector<PositionRun>& runs,
+                                     const SequencePlacement& placement);
+
+/// Returns the positions of a packed or whole sequence: `first` to `first` + `length` − 1 as rows.
+PositionRun rows_of_sequence(const SequencePlacement& placement, std::int64_t sequence);
+
+/// Returns the numbers of the runs as int64 [rows] on the CPU.
 at::Tensor positions_of(const std::vector<PositionRun>& runs);
+
+/// The position of each row of a rank in its sequence, and the index of that sequence: int64 [rows]
+/// on the CPU.
+struct RowsInSequences {
+  at::Tensor positions, sequences;
+};
+RowsInSequences rows_in_sequences(const std::vector<PositionRun>& runs,
+                                  const SequencePlacement& placement);
 
 }  // namespace megatron

@@ -11,6 +11,9 @@ struct RankOptions {
   c10::Device device{c10::kCPU};
   std::uint64_t seed = 1234;
   bool sequence_parallel = false;
+  /// Neighbours in cp that form a group of a2a+p2p (Rank::cp_a2a); a divisor of cp.
+  std::int64_t cp_a2a_size = 1;
+  bool hybrid_cp = false;  ///< make Rank::cp_blocks
 };
 
 /// Makes the rank that `communicators` belongs to, with every group of more than one rank.

@@ -35,6 +35,11 @@ struct Rank {
   std::int64_t index = 0;  ///< Rank in the world.
   Axis tp{"tp"}, cp{"cp"}, dp{"dp"}, pp{"pp"};
   Axis dp_cp{"dp-cp"};  ///< The ranks that hold the same weights.
+  /// The levels of a2a+p2p: neighbours in cp, and the ranks with the same place in each such group.
+  Axis cp_a2a{"cp-a2a"}, cp_p2p{"cp-p2p"};
+  /// With hybrid context parallelism: the blocks of 2, 4, … neighbours in dp-cp that contain this
+  /// rank, each of which may share a microbatch. Otherwise empty.
+  std::vector<Axis> cp_blocks;
   Axis model{"tp-pp"};  ///< The ranks that hold one replica of the model.
   Axis world{"world"};
   /// The axes of the experts: tensor, expert and data parallel. The last are the ranks that hold
@@ -51,6 +56,10 @@ struct Rank {
   ContextParallelOptions cp_options;
   c10::Device device{c10::kCPU};
   std::uint64_t seed = 1234;  ///< Seed of every random site (base/philox.h).
+
+  /// Returns the axis of `ranks` ranks that share a microbatch: cp, a block of dp-cp, or this rank
+  /// alone. Throws InternalError when there is none of this size.
+  const Axis& context_axis(std::int64_t ranks) const;
 };
 
 }  // namespace megatron

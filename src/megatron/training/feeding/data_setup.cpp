@@ -100,6 +100,7 @@ class DataSetup {
                        .num_workers = settings_.data.num_workers,
                        .vocab_size = settings_.model.vocab_size},
             .document_masks = settings_.data.reset_attention_mask,
+            .packs_documents = settings_.data.dataloader_inter_document_masking,
             .device = rank_.device};
   }
 

@@ -1,6 +1,7 @@
 #include "megatron/training/feeding/dataset_source.h"
 
 #include <ATen/ops/empty.h>
+#include <ATen/ops/tensor.h>
 
 #include <algorithm>
 
@@ -37,14 +38,37 @@ at::Tensor sample_ordinals(const BatchIndices& indices) {
   return tensor;
 }
 
-Microbatch to_microbatch(const Batch& batch, bool document_masks) {
+/// Lines up the documents of all rows in one row.
+void pack_documents(const Batch& batch, Microbatch& microbatch) {
+  PackedSequences packed{.cu_seqlens = {}, .num_samples = batch.rows};
+  std::vector<std::int64_t> ordinals;
+  for (std::int64_t row = 0; row < batch.rows; ++row) {
+    const auto& starts = batch.document_starts[static_cast<std::size_t>(row)];
+    const std::int64_t sample =
+        batch.indices.ordinals[static_cast<std::size_t>(row)] - batch.indices.first_ordinal;
+    for (std::size_t document = 0; document < starts.size(); ++document) {
+      packed.cu_seqlens.push_back(row * batch.sequence_length + starts[document]);
+      ordinals.push_back(packed_ordinal(sample, static_cast<std::int64_t>(document)));
+    }
+  }
+  packed.cu_seqlens.push_back(batch.rows * batch.sequence_length);
+  for (auto& [name, tensor] : microbatch.tensors) tensor = tensor.view({1, -1});
+  microbatch.sample_ordinals = at::tensor(ordinals, at::kLong);
+  microbatch.packed = std::move(packed);
+}
+
+Microbatch to_microbatch(const Batch& batch, const DatasetSourceOptions& options) {
   Microbatch result;
   result.tensors["tokens"] = matrix(batch, batch.tokens, at::kLong);
   result.tensors["labels"] = matrix(batch, batch.labels, at::kLong);
-  result.tensors["position_ids"] = positions(batch);
+  result.tensors["position_ids"] =
+      options.packs_documents ? matrix(batch, batch.position_ids, at::kLong) : positions(batch);
   result.tensors["loss_mask"] = matrix(batch, batch.loss_mask, at::kFloat);
   result.sample_ordinals = sample_ordinals(batch.indices);
-  if (document_masks) result.tensors["document_ids"] = matrix(batch, document_ids(batch), at::kInt);
+  if (options.packs_documents)
+    pack_documents(batch, result);
+  else if (options.document_masks)
+    result.tensors["document_ids"] = matrix(batch, document_ids(batch), at::kInt);
   return result;
 }
 
@@ -69,7 +93,7 @@ class DatasetSource : public MicrobatchSource {
     }
     MEGATRON_CHECK(batch.has_value(), "a dataset of ", dataset_->size(),
                    " samples returned no batch");
-    return to_microbatch(*batch, options_.document_masks);
+    return to_microbatch(*batch, options_);
   }
 
  private:

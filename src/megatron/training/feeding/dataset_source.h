@@ -13,6 +13,7 @@ namespace megatron {
 struct DatasetSourceOptions {
   DataLoaderOptions loader = {};
   bool document_masks = false;    ///< adds document_ids: attention does not cross documents
+  bool packs_documents = false;   ///< packs the documents of a microbatch (Microbatch::packed)
   c10::Device device{c10::kCPU};  ///< device of the returned tensors
 };
 

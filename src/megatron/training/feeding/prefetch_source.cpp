@@ -59,6 +59,7 @@ class DeviceCopier {
     Microbatch result;
     for (const auto& [name, tensor] : host.tensors) result.tensors[name] = sent(tensor);
     if (host.sample_ordinals.defined()) result.sample_ordinals = sent(host.sample_ordinals);
+    result.packed = host.packed;
     return result;
   }
 

@@ -1,5 +1,6 @@
 #include "megatron/training/loop/resolve_run.h"
 
+#include <algorithm>
 #include <ostream>
 #include <utility>
 
@@ -40,12 +41,21 @@ Mesh make_mesh(const Settings& settings, const Communicators* communicators) {
   return {mesh_sizes(settings.parallel), world_size};
 }
 
+/// Returns the number of ranks that divide heads in layers with a2a+p2p; 1 without such layers.
+std::int64_t cp_a2a_size(const ParallelConfig& parallel) {
+  const bool is_used =
+      parallel.context_parallel_size > 1 &&
+      std::ranges::find(parallel.cp_comm_type, CpCommType::a2a_p2p) != parallel.cp_comm_type.end();
+  return is_used ? parallel.hierarchical_context_parallel_sizes.front() : 1;
+}
+
 /// Returns this rank with its axes.
 Rank place_rank(const Settings& settings, const Mesh& mesh, const RankContext& world) {
   const ParallelConfig& parallel = settings.parallel;
   const RankOptions options{.device = world.device->device,
                             .seed = static_cast<std::uint64_t>(settings.training.seed),
-                            .sequence_parallel = parallel.sequence_parallel};
+                            .sequence_parallel = parallel.sequence_parallel,
+                            .cp_a2a_size = cp_a2a_size(parallel)};
   Rank rank = world.communicators != nullptr ? make_rank(mesh, *world.communicators, options)
                                              : make_rank(mesh, 0, options);
   rank.tp_options = {

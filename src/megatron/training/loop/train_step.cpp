@@ -31,7 +31,7 @@ std::vector<Microbatch> fetch_microbatches(const TrainStepContext& context,
   for (std::int64_t i = 0; i < options.num_microbatches; ++i) {
     Microbatch& microbatch = batch.emplace_back(
         context_slice(context.source.next(), context.rank.cp.rank, context.rank.cp.size));
-    const std::int64_t samples = microbatch.at("tokens").size(0);
+    const std::int64_t samples = microbatch.num_samples();
     if (!microbatch.sample_ordinals.defined())
       microbatch.sample_ordinals = at::arange(dp.rank * samples, (dp.rank + 1) * samples,
                                               microbatch.at("tokens").options().dtype(at::kLong));

@@ -6,12 +6,16 @@ namespace megatron {
 
 std::string world_line(const Rank& rank) {
   using Integer = long long;
+  const std::string levels =
+      rank.cp_a2a.size > 1
+          ? format("[%lld, %lld]", Integer{rank.cp_a2a.size}, Integer{rank.cp_p2p.size})
+          : "None";
   return format(
       "using world size: %lld, data-parallel size: %lld, context-parallel size: %lld, hierarchical "
-      "context-parallel sizes: None, "
+      "context-parallel sizes: %s, "
       "tensor-model-parallel size: %lld, pipeline-model-parallel size: %lld",
-      Integer{rank.world.size}, Integer{rank.dp.size}, Integer{rank.cp.size}, Integer{rank.tp.size},
-      Integer{rank.pp.size});
+      Integer{rank.world.size}, Integer{rank.dp.size}, Integer{rank.cp.size}, levels.c_str(),
+      Integer{rank.tp.size}, Integer{rank.pp.size});
 }
 
 std::string padded_vocab_line(std::int64_t vocab_size, std::int64_t padded_size) {

@@ -41,6 +41,7 @@ constexpr std::pair<std::string_view, std::string_view> kBreaking[] = {
     {"step_batch_size_schedule", kSteps},
     {"decrease_batch_size_if_needed", kSteps},
     {"reset_attention_mask", "attention sees different tokens"},
+    {"dataloader_inter_document_masking", "attention sees different tokens"},
     {"reset_position_ids", "positions are counted differently"},
     {"eod_mask_loss", "the loss counts different tokens"},
     {"calculate_per_token_loss", "the loss is averaged differently"},

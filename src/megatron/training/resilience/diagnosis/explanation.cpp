@@ -1,12 +1,16 @@
 #include "megatron/training/resilience/diagnosis/explanation.h"
 
+#include <algorithm>
+
 #include "megatron/base/format.h"
 #include "megatron/checkpoint/slice_math.h"
 
 namespace megatron {
 namespace {
 
-std::string listed(const std::vector<std::int64_t>& ordinals) {
+/// `ordinals` may name a sample once for each of its packed sequences.
+std::string listed(std::vector<std::int64_t> ordinals) {
+  ordinals.erase(std::ranges::unique(ordinals).begin(), ordinals.end());
   constexpr std::size_t kMost = 16;
   std::string text;
   for (std::size_t i = 0; i < ordinals.size() && i < kMost; ++i)
@@ -16,7 +20,7 @@ std::string listed(const std::vector<std::int64_t>& ordinals) {
 }
 
 std::int64_t ordinal_of(const Microbatch& microbatch, std::int64_t row) {
-  return microbatch.sample_ordinals[row].item<std::int64_t>();
+  return sample_of_ordinal(microbatch.sample_ordinals[row].item<std::int64_t>());
 }
 
 std::string sample_line(const FirstBadOp& bad, const Microbatch& microbatch) {

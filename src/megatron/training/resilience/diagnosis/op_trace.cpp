@@ -11,6 +11,7 @@
 #include <cmath>
 #include <limits>
 #include <map>
+#include <set>
 #include <unordered_set>
 
 #include "megatron/parallel/object_collectives.h"
@@ -73,6 +74,7 @@ class OpTracer : public UnitHooks, public StepListener {
     batch_ = tokens.size(0);
     sequence_ = tokens.dim() > 1 ? tokens.size(1) : 1;
     has_whole_sequences_ = !microbatch.has("num_tokens");
+    packed_ = microbatch.packed;
   }
 
   void after_op(const std::string& op, const at::Tensor& output) override {
@@ -120,6 +122,7 @@ class OpTracer : public UnitHooks, public StepListener {
   /// Position of the first bad op's step among the steps of all stages.
   double first_bad_position_ = kNoPosition;
   std::int64_t batch_ = 0, sequence_ = 0;
+  std::optional<PackedSequences> packed_;
   bool has_whole_sequences_ = true;  ///< false with context parallelism (context_slice())
   OpTrace trace_;
   std::unordered_set<Node*> hooked_nodes_;
@@ -127,9 +130,22 @@ class OpTracer : public UnitHooks, public StepListener {
   std::map<std::string, at::Tensor> attention_inputs_;
 };
 
+/// Returns the packed sequences in which rows of `tensor` are not finite: [s, 1, …], [s, …] or [1,
+/// s]. Empty when the rows are those of one rank of several.
+std::vector<std::int64_t> packed_sequences_of(const at::Tensor& tensor,
+                                              const std::vector<std::int64_t>& cu_seqlens) {
+  const at::Tensor rows = tensor.dim() == 2 && tensor.size(0) == 1 ? tensor.t() : tensor;
+  if (rows.dim() < 1 || rows.size(0) != cu_seqlens.back()) return {};
+  std::set<std::int64_t> sequences;
+  for (const std::int64_t row : non_finite_indices(rows, 0))
+    sequences.insert(std::ranges::upper_bound(cu_seqlens, row) - cu_seqlens.begin() - 1);
+  return {sequences.begin(), sequences.end()};
+}
+
 /// Returns the rows of the microbatch in which `tensor` is not finite: [positions, b, h …] of all
-/// positions or those of a rank, [s, b], [s·b, …] or [b, s].
+/// positions or those of a rank, [s, b], [s·b, …] or [b, s]. With packed sequences their numbers.
 std::vector<std::int64_t> OpTracer::samples_of(const at::Tensor& tensor) const {
+  if (packed_) return packed_sequences_of(tensor, packed_->cu_seqlens);
   if (tensor.dim() >= 1 && tensor.size(0) == sequence_ * batch_)
     return non_finite_indices(tensor.reshape({sequence_, batch_, -1}), 1);
   if (tensor.dim() >= 2 && tensor.size(1) == batch_ &&
@@ -169,7 +185,8 @@ void OpTracer::check_output(const std::string& op, const at::Tensor& output) {
     bad.input = trace_.ops[trace_.ops.size() - 2].op;
     bad.before = trace_.ops[trace_.ops.size() - 2].output;
   }
-  if (op.ends_with(".core_attention") && attention_inputs_.size() == 3 && has_whole_sequences_) {
+  if (op.ends_with(".core_attention") && attention_inputs_.size() == 3 && has_whole_sequences_ &&
+      !packed_) {
     if (auto scores = non_finite_scores(attention_inputs_["query"], attention_inputs_["key"],
                                         model_.config())) {
       bad.detail = "scores";

@@ -34,7 +34,7 @@ struct FirstBadOp {
   std::string detail;  ///< the step inside the op ("scores", or an autograd node); may be empty
   std::string what;    ///< "output", "gradient of its input", "gradient of <parameter>"
   TensorStatistics statistics;  ///< statistics of `what`
-  /// Affected rows of the microbatch; empty if unknown.
+  /// Affected rows or packed sequences of the microbatch; empty if unknown.
   std::vector<std::int64_t> samples;
   /// forward: the previous op; nullopt for the first op of a stage
   std::optional<std::string> input;

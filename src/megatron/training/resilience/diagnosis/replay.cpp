@@ -96,7 +96,7 @@ OrderedJson to_json(const TensorStatistics& statistics) {
 OrderedJson to_json(const FirstBadOp& bad, const Microbatch& microbatch) {
   std::vector<std::int64_t> ordinals;
   for (const std::int64_t row : bad.samples)
-    ordinals.push_back(microbatch.sample_ordinals[row].item<std::int64_t>());
+    ordinals.push_back(sample_of_ordinal(microbatch.sample_ordinals[row].item<std::int64_t>()));
   return {{"op", bad.op},
           {"pass", bad.pass == FirstBadOp::Pass::forward ? "forward" : "backward"},
           {"detail", bad.detail},

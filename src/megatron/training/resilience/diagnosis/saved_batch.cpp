@@ -1,8 +1,11 @@
 #include "megatron/training/resilience/diagnosis/saved_batch.h"
 
 #include <ATen/ops/empty.h>
+#include <ATen/ops/tensor.h>
 
+#include <algorithm>
 #include <cstring>
+#include <functional>
 #include <nlohmann/json.hpp>
 
 #include "megatron/base/error.h"
@@ -17,6 +20,7 @@ namespace {
 
 constexpr const char* kFormat = "megatron-batch";
 constexpr const char* kOrdinals = "sample_ordinals";
+constexpr const char* kPacking = "cu_seqlens";  ///< of packed sequences
 
 SafetensorsDtype stored_type(at::ScalarType type) {
   if (type == at::kLong) return SafetensorsDtype::I64;
@@ -73,6 +77,25 @@ at::Tensor read_tensor(const SafetensorsFile& file, const StoredTensor& stored) 
                    "give a batch_iter_….safetensors file that `megatron pretrain` wrote"});
 }
 
+/// Returns packed sequences from their begins. How many samples they come from does not matter to a
+/// replay.
+PackedSequences read_packing(const at::Tensor& begins, const std::string& source) {
+  if (begins.dim() != 1 || begins.scalar_type() != at::kLong)
+    broken(source, std::string("tensor '") + kPacking + "' must be a row of integers");
+  const auto* first = begins.const_data_ptr<std::int64_t>();
+  return {.cu_seqlens = {first, first + begins.numel()}};
+}
+
+/// Checks that packed sequences cover one row of `length` tokens.
+void check_packing(const PackedSequences& packed, const at::Tensor& tokens,
+                   const std::string& source) {
+  const auto& begins = packed.cu_seqlens;
+  if (tokens.size(0) != 1 || begins.size() < 2 || begins.front() != 0 ||
+      begins.back() != tokens.size(1) ||
+      std::ranges::adjacent_find(begins, std::greater_equal<>()) != begins.end())
+    broken(source, "'cu_seqlens' must rise from 0 to the number of tokens, in one row");
+}
+
 /// Checks ids that index a table of `size` rows.
 void check_ids(const at::Tensor& ids, const char* name, std::int64_t size,
                const std::string& source) {
@@ -100,10 +123,14 @@ void check_tensors(const SavedBatch& batch, const std::string& source) {
     if ((found->second.scalar_type() == at::kLong) != (std::string(name) != "loss_mask"))
       broken(source, std::string("tensor '") + name + "' has the wrong type");
   }
+  const auto& packed = batch.microbatch.packed;
+  if (packed) check_packing(*packed, tensors.at("tokens"), source);
+  const std::int64_t sequences = packed ? static_cast<std::int64_t>(packed->cu_seqlens.size()) - 1
+                                        : tensors.at("tokens").size(0);
   if (!batch.microbatch.sample_ordinals.defined() ||
       batch.microbatch.sample_ordinals.scalar_type() != at::kLong ||
-      batch.microbatch.sample_ordinals.sizes() != at::IntArrayRef{tensors.at("tokens").size(0)})
-    broken(source, "tensor 'sample_ordinals' must be one integer per sample");
+      batch.microbatch.sample_ordinals.sizes() != at::IntArrayRef{sequences})
+    broken(source, "tensor 'sample_ordinals' must be one integer per sample or packed sequence");
   for (const char* name : {"tokens", "labels"})
     check_ids(tensors.at(name), name, batch.model.vocab_size, source);
   const bool has_table = batch.model.position_embedding_type == PositionEmbedding::learned_absolute;
@@ -125,6 +152,8 @@ void save_batch(const std::filesystem::path& path, const SavedBatch& batch) {
   for (const auto& [name, tensor] : batch.microbatch.tensors)
     tensors[name] = contiguous_cpu(tensor);
   tensors[kOrdinals] = contiguous_cpu(batch.microbatch.sample_ordinals);
+  if (batch.microbatch.packed)
+    tensors[kPacking] = at::tensor(batch.microbatch.packed->cu_seqlens, at::kLong);
   std::vector<TensorHeader> headers;
   for (const auto& [name, tensor] : tensors)
     headers.push_back(
@@ -149,6 +178,8 @@ SavedBatch load_batch(const std::filesystem::path& path) {
   for (const StoredTensor& stored : file.tensors()) {
     if (stored.name == kOrdinals)
       batch.microbatch.sample_ordinals = read_tensor(file, stored);
+    else if (stored.name == kPacking)
+      batch.microbatch.packed = read_packing(read_tensor(file, stored), source);
     else
       batch.microbatch.tensors[stored.name] = read_tensor(file, stored);
   }
