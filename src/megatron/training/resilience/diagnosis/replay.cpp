@@ -132,7 +132,7 @@ std::string replay_table(const Replay& replay) {
   const int columns = static_cast<int>(width);
   std::string text =
       format("iteration %lld, microbatch %lld of %lld, %s\nweights: %s\n\n",
-             static_cast<long long>(batch.iteration), static_cast<long long>(batch.index + 1),
+             static_cast<long long>(batch.iteration), static_cast<long long>(batch.index) + 1,
              static_cast<long long>(batch.num_microbatches), sample_list(batch.microbatch).c_str(),
              replay.weights_source.c_str());
   text += format("%-*s %-16s %10s %10s %10s %10s\n", columns, "op", "shape", "rms", "max",

@@ -144,7 +144,7 @@ std::filesystem::path saved_batch_path(const std::filesystem::path& folder,
                                        const SavedBatch& batch) {
   return folder / format("batch_iter_%07lld_microbatch_%lld.safetensors",
                          static_cast<long long>(batch.iteration),
-                         static_cast<long long>(batch.index + 1));
+                         static_cast<long long>(batch.index) + 1);
 }
 
 void save_batch(const std::filesystem::path& path, const SavedBatch& batch) {
