@@ -150,6 +150,46 @@ TEST(ContextRules, SequencesAndHeadsAreDividedEvenly) {
   EXPECT_EQ(mistake({"--cp-comm-type", "a2a", "p2p", "p2p"}), "no error") << "without cp";
 }
 
+TEST(ParallelRules, HybridContextParallelismNeedsPackedDocuments) {
+  const std::vector<std::string> works{"--hybrid-context-parallel",
+                                       "--max-seqlen-per-dp-cp-rank",
+                                       "16",
+                                       "--dataloader-inter-document-masking",
+                                       "--calculate-per-token-loss",
+                                       "--micro-batch-size",
+                                       "1",
+                                       "--seq-length",
+                                       "32"};
+  const auto with = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> flags = works;
+    flags.insert(flags.end(), more.begin(), more.end());
+    return flags;
+  };
+  EXPECT_EQ(mistake(works, 2), "no error");
+  expect_all({
+      {{"--hybrid-context-parallel"},
+       2,
+       "--hybrid-context-parallel: needs the number of tokens that a rank can hold\n  fix: add "
+       "--max-seqlen-per-dp-cp-rank"},
+      {{"--hybrid-context-parallel"}, 2, "fix: add --dataloader-inter-document-masking"},
+      {{"--hybrid-context-parallel"}, 2, "fix: add --calculate-per-token-loss"},
+      {{"--max-seqlen-per-dp-cp-rank", "8"},
+       2,
+       "--max-seqlen-per-dp-cp-rank: has an effect only with --hybrid-context-parallel"},
+      {with({"--micro-batch-size", "2"}), 2, "fix: use --micro-batch-size 1"},
+      {with({"--cp-comm-type", "a2a"}), 2, "fix: use p2p or all_gather"},
+      {with({"--dataloader-type", "cyclic"}), 2, "fix: use --dataloader-type single"},
+      {with({"--num-experts", "4"}), 2, "excludes --num-experts: routers count over"},
+      {with({"--max-seqlen-per-dp-cp-rank", "15"}), 2,
+       "--max-seqlen-per-dp-cp-rank: 15 tokens on each of 2 ranks hold no document of --seq-length "
+       "32\n  fix: use at least 16"},
+      {with({"--seq-length", "64"}), 6,
+       "16 tokens on each of 2 (of 6) ranks hold no document of --seq-length 64\n  fix: use at "
+       "least 32, or a power of two of ranks with the same weights"},
+  });
+  EXPECT_EQ(mistake({"--max-seqlen-per-dp-cp-rank", "0"}, 2), "no error");
+}
+
 TEST(ParallelRules, WhatIsNotThereYetSaysWhy) {
   expect_all({
       {{"--use-megatron-fsdp"},

@@ -11,8 +11,7 @@
 
 #include "layouts/chosen_layouts.h"
 #include "layouts/layout_run.h"
-#include "megatron/datasets/indexed_dataset_builder.h"
-#include "support/temporary_folder.h"
+#include "layouts/short_documents.h"
 
 namespace megatron::layouts {
 namespace {
@@ -51,23 +50,6 @@ const std::vector<Family>& context_families() {
               "--dataloader-inter-document-masking", "--eod-mask-loss",
               "--calculate-per-token-loss"})}};
   return all;
-}
-
-/// A corpus of 400 documents of 1 to 40 tokens. Families that pack them read it.
-const std::string& short_documents() {
-  static const TemporaryFolder folder;
-  static const std::string prefix = [] {
-    IndexedDatasetBuilder builder((folder / "documents").string(), TokenDtype::int32);
-    for (std::int32_t document = 0; document < 400; ++document) {
-      const std::int32_t length = 1 + document * 7 % 40;
-      std::vector<std::int32_t> tokens;
-      for (std::int32_t i = 0; i < length; ++i) tokens.push_back((document * 31 + i * i) % 60);
-      builder.add_document(tokens, std::vector{length});
-    }
-    builder.finalize();
-    return (folder / "documents").string();
-  }();
-  return prefix;
 }
 
 struct ContextLayout {

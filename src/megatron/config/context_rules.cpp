@@ -62,9 +62,10 @@ std::int64_t groups(S s) { return std::max<std::int64_t>(1, s.model.query_groups
 
 const std::vector<Rule>& context_rules() {
   static const std::vector<Rule> rules = {
-      {{"seq_length", "context_parallel_size", "sequence_parallel", "tensor_model_parallel_size"},
+      {{"seq_length", "context_parallel_size", "hybrid_context_parallel", "sequence_parallel",
+        "tensor_model_parallel_size"},
        [](S s) {
-         return cp(s) > 1 && s.training.seq_length > 0 &&
+         return cp(s) > 1 && !s.parallel.hybrid_context_parallel && s.training.seq_length > 0 &&
                 s.training.seq_length % sequence_unit(s) != 0;
        },
        [](S s) {
@@ -134,6 +135,15 @@ const std::vector<Rule>& context_sharding_rules() {
                           " groups of a rank and " + head_ranks_text(s) +
                           " neither divides the other",
                       "use --cp-comm-type p2p"};
+       }},
+      {{"hybrid_context_parallel", "num_experts"},
+       [](S s) { return s.parallel.hybrid_context_parallel && s.model.moe.num_experts > 0; },
+       [](S) {
+         return Parts{
+             "--hybrid-context-parallel",
+             "excludes --num-experts: routers count over the tokens of a microbatch, which "
+             "would depend on the layout",
+             "use --context-parallel-size"};
        }},
       {{"context_parallel_size", "num_experts"},
        [](S s) { return cp(s) > 1 && s.model.moe.num_experts > 0; },

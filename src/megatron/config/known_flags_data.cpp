@@ -194,9 +194,6 @@ constexpr KnownFlags kKnownFlags[] = {
      "use --tensor-model-parallel-size",
      "tensor-parallel-num-weight-shards=-;0;1 expert-tensor-parallel-num-weight-shards=-;0;1 "
      "gtp-remat-opt-in-modules+=-"},
-    {refused, "is not in this version", "use --context-parallel-size and --cp-comm-type",
-     "max-seqlen-per-dp-cp-rank=-;0 "
-     "hybrid-context-parallel"},
     {refused, "is a test mode of Megatron-LM's process groups",
      "leave it out; `megatron launch --nproc-per-node N` runs any layout on a CPU",
      "fake-process-group lazy-mpu-init"},

@@ -142,7 +142,8 @@ std::vector<Rule> joined(std::initializer_list<const std::vector<Rule>*> lists) 
 
 const std::vector<Rule>& parallel_rules() {
   static const std::vector<Rule> rules =
-      joined({&tensor_rules(), &context_rules(), &data_parallel_rules(), &optimizer_rules()});
+      joined({&tensor_rules(), &context_rules(), &hybrid_context_rules(), &data_parallel_rules(),
+              &optimizer_rules()});
   return rules;
 }
 

@@ -32,6 +32,8 @@ const std::vector<Rule>& parallel_rules();
 const std::vector<Rule>& context_rules();
 /// Rules that the architecture fits context parallelism (context_rules.cpp).
 const std::vector<Rule>& context_sharding_rules();
+/// Rules on --hybrid-context-parallel (hybrid_context_rules.cpp).
+const std::vector<Rule>& hybrid_context_rules();
 /// Rules between the pipeline flags (pipeline_rules.cpp).
 const std::vector<Rule>& pipeline_rules();
 /// Rules that the layers fit the pipeline (pipeline_rules.cpp).

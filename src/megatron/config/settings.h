@@ -38,6 +38,9 @@ struct ParallelConfig {
   std::vector<CpCommType> cp_comm_type = {CpCommType::p2p};
   /// Ranks of cp that a2a+p2p groups by heads, and number of such groups.
   std::vector<std::int64_t> hierarchical_context_parallel_sizes;
+  bool hybrid_context_parallel = false;  ///< choose the ranks of each document by its length
+  /// Most rows of a microbatch on a rank, for hybrid_context_parallel; 0: not given.
+  std::int64_t max_seqlen_per_dp_cp_rank = 0;
   bool use_tp_pp_dp_mapping = false;  ///< rank order tp-cp-ep-pp-dp instead of tp-cp-ep-dp-pp
   bool sequence_parallel = false;
   bool tp_comm_overlap = false;  ///< overlap GEMMs with their collectives, piece by piece

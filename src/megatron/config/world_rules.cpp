@@ -6,6 +6,7 @@
 #include "megatron/config/batch_schedule.h"
 #include "megatron/config/pipeline_rules.h"
 #include "megatron/config/rule.h"
+#include "megatron/schedules/hybrid_context_schedule.h"
 
 namespace megatron {
 namespace {
@@ -100,6 +101,23 @@ void check_instances(const ParallelConfig& parallel, std::int64_t num_replicas,
                 "use a divisor of " + text_of(ranks)});
 }
 
+/// Checks that a document as long as a sample fits the ranks that may share it.
+void check_hybrid_context(const Settings& s, std::int64_t num_replicas, Problems& problems) {
+  const ParallelConfig& p = s.parallel;
+  if (!p.hybrid_context_parallel || p.max_seqlen_per_dp_cp_rank < 1) return;
+  const std::int64_t ranks = num_replicas * p.context_parallel_size,
+                     block = largest_context_block(ranks),
+                     multiple = p.sequence_parallel ? p.tensor_model_parallel_size : 1,
+                     needed = padded_length(s.training.seq_length, block, multiple) / block;
+  if (needed <= p.max_seqlen_per_dp_cp_rank) return;
+  problems.add({"--max-seqlen-per-dp-cp-rank",
+                text_of(p.max_seqlen_per_dp_cp_rank) + " tokens on each of " + text_of(block) +
+                    (block == ranks ? "" : " (of " + text_of(ranks) + ")") +
+                    " ranks hold no document of --seq-length " + text_of(s.training.seq_length),
+                "use at least " + text_of(needed) +
+                    (block == ranks ? "" : ", or a power of two of ranks with the same weights")});
+}
+
 bool all_readable(const FieldNames& skip, std::initializer_list<const char*> names) {
   return std::none_of(names.begin(), names.end(),
                       [&](const char* name) { return skip.contains(name); });
@@ -117,6 +135,9 @@ Problems check_world(const Settings& settings, std::int64_t world_size, const Fi
   const std::int64_t num_replicas = data_parallel_size(settings, world_size);
   if (all_readable(skip, {"num_distributed_optimizer_instances"}))
     check_instances(settings.parallel, num_replicas, problems);
+  if (all_readable(skip, {"hybrid_context_parallel", "max_seqlen_per_dp_cp_rank", "seq_length",
+                          "sequence_parallel"}))
+    check_hybrid_context(settings, num_replicas, problems);
   const bool has_batches =
       settings.training.micro_batch_size > 0 &&
       all_readable(skip, {"micro_batch_size", "global_batch_size", "seq_length",

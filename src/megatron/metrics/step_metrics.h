@@ -10,6 +10,7 @@
 
 #include "megatron/base/json.h"
 #include "megatron/metrics/routing_metrics.h"
+#include "megatron/schedules/hybrid_context_schedule.h"
 
 namespace megatron {
 
@@ -56,9 +57,10 @@ struct StepMetrics {
   double elapsed_s = 0;
   ThroughputMetrics throughput;
   std::optional<MemoryMetrics> memory;
-  std::vector<AxisCommStats> traffic = {};  ///< empty without --log-comm
-  std::vector<LayerRouting> routing = {};   ///< of the layers with experts
-  bool logs_layers_routing = false;         ///< each layer by itself (--moe-per-layer-logging)
+  std::vector<AxisCommStats> traffic = {};           ///< empty without --log-comm
+  std::vector<LayerRouting> routing = {};            ///< of the layers with experts
+  std::optional<HybridContextSummary> packing = {};  ///< with --hybrid-context-parallel
+  bool logs_layers_routing = false;  ///< each layer by itself (--moe-per-layer-logging)
 };
 
 struct EvaluationMetrics {

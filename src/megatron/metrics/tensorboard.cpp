@@ -67,6 +67,12 @@ void TensorBoard::add(const StepMetrics& step) {
                                  static_cast<double>(axis.bytes));
     over_iterations.emplace_back("communication-exposed-ms/" + axis.axis, axis.exposed_ms);
   }
+  if (step.packing) {
+    over_iterations.emplace_back("packing/imbalance", step.packing->imbalance);
+    over_iterations.emplace_back("packing/padding", step.packing->padding);
+    over_iterations.emplace_back("packing/microbatches",
+                                 static_cast<double>(step.packing->num_microbatches));
+  }
   for (const LayerRouting& layer : step.routing) {
     if (!step.logs_layers_routing) break;
     const std::string suffix = "_layer_" + std::to_string(layer.layer);  // Megatron's tags

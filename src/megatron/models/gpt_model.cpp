@@ -103,12 +103,12 @@ class GptModel : public LanguageModel {
     ForwardContext context{
         .seed = rank_.seed, .training = training, .sample_ordinals = microbatch.sample_ordinals};
     if (microbatch.has("document_ids")) context.document_ids = microbatch.at("document_ids");
+    const Axis& cp = context_axis(microbatch, rank_);
     SequencePlacement placement;
-    if (rank_.cp.size > 1 || microbatch.packed) {
-      placement = zigzag_placement(
-          tokens.size(1) * rank_.cp.size, rank_.cp.size,
-          microbatch.packed ? microbatch.packed->cu_seqlens : std::vector<std::int64_t>());
+    if (cp.size > 1 || microbatch.packed) {
+      placement = placement_of(microbatch, cp.size);
       placement.move_to(rank_.device);
+      context.cp = &cp;
       context.placement = &placement;
     }
     context.sequence_parallel = rank_.sequence_parallel;
@@ -177,7 +177,7 @@ class GptModel : public LanguageModel {
   void place_rows(std::int64_t rows, ForwardContext& context) const {
     context.row_positions = {.first = context.q_start};
     if (context.placement != nullptr) {
-      const auto& runs = context.placement->runs_of[static_cast<std::size_t>(rank_.cp.rank)];
+      const auto& runs = context.placement->runs_of[static_cast<std::size_t>(context.cp->rank)];
       const RowsInSequences own = rows_in_sequences(runs, *context.placement);
       context.row_positions.each = own.positions.to(rank_.device);
       if (context.placement->is_packed() && context.training)

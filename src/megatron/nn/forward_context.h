@@ -11,6 +11,7 @@
 #include "megatron/ops/kv_cache.h"
 #include "megatron/ops/random_site.h"
 #include "megatron/ops/sequence_placement.h"
+#include "megatron/parallel/axis.h"
 
 namespace megatron {
 
@@ -23,9 +24,10 @@ struct ForwardContext {
   at::Tensor rotary_cos, rotary_sin;  ///< [s, 1 or b, 1, rotary_dim / 2] or undefined
   KvCache* kv_cache = nullptr;        ///< KV cache of generation, or null
   std::int64_t q_start = 0;           ///< generation: number of tokens already in kv_cache
-  /// The rows that each rank of cp holds, and the sequences packed in them. Null when this rank
+  /// The rows that each rank of `cp` holds, and the sequences packed in them. Null when this rank
   /// holds all positions of unpacked sequences, from q_start on.
   const SequencePlacement* placement = nullptr;
+  const Axis* cp = nullptr;        ///< the ranks that share the rows; set together with placement
   bool sequence_parallel = false;  ///< hidden rows are this rank's slice of the microbatch's rows
   std::int64_t first_row = 0;      ///< index of this rank's first hidden row in the microbatch
   RowPositions row_positions;      ///< of this rank's hidden rows

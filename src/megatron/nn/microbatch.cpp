@@ -5,6 +5,7 @@
 
 #include "megatron/base/error.h"
 #include "megatron/ops/sequence_placement.h"
+#include "megatron/parallel/rank.h"
 
 namespace megatron {
 
@@ -32,8 +33,21 @@ std::int64_t sample_of_ordinal(std::int64_t ordinal) {
   return ordinal & ((std::int64_t{1} << kSampleBits) - 1);
 }
 
+const Axis& context_axis(const Microbatch& microbatch, const Rank& rank) {
+  const bool is_hybrid = microbatch.packed && microbatch.packed->hybrid;
+  return rank.context_axis(is_hybrid ? microbatch.packed->hybrid->num_ranks : rank.cp.size);
+}
+
+SequencePlacement placement_of(const Microbatch& microbatch, std::int64_t ranks) {
+  const std::optional<PackedSequences>& packed = microbatch.packed;
+  if (packed && packed->hybrid)
+    return zigzag_placement_of_parts(packed->hybrid->parts, ranks, packed->cu_seqlens);
+  return zigzag_placement(microbatch.at("tokens").size(1) * ranks, ranks,
+                          packed ? packed->cu_seqlens : std::vector<std::int64_t>());
+}
+
 Microbatch context_slice(Microbatch microbatch, std::int64_t rank, std::int64_t ranks) {
-  if (ranks == 1) return microbatch;
+  if (ranks == 1 || (microbatch.packed && microbatch.packed->hybrid)) return microbatch;
   const at::Tensor& tokens = microbatch.at("tokens");
   const at::Tensor rows =
       positions_of(zigzag_placement(tokens.size(1), ranks).runs_of[static_cast<std::size_t>(rank)])

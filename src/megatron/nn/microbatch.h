@@ -11,12 +11,29 @@
 #include <string>
 #include <vector>
 
+#include "megatron/schedules/hybrid_context_schedule.h"
+
 namespace megatron {
 
-/// The sequences of a packed microbatch, over all ranks of cp.
+struct Axis;
+struct Rank;
+struct SequencePlacement;
+
+/// The ranks that share a microbatch of hybrid context parallelism
+/// (schedules/hybrid_context_schedule.h).
+struct HybridContext {
+  std::int64_t num_ranks = 1;  ///< neighbours in dp-cp
+  /// Begins of the parts of the rows that are divided over these ranks, each on its own, and the
+  /// sum of their lengths. A part is a sequence, and its padding as a sequence of its own.
+  std::vector<std::int64_t> parts = {};
+  HybridContextSummary step = {};  ///< of the whole step
+};
+
+/// The sequences of a packed microbatch, over all ranks that share it.
 struct PackedSequences {
   std::vector<std::int64_t> cu_seqlens;  ///< begin of each sequence, and the sum of their lengths
   std::int64_t num_samples = 1;          ///< samples of the dataset that they come from
+  std::optional<HybridContext> hybrid = {};  ///< unset: the ranks of cp share the rows
 };
 
 /// Named tensors of a few samples.
@@ -51,7 +68,14 @@ std::int64_t packed_ordinal(std::int64_t sample_ordinal, std::int64_t sequence);
 /// Returns the ordinal of the sample that an ordinal of a packed sequence or a sample belongs to.
 std::int64_t sample_of_ordinal(std::int64_t ordinal);
 
-/// Returns the positions of a microbatch that rank `rank` of cp holds (sequence_placement.h).
+/// Returns the axis of the ranks that share a microbatch.
+const Axis& context_axis(const Microbatch& microbatch, const Rank& rank);
+/// Returns where the rows of a microbatch lie on `ranks` ranks, of which this one has the rows of
+/// its tensors.
+SequencePlacement placement_of(const Microbatch& microbatch, std::int64_t ranks);
+
+/// Returns the positions of a microbatch that rank `rank` of cp holds (sequence_placement.h). A
+/// microbatch of hybrid context parallelism holds them already.
 Microbatch context_slice(Microbatch microbatch, std::int64_t rank, std::int64_t ranks);
 
 /// The tensors that a pipeline stage sends to the next, in a fixed order.

@@ -127,7 +127,7 @@ at::Tensor SelfAttention::attend(const AttentionInputs& inputs, const ForwardCon
   if (context.placement == nullptr)
     return core_attention(inputs.q, inputs.k, inputs.v, options).out;
   return context_parallel_attention(inputs, options,
-                                    {.axis = rank_.cp,
+                                    {.axis = *context.cp,
                                      .placement = *context.placement,
                                      .comm_type = rank_.cp_options.comm_type_of(layer_index_),
                                      .a2a = &rank_.cp_a2a,

@@ -55,15 +55,28 @@ SequencePlacement whole_placement(std::int64_t length, std::vector<std::int64_t>
 
 SequencePlacement zigzag_placement(std::int64_t length, std::int64_t ranks,
                                    std::vector<std::int64_t> cu_seqlens) {
+  return zigzag_placement_of_parts({0, length}, ranks, std::move(cu_seqlens));
+}
+
+SequencePlacement zigzag_placement_of_parts(const std::vector<std::int64_t>& parts,
+                                            std::int64_t ranks,
+                                            std::vector<std::int64_t> cu_seqlens) {
+  const std::int64_t length = parts.back();
   if (ranks == 1) return whole_placement(length, std::move(cu_seqlens));
-  MEGATRON_CHECK(length % (2 * ranks) == 0, "a sequence of ", length, " over cp=", ranks);
   check_packing(cu_seqlens, length);
-  const std::int64_t chunk = length / (2 * ranks);
   SequencePlacement placement{.length = length, .cu_seqlens = std::move(cu_seqlens)};
   std::vector<at::Tensor> rows;
   for (std::int64_t rank = 0; rank < ranks; ++rank) {
-    placement.runs_of.push_back({{rank * chunk, chunk}, {(2 * ranks - 1 - rank) * chunk, chunk}});
-    rows.push_back(positions_of(placement.runs_of.back()));
+    std::vector<PositionRun>& runs = placement.runs_of.emplace_back();
+    for (std::size_t part = 0; part + 1 < parts.size(); ++part) {
+      const std::int64_t first = parts[part], size = parts[part + 1] - first,
+                         chunk = size / (2 * ranks);
+      MEGATRON_CHECK(size > 0 && size % (2 * ranks) == 0, "a sequence of ", size,
+                     " over cp=", ranks);
+      runs.push_back({first + rank * chunk, chunk});
+      runs.push_back({first + (2 * ranks - 1 - rank) * chunk, chunk});
+    }
+    rows.push_back(positions_of(runs));
   }
   placement.order = at::cat(rows);
   placement.row_of = placement.order.argsort();

@@ -51,6 +51,13 @@ SequencePlacement whole_placement(std::int64_t length, std::vector<std::int64_t>
 SequencePlacement zigzag_placement(std::int64_t length, std::int64_t ranks,
                                    std::vector<std::int64_t> cu_seqlens = {});
 
+/// zigzag_placement() of each part of the rows on its own: `parts` are the begins of the parts, and
+/// the sum of their lengths. Every length is a multiple of 2·ranks. All ranks then have the same
+/// work in each part.
+SequencePlacement zigzag_placement_of_parts(const std::vector<std::int64_t>& parts,
+                                            std::int64_t ranks,
+                                            std::vector<std::int64_t> cu_seqlens);
+
 /// Cuts runs of rows where packed sequences meet.
 std::vector<SequencePiece> pieces_of(const std::vector<PositionRun>& runs,
                                      const SequencePlacement& placement);

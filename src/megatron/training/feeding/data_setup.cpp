@@ -1,13 +1,19 @@
 #include "megatron/training/feeding/data_setup.h"
 
+#include <algorithm>
+#include <functional>
 #include <ostream>
+#include <utility>
 
 #include "megatron/base/error.h"
 #include "megatron/config/evaluation_plan.h"
 #include "megatron/config/resolve.h"
 #include "megatron/datasets/blend.h"
 #include "megatron/datasets/builder.h"
+#include "megatron/planner/sequence_cost.h"
 #include "megatron/training/feeding/dataset_source.h"
+#include "megatron/training/feeding/hybrid_context_source.h"
+#include "megatron/training/loop/evaluation.h"
 #include "megatron/training/observability/startup_report.h"
 
 namespace megatron {
@@ -38,7 +44,8 @@ SamplerKind sampler_kind(const DataConfig& config) {
 class DataSetup {
  public:
   DataSetup(const TrainingPlan& plan, std::ostream& out)
-      : settings_(plan.settings),
+      : plan_(plan),
+        settings_(plan.settings),
         rank_(plan.rank),
         dp_(plan.rank.dp),
         evaluations_(evaluation_plan(plan.settings.training, dp_.size)),
@@ -62,10 +69,7 @@ class DataSetup {
       throw UserError({"the train split has no tokens",
                        settings_.data.split.empty() ? "" : "--split is " + settings_.data.split,
                        "give it a share with --split, or its own data with --train-data-path"});
-    if (samples[0] != 0)
-      data_.train = make_dataset_source(
-          datasets.splits[0],
-          source_options(settings_.training.micro_batch_size, consumed_train_samples));
+    if (samples[0] != 0) data_.train = train_source(datasets.splits[0], consumed_train_samples);
     if (samples[1] != 0) add_validation_sets(datasets.valid_sets);
     if (samples[2] != 0 && datasets.splits[2])
       data_.test = evaluation_set(datasets.splits[2], "", evaluations_.num_microbatches());
@@ -90,6 +94,32 @@ class DataSetup {
     out_ << data_table(data_.shares) << std::flush;
   }
 
+  std::unique_ptr<MicrobatchSource> train_source(const std::shared_ptr<const Dataset>& dataset,
+                                                 std::int64_t first_sample) const {
+    if (!settings_.parallel.hybrid_context_parallel)
+      return make_dataset_source(dataset,
+                                 source_options(settings_.training.micro_batch_size, first_sample));
+    return make_hybrid_context_source(
+        dataset, hybrid_options(first_sample, [batches = plan_.batches](std::int64_t consumed) {
+          return batches.at(consumed).running_batch_size;
+        }));
+  }
+
+  HybridContextOptions hybrid_options(
+      std::int64_t first_sample,
+      std::function<std::int64_t(std::int64_t consumed)> samples_of_step) const {
+    return {.rank = rank_.dp_cp.rank,
+            .num_ranks = rank_.dp_cp.size,
+            .max_rows_per_rank = settings_.parallel.max_seqlen_per_dp_cp_rank,
+            .row_multiple = rank_.sequence_parallel ? rank_.tp.size : 1,
+            .cost = sequence_cost(plan_.dimensions),
+            .samples_of_step = std::move(samples_of_step),
+            .first_sample = first_sample,
+            .num_workers = settings_.data.num_workers,
+            .vocab_size = settings_.model.vocab_size,
+            .device = rank_.device};
+  }
+
   DatasetSourceOptions source_options(std::int64_t micro_batch_size,
                                       std::int64_t first_sample) const {
     return {.loader = {.sampler = {.kind = sampler_kind(settings_.data),
@@ -106,15 +136,29 @@ class DataSetup {
 
   EvaluationSet evaluation_set(const std::shared_ptr<const Dataset>& dataset,
                                const std::string& suffix, std::int64_t num_microbatches) const {
-    return {.suffix = suffix,
-            .num_microbatches = num_microbatches,
-            .num_samples = num_microbatches * samples_per_microbatch_round(),
-            .open = [dataset, options = source_options(evaluations_.micro_batch_size, 0)](
-                        std::int64_t first_sample) {
-              DatasetSourceOptions from = options;
-              from.loader.sampler.consumed_samples = first_sample;
-              return make_dataset_source(dataset, from);
-            }};
+    EvaluationSet set{.suffix = suffix,
+                      .num_microbatches = num_microbatches,
+                      .num_samples = num_microbatches * samples_per_microbatch_round()};
+    if (settings_.parallel.hybrid_context_parallel) {
+      set.open = [dataset, options = hybrid_options(0, {}), num_samples = set.num_samples,
+                  in_pass = microbatches_per_pass(rank_.pp.size) *
+                            samples_per_microbatch_round()](std::int64_t first_sample) {
+        HybridContextOptions from = options;
+        from.first_sample = first_sample;
+        from.samples_of_step = [=](std::int64_t consumed) {
+          return std::clamp<std::int64_t>(first_sample + num_samples - consumed, 0, in_pass);
+        };
+        return make_hybrid_context_source(dataset, from);
+      };
+      return set;
+    }
+    set.open = [dataset, options = source_options(evaluations_.micro_batch_size, 0)](
+                   std::int64_t first_sample) {
+      DatasetSourceOptions from = options;
+      from.loader.sampler.consumed_samples = first_sample;
+      return make_dataset_source(dataset, from);
+    };
+    return set;
   }
 
   void add_validation_sets(const std::vector<std::shared_ptr<const Dataset>>& sets) {
@@ -158,6 +202,7 @@ class DataSetup {
     return evaluations_.micro_batch_size * dp_.size;
   }
 
+  const TrainingPlan& plan_;
   const Settings& settings_;
   const Rank& rank_;
   const Axis& dp_;

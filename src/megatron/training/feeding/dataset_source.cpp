@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "megatron/base/error.h"
+#include "megatron/training/feeding/batch_stream.h"
 #include "megatron/training/feeding/prefetch_source.h"
 
 namespace megatron {
@@ -75,33 +76,13 @@ Microbatch to_microbatch(const Batch& batch, const DatasetSourceOptions& options
 class DatasetSource : public MicrobatchSource {
  public:
   DatasetSource(std::shared_ptr<const Dataset> dataset, const DatasetSourceOptions& options)
-      : dataset_(std::move(dataset)), options_(options) {
-    SamplerOptions& sampler = options_.loader.sampler;
-    const std::int64_t together = sampler.micro_batch_size * sampler.data_parallel_size;
-    const std::int64_t usable = dataset_->size() / together * together;
-    if (sampler.kind == SamplerKind::single)
-      sampler.consumed_samples %= std::max<std::int64_t>(usable, 1);
-    open();
-  }
+      : options_(options), batches_(std::move(dataset), options.loader) {}
 
-  Microbatch next() override {
-    std::optional<Batch> batch = loader_->next();
-    if (!batch) {
-      options_.loader.sampler.consumed_samples = 0;
-      open();
-      batch = loader_->next();
-    }
-    MEGATRON_CHECK(batch.has_value(), "a dataset of ", dataset_->size(),
-                   " samples returned no batch");
-    return to_microbatch(*batch, options_);
-  }
+  Microbatch next() override { return to_microbatch(batches_.next(), options_); }
 
  private:
-  void open() { loader_ = std::make_unique<DataLoader>(dataset_, options_.loader); }
-
-  std::shared_ptr<const Dataset> dataset_;
   DatasetSourceOptions options_;
-  std::unique_ptr<DataLoader> loader_;
+  BatchStream batches_;
 };
 
 }  // namespace

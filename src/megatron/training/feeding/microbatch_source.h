@@ -2,6 +2,8 @@
 // order.
 #pragma once
 
+#include <vector>
+
 #include "megatron/nn/microbatch.h"
 
 namespace megatron {
@@ -14,5 +16,9 @@ class MicrobatchSource {
   /// UserError when the data has ended or is damaged.
   virtual Microbatch next() = 0;
 };
+
+/// Returns the microbatches of the next step: `num_microbatches`, or with hybrid context
+/// parallelism as many as the step has.
+std::vector<Microbatch> next_step(MicrobatchSource& source, std::int64_t num_microbatches);
 
 }  // namespace megatron

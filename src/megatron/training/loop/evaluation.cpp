@@ -4,6 +4,7 @@
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "megatron/parallel/object_collectives.h"
 #include "megatron/pipeline/run_schedule.h"
@@ -16,9 +17,9 @@ constexpr std::int64_t kMicrobatchesPerStage = 4;
 
 std::vector<Microbatch> next_microbatches(MicrobatchSource& source, const Axis& cp,
                                           std::int64_t count) {
-  std::vector<Microbatch> batch;
-  for (std::int64_t i = 0; i < count; ++i) {
-    Microbatch& microbatch = batch.emplace_back(context_slice(source.next(), cp.rank, cp.size));
+  std::vector<Microbatch> batch = next_step(source, count);
+  for (Microbatch& microbatch : batch) {
+    microbatch = context_slice(std::move(microbatch), cp.rank, cp.size);
     microbatch.sample_ordinals = at::zeros({microbatch.at("tokens").size(0)},
                                            microbatch.at("tokens").options().dtype(at::kLong));
   }
@@ -26,6 +27,10 @@ std::vector<Microbatch> next_microbatches(MicrobatchSource& source, const Axis& 
 }
 
 }  // namespace
+
+std::int64_t microbatches_per_pass(std::int64_t stages) {
+  return stages == 1 ? 1 : kMicrobatchesPerStage * stages;
+}
 
 std::optional<double> evaluate(const EvaluationContext& context, MicrobatchSource& source,
                                std::int64_t num_microbatches, const std::function<bool()>& stop) {
@@ -37,7 +42,7 @@ std::optional<double> evaluate(const EvaluationContext& context, MicrobatchSourc
     tokens += output.count.item<double>();
     return at::Tensor();
   };
-  const std::int64_t group = rank.pp.size == 1 ? 1 : kMicrobatchesPerStage * rank.pp.size;
+  const std::int64_t group = microbatches_per_pass(rank.pp.size);
   for (std::int64_t begin = 0; begin < num_microbatches; begin += group) {
     if (stop()) return std::nullopt;
     const std::vector<Microbatch> batch =

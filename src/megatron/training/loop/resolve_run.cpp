@@ -55,7 +55,8 @@ Rank place_rank(const Settings& settings, const Mesh& mesh, const RankContext& w
   const RankOptions options{.device = world.device->device,
                             .seed = static_cast<std::uint64_t>(settings.training.seed),
                             .sequence_parallel = parallel.sequence_parallel,
-                            .cp_a2a_size = cp_a2a_size(parallel)};
+                            .cp_a2a_size = cp_a2a_size(parallel),
+                            .hybrid_cp = parallel.hybrid_context_parallel};
   Rank rank = world.communicators != nullptr ? make_rank(mesh, *world.communicators, options)
                                              : make_rank(mesh, 0, options);
   rank.tp_options = {

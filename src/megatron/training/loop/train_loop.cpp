@@ -202,7 +202,7 @@ void TrainLoop::train_iteration() {
 void TrainLoop::skip_iteration() {
   console_.lines() << "skipping iteration " << progress_.iteration + 1
                    << ": its samples are passed over" << std::endl;
-  for (std::int64_t i = 0; i < state_.batch.num_microbatches; ++i) services_.data.train->next();
+  next_step(*services_.data.train, state_.batch.num_microbatches);
   count_iteration(state_.batch.running_batch_size);
 }
 

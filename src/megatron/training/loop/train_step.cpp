@@ -7,6 +7,7 @@
 #include <ATen/ops/zeros.h>
 
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "megatron/parallel/collectives.h"
@@ -24,13 +25,12 @@ double loss_divisor(const TrainStepContext& context) {
 std::vector<Microbatch> fetch_microbatches(const TrainStepContext& context,
                                            const TrainStepOptions& options) {
   const auto timing = context.timers.scope("batch-generator", 2);
-  std::vector<Microbatch> batch;
+  std::vector<Microbatch> batch = next_step(context.source, options.num_microbatches);
   const Axis& dp = context.rank.dp;
-  // Ordinal of the first sample of microbatch i, counted over all data-parallel ranks.
+  // Ordinal of the first sample of a microbatch, counted over all data-parallel ranks.
   std::int64_t first = options.first_ordinal;
-  for (std::int64_t i = 0; i < options.num_microbatches; ++i) {
-    Microbatch& microbatch = batch.emplace_back(
-        context_slice(context.source.next(), context.rank.cp.rank, context.rank.cp.size));
+  for (Microbatch& microbatch : batch) {
+    microbatch = context_slice(std::move(microbatch), context.rank.cp.rank, context.rank.cp.size);
     const std::int64_t samples = microbatch.num_samples();
     if (!microbatch.sample_ordinals.defined())
       microbatch.sample_ordinals = at::arange(dp.rank * samples, (dp.rank + 1) * samples,
@@ -79,8 +79,8 @@ std::vector<Microbatch> attach_loss_gradient_scales(const TrainStepContext& cont
                                                     const TrainStepOptions& options,
                                                     std::vector<Microbatch> batch) {
   attach_aux_loss_gradients(context, options, batch);
-  if (!computes_loss_gradients_in_forward(
-          context, context.pipeline.training_schedule(options.num_microbatches)))
+  if (!computes_loss_gradients_in_forward(context,
+                                          context.pipeline.training_schedule(std::ssize(batch))))
     return batch;
   for (Microbatch& microbatch : batch)
     microbatch.tensors["loss_gradient"] =
@@ -133,11 +133,17 @@ class ScheduleStepTimers : public StepListener {
 
 }  // namespace
 
+std::optional<HybridContextSummary> packing_of(const std::vector<Microbatch>& batch) {
+  const auto& packed = batch.front().packed;
+  return packed && packed->hybrid ? std::optional(packed->hybrid->step) : std::nullopt;
+}
+
 StepLosses forward_backward(const TrainStepContext& context, const TrainStepOptions& options,
                             const std::vector<Microbatch>& batch) {
   const auto timing = context.timers.scope("forward-backward", 1);
   const at::Tensor scale = context.optimizer.loss_scale();
-  const at::Tensor empty = at::zeros({options.num_microbatches}, scale.options());
+  const auto num_microbatches = std::ssize(batch);
+  const at::Tensor empty = at::zeros({num_microbatches}, scale.options());
   StepLosses losses{empty, empty.clone()};
   const auto on_loss = [&](std::size_t microbatch, const StepOutput& output) {
     const auto index = static_cast<std::int64_t>(microbatch);
@@ -148,10 +154,10 @@ StepLosses forward_backward(const TrainStepContext& context, const TrainStepOpti
   const std::vector<Microbatch> batch_with_scales =
       attach_loss_gradient_scales(context, options, batch);
   ScheduleStepTimers timed(context.timers, context.steps);
-  context.weights.zero_gradients(options.num_microbatches);
+  context.weights.zero_gradients(num_microbatches);
   begin_router_step(context.model);
   run_schedule(
-      context.pipeline.training_schedule(options.num_microbatches),
+      context.pipeline.training_schedule(num_microbatches),
       {context.model, context.weights, context.rank.pp,
        overlapped_pair_of({&context.rank.tp, &context.rank.etp_ep})},
       {.batch = batch_with_scales, .training = true, .on_loss = on_loss, .listener = &timed});
@@ -201,14 +207,15 @@ TrainStepResult read_step(const TrainStepContext& context, const TrainStepOption
   const at::Tensor numbers =
       at::cat({losses.sums, losses.tokens, context.optimizer.step_stats()}).cpu();
   const double* sums = numbers.const_data_ptr<double>();
-  const double* tokens = sums + options.num_microbatches;
+  const std::int64_t num_microbatches = losses.sums.numel();
+  const double* tokens = sums + num_microbatches;
   TrainStepResult result;
   result.microbatch_losses.assign(sums, tokens);
-  for (std::int64_t i = 0; i < options.num_microbatches; ++i) {
+  for (std::int64_t i = 0; i < num_microbatches; ++i) {
     result.loss_sum += sums[i];
     result.tokens += tokens[i];
   }
-  result.update = context.optimizer.result(tokens + options.num_microbatches);
+  result.update = context.optimizer.result(tokens + num_microbatches);
   result.routing = finish_router_step(context, options, result.update.applied);
   return result;
 }
@@ -218,6 +225,7 @@ TrainStepResult train_step(const TrainStepContext& context, const TrainStepOptio
   const StepLosses losses = forward_backward(context, options, batch);
   update_weights(context, options, losses);
   TrainStepResult result = read_step(context, options, losses);
+  result.packing = packing_of(batch);
   if (options.check_for_nan && !result.update.applied)
     throw non_finite_step(context, options, batch, result);
   return result;

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -22,6 +23,7 @@ namespace megatron {
 
 struct TrainStepOptions {
   std::int64_t iteration = 0;  ///< one-based, for messages
+  /// Microbatches of a rank; with hybrid context parallelism the data decides.
   std::int64_t num_microbatches = 1;
   std::int64_t first_ordinal = 0;  ///< number of samples consumed before the step
   /// Divide gradients once by the step's token count, not per microbatch.
@@ -39,7 +41,8 @@ struct TrainStepResult {
   double tokens = 0;
   std::vector<double> microbatch_losses = {};  ///< Σloss of each microbatch, in order
   StepResult update;
-  std::vector<LayerRouting> routing = {};  ///< of the layers with experts
+  std::vector<LayerRouting> routing = {};            ///< of the layers with experts
+  std::optional<HybridContextSummary> packing = {};  ///< with hybrid context parallelism
   /// Null unless --log-layer-norms-interval requests them in this step.
   std::shared_ptr<const PerLayerNorms> layer_norms = {};
   double loss() const { return loss_sum / (tokens > 0 ? tokens : 1); }
@@ -71,6 +74,8 @@ struct StepLosses {
 /// batch to their sample ordinals.
 std::vector<Microbatch> fetch_microbatches(const TrainStepContext& context,
                                            const TrainStepOptions& options);
+/// Returns how the documents of a step lie on the ranks, with hybrid context parallelism.
+std::optional<HybridContextSummary> packing_of(const std::vector<Microbatch>& batch);
 /// Queues forward and backward of every microbatch and overwrites the gradients and the routers'
 /// statistics. Changes nothing else, so it may be repeated.
 StepLosses forward_backward(const TrainStepContext& context, const TrainStepOptions& options,

@@ -64,6 +64,16 @@ std::string validation_block(std::string_view where, const NamedLosses& losses,
   return frame + "\n" + line + "\n" + frame;
 }
 
+std::string packing_line(const HybridContextSummary& step, std::int64_t num_ranks) {
+  using Integer = long long;
+  return format(
+      " > hybrid context parallelism: %lld documents of this step lie on %lld ranks in %lld "
+      "microbatches each; by the cost model the step takes %.1f %% longer than its work divided "
+      "evenly, %.1f %% of the rows are padding",
+      Integer{step.num_sequences}, Integer{num_ranks}, Integer{step.num_microbatches},
+      100 * step.imbalance, 100 * step.padding);
+}
+
 std::string event_line(std::string_view event, std::string_view time) {
   return "[" + std::string(event) + "] datetime: " + std::string(time) + " ";
 }

@@ -43,6 +43,10 @@ std::string iteration_line(const IterationReport& report, std::string_view time)
 std::string validation_block(std::string_view where, const NamedLosses& losses,
                              std::string_view suffix = {});
 
+/// Returns a line on the documents of a step over `num_ranks` ranks, for hybrid context
+/// parallelism.
+std::string packing_line(const HybridContextSummary& step, std::int64_t num_ranks);
+
 /// Returns `[event] datetime: YYYY-MM-DD HH:MM:SS `.
 std::string event_line(std::string_view event, std::string_view time);
 

@@ -52,10 +52,7 @@ void PipelineTrace::before_step() {
   const std::int64_t done = state_.progress.iteration;
   if (is_written_ || done < window_.begin || done >= window_.end) return;
   is_in_step_ = true;
-  iteration_ = {.iteration = done + 1,
-                .num_microbatches = state_.batch.num_microbatches,
-                .steps = {},
-                .phases = {}};
+  iteration_ = {.iteration = done + 1, .num_microbatches = 0, .steps = {}, .phases = {}};
   timers_.add_listener(*this);
 }
 
@@ -65,6 +62,9 @@ void PipelineTrace::after_step() {
   timers_.remove_listener(*this);
   open_.clear();
   iteration_.steps = recorder_.take();
+  // With hybrid context parallelism the data decides how many microbatches there are.
+  for (const TimedStep& timed : iteration_.steps)
+    iteration_.num_microbatches = std::max(iteration_.num_microbatches, timed.step.microbatch + 1);
   trace_.iterations.push_back(std::move(iteration_));
   if (state_.progress.iteration >= window_.end) write();
 }

@@ -36,9 +36,10 @@ std::string save_suspect_microbatch(const TrainingPlan& plan, const TrainingProg
                                     const SuspectMicrobatch& suspect, std::int64_t first_iteration,
                                     const std::string& cause) {
   const Settings& settings = plan.settings;
-  if (plan.rank.cp.size > 1)
-    return "\n  the microbatch is not saved: with --context-parallel-size each rank holds only "
-           "part of its sequences; to save it, run again without that flag";
+  if (context_axis(suspect.microbatch, plan.rank).size > 1)
+    return "\n  the microbatch is not saved: with --context-parallel-size or "
+           "--hybrid-context-parallel each rank holds only part of its sequences; to save it, run "
+           "again without that flag";
   const auto weights = step_weights(plan, progress, first_iteration);
   const bool in_checkpoint = weights && !weights->checkpoint_root.empty();
   const SavedBatch batch{

@@ -1,0 +1,18 @@
+#include "megatron/training/feeding/microbatch_source.h"
+
+#include <utility>
+
+namespace megatron {
+
+std::vector<Microbatch> next_step(MicrobatchSource& source, std::int64_t num_microbatches) {
+  std::vector<Microbatch> step;
+  std::int64_t count = num_microbatches;
+  for (std::int64_t i = 0; i < count; ++i) {
+    step.push_back(source.next());
+    const auto& packed = step.back().packed;
+    if (packed && packed->hybrid) count = packed->hybrid->step.num_microbatches;
+  }
+  return step;
+}
+
+}  // namespace megatron
