@@ -11,8 +11,7 @@
 
 #include "layouts/chosen_layouts.h"
 #include "layouts/layout_run.h"
-#include "megatron/datasets/indexed_dataset_builder.h"
-#include "support/temporary_folder.h"
+#include "layouts/short_documents.h"
 
 namespace megatron::layouts {
 namespace {
@@ -28,7 +27,6 @@ constexpr std::array<std::array<const char*, 4>, 5> kExchanges{
      {"p2p", "a2a", "all_gather", "p2p"},
      {"a2a+p2p", "a2a+p2p", "p2p", "a2a+p2p"}}};
 constexpr std::size_t kHierarchical = 4;  ///< index of the exchange over two levels
-constexpr std::size_t kFirstPacked = 5;   ///< index of the first family with packed sequences
 
 /// Models of 24 heads on sequences of 48, which 2, 3, 4 and 8 ranks divide.
 const std::vector<Family>& context_families() {
@@ -51,23 +49,6 @@ const std::vector<Family>& context_families() {
               "--dataloader-inter-document-masking", "--eod-mask-loss",
               "--calculate-per-token-loss"})}};
   return all;
-}
-
-/// A corpus of 400 documents of 1 to 40 tokens. Families that pack them read it.
-const std::string& short_documents() {
-  static const TemporaryFolder folder;
-  static const std::string prefix = [] {
-    IndexedDatasetBuilder builder((folder / "documents").string(), TokenDtype::int32);
-    for (std::int32_t document = 0; document < 400; ++document) {
-      const std::int32_t length = 1 + document * 7 % 40;
-      std::vector<std::int32_t> tokens;
-      for (std::int32_t i = 0; i < length; ++i) tokens.push_back((document * 31 + i * i) % 60);
-      builder.add_document(tokens, std::vector{length});
-    }
-    builder.finalize();
-    return (folder / "documents").string();
-  }();
-  return prefix;
 }
 
 struct ContextLayout {
@@ -168,13 +149,10 @@ std::vector<ContextLayout> pairwise_context_layouts() {
 
 TrainingResult train(const ContextLayout& layout) {
   Flags all = common_flags();
-  if (layout.family >= kFirstPacked) {
-    std::erase(all, "--mock-data");
-    all.insert(all.end(), {"--data-path", short_documents(), "--split", "100,0,0"});
-  }
   const Flags step{"--optimizer",    "sgd", "--sgd-momentum", "0",     "--clip-grad",   "0",
                    "--weight-decay", "0",   "--lr",           "16384", "--train-iters", "1"};
   for (const Flags& more : {layout.flags(), step}) all.insert(all.end(), more.begin(), more.end());
+  use_short_documents(all);
   return train_in_layout(all, layout.world_size(), {.dtype = at::kDouble});
 }
 
