@@ -143,9 +143,6 @@ TEST(ContextRules, SequencesAndHeadsAreDividedEvenly) {
        "--cp-comm-type a2a+p2p: divides attention heads, but the 6 heads of a rank are no multiple "
        "of --hierarchical-context-parallel-sizes 4\n  fix: use --cp-comm-type p2p, or divide heads "
        "among 2"},
-      {{"--context-parallel-size", "2", "--num-experts", "4"},
-       2,
-       "--context-parallel-size 2: excludes --num-experts in this version"},
   });
   EXPECT_EQ(mistake({"--cp-comm-type", "a2a", "p2p", "p2p"}), "no error") << "without cp";
 }

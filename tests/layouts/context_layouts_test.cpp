@@ -27,7 +27,6 @@ constexpr std::array<std::array<const char*, 4>, 5> kExchanges{
      {"p2p", "a2a", "all_gather", "p2p"},
      {"a2a+p2p", "a2a+p2p", "p2p", "a2a+p2p"}}};
 constexpr std::size_t kHierarchical = 4;  ///< index of the exchange over two levels
-constexpr std::size_t kFirstPacked = 5;   ///< index of the first family with packed sequences
 
 /// Models of 24 heads on sequences of 48, which 2, 3, 4 and 8 ranks divide.
 const std::vector<Family>& context_families() {
@@ -150,13 +149,10 @@ std::vector<ContextLayout> pairwise_context_layouts() {
 
 TrainingResult train(const ContextLayout& layout) {
   Flags all = common_flags();
-  if (layout.family >= kFirstPacked) {
-    std::erase(all, "--mock-data");
-    all.insert(all.end(), {"--data-path", short_documents(), "--split", "100,0,0"});
-  }
   const Flags step{"--optimizer",    "sgd", "--sgd-momentum", "0",     "--clip-grad",   "0",
                    "--weight-decay", "0",   "--lr",           "16384", "--train-iters", "1"};
   for (const Flags& more : {layout.flags(), step}) all.insert(all.end(), more.begin(), more.end());
+  use_short_documents(all);
   return train_in_layout(all, layout.world_size(), {.dtype = at::kDouble});
 }
 

@@ -12,11 +12,11 @@
 
 namespace megatron::layouts {
 
-/// The largest layout is ep 8 · etp 2, or ep 8 with two stages or two replicas.
+/// The largest layout is ep 8 · etp 2, or ep 8 or cp 4 · tp 2 with two stages or two replicas.
 inline constexpr std::int64_t kMaxExpertRanks = 16;
 
-/// Routers that balance by losses, by groups with a bias, top-1 with biases and jitter, and one
-/// that chooses every expert.
+/// Routers that balance by losses, by groups with a bias, top-1 with biases and jitter, one that
+/// chooses every expert, and one with jitter whose samples are packed documents.
 inline const std::vector<Family>& expert_families() {
   static const std::vector<Family> all = [] {
     std::vector<Family> found;
@@ -30,6 +30,13 @@ inline const std::vector<Family>& expert_families() {
     found.push_back({"every expert",
                      {"--num-experts", "8", "--moe-router-topk", "8", "--swiglu",
                       "--disable-bias-linear", "--moe-ffn-hidden-size", "16"},
+                     true});
+    found.push_back({"packed documents",
+                     llama({"--num-experts", "8", "--moe-router-topk", "2", "--moe-ffn-hidden-size",
+                            "16", "--moe-router-load-balancing-type", "aux_loss", "seq_aux_loss",
+                            "--moe-aux-loss-coeff", "0.1", "0.2", "--moe-z-loss-coeff", "0.01",
+                            "--moe-input-jitter-eps", "0.01", "--dataloader-inter-document-masking",
+                            "--eod-mask-loss"}),
                      true});
     return found;
   }();
@@ -75,14 +82,16 @@ struct ExpertLayout {
   bool distributed_optimizer = false;
   std::size_t dispatcher = 0;  ///< index into kDispatchers
   std::size_t drops = 0;       ///< index into drop_policies()
+  std::int64_t cp = 1;
 
   std::int64_t tp() const { return tensor == TensorParallelism::none ? 1 : 2; }
-  /// Returns the ranks of one pipeline stage: those of the experts, or tp.
-  std::int64_t stage_size() const { return std::max(ep * etp * replicas, tp()); }
+  /// Returns the ranks of one pipeline stage: those of the experts, or of tp and cp.
+  std::int64_t stage_size() const { return std::max(ep * etp * replicas, tp() * cp); }
   std::int64_t world_size() const { return stage_size() * expert_pipelines()[pipeline].ranks; }
 
   std::vector<std::string> flags() const {
     std::vector<std::string> all{"--tensor-model-parallel-size",  std::to_string(tp()),
+                                 "--context-parallel-size",       std::to_string(cp),
                                  "--expert-model-parallel-size",  std::to_string(ep),
                                  "--expert-tensor-parallel-size", std::to_string(etp),
                                  "--moe-token-dispatcher-type",   kDispatchers.at(dispatcher)};
@@ -102,7 +111,7 @@ struct ExpertLayout {
 };
 
 /// Returns the choices of a layout, one number each.
-inline std::array<std::int64_t, 9> choices(const ExpertLayout& l) {
+inline std::array<std::int64_t, 10> choices(const ExpertLayout& l) {
   return {static_cast<std::int64_t>(l.family),
           l.ep,
           l.etp,
@@ -111,24 +120,26 @@ inline std::array<std::int64_t, 9> choices(const ExpertLayout& l) {
           static_cast<std::int64_t>(l.pipeline),
           l.distributed_optimizer,
           static_cast<std::int64_t>(l.dispatcher),
-          static_cast<std::int64_t>(l.drops)};
+          static_cast<std::int64_t>(l.drops),
+          l.cp};
 }
 
 /// Returns every combination of at most kMaxExpertRanks ranks.
 inline std::vector<ExpertLayout> all_expert_layouts() {
   std::vector<ExpertLayout> all;
   const auto count_of = [](const auto& table) { return static_cast<std::int64_t>(table.size()); };
-  const std::array<std::int64_t, 9> sizes{count_of(expert_families()),
-                                          4,
-                                          2,
-                                          2,
-                                          3,
-                                          count_of(expert_pipelines()),
-                                          2,
-                                          count_of(kDispatchers),
-                                          count_of(drop_policies())};
+  const std::array<std::int64_t, 10> sizes{count_of(expert_families()),
+                                           4,
+                                           2,
+                                           2,
+                                           3,
+                                           count_of(expert_pipelines()),
+                                           2,
+                                           count_of(kDispatchers),
+                                           count_of(drop_policies()),
+                                           3};
   for (std::int64_t number = 0;; ++number) {
-    std::array<std::int64_t, 9> digits{};
+    std::array<std::int64_t, 10> digits{};
     std::int64_t rest = number;
     for (std::size_t i = 0; i < sizes.size(); ++i) {
       digits.at(i) = rest % sizes.at(i);
@@ -143,7 +154,8 @@ inline std::vector<ExpertLayout> all_expert_layouts() {
                               .pipeline = static_cast<std::size_t>(digits[5]),
                               .distributed_optimizer = digits[6] == 1,
                               .dispatcher = static_cast<std::size_t>(digits[7]),
-                              .drops = static_cast<std::size_t>(digits[8])};
+                              .drops = static_cast<std::size_t>(digits[8]),
+                              .cp = std::int64_t{1} << digits[9]};
     if (layout.world_size() <= kMaxExpertRanks) all.push_back(layout);
   }
 }
@@ -152,7 +164,7 @@ inline std::vector<ExpertLayout> all_expert_layouts() {
 inline std::vector<ExpertLayout> pairwise_expert_layouts() {
   return cover_pairs(
       all_expert_layouts(),
-      static_cast<std::array<std::int64_t, 9> (*)(const ExpertLayout&)>(choices),
+      static_cast<std::array<std::int64_t, 10> (*)(const ExpertLayout&)>(choices),
       [](const ExpertLayout& one, const std::vector<ExpertLayout>&) { return -one.world_size(); });
 }
 

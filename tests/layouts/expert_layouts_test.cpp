@@ -11,6 +11,7 @@
 #include "layouts/chosen_layouts.h"
 #include "layouts/expert_layout.h"
 #include "layouts/layout_run.h"
+#include "layouts/short_documents.h"
 
 namespace megatron::layouts {
 namespace {
@@ -20,7 +21,8 @@ constexpr double kLimit = 1e-12;
 /// One SGD step: W − W' = lr·gradient, with all bits of the gradient. 32 samples in microbatches of
 /// two are enough for 16 data-parallel ranks, and their loss is a mean over two samples.
 TrainingResult train_layout(const ExpertLayout& layout,
-                            const TrainingOptions& options = {.dtype = at::kDouble}) {
+                            const TrainingOptions& options = {.dtype = at::kDouble},
+                            const Flags& more = {}) {
   std::vector<std::string> flags = common_flags();
   const std::vector<std::string> step{"--micro-batch-size",
                                       "2",
@@ -41,6 +43,8 @@ TrainingResult train_layout(const ExpertLayout& layout,
   for (const auto& part : {step, expert_families()[layout.family].flags,
                            drop_policies()[layout.drops].flags, layout.flags()})
     flags.insert(flags.end(), part.begin(), part.end());
+  flags.insert(flags.end(), more.begin(), more.end());
+  use_short_documents(flags);
   return train_in_layout(flags, layout.world_size(), options);
 }
 
@@ -99,7 +103,7 @@ void expect_one_rank(const ExpertLayout& layout) {
 
 TEST(ExpertLayouts, CoverEveryPairOfChoices) {
   std::set<std::array<std::int64_t, 4>> pairs;
-  std::array<std::set<std::int64_t>, 9> values;
+  std::array<std::set<std::int64_t>, 10> values;
   for (const ExpertLayout& layout : pairwise_expert_layouts()) {
     const auto chosen = choices(layout);
     for (std::size_t a = 0; a < chosen.size(); ++a) {
@@ -109,7 +113,7 @@ TEST(ExpertLayouts, CoverEveryPairOfChoices) {
                       chosen.at(a)});
     }
   }
-  const std::array<std::size_t, 9> sizes{4, 4, 2, 2, 3, 9, 2, 3, 4};
+  const std::array<std::size_t, 10> sizes{5, 4, 2, 2, 3, 9, 2, 3, 4, 3};
   std::size_t all = 0;
   for (std::size_t a = 0; a < sizes.size(); ++a) {
     EXPECT_EQ(values.at(a).size(), sizes.at(a)) << "choice " << a;
@@ -130,6 +134,45 @@ TEST(ExpertLayouts, RandomOnesTrainAsOneRankDoes) {
   std::mt19937 random(seed);
   const std::vector<ExpertLayout> all = all_expert_layouts();
   for (int i = 0; i < 3; ++i) expect_one_rank(all[random() % all.size()]);
+}
+
+/// Choices that depend on the batch of a step or on the order of its tokens, over ranks that hold
+/// other positions. The global loss has the shares of one data-parallel rank.
+TEST(ExpertLayouts, RoutersThatCountAllTokensTrainOverCpAsOneRankDoes) {
+  const std::vector<Flags> routers{
+      {"--moe-router-load-balancing-type", "global_aux_loss", "--moe-aux-loss-coeff", "0.2"},
+      {"--moe-router-load-balancing-type", "sinkhorn", "--moe-aux-loss-coeff", "0"},
+      {"--moe-router-force-load-balancing", "--moe-expert-capacity-factor", "0.7",
+       "--moe-token-drop-policy", "position"}};
+  for (const Flags& router : routers) {
+    SCOPED_TRACE(router[0] + " " + router[1]);
+    const TrainingOptions options{.dtype = at::kDouble};
+    const TrainingResult expected = train_layout({}, options, router);
+    for (const std::int64_t cp : {2, 4}) {
+      for (const auto tensor :
+           {TensorParallelism::none, TensorParallelism::plain, TensorParallelism::sequence}) {
+        const ExpertLayout layout{.ep = 2, .tensor = tensor, .cp = cp};
+        SCOPED_TRACE(layout.text());
+        expect_same_step(train_layout(layout, options, router), expected);
+      }
+    }
+  }
+}
+
+/// Three ranks of cp share a microbatch, and two ranks the experts: one of the pairs has tokens of
+/// two microbatches.
+TEST(ExpertLayouts, ExpertsOfTwoMicrobatchesTrainAsOneRankDoes) {
+  const TrainingOptions options{.dtype = at::kDouble};
+  const Flags length{"--seq-length", "24", "--global-batch-size", "8"};
+  Flags more = length;
+  more.insert(more.end(), {"--context-parallel-size", "3", "--ddp-average-in-collective"});
+  const std::size_t padded = 3;
+  const TrainingResult expected = train_layout({.drops = padded}, options, length);
+  for (std::size_t dispatcher = 0; dispatcher < kDispatchers.size(); ++dispatcher) {
+    const ExpertLayout layout{.ep = 2, .replicas = 3, .dispatcher = dispatcher, .drops = padded};
+    SCOPED_TRACE(layout.text());
+    expect_same_step(train_layout(layout, options, more), expected);
+  }
 }
 
 /// With equal logits every token chooses the first experts: those of one rank, and the other ranks

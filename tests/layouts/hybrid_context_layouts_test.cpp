@@ -100,12 +100,7 @@ std::array<std::int64_t, 9> choices(const HybridLayout& l) {
 
 TrainingResult train(std::size_t family, const Flags& layout, std::int64_t world_size) {
   Flags all = common_flags();
-  std::erase(all, "--mock-data");
-  const Flags step{"--data-path",
-                   short_documents(),
-                   "--split",
-                   "100,0,0",
-                   "--seq-length",
+  const Flags step{"--seq-length",
                    std::to_string(kSequence),
                    "--global-batch-size",
                    "12",
@@ -123,6 +118,7 @@ TrainingResult train(std::size_t family, const Flags& layout, std::int64_t world
                    "1"};
   for (const Flags& more : {hybrid_families()[family].flags, layout, step})
     all.insert(all.end(), more.begin(), more.end());
+  use_short_documents(all);
   return train_in_layout(all, world_size, {.dtype = at::kDouble});
 }
 

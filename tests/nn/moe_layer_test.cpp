@@ -288,6 +288,52 @@ TEST(MoeLayer, AuxiliaryLossesEqualTheirDefinitions) {
               at::logsumexp(logits_sbe, -1).square().mean().item<double>(), 1e-13);
 }
 
+/// Three documents of different lengths in one row.
+struct PackedDocuments {
+  SequencePlacement placement = whole_placement(15, {0, 4, 5, 15});
+  ForwardContext context() const {
+    ForwardContext context = training_context();
+    const auto [positions, sequences] = rows_in_sequences(placement.runs_of[0], placement);
+    context.placement = &placement;
+    context.row_positions = {.each = positions,
+                             .ordinals = context.sample_ordinals.index_select(0, sequences),
+                             .sequences = sequences};
+    return context;
+  }
+};
+
+/// The loss of packed documents is the mean over their tokens of the loss of each document.
+TEST(MoeLayer, PackedSequencesAreBalancedApart) {
+  TransformerConfig config = small_config();
+  config.moe.router_load_balancing_type = {LoadBalancing::aux_loss, LoadBalancing::seq_aux_loss};
+  config.moe.aux_loss_coeff = {0.5, 0.8};
+  Block block(config);
+  const PackedDocuments packed;
+  const at::Tensor x = input().detach().view({15, 1, kHidden}).requires_grad_();
+  const auto loss = [&] {
+    block.layer.router().begin_step();
+    const at::Tensor y = weighted_sum(block.layer.forward(x, packed.context()));
+    return y + auxiliary_losses(block);
+  };
+  block.store.zero_gradients();
+  loss().backward();
+  block.store.finalize_gradients();
+
+  const at::Tensor scores =
+      at::softmax(at::matmul(x.detach().view({15, kHidden}), block.value("router.weight").t()), -1);
+  double expected = 0;
+  for (const auto& [first, count] : {std::pair{0, 4}, {4, 1}, {5, 10}})
+    expected += balance_by_definition(scores.narrow(0, first, count), 2) * count / 15;
+  const double* sums = block.layer.router().statistics().sums.const_data_ptr<double>() + 6;
+  EXPECT_NEAR(sums[RoutingStatistics::seq_aux_loss], expected, 1e-13);
+  EXPECT_NEAR(sums[RoutingStatistics::aux_loss], balance_by_definition(scores, 2), 1e-13);
+
+  const Parameter* weight = block.store.find("mlp.router.weight");
+  const at::Tensor dx = x.grad().clone(), dw = weight->grad().clone();
+  compare_gradient(loss, x, dx, "input", {});
+  compare_gradient(loss, weight->value(), dw, weight->name(), {});
+}
+
 /// An expert without a token has a gradient of zero, not none.
 TEST(MoeLayer, AnExpertWithoutTokensHasAZeroGradient) {
   Block block(small_config());

@@ -34,8 +34,8 @@ TEST(MakeRank, EveryAxisSpeaksToItsGroup) {
   const Mesh mesh({.tp = 2, .cp = 2, .pp = 2}, 16);
   run(16, [&](Communicators& communicators) {
     const Rank rank = make_rank(mesh, communicators);
-    for (const Axis* axis :
-         {&rank.tp, &rank.cp, &rank.dp, &rank.pp, &rank.dp_cp, &rank.model, &rank.world}) {
+    for (const Axis* axis : {&rank.tp, &rank.cp, &rank.dp, &rank.pp, &rank.dp_cp, &rank.tp_cp,
+                             &rank.model, &rank.world}) {
       EXPECT_EQ(axis->comm->rank(), axis->rank) << axis->name;
       EXPECT_EQ(sum_of_ranks(*axis->comm, rank.index),
                 expected_sum(mesh.group(rank.index, axis->name)))
@@ -59,8 +59,8 @@ void expect_own_counts(const Mesh& mesh, const std::vector<std::string>& names) 
     counted_axes(communicators);
     std::vector<std::string> called;
     for (const Axis* axis :
-         {&rank.tp, &rank.cp, &rank.dp, &rank.pp, &rank.dp_cp, &rank.model, &rank.world, &rank.etp,
-          &rank.ep, &rank.edp, &rank.etp_ep, &rank.expert_model}) {
+         {&rank.tp, &rank.cp, &rank.dp, &rank.pp, &rank.dp_cp, &rank.tp_cp, &rank.model,
+          &rank.world, &rank.etp, &rank.ep, &rank.edp, &rank.etp_ep, &rank.expert_model}) {
       if (axis->size == 1) continue;
       called.push_back(axis->name);
       sum_of_ranks(*axis->comm, rank.index);
@@ -79,9 +79,25 @@ void expect_own_counts(const Mesh& mesh, const std::vector<std::string>& names) 
 TEST(MakeRank, AxesOfTheSameRanksCountTheirOwnCalls) {
   expect_own_counts(Mesh({}, 2), {"dp", "dp-cp", "world", "edp"});
   expect_own_counts(Mesh({.ep = 2}, 2), {"dp", "dp-cp", "world", "ep", "etp-ep", "etp-ep-pp"});
-  expect_own_counts(Mesh({.tp = 2}, 2), {"tp", "tp-pp", "world", "etp", "etp-ep", "etp-ep-pp"});
+  expect_own_counts(Mesh({.tp = 2}, 2),
+                    {"tp", "tp-cp", "tp-pp", "world", "etp", "etp-ep", "etp-ep-pp"});
   expect_own_counts(Mesh({.pp = 2}, 2), {"pp", "tp-pp", "world", "etp-ep-pp"});
-  expect_own_counts(Mesh({.cp = 2}, 2), {"cp", "dp-cp", "world", "edp"});
+  expect_own_counts(Mesh({.cp = 2}, 2), {"cp", "dp-cp", "tp-cp", "world", "edp"});
+}
+
+/// Experts lie over the ranks of dp, cp and tp alike: their group may be a part of a microbatch's
+/// ranks, all of them, or those of several microbatches.
+TEST(MakeRank, ExpertsSpanTheRanksOfASequence) {
+  const Mesh within({.tp = 2, .cp = 4, .ep = 2, .etp = 1}, 8), across({.cp = 2, .ep = 4}, 8),
+      apart({.cp = 3, .ep = 2}, 6);
+  EXPECT_EQ(within.group(5, "tp-cp"), (RankList{0, 1, 2, 3, 4, 5, 6, 7}));
+  EXPECT_EQ(within.group(5, "etp-ep"), (RankList{4, 5}));
+  EXPECT_EQ(within.group(5, "edp"), (RankList{1, 3, 5, 7}));
+  EXPECT_EQ(across.group(5, "tp-cp"), (RankList{4, 5}));
+  EXPECT_EQ(across.group(5, "etp-ep"), (RankList{4, 5, 6, 7}));
+  EXPECT_EQ(across.group(5, "edp"), (RankList{1, 5}));
+  EXPECT_EQ(apart.group(2, "tp-cp"), (RankList{0, 1, 2}));
+  EXPECT_EQ(apart.group(2, "etp-ep"), (RankList{2, 3}));
 }
 
 }  // namespace

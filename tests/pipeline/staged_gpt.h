@@ -135,9 +135,10 @@ inline Rank staged_rank(const StagedRun& run, Communicators& communicators) {
              .rank = rank.index / tp,
              .size = run.layout.num_ranks,
              .comm = communicators.group(column, "pp")};
+  rank.tp_cp = rank.tp;
   if (run.pipeline_comm_of) rank.pp.comm = run.pipeline_comm_of(rank.pp.comm);
   rank.sequence_parallel = run.sequence_parallel;
-  if (run.takes_turns) enable_overlap({&rank.tp, &rank.etp_ep}, rank.device);
+  if (run.takes_turns) enable_overlap({&rank.tp, &rank.tp_cp, &rank.etp_ep}, rank.device);
   std::vector<std::int64_t> ends;
   for (std::int64_t i = 0; i < static_cast<std::int64_t>(run.layout.stages.size()); ++i) {
     const StageLayers& stage = run.layout.stages[static_cast<std::size_t>(i)];

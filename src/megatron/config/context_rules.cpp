@@ -145,12 +145,6 @@ const std::vector<Rule>& context_sharding_rules() {
              "would depend on the layout",
              "use --context-parallel-size"};
        }},
-      {{"context_parallel_size", "num_experts"},
-       [](S s) { return cp(s) > 1 && s.model.moe.num_experts > 0; },
-       [](S s) {
-         return Parts{cp_text(s), "excludes --num-experts in this version",
-                      "leave --context-parallel-size out, and use --expert-model-parallel-size"};
-       }},
   };
   return rules;
 }

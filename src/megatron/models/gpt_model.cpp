@@ -180,9 +180,11 @@ class GptModel : public LanguageModel {
       const auto& runs = context.placement->runs_of[static_cast<std::size_t>(context.cp->rank)];
       const RowsInSequences own = rows_in_sequences(runs, *context.placement);
       context.row_positions.each = own.positions.to(rank_.device);
-      if (context.placement->is_packed() && context.training)
+      if (context.placement->is_packed() && context.training) {
+        context.row_positions.sequences = own.sequences.to(rank_.device);
         context.row_positions.ordinals =
-            context.sample_ordinals.index_select(0, own.sequences.to(rank_.device));
+            context.sample_ordinals.index_select(0, context.row_positions.sequences);
+      }
     }
     if (!context.sequence_parallel) return;
     MEGATRON_CHECK(rows % rank_.tp.size == 0, "a sequence of ", rows,

@@ -16,12 +16,15 @@ struct RowPositions {
   /// Packed sequences (b = 1): int64 [s], the ordinal of each row's sequence. Undefined: the
   /// columns are samples.
   at::Tensor ordinals = {};
+  /// Packed sequences: int64 [s], the index of each row's sequence in the microbatch.
+  at::Tensor sequences = {};
 
   /// Returns the positions of `count` rows from row `begin` on.
   RowPositions slice(std::int64_t begin, std::int64_t count) const {
     RowPositions part{.first = first + begin};
     if (each.defined()) part.each = each.narrow(0, begin, count);
     if (ordinals.defined()) part.ordinals = ordinals.narrow(0, begin, count);
+    if (sequences.defined()) part.sequences = sequences.narrow(0, begin, count);
     return part;
   }
 };

@@ -10,8 +10,8 @@
 namespace megatron {
 namespace {
 
-std::array<Axis*, 12> axes_of(Rank& rank) {
-  return {&rank.tp,    &rank.cp,  &rank.dp, &rank.pp,  &rank.dp_cp,  &rank.model,
+std::array<Axis*, 13> axes_of(Rank& rank) {
+  return {&rank.tp,    &rank.cp,  &rank.dp, &rank.pp,  &rank.dp_cp,  &rank.tp_cp,       &rank.model,
           &rank.world, &rank.etp, &rank.ep, &rank.edp, &rank.etp_ep, &rank.expert_model};
 }
 
@@ -50,6 +50,8 @@ std::vector<PartAxis> place(const Mesh& mesh, Rank& rank, const RankOptions& opt
   }
   MEGATRON_CHECK(rank.etp_ep.rank == rank.ep.rank * rank.etp.size + rank.etp.rank,
                  "the ranks of etp do not lie side by side in etp-ep");
+  MEGATRON_CHECK(rank.tp_cp.rank == rank.cp.rank * rank.tp.size + rank.tp.rank,
+                 "the ranks of tp do not lie side by side in tp-cp");
   rank.sequence_parallel = options.sequence_parallel && rank.tp.size > 1;
   rank.device = options.device;
   rank.seed = options.seed;

@@ -35,6 +35,9 @@ struct Rank {
   std::int64_t index = 0;  ///< Rank in the world.
   Axis tp{"tp"}, cp{"cp"}, dp{"dp"}, pp{"pp"};
   Axis dp_cp{"dp-cp"};  ///< The ranks that hold the same weights.
+  /// The ranks that share the tokens of a microbatch. Rank r of it has rank r / tp of cp and rank r
+  /// mod tp of tp.
+  Axis tp_cp{"tp-cp"};
   /// The levels of a2a+p2p: neighbours in cp, and the ranks with the same place in each such group.
   Axis cp_a2a{"cp-a2a"}, cp_p2p{"cp-p2p"};
   /// With hybrid context parallelism: the blocks of 2, 4, … neighbours in dp-cp that contain this

@@ -5,9 +5,11 @@
 #include <ATen/ops/arange.h>
 #include <ATen/ops/bincount.h>
 #include <ATen/ops/cat.h>
+#include <ATen/ops/full.h>
 #include <ATen/ops/logsumexp.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/stack.h>
+#include <ATen/ops/tensor.h>
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
 
@@ -22,14 +24,28 @@
 namespace megatron {
 namespace {
 
-at::Tensor over_tp(const BalancingInput& input, at::Tensor sums) {
-  all_reduce_(input.rank.tp, sums, "router statistics");
+at::Tensor over_microbatch(const BalancingInput& input, at::Tensor sums) {
+  all_reduce_(input.rank.tp_cp, sums, "router statistics");
   return sums;
 }
 
-/// Returns the sum of the scores [T, E] of each sample (or of all, with one row), [rows, E].
-at::Tensor sum_scores(const at::Tensor& scores, std::int64_t rows) {
-  return scores.to(at::kDouble).view({-1, rows, scores.size(1)}).sum(0);
+/// Returns the sum of the scores [T, E] of each sample, [samples, E].
+at::Tensor sum_scores(const at::Tensor& scores, const TokenSamples& samples) {
+  const at::Tensor rows = scores.to(at::kDouble);
+  if (!samples.of_token.defined()) return rows.view({-1, samples.count, rows.size(1)}).sum(0);
+  return at::zeros({samples.count, rows.size(1)}, rows.options())
+      .index_add_(0, samples.of_token, rows);
+}
+
+/// Returns the number of tokens of each sample over all ranks, float64 [samples, 1].
+at::Tensor sample_lengths(const TokenSpan& span, const TokenSamples& samples,
+                          const at::TensorOptions& options) {
+  if (!samples.of_token.defined())
+    return at::full({samples.count, 1}, static_cast<double>(span.total() / samples.count), options);
+  std::vector<double> lengths;
+  for (std::int64_t sample = 0; sample < samples.count; ++sample)
+    lengths.push_back(static_cast<double>(rows_of_sequence(*span.placement, sample).count));
+  return at::tensor(lengths, options).unsqueeze(1);
 }
 
 /// A loss Σ c·scores, with c = factor · counts.
@@ -38,42 +54,76 @@ struct BalanceTerm {
   at::Tensor value;    ///< scalar: this rank's part
 };
 
+/// Returns the weights [1 or samples, E] as rows of which token t has row t mod rows.
+at::Tensor rows_of_tokens(const at::Tensor& weights, const TokenSamples& samples) {
+  return samples.of_token.defined() && weights.size(0) > 1
+             ? weights.index_select(0, samples.of_token)
+             : weights;
+}
+
 BalanceTerm balance_term(const at::Tensor& counts, const at::Tensor& score_sums, double factor) {
   const at::Tensor weights = counts * factor;
   return {weights, (weights * score_sums).sum()};
 }
 
-/// Returns the rows of all tokens of the microbatch.
+/// Returns whether the positions of the ranks, one rank after another, are not in ascending order.
+bool is_reordered(const TokenSpan& span) {
+  return span.placement != nullptr && span.placement->order.defined();
+}
+
+/// Returns the tokens' rows [T, n] of `positions`, [positions · b, n].
+at::Tensor select_positions(const at::Tensor& rows, const at::Tensor& positions,
+                            std::int64_t batch) {
+  const std::int64_t width = rows.size(1);
+  return rows.reshape({-1, batch * width})
+      .index_select(0, positions.to(rows.device()))
+      .view({-1, width});
+}
+
+/// Returns the rows of all tokens of the microbatch, with positions in ascending order. Collective
+/// over tp-cp.
 at::Tensor all_rows(const BalancingInput& input, const at::Tensor& rows) {
-  if (input.rank.tp.size == 1) return rows;
-  return all_gather(input.rank.tp, rows.contiguous(), input.span.tokens_of_ranks, "router rows");
+  if (input.rank.tp_cp.size == 1) return rows;
+  const at::Tensor by_rank =
+      all_gather(input.rank.tp_cp, rows.contiguous(), input.span.tokens_of_ranks, "router rows");
+  return is_reordered(input.span)
+             ? select_positions(by_rank, input.span.placement->row_of, input.span.batch)
+             : by_rank;
 }
 
 /// Returns this rank's rows of all_rows().
 at::Tensor own_rows(const BalancingInput& input, const at::Tensor& rows) {
-  return rows.narrow(0, input.span.first_token_of(input.rank.tp.rank), input.span.num_tokens());
+  const TokenSpan& span = input.span;
+  const std::int64_t first = span.first_token_of(input.rank.tp_cp.rank);
+  if (!is_reordered(span)) return rows.narrow(0, first, span.num_tokens());
+  const at::Tensor positions =
+      span.placement->order.narrow(0, first / span.batch, span.num_positions);
+  return select_positions(rows, positions, span.batch);
 }
 
 }  // namespace
 
-at::Tensor count_choices(const at::Tensor& experts, std::int64_t num_experts, std::int64_t rows,
-                         bool kept_only) {
+at::Tensor count_choices(const at::Tensor& experts, std::int64_t num_experts,
+                         const TokenSamples& samples, bool kept_only) {
   const at::Tensor chosen = at::where(experts < 0, -1 - experts, experts).to(at::kLong);
-  const at::Tensor row =
-      at::arange(experts.size(0), chosen.options()).remainder(rows).unsqueeze(1) * num_experts;
+  const at::Tensor sample =
+      samples.of_token.defined()
+          ? samples.of_token
+          : at::arange(experts.size(0), chosen.options()).remainder(samples.count);
+  const at::Tensor row = sample.unsqueeze(1) * num_experts;
   const at::Tensor weights = kept_only
                                  ? (experts >= 0).to(at::kDouble).flatten()
                                  : at::ones({experts.numel()}, chosen.options().dtype(at::kDouble));
-  return at::bincount((chosen + row).flatten(), weights, rows * num_experts)
+  return at::bincount((chosen + row).flatten(), weights, samples.count * num_experts)
       .to(at::kDouble)
-      .view({rows, num_experts});
+      .view({samples.count, num_experts});
 }
 
 RouterLosses router_losses(const BalancingInput& input, const RouterLossArguments& arguments,
                            at::Tensor& global_counts) {
   const auto& [logits, routed, counted, scale] = arguments;
   const MoeConfig& config = input.config;
-  const std::int64_t experts = config.num_experts, batch = input.span.batch;
+  const std::int64_t experts = config.num_experts;
   const double tokens = static_cast<double>(input.span.total()),
                k = static_cast<double>(config.router_topk), e = static_cast<double>(experts);
   const double aux = config.coefficient(LoadBalancing::aux_loss),
@@ -89,8 +139,10 @@ RouterLosses router_losses(const BalancingInput& input, const RouterLossArgument
     weights = weights.defined() ? weights + more : more;
   };
   if (aux != 0 || seq != 0 || global != 0) {
-    const at::Tensor counts = over_tp(input, count_choices(counted, experts, batch, false));
-    const at::Tensor score_sums = sum_scores(routed.scores, batch);
+    const TokenSamples samples = seq != 0 ? input.span.samples() : TokenSamples{};
+    const at::Tensor counts =
+        over_microbatch(input, count_choices(counted, experts, samples, false));
+    const at::Tensor score_sums = sum_scores(routed.scores, samples);
     const at::Tensor all_counts = counts.sum(0, true), all_scores = score_sums.sum(0, true);
     if (aux != 0) {
       const BalanceTerm term = balance_term(all_counts, all_scores, e / (k * tokens * tokens));
@@ -98,23 +150,22 @@ RouterLosses router_losses(const BalancingInput& input, const RouterLossArgument
       add(term.weights * aux);
     }
     if (seq != 0) {
-      const double length = tokens / static_cast<double>(batch);
-      const BalanceTerm term =
-          balance_term(counts, score_sums, e / (k * length * length * static_cast<double>(batch)));
+      const at::Tensor lengths = sample_lengths(input.span, samples, options);
+      const BalanceTerm term = balance_term(counts / lengths, score_sums, e / (k * tokens));
       values[1] = term.value;
       add(term.weights * seq);
     }
     if (global != 0) {
       at::Tensor batch_counts =
           at::cat({all_counts.view({-1}), at::zeros({1}, options).add_(tokens)});
-      all_reduce_(input.rank.dp_cp, batch_counts, "router statistics of the batch");
+      all_reduce_(input.rank.dp, batch_counts, "router statistics of the batch");
       global_counts = global_counts.defined() ? global_counts + batch_counts : batch_counts;
       const at::Tensor shares = global_counts.narrow(0, 0, experts) / global_counts[experts];
       const BalanceTerm term = balance_term(shares.view({1, -1}), all_scores, e / (k * tokens));
       values[2] = term.value;
       add(term.weights * global);
     }
-    losses.gradients.dscores = weights * scale.to(options);
+    losses.gradients.dscores = rows_of_tokens(weights, samples) * scale.to(options);
   }
   if (z != 0) {
     values[3] = at::logsumexp(logits, -1).to(at::kDouble).square().sum() / tokens;

@@ -24,7 +24,7 @@ struct BalancingInput {
 struct RouterLosses {
   RouterLossGradients gradients;
   /// float64 [4]: aux_loss, seq_aux_loss, global_aux_loss and z_loss without their coefficients.
-  /// The sum over tp is the microbatch's loss.
+  /// The sum over tp-cp is the microbatch's loss.
   at::Tensor values;
 };
 
@@ -42,30 +42,31 @@ struct RouterLossArguments {
 ///
 ///   aux_loss: coefficient · E · Σ_e f_e · P_e, where f_e is the share of the k·T choices of the
 ///     microbatch's T tokens that go to expert e, and P_e the mean of its normalized scores.
-///   seq_aux_loss: the same for each sample, averaged.
+///   seq_aux_loss: the same for each sample, averaged. Packed sequences count in proportion to
+///     their tokens.
 ///   global_aux_loss: f_e over the microbatches of all data-parallel ranks so far (Qiu et al.
 ///     2025). `global_counts` holds their sums, float64 [E + 1]: choices and tokens.
 ///   z_loss: coefficient · mean of (log Σ exp logits)².
 ///
-/// Collective over tp with a balancing loss, and over dp-cp with global_aux_loss.
+/// Collective over tp-cp with a balancing loss, and over dp with global_aux_loss.
 RouterLosses router_losses(const BalancingInput& input, const RouterLossArguments& arguments,
                            at::Tensor& global_counts);
 
 /// Returns the logits after Sinkhorn's normalization over the experts and over the microbatch's
-/// tokens, as Megatron Core computes it, in at most 1,000 iterations. Collective over tp.
+/// tokens, as Megatron Core computes it, in at most 1,000 iterations. Collective over tp-cp.
 at::Tensor sinkhorn_scores(const BalancingInput& input, const at::Tensor& logits);
 
 /// Drops the choices beyond the capacity of an expert, ⌈k·T/E · factor⌉ of the microbatch's T
 /// tokens: those with the lowest probabilities, or the last ones. Of equal probabilities the
-/// earlier token stays. Collective over tp.
+/// earlier token stays. Collective over tp-cp.
 void drop_beyond_capacity(const BalancingInput& input, RoutedTokens& routed);
 
 /// Returns an expert's capacity for `tokens` tokens.
 std::int64_t expert_capacity(const MoeConfig& config, std::int64_t tokens);
 
-/// Returns the number of choices of each expert, [rows, E] float64; token t counts in row t mod
-/// rows. With `kept_only`, dropped choices do not count.
-at::Tensor count_choices(const at::Tensor& experts, std::int64_t num_experts, std::int64_t rows,
-                         bool kept_only);
+/// Returns the number of choices of each expert in each sample, [samples, E] float64. With
+/// `kept_only`, dropped choices do not count.
+at::Tensor count_choices(const at::Tensor& experts, std::int64_t num_experts,
+                         const TokenSamples& samples, bool kept_only);
 
 }  // namespace megatron

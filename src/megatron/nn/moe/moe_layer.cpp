@@ -3,6 +3,8 @@
 
 #include <ATen/TensorOperators.h>
 
+#include <numeric>
+
 #include "megatron/ops/kernel_type.h"
 #include "megatron/ops/tensor_parallel_mappings.h"
 
@@ -12,6 +14,34 @@ namespace {
 /// Returns the width of the rows that the experts of a layer take.
 std::int64_t expert_width(const TransformerConfig& config) {
   return config.moe.latent_size > 0 ? config.moe.latent_size : config.hidden_size;
+}
+
+/// Returns whether the ranks of tp hold the same rows. Then each routes a slice of them.
+bool splits_rows(const ForwardContext& context, const Rank& rank) {
+  return rank.tp.size > 1 && !context.sequence_parallel;
+}
+
+/// Returns the tokens that this rank routes. All ranks of cp hold equally many rows.
+TokenSpan token_span(const at::Tensor& input_sbh, const ForwardContext& context, const Rank& rank) {
+  const Axis& tp = rank.tp;
+  const bool splits = splits_rows(context, rank);
+  const std::vector<std::int64_t> positions =
+      splits ? sequence_slices(input_sbh.size(0), tp)
+             : std::vector<std::int64_t>(static_cast<std::size_t>(tp.size), input_sbh.size(0));
+  TokenSpan span{.batch = input_sbh.size(1),
+                 .num_positions = positions[static_cast<std::size_t>(tp.rank)],
+                 .tokens_of_ranks = {},
+                 .positions = context.row_positions,
+                 .placement = context.placement};
+  for (std::int64_t cp_rank = 0; cp_rank < rank.cp.size; ++cp_rank) {
+    for (const std::int64_t count : positions) span.tokens_of_ranks.push_back(count * span.batch);
+  }
+  if (splits) {
+    const auto first =
+        std::accumulate(positions.begin(), positions.begin() + tp.rank, std::int64_t{0});
+    span.positions = context.row_positions.slice(first, span.num_positions);
+  }
+  return span;
 }
 
 }  // namespace
@@ -42,21 +72,10 @@ NormWeights MoeLayer::input_norm() const {
 
 at::Tensor MoeLayer::forward(const at::Tensor& input_sbh, const ForwardContext& context) {
   if (pre_mlp_layernorm_) notify_op(context.hooks, *pre_mlp_layernorm_, "", input_sbh);
-  const bool splits = rank_.tp.size > 1 && !context.sequence_parallel;
-  const std::vector<std::int64_t> slices = sequence_slices(input_sbh.size(0), rank_.tp);
+  const bool splits = splits_rows(context, rank_);
   const at::Tensor own_sbh =
       splits ? scatter_replicated_sequence(input_sbh, rank_.tp, "tokens") : input_sbh;
-  TokenSpan span{.batch = input_sbh.size(1),
-                 .num_positions = own_sbh.size(0),
-                 .tokens_of_ranks = {},
-                 .positions = context.row_positions};
-  for (std::int64_t rank = 0; rank < rank_.tp.size; ++rank)
-    span.tokens_of_ranks.push_back(
-        (splits ? slices[static_cast<std::size_t>(rank)] : own_sbh.size(0)) * span.batch);
-  if (splits)
-    span.positions = context.row_positions.slice(span.first_token_of(rank_.tp.rank) / span.batch,
-                                                 span.num_positions);
-
+  const TokenSpan span = token_span(input_sbh, context, rank_);
   const at::Tensor x = own_sbh.reshape({-1, config_.hidden_size});
   const RoutedTokens routed = router_.forward(x, span, context);
   const auto compute_shared = [&] {

@@ -23,7 +23,7 @@ class MoeLayer : public FeedForward {
   /// `parent` is the transformer layer.
   MoeLayer(Module* parent, std::string_view name, const LayerArguments& arguments);
   NormWeights input_norm() const override;
-  /// Collective over tp and etp-ep, and over dp-cp with global_aux_loss.
+  /// Collective over tp, tp-cp and etp-ep, and over dp with global_aux_loss.
   at::Tensor forward(const at::Tensor& input_sbh, const ForwardContext& context) override;
   MoeLayer* moe_layer() override { return this; }
   /// Says in which order the ranks of ep hold the experts. The caller moves the weights.

@@ -78,7 +78,8 @@ bool has_aux_losses(const ForwardContext& context) {
 }
 
 ParameterSpec replicated(Shape shape, Init init, const Rank& rank, bool no_decay = false) {
-  // Each rank of tp routes its own tokens and so has a part of the gradient.
+  // Each rank of tp routes its own tokens and so has a part of the gradient. Those of the ranks of
+  // cp are summed as all gradients are.
   return {.sharding = Sharding::replicated(std::move(shape), /*sums_gradients=*/rank.tp.size > 1),
           .init = init,
           .tags = {.no_decay = no_decay}};
@@ -198,7 +199,7 @@ Router::Decision Router::decide(const at::Tensor& logits, const TokenSpan& span,
   if (config_.expert_capacity_factor) drop_beyond_capacity(input, decision.routed);
   if (trains) {
     const at::Tensor& experts = decision.routed.experts;
-    const at::Tensor load = count_choices(experts, config_.num_experts, 1, true).view({-1});
+    const at::Tensor load = count_choices(experts, config_.num_experts, {}, true).view({-1});
     const at::Tensor sums = at::cat(
         {load,
          at::stack({(experts < 0).sum().to(at::kDouble), entropy_sum(decision.routed.scores),

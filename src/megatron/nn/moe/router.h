@@ -20,7 +20,7 @@ class Router : public Module {
 
   /// Chooses experts for the tokens x [T, h] of `span`. The probabilities are differentiable, and
   /// backward also has the gradients of the auxiliary losses. In training, adds to statistics().
-  /// Collective over tp when the choice or a loss depends on the whole microbatch, and over dp-cp
+  /// Collective over tp-cp when the choice or a loss depends on the whole microbatch, and over dp
   /// with global_aux_loss.
   RoutedTokens forward(const at::Tensor& x, const TokenSpan& span, const ForwardContext& context);
 

@@ -129,7 +129,7 @@ void TokenDispatcher::place_experts(const ExpertOrder& order) {
 std::int64_t TokenDispatcher::padded_rows(std::int64_t total) const {
   if (!config_.pad_expert_input_to_capacity) return 0;
   const std::int64_t microbatches =
-      (rank_.etp_ep.size + rank_.tp.size - 1) / rank_.tp.size;  // that meet in the group
+      (rank_.etp_ep.size + rank_.tp_cp.size - 1) / rank_.tp_cp.size;  // that meet in the group
   return expert_capacity(config_, total) * microbatches;
 }
 

@@ -1,5 +1,7 @@
-// The tokens of a microbatch that a rank routes: a run of positions of every sample.
+// The tokens of a microbatch that a rank routes: some positions of every sample.
 #pragma once
+
+#include <ATen/core/Tensor.h>
 
 #include <cstdint>
 #include <iterator>
@@ -7,24 +9,38 @@
 #include <vector>
 
 #include "megatron/ops/random_site.h"
+#include "megatron/ops/sequence_placement.h"
 
 namespace megatron {
 
-/// Tokens are numbered position by position, samples inside: token = position · batch + sample.
-/// With tensor parallelism the ranks of tp route successive runs of positions.
+/// The sample, or the packed sequence, of each token of a rank.
+struct TokenSamples {
+  std::int64_t count = 1;    ///< samples or packed sequences of the microbatch
+  at::Tensor of_token = {};  ///< int64 [tokens of the rank]; undefined: token t is of t mod count
+};
+
+/// Tokens are numbered position by position, samples inside: token = position · batch + sample. The
+/// ranks of tp-cp route them together: those of a rank of cp (`placement`), of which the ranks of
+/// tp take successive runs.
 struct TokenSpan {
-  std::int64_t batch = 1;                     ///< samples
-  std::int64_t num_positions = 0;             ///< of this rank
-  std::vector<std::int64_t> tokens_of_ranks;  ///< tokens of each rank of tp
-  RowPositions positions = {};                ///< of this rank's tokens, for random numbers
+  std::int64_t batch = 1;                        ///< samples; 1 with packed sequences
+  std::int64_t num_positions = 0;                ///< of this rank
+  std::vector<std::int64_t> tokens_of_ranks;     ///< tokens of each rank of tp-cp
+  RowPositions positions = {};                   ///< of this rank's tokens, for random numbers
+  const SequencePlacement* placement = nullptr;  ///< ForwardContext::placement
 
   std::int64_t num_tokens() const { return num_positions * batch; }
   /// Returns the tokens of the whole microbatch.
   std::int64_t total() const { return first_token_of(std::ssize(tokens_of_ranks)); }
-  /// Returns the number of tokens of the ranks of tp before `rank`.
+  /// Returns the number of tokens of the ranks of tp-cp before `rank`.
   std::int64_t first_token_of(std::int64_t rank) const {
     return std::accumulate(tokens_of_ranks.begin(), tokens_of_ranks.begin() + rank,
                            std::int64_t{0});
+  }
+  /// Returns the samples, or the packed sequences, that the tokens belong to.
+  TokenSamples samples() const {
+    if (!positions.sequences.defined()) return {.count = batch};
+    return {.count = std::ssize(placement->cu_seqlens) - 1, .of_token = positions.sequences};
   }
 };
 

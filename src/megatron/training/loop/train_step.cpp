@@ -159,7 +159,7 @@ StepLosses forward_backward(const TrainStepContext& context, const TrainStepOpti
   run_schedule(
       context.pipeline.training_schedule(num_microbatches),
       {context.model, context.weights, context.rank.pp,
-       overlapped_pair_of({&context.rank.tp, &context.rank.etp_ep})},
+       overlapped_pair_of({&context.rank.tp, &context.rank.tp_cp, &context.rank.etp_ep})},
       {.batch = batch_with_scales, .training = true, .on_loss = on_loss, .listener = &timed});
   {
     const auto sync = context.timers.scope("all-grads-sync", 1);

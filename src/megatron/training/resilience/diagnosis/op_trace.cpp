@@ -318,7 +318,7 @@ Microbatch with_aux_loss_gradient(const Model& model, Microbatch microbatch,
   if (model.config().moe.num_experts == 0) return microbatch;
   at::Tensor gradient = at::scalar_tensor(options.gradient_factor,
                                           microbatch.at("loss_mask").options().dtype(at::kDouble));
-  if (options.per_token) gradient = gradient * microbatch.at("loss_mask").sum().clamp_min(1);
+  if (options.per_token) gradient = gradient * microbatch.num_tokens().clamp_min(1);
   microbatch.tensors["aux_loss_gradient"] = gradient;
   return microbatch;
 }
