@@ -10,7 +10,7 @@
 
 #include "megatron/base/json.h"
 #include "megatron/metrics/routing_metrics.h"
-#include "megatron/schedules/hybrid_context_schedule.h"
+#include "megatron/schedules/hybrid_context_summary.h"
 
 namespace megatron {
 

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "megatron/schedules/hybrid_context_schedule.h"
+#include "megatron/schedules/hybrid_context_summary.h"
 
 namespace megatron {
 

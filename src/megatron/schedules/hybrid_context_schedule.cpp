@@ -231,6 +231,11 @@ std::string check_hybrid_context_schedule(const HybridContextSchedule& schedule,
              : "a sequence that is not computed once";
 }
 
+double HybridContextTimes::imbalance() const {
+  const double sum = std::accumulate(busy.begin(), busy.end(), 0.0);
+  return sum > 0 ? step * static_cast<double>(busy.size()) / sum - 1 : 0;
+}
+
 HybridContextTimes simulate(const HybridContextSchedule& schedule,
                             const HybridContextRequest& request) {
   const auto num_ranks = std::ssize(schedule.ranks);
@@ -245,7 +250,6 @@ HybridContextTimes simulate(const HybridContextSchedule& schedule,
         const std::int64_t length = request.lengths[at(sequence)],
                            rows = padded_length(length, microbatch.num_ranks, request.row_multiple);
         cost += request.cost.of(length, microbatch.num_ranks);
-        times.ideal += request.cost.of(length, 1) / static_cast<double>(num_ranks);
         times.rows += rows;
         times.padding += rows - length;
       }

@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "megatron/schedules/hybrid_context_summary.h"
+
 namespace megatron {
 
 /// The time of a sequence, in any unit.
@@ -71,17 +73,9 @@ std::string check_hybrid_context_schedule(const HybridContextSchedule& schedule,
 struct HybridContextTimes {
   double step = 0;                     ///< until the last rank has finished
   std::vector<double> busy = {};       ///< of each rank
-  double ideal = 0;                    ///< mean of the work when no sequence is divided further
   std::int64_t rows = 0, padding = 0;  ///< of all microbatches
-  /// Returns how much longer the step takes than its work divided evenly, as a fraction.
-  double imbalance() const { return ideal > 0 ? step / ideal - 1 : 0; }
-};
-
-/// A step in a few numbers, for logs.
-struct HybridContextSummary {
-  std::int64_t num_sequences = 0, num_microbatches = 1;
-  double imbalance = 0;  ///< HybridContextTimes::imbalance()
-  double padding = 0;    ///< fraction of all rows
+  /// Returns how much longer the step takes than a rank works on average, as a fraction.
+  double imbalance() const;
 };
 
 /// Simulates a step: the ranks of a block start a microbatch together, when the last of them is

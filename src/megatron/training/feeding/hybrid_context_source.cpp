@@ -57,10 +57,11 @@ class Rows {
     copy(sample.loss_mask, loss_mask_);
   }
 
-  /// Appends rows that count for nothing, as a sequence of their own.
+  /// Appends rows that count for nothing, as a sequence of their own. Its ordinal is that of the
+  /// sequence before it, so that messages name no other sample.
   void append_padding(std::int64_t count) {
     if (count == 0) return;
-    begin_sequence(0);
+    begin_sequence(ordinals_.empty() ? 0 : ordinals_.back());
     const std::size_t rows = tokens_.size() + static_cast<std::size_t>(count);
     tokens_.resize(rows, 0);
     labels_.resize(rows, 0);

@@ -68,8 +68,8 @@ std::string packing_line(const HybridContextSummary& step, std::int64_t num_rank
   using Integer = long long;
   return format(
       " > hybrid context parallelism: %lld documents of this step lie on %lld ranks in %lld "
-      "microbatches each; by the cost model the step takes %.1f %% longer than its work divided "
-      "evenly, %.1f %% of the rows are padding",
+      "microbatches each; by the cost model the step takes %.1f %% longer than a rank works on "
+      "average, %.1f %% of the rows are padding",
       Integer{step.num_sequences}, Integer{num_ranks}, Integer{step.num_microbatches},
       100 * step.imbalance, 100 * step.padding);
 }

@@ -64,7 +64,8 @@ void PipelineTrace::after_step() {
   iteration_.steps = recorder_.take();
   // With hybrid context parallelism the data decides how many microbatches there are.
   for (const TimedStep& timed : iteration_.steps)
-    iteration_.num_microbatches = std::max(iteration_.num_microbatches, timed.step.microbatch + 1);
+    iteration_.num_microbatches =
+        std::max<std::int64_t>(iteration_.num_microbatches, timed.step.microbatch + 1);
   trace_.iterations.push_back(std::move(iteration_));
   if (state_.progress.iteration >= window_.end) write();
 }
