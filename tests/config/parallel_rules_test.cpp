@@ -145,6 +145,11 @@ TEST(ContextRules, SequencesAndHeadsAreDividedEvenly) {
        "among 2"},
   });
   EXPECT_EQ(mistake({"--cp-comm-type", "a2a", "p2p", "p2p"}), "no error") << "without cp";
+  EXPECT_EQ(mistake({"--context-parallel-size", "2", "--num-experts", "8",
+                     "--expert-model-parallel-size", "8"},
+                    8),
+            "no error")
+      << "experts of several sequences";
 }
 
 TEST(ParallelRules, HybridContextParallelismNeedsPackedDocuments) {
@@ -213,6 +218,23 @@ TEST(WorldRules, DegreesDivideTheWorld) {
        "3 or 6"},
       {{tp, "6"}, 4, "start 6 (`megatron launch --nproc-per-node 6"},
   });
+  const std::vector<std::string> stages{"--pipeline-model-parallel-size",
+                                        "2",
+                                        "--use-tp-pp-dp-mapping",
+                                        "--context-parallel-size",
+                                        "2",
+                                        "--num-experts",
+                                        "8",
+                                        "--global-batch-size",
+                                        "16"};
+  const auto with = [&](std::vector<std::string> more) {
+    more.insert(more.end(), stages.begin(), stages.end());
+    return more;
+  };
+  EXPECT_THAT(mistake(with({"--expert-model-parallel-size", "4"}), 8),
+              HasSubstr("--use-tp-pp-dp-mapping: puts pipeline neighbours tp x cp = 2 ranks apart "
+                        "in dense layers and etp x ep = 4 in experts\n  fix: leave it out, or"));
+  EXPECT_EQ(mistake(with({"--expert-model-parallel-size", "2"}), 8), "no error");
   EXPECT_EQ(mistake({tp, "2"}, 2), "no error");
   EXPECT_EQ(mistake({}, 7), "no error");
 }

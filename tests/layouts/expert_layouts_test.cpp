@@ -144,9 +144,10 @@ TEST(ExpertLayouts, RoutersThatCountAllTokensTrainOverCpAsOneRankDoes) {
       {"--moe-router-load-balancing-type", "sinkhorn", "--moe-aux-loss-coeff", "0"},
       {"--moe-router-force-load-balancing", "--moe-expert-capacity-factor", "0.7",
        "--moe-token-drop-policy", "position"}};
-  for (const Flags& router : routers) {
+  const TrainingOptions options{.dtype = at::kDouble};
+  for (Flags router : routers) {
     SCOPED_TRACE(router[0] + " " + router[1]);
-    const TrainingOptions options{.dtype = at::kDouble};
+    router.insert(router.end(), {"--global-batch-size", "8"});
     const TrainingResult expected = train_layout({}, options, router);
     for (const std::int64_t cp : {2, 4}) {
       for (const auto tensor :

@@ -268,7 +268,7 @@ TEST(Mesh, MistakesAreNamed) {
               has("'tp' is repeated or is not an axis"));
   EXPECT_THAT(mistake({.tp = 2, .order = "tp-dp-xp"}, 4),
               has("'xp' is repeated or is not an axis"));
-  EXPECT_THAT(mistake({.tp = 2, .etp = 1, .pp = 2, .order = "tp-cp-ep-pp-dp"}, 8),
+  EXPECT_THAT(mistake({.tp = 2, .etp = 1, .pp = 2, .order = "tp-ep-cp-pp-dp"}, 8),
               has("puts pipeline neighbours 2 ranks apart in dense layers and 1 in experts"));
   EXPECT_EQ(mistake({.tp = 2, .ep = 2, .etp = 1, .pp = 2, .order = "tp-cp-ep-pp-dp"}, 8),
             "no error");

@@ -94,6 +94,20 @@ bool has_degree_below_1(const MeshSizes& sizes, Problems& problems) {
   return found;
 }
 
+const char* const kDataLast = "tp-cp-ep-pp-dp";  ///< the order of --use-tp-pp-dp-mapping
+
+/// Adds a problem if dense layers and experts would have other pipelines. With pp last they never
+/// have.
+void add_unequal_pipelines(const MeshSizes& sizes, Problems& problems) {
+  const std::int64_t dense = sizes.tp * sizes.cp, experts = sizes.expert_tp() * sizes.ep;
+  if (sizes.order != kDataLast || sizes.pp == 1 || dense == experts) return;
+  problems.add({"--use-tp-pp-dp-mapping",
+                "puts pipeline neighbours tp x cp = " + std::to_string(dense) +
+                    " ranks apart in dense layers and etp x ep = " + std::to_string(experts) +
+                    " in experts",
+                "leave it out, or make the two products equal"});
+}
+
 }  // namespace
 
 MeshSizes mesh_sizes(const ParallelConfig& parallel) {
@@ -102,7 +116,7 @@ MeshSizes mesh_sizes(const ParallelConfig& parallel) {
           .ep = parallel.expert_model_parallel_size,
           .etp = parallel.expert_tensor_parallel_size,
           .pp = parallel.pipeline_model_parallel_size,
-          .order = parallel.use_tp_pp_dp_mapping ? "tp-cp-ep-pp-dp" : "tp-cp-ep-dp-pp"};
+          .order = parallel.use_tp_pp_dp_mapping ? kDataLast : "tp-cp-ep-dp-pp"};
 }
 
 Problems check_mesh_sizes(const MeshSizes& sizes, std::int64_t world_size) {
@@ -115,6 +129,7 @@ Problems check_mesh_sizes(const MeshSizes& sizes, std::int64_t world_size) {
   if (experts_differ)
     add_indivisible(expert_degrees(sizes), world_size, whole_experts_remedy(sizes, world_size),
                     problems);
+  if (problems.empty()) add_unequal_pipelines(sizes, problems);
   return problems;
 }
 

@@ -40,8 +40,10 @@ at::Tensor sum_scores(const at::Tensor& scores, const TokenSamples& samples) {
 /// Returns the number of tokens of each sample over all ranks, float64 [samples, 1].
 at::Tensor sample_lengths(const TokenSpan& span, const TokenSamples& samples,
                           const at::TensorOptions& options) {
-  if (!samples.of_token.defined())
-    return at::full({samples.count, 1}, static_cast<double>(span.total() / samples.count), options);
+  if (!samples.of_token.defined()) {
+    const double length = static_cast<double>(span.total()) / static_cast<double>(samples.count);
+    return at::full({samples.count, 1}, length, options);
+  }
   std::vector<double> lengths;
   for (std::int64_t sample = 0; sample < samples.count; ++sample)
     lengths.push_back(static_cast<double>(rows_of_sequence(*span.placement, sample).count));
