@@ -2,6 +2,8 @@
 #include <ATen/ops/ones.h>
 #include <gtest/gtest.h>
 
+#include "megatron/parallel/collectives.h"
+#include "megatron/parallel/rank_threads.h"
 #include "megatron/planner/activation_memory.h"
 #include "megatron/planner/rank_memory.h"
 #include "megatron/training/observability/memory_breakdown.h"
@@ -62,6 +64,64 @@ void expect_layers_keep(const std::vector<std::string>& flags, double tolerance 
   kept_bytes(2, flags, predicted_2);  // allocates what later passes reuse
   const double held = kept_bytes(6, flags, predicted_6) - kept_bytes(2, flags, predicted_2);
   EXPECT_NEAR((predicted_6 - predicted_2) / held, 1, tolerance) << "held " << held;
+}
+
+/// Returns the bytes that the layers of all ranks of cp keep of a microbatch of two sequences of
+/// 64, and sets `predicted` to those of one rank.
+double kept_bytes_over_cp(std::int64_t num_layers, std::int64_t ranks,
+                          std::vector<std::string> flags, double& predicted) {
+  flags.insert(flags.end(), {"--hidden-size", "128", "--num-attention-heads", "4", "--seq-length",
+                             "64", "--num-layers", std::to_string(num_layers),
+                             "--context-parallel-size", std::to_string(ranks)});
+  const RunConfig run = read_run(small_run::flags(flags), ranks);
+  double held = 0;
+  run_rank_threads(ranks, [&](Communicators& communicators) {
+    std::ostringstream out;
+    const Trainer trainer =
+        set_up(run, out, {.communicators = &communicators, .cpus = {.count = 1 << 20}});
+    const Rank& rank = trainer.plan.rank;
+    trainer.state.weights->zero_gradients();
+    const Microbatch batch = context_slice(patterned_batch(2, 64, 64), rank.cp.rank, ranks);
+    const auto meet = [&] { all_reduce_(rank.cp, at::ones({1}), "test"); };
+    meet();
+    if (rank.cp.rank == 0) held -= tensor_memory(c10::kCPU).allocated_bytes;
+    meet();
+    const StepOutput output = trainer.state.model->forward_step(batch, /*training=*/true);
+    meet();
+    if (rank.cp.rank != 0) return meet();
+    held += tensor_memory(c10::kCPU).allocated_bytes;
+    predicted = 0;
+    for (std::int64_t layer = 0; layer < num_layers; ++layer)
+      predicted += layer_activation_bytes(trainer.plan.settings.model, layer,
+                                          activation_layout(trainer.plan.settings, rank));
+    meet();
+  });
+  return held;
+}
+
+/// As expect_layers_keep(), with a sequence over several ranks.
+void expect_layers_keep_over_cp(std::int64_t ranks, const std::vector<std::string>& flags) {
+  double predicted_6 = 0, predicted_2 = 0;
+  const double held = kept_bytes_over_cp(6, ranks, flags, predicted_6) -
+                      kept_bytes_over_cp(2, ranks, flags, predicted_2);
+  EXPECT_NEAR(static_cast<double>(ranks) * (predicted_6 - predicted_2) / held, 1, 0.001)
+      << "held " << held << testing::PrintToString(flags);
+}
+
+TEST(PredictedMemory, OfActivationsOverCpIsWhatLayersKeep) {
+  use_caching_cpu_allocator();
+  const std::vector<std::string> llama{"--bf16", "--group-query-attention",   "--num-query-groups",
+                                       "2",      "--position-embedding-type", "rope"};
+  for (const char* exchange : {"p2p", "all_gather", "a2a"}) {
+    expect_layers_keep_over_cp(2, {"--cp-comm-type", exchange});
+    std::vector<std::string> flags = llama;
+    flags.insert(flags.end(), {"--cp-comm-type", exchange});
+    expect_layers_keep_over_cp(4, flags);
+    flags.insert(flags.end(), {"--qk-layernorm"});
+    expect_layers_keep_over_cp(2, flags);
+  }
+  expect_layers_keep_over_cp(
+      4, {"--cp-comm-type", "a2a+p2p", "--hierarchical-context-parallel-sizes", "2", "2"});
 }
 
 TEST(PredictedMemory, OfActivationsOfExpertsIsNearWhatLayersKeep) {

@@ -149,4 +149,19 @@ AttentionInputs fused_attention_backward(const at::Tensor& gradient, const Atten
   return d;
 }
 
+AttentionBuffers fused_attention_backward_buffers(const AttentionSizes& sizes,
+                                                  c10::ScalarType type) {
+  kernels::AttentionBackwardArguments a{};
+  a.type = kernel_type(type);
+  a.micro_kernel = &kernels::gemm_micro_kernel(a.type);
+  a.sq = a.total_q = sizes.sq;
+  a.sk = a.total_k = sizes.sk;
+  a.b = sizes.b;
+  a.n = sizes.n;
+  a.g = sizes.g;
+  a.d = a.dv = sizes.d;
+  const kernels::AttentionPlan plan = kernels::attention_kernels().backward_plan(a);
+  return {.shared = plan.shared_bytes, .per_thread = plan.workspace_bytes};
+}
+
 }  // namespace megatron
