@@ -91,16 +91,17 @@ def train(case, cp, tokens):
     environment = {**os.environ, "OMP_NUM_THREADS": str(RANKS // cp)}
     command = run_command(case, cp, tokens)
     process = subprocess.Popen(
-        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
     )
     os.set_blocking(process.stdout.fileno(), False)
-    text, peaks = "", {}
+    written, peaks = b"", {}
     while process.poll() is None:
-        text += process.stdout.read() or ""
+        written += process.stdout.read() or b""
         for rank, peak in resident_peaks(process.pid).items():
             peaks[rank] = max(peak, peaks.get(rank, 0))
         time.sleep(0.05)
-    text += process.stdout.read() or ""
+    written += process.stdout.read() or b""
+    text = written.decode()
     if cp > 1:
         peaks.pop(process.pid, None)  # the launcher
     if process.returncode != 0:

@@ -24,12 +24,11 @@ struct AttentionSizes {
   std::int64_t sq = 0, sk = 0, b = 1, n = 1, g = 1, d = 0;
 };
 
-/// What fused_attention_backward() needs besides its results, in bytes.
+/// What fused_attention() and fused_attention_backward() allocate besides their results, in bytes.
 struct AttentionBuffers {
-  std::int64_t shared = 0;      ///< during the call
-  std::int64_t per_thread = 0;  ///< thread_workspace(), which a thread keeps
+  std::int64_t forward = 0, backward = 0;  ///< during a call
+  std::int64_t per_thread = 0;             ///< thread_workspace(), which a thread keeps
 };
-AttentionBuffers fused_attention_backward_buffers(const AttentionSizes& sizes,
-                                                  c10::ScalarType type);
+AttentionBuffers fused_attention_buffers(const AttentionSizes& sizes, c10::ScalarType type);
 
 }  // namespace megatron

@@ -60,8 +60,8 @@ AttentionSizes call_sizes(const TransformerConfig& config, const ActivationLayou
 AttentionBuffers kernel_buffers(const TransformerConfig& config, const ActivationLayout& layout,
                                 CpCommType exchange, std::int64_t micro_batch_size) {
   if (dtype_of(layout) == c10::kDouble) return {};
-  return fused_attention_backward_buffers(call_sizes(config, layout, exchange, micro_batch_size),
-                                          dtype_of(layout));
+  return fused_attention_buffers(call_sizes(config, layout, exchange, micro_batch_size),
+                                 dtype_of(layout));
 }
 
 /// Returns the bytes that the backward pass of a layer's MLP, or of its experts, holds.
@@ -110,6 +110,21 @@ double held_bytes(const TransformerConfig& config, const ActivationLayout& layou
 
 }  // namespace
 
+double attention_forward_bytes(const TransformerConfig& config, const ActivationLayout& layout,
+                               CpCommType exchange, std::int64_t micro_batch_size) {
+  const Heads heads(config, layout);
+  const double row = number(layout.tokens) * number(config.kv_channels),
+               element = layout.element_bytes, wide = std::max(element, kFloatBytes);
+  const double queries = row * number(heads.n), keys = 2 * row * number(heads.g),
+               exchanged = 2 * row * number(std::max(heads.g, layout.head_ranks(exchange)));
+  double bytes = number(kernel_buffers(config, layout, exchange, micro_batch_size).forward);
+  if (layout.context_parallel == 1) return bytes;
+  if (exchange != CpCommType::p2p) bytes += (queries + keys) * element;
+  if (exchange == CpCommType::p2p || exchange == CpCommType::a2a_p2p)
+    bytes += queries * (wide - element) + 2 * exchanged * element;
+  return bytes;
+}
+
 double attention_backward_bytes(const TransformerConfig& config, const ActivationLayout& layout,
                                 CpCommType exchange, std::int64_t micro_batch_size) {
   const Heads heads(config, layout);
@@ -118,13 +133,13 @@ double attention_backward_bytes(const TransformerConfig& config, const Activatio
                element = layout.element_bytes, wide = std::max(element, kFloatBytes);
   const double queries = row * number(heads.n), keys = 2 * row * number(heads.g),
                exchanged = 2 * row * number(std::max(heads.g, head_ranks));
-  const double calls = number(kernel_buffers(config, layout, exchange, micro_batch_size).shared);
+  const double calls = number(kernel_buffers(config, layout, exchange, micro_batch_size).backward);
   const double dout = queries * element;
   if (layout.context_parallel == 1) return dout + (queries + keys) * element + calls;
   switch (exchange) {
     case CpCommType::all_gather:
-      return dout + queries * element + 3 * keys * number(layout.context_parallel) * element +
-             calls;
+      return dout + (queries + queries / 2) * element +
+             2 * keys * number(layout.context_parallel) * element + calls;
     case CpCommType::a2a:
       return dout + (queries + exchanged) * element + calls;
     case CpCommType::p2p:
@@ -159,12 +174,12 @@ double step_buffer_bytes(const TransformerConfig& config, const ActivationLayout
   if (!shape.layers.empty()) {
     const std::int64_t last = shape.layers.back();
     const double gradient = hidden_bytes(config, layout, /*is_sliced=*/true);
-    most = std::max(
-        {most, gradient + feed_forward_backward_bytes(config, last, layout),
-         gradient +
-             attention_backward_bytes(config, layout, layout.context_options.comm_type_of(last),
-                                      shape.micro_batch_size) -
-             released_bytes(config, last, layout)});
+    const CpCommType exchange = layout.context_options.comm_type_of(last);
+    const double attention = std::max(
+        attention_forward_bytes(config, layout, exchange, shape.micro_batch_size),
+        gradient + attention_backward_bytes(config, layout, exchange, shape.micro_batch_size));
+    most = std::max({most, gradient + feed_forward_backward_bytes(config, last, layout),
+                     attention - released_bytes(config, last, layout)});
   }
   return most + held_bytes(config, layout, shape);
 }

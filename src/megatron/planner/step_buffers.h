@@ -19,10 +19,16 @@ struct StepShape {
   std::int64_t num_microbatches = 1;
 };
 
+/// Returns the bytes that the forward pass of a layer's attention holds besides activations: keys
+/// and values packed for the CPU's kernels, over cp two parts of them and a float32 result (p2p) or
+/// the q, k and v that are exchanged.
+double attention_forward_bytes(const TransformerConfig& config, const ActivationLayout& layout,
+                               CpCommType exchange, std::int64_t micro_batch_size);
+
 /// Returns the bytes that the backward pass of a layer's attention holds besides activations: the
 /// gradients of its result and of q, k and v, and the partial sums of the CPU's kernels. p2p also
 /// holds two parts of the keys and values, three parts of their gradients in float32 and dq in
-/// float32; all_gather holds the gradients of all keys and values three times.
+/// float32; all_gather holds the gradients of all keys and values twice.
 double attention_backward_bytes(const TransformerConfig& config, const ActivationLayout& layout,
                                 CpCommType exchange, std::int64_t micro_batch_size);
 
@@ -37,13 +43,13 @@ double loss_bytes(const TransformerConfig& config, const ActivationLayout& layou
                   std::int64_t vocabulary);
 
 /// Returns what a step holds at most besides weights, optimizer state and the activations of
-/// layers. It has three moments that can be the peak: the loss, and in the last layer the backward
-/// passes of the MLP (or of experts with balanced routing) and of attention, which comes when what
-/// the MLP kept is gone. To the largest
-/// of these it adds what is held throughout: rotary tables and, over cp, the places of all rows of
-/// the sequence (16 bytes each), of each microbatch in flight; the tokens, labels, positions and
-/// masks of the step's microbatches (28 bytes a token of the rank); and the workspace of one thread
-/// of the CPU's attention kernels. Samples that are prepared ahead (--num-workers) are not counted.
+/// layers. Four moments can be the peak: the loss, and in the last layer attention, and the
+/// backward passes of the MLP (or of experts with balanced routing) and of attention, which comes
+/// when what the MLP kept is gone. To the largest of these it adds what is held throughout: rotary
+/// tables and, over cp, the places of all rows of the sequence (16 bytes each), of each microbatch
+/// in flight; the tokens, labels, positions and masks of the step's microbatches (28 bytes a token
+/// of the rank); and the workspace of one thread of the CPU's attention kernels. Samples that are
+/// prepared ahead (--num-workers) are not counted.
 double step_buffer_bytes(const TransformerConfig& config, const ActivationLayout& layout,
                          const StepShape& shape);
 
