@@ -27,7 +27,7 @@ TransformerConfig two_kinds() {
   return config;
 }
 
-constexpr ActivationLayout kOneRank{.tokens = 10, .element_bytes = 2};
+const ActivationLayout kOneRank{.tokens = 10, .element_bytes = 2};
 
 /// Of one token in two_kinds(): 4·h for norms and GEMM inputs and one rstd per norm; q, k, v, a
 /// copy of q, the result, and one log-sum-exp per head.
