@@ -6,7 +6,7 @@ Each case trains a GPT of one layer on mock data. Four ranks of one thread each 
 
   bench/run.sh context                131,072 tokens at width 64: about three minutes on two cores
   bench/run.sh context --long         also 1,048,576 tokens at width 32: about a quarter of an hour
-  bench/run.sh context --smoke        4,096 tokens: tests this program and measures nothing"""
+  bench/run.sh context --smoke        16,384 tokens: tests this program and measures nothing"""
 import argparse
 import json
 import os
@@ -45,7 +45,7 @@ class Case:
 CASE = Case(tokens=131_072, width=64, rounds=2)
 # Alone, a rank would need another quarter of an hour.
 LONG_CASE = Case(tokens=1_048_576, width=32, rounds=1, alone=False)
-SMOKE_CASE = Case(tokens=4_096, width=32, rounds=1)
+SMOKE_CASE = Case(tokens=16_384, width=32, rounds=1)
 BASE_TOKENS = 64  # of a run whose memory is that of the program itself
 
 
@@ -193,7 +193,7 @@ def main():
     )
     parser.add_argument("--long", action="store_true", help="also 1,048,576 tokens")
     parser.add_argument("--only-long", action="store_true", help="only 1,048,576 tokens")
-    parser.add_argument("--smoke", action="store_true", help="4,096 tokens; writes no results")
+    parser.add_argument("--smoke", action="store_true", help="16,384 tokens; writes no results")
     parser.add_argument("--output", type=Path, default=ROOT / "bench/results/context.json")
     options = parser.parse_args()
     cases = [SMOKE_CASE] if options.smoke else [] if options.only_long else [CASE]
