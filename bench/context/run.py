@@ -2,7 +2,8 @@
 time per token with four ranks beside one, and the share of a step that waits for the ring.
 
 Each case trains a GPT of one layer on mock data. Four ranks of one thread each share every sequence
-(cp 4). In turns with them, one rank with four threads does the same work alone (cp 1).
+(cp 4). In turns with them, one rank with four threads does the same work alone (cp 1). CPU time,
+which includes the start of the program, tells more than time where the machine is not idle.
 
   bench/run.sh context                131,072 tokens at width 64: about three minutes on two cores
   bench/run.sh context --long         also 1,048,576 tokens at width 32: about a quarter of an hour
@@ -11,6 +12,7 @@ import argparse
 import json
 import os
 import re
+import resource
 import statistics
 import subprocess
 import sys
@@ -86,10 +88,17 @@ def resident_peaks(pid):
     return found
 
 
+def cpu_seconds():
+    """Of all programs that have ended."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
+
+
 def train(case, cp, tokens):
-    """One step in a fresh program. Memory that tensors held and exposed times are rank 0's."""
+    """One step in a fresh program. Memory that tensors held and exposed times are rank 0's; the CPU
+    time is that of all ranks, with their start."""
     environment = {**os.environ, "OMP_NUM_THREADS": str(RANKS // cp)}
-    command = run_command(case, cp, tokens)
+    command, cpu_before = run_command(case, cp, tokens), cpu_seconds()
     process = subprocess.Popen(
         command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
     )
@@ -111,6 +120,7 @@ def train(case, cp, tokens):
     exposed = re.findall(r"^cp +\S+ +.* ([0-9.]+)$", text, re.M)
     return {
         "step_s": float(re.search(r"iteration \(ms\): ([0-9.]+)", text)[1]) / 1e3,
+        "cpu_s": cpu_seconds() - cpu_before,
         "exposed_s": sum(map(float, exposed)) / 1e3,
         "tensor_peak_bytes": MEBIBYTE
         * sum(float(parts[name]) for name in [*names, "activations (peak of a step)"]),
@@ -169,13 +179,12 @@ def lines_of(result):
         f"{max(resident) / formula - 1:+.1%}",
         f"  time per token, cp {RANKS}       {shared:9.1f} us",
     ]
-    if case.alone:
+    for what, key in [("time", "step_s"), ("CPU time", "cpu_s")] if case.alone else []:
         ratios = [
-            a["step_s"] / b["step_s"]
-            for a, b in zip(result["turns"][f"cp {RANKS}"], result["turns"]["cp 1"])
+            a[key] / b[key] for a, b in zip(result["turns"][f"cp {RANKS}"], result["turns"]["cp 1"])
         ]
         lines.append(
-            f"  cp {RANKS} over cp 1            {statistics.median(ratios):9.2f}     "
+            f"  {f'{what}, cp {RANKS} over cp 1':27}{statistics.median(ratios):9.2f}      "
             f"({min(ratios):.2f} to {max(ratios):.2f})"
         )
     return [*lines, f"  waiting for the ring       {result['exposed_share']:9.1%} of a step"]
