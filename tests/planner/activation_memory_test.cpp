@@ -27,7 +27,7 @@ TransformerConfig two_kinds() {
   return config;
 }
 
-constexpr ActivationLayout kOneRank{.tokens = 10, .element_bytes = 2};
+const ActivationLayout kOneRank{.tokens = 10, .element_bytes = 2};
 
 /// Of one token in two_kinds(): 4·h for norms and GEMM inputs and one rstd per norm; q, k, v, a
 /// copy of q, the result, and one log-sum-exp per head.
@@ -69,6 +69,29 @@ TEST(LayerActivations, OfRotaryPositionsAndNormsOfHeads) {
   config.group_query_attention = false;
   EXPECT_EQ(attention_activation_bytes(config, kOneRank) - plain,
             10 * 2 * (4 * 64 - (64 + 16 + 16 + 64 + 64)));
+}
+
+// Of the attention of two_kinds() over 4 ranks of cp, per token of a rank: heads and groups of 8
+// channels in bf16, and the log-sum-exp.
+TEST(LayerActivations, OfExchangedKeys) {
+  ActivationLayout layout = kOneRank;
+  layout.context_parallel = 4;
+  const auto heads_kept = [&](CpCommType exchange) {
+    const double statistics = 10 * (kHiddenBytes + 4 * 8);
+    return (attention_activation_bytes(two_kinds(), layout, exchange) - statistics) / (10 * 2 * 8);
+  };
+  EXPECT_EQ(heads_kept(CpCommType::p2p), 8 + 2 + 2 + 8 + 8) << "q|k|v, a copy of q, the result";
+  EXPECT_EQ(heads_kept(CpCommType::all_gather), 8 + 4 * (2 + 2) + 2 * 8)
+      << "q, all keys and values, the results of two chunks and both together";
+  EXPECT_EQ(heads_kept(CpCommType::a2a), 8 + 4 + 4 + 2 * 8) << "a group for each rank";
+  layout.context_head_ranks = 2;
+  EXPECT_EQ(heads_kept(CpCommType::a2a_p2p), 8 + 2 + 2 + 2 * 8);
+  layout.context_options.comm_types = {CpCommType::p2p, CpCommType::a2a};
+  EXPECT_EQ(layer_activation_bytes(two_kinds(), 0, layout),
+            layer_activation_bytes(two_kinds(), 0, kOneRank));
+  EXPECT_EQ(layer_activation_bytes(two_kinds(), 1, layout) -
+                layer_activation_bytes(two_kinds(), 1, kOneRank),
+            10 * 2 * 8 * (32 - 28));
 }
 
 TEST(LayerActivations, OfExperts) {
@@ -140,6 +163,22 @@ TEST(DispatchBytes, OfAllGatherAreTheTokensForEveryOtherRank) {
   EXPECT_EQ(dispatch_bytes(config, 4, layout), 5 * 64 * 2 * 7);
 }
 
+// The keys and values of a rank are 10 tokens of 2 groups of 8 channels each, in bf16.
+TEST(ContextBytes, OfEachExchange) {
+  constexpr double kKeys = 2 * 10 * 2 * 8 * 2, kQueries = 10 * 8 * 8 * 2;
+  ActivationLayout layout = kOneRank;
+  EXPECT_EQ(context_bytes(two_kinds(), CpCommType::p2p, layout), 0);
+  layout.context_parallel = 4;
+  EXPECT_EQ(context_bytes(two_kinds(), CpCommType::p2p, layout), 2 * 3 * kKeys + 4 * 2 * kKeys);
+  EXPECT_EQ(context_bytes(two_kinds(), CpCommType::all_gather, layout), 2 * 3 * kKeys);
+  EXPECT_EQ(context_bytes(two_kinds(), CpCommType::a2a, layout),
+            2 * 2 * (kQueries + 2 * kKeys) * 3 / 4)
+      << "each of 4 ranks has its copy of one of 2 groups";
+  layout.context_head_ranks = 2;
+  EXPECT_EQ(context_bytes(two_kinds(), CpCommType::a2a_p2p, layout),
+            2 * 2 * (kQueries + kKeys) / 2 + 2 * kKeys + 2 * 2 * kKeys);
+}
+
 TEST(ActivationVolume, OfOneStepByAxis) {
   Settings settings;
   settings.model = two_kinds();
@@ -148,7 +187,7 @@ TEST(ActivationVolume, OfOneStepByAxis) {
   settings.parallel.expert_model_parallel_size = 2;
   const ActivationLayout layout{
       .tokens = 10, .tensor_parallel = 2, .sequence_parallel = true, .element_bytes = 2};
-  const CommunicationVolume volume = activation_volume(settings, layout, 2, 1, 3);
+  const CommunicationVolume volume = activation_volume(settings, layout, {0, 1}, 3);
   const double hidden = 10 * 64 * 2;
   // Two attentions and one dense MLP, forward and backward, each an all-reduce of 2·(n − 1)/n.
   EXPECT_EQ(volume.tensor, 3 * 3 * 2 * hidden);
@@ -156,10 +195,10 @@ TEST(ActivationVolume, OfOneStepByAxis) {
   EXPECT_EQ(volume.expert, 3 * 4 * (5 * 2 * 64 * 2 / 2.0));
   EXPECT_EQ(volume.total(), volume.tensor + volume.pipeline + volume.expert);
   settings.model.moe.shared_expert_intermediate_size = 16;
-  EXPECT_EQ(activation_volume(settings, layout, 2, 1, 3).tensor, 3 * 4 * 2 * hidden);
+  EXPECT_EQ(activation_volume(settings, layout, {0, 1}, 3).tensor, 3 * 4 * 2 * hidden);
   ActivationLayout whole = layout;
   whole.sequence_parallel = false;
-  EXPECT_EQ(activation_volume(settings, whole, 2, 1, 3).tensor, 3 * 4.5 * 2 * hidden);
+  EXPECT_EQ(activation_volume(settings, whole, {0, 1}, 3).tensor, 3 * 4.5 * 2 * hidden);
 }
 
 }  // namespace

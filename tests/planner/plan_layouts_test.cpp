@@ -26,23 +26,27 @@ Settings run_settings() {
 std::vector<std::string> names(const std::vector<MeshSizes>& all) {
   std::vector<std::string> texts;
   for (const MeshSizes& sizes : all)
-    texts.push_back("tp" + std::to_string(sizes.tp) + "pp" + std::to_string(sizes.pp) + "ep" +
-                    std::to_string(sizes.ep) + "etp" + std::to_string(sizes.expert_tp()));
+    texts.push_back("tp" + std::to_string(sizes.tp) +
+                    (sizes.cp > 1 ? "cp" + std::to_string(sizes.cp) : "") + "pp" +
+                    std::to_string(sizes.pp) + "ep" + std::to_string(sizes.ep) + "etp" +
+                    std::to_string(sizes.expert_tp()));
   return texts;
 }
 
 TEST(ConsideredSizes, OfADenseModelHaveNoExperts) {
-  EXPECT_THAT(
-      names(considered_sizes(run_settings(), {.world_size = 2})),
-      testing::ElementsAre("tp1pp1ep1etp1", "tp1pp2ep1etp1", "tp2pp1ep1etp2", "tp2pp2ep1etp2"));
+  EXPECT_THAT(names(considered_sizes(run_settings(), {.world_size = 2})),
+              testing::ElementsAre("tp1pp1ep1etp1", "tp1pp2ep1etp1", "tp1cp2pp1ep1etp1",
+                                   "tp1cp2pp2ep1etp1", "tp2pp1ep1etp2", "tp2pp2ep1etp2",
+                                   "tp2cp2pp1ep1etp2", "tp2cp2pp2ep1etp2"));
 }
 
 TEST(ConsideredSizes, OfExpertsVaryTheirOwnSizes) {
   Settings settings = run_settings();
   settings.model.moe.num_experts = 6;
   settings.parallel.pipeline_model_parallel_size = 1;
-  EXPECT_THAT(names(considered_sizes(settings,
-                                     {.world_size = 3, .fixed = {"pipeline_model_parallel_size"}})),
+  EXPECT_THAT(names(considered_sizes(
+                  settings, {.world_size = 3,
+                             .fixed = {"pipeline_model_parallel_size", "context_parallel_size"}})),
               testing::ElementsAre("tp1pp1ep1etp1", "tp1pp1ep2etp1", "tp1pp1ep3etp1",
                                    "tp2pp1ep1etp1", "tp2pp1ep1etp2", "tp2pp1ep2etp1",
                                    "tp2pp1ep2etp2", "tp2pp1ep3etp1", "tp2pp1ep3etp2"));
@@ -53,14 +57,42 @@ TEST(SearchLayouts, FindsTheValidOnesLeastMemoryFirst) {
       search_layouts(run_settings(), find_model_family("gpt"), {.world_size = 4});
   std::vector<std::string> sizes;
   for (const LayoutCandidate& layout : found)
-    sizes.push_back("tp" + std::to_string(layout.sizes.tp) + "pp" +
-                    std::to_string(layout.sizes.pp) + "dp" + std::to_string(layout.data_parallel));
-  EXPECT_THAT(sizes, testing::UnorderedElementsAre("tp1pp1dp4", "tp1pp2dp2", "tp2pp1dp2",
-                                                   "tp2pp2dp1", "tp4pp1dp1"));
+    sizes.push_back("tp" + std::to_string(layout.sizes.tp) + "cp" +
+                    std::to_string(layout.sizes.cp) + "pp" + std::to_string(layout.sizes.pp) +
+                    "dp" + std::to_string(layout.data_parallel));
+  EXPECT_THAT(sizes, testing::UnorderedElementsAre("tp1cp1pp1dp4", "tp1cp1pp2dp2", "tp2cp1pp1dp2",
+                                                   "tp2cp1pp2dp1", "tp4cp1pp1dp1", "tp1cp2pp1dp2",
+                                                   "tp1cp2pp2dp1", "tp2cp2pp1dp1", "tp1cp4pp1dp1"));
   EXPECT_TRUE(std::ranges::is_sorted(
       found, {}, [](const LayoutCandidate& layout) { return layout.memory.total(); }));
   for (const LayoutCandidate& layout : found)
     EXPECT_EQ(layout.num_microbatches, 8 / layout.data_parallel);
+}
+
+// A sequence of 12 over 8 ranks: 2, 3 and 6 ranks can hold two equal chunks each.
+TEST(ConsideredSizes, OfContextParallelismDivideTheSequence) {
+  Settings settings = run_settings();
+  settings.training.seq_length = 12;
+  const LayoutRequest request{
+      .world_size = 8, .fixed = {"tensor_model_parallel_size", "pipeline_model_parallel_size"}};
+  EXPECT_THAT(names(considered_sizes(settings, request)),
+              testing::ElementsAre("tp1pp1ep1etp1", "tp1cp2pp1ep1etp1", "tp1cp3pp1ep1etp1",
+                                   "tp1cp6pp1ep1etp1"));
+}
+
+// A sequence so long that its activations outweigh everything else: the more ranks share it, the
+// less memory each needs.
+TEST(SearchLayouts, FindsThatLongSequencesNeedContextParallelism) {
+  Settings settings = run_settings();
+  settings.training.seq_length = settings.model.max_position_embeddings = 1 << 20;
+  const LayoutRequest request{
+      .world_size = 8, .fixed = {"tensor_model_parallel_size", "pipeline_model_parallel_size"}};
+  const auto found = search_layouts(settings, find_model_family("gpt"), request);
+  std::vector<std::int64_t> sizes;
+  for (const LayoutCandidate& layout : found) sizes.push_back(layout.sizes.cp);
+  EXPECT_THAT(sizes, testing::ElementsAre(8, 4, 2, 1));
+  EXPECT_NEAR(found[3].memory.activations / found[0].memory.activations, 8, 1e-9);
+  EXPECT_EQ(found[3].communication.context, 0);
 }
 
 TEST(SearchLayouts, ReportsGivenSizesThatFitNoLayout) {

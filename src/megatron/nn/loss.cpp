@@ -71,17 +71,7 @@ class Head {
     const std::int64_t local = weight.value().size(0);
     first_ = weight.axis().rank * local;
     v_ = std::clamp<std::int64_t>(weight.sharding().global_shape[0] - first_, 0, local);
-    // The chunk size is equal on all ranks, because each chunk is a collective.
-    const auto tokens_in = [local](std::int64_t bytes, c10::ScalarType type) {
-      return std::max<std::int64_t>(
-          16, bytes / (local * static_cast<std::int64_t>(c10::elementSize(type))));
-    };
-    // The block size is a power of two, because GEMMs also accumulate tokens in such blocks and the
-    // weight's gradient must not depend on ours.
-    block_tokens_ = static_cast<std::int64_t>(
-        std::bit_floor(static_cast<std::uint64_t>(tokens_in(kBlockBytes, hidden_.scalar_type()))));
-    block_tokens_ = std::min(block_tokens_, hidden_.size(0));
-    chunk_tokens_ = part_size(block_tokens_, tokens_in(kChunkBytes, wide()));
+    blocks_ = logit_blocks(hidden_.size(0), local, hidden_.scalar_type());
     lse_ = at::empty({hidden_.size(0)}, hidden_.options().dtype(wide()));
     label_logit_ = at::empty_like(lse_);
   }
@@ -93,7 +83,8 @@ class Head {
   /// Computes the statistics that losses need.
   void measure() {
     at::Tensor logits = chunk_logits();
-    for_parts(all(), chunk_tokens_, [&](Tokens chunk) { measure(chunk, project(chunk, logits)); });
+    for_parts(all(), blocks_.chunk_tokens,
+              [&](Tokens chunk) { measure(chunk, project(chunk, logits)); });
   }
 
   /// Computes both gradients. The weight must be trained, and the accumulator must request its
@@ -102,8 +93,8 @@ class Head {
     at::Tensor dhidden = empty_input_gradient();
     weight_->contribute([&](at::Tensor& grad, bool fresh) {
       at::Tensor dw = true_rows(grad, fresh),
-                 dlogits = at::empty({block_tokens_, v_}, hidden_.options());
-      for_parts(all(), block_tokens_, [&](Tokens block) {
+                 dlogits = at::empty({blocks_.block_tokens, v_}, hidden_.options());
+      for_parts(all(), blocks_.block_tokens, [&](Tokens block) {
         const at::Tensor rows = dlogits.narrow(0, 0, block.count);
         logit_gradient(block, scale, measures, rows);
         input_gradient(block, rows, dhidden);
@@ -122,7 +113,7 @@ class Head {
   Kept propagate_to_input(const at::Tensor& scale, bool measures) {
     Kept kept{empty_input_gradient(), {}};
     std::int64_t budget = weight_->is_trained() ? kKeptBytes : 0;
-    for_parts(all(), block_tokens_, [&](Tokens block) {
+    for_parts(all(), blocks_.block_tokens, [&](Tokens block) {
       const at::Tensor dlogits = at::empty({block.count, v_}, hidden_.options());
       logit_gradient(block, scale, measures, dlogits);
       input_gradient(block, dlogits, kept.dhidden);
@@ -138,7 +129,7 @@ class Head {
         [head = *this, kept = std::move(kept), scale](at::Tensor& grad, bool fresh) mutable {
           at::Tensor dw = head.true_rows(grad, fresh);
           std::size_t index = 0;
-          for_parts(head.all(), head.block_tokens_, [&](Tokens block) {
+          for_parts(head.all(), head.blocks_.block_tokens, [&](Tokens block) {
             at::Tensor dlogits = index < kept.size()
                                      ? std::move(kept[index])
                                      : at::empty({block.count, head.v_}, head.hidden_.options());
@@ -157,7 +148,7 @@ class Head {
   Tokens all() const { return {0, hidden_.size(0)}; }
   at::Tensor w() const { return weight_->value().narrow(0, 0, v_); }
   at::Tensor chunk_logits() const {
-    return at::empty({chunk_tokens_, v_}, hidden_.options().dtype(wide()));
+    return at::empty({blocks_.chunk_tokens, v_}, hidden_.options().dtype(wide()));
   }
   at::Tensor empty_input_gradient() const {
     return v_ > 0 ? at::empty_like(hidden_) : at::zeros_like(hidden_);
@@ -188,7 +179,7 @@ class Head {
                       const at::Tensor& dlogits) {
     const bool in_place = dlogits.scalar_type() == wide();
     const at::Tensor logits = in_place ? at::Tensor() : chunk_logits();
-    for_parts(block, chunk_tokens_, [&](Tokens chunk) {
+    for_parts(block, blocks_.chunk_tokens, [&](Tokens chunk) {
       const at::Tensor rows = dlogits.narrow(0, chunk.begin - block.begin, chunk.count);
       const LabelledLogits labelled = project(chunk, in_place ? rows : logits);
       if (measures) measure(chunk, labelled);
@@ -216,7 +207,7 @@ class Head {
   at::Tensor hidden_, labels_, mask_;
   Parameter* weight_;
   std::int64_t first_ = 0, v_ = 0;
-  std::int64_t chunk_tokens_ = 0, block_tokens_ = 0;
+  LogitBlocks blocks_;
   at::Tensor lse_, label_logit_;  ///< [t]
 };
 
@@ -278,6 +269,22 @@ void check_labels(const at::Tensor& labels, std::int64_t vocabulary) {
 }
 
 }  // namespace
+
+LogitBlocks logit_blocks(std::int64_t tokens, std::int64_t local, c10::ScalarType type) {
+  const auto tokens_in = [local](std::int64_t bytes, c10::ScalarType of) {
+    return std::max<std::int64_t>(
+        16, bytes / (local * static_cast<std::int64_t>(c10::elementSize(of))));
+  };
+  // The block size is a power of two, because GEMMs also accumulate tokens in such blocks and the
+  // weight's gradient must not depend on ours.
+  const std::int64_t block =
+      std::min(static_cast<std::int64_t>(
+                   std::bit_floor(static_cast<std::uint64_t>(tokens_in(kBlockBytes, type)))),
+               tokens);
+  // The chunk size is equal on all ranks, because each chunk is a collective.
+  return {.block_tokens = block,
+          .chunk_tokens = part_size(block, tokens_in(kChunkBytes, compute_type(type)))};
+}
 
 TokenLoss linear_cross_entropy(const at::Tensor& hidden, Parameter& weight,
                                const at::Tensor& labels, const at::Tensor& mask,

@@ -3,9 +3,20 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
+
 #include "megatron/params/parameter.h"
 
 namespace megatron {
+
+/// How many tokens have logits at a time. Both numbers depend on the shapes alone.
+struct LogitBlocks {
+  std::int64_t block_tokens = 0;  ///< whose logit gradients exist together
+  std::int64_t chunk_tokens = 0;  ///< whose logits exist together
+};
+/// Returns the blocks of linear_cross_entropy() for `tokens` tokens of dtype `type`. `local` is the
+/// padded vocabulary of a rank.
+LogitBlocks logit_blocks(std::int64_t tokens, std::int64_t local, c10::ScalarType type);
 
 /// The result of linear_cross_entropy().
 struct TokenLoss {

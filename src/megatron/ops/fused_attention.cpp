@@ -149,4 +149,25 @@ AttentionInputs fused_attention_backward(const at::Tensor& gradient, const Atten
   return d;
 }
 
+AttentionBuffers fused_attention_buffers(const AttentionSizes& sizes, c10::ScalarType type) {
+  kernels::AttentionArguments a{};
+  a.type = kernel_type(type);
+  a.micro_kernel = &kernels::gemm_micro_kernel(a.type);
+  a.sq = a.total_q = sizes.sq;
+  a.sk = a.total_k = sizes.sk;
+  a.b = sizes.b;
+  a.n = sizes.n;
+  a.g = sizes.g;
+  a.d = a.dv = sizes.d;
+  kernels::AttentionForwardArguments forward{};
+  kernels::AttentionBackwardArguments backward{};
+  static_cast<kernels::AttentionArguments&>(forward) = a;
+  static_cast<kernels::AttentionArguments&>(backward) = a;
+  const kernels::AttentionPlan plans[] = {kernels::attention_kernels().forward_plan(forward),
+                                          kernels::attention_kernels().backward_plan(backward)};
+  return {.forward = plans[0].shared_bytes,
+          .backward = plans[1].shared_bytes,
+          .per_thread = std::max(plans[0].workspace_bytes, plans[1].workspace_bytes)};
+}
+
 }  // namespace megatron

@@ -19,4 +19,16 @@ AttentionInputs fused_attention_backward(const at::Tensor& dout, const Attention
                                          const AttentionResult& result,
                                          const AttentionOptions& options);
 
+/// Sizes of q [sq, b, n, d] and of k and v [sk, b, g, d].
+struct AttentionSizes {
+  std::int64_t sq = 0, sk = 0, b = 1, n = 1, g = 1, d = 0;
+};
+
+/// What fused_attention() and fused_attention_backward() allocate besides their results, in bytes.
+struct AttentionBuffers {
+  std::int64_t forward = 0, backward = 0;  ///< during a call
+  std::int64_t per_thread = 0;             ///< thread_workspace(), which a thread keeps
+};
+AttentionBuffers fused_attention_buffers(const AttentionSizes& sizes, c10::ScalarType type);
+
 }  // namespace megatron

@@ -1,5 +1,7 @@
 #include "megatron/planner/activation_memory.h"
 
+#include <algorithm>
+
 #include "megatron/params/params_dtype.h"
 
 namespace megatron {
@@ -17,18 +19,34 @@ double fc1_width(const TransformerConfig& config, std::int64_t width) {
   return (config.gated_linear_unit ? 2.0 : 1.0) * static_cast<double>(width);
 }
 
-/// Returns how many rows of kv_channels attention keeps per token.
-double attention_heads_kept(const TransformerConfig& config) {
-  const std::int64_t heads = config.num_attention_heads, groups = config.query_groups();
+/// Returns how many rows of kv_channels attention keeps per token on one rank of tp.
+double attention_heads_kept(const TransformerConfig& config, const ActivationLayout& layout,
+                            CpCommType exchange) {
+  const double tensor = static_cast<double>(layout.tensor_parallel),
+               heads = static_cast<double>(config.num_attention_heads) / tensor,
+               groups = static_cast<double>(config.query_groups()) / tensor,
+               ranks = static_cast<double>(layout.context_parallel);
   const bool rotates = config.position_embedding_type == PositionEmbedding::rope ||
                        config.position_embedding_type == PositionEmbedding::yarn;
-  std::int64_t kept = heads + 2 * groups + heads;   // q|k|v and the result
-  if (config.clip_qkv) kept += heads + 2 * groups;  // clamped values
-  if (config.qk_layernorm) return static_cast<double>(kept + 2 * (heads + groups));
-  if (config.clip_qkv) return static_cast<double>(kept);
-  if (rotates || heads != groups) kept += heads;
-  if (rotates) kept += groups;
-  return static_cast<double>(kept);
+  const bool is_whole = layout.context_parallel == 1 || exchange == CpCommType::p2p;
+  // What the operations before attention keep: the inputs of the norms, their results where these
+  // are clamped, and the q|k|v that a clamp reads.
+  const double mixed = heads + 2 * groups;
+  double kept = config.qk_layernorm ? heads + groups : 0;
+  const bool copies_q = config.qk_layernorm || config.clip_qkv || rotates || heads != groups,
+             copies_k = config.qk_layernorm || config.clip_qkv || rotates;
+  const bool reads_mixed = config.clip_qkv.has_value();
+  if (config.clip_qkv && config.qk_layernorm) kept += heads + groups;
+  // The inputs of attention. Those that are no copies are views of q|k|v.
+  if (is_whole) {
+    kept += mixed + (copies_q ? heads : 0) + (copies_k ? groups : 0) + (reads_mixed ? groups : 0);
+  } else if (exchange == CpCommType::all_gather) {
+    kept += (copies_q ? heads : mixed) + (copies_q && reads_mixed ? mixed : 0) + 2 * groups * ranks;
+  } else {
+    const double shared = std::max(groups, static_cast<double>(layout.head_ranks(exchange)));
+    kept += heads + 2 * shared + (reads_mixed ? mixed : 0);
+  }
+  return kept + (is_whole ? 1 : 2) * heads;  // the result
 }
 
 }  // namespace
@@ -39,7 +57,10 @@ ActivationLayout activation_layout(const Settings& settings, const Rank& rank) {
           .tensor_parallel = rank.tp.size,
           .expert_tensor_parallel = rank.etp.size,
           .sequence_parallel = rank.sequence_parallel,
-          .element_bytes = static_cast<double>(c10::elementSize(params_dtype(training)))};
+          .element_bytes = static_cast<double>(c10::elementSize(params_dtype(training))),
+          .context_parallel = rank.cp.size,
+          .context_head_ranks = rank.cp_a2a.size,
+          .context_options = rank.cp_options};
 }
 
 double expert_rows(const MoeConfig& moe, const ActivationLayout& layout) {
@@ -47,7 +68,8 @@ double expert_rows(const MoeConfig& moe, const ActivationLayout& layout) {
          static_cast<double>(layout.tensor_parallel);
 }
 
-double attention_activation_bytes(const TransformerConfig& config, const ActivationLayout& layout) {
+double attention_activation_bytes(const TransformerConfig& config, const ActivationLayout& layout,
+                                  CpCommType exchange) {
   const double tensor = static_cast<double>(layout.tensor_parallel),
                tokens = static_cast<double>(layout.tokens),
                heads = static_cast<double>(config.num_attention_heads);
@@ -59,10 +81,10 @@ double attention_activation_bytes(const TransformerConfig& config, const Activat
                                     ? heads + static_cast<double>(config.query_groups())
                                     : 2 * tensor;  // on each rank
   const double head_statistics = config.qk_layernorm ? num_statistics * num_head_norms : 0;
-  const double attention = tokens / tensor *
-                           (attention_heads_kept(config) * static_cast<double>(config.kv_channels) *
-                                layout.element_bytes +
-                            (heads + head_statistics) * kFloatBytes);
+  const double attention =
+      tokens * (attention_heads_kept(config, layout, exchange) *
+                    static_cast<double>(config.kv_channels) * layout.element_bytes +
+                (heads + head_statistics) / tensor * kFloatBytes);
   return hidden + attention;
 }
 
@@ -94,7 +116,7 @@ double moe_activation_bytes(const TransformerConfig& config, const ActivationLay
 
 double layer_activation_bytes(const TransformerConfig& config, std::int64_t layer,
                               const ActivationLayout& layout) {
-  return attention_activation_bytes(config, layout) +
+  return attention_activation_bytes(config, layout, layout.context_options.comm_type_of(layer)) +
          (config.moe.has_experts(layer)
               ? moe_activation_bytes(config, layout)
               : mlp_activation_bytes(config, config.ffn_hidden_size, layout));

@@ -11,10 +11,20 @@ namespace megatron {
 
 /// What the activations of a layer depend on besides the model.
 struct ActivationLayout {
-  std::int64_t tokens = 0;  ///< of one microbatch, before sequence parallelism divides them
+  /// Of one microbatch on one rank of cp, before sequence parallelism divides them.
+  std::int64_t tokens = 0;
   std::int64_t tensor_parallel = 1, expert_tensor_parallel = 1;
   bool sequence_parallel = false;
   double element_bytes = 4;  ///< of the dtype that layers compute with
+  std::int64_t context_parallel = 1;
+  std::int64_t context_head_ranks = 1;  ///< with a2a+p2p: ranks of cp that divide heads
+  ContextParallelOptions context_options = {};
+
+  /// Returns the number of ranks that divide the heads of a layer's attention; 1 if none do.
+  std::int64_t head_ranks(CpCommType type) const {
+    if (type == CpCommType::a2a) return context_parallel;
+    return type == CpCommType::a2a_p2p ? context_head_ranks : 1;
+  }
 };
 
 /// Returns the layout of a microbatch of a run with these settings.
@@ -28,8 +38,12 @@ double expert_rows(const MoeConfig& moe, const ActivationLayout& layout);
 /// Returns the bytes that attention and the norms of a layer keep: per token the inputs and results
 /// of both norms (4·h), the fused q, k, v, of which v stays a view, copies of q and k where rotary
 /// positions, query groups or their norms (input and result) make them, the result of attention,
-/// and in float32 the log-sum-exp of each head and the statistics of the norms.
-double attention_activation_bytes(const TransformerConfig& config, const ActivationLayout& layout);
+/// and in float32 the log-sum-exp of each head and the statistics of the norms. Over cp, `exchange`
+/// says what takes the place of q, k and v: with p2p nothing, with all_gather the keys and values
+/// of the whole sequence, with a2a and a2a+p2p the exchanged heads. In these three the result also
+/// exists in the order of its attention.
+double attention_activation_bytes(const TransformerConfig& config, const ActivationLayout& layout,
+                                  CpCommType exchange = CpCommType::p2p);
 
 /// Returns the bytes that a dense MLP with `width` hidden features keeps besides its input: the
 /// result of the first GEMM. Backward recomputes the activation function from it.

@@ -1,6 +1,33 @@
 #include "megatron/planner/communication_volume.h"
 
+#include <algorithm>
+
 namespace megatron {
+namespace {
+
+constexpr double kFloatBytes = 4;
+
+}  // namespace
+
+double context_bytes(const TransformerConfig& config, CpCommType exchange,
+                     const ActivationLayout& layout) {
+  const double tensor = static_cast<double>(layout.tensor_parallel),
+               heads = static_cast<double>(config.num_attention_heads) / tensor,
+               groups = std::max(1.0, static_cast<double>(config.query_groups()) / tensor),
+               head_ranks = static_cast<double>(layout.head_ranks(exchange)),
+               ring_ranks = static_cast<double>(layout.context_parallel) / head_ranks;
+  const double row = static_cast<double>(layout.tokens) * static_cast<double>(config.kv_channels);
+  // The groups of a rank times the ranks that divide heads.
+  const double exchanged = std::max(groups, head_ranks);
+  const double to_heads =
+      4 * row * layout.element_bytes * (heads + exchanged) * (head_ranks - 1) / head_ranks;
+  // Dividing heads leaves as many elements, of more positions.
+  const double keys_and_values = 2 * row * exchanged;
+  double around_ring = 2 * (ring_ranks - 1) * keys_and_values * layout.element_bytes;
+  if (ring_ranks > 1 && exchange != CpCommType::all_gather)
+    around_ring += ring_ranks * keys_and_values * std::max(kFloatBytes, layout.element_bytes);
+  return to_heads + around_ring;
+}
 
 double dispatch_bytes(const TransformerConfig& config, std::int64_t expert_parallel,
                       const ActivationLayout& layout) {
@@ -18,9 +45,11 @@ double dispatch_bytes(const TransformerConfig& config, std::int64_t expert_paral
 }
 
 CommunicationVolume activation_volume(const Settings& settings, const ActivationLayout& layout,
-                                      std::int64_t num_layers, std::int64_t num_moe_layers,
+                                      const std::vector<std::int64_t>& layers,
                                       std::int64_t num_microbatches) {
   const TransformerConfig& model = settings.model;
+  const auto num_moe_layers = static_cast<double>(
+      std::ranges::count_if(layers, [&](std::int64_t i) { return model.moe.has_experts(i); }));
   const double microbatches = static_cast<double>(num_microbatches),
                tp = static_cast<double>(layout.tensor_parallel);
   const double hidden_bytes = static_cast<double>(layout.tokens) *
@@ -32,13 +61,16 @@ CommunicationVolume activation_volume(const Settings& settings, const Activation
   const bool has_shared_expert = model.moe.shared_expert_intermediate_size > 0;
   const double per_moe_layer =
       1 + (has_shared_expert ? 1 : 0) + (layout.sequence_parallel ? 0 : 0.5);
-  const double num_blocks = 2 * static_cast<double>(num_layers - num_moe_layers) +
-                            per_moe_layer * static_cast<double>(num_moe_layers);
+  const double num_blocks =
+      2 * (static_cast<double>(layers.size()) - num_moe_layers) + per_moe_layer * num_moe_layers;
   CommunicationVolume volume;
   volume.tensor = microbatches * 2 * num_blocks * 2 * (tp - 1) / tp * hidden_bytes;
   if (settings.parallel.pipeline_model_parallel_size > 1)
     volume.pipeline = microbatches * 2 * stage_bytes;
-  volume.expert = microbatches * static_cast<double>(num_moe_layers) * 4 *
+  for (const std::int64_t layer : layers)
+    volume.context +=
+        microbatches * context_bytes(model, layout.context_options.comm_type_of(layer), layout);
+  volume.expert = microbatches * num_moe_layers * 4 *
                   dispatch_bytes(model, settings.parallel.expert_model_parallel_size, layout);
   return volume;
 }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "megatron/config/settings.h"
 #include "megatron/planner/activation_memory.h"
@@ -19,21 +20,33 @@ namespace megatron {
 double dispatch_bytes(const TransformerConfig& config, std::int64_t expert_parallel,
                       const ActivationLayout& layout);
 
+/// Returns the bytes that one rank of cp sends for the attention of one layer and microbatch, in
+/// forward and backward. With N ranks, kv = the bytes of its keys and values and q = those of its
+/// queries:
+/// - p2p: (N − 1)·kv in each pass, and in backward N times the gradients of keys and values in
+///   float32
+/// - all_gather: (N − 1)·kv in each pass
+/// - a2a: 2·(q + kv)·(N − 1)/N, where kv has at least one group for each rank, in each pass: q, k
+///   and v to other ranks and the result back
+/// - a2a+p2p: a2a among the ranks that divide heads, and p2p among their groups
+double context_bytes(const TransformerConfig& config, CpCommType exchange,
+                     const ActivationLayout& layout);
+
 /// Bytes that one rank sends per step, by axis.
 struct CommunicationVolume {
   double tensor = 0;    ///< all-reduces, or all-gathers and reduce-scatters, of hidden rows over tp
   double pipeline = 0;  ///< hidden rows to the next stage and their gradients back
+  double context = 0;   ///< keys, values and their gradients, or heads, over cp
   double expert = 0;    ///< dispatch and combine, forward and backward
   double data = 0;      ///< gradients, and weights with the distributed optimizer
-  double total() const { return tensor + pipeline + expert + data; }
+  double total() const { return tensor + context + pipeline + expert + data; }
 };
 
-/// Returns the bytes that one rank with `num_layers` layers, of which `num_moe_layers` have
-/// experts, sends for the activations of `num_microbatches` microbatches. Does not set `data`. A
-/// ring collective over n ranks sends (n − 1)/n of the bytes of its result, an all-reduce twice
-/// that.
+/// Returns the bytes that one rank with these layers (0-based) sends for the activations of
+/// `num_microbatches` microbatches. Does not set `data`. A ring collective over n ranks sends
+/// (n − 1)/n of the bytes of its result, an all-reduce twice that.
 CommunicationVolume activation_volume(const Settings& settings, const ActivationLayout& layout,
-                                      std::int64_t num_layers, std::int64_t num_moe_layers,
+                                      const std::vector<std::int64_t>& layers,
                                       std::int64_t num_microbatches);
 
 }  // namespace megatron

@@ -4,6 +4,7 @@
 
 #include "megatron/base/error.h"
 #include "megatron/config/batch_schedule.h"
+#include "megatron/config/context_sizes.h"
 #include "megatron/config/resolve.h"
 #include "megatron/config/rule.h"
 #include "megatron/config/world_rules.h"
@@ -22,9 +23,9 @@ std::vector<std::int64_t> sizes_for(std::int64_t number, std::int64_t limit) {
   return {sizes.begin(), sizes.end()};
 }
 
-/// Returns the bytes of gradients and weights that a rank sends over its data-parallel ranks: a
-/// ring all-reduce of the gradients, or with the distributed optimizer a reduce-scatter of them and
-/// an all-gather of the weights.
+/// Returns the bytes of gradients and weights that a rank sends over the ranks that hold the same
+/// weights: a ring all-reduce of the gradients, or with the distributed optimizer a reduce-scatter
+/// of them and an all-gather of the weights.
 double data_parallel_bytes(const Settings& settings, const LayoutCandidate& layout) {
   const RankMemory& memory = layout.memory;
   const double weights = memory.num_dense_weights + memory.num_expert_weights;
@@ -36,27 +37,9 @@ double data_parallel_bytes(const Settings& settings, const LayoutCandidate& layo
       memory.gradients +
       (settings.parallel.use_distributed_optimizer ? memory.parameters : memory.gradients);
   return sent *
-         (memory.num_dense_weights * share(layout.data_parallel) +
+         (memory.num_dense_weights * share(layout.data_parallel * layout.sizes.cp) +
           memory.num_expert_weights * share(layout.expert_data_parallel)) /
          weights;
-}
-
-std::int64_t num_moe_layers(const MoeConfig& moe, const PipelineLayout& layout,
-                            std::int64_t pipeline_rank) {
-  std::int64_t count = 0;
-  for (std::int64_t chunk = 0; chunk < layout.num_chunks; ++chunk) {
-    const StageLayers& stage = layout.of(pipeline_rank, chunk);
-    for (std::int64_t i = 0; i < stage.num_layers; ++i)
-      count += moe.has_experts(stage.first_layer + i);
-  }
-  return count;
-}
-
-std::int64_t num_layers(const PipelineLayout& layout, std::int64_t pipeline_rank) {
-  std::int64_t count = 0;
-  for (std::int64_t chunk = 0; chunk < layout.num_chunks; ++chunk)
-    count += layout.of(pipeline_rank, chunk).num_layers;
-  return count;
 }
 
 }  // namespace
@@ -65,6 +48,7 @@ Settings settings_with(const Settings& settings, const MeshSizes& sizes, std::in
   Settings result = settings;
   ParallelConfig& parallel = result.parallel;
   parallel.tensor_model_parallel_size = sizes.tp;
+  parallel.context_parallel_size = sizes.cp;
   parallel.pipeline_model_parallel_size = sizes.pp;
   parallel.expert_model_parallel_size = sizes.ep;
   parallel.expert_tensor_parallel_size = sizes.etp;
@@ -87,23 +71,30 @@ std::vector<MeshSizes> considered_sizes(const Settings& settings, const LayoutRe
   const auto choose = [&](const char* field, std::int64_t value, const Sizes& free) {
     return request.fixed.contains(field) ? Sizes{value} : free;
   };
+  const Sizes tps = choose("tensor_model_parallel_size", given.tp,
+                           sizes_for(settings.model.num_attention_heads, world)),
+              cps = choose("context_parallel_size", given.cp,
+                           context_sizes(settings.training.seq_length, world)),
+              pps = choose("pipeline_model_parallel_size", given.pp,
+                           sizes_for(settings.model.num_layers, world)),
+              eps = choose("expert_model_parallel_size", given.ep,
+                           experts > 0 ? sizes_for(experts, world) : Sizes{1});
   std::vector<MeshSizes> all;
-  for (const std::int64_t tp : choose("tensor_model_parallel_size", given.tp,
-                                      sizes_for(settings.model.num_attention_heads, world))) {
-    const Sizes eps = choose("expert_model_parallel_size", given.ep,
-                             experts > 0 ? sizes_for(experts, world) : Sizes{1});
+  for (const std::int64_t tp : tps) {
     const Sizes etps = choose("expert_tensor_parallel_size", given.expert_tp(),
                               experts > 0 && tp > 1 ? Sizes{1, tp} : Sizes{tp});
-    for (const std::int64_t pp : choose("pipeline_model_parallel_size", given.pp,
-                                        sizes_for(settings.model.num_layers, world))) {
-      for (const std::int64_t ep : eps) {
-        for (const std::int64_t etp : etps) {
-          MeshSizes sizes = given;
-          sizes.tp = tp;
-          sizes.pp = pp;
-          sizes.ep = ep;
-          sizes.etp = etp == tp ? std::nullopt : std::optional(etp);
-          all.push_back(sizes);
+    for (const std::int64_t cp : cps) {
+      for (const std::int64_t pp : pps) {
+        for (const std::int64_t ep : eps) {
+          for (const std::int64_t etp : etps) {
+            MeshSizes sizes = given;
+            sizes.tp = tp;
+            sizes.cp = cp;
+            sizes.pp = pp;
+            sizes.ep = ep;
+            sizes.etp = etp == tp ? std::nullopt : std::optional(etp);
+            all.push_back(sizes);
+          }
         }
       }
     }
@@ -126,15 +117,17 @@ LayoutCandidate evaluate_layout(const Settings& settings, const ModelFamily& fam
       .communication = {}};
   const RankList stages = mesh.group(0, "pp");
   for (const std::int64_t index : stages) {
-    const Rank rank =
-        make_rank(mesh, index, {.sequence_parallel = settings.parallel.sequence_parallel});
+    Rank rank = make_rank(mesh, index,
+                          {.sequence_parallel = settings.parallel.sequence_parallel,
+                           .cp_a2a_size = cp_a2a_size(settings.parallel)});
+    rank.cp_options = {.comm_types = settings.parallel.cp_comm_type};
     const RankMemory memory =
         predict_rank_memory(settings, family, rank, layout, candidate.num_microbatches);
     if (memory.total() <= candidate.memory.total()) continue;
     candidate.memory = memory;
-    candidate.communication = activation_volume(
-        settings, activation_layout(settings, rank), num_layers(layout, rank.pp.rank),
-        num_moe_layers(settings.model.moe, layout, rank.pp.rank), candidate.num_microbatches);
+    candidate.communication =
+        activation_volume(settings, activation_layout(settings, rank),
+                          layers_of(layout, rank.pp.rank), candidate.num_microbatches);
   }
   candidate.communication.data = data_parallel_bytes(settings, candidate);
   return candidate;

@@ -1,5 +1,6 @@
-// Searches the ways to divide a run over a number of ranks: which sizes of tensor, pipeline and
-// expert parallelism fit the model, how much memory a rank needs, and how much it sends.
+// Searches the ways to divide a run over a number of ranks: which sizes of tensor, context,
+// pipeline and expert parallelism fit the model, how much memory a rank needs, and how much it
+// sends.
 #pragma once
 
 #include <set>
@@ -27,8 +28,8 @@ struct LayoutCandidate {
 struct LayoutRequest {
   std::int64_t world_size = 1;
   /// Names of the fields of parallelism whose values in the settings are kept. The search varies
-  /// the others: tensor_model_parallel_size, pipeline_model_parallel_size and, for models with
-  /// experts, expert_model_parallel_size and expert_tensor_parallel_size.
+  /// the others: tensor_model_parallel_size, context_parallel_size, pipeline_model_parallel_size
+  /// and, for models with experts, expert_model_parallel_size and expert_tensor_parallel_size.
   std::set<std::string, std::less<>> fixed = {};
 };
 
@@ -40,7 +41,8 @@ Settings settings_with(const Settings& settings, const MeshSizes& sizes, std::in
 Problems check_layout(const Settings& settings, std::int64_t world_size);
 
 /// Returns the sizes that a search considers, valid or not: powers of two and the divisors of the
-/// number of layers (pipeline) or experts, up to the world size.
+/// number of layers (pipeline) or experts, and for cp the divisors of half the sequence, up to the
+/// world size.
 std::vector<MeshSizes> considered_sizes(const Settings& settings, const LayoutRequest& request);
 
 /// Returns the memory and communication of one layout. `settings` must pass check_layout().

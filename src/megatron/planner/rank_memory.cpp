@@ -7,6 +7,8 @@
 #include "megatron/params/params_dtype.h"
 #include "megatron/params/store_options.h"
 #include "megatron/planner/activation_memory.h"
+#include "megatron/planner/run_costs.h"
+#include "megatron/planner/step_buffers.h"
 
 namespace megatron {
 namespace {
@@ -46,24 +48,31 @@ double main_parameter_bytes(const ParamBucket& bucket) {
   return kFloatBytes * static_cast<double>(bucket.is_precise ? bucket.size : bucket.own_size);
 }
 
-/// Returns the bytes that the layers of this rank keep of all microbatches in flight in 1F1B: stage
-/// r of p keeps at most p − r microbatches, or with several chunks what theoretical_memory() counts
-/// for interleaved schedules.
-double stage_activations(const Settings& settings, const Rank& rank, const PipelineLayout& layout,
-                         std::int64_t num_microbatches) {
-  const ActivationLayout activations = activation_layout(settings, rank);
+/// Returns the number of microbatches whose activations a rank keeps at most in 1F1B: stage r of p
+/// keeps p − r microbatches, or with several chunks what theoretical_memory() counts for
+/// interleaved schedules.
+double microbatches_in_flight(const Rank& rank, const PipelineLayout& layout,
+                              std::int64_t num_microbatches) {
   const double stages = static_cast<double>(layout.num_ranks),
                chunks = static_cast<double>(layout.num_chunks);
   const double in_flight = layout.num_chunks > 1
                                ? stages + (stages - 1) / chunks
                                : static_cast<double>(layout.num_ranks - rank.pp.rank);
-  double bytes = 0;
-  for (std::int64_t chunk = 0; chunk < layout.num_chunks; ++chunk) {
-    const StageLayers& stage = layout.of(rank.pp.rank, chunk);
-    for (std::int64_t i = 0; i < stage.num_layers; ++i)
-      bytes += layer_activation_bytes(settings.model, stage.first_layer + i, activations);
-  }
-  return bytes * std::min(in_flight, static_cast<double>(num_microbatches));
+  return std::min(in_flight, static_cast<double>(num_microbatches));
+}
+
+/// Returns what a rank computes in a step.
+StepShape step_shape(const Settings& settings, const Rank& rank, const PipelineLayout& layout,
+                     std::int64_t num_microbatches) {
+  StepShape shape{.layers = layers_of(layout, rank.pp.rank),
+                  .has_output = false,
+                  .vocabulary = padded_vocab_size(settings) / rank.tp.size,
+                  .micro_batch_size = settings.training.micro_batch_size,
+                  .microbatches_in_flight = microbatches_in_flight(rank, layout, num_microbatches),
+                  .num_microbatches = num_microbatches};
+  for (std::int64_t chunk = 0; chunk < layout.num_chunks; ++chunk)
+    shape.has_output = shape.has_output || layout.of(rank.pp.rank, chunk).has_output;
+  return shape;
 }
 
 /// Returns the options of the store of a training run, without communicators and without storage:
@@ -81,6 +90,15 @@ ParamStore::Options planned_store_options(Settings settings, const Rank& rank) {
 }
 
 }  // namespace
+
+std::vector<std::int64_t> layers_of(const PipelineLayout& layout, std::int64_t pipeline_rank) {
+  std::vector<std::int64_t> layers;
+  for (std::int64_t chunk = 0; chunk < layout.num_chunks; ++chunk) {
+    const StageLayers& stage = layout.of(pipeline_rank, chunk);
+    for (std::int64_t i = 0; i < stage.num_layers; ++i) layers.push_back(stage.first_layer + i);
+  }
+  return layers;
+}
 
 RankMemory parameter_memory(const std::vector<Parameter*>& declared, const Settings& settings,
                             const Rank& rank) {
@@ -114,7 +132,12 @@ RankMemory predict_rank_memory(const Settings& settings, const ModelFamily& fami
                    .dtype = params_dtype(settings.training),
                    .layout = &layout});
   RankMemory memory = parameter_memory(declared_parameters(*model), settings, rank);
-  memory.activations = stage_activations(settings, rank, layout, num_microbatches);
+  const ActivationLayout activations = activation_layout(settings, rank);
+  const StepShape shape = step_shape(settings, rank, layout, num_microbatches);
+  for (const std::int64_t layer : shape.layers)
+    memory.activations +=
+        shape.microbatches_in_flight * layer_activation_bytes(settings.model, layer, activations);
+  memory.buffers = step_buffer_bytes(settings.model, activations, shape);
   return memory;
 }
 

@@ -17,14 +17,18 @@ struct RankMemory {
   double main_parameters = 0;  ///< their float32 copies
   double gradients = 0;
   double optimizer_state = 0;
-  double activations = 0;         ///< kept for backward by all microbatches in flight
+  double activations = 0;         ///< kept by layers for backward of all microbatches in flight
+  double buffers = 0;             ///< what else a step holds at its peak (step_buffers.h)
   double expert_parameters = 0;   ///< the part of `parameters` that belongs to experts
   double num_expert_weights = 0;  ///< elements, without padding
   double num_dense_weights = 0;
   double total() const {
-    return parameters + main_parameters + gradients + optimizer_state + activations;
+    return parameters + main_parameters + gradients + optimizer_state + activations + buffers;
   }
 };
+
+/// Returns the layers (0-based) of all chunks of a rank of the pipeline.
+std::vector<std::int64_t> layers_of(const PipelineLayout& layout, std::int64_t pipeline_rank);
 
 /// Returns the bytes of the parameters `declared`, in the order of the forward pass. Parameters
 /// tagged expert are shared and sharded over rank.edp, all others over rank.dp_cp.

@@ -62,8 +62,9 @@ void check(const LayoutPlanOptions& options) {
 
 LayoutRequest layout_request(const LayoutPlanOptions& options, const ParseResult& parsed) {
   LayoutRequest request{.world_size = options.world_size};
-  for (const char* field : {"tensor_model_parallel_size", "pipeline_model_parallel_size",
-                            "expert_model_parallel_size", "expert_tensor_parallel_size"}) {
+  for (const char* field :
+       {"tensor_model_parallel_size", "context_parallel_size", "pipeline_model_parallel_size",
+        "expert_model_parallel_size", "expert_tensor_parallel_size"}) {
     if (parsed.is_set(field)) request.fixed.emplace(field);
   }
   return request;
@@ -85,9 +86,9 @@ std::string indivisible_note(const LayoutPlanOptions& options, const LayoutReque
 
 std::string row(const LayoutCandidate& layout, bool has_experts) {
   const MeshSizes& sizes = layout.sizes;
-  std::string text =
-      format("%4lld %4lld %4lld", static_cast<long long>(sizes.tp),
-             static_cast<long long>(sizes.pp), static_cast<long long>(layout.data_parallel));
+  std::string text = format("%4lld %4lld %4lld %4lld", static_cast<long long>(sizes.tp),
+                            static_cast<long long>(sizes.cp), static_cast<long long>(sizes.pp),
+                            static_cast<long long>(layout.data_parallel));
   if (has_experts)
     text += format(" %4lld %4lld %4lld", static_cast<long long>(sizes.ep),
                    static_cast<long long>(sizes.expert_tp()),
@@ -95,7 +96,7 @@ std::string row(const LayoutCandidate& layout, bool has_experts) {
   const RankMemory& memory = layout.memory;
   for (const double bytes :
        {memory.parameters, memory.gradients, memory.main_parameters + memory.optimizer_state,
-        memory.activations, memory.total(), layout.communication.total()})
+        memory.activations, memory.buffers, memory.total(), layout.communication.total()})
     text += format(" %11.3f", bytes / kGibibyte);
   return text;
 }
@@ -103,10 +104,10 @@ std::string row(const LayoutCandidate& layout, bool has_experts) {
 std::string table_text(const std::vector<LayoutCandidate>& layouts, std::size_t num_fitting,
                        const LayoutPlanOptions& options) {
   const bool has_experts = options.run.model.moe.num_experts > 0;
-  std::string text = "  tp   pp   dp";
+  std::string text = "  tp   cp   pp   dp";
   if (has_experts) text += "   ep  etp  edp";
   for (const char* name :
-       {"parameters", "gradients", "optimizer", "activations", "total GiB", "sent GiB"})
+       {"parameters", "gradients", "optimizer", "activations", "buffers", "total GiB", "sent GiB"})
     text += format(" %11s", name);
   text += "\n";
   const auto count =
@@ -122,6 +123,7 @@ std::string table_text(const std::vector<LayoutCandidate>& layouts, std::size_t 
 
 OrderedJson layout_json(const LayoutCandidate& layout, bool has_experts) {
   OrderedJson json{{"tensor_model_parallel_size", layout.sizes.tp},
+                   {"context_parallel_size", layout.sizes.cp},
                    {"pipeline_model_parallel_size", layout.sizes.pp},
                    {"data_parallel_size", layout.data_parallel},
                    {"sequence_parallel", layout.sequence_parallel},
@@ -132,16 +134,17 @@ OrderedJson layout_json(const LayoutCandidate& layout, bool has_experts) {
     json["expert_data_parallel_size"] = layout.expert_data_parallel;
   }
   const RankMemory& memory = layout.memory;
-  json["memory_bytes"] = {
-      {"parameters", memory.parameters},           {"gradients", memory.gradients},
-      {"main_parameters", memory.main_parameters}, {"optimizer_state", memory.optimizer_state},
-      {"activations", memory.activations},         {"total", memory.total()}};
+  json["memory_bytes"] = {{"parameters", memory.parameters},
+                          {"gradients", memory.gradients},
+                          {"main_parameters", memory.main_parameters},
+                          {"optimizer_state", memory.optimizer_state},
+                          {"activations", memory.activations},
+                          {"buffers", memory.buffers},
+                          {"total", memory.total()}};
   const CommunicationVolume& sent = layout.communication;
-  json["sent_bytes"] = {{"tensor", sent.tensor},
-                        {"pipeline", sent.pipeline},
-                        {"expert", sent.expert},
-                        {"data", sent.data},
-                        {"total", sent.total()}};
+  json["sent_bytes"] = {{"tensor", sent.tensor},     {"context", sent.context},
+                        {"pipeline", sent.pipeline}, {"expert", sent.expert},
+                        {"data", sent.data},         {"total", sent.total()}};
   return json;
 }
 

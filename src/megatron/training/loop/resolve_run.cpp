@@ -1,12 +1,12 @@
 #include "megatron/training/loop/resolve_run.h"
 
-#include <algorithm>
 #include <ostream>
 #include <utility>
 
 #include "megatron/base/error.h"
 #include "megatron/checkpoint/collective_steps.h"
 #include "megatron/checkpoint/merge_architecture.h"
+#include "megatron/config/context_sizes.h"
 #include "megatron/config/resolve.h"
 #include "megatron/config/validate_settings.h"
 #include "megatron/config/world_rules.h"
@@ -39,14 +39,6 @@ Mesh make_mesh(const Settings& settings, const Communicators* communicators) {
   const std::int64_t world_size = communicators != nullptr ? communicators->world_size() : 1;
   check_world(settings, world_size).throw_if_any();
   return {mesh_sizes(settings.parallel), world_size};
-}
-
-/// Returns the number of ranks that divide heads in layers with a2a+p2p; 1 without such layers.
-std::int64_t cp_a2a_size(const ParallelConfig& parallel) {
-  const bool is_used =
-      parallel.context_parallel_size > 1 &&
-      std::ranges::find(parallel.cp_comm_type, CpCommType::a2a_p2p) != parallel.cp_comm_type.end();
-  return is_used ? parallel.hierarchical_context_parallel_sizes.front() : 1;
 }
 
 /// Returns this rank with its axes.

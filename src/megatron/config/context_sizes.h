@@ -1,0 +1,19 @@
+// The numbers of ranks that context parallelism can have.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "megatron/config/settings.h"
+
+namespace megatron {
+
+/// Returns the numbers of ranks, up to `limit`, that can share a sequence: 1, and the divisors of
+/// half its length, because each rank has two chunks.
+std::vector<std::int64_t> context_sizes(std::int64_t seq_length, std::int64_t limit);
+
+/// Returns the number of ranks that divide heads in layers with a2a+p2p; 1 without such layers.
+/// Requires sizes that context_sharding_rules() accept.
+std::int64_t cp_a2a_size(const ParallelConfig& parallel);
+
+}  // namespace megatron

@@ -1,0 +1,187 @@
+// t tokens of a rank, h hidden channels, n query heads and g groups of d channels.
+#include "megatron/planner/step_buffers.h"
+
+#include <algorithm>
+
+#include "megatron/nn/loss.h"
+#include "megatron/ops/fused_attention.h"
+#include "megatron/ops/rotary.h"
+
+namespace megatron {
+namespace {
+
+constexpr double kFloatBytes = 4, kIndexBytes = 8;
+/// Tokens, labels and positions as int64, and the mask of the loss as float32.
+constexpr double kInputBytes = 3 * kIndexBytes + kFloatBytes;
+
+double number(std::int64_t count) { return static_cast<double>(count); }
+
+c10::ScalarType dtype_of(const ActivationLayout& layout) {
+  return layout.element_bytes == 2   ? c10::kBFloat16
+         : layout.element_bytes == 8 ? c10::kDouble
+                                     : c10::kFloat;
+}
+
+/// Returns the bytes of the hidden rows of a rank, of which sequence parallelism holds a slice.
+double hidden_bytes(const TransformerConfig& config, const ActivationLayout& layout,
+                    bool is_sliced) {
+  return number(layout.tokens) * number(config.hidden_size) * layout.element_bytes /
+         (is_sliced && layout.sequence_parallel ? number(layout.tensor_parallel) : 1);
+}
+
+/// The heads and groups of a rank of tp.
+struct Heads {
+  Heads(const TransformerConfig& config, const ActivationLayout& layout)
+      : n(config.num_attention_heads / layout.tensor_parallel),
+        g(std::max<std::int64_t>(1, config.query_groups() / layout.tensor_parallel)) {}
+  std::int64_t n, g;
+};
+
+/// Returns the shapes of one call of the attention kernels.
+AttentionSizes call_sizes(const TransformerConfig& config, const ActivationLayout& layout,
+                          CpCommType exchange, std::int64_t micro_batch_size) {
+  const Heads heads(config, layout);
+  const std::int64_t rows = layout.tokens / micro_batch_size, ranks = layout.context_parallel,
+                     head_ranks = layout.head_ranks(exchange);
+  AttentionSizes sizes{.sq = rows,
+                       .sk = rows,
+                       .b = micro_batch_size,
+                       .n = std::max<std::int64_t>(1, heads.n / head_ranks),
+                       .g = std::max<std::int64_t>(1, heads.g / head_ranks),
+                       .d = config.kv_channels};
+  if (ranks == 1) return sizes;
+  // Each rank holds two chunks of the sequence, which a ring and all_gather attend for apart.
+  const bool in_chunks = exchange != CpCommType::a2a;
+  sizes.sq = in_chunks ? rows / 2 : rows * ranks;
+  sizes.sk = exchange == CpCommType::all_gather ? rows * ranks : sizes.sq;
+  return sizes;
+}
+
+AttentionBuffers kernel_buffers(const TransformerConfig& config, const ActivationLayout& layout,
+                                CpCommType exchange, std::int64_t micro_batch_size) {
+  if (dtype_of(layout) == c10::kDouble) return {};
+  return fused_attention_buffers(call_sizes(config, layout, exchange, micro_batch_size),
+                                 dtype_of(layout));
+}
+
+/// Returns the bytes that the backward pass of a layer's MLP, or of its experts, holds.
+double feed_forward_backward_bytes(const TransformerConfig& config, std::int64_t layer,
+                                   const ActivationLayout& layout) {
+  const MoeConfig& moe = config.moe;
+  if (!moe.has_experts(layer)) return mlp_backward_bytes(config, config.ffn_hidden_size, layout);
+  // The rows of the experts are the tokens of an MLP of their width.
+  ActivationLayout rows = layout;
+  rows.tokens = static_cast<std::int64_t>(expert_rows(moe, layout));
+  rows.tensor_parallel = layout.expert_tensor_parallel;
+  rows.sequence_parallel = false;
+  const std::int64_t width = moe.ffn_hidden_size > 0 ? moe.ffn_hidden_size : config.ffn_hidden_size,
+                     input = moe.latent_size > 0 ? moe.latent_size : config.hidden_size;
+  return mlp_backward_bytes(config, width, rows) +
+         number(rows.tokens) * number(input) * layout.element_bytes;
+}
+
+/// Returns the bytes of the activations that an MLP has released before the backward pass of the
+/// attention of its layer: those of its own and of its norm.
+double released_bytes(const TransformerConfig& config, std::int64_t layer,
+                      const ActivationLayout& layout) {
+  return layer_activation_bytes(config, layer, layout) -
+         attention_activation_bytes(config, layout, layout.context_options.comm_type_of(layer)) +
+         2 * hidden_bytes(config, layout, /*is_sliced=*/true);
+}
+
+/// Returns what is held throughout the step.
+double held_bytes(const TransformerConfig& config, const ActivationLayout& layout,
+                  const StepShape& shape) {
+  const double tokens = number(layout.tokens), positions = tokens / number(shape.micro_batch_size);
+  const bool rotates = config.position_embedding_type == PositionEmbedding::rope ||
+                       config.position_embedding_type == PositionEmbedding::yarn;
+  double tables = rotates ? positions * number(rotary_dim(config)) * kFloatBytes : 0;
+  if (layout.context_parallel > 1)
+    tables += 2 * kIndexBytes * positions * number(layout.context_parallel);
+  std::int64_t workspace = 0;
+  for (const std::int64_t layer : shape.layers)
+    workspace = std::max(workspace,
+                         kernel_buffers(config, layout, layout.context_options.comm_type_of(layer),
+                                        shape.micro_batch_size)
+                             .per_thread);
+  return shape.microbatches_in_flight * tables +
+         number(shape.num_microbatches) * tokens * kInputBytes + number(workspace);
+}
+
+}  // namespace
+
+double attention_forward_bytes(const TransformerConfig& config, const ActivationLayout& layout,
+                               CpCommType exchange, std::int64_t micro_batch_size) {
+  const Heads heads(config, layout);
+  const double row = number(layout.tokens) * number(config.kv_channels),
+               element = layout.element_bytes, wide = std::max(element, kFloatBytes);
+  const double queries = row * number(heads.n), keys = 2 * row * number(heads.g),
+               exchanged = 2 * row * number(std::max(heads.g, layout.head_ranks(exchange)));
+  double bytes = number(kernel_buffers(config, layout, exchange, micro_batch_size).forward);
+  if (layout.context_parallel == 1) return bytes;
+  if (exchange != CpCommType::p2p) bytes += (queries + keys) * element;
+  if (exchange == CpCommType::p2p || exchange == CpCommType::a2a_p2p)
+    bytes += queries * (wide - element) + 2 * exchanged * element;
+  return bytes;
+}
+
+double attention_backward_bytes(const TransformerConfig& config, const ActivationLayout& layout,
+                                CpCommType exchange, std::int64_t micro_batch_size) {
+  const Heads heads(config, layout);
+  const std::int64_t head_ranks = layout.head_ranks(exchange);
+  const double row = number(layout.tokens) * number(config.kv_channels),
+               element = layout.element_bytes, wide = std::max(element, kFloatBytes);
+  const double queries = row * number(heads.n), keys = 2 * row * number(heads.g),
+               exchanged = 2 * row * number(std::max(heads.g, head_ranks));
+  const double calls = number(kernel_buffers(config, layout, exchange, micro_batch_size).backward);
+  const double dout = queries * element;
+  if (layout.context_parallel == 1) return dout + (queries + keys) * element + calls;
+  switch (exchange) {
+    case CpCommType::all_gather:
+      return dout + (queries + queries / 2) * element +
+             2 * keys * number(layout.context_parallel) * element + calls;
+    case CpCommType::a2a:
+      return dout + (queries + exchanged) * element + calls;
+    case CpCommType::p2p:
+    case CpCommType::a2a_p2p:
+      break;
+  }
+  const double piece = (queries + exchanged) / number(2 * head_ranks) * element;
+  return dout + queries * wide + exchanged * (2 * element + 3 * wide) + piece + calls;
+}
+
+double mlp_backward_bytes(const TransformerConfig& config, std::int64_t width,
+                          const ActivationLayout& layout) {
+  const double features = (config.gated_linear_unit ? 4.0 : 3.0) * number(width);
+  return number(layout.tokens) * features * layout.element_bytes / number(layout.tensor_parallel) +
+         (layout.sequence_parallel ? hidden_bytes(config, layout, /*is_sliced=*/false) : 0);
+}
+
+double loss_bytes(const TransformerConfig& config, const ActivationLayout& layout,
+                  std::int64_t vocabulary) {
+  const double whole = hidden_bytes(config, layout, /*is_sliced=*/false);
+  const LogitBlocks blocks = logit_blocks(layout.tokens, vocabulary, dtype_of(layout));
+  double logits = number(blocks.block_tokens) * number(vocabulary) * layout.element_bytes;
+  if (layout.element_bytes < kFloatBytes)
+    logits += number(blocks.chunk_tokens) * number(vocabulary) * kFloatBytes;
+  return 2 * hidden_bytes(config, layout, /*is_sliced=*/true) + whole +
+         (layout.sequence_parallel ? whole : 0) + logits;
+}
+
+double step_buffer_bytes(const TransformerConfig& config, const ActivationLayout& layout,
+                         const StepShape& shape) {
+  double most = shape.has_output ? loss_bytes(config, layout, shape.vocabulary) : 0;
+  if (!shape.layers.empty()) {
+    const std::int64_t last = shape.layers.back();
+    const double gradient = hidden_bytes(config, layout, /*is_sliced=*/true);
+    const CpCommType exchange = layout.context_options.comm_type_of(last);
+    const double attention = std::max(
+        attention_forward_bytes(config, layout, exchange, shape.micro_batch_size),
+        gradient + attention_backward_bytes(config, layout, exchange, shape.micro_batch_size));
+    most = std::max({most, gradient + feed_forward_backward_bytes(config, last, layout),
+                     attention - released_bytes(config, last, layout)});
+  }
+  return most + held_bytes(config, layout, shape);
+}
+
+}  // namespace megatron
