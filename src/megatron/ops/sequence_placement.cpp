@@ -56,15 +56,11 @@ SequencePlacement whole_placement(std::int64_t length, std::vector<std::int64_t>
 SequencePlacement zigzag_placement(std::int64_t length, std::int64_t ranks,
                                    std::vector<std::int64_t> cu_seqlens) {
   if (ranks == 1) return whole_placement(length, std::move(cu_seqlens));
-  MEGATRON_CHECK(length % (2 * ranks) == 0, "a sequence of ", length, " over cp=", ranks);
   check_packing(cu_seqlens, length);
-  const std::int64_t chunk = length / (2 * ranks);
-  SequencePlacement placement{.length = length, .cu_seqlens = std::move(cu_seqlens)};
+  SequencePlacement placement{
+      .length = length, .runs_of = zigzag_runs(length, ranks), .cu_seqlens = std::move(cu_seqlens)};
   std::vector<at::Tensor> rows;
-  for (std::int64_t rank = 0; rank < ranks; ++rank) {
-    placement.runs_of.push_back({{rank * chunk, chunk}, {(2 * ranks - 1 - rank) * chunk, chunk}});
-    rows.push_back(positions_of(placement.runs_of.back()));
-  }
+  for (const auto& runs : placement.runs_of) rows.push_back(positions_of(runs));
   placement.order = at::cat(rows);
   placement.row_of = placement.order.argsort();
   return placement;
