@@ -29,6 +29,14 @@ struct ContextAttention {
   std::int64_t heads = 1, groups = 1, key_channels = 1, value_channels = 1;
   double element_bytes = 2;  ///< of queries, keys and values
   double sum_bytes = 4;      ///< of the gradients that travel around a ring
+
+  /// Returns the bytes of `heads` heads of `channels` channels in the rows of a rank.
+  double tensor_bytes(std::int64_t heads, std::int64_t channels) const {
+    return static_cast<double>(length / exchange.ranks * samples * heads * channels) *
+           element_bytes;
+  }
+  /// Returns the bytes of a rank's keys and values.
+  double key_value_bytes() const { return tensor_bytes(groups, key_channels + value_channels); }
 };
 
 enum class ContextStepKind : std::uint8_t {

@@ -32,11 +32,8 @@ class StepMaker {
   }
 
  private:
-  /// Bytes of a tensor of this rank's rows with `heads` heads of `channels` channels.
   double tensor_bytes(std::int64_t heads, std::int64_t channels) const {
-    return static_cast<double>(attention_.length / exchange_.ranks * attention_.samples * heads *
-                               channels) *
-           attention_.element_bytes;
+    return attention_.tensor_bytes(heads, channels);
   }
   double key_bytes() const { return tensor_bytes(attention_.groups, attention_.key_channels); }
   double value_bytes() const { return tensor_bytes(attention_.groups, attention_.value_channels); }
@@ -105,7 +102,7 @@ class StepMaker {
   void add_message(ContextStepKind kind, const char* what, std::int64_t ring_step) {
     const bool is_send = kind == ContextStepKind::send || kind == ContextStepKind::wait_send;
     // A group of ranks has the rows of all of them and a share of the heads, with copies of groups.
-    double bytes = (key_bytes() + value_bytes()) * copies();
+    double bytes = attention_.key_value_bytes() * copies();
     if (std::string_view(what) == kGradients)
       bytes *= attention_.sum_bytes / attention_.element_bytes;
     steps_.push_back({.kind = kind,

@@ -84,9 +84,11 @@ std::string ring_table(const ContextAttention& attention, const ContextPass& pas
   const bool fits = 8 + rings * kRankCell + 30 <= width;
   std::string text = format("  %4s", "step");
   for (std::int64_t place = 0; fits && place < rings; ++place)
-    text += format("%*s", kRankCell, format("%s %lld", each > 1 ? "group" : "rank", wide(place)).c_str());
+    text += format("%*s", kRankCell,
+                   format("%s %lld", each > 1 ? "group" : "rank", wide(place)).c_str());
   if (!fits) text += "   least  most GFLOP";
-  text += each > 1 ? "  a rank of each group sends to the next\n" : "  each rank sends to the next\n";
+  text +=
+      each > 1 ? "  a rank of each group sends to the next\n" : "  each rank sends to the next\n";
   for (std::int64_t step = 0; step < rings; ++step) {
     text += format("  %4lld", wide(step));
     std::vector<double> work;
@@ -95,8 +97,8 @@ std::string ring_table(const ContextAttention& attention, const ContextPass& pas
           attention_in(pass.steps[static_cast<std::size_t>(place * each)], step);
       work.push_back(own.flops / kGiga);
       if (fits)
-        text += format("%*s", kRankCell,
-                       format("%lld: %.4g", wide(own.source), work.back()).c_str());
+        text +=
+            format("%*s", kRankCell, format("%lld: %.4g", wide(own.source), work.back()).c_str());
     }
     const auto [least, most] = std::ranges::minmax(work);
     if (!fits) text += format("%8.4g %11.4g", least, most);
@@ -112,16 +114,16 @@ std::string collectives_of(const ContextPass& pass) {
   for (const ContextStep& step : pass.steps.front()) {
     is_after |= step.kind == ContextStepKind::attention;
     if (step.kind != ContextStepKind::collective) continue;
-    text += format("  %s attention: %s, each rank sends %s to the others of its group\n",
-                   is_after ? "after" : "before", step.what.c_str(),
-                   bytes_text(step.bytes).c_str());
+    text +=
+        format("  %s attention: %s, each rank sends %s to the others of its group\n",
+               is_after ? "after" : "before", step.what.c_str(), bytes_text(step.bytes).c_str());
   }
   return text;
 }
 
 std::string totals_of(const ContextPass& pass, int max_ranks) {
-  std::string text = format("  %4s %10s %12s %14s %11s %9s\n", "rank", "GFLOP", "sent", "attention ms",
-                            "exposed ms", "end ms");
+  std::string text = format("  %4s %10s %12s %14s %11s %9s\n", "rank", "GFLOP", "sent",
+                            "attention ms", "exposed ms", "end ms");
   const auto row = [&](std::size_t rank) {
     text += format("  %4zu %10.4g %12s %14.4g %11.4g %9.4g\n", rank, pass.flops(rank) / kGiga,
                    bytes_text(pass.sent_bytes(rank)).c_str(), pass.run.busy_s[rank] * kMs,
@@ -131,8 +133,8 @@ std::string totals_of(const ContextPass& pass, int max_ranks) {
   for (std::size_t rank = 0; rank < shown; ++rank) row(rank);
   if (shown < pass.steps.size())
     text += format("  and %zu more ranks\n", pass.steps.size() - shown);
-  return text + format("  the busiest rank computes %.2f %% more than the mean\n",
-                       100 * pass.imbalance());
+  return text +
+         format("  the busiest rank computes %.2f %% more than the mean\n", 100 * pass.imbalance());
 }
 
 }  // namespace
@@ -164,8 +166,8 @@ double ContextPass::imbalance() const {
 std::array<ContextPass, 2> context_passes(const ContextAttention& attention,
                                           const ContextSpeed& speed) {
   const auto pass = [&](const char* name, ContextSteps steps) {
-    ContextSimulation run = simulate(steps, attention.exchange,
-                                     attention_seconds(steps, speed.flops_per_s), speed);
+    ContextSimulation run =
+        simulate(steps, attention.exchange, attention_seconds(steps, speed.flops_per_s), speed);
     return ContextPass{name, std::move(steps), std::move(run)};
   };
   return {pass("forward", forward_steps(attention)), pass("backward", backward_steps(attention))};
@@ -173,8 +175,9 @@ std::array<ContextPass, 2> context_passes(const ContextAttention& attention,
 
 std::string draw_placement(const ContextAttention& attention, int width) {
   const std::int64_t ranks = attention.exchange.ranks, chunk = attention.length / (2 * ranks);
-  std::string text = format("context parallelism: %lld ranks, %lld positions in %lld chunks of %lld\n",
-                            wide(ranks), wide(attention.length), wide(2 * ranks), wide(chunk));
+  std::string text =
+      format("context parallelism: %lld ranks, %lld positions in %lld chunks of %lld\n",
+             wide(ranks), wide(attention.length), wide(2 * ranks), wide(chunk));
   const std::int64_t in_row = std::max<std::int64_t>(1, (width - 8) / kCell);
   for (std::int64_t from = 0; from < 2 * ranks; from += in_row) {
     const std::int64_t to = std::min(from + in_row, 2 * ranks);
@@ -193,10 +196,8 @@ std::string draw_blocks(const ContextAttention& attention, int width) {
   if (exchange.ring_ranks() == 1) return "";
   const std::int64_t ranks = exchange.ranks;
   if (16 + 2 * ranks * kCell > width) return note_too_wide("the drawing of the blocks");
-  std::string text =
-      "  in which step a block is computed: ◣ masked in part, · causality hides it";
-  if (attention.mask.window != std::array<std::int64_t, 2>{-1, -1})
-    text += ", - the window does";
+  std::string text = "  in which step a block is computed: ◣ masked in part, · causality hides it";
+  if (attention.mask.window != std::array<std::int64_t, 2>{-1, -1}) text += ", - the window does";
   text += "\n  queries     keys";
   text.resize(text.size() - 2);
   for (std::int64_t keys = 0; keys < 2 * ranks; ++keys)
@@ -227,18 +228,19 @@ std::vector<TraceTrack> context_tracks(const ContextPass& pass, const std::strin
   const auto nanoseconds = [](double seconds) { return std::llround(seconds * 1e9); };
   std::vector<TraceTrack> tracks;
   for (std::size_t rank = 0; rank < pass.steps.size(); ++rank) {
-    TraceTrack& track = tracks.emplace_back(
-        TraceTrack{.process = static_cast<std::int64_t>(rank),
-                   .process_name = "cp rank " + std::to_string(rank),
-                   .thread_name = "attention",
-                   .spans = {}});
+    TraceTrack& track =
+        tracks.emplace_back(TraceTrack{.process = static_cast<std::int64_t>(rank),
+                                       .process_name = "cp rank " + std::to_string(rank),
+                                       .thread_name = "attention",
+                                       .spans = {}});
     for (std::size_t i = 0; i < pass.steps[rank].size(); ++i) {
       const ContextStep& step = pass.steps[rank][i];
       const StepSpan& span = pass.run.spans[rank][i];
       const std::int64_t begin_ns = nanoseconds(begin_s + span.begin_s),
                          end_ns = nanoseconds(begin_s + span.end_s);
       if (end_ns <= begin_ns) continue;
-      TraceSpan drawn{.category = pass.name, .begin_ns = begin_ns, .duration_ns = end_ns - begin_ns};
+      TraceSpan drawn{
+          .category = pass.name, .begin_ns = begin_ns, .duration_ns = end_ns - begin_ns};
       if (step.kind == ContextStepKind::attention) {
         drawn.name = "step " + std::to_string(step.ring_step);
         drawn.args = {{"keys of", step.source}, {"GFLOP", step.flops / kGiga}};

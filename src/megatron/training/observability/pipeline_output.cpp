@@ -2,6 +2,7 @@
 
 #include "megatron/base/format.h"
 #include "megatron/base/json.h"
+#include "megatron/pipeline/trace/context_report.h"
 #include "megatron/pipeline/trace/pipeline_report.h"
 #include "megatron/schedules/timeline.h"
 
@@ -79,6 +80,8 @@ std::vector<TraceTrack> pipeline_tracks(const RankTrace& rank, const Schedule& s
     }
     tracks.push_back(std::move(track));
   }
+  for (TraceTrack& track : activity_tracks(rank, static_cast<std::int64_t>(tracks.size())))
+    tracks.push_back(std::move(track));
   return tracks;
 }
 
