@@ -12,7 +12,6 @@
 #include <vector>
 
 #include "megatron/base/format.h"
-#include "megatron/parallel/collectives.h"
 #include "megatron/parallel/link_speed.h"
 #include "megatron/parallel/object_collectives.h"
 #include "megatron/params/params_dtype.h"

@@ -198,8 +198,7 @@ std::string draw_blocks(const ContextAttention& attention, int width) {
   if (16 + 2 * ranks * kCell > width) return note_too_wide("the drawing of the blocks");
   std::string text = "  in which step a block is computed: ◣ masked in part, · causality hides it";
   if (attention.mask.window != std::array<std::int64_t, 2>{-1, -1}) text += ", - the window does";
-  text += "\n  queries     keys";
-  text.resize(text.size() - 2);
+  text += "\n  queries  keys:";
   for (std::int64_t keys = 0; keys < 2 * ranks; ++keys)
     text += format("%*lld ", kCell - 1, wide(keys));
   text += "\n";
@@ -239,8 +238,10 @@ std::vector<TraceTrack> context_tracks(const ContextPass& pass, const std::strin
       const std::int64_t begin_ns = nanoseconds(begin_s + span.begin_s),
                          end_ns = nanoseconds(begin_s + span.end_s);
       if (end_ns <= begin_ns) continue;
-      TraceSpan drawn{
-          .category = pass.name, .begin_ns = begin_ns, .duration_ns = end_ns - begin_ns};
+      TraceSpan drawn{.name = {},
+                      .category = pass.name,
+                      .begin_ns = begin_ns,
+                      .duration_ns = end_ns - begin_ns};
       if (step.kind == ContextStepKind::attention) {
         drawn.name = "step " + std::to_string(step.ring_step);
         drawn.args = {{"keys of", step.source}, {"GFLOP", step.flops / kGiga}};

@@ -81,7 +81,7 @@ class ContextReportBuilder {
       for (double* sum : {&times.attention_s, &times.exposed_s, &times.simulated_exposed_s})
         *sum /= iterations;
     }
-    report_.link = {.latency_s = link_.latency_s, .bytes_per_s = link_.bytes_per_s};
+    report_.link = link_;
     return std::move(report_);
   }
 

@@ -105,11 +105,14 @@ void PipelineTrace::write() {
     return plan_.pipeline.training_schedule(count);
   };
   const PipelineReport report = pipeline_report(ranks, schedule_of);
+  std::optional<ContextReport> context;
+  if (rank.cp.size > 1) context = context_report(ranks, layers);
   const fs::path folder = plan_.settings.logger.trace, path = folder / "pipeline-trace.json";
   write_file_atomically(path, trace_json(pipeline_tracks(ranks, schedule_of)));
-  write_file_atomically(folder / "pipeline-trace-summary.json", summary_json(report, ranks));
+  write_file_atomically(folder / "pipeline-trace-summary.json",
+                        summary_json(report, ranks, context));
   out_ << pipeline_table(report);
-  if (rank.cp.size > 1) out_ << "\n" << context_table(context_report(ranks, layers));
+  if (context) out_ << "\n" << context_table(*context);
   out_ << "\n  timeline for ui.perfetto.dev: " << path.string() << std::endl;
 }
 
