@@ -6,8 +6,10 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <chrono>
+#include <cmath>
 #include <functional>
 #include <map>
 #include <numeric>
@@ -16,6 +18,7 @@
 #include "megatron/base/error.h"
 #include "megatron/base/philox.h"
 #include "megatron/parallel/rank_threads.h"
+#include "megatron/schedules/context_exchange.h"
 
 namespace megatron {
 namespace {
@@ -268,44 +271,138 @@ TEST(ContextParallelAttention, QueriesMaySeeNothingInMostParts) {
   });
 }
 
-/// Returns the bytes that rank 0 hands over in a forward and a backward pass, by operation and
-/// name.
-std::map<std::string, std::int64_t> bytes_of(CpCommType type, std::int64_t ranks) {
-  std::map<std::string, std::int64_t> bytes;
+/// What the ranks did in a forward and a backward pass.
+struct Observed {
+  std::map<std::string, std::int64_t> bytes;  ///< that rank 0 hands over, by operation and name
+  std::vector<std::vector<RingStep>> ring_steps;
+};
+
+Observed observe(CpCommType type, std::int64_t ranks,
+                 const AttentionOptions& options = {.scale = 1}) {
+  Observed observed;
+  observed.ring_steps.resize(static_cast<std::size_t>(ranks));
   const SequencePlacement placement = zigzag_placement(kLength, ranks);
   run_rank_threads(ranks, [&](Communicators& communicators) {
     const Axis axis = cp_axis(communicators, ranks);
+    const std::int64_t inner = a2a_ranks(ranks);
+    Axis a2a, p2p;
+    if (type == CpCommType::a2a_p2p) {
+      a2a = axis_of(communicators, axis.rank / inner * inner, inner, 1);
+      p2p = axis_of(communicators, axis.rank % inner, ranks / inner, inner);
+    }
     const at::Tensor rows = positions_of(placement.runs_of[static_cast<std::size_t>(axis.rank)]);
     const auto mine = [&](const at::Tensor& x) { return x.index_select(0, rows).to(at::kFloat); };
     const AttentionInputs all = whole_inputs();
-    communicators.counters().take();
+    CommCounters& counters = communicators.counters();
+    counters.take();
+    counters.activities().switch_on(true);
     run({mine(all.q), mine(all.k), mine(all.v)},
         mine(input({kLength, kBatch, kHeads * kChannels}, 1)), [&](const AttentionInputs& x) {
-          return context_parallel_attention(
-              x, {.scale = 1}, {.axis = axis, .placement = placement, .comm_type = type});
+          return context_parallel_attention(x, options,
+                                            {.axis = axis,
+                                             .placement = placement,
+                                             .comm_type = type,
+                                             .a2a = &a2a,
+                                             .p2p = &p2p,
+                                             .activities = &counters.activities()});
         });
+    observed.ring_steps[static_cast<std::size_t>(axis.rank)] =
+        counters.activities().take().ring_steps;
     if (axis.rank != 0) return;
-    for (const CommCount& row : communicators.counters().take())
-      bytes[row.operation + " " + row.what] += row.bytes;
+    for (const CommCount& row : counters.take())
+      observed.bytes[row.operation + " " + row.what] += row.bytes;
   });
-  return bytes;
+  return observed;
 }
 
 TEST(ContextParallelAttention, SendsWhatTheorySays) {
   constexpr std::int64_t kRanks = 4, kRows = kLength / kRanks * kBatch, kFloat = 4;
   constexpr std::int64_t kKeyBytes = kRows * kGroups * kChannels * kFloat,
                          kQueryBytes = kRows * kHeads * kChannels * kFloat;
-  const auto ring = bytes_of(CpCommType::p2p, kRanks);
+  const auto ring = observe(CpCommType::p2p, kRanks).bytes;
   EXPECT_EQ(ring.at("send keys and values"), 2 * (kRanks - 1) * 2 * kKeyBytes);  // both passes
   EXPECT_EQ(ring.at("send gradients of keys and values"), kRanks * 2 * kKeyBytes);
-  const auto gathered = bytes_of(CpCommType::all_gather, kRanks);
+  const auto gathered = observe(CpCommType::all_gather, kRanks).bytes;
   EXPECT_EQ(gathered.at("all_gather keys"), kRanks * kKeyBytes);
   EXPECT_EQ(gathered.at("reduce_scatter keys"), kRanks * kKeyBytes);
   EXPECT_EQ(gathered.at("all_gather values"), kRanks * kKeyBytes);
-  const auto exchanged = bytes_of(CpCommType::a2a, kRanks);
+  const auto exchanged = observe(CpCommType::a2a, kRanks).bytes;
   EXPECT_EQ(exchanged.at("all_to_all queries"), 2 * kQueryBytes);
   EXPECT_EQ(exchanged.at("all_to_all keys"), 2 * kKeyBytes);
   EXPECT_EQ(exchanged.at("all_to_all attention"), 2 * kQueryBytes);
+}
+
+/// The attention of the tests above as schedules/ describes it.
+ContextAttention described(CpCommType type, std::int64_t ranks, const AttentionOptions& options) {
+  ContextAttention attention{
+      .exchange = {.ranks = ranks, .gathers = type == CpCommType::all_gather},
+      .mask = {.causal = options.causal, .window = options.window},
+      .length = kLength,
+      .samples = kBatch,
+      .heads = kHeads,
+      .groups = kGroups,
+      .key_channels = kChannels,
+      .value_channels = kChannels,
+      .element_bytes = 4};
+  if (type == CpCommType::a2a) attention.exchange.head_ranks = ranks;
+  if (type == CpCommType::a2a_p2p) attention.exchange.head_ranks = a2a_ranks(ranks);
+  return attention;
+}
+
+/// Returns what the counters show for the steps of rank 0. They count the larger of a collective's
+/// two tensors, its own part included.
+std::map<std::string, std::int64_t> counted_bytes(const ContextAttention& attention) {
+  const ContextExchange& exchange = attention.exchange;
+  const double group = static_cast<double>(exchange.gathers ? exchange.ranks : exchange.head_ranks);
+  std::map<std::string, double> bytes;
+  for (const ContextSteps& pass : {forward_steps(attention), backward_steps(attention)}) {
+    for (const ContextStep& step : pass.front()) {
+      if (step.kind == ContextStepKind::collective)
+        bytes[step.what] += step.bytes * group / (group - 1);
+      if (step.kind == ContextStepKind::send) bytes["send " + step.what] += step.bytes;
+      if (step.kind == ContextStepKind::receive) bytes["recv " + step.what] += step.bytes;
+    }
+  }
+  std::map<std::string, std::int64_t> rounded;
+  for (const auto& [what, count] : bytes) rounded[what] = std::llround(count);
+  return rounded;
+}
+
+/// The steps that `megatron plan --show-context` draws are those that run: the same messages and
+/// bytes, and in each step of a ring the same keys and as many blocks.
+TEST(ContextParallelAttention, DoesWhatItsStepsSay) {
+  const std::map<std::string, AttentionOptions> masks = all_options();
+  for (const char* name : {"causal", "bidirectional", "window", "window on both sides"}) {
+    for (const std::int64_t ranks : {2, 3, 4, 6}) {
+      for (const CpCommType type : kAllTypes) {
+        if (type == CpCommType::a2a_p2p && ranks < 4) continue;
+        SCOPED_TRACE(std::string(name) + ", " + std::to_string(ranks) + " ranks, exchange " +
+                     std::to_string(static_cast<int>(type)));
+        const AttentionOptions& options = masks.at(name);
+        const Observed observed = observe(type, ranks, options);
+        const ContextAttention attention = described(type, ranks, options);
+        EXPECT_EQ(observed.bytes, counted_bytes(attention));
+        if (attention.exchange.ring_ranks() == 1) continue;
+        for (std::size_t rank = 0; rank < observed.ring_steps.size(); ++rank) {
+          std::vector<std::array<std::int64_t, 4>> actual, expected;
+          for (const RingStep& step : observed.ring_steps[rank])
+            actual.push_back({step.is_backward, step.step, step.source, step.num_blocks});
+          for (const bool is_backward : {false, true}) {
+            const ContextSteps pass =
+                is_backward ? backward_steps(attention) : forward_steps(attention);
+            for (const ContextStep& step : pass[rank]) {
+              if (step.kind == ContextStepKind::attention)
+                expected.push_back({is_backward, step.ring_step, step.source,
+                                    std::ranges::count_if(step.blocks, [](const auto& block) {
+                                      return block.pairs > 0;
+                                    })});
+            }
+          }
+          EXPECT_EQ(actual, expected) << "rank " << rank;
+        }
+      }
+    }
+  }
 }
 
 /// Pairs of a query and a key under a causal mask, for each rank of a long sequence.

@@ -61,8 +61,9 @@ int run_launch(std::span<const std::string> args);
 const FieldSet& launch_fields();
 
 /// Runs `megatron plan`: searches layouts in the engine, or with --show-schedule draws and compares
-/// pipeline schedules in this process.
+/// pipeline schedules in this process, or with --show-context draws context parallelism.
 int run_plan(std::span<const std::string> args);
+int run_plan_context(std::span<const std::string> args);
 const FieldSet& plan_fields();
 
 /// Runs `megatron replay`: parses the flags, then calls the engine.

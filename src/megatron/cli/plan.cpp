@@ -1,5 +1,6 @@
-// Implements `megatron plan --show-schedule`, which draws and compares pipeline schedules. Without
-// that flag the engine searches layouts (engine/plan.cpp).
+// Implements `megatron plan --show-schedule`, which draws and compares pipeline schedules. With
+// --show-context plan_context.cpp draws context parallelism, and without both flags the engine
+// searches layouts (engine/plan.cpp).
 #include <unistd.h>
 
 #include <algorithm>
@@ -10,6 +11,7 @@
 #include "megatron/base/files.h"
 #include "megatron/base/terminal.h"
 #include "megatron/cli/command.h"
+#include "megatron/cli/context_plan_fields.h"
 #include "megatron/cli/layout_plan_fields.h"
 #include "megatron/cli/plan_costs.h"
 #include "megatron/cli/plan_output.h"
@@ -43,6 +45,9 @@ struct PlanOptions {
   std::vector<std::string> stage_times{"1,1,1"};
   double message_time = 0, joined_time_share = 1;
   std::int64_t world_size = 0, max_layouts = 20;
+  bool show_context = false;
+  double attention_tflops = kAttentionTflops, link_gbytes_per_s = kLinkGbytesPerS,
+         link_latency_us = kLinkLatencyUs;
   std::optional<double> memory_limit_gib;
   std::optional<double> pipeline_activation_limit;
   std::string model = "gpt";
@@ -109,16 +114,19 @@ const FieldTable<PlanOptions>& plan_table() {
     t.about(
         "Prints the layouts of a model over --world-size ranks with the memory of a rank, or with "
         "--show-schedule draws a pipeline schedule and prints its time, its bubble and the "
-        "activations that the ranks keep, or compares all schedules.");
+        "activations that the ranks keep, or compares all schedules. With --show-context draws "
+        "the attention of a run over the ranks of context parallelism.");
     t.field("show_schedule", &Options::show_schedule, "plan a schedule instead of a layout");
     t.field("compare", &Options::compare, "print a table of all schedules instead of a drawing");
     t.field("json", &Options::json,
-            "print the layouts, or every step of the schedule with its times, as JSON");
+            "print the layouts, or every step of the schedule or of context parallelism with its "
+            "times, as JSON");
     t.field("svg", &Options::svg, "write the drawing to this SVG file too").value_name("FILE");
     t.field("trace", &Options::trace, "write a trace for ui.perfetto.dev to this file too")
         .value_name("FILE");
     add_layout_plan_fields(t);
     add_pipeline_fields(t);
+    add_context_plan_fields(t);
     t.group("Times, in any unit");
     t.field("stage_times", &Options::stage_times,
             "times of the forward pass, the input gradients and the weight gradients of a rank's "
@@ -291,15 +299,24 @@ int run_plan(std::span<const std::string> args) {
       return word == flag || word.starts_with(flag + "=");
     });
   };
-  const bool wants_schedule = is_given("--show-schedule"), wants_layouts = is_given("--world-size");
-  if (wants_layouts && !wants_schedule && !is_given("--help") && !is_given("-h"))
-    return run_in_engine("plan", args);
+  const bool wants_schedule = is_given("--show-schedule"), wants_layouts = is_given("--world-size"),
+             wants_help = is_given("--help") || is_given("-h");
+  if (is_given("--show-context") && !wants_help) {
+    for (const char* flag : {"--show-schedule", "--world-size", "--compare", "--svg"}) {
+      if (is_given(flag))
+        throw UserError(
+            {std::string(flag) + " excludes --show-context", "", "leave one of the two out"});
+    }
+    return run_plan_context(args);
+  }
+  if (wants_layouts && !wants_schedule && !wants_help) return run_in_engine("plan", args);
   PlanOptions options;
   std::cerr << notes_text(parse_command_line(plan_table(), args, options, "plan"));
   if (!wants_schedule)
-    throw UserError({"--world-size", "is required, or --show-schedule",
-                     "add --world-size N for the layouts of a model over N ranks, or "
-                     "--show-schedule to draw a pipeline schedule"});
+    throw UserError({"--world-size", "is required, or --show-schedule or --show-context",
+                     "add --world-size N for the layouts of a model over N ranks, "
+                     "--show-schedule to draw a pipeline schedule, or --show-context to draw "
+                     "context parallelism"});
   for (const char* flag : {"--world-size", "--memory-limit-gib", "--max-layouts"}) {
     if (is_given(flag))
       throw UserError({std::string(flag) + " excludes --show-schedule", "",

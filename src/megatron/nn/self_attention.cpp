@@ -131,7 +131,8 @@ at::Tensor SelfAttention::attend(const AttentionInputs& inputs, const ForwardCon
                                      .placement = *context.placement,
                                      .comm_type = rank_.cp_options.comm_type_of(layer_index_),
                                      .a2a = &rank_.cp_a2a,
-                                     .p2p = &rank_.cp_p2p});
+                                     .p2p = &rank_.cp_p2p,
+                                     .activities = rank_.activities});
 }
 
 at::Tensor SelfAttention::forward(const at::Tensor& input_sbh, const ForwardContext& context) {

@@ -113,27 +113,20 @@ at::Tensor ulysses_attention(const AttentionInputs& inputs, const AttentionOptio
       });
 }
 
-/// Returns the placement over the groups of `ranks` neighbours, each of which has the rows of its
-/// ranks, rank by rank.
-SequencePlacement placement_of_groups(const SequencePlacement& placement, std::int64_t ranks) {
-  SequencePlacement groups{.length = placement.length, .cu_seqlens = placement.cu_seqlens};
-  for (std::size_t rank = 0; rank < placement.runs_of.size(); ++rank) {
-    if (rank % static_cast<std::size_t>(ranks) == 0) groups.runs_of.emplace_back();
-    const auto& runs = placement.runs_of[rank];
-    groups.runs_of.back().insert(groups.runs_of.back().end(), runs.begin(), runs.end());
-  }
-  return groups;
-}
-
 at::Tensor hierarchical_attention(const AttentionInputs& inputs, const AttentionOptions& options,
                                   const ContextParallelism& context) {
   MEGATRON_CHECK(context.a2a != nullptr && context.p2p != nullptr &&
                      context.a2a->size * context.p2p->size == context.axis.size,
                  "a2a+p2p needs the two levels of cp");
-  const SequencePlacement groups = placement_of_groups(context.placement, context.a2a->size);
+  // A group of neighbours has the rows of its ranks, rank by rank.
+  const SequencePlacement groups{
+      .length = context.placement.length,
+      .runs_of = join_neighbours(context.placement.runs_of, context.a2a->size),
+      .cu_seqlens = context.placement.cu_seqlens};
   return attend_by_heads(
       inputs, options, *context.a2a, [&](const AttentionInputs& x, const AttentionOptions& mine) {
-        return ring_attention(x, mine, {.axis = *context.p2p, .placement = groups});
+        return ring_attention(
+            x, mine, {.axis = *context.p2p, .placement = groups, .activities = context.activities});
       });
 }
 

@@ -5,6 +5,7 @@
 #include "megatron/config/cp_comm_type.h"
 #include "megatron/ops/core_attention.h"
 #include "megatron/ops/sequence_placement.h"
+#include "megatron/parallel/activity_log.h"
 #include "megatron/parallel/axis.h"
 
 namespace megatron {
@@ -18,6 +19,7 @@ struct ContextParallelism {
   /// such group, which form a ring. The axis' rank is p2p->rank · a2a->size + a2a->rank.
   const Axis* a2a = nullptr;
   const Axis* p2p = nullptr;
+  ActivityLog* activities = nullptr;  ///< records the steps of a ring; may be null
 };
 
 /// Computes attention of this rank's queries q [rows, b, n, d] over the keys and values [rows, b,

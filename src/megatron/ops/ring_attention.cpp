@@ -9,15 +9,18 @@
 #include <ATen/ops/logaddexp.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <limits>
 #include <tuple>
 #include <utility>
 
+#include "megatron/base/monotonic_clock.h"
 #include "megatron/ops/context_parallel_attention.h"
 #include "megatron/ops/differentiable.h"
 #include "megatron/ops/kernel_type.h"
 #include "megatron/parallel/comm.h"
+#include "megatron/schedules/context_exchange.h"
 
 namespace megatron {
 namespace {
@@ -43,9 +46,7 @@ class Ring {
  public:
   explicit Ring(const Axis& axis) : axis_(axis) {}
   /// Returns the rank whose keys are here in step `step`.
-  std::int64_t source(std::int64_t step) const {
-    return (axis_.rank - step + axis_.size) % axis_.size;
-  }
+  std::int64_t source(std::int64_t step) const { return ring_source(axis_.rank, step, axis_.size); }
   std::int64_t size() const { return axis_.size; }
   /// Starts to send `out` and to receive `in`. Odd ranks post the receive first: a pair of ranks
   /// that meets for the first time on NCCL waits for both, and must not wait around the ring.
@@ -67,28 +68,48 @@ class Ring {
   const Axis& axis_;
 };
 
-/// Returns whether a query of one run may see a key of another in the same sequence, regardless of
-/// documents.
-bool sees(const PositionRun& queries, const PositionRun& keys, const AttentionOptions& options) {
-  if (options.causal && keys.first >= queries.end()) return false;
-  if (options.window[0] >= 0 && keys.end() <= queries.first - options.window[0]) return false;
-  return options.window[1] < 0 || keys.first < queries.end() + options.window[1];
-}
-
 /// Calls body(rows of queries, rows of keys, options) for each pair of pieces of which a query sees
-/// a key.
+/// a key. Returns the number of pairs.
 template <class Body>
-void for_visible_pieces(const std::vector<SequencePiece>& queries,
-                        const std::vector<SequencePiece>& keys, const AttentionOptions& options,
-                        const SequencePlacement& placement, const Body& body) {
+std::int64_t for_visible_pieces(const std::vector<SequencePiece>& queries,
+                                const std::vector<SequencePiece>& keys,
+                                const AttentionOptions& options, const SequencePlacement& placement,
+                                const Body& body) {
+  const PositionMask mask{.causal = options.causal, .window = options.window};
+  std::int64_t num_visible = 0;
   for (const SequencePiece& mine : queries) {
     for (const SequencePiece& seen : keys) {
-      if (mine.sequence != seen.sequence || !sees(mine.positions, seen.positions, options))
-        continue;
+      if (mine.sequence != seen.sequence || !sees(mine.positions, seen.positions, mask)) continue;
       body(PositionRun{mine.row, mine.positions.count}, PositionRun{seen.row, seen.positions.count},
            options_of(mine, seen.positions.first, placement, options));
+      ++num_visible;
     }
   }
+  return num_visible;
+}
+
+/// Returns the time when the work queued so far on the device of `x` is done.
+double time_after_queued(const at::Tensor& x) {
+  if (!x.is_cpu())
+    c10::impl::VirtualGuardImpl(x.device().type()).getStream(x.device()).synchronize();
+  return monotonic_seconds();
+}
+
+/// Computes the attention of step `step` of a ring: calls `body` as for_visible_pieces() does, and
+/// records the time when the rank's activities are recorded. `q` holds the queries.
+template <class Body>
+void attend_in_step(const std::vector<std::vector<SequencePiece>>& pieces, RingStep step,
+                    const at::Tensor& q, const AttentionOptions& options,
+                    const ContextParallelism& context, const Body& body) {
+  const bool is_recorded = context.activities != nullptr && context.activities->is_on();
+  if (is_recorded) step.begin_s = time_after_queued(q);
+  step.num_blocks = for_visible_pieces(pieces[static_cast<std::size_t>(context.axis.rank)],
+                                       pieces[static_cast<std::size_t>(step.source)], options,
+                                       context.placement, body);
+  if (!is_recorded) return;
+  step.end_s = time_after_queued(q);
+  step.axis = context.axis.name;
+  context.activities->add(std::move(step));
 }
 
 /// The pieces of every rank.
@@ -135,7 +156,6 @@ AttentionResult ring_forward(const AttentionInputs& inputs, const AttentionOptio
   const auto& [q, k, v] = inputs;
   const Ring ring(context.axis);
   const auto pieces = pieces_of_ranks(context.placement);
-  const auto& own = pieces[static_cast<std::size_t>(context.axis.rank)];
   MergedAttention merged(q, v.size(3), compute_type(q.scalar_type()));
   Pair here(k.sizes(), v.sizes(), k.options()), next;
   here.first.copy_(k);
@@ -147,8 +167,8 @@ AttentionResult ring_forward(const AttentionInputs& inputs, const AttentionOptio
       next = Pair(k.sizes(), v.sizes(), k.options());
       std::tie(sent, received) = ring.exchange(here.buffer, next.buffer, "keys and values");
     }
-    for_visible_pieces(
-        own, pieces[static_cast<std::size_t>(ring.source(step))], options, context.placement,
+    attend_in_step(
+        pieces, {.step = step, .source = ring.source(step)}, q, options, context,
         [&](const PositionRun& queries, const PositionRun& keys, const AttentionOptions& part) {
           merged.add(queries, attention_forward({rows_of(q, queries), rows_of(here.first, keys),
                                                  rows_of(here.second, keys)},
@@ -168,7 +188,6 @@ AttentionInputs ring_backward(const at::Tensor& dout, const AttentionInputs& inp
   const auto& [q, k, v] = inputs;
   const Ring ring(context.axis);
   const auto pieces = pieces_of_ranks(context.placement);
-  const auto& own = pieces[static_cast<std::size_t>(context.axis.rank)];
   const auto wide = q.options().dtype(compute_type(q.scalar_type()));
   const at::Tensor dq = at::zeros(q.sizes(), wide);
   Pair here(k.sizes(), v.sizes(), k.options()), next;
@@ -193,8 +212,9 @@ AttentionInputs ring_backward(const at::Tensor& dout, const AttentionInputs& inp
       std::tie(sent, received) = ring.exchange(here.buffer, next.buffer, "keys and values");
     }
     const Pair gradients = zeros();
-    for_visible_pieces(
-        own, pieces[static_cast<std::size_t>(ring.source(step))], options, context.placement,
+    attend_in_step(
+        pieces, {.is_backward = true, .step = step, .source = ring.source(step)}, q, options,
+        context,
         [&](const PositionRun& queries, const PositionRun& keys, const AttentionOptions& part) {
           const AttentionInputs d = attention_backward(
               rows_of(dout, queries),
@@ -236,12 +256,12 @@ at::Tensor ring_attention(const AttentionInputs& inputs, const AttentionOptions&
                return Recorded{
                    .outputs = {out, lse},
                    .saved = {inputs.q, inputs.k, inputs.v, out, lse},
-                   .backward = [options, axis = context.axis,
-                                placement = context.placement](BackwardPass& pass) -> Tensors {
+                   .backward = [options, axis = context.axis, placement = context.placement,
+                                activities = context.activities](BackwardPass& pass) -> Tensors {
                      const Tensors& saved = pass.saved;
                      const AttentionInputs d = ring_backward(
                          pass.gradients[0], {saved[0], saved[1], saved[2]}, {saved[3], saved[4]},
-                         options, {.axis = axis, .placement = placement});
+                         options, {.axis = axis, .placement = placement, .activities = activities});
                      return {d.q, d.k, d.v};
                    }};
              })

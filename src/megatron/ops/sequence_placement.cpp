@@ -64,20 +64,18 @@ SequencePlacement zigzag_placement_of_parts(const std::vector<std::int64_t>& par
   const std::int64_t length = parts.back();
   if (ranks == 1) return whole_placement(length, std::move(cu_seqlens));
   check_packing(cu_seqlens, length);
-  SequencePlacement placement{.length = length, .cu_seqlens = std::move(cu_seqlens)};
-  std::vector<at::Tensor> rows;
-  for (std::int64_t rank = 0; rank < ranks; ++rank) {
-    std::vector<PositionRun>& runs = placement.runs_of.emplace_back();
-    for (std::size_t part = 0; part + 1 < parts.size(); ++part) {
-      const std::int64_t first = parts[part], size = parts[part + 1] - first,
-                         chunk = size / (2 * ranks);
-      MEGATRON_CHECK(size > 0 && size % (2 * ranks) == 0, "a sequence of ", size,
-                     " over cp=", ranks);
-      runs.push_back({first + rank * chunk, chunk});
-      runs.push_back({first + (2 * ranks - 1 - rank) * chunk, chunk});
+  SequencePlacement placement{.length = length,
+                              .runs_of = RunsOfRanks(static_cast<std::size_t>(ranks)),
+                              .cu_seqlens = std::move(cu_seqlens)};
+  for (std::size_t part = 0; part + 1 < parts.size(); ++part) {
+    const RunsOfRanks runs = zigzag_runs(parts[part + 1] - parts[part], ranks);
+    for (std::size_t rank = 0; rank < runs.size(); ++rank) {
+      for (const PositionRun& run : runs[rank])
+        placement.runs_of[rank].push_back({parts[part] + run.first, run.count});
     }
-    rows.push_back(positions_of(runs));
   }
+  std::vector<at::Tensor> rows;
+  for (const auto& runs : placement.runs_of) rows.push_back(positions_of(runs));
   placement.order = at::cat(rows);
   placement.row_of = placement.order.argsort();
   return placement;

@@ -8,19 +8,15 @@
 #include <cstdint>
 #include <vector>
 
-namespace megatron {
+#include "megatron/schedules/position_runs.h"
 
-/// A contiguous run of positions.
-struct PositionRun {
-  std::int64_t first = 0, count = 0;
-  std::int64_t end() const { return first + count; }
-};
+namespace megatron {
 
 /// The rows of a microbatch. Without `cu_seqlens` row i is position i of the sequence of each
 /// sample. With it, sequences of different lengths lie one after another (one column, b = 1).
 struct SequencePlacement {
-  std::int64_t length = 0;                             ///< rows of all ranks
-  std::vector<std::vector<PositionRun>> runs_of = {};  ///< the rows of each rank of cp, ascending
+  std::int64_t length = 0;   ///< rows of all ranks
+  RunsOfRanks runs_of = {};  ///< the rows of each rank of cp, ascending
   /// Packed sequences: the first row of each, and `length` as the last element.
   std::vector<std::int64_t> cu_seqlens = {};
   /// int64 [length], for several ranks: row_of[i] is the place of row i when the rows of all ranks

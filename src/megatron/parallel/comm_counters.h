@@ -9,6 +9,8 @@
 #include <tuple>
 #include <vector>
 
+#include "megatron/parallel/activity_log.h"
+
 namespace megatron {
 
 struct CommCount {
@@ -33,6 +35,8 @@ class CommCounters {
   std::vector<CommCount> rows() const;
   /// Returns the rows counted since the last take().
   std::vector<CommCount> take();
+  /// Returns the log of the single waits, which is off at first.
+  ActivityLog& activities() { return activities_; }
 
  private:
   using Key = std::tuple<std::string, std::string, std::string>;
@@ -40,6 +44,7 @@ class CommCounters {
                          const std::string& what);
   mutable std::mutex mutex_;
   std::map<Key, CommCount> counts_;
+  ActivityLog activities_;
 };
 
 /// Formats a table with one line per row and a total, or "" when there are no rows. All figures are

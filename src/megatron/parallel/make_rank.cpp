@@ -89,6 +89,7 @@ Rank make_rank(const Mesh& mesh, Communicators& communicators, const RankOptions
   for (const auto& [axis, ranks] : parts) {
     if (axis->size > 1) axis->comm = communicators.group(ranks, axis->name);
   }
+  rank.activities = &communicators.counters().activities();
   return rank;
 }
 

@@ -12,6 +12,8 @@
 
 namespace megatron {
 
+class ActivityLog;
+
 /// How GEMMs with tensor-parallel weights communicate over tp.
 struct TensorParallelOptions {
   /// Starts the all-reduce of an input gradient before the weight gradient is computed.
@@ -57,6 +59,7 @@ struct Rank {
   bool sequence_parallel = false;  ///< Activations between GEMMs are split over tp by sequence.
   TensorParallelOptions tp_options;
   ContextParallelOptions cp_options;
+  ActivityLog* activities = nullptr;  ///< that of its communicators; null without any
   c10::Device device{c10::kCPU};
   std::uint64_t seed = 1234;  ///< Seed of every random site (base/philox.h).
 

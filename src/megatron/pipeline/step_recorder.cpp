@@ -3,16 +3,11 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <algorithm>
-#include <chrono>
 #include <utility>
 
 #include "megatron/base/error.h"
 
 namespace megatron {
-
-double monotonic_seconds() {  // CLOCK_MONOTONIC
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 double StepRecorder::now() const {
   if (!device_.is_cpu())

@@ -5,13 +5,11 @@
 
 #include <vector>
 
+#include "megatron/base/monotonic_clock.h"
 #include "megatron/pipeline/run_schedule.h"
 #include "megatron/schedules/step_times.h"
 
 namespace megatron {
-
-/// Returns seconds of the host's monotonic clock, which all processes of a host share.
-double monotonic_seconds();
 
 /// Times steps on the host's clock. On a GPU it synchronizes the current stream at every begin and
 /// end. The times are then exact, but the host cannot queue work ahead.

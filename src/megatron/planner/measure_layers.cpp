@@ -1,7 +1,6 @@
 #include "megatron/planner/measure_layers.h"
 
 #include <ATen/ops/arange.h>
-#include <ATen/ops/empty.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
@@ -13,8 +12,7 @@
 #include <vector>
 
 #include "megatron/base/format.h"
-#include "megatron/parallel/collectives.h"
-#include "megatron/parallel/comm.h"
+#include "megatron/parallel/link_speed.h"
 #include "megatron/parallel/object_collectives.h"
 #include "megatron/params/params_dtype.h"
 #include "megatron/pipeline/run_schedule.h"
@@ -120,20 +118,10 @@ double measure_p2p_seconds(const Settings& settings, const Rank& rank) {
   const std::vector<std::int64_t> shape{settings.training.seq_length / slices,
                                         settings.training.micro_batch_size,
                                         settings.model.hidden_size};
-  const auto options =
-      at::TensorOptions().dtype(params_dtype(settings.training)).device(rank.device);
-  const at::Tensor out = at::zeros(shape, options), in = at::empty(shape, options);
-  std::vector<double> seconds;
-  for (int round = 0; round < kNumRepetitions; ++round) {
-    barrier(pp, "measured message");
-    const double begin = now_s();
-    const PendingWork sent = pp.comm->start_send(out, (pp.rank + 1) % pp.size, "measured message");
-    pp.comm->recv(in, (pp.rank + pp.size - 1) % pp.size, "measured message");
-    sent->wait();
-    synchronize(rank.device);
-    seconds.push_back(now_s() - begin);
-  }
-  return median(seconds);
+  return ring_message_seconds(
+      pp,
+      at::zeros(shape,
+                at::TensorOptions().dtype(params_dtype(settings.training)).device(rank.device)));
 }
 
 /// Returns this rank without pipeline and data parallelism. Its experts stay divided over ep.

@@ -24,20 +24,26 @@ TraceSpan span_of(const Schedule& schedule, std::int64_t rank, const TimedStep& 
   return span;
 }
 
-/// Puts the span on the first track that is free at its begin.
-void add_message(std::vector<TraceTrack>& tracks, std::int64_t rank, TraceSpan span) {
-  for (TraceTrack& track : tracks) {
-    if (track.spans.back().begin_ns + track.spans.back().duration_ns <= span.begin_ns)
-      return track.spans.push_back(std::move(span));
+/// Returns the track that is free at `begin_ns`; a new one like `first` if there is none.
+TraceTrack& free_track(std::vector<TraceTrack>& tracks, std::size_t from, std::int64_t begin_ns,
+                       const TraceTrack& first) {
+  for (std::size_t i = from; i < tracks.size(); ++i) {
+    const TraceSpan& last = tracks[i].spans.back();
+    if (last.begin_ns + last.duration_ns <= begin_ns) return tracks[i];
   }
-  tracks.push_back({.process = rank,
-                    .thread = static_cast<std::int64_t>(tracks.size()) + 1,
-                    .process_name = {},
-                    .thread_name = "messages"});
-  tracks.back().spans.push_back(std::move(span));
+  TraceTrack& track = tracks.emplace_back(first);
+  track.thread += static_cast<std::int64_t>(tracks.size() - 1 - from);
+  return track;
 }
 
 }  // namespace
+
+void add_to_free_tracks(std::vector<TraceSpan> spans, const TraceTrack& first,
+                        std::vector<TraceTrack>& tracks) {
+  const std::size_t from = tracks.size();
+  for (TraceSpan& span : spans)
+    free_track(tracks, from, span.begin_ns, first).spans.push_back(std::move(span));
+}
 
 std::string label_of(const Schedule& schedule, const ScheduleStep& step) {
   std::string label = std::string(name_of(step.kind)) + " " + std::to_string(step.microbatch);
@@ -53,17 +59,20 @@ std::vector<TraceTrack> timeline(const Schedule& schedule, const StepTimes& rank
                          .process_name = "rank " + std::to_string(r),
                          .thread_name = "computing",
                          .spans = {}};
-    std::vector<TraceTrack> messages;
+    std::vector<TraceSpan> messages;
     for (const TimedStep& timed : ranks[r]) {
       TraceSpan span = span_of(schedule, rank, timed);
       if (is_message(timed.step.kind)) {
-        add_message(messages, rank, std::move(span));
+        messages.push_back(std::move(span));
       } else {
         computing.spans.push_back(std::move(span));
       }
     }
     tracks.push_back(std::move(computing));
-    for (TraceTrack& track : messages) tracks.push_back(std::move(track));
+    add_to_free_tracks(
+        std::move(messages),
+        {.process = rank, .thread = 1, .process_name = {}, .thread_name = "messages", .spans = {}},
+        tracks);
   }
   return tracks;
 }

@@ -19,4 +19,9 @@ std::vector<TraceTrack> timeline(const Schedule& schedule, const StepTimes& rank
 std::vector<TraceTrack> timeline(const Schedule& schedule,
                                  const std::vector<std::vector<StepSpan>>& spans);
 
+/// Appends tracks like `first`, with ascending thread numbers from its own on, that hold the spans,
+/// which are sorted by their begin: as many tracks as overlap.
+void add_to_free_tracks(std::vector<TraceSpan> spans, const TraceTrack& first,
+                        std::vector<TraceTrack>& tracks);
+
 }  // namespace megatron

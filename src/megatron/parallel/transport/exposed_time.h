@@ -2,9 +2,9 @@
 // caller.
 #pragma once
 
-#include <chrono>
 #include <string>
 
+#include "megatron/base/monotonic_clock.h"
 #include "megatron/parallel/comm.h"
 #include "megatron/parallel/comm_counters.h"
 
@@ -15,6 +15,7 @@ struct CommCountKey {
   std::string axis;
   CommOperation operation;
   const char* what;
+  std::int64_t peer = 0;  ///< of a message or broadcast
 };
 
 CommCountKey record_call(CommCounters& counters, const CommCall& call);
@@ -31,7 +32,7 @@ class ScopedExposedTime {
  private:
   CommCounters& counters_;
   CommCountKey call_;
-  std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
+  double begin_s_ = monotonic_seconds();
 };
 
 }  // namespace megatron

@@ -3,10 +3,12 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "megatron/base/trace.h"
+#include "megatron/pipeline/trace/context_report.h"
 #include "megatron/pipeline/trace/rank_trace.h"
 #include "megatron/schedules/schedule.h"
 
@@ -52,8 +54,9 @@ PipelineReport pipeline_report(const std::vector<RankTrace>& ranks,
 
 /// Formats the report as a table without a newline at the end.
 std::string pipeline_table(const PipelineReport& report);
-/// Formats the report as JSON.
-std::string summary_json(const PipelineReport& report, const std::vector<RankTrace>& ranks);
+/// Formats the report as JSON, with that on context parallelism where there is one.
+std::string summary_json(const PipelineReport& report, const std::vector<RankTrace>& ranks,
+                         const std::optional<ContextReport>& context = {});
 /// Returns one trace process per rank, with its computation, the phases around it and its waits.
 std::vector<TraceTrack> pipeline_tracks(const std::vector<RankTrace>& ranks,
                                         const ScheduleProvider& schedule_of);

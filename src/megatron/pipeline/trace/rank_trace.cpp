@@ -27,6 +27,26 @@ TimedStep step_of(const Json& fields) {
   return timed;
 }
 
+Json json_of(const Activities& activities) {
+  Json waits = Json::array(), ring_steps = Json::array();
+  for (const CommWait& wait : activities.waits)
+    waits.push_back({wait.axis, wait.operation, wait.what, wait.peer, wait.begin_s, wait.end_s});
+  for (const RingStep& step : activities.ring_steps)
+    ring_steps.push_back({step.axis, step.is_backward, step.step, step.source, step.num_blocks,
+                          step.begin_s, step.end_s});
+  return {{"waits", waits}, {"ring_steps", ring_steps}};
+}
+
+Activities activities_of(const Json& json) {
+  Activities activities;
+  for (const Json& fields : json["waits"])
+    activities.waits.push_back({fields[0], fields[1], fields[2], fields[3], fields[4], fields[5]});
+  for (const Json& fields : json["ring_steps"])
+    activities.ring_steps.push_back(
+        {fields[0], fields[1], fields[2], fields[3], fields[4], fields[5], fields[6]});
+  return activities;
+}
+
 Json json_of(const TracedIteration& iteration) {
   Json steps = Json::array(), phases = Json::array();
   for (const TimedStep& timed : iteration.steps) steps.push_back(json_of(timed));
@@ -35,14 +55,16 @@ Json json_of(const TracedIteration& iteration) {
   return {{"iteration", iteration.iteration},
           {"num_microbatches", iteration.num_microbatches},
           {"steps", steps},
-          {"phases", phases}};
+          {"phases", phases},
+          {"activities", json_of(iteration.activities)}};
 }
 
 TracedIteration iteration_of(const Json& json) {
   TracedIteration iteration{.iteration = json["iteration"],
                             .num_microbatches = json["num_microbatches"],
                             .steps = {},
-                            .phases = {}};
+                            .phases = {},
+                            .activities = activities_of(json["activities"])};
   for (const Json& fields : json["steps"]) iteration.steps.push_back(step_of(fields));
   for (const Json& fields : json["phases"])
     iteration.phases.push_back({fields[0], {fields[1], fields[2]}});
@@ -59,6 +81,14 @@ void align_to_rank_0_clock(RankTrace& trace) {
       if (timed.posted_s) *timed.posted_s -= seconds;
     }
     for (TracedPhase& phase : iteration.phases) move(phase.span, seconds);
+    for (CommWait& wait : iteration.activities.waits) {
+      wait.begin_s -= seconds;
+      wait.end_s -= seconds;
+    }
+    for (RingStep& step : iteration.activities.ring_steps) {
+      step.begin_s -= seconds;
+      step.end_s -= seconds;
+    }
   }
 }
 
@@ -68,19 +98,21 @@ std::string serialize(const RankTrace& trace) {
     iterations.push_back(json_of(iteration));
   return Json{{"place", {trace.rank, trace.pp, trace.dp, trace.cp, trace.tp}},
               {"clock", {trace.clock.seconds, trace.clock.accuracy}},
+              {"cp_link", {trace.cp_link.latency_s, trace.cp_link.bytes_per_s}},
               {"iterations", iterations}}
       .dump();
 }
 
 RankTrace parse_rank_trace(const std::string& text) {
   const Json json = parse_json(text, "a rank's trace");
-  const Json &place = json["place"], &clock = json["clock"];
+  const Json &place = json["place"], &clock = json["clock"], &link = json["cp_link"];
   RankTrace trace{.rank = place[0],
                   .pp = place[1],
                   .dp = place[2],
                   .cp = place[3],
                   .tp = place[4],
                   .clock = {clock[0], clock[1]},
+                  .cp_link = {link[0], link[1]},
                   .iterations = {}};
   for (const Json& iteration : json["iterations"])
     trace.iterations.push_back(iteration_of(iteration));

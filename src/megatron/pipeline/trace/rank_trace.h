@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "megatron/parallel/activity_log.h"
+#include "megatron/parallel/link_speed.h"
 #include "megatron/pipeline/trace/clock_offset.h"
 #include "megatron/schedules/step_times.h"
 
@@ -20,11 +22,14 @@ struct TracedIteration {
   std::int64_t iteration = 0, num_microbatches = 0;
   std::vector<TimedStep> steps;
   std::vector<TracedPhase> phases;
+  Activities activities = {};
 };
 
 struct RankTrace {
   std::int64_t rank = 0, pp = 0, dp = 0, cp = 0, tp = 0;  ///< World rank and coordinates.
   ClockOffset clock;  ///< Offset that has already been subtracted from the times.
+  /// That of a message of keys and values between neighbours in cp, while nothing is computed.
+  LinkSpeed cp_link = {};
   std::vector<TracedIteration> iterations;
 };
 

@@ -46,6 +46,20 @@ OrderedJson world_json(const PipelineReport& report, const std::vector<RankTrace
   return rows;
 }
 
+OrderedJson json_of(const ContextReport& context) {
+  OrderedJson rows = OrderedJson::array();
+  for (const ContextTimes& times : context.ranks)
+    rows.push_back({{"rank", times.rank},
+                    {"cp", times.cp},
+                    {"attention_ms", times.attention_s * kMs},
+                    {"exposed_ms", times.exposed_s * kMs},
+                    {"simulated_exposed_ms", times.simulated_exposed_s * kMs}});
+  return {{"message_bytes", context.message_bytes},
+          {"link_bytes_per_s", context.link.bytes_per_s},
+          {"link_latency_ms", context.link.latency_s * kMs},
+          {"by_rank", rows}};
+}
+
 std::string process_name(const RankTrace& rank) {
   const auto number = [](std::int64_t count) { return std::to_string(count); };
   return "rank " + number(rank.rank) + " (pp " + number(rank.pp) + ", dp " + number(rank.dp) +
@@ -79,6 +93,8 @@ std::vector<TraceTrack> pipeline_tracks(const RankTrace& rank, const Schedule& s
     }
     tracks.push_back(std::move(track));
   }
+  for (TraceTrack& track : activity_tracks(rank, static_cast<std::int64_t>(tracks.size())))
+    tracks.push_back(std::move(track));
   return tracks;
 }
 
@@ -99,24 +115,25 @@ std::string pipeline_table(const PipelineReport& report) {
   return text;
 }
 
-std::string summary_json(const PipelineReport& report, const std::vector<RankTrace>& ranks) {
+std::string summary_json(const PipelineReport& report, const std::vector<RankTrace>& ranks,
+                         const std::optional<ContextReport>& context) {
   OrderedJson stages = OrderedJson::array();
   for (const StageTimeBreakdown& share : report.stages) stages.push_back(json_of(share));
-  return OrderedJson{{"schedule", report.schedule},
-                     {"pipeline_ranks", report.num_ranks},
-                     {"chunks", report.num_chunks},
-                     {"microbatches", report.num_microbatches},
-                     {"first_iteration", report.first_iteration},
-                     {"last_iteration", report.last_iteration},
-                     {"clock_accuracy_ms", report.clock_accuracy_s * kMs},
-                     {"makespan_ms", report.makespan_s * kMs},
-                     {"predicted_makespan_ms", report.predicted_makespan_s * kMs},
-                     {"bubble", report.total_bubble},
-                     {"predicted_bubble", report.predicted_total_bubble},
-                     {"by_pipeline_rank", stages},
-                     {"by_rank", world_json(report, ranks)}}
-             .dump(2) +
-         "\n";
+  OrderedJson json{{"schedule", report.schedule},
+                   {"pipeline_ranks", report.num_ranks},
+                   {"chunks", report.num_chunks},
+                   {"microbatches", report.num_microbatches},
+                   {"first_iteration", report.first_iteration},
+                   {"last_iteration", report.last_iteration},
+                   {"clock_accuracy_ms", report.clock_accuracy_s * kMs},
+                   {"makespan_ms", report.makespan_s * kMs},
+                   {"predicted_makespan_ms", report.predicted_makespan_s * kMs},
+                   {"bubble", report.total_bubble},
+                   {"predicted_bubble", report.predicted_total_bubble},
+                   {"by_pipeline_rank", stages},
+                   {"by_rank", world_json(report, ranks)}};
+  if (context) json["context_parallelism"] = json_of(*context);
+  return json.dump(2) + "\n";
 }
 
 std::vector<TraceTrack> pipeline_tracks(const std::vector<RankTrace>& ranks,

@@ -7,6 +7,7 @@
 #include "megatron/base/files.h"
 #include "megatron/config/profile_rules.h"
 #include "megatron/parallel/object_collectives.h"
+#include "megatron/pipeline/trace/context_report.h"
 #include "megatron/pipeline/trace/pipeline_report.h"
 
 namespace megatron {
@@ -54,6 +55,7 @@ void PipelineTrace::before_step() {
   is_in_step_ = true;
   iteration_ = {.iteration = done + 1, .num_microbatches = 0, .steps = {}, .phases = {}};
   timers_.add_listener(*this);
+  if (plan_.rank.activities != nullptr) plan_.rank.activities->switch_on(true);
 }
 
 void PipelineTrace::after_step() {
@@ -66,6 +68,10 @@ void PipelineTrace::after_step() {
   for (const TimedStep& timed : iteration_.steps)
     iteration_.num_microbatches =
         std::max<std::int64_t>(iteration_.num_microbatches, timed.step.microbatch + 1);
+  if (ActivityLog* activities = plan_.rank.activities) {
+    activities->switch_on(false);
+    iteration_.activities = activities->take();
+  }
   trace_.iterations.push_back(std::move(iteration_));
   if (state_.progress.iteration >= window_.end) write();
 }
@@ -85,6 +91,12 @@ void PipelineTrace::write() {
   const Rank& rank = plan_.rank;
   trace_.clock = clock_offset({rank.world, rank.device});
   align_to_rank_0_clock(trace_);
+  const std::vector<ContextLayers> layers =
+      rank.cp.size > 1 ? context_layers(plan_.settings) : std::vector<ContextLayers>{};
+  if (rank.cp.size > 1) {
+    const ContextAttention& attention = layers.front().attention;
+    trace_.cp_link = measure_link(rank.cp, rank.device, attention.key_value_bytes());
+  }
   const std::vector<std::string> texts =
       all_gather_strings({rank.world, rank.device}, serialize(trace_));
   if (rank.index != 0) return;
@@ -94,11 +106,15 @@ void PipelineTrace::write() {
     return plan_.pipeline.training_schedule(count);
   };
   const PipelineReport report = pipeline_report(ranks, schedule_of);
+  std::optional<ContextReport> context;
+  if (rank.cp.size > 1) context = context_report(ranks, layers);
   const fs::path folder = plan_.settings.logger.trace, path = folder / "pipeline-trace.json";
   write_file_atomically(path, trace_json(pipeline_tracks(ranks, schedule_of)));
-  write_file_atomically(folder / "pipeline-trace-summary.json", summary_json(report, ranks));
-  out_ << pipeline_table(report) << "\n  timeline for ui.perfetto.dev: " << path.string()
-       << std::endl;
+  write_file_atomically(folder / "pipeline-trace-summary.json",
+                        summary_json(report, ranks, context));
+  out_ << pipeline_table(report);
+  if (context) out_ << "\n" << context_table(*context);
+  out_ << "\n  timeline for ui.perfetto.dev: " << path.string() << std::endl;
 }
 
 void PipelineTrace::on_start(std::string_view timer) {

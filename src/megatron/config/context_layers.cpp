@@ -1,0 +1,60 @@
+#include "megatron/config/context_layers.h"
+
+#include <algorithm>
+
+namespace megatron {
+namespace {
+
+CpCommType comm_type_of(const Settings& settings, std::int64_t layer) {
+  const auto& types = settings.parallel.cp_comm_type;
+  return types.size() == 1 ? types.front() : types[static_cast<std::size_t>(layer)];
+}
+
+PositionMask mask_of(const TransformerConfig& model, std::int64_t layer) {
+  const auto& windowed = model.window_layers;
+  PositionMask mask;
+  if (model.window_size && (windowed.empty() || windowed[static_cast<std::size_t>(layer)] != 0))
+    mask.window = *model.window_size;
+  return mask;
+}
+
+ContextExchange exchange_of(const ParallelConfig& parallel, CpCommType type) {
+  ContextExchange exchange{.ranks = parallel.context_parallel_size,
+                           .gathers = type == CpCommType::all_gather};
+  if (type == CpCommType::a2a) exchange.head_ranks = exchange.ranks;
+  if (type == CpCommType::a2a_p2p)
+    exchange.head_ranks = parallel.hierarchical_context_parallel_sizes.front();
+  return exchange;
+}
+
+}  // namespace
+
+std::vector<ContextLayers> context_layers(const Settings& settings) {
+  const TransformerConfig& model = settings.model;
+  const std::int64_t tp = settings.parallel.tensor_model_parallel_size;
+  std::vector<ContextLayers> all;
+  for (std::int64_t layer = 0; layer < model.num_layers; ++layer) {
+    const CpCommType type = comm_type_of(settings, layer);
+    const PositionMask mask = mask_of(model, layer);
+    auto found = std::ranges::find_if(all, [&](const ContextLayers& one) {
+      return one.comm_type == type && one.attention.mask == mask;
+    });
+    if (found == all.end()) {
+      const ContextAttention attention{
+          .exchange = exchange_of(settings.parallel, type),
+          .mask = mask,
+          .length = settings.training.seq_length,
+          .samples = settings.training.micro_batch_size,
+          .heads = model.num_attention_heads / tp,
+          .groups = std::max<std::int64_t>(1, model.query_groups() / tp),
+          .key_channels = model.kv_channels,
+          .value_channels = model.kv_channels,
+          .element_bytes = settings.training.bf16 || settings.training.fp16 ? 2.0 : 4.0};
+      found = all.insert(all.end(), {.comm_type = type, .layers = {}, .attention = attention});
+    }
+    found->layers.push_back(layer);
+  }
+  return all;
+}
+
+}  // namespace megatron

@@ -1,0 +1,52 @@
+#include "megatron/parallel/link_speed.h"
+
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/zeros.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "megatron/base/monotonic_clock.h"
+#include "megatron/parallel/collectives.h"
+#include "megatron/parallel/comm.h"
+
+namespace megatron {
+namespace {
+
+constexpr int kNumRounds = 5;
+
+}  // namespace
+
+double ring_message_seconds(const Axis& axis, const at::Tensor& out) {
+  if (axis.size == 1) return 0;
+  const char* const what = "measured message";
+  const at::Tensor in = at::empty_like(out);
+  std::vector<double> seconds;
+  for (int round = 0; round < kNumRounds; ++round) {
+    barrier(axis, what);
+    const double begin_s = monotonic_seconds();
+    const PendingWork sent = axis.comm->start_send(out, (axis.rank + 1) % axis.size, what);
+    axis.comm->recv(in, (axis.rank + axis.size - 1) % axis.size, what);
+    sent->wait();
+    if (!out.is_cpu())
+      c10::impl::VirtualGuardImpl(out.device().type()).synchronizeDevice(out.device().index());
+    seconds.push_back(monotonic_seconds() - begin_s);
+  }
+  std::ranges::sort(seconds);
+  return seconds[seconds.size() / 2];
+}
+
+LinkSpeed measure_link(const Axis& axis, const at::Device& device, double bytes) {
+  const auto seconds = [&](std::int64_t size) {
+    return ring_message_seconds(
+        axis, at::zeros({size}, at::TensorOptions().dtype(at::kByte).device(device)));
+  };
+  LinkSpeed speed{.latency_s = seconds(8)};
+  const double transfer_s =
+      std::max(seconds(static_cast<std::int64_t>(bytes)) - speed.latency_s, 1e-9);
+  speed.bytes_per_s = bytes / transfer_s;
+  return speed;
+}
+
+}  // namespace megatron
