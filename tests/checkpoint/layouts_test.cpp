@@ -38,6 +38,10 @@ const DataLayout kLayouts[] = {
     {.tp = 2, .pp = 2},
     {.dp = 2, .distributed_optimizer = true, .bucket_elements = 700, .pp = 2},
     {.dp = 2, .distributed_optimizer = true, .pp = 4, .stages = "E|tt||ttL"},
+    {.cp = 2},
+    {.tp = 2, .distributed_optimizer = true, .bucket_elements = 700, .cp = 2},
+    {.distributed_optimizer = true, .pp = 2, .cp = 4},
+    {.dp = 2, .distributed_optimizer = true, .cp = 3},
 };
 
 /// Layouts of a model with experts: they are divided over other ranks than the dense layers.

@@ -78,7 +78,7 @@ class Corpus:
     rows: np.ndarray
 
 
-def make(directory, *, vocab_size, seq_length, num_samples=4, seed=1234):
+def random_documents(vocab_size, seq_length, num_samples):
     """Random documents of uneven length, eod included, enough for num_samples samples."""
     generator = np.random.default_rng(vocab_size * 1000 + seq_length)
     documents, total = [], 0
@@ -86,6 +86,12 @@ def make(directory, *, vocab_size, seq_length, num_samples=4, seed=1234):
         length = int(generator.integers(3, 3 * seq_length))
         documents.append(np.append(generator.integers(0, vocab_size - 1, length), vocab_size - 1))
         total += length + 1
+    return documents
+
+
+def make(directory, *, vocab_size, seq_length, num_samples=4, seed=1234, documents=None):
+    """Writes `documents`, by default random ones, which must give num_samples samples."""
+    documents = documents or random_documents(vocab_size, seq_length, num_samples)
     prefix = str(Path(directory) / f"corpus-{vocab_size}-{seq_length}")
     write_indexed_dataset(prefix, documents)
     rows = training_samples(

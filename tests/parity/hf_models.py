@@ -268,11 +268,16 @@ def published_tensors(model, directory):
     return load_file(Path(directory) / "model.safetensors")
 
 
-def loss_and_gradients(model, rows):
-    """The mean token cross entropy over all rows, and its gradient by published name."""
+def logits_of_rows(model, tokens):
+    return model(tokens).logits
+
+
+def loss_and_gradients(model, rows, logits_of=logits_of_rows):
+    """The mean token cross entropy over all rows, and its gradient by published name.
+    logits_of(model, tokens) says what a token sees."""
     model.zero_grad()
     rows = torch.as_tensor(np.asarray(rows))
-    logits = model(rows[:, :-1]).logits
+    logits = logits_of(model, rows[:, :-1])
     loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), rows[:, 1:].flatten())
     loss.backward()
     gradients = copy.deepcopy(model)

@@ -1,4 +1,4 @@
-// Rank threads that share data, tensors and stages.
+// Rank threads that share data, sequences, tensors and stages.
 #pragma once
 
 #include <chrono>
@@ -24,8 +24,9 @@ struct DataLayout {
   std::string schedule = {},
               stages = {};       ///< --pipeline-schedule, --pipeline-model-parallel-layout
   std::int64_t ep = 1, etp = 0;  ///< of experts; etp 0: as tp
+  std::int64_t cp = 1;
 
-  std::int64_t world_size() const { return dp * tp * pp; }
+  std::int64_t world_size() const { return dp * tp * cp * pp; }
   std::string name() const {
     return "dp" + std::to_string(dp) + (tp > 1 ? "_tp" + std::to_string(tp) : "") +
            (distributed_optimizer ? "_zero" : "") +
@@ -34,7 +35,8 @@ struct DataLayout {
            (whole_parameters ? "_whole" : "") +
            (pp > 1 ? "_pp" + std::to_string(pp) + schedule + stages : "") +
            (ep > 1 ? "_ep" + std::to_string(ep) : "") +
-           (etp > 0 ? "_etp" + std::to_string(etp) : "");
+           (etp > 0 ? "_etp" + std::to_string(etp) : "") +
+           (cp > 1 ? "_cp" + std::to_string(cp) : "");
   }
   ParallelConfig config() const {
     ParallelConfig config;
@@ -62,6 +64,7 @@ inline DataParallelOptions data_parallel_of(const DataLayout& layout, const Rank
 inline void on_data_ranks(const DataLayout& layout,
                           const std::function<void(const Rank&, Communicators&)>& body) {
   const Mesh mesh({.tp = layout.tp,
+                   .cp = layout.cp,
                    .ep = layout.ep,
                    .etp = layout.etp > 0 ? std::optional(layout.etp) : std::nullopt,
                    .pp = layout.pp},
