@@ -161,9 +161,13 @@ void warn_of_rotary_change(const TransformerConfig& trained, const TransformerCo
   if (differences.empty()) return;
   std::string text = "the loaded model was trained with other rotary frequencies: " + differences;
   const std::int64_t length = trained.max_position_embeddings;
-  const bool has_original = model.rope_scaling_type == RopeScaling::llama3 ||
-                            model.rope_scaling_type == RopeScaling::yarn;
-  if (has_original && length > 0 && model.rope_original_max_position_embeddings != length)
+  const auto has_original = [](const TransformerConfig& config) {
+    return config.rope_scaling_type == RopeScaling::llama3 ||
+           config.rope_scaling_type == RopeScaling::yarn;
+  };
+  const bool names_another = has_original(model) && !has_original(trained) && length > 0 &&
+                             model.rope_original_max_position_embeddings != length;
+  if (names_another)
     text += "; the scaling assumes sequences of " +
             std::to_string(model.rope_original_max_position_embeddings) +
             " tokens before, the checkpoint names " + std::to_string(length) +
