@@ -97,6 +97,97 @@ TEST(MergeArchitecture, KeepsLearnedPositions) {
   EXPECT_NO_THROW(merge_architecture(source_of(there), flags, given({"rotary_base"})));
 }
 
+/// Flags of a plain rotary model that goes on with others.
+TransformerConfig with_rope(RopeScaling type) {
+  TransformerConfig flags;
+  flags.position_embedding_type = PositionEmbedding::rope;
+  flags.rope_scaling_type = type;
+  return flags;
+}
+
+constexpr MergeOptions kReplaces{.replaces_rotary_frequencies = true};
+
+TEST(MergeArchitecture, ReplacesRotaryFrequenciesOnlyWhenAsked) {
+  TransformerConfig flags = with_rope(RopeScaling::llama3);
+  flags.rope_scaling_factor = 4;
+  flags.rope_original_max_position_embeddings = 256;
+  const auto parsed = given({"position_embedding_type", "rope_scaling_type", "rope_scaling_factor",
+                             "rope_original_max_position_embeddings"});
+  expect_user_error([&] { merge_architecture(source_of(tiny_llama()), flags, parsed); },
+                    {"--rope_scaling_type contradicts ckpt: rope_scaling_type is none there, the "
+                     "flag says llama3",
+                     "to train on with other rotary frequencies, add --finetune",
+                     "--phase-transition-iterations"});
+  const TransformerConfig merged =
+      merge_architecture(source_of(tiny_llama()), flags, parsed, kReplaces);
+  EXPECT_EQ(merged.rope_scaling_type, RopeScaling::llama3);
+  EXPECT_EQ(merged.rope_scaling_factor, 4);
+  EXPECT_EQ(merged.rope_original_max_position_embeddings, 256);
+  EXPECT_EQ(merged.rotary_base, tiny_llama().rotary_base);
+  EXPECT_EQ(merged.hidden_size, 16);
+  EXPECT_EQ(rotary_differences(tiny_llama(), merged),
+            "rope_scaling_type none there and llama3 now, rope_scaling_factor 8 there and 4 now, "
+            "rope_original_max_position_embeddings 8192 there and 256 now");
+  EXPECT_EQ(rotary_differences(merged, merged), "");
+}
+
+TEST(MergeArchitecture, AnotherScalingTakesNothingOfTheFormer) {
+  TransformerConfig there = tiny_llama();
+  there.rope_scaling_type = RopeScaling::llama3;
+  there.rope_scaling_factor = 16;
+  TransformerConfig flags = with_rope(RopeScaling::none);
+  flags.position_embedding_type = PositionEmbedding::yarn;
+  flags.rope_scaling_factor = 1;  // Megatron-LM's default for YaRN, which no flag gave
+  const auto yarn = given({"position_embedding_type"});
+  expect_user_error(
+      [&] { merge_architecture(source_of(there), flags, yarn); },
+      {"--position_embedding_type", "rope_scaling_type is llama3 there", "the flag says yarn"});
+  const TransformerConfig extended = merge_architecture(source_of(there), flags, yarn, kReplaces);
+  EXPECT_EQ(extended.rope_scaling_type, RopeScaling::yarn);
+  EXPECT_EQ(extended.rope_scaling_factor, 1);
+
+  // And back, by the name of the scaling.
+  const TransformerConfig plain = merge_architecture(
+      source_of(extended), with_rope(RopeScaling::none), given({"rope_scaling_type"}), kReplaces);
+  EXPECT_EQ(plain.position_embedding_type, PositionEmbedding::rope);
+  EXPECT_EQ(plain.rope_scaling_type, RopeScaling::none);
+}
+
+TEST(MergeArchitecture, KeepsTheScalingThatNoFlagNames) {
+  TransformerConfig there = tiny_llama();
+  there.rope_scaling_type = RopeScaling::llama3;
+  there.rope_scaling_factor = 16;
+  TransformerConfig flags = with_rope(RopeScaling::none);
+  flags.rotary_base = 500000;
+  const TransformerConfig merged = merge_architecture(
+      source_of(there), flags, given({"position_embedding_type", "rotary_base"}), kReplaces);
+  EXPECT_EQ(merged.rope_scaling_type, RopeScaling::llama3);
+  EXPECT_EQ(merged.rope_scaling_factor, 16);
+  EXPECT_EQ(merged.rotary_base, 500000);
+}
+
+TEST(MergeArchitecture, RotatedChannelsAreNotReplaced) {
+  TransformerConfig flags = with_rope(RopeScaling::none);
+  flags.rotary_percent = 0.5;
+  flags.rotary_interleaved = true;
+  flags.num_layers = 3;
+  expect_user_error(
+      [&] {
+        merge_architecture(source_of(tiny_llama()), flags,
+                           given({"rotary_percent", "rotary_interleaved", "num_layers"}),
+                           kReplaces);
+      },
+      {"3 problems", "rotary_percent is 1 there, the flag says 0.5", "rotary_interleaved"});
+  TransformerConfig learned = tiny_llama();
+  learned.position_embedding_type = PositionEmbedding::learned_absolute;
+  expect_user_error(
+      [&] {
+        merge_architecture(source_of(learned), with_rope(RopeScaling::none),
+                           given({"position_embedding_type"}), kReplaces);
+      },
+      {"position_embedding_type is learned_absolute there, the flag says rope"});
+}
+
 TransformerConfig tiny_experts() {
   TransformerConfig model = tiny_llama();
   model.moe.num_experts = 4;

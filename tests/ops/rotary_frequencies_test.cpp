@@ -61,7 +61,7 @@ TransformerConfig config_of_transformers(const Json& entry) {
 
 TEST(RotaryFrequencies, EqualTransformers) {
   const Json entries = fixture("transformers");
-  EXPECT_EQ(entries.size(), 15u);
+  EXPECT_EQ(entries.size(), 17u);
   for (const Json& entry : entries) {
     SCOPED_TRACE(entry.at("rope_parameters").dump());
     const RotaryFrequencies frequencies = rotary_frequencies(config_of_transformers(entry));

@@ -105,6 +105,27 @@ TRANSFORMERS_CASES = [
             "original_max_position_embeddings": 2048,
         },
     ),
+    # A model of 256 positions goes on with 1024.
+    (
+        32,
+        {
+            "rope_type": "llama3",
+            "rope_theta": 10000.0,
+            "factor": 4.0,
+            "low_freq_factor": 1.0,
+            "high_freq_factor": 4.0,
+            "original_max_position_embeddings": 256,
+        },
+    ),
+    (
+        32,
+        {
+            "rope_type": "yarn",
+            "rope_theta": 10000.0,
+            "factor": 4.0,
+            "original_max_position_embeddings": 256,
+        },
+    ),
     # The range of channels to blend begins before the first, ends behind the last, is empty.
     (
         64,

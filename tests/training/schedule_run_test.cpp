@@ -232,12 +232,119 @@ TEST(ResumeDifferences, EachWayOutOfAScheduleConflictIsNamed) {
   const Json saved{{"lr", "0.01"}};
   Settings settings;
   settings.scheduler.lr = 0.5;
-  EXPECT_THAT(settings_differences(saved, settings),
+  EXPECT_THAT(settings_differences(saved, settings, 4),
               HasSubstr("add --override-opt-param-scheduler for 0.5, or "
                         "--use-checkpoint-opt-param-scheduler for 0.01"));
   settings.scheduler.use_checkpoint_opt_param_scheduler = true;
-  EXPECT_THAT(settings_differences(saved, settings),
+  EXPECT_THAT(settings_differences(saved, settings, 4),
               HasSubstr("0.01 holds, by --use-checkpoint-opt-param-scheduler"));
+}
+
+/// Settings as the manifest stores them.
+Json saved_settings(const std::map<std::string, std::string>& values) { return Json(values); }
+
+TEST(ResumeDifferences, APhaseOfTheDataMayChangeItsDataAndLength) {
+  const Json saved = saved_settings({{"seq_length", "16"},
+                                     {"data_path", "a"},
+                                     {"split", "1,0,0"},
+                                     {"train_iters", "8"},
+                                     {"phase_transition_iterations", "4"}});
+  Settings settings;
+  settings.training.seq_length = 64;
+  settings.training.train_iters = 8;
+  settings.training.phase_transition_iterations = {4};
+  settings.data.data_path = {"b"};
+  settings.data.split = "9,1,0";
+  const std::string border = settings_differences(saved, settings, 4);
+  EXPECT_THAT(border,
+              HasSubstr("    --seq-length: 16 in the checkpoint, 64 now: holds from here on, "
+                        "where a phase of the data begins\n"));
+  EXPECT_THAT(border, HasSubstr("    --data-path: a in the checkpoint, b now: holds from here on"));
+  EXPECT_THAT(border, HasSubstr("  ! --split"));
+  const std::string within = settings_differences(saved, settings, 3);
+  EXPECT_THAT(within, HasSubstr("  ! --seq-length"));
+  EXPECT_THAT(within, HasSubstr("  ! --data-path"));
+}
+
+TEST(ResumeDifferences, OnlyTheCurrentPhaseMustKeepItsBounds) {
+  const Json saved =
+      saved_settings({{"train_iters", "20"}, {"phase_transition_iterations", "4 8"}});
+  Settings settings;
+  settings.training.train_iters = 20;
+  settings.training.phase_transition_iterations = {4, 12};
+  EXPECT_THAT(settings_differences(saved, settings, 2),
+              HasSubstr("    --phase-transition-iterations: 4 8 in the checkpoint, 4 12 now\n"));
+  EXPECT_THAT(settings_differences(saved, settings, 6),
+              HasSubstr("  ! --phase-transition-iterations: 4 8 in the checkpoint, 4 12 now: the "
+                        "consumed samples were different ones"));
+}
+
+/// Returns the tokens of the samples that the run still trains on.
+std::vector<at::Tensor> remaining_tokens(small_run::Outcome& outcome, std::int64_t microbatches) {
+  std::vector<at::Tensor> tokens;
+  for (std::int64_t i = 0; i < microbatches; ++i)
+    tokens.push_back(outcome.trainer.services.data.train->next().at("tokens").clone());
+  return tokens;
+}
+
+/// Sets up a run on files without training.
+small_run::Outcome set_up_on(const Words& data, const Words& more) {
+  Words flags = joined(small_run::flags(data), more);
+  flags.erase(std::find(flags.begin(), flags.end(), "--mock-data"));
+  std::ostringstream out;
+  small_run::Outcome outcome{.code = 0, .log = {}, .trainer = set_up(read_run(flags), out)};
+  outcome.log = out.str();
+  return outcome;
+}
+
+/// The second phase reads what a run of its own reads that has its length and data: from the first
+/// sample, in the order that its own number of samples gives. A run that stops within the phase
+/// goes on in the middle of it.
+TEST_F(ScheduleRunTest, EachPhaseReadsItsOwnDataSet) {
+  const Words first{"--data-path", corpus("a", 40), "--split", "1,0,0"},
+      second{"--data-path", corpus("b", 9), "--split", "1,0,0", "--seq-length", "32"};
+  const Words phases{
+      "--phase-transition-iterations", "3", "--save", folder("p"), "--load", folder("p")};
+  auto begun = run_on(first, phases);
+  EXPECT_EQ(begun.code, 0);
+  EXPECT_EQ(begun.trainer.state.progress.iteration, 3);
+  EXPECT_THAT(begun.log, HasSubstr("> phase 1 of 2 of the data: iterations 1 to 3, 12 samples"));
+  EXPECT_THAT(begun.log, HasSubstr("[exiting program at iteration 3, where a phase of the data "
+                                   "ends: start again with the flags of the next phase]"));
+  EXPECT_THAT(committed_iterations(folder("p")), ElementsAre(3));
+
+  auto continued = set_up_on(second, phases);
+  EXPECT_THAT(continued.log,
+              HasSubstr("> phase 2 of 2 of the data: iterations 4 to 8, 20 samples"));
+  EXPECT_THAT(continued.log, HasSubstr("    train:      20\n"));
+  EXPECT_THAT(continued.log, Not(HasSubstr("  ! --data-path")));
+  EXPECT_EQ(continued.trainer.state.progress.consumed_train_samples, 12);  // dropout's ordinals
+  auto alone = set_up_on(second, {"--train-iters", "5"});
+  const auto expected = remaining_tokens(alone, 10);
+  const auto tokens = remaining_tokens(continued, 10);
+  EXPECT_EQ(tokens[0].size(1), 32);
+  for (std::size_t i = 0; i < expected.size(); ++i) EXPECT_TRUE(tokens[i].equal(expected[i])) << i;
+
+  run_on(second, joined(phases, {"--exit-interval", "5"}));
+  auto resumed = set_up_on(second, phases);
+  const auto rest = remaining_tokens(resumed, 6);
+  for (std::size_t i = 0; i < rest.size(); ++i) EXPECT_TRUE(rest[i].equal(expected[i + 4])) << i;
+}
+
+TEST_F(ScheduleRunTest, PhasesKeepTheBatchSizeAndWarnWithoutSaving) {
+  const auto outcome =
+      small_run::run({"--phase-transition-iterations", "2", "--save", folder("a")});
+  EXPECT_THAT(outcome.log, Not(HasSubstr("saves nothing")));
+  EXPECT_THAT(small_run::run({"--phase-transition-iterations", "2"}).log,
+              HasSubstr("WARNING: the run stops at iteration 2, where a phase of the data ends "
+                        "(--phase-transition-iterations), and saves nothing: add --save DIR"));
+  try {
+    small_run::run(
+        {"--phase-transition-iterations", "2", "--load", folder("a"), "--global-batch-size", "8"});
+    ADD_FAILURE() << "accepted";
+  } catch (const UserError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("the checkpoint was saved with 4"));
+  }
 }
 
 }  // namespace

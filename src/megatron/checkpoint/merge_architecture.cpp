@@ -1,6 +1,7 @@
 #include "megatron/checkpoint/merge_architecture.h"
 
 #include <map>
+#include <string_view>
 
 #include "megatron/config/problems.h"
 #include "megatron/config/resolve.h"
@@ -45,6 +46,30 @@ void copy_dispatch(const MoeConfig& from, MoeConfig& to) {
   to.expert_placement_interval = from.expert_placement_interval;
 }
 
+/// Returns whether a member decides only the frequencies of rotary positions. The number of rotated
+/// channels and their order are none: weights are trained for them.
+bool is_rotary_frequency(std::string_view member) {
+  return member == "rotary_base" || member.starts_with("rope_") || member.starts_with("yarn_");
+}
+
+/// Applies the flags of rotary scaling. Another type of scaling takes none of the checkpoint's
+/// settings, because each type has defaults of its own.
+void apply_rotary_scaling(const TransformerConfig& source, const TransformerConfig& flags,
+                          const ParseResult& parsed, TransformerConfig& candidate) {
+  const bool is_yarn = parsed.is_set("position_embedding_type") &&
+                       flags.position_embedding_type == PositionEmbedding::yarn;
+  if (!is_yarn && !parsed.is_set("rope_scaling_type")) return;
+  const RopeScaling type = is_yarn ? RopeScaling::yarn : flags.rope_scaling_type;
+  if (type == canonical_architecture(source).rope_scaling_type) return;
+  for (const Field& field : forward_members().set().fields) {
+    if (field.name != "rotary_base" && is_rotary_frequency(field.name))
+      copy_member(field, flags, candidate);
+  }
+  candidate.rope_scaling_type = type;
+  if (!is_yarn && candidate.position_embedding_type == PositionEmbedding::yarn)
+    candidate.position_embedding_type = PositionEmbedding::rope;
+}
+
 /// Returns the source's architecture after the given flags are applied.
 TransformerConfig with_flags(const CheckpointSource& source, TransformerConfig flags,
                              const ParseResult& parsed) {
@@ -66,41 +91,66 @@ TransformerConfig with_flags(const CheckpointSource& source, TransformerConfig f
   if (candidate.max_position_embeddings == 0)
     candidate.max_position_embeddings = source.model.max_position_embeddings;
   apply_expert_width(source.model, parsed, candidate);
+  apply_rotary_scaling(source.model, flags, parsed, candidate);
   return candidate;
 }
 
+/// Returns where the user set what differs: YaRN is also a type of position embedding.
+std::string cause_of(const std::string& member, const ParseResult& parsed) {
+  const std::string where = given_by(member, parsed);
+  return where.empty() && member == "rope_scaling_type"
+             ? given_by("position_embedding_type", parsed)
+             : where;
+}
+
+struct Contradiction {
+  std::string text, fix = "leave it out";
+};
+
 void refuse_contradictions(const CheckpointSource& source, const TransformerConfig& candidate,
-                           const ParseResult& parsed) {
+                           const ParseResult& parsed, const MergeOptions& options) {
   const bool differ_in_positions =
       source.model.position_embedding_type != candidate.position_embedding_type;
-  std::map<std::string, std::string> differences;  // by flag; one flag may set several members
+  std::map<std::string, Contradiction> differences;  // by flag; one flag may set several members
   for (const ArchitectureDifference& difference : forward_differences(source.model, candidate)) {
-    const std::string where = given_by(difference.member, parsed);
-    if (where.empty()) continue;
+    const bool is_frequency = is_rotary_frequency(difference.member);
+    const std::string where = cause_of(difference.member, parsed);
+    if (where.empty() || (is_frequency && options.replaces_rotary_frequencies)) continue;
     if (differ_in_positions && difference.member == "max_position_embeddings")
       continue;  // the number of positions matters only for learned positions
-    std::string& text = differences[where];
+    auto& [text, fix] = differences[where];
+    if (is_frequency)
+      fix =
+          "leave it out; to train on with other rotary frequencies, add --finetune, or change them "
+          "at an iteration of --phase-transition-iterations";
     text += (text.empty() ? "" : "; ") + difference.member + " is " + difference.left +
             " there, the flag says " + difference.right;
   }
   const bool is_dense = source.model.moe.num_experts == 0 && candidate.moe.num_experts == 0;
   for (const Field& field : forward_members().set().fields) {
     if (is_dense && is_moe_member(field.name) && field.get(&candidate) != field.get(&source.model))
-      differences[given_by(field.name, parsed)] = "the model has no experts there";
+      differences[given_by(field.name, parsed)].text = "the model has no experts there";
   }
   Problems problems;
-  for (const auto& [where, text] : differences)
-    problems.add({where + " contradicts " + source.folder.string(), text, "leave it out"});
+  for (const auto& [where, contradiction] : differences)
+    problems.add(
+        {where + " contradicts " + source.folder.string(), contradiction.text, contradiction.fix});
   problems.throw_if_any();
 }
 
 }  // namespace
 
 TransformerConfig merge_architecture(const CheckpointSource& source, const TransformerConfig& flags,
-                                     const ParseResult& parsed) {
+                                     const ParseResult& parsed, const MergeOptions& options) {
   const TransformerConfig candidate = with_flags(source, flags, parsed);
-  refuse_contradictions(source, candidate, parsed);
+  refuse_contradictions(source, candidate, parsed, options);
   TransformerConfig merged = source.model;
+  if (options.replaces_rotary_frequencies) {
+    for (const Field& field : forward_members().set().fields) {
+      if (is_rotary_frequency(field.name)) copy_member(field, candidate, merged);
+    }
+    merged.position_embedding_type = candidate.position_embedding_type;
+  }
   for (const Field& field : training_members().set().fields) {
     if (!given_by(field.name, parsed).empty() || !source.given_training_fields.contains(field.name))
       copy_member(field, flags, merged);
@@ -110,6 +160,17 @@ TransformerConfig merge_architecture(const CheckpointSource& source, const Trans
   copy_dispatch(flags.moe, merged.moe);
   resolve(merged);
   return merged;
+}
+
+std::string rotary_differences(const TransformerConfig& checkpoint,
+                               const TransformerConfig& merged) {
+  std::string text;
+  for (const ArchitectureDifference& difference : forward_differences(checkpoint, merged)) {
+    if (is_rotary_frequency(difference.member))
+      text += (text.empty() ? "" : ", ") + difference.member + " " + difference.left +
+              " there and " + difference.right + " now";
+  }
+  return text;
 }
 
 }  // namespace megatron

@@ -7,13 +7,26 @@
 
 namespace megatron {
 
+/// What flags may replace of a checkpoint's architecture.
+struct MergeOptions {
+  /// Given flags may replace the frequencies of the rotary positions: base, scaling and YaRN's
+  /// settings. No weight depends on them, so training can go on with others.
+  bool replaces_rotary_frequencies = false;
+};
+
 /// Returns the resolved architecture. `flags` are the parsed flags; `parsed` says which were given.
 /// - Shapes and the forward function come from the source. One UserError lists all given flags that
 ///   contradict them.
 /// - Training members come from the flag if given, else from the source if it sets them, else from
 ///   Megatron's default.
 /// - Without learned positions, a given --max-position-embeddings wins.
+/// - Rotary frequencies are part of the forward function unless `options` say otherwise.
 TransformerConfig merge_architecture(const CheckpointSource& source, const TransformerConfig& flags,
-                                     const ParseResult& parsed);
+                                     const ParseResult& parsed, const MergeOptions& options = {});
+
+/// Returns "rope_scaling_type none there and llama3 now, …", the rotary frequencies in which
+/// `merged` differs from the checkpoint's architecture; "" when they are equal.
+std::string rotary_differences(const TransformerConfig& checkpoint,
+                               const TransformerConfig& merged);
 
 }  // namespace megatron

@@ -1,5 +1,6 @@
 // Rules on batches and on the length of a run.
 #include <algorithm>
+#include <limits>
 
 #include "megatron/config/batch_schedule.h"
 #include "megatron/config/rule.h"
@@ -48,6 +49,18 @@ std::optional<std::int64_t> indivisible_size(S s) {
   const auto schedule = batches(s);
   if (!schedule || schedule->is_constant() || !s.checkpoint.load.empty()) return std::nullopt;
   return schedule->indivisible_size(0);
+}
+
+bool has_transitions(S s) { return !s.training.phase_transition_iterations.empty(); }
+std::int64_t last_transition(S s) {
+  return *std::ranges::max_element(s.training.phase_transition_iterations);
+}
+/// Returns the length of a run of phases in iterations; a number without limit while it is unknown.
+std::int64_t iterations_of_phases(S s) {
+  if (s.training.train_iters > 0) return s.training.train_iters;
+  const bool is_known = s.training.train_samples > 0 && s.training.global_batch_size > 0;
+  return is_known ? s.training.train_samples / s.training.global_batch_size
+                  : std::numeric_limits<std::int64_t>::max();
 }
 
 std::vector<Rule> required_rules() {
@@ -206,12 +219,44 @@ std::vector<Rule> step_rules() {
   };
 }
 
+std::vector<Rule> phase_transition_rules() {
+  return {
+      {{"phase_transition_iterations", "rampup_batch_size", "step_batch_size_schedule",
+        "decrease_batch_size_if_needed"},
+       [](S s) {
+         return has_transitions(s) && (!s.training.rampup_batch_size.empty() || has_steps(s) ||
+                                       s.training.decrease_batch_size_if_needed);
+       },
+       [](S s) {
+         const std::string flag = has_steps(s) ? "--step-batch-size-schedule"
+                                  : s.training.decrease_batch_size_if_needed
+                                      ? "--decrease-batch-size-if-needed"
+                                      : "--rampup-batch-size";
+         return UserError::Parts{
+             "--phase-transition-iterations",
+             "excludes " + flag + ": all phases of the data have one batch size",
+             "leave one of the two out"};
+       }},
+      {{"phase_transition_iterations", "train_iters", "train_samples", "global_batch_size",
+        "micro_batch_size"},
+       [](S s) { return has_transitions(s) && last_transition(s) >= iterations_of_phases(s); },
+       [](S s) {
+         return UserError::Parts{"--phase-transition-iterations",
+                                 text_of(last_transition(s)) +
+                                     " is not before the end of training at iteration " +
+                                     text_of(iterations_of_phases(s)),
+                                 "leave it out, or train for longer"};
+       }},
+  };
+}
+
 }  // namespace
 
 const std::vector<Rule>& batch_rules() {
   static const std::vector<Rule> rules = [] {
     std::vector<Rule> all = required_rules();
-    for (const auto& more : {size_rules(), length_rules(), ramp_rules(), step_rules()})
+    for (const auto& more :
+         {size_rules(), length_rules(), ramp_rules(), step_rules(), phase_transition_rules()})
       all.insert(all.end(), more.begin(), more.end());
     return all;
   }();

@@ -319,7 +319,7 @@ constexpr KnownFlags kKnownFlags[] = {
      "fim-no-prefix=- fim-prefix-token=<fim_prefix> "
      "fim-middle-token=<fim_middle> fim-suffix-token=<fim_suffix> fim-pad-token=<fim_pad> "
      "fim-eod-token=<|endoftext|> "
-     "phase-transition-iterations=- per-dataset-sequences-path=- "
+     "per-dataset-sequences-path=- "
      "object-storage-cache-path=- enable-msc sft "
      "sft-tokenizer-prompt-format=nemotron-h-aligned"},
     {refused,

@@ -79,6 +79,8 @@ struct TrainingConfig {
   bool check_for_nan_in_loss_and_grad = true;
   std::vector<std::int64_t> iterations_to_skip;
   std::optional<std::int64_t> exit_interval;
+  /// Iterations after which the next phase of the data begins (config/data_phase.h).
+  std::vector<std::int64_t> phase_transition_iterations;
   std::optional<double> exit_duration_in_mins;
   std::string exit_signal = "SIGTERM";
 

@@ -95,6 +95,14 @@ const FieldTable<TrainingConfig>& training_table() {
             "save and stop at the first iteration that is a multiple of this")
         .at_least(1)
         .at_most(kMaxSize);
+    t.field(
+         "phase_transition_iterations", &Config::phase_transition_iterations,
+         "iterations, with commas, after which a new phase of the data begins: the run saves and "
+         "stops there, and goes on with the flags of the next start (--data-path, --seq-length, "
+         "rotary scaling). Each phase begins at the first sample of a data set of its own")
+        .at_least(1)
+        .at_most(kMaxSize)
+        .value_name("N,N,...");
     t.field("exit_duration_in_mins", &Config::exit_duration_in_mins,
             "save and stop after this many minutes")
         .above(0);

@@ -45,8 +45,8 @@ std::string long_sequence_warning(const TransformerConfig& model, std::int64_t l
                      " (max_position_embeddings): its answers beyond that are likely to be poor";
   if (model.position_embedding_type == PositionEmbedding::rope)
     note +=
-        "; training on with --rotary-seq-len-interpolation-factor or --use-rope-scaling extends a "
-        "model";
+        "; training on with --finetune and --rotary-seq-len-interpolation-factor or "
+        "--use-rope-scaling extends a model";
   return note;
 }
 

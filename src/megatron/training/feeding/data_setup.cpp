@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "megatron/base/error.h"
+#include "megatron/config/data_phase.h"
 #include "megatron/config/evaluation_plan.h"
 #include "megatron/config/resolve.h"
 #include "megatron/datasets/blend.h"
@@ -51,8 +52,8 @@ class DataSetup {
         evaluations_(evaluation_plan(plan.settings.training, dp_.size)),
         out_(out) {}
 
-  TrainingData build(const Tokenizer& tokenizer, std::int64_t consumed_train_samples) {
-    const auto samples = train_valid_test_num_samples(settings_, dp_.size);
+  TrainingData build(const Tokenizer& tokenizer, const TrainingProgress& progress) {
+    const auto samples = train_valid_test_num_samples(settings_, dp_.size, progress.iteration);
     out_ << dataset_sizes_block(samples) << std::endl;
     const Datasets datasets = build_datasets(
         settings_.data, {.sequence_length = settings_.training.seq_length,
@@ -69,7 +70,10 @@ class DataSetup {
       throw UserError({"the train split has no tokens",
                        settings_.data.split.empty() ? "" : "--split is " + settings_.data.split,
                        "give it a share with --split, or its own data with --train-data-path"});
-    if (samples[0] != 0) data_.train = train_source(datasets.splits[0], consumed_train_samples);
+    if (samples[0] != 0)
+      data_.train = train_source(datasets.splits[0],
+                                 consumed_samples_in_phase(settings_.training, progress.iteration,
+                                                           progress.consumed_train_samples));
     if (samples[1] != 0) add_validation_sets(datasets.valid_sets);
     if (samples[2] != 0 && datasets.splits[2])
       data_.test = evaluation_set(datasets.splits[2], "", evaluations_.num_microbatches());
@@ -214,28 +218,24 @@ class DataSetup {
 }  // namespace
 
 std::array<std::optional<std::int64_t>, 3> train_valid_test_num_samples(
-    const Settings& settings, std::int64_t data_parallel_size) {
+    const Settings& settings, std::int64_t data_parallel_size, std::int64_t iteration) {
   const TrainingConfig& training = settings.training;
   const EvaluationPlan plan = evaluation_plan(training, data_parallel_size);
   const std::array<bool, 3> has_data = splits_with_data(settings.data);
-  const std::int64_t train =
-      training.train_samples > 0
-          ? training.train_samples
-          : NumMicrobatchesCalculator(training).samples_after(training.train_iters);
   const bool at_end = plan.interval > 0 || training.full_validation || training.skip_train;
   const std::int64_t evaluations =
       training.skip_train ? 1 : plan.evaluations_until(training.train_iters) + (at_end ? 1 : 0);
   std::array<std::optional<std::int64_t>, 3> samples{
-      training.skip_train ? 0 : train, has_data[1] ? evaluations * plan.num_samples() : 0,
+      training.skip_train ? 0 : data_phase(training, iteration).num_samples,
+      has_data[1] ? evaluations * plan.num_samples() : 0,
       has_data[2] && at_end ? plan.num_samples() : 0};
   if (training.full_validation && has_data[1]) samples[1].reset();
   return samples;
 }
 
-TrainingData build_train_valid_test_data(const TrainingPlan& plan,
-                                         std::int64_t consumed_train_samples,
+TrainingData build_train_valid_test_data(const TrainingPlan& plan, const TrainingProgress& progress,
                                          const Tokenizer& tokenizer, std::ostream& out) {
-  TrainingData data = DataSetup(plan, out).build(tokenizer, consumed_train_samples);
+  TrainingData data = DataSetup(plan, out).build(tokenizer, progress);
   out << "> finished creating GPT datasets ..." << std::endl;
   return data;
 }

@@ -16,7 +16,7 @@ struct TrainingData {
   std::unique_ptr<MicrobatchSource> train = {};
   std::vector<EvaluationSet> valid = {};
   std::optional<EvaluationSet> test = {};
-  /// Share of each corpus in the whole run; only on rank 0.
+  /// Share of each corpus in the whole run, or in this phase of its data; only on rank 0.
   std::vector<SplitShare> shares = {};
 };
 

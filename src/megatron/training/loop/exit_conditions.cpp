@@ -1,6 +1,7 @@
 #include "megatron/training/loop/exit_conditions.h"
 
 #include "megatron/base/progress_bar.h"
+#include "megatron/config/data_phase.h"
 #include "megatron/parallel/object_collectives.h"
 
 namespace megatron {
@@ -44,6 +45,9 @@ std::optional<std::string> ExitConditions::reason(std::int64_t iteration) {
            " are left, a step and a save may need " + duration_text(deadline_->seconds_needed());
   if (training_.exit_interval && iteration % *training_.exit_interval == 0)
     return "at iteration " + std::to_string(iteration);
+  if (is_phase_transition(training_, iteration))
+    return "at iteration " + std::to_string(iteration) +
+           ", where a phase of the data ends: start again with the flags of the next phase";
   return std::nullopt;
 }
 

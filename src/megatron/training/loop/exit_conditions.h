@@ -1,6 +1,7 @@
 // Decides whether a run stops before its last iteration: because of a signal,
-// --exit-duration-in-mins, --exit-interval, or the end of its Slurm job. A condition that holds on
-// one rank stops all ranks at the same iteration. Every public method is collective over the world.
+// --exit-duration-in-mins, --exit-interval, --phase-transition-iterations, or the end of its Slurm
+// job. A condition that holds on one rank stops all ranks at the same iteration. Every public
+// method is collective over the world.
 #pragma once
 
 #include <cstdint>

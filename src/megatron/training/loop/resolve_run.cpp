@@ -7,6 +7,7 @@
 #include "megatron/checkpoint/collective_steps.h"
 #include "megatron/checkpoint/merge_architecture.h"
 #include "megatron/config/context_sizes.h"
+#include "megatron/config/data_phase.h"
 #include "megatron/config/resolve.h"
 #include "megatron/config/validate_settings.h"
 #include "megatron/config/world_rules.h"
@@ -138,6 +139,48 @@ void warn_of_router_flags(const MoeConfig& moe, StartupWarnings& warnings, std::
                  out);
 }
 
+/// Returns whether training goes on with the rotary frequencies that flags give: in a new run, and
+/// where a phase of the data begins.
+bool may_change_rotary(const Settings& settings, const CheckpointSource& source) {
+  return settings.checkpoint.finetune ||
+         (!source.is_release && is_phase_transition(settings.training, source.iteration));
+}
+
+/// Warns of rotary frequencies that differ from those of the loaded model. `trained` is its
+/// architecture.
+void warn_of_rotary_change(const TransformerConfig& trained, const TransformerConfig& model,
+                           StartupWarnings& warnings, std::ostream& out) {
+  const std::string differences = rotary_differences(trained, model);
+  if (differences.empty()) return;
+  std::string text = "the loaded model was trained with other rotary frequencies: " + differences;
+  const std::int64_t length = trained.max_position_embeddings;
+  const auto has_original = [](const TransformerConfig& config) {
+    return config.rope_scaling_type == RopeScaling::llama3 ||
+           config.rope_scaling_type == RopeScaling::yarn;
+  };
+  const bool names_another = has_original(model) && !has_original(trained) && length > 0 &&
+                             model.rope_original_max_position_embeddings != length;
+  if (names_another)
+    text += "; the scaling assumes sequences of " +
+            std::to_string(model.rope_original_max_position_embeddings) +
+            " tokens before, the checkpoint names " + std::to_string(length) +
+            " (--rope-original-max-position-embeddings " + std::to_string(length) + ")";
+  warnings.add(std::move(text), out);
+}
+
+/// Sets the architecture from the checkpoint and the flags.
+void merge_model(Settings& settings, const CheckpointSource& source, const ParseResult& parsed,
+                 StartupWarnings& warnings, std::ostream& out) {
+  TransformerConfig& model = settings.model;
+  model = merge_architecture(source, model, parsed,
+                             {.replaces_rotary_frequencies = may_change_rotary(settings, source)});
+  const bool has_learned = model.position_embedding_type == PositionEmbedding::learned_absolute;
+  if (!has_learned && !parsed.is_set("max_position_embeddings"))
+    model.max_position_embeddings =
+        std::max(model.max_position_embeddings, settings.training.seq_length);
+  warn_of_rotary_change(source.model, model, warnings, out);
+}
+
 /// Derives the settings that depend on others, and checks the model.
 void resolve_model(Settings& settings, const Rank& rank, std::ostream& out) {
   const bool trains_by_samples =
@@ -166,7 +209,7 @@ ResolvedRun resolve_run(const RunConfig& run, const RankContext& world, StartupW
     dense = source;
     source->model = upcycled_architecture(*dense, *upcycling);
   }
-  if (source) settings.model = merge_architecture(*source, settings.model, run.parsed);
+  if (source) merge_model(settings, *source, run.parsed, warnings, out);
   RunTokenizer tokenizer = read_tokenizer(settings, rank);
   resolve_vocab_size(settings, *tokenizer.tokenizer);
   warn_of_padded_vocab_size(settings, warnings, out);

@@ -6,6 +6,7 @@
 #include <ostream>
 #include <utility>
 
+#include "megatron/config/data_phase.h"
 #include "megatron/config/print_config.h"
 #include "megatron/models/model_cost.h"
 #include "megatron/parallel/object_collectives.h"
@@ -55,6 +56,19 @@ void print_theoretical_memory(const TrainingPlan& plan, const StepBatch& batch, 
       << std::flush;
 }
 
+/// Prints the phase of the data that the run trains on. Warns when nothing is saved at its end.
+void announce_phase(const Settings& settings, std::int64_t iteration, StartupWarnings& warnings,
+                    std::ostream& out) {
+  const DataPhase phase = data_phase(settings.training, iteration);
+  if (phase.count == 1 || settings.training.skip_train) return;
+  out << phase_line(phase) << std::endl;
+  if (phase.index + 1 < phase.count && settings.checkpoint.save.empty())
+    warnings.add("the run stops at iteration " + std::to_string(phase.end) +
+                     ", where a phase of the data ends (--phase-transition-iterations), and saves "
+                     "nothing: add --save DIR",
+                 out);
+}
+
 /// Builds the state and the data of a trainer that has a plan.
 void build(Trainer& trainer, const Tokenizer& tokenizer, std::ostream& out) try {
   auto& [plan, state, services] = trainer;
@@ -64,8 +78,8 @@ void build(Trainer& trainer, const Tokenizer& tokenizer, std::ostream& out) try 
   }
   print_theoretical_memory(plan, state.batch, out);
   const auto timing = services.timers.scope("train/valid/test-data-iterators-setup");
-  services.data =
-      build_train_valid_test_data(plan, state.progress.consumed_train_samples, tokenizer, out);
+  announce_phase(plan.settings, state.progress.iteration, services.warnings, out);
+  services.data = build_train_valid_test_data(plan, state.progress, tokenizer, out);
 } catch (...) {
   rethrow_with_memory_report(trainer.plan, trainer.state);
 }

@@ -33,6 +33,15 @@ std::string dataset_sizes_block(const std::array<std::optional<std::int64_t>, 3>
          text(0) + "\n    validation: " + text(1) + "\n    test:       " + text(2);
 }
 
+std::string phase_line(const DataPhase& phase) {
+  using Integer = long long;
+  return format(
+      "> phase %lld of %lld of the data: iterations %lld to %lld, %lld samples from the first of "
+      "their data set on",
+      Integer{phase.index + 1}, Integer{phase.count}, Integer{phase.begin + 1}, Integer{phase.end},
+      Integer{phase.num_samples});
+}
+
 std::string parameter_count_line(std::int64_t parameters) {
   return " > number of parameters on (tensor, pipeline) model parallel rank (0, 0): " +
          std::to_string(parameters);

@@ -42,7 +42,9 @@ void load_schedule(const TrainingPlan& plan, TrainingState& state, const Json& s
 void resume(const TrainingPlan& plan, TrainingState& state, StartupWarnings& warnings,
             std::ostream& out) {
   const Manifest manifest = read_manifest(plan.source->folder);
-  const std::string differences = settings_differences(*manifest.settings, plan.settings);
+  check_phase_batch_size(*manifest.settings, plan.settings.training);
+  const std::string differences =
+      settings_differences(*manifest.settings, plan.settings, plan.source->iteration);
   if (!differences.empty()) out << " flags that differ from the checkpoint's:\n" << differences;
   if (const std::string grave = breaking_differences(differences); !grave.empty())
     warnings.keep(

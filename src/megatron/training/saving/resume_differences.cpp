@@ -6,7 +6,9 @@
 #include <string_view>
 #include <utility>
 
+#include "megatron/base/error.h"
 #include "megatron/config/batch_schedule.h"
+#include "megatron/config/data_phase.h"
 #include "megatron/config/settings_tables.h"
 
 namespace megatron {
@@ -53,6 +55,19 @@ constexpr std::pair<std::string_view, std::string_view> kBreaking[] = {
     {"bf16", kArithmetic},
     {"fp16", kArithmetic},
 };
+
+/// Settings that a new phase of the data may change: its data set begins at its first sample.
+constexpr std::string_view kOfOnePhase[] = {"data_path",
+                                            "train_data_path",
+                                            "data_args_path",
+                                            "per_split_data_args_path",
+                                            "mock_data",
+                                            "seq_length",
+                                            "dataloader_type",
+                                            "reset_attention_mask",
+                                            "dataloader_inter_document_masking",
+                                            "reset_position_ids",
+                                            "eod_mask_loss"};
 
 constexpr std::pair<std::string_view, std::string_view> kNotable[] = {
     {"train_iters",
@@ -112,12 +127,30 @@ std::string schedule_consequence(const SchedulerConfig& scheduler, const std::st
          ", or --use-checkpoint-opt-param-scheduler for " + there;
 }
 
-std::string consequence_of(const std::string& name, const Settings& settings,
-                           const std::string& there, const std::string& here) {
+/// How this run continues the data of the saved one.
+struct Continuation {
+  bool begins_phase = false;  ///< a phase of the data begins here
+  bool moves_phase = false;   ///< the phase that goes on has other bounds than in the saved run
+};
+
+/// What follows from a setting that differs from the checkpoint's.
+struct Consequence {
+  std::string text;
+  bool is_breaking = false;
+};
+
+Consequence consequence_of(const std::string& name, const Settings& settings,
+                           const std::string& there, const std::string& here,
+                           const Continuation& continuation) {
   if (std::ranges::count(kSchedule, std::string_view(name)) > 0)
-    return schedule_consequence(settings.scheduler, there, here);
+    return {schedule_consequence(settings.scheduler, there, here)};
+  if (continuation.begins_phase && std::ranges::count(kOfOnePhase, std::string_view(name)) > 0)
+    return {"holds from here on, where a phase of the data begins"};
+  if (name == "phase_transition_iterations" && continuation.moves_phase)
+    return {std::string(kOrder), true};
   const std::string_view breaking = find_consequence(kBreaking, name);
-  return std::string(breaking.empty() ? find_consequence(kNotable, name) : breaking);
+  return {std::string(breaking.empty() ? find_consequence(kNotable, name) : breaking),
+          !breaking.empty()};
 }
 
 /// Sets the fields of `object` from the dump. A field that is missing, unset or unreadable there
@@ -134,6 +167,16 @@ void read_saved(const Json& saved, const FieldSet& fields, void* object) {
   }
 }
 
+/// Returns how `settings` continue the data of the saved run after `iteration`.
+Continuation continuation_of(const Json& saved, const Settings& settings, std::int64_t iteration) {
+  TrainingConfig there;
+  read_saved(saved, training_table().set(), &there);
+  const DataPhase then = data_phase(there, iteration),
+                  now = data_phase(settings.training, iteration);
+  return {.begins_phase = is_phase_transition(settings.training, iteration),
+          .moves_phase = then.begin != now.begin || then.end != now.end};
+}
+
 /// Sets the length of the saved run `there` to this run's, in the unit of the saved run.
 void copy_run_length(TrainingConfig& there, const TrainingConfig& here) {
   there.train_iters = here.train_iters;
@@ -145,7 +188,22 @@ void copy_run_length(TrainingConfig& there, const TrainingConfig& here) {
 
 }  // namespace
 
-std::string settings_differences(const Json& saved, const Settings& settings) {
+void check_phase_batch_size(const Json& saved, const TrainingConfig& training) {
+  if (training.phase_transition_iterations.empty()) return;
+  TrainingConfig there;
+  read_saved(saved, training_table().set(), &there);
+  if (there.global_batch_size == 0 || there.global_batch_size == training.global_batch_size) return;
+  const std::string size = std::to_string(there.global_batch_size);
+  throw UserError({"--global-batch-size " + std::to_string(training.global_batch_size),
+                   "the checkpoint was saved with " + size +
+                       ", and with --phase-transition-iterations all phases of the data have one "
+                       "batch size",
+                   "use --global-batch-size " + size});
+}
+
+std::string settings_differences(const Json& saved, const Settings& settings,
+                                 std::int64_t iteration) {
+  const Continuation continuation = continuation_of(saved, settings, iteration);
   std::string lines;
   for (const Field& field : settings_table().set().fields) {
     const auto found = saved.find(field.name);
@@ -154,11 +212,10 @@ std::string settings_differences(const Json& saved, const Settings& settings) {
       continue;
     const std::string there = found->get<std::string>(), here = join_values(field.get(&settings));
     if (there == here) continue;
-    const std::string consequence = consequence_of(field.name, settings, there, here);
-    lines +=
-        std::string(find_consequence(kBreaking, field.name).empty() ? kPlainMark : kBreakingMark) +
-        field.flag() + ": " + there + " in the checkpoint, " + here + " now" +
-        (consequence.empty() ? "" : ": " + consequence) + "\n";
+    const Consequence consequence = consequence_of(field.name, settings, there, here, continuation);
+    lines += std::string(consequence.is_breaking ? kBreakingMark : kPlainMark) + field.flag() +
+             ": " + there + " in the checkpoint, " + here + " now" +
+             (consequence.text.empty() ? "" : ": " + consequence.text) + "\n";
   }
   return lines;
 }

@@ -11,8 +11,14 @@ namespace megatron {
 
 /// Returns one line per flag that differs from the checkpoint's settings `saved`, with the
 /// consequence; "" when none differs. Lines that start with "  ! " mark differences that break
-/// continuity with the saved run.
-std::string settings_differences(const Json& saved, const Settings& settings);
+/// continuity with the saved run, which stopped after `iteration`. Where a phase of the data begins
+/// (config/data_phase.h), data and sequence length may differ.
+std::string settings_differences(const Json& saved, const Settings& settings,
+                                 std::int64_t iteration);
+
+/// Throws UserError when a run with --phase-transition-iterations continues one with another batch
+/// size, as Megatron-LM does.
+void check_phase_batch_size(const Json& saved, const TrainingConfig& training);
 
 /// Returns only the lines of `differences` that start with "  ! ".
 std::string breaking_differences(const std::string& differences);
