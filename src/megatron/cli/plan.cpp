@@ -302,7 +302,7 @@ int run_plan(std::span<const std::string> args) {
   const bool wants_schedule = is_given("--show-schedule"), wants_layouts = is_given("--world-size"),
              wants_help = is_given("--help") || is_given("-h");
   if (is_given("--show-context") && !wants_help) {
-    for (const char* flag : {"--show-schedule", "--world-size", "--compare", "--svg"}) {
+    for (const char* flag : {"--show-schedule", "--world-size", "--compare"}) {
       if (is_given(flag))
         throw UserError(
             {std::string(flag) + " excludes --show-context", "", "leave one of the two out"});

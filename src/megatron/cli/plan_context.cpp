@@ -26,7 +26,7 @@ constexpr std::int64_t kMaxRanks = 128;
 
 struct ContextPlanOptions {
   bool show_context = false, json = false;
-  std::string trace;
+  std::string svg, trace;
   double attention_tflops = kAttentionTflops, link_gbytes_per_s = kLinkGbytesPerS,
          link_latency_us = kLinkLatencyUs;
   std::string model = "gpt";
@@ -45,6 +45,7 @@ const FieldTable<ContextPlanOptions>& context_plan_table() {
     FieldTable<Options> t;
     add_context_plan_fields(t);
     t.field("json", &Options::json, "print every step with its times as JSON");
+    t.field("svg", &Options::svg, "write the drawing to this SVG file too");
     t.field("trace", &Options::trace, "write a trace for ui.perfetto.dev to this file too");
     t.field("model", &Options::model, "type of the model, as for pretrain")
         .positional()
@@ -129,6 +130,14 @@ std::string drawing(const std::vector<PlannedContextLayers>& all, const ContextP
                     options.attention_tflops, options.link_gbytes_per_s, options.link_latency_us);
 }
 
+std::string svg_of(const std::vector<PlannedContextLayers>& all) {
+  std::vector<TitledPass> passes;
+  for (const PlannedContextLayers& planned : all) {
+    for (const ContextPass& pass : planned.passes) passes.push_back({title_of(planned), &pass});
+  }
+  return draw_context_svg(passes);
+}
+
 /// Returns the passes of all kinds of layers, one after another.
 std::string trace_of(const std::vector<PlannedContextLayers>& all) {
   std::vector<TraceTrack> tracks;
@@ -163,6 +172,7 @@ int run_plan_context(std::span<const std::string> args) {
     auto passes = context_passes(group.attention, options.speed());
     all.push_back({std::move(group), std::move(passes)});
   }
+  if (!options.svg.empty()) write_file_atomically(options.svg, svg_of(all));
   if (!options.trace.empty()) write_file_atomically(options.trace, trace_of(all));
   std::cout << (options.json ? context_json(all)
                              : drawing(all, options, terminal_width(STDOUT_FILENO)));

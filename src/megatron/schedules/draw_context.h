@@ -44,6 +44,14 @@ std::string draw_pass(const ContextAttention& attention, const ContextPass& pass
 std::vector<TraceTrack> context_tracks(const ContextPass& pass, const std::string& layers,
                                        double begin_s);
 
+struct TitledPass {
+  std::string title;  ///< of the layers
+  const ContextPass* pass = nullptr;
+};
+
+/// Draws a standalone SVG: for each pass the bars of attention and of exposed communication.
+std::string draw_context_svg(const std::vector<TitledPass>& passes);
+
 /// Returns "1.05 MB", in powers of 1000.
 std::string bytes_text(double bytes);
 
