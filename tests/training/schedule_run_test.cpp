@@ -325,6 +325,7 @@ TEST_F(ScheduleRunTest, EachPhaseReadsItsOwnDataSet) {
   EXPECT_EQ(tokens[0].size(1), 32);
   for (std::size_t i = 0; i < expected.size(); ++i) EXPECT_TRUE(tokens[i].equal(expected[i])) << i;
 
+  continued.trainer.services.folders = {};  // releases the locks
   run_on(second, joined(phases, {"--exit-interval", "5"}));
   auto resumed = set_up_on(second, phases);
   const auto rest = remaining_tokens(resumed, 6);
