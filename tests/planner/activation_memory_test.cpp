@@ -172,11 +172,11 @@ TEST(ContextBytes, OfEachExchange) {
   EXPECT_EQ(context_bytes(two_kinds(), CpCommType::p2p, layout), 2 * 3 * kKeys + 4 * 2 * kKeys);
   EXPECT_EQ(context_bytes(two_kinds(), CpCommType::all_gather, layout), 2 * 3 * kKeys);
   EXPECT_EQ(context_bytes(two_kinds(), CpCommType::a2a, layout),
-            2 * 2 * (kQueries + 2 * kKeys) * 3 / 4)
+            2 * (2 * kQueries + 2 * kKeys) * 3 / 4)
       << "each of 4 ranks has its copy of one of 2 groups";
   layout.context_head_ranks = 2;
   EXPECT_EQ(context_bytes(two_kinds(), CpCommType::a2a_p2p, layout),
-            2 * 2 * (kQueries + kKeys) / 2 + 2 * kKeys + 2 * 2 * kKeys);
+            2 * (2 * kQueries + kKeys) / 2 + 2 * kKeys + 2 * 2 * kKeys);
 }
 
 TEST(ActivationVolume, OfOneStepByAxis) {

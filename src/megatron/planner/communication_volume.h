@@ -26,7 +26,7 @@ double dispatch_bytes(const TransformerConfig& config, std::int64_t expert_paral
 /// - p2p: (N − 1)·kv in each pass, and in backward N times the gradients of keys and values in
 ///   float32
 /// - all_gather: (N − 1)·kv in each pass
-/// - a2a: 2·(q + kv)·(N − 1)/N, where kv has at least one group for each rank, in each pass: q, k
+/// - a2a: (2·q + kv)·(N − 1)/N in each pass, where kv has at least one group for each rank: q, k
 ///   and v to other ranks and the result back
 /// - a2a+p2p: a2a among the ranks that divide heads, and p2p among their groups
 double context_bytes(const TransformerConfig& config, CpCommType exchange,
