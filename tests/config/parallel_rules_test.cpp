@@ -137,6 +137,18 @@ TEST(ContextRules, SequencesAndHeadsAreDividedEvenly) {
       {{"--context-parallel-size", "3", "--cp-comm-type", "a2a+p2p"},
        3,
        "fix: use --cp-comm-type p2p, or a --context-parallel-size that is a product"},
+      {{"--context-parallel-size", "4", "--cp-comm-type", "a2a+p2p", "--load", "missing"},
+       4,
+       "whose product is --context-parallel-size 4, given none"},
+      {{"--context-parallel-size", "4", "--hierarchical-context-parallel-sizes", "2", "2"},
+       4,
+       "--hierarchical-context-parallel-sizes: has an effect only with --cp-comm-type a2a+p2p"},
+      {{"--context-parallel-size", "6", "--seq-length", "48", "--cp-comm-type", "a2a", "a2a+p2p",
+        "--hierarchical-context-parallel-sizes", "2", "3", "--group-query-attention",
+        "--num-query-groups", "3"},
+       6,
+       "--cp-comm-type a2a+p2p: divides query groups, but of the 3 groups of a rank and "
+       "--hierarchical-context-parallel-sizes 2 neither divides the other"},
       {{"--context-parallel-size", "8", "--cp-comm-type", "a2a+p2p",
         "--hierarchical-context-parallel-sizes", "4", "2"},
        8,
@@ -171,7 +183,7 @@ TEST(ParallelRules, HybridContextParallelismNeedsPackedDocuments) {
   expect_all({
       {{"--hybrid-context-parallel"},
        2,
-       "--hybrid-context-parallel: needs the number of tokens that a rank can hold\n  fix: add "
+       "--hybrid-context-parallel: needs the number of tokens that a rank can hold\n     fix: add "
        "--max-seqlen-per-dp-cp-rank"},
       {{"--hybrid-context-parallel"}, 2, "fix: add --dataloader-inter-document-masking"},
       {{"--hybrid-context-parallel"}, 2, "fix: add --calculate-per-token-loss"},

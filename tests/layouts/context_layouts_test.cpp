@@ -147,25 +147,30 @@ std::vector<ContextLayout> pairwise_context_layouts() {
       [](const ContextLayout& layout, const auto&) { return -layout.world_size(); });
 }
 
-TrainingResult train(const ContextLayout& layout) {
+TrainingResult train(const ContextLayout& layout, const TrainingOptions& options,
+                     const Flags& more_flags = {}) {
   Flags all = common_flags();
   const Flags step{"--optimizer",    "sgd", "--sgd-momentum", "0",     "--clip-grad",   "0",
                    "--weight-decay", "0",   "--lr",           "16384", "--train-iters", "1"};
-  for (const Flags& more : {layout.flags(), step}) all.insert(all.end(), more.begin(), more.end());
+  for (const Flags& more : {layout.flags(), step, more_flags})
+    all.insert(all.end(), more.begin(), more.end());
   use_short_documents(all);
-  return train_in_layout(all, layout.world_size(), {.dtype = at::kDouble});
+  return train_in_layout(all, layout.world_size(), options);
 }
+
+const TrainingOptions kFloat64{.dtype = at::kDouble};
 
 const TrainingResult& one_rank(std::size_t family) {
   static std::map<std::size_t, TrainingResult> known;
   auto found = known.find(family);
-  if (found == known.end()) found = known.emplace(family, train({.family = family})).first;
+  if (found == known.end())
+    found = known.emplace(family, train({.family = family}, kFloat64)).first;
   return found->second;
 }
 
 void expect_one_rank(const ContextLayout& layout) {
   SCOPED_TRACE(layout.text());
-  const TrainingResult &expected = one_rank(layout.family), actual = train(layout);
+  const TrainingResult &expected = one_rank(layout.family), actual = train(layout, kFloat64);
   EXPECT_LE(curve_distance(actual.losses, expected.losses), kLimit) << "loss";
   EXPECT_LE(curve_distance(actual.grad_norms, expected.grad_norms), kLimit) << "gradient norm";
   ASSERT_EQ(actual.after.size(), expected.after.size());
@@ -190,6 +195,43 @@ TEST(ContextLayouts, RandomOnesTrainAsOneRankDoes) {
   std::mt19937 random(seed);
   const std::vector<ContextLayout> all = all_context_layouts();
   for (int i = 0; i < 3; ++i) expect_one_rank(all[random() % all.size()]);
+}
+
+/// Two ranks and three, each exchange, with tensor parallelism or a pipeline.
+const std::vector<ContextLayout> kRoundedLayouts{
+    {.family = 0, .cp = 2, .exchange = 0},
+    {.family = 1, .cp = 3, .exchange = 0, .tp = 2, .sequence_parallel = true},
+    {.family = 2, .cp = 4, .exchange = 1, .pipeline = 1},
+    {.family = 3, .cp = 2, .exchange = 2, .dp = 2, .distributed_optimizer = true},
+    {.family = 1, .cp = 4, .exchange = 4},
+    {.family = 6, .cp = 2, .exchange = 0}};
+
+// The limits of layouts_test.cpp.
+TEST(ContextLayouts, InFloat32TrainAsOneRankDoes) {
+  for (const ContextLayout& layout : kRoundedLayouts) {
+    SCOPED_TRACE(layout.text());
+    const TrainingResult expected = train({.family = layout.family}, {}),
+                         actual = train(layout, {});
+    EXPECT_LE(curve_distance(actual.losses, expected.losses), 1e-6);
+    for (const auto& [name, after] : expected.after)
+      EXPECT_LE(relative_distance(actual.before.at(name) - actual.after.at(name),
+                                  expected.before.at(name) - after),
+                1e-5)
+          << name;
+  }
+}
+
+/// Attention is rounded once more where its result is merged or changes ranks, so the limit is that
+/// of tensor parallelism (layouts_test.cpp).
+TEST(ContextLayouts, InBf16GradientsAreNoFartherFromFp32) {
+  const Flags bf16{"--bf16"};
+  for (const ContextLayout& layout : kRoundedLayouts) {
+    SCOPED_TRACE(layout.text());
+    const ContextLayout alone{.family = layout.family};
+    const TrainingResult exact = train(alone, {});
+    EXPECT_LE(gradient_distance(train(layout, {}, bf16), exact),
+              1.25 * gradient_distance(train(alone, {}, bf16), exact));
+  }
 }
 
 }  // namespace

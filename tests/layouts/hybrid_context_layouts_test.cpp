@@ -26,7 +26,8 @@ const std::vector<Family>& hybrid_families() {
       {"gpt", {"--eod-mask-loss"}},
       {"llama, window",
        llama({"--group-query-attention", "--num-query-groups", "2", "--window-size", "9,0"})},
-      {"alibi", {"--position-embedding-type", "alibi", "--qk-layernorm"}}};
+      {"alibi",
+       {"--position-embedding-type", "alibi", "--qk-layernorm", "--normalization", "RMSNorm"}}};
   return all;
 }
 

@@ -123,6 +123,18 @@ inline double relative_distance(const at::Tensor& a, const at::Tensor& b) {
   return (a - b).abs().max().item<double>() / (scale > 0 ? scale : 1);
 }
 
+/// Returns the distance of a bf16 step's gradients from those of the float32 step: the root mean
+/// square over tensors of ‖difference‖ / ‖gradient‖.
+inline double gradient_distance(const TrainingResult& rounded, const TrainingResult& exact) {
+  double squares = 0;
+  for (const auto& [name, after] : exact.after) {
+    const at::Tensor gradient = exact.before.at(name) - after;
+    const at::Tensor difference = rounded.before.at(name) - rounded.after.at(name) - gradient;
+    squares += (difference.square().sum() / gradient.square().sum()).item<double>();
+  }
+  return std::sqrt(squares / static_cast<double>(exact.after.size()));
+}
+
 /// Returns the largest relative distance between points of two curves.
 inline double curve_distance(const std::vector<double>& a, const std::vector<double>& b) {
   double most = a.size() == b.size() ? 0 : INFINITY;

@@ -112,18 +112,6 @@ TEST(Layouts, EveryScheduleHasTheBitsOfOneRank) {
   }
 }
 
-/// Returns the distance of a bf16 step's gradients from those of the float32 step: the root mean
-/// square over tensors of ‖difference‖ / ‖gradient‖.
-double gradient_distance(const TrainingResult& rounded, const TrainingResult& exact) {
-  double squares = 0;
-  for (const auto& [name, after] : exact.after) {
-    const at::Tensor gradient = exact.before.at(name) - after;
-    const at::Tensor difference = rounded.before.at(name) - rounded.after.at(name) - gradient;
-    squares += (difference.square().sum() / gradient.square().sum()).item<double>();
-  }
-  return std::sqrt(squares / static_cast<double>(exact.after.size()));
-}
-
 /// In bf16 rounding differs with the order of sums, over thousands of elements as much one way as
 /// the other: within 8 % with AVX512-BF16. One more rounding of all values would make it 1.4 times
 /// as far. Without tensor parallelism only the fp32 sums over ranks differ. (A token that chooses

@@ -274,6 +274,9 @@ TEST(ResumeDifferences, OnlyTheCurrentPhaseMustKeepItsBounds) {
   settings.training.phase_transition_iterations = {4, 12};
   EXPECT_THAT(settings_differences(saved, settings, 2),
               HasSubstr("    --phase-transition-iterations: 4 8 in the checkpoint, 4 12 now\n"));
+  EXPECT_THAT(settings_differences(saved, settings, 4),
+              HasSubstr("    --phase-transition-iterations: 4 8 in the checkpoint, 4 12 now\n"))
+      << "a phase begins, of which no sample is consumed";
   EXPECT_THAT(settings_differences(saved, settings, 6),
               HasSubstr("  ! --phase-transition-iterations: 4 8 in the checkpoint, 4 12 now: the "
                         "consumed samples were different ones"));

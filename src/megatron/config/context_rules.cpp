@@ -1,6 +1,7 @@
 // Rules on context parallelism: the sequence and the heads that its ranks share.
 #include <algorithm>
 #include <numeric>
+#include <optional>
 
 #include "megatron/config/rule.h"
 
@@ -25,27 +26,11 @@ bool uses(S s, CpCommType type) {
          std::ranges::find(s.parallel.cp_comm_type, type) != s.parallel.cp_comm_type.end();
 }
 
+const std::vector<std::int64_t>& levels(S s) {
+  return s.parallel.hierarchical_context_parallel_sizes;
+}
 /// Returns whether --hierarchical-context-parallel-sizes are two levels of cp.
-bool has_levels(S s) {
-  const auto& sizes = s.parallel.hierarchical_context_parallel_sizes;
-  return sizes.size() == 2 && sizes[0] * sizes[1] == cp(s);
-}
-
-/// Returns the number of ranks that a layer divides heads among; 1 if none does.
-std::int64_t head_ranks(S s) {
-  if (uses(s, CpCommType::a2a)) return cp(s);
-  return uses(s, CpCommType::a2a_p2p) && has_levels(s)
-             ? s.parallel.hierarchical_context_parallel_sizes[0]
-             : 1;
-}
-std::string head_type(S s) {
-  return uses(s, CpCommType::a2a) ? "--cp-comm-type a2a" : "--cp-comm-type a2a+p2p";
-}
-std::string head_ranks_text(S s) {
-  return uses(s, CpCommType::a2a)
-             ? cp_text(s)
-             : "--hierarchical-context-parallel-sizes " + text_of(head_ranks(s));
-}
+bool has_levels(S s) { return levels(s).size() == 2 && levels(s)[0] * levels(s)[1] == cp(s); }
 
 /// Returns "2 4", two levels of cp, or none if there are none.
 std::string levels_of(std::int64_t size) {
@@ -57,6 +42,70 @@ std::string levels_of(std::int64_t size) {
 std::int64_t heads(S s) { return s.model.num_attention_heads / tp(s); }
 /// Returns the query groups of a rank of tp.
 std::int64_t groups(S s) { return std::max<std::int64_t>(1, s.model.query_groups() / tp(s)); }
+
+/// An exchange that divides heads among `ranks` ranks.
+struct HeadDivision {
+  const char* type = "";  ///< "--cp-comm-type a2a"
+  std::int64_t ranks = 1;
+  std::string ranks_text;    ///< with the flag that sets them
+  bool is_whole_cp = false;  ///< all ranks of cp, not groups of them
+};
+
+std::vector<HeadDivision> head_divisions(S s) {
+  std::vector<HeadDivision> all;
+  if (uses(s, CpCommType::a2a)) all.push_back({"--cp-comm-type a2a", cp(s), cp_text(s), true});
+  if (uses(s, CpCommType::a2a_p2p) && has_levels(s))
+    all.push_back({"--cp-comm-type a2a+p2p", levels(s)[0],
+                   "--hierarchical-context-parallel-sizes " + text_of(levels(s)[0]), false});
+  return all;
+}
+
+/// Returns the first exchange among whose ranks the heads cannot be divided.
+std::optional<HeadDivision> indivisible_heads(S s) {
+  for (const HeadDivision& one : head_divisions(s))
+    if (heads(s) % one.ranks != 0) return one;
+  return std::nullopt;
+}
+
+/// Returns the first exchange among whose ranks the heads can be divided, but not the groups.
+std::optional<HeadDivision> indivisible_groups(S s) {
+  for (const HeadDivision& one : head_divisions(s))
+    if (heads(s) % one.ranks == 0 && groups(s) % one.ranks != 0 && one.ranks % groups(s) != 0)
+      return one;
+  return std::nullopt;
+}
+
+Parts heads_message(S s) {
+  const HeadDivision division = *indivisible_heads(s);
+  std::int64_t most = std::min(division.ranks, heads(s));
+  while (heads(s) % most != 0) --most;
+  return {division.type,
+          "divides attention heads, but the " + text_of(heads(s)) +
+              " heads of a rank are no multiple of " + division.ranks_text,
+          division.is_whole_cp
+              ? "use --cp-comm-type p2p, or --context-parallel-size " + text_of(most)
+              : "use --cp-comm-type p2p, or divide heads among " +
+                    text_of(std::gcd(division.ranks, heads(s)))};
+}
+
+Parts groups_message(S s) {
+  const HeadDivision division = *indivisible_groups(s);
+  return {division.type,
+          "divides query groups, but of the " + text_of(groups(s)) + " groups of a rank and " +
+              division.ranks_text + " neither divides the other",
+          "use --cp-comm-type p2p"};
+}
+
+Parts levels_message(S s) {
+  std::string given;
+  for (const std::int64_t size : levels(s)) given += (given.empty() ? "" : " ") + text_of(size);
+  const std::string fit = levels_of(cp(s));
+  return {"--cp-comm-type a2a+p2p",
+          "needs two --hierarchical-context-parallel-sizes whose product is " + cp_text(s) +
+              ", given " + (given.empty() ? "none" : given),
+          fit.empty() ? "use --cp-comm-type p2p, or a --context-parallel-size that is a product"
+                      : "use --hierarchical-context-parallel-sizes " + fit};
+}
 
 }  // namespace
 
@@ -78,6 +127,17 @@ const std::vector<Rule>& context_rules() {
                                             : ""),
                       "use --seq-length " + multiples_near(s.training.seq_length, unit)};
        }},
+      {{"cp_comm_type", "hierarchical_context_parallel_sizes", "context_parallel_size"},
+       [](S s) { return uses(s, CpCommType::a2a_p2p) && !has_levels(s); },
+       levels_message},
+      {{"cp_comm_type", "hierarchical_context_parallel_sizes", "context_parallel_size"},
+       [](S s) { return !levels(s).empty() && !uses(s, CpCommType::a2a_p2p); },
+       [](S) {
+         return Parts{"--hierarchical-context-parallel-sizes",
+                      "has an effect only with --cp-comm-type a2a+p2p and several ranks of "
+                      "--context-parallel-size",
+                      "add them, or leave it out"};
+       }},
   };
   return rules;
 }
@@ -95,47 +155,14 @@ const std::vector<Rule>& context_sharding_rules() {
                           " types, --num-layers is " + text_of(s.model.num_layers),
                       "give one for all layers, or one for each"};
        }},
-      {{"cp_comm_type", "hierarchical_context_parallel_sizes", "context_parallel_size"},
-       [](S s) { return uses(s, CpCommType::a2a_p2p) && !has_levels(s); },
-       [](S s) {
-         std::string sizes;
-         for (const std::int64_t size : s.parallel.hierarchical_context_parallel_sizes)
-           sizes += (sizes.empty() ? "" : " ") + text_of(size);
-         const std::string levels = levels_of(cp(s));
-         return Parts{"--cp-comm-type a2a+p2p",
-                      "needs two --hierarchical-context-parallel-sizes whose product is " +
-                          cp_text(s) + ", given " + (sizes.empty() ? "none" : sizes),
-                      levels.empty() ? "use --cp-comm-type p2p, or a --context-parallel-size that "
-                                       "is a product"
-                                     : "use --hierarchical-context-parallel-sizes " + levels};
-       }},
       {{"cp_comm_type", "context_parallel_size", "num_attention_heads",
         "hierarchical_context_parallel_sizes", "tensor_model_parallel_size"},
-       [](S s) { return heads(s) % head_ranks(s) != 0; },
-       [](S s) {
-         std::int64_t most = std::min(head_ranks(s), heads(s));
-         while (heads(s) % most != 0) --most;
-         return Parts{head_type(s),
-                      "divides attention heads, but the " + text_of(heads(s)) +
-                          " heads of a rank are no multiple of " + head_ranks_text(s),
-                      uses(s, CpCommType::a2a)
-                          ? "use --cp-comm-type p2p, or --context-parallel-size " + text_of(most)
-                          : "use --cp-comm-type p2p, or divide heads among " +
-                                text_of(std::gcd(head_ranks(s), heads(s)))};
-       }},
+       [](S s) { return indivisible_heads(s).has_value(); },
+       heads_message},
       {{"cp_comm_type", "context_parallel_size", "num_query_groups", "num_attention_heads",
         "hierarchical_context_parallel_sizes", "tensor_model_parallel_size"},
-       [](S s) {
-         const std::int64_t ranks = head_ranks(s);
-         return heads(s) % ranks == 0 && groups(s) % ranks != 0 && ranks % groups(s) != 0;
-       },
-       [](S s) {
-         return Parts{head_type(s),
-                      "divides query groups, but of the " + text_of(groups(s)) +
-                          " groups of a rank and " + head_ranks_text(s) +
-                          " neither divides the other",
-                      "use --cp-comm-type p2p"};
-       }},
+       [](S s) { return indivisible_groups(s).has_value(); },
+       groups_message},
       {{"hybrid_context_parallel", "num_experts"},
        [](S s) { return s.parallel.hybrid_context_parallel && s.model.moe.num_experts > 0; },
        [](S) {

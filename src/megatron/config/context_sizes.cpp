@@ -11,6 +11,13 @@ std::vector<std::int64_t> context_sizes(std::int64_t seq_length, std::int64_t li
   return sizes;
 }
 
+std::int64_t tokens_per_rank(const Settings& settings, std::int64_t ranks) {
+  const TrainingConfig& training = settings.training;
+  return settings.parallel.hybrid_context_parallel
+             ? settings.parallel.max_seqlen_per_dp_cp_rank
+             : training.micro_batch_size * training.seq_length / ranks;
+}
+
 std::int64_t cp_a2a_size(const ParallelConfig& parallel) {
   const bool is_used =
       parallel.context_parallel_size > 1 &&

@@ -21,4 +21,9 @@ EvaluationPlan evaluation_plan(const TrainingConfig& training, std::int64_t data
           .first_iteration = training.start_eval_at_iter.value_or(0)};
 }
 
+std::int64_t microbatches_per_pass(std::int64_t stages) {
+  constexpr std::int64_t kMicrobatchesPerStage = 4;
+  return stages == 1 ? 1 : kMicrobatchesPerStage * stages;
+}
+
 }  // namespace megatron

@@ -34,4 +34,7 @@ struct EvaluationPlan {
 /// final training batch size that is not a multiple of the micro batch size is rounded down.
 EvaluationPlan evaluation_plan(const TrainingConfig& training, std::int64_t data_parallel_size = 1);
 
+/// Returns the number of microbatches of a rank that pass through `stages` pipeline stages at once.
+std::int64_t microbatches_per_pass(std::int64_t stages);
+
 }  // namespace megatron

@@ -51,11 +51,11 @@ OrderedJson json_line(const StepMetrics& step) {
   for (const AxisCommStats& axis : step.traffic)
     line["communication"][axis.axis] = {
         {"calls", axis.calls}, {"bytes", axis.bytes}, {"exposed_ms", axis.exposed_ms}};
-  if (step.packing)
-    line["packing"] = {{"documents", step.packing->num_sequences},
-                       {"microbatches", step.packing->num_microbatches},
-                       {"imbalance", step.packing->imbalance},
-                       {"padding", step.packing->padding}};
+  if (step.hybrid_context)
+    line["hybrid_context"] = {{"documents", step.hybrid_context->num_sequences},
+                              {"microbatches", step.hybrid_context->num_microbatches},
+                              {"imbalance", step.hybrid_context->imbalance},
+                              {"padding", step.hybrid_context->padding}};
   if (!step.routing.empty()) line["routing"] = routing_json(step);
   if (step.memory) line["memory_bytes"] = step.memory->reserved_bytes;
   return line;

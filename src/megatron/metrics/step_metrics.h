@@ -57,9 +57,9 @@ struct StepMetrics {
   double elapsed_s = 0;
   ThroughputMetrics throughput;
   std::optional<MemoryMetrics> memory;
-  std::vector<AxisCommStats> traffic = {};           ///< empty without --log-comm
-  std::vector<LayerRouting> routing = {};            ///< of the layers with experts
-  std::optional<HybridContextSummary> packing = {};  ///< with --hybrid-context-parallel
+  std::vector<AxisCommStats> traffic = {};                  ///< empty without --log-comm
+  std::vector<LayerRouting> routing = {};                   ///< of the layers with experts
+  std::optional<HybridContextSummary> hybrid_context = {};  ///< with --hybrid-context-parallel
   bool logs_layers_routing = false;  ///< each layer by itself (--moe-per-layer-logging)
 };
 

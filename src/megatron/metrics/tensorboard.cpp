@@ -67,11 +67,11 @@ void TensorBoard::add(const StepMetrics& step) {
                                  static_cast<double>(axis.bytes));
     over_iterations.emplace_back("communication-exposed-ms/" + axis.axis, axis.exposed_ms);
   }
-  if (step.packing) {
-    over_iterations.emplace_back("packing/imbalance", step.packing->imbalance);
-    over_iterations.emplace_back("packing/padding", step.packing->padding);
-    over_iterations.emplace_back("packing/microbatches",
-                                 static_cast<double>(step.packing->num_microbatches));
+  if (step.hybrid_context) {
+    over_iterations.emplace_back("hybrid-context/imbalance", step.hybrid_context->imbalance);
+    over_iterations.emplace_back("hybrid-context/padding", step.hybrid_context->padding);
+    over_iterations.emplace_back("hybrid-context/microbatches",
+                                 static_cast<double>(step.hybrid_context->num_microbatches));
   }
   for (const LayerRouting& layer : step.routing) {
     if (!step.logs_layers_routing) break;

@@ -11,6 +11,7 @@
 #include <ATen/ops/zeros_like.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
+#include <algorithm>
 #include <limits>
 #include <tuple>
 #include <utility>
@@ -19,7 +20,7 @@
 #include "megatron/ops/context_parallel_attention.h"
 #include "megatron/ops/differentiable.h"
 #include "megatron/ops/kernel_type.h"
-#include "megatron/parallel/comm.h"
+#include "megatron/parallel/ring.h"
 #include "megatron/schedules/context_exchange.h"
 
 namespace megatron {
@@ -48,14 +49,9 @@ class Ring {
   /// Returns the rank whose keys are here in step `step`.
   std::int64_t source(std::int64_t step) const { return ring_source(axis_.rank, step, axis_.size); }
   std::int64_t size() const { return axis_.size; }
-  /// Starts to send `out` and to receive `in`. Odd ranks post the receive first: a pair of ranks
-  /// that meets for the first time on NCCL waits for both, and must not wait around the ring.
   std::pair<PendingWork, PendingWork> exchange(const at::Tensor& out, const at::Tensor& in,
                                                const char* what) const {
-    PendingWork received = axis_.rank % 2 == 1 ? receive(in, what) : nullptr;
-    PendingWork sent = send(out, what);
-    if (received == nullptr) received = receive(in, what);
-    return {std::move(sent), std::move(received)};
+    return exchange_around_ring(axis_, out, in, what);
   }
   PendingWork send(const at::Tensor& x, const char* what) const {
     return axis_.comm->start_send(x, (axis_.rank + 1) % axis_.size, what);
@@ -69,7 +65,7 @@ class Ring {
 };
 
 /// Calls body(rows of queries, rows of keys, options) for each pair of pieces of which a query sees
-/// a key. Returns the number of pairs.
+/// a key. Returns the number of pairs. The pieces lie in ascending order of sequences.
 template <class Body>
 std::int64_t for_visible_pieces(const std::vector<SequencePiece>& queries,
                                 const std::vector<SequencePiece>& keys,
@@ -78,8 +74,9 @@ std::int64_t for_visible_pieces(const std::vector<SequencePiece>& queries,
   const PositionMask mask{.causal = options.causal, .window = options.window};
   std::int64_t num_visible = 0;
   for (const SequencePiece& mine : queries) {
-    for (const SequencePiece& seen : keys) {
-      if (mine.sequence != seen.sequence || !sees(mine.positions, seen.positions, mask)) continue;
+    for (const SequencePiece& seen :
+         std::ranges::equal_range(keys, mine.sequence, {}, &SequencePiece::sequence)) {
+      if (!sees(mine.positions, seen.positions, mask)) continue;
       body(PositionRun{mine.row, mine.positions.count}, PositionRun{seen.row, seen.positions.count},
            options_of(mine, seen.positions.first, placement, options));
       ++num_visible;
@@ -112,10 +109,13 @@ void attend_in_step(const std::vector<std::vector<SequencePiece>>& pieces, RingS
   context.activities->add(std::move(step));
 }
 
-/// The pieces of every rank.
+/// The pieces of every rank, in ascending order of sequences.
 std::vector<std::vector<SequencePiece>> pieces_of_ranks(const SequencePlacement& placement) {
   std::vector<std::vector<SequencePiece>> pieces;
-  for (const auto& runs : placement.runs_of) pieces.push_back(pieces_of(runs, placement));
+  for (const auto& runs : placement.runs_of) {
+    pieces.push_back(pieces_of(runs, placement));
+    std::ranges::stable_sort(pieces.back(), {}, &SequencePiece::sequence);
+  }
   return pieces;
 }
 

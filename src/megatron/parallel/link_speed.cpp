@@ -9,7 +9,7 @@
 
 #include "megatron/base/monotonic_clock.h"
 #include "megatron/parallel/collectives.h"
-#include "megatron/parallel/comm.h"
+#include "megatron/parallel/ring.h"
 
 namespace megatron {
 namespace {
@@ -26,8 +26,8 @@ double ring_message_seconds(const Axis& axis, const at::Tensor& out) {
   for (int round = 0; round < kNumRounds; ++round) {
     barrier(axis, what);
     const double begin_s = monotonic_seconds();
-    const PendingWork sent = axis.comm->start_send(out, (axis.rank + 1) % axis.size, what);
-    axis.comm->recv(in, (axis.rank + axis.size - 1) % axis.size, what);
+    const auto [sent, received] = exchange_around_ring(axis, out, in, what);
+    received->wait();
     sent->wait();
     if (!out.is_cpu())
       c10::impl::VirtualGuardImpl(out.device().type()).synchronizeDevice(out.device().index());

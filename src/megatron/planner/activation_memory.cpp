@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "megatron/config/context_sizes.h"
 #include "megatron/params/params_dtype.h"
 
 namespace megatron {
@@ -53,7 +54,7 @@ double attention_heads_kept(const TransformerConfig& config, const ActivationLay
 
 ActivationLayout activation_layout(const Settings& settings, const Rank& rank) {
   const TrainingConfig& training = settings.training;
-  return {.tokens = training.micro_batch_size * training.seq_length / rank.cp.size,
+  return {.tokens = tokens_per_rank(settings, rank.cp.size),
           .tensor_parallel = rank.tp.size,
           .expert_tensor_parallel = rank.etp.size,
           .sequence_parallel = rank.sequence_parallel,

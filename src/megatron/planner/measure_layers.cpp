@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "megatron/base/format.h"
+#include "megatron/config/context_sizes.h"
 #include "megatron/parallel/link_speed.h"
 #include "megatron/parallel/object_collectives.h"
 #include "megatron/params/params_dtype.h"
@@ -93,9 +94,17 @@ class StepStopwatch : public StepListener {
   std::map<std::pair<std::int32_t, StepKind>, std::vector<double>> seconds_;
 };
 
+/// Returns the rows of a full microbatch of hybrid context parallelism.
+std::int64_t hybrid_rows(const Settings& settings, const Rank& rank) {
+  const std::int64_t rows = tokens_per_rank(settings, rank.cp.size);
+  return rank.sequence_parallel ? rows / rank.tp.size * rank.tp.size : rows;
+}
+
 Microbatch synthetic_microbatch(const Settings& settings, const Rank& rank) {
+  const bool is_hybrid = settings.parallel.hybrid_context_parallel;
   const std::int64_t samples = settings.training.micro_batch_size,
-                     length = settings.training.seq_length;
+                     length =
+                         is_hybrid ? hybrid_rows(settings, rank) : settings.training.seq_length;
   const auto ids = at::TensorOptions().dtype(at::kLong).device(rank.device);
   const at::Tensor tokens = at::arange(samples * length, ids)
                                 .remainder(settings.model.vocab_size)
@@ -107,6 +116,8 @@ Microbatch synthetic_microbatch(const Settings& settings, const Rank& rank) {
                         {"loss_mask", at::ones({samples, length}, ids.dtype(at::kFloat))},
                         {"loss_gradient", at::ones({}, ids.dtype(at::kFloat))}};
   microbatch.sample_ordinals = at::arange(samples, ids);
+  if (is_hybrid)  // one document that fills a rank
+    microbatch.packed = {.cu_seqlens = {0, length}, .hybrid = HybridContext{.parts = {0, length}}};
   return context_slice(std::move(microbatch), rank.cp.rank, rank.cp.size);
 }
 
@@ -114,8 +125,9 @@ Microbatch synthetic_microbatch(const Settings& settings, const Rank& rank) {
 double measure_p2p_seconds(const Settings& settings, const Rank& rank) {
   const Axis& pp = rank.pp;
   if (pp.size == 1) return 0;
-  const std::int64_t slices = rank.cp.size * (rank.sequence_parallel ? rank.tp.size : 1);
-  const std::vector<std::int64_t> shape{settings.training.seq_length / slices,
+  const std::int64_t rows =
+      tokens_per_rank(settings, rank.cp.size) / settings.training.micro_batch_size;
+  const std::vector<std::int64_t> shape{rank.sequence_parallel ? rows / rank.tp.size : rows,
                                         settings.training.micro_batch_size,
                                         settings.model.hidden_size};
   return ring_message_seconds(

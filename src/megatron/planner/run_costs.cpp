@@ -18,7 +18,9 @@ MemoryLayout run_memory_layout(const Settings& settings, const Rank& rank,
           .expert_data_parallel = rank.edp.size,
           .use_distributed_optimizer = settings.parallel.use_distributed_optimizer,
           .micro_batch_size = settings.training.micro_batch_size,
-          .sequence_length = settings.training.seq_length,
+          .sequence_length = settings.parallel.hybrid_context_parallel
+                                 ? settings.parallel.max_seqlen_per_dp_cp_rank
+                                 : settings.training.seq_length,
           .num_microbatches = num_microbatches};
 }
 

@@ -14,8 +14,10 @@
 namespace megatron {
 namespace {
 
-/// An improvement below this fraction of the mean load is not worth dividing a sequence.
+/// The search ends when the most loaded rank has this fraction more work than the mean.
 constexpr double kGoodBalance = 0.01;
+/// The fraction of the mean load by which dividing a sequence must shorten the step.
+constexpr double kWorthDividing = 0.001;
 /// Bounds the search: attempts times sequences.
 constexpr std::int64_t kSearchEffort = 2'000'000;
 
@@ -48,7 +50,7 @@ class Assigner {
       MEGATRON_CHECK(ranks > 0, "a sequence of ", length, " tokens does not fit ",
                      request.num_ranks, " ranks of ", request.max_rows_per_rank, " rows");
       ranks_of_.push_back(ranks);
-      mean_ += request.cost.of(length, ranks) * static_cast<double>(ranks);
+      mean_ += request.cost_of(length, ranks) * static_cast<double>(ranks);
     }
     mean_ /= static_cast<double>(request.num_ranks);
   }
@@ -77,7 +79,7 @@ class Assigner {
       if (attempts-- <= 0) return false;
       ranks_of_[at(sequence)] *= 2;
       Assignment other = assign();
-      if (other.longest() < best.longest()) {
+      if (other.longest() < best.longest() - kWorthDividing * mean_) {
         best = std::move(other);
         return true;
       }
@@ -102,7 +104,7 @@ class Assigner {
         if (ranks_of_[at(sequence)] != size) continue;
         const auto [load, block] = least.top();
         least.pop();
-        loads[at(block)] = load + request_.cost.of(request_.lengths[at(sequence)], size);
+        loads[at(block)] = load + request_.cost_of(request_.lengths[at(sequence)], size);
         result.blocks[at(level)][at(block)].push_back(sequence);
         least.emplace(loads[at(block)], block);
       }
@@ -165,6 +167,11 @@ double SequenceCost::of(std::int64_t length, std::int64_t ranks) const {
   const double attention = per_squared_token * tokens * tokens / parts,
                exchange = per_sent_token * tokens * (parts - 1) / parts;
   return per_token * tokens / parts + std::max(attention, exchange);
+}
+
+double HybridContextRequest::cost_of(std::int64_t length, std::int64_t ranks) const {
+  const auto padding = static_cast<double>(padded_length(length, ranks, row_multiple) - length);
+  return cost.of(length, ranks) + cost.per_token * padding / static_cast<double>(ranks);
 }
 
 std::int64_t largest_context_block(std::int64_t num_ranks) { return num_ranks & -num_ranks; }
@@ -249,7 +256,7 @@ HybridContextTimes simulate(const HybridContextSchedule& schedule,
       for (const std::int64_t sequence : microbatch.sequences) {
         const std::int64_t length = request.lengths[at(sequence)],
                            rows = padded_length(length, microbatch.num_ranks, request.row_multiple);
-        cost += request.cost.of(length, microbatch.num_ranks);
+        cost += request.cost_of(length, microbatch.num_ranks);
         times.rows += rows;
         times.padding += rows - length;
       }

@@ -19,7 +19,7 @@ struct SequenceCost {
   /// longer.
   double per_sent_token = 0;
 
-  /// Returns the time of each of `ranks` ranks that share a sequence.
+  /// Returns the time of each of `ranks` ranks that share a sequence, without padding.
   double of(std::int64_t length, std::int64_t ranks) const;
 };
 
@@ -30,6 +30,9 @@ struct HybridContextRequest {
   /// The rows of a sequence on a rank are a multiple of this (of tp with sequence parallelism).
   std::int64_t row_multiple = 1;
   SequenceCost cost = {};
+
+  /// Returns the time of each of `ranks` ranks that share a sequence of `length` tokens.
+  double cost_of(std::int64_t length, std::int64_t ranks) const;
 };
 
 /// Sequences that neighbouring ranks compute together in one microbatch.

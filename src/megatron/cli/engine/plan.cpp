@@ -56,6 +56,11 @@ void check(const LayoutPlanOptions& options) {
   require("--seq-length", settings.training.seq_length);
   require("--micro-batch-size", settings.training.micro_batch_size);
   if (settings.model.num_layers > 0) require("--vocab-size", settings.model.vocab_size);
+  if (settings.parallel.hybrid_context_parallel)
+    problems.add(
+        {"--hybrid-context-parallel",
+         "divides documents by their lengths, which a plan does not know",
+         "leave it out, and plan with --seq-length of --max-seqlen-per-dp-cp-rank tokens"});
   problems.add(validate_model(settings));
   problems.throw_if_any();
 }

@@ -1,14 +1,15 @@
 #include "megatron/training/feeding/hybrid_context_source.h"
 
 #include <ATen/ops/index_select.h>
-#include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/tensor.h>
 
 #include <algorithm>
 #include <deque>
+#include <string>
 #include <utility>
 #include <vector>
 
+#include "megatron/base/error.h"
 #include "megatron/ops/sequence_placement.h"
 #include "megatron/training/feeding/batch_stream.h"
 #include "megatron/training/feeding/prefetch_source.h"
@@ -66,7 +67,7 @@ class Rows {
     tokens_.resize(rows, 0);
     labels_.resize(rows, 0);
     loss_mask_.resize(rows, 0.0f);
-    for (std::int64_t position = 0; position < count; ++position) position_ids_.push_back(position);
+    position_ids_.resize(rows, 0);
   }
 
   std::int64_t size() const { return std::ssize(tokens_); }
@@ -136,6 +137,9 @@ class HybridContextSource : public MicrobatchSource {
                                  .cost = options_.cost};
     for (const DocumentPart& document : documents) request.lengths.push_back(document.length);
     const HybridContextSchedule schedule = make_hybrid_context_schedule(request);
+    const std::string problem = check_hybrid_context_schedule(schedule, request);
+    MEGATRON_CHECK(problem.empty(), problem, " in the schedule of ", documents.size(),
+                   " documents");
     const HybridContextSummary summary = summary_of(schedule, request);
     for (const ContextMicrobatch& own : schedule.ranks[static_cast<std::size_t>(options_.rank)])
       step_.push_back(microbatch(own, samples, documents, summary));

@@ -6,31 +6,27 @@
 #include <algorithm>
 #include <utility>
 
+#include "megatron/config/evaluation_plan.h"
 #include "megatron/parallel/object_collectives.h"
 #include "megatron/pipeline/run_schedule.h"
 
 namespace megatron {
 namespace {
 
-/// Microbatches per stage in one run of the schedule.
-constexpr std::int64_t kMicrobatchesPerStage = 4;
-
 std::vector<Microbatch> next_microbatches(MicrobatchSource& source, const Axis& cp,
                                           std::int64_t count) {
   std::vector<Microbatch> batch = next_step(source, count);
   for (Microbatch& microbatch : batch) {
     microbatch = context_slice(std::move(microbatch), cp.rank, cp.size);
-    microbatch.sample_ordinals = at::zeros({microbatch.at("tokens").size(0)},
-                                           microbatch.at("tokens").options().dtype(at::kLong));
+    const at::Tensor& tokens = microbatch.at("tokens");
+    const std::int64_t count =
+        microbatch.packed ? std::ssize(microbatch.packed->cu_seqlens) - 1 : tokens.size(0);
+    microbatch.sample_ordinals = at::zeros({count}, tokens.options().dtype(at::kLong));
   }
   return batch;
 }
 
 }  // namespace
-
-std::int64_t microbatches_per_pass(std::int64_t stages) {
-  return stages == 1 ? 1 : kMicrobatchesPerStage * stages;
-}
 
 std::optional<double> evaluate(const EvaluationContext& context, MicrobatchSource& source,
                                std::int64_t num_microbatches, const std::function<bool()>& stop) {

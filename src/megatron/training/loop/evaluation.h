@@ -20,9 +20,6 @@ struct EvaluationContext {
   const Rank& rank;
 };
 
-/// Returns the number of microbatches of a rank that pass through `stages` pipeline stages at once.
-std::int64_t microbatches_per_pass(std::int64_t stages);
-
 /// Returns Σloss / Σtokens over `num_microbatches` microbatches of every data-parallel rank.
 /// Returns nullopt when `stop` returned true before the end; `stop` must return the same value on
 /// all ranks. Collective over the world.

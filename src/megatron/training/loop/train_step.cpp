@@ -133,7 +133,7 @@ class ScheduleStepTimers : public StepListener {
 
 }  // namespace
 
-std::optional<HybridContextSummary> packing_of(const std::vector<Microbatch>& batch) {
+std::optional<HybridContextSummary> hybrid_context_of(const std::vector<Microbatch>& batch) {
   const auto& packed = batch.front().packed;
   return packed && packed->hybrid ? std::optional(packed->hybrid->step) : std::nullopt;
 }
@@ -225,7 +225,7 @@ TrainStepResult train_step(const TrainStepContext& context, const TrainStepOptio
   const StepLosses losses = forward_backward(context, options, batch);
   update_weights(context, options, losses);
   TrainStepResult result = read_step(context, options, losses);
-  result.packing = packing_of(batch);
+  result.hybrid_context = hybrid_context_of(batch);
   if (options.check_for_nan && !result.update.applied)
     throw non_finite_step(context, options, batch, result);
   return result;

@@ -41,8 +41,8 @@ struct TrainStepResult {
   double tokens = 0;
   std::vector<double> microbatch_losses = {};  ///< Σloss of each microbatch, in order
   StepResult update;
-  std::vector<LayerRouting> routing = {};            ///< of the layers with experts
-  std::optional<HybridContextSummary> packing = {};  ///< with hybrid context parallelism
+  std::vector<LayerRouting> routing = {};                   ///< of the layers with experts
+  std::optional<HybridContextSummary> hybrid_context = {};  ///< with hybrid context parallelism
   /// Null unless --log-layer-norms-interval requests them in this step.
   std::shared_ptr<const PerLayerNorms> layer_norms = {};
   double loss() const { return loss_sum / (tokens > 0 ? tokens : 1); }
@@ -75,7 +75,7 @@ struct StepLosses {
 std::vector<Microbatch> fetch_microbatches(const TrainStepContext& context,
                                            const TrainStepOptions& options);
 /// Returns how the documents of a step lie on the ranks, with hybrid context parallelism.
-std::optional<HybridContextSummary> packing_of(const std::vector<Microbatch>& batch);
+std::optional<HybridContextSummary> hybrid_context_of(const std::vector<Microbatch>& batch);
 /// Queues forward and backward of every microbatch and overwrites the gradients and the routers'
 /// statistics. Changes nothing else, so it may be repeated.
 StepLosses forward_backward(const TrainStepContext& context, const TrainStepOptions& options,

@@ -64,7 +64,7 @@ std::string validation_block(std::string_view where, const NamedLosses& losses,
   return frame + "\n" + line + "\n" + frame;
 }
 
-std::string packing_line(const HybridContextSummary& step, std::int64_t num_ranks) {
+std::string hybrid_context_line(const HybridContextSummary& step, std::int64_t num_ranks) {
   using Integer = long long;
   return format(
       " > hybrid context parallelism: %lld documents of this step lie on %lld ranks in %lld "

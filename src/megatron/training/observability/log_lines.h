@@ -45,7 +45,7 @@ std::string validation_block(std::string_view where, const NamedLosses& losses,
 
 /// Returns a line on the documents of a step over `num_ranks` ranks, for hybrid context
 /// parallelism.
-std::string packing_line(const HybridContextSummary& step, std::int64_t num_ranks);
+std::string hybrid_context_line(const HybridContextSummary& step, std::int64_t num_ranks);
 
 /// Returns `[event] datetime: YYYY-MM-DD HH:MM:SS `.
 std::string event_line(std::string_view event, std::string_view time);

@@ -144,8 +144,9 @@ void StepReporter::report(const TrainStepResult& step, double elapsed_s) {
   const std::int64_t iteration = metrics.iteration;
   const bool is_first = iteration == first_iteration_,
              closes_interval = iteration % plan_.settings.logger.log_interval == 0;
-  if (is_first && step.packing)
-    console_.lines() << packing_line(*step.packing, plan_.rank.dp_cp.size) << std::endl;
+  if (is_first && step.hybrid_context)
+    console_.lines() << hybrid_context_line(*step.hybrid_context, plan_.rank.dp_cp.size)
+                     << std::endl;
   if (is_first || closes_interval) print_iteration(metrics);
   if (step.layer_norms)
     console_.lines() << per_layer_norms_text(*step.layer_norms, iteration) << std::flush;
@@ -195,7 +196,7 @@ StepMetrics StepReporter::metrics_of(const TrainStepResult& step, double elapsed
       .memory = process_memory(plan_.rank.device)};
   for (const auto& loss : mean_losses(step.routing)) metrics.losses.push_back(loss);
   metrics.routing = step.routing;
-  metrics.packing = step.packing;
+  metrics.hybrid_context = step.hybrid_context;
   metrics.logs_layers_routing = plan_.settings.model.moe.per_layer_logging;
   if (comm_log_) metrics.traffic = comm_log_->take_step();
   if (logger.log_params_norm) metrics.params_norm = state_.optimizer->main_parameters().norm();

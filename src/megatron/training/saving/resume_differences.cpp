@@ -79,6 +79,8 @@ constexpr std::pair<std::string_view, std::string_view> kNotable[] = {
      "another "
      "number of epochs"},
     {"micro_batch_size", "the same samples, summed in another order"},
+    {"hybrid_context_parallel", "the same samples, summed in another order"},
+    {"max_seqlen_per_dp_cp_rank", "the same samples, summed in another order"},
     {"clip_grad", "applies from now on"},
     {"hidden_dropout", "applies from now on"},
     {"attention_dropout", "applies from now on"},
@@ -173,8 +175,10 @@ Continuation continuation_of(const Json& saved, const Settings& settings, std::i
   read_saved(saved, training_table().set(), &there);
   const DataPhase then = data_phase(there, iteration),
                   now = data_phase(settings.training, iteration);
+  // No sample of a phase that begins here is consumed.
+  const bool both_begin = then.begin == iteration && now.begin == iteration;
   return {.begins_phase = is_phase_transition(settings.training, iteration),
-          .moves_phase = then.begin != now.begin || then.end != now.end};
+          .moves_phase = !both_begin && (then.begin != now.begin || then.end != now.end)};
 }
 
 /// Sets the length of the saved run `there` to this run's, in the unit of the saved run.

@@ -132,7 +132,7 @@ GuardedStep::Outcome GuardedStep::run(const TrainStepContext& context,
   }
   update_weights(context, options, losses);
   outcome.step = read_step(context, options, losses);
-  outcome.step.packing = packing_of(batch);
+  outcome.step.hybrid_context = hybrid_context_of(batch);
   if (norms)
     outcome.step.layer_norms = std::make_shared<const PerLayerNorms>(norms->after_update());
   if (is_guarded && !reads_first)
