@@ -139,7 +139,7 @@ TEST(HybridContextSchedule, LeavesASequenceWholeWhenSendingCostsMore) {
   EXPECT_EQ(make_hybrid_context_schedule(request).ranks[0].front().num_ranks, 1);
 }
 
-// Three tokens over eight ranks would be two rows on each of them, so one rank computes three.
+// Three tokens are two rows on each of two ranks, and as many on each of four or eight.
 TEST(HybridContextSchedule, DoesNotDivideAShortSequenceIntoPadding) {
   const HybridContextRequest request{
       .lengths = {3}, .num_ranks = 8, .max_rows_per_rank = 8, .cost = {.per_token = 1}};
