@@ -67,6 +67,11 @@ void check(const Settings& settings) {
   if (ranks > kMaxRanks)
     problems.add({"--context-parallel-size", std::to_string(ranks) + " ranks are too many to draw",
                   "use at most " + std::to_string(kMaxRanks) + " with --show-context"});
+  if (settings.parallel.hybrid_context_parallel)
+    problems.add({"--show-context",
+                  "draws sequences of one length, but --hybrid-context-parallel divides each "
+                  "document by its own",
+                  "leave --hybrid-context-parallel out"});
   if (settings.training.seq_length == 0)
     problems.add({"--seq-length", "is required", "add --seq-length N"});
   problems.add(evaluate(context_rules(), settings, {}));

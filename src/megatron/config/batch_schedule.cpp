@@ -4,6 +4,7 @@
 #include <cmath>
 #include <sstream>
 
+#include "megatron/base/division.h"
 #include "megatron/config/field_values.h"
 
 namespace megatron {
@@ -46,8 +47,6 @@ BatchSizeStep parse_step(const std::string& entry, std::int64_t seq_length) {
     refuse("'" + entry + "': the batch size must be from 1 to " + std::to_string(kMaxSize));
   return {tokens / std::max<std::int64_t>(seq_length, 1), size};
 }
-
-std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
 }  // namespace
 

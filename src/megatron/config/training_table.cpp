@@ -52,6 +52,28 @@ void add_evaluation_fields(FieldTable<TrainingConfig>& t) {
       .value_name("NAME");
 }
 
+void add_exit_fields(FieldTable<TrainingConfig>& t) {
+  using Config = TrainingConfig;
+  t.field("exit_interval", &Config::exit_interval,
+          "save and stop at the first iteration that is a multiple of this")
+      .at_least(1)
+      .at_most(kMaxSize);
+  t.field("phase_transition_iterations", &Config::phase_transition_iterations,
+          "iterations, with commas, after which a new phase of the data begins: the run saves and "
+          "stops there, and goes on with the flags of the next start (--data-path, --seq-length, "
+          "rotary scaling). Each phase begins at the first sample of a data set of its own")
+      .at_least(1)
+      .at_most(kMaxSize)
+      .value_name("N,N,...");
+  t.field("exit_duration_in_mins", &Config::exit_duration_in_mins,
+          "save and stop after this many minutes")
+      .above(0);
+  t.field("exit_signal", &Config::exit_signal,
+          "save and stop on this signal, in addition to SIGTERM, SIGUSR1 and SIGINT")
+      .choices(
+          {"SIGTERM", "SIGUSR1", "SIGUSR2", "SIGINT", "SIGHUP", "SIGQUIT", "SIGALRM", "SIGXCPU"});
+}
+
 }  // namespace
 
 const FieldTable<TrainingConfig>& training_table() {
@@ -91,25 +113,7 @@ const FieldTable<TrainingConfig>& training_table() {
         .at_least(1)
         .at_most(kMaxSize);
     t.field("skip_train", &Config::skip_train, "only evaluate the loaded model, without training");
-    t.field("exit_interval", &Config::exit_interval,
-            "save and stop at the first iteration that is a multiple of this")
-        .at_least(1)
-        .at_most(kMaxSize);
-    t.field(
-         "phase_transition_iterations", &Config::phase_transition_iterations,
-         "iterations, with commas, after which a new phase of the data begins: the run saves and "
-         "stops there, and goes on with the flags of the next start (--data-path, --seq-length, "
-         "rotary scaling). Each phase begins at the first sample of a data set of its own")
-        .at_least(1)
-        .at_most(kMaxSize)
-        .value_name("N,N,...");
-    t.field("exit_duration_in_mins", &Config::exit_duration_in_mins,
-            "save and stop after this many minutes")
-        .above(0);
-    t.field("exit_signal", &Config::exit_signal,
-            "save and stop on this signal, in addition to SIGTERM, SIGUSR1 and SIGINT")
-        .choices(
-            {"SIGTERM", "SIGUSR1", "SIGUSR2", "SIGINT", "SIGHUP", "SIGQUIT", "SIGALRM", "SIGXCPU"});
+    add_exit_fields(t);
     add_precision_fields(t);
     add_batch_size_fields(t);
     add_evaluation_fields(t);

@@ -37,9 +37,8 @@ struct ContextParallelism {
 /// - a2a: the ranks exchange positions for heads (Jacobs et al. 2023, "DeepSpeed Ulysses"), so each
 ///   computes all rows for n / size heads, in the order of one rank. n must be a multiple of size,
 ///   and g a multiple or a divisor of it.
-/// - a2a_p2p: a2a within groups of neighbours, and a ring over the groups (Fang and Zhao 2024,
-/// "USP:
-///   A Unified Sequence Parallelism Approach").
+/// - a2a_p2p: a2a within groups of neighbours, and a ring over the groups ("Unified Sequence
+///   Parallelism", Fang and Zhao 2024).
 at::Tensor context_parallel_attention(const AttentionInputs& inputs,
                                       const AttentionOptions& options,
                                       const ContextParallelism& context);

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "megatron/base/median.h"
 #include "megatron/base/monotonic_clock.h"
 #include "megatron/parallel/collectives.h"
 #include "megatron/parallel/ring.h"
@@ -33,8 +34,7 @@ double ring_message_seconds(const Axis& axis, const at::Tensor& out) {
       c10::impl::VirtualGuardImpl(out.device().type()).synchronizeDevice(out.device().index());
     seconds.push_back(monotonic_seconds() - begin_s);
   }
-  std::ranges::sort(seconds);
-  return seconds[seconds.size() / 2];
+  return median(std::move(seconds));
 }
 
 LinkSpeed measure_link(const Axis& axis, const at::Device& device, double bytes) {

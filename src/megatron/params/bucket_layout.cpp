@@ -6,16 +6,13 @@
 #include <utility>
 
 #include "kernels/block_sums.h"
+#include "megatron/base/division.h"
 
 namespace megatron {
 namespace {
 
 /// Elements; Megatron's constant for NCCL's bus bandwidth.
 constexpr std::int64_t kBusMultiple = 1 << 16;
-
-std::int64_t round_up(std::int64_t number, std::int64_t multiple) {
-  return (number + multiple - 1) / multiple * multiple;
-}
 
 /// Returns the elements that a parameter takes in a bucket.
 std::int64_t padded_size(const Parameter& parameter) {

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "megatron/base/format.h"
+#include "megatron/base/median.h"
 #include "megatron/config/context_sizes.h"
 #include "megatron/parallel/link_speed.h"
 #include "megatron/parallel/object_collectives.h"
@@ -64,11 +65,6 @@ double now_s() {
 void synchronize(c10::Device device) {
   if (!device.is_cpu())
     c10::impl::VirtualGuardImpl(device.type()).synchronizeDevice(device.index());
-}
-
-double median(std::vector<double> numbers) {
-  std::ranges::sort(numbers);
-  return numbers[numbers.size() / 2];
 }
 
 /// Records the time of every step of that schedule.

@@ -9,6 +9,7 @@
 #include <queue>
 #include <utility>
 
+#include "megatron/base/division.h"
 #include "megatron/base/error.h"
 
 namespace megatron {
@@ -22,10 +23,6 @@ constexpr double kWorthDividing = 0.001;
 constexpr std::int64_t kSearchEffort = 2'000'000;
 
 using Indices = std::vector<std::int64_t>;
-
-std::int64_t round_up(std::int64_t value, std::int64_t unit) {
-  return (value + unit - 1) / unit * unit;
-}
 
 std::size_t at(std::int64_t index) { return static_cast<std::size_t>(index); }
 

@@ -7,6 +7,7 @@
 #include <span>
 
 #include "megatron/base/format.h"
+#include "megatron/base/median.h"
 #include "megatron/base/progress_bar.h"
 
 namespace megatron {
@@ -77,12 +78,9 @@ const Series* find(const std::map<std::string, Series, std::less<>>& group, std:
   return found == group.end() || found->second.x.empty() ? nullptr : &found->second;
 }
 
-double median(std::vector<double> values) {
+double finite_median(std::vector<double> values) {
   std::erase_if(values, [](double value) { return !std::isfinite(value); });
-  if (values.empty()) return std::nan("");
-  std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2),
-                   values.end());
-  return values[values.size() / 2];
+  return values.empty() ? std::nan("") : median(std::move(values));
 }
 
 double finite_sum(const Series& series) {
@@ -197,11 +195,11 @@ class Summary {
   std::string speed() const {
     const Series* tokens = find(log_.steps, "tokens_per_second");
     if (tokens == nullptr) return "";
-    std::string text = short_number(median(tokens->y)) + " tokens/s";
+    std::string text = short_number(finite_median(tokens->y)) + " tokens/s";
     if (const Series* tflops = find(log_.steps, "tflops"))
-      text += format(", %.3g TFLOP/s", median(tflops->y));
+      text += format(", %.3g TFLOP/s", finite_median(tflops->y));
     if (const Series* mfu = find(log_.steps, "mfu"))
-      text += format(", MFU %.1f %%", median(mfu->y) * 100);
+      text += format(", MFU %.1f %%", finite_median(mfu->y) * 100);
     return text + " (medians)";
   }
   std::string starts() const {

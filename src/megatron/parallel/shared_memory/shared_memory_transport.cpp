@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "megatron/base/division.h"
 #include "megatron/base/error.h"
 #include "megatron/parallel/shared_memory/reduction.h"
 
@@ -17,8 +18,6 @@ constexpr std::int64_t kProbedBytes = 32 << 10;
 constexpr std::int64_t kNonTemporalBytes = 16 << 20;
 
 std::byte* bytes_of(const at::Tensor& tensor) { return static_cast<std::byte*>(tensor.data_ptr()); }
-
-std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
 /// Returns the size of the larger tensor.
 std::int64_t bytes_of(const CommCall& call) {

@@ -35,32 +35,24 @@ TraceSpan span_of(const CommWait& wait) {
   return span;
 }
 
-/// Returns the passes through rings. Each lasts until the last wait before the next one.
-std::vector<TraceSpan> passes_of(const Activities& activities) {
-  std::vector<StepSpan> passes;
-  std::vector<const RingStep*> firsts;
-  for (const RingStep& step : activities.ring_steps) {
-    if (step.step == 0) {
-      firsts.push_back(&step);
-      passes.push_back({step.begin_s, step.end_s});
-    } else if (!passes.empty()) {
-      passes.back().end_s = step.end_s;
-    }
-  }
+/// Returns the passes through rings in one direction. Each lasts until the last wait for a message
+/// of the ring before the next one.
+std::vector<TraceSpan> spans_of_passes(const Activities& activities, bool is_backward) {
+  const std::vector<RingPass> passes = ring_passes(activities.ring_steps, is_backward);
   std::vector<TraceSpan> spans;
+  auto wait = activities.waits.begin();
   for (std::size_t i = 0; i < passes.size(); ++i) {
-    const double next_s =
-        i + 1 < passes.size() ? passes[i + 1].begin_s : std::numeric_limits<double>::infinity();
-    double end_s = passes[i].end_s;
-    for (const CommWait& wait : activities.waits) {
-      const bool is_message = wait.operation == "send" || wait.operation == "recv";
-      if (is_message && wait.axis == firsts[i]->axis && wait.begin_s >= end_s &&
-          wait.begin_s < next_s)
-        end_s = wait.end_s;
+    const RingStep &first = *passes[i].front(), &last = *passes[i].back();
+    const double next_s = i + 1 < passes.size() ? passes[i + 1].front()->begin_s
+                                                : std::numeric_limits<double>::infinity();
+    double end_s = last.end_s;
+    for (; wait != activities.waits.end() && wait->begin_s < next_s; ++wait) {
+      const bool is_message = wait->operation == "send" || wait->operation == "recv";
+      if (is_message && wait->axis == first.axis) end_s = std::max(end_s, wait->end_s);
     }
-    spans.push_back(span_between(
-        firsts[i]->is_backward ? "ring attention, backward" : "ring attention, forward",
-        "attention", passes[i].begin_s, end_s));
+    spans.push_back(
+        span_between(is_backward ? "ring attention, backward" : "ring attention, forward",
+                     "attention", first.begin_s, end_s));
   }
   return spans;
 }
@@ -76,7 +68,10 @@ std::vector<TraceTrack> activity_tracks(const RankTrace& rank, std::int64_t thre
   std::vector<TraceSpan> others;
   for (const TracedIteration& iteration : rank.iterations) {
     const Activities& activities = iteration.activities;
-    for (TraceSpan& pass : passes_of(activities)) attention.spans.push_back(std::move(pass));
+    for (const bool is_backward : {false, true}) {
+      for (TraceSpan& pass : spans_of_passes(activities, is_backward))
+        attention.spans.push_back(std::move(pass));
+    }
     for (const RingStep& step : activities.ring_steps) attention.spans.push_back(span_of(step));
     for (const CommWait& wait : activities.waits) {
       if (wait.axis == "pp") continue;  // the track of messages has these

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "megatron/base/format.h"
+#include "megatron/base/median.h"
 
 namespace megatron {
 namespace {
@@ -14,20 +15,6 @@ constexpr double kMs = 1e3;
 
 /// The axes of cp are cp itself, its two levels, and blocks of ranks that share a sequence.
 bool is_of_cp(const std::string& axis) { return axis.starts_with("cp"); }
-
-/// The steps of one pass through a ring.
-using RingPass = std::vector<const RingStep*>;
-
-/// Returns the passes of one direction in order. Each begins with step 0.
-std::vector<RingPass> passes_of(const std::vector<RingStep>& steps, bool is_backward) {
-  std::vector<RingPass> passes;
-  for (const RingStep& step : steps) {
-    if (step.is_backward != is_backward) continue;
-    if (step.step == 0 || passes.empty()) passes.emplace_back();
-    passes.back().push_back(&step);
-  }
-  return passes;
-}
 
 /// The ranks of each group of cp, in its order.
 std::vector<std::vector<const RankTrace*>> groups_of(const std::vector<RankTrace>& ranks) {
@@ -39,11 +26,6 @@ std::vector<std::vector<const RankTrace*>> groups_of(const std::vector<RankTrace
     result.push_back(std::move(group));
   }
   return result;
-}
-
-double median(std::vector<double> numbers) {
-  std::ranges::sort(numbers);
-  return numbers[numbers.size() / 2];
 }
 
 LinkSpeed median_link(const std::vector<RankTrace>& ranks) {
@@ -115,7 +97,7 @@ class ContextReportBuilder {
                  bool is_backward) {
     std::vector<std::vector<RingPass>> passes;
     for (const RankTrace* rank : group)
-      passes.push_back(passes_of(rank->iterations[iteration].activities.ring_steps, is_backward));
+      passes.push_back(ring_passes(rank->iterations[iteration].activities.ring_steps, is_backward));
     for (std::size_t pass = 0; pass < passes.front().size(); ++pass) {
       RingStepSeconds seconds;
       for (const auto& of_rank : passes) {
@@ -165,6 +147,16 @@ class ContextReportBuilder {
 };
 
 }  // namespace
+
+std::vector<RingPass> ring_passes(const std::vector<RingStep>& steps, bool is_backward) {
+  std::vector<RingPass> passes;
+  for (const RingStep& step : steps) {
+    if (step.is_backward != is_backward) continue;
+    if (step.step == 0 || passes.empty()) passes.emplace_back();
+    passes.back().push_back(&step);
+  }
+  return passes;
+}
 
 ContextReport context_report(const std::vector<RankTrace>& ranks,
                              const std::vector<ContextLayers>& layers) {

@@ -12,6 +12,12 @@
 
 namespace megatron {
 
+/// The steps of one pass through a ring, in order.
+using RingPass = std::vector<const RingStep*>;
+
+/// Returns the passes of one direction in order. Each begins with step 0.
+std::vector<RingPass> ring_passes(const std::vector<RingStep>& steps, bool is_backward);
+
 /// Seconds of one rank in one iteration, averaged over the traced iterations.
 struct ContextTimes {
   std::int64_t rank = 0, cp = 0;  ///< of the world, and of cp

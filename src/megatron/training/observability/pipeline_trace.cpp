@@ -91,9 +91,12 @@ void PipelineTrace::write() {
   const Rank& rank = plan_.rank;
   trace_.clock = clock_offset({rank.world, rank.device});
   align_to_rank_0_clock(trace_);
+  // With hybrid context parallelism every microbatch has another length, and no simulation.
+  const bool simulates_context =
+      rank.cp.size > 1 && !plan_.settings.parallel.hybrid_context_parallel;
   const std::vector<ContextLayers> layers =
-      rank.cp.size > 1 ? context_layers(plan_.settings) : std::vector<ContextLayers>{};
-  if (rank.cp.size > 1) {
+      simulates_context ? context_layers(plan_.settings) : std::vector<ContextLayers>{};
+  if (simulates_context) {
     const ContextAttention& attention = layers.front().attention;
     trace_.cp_link = measure_link(rank.cp, rank.device, attention.key_value_bytes());
   }
@@ -107,7 +110,7 @@ void PipelineTrace::write() {
   };
   const PipelineReport report = pipeline_report(ranks, schedule_of);
   std::optional<ContextReport> context;
-  if (rank.cp.size > 1) context = context_report(ranks, layers);
+  if (simulates_context) context = context_report(ranks, layers);
   const fs::path folder = plan_.settings.logger.trace, path = folder / "pipeline-trace.json";
   write_file_atomically(path, trace_json(pipeline_tracks(ranks, schedule_of)));
   write_file_atomically(folder / "pipeline-trace-summary.json",
@@ -118,8 +121,10 @@ void PipelineTrace::write() {
 }
 
 void PipelineTrace::on_start(std::string_view timer) {
-  // Discard the steps of an earlier run of the same pass.
-  if (timer == kForwardBackward) recorder_.take();
+  if (timer == kForwardBackward) {  // Discard an earlier run of the same pass.
+    recorder_.take();
+    if (plan_.rank.activities != nullptr) plan_.rank.activities->take();
+  }
   if (!is_step(timer))
     open_.push_back({std::string(timer), {.begin_s = monotonic_seconds(), .end_s = 0}});
 }
