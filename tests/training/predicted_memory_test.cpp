@@ -43,8 +43,9 @@ TEST(PredictedMemory, OfWeightsAndOptimizerIsWhatARunHolds) {
 /// Returns the bytes that `num_layers` layers with these flags keep of a microbatch, and sets
 /// `predicted`.
 double kept_bytes(std::int64_t num_layers, std::vector<std::string> flags, double& predicted) {
-  flags.insert(flags.end(), {"--hidden-size", "128", "--num-attention-heads", "4", "--seq-length",
-                             "64", "--num-layers", std::to_string(num_layers)});
+  flags.insert(flags.end(),
+               {"--hidden-size", "128", "--num-attention-heads", "4", "--seq-length", "64",
+                "--num-workers", "0", "--num-layers", std::to_string(num_layers)});
   std::ostringstream out;
   const Trainer trainer = set_up(read_run(small_run::flags(flags)), out);
   const Microbatch batch = patterned_batch(2, 64, 64);
@@ -73,7 +74,7 @@ void expect_layers_keep(const std::vector<std::string>& flags, double tolerance 
 double kept_bytes_over_cp(std::int64_t num_layers, std::int64_t ranks,
                           std::vector<std::string> flags, double& predicted) {
   flags.insert(flags.end(), {"--hidden-size", "128", "--num-attention-heads", "4", "--seq-length",
-                             "64", "--num-layers", std::to_string(num_layers),
+                             "64", "--num-workers", "0", "--num-layers", std::to_string(num_layers),
                              "--context-parallel-size", std::to_string(ranks)});
   const RunConfig run = read_run(small_run::flags(flags), ranks);
   double held = 0;
