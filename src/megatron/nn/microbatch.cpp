@@ -47,7 +47,8 @@ SequencePlacement placement_of(const Microbatch& microbatch, std::int64_t ranks)
 }
 
 Microbatch context_slice(Microbatch microbatch, std::int64_t rank, std::int64_t ranks) {
-  if (ranks == 1 || (microbatch.packed && microbatch.packed->hybrid)) return microbatch;
+  const bool is_hybrid = microbatch.packed && microbatch.packed->hybrid;
+  if (ranks == 1 || is_hybrid || microbatch.has("num_tokens")) return microbatch;
   const at::Tensor& tokens = microbatch.at("tokens");
   const at::Tensor rows =
       positions_of(zigzag_placement(tokens.size(1), ranks).runs_of[static_cast<std::size_t>(rank)])

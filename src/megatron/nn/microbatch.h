@@ -75,7 +75,7 @@ const Axis& context_axis(const Microbatch& microbatch, const Rank& rank);
 SequencePlacement placement_of(const Microbatch& microbatch, std::int64_t ranks);
 
 /// Returns the positions of a microbatch that rank `rank` of cp holds (sequence_placement.h). A
-/// microbatch of hybrid context parallelism holds them already.
+/// microbatch that holds only these already, also by hybrid context parallelism, is not changed.
 Microbatch context_slice(Microbatch microbatch, std::int64_t rank, std::int64_t ranks);
 
 /// The tensors that a pipeline stage sends to the next, in a fixed order.

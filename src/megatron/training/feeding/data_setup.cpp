@@ -132,6 +132,8 @@ class DataSetup {
                                    .data_parallel_size = dp_.size},
                        .num_workers = settings_.data.num_workers,
                        .vocab_size = settings_.model.vocab_size},
+            .context_rank = rank_.cp.rank,
+            .context_ranks = rank_.cp.size,
             .document_masks = settings_.data.reset_attention_mask,
             .packs_documents = settings_.data.dataloader_inter_document_masking,
             .device = rank_.device};

@@ -78,7 +78,11 @@ class DatasetSource : public MicrobatchSource {
   DatasetSource(std::shared_ptr<const Dataset> dataset, const DatasetSourceOptions& options)
       : options_(options), batches_(std::move(dataset), options.loader) {}
 
-  Microbatch next() override { return to_microbatch(batches_.next(), options_); }
+  /// What is prefetched are the rows of this rank, not those of whole sequences.
+  Microbatch next() override {
+    return context_slice(to_microbatch(batches_.next(), options_), options_.context_rank,
+                         options_.context_ranks);
+  }
 
  private:
   DatasetSourceOptions options_;

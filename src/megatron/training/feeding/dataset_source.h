@@ -12,6 +12,7 @@ namespace megatron {
 
 struct DatasetSourceOptions {
   DataLoaderOptions loader = {};
+  std::int64_t context_rank = 0, context_ranks = 1;  ///< of cp, whose rows are returned
   bool document_masks = false;    ///< adds document_ids: attention does not cross documents
   bool packs_documents = false;   ///< packs the documents of a microbatch (Microbatch::packed)
   c10::Device device{c10::kCPU};  ///< device of the returned tensors
