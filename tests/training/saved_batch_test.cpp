@@ -73,7 +73,8 @@ TEST_F(SavedBatchTest, KeepsPackedSequences) {
   SavedBatch batch = small_batch();
   const auto pack = [](SavedBatch& b) {
     for (auto& [name, tensor] : b.microbatch.tensors)
-      tensor = name == "position_ids" ? torch::arange(8).view({1, 8}) : tensor.view({1, 8});
+      tensor = name == "position_ids" ? torch::tensor({{0, 1, 2, 0, 0, 1, 2, 3}}, torch::kLong)
+                                      : tensor.view({1, 8});
     b.microbatch.sample_ordinals = torch::tensor({40, 41, 42}, torch::kLong);
     b.microbatch.packed = {.cu_seqlens = {0, 3, 4, 8}, .num_samples = 2};
   };

@@ -304,8 +304,10 @@ small_run::Outcome set_up_on(const Words& data, const Words& more) {
 /// sample, in the order that its own number of samples gives. A run that stops within the phase
 /// goes on in the middle of it.
 TEST_F(ScheduleRunTest, EachPhaseReadsItsOwnDataSet) {
-  const Words first{"--data-path", corpus("a", 40), "--split", "1,0,0"},
-      second{"--data-path", corpus("b", 9), "--split", "1,0,0", "--seq-length", "32"};
+  const Words rope{"--position-embedding-type", "rope"};
+  const Words first = joined({"--data-path", corpus("a", 40), "--split", "1,0,0"}, rope);
+  const Words second =
+      joined({"--data-path", corpus("b", 9), "--split", "1,0,0", "--seq-length", "32"}, rope);
   const Words phases{
       "--phase-transition-iterations", "3", "--save", folder("p"), "--load", folder("p")};
   auto begun = run_on(first, phases);
