@@ -95,6 +95,10 @@ TEST(MergeArchitecture, KeepsLearnedPositions) {
       {"max_position_embeddings", "32", "16"});
   flags.rotary_base = 7;
   EXPECT_NO_THROW(merge_architecture(source_of(there), flags, given({"rotary_base"})));
+  flags.rope_scaling_type = RopeScaling::llama3;
+  expect_user_error(
+      [&] { merge_architecture(source_of(there), flags, given({"rope_scaling_type"})); },
+      {"rope_scaling_type", "the model has no rotary positions there"});
 }
 
 /// Flags of a plain rotary model that goes on with others.

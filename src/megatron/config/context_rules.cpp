@@ -79,13 +79,17 @@ Parts heads_message(S s) {
   const HeadDivision division = *indivisible_heads(s);
   std::int64_t most = std::min(division.ranks, heads(s));
   while (heads(s) % most != 0) --most;
+  const std::int64_t fewer = std::gcd(division.ranks, heads(s));
+  std::string fix = "use --cp-comm-type p2p";
+  if (division.is_whole_cp) {
+    fix += ", or --context-parallel-size " + text_of(most);
+  } else if (fewer > 1) {
+    fix += ", or divide heads among " + text_of(fewer);
+  }
   return {division.type,
           "divides attention heads, but the " + text_of(heads(s)) +
               " heads of a rank are no multiple of " + division.ranks_text,
-          division.is_whole_cp
-              ? "use --cp-comm-type p2p, or --context-parallel-size " + text_of(most)
-              : "use --cp-comm-type p2p, or divide heads among " +
-                    text_of(std::gcd(division.ranks, heads(s)))};
+          fix};
 }
 
 Parts groups_message(S s) {
@@ -144,10 +148,11 @@ const std::vector<Rule>& context_rules() {
 
 const std::vector<Rule>& context_sharding_rules() {
   static const std::vector<Rule> rules = {
-      {{"cp_comm_type", "context_parallel_size", "num_layers"},
+      {{"cp_comm_type", "context_parallel_size", "hybrid_context_parallel", "num_layers"},
        [](S s) {
          const auto types = std::int64_t(s.parallel.cp_comm_type.size());
-         return cp(s) > 1 && types != 1 && types != s.model.num_layers;
+         return (cp(s) > 1 || s.parallel.hybrid_context_parallel) && types != 1 &&
+                types != s.model.num_layers;
        },
        [](S s) {
          return Parts{"--cp-comm-type",

@@ -1,5 +1,6 @@
 #include "megatron/config/mesh_sizes.h"
 
+#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -54,15 +55,15 @@ std::string worlds_near(std::int64_t product, std::int64_t world_size) {
   return below == 0 ? above : std::to_string(below) + " or " + above;
 }
 
-/// Adds a problem if no mesh of these degrees fills the world. `remedy` is what else to do about
-/// it.
-void add_indivisible(const std::vector<Degree>& degrees, std::int64_t world_size,
+/// Adds a problem if no mesh of these degrees fills the world. Worlds of a multiple of `unit` fit;
+/// `remedy` is what else to do about it.
+void add_indivisible(const std::vector<Degree>& degrees, std::int64_t world_size, std::int64_t unit,
                      const std::string& remedy, Problems& problems) {
   const auto product = product_of(degrees);
   if (!product) {
     problems.add({text_of(degrees), "needs more processes than any run can have", "lower them"});
   } else if (world_size % *product != 0) {
-    const std::string number = worlds_near(*product, world_size);
+    const std::string number = worlds_near(unit, world_size);
     const std::string example =
         "`megatron launch --nproc-per-node " + number.substr(0, number.find(' ')) + " -- ...`";
     problems.add(
@@ -101,6 +102,13 @@ const char* const kDataLast = "tp-cp-ep-pp-dp";  ///< the order of --use-tp-pp-d
 void add_unequal_pipelines(const MeshSizes& sizes, Problems& problems) {
   const std::int64_t dense = sizes.tp * sizes.cp, experts = sizes.expert_tp() * sizes.ep;
   if (sizes.order != kDataLast || sizes.pp == 1 || dense == experts) return;
+  if (sizes.ep == 1 && experts == sizes.tp) {
+    problems.add({"--use-tp-pp-dp-mapping",
+                  "cannot be combined with pipeline stages and --context-parallel-size, as in "
+                  "Megatron-LM",
+                  "leave it out"});
+    return;
+  }
   problems.add({"--use-tp-pp-dp-mapping",
                 "puts pipeline neighbours tp x cp = " + std::to_string(dense) +
                     " ranks apart in dense layers and etp x ep = " + std::to_string(experts) +
@@ -124,11 +132,14 @@ Problems check_mesh_sizes(const MeshSizes& sizes, std::int64_t world_size) {
   if (world_size < 1)
     problems.add({"world", "has " + std::to_string(world_size) + " ranks", "start at least one"});
   if (has_degree_below_1(sizes, problems) || !problems.empty()) return problems;
-  add_indivisible(dense_degrees(sizes), world_size, "", problems);
   const bool experts_differ = sizes.ep > 1 || sizes.expert_tp() != sizes.tp;
+  const auto dense = product_of(dense_degrees(sizes)), experts = product_of(expert_degrees(sizes));
+  const std::int64_t unit =
+      dense && experts && experts_differ ? std::lcm(*dense, *experts) : dense.value_or(1);
+  add_indivisible(dense_degrees(sizes), world_size, unit, "", problems);
   if (experts_differ)
-    add_indivisible(expert_degrees(sizes), world_size, whole_experts_remedy(sizes, world_size),
-                    problems);
+    add_indivisible(expert_degrees(sizes), world_size, unit,
+                    whole_experts_remedy(sizes, world_size), problems);
   if (problems.empty()) add_unequal_pipelines(sizes, problems);
   return problems;
 }

@@ -16,6 +16,8 @@ namespace megatron {
 namespace {
 
 constexpr int kNumRounds = 5;
+/// Smaller messages show the latency only.
+constexpr std::int64_t kLeastMessageBytes = std::int64_t{4} << 20;
 
 }  // namespace
 
@@ -42,11 +44,11 @@ LinkSpeed measure_link(const Axis& axis, const at::Device& device, double bytes)
     return ring_message_seconds(
         axis, at::zeros({size}, at::TensorOptions().dtype(at::kByte).device(device)));
   };
-  LinkSpeed speed{.latency_s = seconds(8)};
-  const double transfer_s =
-      std::max(seconds(static_cast<std::int64_t>(bytes)) - speed.latency_s, 1e-9);
-  speed.bytes_per_s = bytes / transfer_s;
-  return speed;
+  const auto size = std::max(static_cast<std::int64_t>(bytes), kLeastMessageBytes);
+  const double latency_s = seconds(8), message_s = seconds(size);
+  // Where ranks share cores, a short message can take longer than a long one.
+  const double transfer_s = std::max(message_s - latency_s, message_s / 10);
+  return {.latency_s = latency_s, .bytes_per_s = static_cast<double>(size) / transfer_s};
 }
 
 }  // namespace megatron

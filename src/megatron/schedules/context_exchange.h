@@ -32,8 +32,8 @@ struct ContextAttention {
 
   /// Returns the bytes of `heads` heads of `channels` channels in the rows of a rank.
   double tensor_bytes(std::int64_t heads, std::int64_t channels) const {
-    return static_cast<double>(length / exchange.ranks * samples * heads * channels) *
-           element_bytes;
+    return static_cast<double>(length * samples * heads * channels) /
+           static_cast<double>(exchange.ranks) * element_bytes;
   }
   /// Returns the bytes of a rank's keys and values.
   double key_value_bytes() const { return tensor_bytes(groups, key_channels + value_channels); }

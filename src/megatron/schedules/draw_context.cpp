@@ -59,6 +59,7 @@ std::string row_of_blocks(const ContextAttention& attention, const RunsOfRanks& 
     const bool is_partial = is_number && static_cast<int>(cell.size()) > digits;
     text += padded(cell, digits, kCell - 1) + (is_partial ? "" : " ");
   }
+  text.erase(text.find_last_not_of(' ') + 1);
   return text;
 }
 
@@ -200,8 +201,7 @@ std::string draw_blocks(const ContextAttention& attention, int width) {
   if (attention.mask.window != std::array<std::int64_t, 2>{-1, -1}) text += ", - the window does";
   text += "\n  queries  keys:";
   for (std::int64_t keys = 0; keys < 2 * ranks; ++keys)
-    text += format("%*lld ", kCell - 1, wide(keys));
-  text += "\n";
+    text += format("%*lld%s", kCell - 1, wide(keys), keys + 1 < 2 * ranks ? " " : "\n");
   const RunsOfRanks runs = zigzag_runs(attention.length, ranks);
   for (std::int64_t rank = 0; rank < ranks; ++rank) {
     for (const std::int64_t chunk : {rank, 2 * ranks - 1 - rank})

@@ -61,6 +61,11 @@ void check(const LayoutPlanOptions& options) {
         {"--hybrid-context-parallel",
          "divides documents by their lengths, which a plan does not know",
          "leave it out, and plan with --seq-length of --max-seqlen-per-dp-cp-rank tokens"});
+  const ParallelConfig& parallel = settings.parallel;
+  if (std::ranges::count(parallel.cp_comm_type, CpCommType::a2a_p2p) > 0 &&
+      parallel.hierarchical_context_parallel_sizes.size() != 2)
+    problems.add({"--cp-comm-type a2a+p2p", "needs two --hierarchical-context-parallel-sizes",
+                  "add them together with --context-parallel-size, or plan with another type"});
   problems.add(validate_model(settings));
   problems.throw_if_any();
 }

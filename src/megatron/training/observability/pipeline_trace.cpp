@@ -117,6 +117,9 @@ void PipelineTrace::write() {
                         summary_json(report, ranks, context));
   out_ << pipeline_table(report);
   if (context) out_ << "\n" << context_table(*context);
+  if (plan_.settings.parallel.hybrid_context_parallel)
+    out_ << "\n  context parallelism: not compared with a simulation, because every microbatch of "
+            "--hybrid-context-parallel has another length";
   out_ << "\n  timeline for ui.perfetto.dev: " << path.string() << std::endl;
 }
 
