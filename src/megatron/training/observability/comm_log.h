@@ -17,6 +17,8 @@ class CommLog {
 
   /// Returns the counts since the last call, per axis.
   std::vector<AxisCommStats> take_step();
+  /// Discards the counts since the last call: they belong to no step.
+  void skip() { counters_.take(); }
   /// Returns a table of the calls since the last table, averaged per step; "" when nothing was
   /// counted.
   std::string take_table(std::int64_t rank);

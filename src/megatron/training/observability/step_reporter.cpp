@@ -139,7 +139,7 @@ void StepReporter::report(const TrainStepResult& step, double elapsed_s) {
   if (profiler_) profiler_->after_step();
   const StepMetrics metrics = metrics_of(step, elapsed_s);
   if (pipeline_trace_) pipeline_trace_->after_step();
-  if (comm_log_) comm_log_->take_step();  // what the trace sends belongs to no step
+  if (comm_log_) comm_log_->skip();  // what the trace sent
   interval_.add(step, static_cast<double>(state_.batch.running_batch_size));
   write(metrics, step.layer_norms.get());
   const std::int64_t iteration = metrics.iteration;
