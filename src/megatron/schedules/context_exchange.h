@@ -87,7 +87,8 @@ ContextSteps forward_steps(const ContextAttention& attention);
 /// pair costs 6·d + 4·dv FLOPs: scores, their gradients, and those of queries, keys and values.
 ContextSteps backward_steps(const ContextAttention& attention);
 
-/// The speed of ranks and links. Every rank has a link of its own to each other rank.
+/// The speed of ranks and links. Each pair of ranks has a link for the messages of a ring; what a
+/// rank sends in a collective goes over one link.
 struct ContextSpeed {
   double flops_per_s = 1, bytes_per_s = 1, latency_s = 0;
 };
