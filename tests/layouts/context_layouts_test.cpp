@@ -150,9 +150,7 @@ std::vector<ContextLayout> pairwise_context_layouts() {
 TrainingResult train(const ContextLayout& layout, const TrainingOptions& options,
                      const Flags& more_flags = {}) {
   Flags all = common_flags();
-  const Flags step{"--optimizer",    "sgd", "--sgd-momentum", "0",     "--clip-grad",   "0",
-                   "--weight-decay", "0",   "--lr",           "16384", "--train-iters", "1"};
-  for (const Flags& more : {layout.flags(), step, more_flags})
+  for (const Flags& more : {layout.flags(), one_sgd_step(), more_flags})
     all.insert(all.end(), more.begin(), more.end());
   use_short_documents(all);
   return train_in_layout(all, layout.world_size(), options);
@@ -173,14 +171,7 @@ void expect_one_rank(const ContextLayout& layout) {
   const TrainingResult &expected = one_rank(layout.family), actual = train(layout, kFloat64);
   EXPECT_LE(curve_distance(actual.losses, expected.losses), kLimit) << "loss";
   EXPECT_LE(curve_distance(actual.grad_norms, expected.grad_norms), kLimit) << "gradient norm";
-  ASSERT_EQ(actual.after.size(), expected.after.size());
-  for (const auto& [name, after] : expected.after) {
-    EXPECT_TRUE(actual.before.at(name).equal(expected.before.at(name)))
-        << name << " is drawn otherwise";
-    const at::Tensor gradient = expected.before.at(name) - after;
-    EXPECT_LE(relative_distance(actual.before.at(name) - actual.after.at(name), gradient), kLimit)
-        << "gradient of " << name;
-  }
+  expect_gradients(actual, expected, kLimit);
 }
 
 TEST(ContextLayouts, TrainAsOneRankDoes) {
@@ -213,11 +204,7 @@ TEST(ContextLayouts, InFloat32TrainAsOneRankDoes) {
     const TrainingResult expected = train({.family = layout.family}, {}),
                          actual = train(layout, {});
     EXPECT_LE(curve_distance(actual.losses, expected.losses), 1e-6);
-    for (const auto& [name, after] : expected.after)
-      EXPECT_LE(relative_distance(actual.before.at(name) - actual.after.at(name),
-                                  expected.before.at(name) - after),
-                1e-5)
-          << name;
+    expect_gradients(actual, expected, 1e-5);
   }
 }
 

@@ -24,23 +24,8 @@ TrainingResult train_layout(const ExpertLayout& layout,
                             const TrainingOptions& options = {.dtype = at::kDouble},
                             const Flags& more = {}) {
   std::vector<std::string> flags = common_flags();
-  const std::vector<std::string> step{"--micro-batch-size",
-                                      "2",
-                                      "--global-batch-size",
-                                      "32",
-                                      "--train-iters",
-                                      "1",
-                                      "--optimizer",
-                                      "sgd",
-                                      "--sgd-momentum",
-                                      "0",
-                                      "--clip-grad",
-                                      "0",
-                                      "--weight-decay",
-                                      "0",
-                                      "--lr",
-                                      "16384"};
-  for (const auto& part : {step, expert_families()[layout.family].flags,
+  const Flags sizes{"--micro-batch-size", "2", "--global-batch-size", "32"};
+  for (const auto& part : {sizes, one_sgd_step(), expert_families()[layout.family].flags,
                            drop_policies()[layout.drops].flags, layout.flags()})
     flags.insert(flags.end(), part.begin(), part.end());
   flags.insert(flags.end(), more.begin(), more.end());
@@ -85,15 +70,7 @@ void expect_same_step(const TrainingResult& actual, const TrainingResult& expect
   EXPECT_LE(curve_distance(actual.grad_norms, expected.grad_norms), kLimit) << "gradient norm";
   ASSERT_EQ(actual.routing.size(), 1);
   expect_same_routing(actual.routing[0], expected.routing.at(0));
-  ASSERT_EQ(actual.after.size(), expected.after.size());
-  for (const auto& [name, after] : expected.after) {
-    ASSERT_TRUE(actual.after.contains(name)) << name;
-    EXPECT_TRUE(actual.before.at(name).equal(expected.before.at(name)))
-        << name << " is drawn otherwise";
-    const at::Tensor gradient = expected.before.at(name) - after;
-    EXPECT_LE(relative_distance(actual.before.at(name) - actual.after.at(name), gradient), kLimit)
-        << "gradient of " << name;
-  }
+  expect_gradients(actual, expected, kLimit);
 }
 
 void expect_one_rank(const ExpertLayout& layout) {

@@ -101,23 +101,8 @@ std::array<std::int64_t, 9> choices(const HybridLayout& l) {
 
 TrainingResult train(std::size_t family, const Flags& layout, std::int64_t world_size) {
   Flags all = common_flags();
-  const Flags step{"--seq-length",
-                   std::to_string(kSequence),
-                   "--global-batch-size",
-                   "12",
-                   "--optimizer",
-                   "sgd",
-                   "--sgd-momentum",
-                   "0",
-                   "--clip-grad",
-                   "0",
-                   "--weight-decay",
-                   "0",
-                   "--lr",
-                   "16384",
-                   "--train-iters",
-                   "1"};
-  for (const Flags& more : {hybrid_families()[family].flags, layout, step})
+  const Flags sizes{"--seq-length", std::to_string(kSequence), "--global-batch-size", "12"};
+  for (const Flags& more : {hybrid_families()[family].flags, layout, sizes, one_sgd_step()})
     all.insert(all.end(), more.begin(), more.end());
   use_short_documents(all);
   return train_in_layout(all, world_size, {.dtype = at::kDouble});
@@ -143,12 +128,7 @@ void expect_one_rank(const HybridLayout& layout) {
                        actual = train(layout.family, layout.flags(), layout.world_size());
   EXPECT_LE(curve_distance(actual.losses, expected.losses), kLimit) << "loss";
   EXPECT_LE(curve_distance(actual.grad_norms, expected.grad_norms), kLimit) << "gradient norm";
-  ASSERT_EQ(actual.after.size(), expected.after.size());
-  for (const auto& [name, after] : expected.after) {
-    const at::Tensor gradient = expected.before.at(name) - after;
-    EXPECT_LE(relative_distance(actual.before.at(name) - actual.after.at(name), gradient), kLimit)
-        << "gradient of " << name;
-  }
+  expect_gradients(actual, expected, kLimit);
 }
 
 TEST(HybridContextLayouts, TrainAsOneRankDoes) {

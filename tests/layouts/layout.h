@@ -219,6 +219,15 @@ inline std::vector<std::string> common_flags() {
           "0"};
 }
 
+/// Returns the flags of one step with W − W' = lr·gradient. A learning rate of 2¹⁴ preserves all
+/// bits of the gradient.
+inline const Flags& one_sgd_step() {
+  static const Flags flags{"--optimizer", "sgd",   "--sgd-momentum", "0",
+                           "--clip-grad", "0",     "--weight-decay", "0",
+                           "--lr",        "16384", "--train-iters",  "1"};
+  return flags;
+}
+
 /// One case of the table: a family in a layout.
 struct Case {
   std::size_t family = 0;

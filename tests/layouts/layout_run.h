@@ -3,6 +3,7 @@
 #pragma once
 
 #include <ATen/ATen.h>
+#include <gtest/gtest.h>
 
 #include <functional>
 #include <map>
@@ -141,6 +142,22 @@ inline double curve_distance(const std::vector<double>& a, const std::vector<dou
   for (std::size_t i = 0; i < std::min(a.size(), b.size()); ++i)
     most = std::max(most, std::abs(a[i] - b[i]) / std::abs(b[i]));
   return most;
+}
+
+/// Expects the weights of `expected` at the start, and its gradients within `limit` (W − W' =
+/// lr·gradient).
+inline void expect_gradients(const TrainingResult& actual, const TrainingResult& expected,
+                             double limit) {
+  ASSERT_EQ(actual.after.size(), expected.after.size());
+  for (const auto& [name, after] : expected.after) {
+    ASSERT_TRUE(actual.after.contains(name)) << name;
+    EXPECT_TRUE(actual.before.at(name).equal(expected.before.at(name)))
+        << name << " is drawn otherwise";
+    EXPECT_LE(relative_distance(actual.before.at(name) - actual.after.at(name),
+                                expected.before.at(name) - after),
+              limit)
+        << "gradient of " << name;
+  }
 }
 
 }  // namespace megatron::layouts

@@ -17,10 +17,7 @@ namespace {
 
 constexpr std::int64_t kMostRanksAtOnce = 8;  ///< limit of the fast set
 
-/// W − W' = lr·gradient. A learning rate of 2¹⁴ preserves all bits of the gradient.
-const std::vector<std::string> kOneSgdStep{"--optimizer", "sgd",   "--sgd-momentum", "0",
-                                           "--clip-grad", "0",     "--weight-decay", "0",
-                                           "--lr",        "16384", "--train-iters",  "1"};
+const std::vector<std::string>& kOneSgdStep = one_sgd_step();
 const std::vector<std::string> kTwentySteps{"--train-iters", "20", "--lr-warmup-iters", "5"};
 
 std::vector<std::string> joined(std::vector<std::string> a, const std::vector<std::string>& b) {
@@ -42,15 +39,7 @@ void expect_one_ranks_gradients(const Case& one) {
                        actual = train_case(one, kOneSgdStep);
   EXPECT_LE(curve_distance(actual.losses, expected.losses), 1e-6) << "loss of the first step";
   EXPECT_LE(curve_distance(actual.grad_norms, expected.grad_norms), 1e-5) << "gradient norm";
-  ASSERT_EQ(actual.after.size(), expected.after.size());
-  for (const auto& [name, after] : expected.after) {
-    ASSERT_TRUE(actual.after.contains(name)) << name;
-    EXPECT_TRUE(actual.before.at(name).equal(expected.before.at(name)))
-        << name << " is drawn otherwise";
-    const at::Tensor expected_gradient = expected.before.at(name) - after,
-                     gradient = actual.before.at(name) - actual.after.at(name);
-    EXPECT_LE(relative_distance(gradient, expected_gradient), 1e-5) << "gradient of " << name;
-  }
+  expect_gradients(actual, expected, 1e-5);
 }
 
 /// A router's choice is not continuous: after some steps rounding decides one differently, and the

@@ -32,26 +32,11 @@ std::string write_corpus(const fs::path& prefix, const Counted& counted) {
 TrainingResult train(const std::string& corpus, const Flags& more, std::int64_t world_size) {
   Flags all = common_flags();
   std::erase(all, "--mock-data");
-  const Flags common{"--data-path",
-                     corpus,
-                     "--split",
-                     "100,0,0",
-                     "--eod-mask-loss",
-                     "--seq-length",
-                     "48",
-                     "--train-iters",
-                     "1",
-                     "--optimizer",
-                     "sgd",
-                     "--lr",
-                     "16384",
-                     "--sgd-momentum",
-                     "0",
-                     "--clip-grad",
-                     "0",
-                     "--weight-decay",
-                     "0"};
-  for (const Flags& flags : {common, more}) all.insert(all.end(), flags.begin(), flags.end());
+  const Flags common{
+      "--data-path",          corpus, "--split", "100,0,0", "--eod-mask-loss", "--seq-length",
+      std::to_string(kLength)};
+  for (const Flags& flags : {common, one_sgd_step(), more})
+    all.insert(all.end(), flags.begin(), flags.end());
   return train_in_layout(all, world_size, {.dtype = at::kDouble});
 }
 
@@ -75,11 +60,7 @@ const std::vector<Sparse>& sparse_layouts() {
 
 void expect_equal(const TrainingResult& actual, const TrainingResult& expected) {
   EXPECT_LE(curve_distance(actual.losses, expected.losses), kLimit);
-  for (const auto& [name, after] : expected.after)
-    EXPECT_LE(relative_distance(actual.before.at(name) - actual.after.at(name),
-                                expected.before.at(name) - after),
-              kLimit)
-        << name;
+  expect_gradients(actual, expected, kLimit);
 }
 
 // A third of the samples counts nowhere, a third only in the first chunk of the first rank.

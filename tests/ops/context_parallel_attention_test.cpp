@@ -159,13 +159,8 @@ Observed observe(CpCommType type, std::int64_t ranks,
   observed.ring_steps.resize(static_cast<std::size_t>(ranks));
   const SequencePlacement placement = zigzag_placement(kLength, ranks);
   run_rank_threads(ranks, [&](Communicators& communicators) {
-    const Axis axis = cp_axis(communicators, ranks);
-    const std::int64_t inner = a2a_ranks(ranks);
-    Axis a2a, p2p;
-    if (type == CpCommType::a2a_p2p) {
-      a2a = axis_of(communicators, axis.rank / inner * inner, inner, 1);
-      p2p = axis_of(communicators, axis.rank % inner, ranks / inner, inner);
-    }
+    const ContextAxes axes = context_axes(communicators, ranks, type);
+    const Axis& axis = axes.axis;
     const at::Tensor rows = positions_of(placement.runs_of[static_cast<std::size_t>(axis.rank)]);
     const auto mine = [&](const at::Tensor& x) { return x.index_select(0, rows).to(at::kFloat); };
     const AttentionInputs all = whole_inputs();
@@ -178,8 +173,8 @@ Observed observe(CpCommType type, std::int64_t ranks,
                                             {.axis = axis,
                                              .placement = placement,
                                              .comm_type = type,
-                                             .a2a = &a2a,
-                                             .p2p = &p2p,
+                                             .a2a = &axes.a2a,
+                                             .p2p = &axes.p2p,
                                              .activities = &counters.activities()});
         });
     observed.ring_steps[static_cast<std::size_t>(axis.rank)] =

@@ -70,6 +70,20 @@ struct ContextRank {
   }
 };
 
+/// The ranks of cp, and for a2a+p2p its levels.
+struct ContextAxes {
+  Axis axis, a2a = {}, p2p = {};
+};
+
+inline ContextAxes context_axes(Communicators& communicators, std::int64_t ranks, CpCommType type) {
+  ContextAxes axes{.axis = cp_axis(communicators, ranks)};
+  if (type != CpCommType::a2a_p2p) return axes;
+  const std::int64_t inner = a2a_ranks(ranks);
+  axes.a2a = axis_of(communicators, axes.axis.rank / inner * inner, inner, 1);
+  axes.p2p = axis_of(communicators, axes.axis.rank % inner, ranks / inner, inner);
+  return axes;
+}
+
 /// Calls `body` on every rank of a placement, each a thread.
 inline void on_context_ranks(const SequencePlacement& placement, CpCommType type,
                              const AttentionOptions& options,
@@ -77,13 +91,8 @@ inline void on_context_ranks(const SequencePlacement& placement, CpCommType type
   const auto ranks = static_cast<std::int64_t>(placement.runs_of.size());
   run_rank_threads(ranks,
                    [&](Communicators& communicators) {
-                     const Axis axis = cp_axis(communicators, ranks);
-                     const std::int64_t inner = a2a_ranks(ranks);
-                     Axis a2a, p2p;
-                     if (type == CpCommType::a2a_p2p) {
-                       a2a = axis_of(communicators, axis.rank / inner * inner, inner, 1);
-                       p2p = axis_of(communicators, axis.rank % inner, ranks / inner, inner);
-                     }
+                     const ContextAxes axes = context_axes(communicators, ranks, type);
+                     const Axis& axis = axes.axis;
                      const at::Tensor rows =
                          positions_of(placement.runs_of[static_cast<std::size_t>(axis.rank)]);
                      body({.rank = axis.rank,
@@ -94,8 +103,8 @@ inline void on_context_ranks(const SequencePlacement& placement, CpCommType type
                                                                    {.axis = axis,
                                                                     .placement = placement,
                                                                     .comm_type = type,
-                                                                    .a2a = &a2a,
-                                                                    .p2p = &p2p});
+                                                                    .a2a = &axes.a2a,
+                                                                    .p2p = &axes.p2p});
                                }});
                    },
                    {.timeout = std::chrono::milliseconds(20'000)});

@@ -12,11 +12,10 @@
 #include "megatron/cli/command.h"
 #include "megatron/cli/context_plan_fields.h"
 #include "megatron/cli/plan_context_json.h"
+#include "megatron/cli/plan_run_fields.h"
 #include "megatron/config/field_table.h"
-#include "megatron/config/model_families.h"
 #include "megatron/config/resolve.h"
 #include "megatron/config/rule.h"
-#include "megatron/config/run_flags.h"
 #include "megatron/config/settings_enums.h"
 
 namespace megatron {
@@ -47,11 +46,7 @@ const FieldTable<ContextPlanOptions>& context_plan_table() {
     t.field("json", &Options::json, "print every step with its times as JSON");
     t.field("svg", &Options::svg, "write the drawing to this SVG file too");
     t.field("trace", &Options::trace, "write a trace for ui.perfetto.dev to this file too");
-    t.field("model", &Options::model, "type of the model, as for pretrain")
-        .positional()
-        .choices(model_family_choices())
-        .hidden();
-    include_run_flags(t, &Options::run, {});
+    add_plan_run_fields(t);
     return t;
   }();
   return table;

@@ -5,19 +5,6 @@
 namespace megatron {
 namespace {
 
-CpCommType comm_type_of(const Settings& settings, std::int64_t layer) {
-  const auto& types = settings.parallel.cp_comm_type;
-  return types.size() == 1 ? types.front() : types[static_cast<std::size_t>(layer)];
-}
-
-PositionMask mask_of(const TransformerConfig& model, std::int64_t layer) {
-  const auto& windowed = model.window_layers;
-  PositionMask mask;
-  if (model.window_size && (windowed.empty() || windowed[static_cast<std::size_t>(layer)] != 0))
-    mask.window = *model.window_size;
-  return mask;
-}
-
 ContextExchange exchange_of(const ParallelConfig& parallel, CpCommType type) {
   ContextExchange exchange{.ranks = parallel.context_parallel_size,
                            .gathers = type == CpCommType::all_gather};
@@ -34,8 +21,9 @@ std::vector<ContextLayers> context_layers(const Settings& settings) {
   const std::int64_t tp = settings.parallel.tensor_model_parallel_size;
   std::vector<ContextLayers> all;
   for (std::int64_t layer = 0; layer < model.num_layers; ++layer) {
-    const CpCommType type = comm_type_of(settings, layer);
-    const PositionMask mask = mask_of(model, layer);
+    const CpCommType type = comm_type_of(settings.parallel.cp_comm_type, layer);
+    PositionMask mask;
+    if (const auto window = model.window_of(layer)) mask.window = *window;
     auto found = std::ranges::find_if(all, [&](const ContextLayers& one) {
       return one.comm_type == type && one.attention.mask == mask;
     });

@@ -77,6 +77,12 @@ struct TransformerConfig {
   std::string window_attn_skip_freq;
   /// For each layer 1 = windowed, 0 = full. Empty: every layer is windowed.
   std::vector<std::int64_t> window_layers;
+  /// Returns the window of a layer, by its 0-based index in the whole model; nullopt: none.
+  std::optional<std::array<std::int64_t, 2>> window_of(std::int64_t layer) const {
+    const bool is_windowed =
+        window_layers.empty() || window_layers.at(static_cast<std::size_t>(layer)) != 0;
+    return is_windowed ? window_size : std::nullopt;
+  }
 
   MoeConfig moe;
 

@@ -34,21 +34,21 @@ std::int64_t sample_of_ordinal(std::int64_t ordinal) {
 }
 
 const Axis& context_axis(const Microbatch& microbatch, const Rank& rank) {
-  const bool is_hybrid = microbatch.packed && microbatch.packed->hybrid;
-  return rank.context_axis(is_hybrid ? microbatch.packed->hybrid->num_ranks : rank.cp.size);
+  const HybridContext* hybrid = microbatch.hybrid();
+  return rank.context_axis(hybrid != nullptr ? hybrid->num_ranks : rank.cp.size);
 }
 
 SequencePlacement placement_of(const Microbatch& microbatch, std::int64_t ranks) {
   const std::optional<PackedSequences>& packed = microbatch.packed;
-  if (packed && packed->hybrid)
-    return zigzag_placement_of_parts(packed->hybrid->parts, ranks, packed->cu_seqlens);
+  if (const HybridContext* hybrid = microbatch.hybrid())
+    return zigzag_placement_of_parts(hybrid->parts, ranks, packed->cu_seqlens);
   return zigzag_placement(microbatch.at("tokens").size(1) * ranks, ranks,
                           packed ? packed->cu_seqlens : std::vector<std::int64_t>());
 }
 
 Microbatch context_slice(Microbatch microbatch, std::int64_t rank, std::int64_t ranks) {
-  const bool is_hybrid = microbatch.packed && microbatch.packed->hybrid;
-  if (ranks == 1 || is_hybrid || microbatch.has("num_tokens")) return microbatch;
+  if (ranks == 1 || microbatch.hybrid() != nullptr || microbatch.has("num_tokens"))
+    return microbatch;
   const at::Tensor& tokens = microbatch.at("tokens");
   const at::Tensor rows =
       positions_of(zigzag_placement(tokens.size(1), ranks).runs_of[static_cast<std::size_t>(rank)])

@@ -6,6 +6,7 @@
 #include <c10/core/ScalarType.h>
 
 #include <cstdint>
+#include <iterator>
 #include <map>
 #include <optional>
 #include <string>
@@ -34,6 +35,7 @@ struct PackedSequences {
   std::vector<std::int64_t> cu_seqlens;  ///< begin of each sequence, and the sum of their lengths
   std::int64_t num_samples = 1;          ///< samples of the dataset that they come from
   std::optional<HybridContext> hybrid = {};  ///< unset: the ranks of cp share the rows
+  std::int64_t num_sequences() const { return std::ssize(cu_seqlens) - 1; }
 };
 
 /// Named tensors of a few samples.
@@ -56,6 +58,10 @@ struct Microbatch {
   /// Throws InternalError when the tensor is absent.
   const at::Tensor& at(const std::string& name) const;
   bool has(const std::string& name) const { return tensors.contains(name); }
+  /// Returns the ranks that share it by hybrid context parallelism; null without that.
+  const HybridContext* hybrid() const {
+    return packed && packed->hybrid ? &*packed->hybrid : nullptr;
+  }
   /// Returns the number of samples of the dataset.
   std::int64_t num_samples() const { return packed ? packed->num_samples : at("tokens").size(0); }
   /// Returns the number of tokens whose losses count, over all ranks of cp, as a scalar.

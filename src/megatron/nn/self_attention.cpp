@@ -109,9 +109,7 @@ AttentionOptions SelfAttention::attention_options(const ForwardContext& context,
   options.causal = true;
   options.scale =
       config_.softmax_scale.value_or(1 / std::sqrt(static_cast<double>(config_.kv_channels)));
-  const bool windowed =
-      config_.window_layers.empty() || config_.window_layers.at(layer_index_) != 0;
-  if (config_.window_size && windowed) options.window = *config_.window_size;
+  if (const auto window = config_.window_of(layer_index_)) options.window = *window;
   if (alibi_slopes_.defined() && alibi_slopes_.device() != device)
     alibi_slopes_ = alibi_slopes_.to(device);
   options.alibi_slopes = alibi_slopes_;

@@ -28,8 +28,7 @@ struct ContextParallelOptions {
 
   /// Returns the type of a layer, by its 0-based index in the whole model.
   CpCommType comm_type_of(std::int64_t layer) const {
-    return comm_types.size() == 1 ? comm_types.front()
-                                  : comm_types[static_cast<std::size_t>(layer)];
+    return megatron::comm_type_of(comm_types, layer);
   }
 };
 

@@ -11,7 +11,7 @@ namespace megatron {
 
 /// What the activations of a layer depend on besides the model.
 struct ActivationLayout {
-  /// Of one microbatch on one rank of cp, before sequence parallelism divides them.
+  /// Tokens of one microbatch on one rank of cp, before sequence parallelism divides them.
   std::int64_t tokens = 0;
   std::int64_t tensor_parallel = 1, expert_tensor_parallel = 1;
   bool sequence_parallel = false;

@@ -59,13 +59,13 @@ struct AttentionBlock {
 
 struct ContextStep {
   ContextStepKind kind = ContextStepKind::attention;
-  /// Of a message or collective: what it moves, as the counters of --log-comm name it. A collective
-  /// begins with its operation ("all_to_all queries").
+  /// What a message or collective moves, as the counters of --log-comm name it. The name of a
+  /// collective begins with its operation ("all_to_all queries"). Empty for attention.
   std::string what = {};
   std::int64_t peer = 0;  ///< rank of cp
   double bytes = 0;       ///< that this rank sends to others, or receives
   std::int64_t ring_step = 0;
-  /// Of attention: the place in the ring whose keys it sees, and what it computes.
+  /// The place in the ring whose keys attention sees, and the blocks that it computes.
   std::int64_t source = 0;
   std::vector<AttentionBlock> blocks = {};
   double flops = 0;
@@ -95,7 +95,7 @@ struct ContextSpeed {
 
 struct ContextSimulation {
   std::vector<std::vector<StepSpan>> spans;  ///< of every step of every rank
-  /// Of each rank: the time of attention, that of waits and collectives, and the end.
+  /// For each rank the time of its attention, of its waits and collectives, and of its end.
   std::vector<double> busy_s, exposed_s, end_s;
   double makespan_s() const;
 };

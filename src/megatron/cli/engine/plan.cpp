@@ -9,9 +9,8 @@
 #include "megatron/base/json.h"
 #include "megatron/cli/engine/engine.h"
 #include "megatron/cli/layout_plan_fields.h"
-#include "megatron/config/model_families.h"
+#include "megatron/cli/plan_run_fields.h"
 #include "megatron/config/resolve.h"
-#include "megatron/config/run_flags.h"
 #include "megatron/config/validate_settings.h"
 #include "megatron/planner/plan_layouts.h"
 #include "megatron/planner/run_costs.h"
@@ -35,11 +34,7 @@ const FieldTable<LayoutPlanOptions>& layout_plan_table() {
     FieldTable<Options> t;
     add_layout_plan_fields(t);
     t.field("json", &Options::json, "print the layouts as JSON");
-    t.field("model", &Options::model, "type of the model, as for pretrain")
-        .positional()
-        .choices(model_family_choices())
-        .hidden();
-    include_run_flags(t, &Options::run, {});
+    add_plan_run_fields(t);
     return t;
   }();
   return table;

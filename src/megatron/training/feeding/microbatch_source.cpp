@@ -9,8 +9,7 @@ std::vector<Microbatch> next_step(MicrobatchSource& source, std::int64_t num_mic
   std::int64_t count = num_microbatches;
   for (std::int64_t i = 0; i < count; ++i) {
     step.push_back(source.next());
-    const auto& packed = step.back().packed;
-    if (packed && packed->hybrid) count = packed->hybrid->step.num_microbatches;
+    if (const HybridContext* hybrid = step.back().hybrid()) count = hybrid->step.num_microbatches;
   }
   return step;
 }

@@ -20,7 +20,7 @@ std::vector<Microbatch> next_microbatches(MicrobatchSource& source, const Axis& 
     microbatch = context_slice(std::move(microbatch), cp.rank, cp.size);
     const at::Tensor& tokens = microbatch.at("tokens");
     const std::int64_t count =
-        microbatch.packed ? std::ssize(microbatch.packed->cu_seqlens) - 1 : tokens.size(0);
+        microbatch.packed ? microbatch.packed->num_sequences() : tokens.size(0);
     microbatch.sample_ordinals = at::zeros({count}, tokens.options().dtype(at::kLong));
   }
   return batch;

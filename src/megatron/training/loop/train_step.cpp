@@ -134,8 +134,8 @@ class ScheduleStepTimers : public StepListener {
 }  // namespace
 
 std::optional<HybridContextSummary> hybrid_context_of(const std::vector<Microbatch>& batch) {
-  const auto& packed = batch.front().packed;
-  return packed && packed->hybrid ? std::optional(packed->hybrid->step) : std::nullopt;
+  const HybridContext* hybrid = batch.front().hybrid();
+  return hybrid != nullptr ? std::optional(hybrid->step) : std::nullopt;
 }
 
 StepLosses forward_backward(const TrainStepContext& context, const TrainStepOptions& options,

@@ -125,8 +125,7 @@ void check_tensors(const SavedBatch& batch, const std::string& source) {
   }
   const auto& packed = batch.microbatch.packed;
   if (packed) check_packing(*packed, tensors.at("tokens"), source);
-  const std::int64_t sequences = packed ? static_cast<std::int64_t>(packed->cu_seqlens.size()) - 1
-                                        : tensors.at("tokens").size(0);
+  const std::int64_t sequences = packed ? packed->num_sequences() : tensors.at("tokens").size(0);
   if (!batch.microbatch.sample_ordinals.defined() ||
       batch.microbatch.sample_ordinals.scalar_type() != at::kLong ||
       batch.microbatch.sample_ordinals.sizes() != at::IntArrayRef{sequences})

@@ -1,0 +1,21 @@
+// The flags of a run that `megatron plan` takes for a model.
+#pragma once
+
+#include "megatron/config/field_table.h"
+#include "megatron/config/model_families.h"
+#include "megatron/config/run_flags.h"
+
+namespace megatron {
+
+/// Adds the flags to a table whose options have the members `model`, the type of the model, and
+/// `run`, the settings.
+template <class T>
+void add_plan_run_fields(FieldTable<T>& t) {
+  t.field("model", &T::model, "type of the model, as for pretrain")
+      .positional()
+      .choices(model_family_choices())
+      .hidden();
+  include_run_flags(t, &T::run, {});
+}
+
+}  // namespace megatron
