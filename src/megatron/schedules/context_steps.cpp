@@ -1,5 +1,6 @@
 // Makes the steps of context_exchange.h, in the order in which ops/context_parallel_attention.cpp,
 // ops/ring_attention.cpp and autograd run them.
+#include <algorithm>
 #include <string_view>
 
 #include "megatron/base/error.h"
@@ -60,11 +61,10 @@ class StepMaker {
     const auto ranks = static_cast<double>(exchange_.head_ranks);
     return bytes * (ranks - 1) / ranks;
   }
-  /// Ranks that share a query group each get a copy of it.
+  /// Ranks that share a query group each get a copy of it. The groups divide these ranks.
   double copies() const {
-    return exchange_.head_ranks > attention_.groups
-               ? static_cast<double>(exchange_.head_ranks / attention_.groups)
-               : 1;
+    return std::max(
+        1.0, static_cast<double>(exchange_.head_ranks) / static_cast<double>(attention_.groups));
   }
   void exchange_queries() {
     add_collective("all_to_all queries",

@@ -215,10 +215,10 @@ std::string GuardedStep::diagnosis_text(const SuspectMicrobatch& suspect,
       all_gather_numbers(group, std::vector{suspect.is_here ? 1.0 : 0.0}, "diagnosis");
   const std::int64_t reporting_rank =
       std::ranges::find(here, 1.0, [](const auto& flags) { return flags[0]; }) - here.begin();
-  const std::string mine = rank.index == reporting_rank
-                               ? cause + save_suspect_microbatch(plan_, state_.progress, suspect,
-                                                                 first_iteration_, cause)
-                               : "";
+  std::string mine = rank.index == reporting_rank
+                         ? cause + save_suspect_microbatch(plan_, state_.progress, suspect,
+                                                           first_iteration_, cause)
+                         : "";
   if (rank.world.size == 1) return mine;
   return "rank " + std::to_string(reporting_rank) + ": " +
          all_gather_strings(group, mine).at(static_cast<std::size_t>(reporting_rank));
