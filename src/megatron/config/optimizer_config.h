@@ -9,7 +9,7 @@
 namespace megatron {
 
 struct OptimizerConfig {
-  std::string optimizer = "adam";  ///< adam | sgd
+  std::string optimizer = "adam";  ///< adam | sgd | adafactor
   double weight_decay = 0.01;
   bool apply_wd_to_qk_layernorm = false;
   double clip_grad = 1.0;
@@ -18,9 +18,15 @@ struct OptimizerConfig {
   double adam_eps = 1e-8;
   double sgd_momentum = 0.9;
   std::optional<double> decoupled_lr, decoupled_min_lr;  ///< for the embedding and the output layer
-  std::string exp_avg_dtype = "fp32", exp_avg_sq_dtype = "fp32";  ///< fp32 | bf16 | fp16
+  std::optional<double> adafactor_beta1;                 ///< none: no first moment
+  double adafactor_decay_rate = -0.8, adafactor_clip_threshold = 1, adafactor_eps1 = 1e-30,
+         adafactor_eps2 = 1e-3;
+  bool adafactor_scale_parameter = false;
+  /// fp32 | bf16 | fp16 | int8 (blockwise)
+  std::string exp_avg_dtype = "fp32", exp_avg_sq_dtype = "fp32";
   bool use_precision_aware_optimizer = false;
   std::string main_grads_dtype = "fp32", main_params_dtype = "fp32";
+  bool main_grads_error_feedback = false;  ///< keep what rounding bf16 main gradients lost
 };
 
 /// Loss scaling for fp16, which keeps small gradients from underflowing: static, or dynamic with

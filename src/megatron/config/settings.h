@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "megatron/config/cp_comm_type.h"
+#include "megatron/config/memory_config.h"
 #include "megatron/config/optimizer_config.h"
 #include "megatron/config/transformer_config.h"
 
@@ -50,6 +51,15 @@ struct ParallelConfig {
   bool use_distributed_optimizer = false;
   /// Number of copies of the optimizer state. Each copy is sharded over a group of ranks.
   std::int64_t num_distributed_optimizer_instances = 1;
+  /// no_shard | optim | optim_grads | optim_grads_params; empty: as the flags above say.
+  std::string data_parallel_sharding_strategy;
+  std::string outer_dp_sharding_strategy = "no_shard";  ///< no_shard | optim
+  std::optional<std::int64_t> zero_stage;  ///< DeepSpeed's name of the strategy: 0 to 3
+  bool use_megatron_fsdp = false, use_torch_fsdp2 = false;
+  bool torch_fsdp2_reshard_after_forward = true;
+  bool fsdp_double_buffer = false;  ///< gather units into two buffers that are reused
+  std::optional<std::int64_t> suggested_communication_unit_size;  ///< elements
+  bool init_model_with_meta_device = false;
   bool overlap_grad_reduce = false, overlap_param_gather = false;
   /// Number of elements of a gradient bucket, or number of buckets.
   std::optional<std::int64_t> ddp_bucket_size, ddp_num_buckets;
@@ -202,6 +212,7 @@ struct Settings {
   SchedulerConfig scheduler;
   DataConfig data;
   TokenizerConfig tokenizer;
+  MemoryConfig memory;
   CheckpointConfig checkpoint;
   LoggerConfig logger;
 };

@@ -1,0 +1,49 @@
+// The settings by which a run uses less memory: recomputation and offload of activations, and a
+// budget from which both are chosen.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace megatron {
+
+/// Activations that backward computes again (Chen et al. 2016; Korthikanti et al. 2022).
+struct RecomputeConfig {
+  std::string recompute_granularity;  ///< full | selective | adaptive; empty: nothing
+  std::string recompute_method;       ///< uniform | block; used by full
+  /// uniform: layers of a recomputed group; block: recomputed layers of a pipeline stage.
+  std::optional<std::int64_t> recompute_num_layers;
+  /// Recomputed parts of a layer, for selective; empty: core_attn.
+  std::vector<std::string> recompute_modules;
+  /// For each layer 1 = recomputed, 0 = not; a list expression. Empty: every layer.
+  std::string recompute_layers;
+  /// Microbatches in flight, of a pipeline rank, whose activations are recomputed; none: all.
+  std::optional<std::int64_t> recompute_num_microbatches;
+  bool distribute_saved_activations = false;  ///< keep a slice of them on each tp rank
+};
+
+/// Activations and optimizer state that wait in another memory: pinned host memory of a GPU's host,
+/// or a file.
+struct OffloadConfig {
+  bool cpu_offloading = false;
+  std::int64_t cpu_offloading_num_layers = 0;  ///< the first layers of each pipeline stage
+  bool cpu_offloading_activations = true, cpu_offloading_weights = false;
+  bool fine_grained_activation_offloading = false;
+  std::vector<std::string> offload_modules;
+  std::int64_t min_offloaded_tensor_size = 1024 * 1024;  ///< elements
+  double activation_offload_fraction = 1;
+  std::string offload_folder;  ///< empty: host memory
+  bool optimizer_cpu_offload = false;
+  double optimizer_offload_fraction = 1;
+  bool overlap_cpu_optimizer_d2h_h2d = false;
+};
+
+struct MemoryConfig {
+  RecomputeConfig recompute;
+  OffloadConfig offload;
+  std::string memory_budget;  ///< "20GB" or "auto"; empty: none
+};
+
+}  // namespace megatron
