@@ -82,8 +82,6 @@ constexpr KnownFlags kKnownFlags[] = {
      "local-rank=*"},
     {accepted, "without effect: every replica starts with the same weights", "",
      "data-parallel-random-init"},
-    {accepted, "without effect: activations are kept, not recomputed", "",
-     "distribute-saved-activations"},
     {accepted, "without effect: weights have no GTP shards in this version", "",
      "gtp-remat-reduce-scatter-with-fp32-accumulation gtp-remat-nccl-ub gtp-expert-remat-nccl-ub"},
     {accepted, "without effect: the distributed optimizer has one layout of shards here", "",
@@ -162,12 +160,8 @@ constexpr KnownFlags kKnownFlags[] = {
      "warmup=-;0"},
     {refused, "is no longer a flag of Megatron-LM", "use --tensor-model-parallel-size",
      "model-parallel-size=-;0;1"},
-    {refused,
-     "is an older name of Megatron-LM's --recompute-granularity full, which is not in this version",
-     "leave it out: activations are kept, with the same results",
-     "checkpoint-activations activations-checkpoint-method=- "
-     "activations-checkpoint-num-layers=-;0;1 distribute-checkpointed-activations "
-     "checkpoint-num-layers=-;0;1"},
+    {refused, "is an older name of Megatron-LM's --recompute-granularity full",
+     "use --recompute-granularity full", "checkpoint-activations"},
     {accepted,
      "without effect: an older flag of Megatron-LM that chose among its own implementations", "",
      "DDP-impl={local,torch} no-contiguous-buffers-in-local-ddp use-contiguous-buffers-in-ddp "
@@ -197,11 +191,7 @@ constexpr KnownFlags kKnownFlags[] = {
     {refused, "is a test mode of Megatron-LM's process groups",
      "leave it out; `megatron launch --nproc-per-node N` runs any layout on a CPU",
      "fake-process-group lazy-mpu-init"},
-    {refused,
-     "is not in this version: activations are kept, and attention alone recomputes its scores",
-     "use a smaller --micro-batch-size",
-     "recompute-granularity=- recompute-method=- recompute-num-layers=-;0 recompute-modules+=- "
-     "recompute-activations moe-layer-recompute "
+    {refused, "is not in this version: there are no hyper-connections", "leave it out",
      "mhc-recompute-layer-num=-;0"},
     {refused, "is not in this version: everything stays in one memory", "leave it out",
      "cpu-offloading-num-layers=0 cpu-offloading-retain-pinned-cpu-buffers "

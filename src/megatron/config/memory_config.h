@@ -11,16 +11,19 @@ namespace megatron {
 
 /// Activations that backward computes again (Chen et al. 2016; Korthikanti et al. 2022).
 struct RecomputeConfig {
-  std::string recompute_granularity;  ///< full | selective | adaptive; empty: nothing
-  std::string recompute_method;       ///< uniform | block; used by full
+  std::string recompute_granularity;   ///< full | selective | adaptive; empty: nothing
+  bool recompute_activations = false;  ///< selective, unless a granularity is given
+  bool moe_layer_recompute = false;    ///< selective with the module moe
+  std::string recompute_method;        ///< uniform | block; used by full
   /// uniform: layers of a recomputed group; block: recomputed layers of a pipeline stage.
   std::optional<std::int64_t> recompute_num_layers;
   /// Recomputed parts of a layer, for selective; empty: core_attn.
   std::vector<std::string> recompute_modules;
   /// For each layer 1 = recomputed, 0 = not; a list expression. Empty: every layer.
   std::string recompute_layers;
-  /// Microbatches in flight, of a pipeline rank, whose activations are recomputed; none: all.
-  std::optional<std::int64_t> recompute_num_microbatches;
+  /// Of the microbatches in flight on a pipeline rank, so many follow the settings above, and the
+  /// others recompute every layer (Korthikanti et al. 2022, appendix C); none: all follow them.
+  std::optional<std::int64_t> num_microbatches_with_partial_activation_checkpoints;
   bool distribute_saved_activations = false;  ///< keep a slice of them on each tp rank
 };
 

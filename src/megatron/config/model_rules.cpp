@@ -287,9 +287,9 @@ const std::vector<Rule>& query_key_norm_rules() {
 
 Problems validate_model(const Settings& settings, const FieldNames& skip) {
   Problems problems;
-  for (const auto* rules :
-       {&size_rules(), &position_rules(), &attention_rules(), &query_key_norm_rules(),
-        &gate_rules(), &moe_rules(), &sharding_rules(), &context_sharding_rules(), &layout_rules()})
+  for (const auto* rules : {&size_rules(), &position_rules(), &attention_rules(),
+                            &query_key_norm_rules(), &gate_rules(), &moe_rules(), &sharding_rules(),
+                            &context_sharding_rules(), &layout_rules(), &recomputed_module_rules()})
     problems.add(evaluate(*rules, settings, skip));
   return problems;
 }

@@ -85,6 +85,18 @@ void resolve_precision(Settings& settings) {
     training.check_for_nan_in_loss_and_grad = false;
 }
 
+/// Replaces the short names of a recomputation by what they stand for.
+void resolve_recompute(RecomputeConfig& config) {
+  if (config.moe_layer_recompute &&
+      std::ranges::find(config.recompute_modules, "moe") == config.recompute_modules.end())
+    config.recompute_modules.emplace_back("moe");
+  if (config.recompute_granularity.empty() &&
+      (config.recompute_activations || config.moe_layer_recompute))
+    config.recompute_granularity = "selective";
+  if (config.recompute_granularity == "selective" && config.recompute_modules.empty())
+    config.recompute_modules = {"core_attn"};
+}
+
 }  // namespace
 
 void resolve(TransformerConfig& model) {
@@ -111,6 +123,7 @@ void resolve(Settings& settings, std::int64_t data_parallel_size) {
   if (settings.parallel.tensor_model_parallel_size == 1)
     settings.parallel.sequence_parallel = settings.parallel.tp_comm_overlap = false;
   resolve_precision(settings);
+  resolve_recompute(settings.memory.recompute);
   resolve_data(settings.data);
 }
 

@@ -34,6 +34,10 @@ const std::vector<Rule>& context_rules();
 const std::vector<Rule>& context_sharding_rules();
 /// Rules on --hybrid-context-parallel (hybrid_context_rules.cpp).
 const std::vector<Rule>& hybrid_context_rules();
+/// Rules on recomputation and offload (memory_rules.cpp).
+const std::vector<Rule>& memory_rules();
+/// Rules that the recomputed and offloaded parts exist in the architecture (memory_rules.cpp).
+const std::vector<Rule>& recomputed_module_rules();
 /// Rules between the pipeline flags (pipeline_rules.cpp).
 const std::vector<Rule>& pipeline_rules();
 /// Rules that the layers fit the pipeline (pipeline_rules.cpp).

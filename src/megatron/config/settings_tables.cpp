@@ -18,6 +18,7 @@ const FieldTable<Settings>& settings_table() {
     t.include(&Settings::checkpoint, checkpoint_table());
     t.include(&Settings::logger, logger_table());
     t.include(&Settings::parallel, parallel_table());
+    t.include(&Settings::memory, memory_table());
     return t;
   }();
   return table;

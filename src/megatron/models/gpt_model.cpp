@@ -54,9 +54,10 @@ class GptModel : public LanguageModel {
     };
     if (part_.has_embedding)
       embedding_.emplace(this, config_, rank_, shared(StageSharing::original));
-    decoder_.emplace(this, "decoder", gpt_layer_spec(),
-                     LayerArguments{.config = config_, .rank = rank_}, part_.layers,
-                     part_.has_output);
+    decoder_.emplace(
+        this, "decoder", gpt_layer_spec(),
+        LayerArguments{.config = config_, .rank = rank_, .recompute = options.recompute},
+        part_.layers, part_.has_output);
     if (part_.has_output && config_.untie_embeddings_and_output_weights) {
       output_layer_.emplace(this, "output_layer",
                             output_weight_spec(config_, options.vocab_pad_multiple), rank_);
@@ -104,14 +105,14 @@ class GptModel : public LanguageModel {
         .seed = rank_.seed, .training = training, .sample_ordinals = microbatch.sample_ordinals};
     if (microbatch.has("document_ids")) context.document_ids = microbatch.at("document_ids");
     const Axis& cp = context_axis(microbatch, rank_);
-    SequencePlacement placement;
     if (cp.size > 1 || microbatch.packed) {
-      placement = placement_of(microbatch, cp.size);
-      placement.move_to(rank_.device);
+      auto placement = std::make_shared<SequencePlacement>(placement_of(microbatch, cp.size));
+      placement->move_to(rank_.device);
       context.cp = &cp;
-      context.placement = &placement;
+      context.placement = std::move(placement);
     }
     context.sequence_parallel = rank_.sequence_parallel;
+    context.recomputes_all_layers = microbatch.recomputes_all_layers;
     if (microbatch.has("aux_loss_gradient"))
       context.aux_loss_gradient = microbatch.at("aux_loss_gradient");
     const at::Tensor hidden_sbh = hidden(this->chunk(chunk), tokens, positions, in, context);

@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-#include "megatron/config/pipeline_layout.h"
+#include "megatron/config/recompute_plan.h"
 
 namespace megatron {
 
@@ -15,6 +15,7 @@ struct MakeModelOptions {
   c10::ScalarType dtype = c10::kFloat;
   /// Assigns layers to pipeline stages; rank.pp selects this rank's. Null means the whole model.
   const PipelineLayout* layout = nullptr;
+  const RecomputePlan* recompute = nullptr;  ///< null: nothing is recomputed
 };
 
 }  // namespace megatron

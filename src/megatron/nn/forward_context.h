@@ -5,11 +5,13 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <memory>
 #include <string_view>
 
 #include "megatron/nn/unit_hooks.h"
 #include "megatron/ops/kv_cache.h"
 #include "megatron/ops/random_site.h"
+#include "megatron/ops/recompute.h"
 #include "megatron/ops/sequence_placement.h"
 #include "megatron/parallel/axis.h"
 
@@ -26,7 +28,7 @@ struct ForwardContext {
   std::int64_t q_start = 0;           ///< generation: number of tokens already in kv_cache
   /// The rows that each rank of `cp` holds, and the sequences packed in them. Null when this rank
   /// holds all positions of unpacked sequences, from q_start on.
-  const SequencePlacement* placement = nullptr;
+  std::shared_ptr<const SequencePlacement> placement;
   const Axis* cp = nullptr;        ///< the ranks that share the rows; set together with placement
   bool sequence_parallel = false;  ///< hidden rows are this rank's slice of the microbatch's rows
   std::int64_t first_row = 0;      ///< index of this rank's first hidden row in the microbatch
@@ -35,7 +37,13 @@ struct ForwardContext {
   /// The scalar gradient that the auxiliary losses of this microbatch receive; undefined outside
   /// training.
   at::Tensor aux_loss_gradient;
+  /// Set inside a part of the model that backward runs again (ops/recompute.h).
+  ForwardReplay* replay = nullptr;
+  /// Recompute every layer of this microbatch as a whole.
+  bool recomputes_all_layers = false;
 
+  /// Returns whether this pass runs again what had its effects in the first run.
+  bool is_second_run() const { return replay != nullptr && replay->is_second_run(); }
   /// Returns the dropout site `path.name`, which is inactive outside training.
   DropoutSite dropout(std::string_view path, std::string_view name, double probability) const;
 };

@@ -8,6 +8,7 @@
 #include <memory>
 #include <string_view>
 
+#include "megatron/config/recompute_plan.h"
 #include "megatron/config/transformer_config.h"
 #include "megatron/nn/forward_context.h"
 #include "megatron/nn/module.h"
@@ -24,6 +25,11 @@ struct LayerArguments {
   const Rank& rank;
   std::int64_t layer_index = 0;  ///< 0-based index in the whole model
   bool has_input_norm = true;  ///< pre-norm: the block's first linear layer owns the norm's weights
+  const RecomputePlan* recompute = nullptr;  ///< read during construction; null: no recomputation
+
+  LayerRecompute layer_recompute() const {
+    return recompute != nullptr ? recompute->of(layer_index) : LayerRecompute{};
+  }
 };
 
 /// One of the two blocks of a layer. Input and output are [s, b, h]; dropout and the residual add

@@ -93,16 +93,16 @@ at::Tensor backward(const LinearCall& call, const at::Tensor& x, const at::Tenso
 }
 
 at::Tensor differentiable_linear(const at::Tensor& input, const LinearCall& call) {
-  return differentiable({.name = "LinearBackward", .trains_parameters = true}, {input},
-                        [&] {
-                          const at::Tensor x = call.activation ? input.contiguous() : input;
-                          return Recorded{.outputs = {forward(call, x)},
-                                          .saved = {x},
-                                          .backward = [call](BackwardPass& pass) -> Tensors {
-                                            return {backward(call, pass.saved[0], pass.gradients[0],
-                                                             pass.needs_input[0])};
-                                          }};
-                        })
+  const auto record = [&] {
+    const at::Tensor x = call.activation ? input.contiguous() : input;
+    Recorded recorded{.outputs = {}, .saved = {x}, .backward = {}};
+    recorded.compute = [&call, x]() -> Tensors { return {forward(call, x)}; };
+    recorded.backward = [call](BackwardPass& pass) -> Tensors {
+      return {backward(call, pass.saved[0], pass.gradients[0], pass.needs_input[0])};
+    };
+    return recorded;
+  };
+  return differentiable({.name = "LinearBackward", .trains_parameters = true}, {input}, record)
       .front();
 }
 

@@ -54,6 +54,7 @@ struct Microbatch {
   at::Tensor sample_ordinals;
   /// Set when sequences of different lengths lie one after another in one row (b = 1).
   std::optional<PackedSequences> packed = {};
+  bool recomputes_all_layers = false;  ///< backward computes the activations of its layers again
 
   /// Throws InternalError when the tensor is absent.
   const at::Tensor& at(const std::string& name) const;

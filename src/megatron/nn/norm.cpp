@@ -46,6 +46,9 @@ Tensors stream_norm(const at::Tensor& input, const DropoutBranch* branch,
       recorded.outputs = {branch != nullptr ? rows.sum : input, rows.y};
       recorded.num_differentiable = 2;
     }
+    recorded.recompute_last = [weights, type = rows.y.scalar_type()](const Tensors& saved) {
+      return norm_rows(saved[0], nullptr, formula_of(weights), type).y;
+    };
     std::optional<DropoutBranch> kept;
     if (branch != nullptr) kept = {.x = {}, .site = branch->site};
     recorded.backward = [weights, kept](BackwardPass& pass) -> Tensors {

@@ -2,6 +2,9 @@
 
 #include <string>
 
+#include "megatron/nn/recomputed_block.h"
+#include "megatron/ops/recomputed_outputs.h"
+
 namespace megatron {
 namespace {
 
@@ -24,6 +27,7 @@ TransformerLayer::TransformerLayer(Module* parent, std::string_view name,
                                    const LayerArguments& arguments)
     : Module(parent, name),
       config_(arguments.config),
+      recompute_(arguments.layer_recompute()),
       self_attention_(spec.self_attention(this, with_norm_placement(arguments))),
       post_self_attn_layernorm_(post_norm(this, "post_self_attn_layernorm", arguments)),
       mlp_(spec.mlp(this, with_norm_placement(arguments))),
@@ -45,11 +49,29 @@ SumAndNorm TransformerLayer::add_residual(const at::Tensor& out, const SumAndNor
 }
 
 at::Tensor TransformerLayer::forward(const at::Tensor& hidden_sbh, const ForwardContext& context) {
+  if (!recompute_.layernorm || context.replay != nullptr)
+    return forward_blocks(hidden_sbh, context);
+  RecomputedOutputs norms;
+  const SavedTensorHooksScope scope(norms);
+  return forward_blocks(hidden_sbh, context);
+}
+
+at::Tensor TransformerLayer::forward_mlp(const at::Tensor& input_sbh,
+                                         const ForwardContext& context) {
+  const bool recomputes = mlp_->moe_layer() != nullptr ? recompute_.moe : recompute_.mlp;
+  if (!recomputes || context.replay != nullptr) return mlp_->forward(input_sbh, context);
+  return recomputed_block(
+      input_sbh, context,
+      [this](const at::Tensor& x, const ForwardContext& own) { return mlp_->forward(x, own); });
+}
+
+at::Tensor TransformerLayer::forward_blocks(const at::Tensor& hidden_sbh,
+                                            const ForwardContext& context) {
   const SumAndNorm input = norm_with_residual(hidden_sbh, self_attention_->input_norm());
   const SumAndNorm attended =
       add_residual(self_attention_->forward(input.normalised, context), input, "self_attn_bda",
                    post_self_attn_layernorm_.get(), mlp_->input_norm(), context);
-  return add_residual(mlp_->forward(attended.normalised, context), attended, "mlp_bda",
+  return add_residual(forward_mlp(attended.normalised, context), attended, "mlp_bda",
                       post_mlp_layernorm_.get(), {}, context)
       .sum;
 }
@@ -58,7 +80,10 @@ TransformerBlock::TransformerBlock(Module* parent, std::string_view name,
                                    const TransformerLayerSpec& spec,
                                    const LayerArguments& arguments,
                                    const std::vector<std::int64_t>& layers, bool has_final_norm)
-    : Module(parent, name) {
+    : Module(parent, name),
+      rank_(arguments.rank),
+      distributes_saved_activations_(arguments.recompute != nullptr &&
+                                     arguments.recompute->distributes_saved_activations) {
   LayerArguments own = arguments;
   for (const std::int64_t layer : layers) {
     own.layer_index = layer;
@@ -86,9 +111,41 @@ std::vector<MoeLayer*> TransformerBlock::moe_layers() const {
   return found;
 }
 
+std::int64_t TransformerBlock::end_of_group(std::int64_t begin, std::int64_t end,
+                                            bool recomputes_all) const {
+  const auto group = [&](std::int64_t i) {
+    return layers_[static_cast<std::size_t>(i)]->recompute_group();
+  };
+  if (group(begin) == 0) return recomputes_all ? begin + 1 : begin;
+  std::int64_t last = begin + 1;
+  while (last < end && group(last) == group(begin)) ++last;
+  return last;
+}
+
 at::Tensor TransformerBlock::forward(at::Tensor hidden_sbh, const ForwardContext& context,
                                      std::int64_t begin, std::int64_t count) {
-  for (std::int64_t i = begin; i < begin + count; ++i) {
+  const std::int64_t end = begin + count;
+  const RecomputeOptions options{.distributes_over =
+                                     distributes_saved_activations_ ? &rank_.tp : nullptr};
+  while (begin < end) {
+    const std::int64_t group_end = end_of_group(begin, end, context.recomputes_all_layers);
+    if (group_end == begin) {
+      hidden_sbh = run_layers(hidden_sbh, context, begin, begin + 1);
+      ++begin;
+      continue;
+    }
+    const auto run = [this, begin, group_end](const at::Tensor& x, const ForwardContext& own) {
+      return run_layers(x, own, begin, group_end);
+    };
+    hidden_sbh = recomputed_block(hidden_sbh, context, run, options);
+    begin = group_end;
+  }
+  return hidden_sbh;
+}
+
+at::Tensor TransformerBlock::run_layers(at::Tensor hidden_sbh, const ForwardContext& context,
+                                        std::int64_t begin, std::int64_t end) {
+  for (std::int64_t i = begin; i < end; ++i) {
     TransformerLayer& layer = *layers_[static_cast<std::size_t>(i)];
     hidden_sbh = run_unit(context.hooks, layer, hidden_sbh,
                           [&](const at::Tensor& x) { return layer.forward(x, context); });

@@ -15,7 +15,10 @@ class TransformerLayer : public Module {
  public:
   TransformerLayer(Module* parent, std::string_view name, const TransformerLayerSpec& spec,
                    const LayerArguments& arguments);
+  /// Recomputes the parts that the plan says. TransformerBlock recomputes whole layers.
   at::Tensor forward(const at::Tensor& hidden_sbh, const ForwardContext& context);
+  /// Returns the number of the layer's group (LayerRecompute::group).
+  std::int64_t recompute_group() const { return recompute_.group; }
   /// Returns the block of experts of a layer, or null.
   MoeLayer* moe_layer() { return mlp_->moe_layer(); }
 
@@ -26,7 +29,11 @@ class TransformerLayer : public Module {
                           const Norm* post_norm, const NormWeights& next_norm,
                           const ForwardContext& context) const;
 
+  at::Tensor forward_mlp(const at::Tensor& input_sbh, const ForwardContext& context);
+  at::Tensor forward_blocks(const at::Tensor& hidden_sbh, const ForwardContext& context);
+
   const TransformerConfig& config_;
+  const LayerRecompute recompute_;
   std::unique_ptr<Mixer> self_attention_;
   std::unique_ptr<Norm> post_self_attn_layernorm_;
   std::unique_ptr<FeedForward> mlp_;
@@ -53,6 +60,14 @@ class TransformerBlock : public Module {
   std::int64_t num_layers() const { return static_cast<std::int64_t>(layers_.size()); }
 
  private:
+  at::Tensor run_layers(at::Tensor hidden_sbh, const ForwardContext& context, std::int64_t begin,
+                        std::int64_t end);
+  /// Returns the end of the layers that are recomputed together with layer `begin`; `begin` if it
+  /// is not recomputed.
+  std::int64_t end_of_group(std::int64_t begin, std::int64_t end, bool recomputes_all) const;
+
+  const Rank& rank_;
+  const bool distributes_saved_activations_;
   std::vector<std::unique_ptr<TransformerLayer>> layers_;
   std::unique_ptr<Norm> final_layernorm_;
 };

@@ -34,6 +34,8 @@ class UnitHooks {
   /// (ParamStore::Deferral). Backward of a unit whose input needs no gradient (the embedding)
   /// counts as done when the backward pass ends.
   virtual void after_backward(const Module& /*unit*/) {}
+  /// Returns the hooks of a forward pass that backward runs again. By default they do nothing.
+  virtual UnitHooks& in_second_run();
 };
 
 /// Returns `input`, such that hooks.after_backward(unit) is called when its gradient is complete.

@@ -11,6 +11,9 @@
 #include <mutex>
 #include <string>
 #include <utility>
+#include <vector>
+
+#include "megatron/ops/saved_tensors.h"
 
 namespace megatron {
 namespace {
@@ -19,22 +22,50 @@ using torch::autograd::Node;
 using torch::autograd::SavedVariable;
 using torch::autograd::VariableInfo;
 
+/// A tensor that a recomputation may read before the op's backward takes it.
+class SharedTensor final : public SavedTensor {
+ public:
+  explicit SharedTensor(std::shared_ptr<SavedTensor> saved) : saved_(std::move(saved)) {}
+  at::Tensor read() {
+    if (saved_ != nullptr) tensor_ = std::exchange(saved_, nullptr)->take();
+    return tensor_;
+  }
+  at::Tensor take() override {
+    read();
+    return std::exchange(tensor_, at::Tensor());
+  }
+
+ private:
+  std::shared_ptr<SavedTensor> saved_;
+  at::Tensor tensor_;
+};
+
 /// The autograd node of one call of differentiable().
 class RecordedNode : public Node {
  public:
   RecordedNode(const DifferentiableOp& op, torch::autograd::edge_list edges)
       : Node(std::move(edges)), op_(op) {}
 
-  /// Saves what backward needs. The history of the outputs must already point to this node.
-  void keep(Recorded recorded) {
+  /// Saves the tensors that backward reads. Outputs among them must already have their history.
+  void save(const Tensors& tensors) {
+    hooked_ = has_saved_tensor_hooks();
+    for (const at::Tensor& tensor : tensors) {
+      if (hooked_) {
+        saved_by_hooks_.push_back(save_for_backward(tensor));
+      } else {
+        saved_.emplace_back(tensor,
+                            /*is_output=*/tensor.defined() && tensor.grad_fn().get() == this);
+      }
+    }
+  }
+
+  /// Takes the backward function and the shapes of the outputs.
+  void keep(Recorded& recorded) {
     backward_ = std::move(recorded.backward);
     for (std::size_t i = 0; i < recorded.num_differentiable; ++i) {
       outputs_.emplace_back(recorded.outputs[i]);
     }
-    saved_.reserve(recorded.saved.size());
-    for (const at::Tensor& tensor : recorded.saved) {
-      saved_.emplace_back(tensor, /*is_output=*/tensor.defined() && tensor.grad_fn().get() == this);
-    }
+    if (hooked_ && recorded.recompute_last) offer(recorded);
   }
 
   torch::autograd::variable_list apply(torch::autograd::variable_list&& gradients) override {
@@ -42,6 +73,8 @@ class RecordedNode : public Node {
     TORCH_CHECK(backward_, torch::autograd::ERR_BACKWARD_TWICE);
     BackwardPass pass{.saved = {}, .gradients = std::move(gradients), .needs_input = {}};
     for (const SavedVariable& saved : saved_) pass.saved.push_back(saved.unpack(getptr()));
+    for (const auto& saved : saved_by_hooks_)
+      pass.saved.push_back(saved != nullptr ? saved->take() : at::Tensor());
     for (std::size_t i = 0; i < num_outputs(); ++i) {
       pass.needs_input.push_back(task_should_compute_output(i));
     }
@@ -58,15 +91,34 @@ class RecordedNode : public Node {
   void release_variables() override {
     const std::lock_guard lock(mutex_);
     for (SavedVariable& saved : saved_) saved.reset_data();
+    saved_by_hooks_.clear();
     backward_ = nullptr;
   }
 
   std::string name() const override { return op_.name; }
 
  private:
+  /// Lets the hooks compute the last output again from what the op has saved.
+  void offer(const Recorded& recorded) {
+    std::vector<std::shared_ptr<SharedTensor>> shared;
+    for (std::shared_ptr<SavedTensor>& saved : saved_by_hooks_) {
+      shared.push_back(saved != nullptr ? std::make_shared<SharedTensor>(saved) : nullptr);
+      saved = shared.back();
+    }
+    offer_recomputation(recorded.outputs.back(), [compute = recorded.recompute_last, shared] {
+      Tensors tensors;
+      for (const auto& saved : shared)
+        tensors.push_back(saved != nullptr ? saved->read() : at::Tensor());
+      const at::NoGradGuard no_grad;
+      return compute(tensors);
+    });
+  }
+
   DifferentiableOp op_;
   std::function<Tensors(BackwardPass&)> backward_;
+  bool hooked_ = false;  ///< decides where the tensors are
   std::vector<SavedVariable> saved_;
+  SavedTensors saved_by_hooks_;
   std::vector<VariableInfo> outputs_;
 };
 
@@ -77,6 +129,12 @@ bool is_recorded(const DifferentiableOp& op, at::TensorList inputs) {
     if (input.defined() && input.requires_grad()) return true;
   }
   return false;
+}
+
+template <class Function>
+auto without_recording(const Function& function) {
+  const at::NoGradGuard no_grad;
+  return function();
 }
 
 torch::autograd::edge_list edges_of(at::TensorList inputs) {
@@ -94,13 +152,14 @@ torch::autograd::edge_list edges_of(at::TensorList inputs) {
 Tensors differentiable(const DifferentiableOp& op, at::TensorList inputs,
                        c10::function_ref<Recorded()> forward) {
   const bool records = is_recorded(op, inputs);
-  Recorded recorded = [&] {
-    const at::NoGradGuard no_grad;
-    return forward();
-  }();
-  if (!records) return std::move(recorded.outputs);
+  Recorded recorded = without_recording(forward);
+  if (!records) return recorded.compute ? without_recording(recorded.compute) : recorded.outputs;
   const std::shared_ptr<RecordedNode> node(new RecordedNode(op, edges_of(inputs)),
                                            torch::autograd::deleteNode);
+  if (recorded.compute) {
+    node->save(recorded.saved);
+    recorded.outputs = without_recording(recorded.compute);
+  }
   for (std::size_t i = 0; i < recorded.num_differentiable; ++i) {
     at::Tensor& output = recorded.outputs[i];
     // An output that is also an input gets its own history.
@@ -109,9 +168,9 @@ Tensors differentiable(const DifferentiableOp& op, at::TensorList inputs,
     }
     torch::autograd::set_history(output, node);
   }
-  Tensors outputs = recorded.outputs;
-  node->keep(std::move(recorded));
-  return outputs;
+  if (!recorded.compute) node->save(recorded.saved);
+  node->keep(recorded);
+  return recorded.outputs;
 }
 
 at::Tensor gradient_of(const at::Tensor& y, const at::Tensor& x, const at::Tensor& dy) {

@@ -1,5 +1,5 @@
 // Autograd functions. Every differentiable op of ours is a forward function, the tensors it saves,
-// and a typed backward function. Recompute and offload hook in here.
+// and a typed backward function. Recomputation and offload hook in here (saved_tensors.h).
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -29,6 +29,12 @@ struct Recorded {
   /// plain values: a captured tensor would bypass the hooks on saved tensors.
   std::function<Tensors(BackwardPass&)> backward;
   std::size_t num_differentiable = 1;  ///< the first outputs are differentiable, the others are not
+  /// Set in place of `outputs` when no output is saved: computes them once the tensors are saved. A
+  /// recomputation that needs only these tensors then skips it.
+  std::function<Tensors()> compute = {};
+  /// Computes the last output again from the saved tensors, with the same bits. Set by an op for
+  /// which that is cheap.
+  std::function<at::Tensor(const Tensors& saved)> recompute_last = {};
 };
 
 /// Static properties of a differentiable op.
@@ -41,8 +47,9 @@ struct DifferentiableOp {
   bool allows_undefined_gradients = false;
 };
 
-/// Runs `forward` without recording and registers its backward function as the gradient of its
-/// outputs with respect to `inputs`. Nothing is saved when no gradient can be requested.
+/// Runs `forward`, and Recorded::compute, without recording and registers its backward function as
+/// the gradient of its outputs with respect to `inputs`. Nothing is saved when no gradient can be
+/// requested.
 Tensors differentiable(const DifferentiableOp& op, at::TensorList inputs,
                        c10::function_ref<Recorded()> forward);
 

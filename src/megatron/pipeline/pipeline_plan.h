@@ -20,6 +20,8 @@ class PipelinePlan {
     bool overlaps_messages = true;
     /// Number of microbatches whose activations a rank may keep.
     std::optional<double> activation_limit = {};
+    /// PipelinePass::num_partially_recomputed
+    std::optional<std::int64_t> num_partially_recomputed = {};
     std::optional<CostModel> costs = {};  ///< Costs of the layout's stages, required for auto.
   };
   /// A plan for one rank that holds the whole model.

@@ -7,6 +7,7 @@
 #include <torch/csrc/autograd/functions/utils.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "megatron/base/error.h"
@@ -19,6 +20,16 @@ namespace {
 bool is_forward(StepKind kind) {
   return kind == StepKind::forward || kind == StepKind::send_forward ||
          kind == StepKind::recv_forward;
+}
+
+/// Returns the largest number of forwards of a rank whose backward has not begun.
+std::int64_t most_in_flight(const std::vector<ScheduleStep>& steps) {
+  std::int64_t now = 0, most = 0;
+  for (const ScheduleStep& step : steps) {
+    if (step.kind == StepKind::forward) most = std::max(most, ++now);
+    if (step.kind == StepKind::backward || step.kind == StepKind::backward_input) --now;
+  }
+  return most;
 }
 
 /// A tensor that is being received from another rank.
@@ -43,7 +54,8 @@ class Interpreter {
       : schedule_(schedule),
         parts_(parts),
         pass_(pass),
-        states_(static_cast<std::size_t>(schedule.num_chunks * schedule.num_microbatches)) {
+        states_(static_cast<std::size_t>(schedule.num_chunks * schedule.num_microbatches)),
+        in_flight_(most_in_flight(schedule.ranks.at(static_cast<std::size_t>(parts.pp.rank)))) {
     MEGATRON_CHECK(parts.pp.size == schedule.num_ranks, "the schedule has ", schedule.num_ranks,
                    " ranks, the axis ", parts.pp.size);
     MEGATRON_CHECK(parts.model.num_chunks() == schedule.num_chunks, "the schedule has ",
@@ -153,14 +165,21 @@ class Interpreter {
     if (pass_.training) {
       for (at::Tensor& input : at.in) input = input.detach().set_requires_grad(true);
     }
-    StageOutput output =
-        parts_.model.forward_chunk(step.chunk, microbatch(step), at.in, pass_.training);
+    Microbatch input = microbatch(step);
+    input.recomputes_all_layers = recomputes_all_layers();
+    StageOutput output = parts_.model.forward_chunk(step.chunk, input, at.in, pass_.training);
     if (!pass_.training) at.in.clear();
     if (output.loss) return take_loss(step, *output.loss);
     for (const at::Tensor& activation : output.activations) {
       if (pass_.training) at.roots.push_back(torch::autograd::impl::gradient_edge(activation));
     }
     deliver_output(step, std::move(output.activations));
+  }
+
+  /// Decides it for the next forward of this rank.
+  bool recomputes_all_layers() {
+    if (!pass_.num_partially_recomputed || !pass_.training) return false;
+    return num_forwards_++ % in_flight_ >= *pass_.num_partially_recomputed;
   }
 
   void take_loss(const ScheduleStep& step, const StepOutput& output) {
@@ -260,6 +279,7 @@ class Interpreter {
   const PipelinePass& pass_;
   std::vector<MicrobatchState> states_;
   std::vector<PendingWork> sent_;
+  std::int64_t in_flight_, num_forwards_ = 0;
 };
 
 }  // namespace

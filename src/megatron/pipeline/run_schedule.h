@@ -4,7 +4,9 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
+#include <optional>
 #include <vector>
 
 #include "megatron/models/model.h"
@@ -50,6 +52,9 @@ struct PipelinePass {
   /// first. The pass ends there when it returns false.
   std::function<bool()> before_backward = {};
   StepListener* listener = nullptr;
+  /// Of the microbatches in flight on a rank, so many recompute what the model's plan says, and the
+  /// others every layer (Korthikanti et al. 2022, appendix C). Without a value, none of them.
+  std::optional<std::int64_t> num_partially_recomputed = {};
 };
 
 /// Runs this rank's steps of a valid schedule with messages (schedules/validate.h). Accumulates

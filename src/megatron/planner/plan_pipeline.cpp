@@ -81,7 +81,9 @@ PipelinePlan plan_pipeline(const Settings& settings, const ModelFamily& family, 
       .schedule = schedule_name(parallel, num_layers),
       .microbatch_group = parallel.microbatch_group_size_per_virtual_pipeline_stage.value_or(0),
       .overlaps_messages = parallel.overlap_p2p_communication,
-      .activation_limit = parallel.pipeline_activation_limit};
+      .activation_limit = parallel.pipeline_activation_limit,
+      .num_partially_recomputed =
+          settings.memory.recompute.num_microbatches_with_partial_activation_checkpoints};
   const bool is_searched = options.schedule == "auto";
   if (rank.pp.size == 1 || (!is_searched && parallel.pipeline_split != "measured"))
     return {pipeline_layout(parallel, num_layers), std::move(options)};

@@ -37,11 +37,11 @@ at::Tensor grouped_linear(const at::Tensor& input, Parameter& weight, Parameter*
                           const GroupRows& rows) {
   const auto forward = [&] {
     const at::Tensor x = input.contiguous();
-    Recorded recorded{
-        .outputs = {grouped_matmul(x, weight.value().transpose(1, 2), rows, x.scalar_type(),
-                                   bias != nullptr ? bias->value() : at::Tensor())},
-        .saved = {x},
-        .backward = {}};
+    Recorded recorded{.outputs = {}, .saved = {x}, .backward = {}};
+    recorded.compute = [&, x]() -> Tensors {
+      return {grouped_matmul(x, weight.value().transpose(1, 2), rows, x.scalar_type(),
+                             bias != nullptr ? bias->value() : at::Tensor())};
+    };
     recorded.backward = [&weight, bias, rows](BackwardPass& pass) -> Tensors {
       const at::Tensor dy = pass.gradients[0].contiguous();
       if (bias != nullptr) bias->contribute(group_sums(dy, rows));
@@ -62,11 +62,11 @@ at::Tensor activated_grouped_linear(const WeightedActivation& input, Parameter& 
                                     const GroupRows& rows) {
   const auto forward = [&] {
     const at::Tensor x = input.x.contiguous();
-    Recorded recorded{
-        .outputs = {grouped_matmul(bias_activation(x, {}, input.form, input.weights),
-                                   weight.value().transpose(1, 2), rows, x.scalar_type())},
-        .saved = {x, input.weights},
-        .backward = {}};
+    Recorded recorded{.outputs = {}, .saved = {x, input.weights}, .backward = {}};
+    recorded.compute = [&, x]() -> Tensors {
+      return {grouped_matmul(bias_activation(x, {}, input.form, input.weights),
+                             weight.value().transpose(1, 2), rows, x.scalar_type())};
+    };
     recorded.backward = [&weight, form = input.form, rows](BackwardPass& pass) -> Tensors {
       const at::Tensor dy = pass.gradients[0].contiguous();
       const at::Tensor dactivated = grouped_matmul(dy, weight.value(), rows, dy.scalar_type());

@@ -5,6 +5,7 @@
 
 #include <numeric>
 
+#include "megatron/nn/recomputed_block.h"
 #include "megatron/ops/kernel_type.h"
 #include "megatron/ops/tensor_parallel_mappings.h"
 
@@ -32,7 +33,7 @@ TokenSpan token_span(const at::Tensor& input_sbh, const ForwardContext& context,
                  .num_positions = positions[static_cast<std::size_t>(tp.rank)],
                  .tokens_of_ranks = {},
                  .positions = context.row_positions,
-                 .placement = context.placement};
+                 .placement = context.placement.get()};
   for (std::int64_t cp_rank = 0; cp_rank < rank.cp.size; ++cp_rank) {
     for (const std::int64_t count : positions) span.tokens_of_ranks.push_back(count * span.batch);
   }
@@ -53,7 +54,8 @@ MoeLayer::MoeLayer(Module* parent, std::string_view name, const LayerArguments& 
       index_(arguments.layer_index),
       router_(this, arguments),
       experts_(this, arguments, expert_width(config_)),
-      dispatcher_(config_.moe, rank_) {
+      dispatcher_(config_.moe, rank_),
+      recomputes_shared_experts_(arguments.layer_recompute().shared_experts) {
   if (arguments.has_input_norm)
     pre_mlp_layernorm_.emplace(parent, "pre_mlp_layernorm", config_, config_.hidden_size, rank_);
   if (config_.moe.latent_size > 0) latent_.emplace(this, arguments);
@@ -70,6 +72,16 @@ NormWeights MoeLayer::input_norm() const {
                             : NormWeights{.options = norm_options(config_)};
 }
 
+at::Tensor MoeLayer::forward_shared_experts(const at::Tensor& input_sbh,
+                                            const ForwardContext& context) {
+  if (!recomputes_shared_experts_ || context.replay != nullptr)
+    return shared_experts_->forward(input_sbh, context);
+  return recomputed_block(input_sbh, context,
+                          [this](const at::Tensor& x, const ForwardContext& own) {
+                            return shared_experts_->forward(x, own);
+                          });
+}
+
 at::Tensor MoeLayer::forward(const at::Tensor& input_sbh, const ForwardContext& context) {
   if (pre_mlp_layernorm_) notify_op(context.hooks, *pre_mlp_layernorm_, "", input_sbh);
   const bool splits = splits_rows(context, rank_);
@@ -79,7 +91,7 @@ at::Tensor MoeLayer::forward(const at::Tensor& input_sbh, const ForwardContext& 
   const at::Tensor x = own_sbh.reshape({-1, config_.hidden_size});
   const RoutedTokens routed = router_.forward(x, span, context);
   const auto compute_shared = [&] {
-    return shared_experts_ ? shared_experts_->forward(input_sbh, context) : at::Tensor();
+    return shared_experts_ ? forward_shared_experts(input_sbh, context) : at::Tensor();
   };
   const bool overlaps = config_.moe.shared_expert_overlap;
   at::Tensor shared = overlaps ? at::Tensor() : compute_shared();

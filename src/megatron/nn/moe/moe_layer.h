@@ -34,6 +34,8 @@ class MoeLayer : public FeedForward {
   Experts& experts() { return experts_; }
 
  private:
+  at::Tensor forward_shared_experts(const at::Tensor& input_sbh, const ForwardContext& context);
+
   const TransformerConfig& config_;
   const Rank& rank_;
   const std::int64_t index_;
@@ -43,6 +45,7 @@ class MoeLayer : public FeedForward {
   Experts experts_;
   std::optional<SharedExperts> shared_experts_;
   TokenDispatcher dispatcher_;
+  const bool recomputes_shared_experts_;
 };
 
 }  // namespace megatron

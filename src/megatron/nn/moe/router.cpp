@@ -178,6 +178,9 @@ RoutedTokens Router::choose(const at::Tensor& logits, const TokenSpan& span,
 Router::Decision Router::decide(const at::Tensor& logits, const TokenSpan& span,
                                 const ForwardContext& context) {
   const bool trains = has_aux_losses(context);
+  // A second run sees the counts of the first and leaves those of later microbatches alone.
+  at::Tensor global_counts =
+      context.replay != nullptr ? context.replay->keep(global_counts_) : global_counts_;
   const BalancingInput input{config_, rank_, span};
   Decision decision{.routed = choose(logits, span, context), .losses = {}};
   RouterLosses losses;
@@ -193,11 +196,12 @@ Router::Decision Router::decide(const at::Tensor& logits, const TokenSpan& span,
                             .routed = decision.routed,
                             .counted = counted,
                             .scale = context.aux_loss_gradient},
-                           global_counts_);
+                           global_counts);
     decision.losses = losses.gradients;
   }
   if (config_.expert_capacity_factor) drop_beyond_capacity(input, decision.routed);
-  if (trains) {
+  if (trains && !context.is_second_run()) {
+    global_counts_ = global_counts;
     const at::Tensor& experts = decision.routed.experts;
     const at::Tensor load = count_choices(experts, config_.num_experts, {}, true).view({-1});
     const at::Tensor sums = at::cat(

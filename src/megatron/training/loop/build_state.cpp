@@ -13,11 +13,14 @@ namespace {
 std::unique_ptr<Model> build_model(const TrainingPlan& plan, std::ostream& out) {
   out << "building " << plan.family->title << " model ..." << std::endl;
   const Settings& settings = plan.settings;
+  const RecomputePlan recompute =
+      recompute_plan(settings.memory.recompute, plan.pipeline.layout());
   return plan.family->make(
       settings.model, plan.rank,
       MakeModelOptions{.vocab_pad_multiple = settings.tokenizer.make_vocab_size_divisible_by,
                        .dtype = plan.params_dtype,
-                       .layout = &plan.pipeline.layout()});
+                       .layout = &plan.pipeline.layout(),
+                       .recompute = &recompute});
 }
 
 std::unique_ptr<ParamStore> bind_weights(const TrainingPlan& plan, Model& model,

@@ -1,0 +1,158 @@
+// Rules on recomputation and offload.
+#include <algorithm>
+
+#include "megatron/config/list_expression.h"
+#include "megatron/config/rule.h"
+
+namespace megatron {
+namespace {
+
+using S = const Settings&;
+
+const RecomputeConfig& recompute(S s) { return s.memory.recompute; }
+
+bool is_full(S s) { return recompute(s).recompute_granularity == "full"; }
+bool is_selective(S s) {
+  const RecomputeConfig& config = recompute(s);
+  return config.recompute_granularity == "selective" ||
+         (config.recompute_granularity.empty() &&
+          (config.recompute_activations || config.moe_layer_recompute));
+}
+
+bool has_module(S s, std::string_view module) {
+  return std::ranges::find(recompute(s).recompute_modules, module) !=
+         recompute(s).recompute_modules.end();
+}
+
+UserError::Parts needs_full(const std::string& flag) {
+  return {flag, "needs --recompute-granularity full",
+          "add --recompute-granularity full, or leave " + flag + " out"};
+}
+
+const std::vector<Rule>& recompute_rules() {
+  static const std::vector<Rule> rules = {
+      {{"recompute_granularity", "recompute_method"},
+       [](S s) { return !recompute(s).recompute_method.empty() && !is_full(s); },
+       [](S) { return needs_full("--recompute-method"); }},
+      {{"recompute_granularity", "recompute_num_layers"},
+       [](S s) { return recompute(s).recompute_num_layers.has_value() && !is_full(s); },
+       [](S) { return needs_full("--recompute-num-layers"); }},
+      {{"recompute_granularity", "recompute_activations", "moe_layer_recompute",
+        "recompute_modules"},
+       [](S s) { return !recompute(s).recompute_modules.empty() && !is_selective(s); },
+       [](S) {
+         return UserError::Parts{"--recompute-modules", "needs --recompute-granularity selective",
+                                 "add --recompute-granularity selective"};
+       }},
+      {{"recompute_granularity", "recompute_activations"},
+       [](S s) { return is_full(s) && recompute(s).recompute_activations; },
+       [](S) {
+         return UserError::Parts{"--recompute-activations",
+                                 "stands for --recompute-granularity selective, not full",
+                                 "leave --recompute-activations out"};
+       }},
+      {{"recompute_modules"},
+       [](S s) {
+         return std::ranges::any_of(recompute(s).recompute_modules, [](const std::string& module) {
+           return module == "mla_up_proj" || module == "mhc" || module.starts_with("gd");
+         });
+       },
+       [](S) {
+         return UserError::Parts{
+             "--recompute-modules",
+             "mla_up_proj, gdn_norm_out, gdp_in_proj, gdp_qkv and mhc are parts "
+             "of layers that are not in this version",
+             "choose among layernorm, mlp, moe and shared_experts"};
+       }},
+      {{"recompute_layers", "num_layers"},
+       [](S s) {
+         if (recompute(s).recompute_layers.empty()) return false;
+         const auto list = list_expression(recompute(s).recompute_layers);
+         return !list || std::ssize(*list) != s.model.num_layers ||
+                std::ranges::any_of(*list, [](std::int64_t v) { return v != 0 && v != 1; });
+       },
+       [](S s) {
+         return UserError::Parts{"--recompute-layers",
+                                 "'" + recompute(s).recompute_layers +
+                                     "' does not list 0 or 1 for each of the " +
+                                     text_of(s.model.num_layers) + " layers",
+                                 "write one number for each layer, such as ([1]*3+[0])*2"};
+       }},
+      {{"recompute_layers", "recompute_granularity", "recompute_activations",
+        "moe_layer_recompute"},
+       [](S s) {
+         return !recompute(s).recompute_layers.empty() && !is_full(s) && !is_selective(s);
+       },
+       [](S) {
+         return UserError::Parts{"--recompute-layers", "needs --recompute-granularity",
+                                 "add --recompute-granularity full or selective"};
+       }},
+      {{"distribute_saved_activations", "recompute_granularity", "tensor_model_parallel_size",
+        "sequence_parallel"},
+       [](S s) {
+         return recompute(s).distribute_saved_activations &&
+                (!is_full(s) || s.parallel.tensor_model_parallel_size == 1 ||
+                 s.parallel.sequence_parallel);
+       },
+       [](S s) {
+         return UserError::Parts{
+             "--distribute-saved-activations",
+             !is_full(s) ? "needs --recompute-granularity full"
+             : s.parallel.tensor_model_parallel_size == 1
+                 ? "needs --tensor-model-parallel-size above 1"
+                 : "has nothing to distribute: --sequence-parallel already keeps slices",
+             !is_full(s) ? "add --recompute-granularity full"
+                         : "leave --distribute-saved-activations out"};
+       }},
+      {{"num_microbatches_with_partial_activation_checkpoints", "save"},
+       [](S s) {
+         return recompute(s).num_microbatches_with_partial_activation_checkpoints &&
+                s.parallel.hybrid_context_parallel;
+       },
+       [](S) {
+         return UserError::Parts{
+             "--num-microbatches-with-partial-activation-checkpoints",
+             "counts microbatches of one length, and --hybrid-context-parallel makes others",
+             "use --recompute-granularity alone"};
+       }},
+  };
+  return rules;
+}
+
+/// Rules that the recomputed parts exist in the architecture.
+const std::vector<Rule>& module_rules() {
+  static const std::vector<Rule> rules = {
+      {{"recompute_modules", "moe_layer_recompute", "num_experts"},
+       [](S s) {
+         return s.model.moe.num_experts == 0 && (has_module(s, "moe") || has_module(s, "moe_act") ||
+                                                 has_module(s, "shared_experts"));
+       },
+       [](S) {
+         return UserError::Parts{"--recompute-modules",
+                                 "moe, moe_act and shared_experts need a model with experts",
+                                 "use mlp, or add --num-experts"};
+       }},
+      {{"recompute_modules", "moe_shared_expert_intermediate_size"},
+       [](S s) {
+         return s.model.moe.num_experts > 0 && has_module(s, "shared_experts") &&
+                s.model.moe.shared_expert_intermediate_size == 0;
+       },
+       [](S) {
+         return UserError::Parts{"--recompute-modules shared_experts",
+                                 "the model has no shared experts",
+                                 "add --moe-shared-expert-intermediate-size, or leave it out"};
+       }},
+  };
+  return rules;
+}
+
+}  // namespace
+
+const std::vector<Rule>& memory_rules() {
+  static const std::vector<Rule> rules = recompute_rules();
+  return rules;
+}
+
+const std::vector<Rule>& recomputed_module_rules() { return module_rules(); }
+
+}  // namespace megatron

@@ -1,0 +1,162 @@
+#include "megatron/ops/recompute.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/constant_pad_nd.h>
+#include <ATen/ops/empty.h>
+
+#include <memory>
+#include <utility>
+
+#include "megatron/base/error.h"
+#include "megatron/ops/saved_tensors.h"
+#include "megatron/parallel/comm.h"
+
+namespace megatron {
+namespace {
+
+/// Ends the second run once it has computed every tensor that backward needs.
+struct EndOfRecomputation {};
+
+/// One call of recomputed().
+class Recomputation final : public std::enable_shared_from_this<Recomputation> {
+ public:
+  Recomputation(RecomputedForward forward, std::shared_ptr<SavedTensor> input, bool has_gradient)
+      : forward_(std::move(forward)), input_(std::move(input)), has_gradient_(has_gradient) {}
+
+  at::Tensor first_run(const at::Tensor& input) {
+    FirstRun hooks(*this);
+    const SavedTensorHooksScope scope(hooks);
+    return forward_(input, replay_);
+  }
+
+  /// Returns tensor `index` of those that the first run saved.
+  at::Tensor take(std::size_t index) {
+    if (!has_run_again_) second_run();
+    return std::exchange(values_.at(index), at::Tensor());
+  }
+
+ private:
+  /// Keeps the number of a tensor in place of the tensor.
+  class FirstRun final : public SavedTensorHooks {
+   public:
+    explicit FirstRun(Recomputation& owner) : owner_(owner) {}
+    std::shared_ptr<SavedTensor> save(const at::Tensor&) override;
+    bool take_offer(const at::Tensor&, const std::function<at::Tensor()>&) override { return true; }
+
+   private:
+    Recomputation& owner_;
+  };
+
+  /// Collects the tensors for the backward functions of the first run. Its own graph has none.
+  class SecondRun final : public SavedTensorHooks {
+   public:
+    explicit SecondRun(Recomputation& owner) : owner_(owner) {}
+    std::shared_ptr<SavedTensor> save(const at::Tensor& tensor) override;
+    bool take_offer(const at::Tensor&, const std::function<at::Tensor()>&) override { return true; }
+
+   private:
+    Recomputation& owner_;
+  };
+
+  void second_run() {
+    has_run_again_ = true;
+    values_.reserve(num_saved_);
+    replay_.begin_second_run();
+    const at::Tensor input = std::exchange(input_, {})->take().set_requires_grad(has_gradient_);
+    SecondRun hooks(*this);
+    const SavedTensorHooksScope scope(hooks);
+    const at::AutoGradMode records(true);
+    try {
+      forward_(input, replay_);
+    } catch (const EndOfRecomputation&) {
+    }
+    MEGATRON_CHECK(values_.size() == num_saved_, "a second forward pass saved ", values_.size(),
+                   " tensors, the first ", num_saved_);
+    forward_ = nullptr;
+  }
+
+  RecomputedForward forward_;
+  std::shared_ptr<SavedTensor> input_;
+  bool has_gradient_;
+  ForwardReplay replay_;
+  std::size_t num_saved_ = 0;
+  std::vector<at::Tensor> values_;
+  bool has_run_again_ = false;
+};
+
+class RecomputedTensor final : public SavedTensor {
+ public:
+  RecomputedTensor(std::shared_ptr<Recomputation> owner, std::size_t index)
+      : owner_(std::move(owner)), index_(index) {}
+  at::Tensor take() override { return owner_->take(index_); }
+
+ private:
+  std::shared_ptr<Recomputation> owner_;
+  std::size_t index_;
+};
+
+/// Stands for a tensor of a graph that nobody runs backward.
+class NoTensor final : public SavedTensor {
+ public:
+  at::Tensor take() override { throw InternalError("backward of a second forward pass"); }
+};
+
+std::shared_ptr<SavedTensor> Recomputation::FirstRun::save(const at::Tensor&) {
+  return std::make_shared<RecomputedTensor>(owner_.shared_from_this(), owner_.num_saved_++);
+}
+
+std::shared_ptr<SavedTensor> Recomputation::SecondRun::save(const at::Tensor& tensor) {
+  owner_.values_.push_back(tensor);
+  if (owner_.values_.size() == owner_.num_saved_) throw EndOfRecomputation();
+  return std::make_shared<NoTensor>();
+}
+
+/// A tensor of which each rank of an axis keeps an equal slice.
+class DistributedTensor final : public SavedTensor {
+ public:
+  DistributedTensor(const at::Tensor& tensor, const Axis& axis)
+      : axis_(axis), sizes_(tensor.sizes().vec()) {
+    const std::int64_t count = (tensor.numel() + axis.size - 1) / axis.size;
+    const at::Tensor flat = at::constant_pad_nd(tensor.contiguous().view({-1}),
+                                                {0, count * axis.size - tensor.numel()});
+    slice_ = save_for_backward(flat.narrow(0, axis.rank * count, count).clone());
+  }
+
+  at::Tensor take() override {
+    const at::Tensor slice = slice_->take(),
+                     flat = at::empty({slice.numel() * axis_.size}, slice.options());
+    axis_.comm->all_gather(flat, slice, "distributed saved activations");
+    const at::Tensor whole = flat.narrow(0, 0, c10::multiply_integers(sizes_)).view(sizes_);
+    return whole;
+  }
+
+ private:
+  Axis axis_;
+  std::vector<std::int64_t> sizes_;
+  std::shared_ptr<SavedTensor> slice_;
+};
+
+}  // namespace
+
+at::Tensor ForwardReplay::keep(const at::Tensor& value) {
+  if (is_second_run_) return values_.at(next_++);
+  values_.push_back(value);
+  return value;
+}
+
+at::Tensor recomputed(const at::Tensor& input, const RecomputedForward& forward,
+                      const RecomputeOptions& options) {
+  if (!at::GradMode::is_enabled()) {
+    ForwardReplay replay;
+    return forward(input, replay);
+  }
+  const bool is_distributed =
+      options.distributes_over != nullptr && options.distributes_over->size > 1;
+  std::shared_ptr<SavedTensor> kept =
+      is_distributed ? std::make_shared<DistributedTensor>(input, *options.distributes_over)
+                     : save_for_backward(input);
+  return std::make_shared<Recomputation>(forward, std::move(kept), input.requires_grad())
+      ->first_run(input);
+}
+
+}  // namespace megatron

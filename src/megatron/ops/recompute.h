@@ -1,0 +1,47 @@
+// Recomputation of activations (Chen et al. 2016), as torch.utils.checkpoint without reentrance:
+// the first forward pass keeps its input only; the first backward function that needs a tensor runs
+// the pass again, up to the last tensor that any of them needs.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstddef>
+#include <functional>
+#include <vector>
+
+#include "megatron/parallel/axis.h"
+
+namespace megatron {
+
+/// Values that the second run of a forward pass must see as the first run saw them, although they
+/// have changed since, such as the counts of a router.
+class ForwardReplay {
+ public:
+  /// Returns whether this is the second run. It must not have effects that the first run had.
+  bool is_second_run() const { return is_second_run_; }
+  /// Returns `value` in the first run and, in the second run, the value of the same call in the
+  /// first. Calls must be in the same order. The value must not be changed in place later.
+  at::Tensor keep(const at::Tensor& value);
+  void begin_second_run() { is_second_run_ = true; }
+
+ private:
+  std::vector<at::Tensor> values_;
+  std::size_t next_ = 0;
+  bool is_second_run_ = false;
+};
+
+using RecomputedForward = std::function<at::Tensor(const at::Tensor& input, ForwardReplay& replay)>;
+
+struct RecomputeOptions {
+  /// Each of these ranks keeps a slice of the input, which backward gathers. Null: all of it.
+  const Axis* distributes_over = nullptr;
+};
+
+/// Returns forward(input) and keeps the input only. `forward` must be a function of its input: it
+/// runs again in backward, with the same bits, before the backward of its last op. Everything that
+/// it captures must live until then. Collective in backward too when `forward` is, and over
+/// options.distributes_over. Runs `forward` once when nothing is recorded.
+at::Tensor recomputed(const at::Tensor& input, const RecomputedForward& forward,
+                      const RecomputeOptions& options = {});
+
+}  // namespace megatron

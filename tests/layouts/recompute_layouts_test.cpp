@@ -1,0 +1,147 @@
+// Recomputation never changes a bit: every way to recompute activations has the losses and the
+// weights of the same layout without it, in every family and schedule, dropout included, in float32
+// and bf16.
+//
+// The fast set covers every pair of choices; MEGATRON_TEST_LAYOUTS=all takes every combination.
+#include <gtest/gtest.h>
+
+#include <array>
+#include <random>
+
+#include "layouts/chosen_layouts.h"
+#include "layouts/layout_run.h"
+
+namespace megatron::layouts {
+namespace {
+
+/// Ways to recompute, for models without and with experts.
+const std::vector<Flags>& recomputations() {
+  static const std::vector<Flags> all = {
+      {"--recompute-granularity", "full"},
+      {"--recompute-granularity", "full", "--recompute-method", "uniform", "--recompute-num-layers",
+       "3"},
+      {"--recompute-granularity", "full", "--recompute-method", "block", "--recompute-num-layers",
+       "1"},
+      {"--recompute-granularity", "full", "--distribute-saved-activations"},
+      {"--recompute-granularity", "full", "--recompute-layers", "[1,0]*2"},
+      {"--recompute-granularity", "selective", "--recompute-modules", "layernorm"},
+      {"--recompute-granularity", "selective", "--recompute-modules", "layernorm", "mlp"},
+      {"--recompute-granularity", "selective", "--recompute-modules", "mlp", "core_attn",
+       "--num-microbatches-with-partial-activation-checkpoints", "1"},
+      {"--num-microbatches-with-partial-activation-checkpoints", "2"}};
+  return all;
+}
+constexpr std::size_t kDistributed = 3;
+
+/// Indices into pipelines(): none, each kind of schedule, and stages without layers. The schedule
+/// `auto` is not among them, because it follows from times that each run measures.
+constexpr std::array<std::size_t, 9> kPipelines{0, 1, 3, 4, 5, 7, 8, 10, 12};
+
+/// The modules of experts that take the place of "mlp".
+Flags with_experts(Flags flags, const Family& family) {
+  if (!family.has_experts) return flags;
+  const auto mlp = std::ranges::find(flags, "mlp");
+  if (mlp == flags.end()) return flags;
+  const auto second = flags.insert(mlp + 1, "moe");
+  if (family.name == "deepseek" && flags.size() % 2 == 0) *second = "shared_experts";
+  return flags;
+}
+
+struct RecomputeLayout {
+  std::size_t family = 0, recompute = 0;
+  std::int64_t tp = 1;
+  bool sequence_parallel = false;
+  std::size_t pipeline = 0;  ///< index into pipelines()
+  std::int64_t dp = 1;
+  bool has_bf16 = false;
+
+  std::int64_t world_size() const { return tp * dp * pipelines()[pipeline].ranks; }
+  bool is_valid() const {
+    if (world_size() > 8 || (sequence_parallel && tp == 1)) return false;
+    return recompute != kDistributed || (tp > 1 && !sequence_parallel);
+  }
+
+  /// Returns the flags without recomputation.
+  Flags flags() const {
+    const Layout layout{
+        .tp = tp, .dp = dp, .sequence_parallel = sequence_parallel, .pipeline = pipeline};
+    Flags all = flags_of({family, layout}, one_sgd_step());
+    all.insert(all.end(), {"--global-batch-size", "4"});
+    if (has_bf16) all.emplace_back("--bf16");
+    return all;
+  }
+  Flags recompute_flags() const {
+    return with_experts(recomputations()[recompute], families()[family]);
+  }
+
+  std::string text() const {
+    std::string words = families()[family].name + ", dp " + std::to_string(dp);
+    for (const Flags& part : {flags(), recompute_flags()})
+      for (const std::string& flag : part) words += " " + flag;
+    return words;
+  }
+};
+
+std::vector<RecomputeLayout> all_layouts() {
+  std::vector<RecomputeLayout> all;
+  for (std::size_t family = 0; family < families().size(); ++family)
+    for (std::size_t recompute = 0; recompute < recomputations().size(); ++recompute)
+      for (const std::int64_t tp : {1, 2})
+        for (const bool sequence_parallel : {false, true})
+          for (const std::size_t pipeline : kPipelines)
+            for (const std::int64_t dp : {1, 2})
+              for (const bool has_bf16 : {false, true}) {
+                const RecomputeLayout layout{family,   recompute, tp,      sequence_parallel,
+                                             pipeline, dp,        has_bf16};
+                if (layout.is_valid()) all.push_back(layout);
+              }
+  return all;
+}
+
+std::vector<RecomputeLayout> pairwise_layouts() {
+  const auto choices = [](const RecomputeLayout& l) {
+    return std::array<std::int64_t, 7>{static_cast<std::int64_t>(l.family),
+                                       static_cast<std::int64_t>(l.recompute),
+                                       l.tp,
+                                       l.sequence_parallel,
+                                       static_cast<std::int64_t>(l.pipeline),
+                                       l.dp,
+                                       l.has_bf16};
+  };
+  // The smaller world is preferred, because its ranks are threads.
+  return cover_pairs(all_layouts(), choices, [](const RecomputeLayout& layout, const auto&) {
+    return -layout.world_size();
+  });
+}
+
+/// Expects the bits of the run without recomputation.
+void expect_same_bits(const RecomputeLayout& layout) {
+  SCOPED_TRACE(layout.text());
+  Flags recomputed = layout.flags();
+  const Flags more = layout.recompute_flags();
+  recomputed.insert(recomputed.end(), more.begin(), more.end());
+  const TrainingResult expected = train_in_layout(layout.flags(), layout.world_size()),
+                       actual = train_in_layout(recomputed, layout.world_size());
+  EXPECT_EQ(actual.losses, expected.losses);
+  EXPECT_EQ(actual.grad_norms, expected.grad_norms);
+  ASSERT_EQ(actual.after.size(), expected.after.size());
+  for (const auto& [name, after] : expected.after)
+    EXPECT_TRUE(actual.after.at(name).equal(after)) << name;
+}
+
+TEST(RecomputeLayouts, HaveTheBitsOfKeptActivations) {
+  const auto layouts = wants_all() ? all_layouts() : pairwise_layouts();
+  RecordProperty("layouts", static_cast<int>(layouts.size()));
+  for (const RecomputeLayout& layout : layouts) expect_same_bits(layout);
+}
+
+TEST(RecomputeLayouts, RandomOnesHaveTheBitsOfKeptActivations) {
+  const unsigned seed = layout_seed();
+  SCOPED_TRACE("MEGATRON_TEST_SEED=" + std::to_string(seed));
+  std::mt19937 random(seed);
+  const std::vector<RecomputeLayout> all = all_layouts();
+  for (int i = 0; i < 3; ++i) expect_same_bits(all[random() % all.size()]);
+}
+
+}  // namespace
+}  // namespace megatron::layouts
