@@ -1,0 +1,353 @@
+#include "megatron/base/offload_file.h"
+
+#include <fcntl.h>
+#include <linux/magic.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <optional>
+#include <utility>
+
+#include "megatron/base/error.h"
+#include "megatron/base/files.h"
+
+namespace megatron {
+namespace {
+
+/// Transfers are cut into pieces of this many bytes. On a local disk larger ones are no faster.
+constexpr std::size_t kPieceBytes = std::size_t{1} << 20;
+
+std::uint64_t round_up(std::uint64_t bytes, std::uint64_t multiple) {
+  return (bytes + multiple - 1) / multiple * multiple;
+}
+
+/// Returns the alignment in memory that direct transfers of a file need; 0 if the file system says
+/// that it has none.
+std::size_t direct_memory_alignment(int descriptor) {
+#ifdef STATX_DIOALIGN
+  struct statx status {};
+  if (::statx(descriptor, "", AT_EMPTY_PATH, STATX_DIOALIGN, &status) == 0 &&
+      (status.stx_mask & STATX_DIOALIGN) != 0) {
+    const bool fits = status.stx_dio_offset_align != 0 &&
+                      OffloadFile::kAlignment % status.stx_dio_offset_align == 0 &&
+                      status.stx_dio_mem_align != 0 &&
+                      OffloadFile::kAlignment % status.stx_dio_mem_align == 0;
+    return fits ? status.stx_dio_mem_align : 0;
+  }
+#endif
+  return OffloadFile::kAlignment;
+}
+
+bool lies_in_memory(int descriptor) {
+  struct statfs status {};
+  if (::fstatfs(descriptor, &status) != 0) return false;
+  return status.f_type == TMPFS_MAGIC || status.f_type == RAMFS_MAGIC;
+}
+
+/// Makes a file-size limit (SIGXFSZ) an error of write(), and leaves signals to the other threads.
+void block_signals() {
+  sigset_t all;
+  ::sigfillset(&all);
+  ::pthread_sigmask(SIG_BLOCK, &all, nullptr);
+}
+
+}  // namespace
+
+int OffloadFileCalls::open(const std::filesystem::path& path, int flags) {
+  return ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | flags, 0600);
+}
+
+ssize_t OffloadFileCalls::read(int descriptor, void* data, std::size_t size, std::uint64_t offset) {
+  return ::pread(descriptor, data, size, static_cast<off_t>(offset));
+}
+
+ssize_t OffloadFileCalls::write(int descriptor, const void* data, std::size_t size,
+                                std::uint64_t offset) {
+  return ::pwrite(descriptor, data, size, static_cast<off_t>(offset));
+}
+
+/// A transfer. `phase`, `owner` and `error` are guarded by the mutex.
+struct OffloadTransfer::State {
+  enum class Phase { queued, running, done };
+
+  bool is_write = false;
+  std::byte* data = nullptr;  ///< only read by a write
+  std::size_t size = 0;
+  std::uint64_t offset = 0;
+
+  std::mutex mutex = {};
+  std::condition_variable changed = {};
+  Phase phase = Phase::queued;
+  std::shared_ptr<const void> owner = {};
+  std::optional<UserError::Parts> error = {};
+
+  /// Returns false if the transfer was cancelled.
+  bool begin() {
+    const std::lock_guard lock(mutex);
+    if (phase != Phase::queued) return false;
+    phase = Phase::running;
+    return true;
+  }
+
+  void finish(std::optional<UserError::Parts> cause) {
+    std::shared_ptr<const void> dropped;
+    {
+      const std::lock_guard lock(mutex);
+      dropped = std::move(owner);
+    }
+    dropped.reset();  // before waiters go on, who may count on the memory
+    const std::lock_guard lock(mutex);
+    phase = Phase::done;
+    error = std::move(cause);
+    changed.notify_all();
+  }
+};
+
+void OffloadTransfer::wait() const {
+  if (state_ == nullptr) return;
+  std::unique_lock lock(state_->mutex);
+  state_->changed.wait(lock, [this] { return state_->phase == State::Phase::done; });
+  if (state_->error) throw UserError(*state_->error);
+}
+
+bool OffloadTransfer::is_done() const {
+  if (state_ == nullptr) return true;
+  const std::lock_guard lock(state_->mutex);
+  return state_->phase == State::Phase::done;
+}
+
+bool OffloadTransfer::cancel() const {
+  if (state_ == nullptr || !state_->begin()) return false;
+  state_->finish(std::nullopt);
+  return true;
+}
+
+/// Aligned memory of one thread, through which data pass that are not aligned in memory.
+struct OffloadFile::Buffer {
+  Buffer()
+      : data(static_cast<std::byte*>(std::aligned_alloc(kAlignment, kPieceBytes)), &std::free) {
+    if (data == nullptr) throw std::bad_alloc();
+  }
+  std::unique_ptr<std::byte, void (*)(void*)> data;
+};
+
+OffloadFile::OffloadFile(Options options)
+    : options_(std::move(options)),
+      calls_(options_.calls == nullptr ? system_calls_ : *options_.calls) {
+  open_file();
+  for (int thread = 0; thread < std::max(1, options_.num_threads); ++thread)
+    threads_.emplace_back([this] { run_thread(); });
+}
+
+OffloadFile::~OffloadFile() {
+  std::deque<std::shared_ptr<OffloadTransfer::State>> dropped;
+  {
+    const std::lock_guard lock(mutex_);
+    stopped_ = true;
+    dropped.swap(queue_);
+  }
+  work_.notify_all();
+  for (const auto& transfer : dropped)
+    if (transfer->begin()) transfer->finish(std::nullopt);
+  for (std::thread& thread : threads_) thread.join();
+  close_files();
+}
+
+void OffloadFile::open_file() {
+  struct stat status {};
+  if (::stat(options_.folder.c_str(), &status) != 0)
+    throw UserError({"the offload folder " + options_.folder.string(),
+                     std::string("cannot be used: ") + std::strerror(errno),
+                     "create it, or name another folder"});
+  const auto id =
+      reinterpret_cast<std::uintptr_t>(this);  // distinct among the threads of a process
+  const std::filesystem::path path = options_.folder / (".offload-" + std::to_string(::getpid()) +
+                                                        "-" + std::to_string(id) + ".tmp");
+  descriptor_ = calls_.open(path, O_EXCL);
+  if (descriptor_ < 0) throw_file_error("create the offload file", path, errno);
+  if (options_.allow_direct) memory_alignment_ = direct_memory_alignment(descriptor_);
+  if (options_.allow_direct && memory_alignment_ != 0) direct_ = calls_.open(path, O_DIRECT);
+  ::unlink(path.c_str());  // the descriptors keep the file until the process ends
+  is_in_memory_ = lies_in_memory(descriptor_);
+  if (direct_ < 0) return;
+  const Buffer probe;
+  std::memset(probe.data.get(), 0, kAlignment);
+  if (calls_.write(direct_, probe.data.get(), kAlignment, 0) < 0 && errno == EINVAL) {
+    ::close(direct_);  // a file system that opens with O_DIRECT and then refuses it
+    direct_ = -1;
+  }
+}
+
+void OffloadFile::close_files() noexcept {
+  if (direct_ >= 0) ::close(direct_);
+  ::close(descriptor_);
+}
+
+Extent OffloadFile::allocate(std::uint64_t bytes) {
+  const std::lock_guard lock(mutex_);
+  return extents_.allocate(bytes);
+}
+
+void OffloadFile::free(const Extent& extent) {
+  const std::lock_guard lock(mutex_);
+  extents_.free(extent);
+}
+
+std::uint64_t OffloadFile::file_bytes() const {
+  const std::lock_guard lock(mutex_);
+  return extents_.end();
+}
+
+std::uint64_t OffloadFile::bytes_in_use() const {
+  const std::lock_guard lock(mutex_);
+  return extents_.bytes_in_use();
+}
+
+std::uint64_t OffloadFile::workspace_bytes() const { return threads_.size() * kPieceBytes; }
+
+OffloadTransfer OffloadFile::write(std::span<const std::byte> bytes, const Extent& extent,
+                                   std::shared_ptr<const void> owner) {
+  MEGATRON_CHECK(bytes.size() <= extent.bytes, bytes.size(), " bytes for an extent of ",
+                 extent.bytes);
+  auto state = std::make_shared<OffloadTransfer::State>();
+  state->is_write = true;
+  state->data = const_cast<std::byte*>(bytes.data());
+  state->size = bytes.size();
+  state->offset = extent.offset;
+  state->owner = std::move(owner);
+  return submit(std::move(state));
+}
+
+OffloadTransfer OffloadFile::read(const Extent& extent, std::span<std::byte> bytes,
+                                  std::shared_ptr<const void> owner) {
+  MEGATRON_CHECK(bytes.size() <= extent.bytes, bytes.size(), " bytes of an extent of ",
+                 extent.bytes);
+  auto state = std::make_shared<OffloadTransfer::State>();
+  state->data = bytes.data();
+  state->size = bytes.size();
+  state->offset = extent.offset;
+  state->owner = std::move(owner);
+  return submit(std::move(state));
+}
+
+OffloadTransfer OffloadFile::submit(std::shared_ptr<OffloadTransfer::State> state) {
+  OffloadTransfer transfer;
+  transfer.state_ = state;
+  std::unique_lock lock(mutex_);
+  const std::uint64_t size = state->size;
+  space_.wait(lock, [&] {
+    return bytes_in_flight_ == 0 || bytes_in_flight_ + size <= options_.max_bytes_in_flight;
+  });
+  bytes_in_flight_ += size;
+  queue_.push_back(std::move(state));
+  work_.notify_one();
+  return transfer;
+}
+
+void OffloadFile::run_thread() {
+  block_signals();
+  Buffer buffer;
+  for (;;) {
+    std::shared_ptr<OffloadTransfer::State> transfer;
+    {
+      std::unique_lock lock(mutex_);
+      work_.wait(lock, [this] { return stopped_ || !queue_.empty(); });
+      if (stopped_) return;
+      transfer = std::move(queue_.front());
+      queue_.pop_front();
+    }
+    if (transfer->begin()) run(*transfer, buffer);
+    const std::lock_guard lock(mutex_);
+    bytes_in_flight_ -= transfer->size;
+    space_.notify_all();
+  }
+}
+
+void OffloadFile::run(OffloadTransfer::State& transfer, Buffer& buffer) {
+  std::optional<UserError::Parts> error;
+  try {
+    for (std::size_t begin = 0; begin < transfer.size; begin += kPieceBytes)
+      move_piece(transfer, begin, std::min(kPieceBytes, transfer.size - begin), buffer);
+  } catch (const UserError& failure) {
+    error = failure.parts();
+  }
+  transfer.finish(std::move(error));
+}
+
+void OffloadFile::move_piece(OffloadTransfer::State& transfer, std::size_t begin, std::size_t size,
+                             Buffer& buffer) {
+  std::byte* data = transfer.data + begin;
+  const std::uint64_t offset = transfer.offset + begin;
+  const bool is_aligned =
+      size % kAlignment == 0 && reinterpret_cast<std::uintptr_t>(data) % memory_alignment_ == 0;
+  if (!is_direct() || is_aligned) {
+    if (transfer.is_write)
+      write_piece(data, size, offset);
+    else
+      read_piece(data, size, offset);
+    return;
+  }
+  const std::size_t padded = round_up(size, kAlignment);
+  if (transfer.is_write) {
+    std::memcpy(buffer.data.get(), data, size);
+    std::memset(buffer.data.get() + size, 0, padded - size);
+    write_piece(buffer.data.get(), padded, offset);
+  } else {
+    read_piece(buffer.data.get(), padded, offset);
+    std::memcpy(data, buffer.data.get(), size);
+  }
+}
+
+void OffloadFile::write_piece(const std::byte* data, std::size_t size, std::uint64_t offset) {
+  const std::uint64_t first = offset;
+  const std::size_t total = size;
+  while (size > 0) {
+    const ssize_t written = calls_.write(is_direct() ? direct_ : descriptor_, data, size, offset);
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) throw_file_error("write to the offload folder", options_.folder, errno);
+    // A full disk may cut a write anywhere, and a direct one must go on at an aligned offset.
+    std::size_t moved = static_cast<std::size_t>(written);
+    if (is_direct()) moved -= moved % kAlignment;
+    if (moved == 0) throw_file_error("write to the offload folder", options_.folder, ENOSPC);
+    data += moved;
+    size -= moved;
+    offset += moved;
+  }
+  if (is_direct()) return;
+  // Pages that are not on the disk cannot be dropped from the page cache. What the disk refuses is
+  // only known here; file systems that do not know the call keep their pages.
+  if (::sync_file_range(
+          descriptor_, static_cast<off64_t>(first), static_cast<off64_t>(total),
+          SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER) != 0 &&
+      (errno == EIO || errno == ENOSPC || errno == EDQUOT))
+    throw_file_error("write to the offload folder", options_.folder, errno);
+  ::posix_fadvise(descriptor_, static_cast<off_t>(first), static_cast<off_t>(total),
+                  POSIX_FADV_DONTNEED);
+}
+
+void OffloadFile::read_piece(std::byte* data, std::size_t size, std::uint64_t offset) {
+  const std::uint64_t first = offset;
+  const std::size_t total = size;
+  while (size > 0) {
+    const ssize_t count = calls_.read(is_direct() ? direct_ : descriptor_, data, size, offset);
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) throw_file_error("read from the offload folder", options_.folder, errno);
+    std::size_t moved = static_cast<std::size_t>(count);
+    if (is_direct()) moved -= moved % kAlignment;
+    if (moved == 0) throw_file_error("read from the offload folder", options_.folder, EIO);
+    data += moved;
+    size -= moved;
+    offset += moved;
+  }
+  if (!is_direct())
+    ::posix_fadvise(descriptor_, static_cast<off_t>(first), static_cast<off_t>(total),
+                    POSIX_FADV_DONTNEED);
+}
+
+}  // namespace megatron
