@@ -18,4 +18,13 @@ void declare_off_flags(Field& field) {
   field.off_flags = {"no-" + body, "disable-" + body};
 }
 
+FieldBuilder& FieldBuilder::none_is_empty() {
+  field_.is_optional = true;
+  field_.set = [set = field_.set](void* object, std::span<const std::string> values) {
+    const bool is_unset = values.size() == 1 && is_none(values[0]);
+    set(object, is_unset ? std::span<const std::string>() : values);
+  };
+  return *this;
+}
+
 }  // namespace megatron

@@ -58,8 +58,10 @@ class FieldBuilder {
   FieldBuilder& positional() { return field_.is_positional = true, *this; }
   /// Makes each occurrence of the flag append one value to the list: --prompt a --prompt b.
   FieldBuilder& repeatable() { return field_.is_repeatable = true, *this; }
-  /// Accepts "none" as a value.
+  /// Accepts "none" as a value, which the field reads itself.
   FieldBuilder& optional() { return field_.is_optional = true, *this; }
+  /// Accepts "none" for an empty text or list.
+  FieldBuilder& none_is_empty();
   /// Sets a note that is printed once on stderr if the field is given.
   FieldBuilder& note(std::string text) { return field_.note = std::move(text), *this; }
 

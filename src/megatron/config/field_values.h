@@ -106,6 +106,8 @@ void read_values(V& member, std::span<const std::string> values) {
     }
   } else if constexpr (std::is_same_v<V, IntegerPair>) {
     member = pair_value(values);
+  } else if constexpr (std::is_same_v<V, std::string>) {
+    member = values.empty() ? std::string() : single_value(values);
   } else {
     member = scalar_value<V>(single_value(values));
   }

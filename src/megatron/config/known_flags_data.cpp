@@ -193,12 +193,11 @@ constexpr KnownFlags kKnownFlags[] = {
      "fake-process-group lazy-mpu-init"},
     {refused, "is not in this version: there are no hyper-connections", "leave it out",
      "mhc-recompute-layer-num=-;0"},
-    {refused, "is not in this version: everything stays in one memory", "leave it out",
-     "cpu-offloading-num-layers=0 cpu-offloading-retain-pinned-cpu-buffers "
-     "fine-grained-activation-offloading offload-modules+=- "
-     "min-offloaded-tensor-size=1048576 delay-offload-until-cuda-graph "
-     "delta-offload-bytes-across-pp-ranks=0 activation-offload-fraction=1 "
-     "fine-grained-offloading-max-inflight-offloads=-;0 optimizer-cpu-offload "
+    {accepted, "without effect: buffers of offloaded tensors are reused, and bounded", "",
+     "cpu-offloading-retain-pinned-cpu-buffers delay-offload-until-cuda-graph "
+     "fine-grained-offloading-max-inflight-offloads=*"},
+    {refused, "is not in this version", "leave it out",
+     "delta-offload-bytes-across-pp-ranks=0 optimizer-cpu-offload "
      "optimizer-offload-fraction=1 use-torch-optimizer-for-cpu-offload "
      "overlap-cpu-optimizer-d2h-h2d moe-paged-stash moe-paged-stash-page-size=64 "
      "moe-paged-stash-buffer-size-factor-cuda=1.1 "

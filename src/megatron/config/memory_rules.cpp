@@ -119,6 +119,48 @@ const std::vector<Rule>& recompute_rules() {
   return rules;
 }
 
+const OffloadConfig& offload(S s) { return s.memory.offload; }
+
+const std::vector<Rule>& offload_rules() {
+  static const std::vector<Rule> rules = {
+      {{"offload_modules", "fine_grained_activation_offloading"},
+       [](S s) {
+         return offload(s).fine_grained_activation_offloading == offload(s).offload_modules.empty();
+       },
+       [](S s) {
+         return offload(s).offload_modules.empty()
+                    ? UserError::Parts{"--fine-grained-activation-offloading",
+                                       "names no part of a layer",
+                                       "add --offload-modules, for example core_attn"}
+                    : UserError::Parts{"--offload-modules",
+                                       "needs --fine-grained-activation-offloading",
+                                       "add --fine-grained-activation-offloading"};
+       }},
+      {{"cpu_offloading", "cpu_offloading_num_layers", "fine_grained_activation_offloading"},
+       [](S s) {
+         return offload(s).fine_grained_activation_offloading &&
+                (offload(s).cpu_offloading || offload(s).cpu_offloading_num_layers > 0);
+       },
+       [](S) {
+         return UserError::Parts{"--fine-grained-activation-offloading",
+                                 "offloads parts of layers, and --cpu-offloading whole layers",
+                                 "choose one of them"};
+       }},
+      {{"offload_folder", "cpu_offloading", "cpu_offloading_num_layers",
+        "fine_grained_activation_offloading", "optimizer_cpu_offload"},
+       [](S s) {
+         return !offload(s).offload_folder.empty() && !offload(s).cpu_offloading &&
+                offload(s).cpu_offloading_num_layers == 0 &&
+                !offload(s).fine_grained_activation_offloading && !offload(s).optimizer_cpu_offload;
+       },
+       [](S) {
+         return UserError::Parts{"--offload-folder", "has no effect: nothing is offloaded",
+                                 "add --cpu-offloading or --optimizer-cpu-offload"};
+       }},
+  };
+  return rules;
+}
+
 /// Rules that the recomputed parts exist in the architecture.
 const std::vector<Rule>& module_rules() {
   static const std::vector<Rule> rules = {
@@ -149,7 +191,11 @@ const std::vector<Rule>& module_rules() {
 }  // namespace
 
 const std::vector<Rule>& memory_rules() {
-  static const std::vector<Rule> rules = recompute_rules();
+  static const std::vector<Rule> rules = [] {
+    std::vector<Rule> all = recompute_rules();
+    all.insert(all.end(), offload_rules().begin(), offload_rules().end());
+    return all;
+  }();
   return rules;
 }
 

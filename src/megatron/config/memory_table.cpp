@@ -13,7 +13,7 @@ const FieldTable<RecomputeConfig>& recompute_table() {
             "compute activations again in backward instead of keeping them; full: whole layers; "
             "selective: the parts of a layer that --recompute-modules names")
         .choices({"full", "selective"})
-        .optional();
+        .none_is_empty();
     t.field("recompute_activations", &Config::recompute_activations,
             "same as --recompute-granularity selective");
     t.field("recompute_method", &Config::recompute_method,
@@ -21,7 +21,7 @@ const FieldTable<RecomputeConfig>& recompute_table() {
             "of which the first input is kept; block: the first --recompute-num-layers layers of "
             "each pipeline stage")
         .choices({"uniform", "block"})
-        .optional()
+        .none_is_empty()
         .alias("activations-checkpoint-method");
     t.field("recompute_num_layers", &Config::recompute_num_layers,
             "layers of a group (uniform) or of a pipeline stage (block); default 1")
@@ -35,7 +35,8 @@ const FieldTable<RecomputeConfig>& recompute_table() {
             "scores of attention and the activations of MLPs and experts, which the kernels here "
             "always recompute")
         .choices({"core_attn", "layernorm", "mlp", "moe", "moe_act", "shared_experts",
-                  "mla_up_proj", "gdn_norm_out", "gdp_in_proj", "gdp_qkv", "mhc"});
+                  "mla_up_proj", "gdn_norm_out", "gdp_in_proj", "gdp_qkv", "mhc"})
+        .none_is_empty();
     t.field("moe_layer_recompute", &Config::moe_layer_recompute,
             "same as --recompute-granularity selective --recompute-modules moe");
     t.field("recompute_layers", &Config::recompute_layers,
@@ -56,12 +57,53 @@ const FieldTable<RecomputeConfig>& recompute_table() {
   return table;
 }
 
+const FieldTable<OffloadConfig>& offload_table() {
+  using Config = OffloadConfig;
+  static const FieldTable<Config> table = [] {
+    FieldTable<Config> t;
+    t.group("Offload");
+    t.field("offload_folder", &Config::offload_folder,
+            "folder on a local disk in which what is offloaded waits; needed on a CPU")
+        .value_name("DIR");
+    t.field("cpu_offloading", &Config::cpu_offloading,
+            "offload the activations of layers between forward and backward: to pinned memory of "
+            "the host on a GPU, to --offload-folder on a CPU");
+    t.field("cpu_offloading_num_layers", &Config::cpu_offloading_num_layers,
+            "offload the first layers of each pipeline stage, this many (implies "
+            "--cpu-offloading); 0 with --cpu-offloading: all layers")
+        .at_least(0)
+        .at_most(kMaxLayers);
+    t.field("fine_grained_activation_offloading", &Config::fine_grained_activation_offloading,
+            "offload the activations of the parts of layers that --offload-modules names");
+    t.field("offload_modules", &Config::offload_modules,
+            "parts of a layer; attn_norm, mlp_norm: input of a norm; qkv_linear, attn_proj: input "
+            "of a projection; core_attn: queries, keys, values and output; mlp: a dense MLP; "
+            "expert_fc1, moe_act: input of the experts and of their activation")
+        .choices({"attn_norm", "qkv_linear", "core_attn", "attn_proj", "mlp_norm", "mlp",
+                  "expert_fc1", "moe_act"})
+        .none_is_empty();
+    t.field("min_offloaded_tensor_size", &Config::min_offloaded_tensor_size,
+            "offload only tensors of at least this many elements, with "
+            "--fine-grained-activation-offloading")
+        .at_least(0)
+        .at_most(kMaxSize);
+    t.field("activation_offload_fraction", &Config::activation_offload_fraction,
+            "share of the layers of a pipeline stage that offload, with "
+            "--fine-grained-activation-offloading")
+        .at_least(0)
+        .at_most(1);
+    return t;
+  }();
+  return table;
+}
+
 }  // namespace
 
 const FieldTable<MemoryConfig>& memory_table() {
   static const FieldTable<MemoryConfig> table = [] {
     FieldTable<MemoryConfig> t;
     t.include(&MemoryConfig::recompute, recompute_table());
+    t.include(&MemoryConfig::offload, offload_table());
     return t;
   }();
   return table;

@@ -124,6 +124,8 @@ void resolve(Settings& settings, std::int64_t data_parallel_size) {
     settings.parallel.sequence_parallel = settings.parallel.tp_comm_overlap = false;
   resolve_precision(settings);
   resolve_recompute(settings.memory.recompute);
+  OffloadConfig& offload = settings.memory.offload;
+  if (offload.cpu_offloading_num_layers > 0) offload.cpu_offloading = true;
   resolve_data(settings.data);
 }
 

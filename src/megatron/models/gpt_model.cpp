@@ -45,7 +45,9 @@ class GptModel : public LanguageModel {
         config_(config),
         rank_(rank),
         part_(std::move(part)),
-        dtype_(options.dtype) {
+        dtype_(options.dtype),
+        offload_store_(options.offload_store),
+        smallest_offloaded_(options.offload != nullptr ? options.offload->min_elements : 0) {
     const bool is_shared =
         !config_.untie_embeddings_and_output_weights && part_.has_ends_on_other_ranks;
     const auto shared = [&](StageSharing sharing) {
@@ -54,10 +56,12 @@ class GptModel : public LanguageModel {
     };
     if (part_.has_embedding)
       embedding_.emplace(this, config_, rank_, shared(StageSharing::original));
-    decoder_.emplace(
-        this, "decoder", gpt_layer_spec(),
-        LayerArguments{.config = config_, .rank = rank_, .recompute = options.recompute},
-        part_.layers, part_.has_output);
+    decoder_.emplace(this, "decoder", gpt_layer_spec(),
+                     LayerArguments{.config = config_,
+                                    .rank = rank_,
+                                    .recompute = options.recompute,
+                                    .offload = options.offload},
+                     part_.layers, part_.has_output);
     if (part_.has_output && config_.untie_embeddings_and_output_weights) {
       output_layer_.emplace(this, "output_layer",
                             output_weight_spec(config_, options.vocab_pad_multiple), rank_);
@@ -170,8 +174,19 @@ class GptModel : public LanguageModel {
       hidden_sbh = run_unit(context.hooks, *embedding_, {}, [&](const at::Tensor&) {
         return embedding_->forward(tokens, positions, context);
       });
+    std::optional<OffloadPass> offload;
+    if (offload_store_ != nullptr && context.training)
+      context.offload = &offload.emplace(*offload_store_, offload_options(context));
     hidden_sbh = decoder_->forward(hidden_sbh, context, chunk.begin, chunk.stage.num_layers);
+    context.offload = nullptr;
     return chunk.stage.has_output ? decoder_->finish(hidden_sbh, context) : hidden_sbh;
+  }
+
+  OffloadPass::Options offload_options(const ForwardContext& context) const {
+    return {.min_elements = smallest_offloaded_,
+            .shared = {context.rotary_cos, context.rotary_sin, context.document_ids,
+                       context.sample_ordinals, context.row_positions.each,
+                       context.row_positions.sequences, context.row_positions.ordinals}};
   }
 
   /// Sets the place of this rank's hidden rows among the `rows` rows of the microbatch.
@@ -238,6 +253,8 @@ class GptModel : public LanguageModel {
   std::optional<OutputLayer> output_layer_;
   std::optional<RotaryFrequencies> rotary_;
   const c10::ScalarType dtype_;
+  OffloadStore* const offload_store_;  ///< null: activations stay
+  const std::int64_t smallest_offloaded_;
   const Parameter* weight_ = nullptr;  ///< any weight; null on a rank that holds none
 };
 

@@ -5,9 +5,13 @@
 
 #include <cstdint>
 
+#include "megatron/config/offload_plan.h"
+#include "megatron/config/pipeline_layout.h"
 #include "megatron/config/recompute_plan.h"
 
 namespace megatron {
+
+class OffloadStore;
 
 struct MakeModelOptions {
   std::int64_t vocab_pad_multiple = 128;
@@ -16,6 +20,9 @@ struct MakeModelOptions {
   /// Assigns layers to pipeline stages; rank.pp selects this rank's. Null means the whole model.
   const PipelineLayout* layout = nullptr;
   const RecomputePlan* recompute = nullptr;  ///< null: nothing is recomputed
+  const OffloadPlan* offload = nullptr;      ///< null: nothing is offloaded
+  /// Receives the offloaded activations; set together with offload. Must outlive the model.
+  OffloadStore* offload_store = nullptr;
 };
 
 }  // namespace megatron

@@ -8,8 +8,10 @@
 #include <memory>
 #include <string_view>
 
+#include "megatron/config/offload_plan.h"
 #include "megatron/nn/unit_hooks.h"
 #include "megatron/ops/kv_cache.h"
+#include "megatron/ops/offloaded_activations.h"
 #include "megatron/ops/random_site.h"
 #include "megatron/ops/recompute.h"
 #include "megatron/ops/sequence_placement.h"
@@ -39,9 +41,17 @@ struct ForwardContext {
   at::Tensor aux_loss_gradient;
   /// Set inside a part of the model that backward runs again (ops/recompute.h).
   ForwardReplay* replay = nullptr;
+  OffloadPass* offload = nullptr;  ///< where layers offload activations; null: they keep them
+  /// What the current layer offloads; null: nothing by parts.
+  const LayerOffload* offloaded_parts = nullptr;
+  OffloadedLayer* offloaded_layer = nullptr;  ///< its hooks; set together with offloaded_parts
   /// Recompute every layer of this microbatch as a whole.
   bool recomputes_all_layers = false;
 
+  /// Returns the hooks of a part of the layer, or null if it keeps its activations.
+  SavedTensorHooks* offload_of(bool LayerOffload::*part) const {
+    return offloaded_parts != nullptr && offloaded_parts->*part ? offloaded_layer : nullptr;
+  }
   /// Returns whether this pass runs again what had its effects in the first run.
   bool is_second_run() const { return replay != nullptr && replay->is_second_run(); }
   /// Returns the dropout site `path.name`, which is inactive outside training.

@@ -8,6 +8,7 @@
 #include <memory>
 #include <string_view>
 
+#include "megatron/config/offload_plan.h"
 #include "megatron/config/recompute_plan.h"
 #include "megatron/config/transformer_config.h"
 #include "megatron/nn/forward_context.h"
@@ -27,6 +28,11 @@ struct LayerArguments {
   bool has_input_norm = true;  ///< pre-norm: the block's first linear layer owns the norm's weights
   const RecomputePlan* recompute = nullptr;  ///< read during construction; null: no recomputation
 
+  const OffloadPlan* offload = nullptr;  ///< read during construction; null: nothing is offloaded
+
+  LayerOffload layer_offload() const {
+    return offload != nullptr ? offload->of(layer_index) : LayerOffload{};
+  }
   LayerRecompute layer_recompute() const {
     return recompute != nullptr ? recompute->of(layer_index) : LayerRecompute{};
   }

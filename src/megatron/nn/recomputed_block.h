@@ -19,6 +19,9 @@ at::Tensor recomputed_block(const at::Tensor& input, const ForwardContext& conte
       [context, forward = std::move(forward)](const at::Tensor& x, ForwardReplay& replay) {
         ForwardContext own = context;
         own.replay = &replay;
+        // What is recomputed is not offloaded.
+        own.offload = nullptr;
+        own.offloaded_parts = nullptr;
         if (replay.is_second_run() && own.hooks != nullptr) own.hooks = &own.hooks->in_second_run();
         return forward(x, own);
       },

@@ -134,7 +134,10 @@ at::Tensor SelfAttention::attend(const AttentionInputs& inputs, const ForwardCon
 }
 
 at::Tensor SelfAttention::forward(const at::Tensor& input_sbh, const ForwardContext& context) {
-  const at::Tensor mixed = linear_qkv_.forward(input_sbh, context);
+  const at::Tensor mixed = [&] {
+    const SavedTensorHooksScope scope(context.offload_of(&LayerOffload::qkv_linear));
+    return linear_qkv_.forward(input_sbh, context);
+  }();
   if (config_.norm_placement == NormPlacement::pre)
     notify_op(context.hooks, linear_qkv_, "layer_norm", input_sbh);
   notify_op(context.hooks, linear_qkv_, "", mixed);
@@ -147,9 +150,15 @@ at::Tensor SelfAttention::forward(const at::Tensor& input_sbh, const ForwardCont
   notify_op(context.hooks, *this, "query", q);
   notify_op(context.hooks, *this, "key", k);
   notify_op(context.hooks, *this, "value", v);
-  const at::Tensor out = attend({q, k, v}, context);
+  const at::Tensor out = [&] {
+    const SavedTensorHooksScope scope(context.offload_of(&LayerOffload::core_attn));
+    return attend({q, k, v}, context);
+  }();
   notify_op(context.hooks, *this, "core_attention", out);
-  const at::Tensor projected = linear_proj_.forward(out, context);
+  const at::Tensor projected = [&] {
+    const SavedTensorHooksScope scope(context.offload_of(&LayerOffload::attn_proj));
+    return linear_proj_.forward(out, context);
+  }();
   notify_op(context.hooks, linear_proj_, "", projected);
   return projected;
 }

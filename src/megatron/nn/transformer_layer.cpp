@@ -1,5 +1,6 @@
 #include "megatron/nn/transformer_layer.h"
 
+#include <optional>
 #include <string>
 
 #include "megatron/nn/recomputed_block.h"
@@ -28,6 +29,7 @@ TransformerLayer::TransformerLayer(Module* parent, std::string_view name,
     : Module(parent, name),
       config_(arguments.config),
       recompute_(arguments.layer_recompute()),
+      offload_(arguments.layer_offload()),
       self_attention_(spec.self_attention(this, with_norm_placement(arguments))),
       post_self_attn_layernorm_(post_norm(this, "post_self_attn_layernorm", arguments)),
       mlp_(spec.mlp(this, with_norm_placement(arguments))),
@@ -49,16 +51,23 @@ SumAndNorm TransformerLayer::add_residual(const at::Tensor& out, const SumAndNor
 }
 
 at::Tensor TransformerLayer::forward(const at::Tensor& hidden_sbh, const ForwardContext& context) {
-  if (!recompute_.layernorm || context.replay != nullptr)
-    return forward_blocks(hidden_sbh, context);
+  if (context.replay != nullptr) return forward_blocks(hidden_sbh, context);
   RecomputedOutputs norms;
-  const SavedTensorHooksScope scope(norms);
-  return forward_blocks(hidden_sbh, context);
+  const SavedTensorHooksScope scope(recompute_.layernorm ? &norms : nullptr);
+  if (context.offload == nullptr || !offload_.any() || offload_.whole)
+    return forward_blocks(hidden_sbh, context);
+  OffloadedLayer offloaded(*context.offload);
+  ForwardContext own = context;
+  own.offloaded_parts = &offload_;
+  own.offloaded_layer = &offloaded;
+  return forward_blocks(hidden_sbh, own);
 }
 
 at::Tensor TransformerLayer::forward_mlp(const at::Tensor& input_sbh,
                                          const ForwardContext& context) {
-  const bool recomputes = mlp_->moe_layer() != nullptr ? recompute_.moe : recompute_.mlp;
+  const bool is_dense = mlp_->moe_layer() == nullptr;
+  const bool recomputes = is_dense ? recompute_.mlp : recompute_.moe;
+  const SavedTensorHooksScope scope(is_dense ? context.offload_of(&LayerOffload::mlp) : nullptr);
   if (!recomputes || context.replay != nullptr) return mlp_->forward(input_sbh, context);
   return recomputed_block(
       input_sbh, context,
@@ -67,10 +76,16 @@ at::Tensor TransformerLayer::forward_mlp(const at::Tensor& input_sbh,
 
 at::Tensor TransformerLayer::forward_blocks(const at::Tensor& hidden_sbh,
                                             const ForwardContext& context) {
-  const SumAndNorm input = norm_with_residual(hidden_sbh, self_attention_->input_norm());
-  const SumAndNorm attended =
-      add_residual(self_attention_->forward(input.normalised, context), input, "self_attn_bda",
-                   post_self_attn_layernorm_.get(), mlp_->input_norm(), context);
+  const SumAndNorm input = [&] {
+    const SavedTensorHooksScope scope(context.offload_of(&LayerOffload::attn_norm));
+    return norm_with_residual(hidden_sbh, self_attention_->input_norm());
+  }();
+  const at::Tensor attention = self_attention_->forward(input.normalised, context);
+  const SumAndNorm attended = [&] {
+    const SavedTensorHooksScope scope(context.offload_of(&LayerOffload::mlp_norm));
+    return add_residual(attention, input, "self_attn_bda", post_self_attn_layernorm_.get(),
+                        mlp_->input_norm(), context);
+  }();
   return add_residual(forward_mlp(attended.normalised, context), attended, "mlp_bda",
                       post_mlp_layernorm_.get(), {}, context)
       .sum;
@@ -129,6 +144,11 @@ at::Tensor TransformerBlock::forward(at::Tensor hidden_sbh, const ForwardContext
                                      distributes_saved_activations_ ? &rank_.tp : nullptr};
   while (begin < end) {
     const std::int64_t group_end = end_of_group(begin, end, context.recomputes_all_layers);
+    // In front of the hooks of a recomputation, which keep the input of the first layer.
+    std::optional<OffloadedLayer> offloaded;
+    if (context.offload != nullptr && layers_[static_cast<std::size_t>(begin)]->is_offloaded())
+      offloaded.emplace(*context.offload);
+    const SavedTensorHooksScope scope(offloaded ? &*offloaded : nullptr);
     if (group_end == begin) {
       hidden_sbh = run_layers(hidden_sbh, context, begin, begin + 1);
       ++begin;

@@ -19,6 +19,8 @@ class TransformerLayer : public Module {
   at::Tensor forward(const at::Tensor& hidden_sbh, const ForwardContext& context);
   /// Returns the number of the layer's group (LayerRecompute::group).
   std::int64_t recompute_group() const { return recompute_.group; }
+  /// Returns whether the layer offloads all activations that it keeps. TransformerBlock does that.
+  bool is_offloaded() const { return offload_.whole; }
   /// Returns the block of experts of a layer, or null.
   MoeLayer* moe_layer() { return mlp_->moe_layer(); }
 
@@ -34,6 +36,7 @@ class TransformerLayer : public Module {
 
   const TransformerConfig& config_;
   const LayerRecompute recompute_;
+  const LayerOffload offload_;
   std::unique_ptr<Mixer> self_attention_;
   std::unique_ptr<Norm> post_self_attn_layernorm_;
   std::unique_ptr<FeedForward> mlp_;

@@ -25,7 +25,7 @@ class Recomputation final : public std::enable_shared_from_this<Recomputation> {
 
   at::Tensor first_run(const at::Tensor& input) {
     FirstRun hooks(*this);
-    const SavedTensorHooksScope scope(hooks);
+    const SavedTensorHooksScope scope(&hooks);
     return forward_(input, replay_);
   }
 
@@ -64,7 +64,7 @@ class Recomputation final : public std::enable_shared_from_this<Recomputation> {
     replay_.begin_second_run();
     const at::Tensor input = std::exchange(input_, {})->take().set_requires_grad(has_gradient_);
     SecondRun hooks(*this);
-    const SavedTensorHooksScope scope(hooks);
+    const SavedTensorHooksScope scope(&hooks);
     const at::AutoGradMode records(true);
     try {
       forward_(input, replay_);

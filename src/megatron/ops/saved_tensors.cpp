@@ -19,8 +19,10 @@ class WholeTensor final : public SavedTensor {
 
 }  // namespace
 
-SavedTensorHooksScope::SavedTensorHooksScope(SavedTensorHooks& hooks)
-    : hooks_(hooks), enclosing_(std::exchange(innermost, this)) {}
+SavedTensorHooksScope::SavedTensorHooksScope(SavedTensorHooks* hooks)
+    : hooks_(hooks), enclosing_(innermost) {
+  if (hooks_ != nullptr) innermost = this;
+}
 
 SavedTensorHooksScope::~SavedTensorHooksScope() { innermost = enclosing_; }
 
@@ -31,7 +33,7 @@ std::shared_ptr<SavedTensor> save_for_backward(const at::Tensor& tensor) {
   const at::Tensor plain = tensor.detach();
   for (const SavedTensorHooksScope* scope = innermost; scope != nullptr;
        scope = scope->enclosing_) {
-    if (std::shared_ptr<SavedTensor> saved = scope->hooks_.save(plain)) return saved;
+    if (std::shared_ptr<SavedTensor> saved = scope->hooks_->save(plain)) return saved;
   }
   return std::make_shared<WholeTensor>(plain);
 }
@@ -39,7 +41,7 @@ std::shared_ptr<SavedTensor> save_for_backward(const at::Tensor& tensor) {
 void offer_recomputation(const at::Tensor& output, const std::function<at::Tensor()>& compute) {
   for (const SavedTensorHooksScope* scope = innermost; scope != nullptr;
        scope = scope->enclosing_) {
-    if (scope->hooks_.take_offer(output, compute)) return;
+    if (scope->hooks_->take_offer(output, compute)) return;
   }
 }
 

@@ -37,7 +37,8 @@ class SavedTensorHooks {
 /// Installs hooks on this thread for its lifetime. Hooks of an enclosing scope come after them.
 class SavedTensorHooksScope {
  public:
-  explicit SavedTensorHooksScope(SavedTensorHooks& hooks);
+  /// Null changes nothing.
+  explicit SavedTensorHooksScope(SavedTensorHooks* hooks);
   SavedTensorHooksScope(const SavedTensorHooksScope&) = delete;
   SavedTensorHooksScope& operator=(const SavedTensorHooksScope&) = delete;
   ~SavedTensorHooksScope();
@@ -46,7 +47,7 @@ class SavedTensorHooksScope {
   friend std::shared_ptr<SavedTensor> save_for_backward(const at::Tensor& tensor);
   friend void offer_recomputation(const at::Tensor& output,
                                   const std::function<at::Tensor()>& compute);
-  SavedTensorHooks& hooks_;
+  SavedTensorHooks* hooks_;
   const SavedTensorHooksScope* enclosing_;
 };
 

@@ -66,11 +66,18 @@ void Experts::set_order(const ExpertOrder& order) {
     if (parameter != nullptr) parameter->set_order(0, order);
 }
 
-at::Tensor Experts::forward(const at::Tensor& x, const at::Tensor& probs,
-                            const std::vector<std::int64_t>& counts) const {
-  const at::Tensor projected = grouped_linear(x, fc1_weight_, fc1_bias_, counts);
-  const at::Tensor y = activated_grouped_linear(
-      {.x = projected, .weights = probs, .form = activation_form(config_)}, fc2_weight_, counts);
+at::Tensor Experts::forward(const DispatchedTokens& tokens, const ForwardContext& context) const {
+  const at::Tensor& probs = tokens.probs;
+  const std::vector<std::int64_t>& counts = tokens.counts;
+  const at::Tensor projected = [&] {
+    const SavedTensorHooksScope scope(context.offload_of(&LayerOffload::expert_fc1));
+    return grouped_linear(tokens.rows, fc1_weight_, fc1_bias_, counts);
+  }();
+  const at::Tensor y = [&] {
+    const SavedTensorHooksScope scope(context.offload_of(&LayerOffload::moe_act));
+    return activated_grouped_linear(
+        {.x = projected, .weights = probs, .form = activation_form(config_)}, fc2_weight_, counts);
+  }();
   if (fc2_bias_ == nullptr || rank_.etp.rank > 0) return y;
   return add_group_bias(y, probs, *fc2_bias_, counts);
 }

@@ -10,6 +10,7 @@
 #include "megatron/nn/layer_spec.h"
 #include "megatron/nn/module.h"
 #include "megatron/nn/moe/expert_order.h"
+#include "megatron/nn/moe/token_dispatcher.h"
 
 namespace megatron {
 
@@ -21,11 +22,9 @@ class Experts : public Module {
   /// `width` is the size of the rows that the experts take and return: the hidden or latent size.
   Experts(Module* parent, const LayerArguments& arguments, std::int64_t width);
 
-  /// Returns p·fc2(f(fc1(x))) for rows x [rows, width] sorted by expert, of which counts[e] belong
-  /// to the e-th expert of this rank. `probs` [rows] are float32 (float64) or undefined: then p is
-  /// 1. The result is this rank's part of a sum over etp.
-  at::Tensor forward(const at::Tensor& x, const at::Tensor& probs,
-                     const std::vector<std::int64_t>& counts) const;
+  /// Returns p·fc2(f(fc1(x))) for the rows x [rows, width] of the tokens. Their probabilities are
+  /// float32 (float64) or undefined: then p is 1. The result is this rank's part of a sum over etp.
+  at::Tensor forward(const DispatchedTokens& tokens, const ForwardContext& context) const;
 
   /// Says which experts the rows of the weights are. The caller moves the values.
   void set_order(const ExpertOrder& order);

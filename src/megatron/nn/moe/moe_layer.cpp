@@ -106,7 +106,7 @@ at::Tensor MoeLayer::forward(const at::Tensor& input_sbh, const ForwardContext& 
   } else {
     tokens.probs = tokens.probs.to(compute_type(x.scalar_type()));
   }
-  const at::Tensor results = experts_.forward(tokens.rows, tokens.probs, tokens.counts);
+  const at::Tensor results = experts_.forward(tokens, context);
   at::Tensor y = dispatcher_.finish_combine(dispatcher_.start_combine(results, tokens));
   if (latent_) y = latent_->up(y);
   y = y.view(own_sbh.sizes());

@@ -8,6 +8,7 @@
 #include "megatron/checkpoint/training_progress.h"
 #include "megatron/config/batch_schedule.h"
 #include "megatron/models/model.h"
+#include "megatron/ops/offload_store.h"
 #include "megatron/optimizer/optimizer.h"
 #include "megatron/optimizer/param_scheduler.h"
 #include "megatron/params/param_store.h"
@@ -15,6 +16,8 @@
 namespace megatron {
 
 struct TrainingState {
+  /// Where this rank's activations and optimizer state wait; null: they stay in memory.
+  std::unique_ptr<OffloadStore> offload_store = {};
   std::unique_ptr<Model> model = {};  ///< the stages that this rank holds
   std::unique_ptr<ParamStore> weights = {};
   std::unique_ptr<Optimizer> optimizer = {};  ///< null with --skip-train

@@ -1,0 +1,54 @@
+#include "megatron/config/offload_plan.h"
+
+#include <algorithm>
+#include <cmath>
+#include <string_view>
+
+namespace megatron {
+namespace {
+
+/// --cpu-offloading keeps tensors of fewer elements where they are: they cost more than they free.
+constexpr std::int64_t kSmallest = 16 * 1024;
+
+LayerOffload named_modules(const OffloadConfig& config) {
+  const auto has = [&](std::string_view name) {
+    return std::ranges::find(config.offload_modules, name) != config.offload_modules.end();
+  };
+  return {.attn_norm = has("attn_norm"),
+          .qkv_linear = has("qkv_linear"),
+          .core_attn = has("core_attn"),
+          .attn_proj = has("attn_proj"),
+          .mlp_norm = has("mlp_norm"),
+          .mlp = has("mlp"),
+          .expert_fc1 = has("expert_fc1"),
+          .moe_act = has("moe_act")};
+}
+
+/// Returns whether item `index` is among an evenly spread share of all items.
+bool is_in_share(std::int64_t index, double share) {
+  const auto count_before = [&](std::int64_t i) {
+    return std::floor(static_cast<double>(i) * share);
+  };
+  return count_before(index + 1) > count_before(index);
+}
+
+}  // namespace
+
+OffloadPlan offload_plan(const OffloadConfig& config, const PipelineLayout& layout) {
+  const bool by_module = config.fine_grained_activation_offloading;
+  if (!by_module && !config.cpu_offloading) return {};
+  OffloadPlan plan{.layers = {},
+                   .min_elements = by_module ? config.min_offloaded_tensor_size : kSmallest};
+  for (const StageLayers& stage : layout.stages) {
+    for (std::int64_t i = 0; i < stage.num_layers; ++i) {
+      LayerOffload& layer = plan.layers.emplace_back();
+      if (by_module && is_in_share(i, config.activation_offload_fraction))
+        layer = named_modules(config);
+      if (config.cpu_offloading && config.cpu_offloading_activations)
+        layer.whole = config.cpu_offloading_num_layers == 0 || i < config.cpu_offloading_num_layers;
+    }
+  }
+  return plan;
+}
+
+}  // namespace megatron
