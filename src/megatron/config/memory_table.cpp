@@ -83,8 +83,8 @@ const FieldTable<OffloadConfig>& offload_table() {
                   "expert_fc1", "moe_act"})
         .none_is_empty();
     t.field("min_offloaded_tensor_size", &Config::min_offloaded_tensor_size,
-            "offload only tensors of at least this many elements, with "
-            "--fine-grained-activation-offloading")
+            "offload only tensors of at least this many elements; whole layers also offload "
+            "tensors of 16384 elements")
         .at_least(0)
         .at_most(kMaxSize);
     t.field("activation_offload_fraction", &Config::activation_offload_fraction,

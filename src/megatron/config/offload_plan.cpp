@@ -38,7 +38,9 @@ OffloadPlan offload_plan(const OffloadConfig& config, const PipelineLayout& layo
   const bool by_module = config.fine_grained_activation_offloading;
   if (!by_module && !config.cpu_offloading) return {};
   OffloadPlan plan{.layers = {},
-                   .min_elements = by_module ? config.min_offloaded_tensor_size : kSmallest};
+                   .min_elements = by_module
+                                       ? config.min_offloaded_tensor_size
+                                       : std::min(config.min_offloaded_tensor_size, kSmallest)};
   for (const StageLayers& stage : layout.stages) {
     for (std::int64_t i = 0; i < stage.num_layers; ++i) {
       LayerOffload& layer = plan.layers.emplace_back();

@@ -1,11 +1,12 @@
-// Recomputation never changes a bit: every way to recompute activations has the losses and the
-// weights of the same layout without it, in every family and schedule, dropout included, in float32
-// and bf16.
+// Recomputation and offload never change a bit: every way to recompute or to offload activations
+// has the losses and the weights of the same layout without it, in every family and schedule,
+// dropout included, in float32 and bf16.
 //
 // The fast set covers every pair of choices; MEGATRON_TEST_LAYOUTS=all takes every combination.
 #include <gtest/gtest.h>
 
 #include <array>
+#include <filesystem>
 #include <random>
 
 #include "layouts/chosen_layouts.h"
@@ -14,7 +15,14 @@
 namespace megatron::layouts {
 namespace {
 
-/// Ways to recompute, for models without and with experts.
+/// Returns the flags of an offload to a file, of tensors of any size.
+Flags offload(Flags more) {
+  more.insert(more.end(), {"--offload-folder", std::filesystem::temp_directory_path().string(),
+                           "--min-offloaded-tensor-size", "0"});
+  return more;
+}
+
+/// Ways to recompute and to offload, for models without and with experts.
 const std::vector<Flags>& recomputations() {
   static const std::vector<Flags> all = {
       {"--recompute-granularity", "full"},
@@ -28,7 +36,14 @@ const std::vector<Flags>& recomputations() {
       {"--recompute-granularity", "selective", "--recompute-modules", "layernorm", "mlp"},
       {"--recompute-granularity", "selective", "--recompute-modules", "mlp", "core_attn",
        "--num-microbatches-with-partial-activation-checkpoints", "1"},
-      {"--num-microbatches-with-partial-activation-checkpoints", "2"}};
+      {"--num-microbatches-with-partial-activation-checkpoints", "2"},
+      offload({"--cpu-offloading"}),
+      offload({"--cpu-offloading-num-layers", "1", "--recompute-granularity", "full"}),
+      offload({"--cpu-offloading", "--recompute-granularity", "selective", "--recompute-modules",
+               "layernorm", "mlp"}),
+      offload({"--fine-grained-activation-offloading", "--offload-modules", "attn_norm",
+               "qkv_linear", "core_attn", "attn_proj", "mlp_norm", "mlp", "expert_fc1",
+               "moe_act"})};
   return all;
 }
 constexpr std::size_t kDistributed = 3;
@@ -39,7 +54,7 @@ constexpr std::array<std::size_t, 9> kPipelines{0, 1, 3, 4, 5, 7, 8, 10, 12};
 
 /// The modules of experts that take the place of "mlp".
 Flags with_experts(Flags flags, const Family& family) {
-  if (!family.has_experts) return flags;
+  if (!family.has_experts || std::ranges::count(flags, "--recompute-modules") == 0) return flags;
   const auto mlp = std::ranges::find(flags, "mlp");
   if (mlp == flags.end()) return flags;
   const auto second = flags.insert(mlp + 1, "moe");
@@ -47,7 +62,7 @@ Flags with_experts(Flags flags, const Family& family) {
   return flags;
 }
 
-struct RecomputeLayout {
+struct MemoryLayout {
   std::size_t family = 0, recompute = 0;
   std::int64_t tp = 1;
   bool sequence_parallel = false;
@@ -82,8 +97,8 @@ struct RecomputeLayout {
   }
 };
 
-std::vector<RecomputeLayout> all_layouts() {
-  std::vector<RecomputeLayout> all;
+std::vector<MemoryLayout> all_layouts() {
+  std::vector<MemoryLayout> all;
   for (std::size_t family = 0; family < families().size(); ++family)
     for (std::size_t recompute = 0; recompute < recomputations().size(); ++recompute)
       for (const std::int64_t tp : {1, 2})
@@ -91,15 +106,15 @@ std::vector<RecomputeLayout> all_layouts() {
           for (const std::size_t pipeline : kPipelines)
             for (const std::int64_t dp : {1, 2})
               for (const bool has_bf16 : {false, true}) {
-                const RecomputeLayout layout{family,   recompute, tp,      sequence_parallel,
-                                             pipeline, dp,        has_bf16};
+                const MemoryLayout layout{family,   recompute, tp,      sequence_parallel,
+                                          pipeline, dp,        has_bf16};
                 if (layout.is_valid()) all.push_back(layout);
               }
   return all;
 }
 
-std::vector<RecomputeLayout> pairwise_layouts() {
-  const auto choices = [](const RecomputeLayout& l) {
+std::vector<MemoryLayout> pairwise_layouts() {
+  const auto choices = [](const MemoryLayout& l) {
     return std::array<std::int64_t, 7>{static_cast<std::int64_t>(l.family),
                                        static_cast<std::int64_t>(l.recompute),
                                        l.tp,
@@ -109,13 +124,12 @@ std::vector<RecomputeLayout> pairwise_layouts() {
                                        l.has_bf16};
   };
   // The smaller world is preferred, because its ranks are threads.
-  return cover_pairs(all_layouts(), choices, [](const RecomputeLayout& layout, const auto&) {
-    return -layout.world_size();
-  });
+  return cover_pairs(all_layouts(), choices,
+                     [](const MemoryLayout& layout, const auto&) { return -layout.world_size(); });
 }
 
 /// Expects the bits of the run without recomputation.
-void expect_same_bits(const RecomputeLayout& layout) {
+void expect_same_bits(const MemoryLayout& layout) {
   SCOPED_TRACE(layout.text());
   Flags recomputed = layout.flags();
   const Flags more = layout.recompute_flags();
@@ -129,17 +143,17 @@ void expect_same_bits(const RecomputeLayout& layout) {
     EXPECT_TRUE(actual.after.at(name).equal(after)) << name;
 }
 
-TEST(RecomputeLayouts, HaveTheBitsOfKeptActivations) {
+TEST(MemoryLayouts, HaveTheBitsOfActivationsInMemory) {
   const auto layouts = wants_all() ? all_layouts() : pairwise_layouts();
   RecordProperty("layouts", static_cast<int>(layouts.size()));
-  for (const RecomputeLayout& layout : layouts) expect_same_bits(layout);
+  for (const MemoryLayout& layout : layouts) expect_same_bits(layout);
 }
 
-TEST(RecomputeLayouts, RandomOnesHaveTheBitsOfKeptActivations) {
+TEST(MemoryLayouts, RandomOnesHaveTheBitsOfActivationsInMemory) {
   const unsigned seed = layout_seed();
   SCOPED_TRACE("MEGATRON_TEST_SEED=" + std::to_string(seed));
   std::mt19937 random(seed);
-  const std::vector<RecomputeLayout> all = all_layouts();
+  const std::vector<MemoryLayout> all = all_layouts();
   for (int i = 0; i < 3; ++i) expect_same_bits(all[random() % all.size()]);
 }
 
