@@ -69,7 +69,8 @@ StepShape step_shape(const Settings& settings, const Rank& rank, const PipelineL
                   .vocabulary = padded_vocab_size(settings) / rank.tp.size,
                   .micro_batch_size = settings.training.micro_batch_size,
                   .microbatches_in_flight = microbatches_in_flight(rank, layout, num_microbatches),
-                  .num_microbatches = num_microbatches};
+                  .num_microbatches = num_microbatches,
+                  .recompute = recompute_plan(settings.memory.recompute, layout)};
   for (std::int64_t chunk = 0; chunk < layout.num_chunks; ++chunk)
     shape.has_output = shape.has_output || layout.of(rank.pp.rank, chunk).has_output;
   return shape;
@@ -134,9 +135,9 @@ RankMemory predict_rank_memory(const Settings& settings, const ModelFamily& fami
   RankMemory memory = parameter_memory(declared_parameters(*model), settings, rank);
   const ActivationLayout activations = activation_layout(settings, rank);
   const StepShape shape = step_shape(settings, rank, layout, num_microbatches);
-  for (const std::int64_t layer : shape.layers)
-    memory.activations +=
-        shape.microbatches_in_flight * layer_activation_bytes(settings.model, layer, activations);
+  memory.activations =
+      shape.microbatches_in_flight *
+      stage_activations(settings.model, shape.layers, shape.recompute, activations).total_kept();
   memory.buffers = step_buffer_bytes(settings.model, activations, shape);
   return memory;
 }

@@ -17,6 +17,7 @@ struct StepShape {
   std::int64_t micro_batch_size = 1;
   double microbatches_in_flight = 1;
   std::int64_t num_microbatches = 1;
+  RecomputePlan recompute = {};
 };
 
 /// Returns the bytes that the forward pass of a layer's attention holds besides activations: keys
@@ -43,13 +44,14 @@ double loss_bytes(const TransformerConfig& config, const ActivationLayout& layou
                   std::int64_t vocabulary);
 
 /// Returns what a step holds at most besides weights, optimizer state and the activations of
-/// layers. Four moments can be the peak: the loss, and in the last layer attention, and the
-/// backward passes of the MLP (or of experts with balanced routing) and of attention, which comes
-/// when what the MLP kept is gone. To the largest of these it adds what is held throughout: rotary
-/// tables and, over cp, the places of all rows of the sequence (16 bytes each), of each microbatch
-/// in flight; the tokens, labels, positions and masks of the step's microbatches (28 bytes a token
-/// of the rank); and the workspace of one thread of the CPU's attention kernels. Samples that are
-/// prepared ahead (--num-workers) are not counted.
+/// layers. Four moments can be the peak: the loss, attention in the last layer, and in any layer
+/// the backward passes of the MLP (or of experts with balanced routing) and of attention, which
+/// comes when what the MLP kept is gone. The activations that a layer recomputes are held from the
+/// start of its backward, or of that of its group. To the largest of these it adds what is held
+/// throughout: rotary tables and, over cp, the places of all rows of the sequence (16 bytes each),
+/// of each microbatch in flight; the tokens, labels, positions and masks of the step's microbatches
+/// (28 bytes a token of the rank); and the workspace of one thread of the CPU's attention kernels.
+/// Samples that are prepared ahead (--num-workers) are not counted.
 double step_buffer_bytes(const TransformerConfig& config, const ActivationLayout& layout,
                          const StepShape& shape);
 
