@@ -8,7 +8,6 @@
 #include "megatron/params/store_options.h"
 #include "megatron/planner/activation_memory.h"
 #include "megatron/planner/run_costs.h"
-#include "megatron/planner/step_buffers.h"
 
 namespace megatron {
 namespace {
@@ -61,21 +60,6 @@ double microbatches_in_flight(const Rank& rank, const PipelineLayout& layout,
   return std::min(in_flight, static_cast<double>(num_microbatches));
 }
 
-/// Returns what a rank computes in a step.
-StepShape step_shape(const Settings& settings, const Rank& rank, const PipelineLayout& layout,
-                     std::int64_t num_microbatches) {
-  StepShape shape{.layers = layers_of(layout, rank.pp.rank),
-                  .has_output = false,
-                  .vocabulary = padded_vocab_size(settings) / rank.tp.size,
-                  .micro_batch_size = settings.training.micro_batch_size,
-                  .microbatches_in_flight = microbatches_in_flight(rank, layout, num_microbatches),
-                  .num_microbatches = num_microbatches,
-                  .recompute = recompute_plan(settings.memory.recompute, layout)};
-  for (std::int64_t chunk = 0; chunk < layout.num_chunks; ++chunk)
-    shape.has_output = shape.has_output || layout.of(rank.pp.rank, chunk).has_output;
-  return shape;
-}
-
 /// Returns the options of the store of a training run, without communicators and without storage:
 /// bytes of its buckets are known, their values are not.
 ParamStore::Options planned_store_options(Settings settings, const Rank& rank) {
@@ -99,6 +83,20 @@ std::vector<std::int64_t> layers_of(const PipelineLayout& layout, std::int64_t p
     for (std::int64_t i = 0; i < stage.num_layers; ++i) layers.push_back(stage.first_layer + i);
   }
   return layers;
+}
+
+StepShape step_shape(const Settings& settings, const Rank& rank, const PipelineLayout& layout,
+                     std::int64_t num_microbatches) {
+  StepShape shape{.layers = layers_of(layout, rank.pp.rank),
+                  .has_output = false,
+                  .vocabulary = padded_vocab_size(settings) / rank.tp.size,
+                  .micro_batch_size = settings.training.micro_batch_size,
+                  .microbatches_in_flight = microbatches_in_flight(rank, layout, num_microbatches),
+                  .num_microbatches = num_microbatches,
+                  .recompute = recompute_plan(settings.memory.recompute, layout)};
+  for (std::int64_t chunk = 0; chunk < layout.num_chunks; ++chunk)
+    shape.has_output = shape.has_output || layout.of(rank.pp.rank, chunk).has_output;
+  return shape;
 }
 
 RankMemory parameter_memory(const std::vector<Parameter*>& declared, const Settings& settings,

@@ -11,8 +11,6 @@ namespace megatron {
 namespace {
 
 constexpr double kFloatBytes = 4, kIndexBytes = 8;
-/// Tokens, labels and positions as int64, and the mask of the loss as float32.
-constexpr double kInputBytes = 3 * kIndexBytes + kFloatBytes;
 
 double number(std::int64_t count) { return static_cast<double>(count); }
 
@@ -121,14 +119,8 @@ double held_bytes(const TransformerConfig& config, const ActivationLayout& layou
   double tables = rotates ? positions * number(rotary_dim(config)) * kFloatBytes : 0;
   if (layout.context_parallel > 1)
     tables += 2 * kIndexBytes * positions * number(layout.context_parallel);
-  std::int64_t workspace = 0;
-  for (const std::int64_t layer : shape.layers)
-    workspace = std::max(workspace,
-                         kernel_buffers(config, layout, layout.context_options.comm_type_of(layer),
-                                        shape.micro_batch_size)
-                             .per_thread);
   return shape.microbatches_in_flight * tables +
-         number(shape.num_microbatches) * tokens * kInputBytes + number(workspace);
+         number(shape.num_microbatches) * tokens * kSampleBytes;
 }
 
 }  // namespace
@@ -189,6 +181,17 @@ double loss_bytes(const TransformerConfig& config, const ActivationLayout& layou
     logits += number(blocks.chunk_tokens) * number(vocabulary) * kFloatBytes;
   return 2 * hidden_bytes(config, layout, /*is_sliced=*/true) + whole +
          (layout.sequence_parallel ? whole : 0) + logits;
+}
+
+double attention_workspace_bytes(const TransformerConfig& config, const ActivationLayout& layout,
+                                 const StepShape& shape) {
+  std::int64_t workspace = 0;
+  for (const std::int64_t layer : shape.layers)
+    workspace = std::max(workspace,
+                         kernel_buffers(config, layout, layout.context_options.comm_type_of(layer),
+                                        shape.micro_batch_size)
+                             .per_thread);
+  return number(workspace);
 }
 
 double step_buffer_bytes(const TransformerConfig& config, const ActivationLayout& layout,

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "megatron/base/format.h"
+#include "megatron/ops/thread_workspace.h"
 #include "megatron/parallel/object_collectives.h"
 #include "megatron/parallel/shared_memory/shared_memory.h"
 #include "megatron/training/observability/process_memory.h"
@@ -128,6 +129,7 @@ ModelMemory model_memory(const ParamStore& weights, Optimizer* optimizer) {
 HostMemory host_memory() {
   const struct mallinfo2 heap = ::mallinfo2();
   return {.heap_in_use = static_cast<double>(heap.uordblks + heap.hblkhd),
+          .workspaces = static_cast<double>(thread_workspace_bytes()),
           .anonymous = mapped_memory_now().anonymous};
 }
 
@@ -136,7 +138,8 @@ MemoryTable cpu_memory_table(const MemoryReadings& readings) {
   const HostMemory &before = readings.before_model, &now = readings.now;
   MemoryTable table = tensor_table(readings);
   table.communication = mapped.shared;
-  table.host = other_tensors(readings) + now.heap_in_use - before.heap_in_use + mapped.data_files;
+  table.host = other_tensors(readings) + now.heap_in_use - before.heap_in_use + now.workspaces +
+               mapped.data_files;
   table.allocator_slack =
       mapped.tensors - readings.tensors.peak_bytes + std::max(0.0, mapped.heap - now.heap_in_use);
   table.libraries = mapped.program + before.heap_in_use + before.anonymous;

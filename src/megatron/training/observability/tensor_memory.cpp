@@ -17,8 +17,8 @@ namespace megatron {
 namespace {
 
 constexpr std::size_t kGrowth = 2 << 20, kSmallGrowth = 256 << 10;
-/// Blocks up to this size have a separate heap; otherwise small long-lived blocks would fragment
-/// the large ones.
+/// Blocks up to this size have a separate heap. Otherwise small blocks that outlive a step, such as
+/// samples prepared ahead, would divide the gaps that the largest tensors of the next step need.
 constexpr std::size_t kSmall = 1 << 20;
 
 /// Returns the size of the reserved address range: twice this machine's memory, because
