@@ -1,6 +1,7 @@
 // Implements `megatron plan --show-schedule`, which draws and compares pipeline schedules. With
-// --show-context plan_context.cpp draws context parallelism, and without both flags the engine
-// searches layouts (engine/plan.cpp).
+// --show-context plan_context.cpp draws context parallelism. Without both flags the engine searches
+// layouts (engine/plan.cpp), or with --memory predicts the memory of a run
+// (engine/plan_memory.cpp).
 #include <unistd.h>
 
 #include <algorithm>
@@ -13,6 +14,7 @@
 #include "megatron/cli/command.h"
 #include "megatron/cli/context_plan_fields.h"
 #include "megatron/cli/layout_plan_fields.h"
+#include "megatron/cli/memory_plan_fields.h"
 #include "megatron/cli/plan_costs.h"
 #include "megatron/cli/plan_output.h"
 #include "megatron/config/field_table.h"
@@ -45,7 +47,7 @@ struct PlanOptions {
   std::vector<std::string> stage_times{"1,1,1"};
   double message_time = 0, joined_time_share = 1;
   std::int64_t world_size = 0, max_layouts = 20;
-  bool show_context = false;
+  bool show_context = false, memory = false;
   double attention_tflops = kAttentionTflops, link_gbytes_per_s = kLinkGbytesPerS,
          link_latency_us = kLinkLatencyUs;
   std::optional<double> memory_limit_gib;
@@ -115,7 +117,8 @@ const FieldTable<PlanOptions>& plan_table() {
         "Prints the layouts of a model over --world-size ranks with the memory of a rank, or with "
         "--show-schedule draws a pipeline schedule and prints its time, its bubble and the "
         "activations that the ranks keep, or compares all schedules. With --show-context draws "
-        "the attention of a run over the ranks of context parallelism.");
+        "the attention of a run over the ranks of context parallelism, and with --memory prints "
+        "where the memory of a run goes.");
     t.field("show_schedule", &Options::show_schedule, "plan a schedule instead of a layout");
     t.field("compare", &Options::compare, "print a table of all schedules instead of a drawing");
     t.field("json", &Options::json,
@@ -127,6 +130,7 @@ const FieldTable<PlanOptions>& plan_table() {
     add_layout_plan_fields(t);
     add_pipeline_fields(t);
     add_context_plan_fields(t);
+    add_memory_plan_fields(t);
     t.group("Times, in any unit");
     t.field("stage_times", &Options::stage_times,
             "times of the forward pass, the input gradients and the weight gradients of a rank's "
@@ -293,32 +297,48 @@ void show(const PlanOptions& options) {
 
 const FieldSet& plan_fields() { return plan_table().set(); }
 
+namespace {
+
+bool is_given(std::span<const std::string> args, const std::string& flag) {
+  return std::ranges::any_of(
+      args, [&](const std::string& word) { return word == flag || word.starts_with(flag + "="); });
+}
+
+/// Throws if one of `others` is given beside `flag`.
+void refuse_beside(std::span<const std::string> args, const std::string& flag,
+                   std::initializer_list<const char*> others) {
+  for (const char* other : others) {
+    if (is_given(args, other))
+      throw UserError({std::string(other) + " excludes " + flag, "", "leave one of the two out"});
+  }
+}
+
+}  // namespace
+
 int run_plan(std::span<const std::string> args) {
-  const auto is_given = [&](const std::string& flag) {
-    return std::ranges::any_of(args, [&](const std::string& word) {
-      return word == flag || word.starts_with(flag + "=");
-    });
-  };
-  const bool wants_schedule = is_given("--show-schedule"), wants_layouts = is_given("--world-size"),
-             wants_help = is_given("--help") || is_given("-h");
-  if (is_given("--show-context") && !wants_help) {
-    for (const char* flag : {"--show-schedule", "--world-size", "--compare"}) {
-      if (is_given(flag))
-        throw UserError(
-            {std::string(flag) + " excludes --show-context", "", "leave one of the two out"});
-    }
+  const bool wants_schedule = is_given(args, "--show-schedule"),
+             wants_layouts = is_given(args, "--world-size"),
+             wants_help = is_given(args, "--help") || is_given(args, "-h");
+  if (is_given(args, "--show-context") && !wants_help) {
+    refuse_beside(args, "--show-context",
+                  {"--show-schedule", "--world-size", "--compare", "--memory"});
     return run_plan_context(args);
+  }
+  if (is_given(args, "--memory") && !wants_help) {
+    refuse_beside(args, "--memory",
+                  {"--show-schedule", "--compare", "--memory-limit-gib", "--max-layouts"});
+    return run_in_engine("plan --memory", args);
   }
   if (wants_layouts && !wants_schedule && !wants_help) return run_in_engine("plan", args);
   PlanOptions options;
   std::cerr << notes_text(parse_command_line(plan_table(), args, options, "plan"));
   if (!wants_schedule)
-    throw UserError({"--world-size", "is required, or --show-schedule or --show-context",
+    throw UserError({"--world-size", "is required, or --show-schedule, --show-context or --memory",
                      "add --world-size N for the layouts of a model over N ranks, "
-                     "--show-schedule to draw a pipeline schedule, or --show-context to draw "
-                     "context parallelism"});
+                     "--show-schedule to draw a pipeline schedule, --show-context to draw context "
+                     "parallelism, or --memory for where the memory of a run goes"});
   for (const char* flag : {"--world-size", "--memory-limit-gib", "--max-layouts"}) {
-    if (is_given(flag))
+    if (is_given(args, flag))
       throw UserError({std::string(flag) + " excludes --show-schedule", "",
                        "use --pipeline-model-parallel-size for the ranks of a schedule"});
   }

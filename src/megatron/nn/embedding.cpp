@@ -82,7 +82,7 @@ at::Tensor LanguageModelEmbedding::forward(const at::Tensor& tokens, const at::T
                                            const ForwardContext& context) const {
   const auto type = word_embeddings_.weight.value().scalar_type();
   const auto residual_type = config_.fp32_residual_connection ? compute_type(type) : type;
-  const bool in_one_pass = word_embeddings_.weight.axis().size == 1 && context.hooks == nullptr;
+  const bool in_one_pass = word_embeddings_.weight.axis().size == 1 && !observes_ops(context.hooks);
   const at::Tensor hidden_sbh = in_one_pass ? sum_in_one_pass(tokens, position_ids, residual_type)
                                             : sum(tokens, position_ids, context).to(residual_type);
   const at::Tensor dropped =

@@ -39,9 +39,8 @@ at::Tensor Mlp::forward(const at::Tensor& input_sbh, const ForwardContext& conte
 
 at::Tensor Mlp::activate_and_project(const at::Tensor& projected, const BiasActivation& activation,
                                      const ForwardContext& context) const {
-  // Hooks see the activation and its gradient, so with hooks the activation is an operator of its
-  // own.
-  if (context.hooks == nullptr) return linear_fc2_.forward(projected, activation, context);
+  // Hooks may see the activation and its gradient, which then is an operator of its own.
+  if (!observes_ops(context.hooks)) return linear_fc2_.forward(projected, activation, context);
   const at::Tensor activated = activate(projected, activation);
   notify_op(context.hooks, *this, "activation", activated);
   return linear_fc2_.forward(activated, context);

@@ -23,6 +23,9 @@ class UnitHooks {
   /// optionally followed by an op name ("decoder.layers.0.self_attention.core_attention").
   /// Dimension 1 of the output is the batch.
   virtual void after_op(const std::string& /*op*/, const at::Tensor& /*output*/) {}
+  /// Returns whether after_op() is to be called. Ops that are fused otherwise then run one by one,
+  /// which needs more memory.
+  virtual bool observes_ops() const { return true; }
   /// Returns whether the hooks below are to be called. It must not change between the forward and
   /// the backward of a microbatch.
   virtual bool observes_backward() const { return false; }
@@ -60,11 +63,16 @@ at::Tensor run_unit(UnitHooks* hooks, const Module& unit, const at::Tensor& inpu
   return observes_backward ? with_before_backward(*hooks, unit, output, !has_gradient) : output;
 }
 
+/// Returns whether `hooks`, which may be null, see the ops of a unit.
+inline bool observes_ops(const UnitHooks* hooks) {
+  return hooks != nullptr && hooks->observes_ops();
+}
+
 /// Passes the output of op `name` of `module` to the hooks; an empty name means the module itself.
 /// `hooks` may be null.
 inline void notify_op(UnitHooks* hooks, const Module& module, std::string_view name,
                       const at::Tensor& output) {
-  if (hooks == nullptr) return;
+  if (!observes_ops(hooks)) return;
   const std::string separator = module.path().empty() || name.empty() ? "" : ".";
   hooks->after_op(module.path() + separator + std::string(name), output);
 }

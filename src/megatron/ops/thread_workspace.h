@@ -10,4 +10,7 @@ namespace megatron {
 /// outlives the kernel so that packed panels stay in the thread's L2 cache.
 void* thread_workspace(std::int64_t bytes);
 
+/// Returns the bytes of the workspaces of all threads.
+std::int64_t thread_workspace_bytes();
+
 }  // namespace megatron

@@ -1,6 +1,7 @@
 #include "megatron/planner/activation_memory.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "megatron/config/context_sizes.h"
 #include "megatron/params/params_dtype.h"
@@ -20,9 +21,13 @@ double fc1_width(const TransformerConfig& config, std::int64_t width) {
   return (config.gated_linear_unit ? 2.0 : 1.0) * static_cast<double>(width);
 }
 
-/// Returns how many rows of kv_channels attention keeps per token on one rank of tp.
-double attention_heads_kept(const TransformerConfig& config, const ActivationLayout& layout,
-                            CpCommType exchange) {
+/// Rows of kv_channels that attention keeps per token on one rank of tp.
+struct HeadsKept {
+  double qkv = 0, result = 0;
+};
+
+HeadsKept attention_heads_kept(const TransformerConfig& config, const ActivationLayout& layout,
+                               CpCommType exchange) {
   const double tensor = static_cast<double>(layout.tensor_parallel),
                heads = static_cast<double>(config.num_attention_heads) / tensor,
                groups = static_cast<double>(config.query_groups()) / tensor,
@@ -47,7 +52,31 @@ double attention_heads_kept(const TransformerConfig& config, const ActivationLay
     const double shared = std::max(groups, static_cast<double>(layout.head_ranks(exchange)));
     kept += heads + 2 * shared + (reads_mixed ? mixed : 0);
   }
-  return kept + (is_whole ? 1 : 2) * heads;  // the result
+  return {.qkv = kept, .result = (is_whole ? 1 : 2) * heads};
+}
+
+/// Returns the parts of attention and of the norms.
+LayerActivations attention_parts(const TransformerConfig& config, const ActivationLayout& layout,
+                                 CpCommType exchange) {
+  const double tensor = static_cast<double>(layout.tensor_parallel),
+               tokens = static_cast<double>(layout.tokens),
+               heads = static_cast<double>(config.num_attention_heads);
+  const double num_statistics = config.normalization == Normalization::LayerNorm ? 2 : 1;
+  const double rows = hidden_rows(layout),
+               hidden = rows * static_cast<double>(config.hidden_size) * layout.element_bytes;
+  const double num_head_norms = config.qk_layernorm_scope == QkNormScope::head
+                                    ? heads + static_cast<double>(config.query_groups())
+                                    : 2 * tensor;  // on each rank
+  const double head_statistics = config.qk_layernorm ? num_statistics * num_head_norms : 0;
+  const double row = tokens * static_cast<double>(config.kv_channels) * layout.element_bytes;
+  const HeadsKept kept = attention_heads_kept(config, layout, exchange);
+  return {.input = hidden,
+          .attention_norm = hidden,
+          .statistics = rows * 2 * num_statistics * kFloatBytes,
+          .qkv = kept.qkv * row + tokens * head_statistics / tensor * kFloatBytes,
+          .core_attention = kept.result * row + tokens * heads / tensor * kFloatBytes,
+          .residual = hidden,
+          .mlp_norm = hidden};
 }
 
 }  // namespace
@@ -71,22 +100,7 @@ double expert_rows(const MoeConfig& moe, const ActivationLayout& layout) {
 
 double attention_activation_bytes(const TransformerConfig& config, const ActivationLayout& layout,
                                   CpCommType exchange) {
-  const double tensor = static_cast<double>(layout.tensor_parallel),
-               tokens = static_cast<double>(layout.tokens),
-               heads = static_cast<double>(config.num_attention_heads);
-  const double num_statistics = config.normalization == Normalization::LayerNorm ? 2 : 1;
-  const double hidden =
-      hidden_rows(layout) * (4 * static_cast<double>(config.hidden_size) * layout.element_bytes +
-                             2 * num_statistics * kFloatBytes);
-  const double num_head_norms = config.qk_layernorm_scope == QkNormScope::head
-                                    ? heads + static_cast<double>(config.query_groups())
-                                    : 2 * tensor;  // on each rank
-  const double head_statistics = config.qk_layernorm ? num_statistics * num_head_norms : 0;
-  const double attention =
-      tokens * (attention_heads_kept(config, layout, exchange) *
-                    static_cast<double>(config.kv_channels) * layout.element_bytes +
-                (heads + head_statistics) / tensor * kFloatBytes);
-  return hidden + attention;
+  return attention_parts(config, layout, exchange).attention();
 }
 
 double mlp_activation_bytes(const TransformerConfig& config, std::int64_t width,
@@ -115,12 +129,64 @@ double moe_activation_bytes(const TransformerConfig& config, const ActivationLay
          mlp_activation_bytes(config, moe.shared_expert_intermediate_size, layout);
 }
 
+LayerActivations layer_activations(const TransformerConfig& config, std::int64_t layer,
+                                   const ActivationLayout& layout) {
+  LayerActivations parts =
+      attention_parts(config, layout, layout.context_options.comm_type_of(layer));
+  if (!config.moe.has_experts(layer)) {
+    parts.mlp = mlp_activation_bytes(config, config.ffn_hidden_size, layout);
+    return parts;
+  }
+  parts.shared_experts =
+      mlp_activation_bytes(config, config.moe.shared_expert_intermediate_size, layout);
+  parts.experts = moe_activation_bytes(config, layout) - parts.shared_experts;
+  return parts;
+}
+
+LayerActivations kept_activations(LayerActivations layer, const LayerRecompute& recompute) {
+  if (recompute.layernorm) layer.attention_norm = layer.mlp_norm = 0;
+  if (recompute.mlp) layer.mlp = 0;
+  if (recompute.moe) layer.experts = 0;
+  if (recompute.moe || recompute.shared_experts) layer.shared_experts = 0;
+  return layer;
+}
+
 double layer_activation_bytes(const TransformerConfig& config, std::int64_t layer,
                               const ActivationLayout& layout) {
-  return attention_activation_bytes(config, layout, layout.context_options.comm_type_of(layer)) +
-         (config.moe.has_experts(layer)
-              ? moe_activation_bytes(config, layout)
-              : mlp_activation_bytes(config, config.ffn_hidden_size, layout));
+  return layer_activations(config, layer, layout).total();
+}
+
+double StageActivations::total_kept() const {
+  return std::accumulate(kept.begin(), kept.end(), 0.0);
+}
+
+double StageActivations::held_at(std::size_t i) const {
+  const auto earlier = static_cast<std::ptrdiff_t>(group_begin[i]);
+  double held = std::accumulate(kept.begin(), kept.begin() + earlier, 0.0);
+  for (std::size_t layer = group_begin[i]; layer <= i; ++layer) held += whole[layer].total();
+  return held;
+}
+
+StageActivations stage_activations(const TransformerConfig& config,
+                                   const std::vector<std::int64_t>& layers,
+                                   const RecomputePlan& recompute, const ActivationLayout& layout) {
+  StageActivations stage;
+  const double shares = recompute.distributes_saved_activations && !layout.sequence_parallel
+                            ? static_cast<double>(layout.tensor_parallel)
+                            : 1;
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    const LayerRecompute& own = recompute.of(layers[i]);
+    const LayerActivations& whole =
+        stage.whole.emplace_back(layer_activations(config, layers[i], layout));
+    const bool continues = own.group != 0 && i > 0 && layers[i - 1] + 1 == layers[i] &&
+                           recompute.of(layers[i - 1]).group == own.group;
+    stage.group_begin.push_back(continues ? stage.group_begin.back() : i);
+    if (own.group == 0)
+      stage.kept.push_back(kept_activations(whole, own).total());
+    else
+      stage.kept.push_back(continues ? 0 : whole.input / shares);
+  }
+  return stage;
 }
 
 }  // namespace megatron

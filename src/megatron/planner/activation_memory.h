@@ -2,8 +2,11 @@
 // follow what our operators save, not Korthikanti et al. 2022 as theoretical_memory() does.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <vector>
 
+#include "megatron/config/recompute_plan.h"
 #include "megatron/config/settings.h"
 #include "megatron/parallel/rank.h"
 
@@ -58,8 +61,58 @@ double mlp_activation_bytes(const TransformerConfig& config, std::int64_t width,
 /// router's auxiliary losses are not counted.
 double moe_activation_bytes(const TransformerConfig& config, const ActivationLayout& layout);
 
+/// Bytes that a layer keeps of one microbatch, by part. Recomputation leaves out some of them.
+struct LayerActivations {
+  double input = 0;           ///< the residual stream, which the first norm reads
+  double attention_norm = 0;  ///< its result, which the QKV GEMM reads
+  double statistics = 0;      ///< of both norms
+  double qkv = 0;             ///< the fused q|k|v, copies of q and k, norms of heads
+  double core_attention = 0;  ///< the result, which the projection reads, and the log-sum-exp
+  double residual = 0;        ///< the stream after attention, which the second norm reads
+  double mlp_norm = 0;        ///< its result, which the MLP or the router reads
+  double mlp = 0;             ///< mlp_activation_bytes()
+  double experts = 0;         ///< moe_activation_bytes() without the shared experts
+  double shared_experts = 0;
+  /// Returns what the attention block keeps, with both norms.
+  double attention() const {
+    return input + attention_norm + statistics + qkv + core_attention + residual + mlp_norm;
+  }
+  /// Returns what the feed-forward block keeps besides its input.
+  double feed_forward() const { return mlp + experts + shared_experts; }
+  double total() const { return attention() + feed_forward(); }
+};
+
+/// Returns what layer `layer` (0-based) keeps without recomputation.
+LayerActivations layer_activations(const TransformerConfig& config, std::int64_t layer,
+                                   const ActivationLayout& layout);
+
+/// Returns the parts that a layer still keeps when those of `recompute` are computed again:
+/// - layernorm: not the results of the norms, which follow from the residual streams
+/// - mlp, moe: only the input of the block; shared_experts: only theirs
+/// A group of layers is for StageActivations. Core attention and activation functions are
+/// recomputed by their backward kernels anyway.
+LayerActivations kept_activations(LayerActivations layer, const LayerRecompute& recompute);
+
 /// Returns the bytes that layer `layer` (0-based) keeps of one microbatch.
 double layer_activation_bytes(const TransformerConfig& config, std::int64_t layer,
                               const ActivationLayout& layout);
+
+/// What the layers of a pipeline stage keep of one microbatch. A group of layers that is recomputed
+/// as a whole keeps the input of its first layer; during its backward, all that its layers keep
+/// without recomputation is held again.
+struct StageActivations {
+  std::vector<LayerActivations> whole;   ///< without recomputation, in the order of the layers
+  std::vector<double> kept;              ///< by each layer from forward to backward
+  std::vector<std::size_t> group_begin;  ///< first layer of a layer's group; itself without a group
+  double total_kept() const;
+  /// Returns the bytes held when the feed-forward block of layer `i` runs backward: what earlier
+  /// layers keep, and all that the layer and its group need.
+  double held_at(std::size_t i) const;
+};
+
+/// `layers` are 0-based and ascending.
+StageActivations stage_activations(const TransformerConfig& config,
+                                   const std::vector<std::int64_t>& layers,
+                                   const RecomputePlan& recompute, const ActivationLayout& layout);
 
 }  // namespace megatron

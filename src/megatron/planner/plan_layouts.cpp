@@ -102,25 +102,36 @@ std::vector<MeshSizes> considered_sizes(const Settings& settings, const LayoutRe
   return all;
 }
 
+std::vector<Rank> pipeline_ranks(const Settings& settings, std::int64_t world_size) {
+  const Mesh mesh(mesh_sizes(settings.parallel), world_size);
+  std::vector<Rank> ranks;
+  for (const std::int64_t index : mesh.group(0, "pp")) {
+    ranks.push_back(make_rank(mesh, index,
+                              {.sequence_parallel = settings.parallel.sequence_parallel,
+                               .cp_a2a_size = cp_a2a_size(settings.parallel)}));
+    ranks.back().cp_options = {.comm_types = settings.parallel.cp_comm_type};
+  }
+  return ranks;
+}
+
+std::int64_t first_num_microbatches(const Settings& settings, std::int64_t world_size) {
+  return NumMicrobatchesCalculator(settings.training, data_parallel_size(settings, world_size))
+      .at(0)
+      .num_microbatches;
+}
+
 LayoutCandidate evaluate_layout(const Settings& settings, const ModelFamily& family,
                                 std::int64_t world_size) {
   const Mesh mesh(mesh_sizes(settings.parallel), world_size);
   const PipelineLayout layout = pipeline_layout(settings.parallel, settings.model.num_layers);
-  LayoutCandidate candidate{
-      .sizes = mesh.sizes(),
-      .data_parallel = mesh.size("dp"),
-      .expert_data_parallel = mesh.size("edp"),
-      .sequence_parallel = settings.parallel.sequence_parallel,
-      .num_microbatches =
-          NumMicrobatchesCalculator(settings.training, mesh.size("dp")).at(0).num_microbatches,
-      .memory = {},
-      .communication = {}};
-  const RankList stages = mesh.group(0, "pp");
-  for (const std::int64_t index : stages) {
-    Rank rank = make_rank(mesh, index,
-                          {.sequence_parallel = settings.parallel.sequence_parallel,
-                           .cp_a2a_size = cp_a2a_size(settings.parallel)});
-    rank.cp_options = {.comm_types = settings.parallel.cp_comm_type};
+  LayoutCandidate candidate{.sizes = mesh.sizes(),
+                            .data_parallel = mesh.size("dp"),
+                            .expert_data_parallel = mesh.size("edp"),
+                            .sequence_parallel = settings.parallel.sequence_parallel,
+                            .num_microbatches = first_num_microbatches(settings, world_size),
+                            .memory = {},
+                            .communication = {}};
+  for (const Rank& rank : pipeline_ranks(settings, world_size)) {
     const RankMemory memory =
         predict_rank_memory(settings, family, rank, layout, candidate.num_microbatches);
     if (memory.total() <= candidate.memory.total()) continue;

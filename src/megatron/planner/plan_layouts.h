@@ -45,6 +45,13 @@ Problems check_layout(const Settings& settings, std::int64_t world_size);
 /// world size.
 std::vector<MeshSizes> considered_sizes(const Settings& settings, const LayoutRequest& request);
 
+/// Returns the ranks of the first pipeline, without communicators. `settings` must pass
+/// check_layout().
+std::vector<Rank> pipeline_ranks(const Settings& settings, std::int64_t world_size);
+
+/// Returns the number of microbatches of the first step.
+std::int64_t first_num_microbatches(const Settings& settings, std::int64_t world_size);
+
 /// Returns the memory and communication of one layout. `settings` must pass check_layout().
 LayoutCandidate evaluate_layout(const Settings& settings, const ModelFamily& family,
                                 std::int64_t world_size);

@@ -8,7 +8,6 @@
 #include "megatron/params/store_options.h"
 #include "megatron/planner/activation_memory.h"
 #include "megatron/planner/run_costs.h"
-#include "megatron/planner/step_buffers.h"
 
 namespace megatron {
 namespace {
@@ -61,20 +60,6 @@ double microbatches_in_flight(const Rank& rank, const PipelineLayout& layout,
   return std::min(in_flight, static_cast<double>(num_microbatches));
 }
 
-/// Returns what a rank computes in a step.
-StepShape step_shape(const Settings& settings, const Rank& rank, const PipelineLayout& layout,
-                     std::int64_t num_microbatches) {
-  StepShape shape{.layers = layers_of(layout, rank.pp.rank),
-                  .has_output = false,
-                  .vocabulary = padded_vocab_size(settings) / rank.tp.size,
-                  .micro_batch_size = settings.training.micro_batch_size,
-                  .microbatches_in_flight = microbatches_in_flight(rank, layout, num_microbatches),
-                  .num_microbatches = num_microbatches};
-  for (std::int64_t chunk = 0; chunk < layout.num_chunks; ++chunk)
-    shape.has_output = shape.has_output || layout.of(rank.pp.rank, chunk).has_output;
-  return shape;
-}
-
 /// Returns the options of the store of a training run, without communicators and without storage:
 /// bytes of its buckets are known, their values are not.
 ParamStore::Options planned_store_options(Settings settings, const Rank& rank) {
@@ -98,6 +83,20 @@ std::vector<std::int64_t> layers_of(const PipelineLayout& layout, std::int64_t p
     for (std::int64_t i = 0; i < stage.num_layers; ++i) layers.push_back(stage.first_layer + i);
   }
   return layers;
+}
+
+StepShape step_shape(const Settings& settings, const Rank& rank, const PipelineLayout& layout,
+                     std::int64_t num_microbatches) {
+  StepShape shape{.layers = layers_of(layout, rank.pp.rank),
+                  .has_output = false,
+                  .vocabulary = padded_vocab_size(settings) / rank.tp.size,
+                  .micro_batch_size = settings.training.micro_batch_size,
+                  .microbatches_in_flight = microbatches_in_flight(rank, layout, num_microbatches),
+                  .num_microbatches = num_microbatches,
+                  .recompute = recompute_plan(settings.memory.recompute, layout)};
+  for (std::int64_t chunk = 0; chunk < layout.num_chunks; ++chunk)
+    shape.has_output = shape.has_output || layout.of(rank.pp.rank, chunk).has_output;
+  return shape;
 }
 
 RankMemory parameter_memory(const std::vector<Parameter*>& declared, const Settings& settings,
@@ -134,9 +133,9 @@ RankMemory predict_rank_memory(const Settings& settings, const ModelFamily& fami
   RankMemory memory = parameter_memory(declared_parameters(*model), settings, rank);
   const ActivationLayout activations = activation_layout(settings, rank);
   const StepShape shape = step_shape(settings, rank, layout, num_microbatches);
-  for (const std::int64_t layer : shape.layers)
-    memory.activations +=
-        shape.microbatches_in_flight * layer_activation_bytes(settings.model, layer, activations);
+  memory.activations =
+      shape.microbatches_in_flight *
+      stage_activations(settings.model, shape.layers, shape.recompute, activations).total_kept();
   memory.buffers = step_buffer_bytes(settings.model, activations, shape);
   return memory;
 }

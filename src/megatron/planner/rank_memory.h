@@ -8,6 +8,7 @@
 #include "megatron/models/model_family.h"
 #include "megatron/parallel/rank.h"
 #include "megatron/params/parameter.h"
+#include "megatron/planner/step_buffers.h"
 
 namespace megatron {
 
@@ -29,6 +30,10 @@ struct RankMemory {
 
 /// Returns the layers (0-based) of all chunks of a rank of the pipeline.
 std::vector<std::int64_t> layers_of(const PipelineLayout& layout, std::int64_t pipeline_rank);
+
+/// Returns what a rank of a pipeline with `layout` computes in a step.
+StepShape step_shape(const Settings& settings, const Rank& rank, const PipelineLayout& layout,
+                     std::int64_t num_microbatches);
 
 /// Returns the bytes of the parameters `declared`, in the order of the forward pass. Parameters
 /// tagged expert are shared and sharded over rank.edp, all others over rank.dp_cp.

@@ -11,8 +11,6 @@ namespace megatron {
 namespace {
 
 constexpr double kFloatBytes = 4, kIndexBytes = 8;
-/// Tokens, labels and positions as int64, and the mask of the loss as float32.
-constexpr double kInputBytes = 3 * kIndexBytes + kFloatBytes;
 
 double number(std::int64_t count) { return static_cast<double>(count); }
 
@@ -82,11 +80,34 @@ double feed_forward_backward_bytes(const TransformerConfig& config, std::int64_t
 
 /// Returns the bytes of the activations that an MLP has released before the backward pass of the
 /// attention of its layer: those of its own and of its norm.
-double released_bytes(const TransformerConfig& config, std::int64_t layer,
-                      const ActivationLayout& layout) {
-  return layer_activation_bytes(config, layer, layout) -
-         attention_activation_bytes(config, layout, layout.context_options.comm_type_of(layer)) +
-         2 * hidden_bytes(config, layout, /*is_sliced=*/true);
+double released_bytes(const LayerActivations& layer) {
+  return layer.feed_forward() + layer.residual + layer.mlp_norm;
+}
+
+/// Returns the most that the layers hold in forward and backward, besides what they keep of all
+/// microbatches in flight.
+double layer_buffer_bytes(const TransformerConfig& config, const ActivationLayout& layout,
+                          const StepShape& shape) {
+  if (shape.layers.empty()) return 0;
+  const StageActivations stage = stage_activations(config, shape.layers, shape.recompute, layout);
+  const double gradient = hidden_bytes(config, layout, /*is_sliced=*/true),
+               kept = stage.total_kept();
+  double most = 0;
+  for (std::size_t i = 0; i < shape.layers.size(); ++i) {
+    const CpCommType exchange = layout.context_options.comm_type_of(shape.layers[i]);
+    const double held = stage.held_at(i) - kept, released = released_bytes(stage.whole[i]);
+    const double backward =
+        attention_backward_bytes(config, layout, exchange, shape.micro_batch_size);
+    most = std::max({most,
+                     held + gradient + feed_forward_backward_bytes(config, shape.layers[i], layout),
+                     held - released + gradient + backward});
+    if (i + 1 == shape.layers.size())  // a recomputed layer has its activations in forward too
+      most = std::max(
+          most, stage.whole[i].attention() - stage.whole[i].residual - stage.whole[i].mlp_norm -
+                    stage.kept[i] +
+                    attention_forward_bytes(config, layout, exchange, shape.micro_batch_size));
+  }
+  return most;
 }
 
 /// Returns what is held throughout the step.
@@ -98,14 +119,8 @@ double held_bytes(const TransformerConfig& config, const ActivationLayout& layou
   double tables = rotates ? positions * number(rotary_dim(config)) * kFloatBytes : 0;
   if (layout.context_parallel > 1)
     tables += 2 * kIndexBytes * positions * number(layout.context_parallel);
-  std::int64_t workspace = 0;
-  for (const std::int64_t layer : shape.layers)
-    workspace = std::max(workspace,
-                         kernel_buffers(config, layout, layout.context_options.comm_type_of(layer),
-                                        shape.micro_batch_size)
-                             .per_thread);
   return shape.microbatches_in_flight * tables +
-         number(shape.num_microbatches) * tokens * kInputBytes + number(workspace);
+         number(shape.num_microbatches) * tokens * kSampleBytes;
 }
 
 }  // namespace
@@ -168,20 +183,22 @@ double loss_bytes(const TransformerConfig& config, const ActivationLayout& layou
          (layout.sequence_parallel ? whole : 0) + logits;
 }
 
+double attention_workspace_bytes(const TransformerConfig& config, const ActivationLayout& layout,
+                                 const StepShape& shape) {
+  std::int64_t workspace = 0;
+  for (const std::int64_t layer : shape.layers)
+    workspace = std::max(workspace,
+                         kernel_buffers(config, layout, layout.context_options.comm_type_of(layer),
+                                        shape.micro_batch_size)
+                             .per_thread);
+  return number(workspace);
+}
+
 double step_buffer_bytes(const TransformerConfig& config, const ActivationLayout& layout,
                          const StepShape& shape) {
-  double most = shape.has_output ? loss_bytes(config, layout, shape.vocabulary) : 0;
-  if (!shape.layers.empty()) {
-    const std::int64_t last = shape.layers.back();
-    const double gradient = hidden_bytes(config, layout, /*is_sliced=*/true);
-    const CpCommType exchange = layout.context_options.comm_type_of(last);
-    const double attention = std::max(
-        attention_forward_bytes(config, layout, exchange, shape.micro_batch_size),
-        gradient + attention_backward_bytes(config, layout, exchange, shape.micro_batch_size));
-    most = std::max({most, gradient + feed_forward_backward_bytes(config, last, layout),
-                     attention - released_bytes(config, last, layout)});
-  }
-  return most + held_bytes(config, layout, shape);
+  const double loss = shape.has_output ? loss_bytes(config, layout, shape.vocabulary) : 0;
+  return std::max(loss, layer_buffer_bytes(config, layout, shape)) +
+         held_bytes(config, layout, shape);
 }
 
 }  // namespace megatron

@@ -17,6 +17,7 @@ struct StepShape {
   std::int64_t micro_batch_size = 1;
   double microbatches_in_flight = 1;
   std::int64_t num_microbatches = 1;
+  RecomputePlan recompute = {};
 };
 
 /// Returns the bytes that the forward pass of a layer's attention holds besides activations: keys
@@ -42,14 +43,23 @@ double mlp_backward_bytes(const TransformerConfig& config, std::int64_t width,
 double loss_bytes(const TransformerConfig& config, const ActivationLayout& layout,
                   std::int64_t vocabulary);
 
+/// Bytes of the tokens, labels and positions (int64) and of the loss mask (float32) of one token.
+inline constexpr double kSampleBytes = 28;
+
+/// Returns the workspace that each thread of the CPU's attention kernels keeps; the largest of the
+/// layers. It is no memory of tensors (ops/thread_workspace.h).
+double attention_workspace_bytes(const TransformerConfig& config, const ActivationLayout& layout,
+                                 const StepShape& shape);
+
 /// Returns what a step holds at most besides weights, optimizer state and the activations of
-/// layers. Four moments can be the peak: the loss, and in the last layer attention, and the
-/// backward passes of the MLP (or of experts with balanced routing) and of attention, which comes
-/// when what the MLP kept is gone. To the largest of these it adds what is held throughout: rotary
-/// tables and, over cp, the places of all rows of the sequence (16 bytes each), of each microbatch
-/// in flight; the tokens, labels, positions and masks of the step's microbatches (28 bytes a token
-/// of the rank); and the workspace of one thread of the CPU's attention kernels. Samples that are
-/// prepared ahead (--num-workers) are not counted.
+/// layers. Four moments can be the peak: the loss, attention in the last layer, and in any layer
+/// the backward passes of the MLP (or of experts with balanced routing) and of attention, which
+/// comes when what the MLP kept is gone. The activations that a layer recomputes are held from the
+/// start of its backward, or of that of its group. To the largest of these it adds what is held
+/// throughout: rotary tables and, over cp, the places of all rows of the sequence (16 bytes each),
+/// of each microbatch in flight; the tokens, labels, positions and masks of the step's microbatches
+/// (28 bytes a token of the rank). Samples that are prepared ahead (--num-workers) and
+/// attention_workspace_bytes() are not counted.
 double step_buffer_bytes(const TransformerConfig& config, const ActivationLayout& layout,
                          const StepShape& shape);
 

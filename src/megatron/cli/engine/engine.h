@@ -12,6 +12,7 @@ int run_convert(std::span<const std::string> args);
 int run_checkpoint(std::span<const std::string> args);
 int run_generate(std::span<const std::string> args);
 int run_plan_layouts(std::span<const std::string> args);
+int run_plan_memory(std::span<const std::string> args);
 int run_replay(std::span<const std::string> args);
 int run_score(std::span<const std::string> args);
 

@@ -8,10 +8,10 @@
 #include "megatron/base/format.h"
 #include "megatron/base/json.h"
 #include "megatron/cli/engine/engine.h"
+#include "megatron/cli/engine/plan_checks.h"
 #include "megatron/cli/layout_plan_fields.h"
 #include "megatron/cli/plan_run_fields.h"
 #include "megatron/config/resolve.h"
-#include "megatron/config/validate_settings.h"
 #include "megatron/planner/plan_layouts.h"
 #include "megatron/planner/run_costs.h"
 
@@ -38,31 +38,6 @@ const FieldTable<LayoutPlanOptions>& layout_plan_table() {
     return t;
   }();
   return table;
-}
-
-/// Checks what a run checks on one rank, as far as a layout depends on it.
-void check(const LayoutPlanOptions& options) {
-  Problems problems;
-  const auto require = [&](const char* flag, std::int64_t value) {
-    if (value == 0) problems.add({flag, "is required", std::string("add ") + flag + " N"});
-  };
-  Settings settings = options.run;
-  resolve(settings);
-  require("--seq-length", settings.training.seq_length);
-  require("--micro-batch-size", settings.training.micro_batch_size);
-  if (settings.model.num_layers > 0) require("--vocab-size", settings.model.vocab_size);
-  if (settings.parallel.hybrid_context_parallel)
-    problems.add(
-        {"--hybrid-context-parallel",
-         "divides documents by their lengths, which a plan does not know",
-         "leave it out, and plan with --seq-length of --max-seqlen-per-dp-cp-rank tokens"});
-  const ParallelConfig& parallel = settings.parallel;
-  if (std::ranges::count(parallel.cp_comm_type, CpCommType::a2a_p2p) > 0 &&
-      parallel.hierarchical_context_parallel_sizes.size() != 2)
-    problems.add({"--cp-comm-type a2a+p2p", "needs two --hierarchical-context-parallel-sizes",
-                  "add them together with --context-parallel-size, or plan with another type"});
-  problems.add(validate_model(settings));
-  problems.throw_if_any();
 }
 
 LayoutRequest layout_request(const LayoutPlanOptions& options, const ParseResult& parsed) {
@@ -173,7 +148,7 @@ int run_plan_layouts(std::span<const std::string> args) {
   LayoutPlanOptions options;
   const ParseResult parsed = parse_command_line(layout_plan_table(), args, options, "plan");
   std::cerr << notes_text(parsed);
-  check(options);
+  check_planned_run(options.run);
   resolve(options.run.model);
   const LayoutRequest request = layout_request(options, parsed);
   std::cerr << indivisible_note(options, request);

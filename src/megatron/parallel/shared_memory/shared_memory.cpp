@@ -69,7 +69,7 @@ std::shared_ptr<SharedMemory> SharedMemory::for_threads(std::size_t bytes) {
 
 std::shared_ptr<SharedMemory> SharedMemory::for_processes(std::size_t bytes) {
   const std::size_t whole = bytes + kTokenBytes;
-  const int file = ::memfd_create("megatron-ranks", MFD_CLOEXEC);
+  const int file = ::memfd_create(kSharedMemoryName.data(), MFD_CLOEXEC);
   std::byte* data = file >= 0 && ::ftruncate(file, static_cast<off_t>(whole)) == 0
                         ? map(whole, MAP_SHARED | MAP_NORESERVE, file)
                         : nullptr;

@@ -6,8 +6,12 @@
 #include <cstddef>
 #include <memory>
 #include <string>
+#include <string_view>
 
 namespace megatron {
+
+/// The name of the memory between processes in /proc/self/maps.
+inline constexpr std::string_view kSharedMemoryName = "megatron-ranks";
 
 class SharedMemory {
  public:

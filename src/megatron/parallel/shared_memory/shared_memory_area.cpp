@@ -29,6 +29,10 @@ SharedMemoryArea::Layout::Layout(std::int64_t ranks) : ranks(ranks) {
 
 std::size_t SharedMemoryArea::bytes(std::int64_t ranks) { return Layout(ranks).end; }
 
+std::int64_t SharedMemoryArea::ring_bytes(std::int64_t ranks) {
+  return kRingDepth * Layout(ranks).piece_bytes;
+}
+
 SharedMemoryArea::SharedMemoryArea(std::shared_ptr<SharedMemory> block, std::int64_t ranks)
     : block_(std::move(block)), layout_(ranks) {
   MEGATRON_CHECK(block_->bytes() >= layout_.end, "the shared memory of ", ranks,

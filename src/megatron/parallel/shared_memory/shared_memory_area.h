@@ -39,6 +39,8 @@ struct alignas(64) MessageRing {
 class SharedMemoryArea {
  public:
   static std::size_t bytes(std::int64_t ranks);
+  /// Returns the bytes of the pieces of one message ring.
+  static std::int64_t ring_bytes(std::int64_t ranks);
   /// `block` must initially be zero, and the same on all `ranks`.
   SharedMemoryArea(std::shared_ptr<SharedMemory> block, std::int64_t ranks);
 

@@ -7,22 +7,16 @@
 #include <algorithm>
 #include <array>
 #include <fstream>
+#include <new>
 #include <vector>
 
 #include "megatron/base/files.h"
-#include "megatron/base/format.h"
+#include "megatron/planner/memory_remedies.h"
 #include "megatron/planner/run_costs.h"
 #include "megatron/training/observability/process_memory.h"
 
 namespace megatron {
 namespace {
-
-constexpr double kMebibyte = 1 << 20, kGibibyte = 1 << 30;
-
-std::string size_text(double bytes) {
-  return bytes >= kGibibyte ? format("%.2f GiB", bytes / kGibibyte)
-                            : format("%.1f MiB", bytes / kMebibyte);
-}
 
 double soft_limit(decltype(RLIMIT_AS) resource) {
   rlimit limit{};
@@ -81,7 +75,7 @@ std::string memory_in_use_text(const TrainingState& state, c10::Device device) {
   }
   std::string text;
   for (const auto& [name, bytes] : parts) {
-    if (bytes > 0) text += (text.empty() ? "" : ", ") + name + ' ' + size_text(bytes);
+    if (bytes > 0) text += (text.empty() ? "" : ", ") + name + ' ' + byte_size_text(bytes);
   }
   return text.empty() ? "" : "\n  this rank holds: " + text;
 }
@@ -91,29 +85,31 @@ std::string theoretical_memory_text(const TrainingPlan& plan, const StepBatch& b
   const TheoreticalMemory theory = theoretical_memory(
       plan.dimensions, run_memory_layout(plan.settings, plan.rank, num_microbatches));
   return "\n  theoretical memory of a rank: weights and optimizer " +
-         size_text(theory.weight_and_optimizer_bytes) + ", activations " +
-         size_text(theory.activation_bytes);
+         byte_size_text(theory.weight_and_optimizer_bytes) + ", activations " +
+         byte_size_text(theory.activation_bytes);
 }
 
-/// Returns options that reduce memory and are not on yet, largest saving first.
-std::string remedies(const TrainingPlan& plan) {
-  const Settings& settings = plan.settings;
-  std::vector<std::string> all;
-  if (settings.training.micro_batch_size > 1)
-    all.push_back("a smaller --micro-batch-size (now " +
-                  std::to_string(settings.training.micro_batch_size) + ')');
-  if (!settings.training.bf16 && !settings.training.fp16) all.emplace_back("--bf16");
-  if (plan.rank.dp.size > 1 && !settings.parallel.use_distributed_optimizer)
-    all.emplace_back("--use-distributed-optimizer");
-  all.push_back("more ranks with a larger --tensor-model-parallel-size (now " +
-                std::to_string(settings.parallel.tensor_model_parallel_size) +
-                ") or --pipeline-model-parallel-size");
-  all.push_back("a shorter --seq-length (now " + std::to_string(settings.training.seq_length) +
-                ')');
-  if (all.size() > 3) all.resize(3);
-  std::string text;
-  for (const std::string& remedy : all) text += (text.empty() ? "" : "; ") + remedy;
-  return "\n  fix: " + text + "; or more memory";
+/// Returns the cheapest flags that make the run need less memory, one per line. `available_bytes`
+/// is what tensors held when memory ran out.
+std::string remedies_text(const TrainingPlan& plan, double available_bytes) {
+  constexpr std::size_t kNumShown = 3;
+  const std::int64_t ranks = plan.rank.world.size;
+  std::vector<MemoryRemedy> remedies =
+      memory_remedies(plan.settings, *plan.family, ranks, available_bytes);
+  if (remedies.size() > kNumShown) remedies.resize(kNumShown);
+  std::string text = "\n  fix, the cheapest first, with predicted effects:";
+  for (const MemoryRemedy& remedy : remedies)
+    text += "\n    " + describe(remedy, ranks) + (remedy.fits ? "" : ", which is not enough alone");
+  return remedies.empty() ? "\n  fix: more memory, or a shorter --seq-length" : text;
+}
+
+/// As remedies_text(), when so little memory is left that even a prediction may fail.
+std::string remedies_if_possible(const TrainingPlan& plan, double available_bytes) {
+  try {
+    return remedies_text(plan, available_bytes);
+  } catch (const std::bad_alloc&) {
+    return "\n  fix: ask `megatron plan --memory` with the flags of this run what else it needs";
+  }
 }
 
 [[noreturn]] void fail(const TrainingPlan& plan, const TrainingState& state,
@@ -121,7 +117,8 @@ std::string remedies(const TrainingPlan& plan) {
   const c10::Device device = plan.rank.device;
   throw OutOfMemoryError(first_line(asked) + memory_in_use_text(state, device) +
                          theoretical_memory_text(plan, state.batch) + "\n  " +
-                         limits_text(memory_limits(device)) + remedies(plan));
+                         limits_text(memory_limits(device)) +
+                         remedies_if_possible(plan, tensor_memory(device).peak_bytes));
 }
 
 }  // namespace
@@ -147,13 +144,13 @@ MemoryLimits memory_limits(c10::Device device) {
 
 std::string limits_text(const MemoryLimits& limits) {
   std::string text = "limits: ";
-  if (limits.device > 0) text += "GPU " + size_text(limits.device) + ", ";
+  if (limits.device > 0) text += "GPU " + byte_size_text(limits.device) + ", ";
   if (limits.address_space > 0)
-    text += "address space " + size_text(limits.address_space) + " (ulimit -v), ";
-  if (limits.data > 0) text += "data " + size_text(limits.data) + " (ulimit -d), ";
-  if (limits.cgroup > 0) text += "control group " + size_text(limits.cgroup) + ", ";
-  return text + "machine " + size_text(limits.machine) + " of which " +
-         size_text(limits.available) + " are available";
+    text += "address space " + byte_size_text(limits.address_space) + " (ulimit -v), ";
+  if (limits.data > 0) text += "data " + byte_size_text(limits.data) + " (ulimit -d), ";
+  if (limits.cgroup > 0) text += "control group " + byte_size_text(limits.cgroup) + ", ";
+  return text + "machine " + byte_size_text(limits.machine) + " of which " +
+         byte_size_text(limits.available) + " are available";
 }
 
 void rethrow_with_memory_report(const TrainingPlan& plan, const TrainingState& state) {

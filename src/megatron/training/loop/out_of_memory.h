@@ -1,5 +1,5 @@
 // Builds the error message for a run that is out of memory: the size of the failed allocation, what
-// this rank holds, which limit applies, and which options reduce memory use.
+// this rank holds, which limit applies, and the cheapest flags that reduce memory use.
 #pragma once
 
 #include <new>

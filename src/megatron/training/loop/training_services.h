@@ -5,6 +5,7 @@
 #include "megatron/training/feeding/training_data.h"
 #include "megatron/training/loop/run_clock.h"
 #include "megatron/training/loop/startup_warnings.h"
+#include "megatron/training/observability/memory_breakdown.h"
 #include "megatron/training/observability/timers.h"
 #include "megatron/training/saving/save_folders.h"
 
@@ -17,6 +18,7 @@ struct TrainingServices {
   SaveFolders folders = {};
   Timers timers{0, TimerStatistic::minmax};
   RunClock clock = {};
+  HostMemory memory_before_model = host_memory();  ///< of the program and its libraries
   double started_s = clock.monotonic_s();  ///< start of the run on the monotonic clock
 };
 

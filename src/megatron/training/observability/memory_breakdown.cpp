@@ -1,23 +1,25 @@
 #include "megatron/training/observability/memory_breakdown.h"
 
+#include <c10/core/CachingDeviceAllocator.h>
 #include <malloc.h>
 
 #include <algorithm>
 #include <charconv>
 #include <fstream>
-#include <numeric>
+#include <nlohmann/json.hpp>
 #include <sstream>
+#include <utility>
 
 #include "megatron/base/format.h"
+#include "megatron/ops/thread_workspace.h"
+#include "megatron/parallel/object_collectives.h"
+#include "megatron/parallel/shared_memory/shared_memory.h"
+#include "megatron/training/observability/process_memory.h"
 
 namespace megatron {
 namespace {
 
 constexpr double kKilobyte = 1024, kMegabyte = kKilobyte * 1024;
-constexpr const char* kActivations = "activations (peak of a step)";
-constexpr const char* kRemainder = "remainder";
-constexpr const char* kModelParts[] = {"parameters", "main parameters", "gradients",
-                                       "optimizer state"};
 
 /// Returns the file name in a mapping's head line, or "[heap]" and the like; empty for anonymous
 /// memory and for other lines.
@@ -36,10 +38,20 @@ bool is_mapping_header(std::string_view line) {
          line.find(':') > space;
 }
 
-double* mapping_category(MappedMemory& memory, std::string_view head) {
+const void* mapping_begin(std::string_view head) {
+  std::uintptr_t begin = 0;
+  std::from_chars(head.data(), head.data() + head.size(), begin, 16);
+  // NOLINTNEXTLINE(performance-no-int-to-ptr): an address of this process, which is not read.
+  return reinterpret_cast<const void*>(begin);
+}
+
+double* mapping_category(MappedMemory& memory, std::string_view head,
+                         bool (*holds_tensors)(const void*)) {
   const std::string_view path = mapping_path(head);
   if (path == "[heap]") return &memory.heap;
-  if (path.empty() || path.front() != '/') return &memory.anonymous;
+  if (path.empty() || path.front() != '/')
+    return holds_tensors(mapping_begin(head)) ? &memory.tensors : &memory.anonymous;
+  if (path.find(kSharedMemoryName) != std::string_view::npos) return &memory.shared;
   const bool is_executable = head.substr(head.find(' ') + 1, 4).find('x') != std::string_view::npos;
   const bool is_library = path.find(".so") != std::string_view::npos ||
                           path.ends_with("/megatron") || path.ends_with("_tests");
@@ -53,43 +65,41 @@ std::string whole_file(const char* path) {
   return text.str();
 }
 
-std::vector<std::pair<std::string, double>> model_entries(const ModelMemory& model) {
-  const double bytes[] = {model.parameters, model.main_parameters, model.gradients,
-                          model.optimizer_state};
-  std::vector<std::pair<std::string, double>> parts;
-  for (std::size_t i = 0; i < std::size(bytes); ++i) parts.emplace_back(kModelParts[i], bytes[i]);
-  return parts;
+MappedMemory mapped_memory_now() {
+  return mapped_memory(whole_file("/proc/self/smaps"), is_tensor_memory);
 }
 
-void add_tensors(MemoryBreakdown& result, const ModelMemory& model, const TensorMemory& tensors) {
-  result.parts = model_entries(model);
-  result.parts.emplace_back(kActivations, tensors.peak_bytes - tensors.allocated_bytes);
-  result.parts.emplace_back("other tensors", tensors.allocated_bytes - model.total());
+/// Returns the parts that tensors account for.
+MemoryTable tensor_table(const MemoryReadings& readings) {
+  const ModelMemory& model = readings.model;
+  return {.parameters = model.parameters,
+          .main_parameters = model.main_parameters,
+          .gradients = model.gradients,
+          .optimizer_state = model.optimizer_state,
+          .activations = readings.activations,
+          .temporary =
+              readings.tensors.peak_bytes - readings.tensors.allocated_bytes - readings.activations,
+          .peak = readings.peak};
 }
 
-void add_remainder(MemoryBreakdown& result) {
-  const auto add = [](double sum, const auto& part) { return sum + part.second; };
-  result.parts.emplace_back(
-      kRemainder,
-      result.total - std::accumulate(result.parts.begin(), result.parts.end(), 0.0, add));
+double other_tensors(const MemoryReadings& readings) {
+  return readings.tensors.allocated_bytes - readings.model.total();
 }
 
-std::string table_line(const std::string& name, double bytes, const std::string& more) {
-  std::string title = name + ' ';
-  title.resize(std::max<std::size_t>(title.size(), 48), '.');
-  return "\n    " + title + format(": %.2f", bytes / kMegabyte) + more;
+double tensor_bytes(const MemoryTable& table) {
+  return table.model() + table.activations + table.temporary;
 }
 
 }  // namespace
 
-MappedMemory mapped_memory(std::string_view smaps) {
+MappedMemory mapped_memory(std::string_view smaps, bool (*holds_tensors)(const void*)) {
   MappedMemory memory;
   double* kind = &memory.anonymous;
   while (!smaps.empty()) {
     const std::string_view line = smaps.substr(0, smaps.find('\n'));
     smaps.remove_prefix(std::min(smaps.size(), line.size() + 1));
     if (is_mapping_header(line)) {
-      kind = mapping_category(memory, line);
+      kind = mapping_category(memory, line, holds_tensors);
     } else if (line.starts_with("Rss:")) {
       const std::string_view digits =
           line.substr(std::min(line.size(), line.find_first_not_of(' ', 4)));
@@ -116,54 +126,76 @@ ModelMemory model_memory(const ParamStore& weights, Optimizer* optimizer) {
   return memory;
 }
 
-MemoryBreakdown cpu_memory_breakdown(const ModelMemory& model, const TensorMemory& tensors,
-                                     const MappedMemory& mapped, double heap_bytes) {
-  MemoryBreakdown result{.parts = {}, .total = mapped.total()};
-  add_tensors(result, model, tensors);
-  result.parts.emplace_back("heap without tensors", heap_bytes);
-  result.parts.emplace_back(
-      "freed, kept by the allocator",
-      std::max(0.0, mapped.heap - heap_bytes) + tensors.reserved_bytes - tensors.peak_bytes);
-  result.parts.emplace_back("mapped data files", mapped.data_files);
-  result.parts.emplace_back("program and libraries", mapped.program);
-  add_remainder(result);
-  return result;
-}
-
-MemoryBreakdown gpu_memory_breakdown(const ModelMemory& model, const TensorMemory& tensors) {
-  MemoryBreakdown result{.parts = {}, .total = tensors.reserved_bytes};
-  add_tensors(result, model, tensors);
-  add_remainder(result);
-  return result;
-}
-
-MemoryBreakdown measure_memory(const ParamStore& weights, Optimizer& optimizer) {
-  const c10::Device device = weights.device();
-  const ModelMemory model = model_memory(weights, &optimizer);
-  const TensorMemory tensors = tensor_memory(device);
-  if (!device.is_cpu()) return gpu_memory_breakdown(model, tensors);
+HostMemory host_memory() {
   const struct mallinfo2 heap = ::mallinfo2();
-  return cpu_memory_breakdown(model, tensors, mapped_memory(whole_file("/proc/self/smaps")),
-                              static_cast<double>(heap.uordblks + heap.hblkhd));
+  return {.heap_in_use = static_cast<double>(heap.uordblks + heap.hblkhd),
+          .workspaces = static_cast<double>(thread_workspace_bytes()),
+          .anonymous = mapped_memory_now().anonymous};
 }
 
-std::string memory_table(std::int64_t iterations, const MemoryBreakdown& measured,
-                         const TheoreticalMemory& theory) {
-  std::string text = format("[Rank 0] (after %lld iterations) memory by part (MB):",
-                            static_cast<long long>(iterations));
-  double model = 0;
-  for (const auto& [name, bytes] : measured.parts) {
-    const bool is_model =
-        std::find(std::begin(kModelParts), std::end(kModelParts), name) != std::end(kModelParts);
-    if (is_model) model += bytes;
-    text += table_line(
-        name, bytes,
-        name == kActivations ? format(" (theory: %.2f)", theory.activation_bytes / kMegabyte) : "");
-  }
-  text += table_line("sum", measured.total, "");
-  return text +
-         table_line("of it weights, gradients and optimizer", model,
-                    format(" (theory: %.2f)", theory.weight_and_optimizer_bytes / kMegabyte));
+MemoryTable cpu_memory_table(const MemoryReadings& readings) {
+  const MappedMemory& mapped = readings.mapped;
+  const HostMemory &before = readings.before_model, &now = readings.now;
+  MemoryTable table = tensor_table(readings);
+  table.communication = mapped.shared;
+  table.host = other_tensors(readings) + now.heap_in_use - before.heap_in_use + now.workspaces +
+               mapped.data_files;
+  table.allocator_slack =
+      mapped.tensors - readings.tensors.peak_bytes + std::max(0.0, mapped.heap - now.heap_in_use);
+  table.libraries = mapped.program + before.heap_in_use + before.anonymous;
+  return table;
+}
+
+MemoryTable gpu_memory_table(const MemoryReadings& readings) {
+  MemoryTable table = tensor_table(readings);
+  table.host = other_tensors(readings);
+  table.allocator_slack = readings.tensors.reserved_bytes - readings.tensors.peak_bytes;
+  return table;
+}
+
+MemoryTable measure_memory(const ParamStore& weights, Optimizer& optimizer,
+                           RecordedActivations activations, const HostMemory& before_model) {
+  const c10::Device device = weights.device();
+  MemoryReadings readings{.model = model_memory(weights, &optimizer),
+                          .tensors = tensor_memory(device),
+                          .activations = activations.peak,
+                          .before_model = before_model,
+                          .now = host_memory(),
+                          .mapped = mapped_memory_now(),
+                          .peak = process_status("VmHWM:")};
+  if (!device.is_cpu()) readings.peak = process_memory(device).max_reserved_bytes;
+  MemoryTable table = device.is_cpu() ? cpu_memory_table(readings) : gpu_memory_table(readings);
+  table.units = std::move(activations.units);
+  return table;
+}
+
+std::vector<MemoryTable> gather_memory_tables(const Axis& world, c10::Device device,
+                                              const MemoryTable& mine) {
+  std::vector<MemoryTable> tables;
+  for (const std::string& text : all_gather_strings({world, device}, memory_json(mine).dump()))
+    tables.push_back(memory_table_of(parse_json(text, "the memory of a rank")));
+  return tables;
+}
+
+std::string memory_report(std::int64_t iterations, std::span<const MemoryTable> ranks,
+                          const TheoreticalMemory& theory) {
+  const auto largest = std::ranges::max_element(ranks, {}, &MemoryTable::peak) - ranks.begin();
+  std::vector<MemoryColumn> columns{{"rank 0", &ranks[0]}};
+  const std::string name =
+      "rank " + std::to_string(largest) + ", the largest of " + std::to_string(ranks.size());
+  if (largest > 0)
+    columns.push_back({name, &ranks[static_cast<std::size_t>(largest)]});
+  else if (ranks.size() > 1)
+    columns[0].title = name;
+  const std::string whose = largest == 0 && ranks.size() > 1 ? ", of " + name : "";
+  return format("[Rank 0] (after %lld iterations) memory by part%s (MB):",
+                static_cast<long long>(iterations), whose.c_str()) +
+         memory_text(columns) +
+         format(
+             "\n    rank 0: tensors at the peak of a step %.2f; by Megatron's theory weights and "
+             "optimizer %.2f, activations %.2f",
+             tensor_bytes(ranks[0]) / kMegabyte, theory.weight_and_optimizer_bytes / kMegabyte,
+             theory.activation_bytes / kMegabyte);
 }
 
 }  // namespace megatron

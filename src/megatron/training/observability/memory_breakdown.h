@@ -1,30 +1,34 @@
-// Implements --log-memory: a breakdown of memory use. The parts add up to the resident memory of
-// the process (or, on a GPU, to the memory of the caching allocator); memory that no part explains
-// has a line of its own.
+// Implements --log-memory: measures where the memory of a rank goes (planner/memory_table.h). The
+// parts come from counters of their own: the tensors' allocator, the C library's heap, and the
+// resident pages of each mapping. What they do not explain of the process's peak is shown too.
 #pragma once
 
 #include <string>
-#include <utility>
-#include <vector>
+#include <string_view>
 
 #include "megatron/models/model_cost.h"
 #include "megatron/optimizer/optimizer.h"
+#include "megatron/parallel/axis.h"
 #include "megatron/params/param_store.h"
+#include "megatron/planner/memory_table.h"
 #include "megatron/training/observability/tensor_memory.h"
 
 namespace megatron {
 
 /// Resident bytes of the process's mappings by kind (/proc/self/smaps).
 struct MappedMemory {
+  double tensors = 0;  ///< the heaps of the tensors' allocator
   double heap = 0;  ///< the main thread's heap, which holds nearly all allocations, in use or freed
   double anonymous = 0;  ///< heaps of other threads, stacks
+  double shared = 0;     ///< shared with other ranks
   double data_files = 0;
   double program = 0;  ///< the program and its libraries
-  double total() const { return heap + anonymous + data_files + program; }
+  double total() const { return tensors + heap + anonymous + shared + data_files + program; }
 };
 
-/// Parses the text of /proc/self/smaps and sums its mappings.
-MappedMemory mapped_memory(std::string_view smaps);
+/// Parses the text of /proc/self/smaps and sums its mappings. `holds_tensors` says whether the
+/// mapping at an address is a heap of the tensors' allocator.
+MappedMemory mapped_memory(std::string_view smaps, bool (*holds_tensors)(const void*));
 
 /// Bytes of tensors that exist for the whole run.
 struct ModelMemory {
@@ -35,26 +39,47 @@ struct ModelMemory {
 /// `optimizer` is null when there is none yet.
 ModelMemory model_memory(const ParamStore& weights, Optimizer* optimizer);
 
-/// Parts (name, bytes) that sum to `total`. The last part is the remainder; it may be negative when
-/// memory is reserved but not touched yet.
-struct MemoryBreakdown {
-  std::vector<std::pair<std::string, double>> parts;
-  double total = 0;
+/// Memory of the host that no tensor uses.
+struct HostMemory {
+  double heap_in_use = 0;  ///< of the C library's heap
+  double workspaces = 0;   ///< of the threads of the kernels (ops/thread_workspace.h)
+  double anonymous = 0;    ///< MappedMemory::anonymous
+};
+HostMemory host_memory();
+
+/// What the parts of a table are computed from.
+struct MemoryReadings {
+  ModelMemory model;
+  TensorMemory tensors;
+  double activations = 0;
+  HostMemory before_model, now;
+  MappedMemory mapped;
+  double peak = 0;  ///< the most that the process has held, or a GPU's caching allocator
 };
 
-/// Breaks down the memory of the process, for a CPU. `heap_bytes` is what the C library's heap has
-/// in use; it does not contain tensors.
-MemoryBreakdown cpu_memory_breakdown(const ModelMemory& model, const TensorMemory& tensors,
-                                     const MappedMemory& mapped, double heap_bytes);
-/// Breaks down the memory that the GPU's caching allocator has reserved.
-MemoryBreakdown gpu_memory_breakdown(const ModelMemory& model, const TensorMemory& tensors);
+/// Returns the table of a process that computes on the CPU.
+MemoryTable cpu_memory_table(const MemoryReadings& readings);
+/// Returns the table of a GPU's memory. Without the context of the driver, which the allocator does
+/// not know.
+MemoryTable gpu_memory_table(const MemoryReadings& readings);
 
-/// Measures the memory in use now. The peak counts from the last reset.
-MemoryBreakdown measure_memory(const ParamStore& weights, Optimizer& optimizer);
+/// The activations of the last step (activation_recorder.h).
+struct RecordedActivations {
+  double peak = 0;  ///< of all microbatches in flight
+  std::vector<UnitActivations> units = {};
+};
 
-/// Returns Megatron's head line and one line per part, in MB. Parts that model_cost.h predicts show
-/// the theoretical value beside the measured one.
-std::string memory_table(std::int64_t iterations, const MemoryBreakdown& measured,
-                         const TheoreticalMemory& theory);
+/// Measures the memory of this process. The tensors' peak counts from its last reset.
+MemoryTable measure_memory(const ParamStore& weights, Optimizer& optimizer,
+                           RecordedActivations activations, const HostMemory& before_model);
+
+/// Returns the tables of all ranks, in the order of the ranks. Collective over the axis.
+std::vector<MemoryTable> gather_memory_tables(const Axis& world, c10::Device device,
+                                              const MemoryTable& mine);
+
+/// Returns Megatron's head line and the table of rank 0, beside that of the rank with the highest
+/// peak, which is named. Below it stand what tensors hold at the peak and Megatron's theory.
+std::string memory_report(std::int64_t iterations, std::span<const MemoryTable> ranks,
+                          const TheoreticalMemory& theory);
 
 }  // namespace megatron

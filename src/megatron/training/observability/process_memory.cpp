@@ -24,10 +24,10 @@ double proc_bytes(const char* path, std::string_view key) {
   return 0;
 }
 
-MemoryMetrics host_memory() {
+MemoryMetrics host_metrics() {
   const struct mallinfo2 heap = ::mallinfo2();
-  return {.reserved_bytes = proc_bytes("/proc/self/status", "VmRSS:"),
-          .max_reserved_bytes = proc_bytes("/proc/self/status", "VmHWM:"),
+  return {.reserved_bytes = process_status("VmRSS:"),
+          .max_reserved_bytes = process_status("VmHWM:"),
           .allocated_bytes = static_cast<double>(heap.uordblks + heap.hblkhd) +
                              tensor_memory(c10::kCPU).allocated_bytes};
 }
@@ -35,7 +35,7 @@ MemoryMetrics host_memory() {
 }  // namespace
 
 MemoryMetrics process_memory(c10::Device device) {
-  if (device.is_cpu()) return host_memory();
+  if (device.is_cpu()) return host_metrics();
   const auto stats = c10::getDeviceAllocator(device.type())->getDeviceStats(device.index());
   const auto all = static_cast<std::size_t>(c10::CachingAllocator::StatType::AGGREGATE);
   return {.reserved_bytes = static_cast<double>(stats.reserved_bytes[all].current),
@@ -44,6 +44,8 @@ MemoryMetrics process_memory(c10::Device device) {
           .max_allocated_bytes = static_cast<double>(stats.allocated_bytes[all].peak),
           .allocated_count = static_cast<double>(stats.allocation[all].current)};
 }
+
+double process_status(std::string_view key) { return proc_bytes("/proc/self/status", key); }
 
 double machine_memory(std::string_view key) { return proc_bytes("/proc/meminfo", key); }
 

@@ -78,6 +78,7 @@ StepReporter::StepReporter(const TrainingPlan& plan, const TrainingState& state,
     : plan_(plan),
       state_(state),
       timers_(services.timers),
+      memory_before_model_(services.memory_before_model),
       console_(console),
       logger_(rank_logger_config(plan)),
       throughput_(make_throughput_meter(plan)),
@@ -112,11 +113,20 @@ void StepReporter::open_outputs(TrainingServices& services) {
   if (StepProfiler::is_wanted(plan_)) profiler_.emplace(plan_, state_, timers_, console_.out);
   if (PipelineTrace::is_wanted(plan_.settings))
     pipeline_trace_.emplace(plan_, state_, timers_, console_.out);
+  if (logger_.log_memory && !plan_.settings.training.skip_train)
+    activations_.emplace(*state_.model, plan_.rank.device);
 }
 
 void StepReporter::begin_step() {
   if (profiler_) profiler_->before_step();
   if (pipeline_trace_) pipeline_trace_->before_step();
+  if (activations_)
+    activations_->before_step(pipeline_trace_ ? pipeline_trace_->listener() : nullptr);
+}
+
+StepListener* StepReporter::step_listener() {
+  if (activations_) return &*activations_;
+  return pipeline_trace_ ? pipeline_trace_->listener() : nullptr;
 }
 
 void StepReporter::close() {
@@ -125,10 +135,12 @@ void StepReporter::close() {
   if (pipeline_trace_) pipeline_trace_->close();
 }
 
-void StepReporter::write(const auto& metrics, const PerLayerNorms* norms) {
+void StepReporter::write(const auto& metrics, const PerLayerNorms* norms,
+                         std::span<const MemoryTable> memory) {
   if (metrics_) {
     OrderedJson line = json_line(metrics);
     if (norms != nullptr) line["layer_norms"] = per_layer_norms_json(*norms);
+    for (const MemoryTable& rank : memory) line["memory_of_ranks"].push_back(memory_json(rank));
     metrics_->write(line);
   }
   if (tensorboard_) tensorboard_->add(metrics);
@@ -141,7 +153,8 @@ void StepReporter::report(const TrainStepResult& step, double elapsed_s) {
   if (pipeline_trace_) pipeline_trace_->after_step();
   if (comm_log_) comm_log_->skip();  // what the trace sent
   interval_.add(step, static_cast<double>(state_.batch.running_batch_size));
-  write(metrics, step.layer_norms.get());
+  const std::vector<MemoryTable> memory = measure_memory_if_due();
+  write(metrics, step.layer_norms.get(), memory);
   const std::int64_t iteration = metrics.iteration;
   const bool is_first = iteration == first_iteration_,
              closes_interval = iteration % plan_.settings.logger.log_interval == 0;
@@ -151,25 +164,37 @@ void StepReporter::report(const TrainStepResult& step, double elapsed_s) {
   if (is_first || closes_interval) print_iteration(metrics);
   if (step.layer_norms)
     console_.lines() << per_layer_norms_text(*step.layer_norms, iteration) << std::flush;
-  report_memory();
+  print_memory(memory);
   if (closes_interval) close_interval();
   console_.bar.update(static_cast<std::uint64_t>(iteration), format("loss %.4f", step.loss()));
 }
 
-void StepReporter::report_memory() {
-  const LoggerConfig& logger = plan_.settings.logger;
+bool StepReporter::is_memory_due() const {
+  const auto interval = plan_.settings.logger.log_memory_interval;
   const std::int64_t iteration = state_.progress.iteration;
-  const bool is_due = logger.log_memory_interval && iteration % *logger.log_memory_interval == 0;
-  if (!is_due && iteration > first_iteration_ + 1) return;
+  return iteration <= first_iteration_ + 1 || (interval && iteration % *interval == 0);
+}
+
+std::vector<MemoryTable> StepReporter::measure_memory_if_due() {
+  if (!activations_) return {};
+  RecordedActivations recorded = activations_->after_step();
+  if (!is_memory_due()) return {};
+  return gather_memory_tables(plan_.rank.world, plan_.rank.device,
+                              measure_memory(*state_.weights, *state_.optimizer,
+                                             std::move(recorded), memory_before_model_));
+}
+
+void StepReporter::print_memory(const std::vector<MemoryTable>& ranks) {
+  if (!is_memory_due()) return;
   const c10::Device device = plan_.rank.device;
-  console_.lines() << memory_line(iteration, device, logger.log_device_memory_used) << std::endl;
-  if (!logger.log_memory) return;
+  console_.lines() << memory_line(state_.progress.iteration, device,
+                                  plan_.settings.logger.log_device_memory_used)
+                   << std::endl;
+  if (ranks.empty()) return;
   const TheoreticalMemory theory = theoretical_memory(
       plan_.dimensions,
       run_memory_layout(plan_.settings, plan_.rank, state_.batch.num_microbatches));
-  console_.out << memory_table(iteration, measure_memory(*state_.weights, *state_.optimizer),
-                               theory)
-               << std::endl;
+  console_.out << memory_report(state_.progress.iteration, ranks, theory) << std::endl;
   reset_peak_tensor_memory(device);
 }
 

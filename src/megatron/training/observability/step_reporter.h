@@ -9,6 +9,7 @@
 #include "megatron/training/loop/training_plan.h"
 #include "megatron/training/loop/training_services.h"
 #include "megatron/training/loop/training_state.h"
+#include "megatron/training/observability/activation_recorder.h"
 #include "megatron/training/observability/comm_log.h"
 #include "megatron/training/observability/console.h"
 #include "megatron/training/observability/interval_log.h"
@@ -31,7 +32,7 @@ class StepReporter {
   /// Call it before each step.
   void begin_step();
   /// Returns the listener for the schedule's steps in the coming iteration; may be null.
-  StepListener* step_listener() { return pipeline_trace_ ? pipeline_trace_->listener() : nullptr; }
+  StepListener* step_listener();
   /// Call it when the run stops after a complete step.
   void close();
   /// Reports the step of iteration `progress.iteration`, which took `elapsed_s`. As in Megatron,
@@ -47,15 +48,22 @@ class StepReporter {
   void open_metrics(const TrainingServices& services);
   StepMetrics metrics_of(const TrainStepResult& step, double elapsed_s);
   void print_iteration(const StepMetrics& step);
-  /// Prints memory use after the first two iterations and every --log-memory-interval iterations.
-  void report_memory();
+  /// Returns whether memory is reported after the current iteration: the first two and every
+  /// --log-memory-interval iterations.
+  bool is_memory_due() const;
+  /// Returns the memory of all ranks if --log-memory asks for it now, else nothing. Collective over
+  /// the world.
+  std::vector<MemoryTable> measure_memory_if_due();
+  void print_memory(const std::vector<MemoryTable>& ranks);
   void close_interval();
   /// Writes the metrics of a step or evaluation to every output.
-  void write(const auto& metrics, const PerLayerNorms* norms = nullptr);
+  void write(const auto& metrics, const PerLayerNorms* norms = nullptr,
+             std::span<const MemoryTable> memory = {});
 
   const TrainingPlan& plan_;
   const TrainingState& state_;
   Timers& timers_;
+  const HostMemory memory_before_model_;
   const Console console_;
   LoggerConfig logger_;  ///< this rank's settings
   ThroughputMeter throughput_;
@@ -67,6 +75,7 @@ class StepReporter {
   std::optional<CommLog> comm_log_;
   std::optional<StepProfiler> profiler_;
   std::optional<PipelineTrace> pipeline_trace_;
+  std::optional<ActivationRecorder> activations_;  ///< with --log-memory
   std::int64_t first_iteration_;
 };
 

@@ -17,9 +17,9 @@ namespace megatron {
 namespace {
 
 constexpr std::size_t kGrowth = 2 << 20, kSmallGrowth = 256 << 10;
-/// Blocks up to this size have a separate heap; otherwise small long-lived blocks would fragment
-/// the large ones.
-constexpr std::size_t kSmall = 16 << 10;
+/// Blocks up to this size have a separate heap. Otherwise small blocks that outlive a step, such as
+/// samples prepared ahead, would divide the gaps that the largest tensors of the next step need.
+constexpr std::size_t kSmall = 1 << 20;
 
 /// Returns the size of the reserved address range: twice this machine's memory, because
 /// fragmentation spreads blocks over more addresses than bytes in use.
@@ -78,6 +78,7 @@ class TensorAllocator : public c10::Allocator {
     return {.tensors = small.allocations + large.allocations,
             .system = small.system_calls + large.system_calls};
   }
+  bool owns(const void* address) const { return small_.owns(address) || large_.owns(address); }
   void reset_peak() { peak_ = live_.load(); }
   void empty_cache() {
     small_.empty_cache();
@@ -126,6 +127,8 @@ TensorMemory tensor_memory(c10::Device device) {
           .peak_bytes = static_cast<double>(stats.allocated_bytes[total].peak),
           .reserved_bytes = static_cast<double>(stats.reserved_bytes[total].current)};
 }
+
+bool is_tensor_memory(const void* address) { return TensorAllocator::instance().owns(address); }
 
 void reset_peak_tensor_memory(c10::Device device) {
   if (device.is_cpu()) {

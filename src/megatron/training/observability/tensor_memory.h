@@ -22,6 +22,9 @@ void use_caching_cpu_allocator();
 /// Returns the memory of tensors on `device`; zeros on a CPU without the caching allocator.
 TensorMemory tensor_memory(c10::Device device);
 
+/// Returns whether `address` lies in the heaps of the caching CPU allocator.
+bool is_tensor_memory(const void* address);
+
 /// Resets the peak to the bytes in use now.
 void reset_peak_tensor_memory(c10::Device device);
 

@@ -1,0 +1,194 @@
+#include "megatron/planner/memory_remedies.h"
+
+#include <algorithm>
+#include <tuple>
+#include <utility>
+
+#include "megatron/base/format.h"
+#include "megatron/config/resolve.h"
+#include "megatron/config/settings_tables.h"
+#include "megatron/config/world_rules.h"
+#include "megatron/models/model_cost.h"
+#include "megatron/planner/plan_layouts.h"
+#include "megatron/planner/run_costs.h"
+
+namespace megatron {
+namespace {
+
+/// Names of fields and their values.
+using Assignments = std::vector<std::pair<std::string, std::vector<std::string>>>;
+
+struct Candidate {
+  Assignments values;
+  double more_time = 0;
+  bool changes_numbers = false;
+  std::int64_t rank_factor = 1;  ///< by which the ranks that share a model grow
+};
+
+/// Shares of a step's FLOPs that one forward pass of a part costs.
+struct ForwardShares {
+  double layers = 0, mlp = 0;
+};
+
+/// A step computes forward once and backward twice as much.
+ForwardShares forward_shares(const Settings& settings) {
+  const ModelDimensions all = model_dimensions(settings.model, padded_vocab_size(settings));
+  ModelDimensions layers = all, attention = all;
+  layers.padded_vocab_size = attention.padded_vocab_size = 0;
+  attention.ffn_hidden_size = attention.moe_ffn_hidden_size = 0;
+  attention.moe_shared_expert_ffn_hidden_size = 0;
+  const auto flops = [&](const ModelDimensions& dimensions) {
+    return num_floating_point_operations(dimensions, std::int64_t{1}, settings.training.seq_length);
+  };
+  const double whole = 3 * flops(all);
+  return {.layers = flops(layers) / whole, .mlp = (flops(layers) - flops(attention)) / whole};
+}
+
+std::string text(std::int64_t value) { return std::to_string(value); }
+
+/// Modules that selective recomputation of a model may name, of which backward needs GEMMs again.
+std::vector<std::string> feed_forward_modules(const MoeConfig& moe, std::int64_t num_layers) {
+  std::int64_t num_moe = 0;
+  for (std::int64_t layer = 0; layer < num_layers; ++layer) num_moe += moe.has_experts(layer);
+  std::vector<std::string> modules;
+  if (num_moe < num_layers) modules.emplace_back("mlp");
+  if (num_moe > 0) modules.emplace_back("moe");
+  return modules;
+}
+
+void add_recompute(std::vector<Candidate>& all, const Settings& settings) {
+  if (!settings.memory.recompute.recompute_granularity.empty()) return;
+  const ForwardShares shares = forward_shares(settings);
+  std::vector<std::string> modules{"layernorm"};
+  const auto selective = [&](double more_time) {
+    all.push_back(
+        {.values = {{"recompute_granularity", {"selective"}}, {"recompute_modules", modules}},
+         .more_time = more_time});
+  };
+  selective(0);
+  const auto blocks = feed_forward_modules(settings.model.moe, settings.model.num_layers);
+  modules.insert(modules.end(), blocks.begin(), blocks.end());
+  selective(shares.mlp);
+  all.push_back({.values = {{"recompute_granularity", {"full"}},
+                            {"recompute_method", {"uniform"}},
+                            {"recompute_num_layers", {"1"}}},
+                 .more_time = shares.layers});
+}
+
+void add_data_parallel(std::vector<Candidate>& all, const ParallelConfig& parallel) {
+  if (!parallel.use_distributed_optimizer)
+    all.push_back({.values = {{"use_distributed_optimizer", {"true"}}}});
+  for (const char* stage : {"2", "3"}) all.push_back({.values = {{"zero_stage", {stage}}}});
+}
+
+void add_parallel(std::vector<Candidate>& all, const ParallelConfig& parallel) {
+  const auto twice = [&](const char* field, std::int64_t size, Assignments more = {}) {
+    more.insert(more.begin(), {field, {text(2 * size)}});
+    all.push_back({.values = std::move(more), .rank_factor = 2});
+  };
+  twice("tensor_model_parallel_size", parallel.tensor_model_parallel_size,
+        {{"sequence_parallel", {"true"}}});
+  twice("pipeline_model_parallel_size", parallel.pipeline_model_parallel_size);
+  twice("context_parallel_size", parallel.context_parallel_size);
+}
+
+std::vector<Candidate> candidates(const Settings& settings) {
+  std::vector<Candidate> all;
+  const TrainingConfig& training = settings.training;
+  add_recompute(all, settings);
+  if (training.micro_batch_size > 1)
+    all.push_back({.values = {{"micro_batch_size", {text(training.micro_batch_size / 2)}}}});
+  add_data_parallel(all, settings.parallel);
+  all.push_back({.values = {{"use_precision_aware_optimizer", {"true"}},
+                            {"exp_avg_dtype", {"bf16"}},
+                            {"exp_avg_sq_dtype", {"bf16"}}},
+                 .changes_numbers = true});
+  if (!training.bf16 && !training.fp16)
+    all.push_back({.values = {{"bf16", {"true"}}}, .changes_numbers = true});
+  add_parallel(all, settings.parallel);
+  return all;
+}
+
+/// Sets the values. Returns the flags, or nothing if this program lacks one of them or if all
+/// values are set already.
+std::optional<std::string> apply(const Assignments& values, Settings& settings) {
+  std::string flags;
+  bool has_changed = false;
+  for (const auto& [name, words] : values) {
+    const Field* field = settings_table().set().find_name(name);
+    if (field == nullptr || field->is_refused) return std::nullopt;
+    try {
+      has_changed = has_changed || field->get(&settings) != words;
+      assign(*field, &settings, words);
+    } catch (const FieldError&) {
+      return std::nullopt;  // a value of a later version
+    }
+    flags += (flags.empty() ? "" : " ") + field->flag();
+    if (!field->is_switch()) flags += ' ' + join_values(words);
+  }
+  return has_changed ? std::optional(flags) : std::nullopt;
+}
+
+/// Predicts the memory of a run with the values of a candidate. Returns nothing if they do not fit
+/// the run.
+std::optional<MemoryRemedy> evaluate(const Candidate& candidate, Settings settings,
+                                     const ModelFamily& family, std::int64_t world_size) {
+  const std::int64_t replicas = data_parallel_size(settings, world_size);
+  const auto flags = apply(candidate.values, settings);
+  if (!flags) return std::nullopt;
+  const bool needs_ranks = replicas % candidate.rank_factor != 0;
+  MemoryRemedy remedy{.flags = *flags,
+                      .world_size = needs_ranks ? world_size * candidate.rank_factor : world_size,
+                      .more_time = candidate.more_time,
+                      .changes_numbers = candidate.changes_numbers};
+  const MeshSizes sizes = mesh_sizes(settings.parallel);
+  if (!check_mesh_sizes(sizes, remedy.world_size).empty()) return std::nullopt;
+  resolve(settings, data_parallel_size(sizes, remedy.world_size));
+  Problems problems = check_layout(settings, remedy.world_size);
+  problems.add(validate_precision(settings));
+  if (!problems.empty()) return std::nullopt;
+  remedy.predicted_bytes = evaluate_layout(settings, family, remedy.world_size).memory.total();
+  return remedy;
+}
+
+}  // namespace
+
+std::vector<MemoryRemedy> memory_remedies(const Settings& settings, const ModelFamily& family,
+                                          std::int64_t world_size, double available_bytes) {
+  const double now = evaluate_layout(settings, family, world_size).memory.total();
+  std::vector<MemoryRemedy> remedies;
+  for (const Candidate& candidate : candidates(settings)) {
+    auto remedy = evaluate(candidate, settings, family, world_size);
+    if (!remedy || remedy->predicted_bytes >= now) continue;
+    remedy->saved_bytes = now - remedy->predicted_bytes;
+    remedy->fits = remedy->predicted_bytes <= available_bytes;
+    remedies.push_back(*std::move(remedy));
+  }
+  std::ranges::stable_sort(remedies, {}, [&](const MemoryRemedy& remedy) {
+    return std::tuple(!remedy.fits, remedy.fits ? 0 : -remedy.saved_bytes,
+                      remedy.world_size > world_size, remedy.changes_numbers, remedy.more_time,
+                      -remedy.saved_bytes);
+  });
+  return remedies;
+}
+
+std::string describe(const MemoryRemedy& remedy, std::int64_t world_size) {
+  std::string text = remedy.flags + ": " + byte_size_text(remedy.saved_bytes) + " less (" +
+                     byte_size_text(remedy.predicted_bytes) + " of tensors)";
+  if (remedy.world_size > world_size)
+    text += ", on " + std::to_string(remedy.world_size) + " ranks";
+  if (remedy.more_time > 0) {
+    text += format(", about %.0f %% more time", 100 * remedy.more_time);
+  } else if (remedy.world_size == world_size) {
+    text += ", no more FLOPs";
+  }
+  return remedy.changes_numbers ? text + ", and other roundings" : text;
+}
+
+std::string byte_size_text(double bytes) {
+  constexpr double kMebibyte = 1 << 20, kGibibyte = 1 << 30;
+  return bytes >= kGibibyte ? format("%.2f GiB", bytes / kGibibyte)
+                            : format("%.1f MiB", bytes / kMebibyte);
+}
+
+}  // namespace megatron

@@ -1,0 +1,133 @@
+#include "megatron/planner/memory_table.h"
+
+#include <algorithm>
+#include <array>
+#include <nlohmann/json.hpp>
+
+#include "megatron/base/format.h"
+
+namespace megatron {
+namespace {
+
+constexpr double kMegabyte = 1024.0 * 1024.0;
+constexpr std::size_t kNameWidth = 48, kColumnWidth = 12;
+
+constexpr std::array<MemoryRow, 10> kRows{{
+    {"parameters", "parameters", &MemoryTable::parameters},
+    {"main parameters", "main_parameters", &MemoryTable::main_parameters},
+    {"gradients", "gradients", &MemoryTable::gradients},
+    {"optimizer state", "optimizer_state", &MemoryTable::optimizer_state},
+    {"activations", "activations", &MemoryTable::activations},
+    {"temporary, at the peak of a step", "temporary", &MemoryTable::temporary},
+    {"communication", "communication", &MemoryTable::communication},
+    {"data and host objects", "host", &MemoryTable::host},
+    {"allocator slack", "allocator_slack", &MemoryTable::allocator_slack},
+    {"program and libraries", "libraries", &MemoryTable::libraries},
+}};
+
+/// The units of one kind in each column.
+struct KindLine {
+  std::string kind;
+  std::vector<std::int64_t> counts;
+  std::vector<double> bytes;
+};
+
+std::vector<KindLine> kind_lines(std::span<const MemoryColumn> columns) {
+  std::vector<KindLine> lines;
+  for (std::size_t column = 0; column < columns.size(); ++column) {
+    for (const UnitActivations& unit : columns[column].table->units) {
+      auto line = std::ranges::find(lines, unit.kind, &KindLine::kind);
+      if (line == lines.end()) {
+        lines.push_back({unit.kind, std::vector<std::int64_t>(columns.size()),
+                         std::vector<double>(columns.size())});
+        line = lines.end() - 1;
+      }
+      ++line->counts[column];
+      line->bytes[column] += unit.bytes;
+    }
+  }
+  return lines;
+}
+
+std::string title_line(const std::string& name) {
+  std::string title = "\n    " + name + ' ';
+  title.resize(std::max(title.size(), kNameWidth + 5), '.');
+  return title + ':';
+}
+
+std::string value_text(double bytes, bool is_only) {
+  const std::string text = format("%.2f", bytes / kMegabyte);
+  const std::size_t width = is_only ? 0 : kColumnWidth;
+  return ' ' + std::string(width - std::min(width, text.size()), ' ') + text;
+}
+
+std::string row_line(const std::string& name, std::span<const MemoryColumn> columns,
+                     const auto& value) {
+  std::string text = title_line(name);
+  for (std::size_t i = 0; i < columns.size(); ++i)
+    text += value_text(value(i), columns.size() == 1);
+  return text;
+}
+
+/// Returns "  4 dense layers", or "  dense layers" when the columns have different numbers.
+std::string kind_name(const KindLine& line) {
+  const std::int64_t count = std::ranges::max(line.counts);
+  const bool are_equal = std::ranges::count(line.counts, count) == std::ssize(line.counts);
+  if (count == 1) return "  " + line.kind;
+  return "  " + (are_equal ? std::to_string(count) + ' ' : "") + line.kind + 's';
+}
+
+}  // namespace
+
+double MemoryTable::explained() const {
+  double sum = 0;
+  for (const MemoryRow& row : kRows) sum += this->*row.bytes;
+  return sum;
+}
+
+std::span<const MemoryRow> memory_rows() { return kRows; }
+
+std::string memory_text(std::span<const MemoryColumn> columns) {
+  std::string text;
+  if (columns.size() > 1) {
+    for (const MemoryColumn& column : columns) text += (text.empty() ? "" : " | ") + column.title;
+    text = "\n    columns: " + text;
+  }
+  for (const MemoryRow& row : kRows) {
+    text += row_line(row.name, columns,
+                     [&](std::size_t column) { return columns[column].table->*row.bytes; });
+    if (row.bytes != &MemoryTable::activations) continue;
+    for (const KindLine& line : kind_lines(columns))
+      text += row_line(kind_name(line), columns,
+                       [&](std::size_t column) { return line.bytes[column]; });
+  }
+  text += row_line("unexplained", columns,
+                   [&](std::size_t column) { return columns[column].table->unexplained(); });
+  return text + row_line("sum, the peak of the process", columns,
+                         [&](std::size_t column) { return columns[column].table->peak; });
+}
+
+OrderedJson memory_json(const MemoryTable& table) {
+  OrderedJson json;
+  for (const MemoryRow& row : kRows) json[row.key] = table.*row.bytes;
+  json["unexplained"] = table.unexplained();
+  json["peak"] = table.peak;
+  OrderedJson units = OrderedJson::array();
+  for (const UnitActivations& unit : table.units)
+    units.push_back({{"name", unit.name}, {"kind", unit.kind}, {"bytes", unit.bytes}});
+  json["units"] = std::move(units);
+  return json;
+}
+
+MemoryTable memory_table_of(const Json& json) {
+  const std::string source = "a memory table";
+  MemoryTable table{.peak = json_double(json, "peak", source)};
+  for (const MemoryRow& row : kRows) table.*row.bytes = json_double(json, row.key, source);
+  for (const Json& unit : json_at(json, "units", source))
+    table.units.push_back({.name = json_string(unit, "name", source),
+                           .kind = json_string(unit, "kind", source),
+                           .bytes = json_double(unit, "bytes", source)});
+  return table;
+}
+
+}  // namespace megatron

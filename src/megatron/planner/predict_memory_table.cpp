@@ -1,0 +1,117 @@
+#include "megatron/planner/predict_memory_table.h"
+
+#include <algorithm>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "megatron/parallel/mesh.h"
+#include "megatron/parallel/shared_memory/shared_memory_area.h"
+
+namespace megatron {
+namespace {
+
+constexpr double kPrefetchedMicrobatches = 8;  ///< PrefetchOptions::depth
+
+double number(std::int64_t count) { return static_cast<double>(count); }
+
+/// Returns the axes whose ranks exchange tensors in a step.
+std::vector<std::string> tensor_axes(const Settings& settings) {
+  std::vector<std::string> axes{"tp", "dp-cp"};
+  if (settings.model.moe.num_experts > 0) axes.insert(axes.end(), {"etp-ep", "edp"});
+  const auto uses_collectives = [](CpCommType type) { return type != CpCommType::p2p; };
+  if (std::ranges::any_of(settings.parallel.cp_comm_type, uses_collectives))
+    axes.emplace_back("cp");
+  return axes;
+}
+
+/// Returns the number of neighbours with which a rank of a pipeline exchanges messages.
+std::int64_t pipeline_neighbours(const Rank& rank, std::int64_t num_chunks) {
+  if (rank.pp.size == 1) return 0;
+  const bool is_end = rank.pp.rank == 0 || rank.pp.rank + 1 == rank.pp.size;
+  return rank.pp.size == 2 || (is_end && num_chunks == 1) ? 1 : 2;
+}
+
+/// Returns the ranks that add up the gradient of a tied embedding, if this rank is one of them.
+RankList embedding_ranks(const Settings& settings, const Mesh& mesh, const Rank& rank) {
+  const bool is_end = rank.pp.rank == 0 || rank.pp.rank + 1 == rank.pp.size;
+  return is_end && !settings.model.untie_embeddings_and_output_weights
+             ? mesh.embedding_group(rank.index)
+             : RankList{rank.index};
+}
+
+/// Returns the bytes per token row of width h on this rank.
+double hidden_bytes(const TransformerConfig& config, const ActivationLayout& layout) {
+  return number(layout.tokens) * number(config.hidden_size) * layout.element_bytes /
+         (layout.sequence_parallel ? number(layout.tensor_parallel) : 1);
+}
+
+/// Adds what the units keep. Besides the layers these are the embedding's output, which the first
+/// layer reads, and the final norm's, which the loss reads. They are part of the buffers that
+/// predict_rank_memory() returns.
+void add_units(MemoryTable& table, const TransformerConfig& config, const ActivationLayout& layout,
+               const StepShape& shape) {
+  const StageActivations stage = stage_activations(config, shape.layers, shape.recompute, layout);
+  for (std::size_t i = 0; i < shape.layers.size(); ++i)
+    table.units.push_back(
+        {.name = "layer " + std::to_string(shape.layers[i]),
+         .kind = config.moe.has_experts(shape.layers[i]) ? "MoE layer" : "dense layer",
+         .bytes = shape.microbatches_in_flight * stage.kept[i]});
+  if (!shape.has_output) return;
+  const double norm = std::min(table.temporary, 2 * hidden_bytes(config, layout));
+  table.units.push_back({.name = "final norm", .kind = "final norm", .bytes = norm});
+  table.activations += norm;
+  table.temporary -= norm;
+}
+
+}  // namespace
+
+double communication_bytes(const Settings& settings, const Rank& rank) {
+  if (settings.parallel.device == "cuda") return 0;
+  const Mesh mesh(mesh_sizes(settings.parallel), rank.world.size);
+  std::set<RankList> groups;  // those of the same ranks share one area
+  for (const std::string& axis : tensor_axes(settings)) groups.insert(mesh.group(rank.index, axis));
+  groups.insert(embedding_ranks(settings, mesh, rank));
+  double bytes = 0;
+  for (const RankList& group : groups)
+    if (group.size() > 1) bytes += number(std::ssize(group) * kSlots * kSlotBytes);
+  const std::int64_t chunks = num_pipeline_chunks(settings.parallel, settings.model.num_layers),
+                     neighbours = pipeline_neighbours(rank, chunks);
+  if (neighbours > 0) bytes += number(2 * neighbours * SharedMemoryArea::ring_bytes(rank.pp.size));
+  const bool has_ring =
+      rank.cp.size > 1 && std::ranges::any_of(settings.parallel.cp_comm_type, [](CpCommType type) {
+        return type == CpCommType::p2p || type == CpCommType::a2a_p2p;
+      });
+  return has_ring ? bytes + number(2 * SharedMemoryArea::ring_bytes(rank.cp.size)) : bytes;
+}
+
+double host_bytes(const Settings& settings, const ActivationLayout& layout, const StepShape& shape,
+                  std::int64_t num_threads) {
+  const double prepared = settings.data.num_workers > 0 ? kPrefetchedMicrobatches : 0;
+  return prepared * kSampleBytes * number(layout.tokens * layout.context_parallel) +
+         number(num_threads) * attention_workspace_bytes(settings.model, layout, shape);
+}
+
+MemoryTable predict_memory_table(const Settings& settings, const ModelFamily& family,
+                                 const Rank& rank, const PipelineLayout& layout,
+                                 std::int64_t num_microbatches, const HostBaseline& baseline) {
+  const RankMemory memory = predict_rank_memory(settings, family, rank, layout, num_microbatches);
+  const ActivationLayout activations = activation_layout(settings, rank);
+  const StepShape shape = step_shape(settings, rank, layout, num_microbatches);
+  MemoryTable table{
+      .parameters = memory.parameters,
+      .main_parameters = memory.main_parameters,
+      .gradients = memory.gradients,
+      .optimizer_state = memory.optimizer_state,
+      .activations = memory.activations,
+      .temporary = memory.buffers,
+      .communication = communication_bytes(settings, rank),
+      .host = baseline.host + host_bytes(settings, activations, shape, baseline.num_threads),
+      .allocator_slack = baseline.allocator_slack,
+      .libraries = baseline.libraries};
+  add_units(table, settings.model, activations, shape);
+  table.peak = table.explained();
+  return table;
+}
+
+}  // namespace megatron

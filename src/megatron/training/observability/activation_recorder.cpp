@@ -1,0 +1,100 @@
+#include "megatron/training/observability/activation_recorder.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+namespace megatron {
+namespace {
+
+/// Returns the name and the kind of a unit: {"layer 3", "dense layer"} for decoder.layers.3.
+UnitActivations described(const Module& unit, const TransformerConfig& config) {
+  const std::string& path = unit.path();
+  const auto dot = path.rfind(".layers.");
+  if (dot == std::string::npos) {
+    std::string name = path.substr(path.rfind('.') + 1);
+    std::ranges::replace(name, '_', ' ');
+    return {.name = name, .kind = name};
+  }
+  const std::string number = path.substr(dot + std::string_view(".layers.").size());
+  return {.name = "layer " + number,
+          .kind = config.moe.has_experts(std::stoll(number)) ? "MoE layer" : "dense layer"};
+}
+
+}  // namespace
+
+ActivationRecorder::ActivationRecorder(Model& model, c10::Device device)
+    : model_(model), device_(device) {}
+
+void ActivationRecorder::before_step(StepListener* next) {
+  next_ = next;
+  hooks_.emplace(model_, static_cast<UnitHooks&>(*this));
+  base_bytes_.reset();
+  in_flight_.clear();
+  unit_bytes_.clear();
+  most_ = {};
+}
+
+RecordedActivations ActivationRecorder::after_step() {
+  hooks_.reset();
+  return std::move(most_);
+}
+
+double ActivationRecorder::live_bytes() const { return tensor_memory(device_).allocated_bytes; }
+
+void ActivationRecorder::begin(const ScheduleStep& step) {
+  if (step.kind == StepKind::forward) {
+    if (!base_bytes_) base_bytes_ = live_bytes();
+    chunk_ = step.chunk;
+  }
+  if (next_ != nullptr) next_->begin(step);
+}
+
+void ActivationRecorder::end(const ScheduleStep& step) {
+  if (next_ != nullptr) next_->end(step);
+  if (step.kind == StepKind::forward) {
+    ++in_flight_[step.chunk];
+    record_peak();
+  } else if (step.kind == StepKind::backward || step.kind == StepKind::backward_input) {
+    --in_flight_[step.chunk];
+  }
+}
+
+void ActivationRecorder::record_peak() {
+  const double kept = live_bytes() - *base_bytes_;
+  if (kept <= most_.peak) return;
+  most_ = {.peak = kept};
+  double rest = kept;
+  for (Module* unit : model_.units()) {
+    const auto bytes = unit_bytes_.find(unit);
+    if (bytes == unit_bytes_.end()) continue;
+    UnitActivations entry = described(*unit, model_.config());
+    entry.bytes = bytes->second * static_cast<double>(in_flight_[unit_chunk_[unit]]);
+    rest -= entry.bytes;
+    most_.units.push_back(std::move(entry));
+  }
+  most_.units.push_back({.name = "loss and messages", .kind = "loss and messages", .bytes = rest});
+}
+
+void ActivationRecorder::posted(const ScheduleStep& message) {
+  if (next_ != nullptr) next_->posted(message);
+}
+
+void ActivationRecorder::begin_wait(const ScheduleStep& receive) {
+  if (next_ != nullptr) next_->begin_wait(receive);
+}
+
+void ActivationRecorder::end_wait(const ScheduleStep& receive) {
+  if (next_ != nullptr) next_->end_wait(receive);
+}
+
+void ActivationRecorder::before_forward(const Module& /*unit*/) {
+  unit_begin_bytes_ = live_bytes();
+}
+
+void ActivationRecorder::after_forward(const Module& unit, const at::Tensor& /*output*/) {
+  unit_bytes_[&unit] = live_bytes() - unit_begin_bytes_;
+  unit_chunk_[&unit] = chunk_;
+}
+
+}  // namespace megatron
