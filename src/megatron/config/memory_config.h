@@ -46,7 +46,12 @@ struct OffloadConfig {
 struct MemoryConfig {
   RecomputeConfig recompute;
   OffloadConfig offload;
-  std::string memory_budget;  ///< "20GB" or "auto"; empty: none
+  std::string memory_budget;  ///< of each rank: "20GB" or "auto"; empty: none
+  /// What each layer does with its activations (config/activation_plan.h); empty: as the settings
+  /// above say. A budget sets it.
+  std::string activation_plan;
+  std::int64_t planned_world_size = 0;    ///< ranks of the run that a budget planned for
+  bool chooses_micro_batch_size = false;  ///< the budget does: no size is given
 };
 
 }  // namespace megatron

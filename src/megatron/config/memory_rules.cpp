@@ -1,6 +1,8 @@
 // Rules on recomputation and offload.
 #include <algorithm>
 
+#include "megatron/config/activation_plan.h"
+#include "megatron/config/byte_count.h"
 #include "megatron/config/list_expression.h"
 #include "megatron/config/rule.h"
 
@@ -121,6 +123,10 @@ const std::vector<Rule>& recompute_rules() {
 
 const OffloadConfig& offload(S s) { return s.memory.offload; }
 
+bool has_budget(S s) {
+  return !s.memory.memory_budget.empty() || recompute(s).recompute_granularity == "adaptive";
+}
+
 const std::vector<Rule>& offload_rules() {
   static const std::vector<Rule> rules = {
       {{"offload_modules", "fine_grained_activation_offloading"},
@@ -151,11 +157,67 @@ const std::vector<Rule>& offload_rules() {
        [](S s) {
          return !offload(s).offload_folder.empty() && !offload(s).cpu_offloading &&
                 offload(s).cpu_offloading_num_layers == 0 &&
-                !offload(s).fine_grained_activation_offloading && !offload(s).optimizer_cpu_offload;
+                !offload(s).fine_grained_activation_offloading &&
+                !offload(s).optimizer_cpu_offload && !has_budget(s) &&
+                s.memory.activation_plan.find("offload") == std::string::npos;
        },
        [](S) {
          return UserError::Parts{"--offload-folder", "has no effect: nothing is offloaded",
                                  "add --cpu-offloading or --optimizer-cpu-offload"};
+       }},
+  };
+  return rules;
+}
+
+const std::vector<Rule>& budget_rules() {
+  static const std::vector<Rule> rules = {
+      {{"memory_budget"},
+       [](S s) {
+         const std::string& budget = s.memory.memory_budget;
+         return !budget.empty() && budget != "auto" && !byte_count(budget);
+       },
+       [](S s) {
+         return UserError::Parts{"--memory-budget",
+                                 "'" + s.memory.memory_budget + "' is not a size of memory",
+                                 "write 20GB, 512MiB or auto"};
+       }},
+      {{"memory_budget", "recompute_granularity", "recompute_activations", "moe_layer_recompute",
+        "cpu_offloading", "cpu_offloading_num_layers", "fine_grained_activation_offloading",
+        "activation_plan"},
+       [](S s) {
+         const bool chooses = is_full(s) || is_selective(s) || offload(s).cpu_offloading ||
+                              offload(s).cpu_offloading_num_layers > 0 ||
+                              offload(s).fine_grained_activation_offloading;
+         return chooses && (has_budget(s) || !s.memory.activation_plan.empty());
+       },
+       [](S s) {
+         return UserError::Parts{
+             has_budget(s) ? "--memory-budget" : "--activation-plan",
+             "says what layers recompute and offload, and other flags say it too",
+             "leave --recompute-granularity, --recompute-activations and --cpu-offloading out"};
+       }},
+      {{"memory_budget", "micro_batch_size", "global_batch_size"},
+       [](S s) { return s.memory.chooses_micro_batch_size && s.training.global_batch_size == 0; },
+       [](S) {
+         return UserError::Parts{"--memory-budget",
+                                 "chooses the micro-batch size only for a given global batch size",
+                                 "add --global-batch-size or --micro-batch-size"};
+       }},
+      {{"activation_plan", "num_layers"},
+       [](S s) {
+         if (s.memory.activation_plan.empty()) return false;
+         const auto layers = parse_activation_plan(s.memory.activation_plan);
+         return !layers || (s.model.num_layers > 0 && std::ssize(*layers) != s.model.num_layers);
+       },
+       [](S s) {
+         const auto layers = parse_activation_plan(s.memory.activation_plan);
+         return UserError::Parts{
+             "--activation-plan",
+             "'" + s.memory.activation_plan + "' " +
+                 (layers ? "is for " + text_of(std::ssize(*layers)) + " layers, the model has " +
+                               text_of(s.model.num_layers)
+                         : "is not a list of policies"),
+             "write one for each layer, such as full*4,layernorm+mlp*20,none"};
        }},
   };
   return rules;
@@ -194,6 +256,7 @@ const std::vector<Rule>& memory_rules() {
   static const std::vector<Rule> rules = [] {
     std::vector<Rule> all = recompute_rules();
     all.insert(all.end(), offload_rules().begin(), offload_rules().end());
+    all.insert(all.end(), budget_rules().begin(), budget_rules().end());
     return all;
   }();
   return rules;

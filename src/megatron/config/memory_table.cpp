@@ -11,8 +11,9 @@ const FieldTable<RecomputeConfig>& recompute_table() {
     t.group("Recomputation");
     t.field("recompute_granularity", &Config::recompute_granularity,
             "compute activations again in backward instead of keeping them; full: whole layers; "
-            "selective: the parts of a layer that --recompute-modules names")
-        .choices({"full", "selective"})
+            "selective: the parts of a layer that --recompute-modules names; adaptive: same as "
+            "--memory-budget auto")
+        .choices({"full", "selective", "adaptive"})
         .none_is_empty();
     t.field("recompute_activations", &Config::recompute_activations,
             "same as --recompute-granularity selective");
@@ -102,6 +103,21 @@ const FieldTable<OffloadConfig>& offload_table() {
 const FieldTable<MemoryConfig>& memory_table() {
   static const FieldTable<MemoryConfig> table = [] {
     FieldTable<MemoryConfig> t;
+    t.group("Memory budget");
+    t.field("memory_budget", &MemoryConfig::memory_budget,
+            "memory that each rank may use, such as 20GB, or auto for what is free: choose what "
+            "layers recompute and offload (with --offload-folder) and, unless it is given, the "
+            "micro-batch size, so that a step takes the least time")
+        .value_name("BYTES|auto")
+        .none_is_empty();
+    t.field("activation_plan", &MemoryConfig::activation_plan,
+            "what each layer recomputes or offloads, such as full*4,layernorm+mlp*20,none: none, "
+            "full, layernorm, mlp, moe, shared_experts and offload, joined by +, *N for N layers; "
+            "--memory-budget chooses it")
+        .none_is_empty();
+    t.field("planned_world_size", &MemoryConfig::planned_world_size,
+            "number of ranks that the activation plan was made for; set by --memory-budget")
+        .hidden();
     t.include(&MemoryConfig::recompute, recompute_table());
     t.include(&MemoryConfig::offload, offload_table());
     return t;

@@ -4,11 +4,10 @@
 #include <cmath>
 #include <string_view>
 
+#include "megatron/config/activation_plan.h"
+
 namespace megatron {
 namespace {
-
-/// --cpu-offloading keeps tensors of fewer elements where they are: they cost more than they free.
-constexpr std::int64_t kSmallest = 16 * 1024;
 
 LayerOffload named_modules(const OffloadConfig& config) {
   const auto has = [&](std::string_view name) {
@@ -34,13 +33,16 @@ bool is_in_share(std::int64_t index, double share) {
 
 }  // namespace
 
-OffloadPlan offload_plan(const OffloadConfig& config, const PipelineLayout& layout) {
+OffloadPlan offload_plan(const MemoryConfig& memory, const PipelineLayout& layout) {
+  if (!memory.activation_plan.empty())
+    return offload_plan(parse_activation_plan(memory.activation_plan).value());
+  const OffloadConfig& config = memory.offload;
   const bool by_module = config.fine_grained_activation_offloading;
   if (!by_module && !config.cpu_offloading) return {};
-  OffloadPlan plan{.layers = {},
-                   .min_elements = by_module
-                                       ? config.min_offloaded_tensor_size
-                                       : std::min(config.min_offloaded_tensor_size, kSmallest)};
+  OffloadPlan plan{
+      .layers = {},
+      .min_elements = by_module ? config.min_offloaded_tensor_size
+                                : std::min(config.min_offloaded_tensor_size, kSmallestOffload)};
   for (const StageLayers& stage : layout.stages) {
     for (std::int64_t i = 0; i < stage.num_layers; ++i) {
       LayerOffload& layer = plan.layers.emplace_back();

@@ -9,6 +9,9 @@
 
 namespace megatron {
 
+/// Whole layers keep tensors of fewer elements where they are: they cost more than they free.
+inline constexpr std::int64_t kSmallestOffload = 16 * 1024;
+
 /// What is offloaded of one layer: all that it keeps, or what parts of it keep.
 struct LayerOffload {
   bool whole = false;
@@ -35,6 +38,6 @@ struct OffloadPlan {
 };
 
 /// Returns the plan that the flags describe. The flags must be valid.
-OffloadPlan offload_plan(const OffloadConfig& config, const PipelineLayout& layout);
+OffloadPlan offload_plan(const MemoryConfig& config, const PipelineLayout& layout);
 
 }  // namespace megatron

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string_view>
 
+#include "megatron/config/activation_plan.h"
 #include "megatron/config/list_expression.h"
 
 namespace megatron {
@@ -35,7 +36,10 @@ void group_layers(const RecomputeConfig& config, const PipelineLayout& layout,
 
 }  // namespace
 
-RecomputePlan recompute_plan(const RecomputeConfig& config, const PipelineLayout& layout) {
+RecomputePlan recompute_plan(const MemoryConfig& memory, const PipelineLayout& layout) {
+  if (!memory.activation_plan.empty())
+    return recompute_plan(parse_activation_plan(memory.activation_plan).value());
+  const RecomputeConfig& config = memory.recompute;
   RecomputePlan plan{.distributes_saved_activations = config.distribute_saved_activations};
   if (config.recompute_granularity != "full" && config.recompute_granularity != "selective")
     return plan;

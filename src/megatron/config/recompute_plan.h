@@ -31,6 +31,6 @@ struct RecomputePlan {
 
 /// Returns the plan that the flags describe. The flags must be valid. Core attention and the
 /// activations of MLPs and experts are recomputed by their backward kernels, whatever the flags.
-RecomputePlan recompute_plan(const RecomputeConfig& config, const PipelineLayout& layout);
+RecomputePlan recompute_plan(const MemoryConfig& config, const PipelineLayout& layout);
 
 }  // namespace megatron

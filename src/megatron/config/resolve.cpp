@@ -86,7 +86,10 @@ void resolve_precision(Settings& settings) {
 }
 
 /// Replaces the short names of a recomputation by what they stand for.
-void resolve_recompute(RecomputeConfig& config) {
+void resolve_recompute(MemoryConfig& memory) {
+  RecomputeConfig& config = memory.recompute;
+  if (config.recompute_granularity == "adaptive" && memory.memory_budget.empty())
+    memory.memory_budget = "auto";
   if (config.moe_layer_recompute &&
       std::ranges::find(config.recompute_modules, "moe") == config.recompute_modules.end())
     config.recompute_modules.emplace_back("moe");
@@ -123,7 +126,7 @@ void resolve(Settings& settings, std::int64_t data_parallel_size) {
   if (settings.parallel.tensor_model_parallel_size == 1)
     settings.parallel.sequence_parallel = settings.parallel.tp_comm_overlap = false;
   resolve_precision(settings);
-  resolve_recompute(settings.memory.recompute);
+  resolve_recompute(settings.memory);
   OffloadConfig& offload = settings.memory.offload;
   if (offload.cpu_offloading_num_layers > 0) offload.cpu_offloading = true;
   resolve_data(settings.data);

@@ -139,6 +139,16 @@ void add_notes(const Settings& settings, ParseResult& parsed) {
   }
 }
 
+/// Leaves the micro-batch size to a memory budget if none is given.
+void choose_micro_batch_size(Settings& settings, const ParseResult& parsed) {
+  MemoryConfig& memory = settings.memory;
+  const bool has_budget =
+      !memory.memory_budget.empty() || memory.recompute.recompute_granularity == "adaptive";
+  if (!has_budget || parsed.is_set("micro_batch_size")) return;
+  memory.chooses_micro_batch_size = true;
+  settings.training.micro_batch_size = 1;
+}
+
 /// Returns the settings with the default global batch size of this many replicas.
 Settings with_global_batch(Settings settings, std::int64_t num_replicas) {
   TrainingConfig& t = settings.training;
@@ -202,6 +212,7 @@ RunConfig read_run(std::span<const std::string> args, std::int64_t world_size) {
   apply_assignments(all, &run.options, run.parsed, problems);
   require_fields(index.fields(), run.parsed, problems);
   translate_legacy_flags(run.options.settings, run.parsed, problems);
+  choose_micro_batch_size(run.options.settings, run.parsed);
   add_notes(run.options.settings, run.parsed);
   if (!run.options.print_config)
     check_rules(run.options.settings, run.parsed, world_size, problems);

@@ -162,14 +162,16 @@ double StageActivations::total_kept() const {
 
 double StageActivations::held_at(std::size_t i) const {
   const auto earlier = static_cast<std::ptrdiff_t>(group_begin[i]);
-  double held = std::accumulate(kept.begin(), kept.begin() + earlier, 0.0);
+  double held =
+      read_ahead[group_begin[i]] + std::accumulate(kept.begin(), kept.begin() + earlier, 0.0);
   for (std::size_t layer = group_begin[i]; layer <= i; ++layer) held += whole[layer].total();
   return held;
 }
 
 StageActivations stage_activations(const TransformerConfig& config,
                                    const std::vector<std::int64_t>& layers,
-                                   const RecomputePlan& recompute, const ActivationLayout& layout) {
+                                   const RecomputePlan& recompute, const ActivationLayout& layout,
+                                   const OffloadPlan& offload) {
   StageActivations stage;
   const double shares = recompute.distributes_saved_activations && !layout.sequence_parallel
                             ? static_cast<double>(layout.tensor_parallel)
@@ -185,6 +187,13 @@ StageActivations stage_activations(const TransformerConfig& config,
       stage.kept.push_back(kept_activations(whole, own).total());
     else
       stage.kept.push_back(continues ? 0 : whole.input / shares);
+  }
+  double before = 0;
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    const double own = offload.of(layers[i]).whole ? stage.kept[i] : 0;
+    stage.read_ahead.push_back(before);
+    stage.kept[i] -= own;
+    before = own;
   }
   return stage;
 }

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "megatron/config/offload_plan.h"
 #include "megatron/config/recompute_plan.h"
 #include "megatron/config/settings.h"
 #include "megatron/parallel/rank.h"
@@ -104,6 +105,8 @@ struct StageActivations {
   std::vector<LayerActivations> whole;   ///< without recomputation, in the order of the layers
   std::vector<double> kept;              ///< by each layer from forward to backward
   std::vector<std::size_t> group_begin;  ///< first layer of a layer's group; itself without a group
+  /// What the layer before each layer has offloaded. It is read back while the layer runs backward.
+  std::vector<double> read_ahead;
   double total_kept() const;
   /// Returns the bytes held when the feed-forward block of layer `i` runs backward: what earlier
   /// layers keep, and all that the layer and its group need.
@@ -113,6 +116,7 @@ struct StageActivations {
 /// `layers` are 0-based and ascending.
 StageActivations stage_activations(const TransformerConfig& config,
                                    const std::vector<std::int64_t>& layers,
-                                   const RecomputePlan& recompute, const ActivationLayout& layout);
+                                   const RecomputePlan& recompute, const ActivationLayout& layout,
+                                   const OffloadPlan& offload = {});
 
 }  // namespace megatron

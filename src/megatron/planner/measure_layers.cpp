@@ -145,11 +145,12 @@ Rank single_rank(Rank rank) {
 }
 
 StepStopwatch measure_parts(const Settings& settings, const ModelFamily& family, const Rank& rank,
-                            const PipelineLayout& layout) {
+                            const PipelineLayout& layout, const RecomputePlan* recompute) {
   const MakeModelOptions options{
       .vocab_pad_multiple = settings.tokenizer.make_vocab_size_divisible_by,
       .dtype = params_dtype(settings.training),
-      .layout = &layout};
+      .layout = &layout,
+      .recompute = recompute};
   const auto model = family.make(settings.model, rank, options);
   ParamStore weights(declared_parameters(*model), {.device = rank.device,
                                                    .dtype = options.dtype,
@@ -192,10 +193,11 @@ double layer_activations(const LayerTimes& times, const MoeConfig& moe, std::int
 
 }  // namespace
 
-LayerTimes measure_layers(const Settings& settings, const ModelFamily& family, const Rank& rank) {
+LayerTimes measure_layers(const Settings& settings, const ModelFamily& family, const Rank& rank,
+                          const RecomputePlan* recompute) {
   const std::vector<std::int64_t> layers = measured_layers(settings.model);
   const PipelineLayout layout = parts_layout(layers);
-  const StepStopwatch times = measure_parts(settings, family, single_rank(rank), layout);
+  const StepStopwatch times = measure_parts(settings, family, single_rank(rank), layout, recompute);
   std::vector<double> numbers;
   for (std::int32_t chunk = 0; chunk < layout.num_chunks; ++chunk) {
     for (const StepKind kind :

@@ -51,7 +51,8 @@ double hidden_bytes(const TransformerConfig& config, const ActivationLayout& lay
 /// predict_rank_memory() returns.
 void add_units(MemoryTable& table, const TransformerConfig& config, const ActivationLayout& layout,
                const StepShape& shape) {
-  const StageActivations stage = stage_activations(config, shape.layers, shape.recompute, layout);
+  const StageActivations stage =
+      stage_activations(config, shape.layers, shape.recompute, layout, shape.offload);
   for (std::size_t i = 0; i < shape.layers.size(); ++i)
     table.units.push_back(
         {.name = "layer " + std::to_string(shape.layers[i]),

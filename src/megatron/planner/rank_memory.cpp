@@ -93,7 +93,8 @@ StepShape step_shape(const Settings& settings, const Rank& rank, const PipelineL
                   .micro_batch_size = settings.training.micro_batch_size,
                   .microbatches_in_flight = microbatches_in_flight(rank, layout, num_microbatches),
                   .num_microbatches = num_microbatches,
-                  .recompute = recompute_plan(settings.memory.recompute, layout)};
+                  .recompute = recompute_plan(settings.memory, layout),
+                  .offload = offload_plan(settings.memory, layout)};
   for (std::int64_t chunk = 0; chunk < layout.num_chunks; ++chunk)
     shape.has_output = shape.has_output || layout.of(rank.pp.rank, chunk).has_output;
   return shape;
@@ -135,7 +136,8 @@ RankMemory predict_rank_memory(const Settings& settings, const ModelFamily& fami
   const StepShape shape = step_shape(settings, rank, layout, num_microbatches);
   memory.activations =
       shape.microbatches_in_flight *
-      stage_activations(settings.model, shape.layers, shape.recompute, activations).total_kept();
+      stage_activations(settings.model, shape.layers, shape.recompute, activations, shape.offload)
+          .total_kept();
   memory.buffers = step_buffer_bytes(settings.model, activations, shape);
   return memory;
 }

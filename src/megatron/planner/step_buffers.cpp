@@ -89,7 +89,8 @@ double released_bytes(const LayerActivations& layer) {
 double layer_buffer_bytes(const TransformerConfig& config, const ActivationLayout& layout,
                           const StepShape& shape) {
   if (shape.layers.empty()) return 0;
-  const StageActivations stage = stage_activations(config, shape.layers, shape.recompute, layout);
+  const StageActivations stage =
+      stage_activations(config, shape.layers, shape.recompute, layout, shape.offload);
   const double gradient = hidden_bytes(config, layout, /*is_sliced=*/true),
                kept = stage.total_kept();
   double most = 0;

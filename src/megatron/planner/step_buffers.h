@@ -18,6 +18,7 @@ struct StepShape {
   double microbatches_in_flight = 1;
   std::int64_t num_microbatches = 1;
   RecomputePlan recompute = {};
+  OffloadPlan offload = {};
 };
 
 /// Returns the bytes that the forward pass of a layer's attention holds besides activations: keys

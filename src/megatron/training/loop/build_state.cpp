@@ -1,44 +1,29 @@
 #include "megatron/training/loop/build_state.h"
 
+#include <algorithm>
 #include <ostream>
 
 #include "megatron/base/error.h"
-#include "megatron/base/offload_file.h"
 #include "megatron/params/store_options.h"
+#include "megatron/training/loop/apply_memory_budget.h"
 #include "megatron/training/observability/startup_report.h"
 #include "megatron/training/saving/checkpointing.h"
 
 namespace megatron {
 namespace {
 
-/// Opens the place of offloaded activations, or returns null when all stay.
-std::unique_ptr<OffloadStore> open_offload_store(const TrainingPlan& plan,
-                                                 StartupWarnings& warnings, std::ostream& out) {
-  const OffloadConfig& config = plan.settings.memory.offload;
-  if (!config.cpu_offloading && !config.fine_grained_activation_offloading) return nullptr;
-  if (config.offload_folder.empty()) {
-    if (plan.rank.device.is_cuda()) return make_host_offload_store(plan.rank.device);
-    throw UserError({"--cpu-offloading on a CPU needs another memory than its own", "",
-                     "add --offload-folder DIR, a folder on a local disk"});
-  }
-  if (plan.rank.device.is_cuda())
-    throw UserError({"--offload-folder", "is for CPUs: a GPU offloads to the memory of its host",
-                     "leave --offload-folder out"});
-  auto file = std::make_shared<OffloadFile>(OffloadFile::Options{.folder = config.offload_folder});
-  if (file->is_in_memory())
-    warnings.add("--offload-folder " + config.offload_folder +
-                     " is itself in memory (tmpfs), so that offloading frees none: give a folder "
-                     "on a disk",
-                 out);
-  return make_file_offload_store(std::move(file));
+/// Returns whether a layer offloads some of its activations.
+bool offloads_activations(const TrainingPlan& plan) {
+  const OffloadPlan offload = offload_plan(plan.settings.memory, plan.pipeline.layout());
+  return std::ranges::any_of(offload.layers, &LayerOffload::any);
 }
 
 std::unique_ptr<Model> build_model(const TrainingPlan& plan, OffloadStore* offload_store,
                                    std::ostream& out) {
   out << "building " << plan.family->title << " model ..." << std::endl;
   const Settings& settings = plan.settings;
-  const RecomputePlan recompute = recompute_plan(settings.memory.recompute, plan.pipeline.layout());
-  const OffloadPlan offload = offload_plan(settings.memory.offload, plan.pipeline.layout());
+  const RecomputePlan recompute = recompute_plan(settings.memory, plan.pipeline.layout());
+  const OffloadPlan offload = offload_plan(settings.memory, plan.pipeline.layout());
   return plan.family->make(
       settings.model, plan.rank,
       MakeModelOptions{.vocab_pad_multiple = settings.tokenizer.make_vocab_size_divisible_by,
@@ -101,7 +86,9 @@ StepBatch first_batch(const TrainingPlan& plan, const TrainingProgress& progress
 void build_state(const TrainingPlan& plan, TrainingState& state, TrainingServices& services,
                  std::ostream& out) {
   const Settings& settings = plan.settings;
-  state.offload_store = open_offload_store(plan, services.warnings, out);
+  if (offloads_activations(plan))
+    state.offload_store =
+        open_offload_store(settings.memory.offload, plan.rank.device, services.warnings, out);
   state.model = build_model(plan, state.offload_store.get(), out);
   state.weights = bind_weights(plan, *state.model, services.communicators, out);
   if (!settings.training.skip_train) {

@@ -18,6 +18,7 @@
 #include "megatron/planner/plan_pipeline.h"
 #include "megatron/planner/run_costs.h"
 #include "megatron/tokenizers/tokenizer_files.h"
+#include "megatron/training/loop/apply_memory_budget.h"
 #include "megatron/training/saving/choose_checkpoint.h"
 #include "megatron/training/saving/upcycling.h"
 
@@ -216,6 +217,9 @@ ResolvedRun resolve_run(const RunConfig& run, const RankContext& world, StartupW
   warn_of_router_flags(settings.model.moe, warnings, out);
   resolve_model(settings, rank, out);
   PipelinePlan pipeline = plan_pipeline(settings, family, rank, out);
+  apply_memory_budget(
+      settings, family, rank,
+      {.ranks_on_host = world.cpus.count, .layout = pipeline.layout(), .source = source}, out);
   if (rank.pp.size > 1) enable_overlap({&rank.tp, &rank.tp_cp, &rank.etp_ep}, rank.device);
   rank.embedding = embedding_axis(settings, pipeline.layout(), mesh, rank, world.communicators);
   if (upcycling) {  // after all checks, because it writes

@@ -110,7 +110,8 @@ constexpr std::string_view kSchedule[] = {"lr",
                                           "weight_decay_incr_style"};
 
 /// Paths and files that may differ without consequences.
-constexpr std::string_view kIgnored[] = {"load", "save", "ckpt_step"};
+constexpr std::string_view kIgnored[] = {"load", "save", "ckpt_step", "activation_plan",
+                                         "planned_world_size"};
 
 std::string_view find_consequence(
     std::span<const std::pair<std::string_view, std::string_view>> table, std::string_view name) {
@@ -191,6 +192,10 @@ void copy_run_length(TrainingConfig& there, const TrainingConfig& here) {
 }
 
 }  // namespace
+
+void read_saved_settings(const Json& saved, Settings& settings) {
+  read_saved(saved, settings_table().set(), &settings);
+}
 
 void check_phase_batch_size(const Json& saved, const TrainingConfig& training) {
   if (training.phase_transition_iterations.empty()) return;

@@ -1,0 +1,34 @@
+// What each layer does with its activations between forward and backward, as one text: a memory
+// budget chooses it, --activation-plan gives it, and checkpoints keep it.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "megatron/config/offload_plan.h"
+#include "megatron/config/recompute_plan.h"
+
+namespace megatron {
+
+/// What one layer does: it keeps its activations, or some of them are recomputed or offloaded.
+struct LayerActivationPolicy {
+  bool full = false;  ///< the layer is recomputed from its input
+  bool layernorm = false, mlp = false, moe = false, shared_experts = false;  ///< are recomputed
+  bool offload = false;  ///< what the layer keeps waits in another memory
+  bool operator==(const LayerActivationPolicy&) const = default;
+};
+
+/// Returns "none", "full" or "layernorm+mlp+offload".
+std::string policy_text(const LayerActivationPolicy& policy);
+/// Returns the policies of all layers, such as "full*4,layernorm+mlp*20,none".
+std::string activation_plan_text(const std::vector<LayerActivationPolicy>& layers);
+/// Inverse of activation_plan_text(). Returns nullopt if the text is malformed or names more than
+/// kMaxLayers layers.
+std::optional<std::vector<LayerActivationPolicy>> parse_activation_plan(const std::string& text);
+
+/// Returns the recomputation and the offload of such a plan.
+RecomputePlan recompute_plan(const std::vector<LayerActivationPolicy>& layers);
+OffloadPlan offload_plan(const std::vector<LayerActivationPolicy>& layers);
+
+}  // namespace megatron

@@ -1,0 +1,48 @@
+#include "megatron/config/byte_count.h"
+
+#include <array>
+#include <cctype>
+#include <cmath>
+#include <cstdlib>
+#include <string_view>
+#include <utility>
+
+namespace megatron {
+namespace {
+
+constexpr double kKibi = 1024;
+constexpr std::array<std::pair<std::string_view, double>, 14> kUnits{
+    {{"", 1},
+     {"b", 1},
+     {"k", 1e3},
+     {"kb", 1e3},
+     {"kib", kKibi},
+     {"m", 1e6},
+     {"mb", 1e6},
+     {"mib", kKibi* kKibi},
+     {"g", 1e9},
+     {"gb", 1e9},
+     {"gib", kKibi* kKibi* kKibi},
+     {"tb", 1e12},
+     {"t", 1e12},
+     {"tib", kKibi* kKibi* kKibi* kKibi}}};
+
+}  // namespace
+
+std::optional<double> byte_count(const std::string& text) {
+  if (text.empty() || std::isdigit(static_cast<unsigned char>(text.front())) == 0)
+    return std::nullopt;
+  char* end = nullptr;
+  const double number = std::strtod(text.c_str(), &end);
+  std::string unit;
+  for (const char* c = end; *c != '\0'; ++c) {
+    if (*c == ' ' && unit.empty()) continue;
+    unit += static_cast<char>(std::tolower(static_cast<unsigned char>(*c)));
+  }
+  for (const auto& [name, bytes] : kUnits) {
+    if (unit == name && std::isfinite(number) && number > 0) return number * bytes;
+  }
+  return std::nullopt;
+}
+
+}  // namespace megatron

@@ -1,0 +1,14 @@
+// Sizes of memory as text.
+#pragma once
+
+#include <optional>
+#include <string>
+
+namespace megatron {
+
+/// Returns the bytes of "20GB", "512 MiB" or "1.5e9": B, and kB, MB, GB, TB (powers of 1000) or
+/// KiB, MiB, GiB, TiB (powers of 1024), with or without a space. Returns nullopt for other texts
+/// and for sizes that are not above 0.
+std::optional<double> byte_count(const std::string& text);
+
+}  // namespace megatron

@@ -1,0 +1,40 @@
+// Chooses recomputation, offload and the micro-batch size of a run so that every rank stays within
+// a budget and a step takes the least time: by measured times of the layers, predicted sizes, and
+// an exact search (choose_activations.h).
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "megatron/config/activation_plan.h"
+#include "megatron/config/settings.h"
+#include "megatron/models/model_family.h"
+#include "megatron/ops/offload_store.h"
+#include "megatron/parallel/rank.h"
+
+namespace megatron {
+
+struct BudgetRequest {
+  const Settings& settings;  ///< resolved; its activation plan is ignored
+  const ModelFamily& family;
+  const Rank& rank;
+  const PipelineLayout& layout;
+  double budget_bytes = 0;  ///< of each rank
+  double held_bytes = 0;    ///< what a rank holds besides what is predicted, such as libraries
+  OffloadStore* offload_store = nullptr;  ///< null: nothing is offloaded
+};
+
+struct BudgetPlan {
+  std::int64_t micro_batch_size = 1;
+  std::vector<LayerActivationPolicy> layers;  ///< of the whole model
+  double predicted_bytes = 0;                 ///< of the rank that needs most
+  std::string table;                          ///< the choices and what each costs, for people
+};
+
+/// Measures the layers and plans. The micro-batch size is the run's own unless
+/// memory.chooses_micro_batch_size. Throws a UserError that says how much memory is needed if
+/// nothing fits. Collective over the world; all ranks return the same plan.
+BudgetPlan plan_memory_budget(const BudgetRequest& request);
+
+}  // namespace megatron

@@ -1,0 +1,139 @@
+#include "megatron/training/loop/apply_memory_budget.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <ostream>
+
+#include "megatron/base/error.h"
+#include "megatron/base/offload_file.h"
+#include "megatron/checkpoint/manifest.h"
+#include "megatron/config/byte_count.h"
+#include "megatron/parallel/object_collectives.h"
+#include "megatron/planner/memory_budget.h"
+#include "megatron/planner/memory_remedies.h"
+#include "megatron/training/loop/out_of_memory.h"
+#include "megatron/training/observability/process_memory.h"
+#include "megatron/training/saving/resume_differences.h"
+
+namespace megatron {
+namespace {
+
+/// The share of the free memory that an automatic budget takes. The rest is for what other programs
+/// do meanwhile and, on a GPU, for the context and libraries.
+constexpr double kShareOfFreeMemory = 0.9;
+
+/// Returns the memory that this process may hold: what it holds now and its share of what is free.
+double free_budget(c10::Device device, std::int64_t ranks_on_host) {
+  const MemoryLimits limits = memory_limits(device);
+  if (limits.device > 0) return kShareOfFreeMemory * limits.device;
+  const double resident = process_status("VmRSS:"), neighbours = static_cast<double>(ranks_on_host);
+  double most = resident + limits.available / neighbours;
+  if (limits.cgroup > 0) most = std::min(most, limits.cgroup / neighbours);
+  for (const double limit : {limits.address_space, limits.data})
+    if (limit > 0) most = std::min(most, limit);
+  return kShareOfFreeMemory * most;
+}
+
+/// Returns the budget of each rank. Ranks of one job plan for the smallest machine.
+double common_budget(const MemoryConfig& memory, const Rank& rank, std::int64_t ranks_on_host) {
+  if (memory.memory_budget != "auto") return byte_count(memory.memory_budget).value();
+  double least = free_budget(rank.device, ranks_on_host);
+  for (const std::vector<double>& other :
+       all_gather_numbers({rank.world, rank.device}, std::vector<double>{least}, "memory budget"))
+    least = std::min(least, other.front());
+  return least;
+}
+
+/// Returns what the process holds besides what the planner predicts: its code and data, and the
+/// parts of the libraries that the first step will read.
+double held_bytes(c10::Device device) {
+  constexpr double kReadLater = 24 << 20;
+  return device.is_cpu() ? process_status("VmRSS:") + kReadLater : 0;
+}
+
+/// Returns the plan that the saved run had, if its budget and everything the plan depends on are
+/// this run's.
+struct SavedPlan {
+  std::string activation_plan;
+  std::int64_t micro_batch_size = 1;
+};
+std::optional<SavedPlan> saved_plan(const Settings& settings, const Rank& rank,
+                                    const std::optional<CheckpointSource>& source) {
+  if (!source || source->is_release || settings.checkpoint.finetune ||
+      source->kind != CheckpointSource::Kind::megatron)
+    return std::nullopt;
+  const Manifest manifest = read_manifest(source->folder);
+  Settings saved = settings;
+  read_saved_settings(*manifest.settings, saved);
+  const auto depends_on = [](const Settings& s) {
+    const ParallelConfig& p = s.parallel;
+    const TrainingConfig& t = s.training;
+    return std::tuple(s.memory.memory_budget, s.memory.offload.offload_folder.empty(),
+                      p.tensor_model_parallel_size, p.pipeline_model_parallel_size,
+                      p.context_parallel_size, p.expert_model_parallel_size, p.sequence_parallel,
+                      t.global_batch_size, t.seq_length, t.bf16, t.fp16, s.model.num_layers);
+  };
+  const bool same_size = settings.memory.chooses_micro_batch_size ||
+                         saved.training.micro_batch_size == settings.training.micro_batch_size;
+  if (saved.memory.activation_plan.empty() || !same_size ||
+      saved.memory.planned_world_size != rank.world.size ||
+      depends_on(saved) != depends_on(settings))
+    return std::nullopt;
+  return SavedPlan{saved.memory.activation_plan, saved.training.micro_batch_size};
+}
+
+}  // namespace
+
+std::unique_ptr<OffloadStore> open_offload_store(const OffloadConfig& config, c10::Device device,
+                                                 StartupWarnings& warnings, std::ostream& out) {
+  if (device.is_cuda()) {
+    if (config.offload_folder.empty()) return make_host_offload_store(device);
+    throw UserError({"--offload-folder", "is for CPUs: a GPU offloads to the memory of its host",
+                     "leave --offload-folder out"});
+  }
+  if (config.offload_folder.empty())
+    throw UserError({"offloading on a CPU needs another memory than its own", "",
+                     "add --offload-folder DIR, a folder on a local disk"});
+  auto file = std::make_shared<OffloadFile>(OffloadFile::Options{.folder = config.offload_folder});
+  if (file->is_in_memory())
+    warnings.add("--offload-folder " + config.offload_folder +
+                     " is itself in memory (tmpfs), so that offloading frees none: give a folder "
+                     "on a disk",
+                 out);
+  return make_file_offload_store(std::move(file));
+}
+
+void apply_memory_budget(Settings& settings, const ModelFamily& family, const Rank& rank,
+                         const BudgetContext& context, std::ostream& out) {
+  MemoryConfig& memory = settings.memory;
+  if (memory.memory_budget.empty() || settings.training.skip_train) return;
+  if (const auto saved = saved_plan(settings, rank, context.source)) {
+    settings.training.micro_batch_size = saved->micro_batch_size;
+    memory.activation_plan = saved->activation_plan;
+    memory.planned_world_size = rank.world.size;
+    out << "memory budget: the plan of the checkpoint, micro-batch "
+        << settings.training.micro_batch_size << ", " << memory.activation_plan << std::endl;
+    return;
+  }
+  std::unique_ptr<OffloadStore> store;
+  if (!memory.offload.offload_folder.empty() || rank.device.is_cuda()) {
+    StartupWarnings unused;
+    store = open_offload_store(memory.offload, rank.device, unused, out);
+  }
+  const double budget = common_budget(memory, rank, context.ranks_on_host);
+  out << "measuring the layers for a memory budget of " << byte_size_text(budget) << " ..."
+      << std::endl;
+  const BudgetPlan plan = plan_memory_budget({.settings = settings,
+                                              .family = family,
+                                              .rank = rank,
+                                              .layout = context.layout,
+                                              .budget_bytes = budget,
+                                              .held_bytes = held_bytes(rank.device),
+                                              .offload_store = store.get()});
+  memory.activation_plan = activation_plan_text(plan.layers);
+  memory.planned_world_size = rank.world.size;
+  settings.training.micro_batch_size = plan.micro_batch_size;
+  out << plan.table << std::endl;
+}
+
+}  // namespace megatron
