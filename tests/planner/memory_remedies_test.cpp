@@ -18,7 +18,7 @@ Settings run_settings() {
   settings.model = tiny_gpt();
   settings.training.micro_batch_size = 4;
   settings.training.global_batch_size = 8;
-  settings.training.seq_length = 64;
+  settings.training.seq_length = settings.model.max_position_embeddings = 64;
   return settings;
 }
 

@@ -37,7 +37,10 @@ TEST(PredictedMemoryTable, AddsUpAndListsTheLayers) {
   double units = 0;
   for (const UnitActivations& unit : table.units) units += unit.bytes;
   EXPECT_EQ(units, table.activations);
-  EXPECT_EQ(table.units.front().name, "layer 0");
+  ASSERT_EQ(table.units.size(), 4U);
+  EXPECT_EQ(table.units[0].name, "embedding");
+  EXPECT_EQ(table.units[1].name, "layer 0");
+  EXPECT_EQ(table.units[3].name, "final layernorm");
   const RankMemory memory =
       predict_rank_memory(settings, find_model_family("gpt"), rank, layout, 4);
   EXPECT_EQ(table.model() + table.activations + table.temporary, memory.total());

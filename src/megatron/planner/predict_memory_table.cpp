@@ -58,10 +58,16 @@ void add_units(MemoryTable& table, const TransformerConfig& config, const Activa
          .kind = config.moe.has_experts(shape.layers[i]) ? "MoE layer" : "dense layer",
          .bytes = shape.microbatches_in_flight * stage.kept[i]});
   if (!shape.has_output) return;
-  const double norm = std::min(table.temporary, 2 * hidden_bytes(config, layout));
-  table.units.push_back({.name = "final norm", .kind = "final norm", .bytes = norm});
-  table.activations += norm;
-  table.temporary -= norm;
+  const double hidden = hidden_bytes(config, layout), both = std::min(table.temporary, 2 * hidden);
+  const bool has_embedding = !shape.layers.empty() && shape.layers.front() == 0;
+  if (has_embedding)
+    table.units.insert(table.units.begin(),
+                       {.name = "embedding", .kind = "embedding", .bytes = both / 2});
+  table.units.push_back({.name = "final layernorm",
+                         .kind = "final layernorm",
+                         .bytes = has_embedding ? both / 2 : both});
+  table.activations += both;
+  table.temporary -= both;
 }
 
 }  // namespace
