@@ -104,7 +104,7 @@ double host_bytes(const Settings& settings, const ActivationLayout& layout, cons
   const double prepared = settings.data.num_workers > 0 ? kPrefetchedMicrobatches : 0;
   const double workspaces =
       number(baseline.num_threads) * attention_workspace_bytes(settings.model, layout, shape);
-  return prepared * kSampleBytes * number(layout.tokens * layout.context_parallel) +
+  return prepared * kSampleBytes * number(layout.tokens) +
          std::max(workspaces, baseline.workspaces);
 }
 
