@@ -1,14 +1,18 @@
 #!/usr/bin/env bash
 # Times training steps beside PyTorch on the same shapes, in one run (bench/suite/main.py). With
 # `ranks` as the first argument it times one rank and two (ranks.py); with `startup`, how long ranks
-# take to start (startup.py); with `context`, long sequences over ranks (bench/context). Further
-# arguments go to the program; --help lists them.
+# take to start (startup.py); with `context`, long sequences over ranks (bench/context); with
+# `memory`, memory beside its prediction (bench/memory). Further arguments go to the program; --help
+# lists them.
 set -uo pipefail
 cd "$(dirname "$0")/.."
-if [ "${1:-}" = context ]; then
-  shift
-  exec python3 -B bench/context/run.py "$@"  # needs nothing but Python and megatron
-fi
+case "${1:-}" in
+  context | memory)
+    folder=$1
+    shift
+    exec python3 -B "bench/$folder/run.py" "$@"  # needs nothing but Python and megatron
+    ;;
+esac
 program=main
 case "${1:-}" in ranks | startup) program=$1; shift ;; esac
 case " $* " in
@@ -24,6 +28,8 @@ if [ -f build/build.ninja ] && [ "$MEGATRON" = "$PWD/build/bin/megatron" ]; then
   said=$(cmake --build build --target suite_programs 2>&1) || { echo "$said" >&2; exit 2; }
 fi
 case "$program $* " in
-  "main "*"--smoke "*) python3 -B bench/context/run.py --smoke || exit $? ;;
+  "main "*"--smoke "*)
+    for folder in context memory; do python3 -B "bench/$folder/run.py" --smoke || exit $?; done
+    ;;
 esac
 exec "$PYTHON" "bench/suite/$program.py" "$@"

@@ -115,15 +115,13 @@ def train(case, cp, tokens):
         peaks.pop(process.pid, None)  # the launcher
     if process.returncode != 0:
         sys.exit(f"{' '.join(command)} ended with {process.returncode}:\n{text}")
-    parts = dict(re.findall(r"^    ([a-z ]+?(?: \(peak of a step\))?) \.+: ([-0-9.]+)", text, re.M))
-    names = ["parameters", "main parameters", "gradients", "optimizer state", "other tensors"]
     exposed = re.findall(r"^cp +\S+ +.* ([0-9.]+)$", text, re.M)
     return {
         "step_s": float(re.search(r"iteration \(ms\): ([0-9.]+)", text)[1]) / 1e3,
         "cpu_s": cpu_seconds() - cpu_before,
         "exposed_s": sum(map(float, exposed)) / 1e3,
         "tensor_peak_bytes": MEBIBYTE
-        * sum(float(parts[name]) for name in [*names, "activations (peak of a step)"]),
+        * max(map(float, re.findall(r"tensors at the peak of a step ([0-9.]+)", text))),
         "resident_bytes": sorted(peaks.values()),
     }
 

@@ -51,12 +51,12 @@ inline void add_part(const ParamStore& weights, Tensors& whole) {
 }
 
 /// Runs the next step of a trainer as the training loop does.
-inline TrainStepResult make_step(Trainer& trainer) {
+inline TrainStepResult make_step(Trainer& trainer, StepListener* listener = nullptr) {
   trainer.state.batch = trainer.plan.batches.at(trainer.state.progress.consumed_train_samples);
   const TrainStepContext parts{*trainer.state.model,     *trainer.state.weights,
                                *trainer.state.optimizer, *trainer.services.data.train,
                                trainer.services.timers,  trainer.plan.rank,
-                               trainer.plan.pipeline};
+                               trainer.plan.pipeline,    listener};
   TrainStepResult step = train_step(
       parts, {.iteration = trainer.state.progress.iteration + 1,
               .num_microbatches = trainer.state.batch.num_microbatches,

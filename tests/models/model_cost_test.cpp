@@ -62,6 +62,75 @@ TEST(TheoreticalMemory, DenseOnOneRankEqualsMegatron) {
             "MB, total=13774.94 MB\n\n");
 }
 
+/// A model of Korthikanti et al. 2022, table 3: all use 8-way tensor parallelism and sequences of
+/// 2048 tokens of a vocabulary of 51,200.
+struct PublishedModel {
+  const char* name;
+  std::int64_t layers, hidden, heads, micro_batch;
+  double parameters;  ///< in billions
+};
+
+const PublishedModel kPublishedModels[] = {{"22B", 48, 6144, 64, 4, 22},
+                                           {"175B", 96, 12288, 96, 1, 175},
+                                           {"530B", 105, 20480, 128, 1, 530},
+                                           {"1T", 128, 25600, 160, 1, 1000}};
+
+ModelDimensions dimensions_of(const PublishedModel& model) {
+  return {.num_layers = model.layers,
+          .hidden_size = model.hidden,
+          .num_attention_heads = model.heads,
+          .query_groups = model.heads,
+          .kv_channels = model.hidden / model.heads,
+          .ffn_hidden_size = 4 * model.hidden,
+          .padded_vocab_size = 51200};
+}
+
+// With t = 8 a layer keeps s·b·h·(10 + 24/t) bytes without the scores of attention (their table 2),
+// and with sequence parallelism and selective recomputation 34·s·b·h/t. With the scores, of
+// 5·a·s/h·s·b·h/t bytes, the latter is about a fifth of tensor parallelism alone ("5x"), and about
+// twice full recomputation, 2·s·b·h.
+TEST(TheoreticalMemory, OfPublishedModelsIsThatOfThePaper) {
+  for (const PublishedModel& model : kPublishedModels) {
+    MemoryLayout layout{.tensor_parallel = 8,
+                        .micro_batch_size = model.micro_batch,
+                        .sequence_length = 2048,
+                        .num_microbatches = 1};
+    const auto per_layer = [&] {
+      return theoretical_memory(dimensions_of(model), layout).activation_per_layer_bytes;
+    };
+    const double rows = 2048.0 * static_cast<double>(model.micro_batch * model.hidden),
+                 scores = 5.0 * static_cast<double>(model.heads) * 2048 /
+                          static_cast<double>(model.hidden) / 8 * rows;
+    const double tensor_parallel = per_layer() + scores;
+    EXPECT_DOUBLE_EQ(per_layer(), rows * (10 + 24.0 / 8)) << model.name;
+    layout.sequence_parallel_with_selective_recompute = true;
+    EXPECT_DOUBLE_EQ(per_layer(), 34 * rows / 8) << model.name;
+    EXPECT_NEAR(per_layer() / tensor_parallel, 0.2, 0.04)
+        << model.name << ": 5x, table 2 and fig. 7";
+    EXPECT_NEAR(2 * rows / tensor_parallel, 0.1, 0.025) << model.name << ": full recomputation";
+    const double parameters = count_parameters(dimensions_of(model), layout).total() / 1e9;
+    EXPECT_NEAR(parameters / model.parameters, 1, 0.01) << model.name;
+  }
+}
+
+// Section 5: selective recomputation saves 70 % of the activations of a layer of GPT-3 and 65 % of
+// one of MT-NLG.
+TEST(TheoreticalMemory, OfSelectiveRecomputeSavesWhatThePaperSays) {
+  const auto saved = [](const PublishedModel& model) {
+    const double hidden = static_cast<double>(model.hidden);
+    const MemoryLayout layout{.tensor_parallel = 8,
+                              .sequence_parallel_with_selective_recompute = true,
+                              .micro_batch_size = 1,
+                              .sequence_length = 2048};
+    const double scores = 5.0 * static_cast<double>(model.heads) * 2048 * 2048 / 8;
+    const double kept = theoretical_memory(dimensions_of(model), layout).activation_per_layer_bytes;
+    EXPECT_DOUBLE_EQ(kept, 34 * 2048 * hidden / 8) << model.name;
+    return scores / (kept + scores);
+  };
+  EXPECT_NEAR(saved(kPublishedModels[1]), 0.70, 0.005);
+  EXPECT_NEAR(saved(kPublishedModels[2]), 0.65, 0.005);
+}
+
 TEST(TheoreticalMemory, ExpertsOnEightRanksEqualMegatron) {
   const MemoryLayout layout{.tensor_parallel = 2,
                             .pipeline_parallel = 2,

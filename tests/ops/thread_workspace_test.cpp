@@ -28,5 +28,14 @@ TEST(ThreadScratch, IsEachThreadsOwn) {
   EXPECT_NE(mine, others);
 }
 
+TEST(ThreadScratch, IsCountedWhileItsThreadLives) {
+  const std::int64_t before = thread_workspace_bytes();
+  std::thread([&] {
+    thread_workspace(3 << 20);
+    EXPECT_EQ(thread_workspace_bytes() - before, 3 << 20);
+  }).join();
+  EXPECT_EQ(thread_workspace_bytes(), before);
+}
+
 }  // namespace
 }  // namespace megatron

@@ -4,13 +4,15 @@
 #include <ATen/ops/ones.h>
 #include <gmock/gmock.h>
 
-#include <map>
-#include <numeric>
+#include <bit>
+#include <cstdint>
 
 namespace megatron {
 namespace {
 
 constexpr double kKilobyte = 1024, kMegabyte = 1024 * 1024;
+
+bool lies_at_7f08(const void* address) { return std::bit_cast<std::uintptr_t>(address) == 0x7f08; }
 
 TEST(MappedMemory, SortsMappingsByKind) {
   const MappedMemory memory = mapped_memory(
@@ -19,53 +21,75 @@ TEST(MappedMemory, SortsMappingsByKind) {
       "7f00-7f01 rw-p 00000000 00:00 0 \nRss:   200 kB\n"
       "7f02-7f03 r--s 00000000 fd:01 77       /data/my corpus.bin\nRss:  3000 kB\n"
       "7f04-7f05 r--p 00000000 fd:01 99       /opt/lib/libtorch_cpu.so\nRss: 40000 kB\n"
-      "7f06-7f07 rw-p 00000000 00:00 0        [heap]\nRss: 500000 kB\n");
+      "7f06-7f07 rw-p 00000000 00:00 0        [heap]\nRss: 500000 kB\n"
+      "7f08-7f09 rw-p 00000000 00:00 0 \nRss:   700 kB\n"
+      "7f0a-7f0b rw-s 00000000 00:01 5        /memfd:megatron-ranks (deleted)\nRss:   800 kB\n",
+      lies_at_7f08);
   EXPECT_EQ(memory.heap, 500000 * kKilobyte);
   EXPECT_EQ(memory.anonymous, 200 * kKilobyte);
   EXPECT_EQ(memory.data_files, 3000 * kKilobyte);
   EXPECT_EQ(memory.program, 40010 * kKilobyte);
-  EXPECT_EQ(mapped_memory("no such format\nRss:\n").total(), 0);
+  EXPECT_EQ(memory.tensors, 700 * kKilobyte);
+  EXPECT_EQ(memory.shared, 800 * kKilobyte);
+  EXPECT_EQ(mapped_memory("no such format\nRss:\n", lies_at_7f08).total(), 0);
 }
 
-double sum(const MemoryBreakdown& parts) {
-  return std::accumulate(parts.parts.begin(), parts.parts.end(), 0.0,
-                         [](double total, const auto& part) { return total + part.second; });
+MemoryReadings readings() {
+  return {
+      .model = {.parameters = 10, .main_parameters = 20, .gradients = 20, .optimizer_state = 40},
+      .tensors = {.allocated_bytes = 100, .peak_bytes = 160, .reserved_bytes = 200},
+      .activations = 35,
+      .before_model = {.heap_in_use = 90, .workspaces = 0, .anonymous = 30},
+      .now = {.heap_in_use = 130, .workspaces = 15, .anonymous = 50},
+      .mapped = {.tensors = 190,
+                 .heap = 200,
+                 .anonymous = 50,
+                 .shared = 8,
+                 .data_files = 50,
+                 .program = 70},
+      .peak = 580};
 }
 
-TEST(MemoryBreakdown, AddUpOnHostAndDevice) {
-  const ModelMemory model{
-      .parameters = 10, .main_parameters = 20, .gradients = 20, .optimizer_state = 40};
-  const TensorMemory tensors{.allocated_bytes = 100, .peak_bytes = 160, .reserved_bytes = 200};
-  const MemoryBreakdown host = cpu_memory_breakdown(
-      model, tensors, {.heap = 200, .anonymous = 300, .data_files = 50, .program = 70},
-      /*heap_bytes=*/130);
-  EXPECT_EQ(host.total, 620);
-  EXPECT_EQ(sum(host), 620);
-  EXPECT_THAT(host.parts, testing::IsSupersetOf(
-                              {std::pair<std::string, double>("activations (peak of a step)", 60),
-                               {"other tensors", 10},
-                               {"heap without tensors", 130},
-                               {"freed, kept by the allocator", 110},
-                               {"mapped data files", 50},
-                               {"remainder", 100}}));
-  const MemoryBreakdown device = gpu_memory_breakdown(model, tensors);
-  EXPECT_EQ(sum(device), 200);
-  EXPECT_EQ(device.parts.back(), (std::pair<std::string, double>("remainder", 40)));
+TEST(MemoryTable, OfAHostAddsUpToItsPeak) {
+  const MemoryTable table = cpu_memory_table(readings());
+  EXPECT_EQ(table.model(), 90);
+  EXPECT_EQ(table.activations, 35);
+  EXPECT_EQ(table.temporary, 160 - 100 - 35);
+  EXPECT_EQ(table.communication, 8);
+  EXPECT_EQ(table.host, 10 + (130 - 90) + 15 + 50);
+  EXPECT_EQ(table.workspaces, 15);
+  EXPECT_EQ(table.allocator_slack, (190 - 160) + (200 - 130));
+  EXPECT_EQ(table.libraries, 70 + 90 + 30);
+  EXPECT_EQ(table.peak, 580);
+  // The heaps of other threads grew by 20, of which 15 are workspaces; 12 have been given back.
+  EXPECT_EQ(table.unexplained(), 20 - 15 + 12);
 }
 
-TEST(MemoryTable, ShowsTheoryBesideMeasure) {
-  const MemoryBreakdown measured{.parts = {{"parameters", 2 * kMegabyte},
-                                           {"activations (peak of a step)", kMegabyte},
-                                           {"remainder", 0}},
-                                 .total = 3 * kMegabyte};
-  const std::string table = memory_table(
-      2, measured,
-      {.weight_and_optimizer_bytes = 4 * kMegabyte, .activation_bytes = 5 * kMegabyte});
-  EXPECT_THAT(table,
+TEST(MemoryTable, OfAGpuIsThatOfItsAllocator) {
+  MemoryReadings gpu = readings();
+  gpu.peak = 200;
+  const MemoryTable table = gpu_memory_table(gpu);
+  EXPECT_EQ(table.allocator_slack, 40);
+  EXPECT_EQ(table.libraries, 0);
+  EXPECT_EQ(table.unexplained(), 0);
+}
+
+TEST(MemoryReport, NamesTheLargestRankBesideRankZero) {
+  const MemoryTable small{.parameters = 2 * kMegabyte, .peak = 3 * kMegabyte},
+      large{.parameters = 2 * kMegabyte, .peak = 5 * kMegabyte};
+  const TheoreticalMemory theory{.weight_and_optimizer_bytes = 4 * kMegabyte,
+                                 .activation_bytes = 6 * kMegabyte};
+  const MemoryTable alone[] = {small}, second[] = {small, large}, first[] = {large, small};
+  EXPECT_THAT(memory_report(2, alone, theory),
               testing::StartsWith(
                   "[Rank 0] (after 2 iterations) memory by part (MB):\n    parameters ....."));
-  EXPECT_THAT(table, testing::HasSubstr(": 1.00 (theory: 5.00)"));
-  EXPECT_THAT(table, testing::EndsWith(": 2.00 (theory: 4.00)"));
+  EXPECT_THAT(memory_report(2, alone, theory),
+              testing::EndsWith("rank 0: tensors at the peak of a step 2.00; by Megatron's theory "
+                                "weights and optimizer 4.00, activations 6.00"));
+  EXPECT_THAT(memory_report(2, second, theory),
+              testing::HasSubstr("\n    columns: rank 0 | rank 1, the largest of 2\n"));
+  EXPECT_THAT(memory_report(2, first, theory),
+              testing::HasSubstr("memory by part, of rank 0, the largest of 2 (MB):"));
 }
 
 TEST(TensorMemory, CountsWhatTensorsHold) {

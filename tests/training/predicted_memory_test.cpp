@@ -8,6 +8,7 @@
 #include "megatron/parallel/rank_threads.h"
 #include "megatron/planner/activation_memory.h"
 #include "megatron/planner/rank_memory.h"
+#include "megatron/training/observability/activation_recorder.h"
 #include "megatron/training/observability/memory_breakdown.h"
 #include "megatron/training/observability/tensor_memory.h"
 #include "small_run.h"
@@ -164,6 +165,42 @@ TEST(PredictedMemory, OfActivationsIsWhatLayersKeep) {
   expect_layers_keep({"--group-query-attention", "--num-query-groups", "2", "--qk-layernorm"});
   expect_layers_keep({"--bf16", "--group-query-attention", "--num-query-groups", "2",
                       "--position-embedding-type", "rope"});
+}
+
+/// Hooks that were installed before a recorder's.
+struct CountingHooks : UnitHooks {
+  void after_forward(const Module& /*unit*/, const at::Tensor& /*output*/) override { ++units; }
+  int units = 0;
+};
+
+TEST(RecordedActivations, OfEachLayerAreItsFormula) {
+  use_caching_cpu_allocator();
+  const OneThread one_thread;
+  std::ostringstream out;
+  Trainer trainer =
+      set_up(read_run(small_run::flags({"--hidden-size", "128", "--num-attention-heads", "4",
+                                        "--num-layers", "3", "--num-workers", "0", "--bf16"})),
+             out);
+  CountingHooks counting;
+  const UnitHooksScope enclosing(*trainer.state.model, counting);
+  ActivationRecorder recorder(*trainer.state.model, c10::kCPU);
+  layouts::make_step(trainer);
+  counting.units = 0;
+  recorder.before_step(nullptr);
+  layouts::make_step(trainer, &recorder);
+  const RecordedActivations recorded = recorder.after_step();
+  EXPECT_EQ(counting.units, 2 * 5) << "of two microbatches";
+  ASSERT_EQ(recorded.units.size(), 6U) << "embedding, three layers, norm, loss and messages";
+  const double layer = layer_activation_bytes(
+      trainer.plan.settings.model, 0, activation_layout(trainer.plan.settings, trainer.plan.rank));
+  double sum = 0;
+  for (const UnitActivations& unit : recorded.units) {
+    sum += unit.bytes;
+    if (unit.kind == "dense layer") {
+      EXPECT_NEAR(unit.bytes / layer, 1, 0.01) << unit.name << ": rounded up to cache lines";
+    }
+  }
+  EXPECT_EQ(sum, recorded.peak);
 }
 
 /// Compares the most that tensors hold in a step with the predicted total. The few percent between

@@ -64,6 +64,8 @@ class UnitHooksScope {
   UnitHooksScope(const UnitHooksScope&) = delete;
   UnitHooksScope& operator=(const UnitHooksScope&) = delete;
   ~UnitHooksScope() { model_.unit_hooks_ = previous_; }
+  /// Returns the suspended hooks, which may be null.
+  UnitHooks* enclosing() const { return previous_; }
 
  private:
   Model& model_;

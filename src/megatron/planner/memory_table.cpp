@@ -110,6 +110,7 @@ std::string memory_text(std::span<const MemoryColumn> columns) {
 OrderedJson memory_json(const MemoryTable& table) {
   OrderedJson json;
   for (const MemoryRow& row : kRows) json[row.key] = table.*row.bytes;
+  json["workspaces"] = table.workspaces;
   json["unexplained"] = table.unexplained();
   json["peak"] = table.peak;
   OrderedJson units = OrderedJson::array();
@@ -121,7 +122,8 @@ OrderedJson memory_json(const MemoryTable& table) {
 
 MemoryTable memory_table_of(const Json& json) {
   const std::string source = "a memory table";
-  MemoryTable table{.peak = json_double(json, "peak", source)};
+  MemoryTable table{.workspaces = json_double(json, "workspaces", source),
+                    .peak = json_double(json, "peak", source)};
   for (const MemoryRow& row : kRows) table.*row.bytes = json_double(json, row.key, source);
   for (const Json& unit : json_at(json, "units", source))
     table.units.push_back({.name = json_string(unit, "name", source),

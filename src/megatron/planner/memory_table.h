@@ -27,6 +27,7 @@ struct MemoryTable {
   double temporary = 0;      ///< other tensors that a step holds for a moment at its peak
   double communication = 0;  ///< memory shared with other ranks
   double host = 0;           ///< samples, tokenizer, files of data, the program's own objects
+  double workspaces = 0;     ///< the part of `host` that the threads of the kernels keep
   /// Memory that allocators hold beyond the peak of what was in use: gaps between blocks, and what
   /// was freed.
   double allocator_slack = 0;
@@ -63,7 +64,8 @@ struct MemoryColumn {
 /// several columns. Every line begins with a line feed.
 std::string memory_text(std::span<const MemoryColumn> columns);
 
-/// Returns {"parameters": bytes, …, "unexplained", "peak", "units": [{"name", "kind", "bytes"}]}.
+/// Returns {"parameters": bytes, …, "workspaces", "unexplained", "peak", "units": [{"name", "kind",
+/// "bytes"}]}.
 OrderedJson memory_json(const MemoryTable& table);
 /// Inverse of memory_json(), for tables of other ranks.
 MemoryTable memory_table_of(const Json& json);

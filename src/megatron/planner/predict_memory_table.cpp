@@ -1,7 +1,7 @@
 #include "megatron/planner/predict_memory_table.h"
 
 #include <algorithm>
-#include <set>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -59,10 +59,16 @@ void add_units(MemoryTable& table, const TransformerConfig& config, const Activa
          .kind = config.moe.has_experts(shape.layers[i]) ? "MoE layer" : "dense layer",
          .bytes = shape.microbatches_in_flight * stage.kept[i]});
   if (!shape.has_output) return;
-  const double norm = std::min(table.temporary, 2 * hidden_bytes(config, layout));
-  table.units.push_back({.name = "final norm", .kind = "final norm", .bytes = norm});
-  table.activations += norm;
-  table.temporary -= norm;
+  const double hidden = hidden_bytes(config, layout), both = std::min(table.temporary, 2 * hidden);
+  const bool has_embedding = !shape.layers.empty() && shape.layers.front() == 0;
+  if (has_embedding)
+    table.units.insert(table.units.begin(),
+                       {.name = "embedding", .kind = "embedding", .bytes = both / 2});
+  table.units.push_back({.name = "final layernorm",
+                         .kind = "final layernorm",
+                         .bytes = has_embedding ? both / 2 : both});
+  table.activations += both;
+  table.temporary -= both;
 }
 
 }  // namespace
@@ -70,27 +76,37 @@ void add_units(MemoryTable& table, const TransformerConfig& config, const Activa
 double communication_bytes(const Settings& settings, const Rank& rank) {
   if (settings.parallel.device == "cuda") return 0;
   const Mesh mesh(mesh_sizes(settings.parallel), rank.world.size);
-  std::set<RankList> groups;  // those of the same ranks share one area
-  for (const std::string& axis : tensor_axes(settings)) groups.insert(mesh.group(rank.index, axis));
-  groups.insert(embedding_ranks(settings, mesh, rank));
+  const double hidden = hidden_bytes(settings.model, activation_layout(settings, rank)),
+               slot = number(kSlotBytes);
+  std::map<RankList, double> touched;  // of a slot; groups of the same ranks share one area
+  for (const std::string& axis : tensor_axes(settings)) {
+    double& bytes = touched[mesh.group(rank.index, axis)];
+    const bool has_gradients = axis == "dp-cp" || axis == "edp";
+    bytes = std::max(bytes, has_gradients ? slot : std::min(slot, hidden));
+  }
+  touched[embedding_ranks(settings, mesh, rank)] = slot;
   double bytes = 0;
-  for (const RankList& group : groups)
-    if (group.size() > 1) bytes += number(std::ssize(group) * kSlots * kSlotBytes);
+  for (const auto& [group, part] : touched)
+    if (group.size() > 1) bytes += number(std::ssize(group) * kSlots) * part;
+  const auto rings = [&](std::int64_t count, std::int64_t ranks) {
+    return number(count) * std::min(hidden, number(SharedMemoryArea::ring_bytes(ranks)));
+  };
   const std::int64_t chunks = num_pipeline_chunks(settings.parallel, settings.model.num_layers),
                      neighbours = pipeline_neighbours(rank, chunks);
-  if (neighbours > 0) bytes += number(2 * neighbours * SharedMemoryArea::ring_bytes(rank.pp.size));
-  const bool has_ring =
-      rank.cp.size > 1 && std::ranges::any_of(settings.parallel.cp_comm_type, [](CpCommType type) {
-        return type == CpCommType::p2p || type == CpCommType::a2a_p2p;
-      });
-  return has_ring ? bytes + number(2 * SharedMemoryArea::ring_bytes(rank.cp.size)) : bytes;
+  if (neighbours > 0) bytes += rings(2 * neighbours, rank.pp.size);
+  const bool has_ring = std::ranges::any_of(settings.parallel.cp_comm_type, [](CpCommType type) {
+    return type == CpCommType::p2p || type == CpCommType::a2a_p2p;
+  });
+  return has_ring && rank.cp.size > 1 ? bytes + rings(2, rank.cp.size) : bytes;
 }
 
 double host_bytes(const Settings& settings, const ActivationLayout& layout, const StepShape& shape,
-                  std::int64_t num_threads) {
+                  const HostBaseline& baseline) {
   const double prepared = settings.data.num_workers > 0 ? kPrefetchedMicrobatches : 0;
-  return prepared * kSampleBytes * number(layout.tokens * layout.context_parallel) +
-         number(num_threads) * attention_workspace_bytes(settings.model, layout, shape);
+  const double workspaces =
+      number(baseline.num_threads) * attention_workspace_bytes(settings.model, layout, shape);
+  return prepared * kSampleBytes * number(layout.tokens) +
+         std::max(workspaces, baseline.workspaces);
 }
 
 MemoryTable predict_memory_table(const Settings& settings, const ModelFamily& family,
@@ -99,17 +115,16 @@ MemoryTable predict_memory_table(const Settings& settings, const ModelFamily& fa
   const RankMemory memory = predict_rank_memory(settings, family, rank, layout, num_microbatches);
   const ActivationLayout activations = activation_layout(settings, rank);
   const StepShape shape = step_shape(settings, rank, layout, num_microbatches);
-  MemoryTable table{
-      .parameters = memory.parameters,
-      .main_parameters = memory.main_parameters,
-      .gradients = memory.gradients,
-      .optimizer_state = memory.optimizer_state,
-      .activations = memory.activations,
-      .temporary = memory.buffers,
-      .communication = communication_bytes(settings, rank),
-      .host = baseline.host + host_bytes(settings, activations, shape, baseline.num_threads),
-      .allocator_slack = baseline.allocator_slack,
-      .libraries = baseline.libraries};
+  MemoryTable table{.parameters = memory.parameters,
+                    .main_parameters = memory.main_parameters,
+                    .gradients = memory.gradients,
+                    .optimizer_state = memory.optimizer_state,
+                    .activations = memory.activations,
+                    .temporary = memory.buffers,
+                    .communication = communication_bytes(settings, rank),
+                    .host = baseline.host + host_bytes(settings, activations, shape, baseline),
+                    .allocator_slack = baseline.allocator_slack,
+                    .libraries = baseline.libraries};
   add_units(table, settings.model, activations, shape);
   table.peak = table.explained();
   return table;

@@ -44,8 +44,9 @@ class TemporaryFolder {
 std::vector<std::string> probe_command(const Settings& settings, std::int64_t num_ranks,
                                        const fs::path& folder) {
   std::vector<std::string> words{"megatron"};
-  // A rank that a launcher has forked shares pages of the libraries with it.
-  if (num_ranks > 1) words.insert(words.end(), {"launch", "--nproc-per-node", "1", "--"});
+  // Ranks that a launcher has forked share pages of the libraries with it, and communicate.
+  const char* count = num_ranks > 1 ? "2" : "1";
+  if (num_ranks > 1) words.insert(words.end(), {"launch", "--nproc-per-node", count, "--"});
   words.insert(words.end(), {"pretrain",
                              "gpt",
                              "--num-layers",
@@ -154,8 +155,9 @@ HostBaseline probe_memory(const Settings& settings, std::int64_t num_ranks) {
                      "make it run on this machine"});
   const MemoryTable table = last_table(read_file(folder.path() / "metrics.jsonl"));
   return {.libraries = table.libraries,
-          .host = table.host,
           .allocator_slack = table.allocator_slack,
+          .host = table.host - table.workspaces,
+          .workspaces = table.workspaces,
           .num_threads = num_threads};
 }
 

@@ -89,6 +89,7 @@ void build(Trainer& trainer, const Tokenizer& tokenizer, std::ostream& out) try 
 Trainer set_up(const RunConfig& run, std::ostream& out, const RankContext& world) {
   const RankContext here = open_machine(run.options.settings, world);
   TrainingServices services{.communicators = world.communicators};
+  if (run.options.settings.logger.log_memory) services.memory_before_model = host_memory();
   auto [plan, tokenizer] = resolve_run(run, here, services.warnings, out);
   services.folders =
       open_save_folders(plan.settings.checkpoint, plan.source, plan.rank, services.warnings, out);

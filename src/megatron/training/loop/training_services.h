@@ -18,7 +18,7 @@ struct TrainingServices {
   SaveFolders folders = {};
   Timers timers{0, TimerStatistic::minmax};
   RunClock clock = {};
-  HostMemory memory_before_model = host_memory();  ///< of the program and its libraries
+  HostMemory memory_before_model = {};     ///< of the program and its libraries; with --log-memory
   double started_s = clock.monotonic_s();  ///< start of the run on the monotonic clock
 };
 

@@ -88,13 +88,34 @@ void ActivationRecorder::end_wait(const ScheduleStep& receive) {
   if (next_ != nullptr) next_->end_wait(receive);
 }
 
-void ActivationRecorder::before_forward(const Module& /*unit*/) {
+void ActivationRecorder::before_forward(const Module& unit) {
   unit_begin_bytes_ = live_bytes();
+  if (UnitHooks* other = other_hooks()) other->before_forward(unit);
 }
 
-void ActivationRecorder::after_forward(const Module& unit, const at::Tensor& /*output*/) {
+void ActivationRecorder::after_forward(const Module& unit, const at::Tensor& output) {
+  if (UnitHooks* other = other_hooks()) other->after_forward(unit, output);
   unit_bytes_[&unit] = live_bytes() - unit_begin_bytes_;
   unit_chunk_[&unit] = chunk_;
+}
+
+bool ActivationRecorder::observes_ops() const { return megatron::observes_ops(other_hooks()); }
+
+void ActivationRecorder::after_op(const std::string& op, const at::Tensor& output) {
+  if (UnitHooks* other = other_hooks()) other->after_op(op, output);
+}
+
+bool ActivationRecorder::observes_backward() const {
+  const UnitHooks* other = other_hooks();
+  return other != nullptr && other->observes_backward();
+}
+
+void ActivationRecorder::before_backward(const Module& unit, const at::Tensor& gradient) {
+  if (UnitHooks* other = other_hooks()) other->before_backward(unit, gradient);
+}
+
+void ActivationRecorder::after_backward(const Module& unit) {
+  if (UnitHooks* other = other_hooks()) other->after_backward(unit);
 }
 
 }  // namespace megatron

@@ -13,7 +13,8 @@
 
 namespace megatron {
 
-/// Observes the steps of a rank. It keeps the figures of the moment at which most was kept.
+/// Observes the steps of a rank. It keeps the figures of the moment at which most was kept. Hooks
+/// that were installed before still receive all calls.
 class ActivationRecorder : public StepListener, private UnitHooks {
  public:
   ActivationRecorder(Model& model, c10::Device device);
@@ -34,7 +35,12 @@ class ActivationRecorder : public StepListener, private UnitHooks {
   void end_wait(const ScheduleStep& receive) override;
   void before_forward(const Module& unit) override;
   void after_forward(const Module& unit, const at::Tensor& output) override;
-  bool observes_ops() const override { return false; }
+  bool observes_ops() const override;
+  void after_op(const std::string& op, const at::Tensor& output) override;
+  bool observes_backward() const override;
+  void before_backward(const Module& unit, const at::Tensor& gradient) override;
+  void after_backward(const Module& unit) override;
+  UnitHooks* other_hooks() const { return hooks_ ? hooks_->enclosing() : nullptr; }
   double live_bytes() const;
   void record_peak();
 

@@ -148,12 +148,13 @@ void StepReporter::write(const auto& metrics, const PerLayerNorms* norms,
 }
 
 void StepReporter::report(const TrainStepResult& step, double elapsed_s) {
+  // The hooks of the recorder lie inside those of the profiler.
+  const std::vector<MemoryTable> memory = measure_memory_if_due();
   if (profiler_) profiler_->after_step();
   const StepMetrics metrics = metrics_of(step, elapsed_s);
   if (pipeline_trace_) pipeline_trace_->after_step();
   if (comm_log_) comm_log_->skip();  // what the trace sent
   interval_.add(step, static_cast<double>(state_.batch.running_batch_size));
-  const std::vector<MemoryTable> memory = measure_memory_if_due();
   write(metrics, step.layer_norms.get(), memory);
   const std::int64_t iteration = metrics.iteration;
   const bool is_first = iteration == first_iteration_,
