@@ -204,13 +204,59 @@ TEST(ParallelRules, HybridContextParallelismNeedsPackedDocuments) {
   EXPECT_EQ(mistake({"--max-seqlen-per-dp-cp-rank", "0"}, 2), "no error");
 }
 
+TEST(ZeroRules, NamesOfOneStageAgree) {
+  expect_all({
+      {{"--zero-stage", "2", "--data-parallel-sharding-strategy", "optim"},
+       2,
+       "--zero-stage 2: contradicts --data-parallel-sharding-strategy optim, which is stage 1\n  "
+       "fix: give one of the two"},
+      {{"--use-distributed-optimizer", "--zero-stage", "0"},
+       2,
+       "--use-distributed-optimizer: contradicts --zero-stage 0, which shards nothing"},
+      {{"--use-torch-fsdp2", "--torch-fsdp2-no-reshard-after-forward", "--zero-stage", "3"},
+       2,
+       "--use-torch-fsdp2: is stage 2 of ZeRO here and contradicts --zero-stage 3"},
+      {{"--use-torch-fsdp2", "--use-megatron-fsdp"}, 2, "excludes --use-megatron-fsdp"},
+      {{"--torch-fsdp2-no-reshard-after-forward"}, 2, "needs --use-torch-fsdp2"},
+  });
+}
+
+TEST(ZeroRules, SayWhatNeedsShards) {
+  expect_all({
+      {{"--fsdp-double-buffer", "--use-distributed-optimizer"},
+       2,
+       "--fsdp-double-buffer: needs sharded gradients or weights"},
+      {{"--suggested-communication-unit-size", "1000"},
+       2,
+       "--suggested-communication-unit-size: needs sharded gradients or weights"},
+      {{"--zero-stage", "2", "--ddp-grad-compression", "bf16"},
+       2,
+       "--ddp-grad-compression bf16: excludes --zero-stage 2"},
+      {{"--use-megatron-fsdp", "--outer-dp-sharding-strategy", "optim"},
+       2,
+       "--outer-dp-sharding-strategy optim: needs sharded weights and several "
+       "--num-distributed-optimizer-instances"},
+      {{"--use-megatron-fsdp", "--overlap-param-gather"}, 2, "needs --overlap-grad-reduce"},
+  });
+}
+
+TEST(ZeroRules, EveryNameGivesItsStage) {
+  const auto stage = [](const std::vector<std::string>& flags) {
+    return zero_stage(settings_of(flags).parallel);
+  };
+  EXPECT_EQ(stage({}), 0);
+  EXPECT_EQ(stage({"--use-distributed-optimizer"}), 1);
+  EXPECT_EQ(stage({"--data-parallel-sharding-strategy", "optim_grads"}), 2);
+  EXPECT_EQ(stage({"--use-megatron-fsdp"}), 3);
+  EXPECT_EQ(stage({"--use-megatron-fsdp", "--data-parallel-sharding-strategy", "optim"}), 1);
+  EXPECT_EQ(stage({"--use-megatron-fsdp", "--data-parallel-sharding-strategy", "no_shard"}), 0);
+  EXPECT_EQ(stage({"--use-torch-fsdp2"}), 3);
+  EXPECT_EQ(stage({"--use-torch-fsdp2", "--torch-fsdp2-no-reshard-after-forward"}), 2);
+  EXPECT_EQ(stage({"--zero-stage", "3", "--use-distributed-optimizer"}), 3);
+}
+
 TEST(ParallelRules, WhatIsNotThereYetSaysWhy) {
   expect_all({
-      {{"--use-megatron-fsdp"},
-       2,
-       "--use-megatron-fsdp: is not in this version: weights are not split over data-parallel "
-       "ranks\n  fix: use "
-       "--use-distributed-optimizer"},
       {{"--tensor-parallel-num-weight-shards", "2"}, 2, "weights have no GTP shards"},
       {{"--fake-process-group"}, 2, "megatron launch --nproc-per-node N"},
   });

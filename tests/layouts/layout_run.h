@@ -32,14 +32,25 @@ struct TrainingResult {
   Tensors before, after;
 };
 
+/// Returns copies of this rank's weights in canonical order. Collective when weights are sharded.
+inline std::vector<at::Tensor> local_weights(const ParamStore& weights) {
+  std::vector<at::Tensor> copies;
+  for (const Parameter* parameter : weights.parameters())
+    copies.push_back(parameter->value().to(at::kDouble, /*non_blocking=*/false, /*copy=*/true));
+  return copies;
+}
+
 /// Copies this rank's part of every weight to its place in the whole weights.
-inline void add_part(const ParamStore& weights, Tensors& whole) {
+inline void add_part(const ParamStore& weights, const std::vector<at::Tensor>& local,
+                     Tensors& whole) {
+  std::size_t index = 0;
   for (const Parameter* parameter : weights.parameters()) {
+    const at::Tensor& value = local[index++];
     const Shape& shape = parameter->sharding().global_shape;
     at::Tensor& tensor =
         whole.try_emplace(parameter->name(), at::zeros(shape, at::kDouble)).first->second;
     for (const TensorSlice& slice : parameter->slices()) {
-      at::Tensor to = tensor, from = parameter->value();
+      at::Tensor to = tensor, from = value;
       for (std::size_t d = 0; d < shape.size(); ++d) {
         const auto dim = static_cast<std::int64_t>(d);
         to = to.narrow(dim, slice.global_offset[d], slice.shape[d]);
@@ -89,8 +100,9 @@ inline TrainingResult train_in_layout(const std::vector<std::string>& flags,
                               .cpus = {.count = 1 << 20},
                               .params_dtype = options.dtype});
     const auto keep = [&](Tensors& whole) {
+      const std::vector<at::Tensor> local = local_weights(*trainer.state.weights);
       const std::scoped_lock lock(mutex);
-      add_part(*trainer.state.weights, whole);
+      add_part(*trainer.state.weights, local, whole);
     };
     if (options.prepare) options.prepare(*trainer.state.weights);
     keep(outcome.before);

@@ -49,7 +49,8 @@ Outcome train_on_ranks(const Flags& more) {
     EXPECT_EQ(train(trainer, out), 0);
     trainer.state.optimizer->main_parameters().wait_all_gather_params();
     const std::scoped_lock lock(mutex);
-    layouts::add_part(*trainer.state.weights, outcome.weights);
+    layouts::add_part(*trainer.state.weights, layouts::local_weights(*trainer.state.weights),
+                      outcome.weights);
     if (communicators.rank() == kRanks - 1) outcome.log = out.str();
   });
   return outcome;

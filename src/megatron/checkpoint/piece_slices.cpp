@@ -77,8 +77,4 @@ at::Tensor view_slice(const at::Tensor& flat, const ParameterPiece& piece,
   return flat.as_strided(slice.shape, strides, flat.storage_offset() + first - piece.first);
 }
 
-ParameterPiece whole_piece(Parameter& parameter) {
-  return {.parameter = &parameter, .first = 0, .count = num_elements(parameter.local_shape())};
-}
-
 }  // namespace megatron

@@ -27,7 +27,4 @@ std::vector<TensorSlice> piece_slices(const ParameterPiece& piece,
 at::Tensor view_slice(const at::Tensor& flat, const ParameterPiece& piece,
                       const TensorSlice& slice);
 
-/// Returns a piece that covers a parameter's whole local tensor.
-ParameterPiece whole_piece(Parameter& parameter);
-
 }  // namespace megatron

@@ -47,24 +47,30 @@ class SavePlanner {
       : store_(store), mine_(parameters_to_write(store)) {}
 
   void add_weights(std::vector<WriteItem>& pieces) const {
-    for (Parameter* parameter : store_.parameters()) {
-      const bool is_state = parameter->spec().kind == ParameterKind::state;
-      if (mine_.contains(parameter))
-        add(parameter->name(), is_state ? TensorKind::state : TensorKind::weight,
-            whole_piece(*parameter), parameter->value().view({-1}), pieces);
+    for (const auto& [piece, flat] : store_.kept_values()) {
+      const Parameter& parameter = *piece.parameter;
+      const bool is_state = parameter.spec().kind == ParameterKind::state;
+      if (writes(piece, store_.buckets()[piece.bucket].shards_values()))
+        add(parameter.name(), is_state ? TensorKind::state : TensorKind::weight, piece, flat,
+            pieces);
     }
   }
   /// `flat` is a state of the optimizer. Every data-parallel rank holds it, or, with a distributed
   /// optimizer, only the replicas of this shard do.
   void add_state(const std::string& name, const ParameterPiece& piece, const at::Tensor& flat,
                  std::vector<WriteItem>& pieces) const {
-    const DataParallelOptions& options = *store_.buckets()[piece.bucket].data_parallel;
-    const bool is_mine =
-        options.shard.size > 1 ? options.replica.rank == 0 : mine_.contains(piece.parameter);
-    if (is_mine) add(name + piece.parameter->name(), TensorKind::optimizer, piece, flat, pieces);
+    if (writes(piece, store_.buckets()[piece.bucket].is_sharded()))
+      add(name + piece.parameter->name(), TensorKind::optimizer, piece, flat, pieces);
   }
 
  private:
+  /// Returns whether this rank writes a piece that every data-parallel rank holds, or, when it is
+  /// sharded, only the replicas of this shard.
+  bool writes(const ParameterPiece& piece, bool is_sharded) const {
+    if (!is_sharded) return mine_.contains(piece.parameter);
+    const ParamBucket& bucket = store_.buckets()[piece.bucket];
+    return bucket.own_size < bucket.slice_size || bucket.data_parallel->replica.rank == 0;
+  }
   static void add(const std::string& name, TensorKind kind, const ParameterPiece& piece,
                   const at::Tensor& flat, std::vector<WriteItem>& pieces) {
     const Parameter& parameter = *piece.parameter;

@@ -65,10 +65,11 @@ void fill_store(WeightReader& reader, const std::string& source, ParamStore& sto
                    "load a checkpoint of this model, or use the settings of the checkpoint");
   require_no_names(source + ": there are tensors that the model does not have", unexpected,
                    "use the settings of the checkpoint");
-  for (Parameter* parameter : store.parameters()) {
-    if (reader.find(parameter->name()) == nullptr) continue;
-    fill_piece(reader, whole_piece(*parameter), parameter->name(), parameter->value().view({-1}));
+  for (const ParamStore::KeptValue& kept : store.kept_values()) {
+    const std::string& name = kept.piece.parameter->name();
+    if (reader.find(name) != nullptr) fill_piece(reader, kept.piece, name, kept.flat);
   }
+  if (store.unit_values() != nullptr) store.unit_values()->discard();
 }
 
 }  // namespace megatron

@@ -30,7 +30,7 @@ constexpr KnownFlags kKnownFlags[] = {
      "use-grouped-gemm-for-shared-expert "
      "moe-use-grouped-tensor mla-down-proj-fusion disable-mamba-mem-eff-path te-rng-tracker "
      "inference-rng-tracker use-cpu-initialization "
-     "no-initialization init-model-with-meta-device enable-experimental "
+     "no-initialization enable-experimental "
      "batch-invariant-backend={te_native,deepgemm,triton} "
      "kitchen-attention-backend={sdpa,fa} optimizer-cuda-graph cuda-graph-warmup-steps=* "
      "no-gradient-reduce-div-fusion "
@@ -82,24 +82,24 @@ constexpr KnownFlags kKnownFlags[] = {
      "local-rank=*"},
     {accepted, "without effect: every replica starts with the same weights", "",
      "data-parallel-random-init"},
+    {accepted,
+     "without effect: models are always declared without storage, and a rank allocates only the "
+     "weights that it keeps",
+     "", "init-model-with-meta-device"},
     {accepted, "without effect: weights have no GTP shards in this version", "",
      "gtp-remat-reduce-scatter-with-fp32-accumulation gtp-remat-nccl-ub gtp-expert-remat-nccl-ub"},
     {accepted, "without effect: the distributed optimizer has one layout of shards here", "",
      "no-use-layer-wise-param-layout"},
-    {accepted,
-     "without effect: there is no --use-megatron-fsdp or --use-torch-fsdp2 in this version", "",
+    {accepted, "without effect: sharded weights have one implementation here, with two buffers", "",
      "megatron-fsdp-version={1,2} fsdp-manual-registration create-all-gather-group "
-     "data-parallel-sharding-strategy={no_shard,optim,optim_grads,optim_grads_params} "
-     "outer-dp-sharding-strategy={no_shard,optim} "
-     "fsdp-double-buffer suggested-communication-unit-size=* enable-full-sharding-in-hsdp "
-     "torch-fsdp2-no-reshard-after-forward "
-     "megatron-fsdp-main-params-dtype={fp32,bf16,fp16,auto} "
-     "megatron-fsdp-main-grads-dtype={fp32,bf16,fp16,auto} "
-     "megatron-fsdp-grad-comm-dtype={fp32,fp16,bf16,auto} "
      "megatron-fsdp-enable-fine-grained-param-gather megatron-fsdp-max-pool-double-buffer "
      "fsdp-db-use-persist-buf-on-alloc-fail"},
-    {refused, "is not in this version: weights are not split over data-parallel ranks",
-     "use --use-distributed-optimizer", "use-megatron-fsdp use-torch-fsdp2"},
+    {refused, "chooses a type of its own for sharded runs, which is not in this version",
+     "main weights are fp32; use --grad-reduce-in-bf16 for gradients in bf16",
+     "megatron-fsdp-main-params-dtype=fp32;auto megatron-fsdp-main-grads-dtype=auto;fp32 "
+     "megatron-fsdp-grad-comm-dtype=auto;fp32"},
+    {refused, "shards weights over instances as well, which is one instance here",
+     "leave --num-distributed-optimizer-instances out", "enable-full-sharding-in-hsdp"},
     {refused, "is not in this version: gradients of one run accumulate in one type",
      "leave --grad-reduce-in-bf16 out to accumulate all in fp32",
      "ddp-param-name-patterns-for-fp32-local-accumulation+=-"},
@@ -178,8 +178,8 @@ constexpr KnownFlags kKnownFlags[] = {
      "give the second data set with --train-data-path and --valid-data-path", "data-path2+=-"},
     {refused, "splits encoder-decoder models, which are not in this version", "leave it out",
      "pipeline-model-parallel-split-rank=-;0"},
-    {refused, "is an older name of --use-megatron-fsdp, which is not in this version",
-     "use --use-distributed-optimizer", "use-custom-fsdp"},
+    {refused, "is an older name of --use-megatron-fsdp", "use --use-megatron-fsdp",
+     "use-custom-fsdp"},
     {refused, "is an older name of --fp8-format, which is not in this version", "use --bf16",
      "fp8-e4m3 fp8-hybrid"},
     {refused, "reads a format of its own", "use --config with flat keys", "yaml-cfg=-"},

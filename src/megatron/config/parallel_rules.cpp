@@ -4,6 +4,7 @@
 #include <initializer_list>
 
 #include "megatron/config/rule.h"
+#include "megatron/config/zero_stage.h"
 
 namespace megatron {
 namespace {
@@ -11,6 +12,7 @@ namespace {
 using S = const Settings&;
 
 std::int64_t tp(S s) { return s.parallel.tensor_model_parallel_size; }
+bool is_sharded(S s) { return zero_stage(s.parallel) > 0; }
 bool has_low_rank(S s) { return s.parallel.ddp_grad_compression == "low-rank"; }
 
 bool has_dense_mlp(S s) {
@@ -75,7 +77,7 @@ const std::vector<Rule>& data_parallel_rules() {
              "leave --ddp-average-in-collective out"};
        }},
       {{"ddp_grad_compression", "use_distributed_optimizer"},
-       [](S s) { return has_low_rank(s) && s.parallel.use_distributed_optimizer; },
+       [](S s) { return has_low_rank(s) && is_sharded(s); },
        [](S) {
          return UserError::Parts{
              "--ddp-grad-compression low-rank",
@@ -99,30 +101,24 @@ const std::vector<Rule>& optimizer_rules() {
       {{"overlap_param_gather", "use_distributed_optimizer", "overlap_grad_reduce"},
        [](S s) {
          return s.parallel.overlap_param_gather &&
-                !(s.parallel.use_distributed_optimizer && s.parallel.overlap_grad_reduce);
+                !(is_sharded(s) && s.parallel.overlap_grad_reduce);
        },
        [](S s) {
-         const std::string missing = s.parallel.use_distributed_optimizer ? "--overlap-grad-reduce"
+         const std::string missing = is_sharded(s) ? "--overlap-grad-reduce"
                                      : s.parallel.overlap_grad_reduce
                                          ? "--use-distributed-optimizer"
                                          : "--use-distributed-optimizer and --overlap-grad-reduce";
          return UserError::Parts{"--overlap-param-gather", "needs " + missing, "add " + missing};
        }},
       {{"num_distributed_optimizer_instances", "use_distributed_optimizer"},
-       [](S s) {
-         return s.parallel.num_distributed_optimizer_instances > 1 &&
-                !s.parallel.use_distributed_optimizer;
-       },
+       [](S s) { return s.parallel.num_distributed_optimizer_instances > 1 && !is_sharded(s); },
        [](S) {
          return UserError::Parts{"--num-distributed-optimizer-instances",
                                  "needs --use-distributed-optimizer",
                                  "add --use-distributed-optimizer"};
        }},
       {{"ddp_reduce_scatter_with_fp32_accumulation", "use_distributed_optimizer"},
-       [](S s) {
-         return s.parallel.ddp_reduce_scatter_with_fp32_accumulation &&
-                !s.parallel.use_distributed_optimizer;
-       },
+       [](S s) { return s.parallel.ddp_reduce_scatter_with_fp32_accumulation && !is_sharded(s); },
        [](S) {
          return UserError::Parts{"--ddp-reduce-scatter-with-fp32-accumulation",
                                  "needs --use-distributed-optimizer, which scatters gradients",
@@ -143,7 +139,7 @@ std::vector<Rule> joined(std::initializer_list<const std::vector<Rule>*> lists) 
 const std::vector<Rule>& parallel_rules() {
   static const std::vector<Rule> rules =
       joined({&tensor_rules(), &context_rules(), &hybrid_context_rules(), &data_parallel_rules(),
-              &optimizer_rules()});
+              &optimizer_rules(), &zero_rules()});
   return rules;
 }
 

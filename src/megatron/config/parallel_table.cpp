@@ -121,8 +121,48 @@ void add_optimizer_fields(FieldTable<ParallelConfig>& t) {
           "ranks")
       .at_least(1)
       .at_most(kMaxSize);
-  t.field("overlap_param_gather", &Config::overlap_param_gather,
-          "overlap the all-gather of updated weights with the next forward pass");
+  t.field(
+      "overlap_param_gather", &Config::overlap_param_gather,
+      "overlap the all-gather of updated weights with the next forward pass, or, when weights are "
+      "sharded, gather each layer's during the layer before it");
+}
+
+/// What data-parallel ranks divide among them, under the names of Megatron-LM, PyTorch and
+/// DeepSpeed.
+void add_sharding_fields(FieldTable<ParallelConfig>& t) {
+  using Config = ParallelConfig;
+  t.field("use_megatron_fsdp", &Config::use_megatron_fsdp,
+          "shard weights, gradients and optimizer state over the data-parallel ranks, or what "
+          "--data-parallel-sharding-strategy says");
+  t.field(
+       "data_parallel_sharding_strategy", &Config::data_parallel_sharding_strategy,
+       "what data-parallel ranks divide: no_shard: nothing; optim: the optimizer state (ZeRO-1); "
+       "optim_grads: and gradients (ZeRO-2); optim_grads_params: and weights (ZeRO-3); none: "
+       "optim_grads_params with --use-megatron-fsdp")
+      .choices({"", "no_shard", "optim", "optim_grads", "optim_grads_params"});
+  t.field("zero_stage", &Config::zero_stage,
+          "DeepSpeed's name of --data-parallel-sharding-strategy: 0 to 3")
+      .at_least(0)
+      .at_most(3);
+  t.field(
+       "outer_dp_sharding_strategy", &Config::outer_dp_sharding_strategy,
+       "what the instances of --num-distributed-optimizer-instances divide among them; optim: the "
+       "optimizer state and main weights of their slices")
+      .choices({"no_shard", "optim"});
+  t.field("use_torch_fsdp2", &Config::use_torch_fsdp2,
+          "PyTorch's name of --data-parallel-sharding-strategy optim_grads_params");
+  t.field("torch_fsdp2_reshard_after_forward", &Config::torch_fsdp2_reshard_after_forward,
+          "with --use-torch-fsdp2, keep the weights whole: optim_grads instead of "
+          "optim_grads_params")
+      .off_flag("torch-fsdp2-no-reshard-after-forward");
+  t.field("fsdp_double_buffer", &Config::fsdp_double_buffer,
+          "keep the buffers of gathered weights and of unreduced gradients and reuse them, so that "
+          "memory does not fragment");
+  t.field("suggested_communication_unit_size", &Config::suggested_communication_unit_size,
+          "gather and reduce layers together until they have this number of elements; none: each "
+          "layer by itself")
+      .at_least(1)
+      .at_most(kMaxSize);
 }
 
 void add_transport_fields(FieldTable<ParallelConfig>& t) {
@@ -197,6 +237,7 @@ const FieldTable<ParallelConfig>& parallel_table() {
     add_stage_fields(t);
     add_gradient_fields(t);
     add_optimizer_fields(t);
+    add_sharding_fields(t);
     add_transport_fields(t);
     return t;
   }();

@@ -6,6 +6,7 @@
 #include "megatron/config/batch_schedule.h"
 #include "megatron/config/field_values.h"
 #include "megatron/config/list_expression.h"
+#include "megatron/config/zero_stage.h"
 
 namespace megatron {
 namespace {
@@ -125,6 +126,7 @@ void resolve(Settings& settings, std::int64_t data_parallel_size) {
         tokenizer.padded_vocab_size.value_or(tokenizer.vocab_size.value_or(0));
   if (settings.parallel.tensor_model_parallel_size == 1)
     settings.parallel.sequence_parallel = settings.parallel.tp_comm_overlap = false;
+  settings.parallel.use_distributed_optimizer = zero_stage(settings.parallel) > 0;
   resolve_precision(settings);
   resolve_recompute(settings.memory);
   OffloadConfig& offload = settings.memory.offload;

@@ -28,6 +28,8 @@ const std::vector<Rule>& evaluation_rules();
 const std::vector<Rule>& checkpoint_rules();
 /// Rules between the parallel flags, and the limits of this version (parallel_rules.cpp).
 const std::vector<Rule>& parallel_rules();
+/// Rules on what data-parallel ranks divide among them (zero_rules.cpp).
+const std::vector<Rule>& zero_rules();
 /// Rules between context parallelism and the sequence (context_rules.cpp).
 const std::vector<Rule>& context_rules();
 /// Rules that the architecture fits context parallelism (context_rules.cpp).

@@ -231,9 +231,7 @@ class GptModel : public LanguageModel {
   }
 
   /// Returns the dtype of the model's weights.
-  c10::ScalarType params_dtype() const {
-    return weight_ != nullptr ? weight_->value().scalar_type() : dtype_;
-  }
+  c10::ScalarType params_dtype() const { return weight_ != nullptr ? weight_->dtype() : dtype_; }
 
   /// Returns the shape of the hidden rows between layers; with sequence parallelism, of this rank's
   /// slice.

@@ -80,7 +80,7 @@ LanguageModelEmbedding::LanguageModelEmbedding(Module* parent, const Transformer
 
 at::Tensor LanguageModelEmbedding::forward(const at::Tensor& tokens, const at::Tensor& position_ids,
                                            const ForwardContext& context) const {
-  const auto type = word_embeddings_.weight.value().scalar_type();
+  const auto type = word_embeddings_.weight.dtype();
   const auto residual_type = config_.fp32_residual_connection ? compute_type(type) : type;
   const bool in_one_pass = word_embeddings_.weight.axis().size == 1 && !observes_ops(context.hooks);
   const at::Tensor hidden_sbh = in_one_pass ? sum_in_one_pass(tokens, position_ids, residual_type)

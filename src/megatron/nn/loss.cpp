@@ -68,7 +68,7 @@ class Head {
         labels_(labels.contiguous()),
         mask_(mask.contiguous()),
         weight_(&weight) {
-    const std::int64_t local = weight.value().size(0);
+    const std::int64_t local = weight.local_shape()[0];
     first_ = weight.axis().rank * local;
     v_ = std::clamp<std::int64_t>(weight.sharding().global_shape[0] - first_, 0, local);
     blocks_ = logit_blocks(hidden_.size(0), local, hidden_.scalar_type());

@@ -21,7 +21,7 @@ const ParamBucket* trained_bucket(const ParamStore& store) {
 
 at::ScalarType main_type(const ParamStore& store, const MainParameters& main) {
   const ParamBucket* bucket = trained_bucket(store);
-  return main.has_fp32_copies() || bucket == nullptr ? at::kFloat : bucket->value.scalar_type();
+  return main.has_fp32_copies() || bucket == nullptr ? at::kFloat : bucket->dtype;
 }
 
 at::ScalarType state_type(const std::string& name, at::ScalarType of_main) {
@@ -42,10 +42,10 @@ kernels::UpdateTypes update_types(const ParamStore& store, const MainParameters&
   kernels::UpdateTypes types;
   const ParamBucket* const bucket = trained_bucket(store);
   if (bucket == nullptr) return types;
-  MEGATRON_CHECK(bucket->grad.defined(), "an optimizer needs a store with gradients");
+  MEGATRON_CHECK(bucket->own_grad.defined(), "an optimizer needs a store with gradients");
   types.main = kernel_type(main_type(store, main));
-  types.weight = kernel_type(bucket->value.scalar_type());
-  types.grad = kernel_type(bucket->grad.scalar_type());
+  types.weight = kernel_type(bucket->dtype);
+  types.grad = kernel_type(bucket->own_grad.scalar_type());
   for (std::size_t s = 0; s < states.size(); ++s) types.state[s] = kernel_type(states[s].dtype());
   MEGATRON_CHECK(types.main != kernels::Type::f64 || types.grad == kernels::Type::f64,
                  "float64 weights need float64 gradients");
@@ -62,18 +62,20 @@ std::vector<kernels::UpdateChunk> update_chunks(const OptimizerConfig& config,
     const ParameterPiece& piece = store.pieces()[range.piece];
     if (!selects(*piece.parameter)) continue;
     const ParamBucket& bucket = store.buckets()[piece.bucket];
+    const std::int64_t first = piece.offset - bucket.own_begin + range.begin;
     const ParameterTags& tags = piece.parameter->spec().tags;
     kernels::UpdateChunk chunk{.main = element(main.tensors()[range.piece], range.begin),
                                .weight = nullptr,
-                               .grad = element(bucket.grad, piece.offset + range.begin),
+                               .grad = element(bucket.own_grad, first),
                                .state = {},
                                .state_scale = {},
                                .count = range.count,
                                .group = tags.embedding ? 1 : 0,
                                .is_decayed = is_decayed(tags, config)};
-    // Precise weights are all-gathered in float32 and rounded after the all-gather.
-    if (main.has_fp32_copies() && !(bucket.is_precise && bucket.is_sharded()))
-      chunk.weight = element(bucket.value, piece.offset + range.begin);
+    // Precise weights that every rank keeps whole are all-gathered in float32 and rounded after
+    // the all-gather.
+    const bool is_gathered = bucket.is_precise && bucket.is_sharded() && !bucket.shards_values();
+    if (main.has_fp32_copies() && !is_gathered) chunk.weight = element(bucket.own_value, first);
     for (std::size_t s = 0; s < states.size(); ++s) {
       chunk.state[s] = element(states[s].tensors()[range.piece], range.begin);
       if (!states[s].scales().empty())

@@ -1,7 +1,7 @@
 // The main weights, which the optimizer updates. When the model computes in 16 bits they are
 // float32 copies and the model's weights are rounded from them; otherwise they are the model's own
 // weights. With a distributed optimizer, a rank holds the main weights of its pieces and, whole,
-// those of parameters that layers read in float32.
+// those of parameters that layers read in float32, unless weights are sharded as well.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -43,8 +43,8 @@ class MainParameters {
   /// Rounds the main weights to the model's weights. Call it after the main weights changed from
   /// outside. Collective over the store's shard axis.
   void copy_main_params_to_model_params();
-  /// All-gathers the model's weights after an update of the pieces. Collective over the store's
-  /// shard axis.
+  /// All-gathers the model's weights after an update of the pieces, or forgets what was gathered
+  /// before it when weights are sharded. Collective over the store's shard axis.
   void all_gather_params();
   /// Waits until every pending all-gather of weights is complete.
   void wait_all_gather_params();
@@ -53,9 +53,9 @@ class MainParameters {
   double norm() const;
 
  private:
-  /// Returns the part of `value` that bucket `bucket` has copies of: this rank's slice, or all of
-  /// it for a precise bucket.
-  at::Tensor own_slice(std::size_t bucket, const at::Tensor& value) const;
+  /// Completes this rank's slices of sharded weights when replicas update parts of them, and
+  /// forgets what was gathered from slices before. Collective over the store's replica axis.
+  void gather_slices();
 
   ParamStore& store_;
   bool has_fp32_copies_;

@@ -21,7 +21,7 @@ void ParamGather::start() {
   finish();
   for (std::size_t b = works_.size(); b-- > 0;) {
     const ParamBucket& bucket = store_.buckets()[b];
-    if (!bucket.is_sharded()) continue;
+    if (!bucket.is_sharded() || bucket.shards_values()) continue;
     const at::Tensor& whole = fp32_values_[b].defined() ? fp32_values_[b] : bucket.value;
     works_[b] =
         bucket.data_parallel->shard.comm->start_all_gather(whole, bucket.own(whole), "weights");

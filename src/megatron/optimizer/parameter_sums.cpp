@@ -101,7 +101,7 @@ kernels::StatisticsPlan ParameterSums::plan(const std::vector<at::Tensor>& tenso
 void ParameterSums::run(void (*measure)(const kernels::StatisticsPlan&),
                         const kernels::StatisticsPlan& plan) const {
   const auto shard = [](const ReplicaGroups& groups) -> const Axis& {
-    return groups.data_parallel.shard;
+    return updating_ranks(groups.data_parallel);
   };
   const auto model = [](const ReplicaGroups& groups) -> const Axis& { return groups.model; };
   const bool is_sharded = std::ranges::any_of(
@@ -127,7 +127,8 @@ void ParameterSums::all_reduce(at::Tensor values, const at::Tensor& experts,
 std::vector<at::Tensor> piece_gradients(const ParamStore& store) {
   std::vector<at::Tensor> gradients;
   for (const ParameterPiece& piece : store.pieces())
-    gradients.push_back(piece.of(piece.parameter->grad()));
+    gradients.push_back(
+        piece.of_own(store.buckets()[piece.bucket].own_grad, store.buckets()[piece.bucket]));
   return gradients;
 }
 

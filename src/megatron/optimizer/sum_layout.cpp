@@ -48,9 +48,9 @@ SumLayout sum_layout(const ParamStore& store) {
   std::unordered_map<const Parameter*, BucketRange> bucket_ranges;
   for (const ParamBucket& bucket : store.buckets()) {
     for (std::size_t i = 0; i < bucket.parameters.size(); ++i)
-      bucket_ranges[bucket.parameters[i]] = {
-          bucket.offsets[i], num_elements(bucket.parameters[i]->local_shape()), bucket.own_size,
-          bucket.is_sharded() ? bucket.data_parallel->shard.rank : 0};
+      bucket_ranges[bucket.parameters[i]] = {bucket.offsets[i],
+                                             num_elements(bucket.parameters[i]->local_shape()),
+                                             bucket.own_size, bucket.own_begin / bucket.own_size};
   }
   SumLayout layout;
   std::size_t piece = 0;

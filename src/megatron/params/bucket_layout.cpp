@@ -62,10 +62,19 @@ class BucketBuilder {
       if (closing > 0 && open.bucket.size >= closing) close(open, kind);
     }
     ++place_;
+    elements_in_unit_ += padded_size(parameter);
   }
 
   void close_all() {
     for (auto& [kind, open] : open_) close(open, kind);
+  }
+
+  /// Ends the unit of the parameters added last unless it has fewer than `unit_elements` elements.
+  void end_unit(std::int64_t unit_elements) {
+    if (elements_in_unit_ < unit_elements) return;
+    close_all();
+    ++unit_;
+    elements_in_unit_ = 0;
   }
 
   std::vector<BucketLayout> take() {
@@ -100,6 +109,7 @@ class BucketBuilder {
       keep_parameters_whole(bucket, options.shard.size, multiple / options.shard.size);
     bucket.size = round_up(bucket.size, multiple);
     bucket.kind = kind;
+    bucket.unit = unit_;
     closed_.emplace(open.last, std::move(bucket));
   }
 
@@ -114,19 +124,21 @@ class BucketBuilder {
   std::map<const DataParallelOptions*, std::int64_t> num_elements_;
   std::map<BucketKind, Open> open_;
   std::map<std::size_t, BucketLayout> closed_;  ///< The key is the place of the last parameter.
-  std::size_t place_ = 0;
+  std::size_t place_ = 0, unit_ = 0;
+  std::int64_t elements_in_unit_ = 0;
 };
 
 }  // namespace
 
 std::vector<BucketLayout> bucket_layouts(const std::vector<Parameter*>& declared,
                                          const std::function<BucketKind(const Parameter&)>& kind_of,
-                                         const std::unordered_set<const Parameter*>& unit_starts) {
+                                         const std::unordered_set<const Parameter*>& unit_starts,
+                                         std::int64_t unit_elements) {
   BucketBuilder builder;
   for (const Parameter* parameter : declared) builder.count(*parameter, kind_of(*parameter));
   for (std::size_t i = declared.size(); i-- > 0;) {
     builder.add(*declared[i], kind_of(*declared[i]));
-    if (unit_starts.contains(declared[i])) builder.close_all();
+    if (unit_starts.contains(declared[i])) builder.end_unit(unit_elements);
   }
   return builder.take();
 }

@@ -29,16 +29,18 @@ struct BucketLayout {
   std::vector<Parameter*> parameters = {};
   std::vector<std::int64_t> offsets = {};
   std::int64_t size = 0;
+  std::size_t unit = 0;  ///< unit of the model, counted in the order of backward
 };
 
 /// Lays out the parameters in the order in which backward finishes them, which is the reverse of
 /// `declared`. Each bucket has parameters of one kind, and none spans two units of the model, of
-/// which `unit_starts` are the first parameters. A bucket closes when it reaches the size that its
+/// which `unit_starts` are the first parameters; a unit of fewer than `unit_elements` elements is
+/// joined with the next. A bucket closes when it reaches the size that its
 /// DataParallelOptions ask for. Buckets are ordered by their last parameter, and each divides into
 /// equal slices of whole blocks over data_parallel->all.
 std::vector<BucketLayout> bucket_layouts(
     const std::vector<Parameter*>& declared,
     const std::function<BucketKind(const Parameter&)>& kind_of,
-    const std::unordered_set<const Parameter*>& unit_starts = {});
+    const std::unordered_set<const Parameter*>& unit_starts = {}, std::int64_t unit_elements = 0);
 
 }  // namespace megatron

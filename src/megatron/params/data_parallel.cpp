@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "megatron/base/error.h"
+#include "megatron/config/zero_stage.h"
 #include "megatron/parallel/communicators.h"
 
 namespace megatron {
@@ -27,7 +28,8 @@ Axis part_of(const Axis& axis, std::int64_t first, std::int64_t step, std::int64
 DataParallelOptions options_over(const Axis& all, const ParallelConfig& config,
                                  Communicators* communicators) {
   DataParallelOptions result{.all = all, .shard = {all.name}, .replica = all};
-  if (config.use_distributed_optimizer) {
+  const int stage = zero_stage(config);
+  if (stage > 0) {
     const std::int64_t instances = config.num_distributed_optimizer_instances,
                        size = all.size / instances;
     MEGATRON_CHECK(all.size % instances == 0, instances, " optimizer instances over ", all.size,
@@ -42,6 +44,12 @@ DataParallelOptions options_over(const Axis& all, const ParallelConfig& config,
       result.replica = part_of(all, index, size, instances, instance, "dp-replica", *communicators);
     }
   }
+  if (stage > 1)
+    result.strategy =
+        stage == 2 ? ShardingStrategy::optim_grads : ShardingStrategy::optim_grads_params;
+  result.shards_over_replicas = stage == 3 && config.outer_dp_sharding_strategy == "optim";
+  result.keeps_unit_buffers = config.fsdp_double_buffer;
+  result.unit_elements = config.suggested_communication_unit_size.value_or(0);
   result.num_buckets = config.overlap_grad_reduce ? config.ddp_num_buckets : std::nullopt;
   if (config.overlap_grad_reduce)
     result.bucket_elements = config.ddp_bucket_size.value_or(default_bucket_elements(all.size));

@@ -14,6 +14,14 @@ namespace megatron {
 
 class Communicators;
 
+/// What the ranks of a shard axis divide among them (Rajbhandari et al. 2020); each value includes
+/// those before it.
+enum class ShardingStrategy : std::uint8_t {
+  optim,              ///< ZeRO-1: the optimizer's state and the main weights
+  optim_grads,        ///< ZeRO-2: and the gradients
+  optim_grads_params  ///< ZeRO-3, FSDP: and the weights, which are gathered unit by unit
+};
+
 /// Groups, buckets and reduction of one set of data-parallel ranks.
 struct DataParallelOptions {
   Axis all{"dp-cp"};  ///< every rank with the same weights: shard × replica
@@ -21,13 +29,22 @@ struct DataParallelOptions {
   /// Size 1 means no distributed optimizer.
   Axis shard{"dp-cp"};
   Axis replica{"dp-cp"};  ///< ranks that own the same slice
+  /// Has no effect on a shard axis of size 1.
+  ShardingStrategy strategy = ShardingStrategy::optim;
+  /// Replicas divide the optimizer state of their slice among them. Only with optim_grads_params.
+  bool shards_over_replicas = false;
+  /// Gathers units into buffers that are kept and reused, instead of allocating each.
+  bool keeps_unit_buffers = false;
+  /// Units of the model are communicated together until they have this many elements.
+  std::int64_t unit_elements = 0;
   /// Size in elements at which a bucket closes; 0 means one bucket.
   std::int64_t bucket_elements = 0;
   /// Approximate number of buckets. It takes precedence over bucket_elements.
   std::optional<std::int64_t> num_buckets = {};
   bool pads_for_bus_bandwidth = false;
   bool overlaps_grad_reduce = false;   ///< reduce a bucket as soon as backward has finished it
-  bool overlaps_param_gather = false;  ///< gather a bucket until its first weight is read
+  bool overlaps_param_gather = false;  ///< gather a bucket until its first weight is read; with
+                                       ///< weights in shards: gather the next unit ahead
   bool averages = false;               ///< divide gradients by num_averaged; otherwise only sum
   /// 0 means all.size. Experts set it: their gradients hold the tokens of all ranks of dp-cp.
   std::int64_t num_averaged = 0;
@@ -39,6 +56,11 @@ struct DataParallelOptions {
   std::string compression = "none";
   std::int64_t compression_rank = 4;  ///< rank of the low-rank compression
 };
+
+/// Returns the ranks that update different parts of the same weights.
+inline const Axis& updating_ranks(const DataParallelOptions& options) {
+  return options.shards_over_replicas && options.shard.size > 1 ? options.all : options.shard;
+}
 
 /// The ranks among which a set of parameters is distributed.
 struct ReplicaGroups {

@@ -25,6 +25,19 @@ PendingWork start_wide_scatter(const at::Tensor& own, const at::Tensor& grad, co
 
 }  // namespace
 
+void scale_for_average(at::Tensor& grad, const DataParallelOptions& options) {
+  if (!options.averages || options.num_averaged <= 0 || options.num_averaged == options.all.size)
+    return;
+  grad.mul_(static_cast<double>(options.all.size) / static_cast<double>(options.num_averaged));
+}
+
+PendingWork start_reduce_scatter(const at::Tensor& own, const at::Tensor& flat,
+                                 const DataParallelOptions& options) {
+  if (options.accumulates_in_fp32 && flat.element_size() == 2)
+    return start_wide_scatter(own, flat, options.shard, options.averages);
+  return options.shard.comm->start_reduce_scatter(own, flat, "gradients", reduction_of(options));
+}
+
 GradReducer::GradReducer(const std::vector<ParamBucket>& buckets) : buckets_(buckets) {
   for (const ParamBucket& bucket : buckets) {
     if (bucket.grad.defined() && bucket.data_parallel->all.size > 1)
@@ -36,11 +49,8 @@ void GradReducer::start(std::size_t index) {
   const ParamBucket& bucket = buckets_.at(index);
   const DataParallelOptions& options = *bucket.data_parallel;
   if (!bucket.grad.defined()) return;
-  if (options.averages && options.num_averaged > 0 && options.num_averaged != options.all.size) {
-    // The collective divides by the number of its ranks.
-    at::Tensor(bucket.grad)
-        .mul_(static_cast<double>(options.all.size) / static_cast<double>(options.num_averaged));
-  }
+  at::Tensor grad = bucket.grad;
+  scale_for_average(grad, options);
   if (options.all.size == 1) return;
   const auto sum = [&](const at::Tensor& flat) { return start_reduce(bucket, flat); };
   const auto& compression = compressions_.at(bucket.data_parallel);
@@ -55,13 +65,11 @@ void GradReducer::commit() {
 
 PendingWork GradReducer::start_reduce(const ParamBucket& bucket, const at::Tensor& flat) const {
   const DataParallelOptions& options = *bucket.data_parallel;
-  const ReduceOp op = options.averages ? ReduceOp::average : ReduceOp::sum;
+  const ReduceOp op = reduction_of(options);
   const Axis &shard = options.shard, &replica = options.replica;
   if (shard.size == 1) return replica.comm->start_all_reduce(flat, "gradients", op);
   const at::Tensor own = bucket.own(flat);
-  const bool is_wide = options.accumulates_in_fp32 && flat.element_size() == 2;
-  PendingWork scatter = is_wide ? start_wide_scatter(own, flat, shard, options.averages)
-                                : shard.comm->start_reduce_scatter(own, flat, "gradients", op);
+  PendingWork scatter = start_reduce_scatter(own, flat, options);
   if (replica.size == 1) return scatter;
   return and_then(std::move(scatter), [own, op, comm = replica.comm] {
     comm->all_reduce(own, "gradients of instances", op);

@@ -15,7 +15,13 @@ namespace megatron {
 /// starts at element offsets[i] (bucket_layout.h).
 struct ParamBucket {
   at::Tensor value;  ///< undefined while the storage is given back (ParamStore::bind_values)
-  at::Tensor grad;   ///< undefined in a store without gradients and when !is_trained
+  /// Undefined in a store without gradients, when !is_trained and when shards_gradients().
+  at::Tensor grad;
+  /// This rank's slices, where values and gradients are sharded; else undefined.
+  at::Tensor slice_value, slice_grad;
+  /// The parts that this rank updates: views of the tensors above. own_grad is defined in a store
+  /// with gradients when is_trained.
+  at::Tensor own_value, own_grad;
   std::vector<Parameter*> parameters;
   std::vector<std::int64_t> offsets;
   bool is_precise = false, is_trained = true;
@@ -23,9 +29,12 @@ struct ParamBucket {
   std::int64_t size = 0;                               ///< number of elements
   at::ScalarType dtype = at::kFloat;                   ///< dtype of `value`
   /// This rank's slice; the whole bucket without a distributed optimizer and when !is_trained.
+  std::int64_t slice_begin = 0, slice_size = 0;
+  /// The part of the slice that this rank updates: all of it, unless replicas divide it.
   std::int64_t own_begin = 0, own_size = 0;
+  std::size_t unit = 0;  ///< unit of the model, counted in the order of backward
 
-  /// Returns this rank's slice of a tensor that has the layout of the bucket.
+  /// Returns the part that this rank updates of a tensor that has the layout of the bucket.
   at::Tensor own(const at::Tensor& flat) const { return flat.narrow(0, own_begin, own_size); }
   /// Returns the local tensor of parameter `index` in a tensor that has the layout of the bucket.
   at::Tensor of_parameter(const at::Tensor& flat, std::size_t index) const {
@@ -34,9 +43,28 @@ struct ParamBucket {
   }
   /// Returns whether every rank of data_parallel->shard owns another slice.
   bool is_sharded() const { return is_trained && data_parallel->shard.size > 1; }
+  /// Returns whether this rank keeps only its slice of the gradients.
+  bool shards_gradients() const {
+    return is_sharded() && data_parallel->strategy >= ShardingStrategy::optim_grads;
+  }
+  /// Returns whether this rank keeps only its slice of the values.
+  bool shards_values() const {
+    return is_sharded() && data_parallel->strategy == ShardingStrategy::optim_grads_params;
+  }
+  /// Returns the values that this rank keeps between steps, and their gradients.
+  const at::Tensor& kept_value() const { return shards_values() ? slice_value : value; }
+  const at::Tensor& kept_grad() const { return shards_gradients() ? slice_grad : grad; }
+  /// Returns the part that this rank updates of a tensor that has the layout of its slice.
+  at::Tensor own_of_slice(const at::Tensor& slice) const {
+    return slice.narrow(0, own_begin - slice_begin, own_size);
+  }
+  /// Returns the number of bytes of all values.
+  std::int64_t value_bytes() const {
+    return size * static_cast<std::int64_t>(c10::elementSize(dtype));
+  }
 };
 
-/// The part of a trained parameter that lies in this rank's slice of its bucket. It is the whole
+/// The part of a trained parameter that this rank updates. It is the whole
 /// parameter without a distributed optimizer.
 struct ParameterPiece {
   Parameter* parameter = nullptr;
@@ -46,6 +74,19 @@ struct ParameterPiece {
 
   /// Returns the same part of a tensor of the parameter's local shape.
   at::Tensor of(const at::Tensor& local) const { return local.view({-1}).narrow(0, first, count); }
+  /// Returns the piece in a tensor that has the layout of own_value of `of_piece`, the piece's
+  /// bucket.
+  at::Tensor of_own(const at::Tensor& own, const ParamBucket& of_piece) const {
+    return own.narrow(0, offset - of_piece.own_begin, count);
+  }
 };
+
+/// Returns a piece that covers a parameter's whole local tensor, in bucket `bucket`.
+inline ParameterPiece whole_piece(Parameter& parameter, std::size_t bucket = 0) {
+  return {.parameter = &parameter,
+          .first = 0,
+          .count = num_elements(parameter.local_shape()),
+          .bucket = bucket};
+}
 
 }  // namespace megatron

@@ -1,6 +1,7 @@
 #include "megatron/params/param_store.h"
 
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
@@ -16,6 +17,10 @@ ParamBucket allocate(BucketLayout layout, const ParamStore::Options& options) {
   const Axis& shard = layout.kind.data_parallel->shard;
   ParamBucket bucket{.value = {},
                      .grad = {},
+                     .slice_value = {},
+                     .slice_grad = {},
+                     .own_value = {},
+                     .own_grad = {},
                      .parameters = std::move(layout.parameters),
                      .offsets = std::move(layout.offsets),
                      .is_precise = layout.kind.is_precise,
@@ -23,17 +28,34 @@ ParamBucket allocate(BucketLayout layout, const ParamStore::Options& options) {
                      .data_parallel = layout.kind.data_parallel,
                      .size = layout.size,
                      .dtype = layout.kind.dtype,
+                     .slice_begin = 0,
+                     .slice_size = layout.size,
                      .own_begin = 0,
-                     .own_size = layout.size};
+                     .own_size = layout.size,
+                     .unit = layout.unit};
   if (bucket.is_sharded()) {
-    bucket.own_size = layout.size / shard.size;
-    bucket.own_begin = bucket.own_size * shard.rank;
+    bucket.slice_size = bucket.own_size = layout.size / shard.size;
+    bucket.slice_begin = bucket.own_begin = bucket.slice_size * shard.rank;
+  }
+  if (bucket.shards_values() && options.with_gradients &&
+      bucket.data_parallel->shards_over_replicas) {
+    const Axis& replica = bucket.data_parallel->replica;
+    bucket.own_size /= replica.size;
+    bucket.own_begin += bucket.own_size * replica.rank;
   }
   const auto tensor_options = at::TensorOptions().device(options.device);
-  bucket.value = at::zeros({layout.size}, tensor_options.dtype(layout.kind.dtype));
-  if (options.with_gradients && bucket.is_trained)
-    bucket.grad =
-        at::zeros({layout.size}, tensor_options.dtype(options.grad_dtype.value_or(options.dtype)));
+  const auto zeros = [&](bool is_slice, at::ScalarType dtype) {
+    return at::zeros({is_slice ? bucket.slice_size : bucket.size}, tensor_options.dtype(dtype));
+  };
+  (bucket.shards_values() ? bucket.slice_value : bucket.value) =
+      zeros(bucket.shards_values(), bucket.dtype);
+  bucket.own_value =
+      bucket.shards_values() ? bucket.own_of_slice(bucket.slice_value) : bucket.own(bucket.value);
+  if (!options.with_gradients || !bucket.is_trained) return bucket;
+  (bucket.shards_gradients() ? bucket.slice_grad : bucket.grad) =
+      zeros(bucket.shards_gradients(), options.grad_dtype.value_or(options.dtype));
+  bucket.own_grad =
+      bucket.shards_gradients() ? bucket.own_of_slice(bucket.slice_grad) : bucket.own(bucket.grad);
   return bucket;
 }
 
@@ -89,7 +111,8 @@ ParamStore::ParamStore(const std::vector<Parameter*>& declared, Options options)
             .dtype = spec.dtype.value_or(options_.dtype),
             .data_parallel = &groups_[group_of(parameter)].data_parallel};
   };
-  for (BucketLayout& layout : bucket_layouts(declared, kind_of, options_.unit_starts))
+  for (BucketLayout& layout : bucket_layouts(declared, kind_of, options_.unit_starts,
+                                             options_.data_parallel.unit_elements))
     buckets_.push_back(allocate(std::move(layout), options_));
   bind();
   for (const Parameter* parameter : parameters_) {
@@ -109,20 +132,45 @@ void ParamStore::bind() {
   for (std::size_t b = 0; b < buckets_.size(); ++b) {
     const ParamBucket& bucket = buckets_[b];
     bind_values(b, bucket.value);
-    for (std::size_t i = 0; i < bucket.parameters.size(); ++i) {
-      Parameter& parameter = *bucket.parameters[i];
-      if (bucket.grad.defined()) parameter.grad_ = bucket.of_parameter(bucket.grad, i);
-      contribution_counts_[parameter.index_].bucket = b;
+    bind_gradients(b, bucket.grad);
+    for (Parameter* parameter : bucket.parameters) {
+      parameter->dtype_ = bucket.dtype;
+      contribution_counts_[parameter->index_].bucket = b;
     }
     append_pieces(bucket, b, pieces_);
   }
   std::ranges::sort(pieces_, {},
                     [](const ParameterPiece& piece) { return piece.parameter->index_; });
+  bind_sharded();
   if (!options_.with_gradients) return;
   if (std::ranges::any_of(
           groups_, [](const ReplicaGroups& groups) { return groups.data_parallel.all.size > 1; }))
     reducer_.emplace(buckets_);
-  tp_gradients_.emplace(pieces_);
+  tp_gradients_.emplace(pieces_, buckets_);
+}
+
+void ParamStore::bind_sharded() {
+  if (std::ranges::any_of(buckets_, &ParamBucket::shards_values))
+    unit_values_.emplace(buckets_, options_.device, [this](std::size_t index, at::Tensor value) {
+      bind_values(index, std::move(value));
+    });
+  if (!options_.with_gradients || !std::ranges::any_of(buckets_, &ParamBucket::shards_gradients))
+    return;
+  unit_gradients_.emplace(
+      buckets_, options_.device,
+      UnitGradients::Owner{
+          .bind = [this](std::size_t index,
+                         const at::Tensor& grad) { bind_gradients(index, grad); },
+          .zero_without_contribution = [this](std::size_t index) { zero_fresh(buckets_[index]); }});
+}
+
+/// Parameters have no contribution yet in the new storage.
+void ParamStore::bind_gradients(std::size_t index, const at::Tensor& grad) {
+  const ParamBucket& bucket = buckets_[index];
+  for (std::size_t i = 0; i < bucket.parameters.size(); ++i) {
+    bucket.parameters[i]->grad_ = grad.defined() ? bucket.of_parameter(grad, i) : at::Tensor();
+    bucket.parameters[i]->fresh_ = true;
+  }
 }
 
 void ParamStore::bind_values(std::size_t index, at::Tensor value) {
@@ -133,6 +181,8 @@ void ParamStore::bind_values(std::size_t index, at::Tensor value) {
                  "storage of another size, dtype or device for the bucket of ",
                  bucket.parameters.front()->name());
   bucket.value = std::move(value);
+  if (!bucket.shards_values())
+    bucket.own_value = bucket.value.defined() ? bucket.own(bucket.value) : at::Tensor();
   for (std::size_t i = 0; i < bucket.parameters.size(); ++i)
     bucket.parameters[i]->value_ =
         bucket.value.defined() ? bucket.of_parameter(bucket.value, i) : at::Tensor();
@@ -160,8 +210,45 @@ std::int64_t ParamStore::num_parameters() const {
 }
 
 void ParamStore::initialize(std::uint64_t seed) {
-  for (const Parameter* parameter : parameters_)
-    initialize_parameter(*parameter, parameter->value(), seed);
+  for (const Parameter* parameter : parameters_) {
+    const ParamBucket& bucket = buckets_[contribution_counts_[parameter->index_].bucket];
+    if (!bucket.shards_values()) {
+      initialize_parameter(*parameter, parameter->value(), seed);
+      continue;
+    }
+    const at::Tensor drawn = at::empty(parameter->local_shape(), bucket.own_value.options());
+    initialize_parameter(*parameter, drawn, seed);
+    set_value(*parameter, drawn);
+  }
+}
+
+std::vector<ParamStore::KeptValue> ParamStore::kept_values() const {
+  std::vector<KeptValue> kept;
+  auto piece = pieces_.begin();
+  for (Parameter* parameter : parameters_) {
+    const std::size_t index = contribution_counts_[parameter->index_].bucket;
+    const ParamBucket& bucket = buckets_[index];
+    const bool has_piece = piece != pieces_.end() && piece->parameter == parameter;
+    if (!bucket.shards_values()) {
+      kept.push_back({whole_piece(*parameter, index), parameter->value().view({-1})});
+    } else if (has_piece) {
+      kept.push_back({*piece, piece->of_own(bucket.own_value, bucket)});
+    }
+    piece += has_piece;
+  }
+  return kept;
+}
+
+void ParamStore::set_value(const Parameter& parameter, const at::Tensor& whole) {
+  const ParamBucket& bucket = buckets_[contribution_counts_[parameter.index_].bucket];
+  if (!bucket.shards_values()) {
+    at::Tensor(parameter.value()).copy_(whole);
+    return;
+  }
+  unit_values_->discard();
+  const auto piece = std::ranges::find(pieces_, &parameter, &ParameterPiece::parameter);
+  if (piece != pieces_.end())
+    piece->of_own(bucket.own_value, bucket).copy_(piece->of(whole.contiguous()));
 }
 
 void ParamStore::zero_gradients(std::int64_t num_microbatches) {
@@ -169,6 +256,14 @@ void ParamStore::zero_gradients(std::int64_t num_microbatches) {
   for (ContributionCount& book : contribution_counts_) book.seen = 0;
   num_started_ = 0;
   num_expected_.clear();
+  if (unit_gradients_) {
+    unit_gradients_->begin_step();
+    // Whole gradients that gather_gradients() has made.
+    for (std::size_t b = 0; b < buckets_.size(); ++b) {
+      if (buckets_[b].shards_gradients()) bind_gradients(b, {});
+    }
+  }
+  if (unit_values_) unit_values_->begin_pass();
   num_microbatches_ = options_.data_parallel.overlaps_grad_reduce ? num_microbatches : 0;
   if (!is_counted_ || num_microbatches_ == 0) return;
   num_expected_.assign(buckets_.size(), 0);
@@ -184,14 +279,15 @@ void ParamStore::record_contribution_counts() {
 }
 
 void ParamStore::zero_fresh(const ParamBucket& bucket) {
-  if (!bucket.grad.defined()) return;
   for (Parameter* parameter : bucket.parameters) {
+    if (!parameter->grad_.defined()) continue;
     if (parameter->fresh_) parameter->grad_.zero_();
     parameter->fresh_ = false;
   }
 }
 
 void ParamStore::finalize_local_gradients() {
+  if (unit_gradients_) unit_gradients_->finish();
   for (const ParamBucket& bucket : buckets_) zero_fresh(bucket);
   num_expected_.clear();
 }
@@ -220,25 +316,34 @@ ParamStore::Deferral::Deferral(ParamStore& store, std::vector<std::function<void
 /// A shared weight has its own bucket. The bucket and its slices are the same on all its ranks.
 void ParamStore::reduce_over_stages() {
   for (const ParamBucket& bucket : buckets_) {
-    if (bucket.parameters.front()->spec().sharing == StageSharing::none || !bucket.grad.defined())
+    if (bucket.parameters.front()->spec().sharing == StageSharing::none ||
+        !bucket.own_grad.defined())
       continue;
     MEGATRON_CHECK(options_.embedding.size >= 2, bucket.parameters.front()->name(),
                    " is shared by several stages: give the group of their ranks");
-    options_.embedding.comm->all_reduce(bucket.own(bucket.grad), "shared embedding gradients");
+    options_.embedding.comm->all_reduce(bucket.own_grad, "shared embedding gradients");
   }
 }
 
 void ParamStore::gather_gradients() {
-  for (const ParamBucket& bucket : buckets_) {
-    if (bucket.grad.defined() && bucket.is_sharded())
-      bucket.data_parallel->shard.comm->all_gather(bucket.grad, bucket.own(bucket.grad),
-                                                   "whole gradients");
+  for (std::size_t b = 0; b < buckets_.size(); ++b) {
+    const ParamBucket& bucket = buckets_[b];
+    if (!bucket.own_grad.defined() || !bucket.is_sharded()) continue;
+    const Axis &shard = bucket.data_parallel->shard, &replica = bucket.data_parallel->replica;
+    if (bucket.own_size < bucket.slice_size)
+      replica.comm->all_gather(bucket.slice_grad, bucket.own_grad, "gradients of instances");
+    const at::Tensor whole = bucket.shards_gradients()
+                                 ? at::empty({bucket.size}, bucket.own_grad.options())
+                                 : bucket.grad;
+    const at::Tensor& slice = bucket.shards_gradients() ? bucket.slice_grad : bucket.own_grad;
+    shard.comm->all_gather(whole, slice, "whole gradients");
+    if (bucket.shards_gradients()) bind_gradients(b, whole);
   }
 }
 
 void ParamStore::contribute(Parameter& parameter,
                             std::function<void(at::Tensor& grad, bool fresh)> write) {
-  MEGATRON_CHECK(parameter.grad_.defined(), "backward through ", parameter.name(),
+  MEGATRON_CHECK(options_.with_gradients, "backward through ", parameter.name(),
                  ", whose store has no gradients");
   if (queue_ == nullptr) return apply_contribution(parameter, write);
   queue_->push_back(
@@ -247,7 +352,13 @@ void ParamStore::contribute(Parameter& parameter,
 
 void ParamStore::apply_contribution(
     Parameter& parameter, const std::function<void(at::Tensor& grad, bool fresh)>& write) {
-  MEGATRON_CHECK(num_started_ <= contribution_counts_[parameter.index_].bucket, parameter.name(),
+  const std::size_t bucket = contribution_counts_[parameter.index_].bucket;
+  if (buckets_[bucket].shards_gradients()) {
+    unit_gradients_->open(bucket);
+    write(parameter.grad_, std::exchange(parameter.fresh_, false));
+    return;
+  }
+  MEGATRON_CHECK(num_started_ <= bucket, parameter.name(),
                  " received more contributions to its gradient than in earlier steps");
   write(parameter.grad_, parameter.fresh_);
   parameter.fresh_ = false;

@@ -17,6 +17,8 @@
 #include "megatron/params/grad_reducer.h"
 #include "megatron/params/param_bucket.h"
 #include "megatron/params/tensor_parallel_gradients.h"
+#include "megatron/params/unit_gradients.h"
+#include "megatron/params/unit_values.h"
 
 namespace megatron {
 
@@ -66,6 +68,19 @@ class ParamStore : private GradAccumulator {
   c10::Device device() const { return options_.device; }
   /// Returns the number of elements of weights on this rank, without padding.
   std::int64_t num_parameters() const;
+  /// The part of a parameter's value that this rank keeps between steps: all of it, or its piece
+  /// when values are sharded.
+  struct KeptValue {
+    ParameterPiece piece;
+    at::Tensor flat;
+  };
+  /// Returns the kept values in canonical order; none of a sharded parameter without a piece here.
+  std::vector<KeptValue> kept_values() const;
+  /// Returns null unless values are sharded.
+  const UnitValues* unit_values() const { return unit_values_ ? &*unit_values_ : nullptr; }
+  UnitValues* unit_values() { return unit_values_ ? &*unit_values_ : nullptr; }
+  /// Sets what this rank keeps of a parameter from `whole`, which has the local shape.
+  void set_value(const Parameter& parameter, const at::Tensor& whole);
   /// Makes the values of bucket `index` views of `value`, which is flat and has the size, dtype and
   /// device of the bucket.
   /// An undefined tensor gives the storage back; then the values must not be read. Nobody may hold
@@ -81,6 +96,12 @@ class ParamStore : private GradAccumulator {
   /// reduction of a bucket starts as soon as all its gradients are complete. The number of
   /// contributions per parameter and microbatch is learnt from the first such step.
   void zero_gradients(std::int64_t num_microbatches = 0);
+  /// Ends the contributions of one microbatch to a chunk of the model: its backward, or its W step
+  /// when they were deferred, has run. Sharded gradients are then reduced, which is collective over
+  /// the shard axes of groups().
+  void end_backward() {
+    if (unit_gradients_) unit_gradients_->end_backward();
+  }
   /// While it lives, contributions are appended to `queue` instead of being written. Running the
   /// queue in order writes them. Deferrals of one store do not nest.
   class Deferral {
@@ -102,7 +123,8 @@ class ParamStore : private GradAccumulator {
   /// after finalize_gradients(). Until then gradients may be computed and finalized again with the
   /// same result.
   void commit_gradients();
-  /// Finalizes this rank's own gradients without any reduction.
+  /// Finalizes this rank's own gradients without any reduction. Sharded gradients are finalized as
+  /// finalize_gradients() does.
   void finalize_local_gradients();
   /// All-gathers finished gradients so that every rank holds them whole. Collective over the shard
   /// axes of groups(); does nothing without a distributed optimizer.
@@ -110,6 +132,8 @@ class ParamStore : private GradAccumulator {
 
  private:
   void bind();
+  void bind_sharded();
+  void bind_gradients(std::size_t index, const at::Tensor& grad);
   void contribute(Parameter& parameter,
                   std::function<void(at::Tensor& grad, bool fresh)> write) override;
   bool defers() const override { return queue_ != nullptr; }
@@ -144,6 +168,8 @@ class ParamStore : private GradAccumulator {
   std::int64_t num_microbatches_ = 0;  ///< microbatches of this step; 0 when not given
   std::size_t num_started_ = 0;
   std::vector<std::function<void()>>* queue_ = nullptr;
+  std::optional<UnitValues> unit_values_;
+  std::optional<UnitGradients> unit_gradients_;
   std::optional<GradReducer> reducer_;
   std::optional<TensorParallelGradients> tp_gradients_;
 };

@@ -130,9 +130,11 @@ class Parameter {
     if (!value_.defined()) throw_without_storage();
     return value_;
   }
+  /// Returns the dtype of value(), which need not have storage.
+  at::ScalarType dtype() const { return dtype_; }
   /// Returns the main gradient. Valid between ParamStore::finalize_gradients and the next
   /// zero_gradients. With a distributed optimizer only this rank's piece is valid, until
-  /// ParamStore::gather_gradients.
+  /// ParamStore::gather_gradients; with sharded gradients it is undefined until then.
   const at::Tensor& grad() const { return grad_; }
 
   /// Returns the optimizer's float32 main weight when it keeps one beside a 16-bit value, and
@@ -168,6 +170,7 @@ class Parameter {
   ParameterSpec spec_;
   std::vector<Axis> axes_;
   at::Tensor value_, grad_;
+  at::ScalarType dtype_ = at::kFloat;
   GradAccumulator* sink_ = nullptr;
   WeightReadHook* read_hook_ = nullptr;
   bool fresh_ = true;      ///< true until the first contribution after zero_gradients

@@ -27,19 +27,22 @@ bool have_same_ranks(const Axis& a, const Axis& b) {
 
 }  // namespace
 
-TensorParallelGradients::TensorParallelGradients(const std::vector<ParameterPiece>& pieces) {
+TensorParallelGradients::TensorParallelGradients(const std::vector<ParameterPiece>& pieces,
+                                                 const std::vector<ParamBucket>& buckets) {
   for (const ParameterPiece& piece : pieces) {
     const Parameter& parameter = *piece.parameter;
+    const ParamBucket& bucket = buckets[piece.bucket];
     for (std::size_t k = 0; k < parameter.axes().size(); ++k) {
       const Axis& axis = parameter.axes()[k];
       const AxisSplit& split = parameter.sharding().splits[k];
       if (axis.size == 1) continue;
       if (split.sums_gradients)
-        add(piece, axis, {&parameter, 0, piece.first + piece.count, /*place=*/0, /*copies=*/1});
+        add(piece, bucket, axis,
+            {&parameter, 0, piece.first + piece.count, /*place=*/0, /*copies=*/1});
       const std::int64_t sharers = split.num_sharers(axis);
       for (const TensorSlice& slice : parameter.sharding().shared_slices(parameter.axes(), k)) {
         const auto [begin, end] = flat_range(slice, parameter);
-        add(piece, axis,
+        add(piece, bucket, axis,
             {&parameter, begin, end - begin, axis.rank / sharers, axis.size / sharers});
       }
     }
@@ -49,12 +52,14 @@ TensorParallelGradients::TensorParallelGradients(const std::vector<ParameterPiec
 }
 
 /// Adds the part of `run` that lies in `piece`.
-void TensorParallelGradients::add(const ParameterPiece& piece, const Axis& axis, Run run) {
+void TensorParallelGradients::add(const ParameterPiece& piece, const ParamBucket& bucket,
+                                  const Axis& axis, Run run) {
   const std::int64_t begin = std::max(run.first, piece.first),
                      end = std::min(run.first + run.count, piece.first + piece.count);
   if (begin >= end) return;
   run.first = begin;
   run.count = end - begin;
+  run.grad = piece.of_own(bucket.own_grad, bucket).narrow(0, begin - piece.first, run.count);
   auto found = std::ranges::find_if(
       messages_, [&](const Message& message) { return have_same_ranks(message.axis, axis); });
   if (found == messages_.end())
@@ -70,13 +75,12 @@ void TensorParallelGradients::sum() const {
 void TensorParallelGradients::Message::sum() const {
   MEGATRON_CHECK(axis.comm != nullptr, "gradients of ", runs.front().parameter->name(),
                  " need the group of the axis ", axis.name);
-  const at::Tensor message = at::zeros({size}, runs.front().parameter->grad().options());
+  const at::Tensor message = at::zeros({size}, runs.front().grad.options());
   // The places of other sharers stay zero and do not change the sum.
   const auto for_each_run = [&](const auto& visit) {
     std::int64_t begin = 0;
     for (const Run& run : runs) {
-      visit(run.parameter->grad().view({-1}).narrow(0, run.first, run.count),
-            message.narrow(0, begin + run.place * run.count, run.count));
+      visit(run.grad, message.narrow(0, begin + run.place * run.count, run.count));
       begin += run.count * run.copies;
     }
   };

@@ -16,7 +16,9 @@ namespace megatron {
 /// The runs of this rank's gradients that need a sum over an axis.
 class TensorParallelGradients {
  public:
-  explicit TensorParallelGradients(const std::vector<ParameterPiece>& pieces);
+  /// `buckets` are those of the pieces; the storage of their own_grad must stay the same.
+  TensorParallelGradients(const std::vector<ParameterPiece>& pieces,
+                          const std::vector<ParamBucket>& buckets);
   /// Sums the parts. Collective over the axes: one all-reduce for each, or none when no parameter
   /// needs it.
   void sum() const;
@@ -26,6 +28,7 @@ class TensorParallelGradients {
     const Parameter* parameter;
     std::int64_t first, count;   ///< range of elements in the flattened local gradient
     std::int64_t place, copies;  ///< place of this rank among `copies` equal places in the message
+    at::Tensor grad = {};        ///< the range of this rank's gradient
   };
   /// The runs of one axis, which one message carries.
   struct Message {
@@ -35,7 +38,7 @@ class TensorParallelGradients {
     std::int64_t size = 0;
     void sum() const;
   };
-  void add(const ParameterPiece& piece, const Axis& axis, Run run);
+  void add(const ParameterPiece& piece, const ParamBucket& bucket, const Axis& axis, Run run);
 
   std::vector<Message> messages_;
 };

@@ -114,13 +114,15 @@ class Interpreter {
       case StepKind::forward:
         return forward(step);
       case StepKind::backward:
-        return backward(step);
+        backward(step);
+        return parts_.weights.end_backward();
       case StepKind::backward_input: {
         const ParamStore::Deferral deferral(parts_.weights, state(step).deferred);
         return backward(step);
       }
       default:
-        return run_deferred(state(step));
+        run_deferred(state(step));
+        return parts_.weights.end_backward();
     }
   }
 

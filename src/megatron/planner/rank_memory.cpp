@@ -1,8 +1,10 @@
 #include "megatron/planner/rank_memory.h"
 
 #include <algorithm>
+#include <map>
 #include <string>
 
+#include "megatron/config/zero_stage.h"
 #include "megatron/optimizer/optimizer_state.h"
 #include "megatron/params/params_dtype.h"
 #include "megatron/params/store_options.h"
@@ -42,9 +44,38 @@ double optimizer_state_bytes(const ParamStore& store, const OptimizerConfig& con
 
 /// Returns the bytes of the copies that MainParameters keeps of a bucket.
 double main_parameter_bytes(const ParamBucket& bucket) {
-  if (!bucket.is_trained || bucket.value.element_size() != 2) return 0;
+  if (!bucket.is_trained || c10::elementSize(bucket.dtype) != 2) return 0;
   constexpr double kFloatBytes = 4;
-  return kFloatBytes * static_cast<double>(bucket.is_precise ? bucket.size : bucket.own_size);
+  return kFloatBytes * static_cast<double>(bucket.is_precise && !bucket.shards_values()
+                                               ? bucket.size
+                                               : bucket.own_size);
+}
+
+/// Returns the largest sum of what `bytes_of` says over the buckets of one unit of the model.
+template <class BytesOf>
+double largest_unit_bytes(const ParamStore& store, const BytesOf& bytes_of) {
+  std::map<std::size_t, double> units;
+  double largest = 0;
+  for (const ParamBucket& bucket : store.buckets())
+    largest = std::max(largest, units[bucket.unit] += bytes_of(bucket));
+  return largest;
+}
+
+/// Returns the bytes of what units hold while they are used: the gathered weights of two, and the
+/// gradients of one, or of two when reductions overlap backward.
+double unit_buffer_bytes(const ParamStore& store) {
+  constexpr double kFloatBytes = 4;
+  const double gradients = largest_unit_bytes(store, [](const ParamBucket& bucket) {
+    return bucket.shards_gradients() ? static_cast<double>(bucket.size) *
+                                           static_cast<double>(bucket.own_grad.element_size())
+                                     : 0.0;
+  });
+  const double values = largest_unit_bytes(store, [](const ParamBucket& bucket) {
+    if (!bucket.shards_values()) return 0.0;
+    return static_cast<double>(bucket.value_bytes()) +
+           (bucket.is_precise ? kFloatBytes * static_cast<double>(bucket.size) : 0.0);
+  });
+  return 2 * values + gradients * (store.data_parallel().overlaps_grad_reduce ? 2 : 1);
 }
 
 /// Returns the number of microbatches whose activations a rank keeps at most in 1F1B: stage r of p
@@ -101,25 +132,30 @@ StepShape step_shape(const Settings& settings, const Rank& rank, const PipelineL
 }
 
 RankMemory parameter_memory(const std::vector<Parameter*>& declared, const Settings& settings,
-                            const Rank& rank) {
-  const ParamStore store(declared, planned_store_options(settings, rank));
+                            const Rank& rank,
+                            const std::unordered_set<const Parameter*>& unit_starts) {
+  ParamStore::Options options = planned_store_options(settings, rank);
+  options.unit_starts = unit_starts;
+  const ParamStore store(declared, std::move(options));
   RankMemory memory;
   for (const ParamBucket& bucket : store.buckets()) {
-    memory.parameters += static_cast<double>(bucket.value.nbytes());
+    memory.parameters += static_cast<double>(bucket.kept_value().nbytes());
     memory.main_parameters += main_parameter_bytes(bucket);
-    if (bucket.grad.defined()) memory.gradients += static_cast<double>(bucket.grad.nbytes());
+    if (bucket.kept_grad().defined())
+      memory.gradients += static_cast<double>(bucket.kept_grad().nbytes());
   }
   for (const Parameter* parameter : declared) {
     if (parameter->spec().kind == ParameterKind::state) continue;
     const double count = static_cast<double>(num_elements(parameter->local_shape()));
     if (parameter->spec().tags.expert) {
       memory.num_expert_weights += count;
-      memory.expert_parameters += count * static_cast<double>(parameter->value().element_size());
+      memory.expert_parameters += count * static_cast<double>(c10::elementSize(parameter->dtype()));
     } else {
       memory.num_dense_weights += count;
     }
   }
   memory.optimizer_state = optimizer_state_bytes(store, settings.optimizer);
+  memory.buffers = unit_buffer_bytes(store);
   return memory;
 }
 
@@ -131,14 +167,16 @@ RankMemory predict_rank_memory(const Settings& settings, const ModelFamily& fami
                   {.vocab_pad_multiple = settings.tokenizer.make_vocab_size_divisible_by,
                    .dtype = params_dtype(settings.training),
                    .layout = &layout});
-  RankMemory memory = parameter_memory(declared_parameters(*model), settings, rank);
+  std::unordered_set<const Parameter*> starts;
+  if (zero_stage(settings.parallel) > 1) starts = unit_starts(*model);
+  RankMemory memory = parameter_memory(declared_parameters(*model), settings, rank, starts);
   const ActivationLayout activations = activation_layout(settings, rank);
   const StepShape shape = step_shape(settings, rank, layout, num_microbatches);
   memory.activations =
       shape.microbatches_in_flight *
       stage_activations(settings.model, shape.layers, shape.recompute, activations, shape.offload)
           .total_kept();
-  memory.buffers = step_buffer_bytes(settings.model, activations, shape);
+  memory.buffers += step_buffer_bytes(settings.model, activations, shape);
   return memory;
 }
 

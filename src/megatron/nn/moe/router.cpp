@@ -145,7 +145,11 @@ at::Tensor Router::logits(const at::Tensor& x) const {
 
 at::Tensor Router::gate_backward(const at::Tensor& dlogits, const at::Tensor& x) const {
   const c10::ScalarType type = dlogits.scalar_type();
-  if (bias_ != nullptr) bias_->contribute(column_sums(dlogits).to(bias_->grad().scalar_type()));
+  if (bias_ != nullptr)
+    bias_->contribute([sums = column_sums(dlogits)](at::Tensor& grad, bool fresh) {
+      const at::Tensor sum = sums.to(grad.scalar_type());
+      fresh ? grad.copy_(sum) : grad.add_(sum);
+    });
   weight_.contribute([dlogits, x](at::Tensor& grad, bool fresh) {
     const at::Tensor rows = x.to(dlogits.scalar_type());
     if (grad.scalar_type() == dlogits.scalar_type())

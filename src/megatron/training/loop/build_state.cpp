@@ -4,6 +4,7 @@
 #include <ostream>
 
 #include "megatron/base/error.h"
+#include "megatron/config/zero_stage.h"
 #include "megatron/params/store_options.h"
 #include "megatron/training/loop/apply_memory_budget.h"
 #include "megatron/training/observability/startup_report.h"
@@ -36,9 +37,10 @@ std::unique_ptr<Model> build_model(const TrainingPlan& plan, OffloadStore* offlo
 
 std::unique_ptr<ParamStore> bind_weights(const TrainingPlan& plan, Model& model,
                                          Communicators* communicators, std::ostream& out) {
-  auto weights = std::make_unique<ParamStore>(
-      declared_parameters(model),
-      store_options(plan.settings, plan.rank, plan.params_dtype, communicators));
+  ParamStore::Options options =
+      store_options(plan.settings, plan.rank, plan.params_dtype, communicators);
+  if (zero_stage(plan.settings.parallel) > 1) options.unit_starts = unit_starts(model);
+  auto weights = std::make_unique<ParamStore>(declared_parameters(model), std::move(options));
   out << parameter_count_line(weights->num_parameters()) << std::endl;
   return weights;
 }

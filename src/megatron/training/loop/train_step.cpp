@@ -173,7 +173,8 @@ StepLosses forward_backward(const TrainStepContext& context, const TrainStepOpti
   all_reduce_losses(context.rank.pp, losses);  // nonzero only on the last stage
   if (!options.calculate_per_token_loss) return losses;
   for (const ParamBucket& bucket : context.weights.buckets()) {
-    if (bucket.grad.defined()) bucket.grad.div_(losses.tokens.sum().clamp_min(1));
+    if (bucket.kept_grad().defined())
+      at::Tensor(bucket.kept_grad()).div_(losses.tokens.sum().clamp_min(1));
   }
   return losses;
 }

@@ -117,8 +117,8 @@ ModelMemory model_memory(const ParamStore& weights, Optimizer* optimizer) {
   };
   ModelMemory memory;
   for (const ParamBucket& bucket : weights.buckets()) {
-    memory.parameters += bytes(bucket.value);
-    memory.gradients += bytes(bucket.grad);
+    memory.parameters += bytes(bucket.kept_value());
+    memory.gradients += bytes(bucket.kept_grad());
   }
   if (optimizer == nullptr) return memory;
   memory.main_parameters = static_cast<double>(optimizer->main_parameters().num_bytes());

@@ -12,12 +12,12 @@ namespace {
 /// Describes the first non-finite weight of this rank; "" when all are finite.
 std::string first_non_finite(const ParamStore& store) {
   const auto is_finite = [](const ParamBucket& bucket) {
-    return count_non_finite(bucket.value) == 0;
+    return count_non_finite(bucket.kept_value()) == 0;
   };
   if (std::ranges::all_of(store.buckets(), is_finite)) return {};
-  for (const Parameter* parameter : store.parameters()) {
-    if (count_non_finite(parameter->value()) > 0)
-      return parameter->name() + " holds " + describe(tensor_statistics(parameter->value()));
+  for (const auto& [piece, flat] : store.kept_values()) {
+    if (count_non_finite(flat) > 0)
+      return piece.parameter->name() + " holds " + describe(tensor_statistics(flat));
   }
   return {};
 }

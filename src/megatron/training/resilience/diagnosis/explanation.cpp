@@ -39,13 +39,23 @@ std::string input_text(const FirstBadOp& bad) {
   return "\n  before it, " + *bad.input + " is " + describe(*bad.before);
 }
 
+/// Returns the name of a piece's parameter, and its range when this rank keeps only a part of it.
+std::string part_text(const ParameterPiece& piece) {
+  const std::string& name = piece.parameter->name();
+  if (piece.count == num_elements(piece.parameter->local_shape())) return name;
+  return name + " (elements " + std::to_string(piece.first) + " to " +
+         std::to_string(piece.first + piece.count - 1) + " on this rank)";
+}
+
 /// Returns one line per parameter of the op. Finite parameters show their magnitude, because large
 /// values make a GEMM overflow.
 std::string parameter_lines(const FirstBadOp& bad, const ParamStore& weights) {
   std::string text;
-  for (const Parameter* parameter : parameters_of(weights, bad.op)) {
-    const TensorStatistics statistics = tensor_statistics(parameter->value());
-    text += "\n  its parameter " + parameter->name() + (statistics.finite() ? " is " : " holds ") +
+  const std::vector<const Parameter*> parameters = parameters_of(weights, bad.op);
+  for (const auto& [piece, flat] : weights.kept_values()) {
+    if (std::ranges::find(parameters, piece.parameter) == parameters.end()) continue;
+    const TensorStatistics statistics = tensor_statistics(flat);
+    text += "\n  its parameter " + part_text(piece) + (statistics.finite() ? " is " : " holds ") +
             describe(statistics);
   }
   return text;
@@ -53,10 +63,10 @@ std::string parameter_lines(const FirstBadOp& bad, const ParamStore& weights) {
 
 /// Returns a line that names the model's first non-finite weight, or says that all are finite.
 std::string first_bad_weight(const ParamStore& weights) {
-  for (const Parameter* parameter : weights.parameters()) {
-    const TensorStatistics statistics = tensor_statistics(parameter->value());
+  for (const auto& [piece, flat] : weights.kept_values()) {
+    const TensorStatistics statistics = tensor_statistics(flat);
     if (!statistics.finite())
-      return "\n  the first weight that is not finite: " + parameter->name() + " holds " +
+      return "\n  the first weight that is not finite: " + part_text(piece) + " holds " +
              describe(statistics);
   }
   return "\n  every weight is finite";

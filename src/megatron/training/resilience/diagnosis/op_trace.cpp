@@ -103,6 +103,7 @@ class OpTracer : public UnitHooks, public StepListener {
   bool keep_earliest(const std::function<double(double)>& all_reduce_min);
   /// Blames the accumulated gradient of a parameter if the gradients of all nodes were finite.
   void after_backward();
+  void check_gradient(const Parameter& parameter, const at::Tensor& gradient);
 
  private:
   void set_first_bad(FirstBadOp bad);
@@ -231,7 +232,8 @@ void OpTracer::check_node_gradients(const std::string& op, const std::string& no
     if (!is_finite(gradient)) return set_bad_gradient("gradient of its input", gradient);
   }
   for (const Parameter* parameter : parameters_of(weights_, op)) {
-    if (!is_finite(parameter->grad()))
+    // A rank keeps no whole gradient of a unit that is done when gradients are sharded.
+    if (parameter->grad().defined() && !is_finite(parameter->grad()))
       return set_bad_gradient("gradient of " + parameter->name(), parameter->grad());
   }
 }
@@ -254,13 +256,21 @@ void OpTracer::hook_nodes(Node* node, const std::string& op) {
 
 void OpTracer::after_backward() {
   if (trace_.first_bad) return;
-  for (const Parameter* parameter : weights_.parameters()) {
-    if (is_finite(parameter->grad())) continue;
-    return set_first_bad({.pass = FirstBadOp::Pass::backward,
-                          .op = parameter->name(),
-                          .what = "gradient of " + parameter->name(),
-                          .statistics = tensor_statistics(parameter->grad())});
+  for (const Parameter* parameter : weights_.parameters())
+    check_gradient(*parameter, parameter->grad());
+  for (const ParameterPiece& piece : weights_.pieces()) {
+    const ParamBucket& bucket = weights_.buckets()[piece.bucket];
+    if (bucket.shards_gradients())
+      check_gradient(*piece.parameter, piece.of_own(bucket.own_grad, bucket));
   }
+}
+
+void OpTracer::check_gradient(const Parameter& parameter, const at::Tensor& gradient) {
+  if (trace_.first_bad || !gradient.defined() || is_finite(gradient)) return;
+  set_first_bad({.pass = FirstBadOp::Pass::backward,
+                 .op = parameter.name(),
+                 .what = "gradient of " + parameter.name(),
+                 .statistics = tensor_statistics(gradient)});
 }
 
 /// Returns a schedule that runs one microbatch forward through all stages, then backward.

@@ -1,0 +1,136 @@
+#include "megatron/params/unit_values.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "megatron/base/error.h"
+
+namespace megatron {
+namespace {
+
+/// Returns the bytes of a gathered bucket: its values and, for precise weights, their float32 form.
+std::int64_t gathered_bytes(const ParamBucket& bucket) {
+  constexpr std::int64_t kFloatBytes = 4;
+  return bucket.value_bytes() + (bucket.is_precise ? kFloatBytes * bucket.size : 0);
+}
+
+}  // namespace
+
+UnitValues::UnitValues(const std::vector<ParamBucket>& buckets, c10::Device device, BindValues bind)
+    : buckets_(buckets), bind_(std::move(bind)), main_slices_(buckets.size()) {
+  bool keeps_buffers = false;
+  for (std::size_t b = 0; b < buckets.size(); ++b) {
+    const ParamBucket& bucket = buckets[b];
+    units_.resize(std::max(units_.size(), bucket.unit + 1));
+    if (!bucket.shards_values()) continue;
+    Unit& unit = units_[bucket.unit];
+    unit.buckets.push_back(b);
+    unit.num_bytes += gathered_bytes(bucket);
+    unit.gathers_ahead = bucket.data_parallel->overlaps_param_gather;
+    keeps_buffers = bucket.data_parallel->keeps_unit_buffers;
+    for (Parameter* parameter : bucket.parameters) {
+      unit_of_[parameter] = bucket.unit;
+      parameter->set_read_hook(this);
+    }
+  }
+  const std::int64_t largest = std::ranges::max_element(units_, {}, &Unit::num_bytes)->num_bytes;
+  buffers_.emplace(device, largest, keeps_buffers);
+  counters_.gathers.resize(units_.size());
+}
+
+UnitValues::~UnitValues() {
+  for (Gathered& gathered : gathered_) {
+    for (const PendingWork& work : gathered.works) work->wait();
+  }
+  for (const ParamBucket& bucket : buckets_) {
+    for (Parameter* parameter : bucket.parameters) parameter->set_read_hook(nullptr);
+  }
+}
+
+void UnitValues::set_main_slice(std::size_t bucket, at::Tensor own) {
+  discard();
+  main_slices_.at(bucket) = std::move(own);
+}
+
+void UnitValues::discard() {
+  keep_latest(0);
+  begin_pass();
+}
+
+void UnitValues::open(const Parameter& parameter) {
+  const std::size_t unit = unit_of_.at(&parameter);
+  if (last_read_ == unit) return;
+  last_read_ = unit;
+  if (find(unit) == nullptr) {
+    keep_latest(1);
+    start(unit);
+  }
+  finish(*find(unit));
+  const auto is_other = [unit](const Gathered& gathered) { return gathered.unit != unit; };
+  std::ranges::stable_partition(gathered_, is_other);  // the latest comes last
+  order_.read(unit);
+  const std::optional<std::size_t> next = order_.next();
+  if (!next || !units_[*next].gathers_ahead || find(*next) != nullptr) return;
+  keep_latest(1);
+  start(*next);
+}
+
+UnitValues::Gathered* UnitValues::find(std::size_t unit) {
+  const auto found = std::ranges::find(gathered_, unit, &Gathered::unit);
+  return found == gathered_.end() ? nullptr : &*found;
+}
+
+UnitValues::Gathered& UnitValues::start(std::size_t index) {
+  const Unit& unit = units_[index];
+  Gathered& gathered =
+      gathered_.emplace_back(Gathered{.unit = index, .buffer = buffers_->take(unit.num_bytes)});
+  BufferCursor cursor(gathered.buffer);
+  ++counters_.gathers[index];
+  for (const std::size_t b : unit.buckets) {
+    const ParamBucket& bucket = buckets_[b];
+    const at::Tensor& main = main_slices_[b];
+    gathered.values.push_back(cursor.next(bucket.size, bucket.dtype));
+    gathered.precise.push_back(main.defined() ? cursor.next(bucket.size, at::kFloat)
+                                              : at::Tensor());
+    const at::Tensor& own = main.defined() ? main : bucket.slice_value;
+    const at::Tensor& whole = main.defined() ? gathered.precise.back() : gathered.values.back();
+    gathered.works.push_back(
+        bucket.data_parallel->shard.comm->start_all_gather(whole, own, "weights of a unit"));
+  }
+  return gathered;
+}
+
+void UnitValues::finish(Gathered& gathered) {
+  if (std::exchange(gathered.is_bound, true)) return;
+  for (const PendingWork& work : std::exchange(gathered.works, {})) work->wait();
+  const std::vector<std::size_t>& buckets = units_[gathered.unit].buckets;
+  for (std::size_t i = 0; i < buckets.size(); ++i) {
+    const ParamBucket& bucket = buckets_[buckets[i]];
+    const at::Tensor& precise = gathered.precise[i];
+    if (precise.defined()) gathered.values[i].copy_(precise);
+    for (std::size_t p = 0; precise.defined() && p < bucket.parameters.size(); ++p)
+      bucket.parameters[p]->set_main(bucket.of_parameter(precise, p));
+    bind_(buckets[i], gathered.values[i]);
+  }
+}
+
+void UnitValues::release(Gathered& gathered) {
+  if (!gathered.is_bound) ++counters_.unread;
+  for (const PendingWork& work : std::exchange(gathered.works, {})) work->wait();
+  for (const std::size_t b : units_[gathered.unit].buckets) {
+    if (!gathered.is_bound) break;
+    for (Parameter* parameter : buckets_[b].parameters) {
+      if (buckets_[b].is_precise) parameter->set_main({});
+    }
+    bind_(b, {});
+  }
+  gathered.values.clear();
+  gathered.precise.clear();
+  buffers_->give_back(std::move(gathered.buffer));
+}
+
+void UnitValues::keep_latest(std::size_t count) {
+  for (; gathered_.size() > count; gathered_.pop_front()) release(gathered_.front());
+}
+
+}  // namespace megatron
