@@ -98,8 +98,9 @@ RecomputePlan recompute_plan(const std::vector<LayerActivationPolicy>& layers) {
   return plan;
 }
 
-OffloadPlan offload_plan(const std::vector<LayerActivationPolicy>& layers) {
-  OffloadPlan plan{.layers = {}, .min_elements = kSmallestOffload};
+OffloadPlan offload_plan(const std::vector<LayerActivationPolicy>& layers,
+                         std::int64_t min_elements) {
+  OffloadPlan plan{.layers = {}, .min_elements = min_elements};
   for (const LayerActivationPolicy& policy : layers)
     plan.layers.push_back({.whole = policy.offload});
   return plan;

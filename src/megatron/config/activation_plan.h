@@ -27,8 +27,10 @@ std::string activation_plan_text(const std::vector<LayerActivationPolicy>& layer
 /// kMaxLayers layers.
 std::optional<std::vector<LayerActivationPolicy>> parse_activation_plan(const std::string& text);
 
-/// Returns the recomputation and the offload of such a plan.
+/// Returns the recomputation and the offload of such a plan. Tensors of fewer than `min_elements`
+/// elements stay.
 RecomputePlan recompute_plan(const std::vector<LayerActivationPolicy>& layers);
-OffloadPlan offload_plan(const std::vector<LayerActivationPolicy>& layers);
+OffloadPlan offload_plan(const std::vector<LayerActivationPolicy>& layers,
+                         std::int64_t min_elements);
 
 }  // namespace megatron

@@ -34,15 +34,14 @@ bool is_in_share(std::int64_t index, double share) {
 }  // namespace
 
 OffloadPlan offload_plan(const MemoryConfig& memory, const PipelineLayout& layout) {
-  if (!memory.activation_plan.empty())
-    return offload_plan(parse_activation_plan(memory.activation_plan).value());
   const OffloadConfig& config = memory.offload;
+  const std::int64_t smallest = std::min(config.min_offloaded_tensor_size, kSmallestOffload);
+  if (!memory.activation_plan.empty())
+    return offload_plan(parse_activation_plan(memory.activation_plan).value(), smallest);
   const bool by_module = config.fine_grained_activation_offloading;
   if (!by_module && !config.cpu_offloading) return {};
-  OffloadPlan plan{
-      .layers = {},
-      .min_elements = by_module ? config.min_offloaded_tensor_size
-                                : std::min(config.min_offloaded_tensor_size, kSmallestOffload)};
+  OffloadPlan plan{.layers = {},
+                   .min_elements = by_module ? config.min_offloaded_tensor_size : smallest};
   for (const StageLayers& stage : layout.stages) {
     for (std::int64_t i = 0; i < stage.num_layers; ++i) {
       LayerOffload& layer = plan.layers.emplace_back();
