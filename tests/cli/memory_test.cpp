@@ -13,9 +13,9 @@
 #include <sstream>
 #include <thread>
 
+#include "cli/running_launch.h"
 #include "megatron/base/files.h"
 #include "megatron/base/json.h"
-#include "running_launch.h"
 #include "support/temporary_folder.h"
 
 namespace megatron {

@@ -146,9 +146,9 @@ std::string layouts_json(const std::vector<LayoutCandidate>& layouts, std::size_
 
 int run_plan_layouts(std::span<const std::string> args) {
   LayoutPlanOptions options;
-  const ParseResult parsed = parse_command_line(layout_plan_table(), args, options, "plan");
+  ParseResult parsed = parse_command_line(layout_plan_table(), args, options, "plan");
   std::cerr << notes_text(parsed);
-  check_planned_run(options.run);
+  read_planned_run(options.run, parsed);
   resolve(options.run.model);
   const LayoutRequest request = layout_request(options, parsed);
   std::cerr << indivisible_note(options, request);

@@ -4,13 +4,16 @@
 #include <string>
 
 #include "megatron/base/error.h"
+#include "megatron/config/legacy_flags.h"
 #include "megatron/config/resolve.h"
 #include "megatron/config/validate_settings.h"
 
 namespace megatron {
 
-void check_planned_run(Settings settings) {
+void read_planned_run(Settings& run, ParseResult& parsed) {
   Problems problems;
+  translate_legacy_flags(run, parsed, problems);
+  Settings settings = run;
   const auto require = [&](const char* flag, std::int64_t value) {
     if (value == 0) problems.add({flag, "is required", std::string("add ") + flag + " N"});
   };

@@ -95,8 +95,9 @@ std::string json_of(const std::vector<PlannedMemory>& planned, std::int64_t worl
 
 int run_plan_memory(std::span<const std::string> args) {
   MemoryPlanOptions options;
-  std::cerr << notes_text(parse_command_line(memory_plan_table(), args, options, "plan"));
-  check_planned_run(options.run);
+  ParseResult parsed = parse_command_line(memory_plan_table(), args, options, "plan");
+  std::cerr << notes_text(parsed);
+  read_planned_run(options.run, parsed);
   const MeshSizes sizes = mesh_sizes(options.run.parallel);
   const std::int64_t world_size = options.world_size.value_or(least_world_size(sizes));
   check_mesh_sizes(sizes, world_size).throw_if_any();

@@ -138,6 +138,7 @@ MemoryTable cpu_memory_table(const MemoryReadings& readings) {
   const HostMemory &before = readings.before_model, &now = readings.now;
   MemoryTable table = tensor_table(readings);
   table.communication = mapped.shared;
+  table.workspaces = now.workspaces;
   table.host = other_tensors(readings) + now.heap_in_use - before.heap_in_use + now.workspaces +
                mapped.data_files;
   table.allocator_slack =
