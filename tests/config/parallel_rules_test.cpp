@@ -4,7 +4,9 @@
 
 #include "config/small_run.h"
 #include "megatron/config/resolve.h"
+#include "megatron/config/run_settings.h"
 #include "megatron/config/world_rules.h"
+#include "megatron/config/zero_stage.h"
 
 namespace megatron {
 namespace {
@@ -242,7 +244,7 @@ TEST(ZeroRules, SayWhatNeedsShards) {
 
 TEST(ZeroRules, EveryNameGivesItsStage) {
   const auto stage = [](const std::vector<std::string>& flags) {
-    return zero_stage(settings_of(flags).parallel);
+    return zero_stage(read_run(small(flags), 1).settings.parallel);
   };
   EXPECT_EQ(stage({}), 0);
   EXPECT_EQ(stage({"--use-distributed-optimizer"}), 1);

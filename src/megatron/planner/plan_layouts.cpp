@@ -8,6 +8,7 @@
 #include "megatron/config/resolve.h"
 #include "megatron/config/rule.h"
 #include "megatron/config/world_rules.h"
+#include "megatron/config/zero_stage.h"
 #include "megatron/parallel/make_rank.h"
 
 namespace megatron {
@@ -23,6 +24,19 @@ std::vector<std::int64_t> sizes_for(std::int64_t number, std::int64_t limit) {
   return {sizes.begin(), sizes.end()};
 }
 
+/// Returns the bytes that are gathered and reduced in a step when gradients or weights are sharded:
+/// the gradients of each microbatch, and the weights once, or for its forward and its backward.
+double sharded_bytes(const Settings& settings, double weights, std::int64_t num_microbatches) {
+  const TrainingConfig& training = settings.training;
+  const bool has_bf16_gradients =
+      training.grad_reduce_in_bf16 || settings.optimizer.main_grads_dtype == "bf16";
+  const double of_weights = weights * (training.bf16 || training.fp16 ? 2 : 4),
+               of_gradients = weights * (has_bf16_gradients ? 2 : 4),
+               microbatches = static_cast<double>(num_microbatches);
+  return zero_stage(settings.parallel) == 3 ? microbatches * (of_gradients + 2 * of_weights)
+                                            : microbatches * of_gradients + of_weights;
+}
+
 /// Returns the bytes of gradients and weights that a rank sends over the ranks that hold the same
 /// weights: a ring all-reduce of the gradients, or with the distributed optimizer a reduce-scatter
 /// of them and an all-gather of the weights.
@@ -34,8 +48,10 @@ double data_parallel_bytes(const Settings& settings, const LayoutCandidate& layo
     return static_cast<double>(ranks - 1) / static_cast<double>(ranks);
   };
   const double sent =
-      memory.gradients +
-      (settings.parallel.use_distributed_optimizer ? memory.parameters : memory.gradients);
+      zero_stage(settings.parallel) > 1
+          ? sharded_bytes(settings, weights, layout.num_microbatches)
+          : memory.gradients + (settings.parallel.use_distributed_optimizer ? memory.parameters
+                                                                            : memory.gradients);
   return sent *
          (memory.num_dense_weights * share(layout.data_parallel * layout.sizes.cp) +
           memory.num_expert_weights * share(layout.expert_data_parallel)) /

@@ -46,9 +46,10 @@ double optimizer_state_bytes(const ParamStore& store, const OptimizerConfig& con
 double main_parameter_bytes(const ParamBucket& bucket) {
   if (!bucket.is_trained || c10::elementSize(bucket.dtype) != 2) return 0;
   constexpr double kFloatBytes = 4;
-  return kFloatBytes * static_cast<double>(bucket.is_precise && !bucket.shards_values()
-                                               ? bucket.size
-                                               : bucket.own_size);
+  const std::int64_t count = !bucket.is_precise       ? bucket.own_size
+                             : bucket.shards_values() ? bucket.slice_size
+                                                      : bucket.size;
+  return kFloatBytes * static_cast<double>(count);
 }
 
 /// Returns the largest sum of what `bytes_of` says over the buckets of one unit of the model.

@@ -7,6 +7,7 @@
 
 #include "layouts/layout_run.h"
 #include "megatron/parallel/collectives.h"
+#include "megatron/planner/rank_memory.h"
 #include "megatron/training/observability/memory_breakdown.h"
 #include "megatron/training/observability/tensor_memory.h"
 
@@ -37,6 +38,8 @@ Flags wide_model(const Flags& more) {
                    "64",
                    "--max-position-embeddings",
                    "64",
+                   "--train-iters",
+                   "2",
                    "--global-batch-size"};
   flags.insert(flags.end(), wide.begin(), wide.end());
   flags.insert(flags.end(), more.begin(), more.end());
@@ -72,6 +75,7 @@ Peak measure(const Flags& flags, std::int64_t ranks) {
 }
 
 TEST(ShardedMemory, PeakIsThePartOfTheStateTwoUnitsAndActivations) {
+  use_caching_cpu_allocator();
   const Peak one = measure(wide_model({"1"}), 1);
   const double activations = one.peak - one.state;
   for (const Flags& overlap :
@@ -85,6 +89,33 @@ TEST(ShardedMemory, PeakIsThePartOfTheStateTwoUnitsAndActivations) {
     // at collectives, so that their peaks come at the same time, but for 5 %.
     EXPECT_LT(four.peak, 1.05 * (one.state + kRanks * (2 * four.unit + activations)));
     EXPECT_LT(four.unit, 0.1 * one.state) << "the bound means something";
+    RecordProperty("peak", std::to_string(four.peak / one.peak));
+  }
+}
+
+TEST(ShardedMemory, PredictedPartsAreWhatARankHolds) {
+  for (const Flags& stage : {Flags{"--zero-stage", "2"}, Flags{"--use-megatron-fsdp"},
+                             Flags{"--use-megatron-fsdp", "--num-distributed-optimizer-instances",
+                                   "2", "--outer-dp-sharding-strategy", "optim"}}) {
+    for (const Flags& type : {Flags{}, Flags{"--bf16"}}) {
+      Flags flags = wide_model({"4"});
+      for (const Flags& more : {stage, type}) flags.insert(flags.end(), more.begin(), more.end());
+      const RunConfig run = read_run(flags, kRanks);
+      run_rank_threads(kRanks, [&](Communicators& communicators) {
+        std::ostream silent(nullptr);
+        const Trainer trainer =
+            set_up(run, silent, {.communicators = &communicators, .cpus = {.count = 1 << 20}});
+        const TrainingPlan& plan = trainer.plan;
+        const ModelMemory held =
+            model_memory(*trainer.state.weights, trainer.state.optimizer.get());
+        const RankMemory predicted =
+            predict_rank_memory(plan.settings, *plan.family, plan.rank, plan.pipeline.layout(), 1);
+        EXPECT_EQ(predicted.parameters, held.parameters);
+        EXPECT_EQ(predicted.main_parameters, held.main_parameters);
+        EXPECT_EQ(predicted.gradients, held.gradients);
+        EXPECT_EQ(predicted.optimizer_state, held.optimizer_state);
+      });
+    }
   }
 }
 
