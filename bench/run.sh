@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Times training steps beside PyTorch on the same shapes, in one run (bench/suite/main.py). With
 # `ranks` as the first argument it times one rank and two (ranks.py); with `startup`, how long ranks
-# take to start (startup.py); with `context`, long sequences over ranks (bench/context). Further
-# arguments go to the program; --help lists them.
+# take to start (startup.py); with `context`, long sequences over ranks (bench/context); with
+# `small-memory`, FSDP and recomputation beside PyTorch's (small_memory.py). Further arguments go to
+# the program; --help lists them.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 if [ "${1:-}" = context ]; then
@@ -10,7 +11,7 @@ if [ "${1:-}" = context ]; then
   exec python3 -B bench/context/run.py "$@"  # needs nothing but Python and megatron
 fi
 program=main
-case "${1:-}" in ranks | startup) program=$1; shift ;; esac
+case "${1:-}" in ranks | startup | small-memory) program=${1//-/_}; shift ;; esac
 case " $* " in
   # Nothing is installed to answer that.
   *" --help "* | *" -h "* | *" --list "*) exec python3 -B "bench/suite/$program.py" "$@" ;;
