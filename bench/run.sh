@@ -25,6 +25,9 @@ if [ -f build/build.ninja ] && [ "$MEGATRON" = "$PWD/build/bin/megatron" ]; then
   said=$(cmake --build build --target suite_programs 2>&1) || { echo "$said" >&2; exit 2; }
 fi
 case "$program $* " in
-  "main "*"--smoke "*) python3 -B bench/context/run.py --smoke || exit $? ;;
+  "main "*"--smoke "*)
+    python3 -B bench/context/run.py --smoke || exit $?
+    "$PYTHON" bench/suite/small_memory.py --smoke || exit $?
+    ;;
 esac
 exec "$PYTHON" "bench/suite/$program.py" "$@"
