@@ -2,8 +2,8 @@
 # Times training steps beside PyTorch on the same shapes, in one run (bench/suite/main.py). With
 # `ranks` as the first argument it times one rank and two (ranks.py); with `startup`, how long ranks
 # take to start (startup.py); with `context`, long sequences over ranks (bench/context); with
-# `memory`, memory beside its prediction (bench/memory). Further arguments go to the program; --help
-# lists them.
+# `memory`, memory beside its prediction (bench/memory); with `small-memory`, FSDP and recomputation
+# beside PyTorch's (small_memory.py). Further arguments go to the program; --help lists them.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 case "${1:-}" in
@@ -14,7 +14,7 @@ case "${1:-}" in
     ;;
 esac
 program=main
-case "${1:-}" in ranks | startup) program=$1; shift ;; esac
+case "${1:-}" in ranks | startup | small-memory) program=${1//-/_}; shift ;; esac
 case " $* " in
   # Nothing is installed to answer that.
   *" --help "* | *" -h "* | *" --list "*) exec python3 -B "bench/suite/$program.py" "$@" ;;
@@ -30,6 +30,7 @@ fi
 case "$program $* " in
   "main "*"--smoke "*)
     for folder in context memory; do python3 -B "bench/$folder/run.py" --smoke || exit $?; done
+    "$PYTHON" bench/suite/small_memory.py --smoke || exit $?
     ;;
 esac
 exec "$PYTHON" "bench/suite/$program.py" "$@"

@@ -23,6 +23,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "bench/suite"))
 import machine  # noqa: E402
+from turns import children, peak_bytes  # noqa: E402
 
 MEGATRON = os.environ.get("MEGATRON", str(ROOT / "build/bin/megatron"))
 RANKS = 4
@@ -75,17 +76,8 @@ def run_command(case, cp, tokens):
 
 def resident_peaks(pid):
     """{process: highest resident bytes so far} of `pid` and the processes that it started."""
-    found = {}
-    for path in Path("/proc").glob("[0-9]*/status"):
-        try:
-            text = path.read_text()
-        except OSError:  # it has just ended
-            continue
-        parent = re.search(r"^PPid:\s+(\d+)", text, re.M)
-        peak = re.search(r"^VmHWM:\s+(\d+)", text, re.M)
-        if peak and (int(path.parent.name) == pid or parent and int(parent[1]) == pid):
-            found[int(path.parent.name)] = int(peak[1]) << 10
-    return found
+    peaks = {process: peak_bytes(process) for process in [pid, *children(pid)]}
+    return {process: peak for process, peak in peaks.items() if peak}
 
 
 def cpu_seconds():

@@ -1,7 +1,7 @@
 """What is timed: models, shapes and dtypes, as data.
 
 A case is one model on one batch shape. Every contender of a case does the same training step."""
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True)
@@ -284,12 +284,16 @@ SMOKE_CASES = [
     Experts("tiny_experts_4x2", 96, 64, 128, 4, 2),
     Attention("tiny_attention_1x128", 1, 128, heads=4, groups=2, head_size=16),
 ]
+LLAMA_110M = replace(LLAMA, name="Llama 110M", groups=12)
+MEMORY_CASES = [Step("llama_110m_4x512", LLAMA_110M, 4, 512), SMOKE_CASES[1]]
 CUDA_CASES = [Step("gpt2_16x1024", GPT2, 16, 1024, "cuda")]
 DTYPES = ("bf16", "fp32")
 
 
 def case_named(name):
-    return next(case for case in CASES + SMOKE_CASES + CUDA_CASES if case.name == name)
+    return next(
+        case for case in CASES + SMOKE_CASES + MEMORY_CASES + CUDA_CASES if case.name == name
+    )
 
 
 # The training step that all of them do.

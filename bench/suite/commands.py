@@ -20,6 +20,7 @@ class Turn:
     command: list
     environment: dict = field(default_factory=dict)
     endless: bool = False  # goes on by itself: is stopped after its steps
+    launched: bool = False  # the ranks are children of the process
     folder: Path | None = None
 
 
@@ -36,7 +37,7 @@ def missing_program(case):
 
 def pretrain(case, dtype, steps, flags, ranks=1):
     """Returns `megatron pretrain gpt` with what all runs of a case have in common, and `flags`.
-    `flags` is {flag: value}; the value True stands for a switch."""
+    `flags` is {flag: value}; True stands for a switch, a list for several values."""
     flags = {
         "--seq-length": case.seq,
         "--micro-batch-size": case.batch // ranks,
@@ -64,7 +65,7 @@ def pretrain(case, dtype, steps, flags, ranks=1):
     words = [
         str(word)
         for name, value in flags.items()
-        for word in ([name] if value is True else [name, value])
+        for word in [name, *([] if value is True else value if type(value) is list else [value])]
     ]
     launcher = ["launch", "--nproc-per-node", str(ranks), "--"] if ranks > 1 else []
     return [inputs.MEGATRON, *launcher, "pretrain", "gpt", *words]
@@ -171,7 +172,9 @@ def turn_of(contender, case, dtype, work, steps):
             if case.experts
             else {"overlap_grad_reduce": True, "overlap_param_gather": True}
         )
-        return Turn(our_step(case, dtype, work, steps, ranks=2, **layout), threads)
+        return Turn(
+            our_step(case, dtype, work, steps, ranks=2, **layout), threads, launched=True
+        )
     if contender == "megatron":
         return Turn(our_step(case, dtype, work, steps))
     return Turn(

@@ -1,7 +1,7 @@
 """Runs one turn of one contender: a fresh process, watched from outside.
 
 It gives each step's milliseconds and loss, the time to the end of the first step, and the highest
-resident memory over the later steps."""
+resident memory over the later steps: that of the process, or of the rank that has most."""
 import json
 import os
 import re
@@ -39,6 +39,19 @@ def peak_bytes(pid):
         return None
 
 
+def children(pid):
+    """The processes that `pid` has started and that still run."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/status"):
+        try:
+            parent = re.search(r"^PPid:\s+(\d+)", path.read_text(), re.M)
+        except OSError:  # it has just ended
+            continue
+        if parent and int(parent[1]) == pid:
+            found.append(int(path.parent.name))
+    return sorted(found)
+
+
 def reset_peak(pid):
     try:
         Path(f"/proc/{pid}/clear_refs").write_text("5")
@@ -49,11 +62,12 @@ def reset_peak(pid):
 class StepMonitor:
     """What the lines of a running turn have told so far."""
 
-    def __init__(self, warm):
-        self.warm_ = warm
+    def __init__(self, warm, launched=False):
+        self.warm_, self.launched_ = warm, launched
         self.begun_ = time.monotonic()
         self.times, self.losses, self.others = [], [], []
-        self.first_step_s = self.peak = None
+        self.first_step_s = None
+        self.rank_peaks = {}  # {process: bytes} over the counted steps
 
     def line(self, line, pid):
         step = step_of(line)
@@ -63,9 +77,11 @@ class StepMonitor:
         self.times.append(step[0])
         self.losses.append(step[1])
         self.first_step_s = self.first_step_s or time.monotonic() - self.begun_
-        if len(self.times) == self.warm_:
-            reset_peak(pid)
-        self.peak = peak_bytes(pid) or self.peak
+        for rank in children(pid) if self.launched_ else [pid]:
+            if len(self.times) == self.warm_:
+                reset_peak(rank)
+            if peak := peak_bytes(rank):
+                self.rank_peaks[rank] = peak
 
 
 def watch(turn, steps, warm, what, work):
@@ -89,7 +105,7 @@ def watch(turn, steps, warm, what, work):
             env=environment,
             cwd=turn.folder,
         )
-        seen = StepMonitor(warm)
+        seen = StepMonitor(warm, turn.launched)
         try:
             for line in process.stdout:
                 seen.line(line, process.pid)
@@ -108,7 +124,8 @@ def watch(turn, steps, warm, what, work):
         "steps_ms": seen.times[warm:],
         "losses": seen.losses,
         "first_step_s": seen.first_step_s,
-        "peak_bytes": seen.peak,
+        "peak_bytes": max(seen.rank_peaks.values(), default=None),
+        "lines": seen.others,
     }
 
 
