@@ -3,6 +3,18 @@
 #include "megatron/config/legacy_flags.h"
 
 namespace megatron {
+namespace {
+
+const FieldTable<MemoryConfig>& memory_table() {
+  static const FieldTable<MemoryConfig> table = [] {
+    FieldTable<MemoryConfig> t;
+    t.include(&MemoryConfig::offload, offload_table());
+    return t;
+  }();
+  return table;
+}
+
+}  // namespace
 
 const FieldTable<Settings>& settings_table() {
   static const FieldTable<Settings> table = [] {
@@ -18,6 +30,7 @@ const FieldTable<Settings>& settings_table() {
     t.include(&Settings::checkpoint, checkpoint_table());
     t.include(&Settings::logger, logger_table());
     t.include(&Settings::parallel, parallel_table());
+    t.include(&Settings::memory, memory_table());
     return t;
   }();
   return table;

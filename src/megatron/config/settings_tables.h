@@ -16,6 +16,7 @@ const FieldTable<OptimizerConfig>& optimizer_table();
 const FieldTable<SchedulerConfig>& scheduler_table();
 const FieldTable<DataConfig>& data_table();
 const FieldTable<TokenizerConfig>& tokenizer_table();
+const FieldTable<OffloadConfig>& offload_table();
 const FieldTable<CheckpointConfig>& checkpoint_table();
 const FieldTable<LoggerConfig>& logger_table();
 

@@ -38,6 +38,19 @@ class ElementwiseRule final : public UpdateRule {
   void update(const kernels::StepScalars* scalars) override;
 
  private:
+  /// Returns the chunk of a range, without the pointers to what may be offloaded.
+  kernels::UpdateChunk base_chunk(const SumRange& range) const;
+  /// Returns one chunk for each range of main.sums() that is selected and in memory.
+  std::vector<kernels::UpdateChunk> chunks_in_memory() const;
+  std::vector<kernels::UpdateChunk> chunks_of_window(std::size_t window) const;
+  /// Updates the offloaded pieces, window after window.
+  void update_windows();
+  /// Calls visit with every array that is offloaded.
+  void for_each_array(const std::function<void(OffloadedArray&)>& visit) const;
+
+  const OptimizerConfig config_;
+  const ParamStore& store_;
+  const MainParameters& main_;
   Options options_;
   std::vector<OptimizerState> states_;
   at::Tensor table_;

@@ -40,8 +40,8 @@ std::vector<std::string> all_state_tensors(const ParamStore& store, const Update
 class RuleOptimizer final : public Optimizer {
  public:
   RuleOptimizer(const OptimizerConfig& config, ParamStore& store, const LossScaling& scaling,
-                const MakeUpdateRules& make_rules)
-      : main_(store),
+                const MakeUpdateRules& make_rules, const StateOffloadOptions& offload)
+      : main_(store, offload),
         controller_(store, main_.sums(), config.clip_grad, scaling),
         rules_(make_rules(store, main_)),
         state_tensors_(all_state_tensors(store, rules_)) {}
@@ -71,6 +71,19 @@ class RuleOptimizer final : public Optimizer {
     for (const auto& rule : rules_) {
       for (OptimizerState& state : rule->states()) state.visit(visitor);
     }
+  }
+  void list_state(const OptimizerState::Lister& lister) override {
+    for (const auto& rule : rules_) {
+      for (OptimizerState& state : rule->states()) state.list(lister);
+    }
+  }
+  std::int64_t num_offloaded_bytes() const override {
+    std::int64_t bytes = main_.offloaded() == nullptr ? 0 : main_.offloaded()->num_bytes();
+    for (const auto& rule : rules_) {
+      for (const OptimizerState& state : rule->states())
+        bytes += state.offloaded() == nullptr ? 0 : state.offloaded()->num_bytes();
+    }
+    return bytes;
   }
   std::int64_t num_state_bytes() const override {
     std::int64_t bytes = 0;
@@ -105,21 +118,25 @@ StepResult Optimizer::step(const StepOptions& options) {
 }
 
 std::unique_ptr<Optimizer> make_optimizer(const OptimizerConfig& config, ParamStore& store,
-                                          const LossScaling& scaling) {
+                                          const LossScaling& scaling,
+                                          const StateOffloadOptions& offload) {
   return make_optimizer(
-      config, store, scaling, [&](const ParamStore& weights, const MainParameters& main) {
+      config, store, scaling,
+      [&](const ParamStore& weights, const MainParameters& main) {
         UpdateRules rules;
         rules.push_back(config.optimizer == "adam" ? make_adamw(config, weights, main)
                                                    : make_sgd(config, weights, main));
         return rules;
-      });
+      },
+      offload);
 }
 
 std::unique_ptr<Optimizer> make_optimizer(const OptimizerConfig& config, ParamStore& store,
                                           const LossScaling& scaling,
-                                          const MakeUpdateRules& make_rules) {
+                                          const MakeUpdateRules& make_rules,
+                                          const StateOffloadOptions& offload) {
   check_optimizer_config(config);
-  return std::make_unique<RuleOptimizer>(config, store, scaling, make_rules);
+  return std::make_unique<RuleOptimizer>(config, store, scaling, make_rules, offload);
 }
 
 }  // namespace megatron

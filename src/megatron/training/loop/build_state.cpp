@@ -4,6 +4,7 @@
 
 #include "megatron/base/error.h"
 #include "megatron/params/store_options.h"
+#include "megatron/training/loop/optimizer_offload.h"
 #include "megatron/training/observability/startup_report.h"
 #include "megatron/training/saving/checkpointing.h"
 
@@ -76,7 +77,8 @@ void build_state(const TrainingPlan& plan, TrainingState& state, TrainingService
   state.weights = bind_weights(plan, *state.model, services.communicators, out);
   if (!settings.training.skip_train) {
     state.optimizer =
-        make_optimizer(settings.optimizer, *state.weights, loss_scaling(settings.training));
+        make_optimizer(settings.optimizer, *state.weights, loss_scaling(settings.training),
+                       optimizer_offload(plan, services.warnings, out));
     state.scheduler = OptimizerParamScheduler(make_param_schedule(settings));
   }
   fill_weights(plan, state, services, out);
