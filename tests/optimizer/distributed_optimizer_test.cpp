@@ -52,6 +52,7 @@ const Precision kPrecisions[] = {
      "adam",
      "fp16",
      {.initial = 4, .is_dynamic = true, .min = 1, .window = 2, .hysteresis = 1}},
+    {"int8", at::kBFloat16, at::kFloat, "adam", "int8"},
     {"fp64", at::kDouble, at::kDouble},
 };
 

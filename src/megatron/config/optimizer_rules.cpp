@@ -15,7 +15,7 @@ UserError::Parts needs_offload(const std::string& flag) {
 
 }  // namespace
 
-const std::vector<Rule>& optimizer_rules() {
+const std::vector<Rule>& optimizer_settings_rules() {
   static const std::vector<Rule> rules = {
       {{"optimizer_cpu_offload", "optimizer_offload_fraction"},
        [](S s) {

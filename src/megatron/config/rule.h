@@ -35,7 +35,7 @@ const std::vector<Rule>& context_sharding_rules();
 /// Rules on --hybrid-context-parallel (hybrid_context_rules.cpp).
 const std::vector<Rule>& hybrid_context_rules();
 /// Rules on the optimizer and on the offload of its state (optimizer_rules.cpp).
-const std::vector<Rule>& optimizer_rules();
+const std::vector<Rule>& optimizer_settings_rules();
 /// Rules between the pipeline flags (pipeline_rules.cpp).
 const std::vector<Rule>& pipeline_rules();
 /// Rules that the layers fit the pipeline (pipeline_rules.cpp).

@@ -24,11 +24,9 @@ at::ScalarType main_type(const ParamStore& store, const MainParameters& main) {
   return main.has_fp32_copies() || bucket == nullptr ? at::kFloat : bucket->value.scalar_type();
 }
 
-at::ScalarType state_type(const std::string& name, at::ScalarType of_main) {
+StateFormat format_of(const ElementwiseRule::StateSpec& spec, at::ScalarType of_main) {
   if (of_main == at::kDouble) return of_main;
-  if (name == "bf16") return at::kBFloat16;
-  if (name == "fp16") return at::kHalf;
-  return of_main;
+  return state_format(spec.dtype, spec.is_non_negative);
 }
 
 void* element(const at::Tensor& flat, std::int64_t index) {
@@ -46,7 +44,9 @@ kernels::UpdateTypes update_types(const ParamStore& store, const MainParameters&
   types.main = kernel_type(main_type(store, main));
   types.weight = kernel_type(bucket->value.scalar_type());
   types.grad = kernel_type(bucket->grad.scalar_type());
-  for (std::size_t s = 0; s < states.size(); ++s) types.state[s] = kernel_type(states[s].dtype());
+  for (std::size_t s = 0; s < states.size(); ++s) {
+    if (states[s].format().code == nullptr) types.state[s] = kernel_type(states[s].format().dtype);
+  }
   MEGATRON_CHECK(types.main != kernels::Type::f64 || types.grad == kernels::Type::f64,
                  "float64 weights need float64 gradients");
   return types;
@@ -60,7 +60,7 @@ ElementwiseRule::ElementwiseRule(const OptimizerConfig& config, const ParamStore
   MEGATRON_CHECK(options_.states.size() <= std::size(plan_.types.state), "a rule keeps ",
                  options_.states.size(), " states");
   for (const StateSpec& spec : options_.states)
-    states_.emplace_back(spec.name, store, state_type(spec.dtype, main_type(store, main)),
+    states_.emplace_back(spec.name, store, format_of(spec, main_type(store, main)),
                          options_.selects, main.offload());
   const std::vector<kernels::UpdateChunk> chunks = chunks_in_memory();
   table_ = copy_to_device(chunks, store.device());
@@ -68,6 +68,11 @@ ElementwiseRule::ElementwiseRule(const OptimizerConfig& config, const ParamStore
            .num_chunks = static_cast<std::int64_t>(chunks.size()),
            .types = update_types(store, main, states_),
            .scalars = nullptr};
+  for (std::size_t s = 0; s < states_.size(); ++s) {
+    if (states_[s].format().code == nullptr) continue;
+    codes_.push_back(copy_to_device(std::vector{*states_[s].format().code}, store.device()));
+    plan_.types.code[s] = static_cast<const kernels::StateCode*>(codes_.back().const_data_ptr());
+  }
 }
 
 kernels::UpdateChunk ElementwiseRule::base_chunk(const SumRange& range) const {

@@ -18,10 +18,11 @@ namespace megatron {
 
 class ElementwiseRule final : public UpdateRule {
  public:
-  /// A state and its dtype as --exp-avg-dtype names it: fp32, bf16 or fp16. States of float64
-  /// weights are float64.
+  /// A state and its format as --exp-avg-dtype names it (state_format.h). States of float64 weights
+  /// are float64.
   struct StateSpec {
     std::string name, dtype;
+    bool is_non_negative = false;
   };
   struct Options {
     ParameterSelector selects;
@@ -54,6 +55,7 @@ class ElementwiseRule final : public UpdateRule {
   Options options_;
   std::vector<OptimizerState> states_;
   at::Tensor table_;
+  std::vector<at::Tensor> codes_;  ///< of 8-bit states, on the device
   kernels::UpdatePlan plan_{};
 };
 

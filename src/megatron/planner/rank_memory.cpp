@@ -21,21 +21,17 @@ void divide_instances(DataParallelOptions& options, std::int64_t num_instances) 
   options.replica.size = num_instances;
 }
 
-at::ScalarType state_dtype(const std::string& name) {
-  if (name == "bf16") return at::kBFloat16;
-  return name == "fp16" ? at::kHalf : at::kFloat;
-}
-
-std::vector<at::ScalarType> state_dtypes(const OptimizerConfig& config) {
+std::vector<StateFormat> state_formats(const OptimizerConfig& config) {
   if (config.optimizer == "sgd")
-    return config.sgd_momentum != 0 ? std::vector{at::kFloat} : std::vector<at::ScalarType>{};
-  return {state_dtype(config.exp_avg_dtype), state_dtype(config.exp_avg_sq_dtype)};
+    return config.sgd_momentum != 0 ? std::vector<StateFormat>{at::kFloat}
+                                    : std::vector<StateFormat>{};
+  return {state_format(config.exp_avg_dtype, false), state_format(config.exp_avg_sq_dtype, true)};
 }
 
 double optimizer_state_bytes(const ParamStore& store, const OptimizerConfig& config) {
   double bytes = 0;
-  for (const at::ScalarType dtype : state_dtypes(config)) {
-    const OptimizerState state("", store, dtype, [](const Parameter&) { return true; });
+  for (const StateFormat& format : state_formats(config)) {
+    const OptimizerState state("", store, format, [](const Parameter&) { return true; });
     bytes += static_cast<double>(state.num_bytes());
   }
   return bytes;
