@@ -68,8 +68,9 @@ class SavePlanner {
   void add_state(const std::string& name, const ParameterPiece& piece, const FlatTensor& flat,
                  std::vector<WriteItem>& pieces) const {
     const DataParallelOptions& options = *store_.buckets()[piece.bucket].data_parallel;
-    const bool is_mine =
-        options.shard.size > 1 ? options.replica.rank == 0 : mine_.contains(piece.parameter);
+    const bool is_mine = options.shard.size > 1
+                             ? options.replica.rank == 0
+                             : mine_.contains(store_.find(piece.parameter->name()));
     if (is_mine) add(name + piece.parameter->name(), TensorKind::optimizer, piece, flat, pieces);
   }
 

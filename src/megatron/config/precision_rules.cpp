@@ -106,6 +106,16 @@ const std::vector<Rule>& optimizer_state_rules() {
              "excludes --accumulate-allreduce-grads-in-fp32: both set the type of the gradients",
              "give one of the two"};
        }},
+      {{"main_grads_error_feedback", "main_grads_dtype", "grad_reduce_in_bf16"},
+       [](S s) {
+         return s.optimizer.main_grads_error_feedback && s.optimizer.main_grads_dtype == "fp32" &&
+                !s.training.grad_reduce_in_bf16;
+       },
+       [](S) {
+         return UserError::Parts{"--main-grads-error-feedback",
+                                 "has no effect on fp32 gradients, which lose next to nothing",
+                                 "add --main-grads-dtype bf16, or leave it out"};
+       }},
       {{"main_params_dtype"},
        [](S s) { return s.optimizer.main_params_dtype != "fp32"; },
        [](S s) {

@@ -68,6 +68,10 @@ void add_precision_fields(FieldTable<OptimizerConfig>& table) {
       .choices(states);
   table.field("main_grads_dtype", &Config::main_grads_dtype, "type of the main gradients")
       .choices({"fp32", "bf16"});
+  table.field(
+      "main_grads_error_feedback", &Config::main_grads_error_feedback,
+      "keep what rounding bf16 main gradients lost, in one more byte an element, so that the "
+      "sum over microbatches is as exact as in fp32 until it is rounded once");
   table.field("main_params_dtype", &Config::main_params_dtype, "type of the main weights")
       .choices({"fp32", "fp16"});
 }

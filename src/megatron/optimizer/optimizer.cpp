@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "megatron/base/error.h"
+#include "megatron/optimizer/adafactor.h"
 #include "megatron/optimizer/adamw.h"
 #include "megatron/optimizer/check_optimizer_config.h"
 #include "megatron/optimizer/sgd.h"
@@ -31,8 +32,8 @@ std::vector<std::string> all_state_tensors(const ParamStore& store, const Update
   std::vector<std::string> mine;
   for (const Parameter* parameter : store.parameters()) {
     if (!parameter->is_trained()) continue;
-    for (const OptimizerState& state : rule_of(*parameter, rules).states())
-      mine.push_back(state.name() + "." + parameter->name());
+    for (const std::string& state : rule_of(*parameter, rules).state_names(*parameter))
+      mine.push_back(state + "." + parameter->name());
   }
   return all_gather_unique_names({store.model_axis(), store.device()}, mine);
 }
@@ -68,14 +69,10 @@ class RuleOptimizer final : public Optimizer {
 
   const std::vector<std::string>& state_tensors() const override { return state_tensors_; }
   void visit_state(const OptimizerState::Visitor& visitor) override {
-    for (const auto& rule : rules_) {
-      for (OptimizerState& state : rule->states()) state.visit(visitor);
-    }
+    for (const auto& rule : rules_) rule->visit_state(visitor);
   }
   void list_state(const OptimizerState::Lister& lister) override {
-    for (const auto& rule : rules_) {
-      for (OptimizerState& state : rule->states()) state.list(lister);
-    }
+    for (const auto& rule : rules_) rule->list_state(lister);
   }
   std::int64_t num_offloaded_bytes() const override {
     std::int64_t bytes = main_.offloaded() == nullptr ? 0 : main_.offloaded()->num_bytes();
@@ -87,9 +84,7 @@ class RuleOptimizer final : public Optimizer {
   }
   std::int64_t num_state_bytes() const override {
     std::int64_t bytes = 0;
-    for (const auto& rule : rules_) {
-      for (const OptimizerState& state : rule->states()) bytes += state.num_bytes();
-    }
+    for (const auto& rule : rules_) bytes += rule->num_state_bytes();
     return bytes;
   }
 
@@ -124,8 +119,9 @@ std::unique_ptr<Optimizer> make_optimizer(const OptimizerConfig& config, ParamSt
       config, store, scaling,
       [&](const ParamStore& weights, const MainParameters& main) {
         UpdateRules rules;
-        rules.push_back(config.optimizer == "adam" ? make_adamw(config, weights, main)
-                                                   : make_sgd(config, weights, main));
+        rules.push_back(config.optimizer == "adam"  ? make_adamw(config, weights, main)
+                        : config.optimizer == "sgd" ? make_sgd(config, weights, main)
+                                                    : make_adafactor(config, weights, main));
         return rules;
       },
       offload);
