@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "kernels/block_sums.h"
+#include "kernels/state_code.h"
 #include "kernels/step_scalars.h"
 #include "kernels/type.h"
 
@@ -40,7 +41,8 @@ struct UpdateChunk {
   void* weight;
   const void* grad;
   void* state[2];  ///< as the rule says; null for a state that it does not keep
-  /// The scales of f16 states, one for each kStateBlock elements. It is null for other types.
+  /// The scales of f16 and 8-bit states, one for each kStateBlock elements. It is null for other
+  /// types.
   float* state_scale[2];
   std::int64_t count;
   std::int32_t group;  ///< index of the learning rate in StepScalars::lr
@@ -51,6 +53,8 @@ struct UpdateChunk {
 struct UpdateTypes {
   Type main = Type::f32, weight = Type::f32, grad = Type::f32;
   Type state[2] = {Type::f32, Type::f32};
+  /// Not null for 8-bit states, whose elements are bytes of that code: then `state` does not count.
+  const StateCode* code[2] = {nullptr, nullptr};
 };
 
 /// The chunks that one rule updates. All pointers point to the memory of the device.

@@ -71,9 +71,10 @@ class KilledRuns : public testing::Test {
   /// output.
   std::string run_and_kill() {
     const fs::path log = folder_ / "log";
-    const pid_t child = start(training({"--save", save(), "--load", save(), "--save-interval", "1",
-                                        "--save-retain-interval", "16"}),
-                              log);
+    std::vector<std::string> flags{
+        "--save", save(), "--load", save(), "--save-interval", "1", "--save-retain-interval", "16"};
+    flags.insert(flags.end(), killed_flags_.begin(), killed_flags_.end());
+    const pid_t child = start(training(flags), log);
     if (random_() % 5 != 0) wait_for_a_save(child, log);
     std::this_thread::sleep_for(Milliseconds(random_() % 200));
     EXPECT_EQ(::waitpid(child, nullptr, WNOHANG), 0) << "the run ended by itself:\n"
@@ -102,10 +103,24 @@ class KilledRuns : public testing::Test {
 
   const TemporaryFolder folder_{fs::is_directory("/dev/shm") ? fs::path("/dev/shm")
                                                              : fs::temp_directory_path()};
+  std::vector<std::string> killed_flags_;  ///< of the runs that are killed only
   std::mt19937_64 random_;
+
+  void go_on_as_if_never_killed();
 };
 
-TEST_F(KilledRuns, GoOnAsIfNeverKilled) {
+TEST_F(KilledRuns, GoOnAsIfNeverKilled) { go_on_as_if_never_killed(); }
+
+// Offload changes no bit, and a file of its folder does not outlive its process.
+TEST_F(KilledRuns, GoOnWithOffloadedOptimizerStateAsIfNeverKilled) {
+  const TemporaryFolder scratch{fs::temp_directory_path()};
+  killed_flags_ = {"--optimizer-cpu-offload", "--overlap-cpu-optimizer-d2h-h2d", "--offload-folder",
+                   scratch.path().string()};
+  go_on_as_if_never_killed();
+  EXPECT_TRUE(fs::is_empty(scratch.path()));
+}
+
+void KilledRuns::go_on_as_if_never_killed() {
   const std::uint64_t kills = number_from_environment("MEGATRON_TEST_KILLS", 10);
   const std::uint64_t seed = number_from_environment("MEGATRON_TEST_SEED", std::random_device{}());
   std::cout << "MEGATRON_TEST_SEED=" << seed << ", " << kills << " kills" << std::endl;

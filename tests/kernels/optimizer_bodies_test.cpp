@@ -10,6 +10,7 @@
 #include "kernels/cpu/dispatch.h"
 #include "kernels/cpu/gradient_norm.h"
 #include "kernels/cpu/sgd.h"
+#include "kernels/cpu/state_codes.h"
 #include "kernels/cuda/adamw_body.h"
 #include "kernels/cuda/gradient_norm_body.h"
 #include "kernels/cuda/sgd_body.h"
@@ -31,6 +32,7 @@ using ChunkTeam = cuda::SerialTeam<cuda::kChunkTeam>;
 struct Memory {
   UpdateTypes types;
   Storage main, weight, grad, state0, state1;
+  std::vector<std::uint8_t> bytes0, bytes1;  ///< of 8-bit states
   std::vector<float> scales0, scales1;
   bool has_weight, has_momentum;
 
@@ -41,6 +43,8 @@ struct Memory {
         grad(numbers(t.grad, kCount, 2, 1e-3)),
         state0(t.state[0], kCount),
         state1(t.state[1], kCount),
+        bytes0(kCount),
+        bytes1(kCount),
         scales0(kCount / kStateBlock + 1, 1.0f),
         scales1(scales0),
         has_weight(with_weight),
@@ -54,7 +58,8 @@ struct Memory {
   Memory(const Memory&) = default;
   bool operator==(const Memory& other) const {
     return main == other.main && weight == other.weight && state0 == other.state0 &&
-           state1 == other.state1 && scales0 == other.scales0 && scales1 == other.scales1;
+           state1 == other.state1 && bytes0 == other.bytes0 && bytes1 == other.bytes1 &&
+           scales0 == other.scales0 && scales1 == other.scales1;
   }
 
   UpdateChunk chunk(std::int64_t begin, std::int64_t count, std::int32_t group, bool is_decayed) {
@@ -64,14 +69,20 @@ struct Memory {
                                                                         ? 4
                                                                         : 2);
     };
-    const auto scale = [begin](Type type, std::vector<float>& scales) {
-      return type == Type::f16 ? scales.data() + begin / kStateBlock : nullptr;
+    const auto scale = [&](int s, std::vector<float>& scales) {
+      return types.state[s] == Type::f16 || types.code[s] != nullptr
+                 ? scales.data() + begin / kStateBlock
+                 : nullptr;
+    };
+    const auto state = [&](int s, Storage& numbers, std::vector<std::uint8_t>& bytes) -> void* {
+      if (!has_momentum) return nullptr;
+      return types.code[s] != nullptr ? bytes.data() + begin : at(numbers);
     };
     return {.main = at(main),
             .weight = has_weight ? at(weight) : nullptr,
             .grad = at(grad),
-            .state = {has_momentum ? at(state0) : nullptr, has_momentum ? at(state1) : nullptr},
-            .state_scale = {scale(types.state[0], scales0), scale(types.state[1], scales1)},
+            .state = {state(0, state0, bytes0), state(1, state1, bytes1)},
+            .state_scale = {scale(0, scales0), scale(1, scales1)},
             .count = count,
             .group = group,
             .is_decayed = is_decayed};
@@ -187,6 +198,18 @@ const UpdateCase kCases[] = {
     {{.main = Type::f32, .weight = Type::f16, .grad = Type::f32, .state = {Type::f16, Type::f16}},
      true},
     {{.main = Type::f32, .weight = Type::f32, .grad = Type::f32, .state = {Type::f16, Type::f32}},
+     false},
+    {{.main = Type::f32,
+      .weight = Type::bf16,
+      .grad = Type::f32,
+      .state = {},
+      .code = {&dynamic_code(), &unsigned_dynamic_code()}},
+     true},
+    {{.main = Type::f32,
+      .weight = Type::f32,
+      .grad = Type::f32,
+      .state = {Type::f32, Type::f16},
+      .code = {&e4m3_code(false), nullptr}},
      false},
 };
 

@@ -3,9 +3,11 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <map>
 #include <mutex>
 
+#include "megatron/base/offload_file.h"
 #include "megatron/optimizer/optimizer.h"
 #include "support/bare_module.h"
 #include "support/data_parallel_ranks.h"
@@ -50,6 +52,7 @@ const Precision kPrecisions[] = {
      "adam",
      "fp16",
      {.initial = 4, .is_dynamic = true, .min = 1, .window = 2, .hysteresis = 1}},
+    {"int8", at::kBFloat16, at::kFloat, "adam", "int8"},
     {"fp64", at::kDouble, at::kDouble},
 };
 
@@ -158,7 +161,17 @@ void train(const Rank& rank, ParamStore& store, Optimizer& optimizer, Collector&
   }
 }
 
-Outcome run(const DataLayout& layout, const Precision& precision) {
+/// Offloads a share of the state in small windows; nothing for 0.
+StateOffloadOptions offload_of(double fraction) {
+  if (fraction == 0) return {};
+  return {.store = make_file_offload_store(std::make_shared<OffloadFile>(
+              OffloadFile::Options{.folder = std::filesystem::temp_directory_path()})),
+          .fraction = fraction,
+          .overlaps_copies = fraction < 1,
+          .window_elements = 70'000};
+}
+
+Outcome run(const DataLayout& layout, const Precision& precision, double offloaded = 0) {
   Collector collector;
   on_data_ranks(layout, [&](const Rank& rank, Communicators& communicators) {
     OddModel model;
@@ -167,18 +180,23 @@ Outcome run(const DataLayout& layout, const Precision& precision) {
                       .grad_dtype = precision.gradients,
                       .data_parallel = data_parallel_of(layout, rank, communicators),
                       .model = rank.model});
-    const auto optimizer = make_optimizer(config_of(precision), store, precision.scaling);
+    const auto optimizer =
+        make_optimizer(config_of(precision), store, precision.scaling, offload_of(offloaded));
+    EXPECT_EQ(optimizer->num_offloaded_bytes() > 0, offloaded > 0);
+    if (offloaded == 1) {
+      EXPECT_EQ(optimizer->num_state_bytes(), 0);
+    }
     optimizer->main_parameters().initialize(5);
     train(rank, store, *optimizer, collector);
     collector.put_norm(rank, optimizer->main_parameters().norm());
     collector.put_weights(rank, store);
-    const MainParameters& main = optimizer->main_parameters();
+    MainParameters& main = optimizer->main_parameters();
     for (const ParameterPiece& piece : store.pieces()) {
       if (!layout.whole_parameters) continue;
       EXPECT_EQ(piece.count, piece.parameter->value().numel()) << piece.parameter->name();
     }
-    for (std::size_t i = 0; i < main.tensors().size(); ++i)
-      collector.put("main", main.pieces()[i], main.tensors()[i]);
+    for (std::size_t i = 0; i < main.pieces().size(); ++i)
+      collector.put("main", main.pieces()[i], main.read(i));
     optimizer->visit_state([&](const ParameterPiece& piece, const std::string& state,
                                at::Tensor& flat) { collector.put(state, piece, flat); });
   });
@@ -223,6 +241,15 @@ TEST_P(DistributedOptimizer, StepsHaveTheBitsOfOneRank) {
   };
   for (const DataLayout& layout : layouts)
     expect_same(run(layout, GetParam()), expected, layout.name());
+}
+
+TEST_P(DistributedOptimizer, OffloadKeepsTheBits) {
+  const Outcome expected = run({}, GetParam());
+  expect_same(run({}, GetParam(), 1), expected, "all offloaded");
+  expect_same(run({}, GetParam(), 0.7), expected, "a part offloaded");
+  expect_same(
+      run({.dp = 3, .distributed_optimizer = true, .bucket_elements = 30'000}, GetParam(), 0.5),
+      expected, "half of each rank's slices offloaded");
 }
 
 std::string precision_name(const testing::TestParamInfo<Precision>& info) {

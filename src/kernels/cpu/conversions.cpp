@@ -59,7 +59,33 @@ inline void encode_blocks(const float* from, std::uint16_t* to, float* scales, s
   }
 }
 
-Conversions conversions() { return {to_f32, from_f32, decode_blocks, encode_blocks}; }
+inline void decode_bytes(const StateCode& code, const std::uint8_t* __restrict from,
+                         const float* scales, float* __restrict to, std::int64_t count) {
+  for (std::int64_t begin = 0; begin < count; begin += kStateBlock) {
+    const float scale = scales[begin / kStateBlock];
+    const std::int64_t end = std::min(begin + kStateBlock, count);
+    for (std::int64_t i = begin; i < end; ++i) to[i] = code.values[from[i]] * scale;
+  }
+}
+
+inline void encode_bytes(const StateCode& code, const float* __restrict from,
+                         std::uint8_t* __restrict to, float* scales, std::int64_t count) {
+  for (std::int64_t begin = 0; begin < count; begin += kStateBlock) {
+    const std::int64_t end = std::min(begin + kStateBlock, count);
+    float largest = 0;
+    for (std::int64_t i = begin; i < end; ++i) {
+      const float magnitude = std::abs(from[i]);
+      largest = magnitude > largest ? magnitude : largest;
+    }
+    const float scale = state_code_scale(largest);
+    for (std::int64_t i = begin; i < end; ++i) to[i] = encode_state(code, from[i] / scale);
+    scales[begin / kStateBlock] = scale;
+  }
+}
+
+Conversions conversions() {
+  return {to_f32, from_f32, decode_blocks, encode_blocks, decode_bytes, encode_bytes};
+}
 
 }  // namespace megatron::kernels::MEGATRON_KERNEL_ISA
 

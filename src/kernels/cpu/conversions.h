@@ -9,6 +9,8 @@
 
 namespace megatron::kernels {
 
+struct StateCode;
+
 struct Conversions {
   /// The storage may have any type. f64 is rounded.
   void (*to_f32)(const void* from, Type type, float* to, std::int64_t count);
@@ -19,6 +21,12 @@ struct Conversions {
   void (*decode_blocks)(const std::uint16_t* from, const float* scales, float* to,
                         std::int64_t count);
   void (*encode_blocks)(const float* from, std::uint16_t* to, float* scales, std::int64_t count);
+  /// Convert bytes of a code whose scale is the largest magnitude of kStateBlock elements. Encoding
+  /// the decoded numbers gives the same bytes and scales.
+  void (*decode_bytes)(const StateCode& code, const std::uint8_t* from, const float* scales,
+                       float* to, std::int64_t count);
+  void (*encode_bytes)(const StateCode& code, const float* from, std::uint8_t* to, float* scales,
+                       std::int64_t count);
 };
 
 /// Returns the conversions of the best instruction set of this CPU.

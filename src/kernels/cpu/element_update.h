@@ -54,7 +54,12 @@ inline void update_doubles(const UpdateChunk& chunk, const Rule& rule) {
                         second == nullptr ? nullptr : second + i);
 }
 
-/// Updates a chunk with f16 states, whose blocks share a scale, block by block through f32.
+/// Returns whether blocks of a state share a scale.
+MEGATRON_KERNEL_INLINE bool is_scaled(const UpdateChunk& chunk, const UpdateTypes& types, int s) {
+  return chunk.state[s] != nullptr && (types.state[s] == Type::f16 || types.code[s] != nullptr);
+}
+
+/// Updates a chunk with states whose blocks share a scale, block by block through f32.
 template <class Rule>
 inline void update_scaled(const UpdateChunk& chunk, const UpdateTypes& types, const Rule& rule) {
   float states[2][kStateBlock];
@@ -67,20 +72,32 @@ inline void update_scaled(const UpdateChunk& chunk, const UpdateTypes& types, co
     if (chunk.weight != nullptr) block.weight = element_at(chunk.weight, types.weight, begin);
     for (int s = 0; s < 2; ++s) {
       if (chunk.state[s] == nullptr) continue;
-      block.state[s] = element_at(chunk.state[s], types.state[s], begin);
-      if (types.state[s] != Type::f16) continue;
-      conversions().decode_blocks(static_cast<std::uint16_t*>(block.state[s]),
-                                  chunk.state_scale[s] + begin / kStateBlock, states[s],
-                                  block.count);
+      if (!is_scaled(chunk, types, s)) {
+        block.state[s] = element_at(chunk.state[s], types.state[s], begin);
+        continue;
+      }
+      const float* scales = chunk.state_scale[s] + begin / kStateBlock;
+      if (types.code[s] != nullptr)
+        conversions().decode_bytes(*types.code[s],
+                                   static_cast<const std::uint8_t*>(chunk.state[s]) + begin, scales,
+                                   states[s], block.count);
+      else
+        conversions().decode_blocks(static_cast<const std::uint16_t*>(chunk.state[s]) + begin,
+                                    scales, states[s], block.count);
       block.state[s] = states[s];
       block_types.state[s] = Type::f32;
     }
     update_lanes(block, block_types, rule);
     for (int s = 0; s < 2; ++s) {
-      if (chunk.state[s] == nullptr || types.state[s] != Type::f16) continue;
-      auto* stored = reinterpret_cast<std::uint16_t*>(element_at(chunk.state[s], Type::f16, begin));
-      conversions().encode_blocks(states[s], stored, chunk.state_scale[s] + begin / kStateBlock,
-                                  block.count);
+      if (!is_scaled(chunk, types, s)) continue;
+      float* scales = chunk.state_scale[s] + begin / kStateBlock;
+      if (types.code[s] != nullptr)
+        conversions().encode_bytes(*types.code[s], states[s],
+                                   static_cast<std::uint8_t*>(chunk.state[s]) + begin, scales,
+                                   block.count);
+      else
+        conversions().encode_blocks(states[s], static_cast<std::uint16_t*>(chunk.state[s]) + begin,
+                                    scales, block.count);
     }
   }
 }
@@ -91,11 +108,9 @@ template <template <class> class Rule, class Settings>
 inline void update_elements(const UpdateChunk& chunk, const UpdateTypes& types,
                             const Settings& settings, const StepScalars& scalars) {
   if (types.main == Type::f64) return update_doubles(chunk, Rule<double>(settings, scalars, chunk));
-  const auto is_scaled = [&](int s) {
-    return chunk.state[s] != nullptr && types.state[s] == Type::f16;
-  };
   const Rule<float> rule(settings, scalars, chunk);
-  if (is_scaled(0) || is_scaled(1)) return update_scaled(chunk, types, rule);
+  if (is_scaled(chunk, types, 0) || is_scaled(chunk, types, 1))
+    return update_scaled(chunk, types, rule);
   update_lanes(chunk, types, rule);
 }
 

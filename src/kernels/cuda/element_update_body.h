@@ -8,7 +8,7 @@
 
 namespace megatron::kernels::cuda {
 
-/// In one round the team processes one block of an f16 state.
+/// In one round the team processes one block of a scaled state.
 inline constexpr int kUpdateTeam = kStateBlock;
 
 /// The states and the weight of an element after the update.
@@ -18,10 +18,14 @@ struct UpdateResult {
   C weight;
 };
 
-/// Reads state `which` of element i. f16 states have a scale for each block.
+/// Reads state `which` of element i. f16 and 8-bit states have a scale for each block.
 template <class C>
 MEGATRON_HOST_DEVICE C load_state(const UpdatePlan& plan, const UpdateChunk& chunk, int which,
                                   std::int64_t i) {
+  const StateCode* const code = plan.types.code[which];
+  if (code != nullptr)
+    return static_cast<C>(code->values[static_cast<const std::uint8_t*>(chunk.state[which])[i]] *
+                          chunk.state_scale[which][i / kStateBlock]);
   const C value = load_element<C>(chunk.state[which], plan.types.state[which], i);
   return plan.types.state[which] == Type::f16
              ? value * static_cast<C>(chunk.state_scale[which][i / kStateBlock])
@@ -36,6 +40,26 @@ MEGATRON_HOST_DEVICE inline float block_scale(float largest) {
   const float mantissa = std::frexp(largest, &exponent);
   if (std::nearbyint(mantissa * 2048) == 2048) ++exponent;
   return std::ldexp(1.0f, exponent - 15 > -126 ? exponent - 15 : -126);
+}
+
+MEGATRON_HOST_DEVICE inline bool is_scaled(const UpdatePlan& plan, const UpdateChunk& chunk,
+                                           int which) {
+  return chunk.state[which] != nullptr &&
+         (plan.types.state[which] == Type::f16 || plan.types.code[which] != nullptr);
+}
+
+/// Stores state `which` of element i, whose block gets the scale `scale` if it has one.
+template <class C>
+MEGATRON_HOST_DEVICE void store_state(const UpdatePlan& plan, const UpdateChunk& chunk, int which,
+                                      std::int64_t i, C value, float scale) {
+  const StateCode* const code = plan.types.code[which];
+  if (code != nullptr) {
+    static_cast<std::uint8_t*>(chunk.state[which])[i] =
+        encode_state(*code, static_cast<float>(value) / scale);
+    return;
+  }
+  store_element(chunk.state[which], plan.types.state[which], i,
+                is_scaled(plan, chunk, which) ? value / static_cast<C>(scale) : value);
 }
 
 /// Computes the update of element i and stores nothing.
@@ -60,30 +84,29 @@ MEGATRON_HOST_DEVICE void update_block(const UpdatePlan& plan, const UpdateChunk
                                        const Rule& rule, std::int64_t begin, const Team& team) {
   float scale[2] = {1, 1};
   for (int which = 0; which < 2; ++which) {
-    if (chunk.state[which] == nullptr || plan.types.state[which] != Type::f16) continue;
-    scale[which] = block_scale(team.template max<float>([&](int thread) {
+    if (!is_scaled(plan, chunk, which)) continue;
+    const float largest = team.template max<float>([&](int thread) {
       if (begin + thread >= chunk.count) return 0.0f;
       return std::fabs(
           static_cast<float>(updated<C>(plan, chunk, rule, begin + thread).state[which]));
-    }));
+    });
+    scale[which] =
+        plan.types.code[which] != nullptr ? state_code_scale(largest) : block_scale(largest);
   }
   team.each([&](int thread) {
     const std::int64_t i = begin + thread;
     if (i >= chunk.count) return;
     const UpdateResult<C> now = updated<C>(plan, chunk, rule, i);
     for (int which = 0; which < 2; ++which) {
-      if (chunk.state[which] == nullptr) continue;
-      const bool is_scaled = plan.types.state[which] == Type::f16;
-      store_element(chunk.state[which], plan.types.state[which], i,
-                    is_scaled ? now.state[which] / static_cast<C>(scale[which]) : now.state[which]);
+      if (chunk.state[which] != nullptr)
+        store_state(plan, chunk, which, i, now.state[which], scale[which]);
     }
     static_cast<C*>(chunk.main)[i] = now.weight;
     if (chunk.weight != nullptr) store_element(chunk.weight, plan.types.weight, i, now.weight);
   });
   team.sync();  // after this, every thread has read the old scales
   team.each([&](int thread) {
-    if (thread > 1 || chunk.state[thread] == nullptr || plan.types.state[thread] != Type::f16)
-      return;
+    if (thread > 1 || !is_scaled(plan, chunk, thread)) return;
     chunk.state_scale[thread][begin / kStateBlock] = scale[thread];
   });
 }

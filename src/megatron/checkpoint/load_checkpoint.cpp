@@ -23,9 +23,18 @@ void check_state(const Parameter& parameter, const std::string& name, const Mani
        kWithoutOptimizer});
 }
 
+/// Fills the main weights with the tensors that are named after their parameters and `prefix`.
+void fill_main_parameters(WeightReader& reader, const std::string& prefix, MainParameters& main) {
+  for (std::size_t i = 0; i < main.pieces().size(); ++i) {
+    at::Tensor flat = main.read(i);
+    fill_piece(reader, main.pieces()[i], prefix + main.pieces()[i].parameter->name(), flat);
+    if (!main.tensors()[i].defined()) main.write(i, flat);
+  }
+}
+
 /// Loads the float32 main weights that a run in 16 bits saved.
 void load_main_parameters(const std::filesystem::path& folder, const ParamStore& store,
-                          const MainParameters& main) {
+                          MainParameters& main) {
   ManifestReader reader(folder);
   const std::string place = folder.string();
   std::vector<std::string> missing;
@@ -40,9 +49,7 @@ void load_main_parameters(const std::filesystem::path& folder, const ParamStore&
     }
   }
   require_no_names(place + ": main weights are missing", missing, kWithoutOptimizer);
-  for (std::size_t i = 0; i < main.tensors().size(); ++i)
-    fill_piece(reader, main.pieces()[i], kMainParameterPrefix + main.pieces()[i].parameter->name(),
-               main.tensors()[i]);
+  fill_main_parameters(reader, kMainParameterPrefix, main);
 }
 
 /// Throws a UserError unless the checkpoint holds exactly the states that the optimizer keeps for
@@ -88,9 +95,7 @@ void load_weights(const CheckpointSource& source, ParamStore& store, MainParamet
       read_manifest(source.folder).tensors.contains(kMainParameterPrefix + names.front())) {
     load_main_parameters(source.folder, store, main);
   } else if (main.has_fp32_copies()) {
-    const auto reader = open_weights(source);
-    for (std::size_t i = 0; i < main.tensors().size(); ++i)
-      fill_piece(*reader, main.pieces()[i], main.pieces()[i].parameter->name(), main.tensors()[i]);
+    fill_main_parameters(*open_weights(source), "", main);
   }
   main.copy_main_params_to_model_params();
 }

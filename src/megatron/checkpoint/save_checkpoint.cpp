@@ -40,6 +40,12 @@ std::set<const Parameter*> parameters_to_write(const ParamStore& store) {
   return mine;
 }
 
+/// A flat tensor of a piece, which may be read when it is written.
+struct FlatTensor {
+  at::ScalarType type;
+  std::function<at::Tensor()> read;
+};
+
 /// Collects the slices that this rank writes. Every element is written by exactly one rank.
 class SavePlanner {
  public:
@@ -51,13 +57,13 @@ class SavePlanner {
       const Parameter& parameter = *piece.parameter;
       const bool is_state = parameter.spec().kind == ParameterKind::state;
       if (writes(piece, store_.buckets()[piece.bucket].shards_values()))
-        add(parameter.name(), is_state ? TensorKind::state : TensorKind::weight, piece, flat,
-            pieces);
+        add(parameter.name(), is_state ? TensorKind::state : TensorKind::weight, piece,
+            {flat.scalar_type(), [flat = flat] { return flat; }}, pieces);
     }
   }
   /// `flat` is a state of the optimizer. Every data-parallel rank holds it, or, with a distributed
   /// optimizer, only the replicas of this shard do.
-  void add_state(const std::string& name, const ParameterPiece& piece, const at::Tensor& flat,
+  void add_state(const std::string& name, const ParameterPiece& piece, const FlatTensor& flat,
                  std::vector<WriteItem>& pieces) const {
     if (writes(piece, store_.buckets()[piece.bucket].is_sharded()))
       add(name + piece.parameter->name(), TensorKind::optimizer, piece, flat, pieces);
@@ -67,20 +73,22 @@ class SavePlanner {
   /// Returns whether this rank writes a piece that every data-parallel rank holds, or, when it is
   /// sharded, only the replicas of this shard.
   bool writes(const ParameterPiece& piece, bool is_sharded) const {
-    if (!is_sharded) return mine_.contains(piece.parameter);
+    if (!is_sharded) return mine_.contains(store_.find(piece.parameter->name()));
     const ParamBucket& bucket = store_.buckets()[piece.bucket];
     return bucket.own_size < bucket.slice_size || bucket.data_parallel->replica.rank == 0;
   }
   static void add(const std::string& name, TensorKind kind, const ParameterPiece& piece,
-                  const at::Tensor& flat, std::vector<WriteItem>& pieces) {
+                  const FlatTensor& flat, std::vector<WriteItem>& pieces) {
     const Parameter& parameter = *piece.parameter;
     for (const TensorSlice& slice : piece_slices(piece, parameter.owned_slices())) {
       pieces.push_back({.name = name,
                         .kind = kind,
-                        .type = to_safetensors_dtype(flat.scalar_type()),
+                        .type = to_safetensors_dtype(flat.type),
                         .global_shape = parameter.sharding().global_shape,
                         .slice = slice,
-                        .tensor = [part = view_slice(flat, piece, slice)] { return part; }});
+                        .tensor = [read = flat.read, piece, slice] {
+                          return view_slice(read(), piece, slice);
+                        }});
     }
   }
 
@@ -89,11 +97,12 @@ class SavePlanner {
 };
 
 /// Adds the float32 main weights of 16-bit weights.
-void add_main_parameters(const SavePlanner& list, const MainParameters& main,
+void add_main_parameters(const SavePlanner& list, MainParameters& main,
                          std::vector<WriteItem>& pieces) {
   if (!main.has_fp32_copies()) return;
-  for (std::size_t i = 0; i < main.tensors().size(); ++i)
-    list.add_state(kMainParameterPrefix, main.pieces()[i], main.tensors()[i], pieces);
+  for (std::size_t i = 0; i < main.pieces().size(); ++i)
+    list.add_state(kMainParameterPrefix, main.pieces()[i],
+                   {at::kFloat, [&main, i] { return main.read(i); }}, pieces);
 }
 
 }  // namespace
@@ -122,10 +131,10 @@ std::filesystem::path save_checkpoint(const std::filesystem::path& root,
         .num_steps = request.optimizer->num_steps(),
         .loss_scale = request.optimizer->loss_scale_state()};
     add_main_parameters(list, request.optimizer->main_parameters(), content.optimizer);
-    request.optimizer->visit_state(
-        [&](const ParameterPiece& piece, const std::string& state, at::Tensor& flat) {
-          list.add_state(state + ".", piece, flat, content.optimizer);
-        });
+    request.optimizer->list_state([&](const ParameterPiece& piece, const std::string& state,
+                                      at::ScalarType type, std::function<at::Tensor()> read) {
+      list.add_state(state + ".", piece, {type, std::move(read)}, content.optimizer);
+    });
   }
   const std::int64_t iteration = request.progress.iteration;
   return write_checkpoint(

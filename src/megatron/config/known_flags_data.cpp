@@ -80,6 +80,8 @@ constexpr KnownFlags kKnownFlags[] = {
      "distributed-timeout-seconds-after-init=*"},
     {accepted, "without effect: the launcher's environment determines the rank", "",
      "local-rank=*"},
+    {accepted, "without effect: offloaded optimizer state is updated where the weights are", "",
+     "use-torch-optimizer-for-cpu-offload"},
     {accepted, "without effect: every replica starts with the same weights", "",
      "data-parallel-random-init"},
     {accepted,
@@ -197,9 +199,7 @@ constexpr KnownFlags kKnownFlags[] = {
      "cpu-offloading-retain-pinned-cpu-buffers delay-offload-until-cuda-graph "
      "fine-grained-offloading-max-inflight-offloads=*"},
     {refused, "is not in this version", "leave it out",
-     "delta-offload-bytes-across-pp-ranks=0 optimizer-cpu-offload "
-     "optimizer-offload-fraction=1 use-torch-optimizer-for-cpu-offload "
-     "overlap-cpu-optimizer-d2h-h2d moe-paged-stash moe-paged-stash-page-size=64 "
+     "delta-offload-bytes-across-pp-ranks=0 moe-paged-stash moe-paged-stash-page-size=64 "
      "moe-paged-stash-buffer-size-factor-cuda=1.1 "
      "moe-paged-stash-buffer-size-factor-cpu=0"},
     {refused, "is not in this version: routes are neither recorded nor replayed", "leave it out",

@@ -64,8 +64,19 @@ const FieldTable<OffloadConfig>& offload_table() {
     FieldTable<Config> t;
     t.group("Offload");
     t.field("offload_folder", &Config::offload_folder,
-            "folder on a local disk in which what is offloaded waits; needed on a CPU")
-        .value_name("DIR");
+            "folder on a local disk for what is offloaded; each rank keeps a file without a name "
+            "there, which ends with the run; needed on a CPU")
+        .value_name("DIR")
+        .none_is_empty();
+    t.field("optimizer_cpu_offload", &Config::optimizer_cpu_offload,
+            "keep the optimizer's state and fp32 main weights in --offload-folder, or on a GPU in "
+            "pinned memory of the host, and bring them in piece by piece during the update");
+    t.field("optimizer_offload_fraction", &Config::optimizer_offload_fraction,
+            "share of the optimizer's state that is offloaded, in whole weights")
+        .at_least(0)
+        .at_most(1);
+    t.field("overlap_cpu_optimizer_d2h_h2d", &Config::overlap_cpu_optimizer_d2h_h2d,
+            "read the next piece of offloaded optimizer state while one is updated");
     t.field("cpu_offloading", &Config::cpu_offloading,
             "offload the activations of layers between forward and backward: to pinned memory of "
             "the host on a GPU, to --offload-folder on a CPU");

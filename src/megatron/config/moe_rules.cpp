@@ -203,12 +203,16 @@ const std::vector<Rule>& placement_rules() {
        }},
       {{"moe_expert_placement_interval", "exp_avg_dtype", "exp_avg_sq_dtype", "num_experts"},
        [](S s) {
+         const auto has_scales = [](const std::string& dtype) {
+           return dtype != "fp32" && dtype != "bf16";
+         };
          return places_experts(s) &&
-                (s.optimizer.exp_avg_dtype == "fp16" || s.optimizer.exp_avg_sq_dtype == "fp16");
+                (has_scales(s.optimizer.exp_avg_dtype) || has_scales(s.optimizer.exp_avg_sq_dtype));
        },
        [](S) {
          return Parts{"--moe-expert-placement-interval",
-                      "excludes optimizer states in fp16, which share scales with other experts",
+                      "excludes optimizer states in fp16, int8 and fp8, which share scales with "
+                      "other experts",
                       "use --exp-avg-dtype and --exp-avg-sq-dtype fp32 or bf16"};
        }},
   };

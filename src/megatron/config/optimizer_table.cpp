@@ -10,7 +10,7 @@ const FieldTable<OptimizerConfig>& optimizer_table() {
     FieldTable<Config> t;
     t.group("Optimizer");
     t.field("optimizer", &Config::optimizer, "update rule of the optimizer")
-        .choices({"adam", "sgd"});
+        .choices({"adam", "sgd", "adafactor"});
     t.field("weight_decay", &Config::weight_decay, "coefficient of the decoupled weight decay")
         .at_least(0);
     t.field("apply_wd_to_qk_layernorm", &Config::apply_wd_to_qk_layernorm,
@@ -25,6 +25,25 @@ const FieldTable<OptimizerConfig>& optimizer_table() {
         .below(1);
     t.field("adam_eps", &Config::adam_eps, "Adam's epsilon").above(0);
     t.field("sgd_momentum", &Config::sgd_momentum, "momentum of SGD").at_least(0).below(1);
+    t.field("adafactor_beta1", &Config::adafactor_beta1,
+            "decay rate of Adafactor's first moment; none: it keeps no first moment")
+        .at_least(0)
+        .below(1);
+    t.field("adafactor_decay_rate", &Config::adafactor_decay_rate,
+            "exponent r of Adafactor's second moment, whose decay rate in step t is 1 - t^r")
+        .at_least(-1)
+        .below(0);
+    t.field("adafactor_clip_threshold", &Config::adafactor_clip_threshold,
+            "largest root mean square of an update of Adafactor before the learning rate")
+        .above(0);
+    t.field("adafactor_eps1", &Config::adafactor_eps1,
+            "number that Adafactor adds to squared gradients")
+        .above(0);
+    t.field("adafactor_eps2", &Config::adafactor_eps2,
+            "smallest root mean square of weights for --adafactor-scale-parameter")
+        .above(0);
+    t.field("adafactor_scale_parameter", &Config::adafactor_scale_parameter,
+            "multiply Adafactor's learning rate by the root mean square of the weights");
     t.field("decoupled_lr", &Config::decoupled_lr,
             "peak learning rate of the word embedding and the output layer; none: --lr")
         .at_least(0);

@@ -11,9 +11,6 @@ bool has_constant_scale(S s) { return s.training.loss_scale.loss_scale.value_or(
 bool is_mixed(S s) {
   return s.optimizer.exp_avg_dtype != "fp32" || s.optimizer.exp_avg_sq_dtype != "fp32";
 }
-bool has_fp8_state(S s) {
-  return s.optimizer.exp_avg_dtype == "fp8" || s.optimizer.exp_avg_sq_dtype == "fp8";
-}
 
 const std::vector<Rule>& number_rules() {
   static const std::vector<Rule> rules = {
@@ -73,12 +70,6 @@ const std::vector<Rule>& loss_scale_rules() {
 
 const std::vector<Rule>& optimizer_state_rules() {
   static const std::vector<Rule> rules = {
-      {{"exp_avg_dtype", "exp_avg_sq_dtype"},
-       [](S s) { return has_fp8_state(s); },
-       [](S) {
-         return UserError::Parts{"--exp-avg-dtype and --exp-avg-sq-dtype",
-                                 "fp8 is not in this version", "use bf16 or fp16"};
-       }},
       {{"use_precision_aware_optimizer", "exp_avg_dtype", "exp_avg_sq_dtype"},
        [](S s) { return is_mixed(s) && !s.optimizer.use_precision_aware_optimizer; },
        [](S s) {
@@ -114,6 +105,16 @@ const std::vector<Rule>& optimizer_state_rules() {
              "--main-grads-dtype bf16",
              "excludes --accumulate-allreduce-grads-in-fp32: both set the type of the gradients",
              "give one of the two"};
+       }},
+      {{"main_grads_error_feedback", "main_grads_dtype", "grad_reduce_in_bf16"},
+       [](S s) {
+         return s.optimizer.main_grads_error_feedback && s.optimizer.main_grads_dtype == "fp32" &&
+                !s.training.grad_reduce_in_bf16;
+       },
+       [](S) {
+         return UserError::Parts{"--main-grads-error-feedback",
+                                 "has no effect on fp32 gradients, which lose next to nothing",
+                                 "add --main-grads-dtype bf16, or leave it out"};
        }},
       {{"main_params_dtype"},
        [](S s) { return s.optimizer.main_params_dtype != "fp32"; },

@@ -55,13 +55,23 @@ void add_precision_fields(FieldTable<OptimizerConfig>& table) {
   table.group("Optimizer");
   table.field("use_precision_aware_optimizer", &Config::use_precision_aware_optimizer,
               "allow types other than fp32 for Adam's moments, main gradients and main weights");
-  const std::vector<std::string> states{"fp32", "bf16", "fp16", "fp8"};
-  table.field("exp_avg_dtype", &Config::exp_avg_dtype, "type of Adam's first moment")
+  const std::vector<std::string> states{"fp32", "bf16", "fp16", "int8", "fp8"};
+  table
+      .field(
+          "exp_avg_dtype", &Config::exp_avg_dtype,
+          "type of Adam's first moment; fp16, int8 and fp8 (E4M3) have a scale for each block of "
+          "256 elements")
       .choices(states);
-  table.field("exp_avg_sq_dtype", &Config::exp_avg_sq_dtype, "type of Adam's second moment")
+  table
+      .field("exp_avg_sq_dtype", &Config::exp_avg_sq_dtype,
+             "type of Adam's second moment, as --exp-avg-dtype")
       .choices(states);
   table.field("main_grads_dtype", &Config::main_grads_dtype, "type of the main gradients")
       .choices({"fp32", "bf16"});
+  table.field(
+      "main_grads_error_feedback", &Config::main_grads_error_feedback,
+      "keep what rounding bf16 main gradients lost, in one more byte an element, so that the "
+      "sum over microbatches is as exact as in fp32 until it is rounded once");
   table.field("main_params_dtype", &Config::main_params_dtype, "type of the main weights")
       .choices({"fp32", "fp16"});
 }

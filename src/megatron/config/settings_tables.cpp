@@ -3,7 +3,6 @@
 #include "megatron/config/legacy_flags.h"
 
 namespace megatron {
-
 const FieldTable<Settings>& settings_table() {
   static const FieldTable<Settings> table = [] {
     FieldTable<Settings> t;

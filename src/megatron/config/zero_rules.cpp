@@ -97,6 +97,22 @@ const std::vector<Rule>& limits() {
              "excludes " + stage_flag(s) + ", which reduces the gradients of each microbatch",
              "use --grad-reduce-in-bf16, or stage 1 (--use-distributed-optimizer)"};
        }},
+      {{"main_grads_error_feedback"},
+       [](S s) { return s.optimizer.main_grads_error_feedback && stage(s) > 1; },
+       [](S s) {
+         return UserError::Parts{
+             "--main-grads-error-feedback",
+             "excludes " + stage_flag(s) + ", which keeps no whole gradients to add to",
+             "leave it out, or use stage 1 (--use-distributed-optimizer)"};
+       }},
+      {{"optimizer"},
+       [](S s) { return s.optimizer.optimizer == "adafactor" && stage(s) > 1; },
+       [](S s) {
+         return UserError::Parts{"--optimizer adafactor",
+                                 "excludes " + stage_flag(s) +
+                                     ", which divides matrices among ranks",
+                                 "use stage 1 (--use-distributed-optimizer), or --optimizer adam"};
+       }},
       {{"pipeline_schedule"},
        [](S s) { return s.parallel.pipeline_schedule == "combined-1f1b" && stage(s) == 3; },
        [](S s) {

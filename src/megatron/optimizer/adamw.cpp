@@ -13,7 +13,8 @@ std::unique_ptr<UpdateRule> make_adamw(const OptimizerConfig& config, const Para
       config, store, main,
       ElementwiseRule::Options{
           .selects = std::move(selects),
-          .states = {{"exp_avg", config.exp_avg_dtype}, {"exp_avg_sq", config.exp_avg_sq_dtype}},
+          .states = {{"exp_avg", config.exp_avg_dtype},
+                     {"exp_avg_sq", config.exp_avg_sq_dtype, true}},
           .update = [rule, update = optimizer_operations(store.device()).adamw](
                         const kernels::UpdatePlan& plan) { update(plan, rule); }});
 }

@@ -13,8 +13,9 @@ void require(bool condition, const char* what, const std::string& got, const cha
 
 void check_optimizer_config(const OptimizerConfig& config) {
   const auto is_beta = [](double beta) { return beta >= 0 && beta < 1; };
-  require(config.optimizer == "adam" || config.optimizer == "sgd", "--optimizer", config.optimizer,
-          "choose adam or sgd");
+  require(
+      config.optimizer == "adam" || config.optimizer == "sgd" || config.optimizer == "adafactor",
+      "--optimizer", config.optimizer, "choose adam, sgd or adafactor");
   require(is_beta(config.adam_beta1), "--adam-beta1 must lie in [0, 1)",
           std::to_string(config.adam_beta1), "0.9 is usual");
   require(is_beta(config.adam_beta2), "--adam-beta2 must lie in [0, 1)",

@@ -24,11 +24,9 @@ at::ScalarType main_type(const ParamStore& store, const MainParameters& main) {
   return main.has_fp32_copies() || bucket == nullptr ? at::kFloat : bucket->dtype;
 }
 
-at::ScalarType state_type(const std::string& name, at::ScalarType of_main) {
+StateFormat format_of(const ElementwiseRule::StateSpec& spec, at::ScalarType of_main) {
   if (of_main == at::kDouble) return of_main;
-  if (name == "bf16") return at::kBFloat16;
-  if (name == "fp16") return at::kHalf;
-  return of_main;
+  return state_format(spec.dtype, spec.is_non_negative);
 }
 
 void* element(const at::Tensor& flat, std::int64_t index) {
@@ -46,69 +44,120 @@ kernels::UpdateTypes update_types(const ParamStore& store, const MainParameters&
   types.main = kernel_type(main_type(store, main));
   types.weight = kernel_type(bucket->dtype);
   types.grad = kernel_type(bucket->own_grad.scalar_type());
-  for (std::size_t s = 0; s < states.size(); ++s) types.state[s] = kernel_type(states[s].dtype());
+  for (std::size_t s = 0; s < states.size(); ++s) {
+    if (states[s].format().code == nullptr) types.state[s] = kernel_type(states[s].format().dtype);
+  }
   MEGATRON_CHECK(types.main != kernels::Type::f64 || types.grad == kernels::Type::f64,
                  "float64 weights need float64 gradients");
   return types;
-}
-
-/// Returns one chunk for each range of main.sums() whose piece is selected.
-std::vector<kernels::UpdateChunk> update_chunks(const OptimizerConfig& config,
-                                                const ParamStore& store, const MainParameters& main,
-                                                const ParameterSelector& selects,
-                                                const std::vector<OptimizerState>& states) {
-  std::vector<kernels::UpdateChunk> chunks;
-  for (const SumRange& range : main.sums().ranges()) {
-    const ParameterPiece& piece = store.pieces()[range.piece];
-    if (!selects(*piece.parameter)) continue;
-    const ParamBucket& bucket = store.buckets()[piece.bucket];
-    const std::int64_t first = piece.offset - bucket.own_begin + range.begin;
-    const ParameterTags& tags = piece.parameter->spec().tags;
-    kernels::UpdateChunk chunk{.main = element(main.tensors()[range.piece], range.begin),
-                               .weight = nullptr,
-                               .grad = element(bucket.own_grad, first),
-                               .state = {},
-                               .state_scale = {},
-                               .count = range.count,
-                               .group = tags.embedding ? 1 : 0,
-                               .is_decayed = is_decayed(tags, config)};
-    // Precise weights that every rank keeps whole are all-gathered in float32 and rounded after
-    // the all-gather.
-    const bool is_gathered = bucket.is_precise && bucket.is_sharded() && !bucket.shards_values();
-    if (main.has_fp32_copies() && !is_gathered) chunk.weight = element(bucket.own_value, first);
-    for (std::size_t s = 0; s < states.size(); ++s) {
-      chunk.state[s] = element(states[s].tensors()[range.piece], range.begin);
-      if (!states[s].scales().empty())
-        chunk.state_scale[s] = static_cast<float*>(
-            element(states[s].scales()[range.piece], range.begin / kernels::kStateBlock));
-    }
-    chunks.push_back(chunk);
-  }
-  return chunks;
 }
 
 }  // namespace
 
 ElementwiseRule::ElementwiseRule(const OptimizerConfig& config, const ParamStore& store,
                                  const MainParameters& main, Options options)
-    : options_(std::move(options)) {
+    : config_(config), store_(store), main_(main), options_(std::move(options)) {
   MEGATRON_CHECK(options_.states.size() <= std::size(plan_.types.state), "a rule keeps ",
                  options_.states.size(), " states");
   for (const StateSpec& spec : options_.states)
-    states_.emplace_back(spec.name, store, state_type(spec.dtype, main_type(store, main)),
-                         options_.selects);
-  const std::vector<kernels::UpdateChunk> chunks =
-      update_chunks(config, store, main, options_.selects, states_);
+    states_.emplace_back(spec.name, store, format_of(spec, main_type(store, main)),
+                         options_.selects, main.offload());
+  const std::vector<kernels::UpdateChunk> chunks = chunks_in_memory();
   table_ = copy_to_device(chunks, store.device());
   plan_ = {.chunks = static_cast<const kernels::UpdateChunk*>(table_.const_data_ptr()),
            .num_chunks = static_cast<std::int64_t>(chunks.size()),
            .types = update_types(store, main, states_),
            .scalars = nullptr};
+  for (std::size_t s = 0; s < states_.size(); ++s) {
+    if (states_[s].format().code == nullptr) continue;
+    codes_.push_back(copy_to_device(std::vector{*states_[s].format().code}, store.device()));
+    plan_.types.code[s] = static_cast<const kernels::StateCode*>(codes_.back().const_data_ptr());
+  }
+}
+
+kernels::UpdateChunk ElementwiseRule::base_chunk(const SumRange& range) const {
+  const ParameterPiece& piece = store_.pieces()[range.piece];
+  const ParamBucket& bucket = store_.buckets()[piece.bucket];
+  const std::int64_t first = piece.offset - bucket.own_begin + range.begin;
+  const ParameterTags& tags = piece.parameter->spec().tags;
+  kernels::UpdateChunk chunk{.main = nullptr,
+                             .weight = nullptr,
+                             .grad = element(bucket.own_grad, first),
+                             .state = {},
+                             .state_scale = {},
+                             .count = range.count,
+                             .group = tags.embedding ? 1 : 0,
+                             .is_decayed = is_decayed(tags, config_)};
+  if (main_.tensors()[range.piece].defined())
+    chunk.main = element(main_.tensors()[range.piece], range.begin);
+  // Precise weights that every rank keeps whole are all-gathered in float32 and rounded after the
+  // all-gather.
+  const bool is_gathered = bucket.is_precise && bucket.is_sharded() && !bucket.shards_values();
+  if (main_.has_fp32_copies() && !is_gathered) chunk.weight = element(bucket.own_value, first);
+  return chunk;
+}
+
+std::vector<kernels::UpdateChunk> ElementwiseRule::chunks_in_memory() const {
+  std::vector<kernels::UpdateChunk> chunks;
+  for (const SumRange& range : main_.sums().ranges()) {
+    if (!options_.selects(*store_.pieces()[range.piece].parameter)) continue;
+    if (main_.offload() && main_.offload()->contains(range.piece)) continue;
+    kernels::UpdateChunk chunk = base_chunk(range);
+    for (std::size_t s = 0; s < states_.size(); ++s) {
+      chunk.state[s] = element(states_[s].tensors()[range.piece], range.begin);
+      if (!states_[s].scales().empty())
+        chunk.state_scale[s] = static_cast<float*>(
+            element(states_[s].scales()[range.piece], range.begin / kernels::kStateBlock));
+    }
+    chunks.push_back(chunk);
+  }
+  return chunks;
+}
+
+std::vector<kernels::UpdateChunk> ElementwiseRule::chunks_of_window(std::size_t window) const {
+  std::vector<kernels::UpdateChunk> chunks;
+  const StateWindow& ranges = main_.offload()->windows()[window];
+  for (std::size_t r = 0; r < ranges.size(); ++r) {
+    if (!options_.selects(*store_.pieces()[ranges[r].piece].parameter)) continue;
+    kernels::UpdateChunk chunk = base_chunk(ranges[r]);
+    if (chunk.main == nullptr) chunk.main = element(main_.offloaded()->elements(window, r), 0);
+    for (std::size_t s = 0; s < states_.size(); ++s) {
+      chunk.state[s] = element(states_[s].offloaded()->elements(window, r), 0);
+      if (!states_[s].scales().empty())
+        chunk.state_scale[s] =
+            static_cast<float*>(element(states_[s].offloaded()->scales(window, r), 0));
+    }
+    chunks.push_back(chunk);
+  }
+  return chunks;
+}
+
+void ElementwiseRule::for_each_array(const std::function<void(OffloadedArray&)>& visit) const {
+  if (main_.offloaded() != nullptr) visit(*main_.offloaded());
+  for (const OptimizerState& state : states_) visit(*state.offloaded());
 }
 
 void ElementwiseRule::update(const kernels::StepScalars* scalars) {
   plan_.scalars = scalars;
   options_.update(plan_);
+  const bool is_skipped = store_.device().is_cpu() && scalars->applied == 0;
+  if (main_.offload() && !is_skipped) update_windows();
+}
+
+void ElementwiseRule::update_windows() {
+  for_each_array([](OffloadedArray& array) { array.settle(); });
+  const bool reads_ahead = main_.offload()->options().overlaps_copies;
+  for (std::size_t w = 0; w < main_.offload()->windows().size(); ++w) {
+    for_each_array([&](OffloadedArray& array) { array.open(w); });
+    if (reads_ahead) for_each_array([&](OffloadedArray& array) { array.prefetch(w + 1); });
+    const std::vector<kernels::UpdateChunk> chunks = chunks_of_window(w);
+    const at::Tensor table = copy_to_device(chunks, store_.device());
+    kernels::UpdatePlan plan = plan_;
+    plan.chunks = static_cast<const kernels::UpdateChunk*>(table.const_data_ptr());
+    plan.num_chunks = static_cast<std::int64_t>(chunks.size());
+    options_.update(plan);
+    for_each_array([&](OffloadedArray& array) { array.close(w); });
+  }
 }
 
 }  // namespace megatron

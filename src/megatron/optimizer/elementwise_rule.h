@@ -18,10 +18,11 @@ namespace megatron {
 
 class ElementwiseRule final : public UpdateRule {
  public:
-  /// A state and its dtype as --exp-avg-dtype names it: fp32, bf16 or fp16. States of float64
-  /// weights are float64.
+  /// A state and its format as --exp-avg-dtype names it (state_format.h). States of float64 weights
+  /// are float64.
   struct StateSpec {
     std::string name, dtype;
+    bool is_non_negative = false;
   };
   struct Options {
     ParameterSelector selects;
@@ -38,9 +39,23 @@ class ElementwiseRule final : public UpdateRule {
   void update(const kernels::StepScalars* scalars) override;
 
  private:
+  /// Returns the chunk of a range, without the pointers to what may be offloaded.
+  kernels::UpdateChunk base_chunk(const SumRange& range) const;
+  /// Returns one chunk for each range of main.sums() that is selected and in memory.
+  std::vector<kernels::UpdateChunk> chunks_in_memory() const;
+  std::vector<kernels::UpdateChunk> chunks_of_window(std::size_t window) const;
+  /// Updates the offloaded pieces, window after window.
+  void update_windows();
+  /// Calls visit with every array that is offloaded.
+  void for_each_array(const std::function<void(OffloadedArray&)>& visit) const;
+
+  const OptimizerConfig config_;
+  const ParamStore& store_;
+  const MainParameters& main_;
   Options options_;
   std::vector<OptimizerState> states_;
   at::Tensor table_;
+  std::vector<at::Tensor> codes_;  ///< of 8-bit states, on the device
   kernels::UpdatePlan plan_{};
 };
 

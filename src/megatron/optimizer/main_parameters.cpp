@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "megatron/optimizer/optimizer_operations.h"
 #include "megatron/params/init.h"
 
 namespace megatron {
@@ -32,33 +33,58 @@ std::int64_t copied_begin(const ParamBucket& bucket) {
 
 }  // namespace
 
-MainParameters::MainParameters(ParamStore& store)
+MainParameters::MainParameters(ParamStore& store, const StateOffloadOptions& offload)
     : store_(store),
       has_fp32_copies_(std::ranges::any_of(store.buckets(), has_16_bits)),
       sums_(store) {
-  for (const ParamBucket& bucket : store.buckets()) {
-    if (!has_fp32_copies_) break;
+  if (offload.store) offload_ = std::make_shared<StateOffload>(store, sums_.ranges(), offload);
+  const auto is_offloaded = [this](std::size_t piece) {
+    return has_fp32_copies_ && offload_ && offload_->contains(piece) &&
+           !store_.buckets()[pieces()[piece].bucket].is_precise;
+  };
+  if (offload_ && has_fp32_copies_)
+    offloaded_ = std::make_unique<OffloadedArray>(
+        offload_, store,
+        OffloadedArray::Options{.device = store.device(), .selects = is_offloaded});
+  std::vector<bool> has_offloaded(store.buckets().size(), false);
+  for (std::size_t i = 0; i < pieces().size(); ++i)
+    if (is_offloaded(i)) has_offloaded[pieces()[i].bucket] = true;
+  for (std::size_t b = 0; b < store.buckets().size() && has_fp32_copies_; ++b) {
+    const ParamBucket& bucket = store.buckets()[b];
     fp32_copies_.emplace_back();
-    if (!bucket.is_trained) continue;
+    if (!bucket.is_trained || has_offloaded[b]) continue;
     const at::Tensor& values = copied_values(bucket);
     fp32_copies_.back() = at::empty(values.sizes(), values.options().dtype(at::kFloat));
     if (!bucket.is_precise) continue;
     if (bucket.shards_values()) {
-      store.unit_values()->set_main_slice(fp32_copies_.size() - 1, fp32_copies_.back());
+      store.unit_values()->set_main_slice(b, fp32_copies_.back());
       continue;
     }
     for (std::size_t i = 0; i < bucket.parameters.size(); ++i)
       bucket.parameters[i]->set_main(bucket.of_parameter(fp32_copies_.back(), i));
   }
-  for (const ParameterPiece& piece : store.pieces()) {
-    const ParamBucket& bucket = store.buckets()[piece.bucket];
-    tensors_.push_back(has_fp32_copies_ ? fp32_copies_[piece.bucket].narrow(
-                                              0, piece.offset - copied_begin(bucket), piece.count)
-                                        : piece.of_own(bucket.own_value, bucket));
-  }
+  bind_tensors();
   if (std::ranges::any_of(store.buckets(), is_gathered_after_update))
     param_gather_.emplace(store, fp32_copies_);
   copy_model_params_to_main_params();
+}
+
+void MainParameters::bind_tensors() {
+  for (std::size_t i = 0; i < pieces().size(); ++i) {
+    const ParameterPiece& piece = pieces()[i];
+    const ParamBucket& bucket = store_.buckets()[piece.bucket];
+    if (offloaded_ && offloaded_->contains(i)) {
+      tensors_.emplace_back();
+    } else if (!has_fp32_copies_) {
+      tensors_.push_back(piece.of_own(bucket.own_value, bucket));
+    } else if (fp32_copies_[piece.bucket].defined()) {
+      tensors_.push_back(
+          fp32_copies_[piece.bucket].narrow(0, piece.offset - copied_begin(bucket), piece.count));
+    } else {
+      tensors_.push_back(
+          at::empty({piece.count}, at::TensorOptions().dtype(at::kFloat).device(store_.device())));
+    }
+  }
 }
 
 MainParameters::~MainParameters() {
@@ -73,7 +99,36 @@ std::int64_t MainParameters::num_bytes() const {
   for (const at::Tensor& copy : fp32_copies_) {
     if (copy.defined()) bytes += static_cast<std::int64_t>(copy.nbytes());
   }
+  for (std::size_t i = 0; i < tensors_.size() && has_fp32_copies_; ++i) {
+    if (tensors_[i].defined() && !fp32_copies_[pieces()[i].bucket].defined())
+      bytes += static_cast<std::int64_t>(tensors_[i].nbytes());
+  }
   return bytes;
+}
+
+at::Tensor MainParameters::model_piece(std::size_t index) const {
+  const ParameterPiece& piece = pieces()[index];
+  const ParamBucket& bucket = store_.buckets()[piece.bucket];
+  return piece.of_own(bucket.own_value, bucket);
+}
+
+at::Tensor MainParameters::read(std::size_t index) {
+  if (tensors_[index].defined()) return tensors_[index];
+  at::Tensor flat = at::empty({pieces()[index].count}, at::TensorOptions().device(store_.device()));
+  offloaded_->visit_piece(index, [&](std::size_t window, std::size_t r, const SumRange& range) {
+    flat.narrow(0, range.begin, range.count).copy_(offloaded_->elements(window, r));
+  });
+  return flat;
+}
+
+void MainParameters::write(std::size_t index, const at::Tensor& flat) {
+  if (tensors_[index].defined()) {
+    tensors_[index].copy_(flat);
+    return;
+  }
+  offloaded_->visit_piece(index, [&](std::size_t window, std::size_t r, const SumRange& range) {
+    offloaded_->elements(window, r).copy_(flat.narrow(0, range.begin, range.count));
+  });
 }
 
 void MainParameters::initialize(std::uint64_t seed) {
@@ -91,12 +146,13 @@ void MainParameters::initialize(std::uint64_t seed) {
       initialize_parameter(*parameter, parameter->value(), seed);
       continue;
     }
+    const bool is_bound = is_whole && tensors_[piece].defined();
     const auto options = at::TensorOptions().dtype(at::kFloat).device(store_.device());
-    const at::Tensor drawn = is_whole ? tensors_[piece].view(shape) : at::empty(shape, options);
+    const at::Tensor drawn = is_bound ? tensors_[piece].view(shape) : at::empty(shape, options);
     initialize_parameter(*parameter, drawn, seed);
     store_.set_value(*parameter, drawn);
     if (parameter->has_main()) at::Tensor(parameter->precise_value()).copy_(drawn);
-    if (is_owned && !is_whole) tensors_[piece].copy_(pieces()[piece].of(drawn));
+    if (is_owned && !is_bound) write(piece, pieces()[piece].of(drawn));
     piece += is_owned;
   }
   gather_slices();
@@ -120,6 +176,9 @@ void MainParameters::copy_model_params_to_main_params() {
   for (std::size_t b = 0; b < fp32_copies_.size(); ++b) {
     if (fp32_copies_[b].defined()) fp32_copies_[b].copy_(copied_values(store_.buckets()[b]));
   }
+  for (std::size_t i = 0; i < pieces().size() && has_fp32_copies_; ++i) {
+    if (!fp32_copies_[pieces()[i].bucket].defined()) write(i, model_piece(i));
+  }
 }
 
 void MainParameters::copy_main_params_to_model_params() {
@@ -127,6 +186,9 @@ void MainParameters::copy_main_params_to_model_params() {
   for (std::size_t b = 0; b < fp32_copies_.size(); ++b) {
     if (fp32_copies_[b].defined())
       at::Tensor(copied_values(store_.buckets()[b])).copy_(fp32_copies_[b]);
+  }
+  for (std::size_t i = 0; i < pieces().size() && has_fp32_copies_; ++i) {
+    if (!fp32_copies_[pieces()[i].bucket].defined()) model_piece(i).copy_(read(i));
   }
   all_gather_params();
 }
@@ -140,9 +202,23 @@ void MainParameters::wait_all_gather_params() {
   if (param_gather_) param_gather_->finish();
 }
 
-double MainParameters::norm() const {
+double MainParameters::norm() {
+  const kernels::OptimizerOperations& operations = optimizer_operations(store_.device());
+  at::Tensor table;
+  const kernels::StatisticsPlan plan = sums_.plan(tensors_, table);
+  const auto measure = [&](const kernels::StatisticsPlan& in_memory) {
+    operations.sum_squares(in_memory);
+    for (std::size_t i = 0; i < tensors_.size(); ++i) {
+      if (tensors_[i].defined()) continue;
+      std::vector<at::Tensor> one(tensors_.size());
+      one[i] = read(i);
+      at::Tensor chunks;
+      operations.sum_squares(sums_.plan(one, chunks));
+    }
+  };
+  sums_.run(measure, plan);
   double sum = 0;
-  for (const double norm : parameter_norms(sums_, store_, tensors_)) sum += norm * norm;
+  for (const double norm : sums_.norms()) sum += norm * norm;
   return std::sqrt(sum);
 }
 

@@ -1,17 +1,20 @@
 // The main weights, which the optimizer updates. When the model computes in 16 bits they are
 // float32 copies and the model's weights are rounded from them; otherwise they are the model's own
 // weights. With a distributed optimizer, a rank holds the main weights of its pieces and, whole,
-// those of parameters that layers read in float32, unless weights are sharded as well.
+// those of parameters that layers read in float32, unless weights are sharded as well. Copies may
+// lie outside memory (state_offload.h), except those that layers read.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <vector>
 
 #include "megatron/optimizer/param_gather.h"
 #include "megatron/optimizer/parameter_sums.h"
+#include "megatron/optimizer/state_offload.h"
 #include "megatron/params/param_store.h"
 
 namespace megatron {
@@ -19,7 +22,7 @@ namespace megatron {
 class MainParameters {
  public:
   /// Creates float32 copies when the weights of `store` have 16 bits. `store` must outlive this.
-  explicit MainParameters(ParamStore& store);
+  explicit MainParameters(ParamStore& store, const StateOffloadOptions& offload = {});
   MainParameters(const MainParameters&) = delete;
   MainParameters& operator=(const MainParameters&) = delete;
   ~MainParameters();
@@ -27,12 +30,20 @@ class MainParameters {
   /// Returns true when the main weights are separate float32 copies.
   bool has_fp32_copies() const { return has_fp32_copies_; }
   /// Returns this rank's pieces in canonical order. tensors()[i], flat, is the main weights of
-  /// piece i.
+  /// piece i; undefined when they are offloaded.
   const std::vector<ParameterPiece>& pieces() const { return store_.pieces(); }
   const std::vector<at::Tensor>& tensors() const { return tensors_; }
+  /// Returns the main weights of piece `index`, flat; a copy of them if they are offloaded.
+  at::Tensor read(std::size_t index);
+  /// Replaces the main weights of piece `index`.
+  void write(std::size_t index, const at::Tensor& flat);
+  /// Returns what is offloaded of the optimizer's state; null when nothing is.
+  const std::shared_ptr<const StateOffload>& offload() const { return offload_; }
+  /// Returns the offloaded main weights; null when there are none.
+  OffloadedArray* offloaded() const { return offloaded_.get(); }
   /// Returns the reducer of sums over each parameter of the whole model.
   const ParameterSums& sums() const { return sums_; }
-  /// Returns the size of the float32 copies in bytes; 0 without copies.
+  /// Returns the size of the float32 copies in memory in bytes; 0 without copies.
   std::int64_t num_bytes() const;
 
   /// Initializes every weight from `seed` and its coordinates, and rounds the model's weights.
@@ -50,18 +61,25 @@ class MainParameters {
   void wait_all_gather_params();
   /// Returns the 2-norm of all main weights: per-tensor float64 sums of squares are added in
   /// canonical order. Collective over the store's shard and model axes.
-  double norm() const;
+  double norm();
 
  private:
   /// Completes this rank's slices of sharded weights when replicas update parts of them, and
   /// forgets what was gathered from slices before. Collective over the store's replica axis.
   void gather_slices();
+  /// Returns the model's weights of a piece.
+  at::Tensor model_piece(std::size_t index) const;
+  void bind_tensors();
 
   ParamStore& store_;
   bool has_fp32_copies_;
-  std::vector<at::Tensor> fp32_copies_;  ///< one per bucket; empty when has_fp32_copies_ is false
+  /// One per bucket; empty when has_fp32_copies_ is false. Undefined for a bucket of which pieces
+  /// are offloaded: the copies of its other pieces are in tensors_ alone.
+  std::vector<at::Tensor> fp32_copies_;
   std::vector<at::Tensor> tensors_;
   ParameterSums sums_;
+  std::shared_ptr<const StateOffload> offload_;
+  std::unique_ptr<OffloadedArray> offloaded_;
   std::optional<ParamGather> param_gather_;
 };
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "megatron/base/error.h"
+#include "megatron/optimizer/adafactor.h"
 #include "megatron/optimizer/adamw.h"
 #include "megatron/optimizer/check_optimizer_config.h"
 #include "megatron/optimizer/sgd.h"
@@ -31,8 +32,8 @@ std::vector<std::string> all_state_tensors(const ParamStore& store, const Update
   std::vector<std::string> mine;
   for (const Parameter* parameter : store.parameters()) {
     if (!parameter->is_trained()) continue;
-    for (const OptimizerState& state : rule_of(*parameter, rules).states())
-      mine.push_back(state.name() + "." + parameter->name());
+    for (const std::string& state : rule_of(*parameter, rules).state_names(*parameter))
+      mine.push_back(state + "." + parameter->name());
   }
   return all_gather_unique_names({store.model_axis(), store.device()}, mine);
 }
@@ -40,8 +41,8 @@ std::vector<std::string> all_state_tensors(const ParamStore& store, const Update
 class RuleOptimizer final : public Optimizer {
  public:
   RuleOptimizer(const OptimizerConfig& config, ParamStore& store, const LossScaling& scaling,
-                const MakeUpdateRules& make_rules)
-      : main_(store),
+                const MakeUpdateRules& make_rules, const StateOffloadOptions& offload)
+      : main_(store, offload),
         controller_(store, main_.sums(), config.clip_grad, scaling),
         rules_(make_rules(store, main_)),
         state_tensors_(all_state_tensors(store, rules_)) {}
@@ -68,15 +69,22 @@ class RuleOptimizer final : public Optimizer {
 
   const std::vector<std::string>& state_tensors() const override { return state_tensors_; }
   void visit_state(const OptimizerState::Visitor& visitor) override {
+    for (const auto& rule : rules_) rule->visit_state(visitor);
+  }
+  void list_state(const OptimizerState::Lister& lister) override {
+    for (const auto& rule : rules_) rule->list_state(lister);
+  }
+  std::int64_t num_offloaded_bytes() const override {
+    std::int64_t bytes = main_.offloaded() == nullptr ? 0 : main_.offloaded()->num_bytes();
     for (const auto& rule : rules_) {
-      for (OptimizerState& state : rule->states()) state.visit(visitor);
+      for (const OptimizerState& state : rule->states())
+        bytes += state.offloaded() == nullptr ? 0 : state.offloaded()->num_bytes();
     }
+    return bytes;
   }
   std::int64_t num_state_bytes() const override {
     std::int64_t bytes = 0;
-    for (const auto& rule : rules_) {
-      for (const OptimizerState& state : rule->states()) bytes += state.num_bytes();
-    }
+    for (const auto& rule : rules_) bytes += rule->num_state_bytes();
     return bytes;
   }
 
@@ -105,21 +113,26 @@ StepResult Optimizer::step(const StepOptions& options) {
 }
 
 std::unique_ptr<Optimizer> make_optimizer(const OptimizerConfig& config, ParamStore& store,
-                                          const LossScaling& scaling) {
+                                          const LossScaling& scaling,
+                                          const StateOffloadOptions& offload) {
   return make_optimizer(
-      config, store, scaling, [&](const ParamStore& weights, const MainParameters& main) {
+      config, store, scaling,
+      [&](const ParamStore& weights, const MainParameters& main) {
         UpdateRules rules;
-        rules.push_back(config.optimizer == "adam" ? make_adamw(config, weights, main)
-                                                   : make_sgd(config, weights, main));
+        rules.push_back(config.optimizer == "adam"  ? make_adamw(config, weights, main)
+                        : config.optimizer == "sgd" ? make_sgd(config, weights, main)
+                                                    : make_adafactor(config, weights, main));
         return rules;
-      });
+      },
+      offload);
 }
 
 std::unique_ptr<Optimizer> make_optimizer(const OptimizerConfig& config, ParamStore& store,
                                           const LossScaling& scaling,
-                                          const MakeUpdateRules& make_rules) {
+                                          const MakeUpdateRules& make_rules,
+                                          const StateOffloadOptions& offload) {
   check_optimizer_config(config);
-  return std::make_unique<RuleOptimizer>(config, store, scaling, make_rules);
+  return std::make_unique<RuleOptimizer>(config, store, scaling, make_rules, offload);
 }
 
 }  // namespace megatron

@@ -45,9 +45,14 @@ class Optimizer {
   /// Calls `visitor` with the state of every piece of this rank: Adam's "exp_avg" and "exp_avg_sq",
   /// SGD's "momentum_buffer". The visitor may fill the tensor but must not replace it.
   virtual void visit_state(const OptimizerState::Visitor& visitor) = 0;
+  /// Calls `lister` with a reader of the state of every piece of this rank.
+  virtual void list_state(const OptimizerState::Lister& lister) = 0;
   /// Returns the names <state>.<parameter> of the state of the whole model, ascending.
   virtual const std::vector<std::string>& state_tensors() const = 0;
+  /// Returns the bytes of the state in memory, without main weights.
   virtual std::int64_t num_state_bytes() const = 0;
+  /// Returns the bytes of the state and of main weights that are offloaded.
+  virtual std::int64_t num_offloaded_bytes() const = 0;
   /// Returns the number of updates applied so far, which Adam's bias correction uses. Checkpoints
   /// store it with the state.
   virtual std::int64_t num_steps() const = 0;
@@ -61,7 +66,8 @@ class Optimizer {
 /// Creates the optimizer that `config.optimizer` names for the parameters of `store`, which must
 /// outlive it. Collective over store.model_axis().
 std::unique_ptr<Optimizer> make_optimizer(const OptimizerConfig& config, ParamStore& store,
-                                          const LossScaling& scaling = {});
+                                          const LossScaling& scaling = {},
+                                          const StateOffloadOptions& offload = {});
 
 /// Makes update rules for the parameters of a store and their main weights.
 using MakeUpdateRules = std::function<std::vector<std::unique_ptr<UpdateRule>>(
@@ -71,6 +77,7 @@ using MakeUpdateRules = std::function<std::vector<std::unique_ptr<UpdateRule>>(
 /// Clips as `config` says. Collective over store.model_axis().
 std::unique_ptr<Optimizer> make_optimizer(const OptimizerConfig& config, ParamStore& store,
                                           const LossScaling& scaling,
-                                          const MakeUpdateRules& make_rules);
+                                          const MakeUpdateRules& make_rules,
+                                          const StateOffloadOptions& offload = {});
 
 }  // namespace megatron

@@ -85,12 +85,15 @@ kernels::StatisticsPlan ParameterSums::plan(const std::vector<at::Tensor>& tenso
                                             at::Tensor& table) const {
   MEGATRON_CHECK(tensors.size() == store_.pieces().size(), "there must be one tensor per piece");
   std::vector<kernels::GradientChunk> chunks;
-  for (std::size_t i = 0; i < ranges_.size(); ++i)
-    chunks.push_back(chunk(i, tensors[ranges_[i].piece]));
+  const auto first = std::ranges::find_if(tensors, &at::Tensor::defined);
+  for (std::size_t i = 0; i < ranges_.size(); ++i) {
+    const at::Tensor& tensor = tensors[ranges_[i].piece];
+    if (tensor.defined()) chunks.push_back(chunk(i, tensor));
+  }
   table = copy_to_device(chunks, store_.device());
   return {.chunks = static_cast<const kernels::GradientChunk*>(table.const_data_ptr()),
           .num_chunks = static_cast<std::int64_t>(chunks.size()),
-          .grad = tensors.empty() ? kernels::Type::f32 : kernel_type(tensors.front().scalar_type()),
+          .grad = first == tensors.end() ? kernels::Type::f32 : kernel_type(first->scalar_type()),
           .table = {.slots = static_cast<const kernels::SumSlot*>(slots_.const_data_ptr()),
                     .first_slot = static_cast<const std::int64_t*>(first_slot_.const_data_ptr()),
                     .num_parameters = static_cast<std::int64_t>(names_.size())},
@@ -98,7 +101,7 @@ kernels::StatisticsPlan ParameterSums::plan(const std::vector<at::Tensor>& tenso
           .parameter_sums = static_cast<double*>(parameter_sums_.mutable_data_ptr())};
 }
 
-void ParameterSums::run(void (*measure)(const kernels::StatisticsPlan&),
+void ParameterSums::run(const std::function<void(const kernels::StatisticsPlan&)>& measure,
                         const kernels::StatisticsPlan& plan) const {
   const auto shard = [](const ReplicaGroups& groups) -> const Axis& {
     return updating_ranks(groups.data_parallel);
@@ -124,6 +127,14 @@ void ParameterSums::all_reduce(at::Tensor values, const at::Tensor& experts,
   values.index_copy_(0, experts, of_experts);
 }
 
+std::vector<double> ParameterSums::norms() const {
+  const at::Tensor squares = parameter_sums_.cpu();
+  std::vector<double> norms(squares.const_data_ptr<double>(),
+                            squares.const_data_ptr<double>() + squares.numel());
+  for (double& norm : norms) norm = std::sqrt(norm);
+  return norms;
+}
+
 std::vector<at::Tensor> piece_gradients(const ParamStore& store) {
   std::vector<at::Tensor> gradients;
   for (const ParameterPiece& piece : store.pieces())
@@ -137,11 +148,7 @@ std::vector<double> parameter_norms(const ParameterSums& sums, const ParamStore&
   at::Tensor table;
   const kernels::StatisticsPlan plan = sums.plan(tensors, table);
   sums.run(optimizer_operations(store.device()).sum_squares, plan);
-  const at::Tensor squares = sums.result().cpu();
-  std::vector<double> norms(squares.const_data_ptr<double>(),
-                            squares.const_data_ptr<double>() + squares.numel());
-  for (double& norm : norms) norm = std::sqrt(norm);
-  return norms;
+  return sums.norms();
 }
 
 }  // namespace megatron

@@ -4,6 +4,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -20,15 +21,18 @@ class ParameterSums {
   /// Returns the names of every trained parameter of the model in canonical order.
   const std::vector<std::string>& names() const { return names_; }
   const std::vector<SumRange>& ranges() const { return ranges_; }
-  /// Returns the statistics of tensors, of which tensors[i] has the layout of piece i. `table`
-  /// receives the storage of the plan's chunks; both must live as long as the plan.
+  /// Returns the statistics of tensors, of which tensors[i] has the layout of piece i; undefined
+  /// ones have no chunks. `table` receives the storage of the plan's chunks; both must live as long
+  /// as the plan.
   kernels::StatisticsPlan plan(const std::vector<at::Tensor>& tensors, at::Tensor& table) const;
   /// Runs `measure` on `plan` and reduces each parameter's sum over all ranks into
   /// plan.parameter_sums. Collective over the shard and model axes of the store's groups().
-  void run(void (*measure)(const kernels::StatisticsPlan&),
+  void run(const std::function<void(const kernels::StatisticsPlan&)>& measure,
            const kernels::StatisticsPlan& plan) const;
   /// Returns the reduced sums: float64 [names().size()].
   const at::Tensor& result() const { return parameter_sums_; }
+  /// Returns the roots of the reduced sums.
+  std::vector<double> norms() const;
 
  private:
   /// Sums `values` in place over an axis of each group: those at `experts` over the axis of the

@@ -8,6 +8,7 @@
 
 #include "megatron/base/error.h"
 #include "megatron/params/bucket_layout.h"
+#include "megatron/params/grad_error.h"
 #include "megatron/params/init.h"
 
 namespace megatron {
@@ -114,6 +115,12 @@ ParamStore::ParamStore(const std::vector<Parameter*>& declared, Options options)
   for (BucketLayout& layout : bucket_layouts(declared, kind_of, options_.unit_starts,
                                              options_.data_parallel.unit_elements))
     buckets_.push_back(allocate(std::move(layout), options_));
+  for (const ParamBucket& bucket : buckets_) {
+    if (!options_.has_grad_error_feedback) break;
+    grad_errors_.push_back(bucket.grad.defined()
+                               ? at::zeros({bucket.size}, bucket.grad.options().dtype(at::kChar))
+                               : at::Tensor());
+  }
   bind();
   for (const Parameter* parameter : parameters_) {
     if (parameter->spec().kind != ParameterKind::state) continue;
@@ -207,6 +214,13 @@ std::int64_t ParamStore::num_parameters() const {
     for (const TensorSlice& slice : parameter->slices()) count += num_elements(slice.shape);
   }
   return count;
+}
+
+std::int64_t ParamStore::num_grad_error_bytes() const {
+  std::int64_t bytes = 0;
+  for (const at::Tensor& error : grad_errors_)
+    if (error.defined()) bytes += error.numel();
+  return bytes;
 }
 
 void ParamStore::initialize(std::uint64_t seed) {
@@ -360,7 +374,15 @@ void ParamStore::apply_contribution(
   }
   MEGATRON_CHECK(num_started_ <= bucket, parameter.name(),
                  " received more contributions to its gradient than in earlier steps");
-  write(parameter.grad_, parameter.fresh_);
+  if (grad_errors_.empty()) {
+    write(parameter.grad_, parameter.fresh_);
+  } else {
+    const std::size_t b = contribution_counts_[parameter.index_].bucket;
+    const auto found = std::ranges::find(buckets_[b].parameters, &parameter);
+    at::Tensor error = buckets_[b].of_parameter(
+        grad_errors_[b], static_cast<std::size_t>(found - buckets_[b].parameters.begin()));
+    add_with_error_feedback(parameter.grad_, error, parameter.fresh_, write);
+  }
   parameter.fresh_ = false;
   if (reducer_) count(parameter);
 }

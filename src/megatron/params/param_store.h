@@ -29,6 +29,8 @@ class ParamStore : private GradAccumulator {
     c10::ScalarType dtype = c10::kFloat;  ///< dtype of the weights that layers compute with
     /// Dtype of the main gradients. Without a value it is the weights' dtype.
     std::optional<c10::ScalarType> grad_dtype = {};
+    /// Keep what rounding bfloat16 gradients lost from one contribution to the next (grad_error.h).
+    bool has_grad_error_feedback = false;
     bool with_gradients = true;              ///< false for inference: no gradient storage
     DataParallelOptions data_parallel = {};  ///< By default no other rank holds these weights.
     Axis model{"tp-pp"};     ///< the ranks that together hold one replica of the model
@@ -87,6 +89,9 @@ class ParamStore : private GradAccumulator {
   /// pieces of the old storage, as the optimizer of a store does whose weights are the main
   /// weights.
   void bind_values(std::size_t index, at::Tensor value);
+
+  /// Returns the bytes of the rounding errors of the gradients; 0 without error feedback.
+  std::int64_t num_grad_error_bytes() const;
 
   /// Draws every weight by its coordinates. Padding rows become zero.
   void initialize(std::uint64_t seed);
@@ -160,6 +165,7 @@ class ParamStore : private GradAccumulator {
   std::unordered_map<std::string, Parameter*> by_name_;
   std::vector<ParamBucket> buckets_;
   std::vector<ParameterPiece> pieces_;
+  std::vector<at::Tensor> grad_errors_;  ///< int8, per bucket; empty without error feedback
   std::vector<ContributionCount> contribution_counts_;  ///< one per element of parameters_
   /// Unfinished parameters of each bucket in this step. Empty when reductions wait for the end of
   /// the step.

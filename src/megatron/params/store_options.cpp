@@ -13,12 +13,17 @@ ParamStore::Options store_options(const Settings& settings, const Rank& rank, c1
       .grad_dtype = has_bf16_gradients     ? at::kBFloat16
                     : dtype == at::kDouble ? at::kDouble
                                            : at::kFloat,
+      .has_grad_error_feedback = settings.optimizer.main_grads_error_feedback,
       .with_gradients = !training.skip_train,
       .data_parallel = data_parallel(settings.parallel, rank, communicators),
       .model = rank.model,
       .embedding = rank.embedding};
   if (rank.ep.size > 1 || rank.etp.size != rank.tp.size)
     options.experts = expert_groups(settings.parallel, rank, communicators);
+  // Adafactor needs the sums over rows and columns of whole matrices.
+  const bool needs_whole = settings.optimizer.optimizer == "adafactor";
+  options.data_parallel.keeps_parameters_whole = needs_whole;
+  if (options.experts) options.experts->data_parallel.keeps_parameters_whole = needs_whole;
   return options;
 }
 

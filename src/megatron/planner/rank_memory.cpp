@@ -22,21 +22,47 @@ void divide_instances(DataParallelOptions& options, std::int64_t num_instances) 
   options.replica.size = num_instances;
 }
 
-at::ScalarType state_dtype(const std::string& name) {
-  if (name == "bf16") return at::kBFloat16;
-  return name == "fp16" ? at::kHalf : at::kFloat;
-}
-
-std::vector<at::ScalarType> state_dtypes(const OptimizerConfig& config) {
+std::vector<StateFormat> state_formats(const OptimizerConfig& config) {
   if (config.optimizer == "sgd")
-    return config.sgd_momentum != 0 ? std::vector{at::kFloat} : std::vector<at::ScalarType>{};
-  return {state_dtype(config.exp_avg_dtype), state_dtype(config.exp_avg_sq_dtype)};
+    return config.sgd_momentum != 0 ? std::vector<StateFormat>{at::kFloat}
+                                    : std::vector<StateFormat>{};
+  return {state_format(config.exp_avg_dtype, false), state_format(config.exp_avg_sq_dtype, true)};
 }
 
-double optimizer_state_bytes(const ParamStore& store, const OptimizerConfig& config) {
+/// Adafactor keeps a number for each row and for each column of a matrix.
+double adafactor_state_bytes(const ParamStore& store, const OptimizerConfig& config) {
+  constexpr double kFloatBytes = 4;
+  double numbers = 0;
+  for (const ParameterPiece& piece : store.pieces()) {
+    const Shape shape = piece.parameter->local_shape();
+    const auto size = static_cast<double>(num_elements(shape));
+    if (shape.size() < 2) {
+      numbers += size;
+    } else {
+      numbers += size / static_cast<double>(shape.back()) +
+                 size / static_cast<double>(shape[shape.size() - 2]);
+    }
+    if (config.adafactor_beta1) numbers += size;
+  }
+  return kFloatBytes * numbers;
+}
+
+/// What --optimizer-cpu-offload takes out of memory; null without it.
+std::shared_ptr<const StateOffload> planned_offload(const ParamStore& store,
+                                                    const OffloadConfig& config) {
+  if (!config.optimizer_cpu_offload) return nullptr;
+  return std::make_shared<StateOffload>(
+      store, sum_layout(store).ranges,
+      StateOffloadOptions{.store = nullptr, .fraction = config.optimizer_offload_fraction});
+}
+
+double optimizer_state_bytes(const ParamStore& store, const OptimizerConfig& config,
+                             const std::shared_ptr<const StateOffload>& offload) {
+  if (config.optimizer == "adafactor") return adafactor_state_bytes(store, config);
   double bytes = 0;
-  for (const at::ScalarType dtype : state_dtypes(config)) {
-    const OptimizerState state("", store, dtype, [](const Parameter&) { return true; });
+  for (const StateFormat& format : state_formats(config)) {
+    const OptimizerState state(
+        "", store, format, [](const Parameter&) { return true; }, offload);
     bytes += static_cast<double>(state.num_bytes());
   }
   return bytes;
@@ -77,6 +103,18 @@ double unit_buffer_bytes(const ParamStore& store) {
            (bucket.is_precise ? kFloatBytes * static_cast<double>(bucket.size) : 0.0);
   });
   return 2 * values + gradients * (store.data_parallel().overlaps_grad_reduce ? 2 : 1);
+}
+
+/// Returns the bytes of the copies of this rank's pieces that are offloaded.
+double offloaded_main_bytes(const ParamStore& store, const StateOffload& offload) {
+  double bytes = 0;
+  for (std::size_t i = 0; i < store.pieces().size(); ++i) {
+    const ParameterPiece& piece = store.pieces()[i];
+    const ParamBucket& bucket = store.buckets()[piece.bucket];
+    if (offload.contains(i) && !bucket.is_precise && main_parameter_bytes(bucket) > 0)
+      bytes += 4 * static_cast<double>(piece.count);
+  }
+  return bytes;
 }
 
 /// Returns the number of microbatches whose activations a rank keeps at most in 1F1B: stage r of p
@@ -145,6 +183,7 @@ RankMemory parameter_memory(const std::vector<Parameter*>& declared, const Setti
     if (bucket.kept_grad().defined())
       memory.gradients += static_cast<double>(bucket.kept_grad().nbytes());
   }
+  memory.gradients += static_cast<double>(store.num_grad_error_bytes());
   for (const Parameter* parameter : declared) {
     if (parameter->spec().kind == ParameterKind::state) continue;
     const double count = static_cast<double>(num_elements(parameter->local_shape()));
@@ -155,7 +194,9 @@ RankMemory parameter_memory(const std::vector<Parameter*>& declared, const Setti
       memory.num_dense_weights += count;
     }
   }
-  memory.optimizer_state = optimizer_state_bytes(store, settings.optimizer);
+  const auto offload = planned_offload(store, settings.memory.offload);
+  if (offload) memory.main_parameters -= offloaded_main_bytes(store, *offload);
+  memory.optimizer_state = optimizer_state_bytes(store, settings.optimizer, offload);
   memory.buffers = unit_buffer_bytes(store);
   return memory;
 }

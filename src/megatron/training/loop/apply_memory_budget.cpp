@@ -5,12 +5,12 @@
 #include <ostream>
 
 #include "megatron/base/error.h"
-#include "megatron/base/offload_file.h"
 #include "megatron/checkpoint/manifest.h"
 #include "megatron/config/byte_count.h"
 #include "megatron/parallel/object_collectives.h"
 #include "megatron/planner/memory_budget.h"
 #include "megatron/planner/memory_remedies.h"
+#include "megatron/training/loop/open_offload_store.h"
 #include "megatron/training/loop/out_of_memory.h"
 #include "megatron/training/observability/process_memory.h"
 #include "megatron/training/saving/resume_differences.h"
@@ -84,25 +84,6 @@ std::optional<SavedPlan> saved_plan(const Settings& settings, const Rank& rank,
 
 }  // namespace
 
-std::unique_ptr<OffloadStore> open_offload_store(const OffloadConfig& config, c10::Device device,
-                                                 StartupWarnings& warnings, std::ostream& out) {
-  if (device.is_cuda()) {
-    if (config.offload_folder.empty()) return make_host_offload_store(device);
-    throw UserError({"--offload-folder", "is for CPUs: a GPU offloads to the memory of its host",
-                     "leave --offload-folder out"});
-  }
-  if (config.offload_folder.empty())
-    throw UserError({"offloading on a CPU needs another memory than its own", "",
-                     "add --offload-folder DIR, a folder on a local disk"});
-  auto file = std::make_shared<OffloadFile>(OffloadFile::Options{.folder = config.offload_folder});
-  if (file->is_in_memory())
-    warnings.add("--offload-folder " + config.offload_folder +
-                     " is itself in memory (tmpfs), so that offloading frees none: give a folder "
-                     "on a disk",
-                 out);
-  return make_file_offload_store(std::move(file));
-}
-
 void apply_memory_budget(Settings& settings, const ModelFamily& family, const Rank& rank,
                          const BudgetContext& context, std::ostream& out) {
   MemoryConfig& memory = settings.memory;
@@ -118,7 +99,8 @@ void apply_memory_budget(Settings& settings, const ModelFamily& family, const Ra
   std::unique_ptr<OffloadStore> store;
   if (!memory.offload.offload_folder.empty() || rank.device.is_cuda()) {
     StartupWarnings unused;
-    store = open_offload_store(memory.offload, rank.device, unused, out);
+    store = open_offload_store({.config = memory.offload, .flag = "--memory-budget"}, rank.device,
+                               unused, out);
   }
   const double budget = common_budget(memory, rank, context.ranks_on_host);
   out << "measuring the layers for a memory budget of " << byte_size_text(budget) << " ..."

@@ -3,23 +3,14 @@
 #pragma once
 
 #include <iosfwd>
-#include <memory>
 #include <optional>
 
 #include "megatron/checkpoint/checkpoint.h"
 #include "megatron/config/settings.h"
 #include "megatron/models/model_family.h"
-#include "megatron/ops/offload_store.h"
 #include "megatron/parallel/rank.h"
-#include "megatron/training/loop/startup_warnings.h"
 
 namespace megatron {
-
-/// Opens the place of what a run offloads: --offload-folder on a CPU, pinned memory of the host on
-/// a GPU. Throws a UserError that names the flag if a CPU has no folder. Warns if the folder is
-/// itself in memory.
-std::unique_ptr<OffloadStore> open_offload_store(const OffloadConfig& config, c10::Device device,
-                                                 StartupWarnings& warnings, std::ostream& out);
 
 struct BudgetContext {
   std::int64_t ranks_on_host = 1;  ///< they share the memory of the machine

@@ -6,7 +6,8 @@
 #include "megatron/base/error.h"
 #include "megatron/config/zero_stage.h"
 #include "megatron/params/store_options.h"
-#include "megatron/training/loop/apply_memory_budget.h"
+#include "megatron/training/loop/open_offload_store.h"
+#include "megatron/training/loop/optimizer_offload.h"
 #include "megatron/training/observability/startup_report.h"
 #include "megatron/training/saving/checkpointing.h"
 
@@ -90,12 +91,14 @@ void build_state(const TrainingPlan& plan, TrainingState& state, TrainingService
   const Settings& settings = plan.settings;
   if (offloads_activations(plan))
     state.offload_store =
-        open_offload_store(settings.memory.offload, plan.rank.device, services.warnings, out);
+        open_offload_store({.config = settings.memory.offload, .flag = "--cpu-offloading"},
+                           plan.rank.device, services.warnings, out);
   state.model = build_model(plan, state.offload_store.get(), out);
   state.weights = bind_weights(plan, *state.model, services.communicators, out);
   if (!settings.training.skip_train) {
     state.optimizer =
-        make_optimizer(settings.optimizer, *state.weights, loss_scaling(settings.training));
+        make_optimizer(settings.optimizer, *state.weights, loss_scaling(settings.training),
+                       optimizer_offload(plan, services.warnings, out));
     state.scheduler = OptimizerParamScheduler(make_param_schedule(settings));
   }
   fill_weights(plan, state, services, out);

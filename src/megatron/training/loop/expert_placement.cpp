@@ -84,9 +84,11 @@ void move_experts(const std::map<const Parameter*, const ExpertMoves*>& moves,
     const auto found = moves.find(piece.parameter);
     if (found != moves.end()) exchange_experts(flat, piece, *found->second);
   };
-  for (std::size_t i = 0; i < main.tensors().size(); ++i) {
-    at::Tensor flat = main.tensors()[i];
+  for (std::size_t i = 0; i < main.pieces().size(); ++i) {
+    if (!moves.contains(main.pieces()[i].parameter)) continue;
+    at::Tensor flat = main.read(i);
     move(main.pieces()[i], flat);
+    if (!main.tensors()[i].defined()) main.write(i, flat);
   }
   optimizer.visit_state([&](const ParameterPiece& piece, const std::string& /*state*/,
                             at::Tensor& flat) { move(piece, flat); });

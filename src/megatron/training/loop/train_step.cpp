@@ -156,15 +156,14 @@ StepLosses forward_backward(const TrainStepContext& context, const TrainStepOpti
   ScheduleStepTimers timed(context.timers, context.steps);
   context.weights.zero_gradients(num_microbatches);
   begin_router_step(context.model);
-  run_schedule(
-      context.pipeline.training_schedule(num_microbatches),
-      {context.model, context.weights, context.rank.pp,
-       overlapped_pair_of({&context.rank.tp, &context.rank.tp_cp, &context.rank.etp_ep})},
-      {.batch = batch_with_scales,
-       .training = true,
-       .on_loss = on_loss,
-       .listener = &timed,
-       .num_partially_recomputed = context.pipeline.options().num_partially_recomputed});
+  run_schedule(context.pipeline.training_schedule(num_microbatches),
+               {context.model, context.weights, context.rank.pp,
+                overlapped_pair_of({&context.rank.tp, &context.rank.tp_cp, &context.rank.etp_ep})},
+               {.batch = batch_with_scales,
+                .training = true,
+                .on_loss = on_loss,
+                .listener = &timed,
+                .num_partially_recomputed = context.pipeline.options().num_partially_recomputed});
   {
     const auto sync = context.timers.scope("all-grads-sync", 1);
     context.weights.finalize_gradients();

@@ -120,6 +120,7 @@ ModelMemory model_memory(const ParamStore& weights, Optimizer* optimizer) {
     memory.parameters += bytes(bucket.kept_value());
     memory.gradients += bytes(bucket.kept_grad());
   }
+  memory.gradients += static_cast<double>(weights.num_grad_error_bytes());
   if (optimizer == nullptr) return memory;
   memory.main_parameters = static_cast<double>(optimizer->main_parameters().num_bytes());
   memory.optimizer_state = static_cast<double>(optimizer->num_state_bytes());

@@ -75,8 +75,9 @@ void PerLayerNormRecorder::after_backward() {
   const at::NoGradGuard no_grad;
   hooks_.reset();
   const double scale = optimizer_.loss_scale().item<double>();
-  const MainParameters& main = optimizer_.main_parameters();
-  for (const at::Tensor& tensor : main.tensors()) weights_before_.push_back(tensor.clone());
+  MainParameters& main = optimizer_.main_parameters();
+  for (std::size_t i = 0; i < main.pieces().size(); ++i)
+    weights_before_.push_back(main.read(i).clone());
   const std::vector<double> weights = parameter_norms(main.sums(), weights_, weights_before_);
   const std::vector<double> gradients =
       parameter_norms(main.sums(), weights_, piece_gradients(weights_));
@@ -87,10 +88,10 @@ void PerLayerNormRecorder::after_backward() {
 
 PerLayerNorms PerLayerNormRecorder::after_update() {
   const at::NoGradGuard no_grad;
-  const MainParameters& main = optimizer_.main_parameters();
+  MainParameters& main = optimizer_.main_parameters();
   std::vector<at::Tensor> changes;
   for (std::size_t i = 0; i < weights_before_.size(); ++i)
-    changes.push_back(main.tensors()[i].to(at::kDouble) - weights_before_[i].to(at::kDouble));
+    changes.push_back(main.read(i).to(at::kDouble) - weights_before_[i].to(at::kDouble));
   const std::vector<double> updates = parameter_norms(main.sums(), weights_, changes);
   for (std::size_t i = 0; i < updates.size(); ++i) norms_.parameters[i].update = updates[i];
   reduce_activation_rms();

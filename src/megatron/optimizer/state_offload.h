@@ -1,0 +1,104 @@
+// Optimizer state that lies outside the device's memory: which pieces, and how they are cut into
+// windows that pass through memory one after another during an update.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "megatron/ops/offload_store.h"
+#include "megatron/optimizer/sum_layout.h"
+
+namespace megatron {
+
+struct StateOffloadOptions {
+  std::shared_ptr<OffloadStore> store = nullptr;  ///< null: nothing is offloaded
+  double fraction = 1;           ///< share of the elements, rounded to whole pieces
+  bool overlaps_copies = false;  ///< read a window while the one before is updated
+  /// Elements of a window. One array of float32 is then 4 MiB.
+  std::int64_t window_elements = std::int64_t{1} << 20;
+};
+
+/// The elements of an update that are in memory together.
+using StateWindow = std::vector<SumRange>;
+
+class StateOffload {
+ public:
+  /// `ranges` covers this rank's pieces in ascending order.
+  StateOffload(const ParamStore& store, const std::vector<SumRange>& ranges,
+               StateOffloadOptions options);
+
+  /// Returns whether the state of piece `index` of the store is offloaded: the first pieces in
+  /// canonical order are.
+  bool contains(std::size_t index) const { return index < num_pieces_; }
+  const std::vector<StateWindow>& windows() const { return windows_; }
+  const StateOffloadOptions& options() const { return options_; }
+
+ private:
+  StateOffloadOptions options_;
+  std::size_t num_pieces_ = 0;
+  std::vector<StateWindow> windows_;
+};
+
+/// One kind of state (exp_avg, main weights …) of the offloaded pieces: an array of elements, and
+/// of scales if blocks of elements have them. It starts as zeros. A window is in the store, or open
+/// in memory.
+class OffloadedArray {
+ public:
+  struct Options {
+    at::ScalarType dtype = at::kFloat;
+    bool has_scales = false;  ///< a float32 for each kernels::kStateBlock elements
+    c10::Device device{c10::kCPU};
+    /// Selects among the offloaded pieces, by index.
+    std::function<bool(std::size_t piece)> selects;
+  };
+  OffloadedArray(std::shared_ptr<const StateOffload> offload, const ParamStore& store,
+                 const Options& options);
+
+  bool contains(std::size_t piece) const {
+    return piece < is_selected_.size() && is_selected_[piece];
+  }
+  /// Returns the bytes of all windows.
+  std::int64_t num_bytes() const;
+  c10::Device device() const { return device_; }
+
+  /// Starts reading a window, if there is one of that index.
+  void prefetch(std::size_t window);
+  /// Brings a window into memory, where elements() and scales() may be written.
+  void open(std::size_t window);
+  /// Gives an open window back to the store.
+  void close(std::size_t window);
+  /// Returns the flat elements of range `index` of an open window, or its scales.
+  at::Tensor elements(std::size_t window, std::size_t index) const;
+  at::Tensor scales(std::size_t window, std::size_t index) const;
+
+  /// Calls visit(window, index of its range, range) for each range of a piece, with its window
+  /// open. The last window stays open until settle() or the next visit.
+  using RangeVisitor = std::function<void(std::size_t, std::size_t, const SumRange&)>;
+  void visit_piece(std::size_t piece, const RangeVisitor& visit);
+  /// Closes the window that visit_piece() left open.
+  void settle();
+
+ private:
+  struct Window {
+    std::int64_t num_blocks = 0;
+    std::vector<std::int64_t> first_block;  ///< of each range; −1 when its piece is not selected
+    std::unique_ptr<OffloadedTensor> stored;
+    at::Tensor bytes;  ///< defined while open
+  };
+  std::int64_t window_bytes(const Window& window) const;
+
+  std::shared_ptr<const StateOffload> offload_;
+  at::ScalarType dtype_;
+  bool has_scales_;
+  c10::Device device_;
+  std::vector<bool> is_selected_;
+  std::vector<std::size_t> first_window_;  ///< of each piece
+  std::vector<Window> windows_;
+  std::size_t visited_;  ///< the window that visit_piece() left open; windows_.size(): none
+};
+
+}  // namespace megatron

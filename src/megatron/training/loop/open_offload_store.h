@@ -1,0 +1,28 @@
+// Opens the place of what a run offloads: a file of --offload-folder, or the memory of a GPU's
+// host.
+#pragma once
+
+#include <iosfwd>
+#include <memory>
+#include <string>
+
+#include "megatron/config/memory_config.h"
+#include "megatron/ops/offload_store.h"
+#include "megatron/training/loop/startup_warnings.h"
+
+namespace megatron {
+
+struct OffloadStoreRequest {
+  const OffloadConfig& config;
+  std::string flag;  ///< the flag that offloads, for errors
+  /// Bytes of a file that may wait to be written or read.
+  std::uint64_t max_bytes_in_flight = std::uint64_t{256} << 20;
+};
+
+/// Throws a UserError if a CPU has no folder, a GPU has one, or the folder cannot be used. Warns if
+/// the folder is itself in memory.
+std::unique_ptr<OffloadStore> open_offload_store(const OffloadStoreRequest& request,
+                                                 c10::Device device, StartupWarnings& warnings,
+                                                 std::ostream& out);
+
+}  // namespace megatron
