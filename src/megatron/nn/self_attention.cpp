@@ -9,6 +9,7 @@
 
 #include "megatron/base/error.h"
 #include "megatron/ops/context_parallel_attention.h"
+#include "megatron/ops/differentiable.h"
 #include "megatron/ops/rotary.h"
 
 namespace megatron {
@@ -94,7 +95,10 @@ QueryKeyValue SelfAttention::split(const at::Tensor& mixed, const ForwardContext
   if (q_layernorm_) normalize(heads, context);
   if (config_.clip_qkv) {
     for (at::Tensor* x : {&heads.q, &heads.k, &heads.v})
-      *x = at::clamp(*x, -*config_.clip_qkv, *config_.clip_qkv);
+      *x = differentiable_by_autograd({.name = "ClampBackward"}, {*x},
+                                      [limit = *config_.clip_qkv](const Tensors& in) {
+                                        return at::clamp(in[0], -limit, limit);
+                                      });
   }
   if (!rotates) return heads;
   const auto rotated = [&](const at::Tensor& x) {

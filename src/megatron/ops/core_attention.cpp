@@ -20,6 +20,7 @@
 #include "megatron/ops/fused_attention.h"
 #include "megatron/ops/kernel_type.h"
 #include "megatron/ops/operator.h"
+#include "megatron/ops/saved_tensors.h"
 
 namespace megatron {
 namespace {
@@ -395,8 +396,13 @@ AttentionInputs attention_backward(const at::Tensor& dout, const AttentionInputs
 AttentionResult core_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                const AttentionOptions& options) {
   const AttentionShape shape = shape_of(q, k, v);
-  if (q.is_cuda() && can_use_flash_attention(shape, options))
-    return accelerator_attention(q, k, v, shape, options);
+  if (q.is_cuda() && can_use_flash_attention(shape, options)) {
+    if (!has_saved_tensor_hooks()) return accelerator_attention(q, k, v, shape, options);
+    const auto attend = [shape, options](const Tensors& x) {
+      return accelerator_attention(x[0], x[1], x[2], shape, options).out;
+    };
+    return {differentiable_by_autograd({.name = "FlashAttentionBackward"}, {q, k, v}, attend), {}};
+  }
   const Tensors results = differentiable({.name = "AttentionBackward"}, {q, k, v}, [&] {
     const auto [out, lse] = attention_forward({q, k, v}, options);
     return Recorded{.outputs = {out, lse},

@@ -173,6 +173,33 @@ Tensors differentiable(const DifferentiableOp& op, at::TensorList inputs,
   return recorded.outputs;
 }
 
+at::Tensor differentiable_by_autograd(const DifferentiableOp& op, at::TensorList inputs,
+                                      const std::function<at::Tensor(const Tensors&)>& f) {
+  const Tensors given(inputs.begin(), inputs.end());
+  const auto forward = [&] {
+    Recorded recorded{.outputs = {}, .saved = given, .backward = {}};
+    recorded.compute = [&]() -> Tensors { return {f(given)}; };
+    recorded.backward = [f](BackwardPass& pass) -> Tensors {
+      const at::AutoGradMode records(true);
+      Tensors leaves, wanted;
+      for (std::size_t i = 0; i < pass.saved.size(); ++i) {
+        leaves.push_back(pass.saved[i].detach().set_requires_grad(pass.needs_input[i]));
+        if (pass.needs_input[i]) wanted.push_back(leaves.back());
+      }
+      Tensors found = torch::autograd::grad({f(leaves)}, wanted, {pass.gradients[0]});
+      Tensors gradients(leaves.size());
+      for (std::size_t i = leaves.size(); i-- > 0;) {
+        if (!pass.needs_input[i]) continue;
+        gradients[i] = found.back();
+        found.pop_back();
+      }
+      return gradients;
+    };
+    return recorded;
+  };
+  return differentiable(op, inputs, forward).front();
+}
+
 at::Tensor gradient_of(const at::Tensor& y, const at::Tensor& x, const at::Tensor& dy) {
   return torch::autograd::grad({y}, {x}, {dy}).front();
 }

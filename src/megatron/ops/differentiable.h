@@ -53,6 +53,12 @@ struct DifferentiableOp {
 Tensors differentiable(const DifferentiableOp& op, at::TensorList inputs,
                        c10::function_ref<Recorded()> forward);
 
+/// Returns f(inputs) and keeps the inputs only: backward runs `f` again and differentiates it by
+/// autograd. For cheap compositions of ATen operators, whose own nodes would bypass the hooks on
+/// saved tensors. `f` must capture only plain values.
+at::Tensor differentiable_by_autograd(const DifferentiableOp& op, at::TensorList inputs,
+                                      const std::function<at::Tensor(const Tensors&)>& f);
+
 /// Returns the gradient of x given `dy`, the gradient of y = f(x), by autograd. x must require a
 /// gradient.
 at::Tensor gradient_of(const at::Tensor& y, const at::Tensor& x, const at::Tensor& dy);

@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "megatron/nn/recomputed_block.h"
+#include "megatron/ops/differentiable.h"
 #include "megatron/ops/kernel_type.h"
 #include "megatron/ops/tensor_parallel_mappings.h"
 
@@ -100,8 +101,10 @@ at::Tensor MoeLayer::forward(const at::Tensor& input_sbh, const ForwardContext& 
   if (overlaps) shared = compute_shared();
   DispatchedTokens tokens = dispatcher_.finish_dispatch(std::move(dispatch));
   if (config_.moe.apply_probs_on_input) {
-    const auto type = tokens.rows.scalar_type();
-    tokens.rows = (tokens.rows.to(tokens.probs.scalar_type()) * tokens.probs.unsqueeze(1)).to(type);
+    tokens.rows = differentiable_by_autograd(
+        {.name = "ScaleRowsBackward"}, {tokens.rows, tokens.probs}, [](const Tensors& x) {
+          return (x[0].to(x[1].scalar_type()) * x[1].unsqueeze(1)).to(x[0].scalar_type());
+        });
     tokens.probs = at::Tensor();
   } else {
     tokens.probs = tokens.probs.to(compute_type(x.scalar_type()));

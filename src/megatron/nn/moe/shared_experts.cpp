@@ -4,6 +4,7 @@
 #include <ATen/ops/sigmoid.h>
 
 #include "megatron/nn/linear.h"
+#include "megatron/ops/differentiable.h"
 #include "megatron/params/weight_init.h"
 
 namespace megatron {
@@ -31,8 +32,10 @@ SharedExperts::SharedExperts(Module* parent, const LayerArguments& arguments)
 
 at::Tensor SharedExperts::forward(const at::Tensor& input_sbh, const ForwardContext& context) {
   const at::Tensor out = Mlp::forward(input_sbh, context);
-  return gate_weight_ == nullptr ? out
-                                 : out * at::sigmoid(linear(input_sbh, *gate_weight_, nullptr));
+  if (gate_weight_ == nullptr) return out;
+  return differentiable_by_autograd({.name = "GateBackward"},
+                                    {out, linear(input_sbh, *gate_weight_, nullptr)},
+                                    [](const Tensors& x) { return x[0] * at::sigmoid(x[1]); });
 }
 
 }  // namespace megatron
