@@ -23,6 +23,7 @@ namespace {
 
 constexpr std::int64_t kMostSamples = 64;  ///< the largest micro-batch size that is tried
 constexpr int kMostCorrections = 8, kNumRounds = 2;
+constexpr std::int64_t kSmallVocabulary = 1024;
 
 using Policies = std::vector<LayerActivationPolicy>;
 
@@ -105,17 +106,18 @@ struct Measured {
     return has_experts ? times[policy].moe_layer : times[policy].dense_layer;
   }
   /// Returns the time that a policy adds to a layer and a microbatch. A policy that recomputes more
-  /// takes no less time, whatever noise says.
+  /// takes more time, whatever noise says: at least a thousandth of the layer's.
   double more_s(std::size_t policy, bool has_experts) const {
+    const double base = total(layer(0, has_experts));
     double most = 0;
     for (std::size_t i = 1; i <= policy; ++i)
-      most = std::max(most, total(layer(i, has_experts)) - total(layer(0, has_experts)));
-    return policy == 0 ? 0 : most;
+      most = std::max(most + 1e-3 * base, total(layer(i, has_experts)) - base);
+    return most;
   }
   /// Returns the time by which offloading `bytes` exceeds the computation that hides it.
   double offload_s(double bytes, bool has_experts) const {
     const StageCost& cost = layer(0, has_experts);
-    return std::max(0.0, bytes / offload.write - cost.forward_s) +
+    return 1e-3 * total(cost) + std::max(0.0, bytes / offload.write - cost.forward_s) +
            std::max(0.0, bytes / offload.read - cost.backward_input_s - cost.backward_weight_s);
   }
 };
@@ -137,17 +139,23 @@ class Planner {
 
   Measured measure() const {
     Measured measured{.policies = recomputations(settings_.model)};
-    // The policies take turns, so that a disturbance of the machine meets all of them.
+    const LayerTimes ends = measure_layers(settings_, request_.family, request_.rank);
+    // A small vocabulary: the ends of the model are measured once. The policies take turns, so that
+    // a disturbance of the machine meets all of them.
+    Settings layers_only = settings_;
+    layers_only.model.vocab_size = std::min(layers_only.model.vocab_size, kSmallVocabulary);
     for (int round = 0; round < kNumRounds; ++round) {
       for (std::size_t i = 0; i < measured.policies.size(); ++i) {
         const RecomputePlan recompute =
             recompute_plan(every_layer(settings_.model, measured.policies[i]));
         const LayerTimes times =
-            measure_layers(settings_, request_.family, request_.rank, &recompute);
+            measure_layers(layers_only, request_.family, request_.rank, &recompute);
         if (round == 0) measured.times.push_back(times);
         keep_least(measured.times[i], times);
       }
     }
+    measured.times[0].embedding = ends.embedding;
+    measured.times[0].output = ends.output;
     const OffloadSpeed speed = measure_offload(request_.offload_store, request_.rank.device);
     const std::vector<double> numbers =
         broadcast_numbers({request_.rank.world, request_.rank.device},
