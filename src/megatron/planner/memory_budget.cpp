@@ -10,6 +10,7 @@
 
 #include "megatron/base/error.h"
 #include "megatron/base/format.h"
+#include "megatron/base/progress_bar.h"
 #include "megatron/parallel/object_collectives.h"
 #include "megatron/planner/activation_memory.h"
 #include "megatron/planner/choose_activations.h"
@@ -139,7 +140,12 @@ class Planner {
 
   Measured measure() const {
     Measured measured{.policies = recomputations(settings_.model)};
+    ProgressBarOptions shown{.title = "measuring the layers",
+                             .total = 1 + kNumRounds * measured.policies.size()};
+    if (request_.rank.world.rank > 0) shown.enabled = false;
+    ProgressBar progress(shown);
     const LayerTimes ends = measure_layers(settings_, request_.family, request_.rank);
+    progress.update(1);
     // A small vocabulary: the ends of the model are measured once. The policies take turns, so that
     // a disturbance of the machine meets all of them.
     Settings layers_only = settings_;
@@ -152,6 +158,7 @@ class Planner {
             measure_layers(layers_only, request_.family, request_.rank, &recompute);
         if (round == 0) measured.times.push_back(times);
         keep_least(measured.times[i], times);
+        progress.update(2 + static_cast<std::uint64_t>(round) * measured.policies.size() + i);
       }
     }
     measured.times[0].embedding = ends.embedding;
