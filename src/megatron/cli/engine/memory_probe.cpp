@@ -41,6 +41,9 @@ class TemporaryFolder {
   fs::path path_;
 };
 
+/// Tokens of a sample. The shorter samples are, the longer is the index of those of mock data.
+constexpr const char* kLength = "1024";
+
 std::vector<std::string> probe_command(const Settings& settings, std::int64_t num_ranks,
                                        const fs::path& folder) {
   std::vector<std::string> words{"megatron"};
@@ -56,13 +59,13 @@ std::vector<std::string> probe_command(const Settings& settings, std::int64_t nu
                              "--num-attention-heads",
                              "1",
                              "--seq-length",
-                             "64",
+                             kLength,
                              "--max-position-embeddings",
-                             "64",
+                             kLength,
                              "--micro-batch-size",
                              "1",
                              "--global-batch-size",
-                             "1",
+                             count,
                              "--vocab-size",
                              "64",
                              "--tokenizer-type",
