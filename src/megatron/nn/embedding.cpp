@@ -13,25 +13,28 @@
 namespace megatron {
 namespace {
 
+/// Returns the first row of the global table that this rank holds.
+std::int64_t first_row(const Parameter& weight) {
+  const bool is_split = weight.sharding().splits.front().dim >= 0;
+  return is_split ? weight.axis().rank * weight.local_shape()[0] : 0;
+}
+
 /// Describes `ids` and the table `weight`; no table when `weight` is null.
 EmbeddingRows rows_of(const Parameter* weight, const at::Tensor& ids) {
   if (weight == nullptr) return {};
-  const at::Tensor& table = weight->precise_value();
-  const bool is_split = weight->sharding().splits.front().dim >= 0;
-  return {.table = table,
+  return {.table = weight->precise_value(),
           .ids = ids,
-          .first = is_split ? weight->axis().rank * table.size(0) : 0,
+          .first = first_row(*weight),
           .num_rows = weight->sharding().global_shape[0]};
 }
 
 void contribute_rows(Parameter& weight, const at::Tensor& ids, const at::Tensor& dy) {
   const at::Tensor flat = ids.reshape({-1}).contiguous();
   const at::Tensor rows = dy.reshape({flat.numel(), -1}).contiguous();
-  weight.contribute(
-      [flat, rows, first = rows_of(&weight, ids).first](at::Tensor& grad, bool fresh) {
-        if (fresh) grad.zero_();
-        embedding_backward_(grad, flat, rows, first);
-      });
+  weight.contribute([flat, rows, first = first_row(weight)](at::Tensor& grad, bool fresh) {
+    if (fresh) grad.zero_();
+    embedding_backward_(grad, flat, rows, first);
+  });
 }
 
 }  // namespace

@@ -2,26 +2,29 @@
 
 #include <ATen/ops/empty.h>
 
+#include <algorithm>
 #include <utility>
-
-#include "megatron/base/error.h"
 
 namespace megatron {
 
 at::Tensor UnitBuffers::take(std::int64_t bytes) {
-  MEGATRON_CHECK(bytes <= largest_, "a unit of ", bytes, " bytes, the largest has ", largest_);
-  if (!free_.empty()) {
-    at::Tensor buffer = std::move(free_.back());
-    free_.pop_back();
+  const auto fits = std::ranges::find_if(
+      free_, [bytes](const at::Tensor& buffer) { return buffer.numel() >= bytes; });
+  if (fits != free_.end()) {
+    at::Tensor buffer = std::move(*fits);
+    free_.erase(fits);
     return buffer;
   }
-  return at::empty({keeps_buffers_ ? largest_ : bytes},
-                   at::TensorOptions().dtype(at::kByte).device(device_));
+  if (!free_.empty()) free_.pop_back();
+  return at::empty({bytes}, at::TensorOptions().dtype(at::kByte).device(device_));
 }
 
 void UnitBuffers::give_back(at::Tensor buffer) {
   const bool is_unused = buffer.use_count() == 1 && buffer.storage().use_count() == 1;
-  if (keeps_buffers_ && is_unused) free_.push_back(std::move(buffer));
+  if (!keeps_buffers_ || !is_unused) return;
+  const auto larger = std::ranges::find_if(
+      free_, [&](const at::Tensor& other) { return other.numel() > buffer.numel(); });
+  free_.insert(larger, std::move(buffer));
 }
 
 at::Tensor BufferCursor::next(std::int64_t size, at::ScalarType dtype) {

@@ -11,21 +11,22 @@ namespace megatron {
 
 class UnitBuffers {
  public:
-  /// With `keeps_buffers`, every buffer has `largest` bytes and is reused, so that memory does not
-  /// fragment. Without, a buffer has the size of its unit and is freed with its last tensor.
-  UnitBuffers(c10::Device device, std::int64_t largest, bool keeps_buffers)
-      : device_(device), largest_(largest), keeps_buffers_(keeps_buffers) {}
+  /// With `keeps_buffers`, buffers are reused, so that memory does not fragment. Without, a buffer
+  /// is freed with its last tensor.
+  UnitBuffers(c10::Device device, bool keeps_buffers)
+      : device_(device), keeps_buffers_(keeps_buffers) {}
 
-  /// Returns a flat tensor of at least `bytes` bytes (kByte).
+  /// Returns a flat tensor of at least `bytes` bytes (kByte): the smallest free buffer that is
+  /// large enough, or a new one in place of a smaller free one. So there are no more buffers than
+  /// are in use at once.
   at::Tensor take(std::int64_t bytes);
   /// Takes a buffer back. One that an op still refers to is not reused.
   void give_back(at::Tensor buffer);
 
  private:
   c10::Device device_;
-  std::int64_t largest_;
   bool keeps_buffers_;
-  std::vector<at::Tensor> free_;
+  std::vector<at::Tensor> free_;  ///< ascending by size
 };
 
 /// Cuts tensors out of a buffer, one after the other.

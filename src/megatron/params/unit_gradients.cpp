@@ -23,8 +23,7 @@ UnitGradients::UnitGradients(const std::vector<ParamBucket>& buckets, c10::Devic
     keeps_buffers = bucket.data_parallel->keeps_unit_buffers;
     overlaps_ = bucket.data_parallel->overlaps_grad_reduce;
   }
-  const std::int64_t largest = std::ranges::max_element(units_, {}, &Unit::num_bytes)->num_bytes;
-  buffers_.emplace(device, largest, keeps_buffers);
+  buffers_.emplace(device, keeps_buffers);
 }
 
 void UnitGradients::begin_step() {

@@ -33,8 +33,7 @@ UnitValues::UnitValues(const std::vector<ParamBucket>& buckets, c10::Device devi
       parameter->set_read_hook(this);
     }
   }
-  const std::int64_t largest = std::ranges::max_element(units_, {}, &Unit::num_bytes)->num_bytes;
-  buffers_.emplace(device, largest, keeps_buffers);
+  buffers_.emplace(device, keeps_buffers);
   counters_.gathers.resize(units_.size());
 }
 

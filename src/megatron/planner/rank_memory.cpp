@@ -18,6 +18,7 @@ namespace {
 void divide_instances(DataParallelOptions& options, std::int64_t num_instances) {
   if (options.shard.size == 1) return;
   options.shard.size /= num_instances;
+  options.replica.rank = options.shard.rank / options.shard.size;
   options.shard.rank %= options.shard.size;
   options.replica.size = num_instances;
 }
