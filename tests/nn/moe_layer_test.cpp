@@ -294,7 +294,7 @@ struct PackedDocuments {
   ForwardContext context() const {
     ForwardContext context = training_context();
     const auto [positions, sequences] = rows_in_sequences(placement.runs_of[0], placement);
-    context.placement = &placement;
+    context.placement = std::make_shared<const SequencePlacement>(placement);
     context.row_positions = {.each = positions,
                              .ordinals = context.sample_ordinals.index_select(0, sequences),
                              .sequences = sequences};

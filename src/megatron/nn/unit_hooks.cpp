@@ -9,6 +9,16 @@
 namespace megatron {
 namespace {
 
+/// Hooks that do nothing.
+class SilentHooks final : public UnitHooks {
+ public:
+  explicit SilentHooks(bool observes_ops) : observes_ops_(observes_ops) {}
+  bool observes_ops() const override { return observes_ops_; }
+
+ private:
+  bool observes_ops_;
+};
+
 /// Returns x, such that `call` receives its gradient before x passes it on.
 at::Tensor on_gradient(const at::Tensor& x, std::function<void(const at::Tensor&)> call) {
   return differentiable({.name = "UnitHooksBackward"}, {x},
@@ -26,8 +36,8 @@ at::Tensor on_gradient(const at::Tensor& x, std::function<void(const at::Tensor&
 }  // namespace
 
 UnitHooks& UnitHooks::in_second_run() {
-  static UnitHooks nothing;
-  return nothing;
+  static SilentHooks with_ops(true), without_ops(false);
+  return observes_ops() ? with_ops : without_ops;
 }
 
 at::Tensor with_after_backward(UnitHooks& hooks, const Module& unit, const at::Tensor& input) {

@@ -37,7 +37,8 @@ class UnitHooks {
   /// (ParamStore::Deferral). Backward of a unit whose input needs no gradient (the embedding)
   /// counts as done when the backward pass ends.
   virtual void after_backward(const Module& /*unit*/) {}
-  /// Returns the hooks of a forward pass that backward runs again. By default they do nothing.
+  /// Returns the hooks of a forward pass that backward runs again. By default they do nothing, but
+  /// observe ops as these do: the second run must consist of the same ops.
   virtual UnitHooks& in_second_run();
 };
 
