@@ -3,7 +3,8 @@
 It holds trajectories of torch.optim.AdamW and SGD and of transformers' Adafactor in float64, with
 Megatron's clipping.
 
-Run with an environment that has torch and transformers: `python tests/optimizer/make_optimizer_fixtures.py`.
+Run with an environment that has torch and transformers:
+`python tests/optimizer/make_optimizer_fixtures.py`.
 Two parameters: `weight` is decayed, `bias` is not. Gradients are given per step; `norms` are taken
 before clipping.
 """

@@ -169,6 +169,7 @@ TEST(PredictedMemory, OfActivationsIsWhatLayersKeep) {
 
 /// Hooks that were installed before a recorder's.
 struct CountingHooks : UnitHooks {
+  bool observes_ops() const override { return false; }
   void after_forward(const Module& /*unit*/, const at::Tensor& /*output*/) override { ++units; }
   int units = 0;
 };

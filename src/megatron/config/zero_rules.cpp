@@ -108,10 +108,10 @@ const std::vector<Rule>& limits() {
       {{"optimizer"},
        [](S s) { return s.optimizer.optimizer == "adafactor" && stage(s) > 1; },
        [](S s) {
-         return UserError::Parts{"--optimizer adafactor",
-                                 "excludes " + stage_flag(s) +
-                                     ", which divides matrices among ranks",
-                                 "use stage 1 (--use-distributed-optimizer), or --optimizer adam"};
+         return UserError::Parts{
+             "--optimizer adafactor",
+             "excludes " + stage_flag(s) + ", which divides matrices among ranks",
+             "use stage 1 (--use-distributed-optimizer), or --optimizer adam"};
        }},
       {{"pipeline_schedule"},
        [](S s) { return s.parallel.pipeline_schedule == "combined-1f1b" && stage(s) == 3; },

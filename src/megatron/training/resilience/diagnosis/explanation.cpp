@@ -47,6 +47,12 @@ std::string part_text(const ParameterPiece& piece) {
          std::to_string(piece.first + piece.count - 1) + " on this rank)";
 }
 
+/// Returns the statistics of a piece, in the shape of its parameter if it is whole.
+TensorStatistics statistics_of(const ParameterPiece& piece, const at::Tensor& flat) {
+  const Shape shape = piece.parameter->local_shape();
+  return tensor_statistics(piece.count == num_elements(shape) ? flat.view(shape) : flat);
+}
+
 /// Returns one line per parameter of the op. Finite parameters show their magnitude, because large
 /// values make a GEMM overflow.
 std::string parameter_lines(const FirstBadOp& bad, const ParamStore& weights) {
@@ -54,7 +60,7 @@ std::string parameter_lines(const FirstBadOp& bad, const ParamStore& weights) {
   const std::vector<const Parameter*> parameters = parameters_of(weights, bad.op);
   for (const auto& [piece, flat] : weights.kept_values()) {
     if (std::ranges::find(parameters, piece.parameter) == parameters.end()) continue;
-    const TensorStatistics statistics = tensor_statistics(flat);
+    const TensorStatistics statistics = statistics_of(piece, flat);
     text += "\n  its parameter " + part_text(piece) + (statistics.finite() ? " is " : " holds ") +
             describe(statistics);
   }
@@ -64,7 +70,7 @@ std::string parameter_lines(const FirstBadOp& bad, const ParamStore& weights) {
 /// Returns a line that names the model's first non-finite weight, or says that all are finite.
 std::string first_bad_weight(const ParamStore& weights) {
   for (const auto& [piece, flat] : weights.kept_values()) {
-    const TensorStatistics statistics = tensor_statistics(flat);
+    const TensorStatistics statistics = statistics_of(piece, flat);
     if (!statistics.finite())
       return "\n  the first weight that is not finite: " + part_text(piece) + " holds " +
              describe(statistics);
