@@ -97,8 +97,7 @@ const std::map<std::string, OtherDefault>& other_defaults() {
       {"save_rng", {{"true"}, "--no-save-rng is None: not given"}},
       {"load_optim", {{"true"}, "--no-load-optim is None: not given"}},
       {"data_parallel_sharding_strategy",
-       {{""}, "Megatron's has an effect with --use-megatron-fsdp only"}},
-      {"torch_fsdp2_reshard_after_forward", {{"true"}, "the flag turns it off"}},
+       {{}, "Megatron's has an effect with --use-megatron-fsdp only"}},
       {"load_rng", {{"true"}, "--no-load-rng is None: not given"}},
   };
   return all;

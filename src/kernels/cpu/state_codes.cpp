@@ -4,10 +4,9 @@
 #include <cmath>
 #include <iterator>
 #include <limits>
+#include <stdexcept>
 #include <utility>
 #include <vector>
-
-#include "megatron/base/error.h"
 
 namespace megatron::kernels {
 namespace {
@@ -35,7 +34,7 @@ float cell_begin(std::int32_t cell) {
 StateCode make_code(std::vector<double> numbers, bool keeps_positive) {
   std::ranges::sort(numbers);
   const auto size = std::ssize(numbers);
-  MEGATRON_CHECK(size <= StateCode::kSize, size, " numbers do not fit into a byte");
+  if (size > StateCode::kSize) throw std::logic_error("a code of more numbers than a byte holds");
   StateCode code{};
   code.zero_rank =
       static_cast<std::int32_t>(std::ranges::lower_bound(numbers, 0.0) - numbers.begin());
@@ -55,10 +54,11 @@ StateCode make_code(std::vector<double> numbers, bool keeps_positive) {
   for (std::int32_t cell = 0; cell < StateCode::kCells; ++cell) {
     const float end = std::min(1.0f, cell_begin(cell + 1));
     const std::int32_t first = below(cell_begin(cell)), last = below(end);
-    MEGATRON_CHECK(last - first <= 2, "a cell holds ", last - first, " boundaries");
+    if (last - first > 2) throw std::logic_error("a cell of a code holds too many boundaries");
     code.first_rank[cell] = first;
     const std::int32_t lowest = below(-end);
-    MEGATRON_CHECK(below(-cell_begin(cell)) - lowest <= 2, "a cell holds too many boundaries");
+    if (below(-cell_begin(cell)) - lowest > 2)
+      throw std::logic_error("a negative cell of a code holds too many boundaries");
     code.first_rank[StateCode::kCells + cell] = lowest;
   }
   return code;

@@ -139,7 +139,8 @@ void add_sharding_fields(FieldTable<ParallelConfig>& t) {
        "what data-parallel ranks divide: no_shard: nothing; optim: the optimizer state (ZeRO-1); "
        "optim_grads: and gradients (ZeRO-2); optim_grads_params: and weights (ZeRO-3); none: "
        "optim_grads_params with --use-megatron-fsdp")
-      .choices({"", "no_shard", "optim", "optim_grads", "optim_grads_params"});
+      .choices({"no_shard", "optim", "optim_grads", "optim_grads_params"})
+      .none_is_empty();
   t.field("zero_stage", &Config::zero_stage,
           "DeepSpeed's name of --data-parallel-sharding-strategy: 0 to 3")
       .at_least(0)
