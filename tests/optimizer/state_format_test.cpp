@@ -109,7 +109,9 @@ TEST(StateCode, EncodesTheNearestNumberAndItsOwnNumbersExactly) {
       // A positive number below half of the smallest becomes the smallest, not zero.
       const bool is_raised = test.is_non_negative && value < numbers[1].item<float>();
       // One rounding of the quotient and one of the product: 2⁻²³ of the largest.
-      if (!is_raised) ASSERT_LE(distance, nearest + 0x1p-23f) << i;
+      if (!is_raised) {
+        ASSERT_LE(distance, nearest + 0x1p-23f) << i;
+      }
     }
     const Packed again = encode(*test.code, decoded);
     EXPECT_TRUE(at::equal(again.bytes, packed.bytes));
