@@ -11,6 +11,7 @@
 #include <random>
 
 #include "megatron/base/error.h"
+#include "support/temporary_folder.h"
 
 namespace megatron {
 namespace {
@@ -18,20 +19,14 @@ namespace {
 namespace fs = std::filesystem;
 using Bytes = std::vector<std::byte>;
 
-/// A folder that is removed at the end of a test.
 class OffloadFileTest : public ::testing::TestWithParam<bool> {
  protected:
-  OffloadFileTest() {
-    std::string path = (fs::temp_directory_path() / "offload-test-XXXXXX").string();
-    folder_ = ::mkdtemp(path.data());
-  }
-  ~OffloadFileTest() override { fs::remove_all(folder_); }
-
   OffloadFile::Options options() const {
     return {.folder = folder_, .num_threads = 3, .allow_direct = GetParam()};
   }
 
-  fs::path folder_;
+  const TemporaryFolder temporary_;
+  const fs::path folder_ = temporary_.path();
 };
 
 Bytes random_bytes(std::size_t size, std::mt19937& random) {

@@ -21,7 +21,7 @@ struct RecomputeConfig {
   std::vector<std::string> recompute_modules;
   /// For each layer 1 = recomputed, 0 = not; a list expression. Empty: every layer.
   std::string recompute_layers;
-  /// Of the microbatches in flight on a pipeline rank, so many follow the settings above, and the
+  /// Number of the microbatches in flight on a pipeline rank that follow the settings above. The
   /// others recompute every layer (Korthikanti et al. 2022, appendix C); none: all follow them.
   std::optional<std::int64_t> num_microbatches_with_partial_activation_checkpoints;
   bool distribute_saved_activations = false;  ///< keep a slice of them on each tp rank
@@ -52,6 +52,11 @@ struct MemoryConfig {
   std::string activation_plan;
   std::int64_t planned_world_size = 0;    ///< ranks of the run that a budget planned for
   bool chooses_micro_batch_size = false;  ///< the budget does: no size is given
+
+  /// Returns whether a budget chooses the plan.
+  bool has_budget() const {
+    return !memory_budget.empty() || recompute.recompute_granularity == "adaptive";
+  }
 };
 
 }  // namespace megatron

@@ -106,7 +106,7 @@ const std::vector<Rule>& recompute_rules() {
              !is_full(s) ? "add --recompute-granularity full"
                          : "leave --distribute-saved-activations out"};
        }},
-      {{"num_microbatches_with_partial_activation_checkpoints", "save"},
+      {{"num_microbatches_with_partial_activation_checkpoints", "hybrid_context_parallel"},
        [](S s) {
          return recompute(s).num_microbatches_with_partial_activation_checkpoints &&
                 s.parallel.hybrid_context_parallel;
@@ -122,10 +122,6 @@ const std::vector<Rule>& recompute_rules() {
 }
 
 const OffloadConfig& offload(S s) { return s.memory.offload; }
-
-bool has_budget(S s) {
-  return !s.memory.memory_budget.empty() || recompute(s).recompute_granularity == "adaptive";
-}
 
 const std::vector<Rule>& offload_rules() {
   static const std::vector<Rule> rules = {
@@ -158,7 +154,7 @@ const std::vector<Rule>& offload_rules() {
          return !offload(s).offload_folder.empty() && !offload(s).cpu_offloading &&
                 offload(s).cpu_offloading_num_layers == 0 &&
                 !offload(s).fine_grained_activation_offloading &&
-                !offload(s).optimizer_cpu_offload && !has_budget(s) &&
+                !offload(s).optimizer_cpu_offload && !s.memory.has_budget() &&
                 s.memory.activation_plan.find("offload") == std::string::npos;
        },
        [](S) {
@@ -188,11 +184,11 @@ const std::vector<Rule>& budget_rules() {
          const bool chooses = is_full(s) || is_selective(s) || offload(s).cpu_offloading ||
                               offload(s).cpu_offloading_num_layers > 0 ||
                               offload(s).fine_grained_activation_offloading;
-         return chooses && (has_budget(s) || !s.memory.activation_plan.empty());
+         return chooses && (s.memory.has_budget() || !s.memory.activation_plan.empty());
        },
        [](S s) {
          return UserError::Parts{
-             has_budget(s) ? "--memory-budget" : "--activation-plan",
+             s.memory.has_budget() ? "--memory-budget" : "--activation-plan",
              "says what layers recompute and offload, and other flags say it too",
              "leave --recompute-granularity, --recompute-activations and --cpu-offloading out"};
        }},
@@ -223,8 +219,19 @@ const std::vector<Rule>& budget_rules() {
   return rules;
 }
 
-/// Rules that the recomputed parts exist in the architecture.
-const std::vector<Rule>& module_rules() {
+}  // namespace
+
+const std::vector<Rule>& memory_rules() {
+  static const std::vector<Rule> rules = [] {
+    std::vector<Rule> all = recompute_rules();
+    all.insert(all.end(), offload_rules().begin(), offload_rules().end());
+    all.insert(all.end(), budget_rules().begin(), budget_rules().end());
+    return all;
+  }();
+  return rules;
+}
+
+const std::vector<Rule>& recomputed_module_rules() {
   static const std::vector<Rule> rules = {
       {{"recompute_modules", "moe_layer_recompute", "num_experts"},
        [](S s) {
@@ -249,19 +256,5 @@ const std::vector<Rule>& module_rules() {
   };
   return rules;
 }
-
-}  // namespace
-
-const std::vector<Rule>& memory_rules() {
-  static const std::vector<Rule> rules = [] {
-    std::vector<Rule> all = recompute_rules();
-    all.insert(all.end(), offload_rules().begin(), offload_rules().end());
-    all.insert(all.end(), budget_rules().begin(), budget_rules().end());
-    return all;
-  }();
-  return rules;
-}
-
-const std::vector<Rule>& recomputed_module_rules() { return module_rules(); }
 
 }  // namespace megatron

@@ -89,8 +89,7 @@ void resolve_precision(Settings& settings) {
 /// Replaces the short names of a recomputation by what they stand for.
 void resolve_recompute(MemoryConfig& memory) {
   RecomputeConfig& config = memory.recompute;
-  if (config.recompute_granularity == "adaptive" && memory.memory_budget.empty())
-    memory.memory_budget = "auto";
+  if (memory.has_budget() && memory.memory_budget.empty()) memory.memory_budget = "auto";
   if (config.moe_layer_recompute &&
       std::ranges::find(config.recompute_modules, "moe") == config.recompute_modules.end())
     config.recompute_modules.emplace_back("moe");

@@ -142,9 +142,7 @@ void add_notes(const Settings& settings, ParseResult& parsed) {
 /// Leaves the micro-batch size to a memory budget if none is given.
 void choose_micro_batch_size(Settings& settings, const ParseResult& parsed) {
   MemoryConfig& memory = settings.memory;
-  const bool has_budget =
-      !memory.memory_budget.empty() || memory.recompute.recompute_granularity == "adaptive";
-  if (!has_budget || parsed.is_set("micro_batch_size")) return;
+  if (!memory.has_budget() || parsed.is_set("micro_batch_size")) return;
   memory.chooses_micro_batch_size = true;
   settings.training.micro_batch_size = 1;
 }

@@ -59,7 +59,6 @@ struct ParallelConfig {
   bool torch_fsdp2_reshard_after_forward = true;
   bool fsdp_double_buffer = false;  ///< gather units into two buffers that are reused
   std::optional<std::int64_t> suggested_communication_unit_size;  ///< elements
-  bool init_model_with_meta_device = false;
   bool overlap_grad_reduce = false, overlap_param_gather = false;
   /// Number of elements of a gradient bucket, or number of buckets.
   std::optional<std::int64_t> ddp_bucket_size, ddp_num_buckets;

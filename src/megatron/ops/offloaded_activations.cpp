@@ -1,14 +1,15 @@
 #include "megatron/ops/offloaded_activations.h"
 
-#include <ATen/ops/as_strided.h>
 #include <ATen/ops/empty.h>
 
 #include <utility>
 
+#include "megatron/ops/storage_view.h"
+
 namespace megatron {
 
 /// A storage that some ops of a layer have saved views of.
-struct OffloadPass::Tensor {
+struct OffloadPass::Stored {
   /// Held weakly, so that no other storage gets its address while the pass lasts.
   c10::weak_intrusive_ptr<c10::StorageImpl> storage;
   std::unique_ptr<OffloadedTensor> offloaded;
@@ -26,7 +27,7 @@ struct OffloadPass::Tensor {
 
 /// The tensors of a layer in one pass.
 struct OffloadPass::Layer {
-  std::vector<std::weak_ptr<Tensor>> tensors;
+  std::vector<std::weak_ptr<Stored>> tensors;
   std::shared_ptr<Layer> before;
   bool is_in_backward = false;
 
@@ -43,7 +44,7 @@ struct OffloadPass::Layer {
   }
 };
 
-OffloadPass::OffloadPass(OffloadStore& store, Options options)
+OffloadPass::OffloadPass(OffloadStore& store, const Options& options)
     : store_(store), min_elements_(options.min_elements) {
   for (const at::Tensor& tensor : options.shared)
     if (tensor.defined()) shared_.insert(tensor.storage().unsafeGetStorageImpl());
@@ -57,27 +58,23 @@ OffloadedLayer::OffloadedLayer(OffloadPass& pass)
 /// A view of an offloaded storage, as an op saved it.
 class OffloadedLayer::View final : public SavedTensor {
  public:
-  View(std::shared_ptr<OffloadPass::Layer> layer, std::shared_ptr<OffloadPass::Tensor> tensor,
+  View(std::shared_ptr<OffloadPass::Layer> layer, std::shared_ptr<OffloadPass::Stored> tensor,
        const at::Tensor& saved)
       : layer_(std::move(layer)),
         tensor_(std::move(tensor)),
-        sizes_(saved.sizes().vec()),
-        strides_(saved.strides().vec()),
-        offset_(saved.storage_offset()),
+        view_(saved),
         type_(saved.scalar_type()) {
     ++tensor_->num_readers;
   }
   at::Tensor take() override {
     layer_->begin_backward();
-    const at::Tensor bytes = std::exchange(tensor_, nullptr)->take();
-    return at::as_strided(bytes.view(type_), sizes_, strides_, offset_);
+    return view_.of(std::exchange(tensor_, nullptr)->take().view(type_));
   }
 
  private:
   std::shared_ptr<OffloadPass::Layer> layer_;
-  std::shared_ptr<OffloadPass::Tensor> tensor_;
-  std::vector<std::int64_t> sizes_, strides_;
-  std::int64_t offset_;
+  std::shared_ptr<OffloadPass::Stored> tensor_;
+  StorageView view_;
   at::ScalarType type_;
 };
 
@@ -89,7 +86,7 @@ std::shared_ptr<SavedTensor> OffloadedLayer::save(const at::Tensor& tensor) {
   if (found == tensors_.end()) {
     at::Tensor bytes = at::empty({0}, tensor.options().dtype(at::kByte));
     bytes.set_(storage, 0, {static_cast<std::int64_t>(storage.nbytes())}, {1});
-    auto offloaded = std::make_shared<OffloadPass::Tensor>(OffloadPass::Tensor{
+    auto offloaded = std::make_shared<OffloadPass::Stored>(OffloadPass::Stored{
         .storage = storage.getWeakStorageImpl(), .offloaded = pass_.store_.put(std::move(bytes))});
     layer_->tensors.push_back(offloaded);
     found = tensors_.emplace(key, std::move(offloaded)).first;

@@ -23,11 +23,11 @@ class OffloadPass {
     std::vector<at::Tensor> shared = {};
   };
   /// `store` must outlive the backward pass.
-  OffloadPass(OffloadStore& store, Options options);
+  OffloadPass(OffloadStore& store, const Options& options);
 
  private:
   friend class OffloadedLayer;
-  struct Tensor;
+  struct Stored;
   struct Layer;
 
   OffloadStore& store_;
@@ -49,7 +49,7 @@ class OffloadedLayer final : public SavedTensorHooks {
   OffloadPass& pass_;
   std::shared_ptr<OffloadPass::Layer> layer_;
   /// By storage, because ops save views of one tensor.
-  std::unordered_map<const c10::StorageImpl*, std::shared_ptr<OffloadPass::Tensor>> tensors_;
+  std::unordered_map<const c10::StorageImpl*, std::shared_ptr<OffloadPass::Stored>> tensors_;
 };
 
 }  // namespace megatron

@@ -1,9 +1,8 @@
 #include "megatron/ops/recomputed_outputs.h"
 
-#include <ATen/ops/as_strided.h>
-
 #include <utility>
-#include <vector>
+
+#include "megatron/ops/storage_view.h"
 
 namespace megatron {
 
@@ -37,21 +36,14 @@ class RecomputedOutputs::Output {
 class RecomputedOutputs::View final : public SavedTensor {
  public:
   View(std::shared_ptr<Output> output, const at::Tensor& tensor)
-      : output_(std::move(output)),
-        sizes_(tensor.sizes().vec()),
-        strides_(tensor.strides().vec()),
-        offset_(tensor.storage_offset() - output_->offset()) {
+      : output_(std::move(output)), view_(tensor, output_->offset()) {
     output_->add_reader();
   }
-  at::Tensor take() override {
-    const at::Tensor whole = std::exchange(output_, nullptr)->take();
-    return at::as_strided(whole, sizes_, strides_, whole.storage_offset() + offset_);
-  }
+  at::Tensor take() override { return view_.of(std::exchange(output_, nullptr)->take()); }
 
  private:
   std::shared_ptr<Output> output_;
-  std::vector<std::int64_t> sizes_, strides_;
-  std::int64_t offset_;
+  StorageView view_;
 };
 
 std::shared_ptr<SavedTensor> RecomputedOutputs::save(const at::Tensor& tensor) {

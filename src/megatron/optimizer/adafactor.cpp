@@ -173,8 +173,7 @@ class Adafactor final : public UpdateRule {
                     .column_axes = {},
                     .other_axes = {},
                     .statistics = {}};
-    const bool is_gathered = bucket.is_precise && bucket.is_sharded() && !bucket.shards_values();
-    if (main.has_fp32_copies() && !is_gathered)
+    if (main.has_fp32_copies() && !(bucket.is_precise && bucket.gathers_after_update()))
       updated.weight = piece.of_own(bucket.own_value, bucket).view(local);
     updated.counted = counted_rows(parameter, updated.main);
     add_axes(updated);

@@ -92,8 +92,8 @@ kernels::UpdateChunk ElementwiseRule::base_chunk(const SumRange& range) const {
     chunk.main = element(main_.tensors()[range.piece], range.begin);
   // Precise weights that every rank keeps whole are all-gathered in float32 and rounded after the
   // all-gather.
-  const bool is_gathered = bucket.is_precise && bucket.is_sharded() && !bucket.shards_values();
-  if (main_.has_fp32_copies() && !is_gathered) chunk.weight = element(bucket.own_value, first);
+  if (main_.has_fp32_copies() && !(bucket.is_precise && bucket.gathers_after_update()))
+    chunk.weight = element(bucket.own_value, first);
   return chunk;
 }
 
@@ -145,7 +145,7 @@ void ElementwiseRule::update(const kernels::StepScalars* scalars) {
 }
 
 void ElementwiseRule::update_windows() {
-  for_each_array([](OffloadedArray& array) { array.settle(); });
+  for_each_array([](OffloadedArray& array) { array.flush(); });
   const bool reads_ahead = main_.offload()->options().overlaps_copies;
   for (std::size_t w = 0; w < main_.offload()->windows().size(); ++w) {
     for_each_array([&](OffloadedArray& array) { array.open(w); });

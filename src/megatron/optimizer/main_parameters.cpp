@@ -15,10 +15,6 @@ bool has_16_bits(const ParamBucket& bucket) {
   return bucket.is_trained && c10::elementSize(bucket.dtype) == 2;
 }
 
-bool is_gathered_after_update(const ParamBucket& bucket) {
-  return bucket.is_sharded() && !bucket.shards_values();
-}
-
 /// Returns the values that are copied to float32: what this rank updates, and all that it keeps of
 /// a precise bucket.
 const at::Tensor& copied_values(const ParamBucket& bucket) {
@@ -64,7 +60,7 @@ MainParameters::MainParameters(ParamStore& store, const StateOffloadOptions& off
       bucket.parameters[i]->set_main(bucket.of_parameter(fp32_copies_.back(), i));
   }
   bind_tensors();
-  if (std::ranges::any_of(store.buckets(), is_gathered_after_update))
+  if (std::ranges::any_of(store.buckets(), &ParamBucket::gathers_after_update))
     param_gather_.emplace(store, fp32_copies_);
   copy_model_params_to_main_params();
 }

@@ -128,7 +128,7 @@ void OffloadedArray::visit_piece(std::size_t piece, const RangeVisitor& visit) {
       if (ranges[r].piece != piece) continue;
       is_found = true;
       if (visited_ != w) {
-        settle();
+        flush();
         open(w);
         visited_ = w;
       }
@@ -138,7 +138,7 @@ void OffloadedArray::visit_piece(std::size_t piece, const RangeVisitor& visit) {
   MEGATRON_CHECK(is_found, "an offloaded piece is in no window");
 }
 
-void OffloadedArray::settle() {
+void OffloadedArray::flush() {
   if (visited_ < windows_.size()) close(visited_);
   visited_ = windows_.size();
 }

@@ -76,11 +76,11 @@ class OffloadedArray {
   at::Tensor scales(std::size_t window, std::size_t index) const;
 
   /// Calls visit(window, index of its range, range) for each range of a piece, with its window
-  /// open. The last window stays open until settle() or the next visit.
+  /// open. The last window stays open until flush() or the next visit.
   using RangeVisitor = std::function<void(std::size_t, std::size_t, const SumRange&)>;
   void visit_piece(std::size_t piece, const RangeVisitor& visit);
   /// Closes the window that visit_piece() left open.
-  void settle();
+  void flush();
 
  private:
   struct Window {

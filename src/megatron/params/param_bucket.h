@@ -51,6 +51,8 @@ struct ParamBucket {
   bool shards_values() const {
     return is_sharded() && data_parallel->strategy == ShardingStrategy::optim_grads_params;
   }
+  /// Returns whether updated values are all-gathered at once, because every rank keeps them whole.
+  bool gathers_after_update() const { return is_sharded() && !shards_values(); }
   /// Returns the values that this rank keeps between steps, and their gradients.
   const at::Tensor& kept_value() const { return shards_values() ? slice_value : value; }
   const at::Tensor& kept_grad() const { return shards_gradients() ? slice_grad : grad; }

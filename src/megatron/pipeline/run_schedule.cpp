@@ -167,15 +167,21 @@ class Interpreter {
     if (pass_.training) {
       for (at::Tensor& input : at.in) input = input.detach().set_requires_grad(true);
     }
-    Microbatch input = microbatch(step);
-    input.recomputes_all_layers = recomputes_all_layers();
-    StageOutput output = parts_.model.forward_chunk(step.chunk, input, at.in, pass_.training);
+    StageOutput output = forward_chunk(step, at.in);
     if (!pass_.training) at.in.clear();
     if (output.loss) return take_loss(step, *output.loss);
     for (const at::Tensor& activation : output.activations) {
       if (pass_.training) at.roots.push_back(torch::autograd::impl::gradient_edge(activation));
     }
     deliver_output(step, std::move(output.activations));
+  }
+
+  StageOutput forward_chunk(const ScheduleStep& step, const Activations& in) {
+    if (!recomputes_all_layers())
+      return parts_.model.forward_chunk(step.chunk, microbatch(step), in, pass_.training);
+    Microbatch recomputed = microbatch(step);
+    recomputed.recomputes_all_layers = true;
+    return parts_.model.forward_chunk(step.chunk, recomputed, in, pass_.training);
   }
 
   /// Decides it for the next forward of this rank.

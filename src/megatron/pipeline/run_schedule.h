@@ -52,8 +52,9 @@ struct PipelinePass {
   /// first. The pass ends there when it returns false.
   std::function<bool()> before_backward = {};
   StepListener* listener = nullptr;
-  /// Of the microbatches in flight on a rank, so many recompute what the model's plan says, and the
-  /// others every layer (Korthikanti et al. 2022, appendix C). Without a value, none of them.
+  /// Number of the microbatches in flight on a rank that recompute only what the model's plan says.
+  /// The others recompute every layer (Korthikanti et al. 2022, appendix C). Without a value, all
+  /// follow the plan.
   std::optional<std::int64_t> num_partially_recomputed = {};
 };
 

@@ -178,10 +178,6 @@ StageCost& operator+=(StageCost& a, const StageCost& b) {
   return a;
 }
 
-double total(const StageCost& cost) {
-  return cost.forward_s + cost.backward_input_s + cost.backward_weight_s;
-}
-
 /// Returns the sum of the activations of layers first … first + count.
 double layer_activations(const LayerTimes& times, const MoeConfig& moe, std::int64_t first,
                          std::int64_t count) {
@@ -227,10 +223,10 @@ LayerTimes measure_layers(const Settings& settings, const ModelFamily& family, c
 LayerCosts layer_costs(const LayerTimes& times, const TransformerConfig& model) {
   double layers_s = 0;
   for (std::int64_t layer = 0; layer < model.num_layers; ++layer)
-    layers_s += total(model.moe.has_experts(layer) ? times.moe_layer : times.dense_layer);
-  return {.embedding_s = total(times.embedding),
+    layers_s += (model.moe.has_experts(layer) ? times.moe_layer : times.dense_layer).total_s();
+  return {.embedding_s = times.embedding.total_s(),
           .layer_s = layers_s / static_cast<double>(model.num_layers),
-          .output_s = total(times.output)};
+          .output_s = times.output.total_s()};
 }
 
 CostModel stage_costs(const LayerTimes& times, const PipelineLayout& layout,
@@ -254,9 +250,9 @@ CostModel stage_costs(const LayerTimes& times, const PipelineLayout& layout,
 
 std::string describe(const LayerTimes& times) {
   const auto part = [](const char* name, const StageCost& cost) {
-    return total(cost) > 0 ? format("%s %.3g / %.3g / %.3g, ", name, cost.forward_s * 1e3,
-                                    cost.backward_input_s * 1e3, cost.backward_weight_s * 1e3)
-                           : "";
+    return cost.total_s() > 0 ? format("%s %.3g / %.3g / %.3g, ", name, cost.forward_s * 1e3,
+                                       cost.backward_input_s * 1e3, cost.backward_weight_s * 1e3)
+                              : "";
   };
   std::string text =
       "measured F / B / W of a microbatch (ms): " + part("embedding", times.embedding) +

@@ -57,15 +57,11 @@ Policies every_layer(const TransformerConfig& model, const LayerActivationPolicy
   return all;
 }
 
-double total(const StageCost& cost) {
-  return cost.forward_s + cost.backward_input_s + cost.backward_weight_s;
-}
-
 /// Keeps the shorter times of each part.
 void keep_least(LayerTimes& least, const LayerTimes& times) {
   for (StageCost LayerTimes::*part : {&LayerTimes::embedding, &LayerTimes::output,
                                       &LayerTimes::dense_layer, &LayerTimes::moe_layer})
-    if (total(times.*part) < total(least.*part)) least.*part = times.*part;
+    if ((times.*part).total_s() < (least.*part).total_s()) least.*part = times.*part;
 }
 
 /// Bytes per second of an offload store; 0 without one.
@@ -109,16 +105,16 @@ struct Measured {
   /// Returns the time that a policy adds to a layer and a microbatch. A policy that recomputes more
   /// takes more time, whatever noise says: at least a thousandth of the layer's.
   double more_s(std::size_t policy, bool has_experts) const {
-    const double base = total(layer(0, has_experts));
+    const double base = layer(0, has_experts).total_s();
     double most = 0;
     for (std::size_t i = 1; i <= policy; ++i)
-      most = std::max(most + 1e-3 * base, total(layer(i, has_experts)) - base);
+      most = std::max(most + 1e-3 * base, layer(i, has_experts).total_s() - base);
     return most;
   }
   /// Returns the time by which offloading `bytes` exceeds the computation that hides it.
   double offload_s(double bytes, bool has_experts) const {
     const StageCost& cost = layer(0, has_experts);
-    return 1e-3 * total(cost) + std::max(0.0, bytes / offload.write - cost.forward_s) +
+    return 1e-3 * cost.total_s() + std::max(0.0, bytes / offload.write - cost.forward_s) +
            std::max(0.0, bytes / offload.read - cost.backward_input_s - cost.backward_weight_s);
   }
 };
@@ -197,8 +193,8 @@ class Planner {
         seconds += layer_s(layer, layers[static_cast<std::size_t>(layer)], measured);
       for (std::int64_t chunk = 0; chunk < request_.layout.num_chunks; ++chunk) {
         const StageLayers& stage = request_.layout.of(rank, chunk);
-        if (stage.has_embedding) seconds += total(measured.times[0].embedding);
-        if (stage.has_output) seconds += total(measured.times[0].output);
+        if (stage.has_embedding) seconds += measured.times[0].embedding.total_s();
+        if (stage.has_output) seconds += measured.times[0].output.total_s();
       }
       slowest = std::max(slowest, seconds);
     }
@@ -236,7 +232,7 @@ class Planner {
     while (for_layer(measured.policies[index], has_experts) != recompute) ++index;
     const double offload =
         policy.offload ? measured.offload_s(kept_bytes(layer, recompute), has_experts) : 0;
-    return total(measured.layer(0, has_experts)) + measured.more_s(index, has_experts) + offload;
+    return measured.layer(0, has_experts).total_s() + measured.more_s(index, has_experts) + offload;
   }
 
  private:
@@ -359,14 +355,15 @@ BudgetPlan plan_memory_budget(const BudgetRequest& request) {
   std::optional<Candidate> best;
   std::string table;
   double least = 0;
-  for (const std::int64_t size : micro_batch_sizes(request)) {
+  const std::vector<std::int64_t> sizes = micro_batch_sizes(request);
+  for (const std::int64_t size : sizes) {
     Settings settings = request.settings;
     settings.training.micro_batch_size = size;
     const Planner planner(request, std::move(settings));
     const Measured measured = planner.measure();
     const std::optional<Candidate> found = planner.plan(measured);
     if (!found) {
-      if (size == micro_batch_sizes(request).front())
+      if (size == sizes.front())
         least = planner.largest(
             every_layer(request.settings.model,
                         {.full = true, .offload = request.offload_store != nullptr}),

@@ -15,6 +15,8 @@ struct StageCost {
   double forward_s = 1, backward_input_s = 1, backward_weight_s = 1;
   double activation = 1;       ///< What a forward keeps for its backward, in any unit.
   double weight_gradient = 1;  ///< The part of it that is kept from B until W.
+  /// Returns the time of forward and backward.
+  double total_s() const { return forward_s + backward_input_s + backward_weight_s; }
 };
 
 struct CostModel {
