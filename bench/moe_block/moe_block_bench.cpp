@@ -179,9 +179,11 @@ void time_parts(Bench& bench, int steps) {
     const at::Tensor drows = at::index_select(
         dy, 0, at::arange(tokens.rows.size(0), at::kLong).remainder(bench.sizes.tokens));
     count(experts, [&] {
-      bench.block.experts()
-          .forward(leaf(tokens.rows), leaf(tokens.probs), tokens.counts)
-          .backward(drows);
+      const DispatchedTokens rows{.rows = leaf(tokens.rows),
+                                  .probs = leaf(tokens.probs),
+                                  .counts = tokens.counts,
+                                  .home = tokens.home};
+      bench.block.experts().forward(rows, bench.context).backward(drows);
     });
   }
   std::printf(

@@ -371,25 +371,29 @@ def profile(report, folder):
 
 
 def memory(report, folder):
+    """The parts add up to what the kernel says of the process (proc(5), VmHWM)."""
     shown = pretrain(folder, "--train-iters", 4, "--log-memory", "--log-memory-interval", 4)
     tables = re.findall(r"memory by part \(MB\):((?:\n    .*)+)", shown)
+    peaks = re.findall(r"memory \(MB\) \| resident: [0-9.]+ \| max resident: ([0-9.]+)", shown)
     report.result("memory: after iterations 1, 2 and 4", len(tables) == 3, f"{len(tables)} tables")
-    for table in tables[-1:]:
-        parts = {
-            line.split(" .")[0].strip(): float(re.search(r": (-?[0-9.]+)", line).group(1))
-            for line in table.strip().splitlines()
-        }
-        whole, remainder = parts.pop("sum"), parts["remainder"]
-        parts.pop("of it weights, gradients and optimizer")
+    for table, peak in list(zip(tables, peaks, strict=True))[-1:]:
+        lines = [re.fullmatch(r"    (\S.*?) \.+: (-?[0-9.]+)", line) for line in table.splitlines()]
+        parts = {line[1]: float(line[2]) for line in lines if line}
+        whole = parts.pop("sum, the peak of the process")
         report.result(
             "memory: parts add up",
             abs(sum(parts.values()) - whole) < 0.1,
-            f"{sum(parts.values()):.2f} of {whole:.2f} MB",
+            f"{sum(parts.values()):.2f} of {whole:.2f} MB in {len(parts)} parts",
         )
         report.result(
-            "memory: remainder is small",
-            abs(remainder) < 0.15 * whole,
-            f"{remainder:.2f} of {whole:.2f} MB",
+            "memory: the sum is the peak of the process",
+            abs(whole - float(peak)) < 0.1,
+            f"{whole:.2f} beside {peak} MB",
+        )
+        report.result(
+            "memory: little is unexplained",
+            abs(parts["unexplained"]) < 0.03 * whole,
+            f"{parts['unexplained']:.2f} of {whole:.2f} MB",
         )
 
 
