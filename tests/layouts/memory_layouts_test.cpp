@@ -43,10 +43,14 @@ const std::vector<Flags>& recomputations() {
                "layernorm", "mlp"}),
       offload({"--fine-grained-activation-offloading", "--offload-modules", "attn_norm",
                "qkv_linear", "core_attn", "attn_proj", "mlp_norm", "mlp", "expert_fc1",
-               "moe_act"})};
+               "moe_act"}),
+      offload({"--cpu-offloading", "--cpu-offloading-weights"}),
+      offload({"--cpu-offloading-num-layers", "1", "--cpu-offloading-weights",
+               "--no-cpu-offloading-activations", "--optimizer-cpu-offload",
+               "--recompute-granularity", "full"})};
   return all;
 }
-constexpr std::size_t kDistributed = 3;
+constexpr std::size_t kDistributed = 3, kFirstOfWeights = 13;
 
 /// Indices into pipelines(): none, each kind of schedule, and stages without layers. The schedule
 /// `auto` is not among them, because it follows from times that each run measures.
@@ -73,6 +77,7 @@ struct MemoryLayout {
   std::int64_t world_size() const { return tp * dp * pipelines()[pipeline].ranks; }
   bool is_valid() const {
     if (world_size() > 8 || (sequence_parallel && tp == 1)) return false;
+    if (recompute >= kFirstOfWeights && !has_bf16) return false;  // for 16-bit weights only
     return recompute != kDistributed || (tp > 1 && !sequence_parallel);
   }
 

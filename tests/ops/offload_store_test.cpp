@@ -55,6 +55,19 @@ TEST_P(OffloadStoreTest, ReturnsTheBitsInAnyOrder) {
   EXPECT_EQ(store->statistics().stored_bytes, 0);
 }
 
+TEST_P(OffloadStoreTest, ReadsAgainAndAgainUntilItIsTaken) {
+  const std::unique_ptr<OffloadStore> store = make_store();
+  const at::Tensor tensor = at::arange(300'000);
+  const std::unique_ptr<OffloadedTensor> stored = store->put(tensor.clone());
+  for (int i = 0; i < 4; ++i) {
+    if (i % 2 == 1) stored->prefetch();
+    EXPECT_TRUE(at::equal(stored->read(), tensor)) << i;
+    EXPECT_EQ(store->statistics().stored_bytes, tensor.nbytes());
+  }
+  EXPECT_TRUE(at::equal(stored->get(), tensor));
+  EXPECT_EQ(store->statistics().stored_bytes, 0);
+}
+
 TEST_P(OffloadStoreTest, TheHandleMayOutliveTheStore) {
   std::unique_ptr<OffloadStore> store = make_store();
   const at::Tensor tensor = at::arange(100'000);

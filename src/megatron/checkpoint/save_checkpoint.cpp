@@ -53,12 +53,13 @@ class SavePlanner {
       : store_(store), mine_(parameters_to_write(store)) {}
 
   void add_weights(std::vector<WriteItem>& pieces) const {
-    for (const auto& [piece, flat] : store_.kept_values()) {
+    for (const ParameterPiece& piece : store_.kept_pieces()) {
       const Parameter& parameter = *piece.parameter;
       const bool is_state = parameter.spec().kind == ParameterKind::state;
       if (writes(piece, store_.buckets()[piece.bucket].shards_values()))
         add(parameter.name(), is_state ? TensorKind::state : TensorKind::weight, piece,
-            {flat.scalar_type(), [flat = flat] { return flat; }}, pieces);
+            {parameter.dtype(), [&store = store_, piece] { return store.read_kept(piece); }},
+            pieces);
     }
   }
   /// `flat` is a state of the optimizer. Every data-parallel rank holds it, or, with a distributed

@@ -65,11 +65,13 @@ void fill_store(WeightReader& reader, const std::string& source, ParamStore& sto
                    "load a checkpoint of this model, or use the settings of the checkpoint");
   require_no_names(source + ": there are tensors that the model does not have", unexpected,
                    "use the settings of the checkpoint");
-  for (const ParamStore::KeptValue& kept : store.kept_values()) {
-    const std::string& name = kept.piece.parameter->name();
-    if (reader.find(name) != nullptr) fill_piece(reader, kept.piece, name, kept.flat);
+  for (const ParameterPiece& piece : store.kept_pieces()) {
+    const std::string& name = piece.parameter->name();
+    if (reader.find(name) == nullptr) continue;
+    store.change_kept(piece,
+                      [&](const at::Tensor& flat) { fill_piece(reader, piece, name, flat); });
   }
-  if (store.unit_values() != nullptr) store.unit_values()->discard();
+  store.end_changes();
 }
 
 }  // namespace megatron

@@ -5,6 +5,7 @@
 #include "megatron/config/byte_count.h"
 #include "megatron/config/list_expression.h"
 #include "megatron/config/rule.h"
+#include "megatron/config/zero_stage.h"
 
 namespace megatron {
 namespace {
@@ -148,6 +149,52 @@ const std::vector<Rule>& offload_rules() {
                                  "offloads parts of layers, and --cpu-offloading whole layers",
                                  "choose one of them"};
        }},
+      {{"cpu_offloading_weights", "cpu_offloading_activations", "cpu_offloading",
+        "cpu_offloading_num_layers"},
+       [](S s) {
+         return (offload(s).cpu_offloading_weights || !offload(s).cpu_offloading_activations) &&
+                !offload(s).cpu_offloading && offload(s).cpu_offloading_num_layers == 0;
+       },
+       [](S s) {
+         return UserError::Parts{offload(s).cpu_offloading_weights
+                                     ? "--cpu-offloading-weights"
+                                     : "--no-cpu-offloading-activations",
+                                 "says what --cpu-offloading moves, which is not given",
+                                 "add --cpu-offloading or --cpu-offloading-num-layers"};
+       }},
+      {{"cpu_offloading_weights", "cpu_offloading_activations", "cpu_offloading"},
+       [](S s) {
+         return !offload(s).cpu_offloading_weights && !offload(s).cpu_offloading_activations &&
+                offload(s).cpu_offloading;
+       },
+       [](S) {
+         return UserError::Parts{"--no-cpu-offloading-activations",
+                                 "leaves --cpu-offloading nothing to offload",
+                                 "add --cpu-offloading-weights, or leave both out"};
+       }},
+      {{"cpu_offloading_weights", "bf16", "fp16"},
+       [](S s) {
+         return offload(s).cpu_offloading_weights && !s.training.bf16 && !s.training.fp16;
+       },
+       [](S) {
+         return UserError::Parts{
+             "--cpu-offloading-weights",
+             "is for weights of 16 bits: those of 32 bits are the optimizer's main weights",
+             "add --bf16, or leave --cpu-offloading-weights out"};
+       }},
+      {{"cpu_offloading_weights", "use_distributed_optimizer", "zero_stage",
+        "data_parallel_sharding_strategy", "use_megatron_fsdp"},
+       [](S s) {
+         const int stage = zero_stage(s.parallel);
+         return offload(s).cpu_offloading_weights && (stage == 1 || stage == 2);
+       },
+       [](S) {
+         return UserError::Parts{
+             "--cpu-offloading-weights",
+             "with a distributed optimizer needs sharded weights: otherwise every update gathers "
+             "all weights in memory",
+             "add --zero-stage 3, or leave --use-distributed-optimizer out"};
+       }},
       {{"offload_folder", "cpu_offloading", "cpu_offloading_num_layers",
         "fine_grained_activation_offloading", "optimizer_cpu_offload"},
        [](S s) {
@@ -178,11 +225,13 @@ const std::vector<Rule>& budget_rules() {
                                  "write 20GB, 512MiB or auto"};
        }},
       {{"memory_budget", "recompute_granularity", "recompute_activations", "moe_layer_recompute",
-        "cpu_offloading", "cpu_offloading_num_layers", "fine_grained_activation_offloading",
-        "activation_plan"},
+        "cpu_offloading", "cpu_offloading_num_layers", "cpu_offloading_activations",
+        "fine_grained_activation_offloading", "activation_plan"},
        [](S s) {
-         const bool chooses = is_full(s) || is_selective(s) || offload(s).cpu_offloading ||
-                              offload(s).cpu_offloading_num_layers > 0 ||
+         const bool offloads =
+             offload(s).cpu_offloading || offload(s).cpu_offloading_num_layers > 0;
+         const bool chooses = is_full(s) || is_selective(s) ||
+                              (offloads && offload(s).cpu_offloading_activations) ||
                               offload(s).fine_grained_activation_offloading;
          return chooses && (s.memory.has_budget() || !s.memory.activation_plan.empty());
        },

@@ -85,6 +85,11 @@ const FieldTable<OffloadConfig>& offload_table() {
             "--cpu-offloading); 0 with --cpu-offloading: all layers")
         .at_least(0)
         .at_most(kMaxLayers);
+    t.field("cpu_offloading_activations", &Config::cpu_offloading_activations,
+            "let --cpu-offloading leave activations in memory");
+    t.field("cpu_offloading_weights", &Config::cpu_offloading_weights,
+            "offload the 16-bit weights of the layers that --cpu-offloading names as well; each "
+            "layer's are read when it is used, one layer ahead");
     t.field("fine_grained_activation_offloading", &Config::fine_grained_activation_offloading,
             "offload the activations of the parts of layers that --offload-modules names");
     t.field("offload_modules", &Config::offload_modules,

@@ -31,7 +31,24 @@ bool is_in_share(std::int64_t index, double share) {
   return count_before(index + 1) > count_before(index);
 }
 
+/// Returns whether --cpu-offloading moves what the `index`-th layer of a stage has.
+bool offloads_layer(const OffloadConfig& config, std::int64_t index) {
+  return config.cpu_offloading &&
+         (config.cpu_offloading_num_layers == 0 || index < config.cpu_offloading_num_layers);
+}
+
 }  // namespace
+
+std::vector<bool> layers_with_offloaded_weights(const OffloadConfig& config,
+                                                const PipelineLayout& layout,
+                                                std::int64_t pipeline_rank) {
+  std::vector<bool> layers;
+  for (std::int64_t chunk = 0; chunk < layout.num_chunks; ++chunk) {
+    for (std::int64_t i = 0; i < layout.of(pipeline_rank, chunk).num_layers; ++i)
+      layers.push_back(config.cpu_offloading_weights && offloads_layer(config, i));
+  }
+  return layers;
+}
 
 OffloadPlan offload_plan(const MemoryConfig& memory, const PipelineLayout& layout) {
   const OffloadConfig& config = memory.offload;
@@ -47,8 +64,7 @@ OffloadPlan offload_plan(const MemoryConfig& memory, const PipelineLayout& layou
       LayerOffload& layer = plan.layers.emplace_back();
       if (by_module && is_in_share(i, config.activation_offload_fraction))
         layer = named_modules(config);
-      if (config.cpu_offloading && config.cpu_offloading_activations)
-        layer.whole = config.cpu_offloading_num_layers == 0 || i < config.cpu_offloading_num_layers;
+      if (config.cpu_offloading_activations) layer.whole = offloads_layer(config, i);
     }
   }
   return plan;

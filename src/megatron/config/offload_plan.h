@@ -37,6 +37,12 @@ struct OffloadPlan {
   }
 };
 
+/// Returns for each layer of a pipeline rank, in the order of its chunks, whether its weights are
+/// offloaded (--cpu-offloading-weights).
+std::vector<bool> layers_with_offloaded_weights(const OffloadConfig& config,
+                                                const PipelineLayout& layout,
+                                                std::int64_t pipeline_rank);
+
 /// Returns the plan that the flags describe. The flags must be valid.
 OffloadPlan offload_plan(const MemoryConfig& config, const PipelineLayout& layout);
 

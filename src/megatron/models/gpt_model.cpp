@@ -87,6 +87,8 @@ class GptModel : public LanguageModel {
     return units;
   }
 
+  std::vector<Module*> layers() override { return decoder_->layers(); }
+
   std::vector<MoeLayer*> moe_layers() override { return decoder_->moe_layers(); }
 
   std::vector<ActivationSpec> input_specs(std::int64_t chunk,

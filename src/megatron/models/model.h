@@ -28,6 +28,8 @@ class Model : public Module {
   /// Returns the modules that UnitHooks see, in the order of the forward pass: the embedding, each
   /// layer, the final norm. Weights outside of them (an output layer) form a unit of their own.
   virtual std::vector<Module*> units() { return {}; }
+  /// Returns this rank's transformer layers, in the order of its chunks.
+  virtual std::vector<Module*> layers() { return {}; }
   /// Returns this rank's layers with experts, in the order of the layers.
   virtual std::vector<MoeLayer*> moe_layers() { return {}; }
   /// Returns the specs of the activations that a chunk receives; empty on the first stage.

@@ -111,9 +111,14 @@ TransformerBlock::TransformerBlock(Module* parent, std::string_view name,
         std::make_unique<Norm>(this, "final_layernorm", config, config.hidden_size, arguments.rank);
 }
 
+std::vector<Module*> TransformerBlock::layers() const {
+  std::vector<Module*> layers;
+  for (const auto& layer : layers_) layers.push_back(layer.get());
+  return layers;
+}
+
 std::vector<Module*> TransformerBlock::units() const {
-  std::vector<Module*> units;
-  for (const auto& layer : layers_) units.push_back(layer.get());
+  std::vector<Module*> units = layers();
   if (final_layernorm_) units.push_back(final_layernorm_.get());
   return units;
 }

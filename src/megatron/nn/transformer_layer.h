@@ -56,6 +56,7 @@ class TransformerBlock : public Module {
                      std::int64_t count);
   /// Applies the final norm; returns the input with post-norm.
   at::Tensor finish(const at::Tensor& hidden_sbh, const ForwardContext& context) const;
+  std::vector<Module*> layers() const;
   /// Returns the modules that UnitHooks see: the layers and the final norm.
   std::vector<Module*> units() const;
   /// Returns the blocks of experts, in the order of the layers.

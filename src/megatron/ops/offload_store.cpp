@@ -64,6 +64,14 @@ class TensorInFile final : public OffloadedTensor {
     return std::move(result_);
   }
 
+  at::Tensor read() override {
+    MEGATRON_CHECK(!is_returned_, "an offloaded tensor is read after it was taken");
+    prefetch();
+    if (const auto here = std::exchange(still_here_, nullptr)) return *here;
+    read_.wait();
+    return std::exchange(result_, at::Tensor());
+  }
+
  private:
   void start_reading() {
     write_.wait();  // has ended: it dropped its tensor; throws if it failed
@@ -188,11 +196,18 @@ class TensorInHostMemory final : public OffloadedTensor {
 
   at::Tensor get() override {
     MEGATRON_CHECK(host_.defined(), "an offloaded tensor is taken twice");
-    prefetch();
-    if (read_) read_->block(streams_->current());
+    at::Tensor result = read();
     host_.reset();
     statistics_->remove_stored(num_bytes_);
-    return std::move(result_);
+    return result;
+  }
+
+  at::Tensor read() override {
+    MEGATRON_CHECK(host_.defined(), "an offloaded tensor is read after it was taken");
+    prefetch();
+    if (read_) read_->block(streams_->current());
+    read_.reset();
+    return std::exchange(result_, at::Tensor());
   }
 
  private:

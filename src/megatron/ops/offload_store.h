@@ -27,6 +27,8 @@ class OffloadedTensor {
   /// Returns the tensor with the bits that put() was given, and frees its place. Call it once. A
   /// copy to or from a file that failed throws a UserError that names the folder.
   virtual at::Tensor get() = 0;
+  /// Returns what get() does and leaves the copy where it is. Nothing may write to the result.
+  virtual at::Tensor read() = 0;
 };
 
 /// What went through a store so far.

@@ -54,8 +54,8 @@ Sharding without_dim(Sharding sharding, int dim) {
 /// A parameter with its states and what sums over the whole of it need.
 struct Updated {
   const ParameterPiece* piece = nullptr;
-  at::Tensor main, weight, grad;  ///< in the local shape; weight is undefined without copies
-  bool is_decayed = false;
+  at::Tensor main, grad;  ///< in the local shape
+  bool rounds_weight = false, is_decayed = false;
   std::size_t group = 0;
   /// 1 for what this rank counts, 0 for padding and for rows that a lower rank counts: [rows, 1],
   /// or [elements] for a vector. Undefined when it counts everything.
@@ -107,9 +107,9 @@ class Adafactor final : public UpdateRule {
  public:
   Adafactor(const OptimizerConfig& config, const ParamStore& store, const MainParameters& main,
             ParameterSelector selects)
-      : config_(config), store_(store), selects_(std::move(selects)) {
+      : config_(config), store_(store), main_(main), selects_(std::move(selects)) {
     for (std::size_t i = 0; i < store.pieces().size(); ++i) {
-      if (selects_(*store.pieces()[i].parameter)) updated_.push_back(make(i, main));
+      if (selects_(*store.pieces()[i].parameter)) updated_.push_back(make(i));
     }
   }
 
@@ -154,7 +154,7 @@ class Adafactor final : public UpdateRule {
   }
 
  private:
-  Updated make(std::size_t index, const MainParameters& main) const {
+  Updated make(std::size_t index) const {
     const ParameterPiece& piece = store_.pieces()[index];
     const Parameter& parameter = *piece.parameter;
     const ParamBucket& bucket = store_.buckets()[piece.bucket];
@@ -163,9 +163,10 @@ class Adafactor final : public UpdateRule {
                    " is divided between the ranks of a distributed optimizer");
     const ParameterTags& tags = parameter.spec().tags;
     Updated updated{.piece = &piece,
-                    .main = main.tensors()[index].view(local),
-                    .weight = {},
+                    .main = main_.tensors()[index].view(local),
                     .grad = piece.of_own(bucket.own_grad, bucket).view(local),
+                    .rounds_weight = main_.has_fp32_copies() &&
+                                     !(bucket.is_precise && bucket.gathers_after_update()),
                     .is_decayed = tags.qk_norm ? config_.apply_wd_to_qk_layernorm : !tags.no_decay,
                     .group = tags.embedding ? std::size_t{1} : std::size_t{0},
                     .counted = {},
@@ -173,8 +174,6 @@ class Adafactor final : public UpdateRule {
                     .column_axes = {},
                     .other_axes = {},
                     .statistics = {}};
-    if (main.has_fp32_copies() && !(bucket.is_precise && bucket.gathers_after_update()))
-      updated.weight = piece.of_own(bucket.own_value, bucket).view(local);
     updated.counted = counted_rows(parameter, updated.main);
     add_axes(updated);
     add_statistics(updated);
@@ -283,11 +282,20 @@ class Adafactor final : public UpdateRule {
     if (updated.is_decayed)
       weights = weights - weights * (step.at_offset(offsetof(S, weight_decay)) * lr);
     assign(updated.main, weights - change, applied);
-    if (updated.weight.defined()) at::Tensor(updated.weight).copy_(updated.main);
+    if (updated.rounds_weight) round_weight(updated);
+  }
+
+  void round_weight(const Updated& updated) const {
+    const ParameterPiece& piece = *updated.piece;
+    const ParamBucket& bucket = store_.buckets()[piece.bucket];
+    main_.open_model_values(piece.bucket);
+    piece.of_own(bucket.own_value, bucket).copy_(updated.main.view({-1}));
+    main_.close_model_values(piece.bucket);
   }
 
   const OptimizerConfig config_;
   const ParamStore& store_;
+  const MainParameters& main_;
   const ParameterSelector selects_;
   std::vector<Updated> updated_;
   std::vector<OptimizerState> no_states_;

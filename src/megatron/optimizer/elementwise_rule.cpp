@@ -62,7 +62,8 @@ ElementwiseRule::ElementwiseRule(const OptimizerConfig& config, const ParamStore
   for (const StateSpec& spec : options_.states)
     states_.emplace_back(spec.name, store, format_of(spec, main_type(store, main)),
                          options_.selects, main.offload());
-  const std::vector<kernels::UpdateChunk> chunks = chunks_in_memory();
+  const std::vector<kernels::UpdateChunk> chunks =
+      chunks_in_memory([](const ParamBucket& bucket) { return !bucket.offloads_values; });
   table_ = copy_to_device(chunks, store.device());
   plan_ = {.chunks = static_cast<const kernels::UpdateChunk*>(table_.const_data_ptr()),
            .num_chunks = static_cast<std::int64_t>(chunks.size()),
@@ -97,11 +98,13 @@ kernels::UpdateChunk ElementwiseRule::base_chunk(const SumRange& range) const {
   return chunk;
 }
 
-std::vector<kernels::UpdateChunk> ElementwiseRule::chunks_in_memory() const {
+std::vector<kernels::UpdateChunk> ElementwiseRule::chunks_in_memory(
+    const std::function<bool(const ParamBucket&)>& is_updated) const {
   std::vector<kernels::UpdateChunk> chunks;
   for (const SumRange& range : main_.sums().ranges()) {
     if (!options_.selects(*store_.pieces()[range.piece].parameter)) continue;
     if (main_.offload() && main_.offload()->contains(range.piece)) continue;
+    if (!is_updated(store_.buckets()[store_.pieces()[range.piece].bucket])) continue;
     kernels::UpdateChunk chunk = base_chunk(range);
     for (std::size_t s = 0; s < states_.size(); ++s) {
       chunk.state[s] = element(states_[s].tensors()[range.piece], range.begin);
@@ -141,7 +144,37 @@ void ElementwiseRule::update(const kernels::StepScalars* scalars) {
   plan_.scalars = scalars;
   options_.update(plan_);
   const bool is_skipped = store_.device().is_cpu() && scalars->applied == 0;
-  if (main_.offload() && !is_skipped) update_windows();
+  if (is_skipped) return;
+  if (main_.offload()) update_windows();
+  update_offloaded_weights();
+}
+
+void ElementwiseRule::run(const std::vector<kernels::UpdateChunk>& chunks) {
+  const at::Tensor table = copy_to_device(chunks, store_.device());
+  kernels::UpdatePlan plan = plan_;
+  plan.chunks = static_cast<const kernels::UpdateChunk*>(table.const_data_ptr());
+  plan.num_chunks = static_cast<std::int64_t>(chunks.size());
+  options_.update(plan);
+}
+
+void ElementwiseRule::update_offloaded_weights() {
+  for (std::size_t b = 0; b < store_.buckets().size(); ++b) {
+    const ParamBucket& bucket = store_.buckets()[b];
+    if (!bucket.offloads_values) continue;
+    main_.open_model_values(b);
+    run(chunks_in_memory([&](const ParamBucket& other) { return &other == &bucket; }));
+    main_.close_model_values(b);
+  }
+}
+
+std::set<std::size_t> ElementwiseRule::offloaded_buckets(std::size_t window) const {
+  std::set<std::size_t> buckets;
+  if (window >= main_.offload()->windows().size()) return buckets;
+  for (const SumRange& range : main_.offload()->windows()[window]) {
+    const std::size_t bucket = store_.pieces()[range.piece].bucket;
+    if (store_.buckets()[bucket].offloads_values) buckets.insert(bucket);
+  }
+  return buckets;
 }
 
 void ElementwiseRule::update_windows() {
@@ -150,12 +183,11 @@ void ElementwiseRule::update_windows() {
   for (std::size_t w = 0; w < main_.offload()->windows().size(); ++w) {
     for_each_array([&](OffloadedArray& array) { array.open(w); });
     if (reads_ahead) for_each_array([&](OffloadedArray& array) { array.prefetch(w + 1); });
-    const std::vector<kernels::UpdateChunk> chunks = chunks_of_window(w);
-    const at::Tensor table = copy_to_device(chunks, store_.device());
-    kernels::UpdatePlan plan = plan_;
-    plan.chunks = static_cast<const kernels::UpdateChunk*>(table.const_data_ptr());
-    plan.num_chunks = static_cast<std::int64_t>(chunks.size());
-    options_.update(plan);
+    for (const std::size_t bucket : offloaded_buckets(w)) main_.open_model_values(bucket);
+    run(chunks_of_window(w));
+    const std::set<std::size_t> next = offloaded_buckets(w + 1);
+    for (const std::size_t bucket : offloaded_buckets(w))
+      if (!next.contains(bucket)) main_.close_model_values(bucket);
     for_each_array([&](OffloadedArray& array) { array.close(w); });
   }
 }

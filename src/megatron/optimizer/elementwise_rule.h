@@ -6,6 +6,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <functional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -39,13 +40,21 @@ class ElementwiseRule final : public UpdateRule {
   void update(const kernels::StepScalars* scalars) override;
 
  private:
-  /// Returns the chunk of a range, without the pointers to what may be offloaded.
+  /// Returns the chunk of a range, without the pointers to state that may be offloaded. Weights
+  /// that are offloaded must be open.
   kernels::UpdateChunk base_chunk(const SumRange& range) const;
-  /// Returns one chunk for each range of main.sums() that is selected and in memory.
-  std::vector<kernels::UpdateChunk> chunks_in_memory() const;
+  /// Returns one chunk for each range of main.sums() that is selected, whose state is in memory,
+  /// and whose bucket `is_updated` accepts.
+  std::vector<kernels::UpdateChunk> chunks_in_memory(
+      const std::function<bool(const ParamBucket&)>& is_updated) const;
   std::vector<kernels::UpdateChunk> chunks_of_window(std::size_t window) const;
-  /// Updates the offloaded pieces, window after window.
+  /// Returns the buckets with offloaded weights that a window updates.
+  std::set<std::size_t> offloaded_buckets(std::size_t window) const;
+  /// Updates the pieces with offloaded state, window after window.
   void update_windows();
+  /// Updates the pieces of which only the weights are offloaded, bucket after bucket.
+  void update_offloaded_weights();
+  void run(const std::vector<kernels::UpdateChunk>& chunks);
   /// Calls visit with every array that is offloaded.
   void for_each_array(const std::function<void(OffloadedArray&)>& visit) const;
 

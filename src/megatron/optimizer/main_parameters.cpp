@@ -15,16 +15,17 @@ bool has_16_bits(const ParamBucket& bucket) {
   return bucket.is_trained && c10::elementSize(bucket.dtype) == 2;
 }
 
-/// Returns the values that are copied to float32: what this rank updates, and all that it keeps of
-/// a precise bucket.
-const at::Tensor& copied_values(const ParamBucket& bucket) {
-  return bucket.is_precise ? bucket.kept_value() : bucket.own_value;
-}
-
-/// Returns the place in the bucket where copied_values() begin.
+/// Returns the place in the bucket where the values begin that are copied to float32: what this
+/// rank updates, and all that it keeps of a precise bucket.
 std::int64_t copied_begin(const ParamBucket& bucket) {
   if (!bucket.is_precise) return bucket.own_begin;
   return bucket.shards_values() ? bucket.slice_begin : 0;
+}
+
+/// Returns the number of these values.
+std::int64_t copied_size(const ParamBucket& bucket) {
+  if (!bucket.is_precise) return bucket.own_size;
+  return bucket.shards_values() ? bucket.slice_size : bucket.size;
 }
 
 }  // namespace
@@ -49,8 +50,8 @@ MainParameters::MainParameters(ParamStore& store, const StateOffloadOptions& off
     const ParamBucket& bucket = store.buckets()[b];
     fp32_copies_.emplace_back();
     if (!bucket.is_trained || has_offloaded[b]) continue;
-    const at::Tensor& values = copied_values(bucket);
-    fp32_copies_.back() = at::empty(values.sizes(), values.options().dtype(at::kFloat));
+    fp32_copies_.back() = at::empty({copied_size(bucket)},
+                                    at::TensorOptions().dtype(at::kFloat).device(store.device()));
     if (!bucket.is_precise) continue;
     if (bucket.shards_values()) {
       store.unit_values()->set_main_slice(b, fp32_copies_.back());
@@ -102,10 +103,9 @@ std::int64_t MainParameters::num_bytes() const {
   return bytes;
 }
 
-at::Tensor MainParameters::model_piece(std::size_t index) const {
-  const ParameterPiece& piece = pieces()[index];
-  const ParamBucket& bucket = store_.buckets()[piece.bucket];
-  return piece.of_own(bucket.own_value, bucket);
+at::Tensor MainParameters::copied_values(std::size_t bucket) const {
+  const ParamBucket& of = store_.buckets()[bucket];
+  return of.is_precise ? of.kept_value() : store_.read_own_values(bucket);
 }
 
 at::Tensor MainParameters::read(std::size_t index) {
@@ -160,9 +160,11 @@ void MainParameters::gather_slices() {
     const ParamBucket& bucket = store_.buckets()[b];
     if (bucket.own_size == bucket.slice_size) continue;
     const Axis& replica = bucket.data_parallel->replica;
+    store_.open_values(b);
     const at::Tensor& slice =
         has_fp32_copies_ && bucket.is_precise ? fp32_copies_[b] : bucket.slice_value;
     replica.comm->all_gather(slice, bucket.own_of_slice(slice), "weights of instances");
+    store_.close_values(b);
   }
   store_.unit_values()->discard();
 }
@@ -170,21 +172,29 @@ void MainParameters::gather_slices() {
 void MainParameters::copy_model_params_to_main_params() {
   wait_all_gather_params();
   for (std::size_t b = 0; b < fp32_copies_.size(); ++b) {
-    if (fp32_copies_[b].defined()) fp32_copies_[b].copy_(copied_values(store_.buckets()[b]));
+    if (fp32_copies_[b].defined()) fp32_copies_[b].copy_(copied_values(b));
   }
   for (std::size_t i = 0; i < pieces().size() && has_fp32_copies_; ++i) {
-    if (!fp32_copies_[pieces()[i].bucket].defined()) write(i, model_piece(i));
+    const ParameterPiece& piece = pieces()[i];
+    if (fp32_copies_[piece.bucket].defined()) continue;
+    write(i, piece.of_own(copied_values(piece.bucket), store_.buckets()[piece.bucket]));
   }
 }
 
 void MainParameters::copy_main_params_to_model_params() {
   wait_all_gather_params();
   for (std::size_t b = 0; b < fp32_copies_.size(); ++b) {
-    if (fp32_copies_[b].defined())
-      at::Tensor(copied_values(store_.buckets()[b])).copy_(fp32_copies_[b]);
+    if (!fp32_copies_[b].defined()) continue;
+    store_.open_values(b);
+    copied_values(b).copy_(fp32_copies_[b]);
+    store_.close_values(b);
   }
   for (std::size_t i = 0; i < pieces().size() && has_fp32_copies_; ++i) {
-    if (!fp32_copies_[pieces()[i].bucket].defined()) model_piece(i).copy_(read(i));
+    const ParameterPiece& piece = pieces()[i];
+    if (fp32_copies_[piece.bucket].defined()) continue;
+    store_.open_values(piece.bucket);
+    piece.of_own(copied_values(piece.bucket), store_.buckets()[piece.bucket]).copy_(read(i));
+    store_.close_values(piece.bucket);
   }
   all_gather_params();
 }

@@ -43,6 +43,10 @@ class MainParameters {
   OffloadedArray* offloaded() const { return offloaded_.get(); }
   /// Returns the reducer of sums over each parameter of the whole model.
   const ParameterSums& sums() const { return sums_; }
+  /// Brings the model's weights of a bucket into memory, where an update may round main weights to
+  /// own_value until close_model_values(). Does nothing unless they are offloaded.
+  void open_model_values(std::size_t bucket) const { store_.open_values(bucket); }
+  void close_model_values(std::size_t bucket) const { store_.close_values(bucket); }
   /// Returns the size of the float32 copies in memory in bytes; 0 without copies.
   std::int64_t num_bytes() const;
 
@@ -67,8 +71,8 @@ class MainParameters {
   /// Completes this rank's slices of sharded weights when replicas update parts of them, and
   /// forgets what was gathered from slices before. Collective over the store's replica axis.
   void gather_slices();
-  /// Returns the model's weights of a piece.
-  at::Tensor model_piece(std::size_t index) const;
+  /// Returns the values of a bucket that are copied to float32, for reading.
+  at::Tensor copied_values(std::size_t bucket) const;
   void bind_tensors();
 
   ParamStore& store_;

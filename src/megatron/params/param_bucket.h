@@ -17,7 +17,8 @@ struct ParamBucket {
   at::Tensor value;  ///< undefined while the storage is given back (ParamStore::bind_values)
   /// Undefined in a store without gradients, when !is_trained and when shards_gradients().
   at::Tensor grad;
-  /// This rank's slices, where values and gradients are sharded; else undefined.
+  /// This rank's slices, where has_unit_values() and where gradients are sharded; else undefined.
+  /// Offloaded values have one only between ParamStore::open_values() and close_values().
   at::Tensor slice_value, slice_grad;
   /// The parts that this rank updates: views of the tensors above. own_grad is defined in a store
   /// with gradients when is_trained.
@@ -25,6 +26,7 @@ struct ParamBucket {
   std::vector<Parameter*> parameters;
   std::vector<std::int64_t> offsets;
   bool is_precise = false, is_trained = true;
+  bool offloads_values = false;  ///< they lie in another memory (offloaded_values.h)
   const DataParallelOptions* data_parallel = nullptr;  ///< the ranks that hold the same weights
   std::int64_t size = 0;                               ///< number of elements
   at::ScalarType dtype = at::kFloat;                   ///< dtype of `value`
@@ -51,10 +53,12 @@ struct ParamBucket {
   bool shards_values() const {
     return is_sharded() && data_parallel->strategy == ShardingStrategy::optim_grads_params;
   }
+  /// Returns whether values are in memory only while their unit of the model is used.
+  bool has_unit_values() const { return shards_values() || offloads_values; }
   /// Returns whether updated values are all-gathered at once, because every rank keeps them whole.
   bool gathers_after_update() const { return is_sharded() && !shards_values(); }
-  /// Returns the values that this rank keeps between steps, and their gradients.
-  const at::Tensor& kept_value() const { return shards_values() ? slice_value : value; }
+  /// Returns the values that this rank keeps in memory between steps, and their gradients.
+  const at::Tensor& kept_value() const { return has_unit_values() ? slice_value : value; }
   const at::Tensor& kept_grad() const { return shards_gradients() ? slice_grad : grad; }
   /// Returns the part that this rank updates of a tensor that has the layout of its slice.
   at::Tensor own_of_slice(const at::Tensor& slice) const {

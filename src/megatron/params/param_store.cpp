@@ -26,6 +26,7 @@ ParamBucket allocate(BucketLayout layout, const ParamStore::Options& options) {
                      .offsets = std::move(layout.offsets),
                      .is_precise = layout.kind.is_precise,
                      .is_trained = layout.kind.is_trained,
+                     .offloads_values = layout.kind.offloads_values,
                      .data_parallel = layout.kind.data_parallel,
                      .size = layout.size,
                      .dtype = layout.kind.dtype,
@@ -48,10 +49,12 @@ ParamBucket allocate(BucketLayout layout, const ParamStore::Options& options) {
   const auto zeros = [&](bool is_slice, at::ScalarType dtype) {
     return at::zeros({is_slice ? bucket.slice_size : bucket.size}, tensor_options.dtype(dtype));
   };
-  (bucket.shards_values() ? bucket.slice_value : bucket.value) =
-      zeros(bucket.shards_values(), bucket.dtype);
-  bucket.own_value =
-      bucket.shards_values() ? bucket.own_of_slice(bucket.slice_value) : bucket.own(bucket.value);
+  if (!bucket.offloads_values) {
+    (bucket.shards_values() ? bucket.slice_value : bucket.value) =
+        zeros(bucket.shards_values(), bucket.dtype);
+    bucket.own_value =
+        bucket.shards_values() ? bucket.own_of_slice(bucket.slice_value) : bucket.own(bucket.value);
+  }
   if (!options.with_gradients || !bucket.is_trained) return bucket;
   (bucket.shards_gradients() ? bucket.slice_grad : bucket.grad) =
       zeros(bucket.shards_gradients(), options.grad_dtype.value_or(options.dtype));
@@ -107,8 +110,11 @@ ParamStore::ParamStore(const std::vector<Parameter*>& declared, Options options)
                    parameter.name(), " is divided over ep: give the groups of the experts");
     const bool separates_precise =
         options_.with_gradients && parameter.is_trained() && c10::elementSize(options_.dtype) == 2;
-    return {.is_precise = separates_precise && spec.tags.precise,
+    const bool is_precise = separates_precise && spec.tags.precise;
+    return {.is_precise = is_precise,
             .is_trained = parameter.is_trained(),
+            .offloads_values = parameter.is_trained() && !is_precise &&
+                               options_.offloaded_values.contains(&parameter),
             .dtype = spec.dtype.value_or(options_.dtype),
             .data_parallel = &groups_[group_of(parameter)].data_parallel};
   };
@@ -157,10 +163,21 @@ void ParamStore::bind() {
 }
 
 void ParamStore::bind_sharded() {
-  if (std::ranges::any_of(buckets_, &ParamBucket::shards_values))
-    unit_values_.emplace(buckets_, options_.device, [this](std::size_t index, at::Tensor value) {
-      bind_values(index, std::move(value));
-    });
+  for (std::size_t b = 0; b < buckets_.size(); ++b) {
+    const ParamBucket& bucket = buckets_[b];
+    if (!bucket.offloads_values) continue;
+    MEGATRON_CHECK(!bucket.gathers_after_update() && c10::elementSize(bucket.dtype) == 2,
+                   "offloaded weights have 16 bits and are whole or sharded on this rank");
+    if (!offloaded_values_)
+      offloaded_values_ = std::make_unique<OffloadedValues>(options_.value_store);
+    offloaded_values_->add(b, bucket.slice_size,
+                           at::TensorOptions().device(options_.device).dtype(bucket.dtype));
+  }
+  if (std::ranges::any_of(buckets_, &ParamBucket::has_unit_values))
+    unit_values_.emplace(
+        buckets_, options_.device,
+        [this](std::size_t index, at::Tensor value) { bind_values(index, std::move(value)); },
+        offloaded_values_.get());
   if (!options_.with_gradients || !std::ranges::any_of(buckets_, &ParamBucket::shards_gradients))
     return;
   unit_gradients_.emplace(
@@ -188,7 +205,7 @@ void ParamStore::bind_values(std::size_t index, at::Tensor value) {
                  "storage of another size, dtype or device for the bucket of ",
                  bucket.parameters.front()->name());
   bucket.value = std::move(value);
-  if (!bucket.shards_values())
+  if (!bucket.has_unit_values())
     bucket.own_value = bucket.value.defined() ? bucket.own(bucket.value) : at::Tensor();
   for (std::size_t i = 0; i < bucket.parameters.size(); ++i)
     bucket.parameters[i]->value_ =
@@ -221,48 +238,6 @@ std::int64_t ParamStore::num_grad_error_bytes() const {
   for (const at::Tensor& error : grad_errors_)
     if (error.defined()) bytes += error.numel();
   return bytes;
-}
-
-void ParamStore::initialize(std::uint64_t seed) {
-  for (const Parameter* parameter : parameters_) {
-    const ParamBucket& bucket = buckets_[contribution_counts_[parameter->index_].bucket];
-    if (!bucket.shards_values()) {
-      initialize_parameter(*parameter, parameter->value(), seed);
-      continue;
-    }
-    const at::Tensor drawn = at::empty(parameter->local_shape(), bucket.own_value.options());
-    initialize_parameter(*parameter, drawn, seed);
-    set_value(*parameter, drawn);
-  }
-}
-
-std::vector<ParamStore::KeptValue> ParamStore::kept_values() const {
-  std::vector<KeptValue> kept;
-  auto piece = pieces_.begin();
-  for (Parameter* parameter : parameters_) {
-    const std::size_t index = contribution_counts_[parameter->index_].bucket;
-    const ParamBucket& bucket = buckets_[index];
-    const bool has_piece = piece != pieces_.end() && piece->parameter == parameter;
-    if (!bucket.shards_values()) {
-      kept.push_back({whole_piece(*parameter, index), parameter->value().view({-1})});
-    } else if (has_piece) {
-      kept.push_back({*piece, piece->of_own(bucket.own_value, bucket)});
-    }
-    piece += has_piece;
-  }
-  return kept;
-}
-
-void ParamStore::set_value(const Parameter& parameter, const at::Tensor& whole) {
-  const ParamBucket& bucket = buckets_[contribution_counts_[parameter.index_].bucket];
-  if (!bucket.shards_values()) {
-    at::Tensor(parameter.value()).copy_(whole);
-    return;
-  }
-  unit_values_->discard();
-  const auto piece = std::ranges::find(pieces_, &parameter, &ParameterPiece::parameter);
-  if (piece != pieces_.end())
-    piece->of_own(bucket.own_value, bucket).copy_(piece->of(whole.contiguous()));
 }
 
 void ParamStore::zero_gradients(std::int64_t num_microbatches) {

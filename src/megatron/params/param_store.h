@@ -7,6 +7,7 @@
 #include <c10/core/ScalarType.h>
 
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -40,6 +41,10 @@ class ParamStore : private GradAccumulator {
     /// First parameters of the model's units (unit_starts() in models/model.h). No bucket spans
     /// two units.
     std::unordered_set<const Parameter*> unit_starts = {};
+    /// Weights of 16 bits that lie in `value_store` between their uses. Those that layers read in
+    /// float32 stay in memory. A plan of memory has no store.
+    std::unordered_set<const Parameter*> offloaded_values = {};
+    std::shared_ptr<OffloadStore> value_store = {};
   };
   /// Allocates storage for `declared`, the parameters in the order of the forward pass, and binds
   /// them to it. The parameters must outlive the store.
@@ -70,15 +75,26 @@ class ParamStore : private GradAccumulator {
   c10::Device device() const { return options_.device; }
   /// Returns the number of elements of weights on this rank, without padding.
   std::int64_t num_parameters() const;
-  /// The part of a parameter's value that this rank keeps between steps: all of it, or its piece
-  /// when values are sharded.
-  struct KeptValue {
-    ParameterPiece piece;
-    at::Tensor flat;
-  };
-  /// Returns the kept values in canonical order; none of a sharded parameter without a piece here.
-  std::vector<KeptValue> kept_values() const;
-  /// Returns null unless values are sharded.
+  /// Returns the parts of the parameters' values that this rank keeps between steps, in canonical
+  /// order: all of a value, or its piece, if there is one, when values are sharded.
+  std::vector<ParameterPiece> kept_pieces() const;
+  /// Returns the values of a kept piece, flat, for reading.
+  at::Tensor read_kept(const ParameterPiece& piece) const;
+  /// Lets `change` write the values of a kept piece, flat. Call end_changes() after the last one.
+  void change_kept(const ParameterPiece& piece,
+                   const std::function<void(const at::Tensor& flat)>& change);
+  /// Forgets values that were gathered or read before they changed.
+  void end_changes() {
+    if (unit_values_) unit_values_->discard();
+  }
+  /// Brings the values that this rank keeps of bucket `index` into memory, if they are offloaded:
+  /// then slice_value and own_value may be written until close_values().
+  void open_values(std::size_t index);
+  /// Gives the values of an open bucket back to their store.
+  void close_values(std::size_t index);
+  /// Returns the values that this rank updates of bucket `index`, for reading.
+  at::Tensor read_own_values(std::size_t index) const;
+  /// Returns null unless values are sharded or offloaded.
   const UnitValues* unit_values() const { return unit_values_ ? &*unit_values_ : nullptr; }
   UnitValues* unit_values() { return unit_values_ ? &*unit_values_ : nullptr; }
   /// Sets what this rank keeps of a parameter from `whole`, which has the local shape.
@@ -174,6 +190,8 @@ class ParamStore : private GradAccumulator {
   std::int64_t num_microbatches_ = 0;  ///< microbatches of this step; 0 when not given
   std::size_t num_started_ = 0;
   std::vector<std::function<void()>>* queue_ = nullptr;
+  /// Reading is logically const.
+  std::unique_ptr<OffloadedValues> offloaded_values_;
   std::optional<UnitValues> unit_values_;
   std::optional<UnitGradients> unit_gradients_;
   std::optional<GradReducer> reducer_;

@@ -9,24 +9,30 @@ namespace megatron {
 namespace {
 
 /// Returns the bytes of a gathered bucket: its values and, for precise weights, their float32 form.
+/// What a store returns has memory of its own.
 std::int64_t gathered_bytes(const ParamBucket& bucket) {
+  if (!bucket.is_sharded()) return 0;
   constexpr std::int64_t kFloatBytes = 4;
   return bucket.value_bytes() + (bucket.is_precise ? kFloatBytes * bucket.size : 0);
 }
 
 }  // namespace
 
-UnitValues::UnitValues(const std::vector<ParamBucket>& buckets, c10::Device device, BindValues bind)
-    : buckets_(buckets), bind_(std::move(bind)), main_slices_(buckets.size()) {
+UnitValues::UnitValues(const std::vector<ParamBucket>& buckets, c10::Device device, BindValues bind,
+                       OffloadedValues* offloaded)
+    : buckets_(buckets),
+      bind_(std::move(bind)),
+      offloaded_(offloaded),
+      main_slices_(buckets.size()) {
   bool keeps_buffers = false;
   for (std::size_t b = 0; b < buckets.size(); ++b) {
     const ParamBucket& bucket = buckets[b];
     units_.resize(std::max(units_.size(), bucket.unit + 1));
-    if (!bucket.shards_values()) continue;
+    if (!bucket.has_unit_values()) continue;
     Unit& unit = units_[bucket.unit];
     unit.buckets.push_back(b);
     unit.num_bytes += gathered_bytes(bucket);
-    unit.gathers_ahead = bucket.data_parallel->overlaps_param_gather;
+    unit.gathers_ahead |= bucket.data_parallel->overlaps_param_gather || !bucket.is_sharded();
     keeps_buffers = bucket.data_parallel->keeps_unit_buffers;
     for (Parameter* parameter : bucket.parameters) {
       unit_of_[parameter] = bucket.unit;
@@ -81,17 +87,25 @@ UnitValues::Gathered* UnitValues::find(std::size_t unit) {
 
 UnitValues::Gathered& UnitValues::start(std::size_t index) {
   const Unit& unit = units_[index];
-  Gathered& gathered =
-      gathered_.emplace_back(Gathered{.unit = index, .buffer = buffers_->take(unit.num_bytes)});
+  Gathered& gathered = gathered_.emplace_back(Gathered{
+      .unit = index, .buffer = unit.num_bytes > 0 ? buffers_->take(unit.num_bytes) : at::Tensor()});
   BufferCursor cursor(gathered.buffer);
   ++counters_.gathers[index];
   for (const std::size_t b : unit.buckets) {
     const ParamBucket& bucket = buckets_[b];
+    if (!bucket.is_sharded()) {
+      offloaded_->prefetch(b);
+      gathered.values.emplace_back();
+      gathered.precise.emplace_back();
+      continue;
+    }
     const at::Tensor& main = main_slices_[b];
     gathered.values.push_back(cursor.next(bucket.size, bucket.dtype));
     gathered.precise.push_back(main.defined() ? cursor.next(bucket.size, at::kFloat)
                                               : at::Tensor());
-    const at::Tensor& own = main.defined() ? main : bucket.slice_value;
+    const at::Tensor own = main.defined()           ? main
+                           : bucket.offloads_values ? offloaded_->read(b)
+                                                    : bucket.slice_value;
     const at::Tensor& whole = main.defined() ? gathered.precise.back() : gathered.values.back();
     gathered.works.push_back(
         bucket.data_parallel->shard.comm->start_all_gather(whole, own, "weights of a unit"));
@@ -106,6 +120,7 @@ void UnitValues::finish(Gathered& gathered) {
   for (std::size_t i = 0; i < buckets.size(); ++i) {
     const ParamBucket& bucket = buckets_[buckets[i]];
     const at::Tensor& precise = gathered.precise[i];
+    if (!gathered.values[i].defined()) gathered.values[i] = offloaded_->read(buckets[i]);
     if (precise.defined()) gathered.values[i].copy_(precise);
     for (std::size_t p = 0; precise.defined() && p < bucket.parameters.size(); ++p)
       bucket.parameters[p]->set_main(bucket.of_parameter(precise, p));
@@ -114,7 +129,11 @@ void UnitValues::finish(Gathered& gathered) {
 }
 
 void UnitValues::release(Gathered& gathered) {
-  if (!gathered.is_bound) ++counters_.unread;
+  if (!gathered.is_bound) {
+    ++counters_.unread;
+    for (const std::size_t b : units_[gathered.unit].buckets)
+      if (!buckets_[b].is_sharded()) offloaded_->read(b);  // ends what start() began
+  }
   for (const PendingWork& work : std::exchange(gathered.works, {})) work->wait();
   for (const std::size_t b : units_[gathered.unit].buckets) {
     if (!gathered.is_bound) break;
@@ -125,7 +144,7 @@ void UnitValues::release(Gathered& gathered) {
   }
   gathered.values.clear();
   gathered.precise.clear();
-  buffers_->give_back(std::move(gathered.buffer));
+  if (gathered.buffer.defined()) buffers_->give_back(std::move(gathered.buffer));
 }
 
 void UnitValues::keep_latest(std::size_t count) {

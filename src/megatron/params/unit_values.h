@@ -1,5 +1,5 @@
-// Weights of which each rank keeps a slice only (ZeRO-3, FSDP): gathers those of one unit of the
-// model at a time, when one of them is read.
+// Weights of which each rank keeps a slice only (ZeRO-3, FSDP), or that lie in another memory:
+// gathers those of one unit of the model at a time, when one of them is read.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "megatron/parallel/comm.h"
+#include "megatron/params/offloaded_values.h"
 #include "megatron/params/param_bucket.h"
 #include "megatron/params/unit_buffers.h"
 #include "megatron/params/unit_order.h"
@@ -28,8 +29,10 @@ class UnitValues final : private WeightReadHook {
   /// undefined.
   using BindValues = std::function<void(std::size_t index, at::Tensor value)>;
 
-  /// `buckets` must outlive this and must not move.
-  UnitValues(const std::vector<ParamBucket>& buckets, c10::Device device, BindValues bind);
+  /// `buckets` must outlive this and must not move, and so must `offloaded`, which holds the values
+  /// of the buckets that offload them and is null if none does.
+  UnitValues(const std::vector<ParamBucket>& buckets, c10::Device device, BindValues bind,
+             OffloadedValues* offloaded);
   UnitValues(const UnitValues&) = delete;
   UnitValues& operator=(const UnitValues&) = delete;
   ~UnitValues() override;
@@ -47,15 +50,17 @@ class UnitValues final : private WeightReadHook {
 
   /// What was gathered so far.
   struct Counters {
-    std::vector<std::int64_t> gathers;  ///< of each unit, in the order of backward
-    std::int64_t unread = 0;            ///< gathered ahead and not read
+    /// How often the buckets of a unit were gathered or read from their store; in the order of
+    /// backward.
+    std::vector<std::int64_t> gathers;
+    std::int64_t unread = 0;  ///< gathered ahead and not read
   };
   const Counters& counters() const { return counters_; }
 
  private:
   struct Unit {
     std::vector<std::size_t> buckets;  ///< indices
-    std::int64_t num_bytes = 0;
+    std::int64_t num_bytes = 0;        ///< of the buffer that its buckets are gathered in
     bool gathers_ahead = false;
   };
   /// A unit with storage.
@@ -63,7 +68,7 @@ class UnitValues final : private WeightReadHook {
     std::size_t unit = 0;
     at::Tensor buffer;
     std::vector<PendingWork> works = {};   ///< pending all-gathers
-    std::vector<at::Tensor> values = {};   ///< one per bucket of the unit
+    std::vector<at::Tensor> values = {};   ///< one per bucket of the unit; undefined: being read
     std::vector<at::Tensor> precise = {};  ///< float32 form of these; undefined for most
     bool is_bound = false;
   };
@@ -78,6 +83,7 @@ class UnitValues final : private WeightReadHook {
 
   const std::vector<ParamBucket>& buckets_;
   BindValues bind_;
+  OffloadedValues* const offloaded_;
   std::vector<Unit> units_;
   std::unordered_map<const Parameter*, std::size_t> unit_of_;
   std::vector<at::Tensor> main_slices_;  ///< one per bucket

@@ -4,7 +4,6 @@
 #include <map>
 #include <string>
 
-#include "megatron/config/zero_stage.h"
 #include "megatron/optimizer/optimizer_state.h"
 #include "megatron/params/params_dtype.h"
 #include "megatron/params/store_options.h"
@@ -99,7 +98,7 @@ double unit_buffer_bytes(const ParamStore& store) {
                                      : 0.0;
   });
   const double values = largest_unit_bytes(store, [](const ParamBucket& bucket) {
-    if (!bucket.shards_values()) return 0.0;
+    if (!bucket.has_unit_values()) return 0.0;
     return static_cast<double>(bucket.value_bytes()) +
            (bucket.is_precise ? kFloatBytes * static_cast<double>(bucket.size) : 0.0);
   });
@@ -172,14 +171,15 @@ StepShape step_shape(const Settings& settings, const Rank& rank, const PipelineL
 }
 
 RankMemory parameter_memory(const std::vector<Parameter*>& declared, const Settings& settings,
-                            const Rank& rank,
-                            const std::unordered_set<const Parameter*>& unit_starts) {
+                            const Rank& rank, const UnitParameters& units) {
   ParamStore::Options options = planned_store_options(settings, rank);
-  options.unit_starts = unit_starts;
+  options.unit_starts = units.starts;
+  options.offloaded_values = units.offloaded;
   const ParamStore store(declared, std::move(options));
   RankMemory memory;
   for (const ParamBucket& bucket : store.buckets()) {
-    memory.parameters += static_cast<double>(bucket.kept_value().nbytes());
+    if (!bucket.offloads_values)
+      memory.parameters += static_cast<double>(bucket.kept_value().nbytes());
     memory.main_parameters += main_parameter_bytes(bucket);
     if (bucket.kept_grad().defined())
       memory.gradients += static_cast<double>(bucket.kept_grad().nbytes());
@@ -210,9 +210,8 @@ RankMemory predict_rank_memory(const Settings& settings, const ModelFamily& fami
                   {.vocab_pad_multiple = settings.tokenizer.make_vocab_size_divisible_by,
                    .dtype = params_dtype(settings.training),
                    .layout = &layout});
-  std::unordered_set<const Parameter*> starts;
-  if (zero_stage(settings.parallel) > 1) starts = unit_starts(*model);
-  RankMemory memory = parameter_memory(declared_parameters(*model), settings, rank, starts);
+  RankMemory memory = parameter_memory(declared_parameters(*model), settings, rank,
+                                       unit_parameters(*model, settings, rank, layout));
   const ActivationLayout activations = activation_layout(settings, rank);
   const StepShape shape = step_shape(settings, rank, layout, num_microbatches);
   memory.activations =

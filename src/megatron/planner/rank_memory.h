@@ -2,11 +2,11 @@
 // from the parameters that the model declares on the rank, so they equal those of the run.
 #pragma once
 
-#include <unordered_set>
 #include <vector>
 
 #include "megatron/config/settings.h"
 #include "megatron/models/model_family.h"
+#include "megatron/models/unit_parameters.h"
 #include "megatron/parallel/rank.h"
 #include "megatron/params/parameter.h"
 #include "megatron/planner/step_buffers.h"
@@ -37,12 +37,10 @@ StepShape step_shape(const Settings& settings, const Rank& rank, const PipelineL
                      std::int64_t num_microbatches);
 
 /// Returns the bytes of the parameters `declared`, in the order of the forward pass. Parameters
-/// tagged expert are shared and sharded over rank.edp, all others over rank.dp_cp. With sharded
-/// gradients or weights, `unit_starts` are the first parameters of the model's units, and `buffers`
-/// has what units hold while they are used.
+/// tagged expert are shared and sharded over rank.edp, all others over rank.dp_cp. `buffers` has
+/// what the units of the model hold while they are used.
 RankMemory parameter_memory(const std::vector<Parameter*>& declared, const Settings& settings,
-                            const Rank& rank,
-                            const std::unordered_set<const Parameter*>& unit_starts = {});
+                            const Rank& rank, const UnitParameters& units = {});
 
 /// Returns the bytes of a rank in a pipeline with `layout`. `settings` must be resolved; `rank` may
 /// lack communicators (make_rank()).

@@ -4,7 +4,7 @@
 #include <ostream>
 
 #include "megatron/base/error.h"
-#include "megatron/config/zero_stage.h"
+#include "megatron/models/unit_parameters.h"
 #include "megatron/params/store_options.h"
 #include "megatron/training/loop/open_offload_store.h"
 #include "megatron/training/loop/optimizer_offload.h"
@@ -37,10 +37,15 @@ std::unique_ptr<Model> build_model(const TrainingPlan& plan, OffloadStore* offlo
 }
 
 std::unique_ptr<ParamStore> bind_weights(const TrainingPlan& plan, Model& model,
+                                         std::shared_ptr<OffloadStore> value_store,
                                          Communicators* communicators, std::ostream& out) {
   ParamStore::Options options =
       store_options(plan.settings, plan.rank, plan.params_dtype, communicators);
-  if (zero_stage(plan.settings.parallel) > 1) options.unit_starts = unit_starts(model);
+  const UnitParameters units =
+      unit_parameters(model, plan.settings, plan.rank, plan.pipeline.layout());
+  options.unit_starts = units.starts;
+  options.offloaded_values = units.offloaded;
+  options.value_store = std::move(value_store);
   auto weights = std::make_unique<ParamStore>(declared_parameters(model), std::move(options));
   out << parameter_count_line(weights->num_parameters()) << std::endl;
   return weights;
@@ -89,12 +94,15 @@ StepBatch first_batch(const TrainingPlan& plan, const TrainingProgress& progress
 void build_state(const TrainingPlan& plan, TrainingState& state, TrainingServices& services,
                  std::ostream& out) {
   const Settings& settings = plan.settings;
-  if (offloads_activations(plan))
+  if (offloads_activations(plan) || settings.memory.offload.cpu_offloading_weights)
     state.offload_store =
         open_offload_store({.config = settings.memory.offload, .flag = "--cpu-offloading"},
                            plan.rank.device, services.warnings, out);
   state.model = build_model(plan, state.offload_store.get(), out);
-  state.weights = bind_weights(plan, *state.model, services.communicators, out);
+  state.weights =
+      bind_weights(plan, *state.model,
+                   settings.memory.offload.cpu_offloading_weights ? state.offload_store : nullptr,
+                   services.communicators, out);
   if (!settings.training.skip_train) {
     state.optimizer =
         make_optimizer(settings.optimizer, *state.weights, loss_scaling(settings.training),

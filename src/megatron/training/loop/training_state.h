@@ -16,8 +16,8 @@
 namespace megatron {
 
 struct TrainingState {
-  /// Where this rank's activations and optimizer state wait; null: they stay in memory.
-  std::unique_ptr<OffloadStore> offload_store = {};
+  /// Where this rank's activations and weights wait; null: they stay in memory.
+  std::shared_ptr<OffloadStore> offload_store = {};
   std::unique_ptr<Model> model = {};  ///< the stages that this rank holds
   std::unique_ptr<ParamStore> weights = {};
   std::unique_ptr<Optimizer> optimizer = {};  ///< null with --skip-train

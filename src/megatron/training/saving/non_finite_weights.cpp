@@ -12,10 +12,11 @@ namespace {
 /// Describes the first non-finite weight of this rank; "" when all are finite.
 std::string first_non_finite(const ParamStore& store) {
   const auto is_finite = [](const ParamBucket& bucket) {
-    return count_non_finite(bucket.kept_value()) == 0;
+    return !bucket.offloads_values && count_non_finite(bucket.kept_value()) == 0;
   };
   if (std::ranges::all_of(store.buckets(), is_finite)) return {};
-  for (const auto& [piece, flat] : store.kept_values()) {
+  for (const ParameterPiece& piece : store.kept_pieces()) {
+    const at::Tensor flat = store.read_kept(piece);
     if (count_non_finite(flat) > 0)
       return piece.parameter->name() + " holds " + describe(tensor_statistics(flat));
   }

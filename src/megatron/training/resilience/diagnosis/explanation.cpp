@@ -58,9 +58,9 @@ TensorStatistics statistics_of(const ParameterPiece& piece, const at::Tensor& fl
 std::string parameter_lines(const FirstBadOp& bad, const ParamStore& weights) {
   std::string text;
   const std::vector<const Parameter*> parameters = parameters_of(weights, bad.op);
-  for (const auto& [piece, flat] : weights.kept_values()) {
+  for (const ParameterPiece& piece : weights.kept_pieces()) {
     if (std::ranges::find(parameters, piece.parameter) == parameters.end()) continue;
-    const TensorStatistics statistics = statistics_of(piece, flat);
+    const TensorStatistics statistics = statistics_of(piece, weights.read_kept(piece));
     text += "\n  its parameter " + part_text(piece) + (statistics.finite() ? " is " : " holds ") +
             describe(statistics);
   }
@@ -69,8 +69,8 @@ std::string parameter_lines(const FirstBadOp& bad, const ParamStore& weights) {
 
 /// Returns a line that names the model's first non-finite weight, or says that all are finite.
 std::string first_bad_weight(const ParamStore& weights) {
-  for (const auto& [piece, flat] : weights.kept_values()) {
-    const TensorStatistics statistics = statistics_of(piece, flat);
+  for (const ParameterPiece& piece : weights.kept_pieces()) {
+    const TensorStatistics statistics = statistics_of(piece, weights.read_kept(piece));
     if (!statistics.finite())
       return "\n  the first weight that is not finite: " + part_text(piece) + " holds " +
              describe(statistics);

@@ -1,0 +1,29 @@
+#include "megatron/models/unit_parameters.h"
+
+#include "megatron/base/error.h"
+#include "megatron/config/offload_plan.h"
+#include "megatron/config/zero_stage.h"
+
+namespace megatron {
+
+UnitParameters unit_parameters(Model& model, const Settings& settings, const Rank& rank,
+                               const PipelineLayout& layout) {
+  UnitParameters units;
+  const OffloadConfig& offload = settings.memory.offload;
+  if (zero_stage(settings.parallel) > 1 || offload.cpu_offloading_weights)
+    units.starts = unit_starts(model);
+  if (!offload.cpu_offloading_weights) return units;
+  const std::vector<Module*> layers = model.layers();
+  const std::vector<bool> is_offloaded =
+      layers_with_offloaded_weights(offload, layout, rank.pp.rank);
+  MEGATRON_CHECK(layers.size() == is_offloaded.size(), "a model of ", layers.size(),
+                 " layers and a plan of ", is_offloaded.size());
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    if (!is_offloaded[i]) continue;
+    const std::vector<Parameter*> parameters = declared_parameters(*layers[i]);
+    units.offloaded.insert(parameters.begin(), parameters.end());
+  }
+  return units;
+}
+
+}  // namespace megatron

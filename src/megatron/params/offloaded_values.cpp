@@ -1,0 +1,47 @@
+#include "megatron/params/offloaded_values.h"
+
+#include <ATen/ops/zeros.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "megatron/base/error.h"
+
+namespace megatron {
+
+void OffloadedValues::add(std::size_t index, std::int64_t size, at::TensorOptions options) {
+  places_.resize(std::max(places_.size(), index + 1));
+  places_[index] = {.size = size, .options = options, .stored = nullptr};
+}
+
+void OffloadedValues::prefetch(std::size_t index) {
+  peeked_.reset();
+  if (places_.at(index).stored) places_[index].stored->prefetch();
+}
+
+at::Tensor OffloadedValues::read(std::size_t index) {
+  peeked_.reset();
+  const Place& place = places_.at(index);
+  return place.stored ? place.stored->read() : at::zeros({place.size}, place.options);
+}
+
+at::Tensor OffloadedValues::peek(std::size_t index) {
+  if (!peeked_ || peeked_->index != index) peeked_ = Peeked{index, read(index)};
+  return peeked_->values;
+}
+
+at::Tensor OffloadedValues::take(std::size_t index) {
+  peeked_.reset();
+  Place& place = places_.at(index);
+  if (!place.stored) return at::zeros({place.size}, place.options);
+  return std::exchange(place.stored, nullptr)->get();
+}
+
+void OffloadedValues::put(std::size_t index, at::Tensor values) {
+  MEGATRON_CHECK(store_ != nullptr, "a plan of memory has no store for weights");
+  MEGATRON_CHECK(values.numel() == places_.at(index).size, "weights of another bucket");
+  peeked_.reset();
+  places_[index].stored = store_->put(std::move(values));
+}
+
+}  // namespace megatron
