@@ -112,9 +112,14 @@ class KilledRuns : public testing::Test {
 TEST_F(KilledRuns, GoOnAsIfNeverKilled) { go_on_as_if_never_killed(); }
 
 // Offload changes no bit, and a file of its folder does not outlive its process.
-TEST_F(KilledRuns, GoOnWithOffloadedOptimizerStateAsIfNeverKilled) {
+TEST_F(KilledRuns, GoOnWithOffloadAsIfNeverKilled) {
   const TemporaryFolder scratch{fs::temp_directory_path()};
-  killed_flags_ = {"--optimizer-cpu-offload", "--overlap-cpu-optimizer-d2h-h2d", "--offload-folder",
+  killed_flags_ = {"--optimizer-cpu-offload",
+                   "--overlap-cpu-optimizer-d2h-h2d",
+                   "--cpu-offloading",
+                   "--min-offloaded-tensor-size",
+                   "0",
+                   "--offload-folder",
                    scratch.path().string()};
   go_on_as_if_never_killed();
   EXPECT_TRUE(fs::is_empty(scratch.path()));

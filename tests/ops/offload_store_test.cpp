@@ -84,11 +84,16 @@ INSTANTIATE_TEST_SUITE_P(Places, OffloadStoreTest,
 
 /// A disk on which writes wait until they are allowed, and then fail if they are told to.
 struct HeldDisk : OffloadFileCalls {
-  std::atomic<bool> held{false}, is_full{false};
+  std::atomic<bool> held{false}, is_full{false}, is_broken{false};
   ssize_t write(int descriptor, const void* data, std::size_t size, std::uint64_t offset) override {
     while (held) std::this_thread::yield();
     if (!is_full) return OffloadFileCalls::write(descriptor, data, size, offset);
     errno = ENOSPC;
+    return -1;
+  }
+  ssize_t read(int descriptor, void* data, std::size_t size, std::uint64_t offset) override {
+    if (!is_broken) return OffloadFileCalls::read(descriptor, data, size, offset);
+    errno = EIO;
     return -1;
   }
 };
@@ -149,6 +154,27 @@ TEST(FileOffloadStoreTest, AFullDiskReachesWhoGets) {
         handle->get();
       },
       UserError);
+}
+
+// Backward reads what forward offloaded: the error names the folder.
+TEST(FileOffloadStoreTest, AReadErrorReachesWhoReads) {
+  HeldDisk disk;
+  const auto file = make_file(disk);
+  const std::unique_ptr<OffloadStore> store = make_file_offload_store(file);
+  at::Tensor tensor = at::arange(1000);
+  const WeakStorage memory = memory_of(tensor);
+  const auto handle = store->put(std::move(tensor));
+  tensor.reset();
+  while (!memory.expired()) std::this_thread::yield();
+  disk.is_broken = true;
+  for (const auto& read : {&OffloadedTensor::read, &OffloadedTensor::get}) {
+    try {
+      (handle.get()->*read)();
+      ADD_FAILURE() << "nothing was thrown";
+    } catch (const UserError& error) {
+      EXPECT_NE(std::string(error.what()).find(file->folder().string()), std::string::npos);
+    }
+  }
 }
 
 }  // namespace
