@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <random>
+
 #include "megatron/config/byte_count.h"
 
 namespace megatron {
@@ -63,6 +66,55 @@ TEST(ByteCount, ReadsUnits) {
   EXPECT_EQ(byte_count("7b"), 7);
   for (const char* text : {"", "GB", "-1GB", "0", "20 G B", "20XB", "nan", "inf", "1e400"})
     EXPECT_FALSE(byte_count(text)) << text;
+}
+
+/// Changes, removes or adds a few characters.
+std::string damaged(std::string text, std::mt19937& random) {
+  for (unsigned count = 1 + random() % 4; count > 0; --count) {
+    const std::size_t at = random() % (text.size() + 1);
+    const std::string characters = "0123456789*+,-. eEGMkKiBbnoefulmpx";
+    switch (random() % 3) {
+      case 0:
+        text.insert(at, 1, characters[random() % characters.size()]);
+        break;
+      case 1:
+        text.erase(at, 1 + random() % 3);
+        break;
+      default:
+        if (at < text.size()) text[at] = static_cast<char>(random() % 256);
+        break;
+    }
+  }
+  return text;
+}
+
+TEST(ActivationPlan, AnyTextIsAPlanThatPrintsBackOrIsRefused) {
+  std::mt19937 random(1);
+  const std::vector<std::string> valid{"full*2,none,layernorm+mlp+offload", "none", "moe*12",
+                                       "shared_experts+moe,full+offload*3"};
+  int plans = 0;
+  for (int i = 0; i < 20'000; ++i) {
+    const std::string text = damaged(valid[random() % valid.size()], random);
+    const auto layers = parse_activation_plan(text);
+    if (!layers) continue;
+    ++plans;
+    EXPECT_EQ(parse_activation_plan(activation_plan_text(*layers)), layers) << text;
+  }
+  EXPECT_GT(plans, 100);
+}
+
+TEST(ByteCount, AnyTextIsAFiniteSizeOrRefused) {
+  std::mt19937 random(2);
+  const std::vector<std::string> valid{"20GB", "512 MiB", "1.5e9", "2g", "7b"};
+  int sizes = 0;
+  for (int i = 0; i < 20'000; ++i) {
+    const std::string text = damaged(valid[random() % valid.size()], random);
+    const auto bytes = byte_count(text);
+    if (!bytes) continue;
+    ++sizes;
+    EXPECT_TRUE(std::isfinite(*bytes) && *bytes > 0) << text;
+  }
+  EXPECT_GT(sizes, 100);
 }
 
 }  // namespace

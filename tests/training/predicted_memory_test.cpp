@@ -243,5 +243,24 @@ TEST(PredictedMemory, OfAStepIsItsPeak) {
                     "2", "--position-embedding-type", "rope"}));
 }
 
+// Full recomputation keeps the inputs of the layers and, in backward, the activations of one.
+TEST(PredictedMemory, OfAStepThatRecomputesIsItsPeak) {
+  use_caching_cpu_allocator();
+  const std::vector<std::string> model{"--hidden-size", "128", "--num-attention-heads", "2",
+                                       "--num-layers",  "4"};
+  for (const std::vector<std::string>& recompute :
+       {std::vector<std::string>{"--recompute-granularity", "full"},
+        {"--recompute-granularity", "full", "--recompute-method", "uniform",
+         "--recompute-num-layers", "2"},
+        {"--recompute-granularity", "selective", "--recompute-modules", "layernorm", "mlp"}}) {
+    for (const char* type : {"", "--bf16"}) {
+      std::vector<std::string> flags = model;
+      flags.insert(flags.end(), recompute.begin(), recompute.end());
+      if (*type != '\0') flags.emplace_back(type);
+      expect_peak(flags);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace megatron
