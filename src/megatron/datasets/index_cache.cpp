@@ -149,7 +149,7 @@ IndexArrays load_or_build(const IndexCacheEntry& entry, const std::function<Inde
       "the cached " + entry.split + " sample order " + files.path("*").string() + " ";
   if (!found.reason.empty()) warnings.push_back(name + "is built again: " + found.reason);
 
-  constexpr double kLongWait_s = 5;
+  constexpr double kLongWaitSeconds = 5;
   double waited_s = 0;
   std::optional<FileLock> lock;
   try {
@@ -160,7 +160,7 @@ IndexArrays load_or_build(const IndexCacheEntry& entry, const std::function<Inde
   }
   found = try_load(files, entry.sources, accept);
   if (found.arrays) {
-    if (waited_s > kLongWait_s)
+    if (waited_s > kLongWaitSeconds)
       warnings.push_back(name + format("was built by another process in %.0f s", waited_s));
     return *std::move(found.arrays);
   }

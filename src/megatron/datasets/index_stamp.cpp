@@ -18,7 +18,7 @@ constexpr std::int64_t kVersion = 1;
 
 /// Times of files have a resolution of up to two seconds, so a file that is younger than this may
 /// change again without a change of its time.
-constexpr std::int64_t kSettled_ns = 2'000'000'000;
+constexpr std::int64_t kSettledNanoseconds = 2'000'000'000;
 
 OrderedJson source_entry(const fs::path& file) {
   struct stat status {};
@@ -34,7 +34,8 @@ bool is_settled(const OrderedJson& source) {
   const auto now = std::chrono::system_clock::now().time_since_epoch();
   const std::int64_t now_ns = std::chrono::duration_cast<std::chrono::nanoseconds>(now).count();
   const auto time = source.find("time_ns");
-  return time != source.end() && std::abs(now_ns - time->get<std::int64_t>()) >= kSettled_ns;
+  return time != source.end() &&
+         std::abs(now_ns - time->get<std::int64_t>()) >= kSettledNanoseconds;
 }
 
 /// Returns a checksum of the first and last bytes: a copy or a write that was cut short differs.
@@ -63,7 +64,8 @@ std::string checksum_text(const IndexSources& sources) {
 /// Returns the first source whose size or time differs from its entry, or may differ unnoticed.
 std::optional<fs::path> first_unsure(const OrderedJson& entries, const IndexSources& sources) {
   for (std::size_t i = 0; i < sources.files.size(); ++i) {
-    OrderedJson kept = entries[i], now = source_entry(sources.files[i]);
+    const OrderedJson& kept = entries[i];
+    const OrderedJson now = source_entry(sources.files[i]);
     const bool settled = member(kept, "settled") == true;
     for (const char* key : {"bytes", "time_ns"}) {
       const OrderedJson value = member(now, key);
