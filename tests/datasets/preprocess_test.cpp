@@ -125,6 +125,22 @@ TEST_F(PreprocessTest, ReadsInvalidUtf8AlikeInTextAndJson) {
   EXPECT_THAT(documents(), ElementsAre(bad + "$|"));
 }
 
+TEST_F(PreprocessTest, ReadsTheFilesBelowAFolderInOrder) {
+  fs::create_directories(folder_ / "in/b");
+  test::write_text_file(folder_ / "in/c.txt", "third");
+  test::write_text_file(folder_ / "in/b/x.jsonl.gz", gzip("{\"text\":\"second\"}\n"));
+  test::write_text_file(folder_ / "in/a.jsonl", "{\"text\":\"first\"}\n");
+  test::write_text_file(folder_ / "in/README.md", "no document");
+  options_.inputs = {folder_ / "in"};
+  run();
+  EXPECT_THAT(documents(), ElementsAre("first$|", "second$|", "third$|"));
+  fs::create_directories(folder_ / "empty");
+  options_.inputs = {folder_ / "empty"};
+  EXPECT_THAT(error(), HasSubstr("holds no file of documents"));
+  options_.inputs = {"-", "-"};
+  EXPECT_THAT(error(), HasSubstr("standard input twice"));
+}
+
 // A document whose second key is wrong leaves nothing in the dataset of the first.
 TEST_F(PreprocessTest, SkipsAndNamesMalformedDocuments) {
   input("in.jsonl",

@@ -60,9 +60,11 @@ const FieldTable<PreprocessDataOptions>& preprocess_data_table() {
         "Tokenizes JSON lines or text into PREFIX_text_document.bin and .idx, with the same bytes "
         "as Megatron-LM.");
     t.group("Input and output");
-    t.field("input", &Options::input,
-            "files or globs to read; .txt files are text, all others JSON lines; .gz and .zst "
-            "files are decompressed")
+    t.field(
+         "input", &Options::input,
+         "files, globs or folders to read, or - for the standard input; .txt files are text, all "
+         "others JSON lines; .gz and .zst files are decompressed; of a folder, the .jsonl, "
+         ".json and .txt files below it are read in alphabetical order")
         .required()
         .value_name("FILE");
     t.field("json_keys", &Options::json_keys,
