@@ -125,6 +125,68 @@ TEST_F(PreprocessTest, ReadsInvalidUtf8AlikeInTextAndJson) {
   EXPECT_THAT(documents(), ElementsAre(bad + "$|"));
 }
 
+TEST_F(PreprocessTest, ReadsTheFilesBelowAFolderInOrder) {
+  fs::create_directories(folder_ / "in/b");
+  test::write_text_file(folder_ / "in/c.txt", "third");
+  test::write_text_file(folder_ / "in/b/x.jsonl.gz", gzip("{\"text\":\"second\"}\n"));
+  test::write_text_file(folder_ / "in/a.jsonl", "{\"text\":\"first\"}\n");
+  test::write_text_file(folder_ / "in/README.md", "no document");
+  options_.inputs = {folder_ / "in"};
+  run();
+  EXPECT_THAT(documents(), ElementsAre("first$|", "second$|", "third$|"));
+  fs::create_directories(folder_ / "empty");
+  options_.inputs = {folder_ / "empty"};
+  EXPECT_THAT(error(), HasSubstr("holds no file of documents"));
+  options_.inputs = {"-", "-"};
+  EXPECT_THAT(error(), HasSubstr("standard input twice"));
+}
+
+// A document whose second key is wrong leaves nothing in the dataset of the first.
+TEST_F(PreprocessTest, SkipsAndNamesMalformedDocuments) {
+  input("in.jsonl",
+        "{\"a\": \"1\", \"b\": \"2\"}\n{\"a\": \n{\"a\": \"3\"}\n{\"a\": \"4\", \"b\": 5}\n[]\n"
+        "{\"a\": \"\", \"b\": \"6\"}\n");
+  options_.json_keys = {"a", "b"};
+  options_.append_eod = false;
+  EXPECT_THAT(error(), HasSubstr("in.jsonl:2: not valid JSON"));
+  options_.skip_malformed = true;
+  const PreprocessSummary summary = run();
+  EXPECT_THAT(documents("a"), ElementsAre("1|", ""));
+  EXPECT_THAT(documents("b"), ElementsAre("2|", "6|"));
+  EXPECT_EQ(summary.malformed_documents, 4);
+  EXPECT_THAT(
+      summary.first_malformed,
+      ElementsAre(HasSubstr("in.jsonl:2: not valid JSON"), HasSubstr("in.jsonl:3: no field 'b'"),
+                  HasSubstr("in.jsonl:4: field 'b' must be a string"),
+                  HasSubstr("in.jsonl:5: expected a JSON object")));
+}
+
+TEST_F(PreprocessTest, SkipsAlikeForAnyNumberOfWorkers) {
+  std::string lines, good;
+  for (int i = 0; i < 90000; ++i) {
+    const std::string line = "{\"text\": \"line " + std::to_string(i) + "\"}\n";
+    lines += i % 7 == 3 ? "{broken " + std::to_string(i) + "\n" : line;
+    if (i % 7 != 3) good += line;
+  }
+  input("good.jsonl", good);
+  run();
+  const std::string bin = test::read_text_file(folder_ / "out_text_document.bin"),
+                    idx = test::read_text_file(folder_ / "out_text_document.idx");
+  input("in.jsonl", lines);
+  options_.skip_malformed = true;
+  for (const int workers : {1, 3}) {
+    options_.workers = workers;
+    const PreprocessSummary summary = run();
+    EXPECT_EQ(summary.malformed_documents, 12857);
+    EXPECT_EQ(summary.first_malformed.size(), PreprocessSummary::kMostShown);
+    EXPECT_THAT(summary.first_malformed[0], HasSubstr("in.jsonl:4: "));
+    EXPECT_TRUE(test::read_text_file(folder_ / "out_text_document.bin") == bin);
+    EXPECT_TRUE(test::read_text_file(folder_ / "out_text_document.idx") == idx);
+  }
+  input("in.jsonl", "{broken\n");
+  EXPECT_THAT(error(), HasSubstr("no tokens"));
+}
+
 TEST_F(PreprocessTest, WritesOneDatasetForEachKey) {
   input("in.jsonl", "{\"a\": \"1\", \"b\": \"22\"}\n{\"b\": \"4\", \"a\": \"333\"}\n");
   options_.json_keys = {"a", "b"};

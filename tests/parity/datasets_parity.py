@@ -208,6 +208,28 @@ def check_cache(report, draw, folder):
     report.result("datasets: cache files equal megatron-core's", same, f"{len(ours)} arrays")
 
 
+def check_peer_cache(report, draw, folder):
+    """The files that megatron-core wrote, under our names and without a stamp, are read."""
+    prefix = f"{folder}/corpus"
+    random_corpus(draw, prefix)
+    old = os.stat(f"{prefix}.idx").st_mtime - 10  # an index must be newer than its data
+    os.utime(f"{prefix}.idx", (old, old))
+    common = dict(seq_length=16, seed=5, sizes=[900, 30, 20], cache=f"{folder}/peer")
+    theirs = mcore_data.build(blend=([prefix], None), split="8,1,1", **common)
+    arguments = ["--data-path", prefix, "--split", "8,1,1", "--seq-length", 16, "--seed", 5]
+    arguments += ["--num-samples", "900,30,20", "--data-cache-path", f"{folder}/ours"]
+    compare(report, "datasets: before megatron-core's cache", theirs, arguments)
+    after_hash = lambda file: os.path.basename(file).split("-", 1)[1]
+    peer = {after_hash(file): file for file in glob.glob(f"{folder}/peer/*.npy")}
+    for file in glob.glob(f"{folder}/ours/*.npy"):
+        shutil.copyfile(peer[after_hash(file)], file)
+    for file in glob.glob(f"{folder}/ours/*stamp.json"):
+        os.remove(file)
+    compare(report, "datasets: from megatron-core's cache", theirs, arguments)
+    built = glob.glob(f"{folder}/ours/*stamp.json")
+    report.result("datasets: megatron-core's cache is not built again", not built, f"{built}")
+
+
 def read_all(folder, where):
     return [
         (os.path.basename(file).split("-", 1)[1], np.load(file))
@@ -308,6 +330,7 @@ def main():
     ]
     checks += [
         ("datasets: cache", lambda folder: check_cache(report, draw, folder)),
+        ("datasets: peer cache", lambda folder: check_peer_cache(report, draw, folder)),
         ("datasets: mock", lambda folder: check_mock(report)),
     ]
     checks += [

@@ -27,10 +27,23 @@ struct EnumNames<DocumentKind> {
 
 namespace {
 
+enum class OnError { stop, skip };
+
+}  // namespace
+
+template <>
+struct EnumNames<OnError> {
+  static constexpr std::array<std::pair<std::string_view, OnError>, 2> value{
+      {{"stop", OnError::stop}, {"skip", OnError::skip}}};
+};
+
+namespace {
+
 struct PreprocessDataOptions {
   std::vector<std::string> input, json_keys = {"text"};
   std::string output_prefix;
   DocumentKind text_documents = DocumentKind::paragraph;
+  OnError on_error = OnError::stop;
   bool append_eod = false, split_sentences = false, keep_newlines = false,
        keep_sequential_samples = false, find_optimal_num_workers = false;
   std::string lang = "english";
@@ -47,9 +60,11 @@ const FieldTable<PreprocessDataOptions>& preprocess_data_table() {
         "Tokenizes JSON lines or text into PREFIX_text_document.bin and .idx, with the same bytes "
         "as Megatron-LM.");
     t.group("Input and output");
-    t.field("input", &Options::input,
-            "files or globs to read; .txt files are text, all others JSON lines; .gz and .zst "
-            "files are decompressed")
+    t.field(
+         "input", &Options::input,
+         "files, globs or folders to read, or - for the standard input; .txt files are text, all "
+         "others JSON lines; .gz and .zst files are decompressed; of a folder, the .jsonl, "
+         ".json and .txt files below it are read in alphabetical order")
         .required()
         .value_name("FILE");
     t.field("json_keys", &Options::json_keys,
@@ -64,6 +79,9 @@ const FieldTable<PreprocessDataOptions>& preprocess_data_table() {
             "file");
     t.field("append_eod", &Options::append_eod,
             "append the end-of-document token to every document");
+    t.field("on_error", &Options::on_error,
+            "what to do with a document that is malformed or cannot be tokenized: stop with an "
+            "error, or skip it; skipped documents are counted and the first ones are named");
     t.field("workers", &Options::workers, "number of tokenizer threads").at_least(1).at_most(1024);
     t.field("log_interval", &Options::log_interval, "number of documents between progress lines")
         .at_least(1);
@@ -125,6 +143,7 @@ int run_preprocess_data(std::span<const std::string> args) {
       .workers = options.workers,
       .log_interval = options.log_interval,
       .accepts_invalid_utf8 = tokenizer->accepts_invalid_utf8(),
+      .skip_malformed = options.on_error == OnError::skip,
       .log = &std::cerr,
       .log_is_terminal = is_terminal(STDERR_FILENO)};
   const PreprocessSummary summary = preprocess(
@@ -133,6 +152,12 @@ int run_preprocess_data(std::span<const std::string> args) {
     std::cerr << "note: documents with invalid UTF-8: " << summary.invalid_documents
               << " (the first is " << summary.first_invalid
               << "); invalid bytes were read as U+FFFD\n";
+  if (summary.malformed_documents > 0) {
+    std::cerr << "note: malformed documents skipped: " << summary.malformed_documents << "\n";
+    for (const std::string& reason : summary.first_malformed) std::cerr << "  " << reason << "\n";
+    if (static_cast<std::size_t>(summary.malformed_documents) > summary.first_malformed.size())
+      std::cerr << "  ...\n";
+  }
   if (summary.outputs[0].documents == 1)
     std::cerr << "note: this is one document, which --split cannot divide; --text-documents line "
                  "makes every line of a .txt file a document\n";

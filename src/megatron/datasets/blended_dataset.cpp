@@ -5,7 +5,9 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <numeric>
+#include <span>
 
+#include "megatron/base/checksum.h"
 #include "megatron/base/error.h"
 #include "megatron/datasets/index_cache.h"
 
@@ -98,7 +100,8 @@ BlendedDataset::BlendedDataset(std::vector<std::shared_ptr<const GptDataset>> da
                         .description = python_json_dumps(identifiers),
                         .array_names = {"dataset_index", "dataset_sample_index"}};
   for (const auto& dataset : datasets_)
-    entry.sources.push_back(dataset->part().path.value_or("") + ".idx");
+    entry.sources.files.push_back(dataset->part().path.value_or("") + ".idx");
+  entry.sources.checksum = [&sizes] { return checksum(std::as_bytes(std::span(sizes))); };
   const std::int64_t size =
       options.size.value_or(std::accumulate(sizes.begin(), sizes.end(), std::int64_t{0}));
   const auto build = [&] {

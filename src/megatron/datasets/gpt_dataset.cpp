@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 
+#include "megatron/base/checksum.h"
 #include "megatron/base/error.h"
 
 namespace megatron {
@@ -48,7 +49,9 @@ IndexCacheEntry GptDataset::cache_entry() const {
   entry.folder = options_.cache_folder;
   if (!part_.path) return entry;
   if (entry.folder.empty()) entry.folder = fs::path(*part_.path) / "cache" / "GPTDataset_indices";
-  entry.sources = {*part_.path + ".idx"};
+  // The order depends on nothing of the data but the lengths.
+  entry.sources = {.files = {*part_.path + ".idx"},
+                   .checksum = [this] { return checksum(source_->sequence_lengths().bytes()); }};
   return entry;
 }
 

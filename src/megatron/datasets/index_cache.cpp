@@ -3,43 +3,84 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
 #include <optional>
 
 #include "megatron/base/error.h"
+#include "megatron/base/format.h"
 #include "megatron/base/md5.h"
 
 namespace megatron {
 namespace {
 
-fs::path path_to(const IndexCacheEntry& entry, const std::string& affix) {
-  return entry.folder /
-         (md5_hex(entry.description) + "-" + entry.class_name + "-" + entry.split + "-" + affix);
+/// The files of one entry.
+class EntryFiles {
+ public:
+  explicit EntryFiles(const IndexCacheEntry& entry)
+      : prefix_((entry.folder /
+                 (md5_hex(entry.description) + "-" + entry.class_name + "-" + entry.split + "-"))
+                    .string()) {
+    for (const std::string& name : entry.array_names) arrays.push_back(path(name + ".npy"));
+  }
+  fs::path path(const std::string& affix) const { return prefix_ + affix; }
+  fs::path description() const { return path("description.txt"); }
+  fs::path stamp() const { return path("stamp.json"); }
+
+  std::vector<fs::path> arrays;
+
+ private:
+  std::string prefix_;
+};
+
+/// The arrays of an entry, or why there are none. `reason` is empty for an entry that does not
+/// exist.
+struct Loaded {
+  std::optional<IndexArrays> arrays = {};
+  std::string reason = {};
+};
+
+std::optional<std::string> read_stamp(const EntryFiles& files) {
+  std::error_code code;
+  if (!fs::exists(files.stamp(), code)) return std::nullopt;
+  return read_file(files.stamp());
 }
 
-bool is_current(const IndexCacheEntry& entry) {
+/// Returns why an entry without a stamp cannot be used: file times may have millisecond resolution,
+/// so a tie may hide a change.
+std::optional<std::string> time_mismatch(const EntryFiles& files, const IndexSources& sources) {
   std::error_code code;
-  const auto built = fs::last_write_time(path_to(entry, "description.txt"), code);
-  if (code) return false;
-  for (const fs::path& source : entry.sources) {
+  const auto built = fs::last_write_time(files.description(), code);
+  for (const fs::path& source : sources.files) {
     const auto changed = fs::last_write_time(source, code);
     if (code || changed >= built)
-      return false;  // file times may have millisecond resolution, so a tie may hide a change
+      return source.string() + " is as new as the index, or newer, and no stamp tells its contents";
   }
-  return true;
+  return std::nullopt;
 }
 
-std::optional<IndexArrays> try_load(const IndexCacheEntry& entry,
-                                    const std::function<bool(const IndexArrays&)>& accept) {
-  if (!is_current(entry)) return std::nullopt;
+Loaded load_files(const EntryFiles& files, const IndexSources& sources,
+                  const std::function<bool(const IndexArrays&)>& accept) {
+  std::error_code code;
+  // The description is written last and removed first.
+  if (!fs::exists(files.description(), code)) return {};
+  const std::optional<std::string> stamp = read_stamp(files);
+  const std::optional<std::string> mismatch =
+      stamp ? index_stamp_mismatch(*stamp, sources, files.arrays) : time_mismatch(files, sources);
+  if (mismatch) return {.reason = *mismatch};
   IndexArrays arrays;
-  try {
-    for (const std::string& name : entry.array_names)
-      arrays.push_back(NpyArray::load(path_to(entry, name + ".npy")));
-  } catch (const UserError&) {
-    return std::nullopt;  // the entry is missing or damaged and will be rebuilt
-  }
-  if (!accept(arrays)) return std::nullopt;
-  return arrays;
+  for (const fs::path& path : files.arrays) arrays.push_back(NpyArray::load(path));
+  if (!accept(arrays)) return {.reason = "its arrays do not fit the data"};
+  // A builder may have replaced some of the arrays meanwhile.
+  if (read_stamp(files) != stamp) return {.reason = "another process builds it again"};
+  return {.arrays = std::move(arrays)};
+}
+
+Loaded try_load(const EntryFiles& files, const IndexSources& sources,
+                const std::function<bool(const IndexArrays&)>& accept) try {
+  return load_files(files, sources, accept);
+} catch (const UserError& error) {
+  return {.reason =
+              error.parts().what + (error.parts().got.empty() ? "" : ": " + error.parts().got)};
 }
 
 /// Writes to a temporary name, then renames, so that readers see a whole file or none.
@@ -57,15 +98,37 @@ void store(const fs::path& path, const std::function<void(const fs::path&)>& wri
   }
 }
 
-void store_entry(const IndexCacheEntry& entry, const IndexArrays& arrays) {
+/// Replaces an entry. Without description and stamp, what a killed process leaves is not taken for
+/// an index.
+void store_entry(const IndexCacheEntry& entry, const EntryFiles& files, const IndexArrays& arrays) {
+  fs::remove(files.description());
+  fs::remove(files.stamp());
   for (std::size_t i = 0; i < arrays.size(); ++i)
-    store(path_to(entry, entry.array_names[i] + ".npy"),
-          [&](const fs::path& path) { arrays[i].save(path); });
-  store(path_to(entry, "description.txt"), [&](const fs::path& path) {
-    FileWriter writer(path);
-    writer.write(entry.description);
-    writer.close();
-  });
+    store(files.arrays[i], [&](const fs::path& path) { arrays[i].save(path); });
+  write_file_atomically(files.stamp(), make_index_stamp(entry.sources, files.arrays));
+  write_file_atomically(files.description(), entry.description);
+}
+
+/// Removes what killed builders of this entry left. The caller holds the entry's lock.
+void remove_leftovers(const EntryFiles& files, const fs::path& folder) {
+  const std::string start = files.path("").filename().string();
+  std::vector<fs::path> leftovers;
+  std::error_code ignored;
+  for (const auto& file : fs::directory_iterator(folder, ignored)) {
+    const std::string name = file.path().filename().string();
+    if (name.starts_with(start) && name.find(".tmp.") != std::string::npos)
+      leftovers.push_back(file.path());
+  }
+  for (const fs::path& path : leftovers) fs::remove(path, ignored);
+}
+
+/// Takes the lock of an entry and returns how long another process held it, in seconds.
+double take_lock(const IndexCacheEntry& entry, const EntryFiles& files,
+                 std::optional<FileLock>& lock) {
+  megatron::create_directories(entry.folder);
+  const auto start = std::chrono::steady_clock::now();
+  lock.emplace(files.path("lock"));
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
 }  // namespace
@@ -74,32 +137,44 @@ IndexArrays load_or_build(const IndexCacheEntry& entry, const std::function<Inde
                           const std::function<bool(const IndexArrays&)>& accept,
                           std::vector<std::string>& warnings) {
   if (entry.folder.empty()) return build();
-  if (auto arrays = try_load(entry, accept)) return *std::move(arrays);
-
-  const auto warn = [&](const std::string& reason) {
+  const EntryFiles files(entry);
+  Loaded found = try_load(files, entry.sources, accept);
+  if (found.arrays) return *std::move(found.arrays);
+  const auto warn_unwritable = [&](const std::string& reason) {
     warnings.push_back("the sample order is kept in memory because " + entry.folder.string() +
                        " cannot be written (" + reason +
                        "); choose another folder with --data-cache-path");
   };
+  const std::string name =
+      "the cached " + entry.split + " sample order " + files.path("*").string() + " ";
+  if (!found.reason.empty()) warnings.push_back(name + "is built again: " + found.reason);
+
+  constexpr double kLongWaitSeconds = 5;
+  double waited_s = 0;
   std::optional<FileLock> lock;
   try {
-    megatron::create_directories(entry.folder);
-    lock.emplace(path_to(entry, "lock"));
+    waited_s = take_lock(entry, files, lock);
   } catch (const UserError& error) {
-    warn(error.parts().got);
+    warn_unwritable(error.parts().got);
     return build();
   }
-  if (auto arrays = try_load(entry, accept)) return *std::move(arrays);
+  found = try_load(files, entry.sources, accept);
+  if (found.arrays) {
+    if (waited_s > kLongWaitSeconds)
+      warnings.push_back(name + format("was built by another process in %.0f s", waited_s));
+    return *std::move(found.arrays);
+  }
   IndexArrays arrays = build();
   try {
-    store_entry(entry, arrays);
+    remove_leftovers(files, entry.folder);
+    store_entry(entry, files, arrays);
   } catch (const UserError& error) {
-    warn(error.parts().got);
+    warn_unwritable(error.parts().got);
   } catch (const fs::filesystem_error& error) {
-    warn(error.code().message());
+    warn_unwritable(error.code().message());
   }
-  if (auto mapped = try_load(entry, accept)) return *std::move(mapped);
-  return arrays;
+  found = try_load(files, entry.sources, accept);
+  return found.arrays ? *std::move(found.arrays) : arrays;
 }
 
 }  // namespace megatron

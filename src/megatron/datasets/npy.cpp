@@ -158,7 +158,7 @@ void NpyArray::save(const fs::path& path) const {
   writer.write(&header_size, 2);
   writer.write(header);
   writer.write(data_, static_cast<std::size_t>(size_ * facts(type_).size));
-  writer.close();
+  writer.close(/*sync=*/true);
 }
 
 std::int64_t NpyArray::at(std::int64_t i) const {

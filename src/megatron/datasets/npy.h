@@ -28,7 +28,7 @@ class NpyArray {
 
   /// Maps a .npy file. A UserError names the file and the invalid field.
   static NpyArray load(const fs::path& path);
-  /// Writes the same bytes as numpy.save.
+  /// Writes the same bytes as numpy.save, and fsyncs them.
   void save(const fs::path& path) const;
 
   NpyType type() const { return type_; }

@@ -21,14 +21,28 @@ struct KeyTokens {
   std::vector<std::int32_t> document_sequences;  ///< sequences per document
 };
 
+/// Sizes of the vectors of KeyTokens, to which a malformed document returns them.
+struct KeySizes {
+  std::size_t tokens, lengths, documents;
+};
+
 struct EncodedChunk {
   std::vector<KeyTokens> keys;
   std::uint64_t text_bytes = 0, file_bytes = 0;
   std::int64_t invalid_documents = 0;
   std::string first_invalid;
 
+  std::int64_t malformed_documents = 0;
+  std::vector<std::string> first_malformed;
+
   void note_invalid(const std::string& source) {
     if (invalid_documents++ == 0) first_invalid = source;
+  }
+  void note_malformed(const UserError& error) {
+    ++malformed_documents;
+    if (first_malformed.size() == PreprocessSummary::kMostShown) return;
+    const UserError::Parts& parts = error.parts();
+    first_malformed.push_back(parts.what + (parts.got.empty() ? "" : ": " + parts.got));
   }
 };
 
@@ -50,13 +64,35 @@ class ChunkEncoder {
   }
 
  private:
+  /// Calls `add`, which appends one document to every key. A malformed document that may be skipped
+  /// leaves nothing behind, also in the keys before the one that is wrong.
+  template <class Add>
+  void add_or_skip(EncodedChunk& encoded, const Add& add) const {
+    if (!options_.skip_malformed) return add();
+    std::vector<KeySizes> before;
+    for (const KeyTokens& key : encoded.keys)
+      before.push_back({key.tokens.size(), key.lengths.size(), key.document_sequences.size()});
+    try {
+      add();
+    } catch (const UserError& error) {
+      encoded.note_malformed(error);
+      for (std::size_t i = 0; i < before.size(); ++i) {
+        encoded.keys[i].tokens.resize(before[i].tokens);
+        encoded.keys[i].lengths.resize(before[i].lengths);
+        encoded.keys[i].document_sequences.resize(before[i].documents);
+      }
+    }
+  }
+
   void encode_text(const TextChunk& chunk, EncodedChunk& encoded) const {
     for (const TextDocument& document : split_documents(chunk)) {
       const std::string source = chunk.file + ":" + std::to_string(document.line);
       const auto valid =
           options_.accepts_invalid_utf8 ? std::nullopt : replace_invalid_utf8(document.text);
-      if (valid) encoded.note_invalid(source);
-      add_document(encoded.keys[0], {valid ? std::string_view(*valid) : document.text}, source);
+      add_or_skip(encoded, [&] {
+        add_document(encoded.keys[0], {valid ? std::string_view(*valid) : document.text}, source);
+        if (valid) encoded.note_invalid(source);
+      });
     }
   }
 
@@ -68,10 +104,12 @@ class ChunkEncoder {
       text.remove_prefix(std::min(line.size() + 1, text.size()));
       if (line.find_first_not_of(" \t\r") == std::string_view::npos) continue;
       const std::string source = chunk.file + ":" + std::to_string(number);
-      const auto& texts = parser.parse(line, source);
-      if (parser.had_invalid_utf8()) encoded.note_invalid(source);
-      for (std::size_t key = 0; key < texts.size(); ++key)
-        add_document(encoded.keys[key], texts[key], source);
+      add_or_skip(encoded, [&] {
+        const auto& texts = parser.parse(line, source);
+        for (std::size_t key = 0; key < texts.size(); ++key)
+          add_document(encoded.keys[key], texts[key], source);
+        if (parser.had_invalid_utf8()) encoded.note_invalid(source);
+      });
     }
   }
 
@@ -180,6 +218,10 @@ PreprocessSummary preprocess(const PreprocessOptions& options, const Encoder& en
     summary.text_bytes += chunk->text_bytes;
     if (summary.invalid_documents == 0) summary.first_invalid = chunk->first_invalid;
     summary.invalid_documents += chunk->invalid_documents;
+    summary.malformed_documents += chunk->malformed_documents;
+    for (const std::string& reason : chunk->first_malformed)
+      if (summary.first_malformed.size() < PreprocessSummary::kMostShown)
+        summary.first_malformed.push_back(reason);
     progress.update(builders[0]->num_documents(), summary.text_bytes, chunk->file_bytes);
   }
   for (std::size_t key = 0; key < builders.size(); ++key) {

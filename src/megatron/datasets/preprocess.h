@@ -27,6 +27,8 @@ struct PreprocessOptions {
   std::int64_t log_interval = 1000;  ///< documents between progress lines
   /// The tokenizer accepts any bytes, so texts of .txt files are not converted to valid UTF-8.
   bool accepts_invalid_utf8 = false;
+  /// Skips documents that cannot be read or tokenized, and counts them; else the first one stops.
+  bool skip_malformed = false;
   std::ostream* log = nullptr;
   bool log_is_terminal = false;  ///< rewrites one progress line that shows the remaining time
 };
@@ -43,6 +45,10 @@ struct PreprocessSummary {
   /// Number of documents with invalid UTF-8, and "file:line" of the first one.
   std::int64_t invalid_documents = 0;
   std::string first_invalid;
+  /// Number of documents skipped, and what is wrong with the first ones: "file:line: reason".
+  std::int64_t malformed_documents = 0;
+  std::vector<std::string> first_malformed;
+  static constexpr std::size_t kMostShown = 10;
   std::uint64_t text_bytes = 0;
   double seconds = 0;
 };

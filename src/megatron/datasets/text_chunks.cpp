@@ -22,11 +22,52 @@ std::string_view without_line_end(std::string_view line) {
   return line;
 }
 
+std::string_view without_compression(std::string_view name) {
+  for (const std::string_view compressed : {".gz", ".zst"}) {
+    if (name.ends_with(compressed)) name.remove_suffix(compressed.size());
+  }
+  return name;
+}
+
+/// Appends the files of a folder and its subfolders whose names say that they hold documents, in
+/// alphabetical order of their paths.
+void append_folder(const fs::path& folder, std::vector<std::string>& files) {
+  std::vector<std::string> found;
+  std::error_code code;
+  for (fs::recursive_directory_iterator entry(folder, code), end; !code && entry != end;
+       entry.increment(code)) {
+    const std::string name = entry->path().filename().string();
+    const std::string_view kind = without_compression(name);
+    std::error_code ignored;
+    if (entry->is_regular_file(ignored) &&
+        (kind.ends_with(".jsonl") || kind.ends_with(".json") || kind.ends_with(".txt")))
+      found.push_back(entry->path().string());
+  }
+  if (code) throw_file_error("read folder", folder, code.value());
+  if (found.empty())
+    throw UserError({"--input " + folder.string() + " holds no file of documents",
+                     "files of a folder must end in .jsonl, .json or .txt, also with .gz or .zst",
+                     "give other files by their names or by a glob"});
+  std::sort(found.begin(), found.end());
+  files.insert(files.end(), found.begin(), found.end());
+}
+
 }  // namespace
 
 std::vector<std::string> expand_inputs(const std::vector<std::string>& patterns) {
   std::vector<std::string> files;
+  if (std::count(patterns.begin(), patterns.end(), kStandardInput) > 1)
+    throw UserError({"--input names the standard input twice", "", "give - once"});
   for (const std::string& pattern : patterns) {
+    if (pattern == kStandardInput) {
+      files.push_back(pattern);
+      continue;
+    }
+    std::error_code code;
+    if (fs::is_directory(pattern, code)) {
+      append_folder(pattern, files);
+      continue;
+    }
     glob_t found{};
     const int result = ::glob(pattern.c_str(), 0, nullptr, &found);
     for (std::size_t i = 0; result == 0 && i < found.gl_pathc; ++i)
@@ -38,13 +79,7 @@ std::vector<std::string> expand_inputs(const std::vector<std::string>& patterns)
   return files;
 }
 
-bool is_text_file(const std::string& file) {
-  std::string_view name = file;
-  for (const std::string_view compressed : {".gz", ".zst"}) {
-    if (name.ends_with(compressed)) name.remove_suffix(compressed.size());
-  }
-  return name.ends_with(".txt");
-}
+bool is_text_file(const std::string& file) { return without_compression(file).ends_with(".txt"); }
 
 ChunkReader::ChunkReader(std::vector<std::string> files, DocumentKind text_kind,
                          std::size_t chunk_size)
@@ -75,11 +110,12 @@ std::size_t ChunkReader::complete_size(std::size_t known) const {
 }
 
 TextChunk ChunkReader::take(std::size_t size) {
-  TextChunk chunk{.buffer = {},
-                  .file = files_[next_file_ - 1],
-                  .first_line = line_,
-                  .kind = kind_,
-                  .file_bytes = finished_bytes_};
+  TextChunk chunk{
+      .buffer = {},
+      .file = files_[next_file_ - 1] == kStandardInput ? "standard input" : files_[next_file_ - 1],
+      .first_line = line_,
+      .kind = kind_,
+      .file_bytes = finished_bytes_};
   if (stream_) chunk.file_bytes += stream_->bytes_read();
   std::string rest = pending_.substr(size);
   pending_.resize(size);

@@ -34,7 +34,8 @@ struct TextChunk {
   }
 };
 
-/// Returns the files that the patterns (paths or globs) match, in alphabetical order per pattern.
+/// Returns the files that the patterns match, in alphabetical order per pattern. A pattern is a
+/// path, a glob, a folder, which stands for all files of documents below it, or kStandardInput.
 /// Throws a UserError when a pattern matches none.
 std::vector<std::string> expand_inputs(const std::vector<std::string>& patterns);
 

@@ -9,6 +9,9 @@
 
 namespace megatron {
 
+/// The name that stands for the standard input.
+inline constexpr const char* kStandardInput = "-";
+
 class TextStream {
  public:
   virtual ~TextStream() = default;
@@ -19,7 +22,8 @@ class TextStream {
   virtual std::uint64_t bytes_read() const = 0;
 };
 
-/// Opens a file. It may hold several gzip members or zstd frames, also with long windows.
+/// Opens a file, or the standard input for kStandardInput. It may hold several gzip members or zstd
+/// frames, also with long windows.
 std::unique_ptr<TextStream> open_text(const fs::path& path);
 
 }  // namespace megatron

@@ -17,6 +17,7 @@ class UnalignedView {
   UnalignedView() = default;
   UnalignedView(const std::byte* data, std::size_t size) : data_(data), size_(size) {}
   std::size_t size() const { return size_; }
+  std::span<const std::byte> bytes() const { return {data_, size_ * sizeof(T)}; }
   T operator[](std::size_t i) const {
     T value;
     std::memcpy(&value, data_ + i * sizeof(T), sizeof(T));
