@@ -98,7 +98,6 @@ INSTANTIATE_TEST_SUITE_P(
               R"({"id": 3, "content": "x", "single_word": false, )"
               R"("lstrip": false, "rstrip": false, "normalized": false, "special": true})",
               "added_tokens[1]: id 3 is given twice"},
-        Patch{"/truncation", R"({"max_length": 4})", "field 'truncation' must be null"},
         Patch{"/normalizer", R"({"type": "Precompiled"})",
               "normalizer: type 'Precompiled' is not supported"},
         Patch{"/normalizer",

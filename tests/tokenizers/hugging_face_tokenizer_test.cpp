@@ -95,6 +95,22 @@ Json added_token(int id, const char* content, bool lstrip, bool rstrip) {
 
 using Ids = std::vector<std::int32_t>;
 
+TEST(HuggingFaceTokenizer, NeitherCutsNorPadsADocument) {
+  const Json truncation = {{"direction", "Right"},
+                           {"max_length", 2},
+                           {"strategy", "LongestFirst"},
+                           {"stride", 0}};
+  const Json padding = {{"strategy", {{"Fixed", 8}}},
+                        {"direction", "Right"},
+                        {"pad_to_multiple_of", nullptr},
+                        {"pad_id", 0},
+                        {"pad_type_id", 0},
+                        {"pad_token", "a"}};
+  const auto tokenizer =
+      characters({{"a", 0}, {"b", 1}}, {{"truncation", truncation}, {"padding", padding}});
+  EXPECT_EQ(tokenizer.encode("abba"), (Ids{0, 1, 1, 0}));
+}
+
 TEST(AddedTokens, TakeTheSpaceOnTheSidesTheyName) {
   const auto tokenizer =
       characters({{" ", 0}, {"a", 1}, {"b", 2}},

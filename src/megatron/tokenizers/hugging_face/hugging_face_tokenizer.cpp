@@ -19,14 +19,6 @@ const Json& optional_at(const Json& object, const char* key) {
   return found == object.end() ? null : *found;
 }
 
-/// Rejects tokenizers that truncate or pad, because these would silently lose training text.
-void reject_truncation_and_padding(const Json& root, const std::string& source) {
-  for (const char* key : {"truncation", "padding"})
-    if (!optional_at(root, key).is_null())
-      throw UserError({source + ": field '" + key + "' must be null", root.at(key).dump(),
-                       "documents are never cut or padded here"});
-}
-
 }  // namespace
 
 HuggingFaceTokenizer::HuggingFaceTokenizer(const fs::path& path) {
@@ -34,7 +26,6 @@ HuggingFaceTokenizer::HuggingFaceTokenizer(const fs::path& path) {
   const std::string source = file.string();
   const Json root = read_json(file);
   const Json& model = json_at(root, "model", source);
-  reject_truncation_and_padding(root, source);
   normalizer_ =
       hugging_face::make_normalizer(optional_at(root, "normalizer"), source + ": normalizer");
   pre_tokenizer_ = hugging_face::make_pre_tokenizer(optional_at(root, "pre_tokenizer"),

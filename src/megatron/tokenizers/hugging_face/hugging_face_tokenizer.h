@@ -2,6 +2,8 @@
 // GPT-2, Llama 3, Qwen and similar ones. encode() runs these stages:
 //   text → added tokens (raw) → normalizer → added tokens (normalized) → pre-tokenizer → BPE →
 //   post-processor
+// The blocks "truncation" and "padding" are for batches of a model's inputs; documents are neither
+// cut nor padded, so both are ignored.
 #pragma once
 
 #include <filesystem>
