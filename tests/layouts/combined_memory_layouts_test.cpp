@@ -1,6 +1,6 @@
-// Everything that saves memory at once, in random layouts: recomputation, offload, sharded
-// gradients and weights, with tensor, pipeline, context and expert parallelism, have the loss and
-// the gradients of one rank in float64, dropout included.
+// Everything that saves memory at once, in random layouts: recomputation, offload of activations
+// and of optimizer state, sharded gradients and weights, with tensor, pipeline, context and expert
+// parallelism, have the losses and the updates of one rank in float64, dropout included.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -34,6 +34,7 @@ struct Combination {
   std::int64_t tp = 1, cp = 1, dp = 1;
   std::size_t pipeline = 0;
   Flags flags = {};
+  bool offloads_optimizer = false;
 
   std::int64_t world_size() const { return tp * cp * dp * pipelines()[pipeline].ranks; }
 };
@@ -47,15 +48,20 @@ Flags recomputation(Draw& draw, bool has_experts) {
       return {"--recompute-granularity", "selective", "--recompute-modules", modules[0],
               modules[1]};
     case 2:
-      return {"--activation-plan",
-              "none,layernorm+offload,full+offload," + modules[1] + "+offload",
-              "--offload-folder",
-              std::filesystem::temp_directory_path().string(),
-              "--min-offloaded-tensor-size",
-              "0"};
+      return {"--activation-plan", "none,layernorm+offload,full+offload," + modules[1] + "+offload",
+              "--min-offloaded-tensor-size", "0"};
     default:
       return {};
   }
+}
+
+/// Returns the flags of an optimizer whose state is offloaded: all of it, or the state of some
+/// weights.
+Flags offloaded_optimizer(Draw& draw) {
+  Flags all{"--optimizer-cpu-offload", "--optimizer-offload-fraction",
+            draw.of(std::array{"1", "0.5"})};
+  if (draw.coin()) all.emplace_back("--overlap-cpu-optimizer-d2h-h2d");
+  return all;
 }
 
 Combination draw_combination(Draw& draw) {
@@ -76,16 +82,30 @@ Combination draw_combination(Draw& draw) {
     if (one.tp == 2 && draw.coin()) one.flags.emplace_back("--sequence-parallel");
     if (families()[one.family].has_experts && draw.coin())
       one.flags.insert(one.flags.end(), {"--expert-model-parallel-size", "2"});
-    for (const Flags& more : {pipelines()[one.pipeline].flags(),
-                              recomputation(draw, families()[one.family].has_experts)})
+    one.offloads_optimizer = draw.coin();
+    const Flags recomputed = recomputation(draw, families()[one.family].has_experts);
+    for (const Flags& more : {pipelines()[one.pipeline].flags(), recomputed,
+                              one.offloads_optimizer ? offloaded_optimizer(draw) : Flags{}})
       one.flags.insert(one.flags.end(), more.begin(), more.end());
+    if (one.offloads_optimizer || std::ranges::count(recomputed, "--activation-plan") > 0)
+      one.flags.insert(one.flags.end(),
+                       {"--offload-folder", std::filesystem::temp_directory_path().string()});
     return one;
   }
 }
 
-TrainingResult train(std::size_t family, const Flags& more, std::int64_t world_size) {
+/// Returns two steps with momentum, so that the second update reads state of the first. W − W' is
+/// the sum of both updates. A learning rate of 1 leaves them large beside the rounding of W.
+Flags two_momentum_steps() {
+  Flags all = one_sgd_step();
+  all.insert(all.end(), {"--sgd-momentum", "0.9", "--lr", "1", "--train-iters", "2"});
+  return all;
+}
+
+TrainingResult train(const Combination& one, const Flags& more, std::int64_t world_size) {
   Flags all = common_flags();
-  for (const Flags& part : {families()[family].flags, one_sgd_step(), more})
+  for (const Flags& part : {families()[one.family].flags,
+                            one.offloads_optimizer ? two_momentum_steps() : one_sgd_step(), more})
     all.insert(all.end(), part.begin(), part.end());
   return train_in_layout(all, world_size, {.dtype = at::kDouble});
 }
@@ -100,8 +120,8 @@ TEST(CombinedMemoryLayouts, TrainAsOneRankDoes) {
     std::string words = families()[one.family].name + ", dp " + std::to_string(one.dp);
     for (const std::string& flag : one.flags) words += " " + flag;
     SCOPED_TRACE(words);
-    const TrainingResult expected = train(one.family, {}, 1),
-                         actual = train(one.family, one.flags, one.world_size());
+    const TrainingResult expected = train(one, {}, 1),
+                         actual = train(one, one.flags, one.world_size());
     EXPECT_LE(curve_distance(actual.losses, expected.losses), kLimit) << "loss";
     EXPECT_LE(curve_distance(actual.grad_norms, expected.grad_norms), kLimit) << "gradient norm";
     expect_gradients(actual, expected, kLimit);
