@@ -138,6 +138,15 @@ MemoryTable predict_memory_table(const Settings& settings, const ModelFamily& fa
                     .allocator_slack = baseline.allocator_slack,
                     .libraries = baseline.libraries};
   add_units(table, settings.model, activations, shape);
+  const double moved = number(num_microbatches) * memory.offloaded_activations;
+  table.offloaded_activations = {
+      .peak = shape.microbatches_in_flight * memory.offloaded_activations,
+      .written = moved,
+      .read = moved};
+  table.offloaded_state = {.now = memory.offloaded_state,
+                           .peak = memory.offloaded_state,
+                           .written = memory.offloaded_state,
+                           .read = memory.offloaded_state};
   table.peak = table.explained();
   return table;
 }
