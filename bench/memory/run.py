@@ -4,7 +4,7 @@ Each configuration trains three steps on mock data in fresh processes with --log
 and the largest rank's tables come from metrics.jsonl. The bench fails if a prediction of the total
 is off by more than 3 %, or if more than 3 % of a measured peak is unexplained.
 
-  bench/run.sh memory              all ten configurations: about five minutes on two cores
+  bench/run.sh memory              all configurations: about eight minutes on two cores
   bench/run.sh memory --only NAME  one of them (repeatable)
   bench/run.sh memory --smoke      two small ones: tests this program and measures nothing"""
 import argparse
@@ -44,6 +44,10 @@ EXPERTS = [
 ]
 NO_DROPOUT = ["--hidden-dropout", 0, "--attention-dropout", 0]
 
+# In flags, FOLDER stands for a temporary folder of the run.
+FOLDER = "FOLDER"
+PRECISE = "--use-precision-aware-optimizer"
+
 # name: (ranks, flags)
 CONFIGURATIONS = {
     "gpt fp32": (1, shape(6, 512, 8, 512, 4, 4)),
@@ -71,6 +75,38 @@ CONFIGURATIONS = {
         [*shape(4, 512, 8, 4096, 1, 1), *LLAMA, *GROUPS, *NO_DROPOUT, "--bf16"]
         + ["--context-parallel-size", 2],
     ),
+    "optimizer offload bf16": (
+        1,
+        [*shape(8, 512, 8, 512, 4, 4), "--bf16"]
+        + ["--optimizer-cpu-offload", "--offload-folder", FOLDER],
+    ),
+    "int8 moments bf16": (
+        1,
+        [*shape(8, 512, 8, 512, 4, 4), "--bf16", PRECISE]
+        + ["--exp-avg-dtype", "int8", "--exp-avg-sq-dtype", "int8"],
+    ),
+    "adafactor bf16": (1, [*shape(8, 512, 8, 512, 4, 4), "--bf16", "--optimizer", "adafactor"]),
+    "error feedback bf16": (
+        1,
+        [*shape(8, 512, 8, 512, 2, 4), "--bf16", PRECISE]
+        + ["--main-grads-dtype", "bf16", "--main-grads-error-feedback"],
+    ),
+    "full recompute bf16": (
+        1,
+        [*shape(8, 512, 8, 512, 4, 4), "--bf16", "--recompute-granularity", "full"]
+        + ["--recompute-method", "uniform", "--recompute-num-layers", 1],
+    ),
+    "dp 2 zero 2 bf16": (2, [*shape(8, 512, 8, 512, 2, 4), "--bf16", "--zero-stage", 2]),
+    # Without a double buffer, gaps of the allocator add to it.
+    "dp 2 zero 3 bf16": (
+        2,
+        [*shape(8, 512, 8, 512, 2, 4), "--bf16", "--zero-stage", 3, "--fsdp-double-buffer"],
+    ),
+    "activation offload bf16": (
+        1,
+        [*shape(8, 512, 8, 512, 4, 4), "--bf16"]
+        + ["--cpu-offloading", "--offload-folder", FOLDER],
+    ),
 }
 SMOKE = {
     "smoke": (1, shape(2, 128, 2, 128, 2, 2, 1024)),
@@ -92,6 +128,7 @@ def train(ranks, flags):
     """The tables of all ranks after the last of three steps."""
     launcher = ["launch", "--nproc-per-node", ranks, "--"] if ranks > 1 else []
     with tempfile.TemporaryDirectory() as folder:
+        flags = [folder if flag == FOLDER else flag for flag in flags]
         run(
             [MEGATRON, *launcher, "pretrain", "gpt", *flags, "--tokenizer-type", "NullTokenizer"]
             + ["--mock-data", "--train-iters", 3, "--lr", "1e-4", "--eval-iters", 0]

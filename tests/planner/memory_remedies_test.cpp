@@ -43,6 +43,28 @@ TEST(MemoryRemedies, SaveWhatTheSettingsWithTheirFlagsNeedLess) {
             nullptr);
 }
 
+TEST(MemoryRemedies, DivideOffloadAndRoundTheStateOfTheOptimizer) {
+  const Settings settings = run_settings();
+  const ModelFamily& family = find_model_family("gpt");
+  const auto remedies = memory_remedies(settings, family, 2, 1e9);
+  for (const char* flags : {"--zero-stage 2", "--zero-stage 3"}) {
+    ASSERT_NE(find(remedies, flags), nullptr) << flags;
+    EXPECT_EQ(find(memory_remedies(settings, family, 1, 1e9), flags), nullptr)
+        << "one rank has nobody to share with";
+  }
+  const MemoryRemedy* offload = find(remedies, "--optimizer-cpu-offload --offload-folder DIR");
+  ASSERT_NE(offload, nullptr);
+  EXPECT_TRUE(offload->waits_for_disk);
+  EXPECT_FALSE(offload->changes_numbers);
+  const MemoryRemedy* bytes = find(
+      remedies, "--use-precision-aware-optimizer --exp-avg-dtype int8 --exp-avg-sq-dtype int8");
+  ASSERT_NE(bytes, nullptr);
+  EXPECT_TRUE(bytes->changes_numbers);
+  // Two float32 moments become two bytes and a scale for each block of 256 elements.
+  const double weights = evaluate_layout(settings, family, 2).memory.optimizer_state / 8;
+  EXPECT_NEAR(bytes->saved_bytes, weights * (8 - 2 - 2 * 4.0 / 256), 0.001 * weights);
+}
+
 TEST(MemoryRemedies, NameOnlyFlagsOfThisProgram) {
   for (const MemoryRemedy& remedy :
        memory_remedies(run_settings(), find_model_family("gpt"), 2, 1e9)) {
@@ -61,7 +83,8 @@ TEST(MemoryRemedies, ComeCheapestFirst) {
   EXPECT_EQ(remedies.front().more_time, 0);
   EXPECT_EQ(remedies.front().world_size, 2);
   const auto rank = [](const MemoryRemedy& remedy) {
-    return std::tuple(remedy.world_size, remedy.changes_numbers, remedy.more_time);
+    return std::tuple(remedy.world_size, remedy.changes_numbers, remedy.waits_for_disk,
+                      remedy.more_time);
   };
   EXPECT_TRUE(std::ranges::is_sorted(remedies, {}, rank));
   // When none is enough, the first saves most.

@@ -47,11 +47,29 @@ TEST(MemoryTable, ShowsSeveralRanksSideBySide) {
                       "6.00\n"));
 }
 
+TEST(MemoryTable, ShowsWhatIsOffloadedApartFromTheSum) {
+  MemoryTable table = small_table();
+  table.offloaded_state = {.now = 12 * kMegabyte,
+                           .peak = 13 * kMegabyte,
+                           .written = 14 * kMegabyte,
+                           .read = 15 * kMegabyte};
+  EXPECT_EQ(table.explained(), small_table().explained());
+  const MemoryColumn column{"rank 0", &table};
+  const std::string text = memory_text({&column, 1});
+  EXPECT_THAT(text, HasSubstr(": 97.00\n    offloaded, no part of the sum:\n"));
+  EXPECT_THAT(text, HasSubstr("      optimizer state, now ...................."));
+  EXPECT_THAT(text, HasSubstr("      optimizer state, written in a step ......"));
+  EXPECT_THAT(text, testing::EndsWith(": 15.00"));
+  EXPECT_THAT(text, testing::Not(HasSubstr("activations, now")));
+}
+
 TEST(MemoryTable, PassesThroughJson) {
-  const MemoryTable table = small_table();
+  MemoryTable table = small_table();
+  table.offloaded_activations.read = 3;
   const MemoryTable read = memory_table_of(Json::parse(memory_json(table).dump()));
   for (const MemoryRow& row : memory_rows()) EXPECT_EQ(read.*row.bytes, table.*row.bytes);
   EXPECT_EQ(read.peak, table.peak);
+  EXPECT_EQ(read.offloaded_activations.read, 3);
   ASSERT_EQ(read.units.size(), 3);
   EXPECT_EQ(read.units[2].name, "layer 1");
   EXPECT_EQ(read.units[2].bytes, 3 * kMegabyte);

@@ -88,6 +88,43 @@ TEST(ParameterMemory, WithoutDistributedOptimizerStateIsNotDivided) {
   EXPECT_EQ(memory_of(settings, 4).main_parameters, 0);
 }
 
+// Dettmers et al. 2022: a byte an element and a float32 for each block. Shazeer and Stern 2018: a
+// number for each row and each column of a matrix.
+TEST(ParameterMemory, SmallerStateHasItsScalesRowsAndColumns) {
+  Settings settings = settings_of(1, 1, 1);
+  const double weights =
+      memory_of(settings, 1).num_dense_weights + memory_of(settings, 1).num_expert_weights;
+  for (const char* dtype : {"int8", "fp8"}) {
+    settings.optimizer.exp_avg_dtype = settings.optimizer.exp_avg_sq_dtype = dtype;
+    EXPECT_EQ(memory_of(settings, 1).optimizer_state, 2 * weights + 2 * weights / kBlock * 4)
+        << dtype;
+  }
+  settings.parallel.use_distributed_optimizer = false;
+  settings.optimizer.optimizer = "adafactor";
+  const double rows_and_columns = (kExperts + kHidden) + 2.0 * kExperts * (kWidth + kHidden);
+  EXPECT_EQ(memory_of(settings, 1).optimizer_state, 4 * rows_and_columns);
+}
+
+TEST(ParameterMemory, OffloadedStateIsInTheFile) {
+  Settings settings = settings_of(1, 1, 1);
+  settings.memory.offload.optimizer_cpu_offload = true;
+  const RankMemory memory = memory_of(settings, 1);
+  const double weights = memory.num_dense_weights + memory.num_expert_weights;
+  EXPECT_EQ(memory.main_parameters, 0);
+  EXPECT_EQ(memory.optimizer_state, 0);
+  EXPECT_EQ(memory.offloaded_state, 12 * weights) << "main weights and two moments in float32";
+  // Less than the 64 MiB that may wait to be written: all of it may be in memory.
+  EXPECT_EQ(memory.update_windows, memory.offloaded_state);
+}
+
+TEST(ParameterMemory, ErrorFeedbackIsAByteOfEachGradient) {
+  Settings settings = settings_of(1, 1, 1);
+  settings.optimizer.main_grads_dtype = "bf16";
+  settings.optimizer.main_grads_error_feedback = true;
+  const RankMemory memory = memory_of(settings, 1);
+  EXPECT_EQ(memory.gradients, 3 * (memory.num_dense_weights + memory.num_expert_weights));
+}
+
 TEST(ParameterMemory, InstancesOfTheOptimizerEachHoldAllState) {
   Settings settings = settings_of(1, 1, 1);
   const double one = memory_of(settings, 8).optimizer_state;

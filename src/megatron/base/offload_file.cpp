@@ -20,9 +20,6 @@
 namespace megatron {
 namespace {
 
-/// Transfers are cut into pieces of this many bytes. On a local disk larger ones are no faster.
-constexpr std::size_t kPieceBytes = std::size_t{1} << 20;
-
 std::uint64_t round_up(std::uint64_t bytes, std::uint64_t multiple) {
   return (bytes + multiple - 1) / multiple * multiple;
 }

@@ -74,6 +74,8 @@ class OffloadFile {
 
   /// Offsets of extents are multiples of this, and so are their sizes.
   static constexpr std::uint64_t kAlignment = 4096;
+  /// Transfers are cut into pieces of this many bytes. On a local disk larger ones are no faster.
+  static constexpr std::size_t kPieceBytes = std::size_t{1} << 20;
 
   /// Throws a UserError if the folder does not exist or no file can be made in it.
   explicit OffloadFile(Options options);

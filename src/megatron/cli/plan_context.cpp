@@ -14,6 +14,7 @@
 #include "megatron/cli/plan_context_json.h"
 #include "megatron/cli/plan_run_fields.h"
 #include "megatron/config/field_table.h"
+#include "megatron/config/legacy_flags.h"
 #include "megatron/config/resolve.h"
 #include "megatron/config/rule.h"
 #include "megatron/config/settings_enums.h"
@@ -162,8 +163,12 @@ std::string trace_of(const std::vector<PlannedContextLayers>& all) {
 
 int run_plan_context(std::span<const std::string> args) {
   ContextPlanOptions options;
-  std::cerr << notes_text(parse_command_line(context_plan_table(), args, options, "plan"));
+  ParseResult parsed = parse_command_line(context_plan_table(), args, options, "plan");
+  std::cerr << notes_text(parsed);
   Settings& settings = options.run;
+  Problems problems;
+  translate_legacy_flags(settings, parsed, problems);
+  problems.throw_if_any();
   if (settings.training.micro_batch_size == 0) settings.training.micro_batch_size = 1;
   resolve(settings);
   check(settings);

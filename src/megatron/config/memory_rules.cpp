@@ -248,6 +248,17 @@ const std::vector<Rule>& budget_rules() {
                                  "chooses the micro-batch size only for a given global batch size",
                                  "add --global-batch-size or --micro-batch-size"};
        }},
+      {{"memory_budget", "micro_batch_size", "rampup_batch_size", "step_batch_size_schedule"},
+       [](S s) {
+         return s.memory.chooses_micro_batch_size && (!s.training.rampup_batch_size.empty() ||
+                                                      !s.training.step_batch_size_schedule.empty());
+       },
+       [](S) {
+         return UserError::Parts{
+             "--memory-budget",
+             "chooses the micro-batch size only for batches of one size, and this run's grow",
+             "add --micro-batch-size"};
+       }},
       {{"activation_plan", "num_layers"},
        [](S s) {
          if (s.memory.activation_plan.empty()) return false;

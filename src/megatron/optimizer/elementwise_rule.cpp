@@ -157,10 +157,21 @@ void ElementwiseRule::run(const std::vector<kernels::UpdateChunk>& chunks) {
   options_.update(plan);
 }
 
+bool ElementwiseRule::updates_offloaded_weights(std::size_t bucket) const {
+  if (!store_.buckets()[bucket].offloads_values) return false;
+  for (std::size_t i = 0; i < store_.pieces().size(); ++i) {
+    const ParameterPiece& piece = store_.pieces()[i];
+    if (piece.bucket == bucket && options_.selects(*piece.parameter) &&
+        !(main_.offload() && main_.offload()->contains(i)))
+      return true;
+  }
+  return false;
+}
+
 void ElementwiseRule::update_offloaded_weights() {
   for (std::size_t b = 0; b < store_.buckets().size(); ++b) {
     const ParamBucket& bucket = store_.buckets()[b];
-    if (!bucket.offloads_values) continue;
+    if (!updates_offloaded_weights(b)) continue;
     main_.open_model_values(b);
     run(chunks_in_memory([&](const ParamBucket& other) { return &other == &bucket; }));
     main_.close_model_values(b);
@@ -171,8 +182,9 @@ std::set<std::size_t> ElementwiseRule::offloaded_buckets(std::size_t window) con
   std::set<std::size_t> buckets;
   if (window >= main_.offload()->windows().size()) return buckets;
   for (const SumRange& range : main_.offload()->windows()[window]) {
-    const std::size_t bucket = store_.pieces()[range.piece].bucket;
-    if (store_.buckets()[bucket].offloads_values) buckets.insert(bucket);
+    const ParameterPiece& piece = store_.pieces()[range.piece];
+    if (store_.buckets()[piece.bucket].offloads_values && options_.selects(*piece.parameter))
+      buckets.insert(piece.bucket);
   }
   return buckets;
 }

@@ -52,7 +52,9 @@ class ElementwiseRule final : public UpdateRule {
   std::set<std::size_t> offloaded_buckets(std::size_t window) const;
   /// Updates the pieces with offloaded state, window after window.
   void update_windows();
-  /// Updates the pieces of which only the weights are offloaded, bucket after bucket.
+  /// Returns whether a bucket has offloaded weights of selected pieces whose state is in memory.
+  bool updates_offloaded_weights(std::size_t bucket) const;
+  /// Updates these pieces, bucket after bucket.
   void update_offloaded_weights();
   void run(const std::vector<kernels::UpdateChunk>& chunks);
   /// Calls visit with every array that is offloaded.

@@ -85,9 +85,7 @@ void MainParameters::bind_tensors() {
 }
 
 MainParameters::~MainParameters() {
-  for (std::size_t b = 0; b < fp32_copies_.size(); ++b) {
-    if (store_.buckets()[b].shards_values()) store_.unit_values()->set_main_slice(b, {});
-  }
+  if (store_.unit_values() != nullptr) store_.unit_values()->forget_main_slices();
   for (Parameter* parameter : store_.parameters()) parameter->set_main({});
 }
 

@@ -14,6 +14,9 @@
 
 namespace megatron {
 
+/// Bytes of windows that may wait to be written beside those that are updated and read.
+inline constexpr std::uint64_t kOptimizerBytesInFlight = std::uint64_t{64} << 20;
+
 struct StateOffloadOptions {
   std::shared_ptr<OffloadStore> store = nullptr;  ///< null: nothing is offloaded
   double fraction = 1;           ///< share of the elements, rounded to whole pieces

@@ -44,9 +44,7 @@ UnitValues::UnitValues(const std::vector<ParamBucket>& buckets, c10::Device devi
 }
 
 UnitValues::~UnitValues() {
-  for (Gathered& gathered : gathered_) {
-    for (const PendingWork& work : gathered.works) work->wait();
-  }
+  gathered_.clear();  // a pending work waits or, while an exception unwinds, cancels by itself
   for (const ParamBucket& bucket : buckets_) {
     for (Parameter* parameter : bucket.parameters) parameter->set_read_hook(nullptr);
   }
@@ -57,6 +55,15 @@ void UnitValues::set_main_slice(std::size_t bucket, at::Tensor own) {
   main_slices_.at(bucket) = std::move(own);
 }
 
+void UnitValues::forget_main_slices() {
+  for (Gathered& gathered : gathered_) {
+    if (gathered.is_bound) unbind(gathered);
+  }
+  gathered_.clear();
+  last_read_.reset();
+  std::ranges::fill(main_slices_, at::Tensor());
+}
+
 void UnitValues::discard() {
   keep_latest(0);
   begin_pass();
@@ -65,12 +72,13 @@ void UnitValues::discard() {
 void UnitValues::open(const Parameter& parameter) {
   const std::size_t unit = unit_of_.at(&parameter);
   if (last_read_ == unit) return;
-  last_read_ = unit;
+  last_read_.reset();
   if (find(unit) == nullptr) {
     keep_latest(1);
     start(unit);
   }
   finish(*find(unit));
+  last_read_ = unit;
   const auto is_other = [unit](const Gathered& gathered) { return gathered.unit != unit; };
   std::ranges::stable_partition(gathered_, is_other);  // the latest comes last
   order_.read(unit);
@@ -114,7 +122,7 @@ UnitValues::Gathered& UnitValues::start(std::size_t index) {
 }
 
 void UnitValues::finish(Gathered& gathered) {
-  if (std::exchange(gathered.is_bound, true)) return;
+  if (gathered.is_bound) return;
   for (const PendingWork& work : std::exchange(gathered.works, {})) work->wait();
   const std::vector<std::size_t>& buckets = units_[gathered.unit].buckets;
   for (std::size_t i = 0; i < buckets.size(); ++i) {
@@ -126,6 +134,16 @@ void UnitValues::finish(Gathered& gathered) {
       bucket.parameters[p]->set_main(bucket.of_parameter(precise, p));
     bind_(buckets[i], gathered.values[i]);
   }
+  gathered.is_bound = true;
+}
+
+void UnitValues::unbind(const Gathered& gathered) {
+  for (const std::size_t b : units_[gathered.unit].buckets) {
+    for (Parameter* parameter : buckets_[b].parameters) {
+      if (buckets_[b].is_precise) parameter->set_main({});
+    }
+    bind_(b, {});
+  }
 }
 
 void UnitValues::release(Gathered& gathered) {
@@ -135,13 +153,7 @@ void UnitValues::release(Gathered& gathered) {
       if (!buckets_[b].is_sharded()) offloaded_->read(b);  // ends what start() began
   }
   for (const PendingWork& work : std::exchange(gathered.works, {})) work->wait();
-  for (const std::size_t b : units_[gathered.unit].buckets) {
-    if (!gathered.is_bound) break;
-    for (Parameter* parameter : buckets_[b].parameters) {
-      if (buckets_[b].is_precise) parameter->set_main({});
-    }
-    bind_(b, {});
-  }
+  if (gathered.is_bound) unbind(gathered);
   gathered.values.clear();
   gathered.precise.clear();
   if (gathered.buffer.defined()) buffers_->give_back(std::move(gathered.buffer));

@@ -40,6 +40,9 @@ class UnitValues final : private WeightReadHook {
   /// Gathers the precise weights of a bucket from `own`, this rank's slice of their float32 main
   /// weights, and rounds the values from them. An undefined tensor ends that.
   void set_main_slice(std::size_t bucket, at::Tensor own);
+  /// Ends what set_main_slice() began, for all buckets. It waits for nothing and throws nothing, so
+  /// that a destructor may call it.
+  void forget_main_slices();
   /// Begins a pass over the model, whose reads will resemble those of an earlier one (UnitOrder).
   void begin_pass() {
     last_read_.reset();
@@ -78,6 +81,7 @@ class UnitValues final : private WeightReadHook {
   Gathered& start(std::size_t unit);
   void finish(Gathered& gathered);
   void release(Gathered& gathered);
+  void unbind(const Gathered& gathered);
   /// Releases the units that were read longest ago until `count` have storage.
   void keep_latest(std::size_t count);
 

@@ -79,6 +79,16 @@ LayerActivations attention_parts(const TransformerConfig& config, const Activati
           .mlp_norm = hidden};
 }
 
+/// Returns what an offloaded layer keeps in memory because it is small: the statistics of each norm
+/// (a tensor for each kind) and the log-sum-exp of the heads.
+double small_tensor_bytes(const TransformerConfig& config, double statistics,
+                          const ActivationLayout& layout, std::int64_t min_elements) {
+  const auto rows = static_cast<std::int64_t>(hidden_rows(layout));
+  const std::int64_t lse = layout.tokens * config.num_attention_heads / layout.tensor_parallel;
+  return (rows < min_elements ? statistics : 0) +
+         (lse < min_elements ? kFloatBytes * static_cast<double>(lse) : 0);
+}
+
 }  // namespace
 
 ActivationLayout activation_layout(const Settings& settings, const Rank& rank) {
@@ -160,6 +170,10 @@ double StageActivations::total_kept() const {
   return std::accumulate(kept.begin(), kept.end(), 0.0);
 }
 
+double StageActivations::total_offloaded() const {
+  return std::accumulate(offloaded.begin(), offloaded.end(), 0.0);
+}
+
 double StageActivations::held_at(std::size_t i) const {
   const auto earlier = static_cast<std::ptrdiff_t>(group_begin[i]);
   double held =
@@ -190,7 +204,12 @@ StageActivations stage_activations(const TransformerConfig& config,
   }
   double before = 0;
   for (std::size_t i = 0; i < layers.size(); ++i) {
-    const double own = offload.of(layers[i]).whole ? stage.kept[i] : 0;
+    const bool keeps_statistics = recompute.of(layers[i]).group == 0;
+    const double small = keeps_statistics ? small_tensor_bytes(config, stage.whole[i].statistics,
+                                                               layout, offload.min_elements)
+                                          : 0;
+    const double own = offload.of(layers[i]).whole ? std::max(0.0, stage.kept[i] - small) : 0;
+    stage.offloaded.push_back(own);
     stage.read_ahead.push_back(before);
     stage.kept[i] -= own;
     before = own;

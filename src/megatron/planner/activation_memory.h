@@ -107,7 +107,9 @@ struct StageActivations {
   std::vector<std::size_t> group_begin;  ///< first layer of a layer's group; itself without a group
   /// What the layer before each layer has offloaded. It is read back while the layer runs backward.
   std::vector<double> read_ahead;
+  std::vector<double> offloaded;  ///< by each layer, outside memory
   double total_kept() const;
+  double total_offloaded() const;
   /// Returns the bytes held when the feed-forward block of layer `i` runs backward: what earlier
   /// layers keep, and all that the layer and its group need.
   double held_at(std::size_t i) const;

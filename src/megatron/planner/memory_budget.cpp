@@ -1,11 +1,12 @@
 #include "megatron/planner/memory_budget.h"
 
-#include <ATen/ops/zeros.h>
+#include <ATen/ops/ones.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <optional>
+#include <thread>
 #include <utility>
 
 #include "megatron/base/error.h"
@@ -80,16 +81,24 @@ OffloadSpeed measure_offload(OffloadStore* store, c10::Device device) {
   constexpr std::int64_t kBytes = std::int64_t{8} << 20, kTensors = 8;
   std::vector<std::unique_ptr<OffloadedTensor>> stored;
   std::vector<at::Tensor> tensors;
-  for (std::int64_t i = 0; i < kTensors; ++i)
-    tensors.push_back(at::zeros({kBytes}, at::TensorOptions(at::kByte).device(device)));
-  const double both = seconds_of([&] {
+  std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> memory;
+  for (std::int64_t i = 0; i < kTensors; ++i) {
+    tensors.push_back(at::ones({kBytes}, at::TensorOptions(at::kByte).device(device)));
+    memory.emplace_back(c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(
+        tensors.back().storage().unsafeGetStorageImpl()));
+  }
+  const double write_s = seconds_of([&] {
     for (at::Tensor& tensor : tensors) stored.push_back(store->put(std::exchange(tensor, {})));
-    for (auto& one : stored) one->prefetch();
-    for (auto& one : stored) one->get();
+    // A store drops a tensor when it is written; until then it would be taken back unwritten.
+    for (const auto& tensor : memory)
+      while (!tensor.expired()) std::this_thread::sleep_for(std::chrono::microseconds(100));
   });
-  // Writes and reads take turns on a disk, so that each has half of the time.
-  const double speed = 2 * static_cast<double>(kBytes * kTensors) / both;
-  return {.write = speed, .read = speed};
+  const double read_s = seconds_of([&] {
+    for (auto& one : stored) one->prefetch();
+    for (auto& one : stored) one->get()[0].item();  // a device has then caught up
+  });
+  const auto bytes = static_cast<double>(kBytes * kTensors);
+  return {.write = bytes / write_s, .read = bytes / read_s};
 }
 
 /// Measured times at one micro-batch size.

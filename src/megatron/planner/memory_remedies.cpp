@@ -22,6 +22,7 @@ struct Candidate {
   Assignments values;
   double more_time = 0;
   bool changes_numbers = false;
+  bool waits_for_disk = false;
   std::int64_t rank_factor = 1;  ///< by which the ranks that share a model grow
 };
 
@@ -92,6 +93,20 @@ void add_parallel(std::vector<Candidate>& all, const ParallelConfig& parallel) {
   twice("context_parallel_size", parallel.context_parallel_size);
 }
 
+void add_optimizer_state(std::vector<Candidate>& all, const Settings& settings) {
+  const OffloadConfig& offload = settings.memory.offload;
+  Assignments values{{"optimizer_cpu_offload", {"true"}}};
+  if (settings.parallel.device != "cuda")
+    values.push_back(
+        {"offload_folder", {offload.offload_folder.empty() ? "DIR" : offload.offload_folder}});
+  all.push_back({.values = std::move(values), .waits_for_disk = true});
+  for (const char* dtype : {"bf16", "int8"})
+    all.push_back({.values = {{"use_precision_aware_optimizer", {"true"}},
+                              {"exp_avg_dtype", {dtype}},
+                              {"exp_avg_sq_dtype", {dtype}}},
+                   .changes_numbers = true});
+}
+
 std::vector<Candidate> candidates(const Settings& settings) {
   std::vector<Candidate> all;
   const TrainingConfig& training = settings.training;
@@ -99,10 +114,7 @@ std::vector<Candidate> candidates(const Settings& settings) {
   if (training.micro_batch_size > 1)
     all.push_back({.values = {{"micro_batch_size", {text(training.micro_batch_size / 2)}}}});
   add_data_parallel(all, settings.parallel);
-  all.push_back({.values = {{"use_precision_aware_optimizer", {"true"}},
-                            {"exp_avg_dtype", {"bf16"}},
-                            {"exp_avg_sq_dtype", {"bf16"}}},
-                 .changes_numbers = true});
+  add_optimizer_state(all, settings);
   if (!training.bf16 && !training.fp16)
     all.push_back({.values = {{"bf16", {"true"}}}, .changes_numbers = true});
   add_parallel(all, settings.parallel);
@@ -140,7 +152,8 @@ std::optional<MemoryRemedy> evaluate(const Candidate& candidate, Settings settin
   MemoryRemedy remedy{.flags = *flags,
                       .world_size = needs_ranks ? world_size * candidate.rank_factor : world_size,
                       .more_time = candidate.more_time,
-                      .changes_numbers = candidate.changes_numbers};
+                      .changes_numbers = candidate.changes_numbers,
+                      .waits_for_disk = candidate.waits_for_disk};
   const MeshSizes sizes = mesh_sizes(settings.parallel);
   if (!check_mesh_sizes(sizes, remedy.world_size).empty()) return std::nullopt;
   resolve(settings, data_parallel_size(sizes, remedy.world_size));
@@ -166,8 +179,8 @@ std::vector<MemoryRemedy> memory_remedies(const Settings& settings, const ModelF
   }
   std::ranges::stable_sort(remedies, {}, [&](const MemoryRemedy& remedy) {
     return std::tuple(!remedy.fits, remedy.fits ? 0 : -remedy.saved_bytes,
-                      remedy.world_size > world_size, remedy.changes_numbers, remedy.more_time,
-                      -remedy.saved_bytes);
+                      remedy.world_size > world_size, remedy.changes_numbers, remedy.waits_for_disk,
+                      remedy.more_time, -remedy.saved_bytes);
   });
   return remedies;
 }
@@ -182,6 +195,7 @@ std::string describe(const MemoryRemedy& remedy, std::int64_t world_size) {
   } else if (remedy.world_size == world_size) {
     text += ", no more FLOPs";
   }
+  if (remedy.waits_for_disk) text += ", and the copies of each update";
   return remedy.changes_numbers ? text + ", and other roundings" : text;
 }
 

@@ -19,6 +19,7 @@ struct MemoryRemedy {
   double saved_bytes = 0;        ///< predicted, of that rank
   double more_time = 0;          ///< share of the step's time, from the FLOPs computed twice
   bool changes_numbers = false;  ///< rounds other values, so that losses differ
+  bool waits_for_disk = false;   ///< copies state from and to an offload folder in each update
   bool fits = false;             ///< predicted_bytes are available
 };
 

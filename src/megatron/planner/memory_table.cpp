@@ -25,6 +25,32 @@ constexpr std::array<MemoryRow, 10> kRows{{
     {"program and libraries", "libraries", &MemoryTable::libraries},
 }};
 
+/// A number of what is offloaded.
+struct OffloadedRow {
+  const char* name;
+  const char* key;
+  OffloadedMemory MemoryTable::*part;
+  double OffloadedMemory::*bytes;
+};
+
+constexpr OffloadedMemory MemoryTable::*kActivations = &MemoryTable::offloaded_activations;
+constexpr OffloadedMemory MemoryTable::*kState = &MemoryTable::offloaded_state;
+
+constexpr std::array<OffloadedRow, 8> kOffloadedRows{{
+    {"  activations, now", "offloaded_activations_now", kActivations, &OffloadedMemory::now},
+    {"  activations, at their peak", "offloaded_activations_peak", kActivations,
+     &OffloadedMemory::peak},
+    {"  activations, written in a step", "offloaded_activations_written", kActivations,
+     &OffloadedMemory::written},
+    {"  activations, read in a step", "offloaded_activations_read", kActivations,
+     &OffloadedMemory::read},
+    {"  optimizer state, now", "offloaded_state_now", kState, &OffloadedMemory::now},
+    {"  optimizer state, at its peak", "offloaded_state_peak", kState, &OffloadedMemory::peak},
+    {"  optimizer state, written in a step", "offloaded_state_written", kState,
+     &OffloadedMemory::written},
+    {"  optimizer state, read in a step", "offloaded_state_read", kState, &OffloadedMemory::read},
+}};
+
 /// The units of one kind in each column.
 struct KindLine {
   std::string kind;
@@ -77,6 +103,22 @@ std::string kind_name(const KindLine& line) {
   return "  " + (are_equal ? std::to_string(count) + ' ' : "") + line.kind + 's';
 }
 
+/// Returns the lines of what is offloaded; empty when nothing is.
+std::string offloaded_text(std::span<const MemoryColumn> columns) {
+  std::string text;
+  for (OffloadedMemory MemoryTable::*part : {kActivations, kState}) {
+    const auto has_any = [&](const MemoryColumn& column) { return (column.table->*part).peak > 0; };
+    if (std::ranges::none_of(columns, has_any)) continue;
+    for (const OffloadedRow& row : kOffloadedRows) {
+      if (row.part != part) continue;
+      text += row_line(row.name, columns, [&](std::size_t column) {
+        return columns[column].table->*row.part.*row.bytes;
+      });
+    }
+  }
+  return text.empty() ? text : "\n    offloaded, no part of the sum:" + text;
+}
+
 }  // namespace
 
 double MemoryTable::explained() const {
@@ -103,8 +145,9 @@ std::string memory_text(std::span<const MemoryColumn> columns) {
   }
   text += row_line("unexplained", columns,
                    [&](std::size_t column) { return columns[column].table->unexplained(); });
-  return text + row_line("sum, the peak of the process", columns,
-                         [&](std::size_t column) { return columns[column].table->peak; });
+  text += row_line("sum, the peak of the process", columns,
+                   [&](std::size_t column) { return columns[column].table->peak; });
+  return text + offloaded_text(columns);
 }
 
 OrderedJson memory_json(const MemoryTable& table) {
@@ -113,6 +156,7 @@ OrderedJson memory_json(const MemoryTable& table) {
   json["workspaces"] = table.workspaces;
   json["unexplained"] = table.unexplained();
   json["peak"] = table.peak;
+  for (const OffloadedRow& row : kOffloadedRows) json[row.key] = table.*row.part.*row.bytes;
   OrderedJson units = OrderedJson::array();
   for (const UnitActivations& unit : table.units)
     units.push_back({{"name", unit.name}, {"kind", unit.kind}, {"bytes", unit.bytes}});
@@ -125,6 +169,8 @@ MemoryTable memory_table_of(const Json& json) {
   MemoryTable table{.workspaces = json_double(json, "workspaces", source),
                     .peak = json_double(json, "peak", source)};
   for (const MemoryRow& row : kRows) table.*row.bytes = json_double(json, row.key, source);
+  for (const OffloadedRow& row : kOffloadedRows)
+    table.*row.part.*row.bytes = json_double(json, row.key, source);
   for (const Json& unit : json_at(json, "units", source))
     table.units.push_back({.name = json_string(unit, "name", source),
                            .kind = json_string(unit, "kind", source),

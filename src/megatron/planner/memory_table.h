@@ -18,6 +18,12 @@ struct UnitActivations {
   double bytes = 0;  ///< of all microbatches in flight
 };
 
+/// Bytes that wait outside a device's memory: in a file, or for a GPU in its host's memory.
+struct OffloadedMemory {
+  double now = 0, peak = 0;
+  double written = 0, read = 0;  ///< in a step
+};
+
 /// Bytes of one rank at its peak.
 struct MemoryTable {
   double parameters = 0;       ///< weights that layers compute with
@@ -33,7 +39,8 @@ struct MemoryTable {
   double allocator_slack = 0;
   double libraries = 0;  ///< code and data of the program and LibTorch; on a GPU the context
   double peak = 0;       ///< the most that the process has held (VmHWM), or a GPU's allocator
-  std::vector<UnitActivations> units = {};  ///< add up to `activations`
+  std::vector<UnitActivations> units = {};                           ///< add up to `activations`
+  OffloadedMemory offloaded_activations = {}, offloaded_state = {};  ///< no parts of the sum
 
   /// Returns the sum of all parts.
   double explained() const;
@@ -60,12 +67,12 @@ struct MemoryColumn {
 };
 
 /// Returns one line per part in MB with a value per column, one line per kind of unit below the
-/// activations, the part that nothing explains, and the sum. Titles are printed if there are
-/// several columns. Every line begins with a line feed.
+/// activations, the part that nothing explains, and the sum. What is offloaded follows, if anything
+/// is. Titles are printed if there are several columns. Every line begins with a line feed.
 std::string memory_text(std::span<const MemoryColumn> columns);
 
 /// Returns {"parameters": bytes, …, "workspaces", "unexplained", "peak", "units": [{"name", "kind",
-/// "bytes"}]}.
+/// "bytes"}], "offloaded_activations_now", …}.
 OrderedJson memory_json(const MemoryTable& table);
 /// Inverse of memory_json(), for tables of other ranks.
 MemoryTable memory_table_of(const Json& json);

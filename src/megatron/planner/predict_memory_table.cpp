@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "megatron/base/offload_file.h"
 #include "megatron/parallel/mesh.h"
 #include "megatron/parallel/shared_memory/shared_memory_area.h"
 
@@ -71,6 +72,17 @@ void add_units(MemoryTable& table, const TransformerConfig& config, const Activa
   table.temporary -= both;
 }
 
+/// Returns the memory by which the threads of offload files align data.
+double offload_file_bytes(const Settings& settings) {
+  const OffloadConfig& config = settings.memory.offload;
+  const bool has_activations = config.cpu_offloading || config.fine_grained_activation_offloading ||
+                               !settings.memory.activation_plan.empty();
+  const int files = (config.optimizer_cpu_offload ? 1 : 0) + (has_activations ? 1 : 0);
+  if (settings.parallel.device == "cuda" || config.offload_folder.empty()) return 0;
+  return static_cast<double>(files * OffloadFile::Options{}.num_threads) *
+         static_cast<double>(OffloadFile::kPieceBytes);
+}
+
 }  // namespace
 
 double communication_bytes(const Settings& settings, const Rank& rank) {
@@ -106,7 +118,7 @@ double host_bytes(const Settings& settings, const ActivationLayout& layout, cons
   const double workspaces =
       number(baseline.num_threads) * attention_workspace_bytes(settings.model, layout, shape);
   return prepared * kSampleBytes * number(layout.tokens) +
-         std::max(workspaces, baseline.workspaces);
+         std::max(workspaces, baseline.workspaces) + offload_file_bytes(settings);
 }
 
 MemoryTable predict_memory_table(const Settings& settings, const ModelFamily& family,
@@ -126,6 +138,15 @@ MemoryTable predict_memory_table(const Settings& settings, const ModelFamily& fa
                     .allocator_slack = baseline.allocator_slack,
                     .libraries = baseline.libraries};
   add_units(table, settings.model, activations, shape);
+  const double moved = number(num_microbatches) * memory.offloaded_activations;
+  table.offloaded_activations = {
+      .peak = shape.microbatches_in_flight * memory.offloaded_activations,
+      .written = moved,
+      .read = moved};
+  table.offloaded_state = {.now = memory.offloaded_state,
+                           .peak = memory.offloaded_state,
+                           .written = memory.offloaded_state,
+                           .read = memory.offloaded_state};
   table.peak = table.explained();
   return table;
 }

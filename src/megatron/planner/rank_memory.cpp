@@ -22,6 +22,11 @@ void divide_instances(DataParallelOptions& options, std::int64_t num_instances) 
   options.replica.size = num_instances;
 }
 
+/// Optimizer state in memory and in the place of an offload.
+struct StateBytes {
+  double in_memory = 0, offloaded = 0;
+};
+
 std::vector<StateFormat> state_formats(const OptimizerConfig& config) {
   if (config.optimizer == "sgd")
     return config.sgd_momentum != 0 ? std::vector<StateFormat>{at::kFloat}
@@ -56,14 +61,16 @@ std::shared_ptr<const StateOffload> planned_offload(const ParamStore& store,
       StateOffloadOptions{.store = nullptr, .fraction = config.optimizer_offload_fraction});
 }
 
-double optimizer_state_bytes(const ParamStore& store, const OptimizerConfig& config,
-                             const std::shared_ptr<const StateOffload>& offload) {
-  if (config.optimizer == "adafactor") return adafactor_state_bytes(store, config);
-  double bytes = 0;
+StateBytes optimizer_state_bytes(const ParamStore& store, const OptimizerConfig& config,
+                                 const std::shared_ptr<const StateOffload>& offload) {
+  if (config.optimizer == "adafactor") return {.in_memory = adafactor_state_bytes(store, config)};
+  StateBytes bytes;
   for (const StateFormat& format : state_formats(config)) {
     const OptimizerState state(
         "", store, format, [](const Parameter&) { return true; }, offload);
-    bytes += static_cast<double>(state.num_bytes());
+    bytes.in_memory += static_cast<double>(state.num_bytes());
+    if (state.offloaded() != nullptr)
+      bytes.offloaded += static_cast<double>(state.offloaded()->num_bytes());
   }
   return bytes;
 }
@@ -88,8 +95,22 @@ double largest_unit_bytes(const ParamStore& store, const BytesOf& bytes_of) {
   return largest;
 }
 
-/// Returns the bytes of what units hold while they are used: the gathered weights of two, and the
-/// gradients of one, or of two when reductions overlap backward.
+/// Returns the largest sum of what `bytes_of` says over the buckets of two units that follow each
+/// other.
+template <class BytesOf>
+double largest_neighbours_bytes(const ParamStore& store, const BytesOf& bytes_of) {
+  std::map<std::size_t, double> units;
+  double largest = 0;
+  for (const ParamBucket& bucket : store.buckets()) units[bucket.unit] += bytes_of(bucket);
+  for (const auto& [unit, bytes] : units) {
+    const auto next = units.find(unit + 1);
+    largest = std::max(largest, bytes + (next == units.end() ? 0 : next->second));
+  }
+  return largest;
+}
+
+/// Returns the bytes of what units hold while they are used: the gathered weights of one and of its
+/// neighbour, and the gradients of one, or of two when reductions overlap backward.
 double unit_buffer_bytes(const ParamStore& store) {
   constexpr double kFloatBytes = 4;
   const double gradients = largest_unit_bytes(store, [](const ParamBucket& bucket) {
@@ -97,12 +118,12 @@ double unit_buffer_bytes(const ParamStore& store) {
                                            static_cast<double>(bucket.own_grad.element_size())
                                      : 0.0;
   });
-  const double values = largest_unit_bytes(store, [](const ParamBucket& bucket) {
+  const double values = largest_neighbours_bytes(store, [](const ParamBucket& bucket) {
     if (!bucket.has_unit_values()) return 0.0;
     return static_cast<double>(bucket.value_bytes()) +
            (bucket.is_precise ? kFloatBytes * static_cast<double>(bucket.size) : 0.0);
   });
-  return 2 * values + gradients * (store.data_parallel().overlaps_grad_reduce ? 2 : 1);
+  return values + gradients * (store.data_parallel().overlaps_grad_reduce ? 2 : 1);
 }
 
 /// Returns the bytes of the copies of this rank's pieces that are offloaded.
@@ -115,6 +136,30 @@ double offloaded_main_bytes(const ParamStore& store, const StateOffload& offload
       bytes += 4 * static_cast<double>(piece.count);
   }
   return bytes;
+}
+
+/// Returns the float32 copy of a gradient that error feedback makes for a contribution
+/// (params/grad_error.h): of the largest weight. The contribution to an embedding that is not the
+/// output layer comes last in backward, when nothing else is held.
+double contribution_bytes(const std::vector<Parameter*>& declared, const Settings& settings,
+                          bool has_output) {
+  if (!settings.optimizer.main_grads_error_feedback) return 0;
+  constexpr double kFloatBytes = 4;
+  std::int64_t largest = 0;
+  for (const Parameter* parameter : declared)
+    if (has_output || !parameter->spec().tags.embedding)
+      largest = std::max(largest, num_elements(parameter->local_shape()));
+  return kFloatBytes * static_cast<double>(largest);
+}
+
+/// Returns the memory of an update whose state is offloaded (elementwise_rule.h): a window of each
+/// kind of state, or two when the next one is read ahead, and those that wait to be written.
+double update_window_bytes(const StateOffload& offload, double offloaded_bytes,
+                           const OffloadConfig& config) {
+  if (offload.windows().empty()) return 0;
+  const double window = offloaded_bytes / static_cast<double>(offload.windows().size());
+  return std::min(offloaded_bytes, (config.overlap_cpu_optimizer_d2h_h2d ? 2 : 1) * window +
+                                       static_cast<double>(kOptimizerBytesInFlight));
 }
 
 /// Returns the number of microbatches whose activations a rank keeps at most in 1F1B: stage r of p
@@ -196,9 +241,16 @@ RankMemory parameter_memory(const std::vector<Parameter*>& declared, const Setti
     }
   }
   const auto offload = planned_offload(store, settings.memory.offload);
-  if (offload) memory.main_parameters -= offloaded_main_bytes(store, *offload);
-  memory.optimizer_state = optimizer_state_bytes(store, settings.optimizer, offload);
+  const StateBytes state = optimizer_state_bytes(store, settings.optimizer, offload);
+  memory.optimizer_state = state.in_memory;
   memory.buffers = unit_buffer_bytes(store);
+  if (offload) {
+    const double main = offloaded_main_bytes(store, *offload);
+    memory.main_parameters -= main;
+    memory.offloaded_state = main + state.offloaded;
+    memory.update_windows =
+        update_window_bytes(*offload, memory.offloaded_state, settings.memory.offload);
+  }
   return memory;
 }
 
@@ -210,15 +262,19 @@ RankMemory predict_rank_memory(const Settings& settings, const ModelFamily& fami
                   {.vocab_pad_multiple = settings.tokenizer.make_vocab_size_divisible_by,
                    .dtype = params_dtype(settings.training),
                    .layout = &layout});
-  RankMemory memory = parameter_memory(declared_parameters(*model), settings, rank,
-                                       unit_parameters(*model, settings, rank, layout));
+  const std::vector<Parameter*> declared = declared_parameters(*model);
+  RankMemory memory =
+      parameter_memory(declared, settings, rank, unit_parameters(*model, settings, rank, layout));
   const ActivationLayout activations = activation_layout(settings, rank);
   const StepShape shape = step_shape(settings, rank, layout, num_microbatches);
-  memory.activations =
-      shape.microbatches_in_flight *
-      stage_activations(settings.model, shape.layers, shape.recompute, activations, shape.offload)
-          .total_kept();
-  memory.buffers += step_buffer_bytes(settings.model, activations, shape);
+  const StageActivations stage =
+      stage_activations(settings.model, shape.layers, shape.recompute, activations, shape.offload);
+  memory.activations = shape.microbatches_in_flight * stage.total_kept();
+  memory.offloaded_activations = stage.total_offloaded();
+  memory.buffers += step_buffer_bytes(settings.model, activations, shape) +
+                    contribution_bytes(declared, settings, shape.has_output);
+  // An update holds windows, but no activations.
+  memory.buffers = std::max(memory.buffers, memory.update_windows - memory.activations);
   return memory;
 }
 

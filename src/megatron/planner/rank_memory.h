@@ -24,6 +24,9 @@ struct RankMemory {
   double expert_parameters = 0;   ///< the part of `parameters` that belongs to experts
   double num_expert_weights = 0;  ///< elements, without padding
   double num_dense_weights = 0;
+  double offloaded_state = 0;        ///< of the optimizer, with main weights; outside memory
+  double update_windows = 0;         ///< of offloaded state, at most, while weights are updated
+  double offloaded_activations = 0;  ///< of one microbatch; outside memory
   double total() const {
     return parameters + main_parameters + gradients + optimizer_state + activations + buffers;
   }

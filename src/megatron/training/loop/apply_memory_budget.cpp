@@ -1,12 +1,16 @@
 #include "megatron/training/loop/apply_memory_budget.h"
 
 #include <algorithm>
+#include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <ostream>
+#include <tuple>
 
 #include "megatron/base/error.h"
 #include "megatron/checkpoint/manifest.h"
 #include "megatron/config/byte_count.h"
+#include "megatron/config/zero_stage.h"
 #include "megatron/parallel/object_collectives.h"
 #include "megatron/planner/memory_budget.h"
 #include "megatron/planner/memory_remedies.h"
@@ -51,12 +55,24 @@ double held_bytes(c10::Device device) {
   return device.is_cpu() ? process_status("VmRSS:") + kReadLater : 0;
 }
 
-/// Returns the plan that the saved run had, if its budget and everything the plan depends on are
-/// this run's.
 struct SavedPlan {
   std::string activation_plan;
   std::int64_t micro_batch_size = 1;
 };
+
+/// Returns the settings of which a rank's state is a function.
+auto settings_of_state(const Settings& s) {
+  const OffloadConfig& offload = s.memory.offload;
+  const OptimizerConfig& o = s.optimizer;
+  return std::tuple(zero_stage(s.parallel), s.parallel.num_distributed_optimizer_instances,
+                    offload.optimizer_cpu_offload, offload.optimizer_offload_fraction,
+                    offload.cpu_offloading_weights, o.optimizer, o.exp_avg_dtype,
+                    o.exp_avg_sq_dtype, o.main_grads_dtype, o.main_params_dtype,
+                    o.main_grads_error_feedback);
+}
+
+/// Returns the plan that the saved run had, if its budget and everything the plan depends on are
+/// this run's.
 std::optional<SavedPlan> saved_plan(const Settings& settings, const Rank& rank,
                                     const std::optional<CheckpointSource>& source) {
   if (!source || source->is_release || settings.checkpoint.finetune ||
@@ -77,7 +93,8 @@ std::optional<SavedPlan> saved_plan(const Settings& settings, const Rank& rank,
                          saved.training.micro_batch_size == settings.training.micro_batch_size;
   if (saved.memory.activation_plan.empty() || !same_size ||
       saved.memory.planned_world_size != rank.world.size ||
-      depends_on(saved) != depends_on(settings))
+      depends_on(saved) != depends_on(settings) ||
+      settings_of_state(saved) != settings_of_state(settings))
     return std::nullopt;
   return SavedPlan{saved.memory.activation_plan, saved.training.micro_batch_size};
 }

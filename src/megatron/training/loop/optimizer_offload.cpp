@@ -3,12 +3,6 @@
 #include "megatron/training/loop/open_offload_store.h"
 
 namespace megatron {
-namespace {
-
-/// Windows that wait to be written beside those that are updated and read.
-constexpr std::uint64_t kBytesInFlight = std::uint64_t{64} << 20;
-
-}  // namespace
 
 StateOffloadOptions optimizer_offload(const TrainingPlan& plan, StartupWarnings& warnings,
                                       std::ostream& out) {
@@ -16,7 +10,7 @@ StateOffloadOptions optimizer_offload(const TrainingPlan& plan, StartupWarnings&
   if (!config.optimizer_cpu_offload) return {};
   return {.store = open_offload_store({.config = config,
                                        .flag = "--optimizer-cpu-offload",
-                                       .max_bytes_in_flight = kBytesInFlight},
+                                       .max_bytes_in_flight = kOptimizerBytesInFlight},
                                       plan.rank.device, warnings, out),
           .fraction = config.optimizer_offload_fraction,
           .overlaps_copies = config.overlap_cpu_optimizer_d2h_h2d};

@@ -86,6 +86,22 @@ double other_tensors(const MemoryReadings& readings) {
   return readings.tensors.allocated_bytes - readings.model.total();
 }
 
+OffloadedMemory counters_of(const OffloadStore* store) {
+  if (store == nullptr) return {};
+  const OffloadStatistics& statistics = store->statistics();
+  return {.now = static_cast<double>(statistics.stored_bytes),
+          .peak = static_cast<double>(statistics.peak_stored_bytes),
+          .written = static_cast<double>(statistics.written_bytes),
+          .read = static_cast<double>(statistics.read_bytes)};
+}
+
+/// Returns what lies outside memory, and what passed since `before`.
+OffloadedMemory since(const OffloadedMemory& before, OffloadedMemory now) {
+  now.written -= before.written;
+  now.read -= before.read;
+  return now;
+}
+
 double tensor_bytes(const MemoryTable& table) {
   return table.model() + table.activations + table.temporary;
 }
@@ -169,6 +185,17 @@ MemoryTable measure_memory(const ParamStore& weights, Optimizer& optimizer,
   MemoryTable table = device.is_cpu() ? cpu_memory_table(readings) : gpu_memory_table(readings);
   table.units = std::move(activations.units);
   return table;
+}
+
+OffloadCounters offload_counters(const OffloadStore* activations, Optimizer& optimizer) {
+  const auto& state = optimizer.main_parameters().offload();
+  return {.activations = counters_of(activations),
+          .state = counters_of(state ? state->options().store.get() : nullptr)};
+}
+
+void set_offloaded(MemoryTable& table, const OffloadCounters& before, const OffloadCounters& now) {
+  table.offloaded_activations = since(before.activations, now.activations);
+  table.offloaded_state = since(before.state, now.state);
 }
 
 std::vector<MemoryTable> gather_memory_tables(const Axis& world, c10::Device device,

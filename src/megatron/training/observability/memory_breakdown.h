@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "megatron/models/model_cost.h"
+#include "megatron/ops/offload_store.h"
 #include "megatron/optimizer/optimizer.h"
 #include "megatron/parallel/axis.h"
 #include "megatron/params/param_store.h"
@@ -72,6 +73,15 @@ struct RecordedActivations {
 /// Measures the memory of this process. The tensors' peak counts from its last reset.
 MemoryTable measure_memory(const ParamStore& weights, Optimizer& optimizer,
                            RecordedActivations activations, const HostMemory& before_model);
+
+/// What is outside memory, counted since the start of the run.
+struct OffloadCounters {
+  OffloadedMemory activations, state;
+};
+/// `activations` may be null, as may the optimizer's store.
+OffloadCounters offload_counters(const OffloadStore* activations, Optimizer& optimizer);
+/// Sets what is offloaded; `before` was counted before the step.
+void set_offloaded(MemoryTable& table, const OffloadCounters& before, const OffloadCounters& now);
 
 /// Returns the tables of all ranks, in the order of the ranks. Collective over the axis.
 std::vector<MemoryTable> gather_memory_tables(const Axis& world, c10::Device device,

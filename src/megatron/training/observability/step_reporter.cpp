@@ -120,8 +120,9 @@ void StepReporter::open_outputs(TrainingServices& services) {
 void StepReporter::begin_step() {
   if (profiler_) profiler_->before_step();
   if (pipeline_trace_) pipeline_trace_->before_step();
-  if (activations_)
-    activations_->before_step(pipeline_trace_ ? pipeline_trace_->listener() : nullptr);
+  if (!activations_) return;
+  activations_->before_step(pipeline_trace_ ? pipeline_trace_->listener() : nullptr);
+  offloaded_before_step_ = offload_counters(state_.offload_store.get(), *state_.optimizer);
 }
 
 StepListener* StepReporter::step_listener() {
@@ -180,9 +181,11 @@ std::vector<MemoryTable> StepReporter::measure_memory_if_due() {
   if (!activations_) return {};
   RecordedActivations recorded = activations_->after_step();
   if (!is_memory_due()) return {};
-  return gather_memory_tables(plan_.rank.world, plan_.rank.device,
-                              measure_memory(*state_.weights, *state_.optimizer,
-                                             std::move(recorded), memory_before_model_));
+  MemoryTable table =
+      measure_memory(*state_.weights, *state_.optimizer, std::move(recorded), memory_before_model_);
+  set_offloaded(table, offloaded_before_step_,
+                offload_counters(state_.offload_store.get(), *state_.optimizer));
+  return gather_memory_tables(plan_.rank.world, plan_.rank.device, table);
 }
 
 void StepReporter::print_memory(const std::vector<MemoryTable>& ranks) {

@@ -76,6 +76,7 @@ class StepReporter {
   std::optional<StepProfiler> profiler_;
   std::optional<PipelineTrace> pipeline_trace_;
   std::optional<ActivationRecorder> activations_;  ///< with --log-memory
+  OffloadCounters offloaded_before_step_;          ///< with --log-memory
   std::int64_t first_iteration_;
 };
 
