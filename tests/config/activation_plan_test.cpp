@@ -88,33 +88,35 @@ std::string damaged(std::string text, std::mt19937& random) {
   return text;
 }
 
-TEST(ActivationPlan, AnyTextIsAPlanThatPrintsBackOrIsRefused) {
-  std::mt19937 random(1);
-  const std::vector<std::string> valid{"full*2,none,layernorm+mlp+offload", "none", "moe*12",
-                                       "shared_experts+moe,full+offload*3"};
-  int plans = 0;
+/// Parses 20,000 damaged texts. Calls `check` with what was read of those that are accepted, which
+/// must be some.
+void parse_damaged(unsigned seed, const std::vector<std::string>& valid, const auto& parse,
+                   const auto& check) {
+  std::mt19937 random(seed);
+  int accepted = 0;
   for (int i = 0; i < 20'000; ++i) {
     const std::string text = damaged(valid[random() % valid.size()], random);
-    const auto layers = parse_activation_plan(text);
-    if (!layers) continue;
-    ++plans;
-    EXPECT_EQ(parse_activation_plan(activation_plan_text(*layers)), layers) << text;
+    SCOPED_TRACE(text);
+    const auto value = parse(text);
+    if (!value) continue;
+    ++accepted;
+    check(*value);
   }
-  EXPECT_GT(plans, 100);
+  EXPECT_GT(accepted, 100);
+}
+
+TEST(ActivationPlan, AnyTextIsAPlanThatPrintsBackOrIsRefused) {
+  parse_damaged(
+      1,
+      {"full*2,none,layernorm+mlp+offload", "none", "moe*12", "shared_experts+moe,full+offload*3"},
+      parse_activation_plan, [](const std::vector<LayerActivationPolicy>& layers) {
+        EXPECT_EQ(parse_activation_plan(activation_plan_text(layers)), layers);
+      });
 }
 
 TEST(ByteCount, AnyTextIsAFiniteSizeOrRefused) {
-  std::mt19937 random(2);
-  const std::vector<std::string> valid{"20GB", "512 MiB", "1.5e9", "2g", "7b"};
-  int sizes = 0;
-  for (int i = 0; i < 20'000; ++i) {
-    const std::string text = damaged(valid[random() % valid.size()], random);
-    const auto bytes = byte_count(text);
-    if (!bytes) continue;
-    ++sizes;
-    EXPECT_TRUE(std::isfinite(*bytes) && *bytes > 0) << text;
-  }
-  EXPECT_GT(sizes, 100);
+  parse_damaged(2, {"20GB", "512 MiB", "1.5e9", "2g", "7b"}, byte_count,
+                [](double bytes) { EXPECT_TRUE(std::isfinite(bytes) && bytes > 0); });
 }
 
 }  // namespace

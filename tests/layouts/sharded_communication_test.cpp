@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <string_view>
+#include <map>
 
 #include "layouts/layout_run.h"
 #include "megatron/parallel/rank_threads.h"

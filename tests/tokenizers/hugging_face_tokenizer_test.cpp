@@ -96,10 +96,8 @@ Json added_token(int id, const char* content, bool lstrip, bool rstrip) {
 using Ids = std::vector<std::int32_t>;
 
 TEST(HuggingFaceTokenizer, NeitherCutsNorPadsADocument) {
-  const Json truncation = {{"direction", "Right"},
-                           {"max_length", 2},
-                           {"strategy", "LongestFirst"},
-                           {"stride", 0}};
+  const Json truncation = {
+      {"direction", "Right"}, {"max_length", 2}, {"strategy", "LongestFirst"}, {"stride", 0}};
   const Json padding = {{"strategy", {{"Fixed", 8}}},
                         {"direction", "Right"},
                         {"pad_to_multiple_of", nullptr},

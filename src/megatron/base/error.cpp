@@ -4,13 +4,14 @@ namespace megatron {
 namespace {
 
 std::string describe(const UserError::Parts& parts) {
-  std::string text = parts.what;
-  if (!parts.got.empty()) text.append(": ").append(parts.got);
+  std::string text = parts.problem();
   if (!parts.fix.empty()) text.append("\n  fix: ").append(parts.fix);
   return text;
 }
 
 }  // namespace
+
+std::string UserError::Parts::problem() const { return got.empty() ? what : what + ": " + got; }
 
 UserError::UserError(Parts parts) : std::runtime_error(describe(parts)), parts_(std::move(parts)) {}
 

@@ -17,6 +17,8 @@ class UserError : public std::runtime_error {
     std::string what;
     std::string got;
     std::string fix;
+    /// Returns "what: got", or "what" when `got` is empty.
+    std::string problem() const;
   };
   explicit UserError(Parts parts);
   explicit UserError(const std::string& what) : UserError(Parts{what, {}, {}}) {}

@@ -170,8 +170,7 @@ TokenizerExport export_tokenizer(const TokenizerConfig& config, AuxiliaryFiles& 
           tokenizer_config_json(*tokenizer, tokenizer->name() == "GPT2BPETokenizer");
     }
   } catch (const UserError& error) {
-    const std::string reason =
-        error.parts().what + (error.parts().got.empty() ? "" : ": " + error.parts().got);
+    const std::string reason = error.parts().problem();
     const bool is_complete = has_tokenizer_files(files);
     result.notes.push_back((is_complete
                                 ? "the ids of the tokens that begin and end a text are unknown: "

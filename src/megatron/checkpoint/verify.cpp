@@ -27,8 +27,7 @@ void collect(std::vector<std::string>& errors, Check check) {
   try {
     check();
   } catch (const UserError& error) {
-    errors.push_back(error.parts().what +
-                     (error.parts().got.empty() ? "" : ": " + error.parts().got));
+    errors.push_back(error.parts().problem());
   }
 }
 

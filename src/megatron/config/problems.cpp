@@ -6,8 +6,7 @@ namespace megatron {
 namespace {
 
 std::string one_line(const UserError::Parts& parts) {
-  std::string text = parts.what;
-  if (!parts.got.empty()) text += ": " + parts.got;
+  std::string text = parts.problem();
   if (!parts.fix.empty()) text += "\n     fix: " + parts.fix;
   return text;
 }

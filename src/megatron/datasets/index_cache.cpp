@@ -79,8 +79,7 @@ Loaded try_load(const EntryFiles& files, const IndexSources& sources,
                 const std::function<bool(const IndexArrays&)>& accept) try {
   return load_files(files, sources, accept);
 } catch (const UserError& error) {
-  return {.reason =
-              error.parts().what + (error.parts().got.empty() ? "" : ": " + error.parts().got)};
+  return {.reason = error.parts().problem()};
 }
 
 /// Writes to a temporary name, then renames, so that readers see a whole file or none.

@@ -41,8 +41,7 @@ struct EncodedChunk {
   void note_malformed(const UserError& error) {
     ++malformed_documents;
     if (first_malformed.size() == PreprocessSummary::kMostShown) return;
-    const UserError::Parts& parts = error.parts();
-    first_malformed.push_back(parts.what + (parts.got.empty() ? "" : ": " + parts.got));
+    first_malformed.push_back(error.parts().problem());
   }
 };
 

@@ -62,8 +62,15 @@ ElementwiseRule::ElementwiseRule(const OptimizerConfig& config, const ParamStore
   for (const StateSpec& spec : options_.states)
     states_.emplace_back(spec.name, store, format_of(spec, main_type(store, main)),
                          options_.selects, main.offload());
-  const std::vector<kernels::UpdateChunk> chunks =
-      chunks_in_memory([](const ParamBucket& bucket) { return !bucket.offloads_values; });
+  std::vector<SumRange> in_memory;
+  for (const SumRange& range : main.sums().ranges()) {
+    const ParameterPiece& piece = store.pieces()[range.piece];
+    if (!options_.selects(*piece.parameter)) continue;
+    if (main.offload() && main.offload()->contains(range.piece)) continue;
+    const bool is_offloaded = store.buckets()[piece.bucket].offloads_values;
+    (is_offloaded ? with_offloaded_weights_[piece.bucket] : in_memory).push_back(range);
+  }
+  const std::vector<kernels::UpdateChunk> chunks = chunks_in_memory(in_memory);
   table_ = copy_to_device(chunks, store.device());
   plan_ = {.chunks = static_cast<const kernels::UpdateChunk*>(table_.const_data_ptr()),
            .num_chunks = static_cast<std::int64_t>(chunks.size()),
@@ -99,12 +106,9 @@ kernels::UpdateChunk ElementwiseRule::base_chunk(const SumRange& range) const {
 }
 
 std::vector<kernels::UpdateChunk> ElementwiseRule::chunks_in_memory(
-    const std::function<bool(const ParamBucket&)>& is_updated) const {
+    const std::vector<SumRange>& ranges) const {
   std::vector<kernels::UpdateChunk> chunks;
-  for (const SumRange& range : main_.sums().ranges()) {
-    if (!options_.selects(*store_.pieces()[range.piece].parameter)) continue;
-    if (main_.offload() && main_.offload()->contains(range.piece)) continue;
-    if (!is_updated(store_.buckets()[store_.pieces()[range.piece].bucket])) continue;
+  for (const SumRange& range : ranges) {
     kernels::UpdateChunk chunk = base_chunk(range);
     for (std::size_t s = 0; s < states_.size(); ++s) {
       chunk.state[s] = element(states_[s].tensors()[range.piece], range.begin);
@@ -157,24 +161,11 @@ void ElementwiseRule::run(const std::vector<kernels::UpdateChunk>& chunks) {
   options_.update(plan);
 }
 
-bool ElementwiseRule::updates_offloaded_weights(std::size_t bucket) const {
-  if (!store_.buckets()[bucket].offloads_values) return false;
-  for (std::size_t i = 0; i < store_.pieces().size(); ++i) {
-    const ParameterPiece& piece = store_.pieces()[i];
-    if (piece.bucket == bucket && options_.selects(*piece.parameter) &&
-        !(main_.offload() && main_.offload()->contains(i)))
-      return true;
-  }
-  return false;
-}
-
 void ElementwiseRule::update_offloaded_weights() {
-  for (std::size_t b = 0; b < store_.buckets().size(); ++b) {
-    const ParamBucket& bucket = store_.buckets()[b];
-    if (!updates_offloaded_weights(b)) continue;
-    main_.open_model_values(b);
-    run(chunks_in_memory([&](const ParamBucket& other) { return &other == &bucket; }));
-    main_.close_model_values(b);
+  for (const auto& [bucket, ranges] : with_offloaded_weights_) {
+    main_.open_model_values(bucket);
+    run(chunks_in_memory(ranges));
+    main_.close_model_values(bucket);
   }
 }
 
@@ -192,14 +183,16 @@ std::set<std::size_t> ElementwiseRule::offloaded_buckets(std::size_t window) con
 void ElementwiseRule::update_windows() {
   for_each_array([](OffloadedArray& array) { array.flush(); });
   const bool reads_ahead = main_.offload()->options().overlaps_copies;
+  std::set<std::size_t> buckets = offloaded_buckets(0);
   for (std::size_t w = 0; w < main_.offload()->windows().size(); ++w) {
     for_each_array([&](OffloadedArray& array) { array.open(w); });
     if (reads_ahead) for_each_array([&](OffloadedArray& array) { array.prefetch(w + 1); });
-    for (const std::size_t bucket : offloaded_buckets(w)) main_.open_model_values(bucket);
+    for (const std::size_t bucket : buckets) main_.open_model_values(bucket);
     run(chunks_of_window(w));
-    const std::set<std::size_t> next = offloaded_buckets(w + 1);
-    for (const std::size_t bucket : offloaded_buckets(w))
+    std::set<std::size_t> next = offloaded_buckets(w + 1);
+    for (const std::size_t bucket : buckets)
       if (!next.contains(bucket)) main_.close_model_values(bucket);
+    buckets = std::move(next);
     for_each_array([&](OffloadedArray& array) { array.close(w); });
   }
 }

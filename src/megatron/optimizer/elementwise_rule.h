@@ -6,6 +6,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <functional>
+#include <map>
 #include <set>
 #include <string>
 #include <vector>
@@ -43,18 +44,14 @@ class ElementwiseRule final : public UpdateRule {
   /// Returns the chunk of a range, without the pointers to state that may be offloaded. Weights
   /// that are offloaded must be open.
   kernels::UpdateChunk base_chunk(const SumRange& range) const;
-  /// Returns one chunk for each range of main.sums() that is selected, whose state is in memory,
-  /// and whose bucket `is_updated` accepts.
-  std::vector<kernels::UpdateChunk> chunks_in_memory(
-      const std::function<bool(const ParamBucket&)>& is_updated) const;
+  /// Returns one chunk for each of `ranges`, whose state is in memory.
+  std::vector<kernels::UpdateChunk> chunks_in_memory(const std::vector<SumRange>& ranges) const;
   std::vector<kernels::UpdateChunk> chunks_of_window(std::size_t window) const;
   /// Returns the buckets with offloaded weights that a window updates.
   std::set<std::size_t> offloaded_buckets(std::size_t window) const;
   /// Updates the pieces with offloaded state, window after window.
   void update_windows();
-  /// Returns whether a bucket has offloaded weights of selected pieces whose state is in memory.
-  bool updates_offloaded_weights(std::size_t bucket) const;
-  /// Updates these pieces, bucket after bucket.
+  /// Updates the pieces of which only the weights are offloaded, bucket after bucket.
   void update_offloaded_weights();
   void run(const std::vector<kernels::UpdateChunk>& chunks);
   /// Calls visit with every array that is offloaded.
@@ -65,6 +62,8 @@ class ElementwiseRule final : public UpdateRule {
   const MainParameters& main_;
   Options options_;
   std::vector<OptimizerState> states_;
+  /// By bucket, the selected ranges of which only the weights are offloaded.
+  std::map<std::size_t, std::vector<SumRange>> with_offloaded_weights_;
   at::Tensor table_;
   std::vector<at::Tensor> codes_;  ///< of 8-bit states, on the device
   kernels::UpdatePlan plan_{};

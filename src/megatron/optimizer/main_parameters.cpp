@@ -15,19 +15,6 @@ bool has_16_bits(const ParamBucket& bucket) {
   return bucket.is_trained && c10::elementSize(bucket.dtype) == 2;
 }
 
-/// Returns the place in the bucket where the values begin that are copied to float32: what this
-/// rank updates, and all that it keeps of a precise bucket.
-std::int64_t copied_begin(const ParamBucket& bucket) {
-  if (!bucket.is_precise) return bucket.own_begin;
-  return bucket.shards_values() ? bucket.slice_begin : 0;
-}
-
-/// Returns the number of these values.
-std::int64_t copied_size(const ParamBucket& bucket) {
-  if (!bucket.is_precise) return bucket.own_size;
-  return bucket.shards_values() ? bucket.slice_size : bucket.size;
-}
-
 }  // namespace
 
 MainParameters::MainParameters(ParamStore& store, const StateOffloadOptions& offload)
@@ -50,7 +37,7 @@ MainParameters::MainParameters(ParamStore& store, const StateOffloadOptions& off
     const ParamBucket& bucket = store.buckets()[b];
     fp32_copies_.emplace_back();
     if (!bucket.is_trained || has_offloaded[b]) continue;
-    fp32_copies_.back() = at::empty({copied_size(bucket)},
+    fp32_copies_.back() = at::empty({bucket.main_size()},
                                     at::TensorOptions().dtype(at::kFloat).device(store.device()));
     if (!bucket.is_precise) continue;
     if (bucket.shards_values()) {
@@ -76,7 +63,7 @@ void MainParameters::bind_tensors() {
       tensors_.push_back(piece.of_own(bucket.own_value, bucket));
     } else if (fp32_copies_[piece.bucket].defined()) {
       tensors_.push_back(
-          fp32_copies_[piece.bucket].narrow(0, piece.offset - copied_begin(bucket), piece.count));
+          fp32_copies_[piece.bucket].narrow(0, piece.offset - bucket.main_begin(), piece.count));
     } else {
       tensors_.push_back(
           at::empty({piece.count}, at::TensorOptions().dtype(at::kFloat).device(store_.device())));

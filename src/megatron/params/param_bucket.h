@@ -64,6 +64,21 @@ struct ParamBucket {
   at::Tensor own_of_slice(const at::Tensor& slice) const {
     return slice.narrow(0, own_begin - slice_begin, own_size);
   }
+  /// Returns the place in the bucket where the values begin that have float32 main weights beside
+  /// them, and their number: what this rank updates, and all that it keeps of a precise bucket.
+  std::int64_t main_begin() const {
+    if (!is_precise) return own_begin;
+    return shards_values() ? slice_begin : 0;
+  }
+  std::int64_t main_size() const {
+    if (!is_precise) return own_size;
+    return shards_values() ? slice_size : size;
+  }
+  /// Returns the number of bytes of all values with, for precise weights, their float32 form.
+  std::int64_t complete_bytes() const {
+    constexpr std::int64_t kFloatBytes = 4;
+    return value_bytes() + (is_precise ? kFloatBytes * size : 0);
+  }
   /// Returns the number of bytes of all values.
   std::int64_t value_bytes() const {
     return size * static_cast<std::int64_t>(c10::elementSize(dtype));

@@ -352,10 +352,10 @@ void ParamStore::apply_contribution(
   if (grad_errors_.empty()) {
     write(parameter.grad_, parameter.fresh_);
   } else {
-    const std::size_t b = contribution_counts_[parameter.index_].bucket;
-    const auto found = std::ranges::find(buckets_[b].parameters, &parameter);
-    at::Tensor error = buckets_[b].of_parameter(
-        grad_errors_[b], static_cast<std::size_t>(found - buckets_[b].parameters.begin()));
+    const std::vector<Parameter*>& parameters = buckets_[bucket].parameters;
+    const auto found = std::ranges::find(parameters, &parameter);
+    at::Tensor error = buckets_[bucket].of_parameter(
+        grad_errors_[bucket], static_cast<std::size_t>(found - parameters.begin()));
     add_with_error_feedback(parameter.grad_, error, parameter.fresh_, write);
   }
   parameter.fresh_ = false;

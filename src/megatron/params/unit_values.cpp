@@ -6,17 +6,6 @@
 #include "megatron/base/error.h"
 
 namespace megatron {
-namespace {
-
-/// Returns the bytes of a gathered bucket: its values and, for precise weights, their float32 form.
-/// What a store returns has memory of its own.
-std::int64_t gathered_bytes(const ParamBucket& bucket) {
-  if (!bucket.is_sharded()) return 0;
-  constexpr std::int64_t kFloatBytes = 4;
-  return bucket.value_bytes() + (bucket.is_precise ? kFloatBytes * bucket.size : 0);
-}
-
-}  // namespace
 
 UnitValues::UnitValues(const std::vector<ParamBucket>& buckets, c10::Device device, BindValues bind,
                        OffloadedValues* offloaded)
@@ -31,7 +20,8 @@ UnitValues::UnitValues(const std::vector<ParamBucket>& buckets, c10::Device devi
     if (!bucket.has_unit_values()) continue;
     Unit& unit = units_[bucket.unit];
     unit.buckets.push_back(b);
-    unit.num_bytes += gathered_bytes(bucket);
+    // What a store returns has memory of its own.
+    if (bucket.is_sharded()) unit.num_bytes += bucket.complete_bytes();
     unit.gathers_ahead |= bucket.data_parallel->overlaps_param_gather || !bucket.is_sharded();
     keeps_buffers = bucket.data_parallel->keeps_unit_buffers;
     for (Parameter* parameter : bucket.parameters) {

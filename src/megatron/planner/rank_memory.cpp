@@ -1,8 +1,8 @@
 #include "megatron/planner/rank_memory.h"
 
 #include <algorithm>
-#include <map>
 #include <string>
+#include <vector>
 
 #include "megatron/optimizer/optimizer_state.h"
 #include "megatron/params/params_dtype.h"
@@ -79,32 +79,23 @@ StateBytes optimizer_state_bytes(const ParamStore& store, const OptimizerConfig&
 double main_parameter_bytes(const ParamBucket& bucket) {
   if (!bucket.is_trained || c10::elementSize(bucket.dtype) != 2) return 0;
   constexpr double kFloatBytes = 4;
-  const std::int64_t count = !bucket.is_precise       ? bucket.own_size
-                             : bucket.shards_values() ? bucket.slice_size
-                                                      : bucket.size;
-  return kFloatBytes * static_cast<double>(count);
+  return kFloatBytes * static_cast<double>(bucket.main_size());
 }
 
-/// Returns the largest sum of what `bytes_of` says over the buckets of one unit of the model.
+/// Returns the largest sum of what `bytes_of` says over the buckets of `count` units of the model
+/// that follow each other.
 template <class BytesOf>
-double largest_unit_bytes(const ParamStore& store, const BytesOf& bytes_of) {
-  std::map<std::size_t, double> units;
+double largest_units_bytes(const ParamStore& store, std::size_t count, const BytesOf& bytes_of) {
+  std::vector<double> units;
+  for (const ParamBucket& bucket : store.buckets()) {
+    units.resize(std::max(units.size(), bucket.unit + 1));
+    units[bucket.unit] += bytes_of(bucket);
+  }
   double largest = 0;
-  for (const ParamBucket& bucket : store.buckets())
-    largest = std::max(largest, units[bucket.unit] += bytes_of(bucket));
-  return largest;
-}
-
-/// Returns the largest sum of what `bytes_of` says over the buckets of two units that follow each
-/// other.
-template <class BytesOf>
-double largest_neighbours_bytes(const ParamStore& store, const BytesOf& bytes_of) {
-  std::map<std::size_t, double> units;
-  double largest = 0;
-  for (const ParamBucket& bucket : store.buckets()) units[bucket.unit] += bytes_of(bucket);
-  for (const auto& [unit, bytes] : units) {
-    const auto next = units.find(unit + 1);
-    largest = std::max(largest, bytes + (next == units.end() ? 0 : next->second));
+  for (std::size_t first = 0; first < units.size(); ++first) {
+    double sum = 0;
+    for (std::size_t i = first; i < std::min(first + count, units.size()); ++i) sum += units[i];
+    largest = std::max(largest, sum);
   }
   return largest;
 }
@@ -112,16 +103,13 @@ double largest_neighbours_bytes(const ParamStore& store, const BytesOf& bytes_of
 /// Returns the bytes of what units hold while they are used: the gathered weights of one and of its
 /// neighbour, and the gradients of one, or of two when reductions overlap backward.
 double unit_buffer_bytes(const ParamStore& store) {
-  constexpr double kFloatBytes = 4;
-  const double gradients = largest_unit_bytes(store, [](const ParamBucket& bucket) {
+  const double gradients = largest_units_bytes(store, 1, [](const ParamBucket& bucket) {
     return bucket.shards_gradients() ? static_cast<double>(bucket.size) *
                                            static_cast<double>(bucket.own_grad.element_size())
                                      : 0.0;
   });
-  const double values = largest_neighbours_bytes(store, [](const ParamBucket& bucket) {
-    if (!bucket.has_unit_values()) return 0.0;
-    return static_cast<double>(bucket.value_bytes()) +
-           (bucket.is_precise ? kFloatBytes * static_cast<double>(bucket.size) : 0.0);
+  const double values = largest_units_bytes(store, 2, [](const ParamBucket& bucket) {
+    return bucket.has_unit_values() ? static_cast<double>(bucket.complete_bytes()) : 0.0;
   });
   return values + gradients * (store.data_parallel().overlaps_grad_reduce ? 2 : 1);
 }

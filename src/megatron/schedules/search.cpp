@@ -61,8 +61,7 @@ ScheduleCandidate fixed_candidate(const SearchRequest& request, const SearchLayo
                           .num_chunks = layout.num_chunks,
                           .order = layout.order,
                           .ranks = {}};
-    candidate.problem =
-        error.parts().what + (error.parts().got.empty() ? "" : ": " + error.parts().got);
+    candidate.problem = error.parts().problem();
   }
   return candidate;
 }

@@ -60,14 +60,19 @@ struct SavedPlan {
   std::int64_t micro_batch_size = 1;
 };
 
-/// Returns the settings of which a rank's state is a function.
-auto settings_of_state(const Settings& s) {
+/// Returns the settings that a plan depends on.
+auto planned_settings(const Settings& s) {
+  const ParallelConfig& p = s.parallel;
+  const TrainingConfig& t = s.training;
   const OffloadConfig& offload = s.memory.offload;
   const OptimizerConfig& o = s.optimizer;
-  return std::tuple(zero_stage(s.parallel), s.parallel.num_distributed_optimizer_instances,
-                    offload.optimizer_cpu_offload, offload.optimizer_offload_fraction,
-                    offload.cpu_offloading_weights, o.optimizer, o.exp_avg_dtype,
-                    o.exp_avg_sq_dtype, o.main_grads_dtype, o.main_params_dtype,
+  return std::tuple(s.memory.memory_budget, offload.offload_folder.empty(),
+                    p.tensor_model_parallel_size, p.pipeline_model_parallel_size,
+                    p.context_parallel_size, p.expert_model_parallel_size, p.sequence_parallel,
+                    zero_stage(p), p.num_distributed_optimizer_instances, t.global_batch_size,
+                    t.seq_length, t.bf16, t.fp16, s.model.num_layers, offload.optimizer_cpu_offload,
+                    offload.optimizer_offload_fraction, offload.cpu_offloading_weights, o.optimizer,
+                    o.exp_avg_dtype, o.exp_avg_sq_dtype, o.main_grads_dtype, o.main_params_dtype,
                     o.main_grads_error_feedback);
 }
 
@@ -81,20 +86,11 @@ std::optional<SavedPlan> saved_plan(const Settings& settings, const Rank& rank,
   const Manifest manifest = read_manifest(source->folder);
   Settings saved = settings;
   read_saved_settings(*manifest.settings, saved);
-  const auto depends_on = [](const Settings& s) {
-    const ParallelConfig& p = s.parallel;
-    const TrainingConfig& t = s.training;
-    return std::tuple(s.memory.memory_budget, s.memory.offload.offload_folder.empty(),
-                      p.tensor_model_parallel_size, p.pipeline_model_parallel_size,
-                      p.context_parallel_size, p.expert_model_parallel_size, p.sequence_parallel,
-                      t.global_batch_size, t.seq_length, t.bf16, t.fp16, s.model.num_layers);
-  };
   const bool same_size = settings.memory.chooses_micro_batch_size ||
                          saved.training.micro_batch_size == settings.training.micro_batch_size;
   if (saved.memory.activation_plan.empty() || !same_size ||
       saved.memory.planned_world_size != rank.world.size ||
-      depends_on(saved) != depends_on(settings) ||
-      settings_of_state(saved) != settings_of_state(settings))
+      planned_settings(saved) != planned_settings(settings))
     return std::nullopt;
   return SavedPlan{saved.memory.activation_plan, saved.training.micro_batch_size};
 }
