@@ -287,8 +287,9 @@ TEST(ListExpression, ReadsPythonLists) {
   EXPECT_THAT(*list_expression(" [ 1 , 0, ] "), ElementsAre(1, 0));
   EXPECT_THAT(*list_expression("2*[1,2]"), ElementsAre(1, 2, 1, 2));
   EXPECT_THAT(*list_expression("[]*5"), IsEmpty());
-  for (const char* text : {"", "3", "[1", "[1]]", "[1]+", "[1]*[2]", "[1]+2", "(1)", "[1 2]",
-                           "[-1]", "[1]*99999999", "[9999999999]", "import os"}) {
+  for (const char* text :
+       {"", "3", "[1", "[1]]", "[1]+", "[1]*[2]", "[1]+2", "(1)", "[1 2]", "[-1]", "[1]*99999999",
+        "[9999999999]", "[99999999999999999999]", "import os"}) {
     EXPECT_EQ(list_expression(text), std::nullopt) << text;
   }
   EXPECT_EQ(list_expression(std::string(100000, '(')), std::nullopt);

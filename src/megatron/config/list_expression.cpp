@@ -10,6 +10,7 @@ namespace {
 
 constexpr std::size_t kLongest = 100000;
 constexpr int kDeepest = 100;
+constexpr std::size_t kMostDigits = 9;
 
 /// A value of the grammar: a list, or a number that can multiply a list.
 struct Value {
@@ -85,9 +86,11 @@ class Reader {
     skip_spaces();
     const std::size_t start = at_;
     std::int64_t value = 0;
-    while (at_ < text_.size() && std::isdigit(static_cast<unsigned char>(text_[at_])))
+    while (at_ < text_.size() && std::isdigit(static_cast<unsigned char>(text_[at_]))) {
+      if (at_ - start == kMostDigits) throw Malformed{};
       value = value * 10 + (text_[at_++] - '0');
-    if (at_ == start || at_ - start > 9) throw Malformed{};
+    }
+    if (at_ == start) throw Malformed{};
     return value;
   }
 
