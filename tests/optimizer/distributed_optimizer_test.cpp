@@ -195,8 +195,17 @@ Outcome run(const DataLayout& layout, const Precision& precision, double offload
       if (!layout.whole_parameters) continue;
       EXPECT_EQ(piece.count, piece.parameter->value().numel()) << piece.parameter->name();
     }
+    const std::shared_ptr<OffloadStore> place =
+        main.offload() ? main.offload()->options().store : nullptr;
+    const std::int64_t written = place ? place->statistics().written_bytes.load() : 0;
     for (std::size_t i = 0; i < main.pieces().size(); ++i)
       collector.put("main", main.pieces()[i], main.read(i));
+    optimizer->list_state([&](const ParameterPiece& piece, const std::string& state,
+                              at::ScalarType /*dtype*/, const std::function<at::Tensor()>& read) {
+      collector.put("listed " + state, piece, read());
+    });
+    EXPECT_EQ(place ? place->statistics().written_bytes.load() : 0, written)
+        << "a checkpoint must not need space in the offload folder";
     optimizer->visit_state([&](const ParameterPiece& piece, const std::string& state,
                                at::Tensor& flat) { collector.put(state, piece, flat); });
   });

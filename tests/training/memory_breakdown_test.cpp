@@ -47,6 +47,7 @@ MemoryReadings readings() {
                  .shared = 8,
                  .data_files = 50,
                  .program = 70},
+      .units = 4,
       .peak = 580};
 }
 
@@ -54,9 +55,9 @@ TEST(MemoryTable, OfAHostAddsUpToItsPeak) {
   const MemoryTable table = cpu_memory_table(readings());
   EXPECT_EQ(table.model(), 90);
   EXPECT_EQ(table.activations, 35);
-  EXPECT_EQ(table.temporary, 160 - 100 - 35);
+  EXPECT_EQ(table.temporary, 160 - 100 - 35 + 4);
   EXPECT_EQ(table.communication, 8);
-  EXPECT_EQ(table.host, 10 + (130 - 90) + 15 + 50);
+  EXPECT_EQ(table.host, 10 - 4 + (130 - 90) + 15 + 50);
   EXPECT_EQ(table.workspaces, 15);
   EXPECT_EQ(table.allocator_slack, (190 - 160) + (200 - 130));
   EXPECT_EQ(table.libraries, 70 + 90 + 30);

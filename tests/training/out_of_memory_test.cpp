@@ -57,12 +57,13 @@ TEST(OutOfMemoryError, SaysWhatWasAskedWhatIsHeldAndWhatHelps) {
   use_caching_cpu_allocator();
   std::ostringstream out;
   const Trainer trainer = set_up(read_run(small_run::flags({})), out);
+  at::empty({1 << 20}, at::kByte);  // as large as a step of this run
   const auto all =
       AllOf(HasSubstr("this rank holds: weights "), HasSubstr("gradients "),
             HasSubstr("optimizer state "),
             HasSubstr("theoretical memory of a rank: weights and optimizer"), HasSubstr("limits: "),
             HasSubstr("machine "), HasSubstr("fix, the cheapest first, with predicted effects:"),
-            HasSubstr("\n    --micro-batch-size 1: "), HasSubstr(" MiB less ("));
+            HasSubstr("\n    --micro-batch-size 1: "), HasSubstr("iB less ("));
   EXPECT_THAT(message_of(trainer, [] { at::empty({std::int64_t{1} << 50}); }),
               AllOf(HasSubstr("error: out of memory: "), HasSubstr("4503599627370496 bytes"), all));
   EXPECT_THAT(message_of(trainer, [] { throw std::bad_alloc(); }),

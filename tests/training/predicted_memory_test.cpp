@@ -184,7 +184,7 @@ TEST(RecordedActivations, OfEachLayerAreItsFormula) {
              out);
   CountingHooks counting;
   const UnitHooksScope enclosing(*trainer.state.model, counting);
-  ActivationRecorder recorder(*trainer.state.model, c10::kCPU);
+  ActivationRecorder recorder(*trainer.state.model, *trainer.state.weights);
   layouts::make_step(trainer);
   counting.units = 0;
   recorder.before_step(nullptr);

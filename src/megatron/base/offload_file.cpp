@@ -12,6 +12,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <optional>
+#include <system_error>
 #include <utility>
 
 #include "megatron/base/error.h"
@@ -138,11 +139,23 @@ OffloadFile::OffloadFile(Options options)
     : options_(std::move(options)),
       calls_(options_.calls == nullptr ? system_calls_ : *options_.calls) {
   open_file();
-  for (int thread = 0; thread < std::max(1, options_.num_threads); ++thread)
-    threads_.emplace_back([this] { run_thread(); });
+  try {
+    for (int thread = 0; thread < std::max(1, options_.num_threads); ++thread)
+      threads_.emplace_back([this, buffer = std::make_unique<Buffer>()] { run_thread(*buffer); });
+  } catch (const std::system_error& error) {
+    stop();
+    throw UserError({"a thread of the offload folder " + options_.folder.string(),
+                     std::string("cannot start: ") + error.what(),
+                     "raise the limit of threads (ulimit -u)"});
+  } catch (...) {
+    stop();
+    throw;
+  }
 }
 
-OffloadFile::~OffloadFile() {
+OffloadFile::~OffloadFile() { stop(); }
+
+void OffloadFile::stop() noexcept {
   std::deque<std::shared_ptr<OffloadTransfer::State>> dropped;
   {
     const std::lock_guard lock(mutex_);
@@ -247,9 +260,8 @@ OffloadTransfer OffloadFile::submit(std::shared_ptr<OffloadTransfer::State> stat
   return transfer;
 }
 
-void OffloadFile::run_thread() {
+void OffloadFile::run_thread(Buffer& buffer) {
   block_signals();
-  Buffer buffer;
   for (;;) {
     std::shared_ptr<OffloadTransfer::State> transfer;
     {
@@ -273,6 +285,9 @@ void OffloadFile::run(OffloadTransfer::State& transfer, Buffer& buffer) {
       move_piece(transfer, begin, std::min(kPieceBytes, transfer.size - begin), buffer);
   } catch (const UserError& failure) {
     error = failure.parts();
+  } catch (const std::exception& failure) {
+    error = {"a copy to or from the offload folder " + options_.folder.string(), failure.what(),
+             "report this"};
   }
   transfer.finish(std::move(error));
 }

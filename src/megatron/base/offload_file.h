@@ -112,7 +112,9 @@ class OffloadFile {
   struct Buffer;
   void open_file();
   OffloadTransfer submit(std::shared_ptr<OffloadTransfer::State> state);
-  void run_thread();
+  void run_thread(Buffer& buffer);
+  /// Drops what has not begun, ends the threads and closes the files.
+  void stop() noexcept;
   void run(OffloadTransfer::State& transfer, Buffer& buffer);
   void move_piece(OffloadTransfer::State& transfer, std::size_t begin, std::size_t size,
                   Buffer& buffer);

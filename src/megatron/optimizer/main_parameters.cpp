@@ -96,7 +96,7 @@ at::Tensor MainParameters::copied_values(std::size_t bucket) const {
 at::Tensor MainParameters::read(std::size_t index) {
   if (tensors_[index].defined()) return tensors_[index];
   at::Tensor flat = at::empty({pieces()[index].count}, at::TensorOptions().device(store_.device()));
-  offloaded_->visit_piece(index, [&](std::size_t window, std::size_t r, const SumRange& range) {
+  offloaded_->read_piece(index, [&](std::size_t window, std::size_t r, const SumRange& range) {
     flat.narrow(0, range.begin, range.count).copy_(offloaded_->elements(window, r));
   });
   return flat;

@@ -70,7 +70,7 @@ OptimizerState::Stored OptimizerState::load(std::size_t index) {
                 .scales = {}};
   if (format_.has_scales())
     stored.scales = at::empty({blocks_of(pieces_[index])}, options.dtype(at::kFloat));
-  offloaded_->visit_piece(index, [&](std::size_t window, std::size_t r, const SumRange& range) {
+  offloaded_->read_piece(index, [&](std::size_t window, std::size_t r, const SumRange& range) {
     stored.elements.narrow(0, range.begin, range.count).copy_(offloaded_->elements(window, r));
     if (!format_.has_scales()) return;
     const at::Tensor scales = offloaded_->scales(window, r);

@@ -3,7 +3,7 @@
 #include <ATen/ops/ones.h>
 #include <ATen/ops/zeros.h>
 
-#include <cmath>
+#include <utility>
 
 #include "megatron/base/error.h"
 
@@ -79,6 +79,7 @@ void OffloadedArray::prefetch(std::size_t window) {
 
 void OffloadedArray::open(std::size_t window) {
   Window& of = windows_[window];
+  if (of.is_copy) close(window);
   if (of.bytes.defined() || of.num_blocks == 0) return;
   if (of.stored) {
     of.bytes = of.stored->get();
@@ -91,10 +92,19 @@ void OffloadedArray::open(std::size_t window) {
   of.bytes.narrow(0, window_bytes(of) - scale_bytes, scale_bytes).view(at::kFloat).fill_(1);
 }
 
+void OffloadedArray::open_copy(std::size_t window) {
+  Window& of = windows_[window];
+  if (of.bytes.defined()) return;
+  if (!of.stored) return open(window);
+  of.bytes = of.stored->read();
+  of.is_copy = true;
+}
+
 void OffloadedArray::close(std::size_t window) {
   Window& of = windows_[window];
   if (!of.bytes.defined()) return;
-  of.stored = offload_->options().store->put(std::move(of.bytes));
+  if (!std::exchange(of.is_copy, false))
+    of.stored = offload_->options().store->put(std::move(of.bytes));
   of.bytes = at::Tensor();
 }
 
@@ -118,7 +128,7 @@ at::Tensor OffloadedArray::scales(std::size_t window, std::size_t index) const {
       .view(at::kFloat);
 }
 
-void OffloadedArray::visit_piece(std::size_t piece, const RangeVisitor& visit) {
+void OffloadedArray::visit_ranges(std::size_t piece, Access access, const RangeVisitor& visit) {
   MEGATRON_CHECK(contains(piece), "the piece is not offloaded");
   bool is_found = false;
   for (std::size_t w = first_window_[piece]; w < windows_.size(); ++w) {
@@ -127,11 +137,9 @@ void OffloadedArray::visit_piece(std::size_t piece, const RangeVisitor& visit) {
     for (std::size_t r = 0; r < ranges.size(); ++r) {
       if (ranges[r].piece != piece) continue;
       is_found = true;
-      if (visited_ != w) {
-        flush();
-        open(w);
-        visited_ = w;
-      }
+      if (visited_ != w) flush();
+      access == Access::write ? open(w) : open_copy(w);
+      visited_ = w;
       visit(w, r, ranges[r]);
     }
   }

@@ -81,18 +81,28 @@ class OffloadedArray {
   /// Calls visit(window, index of its range, range) for each range of a piece, with its window
   /// open. The last window stays open until flush() or the next visit.
   using RangeVisitor = std::function<void(std::size_t, std::size_t, const SumRange&)>;
-  void visit_piece(std::size_t piece, const RangeVisitor& visit);
-  /// Closes the window that visit_piece() left open.
+  void visit_piece(std::size_t piece, const RangeVisitor& visit) {
+    visit_ranges(piece, Access::write, visit);
+  }
+  /// As visit_piece(), for reading only: nothing goes back to the store, which needs no space.
+  void read_piece(std::size_t piece, const RangeVisitor& visit) {
+    visit_ranges(piece, Access::read, visit);
+  }
+  /// Closes the window that visit_piece() or read_piece() left open.
   void flush();
 
  private:
+  enum class Access { read, write };
   struct Window {
     std::int64_t num_blocks = 0;
     std::vector<std::int64_t> first_block;  ///< of each range; −1 when its piece is not selected
     std::unique_ptr<OffloadedTensor> stored;
-    at::Tensor bytes;  ///< defined while open
+    at::Tensor bytes;      ///< defined while open
+    bool is_copy = false;  ///< `bytes` are a copy of `stored`, to be read only
   };
   std::int64_t window_bytes(const Window& window) const;
+  void open_copy(std::size_t window);
+  void visit_ranges(std::size_t piece, Access access, const RangeVisitor& visit);
 
   std::shared_ptr<const StateOffload> offload_;
   at::ScalarType dtype_;
@@ -101,7 +111,7 @@ class OffloadedArray {
   std::vector<bool> is_selected_;
   std::vector<std::size_t> first_window_;  ///< of each piece
   std::vector<Window> windows_;
-  std::size_t visited_;  ///< the window that visit_piece() left open; windows_.size(): none
+  std::size_t visited_;  ///< the window that a visit left open; windows_.size(): none
 };
 
 }  // namespace megatron

@@ -106,6 +106,12 @@ class ParamStore : private GradAccumulator {
   /// weights.
   void bind_values(std::size_t index, at::Tensor value);
 
+  /// Returns the bytes that units of the model hold now, because they are in use or were gathered
+  /// ahead: of values that are sharded or offloaded, and of sharded gradients.
+  std::int64_t unit_bytes() const {
+    return (unit_values_ ? unit_values_->held_bytes() : 0) +
+           (unit_gradients_ ? unit_gradients_->held_bytes() : 0);
+  }
   /// Returns the bytes of the rounding errors of the gradients; 0 without error feedback.
   std::int64_t num_grad_error_bytes() const;
 

@@ -27,6 +27,12 @@ void UnitBuffers::give_back(at::Tensor buffer) {
   free_.insert(larger, std::move(buffer));
 }
 
+std::int64_t UnitBuffers::free_bytes() const {
+  std::int64_t bytes = 0;
+  for (const at::Tensor& buffer : free_) bytes += buffer.numel();
+  return bytes;
+}
+
 at::Tensor BufferCursor::next(std::int64_t size, at::ScalarType dtype) {
   const std::int64_t bytes = size * static_cast<std::int64_t>(c10::elementSize(dtype));
   const at::Tensor part = buffer_.narrow(0, used_, bytes).view(dtype);

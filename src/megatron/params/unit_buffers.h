@@ -22,6 +22,8 @@ class UnitBuffers {
   at::Tensor take(std::int64_t bytes);
   /// Takes a buffer back. One that an op still refers to is not reused.
   void give_back(at::Tensor buffer);
+  /// Returns the bytes of the buffers that are kept and not in use.
+  std::int64_t free_bytes() const;
 
  private:
   c10::Device device_;

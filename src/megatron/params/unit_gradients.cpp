@@ -69,6 +69,13 @@ void UnitGradients::finish() {
   }
 }
 
+std::int64_t UnitGradients::held_bytes() const {
+  std::int64_t bytes = buffers_ ? buffers_->free_bytes() : 0;
+  for (const auto& [unit, buffer] : open_) bytes += buffer.numel();
+  for (const Reduction& reduction : reductions_) bytes += reduction.buffer.numel();
+  return bytes;
+}
+
 void UnitGradients::reduce_before(std::size_t unit) {
   while (!open_.empty() && open_.begin()->first < unit) {
     auto first = open_.extract(open_.begin());

@@ -44,6 +44,9 @@ class UnitGradients {
   /// Completes the slices: waits for all reductions and adds instances. Collective over the axes of
   /// the buckets' data_parallel.
   void finish();
+  /// Returns the bytes of gradients that are not yet reduced and of the buffers that wait for
+  /// others.
+  std::int64_t held_bytes() const;
 
  private:
   struct Unit {

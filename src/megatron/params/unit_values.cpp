@@ -59,6 +59,16 @@ void UnitValues::discard() {
   begin_pass();
 }
 
+std::int64_t UnitValues::held_bytes() const {
+  std::int64_t bytes = buffers_ ? buffers_->free_bytes() : 0;
+  for (const Gathered& gathered : gathered_) {
+    if (gathered.buffer.defined()) bytes += gathered.buffer.numel();
+    for (const std::size_t b : units_[gathered.unit].buckets)
+      if (!buckets_[b].is_sharded()) bytes += buckets_[b].complete_bytes();
+  }
+  return bytes;
+}
+
 void UnitValues::open(const Parameter& parameter) {
   const std::size_t unit = unit_of_.at(&parameter);
   if (last_read_ == unit) return;

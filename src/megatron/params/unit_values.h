@@ -51,6 +51,9 @@ class UnitValues final : private WeightReadHook {
   /// Forgets all gathered weights, because their slices have changed.
   void discard();
 
+  /// Returns the bytes of the units that have storage and of the buffers that wait for others.
+  std::int64_t held_bytes() const;
+
   /// What was gathered so far.
   struct Counters {
     /// How often the buckets of a unit were gathered or read from their store; in the order of

@@ -111,8 +111,11 @@ std::vector<Candidate> candidates(const Settings& settings) {
   std::vector<Candidate> all;
   const TrainingConfig& training = settings.training;
   add_recompute(all, settings);
-  if (training.micro_batch_size > 1)
-    all.push_back({.values = {{"micro_batch_size", {text(training.micro_batch_size / 2)}}}});
+  const auto micro_batch = [&](std::int64_t size) {
+    all.push_back({.values = {{"micro_batch_size", {text(size)}}}});
+  };
+  if (training.micro_batch_size > 1) micro_batch(training.micro_batch_size / 2);
+  if (training.micro_batch_size > 3) micro_batch(1);
   add_data_parallel(all, settings.parallel);
   add_optimizer_state(all, settings);
   if (!training.bf16 && !training.fp16)
@@ -178,9 +181,10 @@ std::vector<MemoryRemedy> memory_remedies(const Settings& settings, const ModelF
     remedies.push_back(*std::move(remedy));
   }
   std::ranges::stable_sort(remedies, {}, [&](const MemoryRemedy& remedy) {
-    return std::tuple(!remedy.fits, remedy.fits ? 0 : -remedy.saved_bytes,
-                      remedy.world_size > world_size, remedy.changes_numbers, remedy.waits_for_disk,
-                      remedy.more_time, -remedy.saved_bytes);
+    const bool needs_ranks = remedy.world_size > world_size;
+    return std::tuple(!remedy.fits, needs_ranks, remedy.fits ? 0 : -remedy.saved_bytes,
+                      remedy.changes_numbers, remedy.waits_for_disk, remedy.more_time,
+                      -remedy.saved_bytes);
   });
   return remedies;
 }
@@ -200,9 +204,10 @@ std::string describe(const MemoryRemedy& remedy, std::int64_t world_size) {
 }
 
 std::string byte_size_text(double bytes) {
-  constexpr double kMebibyte = 1 << 20, kGibibyte = 1 << 30;
-  return bytes >= kGibibyte ? format("%.2f GiB", bytes / kGibibyte)
-                            : format("%.1f MiB", bytes / kMebibyte);
+  constexpr double kKibibyte = 1 << 10, kMebibyte = 1 << 20, kGibibyte = 1 << 30;
+  if (bytes >= kGibibyte) return format("%.2f GiB", bytes / kGibibyte);
+  if (bytes >= kMebibyte / 10 || bytes == 0) return format("%.1f MiB", bytes / kMebibyte);
+  return bytes >= kKibibyte ? format("%.1f KiB", bytes / kKibibyte) : format("%.0f B", bytes);
 }
 
 }  // namespace megatron

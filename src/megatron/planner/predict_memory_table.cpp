@@ -76,9 +76,9 @@ void add_units(MemoryTable& table, const TransformerConfig& config, const Activa
 double offload_file_bytes(const Settings& settings) {
   const OffloadConfig& config = settings.memory.offload;
   const bool has_activations = config.cpu_offloading || config.fine_grained_activation_offloading ||
-                               !settings.memory.activation_plan.empty();
+                               settings.memory.activation_plan.find("offload") != std::string::npos;
   const int files = (config.optimizer_cpu_offload ? 1 : 0) + (has_activations ? 1 : 0);
-  if (settings.parallel.device == "cuda" || config.offload_folder.empty()) return 0;
+  if (settings.parallel.device == "cuda") return 0;
   return static_cast<double>(files * OffloadFile::Options{}.num_threads) *
          static_cast<double>(OffloadFile::kPieceBytes);
 }

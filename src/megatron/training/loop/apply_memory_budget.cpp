@@ -29,7 +29,8 @@ constexpr double kShareOfFreeMemory = 0.9;
 /// Returns the memory that this process may hold: what it holds now and its share of what is free.
 double free_budget(c10::Device device, std::int64_t ranks_on_host) {
   const MemoryLimits limits = memory_limits(device);
-  if (limits.device > 0) return kShareOfFreeMemory * limits.device;
+  if (limits.device > 0)
+    return kShareOfFreeMemory * (process_memory(device).reserved_bytes + limits.device_free);
   const double resident = process_status("VmRSS:"), neighbours = static_cast<double>(ranks_on_host);
   double most = resident + limits.available / neighbours;
   if (limits.cgroup > 0) most = std::min(most, limits.cgroup / neighbours);

@@ -43,6 +43,7 @@ std::optional<double> evaluate(const EvaluationContext& context, MicrobatchSourc
     if (stop()) return std::nullopt;
     const std::vector<Microbatch> batch =
         next_microbatches(source, rank.cp, std::min(group, num_microbatches - begin));
+    if (UnitValues* values = context.weights.unit_values()) values->begin_pass();
     run_schedule(context.pipeline.evaluation_schedule(static_cast<std::int64_t>(batch.size())),
                  {context.model, context.weights, rank.pp},
                  {.batch = batch, .training = false, .on_loss = on_loss});

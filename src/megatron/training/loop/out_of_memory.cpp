@@ -136,9 +136,10 @@ MemoryLimits memory_limits(c10::Device device) {
                       .cgroup = cgroup_limit()};
   limits.machine = machine_memory("MemTotal:");
   limits.available = machine_memory("MemAvailable:");
-  if (!device.is_cpu())
-    limits.device = static_cast<double>(
-        c10::getDeviceAllocator(device.type())->getMemoryInfo(device.index()).second);
+  if (device.is_cpu()) return limits;
+  const auto [free, total] = c10::getDeviceAllocator(device.type())->getMemoryInfo(device.index());
+  limits.device = static_cast<double>(total);
+  limits.device_free = static_cast<double>(free);
   return limits;
 }
 

@@ -32,7 +32,8 @@ struct MemoryLimits {
   double data = 0;           ///< RLIMIT_DATA (ulimit -d)
   double cgroup = 0;         ///< the smallest memory.max of its control groups
   double machine = 0, available = 0;
-  double device = 0;  ///< total memory of the GPU
+  double device = 0;       ///< total memory of the GPU
+  double device_free = 0;  ///< what no process holds of it
 };
 
 MemoryLimits memory_limits(c10::Device device);

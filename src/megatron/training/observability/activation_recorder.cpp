@@ -23,8 +23,8 @@ UnitActivations described(const Module& unit, const TransformerConfig& config) {
 
 }  // namespace
 
-ActivationRecorder::ActivationRecorder(Model& model, c10::Device device)
-    : model_(model), device_(device) {}
+ActivationRecorder::ActivationRecorder(Model& model, const ParamStore& weights)
+    : model_(model), weights_(weights) {}
 
 void ActivationRecorder::before_step(StepListener* next) {
   next_ = next;
@@ -40,7 +40,10 @@ RecordedActivations ActivationRecorder::after_step() {
   return std::move(most_);
 }
 
-double ActivationRecorder::live_bytes() const { return tensor_memory(device_).allocated_bytes; }
+double ActivationRecorder::live_bytes() const {
+  return tensor_memory(weights_.device()).allocated_bytes -
+         static_cast<double>(weights_.unit_bytes());
+}
 
 void ActivationRecorder::begin(const ScheduleStep& step) {
   if (step.kind == StepKind::forward) {

@@ -1,5 +1,5 @@
 // Measures the activations that the units of a model keep for backward, from the bytes that tensors
-// hold at the boundaries of units and of the schedule's steps.
+// hold at the boundaries of units and of the schedule's steps, without those of gathered weights.
 #pragma once
 
 #include <deque>
@@ -17,7 +17,8 @@ namespace megatron {
 /// that were installed before still receive all calls.
 class ActivationRecorder : public StepListener, private UnitHooks {
  public:
-  ActivationRecorder(Model& model, c10::Device device);
+  /// Both must outlive this.
+  ActivationRecorder(Model& model, const ParamStore& weights);
   ActivationRecorder(const ActivationRecorder&) = delete;
   ActivationRecorder& operator=(const ActivationRecorder&) = delete;
   ~ActivationRecorder() override = default;
@@ -45,7 +46,7 @@ class ActivationRecorder : public StepListener, private UnitHooks {
   void record_peak();
 
   Model& model_;
-  c10::Device device_;
+  const ParamStore& weights_;
   StepListener* next_ = nullptr;
   std::optional<UnitHooksScope> hooks_;
   std::optional<double> base_bytes_;  ///< before the first forward of the step

@@ -77,13 +77,13 @@ MemoryTable tensor_table(const MemoryReadings& readings) {
           .gradients = model.gradients,
           .optimizer_state = model.optimizer_state,
           .activations = readings.activations,
-          .temporary =
-              readings.tensors.peak_bytes - readings.tensors.allocated_bytes - readings.activations,
+          .temporary = readings.tensors.peak_bytes - readings.tensors.allocated_bytes -
+                       readings.activations + readings.units,
           .peak = readings.peak};
 }
 
 double other_tensors(const MemoryReadings& readings) {
-  return readings.tensors.allocated_bytes - readings.model.total();
+  return readings.tensors.allocated_bytes - readings.model.total() - readings.units;
 }
 
 OffloadedMemory counters_of(const OffloadStore* store) {
@@ -180,6 +180,7 @@ MemoryTable measure_memory(const ParamStore& weights, Optimizer& optimizer,
                           .before_model = before_model,
                           .now = host_memory(),
                           .mapped = mapped_memory_now(),
+                          .units = static_cast<double>(weights.unit_bytes()),
                           .peak = process_status("VmHWM:")};
   if (!device.is_cpu()) readings.peak = process_memory(device).max_reserved_bytes;
   MemoryTable table = device.is_cpu() ? cpu_memory_table(readings) : gpu_memory_table(readings);

@@ -55,7 +55,8 @@ struct MemoryReadings {
   double activations = 0;
   HostMemory before_model, now;
   MappedMemory mapped;
-  double peak = 0;  ///< the most that the process has held, or a GPU's caching allocator
+  double units = 0;  ///< ParamStore::unit_bytes(), which count as temporary
+  double peak = 0;   ///< the most that the process has held, or a GPU's caching allocator
 };
 
 /// Returns the table of a process that computes on the CPU.

@@ -114,7 +114,7 @@ void StepReporter::open_outputs(TrainingServices& services) {
   if (PipelineTrace::is_wanted(plan_.settings))
     pipeline_trace_.emplace(plan_, state_, timers_, console_.out);
   if (logger_.log_memory && !plan_.settings.training.skip_train)
-    activations_.emplace(*state_.model, plan_.rank.device);
+    activations_.emplace(*state_.model, *state_.weights);
 }
 
 void StepReporter::begin_step() {

@@ -1,0 +1,148 @@
+#include "megatron/planner/policy_times.h"
+
+#include <ATen/ops/ones.h>
+
+#include <algorithm>
+#include <chrono>
+#include <memory>
+#include <thread>
+#include <utility>
+
+#include "megatron/base/progress_bar.h"
+#include "megatron/parallel/object_collectives.h"
+
+namespace megatron {
+namespace {
+
+constexpr int kNumRounds = 2;
+constexpr std::int64_t kSmallVocabulary = 1024;
+/// The least share of a layer's time that a policy which saves memory is taken to add.
+constexpr double kLeastMore = 1e-3;
+
+/// Keeps the shorter times of each part.
+void keep_least(LayerTimes& least, const LayerTimes& times) {
+  for (StageCost LayerTimes::*part : {&LayerTimes::embedding, &LayerTimes::output,
+                                      &LayerTimes::dense_layer, &LayerTimes::moe_layer})
+    if ((times.*part).total_s() < (least.*part).total_s()) least.*part = times.*part;
+}
+
+double seconds_of(const auto& work) {
+  const auto begin = std::chrono::steady_clock::now();
+  work();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+OffloadSpeed measure_offload(OffloadStore* store, c10::Device device) {
+  if (store == nullptr) return {};
+  constexpr std::int64_t kBytes = std::int64_t{8} << 20, kTensors = 8;
+  std::vector<std::unique_ptr<OffloadedTensor>> stored;
+  std::vector<at::Tensor> tensors;
+  std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> memory;
+  for (std::int64_t i = 0; i < kTensors; ++i) {
+    tensors.push_back(at::ones({kBytes}, at::TensorOptions(at::kByte).device(device)));
+    memory.emplace_back(c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(
+        tensors.back().storage().unsafeGetStorageImpl()));
+  }
+  const double write_s = seconds_of([&] {
+    for (at::Tensor& tensor : tensors) stored.push_back(store->put(std::exchange(tensor, {})));
+    // A store drops a tensor when it is written; until then it would be taken back unwritten.
+    for (const auto& tensor : memory)
+      while (!tensor.expired()) std::this_thread::sleep_for(std::chrono::microseconds(100));
+  });
+  const double read_s = seconds_of([&] {
+    for (auto& one : stored) one->prefetch();
+    for (auto& one : stored) one->get()[0].item();  // a device has then caught up
+  });
+  const auto bytes = static_cast<double>(kBytes * kTensors);
+  return {.write = bytes / write_s, .read = bytes / read_s};
+}
+
+}  // namespace
+
+Policies recomputations(const TransformerConfig& model) {
+  Policies all{{},
+               {.layernorm = true},
+               {.mlp = true, .moe = true},
+               {.layernorm = true, .mlp = true, .moe = true},
+               {.full = true}};
+  if (model.moe.shared_expert_intermediate_size > 0)
+    all.insert(all.begin() + 2, {.layernorm = true, .shared_experts = true});
+  return all;
+}
+
+LayerActivationPolicy for_layer(LayerActivationPolicy policy, bool has_experts) {
+  if (has_experts) {
+    policy.mlp = false;
+  } else {
+    policy.moe = policy.shared_experts = false;
+  }
+  return policy;
+}
+
+Policies for_every_layer(const TransformerConfig& model, const LayerActivationPolicy& policy) {
+  Policies all;
+  for (std::int64_t layer = 0; layer < model.num_layers; ++layer)
+    all.push_back(for_layer(policy, model.moe.has_experts(layer)));
+  return all;
+}
+
+double PolicyTimes::layer_s(const LayerActivationPolicy& policy, bool has_experts,
+                            double offloaded_bytes) const {
+  LayerActivationPolicy recompute = policy;
+  recompute.offload = false;
+  std::size_t index = 0;
+  while (for_layer(policies.at(index), has_experts) != recompute) ++index;
+  return layer(0, has_experts).total_s() + more_s(index, has_experts) +
+         (policy.offload ? offload_s(offloaded_bytes, has_experts) : 0);
+}
+
+/// Returns the time that a policy adds to a layer and a microbatch. A policy that recomputes more
+/// takes more time, whatever noise says.
+double PolicyTimes::more_s(std::size_t policy, bool has_experts) const {
+  const double base = layer(0, has_experts).total_s();
+  double most = 0;
+  for (std::size_t i = 1; i <= policy; ++i)
+    most = std::max(most + kLeastMore * base, layer(i, has_experts).total_s() - base);
+  return most;
+}
+
+/// Returns the time by which offloading `bytes` exceeds the computation that hides it.
+double PolicyTimes::offload_s(double bytes, bool has_experts) const {
+  const StageCost& cost = layer(0, has_experts);
+  return kLeastMore * cost.total_s() + std::max(0.0, bytes / offload.write - cost.forward_s) +
+         std::max(0.0, bytes / offload.read - cost.backward_input_s - cost.backward_weight_s);
+}
+
+PolicyTimes measure_policies(const Settings& settings, const ModelFamily& family, const Rank& rank,
+                             OffloadStore* store) {
+  PolicyTimes measured{.policies = recomputations(settings.model)};
+  ProgressBarOptions shown{.title = "measuring the layers",
+                           .total = 1 + kNumRounds * measured.policies.size()};
+  if (rank.world.rank > 0) shown.enabled = false;
+  ProgressBar progress(shown);
+  const LayerTimes ends = measure_layers(settings, family, rank);
+  progress.update(1);
+  // A small vocabulary: the ends of the model are measured once. The policies take turns, so that
+  // a disturbance of the machine meets all of them.
+  Settings layers_only = settings;
+  layers_only.model.vocab_size = std::min(layers_only.model.vocab_size, kSmallVocabulary);
+  for (int round = 0; round < kNumRounds; ++round) {
+    for (std::size_t i = 0; i < measured.policies.size(); ++i) {
+      const RecomputePlan recompute =
+          recompute_plan(for_every_layer(settings.model, measured.policies[i]));
+      const LayerTimes times = measure_layers(layers_only, family, rank, &recompute);
+      if (round == 0) measured.times.push_back(times);
+      keep_least(measured.times[i], times);
+      progress.update(2 + static_cast<std::uint64_t>(round) * measured.policies.size() + i);
+    }
+  }
+  measured.times[0].embedding = ends.embedding;
+  measured.times[0].output = ends.output;
+  const OffloadSpeed speed = measure_offload(store, rank.device);
+  const std::vector<double> common = broadcast_numbers(
+      {rank.world, rank.device}, {speed.write, speed.read}, "speed of the offload store");
+  measured.offload = {.write = common[0], .read = common[1]};
+  return measured;
+}
+
+}  // namespace megatron

@@ -1,0 +1,54 @@
+// Measures what it costs a layer to recompute or to offload its activations.
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "megatron/config/activation_plan.h"
+#include "megatron/config/settings.h"
+#include "megatron/models/model_family.h"
+#include "megatron/ops/offload_store.h"
+#include "megatron/parallel/rank.h"
+#include "megatron/planner/measure_layers.h"
+
+namespace megatron {
+
+using Policies = std::vector<LayerActivationPolicy>;
+
+/// Returns what a layer with and without experts may recompute: nothing first, then more and more.
+Policies recomputations(const TransformerConfig& model);
+
+/// Returns the policy without the parts that a layer lacks.
+LayerActivationPolicy for_layer(LayerActivationPolicy policy, bool has_experts);
+
+/// Returns the policy for each layer of the model.
+Policies for_every_layer(const TransformerConfig& model, const LayerActivationPolicy& policy);
+
+/// Bytes per second of an offload store; 0 without one.
+struct OffloadSpeed {
+  double write = 0, read = 0;
+};
+
+/// Times at one micro-batch size, of one microbatch; identical on every rank.
+struct PolicyTimes {
+  Policies policies;              ///< recomputations()
+  std::vector<LayerTimes> times;  ///< one per policy
+  OffloadSpeed offload;
+
+  /// Returns the time of a layer whose policy offloads `offloaded_bytes`, or 0 bytes.
+  double layer_s(const LayerActivationPolicy& policy, bool has_experts,
+                 double offloaded_bytes) const;
+
+ private:
+  const StageCost& layer(std::size_t policy, bool has_experts) const {
+    return has_experts ? times[policy].moe_layer : times[policy].dense_layer;
+  }
+  double more_s(std::size_t policy, bool has_experts) const;
+  double offload_s(double bytes, bool has_experts) const;
+};
+
+/// Runs the layers of `settings` with each policy. `store` may be null. Collective over the world.
+PolicyTimes measure_policies(const Settings& settings, const ModelFamily& family, const Rank& rank,
+                             OffloadStore* store);
+
+}  // namespace megatron
