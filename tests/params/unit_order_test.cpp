@@ -33,6 +33,16 @@ TEST(UnitOrder, PredictsWhatFollowedInTheLastPass) {
   EXPECT_EQ(predictions(order, training), (Units{1, 0, 1, 2, 1, 0, 1, kNone}));
 }
 
+TEST(UnitOrder, LooksFurtherAhead) {
+  UnitOrder order;
+  predictions(order, {2, 1, 0});
+  order.begin();
+  EXPECT_EQ(order.next(1), 1);
+  order.read(2);
+  EXPECT_EQ(order.next(1), 0);
+  EXPECT_EQ(order.next(2), std::nullopt);
+}
+
 TEST(UnitOrder, APassWithoutReadsIsNone) {
   UnitOrder order;
   predictions(order, {1, 2});

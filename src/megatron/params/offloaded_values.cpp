@@ -14,24 +14,32 @@ void OffloadedValues::add(std::size_t index, std::int64_t size, at::TensorOption
   places_[index] = {.size = size, .options = options, .stored = nullptr};
 }
 
-void OffloadedValues::prefetch(std::size_t index) {
+void OffloadedValues::flush() {
   peeked_.reset();
+  if (!put_) return;
+  Held held = *std::exchange(put_, std::nullopt);
+  places_[held.index].stored = store_->put(std::move(held.values));
+}
+
+void OffloadedValues::prefetch(std::size_t index) {
+  flush();
   if (places_.at(index).stored) places_[index].stored->prefetch();
 }
 
 at::Tensor OffloadedValues::read(std::size_t index) {
-  peeked_.reset();
+  flush();
   const Place& place = places_.at(index);
   return place.stored ? place.stored->read() : at::zeros({place.size}, place.options);
 }
 
 at::Tensor OffloadedValues::peek(std::size_t index) {
-  if (!peeked_ || peeked_->index != index) peeked_ = Peeked{index, read(index)};
+  if (!peeked_ || peeked_->index != index) peeked_ = Held{index, read(index)};
   return peeked_->values;
 }
 
 at::Tensor OffloadedValues::take(std::size_t index) {
-  peeked_.reset();
+  if (put_ && put_->index == index) return std::exchange(put_, std::nullopt)->values;
+  flush();
   Place& place = places_.at(index);
   if (!place.stored) return at::zeros({place.size}, place.options);
   return std::exchange(place.stored, nullptr)->get();
@@ -40,8 +48,8 @@ at::Tensor OffloadedValues::take(std::size_t index) {
 void OffloadedValues::put(std::size_t index, at::Tensor values) {
   MEGATRON_CHECK(store_ != nullptr, "a plan of memory has no store for weights");
   MEGATRON_CHECK(values.numel() == places_.at(index).size, "weights of another bucket");
-  peeked_.reset();
-  places_[index].stored = store_->put(std::move(values));
+  flush();
+  put_ = Held{index, std::move(values)};
 }
 
 }  // namespace megatron

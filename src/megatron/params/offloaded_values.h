@@ -32,6 +32,8 @@ class OffloadedValues {
   /// Returns the values of a bucket, which may be written. The store has none until they are put
   /// back.
   at::Tensor take(std::size_t index);
+  /// Puts values back. They stay in memory until another function is called or other values are put
+  /// back, so that the parameters of a bucket may be changed one after another.
   void put(std::size_t index, at::Tensor values);
 
  private:
@@ -40,14 +42,17 @@ class OffloadedValues {
     at::TensorOptions options;
     std::unique_ptr<OffloadedTensor> stored;  ///< null: zeros, or taken
   };
-  struct Peeked {
+  /// Values of a bucket in memory.
+  struct Held {
     std::size_t index = 0;
     at::Tensor values;
   };
+  /// Forgets what peek() remembers and gives the store what put() holds.
+  void flush();
 
   std::shared_ptr<OffloadStore> store_;
   std::vector<Place> places_;  ///< one per bucket
-  std::optional<Peeked> peeked_;
+  std::optional<Held> peeked_, put_;
 };
 
 }  // namespace megatron

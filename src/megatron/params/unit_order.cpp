@@ -22,13 +22,13 @@ void UnitOrder::read(std::size_t unit) {
   current_.push_back(unit);
 }
 
-std::optional<std::size_t> UnitOrder::next() const {
+std::optional<std::size_t> UnitOrder::next(std::size_t later) const {
   const auto match = std::ranges::find(matches_, true);
   if (match == matches_.end()) return std::nullopt;
   const std::vector<std::size_t>& pass =
       passes_[static_cast<std::size_t>(match - matches_.begin())];
-  if (current_.size() >= pass.size()) return std::nullopt;
-  return pass[current_.size()];
+  const std::size_t place = current_.size() + later;
+  return place < pass.size() ? std::optional(pass[place]) : std::nullopt;
 }
 
 }  // namespace megatron

@@ -16,9 +16,9 @@ class UnitOrder {
   void begin();
   /// Records that the pass reads `unit`, another unit than before.
   void read(std::size_t unit);
-  /// Returns what followed in the last pass that began with the same reads; nullopt at its end and
-  /// when there is none.
-  std::optional<std::size_t> next() const;
+  /// Returns what followed in the last pass that began with the same reads, or what followed
+  /// `later` reads after that; nullopt at its end and when there is none.
+  std::optional<std::size_t> next(std::size_t later = 0) const;
 
  private:
   static constexpr std::size_t kMaxPasses = 4;

@@ -86,6 +86,13 @@ void UnitValues::open(const Parameter& parameter) {
   if (!next || !units_[*next].gathers_ahead || find(*next) != nullptr) return;
   keep_latest(1);
   start(*next);
+  if (const auto following = order_.next(1)) prefetch_slices(*following);
+}
+
+void UnitValues::prefetch_slices(std::size_t unit) {
+  if (find(unit) != nullptr) return;
+  for (const std::size_t b : units_[unit].buckets)
+    if (buckets_[b].offloads_values && buckets_[b].is_sharded()) offloaded_->prefetch(b);
 }
 
 UnitValues::Gathered* UnitValues::find(std::size_t unit) {

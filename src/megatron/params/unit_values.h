@@ -82,6 +82,8 @@ class UnitValues final : private WeightReadHook {
   void open(const Parameter& parameter) override;
   Gathered* find(std::size_t unit);
   Gathered& start(std::size_t unit);
+  /// Starts reading the offloaded slices that a gather will need.
+  void prefetch_slices(std::size_t unit);
   void finish(Gathered& gathered);
   void release(Gathered& gathered);
   void unbind(const Gathered& gathered);

@@ -111,7 +111,14 @@ double unit_buffer_bytes(const ParamStore& store) {
   const double values = largest_units_bytes(store, 2, [](const ParamBucket& bucket) {
     return bucket.has_unit_values() ? static_cast<double>(bucket.complete_bytes()) : 0.0;
   });
-  return values + gradients * (store.data_parallel().overlaps_grad_reduce ? 2 : 1);
+  // A slice that is gathered and one that is read ahead.
+  const double slices = 2 * largest_units_bytes(store, 1, [](const ParamBucket& bucket) {
+                          const bool is_read = bucket.offloads_values && bucket.is_sharded();
+                          return is_read ? static_cast<double>(bucket.slice_size) *
+                                               static_cast<double>(c10::elementSize(bucket.dtype))
+                                         : 0.0;
+                        });
+  return values + slices + gradients * (store.data_parallel().overlaps_grad_reduce ? 2 : 1);
 }
 
 /// Returns the bytes of the copies of this rank's pieces that are offloaded.
