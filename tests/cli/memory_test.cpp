@@ -1,5 +1,6 @@
 // The memory of whole runs of the program, each in a fresh process: that --log-memory explains the
-// peak, that `plan --memory` predicts it, and that a remedy named after an out-of-memory helps.
+// peak, that `plan --memory` and a budget predict it, and that a remedy named after an
+// out-of-memory helps.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
@@ -10,6 +11,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
+#include <regex>
 #include <sstream>
 #include <thread>
 
@@ -83,14 +85,8 @@ Args training(const Args& more) {
       more);
 }
 
-/// Returns the tables of all ranks after the second step.
-Json measured_tables(std::int64_t ranks, const Args& flags) {
-  TemporaryFolder folder;
-  Args words =
-      training(joined(flags, {"--log-memory", "--tensorboard-dir", folder.path().string()}));
-  if (ranks > 1) words = joined({"launch", "--nproc-per-node", std::to_string(ranks), "--"}, words);
-  const Outcome outcome = run(words);
-  EXPECT_EQ(outcome.code, 0) << outcome.errors;
+/// Returns the tables of all ranks after the second step of a run that logged into the folder.
+Json logged_tables(const TemporaryFolder& folder) {
   std::istringstream lines(read_file(folder.path() / "metrics.jsonl"));
   Json tables;
   for (std::string line; std::getline(lines, line);) {
@@ -98,6 +94,16 @@ Json measured_tables(std::int64_t ranks, const Args& flags) {
     if (json.contains("memory_of_ranks")) tables = json["memory_of_ranks"];
   }
   return tables;
+}
+
+Json measured_tables(std::int64_t ranks, const Args& flags) {
+  TemporaryFolder folder;
+  Args words =
+      training(joined(flags, {"--log-memory", "--tensorboard-dir", folder.path().string()}));
+  if (ranks > 1) words = joined({"launch", "--nproc-per-node", std::to_string(ranks), "--"}, words);
+  const Outcome outcome = run(words);
+  EXPECT_EQ(outcome.code, 0) << outcome.errors;
+  return logged_tables(folder);
 }
 
 struct MemoryRun {
@@ -150,6 +156,27 @@ INSTANTIATE_TEST_SUITE_P(
                   model({"--pipeline-model-parallel-size", "2", "--global-batch-size", "8"})}),
     [](const auto& info) { return std::string(info.param.name); });
 
+// The budget lies between what the run needs with all activations and with all layers recomputed.
+TEST(MemoryBudget, HasThePeakThatItPredicts) {
+  TemporaryFolder folder;
+  constexpr double kMebi = 1 << 20, kBudget = 460;
+  const Outcome outcome =
+      run(training({"--num-layers", "6", "--hidden-size", "128", "--num-attention-heads", "2",
+                    "--seq-length", "256", "--vocab-size", "512", "--micro-batch-size", "32",
+                    "--memory-budget", std::to_string(static_cast<int>(kBudget)) + "MiB",
+                    "--log-memory", "--tensorboard-dir", folder.path().string()}));
+  ASSERT_EQ(outcome.code, 0) << outcome.errors;
+  std::smatch chosen;
+  ASSERT_TRUE(std::regex_search(outcome.output, chosen,
+                                std::regex("chosen: ([^ ]+): predicted peak ([0-9.]+) MiB")))
+      << outcome.output;
+  EXPECT_NE(chosen[1], "none*6") << "all activations fit into the budget";
+  EXPECT_NE(chosen[1], "full*6") << "no activations fit into the budget";
+  const double peak = logged_tables(folder).at(0)["peak"].get<double>() / kMebi;
+  EXPECT_NEAR(peak / std::stod(chosen[2]), 1, kTolerance) << outcome.output;
+  EXPECT_LE(peak, kBudget * (1 + kTolerance)) << outcome.output;
+}
+
 /// Returns the words of the first remedy in a message of out-of-memory.
 Args first_remedy(const std::string& message) {
   const auto fix = message.find("\n    --");
@@ -183,7 +210,7 @@ TEST(OutOfMemory, NamesARemedyWithWhichTheRunFits) {
   const auto limit = static_cast<rlim_t>((whole.address_space + half.address_space) / 2);
 
   const Outcome failed = run(joined(flags, {"--micro-batch-size", "8"}), limit);
-  EXPECT_EQ(failed.code, 1);
+  EXPECT_EQ(failed.code, 2);
   EXPECT_NE(failed.errors.find("error: out of memory: "), std::string::npos) << failed.errors;
   EXPECT_NE(failed.errors.find("this rank holds: weights "), std::string::npos) << failed.errors;
   EXPECT_EQ(num_remedies(failed.errors), 3) << failed.errors;

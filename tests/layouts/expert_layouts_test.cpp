@@ -5,6 +5,7 @@
 // random ones come from MEGATRON_TEST_SEED.
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <random>
 #include <set>
 
@@ -180,12 +181,16 @@ bool is_expert_weight(const std::string& name) {
 }
 
 /// In float32, where ranks differ in ep alone, only the weight gradients of experts have other
-/// sums: those over all ranks' tokens in one GEMM.
+/// sums: those over all ranks' tokens in one GEMM. In the fast set each two of family, ep and
+/// dispatcher meet.
 TEST(ExpertLayouts, ExpertParallelismKeepsTheBits) {
   for (std::size_t family = 0; family < expert_families().size(); ++family) {
     const TrainingResult expected = train_layout({.family = family, .replicas = 8}, {});
     for (const std::int64_t ep : {2, 4, 8}) {
       for (std::size_t dispatcher = 0; dispatcher < kDispatchers.size(); ++dispatcher) {
+        const std::size_t turn =
+            family + static_cast<std::size_t>(std::countr_zero(static_cast<std::uint64_t>(ep)));
+        if (!wants_all() && (turn + dispatcher) % 3 != 0) continue;
         const ExpertLayout layout{
             .family = family, .ep = ep, .replicas = 8 / ep, .dispatcher = dispatcher};
         SCOPED_TRACE(layout.text());

@@ -2,7 +2,8 @@
 // has the losses and the weights of the same layout without it, in every family and schedule,
 // dropout included, in float32 and bf16.
 //
-// The fast set covers every pair of choices; MEGATRON_TEST_LAYOUTS=all takes every combination.
+// The fast set covers each kind of saving with every family and every schedule, and each way to
+// save with every kind of parallelism; MEGATRON_TEST_LAYOUTS=all takes every combination.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -50,6 +51,9 @@ const std::vector<Flags>& recomputations() {
   return all;
 }
 constexpr std::size_t kDistributed = 3, kFirstOfWeights = 13;
+/// The kind of each of them: full, distributed, selective, by microbatches, offload of layers, of
+/// modules, and of weights.
+constexpr std::array<std::int64_t, 15> kKinds{0, 0, 0, 1, 0, 2, 2, 2, 3, 4, 4, 4, 5, 6, 6};
 
 /// Indices into pipelines(): none, each kind of schedule, and stages without layers. The schedule
 /// `auto` is not among them, because it follows from times that each run measures.
@@ -117,19 +121,27 @@ std::vector<MemoryLayout> all_layouts() {
   return all;
 }
 
-std::vector<MemoryLayout> pairwise_layouts() {
+std::vector<MemoryLayout> layouts_of_all_kinds() {
+  enum : std::size_t { family, recompute, kind, tp, sequence, pipeline, dp, bf16 };
   const auto choices = [](const MemoryLayout& l) {
-    return std::array<std::int64_t, 7>{static_cast<std::int64_t>(l.family),
+    return std::array<std::int64_t, 8>{static_cast<std::int64_t>(l.family),
                                        static_cast<std::int64_t>(l.recompute),
+                                       kKinds.at(l.recompute),
                                        l.tp,
                                        l.sequence_parallel,
                                        static_cast<std::int64_t>(l.pipeline),
                                        l.dp,
                                        l.has_bf16};
   };
+  const ChoicePairs pairs{{kind, family},        {kind, pipeline},     {recompute, tp},
+                          {recompute, sequence}, {recompute, dp},      {recompute, bf16},
+                          {pipeline, tp},        {pipeline, sequence}, {pipeline, dp},
+                          {pipeline, bf16},      {family, tp},         {family, sequence},
+                          {family, dp},          {family, bf16}};
   // The smaller world is preferred, because its ranks are threads.
-  return cover_pairs(all_layouts(), choices,
-                     [](const MemoryLayout& layout, const auto&) { return -layout.world_size(); });
+  return cover_pairs(
+      all_layouts(), choices,
+      [](const MemoryLayout& layout, const auto&) { return -layout.world_size(); }, pairs);
 }
 
 /// Expects the bits of the run without recomputation.
@@ -148,7 +160,7 @@ void expect_same_bits(const MemoryLayout& layout) {
 }
 
 TEST(MemoryLayouts, HaveTheBitsOfActivationsInMemory) {
-  const auto layouts = wants_all() ? all_layouts() : pairwise_layouts();
+  const auto layouts = wants_all() ? all_layouts() : layouts_of_all_kinds();
   RecordProperty("layouts", static_cast<int>(layouts.size()));
   for (const MemoryLayout& layout : layouts) expect_same_bits(layout);
 }

@@ -175,6 +175,9 @@ void OffloadFile::open_file() {
     throw UserError({"the offload folder " + options_.folder.string(),
                      std::string("cannot be used: ") + std::strerror(errno),
                      "create it, or name another folder"});
+  if (!S_ISDIR(status.st_mode))
+    throw UserError({"the offload folder " + options_.folder.string(), "is a file, not a folder",
+                     "name a folder on a local disk"});
   const auto id =
       reinterpret_cast<std::uintptr_t>(this);  // distinct among the threads of a process
   const std::filesystem::path path = options_.folder / (".offload-" + std::to_string(::getpid()) +

@@ -1,5 +1,6 @@
 #include "megatron/config/activation_plan.h"
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <string_view>
@@ -28,18 +29,21 @@ std::vector<std::string_view> split(std::string_view text, char separator) {
   }
 }
 
-std::optional<LayerActivationPolicy> parse_policy(std::string_view text) {
-  LayerActivationPolicy policy;
-  if (text == "none") return policy;
+/// Reads a policy. Returns what is wrong with the text, or nothing.
+std::string read_policy(std::string_view text, LayerActivationPolicy& policy) {
+  if (text == "none") return {};
   for (const std::string_view word : split(text, '+')) {
-    bool is_known = false;
-    for (const auto& [name, part] : kParts) {
-      if (word != name || policy.*part) continue;
-      policy.*part = is_known = true;
+    const auto* const part = std::ranges::find(kParts, word, &decltype(kParts)::value_type::first);
+    if (part == kParts.end()) {
+      if (word == "none") return "'none' stands alone";
+      std::string names = "none";
+      for (const auto& [name, unused] : kParts) names += ", " + std::string(name);
+      return "'" + std::string(word) + "' is not one of " + names;
     }
-    if (!is_known) return std::nullopt;
+    if (std::exchange(policy.*part->second, true))
+      return "'" + std::string(word) + "' stands there twice";
   }
-  return policy;
+  return {};
 }
 
 std::optional<std::int64_t> parse_count(std::string_view text) {
@@ -47,6 +51,33 @@ std::optional<std::int64_t> parse_count(std::string_view text) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), count);
   if (error != std::errc() || end != text.data() + text.size() || count < 1) return std::nullopt;
   return count;
+}
+
+/// Reads one item of a plan. Returns what is wrong with it, or nothing.
+std::string read_item(std::string_view item, std::vector<LayerActivationPolicy>& layers) {
+  if (item.empty()) return "is empty";
+  const std::size_t star = item.find('*');
+  LayerActivationPolicy policy;
+  std::string mistake = read_policy(item.substr(0, star), policy);
+  if (!mistake.empty()) return mistake;
+  std::optional<std::int64_t> count = 1;
+  if (star != std::string_view::npos) count = parse_count(item.substr(star + 1));
+  if (!count) return "'" + std::string(item.substr(star + 1)) + "' is not a number of layers";
+  if (*count > kMaxLayers - std::ssize(layers))
+    return "makes more than " + std::to_string(kMaxLayers) + " layers";
+  layers.insert(layers.end(), static_cast<std::size_t>(*count), policy);
+  return {};
+}
+
+std::string read_plan(const std::string& text, std::vector<LayerActivationPolicy>& layers) {
+  std::int64_t number = 0;
+  for (const std::string_view item : split(text, ',')) {
+    ++number;
+    const std::string mistake = read_item(item, layers);
+    if (!mistake.empty())
+      return "item " + std::to_string(number) + " of '" + text + "': " + mistake;
+  }
+  return {};
 }
 
 }  // namespace
@@ -73,15 +104,12 @@ std::string activation_plan_text(const std::vector<LayerActivationPolicy>& layer
 
 std::optional<std::vector<LayerActivationPolicy>> parse_activation_plan(const std::string& text) {
   std::vector<LayerActivationPolicy> layers;
-  for (const std::string_view item : split(text, ',')) {
-    const std::size_t star = item.find('*');
-    const auto policy = parse_policy(item.substr(0, star));
-    const auto count = star == std::string_view::npos ? std::optional<std::int64_t>(1)
-                                                      : parse_count(item.substr(star + 1));
-    if (!policy || !count || std::ssize(layers) + *count > kMaxLayers) return std::nullopt;
-    layers.insert(layers.end(), static_cast<std::size_t>(*count), *policy);
-  }
-  return layers;
+  return read_plan(text, layers).empty() ? std::optional(std::move(layers)) : std::nullopt;
+}
+
+std::string activation_plan_mistake(const std::string& text) {
+  std::vector<LayerActivationPolicy> layers;
+  return read_plan(text, layers);
 }
 
 RecomputePlan recompute_plan(const std::vector<LayerActivationPolicy>& layers) {

@@ -26,6 +26,8 @@ std::string activation_plan_text(const std::vector<LayerActivationPolicy>& layer
 /// Inverse of activation_plan_text(). Returns nullopt if the text is malformed or names more than
 /// kMaxLayers layers.
 std::optional<std::vector<LayerActivationPolicy>> parse_activation_plan(const std::string& text);
+/// Returns which item of such a text is wrong, and why. Returns an empty text if it is a plan.
+std::string activation_plan_mistake(const std::string& text);
 
 /// Returns the recomputation and the offload of such a plan. Tensors of fewer than `min_elements`
 /// elements stay.

@@ -1,5 +1,6 @@
 #include "megatron/config/byte_count.h"
 
+#include <algorithm>
 #include <array>
 #include <cctype>
 #include <cmath>
@@ -43,6 +44,11 @@ std::optional<double> byte_count(const std::string& text) {
     if (unit == name && std::isfinite(number) && number > 0) return number * bytes;
   }
   return std::nullopt;
+}
+
+bool is_automatic_budget(const std::string& text) {
+  const auto lower = [](char c) { return std::tolower(static_cast<unsigned char>(c)); };
+  return std::ranges::equal(text, std::string_view("auto"), {}, lower);
 }
 
 }  // namespace megatron

@@ -10,5 +10,7 @@ namespace megatron {
 /// KiB, MiB, GiB, TiB (powers of 1024), with or without a space. Returns nullopt for other texts
 /// and for sizes that are not above 0.
 std::optional<double> byte_count(const std::string& text);
+/// Returns whether a budget is "auto", in letters of any case.
+bool is_automatic_budget(const std::string& text);
 
 }  // namespace megatron

@@ -4,6 +4,7 @@
 #include <cctype>
 
 #include "megatron/config/batch_schedule.h"
+#include "megatron/config/byte_count.h"
 #include "megatron/config/field_values.h"
 #include "megatron/config/list_expression.h"
 #include "megatron/config/zero_stage.h"
@@ -89,7 +90,9 @@ void resolve_precision(Settings& settings) {
 /// Replaces the short names of a recomputation by what they stand for.
 void resolve_recompute(MemoryConfig& memory) {
   RecomputeConfig& config = memory.recompute;
-  if (memory.has_budget() && memory.memory_budget.empty()) memory.memory_budget = "auto";
+  const bool is_automatic =
+      memory.memory_budget.empty() || is_automatic_budget(memory.memory_budget);
+  if (memory.has_budget() && is_automatic) memory.memory_budget = "auto";
   if (config.moe_layer_recompute &&
       std::ranges::find(config.recompute_modules, "moe") == config.recompute_modules.end())
     config.recompute_modules.emplace_back("moe");

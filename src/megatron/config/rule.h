@@ -36,8 +36,12 @@ const std::vector<Rule>& context_rules();
 const std::vector<Rule>& context_sharding_rules();
 /// Rules on --hybrid-context-parallel (hybrid_context_rules.cpp).
 const std::vector<Rule>& hybrid_context_rules();
-/// Rules on recomputation and offload (memory_rules.cpp).
+/// Rules on recomputation, offload and a memory budget (memory_rules.cpp).
 const std::vector<Rule>& memory_rules();
+/// Their part on offload (offload_rules.cpp).
+const std::vector<Rule>& offload_rules();
+/// Their part on --memory-budget and --activation-plan (memory_budget_rules.cpp).
+const std::vector<Rule>& memory_budget_rules();
 /// Rules that the recomputed and offloaded parts exist in the architecture (memory_rules.cpp).
 const std::vector<Rule>& recomputed_module_rules();
 /// Rules on the optimizer and on the offload of its state (optimizer_rules.cpp).

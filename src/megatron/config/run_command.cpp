@@ -38,8 +38,10 @@ CommandFailure command_failure(const std::exception_ptr& exception) {
   } catch (const InternalError& error) {
     return {1, error.what()};
   } catch (const std::bad_alloc& error) {
+    // With details it is a run whose configuration needs more memory than there is.
     const std::string details = error.what();
-    return {1, "error: out of memory" + (details == std::bad_alloc().what() ? "" : ": " + details)};
+    if (details == std::bad_alloc().what()) return {1, "error: out of memory"};
+    return {2, "error: out of memory: " + details};
   } catch (const std::exception& error) {
     return {1, std::string("internal error: ") + error.what()};
   } catch (...) {

@@ -69,6 +69,12 @@ void add_pipeline_notes(const Settings& settings, ParseResult& parsed) {
       parsed.notes["without effect: --pipeline-model-parallel-size is 1"].push_back(
           parsed.origin(name).where);
   }
+  const char* partial = "num_microbatches_with_partial_activation_checkpoints";
+  const RecomputeConfig& recompute = settings.memory.recompute;
+  if (parsed.is_set(partial) && settings.parallel.pipeline_model_parallel_size == 1 &&
+      recompute.num_microbatches_with_partial_activation_checkpoints.value_or(0) > 0)
+    parsed.notes["without effect: one microbatch is in flight without a pipeline"].push_back(
+        parsed.origin(partial).where);
   if (parsed.is_set("microbatch_group_size_per_virtual_pipeline_stage") &&
       !has_microbatch_groups(settings))
     parsed.notes["without effect: the schedule has one chunk per rank, or an order of its own"]

@@ -48,6 +48,13 @@ const std::vector<Rule>& contradictions() {
                                  "contradicts " + stage_flag(s) + ", which shards nothing",
                                  "leave one of the two out"};
        }},
+      {{"zero_stage", "use_megatron_fsdp"},
+       [](S s) { return s.parallel.use_megatron_fsdp && s.parallel.zero_stage == 0; },
+       [](S) {
+         return UserError::Parts{"--use-megatron-fsdp",
+                                 "shards the weights and contradicts --zero-stage 0",
+                                 "leave one of the two out"};
+       }},
       {{"use_megatron_fsdp", "use_torch_fsdp2"},
        [](S s) { return s.parallel.use_megatron_fsdp && s.parallel.use_torch_fsdp2; },
        [](S) {

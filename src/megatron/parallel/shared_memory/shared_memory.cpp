@@ -74,10 +74,12 @@ std::shared_ptr<SharedMemory> SharedMemory::for_processes(std::size_t bytes) {
                         ? map(whole, MAP_SHARED | MAP_NORESERVE, file)
                         : nullptr;
   if (data == nullptr) {
-    throw UserError(
-        {.what = "the ranks of this host cannot share memory",
-         .got = std::strerror(errno),
-         .fix = "allow memfd_create in this container, or use sockets: --cpu-transport gloo"});
+    const int reason = errno;
+    throw UserError({.what = "the ranks of this host cannot share memory",
+                     .got = std::strerror(reason),
+                     .fix = std::string(reason == EFBIG ? "raise the file size limit (ulimit -f)"
+                                                        : "allow memfd_create in this container") +
+                            ", or use sockets: --cpu-transport gloo"});
   }
   const std::uint64_t token = random_token();
   std::memcpy(data + bytes, &token, sizeof(token));

@@ -95,9 +95,9 @@ void build_state(const TrainingPlan& plan, TrainingState& state, TrainingService
                  std::ostream& out) {
   const Settings& settings = plan.settings;
   if (offloads_activations(plan) || settings.memory.offload.cpu_offloading_weights)
-    state.offload_store =
-        open_offload_store({.config = settings.memory.offload, .flag = "--cpu-offloading"},
-                           plan.rank.device, services.warnings, out);
+    state.offload_store = open_offload_store(
+        {.config = settings.memory.offload, .flag = offloading_flag(settings.memory)},
+        plan.rank.device, services.warnings, out);
   state.model = build_model(plan, state.offload_store.get(), out);
   state.weights =
       bind_weights(plan, *state.model,

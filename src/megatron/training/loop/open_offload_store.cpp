@@ -5,18 +5,47 @@
 
 namespace megatron {
 
-std::unique_ptr<OffloadStore> open_offload_store(const OffloadStoreRequest& request,
-                                                 c10::Device device, StartupWarnings& warnings,
-                                                 std::ostream& out) {
-  const std::string& folder = request.config.offload_folder;
+namespace {
+
+/// Throws a UserError if the device cannot offload to the folder of --offload-folder or without it.
+void check_folder(const std::string& folder, const std::string& flag, c10::Device device) {
   if (device.is_cuda()) {
-    if (folder.empty()) return make_host_offload_store(device);
+    if (folder.empty()) return;
     throw UserError({"--offload-folder", "is for CPUs: a GPU offloads to the memory of its host",
                      "leave --offload-folder out"});
   }
   if (folder.empty())
-    throw UserError({request.flag, "on a CPU needs another memory than its own",
+    throw UserError({flag, "on a CPU needs another memory than its own",
                      "add --offload-folder DIR, a folder on a local disk"});
+}
+
+}  // namespace
+
+std::string offloading_flag(const MemoryConfig& memory) {
+  if (memory.has_budget()) return "--memory-budget";
+  if (!memory.activation_plan.empty()) return "--activation-plan with offload";
+  return memory.offload.fine_grained_activation_offloading ? "--fine-grained-activation-offloading"
+                                                           : "--cpu-offloading";
+}
+
+void check_offload_place(const MemoryConfig& memory, c10::Device device) {
+  const OffloadConfig& config = memory.offload;
+  const bool by_layers = config.cpu_offloading || config.cpu_offloading_num_layers > 0 ||
+                         config.fine_grained_activation_offloading ||
+                         memory.activation_plan.find("offload") != std::string::npos;
+  if (by_layers || config.optimizer_cpu_offload)
+    check_folder(config.offload_folder,
+                 by_layers ? offloading_flag(memory) : "--optimizer-cpu-offload", device);
+  if (config.offload_folder.empty() || !device.is_cpu()) return;
+  const OffloadFile tried(OffloadFile::Options{.folder = config.offload_folder, .num_threads = 1});
+}
+
+std::unique_ptr<OffloadStore> open_offload_store(const OffloadStoreRequest& request,
+                                                 c10::Device device, StartupWarnings& warnings,
+                                                 std::ostream& out) {
+  const std::string& folder = request.config.offload_folder;
+  check_folder(folder, request.flag, device);
+  if (device.is_cuda()) return make_host_offload_store(device);
   auto file = std::make_shared<OffloadFile>(
       OffloadFile::Options{.folder = folder, .max_bytes_in_flight = request.max_bytes_in_flight});
   if (file->is_in_memory())

@@ -19,6 +19,13 @@ struct OffloadStoreRequest {
   std::uint64_t max_bytes_in_flight = std::uint64_t{256} << 20;
 };
 
+/// Returns the flag by which a run offloads activations or weights, for errors.
+std::string offloading_flag(const MemoryConfig& memory);
+
+/// Checks the place of what a run offloads before anything is built. Throws as
+/// open_offload_store() does.
+void check_offload_place(const MemoryConfig& memory, c10::Device device);
+
 /// Throws a UserError if a CPU has no folder, a GPU has one, or the folder cannot be used. Warns if
 /// the folder is itself in memory.
 std::unique_ptr<OffloadStore> open_offload_store(const OffloadStoreRequest& request,

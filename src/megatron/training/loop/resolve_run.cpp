@@ -19,6 +19,7 @@
 #include "megatron/planner/run_costs.h"
 #include "megatron/tokenizers/tokenizer_files.h"
 #include "megatron/training/loop/apply_memory_budget.h"
+#include "megatron/training/loop/open_offload_store.h"
 #include "megatron/training/saving/choose_checkpoint.h"
 #include "megatron/training/saving/upcycling.h"
 
@@ -200,6 +201,7 @@ ResolvedRun resolve_run(const RunConfig& run, const RankContext& world, StartupW
   const ModelFamily& family = find_model_family(run.options.model);
   const Mesh mesh = make_mesh(settings, world.communicators);
   Rank rank = place_rank(settings, mesh, world);
+  if (!settings.training.skip_train) check_offload_place(settings.memory, rank.device);
   if (mesh.world_size() > 1) out << mesh.table() << std::flush;
   const bool upcycles = settings.model.moe.use_upcycling;
   std::optional<CheckpointSource> source = choose_checkpoint(

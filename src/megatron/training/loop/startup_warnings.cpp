@@ -1,10 +1,12 @@
 #include "megatron/training/loop/startup_warnings.h"
 
+#include <algorithm>
 #include <ostream>
 
 namespace megatron {
 
 void StartupWarnings::add(std::string text, std::ostream& out) {
+  if (std::ranges::find(texts_, text) != texts_.end()) return;
   out << "WARNING: " << text << std::endl;
   keep(std::move(text));
 }

@@ -10,7 +10,7 @@ namespace megatron {
 
 class StartupWarnings {
  public:
-  /// Prints "WARNING: <text>" to `out` and keeps it.
+  /// Prints "WARNING: <text>" to `out` and keeps it, unless the text is kept already.
   void add(std::string text, std::ostream& out);
   /// Keeps a warning that was already printed in another form.
   void keep(std::string text) { texts_.push_back(std::move(text)); }

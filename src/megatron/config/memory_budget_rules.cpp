@@ -1,0 +1,94 @@
+// Rules on a memory budget and on the plan that it chooses.
+#include "megatron/config/activation_plan.h"
+#include "megatron/config/byte_count.h"
+#include "megatron/config/rule.h"
+
+namespace megatron {
+namespace {
+
+using S = const Settings&;
+
+/// Returns what is wrong with --activation-plan, or nothing.
+std::string wrong_activation_plan(S s) {
+  const std::string& text = s.memory.activation_plan;
+  if (text.empty()) return {};
+  const auto layers = parse_activation_plan(text);
+  if (!layers) return activation_plan_mistake(text);
+  if (s.model.num_layers == 0 || std::ssize(*layers) == s.model.num_layers) return {};
+  return "'" + text + "' is for " + text_of(std::ssize(*layers)) + " layers, the model has " +
+         text_of(s.model.num_layers);
+}
+
+}  // namespace
+
+const std::vector<Rule>& memory_budget_rules() {
+  static const std::vector<Rule> rules = {
+      {{"memory_budget"},
+       [](S s) {
+         const std::string& budget = s.memory.memory_budget;
+         return !budget.empty() && !is_automatic_budget(budget) && !byte_count(budget);
+       },
+       [](S s) {
+         return UserError::Parts{"--memory-budget",
+                                 "'" + s.memory.memory_budget + "' is not a size of memory",
+                                 "write 20GB, 512MiB or auto"};
+       }},
+      {{"memory_budget", "recompute_granularity", "recompute_activations", "moe_layer_recompute",
+        "cpu_offloading", "cpu_offloading_num_layers", "cpu_offloading_activations",
+        "fine_grained_activation_offloading", "activation_plan"},
+       [](S s) {
+         const RecomputeConfig& recompute = s.memory.recompute;
+         const OffloadConfig& offload = s.memory.offload;
+         const bool recomputes =
+             recompute.recompute_granularity == "full" ||
+             recompute.recompute_granularity == "selective" ||
+             (recompute.recompute_granularity.empty() &&
+              (recompute.recompute_activations || recompute.moe_layer_recompute));
+         const bool offloads = ((offload.cpu_offloading || offload.cpu_offloading_num_layers > 0) &&
+                                offload.cpu_offloading_activations) ||
+                               offload.fine_grained_activation_offloading;
+         return (recomputes || offloads) &&
+                (s.memory.has_budget() || !s.memory.activation_plan.empty());
+       },
+       [](S s) {
+         return UserError::Parts{
+             s.memory.has_budget() ? "--memory-budget" : "--activation-plan",
+             "says what layers recompute and offload, and other flags say it too",
+             "leave --recompute-granularity, --recompute-activations and --cpu-offloading out"};
+       }},
+      {{"memory_budget", "activation_plan", "recompute_granularity"},
+       [](S s) { return s.memory.has_budget() && !s.memory.activation_plan.empty(); },
+       [](S) {
+         return UserError::Parts{"--activation-plan",
+                                 "is what --memory-budget chooses, which would replace it",
+                                 "give one of the two"};
+       }},
+      {{"memory_budget", "micro_batch_size", "global_batch_size"},
+       [](S s) { return s.memory.chooses_micro_batch_size && s.training.global_batch_size == 0; },
+       [](S) {
+         return UserError::Parts{"--memory-budget",
+                                 "chooses the micro-batch size only for a given global batch size",
+                                 "add --global-batch-size or --micro-batch-size"};
+       }},
+      {{"memory_budget", "micro_batch_size", "rampup_batch_size", "step_batch_size_schedule"},
+       [](S s) {
+         return s.memory.chooses_micro_batch_size && (!s.training.rampup_batch_size.empty() ||
+                                                      !s.training.step_batch_size_schedule.empty());
+       },
+       [](S) {
+         return UserError::Parts{
+             "--memory-budget",
+             "chooses the micro-batch size only for batches of one size, and this run's grow",
+             "add --micro-batch-size"};
+       }},
+      {{"activation_plan", "num_layers"},
+       [](S s) { return !wrong_activation_plan(s).empty(); },
+       [](S s) {
+         return UserError::Parts{"--activation-plan", wrong_activation_plan(s),
+                                 "write one for each layer, such as full*4,layernorm+mlp*20,none"};
+       }},
+  };
+  return rules;
+}
+
+}  // namespace megatron
