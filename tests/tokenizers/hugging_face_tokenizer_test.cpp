@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
-#include <sstream>
 #include <thread>
 
 #include "megatron/base/error.h"
@@ -17,30 +16,9 @@
 namespace megatron {
 namespace {
 
+using testing::Case;
+using testing::cases_of;
 using testing::fixture;
-
-struct Case {
-  std::string line;
-  std::vector<std::int32_t> ids;
-  std::string text, kept;
-};
-
-std::string from_hex(const std::string& hex) {
-  std::string bytes;
-  for (std::size_t i = 0; i < hex.size(); i += 2)
-    bytes += static_cast<char>(std::stoi(hex.substr(i, 2), nullptr, 16));
-  return bytes;
-}
-
-std::vector<Case> cases_of(const std::string& name) {
-  std::istringstream lines(read_file(fixture(name + ".jsonl")));
-  std::vector<Case> cases;
-  for (std::string line; std::getline(lines, line);) {
-    const Json json = parse_json(line, name);
-    cases.push_back({from_hex(json.at("hex")), json.at("ids"), json.at("text"), json.at("kept")});
-  }
-  return cases;
-}
 
 class Family : public ::testing::TestWithParam<const char*> {};
 
@@ -70,7 +48,7 @@ TEST_P(Family, EncodesTheSameFromManyThreads) {
 
 INSTANTIATE_TEST_SUITE_P(Fixtures, Family,
                          ::testing::Values("gpt2", "llama3", "qwen2", "flavours", "llama2",
-                                           "metaspace", "strips"));
+                                           "metaspace", "strips", "bert", "t5", "word_level"));
 
 /// A tokenizer.json of a BPE without merges; `parts` replaces fields of the file.
 HuggingFaceTokenizer characters(const Json& vocab, const Json& parts) {

@@ -66,8 +66,8 @@ TEST(MakeTokenizer, RecognisesKindsFromFiles) {
 TEST(MakeTokenizer, RefusesOtherKindsByName) {
   const TemporaryFolder folder;
   EXPECT_THAT(error_of({}), HasSubstr("--tokenizer-model"));
-  EXPECT_THAT(error_of({.tokenizer_type = "BertWordPieceCase"}),
-              HasSubstr("--tokenizer-type BertWordPieceCase is not supported"));
+  EXPECT_THAT(error_of({.tokenizer_type = "SFTTokenizer"}),
+              HasSubstr("--tokenizer-type SFTTokenizer is not supported"));
   EXPECT_THAT(error_of({.tokenizer_type = "HuggingFaceTokenizer", .tokenizer_model = "gpt2"}),
               HasSubstr("gpt2 does not exist"));
   EXPECT_THAT(error_of({.tokenizer_type = "HuggingFaceTokenizer"}),
@@ -75,10 +75,6 @@ TEST(MakeTokenizer, RefusesOtherKindsByName) {
   EXPECT_THAT(error_of({.tokenizer_type = "GPT2BPETokenizer", .vocab_file = "v"}),
               HasSubstr("needs --vocab-file and --merge-file"));
   EXPECT_THAT(error_of({.tokenizer_model = folder.path()}), HasSubstr("holds no tokenizer.json"));
-  EXPECT_THAT(error_of({.tokenizer_model = folder.write("r50k.tiktoken", "IQ== 0\nIg== 1\n")}),
-              HasSubstr("is a tiktoken vocabulary"));
-  EXPECT_THAT(error_of({.tokenizer_model = folder.write("sp.model", "\x0A\x0E\x0A\x05<unk>")}),
-              HasSubstr("is a SentencePiece model"));
   const std::string sentencepiece = folder.write("tokenizer.model", "\x0A\x0E\x0A\x05<unk>");
   for (const testing::TokenizerOptions& choice :
        {testing::TokenizerOptions{.tokenizer_type = "HuggingFaceTokenizer",
@@ -86,11 +82,14 @@ TEST(MakeTokenizer, RefusesOtherKindsByName) {
         {.tokenizer_type = "GPT2BPETokenizer",
         .vocab_file = sentencepiece,
         .merge_file = sentencepiece},
-        {.tokenizer_type = "HuggingFaceTokenizer", .tokenizer_model = folder.path()},
-        {.tokenizer_model = folder.path()}}) {
+        {.tokenizer_type = "TikTokenizer", .tokenizer_model = sentencepiece},
+        {.tokenizer_type = "HuggingFaceTokenizer", .tokenizer_model = folder.path()}}) {
     EXPECT_THAT(error_of(choice), HasSubstr("is a SentencePiece model"));
-    EXPECT_THAT(error_of(choice), HasSubstr("tokenizer.json of the same model"));
+    EXPECT_THAT(error_of(choice), HasSubstr("give --tokenizer-type SentencePieceTokenizer"));
   }
+  EXPECT_THAT(error_of({.tokenizer_type = "HuggingFaceTokenizer",
+                        .tokenizer_model = fixture("small.tiktoken")}),
+              HasSubstr("is a tiktoken vocabulary"));
   EXPECT_THAT(error_of({.tokenizer_model = folder.write("empty", "")}), HasSubstr("is empty"));
   EXPECT_THAT(error_of({.tokenizer_model = folder.write("noise", "MZ\x01\x02")}),
               HasSubstr("no known kind"));

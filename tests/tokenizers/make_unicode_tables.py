@@ -51,6 +51,38 @@ def range_items(points):
     return [f"{{0x{a:X}, 0x{b:X}}}" for a, b in runs(points)]
 
 
+def script_ranges():
+    """Runs of characters that UnicodeScripts keeps together, numbered by script from 1.
+
+    The space and unassigned characters, which belong to any script, are in none.
+    """
+    split = pre_tokenizers.UnicodeScripts()
+    scripts = [
+        c
+        for c in [*map(chr, range(0x80)), *EVERY]
+        if any(len(split.pre_tokenize_str(other + c)) == 2 for other in "a|")
+        or len(split.pre_tokenize_str(c + "|")) + len(split.pre_tokenize_str(c + "a")) == 3
+    ]
+    words = split.pre_tokenize_str("".join(scripts))
+    examples, out = [], []
+    for word, _ in words:
+        for script, example in enumerate(examples, 1):
+            if len(split.pre_tokenize_str(example + word[0])) == 1:
+                break
+        else:
+            examples.append(word[0])
+            script = len(examples)
+        for first, last in runs({ord(c) for c in word}):
+            out.append((first, last, script))
+    merged = []
+    for first, last, script in sorted(out):
+        if merged and merged[-1][1] == first - 1 and merged[-1][2] == script:
+            merged[-1] = (merged[-1][0], last, script)
+        else:
+            merged.append((first, last, script))
+    return merged
+
+
 def main():
     assert unicodedata.unidata_version == "14.0.0", "run with Python 3.11"
     category = {}
@@ -82,6 +114,14 @@ def main():
     numeric = {ord(c) for c in EVERY if len(digits.pre_tokenize_str("a" + c)) == 2} - matching(
         r"\p{N}"
     )
+
+    def removed_by_bert(**options):
+        flags = dict.fromkeys(["clean_text", "handle_chinese_chars", "strip_accents", "lowercase"])
+        bert = normalizers.BertNormalizer(**{name: False for name in flags} | options)
+        return [ord(c) for c in ascii_too if bert.normalize_str(c) == ""]
+
+    controls = removed_by_bert(clean_text=True)
+    nonspacing = removed_by_bert(strip_accents=True)
     lower = normalizers.Lowercase()
     pairs = [(ord(c), lower.normalize_str(c)) for c in EVERY if lower.normalize_str(c) != c.lower()]
 
@@ -91,6 +131,13 @@ def main():
         table("Range", "kCombiningMarks", range_items(marks)),
         table("Range", "kPunctuation", range_items(punctuation)),
         table("Range", "kNumeric", range_items(numeric)),
+        table("Range", "kBertControls", range_items(controls)),
+        table("Range", "kNonspacingMarks", range_items(nonspacing)),
+        table(
+            "ScriptRange",
+            "kScripts",
+            [f"{{0x{a:X}, 0x{b:X}, {script}}}" for a, b, script in script_ranges()],
+        ),
         table("LowercasePair", "kLowercase", [f"{{0x{c:X}, 0x{ord(l):X}}}" for c, l in pairs]),
     ]
     functions = [
@@ -99,6 +146,9 @@ def main():
         ("Range", "combining_marks", "kCombiningMarks"),
         ("Range", "punctuation", "kPunctuation"),
         ("Range", "numeric_since_16", "kNumeric"),
+        ("Range", "bert_controls", "kBertControls"),
+        ("Range", "nonspacing_marks", "kNonspacingMarks"),
+        ("ScriptRange", "scripts", "kScripts"),
         ("LowercasePair", "lowercase_since_14", "kLowercase"),
     ]
     with open(sys.argv[1], "w") as out:

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "megatron/base/error.h"
 #include "megatron/base/files.h"
@@ -16,6 +18,12 @@ namespace {
 
 constexpr std::array kIdKeys{"bos_token_id", "eos_token_id", "pad_token_id"};
 
+/// Returns the words of a list as join_values() wrote it.
+std::vector<std::string> split_words(const std::string& text) {
+  std::istringstream words(text);
+  return {std::istream_iterator<std::string>(words), {}};
+}
+
 /// Returns the tokenizer settings of the run that saved the checkpoint.
 TokenizerConfig saved_tokenizer_config(const Manifest& manifest) {
   TokenizerConfig config;
@@ -23,7 +31,9 @@ TokenizerConfig saved_tokenizer_config(const Manifest& manifest) {
     const auto found = manifest.settings->find(field.name);
     if (found == manifest.settings->end() || !found->is_string()) continue;
     const std::string text = found->get<std::string>();
-    if (!text.empty() && !is_none(text)) assign(field, &config, std::span(&text, 1));
+    if (text.empty() || is_none(text)) continue;
+    const auto values = field.is_list ? split_words(text) : std::vector<std::string>{text};
+    assign(field, &config, values);
   }
   return config;
 }
@@ -37,8 +47,12 @@ fs::path auxiliary_folder(const fs::path& folder, const Manifest& manifest,
   return {};
 }
 
-constexpr std::array kVocabularyFiles{"tokenizer.json", "tokenizer.model", "vocab.json",
-                                      "merges.txt"};
+constexpr std::array kVocabularyFiles{"tokenizer.json",      "tokenizer.model", "vocab.json",
+                                      "merges.txt",          "tekken.json",     "vocab.tiktoken",
+                                      "vocab.tiktoken.json", "vocab.txt"};
+/// Those that are a whole vocabulary by themselves.
+constexpr std::array kSingleFiles{"tokenizer.json",      "tokenizer.model", "tekken.json",
+                                  "vocab.tiktoken.json", "vocab.tiktoken",  "vocab.txt"};
 
 bool has_vocabulary(const AuxiliaryFiles& files) {
   return std::any_of(kVocabularyFiles.begin(), kVocabularyFiles.end(),
@@ -83,9 +97,11 @@ TokenizerConfig stored_tokenizer(const Manifest& manifest, const fs::path& folde
   TokenizerConfig config = saved_tokenizer_config(manifest);
   const std::string& type = config.tokenizer_type;
   if (type == "NullTokenizer" || type == "ByteTokenizer") return config;
-  fs::path carried = type == "GPT2BPETokenizer"
-                         ? fs::path()
-                         : auxiliary_folder(folder, manifest, "tokenizer.json");
+  fs::path carried;
+  for (const char* name : kSingleFiles)
+    if (carried.empty() && type != "GPT2BPETokenizer" &&
+        (type != "HuggingFaceTokenizer" || name == kSingleFiles.front()))
+      carried = auxiliary_folder(folder, manifest, name);
   if (carried.empty() && type != "HuggingFaceTokenizer")
     carried = auxiliary_folder(folder, manifest, "vocab.json");
   if (carried.empty()) return config;
@@ -98,13 +114,15 @@ TokenizerConfig stored_tokenizer(const Manifest& manifest, const fs::path& folde
 TokenizerConfig stored_tokenizer(const fs::path& hf_folder) {
   TokenizerConfig config;
   const bool is_gpt2 = fs::exists(hf_folder / "vocab.json") && fs::exists(hf_folder / "merges.txt");
-  if (is_gpt2 || fs::exists(hf_folder / "tokenizer.json"))
+  if (is_gpt2 || std::any_of(kSingleFiles.begin(), kSingleFiles.end(),
+                             [&](const char* name) { return fs::exists(hf_folder / name); }))
     config.tokenizer_model = hf_folder.string();
   return config;
 }
 
 bool has_tokenizer_files(const AuxiliaryFiles& files) {
-  return files.contains("tokenizer.json") || files.contains("tokenizer.model") ||
+  return std::any_of(kSingleFiles.begin(), kSingleFiles.end(),
+                     [&](const char* name) { return files.contains(name); }) ||
          (files.contains("vocab.json") && files.contains("merges.txt"));
 }
 
@@ -116,7 +134,8 @@ std::optional<bool> same_vocabulary(const AuxiliaryFiles& left, const AuxiliaryF
   if (both_have("tokenizer.json")) return same("tokenizer.json");
   if (both_have("vocab.json") && both_have("merges.txt"))
     return same("vocab.json") && same("merges.txt");
-  if (both_have("tokenizer.model")) return same("tokenizer.model");
+  for (const char* name : kSingleFiles)
+    if (both_have(name)) return same(name);
   return std::nullopt;
 }
 

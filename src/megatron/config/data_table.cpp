@@ -64,16 +64,35 @@ const FieldTable<TokenizerConfig>& tokenizer_table() {
     FieldTable<Config> t;
     t.group("Tokenizer");
     t.field("tokenizer_type", &Config::tokenizer_type, "type of the tokenizer")
-        .choices({"NullTokenizer", "ByteTokenizer", "GPT2BPETokenizer", "HuggingFaceTokenizer"})
+        .choices({"NullTokenizer", "ByteTokenizer", "GPT2BPETokenizer", "HuggingFaceTokenizer",
+                  "TikTokenizer", "SentencePieceTokenizer", "GPTSentencePieceTokenizer",
+                  "Llama2Tokenizer", "BertWordPieceLowerCase", "BertWordPieceCase"})
         .otherwise(
             "use --tokenizer-type HuggingFaceTokenizer with the model's tokenizer.json as "
             "--tokenizer-model");
-    t.field("tokenizer_model", &Config::tokenizer_model,
-            "tokenizer.json, or the folder that contains it")
+    t.field(
+         "tokenizer_model", &Config::tokenizer_model,
+         "file of the tokenizer, or the folder that contains it: tokenizer.json, a SentencePiece "
+         "model, a tiktoken file or tekken.json")
         .value_name("FILE");
-    t.field("vocab_file", &Config::vocab_file, "vocab.json in GPT-2's format").value_name("FILE");
+    t.field("vocab_file", &Config::vocab_file,
+            "vocab.json in GPT-2's format, or vocab.txt in BERT's")
+        .value_name("FILE");
     t.field("merge_file", &Config::merge_file, "merges.txt in GPT-2's format").value_name("FILE");
-    t.field("vocab_size", &Config::vocab_size, "size of the vocabulary, for NullTokenizer")
+    t.field("tiktoken_pattern", &Config::tiktoken_pattern,
+            "pattern that splits text for a tiktoken file: r50k_base, p50k_base, cl100k_base, "
+            "o200k_base, llama3, qwen, tekken, v1, v2 or a regular expression; none: that of the "
+            "file")
+        .value_name("NAME");
+    t.field("tiktoken_num_special_tokens", &Config::tiktoken_num_special_tokens,
+            "number of special tokens before the vocabulary of Megatron's TikTokenizer")
+        .at_least(7)
+        .at_most(1 << 20);
+    t.field("tokenizer_special_tokens", &Config::tokenizer_special_tokens,
+            "first special tokens of Megatron's TikTokenizer, with <unk> <s> </s> <mask> <pad> "
+            "<cls> <sep> among them; none: these seven");
+    t.field("vocab_size", &Config::vocab_size,
+            "size of the vocabulary, for NullTokenizer and TikTokenizer")
         .at_least(1)
         .at_most(kMaxSize);
     t.field("padded_vocab_size", &Config::padded_vocab_size,

@@ -316,18 +316,16 @@ constexpr KnownFlags kKnownFlags[] = {
      "padded rows are neither trained nor saved",
      "use --vocab-size, --padded-vocab-size and --make-vocab-size-divisible-by",
      "no-pad-vocab-size^"},
-    {refused, "is not in this version",
-     "use NullTokenizer, ByteTokenizer, GPT2BPETokenizer or HuggingFaceTokenizer as they are",
-     "tokenizer-metadata=- tokenizer-special-tokens+=- tokenizer-hf-no-include-special-tokens "
+    {refused, "is not in this version", "use the tokenizer's files as they are",
+     "tokenizer-metadata=- tokenizer-hf-no-include-special-tokens "
      "null-tokenizer-eod-id=-;0 "
      "null-tokenizer-pad-id=-1 chat-template=-"},
-    {accepted,
-     "without effect: only TikTokenizer reads it, and --tokenizer-type offers none in this version",
-     "", "tiktoken-pattern=* tiktoken-num-special-tokens=* tiktoken-special-tokens+=*"},
-    {accepted,
-     "without effect: only SentencePieceTokenizer reads it, and --tokenizer-type offers none in "
-     "this version",
-     "", "tokenizer-sentencepiece-legacy no-tokenizer-sentencepiece-ignore-extra-whitespaces^"},
+    {accepted, "without effect: --tokenizer-special-tokens names the special tokens", "",
+     "tiktoken-special-tokens+=*"},
+    {accepted, "without effect: no special tokens are added to a SentencePiece model", "",
+     "tokenizer-sentencepiece-legacy"},
+    {refused, "is not in this version: a SentencePiece model treats white space as it was trained",
+     "leave it out", "no-tokenizer-sentencepiece-ignore-extra-whitespaces^"},
     {accepted, "without effect: --profile always records every operator with its shapes", "",
      "use-pytorch-profiler pytorch-profiler-collect-shapes record-shapes nvtx-ranges"},
     {accepted, "without effect: energy is not measured in this version", "", "log-energy"},

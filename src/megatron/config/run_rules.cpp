@@ -10,6 +10,12 @@ namespace {
 using S = const Settings&;
 
 double decoupled_min_lr(S s) { return s.optimizer.decoupled_min_lr.value_or(s.scheduler.min_lr); }
+bool needs_model(const TokenizerConfig& tokenizer) {
+  const std::string& type = tokenizer.tokenizer_type;
+  return type == "HuggingFaceTokenizer" || type == "TikTokenizer" ||
+         type == "SentencePieceTokenizer" || type == "GPTSentencePieceTokenizer" ||
+         type == "Llama2Tokenizer";
+}
 bool by_samples(S s) { return s.training.train_samples > 0; }
 bool uses_sample_schedule(S s) {
   return s.scheduler.lr_decay_samples || s.scheduler.lr_wsd_decay_samples ||
@@ -216,13 +222,20 @@ const std::vector<Rule>& data_rules() {
                                  "add --vocab-file vocab.json --merge-file merges.txt"};
        }},
       {{"tokenizer_type", "tokenizer_model"},
+       [](S s) { return needs_model(s.tokenizer) && s.tokenizer.tokenizer_model.empty(); },
        [](S s) {
-         return s.tokenizer.tokenizer_type == "HuggingFaceTokenizer" &&
-                s.tokenizer.tokenizer_model.empty();
+         return UserError::Parts{"--tokenizer-type " + s.tokenizer.tokenizer_type,
+                                 "needs --tokenizer-model",
+                                 "add --tokenizer-model with the tokenizer's file or its folder"};
+       }},
+      {{"tokenizer_type", "vocab_file"},
+       [](S s) {
+         return s.tokenizer.tokenizer_type.starts_with("BertWordPiece") &&
+                s.tokenizer.vocab_file.empty() && s.tokenizer.tokenizer_model.empty();
        },
-       [](S) {
-         return UserError::Parts{"--tokenizer-type HuggingFaceTokenizer", "needs --tokenizer-model",
-                                 "add --tokenizer-model with a tokenizer.json or its folder"};
+       [](S s) {
+         return UserError::Parts{"--tokenizer-type " + s.tokenizer.tokenizer_type,
+                                 "needs --vocab-file", "add --vocab-file vocab.txt"};
        }},
   };
   return rules;

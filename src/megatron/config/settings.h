@@ -137,9 +137,14 @@ struct DataConfig {
 };
 
 struct TokenizerConfig {
-  /// NullTokenizer | ByteTokenizer | GPT2BPETokenizer | HuggingFaceTokenizer
+  /// A type that tokenizer_table() lists; "": recognized from the files.
   std::string tokenizer_type;
   std::string tokenizer_model, vocab_file, merge_file;
+  /// Name of a pattern or a regular expression; "": that of the file.
+  std::string tiktoken_pattern;
+  std::int64_t tiktoken_num_special_tokens = 1000;
+  /// The first special tokens of TikTokenizer; empty: Megatron's seven.
+  std::vector<std::string> tokenizer_special_tokens;
   std::optional<std::int64_t> vocab_size;
   /// Number of rows of the embedding; none: the size of the vocabulary.
   std::optional<std::int64_t> padded_vocab_size;

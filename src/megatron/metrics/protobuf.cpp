@@ -72,6 +72,13 @@ std::optional<std::uint64_t> ProtobufReader::fixed(std::size_t size) {
 }
 
 std::optional<ProtobufReader::FieldValue> ProtobufReader::next() {
+  if (rest_.empty()) return std::nullopt;
+  auto field = next_field();
+  if (!field) is_malformed_ = true;
+  return field;
+}
+
+std::optional<ProtobufReader::FieldValue> ProtobufReader::next_field() {
   const auto tag = varint();
   if (!tag) return std::nullopt;
   FieldValue value{.field = static_cast<int>(*tag >> 3)};

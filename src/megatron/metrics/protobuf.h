@@ -38,11 +38,15 @@ class ProtobufReader {
   explicit ProtobufReader(std::string_view message) : rest_(message) {}
   /// Returns the next field; nullopt at the end or where the message is malformed.
   std::optional<FieldValue> next();
+  /// Returns whether next() stopped because the message is malformed.
+  bool is_malformed() const { return is_malformed_; }
 
  private:
+  std::optional<FieldValue> next_field();
   std::optional<std::uint64_t> varint();
   std::optional<std::uint64_t> fixed(std::size_t size);
   std::string_view rest_;
+  bool is_malformed_ = false;
 };
 
 }  // namespace megatron

@@ -26,7 +26,8 @@ std::size_t hash_pair(std::uint64_t pair) {
 
 }  // namespace
 
-Bpe::Bpe(Vocabulary vocabulary, const Merges& merges, BpeOptions options, const std::string& source)
+Bpe::Bpe(Vocabulary vocabulary, const MergeViews& merges, BpeOptions options,
+         const std::string& source)
     : vocabulary_(std::move(vocabulary)), options_(std::move(options)) {
   if (options_.unk_token) {
     unk_id_ = vocabulary_.find(*options_.unk_token);
@@ -54,26 +55,29 @@ Bpe::Bpe(Vocabulary vocabulary, const Merges& merges, BpeOptions options, const 
 Bpe::~Bpe() = default;
 Bpe::Bpe(Bpe&&) noexcept = default;
 
-void Bpe::add_merges(const Merges& merges, const std::string& source) {
+void Bpe::add_merges(const MergeViews& merges, const std::string& source) {
   merges_.resize(std::bit_ceil(merges.size() * 2 + 2));
-  const auto id_of = [&](const std::string& token, std::size_t rank) {
+  const auto id_of = [&](std::string_view token, std::size_t rank) {
     const std::int32_t id = vocabulary_.find(token);
     if (id < 0)
-      throw UserError({source + ": merge " + std::to_string(rank) + " (\"" + merges[rank].first +
-                           "\" + \"" + merges[rank].second + "\") needs token \"" + token +
-                           "\", which is not in the vocabulary",
+      throw UserError({source + ": merge " + std::to_string(rank) + " (\"" +
+                           std::string(merges[rank].first) + "\" + \"" +
+                           std::string(merges[rank].second) + "\") needs token \"" +
+                           std::string(token) + "\", which is not in the vocabulary",
                        "", "vocabulary and merges must come from the same tokenizer"});
     return id;
   };
   const std::size_t prefix = options_.continuing_subword_prefix.size();
+  std::string joined;
   for (std::size_t rank = 0; rank < merges.size(); ++rank) {
     const auto& [left, right] = merges[rank];
     const std::uint64_t key = pair_key(id_of(left, rank), id_of(right, rank));
     if (right.size() < prefix)
       throw UserError({source + ": merge " + std::to_string(rank) +
                            " has a right side shorter than continuing_subword_prefix",
-                       right, ""});
-    const std::int32_t merged = id_of(left + right.substr(prefix), rank);
+                       std::string(right), ""});
+    joined.assign(left).append(right.substr(prefix));
+    const std::int32_t merged = id_of(joined, rank);
     std::size_t at = hash_pair(key) & (merges_.size() - 1);
     while (merges_[at].pair != key && merges_[at].merge.id >= 0)
       at = (at + 1) & (merges_.size() - 1);

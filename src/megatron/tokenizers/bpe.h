@@ -29,10 +29,15 @@ struct BpeOptions {
 class Bpe {
  public:
   using Merges = std::vector<std::pair<std::string, std::string>>;
+  using MergeViews = std::vector<std::pair<std::string_view, std::string_view>>;
 
   /// Throws a UserError when the vocabulary lacks a token that a merge uses or makes, or the
   /// unk_token. `source` names file and field in errors.
-  Bpe(Vocabulary vocabulary, const Merges& merges, BpeOptions options, const std::string& source);
+  Bpe(Vocabulary vocabulary, const MergeViews& merges, BpeOptions options,
+      const std::string& source);
+  Bpe(Vocabulary vocabulary, const Merges& merges, BpeOptions options, const std::string& source)
+      : Bpe(std::move(vocabulary), MergeViews(merges.begin(), merges.end()), std::move(options),
+            source) {}
   ~Bpe();
   Bpe(Bpe&&) noexcept;
 
@@ -52,7 +57,7 @@ class Bpe {
   };
   enum class WordCacheState : std::uint8_t { unknown, one_token, several };
 
-  void add_merges(const Merges& merges, const std::string& source);
+  void add_merges(const MergeViews& merges, const std::string& source);
   Merge find_merge(std::int32_t left, std::int32_t right) const;
   std::int32_t initial_id(std::string_view character, bool first, bool last) const;
   void append_initial(std::string_view word, std::vector<std::int32_t>& ids) const;

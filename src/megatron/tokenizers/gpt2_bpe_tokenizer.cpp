@@ -6,8 +6,7 @@
 #include "megatron/base/files.h"
 #include "megatron/base/json.h"
 #include "megatron/tokenizers/byte_level.h"
-#include "megatron/tokenizers/gpt2_pattern.h"
-#include "megatron/tokenizers/unicode.h"
+#include "megatron/tokenizers/patterns.h"
 #include "megatron/tokenizers/utf8.h"
 
 namespace megatron {
@@ -54,7 +53,7 @@ Vocabulary read_vocabulary(const fs::path& path) {
 
 Gpt2BpeTokenizer::Gpt2BpeTokenizer(const fs::path& vocab_file, const fs::path& merge_file)
     : bpe_(read_vocabulary(vocab_file), read_merges(merge_file), {}, merge_file.string()),
-      pattern_(std::string(kGpt2Pattern), "GPT-2's pattern"),
+      splitter_(std::string(patterns::kGpt2), RegexDialect::oniguruma, "GPT-2's pattern"),
       eod_(bpe_.vocabulary().find(kEndOfText)) {
   if (eod_ < 0)
     throw UserError({vocab_file.string() + ": token \"" + std::string(kEndOfText) + "\" is missing",
@@ -72,15 +71,17 @@ Gpt2BpeTokenizer::Gpt2BpeTokenizer(const fs::path& vocab_file, const fs::path& m
 std::vector<std::int32_t> Gpt2BpeTokenizer::encode(std::string_view text) const {
   const auto replaced = replace_invalid_utf8(text);
   if (replaced) text = *replaced;
-  std::string storage, word;
-  std::vector<Span> words;
-  Regex::Finder(pattern_).find_all(replace_unassigned_characters(text, storage), 0, words);
   std::vector<std::int32_t> ids;
-  for (const Span& span : words) {
-    word.clear();
-    append_byte_level(word, text.substr(span.begin, span.end - span.begin));
-    bpe_.encode(word, ids);
-  }
+  WordCache& cache = WordCache::of_thread(cache_owner_);
+  std::string characters;
+  splitter_.split(text, [&](std::span<const Span> words) {
+    for (const Span& span : words)
+      cache.encode(text, span, ids, [&](std::string_view word) {
+        characters.clear();
+        append_byte_level(characters, word);
+        bpe_.encode(characters, ids);
+      });
+  });
   return ids;
 }
 

@@ -4,8 +4,9 @@
 #include <filesystem>
 
 #include "megatron/tokenizers/bpe.h"
-#include "megatron/tokenizers/regex.h"
 #include "megatron/tokenizers/tokenizer.h"
+#include "megatron/tokenizers/word_cache.h"
+#include "megatron/tokenizers/word_splitter.h"
 
 namespace megatron {
 
@@ -23,8 +24,9 @@ class Gpt2BpeTokenizer : public Tokenizer {
 
  private:
   Bpe bpe_;
-  Regex pattern_;
+  WordSplitter splitter_;
   std::int32_t eod_;
+  std::uint64_t cache_owner_ = WordCache::new_owner();
 };
 
 }  // namespace megatron

@@ -43,7 +43,7 @@ struct Regex::Finder::Scratch {
   }
 };
 
-Regex::Regex(std::string pattern, const std::string& source)
+Regex::Regex(std::string pattern, const std::string& source, RegexDialect dialect)
     : pattern_(std::move(pattern)), compiled_(std::make_unique<Compiled>()) {
   const auto fail = [&](const std::string& reason) {
     throw UserError({source + ": the regular expression is not usable",
@@ -51,18 +51,20 @@ Regex::Regex(std::string pattern, const std::string& source)
   };
   std::string translated;
   try {
-    translated = translate_oniguruma(pattern_);
+    translated = translate_regex(pattern_, dialect);
   } catch (const std::string& reason) {
     fail(reason);
   }
   const std::unique_ptr<pcre2_compile_context, decltype(&pcre2_compile_context_free)> context(
       pcre2_compile_context_create(nullptr), &pcre2_compile_context_free);
   pcre2_set_newline(context.get(), PCRE2_NEWLINE_LF);
+  const std::uint32_t anchors =
+      dialect == RegexDialect::rust ? PCRE2_DOLLAR_ENDONLY : PCRE2_MULTILINE;
   int code = 0;
   PCRE2_SIZE offset = 0;
   compiled_->code =
       pcre2_compile(reinterpret_cast<PCRE2_SPTR>(translated.data()), translated.size(),
-                    PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE, &code, &offset, context.get());
+                    PCRE2_UTF | PCRE2_UCP | anchors, &code, &offset, context.get());
   if (compiled_->code == nullptr) fail(message_of(code));
   pcre2_jit_compile(
       compiled_->code,

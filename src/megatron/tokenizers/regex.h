@@ -1,5 +1,4 @@
-// Regular expressions over UTF-8 with PCRE2 (JIT). Patterns use Oniguruma's Ruby dialect, as
-// tokenizer.json does, and Unicode 16 classes.
+// Regular expressions over UTF-8 with PCRE2 (JIT) and Unicode 16 classes.
 #pragma once
 
 #include <cstddef>
@@ -16,12 +15,19 @@ struct Span {
   std::size_t end = 0;
 };
 
+/// The program whose regular expressions a pattern follows.
+enum class RegexDialect {
+  oniguruma,  ///< of tokenizer.json: Ruby's, where ^ and $ match at lines
+  rust        ///< of tiktoken: fancy-regex, where ^ and $ match at the ends of the text
+};
+
 /// A compiled pattern. Immutable; threads may share it.
 class Regex {
  public:
   /// Throws a UserError when the pattern does not compile or uses unsupported syntax. `source`
   /// names file and field.
-  Regex(std::string pattern, const std::string& source);
+  Regex(std::string pattern, const std::string& source,
+        RegexDialect dialect = RegexDialect::oniguruma);
   ~Regex();
   Regex(Regex&&) noexcept;
   Regex& operator=(Regex&&) noexcept;

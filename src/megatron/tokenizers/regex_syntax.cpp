@@ -11,9 +11,13 @@ constexpr std::string_view kWord =
     "1f130}-\\x{1f149}\\x{1f150}-\\x{1f169}\\x{1f170}-"
     "\\x{1f189}";
 
+/// The members of Rust's \w.
+constexpr std::string_view kRustWord = "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}\\x{200c}\\x{200d}";
+
 class Translator {
  public:
-  explicit Translator(std::string_view pattern) : in_(pattern) {}
+  Translator(std::string_view pattern, RegexDialect dialect)
+      : in_(pattern), is_ruby_(dialect == RegexDialect::oniguruma) {}
 
   std::string run() {
     while (at_ < in_.size()) {
@@ -24,9 +28,9 @@ class Translator {
         class_character(c);
       } else if (c == '[') {
         open_class();
-      } else if (c == '(') {
+      } else if (c == '(' && is_ruby_) {
         group();
-      } else if (c == '{') {
+      } else if (c == '{' && is_ruby_) {
         interval();
       } else {
         copy(1);
@@ -48,20 +52,21 @@ class Translator {
 
   void escape() {
     const char c = peek(1);
-    if (c == 'w') return put(in_class_ ? std::string(kWord) : "[" + std::string(kWord) + "]", 2);
-    if (c == 'W' && !in_class_) return put("[^" + std::string(kWord) + "]", 2);
+    const std::string word(is_ruby_ ? kWord : kRustWord);
+    if (c == 'w') return put(in_class_ ? word : "[" + word + "]", 2);
+    if (c == 'W' && !in_class_) return put("[^" + word + "]", 2);
     if (c == 'W') throw std::string("\\W inside [...] is not supported");
     if (c == 'h') return put(in_class_ ? "0-9a-fA-F" : "[0-9a-fA-F]", 2);
     if (c == 'H' && !in_class_) return put("[^0-9a-fA-F]", 2);
-    if (c == 'u')
+    if (c == 'u' && is_ruby_)
       return put("\\x{" + std::string(in_.substr(at_ + 2, 4)) + "}",
                  6 < in_.size() - at_ ? 6 : in_.size() - at_);
     if ((c == 'p' || c == 'P') && peek(2) == '{') return property();
     copy(2);
   }
 
-  /// Adds the prefix sc: to script names: PCRE2 reads a bare name as Script_Extensions, Oniguruma
-  /// as Script.
+  /// Adds the prefix sc: to script names: PCRE2 reads a bare name as Script_Extensions, the
+  /// dialects as Script.
   void property() {
     const std::size_t close = in_.find('}', at_);
     if (close == std::string_view::npos) throw std::string("\\p{ without }");
@@ -124,6 +129,7 @@ class Translator {
   }
 
   std::string_view in_;
+  bool is_ruby_;
   std::size_t at_ = 0;
   bool in_class_ = false;
   std::string out_;
@@ -131,6 +137,8 @@ class Translator {
 
 }  // namespace
 
-std::string translate_oniguruma(std::string_view pattern) { return Translator(pattern).run(); }
+std::string translate_regex(std::string_view pattern, RegexDialect dialect) {
+  return Translator(pattern, dialect).run();
+}
 
 }  // namespace megatron

@@ -9,15 +9,23 @@
 #include "megatron/base/files.h"
 #include "megatron/base/json.h"
 #include "megatron/tokenizers/byte_level.h"
+#include "megatron/tokenizers/recognize_file.h"
 #include "megatron/tokenizers/tokenizer.h"
 
 namespace megatron {
 namespace {
 
+constexpr const char* kTiktokenLines = "vocab.tiktoken";
+constexpr const char* kTiktokenList = "vocab.tiktoken.json";
+
 constexpr std::array kNames{"tokenizer.json",
                             "tokenizer_config.json",
                             "special_tokens_map.json",
                             "tokenizer.model",
+                            "tekken.json",
+                            kTiktokenLines,
+                            kTiktokenList,
+                            "vocab.txt",
                             "vocab.json",
                             "merges.txt",
                             "added_tokens.json",
@@ -35,6 +43,19 @@ void add_neighbours(const fs::path& folder, std::span<const std::string_view> ot
     if (!is_other && !files.contains(name) && fs::is_regular_file(folder / name))
       files[name] = read_file(folder / name);
   }
+}
+
+/// Returns the name under which a tiktoken vocabulary is recognized again.
+std::string tiktoken_name(std::string_view content) {
+  const std::size_t first = content.find_first_not_of(" \t\r\n");
+  const char c = first == std::string_view::npos ? '\0' : content[first];
+  return c == '{' ? "tekken.json" : c == '[' ? kTiktokenList : kTiktokenLines;
+}
+
+/// Returns the file of --tokenizer-model, which may name its folder.
+fs::path model_file(const TokenizerConfig& config) {
+  const fs::path model = config.tokenizer_model;
+  return fs::is_directory(model) ? tokenizer_file_in(model) : model;
 }
 
 }  // namespace
@@ -69,6 +90,16 @@ Files tokenizer_files(const TokenizerConfig& config) {
     const bool is_folder = fs::is_directory(model);
     files = {{"tokenizer.json", read_file(is_folder ? model / "tokenizer.json" : model)}};
     add_neighbours(is_folder ? model : model.parent_path(), {}, files);
+  } else if (type == "TikTokenizer") {
+    std::string content = read_file(model_file(config));
+    const std::string name = tiktoken_name(content);
+    files = {{name, std::move(content)}};
+  } else if (type.ends_with("SentencePieceTokenizer") || type == "Llama2Tokenizer") {
+    files = {{"tokenizer.model", read_file(model_file(config))}};
+  } else if (type.starts_with("BertWordPiece")) {
+    const fs::path file =
+        config.vocab_file.empty() ? model_file(config) : fs::path(config.vocab_file);
+    files = {{"vocab.txt", read_file(file)}};
   }
   return files;
 }

@@ -159,6 +159,32 @@ bool is_word(char32_t c) {
          within(0x1F150, 0x1F169) || within(0x1F170, 0x1F189);
 }
 
+bool is_bert_control(char32_t c) {
+  return find_range(unicode_tables::bert_controls(), c) != nullptr;
+}
+
+bool is_nonspacing_mark(char32_t c) {
+  return c >= 0x300 && find_range(unicode_tables::nonspacing_marks(), c) != nullptr;
+}
+
+int script_number(char32_t c) {
+  const unicode_tables::ScriptRange* range = find_range(unicode_tables::scripts(), c);
+  return range == nullptr ? 0 : range->script;
+}
+
+std::size_t grapheme_end(std::string_view text, std::size_t position) {
+  utf8proc_int32_t state = 0;
+  auto previous = static_cast<utf8proc_int32_t>(next_code_point(text, position));
+  while (position < text.size()) {
+    std::size_t next = position;
+    const auto c = static_cast<utf8proc_int32_t>(next_code_point(text, next));
+    if (utf8proc_grapheme_break_stateful(previous, c, &state)) break;
+    previous = c;
+    position = next;
+  }
+  return position;
+}
+
 std::string_view replace_unassigned_characters(std::string_view text, std::string& storage) {
   bool copied = false;
   for (std::size_t i = 0; i < text.size();) {

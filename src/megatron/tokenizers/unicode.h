@@ -22,6 +22,16 @@ bool is_punctuation(char32_t c);     ///< categories P*, and every ASCII punctua
 bool is_combining_mark(char32_t c);  ///< categories M*
 bool is_word(char32_t c);            ///< \w of UTS #18: letters, marks, digits, connectors, joiners
 
+/// Returns whether BertNormalizer's clean_text removes the character: controls and U+FFFD.
+bool is_bert_control(char32_t c);
+/// Returns whether BertNormalizer's strip_accents removes the character.
+bool is_nonspacing_mark(char32_t c);
+/// Returns a number that characters of the same script share, as UnicodeScripts sees them; 0 for
+/// the space and unassigned characters, which belong to any script.
+int script_number(char32_t c);
+/// Returns the end of the extended grapheme cluster at `position` of valid UTF-8.
+std::size_t grapheme_end(std::string_view text, std::size_t position);
+
 /// Replaces each character that a newer Unicode version assigned by an older one of the same
 /// category, script class and UTF-8 length, so that any matcher finds the same offsets. Copies to
 /// `storage` only when needed; the result is a view of `text` or `storage`.

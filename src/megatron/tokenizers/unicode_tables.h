@@ -3,6 +3,7 @@
 // by tests/tokenizers/make_unicode_tables.py.
 #pragma once
 
+#include <cstdint>
 #include <span>
 
 namespace megatron::unicode_tables {
@@ -19,6 +20,11 @@ struct AssignedRange {
   bool han;          ///< script Han
 };
 
+struct ScriptRange {
+  char32_t first, last;
+  std::uint16_t script;  ///< a number above 0 that equal scripts share
+};
+
 struct LowercasePair {
   char32_t upper, lower;
 };
@@ -28,6 +34,9 @@ std::span<const Range> unknown_to_normalizers();      ///< sorted; normalizers k
 std::span<const Range> combining_marks();             ///< sorted; StripAccents removes these
 std::span<const Range> punctuation();                 ///< sorted; Punctuation splits at these
 std::span<const Range> numeric_since_16();            ///< sorted; numbers of Unicode 17, for Digits
+std::span<const Range> bert_controls();               ///< sorted; BertNormalizer removes these
+std::span<const Range> nonspacing_marks();            ///< sorted; BertNormalizer's accents
+std::span<const ScriptRange> scripts();               ///< sorted; UnicodeScripts splits between
 std::span<const LowercasePair> lowercase_since_14();  ///< sorted; mappings for Lowercase
 
 }  // namespace megatron::unicode_tables

@@ -42,6 +42,29 @@ Vocabulary::Vocabulary(const nlohmann::json& object, const std::string& source) 
   }
 }
 
+std::optional<Vocabulary> Vocabulary::of_pairs(
+    std::span<const std::pair<std::string_view, std::int32_t>> tokens) {
+  Vocabulary vocabulary;
+  vocabulary.slots_.resize(std::bit_ceil(tokens.size() * 2 + 2));
+  for (const auto& [token, id] : tokens) {
+    if (vocabulary.contains(id) || vocabulary.find(token) >= 0) return std::nullopt;
+    vocabulary.insert(token, id);
+  }
+  return tokens.empty() ? std::nullopt : std::optional(std::move(vocabulary));
+}
+
+Vocabulary Vocabulary::numbered(std::span<const std::string> tokens, const std::string& source) {
+  if (tokens.empty())
+    throw UserError({source + " has no tokens", "", "check that the file is whole"});
+  if (static_cast<std::int64_t>(tokens.size()) > kMaxTokenId)
+    throw UserError({source + " has more than " + std::to_string(kMaxTokenId) + " tokens", "", ""});
+  Vocabulary vocabulary;
+  vocabulary.slots_.resize(std::bit_ceil(tokens.size() * 2 + 2));
+  for (std::size_t id = 0; id < tokens.size(); ++id)
+    vocabulary.insert(tokens[id], static_cast<std::int32_t>(id));
+  return vocabulary;
+}
+
 void Vocabulary::insert(std::string_view token, std::int32_t id) {
   if (id >= id_limit()) token_of_id_.resize(static_cast<std::size_t>(id) + 1);
   token_of_id_[static_cast<std::size_t>(id)] = {arena_.size(),
@@ -49,7 +72,8 @@ void Vocabulary::insert(std::string_view token, std::int32_t id) {
   arena_.append(token);
   const std::uint32_t hash = hash_of(token);
   std::size_t at = hash & (slots_.size() - 1);
-  while (slots_[at].id >= 0) at = (at + 1) & (slots_.size() - 1);
+  while (slots_[at].id >= 0 && (slots_[at].hash != hash || this->token(slots_[at].id) != token))
+    at = (at + 1) & (slots_.size() - 1);
   slots_[at] = {hash, id};
   ++size_;
 }

@@ -4,8 +4,11 @@
 
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace megatron {
@@ -21,6 +24,14 @@ class Vocabulary {
   /// and ids that are not integers, out of range or duplicate. `source` names file and field in
   /// errors.
   Vocabulary(const nlohmann::json& object, const std::string& source);
+
+  /// Takes tokens with their ids, which are from 0 to kMaxTokenId. Returns nullopt when a token or
+  /// an id is given twice, and for none.
+  static std::optional<Vocabulary> of_pairs(
+      std::span<const std::pair<std::string_view, std::int32_t>> tokens);
+  /// Numbers `tokens` from 0. find() returns the last of equal tokens. Throws a UserError for too
+  /// many tokens and for none.
+  static Vocabulary numbered(std::span<const std::string> tokens, const std::string& source);
 
   /// Returns the id of `token`; −1 when absent.
   std::int32_t find(std::string_view token) const;

@@ -3,7 +3,9 @@
 #include <nlohmann/json.hpp>
 
 #include "megatron/base/error.h"
+#include "megatron/tokenizers/bpe.h"
 #include "megatron/tokenizers/hugging_face/component.h"
+#include "megatron/tokenizers/hugging_face/tokenizer_json.h"
 
 namespace megatron::hugging_face {
 namespace {
@@ -41,12 +43,22 @@ Bpe::Merges read_merges(const Json& model, const std::string& where) {
   return merges;
 }
 
+class BpeModel : public Model {
+ public:
+  explicit BpeModel(Bpe bpe) : bpe_(std::move(bpe)) {}
+  void encode(std::string_view word, std::vector<std::int32_t>& ids) const override {
+    bpe_.encode(word, ids);
+  }
+  const Vocabulary& vocabulary() const override { return bpe_.vocabulary(); }
+
+ private:
+  Bpe bpe_;
+};
+
 }  // namespace
 
-Bpe make_bpe(const Json& model, const std::string& where) {
-  const bool untyped_bpe = model.is_object() && !model.contains("type") && model.contains("merges");
-  const std::string type = untyped_bpe ? "BPE" : component_type(model, where);
-  if (type != "BPE") unsupported_component(type, where);
+std::unique_ptr<Model> make_bpe_model(const Json& model, BpeLists* lists,
+                                      const std::string& where) {
   if (model.contains("dropout") && !model.at("dropout").is_null() &&
       json_double(model, "dropout", where) != 0)
     throw UserError({where + ": field 'dropout' must be null", model.at("dropout").dump(),
@@ -59,8 +71,12 @@ Bpe make_bpe(const Json& model, const std::string& where) {
   options.fuse_unk = bool_or(model, "fuse_unk", false, where);
   options.byte_fallback = bool_or(model, "byte_fallback", false, where);
   options.ignore_merges = bool_or(model, "ignore_merges", false, where);
-  return Bpe(Vocabulary(json_at(model, "vocab", where), where + ".vocab"),
-             read_merges(model, where), std::move(options), where);
+  if (lists != nullptr)
+    return std::make_unique<BpeModel>(
+        Bpe(std::move(lists->vocabulary), lists->merges, std::move(options), where));
+  return std::make_unique<BpeModel>(
+      Bpe(Vocabulary(json_at(model, "vocab", where), where + ".vocab"), read_merges(model, where),
+          std::move(options), where));
 }
 
 }  // namespace megatron::hugging_face

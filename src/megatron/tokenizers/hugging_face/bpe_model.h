@@ -1,15 +1,16 @@
-// Reads the "model" of tokenizer.json, which must have type BPE.
+// Reads the BPE "model" of tokenizer.json.
 #pragma once
 
+#include <memory>
 #include <string>
 
 #include "megatron/base/json.h"
-#include "megatron/tokenizers/bpe.h"
+#include "megatron/tokenizers/hugging_face/model.h"
 
 namespace megatron::hugging_face {
 
-/// Throws UserErrors for other model types, missing fields, fields of wrong types, and dropout.
-/// `where` names file and field in errors.
-Bpe make_bpe(const Json& model, const std::string& where);
+/// Throws UserErrors for missing fields, fields of wrong types, and dropout. `lists` holds the
+/// lists that are not in `model`; null: they are. `where` names file and field in errors.
+std::unique_ptr<Model> make_bpe_model(const Json& model, BpeLists* lists, const std::string& where);
 
 }  // namespace megatron::hugging_face

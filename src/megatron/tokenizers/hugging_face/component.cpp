@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "megatron/base/error.h"
+#include "megatron/tokenizers/regex.h"
 
 namespace megatron::hugging_face {
 
@@ -11,8 +12,8 @@ std::string component_type(const Json& component, const std::string& where) {
 }
 
 void unsupported_component(const std::string& type, const std::string& where) {
-  throw UserError({where + ": type '" + type + "' is not supported", "",
-                   "use a tokenizer of the GPT-2, Llama-3 or Qwen kind"});
+  throw UserError(
+      {where + ": type '" + type + "' is not supported", "", "the file may need a newer version"});
 }
 
 const Json& array_at(const Json& object, const std::string& key, const std::string& where) {
@@ -28,13 +29,13 @@ bool bool_or(const Json& object, const std::string& key, bool otherwise, const s
   return json_bool(object, key, where);
 }
 
-Regex pattern_of(const Json& component, const std::string& where) {
+std::string pattern_of(const Json& component, const std::string& where) {
   const Json& pattern = json_at(component, "pattern", where);
   const std::string source = where + ".pattern";
   if (pattern.is_object() && pattern.contains("Regex"))
-    return Regex(json_string(pattern, "Regex", source), source);
+    return json_string(pattern, "Regex", source);
   if (pattern.is_object() && pattern.contains("String"))
-    return Regex(escape_regex(json_string(pattern, "String", source)), source);
+    return escape_regex(json_string(pattern, "String", source));
   throw UserError({where + ": field 'pattern' must be {\"Regex\": ...} or {\"String\": ...}",
                    pattern.dump(), ""});
 }

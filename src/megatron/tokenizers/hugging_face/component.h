@@ -4,7 +4,6 @@
 #include <string>
 
 #include "megatron/base/json.h"
-#include "megatron/tokenizers/regex.h"
 
 namespace megatron::hugging_face {
 
@@ -21,7 +20,8 @@ const Json& array_at(const Json& object, const std::string& key, const std::stri
 /// Returns the boolean in field `key`, or `otherwise` when the field is missing or null.
 bool bool_or(const Json& object, const std::string& key, bool otherwise, const std::string& where);
 
-/// Compiles the field "pattern", which is {"Regex": "..."} or {"String": "..."}.
-Regex pattern_of(const Json& component, const std::string& where);
+/// Returns the regular expression in field "pattern", which is {"Regex": "..."} or {"String":
+/// "..."}.
+std::string pattern_of(const Json& component, const std::string& where);
 
 }  // namespace megatron::hugging_face

@@ -1,5 +1,6 @@
 #include "megatron/tokenizers/hugging_face/decoder.h"
 
+#include <algorithm>
 #include <charconv>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -129,6 +130,62 @@ std::unique_ptr<Decoder> make_metaspace(const Json& component, const std::string
       });
 }
 
+void replace_all(std::string& text, std::string_view from, std::string_view to) {
+  if (from.empty()) return;
+  for (std::size_t at = text.find(from); at != std::string::npos;
+       at = text.find(from, at + to.size()))
+    text.replace(at, from.size(), to);
+}
+
+/// Removes the spaces that English writing does not have, as WordPiece's cleanup does.
+void clean_up(std::string& text) {
+  constexpr std::pair<std::string_view, std::string_view> kRules[] = {
+      {" .", "."},   {" ?", "?"},     {" !", "!"},    {" ,", ","},
+      {" ' ", "'"},  {" n't", "n't"}, {" 'm", "'m"},  {" do not", " don't"},
+      {" 's", "'s"}, {" 've", "'ve"}, {" 're", "'re"}};
+  for (const auto& [from, to] : kRules) replace_all(text, from, to);
+}
+
+std::unique_ptr<Decoder> make_word_piece(const Json& component, const std::string& where) {
+  return make_decoder_from([prefix = json_string(component, "prefix", where),
+                            cleanup = bool_or(component, "cleanup", true, where)](Tokens tokens) {
+    for (std::size_t i = 0; i < tokens.size(); ++i) {
+      std::string& token = tokens[i];
+      if (i > 0 && token.starts_with(prefix)) {
+        token.erase(0, prefix.size());
+      } else if (i > 0) {
+        token.insert(0, " ");
+      }
+      if (cleanup) clean_up(token);
+    }
+    return tokens;
+  });
+}
+
+std::unique_ptr<Decoder> make_bpe(const Json& component, const std::string& where) {
+  return make_decoder_from([suffix = json_string(component, "suffix", where)](Tokens tokens) {
+    for (std::size_t i = 0; i < tokens.size(); ++i)
+      replace_all(tokens[i], suffix, i + 1 == tokens.size() ? "" : " ");
+    return tokens;
+  });
+}
+
+std::unique_ptr<Decoder> make_ctc(const Json& component, const std::string& where) {
+  return make_decoder_from([pad = json_string(component, "pad_token", where),
+                            delimiter = json_string(component, "word_delimiter_token", where),
+                            cleanup = bool_or(component, "cleanup", true, where)](Tokens tokens) {
+    tokens.erase(std::unique(tokens.begin(), tokens.end()), tokens.end());
+    for (std::string& token : tokens) {
+      replace_all(token, pad, "");
+      if (!cleanup) continue;
+      clean_up(token);
+      replace_all(token, delimiter, " ");
+    }
+    std::erase(tokens, "");
+    return tokens;
+  });
+}
+
 std::unique_ptr<Decoder> make_replace(const Json& component, const std::string& where) {
   std::shared_ptr<Normalizer> replace = make_normalizer(component, where);
   return make_decoder_from([replace](Tokens tokens) {
@@ -160,6 +217,9 @@ std::unique_ptr<Decoder> make_decoder(const Json& component, const std::string& 
   if (type == "Strip") return make_strip(component, where);
   if (type == "Metaspace") return make_metaspace(component, where);
   if (type == "Replace") return make_replace(component, where);
+  if (type == "WordPiece") return make_word_piece(component, where);
+  if (type == "BPEDecoder") return make_bpe(component, where);
+  if (type == "CTC") return make_ctc(component, where);
   if (type == "Sequence") return make_sequence(component, where);
   unsupported_component(type, where);
 }

@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "megatron/base/error.h"
-#include "megatron/tokenizers/hugging_face/bpe_model.h"
+#include "megatron/tokenizers/byte_level.h"
 #include "megatron/tokenizers/utf8.h"
 
 namespace megatron {
@@ -19,31 +19,42 @@ const Json& optional_at(const Json& object, const char* key) {
   return found == object.end() ? null : *found;
 }
 
+fs::path json_file(const fs::path& path) {
+  return fs::is_directory(path) ? path / "tokenizer.json" : path;
+}
+
 }  // namespace
 
-HuggingFaceTokenizer::HuggingFaceTokenizer(const fs::path& path) {
-  const fs::path file = fs::is_directory(path) ? path / "tokenizer.json" : path;
-  const std::string source = file.string();
-  const Json root = read_json(file);
+HuggingFaceTokenizer::HuggingFaceTokenizer(const fs::path& path)
+    : HuggingFaceTokenizer(hugging_face::read_tokenizer_json(json_file(path)),
+                           fs::absolute(json_file(path)).parent_path(), json_file(path).string()) {}
+
+HuggingFaceTokenizer::HuggingFaceTokenizer(hugging_face::TokenizerJson json, const fs::path& folder,
+                                           const std::string& source) {
+  const Json& root = *json.root;
   const Json& model = json_at(root, "model", source);
   normalizer_ =
       hugging_face::make_normalizer(optional_at(root, "normalizer"), source + ": normalizer");
   pre_tokenizer_ = hugging_face::make_pre_tokenizer(optional_at(root, "pre_tokenizer"),
                                                     source + ": pre_tokenizer");
-  bpe_.emplace(hugging_face::make_bpe(model, source + ": model"));
+  if (pre_tokenizer_) byte_level_words_ = pre_tokenizer_->byte_level_words();
+  model_ = hugging_face::make_model(model, json.lists ? &*json.lists : nullptr, source + ": model");
   const Json& added = optional_at(root, "added_tokens");
   if (!added.is_null())
-    added_tokens_ = hugging_face::AddedTokens(added, bpe_->vocabulary(), normalizer_.get(),
+    added_tokens_ = hugging_face::AddedTokens(added, model_->vocabulary(), normalizer_.get(),
                                               source + ": added_tokens");
-  id_limit_ = std::max(bpe_->vocabulary().id_limit(), added_tokens_.id_limit());
+  id_limit_ = std::max(model_->vocabulary().id_limit(), added_tokens_.id_limit());
   post_processor_ = hugging_face::PostProcessor(optional_at(root, "post_processor"), id_limit_,
                                                 source + ": post_processor");
   decoder_ = hugging_face::make_decoder(optional_at(root, "decoder"), source + ": decoder");
-  special_ =
-      hugging_face::read_special_tokens(file.parent_path(), [this](const std::string& token) {
-        const std::int32_t id = added_tokens_.find(token);
-        return id >= 0 ? id : bpe_->vocabulary().find(token);
-      });
+  if (folder.empty()) return;
+  special_ = hugging_face::read_special_tokens(
+      folder, [this](const std::string& token) { return find(token); });
+}
+
+std::int32_t HuggingFaceTokenizer::find(const std::string& token) const {
+  const std::int32_t id = added_tokens_.find(token);
+  return id >= 0 ? id : model_->vocabulary().find(token);
 }
 
 std::vector<std::int32_t> HuggingFaceTokenizer::encode(std::string_view text) const {
@@ -79,11 +90,26 @@ void HuggingFaceTokenizer::encode_plain(std::string_view text, bool starts_docum
 
 void HuggingFaceTokenizer::encode_words(std::string_view text, bool starts_document,
                                         std::vector<std::int32_t>& ids) const {
-  if (!pre_tokenizer_) return bpe_->encode(text, ids);
+  if (!pre_tokenizer_) return model_->encode(text, ids);
+  if (byte_level_words_ != nullptr) return encode_byte_level(text, ids);
   hugging_face::PreTokenizedString words{std::string(text), {{0, text.size()}}, starts_document};
   pre_tokenizer_->apply(words);
   for (const Span& span : words.spans)
-    bpe_->encode(std::string_view(words.text).substr(span.begin, span.end - span.begin), ids);
+    model_->encode(std::string_view(words.text).substr(span.begin, span.end - span.begin), ids);
+}
+
+void HuggingFaceTokenizer::encode_byte_level(std::string_view text,
+                                             std::vector<std::int32_t>& ids) const {
+  WordCache& cache = WordCache::of_thread(cache_owner_);
+  std::string word;
+  byte_level_words_->split(text, [&](std::span<const Span> words) {
+    for (const Span& span : words)
+      cache.encode(text, span, ids, [&](std::string_view bytes) {
+        word.clear();
+        append_byte_level(word, bytes);
+        model_->encode(word, ids);
+      });
+  });
 }
 
 std::string HuggingFaceTokenizer::decode(std::span<const std::int32_t> ids,
@@ -93,8 +119,8 @@ std::string HuggingFaceTokenizer::decode(std::span<const std::int32_t> ids,
     if (special == SpecialTokens::skip && is_special(id)) continue;
     if (const std::string* added = added_tokens_.decoded(id)) {
       tokens.push_back(*added);
-    } else if (bpe_->vocabulary().contains(id)) {
-      tokens.emplace_back(bpe_->vocabulary().token(id));
+    } else if (model_->vocabulary().contains(id)) {
+      tokens.emplace_back(model_->vocabulary().token(id));
     }
   }
   if (decoder_) tokens = decoder_->apply(std::move(tokens));

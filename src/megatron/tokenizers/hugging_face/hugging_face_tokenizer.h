@@ -1,6 +1,6 @@
-// Reads BPE tokenizers in the tokenizer.json format of the Hugging Face `tokenizers` package:
-// GPT-2, Llama 3, Qwen and similar ones. encode() runs these stages:
-//   text → added tokens (raw) → normalizer → added tokens (normalized) → pre-tokenizer → BPE →
+// Reads the tokenizer.json format of the Hugging Face `tokenizers` package. encode() runs these
+// stages:
+//   text → added tokens (raw) → normalizer → added tokens (normalized) → pre-tokenizer → model →
 //   post-processor
 // The blocks "truncation" and "padding" are for batches of a model's inputs; documents are neither
 // cut nor padded, so both are ignored.
@@ -8,16 +8,17 @@
 
 #include <filesystem>
 #include <memory>
-#include <optional>
 
-#include "megatron/tokenizers/bpe.h"
 #include "megatron/tokenizers/hugging_face/added_tokens.h"
 #include "megatron/tokenizers/hugging_face/decoder.h"
+#include "megatron/tokenizers/hugging_face/model.h"
 #include "megatron/tokenizers/hugging_face/normalizer.h"
 #include "megatron/tokenizers/hugging_face/post_processor.h"
 #include "megatron/tokenizers/hugging_face/pre_tokenizer.h"
 #include "megatron/tokenizers/hugging_face/special_tokens.h"
+#include "megatron/tokenizers/hugging_face/tokenizer_json.h"
 #include "megatron/tokenizers/tokenizer.h"
+#include "megatron/tokenizers/word_cache.h"
 
 namespace megatron {
 
@@ -27,12 +28,18 @@ class HuggingFaceTokenizer : public Tokenizer {
  public:
   /// Reads `path`, a tokenizer.json or a folder that holds one.
   explicit HuggingFaceTokenizer(const std::filesystem::path& path);
+  /// Reads the content of a tokenizer.json. The special tokens are those of the other files in
+  /// `folder`; "": there are none. `source` names the file in errors.
+  HuggingFaceTokenizer(hugging_face::TokenizerJson json, const std::filesystem::path& folder,
+                       const std::string& source);
   std::vector<std::int32_t> encode(std::string_view text) const override;
   std::string decode(std::span<const std::int32_t> ids, SpecialTokens special) const override;
   std::int64_t vocab_size() const override { return id_limit_; }
   std::int32_t eod() const override { return special_.eos; }
   std::int32_t pad() const override { return special_.pad; }
   std::int32_t bos() const override { return special_.bos; }
+  /// Returns the id of a token or an added token; −1 when it is absent.
+  std::int32_t find(const std::string& token) const;
   bool is_special(std::int32_t id) const override { return added_tokens_.is_special(id); }
   std::string_view name() const override { return "HuggingFaceTokenizer"; }
 
@@ -42,14 +49,18 @@ class HuggingFaceTokenizer : public Tokenizer {
   void encode_words(std::string_view text, bool starts_document,
                     std::vector<std::int32_t>& ids) const;
 
+  void encode_byte_level(std::string_view text, std::vector<std::int32_t>& ids) const;
+
   std::unique_ptr<hugging_face::Normalizer> normalizer_;
   std::unique_ptr<hugging_face::PreTokenizer> pre_tokenizer_;
-  std::optional<Bpe> bpe_;
+  std::unique_ptr<hugging_face::Model> model_;
   hugging_face::AddedTokens added_tokens_;
   hugging_face::PostProcessor post_processor_;
   std::unique_ptr<hugging_face::Decoder> decoder_;
   hugging_face::SpecialTokenIds special_;
   std::int32_t id_limit_ = 0;
+  const WordSplitter* byte_level_words_ = nullptr;  ///< of pre_tokenizer_, if it has them
+  std::uint64_t cache_owner_ = WordCache::new_owner();
 };
 
 }  // namespace megatron

@@ -4,7 +4,9 @@
 #include <vector>
 
 #include "megatron/tokenizers/byte_level.h"
+#include "megatron/tokenizers/hugging_face/bert_normalizer.h"
 #include "megatron/tokenizers/hugging_face/component.h"
+#include "megatron/tokenizers/regex.h"
 #include "megatron/tokenizers/unicode.h"
 #include "megatron/tokenizers/utf8.h"
 
@@ -108,7 +110,7 @@ std::unique_ptr<Normalizer> make_normalizer(const Json& component, const std::st
     return make_normalizer_from([](const std::string& text) { return strip_accents(text); });
   if (type == "Sequence") return make_sequence(component, where);
   if (type == "Replace")
-    return std::make_unique<Replace>(pattern_of(component, where),
+    return std::make_unique<Replace>(Regex(pattern_of(component, where), where + ".pattern"),
                                      json_string(component, "content", where));
   if (type == "Strip") {
     const bool left = json_bool(component, "strip_left", where),
@@ -121,6 +123,9 @@ std::unique_ptr<Normalizer> make_normalizer(const Json& component, const std::st
         [prefix = json_string(component, "prepend", where)](const std::string& text) {
           return text.empty() ? text : prefix + text;
         });
+  if (type == "BertNormalizer") return make_bert_normalizer(component, where);
+  if (type == "Precompiled") return make_precompiled(component, where);
+  if (type == "Nmt") return make_normalizer_from(normalize_nmt);
   if (type == "ByteLevel") {
     return make_normalizer_from([](const std::string& text) {
       std::string out;

@@ -5,9 +5,9 @@
 
 #include "megatron/base/error.h"
 #include "megatron/tokenizers/byte_level.h"
-#include "megatron/tokenizers/gpt2_pattern.h"
 #include "megatron/tokenizers/hugging_face/component.h"
 #include "megatron/tokenizers/hugging_face/split.h"
+#include "megatron/tokenizers/patterns.h"
 #include "megatron/tokenizers/unicode.h"
 
 namespace megatron::hugging_face {
@@ -28,14 +28,22 @@ void rewrite_words(PreTokenizedString& words, Append append) {
 
 class Split : public PreTokenizer {
  public:
-  Split(Regex pattern, SplitBehavior behavior, bool invert)
-      : pattern_(std::move(pattern)), behavior_(behavior), invert_(invert) {}
+  Split(const std::string& pattern, SplitBehavior behavior, bool invert, const std::string& source)
+      : pattern_(pattern, source),
+        splitter_(pattern, RegexDialect::oniguruma, source),
+        behavior_(behavior),
+        invert_(invert) {}
   void apply(PreTokenizedString& words) const override {
     split_at_regex(words, pattern_, behavior_, invert_);
+  }
+  /// Returns the scanner of a known pattern that keeps every match as a word.
+  const WordSplitter* scanner() const {
+    return splitter_.is_scanner() && behavior_ == SplitBehavior::isolated ? &splitter_ : nullptr;
   }
 
  private:
   Regex pattern_;
+  WordSplitter splitter_;
   SplitBehavior behavior_;
   bool invert_;
 };
@@ -44,8 +52,14 @@ class ByteLevel : public PreTokenizer {
  public:
   ByteLevel(bool add_prefix_space, bool use_regex, const std::string& where)
       : add_prefix_space_(add_prefix_space) {
-    if (use_regex) pattern_.emplace(std::string(kGpt2Pattern), where);
+    if (!use_regex) return;
+    pattern_.emplace(std::string(patterns::kGpt2), where);
+    splitter_.emplace(std::string(patterns::kGpt2), RegexDialect::oniguruma, where);
   }
+  const WordSplitter* byte_level_words() const override {
+    return splitter_ && !add_prefix_space_ ? &*splitter_ : nullptr;
+  }
+  bool is_alphabet_only() const { return !splitter_ && !add_prefix_space_; }
   void apply(PreTokenizedString& words) const override {
     if (add_prefix_space_) {
       rewrite_words(words, [](std::string& out, std::string_view word) {
@@ -61,6 +75,7 @@ class ByteLevel : public PreTokenizer {
  private:
   bool add_prefix_space_;
   std::optional<Regex> pattern_;
+  std::optional<WordSplitter> splitter_;
 };
 
 class Digits : public PreTokenizer {
@@ -91,6 +106,68 @@ class WhitespaceSplit : public PreTokenizer {
   void apply(PreTokenizedString& words) const override {
     split_at_characters(words, SplitBehavior::removed, is_white_space);
   }
+};
+
+class BertPreTokenizer : public PreTokenizer {
+ public:
+  void apply(PreTokenizedString& words) const override {
+    split_at_characters(words, SplitBehavior::removed, is_white_space);
+    split_at_characters(words, SplitBehavior::isolated, is_punctuation);
+  }
+};
+
+class CharDelimiterSplit : public PreTokenizer {
+ public:
+  explicit CharDelimiterSplit(char32_t delimiter) : delimiter_(delimiter) {}
+  void apply(PreTokenizedString& words) const override {
+    split_at_characters(words, SplitBehavior::removed,
+                        [this](char32_t c) { return c == delimiter_; });
+  }
+
+ private:
+  char32_t delimiter_;
+};
+
+/// Splits between scripts. A space or an unassigned character belongs to the script before it, and
+/// is dropped at the beginning.
+class UnicodeScripts : public PreTokenizer {
+ public:
+  void apply(PreTokenizedString& words) const override {
+    constexpr int kAny = 0, kNone = -1;
+    std::vector<Span> spans;
+    for (const Span& word : words.spans) {
+      int last = kNone;
+      for (std::size_t i = word.begin; i < word.end;) {
+        const std::size_t begin = i;
+        const int script = script_number(next_code_point(words.text, i));
+        if (script != kAny && script != last) {
+          if (last != kNone) spans.back().end = begin;
+          spans.push_back({begin, word.end});
+        }
+        if (script != kAny) last = script;
+      }
+    }
+    words.spans = std::move(spans);
+  }
+};
+
+class FixedLength : public PreTokenizer {
+ public:
+  explicit FixedLength(std::size_t length) : length_(length) {}
+  void apply(PreTokenizedString& words) const override {
+    std::vector<Span> spans;
+    for (const Span& word : words.spans)
+      for (std::size_t i = word.begin; i < word.end;) {
+        const std::size_t begin = i;
+        for (std::size_t count = 0; count < length_ && i < word.end; ++count)
+          next_code_point(words.text, i);
+        spans.push_back({begin, i});
+      }
+    words.spans = std::move(spans);
+  }
+
+ private:
+  std::size_t length_;
 };
 
 /// Splits into the matches of \w+|[^\w\s]+.
@@ -153,6 +230,15 @@ class Sequence : public PreTokenizer {
   void apply(PreTokenizedString& words) const override {
     for (const auto& part : parts_) part->apply(words);
   }
+  const WordSplitter* byte_level_words() const override {
+    if (parts_.size() == 1) return parts_.front()->byte_level_words();
+    if (parts_.size() != 2) return nullptr;
+    const auto* const split = dynamic_cast<const Split*>(parts_[0].get());
+    const auto* const byte_level = dynamic_cast<const ByteLevel*>(parts_[1].get());
+    return split != nullptr && byte_level != nullptr && byte_level->is_alphabet_only()
+               ? split->scanner()
+               : nullptr;
+  }
 
  private:
   std::vector<std::unique_ptr<PreTokenizer>> parts_;
@@ -167,13 +253,27 @@ std::unique_ptr<PreTokenizer> make_sequence(const Json& component, const std::st
   return std::make_unique<Sequence>(std::move(parts));
 }
 
+/// Returns the one character of field `key`.
+char32_t character_at(const Json& component, const std::string& key, const std::string& where) {
+  const std::string text = json_string(component, key, where);
+  std::size_t size = 0;
+  const char32_t c = text.empty() ? 0 : next_code_point(text, size);
+  if (text.empty() || size != text.size())
+    throw UserError({where + ": field '" + key + "' must be one character", "'" + text + "'", ""});
+  return c;
+}
+
+std::unique_ptr<PreTokenizer> make_fixed_length(const Json& component, const std::string& where) {
+  const std::int64_t length =
+      component.contains("length") ? json_int(component, "length", where) : 5;
+  if (length < 1)
+    throw UserError({where + ": field 'length' must be at least 1", std::to_string(length), ""});
+  return std::make_unique<FixedLength>(static_cast<std::size_t>(length));
+}
+
 std::unique_ptr<PreTokenizer> make_metaspace(const Json& component, const std::string& where) {
   const std::string replacement = json_string(component, "replacement", where);
-  std::size_t size = 0;
-  if (!replacement.empty()) next_code_point(replacement, size);
-  if (replacement.empty() || size != replacement.size())
-    throw UserError(
-        {where + ": field 'replacement' must be one character", "'" + replacement + "'", ""});
+  character_at(component, "replacement", where);
   const std::string scheme = component.contains("prepend_scheme")
                                  ? json_string(component, "prepend_scheme", where)
                                  : "always";
@@ -202,7 +302,7 @@ std::unique_ptr<PreTokenizer> make_pre_tokenizer(const Json& component, const st
   if (type == "Split")
     return std::make_unique<Split>(pattern_of(component, where),
                                    split_behavior_of(component, where),
-                                   json_bool(component, "invert", where));
+                                   json_bool(component, "invert", where), where + ".pattern");
   if (type == "ByteLevel")
     return std::make_unique<ByteLevel>(json_bool(component, "add_prefix_space", where),
                                        bool_or(component, "use_regex", true, where), where);
@@ -212,6 +312,11 @@ std::unique_ptr<PreTokenizer> make_pre_tokenizer(const Json& component, const st
     return std::make_unique<Punctuation>(component.contains("behavior")
                                              ? split_behavior_of(component, where)
                                              : SplitBehavior::isolated);
+  if (type == "BertPreTokenizer") return std::make_unique<BertPreTokenizer>();
+  if (type == "CharDelimiterSplit")
+    return std::make_unique<CharDelimiterSplit>(character_at(component, "delimiter", where));
+  if (type == "UnicodeScripts") return std::make_unique<UnicodeScripts>();
+  if (type == "FixedLength") return make_fixed_length(component, where);
   if (type == "Whitespace") return std::make_unique<Whitespace>();
   if (type == "WhitespaceSplit") return std::make_unique<WhitespaceSplit>();
   if (type == "Metaspace") return make_metaspace(component, where);

@@ -8,6 +8,7 @@
 
 #include "megatron/base/json.h"
 #include "megatron/tokenizers/regex.h"
+#include "megatron/tokenizers/word_splitter.h"
 
 namespace megatron::hugging_face {
 
@@ -24,6 +25,9 @@ class PreTokenizer {
   virtual ~PreTokenizer() = default;
   /// Splits or rewrites every word.
   virtual void apply(PreTokenizedString& words) const = 0;
+  /// Returns the splitter when apply() only splits a text with it, leaving nothing out, and then
+  /// writes every byte as a character of the byte alphabet; otherwise null.
+  virtual const WordSplitter* byte_level_words() const { return nullptr; }
 };
 
 /// Returns null for a null component. `where` names file and field in errors.

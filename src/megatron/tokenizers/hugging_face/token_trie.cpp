@@ -16,18 +16,23 @@ bool TokenTrie::add(std::string_view text, std::int32_t id) {
   return true;
 }
 
+TokenTrie::Prefix TokenTrie::match_at(std::string_view text) const {
+  Prefix match{0, -1};
+  std::uint32_t at = 0;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const auto edge = nodes_[at].next.find(static_cast<unsigned char>(text[i]));
+    if (edge == nodes_[at].next.end()) break;
+    at = edge->second;
+    if (nodes_[at].id >= 0) match = {i + 1, nodes_[at].id};
+  }
+  return match;
+}
+
 TokenTrie::Match TokenTrie::find(std::string_view text, std::size_t start) const {
   for (; start < text.size(); ++start) {
     if (!first_bytes_[static_cast<unsigned char>(text[start])]) continue;
-    Match match{{start, start}, -1};
-    std::uint32_t at = 0;
-    for (std::size_t i = start; i < text.size(); ++i) {
-      const auto edge = nodes_[at].next.find(static_cast<unsigned char>(text[i]));
-      if (edge == nodes_[at].next.end()) break;
-      at = edge->second;
-      if (nodes_[at].id >= 0) match = {{start, i + 1}, nodes_[at].id};
-    }
-    if (match.id >= 0) return match;
+    const Prefix match = match_at(text.substr(start));
+    if (match.id >= 0) return {{start, start + match.length}, match.id};
   }
   return {{text.size(), text.size()}, -1};
 }

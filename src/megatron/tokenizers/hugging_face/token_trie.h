@@ -22,6 +22,12 @@ class TokenTrie {
   /// Adds a non-empty string. Returns false when it exists already.
   bool add(std::string_view text, std::int32_t id);
   bool empty() const { return nodes_.size() == 1; }
+  struct Prefix {
+    std::size_t length;  ///< 0 when there is none
+    std::int32_t id;
+  };
+  /// Returns the longest string that `text` begins with.
+  Prefix match_at(std::string_view text) const;
   /// Returns the first match at or after `start`; its id is −1 when there is none.
   Match find(std::string_view text, std::size_t start) const;
 

@@ -1,0 +1,179 @@
+#include "megatron/tokenizers/byte_pair_ranks.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstring>
+#include <queue>
+
+namespace megatron {
+namespace {
+
+/// Up to this many bytes a linear scan for the lowest rank is faster than a queue.
+constexpr std::size_t kMaxLinearScan = 48;
+
+std::uint64_t load(const char* bytes, std::size_t size) {
+  std::uint64_t value = 0;
+  std::memcpy(&value, bytes, size);
+  return value;
+}
+
+std::uint32_t hash_of(std::string_view bytes) {
+  std::uint64_t hash = bytes.size() * 0x9E3779B97F4A7C15u;
+  const char* at = bytes.data();
+  std::size_t left = bytes.size();
+  for (; left >= 8; at += 8, left -= 8)
+    hash = std::rotl((hash ^ load(at, 8)) * 0xC2B2AE3D27D4EB4Fu, 29);
+  if (left >= 4) {
+    hash ^= load(at, 4) | load(at + left - 4, 4) << 32;
+  } else if (left > 0) {
+    hash ^= static_cast<unsigned char>(at[0]) |
+            static_cast<std::uint64_t>(static_cast<unsigned char>(at[left / 2])) << 8 |
+            static_cast<std::uint64_t>(static_cast<unsigned char>(at[left - 1])) << 16;
+  }
+  hash *= 0xD6E8FEB86659FD93u;
+  return static_cast<std::uint32_t>(hash >> 32) ^ static_cast<std::uint32_t>(hash);
+}
+
+}  // namespace
+
+void BytePairRanks::reserve(std::size_t count, std::size_t bytes) {
+  arena_.reserve(bytes);
+  offsets_.reserve(count + 1);
+  slots_.assign(std::bit_ceil(count * 2 + 2), {});
+}
+
+void BytePairRanks::grow() {
+  std::vector<Slot> old = std::move(slots_);
+  slots_.assign(std::bit_ceil(size() * 4 + 2), {});
+  for (const Slot& slot : old) {
+    if (slot.rank == kNoRank) continue;
+    std::size_t at = slot.hash & (slots_.size() - 1);
+    while (slots_[at].rank != kNoRank) at = (at + 1) & (slots_.size() - 1);
+    slots_[at] = slot;
+  }
+}
+
+bool BytePairRanks::add(std::string_view token, std::int32_t id) {
+  if (size() * 2 + 2 > slots_.size()) grow();
+  const std::uint32_t hash = hash_of(token);
+  std::size_t at = hash & (slots_.size() - 1);
+  for (; slots_[at].rank != kNoRank; at = (at + 1) & (slots_.size() - 1))
+    if (slots_[at].hash == hash && token_of_rank(slots_[at].rank) == token) return false;
+  slots_[at] = {hash, static_cast<std::uint32_t>(size())};
+  ids_.push_back(id);
+  arena_.append(token);
+  offsets_.push_back(static_cast<std::uint32_t>(arena_.size()));
+  longest_ = std::max(longest_, token.size());
+  return true;
+}
+
+std::uint32_t BytePairRanks::rank_of(std::string_view bytes) const {
+  if (bytes.size() > longest_) return kNoRank;
+  const std::uint32_t hash = hash_of(bytes);
+  for (std::size_t at = hash & (slots_.size() - 1); slots_[at].rank != kNoRank;
+       at = (at + 1) & (slots_.size() - 1))
+    if (slots_[at].hash == hash && token_of_rank(slots_[at].rank) == bytes) return slots_[at].rank;
+  return kNoRank;
+}
+
+std::int32_t BytePairRanks::find(std::string_view token) const {
+  const std::uint32_t rank = slots_.empty() ? kNoRank : rank_of(token);
+  return rank == kNoRank ? -1 : ids_[rank];
+}
+
+std::string_view BytePairRanks::token(std::int32_t id) const {
+  if (ids_.empty() || id < ids_.front()) return {};
+  auto rank = static_cast<std::size_t>(id - ids_.front());
+  if (rank >= ids_.size() || ids_[rank] != id) {  // the ids have gaps
+    const auto found = std::lower_bound(ids_.begin(), ids_.end(), id);
+    if (found == ids_.end() || *found != id) return {};
+    rank = static_cast<std::size_t>(found - ids_.begin());
+  }
+  return token_of_rank(rank);
+}
+
+int BytePairRanks::missing_byte() const {
+  for (int byte = 0; byte < 256; ++byte)
+    if (find(std::string(1, static_cast<char>(byte))) < 0) return byte;
+  return -1;
+}
+
+void BytePairRanks::encode(std::string_view word, std::vector<std::int32_t>& ids) const {
+  if (const std::uint32_t whole = rank_of(word); whole != kNoRank) {
+    ids.push_back(ids_[whole]);
+  } else if (word.size() <= kMaxLinearScan) {
+    merge_short(word, ids);
+  } else {
+    merge_long(word, ids);
+  }
+}
+
+void BytePairRanks::merge_short(std::string_view word, std::vector<std::int32_t>& ids) const {
+  struct Part {
+    std::uint32_t begin;
+    std::uint32_t rank;  ///< of this part and the next one together
+  };
+  std::array<Part, kMaxLinearScan + 1> parts;
+  std::size_t count = word.size();
+  for (std::size_t i = 0; i <= count; ++i) parts[i] = {static_cast<std::uint32_t>(i), kNoRank};
+  const auto pair_rank = [&](std::size_t i) {
+    return i + 2 > count
+               ? kNoRank
+               : rank_of(word.substr(parts[i].begin, parts[i + 2].begin - parts[i].begin));
+  };
+  for (std::size_t i = 0; i + 1 < count; ++i) parts[i].rank = pair_rank(i);
+  while (count > 1) {
+    std::size_t best = 0;
+    for (std::size_t i = 1; i + 1 < count; ++i)
+      if (parts[i].rank < parts[best].rank) best = i;
+    if (parts[best].rank == kNoRank) break;
+    std::memmove(&parts[best + 1], &parts[best + 2], (count - best - 1) * sizeof(Part));
+    --count;
+    parts[best].rank = pair_rank(best);
+    if (best > 0) parts[best - 1].rank = pair_rank(best - 1);
+  }
+  for (std::size_t i = 0; i < count; ++i)
+    ids.push_back(ids_[rank_of(word.substr(parts[i].begin, parts[i + 1].begin - parts[i].begin))]);
+}
+
+void BytePairRanks::merge_long(std::string_view word, std::vector<std::int32_t>& ids) const {
+  constexpr std::size_t kNone = ~std::size_t{0};
+  struct Part {
+    std::size_t previous, next;  ///< beginnings of the neighbors; word.size() at the end
+    std::uint32_t rank;          ///< of this part and the next one together
+  };
+  struct Candidate {
+    std::uint32_t rank;
+    std::size_t begin;
+    bool operator>(const Candidate& other) const {
+      return rank != other.rank ? rank > other.rank : begin > other.begin;
+    }
+  };
+  std::vector<Part> parts(word.size());
+  std::priority_queue<Candidate, std::vector<Candidate>, std::greater<>> queue;
+  const auto offer = [&](std::size_t begin) {
+    const std::size_t next = parts[begin].next;
+    parts[begin].rank =
+        next == word.size() ? kNoRank : rank_of(word.substr(begin, parts[next].next - begin));
+    if (parts[begin].rank != kNoRank) queue.push({parts[begin].rank, begin});
+  };
+  for (std::size_t i = 0; i < word.size(); ++i) parts[i] = {i == 0 ? kNone : i - 1, i + 1, kNoRank};
+  for (std::size_t i = 0; i < word.size(); ++i) offer(i);
+  while (!queue.empty()) {
+    const Candidate top = queue.top();
+    queue.pop();
+    Part& part = parts[top.begin];
+    if (part.rank != top.rank) continue;  // the candidate is outdated
+    const std::size_t merged = part.next;
+    part.next = parts[merged].next;
+    parts[merged].rank = kNoRank;
+    if (part.next != word.size()) parts[part.next].previous = top.begin;
+    offer(top.begin);
+    if (part.previous != kNone) offer(part.previous);
+  }
+  for (std::size_t i = 0; i < word.size(); i = parts[i].next)
+    ids.push_back(ids_[rank_of(word.substr(i, parts[i].next - i))]);
+}
+
+}  // namespace megatron

@@ -1,0 +1,36 @@
+#include "megatron/tokenizers/hugging_face/model.h"
+
+#include <nlohmann/json.hpp>
+
+#include "megatron/base/error.h"
+#include "megatron/tokenizers/hugging_face/bpe_model.h"
+#include "megatron/tokenizers/hugging_face/component.h"
+#include "megatron/tokenizers/hugging_face/unigram_model.h"
+#include "megatron/tokenizers/hugging_face/word_models.h"
+
+namespace megatron::hugging_face {
+namespace {
+
+/// Returns the type of a model, which older files leave out, by its fields.
+std::string type_of(const Json& model, const std::string& where) {
+  if (!model.is_object() || model.contains("type")) return component_type(model, where);
+  if (model.contains("merges")) return "BPE";
+  if (model.contains("max_input_chars_per_word")) return "WordPiece";
+  if (model.contains("vocab") && model.at("vocab").is_array()) return "Unigram";
+  if (model.contains("vocab") && model.contains("unk_token")) return "WordLevel";
+  return component_type(model, where);
+}
+
+}  // namespace
+
+std::unique_ptr<Model> make_model(const Json& model, BpeLists* lists, const std::string& where) {
+  const std::string type =
+      lists != nullptr && !model.contains("type") ? "BPE" : type_of(model, where);
+  if (type == "BPE") return make_bpe_model(model, lists, where);
+  if (type == "WordPiece") return std::make_unique<WordPiece>(model, where);
+  if (type == "Unigram") return std::make_unique<Unigram>(model, where);
+  if (type == "WordLevel") return std::make_unique<WordLevel>(model, where);
+  unsupported_component(type, where);
+}
+
+}  // namespace megatron::hugging_face

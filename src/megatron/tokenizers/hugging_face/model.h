@@ -1,0 +1,31 @@
+// The "model" of tokenizer.json, which encodes the words of a text one by one.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "megatron/base/json.h"
+#include "megatron/tokenizers/vocabulary.h"
+
+namespace megatron::hugging_face {
+
+/// Immutable and thread-safe.
+class Model {
+ public:
+  virtual ~Model() = default;
+  /// Appends the ids of `word`, which is valid UTF-8.
+  virtual void encode(std::string_view word, std::vector<std::int32_t>& ids) const = 0;
+  virtual const Vocabulary& vocabulary() const = 0;
+};
+
+struct BpeLists;
+
+/// Reads a BPE, WordPiece, Unigram or WordLevel model. Throws UserErrors for other types, missing
+/// fields and fields of wrong types. `lists` holds the lists of a BPE model that are not in
+/// `model`; null: they are. `where` names file and field in errors.
+std::unique_ptr<Model> make_model(const Json& model, BpeLists* lists, const std::string& where);
+
+}  // namespace megatron::hugging_face

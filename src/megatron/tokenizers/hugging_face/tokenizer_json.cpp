@@ -1,0 +1,158 @@
+#include "megatron/tokenizers/hugging_face/tokenizer_json.h"
+
+#include <simdjson.h>
+
+#include <nlohmann/json.hpp>
+
+namespace megatron::hugging_face {
+namespace {
+
+using simdjson::SUCCESS;
+using simdjson::ondemand::json_type;
+using simdjson::ondemand::object;
+using simdjson::ondemand::value;
+
+struct Document {
+  simdjson::padded_string text;
+  simdjson::ondemand::parser parser;
+  std::string merge_texts;
+};
+
+/// What the file holds, with the lists as they are.
+struct Parts {
+  std::string rest;  ///< JSON of all other fields
+  std::vector<std::pair<std::string_view, std::int32_t>> vocabulary;
+  Bpe::MergeViews merges;
+  bool has_vocabulary = false, has_merges = false;
+};
+
+bool append_raw(std::string& out, value field) {
+  json_type type{};
+  std::string_view raw;
+  if (field.type().get(type) != SUCCESS) return false;
+  if (type == json_type::object || type == json_type::array) {
+    if (type == json_type::object) {
+      object members;
+      if (field.get_object().get(members) != SUCCESS || members.raw_json().get(raw) != SUCCESS)
+        return false;
+    } else {
+      simdjson::ondemand::array items;
+      if (field.get_array().get(items) != SUCCESS || items.raw_json().get(raw) != SUCCESS)
+        return false;
+    }
+  } else {
+    raw = field.raw_json_token();
+  }
+  out += raw;
+  return true;
+}
+
+bool read_vocabulary(value list, Parts& parts) {
+  object tokens;
+  if (list.get_object().get(tokens) != SUCCESS) return false;
+  for (auto field : tokens) {
+    std::string_view token;
+    std::int64_t id = -1;
+    if (field.unescaped_key().get(token) != SUCCESS ||
+        field.value().get_int64().get(id) != SUCCESS || id < 0 || id > kMaxTokenId)
+      return false;
+    parts.vocabulary.emplace_back(token, static_cast<std::int32_t>(id));
+  }
+  return true;
+}
+
+bool read_merge(value entry, Parts& parts) {
+  json_type type{};
+  if (entry.type().get(type) != SUCCESS) return false;
+  if (type == json_type::string) {
+    std::string_view text;
+    if (entry.get_string().get(text) != SUCCESS) return false;
+    if (text.starts_with("#version")) return true;
+    const std::size_t space = text.find(' ');
+    if (space == std::string_view::npos || text.find(' ', space + 1) != std::string_view::npos)
+      return false;
+    parts.merges.emplace_back(text.substr(0, space), text.substr(space + 1));
+    return true;
+  }
+  simdjson::ondemand::array sides;
+  if (type != json_type::array || entry.get_array().get(sides) != SUCCESS) return false;
+  std::array<std::string_view, 2> texts;
+  std::size_t count = 0;
+  for (auto side : sides) {
+    if (count == 2 || side.get_string().get(texts[count]) != SUCCESS) return false;
+    ++count;
+  }
+  if (count == 2) parts.merges.emplace_back(texts[0], texts[1]);
+  return count == 2;
+}
+
+bool read_merges(value list, Parts& parts) {
+  simdjson::ondemand::array entries;
+  if (list.get_array().get(entries) != SUCCESS) return false;
+  for (auto entry : entries) {
+    value item;
+    if (entry.get(item) != SUCCESS || !read_merge(item, parts)) return false;
+  }
+  return true;
+}
+
+bool read_fields(object members, Parts& parts, bool is_model) {
+  parts.rest += '{';
+  bool is_first = true;
+  for (auto field : members) {
+    std::string_view key;
+    value content;
+    if (field.key().raw() == nullptr) return false;
+    const std::string_view quoted(field.key().raw());
+    key = quoted.substr(0, quoted.find('"'));
+    if (field.value().get(content) != SUCCESS) return false;
+    if (is_model && (key == "vocab" || key == "merges")) {
+      bool& has = key == "vocab" ? parts.has_vocabulary : parts.has_merges;
+      if (has || !(key == "vocab" ? read_vocabulary(content, parts) : read_merges(content, parts)))
+        return false;
+      has = true;
+      continue;
+    }
+    parts.rest.append(is_first ? "\"" : ",\"").append(key).append("\":");
+    is_first = false;
+    object inner;
+    if (!is_model && key == "model") {
+      if (content.get_object().get(inner) != SUCCESS || !read_fields(inner, parts, true))
+        return false;
+    } else if (!append_raw(parts.rest, content)) {
+      return false;
+    }
+  }
+  parts.rest += '}';
+  return true;
+}
+
+std::optional<TokenizerJson> read_quickly(const std::filesystem::path& path) {
+  const auto document = std::make_shared<Document>();
+  if (simdjson::padded_string::load(path.string()).get(document->text) != SUCCESS)
+    return std::nullopt;
+  simdjson::ondemand::document content;
+  object root;
+  Parts parts;
+  if (document->parser.iterate(document->text).get(content) != SUCCESS ||
+      content.get_object().get(root) != SUCCESS || !read_fields(root, parts, false) ||
+      !parts.has_vocabulary || !parts.has_merges)
+    return std::nullopt;
+  TokenizerJson result{
+      std::make_shared<const Json>(Json::parse(parts.rest, nullptr, /*allow_exceptions=*/false))};
+  auto vocabulary = Vocabulary::of_pairs(parts.vocabulary);
+  if (!result.root->is_object() || !vocabulary) return std::nullopt;
+  const Json& model = result.root->at("model");
+  if (model.contains("type") && model.at("type") != "BPE") return std::nullopt;
+  result.lists.emplace(BpeLists{std::move(*vocabulary), std::move(parts.merges), document});
+  return result;
+}
+
+}  // namespace
+
+TokenizerJson read_tokenizer_json(const std::filesystem::path& path) {
+  if (auto result = read_quickly(path)) return std::move(*result);
+  return {std::make_shared<const Json>(read_json(path))};
+}
+
+}  // namespace megatron::hugging_face

@@ -1,0 +1,118 @@
+#include "megatron/tokenizers/hugging_face/unigram_model.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "megatron/base/error.h"
+#include "megatron/tokenizers/hugging_face/component.h"
+#include "megatron/tokenizers/regex.h"
+#include "megatron/tokenizers/utf8.h"
+
+namespace megatron::hugging_face {
+namespace {
+
+constexpr double kUnknownPenalty = 10;
+constexpr std::size_t kNoBegin = ~std::size_t{0};
+
+struct Best {
+  std::int32_t id = -1;
+  double score = 0;
+  std::size_t begin = kNoBegin;
+};
+
+std::string byte_token(unsigned byte) {
+  char name[8];
+  std::snprintf(name, sizeof name, "<0x%02X>", byte);
+  return name;
+}
+
+}  // namespace
+
+Unigram::Unigram(const Json& model, const std::string& where)
+    : byte_fallback_(bool_or(model, "byte_fallback", false, where)) {
+  std::vector<std::string> tokens;
+  double min_score = std::numeric_limits<double>::infinity();
+  for (const Json& entry : array_at(model, "vocab", where)) {
+    const std::string place = where + ".vocab[" + std::to_string(tokens.size()) + "]";
+    if (!entry.is_array() || entry.size() != 2 || !entry[0].is_string() || !entry[1].is_number())
+      throw UserError({place + " must be [token, score]", entry.dump(), ""});
+    tokens.push_back(entry[0].get<std::string>());
+    scores_.push_back(entry[1].get<double>());
+    min_score = std::min(min_score, scores_.back());
+  }
+  vocabulary_ = Vocabulary::numbered(tokens, where + ".vocab");
+  if (model.contains("unk_id") && !model.at("unk_id").is_null()) {
+    const std::int64_t id = json_int(model, "unk_id", where);
+    if (id < 0 || id >= vocabulary_.id_limit())
+      throw UserError(
+          {where + ": field 'unk_id' must be an id of the vocabulary", std::to_string(id), ""});
+    unk_id_ = static_cast<std::int32_t>(id);
+  }
+  for (std::size_t i = 0; i < tokens.size(); ++i)
+    if (!tokens[i].empty()) trie_.add(tokens[i], static_cast<std::int32_t>(i));
+  trie_.finish();
+  unk_score_ = min_score - kUnknownPenalty;
+  for (unsigned byte = 0; byte < 256; ++byte)
+    id_of_byte_.push_back(vocabulary_.find(byte_token(byte)));
+}
+
+std::int32_t Unigram::unk_or_throw(std::string_view text) const {
+  if (unk_id_ < 0)
+    throw UserError({"the tokenizer's Unigram model has no unk_id, and a text has an unknown part",
+                     "\"" + std::string(text.substr(0, 80)) + "\"",
+                     "set model.unk_id in tokenizer.json"});
+  return unk_id_;
+}
+
+void Unigram::append(std::string_view piece, std::vector<std::int32_t>& ids) const {
+  const std::int32_t id = vocabulary_.find(piece);
+  if (id >= 0) {
+    ids.push_back(id);
+    return;
+  }
+  const auto id_of = [this](char byte) { return id_of_byte_[static_cast<unsigned char>(byte)]; };
+  if (byte_fallback_ &&
+      std::all_of(piece.begin(), piece.end(), [&](char byte) { return id_of(byte) >= 0; })) {
+    for (const char byte : piece) ids.push_back(id_of(byte));
+  } else {
+    ids.push_back(unk_or_throw(piece));
+  }
+}
+
+void Unigram::encode(std::string_view word, std::vector<std::int32_t>& ids) const {
+  std::vector<Best> best(word.size() + 1);
+  best[0].begin = 0;
+  for (std::size_t at = 0; at < word.size();) {
+    const double here = best[at].score;
+    std::size_t after = at;
+    next_code_point(word, after);
+    bool has_single = false;
+    const auto offer = [&](std::size_t end, std::int32_t id, double candidate) {
+      if (best[end].begin == kNoBegin || candidate > best[end].score)
+        best[end] = {id, candidate, at};
+    };
+    trie_.for_each_prefix(word.substr(at), [&](std::size_t length, std::int32_t id) {
+      offer(at + length, id, scores_[static_cast<std::size_t>(id)] + here);
+      has_single = has_single || at + length == after;
+    });
+    if (!has_single) offer(after, unk_or_throw(word.substr(at, after - at)), unk_score_ + here);
+    at = after;
+  }
+  std::vector<Span> parts;  // a run of unknown characters is one part
+  bool after_unknown = false;
+  for (std::size_t end = word.size(); end > 0; end = best[end].begin) {
+    const bool is_unknown = unk_id_ >= 0 && best[end].id == unk_id_;
+    if (is_unknown && after_unknown) {
+      parts.back().begin = best[end].begin;
+    } else {
+      parts.push_back({best[end].begin, end});
+    }
+    after_unknown = is_unknown;
+  }
+  for (auto part = parts.rbegin(); part != parts.rend(); ++part)
+    append(word.substr(part->begin, part->end - part->begin), ids);
+}
+
+}  // namespace megatron::hugging_face

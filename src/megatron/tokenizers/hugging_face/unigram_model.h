@@ -1,0 +1,31 @@
+// The Unigram model (Kudo, 2018) of tokenizer.json: the segmentation of highest total score, by
+// Viterbi's algorithm in float64.
+#pragma once
+
+#include <string>
+
+#include "megatron/tokenizers/hugging_face/model.h"
+#include "megatron/tokenizers/piece_trie.h"
+
+namespace megatron::hugging_face {
+
+class Unigram : public Model {
+ public:
+  Unigram(const Json& model, const std::string& where);
+  void encode(std::string_view word, std::vector<std::int32_t>& ids) const override;
+  const Vocabulary& vocabulary() const override { return vocabulary_; }
+
+ private:
+  void append(std::string_view piece, std::vector<std::int32_t>& ids) const;
+  std::int32_t unk_or_throw(std::string_view text) const;
+
+  Vocabulary vocabulary_;
+  PieceTrie trie_;
+  std::vector<double> scores_;  ///< by id
+  double unk_score_;
+  std::int32_t unk_id_ = -1;
+  bool byte_fallback_;
+  std::vector<std::int32_t> id_of_byte_;  ///< ids of <0x00>…<0xFF>
+};
+
+}  // namespace megatron::hugging_face

@@ -1,0 +1,71 @@
+#include "megatron/tokenizers/piece_trie.h"
+
+#include <algorithm>
+
+namespace megatron {
+
+/// Returns a base at which the units of all labels are free.
+std::uint32_t PieceTrie::place(const std::vector<unsigned char>& labels) {
+  const auto is_free = [&](std::size_t base) {
+    return !used_bases_[base] &&
+           std::all_of(labels.begin(), labels.end(),
+                       [&](unsigned char label) { return units_[base + label].label == 256; });
+  };
+  const auto grow = [&](std::size_t base) {
+    if (base + 256 < units_.size()) return;
+    units_.resize(std::max(units_.size() * 2, base + 1024));
+    used_bases_.resize(units_.size());
+  };
+  while (first_free_ + 256 < units_.size() && units_[first_free_].label != 256) ++first_free_;
+  std::size_t base = first_free_ > labels.front() ? first_free_ - labels.front() : std::size_t{1};
+  // After many failures the search continues behind all units, so that building stays linear.
+  for (int tries = 0;; ++tries, ++base) {
+    if (tries == 4096) base = std::max(base, last_used_);
+    grow(base);
+    if (is_free(base)) break;
+  }
+  used_bases_[base] = true;
+  last_used_ = std::max(last_used_, base + labels.back() + 1);
+  return static_cast<std::uint32_t>(base);
+}
+
+std::uint32_t PieceTrie::build(const Range& range) {
+  std::vector<unsigned char> labels;
+  std::vector<Range> children;
+  for (std::size_t i = range.first; i < range.last; ++i) {
+    const auto label = static_cast<unsigned char>(pieces_[i].text[range.depth]);
+    if (labels.empty() || labels.back() != label) {
+      labels.push_back(label);
+      children.push_back({i, i, range.depth + 1});
+    }
+    children.back().last = i + 1;
+  }
+  const std::uint32_t base = place(labels);
+  for (const unsigned char label : labels) {
+    units_[base + label].label = label;
+    units_[base + label].parent_base = base;
+  }
+  for (std::size_t i = 0; i < labels.size(); ++i) {
+    Range& child = children[i];
+    std::int32_t id = -1;
+    while (child.first < child.last && pieces_[child.first].text.size() == child.depth)
+      id = pieces_[child.first++].id;
+    const std::uint32_t below = child.first < child.last ? build(child) : 0;
+    units_[base + labels[i]].id = id;
+    units_[base + labels[i]].base = below;
+  }
+  return base;
+}
+
+void PieceTrie::finish() {
+  if (pieces_.empty()) return;
+  std::stable_sort(pieces_.begin(), pieces_.end(),
+                   [](const Piece& a, const Piece& b) { return a.text < b.text; });
+  units_.resize(1024);
+  used_bases_.resize(units_.size());
+  root_base_ = build({0, pieces_.size(), 0});
+  pieces_ = {};
+  used_bases_ = {};
+}
+
+}  // namespace megatron

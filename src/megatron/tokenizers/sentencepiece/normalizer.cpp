@@ -1,0 +1,70 @@
+#include "megatron/tokenizers/sentencepiece/normalizer.h"
+
+#include <algorithm>
+
+#include "megatron/tokenizers/utf8.h"
+
+namespace megatron::sentencepiece {
+
+Normalizer::Normalizer(const NormalizerSpec& spec, bool space_is_suffix, const std::string& source)
+    : map_(spec.precompiled_charsmap, source),
+      add_dummy_prefix_(spec.add_dummy_prefix),
+      remove_extra_(spec.remove_extra_whitespaces),
+      escape_(spec.escape_whitespaces),
+      space_is_suffix_(space_is_suffix) {}
+
+Normalizer::Prefix Normalizer::next(std::string_view text) const {
+  if (symbols_ != nullptr && !symbols_->empty()) {
+    if (const std::size_t length = symbols_->match_at(text).length; length != 0)
+      return {text.substr(0, length), length};
+  }
+  if (!map_.empty()) {
+    const CharacterMap::Match match = map_.longest(text);
+    if (match.length != 0) return {match.replacement, match.length};
+  }
+  std::size_t length = 0;
+  next_code_point(text, length);
+  return {text.substr(0, length), length};
+}
+
+void Normalizer::append(std::string& out, std::string_view normalized) const {
+  if (!escape_) {
+    out.append(normalized);
+    return;
+  }
+  for (const char c : normalized) {
+    if (c == ' ') {
+      out.append(kSpaceSymbol);
+    } else {
+      out += c;
+    }
+  }
+}
+
+std::string Normalizer::apply(std::string_view text) const {
+  std::string out;
+  while (remove_extra_ && !text.empty()) {
+    const Prefix prefix = next(text);
+    if (prefix.normalized != " ") break;
+    text.remove_prefix(prefix.length);
+  }
+  if (text.empty()) return out;
+  out.reserve(text.size() + text.size() / 2 + kSpaceSymbol.size());
+  if (!space_is_suffix_ && add_dummy_prefix_) out += space();
+  bool after_space = remove_extra_;
+  while (!text.empty()) {
+    auto [normalized, length] = next(text);
+    while (after_space && normalized.starts_with(' ')) normalized.remove_prefix(1);
+    if (!normalized.empty()) {
+      append(out, normalized);
+      after_space = normalized.ends_with(' ');
+    }
+    text.remove_prefix(length);
+    if (!remove_extra_) after_space = false;
+  }
+  while (remove_extra_ && out.ends_with(space())) out.erase(out.size() - space().size());
+  if (space_is_suffix_ && add_dummy_prefix_) out += space();
+  return out;
+}
+
+}  // namespace megatron::sentencepiece

@@ -1,0 +1,42 @@
+// SentencePiece's normalizer: rewrites characters by the model's map and spaces as ▁.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "megatron/tokenizers/hugging_face/token_trie.h"
+#include "megatron/tokenizers/sentencepiece/double_array.h"
+#include "megatron/tokenizers/sentencepiece/model_file.h"
+
+namespace megatron::sentencepiece {
+
+/// U+2581, which stands for a space.
+inline constexpr std::string_view kSpaceSymbol = "\xE2\x96\x81";
+
+/// Immutable and thread-safe.
+class Normalizer {
+ public:
+  Normalizer(const NormalizerSpec& spec, bool space_is_suffix, const std::string& source);
+
+  /// User-defined pieces are not rewritten. `symbols` must outlive the normalizer.
+  void keep_symbols(const hugging_face::TokenTrie* symbols) { symbols_ = symbols; }
+
+  /// Returns the normalized form of `text`, which is valid UTF-8.
+  std::string apply(std::string_view text) const;
+
+ private:
+  struct Prefix {
+    std::string_view normalized;
+    std::size_t length;
+  };
+  Prefix next(std::string_view text) const;
+  void append(std::string& out, std::string_view normalized) const;
+  std::string_view space() const { return escape_ ? kSpaceSymbol : " "; }
+
+  CharacterMap map_;
+  const hugging_face::TokenTrie* symbols_ = nullptr;
+  bool add_dummy_prefix_, remove_extra_, escape_, space_is_suffix_;
+};
+
+}  // namespace megatron::sentencepiece

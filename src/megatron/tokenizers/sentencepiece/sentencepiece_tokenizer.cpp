@@ -1,0 +1,179 @@
+#include "megatron/tokenizers/sentencepiece/sentencepiece_tokenizer.h"
+
+#include <algorithm>
+
+#include "megatron/tokenizers/utf8.h"
+#include "megatron/tokenizers/word_cache.h"
+
+namespace megatron {
+
+using sentencepiece::EncodedPiece;
+using sentencepiece::kSpaceSymbol;
+using sentencepiece::ModelType;
+using sentencepiece::PieceType;
+
+namespace {
+
+/// Appends the text of byte pieces; every byte that begins no character becomes U+FFFD.
+void append_bytes(std::string& text, std::string& bytes) {
+  for (std::size_t i = 0; i < bytes.size();) {
+    const auto lead = static_cast<unsigned char>(bytes[i]);
+    const std::size_t length = lead < 0x80 ? 1 : lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4;
+    const std::string character = bytes.substr(i, length);
+    if (character.size() == length && !replace_invalid_utf8(character)) {
+      text += character;
+      i += length;
+    } else {
+      text += "\xEF\xBF\xBD";
+      ++i;
+    }
+  }
+  bytes.clear();
+}
+
+}  // namespace
+
+SentencePieceTokenizer::SentencePieceTokenizer(const std::filesystem::path& path,
+                                               std::string_view name)
+    : model_(sentencepiece::read_model_file(path)),
+      pieces_(model_),
+      normalizer_(model_.normalizer, model_.treat_whitespace_as_suffix,
+                  path.string() + ": normalizer_spec"),
+      name_(name),
+      bos_(control_id(model_.bos_piece)),
+      eos_(control_id(model_.eos_piece)),
+      pad_(control_id(model_.pad_piece)),
+      cache_owner_(WordCache::new_owner()) {
+  normalizer_.keep_symbols(&pieces_.symbols());
+  if (!model_.denormalizer.precompiled_charsmap.empty())
+    denormalizer_.emplace(model_.denormalizer, false, path.string() + ": denormalizer_spec");
+  if (model_.type == ModelType::bpe) bpe_.emplace(pieces_);
+  if (model_.type == ModelType::unigram) unigram_.emplace(model_, pieces_);
+}
+
+std::int32_t SentencePieceTokenizer::control_id(const std::string& piece) const {
+  const std::int32_t id = pieces_.id_of(piece);
+  return pieces_.type(id) == PieceType::control ? id : -1;
+}
+
+bool SentencePieceTokenizer::is_special(std::int32_t id) const {
+  return id >= 0 && id < pieces_.size() && pieces_.type(id) == PieceType::control;
+}
+
+std::vector<std::int32_t> SentencePieceTokenizer::encode(std::string_view text) const {
+  const auto replaced = replace_invalid_utf8(text);
+  if (replaced) text = *replaced;
+  const std::string normalized = normalizer_.apply(text);
+  std::vector<std::int32_t> ids;
+  ids.reserve(text.size() / 3);
+  if (bpe_ && pieces_.split_at_spaces()) {
+    encode_words(normalized, ids);
+  } else {
+    std::vector<EncodedPiece> encoded;
+    encode_normalized(normalized, encoded);
+    append_ids(encoded, ids);
+  }
+  if (!model_.byte_fallback) {  // a run of unknown pieces is one
+    const auto both_unknown = [this](std::int32_t a, std::int32_t b) {
+      return a == pieces_.unk_id() && b == pieces_.unk_id();
+    };
+    ids.erase(std::unique(ids.begin(), ids.end(), both_unknown), ids.end());
+  }
+  return ids;
+}
+
+void SentencePieceTokenizer::encode_words(std::string_view text,
+                                          std::vector<std::int32_t>& ids) const {
+  WordCache& cache = WordCache::of_thread(cache_owner_);
+  std::vector<EncodedPiece> encoded;
+  for (std::size_t at = 0; at < text.size();) {
+    std::size_t end = at;
+    while (text.substr(end).starts_with(kSpaceSymbol)) end += kSpaceSymbol.size();
+    end = std::min(text.find(kSpaceSymbol, end), text.size());
+    cache.encode(text, {at, end}, ids, [&](std::string_view word) {
+      encoded.clear();
+      bpe_->encode(word, encoded);
+      append_ids(encoded, ids);
+    });
+    at = end;
+  }
+}
+
+void SentencePieceTokenizer::encode_normalized(std::string_view text,
+                                               std::vector<EncodedPiece>& out) const {
+  if (bpe_) return bpe_->encode(text, out);
+  if (unigram_) return unigram_->encode(text, out);
+  const bool by_word = model_.type == ModelType::word;
+  for (std::size_t at = 0; at < text.size();) {
+    bool is_symbol = false;
+    std::size_t length = pieces_.prefix_length(text.substr(at), is_symbol);
+    if (by_word && model_.treat_whitespace_as_suffix) {
+      const std::size_t space = text.find(kSpaceSymbol, at);
+      length =
+          space == std::string_view::npos ? text.size() - at : space + kSpaceSymbol.size() - at;
+    } else if (by_word) {
+      length = std::min(text.find(kSpaceSymbol, at + length), text.size()) - at;
+    }
+    const std::string_view piece = text.substr(at, length);
+    out.push_back({piece, pieces_.id_of(piece)});
+    at += length;
+  }
+}
+
+void SentencePieceTokenizer::append_ids(const std::vector<EncodedPiece>& encoded,
+                                        std::vector<std::int32_t>& ids) const {
+  for (const EncodedPiece& piece : encoded) {
+    if (model_.byte_fallback && piece.id == pieces_.unk_id()) {
+      for (const char byte : piece.text)
+        ids.push_back(pieces_.id_of_byte(static_cast<unsigned char>(byte)));
+    } else {
+      ids.push_back(piece.id);
+    }
+  }
+}
+
+/// Returns the text of a piece that is not a byte. At the start of a text, the space that the
+/// normalizer added is removed.
+std::string SentencePieceTokenizer::surface(std::int32_t id, bool at_start, SpecialTokens special,
+                                            bool& removed_space) const {
+  removed_space = false;
+  std::string_view piece = model_.pieces[static_cast<std::size_t>(id)].text;
+  if (pieces_.type(id) == PieceType::control)
+    return special == SpecialTokens::keep ? std::string(piece) : std::string();
+  if (id == pieces_.unk_id()) return model_.unk_surface;
+  const bool removes_all = model_.normalizer.remove_extra_whitespaces;
+  if (at_start && (model_.normalizer.add_dummy_prefix || removes_all) &&
+      piece.starts_with(kSpaceSymbol)) {
+    piece.remove_prefix(kSpaceSymbol.size());
+    removed_space = !removes_all;
+  }
+  std::string text;
+  for (std::size_t at = 0; at < piece.size();) {
+    const std::size_t space = std::min(piece.find(kSpaceSymbol, at), piece.size());
+    text += piece.substr(at, space - at);
+    if (space < piece.size()) text += ' ';
+    at = space + kSpaceSymbol.size();
+  }
+  return text;
+}
+
+std::string SentencePieceTokenizer::decode(std::span<const std::int32_t> ids,
+                                           SpecialTokens special) const {
+  std::string text, bytes;
+  bool at_start = true, removed_space = false;
+  for (const std::int32_t id : ids) {
+    if (id < 0 || id >= pieces_.size()) continue;
+    if (pieces_.type(id) == PieceType::byte) {
+      bytes += static_cast<char>(
+          sentencepiece::byte_of_piece(model_.pieces[static_cast<std::size_t>(id)].text));
+      continue;
+    }
+    append_bytes(text, bytes);
+    if (removed_space || !text.empty()) at_start = false;
+    text += surface(id, at_start, special, removed_space);
+  }
+  append_bytes(text, bytes);
+  return denormalizer_ ? denormalizer_->apply(text) : text;
+}
+
+}  // namespace megatron

@@ -1,0 +1,26 @@
+// SentencePiece's Unigram model (Kudo, 2018): the segmentation of highest total score, by Viterbi's
+// algorithm.
+#pragma once
+
+#include <string_view>
+#include <vector>
+
+#include "megatron/tokenizers/piece_trie.h"
+#include "megatron/tokenizers/sentencepiece/pieces.h"
+
+namespace megatron::sentencepiece {
+
+/// Immutable and thread-safe. `pieces` must outlive it.
+class UnigramModel {
+ public:
+  UnigramModel(const ModelFile& model, const Pieces& pieces);
+  /// Appends the pieces of `text`, which is normalized.
+  void encode(std::string_view text, std::vector<EncodedPiece>& out) const;
+
+ private:
+  const Pieces& pieces_;
+  PieceTrie trie_;
+  float unk_score_, max_score_;
+};
+
+}  // namespace megatron::sentencepiece

@@ -1,0 +1,94 @@
+// Remembers the ids of short words, so that frequent words are encoded once per thread.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "megatron/tokenizers/regex.h"
+
+namespace megatron {
+
+/// A direct-mapped cache for one thread. It belongs to one tokenizer at a time.
+class WordCache {
+ public:
+  static constexpr std::size_t kMostBytes = 15, kMostIds = 3;
+
+  /// Returns this thread's cache for the tokenizer `owner`, which new_owner() numbered. The cache
+  /// is empty when another tokenizer used it last.
+  static WordCache& of_thread(std::uint64_t owner);
+  static std::uint64_t new_owner();
+
+  /// Appends the ids of the word at `span` of `text`: from the cache, or by calling encode(word),
+  /// which must append them to `ids`.
+  template <class Encode>
+  void encode(std::string_view text, const Span& span, std::vector<std::int32_t>& ids,
+              Encode encode) {
+    const std::string_view word = text.substr(span.begin, span.end - span.begin);
+    if (word.empty() || word.size() > kMostBytes) return encode(word);
+    const Key key = key_of(text, span.begin, span.end);
+    if (append(key, ids)) return;
+    const std::size_t first = ids.size();
+    encode(word);
+    store(key, std::span<const std::int32_t>(ids).subspan(first));
+  }
+
+ private:
+  /// A short word as two integers, with its length.
+  struct Key {
+    std::uint64_t low = 0, high = 0;
+    bool operator==(const Key&) const = default;
+  };
+
+  /// Returns the key of text[begin, end), which has at most kMostBytes bytes.
+  static Key key_of(std::string_view text, std::size_t begin, std::size_t end) {
+    const std::size_t size = end - begin;
+    Key key;
+    if (begin + 16 <= text.size()) {
+      std::memcpy(&key, text.data() + begin, 16);
+      key.low &= size >= 8 ? ~0ull : (1ull << 8 * size) - 1;
+      key.high &= size <= 8 ? 0 : (1ull << 8 * (size - 8)) - 1;
+    } else {
+      std::memcpy(&key, text.data() + begin, size);
+    }
+    key.high |= static_cast<std::uint64_t>(size) << 56;
+    return key;
+  }
+
+  /// Appends the ids of the word and returns true, or returns false when it is not in the cache.
+  bool append(const Key& key, std::vector<std::int32_t>& ids) const {
+    const Entry& entry = entries_[slot(key)];
+    if (!(entry.key == key)) return false;
+    ids.insert(ids.end(), entry.ids.begin(), entry.ids.begin() + entry.count);
+    return true;
+  }
+
+  /// Stores the ids of a word, if they are few.
+  void store(const Key& key, std::span<const std::int32_t> ids) {
+    if (ids.size() > kMostIds) return;
+    Entry& entry = entries_[slot(key)];
+    entry.key = key;
+    entry.count = static_cast<std::uint32_t>(ids.size());
+    std::memcpy(entry.ids.data(), ids.data(), ids.size_bytes());
+  }
+
+  struct Entry {
+    Key key;
+    std::uint32_t count = 0;
+    std::array<std::int32_t, kMostIds> ids{};
+  };
+  static constexpr int kLogEntries = 14;
+  static std::size_t slot(const Key& key) {
+    const std::uint64_t mixed = (key.low * 0x9E3779B97F4A7C15u) ^ (key.high * 0xC2B2AE3D27D4EB4Fu);
+    return static_cast<std::size_t>((mixed ^ mixed >> 32) * 0xD6E8FEB86659FD93u >>
+                                    (64 - kLogEntries));
+  }
+
+  std::uint64_t owner_ = 0;
+  std::vector<Entry> entries_ = std::vector<Entry>(std::size_t{1} << kLogEntries);
+};
+
+}  // namespace megatron

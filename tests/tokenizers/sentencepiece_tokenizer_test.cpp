@@ -1,0 +1,135 @@
+// Compares ids and texts with the real `sentencepiece` package (fixtures/sp_*.jsonl by
+// make_fixtures.py), and checks what broken models say.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "megatron/base/error.h"
+#include "megatron/metrics/protobuf.h"
+#include "support/message_of.h"
+#include "support/temporary_folder.h"
+#include "tokenizers/helpers.h"
+
+namespace megatron {
+namespace {
+
+using testing::Case;
+using testing::fixture;
+using ::testing::HasSubstr;
+
+class SentencePieceModel : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(SentencePieceModel, EncodesAndDecodesAsTheRealPackage) {
+  const std::string name = GetParam();
+  const auto tokenizer = testing::open({.tokenizer_model = fixture("sp_" + name + ".model")});
+  EXPECT_EQ(tokenizer->name(), "SentencePieceTokenizer");
+  EXPECT_EQ(tokenizer->bos(), 1);
+  EXPECT_EQ(tokenizer->eod(), 2);
+  EXPECT_EQ(tokenizer->pad(), 3);
+  const auto cases = testing::cases_of("sp_" + name);
+  ASSERT_EQ(cases.size(), 33u);
+  for (int again = 0; again < 2; ++again)  // words come from the cache the second time
+    for (const Case& expected : cases) {
+      EXPECT_EQ(tokenizer->encode(expected.line), expected.ids) << expected.line;
+      EXPECT_EQ(tokenizer->decode(expected.ids, SpecialTokens::skip), expected.text);
+      EXPECT_EQ(tokenizer->decode(expected.ids, SpecialTokens::keep), expected.kept);
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(Fixtures, SentencePieceModel,
+                         ::testing::Values("unigram_bytes", "unigram_symbols", "bpe_bytes",
+                                           "bpe_symbols", "bpe_unused"));
+
+struct PieceOf {
+  const char* text;
+  float score = 0;
+  std::uint64_t type = 1;
+};
+
+std::string model_of(const std::vector<PieceOf>& pieces, std::uint64_t model_type = 2) {
+  ProtobufWriter model;
+  for (const PieceOf& piece : pieces)
+    model.add_bytes(1, ProtobufWriter()
+                           .add_bytes(1, piece.text)
+                           .add_float(2, piece.score)
+                           .add_integer(3, piece.type)
+                           .bytes());
+  model.add_bytes(2, ProtobufWriter().add_integer(3, model_type).bytes());
+  return model.bytes();
+}
+
+TEST(SentencePiece, TheTypesOfMegatronReadTheSameFile) {
+  const std::string model = fixture("sp_bpe_bytes.model");
+  const auto ids = testing::open({.tokenizer_model = model})->encode("Hello world");
+  for (const char* type :
+       {"SentencePieceTokenizer", "GPTSentencePieceTokenizer", "Llama2Tokenizer"}) {
+    const auto tokenizer = testing::open({.tokenizer_type = type, .tokenizer_model = model});
+    EXPECT_EQ(tokenizer->name(), type);
+    EXPECT_EQ(tokenizer->encode("Hello world"), ids);
+  }
+}
+
+TEST(SentencePiece, SpecialPiecesAreThoseOfTheModel) {
+  const TemporaryFolder folder;
+  const auto tokenizer = testing::open(
+      {.tokenizer_model = folder.write(
+           "a.model",
+           model_of({{"<unk>", 0, 2}, {"</s>", 0, 3}, {"<s>", 0, 1}, {"\xE2\x96\x81", -1}}))});
+  EXPECT_EQ(tokenizer->eod(), 1);
+  EXPECT_EQ(tokenizer->bos(), -1) << "<s> is an ordinary piece here";
+  EXPECT_EQ(tokenizer->pad(), -1);
+  EXPECT_TRUE(tokenizer->is_special(1));
+  EXPECT_EQ(tokenizer->encode("xyz"), (std::vector<std::int32_t>{3, 0}))
+      << "a run of unknown characters is one id";
+  EXPECT_EQ(tokenizer->decode(std::vector{3, 0, 1, 9, -1}), " \xE2\x81\x87 ");
+}
+
+std::string error_of(const std::string& content) {
+  const TemporaryFolder folder;
+  return message_of([&] {
+    testing::open({.tokenizer_type = "SentencePieceTokenizer",
+                   .tokenizer_model = folder.write("a.model", content)});
+  });
+}
+
+TEST(SentencePiece, BrokenModelsNameThePiece) {
+  EXPECT_THAT(error_of(""), HasSubstr("there are no pieces"));
+  EXPECT_THAT(error_of("\x0A\x7F"), HasSubstr("malformed"));
+  EXPECT_THAT(error_of(model_of({{"a"}})), HasSubstr("there is no unknown piece"));
+  EXPECT_THAT(error_of(model_of({{"a", 0, 2}, {"b", 0, 2}})), HasSubstr("two unknown pieces"));
+  EXPECT_THAT(error_of(model_of({{"a", 0, 2}, {"a"}})), HasSubstr("piece 1 \"a\" is given twice"));
+  EXPECT_THAT(error_of(model_of({{"a", 0, 2}, {""}})), HasSubstr("piece 1: the text is empty"));
+  EXPECT_THAT(error_of(model_of({{"a", 0, 2}, {"\xFF"}})), HasSubstr("piece 1: the text is not"));
+  EXPECT_THAT(error_of(model_of({{"a", 0, 2}, {"b", 0, 9}})), HasSubstr("piece 1: type 9"));
+  EXPECT_THAT(error_of(model_of({{"a", 0, 2}, {"<0x00>", 0, 6}})), HasSubstr("byte fallback"));
+  EXPECT_THAT(error_of(model_of({{"a", 0, 2}}, 7)), HasSubstr("model type 7"));
+  EXPECT_THAT(
+      error_of(model_of({{"a", 0, 2}}) +
+               ProtobufWriter().add_bytes(3, ProtobufWriter().add_bytes(2, "map").bytes()).bytes()),
+      HasSubstr("character map is malformed"));
+}
+
+TEST(SentencePiece, DamagedModelsEndInAnError) {
+  const TemporaryFolder folder;
+  std::mt19937 random(4);
+  for (const char* name : {"sp_unigram_symbols.model", "sp_bpe_symbols.model"}) {
+    const std::string whole = read_file(fixture(name));
+    for (int round = 0; round < 200; ++round) {
+      std::string content = whole;
+      for (int change = 0; change < 4; ++change)
+        content[random() % content.size()] = static_cast<char>(random());
+      if (round % 3 == 0) content.resize(random() % content.size());
+      try {
+        const auto tokenizer = testing::open({.tokenizer_type = "SentencePieceTokenizer",
+                                              .tokenizer_model = folder.write("a", content)});
+        tokenizer->decode(tokenizer->encode("\xEF\xAC\x81 Hello \xC3\xA9 word \xE2\x85\xA7"));
+      } catch (const UserError& error) {
+        EXPECT_FALSE(error.parts().what.empty());
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace megatron
