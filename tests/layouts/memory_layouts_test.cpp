@@ -59,9 +59,14 @@ constexpr std::array<std::int64_t, 15> kKinds{0, 0, 0, 1, 0, 2, 2, 2, 3, 4, 4, 4
 /// `auto` is not among them, because it follows from times that each run measures.
 constexpr std::array<std::size_t, 9> kPipelines{0, 1, 3, 4, 5, 7, 8, 10, 12};
 
-/// The modules of experts that take the place of "mlp".
-Flags with_experts(Flags flags, const Family& family) {
-  if (!family.has_experts || std::ranges::count(flags, "--recompute-modules") == 0) return flags;
+/// Returns the flags for a family: modules of experts take the place of "mlp", or are left out.
+Flags fitted(Flags flags, const Family& family) {
+  if (!family.has_experts) {
+    std::erase(flags, "expert_fc1");
+    std::erase(flags, "moe_act");
+    return flags;
+  }
+  if (std::ranges::count(flags, "--recompute-modules") == 0) return flags;
   const auto mlp = std::ranges::find(flags, "mlp");
   if (mlp == flags.end()) return flags;
   const auto second = flags.insert(mlp + 1, "moe");
@@ -93,9 +98,7 @@ struct MemoryLayout {
     if (has_bf16) all.emplace_back("--bf16");
     return all;
   }
-  Flags recompute_flags() const {
-    return with_experts(recomputations()[recompute], families()[family]);
-  }
+  Flags recompute_flags() const { return fitted(recomputations()[recompute], families()[family]); }
 
   std::string text() const {
     std::string words = families()[family].name + ", dp " + std::to_string(dp);

@@ -51,6 +51,12 @@ TEST(UnitOrder, APassWithoutReadsIsNone) {
   EXPECT_EQ(predictions(order, {1, 2}), (Units{2, kNone}));
 }
 
+TEST(UnitOrder, APassThatBeganOtherwiseIsNotFollowed) {
+  UnitOrder order;
+  predictions(order, {1, 2, 3});
+  EXPECT_EQ(predictions(order, {4, 2, 3}), Units(3, kNone));
+}
+
 TEST(UnitOrder, FourPassesAreKnown) {
   UnitOrder order;
   for (const std::size_t first : {1, 2, 3, 4, 5}) predictions(order, {first, 0});
