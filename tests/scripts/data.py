@@ -1,4 +1,4 @@
-"""What the small runs read: a corpus in the tokens of two tokenizers, made anew each time."""
+"""What the small runs read: a corpus in the tokens of some tokenizers, made anew each time."""
 
 import json
 import pathlib
@@ -10,9 +10,12 @@ FIXTURES = HERE.parent / "tokenizers" / "fixtures"
 VOCAB = str(FIXTURES / "gpt2" / "vocab.json")
 MERGES = str(FIXTURES / "gpt2" / "merges.txt")
 HUGGING_FACE = str(FIXTURES / "qwen2.json")
+SENTENCEPIECE = str(FIXTURES / "sp_bpe_bytes.model")
 KINDS = {
     "GPT2BPETokenizer": ["--vocab-file", VOCAB, "--merge-file", MERGES],
     "HuggingFaceTokenizer": ["--tokenizer-model", HUGGING_FACE],
+    "GPTSentencePieceTokenizer": ["--tokenizer-model", SENTENCEPIECE],
+    "Llama2Tokenizer": ["--tokenizer-model", SENTENCEPIECE],
 }
 WORDS = (
     "the quick brown fox jumps over a lazy dog while seven green birds sing on one old roof".split()
@@ -49,14 +52,15 @@ def uses_patch_tokenizer(script: Script) -> bool:
 
 def places(script: Script, folder: pathlib.Path, own: pathlib.Path) -> dict[str, str]:
     """The path that stands for each placeholder; a run writes below `own` alone."""
-    is_hugging_face = script.value("--tokenizer-type") == "HuggingFaceTokenizer"
-    kind = "GPT2BPETokenizer"
-    if is_hugging_face or uses_patch_tokenizer(script):
+    kind = script.value("--tokenizer-type")
+    if uses_patch_tokenizer(script):
         kind = "HuggingFaceTokenizer"
+    if kind not in KINDS:
+        kind = "GPT2BPETokenizer"
     return {
         "{VOCAB}": VOCAB,
         "{MERGES}": MERGES,
-        "{TOKENIZER}": HUGGING_FACE,
+        "{TOKENIZER}": SENTENCEPIECE if SENTENCEPIECE in KINDS[kind] else HUGGING_FACE,
         "{DATA}": str(folder / f"{kind}_text_document"),
         "{SPLITS}": str(folder / f"{kind}.json"),
         "{SAVE}": str(own / "save"),

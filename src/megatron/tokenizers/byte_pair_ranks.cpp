@@ -10,7 +10,7 @@ namespace megatron {
 namespace {
 
 /// Up to this many bytes a linear scan for the lowest rank is faster than a queue.
-constexpr std::size_t kMaxLinearScan = 48;
+constexpr std::size_t kMaxLinearScan = 64;
 
 std::uint64_t load(const char* bytes, std::size_t size) {
   std::uint64_t value = 0;
@@ -61,6 +61,9 @@ bool BytePairRanks::add(std::string_view token, std::int32_t id) {
   for (; slots_[at].rank != kNoRank; at = (at + 1) & (slots_.size() - 1))
     if (slots_[at].hash == hash && token_of_rank(slots_[at].rank) == token) return false;
   slots_[at] = {hash, static_cast<std::uint32_t>(size())};
+  if (token.size() == 2)
+    ranks_of_pairs_[static_cast<std::size_t>(static_cast<unsigned char>(token[0])) << 8 |
+                    static_cast<unsigned char>(token[1])] = static_cast<std::uint32_t>(size());
   ids_.push_back(id);
   arena_.append(token);
   offsets_.push_back(static_cast<std::uint32_t>(arena_.size()));
@@ -122,7 +125,7 @@ void BytePairRanks::merge_short(std::string_view word, std::vector<std::int32_t>
                ? kNoRank
                : rank_of(word.substr(parts[i].begin, parts[i + 2].begin - parts[i].begin));
   };
-  for (std::size_t i = 0; i + 1 < count; ++i) parts[i].rank = pair_rank(i);
+  for (std::size_t i = 0; i + 1 < count; ++i) parts[i].rank = rank_of_pair(word.data() + i);
   while (count > 1) {
     std::size_t best = 0;
     for (std::size_t i = 1; i + 1 < count; ++i)

@@ -38,6 +38,10 @@ class BytePairRanks {
     std::uint32_t rank = kNoRank;
   };
   std::uint32_t rank_of(std::string_view bytes) const;
+  std::uint32_t rank_of_pair(const char* bytes) const {
+    return ranks_of_pairs_[static_cast<std::size_t>(static_cast<unsigned char>(bytes[0])) << 8 |
+                           static_cast<unsigned char>(bytes[1])];
+  }
   std::string_view token_of_rank(std::size_t rank) const {
     return std::string_view(arena_).substr(offsets_[rank], offsets_[rank + 1] - offsets_[rank]);
   }
@@ -49,6 +53,8 @@ class BytePairRanks {
   std::vector<std::uint32_t> offsets_ = {0};
   std::vector<std::int32_t> ids_;  ///< by rank
   std::vector<Slot> slots_;
+  std::vector<std::uint32_t> ranks_of_pairs_ =
+      std::vector<std::uint32_t>(65536, kNoRank);  ///< of two bytes
   std::size_t longest_ = 0;
 };
 

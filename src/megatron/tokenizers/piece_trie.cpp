@@ -16,16 +16,10 @@ std::uint32_t PieceTrie::place(const std::vector<unsigned char>& labels) {
     units_.resize(std::max(units_.size() * 2, base + 1024));
     used_bases_.resize(units_.size());
   };
-  while (first_free_ + 256 < units_.size() && units_[first_free_].label != 256) ++first_free_;
-  std::size_t base = first_free_ > labels.front() ? first_free_ - labels.front() : std::size_t{1};
-  // After many failures the search continues behind all units, so that building stays linear.
-  for (int tries = 0;; ++tries, ++base) {
-    if (tries == 4096) base = std::max(base, last_used_);
-    grow(base);
-    if (is_free(base)) break;
-  }
+  std::size_t base = search_from_, tries = 0;
+  for (grow(base); !is_free(base); grow(base)) ++base, ++tries;
+  search_from_ += tries / 16;  // full regions are left behind, so that building stays linear
   used_bases_[base] = true;
-  last_used_ = std::max(last_used_, base + labels.back() + 1);
   return static_cast<std::uint32_t>(base);
 }
 

@@ -54,7 +54,7 @@ class PieceTrie {
   std::vector<Unit> units_;
   std::vector<bool> used_bases_;
   std::uint32_t root_base_ = 0;
-  std::size_t first_free_ = 1, last_used_ = 1;
+  std::size_t search_from_ = 1;
 };
 
 }  // namespace megatron

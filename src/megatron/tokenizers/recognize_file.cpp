@@ -1,7 +1,5 @@
 #include "megatron/tokenizers/recognize_file.h"
 
-#include <simdjson.h>
-
 #include <algorithm>
 #include <array>
 #include <cctype>
@@ -57,24 +55,27 @@ std::string_view wordpiece_type(std::string_view content) {
   return has_capitals ? "BertWordPieceCase" : "BertWordPieceLowerCase";
 }
 
-/// Returns the type by the first keys of a JSON object; "" when they decide nothing.
+/// Returns the type by the first keys of a JSON object; "" when they decide nothing. It reads no
+/// further than it needs to, because the vocabularies behind the keys are large.
 std::string_view type_by_keys(std::string_view content) {
-  simdjson::ondemand::parser parser;
-  simdjson::ondemand::document document;
-  simdjson::ondemand::object object;
-  const simdjson::padded_string padded(content);
-  if (parser.iterate(padded).get(document) || document.get_object().get(object)) return "";
-  bool has_config = false, has_vocab = false;
-  for (auto field : object) {
-    std::string_view key;
-    if (field.unescaped_key().get(key)) return "";
-    simdjson::ondemand::json_type type{};
-    if (field.value().type().get(type)) return "";
-    if (key == "model" && type == simdjson::ondemand::json_type::object)
-      return "HuggingFaceTokenizer";
-    has_config = has_config || (key == "config" && type == simdjson::ondemand::json_type::object);
-    has_vocab = has_vocab || (key == "vocab" && type == simdjson::ondemand::json_type::array);
-    if (has_config && has_vocab) return "TikTokenizer";
+  bool has_config = false;
+  int depth = 0;
+  for (std::size_t at = 0; at < content.size(); ++at) {
+    const char c = content[at];
+    depth += c == '{' || c == '[' ? 1 : c == '}' || c == ']' ? -1 : 0;
+    if (c != '"') continue;
+    const std::size_t begin = at + 1;
+    for (++at; at < content.size() && content[at] != '"'; ++at)
+      if (content[at] == '\\') ++at;
+    if (depth != 1 || at >= content.size()) continue;
+    const std::string_view key = content.substr(begin, at - begin);
+    const std::size_t colon = content.find_first_not_of(" \t\r\n", at + 1);
+    if (colon == std::string_view::npos || content[colon] != ':') continue;
+    const std::size_t value = content.find_first_not_of(" \t\r\n", colon + 1);
+    const char opening = value == std::string_view::npos ? '\0' : content[value];
+    if (key == "model" && opening == '{') return "HuggingFaceTokenizer";
+    if (key == "vocab" && opening == '[' && has_config) return "TikTokenizer";
+    has_config = has_config || (key == "config" && opening == '{');
   }
   return "";
 }

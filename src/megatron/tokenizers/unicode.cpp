@@ -145,7 +145,12 @@ bool is_numeric(char32_t c) {
   return category(c)[0] == 'N' || find_range(unicode_tables::numeric_since_16(), c) != nullptr;
 }
 
-bool is_punctuation(char32_t c) { return find_range(unicode_tables::punctuation(), c) != nullptr; }
+bool is_punctuation(char32_t c) {
+  if (c < 0x80)
+    return (c >= 0x21 && c <= 0x2F) || (c >= 0x3A && c <= 0x40) || (c >= 0x5B && c <= 0x60) ||
+           (c >= 0x7B && c <= 0x7E);
+  return find_range(unicode_tables::punctuation(), c) != nullptr;
+}
 
 bool is_combining_mark(char32_t c) {
   return c >= 0x300 && find_range(unicode_tables::combining_marks(), c) != nullptr;

@@ -62,7 +62,7 @@ class WordCache {
   bool append(const Key& key, std::vector<std::int32_t>& ids) const {
     const Entry& entry = entries_[slot(key)];
     if (!(entry.key == key)) return false;
-    ids.insert(ids.end(), entry.ids.begin(), entry.ids.begin() + entry.count);
+    for (std::uint32_t i = 0; i < entry.count; ++i) ids.push_back(entry.ids[i]);
     return true;
   }
 
@@ -80,7 +80,7 @@ class WordCache {
     std::uint32_t count = 0;
     std::array<std::int32_t, kMostIds> ids{};
   };
-  static constexpr int kLogEntries = 14;
+  static constexpr int kLogEntries = 15;
   static std::size_t slot(const Key& key) {
     const std::uint64_t mixed = (key.low * 0x9E3779B97F4A7C15u) ^ (key.high * 0xC2B2AE3D27D4EB4Fu);
     return static_cast<std::size_t>((mixed ^ mixed >> 32) * 0xD6E8FEB86659FD93u >>

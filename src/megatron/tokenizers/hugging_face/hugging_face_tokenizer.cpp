@@ -94,8 +94,9 @@ void HuggingFaceTokenizer::encode_words(std::string_view text, bool starts_docum
   if (byte_level_words_ != nullptr) return encode_byte_level(text, ids);
   hugging_face::PreTokenizedString words{std::string(text), {{0, text.size()}}, starts_document};
   pre_tokenizer_->apply(words);
+  WordCache& cache = WordCache::of_thread(cache_owner_);
   for (const Span& span : words.spans)
-    model_->encode(std::string_view(words.text).substr(span.begin, span.end - span.begin), ids);
+    cache.encode(words.text, span, ids, [&](std::string_view word) { model_->encode(word, ids); });
 }
 
 void HuggingFaceTokenizer::encode_byte_level(std::string_view text,

@@ -108,11 +108,26 @@ class WhitespaceSplit : public PreTokenizer {
   }
 };
 
+/// Splits at white space, which it drops, and makes every punctuation character a word.
 class BertPreTokenizer : public PreTokenizer {
  public:
   void apply(PreTokenizedString& words) const override {
-    split_at_characters(words, SplitBehavior::removed, is_white_space);
-    split_at_characters(words, SplitBehavior::isolated, is_punctuation);
+    std::vector<Span> spans;
+    spans.reserve(words.text.size() / 4);
+    for (const Span& word : words.spans) {
+      std::size_t begin = word.begin;
+      for (std::size_t i = word.begin; i < word.end;) {
+        const std::size_t at = i;
+        const char32_t c = next_code_point(words.text, i);
+        const bool is_apart = is_punctuation(c);
+        if (!is_apart && !is_white_space(c)) continue;
+        if (begin < at) spans.push_back({begin, at});
+        if (is_apart) spans.push_back({at, i});
+        begin = i;
+      }
+      if (begin < word.end) spans.push_back({begin, word.end});
+    }
+    words.spans = std::move(spans);
   }
 };
 

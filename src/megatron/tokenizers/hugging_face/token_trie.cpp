@@ -18,6 +18,7 @@ bool TokenTrie::add(std::string_view text, std::int32_t id) {
 
 TokenTrie::Prefix TokenTrie::match_at(std::string_view text) const {
   Prefix match{0, -1};
+  if (text.empty() || !first_bytes_[static_cast<unsigned char>(text.front())]) return match;
   std::uint32_t at = 0;
   for (std::size_t i = 0; i < text.size(); ++i) {
     const auto edge = nodes_[at].next.find(static_cast<unsigned char>(text[i]));

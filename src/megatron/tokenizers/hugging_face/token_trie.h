@@ -21,6 +21,8 @@ class TokenTrie {
 
   /// Adds a non-empty string. Returns false when it exists already.
   bool add(std::string_view text, std::int32_t id);
+  /// Returns whether a string begins with this byte.
+  bool has_first(char byte) const { return first_bytes_[static_cast<unsigned char>(byte)]; }
   bool empty() const { return nodes_.size() == 1; }
   struct Prefix {
     std::size_t length;  ///< 0 when there is none

@@ -14,6 +14,20 @@ class DoubleArray {
   DoubleArray() = default;
   explicit DoubleArray(std::vector<std::uint32_t> units) : units_(std::move(units)) {}
 
+  /// Returns whether a key begins with `text`.
+  bool is_key_prefix(std::string_view text) const {
+    if (units_.empty()) return false;
+    std::uint32_t position = offset(units_[0]);
+    for (const char c : text) {
+      position ^= static_cast<unsigned char>(c);
+      if (position >= units_.size() ||
+          (units_[position] & (1u << 31 | 0xFF)) != static_cast<unsigned char>(c))
+        return false;
+      position ^= offset(units_[position]);
+    }
+    return true;
+  }
+
   /// Calls found(length, value) for every key that `text` begins with, the shortest first.
   template <class Found>
   void for_each_prefix(std::string_view text, Found found) const {
@@ -50,6 +64,8 @@ class CharacterMap {
     std::size_t length = 0;  ///< of the key; 0 when no key matches
     std::string_view replacement;
   };
+  /// Returns whether a key begins with `text`.
+  bool is_key_prefix(std::string_view text) const { return trie_.is_key_prefix(text); }
   /// Returns the longest key that `text` begins with.
   Match longest(std::string_view text) const;
   /// Returns the shortest key that `text` begins with.

@@ -11,7 +11,28 @@ Normalizer::Normalizer(const NormalizerSpec& spec, bool space_is_suffix, const s
       add_dummy_prefix_(spec.add_dummy_prefix),
       remove_extra_(spec.remove_extra_whitespaces),
       escape_(spec.escape_whitespaces),
-      space_is_suffix_(space_is_suffix) {}
+      space_is_suffix_(space_is_suffix) {
+  find_plain_characters();
+}
+
+void Normalizer::keep_symbols(const hugging_face::TokenTrie* symbols) {
+  symbols_ = symbols;
+  find_plain_characters();
+}
+
+void Normalizer::find_plain_characters() {
+  for (char first = 0; first >= 0 && first < 127; ++first) {
+    const std::string text(1, first);
+    bool is_plain = symbols_ == nullptr || !symbols_->has_first(first);
+    if (is_plain && map_.is_key_prefix(text)) {
+      const CharacterMap::Match match = map_.longest(text);
+      is_plain = match.length == 0 || match.replacement == text;
+      for (char second = 0; is_plain && second >= 0 && second < 127; ++second)
+        is_plain = !map_.is_key_prefix(text + second);
+    }
+    plain_[static_cast<std::size_t>(first)] = is_plain;
+  }
+}
 
 Normalizer::Prefix Normalizer::next(std::string_view text) const {
   if (symbols_ != nullptr && !symbols_->empty()) {
@@ -53,6 +74,17 @@ std::string Normalizer::apply(std::string_view text) const {
   if (!space_is_suffix_ && add_dummy_prefix_) out += space();
   bool after_space = remove_extra_;
   while (!text.empty()) {
+    if (is_plain(text)) {
+      const bool is_space = text.front() == ' ';
+      if (!is_space) {
+        out += text.front();
+      } else if (!after_space) {
+        out += space();
+      }
+      after_space = is_space && remove_extra_;
+      text.remove_prefix(1);
+      continue;
+    }
     auto [normalized, length] = next(text);
     while (after_space && normalized.starts_with(' ')) normalized.remove_prefix(1);
     if (!normalized.empty()) {

