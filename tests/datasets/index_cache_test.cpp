@@ -7,10 +7,12 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <optional>
 #include <random>
 #include <thread>
 
 #include "datasets/corpus.h"
+#include "megatron/base/files.h"
 #include "support/temporary_folder.h"
 
 namespace megatron {
@@ -177,6 +179,20 @@ TEST_F(IndexCacheTest, RebuildsForAnyDamagedStamp) {
 }
 
 // Every process appends a byte when it builds.
+TEST_F(IndexCacheTest, SaysThatItWaits) {
+  load();
+  write_source(2);
+  std::optional<FileLock> lock(file("-lock"));
+  testing::internal::CaptureStderr();
+  std::thread waiting([this] { load(); });
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  lock.reset();
+  waiting.join();
+  EXPECT_THAT(testing::internal::GetCapturedStderr(),
+              HasSubstr("note: waiting for another process that builds "));
+  EXPECT_EQ(builds_, 2);
+}
+
 TEST_F(IndexCacheTest, IsBuiltByOneOfManyProcesses) {
   std::vector<pid_t> children;
   for (int i = 0; i < 6; ++i) {

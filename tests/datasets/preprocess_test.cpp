@@ -2,12 +2,11 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <zlib.h>
-#include <zstd.h>
 
 #include <sstream>
 
 #include "datasets/corpus.h"
+#include "datasets/preprocess_fixture.h"
 #include "megatron/datasets/indexed_dataset.h"
 #include "megatron/datasets/json_lines.h"
 #include "support/message_of.h"
@@ -19,68 +18,6 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-
-std::vector<std::int32_t> bytes_of(std::string_view text) {
-  return {reinterpret_cast<const unsigned char*>(text.data()),
-          reinterpret_cast<const unsigned char*>(text.data()) + text.size()};
-}
-
-std::string gzip(const std::string& text) {
-  z_stream state{};
-  deflateInit2(&state, 6, Z_DEFLATED, 15 + 16, 8, Z_DEFAULT_STRATEGY);
-  std::string out(deflateBound(&state, text.size()), '\0');
-  state.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(text.data()));
-  state.avail_in = static_cast<uInt>(text.size());
-  state.next_out = reinterpret_cast<Bytef*>(out.data());
-  state.avail_out = static_cast<uInt>(out.size());
-  deflate(&state, Z_FINISH);
-  out.resize(state.total_out);
-  deflateEnd(&state);
-  return out;
-}
-
-std::string zstd(const std::string& text) {
-  std::string out(ZSTD_compressBound(text.size()), '\0');
-  out.resize(ZSTD_compress(out.data(), out.size(), text.data(), text.size(), 3));
-  return out;
-}
-
-class PreprocessTest : public ::testing::Test {
- protected:
-  PreprocessSummary run() { return preprocess(options_, bytes_of); }
-  std::string error() {
-    return message_of([&] { run(); });
-  }
-  /// Writes `content` to the input file.
-  void input(const std::string& name, const std::string& content) {
-    test::write_text_file(folder_ / name, content);
-    options_.inputs = {folder_ / name};
-  }
-  std::vector<std::string> documents(const std::string& key = "text") {
-    const IndexedDataset dataset(folder_ / ("out_" + key + "_document"));
-    std::vector<std::string> texts;
-    for (std::int64_t document = 0; document < dataset.num_documents(); ++document) {
-      auto& text = texts.emplace_back();
-      for (auto sequence = dataset.document_indices()[document];
-           sequence < dataset.document_indices()[document + 1]; ++sequence) {
-        std::vector<std::int64_t> ids(
-            static_cast<std::size_t>(dataset.sequence_lengths()[sequence]));
-        dataset.read(sequence, 0, ids);
-        for (const auto id : ids) text += id == 256 ? '$' : static_cast<char>(id);
-        text += "|";
-      }
-    }
-    return texts;
-  }
-
-  TemporaryFolder folder_;
-  PreprocessOptions options_{.inputs = {},
-                             .output_prefix = folder_ / "out",
-                             .append_eod = true,
-                             .eod = 256,
-                             .vocab_size = 257,
-                             .workers = 3};
-};
 
 TEST_F(PreprocessTest, ReadsJsonLines) {
   input("in.jsonl",

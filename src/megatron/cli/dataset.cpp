@@ -5,8 +5,10 @@
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "megatron/base/error.h"
+#include "megatron/base/files.h"
 #include "megatron/base/json.h"
 #include "megatron/cli/command.h"
 #include "megatron/config/field_table.h"
@@ -28,7 +30,7 @@ struct DatasetCommandOptions {
   std::string num_samples = "none,none,none";
   std::string split_name = "train";
   std::int64_t start = 0, count = 10, vocab_size = 50257;
-  std::string output_prefix;
+  std::string input, output_prefix;
   bool multimodal = false, decode = false;
   TokenizerConfig tokenizer;
   DataConfig data;
@@ -56,7 +58,7 @@ const FieldTable<DatasetCommandOptions>& dataset_table() {
         "show prints samples in training order, one JSON line each: "
         "{\"index\":0,\"tokens\":[...]}, "
         "with --decode also \"text\". info PREFIX... prints documents, tokens and type. merge "
-        "PREFIX... --output-prefix P merges datasets.");
+        "PREFIX... --output-prefix P merges datasets, and merge --input FOLDER those of a folder.");
     t.field("action", &Options::operands, "show, info PREFIX... or merge PREFIX...")
         .positional()
         .value_name("WORD");
@@ -80,6 +82,9 @@ const FieldTable<DatasetCommandOptions>& dataset_table() {
             "print the text of each sample too, with special tokens; requires tokenizer flags");
     t.include(&Options::tokenizer, tokenizer_name_table());
     t.group("Merging");
+    t.field("input", &Options::input,
+            "merge all .bin/.idx pairs of this folder, in alphabetical order")
+        .value_name("FOLDER");
     t.field("output_prefix", &Options::output_prefix, "prefix of the merged dataset")
         .value_name("PREFIX");
     t.field("multimodal", &Options::multimodal, "merge multimodal datasets, which contain modes");
@@ -197,7 +202,34 @@ int info(const std::vector<std::string>& prefixes) {
   return 0;
 }
 
-int merge(const std::vector<std::string>& prefixes, const DatasetCommandOptions& options) {
+/// Returns the prefixes of the pairs in a folder, as Megatron-LM's merge_datasets.py takes them:
+/// every file must belong to a pair.
+std::vector<std::string> pairs_of_folder(const fs::path& folder) {
+  std::set<std::string> prefixes;
+  std::error_code code;
+  for (const auto& file : fs::directory_iterator(folder, code)) {
+    std::error_code ignored;
+    if (!file.is_regular_file(ignored)) continue;
+    const fs::path prefix = folder / file.path().stem();
+    const fs::path other = prefix.string() + (file.path().extension() == ".idx" ? ".bin" : ".idx");
+    if (!fs::is_regular_file(other, ignored))
+      throw UserError({"--input " + folder.string() + ": " + file.path().filename().string() +
+                           " has no " + other.filename().string() + " beside it",
+                       "", "give a folder that holds nothing but .bin/.idx pairs"});
+    prefixes.insert(prefix.string());
+  }
+  if (code) throw_file_error("read folder", folder, code.value());
+  return {prefixes.begin(), prefixes.end()};
+}
+
+int merge(std::vector<std::string> prefixes, const DatasetCommandOptions& options) {
+  if (!options.input.empty()) {
+    if (!prefixes.empty())
+      throw UserError({"merge: prefixes and --input are both given", "", "leave one of them out"});
+    prefixes = pairs_of_folder(options.input);
+    if (prefixes.empty())
+      throw UserError({"--input " + options.input + " holds no .bin/.idx pair", "", ""});
+  }
   if (prefixes.empty() || options.output_prefix.empty())
     throw UserError({"merge needs prefixes and --output-prefix", "",
                      "megatron dataset merge data/a_text_document data/b_text_document "

@@ -2,10 +2,12 @@
 // Megatron-LM's flags.
 #include <unistd.h>
 
+#include <algorithm>
 #include <iostream>
 #include <thread>
 
 #include "megatron/base/error.h"
+#include "megatron/base/files.h"
 #include "megatron/base/format.h"
 #include "megatron/base/terminal.h"
 #include "megatron/cli/command.h"
@@ -58,7 +60,7 @@ const FieldTable<PreprocessDataOptions>& preprocess_data_table() {
     FieldTable<Options> t;
     t.about(
         "Tokenizes JSON lines or text into PREFIX_text_document.bin and .idx, with the same bytes "
-        "as Megatron-LM.");
+        "as Megatron-LM. A run that was killed goes on when the same command is given again.");
     t.group("Input and output");
     t.field(
          "input", &Options::input,
@@ -86,11 +88,13 @@ const FieldTable<PreprocessDataOptions>& preprocess_data_table() {
     t.field("log_interval", &Options::log_interval, "number of documents between progress lines")
         .at_least(1);
     t.field("partitions", &Options::partitions,
-            "accepted for compatibility with Megatron-LM's scripts")
+            "order documents as Megatron-LM does with so many partitions: every N-th document from "
+            "the first one on, then every N-th from the second one on, ...; threads are the same "
+            "for any number")
         .at_least(1)
-        .note("without effect: the input is one stream, and documents keep their order");
+        .at_most(1024);
     t.field("keep_sequential_samples", &Options::keep_sequential_samples,
-            "has no effect: documents always keep their order");
+            "with --partitions, keep the order of the input");
     t.field("split_sentences", &Options::split_sentences, "not supported").hidden();
     t.field("keep_newlines", &Options::keep_newlines, "only with --split-sentences").hidden();
     t.field("lang", &Options::lang, "only with --split-sentences").hidden();
@@ -110,6 +114,27 @@ void refuse_unsupported(const PreprocessDataOptions& options) {
   if (options.find_optimal_num_workers)
     throw UserError({"--find-optimal-num-workers", "is not supported",
                      "leave it and --workers out to use every core"});
+}
+
+/// Returns a text that tells tokenizers apart: their flags, and size and time of their files.
+std::string identity(const TokenizerConfig& config) {
+  std::string text = config.tokenizer_type + "\n" +
+                     (config.vocab_size ? std::to_string(*config.vocab_size) : "") + "\n";
+  const auto add_file = [&](const fs::path& path) {
+    std::error_code code;
+    text += path.string() + " " + std::to_string(fs::file_size(path, code)) + " " +
+            std::to_string(fs::last_write_time(path, code).time_since_epoch().count()) + "\n";
+  };
+  for (const std::string& name : {config.tokenizer_model, config.vocab_file, config.merge_file}) {
+    std::error_code code;
+    std::vector<fs::path> files = {name};
+    if (fs::is_directory(name, code)) {
+      for (const auto& file : fs::directory_iterator(name, code)) files.push_back(file.path());
+      std::sort(files.begin(), files.end());
+    }
+    for (const fs::path& file : files) add_file(file);
+  }
+  return text;
 }
 
 void report(const PreprocessSummary& summary, TokenDtype type) {
@@ -144,6 +169,8 @@ int run_preprocess_data(std::span<const std::string> args) {
       .log_interval = options.log_interval,
       .accepts_invalid_utf8 = tokenizer->accepts_invalid_utf8(),
       .skip_malformed = options.on_error == OnError::skip,
+      .partitions = options.keep_sequential_samples ? 1 : options.partitions,
+      .encoder_identity = identity(options.tokenizer),
       .log = &std::cerr,
       .log_is_terminal = is_terminal(STDERR_FILENO)};
   const PreprocessSummary summary = preprocess(

@@ -8,7 +8,7 @@ namespace {
 
 struct Script {
   std::string_view name;
-  std::string_view command, model;
+  std::string_view command, first_word;
 };
 
 constexpr std::array kScripts{
@@ -19,6 +19,7 @@ constexpr std::array kScripts{
     Script{"pretrain_mamba", "pretrain", "hybrid"},
     Script{"pretrain_vlm", "pretrain", "vlm"},
     Script{"preprocess_data", "preprocess-data", ""},
+    Script{"merge_datasets", "dataset", "merge"},
     Script{"checkpoint_inspector", "checkpoint", ""},
     Script{"gpt_static_inference", "generate", ""},
     Script{"gpt_dynamic_inference", "generate", ""},
@@ -34,7 +35,7 @@ std::vector<std::string> script_command(std::string_view path) {
   for (const Script& script : kScripts) {
     if (script.name != name) continue;
     std::vector<std::string> args{std::string(script.command)};
-    if (!script.model.empty()) args.emplace_back(script.model);
+    if (!script.first_word.empty()) args.emplace_back(script.first_word);
     return args;
   }
   return {};

@@ -4,11 +4,13 @@
 
 #include <atomic>
 #include <chrono>
+#include <iostream>
 #include <optional>
 
 #include "megatron/base/error.h"
 #include "megatron/base/format.h"
 #include "megatron/base/md5.h"
+#include "megatron/datasets/output_lock.h"
 
 namespace megatron {
 namespace {
@@ -126,6 +128,8 @@ double take_lock(const IndexCacheEntry& entry, const EntryFiles& files,
                  std::optional<FileLock>& lock) {
   megatron::create_directories(entry.folder);
   const auto start = std::chrono::steady_clock::now();
+  if (is_locked(files.path("lock")))
+    std::cerr << "note: waiting for another process that builds " + files.path("*").string() + "\n";
   lock.emplace(files.path("lock"));
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }

@@ -1,24 +1,38 @@
 // Writes `prefix.{bin,idx}` in Megatron's format from tokens or by concatenating whole datasets.
-// The final names do not exist before finalize().
+// The final names do not exist before finalize(). Memory does not grow with the documents.
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
-#include "megatron/base/files.h"
+#include "megatron/datasets/dataset_part.h"
 #include "megatron/datasets/indexed_dataset.h"
+#include "megatron/datasets/output_lock.h"
 
 namespace megatron {
 
+struct IndexedDatasetBuilderOptions {
+  std::string prefix;
+  TokenDtype type = TokenDtype::int32;
+  bool multimodal = false;
+  /// Document i goes to partition i mod num_partitions; the dataset holds one partition after the
+  /// other.
+  std::int64_t num_partitions = 1;
+  /// The value of checkpoint() from which a run that was killed goes on; empty: start anew.
+  std::vector<PartState> resumed = {};
+};
+
+/// While it exists, no other builder can be made for the same prefix: a UserError says so. What
+/// earlier processes that were killed left of the prefix's temporary files is removed.
 class IndexedDatasetBuilder {
  public:
+  explicit IndexedDatasetBuilder(IndexedDatasetBuilderOptions options);
   IndexedDatasetBuilder(std::string prefix, TokenDtype type, bool multimodal = false);
   IndexedDatasetBuilder(const IndexedDatasetBuilder&) = delete;
   IndexedDatasetBuilder& operator=(const IndexedDatasetBuilder&) = delete;
-  /// Removes the temporary files if finalize() was not called.
+  /// Removes the temporary files.
   ~IndexedDatasetBuilder();
 
   /// Appends one document whose sequences have the given lengths (none for an empty document).
@@ -27,27 +41,22 @@ class IndexedDatasetBuilder {
                     std::span<const std::int8_t> modes = {});
   /// Appends all sequences of another dataset of the same type.
   void add_dataset(const IndexedDataset& dataset);
+  /// Makes the documents so far durable and returns what a later builder needs to go on from here.
+  std::vector<PartState> checkpoint();
   /// Writes the index and renames both files to their final names.
   void finalize();
 
-  std::int64_t num_sequences() const { return static_cast<std::int64_t>(lengths_.size()); }
-  std::int64_t num_documents() const {
-    return static_cast<std::int64_t>(document_indices_.size()) - 1;
-  }
-  std::int64_t num_tokens() const { return num_tokens_; }
+  std::int64_t num_sequences() const { return total_.sequences; }
+  std::int64_t num_documents() const { return total_.documents; }
+  std::int64_t num_tokens() const { return total_.tokens; }
 
  private:
-  void write_tokens(std::span<const std::int32_t> tokens);
-  void write_index(const std::string& path) const;
+  void remove_parts() const;
 
-  std::string prefix_, temporary_;
-  TokenDtype type_;
-  bool multimodal_, finalized_ = false;
-  std::unique_ptr<FileWriter> bin_;
-  std::int64_t num_tokens_ = 0;
-  std::vector<std::int32_t> lengths_;
-  std::vector<std::int64_t> document_indices_ = {0};
-  std::vector<std::int8_t> modes_;
+  IndexedDatasetBuilderOptions options_;
+  OutputLock lock_;
+  std::vector<DatasetPart> parts_;
+  PartState total_;
 };
 
 }  // namespace megatron

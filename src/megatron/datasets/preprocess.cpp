@@ -1,13 +1,16 @@
 #include "megatron/datasets/preprocess.h"
 
+#include <algorithm>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <set>
 
 #include "megatron/base/error.h"
 #include "megatron/base/ordered_pool.h"
 #include "megatron/datasets/indexed_dataset_builder.h"
 #include "megatron/datasets/json_lines.h"
+#include "megatron/datasets/preprocess_checkpoint.h"
 #include "megatron/datasets/preprocess_progress.h"
 #include "megatron/tokenizers/utf8.h"
 
@@ -29,6 +32,7 @@ struct KeySizes {
 struct EncodedChunk {
   std::vector<KeyTokens> keys;
   std::uint64_t text_bytes = 0, file_bytes = 0;
+  InputPosition end;
   std::int64_t invalid_documents = 0;
   std::string first_invalid;
 
@@ -53,7 +57,8 @@ class ChunkEncoder {
   EncodedChunk operator()(const TextChunk& chunk) const {
     EncodedChunk encoded{.keys = std::vector<KeyTokens>(options_.json_keys.size()),
                          .text_bytes = chunk.text().size(),
-                         .file_bytes = chunk.file_bytes};
+                         .file_bytes = chunk.file_bytes,
+                         .end = chunk.end};
     if (chunk.kind == DocumentKind::json_line) {
       encode_json(chunk, encoded);
     } else {
@@ -162,8 +167,9 @@ void write_documents(IndexedDatasetBuilder& builder, const KeyTokens& key) {
 }
 
 void check(const PreprocessOptions& options, const std::vector<std::string>& files) {
-  MEGATRON_CHECK(options.vocab_size > 0 && options.workers > 0 && options.log_interval > 0,
-                 "vocab_size, workers and log_interval must be positive");
+  MEGATRON_CHECK(options.vocab_size > 0 && options.workers > 0 && options.log_interval > 0 &&
+                     options.partitions > 0,
+                 "vocab_size, workers, log_interval and partitions must be positive");
   if (options.json_keys.empty())
     throw UserError({"--json-keys is empty", "", "name at least one field"});
   if (std::set(options.json_keys.begin(), options.json_keys.end()).size() !=
@@ -191,53 +197,104 @@ std::uint64_t total_size(const std::vector<std::string>& files) {
   return total;
 }
 
+/// One run: the builders, and the checkpoint from which a later run goes on.
+class PreprocessRun {
+ public:
+  PreprocessRun(const PreprocessOptions& options, const std::vector<std::string>& files)
+      : options_(options),
+        progress_(options.log, options.log_is_terminal, options.log_interval, total_size(files)) {
+    const std::string job = preprocess_job(options, files);
+    const bool is_repeatable = std::ranges::find(files, kStandardInput) == files.end();
+    const auto found =
+        is_repeatable ? PreprocessCheckpointFile::load(options.output_prefix, job) : std::nullopt;
+    if (found) checkpoint_ = *found;
+    for (std::size_t key = 0; key < options.json_keys.size(); ++key) {
+      const std::string prefix = options.output_prefix + "_" + options.json_keys[key] + "_document";
+      checkpoint_.counts.outputs.push_back({.prefix = prefix});
+      builders_.push_back(std::make_unique<IndexedDatasetBuilder>(IndexedDatasetBuilderOptions{
+          .prefix = prefix,
+          .type = optimal_token_dtype(options.vocab_size),
+          .num_partitions = options.partitions,
+          .resumed = found ? found->outputs.at(key) : std::vector<PartState>{}}));
+    }
+    if (is_repeatable) file_.emplace(options.output_prefix, job);
+    if (found) resume();
+  }
+
+  const InputPosition& position() const { return checkpoint_.position; }
+
+  void add(const EncodedChunk& chunk) {
+    for (std::size_t key = 0; key < builders_.size(); ++key)
+      write_documents(*builders_[key], chunk.keys[key]);
+    PreprocessSummary& counts = checkpoint_.counts;
+    counts.text_bytes += chunk.text_bytes;
+    if (counts.invalid_documents == 0) counts.first_invalid = chunk.first_invalid;
+    counts.invalid_documents += chunk.invalid_documents;
+    counts.malformed_documents += chunk.malformed_documents;
+    for (const std::string& reason : chunk.first_malformed)
+      if (counts.first_malformed.size() < PreprocessSummary::kMostShown)
+        counts.first_malformed.push_back(reason);
+    checkpoint_.position = chunk.end;
+    progress_.update(builders_[0]->num_documents(), counts.text_bytes, chunk.file_bytes);
+    if (file_ && progress_.seconds() - last_saved_s_ >= options_.checkpoint_interval_s) save();
+  }
+
+  PreprocessSummary finish() {
+    PreprocessSummary& summary = checkpoint_.counts;
+    for (std::size_t key = 0; key < builders_.size(); ++key) {
+      const IndexedDatasetBuilder& builder = *builders_[key];
+      auto& output = summary.outputs[key];
+      output.documents = builder.num_documents();
+      output.sequences = builder.num_sequences();
+      output.tokens = builder.num_tokens();
+      if (output.tokens == 0)
+        throw UserError({"there are no tokens for " + output.prefix,
+                         "the input has " + std::to_string(output.documents) + " documents",
+                         "check --input and --json-keys"});
+    }
+    for (auto& builder : builders_) builder->finalize();
+    progress_.finish(builders_[0]->num_documents(), summary.text_bytes);
+    summary.seconds = progress_.seconds();
+    return summary;
+  }
+
+ private:
+  void resume() {
+    const std::int64_t documents = builders_[0]->num_documents();
+    progress_.resume(documents, checkpoint_.counts.text_bytes, position().finished_bytes);
+    if (options_.log != nullptr)
+      *options_.log << "note: goes on after the " << documents
+                    << " documents that a run that was killed has written" << std::endl;
+  }
+
+  void save() {
+    checkpoint_.outputs.clear();
+    for (auto& builder : builders_) checkpoint_.outputs.push_back(builder->checkpoint());
+    file_->save(checkpoint_);
+    last_saved_s_ = progress_.seconds();
+  }
+
+  const PreprocessOptions& options_;
+  PreprocessProgress progress_;
+  PreprocessCheckpoint checkpoint_;
+  std::vector<std::unique_ptr<IndexedDatasetBuilder>> builders_;
+  std::optional<PreprocessCheckpointFile> file_;  // removed before the files that it describes
+  double last_saved_s_ = 0;
+};
+
 }  // namespace
 
 PreprocessSummary preprocess(const PreprocessOptions& options, const Encoder& encode) {
   const std::vector<std::string> files = expand_inputs(options.inputs);
   check(options, files);
-  const TokenDtype type = optimal_token_dtype(options.vocab_size);
-  PreprocessSummary summary;
-  std::vector<std::unique_ptr<IndexedDatasetBuilder>> builders;
-  for (const std::string& key : options.json_keys) {
-    summary.outputs.push_back({.prefix = options.output_prefix + "_" + key + "_document"});
-    builders.push_back(
-        std::make_unique<IndexedDatasetBuilder>(summary.outputs.back().prefix, type));
-  }
-
-  PreprocessProgress progress(options.log, options.log_is_terminal, options.log_interval,
-                              total_size(files));
+  PreprocessRun run(options, files);
   ChunkReader reader(files, options.text_documents);
+  reader.seek(run.position());
   OrderedPool<TextChunk, EncodedChunk> pool(
       {.workers = options.workers, .depth = 2 * options.workers + 2}, [&] { return reader.next(); },
       ChunkEncoder(options, encode));
-  while (const std::optional<EncodedChunk> chunk = pool.next()) {
-    for (std::size_t key = 0; key < builders.size(); ++key)
-      write_documents(*builders[key], chunk->keys[key]);
-    summary.text_bytes += chunk->text_bytes;
-    if (summary.invalid_documents == 0) summary.first_invalid = chunk->first_invalid;
-    summary.invalid_documents += chunk->invalid_documents;
-    summary.malformed_documents += chunk->malformed_documents;
-    for (const std::string& reason : chunk->first_malformed)
-      if (summary.first_malformed.size() < PreprocessSummary::kMostShown)
-        summary.first_malformed.push_back(reason);
-    progress.update(builders[0]->num_documents(), summary.text_bytes, chunk->file_bytes);
-  }
-  for (std::size_t key = 0; key < builders.size(); ++key) {
-    const IndexedDatasetBuilder& builder = *builders[key];
-    if (builder.num_tokens() == 0)
-      throw UserError({"there are no tokens for " + summary.outputs[key].prefix,
-                       "the input has " + std::to_string(builder.num_documents()) + " documents",
-                       "check --input and --json-keys"});
-    auto& output = summary.outputs[key];
-    output.documents = builder.num_documents();
-    output.sequences = builder.num_sequences();
-    output.tokens = builder.num_tokens();
-    builders[key]->finalize();
-  }
-  progress.finish(builders[0]->num_documents(), summary.text_bytes);
-  summary.seconds = progress.seconds();
-  return summary;
+  while (const std::optional<EncodedChunk> chunk = pool.next()) run.add(*chunk);
+  return run.finish();
 }
 
 }  // namespace megatron

@@ -29,6 +29,13 @@ struct PreprocessOptions {
   bool accepts_invalid_utf8 = false;
   /// Skips documents that cannot be read or tokenized, and counts them; else the first one stops.
   bool skip_malformed = false;
+  /// Document i goes to partition i mod partitions, and the dataset holds one partition after the
+  /// other, as with Megatron's --partitions.
+  std::int64_t partitions = 1;
+  /// Seconds between checkpoints, from which the next run goes on after a kill. There are none when
+  /// the standard input is read.
+  double checkpoint_interval_s = 30;
+  std::string encoder_identity = {};  ///< differs for encoders that may give other ids
   std::ostream* log = nullptr;
   bool log_is_terminal = false;  ///< rewrites one progress line that shows the remaining time
 };
@@ -55,7 +62,8 @@ struct PreprocessSummary {
 
 /// Writes the datasets byte for byte as Megatron's preprocess_data.py does. Invalid UTF-8 in text
 /// and JSON is read as Python's errors='replace' reads it, and is counted. On an error, a UserError
-/// with file and line, no output remains.
+/// with file and line, no output remains. After a kill, a call with the same options and inputs
+/// goes on where the last checkpoint was made.
 PreprocessSummary preprocess(const PreprocessOptions& options, const Encoder& encode);
 
 }  // namespace megatron

@@ -91,6 +91,7 @@ bool ChunkReader::open_next_file() {
   stream_ = open_text(file);
   kind_ = is_text_file(file) ? text_kind_ : DocumentKind::json_line;
   line_ = 1;
+  offset_ = 0;
   return true;
 }
 
@@ -115,16 +116,31 @@ TextChunk ChunkReader::take(std::size_t size) {
       .file = files_[next_file_ - 1] == kStandardInput ? "standard input" : files_[next_file_ - 1],
       .first_line = line_,
       .kind = kind_,
-      .file_bytes = finished_bytes_};
+      .file_bytes = finished_bytes_,
+      .end = {}};
   if (stream_) chunk.file_bytes += stream_->bytes_read();
   std::string rest = pending_.substr(size);
   pending_.resize(size);
   chunk.buffer = std::exchange(pending_, std::move(rest));
-  const bool has_mark = line_ == 1 && chunk.buffer.starts_with(kByteOrderMark);
+  const bool has_mark = offset_ == 0 && chunk.buffer.starts_with(kByteOrderMark);
   line_ += std::count(chunk.buffer.begin(), chunk.buffer.end(), '\n');
   if (has_mark) chunk.buffer.erase(0, kByteOrderMark.size());
   chunk.buffer.append(TextChunk::kPadding, '\0');
+  offset_ += size;
+  chunk.end = stream_ ? InputPosition{next_file_ - 1, offset_, line_, finished_bytes_}
+                      : InputPosition{.file = next_file_, .finished_bytes = finished_bytes_};
   return chunk;
+}
+
+void ChunkReader::seek(const InputPosition& position) {
+  MEGATRON_CHECK(!stream_ && position.file <= files_.size(), "seek() before next()");
+  next_file_ = position.file;
+  finished_bytes_ = position.finished_bytes;
+  if (position.offset == 0) return;
+  open_next_file();
+  stream_->skip(position.offset);
+  offset_ = position.offset;
+  line_ = position.line;
 }
 
 std::optional<TextChunk> ChunkReader::next() {

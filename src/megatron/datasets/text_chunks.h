@@ -21,6 +21,14 @@ enum class DocumentKind {
   file,       ///< the whole file
 };
 
+/// A place in the input between two chunks.
+struct InputPosition {
+  std::size_t file = 0;              ///< index of the file
+  std::uint64_t offset = 0;          ///< bytes of its (decompressed) text before the place
+  std::int64_t line = 1;             ///< the number of the line that begins there
+  std::uint64_t finished_bytes = 0;  ///< size of the files before it
+};
+
 /// Consecutive documents of one file.
 struct TextChunk {
   static constexpr std::size_t kPadding = 64;  ///< readable bytes after the text, for simdjson
@@ -29,6 +37,7 @@ struct TextChunk {
   std::int64_t first_line = 1;
   DocumentKind kind = DocumentKind::json_line;
   std::uint64_t file_bytes = 0;  ///< (compressed) bytes read of all files up to this chunk's end
+  InputPosition end;             ///< where the next chunk begins
   std::string_view text() const {
     return std::string_view(buffer).substr(0, buffer.size() - kPadding);
   }
@@ -49,6 +58,9 @@ class ChunkReader {
   ChunkReader(std::vector<std::string> files, DocumentKind text_kind,
               std::size_t chunk_size = std::size_t{1} << 20);
   std::optional<TextChunk> next();
+  /// Goes on at the end of a chunk that another reader of the same files gave. Call it before
+  /// next().
+  void seek(const InputPosition& position);
 
  private:
   bool open_next_file();
@@ -61,6 +73,7 @@ class ChunkReader {
   std::unique_ptr<TextStream> stream_;
   std::string pending_;
   std::int64_t line_ = 1;
+  std::uint64_t offset_ = 0;  ///< bytes of the file's text that chunks have taken
   std::uint64_t finished_bytes_ = 0;
 };
 

@@ -68,6 +68,14 @@ class PlainStream : public TextStream {
     return count;
   }
 
+  void skip(std::uint64_t size) override {
+    const std::size_t ahead = std::min<std::uint64_t>(size, ahead_.size());
+    ahead_.erase(0, ahead);
+    bytes_read_ += size;
+    if (size > ahead && ::lseek(descriptor_, static_cast<off_t>(size - ahead), SEEK_CUR) < 0)
+      throw UserError({"cannot read " + path_.string(), std::strerror(errno), ""});
+  }
+
   std::uint64_t bytes_read() const override { return bytes_read_; }
   const fs::path& path() const { return path_; }
 
@@ -172,6 +180,15 @@ class ZstdStream : public TextStream {
 };
 
 }  // namespace
+
+void TextStream::skip(std::uint64_t size) {
+  std::vector<char> ignored(kInputBuffer);
+  while (size > 0) {
+    const std::size_t count = read(ignored.data(), std::min<std::uint64_t>(size, ignored.size()));
+    if (count == 0) throw UserError({"an input became shorter", "", "start again"});
+    size -= count;
+  }
+}
 
 std::unique_ptr<TextStream> open_text(const fs::path& path) {
   auto file = std::make_unique<PlainStream>(path);

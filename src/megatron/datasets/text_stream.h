@@ -18,6 +18,8 @@ class TextStream {
   /// Reads up to `size` bytes and returns their number; 0 at the end. Throws a UserError with the
   /// file when it cannot be read or is damaged.
   virtual std::size_t read(char* data, std::size_t size) = 0;
+  /// Passes over `size` bytes. Throws a UserError when there are fewer.
+  virtual void skip(std::uint64_t size);
   /// Returns the number of (compressed) bytes of the file consumed so far.
   virtual std::uint64_t bytes_read() const = 0;
 };

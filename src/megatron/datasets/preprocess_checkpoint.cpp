@@ -1,0 +1,125 @@
+#include "megatron/datasets/preprocess_checkpoint.h"
+
+#include <sys/stat.h>
+
+#include <nlohmann/json.hpp>
+
+#include "megatron/base/error.h"
+#include "megatron/base/files.h"
+#include "megatron/base/json.h"
+#include "megatron/datasets/output_lock.h"
+
+namespace megatron {
+namespace {
+
+constexpr int kVersion = 1;
+
+OrderedJson file_entry(const std::string& file) {
+  struct stat status {};
+  if (::stat(file.c_str(), &status) != 0) return {{"file", file}};
+  return {
+      {"file", file},
+      {"bytes", static_cast<std::int64_t>(status.st_size)},
+      {"time_ns", std::int64_t{status.st_mtim.tv_sec} * 1'000'000'000 + status.st_mtim.tv_nsec}};
+}
+
+OrderedJson to_json(const PartState& state) {
+  return {state.sequences, state.documents, state.tokens};
+}
+
+OrderedJson to_json(const PreprocessCheckpoint& checkpoint) {
+  OrderedJson outputs = OrderedJson::array();
+  for (const auto& parts : checkpoint.outputs) {
+    OrderedJson& output = outputs.emplace_back(OrderedJson::array());
+    for (const PartState& part : parts) output.push_back(to_json(part));
+  }
+  const InputPosition& position = checkpoint.position;
+  const PreprocessSummary& counts = checkpoint.counts;
+  return {{"position",
+           {{"file", position.file},
+            {"offset", position.offset},
+            {"line", position.line},
+            {"finished_bytes", position.finished_bytes}}},
+          {"counts",
+           {{"text_bytes", counts.text_bytes},
+            {"invalid", counts.invalid_documents},
+            {"first_invalid", counts.first_invalid},
+            {"malformed", counts.malformed_documents},
+            {"first_malformed", counts.first_malformed}}},
+          {"outputs", std::move(outputs)}};
+}
+
+PreprocessCheckpoint from_json(const OrderedJson& json) {
+  PreprocessCheckpoint checkpoint;
+  const OrderedJson &position = json.at("position"), &counts = json.at("counts");
+  checkpoint.position = {.file = position.at("file"),
+                         .offset = position.at("offset"),
+                         .line = position.at("line"),
+                         .finished_bytes = position.at("finished_bytes")};
+  checkpoint.counts.text_bytes = counts.at("text_bytes");
+  checkpoint.counts.invalid_documents = counts.at("invalid");
+  checkpoint.counts.first_invalid = counts.at("first_invalid");
+  checkpoint.counts.malformed_documents = counts.at("malformed");
+  checkpoint.counts.first_malformed = counts.at("first_malformed").get<std::vector<std::string>>();
+  for (const OrderedJson& output : json.at("outputs")) {
+    auto& parts = checkpoint.outputs.emplace_back();
+    for (const OrderedJson& part : output)
+      parts.push_back({.sequences = part.at(0), .documents = part.at(1), .tokens = part.at(2)});
+  }
+  return checkpoint;
+}
+
+}  // namespace
+
+std::string preprocess_job(const PreprocessOptions& options,
+                           const std::vector<std::string>& files) {
+  OrderedJson inputs = OrderedJson::array();
+  for (const std::string& file : files) inputs.push_back(file_entry(file));
+  const OrderedJson job = {{"version", kVersion},
+                           {"inputs", std::move(inputs)},
+                           {"json_keys", options.json_keys},
+                           {"text_documents", static_cast<int>(options.text_documents)},
+                           {"append_eod", options.append_eod},
+                           {"eod", options.eod},
+                           {"vocab_size", options.vocab_size},
+                           {"accepts_invalid_utf8", options.accepts_invalid_utf8},
+                           {"skip_malformed", options.skip_malformed},
+                           {"partitions", options.partitions},
+                           {"encoder", options.encoder_identity}};
+  return job.dump();
+}
+
+PreprocessCheckpointFile::PreprocessCheckpointFile(const std::string& output_prefix,
+                                                   std::string job)
+    : path_(path(output_prefix)), job_(std::move(job)) {
+  remove_leftovers(path_ + ".tmp");
+}
+
+PreprocessCheckpointFile::~PreprocessCheckpointFile() {
+  std::error_code ignored;
+  fs::remove(path_, ignored);
+}
+
+std::string PreprocessCheckpointFile::path(const std::string& output_prefix) {
+  return output_prefix + ".partial.json";
+}
+
+void PreprocessCheckpointFile::save(const PreprocessCheckpoint& checkpoint) const {
+  OrderedJson json = to_json(checkpoint);
+  json["job"] = job_;
+  write_file_atomically(path_, json.dump() + "\n");
+}
+
+std::optional<PreprocessCheckpoint> PreprocessCheckpointFile::load(const std::string& output_prefix,
+                                                                   const std::string& job) {
+  std::error_code code;
+  if (!fs::exists(path(output_prefix), code)) return std::nullopt;
+  const OrderedJson json = OrderedJson::parse(read_file(path(output_prefix)), nullptr, false);
+  try {
+    if (json.at("job") == job) return from_json(json);
+  } catch (const OrderedJson::exception&) {  // not a file of ours, or a torn one
+  }
+  return std::nullopt;
+}
+
+}  // namespace megatron
