@@ -103,8 +103,9 @@ bool read_fields(object members, Parts& parts, bool is_model) {
   bool is_first = true;
   for (auto field : members) {
     value content;
-    const char* const raw = field.key().raw();
-    if (raw == nullptr) return false;
+    simdjson::ondemand::raw_json_string quoted;
+    if (field.key().get(quoted) != SUCCESS) return false;
+    const char* const raw = quoted.raw();
     const std::string_view key(raw, std::strcspn(raw, "\"\\"));
     if (raw[key.size()] != '"') return false;
     if (field.value().get(content) != SUCCESS) return false;
