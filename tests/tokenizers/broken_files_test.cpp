@@ -224,5 +224,13 @@ TEST(BrokenGpt2Files, NameFileAndLine) {
       "absent", "cannot open");
 }
 
+TEST(BrokenJson, MissingCommasAreNamedByLine) {
+  const TemporaryFolder folder;
+  const std::string file =
+      folder.write("tokenizer.json", R"({"version": "1.0", "added": "x"], "model": {}})");
+  expect_error({.tokenizer_type = "HuggingFaceTokenizer", .tokenizer_model = file}, file,
+               "not valid JSON at line 1");
+}
+
 }  // namespace
 }  // namespace megatron

@@ -6,34 +6,13 @@
 #include <cstring>
 #include <queue>
 
+#include "megatron/tokenizers/hash_bytes.h"
+
 namespace megatron {
 namespace {
 
 /// Up to this many bytes a linear scan for the lowest rank is faster than a queue.
 constexpr std::size_t kMaxLinearScan = 64;
-
-std::uint64_t load(const char* bytes, std::size_t size) {
-  std::uint64_t value = 0;
-  std::memcpy(&value, bytes, size);
-  return value;
-}
-
-std::uint32_t hash_of(std::string_view bytes) {
-  std::uint64_t hash = bytes.size() * 0x9E3779B97F4A7C15u;
-  const char* at = bytes.data();
-  std::size_t left = bytes.size();
-  for (; left >= 8; at += 8, left -= 8)
-    hash = std::rotl((hash ^ load(at, 8)) * 0xC2B2AE3D27D4EB4Fu, 29);
-  if (left >= 4) {
-    hash ^= load(at, 4) | load(at + left - 4, 4) << 32;
-  } else if (left > 0) {
-    hash ^= static_cast<unsigned char>(at[0]) |
-            static_cast<std::uint64_t>(static_cast<unsigned char>(at[left / 2])) << 8 |
-            static_cast<std::uint64_t>(static_cast<unsigned char>(at[left - 1])) << 16;
-  }
-  hash *= 0xD6E8FEB86659FD93u;
-  return static_cast<std::uint32_t>(hash >> 32) ^ static_cast<std::uint32_t>(hash);
-}
 
 }  // namespace
 
@@ -56,7 +35,7 @@ void BytePairRanks::grow() {
 
 bool BytePairRanks::add(std::string_view token, std::int32_t id) {
   if (size() * 2 + 2 > slots_.size()) grow();
-  const std::uint32_t hash = hash_of(token);
+  const std::uint32_t hash = hash_bytes(token);
   std::size_t at = hash & (slots_.size() - 1);
   for (; slots_[at].rank != kNoRank; at = (at + 1) & (slots_.size() - 1))
     if (slots_[at].hash == hash && token_of_rank(slots_[at].rank) == token) return false;
@@ -73,7 +52,7 @@ bool BytePairRanks::add(std::string_view token, std::int32_t id) {
 
 std::uint32_t BytePairRanks::rank_of(std::string_view bytes) const {
   if (bytes.size() > longest_) return kNoRank;
-  const std::uint32_t hash = hash_of(bytes);
+  const std::uint32_t hash = hash_bytes(bytes);
   for (std::size_t at = hash & (slots_.size() - 1); slots_[at].rank != kNoRank;
        at = (at + 1) & (slots_.size() - 1))
     if (slots_[at].hash == hash && token_of_rank(slots_[at].rank) == bytes) return slots_[at].rank;

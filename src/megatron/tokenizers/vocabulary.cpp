@@ -1,10 +1,11 @@
 #include "megatron/tokenizers/vocabulary.h"
 
 #include <bit>
-#include <functional>
+#include <cstring>
 #include <nlohmann/json.hpp>
 
 #include "megatron/base/error.h"
+#include "megatron/tokenizers/hash_bytes.h"
 
 namespace megatron {
 namespace {
@@ -16,11 +17,6 @@ std::int32_t checked_id(const nlohmann::json& value, const std::string& token,
   if (!(value >= 0 && value <= kMaxTokenId))
     throw UserError({what + " must be from 0 to " + std::to_string(kMaxTokenId), value.dump(), ""});
   return value.get<std::int32_t>();
-}
-
-std::uint32_t hash_of(std::string_view token) {
-  const std::size_t hash = std::hash<std::string_view>{}(token);
-  return static_cast<std::uint32_t>(hash ^ hash >> 32);
 }
 
 }  // namespace
@@ -47,8 +43,7 @@ std::optional<Vocabulary> Vocabulary::of_pairs(
   Vocabulary vocabulary;
   vocabulary.slots_.resize(std::bit_ceil(tokens.size() * 2 + 2));
   for (const auto& [token, id] : tokens) {
-    if (vocabulary.contains(id) || vocabulary.find(token) >= 0) return std::nullopt;
-    vocabulary.insert(token, id);
+    if (vocabulary.contains(id) || !vocabulary.insert(token, id)) return std::nullopt;
   }
   return tokens.empty() ? std::nullopt : std::optional(std::move(vocabulary));
 }
@@ -65,25 +60,33 @@ Vocabulary Vocabulary::numbered(std::span<const std::string> tokens, const std::
   return vocabulary;
 }
 
-void Vocabulary::insert(std::string_view token, std::int32_t id) {
+bool Vocabulary::is_token(std::int32_t id, std::string_view token) const {
+  const TokenRange& range = token_of_id_[static_cast<std::size_t>(id)];
+  return range.size == token.size() &&
+         std::memcmp(arena_.data() + range.offset, token.data(), token.size()) == 0;
+}
+
+bool Vocabulary::insert(std::string_view token, std::int32_t id) {
+  const std::uint32_t hash = hash_bytes(token);
+  std::size_t at = hash & (slots_.size() - 1);
+  while (slots_[at].id >= 0 && (slots_[at].hash != hash || !is_token(slots_[at].id, token)))
+    at = (at + 1) & (slots_.size() - 1);
+  const bool is_new = slots_[at].id < 0;
+  slots_[at] = {hash, id};
   if (id >= id_limit()) token_of_id_.resize(static_cast<std::size_t>(id) + 1);
   token_of_id_[static_cast<std::size_t>(id)] = {arena_.size(),
                                                 static_cast<std::uint32_t>(token.size())};
   arena_.append(token);
-  const std::uint32_t hash = hash_of(token);
-  std::size_t at = hash & (slots_.size() - 1);
-  while (slots_[at].id >= 0 && (slots_[at].hash != hash || this->token(slots_[at].id) != token))
-    at = (at + 1) & (slots_.size() - 1);
-  slots_[at] = {hash, id};
   ++size_;
+  return is_new;
 }
 
 std::int32_t Vocabulary::find(std::string_view token) const {
   if (slots_.empty()) return -1;
-  const std::uint32_t hash = hash_of(token);
+  const std::uint32_t hash = hash_bytes(token);
   for (std::size_t at = hash & (slots_.size() - 1); slots_[at].id >= 0;
        at = (at + 1) & (slots_.size() - 1)) {
-    if (slots_[at].hash == hash && this->token(slots_[at].id) == token) return slots_[at].id;
+    if (slots_[at].hash == hash && is_token(slots_[at].id, token)) return slots_[at].id;
   }
   return -1;
 }

@@ -56,7 +56,9 @@ class Vocabulary {
     std::uint32_t hash = 0;
     std::int32_t id = -1;
   };
-  void insert(std::string_view token, std::int32_t id);
+  /// Returns false when the token had an id, which `id` replaces.
+  bool insert(std::string_view token, std::int32_t id);
+  bool is_token(std::int32_t id, std::string_view token) const;
 
   std::string arena_;
   std::vector<TokenRange> token_of_id_;

@@ -9,6 +9,7 @@ WordCache& WordCache::of_thread(std::uint64_t owner) {
   thread_local WordCache cache;
   if (cache.owner_ != owner) {
     std::fill(cache.entries_.begin(), cache.entries_.end(), Entry{});
+    std::fill(cache.long_entries_.begin(), cache.long_entries_.end(), LongEntry{});
     cache.owner_ = owner;
   }
   return cache;

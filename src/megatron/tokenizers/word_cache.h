@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "megatron/tokenizers/hash_bytes.h"
 #include "megatron/tokenizers/regex.h"
 
 namespace megatron {
@@ -28,7 +29,8 @@ class WordCache {
   void encode(std::string_view text, const Span& span, std::vector<std::int32_t>& ids,
               Encode encode) {
     const std::string_view word = text.substr(span.begin, span.end - span.begin);
-    if (word.empty() || word.size() > kMostBytes) return encode(word);
+    if (word.size() > kMostBytes) return encode_long(word, ids, encode);
+    if (word.empty()) return encode(word);
     const Key key = key_of(text, span.begin, span.end);
     if (append(key, ids)) return;
     const std::size_t first = ids.size();
@@ -37,6 +39,25 @@ class WordCache {
   }
 
  private:
+  /// Does the same for a word of more bytes, such as the indentation of code before a name.
+  template <class Encode>
+  void encode_long(std::string_view word, std::vector<std::int32_t>& ids, Encode encode) {
+    if (word.size() > kMostLongBytes) return encode(word);
+    LongEntry& entry = long_entries_[hash_bytes(word) & (long_entries_.size() - 1)];
+    if (entry.size == word.size() && std::memcmp(entry.word.data(), word.data(), entry.size) == 0) {
+      ids.insert(ids.end(), entry.ids.begin(), entry.ids.begin() + entry.count);
+      return;
+    }
+    const std::size_t first = ids.size();
+    encode(word);
+    const std::size_t count = ids.size() - first;
+    if (count > entry.ids.size()) return;
+    entry.size = static_cast<std::uint8_t>(word.size());
+    entry.count = static_cast<std::uint32_t>(count);
+    std::memcpy(entry.word.data(), word.data(), word.size());
+    std::memcpy(entry.ids.data(), ids.data() + first, count * sizeof(std::int32_t));
+  }
+
   /// A short word as two integers, with its length.
   struct Key {
     std::uint64_t low = 0, high = 0;
@@ -80,7 +101,14 @@ class WordCache {
     std::uint32_t count = 0;
     std::array<std::int32_t, kMostIds> ids{};
   };
-  static constexpr int kLogEntries = 15;
+  static constexpr std::size_t kMostLongBytes = 47;
+  struct LongEntry {
+    std::array<char, kMostLongBytes> word{};
+    std::uint8_t size = 0;
+    std::uint32_t count = 0;
+    std::array<std::int32_t, 11> ids{};
+  };
+  static constexpr int kLogEntries = 15, kLogLongEntries = 12;
   static std::size_t slot(const Key& key) {
     const std::uint64_t mixed = (key.low * 0x9E3779B97F4A7C15u) ^ (key.high * 0xC2B2AE3D27D4EB4Fu);
     return static_cast<std::size_t>((mixed ^ mixed >> 32) * 0xD6E8FEB86659FD93u >>
@@ -89,6 +117,7 @@ class WordCache {
 
   std::uint64_t owner_ = 0;
   std::vector<Entry> entries_ = std::vector<Entry>(std::size_t{1} << kLogEntries);
+  std::vector<LongEntry> long_entries_ = std::vector<LongEntry>(std::size_t{1} << kLogLongEntries);
 };
 
 }  // namespace megatron

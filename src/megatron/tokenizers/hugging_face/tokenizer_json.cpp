@@ -2,6 +2,8 @@
 
 #include <simdjson.h>
 
+#include <array>
+#include <cstring>
 #include <nlohmann/json.hpp>
 
 namespace megatron::hugging_face {
@@ -100,11 +102,12 @@ bool read_fields(object members, Parts& parts, bool is_model) {
   parts.rest += '{';
   bool is_first = true;
   for (auto field : members) {
-    std::string_view key;
     value content;
-    if (field.key().raw() == nullptr) return false;
-    const std::string_view quoted(field.key().raw());
-    key = quoted.substr(0, quoted.find('"'));
+    simdjson::ondemand::raw_json_string quoted;
+    if (field.key().get(quoted) != SUCCESS) return false;
+    const char* const raw = quoted.raw();
+    const std::string_view key(raw, std::strcspn(raw, "\"\\"));
+    if (raw[key.size()] != '"') return false;
     if (field.value().get(content) != SUCCESS) return false;
     if (is_model && (key == "vocab" || key == "merges")) {
       bool& has = key == "vocab" ? parts.has_vocabulary : parts.has_merges;
