@@ -146,7 +146,7 @@ OffloadFile::OffloadFile(Options options)
     stop();
     throw UserError({"a thread of the offload folder " + options_.folder.string(),
                      std::string("cannot start: ") + error.what(),
-                     "raise the limit of threads (ulimit -u)"});
+                     "raise the limits of threads (ulimit -u) and of memory (ulimit -v)"});
   } catch (...) {
     stop();
     throw;
@@ -156,16 +156,14 @@ OffloadFile::OffloadFile(Options options)
 OffloadFile::~OffloadFile() { stop(); }
 
 void OffloadFile::stop() noexcept {
-  std::deque<std::shared_ptr<OffloadTransfer::State>> dropped;
   {
     const std::lock_guard lock(mutex_);
     stopped_ = true;
-    dropped.swap(queue_);
   }
   work_.notify_all();
-  for (const auto& transfer : dropped)
-    if (transfer->begin()) transfer->finish(std::nullopt);
   for (std::thread& thread : threads_) thread.join();
+  for (const auto& transfer : queue_)  // threads that are stopped leave it as it is
+    if (transfer->begin()) transfer->finish(std::nullopt);
   close_files();
 }
 

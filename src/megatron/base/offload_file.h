@@ -77,7 +77,8 @@ class OffloadFile {
   /// Transfers are cut into pieces of this many bytes. On a local disk larger ones are no faster.
   static constexpr std::size_t kPieceBytes = std::size_t{1} << 20;
 
-  /// Throws a UserError if the folder does not exist or no file can be made in it.
+  /// Throws a UserError if the folder does not exist or is no folder, if no file can be made in it,
+  /// or if a thread cannot start.
   explicit OffloadFile(Options options);
   OffloadFile(const OffloadFile&) = delete;
   OffloadFile& operator=(const OffloadFile&) = delete;

@@ -119,7 +119,10 @@ void refuse_unsupported(const PreprocessDataOptions& options) {
 /// Returns a text that tells tokenizers apart: their flags, and size and time of their files.
 std::string identity(const TokenizerConfig& config) {
   std::string text = config.tokenizer_type + "\n" +
-                     (config.vocab_size ? std::to_string(*config.vocab_size) : "") + "\n";
+                     (config.vocab_size ? std::to_string(*config.vocab_size) : "") + "\n" +
+                     config.tiktoken_pattern + "\n" +
+                     std::to_string(config.tiktoken_num_special_tokens) + "\n";
+  for (const std::string& token : config.tokenizer_special_tokens) text += token + "\n";
   const auto add_file = [&](const fs::path& path) {
     std::error_code code;
     text += path.string() + " " + std::to_string(fs::file_size(path, code)) + " " +

@@ -35,13 +35,13 @@ std::string read_policy(std::string_view text, LayerActivationPolicy& policy) {
   for (const std::string_view word : split(text, '+')) {
     const auto* const part = std::ranges::find(kParts, word, &decltype(kParts)::value_type::first);
     if (part == kParts.end()) {
-      if (word == "none") return "'none' stands alone";
+      if (word == "none") return "'none' cannot be combined with other words";
       std::string names = "none";
       for (const auto& [name, unused] : kParts) names += ", " + std::string(name);
       return "'" + std::string(word) + "' is not one of " + names;
     }
     if (std::exchange(policy.*part->second, true))
-      return "'" + std::string(word) + "' stands there twice";
+      return "'" + std::string(word) + "' is given twice";
   }
   return {};
 }

@@ -90,7 +90,8 @@ const std::vector<Rule>& offload_rules() {
              "add --zero-stage 3, or leave --use-distributed-optimizer out"};
        }},
       {{"offload_folder", "cpu_offloading", "cpu_offloading_num_layers",
-        "fine_grained_activation_offloading", "optimizer_cpu_offload", "offload_modules"},
+        "fine_grained_activation_offloading", "optimizer_cpu_offload", "offload_modules",
+        "recompute_granularity", "memory_budget", "activation_plan"},
        [](S s) {
          // --offload-modules has a message of its own.
          return !offload(s).offload_folder.empty() && offload(s).offload_modules.empty() &&

@@ -38,9 +38,10 @@ const std::vector<Rule>& context_sharding_rules();
 const std::vector<Rule>& hybrid_context_rules();
 /// Rules on recomputation, offload and a memory budget (memory_rules.cpp).
 const std::vector<Rule>& memory_rules();
-/// Their part on offload (offload_rules.cpp).
+/// Rules on offload (offload_rules.cpp), a part of memory_rules().
 const std::vector<Rule>& offload_rules();
-/// Their part on --memory-budget and --activation-plan (memory_budget_rules.cpp).
+/// Rules on --memory-budget and --activation-plan (memory_budget_rules.cpp), a part of
+/// memory_rules().
 const std::vector<Rule>& memory_budget_rules();
 /// Rules that the recomputed and offloaded parts exist in the architecture (memory_rules.cpp).
 const std::vector<Rule>& recomputed_module_rules();

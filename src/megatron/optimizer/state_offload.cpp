@@ -95,8 +95,11 @@ void OffloadedArray::open(std::size_t window) {
 void OffloadedArray::open_copy(std::size_t window) {
   Window& of = windows_[window];
   if (of.bytes.defined()) return;
-  if (!of.stored) return open(window);
-  of.bytes = of.stored->read();
+  if (of.stored) {
+    of.bytes = of.stored->read();
+  } else {
+    open(window);
+  }
   of.is_copy = true;
 }
 

@@ -83,9 +83,11 @@ void UnitValues::open(const Parameter& parameter) {
   std::ranges::stable_partition(gathered_, is_other);  // the latest comes last
   order_.read(unit);
   const std::optional<std::size_t> next = order_.next();
-  if (!next || !units_[*next].gathers_ahead || find(*next) != nullptr) return;
-  keep_latest(1);
-  start(*next);
+  if (!next || !units_[*next].gathers_ahead) return;
+  if (find(*next) == nullptr) {
+    keep_latest(1);
+    start(*next);
+  }
   if (const auto following = order_.next(1)) prefetch_slices(*following);
 }
 

@@ -20,6 +20,7 @@ namespace {
 
 constexpr std::int64_t kMostSamples = 64;  ///< the largest micro-batch size that is tried
 constexpr int kMostCorrections = 8;
+constexpr double kMebibyte = 1 << 20;
 
 /// A plan and what it is predicted to need and to take.
 struct Candidate {
@@ -244,8 +245,9 @@ std::string remedies_text(const BudgetRequest& request, const Planner& planner,
   if (request.offload_store == nullptr && request.rank.device.is_cpu()) {
     const double bytes = planner.least(/*offloads=*/true).bytes;
     if (bytes < least.bytes)
-      text += "\n    --offload-folder DIR: " + byte_size_text(least.bytes - bytes) +
-              " less, in which activations may lie";
+      text +=
+          "\n    --offload-folder DIR, for activations: " + byte_size_text(least.bytes - bytes) +
+          " less" + (bytes <= request.budget_bytes ? "" : ", which is not enough alone");
   }
   Settings settings = planner.settings();
   settings.memory.memory_budget.clear();
@@ -261,12 +263,17 @@ std::string remedies_text(const BudgetRequest& request, const Planner& planner,
 
 [[noreturn]] void throw_too_small(const BudgetRequest& request, const Planner& planner,
                                   const Candidate& least) {
-  constexpr double kMebibyte = 1 << 20, kNoise = 2;  // a process holds a little more or less
+  constexpr double kNoise = 2 * kMebibyte;  // a process holds a little more or less
+  const bool is_automatic = request.settings.memory.memory_budget == "auto";
+  const std::string budget = byte_size_text(request.budget_bytes);
   throw UserError(
-      {"--memory-budget " + byte_size_text(request.budget_bytes) + " of each rank",
+      {is_automatic ? "--memory-budget auto, " + budget + " for each rank by the free memory"
+                    : "--memory-budget " + budget + " for each rank",
        "is too small: even with the plan " + activation_plan_text(least.layers) +
            ", a rank is predicted to need " + byte_size_text(least.bytes),
-       format("set it to %.0fMiB or more", std::ceil(least.bytes / kMebibyte + kNoise)) +
+       (is_automatic
+            ? "free memory or raise the limits of the process"
+            : format("set it to %.0fMiB or more", std::ceil((least.bytes + kNoise) / kMebibyte))) +
            remedies_text(request, planner, least)});
 }
 

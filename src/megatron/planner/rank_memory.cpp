@@ -112,7 +112,8 @@ double unit_buffer_bytes(const ParamStore& store) {
     return bucket.has_unit_values() ? static_cast<double>(bucket.complete_bytes()) : 0.0;
   });
   // A slice that is gathered and one that is read ahead.
-  const double slices = 2 * largest_units_bytes(store, 1, [](const ParamBucket& bucket) {
+  const double slices = (store.data_parallel().overlaps_param_gather ? 2 : 1) *
+                        largest_units_bytes(store, 1, [](const ParamBucket& bucket) {
                           const bool is_read = bucket.offloads_values && bucket.is_sharded();
                           return is_read ? static_cast<double>(bucket.slice_size) *
                                                static_cast<double>(c10::elementSize(bucket.dtype))

@@ -98,8 +98,10 @@ int run_plan_memory(std::span<const std::string> args) {
   ParseResult parsed = parse_command_line(memory_plan_table(), args, options, "plan");
   std::cerr << notes_text(parsed);
   read_planned_run(options.run, parsed);
-  if (!options.run.memory.memory_budget.empty())
-    throw UserError({"--memory-budget", "has no effect here: its plan depends on measured times",
+  if (options.run.memory.has_budget())
+    throw UserError({options.run.memory.memory_budget.empty() ? "--recompute-granularity adaptive"
+                                                              : "--memory-budget",
+                     "has no effect here: its plan depends on measured times",
                      "leave it out, or give the --activation-plan that such a run prints"});
   const MeshSizes sizes = mesh_sizes(options.run.parallel);
   const std::int64_t world_size = options.world_size.value_or(least_world_size(sizes));

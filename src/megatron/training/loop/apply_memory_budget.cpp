@@ -112,13 +112,11 @@ void apply_memory_budget(Settings& settings, const ModelFamily& family, const Ra
   }
   std::unique_ptr<OffloadStore> store;
   if (!memory.offload.offload_folder.empty() || rank.device.is_cuda()) {
-    StartupWarnings unused;
     store = open_offload_store({.config = memory.offload, .flag = "--memory-budget"}, rank.device,
-                               unused, out);
+                               context.warnings, out);
   }
   const double budget = common_budget(memory, rank, context.ranks_on_host);
-  out << "measuring the layers for a memory budget of " << byte_size_text(budget) << " ..."
-      << std::endl;
+  out << "planning for a memory budget of " << byte_size_text(budget) << " ..." << std::endl;
   const BudgetPlan plan = plan_memory_budget({.settings = settings,
                                               .family = family,
                                               .rank = rank,

@@ -9,6 +9,7 @@
 #include "megatron/config/settings.h"
 #include "megatron/models/model_family.h"
 #include "megatron/parallel/rank.h"
+#include "megatron/training/loop/startup_warnings.h"
 
 namespace megatron {
 
@@ -17,6 +18,7 @@ struct BudgetContext {
   const PipelineLayout& layout;
   /// A checkpoint that the run continues; it may hold the plan.
   const std::optional<CheckpointSource>& source;
+  StartupWarnings& warnings;
 };
 
 /// Sets the activation plan and, if none is given, the micro-batch size by the run's memory budget;

@@ -23,9 +23,11 @@ void check_folder(const std::string& folder, const std::string& flag, c10::Devic
 
 std::string offloading_flag(const MemoryConfig& memory) {
   if (memory.has_budget()) return "--memory-budget";
-  if (!memory.activation_plan.empty()) return "--activation-plan with offload";
-  return memory.offload.fine_grained_activation_offloading ? "--fine-grained-activation-offloading"
-                                                           : "--cpu-offloading";
+  if (memory.activation_plan.find("offload") != std::string::npos)
+    return "--activation-plan with offload";
+  if (memory.offload.fine_grained_activation_offloading)
+    return "--fine-grained-activation-offloading";
+  return memory.offload.cpu_offloading ? "--cpu-offloading" : "--cpu-offloading-num-layers";
 }
 
 void check_offload_place(const MemoryConfig& memory, c10::Device device) {

@@ -219,9 +219,12 @@ ResolvedRun resolve_run(const RunConfig& run, const RankContext& world, StartupW
   warn_of_router_flags(settings.model.moe, warnings, out);
   resolve_model(settings, rank, out);
   PipelinePlan pipeline = plan_pipeline(settings, family, rank, out);
-  apply_memory_budget(
-      settings, family, rank,
-      {.ranks_on_host = world.cpus.count, .layout = pipeline.layout(), .source = source}, out);
+  apply_memory_budget(settings, family, rank,
+                      {.ranks_on_host = world.cpus.count,
+                       .layout = pipeline.layout(),
+                       .source = source,
+                       .warnings = warnings},
+                      out);
   if (rank.pp.size > 1) enable_overlap({&rank.tp, &rank.tp_cp, &rank.etp_ep}, rank.device);
   rank.embedding = embedding_axis(settings, pipeline.layout(), mesh, rank, world.communicators);
   if (upcycling) {  // after all checks, because it writes
