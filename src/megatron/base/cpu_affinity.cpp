@@ -10,6 +10,7 @@
 #include <tuple>
 
 #include "megatron/base/machine.h"
+#include "megatron/base/thread_limit.h"
 
 namespace megatron {
 namespace {
@@ -91,6 +92,7 @@ void set_cpu_affinity(const CpuPartition& partition) {
 int bind_to_cpus(const CpuPartition& partition, bool pins) {
   // Count the CPUs before pinning reduces them to this rank's partition.
   const int threads = intra_op_threads(partition);
+  check_threads_start(2 * (threads - 1));  // LibTorch's pool and OpenMP's, beside this thread
   if (pins) set_cpu_affinity(partition);
   return threads;
 }

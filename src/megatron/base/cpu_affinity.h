@@ -30,8 +30,8 @@ std::vector<int> cpus_of_partition(const CpuPartition& partition, std::vector<Lo
 /// ranks or threads than CPUs, or if OMP_PROC_BIND, OMP_PLACES or GOMP_CPU_AFFINITY is set.
 void set_cpu_affinity(const CpuPartition& partition);
 
-/// Returns intra_op_threads() and, if `pins`, calls set_cpu_affinity(). A rank calls it once,
-/// before it computes.
+/// Returns intra_op_threads() and, if `pins`, calls set_cpu_affinity(). Throws a UserError if so
+/// many threads cannot start. A rank calls it once, before it computes.
 int bind_to_cpus(const CpuPartition& partition, bool pins);
 
 }  // namespace megatron

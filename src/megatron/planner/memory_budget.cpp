@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include "megatron/base/error.h"
@@ -68,8 +69,8 @@ class Planner {
     return *best;
   }
 
-  /// Returns the plan of the least time within the budget, and `fallback`, which must be within it,
-  /// if the search finds none.
+  /// Returns the plan of the least time within the budget: the search's, or one with the same
+  /// policy for every layer; and `fallback`, which must be within it, if the search finds none.
   Candidate plan(const PolicyTimes& times, Candidate fallback) const {
     Policies layers = for_every_layer(settings_.model, {});
     for (const Rank& rank : pipeline_ranks(settings_, request_.rank.world.size)) {
@@ -79,6 +80,13 @@ class Planner {
     }
     Candidate found = candidate(std::move(layers));
     found.step_s = step_s(found.layers, times);
+    for (const LayerActivationPolicy& policy :
+         all_policies(settings_.model, request_.offload_store != nullptr)) {
+      Candidate uniform = candidate(for_every_layer(settings_.model, policy));
+      uniform.step_s = step_s(uniform.layers, times);
+      if (uniform.bytes <= request_.budget_bytes && uniform.step_s < found.step_s)
+        found = std::move(uniform);
+    }
     return found;
   }
 
@@ -183,18 +191,28 @@ class Planner {
       kinds.push_back(kind);
       kept += choices_of_kind[kind].front().kept_bytes;
     }
+    // Predictions differ from the sums that the search knows, so the memory that it may use is
+    // corrected by the difference, down and up, until a plan comes again.
     double available = request_.budget_bytes - predict(rank, layers) + static_cast<double>(kept);
+    std::optional<Policies> best;
+    std::int64_t best_ns = 0;
+    std::set<std::vector<std::size_t>> seen;
     for (int correction = 0; correction < kMostCorrections; ++correction) {
       const auto chosen =
           choose_activations(kinds, choices_of_kind, static_cast<std::int64_t>(available));
-      if (!chosen) return false;
+      if (!chosen || !seen.insert(chosen->choices).second) break;
       for (std::size_t i = 0; i < own.size(); ++i)
         layers[static_cast<std::size_t>(own[i])] = policies[kinds[i]][chosen->choices[i]];
       const double excess = predict(rank, layers) - request_.budget_bytes;
-      if (excess <= 0) return true;
-      available = std::min(available, static_cast<double>(chosen->bytes)) - std::max(excess, 1.0);
+      if (excess <= 0 && (!best || chosen->more_ns < best_ns)) {
+        best = layers;
+        best_ns = chosen->more_ns;
+      }
+      available = excess > 0 ? std::min(available, static_cast<double>(chosen->bytes)) - excess - 1
+                             : available - excess;
     }
-    return false;
+    if (best) layers = *std::move(best);
+    return best.has_value();
   }
 
   const BudgetRequest& request_;
@@ -292,6 +310,7 @@ double most_held_bytes(const BudgetRequest& request) {
 BudgetPlan plan_memory_budget(const BudgetRequest& request) {
   const double held_bytes = most_held_bytes(request);
   const bool offloads = request.offload_store != nullptr;
+  std::optional<OffloadSpeed> speed;
   std::optional<Candidate> best;
   std::string table;
   for (const std::int64_t size : micro_batch_sizes(request)) {
@@ -303,8 +322,9 @@ BudgetPlan plan_memory_budget(const BudgetRequest& request) {
       if (!best) throw_too_small(request, planner, least);
       break;  // neither do larger ones fit, nor may measuring them exceed the budget
     }
+    if (!speed) speed = measure_offload(request.offload_store, request.rank);
     const PolicyTimes times =
-        measure_policies(planner.settings(), request.family, request.rank, request.offload_store);
+        measure_policies(planner.settings(), request.family, request.rank, *speed);
     const Candidate found = planner.plan(times, std::move(least));
     if (best && found.step_s >= best->step_s) continue;
     best = found;

@@ -32,29 +32,34 @@ double seconds_of(const auto& work) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
-OffloadSpeed measure_offload(OffloadStore* store, c10::Device device) {
-  if (store == nullptr) return {};
-  constexpr std::int64_t kBytes = std::int64_t{8} << 20, kTensors = 8;
-  std::vector<std::unique_ptr<OffloadedTensor>> stored;
-  std::vector<at::Tensor> tensors;
-  std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> memory;
-  for (std::int64_t i = 0; i < kTensors; ++i) {
-    tensors.push_back(at::ones({kBytes}, at::TensorOptions(at::kByte).device(device)));
-    memory.emplace_back(c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(
-        tensors.back().storage().unsafeGetStorageImpl()));
+/// Moves tensors to a store and back, a few at a time, and returns the bytes per second of each
+/// way.
+OffloadSpeed measured_speed(OffloadStore& store, c10::Device device) {
+  constexpr std::int64_t kBytes = std::int64_t{2} << 20;
+  constexpr int kNumTensors = 2, kNumRounds = 12;  // as many tensors as a file has threads
+  double write_s = 0, read_s = 0;
+  for (int round = 0; round < kNumRounds; ++round) {
+    std::vector<at::Tensor> tensors;
+    std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> memory;
+    for (int i = 0; i < kNumTensors; ++i) {
+      tensors.push_back(at::ones({kBytes}, at::TensorOptions(at::kByte).device(device)));
+      memory.emplace_back(c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(
+          tensors.back().storage().unsafeGetStorageImpl()));
+    }
+    std::vector<std::unique_ptr<OffloadedTensor>> stored;
+    write_s += seconds_of([&] {
+      for (at::Tensor& tensor : tensors) stored.push_back(store.put(std::exchange(tensor, {})));
+      // A file's store drops a tensor when it is written; until then it would be taken back
+      // unwritten. A GPU's store drops it at once: this overestimates the speed of writing there.
+      for (const auto& tensor : memory)
+        while (!tensor.expired()) std::this_thread::sleep_for(std::chrono::microseconds(50));
+    });
+    read_s += seconds_of([&] {
+      for (auto& one : stored) one->prefetch();
+      for (auto& one : stored) one->get()[0].item();  // a device has then caught up
+    });
   }
-  const double write_s = seconds_of([&] {
-    for (at::Tensor& tensor : tensors) stored.push_back(store->put(std::exchange(tensor, {})));
-    // A file's store drops a tensor when it is written; until then it would be taken back
-    // unwritten. A GPU's store drops it at once: this overestimates the speed of writing there.
-    for (const auto& tensor : memory)
-      while (!tensor.expired()) std::this_thread::sleep_for(std::chrono::microseconds(100));
-  });
-  const double read_s = seconds_of([&] {
-    for (auto& one : stored) one->prefetch();
-    for (auto& one : stored) one->get()[0].item();  // a device has then caught up
-  });
-  const auto bytes = static_cast<double>(kBytes * kTensors);
+  const auto bytes = static_cast<double>(kBytes * kNumTensors * kNumRounds);
   return {.write = bytes / write_s, .read = bytes / read_s};
 }
 
@@ -114,9 +119,17 @@ double PolicyTimes::offload_s(double bytes, bool has_experts) const {
          std::max(0.0, bytes / offload.read - cost.backward_input_s - cost.backward_weight_s);
 }
 
+OffloadSpeed measure_offload(OffloadStore* store, const Rank& rank) {
+  OffloadSpeed speed;
+  if (store != nullptr) speed = measured_speed(*store, rank.device);
+  const std::vector<double> common = broadcast_numbers(
+      {rank.world, rank.device}, {speed.write, speed.read}, "speed of the offload store");
+  return {.write = common[0], .read = common[1]};
+}
+
 PolicyTimes measure_policies(const Settings& settings, const ModelFamily& family, const Rank& rank,
-                             OffloadStore* store) {
-  PolicyTimes measured{.policies = recomputations(settings.model)};
+                             const OffloadSpeed& offload) {
+  PolicyTimes measured{.policies = recomputations(settings.model), .times = {}, .offload = offload};
   ProgressBarOptions shown{.title = "measuring the layers",
                            .total = 1 + kNumRounds * measured.policies.size()};
   if (rank.world.rank > 0) shown.enabled = false;
@@ -139,10 +152,6 @@ PolicyTimes measure_policies(const Settings& settings, const ModelFamily& family
   }
   measured.times[0].embedding = ends.embedding;
   measured.times[0].output = ends.output;
-  const OffloadSpeed speed = measure_offload(store, rank.device);
-  const std::vector<double> common = broadcast_numbers(
-      {rank.world, rank.device}, {speed.write, speed.read}, "speed of the offload store");
-  measured.offload = {.write = common[0], .read = common[1]};
   return measured;
 }
 

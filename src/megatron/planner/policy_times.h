@@ -29,6 +29,10 @@ struct OffloadSpeed {
   double write = 0, read = 0;
 };
 
+/// Measures a store with a few MiB, so that the process needs hardly more memory; zeros if `store`
+/// is null. Collective over the world; all ranks return the speed that rank 0 measures.
+OffloadSpeed measure_offload(OffloadStore* store, const Rank& rank);
+
 /// Times at one micro-batch size, of one microbatch; identical on every rank.
 struct PolicyTimes {
   Policies policies;              ///< recomputations()
@@ -47,8 +51,8 @@ struct PolicyTimes {
   double offload_s(double bytes, bool has_experts) const;
 };
 
-/// Runs the layers of `settings` with each policy. `store` may be null. Collective over the world.
+/// Runs the layers of `settings` with each policy. Collective over the world.
 PolicyTimes measure_policies(const Settings& settings, const ModelFamily& family, const Rank& rank,
-                             OffloadStore* store);
+                             const OffloadSpeed& offload);
 
 }  // namespace megatron

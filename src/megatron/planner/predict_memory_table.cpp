@@ -90,11 +90,14 @@ double communication_bytes(const Settings& settings, const Rank& rank) {
   const Mesh mesh(mesh_sizes(settings.parallel), rank.world.size);
   const double hidden = hidden_bytes(settings.model, activation_layout(settings, rank)),
                slot = number(kSlotBytes);
+  // The embedding's output is float32, because its weights are (precision.md).
+  const double embedded = hidden * 4 / activation_layout(settings, rank).element_bytes;
   std::map<RankList, double> touched;  // of a slot; groups of the same ranks share one area
   for (const std::string& axis : tensor_axes(settings)) {
     double& bytes = touched[mesh.group(rank.index, axis)];
     const bool has_gradients = axis == "dp-cp" || axis == "edp";
-    bytes = std::max(bytes, has_gradients ? slot : std::min(slot, hidden));
+    bytes =
+        std::max(bytes, has_gradients ? slot : std::min(slot, axis == "tp" ? embedded : hidden));
   }
   touched[embedding_ranks(settings, mesh, rank)] = slot;
   double bytes = 0;

@@ -44,6 +44,17 @@ class TemporaryFolder {
 /// Tokens of a sample. The shorter samples are, the longer is the index of those of mock data.
 constexpr const char* kLength = "1024";
 
+/// Adds the flags by which two ranks exchange what those of the run do, as far as two can: each
+/// kind of exchange reads other parts of the program.
+void add_exchange(std::vector<std::string>& words, const ParallelConfig& parallel) {
+  if (parallel.tensor_model_parallel_size > 1) {
+    words.insert(words.end(), {"--tensor-model-parallel-size", "2"});
+    if (parallel.sequence_parallel) words.emplace_back("--sequence-parallel");
+  } else if (parallel.context_parallel_size > 1) {
+    words.insert(words.end(), {"--context-parallel-size", "2"});
+  }
+}
+
 std::vector<std::string> probe_command(const Settings& settings, std::int64_t num_ranks,
                                        const fs::path& folder) {
   std::vector<std::string> words{"megatron"};
@@ -57,7 +68,7 @@ std::vector<std::string> probe_command(const Settings& settings, std::int64_t nu
                              "--hidden-size",
                              "64",
                              "--num-attention-heads",
-                             "1",
+                             "2",
                              "--seq-length",
                              kLength,
                              "--max-position-embeddings",
@@ -65,7 +76,7 @@ std::vector<std::string> probe_command(const Settings& settings, std::int64_t nu
                              "--micro-batch-size",
                              "1",
                              "--global-batch-size",
-                             count,
+                             "2",
                              "--vocab-size",
                              "64",
                              "--tokenizer-type",
@@ -84,6 +95,7 @@ std::vector<std::string> probe_command(const Settings& settings, std::int64_t nu
                              folder.string(),
                              "--num-workers",
                              std::to_string(settings.data.num_workers)});
+  if (num_ranks > 1) add_exchange(words, settings.parallel);
   if (settings.training.bf16) words.emplace_back("--bf16");
   if (settings.training.fp16) words.emplace_back("--fp16");
   return words;
