@@ -92,7 +92,8 @@ void set_cpu_affinity(const CpuPartition& partition) {
 int bind_to_cpus(const CpuPartition& partition, bool pins) {
   // Count the CPUs before pinning reduces them to this rank's partition.
   const int threads = intra_op_threads(partition);
-  check_threads_start(2 * (threads - 1));  // LibTorch's pool and OpenMP's, beside this thread
+  // LibTorch's pool and OpenMP's, each beside this thread.
+  check_threads_start(std::int64_t{2} * (threads - 1));
   if (pins) set_cpu_affinity(partition);
   return threads;
 }
