@@ -6,6 +6,7 @@
 #include <string_view>
 #include <utility>
 
+#include "megatron/config/memory_config.h"
 #include "megatron/config/transformer_config.h"
 
 namespace megatron {
@@ -105,6 +106,13 @@ std::string activation_plan_text(const std::vector<LayerActivationPolicy>& layer
 std::optional<std::vector<LayerActivationPolicy>> parse_activation_plan(const std::string& text) {
   std::vector<LayerActivationPolicy> layers;
   return read_plan(text, layers).empty() ? std::optional(std::move(layers)) : std::nullopt;
+}
+
+bool offloads_layers(const MemoryConfig& memory) {
+  const OffloadConfig& config = memory.offload;
+  return config.cpu_offloading || config.cpu_offloading_num_layers > 0 ||
+         config.fine_grained_activation_offloading ||
+         memory.activation_plan.find("offload") != std::string::npos;
 }
 
 std::string activation_plan_mistake(const std::string& text) {

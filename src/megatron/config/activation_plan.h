@@ -11,6 +11,8 @@
 
 namespace megatron {
 
+struct MemoryConfig;
+
 /// What one layer does: it keeps its activations, or some of them are recomputed or offloaded.
 struct LayerActivationPolicy {
   bool full = false;  ///< the layer is recomputed from its input
@@ -28,6 +30,9 @@ std::string activation_plan_text(const std::vector<LayerActivationPolicy>& layer
 std::optional<std::vector<LayerActivationPolicy>> parse_activation_plan(const std::string& text);
 /// Returns which item of such a text is wrong, and why. Returns an empty text if it is a plan.
 std::string activation_plan_mistake(const std::string& text);
+
+/// Returns whether a flag or the plan offloads activations of layers, or parts of them.
+bool offloads_layers(const MemoryConfig& memory);
 
 /// Returns the recomputation and the offload of such a plan. Tensors of fewer than `min_elements`
 /// elements stay.

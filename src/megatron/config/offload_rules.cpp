@@ -1,4 +1,5 @@
 // Rules on what waits in another memory: activations, weights and the optimizer's state.
+#include "megatron/config/activation_plan.h"
 #include "megatron/config/rule.h"
 #include "megatron/config/zero_stage.h"
 
@@ -11,9 +12,7 @@ const OffloadConfig& offload(S s) { return s.memory.offload; }
 
 /// Returns whether a flag, a plan or a budget offloads something.
 bool offloads(S s) {
-  return offload(s).cpu_offloading || offload(s).cpu_offloading_num_layers > 0 ||
-         offload(s).fine_grained_activation_offloading || offload(s).optimizer_cpu_offload ||
-         s.memory.has_budget() || s.memory.activation_plan.find("offload") != std::string::npos;
+  return offloads_layers(s.memory) || offload(s).optimizer_cpu_offload || s.memory.has_budget();
 }
 
 }  // namespace

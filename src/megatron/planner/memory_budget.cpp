@@ -51,43 +51,31 @@ class Planner {
     num_microbatches_ = first_num_microbatches(settings_, request_.rank.world.size);
   }
 
-  /// Returns the predicted bytes of the rank that needs most.
-  double largest(const Policies& layers) const {
-    double most = 0;
-    for (const Rank& rank : pipeline_ranks(settings_, request_.rank.world.size))
-      most = std::max(most, predict(rank, layers));
-    return most;
+  /// Returns the plans with the same policy for every layer; their times are unknown.
+  std::vector<Candidate> uniform_plans(bool offloads) const {
+    std::vector<Candidate> plans;
+    for (const LayerActivationPolicy& policy : all_policies(settings_.model, offloads))
+      plans.push_back(candidate(for_every_layer(settings_.model, policy)));
+    return plans;
   }
 
-  /// Returns the plan with the same policy for every layer that needs least; its time is unknown.
-  Candidate least(bool offloads) const {
+  /// Returns the plan of the least time within the budget: the search's or one of `uniform`, of
+  /// which one at least must be within it.
+  Candidate plan(const PolicyTimes& times, const std::vector<Candidate>& uniform) const {
     std::optional<Candidate> best;
-    for (const LayerActivationPolicy& policy : all_policies(settings_.model, offloads)) {
-      Candidate found = candidate(for_every_layer(settings_.model, policy));
-      if (!best || found.bytes < best->bytes) best = std::move(found);
-    }
-    return *best;
-  }
-
-  /// Returns the plan of the least time within the budget: the search's, or one with the same
-  /// policy for every layer; and `fallback`, which must be within it, if the search finds none.
-  Candidate plan(const PolicyTimes& times, Candidate fallback) const {
+    const auto offer = [&](Candidate offered) {
+      offered.step_s = step_s(offered.layers, times);
+      if (offered.bytes <= request_.budget_bytes && (!best || offered.step_s < best->step_s))
+        best = std::move(offered);
+    };
+    for (const Candidate& one : uniform) offer(one);
     Policies layers = for_every_layer(settings_.model, {});
-    for (const Rank& rank : pipeline_ranks(settings_, request_.rank.world.size)) {
-      if (plan_rank(rank, times, layers)) continue;
-      fallback.step_s = step_s(fallback.layers, times);
-      return fallback;
-    }
-    Candidate found = candidate(std::move(layers));
-    found.step_s = step_s(found.layers, times);
-    for (const LayerActivationPolicy& policy :
-         all_policies(settings_.model, request_.offload_store != nullptr)) {
-      Candidate uniform = candidate(for_every_layer(settings_.model, policy));
-      uniform.step_s = step_s(uniform.layers, times);
-      if (uniform.bytes <= request_.budget_bytes && uniform.step_s < found.step_s)
-        found = std::move(uniform);
-    }
-    return found;
+    const std::vector<Rank> ranks = pipeline_ranks(settings_, request_.rank.world.size);
+    if (std::ranges::all_of(ranks,
+                            [&](const Rank& rank) { return plan_rank(rank, times, layers); }))
+      offer(candidate(std::move(layers)));
+    MEGATRON_CHECK(best.has_value(), "a budget is planned that no plan fits");
+    return *std::move(best);
   }
 
   /// Returns the time of a step on the slowest rank, without the pipeline's bubble.
@@ -125,8 +113,11 @@ class Planner {
     Policies policies;
   };
 
+  /// Returns a plan with the predicted bytes of the rank that needs most.
   Candidate candidate(Policies layers) const {
-    const double bytes = largest(layers);
+    double bytes = 0;
+    for (const Rank& rank : pipeline_ranks(settings_, request_.rank.world.size))
+      bytes = std::max(bytes, predict(rank, layers));
     return {.micro_batch_size = settings_.training.micro_batch_size,
             .layers = std::move(layers),
             .bytes = bytes};
@@ -221,6 +212,11 @@ class Planner {
   std::int64_t num_microbatches_ = 1;
 };
 
+/// Returns the plan that needs least.
+const Candidate& least_of(const std::vector<Candidate>& plans) {
+  return *std::ranges::min_element(plans, {}, &Candidate::bytes);
+}
+
 /// Returns the micro-batch sizes that are tried, ascending.
 std::vector<std::int64_t> micro_batch_sizes(const BudgetRequest& request) {
   const TrainingConfig& training = request.settings.training;
@@ -234,34 +230,31 @@ std::vector<std::int64_t> micro_batch_sizes(const BudgetRequest& request) {
 
 /// Returns the choices of every layer alike, and what each needs and costs.
 std::string choices_text(const BudgetRequest& request, const Planner& planner,
-                         const PolicyTimes& times) {
-  const TransformerConfig& model = planner.settings().model;
-  const double base_s = planner.step_s(for_every_layer(model, {}), times);
+                         const PolicyTimes& times, const std::vector<Candidate>& uniform) {
+  const std::int64_t last_layer = planner.settings().model.num_layers - 1;
+  const double base_s = planner.step_s(uniform.front().layers, times);
   std::string text = format("  %-32s %12s %12s %12s %10s\n", "if all layers recompute",
                             "keep/layer", "peak", "step", "fits");
-  for (const LayerActivationPolicy& policy :
-       all_policies(model, request.offload_store != nullptr)) {
-    const Policies layers = for_every_layer(model, policy);
-    const double bytes = planner.largest(layers), seconds = planner.step_s(layers, times);
-    const bool fits = bytes <= request.budget_bytes;
-    text += format(
-        "  %-32s %12s %12s %9.0f ms %10s\n", policy_text(layers.back()).c_str(),
-        byte_size_text(policy.offload ? 0 : planner.kept_bytes(model.num_layers - 1, layers.back()))
-            .c_str(),
-        byte_size_text(bytes).c_str(), 1e3 * seconds,
-        fits ? format("+%.1f %%", 100 * (seconds / base_s - 1)).c_str() : "no");
+  for (const Candidate& plan : uniform) {
+    const LayerActivationPolicy& policy = plan.layers.back();
+    const double seconds = planner.step_s(plan.layers, times);
+    const bool fits = plan.bytes <= request.budget_bytes;
+    text +=
+        format("  %-32s %12s %12s %9.0f ms %10s\n", policy_text(policy).c_str(),
+               byte_size_text(policy.offload ? 0 : planner.kept_bytes(last_layer, policy)).c_str(),
+               byte_size_text(plan.bytes).c_str(), 1e3 * seconds,
+               fits ? format("+%.1f %%", 100 * (seconds / base_s - 1)).c_str() : "no");
   }
   return text;
 }
 
 /// Returns the flags by which a run with the plan `least` needs less memory, one per line.
-std::string remedies_text(const BudgetRequest& request, const Planner& planner,
-                          const Candidate& least) {
-  constexpr std::size_t kNumShown = 3;
+std::string remedies_of(const BudgetRequest& request, const Planner& planner,
+                        const Candidate& least) {
   const std::int64_t ranks = request.rank.world.size;
   std::string text;
   if (request.offload_store == nullptr && request.rank.device.is_cpu()) {
-    const double bytes = planner.least(/*offloads=*/true).bytes;
+    const double bytes = least_of(planner.uniform_plans(/*offloads=*/true)).bytes;
     if (bytes < least.bytes)
       text +=
           "\n    --offload-folder DIR, for activations: " + byte_size_text(least.bytes - bytes) +
@@ -271,11 +264,9 @@ std::string remedies_text(const BudgetRequest& request, const Planner& planner,
   settings.memory.memory_budget.clear();
   settings.memory.activation_plan = activation_plan_text(least.layers);
   const double tensors = evaluate_layout(settings, request.family, ranks).memory.total();
-  std::vector<MemoryRemedy> remedies = memory_remedies(
-      settings, request.family, ranks, tensors + request.budget_bytes - least.bytes);
-  if (remedies.size() > kNumShown) remedies.resize(kNumShown);
-  for (const MemoryRemedy& remedy : remedies)
-    text += "\n    " + describe(remedy, ranks) + (remedy.fits ? "" : ", which is not enough alone");
+  text += remedies_text(memory_remedies(settings, request.family, ranks,
+                                        tensors + request.budget_bytes - least.bytes),
+                        ranks);
   return text.empty() ? text : ", or, with predicted effects:" + text;
 }
 
@@ -292,7 +283,7 @@ std::string remedies_text(const BudgetRequest& request, const Planner& planner,
        (is_automatic
             ? "free memory or raise the limits of the process"
             : format("set it to %.0fMiB or more", std::ceil((least.bytes + kNoise) / kMebibyte))) +
-           remedies_text(request, planner, least)});
+           remedies_of(request, planner, least)});
 }
 
 /// Returns what the rank that holds most holds besides what is predicted.
@@ -309,7 +300,6 @@ double most_held_bytes(const BudgetRequest& request) {
 
 BudgetPlan plan_memory_budget(const BudgetRequest& request) {
   const double held_bytes = most_held_bytes(request);
-  const bool offloads = request.offload_store != nullptr;
   std::optional<OffloadSpeed> speed;
   std::optional<Candidate> best;
   std::string table;
@@ -317,7 +307,9 @@ BudgetPlan plan_memory_budget(const BudgetRequest& request) {
     Settings settings = request.settings;
     settings.training.micro_batch_size = size;
     const Planner planner(request, std::move(settings), held_bytes);
-    Candidate least = planner.least(offloads);
+    const std::vector<Candidate> uniform =
+        planner.uniform_plans(/*offloads=*/request.offload_store != nullptr);
+    const Candidate& least = least_of(uniform);
     if (least.bytes > request.budget_bytes) {
       if (!best) throw_too_small(request, planner, least);
       break;  // neither do larger ones fit, nor may measuring them exceed the budget
@@ -325,13 +317,13 @@ BudgetPlan plan_memory_budget(const BudgetRequest& request) {
     if (!speed) speed = measure_offload(request.offload_store, request.rank);
     const PolicyTimes times =
         measure_policies(planner.settings(), request.family, request.rank, *speed);
-    const Candidate found = planner.plan(times, std::move(least));
+    const Candidate found = planner.plan(times, uniform);
     if (best && found.step_s >= best->step_s) continue;
     best = found;
     table = format("memory budget of a rank: %s; micro-batch %ld, %ld microbatches\n",
                    byte_size_text(request.budget_bytes).c_str(), static_cast<long>(size),
                    static_cast<long>(planner.num_microbatches())) +
-            choices_text(request, planner, times) +
+            choices_text(request, planner, times, uniform) +
             format("  chosen: %s: predicted peak %s, step %.0f ms",
                    activation_plan_text(found.layers).c_str(), byte_size_text(found.bytes).c_str(),
                    1e3 * found.step_s);

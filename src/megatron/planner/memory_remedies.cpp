@@ -203,6 +203,15 @@ std::string describe(const MemoryRemedy& remedy, std::int64_t world_size) {
   return remedy.changes_numbers ? text + ", and other roundings" : text;
 }
 
+std::string remedies_text(const std::vector<MemoryRemedy>& remedies, std::int64_t world_size) {
+  constexpr std::size_t kNumShown = 3;
+  std::string text;
+  for (std::size_t i = 0; i < std::min(kNumShown, remedies.size()); ++i)
+    text += "\n    " + describe(remedies[i], world_size) +
+            (remedies[i].fits ? "" : ", which is not enough alone");
+  return text;
+}
+
 std::string byte_size_text(double bytes) {
   constexpr double kKibibyte = 1 << 10, kMebibyte = 1 << 20, kGibibyte = 1 << 30;
   if (bytes >= kGibibyte) return format("%.2f GiB", bytes / kGibibyte);

@@ -26,14 +26,16 @@ struct MemoryRemedy {
 /// Returns the remedies that the flags of this program offer, cheapest first: those that fit, among
 /// these those that leave the number of ranks and the numbers as they are, then by time, then by
 /// what they save. Of those that do not fit, the ones that save most come first, and after them
-/// those that need more ranks. `settings` are
-/// those of a run on `world_size` ranks, resolved and valid. `available_bytes` is what tensors of
-/// one rank may hold.
+/// those that need more ranks. `settings` are those of a run on `world_size` ranks, resolved and
+/// valid. `available_bytes` is what tensors of one rank may hold.
 std::vector<MemoryRemedy> memory_remedies(const Settings& settings, const ModelFamily& family,
                                           std::int64_t world_size, double available_bytes);
 
 /// Returns "--use-distributed-optimizer: 1.20 GiB less (3.10 GiB of tensors), no more FLOPs".
 std::string describe(const MemoryRemedy& remedy, std::int64_t world_size);
+
+/// Returns the description of the first remedies, one per line, each after a line break.
+std::string remedies_text(const std::vector<MemoryRemedy>& remedies, std::int64_t world_size);
 
 /// Returns "1.20 GiB", "12.3 MiB" or "4.5 KiB".
 std::string byte_size_text(double bytes);

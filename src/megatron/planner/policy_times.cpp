@@ -36,9 +36,9 @@ double seconds_of(const auto& work) {
 /// way.
 OffloadSpeed measured_speed(OffloadStore& store, c10::Device device) {
   constexpr std::int64_t kBytes = std::int64_t{2} << 20;
-  constexpr int kNumTensors = 2, kNumRounds = 12;  // as many tensors as a file has threads
+  constexpr int kNumTensors = 2, kNumTurns = 12;  // as many tensors as a file has threads
   double write_s = 0, read_s = 0;
-  for (int round = 0; round < kNumRounds; ++round) {
+  for (int turn = 0; turn < kNumTurns; ++turn) {
     std::vector<at::Tensor> tensors;
     std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> memory;
     for (int i = 0; i < kNumTensors; ++i) {
@@ -59,7 +59,7 @@ OffloadSpeed measured_speed(OffloadStore& store, c10::Device device) {
       for (auto& one : stored) one->get()[0].item();  // a device has then caught up
     });
   }
-  const auto bytes = static_cast<double>(kBytes * kNumTensors * kNumRounds);
+  const auto bytes = static_cast<double>(kBytes * kNumTensors * kNumTurns);
   return {.write = bytes / write_s, .read = bytes / read_s};
 }
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "megatron/base/offload_file.h"
+#include "megatron/config/activation_plan.h"
 #include "megatron/parallel/mesh.h"
 #include "megatron/parallel/shared_memory/shared_memory_area.h"
 
@@ -74,10 +75,8 @@ void add_units(MemoryTable& table, const TransformerConfig& config, const Activa
 
 /// Returns the memory by which the threads of offload files align data.
 double offload_file_bytes(const Settings& settings) {
-  const OffloadConfig& config = settings.memory.offload;
-  const bool has_activations = config.cpu_offloading || config.fine_grained_activation_offloading ||
-                               settings.memory.activation_plan.find("offload") != std::string::npos;
-  const int files = (config.optimizer_cpu_offload ? 1 : 0) + (has_activations ? 1 : 0);
+  const int files = (settings.memory.offload.optimizer_cpu_offload ? 1 : 0) +
+                    (offloads_layers(settings.memory) ? 1 : 0);
   if (settings.parallel.device == "cuda") return 0;
   return static_cast<double>(files * OffloadFile::Options{}.num_threads) *
          static_cast<double>(OffloadFile::kPieceBytes);

@@ -2,6 +2,7 @@
 
 #include "megatron/base/error.h"
 #include "megatron/base/offload_file.h"
+#include "megatron/config/activation_plan.h"
 
 namespace megatron {
 
@@ -32,9 +33,7 @@ std::string offloading_flag(const MemoryConfig& memory) {
 
 void check_offload_place(const MemoryConfig& memory, c10::Device device) {
   const OffloadConfig& config = memory.offload;
-  const bool by_layers = config.cpu_offloading || config.cpu_offloading_num_layers > 0 ||
-                         config.fine_grained_activation_offloading ||
-                         memory.activation_plan.find("offload") != std::string::npos;
+  const bool by_layers = offloads_layers(memory);
   if (by_layers || config.optimizer_cpu_offload)
     check_folder(config.offload_folder,
                  by_layers ? offloading_flag(memory) : "--optimizer-cpu-offload", device);

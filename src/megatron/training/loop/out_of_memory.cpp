@@ -91,22 +91,18 @@ std::string theoretical_memory_text(const TrainingPlan& plan, const StepBatch& b
 
 /// Returns the cheapest flags that make the run need less memory, one per line. `available_bytes`
 /// is what tensors held when memory ran out.
-std::string remedies_text(const TrainingPlan& plan, double available_bytes) {
-  constexpr std::size_t kNumShown = 3;
+std::string remedies_of(const TrainingPlan& plan, double available_bytes) {
   const std::int64_t ranks = plan.rank.world.size;
-  std::vector<MemoryRemedy> remedies =
-      memory_remedies(plan.settings, *plan.family, ranks, available_bytes);
-  if (remedies.size() > kNumShown) remedies.resize(kNumShown);
-  std::string text = "\n  fix, the cheapest first, with predicted effects:";
-  for (const MemoryRemedy& remedy : remedies)
-    text += "\n    " + describe(remedy, ranks) + (remedy.fits ? "" : ", which is not enough alone");
-  return remedies.empty() ? "\n  fix: more memory, or a shorter --seq-length" : text;
+  const std::string text =
+      remedies_text(memory_remedies(plan.settings, *plan.family, ranks, available_bytes), ranks);
+  return text.empty() ? "\n  fix: more memory, or a shorter --seq-length"
+                      : "\n  fix, the cheapest first, with predicted effects:" + text;
 }
 
-/// As remedies_text(), when so little memory is left that even a prediction may fail.
+/// As remedies_of(), when so little memory is left that even a prediction may fail.
 std::string remedies_if_possible(const TrainingPlan& plan, double available_bytes) {
   try {
-    return remedies_text(plan, available_bytes);
+    return remedies_of(plan, available_bytes);
   } catch (const std::bad_alloc&) {
     return "\n  fix: ask `megatron plan --memory` with the flags of this run what else it needs";
   }
