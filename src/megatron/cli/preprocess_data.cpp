@@ -13,6 +13,7 @@
 #include "megatron/cli/command.h"
 #include "megatron/config/field_table.h"
 #include "megatron/config/settings_tables.h"
+#include "megatron/datasets/index_stamp.h"
 #include "megatron/datasets/indexed_dataset.h"
 #include "megatron/datasets/preprocess.h"
 #include "megatron/tokenizers/tokenizer.h"
@@ -124,9 +125,9 @@ std::string identity(const TokenizerConfig& config) {
                      std::to_string(config.tiktoken_num_special_tokens) + "\n";
   for (const std::string& token : config.tokenizer_special_tokens) text += token + "\n";
   const auto add_file = [&](const fs::path& path) {
-    std::error_code code;
-    text += path.string() + " " + std::to_string(fs::file_size(path, code)) + " " +
-            std::to_string(fs::last_write_time(path, code).time_since_epoch().count()) + "\n";
+    const FileStamp stamp = file_stamp(path).value_or(FileStamp{});
+    text += path.string() + " " + std::to_string(stamp.bytes) + " " +
+            std::to_string(stamp.time_ns) + "\n";
   };
   for (const std::string& name : {config.tokenizer_model, config.vocab_file, config.merge_file}) {
     std::error_code code;

@@ -110,19 +110,6 @@ void store_entry(const IndexCacheEntry& entry, const EntryFiles& files, const In
   write_file_atomically(files.description(), entry.description);
 }
 
-/// Removes what killed builders of this entry left. The caller holds the entry's lock.
-void remove_leftovers(const EntryFiles& files, const fs::path& folder) {
-  const std::string start = files.path("").filename().string();
-  std::vector<fs::path> leftovers;
-  std::error_code ignored;
-  for (const auto& file : fs::directory_iterator(folder, ignored)) {
-    const std::string name = file.path().filename().string();
-    if (name.starts_with(start) && name.find(".tmp.") != std::string::npos)
-      leftovers.push_back(file.path());
-  }
-  for (const fs::path& path : leftovers) fs::remove(path, ignored);
-}
-
 /// Takes the lock of an entry and returns how long another process held it, in seconds.
 double take_lock(const IndexCacheEntry& entry, const EntryFiles& files,
                  std::optional<FileLock>& lock) {
@@ -169,7 +156,10 @@ IndexArrays load_or_build(const IndexCacheEntry& entry, const std::function<Inde
   }
   IndexArrays arrays = build();
   try {
-    remove_leftovers(files, entry.folder);
+    const std::string start = files.path("").filename().string();
+    remove_leftovers(entry.folder, [&](const std::string& name) {  // of killed builders
+      return name.starts_with(start) && name.find(".tmp.") != std::string::npos;
+    });
     store_entry(entry, files, arrays);
   } catch (const UserError& error) {
     warn_unwritable(error.parts().got);

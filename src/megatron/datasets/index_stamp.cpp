@@ -21,13 +21,9 @@ constexpr std::int64_t kVersion = 1;
 constexpr std::int64_t kSettledNanoseconds = 2'000'000'000;
 
 OrderedJson source_entry(const fs::path& file) {
-  struct stat status {};
-  if (::stat(file.c_str(), &status) != 0) return {{"file", file.filename().string()}};
-  const std::int64_t time_ns =
-      std::int64_t{status.st_mtim.tv_sec} * 1'000'000'000 + status.st_mtim.tv_nsec;
-  return {{"file", file.filename().string()},
-          {"bytes", static_cast<std::int64_t>(status.st_size)},
-          {"time_ns", time_ns}};
+  const std::optional<FileStamp> stamp = file_stamp(file);
+  if (!stamp) return {{"file", file.filename().string()}};
+  return {{"file", file.filename().string()}, {"bytes", stamp->bytes}, {"time_ns", stamp->time_ns}};
 }
 
 bool is_settled(const OrderedJson& source) {
@@ -76,6 +72,14 @@ std::optional<fs::path> first_unsure(const OrderedJson& entries, const IndexSour
 }
 
 }  // namespace
+
+std::optional<FileStamp> file_stamp(const fs::path& file) {
+  struct stat status {};
+  if (::stat(file.c_str(), &status) != 0) return std::nullopt;
+  return FileStamp{
+      .bytes = static_cast<std::int64_t>(status.st_size),
+      .time_ns = std::int64_t{status.st_mtim.tv_sec} * 1'000'000'000 + status.st_mtim.tv_nsec};
+}
 
 std::string make_index_stamp(const IndexSources& sources, const std::vector<fs::path>& arrays) {
   OrderedJson stamp{{"version", kVersion}, {"contents", checksum_text(sources)}};

@@ -12,6 +12,14 @@
 
 namespace megatron {
 
+/// Size and time of a file. Unchanged ones mean unchanged contents, but for files that are younger
+/// than the resolution of their times.
+struct FileStamp {
+  std::int64_t bytes = 0, time_ns = 0;
+};
+/// Returns nullopt if the file does not exist or cannot be asked.
+std::optional<FileStamp> file_stamp(const fs::path& file);
+
 /// What determines an index.
 struct IndexSources {
   std::vector<fs::path> files = {};  ///< unchanged files (size and time) mean unchanged contents

@@ -54,19 +54,23 @@ bool is_locked(const fs::path& path) {
   return locked;
 }
 
-void remove_leftovers(const std::string& start) {
-  const fs::path path(start);
-  const fs::path folder = path.has_parent_path() ? path.parent_path() : fs::path(".");
-  const std::string name = path.filename().string() + ".";
+void remove_leftovers(const fs::path& folder,
+                      const std::function<bool(const std::string& name)>& is_leftover) {
   std::vector<fs::path> leftovers;
   std::error_code ignored;
-  for (const auto& file : fs::directory_iterator(folder, ignored)) {
-    const std::string other = file.path().filename().string();
-    if (other.size() > name.size() && other.starts_with(name) &&
-        std::isdigit(static_cast<unsigned char>(other[name.size()])) != 0)
-      leftovers.push_back(file.path());
-  }
+  for (const auto& file : fs::directory_iterator(folder, ignored))
+    if (is_leftover(file.path().filename().string())) leftovers.push_back(file.path());
   for (const fs::path& leftover : leftovers) fs::remove(leftover, ignored);
+}
+
+void remove_leftovers(const std::string& start) {
+  const fs::path path(start);
+  const std::string begin = path.filename().string() + ".";
+  remove_leftovers(path.has_parent_path() ? path.parent_path() : fs::path("."),
+                   [&](const std::string& name) {
+                     return name.size() > begin.size() && name.starts_with(begin) &&
+                            std::isdigit(static_cast<unsigned char>(name[begin.size()])) != 0;
+                   });
 }
 
 }  // namespace megatron

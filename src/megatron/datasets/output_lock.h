@@ -2,6 +2,7 @@
 // killed ones left.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 
@@ -28,8 +29,12 @@ class OutputLock {
 /// Returns whether another process holds the FileLock on `path` at this moment.
 bool is_locked(const fs::path& path);
 
+/// Removes the files of a folder whose name `is_leftover`. The caller must hold a lock that writers
+/// of such files hold.
+void remove_leftovers(const fs::path& folder,
+                      const std::function<bool(const std::string& name)>& is_leftover);
 /// Removes the files whose path is `start`, a dot and a number, and possibly more: temporary files
-/// of processes that were killed. The caller must hold a lock that writers of such files hold.
+/// of processes that were killed.
 void remove_leftovers(const std::string& start);
 
 }  // namespace megatron

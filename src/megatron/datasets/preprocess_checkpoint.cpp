@@ -1,12 +1,11 @@
 #include "megatron/datasets/preprocess_checkpoint.h"
 
-#include <sys/stat.h>
-
 #include <nlohmann/json.hpp>
 
 #include "megatron/base/error.h"
 #include "megatron/base/files.h"
 #include "megatron/base/json.h"
+#include "megatron/datasets/index_stamp.h"
 #include "megatron/datasets/output_lock.h"
 
 namespace megatron {
@@ -15,12 +14,9 @@ namespace {
 constexpr int kVersion = 1;
 
 OrderedJson file_entry(const std::string& file) {
-  struct stat status {};
-  if (::stat(file.c_str(), &status) != 0) return {{"file", file}};
-  return {
-      {"file", file},
-      {"bytes", static_cast<std::int64_t>(status.st_size)},
-      {"time_ns", std::int64_t{status.st_mtim.tv_sec} * 1'000'000'000 + status.st_mtim.tv_nsec}};
+  const std::optional<FileStamp> stamp = file_stamp(file);
+  if (!stamp) return {{"file", file}};
+  return {{"file", file}, {"bytes", stamp->bytes}, {"time_ns", stamp->time_ns}};
 }
 
 OrderedJson to_json(const PartState& state) {
