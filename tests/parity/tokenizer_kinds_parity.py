@@ -6,16 +6,11 @@ of every option. Exits non-zero at the first difference.
 Usage: tokenizer_kinds_parity.py [--lines 10000] [--seed 1] [--only NAME]
 Environment: MEGATRON (default build/bin/megatron)
 """
-import argparse
 import base64
 import importlib.util
 import io
 import json
-import os
 import pathlib
-import random
-import sys
-import tempfile
 import types
 
 import sentencepiece
@@ -267,24 +262,13 @@ def trained_sentencepiece(folder, texts):
 KINDS = [patterns, cl100k, tekken, megatron_list, mistral, trained_sentencepiece]
 
 
-def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--lines", type=int, default=10000)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--only")
-    arguments = parser.parse_args()
-    program = os.environ.get("MEGATRON", "build/bin/megatron")
-    rng = random.Random(arguments.seed)
-    texts = parity.corpus(rng)
-    with tempfile.TemporaryDirectory() as name:
-        for kind in KINDS:
-            if arguments.only and kind.__name__ != arguments.only:
-                continue
-            for title, adapter, path in kind(pathlib.Path(name), texts):
-                lines = [parity.fuzzed_line(rng) for _ in range(arguments.lines)]
-                parity.compare(title, adapter, path, lines, program, adapter.flags)
-    return 0
+def with_flags(kind):
+    def make(folder, texts):
+        for name, adapter, path in kind(folder, texts):
+            yield name, adapter, path, adapter.flags
+
+    return make
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    parity.run({kind.__name__: with_flags(kind) for kind in KINDS})

@@ -650,7 +650,8 @@ def compare(name, tokenizer, path, lines, program, settings=()):
     )
 
 
-def main():
+def run(kinds):
+    """Compares what each kind makes in a folder from texts: (name, peer, file, flags)."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--lines", type=int, default=10000)
     parser.add_argument("--seed", type=int, default=1)
@@ -660,20 +661,24 @@ def main():
     rng = random.Random(arguments.seed)
     texts = corpus(rng)
     with tempfile.TemporaryDirectory() as folder:
-        for family in FAMILIES:
-            if arguments.only and family.__name__ != arguments.only:
+        for title, make in kinds.items():
+            if arguments.only and title != arguments.only:
                 continue
-            tokenizer = family(texts, 3000)
-            path = pathlib.Path(folder) / f"{family.__name__}.json"
-            tokenizer.save(str(path))
-            compare(
-                family.__name__,
-                Tokenizer.from_file(str(path)),
-                path,
-                [fuzzed_line(rng) for _ in range(arguments.lines)],
-                program,
-            )
+            for name, tokenizer, path, flags in make(pathlib.Path(folder), texts):
+                lines = [fuzzed_line(rng) for _ in range(arguments.lines)]
+                compare(name, tokenizer, path, lines, program, flags)
+
+
+def saved(family):
+    """The kind of a family of tokenizer.json files."""
+
+    def make(folder, texts):
+        path = folder / f"{family.__name__}.json"
+        family(texts, 3000).save(str(path))
+        yield family.__name__, Tokenizer.from_file(str(path)), path, ()
+
+    return make
 
 
 if __name__ == "__main__":
-    main()
+    run({family.__name__: saved(family) for family in FAMILIES})

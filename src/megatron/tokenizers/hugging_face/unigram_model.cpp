@@ -6,21 +6,14 @@
 #include <nlohmann/json.hpp>
 
 #include "megatron/base/error.h"
+#include "megatron/tokenizers/best_segmentation.h"
 #include "megatron/tokenizers/hugging_face/component.h"
 #include "megatron/tokenizers/regex.h"
-#include "megatron/tokenizers/utf8.h"
 
 namespace megatron::hugging_face {
 namespace {
 
 constexpr double kUnknownPenalty = 10;
-constexpr std::size_t kNoBegin = ~std::size_t{0};
-
-struct Best {
-  std::int32_t id = -1;
-  double score = 0;
-  std::size_t begin = kNoBegin;
-};
 
 std::string byte_token(unsigned byte) {
   char name[8];
@@ -82,37 +75,18 @@ void Unigram::append(std::string_view piece, std::vector<std::int32_t>& ids) con
 }
 
 void Unigram::encode(std::string_view word, std::vector<std::int32_t>& ids) const {
-  std::vector<Best> best(word.size() + 1);
-  best[0].begin = 0;
-  for (std::size_t at = 0; at < word.size();) {
-    const double here = best[at].score;
-    std::size_t after = at;
-    next_code_point(word, after);
-    bool has_single = false;
-    const auto offer = [&](std::size_t end, std::int32_t id, double candidate) {
-      if (best[end].begin == kNoBegin || candidate > best[end].score)
-        best[end] = {id, candidate, at};
-    };
-    trie_.for_each_prefix(word.substr(at), [&](std::size_t length, std::int32_t id) {
-      offer(at + length, id, scores_[static_cast<std::size_t>(id)] + here);
-      has_single = has_single || at + length == after;
-    });
-    if (!has_single) offer(after, unk_or_throw(word.substr(at, after - at)), unk_score_ + here);
-    at = after;
+  const auto score_of = [&](std::size_t /*length*/, std::int32_t id) {
+    return scores_[static_cast<std::size_t>(id)];
+  };
+  const std::vector<TextPart> parts =
+      best_segmentation(trie_, word, score_of, unk_score_,
+                        [&](std::string_view unknown) { return unk_or_throw(unknown); });
+  const auto is_unknown = [&](const TextPart& part) { return unk_id_ >= 0 && part.id == unk_id_; };
+  for (std::size_t first = 0, after = 0; first < parts.size(); first = after) {
+    after = first + 1;  // a run of unknown characters is one part
+    while (after < parts.size() && is_unknown(parts[first]) && is_unknown(parts[after])) ++after;
+    append(word.substr(parts[first].begin, parts[after - 1].end - parts[first].begin), ids);
   }
-  std::vector<Span> parts;  // a run of unknown characters is one part
-  bool after_unknown = false;
-  for (std::size_t end = word.size(); end > 0; end = best[end].begin) {
-    const bool is_unknown = unk_id_ >= 0 && best[end].id == unk_id_;
-    if (is_unknown && after_unknown) {
-      parts.back().begin = best[end].begin;
-    } else {
-      parts.push_back({best[end].begin, end});
-    }
-    after_unknown = is_unknown;
-  }
-  for (auto part = parts.rbegin(); part != parts.rend(); ++part)
-    append(word.substr(part->begin, part->end - part->begin), ids);
 }
 
 }  // namespace megatron::hugging_face

@@ -3,20 +3,12 @@
 #include <algorithm>
 #include <cfloat>
 
-#include "megatron/tokenizers/utf8.h"
+#include "megatron/tokenizers/best_segmentation.h"
 
 namespace megatron::sentencepiece {
 namespace {
 
 constexpr float kUnknownPenalty = 10, kSymbolPenalty = 0.1F;
-
-struct Best {
-  std::int32_t id = -1;
-  float score = 0;
-  std::size_t begin = ~std::size_t{0};
-};
-
-constexpr std::size_t kNoBegin = ~std::size_t{0};
 
 }  // namespace
 
@@ -37,31 +29,14 @@ UnigramModel::UnigramModel(const ModelFile& model, const Pieces& pieces) : piece
 }
 
 void UnigramModel::encode(std::string_view text, std::vector<EncodedPiece>& out) const {
-  std::vector<Best> best(text.size() + 1);
-  best[0].begin = 0;
-  for (std::size_t at = 0; at < text.size();) {
-    const float here = best[at].score;
-    std::size_t after = at;
-    next_code_point(text, after);
-    bool has_single = false;
-    const auto offer = [&](std::size_t end, std::int32_t id, float candidate) {
-      if (best[end].begin == kNoBegin || candidate > best[end].score)
-        best[end] = {id, candidate, at};
-    };
-    trie_.for_each_prefix(text.substr(at), [&](std::size_t length, std::int32_t id) {
-      const float score = pieces_.type(id) == PieceType::user_defined
-                              ? static_cast<float>(length) * max_score_ - kSymbolPenalty
-                              : pieces_.score(id);
-      offer(at + length, id, score + here);
-      has_single = has_single || at + length == after;
-    });
-    if (!has_single) offer(after, pieces_.unk_id(), unk_score_ + here);
-    at = after;
-  }
-  const std::size_t first = out.size();
-  for (std::size_t end = text.size(); end > 0; end = best[end].begin)
-    out.push_back({text.substr(best[end].begin, end - best[end].begin), best[end].id});
-  std::reverse(out.begin() + static_cast<std::ptrdiff_t>(first), out.end());
+  const auto score_of = [&](std::size_t length, std::int32_t id) {
+    return pieces_.type(id) == PieceType::user_defined
+               ? static_cast<float>(length) * max_score_ - kSymbolPenalty
+               : pieces_.score(id);
+  };
+  for (const TextPart& part : best_segmentation(trie_, text, score_of, unk_score_,
+                                                [&](std::string_view) { return pieces_.unk_id(); }))
+    out.push_back({text.substr(part.begin, part.end - part.begin), part.id});
 }
 
 }  // namespace megatron::sentencepiece
