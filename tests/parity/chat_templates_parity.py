@@ -34,7 +34,11 @@ WEATHER = {
         "parameters": {
             "type": "object",
             "properties": {
-                "city": {"type": "string", "description": "the city's name", "enum": ["Köln", "Rome"]},
+                "city": {
+                    "type": "string",
+                    "description": "the city's name",
+                    "enum": ["Köln", "Rome"],
+                },
                 "days": {"type": "integer", "default": 1, "minimum": 0.5},
                 "where": {
                     "type": "array",
@@ -200,7 +204,8 @@ def compare(report, name, template, folder):
             different.append((case, wanted, wanted_error, got, got_error))
     report.result(name, not different, f"{rendered} of {len(lines)} conversations rendered")
     for case, wanted, wanted_error, got, got_error in different[:2]:
-        print(f"     {case}\n     wanted {wanted!r} {wanted_error}\n     got    {got!r} {got_error}")
+        print(f"     {case}\n     wanted {wanted!r} {wanted_error}")
+        print(f"     got    {got!r} {got_error}")
     return rendered
 
 
