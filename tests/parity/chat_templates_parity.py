@@ -19,7 +19,10 @@ import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 
+import tokenizers_parity as parity
 from report import Report
+from tokenizers import processors
+from transformers import PreTrainedTokenizerFast
 from transformers.utils.chat_template_utils import render_jinja_template
 
 MEGATRON = os.environ.get(
@@ -209,6 +212,53 @@ def compare(report, name, template, folder):
     return rendered
 
 
+def small_model(folder):
+    """A tokenizer.json with special tokens, an added bos, and templates."""
+    texts = [json.dumps(line, ensure_ascii=False) for _, line in conversations()]
+    tokenizer = parity.llama3(texts, 600)
+    names = ["<s>", "</s>", "<|user|>", "<|assistant|>"]
+    tokenizer.add_special_tokens(names)
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="<s> $A", special_tokens=[("<s>", tokenizer.token_to_id("<s>"))]
+    )
+    tokenizer.save(str(folder / "tokenizer.json"))
+    template = (
+        "{{ bos_token }}{% for m in messages %}<|{{ m.role }}|>{{ m.content }}{{ eos_token }}"
+        "{% endfor %}{% if add_generation_prompt %}<|assistant|>{% endif %}"
+    )
+    return {"bos_token": "<s>", "eos_token": "</s>"}, template
+
+
+def compare_ids(report, folder):
+    """The ids of a whole model, with its template in each place where it may be."""
+    config, template = small_model(folder)
+    named = [{"name": "default", "template": template}, {"name": "tool_use", "template": "tools"}]
+    lines = [line for _, line in conversations() if set(line) <= {"messages", "tools"}]
+    for place, value in (("text", template), ("list", named), ("file", None)):
+        kept = {**config, **({"chat_template": value} if value else {})}
+        (folder / "tokenizer_config.json").write_text(json.dumps(kept))
+        if place == "file":
+            (folder / "chat_template.jinja").write_text(template)
+        theirs = PreTrainedTokenizerFast.from_pretrained(folder)
+        wanted = [
+            theirs.apply_chat_template(
+                line["messages"], tools=line.get("tools"), return_dict=False, tokenize=True
+            )
+            for line in lines
+        ]
+        done = subprocess.run(
+            [MEGATRON, "tokenize", "--chat", "--tokenizer-model", str(folder)],
+            input="".join(json.dumps(line) + "\n" for line in lines),
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        got = [json.loads(line) for line in done.stdout.splitlines()]
+        report.result(f"ids, template in a {place}", got == wanted, f"{len(wanted)} conversations")
+        if got != wanted:
+            print(f"     {done.stderr}\n     wanted {wanted[:1]}\n     got    {got[:1]}")
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--folder", type=pathlib.Path)
@@ -220,6 +270,8 @@ def main():
     templates = [(name, text) for name, text in templates if options.only in name]
     report, useful = Report(), 0
     with tempfile.TemporaryDirectory() as folder:
+        with report.guard("ids"):
+            compare_ids(report, pathlib.Path(folder))
         for name, template in templates:
             with report.guard(name):
                 useful += compare(report, name, template, pathlib.Path(folder)) > 0
