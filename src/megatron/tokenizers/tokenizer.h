@@ -27,6 +27,12 @@ class Tokenizer {
   /// accepts_invalid_utf8().
   virtual std::vector<std::int32_t> encode(std::string_view text) const = 0;
 
+  /// Like encode(), but adds no special tokens at the ends, because the text names those that it
+  /// needs. Chat templates make such texts (chat/chat_encoder.h).
+  virtual std::vector<std::int32_t> encode_bare(std::string_view text) const {
+    return encode(text);
+  }
+
   /// Returns the text of `ids`. Ids without a token (a model's padded vocabulary) are skipped. The
   /// text is valid UTF-8, except for ByteTokenizer.
   virtual std::string decode(std::span<const std::int32_t> ids,
