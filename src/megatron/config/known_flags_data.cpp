@@ -304,12 +304,7 @@ constexpr KnownFlags kKnownFlags[] = {
      "ckpt-convert-format=- ckpt-convert-save=- ckpt-convert-update-legacy-dist-opt-format"},
     {refused, "is not in this version", "use --load DIR --finetune", "pretrained-checkpoint=-"},
     {refused, "is not in this version", "leave it out",
-     "fim-data fim-rate=.5 fim-spm-rate=.5 fim-split-sample=- fim-fragment-rate=-;0 "
-     "fim-no-prefix=- fim-prefix-token=<fim_prefix> "
-     "fim-middle-token=<fim_middle> fim-suffix-token=<fim_suffix> fim-pad-token=<fim_pad> "
-     "fim-eod-token=<|endoftext|> "
-     "per-dataset-sequences-path=- "
-     "object-storage-cache-path=- enable-msc sft "
+     "per-dataset-sequences-path=- object-storage-cache-path=- enable-msc sft "
      "sft-tokenizer-prompt-format=nemotron-h-aligned"},
     {refused,
      "is not in this version: the vocabulary is padded by --make-vocab-size-divisible-by, and "

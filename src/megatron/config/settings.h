@@ -120,6 +120,20 @@ struct RerunConfig {
   std::string result_rejected_tracker_filename;
 };
 
+/// Fill-in-the-middle samples: parts of documents are reordered as prefix, suffix, middle (PSM) or
+/// suffix, prefix, middle (SPM).
+struct FimConfig {
+  bool fim_data = false;
+  double fim_rate = 0.5;         ///< share of the pieces that are reordered
+  double fim_spm_rate = 0.5;     ///< share of the reordered pieces that are SPM
+  std::string fim_split_sample;  ///< token that divides a document into fragments; "": none
+  std::optional<double> fim_fragment_rate;  ///< share of the fragments that are reordered
+  std::string fim_no_prefix;                ///< pieces that start with this stay; "": none
+  std::string fim_prefix_token = "<fim_prefix>", fim_middle_token = "<fim_middle>",
+              fim_suffix_token = "<fim_suffix>", fim_pad_token = "<fim_pad>",
+              fim_eod_token = "<|endoftext|>";
+};
+
 struct DataConfig {
   std::vector<std::string> data_path, train_data_path, valid_data_path, test_data_path;
   std::string data_args_path, per_split_data_args_path;
@@ -133,6 +147,9 @@ struct DataConfig {
   bool dataloader_inter_document_masking = false;  ///< pack the documents of samples
   bool allow_ambiguous_pad_tokens = false;
   double mid_level_dataset_surplus = 0.005;
+  FimConfig fim;
+  bool sft = false;  ///< the data are conversations in JSON lines; only answers are trained on
+  std::string sft_tokenizer_prompt_format = "nemotron-h-aligned";
 };
 
 struct TokenizerConfig {
