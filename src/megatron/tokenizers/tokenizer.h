@@ -47,6 +47,10 @@ class Tokenizer {
   virtual std::int32_t bos() const { return -1; }  ///< −1 when there is none
   virtual bool is_special(std::int32_t id) const { return id == eod(); }
 
+  /// Returns whether the text of a token can depend on the tokens after it, other than by the bytes
+  /// of an incomplete character.
+  virtual bool awaits_more(std::int32_t) const { return false; }
+
   /// Returns whether encode() accepts arbitrary bytes.
   virtual bool accepts_invalid_utf8() const { return false; }
 
