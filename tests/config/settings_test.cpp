@@ -472,8 +472,8 @@ TEST(KnownFlags, AreAcceptedWhenNeutral) {
 }
 
 TEST(KnownFlags, AreRefusedWithReasonAndFix) {
-  EXPECT_THAT(mistake_of(small({"--fim-data"})),
-              HasSubstr("--fim-data: is not in this version\n  fix: "));
+  EXPECT_THAT(mistake_of(small({"--per-dataset-sequences-path", "f.json"})),
+              HasSubstr("--per-dataset-sequences-path: is not in this version\n  fix: "));
   EXPECT_THAT(mistake_of(small({"--multi-latent-attention"})), HasSubstr("is not in this version"));
   EXPECT_THAT(mistake_of(small({"--batch-size", "8"})), HasSubstr("use --micro-batch-size"));
   EXPECT_THAT(mistake_of(small({"--warmup", "1"})), HasSubstr("use --lr-warmup-fraction"));
@@ -606,7 +606,7 @@ TEST_F(ConfigFile, BrokenFilesNameFileAndLine) {
       {"unknown.toml", "[model]\nnum_layer = 3\n", "unknown.toml:2: num_layer: unknown key"},
       {"deep.toml", "[model.inner]\nx = 3\n", "section within a section"},
       {"kind.txt", "lr: 1\n", "has an unknown extension"},
-      {"refused.yaml", "fim_data: true\n", "refused.yaml:1: fim_data: is not in this version"},
+      {"refused.yaml", "enable_msc: true\n", "refused.yaml:1: enable_msc: is not in this version"},
   };
   for (const Case& c : table) {
     EXPECT_THAT(mistake_of(Args{"--print-config", "--config", write(c.name, c.text)}),

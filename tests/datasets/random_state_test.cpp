@@ -44,6 +44,34 @@ TEST(RandomState, TakesTheLargestSeedAndEmptyArrays) {
   EXPECT_THAT(eight, ElementsAre(1, 7, 6, 0, 5, 4, 2, 3));
 }
 
+TEST(RandomState, IsSeededWithAnArrayAsNumpy) {
+  const auto draws = [](const std::vector<std::uint32_t>& words, std::uint64_t max, int count) {
+    RandomState random(words);
+    std::vector<std::uint64_t> values;
+    for (int i = 0; i < count; ++i) values.push_back(random.interval(max));
+    return values;
+  };
+  constexpr std::uint64_t kMost = (1u << 31) - 1;
+  EXPECT_THAT(draws({4294967295u, 5, 3}, kMost, 4),
+              ElementsAre(345982704, 2106984234, 885876630, 290117017));
+  EXPECT_THAT(draws({1}, kMost, 4), ElementsAre(577090037, 297228362, 1492216543, 1298218544));
+}
+
+TEST(RandomState, DrawsBinomialsOfOneTrialAsNumpy) {
+  const std::pair<double, std::string> cases[] = {{0.5, "110010010111111000110110"},
+                                                  {0.3, "110010010000111000110000"},
+                                                  {0.9, "011111111111111111111111"},
+                                                  {1.0, "111111111111111111111111"},
+                                                  {0.0, "000000000000000000000000"}};
+  for (const auto& [probability, expected] : cases) {
+    RandomState random(std::vector<std::uint32_t>{1234, 7, 0});
+    std::string drawn;
+    for (int i = 0; i < 24; ++i) drawn += random.bernoulli(probability) ? '1' : '0';
+    EXPECT_EQ(drawn, expected) << probability;
+    EXPECT_EQ(random.interval(999), 389u) << probability;
+  }
+}
+
 TEST(Pcg64, DrawsDefaultRngIntegers) {
   const auto values = Pcg64(0).integers(1, 4096, 100000);
   EXPECT_THAT(std::vector(values.begin(), values.begin() + 8),

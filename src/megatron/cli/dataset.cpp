@@ -13,6 +13,7 @@
 #include "megatron/cli/command.h"
 #include "megatron/config/field_table.h"
 #include "megatron/config/problems.h"
+#include "megatron/config/rule.h"
 #include "megatron/config/settings_tables.h"
 #include "megatron/datasets/builder.h"
 #include "megatron/datasets/indexed_dataset.h"
@@ -117,8 +118,9 @@ std::array<std::optional<std::int64_t>, 3> parse_sizes(const std::string& text) 
 std::unique_ptr<Tokenizer> open_tokenizer(const DatasetCommandOptions& options) {
   TokenizerConfig config = options.tokenizer;
   if (!has_tokenizer(config))
-    throw UserError({"--decode needs the tokenizer that made the dataset", "",
-                     "give --tokenizer-model FILE or --tokenizer-type TYPE"});
+    throw UserError({std::string(options.decode ? "--decode" : "--fim-data") +
+                         " needs the tokenizer that made the dataset",
+                     "", "give --tokenizer-model FILE or --tokenizer-type TYPE"});
   config.vocab_size = options.vocab_size;
   return make_tokenizer(config);
 }
@@ -143,11 +145,22 @@ std::string json_text(const std::string& text) {
   return Json(text).dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
+/// Throws all mistakes in the flags of --fim-data.
+void check_sample_flags(const DataConfig& data) {
+  Settings settings;
+  settings.data = data;
+  evaluate(fim_rules(), settings, {}).throw_if_any();
+}
+
 int show(const DatasetCommandOptions& options) {
   if (!options.seq_length) throw UserError({"show needs --seq-length", "", ""});
-  if (has_tokenizer(options.tokenizer) && !options.decode)
+  const bool needs_tokenizer = options.decode || options.data.fim.fim_data;
+  if (has_tokenizer(options.tokenizer) && !needs_tokenizer)
     throw UserError({"a tokenizer is given, but not --decode", "",
                      "add --decode to print the text of samples, or leave the tokenizer out"});
+  check_sample_flags(options.data);
+  const std::shared_ptr<const Tokenizer> tokenizer =
+      needs_tokenizer ? open_tokenizer(options) : nullptr;
   const auto name = std::find_if(kSplits.begin(), kSplits.end(), [&](Split split) {
     return split_name(split) == options.split_name;
   });
@@ -156,7 +169,8 @@ int show(const DatasetCommandOptions& options) {
       .seed = options.seed,
       .num_samples = parse_sizes(options.num_samples),
       .cache = !options.data.data_cache_path.empty(),
-      .tokenizer = {.vocab_size = options.vocab_size, .eod = options.vocab_size - 1}};
+      .tokenizer = {
+          .vocab_size = options.vocab_size, .eod = options.vocab_size - 1, .text = tokenizer}};
   for (const Split other : kSplits) {  // one that nobody asked for may be empty
     auto& size = request.num_samples[static_cast<std::size_t>(other)];
     if (other != *name && !size) size = 0;
@@ -170,7 +184,6 @@ int show(const DatasetCommandOptions& options) {
          "the " + options.split_name + " split has " + std::to_string(dataset.size()) + " samples",
          ""});
   const std::int64_t end = options.start + std::min(options.count, dataset.size() - options.start);
-  const std::unique_ptr<Tokenizer> tokenizer = options.decode ? open_tokenizer(options) : nullptr;
   std::string line;
   for (std::int64_t index = options.start; index < end && std::cout; ++index) {
     line = "{\"index\":" + std::to_string(index) + ",\"tokens\":[";
@@ -178,7 +191,7 @@ int show(const DatasetCommandOptions& options) {
     for (std::size_t i = 0; i < ids.size(); ++i)
       line += (i > 0 ? "," : "") + std::to_string(ids[i]);
     line += ']';
-    if (tokenizer)
+    if (options.decode)
       line += ",\"text\":" + json_text(tokenizer->decode(in_vocabulary(ids, *tokenizer, index),
                                                          SpecialTokens::keep));
     std::cout << line << "}\n";

@@ -2,6 +2,50 @@
 #include "megatron/config/settings_tables.h"
 
 namespace megatron {
+namespace {
+
+const FieldTable<FimConfig>& fim_table() {
+  using Config = FimConfig;
+  static const FieldTable<Config> table = [] {
+    FieldTable<Config> t;
+    t.group("Fill in the middle");
+    t.field("fim_data", &Config::fim_data,
+            "train to fill in the middle: cut pieces of text into prefix, middle and suffix, and "
+            "move the middle to the end");
+    t.field("fim_rate", &Config::fim_rate, "probability that a piece of text is reordered")
+        .at_least(0)
+        .at_most(1);
+    t.field("fim_spm_rate", &Config::fim_spm_rate,
+            "probability that the suffix of a reordered piece comes before its prefix")
+        .at_least(0)
+        .at_most(1);
+    t.field("fim_split_sample", &Config::fim_split_sample,
+            "token that divides a document into fragments, which are reordered one by one")
+        .value_name("TOKEN");
+    t.field("fim_fragment_rate", &Config::fim_fragment_rate,
+            "probability that a fragment is reordered; required by --fim-split-sample")
+        .at_least(0)
+        .at_most(1);
+    t.field("fim_no_prefix", &Config::fim_no_prefix,
+            "leave pieces alone whose text begins with this")
+        .value_name("TEXT");
+    t.field("fim_prefix_token", &Config::fim_prefix_token, "token before the prefix")
+        .value_name("TOKEN");
+    t.field("fim_middle_token", &Config::fim_middle_token, "token before the middle")
+        .value_name("TOKEN");
+    t.field("fim_suffix_token", &Config::fim_suffix_token, "token before the suffix")
+        .value_name("TOKEN");
+    t.field("fim_pad_token", &Config::fim_pad_token,
+            "token that fills a sample which became shorter")
+        .value_name("TOKEN");
+    t.field("fim_eod_token", &Config::fim_eod_token, "token between the documents of a sample")
+        .value_name("TOKEN");
+    return t;
+  }();
+  return table;
+}
+
+}  // namespace
 
 const FieldTable<DataConfig>& data_table() {
   using Config = DataConfig;
@@ -53,6 +97,7 @@ const FieldTable<DataConfig>& data_table() {
     t.field("mid_level_dataset_surplus", &Config::mid_level_dataset_surplus,
             "fraction of extra samples to index for each blended data set")
         .at_least(0);
+    t.include(&Config::fim, fim_table());
     return t;
   }();
   return table;

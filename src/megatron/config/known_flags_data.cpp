@@ -95,7 +95,7 @@ constexpr KnownFlags kKnownFlags[] = {
     {accepted, "without effect: sharded weights have one implementation here, with two buffers", "",
      "megatron-fsdp-version={1,2} fsdp-manual-registration create-all-gather-group "
      "megatron-fsdp-enable-fine-grained-param-gather megatron-fsdp-max-pool-double-buffer "
-     "fsdp-db-use-persist-buf-on-alloc-fail"},
+     "fsdp-double-buffer fsdp-db-use-persist-buf-on-alloc-fail"},
     {refused, "chooses a type of its own for sharded runs, which is not in this version",
      "main weights are fp32; use --grad-reduce-in-bf16 for gradients in bf16",
      "megatron-fsdp-main-params-dtype=fp32;auto megatron-fsdp-main-grads-dtype=auto;fp32 "
@@ -304,12 +304,7 @@ constexpr KnownFlags kKnownFlags[] = {
      "ckpt-convert-format=- ckpt-convert-save=- ckpt-convert-update-legacy-dist-opt-format"},
     {refused, "is not in this version", "use --load DIR --finetune", "pretrained-checkpoint=-"},
     {refused, "is not in this version", "leave it out",
-     "fim-data fim-rate=.5 fim-spm-rate=.5 fim-split-sample=- fim-fragment-rate=-;0 "
-     "fim-no-prefix=- fim-prefix-token=<fim_prefix> "
-     "fim-middle-token=<fim_middle> fim-suffix-token=<fim_suffix> fim-pad-token=<fim_pad> "
-     "fim-eod-token=<|endoftext|> "
-     "per-dataset-sequences-path=- "
-     "object-storage-cache-path=- enable-msc sft "
+     "per-dataset-sequences-path=- object-storage-cache-path=- enable-msc sft "
      "sft-tokenizer-prompt-format=nemotron-h-aligned"},
     {refused,
      "is not in this version: the vocabulary is padded by --make-vocab-size-divisible-by, and "

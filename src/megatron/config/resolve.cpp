@@ -61,15 +61,9 @@ void resolve_batches(TrainingConfig& training, std::int64_t data_parallel_size) 
   }
 }
 
-bool has_data(const DataConfig& data) {
-  return !data.data_path.empty() || !data.train_data_path.empty() ||
-         !data.valid_data_path.empty() || !data.test_data_path.empty() ||
-         !data.data_args_path.empty() || !data.per_split_data_args_path.empty();
-}
-
 void resolve_data(DataConfig& data) {
   const bool is_blend = !data.data_path.empty() || !data.data_args_path.empty();
-  if (!has_data(data)) {
+  if (!has_paths(data)) {
     data.mock_data = true;
     if (data.split.empty()) data.split = "1,1,1";
   }
@@ -134,6 +128,12 @@ void resolve(Settings& settings, std::int64_t data_parallel_size) {
   OffloadConfig& offload = settings.memory.offload;
   if (offload.cpu_offloading_num_layers > 0) offload.cpu_offloading = true;
   resolve_data(settings.data);
+}
+
+bool has_paths(const DataConfig& data) {
+  return !data.data_path.empty() || !data.train_data_path.empty() ||
+         !data.valid_data_path.empty() || !data.test_data_path.empty() ||
+         !data.data_args_path.empty() || !data.per_split_data_args_path.empty();
 }
 
 std::optional<std::array<double, 3>> split_weights(const std::string& split) {

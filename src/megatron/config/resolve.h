@@ -23,6 +23,9 @@ void resolve(TransformerConfig& model);
 /// Also disables sequence parallelism if there is no tensor parallelism.
 void resolve(Settings& settings, std::int64_t data_parallel_size = 1);
 
+/// Returns whether data are named; without, a run takes mock data.
+bool has_paths(const DataConfig& data);
+
 /// Parses a --split such as "969, 30, 1" or "98/2/0": one to three numbers that are not all 0.
 /// Missing numbers are 0. The result is not normalized. Returns nullopt if the text is invalid.
 std::optional<std::array<double, 3>> split_weights(const std::string& split);

@@ -258,8 +258,8 @@ Problems validate_run(const Settings& settings, const FieldNames& skip) {
   Problems problems;
   for (const auto* rules :
        {&batch_rules(), &evaluation_rules(), &checkpoint_rules(), &learning_rate_rules(),
-        &phase_rules(), &weight_decay_rules(), &data_rules(), &parallel_rules(), &pipeline_rules(),
-        &optimizer_settings_rules(), &memory_rules()})
+        &phase_rules(), &weight_decay_rules(), &data_rules(), &fim_rules(), &parallel_rules(),
+        &pipeline_rules(), &optimizer_settings_rules(), &memory_rules()})
     problems.add(evaluate(*rules, settings, skip));
   problems.add(validate_precision(settings, skip));
   problems.add(validate_profile(settings, skip));

@@ -57,7 +57,6 @@ struct ParallelConfig {
   std::optional<std::int64_t> zero_stage;  ///< DeepSpeed's name of the strategy: 0 to 3
   bool use_megatron_fsdp = false, use_torch_fsdp2 = false;
   bool torch_fsdp2_reshard_after_forward = true;
-  bool fsdp_double_buffer = false;  ///< gather units into two buffers that are reused
   std::optional<std::int64_t> suggested_communication_unit_size;  ///< elements
   bool overlap_grad_reduce = false, overlap_param_gather = false;
   /// Number of elements of a gradient bucket, or number of buckets.
@@ -121,6 +120,20 @@ struct RerunConfig {
   std::string result_rejected_tracker_filename;
 };
 
+/// Fill-in-the-middle samples: parts of documents are reordered as prefix, suffix, middle (PSM) or
+/// suffix, prefix, middle (SPM).
+struct FimConfig {
+  bool fim_data = false;
+  double fim_rate = 0.5;         ///< share of the pieces that are reordered
+  double fim_spm_rate = 0.5;     ///< share of the reordered pieces that are SPM
+  std::string fim_split_sample;  ///< token that divides a document into fragments; "": none
+  std::optional<double> fim_fragment_rate;  ///< share of the fragments that are reordered
+  std::string fim_no_prefix;                ///< pieces that start with this stay; "": none
+  std::string fim_prefix_token = "<fim_prefix>", fim_middle_token = "<fim_middle>",
+              fim_suffix_token = "<fim_suffix>", fim_pad_token = "<fim_pad>",
+              fim_eod_token = "<|endoftext|>";
+};
+
 struct DataConfig {
   std::vector<std::string> data_path, train_data_path, valid_data_path, test_data_path;
   std::string data_args_path, per_split_data_args_path;
@@ -134,6 +147,9 @@ struct DataConfig {
   bool dataloader_inter_document_masking = false;  ///< pack the documents of samples
   bool allow_ambiguous_pad_tokens = false;
   double mid_level_dataset_surplus = 0.005;
+  FimConfig fim;
+  bool sft = false;  ///< the data are conversations in JSON lines; only answers are trained on
+  std::string sft_tokenizer_prompt_format = "nemotron-h-aligned";
 };
 
 struct TokenizerConfig {

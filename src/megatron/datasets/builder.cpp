@@ -66,6 +66,8 @@ class Builder {
         .eod = tokenizer.eod,
         .pad = ambiguous ? -1 : tokenizer.pad,
         .tokenizer = tokenizer.identity};
+    if (config.fim.fim_data)
+      options_.fim = std::make_shared<const FillInTheMiddle>(config.fim, tokenizer.text);
   }
 
   Datasets build() {
@@ -76,6 +78,9 @@ class Builder {
     }
     const DataSources sources = data_sources(config_);
     if (sources.is_mock()) {
+      if (config_.fim.fim_data)
+        throw UserError({"--fim-data reorders text, and mock data have none", "",
+                         "give datasets with --data-path"});
       build_mock();
     } else if (sources.blend) {
       options_.split_text = config_.split.empty() ? "969, 30, 1" : config_.split;

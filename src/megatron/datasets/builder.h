@@ -13,6 +13,7 @@
 #include "megatron/datasets/dataset.h"
 #include "megatron/datasets/split.h"
 #include "megatron/datasets/unique_description.h"
+#include "megatron/tokenizers/tokenizer.h"
 
 namespace megatron {
 
@@ -23,6 +24,7 @@ struct DataTokenizer {
   std::int64_t pad = -1;  ///< −1: none. Ignored when equal to `eod`, unless
                           ///< allow_ambiguous_pad_tokens is set
   TokenizerIdentity identity = {};
+  std::shared_ptr<const Tokenizer> text = {};  ///< required by --fim-data
 };
 
 struct DatasetRequest {

@@ -41,14 +41,15 @@ const GptIndex& GptDataset::index() const {
 }
 
 IndexCacheEntry GptDataset::cache_entry() const {
-  IndexCacheEntry entry{.class_name = "GPTDataset",
+  IndexCacheEntry entry{.class_name = options_.class_name(),
                         .split = std::string(split_name(part_.split)),
                         .description = python_json_dumps(identifiers()),
                         .array_names = {"document_index", "sample_index", "shuffle_index"}};
   if (!options_.cache) return entry;
   entry.folder = options_.cache_folder;
   if (!part_.path) return entry;
-  if (entry.folder.empty()) entry.folder = fs::path(*part_.path) / "cache" / "GPTDataset_indices";
+  if (entry.folder.empty())
+    entry.folder = fs::path(*part_.path) / "cache" / (options_.class_name() + "_indices");
   // The order depends on nothing of the data but the lengths.
   entry.sources = {.files = {*part_.path + ".idx"},
                    .checksum = [this] { return checksum(source_->sequence_lengths().bytes()); }};
@@ -57,7 +58,7 @@ IndexCacheEntry GptDataset::cache_entry() const {
 
 OrderedJson GptDataset::identifiers() const {
   OrderedJson json;
-  json["class"] = "GPTDataset";
+  json["class"] = options_.class_name();
   json["dataset_path"] = part_.path ? OrderedJson(*part_.path) : OrderedJson(nullptr);
   json["num_samples"] = part_.num_samples ? OrderedJson(*part_.num_samples) : OrderedJson(nullptr);
   json["index_split"] = std::string(split_name(part_.split));
@@ -176,6 +177,11 @@ GptDataset::Text GptDataset::read_text(std::int64_t sample) const {
       last + 1 == order.document_index.size() &&
       last_end == lengths[static_cast<std::size_t>(order.document_index.at(last))];
   if (filled < wanted && !ends_last) throw broken();
+  if (options_.fim) {
+    RandomState random = fim_random(options_.seed, sample);
+    const auto text = std::span(ids).first(static_cast<std::size_t>(filled));
+    std::ranges::copy(options_.fim->apply(text, random), text.begin());
+  }
   return {std::move(ids), std::move(document_begins)};
 }
 

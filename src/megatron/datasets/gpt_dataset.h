@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "megatron/datasets/dataset.h"
+#include "megatron/datasets/fim.h"
 #include "megatron/datasets/gpt_index.h"
 #include "megatron/datasets/index_cache.h"
 #include "megatron/datasets/split.h"
@@ -34,6 +35,9 @@ struct GptDatasetOptions {
   std::int64_t eod = -1;
   std::int64_t pad = -1;  ///< −1: no id is padding
   TokenizerIdentity tokenizer = {};
+  std::shared_ptr<const FillInTheMiddle> fim = {};  ///< null: samples are the text as it is
+  /// Returns the name of megatron-core's class, which is part of the cache's file names.
+  std::string class_name() const { return fim ? "GPTFIMDataset" : "GPTDataset"; }
 };
 
 /// The part of a source that one dataset contains. Mock data is cached only in `cache_folder`.

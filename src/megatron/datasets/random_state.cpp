@@ -1,5 +1,6 @@
 #include "megatron/datasets/random_state.h"
 
+#include <cmath>
 #include <limits>
 #include <numeric>
 
@@ -38,7 +39,80 @@ std::array<std::uint32_t, 8> seed_sequence(std::uint32_t entropy) {
   return state;
 }
 
+/// Gives std::mt19937 the state that init_by_array() of Matsumoto and Nishimura's MT19937 makes of
+/// words, which differs from that of std::seed_seq.
+class InitByArray {
+ public:
+  using result_type = std::uint32_t;
+  explicit InitByArray(std::span<const std::uint32_t> words) : words_(words) {}
+
+  template <class Iterator>
+  void generate(Iterator first, Iterator last) {
+    const auto size = static_cast<std::size_t>(last - first);
+    std::vector<std::uint32_t> state(size);
+    state[0] = 19650218u;
+    for (std::size_t i = 1; i < size; ++i)
+      state[i] = 1812433253u * twisted(state[i - 1]) + static_cast<std::uint32_t>(i);
+    std::size_t at = 1;
+    const auto advance = [&] {
+      if (++at < size) return;
+      state[0] = state[size - 1];
+      at = 1;
+    };
+    for (std::size_t i = 0; i < std::max(size, words_.size()); ++i) {
+      const std::size_t word = i % words_.size();
+      state[at] = (state[at] ^ (twisted(state[at - 1]) * 1664525u)) + words_[word] +
+                  static_cast<std::uint32_t>(word);
+      advance();
+    }
+    for (std::size_t i = 0; i + 1 < size; ++i) {
+      state[at] =
+          (state[at] ^ (twisted(state[at - 1]) * 1566083941u)) - static_cast<std::uint32_t>(at);
+      advance();
+    }
+    state[0] = 0x80000000u;
+    std::copy(state.begin(), state.end(), first);
+  }
+
+ private:
+  static std::uint32_t twisted(std::uint32_t value) { return value ^ (value >> 30); }
+  std::span<const std::uint32_t> words_;
+};
+
+std::mt19937 engine_of(std::span<const std::uint32_t> words) {
+  InitByArray seeds(words);
+  return std::mt19937(seeds);
+}
+
 }  // namespace
+
+RandomState::RandomState(std::span<const std::uint32_t> words) : engine_(engine_of(words)) {}
+
+double RandomState::next_double() {
+  const std::uint32_t high = static_cast<std::uint32_t>(engine_()) >> 5;
+  const std::uint32_t low = static_cast<std::uint32_t>(engine_()) >> 6;
+  return (high * 67108864.0 + low) / 9007199254740992.0;
+}
+
+/// Inverts the distribution of the rarer outcome of one trial, as numpy's RandomState does.
+bool RandomState::bernoulli(double probability) {
+  const bool counts_failures = probability > 0.5;
+  const double rare = counts_failures ? 1 - probability : probability, frequent = 1 - rare;
+  const double at_zero = std::exp(std::log(frequent));
+  int drawn = 0;
+  double remaining = at_zero, uniform = next_double();
+  while (uniform > remaining) {
+    if (++drawn > 1) {  // only by rounding
+      drawn = 0;
+      remaining = at_zero;
+      uniform = next_double();
+    } else {
+      uniform -= remaining;
+      remaining = rare * remaining / frequent;
+    }
+  }
+  return (drawn == 1) != counts_failures;
+}
 
 Pcg64::Pcg64(std::uint32_t seed) {
   const auto words = seed_sequence(seed);

@@ -13,10 +13,15 @@
 
 namespace megatron {
 
-/// numpy.random.RandomState(seed). Shuffles give numpy's permutations.
+/// numpy.random.RandomState(seed). All draws equal numpy's.
 class RandomState {
  public:
   explicit RandomState(std::uint32_t seed) : engine_(seed) {}
+  /// RandomState(words), seeded with an array of at least one word.
+  explicit RandomState(std::span<const std::uint32_t> words);
+
+  /// Returns binomial(1, probability): whether an event with this probability happens.
+  bool bernoulli(double probability);
 
   /// Returns a uniform integer in [0, max], drawn by masked rejection.
   std::uint64_t interval(std::uint64_t max) {
@@ -52,6 +57,7 @@ class RandomState {
     const std::uint64_t high = engine_();
     return high << 32 | engine_();
   }
+  double next_double();
   std::mt19937 engine_;
 };
 

@@ -74,4 +74,9 @@ BertTokenizer::BertTokenizer(const fs::path& vocab_file, bool lowercase)
   if (eos_ < 0) eos_ = static_cast<std::int32_t>(vocab_size_++);
 }
 
+std::int32_t BertTokenizer::find(std::string_view token) const {
+  if (token == "[BOS]") return bos_;
+  return token == "[EOS]" ? eos_ : tokenizer_.find(token);
+}
+
 }  // namespace megatron

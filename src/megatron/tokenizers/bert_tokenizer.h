@@ -26,6 +26,7 @@ class BertTokenizer : public Tokenizer {
   bool is_special(std::int32_t id) const override {
     return id == eos_ || id == bos_ || tokenizer_.is_special(id);
   }
+  std::int32_t find(std::string_view token) const override;
   std::string_view name() const override { return name_; }
 
  private:

@@ -20,6 +20,7 @@ class Gpt2BpeTokenizer : public Tokenizer {
   std::string decode(std::span<const std::int32_t> ids, SpecialTokens special) const override;
   std::int64_t vocab_size() const override { return bpe_.vocabulary().id_limit(); }
   std::int32_t eod() const override { return eod_; }
+  std::int32_t find(std::string_view token) const override { return bpe_.vocabulary().find(token); }
   std::string_view name() const override { return "GPT2BPETokenizer"; }
 
  private:

@@ -57,8 +57,8 @@ HuggingFaceTokenizer::HuggingFaceTokenizer(hugging_face::TokenizerJson json, con
       folder, [this](const std::string& token) { return find(token); });
 }
 
-std::int32_t HuggingFaceTokenizer::find(const std::string& token) const {
-  const std::int32_t id = added_tokens_.find(token);
+std::int32_t HuggingFaceTokenizer::find(std::string_view token) const {
+  const std::int32_t id = added_tokens_.find(std::string(token));
   return id >= 0 ? id : model_->vocabulary().find(token);
 }
 

@@ -39,8 +39,7 @@ class HuggingFaceTokenizer : public Tokenizer {
   std::int32_t eod() const override { return special_.eos; }
   std::int32_t pad() const override { return special_.pad; }
   std::int32_t bos() const override { return special_.bos; }
-  /// Returns the id of a token or an added token; −1 when it is absent.
-  std::int32_t find(const std::string& token) const;
+  std::int32_t find(std::string_view token) const override;
   bool is_special(std::int32_t id) const override { return added_tokens_.is_special(id); }
   bool awaits_more(std::int32_t id) const override;
   std::string_view name() const override { return "HuggingFaceTokenizer"; }

@@ -56,6 +56,12 @@ std::int32_t SentencePieceTokenizer::control_id(const std::string& piece) const 
   return pieces_.type(id) == PieceType::control ? id : -1;
 }
 
+std::int32_t SentencePieceTokenizer::find(std::string_view token) const {
+  const std::int32_t id = pieces_.id_of(token);
+  return id != pieces_.unk_id() || token == model_.pieces[static_cast<std::size_t>(id)].text ? id
+                                                                                             : -1;
+}
+
 bool SentencePieceTokenizer::is_special(std::int32_t id) const {
   return id >= 0 && id < pieces_.size() && pieces_.type(id) == PieceType::control;
 }

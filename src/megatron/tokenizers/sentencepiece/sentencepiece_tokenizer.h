@@ -26,6 +26,7 @@ class SentencePieceTokenizer : public Tokenizer {
   std::int32_t bos() const override { return bos_; }
   std::int32_t pad() const override { return pad_; }
   bool is_special(std::int32_t id) const override;
+  std::int32_t find(std::string_view token) const override;
   std::string_view name() const override { return name_; }
 
  private:

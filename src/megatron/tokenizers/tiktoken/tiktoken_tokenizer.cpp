@@ -30,10 +30,15 @@ TiktokenTokenizer::TiktokenTokenizer(tiktoken::VocabularyFile file, const std::s
   pad_ = id_of(file.pad);
 }
 
-std::int32_t TiktokenTokenizer::id_of(const std::string& special_token) const {
+std::int32_t TiktokenTokenizer::id_of(std::string_view special_token) const {
   for (const auto& [id, text] : special_tokens_)
     if (text == special_token) return id;
   return -1;
+}
+
+std::int32_t TiktokenTokenizer::find(std::string_view token) const {
+  const std::int32_t id = id_of(token);
+  return id >= 0 ? id : ranks_.find(token);
 }
 
 std::vector<std::int32_t> TiktokenTokenizer::encode(std::string_view text) const {

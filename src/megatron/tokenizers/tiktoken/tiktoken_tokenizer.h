@@ -25,12 +25,13 @@ class TiktokenTokenizer : public Tokenizer {
   std::int32_t bos() const override { return bos_; }
   std::int32_t pad() const override { return pad_; }
   bool is_special(std::int32_t id) const override { return special_tokens_.contains(id); }
+  std::int32_t find(std::string_view token) const override;
   std::string_view name() const override { return "TikTokenizer"; }
 
  private:
   TiktokenTokenizer(tiktoken::VocabularyFile file, const std::string& source);
   void encode_ordinary(std::string_view text, std::vector<std::int32_t>& ids) const;
-  std::int32_t id_of(const std::string& special_token) const;
+  std::int32_t id_of(std::string_view special_token) const;
 
   BytePairRanks ranks_;
   WordSplitter splitter_;

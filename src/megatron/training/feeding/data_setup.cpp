@@ -51,7 +51,8 @@ class DataSetup {
         evaluations_(evaluation_plan(plan.settings.training, dp_.size)),
         out_(out) {}
 
-  TrainingData build(const Tokenizer& tokenizer, const TrainingProgress& progress) {
+  TrainingData build(const std::shared_ptr<const Tokenizer>& tokenizer,
+                     const TrainingProgress& progress) {
     const auto samples = train_valid_test_num_samples(settings_, dp_.size, progress.iteration);
     out_ << dataset_sizes_block(samples) << std::endl;
     const Datasets datasets = build_datasets(
@@ -59,10 +60,11 @@ class DataSetup {
                          .seed = settings_.training.seed,
                          .num_samples = samples,
                          .multiple_validation_sets = settings_.training.multiple_validation_sets,
-                         .tokenizer = {.vocab_size = tokenizer.vocab_size(),
-                                       .eod = tokenizer.eod(),
-                                       .pad = tokenizer.pad(),
-                                       .identity = identity(settings_.tokenizer)}});
+                         .tokenizer = {.vocab_size = tokenizer->vocab_size(),
+                                       .eod = tokenizer->eod(),
+                                       .pad = tokenizer->pad(),
+                                       .identity = identity(settings_.tokenizer),
+                                       .text = tokenizer}});
     for (const std::string& warning : datasets.warnings)
       out_ << "WARNING: " << warning << std::endl;
     if (samples[0] != 0 && !datasets.splits[0])
@@ -235,7 +237,8 @@ std::array<std::optional<std::int64_t>, 3> train_valid_test_num_samples(
 }
 
 TrainingData build_train_valid_test_data(const TrainingPlan& plan, const TrainingProgress& progress,
-                                         const Tokenizer& tokenizer, std::ostream& out) {
+                                         const std::shared_ptr<const Tokenizer>& tokenizer,
+                                         std::ostream& out) {
   TrainingData data = DataSetup(plan, out).build(tokenizer, progress);
   out << "> finished creating GPT datasets ..." << std::endl;
   return data;

@@ -23,8 +23,9 @@ namespace megatron {
 std::array<std::optional<std::int64_t>, 3> train_valid_test_num_samples(
     const Settings& settings, std::int64_t data_parallel_size = 1, std::int64_t iteration = 0);
 
-/// Builds the datasets. Training goes on after `progress`.
+/// Builds the datasets, which may keep the tokenizer. Training goes on after `progress`.
 TrainingData build_train_valid_test_data(const TrainingPlan& plan, const TrainingProgress& progress,
-                                         const Tokenizer& tokenizer, std::ostream& out);
+                                         const std::shared_ptr<const Tokenizer>& tokenizer,
+                                         std::ostream& out);
 
 }  // namespace megatron

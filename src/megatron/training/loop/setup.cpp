@@ -70,7 +70,8 @@ void announce_phase(const Settings& settings, std::int64_t iteration, StartupWar
 }
 
 /// Builds the state and the data of a trainer that has a plan.
-void build(Trainer& trainer, const Tokenizer& tokenizer, std::ostream& out) try {
+void build(Trainer& trainer, const std::shared_ptr<const Tokenizer>& tokenizer,
+           std::ostream& out) try {
   auto& [plan, state, services] = trainer;
   {
     const auto timing = services.timers.scope("model-and-optimizer-setup");
@@ -97,7 +98,7 @@ Trainer set_up(const RunConfig& run, std::ostream& out, const RankContext& world
   services.timers = make_timers(plan.settings.logger, plan.rank);
   print_run(plan, *here.device, out);
   Trainer trainer{.plan = std::move(plan), .state = {}, .services = std::move(services)};
-  build(trainer, *tokenizer, out);
+  build(trainer, std::move(tokenizer), out);
   out << trainer.services.timers.report(std::array<std::string_view, 2>{
              "model-and-optimizer-setup", "train/valid/test-data-iterators-setup"})
       << std::endl;

@@ -18,6 +18,7 @@ constexpr std::string_view kOrder =
     "the consumed samples were different ones: some samples repeat, some are never seen";
 constexpr std::string_view kSteps = "each step takes different samples";
 constexpr std::string_view kTokens = "the same text becomes different tokens";
+constexpr std::string_view kSamples = "the same documents become different samples";
 constexpr std::string_view kArithmetic = "steps use another precision from now on";
 
 constexpr std::string_view kBreakingMark = "  ! ", kPlainMark = "    ";
@@ -46,6 +47,12 @@ constexpr std::pair<std::string_view, std::string_view> kBreaking[] = {
     {"dataloader_inter_document_masking", "attention sees different tokens"},
     {"reset_position_ids", "positions are counted differently"},
     {"eod_mask_loss", "the loss counts different tokens"},
+    {"fim_data", kSamples},
+    {"fim_rate", kSamples},
+    {"fim_spm_rate", kSamples},
+    {"fim_split_sample", kSamples},
+    {"fim_fragment_rate", kSamples},
+    {"fim_no_prefix", kSamples},
     {"calculate_per_token_loss", "the loss is averaged differently"},
     {"tokenizer_type", kTokens},
     {"tokenizer_model", kTokens},
@@ -67,7 +74,13 @@ constexpr std::string_view kOfOnePhase[] = {"data_path",
                                             "reset_attention_mask",
                                             "dataloader_inter_document_masking",
                                             "reset_position_ids",
-                                            "eod_mask_loss"};
+                                            "eod_mask_loss",
+                                            "fim_data",
+                                            "fim_rate",
+                                            "fim_spm_rate",
+                                            "fim_split_sample",
+                                            "fim_fragment_rate",
+                                            "fim_no_prefix"};
 
 constexpr std::pair<std::string_view, std::string_view> kNotable[] = {
     {"train_iters",
