@@ -27,6 +27,12 @@ class Tokenizer {
   /// accepts_invalid_utf8().
   virtual std::vector<std::int32_t> encode(std::string_view text) const = 0;
 
+  /// Returns the ids of a part of a text, such as a message: like encode(), but without the tokens
+  /// that mark the beginning and the end of a whole text.
+  virtual std::vector<std::int32_t> encode_fragment(std::string_view text) const {
+    return encode(text);
+  }
+
   /// Returns the text of `ids`. Ids without a token (a model's padded vocabulary) are skipped. The
   /// text is valid UTF-8, except for ByteTokenizer.
   virtual std::string decode(std::span<const std::int32_t> ids,

@@ -58,6 +58,10 @@ std::int32_t HuggingFaceTokenizer::find(std::string_view token) const {
 }
 
 std::vector<std::int32_t> HuggingFaceTokenizer::encode(std::string_view text) const {
+  return post_processor_.apply(encode_fragment(text));
+}
+
+std::vector<std::int32_t> HuggingFaceTokenizer::encode_fragment(std::string_view text) const {
   const auto replaced = replace_invalid_utf8(text);
   if (replaced) text = *replaced;
   std::vector<std::int32_t> ids;
@@ -68,7 +72,7 @@ std::vector<std::int32_t> HuggingFaceTokenizer::encode(std::string_view text) co
       encode_plain(text.substr(span.begin, span.end - span.begin), span.begin == 0, ids);
     }
   }
-  return post_processor_.apply(std::move(ids));
+  return ids;
 }
 
 void HuggingFaceTokenizer::encode_plain(std::string_view text, bool starts_document,
