@@ -33,7 +33,7 @@ class HuggingFaceTokenizer : public Tokenizer {
   HuggingFaceTokenizer(hugging_face::TokenizerJson json, const std::filesystem::path& folder,
                        const std::string& source);
   std::vector<std::int32_t> encode(std::string_view text) const override;
-  std::vector<std::int32_t> encode_bare(std::string_view text) const override;
+  std::vector<std::int32_t> encode_fragment(std::string_view text) const override;
   std::string decode(std::span<const std::int32_t> ids, SpecialTokens special) const override;
   std::int64_t vocab_size() const override { return id_limit_; }
   std::int32_t eod() const override { return special_.eos; }
