@@ -214,8 +214,9 @@ class Planner {
       available = excess > 0 ? std::min(available, static_cast<double>(chosen->bytes)) - excess - 1
                              : available - excess;
     }
-    if (best) layers = *std::move(best);
-    return best.has_value();
+    if (!best) return false;
+    layers = *std::move(best);
+    return true;
   }
 
   const BudgetRequest& request_;

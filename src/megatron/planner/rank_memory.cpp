@@ -128,7 +128,7 @@ double unit_buffer_bytes(const ParamStore& store) {
     return bucket.has_unit_values() && bucket.is_sharded() ? bucket.complete_bytes() : 0;
   });
   std::vector<std::int64_t> passes(gathered.rbegin(), gathered.rend());
-  passes.insert(passes.end(), std::next(gathered.begin()), gathered.end());
+  if (!gathered.empty()) passes.insert(passes.end(), std::next(gathered.begin()), gathered.end());
   double bytes = passed_buffer_bytes(gradients, options.overlaps_grad_reduce ? 2 : 1) +
                  passed_buffer_bytes(passes, 2);
   // Weights that a store returns.
