@@ -10,6 +10,7 @@
 #include <sstream>
 
 #include "datasets/corpus.h"
+#include "datasets/extended_tokenizer.h"
 #include "megatron/base/files.h"
 #include "megatron/base/json.h"
 #include "megatron/datasets/gpt_dataset.h"
@@ -27,32 +28,11 @@ constexpr const char* kSeparator = "<file_sep>";
 
 FimConfig fim_config() { return {.fim_data = true, .fim_eod_token = "<fim_end>"}; }
 
-/// Opens a tokenizer of tests/tokenizers/fixtures with the sentinels behind its ids.
 std::shared_ptr<const Tokenizer> with_sentinels(const std::string& name,
                                                 const TemporaryFolder& folder) {
-  const std::string path = MEGATRON_SOURCE_DIR "/tests/tokenizers/fixtures/" + name + ".json";
-  Json json = read_json(path);
-  std::int64_t id = 0;
-  const Json& vocabulary = json["model"]["vocab"];
-  if (vocabulary.is_array()) id = static_cast<std::int64_t>(vocabulary.size());
-  if (vocabulary.is_object())
-    for (const auto& [token, number] : vocabulary.items())
-      id = std::max(id, number.get<std::int64_t>() + 1);
-  for (const Json& added : json["added_tokens"])
-    id = std::max(id, added["id"].get<std::int64_t>() + 1);
-  for (const char* content :
-       {"<fim_prefix>", "<fim_middle>", "<fim_suffix>", "<fim_pad>", "<fim_end>", kSeparator})
-    json["added_tokens"].push_back({{"id", id++},
-                                    {"content", content},
-                                    {"single_word", false},
-                                    {"lstrip", false},
-                                    {"rstrip", false},
-                                    {"normalized", false},
-                                    {"special", true}});
-  TokenizerConfig config;
-  config.tokenizer_type = "HuggingFaceTokenizer";
-  config.tokenizer_model = folder.write(name + ".json", json.dump());
-  return make_tokenizer(config);
+  return test::with_tokens(
+      name, {"<fim_prefix>", "<fim_middle>", "<fim_suffix>", "<fim_pad>", "<fim_end>", kSeparator},
+      folder);
 }
 
 TEST(FillInTheMiddle, GivesTheSamplesOfMegatron) {

@@ -39,13 +39,16 @@ def module(path, name):
     return result
 
 
-def with_sentinels(name, folder):
-    """Writes the tokenizer of a fixture with the sentinels as special tokens behind its ids."""
+def with_tokens(name, tokens, folder):
+    """Writes the tokenizer of a fixture with the special tokens that it lacks behind its ids."""
     data = json.loads((TESTS / f"tokenizers/fixtures/{name}.json").read_text())
     vocabulary = data["model"]["vocab"]
     known = [entry["id"] for entry in data["added_tokens"]]
     known += list(vocabulary.values()) if isinstance(vocabulary, dict) else range(len(vocabulary))
-    for number, content in enumerate([*SENTINELS, SPLIT], start=max(known) + 1):
+    texts = {entry["content"] for entry in data["added_tokens"]}
+    texts |= set(vocabulary if isinstance(vocabulary, dict) else (piece for piece, _ in vocabulary))
+    missing = [token for token in tokens if token not in texts]
+    for number, content in enumerate(missing, start=max(known) + 1):
         data["added_tokens"].append(
             dict(
                 id=number,
@@ -120,7 +123,7 @@ def main():
     lines = []
     for name in ("gpt2", "llama3", "llama2", "t5"):
         with tempfile.TemporaryDirectory() as folder:
-            with_sentinels(name, folder)
+            with_tokens(name, [*SENTINELS, SPLIT], folder)
             tokenizer = HuggingFaceTokenizer(folder, include_special_tokens=True)
             for _ in range(40):
                 settings, sample = random_case(draw, tokenizer)

@@ -18,6 +18,7 @@
 #include "megatron/datasets/builder.h"
 #include "megatron/datasets/indexed_dataset.h"
 #include "megatron/datasets/indexed_dataset_builder.h"
+#include "megatron/datasets/prompt_format.h"
 #include "megatron/datasets/split.h"
 #include "megatron/tokenizers/tokenizer.h"
 
@@ -58,7 +59,8 @@ const FieldTable<DatasetCommandOptions>& dataset_table() {
     t.about(
         "show prints samples in training order, one JSON line each: "
         "{\"index\":0,\"tokens\":[...]}, "
-        "with --decode also \"text\". info PREFIX... prints documents, tokens and type. merge "
+        "with --sft also \"labels\" and \"cu_seqlens\", with --decode also \"text\". info "
+        "PREFIX... prints documents, tokens and type. merge "
         "PREFIX... --output-prefix P merges datasets, and merge --input FOLDER those of a folder.");
     t.field("action", &Options::operands, "show, info PREFIX... or merge PREFIX...")
         .positional()
@@ -118,8 +120,9 @@ std::array<std::optional<std::int64_t>, 3> parse_sizes(const std::string& text) 
 std::unique_ptr<Tokenizer> open_tokenizer(const DatasetCommandOptions& options) {
   TokenizerConfig config = options.tokenizer;
   if (!has_tokenizer(config))
-    throw UserError({std::string(options.decode ? "--decode" : "--fim-data") +
-                         " needs the tokenizer that made the dataset",
+    throw UserError({options.data.sft ? "--sft needs a tokenizer"
+                                      : std::string(options.decode ? "--decode" : "--fim-data") +
+                                            " needs the tokenizer that made the dataset",
                      "", "give --tokenizer-model FILE or --tokenizer-type TYPE"});
   config.vocab_size = options.vocab_size;
   return make_tokenizer(config);
@@ -145,16 +148,35 @@ std::string json_text(const std::string& text) {
   return Json(text).dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
-/// Throws all mistakes in the flags of --fim-data.
+/// Throws all mistakes in the flags of --fim-data and --sft.
 void check_sample_flags(const DataConfig& data) {
   Settings settings;
   settings.data = data;
-  evaluate(fim_rules(), settings, {}).throw_if_any();
+  Problems problems = evaluate(fim_rules(), settings, {});
+  problems.add(evaluate(sft_rules(), settings, {}));
+  problems.throw_if_any();
+}
+
+std::string joined(const std::vector<std::int64_t>& numbers) {
+  std::string text;
+  for (const std::int64_t number : numbers)
+    text += (text.empty() ? "" : ",") + std::to_string(number);
+  return text;
+}
+
+/// Returns the labels of a packed sample, with −100 where there is no loss, and the boundaries of
+/// its conversations.
+std::string packed_fields(const Sample& sample) {
+  std::vector<std::int64_t> labels = sample.labels, boundaries = sample.document_starts;
+  for (std::size_t i = 0; i < labels.size(); ++i)
+    if (sample.loss_mask[i] == 0) labels[i] = kIgnoredLabel;
+  boundaries.push_back(static_cast<std::int64_t>(sample.tokens.size()));
+  return ",\"labels\":[" + joined(labels) + "],\"cu_seqlens\":[" + joined(boundaries) + "]";
 }
 
 int show(const DatasetCommandOptions& options) {
   if (!options.seq_length) throw UserError({"show needs --seq-length", "", ""});
-  const bool needs_tokenizer = options.decode || options.data.fim.fim_data;
+  const bool needs_tokenizer = options.decode || options.data.fim.fim_data || options.data.sft;
   if (has_tokenizer(options.tokenizer) && !needs_tokenizer)
     throw UserError({"a tokenizer is given, but not --decode", "",
                      "add --decode to print the text of samples, or leave the tokenizer out"});
@@ -186,11 +208,11 @@ int show(const DatasetCommandOptions& options) {
   const std::int64_t end = options.start + std::min(options.count, dataset.size() - options.start);
   std::string line;
   for (std::int64_t index = options.start; index < end && std::cout; ++index) {
-    line = "{\"index\":" + std::to_string(index) + ",\"tokens\":[";
-    const std::vector<std::int64_t> ids = dataset.text(index);
-    for (std::size_t i = 0; i < ids.size(); ++i)
-      line += (i > 0 ? "," : "") + std::to_string(ids[i]);
-    line += ']';
+    const std::optional<Sample> packed =
+        options.data.sft ? std::optional(dataset.sample(index)) : std::nullopt;
+    const std::vector<std::int64_t> ids = packed ? packed->tokens : dataset.text(index);
+    line = "{\"index\":" + std::to_string(index) + ",\"tokens\":[" + joined(ids) + "]";
+    if (packed) line += packed_fields(*packed);
     if (options.decode)
       line += ",\"text\":" + json_text(tokenizer->decode(in_vocabulary(ids, *tokenizer, index),
                                                          SpecialTokens::keep));

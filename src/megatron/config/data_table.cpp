@@ -98,6 +98,14 @@ const FieldTable<DataConfig>& data_table() {
             "fraction of extra samples to index for each blended data set")
         .at_least(0);
     t.include(&Config::fim, fim_table());
+    t.group("Supervised finetuning");
+    t.field("sft", &Config::sft,
+            "finetune on conversations: --data-path names JSON lines with \"messages\", which are "
+            "packed without attention between them; only answers have a loss");
+    t.field("sft_tokenizer_prompt_format", &Config::sft_tokenizer_prompt_format,
+            "text around the messages of a conversation; identity: nothing")
+        .choices({"nemotron-h-aligned", "nemotron-nano-v2", "identity"})
+        .otherwise("use identity with messages that contain the whole text");
     return t;
   }();
   return table;
@@ -111,7 +119,7 @@ const FieldTable<TokenizerConfig>& tokenizer_table() {
     t.field("tokenizer_type", &Config::tokenizer_type, "type of the tokenizer")
         .choices({"NullTokenizer", "ByteTokenizer", "GPT2BPETokenizer", "HuggingFaceTokenizer",
                   "TikTokenizer", "SentencePieceTokenizer", "GPTSentencePieceTokenizer",
-                  "Llama2Tokenizer", "BertWordPieceLowerCase", "BertWordPieceCase"})
+                  "Llama2Tokenizer", "BertWordPieceLowerCase", "BertWordPieceCase", "SFTTokenizer"})
         .otherwise(
             "use --tokenizer-type HuggingFaceTokenizer with the model's tokenizer.json as "
             "--tokenizer-model");

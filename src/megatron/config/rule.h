@@ -34,8 +34,9 @@ const std::vector<Rule>& zero_rules();
 const std::vector<Rule>& context_rules();
 /// Rules that the architecture fits context parallelism (context_rules.cpp).
 const std::vector<Rule>& context_sharding_rules();
-/// Rules on --fim-data (sample_rules.cpp).
+/// Rules on --fim-data and on --sft (sample_rules.cpp).
 const std::vector<Rule>& fim_rules();
+const std::vector<Rule>& sft_rules();
 /// Rules on --hybrid-context-parallel (hybrid_context_rules.cpp).
 const std::vector<Rule>& hybrid_context_rules();
 /// Rules on recomputation, offload and a memory budget (memory_rules.cpp).

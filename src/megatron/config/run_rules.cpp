@@ -14,7 +14,7 @@ bool needs_model(const TokenizerConfig& tokenizer) {
   const std::string& type = tokenizer.tokenizer_type;
   return type == "HuggingFaceTokenizer" || type == "TikTokenizer" ||
          type == "SentencePieceTokenizer" || type == "GPTSentencePieceTokenizer" ||
-         type == "Llama2Tokenizer";
+         type == "Llama2Tokenizer" || type == "SFTTokenizer";
 }
 bool by_samples(S s) { return s.training.train_samples > 0; }
 bool uses_sample_schedule(S s) {
@@ -258,8 +258,8 @@ Problems validate_run(const Settings& settings, const FieldNames& skip) {
   Problems problems;
   for (const auto* rules :
        {&batch_rules(), &evaluation_rules(), &checkpoint_rules(), &learning_rate_rules(),
-        &phase_rules(), &weight_decay_rules(), &data_rules(), &fim_rules(), &parallel_rules(),
-        &pipeline_rules(), &optimizer_settings_rules(), &memory_rules()})
+        &phase_rules(), &weight_decay_rules(), &data_rules(), &fim_rules(), &sft_rules(),
+        &parallel_rules(), &pipeline_rules(), &optimizer_settings_rules(), &memory_rules()})
     problems.add(evaluate(*rules, settings, skip));
   problems.add(validate_precision(settings, skip));
   problems.add(validate_profile(settings, skip));

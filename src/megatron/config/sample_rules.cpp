@@ -1,4 +1,4 @@
-// Rules on what samples are made of: fill-in-the-middle.
+// Rules on what samples are made of: fill-in-the-middle and conversations.
 #include "megatron/config/resolve.h"
 #include "megatron/config/rule.h"
 
@@ -21,6 +21,11 @@ std::string first_fim_flag(const FimConfig& fim) {
   if (fim.fim_suffix_token != defaults.fim_suffix_token) return "--fim-suffix-token";
   if (fim.fim_pad_token != defaults.fim_pad_token) return "--fim-pad-token";
   return fim.fim_eod_token != defaults.fim_eod_token ? "--fim-eod-token" : "";
+}
+
+bool resets_documents(const DataConfig& data) {
+  return data.reset_attention_mask || data.reset_position_ids ||
+         data.dataloader_inter_document_masking;
 }
 
 }  // namespace
@@ -50,6 +55,12 @@ const std::vector<Rule>& fim_rules() {
          return Parts{"--fim-data", "reorders text, and mock data have none",
                       "add --data-path with datasets"};
        }},
+      {{"fim_data", "sft"},
+       [](S s) { return s.data.fim.fim_data && s.data.sft; },
+       [](S) {
+         return Parts{"--fim-data", "does not go with the conversations of --sft",
+                      "leave one of them out"};
+       }},
       {{"fim_data", "dataloader_inter_document_masking"},
        [](S s) { return s.data.fim.fim_data && s.data.dataloader_inter_document_masking; },
        [](S) {
@@ -57,6 +68,54 @@ const std::vector<Rule>& fim_rules() {
                       "needs the lengths of documents, which --fim-data changes",
                       "use --reset-attention-mask and --reset-position-ids, which follow the "
                       "end-of-document tokens"};
+       }},
+  };
+  return rules;
+}
+
+const std::vector<Rule>& sft_rules() {
+  static const std::vector<Rule> rules = {
+      {{"sft", "sft_tokenizer_prompt_format"},
+       [](S s) {
+         return !s.data.sft &&
+                s.data.sft_tokenizer_prompt_format != DataConfig{}.sft_tokenizer_prompt_format;
+       },
+       [](S) {
+         return Parts{"--sft-tokenizer-prompt-format", "has an effect only with --sft",
+                      "add --sft, or leave it out"};
+       }},
+      {{"sft", "mock_data", "data_path"},
+       [](S s) { return s.data.sft && !has_paths(s.data); },
+       [](S) {
+         return Parts{"--sft", "needs conversations, and mock data have none",
+                      "add --data-path with files of JSON lines"};
+       }},
+      {{"sft", "tokenizer_type"},
+       [](S s) {
+         const std::string& type = s.tokenizer.tokenizer_type;
+         return s.data.sft && !type.empty() && type != "SFTTokenizer" &&
+                type != "HuggingFaceTokenizer";
+       },
+       [](S s) {
+         return Parts{"--tokenizer-type " + s.tokenizer.tokenizer_type,
+                      "cannot format the conversations of --sft",
+                      "use SFTTokenizer with a tokenizer.json as --tokenizer-model"};
+       }},
+      {{"sft", "reset_attention_mask", "reset_position_ids", "dataloader_inter_document_masking"},
+       [](S s) { return s.data.sft && resets_documents(s.data); },
+       [](S s) {
+         return Parts{s.data.reset_attention_mask ? "--reset-attention-mask"
+                      : s.data.reset_position_ids ? "--reset-position-ids"
+                                                  : "--dataloader-inter-document-masking",
+                      "has no effect with --sft, where attention and positions restart with each "
+                      "conversation",
+                      "leave it out"};
+       }},
+      {{"sft", "eod_mask_loss"},
+       [](S s) { return s.data.sft && s.data.eod_mask_loss; },
+       [](S) {
+         return Parts{"--eod-mask-loss", "has no effect with --sft, whose loss is that of answers",
+                      "leave it out"};
        }},
   };
   return rules;

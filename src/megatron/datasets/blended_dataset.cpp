@@ -10,6 +10,7 @@
 #include "megatron/base/checksum.h"
 #include "megatron/base/error.h"
 #include "megatron/datasets/index_cache.h"
+#include "megatron/datasets/unique_description.h"
 
 namespace megatron {
 namespace {
@@ -58,7 +59,7 @@ BlendIndex build_exhaustive_blend_index(const std::vector<std::int64_t>& sizes) 
   return draw_most_lagging(weights, sizes, total);
 }
 
-BlendedDataset::BlendedDataset(std::vector<std::shared_ptr<const GptDataset>> datasets,
+BlendedDataset::BlendedDataset(std::vector<std::shared_ptr<const SourceDataset>> datasets,
                                const BlendOptions& options, std::vector<std::string>& warnings)
     : datasets_(std::move(datasets)) {
   MEGATRON_CHECK(
@@ -99,8 +100,7 @@ BlendedDataset::BlendedDataset(std::vector<std::shared_ptr<const GptDataset>> da
                         .split = split,
                         .description = python_json_dumps(identifiers),
                         .array_names = {"dataset_index", "dataset_sample_index"}};
-  for (const auto& dataset : datasets_)
-    entry.sources.files.push_back(dataset->part().path.value_or("") + ".idx");
+  for (const auto& dataset : datasets_) entry.sources.files.push_back(dataset->index_file());
   entry.sources.checksum = [&sizes] { return checksum(std::as_bytes(std::span(sizes))); };
   const std::int64_t size =
       options.size.value_or(std::accumulate(sizes.begin(), sizes.end(), std::int64_t{0}));
@@ -134,7 +134,7 @@ void BlendedDataset::check_dataset_sizes(const BlendIndex& index, double surplus
   }
 }
 
-std::pair<const GptDataset&, std::int64_t> BlendedDataset::locate(std::int64_t index) const {
+std::pair<const SourceDataset&, std::int64_t> BlendedDataset::locate(std::int64_t index) const {
   const std::int64_t dataset = index_.dataset_index.at(index),
                      sample = index_.dataset_sample_index.at(index);
   if (dataset < 0 || dataset >= static_cast<std::int64_t>(datasets_.size()) || sample < 0 ||

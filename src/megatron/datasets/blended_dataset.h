@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "megatron/datasets/dataset.h"
-#include "megatron/datasets/gpt_dataset.h"
 #include "megatron/datasets/npy.h"
+#include "megatron/datasets/source_dataset.h"
 
 namespace megatron {
 
@@ -34,7 +34,7 @@ struct BlendOptions {
 
 class BlendedDataset : public Dataset {
  public:
-  BlendedDataset(std::vector<std::shared_ptr<const GptDataset>> datasets,
+  BlendedDataset(std::vector<std::shared_ptr<const SourceDataset>> datasets,
                  const BlendOptions& options, std::vector<std::string>& warnings);
 
   std::int64_t size() const override { return index_.dataset_index.size(); }
@@ -46,10 +46,10 @@ class BlendedDataset : public Dataset {
 
  private:
   /// Returns the dataset, and the sample in it, at position `index` of the blend.
-  std::pair<const GptDataset&, std::int64_t> locate(std::int64_t index) const;
+  std::pair<const SourceDataset&, std::int64_t> locate(std::int64_t index) const;
   void check_dataset_sizes(const BlendIndex& index, double surplus) const;
 
-  std::vector<std::shared_ptr<const GptDataset>> datasets_;
+  std::vector<std::shared_ptr<const SourceDataset>> datasets_;
   std::vector<double> weights_;  ///< sum to 1
   BlendIndex index_;
 };

@@ -14,12 +14,13 @@
 #include "megatron/datasets/gpt_dataset.h"
 #include "megatron/datasets/indexed_dataset.h"
 #include "megatron/datasets/mock_source.h"
+#include "megatron/datasets/sft_dataset.h"
 
 namespace megatron {
 namespace {
 
 using Sizes = std::array<std::optional<std::int64_t>, 3>;
-using SplitDatasets = std::array<std::shared_ptr<const GptDataset>, 3>;
+using SplitDatasets = std::array<std::shared_ptr<const SourceDataset>, 3>;
 
 /// Calls body(0) … body(count − 1) on several threads and waits for all. Then it rethrows the
 /// exception of the smallest index.
@@ -68,6 +69,9 @@ class Builder {
         .tokenizer = tokenizer.identity};
     if (config.fim.fim_data)
       options_.fim = std::make_shared<const FillInTheMiddle>(config.fim, tokenizer.text);
+    if (config.sft)
+      prompt_format_ =
+          std::make_shared<const PromptFormat>(config.sft_tokenizer_prompt_format, tokenizer.text);
   }
 
   Datasets build() {
@@ -78,9 +82,11 @@ class Builder {
     }
     const DataSources sources = data_sources(config_);
     if (sources.is_mock()) {
-      if (config_.fim.fim_data)
-        throw UserError({"--fim-data reorders text, and mock data have none", "",
-                         "give datasets with --data-path"});
+      if (config_.fim.fim_data || config_.sft)
+        throw UserError(
+            {std::string(config_.sft ? "--sft needs conversations" : "--fim-data reorders text") +
+                 ", and mock data have none",
+             "", "give datasets with --data-path"});
       build_mock();
     } else if (sources.blend) {
       options_.split_text = config_.split.empty() ? "969, 30, 1" : config_.split;
@@ -142,9 +148,7 @@ class Builder {
                                ? std::optional<std::int64_t>()
                                : target(split, weights[i], config_.mid_level_dataset_surplus);
       }
-      const auto source = std::make_shared<const IndexedDataset>(
-          blend.prefixes[i], IndexedDatasetOptions{.mmap = config_.mmap_bin_files});
-      parts[i] = build_source(source, blend.prefixes[i], wanted, sizes);
+      parts[i] = build_prefix(blend.prefixes[i], wanted, sizes);
     });
     for (std::size_t split = 0; split < 3; ++split) {
       if (!wanted[split]) continue;
@@ -170,6 +174,25 @@ class Builder {
     return static_cast<std::int64_t>(std::ceil(share * (1 + surplus)));
   }
 
+  /// Builds the splits of one pair of files or, with --sft, of one file of conversations.
+  SplitDatasets build_prefix(const std::string& prefix, const SplitMatrix& matrix,
+                             const Sizes& sizes) {
+    if (!config_.sft)
+      return build_source(std::make_shared<const IndexedDataset>(
+                              prefix, IndexedDatasetOptions{.mmap = config_.mmap_bin_files}),
+                          prefix, matrix, sizes);
+    const auto file = std::make_shared<const ConversationFile>(prefix);
+    const SftDatasetOptions options{.sequence_length = options_.sequence_length,
+                                    .seed = options_.seed,
+                                    .split_text = options_.split_text,
+                                    .split_matrix = options_.split_matrix,
+                                    .row_multiple = request_.row_multiple,
+                                    .tokenizer = options_.tokenizer};
+    return divide(file->size(), prefix, matrix, sizes, [&](const SourcePart& part) {
+      return std::make_shared<const SftDataset>(file, part, options, prompt_format_);
+    });
+  }
+
   SplitDatasets build_source(const std::shared_ptr<const TokenSource>& source,
                              const std::optional<std::string>& path, const SplitMatrix& matrix,
                              const Sizes& sizes) {
@@ -177,18 +200,27 @@ class Builder {
     if (sequences > std::int64_t{1} << 31)
       throw UserError({"dataset " + source->name() + ": more than 2147483648 sequences", "",
                        "split it into several datasets"});
-    SplitDatasets datasets;
     std::vector<std::string> warnings;
+    SplitDatasets datasets = divide(sequences, path, matrix, sizes, [&](const SourcePart& part) {
+      return std::make_shared<const GptDataset>(source, part, options_, warnings);
+    });
+    const std::lock_guard lock(warnings_mutex_);
+    result_.warnings.insert(result_.warnings.end(), warnings.begin(), warnings.end());
+    return datasets;
+  }
+
+  /// Calls `make` for the part of each split that is wanted.
+  template <class Make>
+  SplitDatasets divide(std::int64_t count, const std::optional<std::string>& path,
+                       const SplitMatrix& matrix, const Sizes& sizes, const Make& make) {
+    SplitDatasets datasets;
     for (const Split split : kSplits) {
       const auto index = static_cast<std::size_t>(split);
       if (!matrix[index]) continue;
-      const auto [begin, end] = split_range(*matrix[index], sequences);
+      const auto [begin, end] = split_range(*matrix[index], count);
       if (begin == end && sizes[index] == 0) continue;
-      datasets[index] = std::make_shared<const GptDataset>(
-          source, GptDatasetPart{path, begin, end, sizes[index], split}, options_, warnings);
+      datasets[index] = make(SourcePart{path, begin, end, sizes[index], split});
     }
-    const std::lock_guard lock(warnings_mutex_);
-    result_.warnings.insert(result_.warnings.end(), warnings.begin(), warnings.end());
     return datasets;
   }
 
@@ -198,7 +230,7 @@ class Builder {
                          .size = request_.num_samples[split],
                          .cache_folder = request_.cache ? config_.data_cache_path : "",
                          .surplus = config_.mid_level_dataset_surplus};
-    std::vector<std::shared_ptr<const GptDataset>> datasets;
+    std::vector<std::shared_ptr<const SourceDataset>> datasets;
     std::int64_t total = 0;
     for (std::size_t i = 0; i < parts.size(); ++i) {
       datasets.push_back(parts[i][split]);
@@ -211,6 +243,7 @@ class Builder {
   const DataConfig& config_;
   const DatasetRequest& request_;
   GptDatasetOptions options_;
+  std::shared_ptr<const PromptFormat> prompt_format_;  ///< null without --sft
   std::mutex warnings_mutex_;
   Datasets result_;
 };

@@ -24,7 +24,7 @@ struct DataTokenizer {
   std::int64_t pad = -1;  ///< −1: none. Ignored when equal to `eod`, unless
                           ///< allow_ambiguous_pad_tokens is set
   TokenizerIdentity identity = {};
-  std::shared_ptr<const Tokenizer> text = {};  ///< required by --fim-data
+  std::shared_ptr<const Tokenizer> text = {};  ///< required by --fim-data and --sft
 };
 
 struct DatasetRequest {
@@ -36,7 +36,8 @@ struct DatasetRequest {
   bool drop_last_partial_validation_sequence = true;
   bool multiple_validation_sets = false;  ///< one set per prefix of the validation split's own data
                                           ///< instead of their blend
-  bool cache = true;                      ///< cache sample orders on disk
+  std::int64_t row_multiple = 1;  ///< conversations of --sft are filled up to multiples of this
+  bool cache = true;              ///< cache sample orders on disk
   DataTokenizer tokenizer = {};
 };
 

@@ -25,7 +25,7 @@ struct Sample {
 struct CorpusShare {
   std::string name;          ///< the path prefix, or "mock data"
   double weight = 1;         ///< weight in the blend
-  std::int64_t tokens = 0;   ///< tokens of the corpus in this split
+  std::int64_t tokens = 0;   ///< tokens of the corpus in this split; 0: unknown
   std::int64_t samples = 0;  ///< samples from this corpus; rounded in a blend
   double epochs = 0;         ///< number of passes over `tokens`
 };

@@ -10,7 +10,7 @@
 
 namespace megatron {
 
-GptDataset::GptDataset(std::shared_ptr<const TokenSource> source, GptDatasetPart part,
+GptDataset::GptDataset(std::shared_ptr<const TokenSource> source, SourcePart part,
                        const GptDatasetOptions& options, std::vector<std::string>& warnings)
     : source_(std::move(source)), part_(std::move(part)), options_(options) {
   if (options_.sequence_length < 1)

@@ -8,11 +8,10 @@
 #include <string>
 #include <vector>
 
-#include "megatron/datasets/dataset.h"
 #include "megatron/datasets/fim.h"
 #include "megatron/datasets/gpt_index.h"
 #include "megatron/datasets/index_cache.h"
-#include "megatron/datasets/split.h"
+#include "megatron/datasets/source_dataset.h"
 #include "megatron/datasets/token_source.h"
 #include "megatron/datasets/unique_description.h"
 
@@ -40,20 +39,12 @@ struct GptDatasetOptions {
   std::string class_name() const { return fim ? "GPTFIMDataset" : "GPTDataset"; }
 };
 
-/// The part of a source that one dataset contains. Mock data is cached only in `cache_folder`.
-struct GptDatasetPart {
-  std::optional<std::string> path;          ///< prefix of the .bin/.idx pair; nullopt for mock data
-  std::int64_t begin = 0, end = 0;          ///< range of the source's sequences
-  std::optional<std::int64_t> num_samples;  ///< lower bound, over as many epochs as needed;
-                                            ///< nullopt: one epoch
-  Split split = Split::train;
-};
-
-class GptDataset : public Dataset {
+/// Mock data is cached only in `cache_folder`.
+class GptDataset : public SourceDataset {
  public:
   /// Loads or builds the indices. For uncached mock data, the first access builds them. Throws a
   /// UserError when samples are requested of a part without tokens.
-  GptDataset(std::shared_ptr<const TokenSource> source, GptDatasetPart part,
+  GptDataset(std::shared_ptr<const TokenSource> source, SourcePart part,
              const GptDatasetOptions& options, std::vector<std::string>& warnings);
 
   std::int64_t size() const override { return size_; }
@@ -63,9 +54,9 @@ class GptDataset : public Dataset {
   std::vector<CorpusShare> shares(std::int64_t samples) const override;
 
   const GptIndex& index() const;
-  const GptDatasetPart& part() const { return part_; }
-  /// Returns what identifies the indices, as megatron-core writes it to the cache.
-  OrderedJson identifiers() const;
+  const SourcePart& part() const override { return part_; }
+  OrderedJson identifiers() const override;
+  std::filesystem::path index_file() const override { return part_.path.value_or("") + ".idx"; }
 
  private:
   /// Raw ids of a sample, and the indices at which its documents begin.
@@ -81,7 +72,7 @@ class GptDataset : public Dataset {
   [[noreturn]] void throw_empty_split() const;
 
   std::shared_ptr<const TokenSource> source_;
-  GptDatasetPart part_;
+  SourcePart part_;
   GptDatasetOptions options_;
   std::int64_t size_ = 0;
   mutable std::once_flag is_indexed_;

@@ -296,15 +296,15 @@ std::string remedies_of(const BudgetRequest& request, const Planner& planner,
   constexpr double kNoise = 2 * kMebibyte;  // a process holds a little more or less
   const bool is_automatic = request.settings.memory.memory_budget == "auto";
   const std::string budget = byte_size_text(request.budget_bytes);
-  throw UserError(
-      {is_automatic ? "--memory-budget auto, " + budget + " for each rank by the free memory and ulimits"
-                    : "--memory-budget " + budget + " for each rank",
-       "is too small: even with the plan " + activation_plan_text(least.layers) +
-           ", a rank is predicted to need " + byte_size_text(least.bytes),
-       (is_automatic
-            ? "free memory or raise the limits of the process"
-            : format("set it to %.0fMiB or more", std::ceil((least.bytes + kNoise) / kMebibyte))) +
-           remedies_of(request, planner, least)});
+  throw UserError({is_automatic ? "--memory-budget auto, " + budget +
+                                      " for each rank by free memory and ulimits"
+                                : "--memory-budget " + budget + " for each rank",
+                   "is too small: even with the plan " + activation_plan_text(least.layers) +
+                       ", a rank is predicted to need " + byte_size_text(least.bytes),
+                   (is_automatic ? "free memory or raise the limits of the process"
+                                 : format("set it to %.0fMiB or more",
+                                          std::ceil((least.bytes + kNoise) / kMebibyte))) +
+                       remedies_of(request, planner, least)});
 }
 
 /// Returns what the rank that holds most holds besides what is predicted.

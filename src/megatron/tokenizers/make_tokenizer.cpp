@@ -98,7 +98,8 @@ constexpr std::array kKinds = {Kind{"NullTokenizer", open_null},
                                Kind{"GPTSentencePieceTokenizer", open_sentencepiece},
                                Kind{"Llama2Tokenizer", open_sentencepiece},
                                Kind{"BertWordPieceLowerCase", open_bert},
-                               Kind{"BertWordPieceCase", open_bert}};
+                               Kind{"BertWordPieceCase", open_bert},
+                               Kind{"SFTTokenizer", open_hugging_face}};
 
 std::string_view detect_tokenizer_type(const TokenizerConfig& config) {
   const fs::path model = config.tokenizer_model;

@@ -33,9 +33,9 @@ class Tokenizer {
   /// accepts_invalid_utf8().
   virtual std::vector<std::int32_t> encode(std::string_view text) const = 0;
 
-  /// Like encode(), but adds no special tokens at the ends, because the text names those that it
-  /// needs. Chat templates make such texts (chat/chat_encoder.h).
-  virtual std::vector<std::int32_t> encode_bare(std::string_view text) const {
+  /// Returns the ids of a part of a text, such as a message: like encode(), but without the tokens
+  /// that mark the beginning and the end of a whole text. Chat templates write those themselves.
+  virtual std::vector<std::int32_t> encode_fragment(std::string_view text) const {
     return encode(text);
   }
 

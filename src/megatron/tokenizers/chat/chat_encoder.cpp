@@ -16,14 +16,14 @@ ChatEncoder::ChatEncoder(const Tokenizer& tokenizer) : tokenizer_(tokenizer) {
 }
 
 std::vector<std::int32_t> ChatEncoder::encode(std::string_view text) const {
-  if (names_.empty()) return tokenizer_.encode_bare(text);
+  if (names_.empty()) return tokenizer_.encode_fragment(text);
   const auto replaced = replace_invalid_utf8(text);
   if (replaced) text = *replaced;
   std::vector<std::int32_t> ids;
   for (std::size_t at = 0; at < text.size();) {
     const auto [span, id] = names_.find(text, at);
     if (span.begin > at) {
-      const auto part = tokenizer_.encode_bare(text.substr(at, span.begin - at));
+      const auto part = tokenizer_.encode_fragment(text.substr(at, span.begin - at));
       ids.insert(ids.end(), part.begin(), part.end());
     }
     if (id >= 0) ids.push_back(id);

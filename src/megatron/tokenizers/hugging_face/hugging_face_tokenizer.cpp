@@ -63,10 +63,10 @@ std::int32_t HuggingFaceTokenizer::find(std::string_view token) const {
 }
 
 std::vector<std::int32_t> HuggingFaceTokenizer::encode(std::string_view text) const {
-  return post_processor_.apply(encode_bare(text));
+  return post_processor_.apply(encode_fragment(text));
 }
 
-std::vector<std::int32_t> HuggingFaceTokenizer::encode_bare(std::string_view text) const {
+std::vector<std::int32_t> HuggingFaceTokenizer::encode_fragment(std::string_view text) const {
   const auto replaced = replace_invalid_utf8(text);
   if (replaced) text = *replaced;
   std::vector<std::int32_t> ids;

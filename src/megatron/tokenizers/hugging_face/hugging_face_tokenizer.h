@@ -33,7 +33,7 @@ class HuggingFaceTokenizer : public Tokenizer {
   HuggingFaceTokenizer(hugging_face::TokenizerJson json, const std::filesystem::path& folder,
                        const std::string& source);
   std::vector<std::int32_t> encode(std::string_view text) const override;
-  std::vector<std::int32_t> encode_bare(std::string_view text) const override;
+  std::vector<std::int32_t> encode_fragment(std::string_view text) const override;
   /// Knows the places for byte-level models and text that the normalizer leaves as it is.
   std::vector<TokenSpan> encode_with_spans(std::string_view text) const override;
   std::string decode(std::span<const std::int32_t> ids, SpecialTokens special) const override;

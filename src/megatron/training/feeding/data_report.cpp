@@ -43,7 +43,7 @@ Row row_of(const SplitShare& share) {
   return {share.split,
           corpus.name,
           format("%.3g", corpus.weight),
-          short_count(corpus.tokens),
+          corpus.tokens > 0 ? short_count(corpus.tokens) : "-",
           grouped(corpus.samples),
           epochs_text(corpus.epochs)};
 }
@@ -73,12 +73,13 @@ std::string data_table(const std::vector<SplitShare>& shares) {
 OrderedJson data_json(const std::vector<SplitShare>& shares) {
   OrderedJson list = OrderedJson::array();
   for (const auto& [split, corpus] : shares) {
-    list.push_back({{"split", split},
-                    {"source", corpus.name},
-                    {"weight", corpus.weight},
-                    {"tokens", corpus.tokens},
-                    {"samples", corpus.samples},
-                    {"epochs", corpus.epochs}});
+    list.push_back(
+        {{"split", split},
+         {"source", corpus.name},
+         {"weight", corpus.weight},
+         {"tokens", corpus.tokens > 0 ? OrderedJson(corpus.tokens) : OrderedJson(nullptr)},
+         {"samples", corpus.samples},
+         {"epochs", corpus.epochs}});
   }
   return list;
 }

@@ -60,6 +60,7 @@ class DataSetup {
                          .seed = settings_.training.seed,
                          .num_samples = samples,
                          .multiple_validation_sets = settings_.training.multiple_validation_sets,
+                         .row_multiple = rank_.cp.size > 1 ? 2 * rank_.cp.size : 1,
                          .tokenizer = {.vocab_size = tokenizer->vocab_size(),
                                        .eod = tokenizer->eod(),
                                        .pad = tokenizer->pad(),
@@ -127,18 +128,19 @@ class DataSetup {
 
   DatasetSourceOptions source_options(std::int64_t micro_batch_size,
                                       std::int64_t first_sample) const {
-    return {.loader = {.sampler = {.kind = sampler_kind(settings_.data),
-                                   .consumed_samples = first_sample,
-                                   .micro_batch_size = micro_batch_size,
-                                   .data_parallel_rank = dp_.rank,
-                                   .data_parallel_size = dp_.size},
-                       .num_workers = settings_.data.num_workers,
-                       .vocab_size = settings_.model.vocab_size},
-            .context_rank = rank_.cp.rank,
-            .context_ranks = rank_.cp.size,
-            .document_masks = settings_.data.reset_attention_mask,
-            .packs_documents = settings_.data.dataloader_inter_document_masking,
-            .device = rank_.device};
+    return {
+        .loader = {.sampler = {.kind = sampler_kind(settings_.data),
+                               .consumed_samples = first_sample,
+                               .micro_batch_size = micro_batch_size,
+                               .data_parallel_rank = dp_.rank,
+                               .data_parallel_size = dp_.size},
+                   .num_workers = settings_.data.num_workers,
+                   .vocab_size = settings_.model.vocab_size},
+        .context_rank = rank_.cp.rank,
+        .context_ranks = rank_.cp.size,
+        .document_masks = settings_.data.reset_attention_mask,
+        .packs_documents = settings_.data.dataloader_inter_document_masking || settings_.data.sft,
+        .device = rank_.device};
   }
 
   EvaluationSet evaluation_set(const std::shared_ptr<const Dataset>& dataset,

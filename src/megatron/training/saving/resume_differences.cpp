@@ -53,6 +53,8 @@ constexpr std::pair<std::string_view, std::string_view> kBreaking[] = {
     {"fim_split_sample", kSamples},
     {"fim_fragment_rate", kSamples},
     {"fim_no_prefix", kSamples},
+    {"sft", kSamples},
+    {"sft_tokenizer_prompt_format", kSamples},
     {"calculate_per_token_loss", "the loss is averaged differently"},
     {"tokenizer_type", kTokens},
     {"tokenizer_model", kTokens},
@@ -80,7 +82,9 @@ constexpr std::string_view kOfOnePhase[] = {"data_path",
                                             "fim_spm_rate",
                                             "fim_split_sample",
                                             "fim_fragment_rate",
-                                            "fim_no_prefix"};
+                                            "fim_no_prefix",
+                                            "sft",
+                                            "sft_tokenizer_prompt_format"};
 
 constexpr std::pair<std::string_view, std::string_view> kNotable[] = {
     {"train_iters",

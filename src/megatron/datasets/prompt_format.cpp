@@ -1,0 +1,137 @@
+#include "megatron/datasets/prompt_format.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "megatron/base/error.h"
+#include "megatron/tokenizers/utf8.h"
+
+namespace megatron {
+namespace {
+
+/// Returns whether Python's str.isspace() holds.
+bool is_python_space(char32_t c) {
+  return (c >= 0x09 && c <= 0x0D) || (c >= 0x1C && c <= 0x20) || c == 0x85 || c == 0xA0 ||
+         c == 0x1680 || (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F ||
+         c == 0x205F || c == 0x3000;
+}
+
+/// Returns Python's text.strip().
+std::string stripped(std::string_view text) {
+  std::size_t begin = 0, end = text.size();
+  for (std::size_t at = 0; begin < end && is_python_space(next_code_point(text, at));) begin = at;
+  for (std::size_t at = end; end > begin && is_python_space(previous_code_point(text, at));)
+    end = at;
+  return std::string(text.substr(begin, end - begin));
+}
+
+std::string without(std::string text, std::string_view part) {
+  for (std::size_t at = text.find(part); at != std::string::npos; at = text.find(part, at))
+    text.erase(at, part.size());
+  return text;
+}
+
+std::string nemotron_h_aligned(const Message& message) {
+  if (message.role == "system") return "<SPECIAL_10>System\n" + stripped(message.content) + "\n";
+  if (message.role == "user")
+    return "<SPECIAL_11>User\n" + stripped(message.content) + "\n<SPECIAL_11>Assistant\n";
+  return message.role == "assistant" ? stripped(message.content) + "\n" : "";
+}
+
+/// Leaves out the switches of thinking in questions.
+std::string nemotron_nano_v2(const Message& message) {
+  if (message.role == "assistant")
+    return "<SPECIAL_11>Assistant\n" + stripped(message.content) + "\n<SPECIAL_12>\n";
+  const std::string text = stripped(without(without(message.content, "/think"), "/no_think"));
+  if (message.role == "system") return "<SPECIAL_10>System\n" + text + "\n";
+  return message.role == "user" ? "<SPECIAL_11>User\n" + text + "\n" : "";
+}
+
+std::string identity(const Message& message) { return message.content; }
+
+std::string lowercase(std::string text) {
+  std::ranges::transform(text, text.begin(), [](char c) {
+    return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c;
+  });
+  return text;
+}
+
+bool is_question(const std::string& role) { return role == "user" || role == "tool"; }
+
+}  // namespace
+
+struct PromptFormat::Kind {
+  const char* name;
+  std::string (*text)(const Message& message);
+  const char* pad_token;
+  std::size_t assistant_prefix;  ///< number of tokens before an answer that are not trained on
+};
+
+namespace {
+
+constexpr const char* kUnknownToken = "<unk>";
+
+}  // namespace
+
+PromptFormat::PromptFormat(const std::string& name, std::shared_ptr<const Tokenizer> tokenizer)
+    : tokenizer_(std::move(tokenizer)) {
+  static constexpr std::array kKinds = {
+      Kind{"nemotron-h-aligned", nemotron_h_aligned, "<SPECIAL_233>", 0},
+      Kind{"nemotron-nano-v2", nemotron_nano_v2, kUnknownToken, 3},
+      Kind{"identity", identity, kUnknownToken, 0}};
+  MEGATRON_CHECK(tokenizer_ != nullptr, "conversations need a tokenizer");
+  const auto found =
+      std::ranges::find_if(kKinds, [&](const Kind& kind) { return kind.name == name; });
+  if (found == kKinds.end())
+    throw UserError({"--sft-tokenizer-prompt-format " + name + " does not exist", "",
+                     "use nemotron-h-aligned, nemotron-nano-v2 or identity"});
+  kind_ = &*found;
+  pad_ = tokenizer_->find(kind_->pad_token);
+  if (pad_ < 0) pad_ = tokenizer_->find(kUnknownToken);
+  if (pad_ < 0)
+    throw UserError({"--sft-tokenizer-prompt-format " + name + " fills samples with the token " +
+                         kind_->pad_token,
+                     "the tokenizer has neither this token nor <unk>",
+                     "use the tokenizer of this format, or add the token to yours"});
+}
+
+std::string PromptFormat::text(const Message& message) const { return kind_->text(message); }
+
+PromptFormat::Tokens PromptFormat::tokenize(const Conversation& conversation,
+                                            const std::string& where) const {
+  std::string whole;
+  for (const Message& message : conversation) whole += text(message);
+  const std::vector<std::int32_t> ids = tokenizer_->encode_fragment(whole);
+  Tokens tokens{.ids = {ids.begin(), ids.end()}, .targets = {ids.begin(), ids.end()}};
+  std::size_t at = 0;
+  const auto refuse = [&](std::size_t turn, const std::string& what, const std::string& fix = "") {
+    throw UserError({where + ": message " + std::to_string(turn + 1) + " of a conversation " + what,
+                     "its role is " + conversation[turn].role, fix});
+  };
+  for (std::size_t turn = 0; turn < conversation.size(); ++turn) {
+    const Message& message = conversation[turn];
+    const std::string role = lowercase(message.role);
+    const bool is_answer = role == "assistant";
+    if (!is_answer && role != "system" && !is_question(role))
+      refuse(turn, "has an unknown role", "use system, user, tool or assistant");
+    if (is_answer && message.content.empty()) refuse(turn, "is an empty answer");
+    if (is_answer && (turn == 0 || !is_question(lowercase(conversation[turn - 1].role))))
+      refuse(turn, "answers no question", "put a message of the user before each answer");
+    const std::vector<std::int32_t> part = tokenizer_->encode_fragment(text(message));
+    if (part.size() > ids.size() - at ||
+        !std::equal(part.begin(), part.end(), ids.begin() + static_cast<std::ptrdiff_t>(at)))
+      refuse(turn, "shares a token with its neighbors, so that its loss cannot be separated",
+             "use a format whose messages begin and end with special tokens");
+    const std::size_t ignored =
+        is_answer ? std::min(kind_->assistant_prefix, part.size()) : part.size();
+    std::fill_n(tokens.targets.begin() + static_cast<std::ptrdiff_t>(at), ignored, kIgnoredLabel);
+    at += part.size();
+  }
+  if (at != ids.size())
+    refuse(conversation.size() - 1, "has tokens that belong to no message",
+           "use a format whose messages begin and end with special tokens");
+  return tokens;
+}
+
+}  // namespace megatron

@@ -1,0 +1,34 @@
+// The interface of a dataset over one source, which a blend mixes with others.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+
+#include "megatron/base/json.h"
+#include "megatron/datasets/dataset.h"
+#include "megatron/datasets/split.h"
+
+namespace megatron {
+
+/// The part of a source that one dataset contains.
+struct SourcePart {
+  std::optional<std::string> path;          ///< prefix of the .bin/.idx pair, or the file of
+                                            ///< conversations; nullopt for mock data
+  std::int64_t begin = 0, end = 0;          ///< range of the source's sequences or conversations
+  std::optional<std::int64_t> num_samples;  ///< lower bound, over as many epochs as needed;
+                                            ///< nullopt: one epoch
+  Split split = Split::train;
+};
+
+class SourceDataset : public Dataset {
+ public:
+  virtual const SourcePart& part() const = 0;
+  /// Returns what identifies the samples and their order, as megatron-core writes it to its cache.
+  virtual OrderedJson identifiers() const = 0;
+  /// Returns the file whose contents determine the number of samples.
+  virtual std::filesystem::path index_file() const = 0;
+};
+
+}  // namespace megatron

@@ -1,0 +1,162 @@
+// The expected samples were made by Megatron-LM's SFTDataset and SFTTokenizer
+// (tests/parity/make_sft_fixtures.py).
+#include "megatron/datasets/sft_dataset.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "datasets/extended_tokenizer.h"
+#include "megatron/base/files.h"
+#include "megatron/base/json.h"
+#include "megatron/datasets/builder.h"
+#include "support/message_of.h"
+
+namespace megatron {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using Ids = std::vector<std::int64_t>;
+
+constexpr const char* kIdentity = "identity";
+
+class SftDatasets : public ::testing::Test {
+ protected:
+  std::shared_ptr<const Tokenizer> tokenizer(const std::string& name) {
+    auto& opened = tokenizers_[name];
+    if (!opened)
+      opened = test::with_tokens(
+          name, {"<SPECIAL_10>", "<SPECIAL_11>", "<SPECIAL_12>", "<SPECIAL_233>", "<unk>"},
+          folder_);
+    return opened;
+  }
+
+  /// Writes a file of conversations and returns the dataset of all its lines.
+  SftDataset open(const std::string& content, const SftDatasetOptions& options,
+                  const std::string& format = kIdentity, const std::string& name = "gpt2",
+                  std::optional<std::int64_t> num_samples = {}) {
+    const auto file = std::make_shared<const ConversationFile>(folder_.write("c.jsonl", content));
+    return SftDataset(file,
+                      {.path = file->path().string(),
+                       .begin = 0,
+                       .end = file->size(),
+                       .num_samples = num_samples},
+                      options, std::make_shared<const PromptFormat>(format, tokenizer(name)));
+  }
+
+  std::string refusal(const std::string& messages) {
+    return message_of([&] {
+      open("\n{\"messages\":" + messages + "}\n", {.sequence_length = 8}, "nemotron-h-aligned")
+          .sample(0);
+    });
+  }
+
+  TemporaryFolder folder_;
+  std::map<std::string, std::shared_ptr<const Tokenizer>> tokenizers_;
+};
+
+TEST_F(SftDatasets, GiveTheSamplesOfMegatron) {
+  std::istringstream lines(read_file(MEGATRON_SOURCE_DIR "/tests/datasets/fixtures/sft.jsonl"));
+  int count = 0, refused = 0;
+  for (std::string line; std::getline(lines, line); ++count) {
+    const Json json = parse_json(line, "sft.jsonl");
+    const std::int64_t ranks = json["cp"];
+    const SftDataset dataset =
+        open(Json({{"messages", json["messages"]}}).dump() + "\n",
+             {.sequence_length = json["seq_length"], .row_multiple = ranks > 1 ? 2 * ranks : 1},
+             json["format"], json["tokenizer"]);
+    if (json["refused"].get<bool>()) {
+      EXPECT_THROW(dataset.sample(0), UserError) << line;
+      ++refused;
+      continue;
+    }
+    const Sample sample = dataset.sample(0);
+    EXPECT_EQ(sample.tokens, json["tokens"].get<Ids>()) << line;
+    EXPECT_EQ(sample.position_ids, json["position_ids"].get<Ids>()) << line;
+    Ids labels = sample.labels, boundaries = sample.document_starts;
+    for (std::size_t i = 0; i < labels.size(); ++i)
+      if (sample.loss_mask[i] == 0) labels[i] = kIgnoredLabel;
+    boundaries.push_back(static_cast<std::int64_t>(labels.size()));
+    EXPECT_EQ(labels, json["labels"].get<Ids>()) << line;
+    EXPECT_EQ(boundaries, json["cu_seqlens"].get<Ids>()) << line;
+  }
+  EXPECT_EQ(count, 96);
+  EXPECT_GT(refused, 0);
+}
+
+TEST_F(SftDatasets, KeepTheOrderOfTheFileOverManyEpochs) {
+  std::string content;
+  for (const char* text : {"a", "b", "c"})
+    content += std::string(R"({"messages":[{"role":"user","content":")") + text + "\"}]}\n\n";
+  const SftDataset dataset = open(content, {.sequence_length = 2}, kIdentity, "gpt2", 7);
+  EXPECT_EQ(dataset.size(), 7);
+  EXPECT_EQ(dataset.text(0), dataset.text(3));
+  EXPECT_EQ(dataset.text(1), dataset.text(4));
+  EXPECT_NE(dataset.text(0), dataset.text(1));
+  EXPECT_THAT(dataset.describe(5), HasSubstr("c.jsonl:5, train sample 5"));
+  EXPECT_EQ(dataset.shares(6)[0].epochs, 2);
+}
+
+TEST_F(SftDatasets, SampleOfBlanksHasNoLoss) {
+  const SftDataset dataset = open(R"({"messages":[{"role":"tool","content":"unseen"}]})",
+                                  {.sequence_length = 4}, "nemotron-h-aligned");
+  const Sample sample = dataset.sample(0);
+  EXPECT_THAT(sample.loss_mask, ElementsAre(0, 0, 0, 0));
+  EXPECT_THAT(sample.document_starts, ElementsAre(0));
+  EXPECT_THAT(sample.position_ids, ElementsAre(0, 1, 2, 3));
+}
+
+TEST_F(SftDatasets, NameBrokenConversations) {
+  EXPECT_THAT(refusal("[]"), HasSubstr("c.jsonl:2: 'messages' must be a list"));
+  EXPECT_THAT(refusal("7"), HasSubstr("c.jsonl:2: 'messages' must be a list"));
+  EXPECT_THAT(refusal(R"([{"role":"user"}])"), HasSubstr("content"));
+  EXPECT_THAT(refusal(R"([{"role":"user","content":null}])"), HasSubstr("'content' must be text"));
+  EXPECT_THAT(refusal(R"([{"role":"bot","content":"x"}])"),
+              HasSubstr("message 1 of a conversation has an unknown role"));
+  EXPECT_THAT(refusal(R"([{"role":"assistant","content":"x"}])"), HasSubstr("answers no question"));
+  EXPECT_THAT(refusal(R"([{"role":"user","content":"x"},{"role":"assistant","content":""}])"),
+              HasSubstr("message 2 of a conversation is an empty answer"));
+  EXPECT_THAT(refusal("["), HasSubstr("c.jsonl:2"));
+  EXPECT_THAT(message_of([&] { open("\x1f\x8b\x08", {.sequence_length = 8}); }),
+              HasSubstr("is compressed"));
+  EXPECT_THAT(message_of([&] { open("", {.sequence_length = 8}); }),
+              HasSubstr("the train split has no conversations"));
+}
+
+TEST_F(SftDatasets, NameATokenizerWithoutPadding) {
+  const auto bare = test::with_tokens("gpt2", {}, folder_);
+  EXPECT_THAT(message_of([&] { PromptFormat("nemotron-h-aligned", bare); }),
+              HasSubstr("<SPECIAL_233>"));
+}
+
+TEST_F(SftDatasets, AreBlendedAndSplit) {
+  std::string a, b;
+  for (int i = 0; i < 10; ++i) {
+    a += R"({"messages":[{"role":"user","content":"a"},{"role":"assistant","content":"x"}]})"
+         "\n";
+    b += R"({"messages":[{"role":"user","content":"b"},{"role":"assistant","content":"y"}]})"
+         "\n";
+  }
+  DataConfig config;
+  config.data_path = {"0.25", folder_.write("a.jsonl", a), "0.75", folder_.write("b.jsonl", b)};
+  config.split = "8,2,0";
+  config.sft = true;
+  config.sft_tokenizer_prompt_format = kIdentity;
+  const Datasets datasets = build_datasets(config, {.sequence_length = 4,
+                                                    .num_samples = {12, 4, 0},
+                                                    .cache = false,
+                                                    .tokenizer = {.text = tokenizer("gpt2")}});
+  ASSERT_EQ(datasets.require(Split::train).size(), 12);
+  EXPECT_EQ(datasets.require(Split::valid).size(), 4);
+  int from_b = 0;
+  const std::int64_t token = tokenizer("gpt2")->find("b");
+  for (std::int64_t i = 0; i < 12; ++i) from_b += datasets.train()->text(i)[0] == token ? 1 : 0;
+  EXPECT_EQ(from_b, 9);
+}
+
+}  // namespace
+}  // namespace megatron
