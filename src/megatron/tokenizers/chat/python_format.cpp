@@ -143,6 +143,8 @@ std::string format_one(const Value& value, std::string_view spec_text, Meter& me
   if (spec.type != 0 && spec.type != 's')
     throw TemplateError(std::string("Unknown format code '") + spec.type +
                         "' for object of type '" + type_name(value) + "'");
+  if (spec.sign != '-' || spec.grouped || spec.alternate || spec.align == '=')
+    throw TemplateError("Invalid format specifier '" + std::string(spec_text) + "' for a str");
   return format_text(to_text(value, meter), spec, meter);
 }
 
@@ -259,7 +261,7 @@ class PercentFormatter {
       out += conversion(text, at);
       meter_.check_size(out.size());
     }
-    const bool is_mapping = value_.is(Kind::dict) || value_.is(Kind::list);
+    const bool is_mapping = value_.is(Kind::dict) || value_.is(Kind::list) || value_.is_undefined();
     if (is_tuple_ ? next_ < value_.items().size() : next_ == 0 && !by_name_ && !is_mapping)
       throw TemplateError("not all arguments converted during string formatting");
     return out;
