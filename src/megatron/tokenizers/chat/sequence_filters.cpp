@@ -102,7 +102,8 @@ Value sort(Evaluator& evaluator, const Value& input, Arguments arguments) {
   const Values items = items_of(input, meter);
   Values keys;
   for (const Value& item : items)
-    keys.push_back(attribute_key(item, bound.value(2), bound.truth(1, false), meter));
+    keys.push_back(
+        Value::list({attribute_key(item, bound.value(2), bound.truth(1, false), meter)}));
   return Value::list(sort_by(keys, items, bound.truth(0, false), meter));
 }
 

@@ -103,6 +103,8 @@ Value center(Evaluator& evaluator, const Value& input, Arguments arguments) {
 Value indent(Evaluator& evaluator, const Value& input, Arguments arguments) {
   const Bound bound("indent", std::move(arguments), {"width", "first", "blank"});
   Meter& meter = evaluator.meter();
+  require_defined(input);
+  if (!input.is_text()) throw TemplateError("indent needs a str, not " + type_name(input));
   const Value width = bound.value(0, Value::integer(4));
   if (!width.is_text() && bound.integer(0, 4) > (1 << 20))
     throw TemplateError("indent: the width is too large");

@@ -141,7 +141,8 @@ Value join_items(const Value& self, Arguments arguments, Meter& meter) {
 }
 
 template <TextClass which>
-Value has_class(const Value& self, Arguments, Meter& meter) {
+Value has_class(const Value& self, Arguments arguments, Meter& meter) {
+  const Bound bound("a method of str", std::move(arguments), {});
   meter.charge_bytes(self.as_text().size());
   return Value::boolean(is_class(self.as_text(), which));
 }
