@@ -41,6 +41,7 @@ def variants(texts):
         ends[1], ends[0], trim_offsets=True, add_prefix_space=False
     )
     yield "llama3 with RobertaProcessing", tokenizer
+    yield "qwen2 with NFC", parity.qwen2(texts, 700)
 
 
 def expected(tokenizer, line):

@@ -34,7 +34,8 @@ class HuggingFaceTokenizer : public Tokenizer {
                        const std::string& source);
   std::vector<std::int32_t> encode(std::string_view text) const override;
   std::vector<std::int32_t> encode_fragment(std::string_view text) const override;
-  /// Knows the places for byte-level models and text that the normalizer leaves as it is.
+  /// Knows the places for byte-level models, and normalizers that leave the text as it is or give
+  /// NFC.
   std::vector<TokenSpan> encode_with_spans(std::string_view text) const override;
   std::string decode(std::span<const std::int32_t> ids, SpecialTokens special) const override;
   std::int64_t vocab_size() const override { return id_limit_; }

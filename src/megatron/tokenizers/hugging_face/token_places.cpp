@@ -1,9 +1,11 @@
 // The places of tokens in a text, which the `tokenizers` package calls offsets.
 #include <algorithm>
+#include <optional>
 
 #include "megatron/base/error.h"
 #include "megatron/tokenizers/chat/python_text.h"
 #include "megatron/tokenizers/hugging_face/hugging_face_tokenizer.h"
+#include "megatron/tokenizers/hugging_face/nfc_alignment.h"
 #include "megatron/tokenizers/token_spans.h"
 #include "megatron/tokenizers/unicode.h"
 #include "megatron/tokenizers/utf8.h"
@@ -50,15 +52,29 @@ std::vector<TokenSpan> HuggingFaceTokenizer::encode_with_spans(std::string_view 
 
 void HuggingFaceTokenizer::add_plain_spans(std::string_view text, std::size_t offset,
                                            std::vector<TokenSpan>& spans) const {
-  if (normalizer_ && normalizer_->apply(std::string(text)) != text)
-    throw UserError({"the normalizer changes the text, so the places of its tokens are not known",
-                     "", "give text that is normalized already"});
-  for (const auto& [span, id] : added_tokens_.split_normalized(text)) {
+  std::optional<hugging_face::AlignedText> aligned;
+  if (normalizer_) {
+    const std::string normalized = normalizer_->apply(std::string(text));
+    if (normalized != text) aligned = hugging_face::align_nfc(text);
+    if (aligned && aligned->text != normalized)
+      throw UserError({"the normalizer changes the text, so the places of its tokens are not known",
+                       "", "give text that is normalized already"});
+  }
+  const std::string_view used = aligned ? aligned->text : text;
+  const std::size_t first = spans.size();
+  for (const auto& [span, id] : added_tokens_.split_normalized(used)) {
     if (id >= 0) {
-      spans.push_back({id, offset + span.begin, offset + span.end});
+      spans.push_back({id, span.begin, span.end});
     } else {
-      add_word_spans(text.substr(span.begin, span.end - span.begin), offset + span.begin, spans);
+      add_word_spans(used.substr(span.begin, span.end - span.begin), span.begin, spans);
     }
+  }
+  for (std::size_t i = first; i < spans.size(); ++i) {
+    TokenSpan& span = spans[i];
+    if (aligned)
+      span = {span.id, aligned->places[span.begin].begin, aligned->places[span.end - 1].end};
+    span.begin += offset;
+    span.end += offset;
   }
 }
 
