@@ -66,8 +66,8 @@ TEST(MakeTokenizer, RecognisesKindsFromFiles) {
 TEST(MakeTokenizer, RefusesOtherKindsByName) {
   const TemporaryFolder folder;
   EXPECT_THAT(error_of({}), HasSubstr("--tokenizer-model"));
-  EXPECT_THAT(error_of({.tokenizer_type = "SFTTokenizer"}),
-              HasSubstr("--tokenizer-type SFTTokenizer is not supported"));
+  EXPECT_THAT(error_of({.tokenizer_type = "MultimodalTokenizer"}),
+              HasSubstr("--tokenizer-type MultimodalTokenizer is not supported"));
   EXPECT_THAT(error_of({.tokenizer_type = "HuggingFaceTokenizer", .tokenizer_model = "gpt2"}),
               HasSubstr("gpt2 does not exist"));
   EXPECT_THAT(error_of({.tokenizer_type = "HuggingFaceTokenizer"}),

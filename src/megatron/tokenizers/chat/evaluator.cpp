@@ -180,18 +180,19 @@ void Evaluator::run_loop(const Node& node, const Value& iterable, const ScopePtr
       return is_true_in(*node.children[2], *node.children[0], item, scope);
     };
   const auto loop = std::make_shared<Loop>(node, iterable, scope, depth, accepts, meter_);
-  bool is_empty = true;
+  bool runs_else = true;  // as in Jinja, until an iteration ends without break or continue
   while (auto item = loop->next()) {
     meter_.charge(1);
-    is_empty = false;
     auto inner = std::make_shared<Scope>();
     inner->parent = scope;
     inner->set("loop", Value::object(loop));
     assign(*node.children[0], *std::move(item), inner);
-    if (run(node.body, inner) == Flow::leave_loop) break;
+    const Flow flow = run(node.body, inner);
+    if (flow == Flow::leave_loop) break;
+    if (flow == Flow::normal) runs_else = false;
   }
   loop->forget_condition();
-  if (is_empty) {
+  if (runs_else) {
     auto inner = std::make_shared<Scope>();
     inner->parent = scope;
     run(node.otherwise, inner);

@@ -33,6 +33,7 @@ Value range(Evaluator& evaluator, Arguments arguments) {
 /// Sets a dict's entries from a mapping or from pairs.
 template <class Set>
 void each_entry(const Value& source, Meter& meter, const Set& set) {
+  require_defined(source);
   if (source.is(Kind::dict)) {
     for (const auto& [key, value] : source.as_dict().entries()) set(key, value);
     return;

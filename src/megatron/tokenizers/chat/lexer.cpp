@@ -261,6 +261,8 @@ class Lexer {
         }
       }
     }
+    if (!is_real && text_[at_] == '0' && end == digits_end(at_))  // 012 is a 0 and a 12
+      end = std::min(text_.find_first_not_of("0_", at_), end);
     std::string digits(text_.substr(at_, end - at_));
     std::erase(digits, '_');
     add(is_real ? TokenKind::real : TokenKind::integer, std::move(digits));

@@ -1,4 +1,5 @@
 // Filters to and on numbers, and attr.
+#include <cctype>
 #include <charconv>
 #include <cmath>
 
@@ -11,10 +12,21 @@
 namespace megatron::chat {
 namespace {
 
+/// Removes the underscores between digits. Returns false if there are others.
+bool remove_underscores(std::string& digits) {
+  const auto is_digit = [&](std::size_t at) {
+    return at < digits.size() && std::isxdigit(static_cast<unsigned char>(digits[at])) != 0;
+  };
+  for (std::size_t i = 0; i < digits.size(); ++i)
+    if (digits[i] == '_' && (i == 0 || !is_digit(i - 1) || !is_digit(i + 1))) return false;
+  std::erase(digits, '_');
+  return true;
+}
+
 /// Returns the number that a text is as Python's float() reads it.
 std::optional<double> parse_real(std::string_view text) {
   std::string digits(strip(text, Side::both));
-  std::erase(digits, '_');
+  if (!remove_underscores(digits)) return std::nullopt;
   const std::string_view body = std::string_view(digits).substr(digits.starts_with('+') ? 1 : 0);
   double value = 0;
   const auto [end, error] = std::from_chars(body.data(), body.data() + body.size(), value);
@@ -25,7 +37,7 @@ std::optional<double> parse_real(std::string_view text) {
 
 std::optional<std::int64_t> parse_integer(std::string_view text, int base) {
   std::string digits(strip(text, Side::both));
-  std::erase(digits, '_');
+  if (!remove_underscores(digits)) return std::nullopt;
   const bool has_sign = digits.starts_with('+') || digits.starts_with('-');
   const bool is_negative = digits.starts_with('-');
   std::string_view body = std::string_view(digits).substr(has_sign ? 1 : 0);
@@ -73,7 +85,8 @@ Value to_real(Evaluator&, const Value& input, Arguments arguments) {
   return value ? Value::real(*value) : bound.value(0, Value::real(0));
 }
 
-Value absolute(Evaluator&, const Value& input, Arguments) {
+Value absolute(Evaluator&, const Value& input, Arguments arguments) {
+  const Bound bound("absolute", std::move(arguments), {});
   require_defined(input);
   if (input.is(Kind::real)) return Value::real(std::fabs(input.as_real()));
   if (!input.is_integral())

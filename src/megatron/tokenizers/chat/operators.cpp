@@ -84,6 +84,25 @@ Value integer_arithmetic(Arithmetic operation, std::int64_t a, std::int64_t b) {
   return Value::integer(result);
 }
 
+struct FloorDivision {
+  double quotient, rest;
+};
+
+/// Python's divmod() of floats: the rest has the sign of the divisor, zeros too.
+FloorDivision floor_divide(double a, double b) {
+  double rest = std::fmod(a, b);
+  double quotient = (a - rest) / b;
+  if (rest == 0) {
+    rest = std::copysign(0.0, b);
+  } else if ((rest < 0) != (b < 0)) {
+    rest += b;
+    quotient -= 1;
+  }
+  if (quotient == 0) return {std::copysign(0.0, a / b), rest};
+  const double whole = std::floor(quotient);
+  return {quotient - whole > 0.5 ? whole + 1 : whole, rest};
+}
+
 Value real_arithmetic(Arithmetic operation, double a, double b) {
   const bool divides = operation == Arithmetic::divide || operation == Arithmetic::floor_divide ||
                        operation == Arithmetic::modulo;
@@ -98,11 +117,9 @@ Value real_arithmetic(Arithmetic operation, double a, double b) {
     case Arithmetic::divide:
       return Value::real(a / b);
     case Arithmetic::floor_divide:
-      return Value::real(std::floor(a / b));
-    case Arithmetic::modulo: {
-      const double rest = std::fmod(a, b);
-      return Value::real(rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest);
-    }
+      return Value::real(floor_divide(a, b).quotient);
+    case Arithmetic::modulo:
+      return Value::real(floor_divide(a, b).rest);
     case Arithmetic::power:
       return Value::real(std::pow(a, b));
   }

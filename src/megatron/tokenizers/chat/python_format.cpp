@@ -3,7 +3,6 @@
 #include <charconv>
 #include <cmath>
 #include <cstdio>
-#include <cstring>
 
 #include "megatron/tokenizers/chat/operators.h"
 #include "megatron/tokenizers/chat/printing.h"
@@ -130,7 +129,8 @@ Spec read_brace_spec(std::string_view text) {
   spec.grouped = take(',');
   if (take('.')) spec.precision = read_number(text, at, 0);
   if (at < text.size()) spec.type = text[at++];
-  if (at != text.size() || (spec.type != 0 && !std::strchr("bdoxXeEfFgGsn%", spec.type)))
+  if (at != text.size() || (spec.type != 0 && std::string_view("bdoxXeEfFgGsn%").find(spec.type) ==
+                                                  std::string_view::npos))
     throw TemplateError("Invalid format specifier '" + std::string(text) + "'");
   return spec;
 }
@@ -138,11 +138,17 @@ Spec read_brace_spec(std::string_view text) {
 std::string format_one(const Value& value, std::string_view spec_text, Meter& meter) {
   if (spec_text.empty()) return to_text(value, meter);
   const Spec spec = read_brace_spec(spec_text);
+  constexpr std::string_view kIntegerTypes = "bdoxX";
+  if (value.is(Kind::real) && kIntegerTypes.find(spec.type) != std::string_view::npos)
+    throw TemplateError(std::string("Unknown format code '") + spec.type +
+                        "' for object of type 'float'");
   if (value.is_number() && spec.type != 's' && !(value.is(Kind::boolean) && spec.type == 0))
     return format_number(value, spec, meter);
   if (spec.type != 0 && spec.type != 's')
     throw TemplateError(std::string("Unknown format code '") + spec.type +
                         "' for object of type '" + type_name(value) + "'");
+  if (spec.sign != '-' || spec.grouped || spec.alternate || spec.align == '=')
+    throw TemplateError("Invalid format specifier '" + std::string(spec_text) + "' for a str");
   return format_text(to_text(value, meter), spec, meter);
 }
 
@@ -225,6 +231,9 @@ class BraceFormatter {
   Value argument(std::string_view name) {
     const Value place = name.empty() ? Value::integer(next_++) : key(name);
     if (place.is(Kind::integer)) {
+      has_numbers_ = has_numbers_ || !name.empty();
+      if (has_numbers_ && next_ > 0)
+        throw TemplateError("numbered and automatic fields cannot be mixed in a format");
       const auto index = static_cast<std::size_t>(place.as_integer());
       if (index >= arguments_.positional.size())
         throw TemplateError("Replacement index " + std::to_string(index) +
@@ -239,6 +248,7 @@ class BraceFormatter {
   const Arguments& arguments_;
   Meter& meter_;
   std::int64_t next_ = 0;
+  bool has_numbers_ = false;
 };
 
 /// Reads conversions such as %-8s, %(name)s and %.2f.
@@ -259,7 +269,7 @@ class PercentFormatter {
       out += conversion(text, at);
       meter_.check_size(out.size());
     }
-    const bool is_mapping = value_.is(Kind::dict) || value_.is(Kind::list);
+    const bool is_mapping = value_.is(Kind::dict) || value_.is(Kind::list) || value_.is_undefined();
     if (is_tuple_ ? next_ < value_.items().size() : next_ == 0 && !by_name_ && !is_mapping)
       throw TemplateError("not all arguments converted during string formatting");
     return out;
@@ -317,13 +327,14 @@ class PercentFormatter {
   }
 
   std::string number(const Value& value, char type, Spec spec) {
-    if (!std::strchr("diouxXeEfFgG", type))
+    if (std::string_view("diouxXeEfFgG").find(type) == std::string_view::npos)
       throw TemplateError(std::string("unsupported format character '") + type + "'");
     if (!value.is_number())
       throw TemplateError(std::string("%") + type + " format: a number is required, not " +
                           type_name(value));
-    const bool is_integral = std::strchr("diouxX", type) != nullptr;
-    spec.type = is_integral && std::strchr("diu", type) ? 'd' : type;
+    const bool is_integral = std::string_view("diouxX").find(type) != std::string_view::npos;
+    spec.type =
+        is_integral && std::string_view("diu").find(type) != std::string_view::npos ? 'd' : type;
     if (!is_integral || !value.is(Kind::real)) return format_number(value, spec, meter_);
     const double whole = std::trunc(value.as_real());
     if (!(std::fabs(whole) < 9e18)) throw TemplateError("an integer is beyond 64 bits");

@@ -14,31 +14,36 @@ Value default_value(Evaluator&, const Value& input, Arguments arguments) {
   return is_missing ? bound.value(0, Value::text("")) : input;
 }
 
-Value length(Evaluator&, const Value& input, Arguments) {
+Value length(Evaluator&, const Value& input, Arguments arguments) {
+  const Bound bound("length", std::move(arguments), {});
   const auto found = length_of(input);
   if (!found) throw TemplateError("object of type '" + type_name(input) + "' has no len()");
   return Value::integer(*found);
 }
 
-Value first(Evaluator& evaluator, const Value& input, Arguments) {
+Value first(Evaluator& evaluator, const Value& input, Arguments arguments) {
+  const Bound bound("first", std::move(arguments), {});
   if (input.is(Kind::iterator))
     return input.take_item().value_or(Value::undefined("No first item, sequence was empty."));
   const Values items = items_of(input, evaluator.meter());
   return items.empty() ? Value::undefined("No first item, sequence was empty.") : items.front();
 }
 
-Value last(Evaluator& evaluator, const Value& input, Arguments) {
+Value last(Evaluator& evaluator, const Value& input, Arguments arguments) {
+  const Bound bound("last", std::move(arguments), {});
   if (input.is(Kind::iterator))
     throw TemplateError("'" + type_name(input) + "' object is not reversible");
   const Values items = items_of(input, evaluator.meter());
   return items.empty() ? Value::undefined("No last item, sequence was empty.") : items.back();
 }
 
-Value to_list(Evaluator& evaluator, const Value& input, Arguments) {
+Value to_list(Evaluator& evaluator, const Value& input, Arguments arguments) {
+  const Bound bound("to_list", std::move(arguments), {});
   return Value::list(items_of(input, evaluator.meter()));
 }
 
-Value reverse(Evaluator& evaluator, const Value& input, Arguments) {
+Value reverse(Evaluator& evaluator, const Value& input, Arguments arguments) {
+  const Bound bound("reverse", std::move(arguments), {});
   if (input.is_text()) return get_slice(input, {}, {}, Value::integer(-1), evaluator.meter());
   Values items = items_of(input, evaluator.meter());
   std::reverse(items.begin(), items.end());
@@ -97,7 +102,8 @@ Value sort(Evaluator& evaluator, const Value& input, Arguments arguments) {
   const Values items = items_of(input, meter);
   Values keys;
   for (const Value& item : items)
-    keys.push_back(attribute_key(item, bound.value(2), bound.truth(1, false), meter));
+    keys.push_back(
+        Value::list({attribute_key(item, bound.value(2), bound.truth(1, false), meter)}));
   return Value::list(sort_by(keys, items, bound.truth(0, false), meter));
 }
 
@@ -222,7 +228,8 @@ Value slice(Evaluator& evaluator, const Value& input, Arguments arguments) {
   return Value::iterator(std::move(slices));
 }
 
-Value items(Evaluator& evaluator, const Value& input, Arguments) {
+Value items(Evaluator& evaluator, const Value& input, Arguments arguments) {
+  const Bound bound("items", std::move(arguments), {});
   if (input.is_undefined()) return Value::iterator({});
   if (!input.is(Kind::dict)) throw TemplateError("Can only get item pairs from a mapping.");
   Values pairs;

@@ -133,7 +133,7 @@ Value get_slice(const Value& value, const Value& first, const Value& last, const
   require_defined(value);
   const bool is_range = value.is(Kind::view) && value.view_name().starts_with("range");
   if (!value.is_text() && !value.is(Kind::list) && !value.is(Kind::tuple) && !is_range)
-    return Value::undefined(type_name(value) + " object has no element slice");
+    throw TemplateError("'" + type_name(value) + "' object cannot be sliced");
   const Slice slice = resolve_slice(*length_of(value), first, last, step);
   if (value.is_text()) {
     meter.charge_bytes(value.as_text().size());

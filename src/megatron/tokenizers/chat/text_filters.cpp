@@ -18,7 +18,8 @@ std::string text_of(Evaluator& evaluator, const Value& input) {
 }
 
 template <std::string (*function)(std::string_view)>
-Value map_text(Evaluator& evaluator, const Value& input, Arguments) {
+Value map_text(Evaluator& evaluator, const Value& input, Arguments arguments) {
+  const Bound bound("map_text", std::move(arguments), {});
   return Value::text(function(text_of(evaluator, input)));
 }
 
@@ -61,19 +62,23 @@ Value replace(Evaluator& evaluator, const Value& input, Arguments arguments) {
                                      to_text(bound.value(1), meter), limit, meter));
 }
 
-Value string(Evaluator& evaluator, const Value& input, Arguments) {
+Value string(Evaluator& evaluator, const Value& input, Arguments arguments) {
+  const Bound bound("string", std::move(arguments), {});
   return input.is_text() ? input : Value::text(to_text(input, evaluator.meter()));
 }
 
-Value safe(Evaluator& evaluator, const Value& input, Arguments) {
+Value safe(Evaluator& evaluator, const Value& input, Arguments arguments) {
+  const Bound bound("safe", std::move(arguments), {});
   return Value::markup(to_text(input, evaluator.meter()));
 }
 
-Value escape(Evaluator& evaluator, const Value& input, Arguments) {
+Value escape(Evaluator& evaluator, const Value& input, Arguments arguments) {
+  const Bound bound("escape", std::move(arguments), {});
   return input.is_markup() ? input : Value::markup(escape_html(text_of(evaluator, input)));
 }
 
-Value force_escape(Evaluator& evaluator, const Value& input, Arguments) {
+Value force_escape(Evaluator& evaluator, const Value& input, Arguments arguments) {
+  const Bound bound("force_escape", std::move(arguments), {});
   return Value::markup(escape_html(text_of(evaluator, input)));
 }
 
@@ -98,6 +103,8 @@ Value center(Evaluator& evaluator, const Value& input, Arguments arguments) {
 Value indent(Evaluator& evaluator, const Value& input, Arguments arguments) {
   const Bound bound("indent", std::move(arguments), {"width", "first", "blank"});
   Meter& meter = evaluator.meter();
+  require_defined(input);
+  if (!input.is_text()) throw TemplateError("indent needs a str, not " + type_name(input));
   const Value width = bound.value(0, Value::integer(4));
   if (!width.is_text() && bound.integer(0, 4) > (1 << 20))
     throw TemplateError("indent: the width is too large");
@@ -137,7 +144,8 @@ Value truncate(Evaluator& evaluator, const Value& input, Arguments arguments) {
   return Value::text(std::string(head) + end);
 }
 
-Value word_count(Evaluator& evaluator, const Value& input, Arguments) {
+Value word_count(Evaluator& evaluator, const Value& input, Arguments arguments) {
+  const Bound bound("word_count", std::move(arguments), {});
   std::int64_t words = 0;
   bool in_word = false;
   const std::string text = text_of(evaluator, input);
@@ -149,7 +157,8 @@ Value word_count(Evaluator& evaluator, const Value& input, Arguments) {
   return Value::integer(words);
 }
 
-Value url_encode(Evaluator& evaluator, const Value& input, Arguments) {
+Value url_encode(Evaluator& evaluator, const Value& input, Arguments arguments) {
+  const Bound bound("url_encode", std::move(arguments), {});
   constexpr char kHex[] = "0123456789ABCDEF";
   constexpr std::string_view kPlain = "-._~/";
   std::string out;

@@ -52,6 +52,7 @@ Value split_text(const Value& self, Arguments arguments, Meter& meter) {
 Value split_text_lines(const Value& self, Arguments arguments, Meter& meter) {
   const Bound bound("splitlines", std::move(arguments), {"keepends"});
   meter.charge_bytes(32 * self.as_text().size());
+  require_defined(bound.value(0));
   return list_of(split_lines(self.as_text(), bound.truth(0, false)));
 }
 
@@ -140,7 +141,8 @@ Value join_items(const Value& self, Arguments arguments, Meter& meter) {
 }
 
 template <TextClass which>
-Value has_class(const Value& self, Arguments, Meter& meter) {
+Value has_class(const Value& self, Arguments arguments, Meter& meter) {
+  const Bound bound("a method of str", std::move(arguments), {});
   meter.charge_bytes(self.as_text().size());
   return Value::boolean(is_class(self.as_text(), which));
 }

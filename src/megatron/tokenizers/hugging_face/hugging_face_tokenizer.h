@@ -34,6 +34,9 @@ class HuggingFaceTokenizer : public Tokenizer {
                        const std::string& source);
   std::vector<std::int32_t> encode(std::string_view text) const override;
   std::vector<std::int32_t> encode_fragment(std::string_view text) const override;
+  /// Knows the places for byte-level models, and normalizers that leave the text as it is or give
+  /// NFC.
+  std::vector<TokenSpan> encode_with_spans(std::string_view text) const override;
   std::string decode(std::span<const std::int32_t> ids, SpecialTokens special) const override;
   std::int64_t vocab_size() const override { return id_limit_; }
   std::int32_t eod() const override { return special_.eos; }
@@ -50,6 +53,12 @@ class HuggingFaceTokenizer : public Tokenizer {
   void encode_words(std::string_view text, bool starts_document,
                     std::vector<std::int32_t>& ids) const;
 
+  void add_plain_spans(std::string_view text, std::size_t offset,
+                       std::vector<TokenSpan>& spans) const;
+  void add_word_spans(std::string_view text, std::size_t offset,
+                      std::vector<TokenSpan>& spans) const;
+  void trim_spans(std::string_view text, bool keeps_first_space,
+                  std::vector<TokenSpan>& spans) const;
   void encode_byte_level(std::string_view text, std::vector<std::int32_t>& ids) const;
 
   std::unique_ptr<hugging_face::Normalizer> normalizer_;

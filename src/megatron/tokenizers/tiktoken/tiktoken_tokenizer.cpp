@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "megatron/base/error.h"
+#include "megatron/tokenizers/token_spans.h"
 #include "megatron/tokenizers/utf8.h"
 #include "megatron/tokenizers/word_cache.h"
 
@@ -55,6 +56,23 @@ std::vector<std::int32_t> TiktokenTokenizer::encode(std::string_view text) const
     at = span.end;
   }
   return ids;
+}
+
+std::vector<TokenSpan> TiktokenTokenizer::encode_with_spans(std::string_view text) const {
+  const auto replaced = replace_invalid_utf8(text);
+  if (replaced) text = *replaced;
+  std::vector<TokenSpan> spans;
+  std::size_t at = 0;
+  for (const std::int32_t id : encode(text)) {
+    const auto special = special_tokens_.find(id);
+    const std::size_t size =
+        special != special_tokens_.end() ? special->second.size() : ranks_.token(id).size();
+    spans.push_back({id, at, at + size});
+    at += size;
+  }
+  MEGATRON_CHECK(at == text.size(), "tokens of ", at, " bytes for ", text.size());
+  widen_to_characters(text, spans);
+  return spans;
 }
 
 void TiktokenTokenizer::encode_ordinary(std::string_view text,
