@@ -177,6 +177,21 @@ TEST(MemoryBudget, HasThePeakThatItPredicts) {
   EXPECT_LE(peak, kBudget * (1 + kTolerance)) << outcome.output;
 }
 
+// The limit counts addresses that are never used. The plan must leave room for them.
+TEST(MemoryBudget, CountsWhatUlimitsCount) {
+  constexpr rlim_t kUnreached = rlim_t{1} << 42;
+  const Args flags =
+      training({"--num-layers", "6", "--hidden-size", "128", "--num-attention-heads", "2",
+                "--seq-length", "256", "--vocab-size", "512", "--micro-batch-size", "32"});
+  const Outcome whole = run(flags, kUnreached);
+  ASSERT_EQ(whole.code, 0) << whole.errors;
+  const auto limit = static_cast<rlim_t>(whole.address_space) - (rlim_t{16} << 20);
+  const Outcome planned = run(joined(flags, {"--memory-budget", "100GB"}), limit);
+  EXPECT_EQ(planned.code, 0) << planned.errors;
+  EXPECT_NE(planned.output.find("which is what ulimit -v or -d leaves"), std::string::npos)
+      << planned.output;
+}
+
 /// Returns the words of the first remedy in a message of out-of-memory.
 Args first_remedy(const std::string& message) {
   const auto fix = message.find("\n    --");

@@ -64,7 +64,9 @@ TEST(ByteCount, ReadsUnits) {
   EXPECT_EQ(byte_count("1.5e9"), 1.5e9);
   EXPECT_EQ(byte_count("2g"), 2e9);
   EXPECT_EQ(byte_count("7b"), 7);
-  for (const char* text : {"", "GB", "-1GB", "0", "20 G B", "20XB", "nan", "inf", "1e400"})
+  EXPECT_EQ(byte_count("1PB"), 1e15);
+  for (const char* text : {"", "GB", "-1GB", "0", "20 G B", "20XB", "nan", "inf", "1e400", "0x10",
+                           "1e18", "99999999999999999999 GB"})
     EXPECT_FALSE(byte_count(text)) << text;
 }
 

@@ -225,9 +225,6 @@ TEST(ZeroRules, NamesOfOneStageAgree) {
 
 TEST(ZeroRules, SayWhatNeedsShards) {
   expect_all({
-      {{"--fsdp-double-buffer", "--use-distributed-optimizer"},
-       2,
-       "--fsdp-double-buffer: needs sharded gradients or weights"},
       {{"--suggested-communication-unit-size", "1000"},
        2,
        "--suggested-communication-unit-size: needs sharded gradients or weights"},

@@ -52,10 +52,10 @@ const std::vector<Ranks>& rank_layouts() {
 const std::vector<Flags>& stages() {
   static const std::vector<Flags> all{
       {"--data-parallel-sharding-strategy", "optim_grads"},
-      {"--zero-stage", "2", "--overlap-grad-reduce", "--fsdp-double-buffer"},
+      {"--zero-stage", "2", "--overlap-grad-reduce"},
       {"--use-megatron-fsdp"},
       {"--use-megatron-fsdp", "--overlap-grad-reduce", "--overlap-param-gather",
-       "--fsdp-double-buffer", "--ddp-bucket-size", "2000"},
+       "--ddp-bucket-size", "2000"},
       {"--use-torch-fsdp2", "--overlap-grad-reduce", "--overlap-param-gather",
        "--suggested-communication-unit-size", "20000"},
   };

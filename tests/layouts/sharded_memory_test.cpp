@@ -78,9 +78,7 @@ TEST(ShardedMemory, PeakIsThePartOfTheStateTwoUnitsAndActivations) {
   use_caching_cpu_allocator();
   const Peak one = measure(wide_model({"1"}), 1);
   const double activations = one.peak - one.state;
-  for (const Flags& overlap :
-       {Flags{}, Flags{"--overlap-grad-reduce", "--overlap-param-gather"},
-        Flags{"--overlap-grad-reduce", "--overlap-param-gather", "--fsdp-double-buffer"}}) {
+  for (const Flags& overlap : {Flags{}, Flags{"--overlap-grad-reduce", "--overlap-param-gather"}}) {
     Flags flags = wide_model({"4", "--use-megatron-fsdp"});
     flags.insert(flags.end(), overlap.begin(), overlap.end());
     const Peak four = measure(flags, kRanks);

@@ -1,4 +1,4 @@
-// Buffers of units: reused when kept, but not while something refers to one.
+// Buffers of units: reused, but not while something refers to one.
 #include "megatron/params/unit_buffers.h"
 
 #include <ATen/ATen.h>
@@ -7,8 +7,8 @@
 namespace megatron {
 namespace {
 
-TEST(UnitBuffers, KeptOnesAreReused) {
-  UnitBuffers buffers(c10::kCPU, /*keeps_buffers=*/true);
+TEST(UnitBuffers, FreeOnesAreReused) {
+  UnitBuffers buffers(c10::kCPU);
   at::Tensor large = buffers.take(4096), small = buffers.take(100);
   const void *const at_large = large.data_ptr(), *const at_small = small.data_ptr();
   buffers.give_back(std::move(large));
@@ -22,8 +22,23 @@ TEST(UnitBuffers, KeptOnesAreReused) {
   EXPECT_EQ(buffers.take(50).numel(), 50) << "which is gone";
 }
 
+// An embedding is much larger than a layer. Its buffer must not be taken by a layer when the output
+// layer needs it.
+TEST(UnitBuffers, MuchLargerOnesAreLeftForLargeUnits) {
+  UnitBuffers buffers(c10::kCPU);
+  at::Tensor large = buffers.take(4096);
+  const void* const at_large = large.data_ptr();
+  buffers.give_back(std::move(large));
+  at::Tensor small = buffers.take(100);
+  EXPECT_EQ(small.numel(), 100);
+  EXPECT_EQ(buffers.free_bytes(), 4096);
+  EXPECT_EQ(buffers.take(2048).data_ptr(), at_large) << "twice as large at most";
+  buffers.give_back(std::move(small));
+  EXPECT_EQ(buffers.free_bytes(), 100);
+}
+
 TEST(UnitBuffers, OneThatIsReadIsNotReused) {
-  UnitBuffers buffers(c10::kCPU, true);
+  UnitBuffers buffers(c10::kCPU);
   at::Tensor buffer = buffers.take(4096);
   const at::Tensor read = BufferCursor(buffer).next(8, at::kFloat);
   buffers.give_back(std::move(buffer));
@@ -31,7 +46,7 @@ TEST(UnitBuffers, OneThatIsReadIsNotReused) {
 }
 
 TEST(UnitBuffers, CursorCutsOnePartAfterTheOther) {
-  UnitBuffers buffers(c10::kCPU, false);
+  UnitBuffers buffers(c10::kCPU);
   BufferCursor cursor(buffers.take(1024 + 512));
   const at::Tensor wide = cursor.next(256, at::kFloat), narrow = cursor.next(256, at::kBFloat16);
   EXPECT_EQ(wide.scalar_type(), at::kFloat);

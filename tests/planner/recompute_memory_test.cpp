@@ -62,6 +62,30 @@ TEST(RecomputedParts, AreNotKept) {
   EXPECT_EQ(kept_less(3, {.mlp = true}), 0);
 }
 
+double moved(std::int64_t layer, const LayerOffload& parts, std::int64_t min_elements = 0,
+             const LayerRecompute& recompute = {}) {
+  const OffloadPlan plan{.layers = std::vector<LayerOffload>(4, parts),
+                         .min_elements = min_elements};
+  return stage_activations(four_layers(), {layer}, every_layer(recompute), kTenTokens, plan)
+      .total_offloaded();
+}
+
+TEST(OffloadedParts, AreWhatNoOtherOpKeeps) {
+  EXPECT_EQ(moved(0, {.attn_norm = true}), kHidden);
+  EXPECT_EQ(moved(0, {.qkv_linear = true}), kHidden);
+  EXPECT_EQ(moved(0, {.core_attn = true}), 3 * kHidden) << "the result stays for the projection";
+  EXPECT_EQ(moved(0, {.attn_proj = true}), 0) << "the result stays for attention";
+  EXPECT_EQ(moved(0, {.core_attn = true, .attn_proj = true}), 4 * kHidden + 10 * 8 * 4);
+  EXPECT_EQ(moved(0, {.mlp_norm = true}), kHidden);
+  EXPECT_EQ(moved(0, {.mlp = true}), kHidden + 10 * 96 * 2) << "its input and the first GEMM's";
+  EXPECT_EQ(moved(3, {.mlp = true}), 0) << "a layer with experts has none";
+  EXPECT_EQ(moved(3, {.expert_fc1 = true}), 20 * 64 * 2);
+  EXPECT_EQ(moved(3, {.moe_act = true}), 20 * 32 * 2);
+  EXPECT_EQ(moved(0, {.mlp = true}, /*min_elements=*/10 * 64 + 1), 10 * 96 * 2);
+  EXPECT_EQ(moved(0, {.mlp = true}, 0, {.mlp = true}), kHidden) << "but for what is recomputed";
+  EXPECT_EQ(moved(0, {.mlp = true}, 0, {.group = 1}), 0) << "a whole layer keeps its input";
+}
+
 TEST(RecomputedGroups, KeepTheInputOfTheirFirstLayer) {
   RecomputePlan plan{.layers = {{.group = 1}, {.group = 1}, {.group = 2}, {}}};
   const StageActivations stage = stage_activations(four_layers(), {0, 1, 2, 3}, plan, kTenTokens);

@@ -1,16 +1,13 @@
 // Implements `megatron tokenize`: converts lines on stdin to JSON arrays of ids, and back.
-#include <unistd.h>
-
-#include <algorithm>
-#include <cerrno>
 #include <charconv>
-#include <cstring>
 #include <iostream>
 #include <nlohmann/json.hpp>
 
 #include "megatron/base/error.h"
 #include "megatron/base/json.h"
 #include "megatron/cli/command.h"
+#include "megatron/cli/line_reader.h"
+#include "megatron/cli/tokenize_chat.h"
 #include "megatron/config/field_table.h"
 #include "megatron/config/settings_tables.h"
 #include "megatron/tokenizers/tokenizer.h"
@@ -22,6 +19,8 @@ struct TokenizeOptions {
   TokenizerConfig tokenizer;
   bool decode = false;
   bool keep_special_tokens = false;
+  bool chat = false, chat_text = false, add_generation_prompt = false;
+  std::string chat_template, tools;
 };
 
 const FieldTable<TokenizeOptions>& tokenize_table() {
@@ -29,58 +28,35 @@ const FieldTable<TokenizeOptions>& tokenize_table() {
     FieldTable<TokenizeOptions> t;
     t.about(
         "Reads lines from stdin and prints the ids of each as a JSON array. With --decode, reads "
-        "arrays and prints text.");
+        "arrays and prints text. With --chat, each line is a conversation: a JSON list of "
+        "messages, "
+        "or an object of \"messages\", \"tools\" and other variables of the model's chat "
+        "template.");
     t.include(&TokenizeOptions::tokenizer, tokenizer_table());
     t.group("Direction");
     t.field("decode", &TokenizeOptions::decode, "read JSON arrays of ids and print their text");
     t.field("keep_special_tokens", &TokenizeOptions::keep_special_tokens,
             "with --decode: print special tokens too");
+    t.group("Conversations");
+    t.field(
+        "chat", &TokenizeOptions::chat,
+        "read JSON conversations and print the ids that the model's chat template makes of them");
+    t.field("chat_text", &TokenizeOptions::chat_text,
+            "read JSON conversations and print the template's text as a JSON string");
+    t.field(
+         "chat_template", &TokenizeOptions::chat_template,
+         "the template, where the model has none or several: a Jinja file, or the name of one of "
+         "the model's")
+        .value_name("FILE|NAME");
+    t.field("tools", &TokenizeOptions::tools,
+            "a JSON list of the tools that every conversation may call")
+        .value_name("FILE");
+    t.field("add_generation_prompt", &TokenizeOptions::add_generation_prompt,
+            "end the text with the beginning of the assistant's answer");
     return t;
   }();
   return table;
 }
-
-/// Reads lines from stdin and returns each as soon as it is complete, so that a program that writes
-/// one line and waits for its answer does not block.
-class LineReader {
- public:
-  bool next(std::string_view& line) {
-    for (;;) {
-      const std::size_t end = buffer_.find('\n', searched_);
-      if (end != std::string::npos) return take(line, end, 1);
-      searched_ = buffer_.size();
-      if (at_end_) return begin_ < buffer_.size() && take(line, buffer_.size(), 0);
-      fill();
-    }
-  }
-  /// Returns whether the buffer contains another complete line.
-  bool has_more() const { return buffer_.find('\n', searched_) != std::string::npos; }
-
- private:
-  bool take(std::string_view& line, std::size_t end, std::size_t newline) {
-    line = std::string_view(buffer_).substr(begin_, end - begin_);
-    begin_ = searched_ = end + newline;
-    return true;
-  }
-  void fill() {
-    buffer_.erase(0, begin_);
-    searched_ -= begin_;
-    begin_ = 0;
-    const std::size_t size = buffer_.size();
-    buffer_.resize(size + kBlock);
-    ssize_t count = -1;
-    do count = ::read(STDIN_FILENO, buffer_.data() + size, kBlock);
-    while (count < 0 && errno == EINTR);
-    buffer_.resize(size + static_cast<std::size_t>(std::max<ssize_t>(count, 0)));
-    if (count < 0) throw UserError({"cannot read stdin", std::strerror(errno), ""});
-    at_end_ = count == 0;
-  }
-
-  static constexpr std::size_t kBlock = std::size_t{1} << 18;
-  std::string buffer_;
-  std::size_t begin_ = 0, searched_ = 0;
-  bool at_end_ = false;
-};
 
 void append_json(std::string& out, std::span<const std::int32_t> ids) {
   char digits[12];
@@ -110,14 +86,63 @@ std::vector<std::int32_t> parse_ids(std::string_view line, std::size_t number,
   return ids;
 }
 
-std::vector<std::int32_t> encode_line(const Tokenizer& tokenizer, std::string_view line,
-                                      std::size_t number) {
+/// Calls `convert` and adds the number of the line to its errors.
+template <class Convert>
+auto at_line(std::size_t number, const Convert& convert) {
   try {
-    return tokenizer.encode(line);
+    return convert();
   } catch (const UserError& error) {
     throw UserError({"stdin, line " + std::to_string(number) + ": " + error.parts().what,
                      error.parts().got, error.parts().fix});
   }
+}
+
+void check_options(const TokenizeOptions& options) {
+  const bool chats = options.chat || options.chat_text;
+  const auto refuse = [](const std::string& what, const std::string& fix) {
+    throw UserError({what, "", fix});
+  };
+  if (options.chat && options.chat_text)
+    refuse("--chat and --chat-text exclude each other", "give one of them");
+  if (chats && (options.decode || options.keep_special_tokens))
+    refuse("conversations are not read with --decode", "leave --decode out");
+  if (chats) return;
+  if (!options.chat_template.empty())
+    refuse("--chat-template needs --chat or --chat-text", "add one of them");
+  if (!options.tools.empty()) refuse("--tools needs --chat or --chat-text", "add one of them");
+  if (options.add_generation_prompt)
+    refuse("--add-generation-prompt needs --chat or --chat-text", "add one of them");
+}
+
+/// Prints the answer to every line of stdin.
+template <class Answer>
+void answer_lines(const Answer& answer) {
+  LineReader reader;
+  std::string_view line;
+  std::string out;
+  for (std::size_t number = 1; reader.next(line) && std::cout; ++number) {
+    out.clear();
+    answer(line, number, out);
+    out += '\n';
+    std::cout.write(out.data(), static_cast<std::streamsize>(out.size()));
+    if (!reader.has_more()) std::cout.flush();
+  }
+}
+
+void answer_conversations(const TokenizeOptions& options) {
+  const ConversationRenderer renderer({.tokenizer = options.tokenizer,
+                                       .chat_template = options.chat_template,
+                                       .tools = options.tools,
+                                       .add_generation_prompt = options.add_generation_prompt,
+                                       .needs_ids = options.chat});
+  answer_lines([&](std::string_view line, std::size_t number, std::string& out) {
+    const std::string text = at_line(number, [&] { return renderer.render(line); });
+    if (options.chat) {
+      append_json(out, renderer.encode(text));
+    } else {
+      out += Json(text).dump();
+    }
+  });
 }
 
 }  // namespace
@@ -127,22 +152,17 @@ const FieldSet& tokenize_fields() { return tokenize_table().set(); }
 int run_tokenize(std::span<const std::string> args) {
   TokenizeOptions options;
   parse_command_line(tokenize_table(), args, options, "tokenize");
+  check_options(options);
+  if (options.chat || options.chat_text) return answer_conversations(options), 0;
   const auto tokenizer = make_tokenizer(options.tokenizer);
   const auto special = options.keep_special_tokens ? SpecialTokens::keep : SpecialTokens::skip;
-  LineReader reader;
-  std::string_view line;
-  std::string out;
-  for (std::size_t number = 1; reader.next(line) && std::cout; ++number) {
-    out.clear();
+  answer_lines([&](std::string_view line, std::size_t number, std::string& out) {
     if (options.decode) {
       out = tokenizer->decode(parse_ids(line, number, tokenizer->vocab_size()), special);
     } else {
-      append_json(out, encode_line(*tokenizer, line, number));
+      append_json(out, at_line(number, [&] { return tokenizer->encode(line); }));
     }
-    out += '\n';
-    std::cout.write(out.data(), static_cast<std::streamsize>(out.size()));
-    if (!reader.has_more()) std::cout.flush();
-  }
+  });
   return 0;
 }
 

@@ -44,6 +44,8 @@ std::string read_policy(std::string_view text, LayerActivationPolicy& policy) {
     if (std::exchange(policy.*part->second, true))
       return "'" + std::string(word) + "' is given twice";
   }
+  if (policy.full && (policy.layernorm || policy.mlp || policy.moe || policy.shared_experts))
+    return "'" + std::string(text) + "' names parts of a layer that full recomputes anyway";
   return {};
 }
 

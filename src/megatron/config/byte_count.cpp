@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
-#include <cmath>
 #include <cstdlib>
 #include <string_view>
 #include <utility>
@@ -12,7 +11,8 @@ namespace megatron {
 namespace {
 
 constexpr double kKibi = 1024;
-constexpr std::array<std::pair<std::string_view, double>, 14> kUnits{
+constexpr double kMostBytes = 1e18;
+constexpr std::array<std::pair<std::string_view, double>, 17> kUnits{
     {{"", 1},
      {"b", 1},
      {"k", 1e3},
@@ -26,12 +26,16 @@ constexpr std::array<std::pair<std::string_view, double>, 14> kUnits{
      {"gib", kKibi* kKibi* kKibi},
      {"tb", 1e12},
      {"t", 1e12},
-     {"tib", kKibi* kKibi* kKibi* kKibi}}};
+     {"tib", kKibi* kKibi* kKibi* kKibi},
+     {"p", 1e15},
+     {"pb", 1e15},
+     {"pib", kKibi* kKibi* kKibi* kKibi* kKibi}}};
 
 }  // namespace
 
 std::optional<double> byte_count(const std::string& text) {
-  if (text.empty() || std::isdigit(static_cast<unsigned char>(text.front())) == 0)
+  const bool is_hexadecimal = text.find_first_of("xX") != std::string::npos;
+  if (text.empty() || std::isdigit(static_cast<unsigned char>(text.front())) == 0 || is_hexadecimal)
     return std::nullopt;
   char* end = nullptr;
   const double number = std::strtod(text.c_str(), &end);
@@ -41,7 +45,8 @@ std::optional<double> byte_count(const std::string& text) {
     unit += static_cast<char>(std::tolower(static_cast<unsigned char>(*c)));
   }
   for (const auto& [name, bytes] : kUnits) {
-    if (unit == name && std::isfinite(number) && number > 0) return number * bytes;
+    const double count = number * bytes;
+    if (unit == name && count > 0 && count < kMostBytes) return count;
   }
   return std::nullopt;
 }

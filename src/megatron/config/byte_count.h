@@ -6,9 +6,9 @@
 
 namespace megatron {
 
-/// Returns the bytes of "20GB", "512 MiB" or "1.5e9": B, and kB, MB, GB, TB (powers of 1000) or
-/// KiB, MiB, GiB, TiB (powers of 1024), with or without a space. Returns nullopt for other texts
-/// and for sizes that are not above 0.
+/// Returns the bytes of "20GB", "512 MiB" or "1.5e9": B, and kB to PB (powers of 1000) or KiB to
+/// PiB (powers of 1024), with or without a space. Returns nullopt for other texts and for sizes
+/// that are not above 0 and below 10^18 bytes.
 std::optional<double> byte_count(const std::string& text);
 /// Returns whether a budget is "auto", in letters of any case.
 bool is_automatic_budget(const std::string& text);

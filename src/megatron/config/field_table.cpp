@@ -21,6 +21,8 @@ void declare_off_flags(Field& field) {
 FieldBuilder& FieldBuilder::none_is_empty() {
   field_.is_optional = true;
   field_.set = [set = field_.set](void* object, std::span<const std::string> values) {
+    if (values.size() == 1 && values[0].empty())
+      throw FieldError{"must not be empty", "write none, or leave it out"};
     const bool is_unset = values.size() == 1 && is_none(values[0]);
     set(object, is_unset ? std::span<const std::string>() : values);
   };

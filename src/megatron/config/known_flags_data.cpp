@@ -95,7 +95,7 @@ constexpr KnownFlags kKnownFlags[] = {
     {accepted, "without effect: sharded weights have one implementation here, with two buffers", "",
      "megatron-fsdp-version={1,2} fsdp-manual-registration create-all-gather-group "
      "megatron-fsdp-enable-fine-grained-param-gather megatron-fsdp-max-pool-double-buffer "
-     "fsdp-db-use-persist-buf-on-alloc-fail"},
+     "fsdp-double-buffer fsdp-db-use-persist-buf-on-alloc-fail"},
     {refused, "chooses a type of its own for sharded runs, which is not in this version",
      "main weights are fp32; use --grad-reduce-in-bf16 for gradients in bf16",
      "megatron-fsdp-main-params-dtype=fp32;auto megatron-fsdp-main-grads-dtype=auto;fp32 "

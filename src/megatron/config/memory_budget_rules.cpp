@@ -8,6 +8,33 @@ namespace {
 
 using S = const Settings&;
 
+/// Returns the given flags, by which people say what layers recompute and offload: "--a and --b".
+std::string flags_that_plan(S s) {
+  const RecomputeConfig& recompute = s.memory.recompute;
+  const OffloadConfig& offload = s.memory.offload;
+  const bool has_granularity =
+      recompute.recompute_granularity == "full" || recompute.recompute_granularity == "selective";
+  std::string text;
+  const auto add = [&](bool is_given, const std::string& flag) {
+    if (is_given) text += (text.empty() ? "" : " and ") + flag;
+  };
+  add(has_granularity, "--recompute-granularity " + recompute.recompute_granularity);
+  add(recompute.recompute_activations, "--recompute-activations");
+  add(recompute.moe_layer_recompute, "--moe-layer-recompute");
+  add(!recompute.recompute_modules.empty(), "--recompute-modules");
+  add(!recompute.recompute_layers.empty(), "--recompute-layers");
+  add(!recompute.recompute_method.empty(), "--recompute-method");
+  add(recompute.recompute_num_layers.has_value(), "--recompute-num-layers");
+  add(recompute.distribute_saved_activations, "--distribute-saved-activations");
+  add(offload.fine_grained_activation_offloading, "--fine-grained-activation-offloading");
+  if (offload.cpu_offloading_activations) {
+    const bool counts = offload.cpu_offloading_num_layers > 0;  // implies the other
+    add(counts || offload.cpu_offloading,
+        counts ? "--cpu-offloading-num-layers" : "--cpu-offloading");
+  }
+  return text;
+}
+
 /// Returns what is wrong with --activation-plan, or nothing.
 std::string wrong_activation_plan(S s) {
   const std::string& text = s.memory.activation_plan;
@@ -35,26 +62,18 @@ const std::vector<Rule>& memory_budget_rules() {
        }},
       {{"memory_budget", "recompute_granularity", "recompute_activations", "moe_layer_recompute",
         "cpu_offloading", "cpu_offloading_num_layers", "cpu_offloading_activations",
-        "fine_grained_activation_offloading", "activation_plan"},
+        "fine_grained_activation_offloading", "recompute_layers", "recompute_method",
+        "recompute_num_layers", "recompute_modules", "distribute_saved_activations",
+        "activation_plan"},
        [](S s) {
-         const RecomputeConfig& recompute = s.memory.recompute;
-         const OffloadConfig& offload = s.memory.offload;
-         const bool recomputes =
-             recompute.recompute_granularity == "full" ||
-             recompute.recompute_granularity == "selective" ||
-             (recompute.recompute_granularity.empty() &&
-              (recompute.recompute_activations || recompute.moe_layer_recompute));
-         const bool offloads = ((offload.cpu_offloading || offload.cpu_offloading_num_layers > 0) &&
-                                offload.cpu_offloading_activations) ||
-                               offload.fine_grained_activation_offloading;
-         return (recomputes || offloads) &&
-                (s.memory.has_budget() || !s.memory.activation_plan.empty());
+         return (s.memory.has_budget() || !s.memory.activation_plan.empty()) &&
+                !flags_that_plan(s).empty();
        },
        [](S s) {
-         return UserError::Parts{
-             s.memory.has_budget() ? "--memory-budget" : "--activation-plan",
-             "says what layers recompute and offload, and other flags say it too",
-             "leave --recompute-granularity, --recompute-activations and --cpu-offloading out"};
+         const std::string flags = flags_that_plan(s);
+         return UserError::Parts{s.memory.has_budget() ? "--memory-budget" : "--activation-plan",
+                                 "says what layers recompute and offload, and so does " + flags,
+                                 "leave " + flags + " out"};
        }},
       {{"memory_budget", "activation_plan", "recompute_granularity"},
        [](S s) { return s.memory.has_budget() && !s.memory.activation_plan.empty(); },

@@ -20,6 +20,10 @@ bool is_selective(S s) {
           (config.recompute_activations || config.moe_layer_recompute));
 }
 
+/// Returns whether a budget or a plan says what is recomputed. memory_budget_rules() then refuse
+/// the flags that say it too.
+bool is_planned(S s) { return s.memory.has_budget() || !s.memory.activation_plan.empty(); }
+
 bool has_module(S s, std::string_view module) {
   return std::ranges::find(recompute(s).recompute_modules, module) !=
          recompute(s).recompute_modules.end();
@@ -32,11 +36,11 @@ UserError::Parts needs_full(const std::string& flag) {
 
 const std::vector<Rule>& recompute_rules() {
   static const std::vector<Rule> rules = {
-      {{"recompute_granularity", "recompute_method"},
-       [](S s) { return !recompute(s).recompute_method.empty() && !is_full(s); },
+      {{"recompute_granularity", "recompute_method", "memory_budget", "activation_plan"},
+       [](S s) { return !recompute(s).recompute_method.empty() && !is_full(s) && !is_planned(s); },
        [](S) { return needs_full("--recompute-method"); }},
-      {{"recompute_granularity", "recompute_num_layers"},
-       [](S s) { return recompute(s).recompute_num_layers.has_value() && !is_full(s); },
+      {{"recompute_granularity", "recompute_num_layers", "memory_budget", "activation_plan"},
+       [](S s) { return recompute(s).recompute_num_layers && !is_full(s) && !is_planned(s); },
        [](S) { return needs_full("--recompute-num-layers"); }},
       {{"recompute_granularity", "recompute_num_layers", "num_layers"},
        [](S s) {
@@ -50,8 +54,10 @@ const std::vector<Rule>& recompute_rules() {
              "give at most the layers of a pipeline stage"};
        }},
       {{"recompute_granularity", "recompute_activations", "moe_layer_recompute",
-        "recompute_modules"},
-       [](S s) { return !recompute(s).recompute_modules.empty() && !is_selective(s); },
+        "recompute_modules", "memory_budget", "activation_plan"},
+       [](S s) {
+         return !recompute(s).recompute_modules.empty() && !is_selective(s) && !is_planned(s);
+       },
        [](S s) {
          return is_full(s)
                     ? UserError::Parts{"--recompute-modules",
@@ -97,19 +103,20 @@ const std::vector<Rule>& recompute_rules() {
                                      text_of(s.model.num_layers) + " layers",
                                  "write one number for each layer, such as ([1]*3+[0])*2"};
        }},
-      {{"recompute_layers", "recompute_granularity", "recompute_activations",
-        "moe_layer_recompute"},
+      {{"recompute_layers", "recompute_granularity", "recompute_activations", "moe_layer_recompute",
+        "memory_budget", "activation_plan"},
        [](S s) {
-         return !recompute(s).recompute_layers.empty() && !is_full(s) && !is_selective(s);
+         return !recompute(s).recompute_layers.empty() && !is_full(s) && !is_selective(s) &&
+                !is_planned(s);
        },
        [](S) {
          return UserError::Parts{"--recompute-layers", "needs --recompute-granularity",
                                  "add --recompute-granularity full or selective"};
        }},
       {{"distribute_saved_activations", "recompute_granularity", "tensor_model_parallel_size",
-        "sequence_parallel"},
+        "sequence_parallel", "memory_budget", "activation_plan"},
        [](S s) {
-         return recompute(s).distribute_saved_activations &&
+         return recompute(s).distribute_saved_activations && !is_planned(s) &&
                 (!is_full(s) || s.parallel.tensor_model_parallel_size == 1 ||
                  s.parallel.sequence_parallel);
        },

@@ -84,12 +84,12 @@ const std::vector<Rule>& offload_rules() {
          const int stage = zero_stage(s.parallel);
          return offload(s).cpu_offloading_weights && (stage == 1 || stage == 2);
        },
-       [](S) {
+       [](S s) {
          return UserError::Parts{
              "--cpu-offloading-weights",
-             "with a distributed optimizer needs sharded weights: otherwise every update gathers "
-             "all weights in memory",
-             "add --zero-stage 3, or leave --use-distributed-optimizer out"};
+             "with " + stage_flag(s.parallel) +
+                 " needs sharded weights: otherwise every update gathers all weights in memory",
+             "use --zero-stage 3, or leave " + stage_flag(s.parallel) + " out"};
        }},
       {{"offload_folder", "cpu_offloading", "cpu_offloading_num_layers",
         "fine_grained_activation_offloading", "optimizer_cpu_offload", "offload_modules",
@@ -106,6 +106,19 @@ const std::vector<Rule>& offload_rules() {
                  ? "add --cpu-offloading, --optimizer-cpu-offload or --memory-budget, or leave "
                    "--offload-folder out"
                  : "add offload to a layer of --activation-plan, or leave --offload-folder out"};
+       }},
+      {{"min_offloaded_tensor_size", "cpu_offloading", "cpu_offloading_num_layers",
+        "fine_grained_activation_offloading", "memory_budget", "activation_plan"},
+       [](S s) {
+         const bool is_given =
+             offload(s).min_offloaded_tensor_size != OffloadConfig{}.min_offloaded_tensor_size;
+         return is_given && !offloads_layers(s.memory) && !s.memory.has_budget();
+       },
+       [](S) {
+         return UserError::Parts{"--min-offloaded-tensor-size",
+                                 "has no effect: no activations are offloaded",
+                                 "add --cpu-offloading or --fine-grained-activation-offloading, or "
+                                 "leave it out"};
        }},
       {{"optimizer_cpu_offload", "optimizer_offload_fraction"},
        [](S s) {

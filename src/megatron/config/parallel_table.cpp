@@ -156,9 +156,6 @@ void add_sharding_fields(FieldTable<ParallelConfig>& t) {
           "with --use-torch-fsdp2, keep the weights whole: optim_grads instead of "
           "optim_grads_params")
       .off_flag("torch-fsdp2-no-reshard-after-forward");
-  t.field("fsdp_double_buffer", &Config::fsdp_double_buffer,
-          "keep the buffers of gathered weights and of unreduced gradients and reuse them, so that "
-          "memory does not fragment");
   t.field("suggested_communication_unit_size", &Config::suggested_communication_unit_size,
           "gather and reduce layers together until they have this number of elements; none: each "
           "layer by itself")

@@ -57,7 +57,6 @@ struct ParallelConfig {
   std::optional<std::int64_t> zero_stage;  ///< DeepSpeed's name of the strategy: 0 to 3
   bool use_megatron_fsdp = false, use_torch_fsdp2 = false;
   bool torch_fsdp2_reshard_after_forward = true;
-  bool fsdp_double_buffer = false;  ///< gather units into two buffers that are reused
   std::optional<std::int64_t> suggested_communication_unit_size;  ///< elements
   bool overlap_grad_reduce = false, overlap_param_gather = false;
   /// Number of elements of a gradient bucket, or number of buckets.

@@ -9,17 +9,6 @@ using S = const Settings&;
 
 int stage(S s) { return zero_stage(s.parallel); }
 
-/// Returns the flag that decides the stage, with its value.
-std::string stage_flag(S s) {
-  const ParallelConfig& p = s.parallel;
-  if (p.zero_stage) return "--zero-stage " + text_of(*p.zero_stage);
-  if (!p.data_parallel_sharding_strategy.empty())
-    return "--data-parallel-sharding-strategy " + p.data_parallel_sharding_strategy;
-  if (p.use_megatron_fsdp) return "--use-megatron-fsdp";
-  if (p.use_torch_fsdp2) return "--use-torch-fsdp2";
-  return "--use-distributed-optimizer";
-}
-
 /// Returns the stage that --use-torch-fsdp2 stands for.
 int torch_stage(S s) { return s.parallel.torch_fsdp2_reshard_after_forward ? 3 : 2; }
 
@@ -45,7 +34,7 @@ const std::vector<Rule>& contradictions() {
        [](S s) { return s.parallel.use_distributed_optimizer && stage(s) == 0; },
        [](S s) {
          return UserError::Parts{"--use-distributed-optimizer",
-                                 "contradicts " + stage_flag(s) + ", which shards nothing",
+                                 "contradicts " + stage_flag(s.parallel) + ", which shards nothing",
                                  "leave one of the two out"};
        }},
       {{"zero_stage", "use_megatron_fsdp"},
@@ -67,7 +56,7 @@ const std::vector<Rule>& contradictions() {
        [](S s) {
          return UserError::Parts{"--use-torch-fsdp2",
                                  "is stage " + text_of(torch_stage(s)) +
-                                     " of ZeRO here and contradicts " + stage_flag(s),
+                                     " of ZeRO here and contradicts " + stage_flag(s.parallel),
                                  "give one of the two"};
        }},
       {{"use_torch_fsdp2", "torch_fsdp2_reshard_after_forward"},
@@ -84,12 +73,6 @@ const std::vector<Rule>& contradictions() {
 
 const std::vector<Rule>& limits() {
   static const std::vector<Rule> rules = {
-      {{"fsdp_double_buffer"},
-       [](S s) { return s.parallel.fsdp_double_buffer && stage(s) < 2; },
-       [](S) {
-         return UserError::Parts{"--fsdp-double-buffer", kNeedsSharding,
-                                 "add one, or leave it out"};
-       }},
       {{"suggested_communication_unit_size"},
        [](S s) { return s.parallel.suggested_communication_unit_size && stage(s) < 2; },
        [](S) {
@@ -101,7 +84,8 @@ const std::vector<Rule>& limits() {
        [](S s) {
          return UserError::Parts{
              "--ddp-grad-compression " + s.parallel.ddp_grad_compression,
-             "excludes " + stage_flag(s) + ", which reduces the gradients of each microbatch",
+             "excludes " + stage_flag(s.parallel) +
+                 ", which reduces the gradients of each microbatch",
              "use --grad-reduce-in-bf16, or stage 1 (--use-distributed-optimizer)"};
        }},
       {{"main_grads_error_feedback"},
@@ -109,7 +93,7 @@ const std::vector<Rule>& limits() {
        [](S s) {
          return UserError::Parts{
              "--main-grads-error-feedback",
-             "excludes " + stage_flag(s) + ", which keeps no whole gradients to add to",
+             "excludes " + stage_flag(s.parallel) + ", which keeps no whole gradients to add to",
              "leave it out, or use stage 1 (--use-distributed-optimizer)"};
        }},
       {{"optimizer"},
@@ -117,7 +101,7 @@ const std::vector<Rule>& limits() {
        [](S s) {
          return UserError::Parts{
              "--optimizer adafactor",
-             "excludes " + stage_flag(s) + ", which divides matrices among ranks",
+             "excludes " + stage_flag(s.parallel) + ", which divides matrices among ranks",
              "use stage 1 (--use-distributed-optimizer), or --optimizer adam"};
        }},
       {{"pipeline_schedule"},
@@ -125,7 +109,7 @@ const std::vector<Rule>& limits() {
        [](S s) {
          return UserError::Parts{
              "--pipeline-schedule combined-1f1b",
-             "excludes " + stage_flag(s) +
+             "excludes " + stage_flag(s.parallel) +
                  ", because the layers of two microbatches alternate and would be gathered again "
                  "for every op",
              "use --zero-stage 2, or another schedule"};

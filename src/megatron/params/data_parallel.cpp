@@ -48,7 +48,6 @@ DataParallelOptions options_over(const Axis& all, const ParallelConfig& config,
     result.strategy =
         stage == 2 ? ShardingStrategy::optim_grads : ShardingStrategy::optim_grads_params;
   result.shards_over_replicas = stage == 3 && config.outer_dp_sharding_strategy == "optim";
-  result.keeps_unit_buffers = config.fsdp_double_buffer;
   result.unit_elements = config.suggested_communication_unit_size.value_or(0);
   result.num_buckets = config.overlap_grad_reduce ? config.ddp_num_buckets : std::nullopt;
   if (config.overlap_grad_reduce)

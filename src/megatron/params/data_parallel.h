@@ -33,8 +33,6 @@ struct DataParallelOptions {
   ShardingStrategy strategy = ShardingStrategy::optim;
   /// Replicas divide the optimizer state of their slice among them. Only with optim_grads_params.
   bool shards_over_replicas = false;
-  /// Gathers units into buffers that are kept and reused, instead of allocating each.
-  bool keeps_unit_buffers = false;
   /// Units of the model are communicated together until they have this many elements.
   std::int64_t unit_elements = 0;
   /// Size in elements at which a bucket closes; 0 means one bucket.

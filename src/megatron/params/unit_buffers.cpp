@@ -3,25 +3,32 @@
 #include <ATen/ops/empty.h>
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 namespace megatron {
+namespace {
+
+/// A much larger buffer is left for a unit that needs it, which would otherwise need another one.
+constexpr std::int64_t kLargestMultiple = 2;
+
+}  // namespace
 
 at::Tensor UnitBuffers::take(std::int64_t bytes) {
   const auto fits = std::ranges::find_if(
       free_, [bytes](const at::Tensor& buffer) { return buffer.numel() >= bytes; });
-  if (fits != free_.end()) {
+  if (fits != free_.end() && fits->numel() <= kLargestMultiple * bytes) {
     at::Tensor buffer = std::move(*fits);
     free_.erase(fits);
     return buffer;
   }
-  if (!free_.empty()) free_.pop_back();
+  if (fits != free_.begin()) free_.erase(std::prev(fits));
   return at::empty({bytes}, at::TensorOptions().dtype(at::kByte).device(device_));
 }
 
 void UnitBuffers::give_back(at::Tensor buffer) {
   const bool is_unused = buffer.use_count() == 1 && buffer.storage().use_count() == 1;
-  if (!keeps_buffers_ || !is_unused) return;
+  if (!is_unused) return;
   const auto larger = std::ranges::find_if(
       free_, [&](const at::Tensor& other) { return other.numel() > buffer.numel(); });
   free_.insert(larger, std::move(buffer));

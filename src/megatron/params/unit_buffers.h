@@ -1,5 +1,5 @@
 // Storage for what the units of a model hold only while they are used: gathered weights, and
-// gradients that are not yet reduced.
+// gradients that are not yet reduced. Buffers are reused, so that memory does not fragment.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -11,14 +11,11 @@ namespace megatron {
 
 class UnitBuffers {
  public:
-  /// With `keeps_buffers`, buffers are reused, so that memory does not fragment. Without, a buffer
-  /// is freed with its last tensor.
-  UnitBuffers(c10::Device device, bool keeps_buffers)
-      : device_(device), keeps_buffers_(keeps_buffers) {}
+  explicit UnitBuffers(c10::Device device) : device_(device) {}
 
   /// Returns a flat tensor of at least `bytes` bytes (kByte): the smallest free buffer that is
-  /// large enough, or a new one in place of a smaller free one. So there are no more buffers than
-  /// are in use at once.
+  /// large enough, if it is at most twice as large, or a new one in place of a smaller free one. So
+  /// there are no more buffers of similar sizes than are in use at once.
   at::Tensor take(std::int64_t bytes);
   /// Takes a buffer back. One that an op still refers to is not reused.
   void give_back(at::Tensor buffer);
@@ -27,7 +24,6 @@ class UnitBuffers {
 
  private:
   c10::Device device_;
-  bool keeps_buffers_;
   std::vector<at::Tensor> free_;  ///< ascending by size
 };
 

@@ -12,7 +12,6 @@ namespace megatron {
 UnitGradients::UnitGradients(const std::vector<ParamBucket>& buckets, c10::Device device,
                              Owner owner)
     : buckets_(buckets), owner_(std::move(owner)), is_fresh_(buckets.size(), true) {
-  bool keeps_buffers = false;
   for (std::size_t b = 0; b < buckets.size(); ++b) {
     const ParamBucket& bucket = buckets[b];
     units_.resize(std::max(units_.size(), bucket.unit + 1));
@@ -20,10 +19,9 @@ UnitGradients::UnitGradients(const std::vector<ParamBucket>& buckets, c10::Devic
     Unit& unit = units_[bucket.unit];
     unit.buckets.push_back(b);
     unit.num_bytes += bucket.size * static_cast<std::int64_t>(bucket.slice_grad.element_size());
-    keeps_buffers = bucket.data_parallel->keeps_unit_buffers;
     overlaps_ = bucket.data_parallel->overlaps_grad_reduce;
   }
-  buffers_.emplace(device, keeps_buffers);
+  buffers_.emplace(device);
 }
 
 void UnitGradients::begin_step() {

@@ -13,7 +13,6 @@ UnitValues::UnitValues(const std::vector<ParamBucket>& buckets, c10::Device devi
       bind_(std::move(bind)),
       offloaded_(offloaded),
       main_slices_(buckets.size()) {
-  bool keeps_buffers = false;
   for (std::size_t b = 0; b < buckets.size(); ++b) {
     const ParamBucket& bucket = buckets[b];
     units_.resize(std::max(units_.size(), bucket.unit + 1));
@@ -23,13 +22,12 @@ UnitValues::UnitValues(const std::vector<ParamBucket>& buckets, c10::Device devi
     // What a store returns has memory of its own.
     if (bucket.is_sharded()) unit.num_bytes += bucket.complete_bytes();
     unit.gathers_ahead |= bucket.data_parallel->overlaps_param_gather || !bucket.is_sharded();
-    keeps_buffers = bucket.data_parallel->keeps_unit_buffers;
     for (Parameter* parameter : bucket.parameters) {
       unit_of_[parameter] = bucket.unit;
       parameter->set_read_hook(this);
     }
   }
-  buffers_.emplace(device, keeps_buffers);
+  buffers_.emplace(device);
   counters_.gathers.resize(units_.size());
 }
 

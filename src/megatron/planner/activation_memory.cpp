@@ -24,6 +24,7 @@ double fc1_width(const TransformerConfig& config, std::int64_t width) {
 /// Rows of kv_channels that attention keeps per token on one rank of tp.
 struct HeadsKept {
   double qkv = 0, result = 0;
+  double attention_inputs = 0;  ///< part of qkv
 };
 
 HeadsKept attention_heads_kept(const TransformerConfig& config, const ActivationLayout& layout,
@@ -42,17 +43,24 @@ HeadsKept attention_heads_kept(const TransformerConfig& config, const Activation
   const bool copies_q = config.qk_layernorm || config.clip_qkv || rotates || heads != groups,
              copies_k = config.qk_layernorm || config.clip_qkv || rotates;
   const bool reads_mixed = config.clip_qkv.has_value();
+  const double only_mixed = reads_mixed ? 0 : mixed;  // else the clamp keeps it as well
+  double inputs = 0;
   if (config.clip_qkv && config.qk_layernorm) kept += heads + groups;
   // The inputs of attention. Those that are no copies are views of q|k|v.
   if (is_whole) {
-    kept += mixed + (copies_q ? heads : 0) + (copies_k ? groups : 0) + (reads_mixed ? groups : 0);
+    const double copies =
+        (copies_q ? heads : 0) + (copies_k ? groups : 0) + (reads_mixed ? groups : 0);
+    kept += mixed + copies;
+    inputs = only_mixed + copies;
   } else if (exchange == CpCommType::all_gather) {
     kept += (copies_q ? heads : mixed) + (copies_q && reads_mixed ? mixed : 0) + 2 * groups * ranks;
+    inputs = (copies_q ? heads : only_mixed) + 2 * groups * ranks;
   } else {
     const double shared = std::max(groups, static_cast<double>(layout.head_ranks(exchange)));
-    kept += heads + 2 * shared + (reads_mixed ? mixed : 0);
+    inputs = heads + 2 * shared;
+    kept += inputs + (reads_mixed ? mixed : 0);
   }
-  return {.qkv = kept, .result = (is_whole ? 1 : 2) * heads};
+  return {.qkv = kept, .result = (is_whole ? 1 : 2) * heads, .attention_inputs = inputs};
 }
 
 /// Returns the parts of attention and of the norms.
@@ -75,8 +83,23 @@ LayerActivations attention_parts(const TransformerConfig& config, const Activati
           .statistics = rows * 2 * num_statistics * kFloatBytes,
           .qkv = kept.qkv * row + tokens * head_statistics / tensor * kFloatBytes,
           .core_attention = kept.result * row + tokens * heads / tensor * kFloatBytes,
+          .attention_inputs = kept.attention_inputs * row,
           .residual = hidden,
           .mlp_norm = hidden};
+}
+
+double expert_input_bytes(const TransformerConfig& config, const ActivationLayout& layout) {
+  const std::int64_t width =
+      config.moe.latent_size > 0 ? config.moe.latent_size : config.hidden_size;
+  return expert_rows(config.moe, layout) * static_cast<double>(width) * layout.element_bytes;
+}
+
+/// Returns the bytes of the result of the experts' first GEMM.
+double expert_fc1_bytes(const TransformerConfig& config, const ActivationLayout& layout) {
+  const std::int64_t width =
+      config.moe.ffn_hidden_size > 0 ? config.moe.ffn_hidden_size : config.ffn_hidden_size;
+  return expert_rows(config.moe, layout) * fc1_width(config, width) /
+         static_cast<double>(layout.expert_tensor_parallel) * layout.element_bytes;
 }
 
 /// Returns what an offloaded layer keeps in memory because it is small: the statistics of each norm
@@ -87,6 +110,23 @@ double small_tensor_bytes(const TransformerConfig& config, double statistics,
   const std::int64_t lse = layout.tokens * config.num_attention_heads / layout.tensor_parallel;
   return (rows < min_elements ? statistics : 0) +
          (lse < min_elements ? kFloatBytes * static_cast<double>(lse) : 0);
+}
+
+/// Returns what of `kept` leaves memory when the parts of `offload` are moved. The result of
+/// attention has two readers, core attention and the projection: it leaves memory when both move
+/// it. Sizes are compared with `min_elements` by part, not by tensor.
+double moved_part_bytes(const LayerActivations& kept, const LayerOffload& offload, bool is_dense,
+                        const ActivationLayout& layout, std::int64_t min_elements) {
+  const auto moved = [&](bool is_moved, double bytes) {
+    return is_moved && bytes / layout.element_bytes >= static_cast<double>(min_elements) ? bytes
+                                                                                         : 0;
+  };
+  return moved(offload.attn_norm, kept.input) + moved(offload.qkv_linear, kept.attention_norm) +
+         moved(offload.core_attn, kept.attention_inputs) +
+         moved(offload.core_attn && offload.attn_proj, kept.core_attention) +
+         moved(offload.mlp_norm, kept.residual) +
+         (is_dense ? moved(offload.mlp, kept.mlp_norm) + moved(offload.mlp, kept.mlp) : 0) +
+         moved(offload.expert_fc1, kept.expert_rows) + moved(offload.moe_act, kept.expert_fc1);
 }
 
 }  // namespace
@@ -121,13 +161,6 @@ double mlp_activation_bytes(const TransformerConfig& config, std::int64_t width,
 
 double moe_activation_bytes(const TransformerConfig& config, const ActivationLayout& layout) {
   const MoeConfig& moe = config.moe;
-  const std::int64_t width = moe.ffn_hidden_size > 0 ? moe.ffn_hidden_size : config.ffn_hidden_size;
-  const double input =
-      static_cast<double>(moe.latent_size > 0 ? moe.latent_size : config.hidden_size);
-  const double row =
-      (input + fc1_width(config, width) / static_cast<double>(layout.expert_tensor_parallel)) *
-          layout.element_bytes +
-      kFloatBytes;
   const double token = static_cast<double>(moe.num_experts) * kFloatBytes +
                        static_cast<double>(moe.latent_size) * layout.element_bytes;
   const double own_tokens =
@@ -135,7 +168,8 @@ double moe_activation_bytes(const TransformerConfig& config, const ActivationLay
   const bool copies_input = layout.tensor_parallel > 1 && !layout.sequence_parallel;
   const double copy =
       copies_input ? static_cast<double>(config.hidden_size) * layout.element_bytes : 0;
-  return expert_rows(moe, layout) * row + own_tokens * (token + copy) +
+  return expert_rows(moe, layout) * kFloatBytes + expert_input_bytes(config, layout) +
+         expert_fc1_bytes(config, layout) + own_tokens * (token + copy) +
          mlp_activation_bytes(config, moe.shared_expert_intermediate_size, layout);
 }
 
@@ -150,13 +184,15 @@ LayerActivations layer_activations(const TransformerConfig& config, std::int64_t
   parts.shared_experts =
       mlp_activation_bytes(config, config.moe.shared_expert_intermediate_size, layout);
   parts.experts = moe_activation_bytes(config, layout) - parts.shared_experts;
+  parts.expert_rows = expert_input_bytes(config, layout);
+  parts.expert_fc1 = expert_fc1_bytes(config, layout);
   return parts;
 }
 
 LayerActivations kept_activations(LayerActivations layer, const LayerRecompute& recompute) {
   if (recompute.layernorm) layer.attention_norm = layer.mlp_norm = 0;
   if (recompute.mlp) layer.mlp = 0;
-  if (recompute.moe) layer.experts = 0;
+  if (recompute.moe) layer.experts = layer.expert_rows = layer.expert_fc1 = 0;
   if (recompute.moe || recompute.shared_experts) layer.shared_experts = 0;
   return layer;
 }
@@ -204,11 +240,19 @@ StageActivations stage_activations(const TransformerConfig& config,
   }
   double before = 0;
   for (std::size_t i = 0; i < layers.size(); ++i) {
-    const bool keeps_statistics = recompute.of(layers[i]).group == 0;
-    const double small = keeps_statistics ? small_tensor_bytes(config, stage.whole[i].statistics,
-                                                               layout, offload.min_elements)
-                                          : 0;
-    const double own = offload.of(layers[i]).whole ? std::max(0.0, stage.kept[i] - small) : 0;
+    const LayerOffload moved = offload.of(layers[i]);
+    const LayerRecompute& recomputed = recompute.of(layers[i]);
+    double own = 0;
+    if (moved.whole) {
+      const double small =
+          recomputed.group == 0
+              ? small_tensor_bytes(config, stage.whole[i].statistics, layout, offload.min_elements)
+              : 0;
+      own = std::max(0.0, stage.kept[i] - small);
+    } else if (recomputed.group == 0) {
+      own = moved_part_bytes(kept_activations(stage.whole[i], recomputed), moved,
+                             !config.moe.has_experts(layers[i]), layout, offload.min_elements);
+    }
     stage.offloaded.push_back(own);
     stage.read_ahead.push_back(before);
     stage.kept[i] -= own;

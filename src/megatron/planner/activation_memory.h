@@ -64,15 +64,18 @@ double moe_activation_bytes(const TransformerConfig& config, const ActivationLay
 
 /// Bytes that a layer keeps of one microbatch, by part. Recomputation leaves out some of them.
 struct LayerActivations {
-  double input = 0;           ///< the residual stream, which the first norm reads
-  double attention_norm = 0;  ///< its result, which the QKV GEMM reads
-  double statistics = 0;      ///< of both norms
-  double qkv = 0;             ///< the fused q|k|v, copies of q and k, norms of heads
-  double core_attention = 0;  ///< the result, which the projection reads, and the log-sum-exp
-  double residual = 0;        ///< the stream after attention, which the second norm reads
-  double mlp_norm = 0;        ///< its result, which the MLP or the router reads
-  double mlp = 0;             ///< mlp_activation_bytes()
-  double experts = 0;         ///< moe_activation_bytes() without the shared experts
+  double input = 0;             ///< the residual stream, which the first norm reads
+  double attention_norm = 0;    ///< its result, which the QKV GEMM reads
+  double statistics = 0;        ///< of both norms
+  double qkv = 0;               ///< the fused q|k|v, copies of q and k, norms of heads
+  double core_attention = 0;    ///< the result, which the projection reads, and the log-sum-exp
+  double attention_inputs = 0;  ///< part of qkv: what only attention keeps
+  double residual = 0;          ///< the stream after attention, which the second norm reads
+  double mlp_norm = 0;          ///< its result, which the MLP or the router reads
+  double mlp = 0;               ///< mlp_activation_bytes()
+  double experts = 0;           ///< moe_activation_bytes() without the shared experts
+  double expert_rows = 0;       ///< part of experts: the dispatched input
+  double expert_fc1 = 0;        ///< part of experts: the result of the first GEMM
   double shared_experts = 0;
   /// Returns what the attention block keeps, with both norms.
   double attention() const {

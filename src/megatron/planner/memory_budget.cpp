@@ -49,7 +49,20 @@ class Planner {
       : request_(request), settings_(std::move(settings)), held_bytes_(held_bytes) {
     settings_.memory.activation_plan.clear();
     num_microbatches_ = first_num_microbatches(settings_, request_.rank.world.size);
+    if (request_.offload_store == nullptr) return;
+    const Policies all = for_every_layer(settings_.model, {.offload = true});
+    for (const Rank& rank : pipeline_ranks(settings_, request_.rank.world.size)) {
+      const MemoryTable table = predict(rank, all);
+      most_offloaded_bytes_ = std::max(
+          most_offloaded_bytes_, table.offloaded_activations.peak + table.offloaded_state.peak);
+    }
+    offloads_ = most_offloaded_bytes_ <= request_.offload_space_bytes;
   }
+
+  /// Returns whether layers may offload: the space suffices even if all of them do.
+  bool offloads() const { return offloads_; }
+  /// Returns what a rank offloads at most.
+  double most_offloaded_bytes() const { return most_offloaded_bytes_; }
 
   /// Returns the plans with the same policy for every layer; their times are unknown.
   std::vector<Candidate> uniform_plans(bool offloads) const {
@@ -117,19 +130,18 @@ class Planner {
   Candidate candidate(Policies layers) const {
     double bytes = 0;
     for (const Rank& rank : pipeline_ranks(settings_, request_.rank.world.size))
-      bytes = std::max(bytes, predict(rank, layers));
+      bytes = std::max(bytes, predict(rank, layers).peak);
     return {.micro_batch_size = settings_.training.micro_batch_size,
             .layers = std::move(layers),
             .bytes = bytes};
   }
 
-  /// Returns the predicted bytes of a rank of the pipeline with a plan for all layers.
-  double predict(const Rank& rank, const Policies& layers) const {
+  /// Returns the predicted memory of a rank of the pipeline with a plan for all layers.
+  MemoryTable predict(const Rank& rank, const Policies& layers) const {
     Settings planned = settings_;
     planned.memory.activation_plan = activation_plan_text(layers);
     return predict_memory_table(planned, request_.family, rank, request_.layout, num_microbatches_,
-                                {.libraries = held_bytes_})
-        .peak;
+                                {.libraries = held_bytes_});
   }
 
   double layer_s(std::int64_t layer, const LayerActivationPolicy& policy,
@@ -146,8 +158,7 @@ class Planner {
     const bool has_experts = settings_.model.moe.has_experts(layer);
     const double whole = kept_bytes(layer, {}), base = layer_s(layer, {}, times);
     const auto integer = [](double value) { return static_cast<std::int64_t>(std::ceil(value)); };
-    for (const LayerActivationPolicy& any :
-         all_policies(settings_.model, request_.offload_store != nullptr)) {
+    for (const LayerActivationPolicy& any : all_policies(settings_.model, offloads_)) {
       const LayerActivationPolicy policy = for_layer(any, has_experts);
       if (std::ranges::count(kind.policies, policy) > 0) continue;
       LayerActivationPolicy recompute = policy;
@@ -184,7 +195,8 @@ class Planner {
     }
     // Predictions differ from the sums that the search knows, so the memory that it may use is
     // corrected by the difference, down and up, until a plan comes again.
-    double available = request_.budget_bytes - predict(rank, layers) + static_cast<double>(kept);
+    double available =
+        request_.budget_bytes - predict(rank, layers).peak + static_cast<double>(kept);
     std::optional<Policies> best;
     std::int64_t best_ns = 0;
     std::set<std::vector<std::size_t>> seen;
@@ -194,7 +206,7 @@ class Planner {
       if (!chosen || !seen.insert(chosen->choices).second) break;
       for (std::size_t i = 0; i < own.size(); ++i)
         layers[static_cast<std::size_t>(own[i])] = policies[kinds[i]][chosen->choices[i]];
-      const double excess = predict(rank, layers) - request_.budget_bytes;
+      const double excess = predict(rank, layers).peak - request_.budget_bytes;
       if (excess <= 0 && (!best || chosen->more_ns < best_ns)) {
         best = layers;
         best_ns = chosen->more_ns;
@@ -202,14 +214,16 @@ class Planner {
       available = excess > 0 ? std::min(available, static_cast<double>(chosen->bytes)) - excess - 1
                              : available - excess;
     }
-    if (best) layers = *std::move(best);
-    return best.has_value();
+    if (!best) return false;
+    layers = *std::move(best);
+    return true;
   }
 
   const BudgetRequest& request_;
   Settings settings_;
-  double held_bytes_;
+  double held_bytes_, most_offloaded_bytes_ = 0;
   std::int64_t num_microbatches_ = 1;
+  bool offloads_ = false;
 };
 
 /// Returns the plan that needs least.
@@ -248,6 +262,14 @@ std::string choices_text(const BudgetRequest& request, const Planner& planner,
   return text;
 }
 
+/// Says why nothing is offloaded although there is a folder.
+std::string space_text(const BudgetRequest& request, const Planner& planner) {
+  if (request.offload_store == nullptr || planner.offloads()) return {};
+  return "  no layer offloads: --offload-folder has " +
+         byte_size_text(request.offload_space_bytes) + " free for each rank, and all layers need " +
+         byte_size_text(planner.most_offloaded_bytes()) + "\n";
+}
+
 /// Returns the flags by which a run with the plan `least` needs less memory, one per line.
 std::string remedies_of(const BudgetRequest& request, const Planner& planner,
                         const Candidate& least) {
@@ -275,15 +297,15 @@ std::string remedies_of(const BudgetRequest& request, const Planner& planner,
   constexpr double kNoise = 2 * kMebibyte;  // a process holds a little more or less
   const bool is_automatic = request.settings.memory.memory_budget == "auto";
   const std::string budget = byte_size_text(request.budget_bytes);
-  throw UserError(
-      {is_automatic ? "--memory-budget auto, " + budget + " for each rank by the free memory"
-                    : "--memory-budget " + budget + " for each rank",
-       "is too small: even with the plan " + activation_plan_text(least.layers) +
-           ", a rank is predicted to need " + byte_size_text(least.bytes),
-       (is_automatic
-            ? "free memory or raise the limits of the process"
-            : format("set it to %.0fMiB or more", std::ceil((least.bytes + kNoise) / kMebibyte))) +
-           remedies_of(request, planner, least)});
+  throw UserError({is_automatic ? "--memory-budget auto, " + budget +
+                                      " for each rank by free memory and ulimits"
+                                : "--memory-budget " + budget + " for each rank",
+                   "is too small: even with the plan " + activation_plan_text(least.layers) +
+                       ", a rank is predicted to need " + byte_size_text(least.bytes),
+                   (is_automatic ? "free memory or raise the limits of the process"
+                                 : format("set it to %.0fMiB or more",
+                                          std::ceil((least.bytes + kNoise) / kMebibyte))) +
+                       remedies_of(request, planner, least)});
 }
 
 /// Returns what the rank that holds most holds besides what is predicted.
@@ -307,23 +329,22 @@ BudgetPlan plan_memory_budget(const BudgetRequest& request) {
     Settings settings = request.settings;
     settings.training.micro_batch_size = size;
     const Planner planner(request, std::move(settings), held_bytes);
-    const std::vector<Candidate> uniform =
-        planner.uniform_plans(/*offloads=*/request.offload_store != nullptr);
+    const std::vector<Candidate> uniform = planner.uniform_plans(planner.offloads());
     const Candidate& least = least_of(uniform);
     if (least.bytes > request.budget_bytes) {
       if (!best) throw_too_small(request, planner, least);
       break;  // neither do larger ones fit, nor may measuring them exceed the budget
     }
-    if (!speed) speed = measure_offload(request.offload_store, request.rank);
-    const PolicyTimes times =
-        measure_policies(planner.settings(), request.family, request.rank, *speed);
+    if (!speed && planner.offloads()) speed = measure_offload(request.offload_store, request.rank);
+    const PolicyTimes times = measure_policies(planner.settings(), request.family, request.rank,
+                                               speed.value_or(OffloadSpeed{}));
     const Candidate found = planner.plan(times, uniform);
     if (best && found.step_s >= best->step_s) continue;
     best = found;
     table = format("memory budget of a rank: %s; micro-batch %ld, %ld microbatches\n",
                    byte_size_text(request.budget_bytes).c_str(), static_cast<long>(size),
                    static_cast<long>(planner.num_microbatches())) +
-            choices_text(request, planner, times, uniform) +
+            choices_text(request, planner, times, uniform) + space_text(request, planner) +
             format("  chosen: %s: predicted peak %s, step %.0f ms",
                    activation_plan_text(found.layers).c_str(), byte_size_text(found.bytes).c_str(),
                    1e3 * found.step_s);

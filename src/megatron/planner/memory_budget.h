@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -23,6 +24,8 @@ struct BudgetRequest {
   double budget_bytes = 0;  ///< of each rank
   double held_bytes = 0;    ///< what a rank holds besides what is predicted, such as libraries
   OffloadStore* offload_store = nullptr;  ///< null: nothing is offloaded
+  /// What a rank may write to the store. If all layers together may need more, none is offloaded.
+  double offload_space_bytes = std::numeric_limits<double>::infinity();
 };
 
 struct BudgetPlan {

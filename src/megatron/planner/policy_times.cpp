@@ -1,6 +1,7 @@
 #include "megatron/planner/policy_times.h"
 
 #include <ATen/ops/ones.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <algorithm>
 #include <chrono>
@@ -50,9 +51,11 @@ OffloadSpeed measured_speed(OffloadStore& store, c10::Device device) {
     write_s += seconds_of([&] {
       for (at::Tensor& tensor : tensors) stored.push_back(store.put(std::exchange(tensor, {})));
       // A file's store drops a tensor when it is written; until then it would be taken back
-      // unwritten. A GPU's store drops it at once: this overestimates the speed of writing there.
+      // unwritten. A GPU's store drops it at once and copies later.
       for (const auto& tensor : memory)
         while (!tensor.expired()) std::this_thread::sleep_for(std::chrono::microseconds(50));
+      if (device.is_cuda())
+        c10::impl::VirtualGuardImpl(device.type()).synchronizeDevice(device.index());
     });
     read_s += seconds_of([&] {
       for (auto& one : stored) one->prefetch();

@@ -73,6 +73,18 @@ void add_units(MemoryTable& table, const TransformerConfig& config, const Activa
   table.temporary -= both;
 }
 
+/// Returns the gap that the last layer leaves in the allocator's heap when it is recomputed as a
+/// whole: forward frees its activations, but its output lies above them. What follows uses half of
+/// the gap, as measured.
+double recompute_gap_bytes(const TransformerConfig& config, const ActivationLayout& layout,
+                           const StepShape& shape) {
+  if (!shape.has_output || shape.layers.empty() ||
+      shape.recompute.of(shape.layers.back()).group == 0)
+    return 0;
+  const LayerActivations last = layer_activations(config, shape.layers.back(), layout);
+  return (last.residual + last.mlp_norm + last.mlp + hidden_bytes(config, layout)) / 2;
+}
+
 /// Returns the memory by which the threads of offload files align data.
 double offload_file_bytes(const Settings& settings) {
   const int files = (settings.memory.offload.optimizer_cpu_offload ? 1 : 0) +
@@ -137,7 +149,8 @@ MemoryTable predict_memory_table(const Settings& settings, const ModelFamily& fa
                     .temporary = memory.buffers,
                     .communication = communication_bytes(settings, rank),
                     .host = baseline.host + host_bytes(settings, activations, shape, baseline),
-                    .allocator_slack = baseline.allocator_slack,
+                    .allocator_slack = baseline.allocator_slack +
+                                       recompute_gap_bytes(settings.model, activations, shape),
                     .libraries = baseline.libraries};
   add_units(table, settings.model, activations, shape);
   const double moved = number(num_microbatches) * memory.offloaded_activations;

@@ -1,12 +1,14 @@
 #include "megatron/planner/rank_memory.h"
 
 #include <algorithm>
+#include <deque>
 #include <string>
 #include <vector>
 
 #include "megatron/optimizer/optimizer_state.h"
 #include "megatron/params/params_dtype.h"
 #include "megatron/params/store_options.h"
+#include "megatron/params/unit_buffers.h"
 #include "megatron/planner/activation_memory.h"
 #include "megatron/planner/run_costs.h"
 
@@ -82,44 +84,70 @@ double main_parameter_bytes(const ParamBucket& bucket) {
   return kFloatBytes * static_cast<double>(bucket.main_size());
 }
 
-/// Returns the largest sum of what `bytes_of` says over the buckets of `count` units of the model
-/// that follow each other.
+/// Returns the sum of what `bytes_of` says over the buckets of each unit. Units are numbered in the
+/// order of backward.
 template <class BytesOf>
-double largest_units_bytes(const ParamStore& store, std::size_t count, const BytesOf& bytes_of) {
-  std::vector<double> units;
+std::vector<std::int64_t> bytes_of_units(const ParamStore& store, const BytesOf& bytes_of) {
+  std::vector<std::int64_t> units;
   for (const ParamBucket& bucket : store.buckets()) {
     units.resize(std::max(units.size(), bucket.unit + 1));
     units[bucket.unit] += bytes_of(bucket);
   }
-  double largest = 0;
-  for (std::size_t first = 0; first < units.size(); ++first) {
-    double sum = 0;
-    for (std::size_t i = first; i < std::min(first + count, units.size()); ++i) sum += units[i];
-    largest = std::max(largest, sum);
-  }
-  return largest;
+  return units;
 }
 
-/// Returns the bytes of what units hold while they are used: the gathered weights of one and of its
-/// neighbour, and the gradients of one, or of two when reductions overlap backward.
+/// Returns the bytes of the buffers (UnitBuffers) through which units of these sizes pass, `count`
+/// at a time.
+double passed_buffer_bytes(const std::vector<std::int64_t>& units, std::size_t count) {
+  UnitBuffers buffers(at::kMeta);
+  std::deque<at::Tensor> in_use;
+  std::int64_t peak = 0;
+  for (const std::int64_t bytes : units) {
+    if (bytes == 0) continue;
+    if (in_use.size() == count) {
+      buffers.give_back(std::move(in_use.front()));
+      in_use.pop_front();
+    }
+    in_use.push_back(buffers.take(bytes));
+    std::int64_t held = buffers.free_bytes();
+    for (const at::Tensor& buffer : in_use) held += buffer.numel();
+    peak = std::max(peak, held);
+  }
+  return static_cast<double>(peak);
+}
+
+/// Returns the bytes of what units hold while they are used: the weights of two that follow each
+/// other in forward and backward, and the gradients of one, or of two when reductions overlap
+/// backward.
 double unit_buffer_bytes(const ParamStore& store) {
-  const double gradients = largest_units_bytes(store, 1, [](const ParamBucket& bucket) {
-    return bucket.shards_gradients() ? static_cast<double>(bucket.size) *
-                                           static_cast<double>(bucket.own_grad.element_size())
-                                     : 0.0;
+  const DataParallelOptions& options = store.data_parallel();
+  const std::vector<std::int64_t> gradients = bytes_of_units(store, [](const ParamBucket& bucket) {
+    return bucket.shards_gradients() ? bucket.size * bucket.own_grad.element_size() : 0;
   });
-  const double values = largest_units_bytes(store, 2, [](const ParamBucket& bucket) {
-    return bucket.has_unit_values() ? static_cast<double>(bucket.complete_bytes()) : 0.0;
+  const std::vector<std::int64_t> gathered = bytes_of_units(store, [](const ParamBucket& bucket) {
+    return bucket.has_unit_values() && bucket.is_sharded() ? bucket.complete_bytes() : 0;
   });
+  std::vector<std::int64_t> passes(gathered.rbegin(), gathered.rend());
+  if (!gathered.empty()) passes.insert(passes.end(), std::next(gathered.begin()), gathered.end());
+  double bytes = passed_buffer_bytes(gradients, options.overlaps_grad_reduce ? 2 : 1) +
+                 passed_buffer_bytes(passes, 2);
+  // Weights that a store returns.
+  const std::vector<std::int64_t> read = bytes_of_units(store, [](const ParamBucket& bucket) {
+    return bucket.has_unit_values() && !bucket.is_sharded() ? bucket.complete_bytes() : 0;
+  });
+  std::int64_t two = 0;
+  for (std::size_t i = 0; i < read.size(); ++i)
+    two = std::max(two, read[i] + (i + 1 < read.size() ? read[i + 1] : 0));
   // A slice that is gathered and one that is read ahead.
-  const double slices = (store.data_parallel().overlaps_param_gather ? 2 : 1) *
-                        largest_units_bytes(store, 1, [](const ParamBucket& bucket) {
-                          const bool is_read = bucket.offloads_values && bucket.is_sharded();
-                          return is_read ? static_cast<double>(bucket.slice_size) *
-                                               static_cast<double>(c10::elementSize(bucket.dtype))
-                                         : 0.0;
-                        });
-  return values + slices + gradients * (store.data_parallel().overlaps_grad_reduce ? 2 : 1);
+  const std::vector<std::int64_t> slices = bytes_of_units(store, [](const ParamBucket& bucket) {
+    const bool is_read = bucket.offloads_values && bucket.is_sharded();
+    return is_read ? bucket.slice_size * static_cast<std::int64_t>(c10::elementSize(bucket.dtype))
+                   : 0;
+  });
+  if (!slices.empty())
+    bytes += (options.overlaps_param_gather ? 2 : 1) *
+             static_cast<double>(*std::ranges::max_element(slices));
+  return bytes + static_cast<double>(two);
 }
 
 /// Returns the bytes of the copies of this rank's pieces that are offloaded.

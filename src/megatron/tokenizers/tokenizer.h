@@ -28,7 +28,7 @@ class Tokenizer {
   virtual std::vector<std::int32_t> encode(std::string_view text) const = 0;
 
   /// Returns the ids of a part of a text, such as a message: like encode(), but without the tokens
-  /// that mark the beginning and the end of a whole text.
+  /// that mark the beginning and the end of a whole text. Chat templates write those themselves.
   virtual std::vector<std::int32_t> encode_fragment(std::string_view text) const {
     return encode(text);
   }
@@ -48,6 +48,10 @@ class Tokenizer {
   virtual bool is_special(std::int32_t id) const { return id == eod(); }
   /// Returns the id of the token with this text, special or not; −1 when there is none.
   virtual std::int32_t find(std::string_view) const { return -1; }
+
+  /// Returns whether the text of a token can depend on the tokens after it, other than by the bytes
+  /// of an incomplete character.
+  virtual bool awaits_more(std::int32_t) const { return false; }
 
   /// Returns whether encode() accepts arbitrary bytes.
   virtual bool accepts_invalid_utf8() const { return false; }

@@ -14,9 +14,9 @@
 #include "megatron/cli/engine/inference_rank.h"
 #include "megatron/config/inference_options.h"
 #include "megatron/inference/generator.h"
-#include "megatron/inference/incremental_detokenizer.h"
 #include "megatron/inference/load_tokenizer.h"
 #include "megatron/inference/token_ids.h"
+#include "megatron/tokenizers/decode_stream.h"
 #include "megatron/tokenizers/utf8.h"
 
 namespace megatron {
@@ -119,11 +119,11 @@ class TextWriter {
   /// Prints the prompt, and the continuation while it is generated.
   Generation stream_text(const std::string& prompt, const std::vector<std::int64_t>& ids,
                          std::uint64_t index, std::ostream& out) {
-    IncrementalDetokenizer stream(
-        [this](std::span<const std::int64_t> window) { return decode(window); }, ids);
+    DecodeStream stream(*stored_.tokenizer, std::vector<std::int32_t>(ids.begin(), ids.end()));
     out << prompt << std::flush;
-    const Generation generation = generator_.generate(
-        ids, index, [&](std::int64_t id) { out << stream.add(id) << std::flush; });
+    const Generation generation = generator_.generate(ids, index, [&](std::int64_t id) {
+      out << stream.add(static_cast<std::int32_t>(id)) << std::flush;
+    });
     out << stream.finish() << std::endl;
     if (is_replica_leader_ && generation.finish_reason == FinishReason::max_positions)
       std::cerr << "(the model has no position for another token)\n";

@@ -8,6 +8,7 @@
 #include "megatron/config/run_settings.h"
 #include "megatron/config/settings_tables.h"
 #include "megatron/parallel/world.h"
+#include "megatron/training/loop/out_of_memory.h"
 #include "megatron/training/loop/setup.h"
 #include "megatron/training/loop/train_loop.h"
 #include "megatron/training/observability/tensor_memory.h"
@@ -23,7 +24,9 @@ void keep_freed_memory() {
   use_caching_cpu_allocator();
   mallopt(M_MMAP_MAX, 0);
   mallopt(M_TRIM_THRESHOLD, -1);
-  mallopt(M_TOP_PAD, 64 << 20);
+  mallopt(M_TOP_PAD, 1 << 20);  // of each thread's arena; ulimit -d counts it
+  // An arena reserves 64 MiB of addresses for each thread.
+  if (memory_limits(c10::kCPU).address_space > 0) mallopt(M_ARENA_MAX, 1);
 }
 
 /// Returns the memory that set_up() needed to the system before the first step.

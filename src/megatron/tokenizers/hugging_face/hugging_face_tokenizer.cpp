@@ -47,6 +47,11 @@ HuggingFaceTokenizer::HuggingFaceTokenizer(hugging_face::TokenizerJson json, con
   post_processor_ = hugging_face::PostProcessor(optional_at(root, "post_processor"), id_limit_,
                                                 source + ": post_processor");
   decoder_ = hugging_face::make_decoder(optional_at(root, "decoder"), source + ": decoder");
+  if (decoder_) {
+    std::string bytes;
+    for (const std::string& part : decoder_->apply({"<0x41>", "<0x42>"})) bytes += part;
+    decodes_bytes_together_ = bytes == "AB";
+  }
   if (folder.empty()) return;
   special_ = hugging_face::read_special_tokens(
       folder, [this](const std::string& token) { return find(token); });
@@ -115,6 +120,12 @@ void HuggingFaceTokenizer::encode_byte_level(std::string_view text,
         model_->encode(word, ids);
       });
   });
+}
+
+bool HuggingFaceTokenizer::awaits_more(std::int32_t id) const {
+  if (!decodes_bytes_together_ || !model_->vocabulary().contains(id)) return false;
+  const std::string_view token = model_->vocabulary().token(id);
+  return token.size() == 6 && token.starts_with("<0x") && token.ends_with('>');
 }
 
 std::string HuggingFaceTokenizer::decode(std::span<const std::int32_t> ids,

@@ -1,6 +1,8 @@
 #include "megatron/training/loop/apply_memory_budget.h"
 
 #include <algorithm>
+#include <filesystem>
+#include <limits>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -34,19 +36,43 @@ double free_budget(c10::Device device, std::int64_t ranks_on_host) {
   const double resident = process_status("VmRSS:"), neighbours = static_cast<double>(ranks_on_host);
   double most = resident + limits.available / neighbours;
   if (limits.cgroup > 0) most = std::min(most, limits.cgroup / neighbours);
-  for (const double limit : {limits.address_space, limits.data})
-    if (limit > 0) most = std::min(most, limit);
-  return kShareOfFreeMemory * most;
+  return kShareOfFreeMemory * std::min(most, usable_under_ulimits(limits).value_or(most));
 }
 
-/// Returns the budget of each rank. Ranks of one job plan for the smallest machine.
-double common_budget(const MemoryConfig& memory, const Rank& rank, std::int64_t ranks_on_host) {
-  if (memory.memory_budget != "auto") return byte_count(memory.memory_budget).value();
-  double least = free_budget(rank.device, ranks_on_host);
+/// Returns the budget of this rank: --memory-budget, but not more than its limits let it use.
+double own_budget(const MemoryConfig& memory, const Rank& rank, std::int64_t ranks_on_host) {
+  if (memory.memory_budget == "auto") return free_budget(rank.device, ranks_on_host);
+  const double budget = byte_count(memory.memory_budget).value();
+  if (!rank.device.is_cpu()) return budget;
+  return std::min(budget, usable_under_ulimits(memory_limits(rank.device)).value_or(budget));
+}
+
+/// Returns this rank's part of what is free in --offload-folder; infinite without one.
+double offload_space(const MemoryConfig& memory, std::int64_t ranks_on_host) {
+  std::error_code error;
+  const auto space = std::filesystem::space(memory.offload.offload_folder, error);
+  if (memory.offload.offload_folder.empty() || error)
+    return std::numeric_limits<double>::infinity();
+  return static_cast<double>(space.available) / static_cast<double>(ranks_on_host);
+}
+
+struct Limits {
+  double memory = 0, offload_space = 0;
+};
+
+/// Returns the limits of each rank. Ranks of one job plan for the smallest machine.
+Limits common_limits(const MemoryConfig& memory, const Rank& rank, std::int64_t ranks_on_host) {
+  Limits least{own_budget(memory, rank, ranks_on_host), offload_space(memory, ranks_on_host)};
   for (const std::vector<double>& other :
-       all_gather_numbers({rank.world, rank.device}, std::vector<double>{least}, "memory budget"))
-    least = std::min(least, other.front());
+       all_gather_numbers({rank.world, rank.device},
+                          std::vector<double>{least.memory, least.offload_space}, "memory budget"))
+    least = {std::min(least.memory, other[0]), std::min(least.offload_space, other[1])};
   return least;
+}
+
+/// Returns whether ranks plan for less than --memory-budget says.
+bool is_bound_by_ulimits(const MemoryConfig& memory, double budget) {
+  return memory.memory_budget != "auto" && budget < byte_count(memory.memory_budget).value();
 }
 
 /// Returns what the process holds besides what the planner predicts: its code and data, and the
@@ -115,15 +141,20 @@ void apply_memory_budget(Settings& settings, const ModelFamily& family, const Ra
     store = open_offload_store({.config = memory.offload, .flag = "--memory-budget"}, rank.device,
                                context.warnings, out);
   }
-  const double budget = common_budget(memory, rank, context.ranks_on_host);
-  out << "planning for a memory budget of " << byte_size_text(budget) << " ..." << std::endl;
+  const auto [budget, space] = common_limits(memory, rank, context.ranks_on_host);
+  out << "planning for a memory budget of " << byte_size_text(budget)
+      << (is_bound_by_ulimits(memory, budget)
+              ? ", which is what ulimit -v or -d leaves after stacks and unread code"
+              : "")
+      << " ..." << std::endl;
   const BudgetPlan plan = plan_memory_budget({.settings = settings,
                                               .family = family,
                                               .rank = rank,
                                               .layout = context.layout,
                                               .budget_bytes = budget,
                                               .held_bytes = held_bytes(rank.device),
-                                              .offload_store = store.get()});
+                                              .offload_store = store.get(),
+                                              .offload_space_bytes = space});
   memory.activation_plan = activation_plan_text(plan.layers);
   memory.planned_world_size = rank.world.size;
   settings.training.micro_batch_size = plan.micro_batch_size;

@@ -18,6 +18,9 @@
 namespace megatron {
 namespace {
 
+/// The stack of a thread when there is no limit.
+constexpr double kLeastStack = 2 << 20;
+
 double soft_limit(decltype(RLIMIT_AS) resource) {
   rlimit limit{};
   const bool is_bound = ::getrlimit(resource, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY;
@@ -129,6 +132,9 @@ bool is_out_of_memory_message(const std::string& message) {
 MemoryLimits memory_limits(c10::Device device) {
   MemoryLimits limits{.address_space = soft_limit(RLIMIT_AS),
                       .data = soft_limit(RLIMIT_DATA),
+                      .reserved_addresses = process_status("VmSize:"),
+                      .reserved_data = process_status("VmData:"),
+                      .resident = process_status("VmRSS:"),
                       .cgroup = cgroup_limit()};
   limits.machine = machine_memory("MemTotal:");
   limits.available = machine_memory("MemAvailable:");
@@ -139,12 +145,33 @@ MemoryLimits memory_limits(c10::Device device) {
   return limits;
 }
 
+std::optional<double> usable_under_ulimits(const MemoryLimits& limits) {
+  // Threads that read data ahead, serve an offload folder and run backward, and LibTorch's.
+  constexpr double kThreadsStartedLater = 8;
+  const double stacks = kThreadsStartedLater * std::max(soft_limit(RLIMIT_STACK), kLeastStack);
+  std::optional<double> usable;
+  const auto bound = [&](double limit, double reserved) {
+    if (limit <= 0) return;
+    const double unused = std::max(0.0, reserved - limits.resident);
+    const double rest = std::max(0.0, limit - unused - stacks);
+    usable = std::min(usable.value_or(rest), rest);
+  };
+  bound(limits.address_space, limits.reserved_addresses);
+  bound(limits.data, limits.reserved_data);
+  return usable;
+}
+
 std::string limits_text(const MemoryLimits& limits) {
   std::string text = "limits: ";
   if (limits.device > 0) text += "GPU " + byte_size_text(limits.device) + ", ";
-  if (limits.address_space > 0)
-    text += "address space " + byte_size_text(limits.address_space) + " (ulimit -v), ";
-  if (limits.data > 0) text += "data " + byte_size_text(limits.data) + " (ulimit -d), ";
+  const auto add_ulimit = [&](const char* name, double limit, const char* flag, double reserved) {
+    if (limit > 0)
+      text += name + byte_size_text(limit) + " (ulimit " + flag + "; reserved " +
+              byte_size_text(reserved) + ", of which the process uses " +
+              byte_size_text(limits.resident) + "), ";
+  };
+  add_ulimit("address space ", limits.address_space, "-v", limits.reserved_addresses);
+  add_ulimit("data ", limits.data, "-d", limits.reserved_data);
   if (limits.cgroup > 0) text += "control group " + byte_size_text(limits.cgroup) + ", ";
   return text + "machine " + byte_size_text(limits.machine) + " of which " +
          byte_size_text(limits.available) + " are available";

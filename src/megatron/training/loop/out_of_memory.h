@@ -3,6 +3,7 @@
 #pragma once
 
 #include <new>
+#include <optional>
 #include <string>
 
 #include "megatron/training/loop/training_plan.h"
@@ -11,8 +12,7 @@
 
 namespace megatron {
 
-/// Thrown when memory runs out; what() is the full report. The exit code is 1, as for every
-/// std::bad_alloc.
+/// Thrown when memory runs out; what() is the full report.
 class OutOfMemoryError : public std::bad_alloc {
  public:
   explicit OutOfMemoryError(std::string text) : text_(std::move(text)) {}
@@ -28,9 +28,11 @@ bool is_out_of_memory_message(const std::string& message);
 
 /// Memory limits of this process, in bytes; 0 means that there is no limit or that it is unknown.
 struct MemoryLimits {
-  double address_space = 0;  ///< RLIMIT_AS (ulimit -v)
-  double data = 0;           ///< RLIMIT_DATA (ulimit -d)
-  double cgroup = 0;         ///< the smallest memory.max of its control groups
+  double address_space = 0;                          ///< RLIMIT_AS (ulimit -v)
+  double data = 0;                                   ///< RLIMIT_DATA (ulimit -d)
+  double reserved_addresses = 0, reserved_data = 0;  ///< what counts against these two now
+  double resident = 0;                               ///< what the process uses of it
+  double cgroup = 0;  ///< the smallest memory.max of its control groups
   double machine = 0, available = 0;
   double device = 0;       ///< total memory of the GPU
   double device_free = 0;  ///< what no process holds of it
@@ -38,8 +40,13 @@ struct MemoryLimits {
 
 MemoryLimits memory_limits(c10::Device device);
 
-/// Returns "limits: address space 19.07 GiB (ulimit -v), machine 23.41 GiB of which 10.02 GiB are
-/// available".
+/// Returns the memory that the process may use under ulimit -v and ulimit -d, which also count what
+/// it reserves and does not use: code that is not read, and stacks of threads. nullopt: they are
+/// not set.
+std::optional<double> usable_under_ulimits(const MemoryLimits& limits);
+
+/// Returns "limits: data 19.07 GiB (ulimit -d; reserved 18.80 GiB, of which the process uses 18.10
+/// GiB), machine 23.41 GiB of which 10.02 GiB are available".
 std::string limits_text(const MemoryLimits& limits);
 
 /// Call it in a catch block around a run. Throws OutOfMemoryError with a full report when the

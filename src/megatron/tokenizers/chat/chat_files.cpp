@@ -1,0 +1,115 @@
+#include "megatron/tokenizers/chat/chat_files.h"
+
+#include <nlohmann/json.hpp>
+
+#include "megatron/base/error.h"
+#include "megatron/base/files.h"
+#include "megatron/base/json.h"
+
+namespace megatron {
+namespace {
+
+using Templates = std::map<std::string, ChatTemplateSource>;
+
+constexpr const char* kSpecialTokens[] = {"bos_token", "eos_token", "unk_token", "sep_token",
+                                          "pad_token", "cls_token", "mask_token"};
+
+/// Reads the field chat_template of a JSON file: a text, or a list of names and texts.
+Templates templates_in(const fs::path& path) {
+  const Json config = read_json(path);
+  const std::string file = path.string();
+  if (!config.is_object())
+    throw UserError({file + " must be a JSON object", std::string(config.type_name()), ""});
+  const auto found = config.find("chat_template");
+  if (found == config.end() || found->is_null()) return {};
+  const std::string source = file + ": chat_template";
+  if (found->is_string()) return {{"default", {found->get<std::string>(), source}}};
+  if (!found->is_array())
+    throw UserError(
+        {source + " must be a text or a list of templates", std::string(found->type_name()), ""});
+  Templates templates;
+  for (const Json& entry : *found) {
+    const std::string name = json_string(entry, "name", source);
+    templates[name] = {json_string(entry, "template", source), source + " '" + name + "'"};
+  }
+  return templates;
+}
+
+std::string names_of(const Templates& templates) {
+  std::string names;
+  for (const auto& [name, ignored] : templates) names += (names.empty() ? "" : ", ") + name;
+  return names;
+}
+
+ChatTemplate open(const ChatTemplateSource& found) { return {found.text, found.source}; }
+
+}  // namespace
+
+Templates find_chat_templates(const fs::path& folder) {
+  Templates templates;
+  const auto add_file = [&](const std::string& name, const fs::path& path) {
+    if (fs::is_regular_file(path)) templates[name] = {read_file(path), path.string()};
+  };
+  add_file("default", folder / "chat_template.jinja");
+  const fs::path more = folder / "additional_chat_templates";
+  if (fs::is_directory(more))
+    for (const auto& entry : fs::directory_iterator(more))
+      if (entry.path().extension() == ".jinja")
+        add_file(entry.path().stem().string(), entry.path());
+  for (const char* name : {"tokenizer_config.json", "chat_template.json"})
+    if (templates.empty() && fs::is_regular_file(folder / name))
+      templates = templates_in(folder / name);
+  return templates;
+}
+
+ChatTemplate open_chat_template(const fs::path& folder, const std::string& choice, bool has_tools) {
+  const Templates templates = folder.empty() ? Templates() : find_chat_templates(folder);
+  if (!choice.empty()) {
+    if (const auto found = templates.find(choice); found != templates.end())
+      return open(found->second);
+    if (fs::is_regular_file(choice)) return {read_file(choice), choice};
+    throw UserError({"--chat-template names neither a file nor a template of the model",
+                     "'" + choice + "'",
+                     templates.empty() ? "" : "the model has " + names_of(templates)});
+  }
+  for (const char* name : {"tool_use", "default"})
+    if (const auto found = templates.find(name);
+        found != templates.end() && (has_tools || found->first == "default"))
+      return open(found->second);
+  if (!templates.empty())
+    throw UserError({"the model has several chat templates and none is called default",
+                     names_of(templates), "choose one with --chat-template"});
+  throw UserError(
+      {"the model has no chat template", folder.string(), "give one with --chat-template"});
+}
+
+std::vector<std::pair<std::string, chat::Value>> special_token_variables(
+    const fs::path& folder, const Tokenizer* tokenizer) {
+  std::map<std::string, std::string> tokens;
+  bool has_files = false;
+  for (const char* name : {"tokenizer_config.json", "special_tokens_map.json"}) {
+    const fs::path path = folder / name;
+    if (folder.empty() || !fs::is_regular_file(path)) continue;
+    has_files = true;
+    const Json config = read_json(path);
+    for (const char* key : kSpecialTokens) {
+      const auto found = config.find(key);
+      if (found == config.end() || found->is_null()) continue;
+      tokens.emplace(key, found->is_object()
+                              ? json_string(*found, "content", path.string() + ": " + key)
+                              : json_string(config, key, path.string()));
+    }
+  }
+  if (!has_files && tokenizer != nullptr) {
+    const auto add = [&](const char* key, std::int32_t id) {
+      if (id >= 0) tokens.emplace(key, tokenizer->decode(std::vector{id}, SpecialTokens::keep));
+    };
+    add("bos_token", tokenizer->bos());
+    add("eos_token", tokenizer->eod());
+  }
+  std::vector<std::pair<std::string, chat::Value>> variables;
+  for (auto& [key, token] : tokens) variables.emplace_back(key, chat::Value::text(token));
+  return variables;
+}
+
+}  // namespace megatron

@@ -1,0 +1,38 @@
+// Finds the chat template of a model, and the special tokens that it prints.
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "megatron/tokenizers/chat/chat_template.h"
+#include "megatron/tokenizers/tokenizer.h"
+
+namespace megatron {
+
+/// A template's text and where it stands, for messages.
+struct ChatTemplateSource {
+  std::string text;
+  std::string source;
+};
+
+/// Returns the templates of a model's folder by name: that of chat_template.jinja, else those in
+/// tokenizer_config.json, else that of chat_template.json, and those in additional_chat_templates/.
+/// The name of a single template is "default". Throws UserErrors that name file and field.
+std::map<std::string, ChatTemplateSource> find_chat_templates(const std::filesystem::path& folder);
+
+/// Opens the template that `choice` names among those of the folder, or else the file `choice`.
+/// When it is empty, opens the template "tool_use" for conversations with tools, if there is one,
+/// and otherwise "default". Throws UserErrors, one of them when there is no template.
+ChatTemplate open_chat_template(const std::filesystem::path& folder, const std::string& choice,
+                                bool has_tools);
+
+/// Returns the variables bos_token, eos_token, … that tokenizer_config.json and
+/// special_tokens_map.json in `folder` define; without such files, the bos_token and eos_token of
+/// the tokenizer, which may be null.
+std::vector<std::pair<std::string, chat::Value>> special_token_variables(
+    const std::filesystem::path& folder, const Tokenizer* tokenizer);
+
+}  // namespace megatron

@@ -1,0 +1,52 @@
+// Python's functions on text, which is valid UTF-8. Places and lengths count code points.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace megatron::chat {
+
+/// Returns whether str.isspace() holds for the character.
+bool is_space(char32_t c);
+std::size_t count_characters(std::string_view text);
+/// Returns the byte at which character `index` begins; the size of the text at its end or beyond.
+std::size_t byte_of_character(std::string_view text, std::size_t index);
+std::vector<std::string_view> characters_of(std::string_view text);
+
+enum class Side { left, right, both };
+/// Removes white space, as str.strip() does.
+std::string_view strip(std::string_view text, Side side);
+/// Removes the characters of `set` from the ends.
+std::string_view strip(std::string_view text, std::string_view set, Side side);
+
+std::string lower(std::string_view text);
+std::string upper(std::string_view text);
+std::string title(std::string_view text);
+std::string capitalize(std::string_view text);
+std::string swap_case(std::string_view text);
+
+/// str.split() and str.rsplit() at white space; `limit` < 0: no limit.
+std::vector<std::string_view> split_at_space(std::string_view text, std::int64_t limit,
+                                             bool from_right);
+/// str.split(separator) and str.rsplit(separator). The separator is not empty.
+std::vector<std::string_view> split_at(std::string_view text, std::string_view separator,
+                                       std::int64_t limit, bool from_right);
+std::vector<std::string_view> split_lines(std::string_view text, bool keep_ends);
+/// str.replace(); `limit` < 0: all.
+std::string replace_all(std::string_view text, std::string_view old, std::string_view by,
+                        std::int64_t limit);
+/// Returns how often `part` occurs without overlaps.
+std::int64_t count_parts(std::string_view text, std::string_view part);
+
+/// The predicates str.isalpha(), str.isdigit(), …
+enum class TextClass { alpha, digit, decimal, numeric, alnum, space, lower, upper, title, ascii };
+bool is_class(std::string_view text, TextClass which);
+
+/// Returns repr(text).
+std::string text_repr(std::string_view text);
+/// Returns the text with & < > ' " as HTML entities.
+std::string escape_html(std::string_view text);
+
+}  // namespace megatron::chat

@@ -1,0 +1,226 @@
+// Filters on text, and to JSON.
+#include "megatron/tokenizers/chat/arguments.h"
+#include "megatron/tokenizers/chat/builtins.h"
+#include "megatron/tokenizers/chat/operators.h"
+#include "megatron/tokenizers/chat/printing.h"
+#include "megatron/tokenizers/chat/python_format.h"
+#include "megatron/tokenizers/chat/python_text.h"
+#include "megatron/tokenizers/chat/text_methods.h"
+
+namespace megatron::chat {
+namespace {
+
+/// Returns the input as text, charged for one pass over it.
+std::string text_of(Evaluator& evaluator, const Value& input) {
+  std::string text = to_text(input, evaluator.meter());
+  evaluator.meter().charge_bytes(text.size());
+  return text;
+}
+
+template <std::string (*function)(std::string_view)>
+Value map_text(Evaluator& evaluator, const Value& input, Arguments) {
+  return Value::text(function(text_of(evaluator, input)));
+}
+
+/// Jinja's own title case: a word begins after white space or one of -({[<.
+std::string title_words(std::string_view text) {
+  std::string out, word;
+  const auto flush = [&] {
+    const std::size_t first = byte_of_character(word, 1);
+    out += upper(std::string_view(word).substr(0, first));
+    out += lower(std::string_view(word).substr(first));
+    word.clear();
+  };
+  for (const std::string_view character : characters_of(text)) {
+    const bool separates = strip(character, Side::both).empty() ||
+                           std::string_view("-({[<").find(character) != std::string_view::npos;
+    if (!separates) {
+      word += character;
+      continue;
+    }
+    flush();
+    out += character;
+  }
+  flush();
+  return out;
+}
+
+Value trim(Evaluator& evaluator, const Value& input, Arguments arguments) {
+  const Bound bound("trim", std::move(arguments), {"chars"});
+  const std::string text = text_of(evaluator, input);
+  if (!bound.has(0) || bound.value(0).is_none())
+    return Value::text(std::string(strip(text, Side::both)));
+  return Value::text(std::string(strip(text, bound.text(0, ""), Side::both)));
+}
+
+Value replace(Evaluator& evaluator, const Value& input, Arguments arguments) {
+  const Bound bound("replace", std::move(arguments), {"old", "new", "count"}, 2);
+  Meter& meter = evaluator.meter();
+  const std::int64_t limit = bound.value(2).is_none() ? -1 : bound.integer(2, -1);
+  return Value::text(replace_metered(text_of(evaluator, input), to_text(bound.value(0), meter),
+                                     to_text(bound.value(1), meter), limit, meter));
+}
+
+Value string(Evaluator& evaluator, const Value& input, Arguments) {
+  return input.is_text() ? input : Value::text(to_text(input, evaluator.meter()));
+}
+
+Value safe(Evaluator& evaluator, const Value& input, Arguments) {
+  return Value::markup(to_text(input, evaluator.meter()));
+}
+
+Value escape(Evaluator& evaluator, const Value& input, Arguments) {
+  return input.is_markup() ? input : Value::markup(escape_html(text_of(evaluator, input)));
+}
+
+Value force_escape(Evaluator& evaluator, const Value& input, Arguments) {
+  return Value::markup(escape_html(text_of(evaluator, input)));
+}
+
+Value format(Evaluator& evaluator, const Value& input, Arguments arguments) {
+  if (!arguments.positional.empty() && !arguments.keywords.empty())
+    throw TemplateError("can't handle positional and keyword arguments at the same time");
+  Dict named;
+  for (auto& [name, value] : arguments.keywords)
+    named.set(Value::text(name), value, evaluator.meter());
+  const Value values = arguments.keywords.empty() ? Value::tuple(arguments.positional)
+                                                  : Value::dict(std::move(named));
+  return Value::text(format_percent(text_of(evaluator, input), values, evaluator.meter()));
+}
+
+Value center(Evaluator& evaluator, const Value& input, Arguments arguments) {
+  const Bound bound("center", std::move(arguments), {"width"});
+  const Value text = Value::text(text_of(evaluator, input));
+  const TextMethod method = text_method("center");
+  return method(text, {{Value::integer(bound.integer(0, 80))}, {}}, evaluator.meter());
+}
+
+Value indent(Evaluator& evaluator, const Value& input, Arguments arguments) {
+  const Bound bound("indent", std::move(arguments), {"width", "first", "blank"});
+  Meter& meter = evaluator.meter();
+  const Value width = bound.value(0, Value::integer(4));
+  if (!width.is_text() && bound.integer(0, 4) > (1 << 20))
+    throw TemplateError("indent: the width is too large");
+  const std::string margin =
+      width.is_text()
+          ? width.as_text()
+          : std::string(static_cast<std::size_t>(std::max<std::int64_t>(0, bound.integer(0, 4))),
+                        ' ');
+  const std::string text = text_of(evaluator, input) + "\n";
+  const bool indents_blank = bound.truth(2, false);
+  std::string out;
+  bool is_first = true;
+  for (const std::string_view line : split_lines(text, false)) {
+    if (!is_first) out += '\n';
+    if (is_first ? bound.truth(1, false) : indents_blank || !line.empty()) out += margin;
+    is_first = false;
+    out += line;
+    meter.charge_bytes(margin.size());
+    meter.check_size(out.size());
+  }
+  return Value::text(std::move(out));
+}
+
+Value truncate(Evaluator& evaluator, const Value& input, Arguments arguments) {
+  const Bound bound("truncate", std::move(arguments), {"length", "killwords", "end", "leeway"});
+  const std::string text = text_of(evaluator, input), end = bound.text(2, "...");
+  const std::int64_t length = bound.integer(0, 255);
+  const std::int64_t leeway = bound.value(3).is_none() ? 5 : bound.integer(3, 5);
+  const auto end_length = static_cast<std::int64_t>(count_characters(end));
+  if (length < end_length) throw TemplateError("truncate: length is less than that of the end");
+  if (leeway < 0) throw TemplateError("truncate: leeway is negative");
+  if (static_cast<std::int64_t>(count_characters(text)) - length <= leeway)
+    return Value::text(text);
+  const auto kept = byte_of_character(text, static_cast<std::size_t>(length - end_length));
+  std::string_view head = std::string_view(text).substr(0, kept);
+  if (!bound.truth(1, false)) head = head.substr(0, std::min(head.rfind(' '), head.size()));
+  return Value::text(std::string(head) + end);
+}
+
+Value word_count(Evaluator& evaluator, const Value& input, Arguments) {
+  std::int64_t words = 0;
+  bool in_word = false;
+  const std::string text = text_of(evaluator, input);
+  for (const std::string_view character : characters_of(text)) {
+    const bool is_word = character == "_" || is_class(character, TextClass::alnum);
+    words += is_word && !in_word ? 1 : 0;
+    in_word = is_word;
+  }
+  return Value::integer(words);
+}
+
+Value url_encode(Evaluator& evaluator, const Value& input, Arguments) {
+  constexpr char kHex[] = "0123456789ABCDEF";
+  constexpr std::string_view kPlain = "-._~/";
+  std::string out;
+  if (!input.is_text() && length_of(input))
+    throw TemplateError("urlencode of a '" + type_name(input) + "' is not supported");
+  for (const char c : text_of(evaluator, input)) {
+    const auto byte = static_cast<unsigned char>(c);
+    if ((byte < 0x80 && std::isalnum(byte) != 0) || kPlain.find(c) != std::string_view::npos) {
+      out += c;
+    } else {
+      out += {'%', kHex[byte >> 4], kHex[byte & 15]};
+    }
+  }
+  return Value::text(std::move(out));
+}
+
+/// transformers' own tojson, which is json.dumps() without HTML escapes.
+Value to_json_filter(Evaluator& evaluator, const Value& input, Arguments arguments) {
+  const Bound bound("tojson", std::move(arguments),
+                    {"ensure_ascii", "indent", "separators", "sort_keys"});
+  JsonStyle style;
+  style.ensure_ascii = bound.truth(0, false);
+  style.sort_keys = bound.truth(3, false);
+  const Value indent = bound.value(1);
+  if (indent.is_text()) {
+    style.indent = indent.as_text();
+  } else if (!indent.is_none()) {
+    const std::int64_t width = bound.integer(1, 0);
+    if (width > (1 << 20)) throw TemplateError("tojson: the indent is too large");
+    style.indent = std::string(static_cast<std::size_t>(std::max<std::int64_t>(0, width)), ' ');
+  }
+  if (style.indent) style.between_items = ",";
+  if (const Value separators = bound.value(2); !separators.is_none()) {
+    const Values parts = items_of(separators, evaluator.meter());
+    if (parts.size() != 2 || !parts[0].is_text() || !parts[1].is_text())
+      throw TemplateError("tojson: separators must be two strings");
+    style.between_items = parts[0].as_text();
+    style.after_key = parts[1].as_text();
+  }
+  return Value::text(to_json(input, style, evaluator.meter()));
+}
+
+constexpr FilterEntry kFilters[] = {
+    {"capitalize", map_text<capitalize>},
+    {"center", center},
+    {"e", escape},
+    {"escape", escape},
+    {"forceescape", force_escape},
+    {"format", format},
+    {"indent", indent},
+    {"lower", map_text<lower>},
+    {"replace", replace},
+    {"safe", safe},
+    {"string", string},
+    {"title", map_text<title_words>},
+    {"tojson", to_json_filter},
+    {"trim", trim},
+    {"truncate", truncate},
+    {"upper", map_text<upper>},
+    {"urlencode", url_encode},
+    {"wordcount", word_count},
+};
+
+}  // namespace
+
+Filter text_filter(std::string_view name) { return find_in(kFilters, name); }
+
+Filter find_filter(std::string_view name) {
+  for (const auto find : {text_filter, sequence_filter, selection_filter, number_filter})
+    if (const Filter filter = find(name)) return filter;
+  return nullptr;
+}
+
+}  // namespace megatron::chat
