@@ -20,6 +20,7 @@
 #include "megatron/datasets/indexed_dataset.h"
 #include "megatron/datasets/indexed_dataset_builder.h"
 #include "megatron/datasets/prompt_format.h"
+#include "megatron/datasets/sample_counts.h"
 #include "megatron/datasets/split.h"
 #include "megatron/tokenizers/tokenizer.h"
 
@@ -189,13 +190,14 @@ int show(const DatasetCommandOptions& options) {
   const auto name = std::find_if(kSplits.begin(), kSplits.end(), [&](Split split) {
     return split_name(split) == options.split_name;
   });
-  DatasetRequest request{
-      .sequence_length = *options.seq_length,
-      .seed = options.seed,
-      .num_samples = parse_sizes(options.num_samples),
-      .cache = !options.data.data_cache_path.empty(),
-      .tokenizer = {
-          .vocab_size = options.vocab_size, .eod = options.vocab_size - 1, .text = tokenizer}};
+  DatasetRequest request{.sequence_length = *options.seq_length,
+                         .seed = options.seed,
+                         .num_samples = parse_sizes(options.num_samples),
+                         .cache = !options.data.data_cache_path.empty(),
+                         .tokenizer = {.vocab_size = options.vocab_size,
+                                       .eod = options.vocab_size - 1,
+                                       .text = tokenizer,
+                                       .folder = tokenizer_folder(options.tokenizer)}};
   for (const Split other : kSplits) {  // one that nobody asked for may be empty
     auto& size = request.num_samples[static_cast<std::size_t>(other)];
     if (other != *name && !size) size = 0;

@@ -52,7 +52,8 @@ Datasets build(const Settings& settings, const SampleCounts& samples) {
       .multiple_validation_sets = settings.training.multiple_validation_sets,
       .cache = !settings.data.data_cache_path.empty(),
       .tokenizer = {.vocab_size = std::max<std::int64_t>(1, settings.model.vocab_size),
-                    .identity = tokenizer_identity(settings.tokenizer)}};
+                    .identity = tokenizer_identity(settings.tokenizer),
+                    .folder = tokenizer_folder(settings.tokenizer)}};
   if (settings.data.fim.fim_data || settings.data.sft)
     request.tokenizer.text = make_tokenizer(settings.tokenizer);
   return build_datasets(settings.data, request);

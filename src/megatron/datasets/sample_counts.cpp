@@ -44,4 +44,10 @@ TokenizerIdentity tokenizer_identity(const TokenizerConfig& config) {
   return result;
 }
 
+std::filesystem::path tokenizer_folder(const TokenizerConfig& config) {
+  const std::filesystem::path model = config.tokenizer_model;
+  if (std::filesystem::is_directory(model)) return model;
+  return model.has_parent_path() ? model.parent_path() : ".";
+}
+
 }  // namespace megatron

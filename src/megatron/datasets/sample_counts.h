@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <filesystem>
 #include <optional>
 
 #include "megatron/config/settings.h"
@@ -21,5 +22,8 @@ std::array<std::optional<std::int64_t>, 3> train_valid_test_num_samples(
 
 /// Returns what identifies the tokenizer of a run in its index caches.
 TokenizerIdentity tokenizer_identity(const TokenizerConfig& config);
+
+/// Returns the folder of the tokenizer's files, which may hold a chat template.
+std::filesystem::path tokenizer_folder(const TokenizerConfig& config);
 
 }  // namespace megatron

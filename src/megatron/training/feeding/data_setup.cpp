@@ -47,7 +47,8 @@ class DataSetup {
                                        .eod = tokenizer->eod(),
                                        .pad = tokenizer->pad(),
                                        .identity = tokenizer_identity(settings_.tokenizer),
-                                       .text = tokenizer}});
+                                       .text = tokenizer,
+                                       .folder = tokenizer_folder(settings_.tokenizer)}});
     for (const std::string& warning : datasets.warnings)
       out_ << "WARNING: " << warning << std::endl;
     if (samples[0] != 0 && !datasets.splits[0])
