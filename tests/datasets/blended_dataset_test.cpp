@@ -206,6 +206,10 @@ TEST_F(BuilderTest, SaysWhatSamplesTakeFromEachCorpus) {
   EXPECT_DOUBLE_EQ(shares[0].epochs, 60 * 5 / 100.0);
   EXPECT_EQ(shares[1].samples, 20);
   EXPECT_DOUBLE_EQ(shares[1].epochs, 20 * 5 / 400.0);
+  // Not rounded: the first sample comes from x, the second from the other, which then lags more.
+  const std::vector<CorpusShare> two = build_datasets(config_, request_).train()->shares(2);
+  EXPECT_EQ(two[0].samples, 1);
+  EXPECT_EQ(two[1].samples, 1);
 }
 
 TEST_F(BuilderTest, IgnoresAPadThatIsTheEndOfDocument) {

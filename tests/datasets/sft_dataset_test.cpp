@@ -27,6 +27,7 @@ constexpr const char* kIdentity = "identity";
 class SftDatasets : public ::testing::Test {
  protected:
   std::shared_ptr<const Tokenizer> tokenizer(const std::string& name) {
+    folder_.write("tokenizer_config.json", R"({"pad_token":"<unk>"})");
     auto& opened = tokenizers_[name];
     if (!opened)
       opened = test::with_tokens(
@@ -40,12 +41,13 @@ class SftDatasets : public ::testing::Test {
                   const std::string& format = kIdentity, const std::string& name = "gpt2",
                   std::optional<std::int64_t> num_samples = {}) {
     const auto file = std::make_shared<const ConversationFile>(folder_.write("c.jsonl", content));
-    return SftDataset(file,
-                      {.path = file->path().string(),
-                       .begin = 0,
-                       .end = file->size(),
-                       .num_samples = num_samples},
-                      options, std::make_shared<const PromptFormat>(format, tokenizer(name)));
+    return SftDataset(
+        file,
+        {.path = file->path().string(),
+         .begin = 0,
+         .end = file->size(),
+         .num_samples = num_samples},
+        options, std::make_shared<const PromptFormat>(format, tokenizer(name), folder_.path()));
   }
 
   std::string refusal(const std::string& messages) {
@@ -65,6 +67,7 @@ TEST_F(SftDatasets, GiveTheSamplesOfMegatron) {
   for (std::string line; std::getline(lines, line); ++count) {
     const Json json = parse_json(line, "sft.jsonl");
     const std::int64_t ranks = json["cp"];
+    folder_.write("chat_template.jinja", json.value("template", "unused"));
     const SftDataset dataset =
         open(Json({{"messages", json["messages"]}}).dump() + "\n",
              {.sequence_length = json["seq_length"], .row_multiple = ranks > 1 ? 2 * ranks : 1},
@@ -84,7 +87,7 @@ TEST_F(SftDatasets, GiveTheSamplesOfMegatron) {
     EXPECT_EQ(labels, json["labels"].get<Ids>()) << line;
     EXPECT_EQ(boundaries, json["cu_seqlens"].get<Ids>()) << line;
   }
-  EXPECT_EQ(count, 96);
+  EXPECT_EQ(count, 128);
   EXPECT_GT(refused, 0);
 }
 

@@ -19,7 +19,11 @@ from make_fim_fixtures import TESTS, TEXTS, module, with_tokens
 
 OUTPUT = TESTS / "datasets/fixtures/sft.jsonl"
 SPECIALS = ["<SPECIAL_10>", "<SPECIAL_11>", "<SPECIAL_12>", "<SPECIAL_233>", "<unk>"]
-FORMATS = ("nemotron-h-aligned", "nemotron-nano-v2", "identity")
+FORMATS = ("nemotron-h-aligned", "nemotron-nano-v2", "identity", "default")
+TEMPLATE = (
+    "{% for m in messages %}{{ '<SPECIAL_10>' + m['role'] + '\n' + m['content'] | trim }}"
+    "{{ '<SPECIAL_12>\n' }}{% endfor %}"
+)
 QUESTIONS = (*TEXTS, "/think hard /no_think", "\u2003\u00a0 spaces of all kinds \u3000\x1f")
 
 
@@ -53,6 +57,9 @@ def main():
     for name in ("gpt2", "llama3", "llama2", "t5"):
         with tempfile.TemporaryDirectory() as folder:
             with_tokens(name, SPECIALS, folder)
+            config = Path(folder, "tokenizer_config.json")
+            config.write_text(json.dumps(dict(json.loads(config.read_text()), pad_token="<unk>")))
+            Path(folder, "chat_template.jinja").write_text(TEMPLATE)
             for prompt_format in FORMATS:
                 tokenizer = tokenizer_class(folder, prompt_format)
                 for _ in range(8):
@@ -66,6 +73,8 @@ def main():
                         cp=draw.choice((1, 1, 2, 4)),
                         messages=messages,
                     )
+                    if prompt_format == "default":
+                        case["template"] = TEMPLATE
                     dataset = object.__new__(dataset_class)
                     dataset.dataset, dataset.indices, dataset.num_samples = [messages], [0], 1
                     dataset.config = SimpleNamespace(

@@ -1,5 +1,5 @@
-// Implements `megatron dataset show|info|merge`: prints training samples, describes .bin/.idx pairs
-// and merges several pairs into one.
+// Implements `megatron dataset show|info|merge|plan`: prints training samples, describes .bin/.idx
+// pairs and merges several pairs into one.
 #include <algorithm>
 #include <charconv>
 #include <iostream>
@@ -11,6 +11,7 @@
 #include "megatron/base/files.h"
 #include "megatron/base/json.h"
 #include "megatron/cli/command.h"
+#include "megatron/cli/dataset_plan.h"
 #include "megatron/config/field_table.h"
 #include "megatron/config/problems.h"
 #include "megatron/config/rule.h"
@@ -19,6 +20,7 @@
 #include "megatron/datasets/indexed_dataset.h"
 #include "megatron/datasets/indexed_dataset_builder.h"
 #include "megatron/datasets/prompt_format.h"
+#include "megatron/datasets/sample_counts.h"
 #include "megatron/datasets/split.h"
 #include "megatron/tokenizers/tokenizer.h"
 
@@ -61,8 +63,10 @@ const FieldTable<DatasetCommandOptions>& dataset_table() {
         "{\"index\":0,\"tokens\":[...]}, "
         "with --sft also \"labels\" and \"cu_seqlens\", with --decode also \"text\". info "
         "PREFIX... prints documents, tokens and type. merge "
-        "PREFIX... --output-prefix P merges datasets, and merge --input FOLDER those of a folder.");
-    t.field("action", &Options::operands, "show, info PREFIX... or merge PREFIX...")
+        "PREFIX... --output-prefix P merges datasets, and merge --input FOLDER those of a folder. "
+        "plan takes the flags of a run (megatron pretrain), --world-size N and --json, and prints "
+        "the documents, tokens, samples and epochs that the run takes of each source.");
+    t.field("action", &Options::operands, "show, info PREFIX..., merge PREFIX... or plan FLAGS...")
         .positional()
         .value_name("WORD");
     t.group("Samples to show");
@@ -186,13 +190,14 @@ int show(const DatasetCommandOptions& options) {
   const auto name = std::find_if(kSplits.begin(), kSplits.end(), [&](Split split) {
     return split_name(split) == options.split_name;
   });
-  DatasetRequest request{
-      .sequence_length = *options.seq_length,
-      .seed = options.seed,
-      .num_samples = parse_sizes(options.num_samples),
-      .cache = !options.data.data_cache_path.empty(),
-      .tokenizer = {
-          .vocab_size = options.vocab_size, .eod = options.vocab_size - 1, .text = tokenizer}};
+  DatasetRequest request{.sequence_length = *options.seq_length,
+                         .seed = options.seed,
+                         .num_samples = parse_sizes(options.num_samples),
+                         .cache = !options.data.data_cache_path.empty(),
+                         .tokenizer = {.vocab_size = options.vocab_size,
+                                       .eod = options.vocab_size - 1,
+                                       .text = tokenizer,
+                                       .folder = tokenizer_folder(options.tokenizer)}};
   for (const Split other : kSplits) {  // one that nobody asked for may be empty
     auto& size = request.num_samples[static_cast<std::size_t>(other)];
     if (other != *name && !size) size = 0;
@@ -292,6 +297,7 @@ int merge(std::vector<std::string> prefixes, const DatasetCommandOptions& option
 const FieldSet& dataset_fields() { return dataset_table().set(); }
 
 int run_dataset(std::span<const std::string> args) {
+  if (!args.empty() && args[0] == "plan") return run_dataset_plan(args.subspan(1));
   DatasetCommandOptions options;
   const ParseResult parsed = parse_command_line(dataset_table(), args, options, "dataset");
   std::cerr << notes_text(parsed);
@@ -301,7 +307,7 @@ int run_dataset(std::span<const std::string> args) {
   if (action == "info") return info(prefixes);
   if (action == "merge") return merge(prefixes, options);
   if (action != "show")
-    throw UserError({"the first word must be show, info or merge",
+    throw UserError({"the first word must be show, info, merge or plan",
                      action.empty() ? "there is none" : action, "see megatron dataset --help"});
   if (!prefixes.empty())
     throw UserError({"show: unexpected word " + prefixes[0], "", "give datasets with --data-path"});

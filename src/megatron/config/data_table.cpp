@@ -103,8 +103,9 @@ const FieldTable<DataConfig>& data_table() {
             "finetune on conversations: --data-path names JSON lines with \"messages\", which are "
             "packed without attention between them; only answers have a loss");
     t.field("sft_tokenizer_prompt_format", &Config::sft_tokenizer_prompt_format,
-            "text around the messages of a conversation; identity: nothing")
-        .choices({"nemotron-h-aligned", "nemotron-nano-v2", "identity"})
+            "text around the messages of a conversation; identity: nothing; default: the chat "
+            "template of --tokenizer-model, and questions have a loss too")
+        .choices({"nemotron-h-aligned", "nemotron-nano-v2", "identity", "default"})
         .otherwise("use identity with messages that contain the whole text");
     return t;
   }();

@@ -154,11 +154,18 @@ std::vector<std::int64_t> BlendedDataset::text(std::int64_t index) const {
   return dataset.text(sample);
 }
 
+std::vector<std::int64_t> BlendedDataset::drawn_samples(std::int64_t samples) const {
+  std::vector<std::int64_t> drawn(datasets_.size(), 0);
+  for (std::int64_t i = 0; i < samples; ++i)
+    ++drawn.at(static_cast<std::size_t>(index_.dataset_index.at(i)));
+  return drawn;
+}
+
 std::vector<CorpusShare> BlendedDataset::shares(std::int64_t samples) const {
   std::vector<CorpusShare> all;
+  const std::vector<std::int64_t> drawn = drawn_samples(std::min(samples, size()));
   for (std::size_t i = 0; i < datasets_.size(); ++i) {
-    CorpusShare share =
-        datasets_[i]->shares(std::llround(weights_[i] * static_cast<double>(samples))).front();
+    CorpusShare share = datasets_[i]->shares(drawn[i]).front();
     share.weight = weights_[i];
     all.push_back(std::move(share));
   }

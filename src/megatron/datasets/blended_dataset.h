@@ -47,6 +47,8 @@ class BlendedDataset : public Dataset {
  private:
   /// Returns the dataset, and the sample in it, at position `index` of the blend.
   std::pair<const SourceDataset&, std::int64_t> locate(std::int64_t index) const;
+  /// Returns how many of the first `samples` samples each dataset gives.
+  std::vector<std::int64_t> drawn_samples(std::int64_t samples) const;
   void check_dataset_sizes(const BlendIndex& index, double surplus) const;
 
   std::vector<std::shared_ptr<const SourceDataset>> datasets_;

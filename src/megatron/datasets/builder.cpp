@@ -70,8 +70,8 @@ class Builder {
     if (config.fim.fim_data)
       options_.fim = std::make_shared<const FillInTheMiddle>(config.fim, tokenizer.text);
     if (config.sft)
-      prompt_format_ =
-          std::make_shared<const PromptFormat>(config.sft_tokenizer_prompt_format, tokenizer.text);
+      prompt_format_ = std::make_shared<const PromptFormat>(config.sft_tokenizer_prompt_format,
+                                                            tokenizer.text, tokenizer.folder);
   }
 
   Datasets build() {

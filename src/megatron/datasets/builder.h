@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
@@ -25,6 +26,7 @@ struct DataTokenizer {
                           ///< allow_ambiguous_pad_tokens is set
   TokenizerIdentity identity = {};
   std::shared_ptr<const Tokenizer> text = {};  ///< required by --fim-data and --sft
+  std::filesystem::path folder = {};           ///< of its chat template, for --sft
 };
 
 struct DatasetRequest {

@@ -23,11 +23,12 @@ struct Sample {
 
 /// The part that one corpus contributes to a number of samples.
 struct CorpusShare {
-  std::string name;          ///< the path prefix, or "mock data"
-  double weight = 1;         ///< weight in the blend
-  std::int64_t tokens = 0;   ///< tokens of the corpus in this split; 0: unknown
-  std::int64_t samples = 0;  ///< samples from this corpus; rounded in a blend
-  double epochs = 0;         ///< number of passes over `tokens`
+  std::string name;            ///< the path prefix, or "mock data"
+  double weight = 1;           ///< weight in the blend
+  std::int64_t documents = 0;  ///< documents, or lines of conversations, in this split
+  std::int64_t tokens = 0;     ///< tokens of the corpus in this split; 0: unknown
+  std::int64_t samples = 0;    ///< samples from this corpus
+  double epochs = 0;           ///< number of passes over `tokens`
 };
 
 /// Thread-safe: several threads may read samples at once.

@@ -196,7 +196,8 @@ std::string GptDataset::describe(std::int64_t index) const {
 }
 
 std::vector<CorpusShare> GptDataset::shares(std::int64_t samples) const {
-  CorpusShare share{.name = source_->name(), .samples = samples};
+  CorpusShare share{
+      .name = source_->name(), .documents = part_.end - part_.begin, .samples = samples};
   const auto lengths = source_->sequence_lengths();
   for (std::int64_t i = part_.begin; i < part_.end; ++i)
     share.tokens += lengths[static_cast<std::size_t>(i)];

@@ -2,9 +2,15 @@
 
 #include <algorithm>
 #include <array>
+#include <ctime>
+#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "megatron/base/error.h"
+#include "megatron/base/json.h"
+#include "megatron/tokenizers/chat/chat_files.h"
+#include "megatron/tokenizers/chat/chat_template.h"
+#include "megatron/tokenizers/chat/json_values.h"
 #include "megatron/tokenizers/utf8.h"
 
 namespace megatron {
@@ -74,18 +80,52 @@ constexpr const char* kUnknownToken = "<unk>";
 
 }  // namespace
 
-PromptFormat::PromptFormat(const std::string& name, std::shared_ptr<const Tokenizer> tokenizer)
+/// A chat template. Its dates are those of the start of the run.
+struct PromptFormat::Template {
+  ChatTemplate chat;
+  std::vector<std::pair<std::string, chat::Value>> variables;
+  std::time_t start = std::time(nullptr);
+
+  std::string text(const Conversation& conversation, const std::string& where) const {
+    OrderedJson messages = OrderedJson::array();
+    for (const Message& message : conversation)
+      messages.push_back({{"role", message.role}, {"content", message.content}});
+    const std::string json = messages.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
+    return chat.render({.messages = chat::read_json_value(json, where), .variables = variables},
+                       start);
+  }
+};
+
+PromptFormat::~PromptFormat() = default;
+
+PromptFormat::PromptFormat(const std::string& name, std::shared_ptr<const Tokenizer> tokenizer,
+                           const fs::path& folder)
     : tokenizer_(std::move(tokenizer)) {
   static constexpr std::array kKinds = {
       Kind{"nemotron-h-aligned", nemotron_h_aligned, "<SPECIAL_233>", 0},
       Kind{"nemotron-nano-v2", nemotron_nano_v2, kUnknownToken, 3},
       Kind{"identity", identity, kUnknownToken, 0}};
   MEGATRON_CHECK(tokenizer_ != nullptr, "conversations need a tokenizer");
+  if (name == "default") {
+    if (!find_chat_templates(folder).contains("default"))
+      throw UserError({"--sft-tokenizer-prompt-format default is the tokenizer's chat template",
+                       folder.string() + " has none",
+                       "put chat_template.jinja beside the tokenizer's file"});
+    template_ = std::make_unique<const Template>(
+        Template{.chat = open_chat_template(folder, "", /*has_tools=*/false),
+                 .variables = special_token_variables(folder, tokenizer_.get())});
+    pad_ = tokenizer_->pad() >= 0 ? tokenizer_->pad() : tokenizer_->eod();
+    if (pad_ < 0)
+      throw UserError({"--sft-tokenizer-prompt-format default fills samples with a token",
+                       "the tokenizer has neither a padding nor an end-of-sequence token",
+                       "name one in its tokenizer_config.json"});
+    return;
+  }
   const auto found =
       std::ranges::find_if(kKinds, [&](const Kind& kind) { return kind.name == name; });
   if (found == kKinds.end())
     throw UserError({"--sft-tokenizer-prompt-format " + name + " does not exist", "",
-                     "use nemotron-h-aligned, nemotron-nano-v2 or identity"});
+                     "use nemotron-h-aligned, nemotron-nano-v2, identity or default"});
   kind_ = &*found;
   pad_ = tokenizer_->find(kind_->pad_token);
   if (pad_ < 0) pad_ = tokenizer_->find(kUnknownToken);
@@ -96,12 +136,15 @@ PromptFormat::PromptFormat(const std::string& name, std::shared_ptr<const Tokeni
                      "use the tokenizer of this format, or add the token to yours"});
 }
 
-std::string PromptFormat::text(const Message& message) const { return kind_->text(message); }
-
 PromptFormat::Tokens PromptFormat::tokenize(const Conversation& conversation,
                                             const std::string& where) const {
+  if (template_) {
+    const std::vector<std::int32_t> all =
+        tokenizer_->encode_fragment(template_->text(conversation, where));
+    return {.ids = {all.begin(), all.end()}, .targets = {all.begin(), all.end()}};
+  }
   std::string whole;
-  for (const Message& message : conversation) whole += text(message);
+  for (const Message& message : conversation) whole += kind_->text(message);
   const std::vector<std::int32_t> ids = tokenizer_->encode_fragment(whole);
   Tokens tokens{.ids = {ids.begin(), ids.end()}, .targets = {ids.begin(), ids.end()}};
   std::size_t at = 0;
@@ -118,7 +161,7 @@ PromptFormat::Tokens PromptFormat::tokenize(const Conversation& conversation,
     if (is_answer && message.content.empty()) refuse(turn, "is an empty answer");
     if (is_answer && (turn == 0 || !is_question(lowercase(conversation[turn - 1].role))))
       refuse(turn, "answers no question", "put a message of the user before each answer");
-    const std::vector<std::int32_t> part = tokenizer_->encode_fragment(text(message));
+    const std::vector<std::int32_t> part = tokenizer_->encode_fragment(kind_->text(message));
     if (part.size() > ids.size() - at ||
         !std::equal(part.begin(), part.end(), ids.begin() + static_cast<std::ptrdiff_t>(at)))
       refuse(turn, "shares a token with its neighbors, so that its loss cannot be separated",

@@ -88,7 +88,7 @@ std::string SftDataset::describe(std::int64_t index) const {
 
 std::vector<CorpusShare> SftDataset::shares(std::int64_t samples) const {
   const std::int64_t lines = part_.end - part_.begin;
-  CorpusShare share{.name = file_->path().string(), .samples = samples};
+  CorpusShare share{.name = file_->path().string(), .documents = lines, .samples = samples};
   if (lines > 0) share.epochs = static_cast<double>(samples) / static_cast<double>(lines);
   return {share};
 }

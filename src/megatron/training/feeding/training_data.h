@@ -5,7 +5,7 @@
 #include <optional>
 #include <vector>
 
-#include "megatron/training/feeding/data_report.h"
+#include "megatron/datasets/data_report.h"
 #include "megatron/training/feeding/evaluation_set.h"
 #include "megatron/training/feeding/microbatch_source.h"
 

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "megatron/base/json.h"
-#include "megatron/training/feeding/data_report.h"
+#include "megatron/datasets/data_report.h"
 #include "megatron/training/loop/training_plan.h"
 #include "megatron/training/loop/training_state.h"
 

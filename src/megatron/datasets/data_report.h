@@ -15,10 +15,14 @@ struct SplitShare {
   CorpusShare corpus;
 };
 
-/// Returns a table with a title line and one line per source, or "" when `shares` is empty.
-std::string data_table(const std::vector<SplitShare>& shares);
+enum class DataColumns { brief, with_documents };
 
-/// Returns [{"split": …, "source": …, "weight": …, "tokens": …, "samples": …, "epochs": …}, …].
+/// Returns a table with a title line and one line per source, or "" when `shares` is empty.
+std::string data_table(const std::vector<SplitShare>& shares,
+                       DataColumns columns = DataColumns::brief);
+
+/// Returns [{"split": …, "source": …, "weight": …, "documents": …, "tokens": …, "samples": …,
+/// "epochs": …}, …]. Tokens that are unknown are null.
 OrderedJson data_json(const std::vector<SplitShare>& shares);
 
 }  // namespace megatron

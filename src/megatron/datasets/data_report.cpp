@@ -1,4 +1,4 @@
-#include "megatron/training/feeding/data_report.h"
+#include "megatron/datasets/data_report.h"
 
 #include <algorithm>
 #include <array>
@@ -9,7 +9,9 @@
 namespace megatron {
 namespace {
 
-using Row = std::array<std::string, 6>;
+using Row = std::array<std::string, 7>;
+
+constexpr std::size_t kDocuments = 3;  ///< the column that only some tables have
 
 /// Formats 12345678 as "12.3M".
 std::string short_count(std::int64_t count) {
@@ -43,6 +45,7 @@ Row row_of(const SplitShare& share) {
   return {share.split,
           corpus.name,
           format("%.3g", corpus.weight),
+          grouped(corpus.documents),
           corpus.tokens > 0 ? short_count(corpus.tokens) : "-",
           grouped(corpus.samples),
           epochs_text(corpus.epochs)};
@@ -50,9 +53,9 @@ Row row_of(const SplitShare& share) {
 
 }  // namespace
 
-std::string data_table(const std::vector<SplitShare>& shares) {
+std::string data_table(const std::vector<SplitShare>& shares, DataColumns columns) {
   if (shares.empty()) return {};
-  std::vector<Row> rows{{"data", "source", "weight", "tokens", "samples", "epochs"}};
+  std::vector<Row> rows{{"data", "source", "weight", "documents", "tokens", "samples", "epochs"}};
   for (const SplitShare& share : shares) rows.push_back(row_of(share));
   std::array<std::size_t, std::tuple_size_v<Row>> widths{};
   for (const Row& row : rows) {
@@ -62,6 +65,7 @@ std::string data_table(const std::vector<SplitShare>& shares) {
   for (const Row& row : rows) {
     text += "   ";
     for (std::size_t i = 0; i < row.size(); ++i) {
+      if (i == kDocuments && columns == DataColumns::brief) continue;
       const std::string padding(widths[i] - row[i].size(), ' ');
       text += ' ' + (i < 2 ? row[i] + padding : ' ' + padding + row[i]);
     }
@@ -77,6 +81,7 @@ OrderedJson data_json(const std::vector<SplitShare>& shares) {
         {{"split", split},
          {"source", corpus.name},
          {"weight", corpus.weight},
+         {"documents", corpus.documents},
          {"tokens", corpus.tokens > 0 ? OrderedJson(corpus.tokens) : OrderedJson(nullptr)},
          {"samples", corpus.samples},
          {"epochs", corpus.epochs}});

@@ -1,0 +1,116 @@
+#include "megatron/cli/dataset_plan.h"
+
+#include <charconv>
+#include <cstdint>
+#include <iostream>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "megatron/base/error.h"
+#include "megatron/base/json.h"
+#include "megatron/config/mesh_sizes.h"
+#include "megatron/config/resolve.h"
+#include "megatron/config/run_settings.h"
+#include "megatron/datasets/builder.h"
+#include "megatron/datasets/data_report.h"
+#include "megatron/datasets/sample_counts.h"
+#include "megatron/tokenizers/tokenizer.h"
+
+namespace megatron {
+namespace {
+
+/// The number of samples of each split; nullopt: one epoch.
+using SampleCounts = std::array<std::optional<std::int64_t>, 3>;
+
+constexpr std::array<const char*, 3> kNames = {"train", "validation", "test"};
+
+/// Takes --world-size N out of the words; 1 without it.
+std::int64_t take_world_size(std::vector<std::string>& words) {
+  std::int64_t size = 1;
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    const std::string flag = "--world-size";
+    if (words[i] != flag && !words[i].starts_with(flag + "=")) continue;
+    const bool has_next = words[i] == flag && i + 1 < words.size();
+    const std::string value =
+        has_next ? words[i + 1] : words[i].substr(std::min(words[i].size(), flag.size() + 1));
+    const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), size);
+    if (error != std::errc() || end != value.data() + value.size() || size < 1)
+      throw UserError({flag + " must be a number of ranks, at least 1", value, ""});
+    const auto at = words.begin() + static_cast<std::ptrdiff_t>(i);
+    words.erase(at, at + (has_next ? 2 : 1));
+    --i;
+  }
+  return size;
+}
+
+Datasets build(const Settings& settings, const SampleCounts& samples) {
+  DatasetRequest request{
+      .sequence_length = settings.training.seq_length,
+      .seed = settings.training.seed,
+      .num_samples = samples,
+      .multiple_validation_sets = settings.training.multiple_validation_sets,
+      .cache = !settings.data.data_cache_path.empty(),
+      .tokenizer = {.vocab_size = std::max<std::int64_t>(1, settings.model.vocab_size),
+                    .identity = tokenizer_identity(settings.tokenizer),
+                    .folder = tokenizer_folder(settings.tokenizer)}};
+  if (settings.data.fim.fim_data || settings.data.sft)
+    request.tokenizer.text = make_tokenizer(settings.tokenizer);
+  return build_datasets(settings.data, request);
+}
+
+std::vector<SplitShare> shares_of(const Datasets& datasets, SampleCounts& samples) {
+  std::vector<SplitShare> shares;
+  const auto add = [&](std::size_t split, const std::string& suffix, const Dataset& dataset) {
+    if (samples[split] == 0) return;
+    if (!samples[split]) samples[split] = dataset.size();
+    for (CorpusShare& share : dataset.shares(*samples[split]))
+      shares.push_back({kNames[split] + suffix, std::move(share)});
+  };
+  if (datasets.train() != nullptr) add(0, "", *datasets.train());
+  for (std::size_t i = 0; i < datasets.valid_sets.size(); ++i)
+    add(1, datasets.valid_sets.size() > 1 ? "-" + std::to_string(i) : "", *datasets.valid_sets[i]);
+  if (datasets.test() != nullptr) add(2, "", *datasets.test());
+  return shares;
+}
+
+void print(const Settings& settings, const SampleCounts& samples,
+           const std::vector<SplitShare>& shares, bool as_json) {
+  if (as_json) {
+    OrderedJson counts;
+    for (std::size_t i = 0; i < kNames.size(); ++i) counts[kNames[i]] = samples[i].value_or(0);
+    std::cout << OrderedJson{{"seq_length", settings.training.seq_length},
+                             {"train_iters", settings.training.train_iters},
+                             {"samples", counts},
+                             {"sources", data_json(shares)}}
+                     .dump(2, ' ', false, OrderedJson::error_handler_t::replace)
+              << "\n";
+    return;
+  }
+  std::cout << "samples of " << settings.training.seq_length << " tokens:";
+  for (std::size_t i = 0; i < kNames.size(); ++i)
+    std::cout << (i > 0 ? ", " : " ") << kNames[i] << " " << samples[i].value_or(0);
+  std::cout << "\n" << data_table(shares, DataColumns::with_documents);
+}
+
+}  // namespace
+
+int run_dataset_plan(std::span<const std::string> args) {
+  std::vector<std::string> words(args.begin(), args.end());
+  const std::int64_t world_size = take_world_size(words);
+  const RunConfig run = read_run(words, world_size);
+  std::cerr << notes_text(run.parsed);
+  Settings settings = run.options.settings;
+  const MeshSizes sizes = mesh_sizes(settings.parallel);
+  check_mesh_sizes(sizes, world_size).throw_if_any();
+  const std::int64_t ranks = data_parallel_size(sizes, world_size);
+  resolve(settings, ranks);
+  SampleCounts samples = train_valid_test_num_samples(settings, ranks);
+  const Datasets datasets = build(settings, samples);
+  for (const std::string& warning : datasets.warnings) std::cerr << "note: " << warning << "\n";
+  const std::vector<SplitShare> shares = shares_of(datasets, samples);
+  print(settings, samples, shares, run.options.json);
+  return 0;
+}
+
+}  // namespace megatron

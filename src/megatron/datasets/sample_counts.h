@@ -1,0 +1,29 @@
+// How many samples a run needs of each split, and how its tokenizer is named in index caches.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+
+#include "megatron/config/settings.h"
+#include "megatron/datasets/unique_description.h"
+
+namespace megatron {
+
+/// Returns the number of samples of the train, validation and test splits, as Megatron sizes them.
+/// Train covers the phase of the data that follows `iteration`, which is the whole run without
+/// --phase-transition-iterations. Validation covers one evaluation per --eval-interval and one at
+/// the end. Test covers one evaluation. A split is 0 when it has no share in --split and no data of
+/// its own; validation and test are 0 without --eval-interval unless --full-validation or
+/// --skip-train requests an evaluation. nullopt means one epoch (--full-validation).
+std::array<std::optional<std::int64_t>, 3> train_valid_test_num_samples(
+    const Settings& settings, std::int64_t data_parallel_size = 1, std::int64_t iteration = 0);
+
+/// Returns what identifies the tokenizer of a run in its index caches.
+TokenizerIdentity tokenizer_identity(const TokenizerConfig& config);
+
+/// Returns the folder of the tokenizer's files, which may hold a chat template.
+std::filesystem::path tokenizer_folder(const TokenizerConfig& config);
+
+}  // namespace megatron
