@@ -181,10 +181,13 @@ void OffloadFile::open_file() {
   const std::filesystem::path path = options_.folder / (".offload-" + std::to_string(::getpid()) +
                                                         "-" + std::to_string(id) + ".tmp");
   descriptor_ = calls_.open(path, O_EXCL);
-  if (descriptor_ < 0)
+  if (descriptor_ < 0) {
+    const bool is_forbidden = errno == EACCES || errno == EPERM || errno == EROFS;
     throw UserError({"the offload folder " + options_.folder.string(),
                      "no file can be created in it: " + std::string(std::strerror(errno)),
-                     "name a folder on a local disk that this user may write to"});
+                     is_forbidden ? "check the permissions, or choose another folder"
+                                  : "name a folder on a local disk"});
+  }
   if (options_.allow_direct) memory_alignment_ = direct_memory_alignment(descriptor_);
   if (options_.allow_direct && memory_alignment_ != 0) direct_ = calls_.open(path, O_DIRECT);
   ::unlink(path.c_str());  // the descriptors keep the file until the process ends

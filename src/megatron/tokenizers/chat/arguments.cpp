@@ -27,7 +27,8 @@ Bound::Bound(std::string_view function, Arguments arguments,
 }
 
 Value Bound::value(std::size_t index, Value otherwise) const {
-  return values_[index] ? *values_[index] : std::move(otherwise);
+  if (values_[index]) return *values_[index];
+  return otherwise;
 }
 
 std::int64_t Bound::integer(std::size_t index, std::int64_t otherwise) const {

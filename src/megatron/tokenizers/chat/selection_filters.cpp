@@ -97,9 +97,9 @@ Value nested_attribute(const Value& value, const Value& attribute, Meter& meter)
   Value result = value;
   for (const std::string_view part : split_at(attribute.as_text(), ".", -1, false)) {
     std::int64_t index = 0;
-    const char* end = part.data() + part.size();
+    const char *const begin = part.data(), *const end = begin + part.size();
     const bool is_index = !part.empty() && part.find_first_not_of("0123456789") == part.npos &&
-                          std::from_chars(part.data(), end, index).ec == std::errc();
+                          std::from_chars(begin, end, index).ec == std::errc();
     result =
         get_item(result, is_index ? Value::integer(index) : Value::text(std::string(part)), meter);
   }
