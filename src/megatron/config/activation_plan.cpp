@@ -110,6 +110,10 @@ std::optional<std::vector<LayerActivationPolicy>> parse_activation_plan(const st
   return read_plan(text, layers).empty() ? std::optional(std::move(layers)) : std::nullopt;
 }
 
+bool is_planned(const MemoryConfig& memory) {
+  return memory.has_budget() || !memory.activation_plan.empty();
+}
+
 bool offloads_layers(const MemoryConfig& memory) {
   const OffloadConfig& config = memory.offload;
   return config.cpu_offloading || config.cpu_offloading_num_layers > 0 ||

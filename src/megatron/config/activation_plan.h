@@ -31,6 +31,9 @@ std::optional<std::vector<LayerActivationPolicy>> parse_activation_plan(const st
 /// Returns which item of such a text is wrong, and why. Returns an empty text if it is a plan.
 std::string activation_plan_mistake(const std::string& text);
 
+/// Returns whether a budget or a plan says what layers recompute and offload.
+bool is_planned(const MemoryConfig& memory);
+
 /// Returns whether a flag or the plan offloads activations of layers, or parts of them.
 bool offloads_layers(const MemoryConfig& memory);
 

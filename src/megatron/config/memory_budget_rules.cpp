@@ -65,10 +65,7 @@ const std::vector<Rule>& memory_budget_rules() {
         "fine_grained_activation_offloading", "recompute_layers", "recompute_method",
         "recompute_num_layers", "recompute_modules", "distribute_saved_activations",
         "activation_plan"},
-       [](S s) {
-         return (s.memory.has_budget() || !s.memory.activation_plan.empty()) &&
-                !flags_that_plan(s).empty();
-       },
+       [](S s) { return is_planned(s.memory) && !flags_that_plan(s).empty(); },
        [](S s) {
          const std::string flags = flags_that_plan(s);
          return UserError::Parts{s.memory.has_budget() ? "--memory-budget" : "--activation-plan",

@@ -20,10 +20,6 @@ bool is_selective(S s) {
           (config.recompute_activations || config.moe_layer_recompute));
 }
 
-/// Returns whether a budget or a plan says what is recomputed. memory_budget_rules() then refuse
-/// the flags that say it too.
-bool is_planned(S s) { return s.memory.has_budget() || !s.memory.activation_plan.empty(); }
-
 bool has_module(S s, std::string_view module) {
   return std::ranges::find(recompute(s).recompute_modules, module) !=
          recompute(s).recompute_modules.end();
@@ -34,13 +30,18 @@ UserError::Parts needs_full(const std::string& flag) {
           "add --recompute-granularity full, or leave " + flag + " out"};
 }
 
+/// With a plan, memory_budget_rules() refuse the flags that need another one.
 const std::vector<Rule>& recompute_rules() {
   static const std::vector<Rule> rules = {
       {{"recompute_granularity", "recompute_method", "memory_budget", "activation_plan"},
-       [](S s) { return !recompute(s).recompute_method.empty() && !is_full(s) && !is_planned(s); },
+       [](S s) {
+         return !recompute(s).recompute_method.empty() && !is_full(s) && !is_planned(s.memory);
+       },
        [](S) { return needs_full("--recompute-method"); }},
       {{"recompute_granularity", "recompute_num_layers", "memory_budget", "activation_plan"},
-       [](S s) { return recompute(s).recompute_num_layers && !is_full(s) && !is_planned(s); },
+       [](S s) {
+         return recompute(s).recompute_num_layers && !is_full(s) && !is_planned(s.memory);
+       },
        [](S) { return needs_full("--recompute-num-layers"); }},
       {{"recompute_granularity", "recompute_num_layers", "num_layers"},
        [](S s) {
@@ -56,7 +57,8 @@ const std::vector<Rule>& recompute_rules() {
       {{"recompute_granularity", "recompute_activations", "moe_layer_recompute",
         "recompute_modules", "memory_budget", "activation_plan"},
        [](S s) {
-         return !recompute(s).recompute_modules.empty() && !is_selective(s) && !is_planned(s);
+         return !recompute(s).recompute_modules.empty() && !is_selective(s) &&
+                !is_planned(s.memory);
        },
        [](S s) {
          return is_full(s)
@@ -107,7 +109,7 @@ const std::vector<Rule>& recompute_rules() {
         "memory_budget", "activation_plan"},
        [](S s) {
          return !recompute(s).recompute_layers.empty() && !is_full(s) && !is_selective(s) &&
-                !is_planned(s);
+                !is_planned(s.memory);
        },
        [](S) {
          return UserError::Parts{"--recompute-layers", "needs --recompute-granularity",
@@ -116,7 +118,7 @@ const std::vector<Rule>& recompute_rules() {
       {{"distribute_saved_activations", "recompute_granularity", "tensor_model_parallel_size",
         "sequence_parallel", "memory_budget", "activation_plan"},
        [](S s) {
-         return recompute(s).distribute_saved_activations && !is_planned(s) &&
+         return recompute(s).distribute_saved_activations && !is_planned(s.memory) &&
                 (!is_full(s) || s.parallel.tensor_model_parallel_size == 1 ||
                  s.parallel.sequence_parallel);
        },

@@ -49,14 +49,14 @@ const std::vector<Rule>& offload_rules() {
                 !offload(s).cpu_offloading && offload(s).cpu_offloading_num_layers == 0;
        },
        [](S s) {
-         const bool is_planned = s.memory.has_budget() || !s.memory.activation_plan.empty();
          return UserError::Parts{
              offload(s).cpu_offloading_weights ? "--cpu-offloading-weights"
                                                : "--no-cpu-offloading-activations",
              "says what --cpu-offloading moves, which is not given",
-             is_planned ? "add --cpu-offloading --no-cpu-offloading-activations, because the plan "
-                          "says what becomes of activations"
-                        : "add --cpu-offloading or --cpu-offloading-num-layers"};
+             is_planned(s.memory)
+                 ? "add --cpu-offloading --no-cpu-offloading-activations, because the plan "
+                   "says what becomes of activations"
+                 : "add --cpu-offloading or --cpu-offloading-num-layers"};
        }},
       {{"cpu_offloading_weights", "cpu_offloading_activations", "cpu_offloading"},
        [](S s) {

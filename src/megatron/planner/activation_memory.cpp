@@ -226,37 +226,28 @@ StageActivations stage_activations(const TransformerConfig& config,
   const double shares = recompute.distributes_saved_activations && !layout.sequence_parallel
                             ? static_cast<double>(layout.tensor_parallel)
                             : 1;
+  double before = 0;
   for (std::size_t i = 0; i < layers.size(); ++i) {
     const LayerRecompute& own = recompute.of(layers[i]);
+    const LayerOffload moves = offload.of(layers[i]);
     const LayerActivations& whole =
         stage.whole.emplace_back(layer_activations(config, layers[i], layout));
     const bool continues = own.group != 0 && i > 0 && layers[i - 1] + 1 == layers[i] &&
                            recompute.of(layers[i - 1]).group == own.group;
     stage.group_begin.push_back(continues ? stage.group_begin.back() : i);
-    if (own.group == 0)
-      stage.kept.push_back(kept_activations(whole, own).total());
-    else
-      stage.kept.push_back(continues ? 0 : whole.input / shares);
-  }
-  double before = 0;
-  for (std::size_t i = 0; i < layers.size(); ++i) {
-    const LayerOffload moved = offload.of(layers[i]);
-    const LayerRecompute& recomputed = recompute.of(layers[i]);
-    double own = 0;
-    if (moved.whole) {
-      const double small =
-          recomputed.group == 0
-              ? small_tensor_bytes(config, stage.whole[i].statistics, layout, offload.min_elements)
-              : 0;
-      own = std::max(0.0, stage.kept[i] - small);
-    } else if (recomputed.group == 0) {
-      own = moved_part_bytes(kept_activations(stage.whole[i], recomputed), moved,
-                             !config.moe.has_experts(layers[i]), layout, offload.min_elements);
+    double kept = continues ? 0 : whole.input / shares, moved = moves.whole ? kept : 0;
+    if (own.group == 0) {
+      const LayerActivations parts = kept_activations(whole, own);
+      kept = parts.total();
+      moved = moves.whole ? std::max(0.0, kept - small_tensor_bytes(config, whole.statistics,
+                                                                    layout, offload.min_elements))
+                          : moved_part_bytes(parts, moves, !config.moe.has_experts(layers[i]),
+                                             layout, offload.min_elements);
     }
-    stage.offloaded.push_back(own);
+    stage.kept.push_back(kept - moved);
+    stage.offloaded.push_back(moved);
     stage.read_ahead.push_back(before);
-    stage.kept[i] -= own;
-    before = own;
+    before = moved;
   }
   return stage;
 }

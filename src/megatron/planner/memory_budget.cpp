@@ -56,11 +56,13 @@ class Planner {
       most_offloaded_bytes_ = std::max(
           most_offloaded_bytes_, table.offloaded_activations.peak + table.offloaded_state.peak);
     }
-    offloads_ = most_offloaded_bytes_ <= request_.offload_space_bytes;
   }
 
   /// Returns whether layers may offload: the space suffices even if all of them do.
-  bool offloads() const { return offloads_; }
+  bool offloads() const {
+    return request_.offload_store != nullptr &&
+           most_offloaded_bytes_ <= request_.offload_space_bytes;
+  }
   /// Returns what a rank offloads at most.
   double most_offloaded_bytes() const { return most_offloaded_bytes_; }
 
@@ -158,7 +160,7 @@ class Planner {
     const bool has_experts = settings_.model.moe.has_experts(layer);
     const double whole = kept_bytes(layer, {}), base = layer_s(layer, {}, times);
     const auto integer = [](double value) { return static_cast<std::int64_t>(std::ceil(value)); };
-    for (const LayerActivationPolicy& any : all_policies(settings_.model, offloads_)) {
+    for (const LayerActivationPolicy& any : all_policies(settings_.model, offloads())) {
       const LayerActivationPolicy policy = for_layer(any, has_experts);
       if (std::ranges::count(kind.policies, policy) > 0) continue;
       LayerActivationPolicy recompute = policy;
@@ -223,7 +225,6 @@ class Planner {
   Settings settings_;
   double held_bytes_, most_offloaded_bytes_ = 0;
   std::int64_t num_microbatches_ = 1;
-  bool offloads_ = false;
 };
 
 /// Returns the plan that needs least.

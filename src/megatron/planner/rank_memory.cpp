@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <deque>
+#include <iterator>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -96,6 +98,16 @@ std::vector<std::int64_t> bytes_of_units(const ParamStore& store, const BytesOf&
   return units;
 }
 
+/// Returns the largest sum of `count` units that follow each other.
+double largest_neighbours(const std::vector<std::int64_t>& units, std::size_t count) {
+  std::int64_t largest = 0;
+  for (auto first = units.begin(); first != units.end(); ++first) {
+    const auto last = first + std::min(static_cast<std::ptrdiff_t>(count), units.end() - first);
+    largest = std::max(largest, std::accumulate(first, last, std::int64_t{0}));
+  }
+  return static_cast<double>(largest);
+}
+
 /// Returns the bytes of the buffers (UnitBuffers) through which units of these sizes pass, `count`
 /// at a time.
 double passed_buffer_bytes(const std::vector<std::int64_t>& units, std::size_t count) {
@@ -129,25 +141,19 @@ double unit_buffer_bytes(const ParamStore& store) {
   });
   std::vector<std::int64_t> passes(gathered.rbegin(), gathered.rend());
   if (!gathered.empty()) passes.insert(passes.end(), std::next(gathered.begin()), gathered.end());
-  double bytes = passed_buffer_bytes(gradients, options.overlaps_grad_reduce ? 2 : 1) +
-                 passed_buffer_bytes(passes, 2);
   // Weights that a store returns.
   const std::vector<std::int64_t> read = bytes_of_units(store, [](const ParamBucket& bucket) {
     return bucket.has_unit_values() && !bucket.is_sharded() ? bucket.complete_bytes() : 0;
   });
-  std::int64_t two = 0;
-  for (std::size_t i = 0; i < read.size(); ++i)
-    two = std::max(two, read[i] + (i + 1 < read.size() ? read[i + 1] : 0));
   // A slice that is gathered and one that is read ahead.
   const std::vector<std::int64_t> slices = bytes_of_units(store, [](const ParamBucket& bucket) {
     const bool is_read = bucket.offloads_values && bucket.is_sharded();
     return is_read ? bucket.slice_size * static_cast<std::int64_t>(c10::elementSize(bucket.dtype))
                    : 0;
   });
-  if (!slices.empty())
-    bytes += (options.overlaps_param_gather ? 2 : 1) *
-             static_cast<double>(*std::ranges::max_element(slices));
-  return bytes + static_cast<double>(two);
+  return passed_buffer_bytes(gradients, options.overlaps_grad_reduce ? 2 : 1) +
+         passed_buffer_bytes(passes, 2) + largest_neighbours(read, 2) +
+         (options.overlaps_param_gather ? 2 : 1) * largest_neighbours(slices, 1);
 }
 
 /// Returns the bytes of the copies of this rank's pieces that are offloaded.
