@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "megatron/base/error.h"
+#include "megatron/tokenizers/utf8.h"
 #include "support/message_of.h"
 #include "tokenizers/helpers.h"
 

@@ -23,6 +23,7 @@
 #include "megatron/datasets/sample_counts.h"
 #include "megatron/datasets/split.h"
 #include "megatron/tokenizers/tokenizer.h"
+#include "megatron/tokenizers/tokenizer_files.h"
 
 namespace megatron {
 namespace {

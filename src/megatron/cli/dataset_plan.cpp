@@ -45,40 +45,38 @@ std::int64_t take_world_size(std::vector<std::string>& words) {
 }
 
 Datasets build(const Settings& settings, const SampleCounts& samples) {
-  DatasetRequest request{
-      .sequence_length = settings.training.seq_length,
-      .seed = settings.training.seed,
-      .num_samples = samples,
-      .multiple_validation_sets = settings.training.multiple_validation_sets,
-      .cache = !settings.data.data_cache_path.empty(),
-      .tokenizer = {.vocab_size = std::max<std::int64_t>(1, settings.model.vocab_size),
-                    .identity = tokenizer_identity(settings.tokenizer),
-                    .folder = tokenizer_folder(settings.tokenizer)}};
+  DatasetRequest request = run_dataset_request(settings, samples);
+  request.cache = !settings.data.data_cache_path.empty();
+  request.tokenizer.vocab_size = std::max<std::int64_t>(1, settings.model.vocab_size);
   if (settings.data.fim.fim_data || settings.data.sft)
     request.tokenizer.text = make_tokenizer(settings.tokenizer);
   return build_datasets(settings.data, request);
 }
 
-std::vector<SplitShare> shares_of(const Datasets& datasets, SampleCounts& samples) {
-  std::vector<SplitShare> shares;
-  const auto add = [&](std::size_t split, const std::string& suffix, const Dataset& dataset) {
-    if (samples[split] == 0) return;
-    if (!samples[split]) samples[split] = dataset.size();
-    for (CorpusShare& share : dataset.shares(*samples[split]))
-      shares.push_back({kNames[split] + suffix, std::move(share)});
-  };
-  if (datasets.train() != nullptr) add(0, "", *datasets.train());
-  for (std::size_t i = 0; i < datasets.valid_sets.size(); ++i)
-    add(1, datasets.valid_sets.size() > 1 ? "-" + std::to_string(i) : "", *datasets.valid_sets[i]);
-  if (datasets.test() != nullptr) add(2, "", *datasets.test());
-  return shares;
+std::vector<SplitShare> shares_of(const Datasets& datasets, const SampleCounts& samples) {
+  const std::size_t count = datasets.valid_sets.size();
+  std::vector<std::string> suffixes;
+  for (std::size_t i = 0; i < count; ++i)
+    suffixes.push_back(count > 1 ? "-" + std::to_string(i) : "");
+  return split_shares(datasets, samples, suffixes);
+}
+
+/// Returns the samples of a split of which the run takes `count`, or one epoch.
+std::int64_t sample_count(const std::optional<std::int64_t>& count,
+                          const std::vector<SplitShare>& shares, const std::string& split) {
+  if (count) return *count;
+  std::int64_t samples = 0;
+  for (const SplitShare& share : shares)
+    if (share.split.starts_with(split)) samples += share.corpus.samples;
+  return samples;
 }
 
 void print(const Settings& settings, const SampleCounts& samples,
            const std::vector<SplitShare>& shares, bool as_json) {
   if (as_json) {
     OrderedJson counts;
-    for (std::size_t i = 0; i < kNames.size(); ++i) counts[kNames[i]] = samples[i].value_or(0);
+    for (std::size_t i = 0; i < kNames.size(); ++i)
+      counts[kNames[i]] = sample_count(samples[i], shares, kNames[i]);
     std::cout << OrderedJson{{"seq_length", settings.training.seq_length},
                              {"train_iters", settings.training.train_iters},
                              {"samples", counts},
@@ -89,7 +87,8 @@ void print(const Settings& settings, const SampleCounts& samples,
   }
   std::cout << "samples of " << settings.training.seq_length << " tokens:";
   for (std::size_t i = 0; i < kNames.size(); ++i)
-    std::cout << (i > 0 ? ", " : " ") << kNames[i] << " " << samples[i].value_or(0);
+    std::cout << (i > 0 ? ", " : " ") << kNames[i] << " "
+              << sample_count(samples[i], shares, kNames[i]);
   std::cout << "\n" << data_table(shares, DataColumns::with_documents);
 }
 
@@ -105,7 +104,7 @@ int run_dataset_plan(std::span<const std::string> args) {
   check_mesh_sizes(sizes, world_size).throw_if_any();
   const std::int64_t ranks = data_parallel_size(sizes, world_size);
   resolve(settings, ranks);
-  SampleCounts samples = train_valid_test_num_samples(settings, ranks);
+  const SampleCounts samples = train_valid_test_num_samples(settings, ranks);
   const Datasets datasets = build(settings, samples);
   for (const std::string& warning : datasets.warnings) std::cerr << "note: " << warning << "\n";
   const std::vector<SplitShare> shares = shares_of(datasets, samples);

@@ -11,7 +11,6 @@
 #include "megatron/cli/tokenize_chat.h"
 #include "megatron/config/field_table.h"
 #include "megatron/config/settings_tables.h"
-#include "megatron/tokenizers/token_spans.h"
 #include "megatron/tokenizers/tokenizer.h"
 #include "megatron/tokenizers/utf8.h"
 

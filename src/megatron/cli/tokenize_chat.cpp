@@ -4,18 +4,11 @@
 #include "megatron/base/files.h"
 #include "megatron/tokenizers/chat/json_values.h"
 #include "megatron/tokenizers/tokenizer.h"
+#include "megatron/tokenizers/tokenizer_files.h"
 #include "megatron/tokenizers/utf8.h"
 
 namespace megatron {
 namespace {
-
-/// Returns the folder that holds the tokenizer's files.
-fs::path model_folder(const TokenizerConfig& config) {
-  const std::string& file =
-      config.tokenizer_model.empty() ? config.vocab_file : config.tokenizer_model;
-  if (file.empty()) return {};
-  return fs::is_directory(file) ? fs::path(file) : fs::absolute(file).parent_path();
-}
 
 void require_list(const chat::Value& value, const std::string& what) {
   if (!value.is(chat::Kind::list))
@@ -42,7 +35,7 @@ void read_members(const chat::Value& object, ChatInput& input) {
 }  // namespace
 
 ConversationRenderer::ConversationRenderer(ConversationOptions options)
-    : options_(std::move(options)), folder_(model_folder(options_.tokenizer)) {
+    : options_(std::move(options)), folder_(tokenizer_folder(options_.tokenizer)) {
   if (options_.needs_ids) {
     tokenizer_ = make_tokenizer(options_.tokenizer);
     encoder_ = std::make_unique<ChatEncoder>(*tokenizer_);

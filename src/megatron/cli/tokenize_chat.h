@@ -21,7 +21,7 @@ struct ConversationOptions {
   bool needs_ids = false;  ///< whether encode() is called
 };
 
-/// Turns JSON conversations into texts and ids.
+/// Renders JSON conversations as texts and ids.
 class ConversationRenderer {
  public:
   explicit ConversationRenderer(ConversationOptions options);

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "megatron/base/format.h"
+#include "megatron/datasets/builder.h"
 
 namespace megatron {
 namespace {
@@ -52,6 +53,24 @@ Row row_of(const SplitShare& share) {
 }
 
 }  // namespace
+
+std::vector<SplitShare> split_shares(const Datasets& datasets,
+                                     const std::array<std::optional<std::int64_t>, 3>& num_samples,
+                                     const std::vector<std::string>& valid_suffixes) {
+  std::vector<SplitShare> shares;
+  const auto add = [&](const std::string& split, const Dataset* dataset,
+                       const std::optional<std::int64_t>& count) {
+    if (dataset == nullptr || count == 0) return;
+    for (CorpusShare& share : dataset->shares(count.value_or(dataset->size())))
+      shares.push_back({split, std::move(share)});
+  };
+  add("train", datasets.train(), num_samples[0]);
+  for (std::size_t i = 0; i < datasets.valid_sets.size(); ++i)
+    add("validation" + (i < valid_suffixes.size() ? valid_suffixes[i] : ""),
+        datasets.valid_sets[i].get(), num_samples[1]);
+  add("test", datasets.test(), num_samples[2]);
+  return shares;
+}
 
 std::string data_table(const std::vector<SplitShare>& shares, DataColumns columns) {
   if (shares.empty()) return {};

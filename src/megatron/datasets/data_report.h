@@ -2,6 +2,9 @@
 // table and as JSON.
 #pragma once
 
+#include <array>
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -10,10 +13,18 @@
 
 namespace megatron {
 
+struct Datasets;
+
 struct SplitShare {
   std::string split;  ///< "train", "validation", "test", or "validation-<name>" of a named set
   CorpusShare corpus;
 };
+
+/// Returns what a run takes of each source: `num_samples` of each split (nullopt: one epoch), in
+/// the order train, validation, test. `valid_suffixes` has one for each validation set.
+std::vector<SplitShare> split_shares(const Datasets& datasets,
+                                     const std::array<std::optional<std::int64_t>, 3>& num_samples,
+                                     const std::vector<std::string>& valid_suffixes);
 
 enum class DataColumns { brief, with_documents };
 

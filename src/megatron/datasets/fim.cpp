@@ -20,14 +20,6 @@ std::int64_t token_id(const Tokenizer& tokenizer, const char* flag, const std::s
   return id;
 }
 
-/// Returns the byte offsets of the characters of valid UTF-8, and its size at the end.
-std::vector<std::size_t> character_offsets(std::string_view text) {
-  std::vector<std::size_t> offsets;
-  for (std::size_t at = 0; at < text.size(); next_code_point(text, at)) offsets.push_back(at);
-  offsets.push_back(text.size());
-  return offsets;
-}
-
 /// Calls `part` for the parts of `ids` that `separator` ends, without it, and `last` for the rest.
 /// Empty parts are left out together with their separator.
 template <class Part, class Last>
@@ -102,11 +94,11 @@ void FillInTheMiddle::append_piece(std::span<const std::int64_t> piece, double r
   if (auto replaced = replace_invalid_utf8(text)) text = *std::move(replaced);
   if (!config_.fim_no_prefix.empty() && text.starts_with(config_.fim_no_prefix)) return keep();
 
-  const std::vector<std::size_t> offsets = character_offsets(text);
-  std::array<std::size_t, 2> cuts{random.interval(offsets.size() - 1),
-                                  random.interval(offsets.size() - 1)};
+  const std::vector<std::size_t> starts = character_starts(text);
+  std::array<std::size_t, 2> cuts{random.interval(starts.size() - 1),
+                                  random.interval(starts.size() - 1)};
   if (cuts[0] > cuts[1]) std::swap(cuts[0], cuts[1]);
-  const std::size_t begin = offsets[cuts[0]], end = offsets[cuts[1]];
+  const std::size_t begin = starts[cuts[0]], end = starts[cuts[1]];
   const std::vector<std::int32_t> prefix =
                                       tokenizer_->encode(std::string_view(text).substr(0, begin)),
                                   middle = tokenizer_->encode(

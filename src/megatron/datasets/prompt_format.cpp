@@ -11,31 +11,17 @@
 #include "megatron/tokenizers/chat/chat_files.h"
 #include "megatron/tokenizers/chat/chat_template.h"
 #include "megatron/tokenizers/chat/json_values.h"
-#include "megatron/tokenizers/utf8.h"
+#include "megatron/tokenizers/chat/python_text.h"
 
 namespace megatron {
 namespace {
 
-/// Returns whether Python's str.isspace() holds.
-bool is_python_space(char32_t c) {
-  return (c >= 0x09 && c <= 0x0D) || (c >= 0x1C && c <= 0x20) || c == 0x85 || c == 0xA0 ||
-         c == 0x1680 || (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F ||
-         c == 0x205F || c == 0x3000;
-}
-
-/// Returns Python's text.strip().
 std::string stripped(std::string_view text) {
-  std::size_t begin = 0, end = text.size();
-  for (std::size_t at = 0; begin < end && is_python_space(next_code_point(text, at));) begin = at;
-  for (std::size_t at = end; end > begin && is_python_space(previous_code_point(text, at));)
-    end = at;
-  return std::string(text.substr(begin, end - begin));
+  return std::string(chat::strip(text, chat::Side::both));
 }
 
-std::string without(std::string text, std::string_view part) {
-  for (std::size_t at = text.find(part); at != std::string::npos; at = text.find(part, at))
-    text.erase(at, part.size());
-  return text;
+std::string without(std::string_view text, std::string_view part) {
+  return chat::replace_all(text, part, "", /*limit=*/-1);
 }
 
 std::string nemotron_h_aligned(const Message& message) {
@@ -55,13 +41,6 @@ std::string nemotron_nano_v2(const Message& message) {
 }
 
 std::string identity(const Message& message) { return message.content; }
-
-std::string lowercase(std::string text) {
-  std::ranges::transform(text, text.begin(), [](char c) {
-    return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c;
-  });
-  return text;
-}
 
 bool is_question(const std::string& role) { return role == "user" || role == "tool"; }
 
@@ -107,12 +86,14 @@ PromptFormat::PromptFormat(const std::string& name, std::shared_ptr<const Tokeni
       Kind{"identity", identity, kUnknownToken, 0}};
   MEGATRON_CHECK(tokenizer_ != nullptr, "conversations need a tokenizer");
   if (name == "default") {
-    if (!find_chat_templates(folder).contains("default"))
+    const auto templates = find_chat_templates(folder);
+    const auto found = templates.find("default");
+    if (found == templates.end())
       throw UserError({"--sft-tokenizer-prompt-format default is the tokenizer's chat template",
                        folder.string() + " has none",
                        "put chat_template.jinja beside the tokenizer's file"});
     template_ = std::make_unique<const Template>(
-        Template{.chat = open_chat_template(folder, "", /*has_tools=*/false),
+        Template{.chat = ChatTemplate(found->second.text, found->second.source),
                  .variables = special_token_variables(folder, tokenizer_.get())});
     pad_ = tokenizer_->pad() >= 0 ? tokenizer_->pad() : tokenizer_->eod();
     if (pad_ < 0)
@@ -154,12 +135,12 @@ PromptFormat::Tokens PromptFormat::tokenize(const Conversation& conversation,
   };
   for (std::size_t turn = 0; turn < conversation.size(); ++turn) {
     const Message& message = conversation[turn];
-    const std::string role = lowercase(message.role);
+    const std::string role = chat::lower(message.role);
     const bool is_answer = role == "assistant";
     if (!is_answer && role != "system" && !is_question(role))
       refuse(turn, "has an unknown role", "use system, user, tool or assistant");
     if (is_answer && message.content.empty()) refuse(turn, "is an empty answer");
-    if (is_answer && (turn == 0 || !is_question(lowercase(conversation[turn - 1].role))))
+    if (is_answer && (turn == 0 || !is_question(chat::lower(conversation[turn - 1].role))))
       refuse(turn, "answers no question", "put a message of the user before each answer");
     const std::vector<std::int32_t> part = tokenizer_->encode_fragment(kind_->text(message));
     if (part.size() > ids.size() - at ||

@@ -4,6 +4,7 @@
 #include "megatron/config/evaluation_plan.h"
 #include "megatron/config/resolve.h"
 #include "megatron/datasets/blend.h"
+#include "megatron/tokenizers/tokenizer_files.h"
 
 namespace megatron {
 namespace {
@@ -44,10 +45,14 @@ TokenizerIdentity tokenizer_identity(const TokenizerConfig& config) {
   return result;
 }
 
-std::filesystem::path tokenizer_folder(const TokenizerConfig& config) {
-  const std::filesystem::path model = config.tokenizer_model;
-  if (std::filesystem::is_directory(model)) return model;
-  return model.has_parent_path() ? model.parent_path() : ".";
+DatasetRequest run_dataset_request(const Settings& settings,
+                                   const std::array<std::optional<std::int64_t>, 3>& num_samples) {
+  return {.sequence_length = settings.training.seq_length,
+          .seed = settings.training.seed,
+          .num_samples = num_samples,
+          .multiple_validation_sets = settings.training.multiple_validation_sets,
+          .tokenizer = {.identity = tokenizer_identity(settings.tokenizer),
+                        .folder = tokenizer_folder(settings.tokenizer)}};
 }
 
 }  // namespace megatron

@@ -1,12 +1,13 @@
-// How many samples a run needs of each split, and how its tokenizer is named in index caches.
+// What a run requests of its data: how many samples of each split, in which order, and how its
+// tokenizer is named in index caches.
 #pragma once
 
 #include <array>
 #include <cstdint>
-#include <filesystem>
 #include <optional>
 
 #include "megatron/config/settings.h"
+#include "megatron/datasets/builder.h"
 #include "megatron/datasets/unique_description.h"
 
 namespace megatron {
@@ -23,7 +24,8 @@ std::array<std::optional<std::int64_t>, 3> train_valid_test_num_samples(
 /// Returns what identifies the tokenizer of a run in its index caches.
 TokenizerIdentity tokenizer_identity(const TokenizerConfig& config);
 
-/// Returns the folder of the tokenizer's files, which may hold a chat template.
-std::filesystem::path tokenizer_folder(const TokenizerConfig& config);
+/// Returns the request of a run for this many samples, without what only an opened tokenizer knows.
+DatasetRequest run_dataset_request(const Settings& settings,
+                                   const std::array<std::optional<std::int64_t>, 3>& num_samples);
 
 }  // namespace megatron

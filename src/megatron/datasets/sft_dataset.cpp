@@ -94,17 +94,15 @@ std::vector<CorpusShare> SftDataset::shares(std::int64_t samples) const {
 }
 
 OrderedJson SftDataset::identifiers() const {
-  OrderedJson json;
-  json["class"] = "SFTDataset";
-  json["dataset_path"] = file_->path().string();
-  json["num_samples"] = part_.num_samples ? OrderedJson(*part_.num_samples) : OrderedJson(nullptr);
-  json["index_split"] = std::string(split_name(part_.split));
-  json["random_seed"] = options_.seed;
-  json["sequence_length"] = options_.sequence_length;
-  json["split"] = options_.split_matrix ? OrderedJson(options_.split_text) : OrderedJson(nullptr);
-  json["split_matrix"] = to_json(options_.split_matrix);
-  json["tokenizer"] = to_json(options_.tokenizer);
-  return json;
+  return to_json(SampleDescription{.class_name = "SFTDataset",
+                                   .path = file_->path().string(),
+                                   .num_samples = part_.num_samples,
+                                   .split = part_.split,
+                                   .seed = options_.seed,
+                                   .sequence_length = options_.sequence_length,
+                                   .split_text = options_.split_text,
+                                   .split_matrix = options_.split_matrix,
+                                   .tokenizer = options_.tokenizer});
 }
 
 }  // namespace megatron

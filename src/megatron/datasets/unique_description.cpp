@@ -61,6 +61,21 @@ OrderedJson to_json(const TokenizerIdentity& tokenizer) {
   return json;
 }
 
+OrderedJson to_json(const SampleDescription& samples) {
+  OrderedJson json;
+  json["class"] = samples.class_name;
+  json["dataset_path"] = samples.path ? OrderedJson(*samples.path) : OrderedJson(nullptr);
+  json["num_samples"] =
+      samples.num_samples ? OrderedJson(*samples.num_samples) : OrderedJson(nullptr);
+  json["index_split"] = std::string(split_name(samples.split));
+  json["random_seed"] = samples.seed;
+  json["sequence_length"] = samples.sequence_length;
+  json["split"] = samples.split_matrix ? OrderedJson(samples.split_text) : OrderedJson(nullptr);
+  json["split_matrix"] = to_json(samples.split_matrix);
+  json["tokenizer"] = to_json(samples.tokenizer);
+  return json;
+}
+
 OrderedJson to_json(const std::optional<SplitMatrix>& matrix) {
   if (!matrix) return nullptr;
   OrderedJson json = OrderedJson::array();

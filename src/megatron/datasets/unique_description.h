@@ -30,6 +30,20 @@ struct TokenizerIdentity {
 
 OrderedJson to_json(const TokenizerIdentity& tokenizer);
 
+/// Identifies the samples of one split of a source and their order.
+struct SampleDescription {
+  std::string class_name;  ///< of megatron-core's dataset
+  std::optional<std::string> path;
+  std::optional<std::int64_t> num_samples;
+  Split split = Split::train;
+  std::int64_t seed = 0, sequence_length = 0;
+  std::string split_text;
+  std::optional<SplitMatrix> split_matrix;
+  TokenizerIdentity tokenizer;
+};
+
+OrderedJson to_json(const SampleDescription& samples);
+
 /// Returns megatron-core's split_matrix; null when each split has its own data.
 OrderedJson to_json(const std::optional<SplitMatrix>& matrix);
 

@@ -7,6 +7,7 @@
 
 #include "megatron/base/error.h"
 #include "megatron/tokenizers/regex_syntax.h"
+#include "megatron/tokenizers/utf8.h"
 
 namespace megatron {
 namespace {
@@ -106,7 +107,7 @@ void Regex::Finder::find_all(std::string_view text, std::size_t base, std::vecto
     if (match.begin == match.end &&
         match.end == last_end) {  // after an empty match at a match's end, advance one character
       do ++start;
-      while (start < text.size() && (static_cast<unsigned char>(text[start]) & 0xC0) == 0x80);
+      while (start < text.size() && is_continuation_byte(text[start]));
       continue;
     }
     matches.push_back({base + match.begin, base + match.end});

@@ -9,9 +9,6 @@
 
 namespace megatron {
 
-/// Returns where each character of valid UTF-8 begins, and the size of the text.
-std::vector<std::size_t> character_starts(std::string_view text);
-
 /// Widens the spans to whole characters of valid UTF-8.
 void widen_to_characters(std::string_view text, std::vector<TokenSpan>& spans);
 

@@ -76,6 +76,12 @@ Gpt2Files gpt2_files(const TokenizerConfig& config) {
   return files;
 }
 
+fs::path tokenizer_folder(const TokenizerConfig& config) {
+  fs::path file = config.tokenizer_model.empty() ? config.vocab_file : config.tokenizer_model;
+  if (file.empty() || fs::is_directory(file)) return file;
+  return file.has_parent_path() ? file.parent_path() : ".";
+}
+
 Files tokenizer_files(const TokenizerConfig& config) {
   Files files;
   if (!has_tokenizer(config)) return files;

@@ -21,6 +21,9 @@ struct Gpt2Files {
 /// Returns the paths that the flags give. Throws a UserError when one of them is missing.
 Gpt2Files gpt2_files(const TokenizerConfig& config);
 
+/// Returns the folder of the tokenizer's files, which may hold a chat template; "" without files.
+std::filesystem::path tokenizer_folder(const TokenizerConfig& config);
+
 /// Returns name → content of the tokenizer's own files (tokenizer.json, or vocab.json and
 /// merges.txt) and of the files beside them that define special tokens. The result is empty for
 /// tokenizers without files and when no tokenizer is set. Throws a UserError when a file cannot be

@@ -1,5 +1,6 @@
 #include "megatron/tokenizers/utf8.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 
@@ -63,6 +64,19 @@ std::optional<std::string> replace_invalid_utf8(std::string_view text) {
   if (out)
     out->append(reinterpret_cast<const char*>(copied), static_cast<std::size_t>(end - copied));
   return out;
+}
+
+std::size_t count_characters(std::string_view text) {
+  return text.size() -
+         static_cast<std::size_t>(std::count_if(text.begin(), text.end(), is_continuation_byte));
+}
+
+std::vector<std::size_t> character_starts(std::string_view text) {
+  std::vector<std::size_t> starts;
+  for (std::size_t i = 0; i < text.size(); ++i)
+    if (!is_continuation_byte(text[i])) starts.push_back(i);
+  starts.push_back(text.size());
+  return starts;
 }
 
 void append_utf8(std::string& out, char32_t c) {

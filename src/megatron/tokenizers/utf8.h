@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace megatron {
 
@@ -12,6 +13,9 @@ namespace megatron {
 /// errors='replace') does. Returns nullopt when `text` is valid, so that the common case needs no
 /// copy.
 std::optional<std::string> replace_invalid_utf8(std::string_view text);
+
+/// Returns whether the byte continues a character.
+inline bool is_continuation_byte(char c) { return (static_cast<unsigned char>(c) & 0xC0) == 0x80; }
 
 /// Returns the code point at `position` of valid UTF-8 and advances `position` past it.
 inline char32_t next_code_point(std::string_view text, std::size_t& position) {
@@ -35,10 +39,15 @@ inline char32_t next_code_point(std::string_view text, std::size_t& position) {
 /// byte.
 inline char32_t previous_code_point(std::string_view text, std::size_t& end) {
   do --end;
-  while ((static_cast<unsigned char>(text[end]) & 0xC0) == 0x80);
+  while (is_continuation_byte(text[end]));
   std::size_t position = end;
   return next_code_point(text, position);
 }
+
+/// Returns the number of characters of valid UTF-8.
+std::size_t count_characters(std::string_view text);
+/// Returns where each character of valid UTF-8 begins, and the size of the text.
+std::vector<std::size_t> character_starts(std::string_view text);
 
 /// Appends `c` as UTF-8.
 void append_utf8(std::string& out, char32_t c);

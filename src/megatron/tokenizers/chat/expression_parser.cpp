@@ -180,15 +180,15 @@ NodePtr ExpressionParser::parse_sum() {
 }
 
 NodePtr ExpressionParser::parse_concat() {
-  NodePtr first = parse_product();
+  NodePtr first = parse_term();
   if (!at_sign("~")) return first;
   NodePtr result = node(NodeKind::concat);
   result->add(std::move(first));
-  while (skip_sign("~")) result->add(parse_product());
+  while (skip_sign("~")) result->add(parse_term());
   return result;
 }
 
-NodePtr ExpressionParser::parse_product() {
+NodePtr ExpressionParser::parse_term() {
   NodePtr left = parse_power();
   while (at_sign("*") || at_sign("/") || at_sign("//") || at_sign("%")) {
     const std::string sign = current().text;

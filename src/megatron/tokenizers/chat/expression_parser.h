@@ -28,6 +28,8 @@ class ExpressionParser {
   NodePtr parse_target(bool allows_attribute, std::string_view end_word = "");
   NodePtr parse_primary();
 
+  /// Returns a node at the line of the current token.
+  NodePtr node(NodeKind kind, std::string text = "") const;
   const Token& current() const { return tokens_[at_]; }
   const Token& following() const { return tokens_[std::min(at_ + 1, tokens_.size() - 1)]; }
   void advance() { at_ += at_ + 1 < tokens_.size() ? 1 : 0; }
@@ -57,7 +59,6 @@ class ExpressionParser {
   };
 
  private:
-  NodePtr node(NodeKind kind, std::string text = "") const;
   NodePtr parse_condition();
   NodePtr parse_or();
   NodePtr parse_and();
@@ -65,7 +66,7 @@ class ExpressionParser {
   NodePtr parse_comparison();
   NodePtr parse_sum();
   NodePtr parse_concat();
-  NodePtr parse_product();
+  NodePtr parse_term();
   NodePtr parse_power();
   NodePtr parse_unary(bool with_filters = true);
   NodePtr parse_list();

@@ -106,8 +106,7 @@ class Lexer {
     const std::size_t begin = at_;
     advance(size);
     if (strips) {
-      const std::string_view rest = text_.substr(at_);
-      advance(rest.size() - strip(rest, Side::left).size());
+      skip_space();
     } else if (!keeps && end != "}}" && starts_with("\n")) {
       advance(1);
     }
@@ -116,13 +115,11 @@ class Lexer {
   }
 
   void skip_comment() {
-    for (std::size_t end = text_.find("#}", at_); end != std::string_view::npos;) {
-      const char sign = end > at_ ? text_[end - 1] : '\0';
-      advance(end - at_ - (sign == '-' || sign == '+' ? 1 : 0));
-      skip_end("#}");
-      return;
-    }
-    fail("a comment does not end");
+    const std::size_t end = text_.find("#}", at_);
+    if (end == std::string_view::npos) fail("a comment does not end");
+    const char sign = end > at_ ? text_[end - 1] : '\0';
+    advance(end - at_ - (sign == '-' || sign == '+' ? 1 : 0));
+    skip_end("#}");
   }
 
   void skip_space() {

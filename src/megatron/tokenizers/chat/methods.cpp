@@ -34,9 +34,7 @@ Value dict_values(const Value& self, Arguments, Meter& meter) {
 }
 
 Value dict_items(const Value& self, Arguments, Meter& meter) {
-  Values items;
-  for (const auto& [key, value] : self.as_dict().entries())
-    items.push_back(Value::tuple({key, value}));
+  Values items = self.as_dict().pairs();
   meter.charge(1 + items.size());
   return Value::view(std::move(items), "dict_items");
 }

@@ -8,10 +8,6 @@
 namespace megatron::chat {
 namespace {
 
-bool is_sequence(const Value& value) {
-  return value.is(Kind::list) || value.is(Kind::tuple) || value.is(Kind::view);
-}
-
 bool equal_items(const Values& left, const Values& right, Meter& meter) {
   if (left.size() != right.size()) return false;
   for (std::size_t i = 0; i < left.size(); ++i)
@@ -269,7 +265,7 @@ bool contains(const Value& container, const Value& item, Meter& meter) {
     require_hashable(item);
     return container.as_dict().find(item, meter) != nullptr;
   }
-  if (is_sequence(container)) {
+  if (container.is_sequence()) {
     for (const Value& candidate : container.items())
       if (equals(candidate, item, meter)) return true;
     return false;

@@ -7,6 +7,7 @@
 #include "megatron/tokenizers/chat/operators.h"
 #include "megatron/tokenizers/chat/printing.h"
 #include "megatron/tokenizers/chat/python_text.h"
+#include "megatron/tokenizers/utf8.h"
 
 namespace megatron::chat {
 namespace {

@@ -8,8 +8,6 @@
 namespace megatron::chat {
 namespace {
 
-bool is_continuation(char c) { return (static_cast<unsigned char>(c) & 0xC0) == 0x80; }
-
 template <class Drops>
 std::string_view strip_if(std::string_view text, Side side, const Drops& drops) {
   std::size_t begin = 0, end = text.size();
@@ -35,16 +33,11 @@ bool is_line_end(char32_t c) {
 
 bool is_space(char32_t c) { return is_white_space(c) || (c >= 0x1C && c <= 0x1F); }
 
-std::size_t count_characters(std::string_view text) {
-  return text.size() -
-         static_cast<std::size_t>(std::count_if(text.begin(), text.end(), is_continuation));
-}
-
 std::size_t byte_of_character(std::string_view text, std::size_t index) {
   std::size_t byte = 0;
   for (; index > 0 && byte < text.size(); --index) {
     ++byte;
-    while (byte < text.size() && is_continuation(text[byte])) ++byte;
+    while (byte < text.size() && is_continuation_byte(text[byte])) ++byte;
   }
   return byte;
 }

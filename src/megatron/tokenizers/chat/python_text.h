@@ -10,7 +10,6 @@ namespace megatron::chat {
 
 /// Returns whether str.isspace() holds for the character.
 bool is_space(char32_t c);
-std::size_t count_characters(std::string_view text);
 /// Returns the byte at which character `index` begins; the size of the text at its end or beyond.
 std::size_t byte_of_character(std::string_view text, std::size_t index);
 std::vector<std::string_view> characters_of(std::string_view text);

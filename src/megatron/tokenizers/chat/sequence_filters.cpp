@@ -113,12 +113,11 @@ Value dict_sort(Evaluator& evaluator, const Value& input, Arguments arguments) {
   if (by != "key" && by != "value")
     throw TemplateError("You can only sort by either \"key\" or \"value\"");
   if (!input.is(Kind::dict)) throw TemplateError("dictsort needs a dict, not " + type_name(input));
-  Values pairs, keys;
-  for (const auto& [key, value] : input.as_dict().entries()) {
-    pairs.push_back(Value::tuple({key, value}));
+  Values keys;
+  for (const auto& [key, value] : input.as_dict().entries())
     keys.push_back(sort_key(by == "key" ? key : value, bound.truth(0, false)));
-  }
-  return Value::list(sort_by(keys, pairs, bound.truth(2, false), evaluator.meter()));
+  return Value::list(
+      sort_by(keys, input.as_dict().pairs(), bound.truth(2, false), evaluator.meter()));
 }
 
 Value unique(Evaluator& evaluator, const Value& input, Arguments arguments) {
@@ -232,9 +231,7 @@ Value items(Evaluator& evaluator, const Value& input, Arguments arguments) {
   const Bound bound("items", std::move(arguments), {});
   if (input.is_undefined()) return Value::iterator({});
   if (!input.is(Kind::dict)) throw TemplateError("Can only get item pairs from a mapping.");
-  Values pairs;
-  for (const auto& [key, value] : input.as_dict().entries())
-    pairs.push_back(Value::tuple({key, value}));
+  Values pairs = input.as_dict().pairs();
   evaluator.meter().charge(1 + pairs.size());
   return Value::iterator(std::move(pairs));
 }

@@ -13,13 +13,6 @@ class StatementParser : ExpressionParser {
  private:
   using Words = std::initializer_list<std::string_view>;
 
-  NodePtr statement(NodeKind kind) const {
-    auto result = std::make_unique<Node>();
-    result->kind = kind;
-    result->line = current().line;
-    return result;
-  }
-
   void expect_block_end() {
     if (current().kind != TokenKind::block_end) fail_expected("'%}'");
     advance();
@@ -69,14 +62,14 @@ class StatementParser : ExpressionParser {
   }
 
   NodePtr parse_data() {
-    NodePtr result = statement(NodeKind::output);
+    NodePtr result = node(NodeKind::output);
     result->value = Value::text(current().text);
     advance();
     return result;
   }
 
   NodePtr parse_output() {
-    NodePtr result = statement(NodeKind::output);
+    NodePtr result = node(NodeKind::output);
     advance();
     result->add(parse_tuple());
     if (current().kind != TokenKind::variable_end) fail_expected("'}}'");
@@ -87,7 +80,7 @@ class StatementParser : ExpressionParser {
   NodePtr parse_statement() {
     if (current().kind != TokenKind::name) fail_expected("the name of a tag");
     const std::string tag = current().text;
-    NodePtr result = statement(NodeKind::output);
+    NodePtr result = node(NodeKind::output);
     result->text = tag;
     advance();
     if (tag == "set") return parse_set(std::move(result));

@@ -3,13 +3,10 @@
 #include "megatron/tokenizers/chat/operators.h"
 #include "megatron/tokenizers/chat/printing.h"
 #include "megatron/tokenizers/chat/python_text.h"
+#include "megatron/tokenizers/utf8.h"
 
 namespace megatron::chat {
 namespace {
-
-bool is_sequence(const Value& value) {
-  return value.is(Kind::list) || value.is(Kind::tuple) || value.is(Kind::view);
-}
 
 /// Returns value[index] for a Python index, or nullopt beyond the ends.
 std::optional<Value> element(const Value& value, std::int64_t index, Meter& meter) {
@@ -88,14 +85,14 @@ Slice resolve_slice(std::int64_t length, const Value& first, const Value& last,
 std::optional<std::int64_t> length_of(const Value& value) {
   if (value.is_undefined()) return 0;
   if (value.is_text()) return static_cast<std::int64_t>(count_characters(value.as_text()));
-  if (is_sequence(value)) return static_cast<std::int64_t>(value.items().size());
+  if (value.is_sequence()) return static_cast<std::int64_t>(value.items().size());
   if (value.is(Kind::dict)) return static_cast<std::int64_t>(value.as_dict().entries().size());
   return std::nullopt;
 }
 
 Values items_of(const Value& value, Meter& meter) {
   Values items;
-  if (is_sequence(value)) {
+  if (value.is_sequence()) {
     items = value.items();
   } else if (value.is(Kind::iterator)) {
     items = value.take_items();

@@ -6,6 +6,7 @@
 #include "megatron/tokenizers/chat/python_format.h"
 #include "megatron/tokenizers/chat/python_text.h"
 #include "megatron/tokenizers/chat/text_methods.h"
+#include "megatron/tokenizers/utf8.h"
 
 namespace megatron::chat {
 namespace {

@@ -126,7 +126,7 @@ const std::string& Value::as_text() const {
 }
 
 const Values& Value::items() const {
-  MEGATRON_CHECK(is(Kind::list) || is(Kind::tuple) || is(Kind::view), "value has no items");
+  MEGATRON_CHECK(is_sequence(), "value has no items");
   return static_cast<const Sequence&>(*heap_).items;
 }
 
@@ -193,6 +193,12 @@ const Value* Dict::find(std::string_view key) const {
   }
   const auto found = texts_.find(std::string(key));
   return found == texts_.end() ? nullptr : &entries_[found->second].second;
+}
+
+Values Dict::pairs() const {
+  Values pairs;
+  for (const auto& [key, value] : entries_) pairs.push_back(Value::tuple({key, value}));
+  return pairs;
 }
 
 std::string type_name(const Value& value) {

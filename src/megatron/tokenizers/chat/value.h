@@ -81,6 +81,7 @@ class Value {
   bool is_undefined() const { return is(Kind::undefined); }
   bool is_none() const { return is(Kind::none); }
   bool is_text() const { return is(Kind::text); }
+  bool is_sequence() const { return is(Kind::list) || is(Kind::tuple) || is(Kind::view); }
   bool is_integral() const { return is(Kind::integer) || is(Kind::boolean); }
   bool is_number() const { return is_integral() || is(Kind::real); }
   bool is_markup() const;
@@ -124,6 +125,8 @@ class Dict {
   const Value* find(const Value& key, Meter& meter) const;
   const Value* find(std::string_view key) const;
   const std::vector<Entry>& entries() const { return entries_; }
+  /// Returns the entries as tuples, as d.items() does.
+  Values pairs() const;
 
  private:
   std::vector<Entry> entries_;

@@ -3,7 +3,6 @@
 #include <optional>
 
 #include "megatron/base/error.h"
-#include "megatron/tokenizers/chat/python_text.h"
 #include "megatron/tokenizers/hugging_face/hugging_face_tokenizer.h"
 #include "megatron/tokenizers/hugging_face/nfc_alignment.h"
 #include "megatron/tokenizers/token_spans.h"
@@ -85,7 +84,7 @@ void HuggingFaceTokenizer::add_word_spans(std::string_view text, std::size_t off
   std::size_t at = 0;
   for (const std::int32_t id : ids) {
     // A character of the byte-level alphabet stands for each byte.
-    const std::size_t size = chat::count_characters(model_->vocabulary().token(id));
+    const std::size_t size = count_characters(model_->vocabulary().token(id));
     spans.push_back({id, offset + at, offset + at + size});
     at += size;
   }

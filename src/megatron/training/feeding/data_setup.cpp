@@ -37,18 +37,13 @@ class DataSetup {
                      const TrainingProgress& progress) {
     const auto samples = train_valid_test_num_samples(settings_, dp_.size, progress.iteration);
     out_ << dataset_sizes_block(samples) << std::endl;
-    const Datasets datasets = build_datasets(
-        settings_.data, {.sequence_length = settings_.training.seq_length,
-                         .seed = settings_.training.seed,
-                         .num_samples = samples,
-                         .multiple_validation_sets = settings_.training.multiple_validation_sets,
-                         .row_multiple = rank_.cp.size > 1 ? 2 * rank_.cp.size : 1,
-                         .tokenizer = {.vocab_size = tokenizer->vocab_size(),
-                                       .eod = tokenizer->eod(),
-                                       .pad = tokenizer->pad(),
-                                       .identity = tokenizer_identity(settings_.tokenizer),
-                                       .text = tokenizer,
-                                       .folder = tokenizer_folder(settings_.tokenizer)}});
+    DatasetRequest request = run_dataset_request(settings_, samples);
+    request.row_multiple = rank_.cp.size > 1 ? 2 * rank_.cp.size : 1;
+    request.tokenizer.vocab_size = tokenizer->vocab_size();
+    request.tokenizer.eod = tokenizer->eod();
+    request.tokenizer.pad = tokenizer->pad();
+    request.tokenizer.text = tokenizer;
+    const Datasets datasets = build_datasets(settings_.data, request);
     for (const std::string& warning : datasets.warnings)
       out_ << "WARNING: " << warning << std::endl;
     if (samples[0] != 0 && !datasets.splits[0])
@@ -69,17 +64,9 @@ class DataSetup {
  private:
   /// Prints how many epochs of each corpus the run takes.
   void report(const Datasets& datasets, const std::array<std::optional<std::int64_t>, 3>& samples) {
-    const auto add = [&](const std::string& split, const Dataset& dataset,
-                         const std::optional<std::int64_t>& count) {
-      if (count == 0) return;
-      for (CorpusShare& share : dataset.shares(count.value_or(dataset.size())))
-        data_.shares.push_back({split, std::move(share)});
-    };
-    if (datasets.splits[0]) add("train", *datasets.splits[0], samples[0]);
-    for (std::size_t i = 0; i < datasets.valid_sets.size(); ++i)
-      add("validation" + (i < data_.valid.size() ? data_.valid[i].suffix : ""),
-          *datasets.valid_sets[i], samples[1]);
-    if (datasets.splits[2]) add("test", *datasets.splits[2], samples[2]);
+    std::vector<std::string> suffixes;
+    for (const EvaluationSet& set : data_.valid) suffixes.push_back(set.suffix);
+    data_.shares = split_shares(datasets, samples, suffixes);
     out_ << data_table(data_.shares) << std::flush;
   }
 
