@@ -31,6 +31,9 @@ TEST(TokenizerFiles, HaveTheNamesOfAHuggingFaceFolder) {
   folder.write("notes.txt", "no part of it");
   EXPECT_THAT(tokenizer_files(llama),
               ElementsAre(Key("special_tokens_map.json"), Key("tokenizer.json")));
+  llama.tokenizer_type = "SFTTokenizer";
+  EXPECT_THAT(tokenizer_files(llama),
+              ElementsAre(Key("special_tokens_map.json"), Key("tokenizer.json")));
 
   TokenizerConfig bare;
   bare.tokenizer_type = "NullTokenizer";

@@ -8,15 +8,15 @@ namespace {
 
 using S = const Settings&;
 
-/// Returns the given flags, by which people say what layers recompute and offload: "--a and --b".
-std::string flags_that_plan(S s) {
+/// Returns the given flags, by which people say what layers recompute and offload.
+std::vector<std::string> flags_that_plan(S s) {
   const RecomputeConfig& recompute = s.memory.recompute;
   const OffloadConfig& offload = s.memory.offload;
   const bool has_granularity =
       recompute.recompute_granularity == "full" || recompute.recompute_granularity == "selective";
-  std::string text;
+  std::vector<std::string> flags;
   const auto add = [&](bool is_given, const std::string& flag) {
-    if (is_given) text += (text.empty() ? "" : " and ") + flag;
+    if (is_given) flags.push_back(flag);
   };
   add(has_granularity, "--recompute-granularity " + recompute.recompute_granularity);
   add(recompute.recompute_activations, "--recompute-activations");
@@ -32,6 +32,14 @@ std::string flags_that_plan(S s) {
     add(counts || offload.cpu_offloading,
         counts ? "--cpu-offloading-num-layers" : "--cpu-offloading");
   }
+  return flags;
+}
+
+/// Returns "--a", "--a and --b" or "--a, --b and --c".
+std::string list_text(const std::vector<std::string>& items) {
+  std::string text;
+  for (std::size_t i = 0; i < items.size(); ++i)
+    text += (i == 0 ? "" : i + 1 < items.size() ? ", " : " and ") + items[i];
   return text;
 }
 
@@ -67,9 +75,11 @@ const std::vector<Rule>& memory_budget_rules() {
         "activation_plan"},
        [](S s) { return is_planned(s.memory) && !flags_that_plan(s).empty(); },
        [](S s) {
-         const std::string flags = flags_that_plan(s);
+         const std::vector<std::string> given = flags_that_plan(s);
+         const std::string flags = list_text(given);
          return UserError::Parts{s.memory.has_budget() ? "--memory-budget" : "--activation-plan",
-                                 "says what layers recompute and offload, and so does " + flags,
+                                 "says what layers recompute and offload, and so " +
+                                     std::string(given.size() > 1 ? "do " : "does ") + flags,
                                  "leave " + flags + " out"};
        }},
       {{"memory_budget", "activation_plan", "recompute_granularity"},

@@ -10,6 +10,14 @@ using S = const Settings&;
 
 const OffloadConfig& offload(S s) { return s.memory.offload; }
 
+/// Returns whether a flag, a plan or a budget offloads activations.
+bool offloads_activations(S s) {
+  const bool by_layers = offload(s).cpu_offloading || offload(s).cpu_offloading_num_layers > 0;
+  return s.memory.has_budget() || offload(s).fine_grained_activation_offloading ||
+         (by_layers && offload(s).cpu_offloading_activations) ||
+         s.memory.activation_plan.find("offload") != std::string::npos;
+}
+
 /// Returns whether a flag, a plan or a budget offloads something.
 bool offloads(S s) {
   return offloads_layers(s.memory) || offload(s).optimizer_cpu_offload || s.memory.has_budget();
@@ -79,7 +87,8 @@ const std::vector<Rule>& offload_rules() {
              "add --bf16, or leave --cpu-offloading-weights out"};
        }},
       {{"cpu_offloading_weights", "use_distributed_optimizer", "zero_stage",
-        "data_parallel_sharding_strategy", "use_megatron_fsdp"},
+        "data_parallel_sharding_strategy", "use_megatron_fsdp", "use_torch_fsdp2",
+        "torch_fsdp2_reshard_after_forward"},
        [](S s) {
          const int stage = zero_stage(s.parallel);
          return offload(s).cpu_offloading_weights && (stage == 1 || stage == 2);
@@ -108,17 +117,21 @@ const std::vector<Rule>& offload_rules() {
                  : "add offload to a layer of --activation-plan, or leave --offload-folder out"};
        }},
       {{"min_offloaded_tensor_size", "cpu_offloading", "cpu_offloading_num_layers",
-        "fine_grained_activation_offloading", "memory_budget", "activation_plan"},
+        "cpu_offloading_activations", "fine_grained_activation_offloading", "memory_budget",
+        "recompute_granularity", "activation_plan"},
        [](S s) {
          const bool is_given =
              offload(s).min_offloaded_tensor_size != OffloadConfig{}.min_offloaded_tensor_size;
-         return is_given && !offloads_layers(s.memory) && !s.memory.has_budget();
+         return is_given && !offloads_activations(s);
        },
-       [](S) {
+       [](S s) {
+         std::string fix = "add --cpu-offloading or --fine-grained-activation-offloading";
+         if (!s.memory.activation_plan.empty()) fix = "add offload to a layer of --activation-plan";
+         if (!offload(s).cpu_offloading_activations)
+           fix = "leave --no-cpu-offloading-activations out";
          return UserError::Parts{"--min-offloaded-tensor-size",
                                  "has no effect: no activations are offloaded",
-                                 "add --cpu-offloading or --fine-grained-activation-offloading, or "
-                                 "leave it out"};
+                                 fix + ", or leave it out"};
        }},
       {{"optimizer_cpu_offload", "optimizer_offload_fraction"},
        [](S s) {

@@ -38,6 +38,8 @@ struct ParamBucket {
 
   /// Returns the part that this rank updates of a tensor that has the layout of the bucket.
   at::Tensor own(const at::Tensor& flat) const { return flat.narrow(0, own_begin, own_size); }
+  /// Returns this rank's slice of a tensor that has the layout of the bucket.
+  at::Tensor slice(const at::Tensor& flat) const { return flat.narrow(0, slice_begin, slice_size); }
   /// Returns the local tensor of parameter `index` in a tensor that has the layout of the bucket.
   at::Tensor of_parameter(const at::Tensor& flat, std::size_t index) const {
     const Shape shape = parameters[index]->local_shape();

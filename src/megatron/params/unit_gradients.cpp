@@ -1,7 +1,5 @@
 #include "megatron/params/unit_gradients.h"
 
-#include <ATen/ops/empty_like.h>
-
 #include <algorithm>
 #include <utility>
 
@@ -25,7 +23,7 @@ UnitGradients::UnitGradients(const std::vector<ParamBucket>& buckets, c10::Devic
 }
 
 void UnitGradients::begin_step() {
-  while (!reductions_.empty()) complete_oldest();
+  complete_from(0);
   for (auto& [unit, buffer] : std::exchange(open_, {})) {
     for (const std::size_t b : units_[unit].buckets) owner_.bind(b, {});
     buffers_->give_back(std::move(buffer));
@@ -37,6 +35,9 @@ void UnitGradients::open(std::size_t index) {
   const std::size_t unit = buckets_[index].unit;
   reduce_before(unit);
   if (open_.contains(unit)) return;
+  // What still waits is of the backward pass before. It had the forward pass to complete, and the
+  // buffer of its last unit, an embedding, fits the first unit of this pass, an output layer.
+  complete_from(unit);
   const at::Tensor buffer = buffers_->take(units_[unit].num_bytes);
   BufferCursor cursor(buffer);
   for (const std::size_t b : units_[unit].buckets)
@@ -48,7 +49,7 @@ void UnitGradients::end_backward() { reduce_before(units_.size()); }
 
 void UnitGradients::finish() {
   end_backward();
-  while (!reductions_.empty()) complete_oldest();
+  complete_from(0);
   for (std::size_t b = 0; b < buckets_.size(); ++b) {
     const ParamBucket& bucket = buckets_[b];
     if (!bucket.shards_gradients()) continue;
@@ -77,14 +78,15 @@ std::int64_t UnitGradients::held_bytes() const {
 void UnitGradients::reduce_before(std::size_t unit) {
   while (!open_.empty() && open_.begin()->first < unit) {
     auto first = open_.extract(open_.begin());
-    reduce(first.key(), std::move(first.mapped()));
+    complete_from(0);  // so that one buffer at most waits
+    reductions_.push_back(start_reduction(first.key(), std::move(first.mapped())));
+    if (!overlaps_) complete_oldest();
   }
 }
 
-void UnitGradients::reduce(std::size_t unit, at::Tensor buffer) {
-  while (!reductions_.empty()) complete_oldest();  // so that one buffer at most waits
-  BufferCursor cursor(buffer);
-  Reduction reduction;
+UnitGradients::Reduction UnitGradients::start_reduction(std::size_t unit, at::Tensor buffer) {
+  Reduction reduction{.unit = unit, .buffer = std::move(buffer)};
+  BufferCursor cursor(reduction.buffer);
   for (const std::size_t b : units_[unit].buckets) {
     const ParamBucket& bucket = buckets_[b];
     owner_.zero_without_contribution(b);
@@ -93,14 +95,17 @@ void UnitGradients::reduce(std::size_t unit, at::Tensor buffer) {
     scale_for_average(whole, *bucket.data_parallel);
     const bool is_first = is_fresh_[b];
     is_fresh_[b] = false;
-    reduction.parts.push_back(is_first ? bucket.slice_grad : at::empty_like(bucket.slice_grad));
+    // A later contribution is reduced in its place in the buffer.
+    reduction.parts.push_back(is_first ? bucket.slice_grad : bucket.slice(whole));
     reduction.sums.push_back(is_first ? at::Tensor() : bucket.slice_grad);
     reduction.works.push_back(
         start_reduce_scatter(reduction.parts.back(), whole, *bucket.data_parallel));
   }
-  reduction.buffer = std::move(buffer);
-  reductions_.push_back(std::move(reduction));
-  if (!overlaps_) complete_oldest();
+  return reduction;
+}
+
+void UnitGradients::complete_from(std::size_t unit) {
+  while (!reductions_.empty() && reductions_.front().unit >= unit) complete_oldest();
 }
 
 void UnitGradients::complete_oldest() {
@@ -111,6 +116,7 @@ void UnitGradients::complete_oldest() {
     if (reduction.sums[i].defined()) reduction.sums[i].add_(reduction.parts[i]);
   }
   reduction.works.clear();
+  reduction.parts.clear();  // they are views of the buffer
   buffers_->give_back(std::move(reduction.buffer));
 }
 

@@ -55,14 +55,18 @@ class UnitGradients {
   };
   /// A reduction that has started. `parts[i]` will be added to `sums[i]`.
   struct Reduction {
+    std::size_t unit = 0;
     at::Tensor buffer;
     std::vector<PendingWork> works = {};
     std::vector<at::Tensor> parts = {}, sums = {};
   };
 
-  void reduce(std::size_t unit, at::Tensor buffer);
-  void complete_oldest();
   void reduce_before(std::size_t unit);
+  /// Completes the reductions of units from `unit` on.
+  void complete_from(std::size_t unit);
+  void complete_oldest();
+  /// Starts the reduction of a unit's gradients, which are in `buffer`.
+  Reduction start_reduction(std::size_t unit, at::Tensor buffer);
 
   const std::vector<ParamBucket>& buckets_;
   Owner owner_;

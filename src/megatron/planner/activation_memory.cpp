@@ -21,6 +21,12 @@ double fc1_width(const TransformerConfig& config, std::int64_t width) {
   return (config.gated_linear_unit ? 2.0 : 1.0) * static_cast<double>(width);
 }
 
+/// Returns whether the result of attention exists twice: in the order of its attention, and in that
+/// of the rank's tokens.
+bool exchanges_result(const ActivationLayout& layout, CpCommType exchange) {
+  return layout.context_parallel > 1 && exchange != CpCommType::p2p;
+}
+
 /// Rows of kv_channels that attention keeps per token on one rank of tp.
 struct HeadsKept {
   double qkv = 0, result = 0;
@@ -35,7 +41,7 @@ HeadsKept attention_heads_kept(const TransformerConfig& config, const Activation
                ranks = static_cast<double>(layout.context_parallel);
   const bool rotates = config.position_embedding_type == PositionEmbedding::rope ||
                        config.position_embedding_type == PositionEmbedding::yarn;
-  const bool is_whole = layout.context_parallel == 1 || exchange == CpCommType::p2p;
+  const bool is_whole = !exchanges_result(layout, exchange);
   // What the operations before attention keep: the inputs of the norms, their results where these
   // are clamped, and the q|k|v that a clamp reads.
   const double mixed = heads + 2 * groups;
@@ -114,16 +120,21 @@ double small_tensor_bytes(const TransformerConfig& config, double statistics,
 
 /// Returns what of `kept` leaves memory when the parts of `offload` are moved. The result of
 /// attention has two readers, core attention and the projection: it leaves memory when both move
-/// it. Sizes are compared with `min_elements` by part, not by tensor.
+/// it. Where it is exchanged over cp, each reads a tensor of its own. Sizes are compared with
+/// `min_elements` by part, not by tensor.
 double moved_part_bytes(const LayerActivations& kept, const LayerOffload& offload, bool is_dense,
-                        const ActivationLayout& layout, std::int64_t min_elements) {
+                        bool exchanges_result, const ActivationLayout& layout,
+                        std::int64_t min_elements) {
   const auto moved = [&](bool is_moved, double bytes) {
     return is_moved && bytes / layout.element_bytes >= static_cast<double>(min_elements) ? bytes
                                                                                          : 0;
   };
+  const double result = kept.core_attention;
   return moved(offload.attn_norm, kept.input) + moved(offload.qkv_linear, kept.attention_norm) +
          moved(offload.core_attn, kept.attention_inputs) +
-         moved(offload.core_attn && offload.attn_proj, kept.core_attention) +
+         (exchanges_result
+              ? moved(offload.core_attn, result / 2) + moved(offload.attn_proj, result / 2)
+              : moved(offload.core_attn && offload.attn_proj, result)) +
          moved(offload.mlp_norm, kept.residual) +
          (is_dense ? moved(offload.mlp, kept.mlp_norm) + moved(offload.mlp, kept.mlp) : 0) +
          moved(offload.expert_fc1, kept.expert_rows) + moved(offload.moe_act, kept.expert_fc1);
@@ -239,10 +250,13 @@ StageActivations stage_activations(const TransformerConfig& config,
     if (own.group == 0) {
       const LayerActivations parts = kept_activations(whole, own);
       kept = parts.total();
-      moved = moves.whole ? std::max(0.0, kept - small_tensor_bytes(config, whole.statistics,
-                                                                    layout, offload.min_elements))
-                          : moved_part_bytes(parts, moves, !config.moe.has_experts(layers[i]),
-                                             layout, offload.min_elements);
+      moved = moves.whole
+                  ? std::max(0.0, kept - small_tensor_bytes(config, whole.statistics, layout,
+                                                            offload.min_elements))
+                  : moved_part_bytes(
+                        parts, moves, !config.moe.has_experts(layers[i]),
+                        exchanges_result(layout, layout.context_options.comm_type_of(layers[i])),
+                        layout, offload.min_elements);
     }
     stage.kept.push_back(kept - moved);
     stage.offloaded.push_back(moved);

@@ -8,6 +8,7 @@
 
 #include "megatron/base/error.h"
 #include "megatron/base/format.h"
+#include "megatron/config/byte_count.h"
 #include "megatron/parallel/object_collectives.h"
 #include "megatron/planner/activation_memory.h"
 #include "megatron/planner/choose_activations.h"
@@ -53,8 +54,12 @@ class Planner {
     const Policies all = for_every_layer(settings_.model, {.offload = true});
     for (const Rank& rank : pipeline_ranks(settings_, request_.rank.world.size)) {
       const MemoryTable table = predict(rank, all);
-      most_offloaded_bytes_ = std::max(
-          most_offloaded_bytes_, table.offloaded_activations.peak + table.offloaded_state.peak);
+      const RankMemory memory =
+          predict_rank_memory(settings_, request_.family, rank, request_.layout, num_microbatches_);
+      const double model = table.offloaded_state.peak + memory.offloaded_weights;
+      if (model + table.offloaded_activations.peak <= most_offloaded_bytes_) continue;
+      offloaded_model_bytes_ = model;
+      most_offloaded_bytes_ = model + table.offloaded_activations.peak;
     }
   }
 
@@ -63,8 +68,19 @@ class Planner {
     return request_.offload_store != nullptr &&
            most_offloaded_bytes_ <= request_.offload_space_bytes;
   }
-  /// Returns what a rank offloads at most.
+  /// Returns what a rank offloads at most, and the part of the optimizer's state and of weights.
   double most_offloaded_bytes() const { return most_offloaded_bytes_; }
+  double offloaded_model_bytes() const { return offloaded_model_bytes_; }
+
+  /// Returns a plan with the predicted bytes of the rank that needs most.
+  Candidate candidate(Policies layers) const {
+    double bytes = 0;
+    for (const Rank& rank : pipeline_ranks(settings_, request_.rank.world.size))
+      bytes = std::max(bytes, predict(rank, layers).peak);
+    return {.micro_batch_size = settings_.training.micro_batch_size,
+            .layers = std::move(layers),
+            .bytes = bytes};
+  }
 
   /// Returns the plans with the same policy for every layer; their times are unknown.
   std::vector<Candidate> uniform_plans(bool offloads) const {
@@ -127,16 +143,6 @@ class Planner {
     std::vector<ActivationChoice> choices;
     Policies policies;
   };
-
-  /// Returns a plan with the predicted bytes of the rank that needs most.
-  Candidate candidate(Policies layers) const {
-    double bytes = 0;
-    for (const Rank& rank : pipeline_ranks(settings_, request_.rank.world.size))
-      bytes = std::max(bytes, predict(rank, layers).peak);
-    return {.micro_batch_size = settings_.training.micro_batch_size,
-            .layers = std::move(layers),
-            .bytes = bytes};
-  }
 
   /// Returns the predicted memory of a rank of the pipeline with a plan for all layers.
   MemoryTable predict(const Rank& rank, const Policies& layers) const {
@@ -223,7 +229,7 @@ class Planner {
 
   const BudgetRequest& request_;
   Settings settings_;
-  double held_bytes_, most_offloaded_bytes_ = 0;
+  double held_bytes_, most_offloaded_bytes_ = 0, offloaded_model_bytes_ = 0;
   std::int64_t num_microbatches_ = 1;
 };
 
@@ -263,12 +269,14 @@ std::string choices_text(const BudgetRequest& request, const Planner& planner,
   return text;
 }
 
-/// Says why nothing is offloaded although there is a folder.
+/// Says why nothing is offloaded although there is a folder; empty if something may be.
 std::string space_text(const BudgetRequest& request, const Planner& planner) {
   if (request.offload_store == nullptr || planner.offloads()) return {};
-  return "  no layer offloads: --offload-folder has " +
-         byte_size_text(request.offload_space_bytes) + " free for each rank, and all layers need " +
-         byte_size_text(planner.most_offloaded_bytes()) + "\n";
+  const double model = planner.offloaded_model_bytes();
+  return "no layer offloads: --offload-folder has " + byte_size_text(request.offload_space_bytes) +
+         " free for each rank, and all layers need up to " +
+         byte_size_text(planner.most_offloaded_bytes() - model) +
+         (model > 0 ? " beside " + byte_size_text(model) + " of optimizer state and weights" : "");
 }
 
 /// Returns the flags by which a run with the plan `least` needs less memory, one per line.
@@ -293,20 +301,33 @@ std::string remedies_of(const BudgetRequest& request, const Planner& planner,
   return text.empty() ? text : ", or, with predicted effects:" + text;
 }
 
+/// Returns the budget and where it comes from: "--memory-budget 2.00 GiB for each rank".
+std::string budget_text(const BudgetRequest& request) {
+  const std::string& flag = request.settings.memory.memory_budget;
+  const std::string budget = byte_size_text(request.budget_bytes);
+  if (is_automatic_budget(flag))
+    return "--memory-budget auto, " + budget + " for each rank by free memory" +
+           (request.rank.device.is_cpu() ? " and ulimits" : "");
+  if (request.is_bound_by_ulimits)
+    return "--memory-budget " + flag + ", of which ulimit -v or -d leaves each rank " + budget;
+  return "--memory-budget " + budget + " for each rank";
+}
+
 [[noreturn]] void throw_too_small(const BudgetRequest& request, const Planner& planner,
                                   const Candidate& least) {
   constexpr double kNoise = 2 * kMebibyte;  // a process holds a little more or less
-  const bool is_automatic = request.settings.memory.memory_budget == "auto";
-  const std::string budget = byte_size_text(request.budget_bytes);
-  throw UserError({is_automatic ? "--memory-budget auto, " + budget +
-                                      " for each rank by free memory and ulimits"
-                                : "--memory-budget " + budget + " for each rank",
+  const std::string space = space_text(request, planner);
+  std::string fix =
+      format("set it to %.0fMiB or more", std::ceil((least.bytes + kNoise) / kMebibyte));
+  if (request.is_bound_by_ulimits) fix = "raise the ulimit";
+  if (is_automatic_budget(request.settings.memory.memory_budget))
+    fix = request.rank.device.is_cpu() ? "free memory or raise the limits of the process"
+                                       : "free memory of the GPU";
+  throw UserError({budget_text(request),
                    "is too small: even with the plan " + activation_plan_text(least.layers) +
-                       ", a rank is predicted to need " + byte_size_text(least.bytes),
-                   (is_automatic ? "free memory or raise the limits of the process"
-                                 : format("set it to %.0fMiB or more",
-                                          std::ceil((least.bytes + kNoise) / kMebibyte))) +
-                       remedies_of(request, planner, least)});
+                       ", a rank is predicted to need " + byte_size_text(least.bytes) +
+                       (space.empty() ? "" : " (" + space + ")"),
+                   fix + remedies_of(request, planner, least)});
 }
 
 /// Returns what the rank that holds most holds besides what is predicted.
@@ -342,10 +363,12 @@ BudgetPlan plan_memory_budget(const BudgetRequest& request) {
     const Candidate found = planner.plan(times, uniform);
     if (best && found.step_s >= best->step_s) continue;
     best = found;
+    const std::string space = space_text(request, planner);
     table = format("memory budget of a rank: %s; micro-batch %ld, %ld microbatches\n",
                    byte_size_text(request.budget_bytes).c_str(), static_cast<long>(size),
                    static_cast<long>(planner.num_microbatches())) +
-            choices_text(request, planner, times, uniform) + space_text(request, planner) +
+            choices_text(request, planner, times, uniform) +
+            (space.empty() ? "" : "  " + space + "\n") +
             format("  chosen: %s: predicted peak %s, step %.0f ms",
                    activation_plan_text(found.layers).c_str(), byte_size_text(found.bytes).c_str(),
                    1e3 * found.step_s);
@@ -354,6 +377,20 @@ BudgetPlan plan_memory_budget(const BudgetRequest& request) {
           .layers = std::move(best->layers),
           .predicted_bytes = best->bytes,
           .table = std::move(table)};
+}
+
+std::string misfit_of_plan(const BudgetRequest& request, std::int64_t micro_batch_size,
+                           const Policies& layers) {
+  constexpr double kTolerance = 1.03;
+  Settings settings = request.settings;
+  settings.training.micro_batch_size = micro_batch_size;
+  const Planner planner(request, std::move(settings), most_held_bytes(request));
+  if (std::ranges::any_of(layers, &LayerActivationPolicy::offload) && !planner.offloads())
+    return "offloads layers, and " + space_text(request, planner);
+  const double bytes = planner.candidate(layers).bytes;
+  if (bytes <= kTolerance * request.budget_bytes) return {};
+  return "needs " + byte_size_text(bytes) + ", and " + byte_size_text(request.budget_bytes) +
+         " is left for each rank";
 }
 
 }  // namespace megatron

@@ -73,9 +73,9 @@ void add_units(MemoryTable& table, const TransformerConfig& config, const Activa
   table.temporary -= both;
 }
 
-/// Returns the gap that the last layer leaves in the allocator's heap when it is recomputed as a
-/// whole: forward frees its activations, but its output lies above them. What follows uses half of
-/// the gap, as measured.
+/// Returns the gap that the last layer leaves in the CPU allocator's heap when it is recomputed as
+/// a whole: forward frees its activations, but its output lies above them. What follows uses half
+/// of the gap, as measured.
 double recompute_gap_bytes(const TransformerConfig& config, const ActivationLayout& layout,
                            const StepShape& shape) {
   if (!shape.has_output || shape.layers.empty() ||
@@ -149,9 +149,10 @@ MemoryTable predict_memory_table(const Settings& settings, const ModelFamily& fa
                     .temporary = memory.buffers,
                     .communication = communication_bytes(settings, rank),
                     .host = baseline.host + host_bytes(settings, activations, shape, baseline),
-                    .allocator_slack = baseline.allocator_slack +
-                                       recompute_gap_bytes(settings.model, activations, shape),
+                    .allocator_slack = baseline.allocator_slack,
                     .libraries = baseline.libraries};
+  if (settings.parallel.device != "cuda")
+    table.allocator_slack += recompute_gap_bytes(settings.model, activations, shape);
   add_units(table, settings.model, activations, shape);
   const double moved = number(num_microbatches) * memory.offloaded_activations;
   table.offloaded_activations = {

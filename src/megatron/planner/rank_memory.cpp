@@ -128,14 +128,32 @@ double passed_buffer_bytes(const std::vector<std::int64_t>& units, std::size_t c
   return static_cast<double>(peak);
 }
 
-/// Returns the bytes of what units hold while they are used: the weights of two that follow each
-/// other in forward and backward, and the gradients of one, or of two when reductions overlap
-/// backward.
-double unit_buffer_bytes(const ParamStore& store) {
-  const DataParallelOptions& options = store.data_parallel();
-  const std::vector<std::int64_t> gradients = bytes_of_units(store, [](const ParamBucket& bucket) {
+/// Returns whether a weight of this rank is its embedding and its output layer. Its gradient is
+/// open from the start of backward to the end.
+bool is_tied(const ParamBucket& bucket, bool ties_embeddings) {
+  return ties_embeddings && std::ranges::any_of(bucket.parameters, [](const Parameter* parameter) {
+           return parameter->spec().tags.embedding &&
+                  parameter->spec().sharing == StageSharing::none;
+         });
+}
+
+/// Returns the bytes of the gradients of units that are not yet reduced: of one unit, or of two
+/// when reductions overlap backward, and of tied embeddings.
+double gradient_buffer_bytes(const ParamStore& store, bool ties_embeddings) {
+  std::vector<std::int64_t> units = bytes_of_units(store, [](const ParamBucket& bucket) {
     return bucket.shards_gradients() ? bucket.size * bucket.own_grad.element_size() : 0;
   });
+  std::int64_t always_open = 0;
+  for (const ParamBucket& bucket : store.buckets())
+    if (is_tied(bucket, ties_embeddings)) always_open += std::exchange(units[bucket.unit], 0);
+  return static_cast<double>(always_open) +
+         passed_buffer_bytes(units, store.data_parallel().overlaps_grad_reduce ? 2 : 1);
+}
+
+/// Returns the bytes of what units hold while they are used: the weights of two that follow each
+/// other in forward and backward, and gradients.
+double unit_buffer_bytes(const ParamStore& store, bool ties_embeddings) {
+  const DataParallelOptions& options = store.data_parallel();
   const std::vector<std::int64_t> gathered = bytes_of_units(store, [](const ParamBucket& bucket) {
     return bucket.has_unit_values() && bucket.is_sharded() ? bucket.complete_bytes() : 0;
   });
@@ -151,8 +169,8 @@ double unit_buffer_bytes(const ParamStore& store) {
     return is_read ? bucket.slice_size * static_cast<std::int64_t>(c10::elementSize(bucket.dtype))
                    : 0;
   });
-  return passed_buffer_bytes(gradients, options.overlaps_grad_reduce ? 2 : 1) +
-         passed_buffer_bytes(passes, 2) + largest_neighbours(read, 2) +
+  return gradient_buffer_bytes(store, ties_embeddings) + passed_buffer_bytes(passes, 2) +
+         largest_neighbours(read, 2) +
          (options.overlaps_param_gather ? 2 : 1) * largest_neighbours(slices, 1);
 }
 
@@ -253,7 +271,10 @@ RankMemory parameter_memory(const std::vector<Parameter*>& declared, const Setti
   const ParamStore store(declared, std::move(options));
   RankMemory memory;
   for (const ParamBucket& bucket : store.buckets()) {
-    if (!bucket.offloads_values)
+    if (bucket.offloads_values)
+      memory.offloaded_weights += static_cast<double>(bucket.slice_size) *
+                                  static_cast<double>(c10::elementSize(bucket.dtype));
+    else
       memory.parameters += static_cast<double>(bucket.kept_value().nbytes());
     memory.main_parameters += main_parameter_bytes(bucket);
     if (bucket.kept_grad().defined())
@@ -273,7 +294,7 @@ RankMemory parameter_memory(const std::vector<Parameter*>& declared, const Setti
   const auto offload = planned_offload(store, settings.memory.offload);
   const StateBytes state = optimizer_state_bytes(store, settings.optimizer, offload);
   memory.optimizer_state = state.in_memory;
-  memory.buffers = unit_buffer_bytes(store);
+  memory.buffers = unit_buffer_bytes(store, !settings.model.untie_embeddings_and_output_weights);
   if (offload) {
     const double main = offloaded_main_bytes(store, *offload);
     memory.main_parameters -= main;

@@ -27,6 +27,7 @@ struct RankMemory {
   double offloaded_state = 0;        ///< of the optimizer, with main weights; outside memory
   double update_windows = 0;         ///< of offloaded state, at most, while weights are updated
   double offloaded_activations = 0;  ///< of one microbatch; outside memory
+  double offloaded_weights = 0;      ///< outside memory
   double total() const {
     return parameters + main_parameters + gradients + optimizer_state + activations + buffers;
   }

@@ -91,7 +91,7 @@ Files tokenizer_files(const TokenizerConfig& config) {
     files = {{"vocab.json", read_file(vocab)}, {"merges.txt", read_file(merges)}};
     constexpr std::array<std::string_view, 2> kOthers{"tokenizer.json", "tokenizer.model"};
     if (vocab.filename() == "vocab.json") add_neighbours(vocab.parent_path(), kOthers, files);
-  } else if (type == "HuggingFaceTokenizer") {
+  } else if (type == "HuggingFaceTokenizer" || type == "SFTTokenizer") {
     const fs::path model = config.tokenizer_model;
     const bool is_folder = fs::is_directory(model);
     files = {{"tokenizer.json", read_file(is_folder ? model / "tokenizer.json" : model)}};

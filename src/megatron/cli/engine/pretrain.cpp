@@ -25,7 +25,7 @@ void keep_freed_memory() {
   mallopt(M_MMAP_MAX, 0);
   mallopt(M_TRIM_THRESHOLD, -1);
   mallopt(M_TOP_PAD, 1 << 20);  // of each thread's arena; ulimit -d counts it
-  // An arena reserves 64 MiB of addresses for each thread.
+  // Each thread would have an arena of its own, which reserves 64 MiB of addresses.
   if (memory_limits(c10::kCPU).address_space > 0) mallopt(M_ARENA_MAX, 1);
 }
 

@@ -11,6 +11,7 @@
 
 #include "megatron/base/error.h"
 #include "megatron/checkpoint/manifest.h"
+#include "megatron/config/activation_plan.h"
 #include "megatron/config/byte_count.h"
 #include "megatron/config/zero_stage.h"
 #include "megatron/parallel/object_collectives.h"
@@ -103,7 +104,7 @@ auto planned_settings(const Settings& s) {
                     o.main_grads_error_feedback);
 }
 
-/// Returns the plan that the saved run had, if its budget and everything the plan depends on are
+/// Returns the plan that the saved run had, if its budget and all settings the plan depends on are
 /// this run's.
 std::optional<SavedPlan> saved_plan(const Settings& settings, const Rank& rank,
                                     const std::optional<CheckpointSource>& source) {
@@ -122,42 +123,53 @@ std::optional<SavedPlan> saved_plan(const Settings& settings, const Rank& rank,
   return SavedPlan{saved.memory.activation_plan, saved.training.micro_batch_size};
 }
 
+void set_plan(Settings& settings, const Rank& rank, std::int64_t micro_batch_size,
+              std::string activation_plan) {
+  settings.training.micro_batch_size = micro_batch_size;
+  settings.memory.activation_plan = std::move(activation_plan);
+  settings.memory.planned_world_size = rank.world.size;
+}
+
 }  // namespace
 
 void apply_memory_budget(Settings& settings, const ModelFamily& family, const Rank& rank,
                          const BudgetContext& context, std::ostream& out) {
   MemoryConfig& memory = settings.memory;
   if (memory.memory_budget.empty() || settings.training.skip_train) return;
-  if (const auto saved = saved_plan(settings, rank, context.source)) {
-    settings.training.micro_batch_size = saved->micro_batch_size;
-    memory.activation_plan = saved->activation_plan;
-    memory.planned_world_size = rank.world.size;
-    out << "memory budget: the plan of the checkpoint, micro-batch "
-        << settings.training.micro_batch_size << ", " << memory.activation_plan << std::endl;
-    return;
-  }
   std::unique_ptr<OffloadStore> store;
   if (!memory.offload.offload_folder.empty() || rank.device.is_cuda()) {
     store = open_offload_store({.config = memory.offload, .flag = "--memory-budget"}, rank.device,
                                context.warnings, out);
   }
   const auto [budget, space] = common_limits(memory, rank, context.ranks_on_host);
+  const BudgetRequest request{.settings = settings,
+                              .family = family,
+                              .rank = rank,
+                              .layout = context.layout,
+                              .budget_bytes = budget,
+                              .is_bound_by_ulimits = is_bound_by_ulimits(memory, budget),
+                              .held_bytes = held_bytes(rank.device),
+                              .offload_store = store.get(),
+                              .offload_space_bytes = space};
+  if (const auto saved = saved_plan(settings, rank, context.source)) {
+    const std::string misfit = misfit_of_plan(
+        request, saved->micro_batch_size, parse_activation_plan(saved->activation_plan).value());
+    if (misfit.empty()) {
+      out << "memory budget: the plan of the checkpoint, micro-batch " << saved->micro_batch_size
+          << ", " << saved->activation_plan << std::endl;
+      set_plan(settings, rank, saved->micro_batch_size, saved->activation_plan);
+      return;
+    }
+    out << "memory budget: the plan of the checkpoint " << misfit << "; it is made again"
+        << std::endl;
+  }
   out << "planning for a memory budget of " << byte_size_text(budget)
-      << (is_bound_by_ulimits(memory, budget)
+      << (request.is_bound_by_ulimits
               ? ", which is what ulimit -v or -d leaves after stacks and unread code"
               : "")
       << " ..." << std::endl;
-  const BudgetPlan plan = plan_memory_budget({.settings = settings,
-                                              .family = family,
-                                              .rank = rank,
-                                              .layout = context.layout,
-                                              .budget_bytes = budget,
-                                              .held_bytes = held_bytes(rank.device),
-                                              .offload_store = store.get(),
-                                              .offload_space_bytes = space});
-  memory.activation_plan = activation_plan_text(plan.layers);
-  memory.planned_world_size = rank.world.size;
-  settings.training.micro_batch_size = plan.micro_batch_size;
+  const BudgetPlan plan = plan_memory_budget(request);
+  set_plan(settings, rank, plan.micro_batch_size, activation_plan_text(plan.layers));
   out << plan.table << std::endl;
 }
 

@@ -18,13 +18,17 @@
 namespace megatron {
 namespace {
 
-/// The stack of a thread when there is no limit.
-constexpr double kLeastStack = 2 << 20;
-
 double soft_limit(decltype(RLIMIT_AS) resource) {
   rlimit limit{};
   const bool is_bound = ::getrlimit(resource, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY;
   return is_bound ? static_cast<double>(limit.rlim_cur) : 0;
+}
+
+/// Returns the stack that a new thread reserves: ulimit -s, or what glibc takes without one.
+double thread_stack() {
+  constexpr double kWithoutLimit = 2 << 20;
+  const double limit = soft_limit(RLIMIT_STACK);
+  return limit > 0 ? limit : kWithoutLimit;
 }
 
 /// Reads a limit from a control group file. Returns 0 for "max", for a value that means no limit,
@@ -135,6 +139,7 @@ MemoryLimits memory_limits(c10::Device device) {
                       .reserved_addresses = process_status("VmSize:"),
                       .reserved_data = process_status("VmData:"),
                       .resident = process_status("VmRSS:"),
+                      .thread_stack = thread_stack(),
                       .cgroup = cgroup_limit()};
   limits.machine = machine_memory("MemTotal:");
   limits.available = machine_memory("MemAvailable:");
@@ -148,7 +153,7 @@ MemoryLimits memory_limits(c10::Device device) {
 std::optional<double> usable_under_ulimits(const MemoryLimits& limits) {
   // Threads that read data ahead, serve an offload folder and run backward, and LibTorch's.
   constexpr double kThreadsStartedLater = 8;
-  const double stacks = kThreadsStartedLater * std::max(soft_limit(RLIMIT_STACK), kLeastStack);
+  const double stacks = kThreadsStartedLater * limits.thread_stack;
   std::optional<double> usable;
   const auto bound = [&](double limit, double reserved) {
     if (limit <= 0) return;
@@ -167,8 +172,7 @@ std::string limits_text(const MemoryLimits& limits) {
   const auto add_ulimit = [&](const char* name, double limit, const char* flag, double reserved) {
     if (limit > 0)
       text += name + byte_size_text(limit) + " (ulimit " + flag + "; reserved " +
-              byte_size_text(reserved) + ", of which the process uses " +
-              byte_size_text(limits.resident) + "), ";
+              byte_size_text(reserved) + ", resident " + byte_size_text(limits.resident) + "), ";
   };
   add_ulimit("address space ", limits.address_space, "-v", limits.reserved_addresses);
   add_ulimit("data ", limits.data, "-d", limits.reserved_data);

@@ -26,13 +26,15 @@ class OutOfMemoryError : public std::bad_alloc {
 /// error.
 bool is_out_of_memory_message(const std::string& message);
 
-/// Memory limits of this process, in bytes; 0 means that there is no limit or that it is unknown.
+/// Memory limits of this process and what it holds now, in bytes. A limit of 0 means that there is
+/// none or that it is unknown.
 struct MemoryLimits {
   double address_space = 0;                          ///< RLIMIT_AS (ulimit -v)
   double data = 0;                                   ///< RLIMIT_DATA (ulimit -d)
   double reserved_addresses = 0, reserved_data = 0;  ///< what counts against these two now
-  double resident = 0;                               ///< what the process uses of it
-  double cgroup = 0;  ///< the smallest memory.max of its control groups
+  double resident = 0;      ///< memory that the process has touched, with pages of files
+  double thread_stack = 0;  ///< addresses that a new thread reserves
+  double cgroup = 0;        ///< the smallest memory.max of its control groups
   double machine = 0, available = 0;
   double device = 0;       ///< total memory of the GPU
   double device_free = 0;  ///< what no process holds of it
@@ -45,8 +47,8 @@ MemoryLimits memory_limits(c10::Device device);
 /// not set.
 std::optional<double> usable_under_ulimits(const MemoryLimits& limits);
 
-/// Returns "limits: data 19.07 GiB (ulimit -d; reserved 18.80 GiB, of which the process uses 18.10
-/// GiB), machine 23.41 GiB of which 10.02 GiB are available".
+/// Returns "limits: data 19.07 GiB (ulimit -d; reserved 18.80 GiB, resident 18.10 GiB),
+/// machine 23.41 GiB of which 10.02 GiB are available".
 std::string limits_text(const MemoryLimits& limits);
 
 /// Call it in a catch block around a run. Throws OutOfMemoryError with a full report when the

@@ -141,6 +141,20 @@ void warn_of_router_flags(const MoeConfig& moe, StartupWarnings& warnings, std::
                  out);
 }
 
+/// Warns of numbers of other optimizers. Launch scripts often give Adam's whatever the optimizer is.
+void warn_of_optimizer_flags(const OptimizerConfig& config, StartupWarnings& warnings,
+                             std::ostream& out) {
+  const OptimizerConfig unset;
+  const auto warn = [&](const char* owner, bool is_set, const char* flag) {
+    if (is_set && config.optimizer != owner)
+      warnings.add(std::string(flag) + " has no effect with --optimizer " + config.optimizer, out);
+  };
+  warn("adam", config.adam_beta1 != unset.adam_beta1, "--adam-beta1");
+  warn("adam", config.adam_beta2 != unset.adam_beta2, "--adam-beta2");
+  warn("adam", config.adam_eps != unset.adam_eps, "--adam-eps");
+  warn("sgd", config.sgd_momentum != unset.sgd_momentum, "--sgd-momentum");
+}
+
 /// Returns whether training goes on with the rotary frequencies that flags give: in a new run, and
 /// where a phase of the data begins.
 bool may_change_rotary(const Settings& settings, const CheckpointSource& source) {
@@ -217,6 +231,7 @@ ResolvedRun resolve_run(const RunConfig& run, const RankContext& world, StartupW
   resolve_vocab_size(settings, *tokenizer.tokenizer);
   warn_of_padded_vocab_size(settings, warnings, out);
   warn_of_router_flags(settings.model.moe, warnings, out);
+  warn_of_optimizer_flags(settings.optimizer, warnings, out);
   resolve_model(settings, rank, out);
   PipelinePlan pipeline = plan_pipeline(settings, family, rank, out);
   apply_memory_budget(settings, family, rank,
