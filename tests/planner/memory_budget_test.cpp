@@ -73,9 +73,10 @@ TEST_F(MemoryBudgetOfTinyGpt, OffloadsOnlyToAFolderWithRoomForAllLayers) {
       std::make_shared<OffloadFile>(OffloadFile::Options{.folder = folder.path()}));
   settings_.memory.offload.min_offloaded_tensor_size = 0;
   // Activations of megabytes, so that they exceed the buffers of an offload file.
-  settings_.training.micro_batch_size = settings_.training.global_batch_size = 512;
-  const double least = peak_of("full+offload*2");
-  ASSERT_LT(least, peak_of("full*2"));
+  settings_.training.micro_batch_size = settings_.training.global_batch_size = 256;
+  settings_.model.num_layers = 6;
+  const double least = peak_of("full+offload*6");
+  ASSERT_LT(least, peak_of("full*6"));
   const BudgetPlan roomy = plan(least, store.get());
   EXPECT_TRUE(offloads(roomy));
   EXPECT_THAT(roomy.table, Not(HasSubstr("no layer offloads")));
@@ -85,7 +86,7 @@ TEST_F(MemoryBudgetOfTinyGpt, OffloadsOnlyToAFolderWithRoomForAllLayers) {
   } catch (const UserError& error) {
     EXPECT_THAT(error.what(), HasSubstr("(no layer offloads: --offload-folder has 1000 B free"));
   }
-  const BudgetPlan full = plan(peak_of("none*2") - 1, store.get(), /*space=*/1000);
+  const BudgetPlan full = plan(peak_of("none*6") - 1, store.get(), /*space=*/1000);
   EXPECT_FALSE(offloads(full));
   EXPECT_THAT(full.table, HasSubstr("no layer offloads: --offload-folder has 1000 B"));
 }
