@@ -132,6 +132,33 @@ TEST(ParameterMemory, InstancesOfTheOptimizerEachHoldAllState) {
   EXPECT_EQ(memory_of(settings, 8).optimizer_state, 4 * one);
 }
 
+/// Returns the buffers of gradients of an embedding, two layers and, if untied, an output layer,
+/// each a unit of its own, in units of a layer. The embedding is four times as large.
+double gradient_buffers(bool is_tied, bool overlaps) {
+  constexpr std::int64_t kLayer = 16 * kBlock;
+  Settings settings = settings_of(1, 1, 1);
+  settings.parallel.zero_stage = 2;
+  settings.parallel.overlap_grad_reduce = overlaps;
+  settings.model.untie_embeddings_and_output_weights = !is_tied;
+  BareModule model;
+  model.add("embedding", normal_spec({4 * kLayer}, {.embedding = true}));
+  for (const char* name : {"layer1", "layer2"}) model.add(name, normal_spec({kLayer}));
+  if (!is_tied) model.add("output", normal_spec({4 * kLayer}, {.embedding = true}));
+  const std::vector<Parameter*> declared = declared_parameters(model);
+  const Rank rank = make_rank(Mesh(mesh_sizes(settings.parallel), 2), 0);
+  const UnitParameters units{.starts = {declared.begin(), declared.end()}};
+  return parameter_memory(declared, settings, rank, units).buffers / (4.0 * kLayer);
+}
+
+TEST(ParameterMemory, GradientsOfUnitsThatAreNotYetReduced) {
+  EXPECT_EQ(gradient_buffers(/*is_tied=*/false, /*overlaps=*/false), 4 + 1)
+      << "the output layer's buffer is free while a layer runs, and passes on to the embedding";
+  EXPECT_EQ(gradient_buffers(/*is_tied=*/false, /*overlaps=*/true), 4 + 2);
+  EXPECT_EQ(gradient_buffers(/*is_tied=*/true, /*overlaps=*/false), 4 + 1)
+      << "a tied embedding waits for its second contribution";
+  EXPECT_EQ(gradient_buffers(/*is_tied=*/true, /*overlaps=*/true), 4 + 2);
+}
+
 TEST(RankMemory, EarlyStagesKeepMoreMicrobatches) {
   Settings settings;
   settings.model = tiny_gpt();
