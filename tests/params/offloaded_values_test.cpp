@@ -51,6 +51,16 @@ TEST_F(OffloadedValuesTest, ChangesOfOneBucketAreWrittenOnce) {
   EXPECT_TRUE(at::equal(values_.take(1), numbers(7)));
 }
 
+TEST_F(OffloadedValuesTest, ReadingAheadEndsWithTheRead) {
+  values_.prefetch(1);
+  EXPECT_FALSE(values_.is_read_ahead(1)) << "zeros are not read";
+  values_.put(0, numbers(1));
+  values_.prefetch(0);
+  EXPECT_TRUE(values_.is_read_ahead(0));
+  EXPECT_TRUE(at::equal(values_.read(0), numbers(1)));
+  EXPECT_FALSE(values_.is_read_ahead(0));
+}
+
 TEST_F(OffloadedValuesTest, PeekSeesWhatWasPut) {
   values_.put(0, numbers(1));
   EXPECT_TRUE(at::equal(values_.peek(0), numbers(1)));

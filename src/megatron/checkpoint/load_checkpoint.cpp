@@ -1,6 +1,9 @@
 // Loads a CheckpointSource into a model and an optimizer.
 #include <algorithm>
+#include <map>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "megatron/base/error.h"
 #include "megatron/base/name_list.h"
@@ -52,6 +55,20 @@ void load_main_parameters(const std::filesystem::path& folder, const ParamStore&
   fill_main_parameters(reader, kMainParameterPrefix, main);
 }
 
+/// Returns "exp_avg of 20 weights, exp_avg_sq.embedding.weight" for names <state>.<parameter>.
+std::string states_text(const std::vector<std::string>& names) {
+  std::map<std::string, std::vector<std::string>> by_state;
+  for (const std::string& name : names) by_state[name.substr(0, name.find('.'))].push_back(name);
+  std::string text;
+  for (const auto& [state, of_weights] : by_state) {
+    text += text.empty() ? "" : ", ";
+    text += of_weights.size() == 1
+                ? of_weights.front()
+                : state + " of " + std::to_string(of_weights.size()) + " weights";
+  }
+  return text;
+}
+
 /// Throws a UserError unless the checkpoint holds exactly the states that the optimizer keeps for
 /// every parameter of the whole model. The result is the same on every rank.
 void check_states(const Manifest& manifest, Optimizer& optimizer, const std::string& place) {
@@ -70,8 +87,9 @@ void check_states(const Manifest& manifest, Optimizer& optimizer, const std::str
   if (missing.empty() && unused.empty()) return;
   throw UserError(
       {place + ": holds the state of another optimizer (" + manifest.optimizer->name + ")",
-       missing.empty() ? "not used: " + name_list(unused) : "missing: " + name_list(missing),
-       kWithoutOptimizer});
+       missing.empty() ? "not used: " + states_text(unused) : "missing: " + states_text(missing),
+       "train with the optimizer and the flags that saved it, or " +
+           std::string(kWithoutOptimizer)});
 }
 
 }  // namespace

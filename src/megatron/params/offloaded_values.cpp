@@ -23,12 +23,16 @@ void OffloadedValues::flush() {
 
 void OffloadedValues::prefetch(std::size_t index) {
   flush();
-  if (places_.at(index).stored) places_[index].stored->prefetch();
+  Place& place = places_.at(index);
+  if (!place.stored) return;
+  place.stored->prefetch();
+  place.is_read_ahead = true;
 }
 
 at::Tensor OffloadedValues::read(std::size_t index) {
   flush();
-  const Place& place = places_.at(index);
+  Place& place = places_.at(index);
+  place.is_read_ahead = false;
   return place.stored ? place.stored->read() : at::zeros({place.size}, place.options);
 }
 
@@ -41,6 +45,7 @@ at::Tensor OffloadedValues::take(std::size_t index) {
   if (put_ && put_->index == index) return std::exchange(put_, std::nullopt)->values;
   flush();
   Place& place = places_.at(index);
+  place.is_read_ahead = false;
   if (!place.stored) return at::zeros({place.size}, place.options);
   return std::exchange(place.stored, nullptr)->get();
 }

@@ -24,6 +24,8 @@ class OffloadedValues {
 
   /// Starts reading a bucket.
   void prefetch(std::size_t index);
+  /// Returns whether the values of a bucket are being read, or were, for a read() to come.
+  bool is_read_ahead(std::size_t index) const { return places_.at(index).is_read_ahead; }
   /// Returns the values of a bucket, which must not be written.
   at::Tensor read(std::size_t index);
   /// Returns what read() does, and remembers it until another function is called, for callers that
@@ -41,6 +43,7 @@ class OffloadedValues {
     std::int64_t size = 0;
     at::TensorOptions options;
     std::unique_ptr<OffloadedTensor> stored;  ///< null: zeros, or taken
+    bool is_read_ahead = false;
   };
   /// Values of a bucket in memory.
   struct Held {

@@ -85,6 +85,10 @@ struct ParamBucket {
   std::int64_t value_bytes() const {
     return size * static_cast<std::int64_t>(c10::elementSize(dtype));
   }
+  /// Returns the number of bytes of this rank's slice of the values.
+  std::int64_t slice_bytes() const {
+    return slice_size * static_cast<std::int64_t>(c10::elementSize(dtype));
+  }
 };
 
 /// The part of a trained parameter that this rank updates. It is the whole

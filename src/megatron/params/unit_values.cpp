@@ -64,6 +64,16 @@ std::int64_t UnitValues::held_bytes() const {
     for (const std::size_t b : units_[gathered.unit].buckets)
       if (!buckets_[b].is_sharded()) bytes += buckets_[b].complete_bytes();
   }
+  return bytes + slices_ahead_bytes();
+}
+
+std::int64_t UnitValues::slices_ahead_bytes() const {
+  std::int64_t bytes = 0;
+  for (std::size_t b = 0; b < buckets_.size(); ++b) {
+    const ParamBucket& bucket = buckets_[b];
+    if (bucket.offloads_values && bucket.is_sharded() && offloaded_->is_read_ahead(b))
+      bytes += bucket.slice_bytes();
+  }
   return bytes;
 }
 

@@ -51,7 +51,8 @@ class UnitValues final : private WeightReadHook {
   /// Forgets all gathered weights, because their slices have changed.
   void discard();
 
-  /// Returns the bytes of the units that have storage and of the buffers that wait for others.
+  /// Returns the bytes of the units that have storage, of the buffers that wait for others, and of
+  /// offloaded slices that are read ahead.
   std::int64_t held_bytes() const;
 
   /// What was gathered so far.
@@ -84,6 +85,7 @@ class UnitValues final : private WeightReadHook {
   Gathered& start(std::size_t unit);
   /// Starts reading the offloaded slices that a gather will need.
   void prefetch_slices(std::size_t unit);
+  std::int64_t slices_ahead_bytes() const;
   void finish(Gathered& gathered);
   void release(Gathered& gathered);
   void unbind(const Gathered& gathered);

@@ -165,9 +165,7 @@ double unit_buffer_bytes(const ParamStore& store, bool ties_embeddings) {
   });
   // A slice that is gathered and one that is read ahead.
   const std::vector<std::int64_t> slices = bytes_of_units(store, [](const ParamBucket& bucket) {
-    const bool is_read = bucket.offloads_values && bucket.is_sharded();
-    return is_read ? bucket.slice_size * static_cast<std::int64_t>(c10::elementSize(bucket.dtype))
-                   : 0;
+    return bucket.offloads_values && bucket.is_sharded() ? bucket.slice_bytes() : 0;
   });
   return gradient_buffer_bytes(store, ties_embeddings) + passed_buffer_bytes(passes, 2) +
          largest_neighbours(read, 2) +
@@ -272,8 +270,7 @@ RankMemory parameter_memory(const std::vector<Parameter*>& declared, const Setti
   RankMemory memory;
   for (const ParamBucket& bucket : store.buckets()) {
     if (bucket.offloads_values)
-      memory.offloaded_weights += static_cast<double>(bucket.slice_size) *
-                                  static_cast<double>(c10::elementSize(bucket.dtype));
+      memory.offloaded_weights += static_cast<double>(bucket.slice_bytes());
     else
       memory.parameters += static_cast<double>(bucket.kept_value().nbytes());
     memory.main_parameters += main_parameter_bytes(bucket);

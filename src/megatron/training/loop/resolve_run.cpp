@@ -141,7 +141,7 @@ void warn_of_router_flags(const MoeConfig& moe, StartupWarnings& warnings, std::
                  out);
 }
 
-/// Warns of numbers of other optimizers. Launch scripts often give Adam's whatever the optimizer is.
+/// Warns of numbers of other optimizers: launch scripts often give those of Adam in any case.
 void warn_of_optimizer_flags(const OptimizerConfig& config, StartupWarnings& warnings,
                              std::ostream& out) {
   const OptimizerConfig unset;
