@@ -1,5 +1,6 @@
 #include "megatron/params/offloaded_values.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/full.h>
