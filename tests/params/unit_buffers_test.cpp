@@ -37,6 +37,17 @@ TEST(UnitBuffers, MuchLargerOnesAreLeftForLargeUnits) {
   EXPECT_EQ(buffers.free_bytes(), 100);
 }
 
+TEST(UnitBuffers, ReservedOnesSufficeForEachPass) {
+  UnitBuffers buffers(c10::kCPU);
+  buffers.reserve({16, 16, 0, 16, 64}, 2);
+  EXPECT_EQ(buffers.free_bytes(), 16 + 16 + 64) << "the largest takes no place of the small ones";
+  const at::Tensor small = buffers.take(16), other = buffers.take(16), large = buffers.take(64);
+  EXPECT_EQ(buffers.free_bytes(), 0);
+  UnitBuffers growing(c10::kCPU);
+  growing.reserve({12, 14, 16}, 1);
+  EXPECT_EQ(growing.free_bytes(), 16) << "one for sizes that are alike";
+}
+
 TEST(UnitBuffers, OneThatIsReadIsNotReused) {
   UnitBuffers buffers(c10::kCPU);
   at::Tensor buffer = buffers.take(4096);

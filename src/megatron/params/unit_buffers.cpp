@@ -3,6 +3,7 @@
 #include <ATen/ops/empty.h>
 
 #include <algorithm>
+#include <deque>
 #include <iterator>
 #include <utility>
 
@@ -13,6 +14,23 @@ namespace {
 constexpr std::int64_t kLargestMultiple = 2;
 
 }  // namespace
+
+void UnitBuffers::reserve(const std::vector<std::int64_t>& sizes, std::size_t count) {
+  constexpr int kPasses = 2;  // the first may replace buffers that the second needs
+  std::deque<at::Tensor> in_use;
+  const auto give_back_oldest = [&] {
+    give_back(std::move(in_use.front()));
+    in_use.pop_front();
+  };
+  for (int pass = 0; pass < kPasses; ++pass) {
+    for (const std::int64_t bytes : sizes) {
+      if (bytes == 0) continue;
+      if (in_use.size() == count) give_back_oldest();
+      in_use.push_back(take(bytes));
+    }
+    while (!in_use.empty()) give_back_oldest();
+  }
+}
 
 at::Tensor UnitBuffers::take(std::int64_t bytes) {
   const auto fits = std::ranges::find_if(
@@ -38,6 +56,12 @@ std::int64_t UnitBuffers::free_bytes() const {
   std::int64_t bytes = 0;
   for (const at::Tensor& buffer : free_) bytes += buffer.numel();
   return bytes;
+}
+
+std::vector<std::int64_t> forward_and_backward(const std::vector<std::int64_t>& backward) {
+  std::vector<std::int64_t> visits(backward.rbegin(), backward.rend());
+  if (!backward.empty()) visits.insert(visits.end(), std::next(backward.begin()), backward.end());
+  return visits;
 }
 
 at::Tensor BufferCursor::next(std::int64_t size, at::ScalarType dtype) {

@@ -13,6 +13,10 @@ class UnitBuffers {
  public:
   explicit UnitBuffers(c10::Device device) : device_(device) {}
 
+  /// Allocates the buffers for passes through units of these sizes, in this order and `count` at a
+  /// time. A step that allocated them where its temporary tensors end would divide
+  /// the memory that the next step's need. Units of 0 bytes have none.
+  void reserve(const std::vector<std::int64_t>& sizes, std::size_t count);
   /// Returns a flat tensor of at least `bytes` bytes (kByte): the smallest free buffer that is
   /// large enough, if it is at most twice as large, or a new one in place of a smaller free one. So
   /// there are no more buffers of similar sizes than are in use at once.
@@ -26,6 +30,10 @@ class UnitBuffers {
   c10::Device device_;
   std::vector<at::Tensor> free_;  ///< ascending by size
 };
+
+/// Returns the sizes in the order in which forward and then backward visit the units, from those in
+/// the order of backward. The last unit of forward is the first of backward.
+std::vector<std::int64_t> forward_and_backward(const std::vector<std::int64_t>& backward);
 
 /// Cuts tensors out of a buffer, one after the other.
 class BufferCursor {

@@ -20,6 +20,9 @@ UnitGradients::UnitGradients(const std::vector<ParamBucket>& buckets, c10::Devic
     overlaps_ = bucket.data_parallel->overlaps_grad_reduce;
   }
   buffers_.emplace(device);
+  std::vector<std::int64_t> sizes;
+  for (const Unit& unit : units_) sizes.push_back(unit.num_bytes);
+  buffers_->reserve(sizes, overlaps_ ? 2 : 1);
 }
 
 void UnitGradients::begin_step() {

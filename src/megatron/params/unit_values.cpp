@@ -28,6 +28,9 @@ UnitValues::UnitValues(const std::vector<ParamBucket>& buckets, c10::Device devi
     }
   }
   buffers_.emplace(device);
+  std::vector<std::int64_t> sizes;
+  for (const Unit& unit : units_) sizes.push_back(unit.num_bytes);
+  buffers_->reserve(forward_and_backward(sizes), 2);
   counters_.gathers.resize(units_.size());
 }
 

@@ -1,8 +1,6 @@
 #include "megatron/planner/rank_memory.h"
 
 #include <algorithm>
-#include <deque>
-#include <iterator>
 #include <numeric>
 #include <string>
 #include <vector>
@@ -108,24 +106,11 @@ double largest_neighbours(const std::vector<std::int64_t>& units, std::size_t co
   return static_cast<double>(largest);
 }
 
-/// Returns the bytes of the buffers (UnitBuffers) through which units of these sizes pass, `count`
-/// at a time.
+/// Returns the bytes of the buffers through which units of these sizes pass, `count` at a time.
 double passed_buffer_bytes(const std::vector<std::int64_t>& units, std::size_t count) {
   UnitBuffers buffers(at::kMeta);
-  std::deque<at::Tensor> in_use;
-  std::int64_t peak = 0;
-  for (const std::int64_t bytes : units) {
-    if (bytes == 0) continue;
-    if (in_use.size() == count) {
-      buffers.give_back(std::move(in_use.front()));
-      in_use.pop_front();
-    }
-    in_use.push_back(buffers.take(bytes));
-    std::int64_t held = buffers.free_bytes();
-    for (const at::Tensor& buffer : in_use) held += buffer.numel();
-    peak = std::max(peak, held);
-  }
-  return static_cast<double>(peak);
+  buffers.reserve(units, count);
+  return static_cast<double>(buffers.free_bytes());
 }
 
 /// Returns whether a weight of this rank is its embedding and its output layer. Its gradient is
@@ -157,8 +142,6 @@ double unit_buffer_bytes(const ParamStore& store, bool ties_embeddings) {
   const std::vector<std::int64_t> gathered = bytes_of_units(store, [](const ParamBucket& bucket) {
     return bucket.has_unit_values() && bucket.is_sharded() ? bucket.complete_bytes() : 0;
   });
-  std::vector<std::int64_t> passes(gathered.rbegin(), gathered.rend());
-  if (!gathered.empty()) passes.insert(passes.end(), std::next(gathered.begin()), gathered.end());
   // Weights that a store returns.
   const std::vector<std::int64_t> read = bytes_of_units(store, [](const ParamBucket& bucket) {
     return bucket.has_unit_values() && !bucket.is_sharded() ? bucket.complete_bytes() : 0;
@@ -167,8 +150,8 @@ double unit_buffer_bytes(const ParamStore& store, bool ties_embeddings) {
   const std::vector<std::int64_t> slices = bytes_of_units(store, [](const ParamBucket& bucket) {
     return bucket.offloads_values && bucket.is_sharded() ? bucket.slice_bytes() : 0;
   });
-  return gradient_buffer_bytes(store, ties_embeddings) + passed_buffer_bytes(passes, 2) +
-         largest_neighbours(read, 2) +
+  return gradient_buffer_bytes(store, ties_embeddings) +
+         passed_buffer_bytes(forward_and_backward(gathered), 2) + largest_neighbours(read, 2) +
          (options.overlaps_param_gather ? 2 : 1) * largest_neighbours(slices, 1);
 }
 
