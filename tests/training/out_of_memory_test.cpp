@@ -48,6 +48,9 @@ TEST(UsableMemory, IsWhatUlimitsLeaveAfterReservedAddresses) {
   EXPECT_EQ(usable_under_ulimits(limits), 8 * kGibibyte) << "two of ten are reserved and not used";
   limits.thread_stack = kGibibyte / 8;
   EXPECT_EQ(usable_under_ulimits(limits), 7 * kGibibyte) << "eight threads start later";
+  limits.resident = 4 * kGibibyte;
+  EXPECT_EQ(usable_under_ulimits(limits), 10 * kGibibyte) << "ulimit -d counts no libraries";
+  limits.resident = kGibibyte;
   limits.address_space = 6 * kGibibyte;
   limits.reserved_addresses = 2 * kGibibyte;
   EXPECT_EQ(usable_under_ulimits(limits), 4 * kGibibyte) << "the smaller rest counts";

@@ -17,6 +17,7 @@
 
 #include "megatron/base/error.h"
 #include "megatron/base/files.h"
+#include "megatron/base/thread_limit.h"
 
 namespace megatron {
 namespace {
@@ -144,9 +145,7 @@ OffloadFile::OffloadFile(Options options)
       threads_.emplace_back([this, buffer = std::make_unique<Buffer>()] { run_thread(*buffer); });
   } catch (const std::system_error& error) {
     stop();
-    throw UserError({"a thread of the offload folder " + options_.folder.string(),
-                     std::string("cannot start: ") + error.what(),
-                     "raise the limits of threads (ulimit -u) and of memory (ulimit -v)"});
+    throw thread_error("a thread of the offload folder " + options_.folder.string(), error);
   } catch (...) {
     stop();
     throw;

@@ -13,9 +13,12 @@
 #include <functional>
 #include <mutex>
 #include <optional>
+#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
+
+#include "megatron/base/thread_limit.h"
 
 namespace megatron {
 
@@ -37,20 +40,18 @@ class OrderedPool {
       : depth_(std::max<std::size_t>(1, options.depth)),
         source_(std::move(source)),
         transform_(std::move(transform)) {
-    for (std::int64_t worker = 0; worker < options.workers; ++worker)
-      threads_.emplace_back([this] { work(); });
+    try {
+      for (std::int64_t worker = 0; worker < options.workers; ++worker)
+        threads_.emplace_back([this] { work(); });
+    } catch (const std::system_error& error) {
+      stop();
+      throw thread_error("a thread that reads or prepares data", error);
+    }
   }
   OrderedPool(const OrderedPool&) = delete;
   OrderedPool& operator=(const OrderedPool&) = delete;
 
-  ~OrderedPool() {
-    {
-      const std::lock_guard lock(state_mutex_);
-      stopped_ = true;
-    }
-    space_.notify_all();
-    for (std::thread& thread : threads_) thread.join();
-  }
+  ~OrderedPool() { stop(); }
 
   /// Returns the next output, or nullopt at the end.
   std::optional<Output> next() {
@@ -72,6 +73,16 @@ class OrderedPool {
   }
 
  private:
+  /// Ends the threads.
+  void stop() {
+    {
+      const std::lock_guard lock(state_mutex_);
+      stopped_ = true;
+    }
+    space_.notify_all();
+    for (std::thread& thread : threads_) thread.join();
+  }
+
   struct Slot {
     bool done = false;
     std::optional<Output> output;

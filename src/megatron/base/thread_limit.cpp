@@ -1,13 +1,16 @@
 #include "megatron/base/thread_limit.h"
 
 #include <latch>
-#include <system_error>
 #include <thread>
 #include <vector>
 
-#include "megatron/base/error.h"
-
 namespace megatron {
+
+UserError thread_error(const std::string& what, const std::system_error& cause) {
+  return UserError({what, std::string("cannot start: ") + cause.what(),
+                    "raise the limits of memory (ulimit -d and -v) and of threads (ulimit -u), or "
+                    "set OMP_NUM_THREADS to fewer"});
+}
 
 void check_threads_start(std::int64_t count) {
   std::latch all_tried(1);
@@ -21,10 +24,7 @@ void check_threads_start(std::int64_t count) {
     for (std::int64_t i = 0; i < count; ++i) threads.emplace_back([&] { all_tried.wait(); });
   } catch (const std::system_error& error) {
     end();
-    throw UserError({std::to_string(count) + " threads",
-                     std::string("cannot start: ") + error.what(),
-                     "raise the limits of memory (ulimit -d and -v) and of threads (ulimit -u), or "
-                     "set OMP_NUM_THREADS to fewer"});
+    throw thread_error(std::to_string(count) + " threads", error);
   } catch (...) {
     end();
     throw;

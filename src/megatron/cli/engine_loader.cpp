@@ -1,11 +1,13 @@
 // Loads libmegatron_engine.so, which links LibTorch. Only the commands that compute need it.
 #include <dlfcn.h>
+#include <sys/resource.h>
 
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
 
 #include "megatron/base/error.h"
+#include "megatron/base/format.h"
 #include "megatron/cli/command.h"
 
 namespace megatron {
@@ -26,8 +28,23 @@ void limit_spinning() {
   if (!std::getenv("OMP_WAIT_POLICY")) ::setenv("GOMP_SPINCOUNT", "2000", /*overwrite=*/0);
 }
 
+/// Throws a UserError if ulimit -v leaves too few addresses for LibTorch, whose libraries would
+/// abort the process while they are loaded.
+void check_address_space() {
+  constexpr double kMebibyte = 1 << 20, kLibraries = 480 * kMebibyte;
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return;
+  const auto addresses = static_cast<double>(limit.rlim_cur);
+  if (addresses >= kLibraries) return;
+  throw UserError(
+      {format("the limit of addresses (ulimit -v), %.0f MiB,", addresses / kMebibyte),
+       format("is too small: the libraries alone need about %.0f MiB", kLibraries / kMebibyte),
+       "raise it, or limit memory by a control group instead"});
+}
+
 EngineMain* load_engine() {
   limit_spinning();
+  check_address_space();
   const auto path = engine_path();
   void* library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (!library) {

@@ -101,7 +101,8 @@ constexpr KnownFlags kKnownFlags[] = {
      "megatron-fsdp-main-params-dtype=fp32;auto megatron-fsdp-main-grads-dtype=auto;fp32 "
      "megatron-fsdp-grad-comm-dtype=auto;fp32"},
     {refused, "shards weights over instances as well, which is one instance here",
-     "leave --num-distributed-optimizer-instances out", "enable-full-sharding-in-hsdp"},
+     "use --zero-stage 3 without --num-distributed-optimizer-instances",
+     "enable-full-sharding-in-hsdp"},
     {refused, "is not in this version: gradients of one run accumulate in one type",
      "leave --grad-reduce-in-bf16 out to accumulate all in fp32",
      "ddp-param-name-patterns-for-fp32-local-accumulation+=-"},

@@ -38,7 +38,7 @@ void add_memory_fields(FieldTable<Config>& t) {
           "print the memory use of each part after iterations 1 and 2 and every "
           "--log-memory-interval iterations");
   t.field("log_memory_interval", &Config::log_memory_interval,
-          "number of iterations between reports of the memory use")
+          "number of iterations between reports of the memory use; with --log-memory, of each part")
       .at_least(1)
       .at_most(kMaxSize);
   t.field("log_device_memory_used", &Config::log_device_memory_used,

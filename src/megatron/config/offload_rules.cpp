@@ -131,7 +131,7 @@ const std::vector<Rule>& offload_rules() {
            fix = "leave --no-cpu-offloading-activations out";
          return UserError::Parts{"--min-offloaded-tensor-size",
                                  "has no effect: no activations are offloaded",
-                                 fix + ", or leave it out"};
+                                 fix + ", or leave --min-offloaded-tensor-size out"};
        }},
       {{"optimizer_cpu_offload", "optimizer_offload_fraction"},
        [](S s) {

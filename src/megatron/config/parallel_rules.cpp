@@ -78,11 +78,11 @@ const std::vector<Rule>& data_parallel_rules() {
        }},
       {{"ddp_grad_compression", "use_distributed_optimizer"},
        [](S s) { return has_low_rank(s) && is_sharded(s); },
-       [](S) {
-         return UserError::Parts{
-             "--ddp-grad-compression low-rank",
-             "excludes --use-distributed-optimizer, whose shards cut through matrices",
-             "use --ddp-grad-compression bf16, or leave --use-distributed-optimizer out"};
+       [](S s) {
+         const std::string flag = stage_flag(s.parallel);
+         return UserError::Parts{"--ddp-grad-compression low-rank",
+                                 "excludes " + flag + ", whose shards cut through matrices",
+                                 "use --ddp-grad-compression bf16, or leave " + flag + " out"};
        }},
       {{"ddp_grad_compression", "fp16"},
        [](S s) { return has_low_rank(s) && s.training.fp16; },

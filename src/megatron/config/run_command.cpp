@@ -6,7 +6,9 @@
 #include <cstdio>
 #include <iostream>
 #include <new>
+#include <system_error>
 
+#include "megatron/base/thread_limit.h"
 #include "megatron/config/command_line.h"
 
 namespace megatron {
@@ -42,6 +44,10 @@ CommandFailure command_failure(const std::exception_ptr& exception) {
     const std::string details = error.what();
     if (details == std::bad_alloc().what()) return {1, "error: out of memory"};
     return {2, "error: out of memory: " + details};
+  } catch (const std::system_error& error) {
+    if (error.code() == std::errc::resource_unavailable_try_again)
+      return {2, std::string("error: ") + thread_error("a thread", error).what()};
+    return {1, std::string("internal error: ") + error.what()};
   } catch (const std::exception& error) {
     return {1, std::string("internal error: ") + error.what()};
   } catch (...) {

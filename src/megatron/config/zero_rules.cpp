@@ -119,11 +119,13 @@ const std::vector<Rule>& limits() {
          return s.parallel.outer_dp_sharding_strategy == "optim" &&
                 (stage(s) < 3 || s.parallel.num_distributed_optimizer_instances == 1);
        },
-       [](S) {
+       [](S s) {
          return UserError::Parts{
              "--outer-dp-sharding-strategy optim",
              "needs sharded weights and several --num-distributed-optimizer-instances",
-             "add --use-megatron-fsdp and --num-distributed-optimizer-instances, or leave it out"};
+             std::string(stage(s) < 3 ? "use --zero-stage 3"
+                                      : "add --num-distributed-optimizer-instances") +
+                 ", or leave --outer-dp-sharding-strategy out"};
        }},
   };
   return rules;

@@ -31,6 +31,8 @@ bool exchanges_result(const ActivationLayout& layout, CpCommType exchange) {
 struct HeadsKept {
   double qkv = 0, result = 0;
   double attention_inputs = 0;  ///< part of qkv
+  double query_copy = 0;        ///< part of attention_inputs
+  double key = 0;
 };
 
 HeadsKept attention_heads_kept(const TransformerConfig& config, const ActivationLayout& layout,
@@ -50,7 +52,7 @@ HeadsKept attention_heads_kept(const TransformerConfig& config, const Activation
              copies_k = config.qk_layernorm || config.clip_qkv || rotates;
   const bool reads_mixed = config.clip_qkv.has_value();
   const double only_mixed = reads_mixed ? 0 : mixed;  // else the clamp keeps it as well
-  double inputs = 0;
+  double inputs = 0, query_copy = copies_q ? heads : 0, key = groups;
   if (config.clip_qkv && config.qk_layernorm) kept += heads + groups;
   // The inputs of attention. Those that are no copies are views of q|k|v.
   if (is_whole) {
@@ -61,12 +63,19 @@ HeadsKept attention_heads_kept(const TransformerConfig& config, const Activation
   } else if (exchange == CpCommType::all_gather) {
     kept += (copies_q ? heads : mixed) + (copies_q && reads_mixed ? mixed : 0) + 2 * groups * ranks;
     inputs = (copies_q ? heads : only_mixed) + 2 * groups * ranks;
+    key = groups * ranks;
   } else {
     const double shared = std::max(groups, static_cast<double>(layout.head_ranks(exchange)));
     inputs = heads + 2 * shared;
+    query_copy = heads;
+    key = shared;
     kept += inputs + (reads_mixed ? mixed : 0);
   }
-  return {.qkv = kept, .result = (is_whole ? 1 : 2) * heads, .attention_inputs = inputs};
+  return {.qkv = kept,
+          .result = (is_whole ? 1 : 2) * heads,
+          .attention_inputs = inputs,
+          .query_copy = query_copy,
+          .key = key};
 }
 
 /// Returns the parts of attention and of the norms.
@@ -90,6 +99,8 @@ LayerActivations attention_parts(const TransformerConfig& config, const Activati
           .qkv = kept.qkv * row + tokens * head_statistics / tensor * kFloatBytes,
           .core_attention = kept.result * row + tokens * heads / tensor * kFloatBytes,
           .attention_inputs = kept.attention_inputs * row,
+          .query_copy = kept.query_copy * row,
+          .key_elements = kept.key * row / layout.element_bytes,
           .residual = hidden,
           .mlp_norm = hidden};
 }
@@ -120,8 +131,9 @@ double small_tensor_bytes(const TransformerConfig& config, double statistics,
 
 /// Returns what of `kept` leaves memory when the parts of `offload` are moved. The result of
 /// attention has two readers, core attention and the projection: it leaves memory when both move
-/// it. Where it is exchanged over cp, each reads a tensor of its own. Sizes are compared with
-/// `min_elements` by part, not by tensor.
+/// it. Where it is exchanged over cp, each reads a tensor of its own. Memory that q, k and v are
+/// views of is free when all of them have left it. Other sizes are compared with `min_elements` by
+/// part, not by tensor.
 double moved_part_bytes(const LayerActivations& kept, const LayerOffload& offload, bool is_dense,
                         bool exchanges_result, const ActivationLayout& layout,
                         std::int64_t min_elements) {
@@ -131,7 +143,10 @@ double moved_part_bytes(const LayerActivations& kept, const LayerOffload& offloa
   };
   const double result = kept.core_attention;
   return moved(offload.attn_norm, kept.input) + moved(offload.qkv_linear, kept.attention_norm) +
-         moved(offload.core_attn, kept.attention_inputs) +
+         moved(offload.core_attn, kept.query_copy) +
+         (offload.core_attn && kept.key_elements >= static_cast<double>(min_elements)
+              ? kept.attention_inputs - kept.query_copy
+              : 0) +
          (exchanges_result
               ? moved(offload.core_attn, result / 2) + moved(offload.attn_proj, result / 2)
               : moved(offload.core_attn && offload.attn_proj, result)) +

@@ -70,6 +70,8 @@ struct LayerActivations {
   double qkv = 0;               ///< the fused q|k|v, copies of q and k, norms of heads
   double core_attention = 0;    ///< the result, which the projection reads, and the log-sum-exp
   double attention_inputs = 0;  ///< part of qkv: what only attention keeps
+  double query_copy = 0;        ///< part of attention_inputs: a q that is no view of q|k|v
+  double key_elements = 0;      ///< number of elements of k, and of v
   double residual = 0;          ///< the stream after attention, which the second norm reads
   double mlp_norm = 0;          ///< its result, which the MLP or the router reads
   double mlp = 0;               ///< mlp_activation_bytes()

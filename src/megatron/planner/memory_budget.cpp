@@ -283,21 +283,25 @@ std::string space_text(const BudgetRequest& request, const Planner& planner) {
 std::string remedies_of(const BudgetRequest& request, const Planner& planner,
                         const Candidate& least) {
   const std::int64_t ranks = request.rank.world.size;
-  std::string text;
+  std::string folder;
+  bool folder_fits = false;
   if (request.offload_store == nullptr && request.rank.device.is_cpu()) {
     const double bytes = least_of(planner.uniform_plans(/*offloads=*/true)).bytes;
+    folder_fits = bytes <= request.budget_bytes;
     if (bytes < least.bytes)
-      text +=
+      folder =
           "\n    --offload-folder DIR, for activations: " + byte_size_text(least.bytes - bytes) +
-          " less" + (bytes <= request.budget_bytes ? "" : ", which is not enough alone");
+          " less" + (folder_fits ? "" : ", which is not enough alone");
   }
   Settings settings = planner.settings();
   settings.memory.memory_budget.clear();
   settings.memory.activation_plan = activation_plan_text(least.layers);
   const double tensors = evaluate_layout(settings, request.family, ranks).memory.total();
-  text += remedies_text(memory_remedies(settings, request.family, ranks,
-                                        tensors + request.budget_bytes - least.bytes),
-                        ranks);
+  const std::string others =
+      remedies_text(memory_remedies(settings, request.family, ranks,
+                                    tensors + request.budget_bytes - least.bytes),
+                    ranks);
+  const std::string text = folder_fits ? folder + others : others + folder;
   return text.empty() ? text : ", or, with predicted effects:" + text;
 }
 
@@ -319,7 +323,9 @@ std::string budget_text(const BudgetRequest& request) {
   const std::string space = space_text(request, planner);
   std::string fix =
       format("set it to %.0fMiB or more", std::ceil((least.bytes + kNoise) / kMebibyte));
-  if (request.is_bound_by_ulimits) fix = "raise the ulimit";
+  if (request.is_bound_by_ulimits)
+    fix = format("raise the ulimit by %.0f MiB",
+                 std::ceil((least.bytes + kNoise - request.budget_bytes) / kMebibyte));
   if (is_automatic_budget(request.settings.memory.memory_budget))
     fix = request.rank.device.is_cpu() ? "free memory or raise the limits of the process"
                                        : "free memory of the GPU";

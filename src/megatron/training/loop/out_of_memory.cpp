@@ -157,8 +157,8 @@ std::optional<double> usable_under_ulimits(const MemoryLimits& limits) {
   std::optional<double> usable;
   const auto bound = [&](double limit, double reserved) {
     if (limit <= 0) return;
-    const double unused = std::max(0.0, reserved - limits.resident);
-    const double rest = std::max(0.0, limit - unused - stacks);
+    // A resident page of a library is no data, so more may be resident than is reserved.
+    const double rest = std::max(0.0, limit - reserved + limits.resident - stacks);
     usable = std::min(usable.value_or(rest), rest);
   };
   bound(limits.address_space, limits.reserved_addresses);
