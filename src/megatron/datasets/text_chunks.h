@@ -18,6 +18,7 @@ enum class DocumentKind {
   json_line,  ///< a line of JSON
   paragraph,  ///< lines up to a blank line
   line,       ///< a line of text
+  full_line,  ///< a line of text with its line end; blank lines are documents too
   file,       ///< the whole file
 };
 
@@ -45,11 +46,15 @@ struct TextChunk {
 
 /// Returns the files that the patterns match, in alphabetical order per pattern. A pattern is a
 /// path, a glob, a folder, which stands for all files of documents below it, or kStandardInput.
-/// Throws a UserError when a pattern matches none.
-std::vector<std::string> expand_inputs(const std::vector<std::string>& patterns);
+/// Throws a UserError, which names `flag`, when a pattern matches none.
+std::vector<std::string> expand_inputs(const std::vector<std::string>& patterns,
+                                       const std::string& flag = "--input");
 
 /// Returns whether the name, without .gz or .zst, ends in .txt.
 bool is_text_file(const std::string& file);
+
+/// Returns the size of all files; 0 when it is unknown.
+std::uint64_t total_file_bytes(const std::vector<std::string>& files);
 
 /// Reads files one after another. Not thread-safe.
 class ChunkReader {
@@ -77,13 +82,14 @@ class ChunkReader {
   std::uint64_t finished_bytes_ = 0;
 };
 
-/// One document of a text chunk and its first line: a paragraph without surrounding blank lines, a
-/// line (both without the final line end), or the whole file.
+/// One document of a chunk and its first line: a line of JSON that is not blank, a paragraph without
+/// surrounding blank lines, a line (all without the final line end), a line with its line end, or
+/// the whole file.
 struct TextDocument {
   std::string_view text;
   std::int64_t line = 1;
 };
-/// Returns the documents of a text chunk in order.
+/// Returns the documents of a chunk in order.
 std::vector<TextDocument> split_documents(const TextChunk& chunk);
 
 }  // namespace megatron
