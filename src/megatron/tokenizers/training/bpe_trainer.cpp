@@ -126,7 +126,8 @@ class BpeTraining {
     const std::string& prefix = options_.continuing_subword_prefix;
     if (!prefix.empty() && rest.starts_with(prefix)) rest.remove_prefix(prefix.size());
     const std::uint32_t id = vocabulary_.add(vocabulary_.token(left) + std::string(rest));
-    if (id == lengths_.size()) lengths_.push_back(lengths_[left] + lengths_[right]);
+    if (id == lengths_.size()) lengths_.push_back(0);
+    lengths_[id] = lengths_[left] + lengths_[right];  // also of a special token with this text
     return id;
   }
 
