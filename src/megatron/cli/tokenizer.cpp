@@ -6,6 +6,7 @@
 #include "megatron/cli/command.h"
 #include "megatron/cli/tokenizer_command.h"
 #include "megatron/config/field_table.h"
+#include "megatron/config/settings_tables.h"
 
 namespace megatron {
 
@@ -90,21 +91,47 @@ const FieldTable<Trainer>& trainer_table() {
   return table;
 }
 
+/// The flags that say how a tokenizer's file is read.
+const FieldTable<TokenizerConfig>& tokenizer_name_table() {
+  static const FieldTable<TokenizerConfig> table = [] {
+    FieldTable<TokenizerConfig> t;
+    for (const char* name : {"tokenizer_type", "tiktoken_pattern"}) {
+      const Field* field = tokenizer_table().set().find_name(name);
+      MEGATRON_CHECK(field != nullptr, "no setting of the tokenizer is called ", name);
+      t.add_field(*field);
+      t.group("Description and comparison");
+    }
+    return t;
+  }();
+  return table;
+}
+
 const FieldTable<Options>& tokenizer_command_table() {
   static const FieldTable<Options> table = [] {
     FieldTable<Options> t;
     t.about(
         "train FILE... trains a tokenizer as the `tokenizers` package does and writes "
-        "tokenizer.json and tokenizer_config.json.");
-    t.field("action", &Options::operands, "train FILE...").positional().value_name("WORD");
+        "tokenizer.json and tokenizer_config.json. info FILE describes a tokenizer, and with "
+        "--text what it makes of a text. diff A B compares two tokenizers, and with --text what "
+        "they make of it. A tokenizer is its file or folder.");
+    t.field("action", &Options::operands, "train FILE..., info TOKENIZER or diff A B")
+        .positional()
+        .value_name("WORD");
     t.include(&Options::trainer, trainer_table());
     t.field("special_tokens", &Options::special_tokens,
             "a special token, or several with commas between them; they get the first ids")
         .repeatable()
         .value_name("TOKEN");
     t.field("output", &Options::output, "folder of the trained tokenizer").value_name("FOLDER");
-    t.group("Text to train on");
-    t.field("json_keys", &Options::json_keys, "fields of JSON lines that contain text; by default text")
+    t.group("Description and comparison");
+    t.field("text", &Options::text, "a file of text to encode, as train reads it; may be repeated")
+        .repeatable()
+        .value_name("FILE");
+    t.field("json", &Options::json, "print JSON");
+    t.include(&Options::tokenizer, tokenizer_name_table());
+    t.group("Text");
+    t.field("json_keys", &Options::json_keys,
+            "fields of JSON lines that contain text; by default text")
         .repeatable()
         .value_name("KEY");
     t.field("text_documents", &Options::text_documents,
@@ -122,6 +149,20 @@ const FieldTable<Options>& tokenizer_command_table() {
   return table;
 }
 
+DocumentKind kind_of(TrainingDocuments documents) {
+  switch (documents) {
+    case TrainingDocuments::line:
+      return DocumentKind::line;
+    case TrainingDocuments::paragraph:
+      return DocumentKind::paragraph;
+    case TrainingDocuments::file:
+      return DocumentKind::file;
+    case TrainingDocuments::full_line:
+      break;
+  }
+  return DocumentKind::full_line;
+}
+
 /// Returns the words of values that may have commas between them.
 std::vector<std::string> split_at_commas(const std::vector<std::string>& values) {
   std::vector<std::string> words;
@@ -137,6 +178,14 @@ std::vector<std::string> split_at_commas(const std::vector<std::string>& values)
 
 }  // namespace
 
+TextCorpusOptions TokenizerCommandOptions::corpus(std::vector<std::string> inputs) const {
+  return {.inputs = std::move(inputs),
+          .json_keys = json_keys,
+          .text_documents = kind_of(text_documents),
+          .workers = workers,
+          .skip_malformed = on_error == "skip"};
+}
+
 const FieldSet& tokenizer_fields() { return tokenizer_command_table().set(); }
 
 int run_tokenizer(std::span<const std::string> args) {
@@ -148,6 +197,8 @@ int run_tokenizer(std::span<const std::string> args) {
     options.trainer.special_tokens = split_at_commas(options.special_tokens);
   const std::string action = options.operands.empty() ? "" : options.operands[0];
   if (action == "train") return run_tokenizer_train(options);
+  if (action == "info") return run_tokenizer_info(options);
+  if (action == "diff" || action == "compare") return run_tokenizer_diff(options);
   throw UserError({"the first word must be train, info or diff",
                    action.empty() ? "there is none" : action, "see megatron tokenizer --help"});
 }

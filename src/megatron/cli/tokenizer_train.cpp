@@ -57,20 +57,6 @@ class StepProgress {
   std::unique_ptr<ProgressBar> bar_;
 };
 
-DocumentKind kind_of(TrainingDocuments documents) {
-  switch (documents) {
-    case TrainingDocuments::line:
-      return DocumentKind::line;
-    case TrainingDocuments::paragraph:
-      return DocumentKind::paragraph;
-    case TrainingDocuments::file:
-      return DocumentKind::file;
-    case TrainingDocuments::full_line:
-      break;
-  }
-  return DocumentKind::full_line;
-}
-
 void check_options(const TokenizerCommandOptions& options) {
   const char* const example =
       "megatron tokenizer train --model byte-bpe --vocab-size 32000 --output FOLDER FILE...";
@@ -87,14 +73,10 @@ int run_tokenizer_train(const TokenizerCommandOptions& options) {
   check_options(options);
   StepProgress progress;
   TokenizerTrainer trainer(options.trainer, static_cast<std::size_t>(options.workers));
+  TextCorpusOptions reading = options.corpus(options.files());
+  reading.progress = [&](auto done, auto total) { progress.update("reading", done, total); };
   const TextCorpusSummary corpus = read_text_corpus(
-      {.inputs = options.files(),
-       .json_keys = options.json_keys,
-         .text_documents = kind_of(options.text_documents),
-       .workers = options.workers,
-       .skip_malformed = options.on_error == "skip",
-       .progress = [&](auto done, auto total) { progress.update("reading", done, total); }},
-      [&](std::size_t worker, std::string_view text) { trainer.add_text(worker, text); });
+      reading, [&](const CorpusText& text) { trainer.add_text(text.worker, text.text); });
   const TrainedTokenizer trained =
       trainer.train([&](std::string_view step, std::int64_t done, std::int64_t total) {
         progress.update(step, static_cast<std::uint64_t>(done), static_cast<std::uint64_t>(total));
@@ -109,9 +91,8 @@ int run_tokenizer_train(const TokenizerCommandOptions& options) {
   write_file_atomically(folder / "tokenizer_config.json", trained.tokenizer_config_json);
   if (trained.vocab_size < options.trainer.vocab_size)
     std::cerr << "note: the text gives no more than " << trained.vocab_size << " tokens\n";
-  std::cout << (folder / "tokenizer.json").string() << ": " << trained.vocab_size
-            << " tokens from " << trained.words << " words, " << trained.distinct_words
-            << " of them distinct"
+  std::cout << (folder / "tokenizer.json").string() << ": " << trained.vocab_size << " tokens from "
+            << trained.words << " words, " << trained.distinct_words << " of them distinct"
             << format(" (%.1f MB of text in %.1f s)\n",
                       static_cast<double>(corpus.text_bytes) / 1e6, progress.seconds());
   return 0;

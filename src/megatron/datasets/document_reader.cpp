@@ -4,8 +4,9 @@
 
 namespace megatron {
 
-const std::vector<std::vector<std::string_view>>& DocumentReader::read(
-    const TextChunk& chunk, const TextDocument& document, const std::string& source) {
+const std::vector<std::vector<std::string_view>>& DocumentReader::read(const TextChunk& chunk,
+                                                                       const TextDocument& document,
+                                                                       const std::string& source) {
   if (chunk.kind == DocumentKind::json_line) {
     const auto& texts = parser_.parse(document.text, source);
     had_invalid_utf8_ = parser_.had_invalid_utf8();

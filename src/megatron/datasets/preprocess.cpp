@@ -166,7 +166,8 @@ class PreprocessRun {
  public:
   PreprocessRun(const PreprocessOptions& options, const std::vector<std::string>& files)
       : options_(options),
-        progress_(options.log, options.log_is_terminal, options.log_interval, total_file_bytes(files)) {
+        progress_(options.log, options.log_is_terminal, options.log_interval,
+                  total_file_bytes(files)) {
     const std::string job = preprocess_job(options, files);
     const bool is_repeatable = std::ranges::find(files, kStandardInput) == files.end();
     const auto found =

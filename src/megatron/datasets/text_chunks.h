@@ -82,9 +82,9 @@ class ChunkReader {
   std::uint64_t finished_bytes_ = 0;
 };
 
-/// One document of a chunk and its first line: a line of JSON that is not blank, a paragraph without
-/// surrounding blank lines, a line (all without the final line end), a line with its line end, or
-/// the whole file.
+/// One document of a chunk and its first line: a line of JSON that is not blank, a paragraph
+/// without surrounding blank lines, a line (all without the final line end), a line with its line
+/// end, or the whole file.
 struct TextDocument {
   std::string_view text;
   std::int64_t line = 1;

@@ -9,6 +9,11 @@
 namespace megatron {
 namespace {
 
+struct NumberedChunk {
+  TextChunk chunk;
+  std::uint64_t number;
+};
+
 struct VisitedChunk {
   TextCorpusSummary counts;
   std::uint64_t file_bytes = 0;
@@ -50,8 +55,7 @@ class FreeWorkers {
 /// Passes the texts of a document to `visit`, or notes why there are none.
 void visit_document(const TextCorpusOptions& options, const TextChunk& chunk,
                     const TextDocument& document, DocumentReader& reader,
-                    const std::function<void(std::string_view)>& visit,
-                    TextCorpusSummary& counts) {
+                    const std::function<void(std::string_view)>& visit, TextCorpusSummary& counts) {
   const std::string source = chunk.file + ":" + std::to_string(document.line);
   try {
     const auto& keys = reader.read(chunk, document, source);
@@ -77,20 +81,27 @@ TextCorpusSummary read_text_corpus(const TextCorpusOptions& options, const TextV
   const std::uint64_t total = total_file_bytes(files);
   ChunkReader reader(files, options.text_documents);
   FreeWorkers workers(options.workers);
-  const auto visit_chunk = [&](const TextChunk& chunk) {
+  std::uint64_t num_chunks = 0;
+  const auto next_chunk = [&]() -> std::optional<NumberedChunk> {
+    std::optional<TextChunk> chunk = reader.next();
+    if (!chunk) return std::nullopt;
+    return NumberedChunk{std::move(*chunk), num_chunks++};
+  };
+  const auto visit_chunk = [&](const NumberedChunk& input) {
+    const TextChunk& chunk = input.chunk;
     VisitedChunk visited{.counts = {}, .file_bytes = chunk.file_bytes};
     const FreeWorkers::Lease lease(workers);
-    const std::function<void(std::string_view)> visit_text = [&](std::string_view text) {
-      visit(lease.worker(), text);
-    };
     DocumentReader documents(options.json_keys, /*keeps_invalid_utf8=*/false);
-    for (const TextDocument& document : split_documents(chunk))
+    for (const TextDocument& document : split_documents(chunk)) {
+      const std::function<void(std::string_view)> visit_text = [&](std::string_view text) {
+        visit({lease.worker(), text, chunk, input.number, document.line});
+      };
       visit_document(options, chunk, document, documents, visit_text, visited.counts);
+    }
     return visited;
   };
-  OrderedPool<TextChunk, VisitedChunk> pool(
-      {.workers = options.workers, .depth = 2 * options.workers + 2}, [&] { return reader.next(); },
-      visit_chunk);
+  OrderedPool<NumberedChunk, VisitedChunk> pool(
+      {.workers = options.workers, .depth = 2 * options.workers + 2}, next_chunk, visit_chunk);
   TextCorpusSummary summary;
   while (const std::optional<VisitedChunk> chunk = pool.next()) {
     const TextCorpusSummary& counts = chunk->counts;

@@ -30,8 +30,15 @@ struct TextCorpusSummary {
   std::uint64_t text_bytes = 0;
 };
 
-/// Receives a text of valid UTF-8. Calls with different numbers of workers may be concurrent.
-using TextVisitor = std::function<void(std::size_t worker, std::string_view text)>;
+/// A text of valid UTF-8 and where it stands.
+struct CorpusText {
+  std::size_t worker;  ///< calls with different numbers may be concurrent
+  std::string_view text;
+  const TextChunk& chunk;
+  std::uint64_t chunk_number;  ///< of all chunks of all files, in order
+  std::int64_t line;
+};
+using TextVisitor = std::function<void(const CorpusText&)>;
 
 /// Passes every text to `visit`, in no order. Throws a UserError with file and line.
 TextCorpusSummary read_text_corpus(const TextCorpusOptions& options, const TextVisitor& visit);

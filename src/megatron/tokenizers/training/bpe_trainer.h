@@ -23,7 +23,7 @@ struct BpeTrainerOptions {
   std::vector<char32_t> initial_alphabet = {};  ///< characters in the vocabulary in any case
   /// Largest number of characters; the rarest are left out, of equal ones the last.
   std::optional<std::int64_t> limit_alphabet = {};
-  std::string continuing_subword_prefix = {};  ///< of the parts of a word after the first
+  std::string continuing_subword_prefix = {};         ///< of the parts of a word after the first
   std::optional<std::int64_t> max_token_length = {};  ///< in characters
   /// Receives the tokens made so far, several times a second.
   std::function<void(std::int64_t tokens)> progress = {};

@@ -103,11 +103,11 @@ OrderedJson pre_tokenizer_component(const TokenizerTrainerOptions& options) {
   for (const auto& [known, text] : kPatterns)
     if (known == name) pattern = text;
   if (pattern == name && name.find_first_of("\\[(.|+*?{^$ ") == std::string::npos)
-    throw UserError({"--pre-tokenizer names none of --model's", "'" + name + "'",
-                     is_byte_level
-                         ? "give gpt2, llama3, qwen, cl100k, o200k, tekken or a regular expression"
-                         : "give bert, whitespace, whitespace-split, metaspace, none, the name of a "
-                           "pattern (gpt2, llama3, …) or a regular expression"});
+    throw UserError(
+        {"--pre-tokenizer names none of --model's", "'" + name + "'",
+         is_byte_level ? "give gpt2, llama3, qwen, cl100k, o200k, tekken or a regular expression"
+                       : "give bert, whitespace, whitespace-split, metaspace, none, the name of a "
+                         "pattern (gpt2, llama3, …) or a regular expression"});
   const OrderedJson split = {{"type", "Split"},
                              {"pattern", {{"Regex", pattern}}},
                              {"behavior", "Isolated"},

@@ -35,7 +35,7 @@ struct TokenizerTrainerOptions {
   std::int64_t n_sub_iterations = 2;             ///< of Unigram
   std::int64_t max_piece_length = 16;            ///< of Unigram, in characters
   std::int64_t seed_size = 1000000;              ///< of Unigram
-  std::string normalizer = {};     ///< a name; "": that of the model's kind
+  std::string normalizer = {};                   ///< a name; "": that of the model's kind
   std::string pre_tokenizer = {};  ///< a name or a regular expression; "": that of the model's kind
 };
 
