@@ -108,11 +108,9 @@ void print_text(const TextStatistics& text, const WordStatistics& words) {
             << text.words << " words\n";
   std::vector<std::vector<std::string>> rows;
   for (const auto& [label, value] : text_rows(text, words)) rows.push_back({label, value});
-  std::string longest;
   for (const LongWord& word : words.longest)
-    longest +=
-        (longest.empty() ? "" : ", ") + quoted_token(word.word) + " " + std::to_string(word.tokens);
-  rows.push_back({"words of most tokens", longest});
+    rows.push_back({&word == words.longest.data() ? "words of most tokens" : "",
+                    std::to_string(word.tokens) + " " + quoted_token(word.word)});
   print_rows(rows);
 }
 
