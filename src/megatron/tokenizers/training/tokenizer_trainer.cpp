@@ -6,6 +6,7 @@
 #include "megatron/tokenizers/byte_level.h"
 #include "megatron/tokenizers/training/bpe_trainer.h"
 #include "megatron/tokenizers/training/trained_files.h"
+#include "megatron/tokenizers/training/unigram_trainer.h"
 #include "megatron/tokenizers/utf8.h"
 
 namespace megatron {
@@ -39,6 +40,23 @@ BpeTrainerOptions bpe_options(const TokenizerTrainerOptions& options,
   return result;
 }
 
+UnigramTrainerOptions unigram_options(const TokenizerTrainerOptions& options, std::size_t workers,
+                                      const TrainingProgress& progress) {
+  UnigramTrainerOptions result{.vocab_size = options.vocab_size,
+                               .special_tokens = *options.special_tokens,
+                               .unk_token = options.unk_token,
+                               .shrinking_factor = options.shrinking_factor,
+                               .n_sub_iterations = options.n_sub_iterations,
+                               .max_piece_length = options.max_piece_length,
+                               .seed_size = options.seed_size,
+                               .workers = static_cast<std::int64_t>(workers)};
+  if (progress)
+    result.progress = [&progress](std::int64_t done, std::int64_t total) {
+      progress("EM", done, total);
+    };
+  return result;
+}
+
 /// Returns JSON without the order of its keys.
 Json unordered(const OrderedJson& json) { return Json::parse(json.dump()); }
 
@@ -67,9 +85,16 @@ TrainedTokenizer TokenizerTrainer::train(const TrainingProgress& progress) {
   TrainedTokenizer result{.tokenizer_config_json = tokenizer_config_json(options_),
                           .words = all.total(),
                           .distinct_words = static_cast<std::int64_t>(words.size())};
-  const TrainedBpe model = train_bpe(words, bpe_options(options_, progress));
-  result.vocab_size = static_cast<std::int64_t>(model.tokens.size());
-  result.tokenizer_json = tokenizer_json(options_, model);
+  if (options_.model == TrainedModel::unigram) {
+    const TrainedUnigram model =
+        train_unigram(words, unigram_options(options_, counts_.size(), progress));
+    result.vocab_size = static_cast<std::int64_t>(model.pieces.size());
+    result.tokenizer_json = tokenizer_json(options_, model);
+  } else {
+    const TrainedBpe model = train_bpe(words, bpe_options(options_, progress));
+    result.vocab_size = static_cast<std::int64_t>(model.tokens.size());
+    result.tokenizer_json = tokenizer_json(options_, model);
+  }
   return result;
 }
 
