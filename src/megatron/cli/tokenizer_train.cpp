@@ -45,7 +45,8 @@ class StepProgress {
   void start(std::string_view step, std::uint64_t total) {
     title_ = step;
     step_begin_ = Clock::now();
-    options_ = {.title = title_, .total = total, .unit = step == "reading" ? "bytes" : "tokens"};
+    const char* const unit = step == "reading" ? "bytes" : step == "EM" ? "iterations" : "tokens";
+    options_ = {.title = title_, .total = total, .unit = unit};
     bar_ = std::make_unique<ProgressBar>(options_);
   }
 

@@ -73,8 +73,7 @@ void UnigramLattice::add_expected(const UnigramPieces& model, const CountedWord&
   alpha_.assign(size + 1, 0);
   beta_.assign(size + 1, 0);
   is_set_.assign(size + 1, false);
-  for (const Node& node : nodes_)
-    add(alpha_[node.end], node.end, node.score + alpha_[node.begin]);
+  for (const Node& node : nodes_) add(alpha_[node.end], node.end, node.score + alpha_[node.begin]);
   is_set_.assign(size + 1, false);
   for (auto last = nodes_.end(); last != nodes_.begin();) {
     auto first = last - 1;  // the nodes of one beginning, the shortest first

@@ -43,16 +43,15 @@ class UnigramTraining {
         characters_.insert(next_code_point(word.word, i));
     const std::size_t size = characters_.size() + num_special();
     if (size > static_cast<std::size_t>(options.vocab_size))
-      throw UserError({"--vocab-size " + std::to_string(options.vocab_size) + " is too small",
-                       "the special tokens and the characters are " + std::to_string(size) +
-                           " tokens",
-                       "give at least " + std::to_string(size)});
+      throw UserError(
+          {"--vocab-size " + std::to_string(options.vocab_size) + " is too small",
+           "the special tokens and the characters are " + std::to_string(size) + " tokens",
+           "give at least " + std::to_string(size)});
   }
 
   TrainedUnigram run() {
     std::vector<ScoredPiece> pieces = {{"<UNK>", kLeftOut}};
-    for (ScoredPiece& piece :
-         seed_pieces(words_, {options_.seed_size, options_.max_piece_length}))
+    for (ScoredPiece& piece : seed_pieces(words_, {options_.seed_size, options_.max_piece_length}))
       pieces.push_back(std::move(piece));
     UnigramPieces model(std::move(pieces));
     num_iterations_ = expected_iterations(model.size());
@@ -70,9 +69,7 @@ class UnigramTraining {
            std::ranges::find(options_.special_tokens, options_.unk_token) ==
                options_.special_tokens.end();
   }
-  std::size_t num_special() const {
-    return options_.special_tokens.size() + (adds_unk() ? 1 : 0);
-  }
+  std::size_t num_special() const { return options_.special_tokens.size() + (adds_unk() ? 1 : 0); }
 
   std::int64_t expected_iterations(std::size_t size) const {
     const double loops =
@@ -109,10 +106,9 @@ class UnigramTraining {
 
   /// One step of EM, with the digamma function of variational Bayes, which favors few pieces.
   void iterate(UnigramPieces& model) {
-    const std::vector<double> expected = sum_over_words(
-        model.size(), [&](UnigramLattice& lattice, const CountedWord& word, auto& sums) {
-          lattice.add_expected(model, word, sums);
-        });
+    const std::vector<double> expected =
+        sum_over_words(model.size(), [&](UnigramLattice& lattice, const CountedWord& word,
+                                         auto& sums) { lattice.add_expected(model, word, sums); });
     double sum = 0;
     for (std::size_t i = 1; i < expected.size(); ++i)
       if (expected[i] >= kLeastExpected) sum += expected[i];
@@ -154,8 +150,8 @@ class UnigramTraining {
         candidates.push_back({i, loss_without(i, second, counts, sum, num_words)});
       }
     }
-    const auto shrunk = static_cast<std::size_t>(static_cast<double>(model.size()) *
-                                                 options_.shrinking_factor);
+    const auto shrunk =
+        static_cast<std::size_t>(static_cast<double>(model.size()) * options_.shrinking_factor);
     const std::size_t size = std::max(desired_size_, shrunk);
     std::ranges::stable_sort(candidates, std::greater(), &Candidate::loss);
     for (const Candidate& candidate : candidates) {
@@ -165,14 +161,14 @@ class UnigramTraining {
     return kept;
   }
 
-  /// Returns what the likelihood loses when the alternatives take the place of a piece, whose count
-  /// they get.
+  /// Returns about what the likelihood loses when the alternatives take the place of a piece, whose
+  /// count they get. The new sum counts every piece of the model as an alternative, as the package
+  /// does, where Kudo's own trainer counts those of this piece.
   static double loss_without(std::size_t piece, const std::vector<std::int32_t>& alternatives,
                              const std::vector<double>& counts, double sum, double num_words) {
     const double count = counts[piece];
     const double log_share = std::log(count) - std::log(sum);
-    const double log_sum =
-        std::log(sum + count * static_cast<double>(alternatives.size() - 1));
+    const double log_sum = std::log(sum + count * static_cast<double>(counts.size() - 1));
     double log_alternatives = 0;
     for (const std::int32_t other : alternatives)
       log_alternatives += std::log(counts[static_cast<std::size_t>(other)] + count) - log_sum;
@@ -192,8 +188,7 @@ class UnigramTraining {
       std::string text;
       append_utf8(text, c);
       const auto found = scores.find(text);
-      pieces.emplace_back(text, found != scores.end() ? found->second
-                                                      : model.min_score() + lowest);
+      pieces.emplace_back(text, found != scores.end() ? found->second : model.min_score() + lowest);
       if (found == scores.end()) lowest += kStep;
       inserted.insert(std::move(text));
     }
