@@ -25,6 +25,14 @@ struct EnumNames<InitialAlphabet> {
 };
 
 template <>
+struct EnumNames<InputFormat> {
+  static constexpr std::array<std::pair<std::string_view, InputFormat>, 3> value{
+      {{"by-name", InputFormat::by_name},
+       {"text", InputFormat::text},
+       {"json", InputFormat::json}}};
+};
+
+template <>
 struct EnumNames<TrainingDocuments> {
   static constexpr std::array<std::pair<std::string_view, TrainingDocuments>, 4> value{
       {{"full-line", TrainingDocuments::full_line},
@@ -43,7 +51,10 @@ const FieldTable<Trainer>& trainer_table() {
     FieldTable<Trainer> t;
     t.group("Training");
     t.field("model", &Trainer::model, "model to train");
-    t.field("vocab_size", &Trainer::vocab_size, "number of tokens").at_least(1).at_most(1 << 24);
+    t.field("vocab_size", &Trainer::vocab_size,
+            "number of tokens; by default 8000 for unigram, 30000 for the others")
+        .at_least(1)
+        .at_most(1 << 24);
     t.field("min_frequency", &Trainer::min_frequency,
             "byte-bpe, wordpiece: least number of times that a merged pair occurs")
         .at_least(0);
@@ -114,12 +125,19 @@ const FieldTable<Options>& tokenizer_command_table() {
         "tokenizer.json and tokenizer_config.json. info FILE describes a tokenizer, and with "
         "--text what it makes of a text. diff A B compares two tokenizers, and with --text what "
         "they make of it. A tokenizer is its file or folder.");
-    t.field("action", &Options::operands, "train FILE..., info TOKENIZER or diff A B")
+    t.field("action", &Options::action, "what to do; compare is diff")
         .positional()
-        .value_name("WORD");
+        .required()
+        .choices({"train", "info", "diff", "compare"});
+    t.field("files", &Options::files,
+            "train: files of text, as preprocess-data reads them; info and diff: tokenizers")
+        .positional()
+        .value_name("FILE");
     t.include(&Options::trainer, trainer_table());
+    t.group("Training");
     t.field("special_tokens", &Options::special_tokens,
-            "a special token, or several with commas between them; they get the first ids")
+            "a special token, or several with commas between them; they get the first ids; by "
+            "default those of BERT for wordpiece, and none for the others")
         .repeatable()
         .value_name("TOKEN");
     t.field("output", &Options::output, "folder of the trained tokenizer").value_name("FOLDER");
@@ -130,12 +148,15 @@ const FieldTable<Options>& tokenizer_command_table() {
     t.field("json", &Options::json, "print JSON");
     t.include(&Options::tokenizer, tokenizer_name_table());
     t.group("Text");
+    t.field("input_format", &Options::input_format,
+            "what the files hold: text or JSON lines; by name, text if that ends in .txt (also "
+            "with .gz or .zst), else JSON lines");
     t.field("json_keys", &Options::json_keys,
             "fields of JSON lines that contain text; by default text")
         .repeatable()
         .value_name("KEY");
     t.field("text_documents", &Options::text_documents,
-            "what is trained on at once in a .txt file: lines with their line ends, as the "
+            "what is trained on at once in a file of text: lines with their line ends, as the "
             "package reads files; or lines, paragraphs or whole files, as preprocess-data reads "
             "them");
     t.field("on_error", &Options::on_error,
@@ -176,10 +197,47 @@ std::vector<std::string> split_at_commas(const std::vector<std::string>& values)
   return words;
 }
 
+struct FlagUse {
+  std::string_view field, models;
+};
+
+/// The flags that not all models use, and the models.
+constexpr std::array kModelFlags{FlagUse{"min_frequency", "byte-bpe wordpiece"},
+                                 FlagUse{"limit_alphabet", "byte-bpe wordpiece"},
+                                 FlagUse{"initial_alphabet", "byte-bpe"},
+                                 FlagUse{"max_token_length", "byte-bpe wordpiece"},
+                                 FlagUse{"continuing_subword_prefix", "wordpiece"},
+                                 FlagUse{"unk_token", "wordpiece unigram"},
+                                 FlagUse{"shrinking_factor", "unigram"},
+                                 FlagUse{"n_sub_iterations", "unigram"},
+                                 FlagUse{"max_piece_length", "unigram"},
+                                 FlagUse{"seed_size", "unigram"}};
+
+/// Throws a UserError for a flag that the action or the model does not use.
+void refuse_unused_flags(const Options& options, const ParseResult& parsed) {
+  const bool trains = options.action == "train";
+  const auto refuse = [](const Field& field, const std::string& of) {
+    throw UserError({field.flag() + " is not for " + of, "", "leave it out"});
+  };
+  for (const Field& field : tokenizer_command_table().set().fields) {
+    if (!parsed.is_set(field.name) || field.is_positional) continue;
+    const bool is_for_training = field.group == "Training";
+    const bool is_for_others = field.name == "text" || field.name == "json" ||
+                               field.name == "tokenizer_type" || field.name == "tiktoken_pattern";
+    if (trains ? is_for_others : is_for_training) refuse(field, options.action);
+  }
+  if (!trains) return;
+  const std::string model = write_values(options.trainer.model).front();
+  for (const auto& [name, models] : kModelFlags)
+    if (parsed.is_set(name) && models.find(model) == std::string_view::npos)
+      refuse(*tokenizer_command_table().set().find_name(name), "--model " + model);
+}
+
 }  // namespace
 
 TextCorpusOptions TokenizerCommandOptions::corpus(std::vector<std::string> inputs) const {
   return {.inputs = std::move(inputs),
+          .format = input_format,
           .json_keys = json_keys,
           .text_documents = kind_of(text_documents),
           .workers = workers,
@@ -190,17 +248,15 @@ const FieldSet& tokenizer_fields() { return tokenizer_command_table().set(); }
 
 int run_tokenizer(std::span<const std::string> args) {
   Options options;
-  parse_command_line(tokenizer_command_table(), args, options, "tokenizer");
+  const ParseResult parsed =
+      parse_command_line(tokenizer_command_table(), args, options, "tokenizer");
+  refuse_unused_flags(options, parsed);
   options.json_keys = split_at_commas(options.json_keys);
   if (options.json_keys.empty()) options.json_keys = {"text"};
   if (!options.special_tokens.empty())
     options.trainer.special_tokens = split_at_commas(options.special_tokens);
-  const std::string action = options.operands.empty() ? "" : options.operands[0];
-  if (action == "train") return run_tokenizer_train(options);
-  if (action == "info") return run_tokenizer_info(options);
-  if (action == "diff" || action == "compare") return run_tokenizer_diff(options);
-  throw UserError({"the first word must be train, info or diff",
-                   action.empty() ? "there is none" : action, "see megatron tokenizer --help"});
+  if (options.action == "train") return run_tokenizer_train(options);
+  return options.action == "info" ? run_tokenizer_info(options) : run_tokenizer_diff(options);
 }
 
 }  // namespace megatron

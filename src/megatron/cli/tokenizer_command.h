@@ -17,11 +17,13 @@ namespace megatron {
 enum class TrainingDocuments { full_line, line, paragraph, file };
 
 struct TokenizerCommandOptions {
-  std::vector<std::string> operands;  ///< the action, then files
+  std::string action;
+  std::vector<std::string> files;  ///< the words after the action
   TokenizerTrainerOptions trainer;
   std::vector<std::string> special_tokens;
   std::string output;
   std::vector<std::string> json_keys;
+  InputFormat input_format = InputFormat::by_name;
   TrainingDocuments text_documents = TrainingDocuments::full_line;
   std::string on_error = "stop";
   std::int64_t workers = std::max(1u, std::thread::hardware_concurrency());
@@ -29,8 +31,6 @@ struct TokenizerCommandOptions {
   std::vector<std::string> text;
   bool json = false;
 
-  /// Returns the words after the action.
-  std::vector<std::string> files() const { return {operands.begin() + 1, operands.end()}; }
   /// Returns how the texts in `inputs` are read.
   TextCorpusOptions corpus(std::vector<std::string> inputs) const;
 };

@@ -176,7 +176,7 @@ void print_vocabularies(const OpenedTokenizer& a, const OpenedTokenizer& b,
 }  // namespace
 
 int run_tokenizer_diff(const TokenizerCommandOptions& options) {
-  const std::vector<std::string> files = options.files();
+  const std::vector<std::string>& files = options.files;
   if (files.size() != 2)
     throw UserError({"diff needs two tokenizers", std::to_string(files.size()) + " are given",
                      "megatron tokenizer diff a/tokenizer.json b/tokenizer.json"});

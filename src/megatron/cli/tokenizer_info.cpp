@@ -117,7 +117,7 @@ void print_text(const TextStatistics& text, const WordStatistics& words) {
 }  // namespace
 
 int run_tokenizer_info(const TokenizerCommandOptions& options) {
-  const std::vector<std::string> files = options.files();
+  const std::vector<std::string>& files = options.files;
   if (files.size() != 1)
     throw UserError({"info needs one tokenizer", std::to_string(files.size()) + " are given",
                      "megatron tokenizer info tokenizer.json --text corpus.txt"});

@@ -1,6 +1,7 @@
 // Implements `megatron tokenizer train`.
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <iostream>
 #include <memory>
@@ -61,11 +62,24 @@ class StepProgress {
 void check_options(const TokenizerCommandOptions& options) {
   const char* const example =
       "megatron tokenizer train --model byte-bpe --vocab-size 32000 --output FOLDER FILE...";
-  if (options.files().empty()) throw UserError({"train needs a file of text", "", example});
+  if (options.files.empty()) throw UserError({"train needs a file of text", "", example});
   if (options.output.empty()) throw UserError({"train needs --output", "", example});
   std::error_code code;
   if (fs::exists(options.output, code) && !fs::is_directory(options.output, code))
     throw UserError({"--output " + options.output + " is a file", "", "give a folder"});
+}
+
+/// Says which texts or uses the tokenizer is not made for.
+void write_notes(const TokenizerTrainerOptions& wanted) {
+  const std::vector<std::string>& special = *wanted.special_tokens;
+  if (wanted.model == TrainedModel::wordpiece) {
+    if (std::ranges::find(special, wanted.unk_token) == special.end())
+      std::cerr << "note: " << wanted.unk_token
+                << " is no special token, so words with unknown characters cannot be encoded\n";
+  } else if (eos_token_of(special).empty()) {
+    std::cerr << "note: no special token ends documents, as --append-eod of preprocess-data needs; "
+                 "add --special-tokens '<|endoftext|>'\n";
+  }
 }
 
 }  // namespace
@@ -74,7 +88,7 @@ int run_tokenizer_train(const TokenizerCommandOptions& options) {
   check_options(options);
   StepProgress progress;
   TokenizerTrainer trainer(options.trainer, static_cast<std::size_t>(options.workers));
-  TextCorpusOptions reading = options.corpus(options.files());
+  TextCorpusOptions reading = options.corpus(options.files);
   reading.progress = [&](auto done, auto total) { progress.update("reading", done, total); };
   const TextCorpusSummary corpus = read_text_corpus(
       reading, [&](const CorpusText& text) { trainer.add_text(text.worker, text.text); });
@@ -90,7 +104,9 @@ int run_tokenizer_train(const TokenizerCommandOptions& options) {
   megatron::create_directories(folder);
   write_file_atomically(folder / "tokenizer.json", trained.tokenizer_json);
   write_file_atomically(folder / "tokenizer_config.json", trained.tokenizer_config_json);
-  if (trained.vocab_size < options.trainer.vocab_size)
+  const TokenizerTrainerOptions wanted = with_defaults(options.trainer);
+  write_notes(wanted);
+  if (trained.vocab_size < *wanted.vocab_size)
     std::cerr << "note: the text gives no more than " << trained.vocab_size << " tokens\n";
   std::cout << (folder / "tokenizer.json").string() << ": " << trained.vocab_size << " tokens from "
             << trained.words << " words, " << trained.distinct_words << " of them distinct"

@@ -95,14 +95,16 @@ std::uint64_t total_file_bytes(const std::vector<std::string>& files) {
 }
 
 ChunkReader::ChunkReader(std::vector<std::string> files, DocumentKind text_kind,
-                         std::size_t chunk_size)
-    : files_(std::move(files)), text_kind_(text_kind), chunk_size_(chunk_size) {}
+                         std::size_t chunk_size, InputFormat format)
+    : files_(std::move(files)), text_kind_(text_kind), format_(format), chunk_size_(chunk_size) {}
 
 bool ChunkReader::open_next_file() {
   if (next_file_ == files_.size()) return false;
   const std::string& file = files_[next_file_++];
   stream_ = open_text(file);
-  kind_ = is_text_file(file) ? text_kind_ : DocumentKind::json_line;
+  const bool is_text =
+      format_ == InputFormat::by_name ? is_text_file(file) : format_ == InputFormat::text;
+  kind_ = is_text ? text_kind_ : DocumentKind::json_line;
   line_ = 1;
   offset_ = 0;
   return true;

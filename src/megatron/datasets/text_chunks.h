@@ -22,6 +22,13 @@ enum class DocumentKind {
   file,       ///< the whole file
 };
 
+/// What files hold.
+enum class InputFormat {
+  by_name,  ///< text if is_text_file(), else JSON lines
+  text,
+  json
+};
+
 /// A place in the input between two chunks.
 struct InputPosition {
   std::size_t file = 0;              ///< index of the file
@@ -59,9 +66,10 @@ std::uint64_t total_file_bytes(const std::vector<std::string>& files);
 /// Reads files one after another. Not thread-safe.
 class ChunkReader {
  public:
-  /// `text_kind` is the kind of documents in .txt files; all other files hold JSON lines.
+  /// `text_kind` is the kind of documents in text files.
   ChunkReader(std::vector<std::string> files, DocumentKind text_kind,
-              std::size_t chunk_size = std::size_t{1} << 20);
+              std::size_t chunk_size = std::size_t{1} << 20,
+              InputFormat format = InputFormat::by_name);
   std::optional<TextChunk> next();
   /// Goes on at the end of a chunk that another reader of the same files gave. Call it before
   /// next().
@@ -74,6 +82,7 @@ class ChunkReader {
 
   std::vector<std::string> files_;
   DocumentKind text_kind_, kind_ = DocumentKind::json_line;
+  InputFormat format_;
   std::size_t chunk_size_, next_file_ = 0;
   std::unique_ptr<TextStream> stream_;
   std::string pending_;

@@ -69,6 +69,10 @@ void visit_document(const TextCorpusOptions& options, const TextChunk& chunk,
       }
     ++counts.documents;
   } catch (const UserError& error) {
+    if (!options.skip_malformed && chunk.kind == DocumentKind::json_line &&
+        options.format == InputFormat::by_name && !reader.had_invalid_utf8())
+      throw UserError({error.parts().what, error.parts().got,
+                       error.parts().fix + "; if the file is text, add --input-format text"});
     if (!options.skip_malformed) throw;
     if (counts.malformed_documents++ == 0) counts.first_malformed = error.parts().problem();
   }
@@ -79,7 +83,8 @@ void visit_document(const TextCorpusOptions& options, const TextChunk& chunk,
 TextCorpusSummary read_text_corpus(const TextCorpusOptions& options, const TextVisitor& visit) {
   const std::vector<std::string> files = expand_inputs(options.inputs, "FILE");
   const std::uint64_t total = total_file_bytes(files);
-  ChunkReader reader(files, options.text_documents);
+  constexpr std::size_t kChunkSize = std::size_t{1} << 20;
+  ChunkReader reader(files, options.text_documents, kChunkSize, options.format);
   FreeWorkers workers(options.workers);
   std::uint64_t num_chunks = 0;
   const auto next_chunk = [&]() -> std::optional<NumberedChunk> {

@@ -25,7 +25,7 @@ std::vector<char32_t> byte_alphabet() {
 BpeTrainerOptions bpe_options(const TokenizerTrainerOptions& options,
                               const TrainingProgress& progress) {
   const bool is_byte_level = options.model == TrainedModel::byte_bpe;
-  BpeTrainerOptions result{.vocab_size = options.vocab_size,
+  BpeTrainerOptions result{.vocab_size = *options.vocab_size,
                            .min_frequency = options.min_frequency,
                            .special_tokens = *options.special_tokens,
                            .limit_alphabet = options.limit_alphabet,
@@ -34,7 +34,7 @@ BpeTrainerOptions bpe_options(const TokenizerTrainerOptions& options,
   if (is_byte_level && options.initial_alphabet == InitialAlphabet::bytes)
     result.initial_alphabet = byte_alphabet();
   if (progress)
-    result.progress = [&progress, total = options.vocab_size](std::int64_t tokens) {
+    result.progress = [&progress, total = *options.vocab_size](std::int64_t tokens) {
       progress("merging", tokens, total);
     };
   return result;
@@ -42,7 +42,7 @@ BpeTrainerOptions bpe_options(const TokenizerTrainerOptions& options,
 
 UnigramTrainerOptions unigram_options(const TokenizerTrainerOptions& options, std::size_t workers,
                                       const TrainingProgress& progress) {
-  UnigramTrainerOptions result{.vocab_size = options.vocab_size,
+  UnigramTrainerOptions result{.vocab_size = *options.vocab_size,
                                .special_tokens = *options.special_tokens,
                                .unk_token = options.unk_token,
                                .shrinking_factor = options.shrinking_factor,

@@ -59,6 +59,8 @@ OrderedJson sentencepiece_normalizer() {
 
 TokenizerTrainerOptions with_defaults(TokenizerTrainerOptions options) {
   const bool is_wordpiece = options.model == TrainedModel::wordpiece;
+  if (!options.vocab_size)
+    options.vocab_size = options.model == TrainedModel::unigram ? 8000 : 30000;
   if (!options.special_tokens) {
     options.special_tokens.emplace();
     if (is_wordpiece) options.special_tokens = {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"};

@@ -22,8 +22,8 @@ enum class InitialAlphabet {
 /// before the model.
 struct TokenizerTrainerOptions {
   TrainedModel model = TrainedModel::byte_bpe;
-  std::int64_t vocab_size = 30000;
-  std::int64_t min_frequency = 0;  ///< of BPE and WordPiece
+  std::optional<std::int64_t> vocab_size = {};  ///< unset: 8000 for Unigram, 30000 for the others
+  std::int64_t min_frequency = 0;               ///< of BPE and WordPiece
   /// Unset: those of BERT for WordPiece, and none for the others.
   std::optional<std::vector<std::string>> special_tokens = {};
   std::optional<std::int64_t> limit_alphabet = {};    ///< of BPE and WordPiece
