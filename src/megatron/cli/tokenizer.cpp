@@ -237,6 +237,7 @@ void refuse_unused_flags(const Options& options, const ParseResult& parsed) {
 
 TextCorpusOptions TokenizerCommandOptions::corpus(std::vector<std::string> inputs) const {
   return {.inputs = std::move(inputs),
+          .flag = action == "train" ? "FILE" : "--text",
           .format = input_format,
           .json_keys = json_keys,
           .text_documents = kind_of(text_documents),

@@ -81,7 +81,7 @@ void visit_document(const TextCorpusOptions& options, const TextChunk& chunk,
 }  // namespace
 
 TextCorpusSummary read_text_corpus(const TextCorpusOptions& options, const TextVisitor& visit) {
-  const std::vector<std::string> files = expand_inputs(options.inputs, "FILE");
+  const std::vector<std::string> files = expand_inputs(options.inputs, options.flag);
   const std::uint64_t total = total_file_bytes(files);
   constexpr std::size_t kChunkSize = std::size_t{1} << 20;
   ChunkReader reader(files, options.text_documents, kChunkSize, options.format);

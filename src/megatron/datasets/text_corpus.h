@@ -14,6 +14,7 @@ namespace megatron {
 
 struct TextCorpusOptions {
   std::vector<std::string> inputs;  ///< as in PreprocessOptions
+  std::string flag = "FILE";        ///< what errors call an input
   InputFormat format = InputFormat::by_name;
   std::vector<std::string> json_keys = {"text"};
   DocumentKind text_documents = DocumentKind::full_line;
