@@ -67,7 +67,7 @@ def unigram(text, name):
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
     tokenizer.decoder = decoders.Metaspace()
     trainer = trainers.UnigramTrainer(
-        vocab_size=64,
+        vocab_size=44,
         special_tokens=["<s>", "</s>"],
         unk_token="<unk>",
         shrinking_factor=0.8,

@@ -47,6 +47,8 @@ TEST(UnigramLattice, FindsTheTwoBest) {
   EXPECT_THAT(best, UnorderedElementsAre(2, 3));
   EXPECT_THAT(second, UnorderedElementsAre(1, 2, 2));
   EXPECT_THAT(lattice.two_best(model, "a").second, IsEmpty());
+  const UnigramPieces parts = model_of({{"a", 0.5}, {"b", 0.4}, {"ab", 0.1}});
+  EXPECT_THAT(lattice.two_best(parts, "ab").second, ElementsAre(3));  // a b: 0.2, ab: 0.1
 }
 
 TEST(UnigramLattice, TakesUnknownCharactersAsPieceZero) {
