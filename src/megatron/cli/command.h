@@ -82,6 +82,10 @@ void check_score(std::span<const std::string> args, std::int64_t world_size);
 int run_tokenize(std::span<const std::string> args);
 const FieldSet& tokenize_fields();
 
+/// Runs `megatron tokenizer train|info|diff`.
+int run_tokenizer(std::span<const std::string> args);
+const FieldSet& tokenizer_fields();
+
 /// Runs `megatron preprocess-data`, which converts text to .bin/.idx datasets.
 int run_preprocess_data(std::span<const std::string> args);
 const FieldSet& preprocess_data_fields();

@@ -23,6 +23,8 @@ constexpr std::array kCommands{
             dataset_fields},
     Command{"tokenize", "convert text lines to token ids and back", "Data", run_tokenize,
             tokenize_fields},
+    Command{"tokenizer", "train, describe and compare tokenizers", "Data", run_tokenizer,
+            tokenizer_fields},
     Command{"generate", "continue texts with a trained model", "Use", run_generate_frontend,
             generate_fields, check_generate},
     Command{"score", "print log-probabilities of token ids", "Use", run_score_frontend,

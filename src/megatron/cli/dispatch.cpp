@@ -12,12 +12,11 @@ namespace megatron {
 namespace {
 
 /// The names that other programs use for the commands.
-constexpr std::array<std::pair<std::string_view, std::string_view>, 14> kOtherNames{{
+constexpr std::array<std::pair<std::string_view, std::string_view>, 13> kOtherNames{{
     {"train", "pretrain gpt"},
     {"training", "pretrain gpt"},
     {"finetune", "pretrain gpt --finetune"},
     {"preprocess", "preprocess-data"},
-    {"tokenizer", "tokenize"},
     {"inference", "generate"},
     {"infer", "generate"},
     {"eval", "score"},

@@ -8,11 +8,10 @@
 
 #include "megatron/base/error.h"
 #include "megatron/base/ordered_pool.h"
+#include "megatron/datasets/document_reader.h"
 #include "megatron/datasets/indexed_dataset_builder.h"
-#include "megatron/datasets/json_lines.h"
 #include "megatron/datasets/preprocess_checkpoint.h"
 #include "megatron/datasets/preprocess_progress.h"
-#include "megatron/tokenizers/utf8.h"
 
 namespace megatron {
 namespace {
@@ -59,10 +58,15 @@ class ChunkEncoder {
                          .text_bytes = chunk.text().size(),
                          .file_bytes = chunk.file_bytes,
                          .end = chunk.end};
-    if (chunk.kind == DocumentKind::json_line) {
-      encode_json(chunk, encoded);
-    } else {
-      encode_text(chunk, encoded);
+    DocumentReader reader(options_.json_keys, options_.accepts_invalid_utf8);
+    for (const TextDocument& document : split_documents(chunk)) {
+      const std::string source = chunk.file + ":" + std::to_string(document.line);
+      add_or_skip(encoded, [&] {
+        const auto& texts = reader.read(chunk, document, source);
+        for (std::size_t key = 0; key < texts.size(); ++key)
+          add_document(encoded.keys[key], texts[key], source);
+        if (reader.had_invalid_utf8()) encoded.note_invalid(source);
+      });
     }
     return encoded;
   }
@@ -85,35 +89,6 @@ class ChunkEncoder {
         encoded.keys[i].lengths.resize(before[i].lengths);
         encoded.keys[i].document_sequences.resize(before[i].documents);
       }
-    }
-  }
-
-  void encode_text(const TextChunk& chunk, EncodedChunk& encoded) const {
-    for (const TextDocument& document : split_documents(chunk)) {
-      const std::string source = chunk.file + ":" + std::to_string(document.line);
-      const auto valid =
-          options_.accepts_invalid_utf8 ? std::nullopt : replace_invalid_utf8(document.text);
-      add_or_skip(encoded, [&] {
-        add_document(encoded.keys[0], {valid ? std::string_view(*valid) : document.text}, source);
-        if (valid) encoded.note_invalid(source);
-      });
-    }
-  }
-
-  void encode_json(const TextChunk& chunk, EncodedChunk& encoded) const {
-    JsonLineParser parser(options_.json_keys);
-    std::string_view text = chunk.text();
-    for (std::int64_t number = chunk.first_line; !text.empty(); ++number) {
-      const std::string_view line = text.substr(0, text.find('\n'));
-      text.remove_prefix(std::min(line.size() + 1, text.size()));
-      if (line.find_first_not_of(" \t\r") == std::string_view::npos) continue;
-      const std::string source = chunk.file + ":" + std::to_string(number);
-      add_or_skip(encoded, [&] {
-        const auto& texts = parser.parse(line, source);
-        for (std::size_t key = 0; key < texts.size(); ++key)
-          add_document(encoded.keys[key], texts[key], source);
-        if (parser.had_invalid_utf8()) encoded.note_invalid(source);
-      });
     }
   }
 
@@ -186,23 +161,13 @@ void check(const PreprocessOptions& options, const std::vector<std::string>& fil
   }
 }
 
-std::uint64_t total_size(const std::vector<std::string>& files) {
-  std::uint64_t total = 0;
-  for (const std::string& file : files) {
-    std::error_code code;
-    const auto size = fs::file_size(file, code);
-    if (code) return 0;
-    total += size;
-  }
-  return total;
-}
-
 /// One run: the builders, and the checkpoint from which a later run goes on.
 class PreprocessRun {
  public:
   PreprocessRun(const PreprocessOptions& options, const std::vector<std::string>& files)
       : options_(options),
-        progress_(options.log, options.log_is_terminal, options.log_interval, total_size(files)) {
+        progress_(options.log, options.log_is_terminal, options.log_interval,
+                  total_file_bytes(files)) {
     const std::string job = preprocess_job(options, files);
     const bool is_repeatable = std::ranges::find(files, kStandardInput) == files.end();
     const auto found =

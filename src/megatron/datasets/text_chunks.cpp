@@ -31,7 +31,8 @@ std::string_view without_compression(std::string_view name) {
 
 /// Appends the files of a folder and its subfolders whose names say that they hold documents, in
 /// alphabetical order of their paths.
-void append_folder(const fs::path& folder, std::vector<std::string>& files) {
+void append_folder(const fs::path& folder, const std::string& flag,
+                   std::vector<std::string>& files) {
   std::vector<std::string> found;
   std::error_code code;
   for (fs::recursive_directory_iterator entry(folder, code), end; !code && entry != end;
@@ -45,7 +46,7 @@ void append_folder(const fs::path& folder, std::vector<std::string>& files) {
   }
   if (code) throw_file_error("read folder", folder, code.value());
   if (found.empty())
-    throw UserError({"--input " + folder.string() + " holds no file of documents",
+    throw UserError({flag + " " + folder.string() + " holds no file of documents",
                      "files of a folder must end in .jsonl, .json or .txt, also with .gz or .zst",
                      "give other files by their names or by a glob"});
   std::sort(found.begin(), found.end());
@@ -54,10 +55,11 @@ void append_folder(const fs::path& folder, std::vector<std::string>& files) {
 
 }  // namespace
 
-std::vector<std::string> expand_inputs(const std::vector<std::string>& patterns) {
+std::vector<std::string> expand_inputs(const std::vector<std::string>& patterns,
+                                       const std::string& flag) {
   std::vector<std::string> files;
   if (std::count(patterns.begin(), patterns.end(), kStandardInput) > 1)
-    throw UserError({"--input names the standard input twice", "", "give - once"});
+    throw UserError({flag + " names the standard input twice", "", "give - once"});
   for (const std::string& pattern : patterns) {
     if (pattern == kStandardInput) {
       files.push_back(pattern);
@@ -65,7 +67,7 @@ std::vector<std::string> expand_inputs(const std::vector<std::string>& patterns)
     }
     std::error_code code;
     if (fs::is_directory(pattern, code)) {
-      append_folder(pattern, files);
+      append_folder(pattern, flag, files);
       continue;
     }
     glob_t found{};
@@ -74,22 +76,35 @@ std::vector<std::string> expand_inputs(const std::vector<std::string>& patterns)
       files.emplace_back(found.gl_pathv[i]);
     ::globfree(&found);
     if (result != 0)
-      throw UserError({"--input " + pattern + " matches no file", "", "check the path"});
+      throw UserError({flag + " " + pattern + " matches no file", "", "check the path"});
   }
   return files;
 }
 
 bool is_text_file(const std::string& file) { return without_compression(file).ends_with(".txt"); }
 
+std::uint64_t total_file_bytes(const std::vector<std::string>& files) {
+  std::uint64_t total = 0;
+  for (const std::string& file : files) {
+    std::error_code code;
+    const auto size = fs::file_size(file, code);
+    if (code) return 0;
+    total += size;
+  }
+  return total;
+}
+
 ChunkReader::ChunkReader(std::vector<std::string> files, DocumentKind text_kind,
-                         std::size_t chunk_size)
-    : files_(std::move(files)), text_kind_(text_kind), chunk_size_(chunk_size) {}
+                         std::size_t chunk_size, InputFormat format)
+    : files_(std::move(files)), text_kind_(text_kind), format_(format), chunk_size_(chunk_size) {}
 
 bool ChunkReader::open_next_file() {
   if (next_file_ == files_.size()) return false;
   const std::string& file = files_[next_file_++];
   stream_ = open_text(file);
-  kind_ = is_text_file(file) ? text_kind_ : DocumentKind::json_line;
+  const bool is_text =
+      format_ == InputFormat::by_name ? is_text_file(file) : format_ == InputFormat::text;
+  kind_ = is_text ? text_kind_ : DocumentKind::json_line;
   line_ = 1;
   offset_ = 0;
   return true;
@@ -176,7 +191,7 @@ std::vector<TextDocument> split_documents(const TextChunk& chunk) {
     const std::string_view line = text.substr(
         0, text.find('\n') == std::string_view::npos ? text.size() : text.find('\n') + 1);
     text.remove_prefix(line.size());
-    const bool blank = is_blank(line);
+    const bool blank = chunk.kind != DocumentKind::full_line && is_blank(line);
     if (chunk.kind == DocumentKind::paragraph && inside && !blank) {
       const char* begin = documents.back().text.data();
       documents.back().text =
@@ -187,6 +202,7 @@ std::vector<TextDocument> split_documents(const TextChunk& chunk) {
     inside = !blank;
     ++number;
   }
+  if (chunk.kind == DocumentKind::full_line) return documents;
   for (TextDocument& document : documents) document.text = without_line_end(document.text);
   return documents;
 }

@@ -18,7 +18,15 @@ enum class DocumentKind {
   json_line,  ///< a line of JSON
   paragraph,  ///< lines up to a blank line
   line,       ///< a line of text
+  full_line,  ///< a line of text with its line end; blank lines are documents too
   file,       ///< the whole file
+};
+
+/// What files hold.
+enum class InputFormat {
+  by_name,  ///< text if is_text_file(), else JSON lines
+  text,
+  json
 };
 
 /// A place in the input between two chunks.
@@ -45,18 +53,23 @@ struct TextChunk {
 
 /// Returns the files that the patterns match, in alphabetical order per pattern. A pattern is a
 /// path, a glob, a folder, which stands for all files of documents below it, or kStandardInput.
-/// Throws a UserError when a pattern matches none.
-std::vector<std::string> expand_inputs(const std::vector<std::string>& patterns);
+/// Throws a UserError, which names `flag`, when a pattern matches none.
+std::vector<std::string> expand_inputs(const std::vector<std::string>& patterns,
+                                       const std::string& flag = "--input");
 
 /// Returns whether the name, without .gz or .zst, ends in .txt.
 bool is_text_file(const std::string& file);
 
+/// Returns the size of all files; 0 when it is unknown.
+std::uint64_t total_file_bytes(const std::vector<std::string>& files);
+
 /// Reads files one after another. Not thread-safe.
 class ChunkReader {
  public:
-  /// `text_kind` is the kind of documents in .txt files; all other files hold JSON lines.
+  /// `text_kind` is the kind of documents in text files.
   ChunkReader(std::vector<std::string> files, DocumentKind text_kind,
-              std::size_t chunk_size = std::size_t{1} << 20);
+              std::size_t chunk_size = std::size_t{1} << 20,
+              InputFormat format = InputFormat::by_name);
   std::optional<TextChunk> next();
   /// Goes on at the end of a chunk that another reader of the same files gave. Call it before
   /// next().
@@ -69,6 +82,7 @@ class ChunkReader {
 
   std::vector<std::string> files_;
   DocumentKind text_kind_, kind_ = DocumentKind::json_line;
+  InputFormat format_;
   std::size_t chunk_size_, next_file_ = 0;
   std::unique_ptr<TextStream> stream_;
   std::string pending_;
@@ -77,13 +91,14 @@ class ChunkReader {
   std::uint64_t finished_bytes_ = 0;
 };
 
-/// One document of a text chunk and its first line: a paragraph without surrounding blank lines, a
-/// line (both without the final line end), or the whole file.
+/// One document of a chunk and its first line: a line of JSON that is not blank, a paragraph
+/// without surrounding blank lines, a line (all without the final line end), a line with its line
+/// end, or the whole file.
 struct TextDocument {
   std::string_view text;
   std::int64_t line = 1;
 };
-/// Returns the documents of a text chunk in order.
+/// Returns the documents of a chunk in order.
 std::vector<TextDocument> split_documents(const TextChunk& chunk);
 
 }  // namespace megatron

@@ -26,7 +26,11 @@ class BertTokenizer : public Tokenizer {
   bool is_special(std::int32_t id) const override {
     return id == eos_ || id == bos_ || tokenizer_.is_special(id);
   }
+  std::int32_t unk() const override { return tokenizer_.unk(); }
   std::int32_t find(std::string_view token) const override;
+  std::string token(std::int32_t id) const override {
+    return id == bos_ ? "[BOS]" : id == eos_ ? "[EOS]" : tokenizer_.token(id);
+  }
   std::string_view name() const override { return name_; }
 
  private:

@@ -13,6 +13,7 @@ class ByteTokenizer : public Tokenizer {
   std::string decode(std::span<const std::int32_t> ids, SpecialTokens special) const override;
   std::int64_t vocab_size() const override { return 257; }
   std::int32_t eod() const override { return 256; }
+  std::string token(std::int32_t id) const override;
   bool accepts_invalid_utf8() const override { return true; }
   std::string_view name() const override { return "ByteTokenizer"; }
 };

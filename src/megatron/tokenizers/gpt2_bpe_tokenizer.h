@@ -21,6 +21,9 @@ class Gpt2BpeTokenizer : public Tokenizer {
   std::int64_t vocab_size() const override { return bpe_.vocabulary().id_limit(); }
   std::int32_t eod() const override { return eod_; }
   std::int32_t find(std::string_view token) const override { return bpe_.vocabulary().find(token); }
+  std::string token(std::int32_t id) const override {
+    return std::string(bpe_.vocabulary().token(id));
+  }
   std::string_view name() const override { return "GPT2BPETokenizer"; }
 
  private:

@@ -15,6 +15,7 @@ class NullTokenizer : public Tokenizer {
   std::string decode(std::span<const std::int32_t> ids, SpecialTokens special) const override;
   std::int64_t vocab_size() const override { return vocab_size_; }
   std::int32_t eod() const override { return static_cast<std::int32_t>(vocab_size_ - 1); }
+  std::string token(std::int32_t id) const override { return std::to_string(id); }
   std::string_view name() const override { return "NullTokenizer"; }
 
  private:

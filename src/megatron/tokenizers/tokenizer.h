@@ -57,9 +57,13 @@ class Tokenizer {
   virtual std::int32_t eod() const = 0;
   virtual std::int32_t pad() const { return -1; }  ///< −1 when there is none
   virtual std::int32_t bos() const { return -1; }  ///< −1 when there is none
+  virtual std::int32_t unk() const { return -1; }  ///< of unknown text; −1 when there is none
   virtual bool is_special(std::int32_t id) const { return id == eod(); }
   /// Returns the id of the token with this text, special or not; −1 when there is none.
   virtual std::int32_t find(std::string_view) const { return -1; }
+
+  /// Returns the token of an id as the tokenizer's file writes it; "" when there is none.
+  virtual std::string token(std::int32_t id) const = 0;
 
   /// Returns whether the text of a token can depend on the tokens after it, other than by the bytes
   /// of an incomplete character.

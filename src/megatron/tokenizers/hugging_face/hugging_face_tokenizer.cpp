@@ -39,6 +39,10 @@ HuggingFaceTokenizer::HuggingFaceTokenizer(hugging_face::TokenizerJson json, con
                                                     source + ": pre_tokenizer");
   if (pre_tokenizer_) byte_level_words_ = pre_tokenizer_->byte_level_words();
   model_ = hugging_face::make_model(model, json.lists ? &*json.lists : nullptr, source + ": model");
+  if (const Json& unk = optional_at(model, "unk_token"); unk.is_string())
+    unk_ = model_->vocabulary().find(unk.get<std::string>());
+  if (const Json& unk = optional_at(model, "unk_id"); unk.is_number_integer())
+    unk_ = unk.get<std::int32_t>();
   const Json& added = optional_at(root, "added_tokens");
   if (!added.is_null())
     added_tokens_ = hugging_face::AddedTokens(added, model_->vocabulary(), normalizer_.get(),
@@ -60,6 +64,11 @@ HuggingFaceTokenizer::HuggingFaceTokenizer(hugging_face::TokenizerJson json, con
 std::int32_t HuggingFaceTokenizer::find(std::string_view token) const {
   const std::int32_t id = added_tokens_.find(std::string(token));
   return id >= 0 ? id : model_->vocabulary().find(token);
+}
+
+std::string HuggingFaceTokenizer::token(std::int32_t id) const {
+  if (const std::string* added = added_tokens_.decoded(id)) return *added;
+  return std::string(model_->vocabulary().token(id));
 }
 
 std::vector<std::int32_t> HuggingFaceTokenizer::encode(std::string_view text) const {

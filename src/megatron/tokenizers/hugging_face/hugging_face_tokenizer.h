@@ -44,6 +44,8 @@ class HuggingFaceTokenizer : public Tokenizer {
   std::int32_t bos() const override { return special_.bos; }
   std::int32_t find(std::string_view token) const override;
   bool is_special(std::int32_t id) const override { return added_tokens_.is_special(id); }
+  std::int32_t unk() const override { return unk_; }
+  std::string token(std::int32_t id) const override;
   bool awaits_more(std::int32_t id) const override;
   std::string_view name() const override { return "HuggingFaceTokenizer"; }
 
@@ -68,7 +70,7 @@ class HuggingFaceTokenizer : public Tokenizer {
   hugging_face::PostProcessor post_processor_;
   std::unique_ptr<hugging_face::Decoder> decoder_;
   hugging_face::SpecialTokenIds special_;
-  std::int32_t id_limit_ = 0;
+  std::int32_t id_limit_ = 0, unk_ = -1;
   bool decodes_bytes_together_ = false;  ///< the decoder reads runs of tokens such as <0x41>
   const WordSplitter* byte_level_words_ = nullptr;  ///< of pre_tokenizer_, if it has them
   std::uint64_t cache_owner_ = WordCache::new_owner();

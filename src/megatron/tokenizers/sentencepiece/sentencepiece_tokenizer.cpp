@@ -62,6 +62,10 @@ std::int32_t SentencePieceTokenizer::find(std::string_view token) const {
                                                                                              : -1;
 }
 
+std::string SentencePieceTokenizer::token(std::int32_t id) const {
+  return id >= 0 && id < pieces_.size() ? model_.pieces[static_cast<std::size_t>(id)].text : "";
+}
+
 bool SentencePieceTokenizer::is_special(std::int32_t id) const {
   return id >= 0 && id < pieces_.size() && pieces_.type(id) == PieceType::control;
 }

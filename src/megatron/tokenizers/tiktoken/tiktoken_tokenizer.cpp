@@ -42,6 +42,11 @@ std::int32_t TiktokenTokenizer::find(std::string_view token) const {
   return id >= 0 ? id : ranks_.find(token);
 }
 
+std::string TiktokenTokenizer::token(std::int32_t id) const {
+  const auto special = special_tokens_.find(id);
+  return special != special_tokens_.end() ? special->second : std::string(ranks_.token(id));
+}
+
 std::vector<std::int32_t> TiktokenTokenizer::encode(std::string_view text) const {
   const auto replaced = replace_invalid_utf8(text);
   if (replaced) text = *replaced;

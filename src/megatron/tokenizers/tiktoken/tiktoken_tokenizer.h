@@ -27,6 +27,7 @@ class TiktokenTokenizer : public Tokenizer {
   std::int32_t pad() const override { return pad_; }
   bool is_special(std::int32_t id) const override { return special_tokens_.contains(id); }
   std::int32_t find(std::string_view token) const override;
+  std::string token(std::int32_t id) const override;
   std::string_view name() const override { return "TikTokenizer"; }
 
  private:
