@@ -4,7 +4,8 @@
 # take to start (startup.py); with `context`, long sequences over ranks (bench/context); with
 # `memory`, memory beside its prediction (bench/memory); with `small-memory`, FSDP and recomputation
 # beside PyTorch's (small_memory.py); with `tokenizers` and `tokenizer-training`, tokenizers and
-# their trainers beside the packages (bench/tokenizers). Further arguments go to the program; --help lists them.
+# their trainers beside the packages (bench/tokenizers). Further arguments go to the program; --help
+# lists them.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 case "${1:-}" in
@@ -15,7 +16,9 @@ case "${1:-}" in
     ;;
 esac
 program=main
-case "${1:-}" in ranks | startup | small-memory | tokenizers | tokenizer-training) program=${1//-/_}; shift ;; esac
+case "${1:-}" in
+  ranks | startup | small-memory | tokenizers | tokenizer-training) program=${1//-/_}; shift ;;
+esac
 script=bench/suite/$program.py
 [ "$program" = tokenizers ] && script=bench/tokenizers/run.py
 [ "$program" = tokenizer_training ] && script=bench/tokenizers/train.py

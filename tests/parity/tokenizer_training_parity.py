@@ -137,7 +137,8 @@ def check_large_bpe(folder, files):
 
 def check_wordpiece(folder, files):
     free = wordpiece(files, 4000, BERT_TOKENS)
-    ours = json.loads(train_ours(folder / "wp", files, "--model", "wordpiece", "--vocab-size", 4000))
+    flags = ["--model", "wordpiece", "--vocab-size", 4000]
+    ours = json.loads(train_ours(folder / "wp", files, *flags))
     differing = len(set(free.get_vocab()) ^ set(ours["model"]["vocab"]))
     report("WordPiece, tokens but for ties", differing <= 40, f"{differing} tokens differ")
     parts = sorted(t for t in free.get_vocab() if t.startswith("##") and len(t) == 3)
