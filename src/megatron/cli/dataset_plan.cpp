@@ -47,6 +47,9 @@ std::int64_t take_world_size(std::vector<std::string>& words) {
 Datasets build(const Settings& settings, const SampleCounts& samples) {
   DatasetRequest request = run_dataset_request(settings, samples);
   request.cache = !settings.data.data_cache_path.empty();
+  const std::int64_t context_ranks = settings.parallel.context_parallel_size;
+  request.row_multiple = context_ranks > 1 ? 2 * context_ranks : 1;
+  request.packing_report_lines = 0;
   request.tokenizer.vocab_size = std::max<std::int64_t>(1, settings.model.vocab_size);
   if (settings.data.fim.fim_data || settings.data.sft)
     request.tokenizer.text = make_tokenizer(settings.tokenizer);

@@ -1,12 +1,8 @@
 #include "megatron/datasets/builder.h"
 
 #include <algorithm>
-#include <atomic>
 #include <cmath>
-#include <exception>
-#include <functional>
 #include <mutex>
-#include <thread>
 
 #include "megatron/base/error.h"
 #include "megatron/datasets/blend.h"
@@ -14,6 +10,7 @@
 #include "megatron/datasets/gpt_dataset.h"
 #include "megatron/datasets/indexed_dataset.h"
 #include "megatron/datasets/mock_source.h"
+#include "megatron/datasets/parallel_for.h"
 #include "megatron/datasets/sft_dataset.h"
 
 namespace megatron {
@@ -21,32 +18,6 @@ namespace {
 
 using Sizes = std::array<std::optional<std::int64_t>, 3>;
 using SplitDatasets = std::array<std::shared_ptr<const SourceDataset>, 3>;
-
-/// Calls body(0) … body(count − 1) on several threads and waits for all. Then it rethrows the
-/// exception of the smallest index.
-void parallel_for(std::size_t count, const std::function<void(std::size_t)>& body) {
-  std::vector<std::exception_ptr> errors(count);
-  std::atomic<std::size_t> next{0};
-  const auto work = [&] {
-    for (std::size_t i = next++; i < count; i = next++) {
-      try {
-        body(i);
-      } catch (...) {
-        errors[i] = std::current_exception();
-      }
-    }
-  };
-  {
-    std::vector<std::jthread> threads;
-    const std::size_t workers =
-        std::min<std::size_t>({count, 8, std::max(1u, std::thread::hardware_concurrency())});
-    for (std::size_t i = 1; i < workers; ++i) threads.emplace_back(work);
-    work();
-  }
-  for (const std::exception_ptr& error : errors) {
-    if (error) std::rethrow_exception(error);
-  }
-}
 
 class Builder {
  public:
@@ -187,10 +158,20 @@ class Builder {
                                     .split_text = options_.split_text,
                                     .split_matrix = options_.split_matrix,
                                     .row_multiple = request_.row_multiple,
+                                    .packing = packing_strategy(config_.sft_packing_strategy),
+                                    .report_lines = request_.packing_report_lines,
+                                    .cache = request_.cache,
+                                    .cache_folder = config_.data_cache_path,
+                                    .prompt_format = config_.sft_tokenizer_prompt_format,
+                                    .tokenizer_folder = request_.tokenizer.folder,
                                     .tokenizer = options_.tokenizer};
-    return divide(file->size(), prefix, matrix, sizes, [&](const SourcePart& part) {
-      return std::make_shared<const SftDataset>(file, part, options, prompt_format_);
-    });
+    std::vector<std::string> warnings;
+    SplitDatasets datasets =
+        divide(file->size(), prefix, matrix, sizes, [&](const SourcePart& part) {
+          return std::make_shared<const SftDataset>(file, part, options, prompt_format_, warnings);
+        });
+    add_warnings(warnings);
+    return datasets;
   }
 
   SplitDatasets build_source(const std::shared_ptr<const TokenSource>& source,
@@ -204,9 +185,13 @@ class Builder {
     SplitDatasets datasets = divide(sequences, path, matrix, sizes, [&](const SourcePart& part) {
       return std::make_shared<const GptDataset>(source, part, options_, warnings);
     });
+    add_warnings(warnings);
+    return datasets;
+  }
+
+  void add_warnings(const std::vector<std::string>& warnings) {
     const std::lock_guard lock(warnings_mutex_);
     result_.warnings.insert(result_.warnings.end(), warnings.begin(), warnings.end());
-    return datasets;
   }
 
   /// Calls `make` for the part of each split that is wanted.

@@ -39,7 +39,9 @@ struct DatasetRequest {
   bool multiple_validation_sets = false;  ///< one set per prefix of the validation split's own data
                                           ///< instead of their blend
   std::int64_t row_multiple = 1;  ///< conversations of --sft are filled up to multiples of this
-  bool cache = true;              ///< cache sample orders on disk
+  std::int64_t packing_report_lines = 1000;  ///< the report of --sft counts the padding of up to
+                                             ///< this many lines; 0: of all
+  bool cache = true;                         ///< cache sample orders on disk
   DataTokenizer tokenizer = {};
 };
 

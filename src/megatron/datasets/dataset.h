@@ -21,14 +21,26 @@ struct Sample {
                                               ///< inter_document_masking
 };
 
+/// How full the sequences are that one packing strategy makes of conversations, in one epoch.
+struct PackingShare {
+  std::string strategy;        ///< line, bfd or bfd_split
+  bool is_used = false;        ///< the strategy of the run
+  std::int64_t lines = 0;      ///< lines that were counted
+  std::int64_t sequences = 0;  ///< number of sequences made of them
+  std::int64_t tokens = 0;     ///< tokens of conversations in these sequences
+  std::int64_t padding = 0;    ///< positions that hold padding
+  std::int64_t truncated = 0;  ///< tokens of conversations that are cut off
+};
+
 /// The part that one corpus contributes to a number of samples.
 struct CorpusShare {
-  std::string name;            ///< the path prefix, or "mock data"
-  double weight = 1;           ///< weight in the blend
-  std::int64_t documents = 0;  ///< documents, or lines of conversations, in this split
-  std::int64_t tokens = 0;     ///< tokens of the corpus in this split; 0: unknown
-  std::int64_t samples = 0;    ///< samples from this corpus
-  double epochs = 0;           ///< number of passes over `tokens`
+  std::string name;                         ///< the path prefix, or "mock data"
+  double weight = 1;                        ///< weight in the blend
+  std::int64_t documents = 0;               ///< documents, or lines of conversations, in this split
+  std::int64_t tokens = 0;                  ///< tokens of the corpus in this split; 0: unknown
+  std::int64_t samples = 0;                 ///< samples from this corpus
+  double epochs = 0;                        ///< number of passes over `tokens`
+  std::vector<PackingShare> packings = {};  ///< of conversations, otherwise empty
 };
 
 /// Thread-safe: several threads may read samples at once.
