@@ -49,6 +49,18 @@ struct EncodedChunk {
   }
 };
 
+/// Calls use(line, "file:line") for each line of JSON that is not blank.
+template <class Use>
+void for_each_line(const TextChunk& chunk, const Use& use) {
+  std::string_view text = chunk.text();
+  for (std::int64_t number = chunk.first_line; !text.empty(); ++number) {
+    const std::string_view line = text.substr(0, text.find('\n'));
+    text.remove_prefix(std::min(line.size() + 1, text.size()));
+    if (line.find_first_not_of(" \t\r") == std::string_view::npos) continue;
+    use(line, chunk.file + ":" + std::to_string(number));
+  }
+}
+
 class ChunkEncoder {
  public:
   ChunkEncoder(const PreprocessOptions& options, const Encoder& encode)
@@ -91,8 +103,9 @@ class ChunkEncoder {
   void encode_text(const TextChunk& chunk, EncodedChunk& encoded) const {
     for (const TextDocument& document : split_documents(chunk)) {
       const std::string source = chunk.file + ":" + std::to_string(document.line);
-      const auto valid =
-          options_.accepts_invalid_utf8 ? std::nullopt : replace_invalid_utf8(document.text);
+      const auto valid = options_.accepts_invalid_utf8 && !options_.sentences
+                             ? std::nullopt
+                             : replace_invalid_utf8(document.text);
       add_or_skip(encoded, [&] {
         add_document(encoded.keys[0], {valid ? std::string_view(*valid) : document.text}, source);
         if (valid) encoded.note_invalid(source);
@@ -102,26 +115,21 @@ class ChunkEncoder {
 
   void encode_json(const TextChunk& chunk, EncodedChunk& encoded) const {
     JsonLineParser parser(options_.json_keys);
-    std::string_view text = chunk.text();
-    for (std::int64_t number = chunk.first_line; !text.empty(); ++number) {
-      const std::string_view line = text.substr(0, text.find('\n'));
-      text.remove_prefix(std::min(line.size() + 1, text.size()));
-      if (line.find_first_not_of(" \t\r") == std::string_view::npos) continue;
-      const std::string source = chunk.file + ":" + std::to_string(number);
+    for_each_line(chunk, [&](std::string_view line, const std::string& source) {
       add_or_skip(encoded, [&] {
         const auto& texts = parser.parse(line, source);
         for (std::size_t key = 0; key < texts.size(); ++key)
           add_document(encoded.keys[key], texts[key], source);
         if (parser.had_invalid_utf8()) encoded.note_invalid(source);
       });
-    }
+    });
   }
 
   /// Adds one sequence per text that has tokens. A document without tokens stays as an empty one.
   void add_document(KeyTokens& out, const std::vector<std::string_view>& texts,
                     const std::string& source) const {
     std::int32_t sequences = 0;
-    for (const std::string_view text : texts) {
+    for (const std::string_view text : options_.sentences ? sentences_of(texts) : texts) {
       const std::vector<std::int32_t> ids = encode(text, source);
       if (ids.empty()) continue;
       for (const std::int32_t id : ids) {
@@ -141,6 +149,15 @@ class ChunkEncoder {
       ++out.lengths.back();
     }
     out.document_sequences.push_back(sequences);
+  }
+
+  std::vector<std::string_view> sentences_of(const std::vector<std::string_view>& texts) const {
+    std::vector<std::string_view> sentences;
+    for (const std::string_view text : texts) {
+      const std::vector<std::string_view> own = options_.sentences->split(text);
+      sentences.insert(sentences.end(), own.begin(), own.end());
+    }
+    return sentences;
   }
 
   /// Encodes a text; errors of the tokenizer get file and line.
@@ -209,7 +226,8 @@ class PreprocessRun {
         is_repeatable ? PreprocessCheckpointFile::load(options.output_prefix, job) : std::nullopt;
     if (found) checkpoint_ = *found;
     for (std::size_t key = 0; key < options.json_keys.size(); ++key) {
-      const std::string prefix = options.output_prefix + "_" + options.json_keys[key] + "_document";
+      const std::string prefix = options.output_prefix + "_" + options.json_keys[key] +
+                                 (options.sentences ? "_sentence" : "_document");
       checkpoint_.counts.outputs.push_back({.prefix = prefix});
       builders_.push_back(std::make_unique<IndexedDatasetBuilder>(IndexedDatasetBuilderOptions{
           .prefix = prefix,
@@ -283,6 +301,36 @@ class PreprocessRun {
 };
 
 }  // namespace
+
+std::string first_texts(const PreprocessOptions& options, std::size_t size) {
+  const std::vector<std::string> files = expand_inputs(options.inputs);
+  check(options, files);
+  ChunkReader reader(files, options.text_documents);
+  JsonLineParser parser(options.json_keys);
+  std::string texts;
+  const auto add = [&](std::string_view text) {
+    if (texts.size() >= size) return;
+    texts += replace_invalid_utf8(text).value_or(std::string(text));
+    texts += "\n\n";
+  };
+  while (texts.size() < size) {
+    const std::optional<TextChunk> chunk = reader.next();
+    if (!chunk) break;
+    if (chunk->kind != DocumentKind::json_line) {
+      for (const TextDocument& document : split_documents(*chunk)) add(document.text);
+      continue;
+    }
+    for_each_line(*chunk, [&](std::string_view line, const std::string& source) {
+      try {
+        for (const auto& of_key : parser.parse(line, source))
+          for (const std::string_view text : of_key) add(text);
+      } catch (const UserError&) {
+        if (!options.skip_malformed) throw;
+      }
+    });
+  }
+  return texts;
+}
 
 PreprocessSummary preprocess(const PreprocessOptions& options, const Encoder& encode) {
   const std::vector<std::string> files = expand_inputs(options.inputs);
