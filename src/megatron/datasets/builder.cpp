@@ -5,6 +5,7 @@
 #include <mutex>
 
 #include "megatron/base/error.h"
+#include "megatron/datasets/bert_dataset.h"
 #include "megatron/datasets/blend.h"
 #include "megatron/datasets/blended_dataset.h"
 #include "megatron/datasets/gpt_dataset.h"
@@ -12,6 +13,7 @@
 #include "megatron/datasets/mock_source.h"
 #include "megatron/datasets/parallel_for.h"
 #include "megatron/datasets/sft_dataset.h"
+#include "megatron/datasets/t5_dataset.h"
 
 namespace megatron {
 namespace {
@@ -93,10 +95,13 @@ class Builder {
           "--split " + config_.split +
           " has no effect: mock data are always divided 1,1,1, as in Megatron-LM");
     options_.split_matrix = parse_split(options_.split_text);
-    const auto source = std::make_shared<const MockTokenSource>(request_.tokenizer.vocab_size,
-                                                                request_.tokenizer.eod);
+    const auto [vocab_size, eod] = std::pair(request_.tokenizer.vocab_size, request_.tokenizer.eod);
     const SplitDatasets datasets =
-        build_source(source, std::nullopt, *options_.split_matrix, request_.num_samples);
+        request_.kind == SampleKind::gpt
+            ? build_source(std::make_shared<const MockTokenSource>(vocab_size, eod), std::nullopt,
+                           *options_.split_matrix, request_.num_samples)
+            : build_sentences(mock_sentences(vocab_size, eod), std::nullopt, *options_.split_matrix,
+                              request_.num_samples);
     std::copy(datasets.begin(), datasets.end(), result_.splits.begin());
   }
 
@@ -148,10 +153,13 @@ class Builder {
   /// Builds the splits of one pair of files or, with --sft, of one file of conversations.
   SplitDatasets build_prefix(const std::string& prefix, const SplitMatrix& matrix,
                              const Sizes& sizes) {
-    if (!config_.sft)
-      return build_source(std::make_shared<const IndexedDataset>(
-                              prefix, IndexedDatasetOptions{.mmap = config_.mmap_bin_files}),
-                          prefix, matrix, sizes);
+    if (!config_.sft) {
+      const auto source = std::make_shared<const IndexedDataset>(
+          prefix, IndexedDatasetOptions{.mmap = config_.mmap_bin_files});
+      return request_.kind == SampleKind::gpt
+                 ? build_source(source, prefix, matrix, sizes)
+                 : build_sentences({source, source->document_indices()}, prefix, matrix, sizes);
+    }
     const auto file = std::make_shared<const ConversationFile>(prefix);
     const SftDatasetOptions options{.sequence_length = options_.sequence_length,
                                     .seed = options_.seed,
@@ -185,6 +193,34 @@ class Builder {
     SplitDatasets datasets = divide(sequences, path, matrix, sizes, [&](const SourcePart& part) {
       return std::make_shared<const GptDataset>(source, part, options_, warnings);
     });
+    add_warnings(warnings);
+    return datasets;
+  }
+
+  /// Builds the splits of BERT or T5, which divide documents.
+  SplitDatasets build_sentences(const SentenceSource& source,
+                                const std::optional<std::string>& path, const SplitMatrix& matrix,
+                                const Sizes& sizes) {
+    const MaskedDatasetOptions options{
+        .sequence_length = request_.sequence_length,
+        .seed = request_.seed,
+        .split_text = options_.split_text,
+        .split_matrix = options_.split_matrix,
+        .cache_folder = config_.data_cache_path,
+        .cache = request_.cache,
+        .masking = request_.masked.masking,
+        .tokens = request_.masked.tokens,
+        .tokenizer = options_.tokenizer,
+        .binary_head = request_.masked.binary_head,
+        .decoder_sequence_length = request_.masked.decoder_sequence_length};
+    std::vector<std::string> warnings;
+    SplitDatasets datasets =
+        divide(source.num_documents(), path, matrix, sizes,
+               [&](const SourcePart& part) -> std::shared_ptr<const SourceDataset> {
+                 if (request_.kind == SampleKind::bert)
+                   return std::make_shared<const BertDataset>(source, part, options, warnings);
+                 return std::make_shared<const T5Dataset>(source, part, options, warnings);
+               });
     add_warnings(warnings);
     return datasets;
   }

@@ -14,6 +14,7 @@
 #include "megatron/datasets/dataset.h"
 #include "megatron/datasets/split.h"
 #include "megatron/datasets/unique_description.h"
+#include "megatron/datasets/word_masking.h"
 #include "megatron/tokenizers/tokenizer.h"
 
 namespace megatron {
@@ -27,6 +28,16 @@ struct DataTokenizer {
   TokenizerIdentity identity = {};
   std::shared_ptr<const Tokenizer> text = {};  ///< required by --fim-data and --sft
   std::filesystem::path folder = {};           ///< of its chat template, for --sft
+};
+
+enum class SampleKind { gpt, bert, t5 };
+
+/// What samples of BERT and T5 need.
+struct MaskedRequest {
+  MaskingOptions masking = {};
+  MaskingTokens tokens = {};
+  bool binary_head = true;                   ///< BERT: pairs of sentences
+  std::int64_t decoder_sequence_length = 0;  ///< T5
 };
 
 struct DatasetRequest {
@@ -43,6 +54,8 @@ struct DatasetRequest {
                                              ///< this many lines; 0: of all
   bool cache = true;                         ///< cache sample orders on disk
   DataTokenizer tokenizer = {};
+  SampleKind kind = SampleKind::gpt;
+  MaskedRequest masked = {};  ///< with another kind than gpt
 };
 
 struct Datasets {

@@ -21,6 +21,13 @@ struct Sample {
                                               ///< inter_document_masking
 };
 
+/// A part of a sample for other models than causal ones, by megatron-core's name.
+struct SampleField {
+  std::string name;
+  std::vector<std::int64_t> values;
+  bool is_scalar = false;  ///< one number, not an array
+};
+
 /// How full the sequences are that one packing strategy makes of conversations, in one epoch.
 struct PackingShare {
   std::string strategy;        ///< line, bfd or bfd_split
@@ -53,6 +60,8 @@ class Dataset {
   /// Returns the raw ids of a sample; sequence_length + 1 of them when samples carry an extra
   /// token.
   virtual std::vector<std::int64_t> text(std::int64_t index) const = 0;
+  /// Returns all parts of a sample of BERT or T5; empty for causal models.
+  virtual std::vector<SampleField> fields(std::int64_t) const { return {}; }
   /// Returns the sample's name for errors: its dataset and the number in that dataset.
   virtual std::string describe(std::int64_t index) const = 0;
   /// Returns what the first `samples` samples take from each corpus. Reads the length of every

@@ -27,6 +27,7 @@ class BertTokenizer : public Tokenizer {
     return id == eos_ || id == bos_ || tokenizer_.is_special(id);
   }
   std::int32_t find(std::string_view token) const override;
+  bool continues_word(std::int32_t id) const override { return tokenizer_.continues_word(id); }
   std::string_view name() const override { return name_; }
 
  private:

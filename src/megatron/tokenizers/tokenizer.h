@@ -61,6 +61,9 @@ class Tokenizer {
   /// Returns the id of the token with this text, special or not; −1 when there is none.
   virtual std::int32_t find(std::string_view) const { return -1; }
 
+  /// Returns whether the token continues a word: in WordPiece, its text begins with "##".
+  virtual bool continues_word(std::int32_t) const { return false; }
+
   /// Returns whether the text of a token can depend on the tokens after it, other than by the bytes
   /// of an incomplete character.
   virtual bool awaits_more(std::int32_t) const { return false; }

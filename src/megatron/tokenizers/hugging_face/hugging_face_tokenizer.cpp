@@ -62,6 +62,11 @@ std::int32_t HuggingFaceTokenizer::find(std::string_view token) const {
   return id >= 0 ? id : model_->vocabulary().find(token);
 }
 
+bool HuggingFaceTokenizer::continues_word(std::int32_t id) const {
+  const Vocabulary& vocabulary = model_->vocabulary();
+  return vocabulary.contains(id) && vocabulary.token(id).starts_with("##");
+}
+
 std::vector<std::int32_t> HuggingFaceTokenizer::encode(std::string_view text) const {
   return post_processor_.apply(encode_fragment(text));
 }

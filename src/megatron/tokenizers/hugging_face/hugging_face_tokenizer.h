@@ -44,6 +44,7 @@ class HuggingFaceTokenizer : public Tokenizer {
   std::int32_t bos() const override { return special_.bos; }
   std::int32_t find(std::string_view token) const override;
   bool is_special(std::int32_t id) const override { return added_tokens_.is_special(id); }
+  bool continues_word(std::int32_t id) const override;
   bool awaits_more(std::int32_t id) const override;
   std::string_view name() const override { return "HuggingFaceTokenizer"; }
 
