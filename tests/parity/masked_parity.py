@@ -75,10 +75,10 @@ def build_peer(kind, tokenizer, blend, split, sizes, seq_length, decoder_length,
         tokenizer=tokenizer,
         masking_probability=flags["mask_prob"],
         short_sequence_probability=flags["short_seq_prob"],
-        masking_max_ngram=10 if is_t5 else 3,
-        masking_do_full_word=True,
+        masking_max_ngram=flags.get("max_ngram", 10 if is_t5 else 3),
+        masking_do_full_word=flags.get("whole_words", True),
         masking_do_permutation=False,
-        masking_use_longer_ngrams=False,
+        masking_use_longer_ngrams=flags.get("longer_ngrams", False),
         masking_use_geometric_distribution=is_t5,
     )
     if is_t5:

@@ -52,7 +52,7 @@ std::unique_ptr<Tokenizer> open_tokenizer(const DatasetCommandOptions& options) 
                                         : std::string(options.decode ? "--decode" : "--fim-data") +
                                               " needs the tokenizer that made the dataset",
                      "", "give --tokenizer-model FILE or --tokenizer-type TYPE"});
-  if (!is_masked(options)) config.vocab_size = options.vocab_size;
+  config.vocab_size = options.vocab_size;
   return make_tokenizer(config);
 }
 
