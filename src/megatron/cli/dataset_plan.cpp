@@ -56,14 +56,6 @@ Datasets build(const Settings& settings, const SampleCounts& samples) {
   return build_datasets(settings.data, request);
 }
 
-std::vector<SplitShare> shares_of(const Datasets& datasets, const SampleCounts& samples) {
-  const std::size_t count = datasets.valid_sets.size();
-  std::vector<std::string> suffixes;
-  for (std::size_t i = 0; i < count; ++i)
-    suffixes.push_back(count > 1 ? "-" + std::to_string(i) : "");
-  return split_shares(datasets, samples, suffixes);
-}
-
 /// Returns the samples of a split of which the run takes `count`, or one epoch.
 std::int64_t sample_count(const std::optional<std::int64_t>& count,
                           const std::vector<SplitShare>& shares, const std::string& split) {
@@ -110,7 +102,8 @@ int run_dataset_plan(std::span<const std::string> args) {
   const SampleCounts samples = train_valid_test_num_samples(settings, ranks);
   const Datasets datasets = build(settings, samples);
   for (const std::string& warning : datasets.warnings) std::cerr << "note: " << warning << "\n";
-  const std::vector<SplitShare> shares = shares_of(datasets, samples);
+  const std::vector<SplitShare> shares = split_shares(
+      datasets, samples, validation_suffixes(settings.training, datasets.valid_sets.size()));
   print(settings, samples, shares, run.options.json);
   return 0;
 }
