@@ -110,6 +110,9 @@ TEST(ConversationPacking, FillsConversationsUpToAMultiple) {
   EXPECT_EQ(bfd.sequences, 2);
   EXPECT_EQ(bfd.truncated, 0);
   EXPECT_EQ(bfd.padding, 4);
+  // Three of them fill a sequence of 12, where four would fit without filling up.
+  EXPECT_EQ(
+      share(lines, PackingStrategy::bfd, {.sequence_length = 12, .row_multiple = 4}).sequences, 2);
 }
 
 TEST(ConversationPacking, DividesLongConversations) {

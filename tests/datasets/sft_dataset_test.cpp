@@ -204,6 +204,14 @@ TEST_F(SftDatasets, CountPaddingAndKeepLengthsInTheCache) {
   for (std::int64_t i = 0; i < built.size(); ++i) EXPECT_EQ(loaded.text(i), built.text(i));
   const SftDataset changed = open(content + chat_line(20) + chat_line(3), options);
   EXPECT_GT(changed.size(), built.size());
+  std::string others;  // as many lines, of other lengths
+  for (int i = 0; i < 20; ++i) others += chat_line(3 * i + 5);
+  open(content, options);
+  const SftDataset rebuilt = open(others, options);
+  options.cache = false;
+  const SftDataset expected = open(others, options);
+  ASSERT_EQ(rebuilt.size(), expected.size());
+  for (std::int64_t i = 0; i < rebuilt.size(); ++i) EXPECT_EQ(rebuilt.text(i), expected.text(i));
   const CorpusShare share = built.shares(built.size())[0];
   ASSERT_EQ(share.packings.size(), 3);
   EXPECT_EQ(share.packings[0].sequences, 20);

@@ -28,6 +28,8 @@ TEXTS = (
 def main():
     draw = random.Random(5)
     corpus = "\n\n".join(draw.choice(TEXTS) for _ in range(60))
+    # A pair that is seen once is no collocation, however likely.
+    corpus += "\n\nIt was Q. Zeta who came. And Zeta met Q here once."
     trainer = PunktTrainer()
     trainer.train(corpus)
     learned = trainer.get_params()
