@@ -13,15 +13,15 @@ from punkt_parity import damaged, sentences
 TESTS = Path(__file__).resolve().parents[1]
 TEXTS = (
     "Dr. A. Weber met Prof. Lee at 5 p.m. in Bonn. They spoke of No. 7 of the series, vol. 3, and "
-    "of other things. The talk was long! Was it good? It was (he said). She agreed: \u201cIt was.\u201d "
-    "Then they left.",
+    "of other things. The talk was long! Was it good? It was (he said). She agreed: \u201cIt "
+    "was.\u201d Then they left.",
     "The committee met on Oct. 12. The 3. draft was read. e.g. the first part, i.e. the part on "
     "taxes, was changed. Mr. Brown asked for more... The others did not. He left; they stayed.",
     "In the U.S. the law is old. In the U.K. it is older. The firm (Smith & Co. Ltd.) pays 3.5 % "
     "-- or 1,000. That is all.\nA new line. . . . and an end.\n\nA new paragraph begins here. The "
     "year 1999. Events followed. J. Bach wrote it. vs. others he was first.",
-    "Das Haus Nr. 5 ist alt. Es wurde 1890 gebaut, d.h. vor langer Zeit. \u00dcber den Preis (ca. 300 "
-    "Mio. Euro) sprach niemand. \u00abWirklich?\u00bb fragte sie. \u00abJa.\u00bb",
+    "Das Haus Nr. 5 ist alt. Es wurde 1890 gebaut, d.h. vor langer Zeit. \u00dcber den Preis "
+    "(ca. 300 Mio. Euro) sprach niemand. \u00abWirklich?\u00bb fragte sie. \u00abJa.\u00bb",
 )
 
 
