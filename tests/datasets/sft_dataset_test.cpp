@@ -7,6 +7,7 @@
 
 #include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <sstream>
 
 #include "datasets/extended_tokenizer.h"
@@ -41,13 +42,15 @@ class SftDatasets : public ::testing::Test {
                   const std::string& format = kIdentity, const std::string& name = "gpt2",
                   std::optional<std::int64_t> num_samples = {}) {
     const auto file = std::make_shared<const ConversationFile>(folder_.write("c.jsonl", content));
-    return SftDataset(
-        file,
-        {.path = file->path().string(),
-         .begin = 0,
-         .end = file->size(),
-         .num_samples = num_samples},
-        options, std::make_shared<const PromptFormat>(format, tokenizer(name), folder_.path()));
+    std::vector<std::string> warnings;
+    return SftDataset(file,
+                      {.path = file->path().string(),
+                       .begin = 0,
+                       .end = file->size(),
+                       .num_samples = num_samples},
+                      options,
+                      std::make_shared<const PromptFormat>(format, tokenizer(name), folder_.path()),
+                      warnings);
   }
 
   std::string refusal(const std::string& messages) {
@@ -102,6 +105,126 @@ TEST_F(SftDatasets, KeepTheOrderOfTheFileOverManyEpochs) {
   EXPECT_NE(dataset.text(0), dataset.text(1));
   EXPECT_THAT(dataset.describe(5), HasSubstr("c.jsonl:5, train sample 5"));
   EXPECT_EQ(dataset.shares(6)[0].epochs, 2);
+}
+
+/// A line with one question and answer, whose length varies.
+std::string chat_line(int i) {
+  std::string question(static_cast<std::size_t>(1 + i * 7 % 13), 'q'), answer(1, 'a');
+  for (int k = 0; k < i * 5 % 17; ++k) answer += ' ' + std::to_string(k);
+  return Json({{"messages",
+                {{{"role", "user"}, {"content", "<SPECIAL_12>" + question + "<SPECIAL_12>"}},
+                 {{"role", "assistant"}, {"content", answer + "<SPECIAL_12>"}}}}})
+             .dump() +
+         "\n";
+}
+
+TEST_F(SftDatasets, BestFitHoldsEveryConversationOnce) {
+  std::string content;
+  for (int i = 0; i < 60; ++i) content += chat_line(i);
+  // One line a sequence: the reference, whose samples are checked against Megatron-LM's above.
+  const SftDataset lines = open(content, {.sequence_length = 64});
+  const SftDataset packed = open(content, {.sequence_length = 64, .packing = PackingStrategy::bfd});
+  ASSERT_LT(packed.size(), lines.size());
+  const auto without_padding = [&](Ids ids, std::int64_t pad) {
+    while (!ids.empty() && ids.back() == pad) ids.pop_back();
+    return ids;
+  };
+  const std::int64_t pad = tokenizer("gpt2")->find("<unk>");
+  std::multiset<Ids> expected, got;
+  std::int64_t expected_loss = 0, loss = 0;
+  for (std::int64_t i = 0; i < lines.size(); ++i) {
+    const Sample sample = lines.sample(i);
+    expected.insert(without_padding(sample.tokens, pad));
+    for (const float value : sample.loss_mask) expected_loss += value != 0 ? 1 : 0;
+  }
+  for (std::int64_t i = 0; i < packed.size(); ++i) {
+    const Sample sample = packed.sample(i);
+    Ids ends = sample.document_starts;
+    ends.push_back(64);
+    for (std::size_t k = 0; k + 1 < ends.size(); ++k) {
+      got.insert(without_padding(
+          Ids(sample.tokens.begin() + ends[k], sample.tokens.begin() + ends[k + 1]), pad));
+      EXPECT_EQ(sample.position_ids[static_cast<std::size_t>(ends[k])], 0);
+    }
+    for (const float value : sample.loss_mask) loss += value != 0 ? 1 : 0;
+  }
+  EXPECT_EQ(got, expected);
+  EXPECT_EQ(loss, expected_loss);
+  EXPECT_EQ(packed.shares(2 * packed.size())[0].epochs, 2);
+}
+
+TEST_F(SftDatasets, DividedConversationLosesOnlyTheLabelsAtTheCuts) {
+  const std::string content =
+      R"({"messages":[{"role":"user","content":"<SPECIAL_12>"},)"
+      R"({"role":"assistant","content":"<SPECIAL_10><SPECIAL_11><SPECIAL_12><SPECIAL_233>)"
+      R"(<SPECIAL_12><SPECIAL_11><SPECIAL_10><SPECIAL_233><SPECIAL_11><SPECIAL_12>"}]})";
+  const SftDataset whole = open(content, {.sequence_length = 16});
+  const SftDataset split =
+      open(content, {.sequence_length = 4, .packing = PackingStrategy::bfd_split});
+  const Sample expected = whole.sample(0);
+  ASSERT_EQ(split.size(), 3);  // 11 tokens
+  for (std::int64_t row = 0; row < 3; ++row) {
+    const Sample sample = split.sample(row);
+    for (std::size_t i = 0; i < 4; ++i) {
+      const std::size_t at = static_cast<std::size_t>(row) * 4 + i;
+      EXPECT_EQ(sample.tokens[i], expected.tokens[at]);
+      EXPECT_EQ(sample.loss_mask[i], i == 3 ? 0 : expected.loss_mask[at]) << at;
+      if (sample.loss_mask[i] != 0) {
+        EXPECT_EQ(sample.labels[i], expected.labels[at]);
+      }
+    }
+  }
+}
+
+TEST_F(SftDatasets, PartBehindACutIsNotPredictedByItsNeighbor) {
+  // Rows of 4: one conversation of 4 tokens, and one of 2 beside the last 2 of a conversation of 6.
+  const std::string text = R"({"messages":[{"role":"user","content":"<SPECIAL_12>"},)"
+                           R"({"role":"assistant","content":")";
+  const SftDataset split =
+      open(text + R"(<SPECIAL_12>"}]})" + "\n" + text +
+               R"(<SPECIAL_10><SPECIAL_11><SPECIAL_12><SPECIAL_233><SPECIAL_10>"}]})",
+           {.sequence_length = 4, .packing = PackingStrategy::bfd_split});
+  ASSERT_EQ(split.size(), 2);
+  const Sample mixed =
+      split.sample(0).document_starts.size() == 2 ? split.sample(0) : split.sample(1);
+  EXPECT_THAT(mixed.document_starts, ElementsAre(0, 2));
+  EXPECT_THAT(mixed.loss_mask, ElementsAre(1, 0, 1, 0));
+}
+
+TEST_F(SftDatasets, CountPaddingAndKeepLengthsInTheCache) {
+  std::string content;
+  for (int i = 0; i < 20; ++i) content += chat_line(i);
+  SftDatasetOptions options{.sequence_length = 64,
+                            .packing = PackingStrategy::bfd,
+                            .cache = true,
+                            .cache_folder = (folder_.path() / "cache").string()};
+  const SftDataset built = open(content, options);
+  const SftDataset loaded = open(content, options);
+  ASSERT_EQ(loaded.size(), built.size());
+  for (std::int64_t i = 0; i < built.size(); ++i) EXPECT_EQ(loaded.text(i), built.text(i));
+  const SftDataset changed = open(content + chat_line(20) + chat_line(3), options);
+  EXPECT_GT(changed.size(), built.size());
+  std::string others;  // as many lines, of other lengths
+  for (int i = 0; i < 20; ++i) others += chat_line(3 * i + 5);
+  open(content, options);
+  const SftDataset rebuilt = open(others, options);
+  options.cache = false;
+  const SftDataset expected = open(others, options);
+  ASSERT_EQ(rebuilt.size(), expected.size());
+  for (std::int64_t i = 0; i < rebuilt.size(); ++i) EXPECT_EQ(rebuilt.text(i), expected.text(i));
+  const CorpusShare share = built.shares(built.size())[0];
+  ASSERT_EQ(share.packings.size(), 3);
+  EXPECT_EQ(share.packings[0].sequences, 20);
+  EXPECT_TRUE(share.packings[1].is_used);
+  EXPECT_EQ(share.packings[1].sequences, built.size());
+  EXPECT_EQ(share.packings[1].tokens, share.tokens);
+  EXPECT_EQ(share.packings[1].padding, 64 * built.size() - share.tokens);
+
+  options.packing = PackingStrategy::line;
+  options.report_lines = 5;
+  const CorpusShare estimate = open(content, options).shares(1)[0];
+  EXPECT_EQ(estimate.packings[0].lines, 5);
+  EXPECT_EQ(estimate.tokens, 0);
 }
 
 TEST_F(SftDatasets, SampleOfBlanksHasNoLoss) {

@@ -5,7 +5,7 @@
 parity_root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 parity_venv=${PARITY_VENV:-$parity_root/.deps/parity-venv}
 parity_requirements=$parity_root/tests/parity/requirements.txt
-# Packages of which only the vocabularies are read, so that their dependencies are left out.
+# Packages of which only some files are read, so that their dependencies are left out.
 parity_vocabularies=$parity_root/tests/parity/vocabularies.txt
 PYTHON=$parity_venv/bin/python
 

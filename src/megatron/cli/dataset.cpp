@@ -12,6 +12,7 @@
 #include "megatron/base/json.h"
 #include "megatron/cli/command.h"
 #include "megatron/cli/dataset_plan.h"
+#include "megatron/cli/dataset_show.h"
 #include "megatron/config/field_table.h"
 #include "megatron/config/problems.h"
 #include "megatron/config/rule.h"
@@ -26,20 +27,13 @@
 #include "megatron/tokenizers/tokenizer_files.h"
 
 namespace megatron {
-namespace {
-
-struct DatasetCommandOptions {
-  std::vector<std::string> operands;
-  std::optional<std::int64_t> seq_length;
-  std::int64_t seed = 1234;
-  std::string num_samples = "none,none,none";
-  std::string split_name = "train";
-  std::int64_t start = 0, count = 10, vocab_size = 50257;
-  std::string input, output_prefix;
-  bool multimodal = false, decode = false;
-  TokenizerConfig tokenizer;
-  DataConfig data;
+template <>
+struct EnumNames<SampleKind> {
+  static constexpr std::array<std::pair<std::string_view, SampleKind>, 3> value{
+      {{"gpt", SampleKind::gpt}, {"bert", SampleKind::bert}, {"t5", SampleKind::t5}}};
 };
+
+namespace {
 
 /// The flags that name a tokenizer. --vocab-size is declared by the command itself.
 const FieldTable<TokenizerConfig>& tokenizer_name_table() {
@@ -55,6 +49,30 @@ const FieldTable<TokenizerConfig>& tokenizer_name_table() {
   return table;
 }
 
+const FieldTable<MaskedFlags>& masked_table() {
+  static const FieldTable<MaskedFlags> table = [] {
+    FieldTable<MaskedFlags> t;
+    t.field("mask_prob", &MaskedFlags::mask_prob, "share of the tokens that are masked")
+        .above(0)
+        .below(1);
+    t.field("short_seq_prob", &MaskedFlags::short_seq_prob,
+            "probability that a sample is shorter than --seq-length")
+        .at_least(0)
+        .at_most(1);
+    t.field("decoder_seq_length", &MaskedFlags::decoder_seq_length,
+            "tokens of T5's decoder; required by t5")
+        .at_least(1);
+    t.field("vocab_extra_ids", &MaskedFlags::vocab_extra_ids,
+            "number of T5's sentinels, whose ids follow the vocabulary if it has no <extra_id_0>")
+        .at_least(0)
+        .at_most(100000);
+    t.field("bert_no_binary_head", &MaskedFlags::bert_no_binary_head,
+            "give BERT single texts instead of pairs");
+    return t;
+  }();
+  return table;
+}
+
 const FieldTable<DatasetCommandOptions>& dataset_table() {
   using Options = DatasetCommandOptions;
   static const FieldTable<Options> table = [] {
@@ -62,7 +80,8 @@ const FieldTable<DatasetCommandOptions>& dataset_table() {
     t.about(
         "show prints samples in training order, one JSON line each: "
         "{\"index\":0,\"tokens\":[...]}, "
-        "with --sft also \"labels\" and \"cu_seqlens\", with --decode also \"text\". info "
+        "with --sft also \"labels\" and \"cu_seqlens\", with --decode also \"text\"; with "
+        "--dataset-type bert or t5, megatron-core's fields. info "
         "PREFIX... prints documents, tokens and type. merge "
         "PREFIX... --output-prefix P merges datasets, and merge --input FOLDER those of a folder. "
         "plan takes the flags of a run (megatron pretrain), --world-size N and --json, and prints "
@@ -85,6 +104,11 @@ const FieldTable<DatasetCommandOptions>& dataset_table() {
     t.field("vocab_size", &Options::vocab_size,
             "size of the vocabulary of --mock-data and NullTokenizer; the last id ends documents")
         .at_least(1);
+    t.group("Samples of BERT and T5");
+    t.field("dataset_type", &Options::dataset_type,
+            "model whose samples are shown; bert and t5 mask the words of sentences, which "
+            "preprocess-data --split-sentences makes, and need tokenizer flags");
+    t.include(&Options::masked, masked_table());
     t.group("Text of the samples");
     t.field("decode", &Options::decode,
             "print the text of each sample too, with special tokens; requires tokenizer flags");
@@ -100,131 +124,6 @@ const FieldTable<DatasetCommandOptions>& dataset_table() {
     return t;
   }();
   return table;
-}
-
-std::array<std::optional<std::int64_t>, 3> parse_sizes(const std::string& text) {
-  const auto wrong = [&] {
-    return UserError({"--num-samples must be three values, each a number or none", text,
-                      "write for example --num-samples 1000,100,10"});
-  };
-  std::array<std::optional<std::int64_t>, 3> sizes;
-  std::string_view rest = text;
-  for (std::size_t i = 0; i < 3; ++i) {
-    const std::string_view word = rest.substr(0, rest.find(','));
-    rest.remove_prefix(std::min(word.size() + 1, rest.size()));
-    if (word == "none") continue;
-    std::int64_t size = 0;
-    const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), size);
-    if (error != std::errc() || end != word.data() + word.size() || size < 0) throw wrong();
-    sizes[i] = size;
-  }
-  if (!rest.empty() || std::count(text.begin(), text.end(), ',') != 2) throw wrong();
-  return sizes;
-}
-
-std::unique_ptr<Tokenizer> open_tokenizer(const DatasetCommandOptions& options) {
-  TokenizerConfig config = options.tokenizer;
-  if (!has_tokenizer(config))
-    throw UserError({options.data.sft ? "--sft needs a tokenizer"
-                                      : std::string(options.decode ? "--decode" : "--fim-data") +
-                                            " needs the tokenizer that made the dataset",
-                     "", "give --tokenizer-model FILE or --tokenizer-type TYPE"});
-  config.vocab_size = options.vocab_size;
-  return make_tokenizer(config);
-}
-
-/// Returns the ids without padding. Throws a UserError if the tokenizer does not have an id,
-/// because then it is not the one that made the dataset.
-std::vector<std::int32_t> in_vocabulary(const std::vector<std::int64_t>& ids,
-                                        const Tokenizer& tokenizer, std::int64_t index) {
-  std::vector<std::int32_t> result;
-  for (const std::int64_t id : ids) {
-    if (id >= tokenizer.vocab_size())
-      throw UserError({"sample " + std::to_string(index) + " holds id " + std::to_string(id),
-                       "the tokenizer has " + std::to_string(tokenizer.vocab_size()) + " ids",
-                       "give the tokenizer that made the dataset"});
-    if (id >= 0) result.push_back(static_cast<std::int32_t>(id));
-  }
-  return result;
-}
-
-/// Returns a JSON string. A character that a sample boundary splits becomes U+FFFD.
-std::string json_text(const std::string& text) {
-  return Json(text).dump(-1, ' ', false, Json::error_handler_t::replace);
-}
-
-/// Throws all mistakes in the flags of --fim-data and --sft.
-void check_sample_flags(const DataConfig& data) {
-  Settings settings;
-  settings.data = data;
-  Problems problems = evaluate(fim_rules(), settings, {});
-  problems.add(evaluate(sft_rules(), settings, {}));
-  problems.throw_if_any();
-}
-
-std::string joined(const std::vector<std::int64_t>& numbers) {
-  std::string text;
-  for (const std::int64_t number : numbers)
-    text += (text.empty() ? "" : ",") + std::to_string(number);
-  return text;
-}
-
-/// Returns the labels of a packed sample, with −100 where there is no loss, and the boundaries of
-/// its conversations.
-std::string packed_fields(const Sample& sample) {
-  std::vector<std::int64_t> labels = sample.labels, boundaries = sample.document_starts;
-  for (std::size_t i = 0; i < labels.size(); ++i)
-    if (sample.loss_mask[i] == 0) labels[i] = kIgnoredLabel;
-  boundaries.push_back(static_cast<std::int64_t>(sample.tokens.size()));
-  return ",\"labels\":[" + joined(labels) + "],\"cu_seqlens\":[" + joined(boundaries) + "]";
-}
-
-int show(const DatasetCommandOptions& options) {
-  if (!options.seq_length) throw UserError({"show needs --seq-length", "", ""});
-  const bool needs_tokenizer = options.decode || options.data.fim.fim_data || options.data.sft;
-  if (has_tokenizer(options.tokenizer) && !needs_tokenizer)
-    throw UserError({"a tokenizer is given, but not --decode", "",
-                     "add --decode to print the text of samples, or leave the tokenizer out"});
-  check_sample_flags(options.data);
-  const std::shared_ptr<const Tokenizer> tokenizer =
-      needs_tokenizer ? open_tokenizer(options) : nullptr;
-  const auto name = std::find_if(kSplits.begin(), kSplits.end(), [&](Split split) {
-    return split_name(split) == options.split_name;
-  });
-  DatasetRequest request{.sequence_length = *options.seq_length,
-                         .seed = options.seed,
-                         .num_samples = parse_sizes(options.num_samples),
-                         .cache = !options.data.data_cache_path.empty(),
-                         .tokenizer = {.vocab_size = options.vocab_size,
-                                       .eod = options.vocab_size - 1,
-                                       .text = tokenizer,
-                                       .folder = tokenizer_folder(options.tokenizer)}};
-  for (const Split other : kSplits) {  // one that nobody asked for may be empty
-    auto& size = request.num_samples[static_cast<std::size_t>(other)];
-    if (other != *name && !size) size = 0;
-  }
-  const Datasets datasets = build_datasets(options.data, request);
-  for (const std::string& warning : datasets.warnings) std::cerr << "note: " << warning << "\n";
-  const Dataset& dataset = datasets.require(*name);
-  if (options.start > dataset.size())
-    throw UserError(
-        {"--start " + std::to_string(options.start) + " is beyond the end",
-         "the " + options.split_name + " split has " + std::to_string(dataset.size()) + " samples",
-         ""});
-  const std::int64_t end = options.start + std::min(options.count, dataset.size() - options.start);
-  std::string line;
-  for (std::int64_t index = options.start; index < end && std::cout; ++index) {
-    const std::optional<Sample> packed =
-        options.data.sft ? std::optional(dataset.sample(index)) : std::nullopt;
-    const std::vector<std::int64_t> ids = packed ? packed->tokens : dataset.text(index);
-    line = "{\"index\":" + std::to_string(index) + ",\"tokens\":[" + joined(ids) + "]";
-    if (packed) line += packed_fields(*packed);
-    if (options.decode)
-      line += ",\"text\":" + json_text(tokenizer->decode(in_vocabulary(ids, *tokenizer, index),
-                                                         SpecialTokens::keep));
-    std::cout << line << "}\n";
-  }
-  return 0;
 }
 
 int info(const std::vector<std::string>& prefixes) {
@@ -312,7 +211,7 @@ int run_dataset(std::span<const std::string> args) {
                      action.empty() ? "there is none" : action, "see megatron dataset --help"});
   if (!prefixes.empty())
     throw UserError({"show: unexpected word " + prefixes[0], "", "give datasets with --data-path"});
-  return show(options);
+  return show_samples(options);
 }
 
 }  // namespace megatron

@@ -47,18 +47,13 @@ std::int64_t take_world_size(std::vector<std::string>& words) {
 Datasets build(const Settings& settings, const SampleCounts& samples) {
   DatasetRequest request = run_dataset_request(settings, samples);
   request.cache = !settings.data.data_cache_path.empty();
+  const std::int64_t context_ranks = settings.parallel.context_parallel_size;
+  request.row_multiple = context_ranks > 1 ? 2 * context_ranks : 1;
+  request.packing_report_lines = 0;
   request.tokenizer.vocab_size = std::max<std::int64_t>(1, settings.model.vocab_size);
   if (settings.data.fim.fim_data || settings.data.sft)
     request.tokenizer.text = make_tokenizer(settings.tokenizer);
   return build_datasets(settings.data, request);
-}
-
-std::vector<SplitShare> shares_of(const Datasets& datasets, const SampleCounts& samples) {
-  const std::size_t count = datasets.valid_sets.size();
-  std::vector<std::string> suffixes;
-  for (std::size_t i = 0; i < count; ++i)
-    suffixes.push_back(count > 1 ? "-" + std::to_string(i) : "");
-  return split_shares(datasets, samples, suffixes);
 }
 
 /// Returns the samples of a split of which the run takes `count`, or one epoch.
@@ -107,7 +102,8 @@ int run_dataset_plan(std::span<const std::string> args) {
   const SampleCounts samples = train_valid_test_num_samples(settings, ranks);
   const Datasets datasets = build(settings, samples);
   for (const std::string& warning : datasets.warnings) std::cerr << "note: " << warning << "\n";
-  const std::vector<SplitShare> shares = shares_of(datasets, samples);
+  const std::vector<SplitShare> shares = split_shares(
+      datasets, samples, validation_suffixes(settings.training, datasets.valid_sets.size()));
   print(settings, samples, shares, run.options.json);
   return 0;
 }

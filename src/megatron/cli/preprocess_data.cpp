@@ -11,6 +11,7 @@
 #include "megatron/base/format.h"
 #include "megatron/base/terminal.h"
 #include "megatron/cli/command.h"
+#include "megatron/cli/sentence_splitting.h"
 #include "megatron/config/field_table.h"
 #include "megatron/config/settings_tables.h"
 #include "megatron/datasets/index_stamp.h"
@@ -49,7 +50,7 @@ struct PreprocessDataOptions {
   OnError on_error = OnError::stop;
   bool append_eod = false, split_sentences = false, keep_newlines = false,
        keep_sequential_samples = false, find_optimal_num_workers = false;
-  std::string lang = "english";
+  std::string lang = SentenceOptions{}.lang, punkt_model;
   std::int64_t workers = std::max(1u, std::thread::hardware_concurrency());
   std::int64_t partitions = 1, log_interval = 1000;
   TokenizerConfig tokenizer;
@@ -74,7 +75,8 @@ const FieldTable<PreprocessDataOptions>& preprocess_data_table() {
             "fields that contain text; one dataset is written for each")
         .value_name("KEY");
     t.field("output_prefix", &Options::output_prefix,
-            "prefix of the datasets, which are named PREFIX_KEY_document")
+            "prefix of the datasets, which are named PREFIX_KEY_document, or PREFIX_KEY_sentence "
+            "with --split-sentences")
         .required()
         .value_name("PREFIX");
     t.field("text_documents", &Options::text_documents,
@@ -96,11 +98,19 @@ const FieldTable<PreprocessDataOptions>& preprocess_data_table() {
         .at_most(1024);
     t.field("keep_sequential_samples", &Options::keep_sequential_samples,
             "with --partitions, keep the order of the input");
-    t.field("split_sentences", &Options::split_sentences, "not supported").hidden();
-    t.field("keep_newlines", &Options::keep_newlines, "only with --split-sentences").hidden();
-    t.field("lang", &Options::lang, "only with --split-sentences").hidden();
     t.field("find_optimal_num_workers", &Options::find_optimal_num_workers, "not supported")
         .hidden();
+    t.group("Sentences");
+    t.field("split_sentences", &Options::split_sentences,
+            "make each sentence a sequence of its document, as BERT and T5 need it");
+    t.field("lang", &Options::lang, "language of the sentences").value_name("LANGUAGE");
+    t.field("punkt_model", &Options::punkt_model,
+            "folder of nltk's punkt_tab, or of one language in it, which tells where sentences "
+            "end; default: the folder in NLTK_DATA or nltk's usual places, otherwise this is "
+            "learned from the text and written to PREFIX_punkt")
+        .value_name("FOLDER");
+    t.field("keep_newlines", &Options::keep_newlines,
+            "keep the white space between sentences, at the end of the first one");
     t.include(&Options::tokenizer, tokenizer_table());
     return t;
   }();
@@ -108,13 +118,22 @@ const FieldTable<PreprocessDataOptions>& preprocess_data_table() {
 }
 
 void refuse_unsupported(const PreprocessDataOptions& options) {
-  if (options.split_sentences)
-    throw UserError({"--split-sentences",
-                     "only BERT and T5 need sentences, which this version does not train",
-                     "leave --split-sentences out"});
+  const bool has_sentence_flags = options.keep_newlines || !options.punkt_model.empty() ||
+                                  options.lang != SentenceOptions{}.lang;
+  if (!options.split_sentences && has_sentence_flags)
+    throw UserError(
+        {"--keep-newlines, --lang and --punkt-model have an effect only with "
+         "--split-sentences",
+         "", "add it, or leave them out"});
   if (options.find_optimal_num_workers)
     throw UserError({"--find-optimal-num-workers", "is not supported",
                      "leave it and --workers out to use every core"});
+}
+
+std::string stamp_text(const fs::path& path) {
+  const FileStamp stamp = file_stamp(path).value_or(FileStamp{});
+  return path.string() + " " + std::to_string(stamp.bytes) + " " + std::to_string(stamp.time_ns) +
+         "\n";
 }
 
 /// Returns a text that tells tokenizers apart: their flags, and size and time of their files.
@@ -124,11 +143,6 @@ std::string identity(const TokenizerConfig& config) {
                      config.tiktoken_pattern + "\n" +
                      std::to_string(config.tiktoken_num_special_tokens) + "\n";
   for (const std::string& token : config.tokenizer_special_tokens) text += token + "\n";
-  const auto add_file = [&](const fs::path& path) {
-    const FileStamp stamp = file_stamp(path).value_or(FileStamp{});
-    text += path.string() + " " + std::to_string(stamp.bytes) + " " +
-            std::to_string(stamp.time_ns) + "\n";
-  };
   for (const std::string& name : {config.tokenizer_model, config.vocab_file, config.merge_file}) {
     std::error_code code;
     std::vector<fs::path> files = {name};
@@ -136,15 +150,35 @@ std::string identity(const TokenizerConfig& config) {
       for (const auto& file : fs::directory_iterator(name, code)) files.push_back(file.path());
       std::sort(files.begin(), files.end());
     }
-    for (const fs::path& file : files) add_file(file);
+    for (const fs::path& file : files) text += stamp_text(file);
   }
   return text;
 }
 
+/// Makes sentences the sequences of documents.
+void split_sentences(const PreprocessDataOptions& options, PreprocessOptions& preprocessing) {
+  const SentenceSplitting splitting = sentence_splitting({.lang = options.lang,
+                                                          .punkt_model = options.punkt_model,
+                                                          .keep_newlines = options.keep_newlines},
+                                                         preprocessing);
+  preprocessing.sentences = splitting.splitter;
+  std::cerr << (splitting.is_learned ? "note: learned from the text where sentences end: "
+                                     : "note: sentences end as in ")
+            << splitting.source << "\n";
+  preprocessing.encoder_identity += "sentences " + splitting.source;
+  preprocessing.encoder_identity += options.keep_newlines ? " and newlines\n" : "\n";
+  if (splitting.is_learned) return;
+  std::vector<fs::path> files;
+  for (const auto& file : fs::directory_iterator(splitting.source)) files.push_back(file.path());
+  std::sort(files.begin(), files.end());
+  for (const fs::path& file : files) preprocessing.encoder_identity += stamp_text(file);
+}
+
 void report(const PreprocessSummary& summary, TokenDtype type) {
   for (const auto& output : summary.outputs) {
-    std::cout << output.prefix << ": " << output.documents << " documents, " << output.tokens
-              << " tokens, " << token_dtype_name(type)
+    std::cout << output.prefix << ": " << output.documents << " documents, ";
+    if (output.prefix.ends_with("_sentence")) std::cout << output.sequences << " sentences, ";
+    std::cout << output.tokens << " tokens, " << token_dtype_name(type)
               << format(" (%.1f MB of text in %.1f s)\n",
                         static_cast<double>(summary.text_bytes) / 1e6, summary.seconds);
   }
@@ -161,7 +195,7 @@ int run_preprocess_data(std::span<const std::string> args) {
   std::cerr << notes_text(parsed);
   refuse_unsupported(options);
   const auto tokenizer = make_tokenizer(options.tokenizer);
-  const PreprocessOptions preprocess_options{
+  PreprocessOptions preprocess_options{
       .inputs = options.input,
       .json_keys = options.json_keys,
       .output_prefix = options.output_prefix,
@@ -177,6 +211,7 @@ int run_preprocess_data(std::span<const std::string> args) {
       .encoder_identity = identity(options.tokenizer),
       .log = &std::cerr,
       .log_is_terminal = is_terminal(STDERR_FILENO)};
+  if (options.split_sentences) split_sentences(options, preprocess_options);
   const PreprocessSummary summary = preprocess(
       preprocess_options, [&](std::string_view text) { return tokenizer->encode(text); });
   if (summary.invalid_documents > 0)

@@ -107,6 +107,11 @@ const FieldTable<DataConfig>& data_table() {
             "template of --tokenizer-model, and questions have a loss too")
         .choices({"nemotron-h-aligned", "nemotron-nano-v2", "identity", "default"})
         .otherwise("use identity with messages that contain the whole text");
+    t.field("sft_packing_strategy", &Config::sft_packing_strategy,
+            "which conversations share a sequence; line: those of a line, as in Megatron-LM; bfd: "
+            "those that fill it best (best-fit decreasing), longer ones are cut; bfd_split: "
+            "longer ones are divided")
+        .choices({"line", "bfd", "bfd_split"});
     return t;
   }();
   return table;

@@ -84,6 +84,12 @@ const std::vector<Rule>& sft_rules() {
          return Parts{"--sft-tokenizer-prompt-format", "has an effect only with --sft",
                       "add --sft, or leave it out"};
        }},
+      {{"sft", "sft_packing_strategy"},
+       [](S s) { return !s.data.sft && s.data.sft_packing_strategy != "line"; },
+       [](S) {
+         return Parts{"--sft-packing-strategy", "has an effect only with --sft",
+                      "add --sft, or leave it out"};
+       }},
       {{"sft", "mock_data", "data_path"},
        [](S s) { return s.data.sft && !has_paths(s.data); },
        [](S) {

@@ -150,6 +150,7 @@ struct DataConfig {
   FimConfig fim;
   bool sft = false;  ///< the data are conversations in JSON lines; only answers are trained on
   std::string sft_tokenizer_prompt_format = "nemotron-h-aligned";
+  std::string sft_packing_strategy = "line";  ///< line | bfd | bfd_split
 };
 
 struct TokenizerConfig {

@@ -161,6 +161,11 @@ std::vector<std::int64_t> BlendedDataset::drawn_samples(std::int64_t samples) co
   return drawn;
 }
 
+std::vector<SampleField> BlendedDataset::fields(std::int64_t index) const {
+  const auto [dataset, sample] = locate(index);
+  return dataset.fields(sample);
+}
+
 std::vector<CorpusShare> BlendedDataset::shares(std::int64_t samples) const {
   std::vector<CorpusShare> all;
   const std::vector<std::int64_t> drawn = drawn_samples(std::min(samples, size()));

@@ -40,6 +40,7 @@ class BlendedDataset : public Dataset {
   std::int64_t size() const override { return index_.dataset_index.size(); }
   Sample sample(std::int64_t index) const override;
   std::vector<std::int64_t> text(std::int64_t index) const override;
+  std::vector<SampleField> fields(std::int64_t index) const override;
   std::string describe(std::int64_t index) const override;
   std::vector<CorpusShare> shares(std::int64_t samples) const override;
   const BlendIndex& index() const { return index_; }

@@ -1,52 +1,25 @@
 #include "megatron/datasets/builder.h"
 
 #include <algorithm>
-#include <atomic>
 #include <cmath>
-#include <exception>
-#include <functional>
 #include <mutex>
-#include <thread>
 
 #include "megatron/base/error.h"
+#include "megatron/datasets/bert_dataset.h"
 #include "megatron/datasets/blend.h"
 #include "megatron/datasets/blended_dataset.h"
 #include "megatron/datasets/gpt_dataset.h"
 #include "megatron/datasets/indexed_dataset.h"
 #include "megatron/datasets/mock_source.h"
+#include "megatron/datasets/parallel_for.h"
 #include "megatron/datasets/sft_dataset.h"
+#include "megatron/datasets/t5_dataset.h"
 
 namespace megatron {
 namespace {
 
 using Sizes = std::array<std::optional<std::int64_t>, 3>;
 using SplitDatasets = std::array<std::shared_ptr<const SourceDataset>, 3>;
-
-/// Calls body(0) … body(count − 1) on several threads and waits for all. Then it rethrows the
-/// exception of the smallest index.
-void parallel_for(std::size_t count, const std::function<void(std::size_t)>& body) {
-  std::vector<std::exception_ptr> errors(count);
-  std::atomic<std::size_t> next{0};
-  const auto work = [&] {
-    for (std::size_t i = next++; i < count; i = next++) {
-      try {
-        body(i);
-      } catch (...) {
-        errors[i] = std::current_exception();
-      }
-    }
-  };
-  {
-    std::vector<std::jthread> threads;
-    const std::size_t workers =
-        std::min<std::size_t>({count, 8, std::max(1u, std::thread::hardware_concurrency())});
-    for (std::size_t i = 1; i < workers; ++i) threads.emplace_back(work);
-    work();
-  }
-  for (const std::exception_ptr& error : errors) {
-    if (error) std::rethrow_exception(error);
-  }
-}
 
 class Builder {
  public:
@@ -122,10 +95,13 @@ class Builder {
           "--split " + config_.split +
           " has no effect: mock data are always divided 1,1,1, as in Megatron-LM");
     options_.split_matrix = parse_split(options_.split_text);
-    const auto source = std::make_shared<const MockTokenSource>(request_.tokenizer.vocab_size,
-                                                                request_.tokenizer.eod);
+    const auto [vocab_size, eod] = std::pair(request_.tokenizer.vocab_size, request_.tokenizer.eod);
     const SplitDatasets datasets =
-        build_source(source, std::nullopt, *options_.split_matrix, request_.num_samples);
+        request_.kind == SampleKind::gpt
+            ? build_source(std::make_shared<const MockTokenSource>(vocab_size, eod), std::nullopt,
+                           *options_.split_matrix, request_.num_samples)
+            : build_sentences(mock_sentences(vocab_size, eod), std::nullopt, *options_.split_matrix,
+                              request_.num_samples);
     std::copy(datasets.begin(), datasets.end(), result_.splits.begin());
   }
 
@@ -177,20 +153,33 @@ class Builder {
   /// Builds the splits of one pair of files or, with --sft, of one file of conversations.
   SplitDatasets build_prefix(const std::string& prefix, const SplitMatrix& matrix,
                              const Sizes& sizes) {
-    if (!config_.sft)
-      return build_source(std::make_shared<const IndexedDataset>(
-                              prefix, IndexedDatasetOptions{.mmap = config_.mmap_bin_files}),
-                          prefix, matrix, sizes);
+    if (!config_.sft) {
+      const auto source = std::make_shared<const IndexedDataset>(
+          prefix, IndexedDatasetOptions{.mmap = config_.mmap_bin_files});
+      return request_.kind == SampleKind::gpt
+                 ? build_source(source, prefix, matrix, sizes)
+                 : build_sentences({source, source->document_indices()}, prefix, matrix, sizes);
+    }
     const auto file = std::make_shared<const ConversationFile>(prefix);
     const SftDatasetOptions options{.sequence_length = options_.sequence_length,
                                     .seed = options_.seed,
                                     .split_text = options_.split_text,
                                     .split_matrix = options_.split_matrix,
                                     .row_multiple = request_.row_multiple,
+                                    .packing = packing_strategy(config_.sft_packing_strategy),
+                                    .report_lines = request_.packing_report_lines,
+                                    .cache = request_.cache,
+                                    .cache_folder = config_.data_cache_path,
+                                    .prompt_format = config_.sft_tokenizer_prompt_format,
+                                    .tokenizer_folder = request_.tokenizer.folder,
                                     .tokenizer = options_.tokenizer};
-    return divide(file->size(), prefix, matrix, sizes, [&](const SourcePart& part) {
-      return std::make_shared<const SftDataset>(file, part, options, prompt_format_);
-    });
+    std::vector<std::string> warnings;
+    SplitDatasets datasets =
+        divide(file->size(), prefix, matrix, sizes, [&](const SourcePart& part) {
+          return std::make_shared<const SftDataset>(file, part, options, prompt_format_, warnings);
+        });
+    add_warnings(warnings);
+    return datasets;
   }
 
   SplitDatasets build_source(const std::shared_ptr<const TokenSource>& source,
@@ -204,9 +193,41 @@ class Builder {
     SplitDatasets datasets = divide(sequences, path, matrix, sizes, [&](const SourcePart& part) {
       return std::make_shared<const GptDataset>(source, part, options_, warnings);
     });
+    add_warnings(warnings);
+    return datasets;
+  }
+
+  /// Builds the splits of BERT or T5, which divide documents.
+  SplitDatasets build_sentences(const SentenceSource& source,
+                                const std::optional<std::string>& path, const SplitMatrix& matrix,
+                                const Sizes& sizes) {
+    const MaskedDatasetOptions options{
+        .sequence_length = request_.sequence_length,
+        .seed = request_.seed,
+        .split_text = options_.split_text,
+        .split_matrix = options_.split_matrix,
+        .cache_folder = config_.data_cache_path,
+        .cache = request_.cache,
+        .masking = request_.masked.masking,
+        .tokens = request_.masked.tokens,
+        .tokenizer = options_.tokenizer,
+        .binary_head = request_.masked.binary_head,
+        .decoder_sequence_length = request_.masked.decoder_sequence_length};
+    std::vector<std::string> warnings;
+    SplitDatasets datasets =
+        divide(source.num_documents(), path, matrix, sizes,
+               [&](const SourcePart& part) -> std::shared_ptr<const SourceDataset> {
+                 if (request_.kind == SampleKind::bert)
+                   return std::make_shared<const BertDataset>(source, part, options, warnings);
+                 return std::make_shared<const T5Dataset>(source, part, options, warnings);
+               });
+    add_warnings(warnings);
+    return datasets;
+  }
+
+  void add_warnings(const std::vector<std::string>& warnings) {
     const std::lock_guard lock(warnings_mutex_);
     result_.warnings.insert(result_.warnings.end(), warnings.begin(), warnings.end());
-    return datasets;
   }
 
   /// Calls `make` for the part of each split that is wanted.

@@ -14,6 +14,7 @@
 #include "megatron/datasets/dataset.h"
 #include "megatron/datasets/split.h"
 #include "megatron/datasets/unique_description.h"
+#include "megatron/datasets/word_masking.h"
 #include "megatron/tokenizers/tokenizer.h"
 
 namespace megatron {
@@ -29,6 +30,16 @@ struct DataTokenizer {
   std::filesystem::path folder = {};           ///< of its chat template, for --sft
 };
 
+enum class SampleKind { gpt, bert, t5 };
+
+/// What samples of BERT and T5 need.
+struct MaskedRequest {
+  MaskingOptions masking = {};
+  MaskingTokens tokens = {};
+  bool binary_head = true;                   ///< BERT: pairs of sentences
+  std::int64_t decoder_sequence_length = 0;  ///< T5
+};
+
 struct DatasetRequest {
   std::int64_t sequence_length = 0;
   std::int64_t seed = 1234;
@@ -39,8 +50,12 @@ struct DatasetRequest {
   bool multiple_validation_sets = false;  ///< one set per prefix of the validation split's own data
                                           ///< instead of their blend
   std::int64_t row_multiple = 1;  ///< conversations of --sft are filled up to multiples of this
-  bool cache = true;              ///< cache sample orders on disk
+  std::int64_t packing_report_lines = 1000;  ///< the report of --sft counts the padding of up to
+                                             ///< this many lines; 0: of all
+  bool cache = true;                         ///< cache sample orders on disk
   DataTokenizer tokenizer = {};
+  SampleKind kind = SampleKind::gpt;
+  MaskedRequest masked = {};  ///< with another kind than gpt
 };
 
 struct Datasets {

@@ -10,9 +10,9 @@
 namespace megatron {
 namespace {
 
-using Row = std::array<std::string, 7>;
+constexpr std::size_t kDocuments = 3;  ///< the column of sources that only some tables have
 
-constexpr std::size_t kDocuments = 3;  ///< the column that only some tables have
+using Row = std::vector<std::string>;
 
 /// Formats 12345678 as "12.3M".
 std::string short_count(std::int64_t count) {
@@ -52,6 +52,56 @@ Row row_of(const SplitShare& share) {
           epochs_text(corpus.epochs)};
 }
 
+std::string percentage(std::int64_t part, std::int64_t whole) {
+  const double share = whole > 0 ? static_cast<double>(part) / static_cast<double>(whole) : 0;
+  return grouped(part) + format(" (%.1f %%)", 100 * share);
+}
+
+/// Writes rows of equally many cells. Those behind `left_columns` are aligned to the right.
+std::string aligned(const std::vector<Row>& rows, std::size_t left_columns) {
+  std::vector<std::size_t> widths(rows[0].size());
+  for (const Row& row : rows) {
+    for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
+  }
+  std::string text;
+  for (const Row& row : rows) {
+    text += "   ";
+    for (std::size_t i = 0; i < row.size(); ++i) {
+      const std::string padding(widths[i] - row[i].size(), ' ');
+      text += ' ' + (i < left_columns ? row[i] + padding : ' ' + padding + row[i]);
+    }
+    text += '\n';
+  }
+  return text;
+}
+
+/// Returns a table of what each packing strategy makes of the conversations, or "" without any.
+std::string packing_table(const std::vector<SplitShare>& shares) {
+  std::vector<Row> rows{
+      {"packing", "source", "strategy", "lines", "sequences", "padding", "truncated tokens"}};
+  for (const auto& [split, corpus] : shares) {
+    for (const PackingShare& packing : corpus.packings)
+      rows.push_back({split, corpus.name, packing.strategy + (packing.is_used ? " (used)" : ""),
+                      grouped(packing.lines), grouped(packing.sequences),
+                      percentage(packing.padding, packing.padding + packing.tokens),
+                      percentage(packing.truncated, packing.truncated + packing.tokens)});
+  }
+  return rows.size() > 1 ? aligned(rows, 3) : "";
+}
+
+OrderedJson packing_json(const std::vector<PackingShare>& packings) {
+  OrderedJson list = OrderedJson::array();
+  for (const PackingShare& packing : packings)
+    list.push_back({{"strategy", packing.strategy},
+                    {"used", packing.is_used},
+                    {"lines", packing.lines},
+                    {"sequences", packing.sequences},
+                    {"tokens", packing.tokens},
+                    {"padding", packing.padding},
+                    {"truncated", packing.truncated}});
+  return list;
+}
+
 }  // namespace
 
 std::vector<SplitShare> split_shares(const Datasets& datasets,
@@ -76,21 +126,10 @@ std::string data_table(const std::vector<SplitShare>& shares, DataColumns column
   if (shares.empty()) return {};
   std::vector<Row> rows{{"data", "source", "weight", "documents", "tokens", "samples", "epochs"}};
   for (const SplitShare& share : shares) rows.push_back(row_of(share));
-  std::array<std::size_t, std::tuple_size_v<Row>> widths{};
-  for (const Row& row : rows) {
-    for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
+  if (columns == DataColumns::brief) {
+    for (Row& row : rows) row.erase(row.begin() + kDocuments);
   }
-  std::string text;
-  for (const Row& row : rows) {
-    text += "   ";
-    for (std::size_t i = 0; i < row.size(); ++i) {
-      if (i == kDocuments && columns == DataColumns::brief) continue;
-      const std::string padding(widths[i] - row[i].size(), ' ');
-      text += ' ' + (i < 2 ? row[i] + padding : ' ' + padding + row[i]);
-    }
-    text += '\n';
-  }
-  return text;
+  return aligned(rows, 2) + packing_table(shares);
 }
 
 OrderedJson data_json(const std::vector<SplitShare>& shares) {
@@ -104,6 +143,7 @@ OrderedJson data_json(const std::vector<SplitShare>& shares) {
          {"tokens", corpus.tokens > 0 ? OrderedJson(corpus.tokens) : OrderedJson(nullptr)},
          {"samples", corpus.samples},
          {"epochs", corpus.epochs}});
+    if (!corpus.packings.empty()) list.back()["packing"] = packing_json(corpus.packings);
   }
   return list;
 }

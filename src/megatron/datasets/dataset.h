@@ -21,14 +21,33 @@ struct Sample {
                                               ///< inter_document_masking
 };
 
+/// A part of a sample for other models than causal ones, by megatron-core's name.
+struct SampleField {
+  std::string name;
+  std::vector<std::int64_t> values;
+  bool is_scalar = false;  ///< one number, not an array
+};
+
+/// How full the sequences are that one packing strategy makes of conversations, in one epoch.
+struct PackingShare {
+  std::string strategy;        ///< line, bfd or bfd_split
+  bool is_used = false;        ///< the strategy of the run
+  std::int64_t lines = 0;      ///< lines that were counted
+  std::int64_t sequences = 0;  ///< number of sequences made of them
+  std::int64_t tokens = 0;     ///< tokens of conversations in these sequences
+  std::int64_t padding = 0;    ///< positions that hold padding
+  std::int64_t truncated = 0;  ///< tokens of conversations that are cut off
+};
+
 /// The part that one corpus contributes to a number of samples.
 struct CorpusShare {
-  std::string name;            ///< the path prefix, or "mock data"
-  double weight = 1;           ///< weight in the blend
-  std::int64_t documents = 0;  ///< documents, or lines of conversations, in this split
-  std::int64_t tokens = 0;     ///< tokens of the corpus in this split; 0: unknown
-  std::int64_t samples = 0;    ///< samples from this corpus
-  double epochs = 0;           ///< number of passes over `tokens`
+  std::string name;                         ///< the path prefix, or "mock data"
+  double weight = 1;                        ///< weight in the blend
+  std::int64_t documents = 0;               ///< documents, or lines of conversations, in this split
+  std::int64_t tokens = 0;                  ///< tokens of the corpus in this split; 0: unknown
+  std::int64_t samples = 0;                 ///< samples from this corpus
+  double epochs = 0;                        ///< number of passes over `tokens`
+  std::vector<PackingShare> packings = {};  ///< of conversations, otherwise empty
 };
 
 /// Thread-safe: several threads may read samples at once.
@@ -41,6 +60,8 @@ class Dataset {
   /// Returns the raw ids of a sample; sequence_length + 1 of them when samples carry an extra
   /// token.
   virtual std::vector<std::int64_t> text(std::int64_t index) const = 0;
+  /// Returns all parts of a sample of BERT or T5; empty for causal models.
+  virtual std::vector<SampleField> fields(std::int64_t) const { return {}; }
   /// Returns the sample's name for errors: its dataset and the number in that dataset.
   virtual std::string describe(std::int64_t index) const = 0;
   /// Returns what the first `samples` samples take from each corpus. Reads the length of every

@@ -5,8 +5,8 @@
 
 namespace megatron {
 
-MockTokenSource::MockTokenSource(std::int64_t vocab_size, std::int64_t eod)
-    : vocab_size_(vocab_size), eod_(eod), lengths_(Pcg64(0).integers(1, 4096, 100000)) {
+MockTokenSource::MockTokenSource(std::int64_t vocab_size, std::int64_t eod, std::int32_t limit)
+    : vocab_size_(vocab_size), eod_(eod), lengths_(Pcg64(0).integers(1, limit, 100000)) {
   MEGATRON_CHECK(vocab_size > 0, "mock data needs a vocabulary");
 }
 
@@ -23,6 +23,19 @@ void MockTokenSource::read(std::int64_t sequence, std::int64_t offset,
     ++offset;
     token = offset == length ? eod_ : offset % vocab_size_;
   }
+}
+
+SentenceSource mock_sentences(std::int64_t vocab_size, std::int64_t eod) {
+  constexpr std::int64_t kSentences = 8;
+  struct Mock {
+    MockTokenSource tokens;
+    std::vector<std::int64_t> begins;
+  };
+  const auto mock = std::make_shared<Mock>(Mock{MockTokenSource(vocab_size, eod, 64), {}});
+  const auto count = static_cast<std::int64_t>(mock->tokens.sequence_lengths().size());
+  for (std::int64_t begin = 0; begin <= count; begin += kSentences) mock->begins.push_back(begin);
+  return {std::shared_ptr<const TokenSource>(mock, &mock->tokens),
+          {reinterpret_cast<const std::byte*>(mock->begins.data()), mock->begins.size()}};
 }
 
 }  // namespace megatron

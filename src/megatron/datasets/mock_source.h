@@ -2,8 +2,10 @@
 // lengths come from numpy's default_rng(0).
 #pragma once
 
+#include <memory>
 #include <vector>
 
+#include "megatron/datasets/masked_dataset.h"
 #include "megatron/datasets/token_source.h"
 
 namespace megatron {
@@ -11,7 +13,8 @@ namespace megatron {
 /// Sequence i counts 1, 2, 3, … modulo the vocabulary size and ends with the end-of-document id.
 class MockTokenSource : public TokenSource {
  public:
-  MockTokenSource(std::int64_t vocab_size, std::int64_t eod);
+  /// Sequences have fewer than `limit` tokens.
+  MockTokenSource(std::int64_t vocab_size, std::int64_t eod, std::int32_t limit = 4096);
   std::string name() const override { return "mock data"; }
   UnalignedView<std::int32_t> sequence_lengths() const override;
   void read(std::int64_t sequence, std::int64_t offset,
@@ -21,5 +24,9 @@ class MockTokenSource : public TokenSource {
   std::int64_t vocab_size_, eod_;
   std::vector<std::int32_t> lengths_;
 };
+
+/// Returns documents of eight mock sequences of fewer than 64 tokens each, for BERT and T5, of
+/// which megatron-core has no mock data.
+SentenceSource mock_sentences(std::int64_t vocab_size, std::int64_t eod);
 
 }  // namespace megatron

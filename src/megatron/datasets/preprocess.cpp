@@ -48,6 +48,18 @@ struct EncodedChunk {
   }
 };
 
+/// Calls use(line, "file:line") for each line of JSON that is not blank.
+template <class Use>
+void for_each_line(const TextChunk& chunk, const Use& use) {
+  std::string_view text = chunk.text();
+  for (std::int64_t number = chunk.first_line; !text.empty(); ++number) {
+    const std::string_view line = text.substr(0, text.find('\n'));
+    text.remove_prefix(std::min(line.size() + 1, text.size()));
+    if (line.find_first_not_of(" \t\r") == std::string_view::npos) continue;
+    use(line, chunk.file + ":" + std::to_string(number));
+  }
+}
+
 class ChunkEncoder {
  public:
   ChunkEncoder(const PreprocessOptions& options, const Encoder& encode)
@@ -58,7 +70,7 @@ class ChunkEncoder {
                          .text_bytes = chunk.text().size(),
                          .file_bytes = chunk.file_bytes,
                          .end = chunk.end};
-    DocumentReader reader(options_.json_keys, options_.accepts_invalid_utf8);
+    DocumentReader reader(options_.json_keys, options_.accepts_invalid_utf8 && !options_.sentences);
     for (const TextDocument& document : split_documents(chunk)) {
       const std::string source = chunk.file + ":" + std::to_string(document.line);
       add_or_skip(encoded, [&] {
@@ -96,7 +108,7 @@ class ChunkEncoder {
   void add_document(KeyTokens& out, const std::vector<std::string_view>& texts,
                     const std::string& source) const {
     std::int32_t sequences = 0;
-    for (const std::string_view text : texts) {
+    for (const std::string_view text : options_.sentences ? sentences_of(texts) : texts) {
       const std::vector<std::int32_t> ids = encode(text, source);
       if (ids.empty()) continue;
       for (const std::int32_t id : ids) {
@@ -116,6 +128,15 @@ class ChunkEncoder {
       ++out.lengths.back();
     }
     out.document_sequences.push_back(sequences);
+  }
+
+  std::vector<std::string_view> sentences_of(const std::vector<std::string_view>& texts) const {
+    std::vector<std::string_view> sentences;
+    for (const std::string_view text : texts) {
+      const std::vector<std::string_view> own = options_.sentences->split(text);
+      sentences.insert(sentences.end(), own.begin(), own.end());
+    }
+    return sentences;
   }
 
   /// Encodes a text; errors of the tokenizer get file and line.
@@ -174,7 +195,8 @@ class PreprocessRun {
         is_repeatable ? PreprocessCheckpointFile::load(options.output_prefix, job) : std::nullopt;
     if (found) checkpoint_ = *found;
     for (std::size_t key = 0; key < options.json_keys.size(); ++key) {
-      const std::string prefix = options.output_prefix + "_" + options.json_keys[key] + "_document";
+      const std::string prefix = options.output_prefix + "_" + options.json_keys[key] +
+                                 (options.sentences ? "_sentence" : "_document");
       checkpoint_.counts.outputs.push_back({.prefix = prefix});
       builders_.push_back(std::make_unique<IndexedDatasetBuilder>(IndexedDatasetBuilderOptions{
           .prefix = prefix,
@@ -248,6 +270,36 @@ class PreprocessRun {
 };
 
 }  // namespace
+
+std::string first_texts(const PreprocessOptions& options, std::size_t size) {
+  const std::vector<std::string> files = expand_inputs(options.inputs);
+  check(options, files);
+  ChunkReader reader(files, options.text_documents);
+  JsonLineParser parser(options.json_keys);
+  std::string texts;
+  const auto add = [&](std::string_view text) {
+    if (texts.size() >= size) return;
+    texts += replace_invalid_utf8(text).value_or(std::string(text));
+    texts += "\n\n";
+  };
+  while (texts.size() < size) {
+    const std::optional<TextChunk> chunk = reader.next();
+    if (!chunk) break;
+    if (chunk->kind != DocumentKind::json_line) {
+      for (const TextDocument& document : split_documents(*chunk)) add(document.text);
+      continue;
+    }
+    for_each_line(*chunk, [&](std::string_view line, const std::string& source) {
+      try {
+        for (const auto& of_key : parser.parse(line, source))
+          for (const std::string_view text : of_key) add(text);
+      } catch (const UserError&) {
+        if (!options.skip_malformed) throw;
+      }
+    });
+  }
+  return texts;
+}
 
 PreprocessSummary preprocess(const PreprocessOptions& options, const Encoder& encode) {
   const std::vector<std::string> files = expand_inputs(options.inputs);

@@ -4,11 +4,13 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <ostream>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "megatron/datasets/punkt_splitter.h"
 #include "megatron/datasets/text_chunks.h"
 
 namespace megatron {
@@ -17,7 +19,8 @@ struct PreprocessOptions {
   std::vector<std::string> inputs;  ///< paths or globs of JSON lines, or of text with the ending
                                     ///< .txt; each may be compressed (.gz, .zst)
   std::vector<std::string> json_keys = {"text"};  ///< one dataset is written per key
-  std::string output_prefix;                      ///< datasets are `{output_prefix}_{key}_document`
+  /// Datasets are `{output_prefix}_{key}_document`, or `…_sentence` with `sentences`.
+  std::string output_prefix;
   DocumentKind text_documents = DocumentKind::paragraph;  ///< documents of .txt files; their key is
                                                           ///< "text"
   bool append_eod = false;
@@ -35,10 +38,16 @@ struct PreprocessOptions {
   /// Seconds between checkpoints, from which the next run goes on after a kill. There are none when
   /// the standard input is read.
   double checkpoint_interval_s = 30;
+  /// Makes each sentence a sequence of its document; null: each text is one sequence.
+  std::shared_ptr<const PunktSplitter> sentences = {};
   std::string encoder_identity = {};  ///< differs for encoders that may give other ids
   std::ostream* log = nullptr;
   bool log_is_terminal = false;  ///< rewrites one progress line that shows the remaining time
 };
+
+/// Returns the first texts of the inputs, divided by blank lines, until they have `size` bytes. A
+/// UserError names the line of a malformed document, unless these are skipped.
+std::string first_texts(const PreprocessOptions& options, std::size_t size);
 
 /// Returns the ids of a text without an end-of-document id. Several threads call it at once.
 using Encoder = std::function<std::vector<std::int32_t>(std::string_view)>;

@@ -114,6 +114,19 @@ bool RandomState::bernoulli(double probability) {
   return (drawn == 1) != counts_failures;
 }
 
+std::int64_t RandomState::geometric(double probability) {
+  return static_cast<std::int64_t>(
+      std::ceil(std::log1p(-next_double()) / std::log1p(-probability)));
+}
+
+std::size_t RandomState::choice(std::span<const double> probabilities) {
+  std::vector<double> sums(probabilities.size());
+  std::partial_sum(probabilities.begin(), probabilities.end(), sums.begin());
+  const double last = sums.back(), drawn = next_double();
+  for (double& sum : sums) sum /= last;
+  return static_cast<std::size_t>(std::ranges::upper_bound(sums, drawn) - sums.begin());
+}
+
 Pcg64::Pcg64(std::uint32_t seed) {
   const auto words = seed_sequence(seed);
   const auto pair = [&](int i) { return std::uint64_t{words[i + 1]} << 32 | words[i]; };

@@ -23,6 +23,16 @@ class RandomState {
   /// Returns binomial(1, probability): whether an event with this probability happens.
   bool bernoulli(double probability);
 
+  /// Returns random(): a uniform number in [0, 1).
+  double uniform() { return next_double(); }
+
+  /// Returns geometric(probability) for a probability below 1/3: the number of trials up to the
+  /// first success.
+  std::int64_t geometric(double probability);
+
+  /// Returns the index that choice() draws with these probabilities, which sum to 1.
+  std::size_t choice(std::span<const double> probabilities);
+
   /// Returns a uniform integer in [0, max], drawn by masked rejection.
   std::uint64_t interval(std::uint64_t max) {
     if (max == 0) return 0;

@@ -1,5 +1,6 @@
 #include "megatron/datasets/sample_counts.h"
 
+#include "megatron/base/error.h"
 #include "megatron/config/data_phase.h"
 #include "megatron/config/evaluation_plan.h"
 #include "megatron/config/resolve.h"
@@ -53,6 +54,18 @@ DatasetRequest run_dataset_request(const Settings& settings,
           .multiple_validation_sets = settings.training.multiple_validation_sets,
           .tokenizer = {.identity = tokenizer_identity(settings.tokenizer),
                         .folder = tokenizer_folder(settings.tokenizer)}};
+}
+
+std::vector<std::string> validation_suffixes(const TrainingConfig& training, std::size_t count) {
+  const std::vector<std::string>& names = training.validation_set_names;
+  if (count > 0 && !names.empty() && names.size() != count)
+    throw UserError({"--validation-set-names gives " + std::to_string(names.size()) + " names",
+                     "there are " + std::to_string(count) + " validation sets",
+                     "give one name for each prefix of --valid-data-path"});
+  std::vector<std::string> suffixes(count);
+  for (std::size_t i = 0; i < count && training.multiple_validation_sets; ++i)
+    suffixes[i] = "-" + (names.empty() ? std::to_string(i) : names[i]);
+  return suffixes;
 }
 
 }  // namespace megatron

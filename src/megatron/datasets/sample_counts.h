@@ -5,6 +5,8 @@
 #include <array>
 #include <cstdint>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "megatron/config/settings.h"
 #include "megatron/datasets/builder.h"
@@ -27,5 +29,10 @@ TokenizerIdentity tokenizer_identity(const TokenizerConfig& config);
 /// Returns the request of a run for this many samples, without what only an opened tokenizer knows.
 DatasetRequest run_dataset_request(const Settings& settings,
                                    const std::array<std::optional<std::int64_t>, 3>& num_samples);
+
+/// Returns what follows "validation" in the name of each of `count` validation sets: "-NAME", or
+/// "-0", "-1", … without --validation-set-names; nothing without --multiple-validation-sets. Throws
+/// a UserError if the names are not as many.
+std::vector<std::string> validation_suffixes(const TrainingConfig& training, std::size_t count);
 
 }  // namespace megatron

@@ -11,6 +11,7 @@
 #include "megatron/config/resolve.h"
 #include "megatron/datasets/blend.h"
 #include "megatron/datasets/builder.h"
+#include "megatron/datasets/sample_counts.h"
 #include "megatron/planner/sequence_cost.h"
 #include "megatron/training/feeding/dataset_source.h"
 #include "megatron/training/feeding/hybrid_context_source.h"
@@ -142,17 +143,9 @@ class DataSetup {
 
   void add_validation_sets(const std::vector<std::shared_ptr<const Dataset>>& sets) {
     const TrainingConfig& training = settings_.training;
-    if (!training.validation_set_names.empty() &&
-        training.validation_set_names.size() != sets.size())
-      throw UserError({"--validation-set-names gives " +
-                           std::to_string(training.validation_set_names.size()) + " names",
-                       "there are " + std::to_string(sets.size()) + " validation sets",
-                       "give one name for each prefix of --valid-data-path"});
+    const std::vector<std::string> suffixes = validation_suffixes(training, sets.size());
     for (std::size_t i = 0; i < sets.size(); ++i) {
-      const std::string name = training.validation_set_names.empty()
-                                   ? std::to_string(i)
-                                   : training.validation_set_names[i];
-      const std::string suffix = training.multiple_validation_sets ? "-" + name : "";
+      const std::string& suffix = suffixes[i];
       data_.valid.push_back(evaluation_set(
           sets[i], suffix,
           training.full_validation ? whole(*sets[i], suffix) : evaluations_.num_microbatches()));

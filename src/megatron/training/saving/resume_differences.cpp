@@ -55,6 +55,7 @@ constexpr std::pair<std::string_view, std::string_view> kBreaking[] = {
     {"fim_no_prefix", kSamples},
     {"sft", kSamples},
     {"sft_tokenizer_prompt_format", kSamples},
+    {"sft_packing_strategy", kSamples},
     {"calculate_per_token_loss", "the loss is averaged differently"},
     {"tokenizer_type", kTokens},
     {"tokenizer_model", kTokens},
@@ -84,7 +85,8 @@ constexpr std::string_view kOfOnePhase[] = {"data_path",
                                             "fim_fragment_rate",
                                             "fim_no_prefix",
                                             "sft",
-                                            "sft_tokenizer_prompt_format"};
+                                            "sft_tokenizer_prompt_format",
+                                            "sft_packing_strategy"};
 
 constexpr std::pair<std::string_view, std::string_view> kNotable[] = {
     {"train_iters",

@@ -1,0 +1,231 @@
+#include "megatron/cli/dataset_show.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <iostream>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string_view>
+
+#include "megatron/base/error.h"
+#include "megatron/base/json.h"
+#include "megatron/config/problems.h"
+#include "megatron/config/rule.h"
+#include "megatron/datasets/prompt_format.h"
+#include "megatron/datasets/split.h"
+#include "megatron/tokenizers/tokenizer.h"
+#include "megatron/tokenizers/tokenizer_files.h"
+
+namespace megatron {
+namespace {
+
+bool is_masked(const DatasetCommandOptions& options) {
+  return options.dataset_type != SampleKind::gpt;
+}
+
+std::array<std::optional<std::int64_t>, 3> parse_sizes(const std::string& text) {
+  const auto wrong = [&] {
+    return UserError({"--num-samples must be three values, each a number or none", text,
+                      "write for example --num-samples 1000,100,10"});
+  };
+  std::array<std::optional<std::int64_t>, 3> sizes;
+  std::string_view rest = text;
+  for (std::size_t i = 0; i < 3; ++i) {
+    const std::string_view word = rest.substr(0, rest.find(','));
+    rest.remove_prefix(std::min(word.size() + 1, rest.size()));
+    if (word == "none") continue;
+    std::int64_t size = 0;
+    const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), size);
+    if (error != std::errc() || end != word.data() + word.size() || size < 0) throw wrong();
+    sizes[i] = size;
+  }
+  if (!rest.empty() || std::count(text.begin(), text.end(), ',') != 2) throw wrong();
+  return sizes;
+}
+
+std::unique_ptr<Tokenizer> open_tokenizer(const DatasetCommandOptions& options) {
+  TokenizerConfig config = options.tokenizer;
+  if (!has_tokenizer(config))
+    throw UserError({is_masked(options) ? "--dataset-type bert and t5 need a tokenizer"
+                     : options.data.sft ? "--sft needs a tokenizer"
+                                        : std::string(options.decode ? "--decode" : "--fim-data") +
+                                              " needs the tokenizer that made the dataset",
+                     "", "give --tokenizer-model FILE or --tokenizer-type TYPE"});
+  config.vocab_size = options.vocab_size;
+  return make_tokenizer(config);
+}
+
+/// Returns the ids without padding. Throws a UserError if the tokenizer does not have an id,
+/// because then it is not the one that made the dataset.
+std::vector<std::int32_t> in_vocabulary(const std::vector<std::int64_t>& ids,
+                                        const Tokenizer& tokenizer, std::int64_t index) {
+  std::vector<std::int32_t> result;
+  for (const std::int64_t id : ids) {
+    if (id >= tokenizer.vocab_size())
+      throw UserError({"sample " + std::to_string(index) + " holds id " + std::to_string(id),
+                       "the tokenizer has " + std::to_string(tokenizer.vocab_size()) + " ids",
+                       "give the tokenizer that made the dataset"});
+    if (id >= 0) result.push_back(static_cast<std::int32_t>(id));
+  }
+  return result;
+}
+
+/// Returns a JSON string. A character that a sample boundary splits becomes U+FFFD.
+std::string json_text(const std::string& text) {
+  return Json(text).dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+/// Throws all mistakes in the flags of --fim-data and --sft.
+void check_sample_flags(const DataConfig& data) {
+  Settings settings;
+  settings.data = data;
+  Problems problems = evaluate(fim_rules(), settings, {});
+  problems.add(evaluate(sft_rules(), settings, {}));
+  problems.throw_if_any();
+}
+
+std::string joined(const std::vector<std::int64_t>& numbers) {
+  std::string text;
+  for (const std::int64_t number : numbers)
+    text += (text.empty() ? "" : ",") + std::to_string(number);
+  return text;
+}
+
+/// Returns the labels of a packed sample, with −100 where there is no loss, and the boundaries of
+/// its conversations.
+std::string packed_fields(const Sample& sample) {
+  std::vector<std::int64_t> labels = sample.labels, boundaries = sample.document_starts;
+  for (std::size_t i = 0; i < labels.size(); ++i)
+    if (sample.loss_mask[i] == 0) labels[i] = kIgnoredLabel;
+  boundaries.push_back(static_cast<std::int64_t>(sample.tokens.size()));
+  return ",\"labels\":[" + joined(labels) + "],\"cu_seqlens\":[" + joined(boundaries) + "]";
+}
+
+/// Throws a UserError for flags that do not go with the type of the samples.
+void check_type_flags(const DatasetCommandOptions& options) {
+  const std::string name = options.dataset_type == SampleKind::t5 ? "t5" : "bert";
+  if (is_masked(options) && (options.data.sft || options.data.fim.fim_data))
+    throw UserError({"--dataset-type " + name + " does not go with " +
+                         (options.data.sft ? "--sft" : "--fim-data"),
+                     "", "leave one of them out"});
+  const MaskedFlags& flags = options.masked;
+  if (!is_masked(options) &&
+      (flags.decoder_seq_length || flags.vocab_extra_ids > 0 || flags.bert_no_binary_head ||
+       flags.mask_prob != MaskedFlags{}.mask_prob ||
+       flags.short_seq_prob != MaskedFlags{}.short_seq_prob))
+    throw UserError(
+        {"--mask-prob, --short-seq-prob, --decoder-seq-length, --vocab-extra-ids and "
+         "--bert-no-binary-head are for masked samples",
+         "", "add --dataset-type bert or t5, or leave them out"});
+}
+
+/// Returns what masked samples need, with the settings of Megatron-LM's pretrain_bert.py and
+/// pretrain_t5.py.
+MaskedRequest masked_request(const DatasetCommandOptions& options,
+                             const std::shared_ptr<const Tokenizer>& tokenizer) {
+  const MaskedFlags& flags = options.masked;
+  const bool is_t5 = options.dataset_type == SampleKind::t5;
+  return {.masking = {.probability = flags.mask_prob,
+                      .short_sequence_probability = flags.short_seq_prob,
+                      .max_ngram = is_t5 ? 10 : 3,
+                      .geometric = is_t5},
+          .tokens = masking_tokens(tokenizer, flags.vocab_extra_ids),
+          .binary_head = !flags.bert_no_binary_head,
+          .decoder_sequence_length = flags.decoder_seq_length.value_or(0)};
+}
+
+/// Returns the JSON members of a masked sample.
+std::string masked_members(const std::vector<SampleField>& fields) {
+  std::string text;
+  for (const SampleField& field : fields) {
+    text += ",\"" + field.name + "\":";
+    text += field.is_scalar ? std::to_string(field.values[0]) : "[" + joined(field.values) + "]";
+  }
+  return text;
+}
+
+/// Returns the text of ids, with special tokens; ids behind the vocabulary are T5's sentinels.
+std::string decoded(const std::vector<std::int64_t>& ids, const Tokenizer& tokenizer,
+                    std::int64_t index, bool is_t5) {
+  std::vector<std::int64_t> known = ids;
+  if (is_t5) std::erase_if(known, [&](std::int64_t id) { return id >= tokenizer.vocab_size(); });
+  return json_text(tokenizer.decode(in_vocabulary(known, tokenizer, index), SpecialTokens::keep));
+}
+
+/// Returns the JSON line of a sample.
+std::string sample_line(const DatasetCommandOptions& options, const Dataset& dataset,
+                        const Tokenizer* tokenizer, std::int64_t index) {
+  std::string line = "{\"index\":" + std::to_string(index);
+  if (is_masked(options)) {
+    const std::vector<SampleField> fields = dataset.fields(index);
+    line += masked_members(fields);
+    if (options.decode)
+      line += ",\"decoded\":" +
+              decoded(fields[0].values, *tokenizer, index, options.dataset_type == SampleKind::t5);
+    return line + "}";
+  }
+  const std::optional<Sample> packed =
+      options.data.sft ? std::optional(dataset.sample(index)) : std::nullopt;
+  const std::vector<std::int64_t> ids = packed ? packed->tokens : dataset.text(index);
+  line += ",\"tokens\":[" + joined(ids) + "]";
+  if (packed) line += packed_fields(*packed);
+  if (options.decode) line += ",\"text\":" + decoded(ids, *tokenizer, index, false);
+  return line + "}";
+}
+
+DatasetRequest show_request(const DatasetCommandOptions& options, Split split,
+                            const std::shared_ptr<const Tokenizer>& tokenizer) {
+  DatasetRequest request{.sequence_length = *options.seq_length,
+                         .seed = options.seed,
+                         .num_samples = parse_sizes(options.num_samples),
+                         .cache = !options.data.data_cache_path.empty(),
+                         .tokenizer = {.vocab_size = options.vocab_size,
+                                       .eod = options.vocab_size - 1,
+                                       .text = tokenizer,
+                                       .folder = tokenizer_folder(options.tokenizer)}};
+  if (is_masked(options)) {
+    request.kind = options.dataset_type;
+    request.masked = masked_request(options, tokenizer);
+    request.tokenizer.vocab_size = tokenizer->vocab_size();
+    request.tokenizer.eod = tokenizer->eod();
+  }
+  for (const Split other : kSplits) {  // one that nobody asked for may be empty
+    auto& size = request.num_samples[static_cast<std::size_t>(other)];
+    if (other != split && !size) size = 0;
+  }
+  return request;
+}
+
+}  // namespace
+
+int show_samples(const DatasetCommandOptions& options) {
+  if (!options.seq_length) throw UserError({"show needs --seq-length", "", ""});
+  check_type_flags(options);
+  const bool needs_tokenizer =
+      options.decode || options.data.fim.fim_data || options.data.sft || is_masked(options);
+  if (has_tokenizer(options.tokenizer) && !needs_tokenizer)
+    throw UserError({"a tokenizer is given, but not --decode", "",
+                     "add --decode to print the text of samples, or leave the tokenizer out"});
+  check_sample_flags(options.data);
+  const std::shared_ptr<const Tokenizer> tokenizer =
+      needs_tokenizer ? open_tokenizer(options) : nullptr;
+  const auto name = std::find_if(kSplits.begin(), kSplits.end(), [&](Split split) {
+    return split_name(split) == options.split_name;
+  });
+  const DatasetRequest request = show_request(options, *name, tokenizer);
+  const Datasets datasets = build_datasets(options.data, request);
+  for (const std::string& warning : datasets.warnings) std::cerr << "note: " << warning << "\n";
+  const Dataset& dataset = datasets.require(*name);
+  if (options.start > dataset.size())
+    throw UserError(
+        {"--start " + std::to_string(options.start) + " is beyond the end",
+         "the " + options.split_name + " split has " + std::to_string(dataset.size()) + " samples",
+         ""});
+  const std::int64_t end = options.start + std::min(options.count, dataset.size() - options.start);
+  for (std::int64_t index = options.start; index < end && std::cout; ++index)
+    std::cout << sample_line(options, dataset, tokenizer.get(), index) << "\n";
+  return 0;
+}
+
+}  // namespace megatron

@@ -1,0 +1,41 @@
+// Implements `megatron dataset show`, which prints samples in training order.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "megatron/config/settings.h"
+#include "megatron/datasets/builder.h"
+
+namespace megatron {
+
+/// What --dataset-type bert and t5 need, by Megatron-LM's names.
+struct MaskedFlags {
+  double mask_prob = MaskingOptions{}.probability,
+         short_seq_prob = MaskingOptions{}.short_sequence_probability;
+  std::optional<std::int64_t> decoder_seq_length;
+  std::int64_t vocab_extra_ids = 0;
+  bool bert_no_binary_head = false;
+};
+
+struct DatasetCommandOptions {
+  std::vector<std::string> operands;
+  std::optional<std::int64_t> seq_length;
+  std::int64_t seed = 1234;
+  std::string num_samples = "none,none,none";
+  std::string split_name = "train";
+  std::int64_t start = 0, count = 10, vocab_size = 50257;
+  std::string input, output_prefix;
+  bool multimodal = false, decode = false;
+  SampleKind dataset_type = SampleKind::gpt;
+  MaskedFlags masked;
+  TokenizerConfig tokenizer;
+  DataConfig data;
+};
+
+/// Prints the samples that the options select, one JSON line each.
+int show_samples(const DatasetCommandOptions& options);
+
+}  // namespace megatron

@@ -1,0 +1,118 @@
+#include "megatron/datasets/bert_dataset.h"
+
+#include <algorithm>
+#include <numeric>
+#include <span>
+#include <utility>
+
+namespace megatron {
+namespace {
+
+/// Names the members of fields().
+enum Member { kText, kTypes, kLabels, kIsRandom, kPaddingMask, kLossMask, kTruncated };
+
+}  // namespace
+
+BertDataset::BertDataset(SentenceSource source, SourcePart part,
+                         const MaskedDatasetOptions& options, std::vector<std::string>& warnings)
+    : MaskedDataset(std::move(source), std::move(part), options,
+                    {.class_name = "BERTMaskedWordPieceDataset",
+                     .added_tokens = 3,
+                     .min_sentences = options.binary_head ? 2 : 1,
+                     .key = "classification_head",
+                     .value = options.binary_head ? "true" : "false"},
+                    warnings) {
+  require_token(options.tokens.cls, "[CLS]", "BERT");
+  require_token(options.tokens.sep, "[SEP]", "BERT");
+  require_token(options.tokens.mask, "[MASK]", "BERT");
+  require_token(options.tokens.pad, "[PAD]", "BERT");
+}
+
+/// Removes tokens from either end of the longer part until both have `length` tokens.
+void BertDataset::truncate(Pair& pair, std::int64_t length, RandomState& random) {
+  auto first = std::span<const std::int64_t>(pair.first),
+       second = std::span<const std::int64_t>(pair.second);
+  while (std::ssize(first) + std::ssize(second) > length) {
+    auto& longer = first.size() > second.size() ? first : second;
+    longer = random.uniform() < 0.5 ? longer.subspan(1) : longer.first(longer.size() - 1);
+    pair.truncated = true;
+  }
+  pair.first = std::vector(first.begin(), first.end());
+  pair.second = std::vector(second.begin(), second.end());
+}
+
+BertDataset::Pair BertDataset::draw_pair(Draw& draw) const {
+  Pair pair;
+  std::size_t pivot = draw.sentences.size();
+  if (options().binary_head) {
+    pivot = draw.sentences.size() < 3 ? 1 : 1 + draw.random.interval(draw.sentences.size() - 2);
+    pair.is_random = draw.random.uniform() < 0.5;
+  }
+  for (std::size_t i = 0; i < draw.sentences.size(); ++i) {
+    auto& part = i < pivot ? pair.first : pair.second;
+    part.insert(part.end(), draw.sentences[i].begin(), draw.sentences[i].end());
+  }
+  if (pair.is_random) std::swap(pair.first, pair.second);
+  truncate(pair, draw.target_length, draw.random);
+  return pair;
+}
+
+std::vector<SampleField> BertDataset::fields(std::int64_t index) const {
+  const MaskingTokens& special = options().tokens;
+  const auto length = static_cast<std::size_t>(options().sequence_length);
+  Draw draw = this->draw(index);
+  const Pair pair = draw_pair(draw);
+  std::vector<std::int64_t> tokens{special.cls};
+  tokens.insert(tokens.end(), pair.first.begin(), pair.first.end());
+  tokens.push_back(special.sep);
+  std::vector<std::int64_t> types(tokens.size(), 0);
+  if (!pair.second.empty()) {
+    tokens.insert(tokens.end(), pair.second.begin(), pair.second.end());
+    tokens.push_back(special.sep);
+    types.resize(tokens.size(), 1);
+  }
+  // Of the masked tokens, 80 % become [MASK], 10 % a random token, and 10 % stay.
+  MaskedTokens masked = mask_words(
+      tokens, draw.target_length, options().masking, special,
+      [&](RandomState& random) -> std::optional<std::int64_t> {
+        if (random.uniform() < 0.8) return special.mask;
+        if (random.uniform() < 0.5) return std::nullopt;
+        return random.interval(static_cast<std::uint64_t>(special.vocab_size - 1));
+      },
+      draw.random);
+  std::vector<std::int64_t> padding_mask(tokens.size(), 1), labels(length, -1),
+      loss_mask(length, 0);
+  for (const MaskedSpan& span : masked.spans) {
+    for (std::size_t i = 0; i < span.positions.size(); ++i) {
+      labels[span.positions[i]] = span.labels[i];
+      loss_mask[span.positions[i]] = 1;
+    }
+  }
+  // megatron-core fills all three with the padding token.
+  for (auto* values : {&masked.tokens, &types, &padding_mask}) values->resize(length, special.pad);
+  return {{"text", std::move(masked.tokens)},
+          {"types", std::move(types)},
+          {"labels", std::move(labels)},
+          {"is_random", {pair.is_random ? 1 : 0}, true},
+          {"padding_mask", std::move(padding_mask)},
+          {"loss_mask", std::move(loss_mask)},
+          {"truncated", {pair.truncated ? 1 : 0}, true}};
+}
+
+Sample BertDataset::sample(std::int64_t index) const {
+  std::vector<SampleField> all = fields(index);
+  Sample sample{.tokens = std::move(all[kText].values),
+                .labels = std::move(all[kLabels].values),
+                .loss_mask = {all[kLossMask].values.begin(), all[kLossMask].values.end()},
+                .position_ids = std::vector<std::int64_t>(all[kTypes].values.size()),
+                .document_starts = {0}};
+  std::iota(sample.position_ids.begin(), sample.position_ids.end(), 0);
+  for (std::int64_t& label : sample.labels) label = std::max<std::int64_t>(label, 0);
+  return sample;
+}
+
+std::vector<std::int64_t> BertDataset::text(std::int64_t index) const {
+  return fields(index)[kText].values;
+}
+
+}  // namespace megatron

@@ -1,0 +1,109 @@
+#include "megatron/datasets/conversation_packing.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "megatron/base/error.h"
+#include "megatron/datasets/parallel_for.h"
+
+namespace megatron {
+namespace {
+
+constexpr std::array kNames = {"line", "bfd", "bfd_split"};
+
+/// Returns how many positions of a sequence a conversation of `tokens` takes.
+std::int64_t padded(std::int64_t tokens, const SequenceLayout& layout) {
+  return (tokens + layout.row_multiple - 1) / layout.row_multiple * layout.row_multiple;
+}
+
+/// Calls visit(line, conversation, tokens) for each conversation.
+template <class Visit>
+void for_each_conversation(const ConversationLengths& lengths, const Visit& visit) {
+  for (std::int64_t line = 0; line < lengths.num_lines(); ++line) {
+    const std::int64_t begin = lengths.line_begins.at(line);
+    for (std::int64_t i = begin; i < lengths.line_begins.at(line + 1); ++i)
+      visit(line, static_cast<std::int32_t>(i - begin),
+            static_cast<std::int32_t>(lengths.lengths.at(i)));
+  }
+}
+
+}  // namespace
+
+std::string_view packing_strategy_name(PackingStrategy strategy) {
+  return kNames[static_cast<std::size_t>(strategy)];
+}
+
+PackingStrategy packing_strategy(std::string_view name) {
+  const auto found = std::ranges::find(kNames, name);
+  MEGATRON_CHECK(found != kNames.end(), "no packing strategy is called ", name);
+  return kPackingStrategies[static_cast<std::size_t>(found - kNames.begin())];
+}
+
+ConversationLengths count_tokens(const ConversationFile& file, std::span<const std::int64_t> lines,
+                                 const PromptFormat& format) {
+  constexpr std::size_t kBlock = 64;
+  std::vector<std::vector<std::int32_t>> counts(lines.size());
+  parallel_for((lines.size() + kBlock - 1) / kBlock, [&](std::size_t block) {
+    for (std::size_t i = block * kBlock; i < std::min(lines.size(), (block + 1) * kBlock); ++i) {
+      const std::string where = file.describe(lines[i]);
+      for (const Conversation& conversation : split_conversations(file.messages(lines[i])))
+        counts[i].push_back(
+            static_cast<std::int32_t>(format.tokenize(conversation, where).ids.size()));
+    }
+  });
+  std::vector<std::int64_t> line_begins{0};
+  std::vector<std::int32_t> lengths;
+  for (const std::vector<std::int32_t>& line : counts) {
+    lengths.insert(lengths.end(), line.begin(), line.end());
+    line_begins.push_back(static_cast<std::int64_t>(lengths.size()));
+  }
+  return {NpyArray(std::move(line_begins)), NpyArray(std::move(lengths))};
+}
+
+PackedConversations pack_conversations(const ConversationLengths& lengths, PackingStrategy strategy,
+                                       const SequenceLayout& layout) {
+  MEGATRON_CHECK(strategy != PackingStrategy::line, "lines are not packed");
+  const std::int64_t capacity = layout.sequence_length;
+  PackedConversations packed;
+  std::vector<std::int32_t> sizes;
+  for_each_conversation(
+      lengths, [&](std::int64_t line, std::int32_t conversation, std::int32_t whole) {
+        for (std::int64_t begin = 0; begin < whole; begin += capacity) {
+          const std::int64_t tokens = std::min<std::int64_t>(whole - begin, capacity);
+          packed.pieces.push_back({.line = line,
+                                   .conversation = conversation,
+                                   .begin = static_cast<std::int32_t>(begin),
+                                   .tokens = static_cast<std::int32_t>(tokens),
+                                   .whole_tokens = whole});
+          sizes.push_back(static_cast<std::int32_t>(std::min(padded(tokens, layout), capacity)));
+          if (strategy == PackingStrategy::bfd) break;
+        }
+      });
+  packed.rows = pack_best_fit_decreasing(sizes, capacity);
+  return packed;
+}
+
+PackingShare packing_share(const ConversationLengths& lengths, PackingStrategy strategy,
+                           const SequenceLayout& layout) {
+  PackingShare share{.strategy = std::string(packing_strategy_name(strategy)),
+                     .lines = lengths.num_lines()};
+  std::int64_t all_tokens = 0, of_line = -1, filled = 0;
+  for_each_conversation(lengths, [&](std::int64_t line, std::int32_t, std::int32_t tokens) {
+    all_tokens += tokens;
+    if (std::exchange(of_line, line) != line) filled = 0;
+    share.tokens += std::clamp<std::int64_t>(layout.sequence_length - filled, 0, tokens);
+    filled += padded(tokens, layout);
+  });
+  share.sequences = lengths.num_lines();
+  if (strategy != PackingStrategy::line) {
+    const PackedConversations packed = pack_conversations(lengths, strategy, layout);
+    share.sequences = static_cast<std::int64_t>(packed.rows.size());
+    share.tokens = 0;
+    for (const ConversationPiece& piece : packed.pieces) share.tokens += piece.tokens;
+  }
+  share.truncated = all_tokens - share.tokens;
+  share.padding = share.sequences * layout.sequence_length - share.tokens;
+  return share;
+}
+
+}  // namespace megatron

@@ -1,0 +1,154 @@
+#include "megatron/datasets/masked_dataset.h"
+
+#include <algorithm>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "megatron/base/checksum.h"
+#include "megatron/base/error.h"
+#include "megatron/datasets/sentence_index.h"
+
+namespace megatron {
+
+MaskedDataset::MaskedDataset(SentenceSource source, SourcePart part,
+                             const MaskedDatasetOptions& options, Kind kind,
+                             std::vector<std::string>& warnings)
+    : source_(std::move(source)),
+      part_(std::move(part)),
+      options_(options),
+      kind_(std::move(kind)) {
+  if (options_.sequence_length < kind_.added_tokens + 2)
+    throw UserError({"--seq-length must be at least " + std::to_string(kind_.added_tokens + 2),
+                     std::to_string(options_.sequence_length), ""});
+  if (options_.seed < 0 || options_.seed > std::numeric_limits<std::int32_t>::max())
+    throw UserError({"--seed must be from 0 to 2147483647 to order sentences",
+                     std::to_string(options_.seed), ""});
+  if (part_.begin == part_.end && part_.num_samples != 0) throw_empty_part();
+  if (part_.begin == part_.end) {
+    sample_index_ = NpyArray(std::vector<std::uint32_t>{}, 3);
+    return;
+  }
+  sample_index_ = load_or_build(
+      cache_entry(), [this] { return IndexArrays{build()}; },
+      [this](const IndexArrays& loaded) {
+        const std::vector<std::int64_t>& shape = loaded[0].shape();
+        return shape.size() == 2 && shape[1] == 3 && shape[0] >= part_.num_samples.value_or(0);
+      },
+      warnings)[0];
+  if (size() == 0 && part_.num_samples != 0) throw_empty_part();
+}
+
+void MaskedDataset::throw_empty_part() const {
+  throw UserError({"dataset " + source_.tokens->name() + ": the " +
+                       std::string(split_name(part_.split)) +
+                       " split has no document of at least " + std::to_string(kind_.min_sentences) +
+                       " sentences",
+                   std::to_string(part_.end - part_.begin) + " documents",
+                   "make the dataset with preprocess-data --split-sentences, or give the split a "
+                   "larger share with --split"});
+}
+
+OrderedJson MaskedDataset::identifiers() const {
+  OrderedJson json = to_json(SampleDescription{.class_name = kind_.class_name,
+                                               .path = part_.path,
+                                               .num_samples = part_.num_samples,
+                                               .split = part_.split,
+                                               .seed = options_.seed,
+                                               .sequence_length = options_.sequence_length,
+                                               .split_text = options_.split_text,
+                                               .split_matrix = options_.split_matrix,
+                                               .tokenizer = options_.tokenizer});
+  const MaskingOptions& masking = options_.masking;
+  json["masking_probability"] = masking.probability;
+  json["short_sequence_probability"] = masking.short_sequence_probability;
+  json["masking_max_ngram"] = masking.max_ngram;
+  json["masking_do_full_word"] = masking.whole_words;
+  json["masking_do_permutation"] = false;
+  json["masking_use_longer_ngrams"] = masking.longer_ngrams;
+  json["masking_use_geometric_distribution"] = masking.geometric;
+  json[kind_.key] = OrderedJson::parse(kind_.value);
+  return json;
+}
+
+IndexCacheEntry MaskedDataset::cache_entry() const {
+  if (!options_.cache || (!part_.path && options_.cache_folder.empty())) return {};
+  IndexCacheEntry entry{.folder = options_.cache_folder,
+                        .class_name = kind_.class_name,
+                        .split = std::string(split_name(part_.split)),
+                        .description = python_json_dumps(identifiers()),
+                        .array_names = {"sample_index"}};
+  if (!part_.path) return entry;
+  if (entry.folder.empty())
+    entry.folder = fs::path(*part_.path) / "cache" / (kind_.class_name + "_indices");
+  // The order depends on nothing of the data but the lengths and the documents.
+  entry.sources = {
+      .files = {*part_.path + ".idx"}, .checksum = [this] {
+        return checksum(checksum_hex(checksum(source_.tokens->sequence_lengths().bytes())) +
+                        checksum_hex(checksum(source_.document_begins.bytes())));
+      }};
+  return entry;
+}
+
+NpyArray MaskedDataset::build() const {
+  source_.tokens->check();
+  return build_sentence_index(
+      {.lengths = source_.tokens->sequence_lengths(),
+       .document_begins = source_.document_begins,
+       .begin = part_.begin,
+       .end = part_.end,
+       .num_samples = part_.num_samples,
+       .sequence_length = options_.sequence_length - kind_.added_tokens,
+       .short_sequence_probability = options_.masking.short_sequence_probability,
+       .seed = static_cast<std::int32_t>(options_.seed),
+       .min_sentences = kind_.min_sentences});
+}
+
+MaskedDataset::Draw MaskedDataset::draw(std::int64_t index) const {
+  MEGATRON_CHECK(index >= 0 && index < size(), "sample ", index, " of ", size());
+  const std::int64_t begin = sample_index_.at(3 * index), end = sample_index_.at(3 * index + 1);
+  const auto lengths = source_.tokens->sequence_lengths();
+  Draw draw{.sentences = {},
+            .target_length = sample_index_.at(3 * index + 2),
+            .random = RandomState(static_cast<std::uint32_t>(options_.seed + index))};
+  if (begin < 0 || begin > end || end > static_cast<std::int64_t>(lengths.size()) ||
+      draw.target_length < 0 || draw.target_length > options_.sequence_length - kind_.added_tokens)
+    throw UserError(
+        {"the cached sample order of " + source_.tokens->name() + " does not match the data",
+         "sample " + std::to_string(index), "delete its cache folder"});
+  for (std::int64_t sentence = begin; sentence < end; ++sentence) {
+    auto& tokens = draw.sentences.emplace_back(lengths[static_cast<std::size_t>(sentence)]);
+    source_.tokens->read(sentence, 0, tokens);
+  }
+  return draw;
+}
+
+std::string MaskedDataset::describe(std::int64_t index) const {
+  return "dataset " + source_.tokens->name() + ", " + std::string(split_name(part_.split)) +
+         " sample " + std::to_string(index);
+}
+
+std::vector<CorpusShare> MaskedDataset::shares(std::int64_t samples) const {
+  CorpusShare share{
+      .name = source_.tokens->name(), .documents = part_.end - part_.begin, .samples = samples};
+  const auto lengths = source_.tokens->sequence_lengths();
+  const auto begin = source_.document_begins[static_cast<std::size_t>(part_.begin)],
+             end = source_.document_begins[static_cast<std::size_t>(part_.end)];
+  for (std::int64_t i = begin; i < end; ++i) share.tokens += lengths[static_cast<std::size_t>(i)];
+  std::int64_t taken = 0;
+  for (std::int64_t i = 0; i < std::min(samples, size()); ++i)
+    for (std::int64_t k = sample_index_.at(3 * i); k < sample_index_.at(3 * i + 1); ++k)
+      taken += lengths[static_cast<std::size_t>(k)];
+  if (share.tokens > 0)
+    share.epochs = static_cast<double>(taken) / static_cast<double>(share.tokens);
+  return {share};
+}
+
+void require_token(std::int64_t id, const std::string& token, const std::string& dataset) {
+  if (id >= 0) return;
+  throw UserError({"samples of " + dataset + " need the token " + token, "the tokenizer has none",
+                   "use --tokenizer-type BertWordPieceLowerCase with BERT's vocab.txt as "
+                   "--vocab-file, or add the token to your tokenizer"});
+}
+
+}  // namespace megatron

@@ -1,0 +1,90 @@
+// Samples of masked sentences, as megatron-core's MaskedWordPieceDataset: what its datasets for
+// BERT and T5 have in common.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "megatron/datasets/index_cache.h"
+#include "megatron/datasets/source_dataset.h"
+#include "megatron/datasets/token_source.h"
+#include "megatron/datasets/unique_description.h"
+#include "megatron/datasets/word_masking.h"
+
+namespace megatron {
+
+/// Sentences that belong to documents: a sequence is a sentence.
+struct SentenceSource {
+  std::shared_ptr<const TokenSource> tokens;
+  UnalignedView<std::int64_t> document_begins;  ///< the first sentence of every document, then the
+                                                ///< number of sentences; `tokens` owns it
+  std::int64_t num_documents() const {
+    return static_cast<std::int64_t>(document_begins.size()) - 1;
+  }
+};
+
+struct MaskedDatasetOptions {
+  std::int64_t sequence_length = 0;
+  std::int64_t seed = 1234;  ///< 0 … 2³¹ − 1
+  std::string split_text = {};
+  std::optional<SplitMatrix> split_matrix = {};
+  std::string cache_folder = {};  ///< empty: a folder beside the data
+  bool cache = true;              ///< cache the sample order on disk
+  MaskingOptions masking = {};
+  MaskingTokens tokens = {};
+  TokenizerIdentity tokenizer = {};
+  bool binary_head = true;                   ///< BERT: pairs of sentences
+  std::int64_t decoder_sequence_length = 0;  ///< T5
+};
+
+/// The parts of a source are ranges of documents.
+class MaskedDataset : public SourceDataset {
+ public:
+  std::int64_t size() const override { return sample_index_.shape()[0]; }
+  std::string describe(std::int64_t index) const override;
+  std::vector<CorpusShare> shares(std::int64_t samples) const override;
+  const SourcePart& part() const override { return part_; }
+  OrderedJson identifiers() const override;
+  std::filesystem::path index_file() const override { return part_.path.value_or("") + ".idx"; }
+  const NpyArray& sample_index() const { return sample_index_; }
+
+ protected:
+  struct Kind {
+    std::string class_name;         ///< of megatron-core
+    std::int64_t added_tokens = 0;  ///< tokens that a sample has besides those of its sentences
+    std::int64_t min_sentences = 1;
+    std::string key, value;  ///< more of what identifies the samples; the value is JSON
+  };
+  /// Loads or builds the sample index. Throws a UserError when samples are requested of a part
+  /// without documents that can give one.
+  MaskedDataset(SentenceSource source, SourcePart part, const MaskedDatasetOptions& options,
+                Kind kind, std::vector<std::string>& warnings);
+
+  /// The sentences of a sample, and the generator that masks it.
+  struct Draw {
+    std::vector<std::vector<std::int64_t>> sentences;
+    std::int64_t target_length = 0;
+    RandomState random;
+  };
+  Draw draw(std::int64_t index) const;
+  const MaskedDatasetOptions& options() const { return options_; }
+
+ private:
+  IndexCacheEntry cache_entry() const;
+  NpyArray build() const;
+  [[noreturn]] void throw_empty_part() const;
+
+  SentenceSource source_;
+  SourcePart part_;
+  MaskedDatasetOptions options_;
+  Kind kind_;
+  NpyArray sample_index_;
+};
+
+/// Throws a UserError unless the tokenizer has the token, whose id is ≥ 0 then.
+void require_token(std::int64_t id, const std::string& token, const std::string& dataset);
+
+}  // namespace megatron

@@ -1,0 +1,28 @@
+// Puts sequences of different lengths into rows of one length, so that little padding is needed:
+// best-fit decreasing, as in "Fewer Truncations Improve Language Modeling" (Ding et al., 2024).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace megatron {
+
+/// The numbers of the sequences that each row holds.
+struct Packing {
+  std::vector<std::uint32_t> items;
+  std::vector<std::size_t> begins = {0};  ///< row i is items[begins[i]] … items[begins[i + 1] − 1]
+  std::size_t size() const { return begins.size() - 1; }
+  std::span<const std::uint32_t> row(std::size_t i) const {
+    return std::span(items).subspan(begins[i], begins[i + 1] - begins[i]);
+  }
+};
+
+/// Takes the sequences from the longest to the shortest, and puts each into the row whose free
+/// space it fills best. Each length is from 1 to `capacity`. A row takes the place of its longest
+/// sequence, so that rows follow the order of the sequences, and its items ascend. Of equal lengths
+/// the first comes first, so the result depends on nothing but the lengths. Takes O(n log n) time.
+Packing pack_best_fit_decreasing(std::span<const std::int32_t> lengths, std::int64_t capacity);
+
+}  // namespace megatron

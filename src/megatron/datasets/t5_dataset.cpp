@@ -1,0 +1,115 @@
+#include "megatron/datasets/t5_dataset.h"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include "megatron/base/error.h"
+
+namespace megatron {
+namespace {
+
+using Ids = std::vector<std::int64_t>;
+
+/// Names the members of fields().
+enum Member { kEncoder, kDecoder, kLabels, kLossMask, kTruncated, kEncoderMask, kDecoderMask };
+
+Ids mask_of(std::size_t tokens, std::size_t length) {
+  Ids mask(tokens, 1);
+  mask.resize(length, 0);
+  return mask;
+}
+
+void append(Ids& out, const Ids& ids, std::size_t begin, std::size_t end) {
+  out.insert(out.end(), ids.begin() + static_cast<std::ptrdiff_t>(begin),
+             ids.begin() + static_cast<std::ptrdiff_t>(end));
+}
+
+}  // namespace
+
+T5Dataset::T5Dataset(SentenceSource source, SourcePart part, const MaskedDatasetOptions& options,
+                     std::vector<std::string>& warnings)
+    : MaskedDataset(std::move(source), std::move(part), options,
+                    {.class_name = "T5MaskedWordPieceDataset",
+                     .added_tokens = 2,
+                     .min_sentences = 1,
+                     .key = "sequence_length_decoder",
+                     .value = std::to_string(options.decoder_sequence_length)},
+                    warnings) {
+  require_token(options.tokens.bos, "[BOS]", "T5");
+  require_token(options.tokens.eos, "[EOS]", "T5");
+  require_token(options.tokens.pad, "[PAD]", "T5");
+  if (options.decoder_sequence_length < 1)
+    throw UserError({"samples of T5 need --decoder-seq-length", "", "give it, for example 128"});
+  if (options.tokens.sentinels.empty())
+    throw UserError({"samples of T5 need sentinels", "the tokenizer has no <extra_id_0>",
+                     "give --vocab-extra-ids, for example 100"});
+}
+
+std::vector<SampleField> T5Dataset::fields(std::int64_t index) const {
+  const MaskingTokens& special = options().tokens;
+  Draw draw = this->draw(index);
+  Ids tokens;
+  for (const Ids& sentence : draw.sentences)
+    tokens.insert(tokens.end(), sentence.begin(), sentence.end());
+  const auto target = static_cast<std::size_t>(draw.target_length);
+  const bool truncated = tokens.size() > target;
+  tokens.resize(std::min(tokens.size(), target));
+  const MaskedTokens masked = mask_words(
+      tokens, draw.target_length, options().masking, special,
+      [&](RandomState&) { return special.mask; }, draw.random);
+  if (masked.spans.size() > special.sentinels.size())
+    throw UserError({describe(index) + " has " + std::to_string(masked.spans.size()) + " masks",
+                     "there are " + std::to_string(special.sentinels.size()) + " sentinels",
+                     "raise --vocab-extra-ids"});
+  Ids encoder, decoder{special.bos};
+  std::size_t next = 0;
+  for (std::size_t i = 0; i < masked.spans.size(); ++i) {
+    const auto& [positions, labels] = masked.spans[i];
+    append(encoder, tokens, next, positions.front());
+    encoder.push_back(special.sentinels[i]);
+    decoder.push_back(special.sentinels[i]);
+    append(decoder, labels, 0, labels.size());
+    next = positions.back() + 1;
+  }
+  append(encoder, tokens, next, tokens.size());
+  Ids labels(decoder.begin() + 1, decoder.end());
+  labels.push_back(special.eos);
+
+  const auto encoder_length = static_cast<std::size_t>(options().sequence_length),
+             decoder_length = static_cast<std::size_t>(options().decoder_sequence_length);
+  const std::size_t encoder_tokens = encoder.size(), decoder_tokens = decoder.size();
+  if (decoder_tokens > decoder_length)
+    throw UserError(
+        {describe(index) + " has " + std::to_string(decoder_tokens) + " tokens for the decoder",
+         "--decoder-seq-length is " + std::to_string(decoder_length),
+         "raise it, or lower --mask-prob"});
+  encoder.resize(encoder_length, special.pad);
+  decoder.resize(decoder_length, special.pad);
+  labels.resize(decoder_length, -1);
+  return {{"text_enc", std::move(encoder)},
+          {"text_dec", std::move(decoder)},
+          {"labels", std::move(labels)},
+          {"loss_mask", mask_of(decoder_tokens, decoder_length)},
+          {"truncated", {truncated ? 1 : 0}, true},
+          {"enc_mask", mask_of(encoder_tokens, encoder_length)},
+          {"dec_mask", mask_of(decoder_tokens, decoder_length)}};
+}
+
+Sample T5Dataset::sample(std::int64_t index) const {
+  std::vector<SampleField> all = fields(index);
+  Sample sample{.tokens = std::move(all[kDecoder].values),
+                .labels = std::move(all[kLabels].values),
+                .loss_mask = {all[kLossMask].values.begin(), all[kLossMask].values.end()},
+                .position_ids = Ids(all[kDecoderMask].values.size()),
+                .document_starts = {0}};
+  std::iota(sample.position_ids.begin(), sample.position_ids.end(), 0);
+  for (std::int64_t& label : sample.labels) label = std::max<std::int64_t>(label, 0);
+  return sample;
+}
+
+std::vector<std::int64_t> T5Dataset::text(std::int64_t index) const {
+  return fields(index)[kEncoder].values;
+}
+
+}  // namespace megatron

@@ -1,0 +1,26 @@
+// Samples for T5, as megatron-core's T5MaskedWordPieceDataset: runs of words are replaced by
+// sentinels in the encoder's text, and the decoder predicts them (Raffel et al., 2020).
+#pragma once
+
+#include <vector>
+
+#include "megatron/datasets/masked_dataset.h"
+
+namespace megatron {
+
+class T5Dataset : public MaskedDataset {
+ public:
+  T5Dataset(SentenceSource source, SourcePart part, const MaskedDatasetOptions& options,
+            std::vector<std::string>& warnings);
+
+  /// Returns megatron-core's text_enc, text_dec, labels (−1 where nothing is predicted), loss_mask,
+  /// truncated, enc_mask and dec_mask. Throws a UserError for a sample with more runs than there
+  /// are sentinels, or that does not fit the decoder.
+  std::vector<SampleField> fields(std::int64_t index) const override;
+  /// Returns the decoder's text, labels and loss mask. Labels without a loss are 0.
+  Sample sample(std::int64_t index) const override;
+  /// Returns the encoder's text.
+  std::vector<std::int64_t> text(std::int64_t index) const override;
+};
+
+}  // namespace megatron
