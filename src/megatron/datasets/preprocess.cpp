@@ -275,28 +275,26 @@ std::string first_texts(const PreprocessOptions& options, std::size_t size) {
   const std::vector<std::string> files = expand_inputs(options.inputs);
   check(options, files);
   ChunkReader reader(files, options.text_documents);
-  JsonLineParser parser(options.json_keys);
+  DocumentReader documents(options.json_keys, /*keeps_invalid_utf8=*/false);
   std::string texts;
-  const auto add = [&](std::string_view text) {
-    if (texts.size() >= size) return;
-    texts += replace_invalid_utf8(text).value_or(std::string(text));
-    texts += "\n\n";
+  const auto add = [&](const TextChunk& chunk, const TextDocument& document) {
+    const std::string source = chunk.file + ":" + std::to_string(document.line);
+    for (const auto& of_key : documents.read(chunk, document, source)) {
+      for (const std::string_view text : of_key) {
+        if (texts.size() < size) texts.append(text).append("\n\n");
+      }
+    }
   };
   while (texts.size() < size) {
     const std::optional<TextChunk> chunk = reader.next();
     if (!chunk) break;
-    if (chunk->kind != DocumentKind::json_line) {
-      for (const TextDocument& document : split_documents(*chunk)) add(document.text);
-      continue;
-    }
-    for_each_line(*chunk, [&](std::string_view line, const std::string& source) {
+    for (const TextDocument& document : split_documents(*chunk)) {
       try {
-        for (const auto& of_key : parser.parse(line, source))
-          for (const std::string_view text : of_key) add(text);
+        add(*chunk, document);
       } catch (const UserError&) {
         if (!options.skip_malformed) throw;
       }
-    });
+    }
   }
   return texts;
 }
