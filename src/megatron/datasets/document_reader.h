@@ -15,7 +15,7 @@ class DocumentReader {
  public:
   /// `keys` are the fields of JSON lines. `keeps_invalid_utf8` leaves plain text as it is; else its
   /// invalid UTF-8 is read as U+FFFD, as that of JSON is.
-  DocumentReader(std::vector<std::string> keys, bool keeps_invalid_utf8)
+  DocumentReader(const std::vector<std::string>& keys, bool keeps_invalid_utf8)
       : parser_(keys), texts_(keys.size()), keeps_invalid_utf8_(keeps_invalid_utf8) {}
 
   /// Returns the texts of each key; plain text is that of the first one. The result is valid until
