@@ -52,7 +52,7 @@ TEST(BestFitDecreasing, FillsTheRowWithTheLeastSpace) {
 TEST(BestFitDecreasing, FollowsItsDefinition) {
   std::mt19937 random(3);
   for (int round = 0; round < 300; ++round) {
-    const std::int64_t capacity = 1 + random() % 60;
+    const std::int64_t capacity = 1 + static_cast<std::int64_t>(random() % 60);
     std::vector<std::int32_t> lengths(random() % 80);
     for (std::int32_t& length : lengths)
       length = 1 + static_cast<std::int32_t>(random() % static_cast<unsigned>(capacity));

@@ -37,9 +37,9 @@ void check_address_space() {
   const auto addresses = static_cast<double>(limit.rlim_cur);
   if (addresses >= kLibraries) return;
   throw UserError(
-      {format("the limit of addresses (ulimit -v), %.0f MiB,", addresses / kMebibyte),
+      {format("ulimit -v of %.0f MiB", addresses / kMebibyte),
        format("is too small: the libraries alone need about %.0f MiB", kLibraries / kMebibyte),
-       "raise it, or limit memory by a control group instead"});
+       "raise it, or limit the memory by a control group instead"});
 }
 
 EngineMain* load_engine() {
