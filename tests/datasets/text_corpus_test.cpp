@@ -13,12 +13,11 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using ::testing::IsEmpty;
 
 class TextCorpusTest : public ::testing::Test {
  protected:
   /// Returns the texts in order, each with its line.
-  std::vector<std::string> read(TextCorpusOptions options) {
+  std::vector<std::string> read(const TextCorpusOptions& options) {
     std::mutex mutex;
     std::map<std::pair<std::uint64_t, std::int64_t>, std::string> texts;
     summary_ = read_text_corpus(options, [&](const CorpusText& text) {

@@ -15,8 +15,6 @@ namespace megatron {
 namespace {
 
 using ::testing::ElementsAre;
-using ::testing::HasSubstr;
-using ::testing::IsEmpty;
 
 TokenizerConfig config_of(const std::string& file, const std::string& pattern = "") {
   TokenizerConfig config;

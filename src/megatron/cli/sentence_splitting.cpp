@@ -22,7 +22,7 @@ bool is_folder(const fs::path& path) {
 
 /// Returns the folder of the language below --punkt-model, or that folder itself.
 fs::path given_folder(const SentenceOptions& options) {
-  const fs::path folder = options.punkt_model, of_language = folder / options.lang;
+  fs::path folder = options.punkt_model, of_language = folder / options.lang;
   if (is_folder(of_language)) return of_language;
   std::error_code ignored;
   if (fs::exists(folder / "abbrev_types.txt", ignored)) return folder;

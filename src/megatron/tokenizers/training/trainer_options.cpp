@@ -110,10 +110,10 @@ OrderedJson pre_tokenizer_component(const TokenizerTrainerOptions& options) {
          is_byte_level ? "give gpt2, llama3, qwen, cl100k, o200k, tekken or a regular expression"
                        : "give bert, whitespace, whitespace-split, metaspace, none, the name of a "
                          "pattern (gpt2, llama3, …) or a regular expression"});
-  const OrderedJson split = {{"type", "Split"},
-                             {"pattern", {{"Regex", pattern}}},
-                             {"behavior", "Isolated"},
-                             {"invert", false}};
+  OrderedJson split = {{"type", "Split"},
+                       {"pattern", {{"Regex", pattern}}},
+                       {"behavior", "Isolated"},
+                       {"invert", false}};
   if (!is_byte_level) return split;
   return {{"type", "Sequence"}, {"pretokenizers", OrderedJson::array({split, byte_level(false)})}};
 }
