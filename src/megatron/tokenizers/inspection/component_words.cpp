@@ -56,7 +56,7 @@ std::string pattern_of(const Json& component) {
 }
 
 std::string normalizer_part(const Json& part) {
-  const std::string type = type_of(part);
+  std::string type = type_of(part);
   if (type == "Lowercase") return "lower case";
   if (type == "StripAccents") return "accents removed";
   if (type == "Strip") return "white space removed at the ends";
@@ -85,7 +85,7 @@ std::string metaspace_words(const Json& part) {
 }
 
 std::string pre_tokenizer_part(const Json& part) {
-  const std::string type = type_of(part);
+  std::string type = type_of(part);
   if (type == "ByteLevel") {
     std::string words =
         flag(part, "add_prefix_space", true) ? "a space before the text, then " : "";
@@ -120,7 +120,7 @@ std::string template_words(const Json& part) {
 }
 
 std::string post_processor_part(const Json& part) {
-  const std::string type = type_of(part);
+  std::string type = type_of(part);
   if (type == "TemplateProcessing") return template_words(part);
   if (type == "ByteLevel") return "places without spaces";
   if (type != "BertProcessing" && type != "RobertaProcessing") return type;
@@ -134,7 +134,7 @@ std::string post_processor_part(const Json& part) {
 }
 
 std::string decoder_part(const Json& part) {
-  const std::string type = type_of(part);
+  std::string type = type_of(part);
   if (type == "ByteLevel") return "characters to bytes";
   if (type == "ByteFallback") return "<0x00>…<0xFF> to bytes";
   if (type == "Fuse") return "joined";

@@ -74,7 +74,7 @@ class UnigramLattice {
     double score;
     std::uint32_t begin;
     std::int32_t piece;
-    std::int8_t rank;  ///< of the path that this one continues
+    std::uint8_t rank;  ///< of the path that this one continues
     bool is_set = false;
   };
   void fill(const UnigramPieces& model, std::string_view word);
