@@ -63,19 +63,44 @@ struct Operand {
   }
 };
 
+/// Rows as a micro-kernel reads them.
+struct Rows {
+  std::vector<std::uint32_t> values;
+  std::int64_t row_stride = 0, step_stride = 0;
+};
+
+Rows rows_for(const MicroKernel& micro_kernel, const Operand& a) {
+  if (!micro_kernel.needs_packed_rows) {
+    const std::int64_t stride = a.count + 2;
+    return {a.packed(micro_kernel, stride), 1, stride};
+  }
+  const std::int64_t line = micro_kernel.steps_of(a.depth);
+  Rows rows{std::vector<std::uint32_t>(static_cast<std::size_t>(a.count * line), 0xFFFFFFFFu), line,
+            1};
+  micro_kernel.copy({.from = a.values.data(),
+                     .type = a.values.type(),
+                     .depth_stride = a.along_depth ? 1 : a.line,
+                     .cross_stride = a.along_depth ? a.line : 1,
+                     .depth = a.depth,
+                     .count = a.count,
+                     .to = rows.values.data(),
+                     .to_stride = line});
+  return rows;
+}
+
 std::vector<float> multiply(const MicroKernel& micro_kernel, const Operand& a, const Operand& b,
                             std::int64_t first, std::int64_t rows,
                             const std::vector<float>& before) {
-  const std::int64_t stride = a.count + 2, out_stride = b.count + 5;
-  const auto a_packed = a.packed(micro_kernel, stride),
-             panel = b.packed(micro_kernel, kPanelColumns);
+  const std::int64_t out_stride = b.count + 5;
+  const Rows packed = rows_for(micro_kernel, a);
+  const auto panel = b.packed(micro_kernel, kPanelColumns);
   std::vector<float> out(static_cast<std::size_t>(rows * out_stride), -7.0f);
   for (std::int64_t r = 0; r < rows && !before.empty(); ++r)
     for (std::int64_t c = 0; c < b.count; ++c)
       out[static_cast<std::size_t>(r * out_stride + c)] = before[static_cast<std::size_t>(c)];
-  micro_kernel.multiply({.a = a_packed.data() + first,
-                         .row_stride = 1,
-                         .step_stride = stride,
+  micro_kernel.multiply({.a = packed.values.data() + first * packed.row_stride,
+                         .row_stride = packed.row_stride,
+                         .step_stride = packed.step_stride,
                          .panel = panel.data(),
                          .out = out.data(),
                          .out_stride = out_stride,

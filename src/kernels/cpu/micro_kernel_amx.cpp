@@ -1,6 +1,6 @@
-// The AMX micro-kernel. It has not run on a CPU with AMX yet. Tests run the same code on emulated
-// tiles (tests/kernels/micro_kernel_amx_test.cpp), and is_usable() compares the real tiles with
-// known sums before their first use.
+// The AMX micro-kernel. Tests run the same code on emulated tiles where the CPU has none
+// (tests/kernels/micro_kernel_amx_test.cpp), and is_usable() compares the real tiles with known
+// sums before their first use.
 #include "kernels/cpu/micro_kernel_amx.h"
 
 #include <immintrin.h>
