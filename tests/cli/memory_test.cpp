@@ -112,6 +112,7 @@ struct MemoryRun {
   Args flags;
 };
 
+// NOLINTNEXTLINE(readability-identifier-naming): GoogleTest finds it by this name.
 void PrintTo(const MemoryRun& run, std::ostream* out) { *out << run.name; }
 
 class MemoryOfRuns : public testing::TestWithParam<MemoryRun> {};
