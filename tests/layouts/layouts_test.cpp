@@ -141,8 +141,12 @@ TEST(Layouts, InBf16GradientsAreNoFartherFromFp32) {
     SCOPED_TRACE(families()[one.family].name + ", " + one.layout.text());
     const TrainingResult& exact = reference(one.family, kOneSgdStep);
     const double of_one_rank = gradient_distance(reference(one.family, bf16), exact);
+    // Ranks that divide a GEMM's depth, of tp or of the experts' tp, round their parts of a sum.
+    const bool divides_sums =
+        one.layout.tp > 1 ||
+        one.layout.text().find("--expert-tensor-parallel-size 2") != std::string::npos;
     EXPECT_LE(gradient_distance(train_case(one, bf16), exact),
-              (one.layout.tp == 1 ? 1.001 : 1.25) * of_one_rank);
+              (divides_sums ? 1.25 : 1.001) * of_one_rank);
   }
 }
 

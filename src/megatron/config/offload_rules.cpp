@@ -13,8 +13,7 @@ const OffloadConfig& offload(S s) { return s.memory.offload; }
 /// Returns whether a flag, a plan or a budget offloads activations.
 bool offloads_activations(S s) {
   const bool by_layers = offload(s).cpu_offloading || offload(s).cpu_offloading_num_layers > 0;
-  return s.memory.has_budget() || offload(s).fine_grained_activation_offloading ||
-         (by_layers && offload(s).cpu_offloading_activations) ||
+  return s.memory.has_budget() || offload(s).fine_grained_activation_offloading || by_layers ||
          s.memory.activation_plan.find("offload") != std::string::npos;
 }
 
@@ -127,8 +126,6 @@ const std::vector<Rule>& offload_rules() {
        [](S s) {
          std::string fix = "add --cpu-offloading or --fine-grained-activation-offloading";
          if (!s.memory.activation_plan.empty()) fix = "add offload to a layer of --activation-plan";
-         if (!offload(s).cpu_offloading_activations)
-           fix = "leave --no-cpu-offloading-activations out";
          return UserError::Parts{"--min-offloaded-tensor-size",
                                  "has no effect: no activations are offloaded",
                                  fix + ", or leave --min-offloaded-tensor-size out"};
