@@ -10,17 +10,11 @@ using S = const Settings&;
 
 const OffloadConfig& offload(S s) { return s.memory.offload; }
 
-/// Returns whether a flag, a plan or a budget offloads activations.
-bool offloads_activations(S s) {
-  const bool by_layers = offload(s).cpu_offloading || offload(s).cpu_offloading_num_layers > 0;
-  return s.memory.has_budget() || offload(s).fine_grained_activation_offloading || by_layers ||
-         s.memory.activation_plan.find("offload") != std::string::npos;
-}
+/// Returns whether a flag, a plan or a budget offloads layers.
+bool may_offload_layers(S s) { return offloads_layers(s.memory) || s.memory.has_budget(); }
 
 /// Returns whether a flag, a plan or a budget offloads something.
-bool offloads(S s) {
-  return offloads_layers(s.memory) || offload(s).optimizer_cpu_offload || s.memory.has_budget();
-}
+bool offloads(S s) { return may_offload_layers(s) || offload(s).optimizer_cpu_offload; }
 
 }  // namespace
 
@@ -116,12 +110,12 @@ const std::vector<Rule>& offload_rules() {
                  : "add offload to a layer of --activation-plan, or leave --offload-folder out"};
        }},
       {{"min_offloaded_tensor_size", "cpu_offloading", "cpu_offloading_num_layers",
-        "cpu_offloading_activations", "fine_grained_activation_offloading", "memory_budget",
-        "recompute_granularity", "activation_plan"},
+        "fine_grained_activation_offloading", "memory_budget", "recompute_granularity",
+        "activation_plan"},
        [](S s) {
          const bool is_given =
              offload(s).min_offloaded_tensor_size != OffloadConfig{}.min_offloaded_tensor_size;
-         return is_given && !offloads_activations(s);
+         return is_given && !may_offload_layers(s);
        },
        [](S s) {
          std::string fix = "add --cpu-offloading or --fine-grained-activation-offloading";

@@ -1,7 +1,5 @@
 #include "megatron/datasets/bert_dataset.h"
 
-#include <algorithm>
-#include <numeric>
 #include <span>
 #include <utility>
 
@@ -101,14 +99,8 @@ std::vector<SampleField> BertDataset::fields(std::int64_t index) const {
 
 Sample BertDataset::sample(std::int64_t index) const {
   std::vector<SampleField> all = fields(index);
-  Sample sample{.tokens = std::move(all[kText].values),
-                .labels = std::move(all[kLabels].values),
-                .loss_mask = {all[kLossMask].values.begin(), all[kLossMask].values.end()},
-                .position_ids = std::vector<std::int64_t>(all[kTypes].values.size()),
-                .document_starts = {0}};
-  std::iota(sample.position_ids.begin(), sample.position_ids.end(), 0);
-  for (std::int64_t& label : sample.labels) label = std::max<std::int64_t>(label, 0);
-  return sample;
+  return causal_sample(std::move(all[kText].values), std::move(all[kLabels].values),
+                       all[kLossMask].values);
 }
 
 std::vector<std::int64_t> BertDataset::text(std::int64_t index) const {

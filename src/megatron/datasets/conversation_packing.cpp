@@ -87,18 +87,19 @@ PackingShare packing_share(const ConversationLengths& lengths, PackingStrategy s
                            const SequenceLayout& layout) {
   PackingShare share{.strategy = std::string(packing_strategy_name(strategy)),
                      .lines = lengths.num_lines()};
-  std::int64_t all_tokens = 0, of_line = -1, filled = 0;
+  std::int64_t all_tokens = 0, in_lines = 0, of_line = -1, filled = 0;
   for_each_conversation(lengths, [&](std::int64_t line, std::int32_t, std::int32_t tokens) {
     all_tokens += tokens;
     if (std::exchange(of_line, line) != line) filled = 0;
-    share.tokens += std::clamp<std::int64_t>(layout.sequence_length - filled, 0, tokens);
+    in_lines += std::clamp<std::int64_t>(layout.sequence_length - filled, 0, tokens);
     filled += padded(tokens, layout);
   });
-  share.sequences = lengths.num_lines();
-  if (strategy != PackingStrategy::line) {
+  if (strategy == PackingStrategy::line) {
+    share.sequences = lengths.num_lines();
+    share.tokens = in_lines;
+  } else {
     const PackedConversations packed = pack_conversations(lengths, strategy, layout);
     share.sequences = static_cast<std::int64_t>(packed.rows.size());
-    share.tokens = 0;
     for (const ConversationPiece& piece : packed.pieces) share.tokens += piece.tokens;
   }
   share.truncated = all_tokens - share.tokens;

@@ -57,15 +57,7 @@ IndexCacheEntry GptDataset::cache_entry() const {
 }
 
 OrderedJson GptDataset::identifiers() const {
-  return to_json(SampleDescription{.class_name = options_.class_name(),
-                                   .path = part_.path,
-                                   .num_samples = part_.num_samples,
-                                   .split = part_.split,
-                                   .seed = options_.seed,
-                                   .sequence_length = options_.sequence_length,
-                                   .split_text = options_.split_text,
-                                   .split_matrix = options_.split_matrix,
-                                   .tokenizer = options_.tokenizer});
+  return to_json(sample_description(options_.class_name(), part_, options_));
 }
 
 void GptDataset::throw_empty_split() const {

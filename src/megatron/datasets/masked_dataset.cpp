@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <utility>
 
 #include "megatron/base/checksum.h"
@@ -50,15 +51,7 @@ void MaskedDataset::throw_empty_part() const {
 }
 
 OrderedJson MaskedDataset::identifiers() const {
-  OrderedJson json = to_json(SampleDescription{.class_name = kind_.class_name,
-                                               .path = part_.path,
-                                               .num_samples = part_.num_samples,
-                                               .split = part_.split,
-                                               .seed = options_.seed,
-                                               .sequence_length = options_.sequence_length,
-                                               .split_text = options_.split_text,
-                                               .split_matrix = options_.split_matrix,
-                                               .tokenizer = options_.tokenizer});
+  OrderedJson json = to_json(sample_description(kind_.class_name, part_, options_));
   const MaskingOptions& masking = options_.masking;
   json["masking_probability"] = masking.probability;
   json["short_sequence_probability"] = masking.short_sequence_probability;
@@ -121,6 +114,19 @@ MaskedDataset::Draw MaskedDataset::draw(std::int64_t index) const {
     source_.tokens->read(sentence, 0, tokens);
   }
   return draw;
+}
+
+Sample MaskedDataset::causal_sample(std::vector<std::int64_t> tokens,
+                                    std::vector<std::int64_t> labels,
+                                    const std::vector<std::int64_t>& loss_mask) {
+  Sample sample{.tokens = std::move(tokens),
+                .labels = std::move(labels),
+                .loss_mask = {loss_mask.begin(), loss_mask.end()},
+                .position_ids = std::vector<std::int64_t>(loss_mask.size()),
+                .document_starts = {0}};
+  std::iota(sample.position_ids.begin(), sample.position_ids.end(), 0);
+  for (std::int64_t& label : sample.labels) label = std::max<std::int64_t>(label, 0);
+  return sample;
 }
 
 std::string MaskedDataset::describe(std::int64_t index) const {

@@ -70,6 +70,9 @@ class MaskedDataset : public SourceDataset {
     RandomState random;
   };
   Draw draw(std::int64_t index) const;
+  /// Returns these parts of a sample as those of a causal model. Labels without a loss (−1) are 0.
+  static Sample causal_sample(std::vector<std::int64_t> tokens, std::vector<std::int64_t> labels,
+                              const std::vector<std::int64_t>& loss_mask);
   const MaskedDatasetOptions& options() const { return options_; }
 
  private:

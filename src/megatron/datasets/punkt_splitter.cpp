@@ -118,7 +118,7 @@ bool PunktSplitter::find(std::string_view text, std::size_t from, Candidate& can
   return false;
 }
 
-/// Of candidates that belong to one word, only the last is kept.
+/// Finds the places where a sentence may end, and keeps only the last one of each word.
 std::vector<PunktSplitter::Candidate> PunktSplitter::candidates(std::string_view text) const {
   std::vector<Candidate> kept;
   std::optional<Candidate> previous;

@@ -6,6 +6,7 @@
 
 #include "megatron/base/checksum.h"
 #include "megatron/base/error.h"
+#include "megatron/tokenizers/tokenizer_files.h"
 
 namespace megatron {
 
@@ -16,8 +17,7 @@ std::vector<fs::path> length_sources(const fs::path& conversations,
                                      const SftDatasetOptions& options) {
   std::vector<fs::path> files{conversations};
   std::error_code ignored;
-  for (const char* name : {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json",
-                           "chat_template.jinja", "tokenizer.model"}) {
+  for (const char* name : tokenizer_file_names()) {
     const fs::path file = options.tokenizer_folder / name;
     if (fs::is_regular_file(file, ignored)) files.push_back(file);
   }
@@ -64,15 +64,9 @@ SftDataset::SftDataset(std::shared_ptr<const ConversationFile> file, SourcePart 
 }
 
 OrderedJson SftDataset::description() const {
-  return to_json(SampleDescription{.class_name = "SFTDataset",
-                                   .path = file_->path().string(),
-                                   .num_samples = part_.num_samples,
-                                   .split = part_.split,
-                                   .seed = options_.seed,
-                                   .sequence_length = options_.sequence_length,
-                                   .split_text = options_.split_text,
-                                   .split_matrix = options_.split_matrix,
-                                   .tokenizer = options_.tokenizer});
+  SampleDescription samples = sample_description("SFTDataset", part_, options_);
+  samples.path = file_->path().string();
+  return to_json(samples);
 }
 
 IndexCacheEntry SftDataset::cache_entry() const {

@@ -5,10 +5,12 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "megatron/base/json.h"
 #include "megatron/datasets/dataset.h"
 #include "megatron/datasets/split.h"
+#include "megatron/datasets/unique_description.h"
 
 namespace megatron {
 
@@ -21,6 +23,21 @@ struct SourcePart {
                                             ///< nullopt: one epoch
   Split split = Split::train;
 };
+
+/// Identifies the samples of a part by the options that every dataset of a source has.
+template <class Options>
+SampleDescription sample_description(std::string class_name, const SourcePart& part,
+                                     const Options& options) {
+  return {.class_name = std::move(class_name),
+          .path = part.path,
+          .num_samples = part.num_samples,
+          .split = part.split,
+          .seed = options.seed,
+          .sequence_length = options.sequence_length,
+          .split_text = options.split_text,
+          .split_matrix = options.split_matrix,
+          .tokenizer = options.tokenizer};
+}
 
 class SourceDataset : public Dataset {
  public:

@@ -1,7 +1,6 @@
 #include "megatron/datasets/t5_dataset.h"
 
 #include <algorithm>
-#include <numeric>
 #include <utility>
 
 #include "megatron/base/error.h"
@@ -98,14 +97,8 @@ std::vector<SampleField> T5Dataset::fields(std::int64_t index) const {
 
 Sample T5Dataset::sample(std::int64_t index) const {
   std::vector<SampleField> all = fields(index);
-  Sample sample{.tokens = std::move(all[kDecoder].values),
-                .labels = std::move(all[kLabels].values),
-                .loss_mask = {all[kLossMask].values.begin(), all[kLossMask].values.end()},
-                .position_ids = Ids(all[kDecoderMask].values.size()),
-                .document_starts = {0}};
-  std::iota(sample.position_ids.begin(), sample.position_ids.end(), 0);
-  for (std::int64_t& label : sample.labels) label = std::max<std::int64_t>(label, 0);
-  return sample;
+  return causal_sample(std::move(all[kDecoder].values), std::move(all[kLabels].values),
+                       all[kLossMask].values);
 }
 
 std::vector<std::int64_t> T5Dataset::text(std::int64_t index) const {

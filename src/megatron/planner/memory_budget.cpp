@@ -51,15 +51,18 @@ class Planner {
     settings_.memory.activation_plan.clear();
     num_microbatches_ = first_num_microbatches(settings_, request_.rank.world.size);
     if (request_.offload_store == nullptr) return;
-    const Policies all = for_every_layer(settings_.model, {.offload = true});
+    Settings all = settings_;
+    all.memory.activation_plan =
+        activation_plan_text(for_every_layer(settings_.model, {.offload = true}));
     for (const Rank& rank : pipeline_ranks(settings_, request_.rank.world.size)) {
-      const MemoryTable table = predict(rank, all);
       const RankMemory memory =
-          predict_rank_memory(settings_, request_.family, rank, request_.layout, num_microbatches_);
-      const double model = table.offloaded_state.peak + memory.offloaded_weights;
-      if (model + table.offloaded_activations.peak <= most_offloaded_bytes_) continue;
+          predict_rank_memory(all, request_.family, rank, request_.layout, num_microbatches_);
+      const StepShape shape = step_shape(all, rank, request_.layout, num_microbatches_);
+      const double model = memory.offloaded_state + memory.offloaded_weights,
+                   both = model + shape.microbatches_in_flight * memory.offloaded_activations;
+      if (both <= most_offloaded_bytes_) continue;
       offloaded_model_bytes_ = model;
-      most_offloaded_bytes_ = model + table.offloaded_activations.peak;
+      most_offloaded_bytes_ = both;
     }
   }
 
