@@ -5,7 +5,6 @@
 #include <filesystem>
 #include <optional>
 #include <string>
-#include <utility>
 
 #include "megatron/base/json.h"
 #include "megatron/datasets/dataset.h"
@@ -26,9 +25,9 @@ struct SourcePart {
 
 /// Identifies the samples of a part by the options that every dataset of a source has.
 template <class Options>
-SampleDescription sample_description(std::string class_name, const SourcePart& part,
+SampleDescription sample_description(const std::string& class_name, const SourcePart& part,
                                      const Options& options) {
-  return {.class_name = std::move(class_name),
+  return {.class_name = class_name,
           .path = part.path,
           .num_samples = part.num_samples,
           .split = part.split,
