@@ -46,6 +46,10 @@ NO_DROPOUT = ["--hidden-dropout", 0, "--attention-dropout", 0]
 
 # In flags, FOLDER stands for a temporary folder of the run.
 FOLDER = "FOLDER"
+ALL_OFFLOADS = [
+    *["--cpu-offloading", "--cpu-offloading-weights", "--optimizer-cpu-offload"],
+    *["--offload-folder", FOLDER],
+]
 PRECISE = "--use-precision-aware-optimizer"
 
 # name: (ranks, flags)
@@ -102,6 +106,11 @@ CONFIGURATIONS = {
         1,
         [*shape(8, 512, 8, 512, 4, 4), "--bf16"]
         + ["--cpu-offloading", "--offload-folder", FOLDER],
+    ),
+    "all offloads bf16": (1, [*shape(6, 512, 8, 512, 4, 4), "--bf16", *ALL_OFFLOADS]),
+    "dp 2 zero 3, all offloads bf16": (
+        2,
+        [*shape(6, 512, 8, 512, 2, 4), "--bf16", "--zero-stage", 3, *ALL_OFFLOADS],
     ),
 }
 SMOKE = {

@@ -68,6 +68,20 @@ TEST_P(OffloadStoreTest, ReadsAgainAndAgainUntilItIsTaken) {
   EXPECT_EQ(store->statistics().stored_bytes, 0);
 }
 
+TEST_P(OffloadStoreTest, ReadsIntoTheMemoryItIsGiven) {
+  const std::unique_ptr<OffloadStore> store = make_store();
+  const at::Tensor tensor = at::arange(1000), buffer = at::empty({3000}, tensor.options());
+  const std::unique_ptr<OffloadedTensor> stored = store->put(tensor.clone());
+  stored->read();  // a copy to a file has ended now, so nothing is in memory still
+  while (true) {
+    const at::Tensor place = buffer.narrow(0, 1000, 1000);
+    stored->prefetch(place);
+    const at::Tensor found = stored->read();
+    ASSERT_TRUE(at::equal(found, tensor));
+    if (found.data_ptr() == place.data_ptr()) break;  // else the copy's owner was not dropped yet
+  }
+}
+
 TEST_P(OffloadStoreTest, TheHandleMayOutliveTheStore) {
   std::unique_ptr<OffloadStore> store = make_store();
   const at::Tensor tensor = at::arange(100'000);

@@ -105,6 +105,31 @@ TEST(ParameterMemory, SmallerStateHasItsScalesRowsAndColumns) {
   EXPECT_EQ(memory_of(settings, 1).optimizer_state, 4 * rows_and_columns);
 }
 
+// A layer of a tiny model offloads less than the lower bound, and one of width 4096 more than the
+// upper one.
+TEST(OffloadBytesInFlight, AreThoseOfALayer) {
+  const auto bytes = [](std::int64_t tokens, std::int64_t width) {
+    Settings settings;
+    settings.training.bf16 = true;
+    settings.training.micro_batch_size = 1;
+    settings.training.seq_length = tokens;
+    settings.model.num_layers = 2;
+    settings.model.hidden_size = width;
+    settings.model.num_attention_heads = 4;
+    settings.model.kv_channels = width / 4;
+    settings.model.ffn_hidden_size = 4 * width;
+    settings.memory.offload.cpu_offloading = true;
+    const Rank rank = make_rank(Mesh(mesh_sizes(settings.parallel), 1), 0);
+    return offload_bytes_in_flight(settings, rank, single_stage_layout(2));
+  };
+  EXPECT_EQ(bytes(64, 64), 16U << 20);
+  EXPECT_EQ(bytes(8192, 4096), 256U << 20);
+  // Of a token 12 rows of the width in bf16: the inputs and outputs of two norms, q, k, v, the
+  // result of attention, and four of the MLP's first GEMM.
+  constexpr double kRows = 2.0 * 12 * 512 * 8192;
+  EXPECT_NEAR(static_cast<double>(bytes(8192, 512)), kRows, 0.01 * kRows);
+}
+
 TEST(ParameterMemory, OffloadedStateIsInTheFile) {
   Settings settings = settings_of(1, 1, 1);
   settings.memory.offload.optimizer_cpu_offload = true;

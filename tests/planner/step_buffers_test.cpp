@@ -78,6 +78,17 @@ TEST(StepBuffers, OfTheLossHaveBoundedLogits) {
   EXPECT_EQ(logits(256), 256 * 65536 * 2 + 256 * 65536 * 4);
 }
 
+// The copy of what the last layer offloads may not have ended when its loss is computed.
+TEST(StepBuffers, OfTheLossHoldWhatWaitsToBeOffloaded) {
+  const auto bytes = [](bool offloads) {
+    StepShape shape{.layers = {0}, .has_output = true, .vocabulary = 65536};
+    if (offloads) shape.offload.layers = {{.core_attn = true}};
+    return step_buffer_bytes(small_model(), over_cp(1), shape);
+  };
+  const double elements = kTokens * (2 * 8 * 8 + 2 * 2 * 8);
+  EXPECT_EQ(bytes(true) - bytes(false), 2 * elements) << "queries, keys, values and the output";
+}
+
 // With p2p nothing but the places of all rows, 16 bytes each, grows with the whole sequence.
 TEST(StepBuffers, OfARingAreThoseOfARanksTokens) {
   const StepShape shape{.layers = {0}, .vocabulary = 128};

@@ -44,10 +44,11 @@ class TensorInFile final : public OffloadedTensor {
     if (!is_returned_) release();
   }
 
-  void prefetch() override {
+  using OffloadedTensor::prefetch;
+  void prefetch(at::Tensor into) override {
     if (is_returned_ || still_here_ != nullptr || result_.defined()) return;
     still_here_ = being_written_.lock();
-    if (still_here_ == nullptr) start_reading();
+    if (still_here_ == nullptr) start_reading(std::move(into));
   }
 
   at::Tensor get() override {
@@ -73,9 +74,9 @@ class TensorInFile final : public OffloadedTensor {
   }
 
  private:
-  void start_reading() {
+  void start_reading(at::Tensor into) {
     write_.wait();  // has ended: it dropped its tensor; throws if it failed
-    result_ = at::empty(sizes_, options_);
+    result_ = into.defined() ? std::move(into) : at::empty(sizes_, options_);
     statistics_->read_bytes += num_bytes_;
     read_ = file_->read(extent_, bytes_of(result_), std::make_shared<const at::Tensor>(result_));
   }
@@ -175,12 +176,13 @@ class TensorInHostMemory final : public OffloadedTensor {
     if (host_.defined()) statistics_->remove_stored(num_bytes_);
   }
 
-  void prefetch() override {
+  using OffloadedTensor::prefetch;
+  void prefetch(at::Tensor into) override {
     if (result_.defined() || !host_.defined()) return;
     statistics_->read_bytes += num_bytes_;
     // Allocated on the current stream, as other tensors are, so that its memory is shared with
     // theirs; what used it before must then be done before the copy.
-    result_ = at::empty(host_.sizes(), options_);
+    result_ = into.defined() ? std::move(into) : at::empty(host_.sizes(), options_);
     if (!streams_->to_device) {
       result_.copy_(host_);
       return;

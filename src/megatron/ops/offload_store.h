@@ -21,13 +21,16 @@ class OffloadFile;
 class OffloadedTensor {
  public:
   virtual ~OffloadedTensor() = default;
-  /// Allocates the tensor's memory and starts reading it. Does nothing if it has begun, or if the
-  /// tensor is still in memory because its copy has not ended: then it stays there.
-  virtual void prefetch() = 0;
+  /// Starts reading the tensor into `into`, which has its size and type and memory of its own, or
+  /// into new memory if that is undefined. Does nothing if it has begun, or if the tensor is still
+  /// in memory because its copy has not ended: then it stays there.
+  virtual void prefetch(at::Tensor into) = 0;
+  void prefetch() { prefetch(at::Tensor()); }
   /// Returns the tensor with the bits that put() was given, and frees its place. Call it once. A
   /// copy to or from a file that failed throws a UserError that names the folder.
   virtual at::Tensor get() = 0;
-  /// Returns what get() does and leaves the copy where it is. Nothing may write to the result.
+  /// Returns what get() does and leaves the copy where it is. Nothing may write to the result. It
+  /// may lie where the tensor was, although another place was given.
   virtual at::Tensor read() = 0;
 };
 

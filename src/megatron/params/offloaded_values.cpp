@@ -21,11 +21,12 @@ void OffloadedValues::flush() {
   places_[held.index].stored = store_->put(std::move(held.values));
 }
 
-void OffloadedValues::prefetch(std::size_t index) {
+void OffloadedValues::prefetch(std::size_t index, at::Tensor into) {
   flush();
   Place& place = places_.at(index);
   if (!place.stored) return;
-  place.stored->prefetch();
+  MEGATRON_CHECK(!into.defined() || into.numel() == place.size, "a buffer of another size");
+  place.stored->prefetch(std::move(into));
   place.is_read_ahead = true;
 }
 

@@ -22,11 +22,12 @@ class OffloadedValues {
   /// Adds the values of bucket `index`, which are `size` elements.
   void add(std::size_t index, std::int64_t size, at::TensorOptions options);
 
-  /// Starts reading a bucket.
-  void prefetch(std::size_t index);
+  /// Starts reading a bucket, into `into` if that is defined: flat, and of the bucket's type.
+  void prefetch(std::size_t index, at::Tensor into = {});
   /// Returns whether the values of a bucket are being read, or were, for a read() to come.
   bool is_read_ahead(std::size_t index) const { return places_.at(index).is_read_ahead; }
-  /// Returns the values of a bucket, which must not be written.
+  /// Returns the values of a bucket, which must not be written. They lie where prefetch() was told,
+  /// unless they were in memory still.
   at::Tensor read(std::size_t index);
   /// Returns what read() does, and remembers it until another function is called, for callers that
   /// want the parameters of a bucket one after another.

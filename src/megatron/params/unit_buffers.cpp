@@ -33,6 +33,7 @@ void UnitBuffers::reserve(const std::vector<std::int64_t>& sizes, std::size_t co
 }
 
 at::Tensor UnitBuffers::take(std::int64_t bytes) {
+  if (bytes == 0) return {};
   const auto fits = std::ranges::find_if(
       free_, [bytes](const at::Tensor& buffer) { return buffer.numel() >= bytes; });
   if (fits != free_.end() && fits->numel() <= kLargestMultiple * bytes) {
@@ -45,6 +46,7 @@ at::Tensor UnitBuffers::take(std::int64_t bytes) {
 }
 
 void UnitBuffers::give_back(at::Tensor buffer) {
+  if (!buffer.defined()) return;
   const bool is_unused = buffer.use_count() == 1 && buffer.storage().use_count() == 1;
   if (!is_unused) return;
   const auto larger = std::ranges::find_if(

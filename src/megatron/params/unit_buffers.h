@@ -17,11 +17,11 @@ class UnitBuffers {
   /// time. A step that allocated them where its temporary tensors end would divide
   /// the memory that the next step's need. Units of 0 bytes have none.
   void reserve(const std::vector<std::int64_t>& sizes, std::size_t count);
-  /// Returns a flat tensor of at least `bytes` bytes (kByte): the smallest free buffer that is
-  /// large enough, if it is at most twice as large, or a new one in place of a smaller free one. So
-  /// there are no more buffers of similar sizes than are in use at once.
+  /// Returns a flat tensor of at least `bytes` bytes (kByte), undefined for 0: the smallest free
+  /// buffer that is large enough, if it is at most twice as large, or a new one in place of a
+  /// smaller free one. So there are no more buffers of similar sizes than are in use at once.
   at::Tensor take(std::int64_t bytes);
-  /// Takes a buffer back. One that an op still refers to is not reused.
+  /// Takes a buffer back, which may be undefined. One that an op still refers to is not reused.
   void give_back(at::Tensor buffer);
   /// Returns the bytes of the buffers that are kept and not in use.
   std::int64_t free_bytes() const;

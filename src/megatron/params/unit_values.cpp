@@ -12,25 +12,32 @@ UnitValues::UnitValues(const std::vector<ParamBucket>& buckets, c10::Device devi
     : buckets_(buckets),
       bind_(std::move(bind)),
       offloaded_(offloaded),
-      main_slices_(buckets.size()) {
+      main_slices_(buckets.size()),
+      buffers_(device),
+      slice_buffers_(device) {
+  bool reads_slices_ahead = false;
   for (std::size_t b = 0; b < buckets.size(); ++b) {
     const ParamBucket& bucket = buckets[b];
     units_.resize(std::max(units_.size(), bucket.unit + 1));
     if (!bucket.has_unit_values()) continue;
     Unit& unit = units_[bucket.unit];
     unit.buckets.push_back(b);
-    // What a store returns has memory of its own.
-    if (bucket.is_sharded()) unit.num_bytes += bucket.complete_bytes();
+    unit.num_bytes += bucket.complete_bytes();
+    if (bucket.offloads_values && bucket.is_sharded()) unit.slice_bytes += bucket.slice_bytes();
+    reads_slices_ahead |= unit.slice_bytes > 0 && bucket.data_parallel->overlaps_param_gather;
     unit.gathers_ahead |= bucket.data_parallel->overlaps_param_gather || !bucket.is_sharded();
     for (Parameter* parameter : bucket.parameters) {
       unit_of_[parameter] = bucket.unit;
       parameter->set_read_hook(this);
     }
   }
-  buffers_.emplace(device);
-  std::vector<std::int64_t> sizes;
-  for (const Unit& unit : units_) sizes.push_back(unit.num_bytes);
-  buffers_->reserve(forward_and_backward(sizes), 2);
+  std::vector<std::int64_t> sizes, slices;
+  for (const Unit& unit : units_) {
+    sizes.push_back(unit.num_bytes);
+    slices.push_back(unit.slice_bytes);
+  }
+  buffers_.reserve(forward_and_backward(sizes), 2);
+  slice_buffers_.reserve(forward_and_backward(slices), reads_slices_ahead ? 2 : 1);
   counters_.gathers.resize(units_.size());
 }
 
@@ -56,27 +63,21 @@ void UnitValues::forget_main_slices() {
 }
 
 void UnitValues::discard() {
+  drop_slices_ahead();
   keep_latest(0);
   begin_pass();
 }
 
 std::int64_t UnitValues::held_bytes() const {
-  std::int64_t bytes = buffers_ ? buffers_->free_bytes() : 0;
+  std::int64_t bytes = buffers_.free_bytes() + slice_buffers_.free_bytes();
+  const auto add = [&bytes](const at::Tensor& buffer) {
+    if (buffer.defined()) bytes += buffer.numel();
+  };
   for (const Gathered& gathered : gathered_) {
-    if (gathered.buffer.defined()) bytes += gathered.buffer.numel();
-    for (const std::size_t b : units_[gathered.unit].buckets)
-      if (!buckets_[b].is_sharded()) bytes += buckets_[b].complete_bytes();
+    add(gathered.buffer);
+    add(gathered.slices);
   }
-  return bytes + slices_ahead_bytes();
-}
-
-std::int64_t UnitValues::slices_ahead_bytes() const {
-  std::int64_t bytes = 0;
-  for (std::size_t b = 0; b < buckets_.size(); ++b) {
-    const ParamBucket& bucket = buckets_[b];
-    if (bucket.offloads_values && bucket.is_sharded() && offloaded_->is_read_ahead(b))
-      bytes += bucket.slice_bytes();
-  }
+  if (slices_ahead_) add(slices_ahead_->buffer);
   return bytes;
 }
 
@@ -102,10 +103,39 @@ void UnitValues::open(const Parameter& parameter) {
   if (const auto following = order_.next(1)) prefetch_slices(*following);
 }
 
+at::Tensor UnitValues::start_slices(std::size_t index) {
+  const Unit& unit = units_[index];
+  if (unit.slice_bytes == 0) return {};
+  at::Tensor buffer = slice_buffers_.take(unit.slice_bytes);
+  BufferCursor cursor(buffer);
+  for (const std::size_t b : unit.buckets) {
+    const ParamBucket& bucket = buckets_[b];
+    if (bucket.offloads_values && bucket.is_sharded())
+      offloaded_->prefetch(b, cursor.next(bucket.slice_size, bucket.dtype));
+  }
+  return buffer;
+}
+
 void UnitValues::prefetch_slices(std::size_t unit) {
-  if (find(unit) != nullptr) return;
-  for (const std::size_t b : units_[unit].buckets)
-    if (buckets_[b].offloads_values && buckets_[b].is_sharded()) offloaded_->prefetch(b);
+  if (find(unit) != nullptr || (slices_ahead_ && slices_ahead_->unit == unit)) return;
+  drop_slices_ahead();
+  if (at::Tensor buffer = start_slices(unit); buffer.defined())
+    slices_ahead_ = SlicesAhead{unit, std::move(buffer)};
+}
+
+at::Tensor UnitValues::take_slices_ahead(std::size_t unit) {
+  if (slices_ahead_ && slices_ahead_->unit == unit)
+    return std::exchange(slices_ahead_, std::nullopt)->buffer;
+  drop_slices_ahead();
+  return start_slices(unit);
+}
+
+void UnitValues::drop_slices_ahead() {
+  if (!slices_ahead_) return;
+  SlicesAhead dropped = *std::exchange(slices_ahead_, std::nullopt);
+  for (const std::size_t b : units_[dropped.unit].buckets)
+    if (offloaded_->is_read_ahead(b)) offloaded_->read(b);  // ends it
+  slice_buffers_.give_back(std::move(dropped.buffer));
 }
 
 UnitValues::Gathered* UnitValues::find(std::size_t unit) {
@@ -116,13 +146,13 @@ UnitValues::Gathered* UnitValues::find(std::size_t unit) {
 UnitValues::Gathered& UnitValues::start(std::size_t index) {
   const Unit& unit = units_[index];
   Gathered& gathered = gathered_.emplace_back(Gathered{
-      .unit = index, .buffer = unit.num_bytes > 0 ? buffers_->take(unit.num_bytes) : at::Tensor()});
+      .unit = index, .buffer = buffers_.take(unit.num_bytes), .slices = take_slices_ahead(index)});
   BufferCursor cursor(gathered.buffer);
   ++counters_.gathers[index];
   for (const std::size_t b : unit.buckets) {
     const ParamBucket& bucket = buckets_[b];
     if (!bucket.is_sharded()) {
-      offloaded_->prefetch(b);
+      offloaded_->prefetch(b, cursor.next(bucket.size, bucket.dtype));
       gathered.values.emplace_back();
       gathered.precise.emplace_back();
       continue;
@@ -141,9 +171,14 @@ UnitValues::Gathered& UnitValues::start(std::size_t index) {
   return gathered;
 }
 
+void UnitValues::wait_for_gathers(Gathered& gathered) {
+  for (const PendingWork& work : std::exchange(gathered.works, {})) work->wait();
+  if (gathered.slices.defined()) slice_buffers_.give_back(std::exchange(gathered.slices, {}));
+}
+
 void UnitValues::finish(Gathered& gathered) {
   if (gathered.is_bound) return;
-  for (const PendingWork& work : std::exchange(gathered.works, {})) work->wait();
+  wait_for_gathers(gathered);
   const std::vector<std::size_t>& buckets = units_[gathered.unit].buckets;
   for (std::size_t i = 0; i < buckets.size(); ++i) {
     const ParamBucket& bucket = buckets_[buckets[i]];
@@ -172,11 +207,11 @@ void UnitValues::release(Gathered& gathered) {
     for (const std::size_t b : units_[gathered.unit].buckets)
       if (!buckets_[b].is_sharded()) offloaded_->read(b);  // ends what start() began
   }
-  for (const PendingWork& work : std::exchange(gathered.works, {})) work->wait();
+  wait_for_gathers(gathered);
   if (gathered.is_bound) unbind(gathered);
   gathered.values.clear();
   gathered.precise.clear();
-  if (gathered.buffer.defined()) buffers_->give_back(std::move(gathered.buffer));
+  buffers_.give_back(std::move(gathered.buffer));
 }
 
 void UnitValues::keep_latest(std::size_t count) {

@@ -51,8 +51,8 @@ class UnitValues final : private WeightReadHook {
   /// Forgets all gathered weights, because their slices have changed.
   void discard();
 
-  /// Returns the bytes of the units that have storage, of the buffers that wait for others, and of
-  /// offloaded slices that are read ahead.
+  /// Returns the bytes of the buffers of units that have storage, of their offloaded slices, and of
+  /// buffers that are free.
   std::int64_t held_bytes() const;
 
   /// What was gathered so far.
@@ -67,13 +67,15 @@ class UnitValues final : private WeightReadHook {
  private:
   struct Unit {
     std::vector<std::size_t> buckets;  ///< indices
-    std::int64_t num_bytes = 0;        ///< of the buffer that its buckets are gathered in
+    std::int64_t num_bytes = 0;        ///< of the buffer that its buckets are gathered or read into
+    std::int64_t slice_bytes = 0;      ///< of the buffer of its offloaded slices
     bool gathers_ahead = false;
   };
   /// A unit with storage.
   struct Gathered {
     std::size_t unit = 0;
     at::Tensor buffer;
+    at::Tensor slices = {};                ///< buffer of the offloaded slices that are gathered
     std::vector<PendingWork> works = {};   ///< pending all-gathers
     std::vector<at::Tensor> values = {};   ///< one per bucket of the unit; undefined: being read
     std::vector<at::Tensor> precise = {};  ///< float32 form of these; undefined for most
@@ -83,9 +85,20 @@ class UnitValues final : private WeightReadHook {
   void open(const Parameter& parameter) override;
   Gathered* find(std::size_t unit);
   Gathered& start(std::size_t unit);
-  /// Starts reading the offloaded slices that a gather will need.
+  /// Offloaded slices of a unit that is not gathered yet.
+  struct SlicesAhead {
+    std::size_t unit = 0;
+    at::Tensor buffer;
+  };
+  /// Starts reading the offloaded slices that a gather of a unit needs. The result is their buffer,
+  /// undefined if there are none.
+  at::Tensor start_slices(std::size_t unit);
+  /// Does so before the gather, in place of slices of another unit.
   void prefetch_slices(std::size_t unit);
-  std::int64_t slices_ahead_bytes() const;
+  /// Returns the buffer of slices of this unit that are read ahead, and drops those of another.
+  at::Tensor take_slices_ahead(std::size_t unit);
+  void drop_slices_ahead();
+  void wait_for_gathers(Gathered& gathered);
   void finish(Gathered& gathered);
   void release(Gathered& gathered);
   void unbind(const Gathered& gathered);
@@ -98,7 +111,8 @@ class UnitValues final : private WeightReadHook {
   std::vector<Unit> units_;
   std::unordered_map<const Parameter*, std::size_t> unit_of_;
   std::vector<at::Tensor> main_slices_;  ///< one per bucket
-  std::optional<UnitBuffers> buffers_;
+  UnitBuffers buffers_, slice_buffers_;
+  std::optional<SlicesAhead> slices_ahead_;
   std::deque<Gathered> gathered_;  ///< at most two, in the order of their last read or start
   std::optional<std::size_t> last_read_;
   UnitOrder order_;

@@ -1,7 +1,6 @@
 #include "megatron/planner/rank_memory.h"
 
 #include <algorithm>
-#include <numeric>
 #include <string>
 #include <vector>
 
@@ -96,16 +95,6 @@ std::vector<std::int64_t> bytes_of_units(const ParamStore& store, const BytesOf&
   return units;
 }
 
-/// Returns the largest sum of `count` units that follow each other.
-double largest_neighbours(const std::vector<std::int64_t>& units, std::size_t count) {
-  std::int64_t largest = 0;
-  for (auto first = units.begin(); first != units.end(); ++first) {
-    const auto last = first + std::min(static_cast<std::ptrdiff_t>(count), units.end() - first);
-    largest = std::max(largest, std::accumulate(first, last, std::int64_t{0}));
-  }
-  return static_cast<double>(largest);
-}
-
 /// Returns the bytes of the buffers through which units of these sizes pass, `count` at a time.
 double passed_buffer_bytes(const std::vector<std::int64_t>& units, std::size_t count) {
   UnitBuffers buffers(at::kMeta);
@@ -139,20 +128,16 @@ double gradient_buffer_bytes(const ParamStore& store, bool ties_embeddings) {
 /// other in forward and backward, and gradients.
 double unit_buffer_bytes(const ParamStore& store, bool ties_embeddings) {
   const DataParallelOptions& options = store.data_parallel();
-  const std::vector<std::int64_t> gathered = bytes_of_units(store, [](const ParamBucket& bucket) {
-    return bucket.has_unit_values() && bucket.is_sharded() ? bucket.complete_bytes() : 0;
-  });
-  // Weights that a store returns.
-  const std::vector<std::int64_t> read = bytes_of_units(store, [](const ParamBucket& bucket) {
-    return bucket.has_unit_values() && !bucket.is_sharded() ? bucket.complete_bytes() : 0;
+  const std::vector<std::int64_t> complete = bytes_of_units(store, [](const ParamBucket& bucket) {
+    return bucket.has_unit_values() ? bucket.complete_bytes() : 0;
   });
   // A slice that is gathered and one that is read ahead.
   const std::vector<std::int64_t> slices = bytes_of_units(store, [](const ParamBucket& bucket) {
     return bucket.offloads_values && bucket.is_sharded() ? bucket.slice_bytes() : 0;
   });
   return gradient_buffer_bytes(store, ties_embeddings) +
-         passed_buffer_bytes(forward_and_backward(gathered), 2) + largest_neighbours(read, 2) +
-         (options.overlaps_param_gather ? 2 : 1) * largest_neighbours(slices, 1);
+         passed_buffer_bytes(forward_and_backward(complete), 2) +
+         passed_buffer_bytes(forward_and_backward(slices), options.overlaps_param_gather ? 2 : 1);
 }
 
 /// Returns the bytes of the copies of this rank's pieces that are offloaded.
@@ -242,6 +227,17 @@ StepShape step_shape(const Settings& settings, const Rank& rank, const PipelineL
   for (std::int64_t chunk = 0; chunk < layout.num_chunks; ++chunk)
     shape.has_output = shape.has_output || layout.of(rank.pp.rank, chunk).has_output;
   return shape;
+}
+
+std::uint64_t offload_bytes_in_flight(const Settings& settings, const Rank& rank,
+                                      const PipelineLayout& layout) {
+  constexpr double kLeast = 16 << 20, kMost = 256 << 20;
+  const StageActivations stage = stage_activations(
+      settings.model, layers_of(layout, rank.pp.rank), recompute_plan(settings.memory, layout),
+      activation_layout(settings, rank), offload_plan(settings.memory, layout));
+  double largest = 0;
+  for (const double bytes : stage.offloaded) largest = std::max(largest, bytes);
+  return static_cast<std::uint64_t>(std::clamp(largest, kLeast, kMost));
 }
 
 RankMemory parameter_memory(const std::vector<Parameter*>& declared, const Settings& settings,

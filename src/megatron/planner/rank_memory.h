@@ -2,6 +2,7 @@
 // from the parameters that the model declares on the rank, so they equal those of the run.
 #pragma once
 
+#include <cstdint>
 #include <vector>
 
 #include "megatron/config/settings.h"
@@ -39,6 +40,12 @@ std::vector<std::int64_t> layers_of(const PipelineLayout& layout, std::int64_t p
 /// Returns what a rank of a pipeline with `layout` computes in a step.
 StepShape step_shape(const Settings& settings, const Rank& rank, const PipelineLayout& layout,
                      std::int64_t num_microbatches);
+
+/// Returns how many bytes of offloaded activations may wait to be copied: those of the largest
+/// layer, within 16 to 256 MiB. More would hold the memory that the loss needs where a disk is
+/// slower than the layers.
+std::uint64_t offload_bytes_in_flight(const Settings& settings, const Rank& rank,
+                                      const PipelineLayout& layout);
 
 /// Returns the bytes of the parameters `declared`, in the order of the forward pass. Parameters
 /// tagged expert are shared and sharded over rank.edp, all others over rank.dp_cp. `buffers` has

@@ -87,10 +87,7 @@ double released_bytes(const LayerActivations& layer) {
 /// Returns the most that the layers hold in forward and backward, besides what they keep of all
 /// microbatches in flight.
 double layer_buffer_bytes(const TransformerConfig& config, const ActivationLayout& layout,
-                          const StepShape& shape) {
-  if (shape.layers.empty()) return 0;
-  const StageActivations stage =
-      stage_activations(config, shape.layers, shape.recompute, layout, shape.offload);
+                          const StepShape& shape, const StageActivations& stage) {
   const double gradient = hidden_bytes(config, layout, /*is_sliced=*/true),
                kept = stage.total_kept();
   double most = 0;
@@ -197,8 +194,12 @@ double attention_workspace_bytes(const TransformerConfig& config, const Activati
 
 double step_buffer_bytes(const TransformerConfig& config, const ActivationLayout& layout,
                          const StepShape& shape) {
-  const double loss = shape.has_output ? loss_bytes(config, layout, shape.vocabulary) : 0;
-  return std::max(loss, layer_buffer_bytes(config, layout, shape)) +
+  const StageActivations stage =
+      stage_activations(config, shape.layers, shape.recompute, layout, shape.offload);
+  // What the last layer offloads is still being copied when the loss is computed.
+  const double waiting = stage.offloaded.empty() ? 0 : stage.offloaded.back();
+  const double loss = shape.has_output ? loss_bytes(config, layout, shape.vocabulary) + waiting : 0;
+  return std::max(loss, layer_buffer_bytes(config, layout, shape, stage)) +
          held_bytes(config, layout, shape);
 }
 

@@ -6,6 +6,7 @@
 #include "megatron/base/error.h"
 #include "megatron/models/unit_parameters.h"
 #include "megatron/params/store_options.h"
+#include "megatron/planner/rank_memory.h"
 #include "megatron/training/loop/open_offload_store.h"
 #include "megatron/training/loop/optimizer_offload.h"
 #include "megatron/training/observability/startup_report.h"
@@ -95,9 +96,11 @@ void build_state(const TrainingPlan& plan, TrainingState& state, TrainingService
                  std::ostream& out) {
   const Settings& settings = plan.settings;
   if (offloads_activations(plan) || settings.memory.offload.cpu_offloading_weights)
-    state.offload_store = open_offload_store(
-        {.config = settings.memory.offload, .flag = offloading_flag(settings.memory)},
-        plan.rank.device, services.warnings, out);
+    state.offload_store = open_offload_store({.config = settings.memory.offload,
+                                              .flag = offloading_flag(settings.memory),
+                                              .max_bytes_in_flight = offload_bytes_in_flight(
+                                                  settings, plan.rank, plan.pipeline.layout())},
+                                             plan.rank.device, services.warnings, out);
   state.model = build_model(plan, state.offload_store.get(), out);
   state.weights =
       bind_weights(plan, *state.model,
