@@ -60,6 +60,10 @@ void check_pretrain(std::span<const std::string> args, std::int64_t world_size);
 int run_launch(std::span<const std::string> args);
 const FieldSet& launch_fields();
 
+/// Runs `megatron check`: parses the flags, then calls the engine.
+int run_check_frontend(std::span<const std::string> args);
+const FieldSet& check_fields();
+
 /// Runs `megatron plan`: searches layouts in the engine, or with --show-schedule draws and compares
 /// pipeline schedules in this process, or with --show-context draws context parallelism.
 int run_plan(std::span<const std::string> args);

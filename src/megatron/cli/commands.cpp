@@ -15,6 +15,8 @@ constexpr std::array kCommands{
             report_fields},
     Command{"replay", "run a saved microbatch again and print every op's norms", "Train",
             run_replay_frontend, replay_fields},
+    Command{"check", "compare a layout with one rank before it runs", "Train", run_check_frontend,
+            check_fields},
     Command{"plan", "search layouts, draw and compare pipeline schedules", "Train", run_plan,
             plan_fields},
     Command{"preprocess-data", "convert text to .bin/.idx datasets", "Data", run_preprocess_data,
@@ -40,8 +42,6 @@ constexpr std::array kCommands{
 
 constexpr std::array kAbsent{
     std::pair<std::string_view, std::string_view>{"serve", "use `megatron generate`"},
-    std::pair<std::string_view, std::string_view>{
-        "check", "use `megatron launch --nproc-per-node N` with a small model to try a layout"},
 };
 
 }  // namespace

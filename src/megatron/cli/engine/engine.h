@@ -7,6 +7,7 @@
 
 namespace megatron {
 
+int run_check(std::span<const std::string> args);
 int run_pretrain(std::span<const std::string> args);
 int run_convert(std::span<const std::string> args);
 int run_checkpoint(std::span<const std::string> args);

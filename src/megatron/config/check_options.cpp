@@ -1,0 +1,61 @@
+#include "megatron/config/check_options.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "megatron/config/command_line.h"
+
+namespace megatron {
+namespace {
+
+/// Returns the field of `check` that a word names as a flag, with or without "=value".
+const Field* own_field(const std::string& word) {
+  if (word == "--help" || word == "-h") return nullptr;
+  const std::string flag = word.substr(0, word.find('='));
+  for (const Field& field : check_table().set().fields)
+    if (field.flag() == flag) return &field;
+  return nullptr;
+}
+
+}  // namespace
+
+const FieldTable<CheckOptions>& check_table() {
+  static const FieldTable<CheckOptions> table = [] {
+    FieldTable<CheckOptions> t;
+    t.about(
+        "Checks that a layout computes what one rank computes, before a cluster is rented: runs "
+        "one step of a run with every rank a thread of this process, shapes scaled down with all "
+        "that divides them, and compares loss, activations, gradients and updated weights with "
+        "the same step on one rank. Takes the flags of `megatron pretrain`. The exit code is 1 if "
+        "they differ.");
+    t.group("Check");
+    t.field("world_size", &CheckOptions::world_size, "number of ranks of the run")
+        .required()
+        .at_least(1);
+    t.field("max_ranks", &CheckOptions::max_ranks,
+            "run fewer data-parallel ranks if there are more ranks than this")
+        .at_least(1);
+    t.field("json", &CheckOptions::json, "print one JSON object instead of a table");
+    return t;
+  }();
+  return table;
+}
+
+CheckedRun read_check(std::span<const std::string> args) {
+  std::vector<std::string> own, others;
+  for (std::size_t i = 0; i < args.size(); ++i) {
+    const bool asks_for_help = args[i] == "--help" || args[i] == "-h";
+    const Field* field = own_field(args[i]);
+    auto& words = field != nullptr || asks_for_help ? own : others;
+    words.push_back(args[i]);
+    const bool has_value = field != nullptr && field->kind != ValueKind::boolean &&
+                           args[i].find('=') == std::string::npos;
+    if (has_value && i + 1 < args.size()) own.push_back(args[++i]);
+  }
+  CheckedRun checked;
+  parse_command_line(check_table(), own, checked.options, "check");
+  checked.run = read_run(others, checked.options.world_size);
+  return checked;
+}
+
+}  // namespace megatron

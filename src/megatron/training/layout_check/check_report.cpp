@@ -1,0 +1,184 @@
+#include "megatron/training/layout_check/check_report.h"
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <vector>
+
+#include "megatron/base/format.h"
+#include "megatron/base/json.h"
+
+namespace megatron {
+namespace {
+
+constexpr std::array kColumns{CheckedKind::initial_weight, CheckedKind::activation,
+                              CheckedKind::gradient, CheckedKind::updated_weight};
+
+/// Returns the part of the model that an op or parameter belongs to: "layer 3" of
+/// decoder.layers.3.mlp, "final layernorm" of decoder.final_layernorm.
+std::string part_of(const std::string& name) {
+  constexpr std::string_view kLayers = "decoder.layers.", kDecoder = "decoder.";
+  if (name.starts_with(kLayers))
+    return "layer " + name.substr(kLayers.size(), name.find('.', kLayers.size()) - kLayers.size());
+  const std::size_t begin = name.starts_with(kDecoder) ? kDecoder.size() : 0;
+  std::string part = name.substr(begin, name.find('.', begin) - begin);
+  std::ranges::replace(part, '_', ' ');
+  return part;
+}
+
+/// The largest relative difference of each kind in one part of the model.
+using PartDifferences = std::map<CheckedKind, double>;
+
+/// Returns the parts with differences, in the order of their first.
+std::vector<std::pair<std::string, PartDifferences>> parts_with_differences(
+    const LayoutCheckResult& result) {
+  std::vector<std::pair<std::string, PartDifferences>> parts;
+  for (const FoundDifference& one : result.differences) {
+    const std::string part = part_of(one.name);
+    auto found = std::ranges::find(parts, part, &std::pair<std::string, PartDifferences>::first);
+    if (found == parts.end()) found = parts.insert(parts.end(), {part, {}});
+    double& largest = found->second[one.kind];
+    largest = std::max(largest, one.relative);
+  }
+  return parts;
+}
+
+std::string difference_table(const LayoutCheckResult& result) {
+  std::string text = format("  %-20s", "largest difference");
+  for (const CheckedKind kind : kColumns) text += format(" %16s", name_of(kind));
+  text += '\n';
+  for (const auto& [part, of_part] : parts_with_differences(result)) {
+    text += format("  %-20s", part.c_str());
+    const CheckedKind kind = of_part.begin()->first;
+    if (kind == CheckedKind::loss || kind == CheckedKind::grad_norm) {
+      text += format(" %16.2e\n", of_part.begin()->second);
+      continue;
+    }
+    for (const CheckedKind kind : kColumns) {
+      const auto found = of_part.find(kind);
+      text += found == of_part.end() ? format(" %16s", "ok") : format(" %16.2e", found->second);
+    }
+    text += '\n';
+  }
+  return text;
+}
+
+Mesh mesh_of(const ScaledRun& scaled) {
+  return {mesh_sizes(scaled.run.options.settings.parallel), scaled.world_size};
+}
+
+/// Returns the ranks on which a value differs, ascending.
+std::vector<std::int64_t> ranks_of(const LayoutCheckResult& result, const FoundDifference& value) {
+  std::set<std::int64_t> ranks;
+  for (const FoundDifference& one : result.differences)
+    if (one.kind == value.kind && one.name == value.name) ranks.insert(one.rank);
+  return {ranks.begin(), ranks.end()};
+}
+
+std::string place_text(const FoundDifference& one) {
+  if (one.worst.at.empty()) return "";
+  if (one.kind == CheckedKind::activation && one.worst.at.size() == 3)
+    return format(" at row %lld of sample %lld, channel %lld",
+                  static_cast<long long>(one.worst.at[0]), static_cast<long long>(one.worst.at[1]),
+                  static_cast<long long>(one.worst.at[2]));
+  std::string text = " at [";
+  for (const char* separator = ""; const std::int64_t index : one.worst.at) {
+    text += separator + std::to_string(index);
+    separator = ", ";
+  }
+  return text + "]";
+}
+
+std::string first_difference(const ScaledRun& scaled, const LayoutCheckResult& result) {
+  const FoundDifference& first = result.differences.front();
+  return std::string("  the first to differ: ") + name_of(first.kind) + " " + first.name + " on " +
+         distinguishing_axes(mesh_of(scaled), ranks_of(result, first)) +
+         format("; rank %lld has %.9g", static_cast<long long>(first.rank), first.worst.found) +
+         place_text(first) + format(", one rank has %.9g\n", first.worst.expected);
+}
+
+std::string mesh_text(const Mesh& mesh) {
+  std::string text;
+  for (const char* axis : {"tp", "cp", "ep", "dp", "pp"}) {
+    if (mesh.size(axis) > 1)
+      text +=
+          (text.empty() ? "" : ", ") + std::string(axis) + " " + std::to_string(mesh.size(axis));
+  }
+  return text;
+}
+
+std::string scaling_text(const ScaledRun& scaled) {
+  std::string text;
+  for (const ScaledSize& size : scaled.sizes)
+    text +=
+        (text.empty() ? "  scaled: " : ", ") + size.flag +
+        format(" %lld to %lld", static_cast<long long>(size.from), static_cast<long long>(size.to));
+  if (!text.empty()) text += '\n';
+  for (const char* separator = "  left out: "; const std::string& what : scaled.left_out) {
+    text += separator + what;
+    separator = ", ";
+  }
+  return scaled.left_out.empty() ? text : text + '\n';
+}
+
+std::size_t num_faulty_ranks(const LayoutCheckResult& result) {
+  std::set<std::int64_t> ranks;
+  for (const FoundDifference& one : result.differences) ranks.insert(one.rank);
+  return ranks.size();
+}
+
+std::string verdict(const LayoutCheckResult& result) {
+  const auto ranks = static_cast<long long>(result.world_size);
+  if (result.agrees())
+    return format("right: %lld values on %lld ranks are those of one rank, within %.1e (%.1f s)\n",
+                  static_cast<long long>(result.num_compared), ranks, result.largest_relative,
+                  result.seconds);
+  return format("wrong: %zu of %lld values differ, on %zu of %lld ranks (%.1f s)\n",
+                result.differences.size(), static_cast<long long>(result.num_compared),
+                num_faulty_ranks(result), ranks, result.seconds);
+}
+
+}  // namespace
+
+std::string check_report(const ScaledRun& scaled, const LayoutCheckResult& result) {
+  const std::string mesh = mesh_text(mesh_of(scaled));
+  std::string text = format("check of %lld ranks", static_cast<long long>(result.world_size)) +
+                     (mesh.empty() ? "" : " (" + mesh + ")") + ", one step in float64\n" +
+                     scaling_text(scaled);
+  for (const char* separator = "  not compared: "; const std::string& name : result.not_compared) {
+    text += separator + name;
+    separator = ", ";
+  }
+  if (!result.not_compared.empty()) text += '\n';
+  if (!result.agrees()) text += difference_table(result) + first_difference(scaled, result);
+  return text + verdict(result);
+}
+
+std::string check_json(const ScaledRun& scaled, const LayoutCheckResult& result) {
+  OrderedJson json{{"agrees", result.agrees()},
+                   {"world_size", result.world_size},
+                   {"num_compared", result.num_compared},
+                   {"num_different", result.differences.size()},
+                   {"largest_relative", result.largest_relative},
+                   {"loss", result.loss},
+                   {"seconds", result.seconds}};
+  json["scaled"] = OrderedJson::object();
+  for (const ScaledSize& size : scaled.sizes)
+    json["scaled"][size.flag] = {{"from", size.from}, {"to", size.to}};
+  json["left_out"] = scaled.left_out;
+  json["not_compared"] = result.not_compared;
+  json["differences"] = OrderedJson::array();
+  for (const FoundDifference& one : result.differences)
+    json["differences"].push_back({{"kind", name_of(one.kind)},
+                                   {"name", one.name},
+                                   {"rank", one.rank},
+                                   {"relative", one.relative},
+                                   {"at", one.worst.at},
+                                   {"found", one.worst.found},
+                                   {"expected", one.worst.expected}});
+  return json.dump() + "\n";
+}
+
+}  // namespace megatron

@@ -1,0 +1,149 @@
+#include "megatron/training/layout_check/compared_step.h"
+
+#include <ATen/ops/arange.h>
+#include <ATen/ops/cat.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <optional>
+#include <utility>
+
+#include "megatron/ops/sequence_placement.h"
+
+namespace megatron {
+namespace {
+
+/// A tensor whose values are this much smaller than the largest of their kind is judged by the
+/// latter: gradients that are 0 in exact arithmetic consist of rounding errors.
+constexpr double kSmallShare = 1e-4;
+
+/// Returns the rows of the microbatch that an output with `count` rows has; nullopt if it has
+/// others, such as rows that were sent to experts.
+std::optional<at::Tensor> rows_of_output(const Microbatch& microbatch, const Rank& rank,
+                                         std::int64_t count) {
+  const SequencePlacement placement = placement_of(microbatch, rank.cp.size);
+  const at::Tensor rows =
+      positions_of(placement.runs_of.at(static_cast<std::size_t>(rank.cp.rank)));
+  if (rows.numel() == count) return rows;
+  // Sequence parallelism divides them over tp.
+  if (rows.numel() == count * rank.tp.size) return rows.narrow(0, rank.tp.rank * count, count);
+  return std::nullopt;
+}
+
+at::Tensor range(std::int64_t first, std::int64_t count) {
+  return at::arange(first, first + count, at::kLong);
+}
+
+/// Returns the channels of the whole output that a rank's output has: those of the rows of the
+/// op's weight, else an equal share of them; undefined if it has all, nullopt if unknown.
+std::optional<at::Tensor> channels_of_output(const Parameter* weight, const Axis& tp,
+                                             std::int64_t count, std::int64_t whole) {
+  if (count == whole) return at::Tensor();
+  if (weight != nullptr && weight->sharding().global_shape.front() == whole) {
+    std::vector<at::Tensor> parts;
+    for (const TensorSlice& slice : weight->slices())
+      parts.push_back(range(slice.global_offset.front(), slice.shape.front()));
+    at::Tensor channels = at::cat(parts);
+    return channels.numel() == count ? std::optional(channels) : std::nullopt;
+  }
+  const std::int64_t parts = count > 0 && whole % count == 0 ? whole / count : 0;
+  if (parts == 0 || tp.size % parts != 0) return std::nullopt;
+  return range(tp.rank / (tp.size / parts) * count, count);
+}
+
+/// Returns an output as [rows, b, channels].
+at::Tensor in_channels(const at::Tensor& output) { return output.flatten(2); }
+
+}  // namespace
+
+StepComparer::StepComparer(const ReferenceStep& reference, const Rank& rank,
+                           const ParamStore& weights, double tolerance)
+    : reference_(reference), rank_(rank), weights_(weights), tolerance_(tolerance) {
+  for (const CheckedKind kind :
+       {CheckedKind::initial_weight, CheckedKind::gradient, CheckedKind::updated_weight}) {
+    for (const auto& [name, tensor] : reference.of(kind))
+      largest_[kind] = std::max(largest_[kind], largest_magnitude(tensor));
+  }
+}
+
+void StepComparer::judge(CheckedKind kind, const std::string& name, TensorDifference worst,
+                         double scale) {
+  ++findings_.num_compared;
+  const double relative = worst.distance > 0 ? worst.distance / scale : 0;
+  if (relative <= tolerance_) {
+    findings_.largest_relative = std::max(findings_.largest_relative, relative);
+    return;
+  }
+  findings_.differences.push_back({.kind = kind,
+                                   .name = name,
+                                   .rank = rank_.world.rank,
+                                   .relative = relative,
+                                   .worst = std::move(worst)});
+}
+
+void StepComparer::activation(const std::string& op, const Microbatch& microbatch,
+                              const at::Tensor& output) {
+  const auto of_op = reference_.activations.find(op);
+  const auto leave_out = [&] { findings_.not_compared.insert(op); };
+  if (of_op == reference_.activations.end() || microbatch.hybrid() != nullptr) return leave_out();
+  const auto found = of_op->second.find(microbatch.sample_ordinals[0].item<std::int64_t>());
+  if (found == of_op->second.end()) return leave_out();
+  const at::Tensor& whole = found->second;
+  if (output.dim() < 3 || whole.dim() < 3) {
+    if (output.dim() == 0 && rank_.cp.size == 1)
+      judge(CheckedKind::activation, op,
+            difference(output.detach(), whole, std::vector<at::Tensor>()),
+            std::max(largest_magnitude(whole), kSmallShare));
+    return;
+  }
+  const at::Tensor part_rbc = in_channels(output), whole_rbc = in_channels(whole);
+  const auto rows = rows_of_output(microbatch, rank_, part_rbc.size(0));
+  const auto channels = channels_of_output(weights_.find(op + ".weight"), rank_.tp,
+                                           part_rbc.size(2), whole_rbc.size(2));
+  if (!rows || !channels || part_rbc.size(1) != whole_rbc.size(1)) return leave_out();
+  judge(CheckedKind::activation, op,
+        difference(part_rbc, whole_rbc, {*rows, at::Tensor(), *channels}),
+        std::max(largest_magnitude(whole), kSmallShare));
+}
+
+void StepComparer::weight(CheckedKind kind, const Parameter& parameter, const at::Tensor& value) {
+  const NamedTensors& all = reference_.of(kind);
+  const auto whole = all.find(parameter.name());
+  if (whole == all.end()) {
+    findings_.not_compared.insert(parameter.name());
+    return;
+  }
+  judge(kind, parameter.name(), difference(value.detach(), whole->second, parameter.slices()),
+        std::max(largest_magnitude(whole->second), kSmallShare * largest_.at(kind)));
+}
+
+void StepComparer::initial_weight(const Parameter& parameter, const at::Tensor& value) {
+  weight(CheckedKind::initial_weight, parameter, value);
+}
+
+void StepComparer::gradient(const Parameter& parameter, const at::Tensor& gradient) {
+  weight(CheckedKind::gradient, parameter, gradient);
+}
+
+void StepComparer::updated_weight(const Parameter& parameter, const at::Tensor& value) {
+  weight(CheckedKind::updated_weight, parameter, value);
+}
+
+void StepComparer::loss(double found) { number(CheckedKind::loss, found, reference_.loss); }
+
+void StepComparer::grad_norm(double found) {
+  number(CheckedKind::grad_norm, found, reference_.grad_norm);
+}
+
+void StepComparer::number(CheckedKind kind, double found, double expected) {
+  const double distance = std::abs(found - expected);
+  judge(kind, name_of(kind),
+        {.distance = std::isnan(distance) ? std::numeric_limits<double>::infinity() : distance,
+         .at = {},
+         .found = found,
+         .expected = expected},
+        std::max(std::abs(expected), kSmallShare));
+}
+
+}  // namespace megatron

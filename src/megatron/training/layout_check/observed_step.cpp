@@ -1,0 +1,63 @@
+#include "megatron/training/layout_check/observed_step.h"
+
+#include <vector>
+
+#include "megatron/pipeline/run_schedule.h"
+
+namespace megatron {
+namespace {
+
+/// Hands the outputs of ops to an observer, with the microbatch that runs.
+class OpObserver final : public UnitHooks, public StepListener {
+ public:
+  OpObserver(const std::vector<Microbatch>& batch, StepObserver& observer)
+      : batch_(batch), observer_(observer) {}
+  void begin(const ScheduleStep& step) override {
+    if (step.kind == StepKind::forward) microbatch_ = static_cast<std::size_t>(step.microbatch);
+  }
+  void end(const ScheduleStep& /*step*/) override {}
+  void after_op(const std::string& op, const at::Tensor& output) override {
+    observer_.activation(op, batch_.at(microbatch_), output);
+  }
+
+ private:
+  const std::vector<Microbatch>& batch_;
+  StepObserver& observer_;
+  std::size_t microbatch_ = 0;
+};
+
+}  // namespace
+
+TrainStepResult run_observed_step(Trainer& trainer, StepObserver& observer) {
+  const auto& [plan, state, services] = trainer;
+  ParamStore& weights = *state.weights;
+  const TrainStepOptions options{
+      .iteration = 1,
+      .num_microbatches = state.batch.num_microbatches,
+      .first_ordinal = 0,
+      .calculate_per_token_loss = plan.settings.training.calculate_per_token_loss,
+      .update = {.lr = state.scheduler.lr(), .weight_decay = state.scheduler.weight_decay()}};
+  TrainStepContext context{
+      *state.model, weights,      *state.optimizer, *services.data.train, trainer.services.timers,
+      plan.rank,    plan.pipeline};
+  for (const Parameter* parameter : weights.parameters())
+    observer.initial_weight(*parameter, parameter->value());
+  const std::vector<Microbatch> batch = fetch_microbatches(context, options);
+  OpObserver ops(batch, observer);
+  context.steps = &ops;
+  StepLosses losses;
+  {
+    const UnitHooksScope hooks(*state.model, ops);
+    losses = forward_backward(context, options, batch);
+  }
+  weights.gather_gradients();
+  for (const Parameter* parameter : weights.parameters())
+    if (parameter->is_trained()) observer.gradient(*parameter, parameter->grad());
+  update_weights(context, options, losses);
+  TrainStepResult result = read_step(context, options, losses);
+  for (const Parameter* parameter : weights.parameters())
+    observer.updated_weight(*parameter, parameter->value());
+  return result;
+}
+
+}  // namespace megatron

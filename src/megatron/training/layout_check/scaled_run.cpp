@@ -1,0 +1,334 @@
+#include "megatron/training/layout_check/scaled_run.h"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include "megatron/config/batch_schedule.h"
+#include "megatron/config/context_sizes.h"
+#include "megatron/config/list_expression.h"
+#include "megatron/config/pipeline_layout.h"
+#include "megatron/config/pipeline_rules.h"
+#include "megatron/config/resolve.h"
+#include "megatron/config/world_rules.h"
+
+namespace megatron {
+namespace {
+
+constexpr std::int64_t kHeadChannels = 16, kLeastTokens = 32, kLeastWidth = 32,
+                       kVocabularyMultiple = 8, kLeastVocabulary = 64, kLayersOfAChunk = 2;
+
+std::int64_t ceil_to(std::int64_t value, std::int64_t multiple) {
+  return (value + multiple - 1) / multiple * multiple;
+}
+
+/// Returns "[1,0,1]", which the flags of layer patterns take.
+std::string list_text(const std::vector<std::int64_t>& values) {
+  std::string text = "[";
+  for (const std::int64_t value : values)
+    text += (text.size() > 1 ? "," : "") + std::to_string(value);
+  return text + "]";
+}
+
+template <class T>
+std::vector<T> pick(const std::vector<T>& values, const std::vector<std::int64_t>& indices) {
+  std::vector<T> picked;
+  for (const std::int64_t index : indices)
+    picked.push_back(values.at(static_cast<std::size_t>(index)));
+  return picked;
+}
+
+/// Scales one run.
+class Scaling {
+ public:
+  Scaling(const RunConfig& run, std::int64_t world_size)
+      : scaled_{.run = run, .world_size = world_size, .sizes = {}, .left_out = {}},
+        s_(scaled_.run.options.settings),
+        sizes_(mesh_sizes(s_.parallel)) {
+    resolve(s_, data_parallel_size(sizes_, world_size));
+  }
+
+  ScaledRun result(std::int64_t max_ranks) && {
+    // The batch first: it depends on sizes of the run.
+    const std::int64_t microbatches = num_microbatches();
+    scale_layers();
+    scale_attention();
+    scale_widths();
+    scale_experts();
+    scale_sequence();
+    scale_ranks(max_ranks);
+    scale_batch(microbatches);
+    set_vocabulary();
+    leave_out_files();
+    leave_out_rounding();
+    leave_out_memory();
+    s_.training.train_iters = 1;
+    return std::move(scaled_);
+  }
+
+ private:
+  void set(const char* flag, std::int64_t& size, std::int64_t to) {
+    if (size == to) return;
+    scaled_.sizes.push_back({flag, size, to});
+    size = to;
+  }
+  void leave_out(bool is_used, const char* what) {
+    if (is_used) scaled_.left_out.emplace_back(what);
+  }
+
+  std::int64_t num_microbatches() const {
+    return NumMicrobatchesCalculator(s_.training, data_parallel_size(sizes_, scaled_.world_size))
+        .at(0)
+        .num_microbatches;
+  }
+
+  /// Returns the layers that stay: the first and the last of each chunk, or all where flags place
+  /// single layers.
+  std::vector<std::int64_t> kept_layers() const {
+    const ParallelConfig& p = s_.parallel;
+    const std::int64_t count = s_.model.num_layers,
+                       chunks = sizes_.pp * num_pipeline_chunks(p, count);
+    std::vector<std::int64_t> kept;
+    const bool is_uneven =
+        !p.pipeline_model_parallel_layout.empty() || p.decoder_first_pipeline_num_layers ||
+        p.decoder_last_pipeline_num_layers || p.account_for_embedding_in_pipeline_split ||
+        p.account_for_loss_in_pipeline_split || p.pipeline_split != "even" ||
+        !s_.memory.recompute.recompute_layers.empty() || !s_.memory.activation_plan.empty() ||
+        count % chunks != 0;
+    const std::int64_t of_chunk = is_uneven ? 1 : count / chunks;
+    if (of_chunk <= kLayersOfAChunk) {
+      kept.resize(static_cast<std::size_t>(count));
+      std::iota(kept.begin(), kept.end(), 0);
+      return kept;
+    }
+    for (std::int64_t first = 0; first < count; first += of_chunk)
+      kept.insert(kept.end(), {first, first + of_chunk - 1});
+    return kept;
+  }
+
+  void scale_layers() {
+    const std::vector<std::int64_t> kept = kept_layers();
+    TransformerConfig& model = s_.model;
+    if (std::ssize(kept) == model.num_layers) return;
+    if (!model.moe.layers.empty()) {
+      model.moe.layers = pick(model.moe.layers, kept);
+      model.moe.layer_freq = list_text(model.moe.layers);
+    }
+    if (!model.window_layers.empty()) {
+      model.window_layers = pick(model.window_layers, kept);
+      model.window_attn_skip_freq = list_text(model.window_layers);
+    }
+    ParallelConfig& p = s_.parallel;
+    if (p.cp_comm_type.size() > 1) p.cp_comm_type = pick(p.cp_comm_type, kept);
+    if (p.num_layers_per_virtual_pipeline_stage)
+      p.num_layers_per_virtual_pipeline_stage = kLayersOfAChunk;
+    auto& group = s_.memory.recompute.recompute_num_layers;
+    if (group) group = std::min(*group, kLayersOfAChunk);
+    set("--num-layers", model.num_layers, std::ssize(kept));
+  }
+
+  /// Returns what may divide heads: ranks of tp, and those that all-to-all context parallelism
+  /// adds.
+  std::int64_t head_modulus() const { return sizes_.tp * cp_a2a_size(s_.parallel); }
+
+  void scale_attention() {
+    TransformerConfig& model = s_.model;
+    const std::int64_t modulus = head_modulus(), groups = model.query_groups(),
+                       heads = model.num_attention_heads, of_group = heads / groups;
+    const bool fills_width = model.hidden_size == heads * model.kv_channels;
+    const std::int64_t least = groups > modulus ? 2 * modulus : 2,
+                       fewer_groups = shrink(groups, modulus, std::min(least, groups));
+    std::int64_t sharers = std::min<std::int64_t>(2, of_group);
+    while (sharers < of_group &&
+           std::gcd(fewer_groups * sharers, modulus) != std::gcd(heads, modulus))
+      ++sharers;
+    set("--num-attention-heads", model.num_attention_heads, fewer_groups * sharers);
+    if (model.group_query_attention)
+      set("--num-query-groups", model.num_query_groups, fewer_groups);
+    else
+      model.num_query_groups = fewer_groups * sharers;
+    set("--kv-channels", model.kv_channels, std::min(model.kv_channels, kHeadChannels));
+    const std::int64_t width = fills_width ? model.num_attention_heads * model.kv_channels
+                                           : shrink(model.hidden_size, 4 * sizes_.tp,
+                                                    std::min(model.hidden_size, 2 * kLeastWidth));
+    set("--hidden-size", model.hidden_size, width);
+  }
+
+  void scale_width(const char* flag, std::int64_t& width, std::int64_t modulus) {
+    if (width > 0)
+      set(flag, width, shrink(width, modulus, std::min(width, std::max(kLeastWidth, 2 * modulus))));
+  }
+
+  void scale_widths() { scale_width("--ffn-hidden-size", s_.model.ffn_hidden_size, sizes_.tp); }
+
+  void scale_experts() {
+    MoeConfig& moe = s_.model.moe;
+    if (moe.num_experts == 0) return;
+    scale_width("--moe-ffn-hidden-size", moe.ffn_hidden_size, sizes_.expert_tp());
+    scale_width("--moe-shared-expert-intermediate-size", moe.shared_expert_intermediate_size,
+                sizes_.tp);
+    scale_width("--moe-latent-size", moe.latent_size, 1);
+    const std::int64_t groups = moe.router_num_groups.value_or(1),
+                       chosen_groups = moe.router_group_topk.value_or(groups),
+                       modulus = std::lcm(sizes_.ep, groups);
+    // Enough for top-k within the chosen groups, and two on a rank where there were several.
+    const std::int64_t least =
+        std::max(ceil_to(moe.router_topk, chosen_groups) / chosen_groups * groups + 1,
+                 moe.num_experts > sizes_.ep ? 2 * sizes_.ep : sizes_.ep);
+    set("--num-experts", moe.num_experts,
+        shrink(moe.num_experts, modulus, std::min(moe.num_experts, least)));
+  }
+
+  void scale_sequence() {
+    TrainingConfig& t = s_.training;
+    const std::int64_t modulus = 2 * sizes_.cp * sizes_.tp, before = t.seq_length;
+    set("--seq-length", t.seq_length,
+        shrink(before, modulus, std::min(before, std::max(kLeastTokens, modulus))));
+    s_.model.max_position_embeddings = t.seq_length;
+    if (!s_.model.window_size) return;
+    for (std::int64_t& side : *s_.model.window_size)
+      if (side > 0) side = std::max<std::int64_t>(3, side * t.seq_length / before);
+  }
+
+  void scale_ranks(std::int64_t max_ranks) {
+    const std::int64_t replica = sizes_.tp * sizes_.cp * sizes_.pp,
+                       dp = scaled_.world_size / replica;
+    if (scaled_.world_size <= max_ranks) return;
+    // The ranks of experts and of optimizer instances must still divide what they divided.
+    const std::int64_t experts = sizes_.expert_tp() * sizes_.ep, dense = sizes_.tp * sizes_.cp,
+                       modulus = std::lcm(experts / std::gcd(experts, dense),
+                                          s_.parallel.num_distributed_optimizer_instances);
+    set("data-parallel ranks", scaled_dp_ = dp, shrink(dp, modulus, std::min<std::int64_t>(2, dp)));
+    scaled_.world_size = replica * scaled_dp_;
+  }
+
+  void scale_batch(std::int64_t microbatches) {
+    TrainingConfig& t = s_.training;
+    const std::int64_t group =
+        s_.parallel.microbatch_group_size_per_virtual_pipeline_stage.value_or(sizes_.pp);
+    const std::int64_t least = sizes_.pp == 1 ? 2 : sizes_.pp + 1;
+    set("microbatches", microbatches, shrink(microbatches, group, std::min(microbatches, least)));
+    set("--micro-batch-size", t.micro_batch_size, std::min<std::int64_t>(t.micro_batch_size, 2));
+    t.rampup_batch_size.clear();
+    t.step_batch_size_schedule.clear();
+    t.decrease_batch_size_if_needed = false;
+    t.train_samples = 0;
+    t.global_batch_size =
+        microbatches * t.micro_batch_size * data_parallel_size(sizes_, scaled_.world_size);
+  }
+
+  /// A vocabulary that is padded if the run's is.
+  void set_vocabulary() {
+    TokenizerConfig& tokenizer = s_.tokenizer;
+    const std::int64_t before = s_.model.vocab_size,
+                       of_run = tokenizer.make_vocab_size_divisible_by * sizes_.tp;
+    tokenizer = {.tokenizer_type = "NullTokenizer",
+                 .make_vocab_size_divisible_by = kVocabularyMultiple};
+    const std::int64_t padded = ceil_to(kLeastVocabulary, kVocabularyMultiple * sizes_.tp);
+    const bool is_padded = before == 0 || before % of_run != 0;
+    tokenizer.vocab_size = is_padded ? padded - 3 : padded;
+    s_.model.vocab_size = 0;
+    if (before > 0) scaled_.sizes.push_back({"--vocab-size", before, *tokenizer.vocab_size});
+  }
+
+  void leave_out_files() {
+    DataConfig data;
+    data.mock_data = true;
+    data.num_workers = 0;
+    data.reset_position_ids = s_.data.reset_position_ids;
+    data.reset_attention_mask = s_.data.reset_attention_mask;
+    data.eod_mask_loss = s_.data.eod_mask_loss;
+    data.dataloader_inter_document_masking = s_.data.dataloader_inter_document_masking;
+    leave_out(has_paths(s_.data), "data (mock data are used)");
+    leave_out(s_.data.sft, "--sft");
+    s_.data = std::move(data);
+    leave_out(!s_.checkpoint.load.empty(), "--load (weights are drawn)");
+    s_.checkpoint = {};
+    s_.logger = {};
+    s_.rerun = {};
+    s_.rerun.rerun_mode = "disabled";
+    TrainingConfig& t = s_.training;
+    t.eval_iters = 0;
+    t.eval_interval.reset();
+    t.skip_train = t.full_validation = t.multiple_validation_sets = false;
+    t.validation_set_names.clear();
+    t.eval_global_batch_size.reset();
+    t.eval_micro_batch_size.reset();
+    t.start_eval_at_iter.reset();
+    t.iterations_to_skip.clear();
+    t.phase_transition_iterations.clear();
+    t.exit_interval.reset();
+    t.exit_duration_in_mins.reset();
+    s_.parallel.device = "cpu";
+    s_.parallel.cpu_transport = "auto";
+    s_.parallel.log_comm = false;
+    s_.scheduler = {};
+    s_.scheduler.lr = 1e-2;
+    s_.model.moe.use_upcycling = false;
+    s_.model.moe.expert_placement_interval = 0;
+  }
+
+  /// Types that round would differ between layouts by more than a fault does.
+  void leave_out_rounding() {
+    TrainingConfig& t = s_.training;
+    leave_out(t.bf16, "--bf16 (float64 is used)");
+    leave_out(t.fp16, "--fp16 (float64 is used)");
+    t.bf16 = t.fp16 = t.grad_reduce_in_bf16 = t.accumulate_allreduce_grads_in_fp32 = false;
+    t.loss_scale = {};
+    OptimizerConfig& optimizer = s_.optimizer;
+    leave_out(optimizer.use_precision_aware_optimizer, "--use-precision-aware-optimizer");
+    const OptimizerConfig plain;
+    optimizer.use_precision_aware_optimizer = optimizer.main_grads_error_feedback = false;
+    optimizer.exp_avg_dtype = plain.exp_avg_dtype;
+    optimizer.exp_avg_sq_dtype = plain.exp_avg_sq_dtype;
+    optimizer.main_grads_dtype = plain.main_grads_dtype;
+    optimizer.main_params_dtype = plain.main_params_dtype;
+    // A gradient that is 0 but for rounding must not become a step of the size of the rate.
+    optimizer.adam_eps = 1e-2;
+    leave_out(s_.parallel.ddp_grad_compression != "none", "--ddp-grad-compression");
+    s_.parallel.ddp_grad_compression = "none";
+    s_.model.fp32_residual_connection = false;
+  }
+
+  void leave_out_memory() {
+    MemoryConfig& memory = s_.memory;
+    leave_out(memory.has_budget(), "--memory-budget");
+    memory.memory_budget.clear();
+    memory.chooses_micro_batch_size = false;
+    if (memory.recompute.recompute_granularity == "adaptive")
+      memory.recompute.recompute_granularity.clear();
+    leave_out(memory.offload.cpu_offloading || memory.offload.optimizer_cpu_offload ||
+                  memory.offload.fine_grained_activation_offloading,
+              "offload");
+    memory.offload = {};
+  }
+
+  ScaledRun scaled_;
+  Settings& s_;
+  MeshSizes sizes_;
+  std::int64_t scaled_dp_ = 1;
+};
+
+}  // namespace
+
+std::int64_t shrink(std::int64_t value, std::int64_t modulus, std::int64_t least) {
+  const std::int64_t divisor = std::gcd(value, modulus);
+  for (std::int64_t small = ceil_to(least, divisor); small < value; small += divisor)
+    if (std::gcd(small, modulus) == divisor) return small;
+  return value;
+}
+
+ScaledRun scale_run(const RunConfig& run, std::int64_t world_size, std::int64_t max_ranks) {
+  return Scaling(run, world_size).result(max_ranks);
+}
+
+RunConfig on_one_rank(const RunConfig& scaled) {
+  RunConfig alone = scaled;
+  Settings& settings = alone.options.settings;
+  settings.parallel = {};
+  settings.parallel.device = "cpu";
+  settings.memory = {};
+  return alone;
+}
+
+}  // namespace megatron
