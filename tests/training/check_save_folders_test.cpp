@@ -138,6 +138,26 @@ TEST_F(StartFoldersTest, EveryRankTakesTheCheckpointOfRankZero) {
   });
 }
 
+// Hosts with disks of their own may hold different checkpoints under one name.
+TEST_F(StartFoldersTest, AnotherCheckpointUnderTheSameNameIsRefused) {
+  train_into("a", 2);
+  const fs::path chosen = fs::path(folder("a")) / "iter_0000002";
+  const CheckpointSource of_rank_0 = open_checkpoint(chosen, CheckpointSource::Kind::megatron);
+  require_same_checkpoint(open_checkpoint(chosen, CheckpointSource::Kind::megatron),
+                          of_rank_0.identity);
+  fs::remove_all(folder("a"));
+  run({"--save", folder("a"), "--seed", "7", "--train-iters", "2"});
+  const CheckpointSource other = open_checkpoint(chosen, CheckpointSource::Kind::megatron);
+  EXPECT_EQ(other.iteration, of_rank_0.iteration);
+  try {
+    require_same_checkpoint(other, of_rank_0.identity);
+    ADD_FAILURE() << "the other checkpoint was taken";
+  } catch (const UserError& error) {
+    EXPECT_THAT(error.what(), AllOf(HasSubstr(chosen.string()),
+                                    HasSubstr("another checkpoint than rank 0 found there")));
+  }
+}
+
 TEST_F(StartFoldersTest, ANewRunDoesNotReplaceAnotherOne) {
   train_into("a", 4);
   const std::string metrics = read_file(folder("a") + "/metrics.jsonl");

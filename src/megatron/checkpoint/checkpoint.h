@@ -30,6 +30,9 @@ inline constexpr const char* kMainParameterPrefix = "main_param.";
 struct CheckpointSource {
   enum class Kind { megatron, hugging_face };
   Kind kind = Kind::megatron;
+  /// Checksum of what describes the tensors: the manifest, whose pieces have checksums of their
+  /// own, or config.json with the names, types and places of a Hugging Face directory's tensors.
+  std::uint64_t identity = 0;
   std::filesystem::path folder = {};  ///< native iter_%07d or release, or a Hugging Face directory
   bool is_release =
       false;  ///< weights only: training starts at iteration 0 without optimizer state

@@ -42,10 +42,20 @@ std::string read_auxiliary_file(const fs::path& path, std::uint64_t expected) {
   return text;
 }
 
+std::uint64_t identity_of(const HfDirectory& directory) {
+  std::string text = read_file(directory.folder() / "config.json");
+  for (const auto& [name, entry] : directory.tensors()) {
+    text += '\n' + name + ' ' + std::to_string(static_cast<int>(entry.tensor->type)) + ' ' +
+            std::to_string(entry.tensor->begin) + ' ' + std::to_string(entry.tensor->end);
+  }
+  return checksum(text);
+}
+
 CheckpointSource megatron_source(const fs::path& folder) {
   const Manifest manifest = read_manifest(folder);
   const std::string place = (folder / kManifestFile).string();
   CheckpointSource source{.kind = CheckpointSource::Kind::megatron,
+                          .identity = checksum(read_file(place)),
                           .folder = folder,
                           .is_release = folder.filename() == kReleaseFolder,
                           .iteration = manifest.progress.iteration,
@@ -67,6 +77,7 @@ CheckpointSource hugging_face_source(const fs::path& folder) {
   const HfDirectory directory(folder);
   const HfConfig& config = directory.config();
   CheckpointSource source{.kind = CheckpointSource::Kind::hugging_face,
+                          .identity = identity_of(directory),
                           .folder = folder,
                           .is_release = true,
                           .model = config.model,

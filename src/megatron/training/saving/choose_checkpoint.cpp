@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <ostream>
 
+#include "megatron/base/checksum.h"
 #include "megatron/base/error.h"
 #include "megatron/base/files.h"
 #include "megatron/checkpoint/checkpoint_root.h"
@@ -82,18 +83,32 @@ std::optional<CheckpointSource> search(const CheckpointConfig& config, const std
   return source;
 }
 
+constexpr std::size_t kIdentityDigits = 16;
+
 std::string encode(const CheckpointSource& source) {
   return (source.kind == CheckpointSource::Kind::megatron ? kMegatron : kHuggingFace) +
-         source.folder.string();
+         checksum_hex(source.identity) + source.folder.string();
 }
 
 CheckpointSource open_decoded(const std::string& text) {
-  return open_checkpoint(text.substr(1), text.front() == kMegatron
-                                             ? CheckpointSource::Kind::megatron
-                                             : CheckpointSource::Kind::hugging_face);
+  CheckpointSource source =
+      open_checkpoint(text.substr(1 + kIdentityDigits), text.front() == kMegatron
+                                                            ? CheckpointSource::Kind::megatron
+                                                            : CheckpointSource::Kind::hugging_face);
+  require_same_checkpoint(source, std::stoull(text.substr(1, kIdentityDigits), nullptr, 16));
+  return source;
 }
 
 }  // namespace
+
+void require_same_checkpoint(const CheckpointSource& source, std::uint64_t chosen) {
+  if (source.identity == chosen) return;
+  throw UserError({"--load: " + source.folder.string(),
+                   "is another checkpoint than rank 0 found there: its description has the "
+                   "checksum " +
+                       checksum_hex(source.identity) + ", rank 0's " + checksum_hex(chosen),
+                   "give a folder that all hosts share, or equal copies of it"});
+}
 
 std::optional<CheckpointSource> choose_checkpoint(const CheckpointConfig& config, const Rank& rank,
                                                   StartupWarnings& warnings, std::ostream& out,

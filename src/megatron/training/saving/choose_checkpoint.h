@@ -1,5 +1,6 @@
 // Chooses the checkpoint that a run starts from. Rank 0 searches and broadcasts its choice, so that
-// no rank lists a folder while another rank already writes to it.
+// no rank lists a folder while another rank already writes to it. The others make sure that what
+// they find there is the same checkpoint.
 #pragma once
 
 #include <iosfwd>
@@ -14,11 +15,16 @@ namespace megatron {
 
 /// Returns the checkpoint that --load names, or a non-persistent checkpoint that is at least as
 /// recent. Without any checkpoint, prints Megatron's warning and returns nullopt; with --finetune
-/// or --exit-on-missing-checkpoint, or when the flag `needed_by` cannot do without a checkpoint,
-/// throws UserError on every rank. UserError when the folder holds something else. Collective over
-/// rank.world; returns after all ranks have opened the chosen checkpoint.
+/// or --exit-on-missing-checkpoint, when a rank's folder holds another checkpoint than rank 0's, or
+/// when the flag `needed_by` cannot do without a checkpoint, throws UserError on every rank.
+/// UserError when the folder holds something else. Collective over rank.world; returns after all
+/// ranks have opened the chosen checkpoint.
 std::optional<CheckpointSource> choose_checkpoint(const CheckpointConfig& config, const Rank& rank,
                                                   StartupWarnings& warnings, std::ostream& out,
                                                   const std::string& needed_by = {});
+
+/// Throws a UserError if `source` is not the checkpoint that rank 0 chose, whose identity is
+/// `chosen`: the folder lies on another disk on each host.
+void require_same_checkpoint(const CheckpointSource& source, std::uint64_t chosen);
 
 }  // namespace megatron
