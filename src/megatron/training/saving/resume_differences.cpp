@@ -30,6 +30,9 @@ constexpr std::pair<std::string_view, std::string_view> kBreaking[] = {
     {"train_data_path", kOrder},
     {"data_args_path", kOrder},
     {"per_split_data_args_path", kOrder},
+    {"blend_schedule",
+     "where the mixtures up to here differ, other samples were consumed: some repeat, some are "
+     "never seen"},
     {"mock_data", kOrder},
     {"split",
      "documents move between training, validation and test: validation may contain "
@@ -94,6 +97,10 @@ constexpr std::pair<std::string_view, std::string_view> kNotable[] = {
      "another "
      "number of epochs"},
     {"train_samples",
+     "schedules that end with the run stretch; data sets are shuffled anew if they now need "
+     "another "
+     "number of epochs"},
+    {"train_epochs",
      "schedules that end with the run stretch; data sets are shuffled anew if they now need "
      "another "
      "number of epochs"},
