@@ -128,13 +128,12 @@ std::vector<Rule> epoch_rules() {
                 (s.training.train_iters > 0 || s.training.train_samples > 0);
        },
        [](S s) {
-         return UserError::Parts{
-             "--train-epochs",
-             std::string("excludes ") +
-                 (s.training.train_iters > 0
-                      ? "--train-iters " + text_of(s.training.train_iters)
-                      : "--train-samples " + text_of(s.training.train_samples)),
-             "give one of the two"};
+         return UserError::Parts{"--train-epochs",
+                                 std::string("excludes ") +
+                                     (s.training.train_iters > 0
+                                          ? "--train-iters " + text_of(s.training.train_iters)
+                                          : "--train-samples " + text_of(s.training.train_samples)),
+                                 "give one of the two"};
        }},
       {{"train_epochs", "phase_transition_iterations"},
        [](S s) { return s.training.train_epochs && has_transitions(s); },
@@ -330,9 +329,8 @@ const std::vector<Rule>& blend_schedule_rules() {
 const std::vector<Rule>& batch_rules() {
   static const std::vector<Rule> rules = [] {
     std::vector<Rule> all = required_rules();
-    for (const auto& more :
-         {size_rules(), length_rules(), epoch_rules(), ramp_rules(), step_rules(),
-          phase_transition_rules(), blend_schedule_rules()})
+    for (const auto& more : {size_rules(), length_rules(), epoch_rules(), ramp_rules(),
+                             step_rules(), phase_transition_rules(), blend_schedule_rules()})
       all.insert(all.end(), more.begin(), more.end());
     return all;
   }();

@@ -64,10 +64,10 @@ std::vector<BlendStep> parse_blend_schedule(const std::vector<std::string>& text
     if (is_step(words[i])) {
       BlendStep step{.iteration = parse_iteration(words[i++]), .prefixes = {}, .weights = {}};
       if (!steps.empty() && step.iteration <= steps.back().iteration)
-        refuse(": the iterations do not increase",
-               std::to_string(step.iteration) + " follows " +
-                   std::to_string(steps.back().iteration),
-               "write the steps in ascending order");
+        refuse(
+            ": the iterations do not increase",
+            std::to_string(step.iteration) + " follows " + std::to_string(steps.back().iteration),
+            "write the steps in ascending order");
       steps.push_back(std::move(step));
     } else {
       const bool has_prefix = i + 1 < words.size() && !is_step(words[i + 1]);

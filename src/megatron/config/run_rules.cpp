@@ -89,7 +89,9 @@ const std::vector<Rule>& learning_rate_rules() {
              "use --lr-decay-samples, --lr-wsd-decay-samples and --lr-warmup-samples"};
        }},
       {{"train_iters", "lr_decay_samples", "lr_wsd_decay_samples", "lr_warmup_samples"},
-       [](S s) { return s.training.train_iters > 0 && !by_samples(s) && uses_sample_schedule(s.scheduler); },
+       [](S s) {
+         return s.training.train_iters > 0 && !by_samples(s) && uses_sample_schedule(s.scheduler);
+       },
        [](S) {
          return UserError::Parts{
              "--train-iters", "excludes schedules in samples",

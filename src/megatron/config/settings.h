@@ -140,7 +140,7 @@ struct DataConfig {
   std::vector<std::string> data_path, train_data_path, valid_data_path, test_data_path;
   std::string data_args_path, per_split_data_args_path;
   std::vector<std::string> blend_schedule;  ///< words of config/blend_schedule.h, or their file
-  std::string split;  ///< default "969, 30, 1" with data_path
+  std::string split;                        ///< default "969, 30, 1" with data_path
   std::string data_cache_path;
   bool mock_data = false;
   bool mmap_bin_files = true;

@@ -16,7 +16,8 @@ namespace {
 Blend train_blend(const DataConfig& data) {
   const DataSources sources = data_sources(data);
   if (sources.blend) return *sources.blend;
-  if (sources.blend_per_split && (*sources.blend_per_split)[0]) return *(*sources.blend_per_split)[0];
+  if (sources.blend_per_split && (*sources.blend_per_split)[0])
+    return *(*sources.blend_per_split)[0];
   throw UserError({"--blend-schedule has no training data to mix", "",
                    "name the sources with --data-path or --train-data-path"});
 }
@@ -121,8 +122,7 @@ std::string blend_phase_line(const BlendSchedule& schedule, std::size_t phase) {
   std::string mixture;
   for (std::size_t i = 0; i < weights.size(); ++i) {
     if (weights[i] > 0)
-      mixture +=
-          (mixture.empty() ? "" : ", ") + format("%.3g ", weights[i]) + schedule.sources[i];
+      mixture += (mixture.empty() ? "" : ", ") + format("%.3g ", weights[i]) + schedule.sources[i];
   }
   return "mixture " + std::to_string(span.index + 1) + " of " + std::to_string(span.count) +
          ", iterations " + std::to_string(span.begin + 1) + " to " + std::to_string(span.end) +

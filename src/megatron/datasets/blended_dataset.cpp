@@ -145,8 +145,7 @@ void BlendedDataset::check_no_empty_dataset() const {
     if (dataset->size() == 0)
       throw UserError(
           {"dataset " + dataset->part().path.value_or("") + ": its " +
-               std::string(split_name(dataset->part().split)) +
-               " split is shorter than one sample",
+               std::string(split_name(dataset->part().split)) + " split is shorter than one sample",
            "", "leave it out of the blend, enlarge the split, or give the datasets weights"});
   }
 }
@@ -245,8 +244,8 @@ void BlendedDataset::add_phases(std::vector<CorpusShare>& shares, std::int64_t s
                        .weight = weights[i],
                        .samples = drawn[i]};
       if (share.samples > 0)
-        phase.epochs = share.epochs * static_cast<double>(drawn[i]) /
-                       static_cast<double>(share.samples);
+        phase.epochs =
+            share.epochs * static_cast<double>(drawn[i]) / static_cast<double>(share.samples);
       share.phases.push_back(phase);
     }
   }

@@ -101,9 +101,9 @@ class Builder {
           build_source(mock, std::nullopt, *options_.split_matrix, {std::nullopt, 0, 0});
       counts = {parts[0]->samples_of_epochs(epochs)};
     } else if (sources.blend) {
-      counts = samples_of_epochs(
-          sources.blend->prefixes, divide_by(config_.split.empty() ? kDefaultSplit : config_.split),
-          epochs);
+      counts = samples_of_epochs(sources.blend->prefixes,
+                                 divide_by(config_.split.empty() ? kDefaultSplit : config_.split),
+                                 epochs);
     } else if (const auto& blend = (*sources.blend_per_split)[0]) {
       counts = samples_of_epochs(blend->prefixes, {std::pair(0.0, 1.0)}, epochs);
     }

@@ -56,8 +56,7 @@ std::int64_t samples_of_train_epochs(const Settings& settings, const EpochCountO
   return count_train_samples(counted.data, request, *settings.training.train_epochs);
 }
 
-void set_run_length(Settings& settings, std::int64_t num_samples,
-                    std::int64_t data_parallel_size) {
+void set_run_length(Settings& settings, std::int64_t num_samples, std::int64_t data_parallel_size) {
   TrainingConfig& training = settings.training;
   const NumMicrobatchesCalculator batches(training, data_parallel_size);
   const std::int64_t first_batch = batches.at(0).global_batch_size;
@@ -81,7 +80,8 @@ void set_run_length(Settings& settings, std::int64_t num_samples,
 
 std::string epochs_line(const Settings& settings, std::int64_t num_samples) {
   const TrainingConfig& training = settings.training;
-  const std::int64_t taken = NumMicrobatchesCalculator(training).samples_after(training.train_iters);
+  const std::int64_t taken =
+      NumMicrobatchesCalculator(training).samples_after(training.train_iters);
   return "> " + format("%g", *training.train_epochs) +
          (training.train_epochs == 1 ? " epoch" : " epochs") + " of the training data are " +
          std::to_string(num_samples) + " samples: training takes " + std::to_string(taken) +

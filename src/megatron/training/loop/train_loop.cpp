@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <ostream>
 
+#include "megatron/base/format.h"
 #include "megatron/optimizer/replica_check.h"
 #include "megatron/training/loop/exit_conditions.h"
 #include "megatron/training/loop/expert_placement.h"
