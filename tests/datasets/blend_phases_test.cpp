@@ -14,6 +14,7 @@
 #include "megatron/datasets/builder.h"
 #include "megatron/datasets/data_loader.h"
 #include "megatron/datasets/data_report.h"
+#include "megatron/datasets/gpt_index.h"
 #include "megatron/datasets/sample_counts.h"
 #include "support/message_of.h"
 #include "support/temporary_folder.h"
@@ -318,7 +319,7 @@ TEST_F(MixtureTest, TheRunsLengthFollowsFromItsEpochs) {
   EXPECT_EQ(by_iterations.training.train_iters, 11);
   EXPECT_EQ(by_iterations.training.train_samples, 0);
   EXPECT_EQ(epochs_line(by_iterations, 44),
-            "> 2 epochs of the training data are 44 samples: training takes 44 in 11 iterations");
+            "> --train-epochs 2 is 44 samples of training data: training takes 44 in 11 iterations");
   Settings by_samples = settings_;
   by_samples.scheduler.lr_warmup_samples = 10;
   set_run_length(by_samples, 46, 1);

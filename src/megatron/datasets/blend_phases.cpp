@@ -5,6 +5,7 @@
 
 #include "megatron/base/error.h"
 #include "megatron/base/format.h"
+#include "megatron/config/batch_schedule.h"
 #include "megatron/config/blend_schedule.h"
 #include "megatron/datasets/blend.h"
 #include "megatron/datasets/split.h"
@@ -97,6 +98,11 @@ BlendSchedule train_blend_schedule(const TrainingConfig& training, const DataCon
   for (std::size_t i = 0; i < steps.size(); ++i)
     schedule.phases.push_back(
         {.span = spans[i], .weights = weights_of(steps[i], schedule.sources)});
+  // With a batch size that grows, the last batch is whole where --train-samples end within it.
+  const std::int64_t taken =
+      NumMicrobatchesCalculator(training).samples_after(training.train_iters);
+  schedule.phases.back().span.num_samples +=
+      std::max<std::int64_t>(0, taken - schedule.num_samples());
   const std::vector<double> means = schedule.mean_weights();
   for (std::size_t i = 0; i < means.size(); ++i)
     if (means[i] == 0)

@@ -47,8 +47,8 @@ struct DatasetRequest {
   /// Number of train, valid and test samples. nullopt means one epoch and requires a blend without
   /// weights. A UserError is thrown when samples are requested of a split that has no sequences.
   std::array<std::optional<std::int64_t>, 3> num_samples = {};
-  BlendSchedule train_schedule =
-      {};  ///< its phases, if any, replace the weights of the train blend
+  /// Its phases, if there are any, replace the weights of the train blend.
+  BlendSchedule train_schedule = {};
   /// A train blend without weights that has fewer samples than requested is mixed over as many
   /// epochs as needed, in proportion to its datasets. Otherwise it has one epoch, as in
   /// megatron-core.

@@ -82,10 +82,9 @@ std::string epochs_line(const Settings& settings, std::int64_t num_samples) {
   const TrainingConfig& training = settings.training;
   const std::int64_t taken =
       NumMicrobatchesCalculator(training).samples_after(training.train_iters);
-  return "> " + format("%g", *training.train_epochs) +
-         (training.train_epochs == 1 ? " epoch" : " epochs") + " of the training data are " +
-         std::to_string(num_samples) + " samples: training takes " + std::to_string(taken) +
-         " in " + std::to_string(training.train_iters) + " iterations";
+  return "> --train-epochs " + format("%g", *training.train_epochs) + " is " +
+         std::to_string(num_samples) + " samples of training data: training takes " +
+         std::to_string(taken) + " in " + std::to_string(training.train_iters) + " iterations";
 }
 
 TokenizerIdentity tokenizer_identity(const TokenizerConfig& config) {
