@@ -319,7 +319,8 @@ TEST_F(MixtureTest, TheRunsLengthFollowsFromItsEpochs) {
   EXPECT_EQ(by_iterations.training.train_iters, 11);
   EXPECT_EQ(by_iterations.training.train_samples, 0);
   EXPECT_EQ(epochs_line(by_iterations, 44),
-            "> --train-epochs 2 is 44 samples of training data: training takes 44 in 11 iterations");
+            "> --train-epochs 2 is 44 samples of training data: "
+            "training takes 44 in 11 iterations");
   Settings by_samples = settings_;
   by_samples.scheduler.lr_warmup_samples = 10;
   set_run_length(by_samples, 46, 1);

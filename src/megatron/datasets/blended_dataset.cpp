@@ -245,7 +245,7 @@ void BlendedDataset::add_phases(std::vector<CorpusShare>& shares, std::int64_t s
                        .samples = drawn[i]};
       if (share.samples > 0)
         phase.epochs =
-            share.epochs * static_cast<double>(drawn[i]) / static_cast<double>(share.samples);
+            share.epochs * (static_cast<double>(drawn[i]) / static_cast<double>(share.samples));
       share.phases.push_back(phase);
     }
   }

@@ -42,8 +42,8 @@ std::int64_t samples_of_train_epochs(const Settings& settings, const EpochCountO
 /// rule of config/validate_settings.h.
 void set_run_length(Settings& settings, std::int64_t num_samples, std::int64_t data_parallel_size);
 
-/// Returns `> --train-epochs 2 is 37 samples of training data: training takes 36 in 18 iterations`,
-/// after set_run_length().
+/// Returns `> --train-epochs 2 is 37 samples of training data: training takes 36 in 18 iterations`.
+/// Call it after set_run_length().
 std::string epochs_line(const Settings& settings, std::int64_t num_samples);
 
 /// Returns what identifies the tokenizer of a run in its index caches.
