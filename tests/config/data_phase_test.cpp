@@ -9,6 +9,7 @@
 
 #include "config/small_run.h"
 #include "megatron/base/json.h"
+#include "megatron/config/batch_schedule.h"
 
 namespace megatron {
 namespace {
@@ -42,6 +43,28 @@ TEST(DataPhase, SamplesEqualMegatrons) {
     }
   }
   EXPECT_GT(points, 80u);
+}
+
+/// With a batch size that grows, a phase has the samples of its steps.
+TEST(DataPhase, PhasesOfARampHaveTheSamplesOfTheirSteps) {
+  TrainingConfig training;
+  training.micro_batch_size = 2;
+  training.global_batch_size = 8;
+  training.rampup_batch_size = {2, 2, 30};
+  training.train_iters = 20;
+  const NumMicrobatchesCalculator batches(training);
+  std::vector<std::int64_t> consumed{0};  // after each iteration
+  for (std::int64_t i = 0; i < training.train_iters; ++i)
+    consumed.push_back(consumed.back() + batches.at(consumed.back()).global_batch_size);
+  const std::vector<DataPhase> phases = divide_run(training, {11, 4});
+  ASSERT_EQ(phases.size(), 3u);
+  for (std::size_t i = 0; i < phases.size(); ++i) {
+    EXPECT_EQ(phases[i].begin, (std::vector<std::int64_t>{0, 4, 11}[i]));
+    EXPECT_EQ(phases[i].end, (std::vector<std::int64_t>{4, 11, 20}[i]));
+    EXPECT_EQ(phases[i].num_samples, consumed[static_cast<std::size_t>(phases[i].end)] -
+                                         consumed[static_cast<std::size_t>(phases[i].begin)]);
+  }
+  EXPECT_NE(phases[1].num_samples, 7 * 8);
 }
 
 /// A run with --train-iters has the phases of the run with as many samples: Megatron-LM divides

@@ -284,5 +284,30 @@ TEST_F(SftDatasets, AreBlendedAndSplit) {
   EXPECT_EQ(from_b, 9);
 }
 
+/// An epoch is the lines of the file, or the sequences that its conversations fill.
+TEST_F(SftDatasets, CountTheSamplesOfEpochs) {
+  std::string lines;
+  for (int i = 0; i < 10; ++i)
+    lines += R"({"messages":[{"role":"user","content":"a"},{"role":"assistant","content":"x"}]})"
+             "\n";
+  DataConfig config;
+  config.data_path = {folder_.write("a.jsonl", lines)};
+  config.split = "8,2,0";
+  config.sft = true;
+  config.sft_tokenizer_prompt_format = kIdentity;
+  const auto count = [&](const std::string& strategy, double epochs) {
+    config.sft_packing_strategy = strategy;
+    return count_train_samples(
+        config, {.sequence_length = 8, .cache = false, .tokenizer = {.text = tokenizer("gpt2")}},
+        epochs);
+  };
+  EXPECT_EQ(count("line", 1), 8);
+  EXPECT_EQ(count("line", 2.5), 20);
+  EXPECT_EQ(count("line", 0.3), 2);
+  // Two tokens each: four conversations fill a sequence of eight.
+  EXPECT_EQ(count("bfd", 1), 2);
+  EXPECT_EQ(count("bfd", 3), 6);
+}
+
 }  // namespace
 }  // namespace megatron

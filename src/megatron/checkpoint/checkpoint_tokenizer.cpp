@@ -2,13 +2,12 @@
 
 #include <algorithm>
 #include <array>
-#include <iterator>
 #include <nlohmann/json.hpp>
-#include <sstream>
 
 #include "megatron/base/error.h"
 #include "megatron/base/files.h"
 #include "megatron/base/json.h"
+#include "megatron/base/words.h"
 #include "megatron/config/settings_tables.h"
 #include "megatron/tokenizers/tokenizer.h"
 #include "megatron/tokenizers/tokenizer_files.h"
@@ -17,12 +16,6 @@ namespace megatron {
 namespace {
 
 constexpr std::array kIdKeys{"bos_token_id", "eos_token_id", "pad_token_id"};
-
-/// Returns the words of a list as join_values() wrote it.
-std::vector<std::string> split_words(const std::string& text) {
-  std::istringstream words(text);
-  return {std::istream_iterator<std::string>(words), {}};
-}
 
 /// Returns the tokenizer settings of the run that saved the checkpoint.
 TokenizerConfig saved_tokenizer_config(const Manifest& manifest) {

@@ -97,6 +97,9 @@ const FieldTable<DatasetCommandOptions>& dataset_table() {
     t.field("num_samples", &Options::num_samples,
             "number of samples of train, valid and test that the order covers; none: one epoch")
         .value_name("T,V,E");
+    t.field("global_batch_size", &Options::global_batch_size,
+            "number of samples per training step, in whose steps --blend-schedule counts")
+        .at_least(0);
     t.field("split_name", &Options::split_name, "split to show")
         .choices({"train", "valid", "test"});
     t.field("start", &Options::start, "index of the first sample").at_least(0);

@@ -44,15 +44,25 @@ std::int64_t take_world_size(std::vector<std::string>& words) {
   return size;
 }
 
-Datasets build(const Settings& settings, const SampleCounts& samples) {
+std::int64_t row_multiple(const Settings& settings) {
+  const std::int64_t context_ranks = settings.parallel.context_parallel_size;
+  return context_ranks > 1 ? 2 * context_ranks : 1;
+}
+
+/// Returns the tokenizer of a run whose samples need text; null if they do not.
+std::shared_ptr<const Tokenizer> open_tokenizer(const Settings& settings) {
+  if (!settings.data.fim.fim_data && !settings.data.sft) return nullptr;
+  return make_tokenizer(settings.tokenizer);
+}
+
+Datasets build(const Settings& settings, const SampleCounts& samples,
+               const std::shared_ptr<const Tokenizer>& tokenizer) {
   DatasetRequest request = run_dataset_request(settings, samples);
   request.cache = !settings.data.data_cache_path.empty();
-  const std::int64_t context_ranks = settings.parallel.context_parallel_size;
-  request.row_multiple = context_ranks > 1 ? 2 * context_ranks : 1;
+  request.row_multiple = row_multiple(settings);
   request.packing_report_lines = 0;
   request.tokenizer.vocab_size = std::max<std::int64_t>(1, settings.model.vocab_size);
-  if (settings.data.fim.fim_data || settings.data.sft)
-    request.tokenizer.text = make_tokenizer(settings.tokenizer);
+  request.tokenizer.text = tokenizer;
   return build_datasets(settings.data, request);
 }
 
@@ -98,9 +108,18 @@ int run_dataset_plan(std::span<const std::string> args) {
   const MeshSizes sizes = mesh_sizes(settings.parallel);
   check_mesh_sizes(sizes, world_size).throw_if_any();
   const std::int64_t ranks = data_parallel_size(sizes, world_size);
+  const std::shared_ptr<const Tokenizer> tokenizer = open_tokenizer(settings);
+  if (settings.training.train_epochs && !settings.training.skip_train) {
+    const std::int64_t in_epochs =
+        samples_of_train_epochs(settings, {.tokenizer = tokenizer,
+                                           .row_multiple = row_multiple(settings),
+                                           .cache = !settings.data.data_cache_path.empty()});
+    set_run_length(settings, in_epochs, ranks);
+    if (!run.options.json) std::cout << epochs_line(settings, in_epochs) << "\n";
+  }
   resolve(settings, ranks);
   const SampleCounts samples = train_valid_test_num_samples(settings, ranks);
-  const Datasets datasets = build(settings, samples);
+  const Datasets datasets = build(settings, samples, tokenizer);
   for (const std::string& warning : datasets.warnings) std::cerr << "note: " << warning << "\n";
   const std::vector<SplitShare> shares = split_shares(
       datasets, samples, validation_suffixes(settings.training, datasets.valid_sets.size()));

@@ -174,6 +174,24 @@ std::string sample_line(const DatasetCommandOptions& options, const Dataset& dat
   return line + "}";
 }
 
+/// Returns the mixtures of a run that trains on `num_samples` samples.
+BlendSchedule blend_schedule(const DatasetCommandOptions& options,
+                             const std::optional<std::int64_t>& num_samples) {
+  if (options.data.blend_schedule.empty()) return {};
+  if (options.global_batch_size == 0 || !num_samples)
+    throw UserError({"show: --blend-schedule changes weights at iterations of a run",
+                     "its length or its batch size is unknown",
+                     "add --num-samples T,V,E and --global-batch-size N"});
+  Settings settings;
+  settings.data = options.data;
+  settings.training.micro_batch_size = 1;
+  settings.training.global_batch_size = options.global_batch_size;
+  settings.training.train_samples = *num_samples;
+  settings.training.train_iters = *num_samples / options.global_batch_size;
+  evaluate(blend_schedule_rules(), settings, {}).throw_if_any();
+  return train_blend_schedule(settings.training, settings.data);
+}
+
 DatasetRequest show_request(const DatasetCommandOptions& options, Split split,
                             const std::shared_ptr<const Tokenizer>& tokenizer) {
   DatasetRequest request{.sequence_length = *options.seq_length,
@@ -190,6 +208,8 @@ DatasetRequest show_request(const DatasetCommandOptions& options, Split split,
     request.tokenizer.vocab_size = tokenizer->vocab_size();
     request.tokenizer.eod = tokenizer->eod();
   }
+  if (split == Split::train)
+    request.train_schedule = blend_schedule(options, request.num_samples[0]);
   for (const Split other : kSplits) {  // one that nobody asked for may be empty
     auto& size = request.num_samples[static_cast<std::size_t>(other)];
     if (other != split && !size) size = 0;

@@ -3,6 +3,8 @@
 #include <limits>
 
 #include "megatron/config/batch_schedule.h"
+#include "megatron/config/blend_schedule.h"
+#include "megatron/config/resolve.h"
 #include "megatron/config/rule.h"
 
 namespace megatron {
@@ -55,12 +57,16 @@ bool has_transitions(S s) { return !s.training.phase_transition_iterations.empty
 std::int64_t last_transition(S s) {
   return *std::ranges::max_element(s.training.phase_transition_iterations);
 }
-/// Returns the length of a run of phases in iterations; a number without limit while it is unknown.
-std::int64_t iterations_of_phases(S s) {
+/// Returns the length of a run in iterations; a number without limit while it is unknown.
+std::int64_t iterations_of_run(S s) {
   if (s.training.train_iters > 0) return s.training.train_iters;
-  const bool is_known = s.training.train_samples > 0 && s.training.global_batch_size > 0;
-  return is_known ? s.training.train_samples / s.training.global_batch_size
+  const auto schedule = s.training.train_samples > 0 ? batches(s) : std::nullopt;
+  return schedule ? schedule->iterations_for(s.training.train_samples)
                   : std::numeric_limits<std::int64_t>::max();
+}
+bool has_blend_schedule(S s) { return !s.data.blend_schedule.empty(); }
+std::int64_t last_blend_step(S s) {
+  return parse_blend_schedule(s.data.blend_schedule).back().iteration;
 }
 
 std::vector<Rule> required_rules() {
@@ -77,14 +83,14 @@ std::vector<Rule> required_rules() {
          return UserError::Parts{"--seq-length", "is required",
                                  "add --seq-length N, the tokens of one sample"};
        }},
-      {{"train_iters", "train_samples"},
+      {{"train_iters", "train_samples", "train_epochs"},
        [](S s) {
          return s.training.train_iters == 0 && s.training.train_samples == 0 &&
-                !s.training.skip_train;
+                !s.training.train_epochs && !s.training.skip_train;
        },
        [](S) {
          return UserError::Parts{"--train-iters", "is required, and above 0",
-                                 "add --train-iters N, or --train-samples N"};
+                                 "add --train-iters N, --train-samples N or --train-epochs N"};
        }},
   };
 }
@@ -110,6 +116,32 @@ std::vector<Rule> length_rules() {
              "--train-samples",
              text_of(s.training.train_samples) + " is less than one global batch of " + first,
              "train on at least " + first + " samples"};
+       }},
+  };
+}
+
+std::vector<Rule> epoch_rules() {
+  return {
+      {{"train_epochs", "train_iters", "train_samples"},
+       [](S s) {
+         return s.training.train_epochs &&
+                (s.training.train_iters > 0 || s.training.train_samples > 0);
+       },
+       [](S s) {
+         return UserError::Parts{"--train-epochs",
+                                 std::string("excludes ") +
+                                     (s.training.train_iters > 0
+                                          ? "--train-iters " + text_of(s.training.train_iters)
+                                          : "--train-samples " + text_of(s.training.train_samples)),
+                                 "give one of the two"};
+       }},
+      {{"train_epochs", "phase_transition_iterations"},
+       [](S s) { return s.training.train_epochs && has_transitions(s); },
+       [](S) {
+         return UserError::Parts{
+             "--train-epochs",
+             "excludes --phase-transition-iterations: each phase has data of its own",
+             "give --train-iters N or --train-samples N"};
        }},
   };
 }
@@ -239,12 +271,12 @@ std::vector<Rule> phase_transition_rules() {
        }},
       {{"phase_transition_iterations", "train_iters", "train_samples", "global_batch_size",
         "micro_batch_size"},
-       [](S s) { return has_transitions(s) && last_transition(s) >= iterations_of_phases(s); },
+       [](S s) { return has_transitions(s) && last_transition(s) >= iterations_of_run(s); },
        [](S s) {
          return UserError::Parts{"--phase-transition-iterations",
                                  text_of(last_transition(s)) +
                                      " is not before the end of training at iteration " +
-                                     text_of(iterations_of_phases(s)),
+                                     text_of(iterations_of_run(s)),
                                  "leave it out, or train for longer"};
        }},
   };
@@ -252,11 +284,53 @@ std::vector<Rule> phase_transition_rules() {
 
 }  // namespace
 
+const std::vector<Rule>& blend_schedule_rules() {
+  static const std::vector<Rule> rules = {
+      {{"blend_schedule"},
+       [](S s) { return blend_schedule_mistake(s.data).has_value(); },
+       [](S s) { return *blend_schedule_mistake(s.data); }},
+      {{"blend_schedule", "data_path", "train_data_path", "data_args_path",
+        "per_split_data_args_path"},
+       [](S s) { return has_blend_schedule(s) && !has_paths(s.data); },
+       [](S) {
+         return UserError::Parts{"--blend-schedule", "has no sources to mix",
+                                 "name all of them with --data-path or --train-data-path"};
+       }},
+      {{"blend_schedule", "phase_transition_iterations", "decrease_batch_size_if_needed"},
+       [](S s) {
+         return has_blend_schedule(s) &&
+                (has_transitions(s) || s.training.decrease_batch_size_if_needed);
+       },
+       [](S s) {
+         return UserError::Parts{
+             "--blend-schedule",
+             has_transitions(s)
+                 ? "excludes --phase-transition-iterations: a phase has a data set of its own"
+                 : "excludes --decrease-batch-size-if-needed: the samples before a step must not "
+                   "depend on the number of ranks",
+             "leave one of the two out"};
+       }},
+      {{"blend_schedule", "train_iters", "train_samples", "global_batch_size", "micro_batch_size"},
+       [](S s) {
+         return has_blend_schedule(s) && !blend_schedule_mistake(s.data) &&
+                last_blend_step(s) >= iterations_of_run(s);
+       },
+       [](S s) {
+         return UserError::Parts{"--blend-schedule",
+                                 "iteration " + text_of(last_blend_step(s)) +
+                                     " is not before the end of training at iteration " +
+                                     text_of(iterations_of_run(s)),
+                                 "leave the step out, or train for longer"};
+       }},
+  };
+  return rules;
+}
+
 const std::vector<Rule>& batch_rules() {
   static const std::vector<Rule> rules = [] {
     std::vector<Rule> all = required_rules();
-    for (const auto& more :
-         {size_rules(), length_rules(), ramp_rules(), step_rules(), phase_transition_rules()})
+    for (const auto& more : {size_rules(), length_rules(), epoch_rules(), ramp_rules(),
+                             step_rules(), phase_transition_rules(), blend_schedule_rules()})
       all.insert(all.end(), more.begin(), more.end());
     return all;
   }();

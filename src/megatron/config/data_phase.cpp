@@ -6,37 +6,34 @@
 #include "megatron/config/batch_schedule.h"
 
 namespace megatron {
-namespace {
-
-std::int64_t num_train_samples(const TrainingConfig& training) {
-  return training.train_samples > 0
-             ? training.train_samples
-             : NumMicrobatchesCalculator(training).samples_after(training.train_iters);
+std::vector<DataPhase> divide_run(const TrainingConfig& training,
+                                  const std::vector<std::int64_t>& iterations) {
+  const NumMicrobatchesCalculator batches(training);
+  const std::int64_t num_samples = training.train_samples > 0
+                                       ? training.train_samples
+                                       : batches.samples_after(training.train_iters);
+  std::set<std::int64_t> ends(iterations.begin(), iterations.end());
+  std::vector<DataPhase> phases;
+  std::int64_t begin = 0, first_sample = 0;
+  const auto add = [&](std::int64_t end, std::int64_t end_sample) {
+    phases.push_back({.index = static_cast<std::int64_t>(phases.size()),
+                      .count = static_cast<std::int64_t>(ends.size()) + 1,
+                      .begin = begin,
+                      .end = end,
+                      .num_samples = end_sample - first_sample});
+    begin = end;
+    first_sample = end_sample;
+  };
+  for (const std::int64_t end : ends) add(end, batches.samples_after(end));
+  add(training.train_iters, num_samples);
+  return phases;
 }
 
-}  // namespace
-
 DataPhase data_phase(const TrainingConfig& training, std::int64_t iteration) {
-  const std::set<std::int64_t> transitions(training.phase_transition_iterations.begin(),
-                                           training.phase_transition_iterations.end());
-  DataPhase phase{.index = 0,
-                  .count = static_cast<std::int64_t>(transitions.size()) + 1,
-                  .begin = 0,
-                  .end = training.train_iters,
-                  .num_samples = 0};
-  for (const std::int64_t transition : transitions) {
-    if (transition > iteration) {
-      phase.end = transition;
-      break;
-    }
-    phase.begin = transition;
-    ++phase.index;
-  }
-  const bool is_last = phase.index + 1 == phase.count;
-  const std::int64_t size = training.global_batch_size;
-  phase.num_samples =
-      (is_last ? num_train_samples(training) : phase.end * size) - phase.begin * size;
-  return phase;
+  const std::vector<DataPhase> phases = divide_run(training, training.phase_transition_iterations);
+  for (const DataPhase& phase : phases)
+    if (iteration < phase.end) return phase;
+  return phases.back();
 }
 
 bool is_phase_transition(const TrainingConfig& training, std::int64_t iteration) {

@@ -1,10 +1,12 @@
-// Divides a run into phases of its data: --phase-transition-iterations. Each phase has a data set
+// Divides a run into phases of its data: --phase-transition-iterations and --blend-schedule. With
+// --phase-transition-iterations, each phase has a data set
 // of its own, with as many samples as the phase trains on, and is a start of the program with its
 // own flags (--data-path, --seq-length, rotary scaling). Equivalent to Megatron-LM's
 // get_train_valid_test_num_samples() and build_train_valid_test_data_loaders().
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "megatron/config/settings.h"
 
@@ -17,6 +19,11 @@ struct DataPhase {
   std::int64_t num_samples = 0;       ///< samples of the phase: the size of its data set
   bool operator==(const DataPhase&) const = default;
 };
+
+/// Divides a run of resolved settings after each of these iterations, which are above 0 and below
+/// --train-iters, in any order.
+std::vector<DataPhase> divide_run(const TrainingConfig& training,
+                                  const std::vector<std::int64_t>& iterations);
 
 /// Returns the phase that trains on after `iteration` iterations, of resolved settings. A run
 /// without --phase-transition-iterations is one phase.

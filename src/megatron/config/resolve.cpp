@@ -130,6 +130,11 @@ void resolve(Settings& settings, std::int64_t data_parallel_size) {
   resolve_data(settings.data);
 }
 
+bool uses_sample_schedule(const SchedulerConfig& scheduler) {
+  return scheduler.lr_decay_samples || scheduler.lr_wsd_decay_samples ||
+         scheduler.lr_warmup_samples > 0;
+}
+
 bool has_paths(const DataConfig& data) {
   return !data.data_path.empty() || !data.train_data_path.empty() ||
          !data.valid_data_path.empty() || !data.test_data_path.empty() ||

@@ -23,6 +23,9 @@ void resolve(TransformerConfig& model);
 /// Also disables sequence parallelism if there is no tensor parallelism.
 void resolve(Settings& settings, std::int64_t data_parallel_size = 1);
 
+/// Returns whether the schedule of the learning rate has lengths in samples.
+bool uses_sample_schedule(const SchedulerConfig& scheduler);
+
 /// Returns whether data are named; without, a run takes mock data.
 bool has_paths(const DataConfig& data);
 

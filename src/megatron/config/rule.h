@@ -22,6 +22,8 @@ inline std::string text_of(std::int64_t value) { return std::to_string(value); }
 
 /// Rules on batches and on the length of a run (batch_rules.cpp).
 const std::vector<Rule>& batch_rules();
+/// Rules on --blend-schedule (batch_rules.cpp), a part of batch_rules().
+const std::vector<Rule>& blend_schedule_rules();
 /// Rules on validation: sets, batches and intervals (evaluation_rules.cpp).
 const std::vector<Rule>& evaluation_rules();
 /// Rules on saving, keeping and loading checkpoints (checkpoint_rules.cpp).

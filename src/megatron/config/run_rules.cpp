@@ -17,10 +17,6 @@ bool needs_model(const TokenizerConfig& tokenizer) {
          type == "Llama2Tokenizer" || type == "SFTTokenizer";
 }
 bool by_samples(S s) { return s.training.train_samples > 0; }
-bool uses_sample_schedule(S s) {
-  return s.scheduler.lr_decay_samples || s.scheduler.lr_wsd_decay_samples ||
-         s.scheduler.lr_warmup_samples > 0;
-}
 bool uses_iteration_schedule(S s) {
   return s.scheduler.lr_decay_iters || s.scheduler.lr_wsd_decay_iters ||
          s.scheduler.lr_warmup_iters > 0;
@@ -93,11 +89,24 @@ const std::vector<Rule>& learning_rate_rules() {
              "use --lr-decay-samples, --lr-wsd-decay-samples and --lr-warmup-samples"};
        }},
       {{"train_iters", "lr_decay_samples", "lr_wsd_decay_samples", "lr_warmup_samples"},
-       [](S s) { return s.training.train_iters > 0 && !by_samples(s) && uses_sample_schedule(s); },
+       [](S s) {
+         return s.training.train_iters > 0 && !by_samples(s) && uses_sample_schedule(s.scheduler);
+       },
        [](S) {
          return UserError::Parts{
              "--train-iters", "excludes schedules in samples",
              "use --lr-decay-iters, --lr-wsd-decay-iters and --lr-warmup-iters"};
+       }},
+      {{"train_epochs", "lr_decay_iters", "lr_wsd_decay_iters", "lr_warmup_iters",
+        "lr_decay_samples", "lr_wsd_decay_samples", "lr_warmup_samples"},
+       [](S s) {
+         return s.training.train_epochs && uses_iteration_schedule(s) &&
+                uses_sample_schedule(s.scheduler);
+       },
+       [](S) {
+         return UserError::Parts{"--train-epochs",
+                                 "cannot count both iterations and samples in schedules",
+                                 "give all lengths of the schedule in one unit"};
        }},
   };
   return rules;

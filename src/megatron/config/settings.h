@@ -80,6 +80,8 @@ struct TrainingConfig {
   std::int64_t seq_length = 0;
   std::int64_t train_iters = 0;
   std::int64_t train_samples = 0;
+  /// Passes over the training data, from which the run's length is computed once they are counted.
+  std::optional<double> train_epochs;
   std::int64_t eval_iters = 100;
   std::optional<std::int64_t> eval_interval;
   std::int64_t seed = 1234;
@@ -137,7 +139,8 @@ struct FimConfig {
 struct DataConfig {
   std::vector<std::string> data_path, train_data_path, valid_data_path, test_data_path;
   std::string data_args_path, per_split_data_args_path;
-  std::string split;  ///< default "969, 30, 1" with data_path
+  std::vector<std::string> blend_schedule;  ///< words of config/blend_schedule.h, or their file
+  std::string split;                        ///< default "969, 30, 1" with data_path
   std::string data_cache_path;
   bool mock_data = false;
   bool mmap_bin_files = true;

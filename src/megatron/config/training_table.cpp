@@ -100,6 +100,11 @@ const FieldTable<TrainingConfig>& training_table() {
             "number of training samples of the whole run, instead of --train-iters")
         .at_least(0)
         .at_most(kMaxSamples);
+    t.field("train_epochs", &Config::train_epochs,
+            "number of passes over the training data, such as 3 or 0.5, instead of --train-iters; "
+            "a last batch that is not full is left out")
+        .above(0)
+        .at_most(1e6);
     t.field("seed", &Config::seed, "random seed of weights, dropout and data order").at_least(1);
     t.field("deterministic_mode", &Config::deterministic_mode,
             "make results bitwise reproducible for any number of threads; refuse settings that "

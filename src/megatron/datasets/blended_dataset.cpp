@@ -9,7 +9,6 @@
 
 #include "megatron/base/checksum.h"
 #include "megatron/base/error.h"
-#include "megatron/datasets/index_cache.h"
 #include "megatron/datasets/unique_description.h"
 
 namespace megatron {
@@ -20,12 +19,20 @@ double lag(double weight, std::int64_t position, std::int64_t drawn) {
   return weight * std::max(static_cast<double>(position), 1.0) - static_cast<double>(drawn);
 }
 
-/// Selects `size` samples, each from the dataset that is furthest behind (the first of equals).
-/// Dataset i gives at most limits[i] samples.
-BlendIndex draw_most_lagging(const std::vector<double>& weights,
-                             const std::vector<std::int64_t>& limits, std::int64_t size) {
-  std::vector<std::int16_t> datasets(static_cast<std::size_t>(size));
-  std::vector<std::int64_t> samples(static_cast<std::size_t>(size)), drawn(weights.size(), 0);
+/// The positions of a blend as they are drawn.
+struct Draws {
+  std::vector<std::int16_t> datasets = {};
+  std::vector<std::int64_t> samples = {};
+  std::vector<std::int64_t> taken = {};  ///< samples of each dataset so far
+  BlendIndex index() { return {NpyArray(std::move(datasets)), NpyArray(std::move(samples))}; }
+};
+
+/// Appends `size` samples, each from the dataset that is furthest behind (the first of equals)
+/// since this call began. Dataset i gives at most limits[i] samples.
+void draw_most_lagging(const std::vector<double>& weights, const std::vector<std::int64_t>& limits,
+                       std::int64_t size, Draws& draws) {
+  std::vector<std::int64_t> drawn(weights.size(), 0);
+  draws.taken.resize(weights.size(), 0);
   for (std::int64_t position = 0; position < size; ++position) {
     std::size_t chosen = 0;
     double most = std::numeric_limits<double>::lowest();
@@ -37,31 +44,57 @@ BlendIndex draw_most_lagging(const std::vector<double>& weights,
         chosen = dataset;
       }
     }
-    datasets[static_cast<std::size_t>(position)] = static_cast<std::int16_t>(chosen);
-    samples[static_cast<std::size_t>(position)] = drawn[chosen]++;
+    ++drawn[chosen];
+    draws.datasets.push_back(static_cast<std::int16_t>(chosen));
+    draws.samples.push_back(draws.taken[chosen]++);
   }
-  return {NpyArray(std::move(datasets)), NpyArray(std::move(samples))};
+}
+
+OrderedJson to_json(const std::vector<BlendPhase>& phases) {
+  OrderedJson list = OrderedJson::array();
+  for (const BlendPhase& phase : phases)
+    list.push_back({{"size", phase.span.num_samples}, {"weights", phase.weights}});
+  return list;
+}
+
+std::int64_t total(const std::vector<std::int64_t>& sizes) {
+  return std::accumulate(sizes.begin(), sizes.end(), std::int64_t{0});
 }
 
 }  // namespace
 
 BlendIndex build_blend_index(const std::vector<double>& weights, std::int64_t size) {
-  return draw_most_lagging(
-      weights, std::vector<std::int64_t>(weights.size(), std::numeric_limits<std::int64_t>::max()),
-      size);
+  BlendPhase phase{.span = {}, .weights = weights};
+  phase.span.num_samples = size;
+  return build_phased_blend_index({phase});
+}
+
+BlendIndex build_phased_blend_index(const std::vector<BlendPhase>& phases) {
+  Draws draws;
+  for (const auto& [span, weights] : phases) {
+    std::vector<std::int64_t> limits;
+    for (const double weight : weights)
+      limits.push_back(weight > 0 ? std::numeric_limits<std::int64_t>::max() : 0);
+    const auto size = draws.samples.size() + static_cast<std::size_t>(span.num_samples);
+    draws.datasets.reserve(size);
+    draws.samples.reserve(size);
+    draw_most_lagging(weights, limits, span.num_samples, draws);
+  }
+  return draws.index();
 }
 
 BlendIndex build_exhaustive_blend_index(const std::vector<std::int64_t>& sizes) {
-  const std::int64_t total = std::accumulate(sizes.begin(), sizes.end(), std::int64_t{0});
   std::vector<double> weights;
   for (const std::int64_t size : sizes)
-    weights.push_back(static_cast<double>(size) / static_cast<double>(total));
-  return draw_most_lagging(weights, sizes, total);
+    weights.push_back(static_cast<double>(size) / static_cast<double>(total(sizes)));
+  Draws draws;
+  draw_most_lagging(weights, sizes, total(sizes), draws);
+  return draws.index();
 }
 
 BlendedDataset::BlendedDataset(std::vector<std::shared_ptr<const SourceDataset>> datasets,
                                const BlendOptions& options, std::vector<std::string>& warnings)
-    : datasets_(std::move(datasets)) {
+    : datasets_(std::move(datasets)), phases_(options.phases) {
   MEGATRON_CHECK(
       !datasets_.empty() && (options.weights.empty() || options.weights.size() == datasets_.size()),
       "a blend needs one weight per dataset");
@@ -71,42 +104,31 @@ BlendedDataset::BlendedDataset(std::vector<std::shared_ptr<const SourceDataset>>
 
   std::vector<std::int64_t> sizes;
   for (const auto& dataset : datasets_) sizes.push_back(dataset->size());
-  for (std::size_t i = 0; i < sizes.size() && options.weights.empty(); ++i) {
-    if (sizes[i] == 0)
-      throw UserError(
-          {"dataset " + datasets_[i]->part().path.value_or("") + ": its " +
-               std::string(split_name(datasets_[i]->part().split)) +
-               " split is shorter than one sample",
-           "", "leave it out of the blend, enlarge the split, or give the datasets weights"});
+  const BlendSchedule schedule{.sources = {}, .phases = phases_};
+  const bool is_phased = !phases_.empty(), is_exhaustive = !is_phased && !options.size;
+  std::vector<double> weights = is_phased ? schedule.mean_weights() : options.weights;
+  if (weights.empty()) {
+    check_no_empty_dataset();
+    weights.assign(sizes.begin(), sizes.end());
   }
-  const bool exhaustive = !options.size;
-  std::vector<double> weights = options.weights;
-  if (weights.empty()) weights.assign(sizes.begin(), sizes.end());
-  if (!exhaustive) weights = normalize(std::move(weights));
-
+  if (!is_phased && !is_exhaustive) weights = normalize(std::move(weights));
   weights_ = normalize(weights);
 
-  OrderedJson identifiers;
-  identifiers["class"] = "BlendedDataset";
-  identifiers["datasets"] = OrderedJson::array();
-  for (const auto& dataset : datasets_) identifiers["datasets"].push_back(dataset->identifiers());
-  const std::string split(split_name(datasets_[0]->part().split));
-  identifiers["split"] = split;
-  identifiers["weights"] = exhaustive ? OrderedJson(sizes) : OrderedJson(weights);
-  identifiers["size"] = options.size ? OrderedJson(*options.size) : OrderedJson(nullptr);
-
-  IndexCacheEntry entry{.folder = options.cache_folder,
-                        .class_name = "BlendedDataset",
-                        .split = split,
-                        .description = python_json_dumps(identifiers),
-                        .array_names = {"dataset_index", "dataset_sample_index"}};
-  for (const auto& dataset : datasets_) entry.sources.files.push_back(dataset->index_file());
+  OrderedJson order;  // what megatron-core identifies a blend by, besides its datasets
+  if (is_phased) {
+    order["phases"] = to_json(phases_);
+  } else {
+    order["weights"] = is_exhaustive ? OrderedJson(sizes) : OrderedJson(weights);
+    order["size"] = options.size ? OrderedJson(*options.size) : OrderedJson(nullptr);
+  }
+  IndexCacheEntry entry = cache_entry(order, options.cache_folder);
   entry.sources.checksum = [&sizes] { return checksum(std::as_bytes(std::span(sizes))); };
   const std::int64_t size =
-      options.size.value_or(std::accumulate(sizes.begin(), sizes.end(), std::int64_t{0}));
+      is_phased ? schedule.num_samples() : options.size.value_or(total(sizes));
   const auto build = [&] {
-    BlendIndex index =
-        exhaustive ? build_exhaustive_blend_index(sizes) : build_blend_index(weights, size);
+    BlendIndex index = is_phased       ? build_phased_blend_index(phases_)
+                       : is_exhaustive ? build_exhaustive_blend_index(sizes)
+                                       : build_blend_index(weights, size);
     check_dataset_sizes(index, options.surplus);
     return IndexArrays{index.dataset_index, index.dataset_sample_index};
   };
@@ -116,6 +138,34 @@ BlendedDataset::BlendedDataset(std::vector<std::shared_ptr<const SourceDataset>>
   };
   IndexArrays arrays = load_or_build(entry, build, accept, warnings);
   index_ = {arrays[0], arrays[1]};
+}
+
+void BlendedDataset::check_no_empty_dataset() const {
+  for (const auto& dataset : datasets_) {
+    if (dataset->size() == 0)
+      throw UserError(
+          {"dataset " + dataset->part().path.value_or("") + ": its " +
+               std::string(split_name(dataset->part().split)) + " split is shorter than one sample",
+           "", "leave it out of the blend, enlarge the split, or give the datasets weights"});
+  }
+}
+
+IndexCacheEntry BlendedDataset::cache_entry(const OrderedJson& order,
+                                            const std::string& folder) const {
+  const std::string split(split_name(datasets_[0]->part().split));
+  OrderedJson identifiers;
+  identifiers["class"] = "BlendedDataset";
+  identifiers["datasets"] = OrderedJson::array();
+  for (const auto& dataset : datasets_) identifiers["datasets"].push_back(dataset->identifiers());
+  identifiers["split"] = split;
+  identifiers.update(order);
+  IndexCacheEntry entry{.folder = folder,
+                        .class_name = "BlendedDataset",
+                        .split = split,
+                        .description = python_json_dumps(identifiers),
+                        .array_names = {"dataset_index", "dataset_sample_index"}};
+  for (const auto& dataset : datasets_) entry.sources.files.push_back(dataset->index_file());
+  return entry;
 }
 
 void BlendedDataset::check_dataset_sizes(const BlendIndex& index, double surplus) const {
@@ -154,9 +204,10 @@ std::vector<std::int64_t> BlendedDataset::text(std::int64_t index) const {
   return dataset.text(sample);
 }
 
-std::vector<std::int64_t> BlendedDataset::drawn_samples(std::int64_t samples) const {
+std::vector<std::int64_t> BlendedDataset::drawn_samples(std::int64_t begin,
+                                                        std::int64_t end) const {
   std::vector<std::int64_t> drawn(datasets_.size(), 0);
-  for (std::int64_t i = 0; i < samples; ++i)
+  for (std::int64_t i = begin; i < end; ++i)
     ++drawn.at(static_cast<std::size_t>(index_.dataset_index.at(i)));
   return drawn;
 }
@@ -168,13 +219,36 @@ std::vector<SampleField> BlendedDataset::fields(std::int64_t index) const {
 
 std::vector<CorpusShare> BlendedDataset::shares(std::int64_t samples) const {
   std::vector<CorpusShare> all;
-  const std::vector<std::int64_t> drawn = drawn_samples(std::min(samples, size()));
+  const std::int64_t taken = std::min(samples, size());
+  const std::vector<std::int64_t> drawn = drawn_samples(0, taken);
   for (std::size_t i = 0; i < datasets_.size(); ++i) {
     CorpusShare share = datasets_[i]->shares(drawn[i]).front();
     share.weight = weights_[i];
     all.push_back(std::move(share));
   }
+  if (phases_.size() > 1) add_phases(all, taken);
   return all;
+}
+
+/// Divides the shares among the mixtures that the first `samples` samples go through.
+void BlendedDataset::add_phases(std::vector<CorpusShare>& shares, std::int64_t samples) const {
+  std::int64_t begin = 0;
+  for (const auto& [span, weights] : phases_) {
+    const std::int64_t end = std::min(begin + span.num_samples, samples);
+    const std::vector<std::int64_t> drawn = drawn_samples(std::min(begin, end), end);
+    begin += span.num_samples;
+    for (std::size_t i = 0; i < shares.size(); ++i) {
+      CorpusShare& share = shares[i];
+      PhaseShare phase{.first_iteration = span.begin + 1,
+                       .last_iteration = span.end,
+                       .weight = weights[i],
+                       .samples = drawn[i]};
+      if (share.samples > 0)
+        phase.epochs =
+            share.epochs * (static_cast<double>(drawn[i]) / static_cast<double>(share.samples));
+      share.phases.push_back(phase);
+    }
+  }
 }
 
 std::string BlendedDataset::describe(std::int64_t index) const {

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 #include <mutex>
+#include <numeric>
+#include <utility>
 
 #include "megatron/base/error.h"
 #include "megatron/datasets/bert_dataset.h"
@@ -19,6 +21,8 @@ namespace megatron {
 namespace {
 
 using Sizes = std::array<std::optional<std::int64_t>, 3>;
+constexpr const char *kDefaultSplit = "969, 30, 1", *kMockSplit = "1,1,1";  ///< Megatron's
+
 using SplitDatasets = std::array<std::shared_ptr<const SourceDataset>, 3>;
 
 class Builder {
@@ -62,9 +66,7 @@ class Builder {
              "", "give datasets with --data-path"});
       build_mock();
     } else if (sources.blend) {
-      options_.split_text = config_.split.empty() ? "969, 30, 1" : config_.split;
-      options_.split_matrix = parse_split(options_.split_text);
-      build_blend(*sources.blend, *options_.split_matrix,
+      build_blend(*sources.blend, divide_by(config_.split.empty() ? kDefaultSplit : config_.split),
                   /*plain_when_single=*/!sources.blend->weights);
     } else {
       for (const Split split : kSplits) {
@@ -87,14 +89,41 @@ class Builder {
     return std::move(result_);
   }
 
+  std::int64_t count_train_samples(double epochs) {
+    const DataSources sources = data_sources(config_);
+    options_.defer_index = true;
+    std::vector<std::int64_t> counts;
+    if (sources.is_mock()) {
+      divide_by(kMockSplit);
+      const auto mock = std::make_shared<const MockTokenSource>(request_.tokenizer.vocab_size,
+                                                                request_.tokenizer.eod);
+      const SplitDatasets parts =
+          build_source(mock, std::nullopt, *options_.split_matrix, {std::nullopt, 0, 0});
+      counts = {parts[0]->samples_of_epochs(epochs)};
+    } else if (sources.blend) {
+      counts = samples_of_epochs(sources.blend->prefixes,
+                                 divide_by(config_.split.empty() ? kDefaultSplit : config_.split),
+                                 epochs);
+    } else if (const auto& blend = (*sources.blend_per_split)[0]) {
+      counts = samples_of_epochs(blend->prefixes, {std::pair(0.0, 1.0)}, epochs);
+    }
+    return std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
+  }
+
  private:
+  /// Divides every source by this --split. Returns its shares.
+  const SplitMatrix& divide_by(const std::string& split) {
+    options_.split_text = split;
+    options_.split_matrix = parse_split(split);
+    return *options_.split_matrix;
+  }
+
   void build_mock() {
-    options_.split_text = "1,1,1";
-    if (!config_.split.empty() && parse_split(config_.split) != parse_split(options_.split_text))
+    if (!config_.split.empty() && parse_split(config_.split) != parse_split(kMockSplit))
       result_.warnings.push_back(
           "--split " + config_.split +
           " has no effect: mock data are always divided 1,1,1, as in Megatron-LM");
-    options_.split_matrix = parse_split(options_.split_text);
+    divide_by(kMockSplit);
     const auto [vocab_size, eod] = std::pair(request_.tokenizer.vocab_size, request_.tokenizer.eod);
     const SplitDatasets datasets =
         request_.kind == SampleKind::gpt
@@ -114,6 +143,10 @@ class Builder {
     for (std::size_t split = 0; split < 3 && !plain; ++split) {
       if (request_.num_samples[split] == 0) wanted[split].reset();
     }
+    const std::vector<BlendPhase> phases =
+        wanted[0] && !plain ? train_phases(blend, matrix) : std::vector<BlendPhase>();
+    const std::vector<std::int64_t> of_phases =
+        samples_to_build(phases, config_.mid_level_dataset_surplus);
     std::vector<SplitDatasets> parts(blend.prefixes.size());
     parallel_for(parts.size(), [&](std::size_t i) {
       Sizes sizes = request_.num_samples;
@@ -124,13 +157,43 @@ class Builder {
                                ? std::optional<std::int64_t>()
                                : target(split, weights[i], config_.mid_level_dataset_surplus);
       }
+      if (!phases.empty()) sizes[0] = of_phases[i];
       parts[i] = build_prefix(blend.prefixes[i], wanted, sizes);
     });
     for (std::size_t split = 0; split < 3; ++split) {
       if (!wanted[split]) continue;
       result_.splits[split] =
-          plain ? std::shared_ptr<const Dataset>(parts[0][split]) : mix(parts, split, weights);
+          plain ? std::shared_ptr<const Dataset>(parts[0][split])
+                : mix(parts, split, weights, split == 0 ? phases : std::vector<BlendPhase>());
     }
+  }
+
+  /// Returns the phases of the train blend; none if its own weights or sizes hold throughout.
+  std::vector<BlendPhase> train_phases(const Blend& blend, const SplitMatrix& matrix) {
+    if (!request_.train_schedule.phases.empty()) return request_.train_schedule.phases;
+    if (blend.weights || !request_.repeats_train || !request_.num_samples[0]) return {};
+    const std::vector<std::int64_t> counts = samples_of_epochs(blend.prefixes, matrix, 1);
+    const std::int64_t all = std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
+    if (all == 0 || *request_.num_samples[0] <= all) return {};
+    BlendPhase whole{.span = {},
+                     .weights = normalize(std::vector<double>(counts.begin(), counts.end()))};
+    whole.span.num_samples = *request_.num_samples[0];
+    return {whole};
+  }
+
+  /// Returns the number of samples that each source's train split has in so many epochs.
+  std::vector<std::int64_t> samples_of_epochs(const std::vector<std::string>& prefixes,
+                                              const SplitMatrix& matrix, double epochs) {
+    SplitMatrix only;
+    only[0] = matrix[0];
+    std::vector<std::int64_t> counts(prefixes.size(), 0);
+    const bool defers = std::exchange(options_.defer_index, true);
+    parallel_for(prefixes.size(), [&](std::size_t i) {
+      const SplitDatasets parts = build_prefix(prefixes[i], only, {std::nullopt, 0, 0});
+      if (parts[0]) counts[i] = parts[0]->samples_of_epochs(epochs);
+    });
+    options_.defer_index = defers;
+    return counts;
   }
 
   void build_validation_sets(const Blend& blend, const SplitMatrix& only) {
@@ -246,9 +309,11 @@ class Builder {
   }
 
   std::shared_ptr<const Dataset> mix(const std::vector<SplitDatasets>& parts, std::size_t split,
-                                     const std::vector<double>& weights) {
+                                     const std::vector<double>& weights,
+                                     const std::vector<BlendPhase>& phases) {
     BlendOptions options{.weights = weights,
                          .size = request_.num_samples[split],
+                         .phases = phases,
                          .cache_folder = request_.cache ? config_.data_cache_path : "",
                          .surplus = config_.mid_level_dataset_surplus};
     std::vector<std::shared_ptr<const SourceDataset>> datasets;
@@ -282,6 +347,11 @@ const Dataset& Datasets::require(Split split) const {
 
 Datasets build_datasets(const DataConfig& config, const DatasetRequest& request) {
   return Builder(config, request).build();
+}
+
+std::int64_t count_train_samples(const DataConfig& config, const DatasetRequest& request,
+                                 double epochs) {
+  return Builder(config, request).count_train_samples(epochs);
 }
 
 }  // namespace megatron

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "megatron/config/settings.h"
+#include "megatron/datasets/blend_phases.h"
 #include "megatron/datasets/dataset.h"
 #include "megatron/datasets/split.h"
 #include "megatron/datasets/unique_description.h"
@@ -46,6 +47,12 @@ struct DatasetRequest {
   /// Number of train, valid and test samples. nullopt means one epoch and requires a blend without
   /// weights. A UserError is thrown when samples are requested of a split that has no sequences.
   std::array<std::optional<std::int64_t>, 3> num_samples = {};
+  /// Its phases, if there are any, replace the weights of the train blend.
+  BlendSchedule train_schedule = {};
+  /// A train blend without weights that has fewer samples than requested is mixed over as many
+  /// epochs as needed, in proportion to its datasets. Otherwise it has one epoch, as in
+  /// megatron-core.
+  bool repeats_train = false;
   bool drop_last_partial_validation_sequence = true;
   bool multiple_validation_sets = false;  ///< one set per prefix of the validation split's own data
                                           ///< instead of their blend
@@ -74,5 +81,11 @@ struct Datasets {
 /// Builds or loads all indices, several datasets at a time. Processes that call it later find the
 /// indices in the cache.
 Datasets build_datasets(const DataConfig& config, const DatasetRequest& request);
+
+/// Returns the number of training samples of so many epochs, rounded down: those that each source
+/// has in its train split, whatever its weight. Reads lengths only, except for packed
+/// conversations, which are tokenized.
+std::int64_t count_train_samples(const DataConfig& config, const DatasetRequest& request,
+                                 double epochs);
 
 }  // namespace megatron

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "megatron/base/format.h"
@@ -75,6 +76,18 @@ std::string aligned(const std::vector<Row>& rows, std::size_t left_columns) {
   return text;
 }
 
+/// Returns the tokens of the corpus that a mixture takes.
+std::int64_t phase_tokens(const CorpusShare& corpus, const PhaseShare& phase) {
+  return std::llround(phase.epochs * static_cast<double>(corpus.tokens));
+}
+
+/// Returns the number of passes over the corpus from the first mixture to this one.
+double epochs_until(const CorpusShare& corpus, std::size_t last) {
+  double epochs = 0;
+  for (std::size_t i = 0; i <= last; ++i) epochs += corpus.phases[i].epochs;
+  return epochs;
+}
+
 /// Returns a table of what each packing strategy makes of the conversations, or "" without any.
 std::string packing_table(const std::vector<SplitShare>& shares) {
   std::vector<Row> rows{
@@ -87,6 +100,43 @@ std::string packing_table(const std::vector<SplitShare>& shares) {
                       percentage(packing.truncated, packing.truncated + packing.tokens)});
   }
   return rows.size() > 1 ? aligned(rows, 3) : "";
+}
+
+/// Returns a table of what each mixture of --blend-schedule takes, or "" without a schedule. "so
+/// far" counts the epochs up to the end of the mixture.
+std::string phases_table(const std::vector<SplitShare>& shares) {
+  std::vector<Row> rows{
+      {"mixture", "source", "iterations", "weight", "samples", "tokens", "epochs", "so far"}};
+  const std::size_t count = shares.empty() ? 0 : shares[0].corpus.phases.size();
+  for (std::size_t i = 0; i < count; ++i) {
+    for (const auto& [split, corpus] : shares) {
+      if (i >= corpus.phases.size() || corpus.phases[i].weight == 0) continue;
+      const PhaseShare& phase = corpus.phases[i];
+      rows.push_back(
+          {std::to_string(i + 1), corpus.name,
+           std::to_string(phase.first_iteration) + "-" + std::to_string(phase.last_iteration),
+           format("%.3g", phase.weight), grouped(phase.samples),
+           corpus.tokens > 0 ? short_count(phase_tokens(corpus, phase)) : "-",
+           epochs_text(phase.epochs), epochs_text(epochs_until(corpus, i))});
+    }
+  }
+  return rows.size() > 1 ? aligned(rows, 2) : "";
+}
+
+OrderedJson phases_json(const CorpusShare& corpus) {
+  OrderedJson list = OrderedJson::array();
+  for (std::size_t i = 0; i < corpus.phases.size(); ++i) {
+    const PhaseShare& phase = corpus.phases[i];
+    list.push_back({{"first_iteration", phase.first_iteration},
+                    {"last_iteration", phase.last_iteration},
+                    {"weight", phase.weight},
+                    {"samples", phase.samples},
+                    {"tokens", corpus.tokens > 0 ? OrderedJson(phase_tokens(corpus, phase))
+                                                 : OrderedJson(nullptr)},
+                    {"epochs", phase.epochs},
+                    {"epochs_so_far", epochs_until(corpus, i)}});
+  }
+  return list;
 }
 
 OrderedJson packing_json(const std::vector<PackingShare>& packings) {
@@ -129,7 +179,7 @@ std::string data_table(const std::vector<SplitShare>& shares, DataColumns column
   if (columns == DataColumns::brief) {
     for (Row& row : rows) row.erase(row.begin() + kDocuments);
   }
-  return aligned(rows, 2) + packing_table(shares);
+  return aligned(rows, 2) + phases_table(shares) + packing_table(shares);
 }
 
 OrderedJson data_json(const std::vector<SplitShare>& shares) {
@@ -143,6 +193,7 @@ OrderedJson data_json(const std::vector<SplitShare>& shares) {
          {"tokens", corpus.tokens > 0 ? OrderedJson(corpus.tokens) : OrderedJson(nullptr)},
          {"samples", corpus.samples},
          {"epochs", corpus.epochs}});
+    if (!corpus.phases.empty()) list.back()["mixtures"] = phases_json(corpus);
     if (!corpus.packings.empty()) list.back()["packing"] = packing_json(corpus.packings);
   }
   return list;

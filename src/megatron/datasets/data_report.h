@@ -29,14 +29,17 @@ std::vector<SplitShare> split_shares(const Datasets& datasets,
 enum class DataColumns { brief, with_documents };
 
 /// Returns a table with a title line and one line per source, or "" when `shares` is empty. Sources
-/// of conversations add a table of the padding and the truncated tokens of each packing strategy.
+/// of conversations add a table of the padding and the truncated tokens of each packing strategy,
+/// and --blend-schedule adds one of what each mixture takes.
 std::string data_table(const std::vector<SplitShare>& shares,
                        DataColumns columns = DataColumns::brief);
 
 /// Returns [{"split": …, "source": …, "weight": …, "documents": …, "tokens": …, "samples": …,
 /// "epochs": …}, …]. Tokens that are unknown are null. Sources of conversations have "packing":
 /// [{"strategy": …, "used": …, "lines": …, "sequences": …, "tokens": …, "padding": …,
-/// "truncated": …}, …].
+/// "truncated": …}, …]. With --blend-schedule, training sources have "mixtures":
+/// [{"first_iteration": …, "last_iteration": …, "weight": …, "samples": …, "tokens": …,
+/// "epochs": …, "epochs_so_far": …}, …].
 OrderedJson data_json(const std::vector<SplitShare>& shares);
 
 }  // namespace megatron

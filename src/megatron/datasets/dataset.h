@@ -39,6 +39,14 @@ struct PackingShare {
   std::int64_t truncated = 0;  ///< tokens of conversations that are cut off
 };
 
+/// What one mixture of a run takes of a corpus.
+struct PhaseShare {
+  std::int64_t first_iteration = 0, last_iteration = 0;  ///< from 1
+  double weight = 0;                                     ///< weight in this mixture
+  std::int64_t samples = 0;
+  double epochs = 0;  ///< number of passes over the corpus, in this mixture alone
+};
+
 /// The part that one corpus contributes to a number of samples.
 struct CorpusShare {
   std::string name;                         ///< the path prefix, or "mock data"
@@ -48,6 +56,7 @@ struct CorpusShare {
   std::int64_t samples = 0;                 ///< samples from this corpus
   double epochs = 0;                        ///< number of passes over `tokens`
   std::vector<PackingShare> packings = {};  ///< of conversations, otherwise empty
+  std::vector<PhaseShare> phases = {};      ///< of --blend-schedule, otherwise empty
 };
 
 /// Thread-safe: several threads may read samples at once.

@@ -21,7 +21,7 @@ GptDataset::GptDataset(std::shared_ptr<const TokenSource> source, SourcePart par
         {"--seed must be from 0 to 4294967295 to order data", std::to_string(options_.seed), ""});
 
   const IndexCacheEntry entry = cache_entry();
-  if (!part_.path && entry.folder.empty()) {
+  if ((!part_.path && entry.folder.empty()) || options_.defer_index) {
     size_ = plan().total_samples;
     return;
   }
@@ -58,6 +58,12 @@ IndexCacheEntry GptDataset::cache_entry() const {
 
 OrderedJson GptDataset::identifiers() const {
   return to_json(sample_description(options_.class_name(), part_, options_));
+}
+
+std::int64_t GptDataset::samples_of_epochs(double epochs) const {
+  const std::int64_t extra = options_.add_extra_token ? 1 : 0;
+  const std::int64_t tokens = whole_epochs(epochs, plan().tokens_per_epoch) - extra;
+  return std::max<std::int64_t>(0, tokens) / options_.sequence_length;
 }
 
 void GptDataset::throw_empty_split() const {

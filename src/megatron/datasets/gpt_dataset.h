@@ -24,6 +24,7 @@ struct GptDatasetOptions {
   std::optional<SplitMatrix> split_matrix = {};
   std::string cache_folder = {};  ///< empty: a folder beside the data
   bool cache = true;              ///< cache the sample order on disk
+  bool defer_index = false;       ///< only count the samples; the first access builds the order
   bool reset_position_ids = false;
   bool reset_attention_mask = false;
   bool eod_mask_loss = false;
@@ -42,7 +43,8 @@ struct GptDatasetOptions {
 /// Mock data is cached only in `cache_folder`.
 class GptDataset : public SourceDataset {
  public:
-  /// Loads or builds the indices. For uncached mock data, the first access builds them. Throws a
+  /// Loads or builds the indices. For uncached mock data and with defer_index, the first access
+  /// builds them. Throws a
   /// UserError when samples are requested of a part without tokens.
   GptDataset(std::shared_ptr<const TokenSource> source, SourcePart part,
              const GptDatasetOptions& options, std::vector<std::string>& warnings);
@@ -56,6 +58,8 @@ class GptDataset : public SourceDataset {
   const GptIndex& index() const;
   const SourcePart& part() const override { return part_; }
   OrderedJson identifiers() const override;
+  /// Returns the largest number of samples that megatron-core takes from so many epochs.
+  std::int64_t samples_of_epochs(double epochs) const override;
   std::filesystem::path index_file() const override { return part_.path.value_or("") + ".idx"; }
 
  private:

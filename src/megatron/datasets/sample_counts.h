@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -22,6 +23,28 @@ namespace megatron {
 /// --skip-train requests an evaluation. nullopt means one epoch (--full-validation).
 std::array<std::optional<std::int64_t>, 3> train_valid_test_num_samples(
     const Settings& settings, std::int64_t data_parallel_size = 1, std::int64_t iteration = 0);
+
+/// What counting the samples of conversations needs besides the settings.
+struct EpochCountOptions {
+  std::shared_ptr<const Tokenizer> tokenizer = {};  ///< null without --sft
+  std::int64_t row_multiple = 1;                    ///< as in DatasetRequest
+  bool cache = true;                                ///< cache the lengths of packed conversations
+};
+
+/// Returns the number of training samples in --train-epochs (count_train_samples()) of settings
+/// that are not resolved.
+std::int64_t samples_of_train_epochs(const Settings& settings, const EpochCountOptions& options);
+
+/// Sets the length of a run with --train-epochs, before resolve(). Its training data have
+/// `num_samples` samples in all epochs. Sets --train-samples if the schedule of the learning rate
+/// counts samples, else --train-iters. An incomplete last batch is left out, as with
+/// --train-samples. Throws a UserError if there is not one batch, or if the settings now break a
+/// rule of config/validate_settings.h.
+void set_run_length(Settings& settings, std::int64_t num_samples, std::int64_t data_parallel_size);
+
+/// Returns `> --train-epochs 2 is 37 samples of training data: training takes 36 in 18 iterations`.
+/// Call it after set_run_length().
+std::string epochs_line(const Settings& settings, std::int64_t num_samples);
 
 /// Returns what identifies the tokenizer of a run in its index caches.
 TokenizerIdentity tokenizer_identity(const TokenizerConfig& config);

@@ -43,8 +43,15 @@ class SourceDataset : public Dataset {
   virtual const SourcePart& part() const = 0;
   /// Returns what identifies the samples and their order, as megatron-core writes it to its cache.
   virtual OrderedJson identifiers() const = 0;
+  /// Returns the number of samples of so many epochs, rounded down, of a part whose num_samples is
+  /// nullopt.
+  virtual std::int64_t samples_of_epochs(double epochs) const;
   /// Returns the file whose contents determine the number of samples.
   virtual std::filesystem::path index_file() const = 0;
 };
+
+/// Returns `epochs` × `count` rounded down. A product that differs from an integer by rounding
+/// alone counts as that integer.
+std::int64_t whole_epochs(double epochs, std::int64_t count);
 
 }  // namespace megatron

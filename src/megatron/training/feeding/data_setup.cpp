@@ -45,6 +45,7 @@ class DataSetup {
     request.tokenizer.pad = tokenizer->pad();
     request.tokenizer.text = tokenizer;
     const Datasets datasets = build_datasets(settings_.data, request);
+    data_.mixtures = std::move(request.train_schedule);
     for (const std::string& warning : datasets.warnings)
       out_ << "WARNING: " << warning << std::endl;
     if (samples[0] != 0 && !datasets.splits[0])

@@ -5,6 +5,7 @@
 #include <optional>
 #include <vector>
 
+#include "megatron/datasets/blend_phases.h"
 #include "megatron/datasets/data_report.h"
 #include "megatron/training/feeding/evaluation_set.h"
 #include "megatron/training/feeding/microbatch_source.h"
@@ -16,6 +17,7 @@ struct TrainingData {
   std::unique_ptr<MicrobatchSource> train = {};
   std::vector<EvaluationSet> valid = {};
   std::optional<EvaluationSet> test = {};
+  BlendSchedule mixtures = {};  ///< of --blend-schedule
   /// Share of each corpus in the whole run, or in this phase of its data; only on rank 0.
   std::vector<SplitShare> shares = {};
 };

@@ -11,6 +11,8 @@
 #include "megatron/config/resolve.h"
 #include "megatron/config/validate_settings.h"
 #include "megatron/config/world_rules.h"
+#include "megatron/datasets/blend_phases.h"
+#include "megatron/datasets/sample_counts.h"
 #include "megatron/models/model_cost.h"
 #include "megatron/parallel/make_rank.h"
 #include "megatron/params/params_dtype.h"
@@ -75,7 +77,7 @@ std::unique_ptr<Tokenizer> open_tokenizer(const Settings& settings) {
 }
 
 struct RunTokenizer {
-  std::unique_ptr<Tokenizer> tokenizer;
+  std::shared_ptr<const Tokenizer> tokenizer;
   AuxiliaryFiles files;
 };
 
@@ -197,6 +199,20 @@ void merge_model(Settings& settings, const CheckpointSource& source, const Parse
   warn_of_rotary_change(source.model, model, warnings, out);
 }
 
+/// Sets the length of a run with --train-epochs. Rank 0 counts the samples.
+void resolve_epochs(Settings& settings, const std::shared_ptr<const Tokenizer>& tokenizer,
+                    const Rank& rank, std::ostream& out) {
+  if (!settings.training.train_epochs || settings.training.skip_train) return;
+  const EpochCountOptions options{.tokenizer = tokenizer,
+                                  .row_multiple = rank.cp.size > 1 ? 2 * rank.cp.size : 1};
+  const std::int64_t samples =
+      std::stoll(CollectiveSteps(rank.world, rank.device).run_on_rank_0([&] {
+        return std::to_string(samples_of_train_epochs(settings, options));
+      }));
+  set_run_length(settings, samples, rank.dp.size);
+  out << epochs_line(settings, samples) << std::endl;
+}
+
 /// Derives the settings that depend on others, and checks the model.
 void resolve_model(Settings& settings, const Rank& rank, std::ostream& out) {
   const bool trains_by_samples =
@@ -232,7 +248,10 @@ ResolvedRun resolve_run(const RunConfig& run, const RankContext& world, StartupW
   warn_of_padded_vocab_size(settings, warnings, out);
   warn_of_router_flags(settings.model.moe, warnings, out);
   warn_of_optimizer_flags(settings.optimizer, warnings, out);
+  resolve_epochs(settings, tokenizer.tokenizer, rank, out);
   resolve_model(settings, rank, out);
+  if (!settings.training.skip_train)  // a mistake in it shall end the run here
+    train_blend_schedule(settings.training, settings.data);
   PipelinePlan pipeline = plan_pipeline(settings, family, rank, out);
   apply_memory_budget(settings, family, rank,
                       {.ranks_on_host = world.cpus.count,

@@ -15,7 +15,7 @@ namespace megatron {
 
 struct ResolvedRun {
   TrainingPlan plan;
-  std::unique_ptr<Tokenizer> tokenizer;
+  std::shared_ptr<const Tokenizer> tokenizer;
 };
 
 /// Returns the plan of a run and its tokenizer. `world` must name a device. Prints the mesh, the

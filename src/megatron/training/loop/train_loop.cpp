@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <ostream>
 
+#include "megatron/base/format.h"
 #include "megatron/optimizer/replica_check.h"
 #include "megatron/training/loop/exit_conditions.h"
 #include "megatron/training/loop/expert_placement.h"
@@ -52,6 +53,7 @@ class TrainLoop {
     return std::ranges::count(training_.iterations_to_skip, iteration) > 0;
   }
 
+  void announce_mixture();
   void update_num_microbatches();
   void warn_training_is_complete();
   /// Runs the next iteration. Returns the reason to stop after it, or nullopt.
@@ -110,6 +112,7 @@ int TrainLoop::run() {
 
 std::optional<std::string> TrainLoop::run_iteration() {
   update_num_microbatches();
+  announce_mixture();
   if (is_skipped(progress_.iteration + 1)) {
     skip_iteration();
   } else {
@@ -132,13 +135,26 @@ std::optional<std::string> TrainLoop::run_iteration() {
 /// Reports a run that was resumed at its end.
 void TrainLoop::warn_training_is_complete() {
   if (progress_.iteration == 0) return;
-  const bool by_samples = training_.train_samples > 0;
-  const std::string flag = by_samples ? "--train-samples" : "--train-iters";
   const std::string place = progress_.iteration == training_.train_iters ? "at" : "after";
+  std::string flag = "--train-iters", length = std::to_string(training_.train_iters);
+  if (training_.train_epochs) {
+    flag = "--train-epochs", length = format("%g", *training_.train_epochs);
+  } else if (training_.train_samples > 0) {
+    flag = "--train-samples", length = std::to_string(training_.train_samples);
+  }
   out_ << "WARNING: the loaded checkpoint is of iteration " << progress_.iteration << ", " << place
        << " the end of training at iteration " << training_.train_iters << " (" << flag << ' '
-       << (by_samples ? training_.train_samples : training_.train_iters)
-       << "): there is nothing to train. To go on, give a larger " << flag << std::endl;
+       << length << "): there is nothing to train. To go on, give a larger " << flag << std::endl;
+}
+
+/// Says which mixture of the training sources the next step begins.
+void TrainLoop::announce_mixture() {
+  const BlendSchedule& mixtures = services_.data.mixtures;
+  for (std::size_t i = 1; i < mixtures.phases.size(); ++i) {
+    if (mixtures.phases[i].span.begin == progress_.iteration)
+      console_.lines() << "the mixture of the training data changes: "
+                       << blend_phase_line(mixtures, i) << std::endl;
+  }
 }
 
 /// Sets the batch of the next step. As in Megatron, saves a checkpoint before the number of

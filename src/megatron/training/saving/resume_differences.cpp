@@ -8,6 +8,7 @@
 
 #include "megatron/base/error.h"
 #include "megatron/config/batch_schedule.h"
+#include "megatron/config/blend_schedule.h"
 #include "megatron/config/data_phase.h"
 #include "megatron/config/settings_tables.h"
 
@@ -30,6 +31,7 @@ constexpr std::pair<std::string_view, std::string_view> kBreaking[] = {
     {"train_data_path", kOrder},
     {"data_args_path", kOrder},
     {"per_split_data_args_path", kOrder},
+    {"blend_schedule", kOrder},
     {"mock_data", kOrder},
     {"split",
      "documents move between training, validation and test: validation may contain "
@@ -97,6 +99,10 @@ constexpr std::pair<std::string_view, std::string_view> kNotable[] = {
      "schedules that end with the run stretch; data sets are shuffled anew if they now need "
      "another "
      "number of epochs"},
+    {"train_epochs",
+     "schedules that end with the run stretch; data sets are shuffled anew if they now need "
+     "another "
+     "number of epochs"},
     {"micro_batch_size", "the same samples, summed in another order"},
     {"hybrid_context_parallel", "the same samples, summed in another order"},
     {"max_seqlen_per_dp_cp_rank", "the same samples, summed in another order"},
@@ -151,8 +157,9 @@ std::string schedule_consequence(const SchedulerConfig& scheduler, const std::st
 
 /// How this run continues the data of the saved one.
 struct Continuation {
-  bool begins_phase = false;  ///< a phase of the data begins here
-  bool moves_phase = false;   ///< the phase that goes on has other bounds than in the saved run
+  bool begins_phase = false;    ///< a phase of the data begins here
+  bool moves_phase = false;     ///< the phase that goes on has other bounds than in the saved run
+  bool keeps_mixtures = false;  ///< the steps of --blend-schedule up to here are the saved run's
 };
 
 /// What follows from a setting that differs from the checkpoint's.
@@ -168,6 +175,11 @@ Consequence consequence_of(const std::string& name, const Settings& settings,
     return {schedule_consequence(settings.scheduler, there, here)};
   if (continuation.begins_phase && std::ranges::count(kOfOnePhase, std::string_view(name)) > 0)
     return {"holds from here on, where a phase of the data begins"};
+  if (name == "blend_schedule" && continuation.keeps_mixtures)
+    return {
+        "the mixtures up to here are the same; data sets are shuffled anew if they now need "
+        "another "
+        "number of epochs"};
   if (name == "phase_transition_iterations" && continuation.moves_phase)
     return {std::string(kOrder), true};
   const std::string_view breaking = find_consequence(kBreaking, name);
@@ -189,16 +201,33 @@ void read_saved(const Json& saved, const FieldSet& fields, void* object) {
   }
 }
 
+/// Returns the steps of --blend-schedule that begin before `iteration`; nullopt if the schedule
+/// cannot be read.
+std::optional<std::vector<BlendStep>> steps_before(const DataConfig& data, std::int64_t iteration) {
+  if (data.blend_schedule.empty()) return std::vector<BlendStep>();
+  try {
+    std::vector<BlendStep> steps = parse_blend_schedule(data.blend_schedule);
+    std::erase_if(steps, [&](const BlendStep& step) { return step.iteration >= iteration; });
+    return steps;
+  } catch (const UserError&) {
+    return std::nullopt;
+  }
+}
+
 /// Returns how `settings` continue the data of the saved run after `iteration`.
 Continuation continuation_of(const Json& saved, const Settings& settings, std::int64_t iteration) {
   TrainingConfig there;
   read_saved(saved, training_table().set(), &there);
+  DataConfig data;
+  read_saved(saved, data_table().set(), &data);
+  const auto mixtures = steps_before(data, iteration);
   const DataPhase then = data_phase(there, iteration),
                   now = data_phase(settings.training, iteration);
   // No sample of a phase that begins here is consumed.
   const bool both_begin = then.begin == iteration && now.begin == iteration;
   return {.begins_phase = is_phase_transition(settings.training, iteration),
-          .moves_phase = !both_begin && (then.begin != now.begin || then.end != now.end)};
+          .moves_phase = !both_begin && (then.begin != now.begin || then.end != now.end),
+          .keeps_mixtures = mixtures && mixtures == steps_before(settings.data, iteration)};
 }
 
 /// Sets the length of the saved run `there` to this run's, in the unit of the saved run.
