@@ -184,6 +184,47 @@ TEST(World, EndsARankThatDoesNotListen) {
   EXPECT_LT(ranks[1].seconds, 20);
 }
 
+TEST(World, EndsARankWhoseCallbackBlocks) {
+  const auto ranks = run_world(3, [](World& world) -> int {
+    world.join(options_with());
+    if (world.environment().rank == 2) throw UserError({"a file", "is gone", ""});
+    world.on_failure(
+        [](const std::string&) { std::this_thread::sleep_for(std::chrono::hours(1)); });
+    std::this_thread::sleep_for(std::chrono::hours(1));
+    return 0;
+  });
+  expect_codes(ranks, 2);
+  EXPECT_LT(ranks[1].seconds, 20);
+}
+
+TEST(World, EndsAFailingRankWhoseCallbackBlocks) {
+  const auto ranks = run_world(3, [](World& world) -> int {
+    world.join(options_with());
+    if (world.environment().rank == 2) throw UserError({"a file", "is gone", ""});
+    std::promise<void> end;
+    world.on_failure([&](const std::string&) {
+      end.set_value();
+      std::this_thread::sleep_for(std::chrono::hours(1));
+    });
+    end.get_future().get();
+    throw CommError("broken");
+  });
+  expect_codes(ranks, 2);
+  EXPECT_LT(ranks[1].seconds, 20);
+}
+
+TEST(World, EndsARankWhoseCallbackThrows) {
+  const auto ranks = run_world(3, [](World& world) -> int {
+    world.join(options_with());
+    if (world.environment().rank == 2) throw UserError({"a file", "is gone", ""});
+    world.on_failure([](const std::string&) { throw std::runtime_error("no abort"); });
+    std::this_thread::sleep_for(std::chrono::hours(1));
+    return 0;
+  });
+  expect_codes(ranks, 2);
+  EXPECT_LT(ranks[1].seconds, 20);
+}
+
 TEST(World, EndsWithTheCodeThatARankReturned) {
   const auto ranks = run_world(3, [](World& world) -> int {
     world.join(options_with());

@@ -39,6 +39,11 @@ void quiet_c10d() {
   if (!std::getenv("TORCH_CPP_LOG_LEVEL")) FLAGS_caffe2_log_level = c10::GLOG_ERROR;
 }
 
+/// What a callback of on_failure() is told.
+std::string callback_text(const RankFailure& failure) {
+  return "rank " + std::to_string(failure.rank) + " failed: " + failure.text;
+}
+
 }  // namespace
 
 void World::State::connect(const ConnectionOptions& options) {
@@ -66,7 +71,7 @@ void World::State::join(RendezvousOptions options) {
     connect({options.timeout, options.progress});
     try {
       hosts_ = rendezvous(environment_, *store_, *run_status_, options);
-      watcher_ = std::thread([this] { watch(); });
+      watcher_ = std::thread([this] { watch_to_the_end(); });
       return;
     } catch (const PeerFailed& error) {
       const std::lock_guard lock(mutex_);
@@ -80,8 +85,19 @@ void World::State::join(RendezvousOptions options) {
   }
 }
 
-/// Runs in the watcher's thread. Looks for a failure of another rank and makes this rank end after
-/// one.
+/// Runs in the watcher's thread. A watcher that fails itself ends the rank, which would otherwise
+/// wait for others without a limit.
+void World::State::watch_to_the_end() noexcept {
+  try {
+    watch();
+  } catch (const std::exception& error) {
+    exit_now(
+        {environment_.rank, "", 1,
+         std::string("error: the thread that watches the other ranks failed: ") + error.what()});
+  }
+}
+
+/// Looks for a failure of another rank and makes this rank end after one.
 void World::State::watch() {
   // At most a thousand requests per second reach the store.
   const milliseconds pause = std::max(milliseconds(250), milliseconds(environment_.world_size));
@@ -146,8 +162,11 @@ void World::State::handle(const RankFailure& failure) {
   known_failure_ = failure;
   changed_.notify_all();
   const bool is_ours = failure.rank == environment_.rank && own_failure_.has_value();
-  if (const auto callback = std::exchange(callback_, nullptr); callback && !is_ours)
-    callback("rank " + std::to_string(failure.rank) + " failed: " + failure.text);
+  if (const auto callback = std::exchange(callback_, nullptr); callback && !is_ours) {
+    is_in_callback_ = true;
+    callback_thread_ = std::thread(
+        [this, callback, text = callback_text(failure)] { run_callback(callback, text); });
+  }
   if (environment_.rank == 0 && !is_ours) {
     changed_.wait_for(lock, kOwnCauseTimeout, [&] { return own_failure_.has_value(); });
     lock.unlock();
@@ -159,6 +178,20 @@ void World::State::handle(const RankFailure& failure) {
     return;
   lock.unlock();
   exit_now(failure);
+}
+
+/// Runs in a thread of its own, without the lock: a callback that blocks must not keep the watcher
+/// from ending this rank.
+void World::State::run_callback(const std::function<void(const std::string&)>& callback,
+                                const std::string& text) noexcept {
+  try {
+    callback(text);
+  } catch (...) {
+    // The waits of this rank go on, and the watcher ends it after the grace period.
+  }
+  const std::lock_guard lock(mutex_);
+  is_in_callback_ = false;
+  changed_.notify_all();
 }
 
 /// Returns whether this rank reports a failure that rank 0 cannot print: one rank per host does.
@@ -199,11 +232,14 @@ void World::State::tell_launcher(const RankFailure& first) const {
 }
 
 void World::State::on_failure(std::function<void(const std::string&)> callback) {
-  const std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return !is_in_callback_; });
   callback_ = std::move(callback);
-  if (callback_ && known_failure_)
-    std::exchange(callback_, nullptr)("rank " + std::to_string(known_failure_->rank) +
-                                      " failed: " + known_failure_->text);
+  if (!callback_ || !known_failure_) return;
+  const auto late = std::exchange(callback_, nullptr);
+  const std::string text = callback_text(*known_failure_);
+  lock.unlock();
+  late(text);
 }
 
 void World::State::leave() {
@@ -236,6 +272,20 @@ void World::State::stop_watching() {
     changed_.notify_all();
   }
   if (watcher_.joinable()) watcher_.join();
+  end_callback();
+}
+
+/// Waits for a callback under way. One that blocks ends the process.
+void World::State::end_callback() {
+  if (!callback_thread_.joinable()) return;
+  std::unique_lock lock(mutex_);
+  if (!changed_.wait_for(lock, kExitGracePeriod, [&] { return !is_in_callback_; })) {
+    const RankFailure failure = *known_failure_;
+    lock.unlock();
+    exit_now(failure);
+  }
+  lock.unlock();
+  callback_thread_.join();
 }
 
 /// Returns the failure reported by another rank, if it arrives within `timeout`.

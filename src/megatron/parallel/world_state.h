@@ -42,13 +42,17 @@ class World::State {
   void disconnect();
   void connect_after_early_failure();
 
+  void watch_to_the_end() noexcept;
   void watch();
   bool is_ending(std::chrono::milliseconds pause);
   void exit_if_overdue();
   void handle_lost_store(const std::string& reason);
   void handle(const RankFailure& failure);
+  void run_callback(const std::function<void(const std::string&)>& callback,
+                    const std::string& text) noexcept;
   [[noreturn]] void exit_now(const RankFailure& failure);
   void stop_watching();
+  void end_callback();
 
   std::optional<RankFailure> known_failure(std::chrono::milliseconds timeout);
   void print_once(const RankFailure& failure);
@@ -66,7 +70,7 @@ class World::State {
   bool has_tried_ = false;  ///< This rank has tried to reach the store.
   std::optional<RunStore> store_;
   std::optional<RunStatus> run_status_;
-  std::thread watcher_;
+  std::thread watcher_, callback_thread_;
 
   std::mutex mutex_;  // guards all members below
   std::condition_variable changed_;
@@ -75,6 +79,7 @@ class World::State {
   std::function<void(const std::string&)> callback_;
   std::shared_ptr<FailureNotice> notice_;
   std::optional<std::chrono::steady_clock::time_point> failure_since_;
+  bool is_in_callback_ = false;
   bool is_leaving_ = false, is_printed_ = false, is_over_ = false;
   bool is_store_lost_ = false;  ///< Every rank reports its failure itself.
   std::optional<bool> is_reporter_;

@@ -4,6 +4,7 @@
 #include <exception>
 
 #include "megatron/base/machine.h"
+#include "megatron/parallel/shared_memory/spin_wait.h"
 
 namespace megatron {
 namespace {
@@ -76,8 +77,16 @@ void FailureMonitor::poll_store() {
 void FailureMonitor::check_timeouts() {
   const std::vector<std::int64_t> missing =
       host_status_->waits().overdue(options_.rank, options_.timeout);
-  if (!missing.empty())
+  if (missing.empty()) return;
+  try {
     host_status_->fail(report_hang(*host_status_, {options_.rank, missing, options_.timeout}));
+  } catch (const std::exception& error) {
+    // What other hosts wrote may be unreadable; the wait has been too long all the same.
+    host_status_->fail(name_ranks(missing) +
+                       " did not arrive in time, and what blocks them is "
+                       "unknown: " +
+                       error.what());
+  }
 }
 
 /// Publishes the states of all ranks of this host, because some may be unable to.

@@ -54,7 +54,13 @@ SharedMemoryTransport::SharedMemoryTransport(SharedMemoryArea area, const GroupI
     : area_(std::move(area)),
       spin_wait_(group_info, std::move(host_status), timeout),
       rank_(group_info.rank),
-      size_(group_info.size()) {}
+      size_(group_info.size()) {
+  constexpr std::int64_t kMostRanks = kSlotBytes / kShareAlignment;
+  if (size_ > kMostRanks)
+    throw UserError({"a group of " + std::to_string(size_) + " ranks on one host",
+                     "shared memory serves at most " + std::to_string(kMostRanks),
+                     "start fewer ranks on a host, or use --cpu-transport gloo"});
+}
 
 void SharedMemoryTransport::run(const CommCall& call) {
   const bool is_message =
