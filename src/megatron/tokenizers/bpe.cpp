@@ -104,17 +104,34 @@ void Bpe::encode(std::string_view word, std::vector<std::int32_t>& ids) const {
     return;
   }
   const std::size_t start = ids.size();
-  append_initial(word, ids);
+  append_initial(word, [&](std::int32_t id, std::size_t) { ids.push_back(id); });
   if (ids.size() - start <= kMaxLinearScan) {
     merge_short(ids, start);
   } else {
-    merge_long(ids, start);
+    merge_long(ids, start, nullptr);
   }
   if (cache_entry != nullptr) {
     const bool itself = ids.size() == start + 1 && ids[start] == whole;
     cache_entry->store(itself ? WordCacheState::one_token : WordCacheState::several,
                        std::memory_order_relaxed);
   }
+}
+
+void Bpe::encode(std::string_view word, std::vector<std::int32_t>& ids,
+                 std::vector<std::size_t>& sizes) const {
+  if (const std::int32_t whole = vocabulary_.find(word); options_.ignore_merges && whole >= 0) {
+    ids.push_back(whole);
+    sizes.push_back(word.size());
+    return;
+  }
+  const std::size_t start = ids.size();
+  std::vector<std::size_t> own;
+  append_initial(word, [&](std::int32_t id, std::size_t size) {
+    ids.push_back(id);
+    own.push_back(size);
+  });
+  if (!own.empty()) merge_long(ids, start, &own);
+  sizes.insert(sizes.end(), own.begin(), own.end());
 }
 
 std::int32_t Bpe::initial_id(std::string_view character, bool first, bool last) const {
@@ -124,21 +141,25 @@ std::int32_t Bpe::initial_id(std::string_view character, bool first, bool last) 
   return vocabulary_.find((first ? "" : prefix) + std::string(character) + (last ? suffix : ""));
 }
 
+/// Calls push(id, number of bytes) for each byte.
+template <class Push>
 bool Bpe::append_byte_fallback(std::string_view character, bool first, bool last,
-                               std::vector<std::int32_t>& ids) const {
+                               const Push& push) const {
   const std::string bytes = (first ? "" : options_.continuing_subword_prefix) +
                             std::string(character) + (last ? options_.end_of_word_suffix : "");
   for (const char byte : bytes)
     if (id_of_byte_[static_cast<unsigned char>(byte)] < 0) return false;
-  for (const char byte : bytes) ids.push_back(id_of_byte_[static_cast<unsigned char>(byte)]);
+  for (const char byte : bytes) push(id_of_byte_[static_cast<unsigned char>(byte)], 1);
   return true;
 }
 
-void Bpe::append_initial(std::string_view word, std::vector<std::int32_t>& ids) const {
+/// Calls push(id, number of bytes) for each character.
+template <class Push>
+void Bpe::append_initial(std::string_view word, const Push& push) const {
   const bool direct =
       options_.continuing_subword_prefix.empty() && options_.end_of_word_suffix.empty();
   // With fuse_unk, byte tokens do not end a run of unknown characters; they precede its unk_token.
-  bool unknown_pending = false;
+  std::size_t unknown_bytes = 0;
   for (std::size_t i = 0; i < word.size();) {
     const std::size_t begin = i;
     const char32_t c = next_code_point(word, i);
@@ -147,18 +168,21 @@ void Bpe::append_initial(std::string_view word, std::vector<std::int32_t>& ids) 
                                 ? id_of_character_[c]
                                 : initial_id(character, begin == 0, i == word.size());
     if (id >= 0) {
-      if (unknown_pending) ids.push_back(unk_id_);
-      unknown_pending = false;
-      ids.push_back(id);
+      if (unknown_bytes > 0) push(unk_id_, unknown_bytes);
+      unknown_bytes = 0;
+      push(id, character.size());
     } else if (options_.byte_fallback &&
-               append_byte_fallback(character, begin == 0, i == word.size(), ids)) {
+               append_byte_fallback(character, begin == 0, i == word.size(), push)) {
       continue;
     } else if (unk_id_ >= 0) {
-      if (unknown_pending && !options_.fuse_unk) ids.push_back(unk_id_);
-      unknown_pending = true;
+      if (unknown_bytes > 0 && !options_.fuse_unk) {
+        push(unk_id_, unknown_bytes);
+        unknown_bytes = 0;
+      }
+      unknown_bytes += character.size();
     }
   }
-  if (unknown_pending) ids.push_back(unk_id_);
+  if (unknown_bytes > 0) push(unk_id_, unknown_bytes);
 }
 
 void Bpe::merge_short(std::vector<std::int32_t>& ids, std::size_t start) const {
@@ -183,7 +207,9 @@ void Bpe::merge_short(std::vector<std::int32_t>& ids, std::size_t start) const {
   ids.resize(start + count);
 }
 
-void Bpe::merge_long(std::vector<std::int32_t>& ids, std::size_t start) const {
+/// `sizes`, unless null, has one number for each id from `start` on; those of merged ids are added.
+void Bpe::merge_long(std::vector<std::int32_t>& ids, std::size_t start,
+                     std::vector<std::size_t>* sizes) const {
   constexpr std::size_t kNone = ~std::size_t{0};
   struct Node {
     std::int32_t id;
@@ -213,17 +239,24 @@ void Bpe::merge_long(std::vector<std::int32_t>& ids, std::size_t start) const {
     queue.pop();
     Node& node = nodes[top.position];
     if (node.id < 0 || node.next == kNone) continue;
-    Node& right = nodes[node.next];
+    const std::size_t right_at = node.next;
+    Node& right = nodes[right_at];
     if (find_merge(node.id, right.id).id != top.id) continue;  // the candidate is outdated
     node.id = top.id;
     node.next = right.next;
     right.id = -1;
+    if (sizes != nullptr) (*sizes)[top.position] += (*sizes)[right_at];
     if (node.next != kNone) nodes[node.next].previous = top.position;
     offer(node.previous);
     offer(top.position);
   }
   ids.resize(start);
-  for (std::size_t i = 0; i != kNone; i = nodes[i].next) ids.push_back(nodes[i].id);
+  std::size_t kept = 0;
+  for (std::size_t i = 0; i != kNone; i = nodes[i].next) {
+    ids.push_back(nodes[i].id);
+    if (sizes != nullptr) (*sizes)[kept++] = (*sizes)[i];
+  }
+  if (sizes != nullptr) sizes->resize(kept);
 }
 
 }  // namespace megatron

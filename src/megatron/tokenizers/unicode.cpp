@@ -104,7 +104,7 @@ std::string normalize_unicode(std::string_view text, NormalizationForm form) {
   for (std::size_t i = 0; i < text.size();) {
     const std::size_t begin = i;
     const char32_t c = next_code_point(text, i);
-    if (c < 0x7FD || !find_range(unicode_tables::unknown_to_normalizers(), c)) continue;
+    if (!is_unknown_to_normalizers(c)) continue;
     append_normalized(out, text.substr(start, begin - start), form);
     out.append(text.substr(begin, i - begin));
     start = i;
@@ -170,6 +170,10 @@ bool is_bert_control(char32_t c) {
 
 bool is_nonspacing_mark(char32_t c) {
   return c >= 0x300 && find_range(unicode_tables::nonspacing_marks(), c) != nullptr;
+}
+
+bool is_unknown_to_normalizers(char32_t c) {
+  return c >= 0x7FD && find_range(unicode_tables::unknown_to_normalizers(), c) != nullptr;
 }
 
 int script_number(char32_t c) {
