@@ -32,6 +32,11 @@ TEST(Json, NamesFileAndPlaceOfSyntaxErrors) {
               HasSubstr("line 2, column 9"));
 }
 
+TEST(Json, NamesNoLineOfOneLine) {
+  EXPECT_THAT(message_of([] { parse_json("{\"a\": tru}\n", "in.jsonl:7"); }),
+              HasSubstr("in.jsonl:7: not valid JSON at column 10"));
+}
+
 TEST(Json, NamesFieldOfWrongTypes) {
   const Json object =
       parse_json(R"({"f": 1.5, "big": 18446744073709551615, "s": "x", "b": 1, "n": null})", "f");
