@@ -57,8 +57,7 @@ Bpe::Bpe(Bpe&&) noexcept = default;
 
 void Bpe::add_merges(const MergeViews& merges, const std::string& source) {
   merges_.resize(std::bit_ceil(merges.size() * 2 + 2));
-  const auto id_of = [&](std::string_view token, std::size_t rank) {
-    const std::int32_t id = vocabulary_.find(token);
+  const auto require_token = [&](std::int32_t id, std::string_view token, std::size_t rank) {
     if (id < 0)
       throw UserError({source + ": merge " + std::to_string(rank) + " (\"" +
                            std::string(merges[rank].first) + "\" + \"" +
@@ -68,16 +67,26 @@ void Bpe::add_merges(const MergeViews& merges, const std::string& source) {
     return id;
   };
   const std::size_t prefix = options_.continuing_subword_prefix.size();
+  std::vector<std::string_view> sides;
+  sides.reserve(2 * merges.size());
+  for (const auto& [left, right] : merges) sides.insert(sides.end(), {left, right});
+  std::vector<std::int32_t> ids(sides.size());
+  vocabulary_.find_all(sides, ids);
   std::string joined;
+  std::int32_t merged = -1;
   for (std::size_t rank = 0; rank < merges.size(); ++rank) {
     const auto& [left, right] = merges[rank];
-    const std::uint64_t key = pair_key(id_of(left, rank), id_of(right, rank));
+    const std::uint64_t key = pair_key(require_token(ids[2 * rank], left, rank),
+                                       require_token(ids[2 * rank + 1], right, rank));
     if (right.size() < prefix)
       throw UserError({source + ": merge " + std::to_string(rank) +
                            " has a right side shorter than continuing_subword_prefix",
                        std::string(right), ""});
     joined.assign(left).append(right.substr(prefix));
-    const std::int32_t merged = id_of(joined, rank);
+    // Most merges make the tokens of a vocabulary in their order.
+    const bool follows =
+        vocabulary_.contains(merged + 1) && vocabulary_.token(merged + 1) == joined;
+    merged = follows ? merged + 1 : require_token(vocabulary_.find(joined), joined, rank);
     std::size_t at = hash_pair(key) & (merges_.size() - 1);
     while (merges_[at].pair != key && merges_[at].merge.id >= 0)
       at = (at + 1) & (merges_.size() - 1);
