@@ -6,6 +6,7 @@
 #include <queue>
 
 #include "megatron/base/error.h"
+#include "megatron/tokenizers/byte_level.h"
 #include "megatron/tokenizers/utf8.h"
 
 namespace megatron {
@@ -105,10 +106,22 @@ Bpe::Merge Bpe::find_merge(std::int32_t left, std::int32_t right) const {
 void Bpe::encode(std::string_view word, std::vector<std::int32_t>& ids) const {
   if (word.empty()) return;
   const std::int32_t whole = vocabulary_.find(word);
+  if (options_.ignore_merges && whole >= 0) {
+    ids.push_back(whole);
+  } else {
+    merge(word, whole, ids);
+  }
+}
+
+void Bpe::merge(std::string_view word, std::vector<std::int32_t>& ids) const {
+  if (!word.empty()) merge(word, vocabulary_.find(word), ids);
+}
+
+/// `whole` is the id of the token `word`; −1 if there is none.
+void Bpe::merge(std::string_view word, std::int32_t whole, std::vector<std::int32_t>& ids) const {
   std::atomic<WordCacheState>* cache_entry =
       whole < 0 ? nullptr : &word_cache_[static_cast<std::size_t>(whole)];
-  if (whole >= 0 && (options_.ignore_merges ||
-                     cache_entry->load(std::memory_order_relaxed) == WordCacheState::one_token)) {
+  if (whole >= 0 && cache_entry->load(std::memory_order_relaxed) == WordCacheState::one_token) {
     ids.push_back(whole);
     return;
   }
@@ -124,6 +137,17 @@ void Bpe::encode(std::string_view word, std::vector<std::int32_t>& ids) const {
     cache_entry->store(itself ? WordCacheState::one_token : WordCacheState::several,
                        std::memory_order_relaxed);
   }
+}
+
+bool Bpe::merges_bytes_only() const {
+  if (!options_.continuing_subword_prefix.empty() || !options_.end_of_word_suffix.empty())
+    return false;
+  for (int byte = 0; byte < 256; ++byte) {
+    std::string character;
+    append_byte_level(character, std::string(1, static_cast<char>(byte)));
+    if (vocabulary_.find(character) < 0) return false;
+  }
+  return true;
 }
 
 void Bpe::encode(std::string_view word, std::vector<std::int32_t>& ids,

@@ -50,6 +50,12 @@ class Bpe {
   void encode(std::string_view word, std::vector<std::int32_t>& ids,
               std::vector<std::size_t>& sizes) const;
 
+  /// Appends what merges make of `word`, even if it is a token and the option ignore_merges is set.
+  void merge(std::string_view word, std::vector<std::int32_t>& ids) const;
+  /// Returns whether the characters of the byte alphabet are all tokens, and merges join them
+  /// without prefix or suffix.
+  bool merges_bytes_only() const;
+
   const Vocabulary& vocabulary() const { return vocabulary_; }
 
  private:
@@ -63,6 +69,7 @@ class Bpe {
   };
   enum class WordCacheState : std::uint8_t { unknown, one_token, several };
 
+  void merge(std::string_view word, std::int32_t whole, std::vector<std::int32_t>& ids) const;
   void add_merges(const MergeViews& merges, const std::string& source);
   Merge find_merge(std::int32_t left, std::int32_t right) const;
   std::int32_t initial_id(std::string_view character, bool first, bool last) const;

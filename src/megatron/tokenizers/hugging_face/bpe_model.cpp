@@ -58,6 +58,10 @@ class BpeModel : public Model {
       spans.push_back({ids[i], at, at + sizes[i]});
   }
   const Vocabulary& vocabulary() const override { return bpe_.vocabulary(); }
+  bool has_independent_parts() const override { return bpe_.merges_bytes_only(); }
+  void merge_part(std::string_view part, std::vector<std::int32_t>& ids) const override {
+    bpe_.merge(part, ids);
+  }
 
  private:
   Bpe bpe_;

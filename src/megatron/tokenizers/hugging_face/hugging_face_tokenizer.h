@@ -18,6 +18,7 @@
 #include "megatron/tokenizers/hugging_face/pre_tokenizer.h"
 #include "megatron/tokenizers/hugging_face/special_tokens.h"
 #include "megatron/tokenizers/hugging_face/tokenizer_json.h"
+#include "megatron/tokenizers/lazy_parts.h"
 #include "megatron/tokenizers/tokenizer.h"
 #include "megatron/tokenizers/word_cache.h"
 
@@ -73,6 +74,8 @@ class HuggingFaceTokenizer : public Tokenizer {
   std::int32_t id_limit_ = 0, unk_ = -1;
   bool decodes_bytes_together_ = false;  ///< the decoder reads runs of tokens such as <0x41>
   const WordSplitter* byte_level_words_ = nullptr;  ///< of pre_tokenizer_, if it has them
+  bool has_independent_parts_ = false;              ///< of words of bytes
+  LazyParts parts_;
   std::uint64_t cache_owner_ = WordCache::new_owner();
 };
 

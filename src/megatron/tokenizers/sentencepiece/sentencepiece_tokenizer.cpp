@@ -126,14 +126,20 @@ void SentencePieceTokenizer::encode_words(std::string_view text,
                                           std::vector<std::int32_t>& ids) const {
   WordCache& cache = WordCache::of_thread(cache_owner_);
   std::vector<EncodedPiece> encoded;
+  const auto each_piece = [this](const auto& add) {
+    for (const sentencepiece::Piece& piece : model_.pieces) add(piece.text);
+  };
+  const auto merge = [&](std::string_view part) {
+    encoded.clear();
+    bpe_->encode(part, encoded);
+    append_ids(encoded, ids);
+  };
   for (std::size_t at = 0; at < text.size();) {
     std::size_t end = at;
     while (text.substr(end).starts_with(kSpaceSymbol)) end += kSpaceSymbol.size();
     end = std::min(text.find(kSpaceSymbol, end), text.size());
     cache.encode(text, {at, end}, ids, [&](std::string_view word) {
-      encoded.clear();
-      bpe_->encode(word, encoded);
-      append_ids(encoded, ids);
+      if (!parts_.encode(word, each_piece, cache, ids, merge)) merge(word);
     });
     at = end;
   }

@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 
+#include "megatron/tokenizers/lazy_parts.h"
 #include "megatron/tokenizers/sentencepiece/bpe_model.h"
 #include "megatron/tokenizers/sentencepiece/normalizer.h"
 #include "megatron/tokenizers/sentencepiece/pieces.h"
@@ -49,6 +50,7 @@ class SentencePieceTokenizer : public Tokenizer {
   std::optional<sentencepiece::Normalizer> denormalizer_;
   std::optional<sentencepiece::BpeModel> bpe_;
   std::optional<sentencepiece::UnigramModel> unigram_;
+  LazyParts parts_;
   std::string_view name_;
   std::int32_t bos_, eos_, pad_;
   std::uint64_t cache_owner_;
