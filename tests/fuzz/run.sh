@@ -3,7 +3,7 @@
 #   tests/fuzz/run.sh                 every target for SECONDS_EACH seconds (60), JOBS at once
 #   tests/fuzz/run.sh encode npy      only these
 # Corpora grow in build-fuzz/corpus/<target>/, from seeds that make_seeds.py takes from small files.
-# What breaks a target is written to tests/fuzz/finds/<target>/, where the fast test `fuzz` reads it.
+# What breaks a target is written to tests/fuzz/finds/<target>/, which the fast test `fuzz` reads.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 build=build-fuzz

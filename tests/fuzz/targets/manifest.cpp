@@ -1,12 +1,13 @@
 // The manifest of a checkpoint. The input is the file; its checksum is put right, because no fuzzer
 // would find it.
+#include "megatron/checkpoint/manifest.h"
+
 #include <nlohmann/json.hpp>
 
 #include "fuzz/target.h"
 #include "fuzz/targets.h"
 #include "megatron/base/checksum.h"
 #include "megatron/base/json.h"
-#include "megatron/checkpoint/manifest.h"
 
 namespace megatron::fuzz {
 
