@@ -232,5 +232,17 @@ TEST(BrokenJson, MissingCommasAreNamedByLine) {
                "not valid JSON at column ");
 }
 
+TEST(BrokenJson, DeeplyNestedComponentsAreRefused) {  // readers of components call themselves
+  const TemporaryFolder folder;
+  std::string normalizer;
+  for (int i = 0; i < 60'000; ++i) normalizer += R"({"type":"Sequence","normalizers":[)";
+  for (int i = 0; i < 60'000; ++i) normalizer += "]}";
+  const std::string file =
+      folder.write("tokenizer.json", "{\"normalizer\":" + normalizer +
+                                         R"(,"model":{"type":"BPE","vocab":{"a":0},"merges":[]}})");
+  expect_error({.tokenizer_type = "HuggingFaceTokenizer", .tokenizer_model = file}, file,
+               "values are nested deeper than");
+}
+
 }  // namespace
 }  // namespace megatron
