@@ -17,7 +17,7 @@ export CI
 PREFIX ?= /usr/local
 
 .PHONY: build deps test test-nightly test-parity test-mutants test-scripts lint lint-changed
-.PHONY: lint-format asan tsan demo examples embed tutorial bench install clean help
+.PHONY: lint-format asan tsan fuzz demo examples embed tutorial bench install clean help
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | \
 	  awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -72,6 +72,11 @@ asan: deps ## Run the tests of the rooms without LibTorch under AddressSanitizer
 
 tsan: deps ## Run the tests with threads under ThreadSanitizer (ROOMS="base parallel": only these)
 	@JOBS=$(JOBS) tests/sanitizers/run.sh tsan $(ROOMS)
+
+# A find is a new file in tests/fuzz/finds/, which the fast test `fuzz` then reads.
+fuzz: deps ## Run the fuzz targets of tests/fuzz with libFuzzer (TARGET="encode npy" SECONDS=60)
+	@JOBS=$(JOBS) SECONDS_EACH=$(if $(filter command% environment%,$(origin SECONDS)),$(SECONDS),60) \
+	  tests/fuzz/run.sh $(TARGET)
 
 install: build ## Install the program, libraries, headers and the CMake package under PREFIX
 	@cmake --install $(BUILD_DIR) --prefix $(PREFIX)

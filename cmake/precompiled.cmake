@@ -3,6 +3,10 @@
 # 1.0 s with JSON, 2.0 s with ATen's operators. So a source gets the smallest that has the heavy headers
 # it names. A source still names every header it uses; `make lint` compiles without these.
 option(MEGATRON_PRECOMPILE "Precompile the headers that many sources include" ON)
+set(MEGATRON_PRECOMPILED_SUFFIX gch)
+if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
+  set(MEGATRON_PRECOMPILED_SUFFIX pch)
+endif()
 
 # An object library that holds the precompiled header NAME: for libraries, or with FOR_PROGRAMS for
 # programs, which are compiled with -fPIE. HEADERS are given as `#include` has them.
@@ -64,7 +68,7 @@ function(megatron_use_precompiled KIND)
     endif()
     set(HEADER ${CMAKE_BINARY_DIR}/CMakeFiles/${NAME}.dir/cmake_pch.hxx)  # where CMake puts it
     set_property(SOURCE ${SOURCE} APPEND PROPERTY COMPILE_OPTIONS -Winvalid-pch -include ${HEADER})
-    set_property(SOURCE ${SOURCE} APPEND PROPERTY OBJECT_DEPENDS ${HEADER}.gch)
+    set_property(SOURCE ${SOURCE} APPEND PROPERTY OBJECT_DEPENDS ${HEADER}.${MEGATRON_PRECOMPILED_SUFFIX})
   endforeach()
 endfunction()
 

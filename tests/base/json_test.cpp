@@ -25,11 +25,16 @@ TEST(Json, ReadsTypedMembers) {
 TEST(Json, NamesFileAndPlaceOfSyntaxErrors) {
   for (const char* text : {"", "{", "{\"a\":1,}", "[1 2]", "\"\xff\"", "nul", "{\"a\":1}x"}) {
     EXPECT_THAT(message_of([&] { parse_json(text, "config.json"); }),
-                HasSubstr("config.json: not valid JSON at line 1"))
+                HasSubstr("config.json: not valid JSON at column "))
         << text;
   }
   EXPECT_THAT(message_of([] { parse_json("{\n\"a\": tru\n}", "f"); }),
               HasSubstr("line 2, column 9"));
+}
+
+TEST(Json, NamesNoLineOfOneLine) {
+  EXPECT_THAT(message_of([] { parse_json("{\"a\": tru}\n", "in.jsonl:7"); }),
+              HasSubstr("in.jsonl:7: not valid JSON at column 10"));
 }
 
 TEST(Json, NamesFieldOfWrongTypes) {

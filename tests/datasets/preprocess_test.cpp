@@ -215,6 +215,8 @@ TEST_F(PreprocessTest, NamesFileAndLineOfMistakesAndLeavesNothing) {
       {"{\"text\": \"a\"}\n\n{\"txt\": \"a\"}\n", "in.jsonl:3: no field 'text'"},
       {"{\"text\": 5}\n", "in.jsonl:1: field 'text' must be a string"},
       {"{\"text\": null}\n", "in.jsonl:1: field 'text' must be a string"},
+      {"{\"text\": " + std::string(100'000, '[') + std::string(100'000, ']') + "}\n",
+       "in.jsonl:1: field 'text' must be a string"},
       {"{\"text\": [\"a\", 1]}\n", "in.jsonl:1: field 'text' must be a string"},
       {"{\"text\": \"\\ud800\"}\n", "in.jsonl:1: not valid JSON"},
       {"{\"text\": \"a\"} {}\n", "in.jsonl:1: not valid JSON"},

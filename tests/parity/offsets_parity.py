@@ -1,8 +1,8 @@
-"""Compares `megatron tokenize --offsets` with the offsets of the `tokenizers` package on fuzzed
-lines, for byte-level tokenizers with every way to trim them. The byte offsets are those of the
-characters.
+"""Compares `megatron tokenize --offsets` with the offsets of the `tokenizers` and `sentencepiece`
+packages on fuzzed lines: tokenizer.json of every family, byte-level ones with every way to trim
+offsets, and SentencePiece models of every kind. The byte offsets are those of the characters.
 
-Usage: offsets_parity.py [--lines 3000] [--seed 1]
+Usage: offsets_parity.py [--lines 3000] [--seed 1] [--only NAME]
 Environment: MEGATRON (default build/bin/megatron)
 """
 import argparse
@@ -13,6 +13,8 @@ import subprocess
 import sys
 import tempfile
 
+import sentencepiece
+import tokenizer_kinds_parity as kinds
 import tokenizers_parity as parity
 from program import MEGATRON
 from report import Report
@@ -41,35 +43,61 @@ def variants(texts):
         ends[1], ends[0], trim_offsets=True, add_prefix_space=False
     )
     yield "llama3 with RobertaProcessing", tokenizer
-    yield "qwen2 with NFC", parity.qwen2(texts, 700)
+    for family in parity.FAMILIES:
+        yield family.__name__, family(texts, 700)
 
 
-def expected(tokenizer, line):
-    encoding = tokenizer.encode(line)
+def offsets_json(line, tokens):
+    """The line that we print for (id, begin, end) in characters."""
     starts = [0]
     for character in line:
         starts.append(starts[-1] + len(character.encode()))
     return {
-        "ids": encoding.ids,
-        "offsets": [list(pair) for pair in encoding.offsets],
-        "byte_offsets": [[starts[a], starts[b]] for a, b in encoding.offsets],
+        "ids": [token[0] for token in tokens],
+        "offsets": [[begin, end] for _, begin, end in tokens],
+        "byte_offsets": [[starts[begin], starts[end]] for _, begin, end in tokens],
     }
+
+
+def tokens_of_tokenizer(tokenizer, line):
+    encoding = tokenizer.encode(line)
+    return [(i, *pair) for i, pair in zip(encoding.ids, encoding.offsets)]
+
+
+def tokens_of_processor(processor, line):
+    """The package tells bytes."""
+    pieces = processor.encode(line, out_type="proto").pieces
+    raw = line.encode()
+    return [(p.id, len(raw[: p.begin].decode()), len(raw[: p.end].decode())) for p in pieces]
+
+
+def cases(folder, texts):
+    """Yields (name, file, function from a line to its tokens)."""
+    path = folder / "tokenizer.json"
+    for name, tokenizer in variants(texts):
+        tokenizer.save(str(path))
+        yield name, path, lambda line, t=tokenizer: tokens_of_tokenizer(t, line)
+    for kind in (kinds.mistral, kinds.trained_sentencepiece):
+        for name, _, model in kind(folder, texts):
+            processor = sentencepiece.SentencePieceProcessor(model_file=str(model))
+            yield name, model, lambda line, p=processor: tokens_of_processor(p, line)
 
 
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--lines", type=int, default=3000)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--only", default="")
     options = parser.parse_args()
     rng = random.Random(options.seed)
     texts = parity.corpus(rng)
     lines = [parity.fuzzed_line(rng) for _ in range(options.lines)]
     report = Report()
     with tempfile.TemporaryDirectory() as folder:
-        path = pathlib.Path(folder) / "tokenizer.json"
-        for name, tokenizer in variants(texts):
+        for name, path, tokens_of in cases(pathlib.Path(folder), texts):
+            if options.only not in name:
+                continue
             with report.guard(name):
-                tokenizer.save(str(path))
                 done = subprocess.run(
                     [MEGATRON, "tokenize", "--offsets", "--tokenizer-model", str(path)],
                     input=b"\n".join(lines) + b"\n",
@@ -77,10 +105,13 @@ def main():
                     check=True,
                 )
                 got = [json.loads(line) for line in done.stdout.splitlines()]
-                wanted = [expected(tokenizer, x.decode("utf-8", errors="replace")) for x in lines]
+                decoded = [x.decode("utf-8", errors="replace") for x in lines]
+                wanted = [offsets_json(line, tokens_of(line)) for line in decoded]
                 wrong = [i for i, pair in enumerate(zip(got, wanted)) if pair[0] != pair[1]]
                 passed = not wrong and len(got) == len(wanted)
-                report.result(f"offsets of {name}", passed, f"{len(wanted)} lines")
+                report.result(
+                    f"offsets of {name}", passed, f"{len(wanted)} lines, {len(wrong)} wrong"
+                )
                 for i in wrong[:1]:
                     print(f"     {lines[i]!r}\n     wanted {wanted[i]}\n     got    {got[i]}")
     return report.finish()

@@ -229,7 +229,19 @@ TEST(BrokenJson, MissingCommasAreNamedByLine) {
   const std::string file =
       folder.write("tokenizer.json", R"({"version": "1.0", "added": "x"], "model": {}})");
   expect_error({.tokenizer_type = "HuggingFaceTokenizer", .tokenizer_model = file}, file,
-               "not valid JSON at line 1");
+               "not valid JSON at column ");
+}
+
+TEST(BrokenJson, DeeplyNestedComponentsAreRefused) {  // readers of components call themselves
+  const TemporaryFolder folder;
+  std::string normalizer;
+  for (int i = 0; i < 60'000; ++i) normalizer += R"({"type":"Sequence","normalizers":[)";
+  for (int i = 0; i < 60'000; ++i) normalizer += "]}";
+  const std::string file =
+      folder.write("tokenizer.json", "{\"normalizer\":" + normalizer +
+                                         R"(,"model":{"type":"BPE","vocab":{"a":0},"merges":[]}})");
+  expect_error({.tokenizer_type = "HuggingFaceTokenizer", .tokenizer_model = file}, file,
+               "values are nested deeper than");
 }
 
 }  // namespace

@@ -41,6 +41,14 @@ inline std::unique_ptr<Tokenizer> open(const TokenizerOptions& choice) {
   return make_tokenizer(config);
 }
 
+/// Returns the bytes that two hexadecimal digits each stand for.
+inline std::string from_hex(const std::string& hex) {
+  std::string bytes;
+  for (std::size_t i = 0; i < hex.size(); i += 2)
+    bytes += static_cast<char>(std::stoi(hex.substr(i, 2), nullptr, 16));
+  return bytes;
+}
+
 /// A line of a fixture *.jsonl with what the real package says about it.
 struct Case {
   std::string line;
@@ -53,11 +61,7 @@ inline std::vector<Case> cases_of(const std::string& name) {
   std::vector<Case> cases;
   for (std::string line; std::getline(lines, line);) {
     const Json json = parse_json(line, name);
-    const std::string hex = json.at("hex");
-    std::string bytes;
-    for (std::size_t i = 0; i < hex.size(); i += 2)
-      bytes += static_cast<char>(std::stoi(hex.substr(i, 2), nullptr, 16));
-    cases.push_back({bytes, json.at("ids"), json.at("text"), json.at("kept")});
+    cases.push_back({from_hex(json.at("hex")), json.at("ids"), json.at("text"), json.at("kept")});
   }
   return cases;
 }

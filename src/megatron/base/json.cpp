@@ -19,20 +19,19 @@ namespace {
   throw UserError(source + ": field '" + key + "' must be " + expected + ", got " + got);
 }
 
-struct Place {
-  std::size_t line, column;
-};
-
-Place place_of(std::string_view text, std::size_t position) {
+/// Returns " at line 3, column 7", or " at column 7" if the text is one line: its source names the
+/// line then.
+std::string at_place(std::string_view text, std::size_t position) {
   const auto before = text.substr(0, std::min(position, text.size()));
   const auto start = before.rfind('\n');
-  return {static_cast<std::size_t>(std::count(before.begin(), before.end(), '\n')) + 1,
-          start == std::string_view::npos ? before.size() + 1 : before.size() - start};
-}
-
-std::string at_place(std::string_view text, std::size_t position) {
-  const Place place = place_of(text, position);
-  return " at line " + std::to_string(place.line) + ", column " + std::to_string(place.column);
+  const std::size_t column =
+      start == std::string_view::npos ? before.size() + 1 : before.size() - start;
+  const auto first_end = text.find('\n');
+  const bool is_one_line = first_end == std::string_view::npos || first_end + 1 == text.size();
+  const std::string column_text = "column " + std::to_string(column);
+  if (is_one_line) return " at " + column_text;
+  const auto line = std::count(before.begin(), before.end(), '\n') + 1;
+  return " at line " + std::to_string(line) + ", " + column_text;
 }
 
 /// Refuses deeply nested text, because recursive functions on the value would exhaust the stack.

@@ -13,8 +13,8 @@ using Json = nlohmann::json;
 /// JSON that keeps the order of keys, for files that people read.
 using OrderedJson = nlohmann::ordered_json;
 
-/// Parses `text`. Throws a UserError that names `source`, line and column on a syntax error or if
-/// values are nested more than 200 deep.
+/// Parses `text`. Throws a UserError that names `source`, the line (if there are several) and the
+/// column on a syntax error or if values are nested more than 200 deep.
 Json parse_json(std::string_view text, const std::string& source);
 
 /// Like parse_json(), but also throws a UserError if an object has the same key twice.

@@ -91,12 +91,17 @@ void JsonLineParser::parse_with_nlohmann(std::string_view line, const std::strin
     const auto member = object.find(keys_[i]);
     if (member == object.end()) continue;
     found[i] = true;
-    const Json list = member->is_array() ? *member : Json::array({*member});
-    for (const Json& item : list) {
+    // Nothing is copied: a copy of a deeply nested value would exhaust the stack.
+    const auto add = [&](const Json& item) {
       if (!item.is_string())
         refuse("field '" + keys_[i] + "' must be a string or a list of strings", source);
       owned_.push_back(std::make_unique<std::string>(item.get<std::string>()));
       texts_[i].push_back(*owned_.back());
+    };
+    if (member->is_array()) {
+      for (const Json& item : *member) add(item);
+    } else {
+      add(*member);
     }
   }
   require_all(found, source);

@@ -6,6 +6,7 @@
 #include <queue>
 
 #include "megatron/base/error.h"
+#include "megatron/tokenizers/byte_level.h"
 #include "megatron/tokenizers/utf8.h"
 
 namespace megatron {
@@ -57,8 +58,7 @@ Bpe::Bpe(Bpe&&) noexcept = default;
 
 void Bpe::add_merges(const MergeViews& merges, const std::string& source) {
   merges_.resize(std::bit_ceil(merges.size() * 2 + 2));
-  const auto id_of = [&](std::string_view token, std::size_t rank) {
-    const std::int32_t id = vocabulary_.find(token);
+  const auto require_token = [&](std::int32_t id, std::string_view token, std::size_t rank) {
     if (id < 0)
       throw UserError({source + ": merge " + std::to_string(rank) + " (\"" +
                            std::string(merges[rank].first) + "\" + \"" +
@@ -68,16 +68,26 @@ void Bpe::add_merges(const MergeViews& merges, const std::string& source) {
     return id;
   };
   const std::size_t prefix = options_.continuing_subword_prefix.size();
+  std::vector<std::string_view> sides;
+  sides.reserve(2 * merges.size());
+  for (const auto& [left, right] : merges) sides.insert(sides.end(), {left, right});
+  std::vector<std::int32_t> ids(sides.size());
+  vocabulary_.find_all(sides, ids);
   std::string joined;
+  std::int32_t merged = -1;
   for (std::size_t rank = 0; rank < merges.size(); ++rank) {
     const auto& [left, right] = merges[rank];
-    const std::uint64_t key = pair_key(id_of(left, rank), id_of(right, rank));
+    const std::uint64_t key = pair_key(require_token(ids[2 * rank], left, rank),
+                                       require_token(ids[2 * rank + 1], right, rank));
     if (right.size() < prefix)
       throw UserError({source + ": merge " + std::to_string(rank) +
                            " has a right side shorter than continuing_subword_prefix",
                        std::string(right), ""});
     joined.assign(left).append(right.substr(prefix));
-    const std::int32_t merged = id_of(joined, rank);
+    // Most merges make the tokens of a vocabulary in their order.
+    const bool follows =
+        vocabulary_.contains(merged + 1) && vocabulary_.token(merged + 1) == joined;
+    merged = follows ? merged + 1 : require_token(vocabulary_.find(joined), joined, rank);
     std::size_t at = hash_pair(key) & (merges_.size() - 1);
     while (merges_[at].pair != key && merges_[at].merge.id >= 0)
       at = (at + 1) & (merges_.size() - 1);
@@ -96,25 +106,65 @@ Bpe::Merge Bpe::find_merge(std::int32_t left, std::int32_t right) const {
 void Bpe::encode(std::string_view word, std::vector<std::int32_t>& ids) const {
   if (word.empty()) return;
   const std::int32_t whole = vocabulary_.find(word);
+  if (options_.ignore_merges && whole >= 0) {
+    ids.push_back(whole);
+  } else {
+    merge(word, whole, ids);
+  }
+}
+
+void Bpe::merge(std::string_view word, std::vector<std::int32_t>& ids) const {
+  if (!word.empty()) merge(word, vocabulary_.find(word), ids);
+}
+
+/// `whole` is the id of the token `word`; −1 if there is none.
+void Bpe::merge(std::string_view word, std::int32_t whole, std::vector<std::int32_t>& ids) const {
   std::atomic<WordCacheState>* cache_entry =
       whole < 0 ? nullptr : &word_cache_[static_cast<std::size_t>(whole)];
-  if (whole >= 0 && (options_.ignore_merges ||
-                     cache_entry->load(std::memory_order_relaxed) == WordCacheState::one_token)) {
+  if (whole >= 0 && cache_entry->load(std::memory_order_relaxed) == WordCacheState::one_token) {
     ids.push_back(whole);
     return;
   }
   const std::size_t start = ids.size();
-  append_initial(word, ids);
+  append_initial(word, [&](std::int32_t id, std::size_t) { ids.push_back(id); });
   if (ids.size() - start <= kMaxLinearScan) {
     merge_short(ids, start);
   } else {
-    merge_long(ids, start);
+    merge_long(ids, start, nullptr);
   }
   if (cache_entry != nullptr) {
     const bool itself = ids.size() == start + 1 && ids[start] == whole;
     cache_entry->store(itself ? WordCacheState::one_token : WordCacheState::several,
                        std::memory_order_relaxed);
   }
+}
+
+bool Bpe::merges_bytes_only() const {
+  if (!options_.continuing_subword_prefix.empty() || !options_.end_of_word_suffix.empty())
+    return false;
+  for (int byte = 0; byte < 256; ++byte) {
+    std::string character;
+    append_byte_level(character, std::string(1, static_cast<char>(byte)));
+    if (vocabulary_.find(character) < 0) return false;
+  }
+  return true;
+}
+
+void Bpe::encode(std::string_view word, std::vector<std::int32_t>& ids,
+                 std::vector<std::size_t>& sizes) const {
+  if (const std::int32_t whole = vocabulary_.find(word); options_.ignore_merges && whole >= 0) {
+    ids.push_back(whole);
+    sizes.push_back(word.size());
+    return;
+  }
+  const std::size_t start = ids.size();
+  std::vector<std::size_t> own;
+  append_initial(word, [&](std::int32_t id, std::size_t size) {
+    ids.push_back(id);
+    own.push_back(size);
+  });
+  if (!own.empty()) merge_long(ids, start, &own);
+  sizes.insert(sizes.end(), own.begin(), own.end());
 }
 
 std::int32_t Bpe::initial_id(std::string_view character, bool first, bool last) const {
@@ -124,21 +174,25 @@ std::int32_t Bpe::initial_id(std::string_view character, bool first, bool last) 
   return vocabulary_.find((first ? "" : prefix) + std::string(character) + (last ? suffix : ""));
 }
 
+/// Calls push(id, number of bytes) for each byte.
+template <class Push>
 bool Bpe::append_byte_fallback(std::string_view character, bool first, bool last,
-                               std::vector<std::int32_t>& ids) const {
+                               const Push& push) const {
   const std::string bytes = (first ? "" : options_.continuing_subword_prefix) +
                             std::string(character) + (last ? options_.end_of_word_suffix : "");
   for (const char byte : bytes)
     if (id_of_byte_[static_cast<unsigned char>(byte)] < 0) return false;
-  for (const char byte : bytes) ids.push_back(id_of_byte_[static_cast<unsigned char>(byte)]);
+  for (const char byte : bytes) push(id_of_byte_[static_cast<unsigned char>(byte)], 1);
   return true;
 }
 
-void Bpe::append_initial(std::string_view word, std::vector<std::int32_t>& ids) const {
+/// Calls push(id, number of bytes) for each character.
+template <class Push>
+void Bpe::append_initial(std::string_view word, const Push& push) const {
   const bool direct =
       options_.continuing_subword_prefix.empty() && options_.end_of_word_suffix.empty();
   // With fuse_unk, byte tokens do not end a run of unknown characters; they precede its unk_token.
-  bool unknown_pending = false;
+  std::size_t unknown_bytes = 0;
   for (std::size_t i = 0; i < word.size();) {
     const std::size_t begin = i;
     const char32_t c = next_code_point(word, i);
@@ -147,18 +201,21 @@ void Bpe::append_initial(std::string_view word, std::vector<std::int32_t>& ids) 
                                 ? id_of_character_[c]
                                 : initial_id(character, begin == 0, i == word.size());
     if (id >= 0) {
-      if (unknown_pending) ids.push_back(unk_id_);
-      unknown_pending = false;
-      ids.push_back(id);
+      if (unknown_bytes > 0) push(unk_id_, unknown_bytes);
+      unknown_bytes = 0;
+      push(id, character.size());
     } else if (options_.byte_fallback &&
-               append_byte_fallback(character, begin == 0, i == word.size(), ids)) {
+               append_byte_fallback(character, begin == 0, i == word.size(), push)) {
       continue;
     } else if (unk_id_ >= 0) {
-      if (unknown_pending && !options_.fuse_unk) ids.push_back(unk_id_);
-      unknown_pending = true;
+      if (unknown_bytes > 0 && !options_.fuse_unk) {
+        push(unk_id_, unknown_bytes);
+        unknown_bytes = 0;
+      }
+      unknown_bytes += character.size();
     }
   }
-  if (unknown_pending) ids.push_back(unk_id_);
+  if (unknown_bytes > 0) push(unk_id_, unknown_bytes);
 }
 
 void Bpe::merge_short(std::vector<std::int32_t>& ids, std::size_t start) const {
@@ -183,7 +240,9 @@ void Bpe::merge_short(std::vector<std::int32_t>& ids, std::size_t start) const {
   ids.resize(start + count);
 }
 
-void Bpe::merge_long(std::vector<std::int32_t>& ids, std::size_t start) const {
+/// `sizes`, unless null, has one number for each id from `start` on; those of merged ids are added.
+void Bpe::merge_long(std::vector<std::int32_t>& ids, std::size_t start,
+                     std::vector<std::size_t>* sizes) const {
   constexpr std::size_t kNone = ~std::size_t{0};
   struct Node {
     std::int32_t id;
@@ -213,17 +272,24 @@ void Bpe::merge_long(std::vector<std::int32_t>& ids, std::size_t start) const {
     queue.pop();
     Node& node = nodes[top.position];
     if (node.id < 0 || node.next == kNone) continue;
-    Node& right = nodes[node.next];
+    const std::size_t right_at = node.next;
+    Node& right = nodes[right_at];
     if (find_merge(node.id, right.id).id != top.id) continue;  // the candidate is outdated
     node.id = top.id;
     node.next = right.next;
     right.id = -1;
+    if (sizes != nullptr) (*sizes)[top.position] += (*sizes)[right_at];
     if (node.next != kNone) nodes[node.next].previous = top.position;
     offer(node.previous);
     offer(top.position);
   }
   ids.resize(start);
-  for (std::size_t i = 0; i != kNone; i = nodes[i].next) ids.push_back(nodes[i].id);
+  std::size_t kept = 0;
+  for (std::size_t i = 0; i != kNone; i = nodes[i].next) {
+    ids.push_back(nodes[i].id);
+    if (sizes != nullptr) (*sizes)[kept++] = (*sizes)[i];
+  }
+  if (sizes != nullptr) sizes->resize(kept);
 }
 
 }  // namespace megatron

@@ -84,7 +84,13 @@ int BytePairRanks::missing_byte() const {
 void BytePairRanks::encode(std::string_view word, std::vector<std::int32_t>& ids) const {
   if (const std::uint32_t whole = rank_of(word); whole != kNoRank) {
     ids.push_back(ids_[whole]);
-  } else if (word.size() <= kMaxLinearScan) {
+  } else {
+    merge(word, ids);
+  }
+}
+
+void BytePairRanks::merge(std::string_view word, std::vector<std::int32_t>& ids) const {
+  if (word.size() <= kMaxLinearScan) {
     merge_short(word, ids);
   } else {
     merge_long(word, ids);

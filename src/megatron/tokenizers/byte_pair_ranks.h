@@ -28,8 +28,11 @@ class BytePairRanks {
   /// Returns the first byte that is not a token; −1 when all are. encode() needs all.
   int missing_byte() const;
 
-  /// Appends the ids of the parts of `word`, which is not empty.
+  /// Appends the ids of the parts of `word`, which is not empty. A word that is a token is that
+  /// token, even if no merges make it.
   void encode(std::string_view word, std::vector<std::int32_t>& ids) const;
+  /// Appends what merges make of `word`, which is not empty.
+  void merge(std::string_view word, std::vector<std::int32_t>& ids) const;
 
  private:
   static constexpr std::uint32_t kNoRank = ~0u;

@@ -23,7 +23,8 @@ std::uint32_t PieceTrie::place(const std::vector<unsigned char>& labels) {
   return static_cast<std::uint32_t>(base);
 }
 
-std::uint32_t PieceTrie::build(const Range& range) {
+/// Places the children of a node and leaves theirs to `pending`. Returns their base.
+std::uint32_t PieceTrie::add_children(const Range& range, std::vector<Pending>& pending) {
   std::vector<unsigned char> labels;
   std::vector<Range> children;
   for (std::size_t i = range.first; i < range.last; ++i) {
@@ -35,19 +36,17 @@ std::uint32_t PieceTrie::build(const Range& range) {
     children.back().last = i + 1;
   }
   const std::uint32_t base = place(labels);
-  for (const unsigned char label : labels) {
-    units_[base + label].label = label;
-    units_[base + label].parent_base = base;
-  }
   for (std::size_t i = 0; i < labels.size(); ++i) {
+    Unit& unit = units_[base + labels[i]];
+    unit.label = labels[i];
+    unit.parent_base = base;
     Range& child = children[i];
-    std::int32_t id = -1;
     while (child.first < child.last && pieces_[child.first].text.size() == child.depth)
-      id = pieces_[child.first++].id;
-    const std::uint32_t below = child.first < child.last ? build(child) : 0;
-    units_[base + labels[i]].id = id;
-    units_[base + labels[i]].base = below;
+      unit.id = pieces_[child.first++].id;
   }
+  for (std::size_t i = labels.size(); i > 0; --i)
+    if (const Range& child = children[i - 1]; child.first < child.last)
+      pending.push_back({child, base + labels[i - 1]});
   return base;
 }
 
@@ -57,7 +56,14 @@ void PieceTrie::finish() {
                    [](const Piece& a, const Piece& b) { return a.text < b.text; });
   units_.resize(1024);
   used_bases_.resize(units_.size());
-  root_base_ = build({0, pieces_.size(), 0});
+  std::vector<Pending> pending;  // a piece may be longer than a recursion can be deep
+  root_base_ = add_children({0, pieces_.size(), 0}, pending);
+  while (!pending.empty()) {
+    const Pending next = pending.back();
+    pending.pop_back();
+    const std::uint32_t base = add_children(next.range, pending);
+    units_[next.unit].base = base;
+  }
   pieces_ = {};
   used_bases_ = {};
 }

@@ -47,8 +47,13 @@ class PieceTrie {
     std::size_t first, last;  ///< of the sorted pieces
     std::size_t depth;
   };
+  /// A node whose children are not placed yet.
+  struct Pending {
+    Range range;
+    std::uint32_t unit;
+  };
   std::uint32_t place(const std::vector<unsigned char>& labels);
-  std::uint32_t build(const Range& range);
+  std::uint32_t add_children(const Range& range, std::vector<Pending>& pending);
 
   std::vector<Piece> pieces_;
   std::vector<Unit> units_;

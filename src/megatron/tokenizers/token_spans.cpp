@@ -7,7 +7,8 @@ namespace megatron {
 
 std::vector<TokenSpan> Tokenizer::encode_with_spans(std::string_view) const {
   throw UserError({"the places of tokens are not known for this kind of tokenizer",
-                   std::string(name()), "use a byte-level tokenizer.json or a tiktoken file"});
+                   std::string(name()),
+                   "use tokenizer.json, a SentencePiece model or a tiktoken file"});
 }
 
 void widen_to_characters(std::string_view text, std::vector<TokenSpan>& spans) {

@@ -38,9 +38,11 @@ std::string_view category(char32_t c) {
 /// Returns whether NFC leaves `c` unchanged and never composes or reorders it with its neighbors.
 /// This holds for most characters of most texts.
 bool is_inert_in_nfc(char32_t c) {
-  return c < 0x300 || (c >= 0x400 && c < 0x483) || (c >= 0x2010 && c < 0x2020) ||
-         (c >= 0x3041 && c < 0x3099) || (c >= 0x309B && c < 0x3100) ||
-         (c >= 0x4E00 && c < 0xA000) || (c >= 0xAC00 && c < 0xD7A4) || (c >= 0xFF01 && c < 0xFFF0);
+  return c < 0x300 || (c >= 0x400 && c < 0x483) || (c >= 0x2010 && c < 0x2060) ||
+         (c >= 0x2460 && c < 0x27C0) || (c >= 0x3000 && c < 0x302A) ||
+         (c >= 0x3030 && c < 0x3099) || (c >= 0x309B && c < 0x3100) ||
+         (c >= 0x4E00 && c < 0xA000) || (c >= 0xAC00 && c < 0xD7A4) ||
+         (c >= 0xFF01 && c < 0xFFF0) || (c >= 0x1F000 && c < 0x1FB00);
 }
 
 bool is_normalized_already(std::string_view text, NormalizationForm form) {
@@ -104,7 +106,7 @@ std::string normalize_unicode(std::string_view text, NormalizationForm form) {
   for (std::size_t i = 0; i < text.size();) {
     const std::size_t begin = i;
     const char32_t c = next_code_point(text, i);
-    if (c < 0x7FD || !find_range(unicode_tables::unknown_to_normalizers(), c)) continue;
+    if (!is_unknown_to_normalizers(c)) continue;
     append_normalized(out, text.substr(start, begin - start), form);
     out.append(text.substr(begin, i - begin));
     start = i;
@@ -170,6 +172,10 @@ bool is_bert_control(char32_t c) {
 
 bool is_nonspacing_mark(char32_t c) {
   return c >= 0x300 && find_range(unicode_tables::nonspacing_marks(), c) != nullptr;
+}
+
+bool is_unknown_to_normalizers(char32_t c) {
+  return c >= 0x7FD && find_range(unicode_tables::unknown_to_normalizers(), c) != nullptr;
 }
 
 int script_number(char32_t c) {

@@ -1,11 +1,12 @@
 #include "megatron/tokenizers/vocabulary.h"
 
+#include <algorithm>
+#include <array>
 #include <bit>
 #include <cstring>
 #include <nlohmann/json.hpp>
 
 #include "megatron/base/error.h"
-#include "megatron/tokenizers/hash_bytes.h"
 
 namespace megatron {
 namespace {
@@ -42,8 +43,16 @@ std::optional<Vocabulary> Vocabulary::of_pairs(
     std::span<const std::pair<std::string_view, std::int32_t>> tokens) {
   Vocabulary vocabulary;
   vocabulary.slots_.resize(std::bit_ceil(tokens.size() * 2 + 2));
-  for (const auto& [token, id] : tokens) {
-    if (vocabulary.contains(id) || !vocabulary.insert(token, id)) return std::nullopt;
+  vocabulary.token_of_id_.reserve(tokens.size());
+  std::vector<std::uint32_t> hashes;
+  hashes.reserve(tokens.size());
+  for (const auto& [token, id] : tokens) hashes.push_back(hash_bytes(token));
+  constexpr std::size_t kAhead = 8;
+  for (std::size_t i = 0; i < tokens.size(); ++i) {
+    if (i + kAhead < tokens.size())
+      __builtin_prefetch(&vocabulary.slots_[hashes[i + kAhead] & (vocabulary.slots_.size() - 1)]);
+    const auto& [token, id] = tokens[i];
+    if (vocabulary.contains(id) || !vocabulary.insert(token, hashes[i], id)) return std::nullopt;
   }
   return tokens.empty() ? std::nullopt : std::optional(std::move(vocabulary));
 }
@@ -66,8 +75,7 @@ bool Vocabulary::is_token(std::int32_t id, std::string_view token) const {
          std::memcmp(arena_.data() + range.offset, token.data(), token.size()) == 0;
 }
 
-bool Vocabulary::insert(std::string_view token, std::int32_t id) {
-  const std::uint32_t hash = hash_bytes(token);
+bool Vocabulary::insert(std::string_view token, std::uint32_t hash, std::int32_t id) {
   std::size_t at = hash & (slots_.size() - 1);
   while (slots_[at].id >= 0 && (slots_[at].hash != hash || !is_token(slots_[at].id, token)))
     at = (at + 1) & (slots_.size() - 1);
@@ -82,8 +90,31 @@ bool Vocabulary::insert(std::string_view token, std::int32_t id) {
 }
 
 std::int32_t Vocabulary::find(std::string_view token) const {
-  if (slots_.empty()) return -1;
-  const std::uint32_t hash = hash_bytes(token);
+  return slots_.empty() ? -1 : find(token, hash_bytes(token));
+}
+
+void Vocabulary::find_all(std::span<const std::string_view> tokens,
+                          std::span<std::int32_t> ids) const {
+  if (slots_.empty()) return std::ranges::fill(ids, -1);
+  constexpr std::size_t kBatch = 16;
+  std::array<std::uint32_t, kBatch> hashes{};
+  for (std::size_t first = 0; first < tokens.size(); first += kBatch) {
+    const std::size_t count = std::min(kBatch, tokens.size() - first);
+    const auto slot = [&](std::size_t i) -> const Slot& {
+      return slots_[hashes[i] & (slots_.size() - 1)];
+    };
+    for (std::size_t i = 0; i < count; ++i) {
+      hashes[i] = hash_bytes(tokens[first + i]);
+      __builtin_prefetch(&slot(i));
+    }
+    for (std::size_t i = 0; i < count; ++i)
+      if (const std::int32_t id = slot(i).id; id >= 0)
+        __builtin_prefetch(&token_of_id_[static_cast<std::size_t>(id)]);
+    for (std::size_t i = 0; i < count; ++i) ids[first + i] = find(tokens[first + i], hashes[i]);
+  }
+}
+
+std::int32_t Vocabulary::find(std::string_view token, std::uint32_t hash) const {
   for (std::size_t at = hash & (slots_.size() - 1); slots_[at].id >= 0;
        at = (at + 1) & (slots_.size() - 1)) {
     if (slots_[at].hash == hash && is_token(slots_[at].id, token)) return slots_[at].id;

@@ -11,6 +11,8 @@
 #include <utility>
 #include <vector>
 
+#include "megatron/tokenizers/hash_bytes.h"
+
 namespace megatron {
 
 /// The largest id that a vocabulary file may use.
@@ -35,6 +37,9 @@ class Vocabulary {
 
   /// Returns the id of `token`; −1 when absent.
   std::int32_t find(std::string_view token) const;
+  /// Sets ids[i] to find(tokens[i]). It waits for memory once for several tokens, so that it takes
+  /// half the time of as many calls in a large vocabulary.
+  void find_all(std::span<const std::string_view> tokens, std::span<std::int32_t> ids) const;
   /// Returns the token of `id`; empty when there is none.
   std::string_view token(std::int32_t id) const;
   bool contains(std::int32_t id) const {
@@ -57,7 +62,11 @@ class Vocabulary {
     std::int32_t id = -1;
   };
   /// Returns false when the token had an id, which `id` replaces.
-  bool insert(std::string_view token, std::int32_t id);
+  bool insert(std::string_view token, std::int32_t id) {
+    return insert(token, hash_bytes(token), id);
+  }
+  bool insert(std::string_view token, std::uint32_t hash, std::int32_t id);
+  std::int32_t find(std::string_view token, std::uint32_t hash) const;
   bool is_token(std::int32_t id, std::string_view token) const;
 
   std::string arena_;

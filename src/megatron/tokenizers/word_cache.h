@@ -31,14 +31,32 @@ class WordCache {
     const std::string_view word = text.substr(span.begin, span.end - span.begin);
     if (word.size() > kMostBytes) return encode_long(word, ids, encode);
     if (word.empty()) return encode(word);
-    const Key key = key_of(text, span.begin, span.end);
+    encode_short(key_of(text, span.begin, span.end), word, ids, encode);
+  }
+
+  /// Does the same for a part of a word, whose ids may differ from those of an equal word.
+  template <class Encode>
+  void encode_part(std::string_view text, const Span& span, std::vector<std::int32_t>& ids,
+                   Encode encode) {
+    const std::string_view part = text.substr(span.begin, span.end - span.begin);
+    if (part.size() > kMostBytes || part.empty()) return encode(part);
+    Key key = key_of(text, span.begin, span.end);
+    key.high |= kPartBit;
+    encode_short(key, part, ids, encode);
+  }
+
+ private:
+  struct Key;
+
+  template <class Encode>
+  void encode_short(const Key& key, std::string_view word, std::vector<std::int32_t>& ids,
+                    Encode encode) {
     if (append(key, ids)) return;
     const std::size_t first = ids.size();
     encode(word);
     store(key, std::span<const std::int32_t>(ids).subspan(first));
   }
 
- private:
   /// Does the same for a word of more bytes, such as the indentation of code before a name.
   template <class Encode>
   void encode_long(std::string_view word, std::vector<std::int32_t>& ids, Encode encode) {
@@ -63,6 +81,7 @@ class WordCache {
     std::uint64_t low = 0, high = 0;
     bool operator==(const Key&) const = default;
   };
+  static constexpr std::uint64_t kPartBit = std::uint64_t{1} << 63;  ///< lengths leave it free
 
   /// Returns the key of text[begin, end), which has at most kMostBytes bytes.
   static Key key_of(std::string_view text, std::size_t begin, std::size_t end) {

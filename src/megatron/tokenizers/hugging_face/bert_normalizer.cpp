@@ -4,6 +4,7 @@
 
 #include "megatron/base/error.h"
 #include "megatron/tokenizers/base64.h"
+#include "megatron/tokenizers/hugging_face/character_changes.h"
 #include "megatron/tokenizers/hugging_face/component.h"
 #include "megatron/tokenizers/sentencepiece/double_array.h"
 #include "megatron/tokenizers/unicode.h"
@@ -20,6 +21,17 @@ bool is_chinese(char32_t c) {
   return within(c, 0x4E00, 0x9FFF) || within(c, 0x3400, 0x4DBF) || within(c, 0x20000, 0x2A6DF) ||
          within(c, 0x2A700, 0x2B73F) || within(c, 0x2B740, 0x2B81F) ||
          within(c, 0x2B920, 0x2CEAF) || within(c, 0xF900, 0xFAFF) || within(c, 0x2F800, 0x2FA1F);
+}
+
+bool is_nmt_control(char32_t c) {
+  return within(c, 0x01, 0x08) || c == 0x0B || within(c, 0x0E, 0x1F) || c == 0x7F || c == 0x8F ||
+         c == 0x9F;
+}
+
+bool is_nmt_space(char32_t c) {
+  return c == 0x09 || c == 0x0A || c == 0x0C || c == 0x0D || c == 0x1680 ||
+         within(c, 0x200B, 0x200F) || c == 0x2028 || c == 0x2029 || c == 0x2581 || c == 0xFEFF ||
+         c == 0xFFFD;
 }
 
 bool is_ascii(const std::string& text) {
@@ -41,6 +53,24 @@ class BertNormalizer : public Normalizer {
     if (clean_text_ || handle_chinese_) text = clean(text);
     if (strip_accents_) text = strip_accents(text);
     return lowercase_ ? lowercase_unicode(text) : text;
+  }
+
+  void align(AlignedText& text) const override {
+    if (clean_text_) text.keep_characters([](char32_t c) { return !is_bert_control(c); });
+    CharacterChanges changes;
+    for (std::size_t i = 0; i < text.text.size();) {
+      const char32_t c = next_code_point(text.text, i);
+      const bool is_apart = handle_chinese_ && is_chinese(c);
+      if (is_apart) changes.push_back({U' ', 0});
+      changes.push_back({clean_text_ && is_white_space(c) ? U' ' : c, is_apart ? 1 : 0});
+      if (is_apart) changes.push_back({U' ', 1});
+    }
+    text.rewrite(changes);
+    if (strip_accents_) {
+      text.rewrite(normalization_changes(text.text, NormalizationForm::nfd));
+      text.keep_characters([](char32_t c) { return !is_nonspacing_mark(c); });
+    }
+    if (lowercase_) text.rewrite(lowercase_changes(text.text));
   }
 
  private:
@@ -108,8 +138,39 @@ class Precompiled : public Normalizer {
     return out;
   }
 
+  void align(AlignedText& aligned) const override {
+    const std::string_view text = aligned.text;
+    CharacterChanges changes;
+    for (std::size_t at = 0; at < text.size();) {
+      const std::size_t end = grapheme_end(text, at);
+      if (end - at < kShortCluster && add_replacement(changes, text.substr(at, end - at))) {
+        at = end;
+        continue;
+      }
+      while (at < end) {
+        const std::size_t begin = at;
+        const char32_t c = next_code_point(text, at);
+        if (!add_replacement(changes, text.substr(begin, at - begin))) changes.push_back({c, 0});
+      }
+    }
+    aligned.rewrite(changes);
+  }
+
  private:
   static constexpr std::size_t kShortCluster = 6;
+
+  /// Adds the replacement of `text` as the package counts it. Returns whether there is one.
+  bool add_replacement(CharacterChanges& changes, std::string_view text) const {
+    const auto match = map_.shortest(text);
+    if (match.length == 0) return false;
+    for (std::size_t i = 0; i < match.replacement.size();)
+      changes.push_back({next_code_point(match.replacement, i), 0});
+    const auto more = static_cast<std::ptrdiff_t>(count_characters(match.replacement)) -
+                      static_cast<std::ptrdiff_t>(count_characters(text));
+    for (std::ptrdiff_t i = 0; i < more; ++i) changes[changes.size() - 1 - i].change = 1;
+    if (more < 0 && !changes.empty()) changes.back().change += static_cast<int>(more);
+    return true;
+  }
 
   void append(std::string& out, std::string_view cluster) const {
     if (cluster.size() < kShortCluster && append_replacement(out, cluster)) return;
@@ -150,19 +211,24 @@ std::string normalize_nmt(const std::string& text) {
   for (std::size_t i = 0; i < text.size();) {
     const std::size_t begin = i;
     const char32_t c = next_code_point(text, i);
-    if (within(c, 0x01, 0x08) || c == 0x0B || within(c, 0x0E, 0x1F) || c == 0x7F || c == 0x8F ||
-        c == 0x9F)
-      continue;
-    const bool is_space = c == 0x09 || c == 0x0A || c == 0x0C || c == 0x0D || c == 0x1680 ||
-                          within(c, 0x200B, 0x200F) || c == 0x2028 || c == 0x2029 || c == 0x2581 ||
-                          c == 0xFEFF || c == 0xFFFD;
-    if (is_space) {
+    if (is_nmt_control(c)) continue;
+    if (is_nmt_space(c)) {
       out += ' ';
     } else {
       out.append(text, begin, i - begin);
     }
   }
   return out;
+}
+
+void align_nmt(AlignedText& text) {
+  text.keep_characters([](char32_t c) { return !is_nmt_control(c); });
+  CharacterChanges changes;
+  for (std::size_t i = 0; i < text.text.size();) {
+    const char32_t c = next_code_point(text.text, i);
+    changes.push_back({is_nmt_space(c) ? U' ' : c, 0});
+  }
+  text.rewrite(changes);
 }
 
 }  // namespace megatron::hugging_face

@@ -39,6 +39,7 @@ HuggingFaceTokenizer::HuggingFaceTokenizer(hugging_face::TokenizerJson json, con
                                                     source + ": pre_tokenizer");
   if (pre_tokenizer_) byte_level_words_ = pre_tokenizer_->byte_level_words();
   model_ = hugging_face::make_model(model, json.lists ? &*json.lists : nullptr, source + ": model");
+  has_independent_parts_ = byte_level_words_ != nullptr && model_->has_independent_parts();
   if (const Json& unk = optional_at(model, "unk_token"); unk.is_string())
     unk_ = model_->vocabulary().find(unk.get<std::string>());
   if (const Json& unk = optional_at(model, "unk_id"); unk.is_number_integer())
@@ -121,13 +122,27 @@ void HuggingFaceTokenizer::encode_byte_level(std::string_view text,
                                              std::vector<std::int32_t>& ids) const {
   WordCache& cache = WordCache::of_thread(cache_owner_);
   std::string word;
+  const auto each_token = [this](const auto& add) {
+    const Vocabulary& vocabulary = model_->vocabulary();
+    std::string token;
+    for (std::int32_t id = 0; id < vocabulary.id_limit(); ++id) {
+      token.clear();
+      append_decoded_byte_level(token, vocabulary.token(id));
+      add(token);
+    }
+  };
+  const auto as_characters = [&](std::string_view bytes) -> const std::string& {
+    word.clear();
+    append_byte_level(word, bytes);
+    return word;
+  };
+  const auto merge = [&](std::string_view part) { model_->merge_part(as_characters(part), ids); };
+  const auto encode_word = [&](std::string_view bytes) {
+    if (!has_independent_parts_ || !parts_.encode(bytes, each_token, cache, ids, merge))
+      model_->encode(as_characters(bytes), ids);
+  };
   byte_level_words_->split(text, [&](std::span<const Span> words) {
-    for (const Span& span : words)
-      cache.encode(text, span, ids, [&](std::string_view bytes) {
-        word.clear();
-        append_byte_level(word, bytes);
-        model_->encode(word, ids);
-      });
+    for (const Span& span : words) cache.encode(text, span, ids, encode_word);
   });
 }
 

@@ -10,6 +10,7 @@
 #include <memory>
 
 #include "megatron/tokenizers/hugging_face/added_tokens.h"
+#include "megatron/tokenizers/hugging_face/aligned_text.h"
 #include "megatron/tokenizers/hugging_face/decoder.h"
 #include "megatron/tokenizers/hugging_face/model.h"
 #include "megatron/tokenizers/hugging_face/normalizer.h"
@@ -17,6 +18,7 @@
 #include "megatron/tokenizers/hugging_face/pre_tokenizer.h"
 #include "megatron/tokenizers/hugging_face/special_tokens.h"
 #include "megatron/tokenizers/hugging_face/tokenizer_json.h"
+#include "megatron/tokenizers/lazy_parts.h"
 #include "megatron/tokenizers/tokenizer.h"
 #include "megatron/tokenizers/word_cache.h"
 
@@ -34,8 +36,7 @@ class HuggingFaceTokenizer : public Tokenizer {
                        const std::string& source);
   std::vector<std::int32_t> encode(std::string_view text) const override;
   std::vector<std::int32_t> encode_fragment(std::string_view text) const override;
-  /// Knows the places for byte-level models, and normalizers that leave the text as it is or give
-  /// NFC.
+  /// Gives the places of the package, which follow the text through normalizer and pre-tokenizer.
   std::vector<TokenSpan> encode_with_spans(std::string_view text) const override;
   std::string decode(std::span<const std::int32_t> ids, SpecialTokens special) const override;
   std::int64_t vocab_size() const override { return id_limit_; }
@@ -55,9 +56,9 @@ class HuggingFaceTokenizer : public Tokenizer {
   void encode_words(std::string_view text, bool starts_document,
                     std::vector<std::int32_t>& ids) const;
 
-  void add_plain_spans(std::string_view text, std::size_t offset,
+  void add_plain_spans(std::string_view text, bool starts_document,
                        std::vector<TokenSpan>& spans) const;
-  void add_word_spans(std::string_view text, std::size_t offset,
+  void add_word_spans(hugging_face::AlignedText segment, bool starts_document,
                       std::vector<TokenSpan>& spans) const;
   void trim_spans(std::string_view text, bool keeps_first_space,
                   std::vector<TokenSpan>& spans) const;
@@ -73,6 +74,8 @@ class HuggingFaceTokenizer : public Tokenizer {
   std::int32_t id_limit_ = 0, unk_ = -1;
   bool decodes_bytes_together_ = false;  ///< the decoder reads runs of tokens such as <0x41>
   const WordSplitter* byte_level_words_ = nullptr;  ///< of pre_tokenizer_, if it has them
+  bool has_independent_parts_ = false;              ///< of words of bytes
+  LazyParts parts_;
   std::uint64_t cache_owner_ = WordCache::new_owner();
 };
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "megatron/base/json.h"
+#include "megatron/tokenizers/tokenizer.h"
 #include "megatron/tokenizers/vocabulary.h"
 
 namespace megatron::hugging_face {
@@ -18,7 +19,18 @@ class Model {
   virtual ~Model() = default;
   /// Appends the ids of `word`, which is valid UTF-8.
   virtual void encode(std::string_view word, std::vector<std::int32_t>& ids) const = 0;
+  /// Appends the ids of `word` with their places in it. A place that the package miscounts may end
+  /// beyond the word.
+  virtual void encode_with_spans(std::string_view word, std::vector<TokenSpan>& spans) const = 0;
   virtual const Vocabulary& vocabulary() const = 0;
+
+  /// Returns whether a word is encoded by merges alone, which make tokens of adjacent bytes of the
+  /// byte alphabet, so that IndependentParts of its vocabulary may be encoded by merge_part().
+  virtual bool has_independent_parts() const { return false; }
+  /// Appends what merges make of a part of a word.
+  virtual void merge_part(std::string_view part, std::vector<std::int32_t>& ids) const {
+    encode(part, ids);
+  }
 };
 
 struct BpeLists;

@@ -5,6 +5,7 @@
 
 #include "megatron/tokenizers/byte_level.h"
 #include "megatron/tokenizers/hugging_face/bert_normalizer.h"
+#include "megatron/tokenizers/hugging_face/character_changes.h"
 #include "megatron/tokenizers/hugging_face/component.h"
 #include "megatron/tokenizers/regex.h"
 #include "megatron/tokenizers/unicode.h"
@@ -13,43 +14,88 @@
 namespace megatron::hugging_face {
 namespace {
 
-/// A normalizer that applies one function without state.
-template <class Function>
+/// A normalizer of two functions without state: `apply` of the interface, and `align`.
+template <class Apply, class Align>
 class FunctionNormalizer : public Normalizer {
  public:
-  explicit FunctionNormalizer(Function function) : function_(std::move(function)) {}
-  std::string apply(std::string text) const override { return function_(std::move(text)); }
+  FunctionNormalizer(Apply apply, Align align)
+      : apply_(std::move(apply)), align_(std::move(align)) {}
+  std::string apply(std::string text) const override { return apply_(std::move(text)); }
+  void align(AlignedText& text) const override { align_(text); }
 
  private:
-  Function function_;
+  Apply apply_;
+  Align align_;
 };
 
-template <class Function>
-std::unique_ptr<Normalizer> make_normalizer_from(Function function) {
-  return std::make_unique<FunctionNormalizer<Function>>(std::move(function));
+template <class Apply, class Align>
+std::unique_ptr<Normalizer> make_normalizer_from(Apply apply, Align align) {
+  return std::make_unique<FunctionNormalizer<Apply, Align>>(std::move(apply), std::move(align));
 }
 
 std::unique_ptr<Normalizer> unicode_form(NormalizationForm form) {
   return make_normalizer_from(
-      [form](const std::string& text) { return normalize_unicode(text, form); });
+      [form](const std::string& text) { return normalize_unicode(text, form); },
+      [form](AlignedText& text) { text.rewrite(normalization_changes(text.text, form)); });
 }
 
-std::string strip_accents(const std::string& text) {
-  std::string out;
-  for (std::size_t i = 0; i < text.size();) {
-    const std::size_t begin = i;
-    if (!is_combining_mark(next_code_point(text, i))) out.append(text, begin, i - begin);
-  }
-  return out;
+std::unique_ptr<Normalizer> lowercase() {
+  return make_normalizer_from(
+      [](const std::string& text) { return lowercase_unicode(text); },
+      [](AlignedText& text) { text.rewrite(lowercase_changes(text.text)); });
 }
 
-std::string strip(const std::string& text, bool left, bool right) {
+std::unique_ptr<Normalizer> strip_accents() {
+  const auto keeps = [](char32_t c) { return !is_combining_mark(c); };
+  return make_normalizer_from(
+      [keeps](const std::string& text) {
+        std::string out;
+        for (std::size_t i = 0; i < text.size();) {
+          const std::size_t begin = i;
+          if (keeps(next_code_point(text, i))) out.append(text, begin, i - begin);
+        }
+        return out;
+      },
+      [keeps](AlignedText& text) { text.keep_characters(keeps); });
+}
+
+/// Returns the text without white space at the ends.
+Span stripped(std::string_view text, bool left, bool right) {
   std::size_t begin = 0, end = text.size();
   for (std::size_t next = begin; left && begin < end; begin = next)
     if (!is_white_space(next_code_point(text, next))) break;
   for (std::size_t previous = end; right && end > begin; end = previous)
     if (!is_white_space(previous_code_point(text, previous))) break;
-  return text.substr(begin, end - begin);
+  return {begin, end};
+}
+
+std::unique_ptr<Normalizer> strip(bool left, bool right) {
+  return make_normalizer_from(
+      [left, right](const std::string& text) {
+        const auto [begin, end] = stripped(text, left, right);
+        return text.substr(begin, end - begin);
+      },
+      [left, right](AlignedText& text) {
+        const auto [begin, end] = stripped(text.text, left, right);
+        text.cut(begin, end);
+      });
+}
+
+std::unique_ptr<Normalizer> prepend(const std::string& prefix) {
+  return make_normalizer_from(
+      [prefix](const std::string& text) { return text.empty() ? text : prefix + text; },
+      [prefix](AlignedText& text) { text.prepend(prefix); });
+}
+
+/// Writes every byte as a character of the byte alphabet.
+std::unique_ptr<Normalizer> byte_level() {
+  return make_normalizer_from(
+      [](const std::string& text) {
+        std::string out;
+        append_byte_level(out, text);
+        return out;
+      },
+      [](AlignedText& text) { text.rewrite(byte_level_changes(text.text)); });
 }
 
 class Replace : public Normalizer {
@@ -57,19 +103,24 @@ class Replace : public Normalizer {
   Replace(Regex pattern, std::string content)
       : pattern_(std::move(pattern)), content_(std::move(content)) {}
   std::string apply(std::string text) const override {
-    std::string storage;
-    std::vector<Span> matches;
-    Regex::Finder(pattern_).find_all(replace_unassigned_characters(text, storage), 0, matches);
     std::string out;
     std::size_t copied = 0;
-    for (const Span& match : matches) {
+    for (const Span& match : matches(text)) {
       out.append(text, copied, match.begin - copied).append(content_);
       copied = match.end;
     }
     return out.append(text, copied);
   }
+  void align(AlignedText& text) const override { text.replace(matches(text.text), content_); }
 
  private:
+  std::vector<Span> matches(std::string_view text) const {
+    std::string storage;
+    std::vector<Span> found;
+    Regex::Finder(pattern_).find_all(replace_unassigned_characters(text, storage), 0, found);
+    return found;
+  }
+
   Regex pattern_;
   std::string content_;
 };
@@ -80,6 +131,9 @@ class Sequence : public Normalizer {
   std::string apply(std::string text) const override {
     for (const auto& part : parts_) text = part->apply(std::move(text));
     return text;
+  }
+  void align(AlignedText& text) const override {
+    for (const auto& part : parts_) part->align(text);
   }
 
  private:
@@ -104,35 +158,20 @@ std::unique_ptr<Normalizer> make_normalizer(const Json& component, const std::st
   if (type == "NFD") return unicode_form(NormalizationForm::nfd);
   if (type == "NFKC") return unicode_form(NormalizationForm::nfkc);
   if (type == "NFKD") return unicode_form(NormalizationForm::nfkd);
-  if (type == "Lowercase")
-    return make_normalizer_from([](const std::string& text) { return lowercase_unicode(text); });
-  if (type == "StripAccents")
-    return make_normalizer_from([](const std::string& text) { return strip_accents(text); });
+  if (type == "Lowercase") return lowercase();
+  if (type == "StripAccents") return strip_accents();
   if (type == "Sequence") return make_sequence(component, where);
   if (type == "Replace")
     return std::make_unique<Replace>(Regex(pattern_of(component, where), where + ".pattern"),
                                      json_string(component, "content", where));
-  if (type == "Strip") {
-    const bool left = json_bool(component, "strip_left", where),
-               right = json_bool(component, "strip_right", where);
-    return make_normalizer_from(
-        [left, right](const std::string& text) { return strip(text, left, right); });
-  }
-  if (type == "Prepend")
-    return make_normalizer_from(
-        [prefix = json_string(component, "prepend", where)](const std::string& text) {
-          return text.empty() ? text : prefix + text;
-        });
+  if (type == "Strip")
+    return strip(json_bool(component, "strip_left", where),
+                 json_bool(component, "strip_right", where));
+  if (type == "Prepend") return prepend(json_string(component, "prepend", where));
   if (type == "BertNormalizer") return make_bert_normalizer(component, where);
   if (type == "Precompiled") return make_precompiled(component, where);
-  if (type == "Nmt") return make_normalizer_from(normalize_nmt);
-  if (type == "ByteLevel") {
-    return make_normalizer_from([](const std::string& text) {
-      std::string out;
-      append_byte_level(out, text);
-      return out;
-    });
-  }
+  if (type == "Nmt") return make_normalizer_from(normalize_nmt, align_nmt);
+  if (type == "ByteLevel") return byte_level();
   unsupported_component(type, where);
 }
 

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "megatron/base/json.h"
+#include "megatron/tokenizers/hugging_face/aligned_text.h"
 
 namespace megatron::hugging_face {
 
@@ -13,6 +14,8 @@ class Normalizer {
  public:
   virtual ~Normalizer() = default;
   virtual std::string apply(std::string text) const = 0;
+  /// Rewrites the text as apply() does and keeps account of the places.
+  virtual void align(AlignedText& text) const = 0;
 };
 
 /// Returns null for a null component. `where` names file and field in errors.

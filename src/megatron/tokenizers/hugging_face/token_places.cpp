@@ -1,15 +1,16 @@
 // The places of tokens in a text, which the `tokenizers` package calls offsets.
 #include <algorithm>
-#include <optional>
 
 #include "megatron/base/error.h"
+#include "megatron/tokenizers/hugging_face/aligned_text.h"
 #include "megatron/tokenizers/hugging_face/hugging_face_tokenizer.h"
-#include "megatron/tokenizers/hugging_face/nfc_alignment.h"
-#include "megatron/tokenizers/token_spans.h"
 #include "megatron/tokenizers/unicode.h"
 #include "megatron/tokenizers/utf8.h"
 
 namespace megatron {
+
+using hugging_face::AlignedText;
+
 namespace {
 
 /// Returns how many characters at an end of the token are spaces, as the package sees them: Ġ, and
@@ -27,20 +28,21 @@ std::size_t count_spaces(std::string_view token, bool at_end) {
 }  // namespace
 
 std::vector<TokenSpan> HuggingFaceTokenizer::encode_with_spans(std::string_view text) const {
-  if (pre_tokenizer_ && byte_level_words_ == nullptr)
-    throw UserError({"the places of tokens are known only for byte-level pre-tokenizers", "", ""});
-  if (!pre_tokenizer_) return Tokenizer::encode_with_spans(text);
   const auto replaced = replace_invalid_utf8(text);
   if (replaced) text = *replaced;
   std::vector<TokenSpan> spans;
   for (const auto& [span, id] : added_tokens_.split_raw(text)) {
     if (id >= 0) {
       spans.push_back({id, span.begin, span.end});
-    } else {
-      add_plain_spans(text.substr(span.begin, span.end - span.begin), span.begin, spans);
+      continue;
+    }
+    const std::size_t first = spans.size();
+    add_plain_spans(text.substr(span.begin, span.end - span.begin), span.begin == 0, spans);
+    for (std::size_t i = first; i < spans.size(); ++i) {
+      spans[i].begin += span.begin;
+      spans[i].end += span.begin;
     }
   }
-  widen_to_characters(text, spans);
   for (const auto& trim : post_processor_.trims()) trim_spans(text, trim.keeps_first_space, spans);
   std::vector<TokenSpan> result;
   for (const std::int32_t id : post_processor_.apply({})) result.push_back({id, 0, 0});
@@ -49,48 +51,44 @@ std::vector<TokenSpan> HuggingFaceTokenizer::encode_with_spans(std::string_view 
   return result;
 }
 
-void HuggingFaceTokenizer::add_plain_spans(std::string_view text, std::size_t offset,
+void HuggingFaceTokenizer::add_plain_spans(std::string_view text, bool starts_document,
                                            std::vector<TokenSpan>& spans) const {
-  std::optional<hugging_face::AlignedText> aligned;
+  AlignedText aligned(text);
   if (normalizer_) {
-    const std::string normalized = normalizer_->apply(std::string(text));
-    if (normalized != text) aligned = hugging_face::align_nfc(text);
-    if (aligned && aligned->text != normalized)
-      throw UserError({"the normalizer changes the text, so the places of its tokens are not known",
-                       "", "give text that is normalized already"});
+    normalizer_->align(aligned);
+    MEGATRON_CHECK(aligned.text == normalizer_->apply(std::string(text)),
+                   "the normalizer gives another text with places");
   }
-  const std::string_view used = aligned ? aligned->text : text;
-  const std::size_t first = spans.size();
-  for (const auto& [span, id] : added_tokens_.split_normalized(used)) {
+  for (const auto& [span, id] : added_tokens_.split_normalized(aligned.text)) {
     if (id >= 0) {
-      spans.push_back({id, span.begin, span.end});
+      const Span place = aligned.place_of(span.begin, span.end);
+      spans.push_back({id, place.begin, place.end});
     } else {
-      add_word_spans(used.substr(span.begin, span.end - span.begin), span.begin, spans);
+      AlignedText segment = aligned;
+      segment.cut(span.begin, span.end);
+      add_word_spans(std::move(segment), starts_document && span.begin == 0, spans);
     }
-  }
-  for (std::size_t i = first; i < spans.size(); ++i) {
-    TokenSpan& span = spans[i];
-    if (aligned)
-      span = {span.id, aligned->places[span.begin].begin, aligned->places[span.end - 1].end};
-    span.begin += offset;
-    span.end += offset;
   }
 }
 
-void HuggingFaceTokenizer::add_word_spans(std::string_view text, std::size_t offset,
+void HuggingFaceTokenizer::add_word_spans(AlignedText segment, bool starts_document,
                                           std::vector<TokenSpan>& spans) const {
-  std::vector<std::int32_t> ids;
-  encode_words(text, false, ids);
-  std::size_t at = 0;
-  for (const std::int32_t id : ids) {
-    // A character of the byte-level alphabet stands for each byte.
-    const std::size_t size = count_characters(model_->vocabulary().token(id));
-    spans.push_back({id, offset + at, offset + at + size});
-    at += size;
+  const std::size_t size = segment.text.size();
+  hugging_face::PreTokenizedString words{
+      std::move(segment.text), {{0, size}}, starts_document, std::move(segment.places)};
+  if (pre_tokenizer_) pre_tokenizer_->apply(words);
+  for (const Span& word : words.spans) {
+    const std::size_t first = spans.size(), word_size = word.end - word.begin;
+    model_->encode_with_spans(std::string_view(words.text).substr(word.begin, word_size), spans);
+    for (std::size_t i = first; i < spans.size(); ++i) {
+      auto& [id, begin, end] = spans[i];
+      if (end > word_size) continue;  // the package leaves such a place as it is
+      if (begin == end) continue;
+      const std::size_t last = word.begin + end - 1;
+      begin = words.places[word.begin + begin].begin;
+      end = words.places[last].end;
+    }
   }
-  if (at != text.size())
-    throw UserError({"a part of the text has no tokens, so the places of the others are not known",
-                     "\"" + std::string(text.substr(0, 80)) + "\"", ""});
 }
 
 void HuggingFaceTokenizer::trim_spans(std::string_view text, bool keeps_first_space,

@@ -6,6 +6,8 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 
+#include "megatron/base/error.h"
+
 namespace megatron::hugging_face {
 namespace {
 
@@ -141,8 +143,12 @@ std::optional<TokenizerJson> read_quickly(const std::filesystem::path& path) {
       content.get_object().get(root) != SUCCESS || !read_fields(root, parts, false) ||
       !parts.has_vocabulary || !parts.has_merges)
     return std::nullopt;
-  TokenizerJson result{
-      std::make_shared<const Json>(Json::parse(parts.rest, nullptr, /*allow_exceptions=*/false))};
+  TokenizerJson result;
+  try {
+    result.root = std::make_shared<const Json>(parse_json(parts.rest, path.string()));
+  } catch (const UserError&) {  // the reader of the whole file tells the place
+    return std::nullopt;
+  }
   auto vocabulary = Vocabulary::of_pairs(parts.vocabulary);
   if (!result.root->is_object() || !vocabulary) return std::nullopt;
   const Json& model = result.root->at("model");

@@ -74,7 +74,8 @@ void Unigram::append(std::string_view piece, std::vector<std::int32_t>& ids) con
   }
 }
 
-void Unigram::encode(std::string_view word, std::vector<std::int32_t>& ids) const {
+template <class Found>
+void Unigram::segment(std::string_view word, const Found& found) const {
   const auto score_of = [&](std::size_t /*length*/, std::int32_t id) {
     return scores_[static_cast<std::size_t>(id)];
   };
@@ -85,8 +86,23 @@ void Unigram::encode(std::string_view word, std::vector<std::int32_t>& ids) cons
   for (std::size_t first = 0, after = 0; first < parts.size(); first = after) {
     after = first + 1;  // a run of unknown characters is one part
     while (after < parts.size() && is_unknown(parts[first]) && is_unknown(parts[after])) ++after;
-    append(word.substr(parts[first].begin, parts[after - 1].end - parts[first].begin), ids);
+    found(parts[first].begin, parts[after - 1].end);
   }
+}
+
+void Unigram::encode(std::string_view word, std::vector<std::int32_t>& ids) const {
+  segment(word, [&](std::size_t begin, std::size_t end) {
+    append(word.substr(begin, end - begin), ids);
+  });
+}
+
+void Unigram::encode_with_spans(std::string_view word, std::vector<TokenSpan>& spans) const {
+  std::vector<std::int32_t> ids;
+  segment(word, [&](std::size_t begin, std::size_t end) {
+    ids.clear();
+    append(word.substr(begin, end - begin), ids);
+    for (const std::int32_t id : ids) spans.push_back({id, begin, end});
+  });
 }
 
 }  // namespace megatron::hugging_face

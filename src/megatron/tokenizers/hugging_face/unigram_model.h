@@ -13,9 +13,13 @@ class Unigram : public Model {
  public:
   Unigram(const Json& model, const std::string& where);
   void encode(std::string_view word, std::vector<std::int32_t>& ids) const override;
+  void encode_with_spans(std::string_view word, std::vector<TokenSpan>& spans) const override;
   const Vocabulary& vocabulary() const override { return vocabulary_; }
 
  private:
+  /// Calls found(begin, end) for each piece of `word`.
+  template <class Found>
+  void segment(std::string_view word, const Found& found) const;
   void append(std::string_view piece, std::vector<std::int32_t>& ids) const;
   std::int32_t unk_or_throw(std::string_view text) const;
 

@@ -1,9 +1,9 @@
 #include "megatron/tokenizers/hugging_face/word_models.h"
 
-#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "megatron/base/error.h"
+#include "megatron/tokenizers/utf8.h"
 
 namespace megatron::hugging_face {
 namespace {
@@ -43,14 +43,9 @@ WordPiece::WordPiece(const Json& model, const std::string& where)
   following_.finish();
 }
 
-void WordPiece::encode(std::string_view word, std::vector<std::int32_t>& ids) const {
-  const auto is_start = [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; };
-  if (word.size() > max_characters_ && static_cast<std::size_t>(std::count_if(
-                                           word.begin(), word.end(), is_start)) > max_characters_) {
-    ids.push_back(unk_id_);
-    return;
-  }
-  const std::size_t first = ids.size();
+template <class Found>
+bool WordPiece::segment(std::string_view word, const Found& found) const {
+  if (word.size() > max_characters_ && count_characters(word) > max_characters_) return false;
   for (std::size_t at = 0; at < word.size();) {
     std::size_t length = 0;
     std::int32_t id = -1;
@@ -59,14 +54,28 @@ void WordPiece::encode(std::string_view word, std::vector<std::int32_t>& ids) co
           length = found_length;
           id = found_id;
         });
-    if (id < 0) {
-      ids.resize(first);
-      ids.push_back(unk_id_);
-      return;
-    }
-    ids.push_back(id);
+    if (id < 0) return false;
+    found(id, at, at + length);
     at += length;
   }
+  return true;
+}
+
+void WordPiece::encode(std::string_view word, std::vector<std::int32_t>& ids) const {
+  const std::size_t first = ids.size();
+  if (segment(word, [&](std::int32_t id, std::size_t, std::size_t) { ids.push_back(id); })) return;
+  ids.resize(first);
+  ids.push_back(unk_id_);
+}
+
+void WordPiece::encode_with_spans(std::string_view word, std::vector<TokenSpan>& spans) const {
+  const std::size_t first = spans.size();
+  if (segment(word, [&](std::int32_t id, std::size_t begin, std::size_t end) {
+        spans.push_back({id, begin, end});
+      }))
+    return;
+  spans.resize(first);
+  spans.push_back({unk_id_, 0, word.size()});
 }
 
 WordLevel::WordLevel(const Json& model, const std::string& where)
@@ -77,6 +86,12 @@ void WordLevel::encode(std::string_view word, std::vector<std::int32_t>& ids) co
   if (word.empty()) return;
   const std::int32_t id = vocabulary_.find(word);
   ids.push_back(id >= 0 ? id : unk_id_);
+}
+
+void WordLevel::encode_with_spans(std::string_view word, std::vector<TokenSpan>& spans) const {
+  std::vector<std::int32_t> ids;
+  encode(word, ids);
+  for (const std::int32_t id : ids) spans.push_back({id, 0, word.size()});
 }
 
 }  // namespace megatron::hugging_face

@@ -15,9 +15,15 @@ class WordPiece : public Model {
  public:
   WordPiece(const Json& model, const std::string& where);
   void encode(std::string_view word, std::vector<std::int32_t>& ids) const override;
+  void encode_with_spans(std::string_view word, std::vector<TokenSpan>& spans) const override;
   const Vocabulary& vocabulary() const override { return vocabulary_; }
 
  private:
+  /// Calls found(id, begin, end) for each token of `word`. Returns false after the first part that
+  /// is unknown.
+  template <class Found>
+  bool segment(std::string_view word, const Found& found) const;
+
   Vocabulary vocabulary_;
   PieceTrie first_, following_;  ///< tokens of a word's beginning, and those after the prefix
   std::int32_t unk_id_;
@@ -29,6 +35,7 @@ class WordLevel : public Model {
  public:
   WordLevel(const Json& model, const std::string& where);
   void encode(std::string_view word, std::vector<std::int32_t>& ids) const override;
+  void encode_with_spans(std::string_view word, std::vector<TokenSpan>& spans) const override;
   const Vocabulary& vocabulary() const override { return vocabulary_; }
 
  private:

@@ -3,8 +3,17 @@
 #include <cstring>
 
 #include "megatron/base/error.h"
+#include "megatron/tokenizers/utf8.h"
 
 namespace megatron::sentencepiece {
+namespace {
+
+/// Keys of a damaged map may end inside characters.
+bool ends_character(std::string_view text, std::size_t at) {
+  return at == text.size() || !is_continuation_byte(text[at]);
+}
+
+}  // namespace
 
 CharacterMap::CharacterMap(std::string_view blob, const std::string& source) {
   if (blob.empty()) return;
@@ -18,17 +27,21 @@ CharacterMap::CharacterMap(std::string_view blob, const std::string& source) {
   std::memcpy(units.data(), blob.data() + sizeof size, size);
   trie_ = DoubleArray(std::move(units));
   normalized_ = blob.substr(sizeof size + size);
+  if (replace_invalid_utf8(normalized_))
+    throw UserError({source + ": the replacements of the precompiled character map are not UTF-8",
+                     "", "check that the file is whole"});
 }
 
 std::string_view CharacterMap::replacement_at(std::size_t offset) const {
-  return offset < normalized_.size() ? std::string_view(normalized_.data() + offset)
-                                     : std::string_view();
+  const bool begins_character =
+      offset < normalized_.size() && !is_continuation_byte(normalized_[offset]);
+  return begins_character ? std::string_view(normalized_.data() + offset) : std::string_view();
 }
 
 CharacterMap::Match CharacterMap::longest(std::string_view text) const {
   Match match;
   trie_.for_each_prefix(text, [&](std::size_t length, std::size_t value) {
-    match = {length, replacement_at(value)};
+    if (ends_character(text, length)) match = {length, replacement_at(value)};
   });
   return match;
 }
@@ -36,7 +49,7 @@ CharacterMap::Match CharacterMap::longest(std::string_view text) const {
 CharacterMap::Match CharacterMap::shortest(std::string_view text) const {
   Match match;
   trie_.for_each_prefix(text, [&](std::size_t length, std::size_t value) {
-    if (match.length == 0) match = {length, replacement_at(value)};
+    if (match.length == 0 && ends_character(text, length)) match = {length, replacement_at(value)};
   });
   return match;
 }

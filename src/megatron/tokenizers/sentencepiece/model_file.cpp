@@ -150,6 +150,7 @@ ModelFile read_model_file(const std::filesystem::path& path) {
         if (value.field == 5)
           model.denormalizer = read_normalizer_spec(value.bytes, source + ": denormalizer_spec");
       });
+  if (replace_invalid_utf8(model.unk_surface)) refuse(source, "the unk_surface is not UTF-8");
   check_pieces(model, source);
   return model;
 }

@@ -62,8 +62,11 @@ void Normalizer::append(std::string& out, std::string_view normalized) const {
   }
 }
 
-std::string Normalizer::apply(std::string_view text) const {
+template <class Note>
+std::string Normalizer::rewrite(std::string_view text, const Note& note) const {
   std::string out;
+  const std::size_t size = text.size();
+  const auto consumed = [&] { return size - text.size(); };
   while (remove_extra_ && !text.empty()) {
     const Prefix prefix = next(text);
     if (prefix.normalized != " ") break;
@@ -82,6 +85,7 @@ std::string Normalizer::apply(std::string_view text) const {
         out += space();
       }
       after_space = is_space && remove_extra_;
+      note(out.size(), consumed());
       text.remove_prefix(1);
       continue;
     }
@@ -91,11 +95,30 @@ std::string Normalizer::apply(std::string_view text) const {
       append(out, normalized);
       after_space = normalized.ends_with(' ');
     }
+    note(out.size(), consumed());
     text.remove_prefix(length);
     if (!remove_extra_) after_space = false;
   }
+  note(out.size() + 1, size);
   while (remove_extra_ && out.ends_with(space())) out.erase(out.size() - space().size());
   if (space_is_suffix_ && add_dummy_prefix_) out += space();
+  return out;
+}
+
+std::string Normalizer::apply(std::string_view text) const {
+  return rewrite(text, [](std::size_t, std::size_t) {});
+}
+
+std::string Normalizer::apply(std::string_view text, std::vector<std::size_t>& places) const {
+  places.clear();
+  std::string out =
+      rewrite(text, [&](std::size_t size, std::size_t place) { places.resize(size, place); });
+  if (out.empty()) return out;
+  const std::size_t suffix = space_is_suffix_ && add_dummy_prefix_ ? space().size() : 0;
+  // Where spaces at the end were removed, the place of the first of them remains as the end.
+  const std::size_t end = places[std::min(out.size() - suffix, places.size() - 1)];
+  places.resize(out.size() + 1 - suffix);
+  places.resize(out.size() + 1, end);
   return out;
 }
 

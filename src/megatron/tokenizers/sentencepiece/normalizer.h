@@ -25,12 +25,19 @@ class Normalizer {
 
   /// Returns the normalized form of `text`, which is valid UTF-8.
   std::string apply(std::string_view text) const;
+  /// Does the same and sets `places` to the place in `text` where each byte of the result, and its
+  /// end, comes from, as the package's norm_to_orig.
+  std::string apply(std::string_view text, std::vector<std::size_t>& places) const;
 
  private:
   struct Prefix {
     std::string_view normalized;
     std::size_t length;
   };
+  /// Calls note(size, place) when the result has `size` bytes, all of those new since the last call
+  /// come from `place`, and the next ones come from later places.
+  template <class Note>
+  std::string rewrite(std::string_view text, const Note& note) const;
   Prefix next(std::string_view text) const;
   void find_plain_characters();
   bool is_plain(std::string_view text) const {

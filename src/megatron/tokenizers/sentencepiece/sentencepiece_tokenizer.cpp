@@ -92,18 +92,54 @@ std::vector<std::int32_t> SentencePieceTokenizer::encode(std::string_view text) 
   return ids;
 }
 
+std::vector<TokenSpan> SentencePieceTokenizer::encode_with_spans(std::string_view text) const {
+  const auto replaced = replace_invalid_utf8(text);
+  if (replaced) text = *replaced;
+  std::vector<std::size_t> places;
+  const std::string normalized = normalizer_.apply(text, places);
+  std::vector<EncodedPiece> encoded;
+  encode_normalized(normalized, encoded);
+  std::vector<TokenSpan> spans;
+  std::size_t at = 0;
+  bool after_unknown = false;
+  for (const EncodedPiece& piece : encoded) {
+    const std::size_t begin = places[at], end = places[at + piece.text.size()];
+    const bool is_unknown = piece.id == pieces_.unk_id();
+    at += piece.text.size();
+    if (is_unknown && model_.byte_fallback) {
+      for (const char byte : piece.text)
+        spans.push_back({pieces_.id_of_byte(static_cast<unsigned char>(byte)), begin, begin});
+      spans.back().end = end;  // the last byte stands for the whole piece
+    } else if (is_unknown && after_unknown) {
+      spans.back().end = end;
+    } else if (pieces_.type(piece.id) == PieceType::control) {
+      spans.push_back({piece.id, begin, begin});
+    } else {
+      spans.push_back({piece.id, begin, end});
+    }
+    after_unknown = is_unknown;
+  }
+  return spans;
+}
+
 void SentencePieceTokenizer::encode_words(std::string_view text,
                                           std::vector<std::int32_t>& ids) const {
   WordCache& cache = WordCache::of_thread(cache_owner_);
   std::vector<EncodedPiece> encoded;
+  const auto each_piece = [this](const auto& add) {
+    for (const sentencepiece::Piece& piece : model_.pieces) add(piece.text);
+  };
+  const auto merge = [&](std::string_view part) {
+    encoded.clear();
+    bpe_->encode(part, encoded);
+    append_ids(encoded, ids);
+  };
   for (std::size_t at = 0; at < text.size();) {
     std::size_t end = at;
     while (text.substr(end).starts_with(kSpaceSymbol)) end += kSpaceSymbol.size();
     end = std::min(text.find(kSpaceSymbol, end), text.size());
     cache.encode(text, {at, end}, ids, [&](std::string_view word) {
-      encoded.clear();
-      bpe_->encode(word, encoded);
-      append_ids(encoded, ids);
+      if (!parts_.encode(word, each_piece, cache, ids, merge)) merge(word);
     });
     at = end;
   }

@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 
+#include "megatron/tokenizers/lazy_parts.h"
 #include "megatron/tokenizers/sentencepiece/bpe_model.h"
 #include "megatron/tokenizers/sentencepiece/normalizer.h"
 #include "megatron/tokenizers/sentencepiece/pieces.h"
@@ -20,6 +21,8 @@ class SentencePieceTokenizer : public Tokenizer {
   /// `name` is the --tokenizer-type; the types differ in nothing else.
   SentencePieceTokenizer(const std::filesystem::path& path, std::string_view name);
   std::vector<std::int32_t> encode(std::string_view text) const override;
+  /// Gives the places of the package's encode_as_immutable_proto().
+  std::vector<TokenSpan> encode_with_spans(std::string_view text) const override;
   std::string decode(std::span<const std::int32_t> ids, SpecialTokens special) const override;
   std::int64_t vocab_size() const override { return pieces_.size(); }
   std::int32_t eod() const override { return eos_; }
@@ -47,6 +50,7 @@ class SentencePieceTokenizer : public Tokenizer {
   std::optional<sentencepiece::Normalizer> denormalizer_;
   std::optional<sentencepiece::BpeModel> bpe_;
   std::optional<sentencepiece::UnigramModel> unigram_;
+  LazyParts parts_;
   std::string_view name_;
   std::int32_t bos_, eos_, pad_;
   std::uint64_t cache_owner_;

@@ -47,15 +47,20 @@ std::string TiktokenTokenizer::token(std::int32_t id) const {
   return special != special_tokens_.end() ? special->second : std::string(ranks_.token(id));
 }
 
+/// Returns the first special token of the text at or after `at`; its id is −1 at the end.
+hugging_face::TokenTrie::Match TiktokenTokenizer::next_special_token(std::string_view text,
+                                                                     std::size_t at) const {
+  if (encoded_special_tokens_.empty()) return {{text.size(), text.size()}, -1};
+  return encoded_special_tokens_.find(text, at);
+}
+
 std::vector<std::int32_t> TiktokenTokenizer::encode(std::string_view text) const {
   const auto replaced = replace_invalid_utf8(text);
   if (replaced) text = *replaced;
   std::vector<std::int32_t> ids;
   ids.reserve(text.size() / 3);
   for (std::size_t at = 0; at < text.size();) {
-    const auto [span, id] = encoded_special_tokens_.empty()
-                                ? hugging_face::TokenTrie::Match{{text.size(), text.size()}, -1}
-                                : encoded_special_tokens_.find(text, at);
+    const auto [span, id] = next_special_token(text, at);
     encode_ordinary(text.substr(at, span.begin - at), ids);
     if (id >= 0) ids.push_back(id);
     at = span.end;
@@ -67,15 +72,25 @@ std::vector<TokenSpan> TiktokenTokenizer::encode_with_spans(std::string_view tex
   const auto replaced = replace_invalid_utf8(text);
   if (replaced) text = *replaced;
   std::vector<TokenSpan> spans;
-  std::size_t at = 0;
-  for (const std::int32_t id : encode(text)) {
-    const auto special = special_tokens_.find(id);
-    const std::size_t size =
-        special != special_tokens_.end() ? special->second.size() : ranks_.token(id).size();
-    spans.push_back({id, at, at + size});
-    at += size;
+  std::vector<std::int32_t> ids;
+  for (std::size_t begin = 0; begin < text.size();) {
+    const auto [special, special_id] = next_special_token(text, begin);
+    splitter_.split(text.substr(begin, special.begin - begin), [&](std::span<const Span> words) {
+      for (const Span& word : words) {
+        ids.clear();
+        if (word.begin < word.end)
+          ranks_.encode(text.substr(begin + word.begin, word.end - word.begin), ids);
+        std::size_t at = begin + word.begin;
+        for (const std::int32_t id : ids) {
+          const std::size_t size = ranks_.token(id).size();
+          spans.push_back({id, at, at + size});
+          at += size;
+        }
+      }
+    });
+    if (special_id >= 0) spans.push_back({special_id, special.begin, special.end});
+    begin = special.end;
   }
-  MEGATRON_CHECK(at == text.size(), "tokens of ", at, " bytes for ", text.size());
   widen_to_characters(text, spans);
   return spans;
 }
@@ -85,10 +100,18 @@ void TiktokenTokenizer::encode_ordinary(std::string_view text,
   WordCache& cache = WordCache::of_thread(cache_owner_);
   splitter_.split(text, [&](std::span<const Span> words) {
     for (const Span& span : words)
-      cache.encode(text, span, ids, [&](std::string_view word) {
-        if (!word.empty()) ranks_.encode(word, ids);
-      });
+      cache.encode(text, span, ids, [&](std::string_view word) { encode_word(cache, word, ids); });
   });
+}
+
+void TiktokenTokenizer::encode_word(WordCache& cache, std::string_view word,
+                                    std::vector<std::int32_t>& ids) const {
+  const auto each_token = [this](const auto& add) {
+    for (std::int32_t id = 0; id < ranks_.id_limit(); ++id) add(ranks_.token(id));
+  };
+  const auto merge = [&](std::string_view part) { ranks_.merge(part, ids); };
+  if (!word.empty() && !parts_.encode(word, each_token, cache, ids, merge))
+    ranks_.encode(word, ids);
 }
 
 std::string TiktokenTokenizer::decode(std::span<const std::int32_t> ids,

@@ -7,8 +7,10 @@
 #include <unordered_map>
 
 #include "megatron/tokenizers/hugging_face/token_trie.h"
+#include "megatron/tokenizers/lazy_parts.h"
 #include "megatron/tokenizers/tiktoken/vocabulary_file.h"
 #include "megatron/tokenizers/tokenizer.h"
+#include "megatron/tokenizers/word_cache.h"
 #include "megatron/tokenizers/word_splitter.h"
 
 namespace megatron {
@@ -32,10 +34,13 @@ class TiktokenTokenizer : public Tokenizer {
 
  private:
   TiktokenTokenizer(tiktoken::VocabularyFile file, const std::string& source);
+  hugging_face::TokenTrie::Match next_special_token(std::string_view text, std::size_t at) const;
   void encode_ordinary(std::string_view text, std::vector<std::int32_t>& ids) const;
+  void encode_word(WordCache& cache, std::string_view word, std::vector<std::int32_t>& ids) const;
   std::int32_t id_of(std::string_view special_token) const;
 
   BytePairRanks ranks_;
+  LazyParts parts_;
   WordSplitter splitter_;
   std::unordered_map<std::int32_t, std::string> special_tokens_;
   hugging_face::TokenTrie encoded_special_tokens_;

@@ -1,25 +1,29 @@
-#include "megatron/tokenizers/hugging_face/nfc_alignment.h"
+#include "megatron/tokenizers/hugging_face/character_changes.h"
 
 #include <utf8proc.h>
 
 #include <algorithm>
 #include <optional>
 
+#include "megatron/tokenizers/byte_level.h"
 #include "megatron/tokenizers/unicode.h"
 #include "megatron/tokenizers/utf8.h"
 
 namespace megatron::hugging_face {
 namespace {
 
-/// A character of the result and how it changes the number of characters: 1 for one that is new, −n
-/// for one that replaces n others besides its own.
 struct Part {
   char32_t character;
   int combining_class;
   int change;
 };
 
+int combining_class;
+int change;
+};
+
 int combining_class(char32_t c) {
+  if (is_unknown_to_normalizers(c)) return 0;
   return utf8proc_get_property(static_cast<utf8proc_int32_t>(c))->combining_class;
 }
 
@@ -29,8 +33,8 @@ std::string utf8_of(char32_t c) {
   return text;
 }
 
-/// Decomposes the text and orders its marks.
-std::vector<Part> decompose(std::string_view text) {
+/// Decomposes the text into `form`, NFD or NFKD, and orders its marks.
+std::vector<Part> decompose(std::string_view text, NormalizationForm form) {
   std::vector<Part> parts;
   std::size_t marks = 0;  // where the marks after the last starter begin
   const auto order = [&] {
@@ -41,8 +45,7 @@ std::vector<Part> decompose(std::string_view text) {
   for (std::size_t at = 0; at < text.size();) {
     const std::size_t begin = at;
     next_code_point(text, at);
-    const std::string whole =
-        normalize_unicode(std::string(text.substr(begin, at - begin)), NormalizationForm::nfd);
+    const std::string whole = normalize_unicode(text.substr(begin, at - begin), form);
     for (std::size_t i = 0; i < whole.size();) {
       const int change = i == 0 ? 0 : 1;
       const char32_t c = next_code_point(whole, i);
@@ -99,26 +102,46 @@ std::vector<Part> recompose(const std::vector<Part>& parts) {
   return out;
 }
 
-}  // namespace
-
-AlignedText align_nfc(std::string_view text) {
-  std::vector<Span> originals;
+/// Returns the changes of a function that rewrites every character on its own.
+template <class Rewrite>
+CharacterChanges changes_of_each(std::string_view text, Rewrite rewrite) {
+  CharacterChanges changes;
   for (std::size_t at = 0; at < text.size();) {
     const std::size_t begin = at;
     next_code_point(text, at);
-    originals.push_back({begin, at});
+    const std::string out = rewrite(text.substr(begin, at - begin));
+    for (std::size_t i = 0; i < out.size();) {
+      const int change = i == 0 ? 0 : 1;
+      changes.push_back({next_code_point(out, i), change});
+    }
   }
-  AlignedText result;
-  std::size_t next = 0;  // the next original character
-  for (const Part& part : recompose(decompose(text))) {
-    const std::size_t place = part.change > 0 ? next - 1 : next;  // wraps before the first
-    const Span from = place < originals.size() ? originals[place] : Span{0, 0};
-    if (part.change <= 0) next += static_cast<std::size_t>(1 - part.change);
-    const std::size_t begin = result.text.size();
-    append_utf8(result.text, part.character);
-    result.places.resize(result.places.size() + result.text.size() - begin, from);
-  }
-  return result;
+  return changes;
+}
+
+}  // namespace
+
+CharacterChanges normalization_changes(std::string_view text, NormalizationForm form) {
+  const bool composes = form == NormalizationForm::nfc || form == NormalizationForm::nfkc;
+  const bool is_compatible = form == NormalizationForm::nfkc || form == NormalizationForm::nfkd;
+  std::vector<Part> parts =
+      decompose(text, is_compatible ? NormalizationForm::nfkd : NormalizationForm::nfd);
+  if (composes) parts = recompose(parts);
+  CharacterChanges changes;
+  changes.reserve(parts.size());
+  for (const Part& part : parts) changes.push_back({part.character, part.change});
+  return changes;
+}
+
+CharacterChanges lowercase_changes(std::string_view text) {
+  return changes_of_each(text, lowercase_unicode);
+}
+
+CharacterChanges byte_level_changes(std::string_view text) {
+  return changes_of_each(text, [](std::string_view character) {
+    std::string out;
+    append_byte_level(out, character);
+    return out;
+  });
 }
 
 }  // namespace megatron::hugging_face

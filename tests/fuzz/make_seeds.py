@@ -1,0 +1,190 @@
+#!/usr/bin/env python3
+"""Writes the first inputs of the fuzz targets from small real files: FOLDER/<target>/.
+
+They come from the fixtures of the tests and the transcripts in tests/cli. Usage: make_seeds.py
+FOLDER
+"""
+import gzip
+import json
+import pathlib
+import re
+import shutil
+import struct
+import subprocess
+import sys
+
+TESTS = pathlib.Path(__file__).resolve().parent.parent
+FIXTURES = TESTS / "tokenizers" / "fixtures"
+PATTERNS = ["r50k_base", "cl100k_base", "o200k_base", "llama3", "qwen", "tekken", r"\w+|\s+"]
+LARGEST = 20_000
+
+
+def texts():
+    """The lines of the tokenizers' fixtures."""
+    for path in sorted(FIXTURES.glob("*.jsonl")):
+        for line in path.read_text().splitlines()[::10]:
+            case = json.loads(line)
+            if "hex" in case:
+                yield bytes.fromhex(case["hex"])
+
+
+def small_json(path):
+    """A tokenizer.json whose vocabulary is short, so that mutations reach the rest."""
+    root = json.loads(path.read_text())
+    model = root["model"]
+    if isinstance(model["vocab"], list):
+        model["vocab"] = model["vocab"][:40]
+    else:
+        kept = sorted(model["vocab"].items(), key=lambda item: item[1])[:300]
+        model["vocab"] = dict(kept)
+        known = set(model["vocab"])
+
+        def is_known(merge):
+            left, right = merge.split(" ") if isinstance(merge, str) else merge
+            return {left, right, left + right} <= known
+
+        model["merges"] = [m for m in model.get("merges", []) if is_known(m)]
+        if model["type"] != "BPE":
+            del model["merges"]
+        for token in root["added_tokens"]:
+            if token["content"] not in known:
+                token["id"] = len(known)
+                known.add(token["content"])
+    text = json.dumps(root, ensure_ascii=False)
+    return text.encode()
+
+
+def tokenizer_files():
+    names = ["bert", "flavours", "gpt2", "llama2", "llama3", "metaspace", "qwen2", "strips"]
+    for name in names + ["word_level"]:
+        yield "tokenizer_json", small_json(FIXTURES / f"{name}.json")
+    for path in FIXTURES.glob("sp_*bytes.model"):
+        yield "sentencepiece", path.read_bytes()
+    yield "wordpiece", b"[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nhello\nworld\n##s\n!\n\xe4\xb8\xad\n"
+    ranks = (FIXTURES / "small.tiktoken").read_bytes()
+    for pattern in PATTERNS:
+        yield "tiktoken", pattern.encode() + b"\0" + ranks
+    entries = json.loads((FIXTURES / "list.json").read_text())[:300]
+    yield "tiktoken", b"\0" + json.dumps(entries).encode()
+    config = {
+        "pattern": r"\p{L}+|\s+",
+        "num_vocab_tokens": 300,
+        "default_vocab_size": 310,
+        "default_num_special_tokens": 10,
+        "version": "v3",
+    }
+    specials = [{"rank": 0, "token_str": "<unk>", "is_control": True}]
+    tekken = {"config": config, "vocab": entries, "special_tokens": specials}
+    yield "tiktoken", b"\0" + json.dumps(tekken).encode()
+    folder = FIXTURES / "gpt2"
+    files = [next(folder.glob(pattern)).read_bytes() for pattern in ("vocab*", "merges*")]
+    yield "gpt2_files", b"\0".join(files)
+    special = {"content": "<s>", "lstrip": False, "rstrip": False, "special": True}
+    tokenizer_config = {
+        "bos_token": special,
+        "eos_token": "</s>",
+        "added_tokens_decoder": {"0": special},
+        "chat_template": [{"name": "default", "template": "{{ bos_token }}"}],
+    }
+    parts = [tokenizer_config, {"eos_token": "</s>"}, {"chat_template": "{{ 1 }}"}]
+    yield "tokenizer_config", b"\0".join(json.dumps(part).encode() for part in parts)
+
+
+def manifest():
+    progress = dict.fromkeys(
+        [
+            "iteration",
+            "consumed_train_samples",
+            "skipped_train_samples",
+            "consumed_valid_samples",
+            "scheduler_num_steps",
+            "floating_point_operations",
+        ],
+        3,
+    )
+    digits = "0123456789abcdef"
+    piece = {"file": "a.safetensors", "key": "w", "offset": [0, 0], "shape": [2, 4]}
+    pieces = [piece | {"xxh3": digits}, piece | {"xxh3": digits, "offset": [2, 0]}]
+    tensor = {"kind": "weight", "dtype": "F32", "shape": [4, 4], "pieces": pieces}
+    loss_scale = {"scale": 2.0, "growth_tracker": 1, "hysteresis_tracker": 2}
+    return {
+        "format": "megatron-checkpoint",
+        "format_version": 1,
+        "progress": progress,
+        "model": {},
+        "settings": {},
+        "model_type": "llama",
+        "files": {"tokenizer/tokenizer.json": digits},
+        "headers": {"a.safetensors": digits},
+        "tensors": {"w": tensor},
+        "optimizer": {"name": "adam", "num_steps": 3, "loss_scale": loss_scale},
+    }
+
+
+def data_files():
+    for dtype, multimodal in ((4, False), (8, True)):
+        lengths, size = [3, 2, 5], 4 if dtype == 4 else 2
+        pointers = [0, 3 * size, 5 * size]
+        header = b"MMIDIDX\0\0" + struct.pack("<QBQQ", 1, dtype, 3, 3)
+        index = header + struct.pack("<3i", *lengths) + struct.pack("<3q", *pointers)
+        index += struct.pack("<3q", 0, 2, 3) + (b"\0\1\0" if multimodal else b"")
+        yield "indexed_dataset", index
+    for shape, descr, size in (("(3,)", "<i4", 12), ("(2, 3)", "<i8", 48), ("(4,)", "<u4", 16)):
+        head = f"{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}, }}"
+        head += " " * (118 - len(head) - 1) + "\n"
+        yield "npy", b"\x93NUMPY\1\0" + struct.pack("<H", len(head)) + head.encode() + bytes(size)
+    lines = b'{"text": "a b", "title": "t"}\n{"title": "x", "text": ["\\u00e9", "c"]}\n\n{"text'
+    yield "documents", lines
+    yield "documents", b"One paragraph\nof lines.\n\n\nAnother.\r\n"
+    yield "text_stream", gzip.compress(lines) + gzip.compress(b"more")
+    if shutil.which("zstd"):
+        packed = subprocess.run(["zstd", "-c"], input=lines, capture_output=True, check=True)
+        yield "text_stream", packed.stdout
+    yield "text_stream", lines
+    chat = (TESTS / "datasets" / "fixtures" / "sft.jsonl").read_bytes()
+    yield "conversations", b'{"messages": [{"role": "user", "content": "Hi"}]}\n'
+    yield "conversations", chat[:3000]
+    state = {"job": "job", "position": {"file": 0, "offset": 3, "line": 1, "finished_bytes": 0}}
+    yield "preprocess_checkpoint", json.dumps(state).encode()
+    header = json.dumps({"w": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}}).encode()
+    yield "safetensors", struct.pack("<Q", len(header)) + header + bytes(8)
+    yield "manifest", json.dumps(manifest()).encode()
+    yield "metrics_log", b'{"iteration": 1, "lm loss": 2.5, "routing": {"load": [[1, 2]]}}\n' * 3
+
+
+def settings():
+    yield "config_file", b"0" + b"lr: 1e-3\nmodel:\n  num_layers: 2\ndata-path: [a, b]\nbf16: yes\n"
+    yield "config_file", b"1" + b'lr = 1e-3\n[model]\nnum-layers = 2\ndata_path = ["a"]\n'
+    for path in sorted((TESTS / "cli").glob("*.test"))[:40]:
+        for line in path.read_text().splitlines():
+            found = re.match(r"\$ .*megatron pretrain gpt (--[^|;&<>$]*)$", line)
+            if found:
+                yield "command_line", found[1].replace(" ", "\0").encode()
+    for text in (b"([1]*3+[0])*2", b"Et*3|(tt|)*5mL", b"20GB", b"1.5e9 MiB", b"969, 30, 1"):
+        yield "expressions", text
+
+
+def templates():
+    for line in (FIXTURES / "chat_snippets.jsonl").read_text().splitlines()[1:]:
+        yield "chat_template", json.loads(line)["template"].encode()
+
+
+def all_seeds():
+    yield from tokenizer_files()
+    yield from data_files()
+    yield from settings()
+    yield from templates()
+    for i, text in enumerate(texts()):
+        yield "encode", bytes([i % 20]) + text
+        yield "word_splitter", bytes([i % 10]) + text
+
+
+def main():
+    folder = pathlib.Path(sys.argv[1])
+    for i, (target, content) in enumerate(all_seeds()):
+        (folder / target).mkdir(parents=True, exist_ok=True)
+        (folder / target / f"seed_{i:04d}").write_bytes(content[:LARGEST])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,72 @@
+#include "fuzz/target.h"
+
+#include <fstream>
+
+#include "fuzz/targets.h"
+#include "megatron/base/error.h"
+#include "support/temporary_folder.h"
+
+namespace megatron::fuzz {
+
+std::span<const Target> targets() {
+  static constexpr Target kTargets[] = {
+      {"chat_template", parse_chat_template},
+      {"command_line", parse_command_line},
+      {"config_file", parse_config_file},
+      {"conversations", parse_conversations},
+      {"documents", parse_documents},
+      {"encode", parse_encode},
+      {"expressions", parse_expressions},
+      {"gpt2_files", parse_gpt2_files},
+      {"indexed_dataset", parse_indexed_dataset},
+      {"manifest", parse_manifest},
+      {"metrics_log", parse_metrics_log},
+      {"npy", parse_npy},
+      {"preprocess_checkpoint", parse_preprocess_checkpoint},
+      {"safetensors", parse_safetensors},
+      {"sentencepiece", parse_sentencepiece},
+      {"text_stream", parse_text_stream},
+      {"tiktoken", parse_tiktoken},
+      {"tokenizer_config", parse_tokenizer_config},
+      {"tokenizer_json", parse_tokenizer_json},
+      {"word_splitter", parse_word_splitter},
+      {"wordpiece", parse_wordpiece},
+  };
+  return kTargets;
+}
+
+void run(const Target& target, std::string_view input) {
+  try {
+    target.parse(input);
+  } catch (const UserError& error) {
+    const std::string& what = error.parts().what;
+    require(!what.empty() && what.find('\n') == std::string::npos,
+            "the message has several lines: " + what);
+  } catch (const Find&) {
+    throw;
+  } catch (const std::exception& error) {
+    throw Find(std::string(target.name) + ": not a UserError: " + error.what());
+  }
+}
+
+std::string input_folder() {
+  static const TemporaryFolder folder(std::filesystem::exists("/dev/shm")
+                                          ? std::filesystem::path("/dev/shm")
+                                          : std::filesystem::temp_directory_path());
+  return folder.path().string();
+}
+
+std::string write_input(const std::string& name, std::string_view content) {
+  const std::string path = input_folder() + "/" + name;
+  std::ofstream(path, std::ios::binary | std::ios::trunc) << content;
+  return path;
+}
+
+std::string_view take_part(std::string_view& input) {
+  const std::size_t end = std::min(input.find('\0'), input.size());
+  const std::string_view part = input.substr(0, end);
+  input.remove_prefix(std::min(end + 1, input.size()));
+  return part;
+}
+
+}  // namespace megatron::fuzz
