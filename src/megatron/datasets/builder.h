@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "megatron/base/storage/remote_storage.h"
 #include "megatron/config/settings.h"
 #include "megatron/datasets/dataset.h"
 #include "megatron/datasets/split.h"
@@ -70,6 +71,9 @@ struct Datasets {
   /// Returns the split; throws a UserError when it is null.
   const Dataset& require(Split split) const;
 };
+
+/// Returns where data of remote paths is copied to.
+StorageOptions storage_options(const DataConfig& config);
 
 /// Builds or loads all indices, several datasets at a time. Processes that call it later find the
 /// indices in the cache.

@@ -56,7 +56,7 @@ class GptDataset : public SourceDataset {
   const GptIndex& index() const;
   const SourcePart& part() const override { return part_; }
   OrderedJson identifiers() const override;
-  std::filesystem::path index_file() const override { return part_.path.value_or("") + ".idx"; }
+  std::filesystem::path index_file() const override { return index_path(part_); }
 
  private:
   /// Raw ids of a sample, and the indices at which its documents begin.
