@@ -94,8 +94,8 @@ const FieldTable<DataConfig>& data_table() {
         .at_most(1024);
     t.field("dataloader_type", &Config::dataloader_type,
             "single: one pass in order; cyclic: repeated shuffled passes, in "
-            "Megatron-LM's order, which depends on the data-parallel size; external: from the "
-            "MicrobatchSource of a program that links the library")
+            "Megatron-LM's order, which depends on the data-parallel size; external: those "
+            "of a program that links the library, in order")
         .choices({"single", "cyclic", "external"});
     t.field("reset_position_ids", &Config::reset_position_ids,
             "restart the position ids after each end-of-document token");

@@ -5,6 +5,7 @@
 #include <array>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -78,5 +79,11 @@ StorageOptions storage_options(const DataConfig& config);
 /// Builds or loads all indices, several datasets at a time. Processes that call it later find the
 /// indices in the cache.
 Datasets build_datasets(const DataConfig& config, const DatasetRequest& request);
+
+/// Makes the datasets of a run with --dataloader-type external: a function of the program that
+/// links the library. Every rank calls it, and gets the same samples: sample i of `splits[0]` is
+/// the one that follows i consumed samples, however many ranks there are. A split of which
+/// `num_samples` wants none may be null.
+using DatasetBuilder = std::function<Datasets(const DataConfig&, const DatasetRequest&)>;
 
 }  // namespace megatron
