@@ -174,9 +174,8 @@ TEST_F(HttpRangeReaderTest, TellsWhyAnObjectCannotBeRead) {
       message_of([&] { HttpRangeReader(locate_object(server_.url("none?token=secret")), kFast); }),
       AllOf(HasSubstr(server_.url("none") + ": it does not exist (HTTP status 404)"),
             ::testing::Not(HasSubstr("secret"))));
-  server_.set_fault([](int, const ServerRequest&, ServerAnswer& answer) {
-    answer.status = "403 Forbidden";
-  });
+  server_.set_fault(
+      [](int, const ServerRequest&, ServerAnswer& answer) { answer.status = "403 Forbidden"; });
   EXPECT_THAT(message_of([&] { open(); }), HasSubstr("access is denied (HTTP status 403)"));
   EXPECT_EQ(server_.requests().size(), 2u) << "such answers are not asked for again";
 }
@@ -205,26 +204,24 @@ TEST_F(HttpRangeReaderTest, FollowsRedirections) {
 TEST_F(HttpRangeReaderTest, SignsRequestsToAnObjectStore) {
   server_.put("bucket/a folder/data.bin", content_);
   server_.put("bucket/a%20folder/data.bin", content_);
-  const std::map<std::string, std::string> variables = {
-      {"AWS_ENDPOINT_URL", server_.origin()},
-      {"AWS_ACCESS_KEY_ID", "key"},
-      {"AWS_SECRET_ACCESS_KEY", "secret"},
-      {"AWS_REGION", "eu-north-1"}};
-  const HttpRangeReader reader(
-      locate_object("s3://bucket/a folder/data.bin",
-                    [&](const std::string& name) {
-                      const auto found = variables.find(name);
-                      return found == variables.end() ? "" : found->second;
-                    }),
-      kFast);
+  const std::map<std::string, std::string> variables = {{"AWS_ENDPOINT_URL", server_.origin()},
+                                                        {"AWS_ACCESS_KEY_ID", "key"},
+                                                        {"AWS_SECRET_ACCESS_KEY", "secret"},
+                                                        {"AWS_REGION", "eu-north-1"}};
+  const HttpRangeReader reader(locate_object("s3://bucket/a folder/data.bin",
+                                             [&](const std::string& name) {
+                                               const auto found = variables.find(name);
+                                               return found == variables.end() ? "" : found->second;
+                                             }),
+                               kFast);
   EXPECT_EQ(read(reader, 5, 20), content_.substr(5, 20));
   const ServerRequest request = server_.requests().back();
   EXPECT_EQ(request.target, "/bucket/a%20folder/data.bin");
   EXPECT_EQ("http://" + request.headers.at("host"), server_.origin());
-  EXPECT_THAT(request.headers.at("authorization"),
-              AllOf(HasSubstr("AWS4-HMAC-SHA256 Credential=key/"),
-                    HasSubstr("/eu-north-1/s3/aws4_request"),
-                    HasSubstr("SignedHeaders=host;range;x-amz-content-sha256;x-amz-date")));
+  EXPECT_THAT(
+      request.headers.at("authorization"),
+      AllOf(HasSubstr("AWS4-HMAC-SHA256 Credential=key/"), HasSubstr("/eu-north-1/s3/aws4_request"),
+            HasSubstr("SignedHeaders=host;range;x-amz-content-sha256;x-amz-date")));
 }
 
 }  // namespace

@@ -138,6 +138,12 @@ TEST_F(RemoteDatasetTest, NamesAFileThatIsMissing) {
               HasSubstr("cannot read " + server_.url("data/c.idx") + ": it does not exist"));
 }
 
+TEST_F(RemoteDatasetTest, RefusesAPrefixWithAQuery) {
+  EXPECT_THAT(
+      message_of([&] { IndexedDataset(server_.url("data/a?key=1"), {.storage = storage()}); }),
+      HasSubstr("the prefix of a dataset must not contain a query"));
+}
+
 TEST_F(RemoteDatasetTest, NoticesFilesThatDoNotBelongTogether) {
   server_.put("data/a.bin", std::string(10, 'x'));
   EXPECT_THAT(message_of([&] { IndexedDataset(server_.url("data/a"), {.storage = storage()}); }),

@@ -46,10 +46,10 @@ class TarReaderTest : public ::testing::Test {
 };
 
 TEST_F(TarReaderTest, ListsRegularFiles) {
-  EXPECT_THAT(list(tar_file("a.txt", "one") + tar_file("folder/", "", '5') +
-                   tar_file("link", "", '2') + tar_file("b", std::string(512, 'x')) +
-                   tar_file("old", "x", '\0') + tar_end()),
-              ElementsAre("a.txt:one", "b:" + std::string(512, 'x'), "old:x"));
+  EXPECT_THAT(
+      list(tar_file("a.txt", "one") + tar_file("folder/", "", '5') + tar_file("link", "", '2') +
+           tar_file("b", std::string(512, 'x')) + tar_file("old", "x", '\0') + tar_end()),
+      ElementsAre("a.txt:one", "b:" + std::string(512, 'x'), "old:x"));
   EXPECT_THAT(list(tar_end()), ElementsAre());
 }
 
@@ -61,7 +61,7 @@ TEST_F(TarReaderTest, ReadsLongNames) {
   EXPECT_THAT(list(tar_file("x", "28 path=a name of pax.txt 1\n9 size=4\n", 'x') +
                    tar_file("short", "data") + tar_end()),
               ElementsAre("a name of pax.txt 1:data"));
-  EXPECT_THAT(list(tar_file("g", "19 comment=whatever\n", 'g') + tar_file("b", "data") + tar_end()),
+  EXPECT_THAT(list(tar_file("g", "20 comment=whatever\n", 'g') + tar_file("b", "data") + tar_end()),
               ElementsAre("b:data"));
 }
 
@@ -77,10 +77,12 @@ TEST_F(TarReaderTest, ReadsSizesInBase256) {
 
 TEST_F(TarReaderTest, NamesFileAndOffsetOfDamage) {
   std::string archive = tar_file("a", "one") + tar_file("b", "two");
-  EXPECT_THAT(message(archive),
-              AllOf(HasSubstr((folder_ / "a.tar").string()),
-                    HasSubstr("ends without its last block, so it may be cut short at offset 2048")));
-  EXPECT_THAT(message(archive.substr(0, 1300)), HasSubstr("cut short within a header at offset 1024"));
+  EXPECT_THAT(
+      message(archive),
+      AllOf(HasSubstr((folder_ / "a.tar").string()),
+            HasSubstr("ends without its last block, so it may be cut short at offset 2048")));
+  EXPECT_THAT(message(archive.substr(0, 1300)),
+              HasSubstr("cut short within a header at offset 1024"));
   EXPECT_THAT(message(archive.substr(0, 1538)),
               HasSubstr("cut short within a file at offset 1024: 2 of 3 bytes are there"));
   archive[1024] = 'X';

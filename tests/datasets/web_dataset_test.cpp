@@ -3,9 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <nlohmann/json.hpp>
 #include <fstream>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <set>
 #include <string>
 #include <vector>
@@ -75,7 +75,8 @@ class WebDatasetTest : public ::testing::Test {
 };
 
 TEST_F(WebDatasetTest, ReadsWhatThePackageReads) {
-  const std::string fixtures = std::string(MEGATRON_SOURCE_DIR) + "/tests/datasets/fixtures/shards/";
+  const std::string fixtures =
+      std::string(MEGATRON_SOURCE_DIR) + "/tests/datasets/fixtures/shards/";
   const Json expected = read_json(fixtures + "samples.json");
   ASSERT_EQ(expected.size(), 3u);
   for (const auto& [name, samples] : expected.items()) {
@@ -124,7 +125,9 @@ TEST_F(WebDatasetTest, RefusesAFieldThatASampleHasTwice) {
 TEST_F(WebDatasetTest, NamesAShardThatIsCutShort) {
   const std::string whole = tar_file("a.txt", "1") + tar_file("b.txt", "2");
   const std::string path = folder_.write("cut.tar", whole);
-  EXPECT_THAT(message_of([&] { open({shard(0, 1), path}); }),
+  EXPECT_THAT(message_of([&] {
+                open({shard(0, 1), path});
+              }),
               HasSubstr(path + ": the archive ends without its last block"));
 }
 
@@ -135,9 +138,9 @@ TEST_F(WebDatasetTest, ReadsRemoteShards) {
     server.put("s" + std::to_string(i) + ".tar",
                std::string(std::istreambuf_iterator<char>(stream), {}));
   }
-  const WebDataset remote =
-      open(expand_shard_names(server.url("s{0..1}.tar")),
-           {.storage = {.cache_path = folder_ / "remote", .cache_bytes = 8192, .chunk_bytes = 2048}});
+  const WebDataset remote = open(
+      expand_shard_names(server.url("s{0..1}.tar")),
+      {.storage = {.cache_path = folder_ / "remote", .cache_bytes = 8192, .chunk_bytes = 2048}});
   ASSERT_EQ(remote.size(), 8);
   for (std::int64_t i = 0; i < 8; ++i)
     EXPECT_EQ(remote.sample(i).fields[0].bytes, "text " + remote.sample(i).key);

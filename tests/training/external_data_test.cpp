@@ -29,12 +29,12 @@ TEST(ExternalData, TrainsOnTheSamplesOfTheProgram) {
   const small_run::Outcome plain = small_run::run({});
   int calls = 0;
   std::ostringstream out;
-  Trainer trainer = set_up(
-      read_run(small_run::flags({"--dataloader-type", "external"})), out,
-      {.datasets = [&](const DataConfig& config, const DatasetRequest& request) {
-        ++calls;
-        return build_datasets(config, request);
-      }});
+  Trainer trainer =
+      set_up(read_run(small_run::flags({"--dataloader-type", "external"})), out,
+             {.datasets = [&](const DataConfig& config, const DatasetRequest& request) {
+               ++calls;
+               return build_datasets(config, request);
+             }});
   EXPECT_EQ(train(trainer, out), 0);
   EXPECT_EQ(calls, 1);
   EXPECT_NE(losses(plain.log), "");

@@ -89,7 +89,8 @@ const FieldTable<DatasetCommandOptions>& dataset_table() {
         "PREFIX... --output-prefix P merges datasets, and merge --input FOLDER those of a folder. "
         "plan takes the flags of a run (megatron pretrain), --world-size N and --json, and prints "
         "the documents, tokens, samples and epochs that the run takes of each source.");
-    t.field("action", &Options::operands, "show [SHARDS...], info PREFIX... or SHARDS..., merge PREFIX... or plan FLAGS...")
+    t.field("action", &Options::operands,
+            "show [SHARDS...], info PREFIX... or SHARDS..., merge PREFIX... or plan FLAGS...")
         .positional()
         .value_name("WORD");
     t.group("Samples to show");
@@ -195,8 +196,8 @@ int merge(std::vector<std::string> prefixes, const DatasetCommandOptions& option
     throw UserError({"merge needs prefixes and --output-prefix", "",
                      "megatron dataset merge data/a_text_document data/b_text_document "
                      "--output-prefix data/all"});
-  const IndexedDatasetOptions reading{.multimodal = options.multimodal, .partial = true,
-                                      .storage = storage_options(options.data)};
+  const IndexedDatasetOptions reading{
+      .multimodal = options.multimodal, .partial = true, .storage = storage_options(options.data)};
   IndexedDatasetBuilder builder(options.output_prefix, IndexedDataset(prefixes[0], reading).type(),
                                 options.multimodal);
   for (const std::string& prefix : prefixes) {

@@ -15,9 +15,7 @@
 namespace megatron {
 namespace {
 
-bool is_shard(const std::string& word) {
-  return word.substr(0, word.find('?')).ends_with(".tar");
-}
+bool is_shard(const std::string& word) { return word.substr(0, word.find('?')).ends_with(".tar"); }
 
 WebDataset open_shards(const std::vector<std::string>& patterns,
                        const DatasetCommandOptions& options) {
@@ -37,8 +35,8 @@ WebDataset open_shards(const std::vector<std::string>& patterns,
 
 /// Returns whether a field holds text that --decode prints.
 bool is_text(const std::string& field) {
-  constexpr std::array<std::string_view, 6> kTexts = {"txt", "text", "json", "cls", "cls2",
-                                                      "transcript"};
+  constexpr std::array<std::string_view, 6> kTexts = {"txt", "text", "json",
+                                                      "cls", "cls2", "transcript"};
   return std::find(kTexts.begin(), kTexts.end(), field.substr(field.rfind('.') + 1)) !=
          kTexts.end();
 }
@@ -92,15 +90,13 @@ int describe_shards(const std::vector<std::string>& patterns,
 int show_shards(const std::vector<std::string>& patterns, const DatasetCommandOptions& options) {
   const WebDataset dataset = open_shards(patterns, options);
   std::vector<std::int64_t> sizes;
-  for (std::size_t i = 0; i < dataset.shards().size(); ++i)
-    sizes.push_back(dataset.shard_size(i));
+  for (std::size_t i = 0; i < dataset.shards().size(); ++i) sizes.push_back(dataset.shard_size(i));
   const ShardOrder order(std::move(sizes), {.seed = static_cast<std::uint32_t>(options.seed),
                                             .shuffle_window = options.shuffle_window});
   for (std::int64_t i = options.start; i < options.start + options.count && std::cout; ++i) {
     const std::int64_t sample = order.sample(i);
-    std::cout << sample_line(
-                     i, options.decode ? dataset.sample(sample) : dataset.describe(sample),
-                     options.decode)
+    std::cout << sample_line(i, options.decode ? dataset.sample(sample) : dataset.describe(sample),
+                             options.decode)
               << "\n";
   }
   return 0;

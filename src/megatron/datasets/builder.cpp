@@ -200,9 +200,8 @@ class Builder {
   }
 
   /// Builds the splits of BERT or T5, which divide documents.
-  SplitDatasets build_sentences(const SentenceSource& source,
-                                const SourcePart& whole, const SplitMatrix& matrix,
-                                const Sizes& sizes) {
+  SplitDatasets build_sentences(const SentenceSource& source, const SourcePart& whole,
+                                const SplitMatrix& matrix, const Sizes& sizes) {
     const MaskedDatasetOptions options{
         .sequence_length = request_.sequence_length,
         .seed = request_.seed,
@@ -234,8 +233,8 @@ class Builder {
 
   /// Calls `make` for the part of each split that is wanted.
   template <class Make>
-  SplitDatasets divide(std::int64_t count, const SourcePart& whole,
-                       const SplitMatrix& matrix, const Sizes& sizes, const Make& make) {
+  SplitDatasets divide(std::int64_t count, const SourcePart& whole, const SplitMatrix& matrix,
+                       const Sizes& sizes, const Make& make) {
     SplitDatasets datasets;
     for (const Split split : kSplits) {
       const auto index = static_cast<std::size_t>(split);

@@ -127,10 +127,9 @@ std::vector<std::int64_t> GptDataset::text(std::int64_t sample) const {
 GptDataset::Text GptDataset::read_text(std::int64_t sample) const {
   MEGATRON_CHECK(sample >= 0 && sample < size(), "sample ", sample, " of ", size());
   const auto broken = [&] {
-    return UserError(
-        {"the cached sample order of " + source_->name() + " does not match the data",
-         "sample " + std::to_string(sample),
-         "delete the cache folder " + cache_entry().folder.string()});
+    return UserError({"the cached sample order of " + source_->name() + " does not match the data",
+                      "sample " + std::to_string(sample),
+                      "delete the cache folder " + cache_entry().folder.string()});
   };
   const GptIndex& order = index();
   const std::int64_t extra = options_.add_extra_token ? 1 : 0,

@@ -85,7 +85,13 @@ bool convert(TokenDtype type, const std::byte* data, std::span<std::int64_t> tok
 /// Throws a UserError with a hint if a local file is missing. Those of a remote prefix are missed
 /// when they are opened.
 void require_files(const std::string& prefix) {
-  if (is_remote_path(prefix)) return;
+  if (is_remote_path(prefix)) {
+    if (prefix.starts_with("http") && prefix.find('?') != std::string::npos)
+      throw UserError({"the prefix of a dataset must not contain a query",
+                       prefix.substr(0, prefix.find('?')) + "?…",
+                       "give a URL to which .bin and .idx can be appended"});
+    return;
+  }
   for (const char* extension : {".idx", ".bin"}) {
     if (fs::exists(prefix + extension)) continue;
     std::string fix = "give the path without .bin and .idx, as preprocess-data printed it";

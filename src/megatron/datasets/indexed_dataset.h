@@ -33,16 +33,16 @@ std::string_view token_dtype_name(TokenDtype type);
 TokenDtype optimal_token_dtype(std::int64_t vocab_size);
 
 struct IndexedDatasetOptions {
-  bool mmap = true;         ///< maps a local .bin file; else it is read with pread
-  bool multimodal = false;  ///< expects one mode byte per sequence at the end of the index
-  bool partial = false;     ///< allows an index that does not cover the whole .bin file
+  bool mmap = true;             ///< maps a local .bin file; else it is read with pread
+  bool multimodal = false;      ///< expects one mode byte per sequence at the end of the index
+  bool partial = false;         ///< allows an index that does not cover the whole .bin file
   StorageOptions storage = {};  ///< of prefixes that begin with s3://, http:// or https://
 };
 
 /// A reader of one `prefix.{bin,idx}`, on a local disk or in an object store: then the index is
-/// copied as a whole, and the .bin file in chunks when they are read. The constructor checks the sizes and the ends of the index
-/// in constant time; check() checks every entry. Every read checks its entry again, because files
-/// may change during a run. UserErrors name file, entry and value.
+/// copied as a whole, and the .bin file in chunks when they are read. The constructor checks the
+/// sizes and the ends of the index in constant time; check() checks every entry. Every read checks
+/// its entry again, because files may change during a run. UserErrors name file, entry and value.
 class IndexedDataset : public TokenSource {
  public:
   explicit IndexedDataset(std::string prefix, IndexedDatasetOptions options = {});

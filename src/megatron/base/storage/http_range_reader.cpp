@@ -42,7 +42,8 @@ std::optional<ContentRange> parse_content_range(std::string_view text) {
   };
   ContentRange range;
   if (!literal("bytes ")) return std::nullopt;
-  if (literal("*/")) return number(range.size) && text.empty() ? std::optional(range) : std::nullopt;
+  if (literal("*/"))
+    return number(range.size) && text.empty() ? std::optional(range) : std::nullopt;
   if (!number(range.first) || !literal("-") || !number(range.last) || !literal("/") ||
       !number(range.size) || !text.empty() || range.last < range.first || range.last >= range.size)
     return std::nullopt;
@@ -77,7 +78,8 @@ Outcome failed_for_good(std::string failure, std::string fix) {
 Outcome refused(const httplib::Response& response, bool is_s3) {
   const int status = response.status;
   const std::string text = "HTTP status " + std::to_string(status);
-  if (may_pass(status)) return {.failure = text, .fix = "try again later; the server is overloaded"};
+  if (may_pass(status))
+    return {.failure = text, .fix = "try again later; the server is overloaded"};
   const std::string region = response.get_header_value("x-amz-bucket-region");
   if (status == 404) return failed_for_good("it does not exist (" + text + ")", "check the path");
   if (is_s3 && !region.empty() && (status == 301 || status == 307 || status == 400))
@@ -85,9 +87,10 @@ Outcome refused(const httplib::Response& response, bool is_s3) {
                            "set AWS_REGION=" + region);
   if (status == 401 || status == 403)
     return failed_for_good("access is denied (" + text + ")",
-                           is_s3 ? "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE; "
-                                   "the clock of this host must be right, too"
-                                 : "check the URL; its server wants credentials");
+                           is_s3
+                               ? "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE; "
+                                 "the clock of this host must be right, too"
+                               : "check the URL; its server wants credentials");
   if (status == 200)
     return failed_for_good("its server does not serve ranges of bytes",
                            "use a server that does, or copy the file to a local disk");
@@ -122,7 +125,8 @@ class HttpRangeReader::Connections {
       bytes = bytes.subspan(outcome.received);
       if (!outcome.may_retry || ++failures >= retries_.attempts) give_up(outcome, failures);
       const double delay_s =
-          retries_.first_delay_s * static_cast<double>(std::int64_t{1} << std::min<std::int64_t>(failures - 1, 16));
+          retries_.first_delay_s *
+          static_cast<double>(std::int64_t{1} << std::min<std::int64_t>(failures - 1, 16));
       std::this_thread::sleep_for(
           std::chrono::duration<double>(std::min(delay_s, kLongestDelaySeconds)));
     }
@@ -144,7 +148,8 @@ class HttpRangeReader::Connections {
     }
     auto client = std::make_unique<httplib::Client>(location_.origin);
     if (!client->is_valid())
-      throw UserError({"cannot read " + location_.name, location_.origin + " is not a valid address",
+      throw UserError({"cannot read " + location_.name,
+                       location_.origin + " is not a valid address",
                        "write http://host:port/path"});
     const std::chrono::duration<double> timeout(retries_.timeout_s);
     client->set_connection_timeout(std::chrono::duration_cast<std::chrono::milliseconds>(timeout));

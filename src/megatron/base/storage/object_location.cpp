@@ -41,11 +41,11 @@ S3Credentials credentials_of(const EnvironmentReader& environment) {
   const std::string profile = first_of(environment("AWS_PROFILE"), "default");
   const std::string config = first_of(environment("AWS_CONFIG_FILE"), folder + "config");
   const std::string section = profile == "default" ? profile : "profile " + profile;
-  S3Credentials credentials{.access_key = environment("AWS_ACCESS_KEY_ID"),
-                            .secret_key = environment("AWS_SECRET_ACCESS_KEY"),
-                            .session_token = environment("AWS_SESSION_TOKEN"),
-                            .region = first_of(environment("AWS_REGION"),
-                                               environment("AWS_DEFAULT_REGION"))};
+  S3Credentials credentials{
+      .access_key = environment("AWS_ACCESS_KEY_ID"),
+      .secret_key = environment("AWS_SECRET_ACCESS_KEY"),
+      .session_token = environment("AWS_SESSION_TOKEN"),
+      .region = first_of(environment("AWS_REGION"), environment("AWS_DEFAULT_REGION"))};
   if (credentials.access_key.empty()) {
     const std::string file =
         first_of(environment("AWS_SHARED_CREDENTIALS_FILE"), folder + "credentials");
@@ -64,7 +64,8 @@ std::string encode_key(std::string_view key) {
   std::string text;
   for (const char c : key) {
     const auto value = static_cast<unsigned char>(c);
-    if (value < 128 && (std::isalnum(value) != 0 || std::string_view("-._~/").find(c) != std::string::npos))
+    if (value < 128 &&
+        (std::isalnum(value) != 0 || std::string_view("-._~/").find(c) != std::string::npos))
       text += c;
     else
       text += {'%', kDigits[value >> 4], kDigits[value & 15]};
@@ -87,7 +88,8 @@ ObjectLocation parse_url(const std::string& url) {
   if (location.host.find('@') != std::string::npos) refuse("a URL must not contain a password");
   if (location.host.empty()) refuse("a URL needs a host");
   for (const char c : url)
-    if (std::isspace(static_cast<unsigned char>(c)) != 0 || std::iscntrl(static_cast<unsigned char>(c)) != 0)
+    if (std::isspace(static_cast<unsigned char>(c)) != 0 ||
+        std::iscntrl(static_cast<unsigned char>(c)) != 0)
       refuse("a URL must not contain spaces; write %20");
   return location;
 }

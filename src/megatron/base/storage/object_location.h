@@ -20,10 +20,10 @@ bool is_remote_path(std::string_view path);
 
 /// An object as an HTTP client asks for it.
 struct ObjectLocation {
-  std::string name;    ///< the path without a query, for messages and the cache
-  std::string origin;  ///< scheme, host and port
-  std::string host;    ///< host and port, as the Host header has them
-  std::string target;  ///< percent-encoded path, with the query
+  std::string name;                      ///< the path without a query, for messages and the cache
+  std::string origin;                    ///< scheme, host and port
+  std::string host;                      ///< host and port, as the Host header has them
+  std::string target;                    ///< percent-encoded path, with the query
   std::optional<S3Credentials> s3 = {};  ///< of s3:// paths
 
   /// Returns the path below a cache folder: `name` without the scheme.

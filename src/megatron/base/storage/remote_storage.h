@@ -13,14 +13,14 @@ namespace megatron {
 
 /// The cache of remote files. The defaults of sizes are those of the settings.
 struct StorageOptions {
-  fs::path cache_path = {};  ///< required by remote paths
+  fs::path cache_path = {};                              ///< required by remote paths
   std::uint64_t cache_bytes = std::uint64_t{64} << 30;   ///< bound of all chunks together
   std::uint64_t chunk_bytes = std::uint64_t{256} << 20;  ///< part that is copied at once
   RetryOptions retries = {};
 };
 
-/// Opens a file for reads at any offset. A remote one is copied in chunks of options.chunk_bytes, at
-/// multiples of this size, to `cache_path/chunks`.
+/// Opens a file for reads at any offset. A remote one is copied in chunks of options.chunk_bytes,
+/// at multiples of this size, to `cache_path/chunks`.
 std::unique_ptr<RangeReader> open_range_reader(const std::string& path,
                                                const StorageOptions& options);
 

@@ -16,8 +16,8 @@ namespace {
 constexpr std::int64_t kMostNames = 10'000'000;
 
 [[noreturn]] void too_many(const std::string& pattern) {
-  throw UserError({"the pattern of shards names more than ten million files", pattern,
-                   "check its ranges"});
+  throw UserError(
+      {"the pattern of shards names more than ten million files", pattern, "check its ranges"});
 }
 
 std::optional<std::int64_t> parse_number(std::string_view text) {
@@ -40,7 +40,8 @@ std::optional<std::vector<std::string>> expand_range(const std::string& text,
   if (dots == std::string::npos) return std::nullopt;
   const std::size_t more = text.find("..", dots + 2);
   const std::string first = text.substr(0, dots),
-                    last = text.substr(dots + 2, more == std::string::npos ? more : more - dots - 2);
+                    last =
+                        text.substr(dots + 2, more == std::string::npos ? more : more - dots - 2);
   const std::optional<std::int64_t> begin = parse_number(first), end = parse_number(last);
   const std::optional<std::int64_t> step =
       more == std::string::npos ? 1 : parse_number(std::string_view(text).substr(more + 2));
@@ -52,7 +53,8 @@ std::optional<std::vector<std::string>> expand_range(const std::string& text,
                         : 0;
   std::vector<std::string> words;
   for (std::int64_t i = 0; i <= std::abs(*end - *begin); i += stride)
-    words.push_back(format("%0*lld", width, static_cast<long long>(*begin < *end ? *begin + i : *begin - i)));
+    words.push_back(
+        format("%0*lld", width, static_cast<long long>(*begin < *end ? *begin + i : *begin - i)));
   return words;
 }
 

@@ -25,7 +25,8 @@ RandomState generator(std::uint32_t seed, std::int64_t epoch, std::int64_t purpo
 ShardOrder::ShardOrder(std::vector<std::int64_t> shard_sizes, const ShardOrderOptions& options)
     : begins_{0}, options_(options) {
   for (const std::int64_t size : shard_sizes) begins_.push_back(begins_.back() + size);
-  if (begins_.back() == 0) throw UserError({"the shards contain no samples", "", "check the files"});
+  if (begins_.back() == 0)
+    throw UserError({"the shards contain no samples", "", "check the files"});
 }
 
 std::shared_ptr<const ShardOrder::Epoch> ShardOrder::epoch(std::int64_t number) const {

@@ -26,7 +26,8 @@ std::string text_field(const Block& block, std::size_t begin, std::size_t size) 
 template <class Block>
 std::string full_name(const Block& block) {
   const std::string name = text_field(block, kName, kNameBytes);
-  const bool is_ustar = std::string_view(block.data() + kMagic, 6) == std::string_view("ustar\0", 6);
+  const bool is_ustar =
+      std::string_view(block.data() + kMagic, 6) == std::string_view("ustar\0", 6);
   const std::string prefix = is_ustar ? text_field(block, kPrefix, kPrefixBytes) : "";
   return prefix.empty() ? name : prefix + "/" + name;
 }

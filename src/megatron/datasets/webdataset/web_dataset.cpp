@@ -104,11 +104,12 @@ NpyArray WebDataset::load_index(std::size_t shard, const WebDatasetOptions& opti
   const bool is_remote = is_remote_path(shards_[shard]);
   const std::string contents =
       file.name() + "\n" + file.version() + "\n" + std::to_string(file.size());
-  IndexCacheEntry entry{.folder = cache_folder(shards_[shard], options),
-                        .class_name = kIndexName,
-                        .split = "all",
-                        .description = "{\"class\": \"WebDataset\", \"shard\": \"" + file.name() + "\"}",
-                        .array_names = {"sample_index"}};
+  IndexCacheEntry entry{
+      .folder = cache_folder(shards_[shard], options),
+      .class_name = kIndexName,
+      .split = "all",
+      .description = "{\"class\": \"WebDataset\", \"shard\": \"" + file.name() + "\"}",
+      .array_names = {"sample_index"}};
   // The size and the time of a file are its version.
   entry.sources.checksum = [contents] { return checksum(contents); };
   if (is_remote && file.version().empty()) entry.folder.clear();

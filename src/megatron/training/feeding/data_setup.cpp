@@ -28,9 +28,10 @@ SamplerKind sampler_kind(const DataConfig& config) {
 DatasetBuilder dataset_builder(const DataConfig& config, const DatasetBuilder& external) {
   const bool is_external = config.dataloader_type == "external";
   if (is_external && !external)
-    throw UserError({"--dataloader-type external takes the samples of a program that links the "
-                     "library, and this program gives none",
-                     "", "use --dataloader-type single or cyclic"});
+    throw UserError(
+        {"--dataloader-type external takes the samples of a program that links the "
+         "library, and this program gives none",
+         "", "use --dataloader-type single or cyclic"});
   if (!is_external && external)
     throw UserError({"this program gives samples of its own",
                      "--dataloader-type is " + config.dataloader_type,
