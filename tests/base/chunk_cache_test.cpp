@@ -48,7 +48,9 @@ class ChunkCacheTest : public ::testing::Test {
         names.insert(file.path().filename().string());
     return names;
   }
+  /// Returns the size of these files at one moment: they grow only under the folder's lock.
   std::uint64_t bytes() const {
+    const FileLock lock(folder_ / "lock");
     std::uint64_t total = 0;
     for (const std::string& name : files()) {
       std::error_code gone;

@@ -90,7 +90,7 @@ TEST_F(RemoteDatasetTest, GivesTheBatchesOfTheLocalFiles) {
     return tokens;
   };
   const auto local = batches(prefix_, 0);
-  EXPECT_EQ(local.size(), 15u);
+  EXPECT_GE(local.size(), 15u);
   EXPECT_EQ(batches(server_.url("data/a"), 0), local);
   EXPECT_EQ(batches(server_.url("data/a"), 4), local);
 }

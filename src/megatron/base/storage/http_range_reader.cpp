@@ -19,6 +19,8 @@ namespace megatron {
 namespace {
 
 constexpr double kLongestDelaySeconds = 30;
+/// An address that is wrong is reported within seconds.
+constexpr std::int64_t kOpeningAttempts = 4;
 /// A request that delivers this many bytes before it fails counts as progress.
 constexpr std::uint64_t kProgressBytes = 1 << 16;
 
@@ -123,7 +125,9 @@ class HttpRangeReader::Connections {
       if (outcome.received >= kProgressBytes) failures = 0;
       offset += outcome.received;
       bytes = bytes.subspan(outcome.received);
-      if (!outcome.may_retry || ++failures >= retries_.attempts) give_up(outcome, failures);
+      const std::int64_t attempts =
+          facts_ ? retries_.attempts : std::min(retries_.attempts, kOpeningAttempts);
+      if (!outcome.may_retry || ++failures >= attempts) give_up(outcome, failures);
       const double delay_s =
           retries_.first_delay_s *
           static_cast<double>(std::int64_t{1} << std::min<std::int64_t>(failures - 1, 16));

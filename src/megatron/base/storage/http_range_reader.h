@@ -13,7 +13,7 @@ namespace megatron {
 /// When a request that failed is repeated. Lost connections, timeouts and the statuses 408, 429 and
 /// 5xx may pass; other failures are reported at once.
 struct RetryOptions {
-  std::int64_t attempts = 8;   ///< requests in a row that make no progress
+  std::int64_t attempts = 8;   ///< requests in a row that make no progress; to open, at most 4
   double first_delay_s = 0.5;  ///< doubles with each failure, up to 30 s
   double timeout_s = 60;       ///< to connect, and between two parts of an answer
 };
