@@ -1,5 +1,17 @@
 # A room is a folder of src/megatron: one static library megatron_<room>, one test program <room>_tests.
 
+# Compiles the sources that include httplib.h with the options of the library, which change its
+# classes. All others keep their command line.
+function(megatron_define_http)
+  get_target_property(OPTIONS PkgConfig::CPPHTTPLIB INTERFACE_COMPILE_OPTIONS)
+  foreach(SOURCE ${ARGN})
+    file(STRINGS ${SOURCE} USES REGEX "#include (<httplib|\".*http_server)\\.h")
+    if(USES AND OPTIONS)
+      set_property(SOURCE ${SOURCE} APPEND PROPERTY COMPILE_OPTIONS ${OPTIONS})
+    endif()
+  endforeach()
+endfunction()
+
 function(megatron_room NAME)
   cmake_parse_arguments(ROOM "" "" "LINK" ${ARGN})
   file(GLOB_RECURSE SOURCES CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/megatron/${NAME}/*.cpp)
@@ -13,6 +25,7 @@ function(megatron_room NAME)
   set_property(GLOBAL APPEND PROPERTY MEGATRON_ROOMS ${NAME})
   if(SOURCES)
     add_library(megatron_${NAME} STATIC ${SOURCES})
+    megatron_define_http(${SOURCES})
     set(LOOPS ${SOURCES})
     list(FILTER LOOPS INCLUDE REGEX "/shared_memory/reduction\\.cpp$")  # -O2 leaves loops of unknown length scalar
     set_source_files_properties(${LOOPS} PROPERTIES COMPILE_OPTIONS "-ftree-vectorize;-ffp-contract=off")
@@ -135,6 +148,7 @@ function(megatron_tests)
       target_link_libraries(${ROOM}_tests PRIVATE ${LIBRARY} GTest::gtest_main GTest::gmock)
       target_include_directories(${ROOM}_tests PRIVATE ${CMAKE_SOURCE_DIR}/tests)
       megatron_define_paths(${ROOM} ${SOURCES})
+      megatron_define_http(${SOURCES})
       set_target_properties(${ROOM}_tests PROPERTIES BUILD_RPATH "${TORCH_RPATH}")
       set(TORCH "")
       if(ROOM IN_LIST TORCH_ROOMS OR ROOM STREQUAL layouts)

@@ -113,5 +113,41 @@ TEST_F(Files, LockAdmitsOneAtATime) {
   EXPECT_EQ(most, 1);
 }
 
+TEST_F(Files, TriesALockWithoutWaiting) {
+  const auto path = folder_ / "lock";
+  EXPECT_FALSE(FileLock::is_held(path));
+  EXPECT_FALSE(fs::exists(path));
+  {
+    const std::optional<FileLock> lock = FileLock::try_lock(path, LockFile::remove);
+    ASSERT_TRUE(lock);
+    EXPECT_TRUE(FileLock::is_held(path));
+    EXPECT_FALSE(FileLock::try_lock(path));
+  }
+  EXPECT_FALSE(fs::exists(path));
+  { const FileLock lock(path); }
+  EXPECT_TRUE(fs::exists(path));
+  EXPECT_THAT(message_of([&] { FileLock::try_lock(folder_ / "none" / "lock"); }),
+              HasSubstr("cannot create lock"));
+}
+
+/// A thread that waits for a file which its holder then removes must not end up with a lock on a
+/// nameless file, which excludes nobody.
+TEST_F(Files, LocksAFileThatItsHolderRemoves) {
+  std::atomic<int> inside{0}, most{0};
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 4; ++i) {
+    threads.emplace_back([&] {
+      for (int round = 0; round < 50; ++round) {
+        const FileLock lock(folder_ / "lock", LockFile::remove);
+        most = std::max(most.load(), ++inside);
+        std::this_thread::sleep_for(std::chrono::microseconds(200));
+        --inside;
+      }
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  EXPECT_EQ(most, 1);
+}
+
 }  // namespace
 }  // namespace megatron

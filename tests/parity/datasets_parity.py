@@ -315,6 +315,46 @@ def check_preprocess(report, draw, folder, vocab_size):
             )
 
 
+def check_modes(report, draw, folder):
+    """Datasets with a mode per sequence: megatron-core writes and merges them, we merge them too."""
+    from megatron.core.datasets.indexed_dataset import IndexedDataset, IndexedDatasetBuilder
+
+    counts = {}
+    for name in ("a", "b"):
+        builder = IndexedDatasetBuilder(f"{folder}/{name}.bin", dtype=np.int32, multimodal=True)
+        for _ in range(50):
+            lengths = [draw.randint(1, 9) for _ in range(draw.randint(1, 4))]
+            modes = [draw.choice((0, 0, 1, 5)) for _ in lengths]
+            tokens = [draw.randrange(70000) for _ in range(sum(lengths))]
+            builder.add_document(torch.tensor(tokens), lengths, modes)
+            for mode in modes:
+                counts[mode] = counts.get(mode, 0) + 1
+        builder.finalize(f"{folder}/{name}.idx")
+    whole = IndexedDatasetBuilder(f"{folder}/peer.bin", dtype=np.int32, multimodal=True)
+    for name in ("a", "b"):
+        whole.add_index(f"{folder}/{name}")
+    whole.finalize(f"{folder}/peer.idx")
+    prefixes = [f"{folder}/a", f"{folder}/b", "--output-prefix", f"{folder}/ours"]
+    run("dataset", "merge", *prefixes, "--multimodal")
+    for extension in ("bin", "idx"):
+        report.result(
+            f"modes: merged .{extension} equals megatron-core's",
+            Path(f"{folder}/peer.{extension}").read_bytes()
+            == Path(f"{folder}/ours.{extension}").read_bytes(),
+        )
+    told = run("dataset", "info", f"{folder}/ours", "--multimodal").stdout.splitlines()
+    wanted = [f"mode {mode}: {counts[mode]} sequences" for mode in sorted(counts)]
+    report.result(
+        "modes: dataset info counts them", [line for line in told if "mode" in line] == wanted
+    )
+    theirs = IndexedDataset(f"{folder}/ours", multimodal=True)
+    report.result(
+        "modes: megatron-core reads ours",
+        [int(mode) for _, mode in (theirs[i] for i in range(len(theirs)))]
+        == [int(m) for name in ("a", "b") for m in IndexedDataset(f"{folder}/{name}", multimodal=True).index.sequence_modes],
+    )
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--cases", type=int, default=28)
@@ -332,6 +372,7 @@ def main():
         ("datasets: cache", lambda folder: check_cache(report, draw, folder)),
         ("datasets: peer cache", lambda folder: check_peer_cache(report, draw, folder)),
         ("datasets: mock", lambda folder: check_mock(report)),
+        ("datasets: modes", lambda folder: check_modes(report, draw, folder)),
     ]
     checks += [
         (

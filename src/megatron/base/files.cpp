@@ -62,6 +62,29 @@ void write_all(FileSystem& files, int descriptor, const char* data, std::size_t 
   }
 }
 
+/// Returns whether `path` still names the open file.
+bool is_named(int descriptor, const fs::path& path) {
+  struct stat own {
+  }, named{};
+  return ::fstat(descriptor, &own) == 0 && ::stat(path.c_str(), &named) == 0 &&
+         own.st_ino == named.st_ino && own.st_dev == named.st_dev;
+}
+
+/// Opens and locks a file with flock(`operation`). Returns its descriptor, or -1 if the operation
+/// does not block and another one holds the lock.
+int lock_file(const fs::path& path, int operation) {
+  for (;;) {
+    const int descriptor = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+    if (descriptor < 0) fail("create lock", path);
+    int code = ::flock(descriptor, operation) == 0 ? 0 : errno;
+    // Whoever held the lock may have removed the name since open().
+    if (code == 0 && is_named(descriptor, path)) return descriptor;
+    ::close(descriptor);
+    if (code == EWOULDBLOCK) return -1;
+    if (code != 0 && code != EINTR) throw_file_error("lock", path, code);
+  }
+}
+
 }  // namespace
 
 void throw_file_error(const std::string& action, const fs::path& path, int code) {
@@ -209,16 +232,35 @@ void FileWriter::close(bool sync) {
   if (files_.close(std::exchange(descriptor_, -1)) != 0) fail("close", path_);
 }
 
-FileLock::FileLock(const fs::path& path) {
-  descriptor_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
-  if (descriptor_ < 0) fail("create lock", path);
-  while (::flock(descriptor_, LOCK_EX) != 0) {
-    if (errno != EINTR) fail("lock", path);
-  }
+FileLock::FileLock(fs::path path, int descriptor, LockFile at_end)
+    : path_(std::move(path)), descriptor_(descriptor), at_end_(at_end) {}
+
+FileLock::FileLock(const fs::path& path, LockFile at_end)
+    : FileLock(path, lock_file(path, LOCK_EX), at_end) {}
+
+FileLock::FileLock(FileLock&& other) noexcept
+    : path_(std::move(other.path_)),
+      descriptor_(std::exchange(other.descriptor_, -1)),
+      at_end_(other.at_end_) {}
+
+std::optional<FileLock> FileLock::try_lock(const fs::path& path, LockFile at_end) {
+  const int descriptor = lock_file(path, LOCK_EX | LOCK_NB);
+  if (descriptor < 0) return std::nullopt;
+  return FileLock(path, descriptor, at_end);
+}
+
+bool FileLock::is_held(const fs::path& path) {
+  const int descriptor = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
+  if (descriptor < 0) return false;
+  const bool held = ::flock(descriptor, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+  ::close(descriptor);
+  return held;
 }
 
 FileLock::~FileLock() {
-  if (descriptor_ >= 0) ::close(descriptor_);
+  if (descriptor_ < 0) return;
+  if (at_end_ == LockFile::remove) ::unlink(path_.c_str());
+  ::close(descriptor_);
 }
 
 }  // namespace megatron

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -89,17 +90,29 @@ class FileWriter {
   std::string buffer_;
 };
 
+/// What becomes of a lock's file when the lock is released.
+enum class LockFile { keep, remove };
+
 /// Holds an exclusive advisory lock on `path` until destruction, and creates the file if needed.
-/// The constructor blocks until no other process or thread holds the lock.
+/// Other processes and other threads of this one are excluded alike.
 class FileLock {
  public:
-  explicit FileLock(const fs::path& path);
-  FileLock(const FileLock&) = delete;
-  FileLock& operator=(const FileLock&) = delete;
+  /// Blocks until no other process or thread holds the lock.
+  explicit FileLock(const fs::path& path, LockFile at_end = LockFile::keep);
+  /// Takes the lock; nullopt if another process or thread holds it. Throws a UserError if the file
+  /// cannot be created.
+  static std::optional<FileLock> try_lock(const fs::path& path, LockFile at_end = LockFile::keep);
+  /// Returns whether another process or thread holds the lock at this moment. Creates no file.
+  static bool is_held(const fs::path& path);
+  FileLock(FileLock&& other) noexcept;
+  FileLock& operator=(FileLock&&) = delete;
   ~FileLock();
 
  private:
+  FileLock(fs::path path, int descriptor, LockFile at_end);
+  fs::path path_;
   int descriptor_ = -1;
+  LockFile at_end_ = LockFile::keep;
 };
 
 }  // namespace megatron

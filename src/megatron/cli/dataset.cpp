@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <iostream>
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -12,6 +13,7 @@
 #include "megatron/base/json.h"
 #include "megatron/cli/command.h"
 #include "megatron/cli/dataset_plan.h"
+#include "megatron/cli/dataset_shards.h"
 #include "megatron/cli/dataset_show.h"
 #include "megatron/config/field_table.h"
 #include "megatron/config/problems.h"
@@ -82,11 +84,13 @@ const FieldTable<DatasetCommandOptions>& dataset_table() {
         "{\"index\":0,\"tokens\":[...]}, "
         "with --sft also \"labels\" and \"cu_seqlens\", with --decode also \"text\"; with "
         "--dataset-type bert or t5, megatron-core's fields. info "
-        "PREFIX... prints documents, tokens and type. merge "
+        "PREFIX... prints documents, tokens and type. info SHARDS and show SHARDS print the keys "
+        "and fields of WebDataset's tar archives (\"images-{000..123}.tar\"). merge "
         "PREFIX... --output-prefix P merges datasets, and merge --input FOLDER those of a folder. "
         "plan takes the flags of a run (megatron pretrain), --world-size N and --json, and prints "
         "the documents, tokens, samples and epochs that the run takes of each source.");
-    t.field("action", &Options::operands, "show, info PREFIX..., merge PREFIX... or plan FLAGS...")
+    t.field("action", &Options::operands,
+            "show [SHARDS...], info PREFIX... or SHARDS..., merge PREFIX... or plan FLAGS...")
         .positional()
         .value_name("WORD");
     t.group("Samples to show");
@@ -104,6 +108,11 @@ const FieldTable<DatasetCommandOptions>& dataset_table() {
         .choices({"train", "valid", "test"});
     t.field("start", &Options::start, "index of the first sample").at_least(0);
     t.field("count", &Options::count, "largest number of samples to print").at_least(0);
+    t.field("shuffle_window", &Options::shuffle_window,
+            "show SHARDS in the shuffled order of a run with --seed: whole shards, and then this "
+            "many neighboring samples; 0: in the order of the archives")
+        .at_least(0)
+        .at_most(1e9);
     t.field("vocab_size", &Options::vocab_size,
             "size of the vocabulary of --mock-data and NullTokenizer; the last id ends documents")
         .at_least(1);
@@ -114,7 +123,8 @@ const FieldTable<DatasetCommandOptions>& dataset_table() {
     t.include(&Options::masked, masked_table());
     t.group("Text of the samples");
     t.field("decode", &Options::decode,
-            "print the text of each sample too, with special tokens; requires tokenizer flags");
+            "print the text of each sample too, with special tokens; requires tokenizer flags, but "
+            "not for SHARDS, whose fields txt, json and cls are printed");
     t.include(&Options::tokenizer, tokenizer_name_table());
     t.group("Merging");
     t.field("input", &Options::input,
@@ -122,25 +132,37 @@ const FieldTable<DatasetCommandOptions>& dataset_table() {
         .value_name("FOLDER");
     t.field("output_prefix", &Options::output_prefix, "prefix of the merged dataset")
         .value_name("PREFIX");
-    t.field("multimodal", &Options::multimodal, "merge multimodal datasets, which contain modes");
+    t.field("multimodal", &Options::multimodal,
+            "merge or describe multimodal datasets, whose indices contain a mode per sequence");
     t.include(&Options::data, data_table());
     return t;
   }();
   return table;
 }
 
-int info(const std::vector<std::string>& prefixes) {
+/// Returns how many sequences have each mode; nothing for a dataset without modes.
+std::map<int, std::int64_t> count_modes(const IndexedDataset& dataset) {
+  std::map<int, std::int64_t> counts;
+  const auto modes = dataset.sequence_modes();
+  for (std::size_t i = 0; i < modes.size(); ++i) ++counts[modes[i]];
+  return counts;
+}
+
+int info(const std::vector<std::string>& prefixes, const DatasetCommandOptions& options) {
   if (prefixes.empty())
     throw UserError({"info needs the prefix of a .bin/.idx pair", "",
                      "megatron dataset info data/my_text_document"});
   for (const std::string& prefix : prefixes) {
-    const IndexedDataset dataset(prefix);
+    const IndexedDataset dataset(
+        prefix, {.multimodal = options.multimodal, .storage = storage_options(options.data)});
     dataset.check();
     if (prefixes.size() > 1) std::cout << prefix << "\n";
     std::cout << "documents: " << dataset.num_documents()
               << "\nsequences: " << dataset.num_sequences() << "\ntokens: " << dataset.num_tokens()
               << "\ndtype: " << token_dtype_name(dataset.type())
               << "\nbytes: " << dataset.bin_size() << "\n";
+    for (const auto& [mode, count] : count_modes(dataset))
+      std::cout << "mode " << mode << ": " << count << " sequences\n";
   }
   return 0;
 }
@@ -177,7 +199,8 @@ int merge(std::vector<std::string> prefixes, const DatasetCommandOptions& option
     throw UserError({"merge needs prefixes and --output-prefix", "",
                      "megatron dataset merge data/a_text_document data/b_text_document "
                      "--output-prefix data/all"});
-  const IndexedDatasetOptions reading{.multimodal = options.multimodal, .partial = true};
+  const IndexedDatasetOptions reading{
+      .multimodal = options.multimodal, .partial = true, .storage = storage_options(options.data)};
   IndexedDatasetBuilder builder(options.output_prefix, IndexedDataset(prefixes[0], reading).type(),
                                 options.multimodal);
   for (const std::string& prefix : prefixes) {
@@ -207,11 +230,13 @@ int run_dataset(std::span<const std::string> args) {
   const std::string action = options.operands.empty() ? "" : options.operands[0];
   const std::vector<std::string> prefixes(
       options.operands.begin() + (options.operands.empty() ? 0 : 1), options.operands.end());
-  if (action == "info") return info(prefixes);
+  if (action == "info")
+    return are_shards(prefixes) ? describe_shards(prefixes, options) : info(prefixes, options);
   if (action == "merge") return merge(prefixes, options);
   if (action != "show")
     throw UserError({"the first word must be show, info, merge or plan",
                      action.empty() ? "there is none" : action, "see megatron dataset --help"});
+  if (are_shards(prefixes)) return show_shards(prefixes, options);
   if (!prefixes.empty())
     throw UserError({"show: unexpected word " + prefixes[0], "", "give datasets with --data-path"});
   return show_samples(options);

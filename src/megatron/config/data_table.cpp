@@ -81,13 +81,27 @@ const FieldTable<DataConfig>& data_table() {
     t.field("mock_data", &Config::mock_data, "train on synthetic data");
     t.field("mmap_bin_files", &Config::mmap_bin_files,
             "read .bin files with file reads instead of memory-mapping them");
+    t.field("object_storage_cache_path", &Config::object_storage_cache_path,
+            "folder for copies of data whose path begins with s3://, http:// or https://")
+        .value_name("DIR");
+    t.field("object_storage_cache_mib", &Config::object_storage_cache_mib,
+            "largest total size in MiB of the parts of .bin files that are kept in "
+            "--object-storage-cache-path; those that were not used for longest are removed")
+        .at_least(1)
+        .at_most(1e9);
+    t.field("object_storage_chunk_mib", &Config::object_storage_chunk_mib,
+            "size in MiB of the parts in which .bin files are copied to "
+            "--object-storage-cache-path")
+        .at_least(1)
+        .at_most(1e6);
     t.field("num_workers", &Config::num_workers, "number of threads that prepare batches")
         .at_least(0)
         .at_most(1024);
     t.field("dataloader_type", &Config::dataloader_type,
             "single: one pass in order; cyclic: repeated shuffled passes, in "
-            "Megatron-LM's order, which depends on the data-parallel size")
-        .choices({"single", "cyclic"});
+            "Megatron-LM's order, which depends on the data-parallel size; external: those "
+            "of a program that links the library, in order")
+        .choices({"single", "cyclic", "external"});
     t.field("reset_position_ids", &Config::reset_position_ids,
             "restart the position ids after each end-of-document token");
     t.field("reset_attention_mask", &Config::reset_attention_mask,

@@ -304,8 +304,7 @@ constexpr KnownFlags kKnownFlags[] = {
     {refused, "is not in this version", "use `megatron convert`",
      "ckpt-convert-format=- ckpt-convert-save=- ckpt-convert-update-legacy-dist-opt-format"},
     {refused, "is not in this version", "use --load DIR --finetune", "pretrained-checkpoint=-"},
-    {refused, "is not in this version", "leave it out",
-     "per-dataset-sequences-path=- object-storage-cache-path=- enable-msc"},
+    {refused, "is not in this version", "leave it out", "per-dataset-sequences-path=- enable-msc"},
     {refused,
      "is not in this version: the vocabulary is padded by --make-vocab-size-divisible-by, and "
      "padded rows are neither trained nor saved",

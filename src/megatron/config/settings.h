@@ -145,7 +145,10 @@ struct DataConfig {
   bool mock_data = false;
   bool mmap_bin_files = true;
   std::int64_t num_workers = 2;
-  std::string dataloader_type = "single";  ///< single | cyclic
+  std::string object_storage_cache_path;  ///< copies of data from http(s):// and s3:// paths
+  std::int64_t object_storage_cache_mib = 65536;  ///< bound of the copies of .bin files
+  std::int64_t object_storage_chunk_mib = 256;    ///< part of a .bin file that is copied at once
+  std::string dataloader_type = "single";         ///< single | cyclic | external
   bool reset_position_ids = false, reset_attention_mask = false, eod_mask_loss = false;
   bool dataloader_inter_document_masking = false;  ///< pack the documents of samples
   bool allow_ambiguous_pad_tokens = false;

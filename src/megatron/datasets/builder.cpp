@@ -127,9 +127,9 @@ class Builder {
     const auto [vocab_size, eod] = std::pair(request_.tokenizer.vocab_size, request_.tokenizer.eod);
     const SplitDatasets datasets =
         request_.kind == SampleKind::gpt
-            ? build_source(std::make_shared<const MockTokenSource>(vocab_size, eod), std::nullopt,
+            ? build_source(std::make_shared<const MockTokenSource>(vocab_size, eod), SourcePart{},
                            *options_.split_matrix, request_.num_samples)
-            : build_sentences(mock_sentences(vocab_size, eod), std::nullopt, *options_.split_matrix,
+            : build_sentences(mock_sentences(vocab_size, eod), SourcePart{}, *options_.split_matrix,
                               request_.num_samples);
     std::copy(datasets.begin(), datasets.end(), result_.splits.begin());
   }
@@ -218,10 +218,12 @@ class Builder {
                              const Sizes& sizes) {
     if (!config_.sft) {
       const auto source = std::make_shared<const IndexedDataset>(
-          prefix, IndexedDatasetOptions{.mmap = config_.mmap_bin_files});
+          prefix, IndexedDatasetOptions{.mmap = config_.mmap_bin_files,
+                                        .storage = storage_options(config_)});
+      const SourcePart whole{.path = prefix, .index_path = source->index_path()};
       return request_.kind == SampleKind::gpt
-                 ? build_source(source, prefix, matrix, sizes)
-                 : build_sentences({source, source->document_indices()}, prefix, matrix, sizes);
+                 ? build_source(source, whole, matrix, sizes)
+                 : build_sentences({source, source->document_indices()}, whole, matrix, sizes);
     }
     const auto file = std::make_shared<const ConversationFile>(prefix);
     const SftDatasetOptions options{.sequence_length = options_.sequence_length,
@@ -238,7 +240,7 @@ class Builder {
                                     .tokenizer = options_.tokenizer};
     std::vector<std::string> warnings;
     SplitDatasets datasets =
-        divide(file->size(), prefix, matrix, sizes, [&](const SourcePart& part) {
+        divide(file->size(), {.path = prefix}, matrix, sizes, [&](const SourcePart& part) {
           return std::make_shared<const SftDataset>(file, part, options, prompt_format_, warnings);
         });
     add_warnings(warnings);
@@ -246,14 +248,14 @@ class Builder {
   }
 
   SplitDatasets build_source(const std::shared_ptr<const TokenSource>& source,
-                             const std::optional<std::string>& path, const SplitMatrix& matrix,
+                             const SourcePart& whole, const SplitMatrix& matrix,
                              const Sizes& sizes) {
     const auto sequences = static_cast<std::int64_t>(source->sequence_lengths().size());
     if (sequences > std::int64_t{1} << 31)
       throw UserError({"dataset " + source->name() + ": more than 2147483648 sequences", "",
                        "split it into several datasets"});
     std::vector<std::string> warnings;
-    SplitDatasets datasets = divide(sequences, path, matrix, sizes, [&](const SourcePart& part) {
+    SplitDatasets datasets = divide(sequences, whole, matrix, sizes, [&](const SourcePart& part) {
       return std::make_shared<const GptDataset>(source, part, options_, warnings);
     });
     add_warnings(warnings);
@@ -261,9 +263,8 @@ class Builder {
   }
 
   /// Builds the splits of BERT or T5, which divide documents.
-  SplitDatasets build_sentences(const SentenceSource& source,
-                                const std::optional<std::string>& path, const SplitMatrix& matrix,
-                                const Sizes& sizes) {
+  SplitDatasets build_sentences(const SentenceSource& source, const SourcePart& whole,
+                                const SplitMatrix& matrix, const Sizes& sizes) {
     const MaskedDatasetOptions options{
         .sequence_length = request_.sequence_length,
         .seed = request_.seed,
@@ -278,7 +279,7 @@ class Builder {
         .decoder_sequence_length = request_.masked.decoder_sequence_length};
     std::vector<std::string> warnings;
     SplitDatasets datasets =
-        divide(source.num_documents(), path, matrix, sizes,
+        divide(source.num_documents(), whole, matrix, sizes,
                [&](const SourcePart& part) -> std::shared_ptr<const SourceDataset> {
                  if (request_.kind == SampleKind::bert)
                    return std::make_shared<const BertDataset>(source, part, options, warnings);
@@ -295,15 +296,20 @@ class Builder {
 
   /// Calls `make` for the part of each split that is wanted.
   template <class Make>
-  SplitDatasets divide(std::int64_t count, const std::optional<std::string>& path,
-                       const SplitMatrix& matrix, const Sizes& sizes, const Make& make) {
+  SplitDatasets divide(std::int64_t count, const SourcePart& whole, const SplitMatrix& matrix,
+                       const Sizes& sizes, const Make& make) {
     SplitDatasets datasets;
     for (const Split split : kSplits) {
       const auto index = static_cast<std::size_t>(split);
       if (!matrix[index]) continue;
       const auto [begin, end] = split_range(*matrix[index], count);
       if (begin == end && sizes[index] == 0) continue;
-      datasets[index] = make(SourcePart{path, begin, end, sizes[index], split});
+      SourcePart part = whole;
+      part.begin = begin;
+      part.end = end;
+      part.num_samples = sizes[index];
+      part.split = split;
+      datasets[index] = make(part);
     }
     return datasets;
   }
@@ -343,6 +349,12 @@ const Dataset& Datasets::require(Split split) const {
     throw UserError({"the " + name + " split has no data", "",
                      "give it a share with --split, or data with --" + name + "-data-path"});
   return *dataset;
+}
+
+StorageOptions storage_options(const DataConfig& config) {
+  return {.cache_path = config.object_storage_cache_path,
+          .cache_bytes = static_cast<std::uint64_t>(config.object_storage_cache_mib) << 20,
+          .chunk_bytes = static_cast<std::uint64_t>(config.object_storage_chunk_mib) << 20};
 }
 
 Datasets build_datasets(const DataConfig& config, const DatasetRequest& request) {

@@ -5,11 +5,13 @@
 #include <array>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "megatron/base/storage/remote_storage.h"
 #include "megatron/config/settings.h"
 #include "megatron/datasets/blend_phases.h"
 #include "megatron/datasets/dataset.h"
@@ -78,6 +80,9 @@ struct Datasets {
   const Dataset& require(Split split) const;
 };
 
+/// Returns where data of remote paths is copied to.
+StorageOptions storage_options(const DataConfig& config);
+
 /// Builds or loads all indices, several datasets at a time. Processes that call it later find the
 /// indices in the cache.
 Datasets build_datasets(const DataConfig& config, const DatasetRequest& request);
@@ -87,5 +92,11 @@ Datasets build_datasets(const DataConfig& config, const DatasetRequest& request)
 /// conversations, which are tokenized.
 std::int64_t count_train_samples(const DataConfig& config, const DatasetRequest& request,
                                  double epochs);
+
+/// Makes the datasets of a run with --dataloader-type external: a function of the program that
+/// links the library. Every rank calls it, and gets the same samples: sample i of `splits[0]` is
+/// the one that follows i consumed samples, however many ranks there are. A split of which
+/// `num_samples` wants none may be null.
+using DatasetBuilder = std::function<Datasets(const DataConfig&, const DatasetRequest&)>;
 
 }  // namespace megatron

@@ -48,10 +48,9 @@ IndexCacheEntry GptDataset::cache_entry() const {
   if (!options_.cache) return entry;
   entry.folder = options_.cache_folder;
   if (!part_.path) return entry;
-  if (entry.folder.empty())
-    entry.folder = fs::path(*part_.path) / "cache" / (options_.class_name() + "_indices");
+  if (entry.folder.empty()) entry.folder = cache_folder_beside(part_, options_.class_name());
   // The order depends on nothing of the data but the lengths.
-  entry.sources = {.files = {*part_.path + ".idx"},
+  entry.sources = {.files = {index_file()},
                    .checksum = [this] { return checksum(source_->sequence_lengths().bytes()); }};
   return entry;
 }
@@ -134,11 +133,9 @@ std::vector<std::int64_t> GptDataset::text(std::int64_t sample) const {
 GptDataset::Text GptDataset::read_text(std::int64_t sample) const {
   MEGATRON_CHECK(sample >= 0 && sample < size(), "sample ", sample, " of ", size());
   const auto broken = [&] {
-    return UserError(
-        {"the cached sample order of " + source_->name() + " does not match the data",
-         "sample " + std::to_string(sample),
-         "delete the cache folder " +
-             (options_.cache_folder.empty() ? source_->name() + "/cache" : options_.cache_folder)});
+    return UserError({"the cached sample order of " + source_->name() + " does not match the data",
+                      "sample " + std::to_string(sample),
+                      "delete the cache folder " + cache_entry().folder.string()});
   };
   const GptIndex& order = index();
   const std::int64_t extra = options_.add_extra_token ? 1 : 0,

@@ -60,7 +60,7 @@ class GptDataset : public SourceDataset {
   OrderedJson identifiers() const override;
   /// Returns the largest number of samples that megatron-core takes from so many epochs.
   std::int64_t samples_of_epochs(double epochs) const override;
-  std::filesystem::path index_file() const override { return part_.path.value_or("") + ".idx"; }
+  std::filesystem::path index_file() const override { return index_path(part_); }
 
  private:
   /// Raw ids of a sample, and the indices at which its documents begin.

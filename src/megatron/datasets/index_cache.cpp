@@ -10,7 +10,7 @@
 #include "megatron/base/error.h"
 #include "megatron/base/format.h"
 #include "megatron/base/md5.h"
-#include "megatron/datasets/output_lock.h"
+#include "megatron/datasets/leftovers.h"
 
 namespace megatron {
 namespace {
@@ -115,7 +115,7 @@ double take_lock(const IndexCacheEntry& entry, const EntryFiles& files,
                  std::optional<FileLock>& lock) {
   megatron::create_directories(entry.folder);
   const auto start = std::chrono::steady_clock::now();
-  if (is_locked(files.path("lock")))
+  if (FileLock::is_held(files.path("lock")))
     std::cerr << "note: waiting for another process that builds " + files.path("*").string() + "\n";
   lock.emplace(files.path("lock"));
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();

@@ -1,11 +1,7 @@
 #include "megatron/datasets/indexed_dataset.h"
 
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <array>
-#include <cerrno>
 #include <cmath>
 #include <cstring>
 #include <utility>
@@ -86,7 +82,16 @@ bool convert(TokenDtype type, const std::byte* data, std::span<std::int64_t> tok
   return true;
 }
 
+/// Throws a UserError with a hint if a local file is missing. Those of a remote prefix are missed
+/// when they are opened.
 void require_files(const std::string& prefix) {
+  if (is_remote_path(prefix)) {
+    if (prefix.starts_with("http") && prefix.find('?') != std::string::npos)
+      throw UserError({"the prefix of a dataset must not contain a query",
+                       prefix.substr(0, prefix.find('?')) + "?…",
+                       "give a URL to which .bin and .idx can be appended"});
+    return;
+  }
   for (const char* extension : {".idx", ".bin"}) {
     if (fs::exists(prefix + extension)) continue;
     std::string fix = "give the path without .bin and .idx, as preprocess-data printed it";
@@ -113,13 +118,9 @@ TokenDtype optimal_token_dtype(std::int64_t vocab_size) {
 IndexedDataset::IndexedDataset(std::string prefix, IndexedDatasetOptions options)
     : prefix_(std::move(prefix)), partial_(options.partial) {
   require_files(prefix_);
-  index_ = MappedFile(prefix_ + ".idx");
-  open_bin(options.mmap);
+  index_ = MappedFile(local_copy(prefix_ + ".idx", options.storage));
+  open_bin(options);
   parse_index(options.multimodal);
-}
-
-IndexedDataset::~IndexedDataset() {
-  if (bin_descriptor_ >= 0) ::close(bin_descriptor_);
 }
 
 void IndexedDataset::throw_damaged_index(const std::string& what, const std::string& got) const {
@@ -127,17 +128,15 @@ void IndexedDataset::throw_damaged_index(const std::string& what, const std::str
                    "copy the dataset again, or make it again with preprocess-data"});
 }
 
-void IndexedDataset::open_bin(bool mmap) {
+void IndexedDataset::open_bin(const IndexedDatasetOptions& options) {
   const std::string path = prefix_ + ".bin";
-  if (mmap) {
+  if (options.mmap && !is_remote_path(path)) {
     bin_ = MappedFile(path);
     bin_size_ = bin_.size();
     return;
   }
-  bin_size_ = fs::file_size(path);
-  bin_descriptor_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (bin_descriptor_ < 0)
-    throw UserError({"cannot open " + path, std::strerror(errno), "check the permissions"});
+  bin_reader_ = open_range_reader(path, options.storage);
+  bin_size_ = bin_reader_->size();
 }
 
 void IndexedDataset::parse_index(bool multimodal) {
@@ -302,20 +301,9 @@ std::int64_t IndexedDataset::num_tokens() const {
 void IndexedDataset::read_bytes(std::uint64_t offset, std::span<std::byte> bytes) const {
   MEGATRON_CHECK(bytes.size() <= bin_size_ && offset <= bin_size_ - bytes.size(), "read outside ",
                  prefix_, ".bin");
-  if (bin_descriptor_ < 0) {
-    if (!bytes.empty()) std::memcpy(bytes.data(), bin_.data() + offset, bytes.size());
-    return;
-  }
-  while (!bytes.empty()) {
-    const ssize_t count =
-        ::pread(bin_descriptor_, bytes.data(), bytes.size(), static_cast<off_t>(offset));
-    if (count < 0 && errno == EINTR) continue;
-    if (count <= 0)
-      throw UserError({"cannot read " + prefix_ + ".bin",
-                       count < 0 ? std::strerror(errno) : "the file became shorter", ""});
-    offset += static_cast<std::uint64_t>(count);
-    bytes = bytes.subspan(static_cast<std::size_t>(count));
-  }
+  if (bytes.empty()) return;
+  if (bin_reader_) return bin_reader_->read(offset, bytes);
+  std::memcpy(bytes.data(), bin_.data() + offset, bytes.size());
 }
 
 void IndexedDataset::read(std::int64_t sequence, std::int64_t offset,
@@ -331,7 +319,7 @@ void IndexedDataset::read(std::int64_t sequence, std::int64_t offset,
   const std::uint64_t position =
       static_cast<std::uint64_t>(pointers_[sequence]) + static_cast<std::uint64_t>(offset) * size;
   bool whole = true;
-  if (bin_descriptor_ < 0) {
+  if (!bin_reader_) {
     whole = convert(type_, bin_.data() + position, tokens);
   } else {
     std::vector<std::byte> bytes(tokens.size() * size);

@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "megatron/base/files.h"
+#include "megatron/base/storage/remote_storage.h"
 #include "megatron/datasets/token_source.h"
 
 namespace megatron {
@@ -32,18 +33,19 @@ std::string_view token_dtype_name(TokenDtype type);
 TokenDtype optimal_token_dtype(std::int64_t vocab_size);
 
 struct IndexedDatasetOptions {
-  bool mmap = true;         ///< maps the .bin file; else it is read with pread
-  bool multimodal = false;  ///< expects one mode byte per sequence at the end of the index
-  bool partial = false;     ///< allows an index that does not cover the whole .bin file
+  bool mmap = true;             ///< maps a local .bin file; else it is read with pread
+  bool multimodal = false;      ///< expects one mode byte per sequence at the end of the index
+  bool partial = false;         ///< allows an index that does not cover the whole .bin file
+  StorageOptions storage = {};  ///< of prefixes that begin with s3://, http:// or https://
 };
 
-/// A reader of one `prefix.{bin,idx}`. The constructor checks the sizes and the ends of the index
-/// in constant time; check() checks every entry. Every read checks its entry again, because files
-/// may change during a run. UserErrors name file, entry and value.
+/// A reader of one `prefix.{bin,idx}`, on a local disk or in an object store: then the index is
+/// copied as a whole, and the .bin file in chunks when they are read. The constructor checks the
+/// sizes and the ends of the index in constant time; check() checks every entry. Every read checks
+/// its entry again, because files may change during a run. UserErrors name file, entry and value.
 class IndexedDataset : public TokenSource {
  public:
   explicit IndexedDataset(std::string prefix, IndexedDatasetOptions options = {});
-  ~IndexedDataset() override;
 
   std::string name() const override { return prefix_; }
   UnalignedView<std::int32_t> sequence_lengths() const override { return lengths_; }
@@ -66,12 +68,14 @@ class IndexedDataset : public TokenSource {
   /// Returns one mode per sequence when multimodal, else an empty view.
   UnalignedView<std::int8_t> sequence_modes() const { return modes_; }
   std::uint64_t bin_size() const { return bin_size_; }
+  /// Returns the .idx file, or the local copy of a remote one.
+  const fs::path& index_path() const { return index_.path(); }
   /// Copies raw bytes of the .bin file.
   void read_bytes(std::uint64_t offset, std::span<std::byte> bytes) const;
 
  private:
   void parse_index(bool multimodal);
-  void open_bin(bool mmap);
+  void open_bin(const IndexedDatasetOptions& options);
   [[noreturn]] void throw_damaged_index(const std::string& what, const std::string& got = "") const;
   std::int64_t end_of(std::int64_t sequence) const;
   void check_ends() const;
@@ -84,7 +88,7 @@ class IndexedDataset : public TokenSource {
 
   std::string prefix_;
   MappedFile index_, bin_;
-  int bin_descriptor_ = -1;
+  std::unique_ptr<RangeReader> bin_reader_;  ///< null when the file is mapped
   bool partial_ = false;
   mutable std::once_flag is_checked_;
   std::uint64_t bin_size_ = 0;

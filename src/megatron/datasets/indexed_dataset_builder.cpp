@@ -20,9 +20,9 @@ fs::path folder_of(const std::string& prefix) {
   return folder.empty() ? fs::path(".") : folder;
 }
 
-OutputLock take_lock(const std::string& prefix) {
+FileLock take_lock(const std::string& prefix) {
   megatron::create_directories(folder_of(prefix));
-  std::optional<OutputLock> lock = OutputLock::try_acquire(prefix + ".partial.lock");
+  std::optional<FileLock> lock = FileLock::try_lock(prefix + ".partial.lock", LockFile::remove);
   if (!lock)
     throw UserError({"another process is writing the dataset " + prefix, "",
                      "wait for it, or choose another --output-prefix"});

@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
+#include "megatron/base/files.h"
 #include "megatron/datasets/dataset_part.h"
 #include "megatron/datasets/indexed_dataset.h"
-#include "megatron/datasets/output_lock.h"
 
 namespace megatron {
 
@@ -54,7 +54,7 @@ class IndexedDatasetBuilder {
   void remove_parts() const;
 
   IndexedDatasetBuilderOptions options_;
-  OutputLock lock_;
+  FileLock lock_;
   std::vector<DatasetPart> parts_;
   PartState total_;
 };

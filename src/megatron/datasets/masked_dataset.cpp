@@ -72,11 +72,10 @@ IndexCacheEntry MaskedDataset::cache_entry() const {
                         .description = python_json_dumps(identifiers()),
                         .array_names = {"sample_index"}};
   if (!part_.path) return entry;
-  if (entry.folder.empty())
-    entry.folder = fs::path(*part_.path) / "cache" / (kind_.class_name + "_indices");
+  if (entry.folder.empty()) entry.folder = cache_folder_beside(part_, kind_.class_name);
   // The order depends on nothing of the data but the lengths and the documents.
   entry.sources = {
-      .files = {*part_.path + ".idx"}, .checksum = [this] {
+      .files = {index_file()}, .checksum = [this] {
         return checksum(checksum_hex(checksum(source_.tokens->sequence_lengths().bytes())) +
                         checksum_hex(checksum(source_.document_begins.bytes())));
       }};

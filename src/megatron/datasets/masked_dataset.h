@@ -48,7 +48,7 @@ class MaskedDataset : public SourceDataset {
   std::vector<CorpusShare> shares(std::int64_t samples) const override;
   const SourcePart& part() const override { return part_; }
   OrderedJson identifiers() const override;
-  std::filesystem::path index_file() const override { return part_.path.value_or("") + ".idx"; }
+  std::filesystem::path index_file() const override { return index_path(part_); }
   const NpyArray& sample_index() const { return sample_index_; }
 
  protected:

@@ -6,7 +6,7 @@
 #include "megatron/base/files.h"
 #include "megatron/base/json.h"
 #include "megatron/datasets/index_stamp.h"
-#include "megatron/datasets/output_lock.h"
+#include "megatron/datasets/leftovers.h"
 
 namespace megatron {
 namespace {

@@ -21,7 +21,19 @@ struct SourcePart {
   std::optional<std::int64_t> num_samples;  ///< lower bound, over as many epochs as needed;
                                             ///< nullopt: one epoch
   Split split = Split::train;
+  std::filesystem::path index_path = {};  ///< .idx file of the pair, or its local copy; empty: the
+                                          ///< file of this name beside `path`
 };
+
+/// Returns the local .idx file of a part that has a path.
+inline std::filesystem::path index_path(const SourcePart& part) {
+  return part.index_path.empty() ? part.path.value_or("") + ".idx" : part.index_path;
+}
+/// Returns the folder in which megatron-core caches sample orders of a class, beside the data.
+inline std::filesystem::path cache_folder_beside(const SourcePart& part,
+                                                 const std::string& class_name) {
+  return index_path(part).replace_extension() / "cache" / (class_name + "_indices");
+}
 
 /// Identifies the samples of a part by the options that every dataset of a source has.
 template <class Options>

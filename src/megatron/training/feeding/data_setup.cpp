@@ -24,6 +24,21 @@ SamplerKind sampler_kind(const DataConfig& config) {
   return config.dataloader_type == "cyclic" ? SamplerKind::cyclic : SamplerKind::single;
 }
 
+/// Returns what makes the datasets of the run.
+DatasetBuilder dataset_builder(const DataConfig& config, const DatasetBuilder& external) {
+  const bool is_external = config.dataloader_type == "external";
+  if (is_external && !external)
+    throw UserError(
+        {"--dataloader-type external takes the samples of a program that links the "
+         "library, and this program gives none",
+         "", "use --dataloader-type single or cyclic"});
+  if (!is_external && external)
+    throw UserError({"this program gives samples of its own",
+                     "--dataloader-type is " + config.dataloader_type,
+                     "use --dataloader-type external"});
+  return is_external ? external : build_datasets;
+}
+
 class DataSetup {
  public:
   DataSetup(const TrainingPlan& plan, std::ostream& out)
@@ -34,8 +49,9 @@ class DataSetup {
         evaluations_(evaluation_plan(plan.settings.training, dp_.size)),
         out_(out) {}
 
-  TrainingData build(const std::shared_ptr<const Tokenizer>& tokenizer,
-                     const TrainingProgress& progress) {
+  TrainingData build(const SampleSource& source, const TrainingProgress& progress) {
+    const DatasetBuilder make_datasets = dataset_builder(settings_.data, source.external);
+    const std::shared_ptr<const Tokenizer>& tokenizer = source.tokenizer;
     const auto samples = train_valid_test_num_samples(settings_, dp_.size, progress.iteration);
     out_ << dataset_sizes_block(samples) << std::endl;
     DatasetRequest request = run_dataset_request(settings_, samples);
@@ -44,7 +60,7 @@ class DataSetup {
     request.tokenizer.eod = tokenizer->eod();
     request.tokenizer.pad = tokenizer->pad();
     request.tokenizer.text = tokenizer;
-    const Datasets datasets = build_datasets(settings_.data, request);
+    const Datasets datasets = make_datasets(settings_.data, request);
     data_.mixtures = std::move(request.train_schedule);
     for (const std::string& warning : datasets.warnings)
       out_ << "WARNING: " << warning << std::endl;
@@ -187,9 +203,8 @@ class DataSetup {
 }  // namespace
 
 TrainingData build_train_valid_test_data(const TrainingPlan& plan, const TrainingProgress& progress,
-                                         const std::shared_ptr<const Tokenizer>& tokenizer,
-                                         std::ostream& out) {
-  TrainingData data = DataSetup(plan, out).build(tokenizer, progress);
+                                         const SampleSource& source, std::ostream& out) {
+  TrainingData data = DataSetup(plan, out).build(source, progress);
   out << "> finished creating GPT datasets ..." << std::endl;
   return data;
 }

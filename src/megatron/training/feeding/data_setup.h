@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "megatron/checkpoint/training_progress.h"
+#include "megatron/datasets/builder.h"
 #include "megatron/datasets/sample_counts.h"
 #include "megatron/tokenizers/tokenizer.h"
 #include "megatron/training/feeding/training_data.h"
@@ -12,9 +13,15 @@
 
 namespace megatron {
 
-/// Builds the datasets, which may keep the tokenizer. Training goes on after `progress`.
+struct SampleSource {
+  std::shared_ptr<const Tokenizer> tokenizer;  ///< the datasets may keep it
+  DatasetBuilder external = {};                ///< of --dataloader-type external, and only then
+};
+
+/// Builds the datasets. Training goes on after `progress`. Throws a UserError for
+/// --dataloader-type external without a function that makes the datasets, and for such a function
+/// with another type.
 TrainingData build_train_valid_test_data(const TrainingPlan& plan, const TrainingProgress& progress,
-                                         const std::shared_ptr<const Tokenizer>& tokenizer,
-                                         std::ostream& out);
+                                         const SampleSource& source, std::ostream& out);
 
 }  // namespace megatron

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "megatron/base/cpu_affinity.h"
+#include "megatron/datasets/builder.h"
 #include "megatron/parallel/communicators.h"
 #include "megatron/training/loop/open_device.h"
 
@@ -18,6 +19,7 @@ struct RankContext {
   /// The dtype of the weights; nullopt: that of --bf16 or --fp16. No flag chooses float64, in which
   /// tests compare layouts.
   std::optional<c10::ScalarType> params_dtype = {};
+  DatasetBuilder datasets = {};  ///< the samples of --dataloader-type external; else empty
 };
 
 }  // namespace megatron

@@ -69,9 +69,10 @@ void announce_phase(const Settings& settings, std::int64_t iteration, StartupWar
                  out);
 }
 
-/// Builds the state and the data of a trainer that has a plan.
+/// Builds the state and the data of a trainer that has a plan. `external` makes the datasets of
+/// --dataloader-type external.
 void build(Trainer& trainer, const std::shared_ptr<const Tokenizer>& tokenizer,
-           std::ostream& out) try {
+           const DatasetBuilder& external, std::ostream& out) try {
   auto& [plan, state, services] = trainer;
   {
     const auto timing = services.timers.scope("model-and-optimizer-setup");
@@ -80,7 +81,7 @@ void build(Trainer& trainer, const std::shared_ptr<const Tokenizer>& tokenizer,
   print_theoretical_memory(plan, state.batch, out);
   const auto timing = services.timers.scope("train/valid/test-data-iterators-setup");
   announce_phase(plan.settings, state.progress.iteration, services.warnings, out);
-  services.data = build_train_valid_test_data(plan, state.progress, tokenizer, out);
+  services.data = build_train_valid_test_data(plan, state.progress, {tokenizer, external}, out);
 } catch (...) {
   rethrow_with_memory_report(trainer.plan, trainer.state);
 }
@@ -98,7 +99,7 @@ Trainer set_up(const RunConfig& run, std::ostream& out, const RankContext& world
   services.timers = make_timers(plan.settings.logger, plan.rank);
   print_run(plan, *here.device, out);
   Trainer trainer{.plan = std::move(plan), .state = {}, .services = std::move(services)};
-  build(trainer, std::move(tokenizer), out);
+  build(trainer, std::move(tokenizer), world.datasets, out);
   out << trainer.services.timers.report(std::array<std::string_view, 2>{
              "model-and-optimizer-setup", "train/valid/test-data-iterators-setup"})
       << std::endl;

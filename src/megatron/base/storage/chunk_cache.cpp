@@ -1,0 +1,166 @@
+#include "megatron/base/storage/chunk_cache.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "megatron/base/checksum.h"
+#include "megatron/base/error.h"
+#include "megatron/base/storage/local_range_reader.h"
+
+namespace megatron {
+namespace {
+
+constexpr std::uint64_t kMakerLocks = 64;
+constexpr auto kWaitForRoom = std::chrono::milliseconds(20);
+constexpr const char* kTemporary = ".tmp.";
+
+/// Opens the file of a chunk. Returns -1 if it is not there, or not of its size.
+int open_chunk(const fs::path& path, std::uint64_t size) {
+  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (descriptor < 0) {
+    if (errno == ENOENT) return -1;
+    throw_file_error("open", path, errno);
+  }
+  struct stat status {};
+  if (::fstat(descriptor, &status) == 0 && static_cast<std::uint64_t>(status.st_size) == size)
+    return descriptor;
+  ::close(descriptor);
+  return -1;
+}
+
+/// A file in the folder, with what decides whether it may be removed.
+struct Entry {
+  fs::path path;
+  std::uint64_t bytes = 0;
+  std::pair<std::int64_t, std::int64_t> last_use;  ///< seconds, nanoseconds
+};
+
+/// Maps the memory of a file that posix_fallocate has given its size.
+void fill_file(const fs::path& path, std::uint64_t size, const ChunkCache::Fill& fill) {
+  const int descriptor = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
+  if (descriptor < 0) throw_file_error("open", path, errno);
+  void* memory = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
+  const int code = memory == MAP_FAILED ? errno : 0;
+  ::close(descriptor);
+  if (code != 0) throw_file_error("map", path, code);
+  try {
+    fill({static_cast<std::byte*>(memory), size});
+  } catch (...) {
+    ::munmap(memory, size);
+    throw;
+  }
+  const int failed = ::msync(memory, size, MS_SYNC) != 0 ? errno : 0;
+  ::munmap(memory, size);
+  if (failed != 0) throw_file_error("flush", path, failed);
+}
+
+}  // namespace
+
+ChunkCache::ChunkCache(fs::path folder, std::uint64_t max_bytes)
+    : folder_(std::move(folder)), max_bytes_(max_bytes) {
+  megatron::create_directories(folder_);
+}
+
+void ChunkCache::read(const CacheChunk& chunk, std::uint64_t offset, std::span<std::byte> bytes,
+                      const Fill& fill) const {
+  MEGATRON_CHECK(chunk.size <= max_bytes_, "a chunk of ", chunk.size, " bytes does not fit");
+  const int descriptor = open_or_make(chunk, fill);
+  ::futimens(descriptor, nullptr);  // Another user's files keep their time, and leave earlier.
+  try {
+    read_at(descriptor, folder_ / chunk.name, offset, bytes);
+  } catch (...) {
+    ::close(descriptor);
+    throw;
+  }
+  ::close(descriptor);
+}
+
+int ChunkCache::open_or_make(const CacheChunk& chunk, const Fill& fill) const {
+  const fs::path path = folder_ / chunk.name;
+  if (const int descriptor = open_chunk(path, chunk.size); descriptor >= 0) return descriptor;
+  // Those who need the same chunk share a lock, and whoever comes first makes it.
+  const FileLock lock(folder_ / ("lock-" + std::to_string(checksum(chunk.name) % kMakerLocks)));
+  if (const int descriptor = open_chunk(path, chunk.size); descriptor >= 0) return descriptor;
+  return make(chunk, fill);
+}
+
+int ChunkCache::make(const CacheChunk& chunk, const Fill& fill) const {
+  const fs::path path = folder_ / chunk.name;
+  fs::path temporary;
+  const FileLock reserved = reserve(chunk, temporary);
+  std::error_code ignored;
+  try {
+    fill_file(temporary, chunk.size, fill);
+    // Opened before others can see and remove it, so that it is read in any case.
+    const int descriptor = open_chunk(temporary, chunk.size);
+    if (descriptor < 0 || ::rename(temporary.c_str(), path.c_str()) != 0)
+      throw_file_error("rename to", path, errno);
+    return descriptor;
+  } catch (...) {
+    fs::remove(temporary, ignored);
+    throw;
+  }
+}
+
+/// Creates a file of the chunk's size when there is room for it, and keeps it locked, so that
+/// others know that its maker lives.
+FileLock ChunkCache::reserve(const CacheChunk& chunk, fs::path& temporary) const {
+  for (;; std::this_thread::sleep_for(kWaitForRoom)) {
+    const FileLock lock(folder_ / "lock");
+    if (!make_room(chunk.size)) continue;
+    int number = 0;
+    std::error_code ignored;
+    do {
+      temporary = folder_ / (chunk.name + kTemporary + std::to_string(number++));
+    } while (fs::exists(temporary, ignored));
+    FileLock own(temporary);
+    const int descriptor = ::open(temporary.c_str(), O_RDWR | O_CLOEXEC);
+    int code = descriptor < 0 ? errno : 0;
+    if (code == 0) code = ::posix_fallocate(descriptor, 0, static_cast<off_t>(chunk.size));
+    if (descriptor >= 0) ::close(descriptor);
+    if (code == 0) return own;
+    fs::remove(temporary, ignored);
+    throw_file_error("reserve " + std::to_string(chunk.size) + " bytes for", temporary, code);
+  }
+}
+
+/// Removes files until `bytes` more fit. Returns false if those that others are writing leave no
+/// room. The caller holds the folder's lock.
+bool ChunkCache::make_room(std::uint64_t bytes) const {
+  std::vector<Entry> entries;
+  std::uint64_t total = bytes;
+  std::error_code ignored;
+  for (const auto& file : fs::directory_iterator(folder_, ignored)) {
+    const fs::path& path = file.path();
+    struct stat status {};
+    if (path.filename().string().starts_with("lock") || ::stat(path.c_str(), &status) != 0)
+      continue;
+    if (path.filename().string().find(kTemporary) == std::string::npos) {
+      entries.push_back({path,
+                         static_cast<std::uint64_t>(status.st_size),
+                         {status.st_mtim.tv_sec, status.st_mtim.tv_nsec}});
+    } else if (!FileLock::is_held(path)) {
+      fs::remove(path, ignored);  // its maker was killed
+      continue;
+    }
+    total += static_cast<std::uint64_t>(status.st_size);
+  }
+  std::sort(entries.begin(), entries.end(),
+            [](const Entry& a, const Entry& b) { return a.last_use < b.last_use; });
+  for (auto entry = entries.begin(); entry != entries.end() && total > max_bytes_; ++entry) {
+    fs::remove(entry->path, ignored);
+    total -= entry->bytes;
+  }
+  return total <= max_bytes_;
+}
+
+}  // namespace megatron
