@@ -160,7 +160,7 @@ def datatrove_rules():
         min_avg_word_length=4,
         max_avg_word_length=5.5,
         max_symbol_word_ratio=0.1,
-        max_bullet_lines_ratio=0.5,
+        max_bullet_lines_ratio=0.2,
         max_ellipsis_lines_ratio=0.3,
         max_non_alpha_words_ratio=0.8,
         min_stop_words=6,
