@@ -242,11 +242,7 @@ class PreprocessRun {
       output.documents = builder.num_documents();
       output.sequences = builder.num_sequences();
       output.tokens = builder.num_tokens();
-      if (output.tokens == 0)
-        throw UserError({"there are no tokens for " + output.prefix,
-                         "the input has " + std::to_string(output.documents) + " documents",
-                         cleaner_ ? "check --input, --json-keys and the rules of cleaning"
-                                  : "check --input and --json-keys"});
+      if (output.tokens == 0) throw_no_tokens(output);
     }
     for (auto& builder : builders_) builder->finalize();
     if (cleaner_) {
@@ -259,6 +255,20 @@ class PreprocessRun {
   }
 
  private:
+  [[noreturn]] void throw_no_tokens(const PreprocessSummary::Output& output) const {
+    const std::string what = "there are no tokens for " + output.prefix;
+    if (!cleaner_ || cleaner_->report().removed.empty())
+      throw UserError({what, "the input has " + std::to_string(output.documents) + " documents",
+                       "check --input and --json-keys"});
+    const CleaningReport& report = cleaner_->report();
+    throw UserError({what,
+                     "cleaning removed " + std::to_string(report.total().documents) + " of " +
+                         std::to_string(report.documents) + " documents, as " +
+                         report.removed.begin()->second.examples.front() + " by " +
+                         report.removed.begin()->first,
+                     "relax the rules of cleaning"});
+  }
+
   void resume() {
     const std::int64_t documents = builders_[0]->num_documents();
     progress_.resume(documents, checkpoint_.counts.text_bytes, position().finished_bytes);
