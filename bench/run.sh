@@ -4,8 +4,9 @@
 # take to start (startup.py); with `context`, long sequences over ranks (bench/context); with
 # `memory`, memory beside its prediction (bench/memory); with `small-memory`, FSDP and recomputation
 # beside PyTorch's (small_memory.py); with `tokenizers` and `tokenizer-training`, tokenizers and
-# their trainers beside the packages (bench/tokenizers). Further arguments go to the program; --help
-# lists them.
+# their trainers beside the packages (bench/tokenizers); with `sample-index`, the sample order of a
+# large corpus beside megatron-core's helpers (bench/sample_index). Further arguments go to the
+# program; --help lists them.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 case "${1:-}" in
@@ -17,11 +18,15 @@ case "${1:-}" in
 esac
 program=main
 case "${1:-}" in
-  ranks | startup | small-memory | tokenizers | tokenizer-training) program=${1//-/_}; shift ;;
+  ranks | startup | small-memory | tokenizers | tokenizer-training | sample-index)
+    program=${1//-/_}
+    shift
+    ;;
 esac
 script=bench/suite/$program.py
 [ "$program" = tokenizers ] && script=bench/tokenizers/run.py
 [ "$program" = tokenizer_training ] && script=bench/tokenizers/train.py
+[ "$program" = sample_index ] && script=bench/sample_index/run.py
 case " $* " in
   # Nothing is installed to answer that.
   *" --help "* | *" -h "* | *" --list "*) exec python3 -B "$script" "$@" ;;
@@ -32,7 +37,9 @@ ensure_python_headers
 export MEGATRON=${MEGATRON:-$PWD/build/bin/megatron} PYTHONDONTWRITEBYTECODE=1
 [ -x "$MEGATRON" ] || { echo "$MEGATRON is missing: run make build first." >&2; exit 2; }
 if [ -f build/build.ninja ] && [ "$MEGATRON" = "$PWD/build/bin/megatron" ]; then
-  said=$(cmake --build build --target suite_programs 2>&1) || { echo "$said" >&2; exit 2; }
+  programs=suite_programs
+  [ "$program" = sample_index ] && programs=sample_index_bench
+  said=$(cmake --build build --target $programs 2>&1) || { echo "$said" >&2; exit 2; }
 fi
 case "$program $* " in
   "main "*"--smoke "*)

@@ -80,6 +80,8 @@ function(megatron_benches)
   add_executable(pipelines_bench EXCLUDE_FROM_ALL ${CMAKE_SOURCE_DIR}/bench/pipelines/pipelines_bench.cpp)
   target_link_libraries(pipelines_bench PRIVATE megatron_pipeline)
   target_include_directories(pipelines_bench PRIVATE ${CMAKE_SOURCE_DIR}/tests)
+  add_executable(sample_index_bench EXCLUDE_FROM_ALL ${CMAKE_SOURCE_DIR}/bench/sample_index/sample_index_bench.cpp)
+  target_link_libraries(sample_index_bench PRIVATE megatron_datasets)
   foreach(NAME gemm moe_block attention operators)
     add_executable(${NAME}_bench EXCLUDE_FROM_ALL ${CMAKE_SOURCE_DIR}/bench/${NAME}/${NAME}_bench.cpp)
     target_link_libraries(${NAME}_bench PRIVATE megatron_training)  # for the allocator of a run

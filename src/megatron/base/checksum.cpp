@@ -12,6 +12,11 @@ std::uint64_t checksum(std::span<const std::byte> bytes) {
 
 std::uint64_t checksum(std::string_view text) { return XXH3_64bits(text.data(), text.size()); }
 
+std::array<std::uint64_t, 2> checksum_128(std::string_view text) {
+  const XXH128_hash_t hash = XXH3_128bits(text.data(), text.size());
+  return {hash.low64, hash.high64};
+}
+
 std::string checksum_hex(std::uint64_t value) {
   char text[17];
   std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(value));

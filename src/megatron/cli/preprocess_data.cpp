@@ -4,12 +4,15 @@
 
 #include <algorithm>
 #include <iostream>
+#include <nlohmann/json.hpp>
 #include <thread>
 
 #include "megatron/base/error.h"
 #include "megatron/base/files.h"
 #include "megatron/base/format.h"
 #include "megatron/base/terminal.h"
+#include "megatron/base/json.h"
+#include "megatron/cli/cleaning_flags.h"
 #include "megatron/cli/command.h"
 #include "megatron/cli/sentence_splitting.h"
 #include "megatron/config/field_table.h"
@@ -49,10 +52,11 @@ struct PreprocessDataOptions {
   DocumentKind text_documents = DocumentKind::paragraph;
   OnError on_error = OnError::stop;
   bool append_eod = false, split_sentences = false, keep_newlines = false,
-       keep_sequential_samples = false, find_optimal_num_workers = false;
+       keep_sequential_samples = false, find_optimal_num_workers = false, json = false;
   std::string lang = SentenceOptions{}.lang, punkt_model;
   std::int64_t workers = std::max(1u, std::thread::hardware_concurrency());
   std::int64_t partitions = 1, log_interval = 1000;
+  CleaningFlags cleaning;
   TokenizerConfig tokenizer;
 };
 
@@ -100,6 +104,8 @@ const FieldTable<PreprocessDataOptions>& preprocess_data_table() {
             "with --partitions, keep the order of the input");
     t.field("find_optimal_num_workers", &Options::find_optimal_num_workers, "not supported")
         .hidden();
+    t.field("json", &Options::json, "print the summary as JSON");
+    t.include(&Options::cleaning, cleaning_table());
     t.group("Sentences");
     t.field("split_sentences", &Options::split_sentences,
             "make each sentence a sequence of its document, as BERT and T5 need it");
@@ -174,6 +180,23 @@ void split_sentences(const PreprocessDataOptions& options, PreprocessOptions& pr
   for (const fs::path& file : files) preprocessing.encoder_identity += stamp_text(file);
 }
 
+OrderedJson json_report(const PreprocessSummary& summary, TokenDtype type) {
+  OrderedJson outputs = OrderedJson::array();
+  for (const auto& output : summary.outputs)
+    outputs.push_back({{"prefix", output.prefix},
+                       {"documents", output.documents},
+                       {"sequences", output.sequences},
+                       {"tokens", output.tokens},
+                       {"dtype", token_dtype_name(type)}});
+  OrderedJson json = {{"outputs", std::move(outputs)},
+                      {"text_bytes", summary.text_bytes},
+                      {"seconds", summary.seconds},
+                      {"invalid_documents", summary.invalid_documents},
+                      {"malformed_documents", summary.malformed_documents}};
+  if (summary.cleaning.documents > 0) json["cleaning"] = to_json(summary.cleaning);
+  return json;
+}
+
 void report(const PreprocessSummary& summary, TokenDtype type) {
   for (const auto& output : summary.outputs) {
     std::cout << output.prefix << ": " << output.documents << " documents, ";
@@ -182,6 +205,7 @@ void report(const PreprocessSummary& summary, TokenDtype type) {
               << format(" (%.1f MB of text in %.1f s)\n",
                         static_cast<double>(summary.text_bytes) / 1e6, summary.seconds);
   }
+  print_cleaning_report(std::cout, summary.cleaning);
 }
 
 }  // namespace
@@ -208,6 +232,7 @@ int run_preprocess_data(std::span<const std::string> args) {
       .accepts_invalid_utf8 = tokenizer->accepts_invalid_utf8(),
       .skip_malformed = options.on_error == OnError::skip,
       .partitions = options.keep_sequential_samples ? 1 : options.partitions,
+      .cleaning = cleaning_options(options.cleaning),
       .encoder_identity = identity(options.tokenizer),
       .log = &std::cerr,
       .log_is_terminal = is_terminal(STDERR_FILENO)};
@@ -227,7 +252,12 @@ int run_preprocess_data(std::span<const std::string> args) {
   if (summary.outputs[0].documents == 1)
     std::cerr << "note: this is one document, which --split cannot divide; --text-documents line "
                  "makes every line of a .txt file a document\n";
-  report(summary, optimal_token_dtype(tokenizer->vocab_size()));
+  const TokenDtype type = optimal_token_dtype(tokenizer->vocab_size());
+  if (options.json) {
+    std::cout << json_report(summary, type).dump() << "\n";
+  } else {
+    report(summary, type);
+  }
   return 0;
 }
 

@@ -1,37 +1,11 @@
 #include "megatron/datasets/dataset_part.h"
 
-#include <fcntl.h>
-#include <unistd.h>
-
-#include <cerrno>
 #include <string_view>
 
 #include "megatron/base/error.h"
 
 namespace megatron {
 namespace {
-
-/// Opens files for writing at a given size, where FileSystem::create() would empty them.
-class ContinuedFiles : public FileSystem {
- public:
-  explicit ContinuedFiles(std::uint64_t size) : size_(size) {}
-  /// There are as many open files as partitions, three times.
-  std::size_t buffer_bytes() const override { return std::size_t{1} << 18; }
-  int create(const fs::path& path) override {
-    const int descriptor = ::open(path.c_str(), O_WRONLY | O_CLOEXEC);
-    if (descriptor < 0) return -1;
-    if (::ftruncate(descriptor, static_cast<off_t>(size_)) == 0 &&
-        ::lseek(descriptor, 0, SEEK_END) >= 0)
-      return descriptor;
-    const int code = errno;
-    ::close(descriptor);
-    errno = code;
-    return -1;
-  }
-
- private:
-  std::uint64_t size_;
-};
 
 template <class T>
 void write_as(FileWriter& writer, std::span<const std::int32_t> tokens, const std::string& prefix) {
@@ -55,13 +29,6 @@ void write_value(FileWriter& writer, T value) {
 
 }  // namespace
 
-/// A writer and the file system that it refers to.
-struct ContinuedWriter {
-  ContinuedWriter(const fs::path& path, std::uint64_t size) : files(size), writer(path, files) {}
-  ContinuedFiles files;
-  FileWriter writer;
-};
-
 DatasetPart::DatasetPart(DatasetPart&&) noexcept = default;
 DatasetPart::~DatasetPart() = default;
 
@@ -72,20 +39,10 @@ DatasetPart::DatasetPart(const std::string& prefix, std::size_t number, TokenDty
       type_(type),
       multimodal_(multimodal),
       state_(resumed) {
-  const bool is_new = resumed == PartState{};
   for (int i = 0; i < kNumFiles; ++i) {
     const auto file = static_cast<File>(i);
-    if (file == kModes && !multimodal_) continue;
-    if (is_new) {
-      FileWriter(path(file)).close();
-      continue;
-    }
-    std::error_code code;
-    const std::uintmax_t held = fs::file_size(path(file), code);
-    if (code || held < size(file))
-      throw UserError({path(file) + " is shorter than what was written to it", "", ""});
+    if (file != kModes || multimodal_) files_[file].emplace(path(file), size(file));
   }
-  open();
 }
 
 std::string DatasetPart::path(File file) const {
@@ -108,15 +65,7 @@ std::uint64_t DatasetPart::size(File file) const {
   }
 }
 
-FileWriter& DatasetPart::writer(File file) { return writers_[file]->writer; }
-
-void DatasetPart::open() {
-  for (int i = 0; i < kNumFiles; ++i) {
-    const auto file = static_cast<File>(i);
-    if (file != kModes || multimodal_)
-      writers_[file] = std::make_unique<ContinuedWriter>(path(file), size(file));
-  }
-}
+FileWriter& DatasetPart::writer(File file) { return files_[file]->writer(); }
 
 void DatasetPart::write_tokens(std::span<const std::int32_t> tokens) {
   FileWriter& bin = writer(kBin);
@@ -194,15 +143,13 @@ void DatasetPart::add_part(const DatasetPart& part) {
 }
 
 void DatasetPart::close() {
-  for (auto& file : writers_) {
-    if (file) file->writer.close(/*sync=*/true);
-    file.reset();
-  }
+  for (auto& file : files_)
+    if (file) file->close();
 }
 
 void DatasetPart::checkpoint() {
-  close();
-  open();
+  for (auto& file : files_)
+    if (file) file->checkpoint();
 }
 
 void DatasetPart::write_index() const {

@@ -4,16 +4,15 @@
 
 #include <array>
 #include <cstdint>
-#include <memory>
+#include <optional>
 #include <span>
 #include <string>
 
 #include "megatron/base/files.h"
+#include "megatron/datasets/continued_file.h"
 #include "megatron/datasets/indexed_dataset.h"
 
 namespace megatron {
-
-struct ContinuedWriter;
 
 /// How much a part holds. It determines the sizes of the part's files.
 struct PartState {
@@ -55,7 +54,6 @@ class DatasetPart {
   enum File { kBin, kLengths, kDocuments, kModes, kNumFiles };
   std::string path(File file) const;
   std::uint64_t size(File file) const;
-  void open();
   void write_tokens(std::span<const std::int32_t> tokens);
   FileWriter& writer(File file);
   template <class Write>
@@ -65,7 +63,7 @@ class DatasetPart {
   TokenDtype type_;
   bool multimodal_;
   PartState state_;
-  std::array<std::unique_ptr<ContinuedWriter>, kNumFiles> writers_;
+  std::array<std::optional<ContinuedFile>, kNumFiles> files_;
 };
 
 }  // namespace megatron

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <future>
 #include <limits>
 #include <numeric>
 #include <span>
@@ -16,8 +17,10 @@ std::vector<std::int32_t> build_document_index(const GptIndexInput& input, const
                                                RandomState& random) {
   const std::int64_t documents = input.end - input.begin;
   std::vector<std::int32_t> index(static_cast<std::size_t>(documents * plan.num_epochs));
-  for (std::size_t i = 0; i < index.size(); ++i)
-    index[i] = static_cast<std::int32_t>(input.begin + static_cast<std::int64_t>(i) % documents);
+  for (std::int64_t epoch = 0; epoch < plan.num_epochs; ++epoch) {
+    const auto first = index.begin() + epoch * documents;
+    std::iota(first, first + documents, static_cast<std::int32_t>(input.begin));
+  }
   const std::size_t first =
       plan.separate_final_epoch ? index.size() - static_cast<std::size_t>(documents) : index.size();
   random.shuffle(std::span(index).first(first));
@@ -26,14 +29,20 @@ std::vector<std::int32_t> build_document_index(const GptIndexInput& input, const
 }
 
 /// Walks the concatenated documents in steps of sequence_length tokens and records where each
-/// sample begins.
+/// sample begins. Documents are in random order, so their lengths are fetched ahead.
 template <class T>
 std::vector<T> build_sample_index(const GptIndexInput& input,
                                   const std::vector<std::int32_t>& documents,
                                   std::int64_t samples) {
+  constexpr std::size_t kAhead = 32;
   const std::int64_t extra = input.add_extra_token ? 1 : 0;
   std::vector<T> index(static_cast<std::size_t>(2 * (samples + 1)));
   std::size_t position = 0;
+  const auto fetch_ahead = [&] {
+    if (position + kAhead < documents.size())
+      __builtin_prefetch(input.lengths.bytes().data() +
+                         sizeof(std::int32_t) * static_cast<std::size_t>(documents[position + kAhead]));
+  };
   std::int64_t offset = 0;
   for (std::int64_t sample = 1; sample <= samples; ++sample) {
     std::int64_t remaining = input.sequence_length + extra;
@@ -50,6 +59,7 @@ std::vector<T> build_sample_index(const GptIndexInput& input,
       } else {
         ++position;
         offset = 0;
+        fetch_ahead();
       }
     }
     index[static_cast<std::size_t>(2 * sample)] = static_cast<T>(position);
@@ -97,22 +107,20 @@ EpochPlan plan_epochs(const GptIndexInput& input) {
   return plan;
 }
 
+/// Samples are cut in a thread of their own, because shuffling them needs nothing but their number.
 GptIndex build_gpt_index(const GptIndexInput& input) {
   const EpochPlan plan = plan_epochs(input);
   RandomState random(input.seed);
   std::vector<std::int32_t> documents = build_document_index(input, plan, random);
 
-  GptIndex index;
   constexpr std::int64_t kInt32Max = std::numeric_limits<std::int32_t>::max();
-  if (static_cast<std::int64_t>(documents.size()) <= kInt32Max) {
-    index.sample_index =
-        NpyArray(build_sample_index<std::int32_t>(input, documents, plan.total_samples), 2);
-  } else {
-    index.sample_index =
-        NpyArray(build_sample_index<std::int64_t>(input, documents, plan.total_samples), 2);
-  }
-  index.document_index = NpyArray(std::move(documents));
-
+  const bool wide_documents = static_cast<std::int64_t>(documents.size()) > kInt32Max;
+  std::future<NpyArray> samples = std::async(std::launch::async, [&] {
+    return wide_documents
+               ? NpyArray(build_sample_index<std::int64_t>(input, documents, plan.total_samples), 2)
+               : NpyArray(build_sample_index<std::int32_t>(input, documents, plan.total_samples), 2);
+  });
+  GptIndex index;
   const std::int64_t first =
       plan.separate_final_epoch ? plan.samples_before_final_epoch : plan.total_samples;
   const bool wide =
@@ -120,6 +128,8 @@ GptIndex build_gpt_index(const GptIndexInput& input) {
   index.shuffle_index = wide
                             ? build_shuffle_index<std::int64_t>(first, plan.total_samples, random)
                             : build_shuffle_index<std::uint32_t>(first, plan.total_samples, random);
+  index.sample_index = samples.get();
+  index.document_index = NpyArray(std::move(documents));
   return index;
 }
 

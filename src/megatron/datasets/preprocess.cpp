@@ -37,6 +37,8 @@ struct EncodedChunk {
 
   std::int64_t malformed_documents = 0;
   std::vector<std::string> first_malformed;
+  /// Of the documents in order, with cleaning. Those that break a rule have no tokens.
+  std::vector<Examination> examinations;
 
   void note_invalid(const std::string& source) {
     if (invalid_documents++ == 0) first_invalid = source;
@@ -48,22 +50,12 @@ struct EncodedChunk {
   }
 };
 
-/// Calls use(line, "file:line") for each line of JSON that is not blank.
-template <class Use>
-void for_each_line(const TextChunk& chunk, const Use& use) {
-  std::string_view text = chunk.text();
-  for (std::int64_t number = chunk.first_line; !text.empty(); ++number) {
-    const std::string_view line = text.substr(0, text.find('\n'));
-    text.remove_prefix(std::min(line.size() + 1, text.size()));
-    if (line.find_first_not_of(" \t\r") == std::string_view::npos) continue;
-    use(line, chunk.file + ":" + std::to_string(number));
-  }
-}
-
 class ChunkEncoder {
  public:
   ChunkEncoder(const PreprocessOptions& options, const Encoder& encode)
-      : options_(options), encode_(encode) {}
+      : options_(options), encode_(encode) {
+    if (options.cleaning.is_active()) examiner_ = std::make_shared<const DocumentExaminer>(options.cleaning);
+  }
 
   EncodedChunk operator()(const TextChunk& chunk) const {
     EncodedChunk encoded{.keys = std::vector<KeyTokens>(options_.json_keys.size()),
@@ -75,9 +67,14 @@ class ChunkEncoder {
       const std::string source = chunk.file + ":" + std::to_string(document.line);
       add_or_skip(encoded, [&] {
         const auto& texts = reader.read(chunk, document, source);
-        for (std::size_t key = 0; key < texts.size(); ++key)
-          add_document(encoded.keys[key], texts[key], source);
+        std::optional<Examination> examination;
+        if (examiner_) examination = examiner_->examine(texts, source);
+        if (!examination || examination->broken_rule.empty()) {
+          for (std::size_t key = 0; key < texts.size(); ++key)
+            add_document(encoded.keys[key], texts[key], source);
+        }
         if (reader.had_invalid_utf8()) encoded.note_invalid(source);
+        if (examination) encoded.examinations.push_back(*std::move(examination));
       });
     }
     return encoded;
@@ -148,15 +145,18 @@ class ChunkEncoder {
 
   const PreprocessOptions& options_;
   const Encoder& encode_;
+  std::shared_ptr<const DocumentExaminer> examiner_;  ///< null without cleaning
 };
 
-void write_documents(IndexedDatasetBuilder& builder, const KeyTokens& key) {
+/// Adds the documents that `stays` says stay; an empty `stays` keeps all.
+void write_documents(IndexedDatasetBuilder& builder, const KeyTokens& key,
+                     const std::vector<bool>& stays) {
   std::span<const std::int32_t> tokens(key.tokens), lengths(key.lengths);
-  for (const std::int32_t sequences : key.document_sequences) {
-    const auto own = lengths.first(static_cast<std::size_t>(sequences));
+  for (std::size_t document = 0; document < key.document_sequences.size(); ++document) {
+    const auto own = lengths.first(static_cast<std::size_t>(key.document_sequences[document]));
     std::size_t count = 0;
     for (const std::int32_t length : own) count += static_cast<std::size_t>(length);
-    builder.add_document(tokens.first(count), own);
+    if (stays.empty() || stays[document]) builder.add_document(tokens.first(count), own);
     tokens = tokens.subspan(count);
     lengths = lengths.subspan(own.size());
   }
@@ -204,6 +204,9 @@ class PreprocessRun {
           .num_partitions = options.partitions,
           .resumed = found ? found->outputs.at(key) : std::vector<PartState>{}}));
     }
+    if (options.cleaning.is_active())
+      cleaner_.emplace(options.cleaning, is_repeatable ? options.output_prefix : "",
+                       checkpoint_.cleaning);
     if (is_repeatable) file_.emplace(options.output_prefix, job);
     if (found) resume();
   }
@@ -211,8 +214,13 @@ class PreprocessRun {
   const InputPosition& position() const { return checkpoint_.position; }
 
   void add(const EncodedChunk& chunk) {
+    std::vector<bool> stays;
+    for (const Examination& document : chunk.examinations) {
+      const bool is_kept = cleaner_->admit(document);
+      if (document.broken_rule.empty()) stays.push_back(is_kept);
+    }
     for (std::size_t key = 0; key < builders_.size(); ++key)
-      write_documents(*builders_[key], chunk.keys[key]);
+      write_documents(*builders_[key], chunk.keys[key], stays);
     PreprocessSummary& counts = checkpoint_.counts;
     counts.text_bytes += chunk.text_bytes;
     if (counts.invalid_documents == 0) counts.first_invalid = chunk.first_invalid;
@@ -234,18 +242,33 @@ class PreprocessRun {
       output.documents = builder.num_documents();
       output.sequences = builder.num_sequences();
       output.tokens = builder.num_tokens();
-      if (output.tokens == 0)
-        throw UserError({"there are no tokens for " + output.prefix,
-                         "the input has " + std::to_string(output.documents) + " documents",
-                         "check --input and --json-keys"});
+      if (output.tokens == 0) throw_no_tokens(output);
     }
     for (auto& builder : builders_) builder->finalize();
+    if (cleaner_) {
+      cleaner_->finish();
+      summary.cleaning = cleaner_->report();
+    }
     progress_.finish(builders_[0]->num_documents(), summary.text_bytes);
     summary.seconds = progress_.seconds();
     return summary;
   }
 
  private:
+  [[noreturn]] void throw_no_tokens(const PreprocessSummary::Output& output) const {
+    const std::string what = "there are no tokens for " + output.prefix;
+    if (!cleaner_ || cleaner_->report().removed.empty())
+      throw UserError({what, "the input has " + std::to_string(output.documents) + " documents",
+                       "check --input and --json-keys"});
+    const CleaningReport& report = cleaner_->report();
+    throw UserError({what,
+                     "cleaning removed " + std::to_string(report.total().documents) + " of " +
+                         std::to_string(report.documents) + " documents, as " +
+                         report.removed.begin()->second.examples.front() + " by " +
+                         report.removed.begin()->first,
+                     "relax the rules of cleaning"});
+  }
+
   void resume() {
     const std::int64_t documents = builders_[0]->num_documents();
     progress_.resume(documents, checkpoint_.counts.text_bytes, position().finished_bytes);
@@ -257,6 +280,7 @@ class PreprocessRun {
   void save() {
     checkpoint_.outputs.clear();
     for (auto& builder : builders_) checkpoint_.outputs.push_back(builder->checkpoint());
+    if (cleaner_) checkpoint_.cleaning = cleaner_->checkpoint();
     file_->save(checkpoint_);
     last_saved_s_ = progress_.seconds();
   }
@@ -265,6 +289,7 @@ class PreprocessRun {
   PreprocessProgress progress_;
   PreprocessCheckpoint checkpoint_;
   std::vector<std::unique_ptr<IndexedDatasetBuilder>> builders_;
+  std::optional<DocumentCleaner> cleaner_;
   std::optional<PreprocessCheckpointFile> file_;  // removed before the files that it describes
   double last_saved_s_ = 0;
 };

@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "megatron/datasets/cleaning/document_cleaner.h"
 #include "megatron/datasets/punkt_splitter.h"
 #include "megatron/datasets/text_chunks.h"
 
@@ -40,6 +41,7 @@ struct PreprocessOptions {
   double checkpoint_interval_s = 30;
   /// Makes each sentence a sequence of its document; null: each text is one sequence.
   std::shared_ptr<const PunktSplitter> sentences = {};
+  CleaningOptions cleaning = {};      ///< which documents are left out
   std::string encoder_identity = {};  ///< differs for encoders that may give other ids
   std::ostream* log = nullptr;
   bool log_is_terminal = false;  ///< rewrites one progress line that shows the remaining time
@@ -65,6 +67,7 @@ struct PreprocessSummary {
   std::int64_t malformed_documents = 0;
   std::vector<std::string> first_malformed;
   static constexpr std::size_t kMostShown = 10;
+  CleaningReport cleaning;  ///< empty without cleaning
   std::uint64_t text_bytes = 0;
   double seconds = 0;
 };

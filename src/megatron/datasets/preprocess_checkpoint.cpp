@@ -11,7 +11,7 @@
 namespace megatron {
 namespace {
 
-constexpr int kVersion = 1;
+constexpr int kVersion = 2;
 
 OrderedJson file_entry(const std::string& file) {
   const std::optional<FileStamp> stamp = file_stamp(file);
@@ -42,6 +42,10 @@ OrderedJson to_json(const PreprocessCheckpoint& checkpoint) {
             {"first_invalid", counts.first_invalid},
             {"malformed", counts.malformed_documents},
             {"first_malformed", counts.first_malformed}}},
+          {"cleaning",
+           {{"report", to_json(checkpoint.cleaning.report)},
+            {"journal_bytes", checkpoint.cleaning.journal_bytes},
+            {"removed_bytes", checkpoint.cleaning.removed_bytes}}},
           {"outputs", std::move(outputs)}};
 }
 
@@ -57,6 +61,10 @@ PreprocessCheckpoint from_json(const OrderedJson& json) {
   checkpoint.counts.first_invalid = counts.at("first_invalid");
   checkpoint.counts.malformed_documents = counts.at("malformed");
   checkpoint.counts.first_malformed = counts.at("first_malformed").get<std::vector<std::string>>();
+  const OrderedJson& cleaning = json.at("cleaning");
+  checkpoint.cleaning = {.report = cleaning_report(cleaning.at("report")),
+                         .journal_bytes = cleaning.at("journal_bytes"),
+                         .removed_bytes = cleaning.at("removed_bytes")};
   for (const OrderedJson& output : json.at("outputs")) {
     auto& parts = checkpoint.outputs.emplace_back();
     for (const OrderedJson& part : output)
@@ -81,6 +89,7 @@ std::string preprocess_job(const PreprocessOptions& options,
                            {"accepts_invalid_utf8", options.accepts_invalid_utf8},
                            {"skip_malformed", options.skip_malformed},
                            {"partitions", options.partitions},
+                           {"cleaning", options.cleaning.identity()},
                            {"encoder", options.encoder_identity}};
   return job.dump();
 }

@@ -13,7 +13,8 @@ namespace megatron {
 
 struct PreprocessCheckpoint {
   InputPosition position;
-  PreprocessSummary counts;                     ///< without outputs and seconds
+  PreprocessSummary counts;  ///< without outputs, seconds and cleaning
+  CleaningState cleaning;
   std::vector<std::vector<PartState>> outputs;  ///< per key and partition
 };
 

@@ -142,6 +142,11 @@ bool is_white_space(char32_t c) {
          c == 0x2029 || c == 0x202F || c == 0x205F || c == 0x3000;
 }
 
+bool is_letter(char32_t c) {
+  if (c < 0x80) return (c >= U'a' && c <= U'z') || (c >= U'A' && c <= U'Z');
+  return category(c)[0] == 'L';
+}
+
 bool is_numeric(char32_t c) {
   if (c < 0x80) return c >= U'0' && c <= U'9';
   return category(c)[0] == 'N' || find_range(unicode_tables::numeric_since_16(), c) != nullptr;

@@ -17,6 +17,7 @@ std::string normalize_unicode(std::string_view text, NormalizationForm form);
 std::string lowercase_unicode(std::string_view text);
 
 bool is_white_space(char32_t c);     ///< the property White_Space
+bool is_letter(char32_t c);          ///< categories L*
 bool is_numeric(char32_t c);         ///< categories Nd, Nl, No
 bool is_punctuation(char32_t c);     ///< categories P*, and every ASCII punctuation or symbol
 bool is_combining_mark(char32_t c);  ///< categories M*

@@ -1,0 +1,46 @@
+#include "megatron/datasets/cleaning/cleaning_report.h"
+
+#include <nlohmann/json.hpp>
+
+namespace megatron {
+
+void CleaningReport::add_removed(std::string_view rule, std::uint64_t text_bytes,
+                                 const std::string& example) {
+  Removed& entry = removed[std::string(rule)];
+  ++entry.documents;
+  entry.bytes += text_bytes;
+  if (entry.examples.size() < kMostExamples) entry.examples.push_back(example);
+}
+
+CleaningReport::Removed CleaningReport::total() const {
+  Removed sum;
+  for (const auto& [rule, entry] : removed) {
+    sum.documents += entry.documents;
+    sum.bytes += entry.bytes;
+  }
+  return sum;
+}
+
+OrderedJson to_json(const CleaningReport& report) {
+  OrderedJson rules = OrderedJson::object();
+  for (const auto& [rule, entry] : report.removed)
+    rules[rule] = {
+        {"documents", entry.documents}, {"bytes", entry.bytes}, {"examples", entry.examples}};
+  const CleaningReport::Removed total = report.total();
+  return {{"documents", report.documents},
+          {"bytes", report.bytes},
+          {"removed_documents", total.documents},
+          {"removed_bytes", total.bytes},
+          {"removed", std::move(rules)}};
+}
+
+CleaningReport cleaning_report(const OrderedJson& json) {
+  CleaningReport report{.documents = json.at("documents"), .bytes = json.at("bytes"), .removed = {}};
+  for (const auto& [rule, entry] : json.at("removed").items())
+    report.removed[rule] = {.documents = entry.at("documents"),
+                            .bytes = entry.at("bytes"),
+                            .examples = entry.at("examples").get<std::vector<std::string>>()};
+  return report;
+}
+
+}  // namespace megatron

@@ -1,0 +1,148 @@
+#include "megatron/datasets/cleaning/document_cleaner.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "megatron/base/checksum.h"
+#include "megatron/base/error.h"
+#include "megatron/tokenizers/utf8.h"
+
+namespace megatron {
+namespace {
+
+constexpr std::size_t kExcerptBytes = 60;
+
+/// Returns the start of a text, cut between characters.
+std::string_view start_of(std::string_view text) {
+  if (text.size() <= kExcerptBytes) return text;
+  std::size_t end = kExcerptBytes;
+  while (end > 0 && is_continuation_byte(text[end])) --end;
+  return text.substr(0, end);
+}
+
+std::string example(const Examination& document) {
+  std::string text(start_of(document.text));
+  std::ranges::replace_if(text, [](char c) { return static_cast<unsigned char>(c) < ' '; }, ' ');
+  return document.source + ": " + text + (text.size() < document.bytes ? "…" : "");
+}
+
+std::string joined(const std::vector<std::vector<std::string_view>>& texts) {
+  std::string all;
+  bool is_first = true;
+  for (const auto& of_key : texts) {
+    for (const std::string_view text : of_key) {
+      if (!is_first) all += '\n';
+      all += text;
+      is_first = false;
+    }
+  }
+  return all;
+}
+
+}  // namespace
+
+std::string CleaningOptions::identity() const {
+  OrderedJson bounds = OrderedJson::object();
+  for (const DocumentRule& rule : document_rules())
+    if (const auto& bound = rules.*rule.bound) bounds[rule.name] = *bound;
+  OrderedJson near = nullptr;
+  if (duplicates.near)
+    near = {duplicates.near->ngram, duplicates.near->bands, duplicates.near->rows,
+            duplicates.near->seed, duplicates.threshold};
+  return OrderedJson{{"bounds", std::move(bounds)},
+                     {"forbidden", rules.forbidden_text},
+                     {"scripts", rules.scripts},
+                     {"script_ratio", rules.min_script_ratio},
+                     {"exact", duplicates.exact},
+                     {"near", std::move(near)},
+                     {"removed", removed_file}}
+      .dump();
+}
+
+DocumentExaminer::DocumentExaminer(const CleaningOptions& options)
+    : options_(options), filter_(options.rules) {
+  if (options_.duplicates.near) hasher_.emplace(*options_.duplicates.near);
+}
+
+Examination DocumentExaminer::examine(const std::vector<std::vector<std::string_view>>& texts,
+                                      const std::string& source) const {
+  std::string storage;
+  std::string_view text;
+  if (texts.size() == 1 && texts[0].size() == 1) {
+    text = texts[0][0];
+  } else {
+    storage = joined(texts);
+    text = storage;
+  }
+  Examination document{.source = source, .bytes = text.size()};
+  if (options_.duplicates.exact) document.keys.text_hash = checksum_128(text);
+  if (auto valid = replace_invalid_utf8(text)) {
+    storage = std::move(*valid);
+    text = storage;
+  }
+  document.broken_rule = filter_.broken_rule(text);
+  document.text = options_.removed_file.empty() ? start_of(text) : text;
+  if (!document.broken_rule.empty() || !hasher_) return document;
+  std::vector<std::uint32_t> signature = hasher_->signature(text);
+  document.keys.bands = hasher_->band_keys(signature);
+  if (options_.duplicates.compares_signatures()) document.keys.signature = std::move(signature);
+  return document;
+}
+
+DocumentCleaner::DocumentCleaner(const CleaningOptions& options, const std::string& output_prefix,
+                                 const CleaningState& resumed)
+    : options_(options), report_(resumed.report) {
+  const std::string journal = output_prefix.empty() ? "" : output_prefix + ".partial.kept";
+  if (options_.finds_duplicates())
+    duplicates_.emplace(options_.duplicates, journal, resumed.journal_bytes);
+  if (!options_.removed_file.empty())
+    removed_.emplace(options_.removed_file + ".partial", resumed.removed_bytes);
+}
+
+DocumentCleaner::~DocumentCleaner() {
+  if (removed_) removed_->remove();
+}
+
+void DocumentCleaner::remove(const Examination& document, std::string_view rule,
+                             std::optional<std::uint32_t> original) {
+  report_.add_removed(rule, document.bytes, example(document));
+  if (!removed_) return;
+  OrderedJson line = {{"source", document.source}, {"rule", rule}};
+  if (original) line["duplicate_of"] = *original;
+  line["text"] = document.text;
+  removed_->writer().write(line.dump() + "\n");
+}
+
+bool DocumentCleaner::admit(const Examination& document) {
+  ++report_.documents;
+  report_.bytes += document.bytes;
+  if (!document.broken_rule.empty()) {
+    remove(document, document.broken_rule, std::nullopt);
+    return false;
+  }
+  if (!duplicates_) return true;
+  if (const std::optional<Duplicate> duplicate = duplicates_->find(document.keys)) {
+    remove(document, duplicate->rule, duplicate->original);
+    return false;
+  }
+  duplicates_->add(document.keys);
+  return true;
+}
+
+CleaningState DocumentCleaner::checkpoint() {
+  return {.report = report_,
+          .journal_bytes = duplicates_ ? duplicates_->checkpoint() : 0,
+          .removed_bytes = removed_ ? removed_->checkpoint() : 0};
+}
+
+void DocumentCleaner::finish() {
+  if (!removed_) return;
+  removed_->close();
+  std::error_code code;
+  fs::rename(removed_->path(), options_.removed_file, code);
+  if (code)
+    throw UserError({"cannot rename " + removed_->path().string() + " to " + options_.removed_file,
+                     code.message(), ""});
+}
+
+}  // namespace megatron
