@@ -95,7 +95,10 @@ std::int32_t Vocabulary::find(std::string_view token) const {
 
 void Vocabulary::find_all(std::span<const std::string_view> tokens,
                           std::span<std::int32_t> ids) const {
-  if (slots_.empty()) return std::ranges::fill(ids, -1);
+  if (slots_.empty()) {
+    std::ranges::fill(ids, -1);
+    return;
+  }
   constexpr std::size_t kBatch = 16;
   std::array<std::uint32_t, kBatch> hashes{};
   for (std::size_t first = 0; first < tokens.size(); first += kBatch) {

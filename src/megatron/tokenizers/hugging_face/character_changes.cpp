@@ -18,10 +18,6 @@ struct Part {
   int change;
 };
 
-int combining_class;
-int change;
-};
-
 int combining_class(char32_t c) {
   if (is_unknown_to_normalizers(c)) return 0;
   return utf8proc_get_property(static_cast<utf8proc_int32_t>(c))->combining_class;
