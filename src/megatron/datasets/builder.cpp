@@ -98,7 +98,7 @@ class Builder {
       const auto mock = std::make_shared<const MockTokenSource>(request_.tokenizer.vocab_size,
                                                                 request_.tokenizer.eod);
       const SplitDatasets parts =
-          build_source(mock, std::nullopt, *options_.split_matrix, {std::nullopt, 0, 0});
+          build_source(mock, SourcePart{}, *options_.split_matrix, {std::nullopt, 0, 0});
       counts = {parts[0]->samples_of_epochs(epochs)};
     } else if (sources.blend) {
       counts = samples_of_epochs(sources.blend->prefixes,
