@@ -299,7 +299,8 @@ class PreprocessRun {
 std::string first_texts(const PreprocessOptions& options, std::size_t size) {
   const std::vector<std::string> files = expand_inputs(options.inputs);
   check(options, files);
-  ChunkReader reader(files, options.text_documents);
+  ChunkReader reader(files,
+                     {.text_kind = options.text_documents, .columns = options.json_keys});
   DocumentReader documents(options.json_keys, /*keeps_invalid_utf8=*/false);
   std::string texts;
   const auto add = [&](const TextChunk& chunk, const TextDocument& document) {
@@ -328,7 +329,8 @@ PreprocessSummary preprocess(const PreprocessOptions& options, const Encoder& en
   const std::vector<std::string> files = expand_inputs(options.inputs);
   check(options, files);
   PreprocessRun run(options, files);
-  ChunkReader reader(files, options.text_documents);
+  ChunkReader reader(files,
+                     {.text_kind = options.text_documents, .columns = options.json_keys});
   reader.seek(run.position());
   OrderedPool<TextChunk, EncodedChunk> pool(
       {.workers = options.workers, .depth = 2 * options.workers + 2}, [&] { return reader.next(); },
