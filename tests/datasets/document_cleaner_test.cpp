@@ -122,12 +122,12 @@ TEST_F(CleaningTest, KeepsTheFirstOfEqualTexts) {
   EXPECT_THAT(documents(), ElementsAre("a$|", "b$|", "A$|", "c$|"));
   EXPECT_EQ(report.documents, 6);
   EXPECT_EQ(report.bytes, 6u);
-  EXPECT_THAT(report.removed, ElementsAre(Pair("exact_dedup", CleaningReport::Removed{
-                                                                  .documents = 2,
-                                                                  .bytes = 2,
-                                                                  .examples = {
-                                                                      folder_ / "in.jsonl:3: a",
-                                                                      folder_ / "in.jsonl:5: b"}})));
+  EXPECT_THAT(report.removed,
+              ElementsAre(Pair("exact_dedup",
+                               CleaningReport::Removed{.documents = 2,
+                                                       .bytes = 2,
+                                                       .examples = {folder_ / "in.jsonl:3: a",
+                                                                    folder_ / "in.jsonl:5: b"}})));
   EXPECT_EQ(files(), 3);
 }
 

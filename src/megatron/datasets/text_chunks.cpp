@@ -41,17 +41,17 @@ void append_folder(const fs::path& folder, const std::string& flag,
     const std::string name = entry->path().filename().string();
     const std::string_view kind = without_compression(name);
     std::error_code ignored;
-    if (entry->is_regular_file(ignored) &&
-        (kind.ends_with(".jsonl") || kind.ends_with(".json") || kind.ends_with(".txt") ||
-         is_parquet_file(name)))
+    if (entry->is_regular_file(ignored) && (kind.ends_with(".jsonl") || kind.ends_with(".json") ||
+                                            kind.ends_with(".txt") || is_parquet_file(name)))
       found.push_back(entry->path().string());
   }
   if (code) throw_file_error("read folder", folder, code.value());
   if (found.empty())
-    throw UserError({flag + " " + folder.string() + " holds no file of documents",
-                     "files of a folder must end in .jsonl, .json or .txt, also with .gz or .zst, or in "
-                     ".parquet",
-                     "give other files by their names or by a glob"});
+    throw UserError(
+        {flag + " " + folder.string() + " holds no file of documents",
+         "files of a folder must end in .jsonl, .json or .txt, also with .gz or .zst, or in "
+         ".parquet",
+         "give other files by their names or by a glob"});
   std::sort(found.begin(), found.end());
   files.insert(files.end(), found.begin(), found.end());
 }

@@ -12,8 +12,8 @@ namespace megatron {
 class ParquetRows {
  public:
   virtual ~ParquetRows() = default;
-  /// Appends the next rows, one JSON object with the chosen columns a line. Returns false at the end
-  /// and on an error, which it then describes.
+  /// Appends the next rows, one JSON object with the chosen columns a line. Returns false at the
+  /// end and on an error, which it then describes.
   virtual bool next(std::string& lines, std::string& error) = 0;
   /// Returns which part of the file was read, in bytes of the whole.
   virtual std::uint64_t bytes_read() const = 0;

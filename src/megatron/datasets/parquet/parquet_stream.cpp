@@ -18,10 +18,10 @@ OpenParquet* load_plugin(const fs::path& file) {
   void* library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
     const char* reason = ::dlerror();
-    throw UserError({file.string() + ": Parquet files are read by Arrow's library, through " +
-                         path.string(),
-                     reason != nullptr ? reason : "it cannot be loaded",
-                     "build it with `make build ARROW=1`, or convert the file to JSON lines"});
+    throw UserError(
+        {file.string() + ": Parquet files are read by Arrow's library, through " + path.string(),
+         reason != nullptr ? reason : "it cannot be loaded",
+         "build it with `make build ARROW=1`, or convert the file to JSON lines"});
   }
   void* symbol = ::dlsym(library, kOpenParquet);
   if (symbol == nullptr)
