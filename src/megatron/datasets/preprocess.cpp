@@ -54,8 +54,6 @@ class ChunkEncoder {
  public:
   ChunkEncoder(const PreprocessOptions& options, const Encoder& encode)
       : options_(options), encode_(encode) {
-    std::error_code ignored;  // a killed run of another job may have left one
-    if (!found) fs::remove(DocumentCleaner::journal_path(options.output_prefix), ignored);
     if (options.cleaning.is_active())
       examiner_ = std::make_shared<const DocumentExaminer>(options.cleaning);
   }
@@ -207,6 +205,8 @@ class PreprocessRun {
           .num_partitions = options.partitions,
           .resumed = found ? found->outputs.at(key) : std::vector<PartState>{}}));
     }
+    std::error_code ignored;  // a killed run of another job may have left one
+    if (!found) fs::remove(DocumentCleaner::journal_path(options.output_prefix), ignored);
     if (options.cleaning.is_active())
       cleaner_.emplace(options.cleaning, is_repeatable ? options.output_prefix : "",
                        checkpoint_.cleaning);
