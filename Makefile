@@ -11,6 +11,10 @@ JOBS ?= $(shell nproc)
 CUDA ?=
 export CUDA
 
+# ARROW=1: also the plugin lib/libmegatron_arrow.so, which reads Parquet.
+ARROW ?=
+export ARROW
+
 # CI=true: warnings are errors.
 CI ?=
 export CI
@@ -32,6 +36,7 @@ build: deps ## Build build/bin/megatron (CUDA=1: with the plugin for NVIDIA GPUs
 	@$(MAKE) --no-print-directory $(BUILD_DIR)/build.ninja
 	@$(if $(CI),cmake --preset $(PRESET) -B $(BUILD_DIR) -DTORCH_DIR=$(TORCH_DIR) >/dev/null)
 	@$(if $(CUDA),cmake -B $(BUILD_DIR) -DMEGATRON_CUDA=ON)
+	@$(if $(ARROW),cmake -B $(BUILD_DIR) -DMEGATRON_ARROW=ON)
 	@cmake --build $(BUILD_DIR) -j $(JOBS) --target megatron_all
 
 test: build ## Build and run the fast tests (at most five minutes)

@@ -34,6 +34,10 @@ function(megatron_install)
     install(TARGETS megatron_cuda LIBRARY DESTINATION lib)
   endif()
 
+  if(TARGET megatron_arrow)
+    install(TARGETS megatron_arrow LIBRARY DESTINATION lib)
+  endif()
+
   set(PACKAGE lib/cmake/Megatron)
   install(EXPORT Megatron NAMESPACE Megatron:: FILE MegatronTargets.cmake DESTINATION ${PACKAGE})
   configure_package_config_file(${CMAKE_SOURCE_DIR}/cmake/MegatronConfig.cmake.in

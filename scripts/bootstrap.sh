@@ -111,6 +111,15 @@ if [ ! -e .deps/torch/.complete ]; then
   mv "$staging/nvidia" .deps/nvidia && mv "$staging/torch" .deps/torch && rmdir "$staging"
   touch .deps/torch/.complete
 fi
+# Arrow's libraries and headers, which the Parquet plugin links.
+if [ -n "${ARROW:-}" ] && [ ! -e .deps/pyarrow/.complete ]; then
+  wheels=(pyarrow==26.0.1)
+  download "49 MB" "${wheels[@]}"
+  echo "Unpacking Arrow ..."
+  unpack .deps "$(wheels_of "${wheels[@]}")" 'pyarrow/include/*' 'pyarrow/lib*.so.*'
+  touch .deps/pyarrow/.complete
+fi
+
 [ -n "$CUDA" ] || exit 0
 
 if [ ! -e .deps/torch/lib/libtorch_cuda.so ]; then

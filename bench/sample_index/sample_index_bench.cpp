@@ -27,8 +27,7 @@ std::string checksum_of(const NpyArray& array) {
 
 int run(const char* lengths, std::int64_t sequence, std::int64_t samples, std::uint32_t seed) {
   const MappedFile file(lengths);
-  const UnalignedView<std::int32_t> view(file.bytes().data(),
-                                         file.size() / sizeof(std::int32_t));
+  const UnalignedView<std::int32_t> view(file.bytes().data(), file.size() / sizeof(std::int32_t));
   const auto begin = std::chrono::steady_clock::now();
   const GptIndex index =
       build_gpt_index({.lengths = view,

@@ -32,7 +32,8 @@ std::array<std::vector<std::uint32_t>, 2> random_sets(std::mt19937& random, std:
 TEST(MinHasher, GivesTheValuesOfDatasketch) {
   const MinHasher hasher({.bands = 2, .rows = 2, .seed = 1});
   const std::vector<std::uint32_t> set = {1, 2};
-  EXPECT_THAT(hasher.signature_of(set), ElementsAre(3212330140u, 131247162u, 308645290u, 1412089388u));
+  EXPECT_THAT(hasher.signature_of(set),
+              ElementsAre(3212330140u, 131247162u, 308645290u, 1412089388u));
 }
 
 // The share of equal minima has the mean s and the variance s(1 − s)/K.

@@ -175,7 +175,8 @@ TEST_F(PreprocessTest, KeepsParagraphsWholeOverChunks) {
   const std::string text = "alpha\nbeta\n\ngamma\n\n\ndelta delta delta delta\nepsilon\n";
   test::write_text_file(folder_ / "in.txt", text);
   for (std::size_t size = 1; size < 30; ++size) {
-    ChunkReader reader({folder_ / "in.txt"}, DocumentKind::paragraph, size);
+    ChunkReader reader({folder_ / "in.txt"},
+                       {.text_kind = DocumentKind::paragraph, .chunk_size = size});
     std::vector<std::string> paragraphs;
     std::vector<std::int64_t> lines;
     while (const auto chunk = reader.next()) {

@@ -94,10 +94,12 @@ def removed_documents(documents, flags):
 
 
 def shingles(text, size):
-    words = [xxhash.xxh3_64_intdigest(word.encode()) for word in re.findall(r"[^\W_]+", text.lower())]
+    words = re.findall(r"[^\W_]+", text.lower())
+    words = [xxhash.xxh3_64_intdigest(word.encode()) for word in words]
     size = min(size, len(words))
-    parts = (words[i : i + size] for i in range(len(words) - size + 1) if words)
-    return {xxhash.xxh3_64_intdigest(struct.pack(f"{size}Q", *part)) & 0xFFFFFFFF for part in parts}
+    starts = range(len(words) - size + 1) if words else ()
+    parts = (struct.pack(f"{size}Q", *words[i : i + size]) for i in starts)
+    return {xxhash.xxh3_64_intdigest(part) & 0xFFFFFFFF for part in parts}
 
 
 def duplicates_by_datasketch(documents, ngrams, bands, rows, seed, threshold):
@@ -137,7 +139,8 @@ def check_duplicates(report, rng, count):
         name = f"near duplicates of {ngrams}-grams, {bands} x {rows}, threshold {threshold}"
         detail = f"{len(theirs)} of {len(documents)} documents"
         if ours != theirs:
-            detail += f", {len(set(ours) ^ set(theirs))} differ: {sorted(set(ours) ^ set(theirs))[:6]}"
+            differ = sorted(set(ours) ^ set(theirs))
+            detail += f", {len(differ)} differ: {differ[:6]}"
         report.result(name, ours == theirs and len(theirs) > 5, detail)
 
 

@@ -10,8 +10,8 @@
 #include "megatron/base/error.h"
 #include "megatron/base/files.h"
 #include "megatron/base/format.h"
-#include "megatron/base/terminal.h"
 #include "megatron/base/json.h"
+#include "megatron/base/terminal.h"
 #include "megatron/cli/cleaning_flags.h"
 #include "megatron/cli/command.h"
 #include "megatron/cli/sentence_splitting.h"
@@ -70,13 +70,14 @@ const FieldTable<PreprocessDataOptions>& preprocess_data_table() {
     t.group("Input and output");
     t.field(
          "input", &Options::input,
-         "files, globs or folders to read, or - for the standard input; .txt files are text, all "
-         "others JSON lines; .gz and .zst files are decompressed; of a folder, the .jsonl, "
-         ".json and .txt files below it are read in alphabetical order")
+         "files, globs or folders to read, or - for the standard input; .txt files are text, "
+         "Parquet files have columns of text, all others are JSON lines; .gz and .zst files are "
+         "decompressed; of a folder, the .jsonl, .json, .txt and .parquet files below it are read "
+         "in alphabetical order")
         .required()
         .value_name("FILE");
     t.field("json_keys", &Options::json_keys,
-            "fields that contain text; one dataset is written for each")
+            "fields or columns that contain text; one dataset is written for each")
         .value_name("KEY");
     t.field("output_prefix", &Options::output_prefix,
             "prefix of the datasets, which are named PREFIX_KEY_document, or PREFIX_KEY_sentence "

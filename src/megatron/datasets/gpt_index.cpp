@@ -41,7 +41,8 @@ std::vector<T> build_sample_index(const GptIndexInput& input,
   const auto fetch_ahead = [&] {
     if (position + kAhead < documents.size())
       __builtin_prefetch(input.lengths.bytes().data() +
-                         sizeof(std::int32_t) * static_cast<std::size_t>(documents[position + kAhead]));
+                         sizeof(std::int32_t) *
+                             static_cast<std::size_t>(documents[position + kAhead]));
   };
   std::int64_t offset = 0;
   for (std::int64_t sample = 1; sample <= samples; ++sample) {
@@ -118,7 +119,8 @@ GptIndex build_gpt_index(const GptIndexInput& input) {
   std::future<NpyArray> samples = std::async(std::launch::async, [&] {
     return wide_documents
                ? NpyArray(build_sample_index<std::int64_t>(input, documents, plan.total_samples), 2)
-               : NpyArray(build_sample_index<std::int32_t>(input, documents, plan.total_samples), 2);
+               : NpyArray(build_sample_index<std::int32_t>(input, documents, plan.total_samples),
+                          2);
   });
   GptIndex index;
   const std::int64_t first =

@@ -54,7 +54,8 @@ class ChunkEncoder {
  public:
   ChunkEncoder(const PreprocessOptions& options, const Encoder& encode)
       : options_(options), encode_(encode) {
-    if (options.cleaning.is_active()) examiner_ = std::make_shared<const DocumentExaminer>(options.cleaning);
+    if (options.cleaning.is_active())
+      examiner_ = std::make_shared<const DocumentExaminer>(options.cleaning);
   }
 
   EncodedChunk operator()(const TextChunk& chunk) const {
@@ -204,6 +205,8 @@ class PreprocessRun {
           .num_partitions = options.partitions,
           .resumed = found ? found->outputs.at(key) : std::vector<PartState>{}}));
     }
+    std::error_code ignored;  // a killed run of another job may have left one
+    if (!found) fs::remove(DocumentCleaner::journal_path(options.output_prefix), ignored);
     if (options.cleaning.is_active())
       cleaner_.emplace(options.cleaning, is_repeatable ? options.output_prefix : "",
                        checkpoint_.cleaning);
@@ -299,7 +302,7 @@ class PreprocessRun {
 std::string first_texts(const PreprocessOptions& options, std::size_t size) {
   const std::vector<std::string> files = expand_inputs(options.inputs);
   check(options, files);
-  ChunkReader reader(files, options.text_documents);
+  ChunkReader reader(files, {.text_kind = options.text_documents, .columns = options.json_keys});
   DocumentReader documents(options.json_keys, /*keeps_invalid_utf8=*/false);
   std::string texts;
   const auto add = [&](const TextChunk& chunk, const TextDocument& document) {
@@ -328,7 +331,7 @@ PreprocessSummary preprocess(const PreprocessOptions& options, const Encoder& en
   const std::vector<std::string> files = expand_inputs(options.inputs);
   check(options, files);
   PreprocessRun run(options, files);
-  ChunkReader reader(files, options.text_documents);
+  ChunkReader reader(files, {.text_kind = options.text_documents, .columns = options.json_keys});
   reader.seek(run.position());
   OrderedPool<TextChunk, EncodedChunk> pool(
       {.workers = options.workers, .depth = 2 * options.workers + 2}, [&] { return reader.next(); },

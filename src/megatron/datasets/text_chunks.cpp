@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "megatron/base/error.h"
+#include "megatron/datasets/parquet/parquet_stream.h"
 
 namespace megatron {
 namespace {
@@ -40,15 +41,17 @@ void append_folder(const fs::path& folder, const std::string& flag,
     const std::string name = entry->path().filename().string();
     const std::string_view kind = without_compression(name);
     std::error_code ignored;
-    if (entry->is_regular_file(ignored) &&
-        (kind.ends_with(".jsonl") || kind.ends_with(".json") || kind.ends_with(".txt")))
+    if (entry->is_regular_file(ignored) && (kind.ends_with(".jsonl") || kind.ends_with(".json") ||
+                                            kind.ends_with(".txt") || is_parquet_file(name)))
       found.push_back(entry->path().string());
   }
   if (code) throw_file_error("read folder", folder, code.value());
   if (found.empty())
-    throw UserError({flag + " " + folder.string() + " holds no file of documents",
-                     "files of a folder must end in .jsonl, .json or .txt, also with .gz or .zst",
-                     "give other files by their names or by a glob"});
+    throw UserError(
+        {flag + " " + folder.string() + " holds no file of documents",
+         "files of a folder must end in .jsonl, .json or .txt, also with .gz or .zst, or in "
+         ".parquet",
+         "give other files by their names or by a glob"});
   std::sort(found.begin(), found.end());
   files.insert(files.end(), found.begin(), found.end());
 }
@@ -83,6 +86,8 @@ std::vector<std::string> expand_inputs(const std::vector<std::string>& patterns,
 
 bool is_text_file(const std::string& file) { return without_compression(file).ends_with(".txt"); }
 
+bool is_parquet_file(const std::string& file) { return file.ends_with(".parquet"); }
+
 std::uint64_t total_file_bytes(const std::vector<std::string>& files) {
   std::uint64_t total = 0;
   for (const std::string& file : files) {
@@ -94,17 +99,17 @@ std::uint64_t total_file_bytes(const std::vector<std::string>& files) {
   return total;
 }
 
-ChunkReader::ChunkReader(std::vector<std::string> files, DocumentKind text_kind,
-                         std::size_t chunk_size, InputFormat format)
-    : files_(std::move(files)), text_kind_(text_kind), format_(format), chunk_size_(chunk_size) {}
+ChunkReader::ChunkReader(std::vector<std::string> files, ChunkOptions options)
+    : files_(std::move(files)), options_(std::move(options)) {}
 
 bool ChunkReader::open_next_file() {
   if (next_file_ == files_.size()) return false;
   const std::string& file = files_[next_file_++];
-  stream_ = open_text(file);
-  const bool is_text =
-      format_ == InputFormat::by_name ? is_text_file(file) : format_ == InputFormat::text;
-  kind_ = is_text ? text_kind_ : DocumentKind::json_line;
+  stream_ = is_parquet_file(file) ? open_parquet(file, options_.columns) : open_text(file);
+  const bool is_text = options_.format == InputFormat::by_name
+                           ? is_text_file(file)
+                           : options_.format == InputFormat::text && !is_parquet_file(file);
+  kind_ = is_text ? options_.text_kind : DocumentKind::json_line;
   line_ = 1;
   offset_ = 0;
   return true;
@@ -163,7 +168,7 @@ std::optional<TextChunk> ChunkReader::next() {
     if (!stream_ && !open_next_file()) return std::nullopt;
     const std::size_t known = pending_.size();
     std::size_t filled = known;
-    pending_.resize(known + chunk_size_);
+    pending_.resize(known + options_.chunk_size);
     while (filled < pending_.size()) {
       const std::size_t count = stream_->read(pending_.data() + filled, pending_.size() - filled);
       if (count == 0) break;

@@ -60,16 +60,23 @@ std::vector<std::string> expand_inputs(const std::vector<std::string>& patterns,
 /// Returns whether the name, without .gz or .zst, ends in .txt.
 bool is_text_file(const std::string& file);
 
+/// Returns whether the name ends in .parquet.
+bool is_parquet_file(const std::string& file);
+
 /// Returns the size of all files; 0 when it is unknown.
 std::uint64_t total_file_bytes(const std::vector<std::string>& files);
+
+struct ChunkOptions {
+  DocumentKind text_kind = DocumentKind::paragraph;  ///< of documents in text files
+  std::size_t chunk_size = std::size_t{1} << 20;     ///< bytes read at once
+  InputFormat format = InputFormat::by_name;
+  std::vector<std::string> columns = {};  ///< of Parquet files, whose rows are read as JSON lines
+};
 
 /// Reads files one after another. Not thread-safe.
 class ChunkReader {
  public:
-  /// `text_kind` is the kind of documents in text files.
-  ChunkReader(std::vector<std::string> files, DocumentKind text_kind,
-              std::size_t chunk_size = std::size_t{1} << 20,
-              InputFormat format = InputFormat::by_name);
+  ChunkReader(std::vector<std::string> files, ChunkOptions options);
   std::optional<TextChunk> next();
   /// Goes on at the end of a chunk that another reader of the same files gave. Call it before
   /// next().
@@ -81,9 +88,9 @@ class ChunkReader {
   TextChunk take(std::size_t size);
 
   std::vector<std::string> files_;
-  DocumentKind text_kind_, kind_ = DocumentKind::json_line;
-  InputFormat format_;
-  std::size_t chunk_size_, next_file_ = 0;
+  ChunkOptions options_;
+  DocumentKind kind_ = DocumentKind::json_line;
+  std::size_t next_file_ = 0;
   std::unique_ptr<TextStream> stream_;
   std::string pending_;
   std::int64_t line_ = 1;

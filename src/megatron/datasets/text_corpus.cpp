@@ -83,8 +83,9 @@ void visit_document(const TextCorpusOptions& options, const TextChunk& chunk,
 TextCorpusSummary read_text_corpus(const TextCorpusOptions& options, const TextVisitor& visit) {
   const std::vector<std::string> files = expand_inputs(options.inputs, options.flag);
   const std::uint64_t total = total_file_bytes(files);
-  constexpr std::size_t kChunkSize = std::size_t{1} << 20;
-  ChunkReader reader(files, options.text_documents, kChunkSize, options.format);
+  ChunkReader reader(files, {.text_kind = options.text_documents,
+                             .format = options.format,
+                             .columns = options.json_keys});
   FreeWorkers workers(options.workers);
   std::uint64_t num_chunks = 0;
   const auto next_chunk = [&]() -> std::optional<NumberedChunk> {

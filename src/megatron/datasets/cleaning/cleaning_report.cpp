@@ -35,7 +35,8 @@ OrderedJson to_json(const CleaningReport& report) {
 }
 
 CleaningReport cleaning_report(const OrderedJson& json) {
-  CleaningReport report{.documents = json.at("documents"), .bytes = json.at("bytes"), .removed = {}};
+  CleaningReport report{
+      .documents = json.at("documents"), .bytes = json.at("bytes"), .removed = {}};
   for (const auto& [rule, entry] : json.at("removed").items())
     report.removed[rule] = {.documents = entry.at("documents"),
                             .bytes = entry.at("bytes"),

@@ -21,8 +21,8 @@ struct CleaningReport {
     bool operator==(const Removed&) const = default;
   };
 
-  std::int64_t documents = 0;  ///< examined
-  std::uint64_t bytes = 0;     ///< of their texts
+  std::int64_t documents = 0;              ///< examined
+  std::uint64_t bytes = 0;                 ///< of their texts
   std::map<std::string, Removed> removed;  ///< by the name of the rule
 
   void add_removed(std::string_view rule, std::uint64_t text_bytes, const std::string& example);

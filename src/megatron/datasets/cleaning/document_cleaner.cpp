@@ -22,7 +22,8 @@ std::string_view start_of(std::string_view text) {
 
 std::string example(const Examination& document) {
   std::string text(start_of(document.text));
-  std::ranges::replace_if(text, [](char c) { return static_cast<unsigned char>(c) < ' '; }, ' ');
+  std::ranges::replace_if(
+      text, [](char c) { return static_cast<unsigned char>(c) < ' '; }, ' ');
   return document.source + ": " + text + (text.size() < document.bytes ? "…" : "");
 }
 
@@ -49,12 +50,9 @@ std::string CleaningOptions::identity() const {
   if (duplicates.near)
     near = {duplicates.near->ngram, duplicates.near->bands, duplicates.near->rows,
             duplicates.near->seed, duplicates.threshold};
-  return OrderedJson{{"bounds", std::move(bounds)},
-                     {"forbidden", rules.forbidden_text},
-                     {"scripts", rules.scripts},
-                     {"script_ratio", rules.min_script_ratio},
-                     {"exact", duplicates.exact},
-                     {"near", std::move(near)},
+  return OrderedJson{{"bounds", std::move(bounds)}, {"forbidden", rules.forbidden_text},
+                     {"scripts", rules.scripts},    {"script_ratio", rules.min_script_ratio},
+                     {"exact", duplicates.exact},   {"near", std::move(near)},
                      {"removed", removed_file}}
       .dump();
 }
@@ -92,7 +90,7 @@ Examination DocumentExaminer::examine(const std::vector<std::vector<std::string_
 DocumentCleaner::DocumentCleaner(const CleaningOptions& options, const std::string& output_prefix,
                                  const CleaningState& resumed)
     : options_(options), report_(resumed.report) {
-  const std::string journal = output_prefix.empty() ? "" : output_prefix + ".partial.kept";
+  const std::string journal = output_prefix.empty() ? "" : journal_path(output_prefix);
   if (options_.finds_duplicates())
     duplicates_.emplace(options_.duplicates, journal, resumed.journal_bytes);
   if (!options_.removed_file.empty())

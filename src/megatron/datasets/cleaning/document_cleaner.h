@@ -22,7 +22,7 @@ struct CleaningOptions {
   std::string removed_file;
 
   bool finds_duplicates() const { return duplicates.exact || duplicates.near; }
-  bool is_active() const { return finds_duplicates() || DocumentFilter(rules).is_active(); }
+  bool is_active() const { return finds_duplicates() || has_rules(rules); }
   /// Returns a text that differs between options that may keep other documents.
   std::string identity() const;
 };
@@ -61,13 +61,16 @@ struct CleaningState {
 /// Not thread-safe.
 class DocumentCleaner {
  public:
-  /// Keeps what it needs to go on after a kill in `output_prefix`.partial.kept, unless
-  /// `output_prefix` is "". `resumed` is the state from which it goes on.
+  /// Keeps what it needs to go on after a kill in journal_path(), unless `output_prefix` is "".
+  /// `resumed` is the state from which it goes on.
   DocumentCleaner(const CleaningOptions& options, const std::string& output_prefix,
                   const CleaningState& resumed);
   /// Removes the files unless finish() was called.
   ~DocumentCleaner();
 
+  static std::string journal_path(const std::string& output_prefix) {
+    return output_prefix + ".partial.kept";
+  }
   /// Returns whether the document stays.
   bool admit(const Examination& document);
   CleaningState checkpoint();

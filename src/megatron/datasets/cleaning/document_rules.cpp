@@ -44,9 +44,8 @@ const std::array kRules = {
                  kMinimum, kNumber, 3.0, "least mean length of words in characters"},
     DocumentRule{"max_avg_word_length", &R::max_avg_word_length, measure<&M::mean_word_length>,
                  kMaximum, kNumber, 10.0, "largest mean length of words in characters"},
-    DocumentRule{"max_symbol_word_ratio", &R::max_symbol_word_ratio,
-                 measure<&M::symbol_word_ratio>, kMaximum, kNumber, 0.1,
-                 "most '#', and most ellipses, per word"},
+    DocumentRule{"max_symbol_word_ratio", &R::max_symbol_word_ratio, measure<&M::symbol_word_ratio>,
+                 kMaximum, kNumber, 0.1, "most '#', and most ellipses, per word"},
     DocumentRule{"max_bullet_lines_ratio", &R::max_bullet_lines_ratio,
                  measure<&M::bullet_line_ratio>, kMaximum, kRatio, 0.9,
                  "largest share of lines that begin with a bullet or '-'"},
@@ -106,6 +105,12 @@ bool contains_ignoring_case(std::string_view text, std::string_view part) {
 
 std::span<const DocumentRule> document_rules() { return kRules; }
 
+bool has_rules(const DocumentRules& rules) {
+  const auto has_bound = [&](const DocumentRule& rule) { return (rules.*rule.bound).has_value(); };
+  return !rules.scripts.empty() || !rules.forbidden_text.empty() ||
+         std::ranges::any_of(kRules, has_bound);
+}
+
 void add_gopher_rules(DocumentRules& rules) {
   for (const DocumentRule& rule : kRules)
     if (!(rules.*rule.bound)) rules.*rule.bound = rule.gopher;
@@ -115,7 +120,6 @@ DocumentFilter::DocumentFilter(DocumentRules rules) : rules_(std::move(rules)) {
   for (const DocumentRule& rule : kRules)
     if (rules_.*rule.bound) bounded_.push_back(&rule);
   if (!rules_.scripts.empty()) scripts_.emplace(rules_.scripts);
-  is_active_ = !bounded_.empty() || scripts_ || !rules_.forbidden_text.empty();
 }
 
 std::string_view DocumentFilter::broken_rule(std::string_view text) const {

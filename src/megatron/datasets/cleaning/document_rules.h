@@ -26,9 +26,10 @@ struct DocumentRules {
   Bound max_top_2_gram_frac, max_top_3_gram_frac, max_top_4_gram_frac;
   Bound max_dup_5_gram_frac, max_dup_6_gram_frac, max_dup_7_gram_frac, max_dup_8_gram_frac,
       max_dup_9_gram_frac, max_dup_10_gram_frac;
-  std::vector<std::string> forbidden_text;  ///< compared without regard to the case of ASCII letters
-  std::vector<std::string> scripts;         ///< names of Unicode scripts, as Latin
-  double min_script_ratio = 0.8;            ///< share of the letters that are of `scripts`
+  std::vector<std::string>
+      forbidden_text;                ///< compared without regard to the case of ASCII letters
+  std::vector<std::string> scripts;  ///< names of Unicode scripts, as Latin
+  double min_script_ratio = 0.8;     ///< share of the letters that are of `scripts`
 };
 
 /// One rule with a bound.
@@ -36,14 +37,17 @@ struct DocumentRule {
   const char* name;  ///< of the setting, as min_doc_words
   DocumentRules::Bound DocumentRules::*bound;
   double (*measure)(const TextMeasures&);
-  bool is_minimum;                ///< values below the bound break the rule; else those above it
-  bool is_ratio;                  ///< values lie between 0 and 1
-  std::optional<double> gopher;   ///< the bound of Gopher's rules, as in datatrove
+  bool is_minimum;               ///< values below the bound break the rule; else those above it
+  bool is_ratio;                 ///< values lie between 0 and 1
+  std::optional<double> gopher;  ///< the bound of Gopher's rules, as in datatrove
   const char* help;
 };
 
 /// Returns all rules with a bound, in the order in which they are applied.
 std::span<const DocumentRule> document_rules();
+
+/// Returns whether there is a rule to apply.
+bool has_rules(const DocumentRules& rules);
 
 /// Sets the bounds of Gopher's rules that have no value.
 void add_gopher_rules(DocumentRules& rules);
@@ -53,8 +57,6 @@ class DocumentFilter {
  public:
   /// Throws a UserError for an unknown script.
   explicit DocumentFilter(DocumentRules rules);
-  /// Returns whether there is a rule to apply.
-  bool is_active() const { return is_active_; }
   /// Returns the name of the first rule that a text of valid UTF-8 breaks; "" if there is none.
   std::string_view broken_rule(std::string_view text) const;
 
@@ -62,7 +64,6 @@ class DocumentFilter {
   DocumentRules rules_;
   std::optional<ScriptSet> scripts_;
   std::vector<const DocumentRule*> bounded_;
-  bool is_active_ = false;
 };
 
 }  // namespace megatron

@@ -33,9 +33,7 @@ DuplicateFinder::~DuplicateFinder() {
 
 /// 64-bit words of a document in the journal: the hash of its text, whether it has words, its bands
 /// and its signature.
-std::size_t DuplicateFinder::record_words() const {
-  return 3 + num_bands_ + (num_minima_ + 1) / 2;
-}
+std::size_t DuplicateFinder::record_words() const { return 3 + num_bands_ + (num_minima_ + 1) / 2; }
 
 void DuplicateFinder::read_journal(const std::string& path, std::uint64_t size) {
   const MappedFile file(path);
@@ -100,7 +98,8 @@ void DuplicateFinder::remember(const DuplicateKeys& keys) {
   }
   for (std::size_t band = 0; band < keys.bands.size(); ++band) {
     int candidates = 0;
-    bands_[band].find(keys.bands[band], [&](std::uint32_t) { return ++candidates == kMostCandidates; });
+    bands_[band].find(keys.bands[band],
+                      [&](std::uint32_t) { return ++candidates == kMostCandidates; });
     if (candidates < kMostCandidates) bands_[band].add(keys.bands[band], documents_);
   }
   if (num_minima_ > 0) {

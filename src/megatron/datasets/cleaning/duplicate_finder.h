@@ -17,8 +17,8 @@
 namespace megatron {
 
 struct DuplicateOptions {
-  bool exact = false;                    ///< find equal texts
-  std::optional<MinHashOptions> near;    ///< find texts that share a band
+  bool exact = false;                  ///< find equal texts
+  std::optional<MinHashOptions> near;  ///< find texts that share a band
   /// Of texts that share a band, least estimated Jaccard similarity of duplicates; 0: all are.
   double threshold = 0;
   bool compares_signatures() const { return near && threshold > 0; }
@@ -27,13 +27,14 @@ struct DuplicateOptions {
 /// What is compared of a document. Computing it needs no other document.
 struct DuplicateKeys {
   std::array<std::uint64_t, 2> text_hash{};
-  std::vector<std::uint64_t> bands;        ///< empty for a text without words
-  std::vector<std::uint32_t> signature;    ///< only with compares_signatures()
+  std::vector<std::uint64_t> bands;      ///< empty for a text without words
+  std::vector<std::uint32_t> signature;  ///< only with compares_signatures()
 };
 
 struct Duplicate {
-  std::string_view rule;   ///< "exact_dedup" or "minhash_dedup"
-  std::uint32_t original;  ///< number of the first document it equals or resembles, among those kept
+  std::string_view rule;  ///< "exact_dedup" or "minhash_dedup"
+  std::uint32_t
+      original;  ///< number of the first document it equals or resembles, among those kept
 };
 
 /// Remembers the documents that were kept. Memory per kept document is 14 to 21 bytes for equal

@@ -107,8 +107,8 @@ std::vector<std::uint32_t> shingle_hashes(std::string_view text, std::size_t ngr
   if (words.empty()) return hashes;
   const std::size_t size = std::min(ngram, words.size());
   for (std::size_t i = 0; i + size <= words.size(); ++i)
-    hashes.push_back(static_cast<std::uint32_t>(
-        checksum(std::as_bytes(std::span(words).subspan(i, size)))));
+    hashes.push_back(
+        static_cast<std::uint32_t>(checksum(std::as_bytes(std::span(words).subspan(i, size)))));
   return hashes;
 }
 

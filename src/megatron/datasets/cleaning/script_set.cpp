@@ -25,7 +25,9 @@ std::string all_characters() {
 ScriptSet::ScriptSet(const std::vector<std::string>& names) : contains_(kCodePoints, false) {
   std::string pattern;
   for (const std::string& name : names) {
-    const auto is_name = [](char c) { return c == '_' || std::isalpha(static_cast<unsigned char>(c)); };
+    const auto is_name = [](char c) {
+      return c == '_' || std::isalpha(static_cast<unsigned char>(c));
+    };
     if (name.empty() || !std::ranges::all_of(name, is_name))
       throw UserError({"--scripts: no script is called " + name, "",
                        "give names of Unicode scripts, as Latin, Cyrillic or Han"});
@@ -39,11 +41,12 @@ ScriptSet::ScriptSet(const std::vector<std::string>& names) : contains_(kCodePoi
     std::vector<Span> matches;
     finder.find_all(replace_unassigned_characters(all, storage), 0, matches);
     for (const Span& match : matches)
-      for (std::size_t at = match.begin; at < match.end;) contains_[next_code_point(all, at)] = true;
+      for (std::size_t at = match.begin; at < match.end;)
+        contains_[next_code_point(all, at)] = true;
   } catch (const UserError& error) {
-    throw UserError({"--scripts " + names.front() + (names.size() > 1 ? " …" : "") +
-                         ": a script is not known",
-                     error.parts().what, "give names of Unicode scripts, as Latin, Cyrillic or Han"});
+    throw UserError(
+        {"--scripts " + names.front() + (names.size() > 1 ? " …" : "") + ": a script is not known",
+         error.parts().what, "give names of Unicode scripts, as Latin, Cyrillic or Han"});
   }
 }
 

@@ -21,14 +21,14 @@ class TextMeasures {
   double characters() const { return static_cast<double>(characters_); }
   /// Words that contain something other than punctuation.
   double words() const { return static_cast<double>(real_words_); }
-  double mean_word_length() const;  ///< characters per word of words()
-  double digit_ratio() const;       ///< decimal digits (Nd and other numbers) per character
-  double symbol_ratio() const;      ///< characters that are no letter, mark, number or white space
+  double mean_word_length() const;   ///< characters per word of words()
+  double digit_ratio() const;        ///< decimal digits (Nd and other numbers) per character
+  double symbol_ratio() const;       ///< characters that are no letter, mark, number or white space
   double symbol_word_ratio() const;  ///< the more frequent of '#' and ellipses, per word
   double bullet_line_ratio() const;
   double ellipsis_line_ratio() const;
   double alpha_word_ratio() const;  ///< share of words with a letter
-  double stop_words() const;  ///< how many of Gopher's eight English stop words occur
+  double stop_words() const;        ///< how many of Gopher's eight English stop words occur
 
   double duplicate_line_ratio() const { return lines().elements; }
   double duplicate_line_character_ratio() const { return lines().characters; }

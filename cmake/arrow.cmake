@@ -1,0 +1,21 @@
+# The plugin lib/libmegatron_arrow.so (make build ARROW=1), which reads Parquet. Debian has no package of Arrow; the wheel pyarrow holds its libraries
+# and headers, for the C++ library of the system. The program opens the plugin at run time and is built without knowing Arrow.
+option(MEGATRON_ARROW "Build the Parquet plugin (needs Arrow's library, ARROW_DIR)" OFF)
+set(ARROW_DIR ${CMAKE_SOURCE_DIR}/.deps/pyarrow CACHE PATH "The folder pyarrow of the wheel, with include/ and libarrow.so.*")
+
+function(megatron_arrow_plugin)
+  if(NOT MEGATRON_ARROW)
+    return()
+  endif()
+  file(GLOB ARROW_LIBRARY ${ARROW_DIR}/libarrow.so.*)
+  file(GLOB PARQUET_LIBRARY ${ARROW_DIR}/libparquet.so.*)
+  if(NOT ARROW_LIBRARY OR NOT PARQUET_LIBRARY)
+    message(FATAL_ERROR "${ARROW_DIR} has no libarrow.so.* and libparquet.so.*. Run `make deps ARROW=1`, or give the folder of pyarrow in ARROW_DIR.")
+  endif()
+  add_library(megatron_arrow SHARED ${CMAKE_SOURCE_DIR}/src/arrow_plugin/parquet_rows.cpp)
+  target_include_directories(megatron_arrow PRIVATE ${CMAKE_SOURCE_DIR}/src)
+  target_include_directories(megatron_arrow SYSTEM PRIVATE ${ARROW_DIR}/include)
+  target_link_libraries(megatron_arrow PRIVATE ${PARQUET_LIBRARY} ${ARROW_LIBRARY})
+  set_target_properties(megatron_arrow PROPERTIES BUILD_RPATH "${ARROW_DIR}" INSTALL_RPATH "${ARROW_DIR}")
+  add_dependencies(megatron_all megatron_arrow)
+endfunction()
