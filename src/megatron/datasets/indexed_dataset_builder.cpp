@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "megatron/base/error.h"
+#include "megatron/datasets/leftovers.h"
 
 namespace megatron {
 namespace {
