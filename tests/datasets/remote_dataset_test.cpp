@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "corpus.h"
+#include "datasets/corpus.h"
 #include "megatron/datasets/builder.h"
 #include "megatron/datasets/data_loader.h"
 #include "megatron/datasets/indexed_dataset.h"

@@ -115,7 +115,7 @@ TEST_F(TarReaderTest, SurvivesRandomDamage) {
                             tar_file("b", std::string(700, 'x')) + tar_file("c", "") + tar_end();
   std::mt19937 draw(7);
   int refused = 0;
-  for (int round = 0; round < 4000; ++round) {
+  for (int round = 0; round < 2000; ++round) {
     std::string damaged = whole;
     for (std::uint32_t changes = 1 + draw() % 4; changes > 0; --changes)
       damaged[draw() % damaged.size()] = static_cast<char>(draw());
@@ -131,8 +131,8 @@ TEST_F(TarReaderTest, SurvivesRandomDamage) {
       EXPECT_THAT(error.what(), HasSubstr("a.tar"));
     }
   }
-  EXPECT_GT(refused, 1000);
-  EXPECT_LT(refused, 4000);
+  EXPECT_GT(refused, 500);
+  EXPECT_LT(refused, 2000);
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 
 #include <fstream>
 #include <map>
+#include <optional>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <string>
@@ -173,7 +174,9 @@ TEST(ShardOrder, TakesEverySampleOncePerEpoch) {
     EXPECT_EQ(*seen.begin(), 0);
     EXPECT_EQ(*seen.rbegin(), 25);
     if (epoch == 0) first = taken;
-    if (epoch > 0) EXPECT_NE(taken, first);
+    if (epoch > 0) {
+      EXPECT_NE(taken, first);
+    }
   }
 }
 
@@ -203,7 +206,8 @@ TEST(ShardOrder, ServesAnyNumberOfRanks) {
                        .micro_batch_size = 8 / ranks,
                        .data_parallel_rank = rank,
                        .data_parallel_size = ranks});
-      for (const std::int64_t position : sampler.next()->samples)
+      const std::optional<BatchIndices> batch = sampler.next();
+      for (const std::int64_t position : batch->samples)
         taken.push_back(order.sample(position));
     }
     return taken;

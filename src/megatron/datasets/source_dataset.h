@@ -27,8 +27,8 @@ struct SourcePart {
 
 /// Returns the local .idx file of a part that has a path.
 inline std::filesystem::path index_path(const SourcePart& part) {
-  return part.index_path.empty() ? std::filesystem::path(part.path.value_or("") + ".idx")
-                                 : part.index_path;
+  if (!part.index_path.empty()) return part.index_path;
+  return part.path.value_or("") + ".idx";
 }
 /// Returns the folder in which megatron-core caches sample orders of a class, beside the data.
 inline std::filesystem::path cache_folder_beside(const SourcePart& part,

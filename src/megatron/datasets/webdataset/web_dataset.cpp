@@ -73,10 +73,10 @@ std::optional<std::pair<std::string, std::string>> split_member_name(const std::
   const std::size_t dot = name.find('.', base);
   if (dot == std::string::npos) return std::nullopt;
   if (dot == base) {  // of a hidden file, the key is the folder, if its name has no dot
-    if (base < 2) return std::nullopt;
-    const std::size_t before = name.rfind('/', base - 2);
+    if (base == 0) return std::nullopt;
+    const std::size_t before = base < 2 ? std::string::npos : name.rfind('/', base - 2);
     const std::size_t folder = before == std::string::npos ? 0 : before + 1;
-    if (folder + 1 == base || name.find('.', folder) < base) return std::nullopt;
+    if (name.find('.', folder) < base) return std::nullopt;
   }
   std::string field = name.substr(dot + 1);
   for (char& c : field) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
