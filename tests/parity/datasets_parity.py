@@ -18,6 +18,7 @@ import sys
 import tempfile
 
 import numpy as np
+import torch
 
 import mcore_data
 from program import run

@@ -13,7 +13,7 @@ void parse_documents(std::string_view input) {
   const auto kind = static_cast<DocumentKind>(input.size() % 5);
   const InputFormat format =
       kind == DocumentKind::json_line ? InputFormat::json : InputFormat::text;
-  ChunkReader chunks({path}, kind, /*chunk_size=*/64, format);
+  ChunkReader chunks({path}, {.text_kind = kind, .chunk_size = 64, .format = format});
   DocumentReader reader({"text", "title"}, /*keeps_invalid_utf8=*/input.size() % 2 == 0);
   for (int i = 0; i < 1000; ++i) {
     const auto chunk = chunks.next();
