@@ -44,9 +44,10 @@ ScriptSet::ScriptSet(const std::vector<std::string>& names) : contains_(kCodePoi
       for (std::size_t at = match.begin; at < match.end;)
         contains_[next_code_point(all, at)] = true;
   } catch (const UserError& error) {
-    throw UserError(
-        {"--scripts " + names.front() + (names.size() > 1 ? " …" : "") + ": a script is not known",
-         error.parts().what, "give names of Unicode scripts, as Latin, Cyrillic or Han"});
+    throw UserError({"--scripts " + names.front() + (names.size() > 1 ? " ..." : "") +
+                         ": a script is not known",
+                     error.parts().what,
+                     "give names of Unicode scripts, as Latin, Cyrillic or Han"});
   }
 }
 
