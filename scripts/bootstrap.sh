@@ -6,8 +6,8 @@ cd "$(dirname "$0")/.."
 
 packages=(g++ cmake ninja-build ccache mold pkg-config python3-pip unzip bible-kjv
   nlohmann-json3-dev libsimdjson-dev libyaml-cpp-dev libtomlplusplus-dev libpcre2-dev
-  libutf8proc-dev libcpp-httplib-dev libssl-dev libzstd-dev zlib1g-dev libxxhash-dev libgloo-dev libgtest-dev
-  libgmock-dev libbenchmark-dev)
+  libutf8proc-dev libcpp-httplib-dev libssl-dev libzstd-dev zlib1g-dev libxxhash-dev libgloo-dev
+  libgtest-dev libgmock-dev libbenchmark-dev)
 [ -n "$(command -v pip3 || command -v pip)" ] && packages=("${packages[@]/python3-pip/}")
 [ -n "${LINT:-}" ] && packages+=(clang-format-14 clang-tidy-19) # scripts/lint.sh
 

@@ -5,8 +5,8 @@
 
 #include <fstream>
 #include <map>
-#include <optional>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -207,8 +207,7 @@ TEST(ShardOrder, ServesAnyNumberOfRanks) {
                        .data_parallel_rank = rank,
                        .data_parallel_size = ranks});
       const std::optional<BatchIndices> batch = sampler.next();
-      for (const std::int64_t position : batch->samples)
-        taken.push_back(order.sample(position));
+      for (const std::int64_t position : batch->samples) taken.push_back(order.sample(position));
     }
     return taken;
   };

@@ -317,7 +317,7 @@ def check_preprocess(report, draw, folder, vocab_size):
 
 
 def check_modes(report, draw, folder):
-    """Datasets with a mode per sequence: megatron-core writes and merges them, we merge them too."""
+    """Datasets with a mode per sequence: megatron-core writes and merges them, as we do."""
     from megatron.core.datasets.indexed_dataset import IndexedDataset, IndexedDatasetBuilder
 
     counts = {}
@@ -352,7 +352,13 @@ def check_modes(report, draw, folder):
     report.result(
         "modes: megatron-core reads ours",
         [int(mode) for _, mode in (theirs[i] for i in range(len(theirs)))]
-        == [int(m) for name in ("a", "b") for m in IndexedDataset(f"{folder}/{name}", multimodal=True).index.sequence_modes],
+        == [
+            int(mode)
+            for name in ("a", "b")
+            for mode in IndexedDataset(
+                f"{folder}/{name}", multimodal=True
+            ).index.sequence_modes
+        ],
     )
 
 
