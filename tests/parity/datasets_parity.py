@@ -16,6 +16,7 @@ import random
 import shutil
 import sys
 import tempfile
+from pathlib import Path
 
 import numpy as np
 import torch

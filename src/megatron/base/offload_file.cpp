@@ -257,10 +257,12 @@ OffloadTransfer OffloadFile::submit(std::shared_ptr<OffloadTransfer::State> stat
   transfer.state_ = state;
   std::unique_lock lock(mutex_);
   const std::uint64_t size = state->size;
-  space_.wait(lock, [&] {
-    return bytes_in_flight_ == 0 || bytes_in_flight_ + size <= options_.max_bytes_in_flight;
-  });
-  bytes_in_flight_ += size;
+  if (state->is_write) {  // whoever reads has its memory already
+    space_.wait(lock, [&] {
+      return bytes_in_flight_ == 0 || bytes_in_flight_ + size <= options_.max_bytes_in_flight;
+    });
+    bytes_in_flight_ += size;
+  }
   queue_.push_back(std::move(state));
   work_.notify_one();
   return transfer;
@@ -279,7 +281,7 @@ void OffloadFile::run_thread(Buffer& buffer) {
     }
     if (transfer->begin()) run(*transfer, buffer);
     const std::lock_guard lock(mutex_);
-    bytes_in_flight_ -= transfer->size;
+    if (transfer->is_write) bytes_in_flight_ -= transfer->size;
     space_.notify_all();
   }
 }

@@ -65,8 +65,8 @@ class OffloadFile {
   struct Options {
     std::filesystem::path folder;
     int num_threads = 2;  ///< two threads reach the bandwidth of a local disk
-    /// The largest number of bytes of transfers that are queued or running. read() and write()
-    /// block while there are more, except for a single larger transfer.
+    /// The largest number of bytes of writes that are queued or running. write() blocks while there
+    /// are more, except for a single larger one.
     std::uint64_t max_bytes_in_flight = std::uint64_t{256} << 20;
     bool allow_direct = true;           ///< false: as if the file system had no O_DIRECT
     OffloadFileCalls* calls = nullptr;  ///< null: the system's; must outlive the file

@@ -3,7 +3,11 @@
 #include <algorithm>
 #include <vector>
 
+#include "megatron/base/error.h"
 #include "megatron/config/command_line.h"
+#include "megatron/config/resolve.h"
+#include "megatron/config/validate_settings.h"
+#include "megatron/config/world_rules.h"
 
 namespace megatron {
 namespace {
@@ -15,6 +19,20 @@ const Field* own_field(const std::string& word) {
   for (const Field& field : check_table().set().fields)
     if (field.flag() == flag) return &field;
   return nullptr;
+}
+
+/// Throws a UserError if the flags do not describe the model, or ask for something else.
+void require_architecture(const RunOptions& run, std::int64_t world_size) {
+  if (run.print_config)
+    throw UserError({"--print-config", "belongs to `megatron pretrain`", "leave it out"});
+  if (run.settings.checkpoint.load.empty()) return;
+  Settings settings = run.settings;
+  if (settings.model.num_layers == 0)
+    throw UserError({"--load", "gives no architecture to a check, which reads no checkpoint",
+                     "add --num-layers and the other flags of the model"});
+  settings.checkpoint.load.clear();
+  resolve(settings, data_parallel_size(settings, world_size));
+  validate_model(settings).throw_if_any();
 }
 
 }  // namespace
@@ -55,6 +73,7 @@ CheckedRun read_check(std::span<const std::string> args) {
   CheckedRun checked;
   parse_command_line(check_table(), own, checked.options, "check");
   checked.run = read_run(others, checked.options.world_size);
+  require_architecture(checked.run.options, checked.options.world_size);
   return checked;
 }
 

@@ -15,7 +15,6 @@ UnitValues::UnitValues(const std::vector<ParamBucket>& buckets, c10::Device devi
       main_slices_(buckets.size()),
       buffers_(device),
       slice_buffers_(device) {
-  bool reads_slices_ahead = false;
   for (std::size_t b = 0; b < buckets.size(); ++b) {
     const ParamBucket& bucket = buckets[b];
     units_.resize(std::max(units_.size(), bucket.unit + 1));
@@ -24,7 +23,6 @@ UnitValues::UnitValues(const std::vector<ParamBucket>& buckets, c10::Device devi
     unit.buckets.push_back(b);
     unit.num_bytes += bucket.complete_bytes();
     if (bucket.offloads_values && bucket.is_sharded()) unit.slice_bytes += bucket.slice_bytes();
-    reads_slices_ahead |= unit.slice_bytes > 0 && bucket.data_parallel->overlaps_param_gather;
     unit.gathers_ahead |= bucket.data_parallel->overlaps_param_gather || !bucket.is_sharded();
     for (Parameter* parameter : bucket.parameters) {
       unit_of_[parameter] = bucket.unit;
@@ -32,7 +30,9 @@ UnitValues::UnitValues(const std::vector<ParamBucket>& buckets, c10::Device devi
     }
   }
   std::vector<std::int64_t> sizes, slices;
+  bool reads_slices_ahead = false;
   for (const Unit& unit : units_) {
+    reads_slices_ahead |= unit.gathers_ahead && unit.slice_bytes > 0;
     sizes.push_back(unit.num_bytes);
     slices.push_back(unit.slice_bytes);
   }
@@ -58,6 +58,7 @@ void UnitValues::forget_main_slices() {
     if (gathered.is_bound) unbind(gathered);
   }
   gathered_.clear();
+  slices_ahead_.reset();
   last_read_.reset();
   std::ranges::fill(main_slices_, at::Tensor());
 }
@@ -145,8 +146,9 @@ UnitValues::Gathered* UnitValues::find(std::size_t unit) {
 
 UnitValues::Gathered& UnitValues::start(std::size_t index) {
   const Unit& unit = units_[index];
-  Gathered& gathered = gathered_.emplace_back(Gathered{
-      .unit = index, .buffer = buffers_.take(unit.num_bytes), .slices = take_slices_ahead(index)});
+  // It joins the others when nothing can fail any more.
+  Gathered gathered{
+      .unit = index, .buffer = buffers_.take(unit.num_bytes), .slices = take_slices_ahead(index)};
   BufferCursor cursor(gathered.buffer);
   ++counters_.gathers[index];
   for (const std::size_t b : unit.buckets) {
@@ -168,7 +170,7 @@ UnitValues::Gathered& UnitValues::start(std::size_t index) {
     gathered.works.push_back(
         bucket.data_parallel->shard.comm->start_all_gather(whole, own, "weights of a unit"));
   }
-  return gathered;
+  return gathered_.emplace_back(std::move(gathered));
 }
 
 void UnitValues::wait_for_gathers(Gathered& gathered) {

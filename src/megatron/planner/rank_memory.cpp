@@ -231,13 +231,13 @@ StepShape step_shape(const Settings& settings, const Rank& rank, const PipelineL
 
 std::uint64_t offload_bytes_in_flight(const Settings& settings, const Rank& rank,
                                       const PipelineLayout& layout) {
-  constexpr double kLeast = 16 << 20, kMost = 256 << 20;
+  constexpr double kLeast = 16 << 20;
   const StageActivations stage = stage_activations(
       settings.model, layers_of(layout, rank.pp.rank), recompute_plan(settings.memory, layout),
       activation_layout(settings, rank), offload_plan(settings.memory, layout));
   double largest = 0;
   for (const double bytes : stage.offloaded) largest = std::max(largest, bytes);
-  return static_cast<std::uint64_t>(std::clamp(largest, kLeast, kMost));
+  return static_cast<std::uint64_t>(std::clamp(largest, kLeast, kMostOffloadInFlight));
 }
 
 RankMemory parameter_memory(const std::vector<Parameter*>& declared, const Settings& settings,

@@ -197,7 +197,8 @@ double step_buffer_bytes(const TransformerConfig& config, const ActivationLayout
   const StageActivations stage =
       stage_activations(config, shape.layers, shape.recompute, layout, shape.offload);
   // What the last layer offloads is still being copied when the loss is computed.
-  const double waiting = stage.offloaded.empty() ? 0 : stage.offloaded.back();
+  const double waiting =
+      stage.offloaded.empty() ? 0 : std::min(stage.offloaded.back(), kMostOffloadInFlight);
   const double loss = shape.has_output ? loss_bytes(config, layout, shape.vocabulary) + waiting : 0;
   return std::max(loss, layer_buffer_bytes(config, layout, shape, stage)) +
          held_bytes(config, layout, shape);

@@ -9,6 +9,9 @@
 
 namespace megatron {
 
+/// Bytes of offloaded activations that may wait to be copied at most.
+inline constexpr double kMostOffloadInFlight = 256 << 20;
+
 /// The part of a model and of a batch that a rank of a pipeline has.
 struct StepShape {
   std::vector<std::int64_t> layers = {};  ///< 0-based, ascending

@@ -1,8 +1,11 @@
 // Implements `megatron check`: compares a layout with one rank.
 #include <iostream>
+#include <nlohmann/json.hpp>
 
+#include "megatron/base/json.h"
 #include "megatron/cli/engine/engine.h"
 #include "megatron/config/check_options.h"
+#include "megatron/parallel/comm.h"
 #include "megatron/training/layout_check/check_report.h"
 
 namespace megatron {
@@ -11,7 +14,17 @@ int run_check(std::span<const std::string> args) {
   const CheckedRun checked = read_check(args);
   const ScaledRun scaled =
       scale_run(checked.run, checked.options.world_size, checked.options.max_ranks);
-  const LayoutCheckResult result = check_layout(scaled);
+  LayoutCheckResult result;
+  try {
+    result = check_layout(scaled);
+  } catch (const CommError& error) {
+    // Ranks make different calls, or one does not come: that is a wrong layout too.
+    if (checked.options.json)
+      std::cout << OrderedJson{{"agrees", false}, {"error", error.what()}}.dump() << std::endl;
+    else
+      std::cout << "wrong: the ranks do not communicate alike: " << error.what() << std::endl;
+    return 1;
+  }
   std::cout << (checked.options.json ? check_json(scaled, result) : check_report(scaled, result))
             << std::flush;
   return result.agrees() ? 0 : 1;

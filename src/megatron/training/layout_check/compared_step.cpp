@@ -91,19 +91,21 @@ void StepComparer::activation(const std::string& op, const Microbatch& microbatc
   if (found == of_op->second.end()) return leave_out();
   const at::Tensor& whole = found->second;
   if (output.dim() < 3 || whole.dim() < 3) {
-    if (output.dim() == 0 && rank_.cp.size == 1)
-      judge(CheckedKind::activation, op,
-            difference(output.detach(), whole, std::vector<at::Tensor>()),
-            std::max(largest_magnitude(whole), kSmallShare));
-    return;
+    // A scalar, which is a sum over the rows of a rank.
+    if (output.dim() > 0 || rank_.cp.size > 1) return leave_out();
+    return judge(CheckedKind::activation, op,
+                 difference(output.detach(), whole, std::vector<at::Tensor>()),
+                 std::max(largest_magnitude(whole), kSmallShare));
   }
   const at::Tensor part_rbc = in_channels(output), whole_rbc = in_channels(whole);
   const auto rows = rows_of_output(microbatch, rank_, part_rbc.size(0));
   const auto channels = channels_of_output(weights_.find(op + ".weight"), rank_.tp,
                                            part_rbc.size(2), whole_rbc.size(2));
   if (!rows || !channels || part_rbc.size(1) != whole_rbc.size(1)) return leave_out();
-  judge(CheckedKind::activation, op,
-        difference(part_rbc, whole_rbc, {*rows, at::Tensor(), *channels}),
+  TensorDifference worst = difference(part_rbc, whole_rbc, {*rows, at::Tensor(), *channels});
+  if (!worst.at.empty() && worst.at[1] < microbatch.sample_ordinals.numel())
+    worst.at[1] = microbatch.sample_ordinals[worst.at[1]].item<std::int64_t>();
+  judge(CheckedKind::activation, op, std::move(worst),
         std::max(largest_magnitude(whole), kSmallShare));
 }
 
@@ -111,8 +113,8 @@ void StepComparer::weight(CheckedKind kind, const Parameter& parameter, const at
   const NamedTensors& all = reference_.of(kind);
   const auto whole = all.find(parameter.name());
   if (whole == all.end()) {
-    findings_.not_compared.insert(parameter.name());
-    return;
+    constexpr double kInfinity = std::numeric_limits<double>::infinity();
+    return judge(kind, parameter.name(), {.distance = kInfinity}, 1);
   }
   judge(kind, parameter.name(), difference(value.detach(), whole->second, parameter.slices()),
         std::max(largest_magnitude(whole->second), kSmallShare * largest_.at(kind)));

@@ -19,7 +19,7 @@ struct FoundDifference {
   std::string name;  ///< of the op or the parameter
   std::int64_t rank = 0;
   double relative = 0;     ///< the largest difference ÷ the largest value of its kind
-  TensorDifference worst;  ///< coordinates: of an activation row, sample, channel
+  TensorDifference worst;  ///< coordinates: of an activation row, sample of the step, channel
 };
 
 /// What a rank found.

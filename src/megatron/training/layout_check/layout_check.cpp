@@ -89,15 +89,20 @@ LayoutCheckResult check_layout(const ScaledRun& scaled, const LayoutCheckOptions
 std::string distinguishing_axes(const Mesh& mesh, const std::vector<std::int64_t>& ranks) {
   if (std::ssize(ranks) == mesh.world_size()) return "all ranks";
   std::string text;
+  std::int64_t with_these = 1;
   for (const char* axis : {"tp", "cp", "dp", "pp"}) {
     std::set<std::int64_t> coordinates;
     for (const std::int64_t rank : ranks) coordinates.insert(mesh.coordinate(rank, axis));
+    with_these *= std::ssize(coordinates);
     if (std::ssize(coordinates) == mesh.size(axis)) continue;
     text += (text.empty() ? "" : " and ") + std::string(axis);
     for (const char* separator = " "; const std::int64_t coordinate : coordinates)
       text += std::exchange(separator, ", ") + std::to_string(coordinate);
   }
-  return text.empty() ? std::to_string(ranks.size()) + " ranks" : text;
+  if (text.empty()) return std::to_string(ranks.size()) + " ranks";
+  if (with_these > std::ssize(ranks))
+    text += " (" + std::to_string(ranks.size()) + " of " + std::to_string(with_these) + " ranks)";
+  return text;
 }
 
 }  // namespace megatron

@@ -45,11 +45,13 @@ TrainStepResult run_observed_step(Trainer& trainer, StepObserver& observer) {
   const std::vector<Microbatch> batch = fetch_microbatches(context, options);
   OpObserver ops(batch, observer);
   context.steps = &ops;
-  StepLosses losses;
   {
     const UnitHooksScope hooks(*state.model, ops);
-    losses = forward_backward(context, options, batch);
+    forward_backward(context, options, batch);
   }
+  // Observed ops run one by one. Losses and gradients are those of the run, whose ops are fused.
+  context.steps = nullptr;
+  const StepLosses losses = forward_backward(context, options, batch);
   weights.gather_gradients();
   for (const Parameter* parameter : weights.parameters())
     if (parameter->is_trained()) observer.gradient(*parameter, parameter->grad());

@@ -194,12 +194,14 @@ class Scaling {
     const std::int64_t replica = sizes_.tp * sizes_.cp * sizes_.pp,
                        dp = scaled_.world_size / replica;
     if (scaled_.world_size <= max_ranks) return;
-    // The ranks of experts and of optimizer instances must still divide what they divided.
+    // Experts and optimizer instances still divide them, and what several replicas shared several
+    // still share.
     const std::int64_t experts = sizes_.expert_tp() * sizes_.ep, dense = sizes_.tp * sizes_.cp,
-                       modulus = std::lcm(experts / std::gcd(experts, dense),
-                                          s_.parallel.num_distributed_optimizer_instances);
-    set("data-parallel ranks", scaled_dp_ = dp, shrink(dp, modulus, std::min<std::int64_t>(2, dp)));
-    scaled_.world_size = replica * scaled_dp_;
+                       modulus = experts / std::gcd(experts, dense) *
+                                 s_.parallel.num_distributed_optimizer_instances;
+    std::int64_t fewer = dp;
+    set("data-parallel ranks", fewer, shrink(dp, modulus, std::min(2 * modulus, dp)));
+    scaled_.world_size = replica * fewer;
   }
 
   void scale_batch(std::int64_t microbatches) {
@@ -209,10 +211,13 @@ class Scaling {
     const std::int64_t least = sizes_.pp == 1 ? 2 : sizes_.pp + 1;
     set("microbatches", microbatches, shrink(microbatches, group, std::min(microbatches, least)));
     set("--micro-batch-size", t.micro_batch_size, std::min<std::int64_t>(t.micro_batch_size, 2));
+    leave_out(!t.rampup_batch_size.empty() || !t.step_batch_size_schedule.empty(),
+              "later batch sizes");
     t.rampup_batch_size.clear();
     t.step_batch_size_schedule.clear();
     t.decrease_batch_size_if_needed = false;
     t.train_samples = 0;
+    t.train_epochs.reset();
     t.global_batch_size =
         microbatches * t.micro_batch_size * data_parallel_size(sizes_, scaled_.world_size);
   }
@@ -264,6 +269,8 @@ class Scaling {
     s_.parallel.log_comm = false;
     s_.scheduler = {};
     s_.scheduler.lr = 1e-2;
+    leave_out(s_.model.moe.use_upcycling, "--moe-use-upcycling");
+    leave_out(s_.model.moe.expert_placement_interval > 0, "--moe-expert-placement-interval");
     s_.model.moe.use_upcycling = false;
     s_.model.moe.expert_placement_interval = 0;
   }
@@ -306,7 +313,6 @@ class Scaling {
   ScaledRun scaled_;
   Settings& s_;
   MeshSizes sizes_;
-  std::int64_t scaled_dp_ = 1;
 };
 
 }  // namespace

@@ -15,7 +15,7 @@ namespace megatron {
 struct OffloadStoreRequest {
   const OffloadConfig& config;
   std::string flag;  ///< the flag that offloads, for errors
-  /// Bytes of a file that may wait to be written or read.
+  /// Bytes of a file that may wait to be written.
   std::uint64_t max_bytes_in_flight = std::uint64_t{256} << 20;
 };
 
