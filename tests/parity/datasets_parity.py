@@ -349,17 +349,13 @@ def check_modes(report, draw, folder):
     report.result(
         "modes: dataset info counts them", [line for line in told if "mode" in line] == wanted
     )
-    theirs = IndexedDataset(f"{folder}/ours", multimodal=True)
+    ours, *parts = [
+        IndexedDataset(f"{folder}/{name}", multimodal=True) for name in ("ours", "a", "b")
+    ]  # their indices are views of files that close with them
     report.result(
         "modes: megatron-core reads ours",
-        [int(mode) for _, mode in (theirs[i] for i in range(len(theirs)))]
-        == [
-            int(mode)
-            for name in ("a", "b")
-            for mode in IndexedDataset(
-                f"{folder}/{name}", multimodal=True
-            ).index.sequence_modes
-        ],
+        [int(mode) for mode in ours.index.sequence_modes]
+        == [int(mode) for part in parts for mode in part.index.sequence_modes],
     )
 
 
