@@ -23,8 +23,11 @@ std::vector<std::string> parts_of(const IndependentParts& parts, std::string_vie
   return result;
 }
 
-IndependentParts with_tokens(const std::vector<std::string>& tokens) {
-  IndependentParts parts;
+using Boundaries = IndependentParts::Boundaries;
+
+IndependentParts with_tokens(const std::vector<std::string>& tokens,
+                             Boundaries boundaries = Boundaries::beyond_ascii) {
+  IndependentParts parts(boundaries);
   for (const std::string& token : tokens) parts.add(token);
   return parts;
 }
@@ -38,6 +41,13 @@ TEST(IndependentParts, EndWhereNoTokenCanStand) {
 TEST(IndependentParts, AreWholeIfOnlyAsciiFollows) {
   EXPECT_THAT(parts_of(with_tokens({}), "don't 12"), ElementsAre("don't 12"));
   EXPECT_THAT(parts_of(with_tokens({}), "ab中cd"), ElementsAre("ab", "中", "cd"));
+}
+
+TEST(IndependentParts, LookAtThreeBytesOnEachSide) {
+  const IndependentParts parts = with_tokens({"self.x", "name"}, Boundaries::all);
+  EXPECT_THAT(parts_of(parts, "self.x"), ElementsAre("self.x"));
+  EXPECT_THAT(parts_of(parts, "self.y"), ElementsAre("sel", "f", ".", "y"));
+  EXPECT_THAT(parts_of(parts, "(name)"), ElementsAre("(", "name", ")"));
 }
 
 TEST(IndependentParts, KnowTokensThatEndInsideCharacters) {
@@ -76,9 +86,10 @@ TEST(IndependentParts, MergeAsTheWholeWord) {
   std::mt19937 random(3);
   int divided = 0;
   for (int turn = 0; turn < 300; ++turn) {
+    const Boundaries boundaries = turn % 2 == 0 ? Boundaries::all : Boundaries::beyond_ascii;
     std::vector<std::string> tokens;
     const BytePairRanks ranks = random_ranks(random, tokens);
-    const IndependentParts parts = with_tokens(tokens);
+    const IndependentParts parts = with_tokens(tokens, boundaries);
     for (int i = 0; i < 20; ++i) {
       std::string word;
       for (int length = 0; length < 12; ++length) word += kCharacters[random() % 7];

@@ -17,10 +17,15 @@ namespace megatron {
 /// are merged as if they were alone. Immutable and thread-safe once it is filled.
 class IndependentParts {
  public:
+  /// The boundaries of characters where parts may end. Those beside characters beyond ASCII alone
+  /// suit words of letters: in English, nearly all others can be crossed.
+  enum class Boundaries { all, beyond_ascii };
+  explicit IndependentParts(Boundaries boundaries) : boundaries_(boundaries) {}
+
   /// Notes where `token` reaches across boundaries of characters.
   void add(std::string_view token);
 
-  /// Returns the end of the first part of word[begin, end).
+  /// Returns the end of the part of `word` that begins at `begin`.
   std::size_t part_end(std::string_view word, std::size_t begin) const {
     std::size_t at = begin + 1;
     while (at < word.size() && (!is_boundary(word, at) || may_be_crossed(word, at))) ++at;
@@ -32,11 +37,12 @@ class IndependentParts {
   static constexpr std::size_t kContext = 3;
   static constexpr int kLogBits = 20;
 
-  /// Returns whether a character that is not ASCII begins or ends at `at`, which is inside `text`.
-  static bool is_boundary(std::string_view text, std::size_t at) {
+  /// Returns whether parts may end at `at`, which is inside `text`.
+  bool is_boundary(std::string_view text, std::size_t at) const {
     const auto before = static_cast<unsigned char>(text[at - 1]),
                after = static_cast<unsigned char>(text[at]);
-    return (before >= 0x80 || after >= 0x80) && !is_continuation_byte(text[at]);
+    return !is_continuation_byte(text[at]) &&
+           (before >= 0x80 || after >= 0x80 || boundaries_ == Boundaries::all);
   }
   static std::size_t pair_at(std::string_view text, std::size_t at) {
     return static_cast<std::size_t>(static_cast<unsigned char>(text[at - 1])) << 8 |
@@ -54,6 +60,7 @@ class IndependentParts {
   bool has(std::size_t bit) const { return (bits_[bit >> 6] >> (bit & 63) & 1) != 0; }
   bool may_be_crossed(std::string_view text, std::size_t at) const;
 
+  Boundaries boundaries_;
   std::vector<std::uint64_t> bits_ = std::vector<std::uint64_t>((std::size_t{1} << kLogBits) / 64);
   /// The two bytes at a boundary of tokens with fewer than kContext bytes on a side.
   std::array<std::uint64_t, 65536 / 64> pairs_{};

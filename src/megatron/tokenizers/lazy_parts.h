@@ -13,13 +13,17 @@ namespace megatron {
 /// Thread-safe.
 class LazyParts {
  public:
+  explicit LazyParts(IndependentParts::Boundaries boundaries) : boundaries_(boundaries) {}
+
   /// Encodes the parts of `word` by encode_part(part), which appends to `ids`, and remembers their
   /// ids in `cache`. Returns false and does nothing for a word of one part. each_token(add) calls
   /// add(token) for every token of the vocabulary.
   template <class EachToken, class Encode>
   bool encode(std::string_view word, const EachToken& each_token, WordCache& cache,
               std::vector<std::int32_t>& ids, const Encode& encode_part) const {
-    if (!has_other_than_ascii(word)) return false;
+    if (boundaries_ == IndependentParts::Boundaries::all ? word.size() <= WordCache::kMostBytes
+                                                         : !has_other_than_ascii(word))
+      return false;
     const IndependentParts& parts = filter(each_token);
     std::size_t end = parts.part_end(word, 0);
     if (end == word.size()) return false;
@@ -38,12 +42,13 @@ class LazyParts {
   template <class EachToken>
   const IndependentParts& filter(const EachToken& each_token) const {
     std::call_once(*once_, [&] {
-      filter_ = std::make_unique<IndependentParts>();
+      filter_ = std::make_unique<IndependentParts>(boundaries_);
       each_token([this](std::string_view token) { filter_->add(token); });
     });
     return *filter_;
   }
 
+  IndependentParts::Boundaries boundaries_;
   std::unique_ptr<std::once_flag> once_ = std::make_unique<std::once_flag>();
   mutable std::unique_ptr<IndependentParts> filter_;
 };

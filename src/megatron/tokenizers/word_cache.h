@@ -29,17 +29,18 @@ class WordCache {
   void encode(std::string_view text, const Span& span, std::vector<std::int32_t>& ids,
               Encode encode) {
     const std::string_view word = text.substr(span.begin, span.end - span.begin);
-    if (word.size() > kMostBytes) return encode_long(word, ids, encode);
+    if (word.size() > kMostBytes) return encode_long(word, 0, ids, encode);
     if (word.empty()) return encode(word);
     encode_short(key_of(text, span.begin, span.end), word, ids, encode);
   }
 
-  /// Does the same for a part of a word, whose ids may differ from those of an equal word.
+  /// Does the same for a part of a word. Its ids are kept apart from those of an equal word.
   template <class Encode>
   void encode_part(std::string_view text, const Span& span, std::vector<std::int32_t>& ids,
                    Encode encode) {
     const std::string_view part = text.substr(span.begin, span.end - span.begin);
-    if (part.size() > kMostBytes || part.empty()) return encode(part);
+    if (part.size() > kMostBytes) return encode_long(part, kLongPart, ids, encode);
+    if (part.empty()) return encode(part);
     Key key = key_of(text, span.begin, span.end);
     key.high |= kPartBit;
     encode_short(key, part, ids, encode);
@@ -58,11 +59,14 @@ class WordCache {
   }
 
   /// Does the same for a word of more bytes, such as the indentation of code before a name.
+  /// `kind` is 0 or kLongPart.
   template <class Encode>
-  void encode_long(std::string_view word, std::vector<std::int32_t>& ids, Encode encode) {
+  void encode_long(std::string_view word, std::uint8_t kind, std::vector<std::int32_t>& ids,
+                   Encode encode) {
     if (word.size() > kMostLongBytes) return encode(word);
-    LongEntry& entry = long_entries_[hash_bytes(word) & (long_entries_.size() - 1)];
-    if (entry.size == word.size() && std::memcmp(entry.word.data(), word.data(), entry.size) == 0) {
+    const auto size = static_cast<std::uint8_t>(word.size() | kind);
+    LongEntry& entry = long_entries_[(hash_bytes(word) ^ kind) & (long_entries_.size() - 1)];
+    if (entry.size == size && std::memcmp(entry.word.data(), word.data(), word.size()) == 0) {
       ids.insert(ids.end(), entry.ids.begin(), entry.ids.begin() + entry.count);
       return;
     }
@@ -70,7 +74,7 @@ class WordCache {
     encode(word);
     const std::size_t count = ids.size() - first;
     if (count > entry.ids.size()) return;
-    entry.size = static_cast<std::uint8_t>(word.size());
+    entry.size = size;
     entry.count = static_cast<std::uint32_t>(count);
     std::memcpy(entry.word.data(), word.data(), word.size());
     std::memcpy(entry.ids.data(), ids.data() + first, count * sizeof(std::int32_t));
@@ -121,9 +125,10 @@ class WordCache {
     std::array<std::int32_t, kMostIds> ids{};
   };
   static constexpr std::size_t kMostLongBytes = 47;
+  static constexpr std::uint8_t kLongPart = 0x80;
   struct LongEntry {
     std::array<char, kMostLongBytes> word{};
-    std::uint8_t size = 0;
+    std::uint8_t size = 0;  ///< and kLongPart
     std::uint32_t count = 0;
     std::array<std::int32_t, 11> ids{};
   };

@@ -75,7 +75,7 @@ class HuggingFaceTokenizer : public Tokenizer {
   bool decodes_bytes_together_ = false;  ///< the decoder reads runs of tokens such as <0x41>
   const WordSplitter* byte_level_words_ = nullptr;  ///< of pre_tokenizer_, if it has them
   bool has_independent_parts_ = false;              ///< of words of bytes
-  LazyParts parts_;
+  LazyParts parts_{IndependentParts::Boundaries::beyond_ascii};
   std::uint64_t cache_owner_ = WordCache::new_owner();
 };
 

@@ -50,7 +50,7 @@ class SentencePieceTokenizer : public Tokenizer {
   std::optional<sentencepiece::Normalizer> denormalizer_;
   std::optional<sentencepiece::BpeModel> bpe_;
   std::optional<sentencepiece::UnigramModel> unigram_;
-  LazyParts parts_;
+  LazyParts parts_{IndependentParts::Boundaries::all};
   std::string_view name_;
   std::int32_t bos_, eos_, pad_;
   std::uint64_t cache_owner_;

@@ -40,7 +40,7 @@ class TiktokenTokenizer : public Tokenizer {
   std::int32_t id_of(std::string_view special_token) const;
 
   BytePairRanks ranks_;
-  LazyParts parts_;
+  LazyParts parts_{IndependentParts::Boundaries::beyond_ascii};
   WordSplitter splitter_;
   std::unordered_map<std::int32_t, std::string> special_tokens_;
   hugging_face::TokenTrie encoded_special_tokens_;
