@@ -161,7 +161,7 @@ std::string check_json(const ScaledRun& scaled, const LayoutCheckResult& result)
                    {"world_size", result.world_size},
                    {"num_compared", result.num_compared},
                    {"num_different", result.differences.size()},
-                   {"largest_relative", result.largest_relative},
+                   {"largest_relative_of_equal", result.largest_relative},
                    {"loss", result.loss},
                    {"seconds", result.seconds}};
   json["scaled"] = OrderedJson::object();

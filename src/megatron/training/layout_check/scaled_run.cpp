@@ -168,6 +168,11 @@ class Scaling {
     scale_width("--moe-shared-expert-intermediate-size", moe.shared_expert_intermediate_size,
                 sizes_.tp);
     scale_width("--moe-latent-size", moe.latent_size, 1);
+    for (LoadBalancing& type : moe.router_load_balancing_type) {
+      leave_out(type == LoadBalancing::global_aux_loss,
+                "global_aux_loss (it depends on the data-parallel ranks; aux_loss is used)");
+      if (type == LoadBalancing::global_aux_loss) type = LoadBalancing::aux_loss;
+    }
     const std::int64_t groups = moe.router_num_groups.value_or(1),
                        chosen_groups = moe.router_group_topk.value_or(groups),
                        modulus = std::lcm(sizes_.ep, groups);
@@ -187,7 +192,8 @@ class Scaling {
     s_.model.max_position_embeddings = t.seq_length;
     if (!s_.model.window_size) return;
     for (std::int64_t& side : *s_.model.window_size)
-      if (side > 0) side = std::max<std::int64_t>(3, side * t.seq_length / before);
+      if (side > 0)
+        set("--window-size", side, std::max<std::int64_t>(3, side * t.seq_length / before));
   }
 
   void scale_ranks(std::int64_t max_ranks) {
@@ -292,6 +298,7 @@ class Scaling {
     optimizer.main_params_dtype = plain.main_params_dtype;
     // A gradient that is 0 but for rounding must not become a step of the size of the rate.
     optimizer.adam_eps = 1e-2;
+    optimizer.adafactor_eps1 = 1e-6;
     leave_out(s_.parallel.ddp_grad_compression != "none", "--ddp-grad-compression");
     s_.parallel.ddp_grad_compression = "none";
     s_.model.fp32_residual_connection = false;
