@@ -37,7 +37,8 @@ struct EncodedChunk {
 
   std::int64_t malformed_documents = 0;
   std::vector<std::string> first_malformed;
-  /// Of the documents in order, with cleaning. Those that break a rule have no tokens.
+  /// What cleaning found of each document, in their order; empty without cleaning. Documents that
+  /// break a rule have no tokens.
   std::vector<Examination> examinations;
 
   void note_invalid(const std::string& source) {

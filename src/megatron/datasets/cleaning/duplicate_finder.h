@@ -19,7 +19,8 @@ namespace megatron {
 struct DuplicateOptions {
   bool exact = false;                  ///< find equal texts
   std::optional<MinHashOptions> near;  ///< find texts that share a band
-  /// Of texts that share a band, least estimated Jaccard similarity of duplicates; 0: all are.
+  /// Least estimated Jaccard similarity of two texts that share a band and count as duplicates;
+  /// 0: all that share one do.
   double threshold = 0;
   bool compares_signatures() const { return near && threshold > 0; }
 };

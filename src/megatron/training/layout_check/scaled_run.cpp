@@ -4,6 +4,7 @@
 #include <numeric>
 #include <utility>
 
+#include "megatron/base/division.h"
 #include "megatron/config/batch_schedule.h"
 #include "megatron/config/context_sizes.h"
 #include "megatron/config/list_expression.h"
@@ -17,10 +18,6 @@ namespace {
 
 constexpr std::int64_t kHeadChannels = 16, kLeastTokens = 32, kLeastWidth = 32,
                        kVocabularyMultiple = 8, kLeastVocabulary = 64, kLayersOfAChunk = 2;
-
-std::int64_t ceil_to(std::int64_t value, std::int64_t multiple) {
-  return (value + multiple - 1) / multiple * multiple;
-}
 
 /// Returns "[1,0,1]", which the flags of layer patterns take.
 std::string list_text(const std::vector<std::int64_t>& values) {
@@ -177,9 +174,8 @@ class Scaling {
                        chosen_groups = moe.router_group_topk.value_or(groups),
                        modulus = std::lcm(sizes_.ep, groups);
     // Enough for top-k within the chosen groups, and two on a rank where there were several.
-    const std::int64_t least =
-        std::max(ceil_to(moe.router_topk, chosen_groups) / chosen_groups * groups + 1,
-                 moe.num_experts > sizes_.ep ? 2 * sizes_.ep : sizes_.ep);
+    const std::int64_t least = std::max(ceil_div(moe.router_topk, chosen_groups) * groups + 1,
+                                        moe.num_experts > sizes_.ep ? 2 * sizes_.ep : sizes_.ep);
     set("--num-experts", moe.num_experts,
         shrink(moe.num_experts, modulus, std::min(moe.num_experts, least)));
   }
@@ -235,7 +231,7 @@ class Scaling {
                        of_run = tokenizer.make_vocab_size_divisible_by * sizes_.tp;
     tokenizer = {.tokenizer_type = "NullTokenizer",
                  .make_vocab_size_divisible_by = kVocabularyMultiple};
-    const std::int64_t padded = ceil_to(kLeastVocabulary, kVocabularyMultiple * sizes_.tp);
+    const std::int64_t padded = round_up(kLeastVocabulary, kVocabularyMultiple * sizes_.tp);
     const bool is_padded = before == 0 || before % of_run != 0;
     tokenizer.vocab_size = is_padded ? padded - 3 : padded;
     s_.model.vocab_size = 0;
@@ -326,7 +322,7 @@ class Scaling {
 
 std::int64_t shrink(std::int64_t value, std::int64_t modulus, std::int64_t least) {
   const std::int64_t divisor = std::gcd(value, modulus);
-  for (std::int64_t small = ceil_to(least, divisor); small < value; small += divisor)
+  for (std::int64_t small = round_up(least, divisor); small < value; small += divisor)
     if (std::gcd(small, modulus) == divisor) return small;
   return value;
 }

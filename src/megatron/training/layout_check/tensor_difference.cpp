@@ -9,16 +9,10 @@
 #include <limits>
 
 #include "megatron/base/error.h"
+#include "megatron/checkpoint/tensor_bytes.h"
 
 namespace megatron {
 namespace {
-
-/// Returns the slice of a tensor that begins at `offset`.
-at::Tensor narrow(at::Tensor tensor, const Shape& offset, const Shape& shape) {
-  for (std::size_t d = 0; d < shape.size(); ++d)
-    tensor = tensor.narrow(static_cast<std::int64_t>(d), offset[d], shape[d]);
-  return tensor;
-}
 
 /// Returns the coordinates of element `index` of a contiguous tensor.
 Shape coordinates(std::int64_t index, at::IntArrayRef sizes) {
@@ -59,8 +53,8 @@ TensorDifference difference(const at::Tensor& local, const at::Tensor& whole,
   TensorDifference worst;
   for (const TensorSlice& slice : slices) {
     TensorDifference one =
-        difference(narrow(local, slice.local_offset, slice.shape),
-                   narrow(whole, slice.global_offset, slice.shape), std::vector<at::Tensor>());
+        difference(narrow_to(local, slice.local_offset, slice.shape),
+                   narrow_to(whole, slice.global_offset, slice.shape), std::vector<at::Tensor>());
     if (one.distance <= worst.distance) continue;
     for (std::size_t d = 0; d < one.at.size(); ++d) one.at[d] += slice.global_offset[d];
     worst = std::move(one);
@@ -75,8 +69,8 @@ double largest_magnitude(const at::Tensor& tensor) {
 void copy_slices(const at::Tensor& local, const std::vector<TensorSlice>& slices,
                  const at::Tensor& whole) {
   for (const TensorSlice& slice : slices)
-    narrow(whole, slice.global_offset, slice.shape)
-        .copy_(narrow(local, slice.local_offset, slice.shape));
+    narrow_to(whole, slice.global_offset, slice.shape)
+        .copy_(narrow_to(local, slice.local_offset, slice.shape));
 }
 
 }  // namespace megatron
