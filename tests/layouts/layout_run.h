@@ -17,6 +17,7 @@
 #include "megatron/config/run_settings.h"
 #include "megatron/optimizer/param_scheduler.h"
 #include "megatron/parallel/rank_threads.h"
+#include "megatron/training/layout_check/tensor_difference.h"
 #include "megatron/training/loop/setup.h"
 #include "megatron/training/loop/train_step.h"
 
@@ -47,17 +48,9 @@ inline void add_part(const ParamStore& weights, const std::vector<at::Tensor>& l
   for (const Parameter* parameter : weights.parameters()) {
     const at::Tensor& value = local[index++];
     const Shape& shape = parameter->sharding().global_shape;
-    at::Tensor& tensor =
+    const at::Tensor& tensor =
         whole.try_emplace(parameter->name(), at::zeros(shape, at::kDouble)).first->second;
-    for (const TensorSlice& slice : parameter->slices()) {
-      at::Tensor to = tensor, from = value;
-      for (std::size_t d = 0; d < shape.size(); ++d) {
-        const auto dim = static_cast<std::int64_t>(d);
-        to = to.narrow(dim, slice.global_offset[d], slice.shape[d]);
-        from = from.narrow(dim, slice.local_offset[d], slice.shape[d]);
-      }
-      to.copy_(from);
-    }
+    copy_slices(value, parameter->slices(), tensor);
   }
 }
 
