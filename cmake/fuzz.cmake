@@ -6,12 +6,12 @@ function(megatron_fuzz)
   set(FOLDER ${CMAKE_SOURCE_DIR}/tests/fuzz)
   file(GLOB TARGETS CONFIGURE_DEPENDS ${FOLDER}/targets/*.cpp)
   set(CHECKPOINT ${CMAKE_SOURCE_DIR}/src/megatron/checkpoint)
-  # These have the precompiled headers of their rooms, which need LibTorch's include folders.
+  # These have the precompiled headers of their rooms, so they are compiled with LibTorch's flags. The
+  # programs take their objects, not what they link.
   add_library(fuzz_checkpoint OBJECT EXCLUDE_FROM_ALL ${CHECKPOINT}/safetensors.cpp ${CHECKPOINT}/safetensors_dtype.cpp
               ${CHECKPOINT}/slice_math.cpp ${CHECKPOINT}/manifest.cpp
               ${CMAKE_SOURCE_DIR}/src/megatron/params/sharding.cpp)
-  target_include_directories(fuzz_checkpoint SYSTEM PRIVATE $<TARGET_PROPERTY:Torch::cpu,INTERFACE_INCLUDE_DIRECTORIES>)
-  target_link_libraries(fuzz_checkpoint PRIVATE megatron_datasets)
+  target_link_libraries(fuzz_checkpoint PRIVATE megatron_datasets Torch::cpu)
   add_library(fuzz_targets OBJECT EXCLUDE_FROM_ALL ${FOLDER}/target.cpp ${TARGETS})
   target_include_directories(fuzz_targets PUBLIC ${CMAKE_SOURCE_DIR}/tests)
   target_link_libraries(fuzz_targets PUBLIC megatron_datasets)
