@@ -43,6 +43,7 @@ struct ProcessPlan {
   std::vector<std::string> hosts;  ///< One per rank; their number is the world size.
   std::string transport = "auto";
   int timeout_ms = 20'000;
+  std::string hang_reports = {};  ///< folder
 };
 
 struct ProcessEnd {
@@ -73,7 +74,9 @@ inline int run_child() {
          .host = child_variable("MEGATRON_TEST_HOST"),
          .address = "127.0.0.1",
          .timeout = std::chrono::milliseconds(std::stoi(child_variable("MEGATRON_TEST_TIMEOUT"))),
-         .cpu_transport = transport_named(child_variable("MEGATRON_TEST_TRANSPORT"))});
+         .cpu_transport = transport_named(child_variable("MEGATRON_TEST_TRANSPORT")),
+         .start = "test",
+         .hang_reports = {.folder = child_variable("MEGATRON_TEST_HANG_REPORTS")}});
     try {
       rank_bodies().at(child_variable("MEGATRON_TEST_BODY"))(*communicators);
     } catch (const std::exception& error) {
@@ -139,6 +142,7 @@ class RankProcesses {
                                                  {"PORT", std::to_string(port_)},
                                                  {"TIMEOUT", std::to_string(plan_.timeout_ms)},
                                                  {"TRANSPORT", plan_.transport},
+                                                 {"HANG_REPORTS", plan_.hang_reports},
                                                  {"OUTPUT", output_of(rank)}};
     for (const auto& [name, value] : own) words.push_back("MEGATRON_TEST_" + name + "=" + value);
     std::vector<char*> environment;

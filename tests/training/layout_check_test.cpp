@@ -108,6 +108,8 @@ class ChangedCommunicators final : public Communicators {
   void abort(const std::string& reason) override { own_.abort(reason); }
   CommCounters& counters() override { return own_.counters(); }
   void note_iteration(std::int64_t iteration) override { own_.note_iteration(iteration); }
+  void begin_section(const std::string& what) override { own_.begin_section(what); }
+  void end_section() override { own_.end_section(); }
   std::shared_ptr<FailureNotice> failure_notice() override { return own_.failure_notice(); }
 
  private:

@@ -1,11 +1,14 @@
 #include "megatron/base/listening_socket.h"
 
+#include <netdb.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
 #include <cstring>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -27,6 +30,13 @@ constexpr int kBacklog = 4096;  ///< ranks that may connect before rank 0 accept
                      "choose a port above 1023"});
   throw UserError({name + " of this host", std::string("cannot be opened: ") + std::strerror(code),
                    "choose another port with --master-port or MASTER_PORT"});
+}
+
+std::string numeric(const sockaddr& address, socklen_t size) {
+  std::array<char, NI_MAXHOST> text{};
+  if (::getnameinfo(&address, size, text.data(), text.size(), nullptr, 0, NI_NUMERICHOST) != 0)
+    return "";
+  return text.data();
 }
 
 int bind_to(int family, const sockaddr* address, socklen_t size) {
@@ -60,9 +70,31 @@ int open_ipv6(const ListenOptions& wanted) {
   return bind_to(AF_INET6, reinterpret_cast<const sockaddr*>(&address), sizeof address);
 }
 
+/// Opens the socket at the only address of a host name. Returns −1 if there is none to bind to.
+int open_address_of(const std::string& host, std::int64_t port) {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  errno = 0;
+  if (::getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found) != 0) return -1;
+  const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> list(found, &::freeaddrinfo);
+  errno = 0;
+  if (list->ai_next != nullptr || is_loopback(numeric(*list->ai_addr, list->ai_addrlen).c_str()))
+    return -1;
+  return bind_to(list->ai_family, list->ai_addr, list->ai_addrlen);
+}
+
 }  // namespace
 
 ListeningSocket::ListeningSocket(const ListenOptions& wanted) {
+  if (!wanted.loopback_only && !wanted.address_of.empty()) {
+    descriptor_ = open_address_of(wanted.address_of, wanted.port);
+    if (descriptor_ < 0 && errno == EADDRINUSE) refuse(wanted.port, errno);
+  }
+  if (descriptor_ >= 0) {
+    port_ = listening_port(descriptor_);
+    return;
+  }
   if (!wanted.loopback_only) descriptor_ = open_ipv6(wanted);
   const bool has_no_ipv6 =
       descriptor_ < 0 && (errno == EAFNOSUPPORT || errno == EADDRNOTAVAIL || errno == EPERM);
@@ -92,6 +124,16 @@ ListeningSocket::~ListeningSocket() {
 }
 
 int ListeningSocket::release() { return std::exchange(descriptor_, -1); }
+
+std::string ListeningSocket::address() const {
+  sockaddr_storage address{};
+  socklen_t length = sizeof address;
+  if (::getsockname(descriptor_, reinterpret_cast<sockaddr*>(&address), &length) != 0)
+    return "127.0.0.1";
+  const std::string text = numeric(reinterpret_cast<const sockaddr&>(address), length);
+  const bool is_every_address = text.empty() || text == "0.0.0.0" || text == "::";
+  return is_every_address ? "127.0.0.1" : text;
+}
 
 std::int64_t listening_port(int descriptor) {
   int listens = 0;

@@ -3,12 +3,16 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 namespace megatron {
 
 struct ListenOptions {
   std::int64_t port = 0;       ///< 0: any free port
   bool loopback_only = false;  ///< accept connections from this host only
+  /// Accept connections only at the address of this host name, if it has a single one and that is
+  /// an address of this host which other hosts can reach; else at every address.
+  std::string address_of = {};
 };
 
 /// Owns the descriptor of a listening socket. The descriptor is closed on exec.
@@ -24,6 +28,8 @@ class ListeningSocket {
 
   int descriptor() const { return descriptor_; }
   std::int64_t port() const { return port_; }
+  /// Returns the numeric address at which this host reaches the socket.
+  std::string address() const;
   /// Returns the descriptor and gives up ownership of it.
   int release();
 

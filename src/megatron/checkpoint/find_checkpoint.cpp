@@ -117,7 +117,8 @@ void refuse_foreign_folder(const fs::path& root) {
 /// Returns whether a run writes a file or folder of this name beside its checkpoints.
 bool is_run_artifact(std::string_view name) {
   constexpr std::string_view kNames[] = {"metrics.jsonl", "progress.txt", "non_persistent",
-                                         "report.html",   "profile",      kWriteProbe};
+                                         "report.html",   "profile",      "hang-reports",
+                                         kWriteProbe};
   constexpr std::string_view kBeginnings[] = {"events.out.tfevents.", "batch_iter_", "metrics-"};
   return std::ranges::find(kNames, name) != std::end(kNames) ||
          std::ranges::any_of(

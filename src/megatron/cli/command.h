@@ -60,6 +60,10 @@ void check_pretrain(std::span<const std::string> args, std::int64_t world_size);
 int run_launch(std::span<const std::string> args);
 const FieldSet& launch_fields();
 
+/// Runs `megatron hang-report`: parses the flags, then calls the engine.
+int run_hang_report_frontend(std::span<const std::string> args);
+const FieldSet& hang_report_fields();
+
 /// Runs `megatron check`: parses the flags, then calls the engine.
 int run_check_frontend(std::span<const std::string> args);
 const FieldSet& check_fields();

@@ -15,6 +15,8 @@ constexpr std::array kCommands{
             report_fields},
     Command{"replay", "run a saved microbatch again and print every op's norms", "Train",
             run_replay_frontend, replay_fields},
+    Command{"hang-report", "say which rank blocked a run that hung, and where", "Train",
+            run_hang_report_frontend, hang_report_fields},
     Command{"check", "compare a layout with one rank before it runs", "Train", run_check_frontend,
             check_fields},
     Command{"plan", "search layouts, draw and compare pipeline schedules", "Train", run_plan,

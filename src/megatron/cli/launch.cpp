@@ -8,14 +8,17 @@
 #include <filesystem>
 #include <iostream>
 #include <optional>
+#include <random>
 
 #include "megatron/base/error.h"
 #include "megatron/base/files.h"
+#include "megatron/base/format.h"
 #include "megatron/base/listening_socket.h"
 #include "megatron/base/machine.h"
 #include "megatron/cli/command.h"
 #include "megatron/cli/launch_supervisor.h"
 #include "megatron/cli/script_names.h"
+#include "megatron/config/launch_environment.h"
 #include "megatron/config/launch_options.h"
 #include "megatron/config/print_config.h"
 
@@ -63,6 +66,16 @@ void report(const LaunchResult& result) {
   std::cerr << std::flush;
 }
 
+/// Gives the ranks of one host a secret that keeps other users of the host out of their store. The
+/// ranks of several hosts need one that all launchers are given.
+void set_job_token(const LaunchPlan& plan) {
+  if (plan.num_nodes > 1 || std::getenv(kJobTokenVariable) != nullptr) return;
+  std::random_device random;
+  std::string token;
+  for (int i = 0; i < 4; ++i) token += format("%08x", random());
+  ::setenv(kJobTokenVariable, token.c_str(), 1);
+}
+
 class Launch {
  public:
   explicit Launch(const LaunchPlan& plan) : plan_(plan) {}
@@ -91,7 +104,9 @@ class Launch {
     std::optional<ListeningSocket> socket;
     const bool is_one_host = plan_.num_nodes == 1 && plan_.master_addr.starts_with("127.");
     if (plan_.node_rank == 0)
-      socket.emplace(ListenOptions{.port = plan_.master_port, .loopback_only = is_one_host});
+      socket.emplace(ListenOptions{.port = plan_.master_port,
+                                   .loopback_only = is_one_host,
+                                   .address_of = plan_.master_addr});
     if (restart == 0) preload_engine();
     RootCausePipe causes;
     std::vector<RankProcess> processes = start_ranks({.plan = plan_,
@@ -120,6 +135,7 @@ int run_launch(std::span<const std::string> args) {
   plan.command = with_script_translated(std::move(plan.command));
   check_command(plan.command, plan.world_size());
   std::signal(SIGPIPE, SIG_IGN);
+  set_job_token(plan);
   return Launch(plan).run();
 }
 

@@ -252,8 +252,9 @@ LaunchEnvironment find_launch_environment(const GetEnv& lookup) {
   const LaunchVariables variables(lookup);
   for (const auto find :
        {from_rank_variables, from_open_mpi, from_slurm, from_pmix, from_pmi, from_kubernetes}) {
-    if (const auto found = find(variables)) {
+    if (auto found = find(variables)) {
       check_consistent(*found);
+      found->job_token = variables.text(kJobTokenVariable).value_or("");
       return *found;
     }
   }

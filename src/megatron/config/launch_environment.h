@@ -23,6 +23,7 @@ struct LaunchEnvironment {
   std::int64_t restart_count = 0;      ///< number of restarts so far
   std::int64_t max_restarts = 0;       ///< largest number of restarts; 0 if the launcher sets none
   std::string run_id;                  ///< the launcher's name of the run; may be empty
+  std::string job_token;  ///< secret that ranks show to the store of rank 0; empty: none is asked
   /// Under `megatron launch`: a pipe on which a rank reports that another rank caused its failure.
   std::optional<int> root_cause_pipe;
   /// For rank 0 under `megatron launch`: the open listening socket of the store.
@@ -37,6 +38,9 @@ GetEnv process_environment();
 /// descriptor of the store's socket.
 inline constexpr const char* kLaunchRestartVariable = "MEGATRON_LAUNCH_RESTART_COUNT";
 inline constexpr const char* kLaunchSocketVariable = "MEGATRON_LAUNCH_LISTENING_SOCKET";
+/// Variable with the secret of the run, which must be equal on every rank. `megatron launch` on one
+/// host sets it to a random text.
+inline constexpr const char* kJobTokenVariable = "MEGATRON_JOB_TOKEN";
 /// Variable that `megatron launch` sets in its ranks: the value of --max-restarts.
 inline constexpr const char* kLaunchMaxRestartsVariable = "MEGATRON_LAUNCH_MAX_RESTARTS";
 /// Variable that `megatron launch` sets in its ranks: the descriptor of root_cause_pipe.

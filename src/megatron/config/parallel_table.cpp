@@ -180,6 +180,16 @@ void add_transport_fields(FieldTable<ParallelConfig>& t) {
           "timeout of communication between ranks, in minutes")
       .above(0)
       .at_most(100000);
+  t.field("hang_warning_seconds", &Config::hang_warning_seconds,
+          "warn when ranks do not arrive for this many seconds, and say which, where they are and "
+          "who waits for them; 0: never")
+      .at_least(0)
+      .at_most(86400);
+  t.field("hang_report_dir", &Config::hang_report_dir,
+          "folder in which every rank writes its last calls and its stacks on SIGUSR2 and when "
+          "ranks die or do not arrive; none: hang-reports in --tensorboard-dir or --save (see "
+          "`megatron hang-report`)")
+      .value_name("DIR");
   t.field("log_comm", &Config::log_comm,
           "print calls, bytes and waiting time of the communication on each axis with each log "
           "line");

@@ -70,6 +70,8 @@ struct ParallelConfig {
   std::string distributed_backend = "nccl";
   std::string cpu_transport = "auto";  ///< auto | shared-memory | gloo
   double distributed_timeout_minutes = 10;
+  double hang_warning_seconds = 10;  ///< 0: no warnings
+  std::string hang_report_dir;       ///< "": see hang_report_folder()
   bool log_comm = false;
   std::string device = "auto";  ///< auto | cpu | cuda
 };

@@ -2,10 +2,11 @@
 
 namespace megatron {
 
-Module::Module(Module* parent, std::string_view name) : path_(name) {
-  if (parent == nullptr) return;
-  parent->children_.push_back(this);
-  if (!parent->path_.empty()) path_ = parent->path_ + "." + path_;
+Module::Module(Module* parent, std::string_view name) {
+  const bool is_below = parent != nullptr && !parent->path().empty();
+  path_ = std::make_shared<const std::string>((is_below ? parent->path() + "." : std::string()) +
+                                              std::string(name));
+  if (parent != nullptr) parent->children_.push_back(this);
 }
 
 void Module::visit(const std::function<void(Module&)>& visitor) {
@@ -22,7 +23,7 @@ std::vector<Parameter*> declared_parameters(Module& root) {
 }
 
 Parameter& Module::declare(std::string_view leaf, ParameterSpec spec, std::vector<Axis> axes) {
-  std::string name = path_.empty() ? std::string(leaf) : path_ + "." + std::string(leaf);
+  std::string name = path().empty() ? std::string(leaf) : path() + "." + std::string(leaf);
   parameters_.push_back(
       std::make_unique<Parameter>(std::move(name), std::move(spec), std::move(axes)));
   return *parameters_.back();

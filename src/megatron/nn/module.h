@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "megatron/parallel/current_layer.h"
 #include "megatron/params/parameter.h"
 
 namespace megatron {
@@ -22,7 +23,9 @@ class Module {
   Module& operator=(const Module&) = delete;
   virtual ~Module() = default;
 
-  const std::string& path() const { return path_; }
+  const std::string& path() const { return *path_; }
+  /// Returns the path as the name of a layer, for LayerScope.
+  const LayerName& layer_name() const { return path_; }
   const std::vector<Module*>& children() const { return children_; }
   const std::vector<std::unique_ptr<Parameter>>& parameters() const { return parameters_; }
   /// Calls `visitor` for this module and every one below it, in declaration order.
@@ -36,7 +39,7 @@ class Module {
   }
 
  private:
-  std::string path_;
+  LayerName path_;
   std::vector<Module*> children_;
   std::vector<std::unique_ptr<Parameter>> parameters_;
 };

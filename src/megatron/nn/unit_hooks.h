@@ -49,11 +49,12 @@ at::Tensor with_after_backward(UnitHooks& hooks, const Module& unit, const at::T
 at::Tensor with_before_backward(UnitHooks& hooks, const Module& unit, const at::Tensor& output,
                                 bool ends_pass);
 
-/// Runs `forward(input)` of a unit between its hooks. `hooks` may be null. `input` is undefined for
-/// a unit whose input has no gradient.
+/// Runs `forward(input)` of a unit between its hooks, with the unit as the thread's current layer.
+/// `hooks` may be null. `input` is undefined for a unit whose input has no gradient.
 template <class Forward>
 at::Tensor run_unit(UnitHooks* hooks, const Module& unit, const at::Tensor& input,
                     Forward forward) {
+  const LayerScope scope(unit.layer_name());
   if (hooks == nullptr) return forward(input);
   const bool observes_backward = hooks->observes_backward();
   const bool has_gradient = input.defined() && input.requires_grad();

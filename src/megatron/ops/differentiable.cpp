@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "megatron/ops/saved_tensors.h"
+#include "megatron/parallel/current_layer.h"
 
 namespace megatron {
 namespace {
@@ -70,6 +71,7 @@ class RecordedNode : public Node {
 
   torch::autograd::variable_list apply(torch::autograd::variable_list&& gradients) override {
     const std::lock_guard lock(mutex_);
+    const LayerScope scope(layer_);
     TORCH_CHECK(backward_, torch::autograd::ERR_BACKWARD_TWICE);
     BackwardPass pass{.saved = {}, .gradients = std::move(gradients), .needs_input = {}};
     for (const SavedVariable& saved : saved_) pass.saved.push_back(saved.unpack(getptr()));
@@ -115,6 +117,7 @@ class RecordedNode : public Node {
   }
 
   DifferentiableOp op_;
+  const LayerName layer_ = current_layer();
   std::function<Tensors(BackwardPass&)> backward_;
   bool hooked_ = false;  ///< decides where the tensors are
   std::vector<SavedVariable> saved_;

@@ -18,8 +18,13 @@ std::string describe(const CommCall& call) {
   return std::string(name_of(call.operation)) + " '" + call.what + "'";
 }
 
+std::string describe_with_place(const CommCall& call) {
+  return describe(call) + " on " + call.axis + (call.layer ? " in " + *call.layer : "");
+}
+
 CommCall Comm::checked(CommCall call) const {
   call.axis = name();
+  call.layer = current_layer();
   for (const at::Tensor* tensor : {&call.out, &call.in}) {
     MEGATRON_CHECK(!tensor->defined() || tensor->is_contiguous(), describe(call),
                    ": the tensor is not contiguous");

@@ -11,6 +11,8 @@
 #include <utility>
 #include <vector>
 
+#include "megatron/parallel/current_layer.h"
+
 namespace megatron {
 
 enum class ReduceOp : std::uint8_t { sum, average, max, min };
@@ -47,6 +49,10 @@ enum class CommOperation : std::uint8_t {
 
 /// Returns the name in snake_case, such as "all_reduce".
 const char* name_of(CommOperation operation);
+/// Returns whether the operation is one of two partners: send or recv.
+inline bool is_message(CommOperation operation) {
+  return operation == CommOperation::send || operation == CommOperation::recv;
+}
 
 /// The rows (dimension 0) that an uneven collective moves between this rank and each rank of the
 /// group. Both lists have one element per rank.
@@ -69,11 +75,14 @@ struct CommCall {
   /// an all-to-all. Empty when the parts are equal.
   RowCounts rows = {};
   std::string axis = {};  ///< Name of the group that was called; it is in counters and messages.
+  LayerName layer = {};   ///< The layer that the caller computes; null outside of every layer.
   bool is_uneven() const { return !rows.out.empty() || !rows.in.empty(); }
 };
 
 /// Returns the operation and its name, such as "all_reduce 'grad norm'".
 std::string describe(const CommCall& call);
+/// Also names the axis and the layer: "all_reduce 'linear_fc2' on tp in decoder.layers.3".
+std::string describe_with_place(const CommCall& call);
 
 /// Every call is collective over the group (send and recv: over the pair), and all ranks must make
 /// their calls in the same order. Messages of a pair stay in order and do not wait for collectives.

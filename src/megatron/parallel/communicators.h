@@ -29,8 +29,31 @@ class Communicators {
   virtual CommCounters& counters() = 0;
   /// Records the iteration that this rank begins, which hang reports name.
   virtual void note_iteration(std::int64_t iteration) = 0;
+  /// Records that this rank begins work of its own that may let others wait, such as "saving the
+  /// checkpoint". Until the matching end_section(), waits for this rank go on past their timeout as
+  /// long as it makes progress. Sections may nest; reports name the outermost.
+  virtual void begin_section(const std::string& what) = 0;
+  virtual void end_section() = 0;
   /// Returns the failure state shared by the ranks of this host. It may outlive this object.
   virtual std::shared_ptr<FailureNotice> failure_notice() = 0;
+};
+
+/// A section of this rank (Communicators::begin_section()) from construction to destruction.
+/// `communicators` may be null.
+class SectionScope {
+ public:
+  SectionScope(Communicators* communicators, const std::string& what)
+      : communicators_(communicators) {
+    if (communicators_ != nullptr) communicators_->begin_section(what);
+  }
+  ~SectionScope() {
+    if (communicators_ != nullptr) communicators_->end_section();
+  }
+  SectionScope(const SectionScope&) = delete;
+  SectionScope& operator=(const SectionScope&) = delete;
+
+ private:
+  Communicators* communicators_;
 };
 
 }  // namespace megatron

@@ -4,6 +4,7 @@
 #include <map>
 #include <mutex>
 #include <numeric>
+#include <optional>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <vector>
 
@@ -11,6 +12,7 @@
 #include "megatron/base/error.h"
 #include "megatron/parallel/cuda_plugin.h"
 #include "megatron/parallel/failure/failure_monitor.h"
+#include "megatron/parallel/failure/hang_watch.h"
 #include "megatron/parallel/gloo/gloo_channel.h"
 #include "megatron/parallel/gloo/message_transport.h"
 #include "megatron/parallel/named_comm.h"
@@ -55,7 +57,10 @@ class ProcessCommunicators final : public Communicators {
   ProcessCommunicators(RunStore store, const ProcessOptions& options)
       : store_(std::move(store)),
         options_(options),
-        host_groups_(find_host_groups(store_, options)) {}
+        host_groups_(find_host_groups(store_, options)),
+        device_calls_(std::make_shared<DeviceCalls>(host_groups_.host_status, options.rank,
+                                                    options.device)),
+        hang_watch_(std::in_place, host_groups_.host_status, hang_watch_options()) {}
   ~ProcessCommunicators() override {
     groups_.clear();
     std::unique_ptr<FailureMonitor> watch;
@@ -64,6 +69,7 @@ class ProcessCommunicators final : public Communicators {
       watch = std::move(watch_);
     }
     watch.reset();
+    hang_watch_.reset();  // it reports a failure while this rank still counts as present
     host_groups_.host_status->leave(options_.rank);
   }
   std::int64_t rank() const override { return options_.rank; }
@@ -72,10 +78,14 @@ class ProcessCommunicators final : public Communicators {
   void note_iteration(std::int64_t iteration) override {
     host_groups_.host_status->waits().note_iteration(options_.rank, iteration);
   }
+  void begin_section(const std::string& what) override {
+    host_groups_.host_status->begin_section(options_.rank, what);
+  }
+  void end_section() override { host_groups_.host_status->end_section(options_.rank); }
   std::shared_ptr<FailureNotice> failure_notice() override { return host_groups_.host_status; }
   /// Thread-safe.
   void abort(const std::string& reason) override {
-    host_groups_.host_status->fail(reason);
+    host_groups_.host_status->fail(reason, /*is_explained=*/true);
     const std::lock_guard lock(watch_mutex_);
     if (watch_) watch_->publish_failure();
   }
@@ -103,10 +113,13 @@ class ProcessCommunicators final : public Communicators {
         FailureMonitor::Options{options_.rank, host_groups_.host_leader, options_.timeout});
   }
   bool is_one_host_group(const Ranks& ranks) const;
+  HangWatchOptions hang_watch_options() const;
 
   RunStore store_;
   ProcessOptions options_;
   HostGroups host_groups_;
+  std::shared_ptr<DeviceCalls> device_calls_;
+  std::optional<HangWatch> hang_watch_;
   std::shared_ptr<CommCounters> counters_ = std::make_shared<CommCounters>();
   /// Guards watch_ against other threads. Only the main thread makes and ends it.
   std::mutex watch_mutex_;
@@ -129,6 +142,18 @@ std::shared_ptr<Comm> ProcessCommunicators::group(const Ranks& ranks, const std:
                                               host_groups_.host_status);
   }
   return with_name(comm, name);
+}
+
+HangWatchOptions ProcessCommunicators::hang_watch_options() const {
+  HangWatchOptions watch{.rank = options_.rank,
+                         .world_size = options_.world_size,
+                         .start = options_.start,
+                         .folder = options_.hang_reports.folder,
+                         .warn_after = options_.hang_reports.warn_after,
+                         .timeout = options_.timeout};
+  if (options_.device.is_cuda())
+    watch.poll_device_calls = [calls = device_calls_] { calls->poll(); };
+  return watch;
 }
 
 bool ProcessCommunicators::is_one_host_group(const Ranks& ranks) const {
@@ -154,7 +179,8 @@ std::shared_ptr<Comm> ProcessCommunicators::make_nccl_comm(const GroupInfo& grou
     return make_nccl_backend(group_info, traffic);
   };
   return std::make_shared<NcclComm>(group_info, make_transport(group_info), counters_,
-                                    host_groups_.host_status, make, options_.timeout);
+                                    host_groups_.host_status, device_calls_, make,
+                                    options_.timeout);
 }
 
 c10::intrusive_ptr<c10d::Backend> ProcessCommunicators::make_nccl_backend(
@@ -181,11 +207,12 @@ c10::intrusive_ptr<c10d::Backend> ProcessCommunicators::make_nccl_backend(
 std::shared_ptr<ByteChannel> ProcessCommunicators::make_channel(const GroupInfo& group_info) {
   start_watch();
   const std::string key = store_key(group_info.ranks);
-  store_.set(key + "/ready/" + std::to_string(options_.rank), "");
-  wait_for_ranks(store_, key + "/ready", group_info.ranks,
-                 {.what = "making the group " + group_info.name,
-                  .timeout = options_.timeout,
-                  .find_failure = [&] { return host_groups_.host_status->failure(); }});
+  const StoreWait wait{.what = "making the group " + group_info.name,
+                       .timeout = options_.timeout,
+                       .find_failure = [&] { return host_groups_.host_status->failure(); }};
+  agree_over_store(
+      store_, key + "/ready", options_.rank, "", group_info.ranks,
+      [](const std::vector<std::string>&) { return "yes"; }, wait);
   const GlooOptions options{.rank = group_info.rank,
                             .size = group_info.size(),
                             .address = options_.address,

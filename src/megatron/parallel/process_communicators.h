@@ -7,6 +7,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <filesystem>
 #include <memory>
 #include <string>
 
@@ -16,6 +17,12 @@
 namespace megatron {
 
 struct CudaPlugin;
+
+/// What a rank says when others do not arrive.
+struct HangReportOptions {
+  std::filesystem::path folder = {};             ///< Of dumps; empty: none are written.
+  std::chrono::milliseconds warn_after{10'000};  ///< Length of a wait; 0: never.
+};
 
 enum class CpuTransport : std::uint8_t { automatic, shared_memory, gloo };
 
@@ -31,6 +38,8 @@ struct ProcessOptions {
   CpuTransport cpu_transport = CpuTransport::automatic;
   c10::Device device{c10::kCPU};
   const CudaPlugin* cuda = nullptr;  ///< Required for groups on a GPU.
+  std::string start = {};            ///< Identity of this start of the run, equal on all ranks.
+  HangReportOptions hang_reports = {};
 };
 
 /// Collective over the world. The keys of `store` must be unique to this start of the run (use a

@@ -40,7 +40,7 @@ class ThreadWorld {
   void fail(std::int64_t rank, const std::string& reason, std::exception_ptr error) {
     const std::lock_guard lock(mutex_);
     if (!first_) first_ = std::move(error);
-    host_status->fail(name_ranks({rank}) + " failed: " + reason);
+    host_status->fail(name_ranks({rank}) + " failed: " + reason, /*is_explained=*/true);
   }
   std::exception_ptr first_failure() const { return first_; }
 
@@ -59,11 +59,15 @@ class ThreadCommunicators final : public Communicators {
       : world_(world), rank_(rank), size_(size) {}
   std::int64_t rank() const override { return rank_; }
   std::int64_t world_size() const override { return size_; }
-  void abort(const std::string& reason) override { world_.host_status->fail(reason); }
+  void abort(const std::string& reason) override { world_.host_status->fail(reason, true); }
   CommCounters& counters() override { return *counters_; }
   void note_iteration(std::int64_t iteration) override {
     world_.host_status->waits().note_iteration(rank_, iteration);
   }
+  void begin_section(const std::string& what) override {
+    world_.host_status->begin_section(rank_, what);
+  }
+  void end_section() override { world_.host_status->end_section(rank_); }
   std::shared_ptr<FailureNotice> failure_notice() override { return world_.host_status; }
 
   std::shared_ptr<Comm> group(const Ranks& ranks, const std::string& name) override {

@@ -36,7 +36,8 @@ ProcessOptions World::process_options() const {
           .world_size = environment().world_size,
           .host = hosts().own_identity,
           .address = hosts().own_address,
-          .timeout = state_->timeout()};
+          .timeout = state_->timeout(),
+          .start = hosts().start};
 }
 
 std::unique_ptr<Communicators> World::make_communicators(const ProcessOptions& options) const {

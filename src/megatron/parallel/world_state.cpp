@@ -3,6 +3,7 @@
 #include <c10/util/Logging.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <iostream>
@@ -248,12 +249,7 @@ void World::State::leave() {
   const bool is_last = environment_.rank == 0;
   if (is_last) {
     run_status_->leave(environment_.rank);
-    if (!run_status_->wait_until_finished(timeout_)) {
-      throw UserError({"the end of this run",
-                       name_ranks(run_status_->remaining_ranks()) + " did not end within " +
-                           time_text(timeout_) + " after rank 0",
-                       "check what they do, or raise --distributed-timeout-minutes"});
-    }
+    wait_until_finished();
   }
   {
     const std::lock_guard lock(mutex_);
@@ -262,6 +258,38 @@ void World::State::leave() {
   if (const auto failure = run_status_->first()) throw PeerFailed(*failure);
   stop_watching();
   if (!is_last) run_status_->leave(environment_.rank);
+}
+
+/// On rank 0: waits until all ranks have left.
+void World::State::wait_until_finished() {
+  const auto deadline = std::chrono::steady_clock::now() + timeout_;
+  while (!run_status_->wait_until_finished(std::min<milliseconds>(timeout_, seconds(1)))) {
+    const auto now = std::chrono::steady_clock::now();
+    require_living(run_status_->remaining_ranks());
+    if (now >= deadline)
+      throw UserError({"the end of this run",
+                       name_ranks(run_status_->remaining_ranks()) + " did not end within " +
+                           time_text(timeout_) + " after rank 0",
+                       "check what they do, or raise --distributed-timeout-minutes"});
+  }
+}
+
+/// Throws if one of the `ranks`, which have not left, has ended: it will never leave.
+void World::State::require_living(std::vector<std::int64_t> ranks) {
+  std::shared_ptr<FailureNotice> notice;
+  {
+    const std::lock_guard lock(mutex_);
+    notice = notice_;
+  }
+  if (!notice) return;
+  std::erase_if(ranks, [&](std::int64_t rank) { return !notice->has_process_ended(rank); });
+  if (ranks.empty()) return;
+  // A rank that left in the meantime ended as it should.
+  const std::vector<std::int64_t> remaining = run_status_->remaining_ranks();
+  std::erase_if(ranks,
+                [&](std::int64_t rank) { return std::ranges::count(remaining, rank) == 0; });
+  if (!ranks.empty())
+    throw CommError(name_ranks(ranks) + " died after the last step, before the end of the run");
 }
 
 /// Must precede leave(), because the store may end as soon as a rank has left.

@@ -10,6 +10,7 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "megatron/parallel/failure/failure_notice.h"
 #include "megatron/parallel/rendezvous/run_connection.h"
@@ -61,6 +62,8 @@ class World::State {
   std::string failure_text(const RankFailure& failure, bool is_own) const;
   void ensure_printed(const RankFailure& first, const RankFailure& own);
   void wait_for_others();
+  void wait_until_finished();
+  void require_living(std::vector<std::int64_t> ranks);
 
   const LaunchEnvironment environment_;
   const std::string command_;

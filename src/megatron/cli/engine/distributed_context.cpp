@@ -1,7 +1,9 @@
 #include "megatron/cli/engine/distributed_context.h"
 
 #include <chrono>
+#include <utility>
 
+#include "megatron/base/files.h"
 #include "megatron/parallel/cuda_plugin.h"
 #include "megatron/parallel/make_rank.h"
 
@@ -13,17 +15,23 @@ std::chrono::milliseconds timeout_of(const ParallelConfig& parallel) {
       static_cast<std::int64_t>(parallel.distributed_timeout_minutes * 60'000));
 }
 
+std::chrono::milliseconds warning_time(const ParallelConfig& parallel) {
+  return std::chrono::milliseconds(static_cast<std::int64_t>(parallel.hang_warning_seconds * 1000));
+}
+
 CpuTransport cpu_transport(const ParallelConfig& parallel) {
   if (parallel.cpu_transport == "gloo") return CpuTransport::gloo;
   return parallel.cpu_transport == "auto" ? CpuTransport::automatic : CpuTransport::shared_memory;
 }
 
 std::unique_ptr<Communicators> communicators_of(const World& world, const ParallelConfig& parallel,
-                                                const c10::Device& device) {
+                                                const c10::Device& device,
+                                                const fs::path& hang_reports) {
   ProcessOptions options = world.process_options();
   options.timeout = timeout_of(parallel);
   options.cpu_transport = cpu_transport(parallel);
   options.device = device;
+  options.hang_reports = {.folder = hang_reports, .warn_after = warning_time(parallel)};
   if (device.is_cuda()) options.cuda = open_cuda_plugin(cuda_plugin_path()).plugin;
   return world.make_communicators(options);
 }
@@ -43,11 +51,16 @@ SettingsText flags_of(const FieldSet& fields, const void* object) {
 }
 
 DistributedContext::DistributedContext(World& world, const ParallelConfig& parallel,
-                                       const SettingsText& flags)
+                                       const SettingsText& flags, const fs::path& hang_reports)
     : world_(world),
       device_(join(world, parallel, flags)),
-      communicators_(communicators_of(world, parallel, device_.device)) {
-  if (!communicators_) return;
+      communicators_(communicators_of(world, parallel, device_.device, hang_reports)) {
+  if (!communicators_) {
+    auto status = std::make_shared<HostStatus>(SharedMemory::for_threads(HostStatus::bytes(1)), 1);
+    status->enter(0);
+    own_watch_.emplace(std::move(status), HangWatchOptions{.folder = hang_reports});
+    return;
+  }
   world_.set_failure_notice(communicators_->failure_notice());
   world_.on_failure([communicators = communicators_.get()](const std::string& reason) {
     communicators->abort(reason);

@@ -1,11 +1,14 @@
 // Connects the ranks of a command. Commands that run on several ranks use it before their own work.
 #pragma once
 
+#include <filesystem>
 #include <memory>
+#include <optional>
 
 #include "megatron/config/field.h"
 #include "megatron/config/settings.h"
 #include "megatron/parallel/communicators.h"
+#include "megatron/parallel/failure/hang_watch.h"
 #include "megatron/parallel/rank.h"
 #include "megatron/parallel/world.h"
 #include "megatron/training/loop/rank_context.h"
@@ -21,9 +24,11 @@ SettingsText flags_of(const FieldSet& fields, const void* object);
 class DistributedContext {
  public:
   /// Joins the other ranks, opens this rank's device and creates its communicators according to
-  /// `parallel`. Collective over the world. Throws like World::join(), open_device() and
+  /// `parallel`. The rank writes what it does to `hang_reports` on SIGUSR2 and when the run hangs
+  /// (parallel/failure/hang_watch.h); without a folder it only prints its stack. Collective over the world. Throws like World::join(), open_device() and
   /// World::make_communicators().
-  DistributedContext(World& world, const ParallelConfig& parallel, const SettingsText& flags);
+  DistributedContext(World& world, const ParallelConfig& parallel, const SettingsText& flags,
+                     const std::filesystem::path& hang_reports = {});
   DistributedContext(const DistributedContext&) = delete;
   DistributedContext& operator=(const DistributedContext&) = delete;
   ~DistributedContext();
@@ -36,7 +41,8 @@ class DistributedContext {
  private:
   World& world_;
   OpenedDevice device_;
-  std::unique_ptr<Communicators> communicators_;
+  std::unique_ptr<Communicators> communicators_;  ///< null in a world of one rank
+  std::optional<HangWatch> own_watch_;            ///< of a world of one rank
 };
 
 }  // namespace megatron

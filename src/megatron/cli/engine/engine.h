@@ -8,6 +8,7 @@
 namespace megatron {
 
 int run_check(std::span<const std::string> args);
+int run_hang_report(std::span<const std::string> args);
 int run_pretrain(std::span<const std::string> args);
 int run_convert(std::span<const std::string> args);
 int run_checkpoint(std::span<const std::string> args);

@@ -5,6 +5,7 @@
 
 #include "megatron/cli/engine/distributed_context.h"
 #include "megatron/cli/engine/engine.h"
+#include "megatron/config/report_folders.h"
 #include "megatron/config/run_settings.h"
 #include "megatron/config/settings_tables.h"
 #include "megatron/parallel/world.h"
@@ -39,7 +40,10 @@ int train_as(World& world, const RunConfig& run, const RankContext& rank) {
   const bool is_main_rank = world.environment().rank == 0;
   std::ostream silence(nullptr);
   std::ostream& out = is_main_rank ? std::cout : silence;
-  Trainer trainer = set_up(run, out, rank);
+  Trainer trainer = [&] {
+    const SectionScope section(rank.communicators, "setting up the run");
+    return set_up(run, out, rank);
+  }();
   release_unused_memory();
   try {
     return train(trainer, out);
@@ -55,7 +59,8 @@ int pretrain_as(World& world, std::span<const std::string> args) {
   const RunConfig run = read_run(args, world.environment().world_size);
   const Settings& settings = run.options.settings;
   const DistributedContext joined(world, settings.parallel,
-                                  flags_of(settings_table().set(), &settings));
+                                  flags_of(settings_table().set(), &settings),
+                                  hang_report_folder(settings));
   return train_as(world, run, joined.in_world());
 }
 

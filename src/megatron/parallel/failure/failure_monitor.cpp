@@ -1,6 +1,7 @@
 #include "megatron/parallel/failure/failure_monitor.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <exception>
 
 #include "megatron/base/machine.h"
@@ -12,7 +13,11 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr const char* kFailureKey = "failure";
-constexpr const char* kStatesRequestedKey = "states-requested";
+/// What a published failure begins with; see HostStatus::fail().
+const std::string kExplained = "+", kUnexplained = "-";
+/// The number of requests for states, and the first rank that made one.
+constexpr const char *kStatesRequestedKey = "states-requested",
+                     *kFirstRequesterKey = "states-first-requester";
 constexpr milliseconds kInterval{200};
 /// Limit for ranks on other hosts to answer.
 constexpr milliseconds kStatesTimeout{3'000};
@@ -20,6 +25,11 @@ constexpr milliseconds kStatesTimeout{3'000};
 constexpr milliseconds kFirstRequesterTimeout{6'000};
 /// Limit for the store to answer after a failure.
 constexpr milliseconds kStoreTimeoutAfterFailure{5'000};
+
+/// Returns the number at the beginning of a text; 0 if there is none.
+std::int64_t request_of(const std::string& text) {
+  return std::strtoll(text.c_str(), nullptr, 10);
+}
 
 std::string states_key(std::int64_t rank) { return "states/" + std::to_string(rank); }
 
@@ -30,6 +40,7 @@ FailureMonitor::FailureMonitor(RunStore store, std::shared_ptr<HostStatus> host_
     : store_(std::move(store)),
       host_status_(std::move(host_status)),
       options_(std::move(options)),
+      limit_(options_.timeout),
       thread_([this] { watch(); }) {
   host_status_->set_state_query([this](const std::vector<std::int64_t>& missing,
                                        RankStates& states) { request_states(missing, states); });
@@ -57,17 +68,24 @@ void FailureMonitor::publish_failure() {
   try {
     if (!host_status_->failed()) return;
     store_.set_timeout(kStoreTimeoutAfterFailure);
-    if (!store_.has_all({kFailureKey})) store_.set(kFailureKey, host_status_->failure());
+    if (!store_.has_all({kFailureKey}))
+      store_.set(kFailureKey, (host_status_->is_failure_explained() ? kExplained : kUnexplained) +
+                                  host_status_->failure());
   } catch (const std::exception&) {
     // Expected when the store ended with its host. The other ranks notice that by themselves.
   }
 }
 
+void FailureMonitor::take_failure(const std::string& published) {
+  host_status_->fail(published.substr(1), published.starts_with(kExplained));
+}
+
 /// A rank's groups end before rank 0 closes the store, so losing the store earlier is a failure.
 void FailureMonitor::poll_store() {
   try {
-    if (const auto failure = store_.find(kFailureKey)) return host_status_->fail(*failure);
-    if (!has_published_states_ && store_.has_all({kStatesRequestedKey})) publish_states();
+    if (const auto failure = store_.find(kFailureKey)) return take_failure(*failure);
+    const std::int64_t request = request_of(store_.find(kStatesRequestedKey).value_or("0"));
+    if (request > published_request_) publish_states(request);
   } catch (const std::exception& error) {
     host_status_->fail(error.what());
   }
@@ -75,11 +93,16 @@ void FailureMonitor::poll_store() {
 
 /// Checks the limit of waits on channels, which do not check it themselves.
 void FailureMonitor::check_timeouts() {
-  const std::vector<std::int64_t> missing =
-      host_status_->waits().overdue(options_.rank, options_.timeout);
+  WaitTable& waits = host_status_->waits();
+  if (waits.overdue(options_.rank, options_.timeout).empty()) limit_ = options_.timeout;
+  const std::vector<std::int64_t> missing = waits.overdue(options_.rank, limit_);
   if (missing.empty()) return;
+  TimedOutRank waiter{options_.rank, missing, options_.timeout};
+  if (limit_ > options_.timeout) waiter.waited = limit_;
   try {
-    host_status_->fail(report_hang(*host_status_, {options_.rank, missing, options_.timeout}));
+    const std::string report = report_hang(*host_status_, waiter);
+    if (!report.empty()) return host_status_->fail(report);
+    limit_ += decision_interval(options_.timeout);
   } catch (const std::exception& error) {
     // What other hosts wrote may be unreadable; the wait has been too long all the same.
     host_status_->fail(name_ranks(missing) +
@@ -90,11 +113,14 @@ void FailureMonitor::check_timeouts() {
 }
 
 /// Publishes the states of all ranks of this host, because some may be unable to.
-void FailureMonitor::publish_states() {
+void FailureMonitor::publish_states(std::int64_t request) {
   RankStates states = host_status_->states();
+  std::vector<std::int64_t> ranks;
+  for (const auto& [rank, state] : states) ranks.push_back(rank);
+  add_stacks(*host_status_, ranks, states);
   for (auto& [rank, state] : states) state.host = host_name();
-  store_.set(states_key(options_.rank), write_states(states));
-  has_published_states_ = true;
+  store_.set(states_key(options_.rank), std::to_string(request) + "\n" + write_states(states));
+  published_request_ = std::max(request, published_request_.load());
 }
 
 void FailureMonitor::request_states(const std::vector<std::int64_t>& missing, RankStates& states) {
@@ -106,28 +132,33 @@ void FailureMonitor::request_states(const std::vector<std::int64_t>& missing, Ra
 }
 
 void FailureMonitor::query_states(const std::vector<std::int64_t>& missing, RankStates& states) {
+  const std::chrono::milliseconds usual_timeout = store_.timeout();
   store_.set_timeout(kStoreTimeoutAfterFailure);
   const std::string own = std::to_string(options_.rank);
-  const bool is_first_requester = store_.compare_set(kStatesRequestedKey, "", own) == own;
-  publish_states();  // the first requester needs them too
+  const bool is_first_requester = store_.compare_set(kFirstRequesterKey, "", own) == own;
+  const std::int64_t request = store_.add(kStatesRequestedKey, 1);
+  publish_states(request);  // the first requester needs them too
   if (!is_first_requester) {
     SuspendAwareTimer timer;
     while (!host_status_->failed() && !store_.has_all({kFailureKey}) &&
            timer.elapsed() < kFirstRequesterTimeout)
       std::this_thread::sleep_for(kInterval / 4);
-    if (const auto failure = store_.find(kFailureKey)) return host_status_->fail(*failure);
+    if (const auto failure = store_.find(kFailureKey)) return take_failure(*failure);
   }
   for (std::vector<std::int64_t> unknown = unknown_ranks(missing, states); !unknown.empty();
        unknown = unknown_ranks(missing, states)) {
-    if (wait_for_states(unknown, states)) continue;
+    if (wait_for_states(unknown, request, states)) continue;
     for (const std::int64_t rank : unknown_ranks(missing, states))
       states[rank].kind = RankState::Kind::silent;
   }
+  store_.set_timeout(usual_timeout);
 }
 
-/// Waits until the states of all `ranks` are known. Returns false after a timeout or a failure. A
-/// failure that another rank publishes meanwhile is recorded here too.
-bool FailureMonitor::wait_for_states(const std::vector<std::int64_t>& ranks, RankStates& states) {
+/// Waits until the states of all `ranks` are known, as they are after the request. Returns false
+/// after a timeout or a failure. A failure that another rank publishes meanwhile is recorded here
+/// too.
+bool FailureMonitor::wait_for_states(const std::vector<std::int64_t>& ranks, std::int64_t request,
+                                     RankStates& states) {
   const auto host_leader = [&](std::int64_t rank) {
     return options_.host_leader[static_cast<std::size_t>(rank)];
   };
@@ -135,7 +166,7 @@ bool FailureMonitor::wait_for_states(const std::vector<std::int64_t>& ranks, Ran
        std::this_thread::sleep_for(kInterval / 4)) {
     if (host_status_->failed()) return false;
     if (const auto failure = store_.find(kFailureKey)) {
-      host_status_->fail(*failure);
+      take_failure(*failure);
       return false;
     }
     for (std::int64_t other = 0; other < static_cast<std::int64_t>(options_.host_leader.size());
@@ -144,7 +175,9 @@ bool FailureMonitor::wait_for_states(const std::vector<std::int64_t>& ranks, Ran
         return host_leader(rank) == host_leader(other) && !states.contains(rank);
       });
       if (!knows) continue;
-      if (const auto text = store_.find(states_key(other))) states.merge(read_states(*text));
+      const auto text = store_.find(states_key(other));
+      if (text && request_of(*text) >= request)
+        states.merge(read_states(text->substr(text->find('\n') + 1)));
     }
     if (std::ranges::all_of(ranks, [&](std::int64_t rank) { return states.contains(rank); }))
       return true;

@@ -40,17 +40,21 @@ class FailureMonitor {
  private:
   void watch();
   void poll_store();
+  /// Records a failure that another host has published.
+  void take_failure(const std::string& published);
   void check_timeouts();
-  void publish_states();
+  void publish_states(std::int64_t request);
   void request_states(const std::vector<std::int64_t>& missing, RankStates& states);
   void query_states(const std::vector<std::int64_t>& missing, RankStates& states);
-  bool wait_for_states(const std::vector<std::int64_t>& ranks, RankStates& states);
+  bool wait_for_states(const std::vector<std::int64_t>& ranks, std::int64_t request,
+                       RankStates& states);
   void cancel_all();
 
   RunStore store_;
   std::shared_ptr<HostStatus> host_status_;
   const Options options_;
-  std::atomic<bool> has_published_states_{false};
+  std::chrono::milliseconds limit_;  ///< Of a wait; beyond the timeout while others make progress.
+  std::atomic<std::int64_t> published_request_{0};  ///< The last request that this rank answered.
   std::mutex mutex_;
   std::condition_variable changed_;
   bool ending_ = false;

@@ -1,6 +1,7 @@
 // The failure state that the ranks of one host share, as seen by the code that ends a rank.
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 namespace megatron {
@@ -12,6 +13,9 @@ class FailureNotice {
   virtual std::string failure() const = 0;
   /// Returns true for the first caller among the ranks of this host, which must print the failure.
   virtual bool claim_report() = 0;
+  /// Returns whether the process of a rank of this host has ended, for whatever reason; false if it
+  /// is on another host.
+  virtual bool has_process_ended(std::int64_t rank) = 0;
 };
 
 }  // namespace megatron

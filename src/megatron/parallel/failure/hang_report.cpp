@@ -4,6 +4,8 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "megatron/base/error.h"
+#include "megatron/base/format.h"
 #include "megatron/base/json.h"
 #include "megatron/parallel/failure/host_status.h"
 #include "megatron/parallel/shared_memory/spin_wait.h"
@@ -18,19 +20,6 @@ constexpr std::size_t kMaxDetails = 4;
 Kind kind_of(const RankStates& states, std::int64_t rank) {
   const auto found = states.find(rank);
   return found == states.end() ? Kind::unknown : found->second.kind;
-}
-
-/// Returns `missing` and all ranks that those wait for, in order of discovery.
-std::vector<std::int64_t> reachable_ranks(const std::vector<std::int64_t>& missing,
-                                          const RankStates& states) {
-  std::vector<std::int64_t> ranks = missing;
-  for (std::size_t next = 0; next < ranks.size(); ++next) {
-    if (kind_of(states, ranks[next]) != Kind::waiting) continue;
-    for (const std::int64_t other : states.at(ranks[next]).wait.missing) {
-      if (std::ranges::find(ranks, other) == ranks.end()) ranks.push_back(other);
-    }
-  }
-  return ranks;
 }
 
 /// Returns the ranks that block the others: first those that are stopped or silent, else running
@@ -52,20 +41,47 @@ std::vector<std::int64_t> find_culprits(std::vector<std::int64_t> ranks, const R
   return {};
 }
 
+double seconds_of(std::chrono::milliseconds time) {
+  return std::chrono::duration<double>(time).count();
+}
+
 std::string state_text(std::int64_t rank, const RankState& state) {
   const std::string who = name_ranks({rank}) + (state.host.empty() ? "" : " on " + state.host);
   if (state.kind == Kind::stopped)
     return who + " is stopped (process " + std::to_string(state.process) + ")";
   if (state.kind == Kind::silent)
     return who + " does not answer: it is stopped, or the network to it is cut";
+  if (state.section)
+    return who + " is " + state.section->what +
+           format(", for %.0f s, with progress %.0f s ago", seconds_of(state.section->age),
+                  seconds_of(state.section->since_progress));
   const std::string when =
       state.wait.iteration >= 0 ? ", in iteration " + std::to_string(state.wait.iteration) : "";
-  return who + " is outside of every call" + when;
+  return who + " is outside of every call" + when +
+         (state.stack.empty() ? "" : ", in " + state.stack);
 }
 
 std::string wait_text(std::int64_t rank, const RankState& state) {
   return name_ranks({rank}) + " waits for " + name_ranks(state.wait.missing) + " in " +
          state.wait.call;
+}
+
+std::vector<std::int64_t> missing_of(const Json& state, const std::string& source) {
+  std::vector<std::int64_t> missing;
+  for (const Json& rank : json_at(state, "missing", source)) {
+    if (!rank.is_number_integer())
+      throw UserError({source, "lists " + rank.dump() + " as a missing rank", "use one version of "
+                       "megatron on all hosts"});
+    missing.push_back(rank.get<std::int64_t>());
+  }
+  return missing;
+}
+
+RankSection section_from(const Json& section, const std::string& source) {
+  using std::chrono::milliseconds;
+  return {.what = json_string(section, "what", source),
+          .age = milliseconds(json_int(section, "age_ms", source)),
+          .since_progress = milliseconds(json_int(section, "since_progress_ms", source))};
 }
 
 std::string details_text(const std::vector<std::string>& details) {
@@ -75,6 +91,40 @@ std::string details_text(const std::vector<std::string>& details) {
 }
 
 }  // namespace
+
+std::vector<std::int64_t> reachable_ranks(const std::vector<std::int64_t>& missing,
+                                          const RankStates& states) {
+  std::vector<std::int64_t> ranks = missing;
+  for (std::size_t next = 0; next < ranks.size(); ++next) {
+    if (kind_of(states, ranks[next]) != Kind::waiting) continue;
+    for (const std::int64_t other : states.at(ranks[next]).wait.missing) {
+      if (std::ranges::find(ranks, other) == ranks.end()) ranks.push_back(other);
+    }
+  }
+  return ranks;
+}
+
+bool is_worth_waiting(const TimedOutRank& waiter, const RankStates& states) {
+  const std::vector<std::int64_t> culprits =
+      find_culprits(reachable_ranks(waiter.missing, states), states);
+  return !culprits.empty() && std::ranges::all_of(culprits, [&](std::int64_t rank) {
+    const auto found = states.find(rank);
+    return found != states.end() && found->second.section &&
+           found->second.section->since_progress < waiter.timeout;
+  });
+}
+
+void add_stacks(HostStatus& host_status, const std::vector<std::int64_t>& ranks,
+                RankStates& states) {
+  constexpr std::size_t kMaxStacks = 4;
+  std::size_t num_stacks = 0;
+  for (const std::int64_t rank : ranks) {
+    const bool is_asked = kind_of(states, rank) == Kind::running && states.at(rank).stack.empty();
+    if (!is_asked || num_stacks == kMaxStacks) continue;
+    states.at(rank).stack = host_status.ask_for_stack(rank);
+    ++num_stacks;
+  }
+}
 
 std::string hang_text(const TimedOutRank& waiter, const RankStates& states) {
   const std::vector<std::int64_t> ranks = reachable_ranks(waiter.missing, states);
@@ -97,7 +147,7 @@ std::string hang_text(const TimedOutRank& waiter, const RankStates& states) {
   }
   const std::vector<std::int64_t>& blamed = culprits.empty() ? waiter.missing : culprits;
   return name_ranks(blamed) + (blamed.size() == 1 ? " has" : " have") + " not arrived after " +
-         time_text(waiter.timeout) + details_text(details);
+         time_text(waiter.waited.value_or(waiter.timeout)) + details_text(details);
 }
 
 std::vector<std::int64_t> unknown_ranks(const std::vector<std::int64_t>& missing,
@@ -112,7 +162,10 @@ std::string report_hang(HostStatus& host_status, const TimedOutRank& waiter) {
   if (!unknown_ranks(waiter.missing, states).empty()) {
     if (const auto ask = host_status.state_query()) ask(waiter.missing, states);
   }
-  return host_status.failed() ? host_status.failure() : hang_text(waiter, states);
+  if (host_status.failed()) return host_status.failure();
+  if (is_worth_waiting(waiter, states)) return {};
+  add_stacks(host_status, reachable_ranks(waiter.missing, states), states);
+  return hang_text(waiter, states);
 }
 
 std::string write_states(const RankStates& states) {
@@ -124,7 +177,12 @@ std::string write_states(const RankStates& states) {
                     {"missing", state.wait.missing},
                     {"iteration", state.wait.iteration},
                     {"process", state.process},
-                    {"host", state.host}});
+                    {"host", state.host},
+                    {"stack", state.stack}});
+    if (state.section)
+      list.back()["section"] = {{"what", state.section->what},
+                                {"age_ms", state.section->age.count()},
+                                {"since_progress_ms", state.section->since_progress.count()}};
   }
   return list.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
@@ -135,11 +193,15 @@ RankStates read_states(const std::string& text) {
   for (const Json& item : parse_json(text, source)) {
     const auto kind = static_cast<Kind>(json_int(item, "kind", source));
     RankWait wait{kind == Kind::waiting, json_string(item, "call", source),
-                  item.at("missing").get<std::vector<std::int64_t>>(),
+                  missing_of(item, source),
                   json_int(item, "iteration", source)};
-    states[json_int(item, "rank", source)] = {kind, std::move(wait),
-                                              json_int(item, "process", source),
-                                              json_string(item, "host", source)};
+    RankState& state = states[json_int(item, "rank", source)];
+    state = {.kind = kind,
+             .wait = std::move(wait),
+             .process = json_int(item, "process", source),
+             .host = json_string(item, "host", source)};
+    state.stack = json_string(item, "stack", source);
+    if (item.contains("section")) state.section = section_from(item["section"], source);
   }
   return states;
 }

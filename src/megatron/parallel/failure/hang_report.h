@@ -3,10 +3,12 @@
 // whom to the ranks that wait for nobody.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -15,6 +17,13 @@
 namespace megatron {
 
 class HostStatus;
+
+/// Work of a rank that may let others wait; see Communicators::begin_section().
+struct RankSection {
+  std::string what;
+  std::chrono::milliseconds age{0};
+  std::chrono::milliseconds since_progress{0};  ///< since its CPU time or its files changed last
+};
 
 struct RankState {
   enum class Kind : std::uint8_t {
@@ -28,6 +37,8 @@ struct RankState {
   RankWait wait = {};
   std::int64_t process = 0;  ///< Process id; 0: unknown.
   std::string host = {};     ///< Host name, for ranks on other hosts.
+  std::optional<RankSection> section = {};  ///< of a running rank
+  std::string stack = {};    ///< Of the main thread, in one line; "" if it is unknown.
 };
 using RankStates = std::map<std::int64_t, RankState>;
 
@@ -36,7 +47,14 @@ struct TimedOutRank {
   std::int64_t rank = 0;
   std::vector<std::int64_t> missing;
   std::chrono::milliseconds timeout{0};
+  std::optional<std::chrono::milliseconds> waited = {};  ///< if it is longer than the timeout
 };
+
+/// Time between two decisions whether a wait past its timeout is to go on.
+inline std::chrono::milliseconds decision_interval(std::chrono::milliseconds timeout) {
+  using std::chrono::milliseconds;
+  return std::clamp(timeout / 10, milliseconds(1'000), milliseconds(10'000));
+}
 
 /// Returns, for example, "rank 3 has not arrived after 15 s (iteration 12; rank 3 is stopped
 /// (process 77); rank 1 waits for it in recv 'activations' on pp)".
@@ -47,8 +65,21 @@ std::string hang_text(const TimedOutRank& waiter, const RankStates& states);
 std::vector<std::int64_t> unknown_ranks(const std::vector<std::int64_t>& missing,
                                         const RankStates& states);
 
+/// Returns whether those who block the waiter are in sections in which they make progress, so that
+/// the wait should go on.
+bool is_worth_waiting(const TimedOutRank& waiter, const RankStates& states);
+
+/// Adds the stacks of those `ranks` of this host that are running. It takes a second for each rank
+/// that does not answer.
+void add_stacks(HostStatus& host_status, const std::vector<std::int64_t>& ranks,
+                RankStates& states);
+
+/// Returns `missing` and all ranks that those wait for, in order of discovery.
+std::vector<std::int64_t> reachable_ranks(const std::vector<std::int64_t>& missing,
+                                          const RankStates& states);
+
 /// Returns hang_text() for the states of this host and, through the host status' state query, of
-/// other hosts. It takes seconds when other hosts must be asked.
+/// other hosts; "" when is_worth_waiting(). It takes seconds when other hosts must be asked.
 std::string report_hang(HostStatus& host_status, const TimedOutRank& waiter);
 
 /// Serializes states for other hosts; read_states() is the inverse.

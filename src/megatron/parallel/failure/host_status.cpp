@@ -6,13 +6,23 @@
 #include <atomic>
 #include <cstring>
 #include <fstream>
+#include <thread>
 
 #include "megatron/base/error.h"
+#include "megatron/parallel/failure/shared_text.h"
 
 namespace megatron {
 namespace {
 
 enum FailureState : std::uint32_t { kNone, kBeingWritten, kWritten };
+
+constexpr std::chrono::seconds kStackTimeout{1};
+
+std::int64_t monotonic_ms() {
+  return std::chrono::duration_cast<std::chrono::milliseconds>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
 
 /// Returns whether a signal or a debugger has suspended the process.
 bool is_stopped(std::int32_t process) {
@@ -27,28 +37,39 @@ bool is_stopped(std::int32_t process) {
 }  // namespace
 
 struct HostStatus::Memory {
-  std::atomic<std::uint32_t> failure_state, has_reporter;
-  char reason[4088];  ///< Zero-terminated.
+  std::atomic<std::uint32_t> failure_state, has_reporter, is_explained, has_dump_notice;
+  std::atomic<std::int64_t> last_warning_ms;  ///< of the monotonic clock; 0: none
+  char reason[4072];  ///< Zero-terminated.
 };
 
 /// State of one rank of the world. The entries follow Memory.
 struct HostStatus::RankEntry {
   std::atomic<std::int32_t> process;
   std::atomic<std::uint32_t> left;
+  std::atomic<std::uint32_t> stack_requests, stack_answers;  ///< how many there were
+  SharedText<1024> stack;                                    ///< the last answer
+  std::atomic<std::int64_t> section_since_ms;                ///< 0: outside of every section
+  std::atomic<std::int64_t> progress_ms;                     ///< last progress in the section
+  SharedText<128> section;
 };
 
 std::size_t HostStatus::bytes_before_waits(std::int64_t world_size) {
   return sizeof(Memory) + static_cast<std::size_t>(world_size) * sizeof(RankEntry);
 }
 
-std::size_t HostStatus::bytes(std::int64_t world_size) {
+std::size_t HostStatus::bytes_before_history(std::int64_t world_size) {
   return bytes_before_waits(world_size) + WaitTable::bytes(world_size);
+}
+
+std::size_t HostStatus::bytes(std::int64_t world_size) {
+  return bytes_before_history(world_size) + CallHistory::bytes(world_size);
 }
 
 HostStatus::HostStatus(std::shared_ptr<SharedMemory> block, std::int64_t world_size)
     : block_(std::move(block)),
       world_size_(world_size),
-      waits_(block_->data() + bytes_before_waits(world_size)) {
+      waits_(block_->data() + bytes_before_waits(world_size)),
+      history_(block_->data() + bytes_before_history(world_size)) {
   MEGATRON_CHECK(block_->bytes() >= bytes(world_size), "the host status of ", world_size,
                  " ranks is too small");
 }
@@ -57,11 +78,12 @@ HostStatus::Memory& HostStatus::memory() const {
   return *reinterpret_cast<Memory*>(block_->data());
 }
 
-void HostStatus::fail(const std::string& reason) {
+void HostStatus::fail(const std::string& reason, bool is_explained) {
   std::uint32_t expected = kNone;
   if (!memory().failure_state.compare_exchange_strong(expected, kBeingWritten)) return;
   const std::size_t length = std::min(reason.size(), sizeof(Memory::reason) - 1);
   std::memcpy(memory().reason, reason.data(), length);
+  memory().is_explained.store(is_explained ? 1 : 0);
   memory().failure_state.store(kWritten);
 }
 
@@ -69,7 +91,66 @@ bool HostStatus::failed() const { return memory().failure_state.load() == kWritt
 
 std::string HostStatus::failure() const { return failed() ? memory().reason : std::string(); }
 
+bool HostStatus::is_failure_explained() const { return failed() && memory().is_explained.load() != 0; }
+
+bool HostStatus::claim_dump_notice() { return memory().has_dump_notice.exchange(1) == 0; }
+
 bool HostStatus::claim_report() { return memory().has_reporter.exchange(1) == 0; }
+
+void HostStatus::begin_section(std::int64_t rank, const std::string& what) {
+  const std::lock_guard lock(mutex_);
+  if (section_depths_[rank]++ > 0) return;
+  entry(rank).section.write(what);
+  entry(rank).progress_ms.store(monotonic_ms());
+  entry(rank).section_since_ms.store(monotonic_ms());
+}
+
+void HostStatus::end_section(std::int64_t rank) {
+  const std::lock_guard lock(mutex_);
+  if (--section_depths_[rank] == 0) entry(rank).section_since_ms.store(0);
+}
+
+void HostStatus::note_progress(std::int64_t rank) {
+  entry(rank).progress_ms.store(monotonic_ms());
+}
+
+std::optional<RankSection> HostStatus::section_of(std::int64_t rank) const {
+  const RankEntry& from = entry(rank);
+  const std::int64_t since_ms = from.section_since_ms.load(), now_ms = monotonic_ms();
+  if (since_ms == 0) return std::nullopt;
+  return RankSection{.what = from.section.read(),
+                     .age = std::chrono::milliseconds(now_ms - since_ms),
+                     .since_progress = std::chrono::milliseconds(now_ms - from.progress_ms.load())};
+}
+
+bool HostStatus::claim_warning(std::chrono::milliseconds pause) {
+  const std::int64_t now_ms = monotonic_ms();
+  std::int64_t last_ms = memory().last_warning_ms.load();
+  if (last_ms != 0 && now_ms - last_ms < pause.count()) return false;
+  return memory().last_warning_ms.compare_exchange_strong(last_ms, now_ms);
+}
+
+std::string HostStatus::ask_for_stack(std::int64_t rank) {
+  RankEntry& asked = entry(rank);
+  if (asked.process.load() == 0) return {};
+  const std::uint32_t request = asked.stack_requests.fetch_add(1) + 1;
+  const auto limit = std::chrono::steady_clock::now() + kStackTimeout;
+  while (asked.stack_answers.load() < request) {
+    if (std::chrono::steady_clock::now() > limit) return {};
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  return asked.stack.read();
+}
+
+bool HostStatus::take_stack_request(std::int64_t rank) {
+  return entry(rank).stack_answers.load() < entry(rank).stack_requests.load();
+}
+
+void HostStatus::answer_stack_request(std::int64_t rank, const std::string& stack) {
+  const std::uint32_t requests = entry(rank).stack_requests.load();
+  entry(rank).stack.write(stack);
+  entry(rank).stack_answers.store(requests);
+}
 
 HostStatus::RankEntry& HostStatus::entry(std::int64_t rank) const {
   return reinterpret_cast<RankEntry*>(block_->data() + sizeof(Memory))[rank];
@@ -87,6 +168,7 @@ RankStates HostStatus::states() {
                       : wait.is_waiting   ? RankState::Kind::waiting
                                           : RankState::Kind::running;
     states[rank] = {kind, std::move(wait), process};
+    if (kind == RankState::Kind::running) states[rank].section = section_of(rank);
   }
   return states;
 }
@@ -108,10 +190,14 @@ void HostStatus::leave(std::int64_t rank) { entry(rank).left.store(1); }
 bool HostStatus::has_left(std::int64_t rank) const { return entry(rank).left.load() != 0; }
 
 bool HostStatus::is_dead(std::int64_t rank) {
+  return !has_left(rank) && has_process_ended(rank) && !has_left(rank);
+}
+
+bool HostStatus::has_process_ended(std::int64_t rank) {
   const std::int32_t process = entry(rank).process.load();
-  if (process == 0 || has_left(rank)) return false;
+  if (process == 0) return false;
   const std::lock_guard lock(mutex_);
-  return watches_.try_emplace(rank, process).first->second.has_ended() && !has_left(rank);
+  return watches_.try_emplace(rank, process).first->second.has_ended();
 }
 
 }  // namespace megatron

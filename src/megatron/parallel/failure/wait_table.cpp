@@ -69,7 +69,7 @@ void WaitTable::publish(std::int64_t rank) {
   Note note{};
   if (!all.empty()) {
     note.has_waits = 1;
-    const std::string call = describe(all.front()->call_) + " on " + all.front()->call_.axis;
+    const std::string call = describe_with_place(all.front()->call_);
     std::memcpy(note.call, call.data(), std::min(call.size(), sizeof(note.call) - 1));
     for (const Wait* wait : all) {
       for (const std::int64_t missing : wait->missing_) {

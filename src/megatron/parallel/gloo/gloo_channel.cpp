@@ -21,9 +21,9 @@
 namespace megatron {
 namespace {
 
-/// Extra time for FailureMonitor to report a timeout first. When a wait of Gloo times out, it
-/// closes the connection and the peer is blamed.
-constexpr std::chrono::seconds kWatchLead{60};
+/// Extra time for FailureMonitor, which ends waits and may extend them while others make progress.
+/// When a wait of Gloo times out, it closes the connection and the peer is blamed.
+constexpr std::chrono::hours kWatchLead{24};
 
 /// Works under way, kept so that cancel() can abort them.
 class ActiveWorks {

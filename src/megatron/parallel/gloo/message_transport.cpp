@@ -61,7 +61,7 @@ void MessageTransport::wait(const CommCall& call, Transfer& transfer, std::int64
     const auto limit = std::chrono::steady_clock::now() + kReasonTimeout;
     while (!host_status_->failed() && std::chrono::steady_clock::now() < limit)
       std::this_thread::sleep_for(std::chrono::milliseconds(10));
-    throw CommError(describe(call) + " on " + call.axis + ": " +
+    throw CommError(describe_with_place(call) + ": " +
                     (host_status_->failed() ? host_status_->failure() : trouble));
   }
 }

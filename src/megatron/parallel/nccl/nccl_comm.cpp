@@ -35,12 +35,17 @@ at::Tensor plain(const at::Tensor& tensor) { return tensor.detach(); }
 class NcclWork final : public Work {
  public:
   NcclWork(c10::intrusive_ptr<c10d::Work> work, std::shared_ptr<CommCounters> counters,
-           CommCountKey call)
-      : work_(std::move(work)), counters_(std::move(counters)), call_(std::move(call)) {}
+           CommCountKey call, std::shared_ptr<DeviceCalls> device_calls, std::uint64_t number)
+      : work_(std::move(work)),
+        counters_(std::move(counters)),
+        call_(std::move(call)),
+        device_calls_(std::move(device_calls)),
+        number_(number) {}
   ~NcclWork() override {
     if (!work_ || std::uncaught_exceptions() > exceptions_) return;
     try {
       work_->wait();
+      device_calls_->add(number_);
     } catch (const std::exception&) {
       // Expected when a peer fails. Nothing waits for the result. The group reports its failure at
       // the next call.
@@ -52,6 +57,7 @@ class NcclWork final : public Work {
     const c10::intrusive_ptr<c10d::Work> work = std::move(work_);
     try {
       work->wait();
+      device_calls_->add(number_);
     } catch (const c10::Error& error) {
       throw CommError(std::string(name_of(call_.operation)) + " '" + call_.what + "' on " +
                       call_.axis + ": " + error.what_without_backtrace());
@@ -64,6 +70,8 @@ class NcclWork final : public Work {
   c10::intrusive_ptr<c10d::Work> work_;
   std::shared_ptr<CommCounters> counters_;
   CommCountKey call_;
+  std::shared_ptr<DeviceCalls> device_calls_;
+  std::uint64_t number_;  ///< in the history of calls
   int exceptions_ = std::uncaught_exceptions();
 };
 
@@ -71,9 +79,11 @@ class NcclWork final : public Work {
 
 NcclComm::NcclComm(GroupInfo group_info, std::shared_ptr<Transport> host,
                    std::shared_ptr<CommCounters> counters, std::shared_ptr<HostStatus> host_status,
-                   MakeBackend make, std::chrono::milliseconds timeout)
+                   std::shared_ptr<DeviceCalls> device_calls, MakeBackend make,
+                   std::chrono::milliseconds timeout)
     : QueuedComm(std::move(group_info), std::move(host), std::move(counters),
                  std::move(host_status)),
+      device_calls_(std::move(device_calls)),
       make_(std::move(make)),
       timeout_(timeout) {
   backends_[static_cast<std::size_t>(Traffic::collectives)] = make_(Traffic::collectives);
@@ -127,7 +137,9 @@ c10::intrusive_ptr<c10d::Work> NcclComm::enqueue(const CommCall& call) {
 PendingWork NcclComm::start(CommCall call) {
   if (!on_gpu(call)) return QueuedComm::start(std::move(call));
   CommCountKey counted = record_call(*counters(), call);
-  return std::make_unique<NcclWork>(enqueue(call), counters(), std::move(counted));
+  const std::uint64_t number = enter(call);
+  return std::make_unique<NcclWork>(enqueue(call), counters(), std::move(counted), device_calls_,
+                                    number);
 }
 
 void NcclComm::run(CommCall call) {

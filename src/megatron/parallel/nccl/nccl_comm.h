@@ -17,6 +17,7 @@
 #include <functional>
 #include <memory>
 
+#include "megatron/parallel/nccl/device_calls.h"
 #include "megatron/parallel/transport/queued_comm.h"
 
 namespace c10d {
@@ -34,7 +35,8 @@ class NcclComm final : public QueuedComm {
 
   NcclComm(GroupInfo group_info, std::shared_ptr<Transport> host,
            std::shared_ptr<CommCounters> counters, std::shared_ptr<HostStatus> host_status,
-           MakeBackend make, std::chrono::milliseconds timeout);
+           std::shared_ptr<DeviceCalls> device_calls, MakeBackend make,
+           std::chrono::milliseconds timeout);
   ~NcclComm() override;
 
  protected:
@@ -46,6 +48,7 @@ class NcclComm final : public QueuedComm {
 
   Traffic traffic_of(const CommCall& call) const;
 
+  const std::shared_ptr<DeviceCalls> device_calls_;
   const MakeBackend make_;
   std::array<c10::intrusive_ptr<c10d::Backend>, 3> backends_;  ///< By traffic; null: not yet made.
   std::chrono::milliseconds timeout_;

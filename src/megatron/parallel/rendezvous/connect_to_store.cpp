@@ -15,6 +15,7 @@
 #include "megatron/base/error.h"
 #include "megatron/base/format.h"
 #include "megatron/base/suspend_aware_timer.h"
+#include "megatron/parallel/rendezvous/store_protocol.h"
 
 namespace megatron {
 namespace {
@@ -59,7 +60,7 @@ class StoreConnector {
       if (descriptor >= 0) {
         if (!open_since_) open_since_ = Clock::now();
         auto client = std::make_shared<StoreClient>(descriptor, address_, options_.timeout);
-        if (is_store(*client)) return client;
+        if (is_store(*client) && shows_token(*client)) return client;
       } else {
         open_since_.reset();
         const auto now = Clock::now();
@@ -128,11 +129,30 @@ class StoreConnector {
     }
   }
 
+  /// Shows the token, if there is one. Returns false when the store ended meanwhile.
+  bool shows_token(StoreClient& client) {
+    if (options_.token.empty()) return true;
+    std::string answer;
+    try {
+      answer = client.compare_set(kTokenKey, "", options_.token);
+    } catch (const StoreLost&) {
+      return closed();
+    }
+    if (answer == kTokenAccepted) return true;
+    const bool has_none = answer == options_.token;  // it took the key for one of the run's
+    throw UserError({"the store of " + address_.owner + " at " + address_.text(),
+                     has_none ? "asks for no job token, but this rank has one"
+                              : "refuses the job token of this rank",
+                     "set MEGATRON_JOB_TOKEN to the same text on every rank, or on none"});
+  }
+
   /// Handles a closed connection. Rank 0 may have just ended, a proxy may be in front of a rank 0
   /// that is not up yet, or another service may have rejected the handshake.
   bool closed() {
     reason_ = "the connection was closed";
-    if (Clock::now() - *open_since_ >= options_.timeout) refuse("which closes every connection");
+    if (Clock::now() - *open_since_ >= options_.timeout) refuse(options_.token.empty()
+                 ? "which closes every connection, or asks for MEGATRON_JOB_TOKEN"
+                 : "which closes every connection");
     return false;
   }
 

@@ -17,12 +17,14 @@ struct StoreConnectOptions {
   std::chrono::milliseconds timeout{600'000};
   /// Limit for a host name that cannot be resolved, counted from the first answer that says so.
   std::chrono::milliseconds name_timeout{5'000};
+  std::string token = {};  ///< Secret that the store asks for; empty: none is shown.
   /// Called at intervals while waiting, with the seconds so far and the reason for the wait.
   std::function<void(double waited_s, const std::string& reason)> progress = {};
 };
 
 /// Returns once a store at the address answers. Throws UserError with the address when its name
-/// cannot be resolved, when nothing accepts in time, or when another service answers.
+/// cannot be resolved, when nothing accepts in time, when another service answers, or when the store
+/// refuses the token.
 std::shared_ptr<StoreClient> connect_to_store(const StoreAddress& address,
                                               const StoreConnectOptions& options);
 

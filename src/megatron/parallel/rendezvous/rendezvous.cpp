@@ -20,6 +20,12 @@ constexpr milliseconds kRank0Margin{10'000};  ///< Rank 0 times out this much ea
 std::string record_key(std::int64_t rank) { return "rank/" + std::to_string(rank); }
 std::string settings_key(std::int64_t rank) { return "settings/" + std::to_string(rank); }
 
+std::string unix_seconds_text() {
+  return std::to_string(std::chrono::duration_cast<std::chrono::seconds>(
+                            std::chrono::system_clock::now().time_since_epoch())
+                            .count());
+}
+
 milliseconds remaining(Clock::time_point until) {
   return std::max(milliseconds(0), std::chrono::ceil<milliseconds>(until - Clock::now()));
 }
@@ -65,6 +71,7 @@ std::string address_for_others(const Json& addresses, std::size_t own) {
 RunHosts read_hosts(const Json& json, const RankRecord& own, std::int64_t rank) {
   RunHosts hosts{.names = json["hosts"].get<std::vector<std::string>>(),
                  .host_of_rank = {},
+                 .start = json_string(json, "start", "rank 0's answer in the run's store"),
                  .own_identity = own.host_id};
   for (const Json& run : json["runs"]) {
     const auto first = static_cast<std::int64_t>(hosts.host_of_rank.size()),
@@ -167,7 +174,8 @@ class Rendezvous {
         others.push_back(rank);
     }
     if (!others.empty()) throw settings_error(others);
-    const Json hosts = hosts_json(records);
+    Json hosts = hosts_json(records);
+    hosts["start"] = own_.host + "-" + std::to_string(own_.pid) + "-" + unix_seconds_text();
     store_.set(RunStatus::kHostsKey, hosts.dump(-1, ' ', false, Json::error_handler_t::replace));
     return read_hosts(hosts, own_, 0);
   }

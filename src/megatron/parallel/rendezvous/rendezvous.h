@@ -30,6 +30,7 @@ struct RendezvousOptions {
 struct RunHosts {
   std::vector<std::string> names;          ///< Host names, ordered by their first ranks.
   std::vector<std::int64_t> host_of_rank;  ///< Index into `names`.
+  std::string start;                       ///< Identity of this start of the run, from rank 0.
   std::string own_identity;                ///< Equal for ranks that share memory and network.
   std::string own_address = "127.0.0.1";   ///< Numeric address of this host as others reach it.
   /// Share of this rank among the ranks that may run on the same CPUs of this host.

@@ -31,7 +31,9 @@ ListeningSocket listening_socket(const LaunchEnvironment& environment) {
   }
   const bool is_one_host =
       environment.num_nodes == 1 && environment.master_addr.starts_with("127.");
-  return ListeningSocket({.port = environment.master_port, .loopback_only = is_one_host});
+  return ListeningSocket({.port = environment.master_port,
+                          .loopback_only = is_one_host,
+                          .address_of = environment.master_addr});
 }
 
 bool is_late_name(const LaunchEnvironment& environment) {
@@ -40,13 +42,14 @@ bool is_late_name(const LaunchEnvironment& environment) {
 
 RunStore open_root(const LaunchEnvironment& environment, const ConnectionOptions& options) {
   if (hosts_store(environment))
-    return RunStore::host(listening_socket(environment), options.timeout);
+    return RunStore::host(listening_socket(environment), options.timeout, environment.job_token);
   const StoreAddress address{environment.master_addr, environment.master_port,
                              environment.agent_store ? "the launcher's agent" : "rank 0"};
   return RunStore(connect_to_store(
       address, {.timeout = options.timeout,
                 .name_timeout = milliseconds(
                     is_late_name(environment) ? 120'000 : 5'000),  // the pod registers its name
+                .token = environment.agent_store ? "" : environment.job_token,
                 .progress = [&](double waited_s, const std::string& reason) {
                   if (environment.local_rank == 0 && options.progress)
                     options.progress("waiting for " + address.owner + " at " + address.text() +

@@ -18,11 +18,11 @@ constexpr milliseconds kMaxPollInterval{500};
 RunStore::RunStore(std::shared_ptr<StoreClient> client)
     : connection_(std::make_shared<Connection>(Connection{nullptr, std::move(client)})) {}
 
-RunStore RunStore::host(ListeningSocket socket, milliseconds timeout) {
-  const StoreAddress address{"127.0.0.1", socket.port()};
-  auto server = std::make_shared<StoreServer>(std::move(socket));
-  return RunStore(std::make_shared<Connection>(
-      Connection{std::move(server), connect_to_store(address, {.timeout = timeout})}));
+RunStore RunStore::host(ListeningSocket socket, milliseconds timeout, const std::string& token) {
+  const StoreAddress address{socket.address(), socket.port()};
+  auto server = std::make_shared<StoreServer>(std::move(socket), token);
+  return RunStore(std::make_shared<Connection>(Connection{
+      std::move(server), connect_to_store(address, {.timeout = timeout, .token = token})}));
 }
 
 RunStore RunStore::with_prefix(const std::string& prefix) const {

@@ -23,7 +23,9 @@ class StoreServer;
 class RunStore {
  public:
   /// Hosts the store while the object or a copy of it lives. `timeout` limits every call.
-  static RunStore host(ListeningSocket socket, std::chrono::milliseconds timeout);
+  /// Clients must show `token`, unless it is empty.
+  static RunStore host(ListeningSocket socket, std::chrono::milliseconds timeout,
+                       const std::string& token = "");
   /// Uses a client from connect_to_store().
   explicit RunStore(std::shared_ptr<StoreClient> client);
   /// Returns a store on the same connection that puts `prefix` before every key.

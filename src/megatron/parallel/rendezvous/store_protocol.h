@@ -27,6 +27,10 @@ enum class StoreRequest : std::uint8_t {
   ping,         ///< 32 bits → the same
 };
 
+/// A store that asks for a token accepts only one request after the first ones: a compare_set of
+/// this key with the token. It answers kTokenAccepted, or anything else and ends the connection.
+inline constexpr const char *kTokenKey = "megatron/token", *kTokenAccepted = "accepted";
+
 inline constexpr std::uint32_t kStoreMagic = 0x3C85F7CE;
 inline constexpr std::uint64_t kMaxStoreTextBytes = std::uint64_t{256} << 20;
 

@@ -8,6 +8,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <exception>
 #include <map>
@@ -123,15 +124,23 @@ class Table {
 
 struct Client {
   std::string in, out;
-  bool is_validated = false;
+  bool is_validated = false, has_token = false;
 };
+
+/// Compares in a time that does not depend on where the texts differ.
+bool is_same_token(std::string_view one, std::string_view other) {
+  unsigned char difference = one.size() == other.size() ? 0 : 1;
+  for (std::size_t i = 0; i < std::min(one.size(), other.size()); ++i)
+    difference |= static_cast<unsigned char>(one[i] ^ other[i]);
+  return difference == 0;
+}
 
 }  // namespace
 
 class StoreServer::Loop {
  public:
-  explicit Loop(ListeningSocket socket)
-      : socket_(std::move(socket)), wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+  Loop(ListeningSocket socket, std::string token)
+      : socket_(std::move(socket)), token_(std::move(token)), wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
     MEGATRON_CHECK(wake_ >= 0, "cannot make an eventfd for the run's store");
     ::fcntl(socket_.descriptor(), F_SETFL, O_NONBLOCK);
     thread_ = std::thread([this] { run(); });
@@ -211,7 +220,10 @@ class StoreServer::Loop {
         RequestReader reader(std::string_view(client.in).substr(done));
         const auto request = static_cast<StoreRequest>(reader.number<std::uint8_t>());
         if (!client.is_validated && request != StoreRequest::validate) return false;
-        table_.serve(request, reader, client.out);
+        if (token_.empty() || client.has_token)
+          table_.serve(request, reader, client.out);
+        else
+          serve_stranger(request, reader, client);
         client.is_validated = true;
         done += reader.position();
       }
@@ -232,7 +244,19 @@ class StoreServer::Loop {
     return true;
   }
 
+  /// Answers a request of a client that has not shown the token. Throws Foreign for requests that
+  /// it may not make.
+  void serve_stranger(StoreRequest request, RequestReader& reader, Client& client) {
+    if (request == StoreRequest::validate || request == StoreRequest::ping)
+      return table_.serve(request, reader, client.out);
+    if (request != StoreRequest::compare_set || reader.text() != kTokenKey) throw Foreign{};
+    reader.text();
+    client.has_token = is_same_token(reader.text(), token_);
+    append_text(client.out, client.has_token ? kTokenAccepted : "refused");
+  }
+
   ListeningSocket socket_;
+  const std::string token_;
   int wake_;
   bool accepts_ = true;
   Table table_;
@@ -240,8 +264,8 @@ class StoreServer::Loop {
   std::thread thread_;
 };
 
-StoreServer::StoreServer(ListeningSocket socket)
-    : loop_(std::make_unique<Loop>(std::move(socket))) {}
+StoreServer::StoreServer(ListeningSocket socket, std::string token)
+    : loop_(std::make_unique<Loop>(std::move(socket), std::move(token))) {}
 StoreServer::~StoreServer() = default;
 
 }  // namespace megatron

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 
 #include "megatron/base/listening_socket.h"
 
@@ -11,8 +12,8 @@ namespace megatron {
 
 class StoreServer {
  public:
-  /// Serves until the object is destroyed.
-  explicit StoreServer(ListeningSocket socket);
+  /// Serves until the object is destroyed. Clients must show `token` first, unless it is empty.
+  explicit StoreServer(ListeningSocket socket, std::string token = "");
   ~StoreServer();
   StoreServer(const StoreServer&) = delete;
   StoreServer& operator=(const StoreServer&) = delete;

@@ -25,29 +25,68 @@ std::string missing_text(RunStore& store, const std::string& key,
          time_text(timeout);
 }
 
+/// The limit of a wait, and the pauses between two looks.
+class WaitLimit {
+ public:
+  explicit WaitLimit(const StoreWait& wait) : wait_(wait) {}
+
+  /// Throws CommError if the run has failed or the time is over; missing() then says who is missing.
+  template <class Missing>
+  void check(const Missing& missing) const {
+    std::string reason = wait_.find_failure ? wait_.find_failure() : "";
+    if (reason.empty() && std::chrono::steady_clock::now() - begin_ >= wait_.timeout)
+      reason = missing();
+    if (!reason.empty()) throw CommError(wait_.what + ": " + reason);
+  }
+  void pause() const {
+    std::this_thread::sleep_for(pause_);
+    pause_ = std::min(pause_ * 2, milliseconds(20));
+  }
+
+ private:
+  const StoreWait& wait_;
+  const std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
+  mutable milliseconds pause_{1};
+};
+
 }  // namespace
 
 std::vector<std::string> wait_for_ranks(RunStore store, const std::string& key,
                                         const std::vector<std::int64_t>& ranks,
                                         const StoreWait& wait) {
   std::vector<std::string> values;
-  const auto begin = std::chrono::steady_clock::now();
-  milliseconds pause(1);
+  const WaitLimit limit(wait);
   while (values.size() < ranks.size()) {
     if (auto value = store.find(key_of(key, ranks[values.size()]))) {
       values.push_back(std::move(*value));
       continue;
     }
-    std::string reason = wait.find_failure ? wait.find_failure() : "";
-    if (reason.empty() && std::chrono::steady_clock::now() - begin >= wait.timeout)
-      reason = missing_text(
+    limit.check([&] {
+      return missing_text(
           store, key, {ranks.begin() + static_cast<std::ptrdiff_t>(values.size()), ranks.end()},
           wait.timeout);
-    if (!reason.empty()) throw CommError(wait.what + ": " + reason);
-    std::this_thread::sleep_for(pause);
-    pause = std::min(pause * 2, milliseconds(20));
+    });
+    limit.pause();
   }
   return values;
+}
+
+std::string agree_over_store(
+    RunStore store, const std::string& key, std::int64_t own_rank, const std::string& value,
+    const std::vector<std::int64_t>& ranks,
+    const std::function<std::string(const std::vector<std::string>& values)>& combine,
+    const StoreWait& wait) {
+  const std::string result_key = key + "/result";
+  store.set(key_of(key, own_rank), value);
+  if (own_rank == ranks.front()) {
+    const std::string result = combine(wait_for_ranks(store, key, ranks, wait));
+    store.set(result_key, result);
+    return result;
+  }
+  for (const WaitLimit limit(wait);; limit.pause()) {
+    if (auto result = store.find(result_key)) return *result;
+    limit.check([&] { return missing_text(store, key, ranks, wait.timeout); });
+  }
 }
 
 }  // namespace megatron

@@ -25,4 +25,13 @@ std::vector<std::string> wait_for_ranks(RunStore store, const std::string& key,
                                         const std::vector<std::int64_t>& ranks,
                                         const StoreWait& wait);
 
+/// Every rank of `ranks` passes a value; the first of them combines all values, in the order of
+/// `ranks`, and every rank returns the result. It takes a few requests per rank, however many ranks
+/// there are. Collective over `ranks`. Throws CommError like wait_for_ranks().
+std::string agree_over_store(
+    RunStore store, const std::string& key, std::int64_t own_rank, const std::string& value,
+    const std::vector<std::int64_t>& ranks,
+    const std::function<std::string(const std::vector<std::string>& values)>& combine,
+    const StoreWait& wait);
+
 }  // namespace megatron

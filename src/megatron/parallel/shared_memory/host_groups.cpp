@@ -1,6 +1,8 @@
 #include "megatron/parallel/shared_memory/host_groups.h"
 
 #include <algorithm>
+#include <map>
+#include <sstream>
 
 #include "megatron/base/error.h"
 #include "megatron/base/machine.h"
@@ -19,6 +21,41 @@ std::vector<std::int64_t> all_ranks(std::int64_t world_size) {
 std::string host_identity_key(const ProcessOptions& options) {
   if (options.cpu_transport == CpuTransport::gloo) return "rank " + std::to_string(options.rank);
   return options.host.empty() ? boot_id() : options.host;
+}
+
+/// Returns for each text the index of the first equal one.
+std::vector<std::int64_t> first_equal(const std::vector<std::string>& texts) {
+  std::map<std::string, std::int64_t> first;
+  std::vector<std::int64_t> indices;
+  for (const std::string& text : texts)
+    indices.push_back(
+        first.try_emplace(text, static_cast<std::int64_t>(indices.size())).first->second);
+  return indices;
+}
+
+std::vector<std::int64_t> numbers_of(const std::vector<std::string>& texts) {
+  std::vector<std::int64_t> numbers;
+  for (const std::string& text : texts) numbers.push_back(std::stoll(text));
+  return numbers;
+}
+
+/// Writes numbers as pairs "<number> <how often in a row>", which is short even for thousands of
+/// ranks; read_runs() is the inverse.
+std::string write_runs(const std::vector<std::int64_t>& numbers) {
+  std::string text;
+  for (std::size_t i = 0, next; i < numbers.size(); i = next) {
+    for (next = i + 1; next < numbers.size() && numbers[next] == numbers[i];) ++next;
+    text += std::to_string(numbers[i]) + " " + std::to_string(next - i) + " ";
+  }
+  return text;
+}
+
+std::vector<std::int64_t> read_runs(const std::string& text) {
+  std::istringstream words(text);
+  std::vector<std::int64_t> numbers;
+  for (std::int64_t number = 0, count = 0; words >> number >> count;)
+    numbers.insert(numbers.end(), static_cast<std::size_t>(count), number);
+  return numbers;
 }
 
 /// Opens the block that the first rank of the host offers. Returns null when it is unreachable.
@@ -43,11 +80,11 @@ HostGroups find_host_groups(RunStore store, const ProcessOptions& options) {
   const std::vector<std::int64_t> world = all_ranks(options.world_size);
   const std::string own = std::to_string(options.rank);
   const StoreWait wait{.what = "finding the ranks of this host", .timeout = options.timeout};
-  store.set("host/" + own, host_identity_key(options));
-  const std::vector<std::string> hosts = wait_for_ranks(store, "host", world, wait);
-  const std::string& host = hosts[static_cast<std::size_t>(options.rank)];
-  const std::int64_t first = std::find(hosts.begin(), hosts.end(), host) - hosts.begin();
-  const bool alone = std::count(hosts.begin(), hosts.end(), host) == 1;
+  const std::vector<std::int64_t> leaders = read_runs(agree_over_store(
+      store, "host", options.rank, host_identity_key(options), world,
+      [](const std::vector<std::string>& hosts) { return write_runs(first_equal(hosts)); }, wait));
+  const std::int64_t first = leaders.at(static_cast<std::size_t>(options.rank));
+  const bool alone = std::ranges::count(leaders, first) == 1;
 
   std::shared_ptr<SharedMemory> block = open_host_status(store, options, first, alone);
   if (!block && options.cpu_transport == CpuTransport::shared_memory) {
@@ -58,14 +95,15 @@ HostGroups find_host_groups(RunStore store, const ProcessOptions& options) {
                      .fix = "start both in one container (or with a shared process namespace), or "
                             "use --cpu-transport auto"});
   }
-  store.set("place/" + own, std::to_string(block ? first : options.rank));
+  const std::string place = std::to_string(block ? first : options.rank);
   if (!block) block = SharedMemory::for_threads(HostStatus::bytes(options.world_size));
 
   HostGroups host_groups{.host_status =
                              std::make_shared<HostStatus>(std::move(block), options.world_size)};
   host_groups.host_status->enter(options.rank);
-  for (const std::string& text : wait_for_ranks(store, "place", world, wait))
-    host_groups.host_leader.push_back(std::stoll(text));
+  host_groups.host_leader = read_runs(agree_over_store(
+      store, "place", options.rank, place, world,
+      [](const std::vector<std::string>& places) { return write_runs(numbers_of(places)); }, wait));
   return host_groups;
 }
 

@@ -23,7 +23,7 @@ std::string mismatch_text(const CommCall& call, const GroupInfo& group_info, con
   const auto rank_of = [&](std::int64_t index) {
     return std::to_string(group_info.ranks[static_cast<std::size_t>(index)]);
   };
-  return describe(call) + " on " + call.axis + ": ranks disagree: rank " +
+  return describe_with_place(call) + ": ranks disagree: rank " +
          rank_of(group_info.rank) + " is in " + describe(mine) + ", rank " + rank_of(member) +
          " in " + describe(theirs);
 }
@@ -36,7 +36,7 @@ SpinWait::SpinWait(GroupInfo group_info, std::shared_ptr<HostStatus> host_status
       may_spin_(group_info_.size() <= std::thread::hardware_concurrency()) {}
 
 void SpinWait::fail(const CommCall& call, const std::string& error) const {
-  throw CommError(describe(call) + " on " + call.axis + ": " + error);
+  throw CommError(describe_with_place(call) + ": " + error);
 }
 
 void SpinWait::record_spin(int turns) const {
@@ -77,8 +77,16 @@ std::string SpinWait::wait_error(Watch& watch, const std::vector<std::int64_t>& 
     watch.shown.emplace(host_status_->waits(), own, watch.call, absent);
   }
   host_status_->waits().publish(own);
-  if (watch.timer.elapsed() < timeout_) return {};
-  host_status_->fail(report_hang(*host_status_, {own, absent, timeout_}));
+  const std::chrono::milliseconds waited = watch.timer.elapsed();
+  if (waited < watch.extended_to.value_or(timeout_)) return {};
+  TimedOutRank waiter{own, absent, timeout_};
+  if (watch.extended_to) waiter.waited = std::chrono::round<std::chrono::seconds>(waited);
+  const std::string report = report_hang(*host_status_, waiter);
+  if (report.empty()) {
+    watch.extended_to = waited + decision_interval(timeout_);
+    return {};
+  }
+  host_status_->fail(report);
   return host_status_->failure();
 }
 

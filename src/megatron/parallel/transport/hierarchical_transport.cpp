@@ -20,7 +20,8 @@ CommCall with(const CommCall& call, CommOperation operation, const at::Tensor& o
           .what = call.what,
           .reduce = call.reduce,
           .peer = peer,
-          .axis = call.axis};
+          .axis = call.axis,
+          .layer = call.layer};
 }
 
 }  // namespace

@@ -70,10 +70,6 @@ class QueuedWork final : public Work {
   bool waited_ = false;
 };
 
-bool is_message(CommOperation operation) {
-  return operation == CommOperation::send || operation == CommOperation::recv;
-}
-
 }  // namespace
 
 QueuedComm::QueuedComm(GroupInfo group_info, std::shared_ptr<Transport> transport,
@@ -82,13 +78,26 @@ QueuedComm::QueuedComm(GroupInfo group_info, std::shared_ptr<Transport> transpor
     : transport_(std::move(transport)),
       group_info_(std::move(group_info)),
       counters_(std::move(counters)),
-      host_status_(std::move(host_status)) {}
+      host_status_(std::move(host_status)),
+      group_(host_status_->history().add_group(group_info_.name, group_info_.ranks)) {}
+
+QueuedComm::Order QueuedComm::order_of(const CommCall& call) {
+  return is_message(call.operation) ? Order{call.operation, call.peer}
+                                    : Order{CommOperation::barrier, std::int64_t{0}};
+}
+
+std::uint64_t QueuedComm::enter(const CommCall& call) {
+  const bool has_peer = is_message(call.operation) || call.operation == CommOperation::broadcast;
+  CallHistory::Place place{.rank = own_rank(), .group = group_};
+  if (has_peer) place.peer = group_info_.ranks[static_cast<std::size_t>(call.peer)];
+  const std::lock_guard lock(mutex_);  // so that numbers are entered in their order
+  place.group_number = ++num_calls_[order_of(call)];
+  return host_status_->history().enter(place, call);
+}
 
 std::shared_ptr<TaskQueue> QueuedComm::queue_of(const CommCall& call) {
-  const auto key = is_message(call.operation) ? std::pair{call.operation, call.peer}
-                                              : std::pair{CommOperation::barrier, std::int64_t{0}};
   const std::lock_guard lock(mutex_);
-  std::shared_ptr<TaskQueue>& queue = queues_[key];
+  std::shared_ptr<TaskQueue>& queue = queues_[order_of(call)];
   if (!queue) queue = std::make_shared<TaskQueue>();
   return queue;
 }
@@ -97,8 +106,12 @@ PendingWork QueuedComm::start(CommCall call) {
   CommCountKey counted = record_call(*counters_, call);
   check_memory(call);
   std::shared_ptr<TaskQueue> queue = queue_of(call);
-  auto task =
-      queue->post([transport = transport_, call = std::move(call)] { transport->run(call); });
+  const std::uint64_t number = enter(call);
+  auto task = queue->post([transport = transport_, host_status = host_status_, rank = own_rank(),
+                           number, call = std::move(call)] {
+    transport->run(call);
+    host_status->history().leave(rank, number);
+  });
   return std::make_unique<QueuedWork>(std::move(queue), std::move(task), transport_, counters_,
                                       std::move(counted), OwnRank{host_status_, own_rank()});
 }
@@ -107,12 +120,14 @@ void QueuedComm::run(CommCall call) {
   const ScopedExposedTime exposed_time(*counters_, record_call(*counters_, call));
   check_memory(call);
   const BlockedScope blocked(*host_status_, own_rank());
+  const std::uint64_t number = enter(call);
   queue_of(call)->run([&] { transport_->run(call); });
+  host_status_->history().leave(own_rank(), number);
 }
 
 void QueuedComm::check_memory(const CommCall& call) const {
   for (const at::Tensor* tensor : {&call.in, &call.out}) {
-    MEGATRON_CHECK(!tensor->defined() || tensor->is_cpu(), describe(call), " on ", call.axis,
+    MEGATRON_CHECK(!tensor->defined() || tensor->is_cpu(), describe_with_place(call),
                    ": the tensor is on a GPU, but the group's transport is for the CPU");
   }
 }

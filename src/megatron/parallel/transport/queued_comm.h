@@ -17,7 +17,7 @@ namespace megatron {
 
 class QueuedComm : public Comm {
  public:
-  /// `host_status` shows other ranks when this rank is blocked.
+  /// `host_status` shows other ranks when this rank is blocked, and its last calls.
   QueuedComm(GroupInfo group_info, std::shared_ptr<Transport> transport,
              std::shared_ptr<CommCounters> counters, std::shared_ptr<HostStatus> host_status);
   std::int64_t rank() const override { return group_info_.rank; }
@@ -29,6 +29,8 @@ class QueuedComm : public Comm {
   PendingWork start(CommCall call) override;
   void run(CommCall call) override;
   const std::shared_ptr<CommCounters>& counters() const { return counters_; }
+  /// Records a call in this rank's history and returns its number there.
+  std::uint64_t enter(const CommCall& call);
 
  private:
   std::shared_ptr<TaskQueue> queue_of(const CommCall& call);
@@ -41,8 +43,13 @@ class QueuedComm : public Comm {
   GroupInfo group_info_;
   std::shared_ptr<CommCounters> counters_;
   std::shared_ptr<HostStatus> host_status_;
+  std::uint64_t group_;  ///< identity in the history of calls
+  /// Calls of one order: the collectives, or the messages of one direction and partner.
+  using Order = std::pair<CommOperation, std::int64_t>;
+  static Order order_of(const CommCall& call);
   std::mutex mutex_;
-  std::map<std::pair<CommOperation, std::int64_t>, std::shared_ptr<TaskQueue>> queues_;
+  std::map<Order, std::shared_ptr<TaskQueue>> queues_;
+  std::map<Order, std::uint64_t> num_calls_;
 };
 
 }  // namespace megatron

@@ -6,6 +6,7 @@
 
 #include "megatron/base/format.h"
 #include "megatron/config/print_config.h"
+#include "megatron/config/report_folders.h"
 #include "megatron/planner/device_peak.h"
 #include "megatron/planner/run_costs.h"
 #include "megatron/training/observability/log_lines.h"
@@ -43,12 +44,6 @@ ExistingMetrics existing_metrics(const TrainingPlan& plan, const TrainingProgres
   const bool is_same = is_resume && !config.ckpt_step &&
                        (config.save.empty() || continues_saved_run(config, plan.source));
   return is_same ? ExistingMetrics::same_run : ExistingMetrics::other_run;
-}
-
-/// Returns the folder where rank 0 writes metrics.jsonl; empty when it writes none.
-std::string metrics_folder(const Settings& settings) {
-  return settings.logger.tensorboard_dir.empty() ? settings.checkpoint.save
-                                                 : settings.logger.tensorboard_dir;
 }
 
 /// Disables file output on all ranks except the one that writes.

@@ -6,6 +6,7 @@
 
 #include "megatron/base/error.h"
 #include "megatron/checkpoint/checkpoint_root.h"
+#include "megatron/parallel/communicators.h"
 #include "megatron/training/observability/step_reporter.h"
 #include "megatron/training/saving/checkpointing.h"
 #include "megatron/training/saving/retention.h"
@@ -103,6 +104,8 @@ void CheckpointSaver::save() {
   const std::int64_t iteration = state_.progress.iteration;
   if (services_.folders.save == nullptr || saved_iteration_ == iteration) return;
   const PausedInterval paused(services_.timers);
+  const SectionScope section(services_.communicators,
+                             "saving the checkpoint of iteration " + std::to_string(iteration));
   const std::int64_t previous = config_.save_retain_interval ? tracked_iteration(config_.save) : 0;
   const double start = services_.clock.monotonic_s();
   save_to(*services_.folders.save, "save-checkpoint");
@@ -117,6 +120,7 @@ void CheckpointSaver::save() {
 void CheckpointSaver::save_non_persistent() {
   if (services_.folders.non_persistent == nullptr) return;
   const PausedInterval paused(services_.timers);
+  const SectionScope section(services_.communicators, "saving a non-persistent checkpoint");
   save_to(*services_.folders.non_persistent, "save-checkpoint-non-persistent");
   if (plan_.rank.index == 0)
     remove_all_but(services_.folders.non_persistent->path(), state_.progress.iteration,

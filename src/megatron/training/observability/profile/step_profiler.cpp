@@ -6,6 +6,7 @@
 #include <ostream>
 
 #include "megatron/base/files.h"
+#include "megatron/config/report_folders.h"
 #include "megatron/planner/device_peak.h"
 #include "megatron/training/observability/tensor_memory.h"
 
@@ -100,10 +101,7 @@ void StepProfiler::finish() {
 std::string StepProfiler::trace_path() const {
   const Settings& settings = plan_.settings;
   fs::path folder = settings.logger.profile_dir;
-  if (folder.empty())
-    folder = fs::path(settings.logger.tensorboard_dir.empty() ? settings.checkpoint.save
-                                                              : settings.logger.tensorboard_dir) /
-             "profile";
+  if (folder.empty()) folder = fs::path(metrics_folder(settings)) / "profile";
   return folder / ("rank_" + std::to_string(plan_.rank.index) + "_iteration_" +
                    std::to_string(first_iteration_) + ".trace.json");
 }

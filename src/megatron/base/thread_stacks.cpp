@@ -1,0 +1,172 @@
+#include "megatron/base/thread_stacks.h"
+
+#include <cxxabi.h>
+#include <dlfcn.h>
+#include <execinfo.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <mutex>
+#include <thread>
+
+#include "megatron/base/error.h"
+#include "megatron/base/format.h"
+
+namespace megatron {
+namespace {
+
+constexpr std::size_t kMaxFrames = 64, kMaxThreads = 256;
+constexpr std::size_t kHandlerFrames = 2;  ///< the handler itself and the kernel's return frame
+constexpr std::chrono::milliseconds kAnswerTimeout{200};
+
+/// State that the signal handler uses; it is global because signals are per process. The handler
+/// answers the request whose number it finds, once.
+std::mutex mutex;
+std::atomic<std::uint64_t> wanted{0}, answered{0};
+std::array<void*, kMaxFrames> addresses;
+std::atomic<int> num_addresses{0};
+static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
+
+int stack_signal() { return SIGRTMIN + 9; }
+
+void handle_signal(int /*signal*/, siginfo_t* info, void* /*context*/) {
+  const int saved_errno = errno;
+  // A thread that answers too late must not overwrite the stack of the next one.
+  const auto request = static_cast<std::uint64_t>(info->si_value.sival_int);
+  if (request == wanted.load()) {
+    num_addresses = ::backtrace(addresses.data(), static_cast<int>(addresses.size()));
+    answered = request;
+  }
+  errno = saved_errno;
+}
+
+void install_handler() {
+  struct sigaction action {};
+  action.sa_sigaction = handle_signal;
+  action.sa_flags = SA_RESTART | SA_SIGINFO;
+  sigemptyset(&action.sa_mask);
+  MEGATRON_CHECK(::sigaction(stack_signal(), &action, nullptr) == 0,
+                 "cannot install the signal handler for stacks");
+  // The first call loads a library, which a signal handler must not do.
+  std::array<void*, 4> frames;
+  ::backtrace(frames.data(), static_cast<int>(frames.size()));
+}
+
+bool send_request(std::int64_t thread, std::uint64_t request) {
+  siginfo_t info{};
+  info.si_code = SI_QUEUE;
+  info.si_value.sival_int = static_cast<int>(request);
+  return ::syscall(SYS_rt_tgsigqueueinfo, ::getpid(), thread, stack_signal(), &info) == 0;
+}
+
+std::string library_name(const char* path) {
+  return path != nullptr ? std::filesystem::path(path).filename().string() : "?";
+}
+
+std::string frame_text(void* address) {
+  Dl_info info{};
+  if (::dladdr(address, &info) == 0) return format("%p", address);
+  if (info.dli_sname != nullptr) return function_name(info.dli_sname);
+  const auto offset =
+      static_cast<const char*>(address) - static_cast<const char*>(info.dli_fbase);
+  return library_name(info.dli_fname) + format("+0x%tx", offset);
+}
+
+std::string name_of_thread(std::int64_t thread) {
+  std::ifstream file("/proc/self/task/" + std::to_string(thread) + "/comm");
+  std::string name;
+  std::getline(file, name);
+  return name;
+}
+
+/// Requires `mutex`.
+ThreadStack stack_of(std::int64_t thread) {
+  ThreadStack stack{.thread = thread, .name = name_of_thread(thread), .frames = {}};
+  // 31 bits travel with the signal.
+  const std::uint64_t request = (wanted.load() + 1) & 0x7fffffff;
+  wanted = request;
+  if (!send_request(thread, request)) return stack;
+  const auto limit = std::chrono::steady_clock::now() + kAnswerTimeout;
+  while (answered.load() != request) {
+    if (std::chrono::steady_clock::now() > limit) return stack;
+    std::this_thread::sleep_for(std::chrono::microseconds(200));
+  }
+  const auto count = static_cast<std::size_t>(num_addresses.load());
+  for (std::size_t i = std::min(kHandlerFrames, count); i < count; ++i)
+    stack.frames.push_back(frame_text(addresses[i]));
+  return stack;
+}
+
+}  // namespace
+
+std::vector<ThreadStack> thread_stacks() {
+  const std::lock_guard lock(mutex);
+  install_handler();
+  const std::int64_t own = ::syscall(SYS_gettid), main = ::getpid();
+  std::vector<std::int64_t> threads;
+  std::error_code ended;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/task", ended)) {
+    const std::int64_t thread = std::atoll(entry.path().filename().c_str());
+    if (thread != own && threads.size() < kMaxThreads) threads.push_back(thread);
+  }
+  std::ranges::sort(threads, {}, [&](std::int64_t thread) {
+    return std::pair(thread != main, thread);
+  });
+  std::vector<ThreadStack> stacks;
+  for (const std::int64_t thread : threads) stacks.push_back(stack_of(thread));
+  return stacks;
+}
+
+ThreadStack main_thread_stack() {
+  const std::lock_guard lock(mutex);
+  install_handler();
+  return stack_of(::getpid());
+}
+
+std::string short_stack(const ThreadStack& stack, std::size_t limit) {
+  std::string text = stack.frames.empty() ? "" : stack.frames.front();
+  std::size_t shown = 0;
+  for (std::size_t i = 1; i < stack.frames.size() && shown < limit; ++i) {
+    const std::string& frame = stack.frames[i];
+    if (!frame.starts_with("megatron::") || frame == stack.frames[i - 1]) continue;
+    text += " < " + frame;
+    ++shown;
+  }
+  return text;
+}
+
+std::string function_name(const std::string& symbol) {
+  int status = 0;
+  const std::unique_ptr<char, decltype(&std::free)> readable(
+      abi::__cxa_demangle(symbol.c_str(), nullptr, nullptr, &status), &std::free);
+  if (status != 0) return symbol;
+  // Cut the arguments: the first parenthesis outside of template arguments that begins no
+  // "(anonymous namespace)".
+  std::string name = readable.get();
+  const std::string anonymous = "(anonymous namespace)::";
+  for (std::size_t at; (at = name.find(anonymous)) != std::string::npos;)
+    name.erase(at, anonymous.size());
+  int depth = 0;
+  std::size_t begin = 0;  // after the return type that names of templates have
+  for (std::size_t i = 0; i < name.size(); ++i) {
+    if (name[i] == '<') ++depth;
+    if (name[i] == '>' && depth > 0) --depth;
+    if (name[i] == ' ' && depth == 0) begin = i + 1;
+    const bool is_call_operator = std::string_view(name).substr(0, i).ends_with("operator");
+    if (name[i] == '(' && depth == 0 && i > 0 && !is_call_operator)
+      return name.substr(begin, i - begin);
+  }
+  return name;
+}
+
+}  // namespace megatron

@@ -1,0 +1,17 @@
+// Where a run writes files beside its checkpoints.
+#pragma once
+
+#include <string>
+
+#include "megatron/config/settings.h"
+
+namespace megatron {
+
+/// Returns the folder where rank 0 writes metrics.jsonl; empty when it writes none.
+std::string metrics_folder(const Settings& settings);
+
+/// Returns the folder of the reports that ranks write when the run hangs; empty when they write
+/// none.
+std::string hang_report_folder(const Settings& settings);
+
+}  // namespace megatron

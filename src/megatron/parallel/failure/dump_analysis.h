@@ -1,0 +1,46 @@
+// Merges the dumps of the ranks (rank_dump.h) and finds out which rank blocks which others, and
+// where ranks make different calls.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "megatron/parallel/failure/rank_dump.h"
+
+namespace megatron {
+
+/// A call that some ranks have made and others have not.
+struct BlockedCall {
+  CallRecord call;  ///< as one of the waiting ranks made it
+  CallGroup group;
+  std::vector<std::int64_t> waiting;  ///< ranks that made the call, which is not complete
+  std::vector<std::int64_t> missing;  ///< ranks of the group whose dump shows no such call
+  std::vector<std::int64_t> silent;   ///< ranks of the group without a dump
+  double waited_s = 0;                ///< the longest wait
+};
+
+/// Two ranks whose calls have the same number in a group and differ.
+struct DifferentCalls {
+  CallGroup group;
+  std::int64_t rank = 0, other_rank = 0;
+  CallRecord call, other;
+  std::string difference;  ///< "operation", "name", "type" or "size"
+};
+
+struct HangAnalysis {
+  std::vector<BlockedCall> blocked;       ///< oldest first
+  std::vector<DifferentCalls> different;  ///< the first of each group
+  /// Ranks that block others and are not blocked themselves; all blocked ones if there are none.
+  std::vector<std::int64_t> culprits;
+  std::vector<std::int64_t> without_dump;
+};
+
+HangAnalysis analyze_dumps(const std::vector<RankDump>& dumps);
+
+/// Returns the report that `megatron hang-report` prints.
+std::string hang_report_text(const std::vector<RankDump>& dumps, const HangAnalysis& analysis);
+/// Returns the same as one line of JSON.
+std::string hang_report_json(const std::vector<RankDump>& dumps, const HangAnalysis& analysis);
+
+}  // namespace megatron

@@ -1,0 +1,172 @@
+// The text and JSON of `megatron hang-report`.
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "megatron/base/format.h"
+#include "megatron/base/json.h"
+#include "megatron/parallel/failure/dump_analysis.h"
+#include "megatron/parallel/rendezvous/rank_record.h"
+#include "megatron/parallel/shared_memory/spin_wait.h"
+
+namespace megatron {
+namespace {
+
+constexpr std::size_t kMaxRows = 64;    ///< of the table of ranks
+constexpr std::size_t kMaxCalls = 8;    ///< blocked calls that are listed
+constexpr std::size_t kMaxStacks = 4;   ///< ranks whose stacks are shown
+constexpr std::size_t kMaxFrames = 24;  ///< of a stack
+
+std::string ranks_text(const std::vector<std::int64_t>& ranks) {
+  return (ranks.size() == 1 ? "rank " : "ranks ") + rank_list_text(ranks);
+}
+
+std::string call_text(const CallRecord& call) {
+  return std::string(name_of(call.operation)) + " '" + call.what + "' on " + call.axis +
+         (call.layer.empty() ? "" : " in " + call.layer);
+}
+
+std::string tensor_text(const CallRecord& call) {
+  if (call.type.empty()) return "no tensor";
+  std::string text = call.type + " [";
+  for (std::size_t i = 0; i < call.shape.size(); ++i)
+    text += (i == 0 ? "" : ", ") + std::to_string(call.shape[i]);
+  return text + "]";
+}
+
+const RankDump* dump_of(const std::vector<RankDump>& dumps, std::int64_t rank) {
+  const auto found = std::ranges::find(dumps, rank, &RankDump::rank);
+  return found == dumps.end() ? nullptr : &*found;
+}
+
+std::string rank_row(const RankDump& dump) {
+  std::string what = "no call yet";
+  if (!dump.calls.empty()) {
+    const CallRecord& last = dump.calls.back();
+    what = (last.left_s == 0 ? "in " : "after ") + call_text(last);
+  }
+  return format("%6lld  %-16s %8lld  %-8s %9lld  %s\n", static_cast<long long>(dump.rank),
+                dump.host.substr(0, 16).c_str(), static_cast<long long>(dump.process),
+                dump.state.c_str(), static_cast<long long>(dump.wait.iteration), what.c_str());
+}
+
+std::string blocked_text(const BlockedCall& blocked) {
+  std::string text = "  " + call_text(blocked.call) + ", call " +
+                     std::to_string(blocked.call.group_number) + " of the group (" +
+                     ranks_text(blocked.group.ranks) + "), " + tensor_text(blocked.call) + ":\n    " +
+                     ranks_text(blocked.waiting) + format(" waited %.1f s", blocked.waited_s);
+  if (!blocked.missing.empty()) text += " for " + ranks_text(blocked.missing);
+  if (!blocked.silent.empty())
+    text += std::string(blocked.missing.empty() ? " for " : " and ") + ranks_text(blocked.silent) +
+            ", without a report";
+  if (blocked.missing.empty() && blocked.silent.empty())
+    text += "; all have made the call, so the transfer itself is stuck";
+  return text + "\n";
+}
+
+std::string difference_text(const DifferentCalls& different) {
+  return "  on " + different.group.axis + " (" + ranks_text(different.group.ranks) + "), the " +
+         different.difference + " differs in call " + std::to_string(different.call.group_number) +
+         ":\n    rank " + std::to_string(different.rank) + ": " + call_text(different.call) + ", " +
+         tensor_text(different.call) + "\n    rank " + std::to_string(different.other_rank) + ": " +
+         call_text(different.other) + ", " + tensor_text(different.other) + "\n";
+}
+
+std::string verdict_text(const std::vector<RankDump>& dumps, const HangAnalysis& analysis) {
+  if (!analysis.different.empty())
+    return "The ranks make different calls; the first difference is the cause.\n";
+  if (analysis.blocked.empty()) return "No rank waits longer than a second.\n";
+  if (analysis.culprits.empty()) return "Every rank has arrived, but data does not move.\n";
+  std::string text = ranks_text(analysis.culprits) +
+                     (analysis.culprits.size() == 1 ? " blocks" : " block") + " the others.\n";
+  for (const std::int64_t rank : analysis.culprits) {
+    const RankDump* dump = dump_of(dumps, rank);
+    if (dump == nullptr) {
+      text += "  rank " + std::to_string(rank) + " wrote no report: look at its host\n";
+      continue;
+    }
+    text += "  rank " + std::to_string(rank) + " on " + dump->host + " (process " +
+            std::to_string(dump->process) + ") is " + dump->state;
+    if (dump->wait.iteration >= 0)
+      text += ", in iteration " + std::to_string(dump->wait.iteration);
+    if (!dump->calls.empty())
+      text += std::string(dump->calls.back().left_s == 0 ? ", in " : ", after ") +
+              call_text(dump->calls.back());
+    text += "\n";
+  }
+  return text;
+}
+
+std::string stacks_text(const std::vector<RankDump>& dumps, const HangAnalysis& analysis) {
+  std::string text;
+  std::size_t shown = 0;
+  for (const std::int64_t rank : analysis.culprits) {
+    const RankDump* dump = dump_of(dumps, rank);
+    if (dump == nullptr || dump->threads.empty() || shown++ == kMaxStacks) continue;
+    const ThreadStack& main = dump->threads.front();
+    text += "\nMain thread of rank " + std::to_string(rank) + "\n";
+    for (std::size_t i = 0; i < std::min(kMaxFrames, main.frames.size()); ++i)
+      text += format("  %2zu  %s\n", i, main.frames[i].c_str());
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string hang_report_text(const std::vector<RankDump>& dumps, const HangAnalysis& analysis) {
+  std::string text = format("%6s  %-16s %8s  %-8s %9s  %s\n", "rank", "host", "process", "state",
+                            "iteration", "last call");
+  for (std::size_t i = 0; i < std::min(kMaxRows, dumps.size()); ++i) text += rank_row(dumps[i]);
+  if (dumps.size() > kMaxRows)
+    text += format("   and %zu more ranks (--json lists all)\n", dumps.size() - kMaxRows);
+  if (!analysis.without_dump.empty())
+    text += "No report of " + ranks_text(analysis.without_dump) + ".\n";
+  text += "Written because: " + dumps.front().reason + "\n";
+  if (!analysis.different.empty()) text += "\nDifferent calls\n";
+  for (const DifferentCalls& different : analysis.different) text += difference_text(different);
+  if (!analysis.blocked.empty()) text += "\nCalls that are not complete, longest wait first\n";
+  for (std::size_t i = 0; i < std::min(kMaxCalls, analysis.blocked.size()); ++i)
+    text += blocked_text(analysis.blocked[i]);
+  if (analysis.blocked.size() > kMaxCalls)
+    text += format("  and %zu more\n", analysis.blocked.size() - kMaxCalls);
+  return text + "\n" + verdict_text(dumps, analysis) + stacks_text(dumps, analysis);
+}
+
+std::string hang_report_json(const std::vector<RankDump>& dumps, const HangAnalysis& analysis) {
+  OrderedJson ranks = OrderedJson::array(), blocked = OrderedJson::array(),
+              different = OrderedJson::array();
+  for (const RankDump& dump : dumps)
+    ranks.push_back({{"rank", dump.rank},
+                     {"host", dump.host},
+                     {"process", dump.process},
+                     {"state", dump.state},
+                     {"iteration", dump.wait.iteration},
+                     {"last_call", dump.calls.empty() ? "" : call_text(dump.calls.back())},
+                     {"stack", dump.threads.empty() ? std::vector<std::string>()
+                                                    : dump.threads.front().frames}});
+  for (const BlockedCall& call : analysis.blocked)
+    blocked.push_back({{"call", call_text(call.call)},
+                       {"axis", call.call.axis},
+                       {"layer", call.call.layer},
+                       {"number", call.call.group_number},
+                       {"group", call.group.ranks},
+                       {"waiting", call.waiting},
+                       {"missing", call.missing},
+                       {"silent", call.silent},
+                       {"waited_s", call.waited_s}});
+  for (const DifferentCalls& call : analysis.different)
+    different.push_back({{"difference", call.difference},
+                         {"number", call.call.group_number},
+                         {"group", call.group.ranks},
+                         {"ranks", {call.rank, call.other_rank}},
+                         {"calls", {call_text(call.call), call_text(call.other)}},
+                         {"tensors", {tensor_text(call.call), tensor_text(call.other)}}});
+  const OrderedJson report{{"reason", dumps.front().reason},
+                           {"culprits", analysis.culprits},
+                           {"without_report", analysis.without_dump},
+                           {"different", different},
+                           {"blocked", blocked},
+                           {"ranks", ranks}};
+  return report.dump(-1, ' ', false, OrderedJson::error_handler_t::replace) + "\n";
+}
+
+}  // namespace megatron

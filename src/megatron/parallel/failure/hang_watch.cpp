@@ -1,0 +1,256 @@
+#include "megatron/parallel/failure/hang_watch.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <csignal>
+#include <exception>
+#include <fstream>
+#include <iostream>
+#include <sstream>
+
+#include "megatron/base/error.h"
+#include "megatron/base/machine.h"
+#include "megatron/parallel/shared_memory/spin_wait.h"
+
+namespace megatron {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr milliseconds kInterval{200};
+/// No two ranks of a host warn within this time.
+constexpr milliseconds kWarningPause{8'000};
+
+/// Global because signals are per process.
+std::atomic<std::uint64_t> num_signals_received{0};
+
+void handle_signal(int /*signal*/) { ++num_signals_received; }
+
+void install_handler() {
+  struct sigaction action {};
+  action.sa_handler = handle_signal;
+  action.sa_flags = SA_RESTART;
+  sigemptyset(&action.sa_mask);
+  MEGATRON_CHECK(::sigaction(SIGUSR2, &action, nullptr) == 0,
+                 "cannot install the handler of SIGUSR2");
+}
+
+double unix_seconds() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+/// Warnings come after 10 s, one minute, five minutes and then every five minutes.
+milliseconds after(milliseconds warning, milliseconds first) {
+  if (warning < milliseconds(60'000)) return std::max(first * 2, milliseconds(60'000));
+  return warning < milliseconds(300'000) ? milliseconds(300'000) : warning + milliseconds(300'000);
+}
+
+/// Returns what changes while this process makes progress: the CPU time of its main thread, and the
+/// bytes of its files. Bytes read do not count, because this function reads itself.
+std::string progress_text() {
+  std::ifstream stat("/proc/self/task/" + std::to_string(::getpid()) + "/stat");
+  std::string line, text;
+  std::getline(stat, line);
+  std::istringstream fields(line.substr(std::min(line.size(), line.rfind(')') + 1)));
+  for (int i = 3; fields >> line; ++i)
+    if (i == 14 || i == 15) text += line + " ";  // user and system time
+  std::ifstream io("/proc/self/io");
+  while (std::getline(io, line))
+    if (line.starts_with("wchar") || line.starts_with("read_bytes")) text += line + " ";
+  return text;
+}
+
+std::string state_name(RankState::Kind kind) {
+  if (kind == RankState::Kind::stopped) return "stopped";
+  return kind == RankState::Kind::waiting ? "waiting" : "running";
+}
+
+}  // namespace
+
+std::vector<std::int64_t> late_ranks(HostStatus& host_status, std::int64_t rank,
+                                     const CallRecord& call, const CallGroup& group) {
+  const std::vector<std::int64_t> awaited =
+      is_message(call.operation) ? std::vector{call.peer} : group.ranks;
+  const RankStates states = host_status.states();
+  std::vector<std::int64_t> late;
+  for (const std::int64_t other : awaited) {
+    if (other == rank || !states.contains(other)) continue;
+    const std::vector<CallRecord> calls = host_status.history().read(other);
+    const bool has_made_it = std::ranges::any_of(
+        calls, [&](const CallRecord& made) { return is_part_of(made, call, rank); });
+    if (!has_made_it) late.push_back(other);
+  }
+  return late;
+}
+
+HangWatch::HangWatch(std::shared_ptr<HostStatus> host_status, HangWatchOptions options)
+    : host_status_(std::move(host_status)),
+      options_(std::move(options)),
+      next_warning_(options_.warn_after),
+      num_signals_(num_signals_received.load()) {
+  install_handler();
+  thread_ = std::thread([this] { watch(); });
+}
+
+HangWatch::~HangWatch() {
+  {
+    const std::lock_guard lock(mutex_);
+    is_ending_ = true;
+  }
+  changed_.notify_all();
+  thread_.join();
+  try {
+    dump_after_failure();
+  } catch (const std::exception&) {
+    // The folder cannot be written; the failure itself has its own message.
+  }
+}
+
+/// An error here must not end the rank: the watch only reports.
+void HangWatch::watch() noexcept {
+  std::unique_lock lock(mutex_);
+  while (!changed_.wait_for(lock, kInterval, [this] { return is_ending_; })) {
+    lock.unlock();
+    try {
+      look();
+    } catch (const std::exception& error) {
+      std::cerr << "warning: rank " << options_.rank
+                << " cannot report what it does: " << error.what() << std::endl;
+    }
+    lock.lock();
+  }
+}
+
+void HangWatch::look() {
+  if (host_status_->take_stack_request(options_.rank))
+    host_status_->answer_stack_request(options_.rank, short_stack(main_thread_stack()));
+  sample_progress();
+  dump_after_signal();
+  dump_after_failure();
+  if (options_.warn_after.count() == 0 || host_status_->failed()) return;
+  options_.poll_device_calls ? warn_about_device_calls() : warn_about_waits();
+}
+
+void HangWatch::sample_progress() {
+  if (!host_status_->section_of(options_.rank)) return;
+  std::string progress = progress_text();
+  if (progress == last_progress_) return;
+  last_progress_ = std::move(progress);
+  host_status_->note_progress(options_.rank);
+}
+
+void HangWatch::warn_about_waits() {
+  WaitTable& waits = host_status_->waits();
+  const RankWait wait = waits.read(options_.rank);
+  if (!wait.is_waiting || waits.overdue(options_.rank, options_.warn_after).empty()) {
+    next_warning_ = options_.warn_after;
+    return;
+  }
+  const std::vector<std::int64_t> missing = waits.overdue(options_.rank, next_warning_);
+  if (!missing.empty()) warn(wait.call, missing);
+}
+
+void HangWatch::warn_about_device_calls() {
+  options_.poll_device_calls();
+  const std::vector<CallRecord> calls = host_status_->history().read(options_.rank);
+  const auto first =
+      std::ranges::find_if(calls, [](const CallRecord& call) { return call.left_s == 0; });
+  const double age_s = first == calls.end() ? 0 : unix_seconds() - first->entered_s;
+  if (age_s < std::chrono::duration<double>(options_.warn_after).count()) {
+    next_warning_ = options_.warn_after;
+    return;
+  }
+  if (age_s < std::chrono::duration<double>(next_warning_).count()) return;
+  const CallGroups groups = host_status_->history().groups();
+  const auto group = groups.find(first->group);
+  if (group == groups.end()) return;
+  warn(std::string(name_of(first->operation)) + " '" + first->what + "' on " + first->axis +
+           (first->layer.empty() ? "" : " in " + first->layer),
+       late_ranks(*host_status_, options_.rank, *first, group->second));
+}
+
+void HangWatch::warn(const std::string& call, const std::vector<std::int64_t>& missing) {
+  const milliseconds waited = next_warning_;
+  next_warning_ = after(next_warning_, options_.warn_after);
+  if (!host_status_->claim_warning(std::min(kWarningPause, options_.warn_after))) return;
+  RankStates states = host_status_->states();
+  add_stacks(*host_status_, reachable_ranks(missing, states), states);
+  const std::string who =
+      missing.empty() ? "ranks of another host have not arrived after " + time_text(waited)
+                      : hang_text({options_.rank, missing, waited}, states);
+  const std::string line = "warning: " + call + ": " + who + "; the run waits up to " +
+                           time_text(options_.timeout) + " (--distributed-timeout-minutes)";
+  if (options_.print) return options_.print(line);
+  std::cerr << line << std::endl;
+}
+
+void HangWatch::dump_after_signal() {
+  const std::uint64_t received = num_signals_received.load();
+  if (received == num_signals_) return;
+  num_signals_ = received;
+  if (!options_.folder.empty()) {
+    write_dump(dump_path(options_.folder, options_.rank), dump_of(options_.rank, "SIGUSR2"));
+    std::cerr << "rank " << options_.rank << " wrote what it does to "
+              << dump_path(options_.folder, options_.rank).string() << std::endl;
+    return;
+  }
+  const RankDump dump = dump_of(options_.rank, "SIGUSR2");
+  std::cerr << "rank " << options_.rank << " is " << dump.state
+            << (dump.wait.is_waiting ? " in " + dump.wait.call : "");
+  if (!dump.threads.empty()) std::cerr << ", in " << short_stack(dump.threads.front(), 8);
+  std::cerr << std::endl;
+}
+
+void HangWatch::dump_after_failure() {
+  if (has_dumped_failure_ || !host_status_->failed()) return;
+  has_dumped_failure_ = true;
+  // A rank that failed with a message of its own needs no search for the cause.
+  if (options_.folder.empty() || host_status_->is_failure_explained()) return;
+  write_dumps(host_status_->failure());
+  if (!host_status_->claim_dump_notice()) return;
+  std::cerr << "what every rank did is in " << options_.folder.string()
+            << ": megatron hang-report " << options_.folder.string() << std::endl;
+}
+
+/// Writes the dump of this rank, and of the ranks of this host that cannot write their own.
+void HangWatch::write_dumps(const std::string& reason) {
+  write_dump(dump_path(options_.folder, options_.rank), dump_of(options_.rank, reason));
+  for (const auto& [rank, state] : host_status_->states()) {
+    const bool is_unable =
+        state.kind == RankState::Kind::stopped || host_status_->is_dead(rank);
+    if (rank != options_.rank && is_unable)
+      write_dump(dump_path(options_.folder, rank), dump_of(rank, reason));
+  }
+}
+
+RankDump HangWatch::dump_of(std::int64_t rank, const std::string& reason) const {
+  if (rank == options_.rank && options_.poll_device_calls) options_.poll_device_calls();
+  RankDump dump{.rank = rank,
+                .world_size = options_.world_size,
+                .host = host_name(),
+                .process = 0,
+                .start = options_.start,
+                .time_s = unix_seconds(),
+                .state = "running",
+                .is_on_device = static_cast<bool>(options_.poll_device_calls),
+                .reason = reason,
+                .wait = {},
+                .calls = host_status_->history().read(rank),
+                .groups = host_status_->history().groups(),
+                .threads = {}};
+  const RankStates states = host_status_->states();
+  if (const auto state = states.find(rank); state != states.end()) {
+    dump.process = state->second.process;
+    dump.state = state_name(state->second.kind);
+    dump.wait = state->second.wait;
+  }
+  if (!dump.wait.is_waiting) dump.wait.call.clear(), dump.wait.missing.clear();
+  if (host_status_->has_left(rank)) dump.state = "ended";
+  if (host_status_->is_dead(rank)) dump.state = "dead";
+  if (rank == options_.rank) dump.threads = thread_stacks();
+  return dump;
+}
+
+}  // namespace megatron

@@ -1,0 +1,73 @@
+// Watches the waits of one rank in a thread of its own. It warns when a peer does not arrive, long
+// before the timeout ends the run; writes what the rank was doing on SIGUSR2 and when the run fails
+// (rank_dump.h); and answers peers that ask for the rank's stack.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+
+#include "megatron/parallel/failure/host_status.h"
+#include "megatron/parallel/failure/rank_dump.h"
+
+namespace megatron {
+
+struct HangWatchOptions {
+  std::int64_t rank = 0, world_size = 1;  ///< of the world
+  std::string start = {};                 ///< identity of this start of the run, equal on all ranks
+  std::filesystem::path folder = {};      ///< of the dumps; empty: none are written
+  std::chrono::milliseconds warn_after{10'000};  ///< length of a wait; 0: never
+  std::chrono::milliseconds timeout{600'000};    ///< at which a wait ends the run; for messages
+  /// Set where calls run on a GPU, so that no wait of the host shows them: marks in the history
+  /// those that are complete by now.
+  std::function<void()> poll_device_calls = {};
+  /// Receives warnings, whole lines without a line feed. Null: stderr.
+  std::function<void(const std::string& line)> print = {};
+};
+
+class HangWatch {
+ public:
+  /// Handles SIGUSR2 from now on, in the whole process.
+  HangWatch(std::shared_ptr<HostStatus> host_status, HangWatchOptions options);
+  /// Also writes the dump of a failure that the thread has not seen yet.
+  ~HangWatch();
+  HangWatch(const HangWatch&) = delete;
+  HangWatch& operator=(const HangWatch&) = delete;
+
+ private:
+  void watch() noexcept;
+  void look();
+  void sample_progress();
+  void warn_about_waits();
+  void warn_about_device_calls();
+  void warn(const std::string& call, const std::vector<std::int64_t>& missing);
+  void dump_after_signal();
+  void dump_after_failure();
+  void write_dumps(const std::string& reason);
+  RankDump dump_of(std::int64_t rank, const std::string& reason) const;
+
+  const std::shared_ptr<HostStatus> host_status_;
+  const HangWatchOptions options_;
+  std::chrono::milliseconds next_warning_;
+  std::uint64_t num_signals_;   ///< that were handled
+  std::string last_progress_;  ///< what changes while the rank makes progress
+  bool has_dumped_failure_ = false;
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool is_ending_ = false;
+  std::thread thread_;
+};
+
+/// Returns the ranks of this host that `rank` waits for in its call: they have not made their part
+/// of it.
+std::vector<std::int64_t> late_ranks(HostStatus& host_status, std::int64_t rank,
+                                     const CallRecord& call, const CallGroup& group);
+
+}  // namespace megatron

@@ -1,0 +1,174 @@
+#include "megatron/parallel/failure/rank_dump.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "megatron/base/error.h"
+#include "megatron/base/files.h"
+#include "megatron/base/json.h"
+
+namespace megatron {
+namespace {
+
+constexpr std::int64_t kMaxRanks = 10'000'000;
+constexpr std::string_view kPrefix = "rank-", kSuffix = ".json";
+
+OrderedJson call_json(const CallRecord& call) {
+  return {{"number", call.number},
+          {"group", call.group},
+          {"group_number", call.group_number},
+          {"operation", name_of(call.operation)},
+          {"axis", call.axis},
+          {"what", call.what},
+          {"layer", call.layer},
+          {"type", call.type},
+          {"shape", call.shape},
+          {"uneven", call.is_uneven},
+          {"peer", call.peer},
+          {"entered", call.entered_s},
+          {"left", call.left_s}};
+}
+
+OrderedJson dump_json(const RankDump& dump) {
+  OrderedJson calls = OrderedJson::array(), groups = OrderedJson::object(),
+              threads = OrderedJson::array();
+  for (const CallRecord& call : dump.calls) calls.push_back(call_json(call));
+  for (const auto& [group, members] : dump.groups)
+    groups[group] = {{"axis", members.axis}, {"ranks", members.ranks}};
+  for (const ThreadStack& thread : dump.threads)
+    threads.push_back(
+        {{"thread", thread.thread}, {"name", thread.name}, {"frames", thread.frames}});
+  return {{"rank", dump.rank},
+          {"world_size", dump.world_size},
+          {"host", dump.host},
+          {"process", dump.process},
+          {"start", dump.start},
+          {"time", dump.time_s},
+          {"state", dump.state},
+          {"on_device", dump.is_on_device},
+          {"reason", dump.reason},
+          {"iteration", dump.wait.iteration},
+          {"waits_in", dump.wait.call},
+          {"waits_for", dump.wait.missing},
+          {"groups", groups},
+          {"calls", calls},
+          {"threads", threads}};
+}
+
+[[noreturn]] void refuse(const std::string& source, const std::string& what) {
+  throw UserError({source, what, "give a folder that ranks of one version of megatron wrote"});
+}
+
+template <class Value>
+std::vector<Value> list_of(const Json& object, const std::string& key, const std::string& source) {
+  try {
+    return json_at(object, key, source).get<std::vector<Value>>();
+  } catch (const Json::exception&) {
+    refuse(source, "\"" + key + "\" is not a list of the expected type");
+  }
+}
+
+/// Returns the items of a list of objects.
+const Json& items_of(const Json& object, const std::string& key, const std::string& source) {
+  const Json& items = json_at(object, key, source);
+  if (!items.is_array()) refuse(source, "\"" + key + "\" is not a list");
+  return items;
+}
+
+CommOperation operation_of(const std::string& name, const std::string& source) {
+  for (int i = 0; i <= static_cast<int>(CommOperation::recv); ++i) {
+    const auto operation = static_cast<CommOperation>(i);
+    if (name == name_of(operation)) return operation;
+  }
+  refuse(source, "has a call '" + name + "'");
+}
+
+CallRecord read_call(const Json& json, const std::string& source) {
+  return {.number = static_cast<std::uint64_t>(json_int(json, "number", source)),
+          .group = json_string(json, "group", source),
+          .group_number = static_cast<std::uint64_t>(json_int(json, "group_number", source)),
+          .operation = operation_of(json_string(json, "operation", source), source),
+          .axis = json_string(json, "axis", source),
+          .what = json_string(json, "what", source),
+          .layer = json_string(json, "layer", source),
+          .type = json_string(json, "type", source),
+          .shape = list_of<std::int64_t>(json, "shape", source),
+          .is_uneven = json_bool(json, "uneven", source),
+          .peer = json_int(json, "peer", source),
+          .entered_s = json_double(json, "entered", source),
+          .left_s = json_double(json, "left", source)};
+}
+
+}  // namespace
+
+fs::path dump_path(const fs::path& folder, std::int64_t rank) {
+  return folder / (std::string(kPrefix) + std::to_string(rank) + std::string(kSuffix));
+}
+
+void write_dump(const fs::path& path, const RankDump& dump) {
+  megatron::create_directories(path.parent_path());
+  write_file_atomically(
+      path, dump_json(dump).dump(1, ' ', false, OrderedJson::error_handler_t::replace) + "\n");
+}
+
+RankDump read_dump(const fs::path& path) {
+  const std::string source = path.string();
+  const Json json = read_json(path);
+  RankDump dump{.rank = json_int(json, "rank", source),
+                .world_size = json_int(json, "world_size", source),
+                .host = json_string(json, "host", source),
+                .process = json_int(json, "process", source),
+                .start = json_string(json, "start", source),
+                .time_s = json_double(json, "time", source),
+                .state = json_string(json, "state", source),
+                .is_on_device = json_bool(json, "on_device", source),
+                .reason = json_string(json, "reason", source),
+                .wait = {.is_waiting = false,
+                         .call = json_string(json, "waits_in", source),
+                         .missing = list_of<std::int64_t>(json, "waits_for", source),
+                         .iteration = json_int(json, "iteration", source)},
+                .calls = {},
+                .groups = {},
+                .threads = {}};
+  if (dump.world_size < 1 || dump.world_size > kMaxRanks || dump.rank < 0 ||
+      dump.rank >= dump.world_size)
+    refuse(source, "is of rank " + std::to_string(dump.rank) + " of " +
+                       std::to_string(dump.world_size) + " ranks");
+  dump.wait.is_waiting = !dump.wait.call.empty();
+  for (const Json& call : items_of(json, "calls", source))
+    dump.calls.push_back(read_call(call, source));
+  for (const Json& thread : items_of(json, "threads", source))
+    dump.threads.push_back({json_int(thread, "thread", source),
+                            json_string(thread, "name", source),
+                            list_of<std::string>(thread, "frames", source)});
+  const Json& groups = json_at(json, "groups", source);
+  if (!groups.is_object()) refuse(source, "\"groups\" is not an object");
+  for (const auto& [group, members] : groups.items())
+    dump.groups[group] = {json_string(members, "axis", source),
+                          list_of<std::int64_t>(members, "ranks", source)};
+  return dump;
+}
+
+std::vector<RankDump> read_dumps(const fs::path& folder, std::int64_t& num_older) {
+  if (!fs::is_directory(folder))
+    throw UserError({"the folder " + folder.string(), "does not exist",
+                     "give the folder in which ranks wrote rank-<rank>.json (--hang-report-dir of "
+                     "the run, or hang-reports in its --save)"});
+  std::vector<RankDump> dumps;
+  for (const auto& entry : fs::directory_iterator(folder)) {
+    const std::string name = entry.path().filename().string();
+    if (name.starts_with(kPrefix) && name.ends_with(kSuffix))
+      dumps.push_back(read_dump(entry.path()));
+  }
+  if (dumps.empty())
+    throw UserError({"the folder " + folder.string(), "holds no file rank-<rank>.json",
+                     "send SIGUSR2 to the ranks, or give the folder of a run that failed"});
+  const std::string start =
+      std::ranges::max_element(dumps, {}, &RankDump::time_s)->start;
+  num_older = static_cast<std::int64_t>(
+      std::erase_if(dumps, [&](const RankDump& dump) { return dump.start != start; }));
+  std::ranges::sort(dumps, {}, &RankDump::rank);
+  return dumps;
+}
+
+}  // namespace megatron

@@ -1,0 +1,44 @@
+// Finds out when calls on a GPU are complete, for the history of calls: the host only queues them.
+#pragma once
+
+#include <c10/core/Device.h>
+#include <c10/core/Event.h>
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "megatron/parallel/failure/host_status.h"
+
+namespace megatron {
+
+/// The calls of one rank that its stream waits for. Every method is thread-safe.
+class DeviceCalls {
+ public:
+  /// `rank` is the rank in the world.
+  DeviceCalls(std::shared_ptr<HostStatus> host_status, std::int64_t rank, c10::Device device)
+      : host_status_(std::move(host_status)), rank_(rank), device_(device) {}
+
+  /// Records that the current stream of the device now waits for the call with this number in the
+  /// rank's history.
+  void add(std::uint64_t number);
+  /// Marks the calls that are complete by now.
+  void poll();
+
+ private:
+  struct Pending {
+    std::uint64_t number;
+    c10::Event event;
+  };
+
+  const std::shared_ptr<HostStatus> host_status_;
+  const std::int64_t rank_;
+  const c10::Device device_;
+  std::mutex mutex_;
+  std::deque<Pending> pending_;
+  std::vector<c10::Event> unused_;
+};
+
+}  // namespace megatron
