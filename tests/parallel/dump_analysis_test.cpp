@@ -30,6 +30,7 @@ CallRecord collective(std::uint64_t number, const std::string& what, bool is_don
           .layer = "decoder.layers.3",
           .type = "Float",
           .shape = {8, 4},
+          .is_awaited = true,
           .entered_s = kNow - 20,
           .left_s = is_done ? kNow - 19 : 0};
 }
@@ -43,6 +44,7 @@ CallRecord message(CommOperation operation, std::int64_t peer, bool is_done) {
           .what = "activations",
           .type = "Float",
           .shape = {8},
+          .is_awaited = true,
           .peer = peer,
           .entered_s = kNow - 15,
           .left_s = is_done ? kNow - 14 : 0};
@@ -101,8 +103,7 @@ TEST(DumpAnalysis, FollowsWhoWaitsForWhom) {
 TEST(DumpAnalysis, ARunningRankIsNotBlockedByAnAsynchronousCall) {
   std::vector<RankDump> dumps{dump(0, 2, {message(CommOperation::recv, 1, false)}),
                               dump(1, 2, {message(CommOperation::recv, 0, false)})};
-  dumps[1].state = "running";
-  dumps[1].wait.is_waiting = false;
+  dumps[1].calls[0].is_awaited = false;
   EXPECT_THAT(analyze_dumps(dumps).culprits, ElementsAre(1));
   dumps[1].is_on_device = true;  // where every call blocks its stream
   EXPECT_THAT(analyze_dumps(dumps).culprits, ElementsAre(0, 1));
@@ -114,11 +115,23 @@ TEST(DumpAnalysis, ADeadOrSilentRankBlocksOthers) {
   dumps[1].state = "dead";
   const HangAnalysis found = analyze_dumps(dumps);
   EXPECT_THAT(found.blocked.at(0).waiting, ElementsAre(0)) << "rank 1 died in the call";
-  EXPECT_THAT(found.blocked.at(0).missing, ElementsAre(3));
+  EXPECT_THAT(found.blocked.at(0).missing, ElementsAre(1, 3));
   EXPECT_THAT(found.blocked.at(0).silent, ElementsAre(2));
   EXPECT_THAT(found.without_dump, ElementsAre(2));
-  EXPECT_THAT(found.culprits, ElementsAre(2, 3));
+  EXPECT_THAT(found.culprits, ElementsAre(1, 2, 3));
   EXPECT_THAT(hang_report_text(dumps, found), HasSubstr("rank 2 wrote no report"));
+}
+
+/// Every rank has begun the call, but one is stopped in the middle of it.
+TEST(DumpAnalysis, ARankThatIsStoppedInACallBlocksIt) {
+  std::vector<RankDump> dumps;
+  for (const std::int64_t rank : {0, 1, 2, 3})
+    dumps.push_back(dump(rank, 4, {collective(1, "weights", false)}));
+  dumps[2].state = "stopped";
+  const HangAnalysis found = analyze_dumps(dumps);
+  EXPECT_THAT(found.blocked.at(0).waiting, ElementsAre(0, 1, 3));
+  EXPECT_THAT(found.blocked.at(0).missing, ElementsAre(2));
+  EXPECT_THAT(found.culprits, ElementsAre(2));
 }
 
 TEST(DumpAnalysis, FindsTheFirstDifferenceOfEachGroup) {

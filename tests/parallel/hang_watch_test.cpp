@@ -167,7 +167,7 @@ TEST(HangWatch, DumpsFailuresWithoutAMessage) {
 const RankBodyOf kLateRank{"late rank", [](Communicators& world) {
                              const auto comm = world.group(first_ranks(2), "dp");
                              comm->barrier("together");
-                             if (world.rank() == 1) std::this_thread::sleep_for(milliseconds(9'000));
+                             if (world.rank() == 1) std::this_thread::sleep_for(milliseconds(6'000));
                              comm->barrier("late");
                            }};
 
@@ -189,6 +189,7 @@ TEST(HangWatch, TheFailureHasTheStackOfTheMissedRank) {
   EXPECT_THAT(hang_report_text(dumps, found),
               AllOf(HasSubstr("rank 1 blocks the others"), HasSubstr("Main thread of rank 1"),
                     HasSubstr("nanosleep")));
+  EXPECT_TRUE(found.blocked.at(0).call.is_awaited);
 }
 
 /// The survivor writes the calls of the dead rank, which are in shared memory.
@@ -229,7 +230,7 @@ const RankBodyOf kStuckRank{"stuck rank", [](Communicators& world) {
                               const auto comm = world.group(first_ranks(2), "dp");
                               if (world.rank() == 1) {
                                 const SectionScope section(&world, "writing");
-                                std::this_thread::sleep_for(milliseconds(12'000));
+                                std::this_thread::sleep_for(milliseconds(7'000));
                               }
                               comm->barrier("end");
                             }};

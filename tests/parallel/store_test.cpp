@@ -209,6 +209,50 @@ TEST(ReachStore, NamesAServiceThatCloses) {
               HasSubstr("which closes every connection"));
 }
 
+// ---- the job token ----
+
+TEST(RunStore, AsksForTheToken) {
+  ListeningSocket socket = local_socket();
+  const StoreAddress address{"127.0.0.1", socket.port()};
+  const RunStore store = RunStore::host(std::move(socket), milliseconds(5'000), "secret");
+  check_calls(RunStore(connect_to_store(address, {.token = "secret"})));
+  for (const char* other : {"Secret", "secret2", "s"})
+    EXPECT_THAT(refusal(address, {.token = other}),
+                AllOf(HasSubstr("refuses the job token of this rank"),
+                      HasSubstr("MEGATRON_JOB_TOKEN")));
+}
+
+/// Without the token no key can be read or written, and the others are served on.
+TEST(RunStore, GivesNothingAwayWithoutTheToken) {
+  ListeningSocket socket = local_socket();
+  const StoreAddress address{"127.0.0.1", socket.port()};
+  RunStore store = RunStore::host(std::move(socket), milliseconds(5'000), "secret");
+  store.set("key", "value");
+  const std::vector<std::function<void(StoreClient&)>> requests{
+      [](StoreClient& client) { client.get("/key"); },
+      [](StoreClient& client) { client.has({"/key"}); },
+      [](StoreClient& client) { client.add("/n", 1); },
+      [](StoreClient& client) { client.num_keys(); },
+      [](StoreClient& client) { client.delete_key("/key"); },
+      [](StoreClient& client) { client.compare_set("/key", "value", "other"); },
+      [](StoreClient& client) {
+        client.set("/key", "other");
+        client.get("/key");
+      }};
+  for (const auto& request : requests) {
+    const auto client = connect_to_store(address, {});
+    EXPECT_THROW(request(*client), StoreLost);
+  }
+  EXPECT_EQ(store.find("key"), "value");
+}
+
+TEST(RunStore, RefusesATokenThatNobodyAsksFor) {
+  ListeningSocket socket = local_socket();
+  const StoreAddress address{"127.0.0.1", socket.port()};
+  const RunStore store = RunStore::host(std::move(socket), milliseconds(5'000));
+  EXPECT_THAT(refusal(address, {.token = "secret"}), HasSubstr("asks for no job token"));
+}
+
 /// Rank 0's launcher starts late, and rank 0 serves the port later still. The limit for silence
 /// starts when the port opens.
 TEST(ReachStore, WaitsForAPortThatOpensLate) {

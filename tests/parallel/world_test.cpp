@@ -328,6 +328,22 @@ TEST(World, NamesARankThatDoesNotLeave) {
               HasSubstr("error: the end of this run: rank 2 did not end within 2 s after rank 0"));
 }
 
+/// A rank that is killed after its last call leaves nobody waiting for the whole timeout.
+TEST(World, NoticesARankThatDiesAtTheEnd) {
+  const auto ranks = run_world(3, [](World& world) {
+    world.join(options_with());
+    auto communicators = world.make_communicators(world.process_options());
+    world.set_failure_notice(communicators->failure_notice());
+    communicators.reset();
+    if (world.environment().rank == 2) ::raise(SIGKILL);
+    return 0;
+  });
+  EXPECT_EQ(ranks[0].code, 1);
+  EXPECT_LT(ranks[0].seconds, 15);
+  EXPECT_THAT(ranks[0].errors,
+              HasSubstr("rank 2 died after the last step, before the end of the run"));
+}
+
 TEST(World, RefusesARankThatWasStartedTwice) {
   const auto ranks = run_world(
       3,

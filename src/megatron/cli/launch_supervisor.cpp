@@ -151,7 +151,8 @@ void Supervisor::handle_signals() {
     if (*signal == SIGCHLD) {
       reap();
     } else {
-      result_.was_signalled = true;
+      // SIGUSR2 asks the ranks what they do; unless it is their --exit-signal, they go on.
+      if (*signal != SIGUSR2) result_.was_signalled = true;
       signal_all(*signal);
     }
   }
@@ -197,6 +198,7 @@ void Supervisor::remember_failure(const RankProcess& process, int status) {
   result_.rank = process.rank;
   result_.description = describe(status);
   const bool stopped_as_asked = !WIFSIGNALED(status) && WEXITSTATUS(status) > 128;
+  if (stopped_as_asked) result_.was_signalled = true;
   if (stopped_as_asked) return;  // the other ranks are saving and exit by themselves
   const auto stopped = std::ranges::find_if(
       processes_, [](const RankProcess& one) { return one.is_running && one.stop_signal != 0; });

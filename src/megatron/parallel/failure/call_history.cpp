@@ -54,6 +54,7 @@ struct CallHistory::Slot {
   static_assert(sizeof(Note) % sizeof(std::uint64_t) == 0);
   std::atomic<std::uint64_t> number;
   std::atomic<std::int64_t> left_ns;
+  std::atomic<std::uint64_t> is_awaited;
   std::array<std::atomic<std::uint64_t>, kNumWords> words;
 };
 
@@ -116,11 +117,18 @@ std::uint64_t CallHistory::enter(const Place& place, const CommCall& call) {
   Slot& slot = calls.slot(number);
   slot.number.store(0);
   slot.left_ns.store(0);
+  slot.is_awaited.store(0);
   for (std::size_t i = 0; i < words.size(); ++i)
     slot.words[i].store(words[i], std::memory_order_release);
   slot.number.store(number);
   calls.num_calls.store(number);
   return number;
+}
+
+void CallHistory::await(std::int64_t rank, std::uint64_t number) {
+  Slot& slot = calls_of(rank).slot(number);
+  const std::lock_guard lock(mutex_);
+  if (slot.number.load() == number) slot.is_awaited.store(1);
 }
 
 void CallHistory::leave(std::int64_t rank, std::uint64_t number) {
@@ -141,6 +149,7 @@ std::vector<CallRecord> CallHistory::read(std::int64_t rank) const {
     for (std::size_t i = 0; i < words.size(); ++i)
       words[i] = slot.words[i].load(std::memory_order_acquire);
     const std::int64_t left_ns = slot.left_ns.load();
+    const bool is_awaited = slot.is_awaited.load() != 0;
     if (before != number || slot.number.load() != number) continue;
     Note note;
     std::memcpy(&note, words.data(), sizeof note);
@@ -154,6 +163,7 @@ std::vector<CallRecord> CallHistory::read(std::int64_t rank) const {
                       .type = {},
                       .shape = {},
                       .is_uneven = note.is_uneven != 0,
+                      .is_awaited = is_awaited,
                       .peer = note.peer,
                       .entered_s = static_cast<double>(note.entered_ns) / 1e9,
                       .left_s = static_cast<double>(left_ns) / 1e9};

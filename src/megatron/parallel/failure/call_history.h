@@ -25,6 +25,7 @@ struct CallRecord {
   std::string type;                 ///< element type of the tensor; empty without a tensor
   std::vector<std::int64_t> shape;  ///< of the tensor that the rank passes, at most 6 dimensions
   bool is_uneven = false;           ///< ranks may pass tensors of different sizes
+  bool is_awaited = false;          ///< the rank's program waits until the call is complete
   std::int64_t peer = -1;           ///< world rank of a root or partner; −1: none
   double entered_s = 0;             ///< Unix time at which the call was made
   double left_s = 0;                ///< Unix time at which it was complete; 0: not yet
@@ -40,8 +41,8 @@ struct CallGroup {
 /// By identity, which is equal on all ranks.
 using CallGroups = std::map<std::string, CallGroup>;
 
-/// Keeps the last kNumCalls calls of each rank. Methods are thread-safe; enter() and leave() must be
-/// called in the rank's own process.
+/// Keeps the last kNumCalls calls of each rank. Methods are thread-safe; enter(), await() and leave() must
+/// be called in the rank's own process.
 class CallHistory {
  public:
   static constexpr std::uint64_t kNumCalls = 64;
@@ -63,7 +64,9 @@ class CallHistory {
   };
   /// Records that the rank makes a call, and returns its number.
   std::uint64_t enter(const Place& place, const CommCall& call);
-  /// Records that the call is complete. Ignores calls that are no longer kept.
+  /// Records that the program now waits for the call, or that the call is complete. Both ignore
+  /// calls that are no longer kept.
+  void await(std::int64_t rank, std::uint64_t number);
   void leave(std::int64_t rank, std::uint64_t number);
 
   /// Returns the calls of a rank, oldest first. A call that is being written is left out.

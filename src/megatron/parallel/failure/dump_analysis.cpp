@@ -24,10 +24,19 @@ bool can_wait(const RankDump& dump) {
   return dump.state != "stopped" && dump.state != "dead" && dump.state != "ended";
 }
 
-/// Returns whether the rank stands still in its incomplete calls. The program of a rank on a CPU
-/// may run on while an asynchronous call waits.
-bool is_blocked(const RankDump& dump) {
-  return can_wait(dump) && (dump.is_on_device || dump.wait.is_waiting);
+/// Returns whether the rank stands still in an incomplete call. The program of a rank on a CPU may
+/// run on while an asynchronous call waits.
+bool blocks(const CallRecord& call, const RankDump& dump) {
+  return dump.is_on_device || call.is_awaited;
+}
+
+/// Returns whether the rank has made its part of another rank's call. What a rank that stands still
+/// has only begun does not count.
+bool has_made_its_part(const RankDump& dump, const CallRecord& call, std::int64_t rank) {
+  return std::ranges::any_of(dump.calls, [&](const CallRecord& made) {
+    if (!is_part_of(made, call, rank)) return false;
+    return can_wait(dump) || made.left_s != 0 || made.group_number > call.group_number;
+  });
 }
 
 class Analysis {
@@ -45,11 +54,11 @@ class Analysis {
         if (call.left_s == 0 && can_wait(dump)) add_blocked(dump, call);
       }
     }
+    find_culprits();
     for (auto& [key, blocked] : blocked_) found_.blocked.push_back(std::move(blocked));
     std::ranges::sort(found_.blocked, std::greater<>(), &BlockedCall::waited_s);
     compare_collectives();
     compare_messages();
-    find_culprits();
     const std::int64_t world_size = dumps_.empty() ? 0 : dumps_.front().world_size;
     for (std::int64_t rank = 0; rank < world_size; ++rank)
       if (!dump_of_.contains(rank)) found_.without_dump.push_back(rank);
@@ -76,6 +85,7 @@ class Analysis {
       find_missing(dump.rank, blocked);
     }
     blocked.waiting.push_back(dump.rank);
+    if (blocks(call, dump)) blocked_ranks_[key].insert(dump.rank);
     blocked.waited_s = std::max(blocked.waited_s, waited_s);
   }
 
@@ -88,9 +98,7 @@ class Analysis {
       const auto dump = dump_of_.find(other);
       if (dump == dump_of_.end()) {
         blocked.silent.push_back(other);
-      } else if (std::ranges::none_of(dump->second->calls, [&](const CallRecord& made) {
-                   return is_part_of(made, call, rank);
-                 })) {
+      } else if (!has_made_its_part(*dump->second, call, rank)) {
         blocked.missing.push_back(other);
       }
     }
@@ -140,12 +148,11 @@ class Analysis {
 
   void find_culprits() {
     std::set<std::int64_t> missing, waiting;
-    for (const BlockedCall& blocked : found_.blocked) {
+    for (const auto& [key, blocked] : blocked_) {
       missing.insert(blocked.missing.begin(), blocked.missing.end());
       missing.insert(blocked.silent.begin(), blocked.silent.end());
-      if (blocked.missing.empty() && blocked.silent.empty()) continue;
-      for (const std::int64_t rank : blocked.waiting)
-        if (is_blocked(*dump_of_.at(rank))) waiting.insert(rank);
+      if (!blocked.missing.empty() || !blocked.silent.empty())
+        waiting.insert(blocked_ranks_[key].begin(), blocked_ranks_[key].end());
     }
     std::ranges::set_difference(missing, waiting, std::back_inserter(found_.culprits));
     if (found_.culprits.empty()) found_.culprits.assign(missing.begin(), missing.end());
@@ -158,6 +165,7 @@ class Analysis {
   DumpOfRank dump_of_;
   CallGroups groups_;
   std::map<Key, BlockedCall> blocked_;
+  std::map<Key, std::set<std::int64_t>> blocked_ranks_;  ///< whose program waits for the call
   std::set<std::string> groups_with_difference_;
   HangAnalysis found_;
 };

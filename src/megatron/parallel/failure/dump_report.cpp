@@ -101,8 +101,10 @@ std::string stacks_text(const std::vector<RankDump>& dumps, const HangAnalysis& 
   std::size_t shown = 0;
   for (const std::int64_t rank : analysis.culprits) {
     const RankDump* dump = dump_of(dumps, rank);
-    if (dump == nullptr || dump->threads.empty() || shown++ == kMaxStacks) continue;
+    if (dump == nullptr || dump->threads.empty()) continue;
     const ThreadStack& main = dump->threads.front();
+    // A rank that ends takes no stack of its main thread.
+    if (main.thread != dump->process || shown++ == kMaxStacks) continue;
     text += "\nMain thread of rank " + std::to_string(rank) + "\n";
     for (std::size_t i = 0; i < std::min(kMaxFrames, main.frames.size()); ++i)
       text += format("  %2zu  %s\n", i, main.frames[i].c_str());

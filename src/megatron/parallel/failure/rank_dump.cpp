@@ -24,6 +24,7 @@ OrderedJson call_json(const CallRecord& call) {
           {"type", call.type},
           {"shape", call.shape},
           {"uneven", call.is_uneven},
+          {"awaited", call.is_awaited},
           {"peer", call.peer},
           {"entered", call.entered_s},
           {"left", call.left_s}};
@@ -94,6 +95,7 @@ CallRecord read_call(const Json& json, const std::string& source) {
           .type = json_string(json, "type", source),
           .shape = list_of<std::int64_t>(json, "shape", source),
           .is_uneven = json_bool(json, "uneven", source),
+          .is_awaited = json_bool(json, "awaited", source),
           .peer = json_int(json, "peer", source),
           .entered_s = json_double(json, "entered", source),
           .left_s = json_double(json, "left", source)};

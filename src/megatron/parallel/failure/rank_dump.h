@@ -26,7 +26,8 @@ struct RankDump {
   RankWait wait;              ///< with the iteration
   std::vector<CallRecord> calls;  ///< oldest first
   CallGroups groups;              ///< the groups that the writer knows
-  std::vector<ThreadStack> threads;  ///< the main thread's first; none if another rank wrote it
+  /// The main thread's first, unless that was ending; none if another rank wrote the dump.
+  std::vector<ThreadStack> threads;
 };
 
 /// Returns the file of a rank in a folder of dumps.

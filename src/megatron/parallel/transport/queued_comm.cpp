@@ -24,16 +24,17 @@ class BlockedScope {
   std::int64_t rank_;
 };
 
-struct OwnRank {
+struct OwnCall {
   std::shared_ptr<HostStatus> host_status;
-  std::int64_t rank;  ///< World rank.
+  std::int64_t rank;     ///< World rank.
+  std::uint64_t number;  ///< In the rank's history of calls.
 };
 
 class QueuedWork final : public Work {
  public:
   QueuedWork(std::shared_ptr<TaskQueue> queue, std::shared_ptr<TaskQueue::Task> task,
              std::shared_ptr<Transport> transport, std::shared_ptr<CommCounters> counters,
-             CommCountKey call, OwnRank own)
+             CommCountKey call, OwnCall own)
       : queue_(std::move(queue)),
         task_(std::move(task)),
         transport_(std::move(transport)),
@@ -56,6 +57,7 @@ class QueuedWork final : public Work {
     waited_ = true;
     const ScopedExposedTime exposed_time(*counters_, call_);
     const BlockedScope blocked(*own_.host_status, own_.rank);
+    own_.host_status->history().await(own_.rank, own_.number);
     queue_->wait(task_);
   }
 
@@ -65,7 +67,7 @@ class QueuedWork final : public Work {
   std::shared_ptr<Transport> transport_;
   std::shared_ptr<CommCounters> counters_;
   CommCountKey call_;
-  OwnRank own_;
+  OwnCall own_;
   int exceptions_ = std::uncaught_exceptions();
   bool waited_ = false;
 };
@@ -113,7 +115,7 @@ PendingWork QueuedComm::start(CommCall call) {
     host_status->history().leave(rank, number);
   });
   return std::make_unique<QueuedWork>(std::move(queue), std::move(task), transport_, counters_,
-                                      std::move(counted), OwnRank{host_status_, own_rank()});
+                                      std::move(counted), OwnCall{host_status_, own_rank(), number});
 }
 
 void QueuedComm::run(CommCall call) {
@@ -121,6 +123,7 @@ void QueuedComm::run(CommCall call) {
   check_memory(call);
   const BlockedScope blocked(*host_status_, own_rank());
   const std::uint64_t number = enter(call);
+  host_status_->history().await(own_rank(), number);
   queue_of(call)->run([&] { transport_->run(call); });
   host_status_->history().leave(own_rank(), number);
 }
