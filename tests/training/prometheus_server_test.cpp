@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "megatron/base/error.h"
+#include "support/message_of.h"
 
 namespace megatron {
 namespace {
@@ -31,16 +32,16 @@ std::string answer(int port, const std::string& path) {
 
 TEST(PrometheusServer, AnswersMetricsAndNothingElse) {
   int asked = 0;
-  PrometheusServer server(0, [&] { return "value " + std::to_string(++asked) + "\n"; });
+  PrometheusServer server({}, [&] { return "value " + std::to_string(++asked) + "\n"; });
   EXPECT_THAT(answer(server.port(), "/metrics"), testing::HasSubstr("text/plain; version=0.0.4"));
   EXPECT_THAT(answer(server.port(), "/metrics"), testing::EndsWith("value 2\n"));
   EXPECT_THAT(answer(server.port(), "/"), testing::StartsWith("HTTP/1.1 404"));
 }
 
 TEST(PrometheusServer, APortInUseIsTheUsersMistake) {
-  const PrometheusServer first(0, [] { return ""; });
+  const PrometheusServer first({}, [] { return ""; });
   try {
-    const PrometheusServer second(first.port(), [] { return ""; });
+    const PrometheusServer second({.port = first.port()}, [] { return ""; });
     FAIL() << "two servers on one port";
   } catch (const UserError& error) {
     EXPECT_THAT(error.what(),
@@ -49,13 +50,20 @@ TEST(PrometheusServer, APortInUseIsTheUsersMistake) {
   }
 }
 
+TEST(PrometheusServer, AnAddressOfAnotherHostIsTheUsersMistake) {
+  for (const char* host : {"192.0.2.1", "no.such.host.invalid"}) {
+    EXPECT_THAT(message_of([&] { PrometheusServer({.host = host}, [] { return ""; }); }),
+                testing::HasSubstr("is not an address of this host"));
+  }
+}
+
 TEST(PrometheusServer, GivesThePortBack) {
   int port = 0;
   {
-    const PrometheusServer first(0, [] { return ""; });
+    const PrometheusServer first({}, [] { return ""; });
     port = first.port();
   }
-  EXPECT_NO_THROW(PrometheusServer(port, [] { return ""; }));
+  EXPECT_NO_THROW(PrometheusServer({.port = port}, [] { return ""; }));
 }
 
 }  // namespace

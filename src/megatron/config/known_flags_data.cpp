@@ -337,11 +337,14 @@ constexpr KnownFlags kKnownFlags[] = {
      "line",
      "log-straggler straggler-ctrlr-port=65535 straggler-minmax-count=1 "
      "disable-straggler-on-startup"},
+    {accepted,
+     "without effect: ranks that hang are always watched (--hang-warning-seconds, "
+     "--distributed-timeout-minutes), and `megatron launch --max-restarts` starts them again",
+     "", "enable-ft-package calc-ft-timeouts ft-num-warmup-iters=5"},
     {refused,
      "is not in this version: NVIDIA's resiliency extension, a Python package, is not used",
      "use `megatron launch --max-restarts N`, with --save and --load of one folder; "
      "--distributed-timeout-minutes ends ranks that hang",
-     "enable-ft-package calc-ft-timeouts ft-num-warmup-iters=5 "
      "inprocess-restart inprocess-max-iterations=-;0 inprocess-monitor-thread-interval=1 "
      "inprocess-monitor-process-interval=1 inprocess-progress-watchdog-interval=1 "
      "inprocess-heartbeat-interval=30 inprocess-soft-timeout=60 "

@@ -213,6 +213,7 @@ struct LoggerConfig {
   /// Rewritten after every step, for the node exporter's textfile collector.
   std::string prometheus_file;
   std::optional<std::int64_t> prometheus_port;  ///< port that serves /metrics
+  std::string prometheus_host = "127.0.0.1";    ///< address at which it is served
   bool profile = false;
   std::int64_t profile_step_start = 10, profile_step_end = 12;
   std::vector<std::int64_t> profile_ranks;

@@ -12,8 +12,6 @@
 namespace megatron {
 namespace {
 
-constexpr const char* kEveryInterface = "0.0.0.0";
-
 /// Sets only SO_REUSEADDR. The library's default also sets SO_REUSEPORT, which would silently share
 /// the port with another process.
 void set_socket_options(socket_t socket) {
@@ -21,8 +19,11 @@ void set_socket_options(socket_t socket) {
   ::setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
 }
 
-[[noreturn]] void refuse(int port) {
+[[noreturn]] void refuse(const std::string& host, int port) {
   const int code = errno;
+  if (code == 0 || code == EADDRNOTAVAIL)  // 0: the name is unknown
+    throw UserError({"--prometheus-host " + host, "is not an address of this host",
+                     "give 127.0.0.1, 0.0.0.0 (every address) or one of this host's addresses"});
   throw UserError({"--prometheus-port " + std::to_string(port) + " cannot be opened",
                    std::strerror(code),
                    code == EACCES ? "choose a port from 1024 on"
@@ -38,7 +39,7 @@ struct PrometheusServer::Server {
   std::thread thread;
 };
 
-PrometheusServer::PrometheusServer(int port, std::function<std::string()> text)
+PrometheusServer::PrometheusServer(const Address& address, std::function<std::string()> text)
     : server_(std::make_unique<Server>()) {
   httplib::Server& http = server_->http;
   http.new_task_queue = [] { return new httplib::ThreadPool(1); };
@@ -49,9 +50,10 @@ PrometheusServer::PrometheusServer(int port, std::function<std::string()> text)
              response.set_content(text(), "text/plain; version=0.0.4; charset=utf-8");
            });
   errno = 0;
-  server_->port = port == 0 ? http.bind_to_any_port(kEveryInterface)
-                            : (http.bind_to_port(kEveryInterface, port) ? port : -1);
-  if (server_->port < 0) refuse(port);
+  const auto& [port, host] = address;
+  server_->port =
+      port == 0 ? http.bind_to_any_port(host) : (http.bind_to_port(host, port) ? port : -1);
+  if (server_->port < 0) refuse(host, port);
   server_->thread = std::thread([server = server_.get()] {
     server->http.listen_after_bind();
     server->has_ended = true;

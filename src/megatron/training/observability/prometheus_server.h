@@ -9,9 +9,14 @@ namespace megatron {
 
 class PrometheusServer {
  public:
-  /// Listens on `port` of every interface (0: any free port) and answers with the result of `text`,
-  /// which is called on the background thread. UserError when the port is in use or not permitted.
-  PrometheusServer(int port, std::function<std::string()> text);
+  struct Address {
+    int port = 0;                    ///< 0: any free port
+    std::string host = "127.0.0.1";  ///< address of this host; 0.0.0.0: every one
+  };
+  /// Listens at the address and answers with the result of `text`, which is called on the
+  /// background thread. UserError when the address is not of this host, or the port is in use or
+  /// not permitted.
+  PrometheusServer(const Address& address, std::function<std::string()> text);
   PrometheusServer(const PrometheusServer&) = delete;
   PrometheusServer& operator=(const PrometheusServer&) = delete;
   /// Stops listening.
