@@ -36,8 +36,8 @@ struct Straggler {
 
 struct StragglerMetrics {
   std::int64_t first_iteration = 0, last_iteration = 0;  ///< of the times in `parts`
-  std::vector<PartTimes> parts;
-  std::vector<Straggler> stragglers;  ///< the ranks that are slow now
+  std::vector<PartTimes> parts = {};
+  std::vector<Straggler> stragglers = {};  ///< the ranks that are slow now
 };
 
 }  // namespace megatron

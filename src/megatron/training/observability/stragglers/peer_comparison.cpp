@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numbers>
 
 #include "megatron/base/median.h"
 
@@ -48,13 +49,26 @@ bool is_slow_in_most_steps(const std::vector<double>& ratios, const SlownessRule
   return static_cast<double>(slow) >= rule.min_share_of_steps * static_cast<double>(ratios.size());
 }
 
-/// Returns 1.4826 · median absolute deviation of the numbers except the one at `left_out`.
-double deviation_of_others(std::vector<double> numbers, std::size_t left_out) {
-  numbers.erase(numbers.begin() + static_cast<std::ptrdiff_t>(left_out));
-  if (numbers.size() < 3) return 0;
+/// Returns 1.4826 · median absolute deviation, the standard deviation of normal numbers.
+double deviation(std::vector<double> numbers) {
   const double middle = median(numbers);
   for (double& number : numbers) number = std::abs(number - middle);
   return 1.4826 * median(numbers);
+}
+
+std::vector<double> without(std::vector<double> numbers, std::size_t left_out) {
+  numbers.erase(numbers.begin() + static_cast<std::ptrdiff_t>(left_out));
+  return numbers;
+}
+
+/// Returns the excess of a rank's ratio that chance may give it. `ratios` and `noise` hold the
+/// median and the deviation over the steps of every rank's ratio.
+double excess_by_chance(const std::vector<double>& ratios, const std::vector<double>& noise,
+                        std::size_t rank, double num_steps, const SlownessRule& rule) {
+  const std::vector<double> peers = without(ratios, rank);
+  const double spread = peers.size() < 3 ? 0 : deviation(peers);
+  const double error = std::sqrt(std::numbers::pi / 2 / num_steps) * median(without(noise, rank));
+  return std::max(rule.min_deviations * spread, rule.min_standard_errors * error);
 }
 
 }  // namespace
@@ -71,18 +85,22 @@ std::vector<PeerComparison> compare_with_peers(const std::vector<std::vector<dou
     const std::vector<double> peers = medians_of_others(times);
     for (std::size_t i = 0; i < times.size(); ++i) steps[i].add(times[i], peers[i]);
   }
-  std::vector<double> ratios;
-  for (const Steps& rank : steps) ratios.push_back(median(rank.ratio));
+  std::vector<double> ratios, noise;
+  for (const Steps& rank : steps) {
+    ratios.push_back(median(rank.ratio));
+    noise.push_back(deviation(rank.ratio));
+  }
   for (std::size_t i = 0; i < result.size(); ++i) {
     PeerComparison& rank = result[i];
     rank = {.own_s = median(steps[i].own),
             .peers_s = median(steps[i].peers),
             .ratio = ratios[i],
             .excess_s = median(steps[i].excess)};
-    rank.is_slow = num_steps >= rule.min_steps && rank.ratio >= rule.min_ratio &&
-                   rank.excess_s >= rule.min_share_of_time * step_s &&
-                   is_slow_in_most_steps(steps[i].ratio, rule) &&
-                   rank.ratio - 1 > rule.min_deviations * deviation_of_others(ratios, i);
+    rank.is_slow =
+        num_steps >= rule.min_steps && rank.ratio >= rule.min_ratio &&
+        rank.excess_s >= rule.min_share_of_time * step_s &&
+        is_slow_in_most_steps(steps[i].ratio, rule) &&
+        rank.ratio - 1 > excess_by_chance(ratios, noise, i, static_cast<double>(num_steps), rule);
   }
   return result;
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <functional>
 #include <iterator>
+#include <utility>
 
 #include "megatron/base/format.h"
 #include "megatron/base/median.h"
