@@ -49,8 +49,11 @@ bool is_slow_in_most_steps(const std::vector<double>& ratios, const SlownessRule
   return static_cast<double>(slow) >= rule.min_share_of_steps * static_cast<double>(ratios.size());
 }
 
-/// Returns 1.4826 · median absolute deviation, the standard deviation of normal numbers.
-double deviation(std::vector<double> numbers) {
+/// Returns the robust standard deviation of the logarithms of the ratios: 1.4826 · median absolute
+/// deviation.
+double deviation(const std::vector<double>& ratios) {
+  std::vector<double> numbers;
+  for (const double ratio : ratios) numbers.push_back(std::log(ratio));
   const double middle = median(numbers);
   for (double& number : numbers) number = std::abs(number - middle);
   return 1.4826 * median(numbers);
@@ -61,10 +64,10 @@ std::vector<double> without(std::vector<double> numbers, std::size_t left_out) {
   return numbers;
 }
 
-/// Returns the excess of a rank's ratio that chance may give it. `ratios` and `noise` hold the
-/// median and the deviation over the steps of every rank's ratio.
-double excess_by_chance(const std::vector<double>& ratios, const std::vector<double>& noise,
-                        std::size_t rank, double num_steps, const SlownessRule& rule) {
+/// Returns the logarithm of the largest ratio of a rank that chance explains. `ratios` and `noise`
+/// hold the median and the deviation over the steps of every rank's ratio.
+double log_ratio_by_chance(const std::vector<double>& ratios, const std::vector<double>& noise,
+                           std::size_t rank, double num_steps, const SlownessRule& rule) {
   const std::vector<double> peers = without(ratios, rank);
   const double spread = peers.size() < 3 ? 0 : deviation(peers);
   const double error = std::sqrt(std::numbers::pi / 2 / num_steps) * median(without(noise, rank));
@@ -96,11 +99,11 @@ std::vector<PeerComparison> compare_with_peers(const std::vector<std::vector<dou
             .peers_s = median(steps[i].peers),
             .ratio = ratios[i],
             .excess_s = median(steps[i].excess)};
-    rank.is_slow =
-        num_steps >= rule.min_steps && rank.ratio >= rule.min_ratio &&
-        rank.excess_s >= rule.min_share_of_time * step_s &&
-        is_slow_in_most_steps(steps[i].ratio, rule) &&
-        rank.ratio - 1 > excess_by_chance(ratios, noise, i, static_cast<double>(num_steps), rule);
+    rank.is_slow = num_steps >= rule.min_steps && rank.ratio >= rule.min_ratio &&
+                   rank.excess_s >= rule.min_share_of_time * step_s &&
+                   is_slow_in_most_steps(steps[i].ratio, rule) &&
+                   std::log(rank.ratio) >
+                       log_ratio_by_chance(ratios, noise, i, static_cast<double>(num_steps), rule);
   }
   return result;
 }

@@ -18,11 +18,12 @@ struct SlownessRule {
   double min_share_of_steps = 0.8;
   /// Least excess of the rank's time as a share of the step: shorter ones cost nothing.
   double min_share_of_time = 0.01;
-  /// The excess of the ratio must be this many robust standard deviations (1.4826 · median absolute
-  /// deviation) of the peers' ratios, when the rank has at least three peers.
+  /// The logarithm of the ratio must exceed this many standard deviations of those of the peers,
+  /// when the rank has at least three peers. Standard deviations are 1.4826 · median absolute
+  /// deviation.
   double min_deviations = 3;
-  /// The excess of the ratio must be this many standard errors of a median over the steps. The
-  /// noise of one step is taken from the peers.
+  /// The logarithm of the ratio must exceed this many standard errors of a median over the steps.
+  /// The noise of one step is that of the peers.
   double min_standard_errors = 5;
   std::size_t min_steps = 12;
 };
