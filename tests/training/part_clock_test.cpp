@@ -45,7 +45,7 @@ TEST_F(PartClockTest, OwnTimeIsTimeLessWaits) {
     compute(3);
   }
   compute(0.25);
-  const StepTimes times = clock_.take_step();
+  const OwnTimes times = clock_.take_step();
   EXPECT_DOUBLE_EQ(times.own(StepPart::data), 1);
   EXPECT_DOUBLE_EQ(times.own(StepPart::forward), 4);
   EXPECT_DOUBLE_EQ(times.own(StepPart::backward), 8);
@@ -62,7 +62,7 @@ TEST_F(PartClockTest, EachStepStartsAtZero) {
   wait(1);
   clock_.take_step();
   compute(5);
-  const StepTimes times = clock_.take_step();
+  const OwnTimes times = clock_.take_step();
   EXPECT_DOUBLE_EQ(times.own(StepPart::forward), 0);
   EXPECT_DOUBLE_EQ(times.own(StepPart::other), 5);
   EXPECT_DOUBLE_EQ(times.waited_s, 0);
@@ -82,7 +82,7 @@ TEST_F(PartClockTest, SavesAndEvaluationsArePartsOfTheirOwn) {
     const auto data = timers_.scope("batch-generator", 2);
     compute(4);
   }
-  const StepTimes times = clock_.take_step();
+  const OwnTimes times = clock_.take_step();
   EXPECT_DOUBLE_EQ(times.own(StepPart::checkpoint), 5);
   EXPECT_DOUBLE_EQ(times.own(StepPart::evaluation), 4) << "a part within counts as the outer one";
   EXPECT_DOUBLE_EQ(times.own(StepPart::data), 0);
@@ -99,7 +99,7 @@ TEST_F(PartClockTest, JoinedStepsCountAsTheFirst) {
     }
     compute(4);
   }
-  const StepTimes times = clock_.take_step();
+  const OwnTimes times = clock_.take_step();
   EXPECT_DOUBLE_EQ(times.own(StepPart::forward), 7);
   EXPECT_DOUBLE_EQ(times.own(StepPart::backward), 0);
 }

@@ -20,7 +20,7 @@ class StragglerTrackerTest : public testing::Test {
  protected:
   StragglerTrackerTest() : tracker_(places(), 1) {
     for (std::size_t rank = 0; rank < 8; ++rank) {
-      StepTimes& times = ranks_.emplace_back();
+      OwnTimes& times = ranks_.emplace_back();
       const double factor = rank < 4 ? 1 : 2;
       times.own(StepPart::data) = 0.001;
       times.own(StepPart::forward) = 0.1 * factor;
@@ -40,7 +40,7 @@ class StragglerTrackerTest : public testing::Test {
 
   /// Adds the next five steps, in which `ranks_` takes effect from the iteration `onset` on.
   StragglerMetrics add_steps(std::int64_t onset = 0) {
-    GatheredTimes times{.iterations = {}, .ranks = std::vector<std::vector<StepTimes>>(8)};
+    GatheredTimes times{.iterations = {}, .ranks = std::vector<std::vector<OwnTimes>>(8)};
     for (int step = 0; step < 5; ++step) {
       times.iterations.push_back(++iteration_);
       for (std::size_t rank = 0; rank < 8; ++rank)
@@ -50,7 +50,7 @@ class StragglerTrackerTest : public testing::Test {
   }
 
   std::int64_t iteration_ = 0;
-  std::vector<StepTimes> before_, ranks_;
+  std::vector<OwnTimes> before_, ranks_;
   StragglerTracker tracker_;
 };
 
@@ -130,7 +130,7 @@ TEST_F(StragglerTrackerTest, PartsWithUnequalWorkAreShownButNotCompared) {
 }
 
 TEST_F(StragglerTrackerTest, CauseIsABusyCpu) {
-  for (StepTimes& rank : ranks_) rank.cpu_wait_s = 0.005;
+  for (OwnTimes& rank : ranks_) rank.cpu_wait_s = 0.005;
   ranks_[1].own(StepPart::backward) += 0.1;
   ranks_[1].cpu_wait_s = 0.06;
   for (int i = 0; i < 3; ++i) add_steps();
@@ -199,7 +199,7 @@ TEST_F(StragglerTrackerTest, ClearForgets) {
 TEST(StragglerTracker, RanksAloneInTheirStageHaveNoPeers) {
   StragglerTracker alone({{.stage = 0, .host = "a"}, {.stage = 1, .host = "b"}}, 1);
   EXPECT_FALSE(alone.has_peers());
-  GatheredTimes times{.iterations = {1}, .ranks = {{StepTimes{}}, {StepTimes{}}}};
+  GatheredTimes times{.iterations = {1}, .ranks = {{OwnTimes{}}, {OwnTimes{}}}};
   times.ranks[1][0].own(StepPart::forward) = 1;
   EXPECT_THAT(alone.add(times).stragglers, IsEmpty());
   EXPECT_THAT(alone.take_report(), Not(HasSubstr("stragglers")));

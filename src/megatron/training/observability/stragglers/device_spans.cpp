@@ -21,7 +21,7 @@ void DeviceSpans::begin(StepPart part) {
 
 void DeviceSpans::end() { record(spans_[num_used_++].end); }
 
-void DeviceSpans::replace(StepTimes& times) {
+void DeviceSpans::replace(OwnTimes& times) {
   for (std::size_t i = 0; i < num_used_; ++i) times.own(spans_[i].part) = 0;
   for (std::size_t i = 0; i < num_used_; ++i)
     times.own(spans_[i].part) += spans_[i].begin.elapsedTime(spans_[i].end) * 1e-3;

@@ -7,7 +7,7 @@
 
 #include <vector>
 
-#include "megatron/training/observability/stragglers/step_times.h"
+#include "megatron/training/observability/stragglers/own_times.h"
 
 namespace megatron {
 
@@ -19,7 +19,7 @@ class DeviceSpans {
   void end();
   /// Replaces the host's times of the parts that were measured since the last call, and starts
   /// again. The GPU must have finished them.
-  void replace(StepTimes& times);
+  void replace(OwnTimes& times);
 
  private:
   struct Span {

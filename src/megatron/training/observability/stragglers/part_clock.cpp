@@ -50,9 +50,9 @@ void PartClock::on_stop(std::string_view timer) {
   if (device_ && is_queued(*part)) device_->end();
 }
 
-StepTimes PartClock::take_step() {
+OwnTimes PartClock::take_step() {
   const Reading end = read();
-  StepTimes times = std::exchange(times_, {});
+  OwnTimes times = std::exchange(times_, {});
   times.waited_s = end.waited_s - step_begin_.waited_s;
   if (device_) device_->replace(times);
   double other = end.now_s - step_begin_.now_s - times.waited_s;

@@ -8,7 +8,7 @@
 #include <optional>
 
 #include "megatron/training/observability/stragglers/device_spans.h"
-#include "megatron/training/observability/stragglers/step_times.h"
+#include "megatron/training/observability/stragglers/own_times.h"
 #include "megatron/training/observability/timers.h"
 
 namespace megatron {
@@ -25,7 +25,7 @@ class PartClock : public TimerListener {
 
   /// Returns the times since the last call, or since construction, except those of the CPU. On a
   /// GPU, the host must have waited for the work of the step.
-  StepTimes take_step();
+  OwnTimes take_step();
 
   void on_start(std::string_view timer) override;
   void on_stop(std::string_view timer) override;
@@ -40,7 +40,7 @@ class PartClock : public TimerListener {
   std::unique_ptr<DeviceSpans> device_;
   Reading step_begin_, part_begin_;
   int depth_ = 0;  ///< of nested parts, which count as the outer one
-  StepTimes times_;
+  OwnTimes times_;
 };
 
 }  // namespace megatron

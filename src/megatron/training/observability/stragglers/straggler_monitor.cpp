@@ -25,7 +25,7 @@ std::unique_ptr<DeviceSpans> device_spans(c10::Device device) {
 
 /// Returns the time for which the calling thread ran and for which it waited for a CPU since it
 /// started; 0 where the kernel does not count them.
-StepTimes thread_cpu_times() {
+OwnTimes thread_cpu_times() {
   double ran_ns = 0, waited_ns = 0;
   std::ifstream("/proc/thread-self/schedstat") >> ran_ns >> waited_ns;
   return {.cpu_s = ran_ns * 1e-9, .cpu_wait_s = waited_ns * 1e-9};
@@ -45,19 +45,19 @@ std::vector<RankPlace> gather_places(const Rank& rank) {
 
 constexpr std::size_t kNumbersPerStep = kNumStepParts + 3;
 
-std::vector<double> to_numbers(const std::vector<StepTimes>& steps) {
+std::vector<double> to_numbers(const std::vector<OwnTimes>& steps) {
   std::vector<double> numbers;
-  for (const StepTimes& step : steps) {
+  for (const OwnTimes& step : steps) {
     numbers.insert(numbers.end(), step.own_s.begin(), step.own_s.end());
     numbers.insert(numbers.end(), {step.waited_s, step.cpu_s, step.cpu_wait_s});
   }
   return numbers;
 }
 
-std::vector<StepTimes> to_steps(const std::vector<double>& numbers) {
-  std::vector<StepTimes> steps;
+std::vector<OwnTimes> to_steps(const std::vector<double>& numbers) {
+  std::vector<OwnTimes> steps;
   for (std::size_t at = 0; at < numbers.size(); at += kNumbersPerStep) {
-    StepTimes& step = steps.emplace_back();
+    OwnTimes& step = steps.emplace_back();
     for (std::size_t part = 0; part < kNumStepParts; ++part) step.own_s[part] = numbers[at + part];
     step.waited_s = numbers[at + kNumStepParts];
     step.cpu_s = numbers[at + kNumStepParts + 1];
@@ -93,7 +93,7 @@ StragglerMonitor::StragglerMonitor(const TrainingPlan& plan, TrainingServices& s
 }
 
 std::optional<StragglerMetrics> StragglerMonitor::after_step(std::int64_t iteration) {
-  const StepTimes times = clock_.take_step();
+  const OwnTimes times = clock_.take_step();
   if (std::exchange(has_warmed_up_, true)) {
     iterations_.push_back(iteration);
     steps_.push_back(times);
@@ -105,9 +105,9 @@ std::optional<StragglerMetrics> StragglerMonitor::after_step(std::int64_t iterat
 
 std::optional<StragglerMetrics> StragglerMonitor::gather() {
   if (steps_.empty()) return std::nullopt;
-  const StepTimes cpu = thread_cpu_times();
+  const OwnTimes cpu = thread_cpu_times();
   const auto count = static_cast<double>(steps_.size());
-  for (StepTimes& step : steps_) {
+  for (OwnTimes& step : steps_) {
     step.cpu_s = (cpu.cpu_s - cpu_at_last_gather_.cpu_s) / count;
     step.cpu_wait_s = (cpu.cpu_wait_s - cpu_at_last_gather_.cpu_wait_s) / count;
   }

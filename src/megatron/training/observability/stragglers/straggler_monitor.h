@@ -48,8 +48,8 @@ class StragglerMonitor {
   PartClock clock_;
   bool has_warmed_up_ = false;  ///< the first step allocates memory and connects the ranks
   std::vector<std::int64_t> iterations_;  ///< of the steps not yet gathered
-  std::vector<StepTimes> steps_;
-  StepTimes cpu_at_last_gather_;
+  std::vector<OwnTimes> steps_;
+  OwnTimes cpu_at_last_gather_;
   bool is_report_due_ = false;
   std::optional<StragglerTracker> tracker_;  ///< on rank 0
   std::optional<StragglerToggle> toggle_;    ///< on rank 0

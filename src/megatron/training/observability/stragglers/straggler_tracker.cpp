@@ -13,7 +13,7 @@ namespace {
 
 constexpr double kMs = 1e3;
 
-StepTimes& operator+=(StepTimes& sum, const StepTimes& step) {
+OwnTimes& operator+=(OwnTimes& sum, const OwnTimes& step) {
   for (std::size_t part = 0; part < kNumStepParts; ++part) sum.own_s[part] += step.own_s[part];
   sum.waited_s += step.waited_s;
   sum.cpu_s += step.cpu_s;
@@ -21,7 +21,7 @@ StepTimes& operator+=(StepTimes& sum, const StepTimes& step) {
   return sum;
 }
 
-double own_seconds(const StepTimes& times) {
+double own_seconds(const OwnTimes& times) {
   double sum = 0;
   for (const double own : times.own_s) sum += own;
   return sum;
@@ -77,8 +77,8 @@ void StragglerTracker::append(const GatheredTimes& times) {
   window_.resize(places_.size());
   since_report_.resize(places_.size());
   for (std::size_t rank = 0; rank < places_.size(); ++rank) {
-    std::deque<StepTimes>& steps = window_[rank];
-    for (const StepTimes& step : times.ranks[rank]) {
+    std::deque<OwnTimes>& steps = window_[rank];
+    for (const OwnTimes& step : times.ranks[rank]) {
       steps.push_back(step);
       since_report_[rank] += step;
     }
@@ -97,9 +97,9 @@ StragglerMetrics StragglerTracker::add(const GatheredTimes& times) {
   slow_ = std::move(slow);
   StragglerMetrics metrics{.first_iteration = times.iterations.front(),
                            .last_iteration = times.iterations.back()};
-  std::vector<StepTimes> sums(places_.size());
+  std::vector<OwnTimes> sums(places_.size());
   for (std::size_t rank = 0; rank < places_.size(); ++rank) {
-    for (const StepTimes& step : times.ranks[rank]) sums[rank] += step;
+    for (const OwnTimes& step : times.ranks[rank]) sums[rank] += step;
   }
   metrics.parts = part_times(sums, static_cast<double>(times.iterations.size()));
   for (const auto& [rank, straggler] : slow_) metrics.stragglers.push_back(straggler);
@@ -109,7 +109,7 @@ StragglerMetrics StragglerTracker::add(const GatheredTimes& times) {
 /// Returns the median time of a step of the window, of the first of the ranks.
 double StragglerTracker::step_seconds(const Ranks& ranks) const {
   std::vector<double> seconds;
-  for (const StepTimes& step : window_[ranks.front()])
+  for (const OwnTimes& step : window_[ranks.front()])
     seconds.push_back(own_seconds(step) + step.waited_s);
   return median(seconds);
 }
@@ -120,7 +120,7 @@ std::map<std::int64_t, Straggler> StragglerTracker::find_in(const Ranks& peers) 
     std::vector<std::vector<double>> own_s;
     for (const std::size_t rank : peers) {
       std::vector<double>& steps = own_s.emplace_back();
-      for (const StepTimes& step : window_[rank]) steps.push_back(step.own(part));
+      for (const OwnTimes& step : window_[rank]) steps.push_back(step.own(part));
     }
     const std::vector<PeerComparison> compared = compare_with_peers(own_s, step_seconds(peers));
     for (std::size_t i = 0; i < peers.size(); ++i) {
@@ -141,10 +141,10 @@ std::map<std::int64_t, Straggler> StragglerTracker::find_in(const Ranks& peers) 
   return found;
 }
 
-std::vector<PartTimes> StragglerTracker::part_times(const std::vector<StepTimes>& sums,
+std::vector<PartTimes> StragglerTracker::part_times(const std::vector<OwnTimes>& sums,
                                                     double steps) const {
   std::vector<PartTimes> parts;
-  const auto add = [&](const char* name, const std::function<double(const StepTimes&)>& value) {
+  const auto add = [&](const char* name, const std::function<double(const OwnTimes&)>& value) {
     std::vector<RankTime> ranks;
     for (std::size_t rank = 0; rank < sums.size(); ++rank)
       ranks.push_back({static_cast<std::int64_t>(rank), value(sums[rank]) / steps});
@@ -156,8 +156,8 @@ std::vector<PartTimes> StragglerTracker::part_times(const std::vector<StepTimes>
                      .slowest = {ranks.end() - count, ranks.end()}});
   };
   for (std::size_t part = 0; part < kNumStepParts; ++part)
-    add(kStepPartNames[part], [part](const StepTimes& times) { return times.own_s[part]; });
-  add("waiting", [](const StepTimes& times) { return times.waited_s; });
+    add(kStepPartNames[part], [part](const OwnTimes& times) { return times.own_s[part]; });
+  add("waiting", [](const OwnTimes& times) { return times.waited_s; });
   return parts;
 }
 
@@ -200,8 +200,8 @@ std::string StragglerTracker::cause(const Straggler& straggler) const {
   std::vector<double> peers_cpu_wait_s;
   for (std::size_t rank = 0; rank < places_.size(); ++rank) {
     if (places_[rank].stage != stage) continue;
-    StepTimes sum;
-    for (const StepTimes& step : window_[rank]) sum += step;
+    OwnTimes sum;
+    for (const OwnTimes& step : window_[rank]) sum += step;
     if (static_cast<std::int64_t>(rank) != straggler.rank) {
       peers_cpu_wait_s.push_back(sum.cpu_wait_s / steps);
       continue;

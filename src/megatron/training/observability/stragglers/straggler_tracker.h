@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "megatron/metrics/straggler_metrics.h"
+#include "megatron/training/observability/stragglers/own_times.h"
 #include "megatron/training/observability/stragglers/peer_comparison.h"
-#include "megatron/training/observability/stragglers/step_times.h"
 
 namespace megatron {
 
@@ -23,7 +23,7 @@ struct RankPlace {
 /// Times of consecutive steps: `ranks[rank][step]`.
 struct GatheredTimes {
   std::vector<std::int64_t> iterations;
-  std::vector<std::vector<StepTimes>> ranks;
+  std::vector<std::vector<OwnTimes>> ranks;
 };
 
 class StragglerTracker {
@@ -56,7 +56,7 @@ class StragglerTracker {
   std::map<std::int64_t, Ranks> stages() const;
   /// Returns the slow ranks among those of one stage, by rank.
   std::map<std::int64_t, Straggler> find_in(const Ranks& peers) const;
-  std::vector<PartTimes> part_times(const std::vector<StepTimes>& sums, double steps) const;
+  std::vector<PartTimes> part_times(const std::vector<OwnTimes>& sums, double steps) const;
   double step_seconds(const Ranks& ranks) const;
   void note_changes(const std::map<std::int64_t, Straggler>& now);
   std::string slow_line(const Straggler& straggler) const;
@@ -66,8 +66,8 @@ class StragglerTracker {
   std::vector<RankPlace> places_;
   std::size_t minmax_count_;
   std::deque<std::int64_t> iterations_;            ///< of the window
-  std::vector<std::deque<StepTimes>> window_;      ///< [rank][step]
-  std::vector<StepTimes> since_report_;            ///< sums over the steps, of each rank
+  std::vector<std::deque<OwnTimes>> window_;       ///< [rank][step]
+  std::vector<OwnTimes> since_report_;             ///< sums over the steps, of each rank
   std::vector<std::int64_t> reported_iterations_;  ///< of these sums
   std::map<std::int64_t, Straggler> slow_;
   std::vector<std::string> changes_;

@@ -28,7 +28,7 @@ inline constexpr std::array kComparedParts{StepPart::data, StepPart::forward, St
 
 /// Seconds. A rank's own time is wall time without the time for which calls to other ranks blocked
 /// it.
-struct StepTimes {
+struct OwnTimes {
   std::array<double, kNumStepParts> own_s{};
   double waited_s = 0;    ///< blocked in calls to other ranks
   double cpu_s = 0;       ///< CPU time of the thread that trains, also in calls to other ranks
