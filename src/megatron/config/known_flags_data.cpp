@@ -332,11 +332,6 @@ constexpr KnownFlags kKnownFlags[] = {
     {refused, "is not in this version",
      "use --exit-duration-in-mins; SIGTERM, SIGUSR1 and SIGINT always save and exit",
      "adlr-autoresume adlr-autoresume-interval=1000"},
-    {refused, "is not in this version: no straggler detector runs",
-     "use --timing-log-level 2 --timing-log-option all: the times of every rank, with each log "
-     "line",
-     "log-straggler straggler-ctrlr-port=65535 straggler-minmax-count=1 "
-     "disable-straggler-on-startup"},
     {accepted,
      "without effect: ranks that hang are always watched (--hang-warning-seconds, "
      "--distributed-timeout-minutes), and `megatron launch --max-restarts` starts them again",

@@ -33,6 +33,24 @@ void add_log_fields(FieldTable<Config>& t) {
       .choices({"max", "minmax", "all"});
 }
 
+void add_straggler_fields(FieldTable<Config>& t) {
+  t.field("log_straggler", &Config::log_straggler,
+          "time each part of a step on every rank without the waits for other ranks, print the "
+          "fastest and the slowest rank of each part, and name ranks that are slower than their "
+          "peers");
+  t.field("straggler_minmax_count", &Config::straggler_minmax_count,
+          "number of fastest and of slowest ranks that --log-straggler prints for each part")
+      .at_least(1)
+      .at_most(kMaxSize);
+  t.field("disable_straggler_on_startup", &Config::disable_straggler_on_startup,
+          "with --log-straggler, print nothing until a request to --straggler-ctrlr-port");
+  t.field("straggler_ctrlr_port", &Config::straggler_ctrlr_port,
+          "port of rank 0 on which each HTTP request switches the report of --log-straggler on or "
+          "off")
+      .at_least(1)
+      .at_most(65535);
+}
+
 void add_memory_fields(FieldTable<Config>& t) {
   t.field("log_memory", &Config::log_memory,
           "print the memory use of each part after iterations 1 and 2 and every "
@@ -114,6 +132,7 @@ const FieldTable<LoggerConfig>& logger_table() {
   static const FieldTable<Config> table = [] {
     FieldTable<Config> t;
     add_log_fields(t);
+    add_straggler_fields(t);
     add_memory_fields(t);
     add_tensorboard_fields(t);
     add_prometheus_fields(t);

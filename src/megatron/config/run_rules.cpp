@@ -112,6 +112,31 @@ const std::vector<Rule>& learning_rate_rules() {
   return rules;
 }
 
+const std::vector<Rule>& straggler_rules() {
+  static const auto needs_report = [](std::string flag) {
+    return UserError::Parts{std::move(flag), "has no effect without --log-straggler",
+                            "add --log-straggler"};
+  };
+  static const LoggerConfig defaults;
+  static const std::vector<Rule> rules = {
+      {{"log_straggler", "straggler_minmax_count"},
+       [](S s) {
+         return !s.logger.log_straggler &&
+                s.logger.straggler_minmax_count != defaults.straggler_minmax_count;
+       },
+       [](S) { return needs_report("--straggler-minmax-count"); }},
+      {{"log_straggler", "straggler_ctrlr_port"},
+       [](S s) {
+         return !s.logger.log_straggler &&
+                s.logger.straggler_ctrlr_port != defaults.straggler_ctrlr_port;
+       },
+       [](S) { return needs_report("--straggler-ctrlr-port"); }},
+      {{"log_straggler", "disable_straggler_on_startup"},
+       [](S s) { return !s.logger.log_straggler && s.logger.disable_straggler_on_startup; },
+       [](S) { return needs_report("--disable-straggler-on-startup"); }}};
+  return rules;
+}
+
 const std::vector<Rule>& phase_rules() {
   static const std::vector<Rule> rules = {
       {{"lr_warmup_fraction", "lr_warmup_iters", "lr_warmup_samples"},
@@ -268,7 +293,8 @@ Problems validate_run(const Settings& settings, const FieldNames& skip) {
   for (const auto* rules :
        {&batch_rules(), &evaluation_rules(), &checkpoint_rules(), &learning_rate_rules(),
         &phase_rules(), &weight_decay_rules(), &data_rules(), &fim_rules(), &sft_rules(),
-        &parallel_rules(), &pipeline_rules(), &optimizer_settings_rules(), &memory_rules()})
+        &parallel_rules(), &pipeline_rules(), &optimizer_settings_rules(), &memory_rules(),
+        &straggler_rules()})
     problems.add(evaluate(*rules, settings, skip));
   problems.add(validate_precision(settings, skip));
   problems.add(validate_profile(settings, skip));

@@ -210,6 +210,10 @@ struct LoggerConfig {
   bool log_device_memory_used = false;
   /// Iterations between tables of each layer's norms.
   std::optional<std::int64_t> log_layer_norms_interval;
+  bool log_straggler = false;               ///< compare the ranks' own times and name the slow ones
+  std::int64_t straggler_minmax_count = 1;  ///< ranks shown at each end of the report
+  std::int64_t straggler_ctrlr_port = 65535;  ///< rank 0's port that toggles the report
+  bool disable_straggler_on_startup = false;
   /// Rewritten after every step, for the node exporter's textfile collector.
   std::string prometheus_file;
   std::optional<std::int64_t> prometheus_port;  ///< port that serves /metrics

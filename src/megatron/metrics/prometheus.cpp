@@ -86,6 +86,27 @@ void write_traffic(ExpositionWriter& out, const std::vector<AxisCommStats>& traf
     out.sample(axis.exposed_ms / 1000, label("axis", axis.axis));
 }
 
+void write_stragglers(ExpositionWriter& out, const StragglerMetrics& metrics) {
+  out.family("megatron_training_slowest_rank_seconds", "gauge",
+             "Own time per step of the slowest rank, without waits for other ranks.");
+  for (const PartTimes& part : metrics.parts)
+    out.sample(part.slowest.back().seconds, label("part", part.part));
+  out.family("megatron_training_fastest_rank_seconds", "gauge",
+             "Own time per step of the fastest rank, without waits for other ranks.");
+  for (const PartTimes& part : metrics.parts)
+    out.sample(part.fastest.front().seconds, label("part", part.part));
+  out.gauge("megatron_training_stragglers", "Ranks that are slower than their peers now.",
+            static_cast<double>(metrics.stragglers.size()));
+  if (metrics.stragglers.empty()) return;
+  out.family("megatron_training_straggler_ratio", "gauge",
+             "Own time of a slow rank over that of its peers.");
+  for (const Straggler& straggler : metrics.stragglers) {
+    for (const SlowPart& part : straggler.parts)
+      out.sample(part.ratio, "{rank=\"" + std::to_string(straggler.rank) + "\",host=\"" +
+                                 escaped(straggler.host) + "\",part=\"" + part.part + "\"}");
+  }
+}
+
 void write_step(ExpositionWriter& out, const StepMetrics& step) {
   write_traffic(out, step.traffic);
   out.gauge("megatron_training_iteration", "Iterations done.", static_cast<double>(step.iteration));
@@ -110,6 +131,7 @@ void write_step(ExpositionWriter& out, const StepMetrics& step) {
   out.gauge("megatron_training_flops_per_second", "Model FLOP/s per device in the last step.",
             step.throughput.flops_per_second);
   write_mfu(out, step.throughput);
+  if (step.stragglers) write_stragglers(out, *step.stragglers);
   if (!step.memory) return;
   out.gauge("megatron_training_memory_reserved_bytes",
             "Memory held: resident on a CPU, the allocator's on a GPU.",
@@ -122,7 +144,9 @@ void write_step(ExpositionWriter& out, const StepMetrics& step) {
 
 void PrometheusCollector::add(const StepMetrics& step) {
   const std::lock_guard lock(mutex_);
+  const std::optional<StragglerMetrics> last_stragglers = std::move(step_.stragglers);
   step_ = step;
+  if (!step_.stragglers) step_.stragglers = last_stragglers;  // they are measured at times only
   ++steps_;
   skipped_updates_ += step.is_skipped ? 1 : 0;
   last_step_time_ =

@@ -27,6 +27,35 @@ OrderedJson routing_json(const StepMetrics& step) {
   return json;
 }
 
+OrderedJson ranks_json(const std::vector<RankTime>& ranks) {
+  OrderedJson json = OrderedJson::array();
+  for (const RankTime& rank : ranks)
+    json.push_back({{"rank", rank.rank}, {"ms", rank.seconds * 1000}});
+  return json;
+}
+
+/// Returns the own time per step of the fastest and slowest ranks, by part.
+OrderedJson own_time_json(const StragglerMetrics& metrics) {
+  OrderedJson json{{"first_iteration", metrics.first_iteration},
+                   {"last_iteration", metrics.last_iteration}};
+  for (const PartTimes& part : metrics.parts)
+    json[part.part] = {{"fastest", ranks_json(part.fastest)},
+                       {"slowest", ranks_json(part.slowest)}};
+  return json;
+}
+
+OrderedJson stragglers_json(const StragglerMetrics& metrics) {
+  OrderedJson json = OrderedJson::array();
+  for (const Straggler& straggler : metrics.stragglers) {
+    OrderedJson parts;
+    for (const SlowPart& part : straggler.parts)
+      parts[part.part] = {
+          {"own_ms", part.own_s * 1000}, {"peers_ms", part.peers_s * 1000}, {"ratio", part.ratio}};
+    json.push_back({{"rank", straggler.rank}, {"host", straggler.host}, {"parts", parts}});
+  }
+  return json;
+}
+
 }  // namespace
 
 double perplexity(double loss) { return std::exp(std::min(20.0, loss)); }
@@ -57,6 +86,10 @@ OrderedJson json_line(const StepMetrics& step) {
                               {"imbalance", step.hybrid_context->imbalance},
                               {"padding", step.hybrid_context->padding}};
   if (!step.routing.empty()) line["routing"] = routing_json(step);
+  if (step.stragglers) {
+    line["own_time"] = own_time_json(*step.stragglers);
+    line["stragglers"] = stragglers_json(*step.stragglers);
+  }
   if (step.memory) line["memory_bytes"] = step.memory->reserved_bytes;
   return line;
 }

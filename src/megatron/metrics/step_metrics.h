@@ -10,6 +10,7 @@
 
 #include "megatron/base/json.h"
 #include "megatron/metrics/routing_metrics.h"
+#include "megatron/metrics/straggler_metrics.h"
 #include "megatron/schedules/hybrid_context_summary.h"
 
 namespace megatron {
@@ -60,6 +61,7 @@ struct StepMetrics {
   std::vector<AxisCommStats> traffic = {};                  ///< empty without --log-comm
   std::vector<LayerRouting> routing = {};                   ///< of the layers with experts
   std::optional<HybridContextSummary> hybrid_context = {};  ///< with --hybrid-context-parallel
+  std::optional<StragglerMetrics> stragglers = {};          ///< with --log-straggler, at times
   bool logs_layers_routing = false;  ///< each layer by itself (--moe-per-layer-logging)
 };
 

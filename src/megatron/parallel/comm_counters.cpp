@@ -47,6 +47,7 @@ void CommCounters::add_call(const std::string& axis, const char* operation, cons
 
 void CommCounters::add_exposed(const std::string& axis, const char* operation, const char* what,
                                double milliseconds) {
+  exposed_ns_ += static_cast<std::int64_t>(milliseconds * 1e6);
   const std::lock_guard lock(mutex_);
   find_or_add(axis, operation, what).exposed_ms += milliseconds;
 }

@@ -2,6 +2,7 @@
 // --log-comm and the metrics print them.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <map>
 #include <mutex>
@@ -35,6 +36,8 @@ class CommCounters {
   std::vector<CommCount> rows() const;
   /// Returns the rows counted since the last take().
   std::vector<CommCount> take();
+  /// Returns the seconds of exposed time since the counters were made, which take() does not reset.
+  double exposed_seconds() const { return static_cast<double>(exposed_ns_.load()) * 1e-9; }
   /// Returns the log of the single waits, which is off at first.
   ActivityLog& activities() { return activities_; }
 
@@ -44,6 +47,7 @@ class CommCounters {
                          const std::string& what);
   mutable std::mutex mutex_;
   std::map<Key, CommCount> counts_;
+  std::atomic<std::int64_t> exposed_ns_ = 0;
   ActivityLog activities_;
 };
 

@@ -268,7 +268,7 @@ class Scaling {
     t.exit_duration_in_mins.reset();
     s_.parallel.device = "cpu";
     s_.parallel.cpu_transport = "auto";
-    s_.parallel.log_comm = false;
+    s_.parallel.log_comm = s_.logger.log_straggler = false;
     s_.scheduler = {};
     s_.scheduler.lr = 1e-2;
     leave_out(s_.model.moe.use_upcycling, "--moe-use-upcycling");

@@ -108,6 +108,8 @@ void StepReporter::open_outputs(TrainingServices& services) {
   if (StepProfiler::is_wanted(plan_)) profiler_.emplace(plan_, state_, timers_, console_.out);
   if (PipelineTrace::is_wanted(plan_.settings))
     pipeline_trace_.emplace(plan_, state_, timers_, console_.out);
+  if (StragglerMonitor::is_wanted(plan_.settings))
+    stragglers_.emplace(plan_, services, console_.out);
   if (logger_.log_memory && !plan_.settings.training.skip_train)
     activations_.emplace(*state_.model, *state_.weights);
 }
@@ -128,6 +130,8 @@ StepListener* StepReporter::step_listener() {
 void StepReporter::close() {
   if (profiler_) profiler_->close();
   console_.bar.clear();
+  if (stragglers_) stragglers_->close();
+  print_stragglers(/*closes_interval=*/true);
   if (pipeline_trace_) pipeline_trace_->close();
 }
 
@@ -147,9 +151,10 @@ void StepReporter::report(const TrainStepResult& step, double elapsed_s) {
   // The hooks of the recorder lie inside those of the profiler.
   const std::vector<MemoryTable> memory = measure_memory_if_due();
   if (profiler_) profiler_->after_step();
-  const StepMetrics metrics = metrics_of(step, elapsed_s);
+  StepMetrics metrics = metrics_of(step, elapsed_s);
   if (pipeline_trace_) pipeline_trace_->after_step();
-  if (comm_log_) comm_log_->skip();  // what the trace sent
+  if (stragglers_) metrics.stragglers = stragglers_->after_step(metrics.iteration);
+  if (comm_log_) comm_log_->skip();  // what the trace and the straggler report sent
   interval_.add(step, static_cast<double>(state_.batch.running_batch_size));
   write(metrics, step.layer_norms.get(), memory);
   const std::int64_t iteration = metrics.iteration;
@@ -163,6 +168,7 @@ void StepReporter::report(const TrainStepResult& step, double elapsed_s) {
     console_.lines() << per_layer_norms_text(*step.layer_norms, iteration) << std::flush;
   print_memory(memory);
   if (closes_interval) close_interval();
+  print_stragglers(closes_interval);
   console_.bar.update(static_cast<std::uint64_t>(iteration), format("loss %.4f", step.loss()));
 }
 
@@ -195,6 +201,12 @@ void StepReporter::print_memory(const std::vector<MemoryTable>& ranks) {
       run_memory_layout(plan_.settings, plan_.rank, state_.batch.num_microbatches));
   console_.out << memory_report(state_.progress.iteration, ranks, theory) << std::endl;
   reset_peak_tensor_memory(device);
+}
+
+void StepReporter::print_stragglers(bool closes_interval) {
+  if (!stragglers_) return;
+  for (const std::string& line : stragglers_->take_lines(closes_interval))
+    console_.lines() << " [" << current_time() << "] " << line << std::endl;
 }
 
 StepMetrics StepReporter::metrics_of(const TrainStepResult& step, double elapsed_s) {

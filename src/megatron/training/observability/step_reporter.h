@@ -16,6 +16,7 @@
 #include "megatron/training/observability/pipeline_trace.h"
 #include "megatron/training/observability/profile/step_profiler.h"
 #include "megatron/training/observability/prometheus_output.h"
+#include "megatron/training/observability/stragglers/straggler_monitor.h"
 #include "megatron/training/observability/throughput.h"
 
 namespace megatron {
@@ -55,6 +56,7 @@ class StepReporter {
   /// the world.
   std::vector<MemoryTable> measure_memory_if_due();
   void print_memory(const std::vector<MemoryTable>& ranks);
+  void print_stragglers(bool closes_interval);
   void close_interval();
   /// Writes the metrics of a step or evaluation to every output.
   void write(const auto& metrics, const PerLayerNorms* norms = nullptr,
@@ -75,6 +77,7 @@ class StepReporter {
   std::optional<CommLog> comm_log_;
   std::optional<StepProfiler> profiler_;
   std::optional<PipelineTrace> pipeline_trace_;
+  std::optional<StragglerMonitor> stragglers_;
   std::optional<ActivationRecorder> activations_;  ///< with --log-memory
   OffloadCounters offloaded_before_step_;          ///< with --log-memory
   std::int64_t first_iteration_;

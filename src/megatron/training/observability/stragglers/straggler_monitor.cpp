@@ -1,0 +1,140 @@
+#include "megatron/training/observability/stragglers/straggler_monitor.h"
+
+#include <fstream>
+#include <ostream>
+#include <sstream>
+#include <utility>
+
+#include "megatron/base/error.h"
+#include "megatron/base/machine.h"
+#include "megatron/base/monotonic_clock.h"
+#include "megatron/parallel/object_collectives.h"
+
+namespace megatron {
+namespace {
+
+PartClock::Clocks clocks_of(Communicators* communicators) {
+  return {.now = monotonic_seconds, .waited = [communicators] {
+            return communicators != nullptr ? communicators->counters().exposed_seconds() : 0.0;
+          }};
+}
+
+std::unique_ptr<DeviceSpans> device_spans(c10::Device device) {
+  return device.is_cpu() ? nullptr : std::make_unique<DeviceSpans>(device);
+}
+
+/// Returns the time for which the calling thread ran and for which it waited for a CPU since it
+/// started; 0 where the kernel does not count them.
+OwnTimes thread_cpu_times() {
+  double ran_ns = 0, waited_ns = 0;
+  std::ifstream("/proc/thread-self/schedstat") >> ran_ns >> waited_ns;
+  return {.cpu_s = ran_ns * 1e-9, .cpu_wait_s = waited_ns * 1e-9};
+}
+
+/// Returns the places of all ranks. Collective over the world.
+std::vector<RankPlace> gather_places(const Rank& rank) {
+  std::vector<RankPlace> places;
+  for (const std::string& text : all_gather_strings(
+           {rank.world, rank.device}, std::to_string(rank.pp.rank) + " " + host_name())) {
+    std::istringstream words(text);
+    RankPlace& place = places.emplace_back();
+    words >> place.stage >> place.host;
+  }
+  return places;
+}
+
+constexpr std::size_t kNumbersPerStep = kNumStepParts + 3;
+
+std::vector<double> to_numbers(const std::vector<OwnTimes>& steps) {
+  std::vector<double> numbers;
+  for (const OwnTimes& step : steps) {
+    numbers.insert(numbers.end(), step.own_s.begin(), step.own_s.end());
+    numbers.insert(numbers.end(), {step.waited_s, step.cpu_s, step.cpu_wait_s});
+  }
+  return numbers;
+}
+
+std::vector<OwnTimes> to_steps(const std::vector<double>& numbers) {
+  std::vector<OwnTimes> steps;
+  for (std::size_t at = 0; at < numbers.size(); at += kNumbersPerStep) {
+    OwnTimes& step = steps.emplace_back();
+    for (std::size_t part = 0; part < kNumStepParts; ++part) step.own_s[part] = numbers[at + part];
+    step.waited_s = numbers[at + kNumStepParts];
+    step.cpu_s = numbers[at + kNumStepParts + 1];
+    step.cpu_wait_s = numbers[at + kNumStepParts + 2];
+  }
+  return steps;
+}
+
+}  // namespace
+
+StragglerMonitor::StragglerMonitor(const TrainingPlan& plan, TrainingServices& services,
+                                   std::ostream& out)
+    : rank_(plan.rank),
+      timers_(services.timers),
+      clock_(clocks_of(services.communicators), device_spans(plan.rank.device)) {
+  timers_.add_listener(clock_);
+  std::vector<RankPlace> places = gather_places(rank_);
+  if (rank_.index != 0) return;
+  const LoggerConfig& logger = plan.settings.logger;
+  tracker_.emplace(std::move(places), static_cast<std::size_t>(logger.straggler_minmax_count));
+  if (!tracker_->has_peers())
+    out << "note: --log-straggler names no rank in this run: ranks of one pipeline stage are "
+           "compared, and each stage is a single rank"
+        << std::endl;
+  try {
+    toggle_.emplace(static_cast<int>(logger.straggler_ctrlr_port),
+                    !logger.disable_straggler_on_startup);
+  } catch (const UserError& error) {
+    if (logger.disable_straggler_on_startup) throw;
+    out << "WARNING: the report of --log-straggler cannot be switched off: " << error.what()
+        << std::endl;
+  }
+}
+
+std::optional<StragglerMetrics> StragglerMonitor::after_step(std::int64_t iteration) {
+  const OwnTimes times = clock_.take_step();
+  if (std::exchange(has_warmed_up_, true)) {
+    iterations_.push_back(iteration);
+    steps_.push_back(times);
+  } else {
+    cpu_at_last_gather_ = thread_cpu_times();
+  }
+  return iteration % kGatherInterval == 0 ? gather() : std::nullopt;
+}
+
+std::optional<StragglerMetrics> StragglerMonitor::gather() {
+  if (steps_.empty()) return std::nullopt;
+  const OwnTimes cpu = thread_cpu_times();
+  const auto count = static_cast<double>(steps_.size());
+  for (OwnTimes& step : steps_) {
+    step.cpu_s = (cpu.cpu_s - cpu_at_last_gather_.cpu_s) / count;
+    step.cpu_wait_s = (cpu.cpu_wait_s - cpu_at_last_gather_.cpu_wait_s) / count;
+  }
+  cpu_at_last_gather_ = cpu;
+  const std::vector<std::vector<double>> ranks =
+      all_gather_numbers({rank_.world, rank_.device}, to_numbers(steps_), "step times");
+  steps_.clear();
+  GatheredTimes gathered{.iterations = std::exchange(iterations_, {})};
+  if (!tracker_) return std::nullopt;
+  if (toggle_ && !toggle_->is_on()) {
+    tracker_->clear();
+    return std::nullopt;
+  }
+  for (const std::vector<double>& numbers : ranks) gathered.ranks.push_back(to_steps(numbers));
+  return tracker_->add(gathered);
+}
+
+std::vector<std::string> StragglerMonitor::take_lines(bool closes_interval) {
+  if (!tracker_) return {};
+  std::vector<std::string> lines = tracker_->take_changes();
+  is_report_due_ |= closes_interval;
+  if (!is_report_due_) return lines;
+  std::string report = tracker_->take_report();
+  if (report.empty()) return lines;
+  is_report_due_ = false;
+  lines.push_back(std::move(report));
+  return lines;
+}
+
+}  // namespace megatron

@@ -1,0 +1,58 @@
+// --log-straggler: measures this rank's parts of a step, gathers the times of all ranks every few
+// steps, and reports on rank 0.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "megatron/training/loop/training_plan.h"
+#include "megatron/training/loop/training_services.h"
+#include "megatron/training/observability/stragglers/part_clock.h"
+#include "megatron/training/observability/stragglers/straggler_toggle.h"
+#include "megatron/training/observability/stragglers/straggler_tracker.h"
+
+namespace megatron {
+
+class StragglerMonitor {
+ public:
+  /// Times are gathered after the iterations that this divides.
+  static constexpr std::int64_t kGatherInterval = 5;
+
+  static bool is_wanted(const Settings& settings) {
+    return settings.logger.log_straggler && !settings.training.skip_train;
+  }
+
+  /// Starts the measurement. On rank 0 it opens --straggler-ctrlr-port, and prints a warning to
+  /// `out` when that fails or when no rank has a peer. Collective over the world.
+  StragglerMonitor(const TrainingPlan& plan, TrainingServices& services, std::ostream& out);
+  StragglerMonitor(const StragglerMonitor&) = delete;
+  StragglerMonitor& operator=(const StragglerMonitor&) = delete;
+  ~StragglerMonitor() { timers_.remove_listener(clock_); }
+
+  /// Call it after each step. Every few steps it is collective over the world, and returns the
+  /// result on rank 0 if the report is switched on.
+  std::optional<StragglerMetrics> after_step(std::int64_t iteration);
+  /// Returns the lines to print after a step: the ranks that became slow and, when a log interval
+  /// has closed, the fastest and slowest ranks.
+  std::vector<std::string> take_lines(bool closes_interval);
+  /// Gathers the last steps of the run. Collective over the world.
+  void close() { gather(); }
+
+ private:
+  std::optional<StragglerMetrics> gather();
+
+  const Rank& rank_;
+  Timers& timers_;
+  PartClock clock_;
+  bool has_warmed_up_ = false;  ///< the first step allocates memory and connects the ranks
+  std::vector<std::int64_t> iterations_;  ///< of the steps not yet gathered
+  std::vector<OwnTimes> steps_;
+  OwnTimes cpu_at_last_gather_;
+  bool is_report_due_ = false;
+  std::optional<StragglerTracker> tracker_;  ///< on rank 0
+  std::optional<StragglerToggle> toggle_;    ///< on rank 0
+};
+
+}  // namespace megatron

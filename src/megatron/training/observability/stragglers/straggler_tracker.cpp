@@ -1,0 +1,246 @@
+#include "megatron/training/observability/stragglers/straggler_tracker.h"
+
+#include <algorithm>
+#include <functional>
+#include <iterator>
+#include <utility>
+
+#include "megatron/base/format.h"
+#include "megatron/base/median.h"
+
+namespace megatron {
+namespace {
+
+constexpr double kMs = 1e3;
+
+OwnTimes& operator+=(OwnTimes& sum, const OwnTimes& step) {
+  for (std::size_t part = 0; part < kNumStepParts; ++part) sum.own_s[part] += step.own_s[part];
+  sum.waited_s += step.waited_s;
+  sum.cpu_s += step.cpu_s;
+  sum.cpu_wait_s += step.cpu_wait_s;
+  return sum;
+}
+
+double own_seconds(const OwnTimes& times) {
+  double sum = 0;
+  for (const double own : times.own_s) sum += own;
+  return sum;
+}
+
+std::string span_text(std::int64_t first, std::int64_t last) {
+  return "iterations " + std::to_string(first) + " to " + std::to_string(last);
+}
+
+std::string rank_times(const std::vector<RankTime>& ranks) {
+  std::string text;
+  for (const RankTime& rank : ranks)
+    text += format("%s%.2fms/%lld", text.empty() ? "" : " ", rank.seconds * kMs,
+                   static_cast<long long>(rank.rank));
+  return text;
+}
+
+std::string part_text(const SlowPart& part) {
+  return format("%s %.2f ms a step, %.2f times their %.2f ms", part.part.c_str(), part.own_s * kMs,
+                part.ratio, part.peers_s * kMs);
+}
+
+/// Returns whether `now` has a part that `before` does not have.
+bool has_new_part(const Straggler& now, const Straggler& before) {
+  return std::ranges::any_of(now.parts, [&](const SlowPart& part) {
+    return std::ranges::find(before.parts, part.part, &SlowPart::part) == before.parts.end();
+  });
+}
+
+}  // namespace
+
+std::map<std::int64_t, StragglerTracker::Ranks> StragglerTracker::stages() const {
+  std::map<std::int64_t, Ranks> stages;
+  for (std::size_t rank = 0; rank < places_.size(); ++rank)
+    stages[places_[rank].stage].push_back(rank);
+  return stages;
+}
+
+bool StragglerTracker::has_peers() const {
+  return std::ranges::any_of(stages(), [](const auto& stage) { return stage.second.size() > 1; });
+}
+
+void StragglerTracker::clear() {
+  iterations_.clear();
+  window_.clear();
+  since_report_.clear();
+  reported_iterations_.clear();
+  slow_.clear();
+  changes_.clear();
+}
+
+void StragglerTracker::append(const GatheredTimes& times) {
+  window_.resize(places_.size());
+  since_report_.resize(places_.size());
+  for (std::size_t rank = 0; rank < places_.size(); ++rank) {
+    std::deque<OwnTimes>& steps = window_[rank];
+    for (const OwnTimes& step : times.ranks[rank]) {
+      steps.push_back(step);
+      since_report_[rank] += step;
+    }
+    while (steps.size() > kWindow) steps.pop_front();
+  }
+  std::ranges::copy(times.iterations, std::back_inserter(iterations_));
+  std::ranges::copy(times.iterations, std::back_inserter(reported_iterations_));
+  while (iterations_.size() > kWindow) iterations_.pop_front();
+}
+
+StragglerMetrics StragglerTracker::add(const GatheredTimes& times) {
+  append(times);
+  std::map<std::int64_t, Straggler> slow;
+  for (const auto& [stage, ranks] : stages()) slow.merge(find_in(ranks));
+  note_changes(slow);
+  slow_ = std::move(slow);
+  StragglerMetrics metrics{.first_iteration = times.iterations.front(),
+                           .last_iteration = times.iterations.back()};
+  std::vector<OwnTimes> sums(places_.size());
+  for (std::size_t rank = 0; rank < places_.size(); ++rank) {
+    for (const OwnTimes& step : times.ranks[rank]) sums[rank] += step;
+  }
+  metrics.parts = part_times(sums, static_cast<double>(times.iterations.size()));
+  for (const auto& [rank, straggler] : slow_) metrics.stragglers.push_back(straggler);
+  return metrics;
+}
+
+/// Returns the median time of a step of the window, of the first of the ranks.
+double StragglerTracker::step_seconds(const Ranks& ranks) const {
+  std::vector<double> seconds;
+  for (const OwnTimes& step : window_[ranks.front()])
+    seconds.push_back(own_seconds(step) + step.waited_s);
+  return median(seconds);
+}
+
+std::map<std::int64_t, Straggler> StragglerTracker::find_in(const Ranks& peers) const {
+  std::map<std::int64_t, Straggler> found;
+  for (const StepPart part : kComparedParts) {
+    std::vector<std::vector<double>> own_s;
+    for (const std::size_t rank : peers) {
+      std::vector<double>& steps = own_s.emplace_back();
+      for (const OwnTimes& step : window_[rank]) steps.push_back(step.own(part));
+    }
+    const std::vector<PeerComparison> compared = compare_with_peers(own_s, step_seconds(peers));
+    for (std::size_t i = 0; i < peers.size(); ++i) {
+      if (!compared[i].is_slow) continue;
+      const auto rank = static_cast<std::int64_t>(peers[i]);
+      Straggler& straggler = found[rank];
+      straggler.rank = rank;
+      straggler.host = places_[peers[i]].host;
+      straggler.parts.push_back({.part = kStepPartNames[static_cast<std::size_t>(part)],
+                                 .own_s = compared[i].own_s,
+                                 .peers_s = compared[i].peers_s,
+                                 .ratio = compared[i].ratio});
+    }
+  }
+  for (auto& [rank, straggler] : found)
+    std::ranges::stable_sort(straggler.parts, std::ranges::greater{},
+                             [](const SlowPart& part) { return part.own_s - part.peers_s; });
+  return found;
+}
+
+std::vector<PartTimes> StragglerTracker::part_times(const std::vector<OwnTimes>& sums,
+                                                    double steps) const {
+  std::vector<PartTimes> parts;
+  const auto add = [&](const char* name, const std::function<double(const OwnTimes&)>& value) {
+    std::vector<RankTime> ranks;
+    for (std::size_t rank = 0; rank < sums.size(); ++rank)
+      ranks.push_back({static_cast<std::int64_t>(rank), value(sums[rank]) / steps});
+    std::ranges::stable_sort(ranks, {}, &RankTime::seconds);
+    if (ranks.back().seconds <= 0) return;
+    const auto count = static_cast<std::ptrdiff_t>(std::min(minmax_count_, ranks.size()));
+    parts.push_back({.part = name,
+                     .fastest = {ranks.begin(), ranks.begin() + count},
+                     .slowest = {ranks.end() - count, ranks.end()}});
+  };
+  for (std::size_t part = 0; part < kNumStepParts; ++part)
+    add(kStepPartNames[part], [part](const OwnTimes& times) { return times.own_s[part]; });
+  add("waiting", [](const OwnTimes& times) { return times.waited_s; });
+  return parts;
+}
+
+void StragglerTracker::note_changes(const std::map<std::int64_t, Straggler>& now) {
+  for (const auto& [rank, straggler] : now) {
+    const auto before = slow_.find(rank);
+    if (before == slow_.end() || has_new_part(straggler, before->second))
+      changes_.push_back(slow_line(straggler));
+  }
+  for (const auto& [rank, straggler] : slow_) {
+    if (!now.contains(rank))
+      changes_.push_back("straggler: rank " + std::to_string(rank) + " on " + straggler.host +
+                         " is no longer slower than its peers (" + window_text() + ")");
+  }
+}
+
+std::string StragglerTracker::window_text() const {
+  return span_text(iterations_.front(), iterations_.back());
+}
+
+std::string StragglerTracker::slow_line(const Straggler& straggler) const {
+  const std::int64_t stage = places_[static_cast<std::size_t>(straggler.rank)].stage;
+  const auto others = std::ranges::count(places_, stage, &RankPlace::stage) - 1;
+  std::string line = "straggler: rank " + std::to_string(straggler.rank) + " on " + straggler.host +
+                     " is slower than the " +
+                     (others > 1 ? std::to_string(others) + " other ranks" : "other rank") +
+                     " of pipeline stage " + std::to_string(stage) + ": ";
+  for (const SlowPart& part : straggler.parts)
+    line += (&part == straggler.parts.data() ? "" : "; ") + part_text(part);
+  return line + " (medians of the wall time less the waits for other ranks, " + window_text() +
+         "). " + cause(straggler);
+}
+
+/// Says where the excess of a slow rank comes from, as far as the scheduler's counters of its
+/// thread show it.
+std::string StragglerTracker::cause(const Straggler& straggler) const {
+  const std::int64_t stage = places_[static_cast<std::size_t>(straggler.rank)].stage;
+  const auto steps = static_cast<double>(iterations_.size());
+  double own_cpu_wait_s = 0, off_cpu_s = 0, cpu_s = 0;
+  std::vector<double> peers_cpu_wait_s;
+  for (std::size_t rank = 0; rank < places_.size(); ++rank) {
+    if (places_[rank].stage != stage) continue;
+    OwnTimes sum;
+    for (const OwnTimes& step : window_[rank]) sum += step;
+    if (static_cast<std::int64_t>(rank) != straggler.rank) {
+      peers_cpu_wait_s.push_back(sum.cpu_wait_s / steps);
+      continue;
+    }
+    cpu_s = sum.cpu_s / steps;
+    own_cpu_wait_s = sum.cpu_wait_s / steps;
+    off_cpu_s = own_seconds(sum) / steps - cpu_s - own_cpu_wait_s;
+  }
+  if (cpu_s <= 0) return "The host has no counters of its thread.";
+  double excess_s = 0;
+  for (const SlowPart& part : straggler.parts) excess_s += part.own_s - part.peers_s;
+  const double peers_s = median(peers_cpu_wait_s);
+  if (own_cpu_wait_s - peers_s >= excess_s / 2)
+    return format(
+        "Its thread waited %.2f ms a step for a CPU, those of its peers %.2f ms: other "
+        "processes use its CPU.",
+        own_cpu_wait_s * kMs, peers_s * kMs);
+  if (off_cpu_s >= excess_s / 2)
+    return format(
+        "For %.2f ms a step its thread did not want a CPU: it was stopped, or waited for "
+        "a file or a device.",
+        off_cpu_s * kMs);
+  return "Its thread had a CPU all that time: the CPU is slower, or the rank has more to compute.";
+}
+
+std::vector<std::string> StragglerTracker::take_changes() { return std::exchange(changes_, {}); }
+
+std::string StragglerTracker::take_report() {
+  if (reported_iterations_.empty()) return {};
+  std::string line = "own time of a step, fastest and slowest ranks, " +
+                     span_text(reported_iterations_.front(), reported_iterations_.back()) + " |";
+  for (const PartTimes& part :
+       part_times(since_report_, static_cast<double>(reported_iterations_.size())))
+    line += " " + part.part + ": " + rank_times(part.fastest) + " .. " + rank_times(part.slowest) +
+            " |";
+  if (has_peers()) line += " stragglers: " + std::to_string(slow_.size()) + " |";
+  reported_iterations_.clear();
+  since_report_.clear();
+  return line;
+}
+
+}  // namespace megatron
