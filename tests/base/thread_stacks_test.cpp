@@ -91,11 +91,10 @@ TEST(ThreadStacks, FunctionNamesHaveNoArguments) {
 }
 
 TEST(ThreadStacks, ALineNamesTheInnermostFunctionAndOurs) {
-  const ThreadStack stack{
-      .thread = 1,
-      .name = "",
-      .frames = {"read", "c10d::receive", "megatron::wait", "megatron::wait", "at::add",
-                 "megatron::train", "megatron::run", "main"}};
+  const ThreadStack stack{.thread = 1,
+                          .name = "",
+                          .frames = {"read", "c10d::receive", "megatron::wait", "megatron::wait",
+                                     "at::add", "megatron::train", "megatron::run", "main"}};
   EXPECT_EQ(short_stack(stack, 2), "read < megatron::wait < megatron::train");
   EXPECT_EQ(short_stack({}), "");
 }

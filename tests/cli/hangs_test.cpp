@@ -21,11 +21,11 @@ using testing::HasSubstr;
 using testing::SizeIs;
 
 Args training_on(const std::string& ranks, const Args& flags) {
-  return joined(joined({"--nproc-per-node", ranks, "--grace-seconds", "5", "--"},
-                       joined({"pretrain"}, tiny_training({"--micro-batch-size", "1",
-                                                           "--global-batch-size", "8",
-                                                           "--train-iters", "100000"}))),
-                flags);
+  return joined(
+      joined({"--nproc-per-node", ranks, "--grace-seconds", "5", "--"},
+             joined({"pretrain"}, tiny_training({"--micro-batch-size", "1", "--global-batch-size",
+                                                 "8", "--train-iters", "100000"}))),
+      flags);
 }
 
 std::string output_of(const std::string& command) {
@@ -42,16 +42,15 @@ std::string output_of(const std::string& command) {
 TEST(Hangs, AreNamedLongBeforeTheTimeout) {
   const TemporaryFolder folder;
   const std::string save = folder / "run";
-  const RunningLaunch launch(training_on(
-      "4", {"--save", save, "--tensor-model-parallel-size", "2", "--hang-warning-seconds", "3",
-            "--distributed-timeout-minutes", "0.15"}));
+  const RunningLaunch launch(
+      training_on("4", {"--save", save, "--tensor-model-parallel-size", "2",
+                        "--hang-warning-seconds", "3", "--distributed-timeout-minutes", "0.15"}));
   ASSERT_TRUE(launch.wait_for(" iteration ", 3)) << launch.output();
   const auto ranks = launch.ranks();
   ASSERT_THAT(ranks, SizeIs(4));
   ::kill(ranks[2], SIGSTOP);
   ASSERT_TRUE(RunningLaunch::becomes_true(
-      [&] { return launch.output().find("warning: ") != std::string::npos; },
-      milliseconds(10'000)))
+      [&] { return launch.output().find("warning: ") != std::string::npos; }, milliseconds(10'000)))
       << launch.output();
   EXPECT_THAT(launch.output(),
               ContainsRegex("warning: [a-z_]+ '[^']*' on [a-z-]+.*: rank 2 has not arrived after 3 "
@@ -72,16 +71,18 @@ TEST(Hangs, AreNamedLongBeforeTheTimeout) {
 TEST(Hangs, AHealthyRunAnswersASignal) {
   const TemporaryFolder folder;
   const std::string reports = folder / "reports";
-  const RunningLaunch launch(training_on("2", {"--hang-report-dir", reports}));
+  const RunningLaunch launch(
+      training_on("2", {"--hang-report-dir", reports, "--tensor-model-parallel-size", "2"}));
   ASSERT_TRUE(launch.wait_for(" iteration ", 3)) << launch.output();
   ::kill(launch.pid(), SIGUSR2);
   ASSERT_TRUE(launch.wait_for("wrote what it does to " + reports, 2)) << launch.output();
   const std::string before = launch.output();
-  ASSERT_TRUE(RunningLaunch::becomes_true(
-      [&] { return launch.output().find(" iteration ", before.size()) != std::string::npos; }))
-      << launch.output();
+  ASSERT_TRUE(RunningLaunch::becomes_true([&] {
+    return launch.output().find(" iteration ", before.size()) != std::string::npos;
+  })) << launch.output();
   const std::string report = output_of("hang-report " + reports);
   EXPECT_THAT(report, AllOf(HasSubstr("Written because: SIGUSR2"), HasSubstr("     1  ")));
+  EXPECT_THAT(read_file(reports + "/rank-0.json"), HasSubstr("\"layer\": \"decoder.layers.0\""));
   ::kill(launch.pid(), SIGTERM);
   EXPECT_EQ(launch.wait(), 143) << launch.output();
 }

@@ -17,7 +17,10 @@ using testing::IsEmpty;
 using testing::SizeIs;
 
 CommCall all_reduce_call(const at::Tensor& tensor, const char* what) {
-  return {.operation = CommOperation::all_reduce, .out = tensor, .in = tensor, .what = what,
+  return {.operation = CommOperation::all_reduce,
+          .out = tensor,
+          .in = tensor,
+          .what = what,
           .axis = "dp"};
 }
 

@@ -181,7 +181,8 @@ TEST(DumpAnalysis, ShortWaitsBelongToEveryStep) {
 
 TEST(RankDump, ReadsWhatItWrote) {
   const TemporaryFolder folder;
-  RankDump written = dump(3, 4, {collective(1, "weights", true), message(CommOperation::recv, 1, false)});
+  RankDump written =
+      dump(3, 4, {collective(1, "weights", true), message(CommOperation::recv, 1, false)});
   written.wait.missing = {1, 2};
   written.is_on_device = true;
   written.threads = {{7, "megatron", {"read", "main"}}};

@@ -73,7 +73,9 @@ class HangWatchTest : public testing::Test {
 
   Lines lines_;
   const std::shared_ptr<HostStatus> status_ = status_of(2);
-  const CommCall call_{.operation = CommOperation::all_reduce, .what = "gradients", .axis = "dp",
+  const CommCall call_{.operation = CommOperation::all_reduce,
+                       .what = "gradients",
+                       .axis = "dp",
                        .layer = std::make_shared<const std::string>("decoder.layers.3")};
   std::optional<WaitTable::Wait> wait_;
 };
@@ -167,7 +169,8 @@ TEST(HangWatch, DumpsFailuresWithoutAMessage) {
 const RankBodyOf kLateRank{"late rank", [](Communicators& world) {
                              const auto comm = world.group(first_ranks(2), "dp");
                              comm->barrier("together");
-                             if (world.rank() == 1) std::this_thread::sleep_for(milliseconds(6'000));
+                             if (world.rank() == 1)
+                               std::this_thread::sleep_for(milliseconds(6'000));
                              comm->barrier("late");
                            }};
 
@@ -195,8 +198,7 @@ TEST(HangWatch, TheFailureHasTheStackOfTheMissedRank) {
 /// The survivor writes the calls of the dead rank, which are in shared memory.
 TEST(HangWatch, ADeadRankIsInTheReport) {
   const TemporaryFolder folder;
-  RankProcesses ranks(
-      {.body = "late rank", .hosts = {"a", "a"}, .hang_reports = folder.path()});
+  RankProcesses ranks({.body = "late rank", .hosts = {"a", "a"}, .hang_reports = folder.path()});
   std::this_thread::sleep_for(milliseconds(2'500));
   ::kill(ranks.process(1), SIGKILL);
   EXPECT_THAT(ranks.ends()[0].text, HasSubstr("rank 1 died"));
@@ -206,17 +208,17 @@ TEST(HangWatch, ADeadRankIsInTheReport) {
 }
 
 /// Rank 1 works twice as long as the timeout, and its peer waits: on one host, and across hosts.
-const RankBodyOf kBusyRank{
-    "busy rank", [](Communicators& world) {
-      const auto comm = world.group(first_ranks(2), "dp");
-      if (world.rank() == 1) {
-        const SectionScope section(&world, "writing");
-        const auto until = std::chrono::steady_clock::now() + milliseconds(5'000);
-        volatile std::uint64_t work = 0;
-        while (std::chrono::steady_clock::now() < until) work = work + 1;
-      }
-      comm->barrier("end");
-    }};
+const RankBodyOf kBusyRank{"busy rank", [](Communicators& world) {
+                             const auto comm = world.group(first_ranks(2), "dp");
+                             if (world.rank() == 1) {
+                               const SectionScope section(&world, "writing");
+                               const auto until =
+                                   std::chrono::steady_clock::now() + milliseconds(5'000);
+                               volatile std::uint64_t work = 0;
+                               while (std::chrono::steady_clock::now() < until) work = work + 1;
+                             }
+                             comm->barrier("end");
+                           }};
 
 TEST(HangWatch, AWaitGoesOnWhileTheOtherMakesProgress) {
   for (const std::string other_host : {"a", "b"}) {

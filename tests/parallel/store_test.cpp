@@ -217,9 +217,9 @@ TEST(RunStore, AsksForTheToken) {
   const RunStore store = RunStore::host(std::move(socket), milliseconds(5'000), "secret");
   check_calls(RunStore(connect_to_store(address, {.token = "secret"})));
   for (const char* other : {"Secret", "secret2", "s"})
-    EXPECT_THAT(refusal(address, {.token = other}),
-                AllOf(HasSubstr("refuses the job token of this rank"),
-                      HasSubstr("MEGATRON_JOB_TOKEN")));
+    EXPECT_THAT(
+        refusal(address, {.token = other}),
+        AllOf(HasSubstr("refuses the job token of this rank"), HasSubstr("MEGATRON_JOB_TOKEN")));
 }
 
 /// Without the token no key can be read or written, and the others are served on.

@@ -77,8 +77,7 @@ std::string frame_text(void* address) {
   Dl_info info{};
   if (::dladdr(address, &info) == 0) return format("%p", address);
   if (info.dli_sname != nullptr) return function_name(info.dli_sname);
-  const auto offset =
-      static_cast<const char*>(address) - static_cast<const char*>(info.dli_fbase);
+  const auto offset = static_cast<const char*>(address) - static_cast<const char*>(info.dli_fbase);
   return library_name(info.dli_fname) + format("+0x%tx", offset);
 }
 
@@ -119,9 +118,8 @@ std::vector<ThreadStack> thread_stacks() {
     const std::int64_t thread = std::atoll(entry.path().filename().c_str());
     if (thread != own && threads.size() < kMaxThreads) threads.push_back(thread);
   }
-  std::ranges::sort(threads, {}, [&](std::int64_t thread) {
-    return std::pair(thread != main, thread);
-  });
+  std::ranges::sort(threads, {},
+                    [&](std::int64_t thread) { return std::pair(thread != main, thread); });
   std::vector<ThreadStack> stacks;
   for (const std::int64_t thread : threads) stacks.push_back(stack_of(thread));
   return stacks;

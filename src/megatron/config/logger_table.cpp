@@ -96,9 +96,10 @@ void add_prometheus_fields(FieldTable<Config>& t) {
   t.field("prometheus_port", &Config::prometheus_port, "serve metrics at /metrics on this port")
       .at_least(1)
       .at_most(65535);
-  t.field("prometheus_host", &Config::prometheus_host,
-          "serve them at this address of the host; 0.0.0.0: at every address, for whoever can reach "
-          "the host")
+  t.field(
+       "prometheus_host", &Config::prometheus_host,
+       "serve them at this address of the host; 0.0.0.0: at every address, for whoever can reach "
+       "the host")
       .value_name("ADDRESS");
 }
 

@@ -58,8 +58,8 @@ class ProcessCommunicators final : public Communicators {
       : store_(std::move(store)),
         options_(options),
         host_groups_(find_host_groups(store_, options)),
-        device_calls_(std::make_shared<DeviceCalls>(host_groups_.host_status, options.rank,
-                                                    options.device)),
+        device_calls_(
+            std::make_shared<DeviceCalls>(host_groups_.host_status, options.rank, options.device)),
         hang_watch_(std::in_place, host_groups_.host_status, hang_watch_options()) {}
   ~ProcessCommunicators() override {
     groups_.clear();

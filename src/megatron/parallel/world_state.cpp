@@ -286,8 +286,7 @@ void World::State::require_living(std::vector<std::int64_t> ranks) {
   if (ranks.empty()) return;
   // A rank that left in the meantime ended as it should.
   const std::vector<std::int64_t> remaining = run_status_->remaining_ranks();
-  std::erase_if(ranks,
-                [&](std::int64_t rank) { return std::ranges::count(remaining, rank) == 0; });
+  std::erase_if(ranks, [&](std::int64_t rank) { return std::ranges::count(remaining, rank) == 0; });
   if (!ranks.empty())
     throw CommError(name_ranks(ranks) + " died after the last step, before the end of the run");
 }

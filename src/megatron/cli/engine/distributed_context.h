@@ -25,8 +25,8 @@ class DistributedContext {
  public:
   /// Joins the other ranks, opens this rank's device and creates its communicators according to
   /// `parallel`. The rank writes what it does to `hang_reports` on SIGUSR2 and when the run hangs
-  /// (parallel/failure/hang_watch.h); without a folder it only prints its stack. Collective over the world. Throws like World::join(), open_device() and
-  /// World::make_communicators().
+  /// (parallel/failure/hang_watch.h); without a folder it only prints its stack. Collective over
+  /// the world. Throws like World::join(), open_device() and World::make_communicators().
   DistributedContext(World& world, const ParallelConfig& parallel, const SettingsText& flags,
                      const std::filesystem::path& hang_reports = {});
   DistributedContext(const DistributedContext&) = delete;

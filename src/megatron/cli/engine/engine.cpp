@@ -15,9 +15,11 @@ using EngineCommand = int (*)(std::span<const std::string> args);
 
 const std::vector<std::pair<std::string_view, EngineCommand>>& engine_commands() {
   static const std::vector<std::pair<std::string_view, EngineCommand>> table = {
-      {"pretrain", run_pretrain}, {"generate", run_generate}, {"replay", run_replay},
-      {"score", run_score},       {"convert", run_convert},   {"checkpoint", run_checkpoint},
-      {"hang-report", run_hang_report}, {"check", run_check},       {"plan", run_plan_layouts}, {"plan --memory", run_plan_memory},
+      {"pretrain", run_pretrain},       {"generate", run_generate},
+      {"replay", run_replay},           {"score", run_score},
+      {"convert", run_convert},         {"checkpoint", run_checkpoint},
+      {"hang-report", run_hang_report}, {"check", run_check},
+      {"plan", run_plan_layouts},       {"plan --memory", run_plan_memory},
   };
   return table;
 }

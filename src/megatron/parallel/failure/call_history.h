@@ -41,8 +41,8 @@ struct CallGroup {
 /// By identity, which is equal on all ranks.
 using CallGroups = std::map<std::string, CallGroup>;
 
-/// Keeps the last kNumCalls calls of each rank. Methods are thread-safe; enter(), await() and leave() must
-/// be called in the rank's own process.
+/// Keeps the last kNumCalls calls of each rank. Methods are thread-safe; enter(), await() and
+/// leave() must be called in the rank's own process.
 class CallHistory {
  public:
   static constexpr std::uint64_t kNumCalls = 64;

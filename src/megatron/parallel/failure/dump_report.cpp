@@ -50,10 +50,10 @@ std::string rank_row(const RankDump& dump) {
 }
 
 std::string blocked_text(const BlockedCall& blocked) {
-  std::string text = "  " + call_text(blocked.call) + ", call " +
-                     std::to_string(blocked.call.group_number) + " of the group (" +
-                     ranks_text(blocked.group.ranks) + "), " + tensor_text(blocked.call) + ":\n    " +
-                     ranks_text(blocked.waiting) + format(" waited %.1f s", blocked.waited_s);
+  std::string text =
+      "  " + call_text(blocked.call) + ", call " + std::to_string(blocked.call.group_number) +
+      " of the group (" + ranks_text(blocked.group.ranks) + "), " + tensor_text(blocked.call) +
+      ":\n    " + ranks_text(blocked.waiting) + format(" waited %.1f s", blocked.waited_s);
   if (!blocked.missing.empty()) text += " for " + ranks_text(blocked.missing);
   if (!blocked.silent.empty())
     text += std::string(blocked.missing.empty() ? " for " : " and ") + ranks_text(blocked.silent) +
@@ -86,8 +86,7 @@ std::string verdict_text(const std::vector<RankDump>& dumps, const HangAnalysis&
     }
     text += "  rank " + std::to_string(rank) + " on " + dump->host + " (process " +
             std::to_string(dump->process) + ") is " + dump->state;
-    if (dump->wait.iteration >= 0)
-      text += ", in iteration " + std::to_string(dump->wait.iteration);
+    if (dump->wait.iteration >= 0) text += ", in iteration " + std::to_string(dump->wait.iteration);
     if (!dump->calls.empty())
       text += std::string(dump->calls.back().left_s == 0 ? ", in " : ", after ") +
               call_text(dump->calls.back());

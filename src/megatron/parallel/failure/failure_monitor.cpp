@@ -27,9 +27,7 @@ constexpr milliseconds kFirstRequesterTimeout{6'000};
 constexpr milliseconds kStoreTimeoutAfterFailure{5'000};
 
 /// Returns the number at the beginning of a text; 0 if there is none.
-std::int64_t request_of(const std::string& text) {
-  return std::strtoll(text.c_str(), nullptr, 10);
-}
+std::int64_t request_of(const std::string& text) { return std::strtoll(text.c_str(), nullptr, 10); }
 
 std::string states_key(std::int64_t rank) { return "states/" + std::to_string(rank); }
 

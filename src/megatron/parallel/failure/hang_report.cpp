@@ -70,7 +70,8 @@ std::vector<std::int64_t> missing_of(const Json& state, const std::string& sourc
   std::vector<std::int64_t> missing;
   for (const Json& rank : json_at(state, "missing", source)) {
     if (!rank.is_number_integer())
-      throw UserError({source, "lists " + rank.dump() + " as a missing rank", "use one version of "
+      throw UserError({source, "lists " + rank.dump() + " as a missing rank",
+                       "use one version of "
                        "megatron on all hosts"});
     missing.push_back(rank.get<std::int64_t>());
   }
@@ -193,8 +194,7 @@ RankStates read_states(const std::string& text) {
   for (const Json& item : parse_json(text, source)) {
     const auto kind = static_cast<Kind>(json_int(item, "kind", source));
     RankWait wait{kind == Kind::waiting, json_string(item, "call", source),
-                  missing_of(item, source),
-                  json_int(item, "iteration", source)};
+                  missing_of(item, source), json_int(item, "iteration", source)};
     RankState& state = states[json_int(item, "rank", source)];
     state = {.kind = kind,
              .wait = std::move(wait),

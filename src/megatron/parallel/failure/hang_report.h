@@ -35,10 +35,10 @@ struct RankState {
   };
   Kind kind = Kind::unknown;
   RankWait wait = {};
-  std::int64_t process = 0;  ///< Process id; 0: unknown.
-  std::string host = {};     ///< Host name, for ranks on other hosts.
+  std::int64_t process = 0;                 ///< Process id; 0: unknown.
+  std::string host = {};                    ///< Host name, for ranks on other hosts.
   std::optional<RankSection> section = {};  ///< of a running rank
-  std::string stack = {};    ///< Of the main thread, in one line; "" if it is unknown.
+  std::string stack = {};  ///< Of the main thread, in one line; "" if it is unknown.
 };
 using RankStates = std::map<std::int64_t, RankState>;
 

@@ -177,9 +177,9 @@ void HangWatch::warn(const std::string& call, const std::vector<std::int64_t>& m
   if (!host_status_->claim_warning(std::min(kWarningPause, options_.warn_after))) return;
   RankStates states = host_status_->states();
   add_stacks(*host_status_, reachable_ranks(missing, states), states);
-  const std::string who =
-      missing.empty() ? "ranks of another host have not arrived after " + time_text(waited)
-                      : hang_text({options_.rank, missing, waited}, states);
+  const std::string who = missing.empty()
+                              ? "ranks of another host have not arrived after " + time_text(waited)
+                              : hang_text({options_.rank, missing, waited}, states);
   const std::string line = "warning: " + call + ": " + who + "; the run waits up to " +
                            time_text(options_.timeout) + " (--distributed-timeout-minutes)";
   if (options_.print) return options_.print(line);
@@ -210,16 +210,15 @@ void HangWatch::dump_after_failure() {
   if (options_.folder.empty() || host_status_->is_failure_explained()) return;
   write_dumps(host_status_->failure());
   if (!host_status_->claim_dump_notice()) return;
-  std::cerr << "what every rank did is in " << options_.folder.string()
-            << ": megatron hang-report " << options_.folder.string() << std::endl;
+  std::cerr << "what every rank did is in " << options_.folder.string() << ": megatron hang-report "
+            << options_.folder.string() << std::endl;
 }
 
 /// Writes the dump of this rank, and of the ranks of this host that cannot write their own.
 void HangWatch::write_dumps(const std::string& reason) {
   write_dump(dump_path(options_.folder, options_.rank), dump_of(options_.rank, reason));
   for (const auto& [rank, state] : host_status_->states()) {
-    const bool is_unable =
-        state.kind == RankState::Kind::stopped || host_status_->is_dead(rank);
+    const bool is_unable = state.kind == RankState::Kind::stopped || host_status_->is_dead(rank);
     if (rank != options_.rank && is_unable)
       write_dump(dump_path(options_.folder, rank), dump_of(rank, reason));
   }

@@ -55,7 +55,7 @@ class HangWatch {
   const std::shared_ptr<HostStatus> host_status_;
   const HangWatchOptions options_;
   std::chrono::milliseconds next_warning_;
-  std::uint64_t num_signals_;   ///< that were handled
+  std::uint64_t num_signals_;  ///< that were handled
   std::string last_progress_;  ///< what changes while the rank makes progress
   bool has_dumped_failure_ = false;
 

@@ -39,7 +39,7 @@ bool is_stopped(std::int32_t process) {
 struct HostStatus::Memory {
   std::atomic<std::uint32_t> failure_state, has_reporter, is_explained, has_dump_notice;
   std::atomic<std::int64_t> last_warning_ms;  ///< of the monotonic clock; 0: none
-  char reason[4072];  ///< Zero-terminated.
+  char reason[4072];                          ///< Zero-terminated.
 };
 
 /// State of one rank of the world. The entries follow Memory.
@@ -91,7 +91,9 @@ bool HostStatus::failed() const { return memory().failure_state.load() == kWritt
 
 std::string HostStatus::failure() const { return failed() ? memory().reason : std::string(); }
 
-bool HostStatus::is_failure_explained() const { return failed() && memory().is_explained.load() != 0; }
+bool HostStatus::is_failure_explained() const {
+  return failed() && memory().is_explained.load() != 0;
+}
 
 bool HostStatus::claim_dump_notice() { return memory().has_dump_notice.exchange(1) == 0; }
 
@@ -110,9 +112,7 @@ void HostStatus::end_section(std::int64_t rank) {
   if (--section_depths_[rank] == 0) entry(rank).section_since_ms.store(0);
 }
 
-void HostStatus::note_progress(std::int64_t rank) {
-  entry(rank).progress_ms.store(monotonic_ms());
-}
+void HostStatus::note_progress(std::int64_t rank) { entry(rank).progress_ms.store(monotonic_ms()); }
 
 std::optional<RankSection> HostStatus::section_of(std::int64_t rank) const {
   const RankEntry& from = entry(rank);

@@ -91,7 +91,7 @@ class HostStatus final : public FailureNotice {
   CallHistory history_;
   std::mutex mutex_;
   std::map<std::int64_t, std::int64_t> section_depths_;  ///< of the ranks of this process
-  StateQuery state_query_;  ///< Null when all ranks are on this host.
+  StateQuery state_query_;                               ///< Null when all ranks are on this host.
   std::map<std::int64_t, ProcessWatch> watches_;
 };
 

@@ -39,20 +39,13 @@ OrderedJson dump_json(const RankDump& dump) {
   for (const ThreadStack& thread : dump.threads)
     threads.push_back(
         {{"thread", thread.thread}, {"name", thread.name}, {"frames", thread.frames}});
-  return {{"rank", dump.rank},
-          {"world_size", dump.world_size},
-          {"host", dump.host},
-          {"process", dump.process},
-          {"start", dump.start},
-          {"time", dump.time_s},
-          {"state", dump.state},
-          {"on_device", dump.is_on_device},
-          {"reason", dump.reason},
-          {"iteration", dump.wait.iteration},
-          {"waits_in", dump.wait.call},
-          {"waits_for", dump.wait.missing},
-          {"groups", groups},
-          {"calls", calls},
+  return {{"rank", dump.rank},          {"world_size", dump.world_size},
+          {"host", dump.host},          {"process", dump.process},
+          {"start", dump.start},        {"time", dump.time_s},
+          {"state", dump.state},        {"on_device", dump.is_on_device},
+          {"reason", dump.reason},      {"iteration", dump.wait.iteration},
+          {"waits_in", dump.wait.call}, {"waits_for", dump.wait.missing},
+          {"groups", groups},           {"calls", calls},
           {"threads", threads}};
 }
 
@@ -140,8 +133,7 @@ RankDump read_dump(const fs::path& path) {
   for (const Json& call : items_of(json, "calls", source))
     dump.calls.push_back(read_call(call, source));
   for (const Json& thread : items_of(json, "threads", source))
-    dump.threads.push_back({json_int(thread, "thread", source),
-                            json_string(thread, "name", source),
+    dump.threads.push_back({json_int(thread, "thread", source), json_string(thread, "name", source),
                             list_of<std::string>(thread, "frames", source)});
   const Json& groups = json_at(json, "groups", source);
   if (!groups.is_object()) refuse(source, "\"groups\" is not an object");
@@ -165,8 +157,7 @@ std::vector<RankDump> read_dumps(const fs::path& folder, std::int64_t& num_older
   if (dumps.empty())
     throw UserError({"the folder " + folder.string(), "holds no file rank-<rank>.json",
                      "send SIGUSR2 to the ranks, or give the folder of a run that failed"});
-  const std::string start =
-      std::ranges::max_element(dumps, {}, &RankDump::time_s)->start;
+  const std::string start = std::ranges::max_element(dumps, {}, &RankDump::time_s)->start;
   num_older = static_cast<std::int64_t>(
       std::erase_if(dumps, [&](const RankDump& dump) { return dump.start != start; }));
   std::ranges::sort(dumps, {}, &RankDump::rank);

@@ -17,13 +17,13 @@ namespace megatron {
 struct RankDump {
   std::int64_t rank = 0, world_size = 1;
   std::string host;
-  std::int64_t process = 0;   ///< process id
-  std::string start;          ///< identity of this start of the run, equal on all ranks
-  double time_s = 0;          ///< Unix time of the dump
-  std::string state;          ///< "running", "waiting", "stopped", "dead" or "ended"
-  bool is_on_device = false;  ///< its calls run on a GPU, so the host does not wait in them
-  std::string reason;         ///< why it was written: "SIGUSR2" or the failure of the run
-  RankWait wait;              ///< with the iteration
+  std::int64_t process = 0;       ///< process id
+  std::string start;              ///< identity of this start of the run, equal on all ranks
+  double time_s = 0;              ///< Unix time of the dump
+  std::string state;              ///< "running", "waiting", "stopped", "dead" or "ended"
+  bool is_on_device = false;      ///< its calls run on a GPU, so the host does not wait in them
+  std::string reason;             ///< why it was written: "SIGUSR2" or the failure of the run
+  RankWait wait;                  ///< with the iteration
   std::vector<CallRecord> calls;  ///< oldest first
   CallGroups groups;              ///< the groups that the writer knows
   /// The main thread's first, unless that was ending; none if another rank wrote the dump.

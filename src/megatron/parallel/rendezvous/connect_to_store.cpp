@@ -150,7 +150,8 @@ class StoreConnector {
   /// that is not up yet, or another service may have rejected the handshake.
   bool closed() {
     reason_ = "the connection was closed";
-    if (Clock::now() - *open_since_ >= options_.timeout) refuse(options_.token.empty()
+    if (Clock::now() - *open_since_ >= options_.timeout)
+      refuse(options_.token.empty()
                  ? "which closes every connection, or asks for MEGATRON_JOB_TOKEN"
                  : "which closes every connection");
     return false;

@@ -23,8 +23,8 @@ struct StoreConnectOptions {
 };
 
 /// Returns once a store at the address answers. Throws UserError with the address when its name
-/// cannot be resolved, when nothing accepts in time, when another service answers, or when the store
-/// refuses the token.
+/// cannot be resolved, when nothing accepts in time, when another service answers, or when the
+/// store refuses the token.
 std::shared_ptr<StoreClient> connect_to_store(const StoreAddress& address,
                                               const StoreConnectOptions& options);
 

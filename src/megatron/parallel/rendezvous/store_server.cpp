@@ -140,7 +140,9 @@ bool is_same_token(std::string_view one, std::string_view other) {
 class StoreServer::Loop {
  public:
   Loop(ListeningSocket socket, std::string token)
-      : socket_(std::move(socket)), token_(std::move(token)), wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+      : socket_(std::move(socket)),
+        token_(std::move(token)),
+        wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
     MEGATRON_CHECK(wake_ >= 0, "cannot make an eventfd for the run's store");
     ::fcntl(socket_.descriptor(), F_SETFL, O_NONBLOCK);
     thread_ = std::thread([this] { run(); });

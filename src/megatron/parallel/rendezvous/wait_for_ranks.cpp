@@ -30,7 +30,8 @@ class WaitLimit {
  public:
   explicit WaitLimit(const StoreWait& wait) : wait_(wait) {}
 
-  /// Throws CommError if the run has failed or the time is over; missing() then says who is missing.
+  /// Throws CommError if the run has failed or the time is over; missing() then says who is
+  /// missing.
   template <class Missing>
   void check(const Missing& missing) const {
     std::string reason = wait_.find_failure ? wait_.find_failure() : "";
@@ -62,9 +63,9 @@ std::vector<std::string> wait_for_ranks(RunStore store, const std::string& key,
       continue;
     }
     limit.check([&] {
-      return missing_text(
-          store, key, {ranks.begin() + static_cast<std::ptrdiff_t>(values.size()), ranks.end()},
-          wait.timeout);
+      return missing_text(store, key,
+                          {ranks.begin() + static_cast<std::ptrdiff_t>(values.size()), ranks.end()},
+                          wait.timeout);
     });
     limit.pause();
   }

@@ -23,9 +23,8 @@ std::string mismatch_text(const CommCall& call, const GroupInfo& group_info, con
   const auto rank_of = [&](std::int64_t index) {
     return std::to_string(group_info.ranks[static_cast<std::size_t>(index)]);
   };
-  return describe_with_place(call) + ": ranks disagree: rank " +
-         rank_of(group_info.rank) + " is in " + describe(mine) + ", rank " + rank_of(member) +
-         " in " + describe(theirs);
+  return describe_with_place(call) + ": ranks disagree: rank " + rank_of(group_info.rank) +
+         " is in " + describe(mine) + ", rank " + rank_of(member) + " in " + describe(theirs);
 }
 
 SpinWait::SpinWait(GroupInfo group_info, std::shared_ptr<HostStatus> host_status,

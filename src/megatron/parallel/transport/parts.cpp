@@ -56,10 +56,9 @@ void RowCountTable::check(const CommCall& call, const std::vector<std::int64_t>&
     for (std::size_t to = 0; to < rows_.size(); ++to) {
       const std::int64_t sent = rows_[from].in[to], expected = rows_[to].out[from];
       if (sent != expected)
-        throw CommError(describe_with_place(call) + ": rank " +
-                        std::to_string(ranks[from]) + " sends " + std::to_string(sent) +
-                        " rows to rank " + std::to_string(ranks[to]) + ", which expects " +
-                        std::to_string(expected));
+        throw CommError(describe_with_place(call) + ": rank " + std::to_string(ranks[from]) +
+                        " sends " + std::to_string(sent) + " rows to rank " +
+                        std::to_string(ranks[to]) + ", which expects " + std::to_string(expected));
     }
   }
 }

@@ -115,7 +115,8 @@ PendingWork QueuedComm::start(CommCall call) {
     host_status->history().leave(rank, number);
   });
   return std::make_unique<QueuedWork>(std::move(queue), std::move(task), transport_, counters_,
-                                      std::move(counted), OwnCall{host_status_, own_rank(), number});
+                                      std::move(counted),
+                                      OwnCall{host_status_, own_rank(), number});
 }
 
 void QueuedComm::run(CommCall call) {

@@ -10,10 +10,10 @@ namespace megatron {
 class HttpEndpoint {
  public:
   struct Options {
-    std::string flag;  ///< named in the error when the port cannot be opened
-    int port = 0;      ///< 0: any free port
+    std::string flag;                ///< named in the error when the port cannot be opened
+    int port = 0;                    ///< 0: any free port
     std::string host = "127.0.0.1";  ///< address of this host; 0.0.0.0: every one
-    std::string path;  ///< "/metrics", or a regular expression
+    std::string path;                ///< "/metrics", or a regular expression
     std::string content_type = "text/plain; charset=utf-8";
   };
 

@@ -10,10 +10,9 @@ namespace megatron {
 PrometheusOutput::PrometheusOutput(const LoggerConfig& logger) : file_(logger.prometheus_file) {
   if (!file_.empty()) write_prometheus_file(file_, collector_.text());
   if (logger.prometheus_port)
-    server_.emplace(
-        PrometheusServer::Address{static_cast<int>(*logger.prometheus_port),
-                                  logger.prometheus_host},
-        [this] { return collector_.text(); });
+    server_.emplace(PrometheusServer::Address{static_cast<int>(*logger.prometheus_port),
+                                              logger.prometheus_host},
+                    [this] { return collector_.text(); });
 }
 
 void PrometheusOutput::write_file() {
