@@ -6,8 +6,10 @@
 namespace megatron::cuda_plugin {
 
 c10::intrusive_ptr<c10d::Backend> make_nccl(const c10::intrusive_ptr<c10d::Store>& store, int rank,
-                                            int size) {
-  return c10::make_intrusive<c10d::ProcessGroupNCCL>(store, rank, size);
+                                            int size, std::chrono::milliseconds timeout) {
+  const auto options = c10d::ProcessGroupNCCL::Options::create();
+  options->timeout = timeout;
+  return c10::make_intrusive<c10d::ProcessGroupNCCL>(store, rank, size, options);
 }
 
 }  // namespace megatron::cuda_plugin

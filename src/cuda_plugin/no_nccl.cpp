@@ -6,7 +6,8 @@
 
 namespace megatron::cuda_plugin {
 
-c10::intrusive_ptr<c10d::Backend> make_nccl(const c10::intrusive_ptr<c10d::Store>&, int, int) {
+c10::intrusive_ptr<c10d::Backend> make_nccl(const c10::intrusive_ptr<c10d::Store>&, int, int,
+                                            std::chrono::milliseconds) {
   return {};
 }
 

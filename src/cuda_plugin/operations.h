@@ -3,6 +3,8 @@
 
 #include <c10/util/intrusive_ptr.h>
 
+#include <chrono>
+
 #include "kernels/optimizer_operations.h"
 #include "kernels/row_operations.h"
 
@@ -21,8 +23,8 @@ void* current_stream();
 /// Throws c10::Error if `problem` is not null. `kernel` names the kernel whose launch failed.
 void check_launch(const char* kernel, const char* problem);
 
-/// Returns an NCCL backend, or null if the plugin was built without NCCL.
+/// Returns an NCCL backend whose operations time out, or null if the plugin was built without NCCL.
 c10::intrusive_ptr<c10d::Backend> make_nccl(const c10::intrusive_ptr<c10d::Store>& store, int rank,
-                                            int size);
+                                            int size, std::chrono::milliseconds timeout);
 
 }  // namespace megatron::cuda_plugin

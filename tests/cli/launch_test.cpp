@@ -294,5 +294,26 @@ TEST_F(TwoHosts, AStoppedHostIsNamed) {
           "megatron launch: rank [23] ended with exit code 1, because another rank failed: "));
 }
 
+/// As when a host loses power: nothing answers any more. Both sides end long before the timeout of
+/// ten minutes, and say what they know.
+TEST_F(TwoHosts, ACutNetworkEndsBothHosts) {
+  const TemporaryFolder folder;
+  const std::string log = folder / "log";
+  const std::string training = words_of(joined(kTraining, {"--train-iters", "100000"}));
+  const std::string flags = "--nproc-per-node 2 --grace-seconds 5";
+  const auto [code, text] = shell(
+      "PATH=$PATH:/usr/sbin; " + on(1, flags, training) + " >" + log + ".1 2>&1 & first=$!; " +
+      on(2, flags, training) + " >" + log + ".2 2>&1 & second=$!; " +
+      "for i in $(seq 600); do grep -q ' iteration ' " + log + ".1 && break; sleep 0.1; done; " +
+      "ip -n " + name_ + "-1 link set " + name_ + "-a down; begin=$SECONDS; wait $first; " +
+      "code=$?; wait $second; echo codes $code $? after $((SECONDS - begin)) s");
+  EXPECT_THAT(text, testing::ContainsRegex("codes 1 1 after [1-8]?[0-9] s")) << text;
+  EXPECT_THAT(read_file(log + ".1"), HasSubstr("error: the connection to ranks 2, 3 on host2 is "
+                                               "lost: the process died, the host is down or the "
+                                               "network is cut"));
+  EXPECT_THAT(read_file(log + ".2"),
+              HasSubstr("error: rank 0, which hosts the run's store at host1:29500, "));
+}
+
 }  // namespace
 }  // namespace megatron

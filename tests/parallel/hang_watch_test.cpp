@@ -134,6 +134,26 @@ TEST_F(HangWatchTest, WarnsAboutCallsOfADevice) {
   EXPECT_GT(num_polls, 0);
 }
 
+/// The host does not wait for a device, so no wait of a transport would end the run.
+TEST_F(HangWatchTest, EndsTheRunWhenACallOfADeviceIsNeverComplete) {
+  wait_.reset();
+  CallHistory& history = status_->history();
+  const std::uint64_t group = history.add_group("dp", {0, 1});
+  history.enter({.rank = 0, .group = group, .group_number = 1}, call_);
+  HangWatchOptions device = options();
+  device.poll_device_calls = [] {};
+  device.warn_after = milliseconds(0);
+  device.timeout = milliseconds(600);
+  {
+    const HangWatch watch(status_, device);
+    for (int i = 0; i < 500 && !status_->failed(); ++i)
+      std::this_thread::sleep_for(milliseconds(10));
+  }
+  EXPECT_THAT(status_->failure(), HasSubstr("all_reduce 'gradients' on dp in decoder.layers.3: "
+                                            "rank 1 has not arrived after 0.6 s"));
+  EXPECT_THAT(lines_.all(), SizeIs(0));
+}
+
 TEST(HangWatch, DumpsOnASignal) {
   const TemporaryFolder folder;
   const auto status = status_of(1);

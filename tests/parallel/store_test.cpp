@@ -209,6 +209,31 @@ TEST(ReachStore, NamesAServiceThatCloses) {
               HasSubstr("which closes every connection"));
 }
 
+// ---- last wills ----
+
+TEST(RunStore, ExecutesTheLastWillOfALostConnection) {
+  ListeningSocket socket = local_socket();
+  const StoreAddress address{"127.0.0.1", socket.port()};
+  RunStore store = RunStore::host(std::move(socket), milliseconds(5'000)).with_prefix("run");
+  {
+    RunStore lost = RunStore(connect_to_store(address, {})).with_prefix("run");
+    lost.set_last_will("lost", "earlier ");
+    lost.set_last_will("lost", "5 ");
+    RunStore polite = RunStore(connect_to_store(address, {})).with_prefix("run");
+    polite.set_last_will("lost", "6 ");
+    polite.withdraw_last_will();
+    EXPECT_EQ(store.find("lost"), std::nullopt);
+  }
+  EXPECT_TRUE(store.poll("lost", milliseconds(5'000)));
+  {
+    RunStore other = RunStore(connect_to_store(address, {})).with_prefix("run");
+    other.set_last_will("lost", "7 ");
+  }
+  for (int i = 0; i < 500 && store.find("lost") != "5 7 "; ++i)
+    std::this_thread::sleep_for(milliseconds(10));
+  EXPECT_EQ(store.find("lost"), "5 7 ");
+}
+
 // ---- the job token ----
 
 TEST(RunStore, AsksForTheToken) {

@@ -328,6 +328,25 @@ TEST(World, NamesARankThatDoesNotLeave) {
               HasSubstr("error: the end of this run: rank 2 did not end within 2 s after rank 0"));
 }
 
+/// No transport watches the rank yet; the store loses its connection.
+TEST(World, NoticesThatARankWasKilled) {
+  const auto ranks = run_world(3, [](World& world) {
+    world.join(options_with());
+    if (world.environment().rank == 2) ::raise(SIGKILL);
+    std::promise<void> failed;
+    world.on_failure([&](const std::string& reason) {
+      failed.set_exception(std::make_exception_ptr(CommError(reason)));
+    });
+    failed.get_future().get();
+    return 0;
+  });
+  EXPECT_EQ(ranks[0].code, 1);
+  EXPECT_EQ(ranks[1].code, 1);
+  EXPECT_LT(ranks[1].seconds, 20);
+  EXPECT_THAT(ranks[0].errors, HasSubstr("error: the connection to rank 2 on "));
+  EXPECT_THAT(ranks[0].errors, HasSubstr("is lost: the process died, the host is down"));
+}
+
 /// A rank that is killed after its last call leaves nobody waiting for the whole timeout.
 TEST(World, NoticesARankThatDiesAtTheEnd) {
   const auto ranks = run_world(3, [](World& world) {

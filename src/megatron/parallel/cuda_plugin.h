@@ -5,6 +5,7 @@
 
 #include <c10/util/intrusive_ptr.h>
 
+#include <chrono>
 #include <cstdint>
 #include <filesystem>
 #include <string>
@@ -30,10 +31,11 @@ struct CudaPlugin {
   const kernels::OptimizerOperations* optimizer;
   /// Returns why this build cannot use the first GPU, or "" when it can.
   std::string (*device_problem)();
-  /// Makes an NCCL backend on the current device between the processes of `store`. Null when the
-  /// plugin was built without NCCL.
+  /// Makes an NCCL backend on the current device between the processes of `store`. `timeout` limits
+  /// each of its operations. Null when the plugin was built without NCCL.
   c10::intrusive_ptr<c10d::Backend> (*make_nccl)(const c10::intrusive_ptr<c10d::Store>& store,
-                                                 int rank, int size);
+                                                 int rank, int size,
+                                                 std::chrono::milliseconds timeout);
 };
 
 /// Returns where the build puts the plugin: beside the engine's library, or in ../lib of a test

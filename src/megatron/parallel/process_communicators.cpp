@@ -114,6 +114,10 @@ class ProcessCommunicators final : public Communicators {
   }
   bool is_one_host_group(const Ranks& ranks) const;
   HangWatchOptions hang_watch_options() const;
+  /// NCCL ends the process without a word, so HangWatch ends the run before.
+  std::chrono::milliseconds nccl_timeout() const {
+    return options_.timeout + std::chrono::minutes(1);
+  }
 
   RunStore store_;
   ProcessOptions options_;
@@ -179,8 +183,7 @@ std::shared_ptr<Comm> ProcessCommunicators::make_nccl_comm(const GroupInfo& grou
     return make_nccl_backend(group_info, traffic);
   };
   return std::make_shared<NcclComm>(group_info, make_transport(group_info), counters_,
-                                    host_groups_.host_status, device_calls_, make,
-                                    options_.timeout);
+                                    host_groups_.host_status, device_calls_, make, nccl_timeout());
 }
 
 c10::intrusive_ptr<c10d::Backend> ProcessCommunicators::make_nccl_backend(
@@ -189,7 +192,7 @@ c10::intrusive_ptr<c10d::Backend> ProcessCommunicators::make_nccl_backend(
       store_, store_key(group_info.ranks) + "/nccl/" + std::to_string(static_cast<int>(traffic)));
   auto backend = options_.cuda != nullptr
                      ? options_.cuda->make_nccl(store, static_cast<int>(group_info.rank),
-                                                static_cast<int>(group_info.size()))
+                                                static_cast<int>(group_info.size()), nccl_timeout())
                      : nullptr;
   if (!backend) {
     throw UserError(

@@ -31,6 +31,8 @@ constexpr seconds kForcedExitTimeout{15};
 constexpr seconds kOwnCauseTimeout{1};
 /// Limit for a call of this rank to fail with its own error after the store is lost.
 constexpr milliseconds kOwnErrorTimeout{1500};
+/// Time for other ranks or the launcher to say why a rank's connection has ended.
+constexpr seconds kLostRankDelay{3};
 /// Limit for the store to answer after a failure.
 constexpr seconds kStoreTimeout{5};
 
@@ -72,6 +74,7 @@ void World::State::join(RendezvousOptions options) {
     connect({options.timeout, options.progress});
     try {
       hosts_ = rendezvous(environment_, *store_, *run_status_, options);
+      run_status_->note_loss_of(environment_.rank);
       watcher_ = std::thread([this] { watch_to_the_end(); });
       return;
     } catch (const PeerFailed& error) {
@@ -106,10 +109,28 @@ void World::State::watch() {
     exit_if_overdue();
     try {
       if (const auto failure = run_status_->first()) return handle(*failure);
+      if (hosts_store(environment_)) post_lost_ranks();
     } catch (const std::exception& error) {  // an unreadable status counts as lost
       return handle_lost_store(error.what());
     }
   }
+}
+
+/// On the rank that hosts the store: reports ranks whose connection has ended, unless somebody who
+/// knows more does so in time.
+void World::State::post_lost_ranks() {
+  const std::vector<std::int64_t> lost = run_status_->lost_ranks();
+  const auto now = std::chrono::steady_clock::now();
+  if (lost.empty()) return;
+  if (!lost_since_) lost_since_ = now;
+  if (now - *lost_since_ < kLostRankDelay) return;
+  const std::int64_t rank = lost.front();
+  const std::string host = hosts_.names.at(
+      static_cast<std::size_t>(hosts_.host_of_rank.at(static_cast<std::size_t>(rank))));
+  run_status_->post({environment_.rank, "", 1,
+                     "error: the connection to " + name_ranks(lost) + " on " + host +
+                         " is lost: the process died, the host is down or the network is cut",
+                     true});
 }
 
 bool World::State::is_ending(milliseconds pause) {

@@ -47,6 +47,7 @@ class World::State {
   void watch();
   bool is_ending(std::chrono::milliseconds pause);
   void exit_if_overdue();
+  void post_lost_ranks();
   void handle_lost_store(const std::string& reason);
   void handle(const RankFailure& failure);
   void run_callback(const std::function<void(const std::string&)>& callback,
@@ -70,6 +71,7 @@ class World::State {
   RunHosts hosts_;
   std::chrono::milliseconds timeout_{600'000};
 
+  std::optional<std::chrono::steady_clock::time_point> lost_since_;  ///< used by the watcher
   bool has_tried_ = false;  ///< This rank has tried to reach the store.
   std::optional<RunStore> store_;
   std::optional<RunStatus> run_status_;

@@ -62,6 +62,12 @@ std::string progress_text() {
   return text;
 }
 
+std::string missing_text(const TimedOutRank& waiter, const RankStates& states) {
+  return waiter.missing.empty()
+             ? "ranks of another host have not arrived after " + time_text(waiter.timeout)
+             : hang_text(waiter, states);
+}
+
 std::string state_name(RankState::Kind kind) {
   if (kind == RankState::Kind::stopped) return "stopped";
   return kind == RankState::Kind::waiting ? "waiting" : "running";
@@ -129,8 +135,9 @@ void HangWatch::look() {
   sample_progress();
   dump_after_signal();
   dump_after_failure();
-  if (options_.warn_after.count() == 0 || host_status_->failed()) return;
-  options_.poll_device_calls ? warn_about_device_calls() : warn_about_waits();
+  if (host_status_->failed()) return;
+  if (options_.poll_device_calls) return check_device_calls();
+  if (options_.warn_after.count() > 0) warn_about_waits();
 }
 
 void HangWatch::sample_progress() {
@@ -152,23 +159,36 @@ void HangWatch::warn_about_waits() {
   if (!missing.empty()) warn(wait.call, missing);
 }
 
-void HangWatch::warn_about_device_calls() {
+void HangWatch::check_device_calls() {
   options_.poll_device_calls();
   const std::vector<CallRecord> calls = host_status_->history().read(options_.rank);
   const auto first =
       std::ranges::find_if(calls, [](const CallRecord& call) { return call.left_s == 0; });
   const double age_s = first == calls.end() ? 0 : unix_seconds() - first->entered_s;
-  if (age_s < std::chrono::duration<double>(options_.warn_after).count()) {
-    next_warning_ = options_.warn_after;
-    return;
-  }
-  if (age_s < std::chrono::duration<double>(next_warning_).count()) return;
+  const auto is_older_than = [&](milliseconds limit) {
+    return age_s >= std::chrono::duration<double>(limit).count();
+  };
+  const bool warns = options_.warn_after.count() > 0;
+  if (!is_older_than(options_.warn_after)) next_warning_ = options_.warn_after;
+  const bool is_due = warns && is_older_than(next_warning_),
+             is_over = is_older_than(options_.timeout);
+  if (first == calls.end() || (!is_due && !is_over)) return;
   const CallGroups groups = host_status_->history().groups();
   const auto group = groups.find(first->group);
   if (group == groups.end()) return;
-  warn(std::string(name_of(first->operation)) + " '" + first->what + "' on " + first->axis +
-           (first->layer.empty() ? "" : " in " + first->layer),
-       late_ranks(*host_status_, options_.rank, *first, group->second));
+  const std::string call = std::string(name_of(first->operation)) + " '" + first->what + "' on " +
+                           first->axis + (first->layer.empty() ? "" : " in " + first->layer);
+  const std::vector<std::int64_t> late =
+      late_ranks(*host_status_, options_.rank, *first, group->second);
+  is_over ? end_device_call(call, late) : warn(call, late);
+}
+
+void HangWatch::end_device_call(const std::string& call, const std::vector<std::int64_t>& missing) {
+  RankStates states = host_status_->states();
+  const TimedOutRank waiter{options_.rank, missing, options_.timeout};
+  if (is_worth_waiting(waiter, states)) return;
+  add_stacks(*host_status_, reachable_ranks(missing, states), states);
+  host_status_->fail(call + ": " + missing_text(waiter, states));
 }
 
 void HangWatch::warn(const std::string& call, const std::vector<std::int64_t>& missing) {

@@ -23,7 +23,7 @@ struct HangWatchOptions {
   std::string start = {};                 ///< identity of this start of the run, equal on all ranks
   std::filesystem::path folder = {};      ///< of the dumps; empty: none are written
   std::chrono::milliseconds warn_after{10'000};  ///< length of a wait; 0: never
-  std::chrono::milliseconds timeout{600'000};    ///< at which a wait ends the run; for messages
+  std::chrono::milliseconds timeout{600'000};    ///< at which a wait ends the run
   /// Set where calls run on a GPU, so that no wait of the host shows them: marks in the history
   /// those that are complete by now.
   std::function<void()> poll_device_calls = {};
@@ -45,7 +45,9 @@ class HangWatch {
   void look();
   void sample_progress();
   void warn_about_waits();
-  void warn_about_device_calls();
+  /// Also ends the run when a call on a device has taken longer than the timeout.
+  void check_device_calls();
+  void end_device_call(const std::string& call, const std::vector<std::int64_t>& missing);
   void warn(const std::string& call, const std::vector<std::int64_t>& missing);
   void dump_after_signal();
   void dump_after_failure();

@@ -17,6 +17,8 @@ namespace {
 enum FailureState : std::uint32_t { kNone, kBeingWritten, kWritten };
 
 constexpr std::chrono::seconds kStackTimeout{1};
+/// Limit for a rank to write a few kilobytes.
+constexpr std::int64_t kWriteTimeoutMs = 2'000;
 
 std::int64_t monotonic_ms() {
   return std::chrono::duration_cast<std::chrono::milliseconds>(
@@ -38,8 +40,9 @@ bool is_stopped(std::int32_t process) {
 
 struct HostStatus::Memory {
   std::atomic<std::uint32_t> failure_state, has_reporter, is_explained, has_dump_notice;
-  std::atomic<std::int64_t> last_warning_ms;  ///< of the monotonic clock; 0: none
-  char reason[4072];                          ///< Zero-terminated.
+  // Times of the monotonic clock; 0: none.
+  std::atomic<std::int64_t> last_warning_ms, failed_ms;
+  char reason[4064];  ///< Zero-terminated.
 };
 
 /// State of one rank of the world. The entries follow Memory.
@@ -79,6 +82,8 @@ HostStatus::Memory& HostStatus::memory() const {
 }
 
 void HostStatus::fail(const std::string& reason, bool is_explained) {
+  std::int64_t not_yet = 0;
+  memory().failed_ms.compare_exchange_strong(not_yet, monotonic_ms());
   std::uint32_t expected = kNone;
   if (!memory().failure_state.compare_exchange_strong(expected, kBeingWritten)) return;
   const std::size_t length = std::min(reason.size(), sizeof(Memory::reason) - 1);
@@ -87,9 +92,19 @@ void HostStatus::fail(const std::string& reason, bool is_explained) {
   memory().failure_state.store(kWritten);
 }
 
-bool HostStatus::failed() const { return memory().failure_state.load() == kWritten; }
+/// A rank that dies while it writes the reason leaves it half-written.
+bool HostStatus::failed() const {
+  const std::uint32_t state = memory().failure_state.load();
+  return state == kWritten ||
+         (state == kBeingWritten && monotonic_ms() - memory().failed_ms.load() > kWriteTimeoutMs);
+}
 
-std::string HostStatus::failure() const { return failed() ? memory().reason : std::string(); }
+std::string HostStatus::failure() const {
+  if (!failed()) return {};
+  return memory().failure_state.load() == kWritten
+             ? memory().reason
+             : "a rank failed and died before it could say why";
+}
 
 bool HostStatus::is_failure_explained() const {
   return failed() && memory().is_explained.load() != 0;

@@ -1,6 +1,7 @@
 #include "megatron/parallel/failure/run_status.h"
 
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "megatron/base/json.h"
 
@@ -10,6 +11,7 @@ namespace {
 constexpr const char* kFailure = "failure";
 constexpr const char* kAllLeft = "all-left";
 constexpr const char* kPrinted = "printed";
+constexpr const char* kLostRanks = "lost-ranks";
 
 std::string left_key(std::int64_t rank) { return "left/" + std::to_string(rank); }
 
@@ -47,6 +49,17 @@ std::optional<RankFailure> RunStatus::wait_for_failure(std::chrono::milliseconds
   return store_.poll(kFailure, timeout) ? first() : std::nullopt;
 }
 
+void RunStatus::note_loss_of(std::int64_t rank) {
+  store_.set_last_will(kLostRanks, std::to_string(rank) + " ");
+}
+
+std::vector<std::int64_t> RunStatus::lost_ranks() {
+  std::istringstream words(store_.find(kLostRanks).value_or(""));
+  std::vector<std::int64_t> ranks;
+  for (std::int64_t rank = 0; words >> rank;) ranks.push_back(rank);
+  return ranks;
+}
+
 void RunStatus::set_printed() { store_.set(kPrinted, "1"); }
 
 bool RunStatus::wait_until_printed(std::chrono::milliseconds timeout) {
@@ -54,6 +67,7 @@ bool RunStatus::wait_until_printed(std::chrono::milliseconds timeout) {
 }
 
 void RunStatus::leave(std::int64_t rank) {
+  store_.withdraw_last_will();
   store_.set(left_key(rank), "");
   if (store_.add("num-left", 1) == world_size_) store_.set_all({kFinishedKey, kAllLeft}, "left");
 }

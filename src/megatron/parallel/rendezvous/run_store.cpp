@@ -4,6 +4,7 @@
 #include <thread>
 
 #include "megatron/parallel/rendezvous/connect_to_store.h"
+#include "megatron/parallel/rendezvous/store_protocol.h"
 #include "megatron/parallel/rendezvous/store_server.h"
 
 namespace megatron {
@@ -47,6 +48,12 @@ bool RunStore::has_all(const std::vector<std::string>& keys) {
   for (const std::string& key : keys) names.push_back(full(key));
   return connection_->client->has(names);
 }
+
+void RunStore::set_last_will(const std::string& key, const std::string& text) {
+  connection_->client->compare_set(kLastWillKey, "", full(key) + "\n" + text);
+}
+
+void RunStore::withdraw_last_will() { connection_->client->compare_set(kLastWillKey, "", ""); }
 
 bool RunStore::remove(const std::string& key) { return connection_->client->delete_key(full(key)); }
 

@@ -42,6 +42,10 @@ class RunStore {
   std::vector<std::string> get_all(const std::vector<std::string>& keys);
   std::int64_t add(const std::string& key, std::int64_t amount);
   bool has_all(const std::vector<std::string>& keys);
+  /// Makes the store append `text` to the key if this connection ends before withdraw_last_will():
+  /// the process dies, its host goes down or the network is cut. Only this program's store does so.
+  void set_last_will(const std::string& key, const std::string& text);
+  void withdraw_last_will();
   /// Removes the key and returns whether it was set.
   bool remove(const std::string& key);
   /// Returns whether the key is set within `timeout`. Polls at intervals of a tenth of the time

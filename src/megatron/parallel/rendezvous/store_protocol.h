@@ -31,6 +31,18 @@ enum class StoreRequest : std::uint8_t {
 /// this key with the token. It answers kTokenAccepted, or anything else and ends the connection.
 inline constexpr const char *kTokenKey = "megatron/token", *kTokenAccepted = "accepted";
 
+/// A compare_set of this key registers the client's last will: its value is a key, a line feed and
+/// a text, which the store appends to that key when the connection ends. An empty value withdraws
+/// it. Another store takes it for an ordinary key.
+inline constexpr const char* kLastWillKey = "megatron/last-will";
+
+/// A connection counts as lost when the other host has not acknowledged for this long: it is down,
+/// or the network to it is cut. A stopped process still acknowledges.
+inline constexpr int kSilentHostSeconds = 30;
+/// Makes the kernel notice within kSilentHostSeconds that the other host of a TCP connection is
+/// gone.
+void notice_silent_host(int descriptor);
+
 inline constexpr std::uint32_t kStoreMagic = 0x3C85F7CE;
 inline constexpr std::uint64_t kMaxStoreTextBytes = std::uint64_t{256} << 20;
 

@@ -60,6 +60,8 @@ class RequestReader {
 /// The map of texts, which answers requests one by one.
 class Table {
  public:
+  void append(const std::string& key, const std::string& text) { texts_[key] += text; }
+
   /// Executes a request and appends its answer, if it has one.
   void serve(StoreRequest request, RequestReader& reader, std::string& answer) {
     switch (request) {
@@ -125,6 +127,7 @@ class Table {
 struct Client {
   std::string in, out;
   bool is_validated = false, has_token = false;
+  std::string last_will;  ///< see kLastWillKey
 };
 
 /// Compares in a time that does not depend on where the texts differ.
@@ -186,11 +189,14 @@ class StoreServer::Loop {
     }
     const int on = 1;
     ::setsockopt(descriptor, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-    ::setsockopt(descriptor, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+    notice_silent_host(descriptor);
     clients_.emplace(descriptor, Client{});
   }
 
   void drop(int descriptor) {
+    const std::string will = std::move(clients_.at(descriptor).last_will);
+    if (const std::size_t end = will.find('\n'); end != std::string::npos)
+      table_.append(will.substr(0, end), will.substr(end + 1));
     ::close(descriptor);
     clients_.erase(descriptor);
   }
@@ -223,7 +229,7 @@ class StoreServer::Loop {
         const auto request = static_cast<StoreRequest>(reader.number<std::uint8_t>());
         if (!client.is_validated && request != StoreRequest::validate) return false;
         if (token_.empty() || client.has_token)
-          table_.serve(request, reader, client.out);
+          serve(request, reader, client);
         else
           serve_stranger(request, reader, client);
         client.is_validated = true;
@@ -244,6 +250,17 @@ class StoreServer::Loop {
     if (count < 0) return errno == EAGAIN || errno == EINTR;
     client.out.erase(0, static_cast<std::size_t>(count));
     return true;
+  }
+
+  void serve(StoreRequest request, RequestReader& reader, Client& client) {
+    RequestReader ahead = reader;
+    if (request != StoreRequest::compare_set || ahead.text() != kLastWillKey)
+      return table_.serve(request, reader, client.out);
+    reader.text();
+    reader.text();
+    std::string will = reader.text();
+    append_text(client.out, will);
+    client.last_will = std::move(will);
   }
 
   /// Answers a request of a client that has not shown the token. Throws Foreign for requests that

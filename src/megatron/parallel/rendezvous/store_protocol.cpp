@@ -1,0 +1,21 @@
+#include "megatron/parallel/rendezvous/store_protocol.h"
+
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+
+namespace megatron {
+
+void notice_silent_host(int descriptor) {
+  const int on = 1, idle_s = 10, interval_s = 5,
+            probes = (kSilentHostSeconds - idle_s) / interval_s,
+            limit_ms = kSilentHostSeconds * 1000;
+  ::setsockopt(descriptor, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+  ::setsockopt(descriptor, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof idle_s);
+  ::setsockopt(descriptor, IPPROTO_TCP, TCP_KEEPINTVL, &interval_s, sizeof interval_s);
+  ::setsockopt(descriptor, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof probes);
+  // Keepalive probes are not sent while data waits for an acknowledgement; this limit holds then.
+  ::setsockopt(descriptor, IPPROTO_TCP, TCP_USER_TIMEOUT, &limit_ms, sizeof limit_ms);
+}
+
+}  // namespace megatron
