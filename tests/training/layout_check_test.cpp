@@ -281,6 +281,87 @@ TEST(ScaledRun, KeepsReplicasOfExpertsInEachInstance) {
   EXPECT_TRUE(result.agrees()) << check_report(run, result);
 }
 
+// Layer 1 of a chunk is neither its first nor its last, but the only dense one.
+TEST(ScaledRun, KeepsALayerOfEachKind) {
+  const ScaledRun run =
+      scaled(small_run({"--num-layers", "12", "--pipeline-model-parallel-size", "2",
+                        "--num-experts", "4", "--moe-layer-freq", "([1]+[0]*4+[1])*2"}),
+             2);
+  EXPECT_EQ(run.run.options.settings.model.num_layers, 6);
+  EXPECT_EQ(run.run.options.settings.model.moe.layers,
+            (std::vector<std::int64_t>{1, 0, 1, 1, 0, 1}));
+}
+
+// Where chunks have different kinds of layers, all keep as many as the one with the most.
+TEST(ScaledRun, KeepsEquallyManyLayersOfEachChunk) {
+  const ScaledRun run =
+      scaled(small_run({"--num-layers", "12", "--pipeline-model-parallel-size", "2",
+                        "--num-experts", "4", "--moe-layer-freq", "[1]+[0]*4+[1]*7"}),
+             2);
+  EXPECT_EQ(run.run.options.settings.model.moe.layers,
+            (std::vector<std::int64_t>{1, 0, 1, 1, 1, 1}));
+}
+
+// ---- what no rank has ----
+
+std::vector<Gap> gaps_of_weight(const std::vector<TensorSlice>& slices) {
+  ReferenceStep reference;
+  reference.gradients["weight"] = at::zeros({4, 6}, at::kDouble);
+  Coverage coverage;
+  coverage.add(CheckedKind::gradient, "weight", reference.gradients["weight"], slices);
+  return coverage.gaps(reference, {});
+}
+
+TEST(Coverage, MissesTheElementsOfAParameterThatNoRankHas) {
+  const TensorSlice all{.global_offset = {0, 0}, .local_offset = {0, 0}, .shape = {4, 6}},
+      left{.global_offset = {0, 0}, .local_offset = {0, 0}, .shape = {4, 2}},
+      right{.global_offset = {1, 2}, .local_offset = {0, 0}, .shape = {3, 4}};
+  EXPECT_TRUE(gaps_of_weight({all}).empty());
+  const std::vector<Gap> gaps = gaps_of_weight({left, right});
+  ASSERT_EQ(gaps.size(), 1U);
+  EXPECT_EQ(gaps[0].num_missing, 4);
+  EXPECT_EQ(gaps[0].num_elements, 24);
+  EXPECT_EQ(gaps[0].first, (Shape{0, 2}));
+  EXPECT_EQ(gaps_of_weight({})[0].num_missing, 24);
+}
+
+TEST(Coverage, MissesRowsSamplesAndChannelsOfAnOp) {
+  ReferenceStep reference;
+  reference.ops = {"mlp", "loss", "other"};
+  const at::Tensor whole = at::zeros({4, 1, 3}, at::kDouble);
+  reference.activations["mlp"] = {{0, whole}, {8, whole}};
+  reference.activations["loss"] = {{0, at::zeros({}, at::kDouble)}};
+  reference.activations["other"] = {{0, whole}};
+  Coverage coverage;
+  const auto index = [](std::vector<std::int64_t> values) { return at::tensor(values, at::kLong); };
+  coverage.add("mlp", 0, whole, {index({0, 3}), at::Tensor(), at::Tensor()});
+  coverage.add("mlp", 0, whole, {index({1}), at::Tensor(), index({0, 2})});
+  coverage.add("loss", 0, reference.activations["loss"][0], {});
+  const std::vector<Gap> gaps = coverage.gaps(reference, {});
+  ASSERT_EQ(gaps.size(), 2U) << "nobody compares `other`, which is said elsewhere";
+  EXPECT_EQ(gaps[0].num_missing, 1 + 3);
+  EXPECT_EQ(gaps[0].first, (Shape{1, 0, 1}));
+  EXPECT_EQ(gaps[1].num_missing, 12) << "sample 8";
+  EXPECT_TRUE(coverage.gaps(reference, {"mlp"}).empty());
+}
+
+TEST(CheckReport, NamesWhatNoRankHas) {
+  const ScaledRun run = scaled(small_run(kTp), 2);
+  LayoutCheckResult result{.world_size = 2, .num_compared = 100};
+  EXPECT_TRUE(result.agrees());
+  result.gaps = {{CheckedKind::gradient, "decoder.final_layernorm.weight", 4, 24, {0, 2}}};
+  EXPECT_FALSE(result.agrees());
+  EXPECT_NE(
+      check_report(run, result)
+          .find(
+              "  on no rank: gradient decoder.final_layernorm.weight, 4 of 24 elements, the first "
+              "at [0, 2]\nwrong: no rank has all of 1 tensors"),
+      std::string::npos)
+      << check_report(run, result);
+  EXPECT_NE(check_json(run, result).find("\"on_no_rank\":[{\"kind\":\"gradient\""),
+            std::string::npos);
+}
+
 TEST(CheckReport, NamesThePlaceOfAFault) {
   const ScaledRun run = scaled(small_run(kTpDp), 4);
   const LayoutCheckResult result =

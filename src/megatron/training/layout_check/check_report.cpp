@@ -77,18 +77,23 @@ std::vector<std::int64_t> ranks_of(const LayoutCheckResult& result, const FoundD
   return {ranks.begin(), ranks.end()};
 }
 
+/// Returns " at [3, 0]".
+std::string index_text(const Shape& index) {
+  std::string text = " at [";
+  for (const char* separator = ""; const std::int64_t i : index) {
+    text += separator + std::to_string(i);
+    separator = ", ";
+  }
+  return text + "]";
+}
+
 std::string place_text(const FoundDifference& one) {
   if (one.worst.at.empty()) return "";
   if (one.kind == CheckedKind::activation && one.worst.at.size() == 3)
     return format(" at row %lld of sample %lld, channel %lld",
                   static_cast<long long>(one.worst.at[0]), static_cast<long long>(one.worst.at[1]),
                   static_cast<long long>(one.worst.at[2]));
-  std::string text = " at [";
-  for (const char* separator = ""; const std::int64_t index : one.worst.at) {
-    text += separator + std::to_string(index);
-    separator = ", ";
-  }
-  return text + "]";
+  return index_text(one.worst.at);
 }
 
 std::string first_difference(const ScaledRun& scaled, const LayoutCheckResult& result) {
@@ -97,6 +102,21 @@ std::string first_difference(const ScaledRun& scaled, const LayoutCheckResult& r
          distinguishing_axes(mesh_of(scaled), ranks_of(result, first)) +
          format("; rank %lld has %.9g", static_cast<long long>(first.rank), first.worst.found) +
          place_text(first) + format(", one rank has %.9g\n", first.worst.expected);
+}
+
+std::string gaps_text(const LayoutCheckResult& result) {
+  constexpr std::size_t kMaxLines = 5;
+  std::string text;
+  for (std::size_t i = 0; i < std::min(kMaxLines, result.gaps.size()); ++i) {
+    const Gap& gap = result.gaps[i];
+    text += std::string("  on no rank: ") + name_of(gap.kind) + " " + gap.name +
+            format(", %lld of %lld elements, the first", static_cast<long long>(gap.num_missing),
+                   static_cast<long long>(gap.num_elements)) +
+            index_text(gap.first) + "\n";
+  }
+  if (result.gaps.size() > kMaxLines)
+    text += format("  and of %zu more tensors\n", result.gaps.size() - kMaxLines);
+  return text;
 }
 
 std::string mesh_text(const Mesh& mesh) {
@@ -135,6 +155,11 @@ std::string verdict(const LayoutCheckResult& result) {
     return format("right: %lld values on %lld ranks are those of one rank, within %.1e (%.1f s)\n",
                   static_cast<long long>(result.num_compared), ranks, result.largest_relative,
                   result.seconds);
+  if (result.differences.empty())
+    return format(
+        "wrong: no rank has all of %zu tensors; the %lld values on %lld ranks agree (%.1f "
+        "s)\n",
+        result.gaps.size(), static_cast<long long>(result.num_compared), ranks, result.seconds);
   return format("wrong: %zu of %lld values differ, on %zu of %lld ranks (%.1f s)\n",
                 result.differences.size(), static_cast<long long>(result.num_compared),
                 num_faulty_ranks(result), ranks, result.seconds);
@@ -152,8 +177,9 @@ std::string check_report(const ScaledRun& scaled, const LayoutCheckResult& resul
     separator = ", ";
   }
   if (!result.not_compared.empty()) text += '\n';
-  if (!result.agrees()) text += difference_table(result) + first_difference(scaled, result);
-  return text + verdict(result);
+  if (!result.differences.empty())
+    text += difference_table(result) + first_difference(scaled, result);
+  return text + gaps_text(result) + verdict(result);
 }
 
 std::string check_json(const ScaledRun& scaled, const LayoutCheckResult& result) {
@@ -178,6 +204,13 @@ std::string check_json(const ScaledRun& scaled, const LayoutCheckResult& result)
                                    {"at", one.worst.at},
                                    {"found", one.worst.found},
                                    {"expected", one.worst.expected}});
+  json["on_no_rank"] = OrderedJson::array();
+  for (const Gap& gap : result.gaps)
+    json["on_no_rank"].push_back({{"kind", name_of(gap.kind)},
+                                  {"name", gap.name},
+                                  {"num_missing", gap.num_missing},
+                                  {"num_elements", gap.num_elements},
+                                  {"first", gap.first}});
   return json.dump() + "\n";
 }
 

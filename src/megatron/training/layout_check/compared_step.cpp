@@ -58,8 +58,12 @@ at::Tensor in_channels(const at::Tensor& output) { return output.flatten(2); }
 }  // namespace
 
 StepComparer::StepComparer(const ReferenceStep& reference, const Rank& rank,
-                           const ParamStore& weights, double tolerance)
-    : reference_(reference), rank_(rank), weights_(weights), tolerance_(tolerance) {
+                           const ParamStore& weights, Coverage& coverage, double tolerance)
+    : reference_(reference),
+      rank_(rank),
+      weights_(weights),
+      coverage_(coverage),
+      tolerance_(tolerance) {
   for (const CheckedKind kind :
        {CheckedKind::initial_weight, CheckedKind::gradient, CheckedKind::updated_weight}) {
     for (const auto& [name, tensor] : reference.of(kind))
@@ -93,6 +97,7 @@ void StepComparer::activation(const std::string& op, const Microbatch& microbatc
   if (output.dim() < 3 || whole.dim() < 3) {
     // A scalar, which is a sum over the rows of a rank.
     if (output.dim() > 0 || rank_.cp.size > 1) return leave_out();
+    coverage_.add(op, found->first, whole, {});
     return judge(CheckedKind::activation, op,
                  difference(output.detach(), whole, std::vector<at::Tensor>()),
                  std::max(largest_magnitude(whole), kSmallShare));
@@ -102,6 +107,7 @@ void StepComparer::activation(const std::string& op, const Microbatch& microbatc
   const auto channels = channels_of_output(weights_.find(op + ".weight"), rank_.tp,
                                            part_rbc.size(2), whole_rbc.size(2));
   if (!rows || !channels || part_rbc.size(1) != whole_rbc.size(1)) return leave_out();
+  coverage_.add(op, found->first, whole_rbc, {*rows, at::Tensor(), *channels});
   TensorDifference worst = difference(part_rbc, whole_rbc, {*rows, at::Tensor(), *channels});
   if (!worst.at.empty() && worst.at[1] < microbatch.sample_ordinals.numel())
     worst.at[1] = microbatch.sample_ordinals[worst.at[1]].item<std::int64_t>();
@@ -116,6 +122,7 @@ void StepComparer::weight(CheckedKind kind, const Parameter& parameter, const at
     constexpr double kInfinity = std::numeric_limits<double>::infinity();
     return judge(kind, parameter.name(), {.distance = kInfinity}, 1);
   }
+  coverage_.add(kind, parameter.name(), whole->second, parameter.slices());
   judge(kind, parameter.name(), difference(value.detach(), whole->second, parameter.slices()),
         std::max(largest_magnitude(whole->second), kSmallShare * largest_.at(kind)));
 }

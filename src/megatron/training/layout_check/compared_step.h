@@ -8,6 +8,7 @@
 
 #include "megatron/parallel/rank.h"
 #include "megatron/params/param_store.h"
+#include "megatron/training/layout_check/coverage.h"
 #include "megatron/training/layout_check/observed_step.h"
 #include "megatron/training/layout_check/reference_step.h"
 
@@ -32,9 +33,10 @@ struct RankFindings {
 
 class StepComparer final : public StepObserver {
  public:
-  /// `weights` and `reference` must outlive this. `tolerance` bounds relative differences.
+  /// All arguments must outlive this. What is compared is added to `coverage`. `tolerance` bounds
+  /// relative differences.
   StepComparer(const ReferenceStep& reference, const Rank& rank, const ParamStore& weights,
-               double tolerance);
+               Coverage& coverage, double tolerance);
 
   void activation(const std::string& op, const Microbatch& microbatch,
                   const at::Tensor& output) override;
@@ -54,6 +56,7 @@ class StepComparer final : public StepObserver {
   const ReferenceStep& reference_;
   const Rank& rank_;
   const ParamStore& weights_;
+  Coverage& coverage_;
   double tolerance_;
   std::map<CheckedKind, double> largest_;  ///< magnitude of a kind in the reference
   RankFindings findings_;

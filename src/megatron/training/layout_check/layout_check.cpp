@@ -57,6 +57,7 @@ LayoutCheckResult check_layout(const ScaledRun& scaled, const LayoutCheckOptions
   const ReferenceStep reference = run_reference_step(on_one_rank(scaled.run));
   LayoutCheckResult result{.world_size = scaled.world_size, .loss = reference.loss};
   std::mutex mutex;
+  Coverage coverage;
   const auto run_rank = [&](Communicators& own) {
     const auto replaced = options.communicators ? options.communicators(own) : nullptr;
     Communicators& communicators = replaced ? *replaced : own;
@@ -68,7 +69,8 @@ LayoutCheckResult check_layout(const ScaledRun& scaled, const LayoutCheckOptions
                               .cpus = {.count = kUnboundCpus},
                               .params_dtype = at::kDouble});
     if (options.trainer) options.trainer(trainer);
-    StepComparer comparer(reference, trainer.plan.rank, *trainer.state.weights, options.tolerance);
+    StepComparer comparer(reference, trainer.plan.rank, *trainer.state.weights, coverage,
+                          options.tolerance);
     const TrainStepResult step = run_observed_step(trainer, comparer);
     comparer.loss(step.loss());
     comparer.grad_norm(step.update.grad_norm);
@@ -82,6 +84,7 @@ LayoutCheckResult check_layout(const ScaledRun& scaled, const LayoutCheckOptions
   };
   run_rank_threads(scaled.world_size, run_rank, {.timeout = options.timeout});
   sort_by_time(result.differences, reference);
+  result.gaps = coverage.gaps(reference, result.not_compared);
   result.seconds = monotonic_seconds() - start;
   return result;
 }

@@ -41,7 +41,9 @@ struct LayoutCheckResult {
   double loss = 0;
   double seconds = 0;
 
-  bool agrees() const { return differences.empty(); }
+  std::vector<Gap> gaps;  ///< what no rank has, although one rank alone has it
+
+  bool agrees() const { return differences.empty() && gaps.empty(); }
 };
 
 /// Throws what a rank throws: a UserError for settings that do not fit, a CommError when ranks make

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <set>
 #include <utility>
 
 #include "megatron/base/division.h"
@@ -79,8 +80,18 @@ class Scaling {
         .num_microbatches;
   }
 
-  /// Returns the layers that stay: the first and the last of each chunk, or all where flags place
-  /// single layers.
+  /// Returns what distinguishes a layer from others: experts, window and how it communicates.
+  std::vector<std::int64_t> kind_of_layer(std::int64_t layer) const {
+    const auto at = [&](const auto& values) {
+      return values.empty() ? 0
+                            : static_cast<std::int64_t>(values.at(
+                                  static_cast<std::size_t>(std::ssize(values) == 1 ? 0 : layer)));
+    };
+    return {at(s_.model.moe.layers), at(s_.model.window_layers), at(s_.parallel.cp_comm_type)};
+  }
+
+  /// Returns the layers that stay: of each chunk the first and the last and one of each further
+  /// kind, but equally many of all chunks; or all where flags place single layers.
   std::vector<std::int64_t> kept_layers() const {
     const ParallelConfig& p = s_.parallel;
     const std::int64_t count = s_.model.num_layers,
@@ -98,9 +109,32 @@ class Scaling {
       std::iota(kept.begin(), kept.end(), 0);
       return kept;
     }
-    for (std::int64_t first = 0; first < count; first += of_chunk)
-      kept.insert(kept.end(), {first, first + of_chunk - 1});
+    const std::int64_t of_small_chunk = layers_of_small_chunk(of_chunk);
+    for (std::int64_t first = 0; first < count; first += of_chunk) {
+      const std::vector<std::int64_t> layers = layers_to_keep(first, of_chunk, of_small_chunk);
+      kept.insert(kept.end(), layers.begin(), layers.end());
+    }
     return kept;
+  }
+
+  /// Returns the first and the last layer of a chunk and the first one of each further kind, and as
+  /// many others as it takes to have `least`, ascending.
+  std::vector<std::int64_t> layers_to_keep(std::int64_t first, std::int64_t of_chunk,
+                                           std::int64_t least) const {
+    std::set<std::int64_t> kept{first, first + of_chunk - 1};
+    std::set<std::vector<std::int64_t>> kinds;
+    for (const std::int64_t layer : kept) kinds.insert(kind_of_layer(layer));
+    for (std::int64_t layer = first; layer < first + of_chunk; ++layer)
+      if (kinds.insert(kind_of_layer(layer)).second) kept.insert(layer);
+    for (std::int64_t layer = first; std::ssize(kept) < least; ++layer) kept.insert(layer);
+    return {kept.begin(), kept.end()};
+  }
+
+  std::int64_t layers_of_small_chunk(std::int64_t of_chunk) const {
+    std::int64_t most = kLayersOfAChunk;
+    for (std::int64_t first = 0; first < s_.model.num_layers; first += of_chunk)
+      most = std::max<std::int64_t>(most, std::ssize(layers_to_keep(first, of_chunk, 0)));
+    return most;
   }
 
   void scale_layers() {
@@ -118,7 +152,8 @@ class Scaling {
     ParallelConfig& p = s_.parallel;
     if (p.cp_comm_type.size() > 1) p.cp_comm_type = pick(p.cp_comm_type, kept);
     if (p.num_layers_per_virtual_pipeline_stage)
-      p.num_layers_per_virtual_pipeline_stage = kLayersOfAChunk;
+      p.num_layers_per_virtual_pipeline_stage =
+          std::ssize(kept) / (sizes_.pp * num_pipeline_chunks(p, model.num_layers));
     auto& group = s_.memory.recompute.recompute_num_layers;
     if (group) group = std::min(*group, kLayersOfAChunk);
     set("--num-layers", model.num_layers, std::ssize(kept));
