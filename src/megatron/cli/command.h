@@ -64,6 +64,10 @@ const FieldSet& launch_fields();
 int run_hang_report_frontend(std::span<const std::string> args);
 const FieldSet& hang_report_fields();
 
+/// Runs `megatron chaos … -- launch … -- pretrain …`, which breaks ranks on purpose.
+int run_chaos(std::span<const std::string> args);
+const FieldSet& chaos_fields();
+
 /// Runs `megatron check`: parses the flags, then calls the engine.
 int run_check_frontend(std::span<const std::string> args);
 const FieldSet& check_fields();

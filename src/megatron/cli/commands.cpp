@@ -17,6 +17,8 @@ constexpr std::array kCommands{
             run_replay_frontend, replay_fields},
     Command{"hang-report", "say which rank blocked a run that hung, and where", "Train",
             run_hang_report_frontend, hang_report_fields},
+    Command{"chaos", "break a run on purpose and compare it with the unbroken one", "Train",
+            run_chaos, chaos_fields},
     Command{"check", "compare a layout with one rank before it runs", "Train", run_check_frontend,
             check_fields},
     Command{"plan", "search layouts, draw and compare pipeline schedules", "Train", run_plan,

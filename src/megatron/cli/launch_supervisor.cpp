@@ -216,6 +216,9 @@ void Supervisor::terminate_remaining() {
   const auto now = Clock::now();
   if (terminate_at_ && now >= *terminate_at_) {
     signal_all(SIGTERM);
+    // A stopped rank handles no signal but this one.
+    for (const RankProcess& process : processes_)
+      if (process.is_running && process.stop_signal != 0) ::kill(process.pid, SIGKILL);
     kill_at_ = now + seconds(grace_s_);
     terminate_at_.reset();
   }

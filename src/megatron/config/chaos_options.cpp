@@ -1,0 +1,56 @@
+#include "megatron/config/chaos_options.h"
+
+#include <algorithm>
+
+#include "megatron/base/error.h"
+#include "megatron/config/command_line.h"
+
+namespace megatron {
+
+const FieldTable<ChaosOptions>& chaos_table() {
+  static const FieldTable<ChaosOptions> table = [] {
+    FieldTable<ChaosOptions> t;
+    t.about(
+        "Breaks a run on purpose and says whether it survives: megatron chaos --seed 7 -- launch "
+        "--nproc-per-node 4 -- pretrain gpt …  Runs the command once as it is and once with faults "
+        "at moments that the seed decides, restarted by the launcher. Right is a run that ends, "
+        "whose losses are those of the run without faults, and whose last checkpoint is equal. The "
+        "exit code is 1 if it is not. It saves to a folder of its own, whatever --save and --load "
+        "say.");
+    t.group("Chaos");
+    t.field("seed", &ChaosOptions::seed, "the same seed gives the same faults at the same moments")
+        .at_least(0);
+    t.field("faults", &ChaosOptions::faults, "number of faults").at_least(0).at_most(1000);
+    t.field("kinds", &ChaosOptions::kinds,
+            "what may happen to a rank; kill, segfault: it dies; stop: it stands still for ever; "
+            "pause: for seconds; slow: it has half of its time for seconds; full-disk: no rank can "
+            "write files until a save has failed")
+        .choices({"kill", "segfault", "stop", "pause", "slow", "full-disk"});
+    t.field("scratch", &ChaosOptions::scratch,
+            "folder for checkpoints and logs; it must be empty; none: a temporary one, which stays "
+            "if the run is wrong")
+        .value_name("DIR");
+    t.field("timeout_seconds", &ChaosOptions::timeout_seconds,
+            "a run that finishes no step for so long hangs")
+        .above(0);
+    t.field("json", &ChaosOptions::json, "print one JSON object instead of a table");
+    return t;
+  }();
+  return table;
+}
+
+ChaosOptions read_chaos_options(std::span<const std::string> args,
+                                std::vector<std::string>& command) {
+  const auto separator = std::ranges::find(args, std::string("--"));
+  const auto num_flags = static_cast<std::size_t>(separator - args.begin());
+  ChaosOptions options;
+  parse_command_line(chaos_table(), args.first(num_flags), options, "chaos");
+  if (num_flags + 1 >= args.size())
+    throw UserError({"the command after --", "is missing",
+                     "write for example: megatron chaos --seed 7 -- launch --nproc-per-node 4 -- "
+                     "pretrain gpt …"});
+  command.assign(separator + 1, args.end());
+  return options;
+}
+
+}  // namespace megatron

@@ -1,0 +1,29 @@
+// The settings of `chaos`.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "megatron/config/field_table.h"
+
+namespace megatron {
+
+struct ChaosOptions {
+  std::int64_t seed = 1;
+  std::int64_t faults = 5;
+  std::vector<std::string> kinds = {"kill", "segfault", "stop", "pause", "slow", "full-disk"};
+  std::string scratch;  ///< "": a temporary folder, which is removed after a right run
+  double timeout_seconds = 120;
+  bool json = false;
+};
+
+const FieldTable<ChaosOptions>& chaos_table();
+
+/// Reads the flags before `--`. `command` receives the words after it. Throws a UserError if there
+/// are none.
+ChaosOptions read_chaos_options(std::span<const std::string> args,
+                                std::vector<std::string>& command);
+
+}  // namespace megatron
