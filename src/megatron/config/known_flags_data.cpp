@@ -348,8 +348,8 @@ constexpr KnownFlags kKnownFlags[] = {
      "inprocess-last-call-wait=1 inprocess-termination-grace-time=1 inprocess-granularity=node "
      "inprocess-active-world-size=1 "
      "inprocess-empty-cuda-cache"},
-    {refused, "is not in this version: nothing breaks ranks on purpose",
-     "leave it out, and kill a rank to see what happens",
+    {refused, "is not in this version: a run does not break itself",
+     "leave it out; `megatron chaos -- launch … -- pretrain …` breaks ranks from outside",
      "fault-injector-ranks=- "
      "fault-injector-num-ranks=-;0 fault-injector-fault-types=- "
      "fault-injector-fault-probabilities=- fault-injector-fault-delay=-;0 "
