@@ -87,6 +87,20 @@ TEST(Hangs, AHealthyRunAnswersASignal) {
   EXPECT_EQ(launch.wait(), 143) << launch.output();
 }
 
+/// A run that was asked what it does is still started again after a failure.
+TEST(Hangs, AReportDoesNotEndRestarts) {
+  const TemporaryFolder folder;
+  const RunningLaunch launch(
+      joined({"--max-restarts", "1"}, training_on("2", {"--hang-report-dir", folder / "reports"})));
+  ASSERT_TRUE(launch.wait_for(" iteration ", 3)) << launch.output();
+  ::kill(launch.pid(), SIGUSR2);
+  ASSERT_TRUE(launch.wait_for("wrote what it does to ", 2)) << launch.output();
+  ::kill(launch.ranks().at(1), SIGKILL);
+  EXPECT_TRUE(launch.wait_for("megatron launch: restart 1 of 1")) << launch.output();
+  ::kill(launch.pid(), SIGTERM);
+  EXPECT_EQ(launch.wait(), 143) << launch.output();
+}
+
 /// Without a folder each rank prints one line.
 TEST(Hangs, OneRankAnswersASignalToo) {
   const RunningLaunch launch(training_on("1", {}));

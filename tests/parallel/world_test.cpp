@@ -359,8 +359,11 @@ TEST(World, NoticesARankThatDiesAtTheEnd) {
   });
   EXPECT_EQ(ranks[0].code, 1);
   EXPECT_LT(ranks[0].seconds, 15);
-  EXPECT_THAT(ranks[0].errors,
-              HasSubstr("rank 2 died after the last step, before the end of the run"));
+  // On a busy machine the store may notice first.
+  EXPECT_THAT(
+      ranks[0].errors,
+      testing::AnyOf(HasSubstr("rank 2 died after the last step, before the end of the run"),
+                     HasSubstr("the connection to rank 2 on ")));
 }
 
 TEST(World, RefusesARankThatWasStartedTwice) {
