@@ -1,5 +1,6 @@
 #include "megatron/parallel/failure/run_status.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
@@ -57,6 +58,7 @@ std::vector<std::int64_t> RunStatus::lost_ranks() {
   std::istringstream words(store_.find(kLostRanks).value_or(""));
   std::vector<std::int64_t> ranks;
   for (std::int64_t rank = 0; words >> rank;) ranks.push_back(rank);
+  std::ranges::sort(ranks);
   return ranks;
 }
 

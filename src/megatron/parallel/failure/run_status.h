@@ -40,7 +40,7 @@ class RunStatus {
   std::optional<RankFailure> first();
   /// Makes the store note when it loses the connection to this rank; leave() withdraws that.
   void note_loss_of(std::int64_t rank);
-  /// Returns the ranks whose connection was lost.
+  /// Returns the ranks whose connection was lost, ascending.
   std::vector<std::int64_t> lost_ranks();
   /// Returns the failure, or nothing when none occurs within `timeout`.
   std::optional<RankFailure> wait_for_failure(std::chrono::milliseconds timeout);
