@@ -122,6 +122,8 @@ TEST(ChaosReport, SaysWhatIsWrong) {
               ElementsAre("the run ended with exit code 2"));
   EXPECT_THAT(problems_after([](ChaosResult& r) { r.broken.faults[0].recovery_s.reset(); }),
               ElementsAre("no step was finished after the kill of rank 1 after iteration 1"));
+  EXPECT_THAT(problems_after([](ChaosResult& r) { r.broken.faults[0].has_happened = false; }),
+              ElementsAre("no fault happened: the run is too short, or its ranks were not found"));
   EXPECT_THAT(problems_after([](ChaosResult& r) { r.broken.steps.erase(2); }),
               ElementsAre("iteration 2 is missing"));
   EXPECT_THAT(problems_after([](ChaosResult& r) { r.broken.steps[1][1].loss = "1.6"; }),

@@ -20,6 +20,7 @@
 #include "megatron/parallel/rendezvous/c10d_store.h"
 #include "megatron/parallel/rendezvous/connect_to_store.h"
 #include "megatron/parallel/rendezvous/run_store.h"
+#include "megatron/parallel/rendezvous/store_protocol.h"
 #include "megatron/parallel/rendezvous/store_server.h"
 #include "support/message_of.h"
 
@@ -269,6 +270,18 @@ TEST(RunStore, GivesNothingAwayWithoutTheToken) {
     EXPECT_THROW(request(*client), StoreLost);
   }
   EXPECT_EQ(store.find("key"), "value");
+}
+
+/// A stranger has one guess and little memory.
+TEST(RunStore, DropsStrangers) {
+  ListeningSocket socket = local_socket();
+  const StoreAddress address{"127.0.0.1", socket.port()};
+  const RunStore store = RunStore::host(std::move(socket), milliseconds(5'000), "secret");
+  const auto guesser = connect_to_store(address, {});
+  EXPECT_EQ(guesser->compare_set(kTokenKey, "", "wrong"), "refused");
+  EXPECT_THROW(guesser->compare_set(kTokenKey, "", "secret"), StoreLost);
+  const auto flooder = connect_to_store(address, {});
+  EXPECT_THROW(flooder->compare_set(kTokenKey, "", std::string(1 << 24, 'x')), StoreLost);
 }
 
 TEST(RunStore, RefusesATokenThatNobodyAsksFor) {

@@ -29,10 +29,12 @@ constexpr std::size_t kMaxFrames = 64, kMaxThreads = 256;
 constexpr std::size_t kHandlerFrames = 2;  ///< the handler itself and the kernel's return frame
 constexpr std::chrono::milliseconds kAnswerTimeout{200};
 
-/// State that the signal handler uses; it is global because signals are per process. The handler
-/// answers the request whose number it finds, once.
+/// State that the signal handler uses; it is global because signals are per process. A handler
+/// writes `addresses` only after it has replaced its request, which is in `wanted`, by kClaimed.
 std::mutex mutex;
-std::atomic<std::uint64_t> wanted{0}, answered{0};
+constexpr std::uint64_t kNone = 0, kClaimed = ~std::uint64_t{0};
+std::atomic<std::uint64_t> wanted{kNone}, answered{0};
+std::uint64_t last_request = 0;  // guarded by `mutex`
 std::array<void*, kMaxFrames> addresses;
 std::atomic<int> num_addresses{0};
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
@@ -43,7 +45,8 @@ void handle_signal(int /*signal*/, siginfo_t* info, void* /*context*/) {
   const int saved_errno = errno;
   // A thread that answers too late must not overwrite the stack of the next one.
   const auto request = static_cast<std::uint64_t>(info->si_value.sival_int);
-  if (request == wanted.load()) {
+  std::uint64_t expected = request;
+  if (wanted.compare_exchange_strong(expected, kClaimed)) {
     num_addresses = ::backtrace(addresses.data(), static_cast<int>(addresses.size()));
     answered = request;
   }
@@ -73,11 +76,11 @@ std::string library_name(const char* path) {
   return path != nullptr ? std::filesystem::path(path).filename().string() : "?";
 }
 
-std::string frame_text(void* address) {
+std::string frame_text(const char* address) {
   Dl_info info{};
-  if (::dladdr(address, &info) == 0) return format("%p", address);
+  if (::dladdr(address, &info) == 0) return format("%p", static_cast<const void*>(address));
   if (info.dli_sname != nullptr) return function_name(info.dli_sname);
-  const auto offset = static_cast<const char*>(address) - static_cast<const char*>(info.dli_fbase);
+  const auto offset = address - static_cast<const char*>(info.dli_fbase);
   return library_name(info.dli_fname) + format("+0x%tx", offset);
 }
 
@@ -92,17 +95,22 @@ std::string name_of_thread(std::int64_t thread) {
 ThreadStack stack_of(std::int64_t thread) {
   ThreadStack stack{.thread = thread, .name = name_of_thread(thread), .frames = {}};
   // 31 bits travel with the signal.
-  const std::uint64_t request = (wanted.load() + 1) & 0x7fffffff;
+  const std::uint64_t request = last_request = last_request % 0x7fffffff + 1;
   wanted = request;
   if (!send_request(thread, request)) return stack;
   const auto limit = std::chrono::steady_clock::now() + kAnswerTimeout;
   while (answered.load() != request) {
-    if (std::chrono::steady_clock::now() > limit) return stack;
+    // A request that no handler has claimed by then is withdrawn.
+    std::uint64_t expected = request;
+    if (std::chrono::steady_clock::now() > limit && wanted.compare_exchange_strong(expected, kNone))
+      return stack;
     std::this_thread::sleep_for(std::chrono::microseconds(200));
   }
   const auto count = static_cast<std::size_t>(num_addresses.load());
+  // A return address may already belong to the next function; the call is just before it.
   for (std::size_t i = std::min(kHandlerFrames, count); i < count; ++i)
-    stack.frames.push_back(frame_text(addresses[i]));
+    stack.frames.push_back(
+        frame_text(static_cast<const char*>(addresses[i]) - (i > kHandlerFrames ? 1 : 0)));
   return stack;
 }
 

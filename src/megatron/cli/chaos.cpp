@@ -103,6 +103,8 @@ std::string difference_of(const fs::path& one, const fs::path& other) {
   const ProgramOutput diff =
       output_of_program({"checkpoint", "diff", one.string(), other.string()});
   if (diff.code == 0 && diff.text.starts_with("0 of ")) return "";
+  if (diff.text.empty())
+    return "`megatron checkpoint diff` ended with exit code " + std::to_string(diff.code);
   const std::size_t last = diff.text.find_last_of('\n', diff.text.size() - 2);
   return diff.text.substr(last == std::string::npos ? 0 : last + 1);
 }

@@ -56,6 +56,10 @@ std::vector<std::string> problems_of(const ChaosResult& result) {
     if (outcome.has_happened && !outcome.recovery_s)
       problems.push_back("no step was finished after the " + fault_text(outcome.fault));
   }
+  const bool is_untested =
+      !broken.faults.empty() && std::ranges::none_of(broken.faults, &FaultOutcome::has_happened);
+  if (is_untested && problems.empty())
+    problems.emplace_back("no fault happened: the run is too short, or its ranks were not found");
   for (std::int64_t iteration = 1; iteration <= result.train_iters; ++iteration) {
     if (broken.steps.contains(iteration)) continue;
     problems.push_back(format("iteration %lld is missing", wide(iteration)));

@@ -249,7 +249,7 @@ class ChaosRun {
   const Clock::time_point begin_ = Clock::now();
   Clock::time_point last_step_ = begin_, happened_ = begin_;
   std::int64_t last_iteration_ = 0, furthest_ = 0;
-  double step_s_ = 0;  ///< time between the last two steps
+  double step_s_ = 0;     ///< time between the last two steps
   std::size_t next_ = 0;  ///< fault
   std::optional<Clock::time_point> due_;
   bool is_active_ = false;                                   ///< the last fault lasts

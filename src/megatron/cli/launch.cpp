@@ -69,7 +69,8 @@ void report(const LaunchResult& result) {
 /// Gives the ranks of one host a secret that keeps other users of the host out of their store. The
 /// ranks of several hosts need one that all launchers are given.
 void set_job_token(const LaunchPlan& plan) {
-  if (plan.num_nodes > 1 || std::getenv(kJobTokenVariable) != nullptr) return;
+  const char* given = std::getenv(kJobTokenVariable);
+  if (plan.num_nodes > 1 || (given != nullptr && *given != '\0')) return;
   std::random_device random;
   std::string token;
   for (int i = 0; i < 4; ++i) token += format("%08x", random());

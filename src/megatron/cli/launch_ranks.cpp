@@ -6,6 +6,7 @@
 
 #include <array>
 #include <cerrno>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -95,6 +96,7 @@ void close_launchers_descriptors(const RankStartOptions& start, const RankProces
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != launcher) ::_exit(1);
   std::signal(SIGPIPE, SIG_DFL);
+  std::signal(SIGUSR2, SIG_IGN);  // until the rank can answer
   ::sigprocmask(SIG_SETMASK, &start.signal_mask, nullptr);
   redirect(::open("/dev/null", O_RDONLY), STDIN_FILENO);
   set_environment(start, process);

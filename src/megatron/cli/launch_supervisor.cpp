@@ -58,6 +58,7 @@ SignalQueue::SignalQueue() {
   ::sigaddset(&mask, SIGCHLD);
   for (const int signal : kForwarded) ::sigaddset(&mask, signal);
   ::sigprocmask(SIG_BLOCK, &mask, &saved_mask_);
+  std::signal(SIGUSR2, SIG_DFL);  // a signal that is ignored never arrives
   descriptor_ = ::signalfd(-1, &mask, SFD_NONBLOCK | SFD_CLOEXEC);
   MEGATRON_CHECK(descriptor_ >= 0, "signalfd: ", std::strerror(errno));
 }

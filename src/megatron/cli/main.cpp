@@ -31,6 +31,7 @@ int main_program(const std::vector<std::string>& args) {
 int main(int argc, char** argv) {
   std::signal(SIGPIPE, SIG_DFL);
   std::signal(SIGXFSZ, SIG_IGN);  // makes a write beyond `ulimit -f` fail, which is reported
+  std::signal(SIGUSR2, SIG_IGN);  // asks a rank what it does; until it can answer, nothing happens
   std::vector<std::string> args =
       argc > 0 ? megatron::script_command(argv[0]) : std::vector<std::string>{};
   args.insert(args.end(), argv + std::min(argc, 1), argv + argc);

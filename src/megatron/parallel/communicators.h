@@ -31,7 +31,8 @@ class Communicators {
   virtual void note_iteration(std::int64_t iteration) = 0;
   /// Records that this rank begins work of its own that may let others wait, such as "saving the
   /// checkpoint". Until the matching end_section(), waits for this rank go on past their timeout as
-  /// long as it makes progress. Sections may nest; reports name the outermost.
+  /// long as it makes progress, up to ten times as long. Sections may nest; reports name the
+  /// outermost.
   virtual void begin_section(const std::string& what) = 0;
   virtual void end_section() = 0;
   /// Returns the failure state shared by the ranks of this host. It may outlive this object.

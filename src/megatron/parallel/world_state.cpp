@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <iostream>
+#include <set>
 #include <string_view>
 
 #include "megatron/base/error.h"
@@ -124,11 +125,14 @@ void World::State::post_lost_ranks() {
   if (lost.empty()) return;
   if (!lost_since_) lost_since_ = now;
   if (now - *lost_since_ < kLostRankDelay) return;
-  const std::int64_t rank = lost.front();
-  const std::string host = hosts_.names.at(
-      static_cast<std::size_t>(hosts_.host_of_rank.at(static_cast<std::size_t>(rank))));
+  std::set<std::string> hosts;
+  for (const std::int64_t rank : lost)
+    hosts.insert(hosts_.names.at(
+        static_cast<std::size_t>(hosts_.host_of_rank.at(static_cast<std::size_t>(rank)))));
+  std::string names;
+  for (const std::string& host : hosts) names += (names.empty() ? "" : ", ") + host;
   run_status_->post({environment_.rank, "", 1,
-                     "error: the connection to " + name_ranks(lost) + " on " + host +
+                     "error: the connection to " + name_ranks(lost) + " on " + names +
                          " is lost: the process died, the host is down or the network is cut",
                      true});
 }
@@ -184,6 +188,7 @@ void World::State::handle(const RankFailure& failure) {
   known_failure_ = failure;
   changed_.notify_all();
   const bool is_ours = failure.rank == environment_.rank && own_failure_.has_value();
+  if (notice_ && failure.is_of_others) notice_->note_guess();
   if (const auto callback = std::exchange(callback_, nullptr); callback && !is_ours) {
     is_in_callback_ = true;
     callback_thread_ = std::thread(

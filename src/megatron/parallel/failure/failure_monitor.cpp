@@ -130,6 +130,7 @@ void FailureMonitor::request_states(const std::vector<std::int64_t>& missing, Ra
 }
 
 void FailureMonitor::query_states(const std::vector<std::int64_t>& missing, RankStates& states) {
+  const std::lock_guard lock(query_mutex_);
   const std::chrono::milliseconds usual_timeout = store_.timeout();
   store_.set_timeout(kStoreTimeoutAfterFailure);
   const std::string own = std::to_string(options_.rank);

@@ -55,6 +55,7 @@ class FailureMonitor {
   const Options options_;
   std::chrono::milliseconds limit_;  ///< Of a wait; beyond the timeout while others make progress.
   std::atomic<std::int64_t> published_request_{0};  ///< The last request that this rank answered.
+  std::mutex query_mutex_;  ///< one query at a time changes the store's timeout
   std::mutex mutex_;
   std::condition_variable changed_;
   bool ending_ = false;

@@ -16,6 +16,8 @@ namespace {
 using Kind = RankState::Kind;
 
 constexpr std::size_t kMaxDetails = 4;
+/// Limit of a section, in which the rank might compute for ever.
+constexpr int kMostTimeouts = 10;
 
 Kind kind_of(const RankStates& states, std::int64_t rank) {
   const auto found = states.find(rank);
@@ -110,8 +112,9 @@ bool is_worth_waiting(const TimedOutRank& waiter, const RankStates& states) {
       find_culprits(reachable_ranks(waiter.missing, states), states);
   return !culprits.empty() && std::ranges::all_of(culprits, [&](std::int64_t rank) {
     const auto found = states.find(rank);
-    return found != states.end() && found->second.section &&
-           found->second.section->since_progress < waiter.timeout;
+    if (found == states.end() || !found->second.section) return false;
+    const RankSection& section = *found->second.section;
+    return section.since_progress < waiter.timeout && section.age < kMostTimeouts * waiter.timeout;
   });
 }
 

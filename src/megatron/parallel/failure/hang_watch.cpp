@@ -9,6 +9,7 @@
 #include <fstream>
 #include <iostream>
 #include <sstream>
+#include <utility>
 
 #include "megatron/base/error.h"
 #include "megatron/base/machine.h"
@@ -62,10 +63,14 @@ std::string progress_text() {
   return text;
 }
 
-std::string missing_text(const TimedOutRank& waiter, const RankStates& states) {
-  return waiter.missing.empty()
-             ? "ranks of another host have not arrived after " + time_text(waiter.timeout)
-             : hang_text(waiter, states);
+std::string missing_text(const TimedOutRank& waiter, const RankStates& states,
+                         const std::vector<std::int64_t>& group) {
+  if (!waiter.missing.empty()) return hang_text(waiter, states);
+  const bool is_one_host =
+      std::ranges::all_of(group, [&](std::int64_t rank) { return states.contains(rank); });
+  return is_one_host ? "all ranks have made the call, but it is not complete after " +
+                           time_text(waiter.timeout)
+                     : "ranks of another host have not arrived after " + time_text(waiter.timeout);
 }
 
 std::string state_name(RankState::Kind kind) {
@@ -122,8 +127,9 @@ void HangWatch::watch() noexcept {
     try {
       look();
     } catch (const std::exception& error) {
-      std::cerr << "warning: rank " << options_.rank
-                << " cannot report what it does: " << error.what() << std::endl;
+      if (std::exchange(last_error_, error.what()) != error.what())
+        std::cerr << "warning: rank " << options_.rank << " cannot report hangs: " << error.what()
+                  << std::endl;
     }
     lock.lock();
   }
@@ -156,7 +162,7 @@ void HangWatch::warn_about_waits() {
     return;
   }
   const std::vector<std::int64_t> missing = waits.overdue(options_.rank, next_warning_);
-  if (!missing.empty()) warn(wait.call, missing);
+  if (!missing.empty()) warn({wait.call, missing, {}});
 }
 
 void HangWatch::check_device_calls() {
@@ -180,28 +186,28 @@ void HangWatch::check_device_calls() {
                            first->axis + (first->layer.empty() ? "" : " in " + first->layer);
   const std::vector<std::int64_t> late =
       late_ranks(*host_status_, options_.rank, *first, group->second);
-  is_over ? end_device_call(call, late) : warn(call, late);
+  is_over ? end_device_call({call, late, group->second.ranks})
+          : warn({call, late, group->second.ranks});
 }
 
-void HangWatch::end_device_call(const std::string& call, const std::vector<std::int64_t>& missing) {
+void HangWatch::end_device_call(const LateCall& late) {
   RankStates states = host_status_->states();
-  const TimedOutRank waiter{options_.rank, missing, options_.timeout};
+  const TimedOutRank waiter{options_.rank, late.missing, options_.timeout};
   if (is_worth_waiting(waiter, states)) return;
-  add_stacks(*host_status_, reachable_ranks(missing, states), states);
-  host_status_->fail(call + ": " + missing_text(waiter, states));
+  add_stacks(*host_status_, reachable_ranks(late.missing, states), states);
+  host_status_->fail(late.call + ": " + missing_text(waiter, states, late.group));
 }
 
-void HangWatch::warn(const std::string& call, const std::vector<std::int64_t>& missing) {
+void HangWatch::warn(const LateCall& late) {
   const milliseconds waited = next_warning_;
   next_warning_ = after(next_warning_, options_.warn_after);
   if (!host_status_->claim_warning(std::min(kWarningPause, options_.warn_after))) return;
   RankStates states = host_status_->states();
-  add_stacks(*host_status_, reachable_ranks(missing, states), states);
-  const std::string who = missing.empty()
-                              ? "ranks of another host have not arrived after " + time_text(waited)
-                              : hang_text({options_.rank, missing, waited}, states);
-  const std::string line = "warning: " + call + ": " + who + "; the run waits up to " +
-                           time_text(options_.timeout) + " (--distributed-timeout-minutes)";
+  add_stacks(*host_status_, reachable_ranks(late.missing, states), states);
+  const std::string line = "warning: " + late.call + ": " +
+                           missing_text({options_.rank, late.missing, waited}, states, late.group) +
+                           "; the run waits up to " + time_text(options_.timeout) +
+                           " (--distributed-timeout-minutes)";
   if (options_.print) return options_.print(line);
   std::cerr << line << std::endl;
 }
@@ -245,7 +251,11 @@ void HangWatch::write_dumps(const std::string& reason) {
 }
 
 RankDump HangWatch::dump_of(std::int64_t rank, const std::string& reason) const {
-  if (rank == options_.rank && options_.poll_device_calls) options_.poll_device_calls();
+  try {
+    if (rank == options_.rank && options_.poll_device_calls) options_.poll_device_calls();
+  } catch (const std::exception&) {
+    // The device has failed; the calls are as they were known before.
+  }
   RankDump dump{.rank = rank,
                 .world_size = options_.world_size,
                 .host = host_name(),

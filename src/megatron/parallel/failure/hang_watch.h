@@ -47,8 +47,14 @@ class HangWatch {
   void warn_about_waits();
   /// Also ends the run when a call on a device has taken longer than the timeout.
   void check_device_calls();
-  void end_device_call(const std::string& call, const std::vector<std::int64_t>& missing);
-  void warn(const std::string& call, const std::vector<std::int64_t>& missing);
+  /// A call that is not complete.
+  struct LateCall {
+    std::string call;
+    std::vector<std::int64_t> missing;  ///< ranks of this host that are waited for
+    std::vector<std::int64_t> group;    ///< all ranks of the group; empty if it is not known
+  };
+  void end_device_call(const LateCall& late);
+  void warn(const LateCall& late);
   void dump_after_signal();
   void dump_after_failure();
   void write_dumps(const std::string& reason);
@@ -58,6 +64,7 @@ class HangWatch {
   const HangWatchOptions options_;
   std::chrono::milliseconds next_warning_;
   std::uint64_t num_signals_;  ///< that were handled
+  std::string last_error_;     ///< of look(), which is printed once
   std::string last_progress_;  ///< what changes while the rank makes progress
   bool has_dumped_failure_ = false;
 

@@ -39,10 +39,11 @@ bool is_stopped(std::int32_t process) {
 }  // namespace
 
 struct HostStatus::Memory {
-  std::atomic<std::uint32_t> failure_state, has_reporter, is_explained, has_dump_notice;
+  std::atomic<std::uint32_t> failure_state, has_reporter, is_explained, is_guess, has_dump_notice,
+      unused;
   // Times of the monotonic clock; 0: none.
   std::atomic<std::int64_t> last_warning_ms, failed_ms;
-  char reason[4064];  ///< Zero-terminated.
+  char reason[4056];  ///< Zero-terminated.
 };
 
 /// State of one rank of the world. The entries follow Memory.
@@ -82,8 +83,6 @@ HostStatus::Memory& HostStatus::memory() const {
 }
 
 void HostStatus::fail(const std::string& reason, bool is_explained) {
-  std::int64_t not_yet = 0;
-  memory().failed_ms.compare_exchange_strong(not_yet, monotonic_ms());
   std::uint32_t expected = kNone;
   if (!memory().failure_state.compare_exchange_strong(expected, kBeingWritten)) return;
   const std::size_t length = std::min(reason.size(), sizeof(Memory::reason) - 1);
@@ -95,8 +94,11 @@ void HostStatus::fail(const std::string& reason, bool is_explained) {
 /// A rank that dies while it writes the reason leaves it half-written.
 bool HostStatus::failed() const {
   const std::uint32_t state = memory().failure_state.load();
-  return state == kWritten ||
-         (state == kBeingWritten && monotonic_ms() - memory().failed_ms.load() > kWriteTimeoutMs);
+  if (state != kBeingWritten) return state == kWritten;
+  // The first that sees it half-written begins to count.
+  std::int64_t seen_ms = 0;
+  const bool is_first = memory().failed_ms.compare_exchange_strong(seen_ms, monotonic_ms());
+  return !is_first && monotonic_ms() - seen_ms > kWriteTimeoutMs;
 }
 
 std::string HostStatus::failure() const {
@@ -106,8 +108,10 @@ std::string HostStatus::failure() const {
              : "a rank failed and died before it could say why";
 }
 
+void HostStatus::note_guess() { memory().is_guess.store(1); }
+
 bool HostStatus::is_failure_explained() const {
-  return failed() && memory().is_explained.load() != 0;
+  return failed() && memory().is_explained.load() != 0 && memory().is_guess.load() == 0;
 }
 
 bool HostStatus::claim_dump_notice() { return memory().has_dump_notice.exchange(1) == 0; }

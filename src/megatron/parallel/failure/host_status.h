@@ -35,6 +35,7 @@ class HostStatus final : public FailureNotice {
   /// Returns the reason of the first failure, or "" when there is none.
   std::string failure() const override;
   bool is_failure_explained() const;
+  void note_guess() override;
   bool claim_report() override;
   /// Returns true for the first caller among the ranks of this host, which says where the dumps of
   /// a failure are.

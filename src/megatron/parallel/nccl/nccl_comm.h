@@ -5,7 +5,6 @@
 // c10d gives a pair of ranks one communicator and one stream for the messages of both directions.
 // If both ranks enqueued a send before a receive, they would deadlock. Messages to higher and to
 // lower ranks therefore use separate backends, each made with its first message.
-// message.
 // Not yet run on a GPU.
 #pragma once
 

@@ -37,7 +37,8 @@ inline constexpr const char *kTokenKey = "megatron/token", *kTokenAccepted = "ac
 inline constexpr const char* kLastWillKey = "megatron/last-will";
 
 /// A connection counts as lost when the other host has not acknowledged for this long: it is down,
-/// or the network to it is cut. A stopped process still acknowledges.
+/// or the network to it is cut. The kernel
+/// acknowledges for a stopped process too.
 inline constexpr int kSilentHostSeconds = 30;
 /// Makes the kernel notice within kSilentHostSeconds that the other host of a TCP connection is
 /// gone.

@@ -126,9 +126,12 @@ class Table {
 
 struct Client {
   std::string in, out;
-  bool is_validated = false, has_token = false;
+  bool is_validated = false, has_token = false, is_refused = false;
   std::string last_will;  ///< see kLastWillKey
 };
+
+/// What a client that has not shown the token may keep waiting, in requests and answers.
+constexpr std::size_t kMaxStrangerBytes = 4096;
 
 /// Compares in a time that does not depend on where the texts differ.
 bool is_same_token(std::string_view one, std::string_view other) {
@@ -218,13 +221,17 @@ class StoreServer::Loop {
     const ssize_t count = ::recv(descriptor, buffer, sizeof buffer, 0);
     if (count == 0 || (count < 0 && errno != EAGAIN && errno != EINTR)) return false;
     if (count > 0) client.in.append(buffer, static_cast<std::size_t>(count));
-    return answer_all(client) && send_some(descriptor, client);
+    if (!answer_all(client) || !send_some(descriptor, client)) return false;
+    // One guess, which is answered, and no memory for strangers.
+    const bool is_stranger = !token_.empty() && !client.has_token;
+    return !client.is_refused &&
+           (!is_stranger || client.in.size() + client.out.size() <= kMaxStrangerBytes);
   }
 
   bool answer_all(Client& client) {
     std::size_t done = 0;
     try {
-      while (done < client.in.size()) {
+      while (done < client.in.size() && !client.is_refused) {
         RequestReader reader(std::string_view(client.in).substr(done));
         const auto request = static_cast<StoreRequest>(reader.number<std::uint8_t>());
         if (!client.is_validated && request != StoreRequest::validate) return false;
@@ -271,6 +278,7 @@ class StoreServer::Loop {
     if (request != StoreRequest::compare_set || reader.text() != kTokenKey) throw Foreign{};
     reader.text();
     client.has_token = is_same_token(reader.text(), token_);
+    client.is_refused = !client.has_token;
     append_text(client.out, client.has_token ? kTokenAccepted : "refused");
   }
 

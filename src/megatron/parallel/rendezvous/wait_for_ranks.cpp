@@ -21,6 +21,7 @@ std::string missing_text(RunStore& store, const std::string& key,
   std::vector<std::int64_t> missing;
   std::ranges::copy_if(ranks, std::back_inserter(missing),
                        [&](std::int64_t rank) { return !store.has_all({key_of(key, rank)}); });
+  if (missing.empty()) missing.push_back(ranks.front());  // it has not combined the values
   return name_ranks(missing) + (missing.size() == 1 ? " has" : " have") + " not arrived after " +
          time_text(timeout);
 }
@@ -28,7 +29,8 @@ std::string missing_text(RunStore& store, const std::string& key,
 /// The limit of a wait, and the pauses between two looks.
 class WaitLimit {
  public:
-  explicit WaitLimit(const StoreWait& wait) : wait_(wait) {}
+  explicit WaitLimit(const StoreWait& wait, milliseconds longest_pause = milliseconds(20))
+      : wait_(wait), longest_pause_(longest_pause) {}
 
   /// Throws CommError if the run has failed or the time is over; missing() then says who is
   /// missing.
@@ -41,11 +43,12 @@ class WaitLimit {
   }
   void pause() const {
     std::this_thread::sleep_for(pause_);
-    pause_ = std::min(pause_ * 2, milliseconds(20));
+    pause_ = std::min(pause_ * 2, longest_pause_);
   }
 
  private:
   const StoreWait& wait_;
+  const milliseconds longest_pause_;
   const std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
   mutable milliseconds pause_{1};
 };
@@ -84,7 +87,9 @@ std::string agree_over_store(
     store.set(result_key, result);
     return result;
   }
-  for (const WaitLimit limit(wait);; limit.pause()) {
+  // At most a thousand requests per second reach the store.
+  const milliseconds longest_pause = std::max(milliseconds(20), milliseconds(ranks.size()));
+  for (const WaitLimit limit(wait, longest_pause);; limit.pause()) {
     if (auto result = store.find(result_key)) return *result;
     limit.check([&] { return missing_text(store, key, ranks, wait.timeout); });
   }

@@ -46,7 +46,7 @@ class QueuedWork final : public Work {
     if (waited_) return;
     if (std::uncaught_exceptions() > exceptions_) transport_->cancel();
     try {
-      queue_->wait(task_);
+      wait_for_task();
     } catch (const std::exception&) {
       // Expected when a peer fails. Nothing waits for the result. The queue reports the failure to
       // its next caller.
@@ -56,12 +56,16 @@ class QueuedWork final : public Work {
     if (waited_) return;
     waited_ = true;
     const ScopedExposedTime exposed_time(*counters_, call_);
+    wait_for_task();
+  }
+
+ private:
+  void wait_for_task() {
     const BlockedScope blocked(*own_.host_status, own_.rank);
     own_.host_status->history().await(own_.rank, own_.number);
     queue_->wait(task_);
   }
 
- private:
   std::shared_ptr<TaskQueue> queue_;
   std::shared_ptr<TaskQueue::Task> task_;
   std::shared_ptr<Transport> transport_;
