@@ -117,8 +117,22 @@ TEST_F(StragglerTrackerTest, SaysWhenAnotherPartBecomesSlowAndWhenItIsOver) {
   add_steps();
   EXPECT_THAT(tracker_.take_changes(),
               ElementsAre("straggler: rank 3 on host-1 is no longer slower than its peers "
-                          "(iterations 21 to 35)"))
-      << "four of fifteen steps suffice";
+                          "(iterations 26 to 40)"))
+      << "ten of fifteen steps";
+}
+
+TEST_F(StragglerTrackerTest, ARankNearTheLimitIsNamedOnce) {
+  ranks_[3].own(StepPart::forward) = 0.13;
+  for (int i = 0; i < 3; ++i) add_steps();
+  EXPECT_THAT(tracker_.take_changes(), SizeIs(1));
+  ranks_[3].own(StepPart::forward) = 0.111;
+  for (int i = 0; i < 3; ++i) EXPECT_THAT(add_steps().stragglers, SizeIs(1));
+  ranks_[3].own(StepPart::forward) = 0.13;
+  for (int i = 0; i < 3; ++i) EXPECT_THAT(add_steps().stragglers, SizeIs(1));
+  EXPECT_THAT(tracker_.take_changes(), IsEmpty());
+  ranks_[3].own(StepPart::forward) = 0.109;
+  for (int i = 0; i < 3; ++i) add_steps();
+  EXPECT_THAT(tracker_.take_changes(), ElementsAre(HasSubstr("no longer slower")));
 }
 
 TEST_F(StragglerTrackerTest, PartsWithUnequalWorkAreShownButNotCompared) {

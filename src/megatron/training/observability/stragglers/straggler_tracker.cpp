@@ -12,6 +12,8 @@ namespace megatron {
 namespace {
 
 constexpr double kMs = 1e3;
+/// A part that was slow stays so down to this ratio, so that no rank is named again and again.
+constexpr double kStaysSlow = 1.1;
 
 OwnTimes& operator+=(OwnTimes& sum, const OwnTimes& step) {
   for (std::size_t part = 0; part < kNumStepParts; ++part) sum.own_s[part] += step.own_s[part];
@@ -44,11 +46,14 @@ std::string part_text(const SlowPart& part) {
                 part.ratio, part.peers_s * kMs);
 }
 
+bool has_part(const Straggler& straggler, const std::string& name) {
+  return std::ranges::find(straggler.parts, name, &SlowPart::part) != straggler.parts.end();
+}
+
 /// Returns whether `now` has a part that `before` does not have.
 bool has_new_part(const Straggler& now, const Straggler& before) {
-  return std::ranges::any_of(now.parts, [&](const SlowPart& part) {
-    return std::ranges::find(before.parts, part.part, &SlowPart::part) == before.parts.end();
-  });
+  return std::ranges::any_of(now.parts,
+                             [&](const SlowPart& part) { return !has_part(before, part.part); });
 }
 
 }  // namespace
@@ -122,14 +127,18 @@ std::map<std::int64_t, Straggler> StragglerTracker::find_in(const Ranks& peers) 
       std::vector<double>& steps = own_s.emplace_back();
       for (const OwnTimes& step : window_[rank]) steps.push_back(step.own(part));
     }
+    const std::string name = kStepPartNames[static_cast<std::size_t>(part)];
     const std::vector<PeerComparison> compared = compare_with_peers(own_s, step_seconds(peers));
     for (std::size_t i = 0; i < peers.size(); ++i) {
-      if (!compared[i].is_slow) continue;
       const auto rank = static_cast<std::int64_t>(peers[i]);
+      const auto before = slow_.find(rank);
+      const bool stays_slow = compared[i].ratio >= kStaysSlow && before != slow_.end() &&
+                              has_part(before->second, name);
+      if (!compared[i].is_slow && !stays_slow) continue;
       Straggler& straggler = found[rank];
       straggler.rank = rank;
       straggler.host = places_[peers[i]].host;
-      straggler.parts.push_back({.part = kStepPartNames[static_cast<std::size_t>(part)],
+      straggler.parts.push_back({.part = name,
                                  .own_s = compared[i].own_s,
                                  .peers_s = compared[i].peers_s,
                                  .ratio = compared[i].ratio});
