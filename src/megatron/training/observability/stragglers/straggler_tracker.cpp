@@ -119,29 +119,47 @@ double StragglerTracker::step_seconds(const Ranks& ranks) const {
   return median(seconds);
 }
 
+/// Compares the ranks by the sum over `parts` of their own times.
+std::vector<PeerComparison> StragglerTracker::compare(const Ranks& ranks,
+                                                      std::span<const StepPart> parts) const {
+  std::vector<std::vector<double>> own_s;
+  for (const std::size_t rank : ranks) {
+    std::vector<double>& steps = own_s.emplace_back();
+    for (const OwnTimes& step : window_[rank]) {
+      double& sum = steps.emplace_back(0);
+      for (const StepPart part : parts) sum += step.own(part);
+    }
+  }
+  return compare_with_peers(own_s, step_seconds(ranks));
+}
+
+bool StragglerTracker::was_slow(std::int64_t rank, const std::string& part) const {
+  const auto found = slow_.find(rank);
+  return found != slow_.end() && has_part(found->second, part);
+}
+
+/// The noise of the sum of all parts is smaller than that of a part. When the sum is slow, so is
+/// each part that has the ratio.
 std::map<std::int64_t, Straggler> StragglerTracker::find_in(const Ranks& peers) const {
+  const SlownessRule rule;
+  const double least_excess_s = rule.min_share_of_time * step_seconds(peers);
+  const std::vector<PeerComparison> whole = compare(peers, kComparedParts);
   std::map<std::int64_t, Straggler> found;
   for (const StepPart part : kComparedParts) {
-    std::vector<std::vector<double>> own_s;
-    for (const std::size_t rank : peers) {
-      std::vector<double>& steps = own_s.emplace_back();
-      for (const OwnTimes& step : window_[rank]) steps.push_back(step.own(part));
-    }
     const std::string name = kStepPartNames[static_cast<std::size_t>(part)];
-    const std::vector<PeerComparison> compared = compare_with_peers(own_s, step_seconds(peers));
+    const std::vector<PeerComparison> compared = compare(peers, {&part, 1});
     for (std::size_t i = 0; i < peers.size(); ++i) {
       const auto rank = static_cast<std::int64_t>(peers[i]);
-      const auto before = slow_.find(rank);
-      const bool stays_slow = compared[i].ratio >= kStaysSlow && before != slow_.end() &&
-                              has_part(before->second, name);
-      if (!compared[i].is_slow && !stays_slow) continue;
+      const PeerComparison& own = compared[i];
+      const bool is_part_of_slow =
+          whole[i].is_slow && own.ratio >= rule.min_ratio && own.excess_s >= least_excess_s;
+      const bool stays_slow = own.ratio >= kStaysSlow && was_slow(rank, name);
+      if (!own.is_slow && !is_part_of_slow && !stays_slow) continue;
       Straggler& straggler = found[rank];
       straggler.rank = rank;
       straggler.host = places_[peers[i]].host;
-      straggler.parts.push_back({.part = name,
-                                 .own_s = compared[i].own_s,
-                                 .peers_s = compared[i].peers_s,
-                                 .ratio = compared[i].ratio});
+      straggler.parts.push_back(
+          {.part = name, .own_s = own.own_s, .peers_s = own.peers_s, .ratio = own.ratio});
     }
   }
   for (auto& [rank, straggler] : found)

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <deque>
 #include <map>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -54,6 +55,8 @@ class StragglerTracker {
 
   void append(const GatheredTimes& times);
   std::map<std::int64_t, Ranks> stages() const;
+  std::vector<PeerComparison> compare(const Ranks& ranks, std::span<const StepPart> parts) const;
+  bool was_slow(std::int64_t rank, const std::string& part) const;
   /// Returns the slow ranks among those of one stage, by rank.
   std::map<std::int64_t, Straggler> find_in(const Ranks& peers) const;
   std::vector<PartTimes> part_times(const std::vector<OwnTimes>& sums, double steps) const;
