@@ -29,6 +29,20 @@ double own_seconds(const OwnTimes& times) {
   return sum;
 }
 
+OwnTimes operator/(OwnTimes sum, double count) {
+  for (double& own : sum.own_s) own /= count;
+  sum.waited_s /= count;
+  sum.cpu_s /= count;
+  sum.cpu_wait_s /= count;
+  return sum;
+}
+
+double compared_seconds(const OwnTimes& times) {
+  double sum = 0;
+  for (const StepPart part : kComparedParts) sum += times.own(part);
+  return sum;
+}
+
 std::string span_text(std::int64_t first, std::int64_t last) {
   return "iterations " + std::to_string(first) + " to " + std::to_string(last);
 }
@@ -215,37 +229,37 @@ std::string StragglerTracker::slow_line(const Straggler& straggler) const {
   for (const SlowPart& part : straggler.parts)
     line += (&part == straggler.parts.data() ? "" : "; ") + part_text(part);
   return line + " (medians of the wall time less the waits for other ranks, " + window_text() +
-         "). " + cause(straggler);
+         "). " + cause(straggler.rank);
 }
 
 /// Says where the excess of a slow rank comes from, as far as the scheduler's counters of its
 /// thread show it.
-std::string StragglerTracker::cause(const Straggler& straggler) const {
-  const std::int64_t stage = places_[static_cast<std::size_t>(straggler.rank)].stage;
+std::string StragglerTracker::cause(std::int64_t rank) const {
+  const std::int64_t stage = places_[static_cast<std::size_t>(rank)].stage;
   const auto steps = static_cast<double>(iterations_.size());
-  double own_cpu_wait_s = 0, off_cpu_s = 0, cpu_s = 0;
-  std::vector<double> peers_cpu_wait_s;
-  for (std::size_t rank = 0; rank < places_.size(); ++rank) {
-    if (places_[rank].stage != stage) continue;
-    OwnTimes sum;
-    for (const OwnTimes& step : window_[rank]) sum += step;
-    if (static_cast<std::int64_t>(rank) != straggler.rank) {
-      peers_cpu_wait_s.push_back(sum.cpu_wait_s / steps);
-      continue;
+  OwnTimes own;
+  std::vector<double> peers_compared_s, peers_cpu_wait_s;
+  for (std::size_t other = 0; other < places_.size(); ++other) {
+    if (places_[other].stage != stage) continue;
+    OwnTimes mean;
+    for (const OwnTimes& step : window_[other]) mean += step;
+    mean = mean / steps;
+    if (static_cast<std::int64_t>(other) == rank) {
+      own = mean;
+    } else {
+      peers_compared_s.push_back(compared_seconds(mean));
+      peers_cpu_wait_s.push_back(mean.cpu_wait_s);
     }
-    cpu_s = sum.cpu_s / steps;
-    own_cpu_wait_s = sum.cpu_wait_s / steps;
-    off_cpu_s = own_seconds(sum) / steps - cpu_s - own_cpu_wait_s;
   }
-  if (cpu_s <= 0) return "The host has no counters of its thread.";
-  double excess_s = 0;
-  for (const SlowPart& part : straggler.parts) excess_s += part.own_s - part.peers_s;
+  if (own.cpu_s <= 0) return "The host has no counters of its thread.";
+  const double excess_s = compared_seconds(own) - median(peers_compared_s);
   const double peers_s = median(peers_cpu_wait_s);
-  if (own_cpu_wait_s - peers_s >= excess_s / 2)
+  if (own.cpu_wait_s - peers_s >= excess_s / 2)
     return format(
         "Its thread waited %.2f ms a step for a CPU, those of its peers %.2f ms: other "
         "processes use its CPU.",
-        own_cpu_wait_s * kMs, peers_s * kMs);
+        own.cpu_wait_s * kMs, peers_s * kMs);
+  const double off_cpu_s = own_seconds(own) - own.cpu_s - own.cpu_wait_s;
   if (off_cpu_s >= excess_s / 2)
     return format(
         "For %.2f ms a step its thread did not want a CPU: it was stopped, or waited for "

@@ -63,7 +63,7 @@ class StragglerTracker {
   double step_seconds(const Ranks& ranks) const;
   void note_changes(const std::map<std::int64_t, Straggler>& now);
   std::string slow_line(const Straggler& straggler) const;
-  std::string cause(const Straggler& straggler) const;
+  std::string cause(std::int64_t rank) const;
   std::string window_text() const;
 
   std::vector<RankPlace> places_;
