@@ -117,8 +117,51 @@ TEST_F(StragglerTrackerTest, SaysWhenAnotherPartBecomesSlowAndWhenItIsOver) {
   add_steps();
   EXPECT_THAT(tracker_.take_changes(),
               ElementsAre("straggler: rank 3 on host-1 is no longer slower than its peers "
-                          "(iterations 21 to 35)"))
-      << "four of fifteen steps suffice";
+                          "(iterations 26 to 40)"))
+      << "ten of fifteen steps";
+}
+
+// The noise of forward and backward cancels in their sum.
+TEST_F(StragglerTrackerTest, NoiseOfThePartsDoesNotHideASlowRank) {
+  for (const double slowness : {1.0, 1.25}) {
+    tracker_.clear();
+    StragglerMetrics metrics;
+    for (int gather = 0; gather < 3; ++gather) {
+      GatheredTimes times{.iterations = {}, .ranks = std::vector<std::vector<OwnTimes>>(8)};
+      for (int step = 0; step < 5; ++step) {
+        times.iterations.push_back(++iteration_);
+        for (std::size_t rank = 0; rank < 8; ++rank) {
+          OwnTimes& now = times.ranks[rank].emplace_back();
+          const double noise = (iteration_ + static_cast<int>(rank)) % 2 == 0 ? 0.03 : -0.03;
+          const double factor = rank == 5 ? slowness : 1;
+          now.own(StepPart::forward) = (0.1 + noise) * factor;
+          now.own(StepPart::backward) = (0.1 - noise) * factor;
+        }
+      }
+      metrics = tracker_.add(times);
+    }
+    if (slowness == 1) {
+      EXPECT_THAT(metrics.stragglers, IsEmpty());
+      continue;
+    }
+    ASSERT_THAT(metrics.stragglers, SizeIs(1));
+    EXPECT_EQ(metrics.stragglers[0].rank, 5);
+    EXPECT_THAT(metrics.stragglers[0].parts, testing::Not(IsEmpty()));
+  }
+}
+
+TEST_F(StragglerTrackerTest, ARankNearTheLimitIsNamedOnce) {
+  ranks_[3].own(StepPart::forward) = 0.13;
+  for (int i = 0; i < 3; ++i) add_steps();
+  EXPECT_THAT(tracker_.take_changes(), SizeIs(1));
+  ranks_[3].own(StepPart::forward) = 0.111;
+  for (int i = 0; i < 3; ++i) EXPECT_THAT(add_steps().stragglers, SizeIs(1));
+  ranks_[3].own(StepPart::forward) = 0.13;
+  for (int i = 0; i < 3; ++i) EXPECT_THAT(add_steps().stragglers, SizeIs(1));
+  EXPECT_THAT(tracker_.take_changes(), IsEmpty());
+  ranks_[3].own(StepPart::forward) = 0.109;
+  for (int i = 0; i < 3; ++i) add_steps();
+  EXPECT_THAT(tracker_.take_changes(), ElementsAre(HasSubstr("no longer slower")));
 }
 
 TEST_F(StragglerTrackerTest, PartsWithUnequalWorkAreShownButNotCompared) {

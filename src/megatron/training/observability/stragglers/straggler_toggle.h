@@ -1,5 +1,5 @@
 // The switch of the straggler report, which HTTP requests to --straggler-ctrlr-port throw
-// (`curl RANK0:65535`), as in Megatron.
+// (`curl localhost:65535`), as in Megatron.
 #pragma once
 
 #include <atomic>

@@ -12,6 +12,8 @@ namespace megatron {
 namespace {
 
 constexpr double kMs = 1e3;
+/// A part that was slow stays so down to this ratio, so that no rank is named again and again.
+constexpr double kStaysSlow = 1.1;
 
 OwnTimes& operator+=(OwnTimes& sum, const OwnTimes& step) {
   for (std::size_t part = 0; part < kNumStepParts; ++part) sum.own_s[part] += step.own_s[part];
@@ -24,6 +26,20 @@ OwnTimes& operator+=(OwnTimes& sum, const OwnTimes& step) {
 double own_seconds(const OwnTimes& times) {
   double sum = 0;
   for (const double own : times.own_s) sum += own;
+  return sum;
+}
+
+OwnTimes operator/(OwnTimes sum, double count) {
+  for (double& own : sum.own_s) own /= count;
+  sum.waited_s /= count;
+  sum.cpu_s /= count;
+  sum.cpu_wait_s /= count;
+  return sum;
+}
+
+double compared_seconds(const OwnTimes& times) {
+  double sum = 0;
+  for (const StepPart part : kComparedParts) sum += times.own(part);
   return sum;
 }
 
@@ -44,11 +60,14 @@ std::string part_text(const SlowPart& part) {
                 part.ratio, part.peers_s * kMs);
 }
 
+bool has_part(const Straggler& straggler, const std::string& name) {
+  return std::ranges::find(straggler.parts, name, &SlowPart::part) != straggler.parts.end();
+}
+
 /// Returns whether `now` has a part that `before` does not have.
 bool has_new_part(const Straggler& now, const Straggler& before) {
-  return std::ranges::any_of(now.parts, [&](const SlowPart& part) {
-    return std::ranges::find(before.parts, part.part, &SlowPart::part) == before.parts.end();
-  });
+  return std::ranges::any_of(now.parts,
+                             [&](const SlowPart& part) { return !has_part(before, part.part); });
 }
 
 }  // namespace
@@ -114,25 +133,47 @@ double StragglerTracker::step_seconds(const Ranks& ranks) const {
   return median(seconds);
 }
 
+/// Compares the ranks by the sum over `parts` of their own times.
+std::vector<PeerComparison> StragglerTracker::compare(const Ranks& ranks,
+                                                      std::span<const StepPart> parts) const {
+  std::vector<std::vector<double>> own_s;
+  for (const std::size_t rank : ranks) {
+    std::vector<double>& steps = own_s.emplace_back();
+    for (const OwnTimes& step : window_[rank]) {
+      double& sum = steps.emplace_back(0);
+      for (const StepPart part : parts) sum += step.own(part);
+    }
+  }
+  return compare_with_peers(own_s, step_seconds(ranks));
+}
+
+bool StragglerTracker::was_slow(std::int64_t rank, const std::string& part) const {
+  const auto found = slow_.find(rank);
+  return found != slow_.end() && has_part(found->second, part);
+}
+
+/// The noise of the sum of all parts is smaller than that of a part. When the sum is slow, so is
+/// each part that has the ratio.
 std::map<std::int64_t, Straggler> StragglerTracker::find_in(const Ranks& peers) const {
+  const SlownessRule rule;
+  const double least_excess_s = rule.min_share_of_time * step_seconds(peers);
+  const std::vector<PeerComparison> whole = compare(peers, kComparedParts);
   std::map<std::int64_t, Straggler> found;
   for (const StepPart part : kComparedParts) {
-    std::vector<std::vector<double>> own_s;
-    for (const std::size_t rank : peers) {
-      std::vector<double>& steps = own_s.emplace_back();
-      for (const OwnTimes& step : window_[rank]) steps.push_back(step.own(part));
-    }
-    const std::vector<PeerComparison> compared = compare_with_peers(own_s, step_seconds(peers));
+    const std::string name = kStepPartNames[static_cast<std::size_t>(part)];
+    const std::vector<PeerComparison> compared = compare(peers, {&part, 1});
     for (std::size_t i = 0; i < peers.size(); ++i) {
-      if (!compared[i].is_slow) continue;
       const auto rank = static_cast<std::int64_t>(peers[i]);
+      const PeerComparison& own = compared[i];
+      const bool is_part_of_slow =
+          whole[i].is_slow && own.ratio >= rule.min_ratio && own.excess_s >= least_excess_s;
+      const bool stays_slow = own.ratio >= kStaysSlow && was_slow(rank, name);
+      if (!own.is_slow && !is_part_of_slow && !stays_slow) continue;
       Straggler& straggler = found[rank];
       straggler.rank = rank;
       straggler.host = places_[peers[i]].host;
-      straggler.parts.push_back({.part = kStepPartNames[static_cast<std::size_t>(part)],
-                                 .own_s = compared[i].own_s,
-                                 .peers_s = compared[i].peers_s,
-                                 .ratio = compared[i].ratio});
+      straggler.parts.push_back(
+          {.part = name, .own_s = own.own_s, .peers_s = own.peers_s, .ratio = own.ratio});
     }
   }
   for (auto& [rank, straggler] : found)
@@ -188,37 +229,37 @@ std::string StragglerTracker::slow_line(const Straggler& straggler) const {
   for (const SlowPart& part : straggler.parts)
     line += (&part == straggler.parts.data() ? "" : "; ") + part_text(part);
   return line + " (medians of the wall time less the waits for other ranks, " + window_text() +
-         "). " + cause(straggler);
+         "). " + cause(straggler.rank);
 }
 
 /// Says where the excess of a slow rank comes from, as far as the scheduler's counters of its
 /// thread show it.
-std::string StragglerTracker::cause(const Straggler& straggler) const {
-  const std::int64_t stage = places_[static_cast<std::size_t>(straggler.rank)].stage;
+std::string StragglerTracker::cause(std::int64_t rank) const {
+  const std::int64_t stage = places_[static_cast<std::size_t>(rank)].stage;
   const auto steps = static_cast<double>(iterations_.size());
-  double own_cpu_wait_s = 0, off_cpu_s = 0, cpu_s = 0;
-  std::vector<double> peers_cpu_wait_s;
-  for (std::size_t rank = 0; rank < places_.size(); ++rank) {
-    if (places_[rank].stage != stage) continue;
-    OwnTimes sum;
-    for (const OwnTimes& step : window_[rank]) sum += step;
-    if (static_cast<std::int64_t>(rank) != straggler.rank) {
-      peers_cpu_wait_s.push_back(sum.cpu_wait_s / steps);
-      continue;
+  OwnTimes own;
+  std::vector<double> peers_compared_s, peers_cpu_wait_s;
+  for (std::size_t other = 0; other < places_.size(); ++other) {
+    if (places_[other].stage != stage) continue;
+    OwnTimes mean;
+    for (const OwnTimes& step : window_[other]) mean += step;
+    mean = mean / steps;
+    if (static_cast<std::int64_t>(other) == rank) {
+      own = mean;
+    } else {
+      peers_compared_s.push_back(compared_seconds(mean));
+      peers_cpu_wait_s.push_back(mean.cpu_wait_s);
     }
-    cpu_s = sum.cpu_s / steps;
-    own_cpu_wait_s = sum.cpu_wait_s / steps;
-    off_cpu_s = own_seconds(sum) / steps - cpu_s - own_cpu_wait_s;
   }
-  if (cpu_s <= 0) return "The host has no counters of its thread.";
-  double excess_s = 0;
-  for (const SlowPart& part : straggler.parts) excess_s += part.own_s - part.peers_s;
+  if (own.cpu_s <= 0) return "The host has no counters of its thread.";
+  const double excess_s = compared_seconds(own) - median(peers_compared_s);
   const double peers_s = median(peers_cpu_wait_s);
-  if (own_cpu_wait_s - peers_s >= excess_s / 2)
+  if (own.cpu_wait_s - peers_s >= excess_s / 2)
     return format(
         "Its thread waited %.2f ms a step for a CPU, those of its peers %.2f ms: other "
         "processes use its CPU.",
-        own_cpu_wait_s * kMs, peers_s * kMs);
+        own.cpu_wait_s * kMs, peers_s * kMs);
+  const double off_cpu_s = own_seconds(own) - own.cpu_s - own.cpu_wait_s;
   if (off_cpu_s >= excess_s / 2)
     return format(
         "For %.2f ms a step its thread did not want a CPU: it was stopped, or waited for "

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <deque>
 #include <map>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -54,13 +55,15 @@ class StragglerTracker {
 
   void append(const GatheredTimes& times);
   std::map<std::int64_t, Ranks> stages() const;
+  std::vector<PeerComparison> compare(const Ranks& ranks, std::span<const StepPart> parts) const;
+  bool was_slow(std::int64_t rank, const std::string& part) const;
   /// Returns the slow ranks among those of one stage, by rank.
   std::map<std::int64_t, Straggler> find_in(const Ranks& peers) const;
   std::vector<PartTimes> part_times(const std::vector<OwnTimes>& sums, double steps) const;
   double step_seconds(const Ranks& ranks) const;
   void note_changes(const std::map<std::int64_t, Straggler>& now);
   std::string slow_line(const Straggler& straggler) const;
-  std::string cause(const Straggler& straggler) const;
+  std::string cause(std::int64_t rank) const;
   std::string window_text() const;
 
   std::vector<RankPlace> places_;
