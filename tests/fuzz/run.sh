@@ -10,10 +10,12 @@ build=build-fuzz
 seconds=${SECONDS_EACH:-60}
 jobs=${JOBS:-1}
 
+# The first clang that has the run-time library of libFuzzer, which is a package of its own.
 compiler() {
   local version
-  for version in 19 18 17 16; do
-    command -v "clang++-$version" && return
+  for version in 16 17 18 19; do
+    [ -e "$("clang++-$version" -print-file-name=libclang_rt.fuzzer-$(uname -m).a 2>/dev/null)" ] &&
+      command -v "clang++-$version" && return
   done
   echo "fuzz: clang 16 or newer is not installed (apt-get install clang-16 libclang-rt-16-dev)" >&2
   exit 2
