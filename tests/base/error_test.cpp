@@ -8,8 +8,8 @@ namespace megatron {
 namespace {
 
 TEST(UserError, ShowsControlCharactersAsEscapes) {
-  const UserError error({"a.safetensors: tensor 'w\nfix: none\r\x1b[2J'", std::string("\0\x7f", 2),
-                         "rename\tit"});
+  const UserError error(
+      {"a.safetensors: tensor 'w\nfix: none\r\x1b[2J'", std::string("\0\x7f", 2), "rename\tit"});
   EXPECT_EQ(error.parts().what, "a.safetensors: tensor 'w\\nfix: none\\r\\x1b[2J'");
   EXPECT_EQ(error.parts().got, "\\x00\\x7f");
   EXPECT_EQ(error.parts().fix, "rename\\tit");

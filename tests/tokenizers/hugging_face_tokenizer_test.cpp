@@ -121,11 +121,14 @@ TEST(Components, MayMakeATextAHundredTimesAsLong) {
   const std::string message =
       "make a text more than 100 times as long: 1000 bytes become 10000000\n  fix: ";
   const std::string text(1000, 'a');
-  EXPECT_THAT(error_of([&] { characters({{"a", 0}}, {{"normalizer", twice}}).encode(text); }),
+  EXPECT_THAT(error_of([&] {
+                characters({{"a", 0}}, {{"normalizer", twice}}).encode(text);
+              }),
               ::testing::HasSubstr(message));
-  EXPECT_THAT(
-      error_of([&] { characters({{"a", 0}}, {{"normalizer", twice}}).encode_with_spans(text); }),
-      ::testing::HasSubstr(message));
+  EXPECT_THAT(error_of([&] {
+                characters({{"a", 0}}, {{"normalizer", twice}}).encode_with_spans(text);
+              }),
+              ::testing::HasSubstr(message));
   const Ids ids(1000, 0);
   EXPECT_THAT(error_of([&] {
                 characters({{"a", 0}}, {{"decoder", decoded}}).decode(ids, SpecialTokens::keep);
@@ -134,8 +137,10 @@ TEST(Components, MayMakeATextAHundredTimesAsLong) {
 }
 
 TEST(Components, DoNotDoubleBytesAgainAndAgain) {
-  const Json byte_level = {{"type", "ByteLevel"}, {"add_prefix_space", false},
-                           {"trim_offsets", false}, {"use_regex", false}};
+  const Json byte_level = {{"type", "ByteLevel"},
+                           {"add_prefix_space", false},
+                           {"trim_offsets", false},
+                           {"use_regex", false}};
   const Json chain = {{"type", "Sequence"}, {"pretokenizers", std::vector<Json>(40, byte_level)}};
   const auto tokenizer = characters({{"a", 0}}, {{"pre_tokenizer", chain}});
   EXPECT_TRUE(tokenizer.encode("a").size() == 1);

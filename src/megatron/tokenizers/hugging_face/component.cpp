@@ -6,12 +6,6 @@
 #include "megatron/tokenizers/regex.h"
 
 namespace megatron::hugging_face {
-namespace {
-
-constexpr std::size_t kLargestGrowth = 100;
-constexpr std::size_t kAlwaysAllowedBytes = 64 << 10;
-
-}  // namespace
 
 std::string component_type(const Json& component, const std::string& where) {
   return json_string(component, "type", where);
@@ -44,14 +38,6 @@ std::string pattern_of(const Json& component, const std::string& where) {
     return escape_regex(json_string(pattern, "String", source));
   throw UserError({where + ": field 'pattern' must be {\"Regex\": ...} or {\"String\": ...}",
                    pattern.dump(), ""});
-}
-
-void check_growth(std::size_t original, std::size_t size) {
-  if (size <= kAlwaysAllowedBytes || size / kLargestGrowth <= original) return;
-  throw UserError({"the components of tokenizer.json make a text more than " +
-                       std::to_string(kLargestGrowth) + " times as long",
-                   std::to_string(original) + " bytes become " + std::to_string(size),
-                   "check the components of type Replace and ByteLevel"});
 }
 
 }  // namespace megatron::hugging_face

@@ -1,7 +1,6 @@
 // Helpers to read components of tokenizer.json ({"type": "...", ...}).
 #pragma once
 
-#include <cstddef>
 #include <string>
 
 #include "megatron/base/json.h"
@@ -24,10 +23,5 @@ bool bool_or(const Json& object, const std::string& key, bool otherwise, const s
 /// Returns the regular expression in field "pattern", which is {"Regex": "..."} or {"String":
 /// "..."}.
 std::string pattern_of(const Json& component, const std::string& where);
-
-/// Throws a UserError when components make `size` bytes of `original` bytes and that is more than a
-/// hundred times as long. Each component of a chain can multiply a text, so a small file could fill
-/// any memory. Short texts may grow to 64 KiB.
-void check_growth(std::size_t original, std::size_t size);
 
 }  // namespace megatron::hugging_face

@@ -9,6 +9,7 @@
 #include "megatron/tokenizers/byte_level.h"
 #include "megatron/tokenizers/hugging_face/component.h"
 #include "megatron/tokenizers/hugging_face/normalizer.h"
+#include "megatron/tokenizers/hugging_face/text_growth.h"
 #include "megatron/tokenizers/utf8.h"
 
 namespace megatron::hugging_face {

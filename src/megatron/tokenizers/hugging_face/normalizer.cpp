@@ -7,6 +7,7 @@
 #include "megatron/tokenizers/hugging_face/bert_normalizer.h"
 #include "megatron/tokenizers/hugging_face/character_changes.h"
 #include "megatron/tokenizers/hugging_face/component.h"
+#include "megatron/tokenizers/hugging_face/text_growth.h"
 #include "megatron/tokenizers/regex.h"
 #include "megatron/tokenizers/unicode.h"
 #include "megatron/tokenizers/utf8.h"

@@ -10,6 +10,7 @@
 #include "megatron/tokenizers/hugging_face/character_changes.h"
 #include "megatron/tokenizers/hugging_face/component.h"
 #include "megatron/tokenizers/hugging_face/split.h"
+#include "megatron/tokenizers/hugging_face/text_growth.h"
 #include "megatron/tokenizers/patterns.h"
 #include "megatron/tokenizers/unicode.h"
 
