@@ -41,7 +41,7 @@ done
 run_one() {
   local target=$1 finds=tests/fuzz/finds/$1 log=build-fuzz/$1.log
   mkdir -p "$finds"
-  if build-fuzz/bin/fuzz_"$target" -max_total_time="$2" -timeout=20 -rss_limit_mb=3000 \
+  if build-fuzz/bin/fuzz_"$target" -max_total_time="$2" -timeout=60 -rss_limit_mb=3000 \
     -max_len=20000 -print_final_stats=1 -print_funcs=0 -artifact_prefix="$finds/" \
     -dict=tests/fuzz/words.dict "build-fuzz/corpus/$target" "$finds" >"$log" 2>&1; then
     echo "fuzz: $target: no find in $2 s," \
