@@ -51,7 +51,7 @@ if [ "$TORCH_DIR" != "$own" ]; then
       "give the torch folder of LibTorch 2.11 or of a Python environment." >&2
     exit 2
   }
-  exit 0
+  [ -n "${ARROW:-}" ] || exit 0
 fi
 
 # download SIZE PACKAGE...: wheels into .deps/wheels, where a later step finds them.
@@ -95,7 +95,7 @@ unpack() {
 
 staging=.deps/unpack.$$
 torch_wheel=torch==2.11.0
-if [ ! -e .deps/torch/.complete ]; then
+if [ "$TORCH_DIR" = "$own" ] && [ ! -e .deps/torch/.complete ]; then
   # The CUDA wheel's libtorch_cpu.so needs libcudart.so.13 and libcupti.so.13, so two small wheels
   # come along.
   wheels=("$torch_wheel" nvidia-cuda-runtime==13.0.96 nvidia-cuda-cupti==13.0.85)
@@ -114,13 +114,14 @@ fi
 # Arrow's libraries and headers, which the Parquet plugin links.
 if [ -n "${ARROW:-}" ] && [ ! -e .deps/pyarrow/.complete ]; then
   wheels=(pyarrow==26.0.1)
-  download "49 MB" "${wheels[@]}"
+  download "55 MB" "${wheels[@]}"
   echo "Unpacking Arrow ..."
-  unpack .deps "$(wheels_of "${wheels[@]}")" 'pyarrow/include/*' 'pyarrow/lib*.so.*'
+  unpack .deps "$(wheels_of "${wheels[@]}")" 'pyarrow/include/*' \
+    'pyarrow/libarrow.so.*' 'pyarrow/libparquet.so.*'
   touch .deps/pyarrow/.complete
 fi
 
-[ -n "$CUDA" ] || exit 0
+[ -n "$CUDA" ] && [ "$TORCH_DIR" = "$own" ] || exit 0
 
 if [ ! -e .deps/torch/lib/libtorch_cuda.so ]; then
   [ -n "$(wheels_of "$torch_wheel")" ] || download "531 MB" "$torch_wheel"

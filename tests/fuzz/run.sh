@@ -10,10 +10,12 @@ build=build-fuzz
 seconds=${SECONDS_EACH:-60}
 jobs=${JOBS:-1}
 
+# The first clang that has the run-time library of libFuzzer, which is a package of its own.
 compiler() {
   local version
-  for version in 19 18 17 16; do
-    command -v "clang++-$version" && return
+  for version in 16 17 18 19; do
+    [ -e "$("clang++-$version" -print-file-name=libclang_rt.fuzzer-$(uname -m).a 2>/dev/null)" ] &&
+      command -v "clang++-$version" && return
   done
   echo "fuzz: clang 16 or newer is not installed (apt-get install clang-16 libclang-rt-16-dev)" >&2
   exit 2
@@ -32,17 +34,21 @@ python3 -B tests/fuzz/make_seeds.py $build/corpus
 
 export ASAN_OPTIONS=detect_stack_use_after_return=1:allocator_may_return_null=0
 export UBSAN_OPTIONS=print_stacktrace=1
+# Without llvm-symbolizer, reports have addresses in place of names.
+for version in 16 17 18 19; do
+  symbolizer=$(command -v "llvm-symbolizer-$version") && export ASAN_SYMBOLIZER_PATH=$symbolizer
+done
 run_one() {
   local target=$1 finds=tests/fuzz/finds/$1 log=build-fuzz/$1.log
   mkdir -p "$finds"
-  if build-fuzz/bin/fuzz_"$target" -max_total_time="$2" -timeout=20 -rss_limit_mb=3000 \
-    -max_len=20000 -print_final_stats=1 -artifact_prefix="$finds/" -dict=tests/fuzz/words.dict \
-    "build-fuzz/corpus/$target" "$finds" >"$log" 2>&1; then
-    echo "fuzz: $target: no find in $2 s, $(grep -o 'stat::number_of_executed_units: .*' "$log" |
-      grep -o '[0-9]*' || grep -c . "$log") inputs"
+  if build-fuzz/bin/fuzz_"$target" -max_total_time="$2" -timeout=60 -rss_limit_mb=3000 \
+    -max_len=20000 -print_final_stats=1 -print_funcs=0 -artifact_prefix="$finds/" \
+    -dict=tests/fuzz/words.dict "build-fuzz/corpus/$target" "$finds" >"$log" 2>&1; then
+    echo "fuzz: $target: no find in $2 s," \
+      "$(sed -n 's/^stat::number_of_executed_units: *//p' "$log") inputs"
   else
     echo "fuzz: $target: a find in $finds, see $log:" >&2
-    grep -m3 -E 'ERROR|runtime error|what\(\)|Find' "$log" >&2 || tail -5 "$log" >&2
+    grep -a -m3 -E 'ERROR|runtime error|what\(\)|Find' "$log" >&2 || tail -5 "$log" >&2
     return 1
   fi
   rmdir --ignore-fail-on-non-empty "$finds"

@@ -26,7 +26,7 @@ struct Target {
 std::span<const Target> targets();
 
 /// Calls target.parse(). Throws a Find if it throws anything but a UserError, or a UserError whose
-/// `what` is empty or has several lines.
+/// `what` is empty or has control characters other than the newlines of a list of problems.
 void run(const Target& target, std::string_view input);
 
 /// Throws a Find with `message` unless `condition` holds.

@@ -1,6 +1,7 @@
 // Compares ids and texts with the real `tokenizers` package (fixtures/*.jsonl by make_fixtures.py).
 #include "megatron/tokenizers/hugging_face/hugging_face_tokenizer.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -98,6 +99,53 @@ TEST(AddedTokens, TakeTheSpaceOnTheSidesTheyName) {
   EXPECT_EQ(tokenizer.encode("a  <n>  b"), (Ids{1, 0, 0, 5, 0, 0, 2}));
   EXPECT_EQ(tokenizer.encode("a <r>  <r> <l>b"), (Ids{1, 0, 4, 4, 3, 2}));
   EXPECT_EQ(tokenizer.encode("a<r>  <l>b"), (Ids{1, 4, 3, 2}));
+}
+
+/// Runs `encode` or `decode` and returns the message of its error.
+std::string error_of(const auto& run) {
+  try {
+    run();
+  } catch (const UserError& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+TEST(Components, MayMakeATextAHundredTimesAsLong) {
+  const Json replace = {
+      {"type", "Replace"}, {"pattern", {{"String", "a"}}}, {"content", std::string(100, 'a')}};
+  const auto once = characters({{"a", 0}}, {{"normalizer", replace}});
+  EXPECT_EQ(once.encode(std::string(1000, 'a')).size(), 100'000u);
+  const Json twice = {{"type", "Sequence"}, {"normalizers", {replace, replace}}};
+  const Json decoded = {{"type", "Sequence"}, {"decoders", {replace, replace}}};
+  const std::string message =
+      "make a text more than 100 times as long: 1000 bytes become 10000000\n  fix: ";
+  const std::string text(1000, 'a');
+  EXPECT_THAT(error_of([&] {
+                characters({{"a", 0}}, {{"normalizer", twice}}).encode(text);
+              }),
+              ::testing::HasSubstr(message));
+  EXPECT_THAT(error_of([&] {
+                characters({{"a", 0}}, {{"normalizer", twice}}).encode_with_spans(text);
+              }),
+              ::testing::HasSubstr(message));
+  const Ids ids(1000, 0);
+  EXPECT_THAT(error_of([&] {
+                characters({{"a", 0}}, {{"decoder", decoded}}).decode(ids, SpecialTokens::keep);
+              }),
+              ::testing::HasSubstr(message));
+}
+
+TEST(Components, DoNotDoubleBytesAgainAndAgain) {
+  const Json byte_level = {{"type", "ByteLevel"},
+                           {"add_prefix_space", false},
+                           {"trim_offsets", false},
+                           {"use_regex", false}};
+  const Json chain = {{"type", "Sequence"}, {"pretokenizers", std::vector<Json>(40, byte_level)}};
+  const auto tokenizer = characters({{"a", 0}}, {{"pre_tokenizer", chain}});
+  EXPECT_TRUE(tokenizer.encode("a").size() == 1);
+  EXPECT_THAT(error_of([&] { tokenizer.encode("\u00e9"); }),
+              ::testing::HasSubstr("2 bytes become 131072"));
 }
 
 struct Scheme {

@@ -9,6 +9,7 @@
 #include "megatron/tokenizers/byte_level.h"
 #include "megatron/tokenizers/hugging_face/component.h"
 #include "megatron/tokenizers/hugging_face/normalizer.h"
+#include "megatron/tokenizers/hugging_face/text_growth.h"
 #include "megatron/tokenizers/utf8.h"
 
 namespace megatron::hugging_face {
@@ -194,6 +195,12 @@ std::unique_ptr<Decoder> make_replace(const Json& component, const std::string& 
   });
 }
 
+std::size_t num_bytes(const Tokens& tokens) {
+  std::size_t size = 0;
+  for (const std::string& token : tokens) size += token.size();
+  return size;
+}
+
 std::unique_ptr<Decoder> make_sequence(const Json& component, const std::string& where) {
   std::vector<std::shared_ptr<Decoder>> parts;
   for (const Json& part : array_at(component, "decoders", where))
@@ -201,7 +208,11 @@ std::unique_ptr<Decoder> make_sequence(const Json& component, const std::string&
             make_decoder(part, where + ".decoders[" + std::to_string(parts.size()) + "]"))
       parts.push_back(std::move(made));
   return make_decoder_from([parts](Tokens tokens) {
-    for (const auto& part : parts) tokens = part->apply(std::move(tokens));
+    const std::size_t original = num_bytes(tokens);
+    for (const auto& part : parts) {
+      tokens = part->apply(std::move(tokens));
+      check_growth(original, num_bytes(tokens));
+    }
     return tokens;
   });
 }

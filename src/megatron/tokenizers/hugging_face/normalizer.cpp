@@ -7,6 +7,7 @@
 #include "megatron/tokenizers/hugging_face/bert_normalizer.h"
 #include "megatron/tokenizers/hugging_face/character_changes.h"
 #include "megatron/tokenizers/hugging_face/component.h"
+#include "megatron/tokenizers/hugging_face/text_growth.h"
 #include "megatron/tokenizers/regex.h"
 #include "megatron/tokenizers/unicode.h"
 #include "megatron/tokenizers/utf8.h"
@@ -105,13 +106,19 @@ class Replace : public Normalizer {
   std::string apply(std::string text) const override {
     std::string out;
     std::size_t copied = 0;
-    for (const Span& match : matches(text)) {
+    const std::vector<Span> found = matches(text);
+    check_growth(text.size(), found.size() * content_.size());
+    for (const Span& match : found) {
       out.append(text, copied, match.begin - copied).append(content_);
       copied = match.end;
     }
     return out.append(text, copied);
   }
-  void align(AlignedText& text) const override { text.replace(matches(text.text), content_); }
+  void align(AlignedText& text) const override {
+    const std::vector<Span> found = matches(text.text);
+    check_growth(text.text.size(), found.size() * content_.size());
+    text.replace(found, content_);
+  }
 
  private:
   std::vector<Span> matches(std::string_view text) const {
@@ -129,11 +136,19 @@ class Sequence : public Normalizer {
  public:
   explicit Sequence(std::vector<std::unique_ptr<Normalizer>> parts) : parts_(std::move(parts)) {}
   std::string apply(std::string text) const override {
-    for (const auto& part : parts_) text = part->apply(std::move(text));
+    const std::size_t original = text.size();
+    for (const auto& part : parts_) {
+      text = part->apply(std::move(text));
+      check_growth(original, text.size());
+    }
     return text;
   }
   void align(AlignedText& text) const override {
-    for (const auto& part : parts_) part->align(text);
+    const std::size_t original = text.text.size();
+    for (const auto& part : parts_) {
+      part->align(text);
+      check_growth(original, text.text.size());
+    }
   }
 
  private:

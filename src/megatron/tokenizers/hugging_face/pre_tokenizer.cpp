@@ -10,6 +10,7 @@
 #include "megatron/tokenizers/hugging_face/character_changes.h"
 #include "megatron/tokenizers/hugging_face/component.h"
 #include "megatron/tokenizers/hugging_face/split.h"
+#include "megatron/tokenizers/hugging_face/text_growth.h"
 #include "megatron/tokenizers/patterns.h"
 #include "megatron/tokenizers/unicode.h"
 
@@ -279,7 +280,11 @@ class Sequence : public PreTokenizer {
  public:
   explicit Sequence(std::vector<std::unique_ptr<PreTokenizer>> parts) : parts_(std::move(parts)) {}
   void apply(PreTokenizedString& words) const override {
-    for (const auto& part : parts_) part->apply(words);
+    const std::size_t original = words.text.size();
+    for (const auto& part : parts_) {
+      part->apply(words);
+      check_growth(original, words.text.size());
+    }
   }
   const WordSplitter* byte_level_words() const override {
     if (parts_.size() == 1) return parts_.front()->byte_level_words();
