@@ -1,4 +1,4 @@
-// Reads the CPU's features from CPUID.
+// Reads the features of an x86-64 CPU from CPUID.
 #include "kernels/cpu/cpu_features.h"
 
 #include <cpuid.h>
