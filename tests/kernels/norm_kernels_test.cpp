@@ -13,8 +13,7 @@
 
 namespace megatron::kernels {
 
-MEGATRON_DEFINE_VARIANTS(NormKernels, norm_kernels, portable,
-                         MEGATRON_X86_ISAS(avx2, avx512))
+MEGATRON_DEFINE_VARIANTS(NormKernels, norm_kernels, portable, MEGATRON_X86_ISAS(avx2, avx512))
 
 namespace {
 

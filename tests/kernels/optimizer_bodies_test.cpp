@@ -17,10 +17,8 @@
 
 namespace megatron::kernels {
 
-MEGATRON_DEFINE_VARIANTS(AdamwKernels, adamw_kernels, portable,
-                         MEGATRON_X86_ISAS(avx2, avx512))
-MEGATRON_DEFINE_VARIANTS(SgdKernels, sgd_kernels, portable,
-                         MEGATRON_X86_ISAS(avx2, avx512))
+MEGATRON_DEFINE_VARIANTS(AdamwKernels, adamw_kernels, portable, MEGATRON_X86_ISAS(avx2, avx512))
+MEGATRON_DEFINE_VARIANTS(SgdKernels, sgd_kernels, portable, MEGATRON_X86_ISAS(avx2, avx512))
 MEGATRON_DEFINE_VARIANTS(GradientNormKernels, gradient_norm_kernels, portable,
                          MEGATRON_X86_ISAS(avx2, avx512))
 

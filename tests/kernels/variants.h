@@ -25,10 +25,10 @@ constexpr bool is_usable() { return true; }
 
 /// Defines name_variants(), which returns the variants of the listed instruction sets that this CPU
 /// can run, in that order. Use it inside megatron::kernels.
-#define MEGATRON_DEFINE_VARIANTS(Table, name, ...)                             \
-  MEGATRON_FOR_EACH_ISA(MEGATRON_DECLARE_VARIANT, Table, name, __VA_ARGS__)    \
-  inline std::vector<Variant<Table>> name##_variants() {                       \
-    std::vector<Variant<Table>> all;                                           \
-    MEGATRON_FOR_EACH_ISA(MEGATRON_ADD_IF_USABLE, Table, name, __VA_ARGS__)    \
-    return all;                                                                \
+#define MEGATRON_DEFINE_VARIANTS(Table, name, ...)                          \
+  MEGATRON_FOR_EACH_ISA(MEGATRON_DECLARE_VARIANT, Table, name, __VA_ARGS__) \
+  inline std::vector<Variant<Table>> name##_variants() {                    \
+    std::vector<Variant<Table>> all;                                        \
+    MEGATRON_FOR_EACH_ISA(MEGATRON_ADD_IF_USABLE, Table, name, __VA_ARGS__) \
+    return all;                                                             \
   }
