@@ -6,6 +6,7 @@
 #include <cstring>
 #include <type_traits>
 
+#include "kernels/cpu/half.h"
 #include "kernels/row_operations.h"
 
 namespace megatron::kernels::MEGATRON_KERNEL_ISA {
@@ -16,11 +17,7 @@ struct Bf16 {
 };
 
 /// IEEE half precision.
-#if defined(__ARM_FP16_FORMAT_IEEE)
-using F16 = __fp16;  // GCC 12 has no _Float16 in C++ for ARM
-#else
-using F16 = _Float16;
-#endif
+using F16 = NativeHalf;
 
 template <class T>
 using Compute = std::conditional_t<std::is_same_v<T, double>, double, float>;
