@@ -20,7 +20,8 @@ CI ?=
 export CI
 PREFIX ?= /usr/local
 
-.PHONY: build deps test test-nightly test-parity test-mutants test-scripts lint lint-changed
+.PHONY: build deps test test-nightly test-parity test-mutants test-scripts test-arm lint
+.PHONY: lint-changed
 .PHONY: lint-format asan tsan fuzz demo examples embed tutorial bench install clean help
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | \
@@ -60,6 +61,10 @@ test-mutants: deps ## Plant faults and check that the tests notice them, several
 # The scripts are published for Megatron-LM. UPDATE=1 records what happens.
 test-scripts: build ## Run the flags of published launch scripts, made small (UPDATE=1: record)
 	@tests/scripts/run.py --program $(BUILD_DIR)/bin/megatron $(if $(UPDATE),--update)
+
+# ROOMS="parallel ops": only the tests of these rooms.
+test-arm: ## Cross-build for 64-bit ARM and run tests under qemu (the rooms without LibTorch)
+	@JOBS=$(JOBS) tests/arm/run.sh $(ROOMS)
 
 lint: ## Check format, line length and names, and look for bugs with clang-tidy, in the whole tree
 	@LINT=1 scripts/bootstrap.sh

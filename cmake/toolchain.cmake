@@ -16,6 +16,9 @@ set(MEGATRON_SANITIZE "" CACHE STRING "Sanitizers, as -fsanitize takes them")
 
 add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-Wall> $<$<COMPILE_LANGUAGE:CXX>:-Wextra> $<$<COMPILE_LANGUAGE:CXX>:-Wno-unused-parameter>
   $<$<COMPILE_LANGUAGE:CXX>:-Wno-missing-field-initializers> $<$<COMPILE_LANGUAGE:CXX>:-fno-math-errno>)  # nobody reads errno after sqrt: it becomes one instruction
+if(NOT CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
+  add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-ffp-contract=off>)  # plain x86-64 has no fused multiply-add: the same bits everywhere
+endif()
 if(MEGATRON_WERROR)  # GCC 12 finds operator+ of its own std::string out of bounds (its bug 105651)
   add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-Werror> $<$<COMPILE_LANGUAGE:CXX>:-Wno-error=array-bounds>
     $<$<COMPILE_LANGUAGE:CXX>:-Wno-error=restrict>)

@@ -1,17 +1,24 @@
 #!/usr/bin/env bash
 # Installs missing Debian packages and brings the pinned slim LibTorch into .deps/ (or checks the
-# TORCH_DIR given).
+# TORCH_DIR given). ARCH=aarch64 on an x86-64 host: also what builds for ARM hosts and runs such
+# programs (cmake/aarch64.cmake).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-packages=(g++ cmake ninja-build ccache mold pkg-config python3-pip unzip bible-kjv
-  nlohmann-json3-dev libsimdjson-dev libyaml-cpp-dev libtomlplusplus-dev libpcre2-dev
+ARCH=${ARCH:-$(uname -m)}
+cross=
+[ "$ARCH" = "$(uname -m)" ] || cross=$ARCH
+
+libraries=(nlohmann-json3-dev libsimdjson-dev libyaml-cpp-dev libtomlplusplus-dev libpcre2-dev
   libutf8proc-dev libcpp-httplib-dev libssl-dev libzstd-dev zlib1g-dev libxxhash-dev libgloo-dev
   libgtest-dev libgmock-dev libbenchmark-dev)
+packages=(g++ cmake ninja-build ccache mold pkg-config python3-pip unzip bible-kjv
+  "${libraries[@]}")
+[ -n "$cross" ] && packages+=("g++-${cross//_/-}-linux-gnu" qemu-user)
 [ -n "$(command -v pip3 || command -v pip)" ] && packages=("${packages[@]/python3-pip/}")
 [ -n "${LINT:-}" ] && packages+=(clang-format-14 clang-tidy-19) # scripts/lint.sh
 
-stamp=.deps/packages${LINT:+-lint}.stamp
+stamp=.deps/packages${LINT:+-lint}${cross:+-$cross}.stamp
 if [ ! -e "$stamp" ] || [ scripts/bootstrap.sh -nt "$stamp" ]; then
   missing=()
   for package in ${packages[@]}; do
@@ -40,7 +47,11 @@ if [ ! -e "$stamp" ] || [ scripts/bootstrap.sh -nt "$stamp" ]; then
   mkdir -p .deps && touch "$stamp"
 fi
 
-own=$PWD/.deps/torch
+[ -z "$cross" ] || scripts/sysroot.sh "$ARCH" "${libraries[@]}"
+
+# Where the folders torch/ and nvidia/ are.
+home=.deps${cross:+/torch-$cross}
+own=$PWD/$home/torch
 TORCH_DIR=${TORCH_DIR:-$own}
 # Empty: the CPU; 1: also what the CUDA plugin links; run: also what LibTorch needs on a machine
 # with a GPU.
@@ -62,13 +73,13 @@ download() {
   echo "Fetching $* ($size) ..."
   pip=$(command -v pip3 || command -v pip)
   "$pip" download -q --no-deps --only-binary=:all: --python-version 3.11 --implementation cp \
-    --platform manylinux_2_28_x86_64 --platform manylinux_2_27_x86_64 \
-    --platform manylinux_2_25_x86_64 --platform manylinux_2_18_x86_64 \
-    --platform manylinux_2_17_x86_64 --platform manylinux2014_x86_64 \
+    --platform "manylinux_2_28_$ARCH" --platform "manylinux_2_27_$ARCH" \
+    --platform "manylinux_2_25_$ARCH" --platform "manylinux_2_18_$ARCH" \
+    --platform "manylinux_2_17_$ARCH" --platform "manylinux2014_$ARCH" \
     -d .deps/wheels --disable-pip-version-check --find-links .deps/wheels "$@" && return
   cat >&2 <<EOF
 Could not download $* from the Python package index.
-To supply them by hand: put the wheels (cp311, manylinux x86_64) into $PWD/.deps/wheels and run \
+To supply them by hand: put the wheels (cp311, manylinux $ARCH) into $PWD/.deps/wheels and run \
 make again,
 or set TORCH_DIR to the torch folder of a LibTorch 2.11 or of a Python environment that has \
 torch 2.11.
@@ -81,8 +92,8 @@ wheels_of() {
   local package name
   for package in "$@"; do
     name=${package%%==*}
-    compgen -G ".deps/wheels/${name//-/_}-${package#*==}-*.whl" ||
-      compgen -G ".deps/wheels/${name//-/_}-${package#*==}.*.whl" || true
+    compgen -G ".deps/wheels/${name//-/_}-${package#*==}-*_$ARCH.whl" ||
+      compgen -G ".deps/wheels/${name//-/_}-${package#*==}.*_$ARCH.whl" || true
   done
 }
 
@@ -95,7 +106,7 @@ unpack() {
 
 staging=.deps/unpack.$$
 torch_wheel=torch==2.11.0
-if [ "$TORCH_DIR" = "$own" ] && [ ! -e .deps/torch/.complete ]; then
+if [ "$TORCH_DIR" = "$own" ] && [ ! -e "$home/torch/.complete" ]; then
   # The CUDA wheel's libtorch_cpu.so needs libcudart.so.13 and libcupti.so.13, so two small wheels
   # come along.
   wheels=("$torch_wheel" nvidia-cuda-runtime==13.0.96 nvidia-cuda-cupti==13.0.85)
@@ -107,12 +118,12 @@ if [ "$TORCH_DIR" = "$own" ] && [ ! -e .deps/torch/.complete ]; then
   done
   rm -f "$staging"/torch/lib/lib{torch_cuda,torch_cuda_linalg,torch_nvshmem,torch_python}.so \
     "$staging"/torch/lib/lib{c10_cuda,caffe2_nvrtc}.so
-  rm -rf .deps/torch .deps/nvidia
-  mv "$staging/nvidia" .deps/nvidia && mv "$staging/torch" .deps/torch && rmdir "$staging"
-  touch .deps/torch/.complete
+  rm -rf "$home/torch" "$home/nvidia" && mkdir -p "$home"
+  mv "$staging/nvidia" "$home/nvidia" && mv "$staging/torch" "$home/torch" && rmdir "$staging"
+  touch "$home/torch/.complete"
 fi
 # Arrow's libraries and headers, which the Parquet plugin links.
-if [ -n "${ARROW:-}" ] && [ ! -e .deps/pyarrow/.complete ]; then
+if [ -n "${ARROW:-}" ] && [ -z "$cross" ] && [ ! -e .deps/pyarrow/.complete ]; then
   wheels=(pyarrow==26.0.1)
   download "55 MB" "${wheels[@]}"
   echo "Unpacking Arrow ..."
@@ -121,7 +132,7 @@ if [ -n "${ARROW:-}" ] && [ ! -e .deps/pyarrow/.complete ]; then
   touch .deps/pyarrow/.complete
 fi
 
-[ -n "$CUDA" ] && [ "$TORCH_DIR" = "$own" ] || exit 0
+[ -n "$CUDA" ] && [ -z "$cross" ] && [ "$TORCH_DIR" = "$own" ] || exit 0
 
 if [ ! -e .deps/torch/lib/libtorch_cuda.so ]; then
   [ -n "$(wheels_of "$torch_wheel")" ] || download "531 MB" "$torch_wheel"

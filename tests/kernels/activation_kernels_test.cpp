@@ -8,14 +8,13 @@
 #include <cmath>
 
 #include "kernels/cpu/column_sums.h"
-#include "kernels/cpu/cpu_features.h"
-#include "kernels/cpu/dispatch.h"
 #include "storage.h"
+#include "variants.h"
 
 namespace megatron::kernels {
 
-MEGATRON_FOR_EACH_ISA(MEGATRON_DECLARE_VARIANT, ActivationKernels, activation_kernels, portable,
-                      avx2)
+MEGATRON_DEFINE_VARIANTS(ActivationKernels, activation_kernels, portable,
+                         MEGATRON_X86_ISAS(avx2, avx512))
 
 namespace {
 
@@ -203,13 +202,6 @@ TEST(ActivationKernels, AgreeWithTheFormulas) {
   });
 }
 
-/// The kernels of every instruction set that this CPU has.
-std::vector<ActivationKernels> variants() {
-  std::vector<ActivationKernels> all{activation_kernels(), portable::activation_kernels()};
-  if (cpu_has_avx2()) all.push_back(avx2::activation_kernels());
-  return all;
-}
-
 TEST(ActivationKernels, DependNeitherOnRowsNorOnTheInstructionSet) {
   for_each_case([](const Case& c) {
     const Inputs in(c);
@@ -219,10 +211,10 @@ TEST(ActivationKernels, DependNeitherOnRowsNorOnTheInstructionSet) {
     EXPECT_EQ(gradients.y, y) << c.name();
     EXPECT_EQ(backward(c, in, activation_kernels(), /*summed=*/false).dx, gradients.dx) << c.name();
     if (c.type == Type::f64) return;
-    for (const ActivationKernels& others : variants()) {
-      EXPECT_EQ(forward(c, in, others), y) << c.name();
-      EXPECT_EQ(backward(c, in, others).dx, gradients.dx) << c.name();
-      EXPECT_EQ(backward(c, in, others).dbias, gradients.dbias) << c.name();
+    for (const auto& [name, others] : activation_kernels_variants()) {
+      EXPECT_EQ(forward(c, in, others), y) << name << c.name();
+      EXPECT_EQ(backward(c, in, others).dx, gradients.dx) << name << c.name();
+      EXPECT_EQ(backward(c, in, others).dbias, gradients.dbias) << name << c.name();
     }
   });
 }
@@ -246,12 +238,13 @@ TEST(ActivationKernels, ClampsAndPassesGradientsAtTheBounds) {
       in.dy.set(i, 1);
     }
     for (std::size_t i = 0; i < 2 * kCount; ++i) in.bias.set(i, 0);
-    for (const ActivationKernels& kernels : variants()) {
+    for (const auto& [name, kernels] : activation_kernels_variants()) {
       const Storage value = forward(c, in, kernels);
       const Gradients gradients = backward(c, in, kernels);
       for (std::size_t i = 0; i < kCount; ++i) {
-        EXPECT_EQ(value[i], type == Type::f32 ? static_cast<float>(y[i]) : y[i]) << i;
-        EXPECT_EQ(gradients.dx[i], dgate[i]) << i;
+        EXPECT_EQ(value[i], type == Type::f32 ? static_cast<float>(y[i]) : y[i])
+            << name << " at " << i;
+        EXPECT_EQ(gradients.dx[i], dgate[i]) << name << " at " << i;
         EXPECT_EQ(gradients.dx[kCount + i], dup[i]) << i;
       }
     }
@@ -264,9 +257,9 @@ TEST(ActivationKernels, ClampsKeepWhatIsNotANumber) {
   Inputs in(c);
   in.x.set(0, NAN);
   in.x.set(4, NAN);
-  for (const ActivationKernels& kernels : variants()) {
+  for (const auto& [name, kernels] : activation_kernels_variants()) {
     const Storage y = forward(c, in, kernels);
-    EXPECT_TRUE(std::isnan(y[0]) && std::isnan(y[1]) && !std::isnan(y[2]));
+    EXPECT_TRUE(std::isnan(y[0]) && std::isnan(y[1]) && !std::isnan(y[2])) << name;
   }
 }
 

@@ -7,11 +7,13 @@
 #include <vector>
 
 #include "emulated_tiles.h"
-#include "kernels/cpu/cpu_features.h"
-#include "kernels/cpu/micro_kernel_variants.h"
 #include "storage.h"
+#include "variants.h"
 
 namespace megatron::kernels {
+
+MEGATRON_DEFINE_VARIANTS(MicroKernel, bf16_micro_kernel, MEGATRON_X86_ISAS(amx))
+
 namespace {
 
 /// Returns out [rows, columns] = a·b with a along or across depth. Both operands are packed into
@@ -87,8 +89,9 @@ TEST(AmxMicroKernel, EqualsFloat64OnEmulatedTiles) {
 }
 
 TEST(AmxMicroKernel, EqualsFloat64OnRealTiles) {
-  if (!cpu_has_amx() || !amx::is_usable()) GTEST_SKIP() << "needs AMX";
-  expect_right(amx::bf16_micro_kernel());
+  const auto variants = bf16_micro_kernel_variants();
+  if (variants.empty()) GTEST_SKIP() << "needs AMX";
+  expect_right(variants.front().kernels);
 }
 
 }  // namespace

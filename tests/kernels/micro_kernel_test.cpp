@@ -9,24 +9,21 @@
 #include <string>
 #include <vector>
 
-#include "kernels/cpu/cpu_features.h"
-#include "kernels/cpu/micro_kernel_variants.h"
 #include "storage.h"
+#include "variants.h"
 
 namespace megatron::kernels {
+
+MEGATRON_DEFINE_VARIANTS(MicroKernel, f32_micro_kernel, portable, MEGATRON_X86_ISAS(avx2, avx512))
+MEGATRON_DEFINE_VARIANTS(MicroKernel, bf16_micro_kernel, portable, MEGATRON_X86_ISAS(avx512bf16))
+
 namespace {
 
-struct Named {
-  std::string name;
-  MicroKernel micro_kernel;
-};
-
-std::vector<Named> micro_kernels() {
-  std::vector<Named> all{{"chosen f32", gemm_micro_kernel(Type::f32)},
-                         {"chosen bf16", gemm_micro_kernel(Type::bf16)}};
-  if (cpu_has_avx2()) all.push_back({"avx2", avx2::f32_micro_kernel()});
-  if (cpu_has_avx512()) all.push_back({"avx512", avx512::f32_micro_kernel()});
-  if (cpu_has_avx512_bf16()) all.push_back({"avx512bf16", avx512bf16::bf16_micro_kernel()});
+std::vector<Variant<MicroKernel>> micro_kernels() {
+  std::vector<Variant<MicroKernel>> all = f32_micro_kernel_variants();
+  for (Variant<MicroKernel>& variant : bf16_micro_kernel_variants()) all.push_back(variant);
+  all.push_back({"chosen f32", gemm_micro_kernel(Type::f32)});
+  all.push_back({"chosen bf16", gemm_micro_kernel(Type::bf16)});
   return all;
 }
 
@@ -115,11 +112,11 @@ std::vector<float> multiply(const MicroKernel& micro_kernel, const Operand& a, c
   return out;
 }
 
-void expect_gemm(const Named& named, const Operand& a, const Operand& b) {
+void expect_gemm(const Variant<MicroKernel>& variant, const Operand& a, const Operand& b) {
   const std::vector<float> before(static_cast<std::size_t>(b.count), 0.5f);
   for (const bool accumulate : {false, true}) {
     const auto out =
-        multiply(named.micro_kernel, a, b, 0, a.count, accumulate ? before : std::vector<float>{});
+        multiply(variant.kernels, a, b, 0, a.count, accumulate ? before : std::vector<float>{});
     for (std::int64_t r = 0; r < a.count; ++r) {
       for (std::int64_t c = 0; c < b.count; ++c) {
         double expected = accumulate ? 0.5 : 0, size = 1;
@@ -129,50 +126,52 @@ void expect_gemm(const Named& named, const Operand& a, const Operand& b) {
         }
         const double got = out[static_cast<std::size_t>(r * (b.count + 5) + c)];
         EXPECT_NEAR(got, expected, 0x1p-23 * std::sqrt(static_cast<double>(a.depth)) * size)
-            << named.name << " row " << r << " column " << c;
+            << variant.name << " row " << r << " column " << c;
       }
     }
   }
 }
 
 TEST(MicroKernel, EqualsFloat64OnRaggedSizesFromEveryStorage) {
-  for (const Named& named : micro_kernels()) {
+  for (const Variant<MicroKernel>& variant : micro_kernels()) {
     for (const Type type : {Type::f32, Type::bf16, Type::f16}) {
-      if (named.micro_kernel.type == Type::bf16 && type != Type::bf16) continue;
+      if (variant.kernels.type == Type::bf16 && type != Type::bf16) continue;
       for (const std::int64_t depth : {1, 2, 7, 33}) {
         for (const std::int64_t rows : {1, 5, 12, 31}) {
           for (const std::int64_t columns : {1, 8, 17, 32})
-            expect_gemm(named, Operand(type, rows % 2 == 1, depth, rows, 1),
+            expect_gemm(variant, Operand(type, rows % 2 == 1, depth, rows, 1),
                         Operand(type, columns % 2 == 1, depth, columns, 2));
         }
       }
-      expect_gemm(named, Operand(type, true, 40, 26, 3), Operand(type, true, 40, 32, 4));
-      expect_gemm(named, Operand(type, false, 41, 26, 3), Operand(type, true, 41, 30, 4));
+      expect_gemm(variant, Operand(type, true, 40, 26, 3), Operand(type, true, 40, 32, 4));
+      expect_gemm(variant, Operand(type, false, 41, 26, 3), Operand(type, true, 41, 30, 4));
     }
   }
 }
 
 TEST(MicroKernel, ARowDoesNotDependOnItsBatch) {
-  for (const Named& named : micro_kernels()) {
-    const Operand a(named.micro_kernel.type, true, 129, 29, 5),
-        b(named.micro_kernel.type, false, 129, 32, 6);
-    const auto all = multiply(named.micro_kernel, a, b, 0, 29, {});
+  for (const Variant<MicroKernel>& variant : micro_kernels()) {
+    const Operand a(variant.kernels.type, true, 129, 29, 5),
+        b(variant.kernels.type, false, 129, 32, 6);
+    const auto all = multiply(variant.kernels, a, b, 0, 29, {});
     for (std::int64_t first = 0; first < 29; ++first) {
       for (const std::int64_t rows : {1, 2, 11, 13}) {
         if (first + rows > 29) continue;
-        const auto some = multiply(named.micro_kernel, a, b, first, rows, {});
+        const auto some = multiply(variant.kernels, a, b, first, rows, {});
         EXPECT_TRUE(std::equal(some.begin(), some.end(), all.begin() + first * 37))
-            << named.name << " from " << first << ", " << rows << " rows";
+            << variant.name << " from " << first << ", " << rows << " rows";
       }
     }
   }
 }
 
 TEST(MicroKernel, InstructionSetsAgreeInEveryBitOfFloat32) {
-  if (!cpu_has_avx512()) GTEST_SKIP() << "needs AVX-512";
+  // The first is the portable one, which on x86-64 rounds multiplications too.
+  const auto variants = f32_micro_kernel_variants();
+  if (variants.size() < 3) GTEST_SKIP() << "needs two instruction sets";
   const Operand a(Type::f32, true, 300, 14, 7), b(Type::f32, true, 300, 27, 8);
-  EXPECT_EQ(multiply(avx2::f32_micro_kernel(), a, b, 0, 14, {}),
-            multiply(avx512::f32_micro_kernel(), a, b, 0, 14, {}));
+  EXPECT_EQ(multiply(variants[1].kernels, a, b, 0, 14, {}),
+            multiply(variants[2].kernels, a, b, 0, 14, {}));
 }
 
 }  // namespace

@@ -8,13 +8,12 @@
 #include <cmath>
 
 #include "kernels/cpu/column_sums.h"
-#include "kernels/cpu/cpu_features.h"
-#include "kernels/cpu/dispatch.h"
 #include "storage.h"
+#include "variants.h"
 
 namespace megatron::kernels {
 
-MEGATRON_FOR_EACH_ISA(MEGATRON_DECLARE_VARIANT, NormKernels, norm_kernels, portable, avx2)
+MEGATRON_DEFINE_VARIANTS(NormKernels, norm_kernels, portable, MEGATRON_X86_ISAS(avx2, avx512))
 
 namespace {
 
@@ -161,10 +160,8 @@ TEST(NormKernels, DependNeitherOnSharesNorOnTheInstructionSet) {
     const Inputs in(c);
     const Results expected = run(c, in, norm_kernels(), true, c.rows);
     EXPECT_EQ(run(c, in, norm_kernels(), true, 1), expected);
-    EXPECT_EQ(run(c, in, portable::norm_kernels(), true, c.rows), expected);
-    if (cpu_has_avx2()) {
-      EXPECT_EQ(run(c, in, avx2::norm_kernels(), true, c.rows), expected);
-    }
+    for (const Variant<NormKernels>& variant : norm_kernels_variants())
+      EXPECT_EQ(run(c, in, variant.kernels, true, c.rows), expected) << variant.name;
   });
 }
 

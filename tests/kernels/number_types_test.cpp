@@ -6,6 +6,7 @@
 #include <cmath>
 #include <limits>
 
+#include "kernels/cpu/half.h"
 #include "kernels/cuda/philox.h"
 #include "kernels/cuda/portable.h"
 #include "megatron/base/philox.h"
@@ -30,7 +31,7 @@ TEST(CudaPhilox, IsThatOfTheCpu) {
 TEST(CudaHalf, EveryValueIsReadAndWrittenExactly) {
   for (std::uint32_t bits = 0; bits < 0x10000u; ++bits) {
     const auto half = static_cast<std::uint16_t>(bits);
-    const auto expected = static_cast<float>(std::bit_cast<_Float16>(half));
+    const auto expected = static_cast<float>(std::bit_cast<NativeHalf>(half));
     const float got = from_half(Half{half});
     if (std::isnan(expected)) {
       ASSERT_TRUE(std::isnan(got)) << bits;
@@ -43,7 +44,7 @@ TEST(CudaHalf, EveryValueIsReadAndWrittenExactly) {
 }
 
 /// Every midpoint between neighbours, and the floats on both of its sides, round as the compiler's
-/// _Float16 does.
+/// NativeHalf does.
 TEST(CudaHalf, RoundsToNearestEven) {
   for (std::uint32_t bits = 0; bits < 0x7C00u; ++bits) {
     const float low = from_half(Half{static_cast<std::uint16_t>(bits)});
@@ -52,13 +53,13 @@ TEST(CudaHalf, RoundsToNearestEven) {
     const float middle = (low + high) / 2;
     for (const float value :
          {middle, std::nextafter(middle, low), std::nextafter(middle, high), -middle}) {
-      ASSERT_EQ(to_half(value).bits, std::bit_cast<std::uint16_t>(static_cast<_Float16>(value)))
+      ASSERT_EQ(to_half(value).bits, std::bit_cast<std::uint16_t>(static_cast<NativeHalf>(value)))
           << value;
     }
   }
   for (const float value : {1e10f, -1e10f, std::numeric_limits<float>::infinity(), 1e-30f,
                             std::numeric_limits<float>::denorm_min()}) {
-    ASSERT_EQ(to_half(value).bits, std::bit_cast<std::uint16_t>(static_cast<_Float16>(value)))
+    ASSERT_EQ(to_half(value).bits, std::bit_cast<std::uint16_t>(static_cast<NativeHalf>(value)))
         << value;
   }
 }

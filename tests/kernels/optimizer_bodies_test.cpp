@@ -6,8 +6,6 @@
 #include <limits>
 
 #include "kernels/cpu/adamw.h"
-#include "kernels/cpu/cpu_features.h"
-#include "kernels/cpu/dispatch.h"
 #include "kernels/cpu/gradient_norm.h"
 #include "kernels/cpu/sgd.h"
 #include "kernels/cpu/state_codes.h"
@@ -15,13 +13,14 @@
 #include "kernels/cuda/gradient_norm_body.h"
 #include "kernels/cuda/sgd_body.h"
 #include "storage.h"
+#include "variants.h"
 
 namespace megatron::kernels {
 
-MEGATRON_FOR_EACH_ISA(MEGATRON_DECLARE_VARIANT, AdamwKernels, adamw_kernels, avx2, avx512)
-MEGATRON_FOR_EACH_ISA(MEGATRON_DECLARE_VARIANT, SgdKernels, sgd_kernels, avx2, avx512)
-MEGATRON_FOR_EACH_ISA(MEGATRON_DECLARE_VARIANT, GradientNormKernels, gradient_norm_kernels, avx2,
-                      avx512)
+MEGATRON_DEFINE_VARIANTS(AdamwKernels, adamw_kernels, portable, MEGATRON_X86_ISAS(avx2, avx512))
+MEGATRON_DEFINE_VARIANTS(SgdKernels, sgd_kernels, portable, MEGATRON_X86_ISAS(avx2, avx512))
+MEGATRON_DEFINE_VARIANTS(GradientNormKernels, gradient_norm_kernels, portable,
+                         MEGATRON_X86_ISAS(avx2, avx512))
 
 namespace {
 
@@ -237,28 +236,27 @@ TEST(CudaOptimizer, GivesTheBitsOfTheCpu) {
 }
 
 TEST(Optimizer, EveryInstructionSetGivesTheSameBits) {
-  if (!cpu_has_avx512()) GTEST_SKIP() << "needs AVX-512";
+  const auto adamw = adamw_kernels_variants();
+  const auto sgd = sgd_kernels_variants();
   for (const UpdateCase& test : kCases) {
     for (const Rule rule : {Rule::adamw, Rule::sgd}) {
-      Memory wide(test.types, test.has_weight, true), narrow = wide;
+      std::vector<Memory> memories(adamw.size(), Memory(test.types, test.has_weight, true));
       for (int step = 0; step < 3; ++step) {
         const StepScalars scalars{
             .num_steps = step + 1.0, .grad_scale = 0.7, .lr = {1e-2, 1e-3}, .weight_decay = 0.1};
-        for (const UpdateChunk& chunk : wide.chunks())
-          update_on_cpu(avx512::adamw_kernels(), avx512::sgd_kernels(), rule, chunk, test.types,
-                        scalars);
-        for (const UpdateChunk& chunk : narrow.chunks())
-          update_on_cpu(avx2::adamw_kernels(), avx2::sgd_kernels(), rule, chunk, test.types,
-                        scalars);
-        ASSERT_TRUE(wide == narrow) << "step " << step << ", rule " << static_cast<int>(rule)
-                                    << ", case " << &test - kCases;
+        for (std::size_t i = 0; i < memories.size(); ++i) {
+          for (const UpdateChunk& chunk : memories[i].chunks())
+            update_on_cpu(adamw[i].kernels, sgd[i].kernels, rule, chunk, test.types, scalars);
+          ASSERT_TRUE(memories[i] == memories[0])
+              << adamw[i].name << ", step " << step << ", rule " << static_cast<int>(rule)
+              << ", case " << &test - kCases;
+        }
       }
     }
   }
 }
 
 TEST(Optimizer, EveryInstructionSetAddsTheSameSquares) {
-  if (!cpu_has_avx512()) GTEST_SKIP() << "needs AVX-512";
   constexpr std::int64_t kBlocks = 9;
   for (const Type type : {Type::f32, Type::bf16, Type::f64}) {
     const Storage grad = numbers(type, kBlocks * kStateBlock, 8, 1e-3);
@@ -267,17 +265,20 @@ TEST(Optimizer, EveryInstructionSetAddsTheSameSquares) {
                               .slot = 0,
                               .skip_begin = 300,
                               .skip_end = 310};
-    double wide[kBlocks], narrow[kBlocks];
-    EXPECT_EQ(avx512::gradient_norm_kernels().block_squares(chunk, type, wide), kBlocks);
-    EXPECT_EQ(avx2::gradient_norm_kernels().block_squares(chunk, type, narrow), kBlocks);
+    double squares[kBlocks];
+    EXPECT_EQ(gradient_norm_kernels().block_squares(chunk, type, squares), kBlocks);
+    for (const auto& [name, kernels] : gradient_norm_kernels_variants()) {
+      double same[kBlocks];
+      EXPECT_EQ(kernels.block_squares(chunk, type, same), kBlocks);
+      EXPECT_TRUE(std::equal(same, same + kBlocks, squares)) << name;
+    }
     for (std::int64_t b = 0; b < kBlocks; ++b) {
       long double exact = 0;
       for (std::int64_t i = b * kStateBlock; i < (b + 1) * kStateBlock; ++i) {
         if (i < chunk.skip_begin || i >= chunk.skip_end)
           exact += static_cast<long double>(grad[i]) * grad[i];
       }
-      EXPECT_EQ(wide[b], narrow[b]);
-      EXPECT_NEAR(wide[b] / static_cast<double>(exact), 1, 1e-14);
+      EXPECT_NEAR(squares[b] / static_cast<double>(exact), 1, 1e-14);
     }
   }
 }

@@ -1,5 +1,5 @@
-// Instruction sets that this CPU has. Kernels choose their variant by them at run time
-// (dispatch.h).
+// x86-64 instruction sets that this CPU has; other CPUs have none of them. Kernels choose their
+// variant by them at run time (dispatch.h).
 #pragma once
 
 namespace megatron::kernels {

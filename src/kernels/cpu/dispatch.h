@@ -31,6 +31,13 @@ bool is_usable();
 
 }  // namespace megatron::kernels
 
+/// Expands to the instruction sets of the list, all of x86-64, where they exist: nowhere else.
+#if defined(__x86_64__)
+#define MEGATRON_X86_ISAS(...) __VA_ARGS__
+#else
+#define MEGATRON_X86_ISAS(...)
+#endif
+
 /// Expands macro(isa, Table, name) for each instruction set of the list, eight at most.
 #define MEGATRON_FOR_EACH_ISA(macro, Table, name, ...) \
   __VA_OPT__(MEGATRON_SCAN(MEGATRON_FOR_NEXT_ISA(macro, Table, name, __VA_ARGS__)))

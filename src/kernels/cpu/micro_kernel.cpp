@@ -14,8 +14,16 @@ const MicroKernel& bf16_micro_kernel();
 namespace portable {
 namespace {
 
-/// Rounds each multiplication before the addition, because CPUs without AVX2 have no fused
-/// multiply-add.
+/// Rounds once where the compiler may assume a fused multiply-add, as on ARM. x86-64 CPUs without
+/// AVX2 have none.
+inline float multiply_add(float x, float y, float sum) {
+#if defined(__FP_FAST_FMAF)
+  return __builtin_fmaf(x, y, sum);
+#else
+  return sum + x * y;
+#endif
+}
+
 void multiply(const MicroKernelArguments& p) {
   for (std::int64_t r = 0; r < p.rows; ++r) {
     const auto* a = static_cast<const float*>(p.a) + r * p.row_stride;
@@ -23,7 +31,7 @@ void multiply(const MicroKernelArguments& p) {
     float sums[kPanelColumns] = {};
     for (std::int64_t s = 0; s < p.steps; ++s, panel += kPanelColumns) {
       const float x = a[s * p.step_stride];
-      for (std::int64_t c = 0; c < kPanelColumns; ++c) sums[c] += x * panel[c];
+      for (std::int64_t c = 0; c < kPanelColumns; ++c) sums[c] = multiply_add(x, panel[c], sums[c]);
     }
     float* out = p.out + r * p.out_stride;
     for (std::int64_t c = 0; c < p.columns; ++c) out[c] = p.accumulate ? out[c] + sums[c] : sums[c];
@@ -47,5 +55,5 @@ const MicroKernel& gemm_micro_kernel(Type storage) {
 
 }  // namespace megatron::kernels
 
-MEGATRON_DISPATCH_AMONG(MicroKernel, f32_micro_kernel, avx512, avx2)
-MEGATRON_DISPATCH_AMONG(MicroKernel, bf16_micro_kernel, amx, avx512bf16)
+MEGATRON_DISPATCH_AMONG(MicroKernel, f32_micro_kernel, MEGATRON_X86_ISAS(avx512, avx2))
+MEGATRON_DISPATCH_AMONG(MicroKernel, bf16_micro_kernel, MEGATRON_X86_ISAS(amx, avx512bf16))

@@ -7,9 +7,9 @@
 
 namespace megatron::kernels {
 
-MEGATRON_FOR_EACH_ISA(MEGATRON_DECLARE_VARIANT, MicroKernel, f32_micro_kernel, portable, avx2,
-                      avx512)
+MEGATRON_FOR_EACH_ISA(MEGATRON_DECLARE_VARIANT, MicroKernel, f32_micro_kernel, portable,
+                      MEGATRON_X86_ISAS(avx2, avx512))
 MEGATRON_FOR_EACH_ISA(MEGATRON_DECLARE_VARIANT, MicroKernel, bf16_micro_kernel, portable,
-                      avx512bf16, amx)
+                      MEGATRON_X86_ISAS(avx512bf16, amx))
 
 }  // namespace megatron::kernels

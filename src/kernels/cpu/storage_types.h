@@ -6,6 +6,7 @@
 #include <cstring>
 #include <type_traits>
 
+#include "kernels/cpu/half.h"
 #include "kernels/row_operations.h"
 
 namespace megatron::kernels::MEGATRON_KERNEL_ISA {
@@ -16,7 +17,7 @@ struct Bf16 {
 };
 
 /// IEEE half precision.
-using F16 = _Float16;
+using F16 = NativeHalf;
 
 template <class T>
 using Compute = std::conditional_t<std::is_same_v<T, double>, double, float>;

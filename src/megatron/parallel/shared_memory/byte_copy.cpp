@@ -1,14 +1,14 @@
 #include "megatron/parallel/shared_memory/byte_copy.h"
 
-#include <emmintrin.h>
-
 #include <algorithm>
 #include <cstring>
+
+#include "megatron/base/cpu_instructions.h"
 
 namespace megatron {
 namespace {
 
-constexpr std::int64_t kLine = 64;
+constexpr std::int64_t kLine = kCacheLine;
 
 void copy_cached(std::byte* to, const std::byte* from, std::int64_t bytes) {
   if (bytes > 0) std::memcpy(to, from, static_cast<std::size_t>(bytes));
@@ -16,16 +16,8 @@ void copy_cached(std::byte* to, const std::byte* from, std::int64_t bytes) {
 
 /// Copies whole cache lines, so that no line is read before it is written. `to` must be aligned.
 void copy_non_temporal(std::byte* to, const std::byte* from, std::int64_t bytes) {
-  for (std::int64_t begin = 0; begin < bytes; begin += kLine) {
-    const auto* source = reinterpret_cast<const __m128i*>(from + begin);
-    auto* target = reinterpret_cast<__m128i*>(to + begin);
-    const __m128i a = _mm_loadu_si128(source), b = _mm_loadu_si128(source + 1),
-                  c = _mm_loadu_si128(source + 2), d = _mm_loadu_si128(source + 3);
-    _mm_stream_si128(target, a);
-    _mm_stream_si128(target + 1, b);
-    _mm_stream_si128(target + 2, c);
-    _mm_stream_si128(target + 3, d);
-  }
+  for (std::int64_t begin = 0; begin < bytes; begin += kLine)
+    copy_line_non_temporal(to + begin, from + begin);
 }
 
 }  // namespace
@@ -41,6 +33,6 @@ void copy_bytes(std::byte* to, const std::byte* from, std::int64_t bytes, CopyMo
   copy_cached(to + head + lines, from + head + lines, bytes - head - lines);
 }
 
-void store_fence() { _mm_sfence(); }
+void store_fence() { non_temporal_fence(); }
 
 }  // namespace megatron

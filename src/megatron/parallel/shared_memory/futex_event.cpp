@@ -9,9 +9,10 @@
 
 namespace megatron {
 
-// A waiter first increments num_waiters_ and then compares `sequence_` in the kernel. The notifier
-// first changes `sequence_` and then reads num_waiters_. Both are sequentially consistent, so at
-// least one of them sees the other's change.
+// A waiter first increments num_waiters_ and then compares `sequence_` in the kernel, which puts a
+// full barrier before its load (kernel/futex/waitwake.c). The notifier first changes `sequence_`
+// and then reads num_waiters_, both sequentially consistent. So at least one of them sees the
+// other's change, on weakly ordered CPUs too.
 void FutexEvent::notify_all() {
   sequence_.fetch_add(1);
   if (num_waiters_.load() > 0)

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <type_traits>
 
+#include "megatron/base/cpu_instructions.h"
 #include "megatron/base/error.h"
 
 namespace megatron {
@@ -86,40 +87,27 @@ template <class T>
   }
 }
 
-[[gnu::always_inline]] inline void reduce_any(const Reduction& task) {
-  switch (task.type) {
-    case c10::ScalarType::Float:
-      return reduce_type<float>(task);
-    case c10::ScalarType::BFloat16:
-      return reduce_type<c10::BFloat16>(task);
-    case c10::ScalarType::Half:
-      return reduce_type<c10::Half>(task);
-    case c10::ScalarType::Double:
-      return reduce_type<double>(task);
-    case c10::ScalarType::Long:
-      return reduce_type<std::int64_t>(task);
-    case c10::ScalarType::Int:
-      return reduce_type<std::int32_t>(task);
-    default:
-      return reduce_type<std::uint8_t>(task);
+/// Every vector width gives the same bits.
+struct ReduceAny {
+  [[gnu::always_inline]] static void run(const Reduction& task) {
+    switch (task.type) {
+      case c10::ScalarType::Float:
+        return reduce_type<float>(task);
+      case c10::ScalarType::BFloat16:
+        return reduce_type<c10::BFloat16>(task);
+      case c10::ScalarType::Half:
+        return reduce_type<c10::Half>(task);
+      case c10::ScalarType::Double:
+        return reduce_type<double>(task);
+      case c10::ScalarType::Long:
+        return reduce_type<std::int64_t>(task);
+      case c10::ScalarType::Int:
+        return reduce_type<std::int32_t>(task);
+      default:
+        return reduce_type<std::uint8_t>(task);
+    }
   }
-}
-
-// One body is compiled for three instruction sets, which all give the same bits.
-using Reduce = void (*)(const Reduction&);
-
-[[gnu::target("avx512f,avx512bw,avx512dq,avx512vl")]] void reduce_avx512(const Reduction& task) {
-  reduce_any(task);
-}
-[[gnu::target("avx2")]] void reduce_avx2(const Reduction& task) { reduce_any(task); }
-void reduce_baseline(const Reduction& task) { reduce_any(task); }
-
-Reduce reduce_of_this_cpu() {
-  if (__builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
-      __builtin_cpu_supports("avx512vl"))
-    return reduce_avx512;
-  return __builtin_cpu_supports("avx2") ? reduce_avx2 : reduce_baseline;
-}
+};
 
 }  // namespace
 
@@ -133,7 +121,7 @@ void reduce_inputs(void* out, const std::vector<const void*>& inputs, std::int64
   MEGATRON_CHECK(op != ReduceOp::average || c10::isFloatingType(type),
                  "ranks cannot compute an average of integers");
   MEGATRON_CHECK(inputs.size() > 1, "a reduction needs at least two inputs");
-  static const Reduce reduce = reduce_of_this_cpu();
+  static const auto reduce = VectorClones<ReduceAny, Reduction>::widest();
   reduce({out, inputs, elements, type, op, copy});
 }
 

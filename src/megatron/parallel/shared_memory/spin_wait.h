@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "megatron/base/cpu_instructions.h"
 #include "megatron/base/suspend_aware_timer.h"
 #include "megatron/parallel/comm.h"
 #include "megatron/parallel/failure/host_status.h"
@@ -49,7 +50,7 @@ class SpinWait {
     const int spins = may_spin_ ? spins_.load(std::memory_order_relaxed) : 0;
     for (int turn = 0; turn < spins; ++turn) {
       if (predicate()) return record_spin(turn);
-      __builtin_ia32_pause();
+      cpu_pause();
     }
     const auto begin = std::chrono::steady_clock::now();
     Watch watch(call);

@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <string>
 
+#include "kernels/cpu/cpu_features.h"
 #include "megatron/base/error.h"
 
 namespace megatron {
@@ -31,7 +32,7 @@ void fix_mkl() {
                      "without STRICT, GEMM results depend on the number of threads",
                      "unset it, or add ,STRICT"});
   }
-  setenv("MKL_CBWR", __builtin_cpu_supports("avx512f") ? "AVX512,STRICT" : "AVX2,STRICT", 0);
+  setenv("MKL_CBWR", kernels::cpu_has_avx512() ? "AVX512,STRICT" : "AVX2,STRICT", 0);
 }
 
 }  // namespace

@@ -1,8 +1,7 @@
-// Reads the CPU's features from CPUID.
-#include "kernels/cpu/cpu_features.h"
-
+// Reads the features of an x86-64 CPU from CPUID.
 #include <cpuid.h>
 
+#include "kernels/cpu/cpu_features.h"
 #include "kernels/cpu/dispatch.h"
 
 namespace megatron::kernels {
