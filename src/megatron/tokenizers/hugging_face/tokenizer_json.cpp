@@ -1,12 +1,14 @@
 #include "megatron/tokenizers/hugging_face/tokenizer_json.h"
 
 #include <simdjson.h>
+#include <unistd.h>
 
 #include <array>
 #include <cstring>
 #include <nlohmann/json.hpp>
 
 #include "megatron/base/error.h"
+#include "megatron/base/files.h"
 
 namespace megatron::hugging_face {
 namespace {
@@ -16,16 +18,39 @@ using simdjson::ondemand::json_type;
 using simdjson::ondemand::object;
 using simdjson::ondemand::value;
 
+/// A file as simdjson wants it: with bytes behind its end. Those of its last page are there already.
+class PaddedFile {
+ public:
+  /// Throws a UserError when the file cannot be read.
+  explicit PaddedFile(const std::filesystem::path& path) : file_(path) {
+    const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+    const std::size_t used = file_.size() % page;
+    if (used == 0 || used + simdjson::SIMDJSON_PADDING > page)
+      copy_ = simdjson::padded_string(text(), file_.size());
+  }
+  simdjson::padded_string_view view() const {
+    if (copy_.size() > 0) return copy_;
+    return simdjson::padded_string_view(text(), file_.size(),
+                                        file_.size() + simdjson::SIMDJSON_PADDING);
+  }
+
+ private:
+  const char* text() const { return reinterpret_cast<const char*>(file_.data()); }
+
+  MappedFile file_;
+  simdjson::padded_string copy_;
+};
+
 struct Document {
-  simdjson::padded_string text;
+  explicit Document(const std::filesystem::path& path) : file(path) {}
+  PaddedFile file;
   simdjson::ondemand::parser parser;
-  std::string merge_texts;
 };
 
 /// What the file holds, with the lists as they are.
 struct Parts {
   std::string rest;  ///< JSON of all other fields
-  std::vector<std::pair<std::string_view, std::int32_t>> vocabulary;
+  HugePageVector<std::pair<std::string_view, std::int32_t>> vocabulary;
   Bpe::MergeViews merges;
   bool has_vocabulary = false, has_merges = false;
 };
@@ -133,13 +158,16 @@ bool read_fields(object members, Parts& parts, bool is_model) {
 }
 
 std::optional<TokenizerJson> read_quickly(const std::filesystem::path& path) {
-  const auto document = std::make_shared<Document>();
-  if (simdjson::padded_string::load(path.string()).get(document->text) != SUCCESS)
+  std::shared_ptr<Document> document;
+  try {
+    document = std::make_shared<Document>(path);
+  } catch (const UserError&) {  // the reader of the whole file says why
     return std::nullopt;
+  }
   simdjson::ondemand::document content;
   object root;
   Parts parts;
-  if (document->parser.iterate(document->text).get(content) != SUCCESS ||
+  if (document->parser.iterate(document->file.view()).get(content) != SUCCESS ||
       content.get_object().get(root) != SUCCESS || !read_fields(root, parts, false) ||
       !parts.has_vocabulary || !parts.has_merges)
     return std::nullopt;
