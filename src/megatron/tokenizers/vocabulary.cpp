@@ -87,7 +87,7 @@ bool Vocabulary::insert(std::string_view token, const TextKey& key, std::int32_t
   std::size_t at = first_slot(key);
   while (slots_[at].id >= 0 && !holds(slots_[at], key, token)) at = (at + 1) & (slots_.size() - 1);
   const bool is_new = slots_[at].id < 0;
-  slots_[at] = {key, id};
+  slots_[at] = {key.bits, key.size, id};
   if (id >= id_limit()) token_of_id_.resize(static_cast<std::size_t>(id) + 1);
   token_of_id_[static_cast<std::size_t>(id)] = {static_cast<std::uint32_t>(arena_.size()),
                                                 static_cast<std::uint32_t>(token.size())};

@@ -59,7 +59,8 @@ class Vocabulary {
     std::uint32_t size = kAbsent;
   };
   struct Slot {
-    TextKey key;
+    std::uint64_t bits = 0;  ///< of the TextKey
+    std::uint32_t size = 0;
     std::int32_t id = -1;
   };
   /// Returns false when the token had an id, which `id` replaces.
@@ -70,7 +71,8 @@ class Vocabulary {
   std::int32_t find(std::string_view token, const TextKey& key) const;
   bool is_token(std::int32_t id, std::string_view token) const;
   bool holds(const Slot& slot, const TextKey& key, std::string_view token) const {
-    return slot.key == key && (key.is_text() || is_token(slot.id, token));
+    return slot.bits == key.bits && slot.size == key.size &&
+           (key.is_text() || is_token(slot.id, token));
   }
   std::size_t first_slot(const TextKey& key) const { return key.hash() & (slots_.size() - 1); }
 

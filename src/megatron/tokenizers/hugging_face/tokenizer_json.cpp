@@ -4,11 +4,13 @@
 #include <unistd.h>
 
 #include <array>
+#include <bit>
 #include <cstring>
 #include <nlohmann/json.hpp>
 
 #include "megatron/base/error.h"
 #include "megatron/base/files.h"
+#include "megatron/tokenizers/hash_bytes.h"
 
 namespace megatron::hugging_face {
 namespace {
@@ -76,13 +78,48 @@ bool append_raw(std::string& out, value field) {
   return true;
 }
 
+/// Returns the text behind an opening quote if it has no escapes. simdjson has checked that the
+/// quote is closed, and 8 bytes behind it can be read.
+std::optional<std::string_view> text_without_escapes(const char* const begin) {
+  constexpr std::uint64_t kOnes = 0x0101010101010101u, kHighBits = 0x8080808080808080u;
+  const auto zero_bytes = [](std::uint64_t x) { return (x - kOnes) & ~x & kHighBits; };
+  for (const char* at = begin;; at += 8) {
+    const std::uint64_t bytes = load_bytes(at, 8);
+    const std::uint64_t found = zero_bytes(bytes ^ kOnes * '"') | zero_bytes(bytes ^ kOnes * '\\');
+    if (found == 0) continue;
+    at += std::countr_zero(found) / 8;
+    if (*at != '"') return std::nullopt;
+    return std::string_view(begin, static_cast<std::size_t>(at - begin));
+  }
+}
+
+/// Sets `text` to a string, which most often stays where it is in the file.
+bool read_text(value content, std::string_view& text) {
+  const std::string_view raw = content.raw_json_token();
+  const auto as_it_is =
+      raw.starts_with('"') ? text_without_escapes(raw.data() + 1) : std::nullopt;
+  if (!as_it_is) return content.get_string().get(text) == SUCCESS;
+  text = *as_it_is;
+  simdjson::ondemand::raw_json_string passed;
+  return content.get_raw_json_string().get(passed) == SUCCESS;
+}
+
+bool read_key(simdjson::ondemand::field& field, std::string_view& text) {
+  if (const auto as_it_is = text_without_escapes(field.key().raw())) {
+    text = *as_it_is;
+    return true;
+  }
+  return field.unescaped_key().get(text) == SUCCESS;
+}
+
 bool read_vocabulary(value list, Parts& parts) {
   object tokens;
   if (list.get_object().get(tokens) != SUCCESS) return false;
-  for (auto field : tokens) {
+  for (auto result : tokens) {
+    simdjson::ondemand::field field;
     std::string_view token;
     std::int64_t id = -1;
-    if (field.unescaped_key().get(token) != SUCCESS ||
+    if (std::move(result).get(field) != SUCCESS || !read_key(field, token) ||
         field.value().get_int64().get(id) != SUCCESS || id < 0 || id > kMaxTokenId)
       return false;
     parts.vocabulary.emplace_back(token, static_cast<std::int32_t>(id));
@@ -95,7 +132,7 @@ bool read_merge(value entry, Parts& parts) {
   if (entry.type().get(type) != SUCCESS) return false;
   if (type == json_type::string) {
     std::string_view text;
-    if (entry.get_string().get(text) != SUCCESS) return false;
+    if (!read_text(entry, text)) return false;
     if (text.starts_with("#version")) return true;
     const std::size_t space = text.find(' ');
     if (space == std::string_view::npos || text.find(' ', space + 1) != std::string_view::npos)
@@ -108,7 +145,8 @@ bool read_merge(value entry, Parts& parts) {
   std::array<std::string_view, 2> texts;
   std::size_t count = 0;
   for (auto side : sides) {
-    if (count == 2 || side.get_string().get(texts[count]) != SUCCESS) return false;
+    value text;
+    if (count == 2 || side.get(text) != SUCCESS || !read_text(text, texts[count])) return false;
     ++count;
   }
   if (count == 2) parts.merges.emplace_back(texts[0], texts[1]);
@@ -167,6 +205,9 @@ std::optional<TokenizerJson> read_quickly(const std::filesystem::path& path) {
   simdjson::ondemand::document content;
   object root;
   Parts parts;
+  // More than nearly all files need. Memory that is not used is not taken.
+  parts.vocabulary.reserve(document->file.view().size() / 24);
+  parts.merges.reserve(document->file.view().size() / 16);
   if (document->parser.iterate(document->file.view()).get(content) != SUCCESS ||
       content.get_object().get(root) != SUCCESS || !read_fields(root, parts, false) ||
       !parts.has_vocabulary || !parts.has_merges)
