@@ -35,7 +35,20 @@ class WordCache {
     encode_short(key_of(text, span.begin, span.end), word, ids, encode);
   }
 
-  /// Does the same for a part of a word. Its ids are kept apart from those of an equal word.
+  /// Begins to load what encode() reads for the word at `span` of `text`, so that it need not wait.
+  void prefetch(std::string_view text, const Span& span) const {
+    const std::size_t size = span.end - span.begin;
+    if (size <= kMostBytes) {
+      __builtin_prefetch(&entries_[slot(key_of(text, span.begin, span.end))]);
+    } else if (size <= kMostLongBytes) {
+      const char* entry = reinterpret_cast<const char*>(
+          &long_entries_[long_slot(text.substr(span.begin, size), 0)]);
+      __builtin_prefetch(entry);
+      __builtin_prefetch(entry + 64);
+    }
+  }
+
+  /// Does the same as encode() for a part of a word. Its ids are kept apart from those of an equal word.
   template <class Encode>
   void encode_part(std::string_view text, const Span& span, std::vector<std::int32_t>& ids,
                    Encode encode) {
@@ -125,13 +138,13 @@ class WordCache {
     std::uint32_t count = 0;
     std::array<std::int32_t, kMostIds> ids{};
   };
-  static constexpr std::size_t kMostLongBytes = 47;
+  static constexpr std::size_t kMostLongBytes = 75;
   static constexpr std::uint8_t kLongPart = 0x80;
-  struct LongEntry {
+  struct alignas(64) LongEntry {
     std::array<char, kMostLongBytes> word{};
     std::uint8_t size = 0;  ///< and kLongPart
     std::uint32_t count = 0;
-    std::array<std::int32_t, 11> ids{};
+    std::array<std::int32_t, 12> ids{};
 
     bool append(std::string_view text, std::uint8_t kind, std::vector<std::int32_t>& out) const {
       if (size != (text.size() | kind) || !same_bytes(word.data(), text.data(), text.size()))
@@ -148,8 +161,11 @@ class WordCache {
       std::memcpy(ids.data(), added.data(), added.size_bytes());
     }
   };
+  std::size_t long_slot(std::string_view word, std::uint8_t kind) const {
+    return (hash_bytes(word) ^ kind) & (long_entries_.size() - 1);
+  }
   LongEntry& long_entry(std::string_view word, std::uint8_t kind) {
-    return long_entries_[(hash_bytes(word) ^ kind) & (long_entries_.size() - 1)];
+    return long_entries_[long_slot(word, kind)];
   }
   static constexpr int kLogEntries = 16, kLogLongEntries = 14;
   static std::size_t slot(const Key& key) {

@@ -4,13 +4,12 @@
 #include <unistd.h>
 
 #include <array>
-#include <bit>
 #include <cstring>
 #include <nlohmann/json.hpp>
 
 #include "megatron/base/error.h"
 #include "megatron/base/files.h"
-#include "megatron/tokenizers/hash_bytes.h"
+#include "megatron/base/huge_pages.h"
 
 namespace megatron::hugging_face {
 namespace {
@@ -43,14 +42,38 @@ class PaddedFile {
   simdjson::padded_string copy_;
 };
 
+/// Memory that nobody has written to.
+class UnsetBytes {
+ public:
+  explicit UnsetBytes(std::size_t size)
+      : data_(static_cast<std::uint8_t*>(allocate_huge_pages(size))) {}
+  std::uint8_t* data() const { return data_.get(); }
+
+ private:
+  struct Free {
+    void operator()(std::uint8_t* block) const noexcept { free_huge_pages(block); }
+  };
+  std::unique_ptr<std::uint8_t, Free> data_;
+};
+
 struct Document {
-  explicit Document(const std::filesystem::path& path) : file(path) {}
+  explicit Document(const std::filesystem::path& path)
+      : file(path), texts(file.view().size() + simdjson::SIMDJSON_PADDING) {}
   PaddedFile file;
   simdjson::ondemand::parser parser;
+  UnsetBytes texts;  ///< of the lists, one after the other, without quotes and escapes
 };
 
 /// What the file holds, with the lists as they are.
 struct Parts {
+  explicit Parts(Document& document) : parser(document.parser), end(document.texts.data()) {}
+
+  bool read_text(simdjson::ondemand::raw_json_string quoted, std::string_view& text) {
+    return parser.unescape(quoted, end).get(text) == SUCCESS;
+  }
+
+  const simdjson::ondemand::parser& parser;
+  std::uint8_t* end;  ///< of the texts
   std::string rest;  ///< JSON of all other fields
   HugePageVector<std::pair<std::string_view, std::int32_t>> vocabulary;
   Bpe::MergeViews merges;
@@ -78,48 +101,14 @@ bool append_raw(std::string& out, value field) {
   return true;
 }
 
-/// Returns the text behind an opening quote if it has no escapes. simdjson has checked that the
-/// quote is closed, and 8 bytes behind it can be read.
-std::optional<std::string_view> text_without_escapes(const char* const begin) {
-  constexpr std::uint64_t kOnes = 0x0101010101010101u, kHighBits = 0x8080808080808080u;
-  const auto zero_bytes = [](std::uint64_t x) { return (x - kOnes) & ~x & kHighBits; };
-  for (const char* at = begin;; at += 8) {
-    const std::uint64_t bytes = load_bytes(at, 8);
-    const std::uint64_t found = zero_bytes(bytes ^ kOnes * '"') | zero_bytes(bytes ^ kOnes * '\\');
-    if (found == 0) continue;
-    at += std::countr_zero(found) / 8;
-    if (*at != '"') return std::nullopt;
-    return std::string_view(begin, static_cast<std::size_t>(at - begin));
-  }
-}
-
-/// Sets `text` to a string, which most often stays where it is in the file.
-bool read_text(value content, std::string_view& text) {
-  const std::string_view raw = content.raw_json_token();
-  const auto as_it_is =
-      raw.starts_with('"') ? text_without_escapes(raw.data() + 1) : std::nullopt;
-  if (!as_it_is) return content.get_string().get(text) == SUCCESS;
-  text = *as_it_is;
-  simdjson::ondemand::raw_json_string passed;
-  return content.get_raw_json_string().get(passed) == SUCCESS;
-}
-
-bool read_key(simdjson::ondemand::field& field, std::string_view& text) {
-  if (const auto as_it_is = text_without_escapes(field.key().raw())) {
-    text = *as_it_is;
-    return true;
-  }
-  return field.unescaped_key().get(text) == SUCCESS;
-}
-
 bool read_vocabulary(value list, Parts& parts) {
   object tokens;
   if (list.get_object().get(tokens) != SUCCESS) return false;
-  for (auto result : tokens) {
-    simdjson::ondemand::field field;
+  for (auto field : tokens) {
+    simdjson::ondemand::raw_json_string quoted;
     std::string_view token;
     std::int64_t id = -1;
-    if (std::move(result).get(field) != SUCCESS || !read_key(field, token) ||
+    if (field.key().get(quoted) != SUCCESS || !parts.read_text(quoted, token) ||
         field.value().get_int64().get(id) != SUCCESS || id < 0 || id > kMaxTokenId)
       return false;
     parts.vocabulary.emplace_back(token, static_cast<std::int32_t>(id));
@@ -132,7 +121,9 @@ bool read_merge(value entry, Parts& parts) {
   if (entry.type().get(type) != SUCCESS) return false;
   if (type == json_type::string) {
     std::string_view text;
-    if (!read_text(entry, text)) return false;
+    simdjson::ondemand::raw_json_string quoted;
+    if (entry.get_raw_json_string().get(quoted) != SUCCESS || !parts.read_text(quoted, text))
+      return false;
     if (text.starts_with("#version")) return true;
     const std::size_t space = text.find(' ');
     if (space == std::string_view::npos || text.find(' ', space + 1) != std::string_view::npos)
@@ -145,8 +136,10 @@ bool read_merge(value entry, Parts& parts) {
   std::array<std::string_view, 2> texts;
   std::size_t count = 0;
   for (auto side : sides) {
-    value text;
-    if (count == 2 || side.get(text) != SUCCESS || !read_text(text, texts[count])) return false;
+    simdjson::ondemand::raw_json_string quoted;
+    if (count == 2 || side.get_raw_json_string().get(quoted) != SUCCESS ||
+        !parts.read_text(quoted, texts[count]))
+      return false;
     ++count;
   }
   if (count == 2) parts.merges.emplace_back(texts[0], texts[1]);
@@ -204,7 +197,7 @@ std::optional<TokenizerJson> read_quickly(const std::filesystem::path& path) {
   }
   simdjson::ondemand::document content;
   object root;
-  Parts parts;
+  Parts parts(*document);
   // More than nearly all files need. Memory that is not used is not taken.
   parts.vocabulary.reserve(document->file.view().size() / 24);
   parts.merges.reserve(document->file.view().size() / 16);

@@ -5,6 +5,7 @@
 #include <queue>
 #include <unordered_map>
 
+#include "megatron/tokenizers/sentencepiece/normalizer.h"
 #include "megatron/tokenizers/utf8.h"
 #include "megatron/tokenizers/word_cache.h"
 
@@ -17,6 +18,14 @@ constexpr std::size_t kMaxLinearScan = 48;
 constexpr std::int32_t kFrozen = -1;
 /// Characters that are no piece are symbols from this number on.
 constexpr std::int32_t kFirstCharacter = std::int32_t{1} << 30;
+/// The number of characters whose pairs have a table: ASCII without its last one, and ▁.
+constexpr unsigned kNumDirect = 128;
+
+/// Returns the number of a direct character; kNumDirect for others.
+constexpr std::uint8_t direct_character(char32_t c) {
+  if (c < kNumDirect - 1) return static_cast<std::uint8_t>(c);
+  return c == 0x2581 ? kNumDirect - 1 : kNumDirect;
+}
 
 }  // namespace
 
@@ -25,6 +34,7 @@ struct BpeModel::Symbol {
   const char* data;
   std::size_t size;  ///< 0 once merged into the one before
   std::int32_t id;   ///< of the piece; otherwise kFrozen, or a number for the character
+  std::uint8_t direct;  ///< number of the direct character
   PairMerge merge;   ///< of this symbol and the next one together
   std::string_view text() const { return {data, size}; }
 };
@@ -36,7 +46,7 @@ struct BpeModel::Merges {
   std::unordered_map<std::string_view, std::pair<std::string_view, std::string_view>> parts = {};
 };
 
-BpeModel::BpeModel(const Pieces& pieces, const CharacterTable& characters)
+BpeModel::BpeModel(const ModelFile& model, const Pieces& pieces, const CharacterTable& characters)
     : pieces_(pieces), characters_(characters), cache_owner_(WordCache::new_owner()) {
   std::vector<float> scores;
   for (std::int32_t id = 0; id < pieces.size(); ++id) {
@@ -49,20 +59,44 @@ BpeModel::BpeModel(const Pieces& pieces, const CharacterTable& characters)
     priority_.push_back(static_cast<std::uint32_t>(
         std::lower_bound(scores.begin(), scores.end(), pieces.score(id), std::greater<>()) -
         scores.begin()));
+  if (!has_unused_) find_merges_of_ascii(model);
+}
+
+/// Fills the table of what two direct characters make.
+void BpeModel::find_merges_of_ascii(const ModelFile& model) {
+  merges_of_ascii_.assign(std::size_t{kNumDirect} * kNumDirect, kNoPairMerge);
+  for (std::int32_t id = 0; id < pieces_.size(); ++id) {
+    const std::string_view text = model.pieces[static_cast<std::size_t>(id)].text;
+    if (!pieces_.is_segmentable(id) || text.size() > 2 * kSpaceSymbol.size()) continue;
+    std::size_t at = 0;
+    const unsigned left = direct_character(next_code_point(text, at));
+    if (at == text.size()) continue;
+    const unsigned right = direct_character(next_code_point(text, at));
+    if (at == text.size() && left < kNumDirect && right < kNumDirect)
+      merges_of_ascii_[left * kNumDirect + right] = {id, priority_[static_cast<std::size_t>(id)]};
+  }
 }
 
 /// Returns the user-defined piece or the character that `text` begins with.
 BpeModel::Symbol BpeModel::symbol_at(std::string_view text) const {
   bool is_frozen = false;
   const std::size_t length = pieces_.prefix_length(text, is_frozen);
-  Symbol symbol{text.data(), length, kFrozen, kNoPairMerge};
+  Symbol symbol{text.data(), length, kFrozen, kNumDirect, kNoPairMerge};
   if (is_frozen) return symbol;
   std::size_t end = 0;
   const char32_t c = next_code_point(text, end);
+  symbol.direct = direct_character(c);
   symbol.id = c < CharacterTable::kSize ? characters_.id(c) : pieces_.find(symbol.text());
   if (symbol.id < 0 || !pieces_.is_segmentable(symbol.id))
     symbol.id = kFirstCharacter + static_cast<std::int32_t>(c);
   return symbol;
+}
+
+/// Returns the merge of two characters.
+PairMerge BpeModel::initial_merge(const Symbol& left, const Symbol& right, Merges& merges) const {
+  if (left.direct < kNumDirect && right.direct < kNumDirect && !has_unused_)
+    return merges_of_ascii_[left.direct * kNumDirect + right.direct];
+  return merge_of(left, right, merges);
 }
 
 PairMerge BpeModel::merge_of(const Symbol& left, const Symbol& right, Merges& merges) const {
@@ -101,7 +135,7 @@ void BpeModel::encode(std::string_view text, std::vector<EncodedPiece>& out) con
 std::span<BpeModel::Symbol> BpeModel::merge_short(std::span<Symbol> symbols,
                                                   Merges& merges) const {
   for (std::size_t i = 0; i + 1 < symbols.size(); ++i)
-    symbols[i].merge = merge_of(symbols[i], symbols[i + 1], merges);
+    symbols[i].merge = initial_merge(symbols[i], symbols[i + 1], merges);
   while (symbols.size() > 1) {
     std::size_t best = 0;
     for (std::size_t i = 1; i + 1 < symbols.size(); ++i)

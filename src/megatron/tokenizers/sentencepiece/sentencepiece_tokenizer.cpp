@@ -48,7 +48,7 @@ SentencePieceTokenizer::SentencePieceTokenizer(const std::filesystem::path& path
   normalizer_.keep_symbols(&pieces_.symbols());
   if (!model_.denormalizer.precompiled_charsmap.empty())
     denormalizer_.emplace(model_.denormalizer, false, path.string() + ": denormalizer_spec");
-  if (model_.type == ModelType::bpe) bpe_.emplace(pieces_, characters_);
+  if (model_.type == ModelType::bpe) bpe_.emplace(model_, pieces_, characters_);
   if (model_.type == ModelType::unigram) unigram_.emplace(model_, pieces_);
 }
 
@@ -162,13 +162,16 @@ void SentencePieceTokenizer::encode_words(std::string_view text,
     bpe_->encode(part, encoded);
     append_ids(encoded, ids);
   };
-  for (std::size_t at = 0; at < text.size();) {
-    std::size_t end = at;
+  const auto word_at = [&](std::size_t begin) -> Span {
+    std::size_t end = begin;
     while (text.substr(end).starts_with(kSpaceSymbol)) end += kSpaceSymbol.size();
-    end = std::min(text.find(kSpaceSymbol, end), text.size());
-    cache.encode(text, {at, end}, ids,
-                 [&](std::string_view word) { encode_parts(word, cache, ids, merge); });
-    at = end;
+    return {begin, std::min(text.find(kSpaceSymbol, end), text.size())};
+  };
+  for (Span word = word_at(0), next; word.begin < text.size(); word = next) {
+    next = word_at(word.end);
+    cache.prefetch(text, next);
+    cache.encode(text, word, ids,
+                 [&](std::string_view bytes) { encode_parts(bytes, cache, ids, merge); });
   }
 }
 
