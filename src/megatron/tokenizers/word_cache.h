@@ -167,7 +167,7 @@ class WordCache {
   LongEntry& long_entry(std::string_view word, std::uint8_t kind) {
     return long_entries_[long_slot(word, kind)];
   }
-  static constexpr int kLogEntries = 16, kLogLongEntries = 14;
+  static constexpr int kLogEntries = 16, kLogLongEntries = 15;
   static std::size_t slot(const Key& key) {
     const std::uint64_t mixed = (key.low * 0x9E3779B97F4A7C15u) ^ (key.high * 0xC2B2AE3D27D4EB4Fu);
     return static_cast<std::size_t>((mixed ^ mixed >> 32) * 0xD6E8FEB86659FD93u >>

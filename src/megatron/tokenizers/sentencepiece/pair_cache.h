@@ -2,7 +2,8 @@
 #pragma once
 
 #include <cstdint>
-#include <vector>
+
+#include "megatron/base/huge_pages.h"
 
 namespace megatron::sentencepiece {
 
@@ -35,9 +36,9 @@ class PairCache {
     std::uint64_t pair = ~0ull;
     PairMerge merge = kNoPairMerge;
   };
-  static constexpr int kLogEntries = 15;
+  static constexpr int kLogEntries = 16;
   std::uint64_t owner_ = 0;
-  std::vector<Entry> entries_ = std::vector<Entry>(std::size_t{1} << kLogEntries);
+  HugePageVector<Entry> entries_ = HugePageVector<Entry>(std::size_t{1} << kLogEntries);
 };
 
 }  // namespace megatron::sentencepiece

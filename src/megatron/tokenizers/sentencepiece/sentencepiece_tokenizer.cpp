@@ -167,9 +167,10 @@ void SentencePieceTokenizer::encode_words(std::string_view text,
     while (text.substr(end).starts_with(kSpaceSymbol)) end += kSpaceSymbol.size();
     return {begin, std::min(text.find(kSpaceSymbol, end), text.size())};
   };
-  for (Span word = word_at(0), next; word.begin < text.size(); word = next) {
-    next = word_at(word.end);
-    cache.prefetch(text, next);
+  Span word = word_at(0), next = word_at(word.end);
+  for (Span third; word.begin < text.size(); word = next, next = third) {
+    third = word_at(next.end);
+    cache.prefetch(text, third);
     cache.encode(text, word, ids,
                  [&](std::string_view bytes) { encode_parts(bytes, cache, ids, merge); });
   }
