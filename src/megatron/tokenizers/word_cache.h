@@ -48,7 +48,8 @@ class WordCache {
     }
   }
 
-  /// Does the same as encode() for a part of a word. Its ids are kept apart from those of an equal word.
+  /// Does the same as encode() for a part of a word. Its ids are kept apart from those of an
+  /// equal word.
   template <class Encode>
   void encode_part(std::string_view text, const Span& span, std::vector<std::int32_t>& ids,
                    Encode encode) {

@@ -19,7 +19,7 @@ using simdjson::ondemand::json_type;
 using simdjson::ondemand::object;
 using simdjson::ondemand::value;
 
-/// A file as simdjson wants it: with bytes behind its end. Those of its last page are there already.
+/// A file as simdjson wants it: with bytes behind its end. Its last page has some, most often.
 class PaddedFile {
  public:
   /// Throws a UserError when the file cannot be read.
@@ -74,7 +74,7 @@ struct Parts {
 
   const simdjson::ondemand::parser& parser;
   std::uint8_t* end;  ///< of the texts
-  std::string rest;  ///< JSON of all other fields
+  std::string rest;   ///< JSON of all other fields
   HugePageVector<std::pair<std::string_view, std::int32_t>> vocabulary;
   Bpe::MergeViews merges;
   bool has_vocabulary = false, has_merges = false;

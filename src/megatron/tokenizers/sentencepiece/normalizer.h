@@ -38,8 +38,8 @@ class Normalizer {
   /// bytes inside of characters count as such: the first one was asked before.
   bool in_plain_run(char c) const { return plain_runs_[static_cast<unsigned char>(c)]; }
   /// Calls note(size, place) when the result has `size` bytes, all of those new since the last call
-  /// come from `place`, and the next ones come from later places. Without `notes_characters`, several
-  /// characters may be noted at once.
+  /// come from `place`, and the next ones come from later places. Without `notes_characters`,
+  /// several characters may be noted at once.
   template <bool notes_characters, class Note>
   std::string rewrite(std::string_view text, const Note& note) const;
   Prefix next(std::string_view text) const;
