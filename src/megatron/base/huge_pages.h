@@ -21,9 +21,7 @@ struct HugePageAllocator {
   template <class U>
   HugePageAllocator(const HugePageAllocator<U>&) noexcept {}  // NOLINT(google-explicit-constructor)
 
-  T* allocate(std::size_t count) {
-    return static_cast<T*>(allocate_huge_pages(count * sizeof(T)));
-  }
+  T* allocate(std::size_t count) { return static_cast<T*>(allocate_huge_pages(count * sizeof(T))); }
   void deallocate(T* block, std::size_t) noexcept { free_huge_pages(block); }
   template <class U>
   bool operator==(const HugePageAllocator<U>&) const noexcept {

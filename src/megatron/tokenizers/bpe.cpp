@@ -115,8 +115,7 @@ void Bpe::add_merges(const MergeViews& merges, const std::string& source) {
       const std::string_view rest = right.substr(prefix);
       merged = joined_id(left, rest, merged);
       if (merged < 0) fail_for_missing(source, merges, rank, std::string(left).append(rest));
-      slots[i] = {pair_key(ids[2 * i], ids[2 * i + 1]),
-                  {static_cast<std::uint32_t>(rank), merged}};
+      slots[i] = {pair_key(ids[2 * i], ids[2 * i + 1]), {static_cast<std::uint32_t>(rank), merged}};
       __builtin_prefetch(&merges_[hash_pair(slots[i].pair) & mask], 1);
     }
     for (std::size_t i = 0; i < count; ++i) {

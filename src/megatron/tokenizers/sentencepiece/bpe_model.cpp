@@ -32,10 +32,10 @@ constexpr std::uint8_t direct_character(char32_t c) {
 /// It has no initializers, so that an array of them costs nothing.
 struct BpeModel::Symbol {
   const char* data;
-  std::size_t size;  ///< 0 once merged into the one before
-  std::int32_t id;   ///< of the piece; otherwise kFrozen, or a number for the character
+  std::size_t size;     ///< 0 once merged into the one before
+  std::int32_t id;      ///< of the piece; otherwise kFrozen, or a number for the character
   std::uint8_t direct;  ///< number of the direct character
-  PairMerge merge;   ///< of this symbol and the next one together
+  PairMerge merge;      ///< of this symbol and the next one together
   std::string_view text() const { return {data, size}; }
 };
 
@@ -132,8 +132,7 @@ void BpeModel::encode(std::string_view text, std::vector<EncodedPiece>& out) con
 }
 
 /// Returns the symbols that are left.
-std::span<BpeModel::Symbol> BpeModel::merge_short(std::span<Symbol> symbols,
-                                                  Merges& merges) const {
+std::span<BpeModel::Symbol> BpeModel::merge_short(std::span<Symbol> symbols, Merges& merges) const {
   for (std::size_t i = 0; i + 1 < symbols.size(); ++i)
     symbols[i].merge = initial_merge(symbols[i], symbols[i + 1], merges);
   while (symbols.size() > 1) {
@@ -176,8 +175,7 @@ void BpeModel::merge_long(std::span<Symbol> symbols, Merges& merges) const {
     if (left == kNone || links[left].next == kNone) return;
     const Symbol &a = symbols[left], &b = symbols[links[left].next];
     const PairMerge merge = merge_of(a, b, merges);
-    if (merge.id >= 0)
-      queue.push({merge.priority, left, a.size + b.size, merge.id});
+    if (merge.id >= 0) queue.push({merge.priority, left, a.size + b.size, merge.id});
   };
   for (std::size_t i = 0; i + 1 < symbols.size(); ++i) offer(i);
   while (!queue.empty()) {

@@ -36,7 +36,7 @@ class BpeModel {
   const Pieces& pieces_;
   const CharacterTable& characters_;
   std::uint64_t cache_owner_;
-  std::vector<std::uint32_t> priority_;  ///< by id; lower merges first, equal for equal scores
+  std::vector<std::uint32_t> priority_;     ///< by id; lower merges first, equal for equal scores
   std::vector<PairMerge> merges_of_ascii_;  ///< by pair of direct characters; see symbol_at()
   bool has_unused_ = false;
 };
