@@ -34,6 +34,13 @@ TEST(Bpe, MergesLowestRankLeftmostFirst) {
   EXPECT_THAT(encode(bpe, ""), ElementsAre());
 }
 
+TEST(Bpe, SeveralMergesMakeOneToken) {
+  const Bpe::Merges merges = {{"b", "c"}, {"a", "b"}, {"ab", "c"}, {"a", "bc"}};
+  EXPECT_THAT(encode(make(kVocab, merges), "abc"), ElementsAre(5));
+  EXPECT_THAT(encode(make(kVocab, {merges[1], merges[2], merges[3]}), "abc"), ElementsAre(5));
+  EXPECT_THAT(encode(make(kVocab, {merges[0], merges[3], merges[2]}), "abc"), ElementsAre(5));
+}
+
 TEST(Bpe, IgnoreMergesTakesWholeWords) {
   EXPECT_THAT(encode(make(kVocab, {{"b", "c"}}, {.ignore_merges = true}), "abc"), ElementsAre(5));
   const Bpe bpe = make(kVocab, {{"b", "c"}});

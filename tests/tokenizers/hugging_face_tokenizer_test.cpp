@@ -229,6 +229,20 @@ TEST(HuggingFaceTokenizer, TakesSpecialIdsFromTheFilesBeside) {
   EXPECT_FALSE(tokenizer.is_special(id_of("<think>"))) << "added but not special";
 }
 
+TEST(HuggingFaceTokenizer, ReadsFilesOfEverySize) {
+  // The parser reads beyond the end of a file, which a file of whole pages does not have.
+  const TemporaryFolder folder;
+  std::string json = read_file(fixture("qwen2.json"));
+  const std::vector<std::int32_t> ids =
+      testing::open({.tokenizer_model = fixture("qwen2.json")})->encode("Hello \\ \"world\"");
+  json.resize((json.size() + 4095) / 4096 * 4096 - 65, ' ');
+  for (int size = -65; size <= 1; ++size, json += ' ')
+    EXPECT_EQ(testing::open({.tokenizer_model = folder.write("tokenizer.json", json)})
+                  ->encode("Hello \\ \"world\""),
+              ids)
+        << size;
+}
+
 TEST(HuggingFaceTokenizer, DropsIdsOfThePaddedVocabularyInDecode) {
   const HuggingFaceTokenizer tokenizer(fixture("gpt2.json"));
   const auto ids = tokenizer.encode("hello");

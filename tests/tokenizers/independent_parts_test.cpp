@@ -46,8 +46,17 @@ TEST(IndependentParts, AreWholeIfOnlyAsciiFollows) {
 TEST(IndependentParts, LookAtThreeBytesOnEachSide) {
   const IndependentParts parts = with_tokens({"self.x", "name"}, Boundaries::all);
   EXPECT_THAT(parts_of(parts, "self.x"), ElementsAre("self.x"));
-  EXPECT_THAT(parts_of(parts, "self.y"), ElementsAre("sel", "f", ".", "y"));
+  EXPECT_THAT(parts_of(parts, "self.y"), ElementsAre("self", ".", "y"));
   EXPECT_THAT(parts_of(parts, "(name)"), ElementsAre("(", "name", ")"));
+}
+
+TEST(IndependentParts, AreNotDividedBetweenLowercaseLetters) {
+  const IndependentParts parts = with_tokens({"ab", "cd", "eF"}, Boundaries::all);
+  EXPECT_THAT(parts_of(parts, "abcd"), ElementsAre("ab", "cd"));  // no token has b and c together
+  EXPECT_THAT(parts_of(with_tokens({"xbc", "ab", "cd"}, Boundaries::all), "abcd"),
+              ElementsAre("abcd"));
+  EXPECT_THAT(parts_of(with_tokens({"xBc", "aB", "cd"}, Boundaries::all), "aBcd"),
+              ElementsAre("aB", "cd"));
 }
 
 TEST(IndependentParts, KnowTokensThatEndInsideCharacters) {

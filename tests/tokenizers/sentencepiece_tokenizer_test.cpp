@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <random>
 
 #include "megatron/base/error.h"
@@ -57,6 +58,64 @@ std::string model_of(const std::vector<PieceOf>& pieces, std::uint64_t model_typ
                            .bytes());
   model.add_bytes(2, ProtobufWriter().add_integer(3, model_type).bytes());
   return model.bytes();
+}
+
+/// Merges by the definition: searches all pairs after every merge. −1 stands for unknown text, of
+/// which a run counts once.
+std::vector<std::int32_t> by_definition(const std::vector<PieceOf>& pieces,
+                                        const std::vector<std::string>& characters) {
+  std::vector<std::string> symbols = characters;
+  const auto id_of = [&](const std::string& text) {
+    for (std::size_t id = 1; id < pieces.size(); ++id)
+      if (text == pieces[id].text) return static_cast<std::int32_t>(id);
+    return -1;
+  };
+  for (;;) {
+    std::size_t best = 0;
+    std::int32_t best_id = -1;
+    for (std::size_t i = 0; i + 1 < symbols.size(); ++i) {
+      const std::int32_t id = id_of(symbols[i] + symbols[i + 1]);
+      const auto score = [&](std::int32_t of) {
+        return pieces[static_cast<std::size_t>(of)].score;
+      };
+      if (id < 0 || (best_id >= 0 && score(id) <= score(best_id))) continue;
+      best = i;
+      best_id = id;
+    }
+    if (best_id < 0) break;
+    symbols[best] += symbols[best + 1];
+    symbols.erase(symbols.begin() + static_cast<std::ptrdiff_t>(best) + 1);
+  }
+  std::vector<std::int32_t> ids;
+  for (const std::string& symbol : symbols) {
+    const std::int32_t id = id_of(symbol);
+    if (id >= 0 || ids.empty() || ids.back() >= 0) ids.push_back(id);
+  }
+  return ids;
+}
+
+TEST(SentencePiece, BpeFollowsTheDefinition) {
+  // "c", "é" and "文" are in pieces but no pieces themselves, "本" is in none.
+  const std::vector<PieceOf> pieces = {{"<unk>", 0, 2}, {"▁", -20},   {"a", -21},  {"b", -22},
+                                       {"中", -23},     {"ab", -1},   {"▁a", -3},  {"ba", -2},
+                                       {"bc", -4},      {"aé", -5},   {"文b", -6}, {"abab", -7},
+                                       {"▁ab", -8},     {"bcab", -9}, {"国", -24}, {"abaé", -10},
+                                       {"aaaa", -11},   {"aa", -11},  {"éc", -12}, {"本b", -13}};
+  const TemporaryFolder folder;
+  const auto tokenizer =
+      testing::open({.tokenizer_model = folder.write("m.model", model_of(pieces))});
+  const std::vector<std::string> alphabet = {"a", "a", "b", "b", "c", "é", "中", "国", "文", "語"};
+  std::mt19937 random(5);
+  for (int turn = 0; turn < 3000; ++turn) {
+    std::vector<std::string> characters = {"▁"};
+    std::string text;
+    for (std::size_t left = 1 + random() % (turn % 100 == 0 ? 200 : 20); left > 0; --left)
+      characters.push_back(alphabet[random() % alphabet.size()]);
+    for (std::size_t i = 1; i < characters.size(); ++i) text += characters[i];
+    std::vector<std::int32_t> expected = by_definition(pieces, characters);
+    std::ranges::replace(expected, -1, 0);
+    EXPECT_EQ(tokenizer->encode(text), expected) << text;
+  }
 }
 
 TEST(SentencePiece, TheTypesOfMegatronReadTheSameFile) {

@@ -65,14 +65,17 @@ const FieldTable<TokenizeOptions>& tokenize_table() {
 }
 
 void append_json(std::string& out, std::span<const std::int32_t> ids) {
-  char digits[12];
-  out += '[';
+  constexpr std::size_t kMostDigits = 11;
+  const std::size_t begin = out.size();
+  out.resize(begin + ids.size() * (kMostDigits + 1) + 2);
+  char* at = out.data() + begin;
+  *at++ = '[';
   for (std::size_t i = 0; i < ids.size(); ++i) {
-    if (i > 0) out += ',';
-    out.append(digits, static_cast<std::size_t>(
-                           std::to_chars(digits, digits + sizeof digits, ids[i]).ptr - digits));
+    if (i > 0) *at++ = ',';
+    at = std::to_chars(at, at + kMostDigits, ids[i]).ptr;
   }
-  out += ']';
+  *at++ = ']';
+  out.resize(static_cast<std::size_t>(at - out.data()));
 }
 
 std::vector<std::int32_t> parse_ids(std::string_view line, std::size_t number,

@@ -1,12 +1,16 @@
 #include "megatron/tokenizers/bpe.h"
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cstdio>
 #include <queue>
+#include <span>
+#include <tuple>
 
 #include "megatron/base/error.h"
 #include "megatron/tokenizers/byte_level.h"
+#include "megatron/tokenizers/hash_bytes.h"
 #include "megatron/tokenizers/utf8.h"
 
 namespace megatron {
@@ -56,42 +60,69 @@ Bpe::Bpe(Vocabulary vocabulary, const MergeViews& merges, BpeOptions options,
 Bpe::~Bpe() = default;
 Bpe::Bpe(Bpe&&) noexcept = default;
 
+namespace {
+
+/// Returns whether `token` is `left` and `right` together.
+bool is_joined(std::string_view token, std::string_view left, std::string_view right) {
+  return token.size() == left.size() + right.size() &&
+         same_bytes(token.data(), left.data(), left.size()) &&
+         same_bytes(token.data() + left.size(), right.data(), right.size());
+}
+
+[[noreturn]] void fail_for_missing(const std::string& source, const Bpe::MergeViews& merges,
+                                   std::size_t rank, std::string_view token) {
+  throw UserError({source + ": merge " + std::to_string(rank) + " (\"" +
+                       std::string(merges[rank].first) + "\" + \"" +
+                       std::string(merges[rank].second) + "\") needs token \"" +
+                       std::string(token) + "\", which is not in the vocabulary",
+                   "", "vocabulary and merges must come from the same tokenizer"});
+}
+
+}  // namespace
+
+/// Returns the id of `left` and `right` together. Most merges make the tokens of a vocabulary in
+/// their order, some of them in several ways: `last` is the id that the merge before made.
+std::int32_t Bpe::joined_id(std::string_view left, std::string_view right,
+                            std::int32_t last) const {
+  if (last >= 0 && is_joined(vocabulary_.token(last), left, right)) return last;
+  if (vocabulary_.contains(last + 1) && is_joined(vocabulary_.token(last + 1), left, right))
+    return last + 1;
+  return vocabulary_.find(std::string(left).append(right));
+}
+
 void Bpe::add_merges(const MergeViews& merges, const std::string& source) {
-  merges_.resize(std::bit_ceil(merges.size() * 2 + 2));
-  const auto require_token = [&](std::int32_t id, std::string_view token, std::size_t rank) {
-    if (id < 0)
-      throw UserError({source + ": merge " + std::to_string(rank) + " (\"" +
-                           std::string(merges[rank].first) + "\" + \"" +
-                           std::string(merges[rank].second) + "\") needs token \"" +
-                           std::string(token) + "\", which is not in the vocabulary",
-                       "", "vocabulary and merges must come from the same tokenizer"});
-    return id;
-  };
-  const std::size_t prefix = options_.continuing_subword_prefix.size();
-  std::vector<std::string_view> sides;
-  sides.reserve(2 * merges.size());
-  for (const auto& [left, right] : merges) sides.insert(sides.end(), {left, right});
-  std::vector<std::int32_t> ids(sides.size());
-  vocabulary_.find_all(sides, ids);
-  std::string joined;
+  merges_.resize(std::bit_ceil(merges.size() * 3 / 2 + 2));
+  const std::size_t prefix = options_.continuing_subword_prefix.size(), mask = merges_.size() - 1;
+  constexpr std::size_t kBatch = 32;
+  std::array<std::string_view, 2 * kBatch> sides;
+  std::array<std::int32_t, 2 * kBatch> ids;
+  std::array<MergeSlot, kBatch> slots;
   std::int32_t merged = -1;
-  for (std::size_t rank = 0; rank < merges.size(); ++rank) {
-    const auto& [left, right] = merges[rank];
-    const std::uint64_t key = pair_key(require_token(ids[2 * rank], left, rank),
-                                       require_token(ids[2 * rank + 1], right, rank));
-    if (right.size() < prefix)
-      throw UserError({source + ": merge " + std::to_string(rank) +
-                           " has a right side shorter than continuing_subword_prefix",
-                       std::string(right), ""});
-    joined.assign(left).append(right.substr(prefix));
-    // Most merges make the tokens of a vocabulary in their order.
-    const bool follows =
-        vocabulary_.contains(merged + 1) && vocabulary_.token(merged + 1) == joined;
-    merged = follows ? merged + 1 : require_token(vocabulary_.find(joined), joined, rank);
-    std::size_t at = hash_pair(key) & (merges_.size() - 1);
-    while (merges_[at].pair != key && merges_[at].merge.id >= 0)
-      at = (at + 1) & (merges_.size() - 1);
-    merges_[at] = {key, {static_cast<std::uint32_t>(rank), merged}};
+  for (std::size_t first = 0; first < merges.size(); first += kBatch) {
+    const std::size_t count = std::min(kBatch, merges.size() - first);
+    for (std::size_t i = 0; i < count; ++i)
+      std::tie(sides[2 * i], sides[2 * i + 1]) = merges[first + i];
+    vocabulary_.find_all(std::span(sides).first(2 * count), ids);
+    for (std::size_t i = 0; i < count; ++i) {
+      const std::size_t rank = first + i;
+      const std::string_view left = sides[2 * i], right = sides[2 * i + 1];
+      if (ids[2 * i] < 0) fail_for_missing(source, merges, rank, left);
+      if (ids[2 * i + 1] < 0) fail_for_missing(source, merges, rank, right);
+      if (right.size() < prefix)
+        throw UserError({source + ": merge " + std::to_string(rank) +
+                             " has a right side shorter than continuing_subword_prefix",
+                         std::string(right), ""});
+      const std::string_view rest = right.substr(prefix);
+      merged = joined_id(left, rest, merged);
+      if (merged < 0) fail_for_missing(source, merges, rank, std::string(left).append(rest));
+      slots[i] = {pair_key(ids[2 * i], ids[2 * i + 1]), {static_cast<std::uint32_t>(rank), merged}};
+      __builtin_prefetch(&merges_[hash_pair(slots[i].pair) & mask], 1);
+    }
+    for (std::size_t i = 0; i < count; ++i) {
+      std::size_t at = hash_pair(slots[i].pair) & mask;
+      while (merges_[at].pair != slots[i].pair && merges_[at].merge.id >= 0) at = (at + 1) & mask;
+      merges_[at] = slots[i];
+    }
   }
 }
 

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "megatron/base/huge_pages.h"
 #include "megatron/tokenizers/vocabulary.h"
 
 namespace megatron {
@@ -29,7 +30,7 @@ struct BpeOptions {
 class Bpe {
  public:
   using Merges = std::vector<std::pair<std::string, std::string>>;
-  using MergeViews = std::vector<std::pair<std::string_view, std::string_view>>;
+  using MergeViews = HugePageVector<std::pair<std::string_view, std::string_view>>;
 
   /// Throws a UserError when the vocabulary lacks a token that a merge uses or makes, or the
   /// unk_token. `source` names file and field in errors.
@@ -70,6 +71,7 @@ class Bpe {
   enum class WordCacheState : std::uint8_t { unknown, one_token, several };
 
   void merge(std::string_view word, std::int32_t whole, std::vector<std::int32_t>& ids) const;
+  std::int32_t joined_id(std::string_view left, std::string_view right, std::int32_t last) const;
   void add_merges(const MergeViews& merges, const std::string& source);
   Merge find_merge(std::int32_t left, std::int32_t right) const;
   std::int32_t initial_id(std::string_view character, bool first, bool last) const;
@@ -88,7 +90,7 @@ class Bpe {
   std::vector<std::int32_t> id_of_character_;  ///< for characters below kNumDirectCharacters when
                                                ///< neither prefix nor suffix is used
   std::vector<std::int32_t> id_of_byte_;       ///< ids of <0x00>…<0xFF>
-  std::vector<MergeSlot> merges_;
+  HugePageVector<MergeSlot> merges_;
   std::unique_ptr<std::atomic<WordCacheState>[]> word_cache_;  ///< by id: whether the token, taken
                                                                ///< as a word, encodes to itself
 };

@@ -62,6 +62,8 @@ class IndependentParts {
 
   Boundaries boundaries_;
   std::vector<std::uint64_t> bits_ = std::vector<std::uint64_t>((std::size_t{1} << kLogBits) / 64);
+  /// The two bytes at every boundary of a token.
+  std::array<std::uint64_t, 65536 / 64> neighbors_{};
   /// The two bytes at a boundary of tokens with fewer than kContext bytes on a side.
   std::array<std::uint64_t, 65536 / 64> pairs_{};
 };

@@ -52,6 +52,10 @@ std::optional<std::string> replace_invalid_utf8(std::string_view text) {
   const auto* copied = p;
   std::optional<std::string> out;
   while ((p = skip_ascii(p, end)) != end) {
+    // Most other characters have three bytes; these leads take any continuations.
+    const auto continues = [](unsigned char byte) { return (byte & 0xC0) == 0x80; };
+    while (end - p >= 3 && *p > 0xE0 && *p < 0xED && continues(p[1]) && continues(p[2])) p += 3;
+    if (p == end) break;
     const Sequence sequence = scan(p, end);
     if (!sequence.valid) {
       if (!out) out.emplace();

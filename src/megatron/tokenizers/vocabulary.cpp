@@ -20,6 +20,9 @@ std::int32_t checked_id(const nlohmann::json& value, const std::string& token,
   return value.get<std::int32_t>();
 }
 
+/// Returns the size of a table of which half to three quarters stay free.
+std::size_t num_slots(std::size_t num_tokens) { return std::bit_ceil(num_tokens * 2); }
+
 }  // namespace
 
 Vocabulary::Vocabulary(const nlohmann::json& object, const std::string& source) {
@@ -28,7 +31,7 @@ Vocabulary::Vocabulary(const nlohmann::json& object, const std::string& source) 
         {source + " must be an object of tokens and ids", std::string(object.type_name()), ""});
   if (object.empty())
     throw UserError({source + " has no tokens", "", "check that the file is whole"});
-  slots_.resize(std::bit_ceil(object.size() * 2 + 2));
+  slots_.resize(num_slots(object.size()));
   for (const auto& [token, value] : object.items()) {
     const std::int32_t id = checked_id(value, token, source);
     if (contains(id))
@@ -42,17 +45,22 @@ Vocabulary::Vocabulary(const nlohmann::json& object, const std::string& source) 
 std::optional<Vocabulary> Vocabulary::of_pairs(
     std::span<const std::pair<std::string_view, std::int32_t>> tokens) {
   Vocabulary vocabulary;
-  vocabulary.slots_.resize(std::bit_ceil(tokens.size() * 2 + 2));
+  vocabulary.slots_.resize(num_slots(tokens.size()));
   vocabulary.token_of_id_.reserve(tokens.size());
-  std::vector<std::uint32_t> hashes;
-  hashes.reserve(tokens.size());
-  for (const auto& [token, id] : tokens) hashes.push_back(hash_bytes(token));
+  std::size_t num_bytes = 0;
+  for (const auto& [token, id] : tokens) num_bytes += token.size();
+  vocabulary.arena_.reserve(num_bytes);
   constexpr std::size_t kAhead = 8;
-  for (std::size_t i = 0; i < tokens.size(); ++i) {
-    if (i + kAhead < tokens.size())
-      __builtin_prefetch(&vocabulary.slots_[hashes[i + kAhead] & (vocabulary.slots_.size() - 1)]);
-    const auto& [token, id] = tokens[i];
-    if (vocabulary.contains(id) || !vocabulary.insert(token, hashes[i], id)) return std::nullopt;
+  std::array<TextKey, kAhead> keys;  // of the next tokens
+  for (std::size_t i = 0; i < tokens.size() + kAhead; ++i) {
+    TextKey& key = keys[i % kAhead];
+    if (i >= kAhead) {
+      const auto& [token, id] = tokens[i - kAhead];
+      if (vocabulary.contains(id) || !vocabulary.insert(token, key, id)) return std::nullopt;
+    }
+    if (i >= tokens.size()) continue;
+    key = TextKey::of(tokens[i].first);
+    __builtin_prefetch(&vocabulary.slots_[vocabulary.first_slot(key)], 1);
   }
   return tokens.empty() ? std::nullopt : std::optional(std::move(vocabulary));
 }
@@ -63,7 +71,7 @@ Vocabulary Vocabulary::numbered(std::span<const std::string> tokens, const std::
   if (static_cast<std::int64_t>(tokens.size()) > kMaxTokenId)
     throw UserError({source + " has more than " + std::to_string(kMaxTokenId) + " tokens", "", ""});
   Vocabulary vocabulary;
-  vocabulary.slots_.resize(std::bit_ceil(tokens.size() * 2 + 2));
+  vocabulary.slots_.resize(num_slots(tokens.size()));
   for (std::size_t id = 0; id < tokens.size(); ++id)
     vocabulary.insert(tokens[id], static_cast<std::int32_t>(id));
   return vocabulary;
@@ -72,17 +80,16 @@ Vocabulary Vocabulary::numbered(std::span<const std::string> tokens, const std::
 bool Vocabulary::is_token(std::int32_t id, std::string_view token) const {
   const TokenRange& range = token_of_id_[static_cast<std::size_t>(id)];
   return range.size == token.size() &&
-         std::memcmp(arena_.data() + range.offset, token.data(), token.size()) == 0;
+         same_bytes(arena_.data() + range.offset, token.data(), token.size());
 }
 
-bool Vocabulary::insert(std::string_view token, std::uint32_t hash, std::int32_t id) {
-  std::size_t at = hash & (slots_.size() - 1);
-  while (slots_[at].id >= 0 && (slots_[at].hash != hash || !is_token(slots_[at].id, token)))
-    at = (at + 1) & (slots_.size() - 1);
+bool Vocabulary::insert(std::string_view token, const TextKey& key, std::int32_t id) {
+  std::size_t at = first_slot(key);
+  while (slots_[at].id >= 0 && !holds(slots_[at], key, token)) at = (at + 1) & (slots_.size() - 1);
   const bool is_new = slots_[at].id < 0;
-  slots_[at] = {hash, id};
+  slots_[at] = {key.bits, key.size, id};
   if (id >= id_limit()) token_of_id_.resize(static_cast<std::size_t>(id) + 1);
-  token_of_id_[static_cast<std::size_t>(id)] = {arena_.size(),
+  token_of_id_[static_cast<std::size_t>(id)] = {static_cast<std::uint32_t>(arena_.size()),
                                                 static_cast<std::uint32_t>(token.size())};
   arena_.append(token);
   ++size_;
@@ -90,7 +97,7 @@ bool Vocabulary::insert(std::string_view token, std::uint32_t hash, std::int32_t
 }
 
 std::int32_t Vocabulary::find(std::string_view token) const {
-  return slots_.empty() ? -1 : find(token, hash_bytes(token));
+  return slots_.empty() ? -1 : find(token, TextKey::of(token));
 }
 
 void Vocabulary::find_all(std::span<const std::string_view> tokens,
@@ -99,29 +106,32 @@ void Vocabulary::find_all(std::span<const std::string_view> tokens,
     std::ranges::fill(ids, -1);
     return;
   }
-  constexpr std::size_t kBatch = 16;
-  std::array<std::uint32_t, kBatch> hashes{};
+  constexpr std::size_t kBatch = 32;
+  std::array<TextKey, kBatch> keys;
   for (std::size_t first = 0; first < tokens.size(); first += kBatch) {
     const std::size_t count = std::min(kBatch, tokens.size() - first);
-    const auto slot = [&](std::size_t i) -> const Slot& {
-      return slots_[hashes[i] & (slots_.size() - 1)];
-    };
     for (std::size_t i = 0; i < count; ++i) {
-      hashes[i] = hash_bytes(tokens[first + i]);
-      __builtin_prefetch(&slot(i));
+      keys[i] = TextKey::of(tokens[first + i]);
+      __builtin_prefetch(&slots_[first_slot(keys[i])]);
     }
-    for (std::size_t i = 0; i < count; ++i)
-      if (const std::int32_t id = slot(i).id; id >= 0)
-        __builtin_prefetch(&token_of_id_[static_cast<std::size_t>(id)]);
-    for (std::size_t i = 0; i < count; ++i) ids[first + i] = find(tokens[first + i], hashes[i]);
+    for (const bool wants_text : {false, true}) {
+      for (std::size_t i = 0; i < count; ++i) {
+        if (keys[i].is_text()) continue;
+        const std::int32_t id = slots_[first_slot(keys[i])].id;
+        if (id < 0) continue;
+        const TokenRange& range = token_of_id_[static_cast<std::size_t>(id)];
+        __builtin_prefetch(wants_text && range.size != kAbsent
+                               ? static_cast<const void*>(arena_.data() + range.offset)
+                               : &range);
+      }
+    }
+    for (std::size_t i = 0; i < count; ++i) ids[first + i] = find(tokens[first + i], keys[i]);
   }
 }
 
-std::int32_t Vocabulary::find(std::string_view token, std::uint32_t hash) const {
-  for (std::size_t at = hash & (slots_.size() - 1); slots_[at].id >= 0;
-       at = (at + 1) & (slots_.size() - 1)) {
-    if (slots_[at].hash == hash && is_token(slots_[at].id, token)) return slots_[at].id;
-  }
+std::int32_t Vocabulary::find(std::string_view token, const TextKey& key) const {
+  for (std::size_t at = first_slot(key); slots_[at].id >= 0; at = (at + 1) & (slots_.size() - 1))
+    if (holds(slots_[at], key, token)) return slots_[at].id;
   return -1;
 }
 

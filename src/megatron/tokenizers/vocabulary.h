@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "megatron/base/huge_pages.h"
 #include "megatron/tokenizers/hash_bytes.h"
 
 namespace megatron {
@@ -54,24 +55,30 @@ class Vocabulary {
  private:
   static constexpr std::uint32_t kAbsent = ~0u;
   struct TokenRange {
-    std::uint64_t offset = 0;
+    std::uint32_t offset = 0;
     std::uint32_t size = kAbsent;
   };
   struct Slot {
-    std::uint32_t hash = 0;
+    std::uint64_t bits = 0;  ///< of the TextKey
+    std::uint32_t size = 0;
     std::int32_t id = -1;
   };
   /// Returns false when the token had an id, which `id` replaces.
   bool insert(std::string_view token, std::int32_t id) {
-    return insert(token, hash_bytes(token), id);
+    return insert(token, TextKey::of(token), id);
   }
-  bool insert(std::string_view token, std::uint32_t hash, std::int32_t id);
-  std::int32_t find(std::string_view token, std::uint32_t hash) const;
+  bool insert(std::string_view token, const TextKey& key, std::int32_t id);
+  std::int32_t find(std::string_view token, const TextKey& key) const;
   bool is_token(std::int32_t id, std::string_view token) const;
+  bool holds(const Slot& slot, const TextKey& key, std::string_view token) const {
+    return slot.bits == key.bits && slot.size == key.size &&
+           (key.is_text() || is_token(slot.id, token));
+  }
+  std::size_t first_slot(const TextKey& key) const { return key.hash() & (slots_.size() - 1); }
 
   std::string arena_;
-  std::vector<TokenRange> token_of_id_;
-  std::vector<Slot> slots_;
+  HugePageVector<TokenRange> token_of_id_;
+  HugePageVector<Slot> slots_;
   std::int32_t size_ = 0;
 };
 

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "megatron/base/huge_pages.h"
 #include "megatron/tokenizers/hash_bytes.h"
 #include "megatron/tokenizers/regex.h"
 
@@ -34,7 +35,21 @@ class WordCache {
     encode_short(key_of(text, span.begin, span.end), word, ids, encode);
   }
 
-  /// Does the same for a part of a word. Its ids are kept apart from those of an equal word.
+  /// Begins to load what encode() reads for the word at `span` of `text`, so that it need not wait.
+  void prefetch(std::string_view text, const Span& span) const {
+    const std::size_t size = span.end - span.begin;
+    if (size <= kMostBytes) {
+      __builtin_prefetch(&entries_[slot(key_of(text, span.begin, span.end))]);
+    } else if (size <= kMostLongBytes) {
+      const char* entry = reinterpret_cast<const char*>(
+          &long_entries_[long_slot(text.substr(span.begin, size), 0)]);
+      __builtin_prefetch(entry);
+      __builtin_prefetch(entry + 64);
+    }
+  }
+
+  /// Does the same as encode() for a part of a word. Its ids are kept apart from those of an
+  /// equal word.
   template <class Encode>
   void encode_part(std::string_view text, const Span& span, std::vector<std::int32_t>& ids,
                    Encode encode) {
@@ -53,31 +68,31 @@ class WordCache {
   void encode_short(const Key& key, std::string_view word, std::vector<std::int32_t>& ids,
                     Encode encode) {
     if (append(key, ids)) return;
+    const auto kind = static_cast<std::uint8_t>((key.high & kPartBit) != 0 ? kLongPart : 0);
+    LongEntry& entry = long_entry(word, kind);
+    if (entry.append(word, kind, ids)) return;
     const std::size_t first = ids.size();
     encode(word);
-    store(key, std::span<const std::int32_t>(ids).subspan(first));
+    const auto added = std::span<const std::int32_t>(ids).subspan(first);
+    if (added.size() <= kMostIds) {
+      store(key, added);
+    } else {
+      entry.store(word, kind, added);
+    }
   }
 
-  /// Does the same for a word of more bytes, such as the indentation of code before a name.
+  /// Does the same for a word of more bytes, such as the indentation of code before a name. Short
+  /// words of many ids are among these, too.
   /// `kind` is 0 or kLongPart.
   template <class Encode>
   void encode_long(std::string_view word, std::uint8_t kind, std::vector<std::int32_t>& ids,
                    Encode encode) {
     if (word.size() > kMostLongBytes) return encode(word);
-    const auto size = static_cast<std::uint8_t>(word.size() | kind);
-    LongEntry& entry = long_entries_[(hash_bytes(word) ^ kind) & (long_entries_.size() - 1)];
-    if (entry.size == size && std::memcmp(entry.word.data(), word.data(), word.size()) == 0) {
-      ids.insert(ids.end(), entry.ids.begin(), entry.ids.begin() + entry.count);
-      return;
-    }
+    LongEntry& entry = long_entry(word, kind);
+    if (entry.append(word, kind, ids)) return;
     const std::size_t first = ids.size();
     encode(word);
-    const std::size_t count = ids.size() - first;
-    if (count > entry.ids.size()) return;
-    entry.size = size;
-    entry.count = static_cast<std::uint32_t>(count);
-    std::memcpy(entry.word.data(), word.data(), word.size());
-    std::memcpy(entry.ids.data(), ids.data() + first, count * sizeof(std::int32_t));
+    entry.store(word, kind, std::span<const std::int32_t>(ids).subspan(first));
   }
 
   /// A short word as two integers, with its length.
@@ -124,15 +139,36 @@ class WordCache {
     std::uint32_t count = 0;
     std::array<std::int32_t, kMostIds> ids{};
   };
-  static constexpr std::size_t kMostLongBytes = 47;
+  static constexpr std::size_t kMostLongBytes = 75;
   static constexpr std::uint8_t kLongPart = 0x80;
-  struct LongEntry {
+  struct alignas(64) LongEntry {
     std::array<char, kMostLongBytes> word{};
     std::uint8_t size = 0;  ///< and kLongPart
     std::uint32_t count = 0;
-    std::array<std::int32_t, 11> ids{};
+    std::array<std::int32_t, 12> ids{};
+
+    bool append(std::string_view text, std::uint8_t kind, std::vector<std::int32_t>& out) const {
+      if (size != (text.size() | kind) || !same_bytes(word.data(), text.data(), text.size()))
+        return false;
+      out.insert(out.end(), ids.begin(), ids.begin() + count);
+      return true;
+    }
+    /// Stores the ids of a word, if they are few.
+    void store(std::string_view text, std::uint8_t kind, std::span<const std::int32_t> added) {
+      if (added.size() > ids.size()) return;
+      size = static_cast<std::uint8_t>(text.size() | kind);
+      count = static_cast<std::uint32_t>(added.size());
+      std::memcpy(word.data(), text.data(), text.size());
+      std::memcpy(ids.data(), added.data(), added.size_bytes());
+    }
   };
-  static constexpr int kLogEntries = 15, kLogLongEntries = 12;
+  std::size_t long_slot(std::string_view word, std::uint8_t kind) const {
+    return (hash_bytes(word) ^ kind) & (long_entries_.size() - 1);
+  }
+  LongEntry& long_entry(std::string_view word, std::uint8_t kind) {
+    return long_entries_[long_slot(word, kind)];
+  }
+  static constexpr int kLogEntries = 16, kLogLongEntries = 15;
   static std::size_t slot(const Key& key) {
     const std::uint64_t mixed = (key.low * 0x9E3779B97F4A7C15u) ^ (key.high * 0xC2B2AE3D27D4EB4Fu);
     return static_cast<std::size_t>((mixed ^ mixed >> 32) * 0xD6E8FEB86659FD93u >>
@@ -140,8 +176,9 @@ class WordCache {
   }
 
   std::uint64_t owner_ = 0;
-  std::vector<Entry> entries_ = std::vector<Entry>(std::size_t{1} << kLogEntries);
-  std::vector<LongEntry> long_entries_ = std::vector<LongEntry>(std::size_t{1} << kLogLongEntries);
+  HugePageVector<Entry> entries_ = HugePageVector<Entry>(std::size_t{1} << kLogEntries);
+  HugePageVector<LongEntry> long_entries_ =
+      HugePageVector<LongEntry>(std::size_t{1} << kLogLongEntries);
 };
 
 }  // namespace megatron

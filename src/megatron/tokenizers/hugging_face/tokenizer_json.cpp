@@ -1,12 +1,15 @@
 #include "megatron/tokenizers/hugging_face/tokenizer_json.h"
 
 #include <simdjson.h>
+#include <unistd.h>
 
 #include <array>
 #include <cstring>
 #include <nlohmann/json.hpp>
 
 #include "megatron/base/error.h"
+#include "megatron/base/files.h"
+#include "megatron/base/huge_pages.h"
 
 namespace megatron::hugging_face {
 namespace {
@@ -16,16 +19,63 @@ using simdjson::ondemand::json_type;
 using simdjson::ondemand::object;
 using simdjson::ondemand::value;
 
+/// A file as simdjson wants it: with bytes behind its end. Its last page has some, most often.
+class PaddedFile {
+ public:
+  /// Throws a UserError when the file cannot be read.
+  explicit PaddedFile(const std::filesystem::path& path) : file_(path) {
+    const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+    const std::size_t used = file_.size() % page;
+    if (used == 0 || used + simdjson::SIMDJSON_PADDING > page)
+      copy_ = simdjson::padded_string(text(), file_.size());
+  }
+  simdjson::padded_string_view view() const {
+    if (copy_.size() > 0) return copy_;
+    return simdjson::padded_string_view(text(), file_.size(),
+                                        file_.size() + simdjson::SIMDJSON_PADDING);
+  }
+
+ private:
+  const char* text() const { return reinterpret_cast<const char*>(file_.data()); }
+
+  MappedFile file_;
+  simdjson::padded_string copy_;
+};
+
+/// Memory that nobody has written to.
+class UnsetBytes {
+ public:
+  explicit UnsetBytes(std::size_t size)
+      : data_(static_cast<std::uint8_t*>(allocate_huge_pages(size))) {}
+  std::uint8_t* data() const { return data_.get(); }
+
+ private:
+  struct Free {
+    void operator()(std::uint8_t* block) const noexcept { free_huge_pages(block); }
+  };
+  std::unique_ptr<std::uint8_t, Free> data_;
+};
+
 struct Document {
-  simdjson::padded_string text;
+  explicit Document(const std::filesystem::path& path)
+      : file(path), texts(file.view().size() + simdjson::SIMDJSON_PADDING) {}
+  PaddedFile file;
   simdjson::ondemand::parser parser;
-  std::string merge_texts;
+  UnsetBytes texts;  ///< of the lists, one after the other, without quotes and escapes
 };
 
 /// What the file holds, with the lists as they are.
 struct Parts {
-  std::string rest;  ///< JSON of all other fields
-  std::vector<std::pair<std::string_view, std::int32_t>> vocabulary;
+  explicit Parts(Document& document) : parser(document.parser), end(document.texts.data()) {}
+
+  bool read_text(simdjson::ondemand::raw_json_string quoted, std::string_view& text) {
+    return parser.unescape(quoted, end).get(text) == SUCCESS;
+  }
+
+  const simdjson::ondemand::parser& parser;
+  std::uint8_t* end;  ///< of the texts
+  std::string rest;   ///< JSON of all other fields
+  HugePageVector<std::pair<std::string_view, std::int32_t>> vocabulary;
   Bpe::MergeViews merges;
   bool has_vocabulary = false, has_merges = false;
 };
@@ -55,9 +105,10 @@ bool read_vocabulary(value list, Parts& parts) {
   object tokens;
   if (list.get_object().get(tokens) != SUCCESS) return false;
   for (auto field : tokens) {
+    simdjson::ondemand::raw_json_string quoted;
     std::string_view token;
     std::int64_t id = -1;
-    if (field.unescaped_key().get(token) != SUCCESS ||
+    if (field.key().get(quoted) != SUCCESS || !parts.read_text(quoted, token) ||
         field.value().get_int64().get(id) != SUCCESS || id < 0 || id > kMaxTokenId)
       return false;
     parts.vocabulary.emplace_back(token, static_cast<std::int32_t>(id));
@@ -70,7 +121,9 @@ bool read_merge(value entry, Parts& parts) {
   if (entry.type().get(type) != SUCCESS) return false;
   if (type == json_type::string) {
     std::string_view text;
-    if (entry.get_string().get(text) != SUCCESS) return false;
+    simdjson::ondemand::raw_json_string quoted;
+    if (entry.get_raw_json_string().get(quoted) != SUCCESS || !parts.read_text(quoted, text))
+      return false;
     if (text.starts_with("#version")) return true;
     const std::size_t space = text.find(' ');
     if (space == std::string_view::npos || text.find(' ', space + 1) != std::string_view::npos)
@@ -83,7 +136,10 @@ bool read_merge(value entry, Parts& parts) {
   std::array<std::string_view, 2> texts;
   std::size_t count = 0;
   for (auto side : sides) {
-    if (count == 2 || side.get_string().get(texts[count]) != SUCCESS) return false;
+    simdjson::ondemand::raw_json_string quoted;
+    if (count == 2 || side.get_raw_json_string().get(quoted) != SUCCESS ||
+        !parts.read_text(quoted, texts[count]))
+      return false;
     ++count;
   }
   if (count == 2) parts.merges.emplace_back(texts[0], texts[1]);
@@ -133,13 +189,19 @@ bool read_fields(object members, Parts& parts, bool is_model) {
 }
 
 std::optional<TokenizerJson> read_quickly(const std::filesystem::path& path) {
-  const auto document = std::make_shared<Document>();
-  if (simdjson::padded_string::load(path.string()).get(document->text) != SUCCESS)
+  std::shared_ptr<Document> document;
+  try {
+    document = std::make_shared<Document>(path);
+  } catch (const UserError&) {  // the reader of the whole file says why
     return std::nullopt;
+  }
   simdjson::ondemand::document content;
   object root;
-  Parts parts;
-  if (document->parser.iterate(document->text).get(content) != SUCCESS ||
+  Parts parts(*document);
+  // More than nearly all files need. Memory that is not used is not taken.
+  parts.vocabulary.reserve(document->file.view().size() / 24);
+  parts.merges.reserve(document->file.view().size() / 16);
+  if (document->parser.iterate(document->file.view()).get(content) != SUCCESS ||
       content.get_object().get(root) != SUCCESS || !read_fields(root, parts, false) ||
       !parts.has_vocabulary || !parts.has_merges)
     return std::nullopt;

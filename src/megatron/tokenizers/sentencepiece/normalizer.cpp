@@ -21,6 +21,12 @@ void Normalizer::keep_symbols(const hugging_face::TokenTrie* symbols) {
 }
 
 void Normalizer::find_plain_characters() {
+  for (unsigned byte = 0; byte < 256; ++byte) {
+    const auto c = static_cast<char>(byte);
+    const bool is_rewritten = c == ' ' || (symbols_ != nullptr && symbols_->has_first(c)) ||
+                              map_.is_key_prefix(std::string(1, c));
+    plain_runs_[byte] = is_continuation_byte(c) || !is_rewritten;
+  }
   for (char first = 0; first >= 0 && first < 127; ++first) {
     const std::string text(1, first);
     bool is_plain = symbols_ == nullptr || !symbols_->has_first(first);
@@ -62,7 +68,7 @@ void Normalizer::append(std::string& out, std::string_view normalized) const {
   }
 }
 
-template <class Note>
+template <bool notes_characters, class Note>
 std::string Normalizer::rewrite(std::string_view text, const Note& note) const {
   std::string out;
   const std::size_t size = text.size();
@@ -77,6 +83,19 @@ std::string Normalizer::rewrite(std::string_view text, const Note& note) const {
   if (!space_is_suffix_ && add_dummy_prefix_) out += space();
   bool after_space = remove_extra_;
   while (!text.empty()) {
+    std::size_t run = 0;
+    while (run < text.size() && in_plain_run(text[run])) ++run;
+    if (run > 0) {
+      for (std::size_t i = 0; i < run;) {
+        const std::size_t begin = i;
+        notes_characters ? static_cast<void>(next_code_point(text, i)) : static_cast<void>(i = run);
+        out.append(text, begin, i - begin);
+        note(out.size(), consumed() + begin);
+      }
+      after_space = false;
+      text.remove_prefix(run);
+      continue;
+    }
     if (is_plain(text)) {
       const bool is_space = text.front() == ' ';
       if (!is_space) {
@@ -106,13 +125,13 @@ std::string Normalizer::rewrite(std::string_view text, const Note& note) const {
 }
 
 std::string Normalizer::apply(std::string_view text) const {
-  return rewrite(text, [](std::size_t, std::size_t) {});
+  return rewrite<false>(text, [](std::size_t, std::size_t) {});
 }
 
 std::string Normalizer::apply(std::string_view text, std::vector<std::size_t>& places) const {
   places.clear();
   std::string out =
-      rewrite(text, [&](std::size_t size, std::size_t place) { places.resize(size, place); });
+      rewrite<true>(text, [&](std::size_t size, std::size_t place) { places.resize(size, place); });
   if (out.empty()) return out;
   const std::size_t suffix = space_is_suffix_ && add_dummy_prefix_ ? space().size() : 0;
   // Where spaces at the end were removed, the place of the first of them remains as the end.

@@ -34,9 +34,13 @@ class Normalizer {
     std::string_view normalized;
     std::size_t length;
   };
+  /// Returns whether characters that begin with this byte stay as they are, whatever follows. All
+  /// bytes inside of characters count as such: the first one was asked before.
+  bool in_plain_run(char c) const { return plain_runs_[static_cast<unsigned char>(c)]; }
   /// Calls note(size, place) when the result has `size` bytes, all of those new since the last call
-  /// come from `place`, and the next ones come from later places.
-  template <class Note>
+  /// come from `place`, and the next ones come from later places. Without `notes_characters`,
+  /// several characters may be noted at once.
+  template <bool notes_characters, class Note>
   std::string rewrite(std::string_view text, const Note& note) const;
   Prefix next(std::string_view text) const;
   void find_plain_characters();
@@ -52,6 +56,7 @@ class Normalizer {
   const hugging_face::TokenTrie* symbols_ = nullptr;
   /// ASCII characters that stay as they are before another ASCII character.
   std::array<bool, 128> plain_{};
+  std::array<bool, 256> plain_runs_{};
   bool add_dummy_prefix_, remove_extra_, escape_, space_is_suffix_;
 };
 

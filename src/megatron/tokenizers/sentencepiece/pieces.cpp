@@ -21,11 +21,8 @@ Pieces::Pieces(const ModelFile& model) : unk_id_(model.unk_id) {
     const auto id = static_cast<std::int32_t>(i);
     scores_.push_back(piece.score);
     types_.push_back(piece.type);
-    const bool is_segmentable = piece.type == PieceType::normal ||
-                                piece.type == PieceType::user_defined ||
-                                piece.type == PieceType::unused;
-    (is_segmentable ? segmentable_ : reserved_).add(piece.text, id);
-    if (is_segmentable && has_inner_space(piece.text)) split_at_spaces_ = false;
+    (is_segmentable(id) ? segmentable_ : reserved_).add(piece.text, id);
+    if (is_segmentable(id) && has_inner_space(piece.text)) split_at_spaces_ = false;
     if (piece.type == PieceType::user_defined) symbols_.add(piece.text, id);
     if (piece.type == PieceType::byte)
       id_of_byte_[static_cast<std::size_t>(byte_of_piece(piece.text))] = id;

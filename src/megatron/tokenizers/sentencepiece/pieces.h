@@ -31,6 +31,10 @@ class Pieces {
 
   float score(std::int32_t id) const { return scores_[static_cast<std::size_t>(id)]; }
   PieceType type(std::int32_t id) const { return types_[static_cast<std::size_t>(id)]; }
+  /// Returns whether text can be segmented into this piece.
+  bool is_segmentable(std::int32_t id) const {
+    return type(id) == PieceType::normal || type(id) == PieceType::user_defined || is_unused(id);
+  }
   bool is_unused(std::int32_t id) const { return type(id) == PieceType::unused; }
   std::int32_t size() const { return static_cast<std::int32_t>(types_.size()); }
 

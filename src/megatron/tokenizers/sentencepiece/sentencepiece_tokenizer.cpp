@@ -37,6 +37,7 @@ SentencePieceTokenizer::SentencePieceTokenizer(const std::filesystem::path& path
                                                std::string_view name)
     : model_(sentencepiece::read_model_file(path)),
       pieces_(model_),
+      characters_(model_, pieces_),
       normalizer_(model_.normalizer, model_.treat_whitespace_as_suffix,
                   path.string() + ": normalizer_spec"),
       name_(name),
@@ -47,7 +48,7 @@ SentencePieceTokenizer::SentencePieceTokenizer(const std::filesystem::path& path
   normalizer_.keep_symbols(&pieces_.symbols());
   if (!model_.denormalizer.precompiled_charsmap.empty())
     denormalizer_.emplace(model_.denormalizer, false, path.string() + ": denormalizer_spec");
-  if (model_.type == ModelType::bpe) bpe_.emplace(pieces_);
+  if (model_.type == ModelType::bpe) bpe_.emplace(model_, pieces_, characters_);
   if (model_.type == ModelType::unigram) unigram_.emplace(model_, pieces_);
 }
 
@@ -122,26 +123,56 @@ std::vector<TokenSpan> SentencePieceTokenizer::encode_with_spans(std::string_vie
   return spans;
 }
 
+/// Encodes the parts of `word` one by one: characters that are merged with no other, and, by
+/// encode(part), the texts between them.
+template <class Encode>
+void SentencePieceTokenizer::encode_parts(std::string_view word, WordCache& cache,
+                                          std::vector<std::int32_t>& ids,
+                                          const Encode& encode) const {
+  const auto each_piece = [this](const auto& add) {
+    for (const sentencepiece::Piece& piece : model_.pieces) add(piece.text);
+  };
+  const auto encode_merged = [&](std::string_view part) {
+    if (part.empty() || parts_.encode(part, each_piece, cache, ids, encode)) return;
+    if (part.size() == word.size()) return encode(part);
+    cache.encode_part(part, {0, part.size()}, ids, encode);
+  };
+  std::size_t begin = 0;
+  for (std::size_t at = 0; at < word.size();) {
+    const std::size_t here = at;
+    const char32_t c = next_code_point(word, at);
+    if (!characters_.is_alone(c)) continue;
+    encode_merged(word.substr(begin, here - begin));
+    begin = at;
+    if (const std::int32_t id = characters_.id(c); id >= 0 && id != pieces_.unk_id()) {
+      ids.push_back(id);
+    } else {
+      append_unknown(word.substr(here, at - here), ids);
+    }
+  }
+  encode_merged(word.substr(begin));
+}
+
 void SentencePieceTokenizer::encode_words(std::string_view text,
                                           std::vector<std::int32_t>& ids) const {
   WordCache& cache = WordCache::of_thread(cache_owner_);
   std::vector<EncodedPiece> encoded;
-  const auto each_piece = [this](const auto& add) {
-    for (const sentencepiece::Piece& piece : model_.pieces) add(piece.text);
-  };
   const auto merge = [&](std::string_view part) {
     encoded.clear();
     bpe_->encode(part, encoded);
     append_ids(encoded, ids);
   };
-  for (std::size_t at = 0; at < text.size();) {
-    std::size_t end = at;
+  const auto word_at = [&](std::size_t begin) -> Span {
+    std::size_t end = begin;
     while (text.substr(end).starts_with(kSpaceSymbol)) end += kSpaceSymbol.size();
-    end = std::min(text.find(kSpaceSymbol, end), text.size());
-    cache.encode(text, {at, end}, ids, [&](std::string_view word) {
-      if (!parts_.encode(word, each_piece, cache, ids, merge)) merge(word);
-    });
-    at = end;
+    return {begin, std::min(text.find(kSpaceSymbol, end), text.size())};
+  };
+  Span word = word_at(0), next = word_at(word.end);
+  for (Span third; word.begin < text.size(); word = next, next = third) {
+    third = word_at(next.end);
+    cache.prefetch(text, third);
+    cache.encode(text, word, ids,
+                 [&](std::string_view bytes) { encode_parts(bytes, cache, ids, merge); });
   }
 }
 
@@ -169,13 +200,18 @@ void SentencePieceTokenizer::encode_normalized(std::string_view text,
 void SentencePieceTokenizer::append_ids(const std::vector<EncodedPiece>& encoded,
                                         std::vector<std::int32_t>& ids) const {
   for (const EncodedPiece& piece : encoded) {
-    if (model_.byte_fallback && piece.id == pieces_.unk_id()) {
-      for (const char byte : piece.text)
-        ids.push_back(pieces_.id_of_byte(static_cast<unsigned char>(byte)));
+    if (piece.id == pieces_.unk_id()) {
+      append_unknown(piece.text, ids);
     } else {
       ids.push_back(piece.id);
     }
   }
+}
+
+void SentencePieceTokenizer::append_unknown(std::string_view text,
+                                            std::vector<std::int32_t>& ids) const {
+  if (!model_.byte_fallback) return ids.push_back(pieces_.unk_id());
+  for (const char byte : text) ids.push_back(pieces_.id_of_byte(static_cast<unsigned char>(byte)));
 }
 
 /// Returns the text of a piece that is not a byte. At the start of a text, the space that the

@@ -8,10 +8,12 @@
 
 #include "megatron/tokenizers/lazy_parts.h"
 #include "megatron/tokenizers/sentencepiece/bpe_model.h"
+#include "megatron/tokenizers/sentencepiece/character_table.h"
 #include "megatron/tokenizers/sentencepiece/normalizer.h"
 #include "megatron/tokenizers/sentencepiece/pieces.h"
 #include "megatron/tokenizers/sentencepiece/unigram_model.h"
 #include "megatron/tokenizers/tokenizer.h"
+#include "megatron/tokenizers/word_cache.h"
 
 namespace megatron {
 
@@ -38,6 +40,10 @@ class SentencePieceTokenizer : public Tokenizer {
   void encode_normalized(std::string_view text,
                          std::vector<sentencepiece::EncodedPiece>& out) const;
   void encode_words(std::string_view text, std::vector<std::int32_t>& ids) const;
+  template <class Encode>
+  void encode_parts(std::string_view word, WordCache& cache, std::vector<std::int32_t>& ids,
+                    const Encode& encode) const;
+  void append_unknown(std::string_view text, std::vector<std::int32_t>& ids) const;
   void append_ids(const std::vector<sentencepiece::EncodedPiece>& encoded,
                   std::vector<std::int32_t>& ids) const;
   std::int32_t control_id(const std::string& piece) const;
@@ -46,6 +52,7 @@ class SentencePieceTokenizer : public Tokenizer {
 
   sentencepiece::ModelFile model_;
   sentencepiece::Pieces pieces_;
+  sentencepiece::CharacterTable characters_;
   sentencepiece::Normalizer normalizer_;
   std::optional<sentencepiece::Normalizer> denormalizer_;
   std::optional<sentencepiece::BpeModel> bpe_;
