@@ -55,6 +55,7 @@ function(megatron_programs)
   file(GLOB ENGINE CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/megatron/cli/engine/*.cpp)
   # What `chaos` consists of is tested by itself too.
   file(GLOB CHAOS CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/megatron/cli/chaos_*.cpp)
+  list(APPEND CHAOS ${CMAKE_SOURCE_DIR}/src/megatron/cli/signal_queue.cpp)
   list(REMOVE_ITEM FRONT ${CHAOS})
   add_library(megatron_chaos OBJECT ${CHAOS})
   target_link_libraries(megatron_chaos PUBLIC megatron_datasets)

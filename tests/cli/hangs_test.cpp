@@ -119,8 +119,9 @@ TEST(Hangs, ADeadRankIsReported) {
   ASSERT_TRUE(launch.wait_for(" iteration ", 3)) << launch.output();
   ::kill(launch.ranks().at(1), SIGKILL);
   EXPECT_EQ(launch.wait(), 128 + SIGKILL) << launch.output();
-  EXPECT_THAT(output_of("hang-report " + reports),
-              ContainsRegex("\n     1 .* dead .* (in|after) [a-z_]+ '"));
+  const std::string report = output_of("hang-report " + reports);
+  EXPECT_THAT(report, ContainsRegex("\n     1 .* dead .* (in|after) [a-z_]+ '"));
+  EXPECT_THAT(report, HasSubstr("\nrank 1 died; the others ended because of that.\n"));
 }
 
 }  // namespace

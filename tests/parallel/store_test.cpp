@@ -242,6 +242,7 @@ TEST(RunStore, AsksForTheToken) {
   const StoreAddress address{"127.0.0.1", socket.port()};
   const RunStore store = RunStore::host(std::move(socket), milliseconds(5'000), "secret");
   check_calls(RunStore(connect_to_store(address, {.token = "secret"})));
+  EXPECT_THAT(refusal(address, {}), HasSubstr("asks for a job token, but this rank has none"));
   for (const char* other : {"Secret", "secret2", "s"})
     EXPECT_THAT(
         refusal(address, {.token = other}),
@@ -266,7 +267,7 @@ TEST(RunStore, GivesNothingAwayWithoutTheToken) {
         client.get("/key");
       }};
   for (const auto& request : requests) {
-    const auto client = connect_to_store(address, {});
+    const auto client = connect_to_store(address, {.has_tokens = false});
     EXPECT_THROW(request(*client), StoreLost);
   }
   EXPECT_EQ(store.find("key"), "value");
@@ -277,10 +278,10 @@ TEST(RunStore, DropsStrangers) {
   ListeningSocket socket = local_socket();
   const StoreAddress address{"127.0.0.1", socket.port()};
   const RunStore store = RunStore::host(std::move(socket), milliseconds(5'000), "secret");
-  const auto guesser = connect_to_store(address, {});
+  const auto guesser = connect_to_store(address, {.has_tokens = false});
   EXPECT_EQ(guesser->compare_set(kTokenKey, "", "wrong"), "refused");
   EXPECT_THROW(guesser->compare_set(kTokenKey, "", "secret"), StoreLost);
-  const auto flooder = connect_to_store(address, {});
+  const auto flooder = connect_to_store(address, {.has_tokens = false});
   EXPECT_THROW(flooder->compare_set(kTokenKey, "", std::string(1 << 24, 'x')), StoreLost);
 }
 

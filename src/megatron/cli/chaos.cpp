@@ -1,6 +1,7 @@
 // Implements `megatron chaos`: runs a command with and without faults and compares.
 #include <algorithm>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <iostream>
 
@@ -119,14 +120,15 @@ std::vector<FaultKind> kinds_of(const ChaosOptions& options) {
 
 const FieldSet& chaos_fields() { return chaos_table().set(); }
 
-int run_chaos(std::span<const std::string> args) {
+int run_chaos(std::span<const std::string> args) try {
   Words words;
   const ChaosOptions options = read_chaos_options(args, words);
   const BrokenCommand command = read_command(words);
   const fs::path scratch = make_scratch(options);
   ChaosResult result{.seed = static_cast<std::uint64_t>(options.seed),
                      .num_ranks = command.plan.world_size(),
-                     .train_iters = command.run.options.settings.training.train_iters};
+                     .train_iters = command.run.options.settings.training.train_iters,
+                     .num_wanted = options.faults};
   const fs::path reference = scratch / "without-faults", broken = scratch / "with-faults";
   result.reference = run_one(command, reference, {}, options);
   if (result.reference.code != 0 || result.reference.hung)
@@ -149,6 +151,11 @@ int run_chaos(std::span<const std::string> args) {
     std::cerr << "megatron chaos: logs and checkpoints are in " << scratch.string() << std::endl;
   if (is_right && options.scratch.empty()) remove_tree(scratch);
   return is_right ? 0 : 1;
+} catch (const ChaosInterrupted& interrupted) {
+  std::cerr << "megatron chaos: stopped by " << ::strsignal(interrupted.signal)
+            << "; all ranks were killed, and logs and checkpoints stay in "
+            << interrupted.log.parent_path().string() << std::endl;
+  return 128 + interrupted.signal;
 }
 
 }  // namespace megatron

@@ -60,7 +60,7 @@ std::vector<std::string> problems_of(const ChaosResult& result) {
       !broken.faults.empty() && std::ranges::none_of(broken.faults, &FaultOutcome::has_happened);
   if (is_untested && problems.empty())
     problems.emplace_back("no fault happened: the run is too short, or its ranks were not found");
-  for (std::int64_t iteration = 1; iteration <= result.train_iters; ++iteration) {
+  for (const auto& [iteration, step] : result.reference.steps) {
     if (broken.steps.contains(iteration)) continue;
     problems.push_back(format("iteration %lld is missing", wide(iteration)));
     break;
@@ -82,6 +82,12 @@ std::string chaos_text(const ChaosResult& result) {
   for (const FaultOutcome& outcome : result.broken.faults) text += fault_row(outcome);
   text += format("  %.1f s without faults, %.1f s with them\n", result.reference.seconds,
                  result.broken.seconds);
+  const auto num_missed =
+      std::ranges::count(result.broken.faults, false, &FaultOutcome::has_happened) +
+      result.num_wanted - std::ssize(result.broken.faults);
+  if (num_missed > 0)
+    text += format("  note: %lld of %lld faults did not happen: the run is too short for them\n",
+                   wide(num_missed), wide(result.num_wanted));
   const std::vector<std::string> problems = problems_of(result);
   for (const std::string& problem : problems) text += "wrong: " + problem + "\n";
   if (problems.empty())

@@ -13,6 +13,7 @@ namespace megatron {
 struct ChaosResult {
   std::uint64_t seed = 0;
   std::int64_t num_ranks = 1, train_iters = 1;
+  std::int64_t num_wanted = 0;  ///< faults
   ChaosOutcome reference, broken;
   std::string checkpoint_difference;  ///< of the last checkpoints; "" if they are equal
 };

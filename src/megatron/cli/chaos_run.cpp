@@ -17,6 +17,7 @@
 
 #include "megatron/base/error.h"
 #include "megatron/base/files.h"
+#include "megatron/cli/signal_queue.h"
 
 namespace megatron {
 namespace {
@@ -46,7 +47,8 @@ std::string field_of(const std::string& line, const std::string& begin) {
 /// The launcher as a child process in a group of its own. The destructor kills the group.
 class ChildProgram {
  public:
-  explicit ChildProgram(const std::vector<std::string>& words) {
+  /// `signal_mask` is that of the child.
+  ChildProgram(const std::vector<std::string>& words, const sigset_t& signal_mask) {
     std::array<int, 2> ends{};
     if (::pipe2(ends.data(), O_CLOEXEC) != 0) throw_file_error("make", "a pipe", errno);
     std::vector<std::string> all = words;
@@ -59,7 +61,8 @@ class ChildProgram {
     MEGATRON_CHECK(pid_ >= 0, "cannot fork");
     if (pid_ == 0) {
       ::setpgid(0, 0);
-      ::prctl(PR_SET_PDEATHSIG, SIGTERM);
+      ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // which the launcher passes on to its ranks
+      ::sigprocmask(SIG_SETMASK, &signal_mask, nullptr);
       if (::getppid() != parent) ::_exit(1);
       ::dup2(ends[1], STDOUT_FILENO);
       ::dup2(ends[1], STDERR_FILENO);
@@ -105,7 +108,9 @@ class ChildProgram {
 class ChaosRun {
  public:
   explicit ChaosRun(const ChaosRunOptions& options)
-      : options_(options), child_(options.command), log_(options.log, std::ios::binary) {
+      : options_(options),
+        child_(options.command, signals_.saved_mask()),
+        log_(options.log, std::ios::binary) {
     for (const Fault& fault : options.faults) outcome_.faults.push_back({.fault = fault});
   }
 
@@ -115,6 +120,11 @@ class ChaosRun {
       pollfd event{child_.output(), POLLIN, 0};
       if (::poll(&event, 1, 10) > 0) is_open = read_some();
       advance();
+      if (const auto signal = stop_signal()) {
+        child_.kill_all();
+        child_.wait();
+        throw ChaosInterrupted{*signal, options_.log};
+      }
       if (Clock::now() - last_step_ > std::chrono::duration<double>(options_.timeout_s)) {
         outcome_.hung = true;
         child_.kill_all();
@@ -130,6 +140,14 @@ class ChaosRun {
   }
 
  private:
+  /// Returns a signal that asks this program to end.
+  std::optional<int> stop_signal() {
+    while (const auto signal = signals_.take())
+      if (*signal == SIGINT || *signal == SIGTERM || *signal == SIGHUP || *signal == SIGQUIT)
+        return signal;
+    return std::nullopt;
+  }
+
   /// Returns false at the end of the output.
   bool read_some() {
     std::array<char, 65536> buffer;
@@ -242,6 +260,7 @@ class ChaosRun {
   }
 
   const ChaosRunOptions& options_;
+  SignalQueue signals_;
   ChildProgram child_;
   std::ofstream log_;
   std::string partial_;  ///< the beginning of a line
@@ -261,7 +280,7 @@ class ChaosRun {
 
 std::optional<LoggedStep> logged_step(const std::string& line) {
   const std::size_t at = line.find("] iteration ");
-  if (at == std::string::npos || line.find("lm loss") == std::string::npos) return std::nullopt;
+  if (at == std::string::npos || line.find('/', at) == std::string::npos) return std::nullopt;
   LoggedStep step;
   const std::string number = line.substr(at + 12, line.find('/', at) - at - 12);
   if (number.find_first_not_of(" 0123456789") != std::string::npos) return std::nullopt;
@@ -272,7 +291,9 @@ std::optional<LoggedStep> logged_step(const std::string& line) {
 }
 
 ProgramOutput output_of_program(const std::vector<std::string>& words) {
-  ChildProgram child(words);
+  sigset_t mask;
+  ::sigprocmask(SIG_SETMASK, nullptr, &mask);
+  ChildProgram child(words, mask);
   ProgramOutput output;
   std::array<char, 4096> buffer;
   for (ssize_t count; (count = ::read(child.output(), buffer.data(), buffer.size())) != 0;) {

@@ -17,7 +17,7 @@ namespace megatron {
 /// What the log line of a step says.
 struct LoggedStep {
   std::int64_t iteration = 0;
-  std::string loss, grad_norm;  ///< as printed
+  std::string loss, grad_norm;  ///< as printed; empty for a step that was skipped
 };
 
 /// Returns the step of a line of `pretrain`; nullopt for other lines.
@@ -47,6 +47,12 @@ struct ChaosRunOptions {
   std::vector<Fault> faults;
   double timeout_s = 120;  ///< without a finished step
   std::function<void(std::int64_t iteration)> progress = {};
+};
+
+/// Thrown when a signal ends the run with faults. All its processes have been killed.
+struct ChaosInterrupted {
+  int signal = 0;
+  std::filesystem::path log;
 };
 
 /// Returns when the run has ended or hangs, in which case it is killed.

@@ -16,9 +16,6 @@
 namespace megatron {
 namespace {
 
-/// Signals from a user or a scheduler, which are forwarded to the ranks.
-constexpr std::array kForwarded{SIGTERM, SIGINT,  SIGHUP,  SIGQUIT,
-                                SIGUSR1, SIGUSR2, SIGALRM, SIGXCPU};
 /// Seconds between the failure of a rank and SIGTERM to the others. In this time they can detect
 /// the failure themselves and report its cause.
 constexpr double kSelfExitSeconds = 2;
@@ -51,28 +48,6 @@ std::chrono::steady_clock::duration seconds(double count) {
 }
 
 }  // namespace
-
-SignalQueue::SignalQueue() {
-  sigset_t mask;
-  ::sigemptyset(&mask);
-  ::sigaddset(&mask, SIGCHLD);
-  for (const int signal : kForwarded) ::sigaddset(&mask, signal);
-  ::sigprocmask(SIG_BLOCK, &mask, &saved_mask_);
-  std::signal(SIGUSR2, SIG_DFL);  // a signal that is ignored never arrives
-  descriptor_ = ::signalfd(-1, &mask, SFD_NONBLOCK | SFD_CLOEXEC);
-  MEGATRON_CHECK(descriptor_ >= 0, "signalfd: ", std::strerror(errno));
-}
-
-SignalQueue::~SignalQueue() {
-  ::close(descriptor_);
-  ::sigprocmask(SIG_SETMASK, &saved_mask_, nullptr);
-}
-
-std::optional<int> SignalQueue::take() {
-  signalfd_siginfo info{};
-  if (::read(descriptor_, &info, sizeof info) != sizeof info) return std::nullopt;
-  return static_cast<int>(info.ssi_signo);
-}
 
 RootCausePipe::RootCausePipe() {
   MEGATRON_CHECK(::pipe2(ends_.data(), O_CLOEXEC | O_NONBLOCK) == 0,

@@ -18,6 +18,11 @@
 
 namespace megatron {
 
+/// Limit for this rank's main thread to end after another rank's failure.
+inline constexpr std::chrono::seconds kExitGracePeriod{5};
+/// Limit for the store to answer after a failure.
+inline constexpr std::chrono::seconds kStoreTimeout{5};
+
 class World::State {
  public:
   State(LaunchEnvironment environment, std::string command)
@@ -62,6 +67,7 @@ class World::State {
   void tell_launcher(const RankFailure& first) const;
   std::string failure_text(const RankFailure& failure, bool is_own) const;
   void ensure_printed(const RankFailure& first, const RankFailure& own);
+  std::chrono::milliseconds time_for_first_cause(bool is_consequence);
   void wait_for_others();
   void wait_until_finished();
   void require_living(std::vector<std::int64_t> ranks);

@@ -154,6 +154,10 @@ class Analysis {
       if (!blocked.missing.empty() || !blocked.silent.empty())
         waiting.insert(blocked_ranks_[key].begin(), blocked_ranks_[key].end());
     }
+    for (const RankDump& dump : dumps_)
+      if (dump.state == "dead") found_.dead.push_back(dump.rank);
+    found_.culprits = found_.dead;
+    if (!found_.dead.empty()) return;
     std::ranges::set_difference(missing, waiting, std::back_inserter(found_.culprits));
     if (found_.culprits.empty()) found_.culprits.assign(missing.begin(), missing.end());
   }

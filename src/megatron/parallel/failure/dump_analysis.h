@@ -25,13 +25,15 @@ struct DifferentCalls {
   CallGroup group;
   std::int64_t rank = 0, other_rank = 0;
   CallRecord call, other;
-  std::string difference;  ///< "operation", "name", "type" or "size"
+  std::string difference;  ///< "operation", "name", "type", "root" or "size"
 };
 
 struct HangAnalysis {
   std::vector<BlockedCall> blocked;       ///< oldest first
   std::vector<DifferentCalls> different;  ///< the first of each group
-  /// Ranks that block others and are not blocked themselves; all blocked ones if there are none.
+  std::vector<std::int64_t> dead;
+  /// The dead ranks. Without any: ranks that block others and are not blocked themselves; all
+  /// blocked ones if there are none.
   std::vector<std::int64_t> culprits;
   std::vector<std::int64_t> without_dump;
 };

@@ -74,10 +74,14 @@ std::string difference_text(const DifferentCalls& different) {
 std::string verdict_text(const std::vector<RankDump>& dumps, const HangAnalysis& analysis) {
   if (!analysis.different.empty())
     return "The ranks make different calls; the first difference is the cause.\n";
-  if (analysis.blocked.empty()) return "No rank waits longer than a second.\n";
+  if (analysis.blocked.empty() && analysis.dead.empty())
+    return "No rank waits longer than a second.\n";
   if (analysis.culprits.empty()) return "Every rank has arrived, but data does not move.\n";
-  std::string text = ranks_text(analysis.culprits) +
-                     (analysis.culprits.size() == 1 ? " blocks" : " block") + " the others.\n";
+  std::string text = ranks_text(analysis.culprits);
+  if (!analysis.dead.empty())
+    text += " died; the others ended because of that.\n";
+  else
+    text += std::string(analysis.culprits.size() == 1 ? " blocks" : " block") + " the others.\n";
   for (const std::int64_t rank : analysis.culprits) {
     const RankDump* dump = dump_of(dumps, rank);
     if (dump == nullptr) {

@@ -11,6 +11,8 @@ class FailureNotice {
   virtual ~FailureNotice() = default;
   /// Returns the text of the first failure, or "" when there is none.
   virtual std::string failure() const = 0;
+  /// Returns whether the failure is the message of a rank that failed.
+  virtual bool is_failure_explained() const = 0;
   /// Records that the failure that is to come is a guess from the silence of a rank, and not the
   /// message of one that failed.
   virtual void note_guess() = 0;

@@ -217,7 +217,7 @@ void HangWatch::dump_after_signal() {
   if (received == num_signals_) return;
   num_signals_ = received;
   if (!options_.folder.empty()) {
-    write_dump(dump_path(options_.folder, options_.rank), dump_of(options_.rank, "SIGUSR2"));
+    write_dumps("SIGUSR2");
     std::cerr << "rank " << options_.rank << " wrote what it does to "
               << dump_path(options_.folder, options_.rank).string() << std::endl;
     return;

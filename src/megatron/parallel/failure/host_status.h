@@ -34,7 +34,7 @@ class HostStatus final : public FailureNotice {
   bool failed() const;
   /// Returns the reason of the first failure, or "" when there is none.
   std::string failure() const override;
-  bool is_failure_explained() const;
+  bool is_failure_explained() const override;
   void note_guess() override;
   bool claim_report() override;
   /// Returns true for the first caller among the ranks of this host, which says where the dumps of

@@ -145,7 +145,8 @@ RankDump read_dump(const fs::path& path) {
 
 std::vector<RankDump> read_dumps(const fs::path& folder, std::int64_t& num_older) {
   if (!fs::is_directory(folder))
-    throw UserError({"the folder " + folder.string(), "does not exist",
+    throw UserError({"the folder " + folder.string(),
+                     fs::exists(folder) ? "is not a folder" : "does not exist",
                      "give the folder in which ranks wrote rank-<rank>.json (--hang-report-dir of "
                      "the run, or hang-reports in its --save)"});
   std::vector<RankDump> dumps;

@@ -122,27 +122,33 @@ class StoreConnector {
       reason_ = "the port is open, but no store of a run answers there: " + address_.owner +
                 " is not ready, or another program has the port";
       if (const milliseconds silent = silence.elapsed(); silent >= options_.timeout) {
-        refuse(format("which has not answered for %.0f s",
-                      static_cast<double>(silent.count()) / 1000));
+        throw UserError(
+            {"what listens at " + address_.text(),
+             format("has not answered for %.0f s: ", static_cast<double>(silent.count()) / 1000) +
+                 address_.owner + " of this run is stopped, or another program has the port",
+             "look at " + address_.owner +
+                 ", or choose a free port with --master-port (MASTER_PORT on every rank)"});
       }
       report_progress();
     }
   }
 
-  /// Shows the token, if there is one. Returns false when the store ended meanwhile.
+  /// Shows the token, or that there is none. Returns false when the store ended meanwhile.
   bool shows_token(StoreClient& client) {
-    if (options_.token.empty()) return true;
+    if (!options_.has_tokens) return true;
     std::string answer;
     try {
       answer = client.compare_set(kTokenKey, "", options_.token);
     } catch (const StoreLost&) {
       return closed();
     }
-    if (answer == kTokenAccepted) return true;
-    const bool has_none = answer == options_.token;  // it took the key for one of the run's
+    // A store that asks for none takes the key for one of the run's.
+    const bool asks_for_none = answer == options_.token;
+    if (answer == kTokenAccepted || (asks_for_none && options_.token.empty())) return true;
     throw UserError({"the store of " + address_.owner + " at " + address_.text(),
-                     has_none ? "asks for no job token, but this rank has one"
-                              : "refuses the job token of this rank",
+                     asks_for_none            ? "asks for no job token, but this rank has one"
+                     : options_.token.empty() ? "asks for a job token, but this rank has none"
+                                              : "refuses the job token of this rank",
                      "set MEGATRON_JOB_TOKEN to the same text on every rank, or on none"});
   }
 
@@ -150,10 +156,7 @@ class StoreConnector {
   /// that is not up yet, or another service may have rejected the handshake.
   bool closed() {
     reason_ = "the connection was closed";
-    if (Clock::now() - *open_since_ >= options_.timeout)
-      refuse(options_.token.empty()
-                 ? "which closes every connection, or asks for MEGATRON_JOB_TOKEN"
-                 : "which closes every connection");
+    if (Clock::now() - *open_since_ >= options_.timeout) refuse("which closes every connection");
     return false;
   }
 

@@ -17,7 +17,8 @@ struct StoreConnectOptions {
   std::chrono::milliseconds timeout{600'000};
   /// Limit for a host name that cannot be resolved, counted from the first answer that says so.
   std::chrono::milliseconds name_timeout{5'000};
-  std::string token = {};  ///< Secret that the store asks for; empty: none is shown.
+  std::string token = {};  ///< Secret that the store asks for; empty: it must ask for none.
+  bool has_tokens = true;  ///< The store is one of this program's, which may ask for a token.
   /// Called at intervals while waiting, with the seconds so far and the reason for the wait.
   std::function<void(double waited_s, const std::string& reason)> progress = {};
 };

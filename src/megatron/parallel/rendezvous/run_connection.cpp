@@ -49,7 +49,8 @@ RunStore open_root(const LaunchEnvironment& environment, const ConnectionOptions
       address, {.timeout = options.timeout,
                 .name_timeout = milliseconds(
                     is_late_name(environment) ? 120'000 : 5'000),  // the pod registers its name
-                .token = environment.agent_store ? "" : environment.job_token,
+                .token = environment.job_token,
+                .has_tokens = !environment.agent_store,
                 .progress = [&](double waited_s, const std::string& reason) {
                   if (environment.local_rank == 0 && options.progress)
                     options.progress("waiting for " + address.owner + " at " + address.text() +

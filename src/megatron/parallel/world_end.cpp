@@ -1,0 +1,181 @@
+// How a rank leaves its run, and how it ends after a failure.
+#include <algorithm>
+#include <exception>
+#include <string_view>
+#include <utility>
+
+#include "megatron/base/error.h"
+#include "megatron/parallel/comm.h"
+#include "megatron/parallel/shared_memory/spin_wait.h"
+#include "megatron/parallel/world_state.h"
+
+namespace megatron {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+/// Limit for reaching rank 0 with a failure that occurs before the rendezvous.
+constexpr seconds kEarlyConnectTimeout{10};
+/// Limit for rank 0 to print a failure of this rank.
+constexpr seconds kPrintTimeout{5};
+/// Limit for another rank to post the failure that made this one fail.
+constexpr milliseconds kFirstCauseTimeout{3'000};
+/// The same when all that is known is that a rank is silent.
+constexpr milliseconds kGuessDelay{500};
+
+}  // namespace
+
+void World::State::leave() {
+  if (!run_status_) return;
+  // Rank 0 prints for the other ranks, and in most runs hosts the store.
+  const bool is_last = environment_.rank == 0;
+  if (is_last) {
+    run_status_->leave(environment_.rank);
+    wait_until_finished();
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    is_leaving_ = true;
+  }
+  if (const auto failure = run_status_->first()) throw PeerFailed(*failure);
+  stop_watching();
+  if (!is_last) run_status_->leave(environment_.rank);
+}
+
+/// On rank 0: waits until all ranks have left.
+void World::State::wait_until_finished() {
+  const auto deadline = std::chrono::steady_clock::now() + timeout_;
+  while (!run_status_->wait_until_finished(std::min<milliseconds>(timeout_, seconds(1)))) {
+    const auto now = std::chrono::steady_clock::now();
+    require_living(run_status_->remaining_ranks());
+    if (now >= deadline)
+      throw UserError({"the end of this run",
+                       name_ranks(run_status_->remaining_ranks()) + " did not end within " +
+                           time_text(timeout_) + " after rank 0",
+                       "check what they do, or raise --distributed-timeout-minutes"});
+  }
+}
+
+/// Throws if one of the `ranks`, which have not left, has ended: it will never leave.
+void World::State::require_living(std::vector<std::int64_t> ranks) {
+  std::shared_ptr<FailureNotice> notice;
+  {
+    const std::lock_guard lock(mutex_);
+    notice = notice_;
+  }
+  if (!notice) return;
+  std::erase_if(ranks, [&](std::int64_t rank) { return !notice->has_process_ended(rank); });
+  if (ranks.empty()) return;
+  // A rank that left in the meantime ended as it should.
+  const std::vector<std::int64_t> remaining = run_status_->remaining_ranks();
+  std::erase_if(ranks, [&](std::int64_t rank) { return std::ranges::count(remaining, rank) == 0; });
+  if (!ranks.empty())
+    throw CommError(name_ranks(ranks) + " died after the last step, before the end of the run");
+}
+
+/// Must precede leave(), because the store may end as soon as a rank has left.
+void World::State::stop_watching() {
+  {
+    const std::lock_guard lock(mutex_);
+    is_leaving_ = is_over_ = true;
+    changed_.notify_all();
+  }
+  if (watcher_.joinable()) watcher_.join();
+  end_callback();
+}
+
+/// Waits for a callback under way. One that blocks ends the process.
+void World::State::end_callback() {
+  if (!callback_thread_.joinable()) return;
+  std::unique_lock lock(mutex_);
+  if (!changed_.wait_for(lock, kExitGracePeriod, [&] { return !is_in_callback_; })) {
+    const RankFailure failure = *known_failure_;
+    lock.unlock();
+    exit_now(failure);
+  }
+  lock.unlock();
+  callback_thread_.join();
+}
+
+/// Returns the failure reported by another rank, if it arrives within `timeout`.
+std::optional<RankFailure> World::State::known_failure(milliseconds timeout) {
+  std::unique_lock lock(mutex_);
+  changed_.wait_for(lock, timeout, [&] { return known_failure_.has_value(); });
+  return known_failure_;
+}
+
+/// Connects a rank that fails before it has joined. Rank 0 hosts the store for a moment, so that
+/// the other ranks, which look for it, receive the failure.
+void World::State::connect_after_early_failure() {
+  if (run_status_ || std::exchange(has_tried_, true) || environment_.world_size == 1) return;
+  try {
+    store_ = open_store(environment_,
+                        {.timeout = kEarlyConnectTimeout, .progress = [](const std::string&) {}});
+    run_status_.emplace(*store_, environment_.world_size);
+  } catch (const std::exception&) {
+    run_status_.reset();  // no store: this rank prints its failure itself
+    store_.reset();
+  }
+}
+
+int World::State::end_in_failure(RankFailure failure, bool is_consequence, bool is_printed) {
+  failure.rank = environment_.rank;
+  failure.host = own_record({}).host;
+  failure.is_of_others = is_consequence;
+  if (constexpr std::string_view bug = "internal "; is_consequence && failure.text.starts_with(bug))
+    failure.text.erase(0, bug.size());
+  {
+    const std::lock_guard lock(mutex_);
+    own_failure_ = failure;
+    is_printed_ = is_printed_ || is_printed;
+    changed_.notify_all();
+  }
+  connect_after_early_failure();
+  if (store_) store_->set_timeout(kStoreTimeout);
+  std::optional<RankFailure> first = known_failure(time_for_first_cause(is_consequence));
+  try {
+    if (!first && run_status_) first = run_status_->post(failure);
+    ensure_printed(first.value_or(failure), failure);
+    stop_watching();
+    wait_for_others();
+  } catch (const StoreLost&) {
+    {
+      const std::lock_guard lock(mutex_);
+      is_store_lost_ = true;
+    }
+    print_once(first.value_or(failure));
+    stop_watching();
+  }
+  tell_launcher(first.value_or(failure));
+  return first.value_or(failure).code;
+}
+
+/// Returns how long to wait for the rank that failed first to say so. A dead rank says nothing.
+milliseconds World::State::time_for_first_cause(bool is_consequence) {
+  if (!is_consequence) return milliseconds(0);
+  const std::lock_guard lock(mutex_);
+  const bool is_guess = notice_ && !notice_->failure().empty() && !notice_->is_failure_explained();
+  return is_guess ? kGuessDelay : kFirstCauseTimeout;
+}
+
+/// Returns once rank 0 has printed the first failure, or prints it.
+void World::State::ensure_printed(const RankFailure& first, const RankFailure& own) {
+  if (environment_.rank == 0 || !run_status_) {
+    print_once(first);
+    if (run_status_) run_status_->set_printed();
+    return;
+  }
+  if (own.text.empty()) run_status_->set_printed();
+  if (!run_status_->wait_until_printed(kPrintTimeout) && first.rank == environment_.rank)
+    print_once(first);
+}
+
+/// Keeps the store's host alive until the other ranks have read the failure.
+void World::State::wait_for_others() {
+  if (!run_status_) return;
+  run_status_->leave(environment_.rank);
+  if (hosts_store(environment_)) run_status_->wait_until_all_left(kPrintTimeout);
+}
+
+}  // namespace megatron
