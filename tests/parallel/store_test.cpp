@@ -336,7 +336,7 @@ TEST(ReachStore, SpeaksOfAServiceThatIsSilent) {
   EXPECT_THAT(refusal({"127.0.0.1", silent.port()},
                       {.timeout = milliseconds(6'000),
                        .progress = [&](double, const std::string& line) { told = line; }}),
-              HasSubstr("which has not answered for 6 s"));
+              HasSubstr("has not answered for 6 s: rank 0 of this run is stopped, or another"));
   EXPECT_EQ(told,
             "the port is open, but no store of a run answers there: rank 0 is not ready, or "
             "another program has the port");
