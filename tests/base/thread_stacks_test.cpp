@@ -18,6 +18,13 @@ namespace {
 using testing::Contains;
 using testing::HasSubstr;
 
+/// ThreadSanitizer delivers a signal only when the thread returns from the kernel.
+#ifdef __SANITIZE_THREAD__
+constexpr bool kSignalsAreLate = true;
+#else
+constexpr bool kSignalsAreLate = false;
+#endif
+
 /// A thread that waits in read() until its end.
 class WaitingThread {
  public:
@@ -48,16 +55,8 @@ class WaitingThread {
   std::thread thread_;
 };
 
-/// ThreadSanitizer delivers a signal only when the thread returns from the kernel.
-void skip_with_late_signals() {
-#ifdef __SANITIZE_THREAD__
-  GTEST_SKIP() << "ThreadSanitizer delays signals";
-#endif
-}
-
 TEST(ThreadStacks, ShowWhereAThreadWaits) {
-  skip_with_late_signals();
-  if (testing::Test::IsSkipped()) return;
+  if (kSignalsAreLate) GTEST_SKIP() << "ThreadSanitizer delays signals";
   const WaitingThread waiting;
   const std::vector<ThreadStack> stacks = thread_stacks();
   const auto found = std::ranges::find(stacks, waiting.id(), &ThreadStack::thread);
@@ -70,8 +69,7 @@ TEST(ThreadStacks, ShowWhereAThreadWaits) {
 }
 
 TEST(ThreadStacks, TheMainThreadIsFirst) {
-  skip_with_late_signals();
-  if (testing::Test::IsSkipped()) return;
+  if (kSignalsAreLate) GTEST_SKIP() << "ThreadSanitizer delays signals";
   const auto stacks = std::async(std::launch::async, [] { return thread_stacks(); });
   stacks.wait();
   const auto main = std::async(std::launch::async, [] { return main_thread_stack(); }).get();
@@ -81,8 +79,7 @@ TEST(ThreadStacks, TheMainThreadIsFirst) {
 
 /// Requests of several threads at once must not mix their stacks.
 TEST(ThreadStacks, RequestsRunOneAfterTheOther) {
-  skip_with_late_signals();
-  if (testing::Test::IsSkipped()) return;
+  if (kSignalsAreLate) GTEST_SKIP() << "ThreadSanitizer delays signals";
   const WaitingThread waiting;
   std::vector<std::future<std::vector<ThreadStack>>> requests;
   for (int i = 0; i < 4; ++i)

@@ -4,14 +4,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cstdio>
-#include <cstdlib>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <random>
 #include <set>
 
 #include "cli/running_launch.h"
+#include "cli/shell.h"
 #include "cli/tiny_training.h"
 #include "megatron/base/json.h"
 #include "megatron/cli/chaos_report.h"
@@ -96,7 +95,6 @@ ChaosResult right_result() {
   result.broken.steps[1].push_back(result.broken.steps[1][0]);  // computed again
   result.broken.faults = {{.fault = {FaultKind::kill, 1, 1, 0},
                            .has_happened = true,
-                           .iteration = 1,
                            .recovery_s = 2.5,
                            .repeated_steps = 1}};
   return result;
@@ -137,28 +135,17 @@ TEST(ChaosReport, SaysWhatIsWrong) {
 
 // ---- runs ----
 
-std::uint64_t number_from_environment(const char* name, std::uint64_t otherwise) {
-  const char* text = std::getenv(name);
-  return text != nullptr ? std::stoull(text) : otherwise;
-}
-
 struct Ended {
   int code;
   std::string output;
 };
 
 Ended run_chaos_program(const std::string& flags, const Args& training) {
-  std::string command = kProgram + " chaos " + flags +
-                        " -- launch --nproc-per-node 3 "
-                        "--grace-seconds 3 -- pretrain";
+  std::string command =
+      kProgram + " chaos " + flags + " -- launch --nproc-per-node 3 --grace-seconds 3 -- pretrain";
   for (const std::string& word : training) command += " " + word;
-  FILE* pipe = ::popen((command + " 2>&1").c_str(), "r");
-  std::string text;
-  char buffer[4096];
-  while (const std::size_t count = ::fread(buffer, 1, sizeof buffer, pipe))
-    text.append(buffer, count);
-  const int status = ::pclose(pipe);
-  return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, text};
+  const auto [code, text] = shell(command);
+  return {code, text};
 }
 
 /// A run whose steps take long enough to be interrupted.

@@ -4,10 +4,10 @@
 #include <signal.h>
 
 #include <chrono>
-#include <cstdio>
 #include <nlohmann/json.hpp>
 
 #include "cli/running_launch.h"
+#include "cli/shell.h"
 #include "cli/tiny_training.h"
 #include "megatron/base/json.h"
 #include "support/temporary_folder.h"
@@ -28,15 +28,7 @@ Args training_on(const std::string& ranks, const Args& flags) {
       flags);
 }
 
-std::string output_of(const std::string& command) {
-  FILE* pipe = ::popen((kProgram + " " + command + " 2>&1").c_str(), "r");
-  std::string text;
-  char buffer[4096];
-  while (const std::size_t count = ::fread(buffer, 1, sizeof buffer, pipe))
-    text.append(buffer, count);
-  ::pclose(pipe);
-  return text;
-}
+std::string output_of(const std::string& command) { return shell(kProgram + " " + command).second; }
 
 /// A rank that stands still is named within ten seconds, with the call that the others wait in.
 TEST(Hangs, AreNamedLongBeforeTheTimeout) {

@@ -16,6 +16,7 @@
 #include <thread>
 
 #include "cli/logged_losses.h"
+#include "cli/shell.h"
 #include "cli/tiny_training.h"
 #include "megatron/base/files.h"
 #include "support/temporary_folder.h"
@@ -27,11 +28,6 @@ using Milliseconds = std::chrono::milliseconds;
 
 const std::vector<std::string> kFlags = tiny_training(
     {"--micro-batch-size", "2", "--global-batch-size", "2", "--train-iters", "20000"});
-
-std::uint64_t number_from_environment(const char* name, std::uint64_t otherwise) {
-  const char* text = std::getenv(name);
-  return text != nullptr ? std::stoull(text) : otherwise;
-}
 
 class KilledRuns : public testing::Test {
  protected:

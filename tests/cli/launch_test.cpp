@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "cli/running_launch.h"
+#include "cli/shell.h"
 #include "cli/tiny_training.h"
 #include "megatron/base/files.h"
 #include "megatron/base/listening_socket.h"
@@ -169,18 +170,6 @@ TEST(Launch, NamesAPortInUseAtOnce) {
                                  " of this host: is in use by another process\n  fix: choose "
                                  "another port with --master-port, or MASTER_PORT on every rank\n");
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(2));
-}
-
-/// Returns the output of a shell command and its exit code.
-std::pair<int, std::string> shell(const std::string& command) {
-  const std::unique_ptr<FILE, int (*)(FILE*)> pipe(
-      ::popen(("{ " + command + "\n} 2>&1").c_str(), "r"), [](FILE*) { return 0; });
-  std::string text;
-  std::array<char, 4096> buffer{};
-  for (std::size_t count; (count = std::fread(buffer.data(), 1, buffer.size(), pipe.get())) > 0;)
-    text.append(buffer.data(), count);
-  const int status = ::pclose(pipe.get());
-  return {WIFEXITED(status) ? WEXITSTATUS(status) : 128, text};
 }
 
 std::string losses(const std::string& log) {

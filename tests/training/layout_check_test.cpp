@@ -76,8 +76,7 @@ class ChangedComm final : public Comm {
   };
   /// Every call is complete when it returns, so that `then` sees its result.
   PendingWork start(CommCall call) override {
-    if (call.operation == CommOperation::send || call.operation == CommOperation::recv)
-      return start_on(*comm_, std::move(call));
+    if (is_message(call.operation)) return start_on(*comm_, std::move(call));
     run(std::move(call));
     return std::make_unique<Done>();
   }

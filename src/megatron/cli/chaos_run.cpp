@@ -84,7 +84,6 @@ class ChildProgram {
   }
 
   int output() const { return output_; }
-  pid_t pid() const { return pid_; }
   void kill_all() const { ::kill(-pid_, SIGKILL); }
   int wait() {
     int status = 0;
@@ -171,7 +170,6 @@ class ChaosRun {
     step_s_ = seconds_between(std::exchange(last_step_, Clock::now()), Clock::now());
     const bool is_repeated = outcome_.steps.contains(step->iteration);
     outcome_.steps[step->iteration].push_back(*step);
-    last_iteration_ = step->iteration;
     furthest_ = std::max(furthest_, step->iteration);
     if (options_.progress) options_.progress(furthest_);
     if (next_ == 0) return;
@@ -203,7 +201,6 @@ class ChaosRun {
     ++next_;
     due_.reset();
     outcome.has_happened = true;
-    outcome.iteration = last_iteration_;
     happened_ = Clock::now();
     has_restarted_ = has_failed_to_save_ = false;
     victims_ = {ranks[rank]};
@@ -267,9 +264,9 @@ class ChaosRun {
   ChaosOutcome outcome_;
   const Clock::time_point begin_ = Clock::now();
   Clock::time_point last_step_ = begin_, happened_ = begin_;
-  std::int64_t last_iteration_ = 0, furthest_ = 0;
-  double step_s_ = 0;     ///< time between the last two steps
-  std::size_t next_ = 0;  ///< fault
+  std::int64_t furthest_ = 0;  ///< step
+  double step_s_ = 0;          ///< time between the last two steps
+  std::size_t next_ = 0;       ///< fault
   std::optional<Clock::time_point> due_;
   bool is_active_ = false;                                   ///< the last fault lasts
   bool has_restarted_ = false, has_failed_to_save_ = false;  ///< since the last fault

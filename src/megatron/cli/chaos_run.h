@@ -27,7 +27,6 @@ std::optional<LoggedStep> logged_step(const std::string& line);
 struct FaultOutcome {
   Fault fault;
   bool has_happened = false;
-  std::int64_t iteration = 0;             ///< the last finished step when it happened
   std::optional<double> recovery_s = {};  ///< until the next step, or the run, was finished
   std::int64_t repeated_steps = 0;        ///< steps that were computed again
 };

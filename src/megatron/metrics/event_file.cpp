@@ -13,6 +13,7 @@
 #include "megatron/base/files.h"
 #include "megatron/base/format.h"
 #include "megatron/base/machine.h"
+#include "megatron/base/wall_clock.h"
 #include "megatron/metrics/deleted_file.h"
 #include "megatron/metrics/protobuf.h"
 
@@ -36,19 +37,15 @@ std::string little_endian(T value) {
   return bytes;
 }
 
-double wall_time() {
-  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
-}
-
 ProtobufWriter event_at(std::int64_t step) {
   ProtobufWriter event;
-  event.add_double(kWallTime, wall_time());
+  event.add_double(kWallTime, unix_seconds());
   if (step != 0) event.add_integer(kStep, static_cast<std::uint64_t>(step));
   return event;
 }
 
 fs::path unused_name(const fs::path& folder) {
-  const auto seconds = static_cast<long long>(wall_time());
+  const auto seconds = static_cast<long long>(unix_seconds());
   for (int n = 0;; ++n) {
     const fs::path path = folder / (std::string(kFilePrefix) +
                                     format("%010lld.%s.%d.%d", seconds, host_name().c_str(),

@@ -1,12 +1,12 @@
 #include "megatron/metrics/prometheus.h"
 
-#include <chrono>
 #include <cmath>
 #include <fstream>
 
 #include "megatron/base/error.h"
 #include "megatron/base/files.h"
 #include "megatron/base/format.h"
+#include "megatron/base/wall_clock.h"
 
 namespace megatron {
 namespace {
@@ -149,8 +149,7 @@ void PrometheusCollector::add(const StepMetrics& step) {
   if (!step_.stragglers) step_.stragglers = last_stragglers;  // they are measured at times only
   ++steps_;
   skipped_updates_ += step.is_skipped ? 1 : 0;
-  last_step_time_ =
-      std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+  last_step_time_ = unix_seconds();
 }
 
 void PrometheusCollector::add(const EvaluationMetrics& evaluation) {

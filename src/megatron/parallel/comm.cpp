@@ -32,9 +32,7 @@ CommCall Comm::checked(CommCall call) const {
   MEGATRON_CHECK(call.peer >= 0 && call.peer < size(), describe(call), ": the group of ", size(),
                  " ranks has no rank ", call.peer);
   if (!call.in.defined() || !call.out.defined()) {
-    const bool message =
-        call.operation == CommOperation::send || call.operation == CommOperation::recv;
-    MEGATRON_CHECK(!message || call.peer != rank(), describe(call),
+    MEGATRON_CHECK(!is_message(call.operation) || call.peer != rank(), describe(call),
                    ": a rank cannot send a message to itself");
     return call;
   }

@@ -5,13 +5,13 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <chrono>
 #include <cstring>
 #include <optional>
 #include <span>
 #include <string_view>
 
 #include "megatron/base/checksum.h"
+#include "megatron/base/wall_clock.h"
 
 namespace megatron {
 namespace {
@@ -19,18 +19,25 @@ namespace {
 constexpr std::size_t kMaxDims = 6;
 constexpr std::int8_t kNoType = -1;
 
-std::int64_t unix_ns() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(
-             std::chrono::system_clock::now().time_since_epoch())
-      .count();
-}
-
 template <std::size_t n>
 void copy_text(std::array<char, n>& to, std::string_view text) {
   std::memcpy(to.data(), text.data(), std::min(text.size(), n - 1));
 }
 
 }  // namespace
+
+std::string describe_with_place(const CallRecord& call) {
+  return std::string(name_of(call.operation)) + " '" + call.what + "' on " + call.axis +
+         (call.layer.empty() ? "" : " in " + call.layer);
+}
+
+std::vector<std::int64_t> awaited_ranks(const CallRecord& call, std::int64_t rank,
+                                        const std::vector<std::int64_t>& group) {
+  if (is_message(call.operation)) return {call.peer};
+  std::vector<std::int64_t> others = group;
+  std::erase(others, rank);
+  return others;
+}
 
 bool is_part_of(const CallRecord& made, const CallRecord& call, std::int64_t rank) {
   if (made.group != call.group || made.group_number < call.group_number) return false;
@@ -40,7 +47,8 @@ bool is_part_of(const CallRecord& made, const CallRecord& call, std::int64_t ran
 
 struct CallHistory::Note {
   std::uint64_t group, group_number;
-  std::int64_t peer, entered_ns;
+  std::int64_t peer;
+  double entered_s;
   std::array<std::int64_t, kMaxDims> shape;
   std::int8_t operation, scalar_type, num_dims, is_uneven;
   std::array<char, 20> axis;
@@ -53,7 +61,7 @@ struct CallHistory::Slot {
   static constexpr std::size_t kNumWords = sizeof(Note) / sizeof(std::uint64_t);
   static_assert(sizeof(Note) % sizeof(std::uint64_t) == 0);
   std::atomic<std::uint64_t> number;
-  std::atomic<std::int64_t> left_ns;
+  std::atomic<double> left_s;
   std::atomic<std::uint64_t> is_awaited;
   std::array<std::atomic<std::uint64_t>, kNumWords> words;
 };
@@ -90,7 +98,7 @@ std::uint64_t CallHistory::enter(const Place& place, const CommCall& call) {
   Note note{.group = place.group,
             .group_number = place.group_number,
             .peer = place.peer,
-            .entered_ns = unix_ns(),
+            .entered_s = unix_seconds(),
             .shape = {},
             .operation = static_cast<std::int8_t>(call.operation),
             .scalar_type = kNoType,
@@ -116,8 +124,8 @@ std::uint64_t CallHistory::enter(const Place& place, const CommCall& call) {
   const std::uint64_t number = calls.num_calls.load() + 1;
   Slot& slot = calls.slot(number);
   slot.number.store(0);
-  slot.left_ns.store(0);
-  slot.is_awaited.store(0);
+  slot.left_s.store(0);
+  slot.is_awaited.store(place.is_awaited ? 1 : 0);
   for (std::size_t i = 0; i < words.size(); ++i)
     slot.words[i].store(words[i], std::memory_order_release);
   slot.number.store(number);
@@ -134,7 +142,7 @@ void CallHistory::await(std::int64_t rank, std::uint64_t number) {
 void CallHistory::leave(std::int64_t rank, std::uint64_t number) {
   Slot& slot = calls_of(rank).slot(number);
   const std::lock_guard lock(mutex_);
-  if (slot.number.load() == number) slot.left_ns.store(unix_ns());
+  if (slot.number.load() == number) slot.left_s.store(unix_seconds());
 }
 
 std::vector<CallRecord> CallHistory::read(std::int64_t rank) const {
@@ -148,7 +156,7 @@ std::vector<CallRecord> CallHistory::read(std::int64_t rank) const {
     std::array<std::uint64_t, Slot::kNumWords> words;
     for (std::size_t i = 0; i < words.size(); ++i)
       words[i] = slot.words[i].load(std::memory_order_acquire);
-    const std::int64_t left_ns = slot.left_ns.load();
+    const double left_s = slot.left_s.load();
     const bool is_awaited = slot.is_awaited.load() != 0;
     if (before != number || slot.number.load() != number) continue;
     Note note;
@@ -165,8 +173,8 @@ std::vector<CallRecord> CallHistory::read(std::int64_t rank) const {
                       .is_uneven = note.is_uneven != 0,
                       .is_awaited = is_awaited,
                       .peer = note.peer,
-                      .entered_s = static_cast<double>(note.entered_ns) / 1e9,
-                      .left_s = static_cast<double>(left_ns) / 1e9};
+                      .entered_s = note.entered_s,
+                      .left_s = left_s};
     if (note.scalar_type != kNoType)
       record.type = c10::toString(static_cast<c10::ScalarType>(note.scalar_type));
     record.shape.assign(note.shape.begin(), note.shape.begin() + note.num_dims);

@@ -31,6 +31,14 @@ struct CallRecord {
   double left_s = 0;                ///< Unix time at which it was complete; 0: not yet
 };
 
+/// Returns a text such as "all_reduce 'linear_fc2' on tp in decoder.layers.3".
+std::string describe_with_place(const CallRecord& call);
+
+/// Returns the other ranks that `rank` waits for in a call on a group: all, or the partner of a
+/// message.
+std::vector<std::int64_t> awaited_ranks(const CallRecord& call, std::int64_t rank,
+                                        const std::vector<std::int64_t>& group);
+
 /// Returns whether a peer's call `made`, or a later one, is its part of `call` of `rank`.
 bool is_part_of(const CallRecord& made, const CallRecord& call, std::int64_t rank);
 
@@ -61,6 +69,7 @@ class CallHistory {
     std::uint64_t group = 0;         ///< identity from add_group()
     std::uint64_t group_number = 0;  ///< see CallRecord
     std::int64_t peer = -1;          ///< world rank
+    bool is_awaited = false;         ///< the program waits for the call at once
   };
   /// Records that the rank makes a call, and returns its number.
   std::uint64_t enter(const Place& place, const CommCall& call);

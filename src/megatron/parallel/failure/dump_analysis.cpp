@@ -91,10 +91,7 @@ class Analysis {
 
   void find_missing(std::int64_t rank, BlockedCall& blocked) const {
     const CallRecord& call = blocked.call;
-    const std::vector<std::int64_t> awaited =
-        is_message(call.operation) ? std::vector{call.peer} : blocked.group.ranks;
-    for (const std::int64_t other : awaited) {
-      if (other == rank) continue;
+    for (const std::int64_t other : awaited_ranks(call, rank, blocked.group.ranks)) {
       const auto dump = dump_of_.find(other);
       if (dump == dump_of_.end()) {
         blocked.silent.push_back(other);

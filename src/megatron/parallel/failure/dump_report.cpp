@@ -16,15 +16,6 @@ constexpr std::size_t kMaxCalls = 8;    ///< blocked calls that are listed
 constexpr std::size_t kMaxStacks = 4;   ///< ranks whose stacks are shown
 constexpr std::size_t kMaxFrames = 24;  ///< of a stack
 
-std::string ranks_text(const std::vector<std::int64_t>& ranks) {
-  return (ranks.size() == 1 ? "rank " : "ranks ") + rank_list_text(ranks);
-}
-
-std::string call_text(const CallRecord& call) {
-  return std::string(name_of(call.operation)) + " '" + call.what + "' on " + call.axis +
-         (call.layer.empty() ? "" : " in " + call.layer);
-}
-
 std::string tensor_text(const CallRecord& call) {
   if (call.type.empty()) return "no tensor";
   std::string text = call.type + " [";
@@ -42,7 +33,7 @@ std::string rank_row(const RankDump& dump) {
   std::string what = "no call yet";
   if (!dump.calls.empty()) {
     const CallRecord& last = dump.calls.back();
-    what = (last.left_s == 0 ? "in " : "after ") + call_text(last);
+    what = (last.left_s == 0 ? "in " : "after ") + describe_with_place(last);
   }
   return format("%6lld  %-16s %8lld  %-8s %9lld  %s\n", static_cast<long long>(dump.rank),
                 dump.host.substr(0, 16).c_str(), static_cast<long long>(dump.process),
@@ -50,10 +41,11 @@ std::string rank_row(const RankDump& dump) {
 }
 
 std::string blocked_text(const BlockedCall& blocked) {
-  std::string text =
-      "  " + call_text(blocked.call) + ", call " + std::to_string(blocked.call.group_number) +
-      " of the group (" + ranks_text(blocked.group.ranks) + "), " + tensor_text(blocked.call) +
-      ":\n    " + ranks_text(blocked.waiting) + format(" waited %.1f s", blocked.waited_s);
+  std::string text = "  " + describe_with_place(blocked.call) + ", call " +
+                     std::to_string(blocked.call.group_number) + " of the group (" +
+                     ranks_text(blocked.group.ranks) + "), " + tensor_text(blocked.call) +
+                     ":\n    " + ranks_text(blocked.waiting) +
+                     format(" waited %.1f s", blocked.waited_s);
   if (!blocked.missing.empty()) text += " for " + ranks_text(blocked.missing);
   if (!blocked.silent.empty())
     text += std::string(blocked.missing.empty() ? " for " : " and ") + ranks_text(blocked.silent) +
@@ -66,9 +58,10 @@ std::string blocked_text(const BlockedCall& blocked) {
 std::string difference_text(const DifferentCalls& different) {
   return "  on " + different.group.axis + " (" + ranks_text(different.group.ranks) + "), the " +
          different.difference + " differs in call " + std::to_string(different.call.group_number) +
-         ":\n    rank " + std::to_string(different.rank) + ": " + call_text(different.call) + ", " +
-         tensor_text(different.call) + "\n    rank " + std::to_string(different.other_rank) + ": " +
-         call_text(different.other) + ", " + tensor_text(different.other) + "\n";
+         ":\n    rank " + std::to_string(different.rank) + ": " +
+         describe_with_place(different.call) + ", " + tensor_text(different.call) + "\n    rank " +
+         std::to_string(different.other_rank) + ": " + describe_with_place(different.other) + ", " +
+         tensor_text(different.other) + "\n";
 }
 
 std::string verdict_text(const std::vector<RankDump>& dumps, const HangAnalysis& analysis) {
@@ -93,7 +86,7 @@ std::string verdict_text(const std::vector<RankDump>& dumps, const HangAnalysis&
     if (dump->wait.iteration >= 0) text += ", in iteration " + std::to_string(dump->wait.iteration);
     if (!dump->calls.empty())
       text += std::string(dump->calls.back().left_s == 0 ? ", in " : ", after ") +
-              call_text(dump->calls.back());
+              describe_with_place(dump->calls.back());
     text += "\n";
   }
   return text;
@@ -140,16 +133,17 @@ std::string hang_report_json(const std::vector<RankDump>& dumps, const HangAnaly
   OrderedJson ranks = OrderedJson::array(), blocked = OrderedJson::array(),
               different = OrderedJson::array();
   for (const RankDump& dump : dumps)
-    ranks.push_back({{"rank", dump.rank},
-                     {"host", dump.host},
-                     {"process", dump.process},
-                     {"state", dump.state},
-                     {"iteration", dump.wait.iteration},
-                     {"last_call", dump.calls.empty() ? "" : call_text(dump.calls.back())},
-                     {"stack", dump.threads.empty() ? std::vector<std::string>()
-                                                    : dump.threads.front().frames}});
+    ranks.push_back(
+        {{"rank", dump.rank},
+         {"host", dump.host},
+         {"process", dump.process},
+         {"state", dump.state},
+         {"iteration", dump.wait.iteration},
+         {"last_call", dump.calls.empty() ? "" : describe_with_place(dump.calls.back())},
+         {"stack",
+          dump.threads.empty() ? std::vector<std::string>() : dump.threads.front().frames}});
   for (const BlockedCall& call : analysis.blocked)
-    blocked.push_back({{"call", call_text(call.call)},
+    blocked.push_back({{"call", describe_with_place(call.call)},
                        {"axis", call.call.axis},
                        {"layer", call.call.layer},
                        {"number", call.call.group_number},
@@ -159,12 +153,13 @@ std::string hang_report_json(const std::vector<RankDump>& dumps, const HangAnaly
                        {"silent", call.silent},
                        {"waited_s", call.waited_s}});
   for (const DifferentCalls& call : analysis.different)
-    different.push_back({{"difference", call.difference},
-                         {"number", call.call.group_number},
-                         {"group", call.group.ranks},
-                         {"ranks", {call.rank, call.other_rank}},
-                         {"calls", {call_text(call.call), call_text(call.other)}},
-                         {"tensors", {tensor_text(call.call), tensor_text(call.other)}}});
+    different.push_back(
+        {{"difference", call.difference},
+         {"number", call.call.group_number},
+         {"group", call.group.ranks},
+         {"ranks", {call.rank, call.other_rank}},
+         {"calls", {describe_with_place(call.call), describe_with_place(call.other)}},
+         {"tensors", {tensor_text(call.call), tensor_text(call.other)}}});
   const OrderedJson report{{"reason", dumps.front().reason},
                            {"culprits", analysis.culprits},
                            {"without_report", analysis.without_dump},

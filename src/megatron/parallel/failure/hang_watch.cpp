@@ -13,6 +13,7 @@
 
 #include "megatron/base/error.h"
 #include "megatron/base/machine.h"
+#include "megatron/base/wall_clock.h"
 #include "megatron/parallel/shared_memory/spin_wait.h"
 
 namespace megatron {
@@ -36,10 +37,6 @@ void install_handler() {
   sigemptyset(&action.sa_mask);
   MEGATRON_CHECK(::sigaction(SIGUSR2, &action, nullptr) == 0,
                  "cannot install the handler of SIGUSR2");
-}
-
-double unix_seconds() {
-  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
 /// Warnings come after 10 s, one minute, five minutes and then every five minutes.
@@ -82,12 +79,10 @@ std::string state_name(RankState::Kind kind) {
 
 std::vector<std::int64_t> late_ranks(HostStatus& host_status, std::int64_t rank,
                                      const CallRecord& call, const CallGroup& group) {
-  const std::vector<std::int64_t> awaited =
-      is_message(call.operation) ? std::vector{call.peer} : group.ranks;
   const RankStates states = host_status.states();
   std::vector<std::int64_t> late;
-  for (const std::int64_t other : awaited) {
-    if (other == rank || !states.contains(other)) continue;
+  for (const std::int64_t other : awaited_ranks(call, rank, group.ranks)) {
+    if (!states.contains(other)) continue;
     const std::vector<CallRecord> calls = host_status.history().read(other);
     const bool has_made_it = std::ranges::any_of(
         calls, [&](const CallRecord& made) { return is_part_of(made, call, rank); });
@@ -182,8 +177,7 @@ void HangWatch::check_device_calls() {
   const CallGroups groups = host_status_->history().groups();
   const auto group = groups.find(first->group);
   if (group == groups.end()) return;
-  const std::string call = std::string(name_of(first->operation)) + " '" + first->what + "' on " +
-                           first->axis + (first->layer.empty() ? "" : " in " + first->layer);
+  const std::string call = describe_with_place(*first);
   const std::vector<std::int64_t> late =
       late_ranks(*host_status_, options_.rank, *first, group->second);
   is_over ? end_device_call({call, late, group->second.ranks})

@@ -9,7 +9,8 @@
 #include <thread>
 
 #include "megatron/base/error.h"
-#include "megatron/parallel/failure/shared_text.h"
+#include "megatron/base/monotonic_clock.h"
+#include "megatron/parallel/failure/shared_value.h"
 
 namespace megatron {
 namespace {
@@ -20,11 +21,7 @@ constexpr std::chrono::seconds kStackTimeout{1};
 /// Limit for a rank to write a few kilobytes.
 constexpr std::int64_t kWriteTimeoutMs = 2'000;
 
-std::int64_t monotonic_ms() {
-  return std::chrono::duration_cast<std::chrono::milliseconds>(
-             std::chrono::steady_clock::now().time_since_epoch())
-      .count();
-}
+std::int64_t monotonic_ms() { return static_cast<std::int64_t>(monotonic_seconds() * 1000); }
 
 /// Returns whether a signal or a debugger has suspended the process.
 bool is_stopped(std::int32_t process) {
@@ -39,8 +36,7 @@ bool is_stopped(std::int32_t process) {
 }  // namespace
 
 struct HostStatus::Memory {
-  std::atomic<std::uint32_t> failure_state, has_reporter, is_explained, is_guess, has_dump_notice,
-      unused;
+  std::atomic<std::uint32_t> failure_state, has_reporter, is_explained, is_guess, has_dump_notice;
   // Times of the monotonic clock; 0: none.
   std::atomic<std::int64_t> last_warning_ms, failed_ms;
   char reason[4056];  ///< Zero-terminated.

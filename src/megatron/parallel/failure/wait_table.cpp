@@ -5,6 +5,8 @@
 #include <atomic>
 #include <cstring>
 
+#include "megatron/parallel/failure/shared_value.h"
+
 namespace megatron {
 
 struct WaitTable::Note {
@@ -13,12 +15,10 @@ struct WaitTable::Note {
   char call[160];
 };
 
-/// A note is written word by word while the version is odd, so that readers can detect a torn read.
 struct WaitTable::Entry {
   std::atomic<std::int32_t> num_blocked;
-  std::atomic<std::uint32_t> version;
   std::atomic<std::int64_t> iteration;  ///< The iteration plus one; 0: none.
-  std::array<std::atomic<std::uint64_t>, sizeof(Note) / sizeof(std::uint64_t)> words;
+  SharedValue<Note> note;
 };
 
 std::size_t WaitTable::bytes(std::int64_t world_size) {
@@ -55,7 +55,7 @@ WaitTable::Wait::~Wait() {
   const std::lock_guard lock(waits_.mutex_);
   std::list<Wait*>& all = waits_.waits_[rank_];
   all.remove(this);
-  if (all.empty()) waits_.write(rank_, Note{});
+  if (all.empty()) waits_.entry(rank_).note.write(Note{});
 }
 
 void WaitTable::Wait::update(std::vector<std::int64_t> missing) {
@@ -79,7 +79,7 @@ void WaitTable::publish(std::int64_t rank) {
       }
     }
   }
-  write(rank, note);
+  entry(rank).note.write(note);
 }
 
 std::vector<std::int64_t> WaitTable::overdue(std::int64_t rank, std::chrono::milliseconds limit) {
@@ -91,32 +91,13 @@ std::vector<std::int64_t> WaitTable::overdue(std::int64_t rank, std::chrono::mil
   return missing;
 }
 
-/// Requires mutex_.
-void WaitTable::write(std::int64_t rank, const Note& note) {
-  Entry& own = entry(rank);
-  std::array<std::uint64_t, sizeof(Note) / sizeof(std::uint64_t)> words;
-  std::memcpy(words.data(), &note, sizeof note);
-  own.version.fetch_add(1);
-  for (std::size_t i = 0; i < words.size(); ++i)
-    own.words[i].store(words[i], std::memory_order_release);
-  own.version.fetch_add(1);
-}
-
 RankWait WaitTable::read(std::int64_t rank) const {
   const Entry& from = entry(rank);
   RankWait wait{.iteration = iteration(rank)};
-  for (int attempt = 0; attempt < 1000; ++attempt) {
-    const std::uint32_t before = from.version.load();
-    std::array<std::uint64_t, sizeof(Note) / sizeof(std::uint64_t)> words;
-    for (std::size_t i = 0; i < words.size(); ++i)
-      words[i] = from.words[i].load(std::memory_order_acquire);
-    if (before % 2 != 0 || from.version.load() != before) continue;
-    Note note;
-    std::memcpy(&note, words.data(), sizeof note);
-    wait.is_waiting = note.has_waits != 0 && from.num_blocked.load() > 0;
-    wait.call = note.call;
-    wait.missing.assign(note.missing.begin(), note.missing.begin() + note.num_missing);
-    break;
+  if (const auto note = from.note.read()) {
+    wait.is_waiting = note->has_waits != 0 && from.num_blocked.load() > 0;
+    wait.call = note->call;
+    wait.missing.assign(note->missing.begin(), note->missing.begin() + note->num_missing);
   }
   return wait;
 }

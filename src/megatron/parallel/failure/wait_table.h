@@ -70,7 +70,6 @@ class WaitTable {
   struct Entry;
   struct Note;
   Entry& entry(std::int64_t rank) const;
-  void write(std::int64_t rank, const Note& note);
 
   std::byte* memory_;
   std::mutex mutex_;

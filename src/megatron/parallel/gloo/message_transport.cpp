@@ -35,9 +35,7 @@ MessageTransport::MessageTransport(std::shared_ptr<ByteChannel> channel,
       host_status_(std::move(host_status)) {}
 
 void MessageTransport::run(const CommCall& call) {
-  const bool is_message =
-      call.operation == CommOperation::send || call.operation == CommOperation::recv;
-  if (is_message) return dispatch(call);
+  if (is_message(call.operation)) return dispatch(call);
   const Handshakes handshakes = exchange_handshakes(call);
   compare(call, handshakes);
   if (is_small(call)) return finish_small(call, handshakes);

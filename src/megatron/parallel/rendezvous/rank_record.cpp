@@ -132,4 +132,8 @@ std::string rank_list_text(const std::vector<std::int64_t>& ranks) {
   return text;
 }
 
+std::string ranks_text(const std::vector<std::int64_t>& ranks) {
+  return (ranks.size() == 1 ? "rank " : "ranks ") + rank_list_text(ranks);
+}
+
 }  // namespace megatron

@@ -43,5 +43,7 @@ std::string first_difference(const SettingsText& of_other, const SettingsText& o
 
 /// Returns a list such as "3, 5-8, 12".
 std::string rank_list_text(const std::vector<std::int64_t>& ranks);
+/// Also says what they are: "rank 3", "ranks 0-2, 5".
+std::string ranks_text(const std::vector<std::int64_t>& ranks);
 
 }  // namespace megatron

@@ -8,6 +8,7 @@
 #include "megatron/base/format.h"
 #include "megatron/base/json.h"
 #include "megatron/base/listening_socket.h"
+#include "megatron/base/wall_clock.h"
 
 namespace megatron {
 namespace {
@@ -19,12 +20,6 @@ constexpr milliseconds kRank0Margin{10'000};  ///< Rank 0 times out this much ea
 
 std::string record_key(std::int64_t rank) { return "rank/" + std::to_string(rank); }
 std::string settings_key(std::int64_t rank) { return "settings/" + std::to_string(rank); }
-
-std::string unix_seconds_text() {
-  return std::to_string(std::chrono::duration_cast<std::chrono::seconds>(
-                            std::chrono::system_clock::now().time_since_epoch())
-                            .count());
-}
 
 milliseconds remaining(Clock::time_point until) {
   return std::max(milliseconds(0), std::chrono::ceil<milliseconds>(until - Clock::now()));
@@ -143,8 +138,7 @@ class Rendezvous {
     for (std::int64_t rank = 0; rank < environment_.world_size; ++rank) {
       if (!store_.find(record_key(rank))) missing.push_back(rank);
     }
-    return (missing.size() == 1 ? "rank " : "ranks ") + rank_list_text(missing) + " of " +
-           std::to_string(environment_.world_size);
+    return ranks_text(missing) + " of " + std::to_string(environment_.world_size);
   }
 
   UserError missing_error(double waited_s) {
@@ -175,7 +169,8 @@ class Rendezvous {
     }
     if (!others.empty()) throw settings_error(others);
     Json hosts = hosts_json(records);
-    hosts["start"] = own_.host + "-" + std::to_string(own_.pid) + "-" + unix_seconds_text();
+    hosts["start"] =
+        own_.host + "-" + std::to_string(own_.pid) + "-" + format("%.0f", unix_seconds());
     store_.set(RunStatus::kHostsKey, hosts.dump(-1, ' ', false, Json::error_handler_t::replace));
     return read_hosts(hosts, own_, 0);
   }
@@ -186,8 +181,7 @@ class Rendezvous {
     if (store_.poll(settings_key(ranks[0]), milliseconds(10'000)))
       difference = first_difference(read_settings(store_.get_all({settings_key(ranks[0])})[0]),
                                     options_.settings);
-    const std::string more =
-        ranks.size() > 1 ? "ranks " + rank_list_text(ranks) + " differ from rank 0" : "";
+    const std::string more = ranks.size() > 1 ? ranks_text(ranks) + " differ from rank 0" : "";
     return UserError({"rank " + std::to_string(ranks[0]) + " was started " + difference, more,
                       "start every rank with the same command"});
   }

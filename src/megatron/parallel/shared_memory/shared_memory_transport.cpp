@@ -63,9 +63,7 @@ SharedMemoryTransport::SharedMemoryTransport(SharedMemoryArea area, const GroupI
 }
 
 void SharedMemoryTransport::run(const CommCall& call) {
-  const bool is_message =
-      call.operation == CommOperation::send || call.operation == CommOperation::recv;
-  if (!is_message) {
+  if (!is_message(call.operation)) {
     publish_header(call);
     choose_copy_mode(call);
   }

@@ -92,9 +92,9 @@ QueuedComm::Order QueuedComm::order_of(const CommCall& call) {
                                     : Order{CommOperation::barrier, std::int64_t{0}};
 }
 
-std::uint64_t QueuedComm::enter(const CommCall& call) {
+std::uint64_t QueuedComm::enter(const CommCall& call, bool is_awaited) {
   const bool has_peer = is_message(call.operation) || call.operation == CommOperation::broadcast;
-  CallHistory::Place place{.rank = own_rank(), .group = group_};
+  CallHistory::Place place{.rank = own_rank(), .group = group_, .is_awaited = is_awaited};
   if (has_peer) place.peer = group_info_.ranks[static_cast<std::size_t>(call.peer)];
   const std::lock_guard lock(mutex_);  // so that numbers are entered in their order
   place.group_number = ++num_calls_[order_of(call)];
@@ -127,8 +127,7 @@ void QueuedComm::run(CommCall call) {
   const ScopedExposedTime exposed_time(*counters_, record_call(*counters_, call));
   check_memory(call);
   const BlockedScope blocked(*host_status_, own_rank());
-  const std::uint64_t number = enter(call);
-  host_status_->history().await(own_rank(), number);
+  const std::uint64_t number = enter(call, /*is_awaited=*/true);
   queue_of(call)->run([&] { transport_->run(call); });
   host_status_->history().leave(own_rank(), number);
 }

@@ -29,8 +29,9 @@ class QueuedComm : public Comm {
   PendingWork start(CommCall call) override;
   void run(CommCall call) override;
   const std::shared_ptr<CommCounters>& counters() const { return counters_; }
-  /// Records a call in this rank's history and returns its number there.
-  std::uint64_t enter(const CommCall& call);
+  /// Records a call in this rank's history and returns its number there. `is_awaited`: the caller
+  /// waits for it at once.
+  std::uint64_t enter(const CommCall& call, bool is_awaited = false);
 
  private:
   std::shared_ptr<TaskQueue> queue_of(const CommCall& call);

@@ -73,10 +73,13 @@ StragglerMonitor::StragglerMonitor(const TrainingPlan& plan, TrainingServices& s
     : rank_(plan.rank),
       timers_(services.timers),
       clock_(clocks_of(services.communicators), device_spans(plan.rank.device)) {
-  timers_.add_listener(clock_);
   std::vector<RankPlace> places = gather_places(rank_);
-  if (rank_.index != 0) return;
-  const LoggerConfig& logger = plan.settings.logger;
+  if (rank_.index == 0) open_report(plan.settings.logger, std::move(places), out);
+  timers_.add_listener(clock_);  // last: the destructor removes it
+}
+
+void StragglerMonitor::open_report(const LoggerConfig& logger, std::vector<RankPlace> places,
+                                   std::ostream& out) {
   tracker_.emplace(std::move(places), static_cast<std::size_t>(logger.straggler_minmax_count));
   if (!tracker_->has_peers())
     out << "note: --log-straggler names no rank in this run: ranks of one pipeline stage are "

@@ -42,6 +42,8 @@ class StragglerMonitor {
 
  private:
   std::optional<StragglerMetrics> gather();
+  /// On rank 0.
+  void open_report(const LoggerConfig& logger, std::vector<RankPlace> places, std::ostream& out);
 
   const Rank& rank_;
   Timers& timers_;
