@@ -40,10 +40,10 @@ BrokenCommand read_command(const Words& command) {
                                {.num_cpus = num_cpus(), .num_gpus = 0});
   read.training = read.plan.command;
   if (read.training.front() != "pretrain") throw usage;
-  if (read.plan.num_nodes > 1)
-    throw UserError({"--nnodes " + std::to_string(read.plan.num_nodes),
+  if (read.plan.max_nodes > 1)
+    throw UserError({"--nnodes " + std::to_string(read.plan.max_nodes),
                      "is more than one host, whose ranks chaos cannot reach", "use one host"});
-  read.run = read_run(std::span(read.training).subspan(1), read.plan.world_size());
+  read.run = read_run(std::span(read.training).subspan(1), read.plan.max_world_size());
   if (read.run.options.settings.training.train_iters < 2)
     throw UserError({"--train-iters",
                      "must be given and be at least 2: faults happen between steps",
@@ -126,7 +126,7 @@ int run_chaos(std::span<const std::string> args) try {
   const BrokenCommand command = read_command(words);
   const fs::path scratch = make_scratch(options);
   ChaosResult result{.seed = static_cast<std::uint64_t>(options.seed),
-                     .num_ranks = command.plan.world_size(),
+                     .num_ranks = command.plan.max_world_size(),
                      .train_iters = command.run.options.settings.training.train_iters,
                      .num_wanted = options.faults};
   const fs::path reference = scratch / "without-faults", broken = scratch / "with-faults";
