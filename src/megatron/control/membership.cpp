@@ -202,7 +202,7 @@ void Membership::end_round(Time now) {
   const HostResult& result = *cause->result;
   const bool was_asked = decision_.kind == Decision::Kind::stop;
   if (result.code == 0 && !was_asked) return finish(0, "");
-  if (was_asked && (result.code == 0 || result.code == 143)) {
+  if (was_asked && !result.was_signalled && (result.code == 0 || result.code == 143)) {
     // A run that ended by itself in the meantime resumes at its end, and ends again.
     decision_.kind = Decision::Kind::wait;
     decision_.is_restart = false;

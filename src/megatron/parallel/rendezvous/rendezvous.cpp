@@ -83,6 +83,15 @@ RunHosts read_hosts(const Json& json, const RankRecord& own, std::int64_t rank) 
   return hosts;
 }
 
+RankRecord record_of(const LaunchEnvironment& environment, const RunStore& store,
+                     const RendezvousOptions& options) {
+  RankRecord record =
+      own_record(options.settings,
+                 environment.own_addr.empty() ? store.local_address() : environment.own_addr);
+  if (!options.host.empty()) record.host = record.host_id = options.host;
+  return record;
+}
+
 class Rendezvous {
  public:
   Rendezvous(const LaunchEnvironment& environment, RunStore& store, RunStatus& run_status,
@@ -91,8 +100,7 @@ class Rendezvous {
         store_(store),
         run_status_(run_status),
         options_(options),
-        own_(own_record(options.settings, environment.own_addr.empty() ? store.local_address()
-                                                                       : environment.own_addr)) {}
+        own_(record_of(environment, store, options)) {}
 
   RunHosts run() {
     publish_record();

@@ -24,6 +24,7 @@ struct RendezvousOptions {
   SettingsText settings;  ///< Must be the same on every rank.
   /// Receives progress lines such as "waiting for ranks 3, 5 of 8 (12 s)". Null: stderr.
   std::function<void(const std::string& line)> progress = {};
+  std::string host = {};  ///< Pretends to be another host, in simulations.
 };
 
 /// Which ranks run on which host.
