@@ -213,10 +213,11 @@ class Simulation {
     while (true) {
       std::this_thread::sleep_for(kWatchInterval);
       if (environment.rank == dying_rank() && shared_.dies) return;
-      if (status.first()) break;
+      if (status.has_news(environment.rank == 0) && status.first()) break;
     }
     shared_.knows_s.at(static_cast<std::size_t>(environment.rank)) = seconds_since(death());
     ++shared_.num_know;
+    status.leave(environment.rank);
   }
 
   const std::int64_t hosts_, ranks_per_host_, processes_;

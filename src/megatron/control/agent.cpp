@@ -5,6 +5,7 @@
 #include <chrono>
 #include <nlohmann/json.hpp>
 #include <random>
+#include <utility>
 
 #include "megatron/base/error.h"
 #include "megatron/base/format.h"
@@ -22,6 +23,8 @@ using std::chrono::milliseconds;
 /// Keys of the agents. The first three are logs, one line of JSON for each event.
 constexpr const char *kJoinedKey = "agents/joined", *kEndedKey = "agents/ended",
                      *kLostKey = "agents/lost", *kDecisionKey = "agents/decision";
+/// Time between decisions when nothing has happened but time has passed.
+constexpr milliseconds kDecisionInterval{200};
 /// Time for ranks to find out by themselves what became of a lost host.
 constexpr std::chrono::seconds kLostHostDelay{5};
 
@@ -75,8 +78,10 @@ class LeaderAgent final : public Agent {
     for (const Json& line : new_lines(kEndedKey)) take_ended(line, now);
     for (const Json& line : new_lines(kLostKey)) take_lost(line, now);
     tell_of_lost_host(now);
-    const Decision before = decision_;
-    decision_ = membership_.decide(now);
+    if (!has_event_ && now - last_decision_ < kDecisionInterval) return;
+    has_event_ = false;
+    last_decision_ = now;
+    const Decision before = std::exchange(decision_, membership_.decide(now));
     if (decision_ == before) return;
     if (decision_.round > before.round && before.round > 0)
       service_.remove_prefix(round_prefix(options_.run_id, before.round) + "/");
@@ -107,14 +112,17 @@ class LeaderAgent final : public Agent {
   /// Returns the events of a log that have not been returned before. Lines that are none are left
   /// out: whoever knows the token may write.
   std::vector<Json> new_lines(const std::string& key) {
-    const std::string text = service_.find(key).value_or("");
-    std::size_t& done = read_[key];
     std::vector<Json> lines;
+    const std::string* log = service_.value_of(key);
+    std::size_t& done = read_[key];
+    if (!log || log->size() == done) return lines;
+    const std::string text = *log;
     for (std::size_t end; (end = text.find('\n', done)) != std::string::npos; done = end + 1) {
       Json line = Json::parse(text.substr(done, end - done), nullptr, /*allow_exceptions=*/false);
       if (line.is_object() && line.contains("id") && line["id"].is_string())
         lines.push_back(std::move(line));
     }
+    has_event_ = true;
     return lines;
   }
 
@@ -178,6 +186,8 @@ class LeaderAgent final : public Agent {
   Decision decision_;
   std::map<std::string, std::size_t> read_;  ///< bytes of each log
   std::optional<LostHost> lost_host_;
+  bool has_event_ = true;  ///< since the last decision
+  Time last_decision_{};
 };
 
 /// Speaks with the leader, for itself and for the ranks of its host.

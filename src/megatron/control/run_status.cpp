@@ -3,12 +3,15 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <sstream>
+#include <utility>
 
 #include "megatron/base/json.h"
 
 namespace megatron {
 namespace {
 
+/// Time between requests that find out whether the store still answers.
+constexpr std::chrono::seconds kAskInterval{5};
 constexpr const char* kAllLeft = "all-left";
 constexpr const char* kPrinted = "printed";
 constexpr const char* kLostRanks = "lost-ranks";
@@ -51,6 +54,22 @@ RankFailure RunStatus::post(const RankFailure& failure) {
 std::optional<RankFailure> RunStatus::first() {
   const auto text = store_.find(kFailureKey);
   return text ? std::optional(read(*text)) : std::nullopt;
+}
+
+bool RunStatus::has_news(bool of_lost_ranks) {
+  if (!std::exchange(is_watch_tried_, true)) {
+    std::vector<std::string> keys{kFailureKey};
+    if (of_lost_ranks) keys.emplace_back(kLostRanks);
+    watch_ = store_.watch(keys);
+  }
+  if (!watch_) return true;
+  watch_->wait(std::chrono::milliseconds(0));
+  // Now and then it asks all the same: a store that is stopped tells nothing.
+  const auto now = std::chrono::steady_clock::now();
+  const bool is_told = watch_->value(0) || (of_lost_ranks && watch_->value(1));
+  if (!is_told && now - last_asked_ < kAskInterval) return false;
+  last_asked_ = now;
+  return true;
 }
 
 std::optional<RankFailure> RunStatus::wait_for_failure(std::chrono::milliseconds timeout) {

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -45,6 +46,12 @@ class RunStatus {
   /// first failure.
   RankFailure post(const RankFailure& failure);
   std::optional<RankFailure> first();
+  /// Returns whether first() may have changed, or with `of_lost_ranks` also lost_ranks(), without
+  /// asking the store if it can be watched. Only one thread may call it, always with the same
+  /// argument. Throws StoreLost.
+  bool has_news(bool of_lost_ranks);
+  /// Returns whether has_news() costs the store nothing. Known after the first has_news().
+  bool is_watched() const { return watch_ != nullptr; }
   /// Makes the store note when it loses the connection to this rank; leave() withdraws that.
   void note_loss_of(std::int64_t rank);
   /// Returns the ranks whose connection was lost, ascending.
@@ -68,6 +75,9 @@ class RunStatus {
  private:
   RunStore store_;
   std::int64_t world_size_;
+  std::unique_ptr<StoreWatch> watch_;  ///< null at first, and for a store that cannot be watched
+  bool is_watch_tried_ = false;
+  std::chrono::steady_clock::time_point last_asked_{};
 };
 
 }  // namespace megatron

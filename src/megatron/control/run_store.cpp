@@ -13,17 +13,22 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr milliseconds kMaxPollInterval{500};
+/// After this time a wait lets the store tell it, and asks only to see whether it still answers.
+constexpr milliseconds kFirstPolls{50}, kAskInterval{5'000};
 
 }  // namespace
 
-RunStore::RunStore(std::shared_ptr<StoreClient> client)
-    : connection_(std::make_shared<Connection>(Connection{nullptr, std::move(client)})) {}
+RunStore::RunStore(std::shared_ptr<StoreClient> client, Connect connect_again)
+    : connection_(std::make_shared<Connection>(
+          Connection{nullptr, std::move(client), std::move(connect_again)})) {}
 
 RunStore RunStore::host(ListeningSocket socket, milliseconds timeout, const std::string& token) {
   const StoreAddress address{socket.address(), socket.port()};
   auto server = std::make_shared<StoreServer>(std::move(socket), token);
-  return RunStore(std::make_shared<Connection>(Connection{
-      std::move(server), connect_to_store(address, {.timeout = timeout, .token = token})}));
+  const Connect connect = [=] {
+    return connect_to_store(address, {.timeout = timeout, .token = token});
+  };
+  return RunStore(std::make_shared<Connection>(Connection{std::move(server), connect(), connect}));
 }
 
 RunStore RunStore::with_prefix(const std::string& prefix) const {
@@ -63,22 +68,36 @@ std::optional<std::string> RunStore::find(const std::string& key) {
 }
 
 std::vector<std::string> RunStore::get_all(const std::vector<std::string>& keys) {
-  std::vector<std::string> values;
-  for (const std::string& key : keys) values.push_back(connection_->client->get(full(key)));
-  return values;
+  std::vector<std::string> names;
+  for (const std::string& key : keys) names.push_back(full(key));
+  return connection_->client->get_all(names);
 }
 
 std::int64_t RunStore::add(const std::string& key, std::int64_t amount) {
   return connection_->client->add(full(key), amount);
 }
 
+std::unique_ptr<StoreWatch> RunStore::watch(const std::vector<std::string>& keys) const {
+  if (!connection_->connect_again) return nullptr;
+  std::vector<std::string> names;
+  for (const std::string& key : keys) names.push_back(full(key));
+  return std::make_unique<StoreWatch>(*connection_->connect_again(), names);
+}
+
 bool RunStore::poll(const std::string& key, milliseconds timeout) {
   SuspendAwareTimer timer;
+  std::unique_ptr<StoreWatch> watched;
   for (milliseconds waited{0};; waited = timer.elapsed()) {
     if (has_all({key})) return true;
     if (waited >= timeout) return false;
-    std::this_thread::sleep_for(
-        std::min(std::clamp(waited / 10, milliseconds(1), kMaxPollInterval), timeout - waited));
+    if (!watched && waited >= kFirstPolls) watched = watch({key});
+    const milliseconds pause = std::min(
+        watched ? kAskInterval : std::clamp(waited / 10, milliseconds(1), kMaxPollInterval),
+        timeout - waited);
+    if (!watched)
+      std::this_thread::sleep_for(pause);
+    else if (watched->wait(pause), watched->value(0))
+      return true;
   }
 }
 

@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -13,6 +14,7 @@
 
 #include "megatron/base/listening_socket.h"
 #include "megatron/control/store_client.h"
+#include "megatron/control/store_watch.h"
 
 namespace megatron {
 
@@ -27,7 +29,10 @@ class RunStore {
   static RunStore host(ListeningSocket socket, std::chrono::milliseconds timeout,
                        const std::string& token = "");
   /// Uses a client from connect_to_store().
-  explicit RunStore(std::shared_ptr<StoreClient> client);
+  using Connect = std::function<std::shared_ptr<StoreClient>()>;
+  /// `connect_again`, if given, makes further connections, on which this program's store can be
+  /// watched.
+  explicit RunStore(std::shared_ptr<StoreClient> client, Connect connect_again = nullptr);
   /// Returns a store on the same connection that puts `prefix` before every key.
   RunStore with_prefix(const std::string& prefix) const;
 
@@ -48,8 +53,11 @@ class RunStore {
   void withdraw_last_will();
   /// Removes the key and returns whether it was set.
   bool remove(const std::string& key);
-  /// Returns whether the key is set within `timeout`. Polls at intervals of a tenth of the time
-  /// waited so far, at most half a second.
+  /// Follows the keys over a connection of its own. Returns null if the store is not one of this
+  /// program's.
+  std::unique_ptr<StoreWatch> watch(const std::vector<std::string>& keys) const;
+  /// Returns whether the key is set within `timeout`. A longer wait watches the key. With another
+  /// store than this program's it polls, at intervals of at most half a second.
   bool poll(const std::string& key, std::chrono::milliseconds timeout);
 
   /// Returns the number of keys of the server, with any prefix.
@@ -66,6 +74,7 @@ class RunStore {
   struct Connection {
     std::shared_ptr<StoreServer> server;  ///< Null on ranks that do not host the store.
     std::shared_ptr<StoreClient> client;
+    Connect connect_again;  ///< null if the store cannot be watched
   };
   explicit RunStore(std::shared_ptr<Connection> connection, std::string prefix = "")
       : connection_(std::move(connection)), prefix_(std::move(prefix)) {}

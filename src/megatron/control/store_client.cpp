@@ -147,6 +147,7 @@ class StoreClient::Call {
     if (!client_.lost_reason_.empty()) throw StoreLost(client_.lost_reason_);
     client_.send_all(request, timer_);
   }
+  void send(const std::string& request) { client_.send_all(request, timer_); }
   template <class Number>
   Number number() {
     Number value{};
@@ -188,6 +189,23 @@ std::string StoreClient::get(const std::string& key) {
   std::string request = begin_request(StoreRequest::get);
   append_text(request, key);
   return Call(*this, request).text();
+}
+
+std::vector<std::string> StoreClient::get_all(const std::vector<std::string>& keys) {
+  constexpr std::size_t kRequestsAtOnce = 100;  // so that answers fit into the buffers
+  std::vector<std::string> values;
+  Call call(*this, "");
+  while (values.size() < keys.size()) {
+    const std::size_t end = std::min(keys.size(), values.size() + kRequestsAtOnce);
+    std::string requests;
+    for (std::size_t i = values.size(); i < end; ++i) {
+      requests += begin_request(StoreRequest::get);
+      append_text(requests, keys[i]);
+    }
+    call.send(requests);
+    while (values.size() < end) values.push_back(call.text());
+  }
+  return values;
 }
 
 std::int64_t StoreClient::add(const std::string& key, std::int64_t amount) {

@@ -49,6 +49,8 @@ class StoreClient {
                           const std::string& value);
   /// Returns the value, or "" when the key is not set.
   std::string get(const std::string& key);
+  /// Returns the values of all keys, as get() does, without waiting for each.
+  std::vector<std::string> get_all(const std::vector<std::string>& keys);
   std::int64_t add(const std::string& key, std::int64_t amount);
   bool has(const std::vector<std::string>& keys);
   std::int64_t num_keys();

@@ -119,7 +119,41 @@ void StoreListener::drop(int descriptor) {
   clients_.erase(descriptor);
   descriptors_.erase(client.id);
   ::close(descriptor);
+  for (const std::string& key : client.watched) {
+    const auto found = watchers_.find(key);
+    if (found == watchers_.end()) continue;
+    found->second.erase(client.id);
+    if (found->second.empty()) watchers_.erase(found);
+  }
   on_end(client);
+}
+
+void StoreListener::add_watcher(const std::string& key, const StoreConnection& client) {
+  watchers_[key].insert(client.id);
+  if (StoreConnection* own = find_client(client.id)) own->watched.insert(key);
+}
+
+void StoreListener::forget_watchers(const std::string& prefix) {
+  std::erase_if(watchers_, [&](const auto& one) { return one.first.starts_with(prefix); });
+}
+
+void StoreListener::publish_to(StoreConnection& client, const std::string& key,
+                               const std::string* value) {
+  if (value)
+    append_frame(client.out, StoreFrame::changed, {key, *value});
+  else
+    append_frame(client.out, StoreFrame::missing, {key});
+}
+
+void StoreListener::publish(const std::string& key, const std::string* value) {
+  const auto found = watchers_.find(key);
+  if (found == watchers_.end()) return;
+  for (const std::uint64_t id : found->second) {
+    StoreConnection* client = find_client(id);
+    if (!client) continue;
+    publish_to(*client, key, value);
+    flush(*client);
+  }
 }
 
 void StoreListener::drop_all() {

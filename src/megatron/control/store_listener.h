@@ -5,8 +5,10 @@
 #include <array>
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 
 #include "megatron/base/listening_socket.h"
 #include "megatron/control/store_protocol.h"
@@ -19,7 +21,9 @@ struct StoreConnection {
   std::uint64_t id = 0;  ///< Not used again, unlike the descriptor.
   std::string in, out;   ///< What has arrived, and what must still be sent.
   bool is_validated = false, has_token = false, is_refused = false;
-  bool is_relay = false;  ///< It speaks for many clients; answers to it are frames.
+  bool is_framed =
+      false;  ///< It may watch keys; answers to it are frames. See StoreRequest::frames.
+  std::set<std::string> watched;
   /// What is appended to a key when the connection ends; a relay has one for each of its clients.
   std::map<std::string, std::string> last_wills;
 };
@@ -62,6 +66,13 @@ class StoreListener {
   void flush(StoreConnection& client);
   void drop_all();
 
+  /// Keeps that a client wants to know the value of the key.
+  void add_watcher(const std::string& key, const StoreConnection& client);
+  void forget_watchers(const std::string& prefix);
+  /// Tells the watchers of the key its value; nullptr: it is not set.
+  void publish(const std::string& key, const std::string* value);
+  static void publish_to(StoreConnection& client, const std::string& key, const std::string* value);
+
  private:
   void accept_one();
   bool serve_client(StoreConnection& client);
@@ -75,6 +86,7 @@ class StoreListener {
   std::uint64_t last_id_ = 0;
   std::map<int, StoreConnection> clients_;  ///< by descriptor
   std::map<std::uint64_t, int> descriptors_;
+  std::unordered_map<std::string, std::set<std::uint64_t>> watchers_;  ///< ids of clients by key
 };
 
 }  // namespace megatron

@@ -27,11 +27,11 @@ enum class StoreRequest : std::uint8_t {
   cancel_wait,  ///< not used
   ping,         ///< 32 bits → the same
   // Of this program only:
-  relay = 200,  ///< from now on, answers to this client are frames; no answer
-  watch,        ///< key → a frame with its value, now and at every change, and an empty answer
+  frames = 200,  ///< from now on, answers to this client are frames; no answer
+  watch,         ///< key → a frame with its value, now and at every change, and an empty answer
 };
 
-/// What the store sends to a relay: one byte, and texts.
+/// What the store sends to a client that asked for frames: one byte, and texts.
 enum class StoreFrame : std::uint8_t {
   answer,   ///< the answer to its next request that has one
   changed,  ///< key, value of a watched key

@@ -26,7 +26,7 @@ StoreRelay::StoreRelay(ListeningSocket socket, std::string token, StoreClient& u
       own_address_(upstream.local_address()),
       upstream_(upstream.release()) {
   add_descriptor(upstream_);
-  forward(begin_request(StoreRequest::relay));
+  forward(begin_request(StoreRequest::frames));
 }
 
 StoreRelay::~StoreRelay() {
@@ -56,9 +56,9 @@ void StoreRelay::watch(const std::string& key) {
   if (is_new) ask_for(key, place->second);
 }
 
-void StoreRelay::ask_for(const std::string& key, Watched& watched) {
+void StoreRelay::ask_for(const std::string& key, Watched& watched, std::uint64_t client_id) {
   ++watched.awaited;
-  forward(request_of(StoreRequest::watch, {key}), Awaited{.key = key});
+  forward(request_of(StoreRequest::watch, {key}), Awaited{client_id, key});
 }
 
 std::optional<std::string> StoreRelay::value(const std::string& key) const {
@@ -69,10 +69,20 @@ std::optional<std::string> StoreRelay::value(const std::string& key) const {
 
 void StoreRelay::forget_prefix(const std::string& prefix) {
   std::erase_if(watched_, [&](const auto& one) { return one.first.starts_with(prefix); });
+  forget_watchers(prefix);
 }
 
 void StoreRelay::handle(StoreRequest request, RequestReader& reader, StoreConnection& client) {
   if (request == StoreRequest::check) return check(reader, client);
+  if (request == StoreRequest::frames) {
+    client.is_framed = true;
+    return;
+  }
+  if (request == StoreRequest::watch && client.is_framed) {
+    const std::string key = reader.text();
+    add_watcher(key, client);
+    return ask_for(key, watched_[key], client.id);
+  }
   std::string bytes = begin_request(request);
   switch (request) {
     case StoreRequest::set:
@@ -100,7 +110,9 @@ void StoreRelay::handle(StoreRequest request, RequestReader& reader, StoreConnec
     }
     case StoreRequest::get: {
       const std::string key = reader.text();
-      if (const auto known = value(key)) return append_text(client.out, *known);
+      // A framed client gets its answers in the order of its requests.
+      if (const auto known = value(key); known && !client.is_framed)
+        return append_text(client.out, *known);
       append_text(bytes, key);
       return forward(bytes, Awaited{client.id, ""});
     }
@@ -123,7 +135,8 @@ void StoreRelay::check(RequestReader& reader, StoreConnection& client) {
     is_known = is_known && found != watched_.end() && found->second.is_known();
     has_all = has_all && is_known && found->second.value.has_value();
   }
-  if (is_known) return append_number<std::uint8_t>(client.out, has_all ? 0 : 1);
+  if (is_known && !client.is_framed)
+    return append_number<std::uint8_t>(client.out, has_all ? 0 : 1);
   std::string bytes = begin_request(StoreRequest::check);
   append_number<std::uint64_t>(bytes, keys.size());
   for (const std::string& key : keys) append_text(bytes, key);
@@ -135,7 +148,7 @@ void StoreRelay::keep_last_will(const std::string& will, StoreConnection& client
   client.last_wills.clear();
   if (!will.empty()) client.last_wills[""] = will;
   forward(request_of(StoreRequest::compare_set, {kLastWillKey, std::to_string(client.id), will}));
-  append_text(client.out, will);
+  if (!client.is_framed) append_text(client.out, will);
 }
 
 /// The store executes the last wills only when this relay ends.
@@ -200,8 +213,10 @@ void StoreRelay::take_frame(RequestReader& reader) {
   if (kind != StoreFrame::changed && kind != StoreFrame::missing) throw ForeignRequest{};
   std::optional<std::string> text;
   if (kind == StoreFrame::changed) text = reader.text();
-  if (const auto found = watched_.find(key); found != watched_.end())
-    found->second.value = std::move(text);
+  const auto found = watched_.find(key);
+  if (found == watched_.end()) return;
+  found->second.value = std::move(text);
+  publish(key, found->second.value ? &*found->second.value : nullptr);
 }
 
 void StoreRelay::take_answer(const std::string& answer) {
@@ -213,7 +228,10 @@ void StoreRelay::take_answer(const std::string& answer) {
     --watched->second.awaited;
   StoreConnection* client = find_client(awaited.client_id);
   if (!client) return;
-  client->out += answer;
+  if (client->is_framed)
+    append_frame(client->out, StoreFrame::answer, {answer});
+  else
+    client->out += answer;
   flush(*client);
 }
 

@@ -46,7 +46,7 @@ class StoreRelay final : public StoreListener {
     std::optional<std::string> value;
     bool is_known() const { return awaited == 0; }
   };
-  /// Who awaits the next answer of the store: a client, or a watched key.
+  /// Who awaits the next answer of the store: a client, a watched key, or both.
   struct Awaited {
     std::uint64_t client_id = 0;
     std::string key;
@@ -59,7 +59,7 @@ class StoreRelay final : public StoreListener {
   void check(RequestReader& reader, StoreConnection& client);
   void forward(const std::string& request) { forward(request, std::nullopt); }
   void forward(const std::string& request, const std::optional<Awaited>& awaited);
-  void ask_for(const std::string& key, Watched& watched);
+  void ask_for(const std::string& key, Watched& watched, std::uint64_t client_id = 0);
   void keep_last_will(const std::string& will, StoreConnection& client);
   void send_upstream();
   void read_upstream();

@@ -12,7 +12,7 @@ std::optional<std::string> StoreService::find(const std::string& key) const {
 
 void StoreService::set(const std::string& key, std::string value) {
   texts_[key] = std::move(value);
-  publish(key);
+  publish_key(key);
 }
 
 std::string StoreService::compare_set(const std::string& key, const std::string& expected,
@@ -26,7 +26,7 @@ std::string StoreService::compare_set(const std::string& key, const std::string&
 
 void StoreService::append(const std::string& key, const std::string& text) {
   texts_[key] += text;
-  publish(key);
+  publish_key(key);
 }
 
 std::int64_t StoreService::add(const std::string& key, std::int64_t amount) {
@@ -38,13 +38,13 @@ std::int64_t StoreService::add(const std::string& key, std::int64_t amount) {
 
 bool StoreService::remove(const std::string& key) {
   if (texts_.erase(key) == 0) return false;
-  publish(key);
+  publish_key(key);
   return true;
 }
 
 void StoreService::remove_prefix(const std::string& prefix) {
   std::erase_if(texts_, [&](const auto& one) { return one.first.starts_with(prefix); });
-  std::erase_if(watchers_, [&](const auto& one) { return one.first.starts_with(prefix); });
+  forget_watchers(prefix);
 }
 
 bool StoreService::has_all(RequestReader& reader) const {
@@ -88,14 +88,24 @@ void StoreService::answer(StoreRequest request, RequestReader& reader, std::stri
   }
 }
 
+const std::string* StoreService::value_of(const std::string& key) const {
+  const auto found = texts_.find(key);
+  return found == texts_.end() ? nullptr : &found->second;
+}
+
 void StoreService::handle(StoreRequest request, RequestReader& reader, StoreConnection& client) {
-  if (request == StoreRequest::relay) {
-    client.is_relay = true;
+  if (request == StoreRequest::frames) {
+    client.is_framed = true;
     return;
   }
-  if (request == StoreRequest::watch && client.is_relay) return watch(reader.text(), client);
+  if (request == StoreRequest::watch && client.is_framed) {
+    const std::string key = reader.text();
+    add_watcher(key, client);
+    publish_to(client, key, value_of(key));
+    return append_frame(client.out, StoreFrame::answer, {""});
+  }
   if (request == StoreRequest::compare_set && takes_last_will(reader, client)) return;
-  if (!client.is_relay) return answer(request, reader, client.out);
+  if (!client.is_framed) return answer(request, reader, client.out);
   std::string text;
   answer(request, reader, text);
   if (request != StoreRequest::set) append_frame(client.out, StoreFrame::answer, {text});
@@ -111,7 +121,7 @@ bool StoreService::takes_last_will(RequestReader& reader, StoreConnection& clien
     client.last_wills.erase(whose);
   else
     client.last_wills[whose] = will;
-  if (!client.is_relay) append_text(client.out, will);
+  if (!client.is_framed) append_text(client.out, will);
   return true;
 }
 
@@ -119,34 +129,6 @@ void StoreService::on_end(StoreConnection& client) {
   for (const auto& [whose, will] : client.last_wills) {
     const std::size_t end = will.find('\n');
     if (end != std::string::npos) append(will.substr(0, end), will.substr(end + 1));
-  }
-  if (!client.is_relay) return;
-  for (auto& [key, ids] : watchers_) ids.erase(client.id);
-  std::erase_if(watchers_, [](const auto& one) { return one.second.empty(); });
-}
-
-void StoreService::watch(const std::string& key, StoreConnection& client) {
-  watchers_[key].insert(client.id);
-  publish_to(client, key);
-  append_frame(client.out, StoreFrame::answer, {""});
-}
-
-void StoreService::publish_to(StoreConnection& client, const std::string& key) {
-  const auto found = texts_.find(key);
-  if (found == texts_.end())
-    append_frame(client.out, StoreFrame::missing, {key});
-  else
-    append_frame(client.out, StoreFrame::changed, {key, found->second});
-}
-
-void StoreService::publish(const std::string& key) {
-  const auto found = watchers_.find(key);
-  if (found == watchers_.end()) return;
-  for (const std::uint64_t id : found->second) {
-    StoreConnection* client = find_client(id);
-    if (!client) continue;
-    publish_to(*client, key);
-    flush(*client);
   }
 }
 

@@ -4,9 +4,7 @@
 // ranks of their hosts, so that no rank polls the store.
 #pragma once
 
-#include <map>
 #include <optional>
-#include <set>
 #include <string>
 #include <unordered_map>
 
@@ -20,6 +18,8 @@ class StoreService final : public StoreListener {
 
   /// The calls of clients, for the process that hosts the store.
   std::optional<std::string> find(const std::string& key) const;
+  /// Returns the text of the key, valid until the next call, or null.
+  const std::string* value_of(const std::string& key) const;
   void set(const std::string& key, std::string value);
   /// Sets the key if its value is `expected` ("": not set). Returns the value after the call.
   std::string compare_set(const std::string& key, const std::string& expected, std::string value);
@@ -37,13 +37,10 @@ class StoreService final : public StoreListener {
   bool remove(const std::string& key);
   /// Keeps or withdraws a last will if the request is one, and returns whether it is.
   bool takes_last_will(RequestReader& reader, StoreConnection& client);
-  void watch(const std::string& key, StoreConnection& client);
   /// Tells the watchers of the key its value.
-  void publish(const std::string& key);
-  void publish_to(StoreConnection& client, const std::string& key);
+  void publish_key(const std::string& key) { publish(key, value_of(key)); }
 
   std::unordered_map<std::string, std::string> texts_;
-  std::unordered_map<std::string, std::set<std::uint64_t>> watchers_;  ///< ids of relays by key
 };
 
 }  // namespace megatron

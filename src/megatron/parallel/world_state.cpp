@@ -96,14 +96,14 @@ void World::State::watch_to_the_end() noexcept {
 
 /// Looks for a failure of another rank and makes this rank end after one.
 void World::State::watch() {
-  // A launcher answers by itself. Otherwise at most a thousand requests per second reach the store.
-  const milliseconds pause =
-      environment_.launcher_port != 0
-          ? milliseconds(250)
-          : std::max(milliseconds(250), milliseconds(environment_.world_size));
-  while (!is_ending(pause)) {
+  constexpr milliseconds kPause{250};
+  // At most a thousand requests per second reach a store that cannot be watched.
+  const milliseconds long_pause = std::max(kPause, milliseconds(environment_.world_size));
+  for (milliseconds pause = kPause; !is_ending(pause);) {
     exit_if_overdue();
     try {
+      if (!run_status_->has_news(environment_.rank == 0)) continue;
+      if (!run_status_->is_watched()) pause = long_pause;
       if (const auto failure = run_status_->first()) return handle(*failure);
       if (environment_.rank == 0) post_lost_ranks();
     } catch (const std::exception& error) {  // an unreadable status counts as lost

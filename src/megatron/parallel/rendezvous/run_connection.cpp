@@ -42,17 +42,26 @@ RunStore open_root(const LaunchEnvironment& environment, const ConnectionOptions
   if (hosts_store(environment))
     return RunStore::host(listening_socket(environment), options.timeout, environment.job_token);
   const StoreAddress address = store_address(environment);
-  return RunStore(connect_to_store(
-      address, {.timeout = options.timeout,
-                .name_timeout = milliseconds(
-                    is_late_name(environment) ? 120'000 : 5'000),  // the pod registers its name
-                .token = environment.job_token,
-                .has_tokens = !environment.agent_store,
-                .progress = [&](double waited_s, const std::string& reason) {
-                  if (environment.local_rank == 0 && options.progress)
-                    options.progress("waiting for " + address.owner + " at " + address.text() +
-                                     format(" (%.0f s): ", waited_s) + reason);
-                }}));
+  RunStore::Connect connect_again;
+  if (!environment.agent_store)
+    connect_again = [=, timeout = options.timeout, token = environment.job_token] {
+      return connect_to_store(address, {.timeout = timeout, .token = token});
+    };
+  return RunStore(
+      connect_to_store(
+          address, {.timeout = options.timeout,
+                    .name_timeout = milliseconds(
+                        is_late_name(environment) ? 120'000 : 5'000),  // the pod registers its name
+                    .token = environment.job_token,
+                    .has_tokens = !environment.agent_store,
+                    .progress =
+                        [&](double waited_s, const std::string& reason) {
+                          if (environment.local_rank == 0 && options.progress)
+                            options.progress("waiting for " + address.owner + " at " +
+                                             address.text() + format(" (%.0f s): ", waited_s) +
+                                             reason);
+                        }}),
+      connect_again);
 }
 
 }  // namespace

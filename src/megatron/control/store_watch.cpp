@@ -1,0 +1,79 @@
+#include "megatron/control/store_watch.h"
+
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+
+#include "megatron/control/store_client.h"
+#include "megatron/control/store_protocol.h"
+
+namespace megatron {
+namespace {
+
+/// Sends the requests, which fit into the buffer of a new connection.
+void send_all(int descriptor, const std::string& bytes) {
+  for (std::size_t done = 0; done < bytes.size();) {
+    const ssize_t count =
+        ::send(descriptor, bytes.data() + done, bytes.size() - done, MSG_NOSIGNAL);
+    if (count > 0)
+      done += static_cast<std::size_t>(count);
+    else if (errno != EAGAIN && errno != EINTR)
+      throw StoreLost(std::string("the run's store is unreachable: ") + std::strerror(errno));
+  }
+}
+
+}  // namespace
+
+StoreWatch::StoreWatch(StoreClient& client, std::vector<std::string> keys)
+    : descriptor_(client.release()), keys_(std::move(keys)), values_(keys_.size()) {
+  std::string requests = begin_request(StoreRequest::frames);
+  for (const std::string& key : keys_) {
+    requests += begin_request(StoreRequest::watch);
+    append_text(requests, key);
+  }
+  send_all(descriptor_, requests);
+}
+
+StoreWatch::~StoreWatch() { ::close(descriptor_); }
+
+void StoreWatch::wait(std::chrono::milliseconds timeout) {
+  pollfd event{descriptor_, POLLIN, 0};
+  if (::poll(&event, 1, static_cast<int>(timeout.count())) <= 0) return;
+  std::array<char, 1 << 14> buffer;
+  const ssize_t count = ::recv(descriptor_, buffer.data(), buffer.size(), 0);
+  if (count == 0 || (count < 0 && errno != EAGAIN && errno != EINTR))
+    throw StoreLost("the run's store has closed the connection");
+  if (count > 0) in_.append(buffer.data(), static_cast<std::size_t>(count));
+  take_frames();
+}
+
+void StoreWatch::take_frames() {
+  std::size_t done = 0;
+  try {
+    while (done < in_.size()) {
+      RequestReader reader(std::string_view(in_).substr(done));
+      const auto kind = static_cast<StoreFrame>(reader.number<std::uint8_t>());
+      const std::string key = reader.text();  // or an empty answer
+      if (kind == StoreFrame::changed || kind == StoreFrame::missing) {
+        std::optional<std::string> text;
+        if (kind == StoreFrame::changed) text = reader.text();
+        const auto found = std::ranges::find(keys_, key);
+        if (found != keys_.end())
+          values_[static_cast<std::size_t>(found - keys_.begin())] = std::move(text);
+      }
+      done += reader.position();
+    }
+  } catch (const IncompleteRequest&) {
+    // Expected: the rest will arrive later.
+  } catch (const ForeignRequest&) {
+    throw StoreLost("the run's store has sent an invalid reply");
+  }
+  in_.erase(0, done);
+}
+
+}  // namespace megatron

@@ -1,0 +1,36 @@
+// Follows the values of some keys: the store tells every change, so nobody needs to ask.
+#pragma once
+
+#include <chrono>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace megatron {
+
+class StoreClient;
+
+/// Not thread-safe.
+class StoreWatch {
+ public:
+  /// Takes over the connection of `client`, whose store must be one of this program's.
+  StoreWatch(StoreClient& client, std::vector<std::string> keys);
+  ~StoreWatch();
+  StoreWatch(const StoreWatch&) = delete;
+  StoreWatch& operator=(const StoreWatch&) = delete;
+
+  /// Returns after a change of a key, or after `timeout`. Throws StoreLost.
+  void wait(std::chrono::milliseconds timeout);
+  /// Returns the last known value of the key with this index.
+  const std::optional<std::string>& value(std::size_t index) const { return values_[index]; }
+
+ private:
+  void take_frames();
+
+  int descriptor_;
+  const std::vector<std::string> keys_;
+  std::vector<std::optional<std::string>> values_;
+  std::string in_;
+};
+
+}  // namespace megatron
