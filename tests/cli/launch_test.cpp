@@ -243,8 +243,9 @@ TEST_F(TwoHosts, RestartTogetherFromTheirCheckpoint) {
             " & first=$!; " + on(2, flags, training) + " & second=$!; " + kill_a_rank +
             "wait $first; code=$?; wait $second; echo codes $code $?");
   EXPECT_THAT(text, HasSubstr("codes 0 0"));
-  EXPECT_THAT(text, HasSubstr("megatron launch: rank 1 was killed by signal 9 (SIGKILL)\nmegatron "
-                              "launch: restart 1 of 3\n"));
+  EXPECT_THAT(text, HasSubstr("megatron launch: rank 1 was killed by signal 9 (SIGKILL)\n"));
+  EXPECT_THAT(text, HasSubstr("megatron launch: restart 1 of 3 on 2 hosts: rank 1 on host2 was "
+                              "killed by signal 9 (SIGKILL)\n"));
   EXPECT_THAT(text, HasSubstr("megatron launch: rank 0 ended with exit code 1"));
   const std::string told = read_file(log), first_step = " iteration        1/     300 ";
   EXPECT_THAT(told, HasSubstr("successfully loaded checkpoint"));
@@ -275,8 +276,9 @@ TEST_F(TwoHosts, AStoppedHostIsNamed) {
                                      "arrived after 6 s.*rank [23] does not answer"));
   EXPECT_THAT(run(1, 2).second, HasSubstr("code 1"));
   EXPECT_THAT(read_file(log),
-              testing::ContainsRegex("megatron pretrain: error: .*rank 0, which hosts the run's "
-                                     "store at host1:29500, has not answered"));
+              testing::ContainsRegex("megatron pretrain: error: .*the launcher of the first host, "
+                                     "which hosts the run's store at host1:29500, has not "
+                                     "answered"));
   EXPECT_THAT(
       read_file(log),
       testing::ContainsRegex(
@@ -302,7 +304,8 @@ TEST_F(TwoHosts, ACutNetworkEndsBothHosts) {
                                                "network is cut"));
   EXPECT_THAT(
       read_file(log + ".2"),
-      testing::ContainsRegex("error: .*rank 0, which hosts the run's store at host1:29500, "));
+      testing::ContainsRegex("error: .*the launcher of the first host, which hosts the run's "
+                             "store at host1:29500, "));
 }
 
 }  // namespace

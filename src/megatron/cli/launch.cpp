@@ -95,8 +95,8 @@ std::chrono::milliseconds milliseconds_of(double seconds) {
   return std::chrono::milliseconds(static_cast<std::int64_t>(seconds * 1000));
 }
 
-/// Thrown when a signal ends the launcher while it waits for other hosts.
-struct ToldToEnd {
+/// Thrown when a signal ends the launcher while it waits for other hosts, or nobody will come.
+struct EndsWaiting {
   int code;
 };
 
@@ -107,25 +107,24 @@ class Launch {
   int run() {
     preload_engine();
     std::int64_t done = 0;  // rounds
-    int own_code = 0;
     while (wait_for_round(done)) {
       const Decision round = agent_->decision();
       done = round.round;
-      own_code = 0;
+      own_code_ = 0;
       const auto place = std::ranges::find(round.members, agent_->id());
       if (place == round.members.end()) continue;
       if (round.round > 1) announce(round);
       const LaunchResult result = run_once(round, place - round.members.begin());
-      own_code = result.code;
+      own_code_ = result.code;
       report(result);
       agent_->report_end(done, host_result(result));
       if (result.code == 0) check_output();
     }
     const Decision& end = agent_->decision();
-    const bool is_told = end.code == 0 || own_code != 0;
+    const bool is_told = end.code == 0 || own_code_ != 0;
     if (!is_told && !end.reason.empty())
       std::cerr << "megatron launch: error: " << end.reason << std::endl;
-    return own_code != 0 ? own_code : end.code;
+    return own_code_ != 0 ? own_code_ : end.code;
   }
 
  private:
@@ -177,7 +176,13 @@ class Launch {
       const Decision& decision = agent_->decision();
       if (decision.kind == Decision::Kind::end) return false;
       if (decision.kind == Decision::Kind::run && decision.round > done) return true;
-      if (was_told_to_end()) throw ToldToEnd{128 + end_signal_};
+      if (was_told_to_end()) throw EndsWaiting{128 + end_signal_};
+      if (const std::string reason = agent_->lost_reason(); !reason.empty()) {
+        if (own_code_ != 0) throw EndsWaiting{own_code_};
+        throw UserError({"the launcher of the first host, at " + plan_.master_addr + ":" +
+                             std::to_string(plan_.master_port),
+                         "is lost: " + reason, "look at that host, and start the launchers again"});
+      }
       const double waited_s =
           std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
       if (waited_s >= next_line_s && !agent_->waiting_text().empty()) {
@@ -239,7 +244,7 @@ class Launch {
 
   const LaunchPlan& plan_;
   SignalQueue signals_;
-  int end_signal_ = 0;
+  int end_signal_ = 0, own_code_ = 0;  ///< how the ranks of this host ended in the last round
   OutputQueue out_{STDOUT_FILENO}, err_{STDERR_FILENO};
   const std::unique_ptr<Agent> agent_;
 };
@@ -256,8 +261,8 @@ int run_launch(std::span<const std::string> args) {
   std::signal(SIGPIPE, SIG_IGN);
   try {
     return Launch(plan).run();
-  } catch (const ToldToEnd& told) {
-    return told.code;
+  } catch (const EndsWaiting& end) {
+    return end.code;
   } catch (const StoreLost&) {
     return 128 + SIGTERM;  // told to end while it waited for the first host
   }

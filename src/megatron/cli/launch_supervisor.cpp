@@ -24,6 +24,8 @@ constexpr double kSelfExitSeconds = 2;
 /// Seconds after which the ranks of other hosts are told that a rank of this one has failed, unless
 /// a rank has said so.
 constexpr double kPostSeconds = 1;
+/// Seconds that ranks have to end by themselves after the launcher of the first host is lost.
+constexpr double kLostLeaderSeconds = 10;
 /// Limit of a wait for events while the agent must be served regularly.
 constexpr int kTickMilliseconds = 500;
 
@@ -153,6 +155,9 @@ void Supervisor::obey_agent() {
   const bool is_over = decision.round != round_ || decision.kind == Decision::Kind::abort ||
                        decision.kind == Decision::Kind::end;
   if (is_over && !terminate_at_ && !kill_at_) terminate_at_ = Clock::now();
+  // The ranks notice that their store is lost, and say so.
+  if (!agent_.lost_reason().empty() && !std::exchange(is_leader_lost_, true) && !terminate_at_)
+    terminate_at_ = Clock::now() + seconds(kLostLeaderSeconds);
   if (decision.kind != Decision::Kind::stop || std::exchange(is_stopping_, true)) return;
   err_.add("megatron launch: " + decision.reason +
            ": the ranks save and stop, and are started again\n");

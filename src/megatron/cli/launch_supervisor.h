@@ -82,6 +82,7 @@ class Supervisor {
   const std::int64_t round_;
   LaunchResult result_;
   std::optional<Clock::time_point> terminate_at_, kill_at_, post_at_;
+  bool is_leader_lost_ = false;
   bool is_stopping_ = false;  ///< the agent has asked the ranks to save and stop
 };
 

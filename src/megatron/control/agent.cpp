@@ -23,6 +23,9 @@ using std::chrono::milliseconds;
 /// Keys of the agents. The first three are logs, one line of JSON for each event.
 constexpr const char *kJoinedKey = "agents/joined", *kEndedKey = "agents/ended",
                      *kLostKey = "agents/lost", *kDecisionKey = "agents/decision";
+/// Time between requests of an agent that find out whether the leader still answers, and how long
+/// that may take.
+constexpr milliseconds kSignOfLifeInterval{2'000}, kSilentLeaderLimit{20'000};
 /// Time between decisions when nothing has happened but time has passed.
 constexpr milliseconds kDecisionInterval{200};
 /// Time for ranks to find out by themselves what became of a lost host.
@@ -218,11 +221,19 @@ class MemberAgent final : public Agent {
       if (decision_.round > before && before > 0)
         relay_.forget_prefix(round_prefix(options_.run_id, before) + "/");
     }
-    if (!relay_.lost_reason().empty() && decision_.kind != Decision::Kind::end)
-      throw UserError({"the launcher of the first host, at " + options_.master_addr + ":" +
-                           std::to_string(options_.master_port),
-                       "is lost: " + relay_.lost_reason(),
-                       "look at that host, and start the launchers again"});
+    relay_.ask_for_sign_of_life(kSignOfLifeInterval);
+  }
+
+  bool needs_ticks() const override { return true; }
+
+  std::string lost_reason() const override {
+    if (decision_.kind == Decision::Kind::end) return "";
+    if (!relay_.lost_reason().empty()) return relay_.lost_reason();
+    // Before the first round the leader may be loading its libraries.
+    const milliseconds silence = relay_.silence();
+    if (silence < kSilentLeaderLimit || decision_.round == 0) return "";
+    return format("it has not answered for %.0f s: it is stopped, or the network is cut",
+                  static_cast<double>(silence.count()) / 1000);
   }
 
   const Decision& decision() const override { return decision_; }

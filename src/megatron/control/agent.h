@@ -38,11 +38,14 @@ class Agent {
   virtual ~Agent() = default;
 
   virtual int descriptor() const = 0;
-  /// Handles what has arrived, without blocking. Throws a UserError if the leader is lost or
-  /// refuses this host.
+  /// Handles what has arrived, without blocking. Throws a UserError if the leader refuses this
+  /// host.
   virtual void serve() = 0;
   /// Returns what this host has to do, as of the last serve().
   virtual const Decision& decision() const = 0;
+  /// Returns why the leader is lost or seems to be: "has not answered for 30 s"; or "". The
+  /// connections of the ranks to their store end with that to the leader.
+  virtual std::string lost_reason() const { return ""; }
   const std::string& id() const { return id_; }
   /// Returns whether serve() must be called at least once a second.
   virtual bool needs_ticks() const { return false; }

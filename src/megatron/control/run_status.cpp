@@ -88,6 +88,11 @@ std::vector<std::int64_t> RunStatus::lost_ranks() {
   return ranks;
 }
 
+bool RunStatus::claim_printing(std::int64_t rank) {
+  const std::string own = std::to_string(rank);
+  return store_.compare_set("printer", "", own) == own;
+}
+
 void RunStatus::set_printed() { store_.set(kPrinted, "1"); }
 
 bool RunStatus::wait_until_printed(std::chrono::milliseconds timeout) {

@@ -60,6 +60,8 @@ class RunStatus {
   std::optional<RankFailure> wait_for_failure(std::chrono::milliseconds timeout);
 
   void set_printed();
+  /// Returns whether this rank is the one that prints the failure: the first that asks.
+  bool claim_printing(std::int64_t rank);
   bool wait_until_printed(std::chrono::milliseconds timeout);
 
   /// Records that this rank no longer needs the store. The last rank to leave wakes the host of the

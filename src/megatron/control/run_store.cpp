@@ -1,7 +1,9 @@
 #include "megatron/control/run_store.h"
 
 #include <algorithm>
+#include <exception>
 #include <thread>
+#include <utility>
 
 #include "megatron/control/connect_to_store.h"
 #include "megatron/control/store_protocol.h"
@@ -14,7 +16,10 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kMaxPollInterval{500};
 /// After this time a wait lets the store tell it, and asks only to see whether it still answers.
+constexpr milliseconds kWatchConnectTimeout{1'000};
 constexpr milliseconds kFirstPolls{50}, kAskInterval{5'000};
+/// The timer takes a longer pause for a suspension of the process.
+constexpr milliseconds kWatchSlice{250};
 
 }  // namespace
 
@@ -25,10 +30,11 @@ RunStore::RunStore(std::shared_ptr<StoreClient> client, Connect connect_again)
 RunStore RunStore::host(ListeningSocket socket, milliseconds timeout, const std::string& token) {
   const StoreAddress address{socket.address(), socket.port()};
   auto server = std::make_shared<StoreServer>(std::move(socket), token);
-  const Connect connect = [=] {
-    return connect_to_store(address, {.timeout = timeout, .token = token});
+  const Connect connect = [=](milliseconds limit) {
+    return connect_to_store(address, {.timeout = limit, .token = token});
   };
-  return RunStore(std::make_shared<Connection>(Connection{std::move(server), connect(), connect}));
+  return RunStore(
+      std::make_shared<Connection>(Connection{std::move(server), connect(timeout), connect}));
 }
 
 RunStore RunStore::with_prefix(const std::string& prefix) const {
@@ -81,23 +87,30 @@ std::unique_ptr<StoreWatch> RunStore::watch(const std::vector<std::string>& keys
   if (!connection_->connect_again) return nullptr;
   std::vector<std::string> names;
   for (const std::string& key : keys) names.push_back(full(key));
-  return std::make_unique<StoreWatch>(*connection_->connect_again(), names);
+  try {
+    return std::make_unique<StoreWatch>(*connection_->connect_again(kWatchConnectTimeout), names);
+  } catch (const std::exception&) {
+    return nullptr;  // the calls of the store itself say what has become of it
+  }
 }
 
 bool RunStore::poll(const std::string& key, milliseconds timeout) {
-  SuspendAwareTimer timer;
+  SuspendAwareTimer timer, since_asked;
   std::unique_ptr<StoreWatch> watched;
+  bool is_watch_tried = false;
   for (milliseconds waited{0};; waited = timer.elapsed()) {
-    if (has_all({key})) return true;
+    if (watched && watched->value(0)) return true;
+    if (!watched || since_asked.elapsed() >= kAskInterval || waited >= timeout) {
+      if (has_all({key})) return true;
+      since_asked = SuspendAwareTimer();
+    }
     if (waited >= timeout) return false;
-    if (!watched && waited >= kFirstPolls) watched = watch({key});
-    const milliseconds pause = std::min(
-        watched ? kAskInterval : std::clamp(waited / 10, milliseconds(1), kMaxPollInterval),
-        timeout - waited);
-    if (!watched)
-      std::this_thread::sleep_for(pause);
-    else if (watched->wait(pause), watched->value(0))
-      return true;
+    if (waited >= kFirstPolls && !std::exchange(is_watch_tried, true)) watched = watch({key});
+    if (watched)
+      watched->wait(std::min(kWatchSlice, timeout - waited));
+    else
+      std::this_thread::sleep_for(
+          std::min(std::clamp(waited / 10, milliseconds(1), kMaxPollInterval), timeout - waited));
   }
 }
 

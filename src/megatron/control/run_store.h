@@ -29,7 +29,7 @@ class RunStore {
   static RunStore host(ListeningSocket socket, std::chrono::milliseconds timeout,
                        const std::string& token = "");
   /// Uses a client from connect_to_store().
-  using Connect = std::function<std::shared_ptr<StoreClient>()>;
+  using Connect = std::function<std::shared_ptr<StoreClient>(std::chrono::milliseconds timeout)>;
   /// `connect_again`, if given, makes further connections, on which this program's store can be
   /// watched.
   explicit RunStore(std::shared_ptr<StoreClient> client, Connect connect_again = nullptr);
@@ -54,7 +54,7 @@ class RunStore {
   /// Removes the key and returns whether it was set.
   bool remove(const std::string& key);
   /// Follows the keys over a connection of its own. Returns null if the store is not one of this
-  /// program's.
+  /// program's, or does not answer.
   std::unique_ptr<StoreWatch> watch(const std::vector<std::string>& keys) const;
   /// Returns whether the key is set within `timeout`. A longer wait watches the key. With another
   /// store than this program's it polls, at intervals of at most half a second.

@@ -24,7 +24,8 @@ struct StoreAddress {
   std::string host;
   std::int64_t port = 0;
   std::string owner = "rank 0";  ///< The process that listens there, for messages.
-  std::string text() const { return host + ":" + std::to_string(port); }
+  std::string shown = {};        ///< The address in messages, if another one is meant.
+  std::string text() const { return shown.empty() ? host + ":" + std::to_string(port) : shown; }
 };
 
 /// A thread-safe client; concurrent calls run one after the other. After a failed call every later

@@ -72,6 +72,16 @@ void StoreRelay::forget_prefix(const std::string& prefix) {
   forget_watchers(prefix);
 }
 
+void StoreRelay::ask_for_sign_of_life(std::chrono::milliseconds interval) {
+  if (since_asked_ && since_asked_->elapsed() < interval) return;
+  since_asked_.emplace();
+  forward(begin_request(StoreRequest::num_keys), Awaited{});
+}
+
+std::chrono::milliseconds StoreRelay::silence() const {
+  return awaited_.empty() ? std::chrono::milliseconds(0) : since_heard_.elapsed();
+}
+
 void StoreRelay::handle(StoreRequest request, RequestReader& reader, StoreConnection& client) {
   if (request == StoreRequest::check) return check(reader, client);
   if (request == StoreRequest::frames) {
@@ -164,6 +174,7 @@ void StoreRelay::on_end(StoreConnection& client) {
 /// `awaited`: who gets the answer, if the request has one.
 void StoreRelay::forward(const std::string& request, const std::optional<Awaited>& awaited) {
   if (!lost_reason_.empty()) return;
+  if (awaited && awaited_.empty()) since_heard_ = SuspendAwareTimer();
   if (awaited) awaited_.push_back(*awaited);
   out_ += request;
   send_upstream();
@@ -223,6 +234,7 @@ void StoreRelay::take_answer(const std::string& answer) {
   if (awaited_.empty()) throw ForeignRequest{};
   const Awaited awaited = std::move(awaited_.front());
   awaited_.pop_front();
+  since_heard_ = SuspendAwareTimer();
   const auto watched = watched_.find(awaited.key);
   if (!awaited.key.empty() && watched != watched_.end() && watched->second.awaited > 0)
     --watched->second.awaited;

@@ -3,12 +3,14 @@
 // every key that a rank has asked for: a thousand polling ranks cost the store nothing.
 #pragma once
 
+#include <chrono>
 #include <deque>
 #include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
 
+#include "megatron/base/suspend_aware_timer.h"
 #include "megatron/control/store_listener.h"
 
 namespace megatron {
@@ -36,6 +38,11 @@ class StoreRelay final : public StoreListener {
 
   /// Returns why the connection to the store has ended, or "".
   const std::string& lost_reason() const { return lost_reason_; }
+  /// Sends a request that the store answers, unless the last one was less than `interval` ago.
+  void ask_for_sign_of_life(std::chrono::milliseconds interval);
+  /// Returns for how long the store has not answered although it should. Time in which this process
+  /// was suspended does not count.
+  std::chrono::milliseconds silence() const;
   /// Returns the numeric address of this host towards the store.
   const std::string& own_address() const { return own_address_; }
 
@@ -72,6 +79,8 @@ class StoreRelay final : public StoreListener {
   std::string in_, out_;
   std::deque<Awaited> awaited_;  ///< In the order of the requests.
   std::unordered_map<std::string, Watched> watched_;
+  std::optional<SuspendAwareTimer> since_asked_;  ///< since the last request for a sign of life
+  mutable SuspendAwareTimer since_heard_;         ///< since the last answer, or the first request
 };
 
 }  // namespace megatron

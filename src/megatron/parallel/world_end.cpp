@@ -17,8 +17,9 @@ using std::chrono::seconds;
 
 /// Limit for reaching rank 0 with a failure that occurs before the rendezvous.
 constexpr seconds kEarlyConnectTimeout{10};
-/// Limit for rank 0 to print a failure of this rank.
-constexpr seconds kPrintTimeout{5};
+/// Limit for rank 0 to print a failure of this rank. It is shorter than kExitGracePeriod, after
+/// which a rank prints what it knows.
+constexpr seconds kPrintTimeout{3};
 /// Limit for another rank to post the failure that made this one fail.
 constexpr milliseconds kFirstCauseTimeout{3'000};
 /// The same when all that is known is that a rank is silent.
@@ -167,8 +168,9 @@ void World::State::ensure_printed(const RankFailure& first, const RankFailure& o
     return;
   }
   if (own.text.empty()) run_status_->set_printed();
-  if (!run_status_->wait_until_printed(kPrintTimeout) && first.rank == environment_.rank)
-    print_once(first);
+  if (run_status_->wait_until_printed(kPrintTimeout) || first.rank != environment_.rank) return;
+  print_once(first);
+  run_status_->set_printed();
 }
 
 /// Keeps the store's host alive until the other ranks have read the failure.

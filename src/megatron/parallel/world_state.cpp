@@ -68,6 +68,7 @@ void World::State::join(RendezvousOptions options) {
     try {
       hosts_ = rendezvous(environment_, *store_, *run_status_, options);
       run_status_->note_loss_of(environment_.rank);
+      run_status_->has_news(environment_.rank == 0);  // connects while the store answers
       watcher_ = std::thread([this] { watch_to_the_end(); });
       return;
     } catch (const PeerFailed& error) {
@@ -236,12 +237,25 @@ std::string World::State::failure_text(const RankFailure& failure, bool is_own) 
 
 /// Prints the failure once. Called on rank 0 and on ranks that rank 0 cannot print for.
 void World::State::print_once(const RankFailure& failure) {
-  const std::lock_guard lock(mutex_);
-  if (std::exchange(is_printed_, true) || failure.text.empty()) return;
-  if (is_store_lost_ && failure.is_of_others && !is_reporter()) return;
-  const bool is_own =
-      failure.rank == environment_.rank || (own_failure_ && own_failure_->text == failure.text);
-  report_failure(command_, failure_text(failure, is_own));
+  bool is_own = false;
+  {
+    const std::lock_guard lock(mutex_);
+    if (std::exchange(is_printed_, true) || failure.text.empty()) return;
+    if (is_store_lost_ && failure.is_of_others && !is_reporter()) return;
+    is_own =
+        failure.rank == environment_.rank || (own_failure_ && own_failure_->text == failure.text);
+  }
+  if (may_print()) report_failure(command_, failure_text(failure, is_own));
+}
+
+/// Returns whether no other rank prints the failure; true if the store does not answer.
+bool World::State::may_print() {
+  if (!run_status_) return true;
+  try {
+    return run_status_->claim_printing(environment_.rank);
+  } catch (const StoreLost&) {
+    return true;
+  }
 }
 
 /// Reports to the launcher that another rank's failure ends this rank, so that the launcher does

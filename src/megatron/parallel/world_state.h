@@ -64,6 +64,7 @@ class World::State {
   std::optional<RankFailure> known_failure(std::chrono::milliseconds timeout);
   void print_once(const RankFailure& failure);
   bool is_reporter();
+  bool may_print();
   void tell_launcher(const RankFailure& first) const;
   std::string failure_text(const RankFailure& failure, bool is_own) const;
   void ensure_printed(const RankFailure& first, const RankFailure& own);

@@ -28,8 +28,14 @@ ListeningSocket listening_socket(const LaunchEnvironment& environment) {
 
 /// Returns where this rank finds the store.
 StoreAddress store_address(const LaunchEnvironment& environment) {
-  if (environment.launcher_port != 0)
-    return {environment.launcher_addr, environment.launcher_port, "the launcher"};
+  if (environment.launcher_port != 0) {
+    StoreAddress address{environment.launcher_addr, environment.launcher_port, "the launcher"};
+    if (environment.node_rank == 0) return address;
+    // The launcher of this host relays the requests, and names itself when it is lost.
+    address.owner = "the launcher of the first host";
+    address.shown = environment.master_addr + ":" + std::to_string(environment.master_port);
+    return address;
+  }
   return {environment.master_addr, environment.master_port,
           environment.agent_store ? "the launcher's agent" : "rank 0"};
 }
@@ -44,7 +50,7 @@ RunStore open_root(const LaunchEnvironment& environment, const ConnectionOptions
   const StoreAddress address = store_address(environment);
   RunStore::Connect connect_again;
   if (!environment.agent_store)
-    connect_again = [=, timeout = options.timeout, token = environment.job_token] {
+    connect_again = [address, token = environment.job_token](milliseconds timeout) {
       return connect_to_store(address, {.timeout = timeout, .token = token});
     };
   return RunStore(

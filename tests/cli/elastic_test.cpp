@@ -1,0 +1,119 @@
+// A run whose hosts come and go, with several launchers on one machine.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <iterator>
+#include <map>
+#include <memory>
+#include <regex>
+#include <sstream>
+
+#include "cli/running_launch.h"
+#include "megatron/base/listening_socket.h"
+#include "support/temporary_folder.h"
+
+namespace megatron {
+namespace {
+
+using testing::HasSubstr;
+
+Args words(const std::string& text) {
+  std::istringstream stream(text);
+  return {std::istream_iterator<std::string>(stream), {}};
+}
+
+const Args kTinyTraining = words(
+    "-- pretrain gpt --mock-data --tokenizer-type NullTokenizer --vocab-size 64 --num-layers 2 "
+    "--hidden-size 16 --num-attention-heads 2 --seq-length 16 --max-position-embeddings 16 "
+    "--micro-batch-size 1 --global-batch-size 12 --lr 1e-3 --device cpu --log-interval 1");
+
+/// Returns the loss of each step as printed last.
+std::map<int, double> losses(const std::string& log) {
+  static const std::regex step(R"( iteration +(\d+)/[^\n]*lm loss: ([^ ]+))");
+  std::map<int, double> found;
+  for (std::sregex_iterator i(log.begin(), log.end(), step), end; i != end; ++i)
+    found[std::stoi(i->str(1))] = std::stod(i->str(2));
+  return found;
+}
+
+class Elastic : public testing::Test {
+ protected:
+  std::unique_ptr<RunningLaunch> start(const std::string& hosts, int steps) const {
+    const Args flags = words("--nnodes " + hosts + " --master-addr 127.0.0.1 --master-port " +
+                             std::to_string(port_) +
+                             " --last-call-seconds 2 --settle-seconds 1 --max-restarts 9 "
+                             "--grace-seconds 5 --join-seconds 60");
+    const Args files = words("--save-interval 10 --save " + saved_ + " --load " + saved_ +
+                             " --train-iters " + std::to_string(steps));
+    return std::make_unique<RunningLaunch>(joined(joined(flags, kTinyTraining), files));
+  }
+
+  /// The curve must be that of one rank, although sums are divided differently now and then.
+  static void expect_losses_of_one_rank(const std::string& log, int steps) {
+    const RunningLaunch alone(joined(kTinyTraining, {"--train-iters", std::to_string(steps)}));
+    ASSERT_EQ(alone.wait(), 0) << alone.output();
+    const std::map<int, double> expected = losses(alone.output()), found = losses(log);
+    ASSERT_EQ(expected.size(), static_cast<std::size_t>(steps));
+    ASSERT_EQ(found.size(), static_cast<std::size_t>(steps)) << log;
+    for (const auto& [step, loss] : expected)
+      EXPECT_NEAR(found.at(step), loss, 2e-5 * loss) << step;
+  }
+
+  const TemporaryFolder folder_;
+  const std::string saved_ = (folder_ / "run").string();
+  const std::int64_t port_ = ListeningSocket({.port = 0, .loopback_only = true}).port();
+};
+
+/// Two hosts, of which one is lost; a third one comes. Nobody has to do anything about it.
+TEST_F(Elastic, HostsComeAndGo) {
+  constexpr int kSteps = 1500;
+  const auto first = start("1:3", kSteps);
+  std::this_thread::sleep_for(milliseconds(500));  // the first one has the store
+  const auto second = start("1:3", kSteps);
+  ASSERT_TRUE(first->wait_for("successfully saved checkpoint")) << first->output();
+  ASSERT_EQ(second->ranks().size(), 1U) << second->output();
+
+  ::kill(second->pid(), SIGKILL);  // with its rank
+  ASSERT_TRUE(first->wait_for("restart 1 of 9 on 1 host: ")) << first->output();
+  ASSERT_TRUE(first->wait_for("[before the start of training step]", 2)) << first->output();
+
+  const auto third = start("1:3", kSteps);
+  ASSERT_TRUE(first->wait_for("2 hosts are here instead of 1: the ranks save and stop"))
+      << first->output();
+  ASSERT_TRUE(third->wait_for("start 3 on 2 hosts: 2 hosts are here instead of 1"))
+      << third->output();
+  EXPECT_EQ(first->wait(), 0) << first->output();
+  EXPECT_EQ(third->wait(), 0) << third->output();
+  expect_losses_of_one_rank(first->output(), kSteps);
+}
+
+/// A spare host waits, and takes the place of one that is lost.
+TEST_F(Elastic, ASpareHostTakesOver) {
+  constexpr int kSteps = 400;
+  const auto first = start("2", kSteps), second = start("2", kSteps);
+  (void)second;
+  EXPECT_EQ(first->wait(), 2) << "a fixed number of hosts needs --node-rank";
+  const auto leader = start("2:2 --node-rank 0", kSteps);
+  const auto member = start("2:2 --node-rank 1", kSteps);
+  ASSERT_TRUE(leader->wait_for("successfully saved checkpoint")) << leader->output();
+  ::kill(member->pid(), SIGKILL);
+  ASSERT_TRUE(leader->wait_for("waiting: 1 of 2 hosts is here")) << leader->output();
+  const auto again = start("2:2 --node-rank 1", kSteps);
+  EXPECT_EQ(leader->wait(), 0) << leader->output();
+  EXPECT_EQ(again->wait(), 0) << again->output();
+  expect_losses_of_one_rank(leader->output(), kSteps);
+}
+
+/// Twice the same number by mistake.
+TEST_F(Elastic, AHostThatIsStartedTwiceIsNamed) {
+  const auto leader = start("3 --node-rank 0", 10);
+  const auto one = start("3 --node-rank 1", 10);
+  ASSERT_TRUE(leader->wait_for("waiting: 2 of 3 hosts are here")) << leader->output();
+  const auto other = start("3 --node-rank 1", 10);
+  EXPECT_EQ(other->wait(), 2);
+  EXPECT_THAT(other->output(), HasSubstr("this launcher: host 1 was started twice, on "));
+  EXPECT_THAT(other->output(), HasSubstr("start one launcher on each host"));
+}
+
+}  // namespace
+}  // namespace megatron
