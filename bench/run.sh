@@ -5,8 +5,9 @@
 # `memory`, memory beside its prediction (bench/memory); with `small-memory`, FSDP and recomputation
 # beside PyTorch's (small_memory.py); with `tokenizers` and `tokenizer-training`, tokenizers and
 # their trainers beside the packages (bench/tokenizers); with `sample-index`, the sample order of a
-# large corpus beside megatron-core's helpers (bench/sample_index). Further arguments go to the
-# program; --help lists them.
+# large corpus beside megatron-core's helpers (bench/sample_index); with `control-plane`, how long
+# 10,000 simulated ranks take to meet and to learn of a death (bench/control_plane). Further
+# arguments go to the program; --help lists them.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 case "${1:-}" in
@@ -14,6 +15,11 @@ case "${1:-}" in
     folder=$1
     shift
     exec python3 -B "bench/$folder/run.py" "$@"  # needs nothing but Python and megatron
+    ;;
+  control-plane)
+    shift
+    said=$(cmake --build build --target control_plane_bench 2>&1) || { echo "$said" >&2; exit 2; }
+    exec build/bin/control_plane_bench "$@"
     ;;
 esac
 program=main

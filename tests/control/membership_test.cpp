@@ -35,6 +35,7 @@ class Leader {
     return membership_.decide(now_);
   }
   std::string blame() const { return membership_.blame(); }
+  std::vector<std::string> awaited() const { return membership_.awaited_members(); }
   std::string waiting() const { return membership_.waiting_text(); }
 
  private:
@@ -110,6 +111,7 @@ TEST(Membership, GoesOnWithFewerHosts) {
   EXPECT_EQ(leader.decide().members.size(), 3U);
   leader.lose("b");
   EXPECT_EQ(leader.decide().round, 1) << "the others have not ended";
+  EXPECT_THAT(leader.awaited(), ElementsAre("a", "c"));
   leader.end("a", kOther);
   leader.end("c", kOther);
   EXPECT_EQ(leader.decide().round, 2);

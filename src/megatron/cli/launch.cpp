@@ -23,6 +23,7 @@
 #include "megatron/config/launch_environment.h"
 #include "megatron/config/launch_options.h"
 #include "megatron/config/print_config.h"
+#include "megatron/config/run_settings.h"
 #include "megatron/control/agent.h"
 #include "megatron/control/store_client.h"
 
@@ -78,6 +79,19 @@ void report(const LaunchResult& result) {
   std::cerr << std::flush;
 }
 
+/// Returns whether the command goes on where it was stopped.
+bool resumes(const LaunchPlan& plan) {
+  if (plan.command[0] != "pretrain") return false;
+  try {
+    const RunConfig run =
+        read_run(std::span(plan.command).subspan(1), plan.min_nodes * plan.ranks_per_node);
+    const CheckpointConfig& checkpoint = run.options.settings.checkpoint;
+    return !checkpoint.save.empty() && checkpoint.save == checkpoint.load;
+  } catch (const UserError&) {
+    return false;
+  }
+}
+
 /// Returns the secret of the run. On one host that is a new one, which keeps other users of the
 /// host out. Several hosts need one that all launchers are given.
 std::string job_token(const LaunchPlan& plan) {
@@ -105,6 +119,10 @@ class Launch {
   explicit Launch(const LaunchPlan& plan) : plan_(plan), agent_(Agent::join(agent_options())) {}
 
   int run() {
+    if (plan_.min_nodes < plan_.max_nodes && !resumes(plan_))
+      std::cerr << "megatron launch: warning: hosts that come later are not taken in, because the "
+                   "run has no --save and --load of one folder to go on from"
+                << std::endl;
     preload_engine();
     std::int64_t done = 0;  // rounds
     while (wait_for_round(done)) {
@@ -145,7 +163,7 @@ class Launch {
                           .join_timeout = milliseconds_of(plan_.join_s),
                           .settle_time = milliseconds_of(plan_.settle_s),
                           .end_timeout = milliseconds_of(plan_.grace_s + 45),
-                          .can_grow = plan_.min_nodes < plan_.max_nodes};
+                          .can_grow = plan_.min_nodes < plan_.max_nodes && resumes(plan_)};
     if (plan_.min_nodes < plan_.max_nodes)
       options.membership.refusal = [this](std::int64_t hosts) { return refusal(hosts); };
     return options;

@@ -23,14 +23,17 @@ using std::chrono::milliseconds;
 /// Keys of the agents. The first three are logs, one line of JSON for each event.
 constexpr const char *kJoinedKey = "agents/joined", *kEndedKey = "agents/ended",
                      *kLostKey = "agents/lost", *kDecisionKey = "agents/decision";
-/// Time between requests of an agent that find out whether the leader still answers, and how long
-/// that may take.
-constexpr milliseconds kSignOfLifeInterval{2'000}, kSilentLeaderLimit{20'000};
+/// Time between the signs of life that an agent and the leader exchange, and how long each waits
+/// for one of the other.
+constexpr milliseconds kSignOfLifeInterval{2'000}, kSilentLeaderLimit{20'000},
+    kSilentMemberLimit{10'000};
 /// Time between decisions when nothing has happened but time has passed.
 constexpr milliseconds kDecisionInterval{200};
 /// Time for ranks to find out by themselves what became of a lost host.
 constexpr std::chrono::seconds kLostHostDelay{5};
 
+/// Counts up while the agent lives.
+std::string alive_key(const std::string& id) { return "agents/alive/" + id; }
 std::string refused_key(const std::string& id) { return "agents/refused/" + id; }
 
 /// Returns a name of this launcher that no other has, not even a later one on this host.
@@ -81,6 +84,7 @@ class LeaderAgent final : public Agent {
     for (const Json& line : new_lines(kEndedKey)) take_ended(line, now);
     for (const Json& line : new_lines(kLostKey)) take_lost(line, now);
     tell_of_lost_host(now);
+    lose_silent_members(now);
     if (!has_event_ && now - last_decision_ < kDecisionInterval) return;
     has_event_ = false;
     last_decision_ = now;
@@ -178,6 +182,22 @@ class LeaderAgent final : public Agent {
     lost_host_.reset();
   }
 
+  /// After a failure: gives up hosts that do not say how their ranks ended, nor that they live.
+  void lose_silent_members(Time now) {
+    const std::vector<std::string> awaited = membership_.awaited_members();
+    if (awaited.empty()) return signs_.clear();
+    for (const std::string& id : awaited) {
+      if (id == this->id()) continue;
+      const std::string sign = service_.find(alive_key(id)).value_or("");
+      const auto [place, is_new] = signs_.try_emplace(id, sign, now);
+      auto& [last_sign, since] = place->second;
+      if (last_sign != sign) place->second = {sign, now};
+      if (now - since < kSilentMemberLimit) continue;
+      membership_.lose(id, now);
+      has_event_ = true;
+    }
+  }
+
   struct LostHost {
     std::int64_t round;
     Time since;
@@ -187,7 +207,8 @@ class LeaderAgent final : public Agent {
   StoreService service_;
   Membership membership_;
   Decision decision_;
-  std::map<std::string, std::size_t> read_;  ///< bytes of each log
+  std::map<std::string, std::size_t> read_;                    ///< bytes of each log
+  std::map<std::string, std::pair<std::string, Time>> signs_;  ///< of life, and since when
   std::optional<LostHost> lost_host_;
   bool has_event_ = true;  ///< since the last decision
   Time last_decision_{};
@@ -221,7 +242,7 @@ class MemberAgent final : public Agent {
       if (decision_.round > before && before > 0)
         relay_.forget_prefix(round_prefix(options_.run_id, before) + "/");
     }
-    relay_.ask_for_sign_of_life(kSignOfLifeInterval);
+    relay_.exchange_sign_of_life(alive_key(id()), kSignOfLifeInterval);
   }
 
   bool needs_ticks() const override { return true; }

@@ -232,6 +232,16 @@ milliseconds Membership::backoff() const {
   return std::min(kMaxBackoff, kFirstBackoff * (std::int64_t{1} << doublings));
 }
 
+std::vector<std::string> Membership::awaited_members() const {
+  std::vector<std::string> awaited;
+  if (!is_running_ || !ending_since_) return awaited;
+  for (const Agent& agent : agents_) {
+    if (std::ranges::count(decision_.members, agent.id) > 0 && !agent.result)
+      awaited.push_back(agent.id);
+  }
+  return awaited;
+}
+
 std::string Membership::waiting_text() const {
   const std::string wanted =
       options_.min_hosts == options_.max_hosts

@@ -76,6 +76,8 @@ class Membership {
   /// Returns what to do now. Must be called after every change, and at least once a second.
   const Decision& decide(Time now);
 
+  /// Returns the members of a round that has failed which have not ended yet.
+  std::vector<std::string> awaited_members() const;
   /// Returns the hosts that are awaited, for a progress line: "1 of 2 to 4 hosts are here".
   std::string waiting_text() const;
   /// Returns the hosts whose failures ended rounds, most often first: "node2 (2), node1 (1)".

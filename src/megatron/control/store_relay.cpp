@@ -72,10 +72,12 @@ void StoreRelay::forget_prefix(const std::string& prefix) {
   forget_watchers(prefix);
 }
 
-void StoreRelay::ask_for_sign_of_life(std::chrono::milliseconds interval) {
+void StoreRelay::exchange_sign_of_life(const std::string& key, std::chrono::milliseconds interval) {
   if (since_asked_ && since_asked_->elapsed() < interval) return;
   since_asked_.emplace();
-  forward(begin_request(StoreRequest::num_keys), Awaited{});
+  std::string request = request_of(StoreRequest::add, {key});
+  append_number<std::int64_t>(request, 1);
+  forward(request, Awaited{});
 }
 
 std::chrono::milliseconds StoreRelay::silence() const {

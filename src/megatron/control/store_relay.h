@@ -38,8 +38,9 @@ class StoreRelay final : public StoreListener {
 
   /// Returns why the connection to the store has ended, or "".
   const std::string& lost_reason() const { return lost_reason_; }
-  /// Sends a request that the store answers, unless the last one was less than `interval` ago.
-  void ask_for_sign_of_life(std::chrono::milliseconds interval);
+  /// Counts up the key, and expects an answer of the store, unless the last time was less than
+  /// `interval` ago.
+  void exchange_sign_of_life(const std::string& key, std::chrono::milliseconds interval);
   /// Returns for how long the store has not answered although it should. Time in which this process
   /// was suspended does not count.
   std::chrono::milliseconds silence() const;
