@@ -13,9 +13,9 @@
 #include <string>
 #include <vector>
 
+#include "megatron/control/connect_to_store.h"
 #include "megatron/parallel/process_communicators.h"
 #include "megatron/parallel/rank_threads.h"
-#include "megatron/parallel/rendezvous/connect_to_store.h"
 #include "program.h"
 
 namespace megatron {

@@ -27,8 +27,11 @@ LaunchPlan plan_of(std::vector<std::string> flags, const Variables& variables = 
 }
 
 std::string summary(const LaunchPlan& plan) {
-  return std::to_string(plan.ranks_per_node) + " on node " + std::to_string(plan.node_rank) + "/" +
-         std::to_string(plan.num_nodes) + " at " + plan.master_addr + ":" +
+  const std::string least =
+      plan.min_nodes == plan.max_nodes ? "" : std::to_string(plan.min_nodes) + ":";
+  return std::to_string(plan.ranks_per_node) + " on node " +
+         (plan.node_rank ? std::to_string(*plan.node_rank) : "?") + "/" + least +
+         std::to_string(plan.max_nodes) + " at " + plan.master_addr + ":" +
          std::to_string(plan.master_port);
 }
 
@@ -69,6 +72,21 @@ TEST(LaunchPlan, OfSeveralHosts) {
   EXPECT_EQ(summary(plan_of({"--nnodes", "1"}, pod)), "8 on node 0/1 at 127.0.0.1:0");
 }
 
+TEST(LaunchPlan, OfHostsThatComeAndGo) {
+  EXPECT_EQ(summary(plan_of({"--nnodes", "2:4", "--master-addr", "a"})),
+            "1 on node ?/2:4 at a:29500");
+  EXPECT_EQ(summary(plan_of({"--nnodes", "1:2", "--node-rank", "1", "--master-addr", "a"})),
+            "1 on node 1/1:2 at a:29500");
+  EXPECT_EQ(summary(plan_of({"--nnodes", "3:3", "--node-rank", "1", "--master-addr", "a"})),
+            "1 on node 1/3 at a:29500");
+  const Variables pod{{"PET_NNODES", "1:4"}, {"PET_NODE_RANK", "3"}, {"PET_MASTER_ADDR", "m"}};
+  EXPECT_EQ(summary(plan_of({}, pod)), "1 on node ?/1:4 at m:29500");
+  for (const char* wrong : {"0", "3:2", "1:", ":2", "1:x", "-1", "2:4:6", ""})
+    EXPECT_THAT(error_of({"--nnodes", wrong, "--master-addr", "a"}),
+                HasSubstr("is not a number of hosts"))
+        << wrong;
+}
+
 TEST(LaunchPlan, OfALauncherOnEveryHost) {
   EXPECT_EQ(summary(plan_of({"--nproc-per-node", "4"}, {{"RANK", "1"},
                                                         {"WORLD_SIZE", "2"},
@@ -107,9 +125,8 @@ TEST(LaunchPlan, RefusesWhatItCannotDo) {
   EXPECT_THAT(
       error_of({}, {{"PET_NPROC_PER_NODE", "x"}}),
       HasSubstr("PET_NPROC_PER_NODE: must be a number of at least 1, or auto, cpu, gpu; got 'x'"));
-  EXPECT_THAT(error_of({}, {{"PET_NNODES", "1:4"}}),
-              HasSubstr("PET_NNODES: must be a whole number of at least 0, got '1:4'"));
-  EXPECT_THAT(error_of({}, {{"PET_NNODES", "0"}}), HasSubstr("PET_NNODES: must be at least 1"));
+  EXPECT_THAT(error_of({}, {{"PET_NNODES", "0"}}),
+              HasSubstr("PET_NNODES 0: is not a number of hosts"));
   EXPECT_THAT(error_of({}, {{"PET_NNODES", "2"}}),
               HasSubstr("--node-rank: is required with --nnodes 2"));
   EXPECT_THAT(error_of({"--prefix", "some"}),

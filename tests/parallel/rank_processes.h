@@ -19,9 +19,9 @@
 #include <thread>
 #include <vector>
 
+#include "megatron/control/connect_to_store.h"
+#include "megatron/control/store_server.h"
 #include "megatron/parallel/process_communicators.h"
-#include "megatron/parallel/rendezvous/connect_to_store.h"
-#include "megatron/parallel/rendezvous/store_server.h"
 
 namespace megatron {
 

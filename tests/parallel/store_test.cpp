@@ -17,11 +17,11 @@
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include "megatron/base/error.h"
+#include "megatron/control/connect_to_store.h"
+#include "megatron/control/run_store.h"
+#include "megatron/control/store_protocol.h"
+#include "megatron/control/store_server.h"
 #include "megatron/parallel/rendezvous/c10d_store.h"
-#include "megatron/parallel/rendezvous/connect_to_store.h"
-#include "megatron/parallel/rendezvous/run_store.h"
-#include "megatron/parallel/rendezvous/store_protocol.h"
-#include "megatron/parallel/rendezvous/store_server.h"
 #include "support/message_of.h"
 
 namespace {

@@ -86,6 +86,21 @@ int open_address_of(const std::string& host, std::int64_t port) {
 
 }  // namespace
 
+bool is_address_of_this_host(const std::string& host) {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  if (::getaddrinfo(host.c_str(), "0", &hints, &found) != 0) return false;
+  const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> list(found, &::freeaddrinfo);
+  for (const addrinfo* one = list.get(); one; one = one->ai_next) {
+    const int descriptor = bind_to(one->ai_family, one->ai_addr, one->ai_addrlen);
+    if (descriptor < 0) continue;
+    ::close(descriptor);
+    return true;
+  }
+  return false;
+}
+
 ListeningSocket::ListeningSocket(const ListenOptions& wanted) {
   if (!wanted.loopback_only && !wanted.address_of.empty()) {
     descriptor_ = open_address_of(wanted.address_of, wanted.port);

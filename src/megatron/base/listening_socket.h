@@ -42,6 +42,9 @@ class ListeningSocket {
 /// Returns the TCP port that a descriptor listens on, or 0 if it is not a listening socket.
 std::int64_t listening_port(int descriptor);
 
+/// Returns whether the name or numeric address is one of this host.
+bool is_address_of_this_host(const std::string& host);
+
 /// Returns whether the address is a loopback address: localhost, 127.x.y.z or ::1.
 bool is_loopback(const char* address);
 

@@ -41,10 +41,10 @@ BrokenCommand read_command(const Words& command) {
                                {.num_cpus = num_cpus(), .num_gpus = 0});
   read.training = read.plan.command;
   if (read.training.front() != "pretrain") throw usage;
-  if (read.plan.num_nodes > 1)
-    throw UserError({"--nnodes " + std::to_string(read.plan.num_nodes),
+  if (read.plan.max_nodes > 1)
+    throw UserError({"--nnodes " + std::to_string(read.plan.max_nodes),
                      "is more than one host, whose ranks chaos cannot reach", "use one host"});
-  read.run = read_run(std::span(read.training).subspan(1), read.plan.world_size());
+  read.run = read_run(std::span(read.training).subspan(1), read.plan.max_world_size());
   if (read.run.options.settings.training.train_iters < 2)
     throw UserError({"--train-iters",
                      "must be given and be at least 2: faults happen between steps",
@@ -103,7 +103,7 @@ void check_replicas_exist(const BrokenCommand& command) {
                      std::string("changes a weight of one replica, but ") + divides +
                          " keeps one copy of each weight, which no replica contradicts",
                      std::string("leave ") + divides + " out"});
-  if (data_parallel_size(settings, command.plan.world_size()) < 2)
+  if (data_parallel_size(settings, command.plan.max_world_size()) < 2)
     throw UserError({"--kinds bit-flip",
                      "changes a weight of one replica, but --data-parallel-size is 1",
                      "start more ranks"});
@@ -157,7 +157,7 @@ int run_chaos(std::span<const std::string> args) try {
   if (flips_bits(options)) check_replicas_exist(command);
   const fs::path scratch = make_scratch(options);
   ChaosResult result{.seed = static_cast<std::uint64_t>(options.seed),
-                     .num_ranks = command.plan.world_size(),
+                     .num_ranks = command.plan.max_world_size(),
                      .train_iters = command.run.options.settings.training.train_iters,
                      .num_wanted = options.faults};
   const fs::path reference = scratch / "without-faults", broken = scratch / "with-faults";

@@ -1,19 +1,21 @@
 // Implements `megatron launch … -- <command>`: starts the ranks of this host, and restarts them
 // after failures that a restart can fix.
+#include <poll.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
+#include <chrono>
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <iostream>
-#include <optional>
+#include <memory>
 #include <random>
 
 #include "megatron/base/error.h"
 #include "megatron/base/files.h"
 #include "megatron/base/format.h"
-#include "megatron/base/listening_socket.h"
 #include "megatron/base/machine.h"
 #include "megatron/cli/command.h"
 #include "megatron/cli/launch_supervisor.h"
@@ -21,6 +23,8 @@
 #include "megatron/config/launch_environment.h"
 #include "megatron/config/launch_options.h"
 #include "megatron/config/print_config.h"
+#include "megatron/control/agent.h"
+#include "megatron/control/store_client.h"
 
 namespace megatron {
 namespace {
@@ -37,7 +41,8 @@ std::int64_t num_gpus() {
   return std::min<std::int64_t>(devices, 1 + std::ranges::count(list, ','));
 }
 
-/// Reports a mistake in the command once, instead of once from every rank.
+/// Reports a mistake in the command once, instead of once from every rank. Throws what the command
+/// would throw with `world_size` ranks.
 void check_command(const std::vector<std::string>& args, std::int64_t world_size) {
   const Command* command = find_command(args[0]);
   if (!command) refuse_command(args[0]);
@@ -47,9 +52,16 @@ void check_command(const std::vector<std::string>& args, std::int64_t world_size
   if (command->check) command->check(std::span(args).subspan(1), world_size);
 }
 
-/// Returns whether a restart is useless: the ranks succeeded, were signalled, or would fail again.
-bool is_final(const LaunchResult& result) {
-  return result.code == 0 || result.code == 2 || result.code == 143 || result.was_signalled;
+/// Checks the command for the largest number of hosts that it fits.
+void check_command(const LaunchPlan& plan) {
+  for (std::int64_t hosts = plan.max_nodes; hosts > plan.min_nodes; --hosts) {
+    try {
+      return check_command(plan.command, hosts * plan.ranks_per_node);
+    } catch (const UserError&) {
+      // Fewer hosts may fit.
+    }
+  }
+  check_command(plan.command, plan.min_nodes * plan.ranks_per_node);
 }
 
 void report(const LaunchResult& result) {
@@ -66,64 +78,170 @@ void report(const LaunchResult& result) {
   std::cerr << std::flush;
 }
 
-/// Gives the ranks of one host a secret that keeps other users of the host out of their store. The
-/// ranks of several hosts need one that all launchers are given.
-void set_job_token(const LaunchPlan& plan) {
-  const char* given = std::getenv(kJobTokenVariable);
-  if (plan.num_nodes > 1 || (given != nullptr && *given != '\0')) return;
+/// Returns the secret of the run. On one host that is a new one, which keeps other users of the
+/// host out. Several hosts need one that all launchers are given.
+std::string job_token(const LaunchPlan& plan) {
+  if (const char* given = std::getenv(kJobTokenVariable); given != nullptr && *given != '\0')
+    return given;
+  if (plan.max_nodes > 1) return "";
   std::random_device random;
   std::string token;
   for (int i = 0; i < 4; ++i) token += format("%08x", random());
   ::setenv(kJobTokenVariable, token.c_str(), 1);
+  return token;
 }
+
+std::chrono::milliseconds milliseconds_of(double seconds) {
+  return std::chrono::milliseconds(static_cast<std::int64_t>(seconds * 1000));
+}
+
+/// Thrown when a signal ends the launcher while it waits for other hosts.
+struct ToldToEnd {
+  int code;
+};
 
 class Launch {
  public:
-  explicit Launch(const LaunchPlan& plan) : plan_(plan) {}
+  explicit Launch(const LaunchPlan& plan) : plan_(plan), agent_(Agent::join(agent_options())) {}
 
   int run() {
-    for (std::int64_t restart = 0;; ++restart) {
-      const LaunchResult result = run_once(restart);
+    preload_engine();
+    std::int64_t done = 0;  // rounds
+    int own_code = 0;
+    while (wait_for_round(done)) {
+      const Decision round = agent_->decision();
+      done = round.round;
+      own_code = 0;
+      const auto place = std::ranges::find(round.members, agent_->id());
+      if (place == round.members.end()) continue;
+      if (round.round > 1) announce(round);
+      const LaunchResult result = run_once(round, place - round.members.begin());
+      own_code = result.code;
       report(result);
-      if (is_final(result) || restart == plan_.max_restarts) {
-        if (result.code == 0) check_output();
-        return result.code;
-      }
-      std::cerr << "megatron launch: restart " << restart + 1 << " of " << plan_.max_restarts
-                << std::endl;
+      agent_->report_end(done, host_result(result));
+      if (result.code == 0) check_output();
     }
+    const Decision& end = agent_->decision();
+    const bool is_told = end.code == 0 || own_code != 0;
+    if (!is_told && !end.reason.empty())
+      std::cerr << "megatron launch: error: " << end.reason << std::endl;
+    return own_code != 0 ? own_code : end.code;
   }
 
  private:
+  AgentOptions agent_options() {
+    AgentOptions options{
+        .master_addr = plan_.master_addr,
+        .master_port = plan_.master_port,
+        .token = job_token(plan_),
+        .run_id = "",
+        .node_rank = plan_.node_rank,
+        .num_ranks = plan_.ranks_per_node,
+        .progress = [](const std::string& line) { std::cerr << line << std::endl; },
+        .is_cancelled = [this] { return was_told_to_end(); }};
+    options.membership = {.min_hosts = plan_.min_nodes,
+                          .max_hosts = plan_.max_nodes,
+                          .max_restarts = plan_.max_restarts,
+                          .last_call = milliseconds_of(plan_.last_call_s),
+                          .join_timeout = milliseconds_of(plan_.join_s),
+                          .settle_time = milliseconds_of(plan_.settle_s),
+                          .end_timeout = milliseconds_of(plan_.grace_s + 45),
+                          .can_grow = plan_.min_nodes < plan_.max_nodes};
+    if (plan_.min_nodes < plan_.max_nodes)
+      options.membership.refusal = [this](std::int64_t hosts) { return refusal(hosts); };
+    return options;
+  }
+
+  /// Returns why the command cannot run on so many hosts, or "".
+  std::string refusal(std::int64_t hosts) const {
+    try {
+      check_command(plan_.command, hosts * plan_.ranks_per_node);
+      return "";
+    } catch (const UserError& error) {
+      return error.what();
+    }
+  }
+
+  bool was_told_to_end() {
+    while (const auto signal = signals_.take()) {
+      if (*signal != SIGCHLD && *signal != SIGUSR2) end_signal_ = *signal;
+    }
+    return end_signal_ != 0;
+  }
+
+  /// Waits for the round after `done`. Returns false when the run has ended.
+  bool wait_for_round(std::int64_t done) {
+    const auto start = std::chrono::steady_clock::now();
+    for (double next_line_s = 6;;) {
+      agent_->serve();
+      const Decision& decision = agent_->decision();
+      if (decision.kind == Decision::Kind::end) return false;
+      if (decision.kind == Decision::Kind::run && decision.round > done) return true;
+      if (was_told_to_end()) throw ToldToEnd{128 + end_signal_};
+      const double waited_s =
+          std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+      if (waited_s >= next_line_s && !agent_->waiting_text().empty()) {
+        std::cerr << "megatron launch: waiting: " << agent_->waiting_text()
+                  << format(" (%.0f s)", waited_s) << std::endl;
+        next_line_s = waited_s < 60 ? waited_s + 6 : waited_s + 60;
+      }
+      std::array<pollfd, 2> events{
+          {{agent_->descriptor(), POLLIN, 0}, {signals_.descriptor(), POLLIN, 0}}};
+      ::poll(events.data(), events.size(), 200);
+    }
+  }
+
+  void announce(const Decision& round) const {
+    if (round.is_restart)
+      std::cerr << "megatron launch: restart " << round.restarts << " of " << plan_.max_restarts;
+    else
+      std::cerr << "megatron launch: start " << round.round;
+    if (plan_.max_nodes > 1) {
+      std::cerr << " on " << round.members.size()
+                << (round.members.size() == 1 ? " host: " : " hosts: ") << round.reason;
+    }
+    std::cerr << std::endl;
+  }
+
+  static HostResult host_result(const LaunchResult& result) {
+    HostResult host{.code = result.code,
+                    .is_consequence = !result.cause.empty(),
+                    .was_signalled = result.was_told_to_stop};
+    if (result.rank)
+      host.description =
+          "rank " + std::to_string(*result.rank) + " on " + host_name() + " " + result.description;
+    return host;
+  }
+
   /// Throws a UserError if output of the ranks could not be written.
   void check_output() const {
     if (out_.lost_by() != 0) throw_file_error("write", "standard output", out_.lost_by());
     if (err_.lost_by() != 0) throw_file_error("write", "standard error", err_.lost_by());
   }
 
-  LaunchResult run_once(std::int64_t restart) {
-    std::optional<ListeningSocket> socket;
-    const bool is_one_host = plan_.num_nodes == 1 && plan_.master_addr.starts_with("127.");
-    if (plan_.node_rank == 0)
-      socket.emplace(ListenOptions{.port = plan_.master_port,
-                                   .loopback_only = is_one_host,
-                                   .address_of = plan_.master_addr});
-    if (restart == 0) preload_engine();
+  LaunchResult run_once(const Decision& round, std::int64_t node_rank) {
     RootCausePipe causes;
-    std::vector<RankProcess> processes = start_ranks({.plan = plan_,
-                                                      .restart_count = restart,
-                                                      .signal_mask = signals_.saved_mask(),
-                                                      .socket = socket ? &*socket : nullptr,
-                                                      .root_cause_pipe = causes.write_end(),
-                                                      .standard_output = &out_,
-                                                      .standard_error = &err_});
-    socket.reset();
-    return Supervisor(std::move(processes), plan_.grace_s, {signals_, out_, err_, causes}).run();
+    std::vector<RankProcess> processes =
+        start_ranks({.plan = plan_,
+                     .node_rank = node_rank,
+                     .num_nodes = static_cast<std::int64_t>(round.members.size()),
+                     .restart_count = round.round - 1,
+                     .signal_mask = signals_.saved_mask(),
+                     .store_addr = agent_->store_address(),
+                     .store_port = agent_->store_port(),
+                     .own_addr = agent_->own_address(),
+                     .root_cause_pipe = causes.write_end(),
+                     .standard_output = &out_,
+                     .standard_error = &err_});
+    return Supervisor(std::move(processes), plan_.grace_s, {signals_, out_, err_, causes, *agent_})
+        .run();
   }
 
   const LaunchPlan& plan_;
   SignalQueue signals_;
+  int end_signal_ = 0;
   OutputQueue out_{STDOUT_FILENO}, err_{STDERR_FILENO};
+  const std::unique_ptr<Agent> agent_;
 };
 
 }  // namespace
@@ -134,10 +252,15 @@ int run_launch(std::span<const std::string> args) {
   LaunchPlan plan = read_launch_plan(args, process_environment(),
                                      {.num_cpus = num_cpus(), .num_gpus = num_gpus()});
   plan.command = with_script_translated(std::move(plan.command));
-  check_command(plan.command, plan.world_size());
+  check_command(plan);
   std::signal(SIGPIPE, SIG_IGN);
-  set_job_token(plan);
-  return Launch(plan).run();
+  try {
+    return Launch(plan).run();
+  } catch (const ToldToEnd& told) {
+    return told.code;
+  } catch (const StoreLost&) {
+    return 128 + SIGTERM;  // told to end while it waited for the first host
+  }
 }
 
 }  // namespace megatron

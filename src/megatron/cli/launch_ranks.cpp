@@ -52,23 +52,24 @@ void set_variable(const char* name, std::int64_t value) {
 }
 
 void set_environment(const RankStartOptions& start, const RankProcess& process) {
-  for (const char* name :
-       {"TORCHELASTIC_RUN_ID", "TORCHELASTIC_USE_AGENT_STORE", "TORCHELASTIC_RESTART_COUNT",
-        kLaunchSocketVariable, kLaunchCauseVariable})
+  for (const char* name : {"TORCHELASTIC_RUN_ID", "TORCHELASTIC_USE_AGENT_STORE",
+                           "TORCHELASTIC_RESTART_COUNT", kLaunchCauseVariable})
     ::unsetenv(name);
   set_variable("RANK", process.rank);
-  set_variable("WORLD_SIZE", start.plan.world_size());
+  set_variable("WORLD_SIZE", start.num_nodes * start.plan.ranks_per_node);
   set_variable("LOCAL_RANK", process.local_rank);
   set_variable("LOCAL_WORLD_SIZE", start.plan.ranks_per_node);
-  set_variable("GROUP_RANK", start.plan.node_rank);
-  set_variable("GROUP_WORLD_SIZE", start.plan.num_nodes);
+  set_variable("GROUP_RANK", start.node_rank);
+  set_variable("GROUP_WORLD_SIZE", start.num_nodes);
   ::setenv("MASTER_ADDR", start.plan.master_addr.c_str(), 1);
-  set_variable("MASTER_PORT", start.socket ? start.socket->port() : start.plan.master_port);
+  set_variable("MASTER_PORT",
+               start.plan.master_port == 0 ? start.store_port : start.plan.master_port);
+  ::setenv(kLaunchStoreAddrVariable, start.store_addr.c_str(), 1);
+  set_variable(kLaunchStorePortVariable, start.store_port);
+  ::setenv(kLaunchOwnAddrVariable, start.own_addr.c_str(), 1);
   set_variable(kLaunchRestartVariable, start.restart_count);
   set_variable(kLaunchMaxRestartsVariable, start.plan.max_restarts);
   if (start.root_cause_pipe >= 0) set_variable(kLaunchCauseVariable, start.root_cause_pipe);
-  if (process.rank == 0 && start.socket)
-    set_variable(kLaunchSocketVariable, start.socket->descriptor());
 }
 
 void redirect(int descriptor, int target) {
@@ -79,14 +80,12 @@ void redirect(int descriptor, int target) {
 
 /// Closes the launcher's descriptors in a rank. A pipe of another rank that stays open here would
 /// never reach its end.
-void close_launchers_descriptors(const RankStartOptions& start, const RankProcess& process,
-                                 const std::vector<RankProcess>& earlier) {
+void close_launchers_descriptors(const std::vector<RankProcess>& earlier) {
   for (const RankProcess& other : earlier) {
     for (const RankStream* stream : {other.out.get(), other.err.get()}) {
       if (stream && stream->is_open()) ::close(stream->descriptor());
     }
   }
-  if (start.socket && process.rank != 0) ::close(start.socket->descriptor());
 }
 
 /// Runs the child process. Does not return.
@@ -127,7 +126,7 @@ std::unique_ptr<RankStream> stream_of(const RankPipe& channel, const std::string
 
 RankProcess start_rank(const RankStartOptions& start, std::int64_t local_rank,
                        const std::vector<RankProcess>& earlier) {
-  RankProcess process{.rank = start.plan.node_rank * start.plan.ranks_per_node + local_rank,
+  RankProcess process{.rank = start.node_rank * start.plan.ranks_per_node + local_rank,
                       .local_rank = local_rank};
   const RankPipe out = open_rank_pipe(is_direct(start, process.rank, STDOUT_FILENO)),
                  err = open_rank_pipe(is_direct(start, process.rank, STDERR_FILENO));
@@ -136,7 +135,7 @@ RankProcess start_rank(const RankStartOptions& start, std::int64_t local_rank,
   process.pid = ::fork();
   if (process.pid < 0) fail("start rank " + std::to_string(process.rank), errno);
   if (process.pid == 0) {
-    close_launchers_descriptors(start, process, earlier);
+    close_launchers_descriptors(earlier);
     for (const int descriptor : {out.read, err.read}) {
       if (descriptor >= 0) ::close(descriptor);
     }

@@ -10,7 +10,6 @@
 #include <string>
 #include <vector>
 
-#include "megatron/base/listening_socket.h"
 #include "megatron/cli/launch_output.h"
 #include "megatron/config/launch_options.h"
 
@@ -29,10 +28,13 @@ struct RankProcess {
 /// The options that all ranks of one start share.
 struct RankStartOptions {
   const LaunchPlan& plan;
+  std::int64_t node_rank = 0, num_nodes = 1;  ///< of this round
   std::int64_t restart_count = 0;
-  sigset_t signal_mask;               ///< signal mask of the ranks
-  ListeningSocket* socket = nullptr;  ///< the store's socket for rank 0; null on other hosts
-  int root_cause_pipe = -1;           ///< on which ranks report that another rank made them fail
+  sigset_t signal_mask;    ///< signal mask of the ranks
+  std::string store_addr;  ///< where the ranks of this host find the store
+  std::int64_t store_port = 0;
+  std::string own_addr;      ///< numeric address of this host for others; "" if it is the only one
+  int root_cause_pipe = -1;  ///< on which ranks report that another rank made them fail
   OutputQueue* standard_output = nullptr;
   OutputQueue* standard_error = nullptr;
 };

@@ -10,8 +10,10 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "megatron/base/error.h"
+#include "megatron/base/machine.h"
 
 namespace megatron {
 namespace {
@@ -19,6 +21,11 @@ namespace {
 /// Seconds between the failure of a rank and SIGTERM to the others. In this time they can detect
 /// the failure themselves and report its cause.
 constexpr double kSelfExitSeconds = 2;
+/// Seconds after which the ranks of other hosts are told that a rank of this one has failed, unless
+/// a rank has said so.
+constexpr double kPostSeconds = 1;
+/// Limit of a wait for events while the agent must be served regularly.
+constexpr int kTickMilliseconds = 500;
 
 int exit_code(int status) {
   return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
@@ -76,12 +83,16 @@ Supervisor::Supervisor(std::vector<RankProcess> processes, double grace_s, const
       signals_(links.signals),
       out_(links.out),
       err_(links.err),
-      causes_(links.causes) {}
+      causes_(links.causes),
+      agent_(links.agent),
+      round_(links.agent.decision().round) {}
 
 LaunchResult Supervisor::run() {
   while (any_running()) {
     wait_for_events();
     handle_signals();
+    obey_agent();
+    post_unexplained_failure();
     terminate_remaining();
   }
   drain();
@@ -95,7 +106,7 @@ bool Supervisor::any_running() const {
 /// Sleeps until a rank writes or ends, a signal arrives, output can be written, or a deadline for
 /// termination expires.
 void Supervisor::wait_for_events() {
-  std::vector<pollfd> events{{signals_.descriptor(), POLLIN, 0}};
+  std::vector<pollfd> events{{signals_.descriptor(), POLLIN, 0}, {agent_.descriptor(), POLLIN, 0}};
   std::vector<RankStream*> streams;
   for (OutputQueue* queue : {&out_, &err_})
     events.push_back({queue->is_empty() ? -1 : queue->descriptor(), POLLOUT, 0});
@@ -106,19 +117,21 @@ void Supervisor::wait_for_events() {
       events.push_back({stream->descriptor(), POLLIN, 0});
     }
   }
-  int timeout_ms = -1;
-  for (const auto& deadline : {terminate_at_, kill_at_}) {
+  int timeout_ms = agent_.needs_ticks() ? kTickMilliseconds : -1;
+  for (const auto& deadline : {terminate_at_, kill_at_, post_at_}) {
     if (!deadline) continue;
     const auto left =
         std::chrono::ceil<std::chrono::milliseconds>(*deadline - Clock::now()).count();
     const int wait_ms = static_cast<int>(std::max<std::int64_t>(0, left));
     timeout_ms = timeout_ms < 0 ? wait_ms : std::min(timeout_ms, wait_ms);
   }
-  if (::poll(events.data(), events.size(), timeout_ms) <= 0) return;
-  if (events[1].revents != 0) out_.write_some();
-  if (events[2].revents != 0) err_.write_some();
+  const int ready = ::poll(events.data(), events.size(), timeout_ms);
+  agent_.serve();
+  if (ready <= 0) return;
+  if (events[2].revents != 0) out_.write_some();
+  if (events[3].revents != 0) err_.write_some();
   for (std::size_t i = 0; i < streams.size(); ++i) {
-    if (events[i + 3].revents != 0) streams[i]->read_some();
+    if (events[i + 4].revents != 0) streams[i]->read_some();
   }
 }
 
@@ -128,10 +141,32 @@ void Supervisor::handle_signals() {
       reap();
     } else {
       // SIGUSR2 asks the ranks what they do; unless it is their --exit-signal, they go on.
-      if (*signal != SIGUSR2) result_.was_signalled = true;
+      if (*signal != SIGUSR2) result_.was_signalled = result_.was_told_to_stop = true;
       signal_all(*signal);
     }
   }
+}
+
+/// Stops or ends the ranks when their round is to end for the sake of other hosts.
+void Supervisor::obey_agent() {
+  const Decision& decision = agent_.decision();
+  const bool is_over = decision.round != round_ || decision.kind == Decision::Kind::abort ||
+                       decision.kind == Decision::Kind::end;
+  if (is_over && !terminate_at_ && !kill_at_) terminate_at_ = Clock::now();
+  if (decision.kind != Decision::Kind::stop || std::exchange(is_stopping_, true)) return;
+  err_.add("megatron launch: " + decision.reason +
+           ": the ranks save and stop, and are started again\n");
+  signal_all(SIGTERM);
+}
+
+/// A rank that was killed says nothing, and the ranks of other hosts need not wait for it.
+void Supervisor::post_unexplained_failure() {
+  if (!post_at_ || Clock::now() < *post_at_) return;
+  post_at_.reset();
+  agent_.post_failure(round_, {*result_.rank, host_name(), 1,
+                               "error: rank " + std::to_string(*result_.rank) + " on " +
+                                   host_name() + " " + result_.description,
+                               true});
 }
 
 void Supervisor::reap() {
@@ -186,6 +221,7 @@ void Supervisor::remember_failure(const RankProcess& process, int status) {
                           ", which waited for it, " + describe(status);
   }
   terminate_at_ = Clock::now() + seconds(std::min(kSelfExitSeconds, grace_s_));
+  if (WIFSIGNALED(status)) post_at_ = Clock::now() + seconds(kPostSeconds);
 }
 
 void Supervisor::terminate_remaining() {
@@ -222,6 +258,7 @@ bool Supervisor::has_output() const {
 void Supervisor::drain() {
   terminate_at_.reset();
   kill_at_.reset();
+  post_at_.reset();
   while (has_output()) wait_for_events();
   if (!result_.rank) return;
   const auto failed = std::ranges::find(processes_, *result_.rank, &RankProcess::rank);

@@ -12,6 +12,7 @@
 
 #include "megatron/cli/launch_ranks.h"
 #include "megatron/cli/signal_queue.h"
+#include "megatron/control/agent.h"
 
 namespace megatron {
 
@@ -39,6 +40,7 @@ struct LaunchResult {
   std::vector<std::string> last_lines;  ///< last lines of its stderr
   std::string cause;                    ///< reported by the rank if another rank made it fail
   bool was_signalled = false;           ///< whether a signal had been forwarded to all ranks
+  bool was_told_to_stop = false;        ///< whether another signal than the agent's was
 };
 
 /// Supervises the ranks of one start until all have ended.
@@ -49,6 +51,7 @@ class Supervisor {
     OutputQueue& out;
     OutputQueue& err;
     RootCausePipe& causes;
+    Agent& agent;
   };
   Supervisor(std::vector<RankProcess> processes, double grace_s, const Links& links);
   /// Runs until every rank has ended and its output is written.
@@ -58,6 +61,8 @@ class Supervisor {
   using Clock = std::chrono::steady_clock;
   void wait_for_events();
   void handle_signals();
+  void obey_agent();
+  void post_unexplained_failure();
   void reap();
   void report_stop(RankProcess& process, int status);
   void remember_failure(const RankProcess& process, int status);
@@ -73,8 +78,11 @@ class Supervisor {
   OutputQueue& out_;
   OutputQueue& err_;
   RootCausePipe& causes_;
+  Agent& agent_;
+  const std::int64_t round_;
   LaunchResult result_;
-  std::optional<Clock::time_point> terminate_at_, kill_at_;
+  std::optional<Clock::time_point> terminate_at_, kill_at_, post_at_;
+  bool is_stopping_ = false;  ///< the agent has asked the ranks to save and stop
 };
 
 }  // namespace megatron

@@ -39,7 +39,8 @@ std::vector<Assignment> read_environment(const FieldIndex& index, char** environ
     if (!text.starts_with(kPrefix) || equals == std::string_view::npos) continue;
     const std::string variable(text.substr(0, equals));
     if (variable == kLaunchRestartVariable || variable == kLaunchMaxRestartsVariable ||
-        variable == kLaunchSocketVariable || variable == kLaunchCauseVariable ||
+        variable == kLaunchStoreAddrVariable || variable == kLaunchStorePortVariable ||
+        variable == kLaunchOwnAddrVariable || variable == kLaunchCauseVariable ||
         variable == kJobTokenVariable)
       continue;
     const Spelling meaning = index.find(spelling_of(variable));

@@ -95,8 +95,9 @@ std::optional<LaunchEnvironment> from_rank_variables(const LaunchVariables& vari
     found.max_restarts = variables.number(kLaunchMaxRestartsVariable).value_or(0);
     if (const auto pipe = variables.number(kLaunchCauseVariable))
       found.root_cause_pipe = static_cast<int>(*pipe);
-    if (const auto socket = variables.number(kLaunchSocketVariable))
-      found.listening_socket = static_cast<int>(*socket);
+    found.launcher_addr = variables.text(kLaunchStoreAddrVariable).value_or("");
+    found.launcher_port = variables.number(kLaunchStorePortVariable).value_or(0);
+    found.own_addr = variables.text(kLaunchOwnAddrVariable).value_or("");
   } else if (variables.has("TORCHELASTIC_RUN_ID")) {
     found.source = "torchrun";
     found.restart_count = variables.number("TORCHELASTIC_RESTART_COUNT").value_or(0);

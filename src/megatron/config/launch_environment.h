@@ -24,20 +24,24 @@ struct LaunchEnvironment {
   std::int64_t max_restarts = 0;       ///< largest number of restarts; 0 if the launcher sets none
   std::string run_id;                  ///< the launcher's name of the run; may be empty
   std::string job_token;  ///< secret that ranks show to the store of rank 0; empty: none is asked
+  /// Under `megatron launch`: where the launcher of this host serves the store, and the numeric
+  /// address of this host for others ("" if it is the only one).
+  std::string launcher_addr, own_addr;
+  std::int64_t launcher_port = 0;
   /// Under `megatron launch`: a pipe on which a rank reports that another rank caused its failure.
   std::optional<int> root_cause_pipe;
-  /// For rank 0 under `megatron launch`: the open listening socket of the store.
-  std::optional<int> listening_socket;
 };
 
 /// Returns the value of an environment variable, or nullopt if it is not set.
 using GetEnv = std::function<std::optional<std::string>(const std::string& name)>;
 GetEnv process_environment();
 
-/// Variables that `megatron launch` sets in its ranks: the number of restarts, and in rank 0 the
-/// descriptor of the store's socket.
+/// Variables that `megatron launch` sets in its ranks: how often they were started before, where
+/// its store is, and the address of this host for others.
 inline constexpr const char* kLaunchRestartVariable = "MEGATRON_LAUNCH_RESTART_COUNT";
-inline constexpr const char* kLaunchSocketVariable = "MEGATRON_LAUNCH_LISTENING_SOCKET";
+inline constexpr const char *kLaunchStoreAddrVariable = "MEGATRON_LAUNCH_STORE_ADDR",
+                            *kLaunchStorePortVariable = "MEGATRON_LAUNCH_STORE_PORT",
+                            *kLaunchOwnAddrVariable = "MEGATRON_LAUNCH_OWN_ADDR";
 /// Variable with the secret of the run, which must be equal on every rank. `megatron launch` on one
 /// host sets it to a random text.
 inline constexpr const char* kJobTokenVariable = "MEGATRON_JOB_TOKEN";

@@ -1,6 +1,8 @@
 #include "megatron/config/launch_options.h"
 
 #include <algorithm>
+#include <tuple>
+#include <utility>
 
 #include "megatron/base/error.h"
 #include "megatron/config/launch_variables.h"
@@ -34,6 +36,23 @@ std::int64_t num_ranks(const std::string& text, const std::string& source,
   return number;
 }
 
+/// The text "N" or "MIN:MAX" of a number of hosts.
+std::pair<std::int64_t, std::int64_t> num_hosts(const std::string& text,
+                                                const std::string& source) {
+  const std::size_t colon = text.find(':');
+  const auto number = [&](const std::string& part) -> std::int64_t {
+    const bool is_number = !part.empty() && part.size() < 7 &&
+                           std::ranges::all_of(part, [](char c) { return c >= '0' && c <= '9'; });
+    return is_number ? std::stoll(part) : 0;
+  };
+  const std::int64_t least = number(text.substr(0, colon)),
+                     most = colon == std::string::npos ? least : number(text.substr(colon + 1));
+  if (least < 1 || most < least)
+    throw UserError({source + " " + text, "is not a number of hosts",
+                     "give a number of at least 1, or MIN:MAX such as 2:4"});
+  return {least, most};
+}
+
 class PlanReader {
  public:
   PlanReader(const LaunchOptions& options, const GetEnv& lookup)
@@ -50,6 +69,9 @@ class PlanReader {
                                                : LinePrefix::others;
     plan_.log_dir = options_.log_dir;
     plan_.grace_s = options_.grace_seconds;
+    plan_.join_s = options_.join_seconds;
+    plan_.last_call_s = options_.last_call_seconds;
+    plan_.settle_s = options_.settle_seconds;
     return std::move(plan_);
   }
 
@@ -63,7 +85,9 @@ class PlanReader {
 
   void read_nodes() {
     if (options_.nnodes || variables_.has("PET_NNODES")) {
-      plan_.num_nodes = options_.nnodes ? *options_.nnodes : *variables_.number("PET_NNODES");
+      std::tie(plan_.min_nodes, plan_.max_nodes) =
+          num_hosts(options_.nnodes ? *options_.nnodes : *variables_.text("PET_NNODES"),
+                    options_.nnodes ? "--nnodes" : "PET_NNODES");
     } else {
       outer_ = outer_environment(lookup_);
       if (outer_.world_size > 1 && outer_.local_world_size > 1) {
@@ -72,23 +96,26 @@ class PlanReader {
                              std::to_string(outer_.local_world_size) + " times on this host",
                          "start it once on each host, or give --nnodes 1 for separate runs"});
       }
-      plan_.num_nodes = outer_.world_size;
+      plan_.min_nodes = plan_.max_nodes = outer_.world_size;
       plan_.node_rank = outer_.rank;
     }
-    if (plan_.num_nodes < 1) throw UserError({"PET_NNODES", "must be at least 1", ""});
     if (options_.node_rank) {
       plan_.node_rank = *options_.node_rank;
     } else if (outer_.world_size == 1) {
       const auto node = variables_.first_number({"PET_NODE_RANK", "JOB_COMPLETION_INDEX"});
-      if (plan_.num_nodes > 1 && !node)
+      // An elastic run numbers its hosts by itself: they come and go.
+      if (plan_.min_nodes == plan_.max_nodes && plan_.max_nodes > 1 && !node)
         throw UserError({"--node-rank",
-                         "is required with --nnodes " + std::to_string(plan_.num_nodes),
+                         "is required with --nnodes " + std::to_string(plan_.max_nodes),
                          "give 0 on the first host, 1 on the next, …"});
-      if (plan_.num_nodes > 1) plan_.node_rank = *node;
+      if (plan_.max_nodes == 1)
+        plan_.node_rank = 0;
+      else if (plan_.min_nodes == plan_.max_nodes)
+        plan_.node_rank = *node;
     }
-    if (plan_.node_rank >= plan_.num_nodes) {
-      throw UserError({"--node-rank " + std::to_string(plan_.node_rank),
-                       "must be below --nnodes " + std::to_string(plan_.num_nodes),
+    if (plan_.node_rank && *plan_.node_rank >= plan_.max_nodes) {
+      throw UserError({"--node-rank " + std::to_string(*plan_.node_rank),
+                       "must be below --nnodes " + std::to_string(plan_.max_nodes),
                        "number the hosts from 0"});
     }
   }
@@ -96,12 +123,11 @@ class PlanReader {
   void read_master() {
     if (options_.master_addr) plan_.master_addr = *options_.master_addr;
     if (options_.master_port) plan_.master_port = *options_.master_port;
-    if (plan_.num_nodes == 1) return;
+    if (plan_.max_nodes == 1) return;
     if (!options_.master_addr) {
       const auto address = variables_.first_text({"PET_MASTER_ADDR", "MASTER_ADDR"});
       if (!address && outer_.master_addr.empty())
-        throw UserError({"--master-addr",
-                         "is required with --nnodes " + std::to_string(plan_.num_nodes),
+        throw UserError({"--master-addr", "is required with --nnodes " + nodes_text(),
                          "give the name or address of the first host"});
       plan_.master_addr = address ? *address : outer_.master_addr;
     }
@@ -109,6 +135,12 @@ class PlanReader {
       const auto port = variables_.first_number({"PET_MASTER_PORT", "MASTER_PORT"});
       plan_.master_port = port ? *port : outer_.world_size > 1 ? outer_.master_port : 29500;
     }
+  }
+
+  std::string nodes_text() const {
+    return plan_.min_nodes == plan_.max_nodes
+               ? std::to_string(plan_.max_nodes)
+               : std::to_string(plan_.min_nodes) + ":" + std::to_string(plan_.max_nodes);
   }
 
   const LaunchOptions& options_;
@@ -136,8 +168,12 @@ const FieldTable<LaunchOptions>& launch_table() {
         .alias("nproc_per_node")
         .alias("nproc")
         .value_name("N");
-    t.field("nnodes", &Options::nnodes, "number of hosts; start this command on each").at_least(1);
-    t.field("node_rank", &Options::node_rank, "number of this host, from 0")
+    t.field("nnodes", &Options::nnodes,
+            "number of hosts; start this command on each. MIN:MAX makes the run elastic: it goes "
+            "on with fewer hosts after one is lost, and takes in hosts that come later")
+        .value_name("N");
+    t.field("node_rank", &Options::node_rank,
+            "number of this host, from 0; not needed with MIN:MAX")
         .alias("node_rank")
         .at_least(0);
     t.field("master_addr", &Options::master_addr, "name or address of the first host")
@@ -157,6 +193,19 @@ const FieldTable<LaunchOptions>& launch_table() {
     t.field("grace_seconds", &Options::grace_seconds,
             "seconds that the other ranks have to exit after one has failed, before they are "
             "killed")
+        .at_least(0);
+    t.field("join_seconds", &Options::join_seconds,
+            "seconds to wait for the first host, and for the least number of hosts")
+        .alias("join_timeout")
+        .at_least(0);
+    t.field("last_call_seconds", &Options::last_call_seconds,
+            "with --nnodes MIN:MAX: seconds without a further host after which the run begins with "
+            "those that are here")
+        .alias("last_call_timeout")
+        .at_least(0);
+    t.field("settle_seconds", &Options::settle_seconds,
+            "with --nnodes MIN:MAX: least time between the start of the ranks, or the arrival of a "
+            "further host, and the stop that takes it in")
         .at_least(0);
     t.group("Output");
     t.field("prefix", &Options::prefix,

@@ -14,12 +14,11 @@
 namespace megatron {
 
 struct LaunchOptions {
-  std::optional<std::string> nproc_per_node;
-  std::optional<std::int64_t> nnodes, node_rank, master_port, max_restarts;
-  std::optional<std::string> master_addr;
+  std::optional<std::string> nproc_per_node, nnodes, master_addr;
+  std::optional<std::int64_t> node_rank, master_port, max_restarts;
   std::string prefix = "others";
   std::string log_dir;
-  double grace_seconds = 15;
+  double grace_seconds = 15, join_seconds = 600, last_call_seconds = 15, settle_seconds = 30;
 };
 
 const FieldTable<LaunchOptions>& launch_table();
@@ -33,15 +32,18 @@ enum class LinePrefix { all, others, none };
 
 /// The ranks to start on this host and the address of their rendezvous.
 struct LaunchPlan {
-  std::int64_t ranks_per_node = 1, num_nodes = 1, node_rank = 0, max_restarts = 0;
+  std::int64_t ranks_per_node = 1, max_restarts = 0;
+  std::int64_t min_nodes = 1, max_nodes = 1;
+  std::optional<std::int64_t> node_rank;  ///< unset: in the order of joining
   std::string master_addr = "127.0.0.1";
   std::int64_t master_port = 0;  ///< 0: any free port
   LinePrefix prefix = LinePrefix::others;
   std::string log_dir;
-  double grace_s = 15;  ///< seconds between SIGTERM and SIGKILL
+  double grace_s = 15;                                   ///< seconds between SIGTERM and SIGKILL
+  double join_s = 600, last_call_s = 15, settle_s = 30;  ///< see MembershipOptions
   std::vector<std::string> command;
 
-  std::int64_t world_size() const { return ranks_per_node * num_nodes; }
+  std::int64_t max_world_size() const { return ranks_per_node * max_nodes; }
 };
 
 /// Reads the flags before `--`, the command after it, and the variables for values without a flag.

@@ -11,8 +11,8 @@
 #include <memory>
 #include <string>
 
+#include "megatron/control/run_store.h"
 #include "megatron/parallel/communicators.h"
-#include "megatron/parallel/rendezvous/run_store.h"
 
 namespace megatron {
 

@@ -22,10 +22,10 @@
 
 #include "megatron/config/launch_environment.h"
 #include "megatron/config/run_command.h"
+#include "megatron/control/run_store.h"
 #include "megatron/parallel/failure/failure_notice.h"
 #include "megatron/parallel/process_communicators.h"
 #include "megatron/parallel/rendezvous/rendezvous.h"
-#include "megatron/parallel/rendezvous/run_store.h"
 
 namespace megatron {
 

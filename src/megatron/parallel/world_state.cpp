@@ -102,7 +102,7 @@ void World::State::watch() {
     exit_if_overdue();
     try {
       if (const auto failure = run_status_->first()) return handle(*failure);
-      if (hosts_store(environment_)) post_lost_ranks();
+      if (environment_.rank == 0) post_lost_ranks();
     } catch (const std::exception& error) {  // an unreadable status counts as lost
       return handle_lost_store(error.what());
     }
@@ -216,7 +216,10 @@ void World::State::run_callback(const std::function<void(const std::string&)>& c
 /// Returns whether this rank reports a failure that rank 0 cannot print: one rank per host does.
 bool World::State::is_reporter() {
   if (!is_reporter_) {
-    const std::int64_t reporter = environment_.node_rank == 0 && !environment_.agent_store ? 1 : 0;
+    const std::int64_t reporter =
+        environment_.node_rank == 0 && !environment_.agent_store && environment_.launcher_port == 0
+            ? 1
+            : 0;
     is_reporter_ = notice_ ? notice_->claim_report() : environment_.local_rank == reporter;
   }
   return *is_reporter_;

@@ -13,8 +13,8 @@
 #include <thread>
 #include <vector>
 
+#include "megatron/control/run_store.h"
 #include "megatron/parallel/failure/host_status.h"
-#include "megatron/parallel/rendezvous/run_store.h"
 
 namespace megatron {
 

@@ -5,7 +5,7 @@
 
 #include <string>
 
-#include "megatron/parallel/rendezvous/run_store.h"
+#include "megatron/control/run_store.h"
 
 namespace c10d {
 class Store;

@@ -91,7 +91,8 @@ class Rendezvous {
         store_(store),
         run_status_(run_status),
         options_(options),
-        own_(own_record(options.settings, store.local_address())) {}
+        own_(own_record(options.settings, environment.own_addr.empty() ? store.local_address()
+                                                                       : environment.own_addr)) {}
 
   RunHosts run() {
     publish_record();

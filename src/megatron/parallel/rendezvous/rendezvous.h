@@ -11,9 +11,9 @@
 
 #include "megatron/base/cpu_affinity.h"
 #include "megatron/config/launch_environment.h"
-#include "megatron/parallel/failure/run_status.h"
+#include "megatron/control/run_status.h"
+#include "megatron/control/run_store.h"
 #include "megatron/parallel/rendezvous/rank_record.h"
-#include "megatron/parallel/rendezvous/run_store.h"
 
 namespace megatron {
 

@@ -7,33 +7,31 @@
 
 #include "megatron/base/error.h"
 #include "megatron/base/format.h"
-#include "megatron/parallel/rendezvous/connect_to_store.h"
+#include "megatron/control/connect_to_store.h"
 
 namespace megatron {
 namespace {
 
 using std::chrono::milliseconds;
 
-constexpr const char* kRestartKey = "megatron/restart";
-
 std::string prefix_of(const LaunchEnvironment& environment, std::int64_t restart_count) {
   return "megatron/" + environment.run_id + "/" + std::to_string(restart_count);
 }
 
-/// Returns the socket that `megatron launch` has opened, or opens one.
 ListeningSocket listening_socket(const LaunchEnvironment& environment) {
-  if (environment.listening_socket &&
-      listening_port(*environment.listening_socket) == environment.master_port) {
-    const int own = ::fcntl(*environment.listening_socket, F_DUPFD_CLOEXEC, 0);
-    MEGATRON_CHECK(own >= 0,
-                   "a descriptor for the socket of the run's store: ", std::strerror(errno));
-    return ListeningSocket::adopt(own);
-  }
   const bool is_one_host =
       environment.num_nodes == 1 && environment.master_addr.starts_with("127.");
   return ListeningSocket({.port = environment.master_port,
                           .loopback_only = is_one_host,
                           .address_of = environment.master_addr});
+}
+
+/// Returns where this rank finds the store.
+StoreAddress store_address(const LaunchEnvironment& environment) {
+  if (environment.launcher_port != 0)
+    return {environment.launcher_addr, environment.launcher_port, "the launcher"};
+  return {environment.master_addr, environment.master_port,
+          environment.agent_store ? "the launcher's agent" : "rank 0"};
 }
 
 bool is_late_name(const LaunchEnvironment& environment) {
@@ -43,8 +41,7 @@ bool is_late_name(const LaunchEnvironment& environment) {
 RunStore open_root(const LaunchEnvironment& environment, const ConnectionOptions& options) {
   if (hosts_store(environment))
     return RunStore::host(listening_socket(environment), options.timeout, environment.job_token);
-  const StoreAddress address{environment.master_addr, environment.master_port,
-                             environment.agent_store ? "the launcher's agent" : "rank 0"};
+  const StoreAddress address = store_address(environment);
   return RunStore(connect_to_store(
       address, {.timeout = options.timeout,
                 .name_timeout = milliseconds(
@@ -58,38 +55,15 @@ RunStore open_root(const LaunchEnvironment& environment, const ConnectionOptions
                 }}));
 }
 
-/// Several launchers restart the ranks of their hosts independently, so the highest restart count
-/// is the run's. A rank with a lower count throws InternalError and is restarted.
-void agree_on_restart(RunStore& root, const LaunchEnvironment& environment) {
-  if (environment.source != "megatron launch" || environment.num_nodes == 1) return;
-  const std::int64_t own = environment.restart_count;
-  for (std::string seen;;) {
-    const std::string now = root.compare_set(kRestartKey, seen, std::to_string(own));
-    if (now == std::to_string(own)) return;
-    const std::int64_t count = std::stoll(now);
-    if (count > own)
-      throw InternalError("the ranks of another host were started again (restart " + now +
-                          "): leaving to be started again too");
-    if (now != seen) {
-      seen = now;
-      RunStatus(root.with_prefix(prefix_of(environment, count)), environment.world_size)
-          .post({environment.rank, "", 1,
-                 "error: the ranks of host " + std::to_string(environment.node_rank) +
-                     " were started again"});
-    }
-  }
-}
-
 }  // namespace
 
 bool hosts_store(const LaunchEnvironment& environment) {
-  return environment.rank == 0 && !environment.agent_store;
+  return environment.rank == 0 && !environment.agent_store && environment.launcher_port == 0;
 }
 
 RunStore open_store(const LaunchEnvironment& environment, const ConnectionOptions& options) {
-  RunStore root = open_root(environment, options);
-  agree_on_restart(root, environment);
-  return root.with_prefix(prefix_of(environment, environment.restart_count));
+  return open_root(environment, options)
+      .with_prefix(prefix_of(environment, environment.restart_count));
 }
 
 }  // namespace megatron

@@ -7,8 +7,8 @@
 #include <string>
 
 #include "megatron/config/launch_environment.h"
-#include "megatron/parallel/failure/run_status.h"
-#include "megatron/parallel/rendezvous/run_store.h"
+#include "megatron/control/run_status.h"
+#include "megatron/control/run_store.h"
 
 namespace megatron {
 
@@ -21,8 +21,7 @@ struct ConnectionOptions {
 bool hosts_store(const LaunchEnvironment& environment);
 
 /// Opens the store with only the keys of this start of the run visible. A UserError names the
-/// address or the port. Throws InternalError on a rank that belongs to an older start, after
-/// another host's launcher has restarted its ranks; its own launcher then restarts it too.
+/// address or the port.
 RunStore open_store(const LaunchEnvironment& environment, const ConnectionOptions& options);
 
 }  // namespace megatron

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "megatron/parallel/rendezvous/run_store.h"
+#include "megatron/control/run_store.h"
 
 namespace megatron {
 

@@ -7,9 +7,9 @@
 #include <memory>
 #include <vector>
 
+#include "megatron/control/run_store.h"
 #include "megatron/parallel/failure/host_status.h"
 #include "megatron/parallel/process_communicators.h"
-#include "megatron/parallel/rendezvous/run_store.h"
 
 namespace megatron {
 

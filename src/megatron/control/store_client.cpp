@@ -1,4 +1,4 @@
-#include "megatron/parallel/rendezvous/store_client.h"
+#include "megatron/control/store_client.h"
 
 #include <netdb.h>
 #include <netinet/in.h>
@@ -11,9 +11,10 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "megatron/base/format.h"
-#include "megatron/parallel/rendezvous/store_protocol.h"
+#include "megatron/control/store_protocol.h"
 
 namespace megatron {
 namespace {
@@ -43,7 +44,11 @@ StoreClient::StoreClient(int descriptor, StoreAddress address, milliseconds time
   notice_silent_host(descriptor_);
 }
 
-StoreClient::~StoreClient() { ::close(descriptor_); }
+StoreClient::~StoreClient() {
+  if (descriptor_ >= 0) ::close(descriptor_);
+}
+
+int StoreClient::release() { return std::exchange(descriptor_, -1); }
 
 StoreClient::HandshakeResult StoreClient::handshake(milliseconds limit) {
   if (!is_handshake_done_) {

@@ -1,4 +1,4 @@
-#include "megatron/parallel/failure/run_status.h"
+#include "megatron/control/run_status.h"
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
@@ -9,7 +9,6 @@
 namespace megatron {
 namespace {
 
-constexpr const char* kFailure = "failure";
 constexpr const char* kAllLeft = "all-left";
 constexpr const char* kPrinted = "printed";
 constexpr const char* kLostRanks = "lost-ranks";
@@ -35,19 +34,27 @@ RankFailure read(const std::string& text) {
 
 }  // namespace
 
+std::vector<std::pair<std::string, std::string>> RunStatus::failure_entries(
+    const RankFailure& failure) {
+  return {{kFailureKey, written(failure)},
+          {kAllArrivedKey, kStoppedValue},
+          {kHostsKey, kStoppedValue},
+          {kFinishedKey, kStoppedValue}};
+}
+
 RankFailure RunStatus::post(const RankFailure& failure) {
-  const RankFailure first = read(store_.compare_set(kFailure, "", written(failure)));
+  const RankFailure first = read(store_.compare_set(kFailureKey, "", written(failure)));
   store_.set_all({kAllArrivedKey, kHostsKey, kFinishedKey}, kStoppedValue);
   return first;
 }
 
 std::optional<RankFailure> RunStatus::first() {
-  const auto text = store_.find(kFailure);
+  const auto text = store_.find(kFailureKey);
   return text ? std::optional(read(*text)) : std::nullopt;
 }
 
 std::optional<RankFailure> RunStatus::wait_for_failure(std::chrono::milliseconds timeout) {
-  return store_.poll(kFailure, timeout) ? first() : std::nullopt;
+  return store_.poll(kFailureKey, timeout) ? first() : std::nullopt;
 }
 
 void RunStatus::note_loss_of(std::int64_t rank) {

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <cstring>
+#include <initializer_list>
 #include <string>
 #include <string_view>
 
@@ -20,12 +21,27 @@ enum class StoreRequest : std::uint8_t {
   wait,         ///< not used
   num_keys,     ///< → number
   delete_key,   ///< key → 1 or 0
-  append,       ///< not used
+  append,       ///< key, text → number of bytes after the call
   multi_get,    ///< not used
   multi_set,    ///< not used
   cancel_wait,  ///< not used
   ping,         ///< 32 bits → the same
+  // Of this program only:
+  relay = 200,  ///< from now on, answers to this client are frames; no answer
+  watch,        ///< key → a frame with its value, now and at every change, and an empty answer
 };
+
+/// What the store sends to a relay: one byte, and texts.
+enum class StoreFrame : std::uint8_t {
+  answer,   ///< the answer to its next request that has one
+  changed,  ///< key, value of a watched key
+  missing,  ///< key that is watched and not set
+};
+
+/// Thrown when only a part of a request has arrived.
+struct IncompleteRequest {};
+/// Thrown when the other side does not follow the protocol.
+struct ForeignRequest {};
 
 /// A store that asks for a token accepts only one request after the first ones: a compare_set of
 /// this key with the token. It answers kTokenAccepted, or anything else and ends the connection.
@@ -58,6 +74,42 @@ inline void append_text(std::string& bytes, std::string_view text) {
   append_number<std::uint64_t>(bytes, text.size());
   bytes += text;
 }
+
+inline void append_frame(std::string& bytes, StoreFrame frame,
+                         std::initializer_list<std::string_view> texts) {
+  append_number(bytes, static_cast<std::uint8_t>(frame));
+  for (const std::string_view text : texts) append_text(bytes, text);
+}
+
+/// Reads the parts of a request or of a frame.
+class RequestReader {
+ public:
+  explicit RequestReader(std::string_view bytes) : bytes_(bytes) {}
+
+  template <class Number>
+  Number number() {
+    Number value;
+    // NOLINTNEXTLINE(bugprone-suspicious-stringview-data-usage): take() returns that many bytes.
+    std::memcpy(&value, take(sizeof(Number)).data(), sizeof(Number));
+    return value;
+  }
+  std::string text() {
+    const auto size = number<std::uint64_t>();
+    if (size > kMaxStoreTextBytes) throw ForeignRequest{};
+    return std::string(take(size));
+  }
+  std::size_t position() const { return at_; }
+
+ private:
+  std::string_view take(std::size_t count) {
+    if (bytes_.size() - at_ < count) throw IncompleteRequest{};
+    at_ += count;
+    return bytes_.substr(at_ - count, count);
+  }
+
+  std::string_view bytes_;
+  std::size_t at_ = 0;
+};
 
 inline std::string begin_request(StoreRequest request) {
   return std::string(1, static_cast<char>(request));

@@ -57,6 +57,8 @@ class StoreClient {
   std::chrono::milliseconds timeout() const { return timeout_; }
   /// Sets the limit of every call, including a call under way.
   void set_timeout(std::chrono::milliseconds timeout) { timeout_ = timeout; }
+  /// Returns the connected descriptor and gives up ownership of it. No call may follow.
+  int release();
   /// Returns this host's numeric address towards the server.
   std::string local_address() const;
 
@@ -71,7 +73,7 @@ class StoreClient {
   void send_all(const std::string& bytes, SuspendAwareTimer& timer);
   void receive_all(void* data, std::size_t bytes, SuspendAwareTimer& timer);
 
-  const int descriptor_;
+  int descriptor_;
   const StoreAddress address_;
   std::atomic<std::chrono::milliseconds> timeout_;
   std::timed_mutex mutex_;   // guards the connection and all members below

@@ -1,4 +1,4 @@
-#include "megatron/parallel/rendezvous/connect_to_store.h"
+#include "megatron/control/connect_to_store.h"
 
 #include <fcntl.h>
 #include <netdb.h>
@@ -15,7 +15,7 @@
 #include "megatron/base/error.h"
 #include "megatron/base/format.h"
 #include "megatron/base/suspend_aware_timer.h"
-#include "megatron/parallel/rendezvous/store_protocol.h"
+#include "megatron/control/store_protocol.h"
 
 namespace megatron {
 namespace {
@@ -68,6 +68,8 @@ class StoreConnector {
             (unknown_since_ && now - *unknown_since_ >= options_.name_timeout))
           give_up();
       }
+      if (options_.is_cancelled && options_.is_cancelled())
+        throw StoreLost("told to end while waiting for " + address_.owner);
       report_progress();
       std::this_thread::sleep_for(pause);
     }

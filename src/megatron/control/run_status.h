@@ -7,9 +7,10 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
-#include "megatron/parallel/rendezvous/run_store.h"
+#include "megatron/control/run_store.h"
 
 namespace megatron {
 
@@ -26,6 +27,7 @@ struct RankFailure {
 class RunStatus {
  public:
   /// Keys that the rendezvous and the end of the run wait for. post() sets them too.
+  static constexpr const char* kFailureKey = "failure";
   static constexpr const char* kAllArrivedKey = "all-here";
   static constexpr const char* kHostsKey = "go";
   static constexpr const char* kFinishedKey = "over";
@@ -33,6 +35,11 @@ class RunStatus {
 
   RunStatus(RunStore store, std::int64_t world_size)
       : store_(std::move(store)), world_size_(world_size) {}
+
+  /// Returns the keys that post() sets, and their values, for who has no RunStore. The first must
+  /// be set only if there is none.
+  static std::vector<std::pair<std::string, std::string>> failure_entries(
+      const RankFailure& failure);
 
   /// Records the failure unless there is one already, and wakes all waiting ranks. Returns the
   /// first failure.

@@ -7,7 +7,7 @@
 #include <memory>
 #include <string>
 
-#include "megatron/parallel/rendezvous/store_client.h"
+#include "megatron/control/store_client.h"
 
 namespace megatron {
 
@@ -21,6 +21,8 @@ struct StoreConnectOptions {
   bool has_tokens = true;  ///< The store is one of this program's, which may ask for a token.
   /// Called at intervals while waiting, with the seconds so far and the reason for the wait.
   std::function<void(double waited_s, const std::string& reason)> progress = {};
+  /// Asked at intervals while waiting: true ends the wait with StoreLost. Null: never.
+  std::function<bool()> is_cancelled = {};
 };
 
 /// Returns once a store at the address answers. Throws UserError with the address when its name

@@ -1,4 +1,4 @@
-#include "megatron/parallel/rendezvous/store_protocol.h"
+#include "megatron/control/store_protocol.h"
 
 #include <netinet/in.h>
 #include <netinet/tcp.h>

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "megatron/base/listening_socket.h"
-#include "megatron/parallel/rendezvous/store_client.h"
+#include "megatron/control/store_client.h"
 
 namespace megatron {
 

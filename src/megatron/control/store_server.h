@@ -1,6 +1,4 @@
-// The server of the run's store: a map of texts behind a socket, served by one thread. It replaces
-// c10d's own server, which resolves the name of every client that connects. That takes seconds per
-// client when the resolver does not answer.
+// The run's store behind a thread of its own, for rank 0 where no launcher hosts it.
 #pragma once
 
 #include <memory>

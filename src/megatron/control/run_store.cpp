@@ -1,11 +1,11 @@
-#include "megatron/parallel/rendezvous/run_store.h"
+#include "megatron/control/run_store.h"
 
 #include <algorithm>
 #include <thread>
 
-#include "megatron/parallel/rendezvous/connect_to_store.h"
-#include "megatron/parallel/rendezvous/store_protocol.h"
-#include "megatron/parallel/rendezvous/store_server.h"
+#include "megatron/control/connect_to_store.h"
+#include "megatron/control/store_protocol.h"
+#include "megatron/control/store_server.h"
 
 namespace megatron {
 namespace {

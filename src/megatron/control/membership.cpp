@@ -1,0 +1,257 @@
+#include "megatron/control/membership.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "megatron/base/error.h"
+#include "megatron/base/json.h"
+
+namespace megatron {
+namespace {
+
+using std::chrono::milliseconds;
+
+/// A round that fails sooner than this did nothing useful.
+constexpr std::chrono::seconds kQuickFailure{60};
+constexpr milliseconds kFirstBackoff{1'000}, kMaxBackoff{30'000};
+/// Failures in a row that are followed by a restart at once.
+constexpr std::int64_t kFreeRestarts = 2;
+
+/// Orders results by how likely they are the cause of the round's end.
+int severity(const HostResult& result) {
+  if (result.code == 0) return 0;
+  if (result.is_consequence) return 1;
+  return result.code == 1 ? 2 : 3;
+}
+
+std::string hosts_text(std::int64_t count) {
+  return std::to_string(count) + (count == 1 ? " host" : " hosts");
+}
+
+}  // namespace
+
+std::string write_decision(const Decision& decision) {
+  const Json json{{"kind", static_cast<int>(decision.kind)},
+                  {"round", decision.round},
+                  {"members", decision.members},
+                  {"restarts", decision.restarts},
+                  {"reason", decision.reason},
+                  {"code", decision.code},
+                  {"is_restart", static_cast<int>(decision.is_restart)}};
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+Decision read_decision(const std::string& text) {
+  const std::string source = "a decision of the first launcher";
+  const Json json = parse_json(text, source);
+  Decision decision{.round = json_int(json, "round", source),
+                    .restarts = json_int(json, "restarts", source),
+                    .reason = json_string(json, "reason", source),
+                    .code = static_cast<int>(json_int(json, "code", source)),
+                    .is_restart = json_int(json, "is_restart", source) != 0};
+  const std::int64_t kind = json_int(json, "kind", source);
+  if (kind < 0 || kind > static_cast<std::int64_t>(Decision::Kind::end) ||
+      !json.contains("members") || !json["members"].is_array())
+    throw UserError({source, "is not one: " + text.substr(0, 200), "use one version on all hosts"});
+  decision.kind = static_cast<Decision::Kind>(kind);
+  for (const Json& member : json["members"]) {
+    if (member.is_string()) decision.members.push_back(member.get<std::string>());
+  }
+  return decision;
+}
+
+Membership::Agent* Membership::find(const std::string& id) {
+  const auto found = std::ranges::find(agents_, id, &Agent::id);
+  return found == agents_.end() ? nullptr : &*found;
+}
+
+std::string Membership::join(const Joining& joining, Time now) {
+  if (find(joining.id)) return "";
+  for (const Agent& other : agents_) {
+    if (other.is_lost) continue;
+    if (joining.node_rank && joining.node_rank == other.node_rank)
+      return "host " + std::to_string(*joining.node_rank) + " was started twice, on " + other.host +
+             " and on " + joining.host;
+    if (joining.num_ranks != other.num_ranks)
+      return std::to_string(joining.num_ranks) + " ranks on " + joining.host + ", but " +
+             std::to_string(other.num_ranks) + " on " + other.host;
+  }
+  agents_.push_back({.id = joining.id,
+                     .host = joining.host,
+                     .node_rank = joining.node_rank,
+                     .order = static_cast<std::int64_t>(agents_.size()),
+                     .num_ranks = joining.num_ranks});
+  last_join_ = now;
+  return "";
+}
+
+void Membership::end(const std::string& id, std::int64_t round, const HostResult& result,
+                     Time now) {
+  Agent* agent = find(id);
+  if (!agent || round != decision_.round || agent->result) return;
+  agent->result = result;
+  if (result.code != 0 && !ending_since_) ending_since_ = now;
+}
+
+void Membership::lose(const std::string& id, Time now) {
+  Agent* agent = find(id);
+  if (!agent || agent->is_lost) return;
+  agent->is_lost = true;
+  const bool is_member = std::ranges::count(decision_.members, id) > 0;
+  if (!is_running_ || !is_member || agent->result) return;
+  agent->result = HostResult{1, "host " + agent->host +
+                                    " is lost: its launcher has ended, it is "
+                                    "down, or the network to it is cut"};
+  if (!ending_since_) ending_since_ = now;
+}
+
+const Decision& Membership::decide(Time now) {
+  if (decision_.kind == Decision::Kind::end) return decision_;
+  if (is_running_) watch_round(now);
+  if (!is_running_ && decision_.kind != Decision::Kind::end) form(now);
+  return decision_;
+}
+
+/// Returns the agents that can run ranks, in the order of their hosts.
+std::vector<const Membership::Agent*> Membership::candidates() const {
+  std::vector<const Agent*> found;
+  for (const Agent& agent : agents_) {
+    if (!agent.is_lost) found.push_back(&agent);
+  }
+  std::ranges::stable_sort(found, [](const Agent* one, const Agent* other) {
+    constexpr std::int64_t kLast = INT64_MAX;
+    return std::pair(one->node_rank.value_or(kLast), one->order) <
+           std::pair(other->node_rank.value_or(kLast), other->order);
+  });
+  return found;
+}
+
+/// Returns the largest number of hosts, at most `hosts`, that the run can have; 0 if there is none.
+std::int64_t Membership::largest_fit(std::int64_t hosts) const {
+  for (hosts = std::min(hosts, options_.max_hosts); hosts >= options_.min_hosts; --hosts) {
+    if (!options_.refusal || options_.refusal(hosts).empty()) return hosts;
+  }
+  return 0;
+}
+
+/// Between two rounds: begins the next one when its hosts are here.
+void Membership::form(Time now) {
+  if (!forming_since_) forming_since_ = now;
+  std::vector<const Agent*> hosts = candidates();
+  const auto count = static_cast<std::int64_t>(hosts.size());
+  if (count < options_.min_hosts) {
+    if (now - *forming_since_ >= options_.join_timeout)
+      finish(2, waiting_text() + " after " + std::to_string(options_.join_timeout.count() / 1000) +
+                    " s: start the launcher on the others, or lower --nnodes");
+    return;
+  }
+  // Agents of the round before have not left; only the first round waits for more.
+  const bool is_last_call =
+      decision_.round == 0 && count < options_.max_hosts && now - last_join_ < options_.last_call;
+  if (is_last_call || (begin_not_before_ && now < *begin_not_before_)) return;
+  const std::int64_t fit = largest_fit(count);
+  if (fit == 0)
+    return finish(2, "no number of hosts from " + std::to_string(options_.min_hosts) + " to " +
+                         std::to_string(std::min(count, options_.max_hosts)) +
+                         " fits the run: with " + hosts_text(options_.min_hosts) + ", " +
+                         options_.refusal(options_.min_hosts));
+  hosts.resize(static_cast<std::size_t>(fit));
+  begin_round(hosts, now);
+}
+
+void Membership::begin_round(const std::vector<const Agent*>& hosts, Time now) {
+  decision_.kind = Decision::Kind::run;
+  ++decision_.round;
+  decision_.members.clear();
+  for (const Agent* host : hosts) decision_.members.push_back(host->id);
+  for (Agent& agent : agents_) agent.result.reset();
+  is_running_ = true;
+  round_start_ = now;
+  forming_since_.reset();
+  ending_since_.reset();
+  begin_not_before_.reset();
+}
+
+/// During a round: ends it when its hosts have ended, and asks for its end when more hosts are
+/// here.
+void Membership::watch_round(Time now) {
+  const bool all_ended = std::ranges::all_of(
+      decision_.members, [&](const std::string& id) { return find(id)->result.has_value(); });
+  if (all_ended) return end_round(now);
+  if (ending_since_) {
+    if (now - *ending_since_ >= options_.end_timeout) decision_.kind = Decision::Kind::abort;
+    return;
+  }
+  if (decision_.kind != Decision::Kind::run || !options_.can_grow ||
+      now - std::max(round_start_, last_join_) < options_.settle_time)
+    return;
+  const std::int64_t fit = largest_fit(static_cast<std::int64_t>(candidates().size()));
+  const auto own = static_cast<std::int64_t>(decision_.members.size());
+  if (fit <= own) return;
+  decision_.kind = Decision::Kind::stop;
+  decision_.reason = hosts_text(fit) + " are here instead of " + std::to_string(own);
+}
+
+void Membership::end_round(Time now) {
+  is_running_ = false;
+  const Agent* cause = nullptr;
+  for (const std::string& id : decision_.members) {
+    const Agent* agent = find(id);
+    if (!cause || severity(*agent->result) > severity(*cause->result)) cause = agent;
+  }
+  const HostResult& result = *cause->result;
+  const bool was_asked = decision_.kind == Decision::Kind::stop;
+  if (result.code == 0 && !was_asked) return finish(0, "");
+  if (was_asked && (result.code == 0 || result.code == 143)) {
+    // A run that ended by itself in the meantime resumes at its end, and ends again.
+    decision_.kind = Decision::Kind::wait;
+    decision_.is_restart = false;
+    return;
+  }
+  const bool is_final = result.code == 2 || result.code == 143 || result.was_signalled;
+  if (is_final || decision_.restarts == options_.max_restarts)
+    return finish(result.code, result.description);
+  ++failures_[cause->host];
+  ++decision_.restarts;
+  decision_.kind = Decision::Kind::wait;
+  decision_.reason = result.description;
+  decision_.is_restart = true;
+  quick_failures_ = now - round_start_ < kQuickFailure ? quick_failures_ + 1 : 0;
+  begin_not_before_ = now + backoff();
+}
+
+void Membership::finish(int code, const std::string& reason) {
+  decision_.kind = Decision::Kind::end;
+  decision_.code = code;
+  decision_.reason = reason;
+}
+
+milliseconds Membership::backoff() const {
+  if (quick_failures_ <= kFreeRestarts) return milliseconds(0);
+  const std::int64_t doublings = std::min<std::int64_t>(quick_failures_ - kFreeRestarts - 1, 16);
+  return std::min(kMaxBackoff, kFirstBackoff * (std::int64_t{1} << doublings));
+}
+
+std::string Membership::waiting_text() const {
+  const std::string wanted =
+      options_.min_hosts == options_.max_hosts
+          ? std::to_string(options_.max_hosts)
+          : std::to_string(options_.min_hosts) + " to " + std::to_string(options_.max_hosts);
+  const auto count = static_cast<std::int64_t>(candidates().size());
+  std::string names;
+  for (const Agent* host : candidates()) names += (names.empty() ? "" : ", ") + host->host;
+  return std::to_string(count) + " of " + wanted + " hosts " + (count == 1 ? "is" : "are") +
+         " here" + (names.empty() ? "" : " (" + names + ")");
+}
+
+std::string Membership::blame() const {
+  std::vector<std::pair<std::string, std::int64_t>> hosts(failures_.begin(), failures_.end());
+  std::ranges::stable_sort(
+      hosts, [](const auto& one, const auto& other) { return one.second > other.second; });
+  std::string text;
+  for (const auto& [host, count] : hosts)
+    text += (text.empty() ? "" : ", ") + host + " (" + std::to_string(count) + ")";
+  return text;
+}
+
+}  // namespace megatron

@@ -1,0 +1,112 @@
+// Which hosts take part in a run: the decisions of the agent that hosts the store (the leader).
+// Pure: it is told what happens and when, and returns what every agent has to do. A round is one
+// start of the ranks; its hosts do not change until it ends.
+//
+// A run of 2 to 4 hosts begins when four agents have joined, or when at least two have and no other
+// has come for `last_call`. A failure ends the round. The next one has the agents that are left. An
+// agent that joins later makes the ranks save and stop at a step, and the next round includes it.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace megatron {
+
+/// How the ranks of one host ended.
+struct HostResult {
+  int code = 0;                 ///< exit code of the first rank that failed
+  std::string description;      ///< "rank 3 was killed by signal 9 (SIGKILL)"; empty after success
+  bool is_consequence = false;  ///< the failure of a rank on another host ended them
+  bool was_signalled = false;   ///< the launcher was told to stop
+};
+
+struct MembershipOptions {
+  std::int64_t min_hosts = 1, max_hosts = 1;
+  std::int64_t max_restarts = 0;
+  std::chrono::milliseconds last_call{15'000};      ///< for hosts beyond min_hosts
+  std::chrono::milliseconds join_timeout{600'000};  ///< for min_hosts to join
+  std::chrono::milliseconds settle_time{30'000};    ///< of a round before it may grow
+  std::chrono::milliseconds end_timeout{60'000};    ///< for all hosts to end after a failure
+  /// Returns why the run cannot have that many hosts, or "". Null: any number fits.
+  std::function<std::string(std::int64_t hosts)> refusal = {};
+  /// Whether a run that is stopped goes on where it stopped: a round may end for another host.
+  bool can_grow = false;
+};
+
+/// What every agent has to do.
+struct Decision {
+  enum class Kind : std::uint8_t { wait, run, stop, abort, end };
+  Kind kind = Kind::wait;
+  std::int64_t round = 0;            ///< counts from 1; the round that the decision is about
+  std::vector<std::string> members;  ///< ids of the round's agents, in the order of their hosts
+  std::int64_t restarts = 0;         ///< failures so far after which the ranks were started again
+  std::string reason;       ///< of this round: why the one before ended; or of the end of the run
+  int code = 0;             ///< exit code, with `end`
+  bool is_restart = false;  ///< whether a failure ended the round before
+  bool operator==(const Decision&) const = default;
+};
+
+std::string write_decision(const Decision& decision);
+/// Throws a UserError if the text is not a decision.
+Decision read_decision(const std::string& text);
+
+class Membership {
+ public:
+  using Time = std::chrono::steady_clock::time_point;
+  explicit Membership(MembershipOptions options) : options_(std::move(options)) {}
+
+  /// An agent is ready to run ranks.
+  struct Joining {
+    std::string id, host;
+    std::optional<std::int64_t> node_rank;  ///< orders the hosts; without, the order of joining
+    std::int64_t num_ranks = 1;             ///< of its host, as many as on every other
+  };
+  /// Returns why the agent cannot take part, or "".
+  std::string join(const Joining& joining, Time now);
+  /// The ranks of an agent have ended in this round.
+  void end(const std::string& id, std::int64_t round, const HostResult& result, Time now);
+  /// The connection to an agent is lost: its host is down, or the network to it is cut.
+  void lose(const std::string& id, Time now);
+
+  /// Returns what to do now. Must be called after every change, and at least once a second.
+  const Decision& decide(Time now);
+
+  /// Returns the hosts that are awaited, for a progress line: "1 of 2 to 4 hosts are here".
+  std::string waiting_text() const;
+  /// Returns the hosts whose failures ended rounds, most often first: "node2 (2), node1 (1)".
+  std::string blame() const;
+
+ private:
+  struct Agent {
+    std::string id, host;
+    std::optional<std::int64_t> node_rank;
+    std::int64_t order = 0, num_ranks = 1;
+    bool is_lost = false;
+    std::optional<HostResult> result;  ///< of the current round
+  };
+  Agent* find(const std::string& id);
+  std::vector<const Agent*> candidates() const;
+  std::int64_t largest_fit(std::int64_t hosts) const;
+  void form(Time now);
+  void begin_round(const std::vector<const Agent*>& hosts, Time now);
+  void watch_round(Time now);
+  void end_round(Time now);
+  void finish(int code, const std::string& reason);
+  std::chrono::milliseconds backoff() const;
+
+  const MembershipOptions options_;
+  std::vector<Agent> agents_;                     ///< in the order of joining
+  std::map<std::string, std::int64_t> failures_;  ///< by host
+  Decision decision_;
+  bool is_running_ = false;
+  std::optional<Time> forming_since_, ending_since_, begin_not_before_;
+  Time last_join_{}, round_start_{};
+  std::int64_t quick_failures_ = 0;  ///< in a row, each soon after its round began
+};
+
+}  // namespace megatron

@@ -1,0 +1,215 @@
+#include "megatron/control/store_listener.h"
+
+#include <fcntl.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/timerfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <exception>
+#include <vector>
+
+#include "megatron/base/error.h"
+
+namespace megatron {
+namespace {
+
+/// What a client that has not shown the token may keep waiting, in requests and answers.
+constexpr std::size_t kMaxStrangerBytes = 4096;
+constexpr int kMaxEventsAtOnce = 256;
+/// Pause before accepting again when there are no descriptors left.
+constexpr timespec kRetryPause{.tv_sec = 0, .tv_nsec = 100'000'000};
+
+/// Compares in a time that does not depend on where the texts differ.
+bool is_same_token(std::string_view one, std::string_view other) {
+  unsigned char difference = one.size() == other.size() ? 0 : 1;
+  for (std::size_t i = 0; i < std::min(one.size(), other.size()); ++i)
+    difference |= static_cast<unsigned char>(one[i] ^ other[i]);
+  return difference == 0;
+}
+
+void change(int events, int operation, int descriptor, std::uint32_t wanted) {
+  epoll_event event{};
+  event.events = wanted;
+  event.data.fd = descriptor;
+  MEGATRON_CHECK(::epoll_ctl(events, operation, descriptor, &event) == 0,
+                 "epoll: ", std::strerror(errno));
+}
+
+}  // namespace
+
+StoreListener::StoreListener(ListeningSocket socket, std::string token)
+    : socket_(std::move(socket)),
+      token_(std::move(token)),
+      events_(::epoll_create1(EPOLL_CLOEXEC)),
+      retry_(::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK)) {
+  MEGATRON_CHECK(events_ >= 0 && retry_ >= 0,
+                 "cannot make the descriptors of the run's store: ", std::strerror(errno));
+  ::fcntl(socket_.descriptor(), F_SETFL, O_NONBLOCK);
+  add_descriptor(socket_.descriptor());
+  add_descriptor(retry_);
+}
+
+StoreListener::~StoreListener() {
+  for (const auto& [descriptor, client] : clients_) ::close(descriptor);
+  ::close(retry_);
+  ::close(events_);
+}
+
+void StoreListener::add_descriptor(int descriptor) {
+  change(events_, EPOLL_CTL_ADD, descriptor, EPOLLIN);
+}
+
+void StoreListener::wait_for_writing(int descriptor, bool wanted) {
+  change(events_, EPOLL_CTL_MOD, descriptor, EPOLLIN | (wanted ? EPOLLOUT : 0U));
+}
+
+void StoreListener::remove_descriptor(int descriptor) {
+  change(events_, EPOLL_CTL_DEL, descriptor, 0);
+}
+
+void StoreListener::serve() {
+  std::array<epoll_event, kMaxEventsAtOnce> ready;
+  const int count = ::epoll_wait(events_, ready.data(), kMaxEventsAtOnce, 0);
+  for (int i = 0; i < count; ++i) {
+    const int descriptor = ready[static_cast<std::size_t>(i)].data.fd;
+    if (descriptor == socket_.descriptor()) {
+      accept_one();
+    } else if (descriptor == retry_) {
+      std::uint64_t expirations = 0;
+      if (::read(retry_, &expirations, sizeof expirations) > 0)
+        change(events_, EPOLL_CTL_MOD, socket_.descriptor(), EPOLLIN);
+    } else if (const auto found = clients_.find(descriptor); found == clients_.end()) {
+      on_ready(descriptor);
+    } else if (!serve_client(found->second)) {
+      drop(descriptor);
+    }
+  }
+}
+
+void StoreListener::accept_one() {
+  const int descriptor =
+      ::accept4(socket_.descriptor(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
+  if (descriptor < 0) {
+    if (errno == EAGAIN || errno == EINTR || errno == ECONNABORTED) return;
+    const itimerspec later{.it_interval = {}, .it_value = kRetryPause};
+    change(events_, EPOLL_CTL_MOD, socket_.descriptor(), 0);  // out of descriptors
+    ::timerfd_settime(retry_, 0, &later, nullptr);
+    return;
+  }
+  const int on = 1;
+  ::setsockopt(descriptor, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  notice_silent_host(descriptor);
+  StoreConnection client;
+  client.descriptor = descriptor;
+  client.id = ++last_id_;
+  descriptors_.emplace(client.id, descriptor);
+  clients_.emplace(descriptor, std::move(client));
+  add_descriptor(descriptor);
+}
+
+void StoreListener::drop(int descriptor) {
+  StoreConnection client = std::move(clients_.at(descriptor));
+  clients_.erase(descriptor);
+  descriptors_.erase(client.id);
+  ::close(descriptor);
+  on_end(client);
+}
+
+void StoreListener::drop_all() {
+  std::vector<int> open;
+  for (const auto& [descriptor, client] : clients_) open.push_back(descriptor);
+  for (const int descriptor : open) drop(descriptor);
+}
+
+StoreConnection* StoreListener::find_client(std::uint64_t id) {
+  const auto found = descriptors_.find(id);
+  return found == descriptors_.end() ? nullptr : &clients_.at(found->second);
+}
+
+void StoreListener::flush(StoreConnection& client) {
+  if (client.out.empty()) return;
+  const ssize_t count =
+      ::send(client.descriptor, client.out.data(), client.out.size(), MSG_NOSIGNAL);
+  // A broken connection is seen when it is read.
+  if (count > 0) client.out.erase(0, static_cast<std::size_t>(count));
+  wait_for_writing(client.descriptor, !client.out.empty());
+}
+
+/// Returns false when the client has disconnected or does not follow the protocol. An error of one
+/// client (text instead of a number, no memory) does not affect the others.
+bool StoreListener::serve_client(StoreConnection& client) {
+  try {
+    std::array<char, 1 << 16> buffer;
+    const ssize_t count = ::recv(client.descriptor, buffer.data(), buffer.size(), 0);
+    if (count == 0 || (count < 0 && errno != EAGAIN && errno != EINTR)) return false;
+    if (count > 0) client.in.append(buffer.data(), static_cast<std::size_t>(count));
+    if (!answer_all(client)) return false;
+    flush(client);
+    // One guess, which is answered, and no memory for strangers.
+    const bool is_stranger = !token_.empty() && !client.has_token;
+    return !client.is_refused &&
+           (!is_stranger || client.in.size() + client.out.size() <= kMaxStrangerBytes);
+  } catch (const std::exception&) {
+    return false;
+  }
+}
+
+bool StoreListener::answer_all(StoreConnection& client) {
+  std::size_t done = 0;
+  try {
+    while (done < client.in.size() && !client.is_refused) {
+      RequestReader reader(std::string_view(client.in).substr(done));
+      const auto request = static_cast<StoreRequest>(reader.number<std::uint8_t>());
+      if (!client.is_validated && request != StoreRequest::validate) return false;
+      if (request == StoreRequest::validate && reader.number<std::uint32_t>() != kStoreMagic)
+        return false;
+      if (request == StoreRequest::ping)
+        append_number(client.out, reader.number<std::uint32_t>());
+      else if (request != StoreRequest::validate)
+        token_.empty() || client.has_token ? handle(request, reader, client)
+                                           : serve_stranger(request, reader, client);
+      client.is_validated = true;
+      done += reader.position();
+    }
+  } catch (const IncompleteRequest&) {
+    // Expected: the rest of the request will arrive later.
+  } catch (const ForeignRequest&) {
+    return false;
+  }
+  client.in.erase(0, done);
+  return true;
+}
+
+/// Answers a request of a client that has not shown the token. Throws ForeignRequest for requests
+/// that it may not make.
+void StoreListener::serve_stranger(StoreRequest request, RequestReader& reader,
+                                   StoreConnection& client) {
+  if (request != StoreRequest::compare_set || reader.text() != kTokenKey) throw ForeignRequest{};
+  reader.text();
+  client.has_token = is_same_token(reader.text(), token_);
+  client.is_refused = !client.has_token;
+  append_text(client.out, client.has_token ? kTokenAccepted : "refused");
+}
+
+std::string StoreListener::address_for_others() const {
+  for (const auto& [descriptor, client] : clients_) {
+    sockaddr_storage own{};
+    socklen_t length = sizeof own;
+    std::array<char, NI_MAXHOST> text{};
+    if (::getsockname(descriptor, reinterpret_cast<sockaddr*>(&own), &length) == 0 &&
+        ::getnameinfo(reinterpret_cast<sockaddr*>(&own), length, text.data(), text.size(), nullptr,
+                      0, NI_NUMERICHOST) == 0 &&
+        !is_loopback(text.data()))
+      return text.data();
+  }
+  return "";
+}
+
+}  // namespace megatron

@@ -1,0 +1,226 @@
+#include "megatron/control/store_relay.h"
+
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+
+#include "megatron/control/store_client.h"
+
+namespace megatron {
+namespace {
+
+std::string request_of(StoreRequest kind, const std::vector<std::string>& texts) {
+  std::string request = begin_request(kind);
+  for (const std::string& text : texts) append_text(request, text);
+  return request;
+}
+
+}  // namespace
+
+StoreRelay::StoreRelay(ListeningSocket socket, std::string token, StoreClient& upstream)
+    : StoreListener(std::move(socket), std::move(token)),
+      own_address_(upstream.local_address()),
+      upstream_(upstream.release()) {
+  add_descriptor(upstream_);
+  forward(begin_request(StoreRequest::relay));
+}
+
+StoreRelay::~StoreRelay() {
+  if (upstream_ >= 0) ::close(upstream_);
+}
+
+void StoreRelay::set(const std::string& key, const std::string& value) {
+  forward(request_of(StoreRequest::set, {key, value}));
+}
+
+void StoreRelay::compare_set(const std::string& key, const std::string& expected,
+                             const std::string& value) {
+  forward(request_of(StoreRequest::compare_set, {key, expected, value}), Awaited{});
+}
+
+void StoreRelay::append(const std::string& key, const std::string& text) {
+  forward(request_of(StoreRequest::append, {key, text}), Awaited{});
+}
+
+void StoreRelay::set_last_will(const std::string& key, const std::string& text) {
+  const std::string will = key + "\n" + text;
+  forward(request_of(StoreRequest::compare_set, {kLastWillKey, "agent", will}));
+}
+
+void StoreRelay::watch(const std::string& key) {
+  const auto [place, is_new] = watched_.try_emplace(key);
+  if (is_new) ask_for(key, place->second);
+}
+
+void StoreRelay::ask_for(const std::string& key, Watched& watched) {
+  ++watched.awaited;
+  forward(request_of(StoreRequest::watch, {key}), Awaited{.key = key});
+}
+
+std::optional<std::string> StoreRelay::value(const std::string& key) const {
+  const auto found = watched_.find(key);
+  if (found == watched_.end() || !found->second.is_known()) return std::nullopt;
+  return found->second.value;
+}
+
+void StoreRelay::forget_prefix(const std::string& prefix) {
+  std::erase_if(watched_, [&](const auto& one) { return one.first.starts_with(prefix); });
+}
+
+void StoreRelay::handle(StoreRequest request, RequestReader& reader, StoreConnection& client) {
+  if (request == StoreRequest::check) return check(reader, client);
+  std::string bytes = begin_request(request);
+  switch (request) {
+    case StoreRequest::set:
+    case StoreRequest::compare_set:
+    case StoreRequest::append:
+    case StoreRequest::add:
+    case StoreRequest::delete_key: {
+      const std::string key = reader.text();
+      append_text(bytes, key);
+      if (request == StoreRequest::add) append_number(bytes, reader.number<std::int64_t>());
+      if (request == StoreRequest::set || request == StoreRequest::append)
+        append_text(bytes, reader.text());
+      if (request == StoreRequest::compare_set) {
+        append_text(bytes, reader.text());
+        const std::string value = reader.text();
+        append_text(bytes, value);
+        if (key == kLastWillKey) return keep_last_will(value, client);
+      }
+      forward(bytes,
+              request == StoreRequest::set ? std::nullopt : std::optional(Awaited{client.id, ""}));
+      // The client must see what it has written, so what the store has told before counts no more.
+      const auto known = watched_.find(key);
+      if (known != watched_.end()) ask_for(key, known->second);
+      return;
+    }
+    case StoreRequest::get: {
+      const std::string key = reader.text();
+      if (const auto known = value(key)) return append_text(client.out, *known);
+      append_text(bytes, key);
+      return forward(bytes, Awaited{client.id, ""});
+    }
+    case StoreRequest::num_keys:
+      return forward(bytes, Awaited{client.id, ""});
+    default:
+      throw ForeignRequest{};
+  }
+}
+
+/// Answers from what is known about the keys, or asks the store. A single key is watched from then
+/// on: the client is likely to ask again.
+void StoreRelay::check(RequestReader& reader, StoreConnection& client) {
+  std::vector<std::string> keys;
+  for (auto count = reader.number<std::uint64_t>(); count > 0; --count)
+    keys.push_back(reader.text());
+  bool is_known = true, has_all = true;
+  for (const std::string& key : keys) {
+    const auto found = watched_.find(key);
+    is_known = is_known && found != watched_.end() && found->second.is_known();
+    has_all = has_all && is_known && found->second.value.has_value();
+  }
+  if (is_known) return append_number<std::uint8_t>(client.out, has_all ? 0 : 1);
+  std::string bytes = begin_request(StoreRequest::check);
+  append_number<std::uint64_t>(bytes, keys.size());
+  for (const std::string& key : keys) append_text(bytes, key);
+  forward(bytes, Awaited{client.id, ""});
+  if (keys.size() == 1) watch(keys.front());
+}
+
+void StoreRelay::keep_last_will(const std::string& will, StoreConnection& client) {
+  client.last_wills.clear();
+  if (!will.empty()) client.last_wills[""] = will;
+  forward(request_of(StoreRequest::compare_set, {kLastWillKey, std::to_string(client.id), will}));
+  append_text(client.out, will);
+}
+
+/// The store executes the last wills only when this relay ends.
+void StoreRelay::on_end(StoreConnection& client) {
+  if (!lost_reason_.empty()) return;
+  for (const auto& [whose, will] : client.last_wills) {
+    const std::size_t end = will.find('\n');
+    if (end != std::string::npos) append(will.substr(0, end), will.substr(end + 1));
+    forward(request_of(StoreRequest::compare_set, {kLastWillKey, std::to_string(client.id), ""}));
+  }
+}
+
+/// `awaited`: who gets the answer, if the request has one.
+void StoreRelay::forward(const std::string& request, const std::optional<Awaited>& awaited) {
+  if (!lost_reason_.empty()) return;
+  if (awaited) awaited_.push_back(*awaited);
+  out_ += request;
+  send_upstream();
+}
+
+void StoreRelay::send_upstream() {
+  while (!out_.empty()) {
+    const ssize_t count = ::send(upstream_, out_.data(), out_.size(), MSG_NOSIGNAL);
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) break;  // it cannot take more now, or is broken, which reading shows
+    out_.erase(0, static_cast<std::size_t>(count));
+  }
+  wait_for_writing(upstream_, !out_.empty());
+}
+
+void StoreRelay::on_ready(int descriptor) {
+  if (descriptor != upstream_) return;
+  read_upstream();
+  if (lost_reason_.empty() && !out_.empty()) send_upstream();
+}
+
+void StoreRelay::read_upstream() {
+  std::array<char, 1 << 16> buffer;
+  const ssize_t count = ::recv(upstream_, buffer.data(), buffer.size(), 0);
+  if (count == 0) return lose("it has closed the connection");
+  if (count < 0 && errno != EAGAIN && errno != EINTR) return lose(std::strerror(errno));
+  if (count > 0) in_.append(buffer.data(), static_cast<std::size_t>(count));
+  std::size_t done = 0;
+  try {
+    while (done < in_.size()) {
+      RequestReader reader(std::string_view(in_).substr(done));
+      take_frame(reader);
+      done += reader.position();
+    }
+  } catch (const IncompleteRequest&) {
+    // Expected: the rest of the frame will arrive later.
+  } catch (const ForeignRequest&) {
+    return lose("it has sent an invalid reply");
+  }
+  in_.erase(0, done);
+}
+
+void StoreRelay::take_frame(RequestReader& reader) {
+  const auto kind = static_cast<StoreFrame>(reader.number<std::uint8_t>());
+  const std::string key = reader.text();
+  if (kind == StoreFrame::answer) return take_answer(key);
+  if (kind != StoreFrame::changed && kind != StoreFrame::missing) throw ForeignRequest{};
+  std::optional<std::string> text;
+  if (kind == StoreFrame::changed) text = reader.text();
+  if (const auto found = watched_.find(key); found != watched_.end())
+    found->second.value = std::move(text);
+}
+
+void StoreRelay::take_answer(const std::string& answer) {
+  if (awaited_.empty()) throw ForeignRequest{};
+  const Awaited awaited = std::move(awaited_.front());
+  awaited_.pop_front();
+  const auto watched = watched_.find(awaited.key);
+  if (!awaited.key.empty() && watched != watched_.end() && watched->second.awaited > 0)
+    --watched->second.awaited;
+  StoreConnection* client = find_client(awaited.client_id);
+  if (!client) return;
+  client->out += answer;
+  flush(*client);
+}
+
+void StoreRelay::lose(const std::string& reason) {
+  lost_reason_ = reason;
+  remove_descriptor(upstream_);
+  drop_all();
+}
+
+}  // namespace megatron

@@ -1,0 +1,153 @@
+#include "megatron/control/store_service.h"
+
+#include <utility>
+#include <vector>
+
+namespace megatron {
+
+std::optional<std::string> StoreService::find(const std::string& key) const {
+  const auto found = texts_.find(key);
+  return found == texts_.end() ? std::nullopt : std::optional(found->second);
+}
+
+void StoreService::set(const std::string& key, std::string value) {
+  texts_[key] = std::move(value);
+  publish(key);
+}
+
+std::string StoreService::compare_set(const std::string& key, const std::string& expected,
+                                      std::string value) {
+  const auto found = texts_.find(key);
+  if (found == texts_.end() && !expected.empty()) return expected;
+  if (found != texts_.end() && found->second != expected) return found->second;
+  set(key, value);
+  return value;
+}
+
+void StoreService::append(const std::string& key, const std::string& text) {
+  texts_[key] += text;
+  publish(key);
+}
+
+std::int64_t StoreService::add(const std::string& key, std::int64_t amount) {
+  const std::string before = find(key).value_or("");
+  const std::int64_t sum = amount + (before.empty() ? 0 : std::stoll(before));
+  set(key, std::to_string(sum));
+  return sum;
+}
+
+bool StoreService::remove(const std::string& key) {
+  if (texts_.erase(key) == 0) return false;
+  publish(key);
+  return true;
+}
+
+void StoreService::remove_prefix(const std::string& prefix) {
+  std::erase_if(texts_, [&](const auto& one) { return one.first.starts_with(prefix); });
+  std::erase_if(watchers_, [&](const auto& one) { return one.first.starts_with(prefix); });
+}
+
+bool StoreService::has_all(RequestReader& reader) const {
+  bool has = true;
+  for (auto count = reader.number<std::uint64_t>(); count > 0; --count)
+    has = texts_.contains(reader.text()) && has;
+  return has;
+}
+
+/// Executes a request and appends its answer, if it has one.
+void StoreService::answer(StoreRequest request, RequestReader& reader, std::string& out) {
+  const auto next = [&] { return reader.text(); };
+  switch (request) {
+    case StoreRequest::set: {
+      const std::string key = next();
+      return set(key, next());
+    }
+    case StoreRequest::compare_set: {
+      const std::string key = next(), expected = next();
+      return append_text(out, compare_set(key, expected, next()));
+    }
+    case StoreRequest::append: {
+      const std::string key = next(), text = next();
+      append(key, text);
+      return append_number(out, static_cast<std::int64_t>(texts_.at(key).size()));
+    }
+    case StoreRequest::get:
+      return append_text(out, find(next()).value_or(""));
+    case StoreRequest::add: {
+      const std::string key = next();
+      return append_number(out, add(key, reader.number<std::int64_t>()));
+    }
+    case StoreRequest::check:
+      return append_number<std::uint8_t>(out, has_all(reader) ? 0 : 1);
+    case StoreRequest::num_keys:
+      return append_number(out, static_cast<std::int64_t>(texts_.size()));
+    case StoreRequest::delete_key:
+      return append_number(out, static_cast<std::int64_t>(remove(next())));
+    default:
+      throw ForeignRequest{};
+  }
+}
+
+void StoreService::handle(StoreRequest request, RequestReader& reader, StoreConnection& client) {
+  if (request == StoreRequest::relay) {
+    client.is_relay = true;
+    return;
+  }
+  if (request == StoreRequest::watch && client.is_relay) return watch(reader.text(), client);
+  if (request == StoreRequest::compare_set && takes_last_will(reader, client)) return;
+  if (!client.is_relay) return answer(request, reader, client.out);
+  std::string text;
+  answer(request, reader, text);
+  if (request != StoreRequest::set) append_frame(client.out, StoreFrame::answer, {text});
+}
+
+bool StoreService::takes_last_will(RequestReader& reader, StoreConnection& client) {
+  RequestReader ahead = reader;
+  if (ahead.text() != kLastWillKey) return false;
+  const std::string whose = ahead.text();  // "" unless the client is a relay
+  const std::string will = ahead.text();
+  reader = ahead;
+  if (will.empty())
+    client.last_wills.erase(whose);
+  else
+    client.last_wills[whose] = will;
+  if (!client.is_relay) append_text(client.out, will);
+  return true;
+}
+
+void StoreService::on_end(StoreConnection& client) {
+  for (const auto& [whose, will] : client.last_wills) {
+    const std::size_t end = will.find('\n');
+    if (end != std::string::npos) append(will.substr(0, end), will.substr(end + 1));
+  }
+  if (!client.is_relay) return;
+  for (auto& [key, ids] : watchers_) ids.erase(client.id);
+  std::erase_if(watchers_, [](const auto& one) { return one.second.empty(); });
+}
+
+void StoreService::watch(const std::string& key, StoreConnection& client) {
+  watchers_[key].insert(client.id);
+  publish_to(client, key);
+  append_frame(client.out, StoreFrame::answer, {""});
+}
+
+void StoreService::publish_to(StoreConnection& client, const std::string& key) {
+  const auto found = texts_.find(key);
+  if (found == texts_.end())
+    append_frame(client.out, StoreFrame::missing, {key});
+  else
+    append_frame(client.out, StoreFrame::changed, {key, found->second});
+}
+
+void StoreService::publish(const std::string& key) {
+  const auto found = watchers_.find(key);
+  if (found == watchers_.end()) return;
+  for (const std::uint64_t id : found->second) {
+    StoreConnection* client = find_client(id);
+    if (!client) continue;
+    publish_to(*client, key);
+    flush(*client);
+  }
+}
+
+}  // namespace megatron

@@ -1,0 +1,49 @@
+// The run's store: a map of texts behind a socket. It speaks the protocol of c10d's TCPStore, whose
+// own server resolves the name of every client that connects; that takes seconds per client when
+// the resolver does not answer. Agents of other hosts connect as relays: they watch keys for the
+// ranks of their hosts, so that no rank polls the store.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <unordered_map>
+
+#include "megatron/control/store_listener.h"
+
+namespace megatron {
+
+class StoreService final : public StoreListener {
+ public:
+  using StoreListener::StoreListener;
+
+  /// The calls of clients, for the process that hosts the store.
+  std::optional<std::string> find(const std::string& key) const;
+  void set(const std::string& key, std::string value);
+  /// Sets the key if its value is `expected` ("": not set). Returns the value after the call.
+  std::string compare_set(const std::string& key, const std::string& expected, std::string value);
+  void append(const std::string& key, const std::string& text);
+  /// Removes every key that begins with `prefix`, and forgets who watches it.
+  void remove_prefix(const std::string& prefix);
+
+ private:
+  void handle(StoreRequest request, RequestReader& reader, StoreConnection& client) override;
+  void on_end(StoreConnection& client) override;
+
+  void answer(StoreRequest request, RequestReader& reader, std::string& out);
+  std::int64_t add(const std::string& key, std::int64_t amount);
+  bool has_all(RequestReader& reader) const;
+  bool remove(const std::string& key);
+  /// Keeps or withdraws a last will if the request is one, and returns whether it is.
+  bool takes_last_will(RequestReader& reader, StoreConnection& client);
+  void watch(const std::string& key, StoreConnection& client);
+  /// Tells the watchers of the key its value.
+  void publish(const std::string& key);
+  void publish_to(StoreConnection& client, const std::string& key);
+
+  std::unordered_map<std::string, std::string> texts_;
+  std::unordered_map<std::string, std::set<std::uint64_t>> watchers_;  ///< ids of relays by key
+};
+
+}  // namespace megatron

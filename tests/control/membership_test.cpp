@@ -1,0 +1,259 @@
+// Which hosts take part in a run, decided without a process or a clock.
+#include "megatron/control/membership.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "support/message_of.h"
+
+namespace megatron {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using Kind = Decision::Kind;
+
+/// A leader whose clock the test sets.
+class Leader {
+ public:
+  explicit Leader(MembershipOptions options) : membership_(std::move(options)) {}
+  std::string join(const std::string& id, std::optional<std::int64_t> node_rank = {},
+                   std::int64_t num_ranks = 1) {
+    return membership_.join({id, "host-" + id, node_rank, num_ranks}, now_);
+  }
+  void end(const std::string& id, const HostResult& result) {
+    membership_.end(id, membership_.decide(now_).round, result, now_);
+  }
+  void end_all(const HostResult& result) {
+    for (const std::string& id : decide().members) end(id, result);
+  }
+  void lose(const std::string& id) { membership_.lose(id, now_); }
+  const Decision& decide(milliseconds later = milliseconds(0)) {
+    now_ += later;
+    return membership_.decide(now_);
+  }
+  std::string blame() const { return membership_.blame(); }
+  std::string waiting() const { return membership_.waiting_text(); }
+
+ private:
+  Membership membership_;
+  Membership::Time now_{seconds(1000)};
+};
+
+const HostResult kKilled{137, "rank 1 was killed by signal 9 (SIGKILL)"};
+const HostResult kOther{1, "rank 0 ended with exit code 1", true};
+const HostResult kAsked{143, "rank 0 ended with exit code 143"};
+
+MembershipOptions elastic(std::int64_t least, std::int64_t most) {
+  return {.min_hosts = least, .max_hosts = most, .max_restarts = 5, .can_grow = true};
+}
+
+TEST(Membership, OneHostBeginsAtOnceAndEnds) {
+  Leader leader({});
+  leader.join("a");
+  EXPECT_EQ(leader.decide().kind, Kind::run);
+  EXPECT_EQ(leader.decide().round, 1);
+  EXPECT_THAT(leader.decide().members, ElementsAre("a"));
+  leader.end("a", {});
+  EXPECT_EQ(leader.decide().kind, Kind::end);
+  EXPECT_EQ(leader.decide().code, 0);
+}
+
+TEST(Membership, OrdersHostsByTheirNumbers) {
+  Leader leader({.min_hosts = 3, .max_hosts = 3});
+  leader.join("c", 2);
+  leader.join("a", 0);
+  EXPECT_EQ(leader.decide(seconds(60)).kind, Kind::wait);
+  EXPECT_EQ(leader.waiting(), "2 of 3 hosts are here (host-a, host-c)");
+  leader.join("b", 1);
+  EXPECT_THAT(leader.decide().members, ElementsAre("a", "b", "c"));
+}
+
+TEST(Membership, RefusesAHostThatWasStartedTwice) {
+  Leader leader({.min_hosts = 3, .max_hosts = 3});
+  EXPECT_EQ(leader.join("a", 0), "");
+  EXPECT_EQ(leader.join("b", 0), "host 0 was started twice, on host-a and on host-b");
+  EXPECT_EQ(leader.join("c", 1, 2), "2 ranks on host-c, but 1 on host-a");
+  leader.lose("a");
+  EXPECT_EQ(leader.join("d", 0), "") << "it takes the place of a lost host";
+}
+
+TEST(Membership, GivesUpWithoutEnoughHosts) {
+  Leader leader({.min_hosts = 2, .max_hosts = 2, .join_timeout = seconds(100)});
+  leader.join("a", 0);
+  leader.decide();
+  EXPECT_EQ(leader.decide(seconds(99)).kind, Kind::wait);
+  EXPECT_EQ(leader.decide(seconds(1)).kind, Kind::end);
+  EXPECT_EQ(leader.decide().code, 2);
+  EXPECT_THAT(leader.decide().reason, HasSubstr("1 of 2 hosts is here (host-a) after 100 s"));
+}
+
+TEST(Membership, WaitsForFurtherHostsOnlyAtFirst) {
+  Leader leader(elastic(2, 4));
+  leader.join("a");
+  EXPECT_EQ(leader.decide(seconds(100)).kind, Kind::wait);
+  leader.join("b");
+  EXPECT_EQ(leader.decide(seconds(10)).kind, Kind::wait);
+  leader.join("c");
+  EXPECT_EQ(leader.decide(seconds(14)).kind, Kind::wait);
+  EXPECT_EQ(leader.decide(seconds(1)).kind, Kind::run);
+  EXPECT_EQ(leader.decide().members.size(), 3U);
+  leader.end_all(kKilled);
+  EXPECT_EQ(leader.decide().round, 2) << "after a failure it begins at once";
+}
+
+TEST(Membership, GoesOnWithFewerHosts) {
+  Leader leader(elastic(2, 3));
+  for (const char* id : {"a", "b", "c"}) leader.join(id);
+  EXPECT_EQ(leader.decide().members.size(), 3U);
+  leader.lose("b");
+  EXPECT_EQ(leader.decide().round, 1) << "the others have not ended";
+  leader.end("a", kOther);
+  leader.end("c", kOther);
+  EXPECT_EQ(leader.decide().round, 2);
+  EXPECT_THAT(leader.decide().members, ElementsAre("a", "c"));
+  EXPECT_EQ(leader.decide().restarts, 1);
+  EXPECT_THAT(leader.decide().reason, HasSubstr("host host-b is lost"));
+  leader.lose("c");
+  leader.end("a", kOther);
+  EXPECT_EQ(leader.decide().kind, Kind::wait) << "one is too few";
+  EXPECT_EQ(leader.blame(), "host-b (1), host-c (1)");
+}
+
+TEST(Membership, TakesInHostsThatComeLater) {
+  Leader leader(elastic(1, 3));
+  leader.join("a");
+  leader.join("b");
+  EXPECT_EQ(leader.decide(seconds(15)).round, 1);
+  leader.join("c");
+  EXPECT_EQ(leader.decide(seconds(29)).kind, Kind::run) << "the round has just begun";
+  EXPECT_EQ(leader.decide(seconds(1)).kind, Kind::stop);
+  EXPECT_EQ(leader.decide().reason, "3 hosts are here instead of 2");
+  leader.end_all(kAsked);
+  EXPECT_EQ(leader.decide().kind, Kind::run);
+  EXPECT_EQ(leader.decide().round, 2);
+  EXPECT_THAT(leader.decide().members, ElementsAre("a", "b", "c"));
+  EXPECT_EQ(leader.decide().restarts, 0) << "nothing has failed";
+  leader.join("d");
+  EXPECT_EQ(leader.decide(seconds(100)).kind, Kind::run) << "three are the most";
+  leader.lose("a");
+  leader.end_all(kOther);
+  EXPECT_THAT(leader.decide().members, ElementsAre("b", "c", "d")) << "the spare takes over";
+}
+
+TEST(Membership, AStopByTheUserDuringGrowthEndsTheRun) {
+  Leader leader(elastic(1, 2));
+  leader.join("a");
+  leader.decide(seconds(15));
+  leader.join("b");
+  EXPECT_EQ(leader.decide(seconds(30)).kind, Kind::stop);
+  leader.end("a", {143, "rank 0 ended with exit code 143", false, /*was_signalled=*/true});
+  EXPECT_EQ(leader.decide().kind, Kind::end);
+  EXPECT_EQ(leader.decide().code, 143);
+}
+
+TEST(Membership, DoesNotGrowWhenTheRunCannotGoOn) {
+  MembershipOptions options = elastic(1, 2);
+  options.can_grow = false;
+  Leader leader(options);
+  leader.join("a");
+  leader.decide(seconds(15));
+  leader.join("b");
+  EXPECT_EQ(leader.decide(seconds(100)).kind, Kind::run);
+}
+
+TEST(Membership, TakesTheLargestNumberOfHostsThatFits) {
+  MembershipOptions options = elastic(1, 4);
+  options.refusal = [](std::int64_t hosts) { return hosts == 3 ? "3 divides nothing" : ""; };
+  Leader leader(options);
+  for (const char* id : {"a", "b", "c"}) leader.join(id);
+  EXPECT_THAT(leader.decide(seconds(15)).members, ElementsAre("a", "b"));
+  EXPECT_EQ(leader.decide(seconds(100)).kind, Kind::run) << "3 do not fit";
+  leader.join("d");
+  EXPECT_EQ(leader.decide(seconds(30)).kind, Kind::stop) << "4 do";
+
+  options.refusal = [](std::int64_t) { return "it never fits"; };
+  Leader hopeless(options);
+  hopeless.join("a");
+  EXPECT_EQ(hopeless.decide(seconds(15)).code, 2);
+  EXPECT_THAT(hopeless.decide().reason, HasSubstr("with 1 host, it never fits"));
+}
+
+TEST(Membership, EndsAfterTheLastRestart) {
+  Leader leader({.max_restarts = 1});
+  leader.join("a");
+  leader.decide();
+  leader.end("a", kKilled);
+  EXPECT_EQ(leader.decide().round, 2);
+  leader.end("a", kKilled);
+  EXPECT_EQ(leader.decide().kind, Kind::end);
+  EXPECT_EQ(leader.decide().code, 137);
+}
+
+TEST(Membership, DoesNotRepeatWhatARestartCannotMend) {
+  for (const HostResult& result :
+       {HostResult{2, "a mistake"}, HostResult{143, "stopped"},
+        HostResult{.code = 137, .description = "killed", .was_signalled = true}}) {
+    Leader leader({.max_restarts = 5});
+    leader.join("a");
+    leader.decide();
+    leader.end("a", result);
+    EXPECT_EQ(leader.decide().kind, Kind::end) << result.description;
+    EXPECT_EQ(leader.decide().code, result.code);
+  }
+}
+
+TEST(Membership, NamesTheCauseAndNotItsConsequences) {
+  Leader leader({.min_hosts = 2, .max_hosts = 2, .max_restarts = 5});
+  leader.join("a", 0);
+  leader.join("b", 1);
+  leader.decide();
+  leader.end("a", kOther);
+  leader.end("b", kKilled);
+  EXPECT_EQ(leader.decide().reason, kKilled.description);
+  EXPECT_EQ(leader.blame(), "host-b (1)");
+}
+
+TEST(Membership, EndsHostsThatDoNotEndAfterAFailure) {
+  Leader leader({.min_hosts = 2, .max_hosts = 2, .end_timeout = seconds(60)});
+  leader.join("a", 0);
+  leader.join("b", 1);
+  leader.decide();
+  leader.end("a", kKilled);
+  EXPECT_EQ(leader.decide(seconds(59)).kind, Kind::run);
+  EXPECT_EQ(leader.decide(seconds(1)).kind, Kind::abort);
+}
+
+TEST(Membership, WaitsLongerAndLongerWhenRoundsFailSoon) {
+  Leader leader({.max_restarts = 100});
+  leader.join("a");
+  leader.decide();
+  std::vector<std::int64_t> waits;
+  for (int failure = 0; failure < 9; ++failure) {
+    const std::int64_t round = leader.decide().round;
+    leader.end("a", kKilled);
+    std::int64_t waited_s = 0;
+    while (leader.decide(seconds(waited_s == 0 ? 0 : 1)).round == round && waited_s < 100)
+      ++waited_s;
+    waits.push_back(waited_s);
+  }
+  EXPECT_THAT(waits, ElementsAre(0, 0, 2, 3, 5, 9, 17, 31, 31));
+  leader.decide(seconds(60));
+  const std::int64_t round = leader.decide().round;
+  leader.end("a", kKilled);
+  EXPECT_EQ(leader.decide().round, round + 1) << "the last round did something useful";
+}
+
+TEST(Decision, IsReadAsWritten) {
+  const Decision decision{Kind::stop, 3, {"a", "b"}, 2, "a \"reason\"", 137, true};
+  EXPECT_EQ(read_decision(write_decision(decision)), decision);
+  for (const char* wrong : {"", "{", "[]", "{}",
+                            R"({"kind":9,"round":1,"members":[],"restarts":0,)"
+                            R"("reason":"","code":0})"})
+    EXPECT_NE(message_of([&] { read_decision(wrong); }), "") << wrong;
+}
+
+}  // namespace
+}  // namespace megatron
