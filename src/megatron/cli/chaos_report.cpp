@@ -95,8 +95,10 @@ std::string chaos_text(const ChaosResult& result) {
       std::ranges::count(result.broken.faults, false, &FaultOutcome::has_happened) +
       result.num_wanted - std::ssize(result.broken.faults);
   if (num_missed > 0)
-    text += format("  note: %lld of %lld faults did not happen: the run is too short for them\n",
-                   wide(num_missed), wide(result.num_wanted));
+    text += format(
+        "  note: %lld of %lld faults did not happen: the run is too short for them, or its ranks "
+        "have no such connection (--cpu-transport gloo)\n",
+        wide(num_missed), wide(result.num_wanted));
   const std::vector<std::string> problems = problems_of(result);
   for (const std::string& problem : problems) text += "wrong: " + problem + "\n";
   if (problems.empty())

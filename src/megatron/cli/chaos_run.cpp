@@ -27,12 +27,13 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-constexpr milliseconds kPause{1'500};      ///< of FaultKind::pause
-constexpr milliseconds kSlowTime{1'000};   ///< of FaultKind::slow
-constexpr milliseconds kSlowPeriod{100};   ///< half of which the rank stands still
-constexpr milliseconds kFullDisk{20'000};  ///< of FaultKind::full_disk, at most
-constexpr int kStepsOverLink = 3;          ///< after which a broken link has harmed nothing
-constexpr rlim_t kFullDiskBytes = 1;       ///< limit of a file's size meanwhile
+constexpr milliseconds kPause{1'500};       ///< of FaultKind::pause
+constexpr milliseconds kSlowTime{1'000};    ///< of FaultKind::slow
+constexpr milliseconds kSlowPeriod{100};    ///< half of which the rank stands still
+constexpr milliseconds kFullDisk{20'000};   ///< of FaultKind::full_disk, at most
+constexpr int kStepsOverLink = 3;           ///< after which a broken link has harmed nothing
+constexpr std::int64_t kPatienceSteps = 5;  ///< during which a rank may get what is to be broken
+constexpr rlim_t kFullDiskBytes = 1;        ///< limit of a file's size meanwhile
 
 double seconds_between(Clock::time_point begin, Clock::time_point end) {
   return std::chrono::duration<double>(end - begin).count();
@@ -89,6 +90,7 @@ class ChildProgram {
     ::close(output_);
   }
 
+  pid_t pid() const { return pid_; }
   int output() const { return output_; }
   void kill_all() const { ::kill(-pid_, SIGKILL); }
   int wait() {
@@ -139,7 +141,7 @@ class ChaosRun {
     outcome_.code = child_.wait();
     outcome_.seconds = seconds_between(begin_, Clock::now());
     // After a fault during the last step, no step follows.
-    if (outcome_.code == 0 && next_ > 0 && !outcome_.faults[next_ - 1].recovery_s)
+    if (outcome_.code == 0 && is_recovering())
       outcome_.faults[next_ - 1].recovery_s = seconds_between(happened_, Clock::now());
     return std::move(outcome_);
   }
@@ -193,7 +195,7 @@ class ChaosRun {
   void advance() {
     if (is_active_) return continue_fault();
     if (next_ == outcome_.faults.size()) return;
-    if (next_ > 0 && !outcome_.faults[next_ - 1].recovery_s) return;
+    if (is_recovering()) return;
     const Fault& fault = outcome_.faults[next_].fault;
     if (furthest_ < fault.iteration) return;
     if (!due_) {
@@ -203,20 +205,27 @@ class ChaosRun {
     if (Clock::now() >= *due_) begin_fault(outcome_.faults[next_]);
   }
 
-  /// Returns whether the weights have a flipped bit.
-  bool weights_are_wrong() const {
-    return next_ > 0 && outcome_.faults[next_ - 1].fault.kind == FaultKind::bit_flip &&
-           !has_restarted_;
+  /// Returns whether no step has been finished since the last fault.
+  bool is_recovering() const {
+    return next_ > 0 && outcome_.faults[next_ - 1].has_happened &&
+           !outcome_.faults[next_ - 1].recovery_s;
   }
 
-  /// Changes the inside of a rank. Returns false if there is nothing to change yet, because the
-  /// ranks are being started; true for other kinds.
-  bool break_inside(const Fault& fault, const std::vector<pid_t>& ranks, pid_t victim) const {
+  /// Returns whether the weights have a flipped bit.
+  bool weights_are_wrong() const {
+    return is_recovering() && !has_restarted_ &&
+           outcome_.faults[next_ - 1].fault.kind == FaultKind::bit_flip;
+  }
+
+  /// Changes the inside of a rank. Returns false if there is nothing to change, or not yet because
+  /// the ranks are being started; true for other kinds.
+  bool break_inside(const Fault& fault, std::vector<pid_t> processes, pid_t victim) const {
+    processes.push_back(child_.pid());
     switch (fault.kind) {
       case FaultKind::drop_link:
-        return drop_link(victim, ranks, fault.choice);
+        return drop_link(victim, processes, fault.choice);
       case FaultKind::corrupt_link:
-        return corrupt_link(victim, ranks, fault.choice);
+        return corrupt_link(victim, processes, fault.choice);
       case FaultKind::bit_flip:
         return flip_bit(victim, options_.published_weights, fault.choice);
       default:
@@ -228,7 +237,11 @@ class ChaosRun {
     const std::vector<pid_t> ranks = child_.ranks();
     const auto rank = static_cast<std::size_t>(outcome.fault.rank);
     if (rank >= ranks.size()) return;  // the ranks are being started
-    if (!break_inside(outcome.fault, ranks, ranks[rank])) return;
+    if (!break_inside(outcome.fault, ranks, ranks[rank])) {
+      const bool is_hopeless = furthest_ - outcome.fault.iteration > kPatienceSteps;
+      if (is_hopeless) ++next_, due_.reset();
+      return;
+    }
     ++next_;
     steps_since_ = 0;
     due_.reset();
