@@ -38,8 +38,9 @@ TEST(FailureMix, Llama3HasTheInterruptionsOfThePaper) {
 
 TEST(FailureMix, AFileIsRead) {
   const FailureMix mix = read_text(
-      R"({"gpus": 8, "days": 2, "classes": [{"name": "GPU", "count": 4, "sign": "hang", "host_hours": 3},
-                                            {"name": "bug", "count": 2, "sign": "crash"}]})");
+      R"({"gpus": 8, "days": 2, "classes": [
+            {"name": "GPU", "count": 4, "sign": "hang", "host_hours": 3},
+            {"name": "bug", "count": 2, "sign": "crash"}]})");
   EXPECT_EQ(mix.gpus, 8);
   EXPECT_EQ(mix.seconds, 2 * 86400);
   ASSERT_EQ(mix.classes.size(), 2U);
