@@ -14,6 +14,7 @@
 #include "checkpoint/fault_injection_file_system.h"
 #include "checkpoint/tiny_run.h"
 #include "megatron/base/files.h"
+#include "megatron/base/hardware_error.h"
 #include "megatron/checkpoint/checkpoint_root.h"
 #include "megatron/checkpoint/pending_folder.h"
 #include "megatron/checkpoint/stale_temporaries.h"
@@ -307,6 +308,25 @@ INSTANTIATE_TEST_SUITE_P(
                                      ErrorCase{Fault::quota, "EDQUOT", false},
                                      ErrorCase{Fault::io_error, "EIO", false},
                                      ErrorCase{Fault::dead_disk, "EIO", true})));
+
+TEST_F(SaveFaults, AnObjectionBeforeTheCommitKeepsTheOldCheckpoint) {
+  prepare(kNewIteration);
+  SaveRequest request = after_->request(kNewIteration.after);
+  request.settings = nullptr;
+  request.tokenizer = &tokenizer_;
+  bool are_pieces_written = false;
+  request.before_commit = [&] {
+    for (const fs::directory_entry& entry : fs::recursive_directory_iterator(root_))
+      are_pieces_written |= entry.path().filename().string().starts_with("weights") &&
+                            entry.path().parent_path().filename() != "iter_0000004";
+    throw HardwareError("replicas differ");
+  };
+  EXPECT_THROW(save_checkpoint(root_, request), HardwareError);
+  EXPECT_TRUE(are_pieces_written);
+  EXPECT_FALSE(fs::exists(root_ / "iter_0000005"));
+  load();
+  EXPECT_TRUE(scratch_equals(*before_));
+}
 
 TEST_F(SaveFaults, ShortAndInterruptedWritesAreGoneOnWith) {
   for (const Fault fault : {Fault::short_write, Fault::interruption}) {

@@ -73,6 +73,14 @@ TEST(ChaosPlan, HasAtMostOneFaultOfEachStep) {
   EXPECT_THAT(plan_faults(options), IsEmpty());
 }
 
+TEST(ChaosPlan, KnowsTheNamesOfItsKinds) {
+  for (const char* name : {"kill", "segfault", "stop", "pause", "slow", "full-disk", "drop-link",
+                           "corrupt-link", "bit-flip"})
+    EXPECT_STREQ(name_of(fault_kind(name)), name);
+  EXPECT_TRUE(ends_the_ranks(FaultKind::bit_flip));
+  EXPECT_FALSE(ends_the_ranks(FaultKind::drop_link)) << "unless they use the link";
+}
+
 TEST(ChaosRun, ReadsTheLinesOfSteps) {
   const auto step = logged_step(
       " [2026-01-01 12:00:00] iteration       10/     100 | consumed samples:          320 | lm "
@@ -103,7 +111,7 @@ ChaosResult right_result() {
 TEST(ChaosReport, ARightRunHasNoProblems) {
   const ChaosResult result = right_result();
   EXPECT_THAT(problems_of(result), IsEmpty());
-  EXPECT_THAT(chaos_text(result), HasSubstr("  kill           1          1              2.50 s"));
+  EXPECT_THAT(chaos_text(result), HasSubstr("  kill             1          1              2.50 s"));
   EXPECT_THAT(chaos_text(result), HasSubstr("right: the run ended, and its 3 losses"));
   EXPECT_EQ(parse_json(chaos_json(result), "json")["right"], true);
 }
@@ -129,6 +137,16 @@ TEST(ChaosReport, SaysWhatIsWrong) {
       << "also where it was computed again";
   EXPECT_THAT(problems_after([](ChaosResult& r) { r.broken.steps[3][0].grad_norm = "2.0"; }),
               ElementsAre("the grad norm of iteration 3 is 2.0, without faults 1.0"));
+  EXPECT_THAT(problems_after([](ChaosResult& r) {
+                r.broken.steps[2][0] = {2, "9.9", "9.9", true};
+                r.broken.steps[2].push_back({2, "2.5", "1.0"});
+              }),
+              IsEmpty())
+      << "a wrong step after a bit flip that was computed again";
+  EXPECT_THAT(problems_after([](ChaosResult& r) {
+                r.broken.steps[2][0] = {2, "9.9", "9.9", true};
+              }),
+              ElementsAre("iteration 2 is missing"));
   EXPECT_THAT(problems_after([](ChaosResult& r) { r.checkpoint_difference = "1 of 9 differ"; }),
               ElementsAre("the last checkpoints differ: 1 of 9 differ"));
 }
@@ -149,22 +167,24 @@ Ended run_chaos_program(const std::string& flags, const Args& training) {
 }
 
 /// A run whose steps take long enough to be interrupted.
-Args broken_training(const std::string& train_iters) {
+Args replicated_training(const std::string& train_iters) {
   return tiny_training({"--num-layers", "4", "--hidden-size", "64", "--seq-length", "64",
                         "--micro-batch-size", "1", "--global-batch-size", "12", "--hidden-dropout",
-                        "0.1", "--use-distributed-optimizer", "--save-interval", "5",
-                        "--train-iters", train_iters});
+                        "0.1", "--save-interval", "5", "--train-iters", train_iters});
+}
+Args broken_training(const std::string& train_iters) {
+  return joined(replicated_training(train_iters), {"--use-distributed-optimizer"});
 }
 
-TEST(BrokenRuns, SurviveEveryFault) {
-  const std::uint64_t total = number_from_environment("MEGATRON_TEST_FAULTS", 20);
+/// Breaks runs with `total` faults in all, `each` per run.
+void expect_survival(const std::string& kinds, std::uint64_t total, std::uint64_t each,
+                     const Args& training) {
   const std::uint64_t seed =
       number_from_environment("MEGATRON_TEST_SEED", std::random_device{}() % 1'000'000);
-  const std::uint64_t each = 20;
   for (std::uint64_t i = 0; i * each < total; ++i) {
-    const std::string flags =
-        "--json --seed " + std::to_string(seed + i) + " --faults " + std::to_string(each);
-    const Ended ended = run_chaos_program(flags, broken_training("240"));
+    const std::string flags = "--json --seed " + std::to_string(seed + i) + " --faults " +
+                              std::to_string(each) + " --kinds " + kinds;
+    const Ended ended = run_chaos_program(flags, training);
     ASSERT_EQ(ended.code, 0) << "chaos " << flags << "\n" << ended.output;
     const Json result = parse_json(ended.output, "chaos");
     EXPECT_EQ(result["right"], true);
@@ -172,6 +192,25 @@ TEST(BrokenRuns, SurviveEveryFault) {
     for (const Json& fault : result["faults"]) num_happened += fault["happened"] == true ? 1 : 0;
     EXPECT_GE(num_happened, each / 2) << "the run is too short: " << ended.output;
   }
+}
+
+TEST(BrokenRuns, SurviveEveryFault) {
+  expect_survival("kill segfault stop pause slow full-disk",
+                  number_from_environment("MEGATRON_TEST_FAULTS", 20), 20, broken_training("240"));
+}
+
+/// Returns the number of faults of links, and of bit flips.
+std::uint64_t num_other_faults() {
+  return std::max<std::uint64_t>(5, number_from_environment("MEGATRON_TEST_FAULTS", 20) / 6);
+}
+
+TEST(BrokenRuns, SurviveBrokenLinks) {
+  expect_survival("drop-link corrupt-link", num_other_faults(), 5,
+                  joined(broken_training("60"), {"--cpu-transport", "gloo"}));
+}
+
+TEST(BrokenRuns, SurviveBitFlips) {
+  expect_survival("bit-flip", num_other_faults(), 5, replicated_training("60"));
 }
 
 /// A run that does not continue from its checkpoint is not right.

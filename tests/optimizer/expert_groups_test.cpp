@@ -6,6 +6,7 @@
 
 #include <mutex>
 
+#include "megatron/base/hardware_error.h"
 #include "megatron/optimizer/optimizer.h"
 #include "megatron/optimizer/replica_check.h"
 #include "support/bare_module.h"
@@ -171,7 +172,7 @@ TEST(ExpertGroups, ReplicasOfExpertsAreCompared) {
                                   if (rank.index == 2) store.find("experts.fc1")->value().fill_(0);
                                   check_replicas(store);
                                 }),
-               UserError);
+               HardwareError);
 }
 
 }  // namespace

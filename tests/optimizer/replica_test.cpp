@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "megatron/base/error.h"
+#include "megatron/base/hardware_error.h"
 #include "megatron/optimizer/optimizer.h"
 #include "megatron/optimizer/replica_check.h"
 #include "support/bare_module.h"
@@ -70,9 +70,25 @@ TEST(ReplicaCheck, NamesParametersAndRanks) {
     try {
       check_replicas(store);
       ADD_FAILURE() << "a difference was not found";
-    } catch (const UserError& error) {
+    } catch (const HardwareError& error) {
       EXPECT_THAT(error.what(), testing::HasSubstr("matrix3: ranks 2 differ from rank 0"));
       EXPECT_THAT(error.what(), testing::Not(testing::HasSubstr("matrix4")));
+    }
+  });
+}
+
+TEST(ReplicaCheck, BlamesTheMinority) {
+  on_data_ranks({.dp = 3}, [&](const Rank& rank, Communicators& communicators) {
+    UsualModel model;
+    ParamStore store(declared_parameters(model),
+                     {.data_parallel = data_parallel_of({.dp = 3}, rank, communicators)});
+    store.initialize(1);
+    if (rank.index == 0) store.find("norm2")->value()[7].mul_(2);
+    try {
+      check_replicas(store);
+      ADD_FAILURE() << "a difference was not found";
+    } catch (const HardwareError& error) {
+      EXPECT_THAT(error.what(), testing::HasSubstr("norm2: ranks 0 differ from rank 1"));
     }
   });
 }

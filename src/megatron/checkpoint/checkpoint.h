@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <set>
 #include <string>
@@ -63,6 +64,8 @@ struct SaveRequest {
   const FolderLock* lock = nullptr;  ///< rank 0's lock on the root; null: the save takes its own
   FileSystem* files = nullptr;       ///< null: the real file system
   Axis world{"world"};               ///< the ranks that hold the model and write it together
+  /// Called on every rank when all pieces are written. If it throws, nothing is committed.
+  std::function<void()> before_commit = {};
 };
 
 /// Writes or replaces root/iter_%07d, then updates latest_checkpointed_iteration.txt. Returns the

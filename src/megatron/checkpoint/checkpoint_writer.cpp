@@ -50,6 +50,7 @@ class CollectiveWrite {
     const fs::path folder = steps_.run_on_rank_0([&] { return begin(name, bytes).string(); });
     steps_.run_on_all_ranks([&] { return require_shared(folder); });
     const std::vector<std::string> parts = steps_.run_on_all_ranks([&] { return write(folder); });
+    if (options_.before_commit) options_.before_commit();
     steps_.run_on_rank_0([&] { return finish(parts, tracker_text); });
   }
 

@@ -5,6 +5,7 @@
 #include <c10/core/Device.h>
 
 #include <filesystem>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -29,6 +30,8 @@ struct CheckpointWriteOptions {
   FileSystem& files = default_file_system();
   Axis world{"world"};            ///< the ranks that write together
   c10::Device device{c10::kCPU};  ///< device of tensors in collectives
+  /// Called on every rank when all pieces are written. If it throws, nothing is committed.
+  std::function<void()> before_commit = {};
 };
 
 /// Writes root/<name>, then writes `tracker_text` to the tracker. Returns the folder. Every rank

@@ -14,6 +14,7 @@
 #include "megatron/config/chaos_options.h"
 #include "megatron/config/launch_options.h"
 #include "megatron/config/run_settings.h"
+#include "megatron/config/world_rules.h"
 
 namespace megatron {
 namespace {
@@ -53,7 +54,7 @@ BrokenCommand read_command(const Words& command) {
 
 /// Returns the words of one run, which saves to `folder` and continues from there.
 Words words_of(const BrokenCommand& command, const std::filesystem::path& folder,
-               std::int64_t max_restarts) {
+               std::int64_t max_restarts, bool flips_bits) {
   const Settings& settings = command.run.options.settings;
   Words words = command.launch_flags;
   words.insert(words.end(), {"--max-restarts", std::to_string(max_restarts), "--"});
@@ -64,6 +65,8 @@ Words words_of(const BrokenCommand& command, const std::filesystem::path& folder
     const std::int64_t interval = std::max<std::int64_t>(1, settings.training.train_iters / 8);
     words.insert(words.end(), {"--save-interval", std::to_string(interval)});
   }
+  if (flips_bits && settings.parallel.check_weight_hash_across_dp_replicas_interval == 0)
+    words.insert(words.end(), {"--check-weight-hash-across-dp-replicas-interval", "1"});
   // Ranks that wait for a stopped one end after this time.
   if (!command.run.parsed.is_set("distributed_timeout_minutes"))
     words.insert(words.end(), {"--distributed-timeout-minutes", "0.2"});
@@ -83,19 +86,46 @@ std::filesystem::path make_scratch(const ChaosOptions& options) {
   return fs::absolute(options.scratch);
 }
 
+bool flips_bits(const ChaosOptions& options) {
+  return std::ranges::count(options.kinds, std::string("bit-flip")) > 0;
+}
+
+/// Refuses bit flips in a run that has nothing to compare a weight with.
+void check_replicas_exist(const BrokenCommand& command) {
+  const Settings& settings = command.run.options.settings;
+  const ParallelConfig& parallel = settings.parallel;
+  const char* divides = parallel.use_distributed_optimizer ? "--use-distributed-optimizer"
+                        : parallel.use_megatron_fsdp       ? "--use-megatron-fsdp"
+                        : parallel.use_torch_fsdp2         ? "--use-torch-fsdp2"
+                                                           : nullptr;
+  if (divides != nullptr)
+    throw UserError({"--kinds bit-flip",
+                     std::string("changes a weight of one replica, but ") + divides +
+                         " keeps one copy of each weight, which no replica contradicts",
+                     std::string("leave ") + divides + " out"});
+  if (data_parallel_size(settings, command.plan.max_world_size()) < 2)
+    throw UserError({"--kinds bit-flip",
+                     "changes a weight of one replica, but --data-parallel-size is 1",
+                     "start more ranks"});
+}
+
 ChaosOutcome run_one(const BrokenCommand& command, const fs::path& folder,
                      std::vector<Fault> faults, const ChaosOptions& options) {
   const std::string name = folder.filename().string();
+  const bool flips = flips_bits(options);
+  const fs::path published = flips ? folder.parent_path() / (name + ".weights") : fs::path();
+  if (flips) megatron::create_directories(published);
   const auto restarts = static_cast<std::int64_t>(faults.size());
   ProgressBar bar(
       {.title = name,
        .total = static_cast<std::uint64_t>(command.run.options.settings.training.train_iters),
        .unit = "steps"});
   return run_with_faults(
-      {.command = words_of(command, folder, restarts),
+      {.command = words_of(command, folder, restarts, flips),
        .log = folder.parent_path() / (name + ".log"),
        .faults = std::move(faults),
        .timeout_s = options.timeout_seconds,
+       .published_weights = published,
        .progress = [&](std::int64_t done) { bar.update(static_cast<std::uint64_t>(done)); }});
 }
 
@@ -124,6 +154,7 @@ int run_chaos(std::span<const std::string> args) try {
   Words words;
   const ChaosOptions options = read_chaos_options(args, words);
   const BrokenCommand command = read_command(words);
+  if (flips_bits(options)) check_replicas_exist(command);
   const fs::path scratch = make_scratch(options);
   ChaosResult result{.seed = static_cast<std::uint64_t>(options.seed),
                      .num_ranks = command.plan.max_world_size(),

@@ -10,13 +10,16 @@
 namespace megatron {
 namespace {
 
-constexpr std::array<std::pair<FaultKind, const char*>, 6> kNames{
+constexpr std::array<std::pair<FaultKind, const char*>, 9> kNames{
     {{FaultKind::kill, "kill"},
      {FaultKind::segfault, "segfault"},
      {FaultKind::stop, "stop"},
      {FaultKind::pause, "pause"},
      {FaultKind::slow, "slow"},
-     {FaultKind::full_disk, "full-disk"}}};
+     {FaultKind::full_disk, "full-disk"},
+     {FaultKind::drop_link, "drop-link"},
+     {FaultKind::corrupt_link, "corrupt-link"},
+     {FaultKind::bit_flip, "bit-flip"}}};
 
 constexpr std::uint64_t kNumParts = 1000;
 
@@ -38,7 +41,12 @@ FaultKind fault_kind(const std::string& name) {
 }
 
 bool ends_the_ranks(FaultKind kind) {
-  return kind == FaultKind::kill || kind == FaultKind::segfault || kind == FaultKind::stop;
+  return kind == FaultKind::kill || kind == FaultKind::segfault || kind == FaultKind::stop ||
+         kind == FaultKind::bit_flip;
+}
+
+bool breaks_a_link(FaultKind kind) {
+  return kind == FaultKind::drop_link || kind == FaultKind::corrupt_link;
 }
 
 std::vector<Fault> plan_faults(const ChaosPlanOptions& options) {
@@ -55,6 +63,7 @@ std::vector<Fault> plan_faults(const ChaosPlanOptions& options) {
         below(random, static_cast<std::int64_t>(options.kinds.size())))];
     fault.rank = below(random, options.num_ranks);
     fault.step_part = static_cast<double>(random() % kNumParts) / kNumParts;
+    fault.choice = random();
     faults.push_back(fault);
   }
   return faults;

@@ -7,7 +7,17 @@
 
 namespace megatron {
 
-enum class FaultKind : std::uint8_t { kill, segfault, stop, pause, slow, full_disk };
+enum class FaultKind : std::uint8_t {
+  kill,
+  segfault,
+  stop,
+  pause,
+  slow,
+  full_disk,
+  drop_link,
+  corrupt_link,
+  bit_flip
+};
 
 /// Returns the name as --kinds has it, such as "full-disk"; fault_kind() is the inverse.
 const char* name_of(FaultKind kind);
@@ -15,12 +25,16 @@ FaultKind fault_kind(const std::string& name);
 
 /// Returns whether the ranks must be started again after the fault.
 bool ends_the_ranks(FaultKind kind);
+/// Returns whether the fault breaks a connection between ranks. They are started again if they use
+/// it.
+bool breaks_a_link(FaultKind kind);
 
 struct Fault {
   FaultKind kind = FaultKind::kill;
   std::int64_t rank = 0;
   std::int64_t iteration = 0;  ///< It happens after this step has ended for the first time, …
   double step_part = 0;        ///< … and this part of a step's time later.
+  std::uint64_t choice = 0;    ///< of a link, or of a weight and its bit
 };
 
 struct ChaosPlanOptions {

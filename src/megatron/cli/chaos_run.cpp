@@ -17,6 +17,8 @@
 
 #include "megatron/base/error.h"
 #include "megatron/base/files.h"
+#include "megatron/base/published_weights.h"
+#include "megatron/cli/chaos_process.h"
 #include "megatron/cli/signal_queue.h"
 
 namespace megatron {
@@ -25,11 +27,13 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-constexpr milliseconds kPause{1'500};      ///< of FaultKind::pause
-constexpr milliseconds kSlowTime{1'000};   ///< of FaultKind::slow
-constexpr milliseconds kSlowPeriod{100};   ///< half of which the rank stands still
-constexpr milliseconds kFullDisk{20'000};  ///< of FaultKind::full_disk, at most
-constexpr rlim_t kFullDiskBytes = 1;       ///< limit of a file's size meanwhile
+constexpr milliseconds kPause{1'500};       ///< of FaultKind::pause
+constexpr milliseconds kSlowTime{1'000};    ///< of FaultKind::slow
+constexpr milliseconds kSlowPeriod{100};    ///< half of which the rank stands still
+constexpr milliseconds kFullDisk{20'000};   ///< of FaultKind::full_disk, at most
+constexpr int kStepsOverLink = 3;           ///< after which a broken link has harmed nothing
+constexpr std::int64_t kPatienceSteps = 5;  ///< during which a rank may get what is to be broken
+constexpr rlim_t kFullDiskBytes = 1;        ///< limit of a file's size meanwhile
 
 double seconds_between(Clock::time_point begin, Clock::time_point end) {
   return std::chrono::duration<double>(end - begin).count();
@@ -47,8 +51,9 @@ std::string field_of(const std::string& line, const std::string& begin) {
 /// The launcher as a child process in a group of its own. The destructor kills the group.
 class ChildProgram {
  public:
-  /// `signal_mask` is that of the child.
-  ChildProgram(const std::vector<std::string>& words, const sigset_t& signal_mask) {
+  /// `signal_mask` is that of the child. `published_weights` is a folder or "".
+  ChildProgram(const std::vector<std::string>& words, const sigset_t& signal_mask,
+               const std::string& published_weights = "") {
     std::array<int, 2> ends{};
     if (::pipe2(ends.data(), O_CLOEXEC) != 0) throw_file_error("make", "a pipe", errno);
     std::vector<std::string> all = words;
@@ -64,6 +69,8 @@ class ChildProgram {
       ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // which the launcher passes on to its ranks
       ::sigprocmask(SIG_SETMASK, &signal_mask, nullptr);
       if (::getppid() != parent) ::_exit(1);
+      if (!published_weights.empty())
+        ::setenv(kPublishedWeightsVariable, published_weights.c_str(), 1);
       ::dup2(ends[1], STDOUT_FILENO);
       ::dup2(ends[1], STDERR_FILENO);
       ::execv("/proc/self/exe", pointers.data());
@@ -83,6 +90,7 @@ class ChildProgram {
     ::close(output_);
   }
 
+  pid_t pid() const { return pid_; }
   int output() const { return output_; }
   void kill_all() const { ::kill(-pid_, SIGKILL); }
   int wait() {
@@ -108,7 +116,7 @@ class ChaosRun {
  public:
   explicit ChaosRun(const ChaosRunOptions& options)
       : options_(options),
-        child_(options.command, signals_.saved_mask()),
+        child_(options.command, signals_.saved_mask(), options.published_weights.string()),
         log_(options.log, std::ios::binary) {
     for (const Fault& fault : options.faults) outcome_.faults.push_back({.fault = fault});
   }
@@ -133,7 +141,7 @@ class ChaosRun {
     outcome_.code = child_.wait();
     outcome_.seconds = seconds_between(begin_, Clock::now());
     // After a fault during the last step, no step follows.
-    if (outcome_.code == 0 && next_ > 0 && !outcome_.faults[next_ - 1].recovery_s)
+    if (outcome_.code == 0 && is_recovering())
       outcome_.faults[next_ - 1].recovery_s = seconds_between(happened_, Clock::now());
     return std::move(outcome_);
   }
@@ -165,8 +173,9 @@ class ChaosRun {
   void take(const std::string& line) {
     if (line.starts_with("megatron launch: restart ")) has_restarted_ = true;
     if (line.starts_with("WARNING: saving iteration ")) has_failed_to_save_ = true;
-    const auto step = logged_step(line);
+    auto step = logged_step(line);
     if (!step) return;
+    step->may_be_wrong = weights_are_wrong();
     step_s_ = seconds_between(std::exchange(last_step_, Clock::now()), Clock::now());
     const bool is_repeated = outcome_.steps.contains(step->iteration);
     outcome_.steps[step->iteration].push_back(*step);
@@ -177,6 +186,8 @@ class ChaosRun {
     if (is_repeated) ++last.repeated_steps;
     if (!last.has_happened || last.recovery_s || is_active_) return;
     if (ends_the_ranks(last.fault.kind) && !has_restarted_) return;  // a step before the restart
+    if (breaks_a_link(last.fault.kind) && !has_restarted_ && ++steps_since_ < kStepsOverLink)
+      return;
     last.recovery_s = seconds_between(happened_, last_step_);
   }
 
@@ -184,7 +195,7 @@ class ChaosRun {
   void advance() {
     if (is_active_) return continue_fault();
     if (next_ == outcome_.faults.size()) return;
-    if (next_ > 0 && !outcome_.faults[next_ - 1].recovery_s) return;
+    if (is_recovering()) return;
     const Fault& fault = outcome_.faults[next_].fault;
     if (furthest_ < fault.iteration) return;
     if (!due_) {
@@ -194,11 +205,45 @@ class ChaosRun {
     if (Clock::now() >= *due_) begin_fault(outcome_.faults[next_]);
   }
 
+  /// Returns whether no step has been finished since the last fault.
+  bool is_recovering() const {
+    return next_ > 0 && outcome_.faults[next_ - 1].has_happened &&
+           !outcome_.faults[next_ - 1].recovery_s;
+  }
+
+  /// Returns whether the weights have a flipped bit.
+  bool weights_are_wrong() const {
+    return is_recovering() && !has_restarted_ &&
+           outcome_.faults[next_ - 1].fault.kind == FaultKind::bit_flip;
+  }
+
+  /// Changes the inside of a rank. Returns false if there is nothing to change, or not yet because
+  /// the ranks are being started; true for other kinds.
+  bool break_inside(const Fault& fault, std::vector<pid_t> processes, pid_t victim) const {
+    processes.push_back(child_.pid());
+    switch (fault.kind) {
+      case FaultKind::drop_link:
+        return drop_link(victim, processes, fault.choice);
+      case FaultKind::corrupt_link:
+        return corrupt_link(victim, processes, fault.choice);
+      case FaultKind::bit_flip:
+        return flip_bit(victim, options_.published_weights, fault.choice);
+      default:
+        return true;
+    }
+  }
+
   void begin_fault(FaultOutcome& outcome) {
     const std::vector<pid_t> ranks = child_.ranks();
     const auto rank = static_cast<std::size_t>(outcome.fault.rank);
     if (rank >= ranks.size()) return;  // the ranks are being started
+    if (!break_inside(outcome.fault, ranks, ranks[rank])) {
+      const bool is_hopeless = furthest_ - outcome.fault.iteration > kPatienceSteps;
+      if (is_hopeless) ++next_, due_.reset();
+      return;
+    }
     ++next_;
+    steps_since_ = 0;
     due_.reset();
     outcome.has_happened = true;
     happened_ = Clock::now();
@@ -219,6 +264,10 @@ class ChaosRun {
         is_active_ = true;
         victims_ = ranks;
         return limit_files(kFullDiskBytes);
+      case FaultKind::drop_link:
+      case FaultKind::corrupt_link:
+      case FaultKind::bit_flip:
+        return;
     }
   }
 
@@ -268,6 +317,7 @@ class ChaosRun {
   double step_s_ = 0;          ///< time between the last two steps
   std::size_t next_ = 0;       ///< fault
   std::optional<Clock::time_point> due_;
+  int steps_since_ = 0;                                      ///< the last fault
   bool is_active_ = false;                                   ///< the last fault lasts
   bool has_restarted_ = false, has_failed_to_save_ = false;  ///< since the last fault
   std::vector<pid_t> victims_;

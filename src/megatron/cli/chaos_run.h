@@ -18,6 +18,7 @@ namespace megatron {
 struct LoggedStep {
   std::int64_t iteration = 0;
   std::string loss, grad_norm;  ///< as printed; empty for a step that was skipped
+  bool may_be_wrong = false;    ///< between a bit flip and the restart after it
 };
 
 /// Returns the step of a line of `pretrain`; nullopt for other lines.
@@ -44,7 +45,8 @@ struct ChaosRunOptions {
   std::vector<std::string> command;  ///< of this program: "launch", …
   std::filesystem::path log;         ///< receives the output of the run
   std::vector<Fault> faults;
-  double timeout_s = 120;  ///< without a finished step
+  double timeout_s = 120;                        ///< without a finished step
+  std::filesystem::path published_weights = {};  ///< folder of FaultKind::bit_flip; "": none
   std::function<void(std::int64_t iteration)> progress = {};
 };
 

@@ -1,7 +1,7 @@
 // Implements `megatron plan --show-schedule`, which draws and compares pipeline schedules. With
-// --show-context plan_context.cpp draws context parallelism. Without both flags the engine searches
-// layouts (engine/plan.cpp), or with --memory predicts the memory of a run
-// (engine/plan_memory.cpp).
+// --show-context plan_context.cpp draws context parallelism, with --faults plan_faults.cpp replays
+// failures. Without these flags the engine searches layouts (engine/plan.cpp), or with --memory
+// predicts the memory of a run (engine/plan_memory.cpp).
 #include <unistd.h>
 
 #include <algorithm>
@@ -13,6 +13,7 @@
 #include "megatron/base/terminal.h"
 #include "megatron/cli/command.h"
 #include "megatron/cli/context_plan_fields.h"
+#include "megatron/cli/fault_plan_fields.h"
 #include "megatron/cli/layout_plan_fields.h"
 #include "megatron/cli/memory_plan_fields.h"
 #include "megatron/cli/plan_costs.h"
@@ -52,6 +53,7 @@ struct PlanOptions {
          link_latency_us = kLinkLatencyUs;
   std::optional<double> memory_limit_gib;
   std::optional<double> pipeline_activation_limit;
+  FaultPlanOptions faults;
   std::string model = "gpt";
   Settings run;  ///< flags of a training run, which are accepted so that its script can be reused
 };
@@ -117,8 +119,9 @@ const FieldTable<PlanOptions>& plan_table() {
         "Prints the layouts of a model over --world-size ranks with the memory of a rank, or with "
         "--show-schedule draws a pipeline schedule and prints its time, its bubble and the "
         "activations that the ranks keep, or compares all schedules. With --show-context draws "
-        "the attention of a run over the ranks of context parallelism, and with --memory prints "
-        "where the memory of a run goes.");
+        "the attention of a run over the ranks of context parallelism, with --memory prints where "
+        "the memory of a run goes, and with --faults which part of the time a run trains on hosts "
+        "that fail.");
     t.field("show_schedule", &Options::show_schedule, "plan a schedule instead of a layout");
     t.field("compare", &Options::compare, "print a table of all schedules instead of a drawing");
     t.field("json", &Options::json,
@@ -131,6 +134,7 @@ const FieldTable<PlanOptions>& plan_table() {
     add_pipeline_fields(t);
     add_context_plan_fields(t);
     add_memory_plan_fields(t);
+    t.include(&Options::faults, fault_plan_table());
     t.group("Times, in any unit");
     t.field("stage_times", &Options::stage_times,
             "times of the forward pass, the input gradients and the weight gradients of a rank's "
@@ -321,8 +325,12 @@ int run_plan(std::span<const std::string> args) {
              wants_help = is_given(args, "--help") || is_given(args, "-h");
   if (is_given(args, "--show-context") && !wants_help) {
     refuse_beside(args, "--show-context",
-                  {"--show-schedule", "--world-size", "--compare", "--memory"});
+                  {"--show-schedule", "--world-size", "--compare", "--memory", "--faults"});
     return run_plan_context(args);
+  }
+  if (is_given(args, "--faults") && !wants_help) {
+    refuse_beside(args, "--faults", {"--show-schedule", "--compare", "--memory"});
+    return run_plan_faults(args);
   }
   if (is_given(args, "--memory") && !wants_help) {
     refuse_beside(args, "--memory",
@@ -333,10 +341,12 @@ int run_plan(std::span<const std::string> args) {
   PlanOptions options;
   std::cerr << notes_text(parse_command_line(plan_table(), args, options, "plan"));
   if (!wants_schedule)
-    throw UserError({"--world-size", "is required, or --show-schedule, --show-context or --memory",
+    throw UserError({"--world-size",
+                     "is required, or --show-schedule, --show-context, --memory or --faults",
                      "add --world-size N for the layouts of a model over N ranks, "
                      "--show-schedule to draw a pipeline schedule, --show-context to draw context "
-                     "parallelism, or --memory for where the memory of a run goes"});
+                     "parallelism, --memory for where the memory of a run goes, or --faults for "
+                     "what failures cost"});
   for (const char* flag : {"--world-size", "--memory-limit-gib", "--max-layouts"}) {
     if (is_given(args, flag))
       throw UserError({std::string(flag) + " excludes --show-schedule", "",

@@ -24,8 +24,12 @@ const FieldTable<ChaosOptions>& chaos_table() {
     t.field("kinds", &ChaosOptions::kinds,
             "what may happen to a rank; kill, segfault: it dies; stop: it stands still for ever; "
             "pause: for seconds; slow: it has half of its time for seconds; full-disk: no rank can "
-            "write files until a save has failed")
-        .choices({"kill", "segfault", "stop", "pause", "slow", "full-disk"});
+            "write files until a save has failed; drop-link: a connection to another rank is shut "
+            "down; "
+            "corrupt-link: foreign bytes are sent over it; bit-flip: a bit of one replica's weight "
+            "changes, which is not among the kinds unless given")
+        .choices({"kill", "segfault", "stop", "pause", "slow", "full-disk", "drop-link",
+                  "corrupt-link", "bit-flip"});
     t.field("scratch", &ChaosOptions::scratch,
             "folder for checkpoints and logs; it must be empty; none: a temporary one, which stays "
             "if the run is wrong")

@@ -13,7 +13,8 @@ namespace megatron {
 struct ChaosOptions {
   std::int64_t seed = 1;
   std::int64_t faults = 5;
-  std::vector<std::string> kinds = {"kill", "segfault", "stop", "pause", "slow", "full-disk"};
+  std::vector<std::string> kinds = {"kill", "segfault",  "stop",      "pause",
+                                    "slow", "full-disk", "drop-link", "corrupt-link"};
   std::string scratch;  ///< "": a temporary folder, which is removed after a right run
   double timeout_seconds = 120;
   bool json = false;

@@ -8,6 +8,7 @@
 #include <new>
 #include <system_error>
 
+#include "megatron/base/hardware_error.h"
 #include "megatron/base/thread_limit.h"
 #include "megatron/config/command_line.h"
 
@@ -37,6 +38,8 @@ CommandFailure command_failure(const std::exception_ptr& exception) {
     std::rethrow_exception(exception);
   } catch (const UserError& error) {
     return {2, std::string("error: ") + error.what()};
+  } catch (const HardwareError& error) {
+    return {1, std::string("error: ") + error.what()};
   } catch (const InternalError& error) {
     return {1, error.what()};
   } catch (const std::bad_alloc& error) {

@@ -3,10 +3,11 @@
 #include <algorithm>
 #include <cstdint>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "megatron/base/checksum.h"
-#include "megatron/base/error.h"
+#include "megatron/base/hardware_error.h"
 #include "megatron/parallel/comm.h"
 #include "megatron/parallel/object_collectives.h"
 
@@ -31,6 +32,20 @@ std::vector<std::int64_t> hashes_of(const std::vector<const Parameter*>& paramet
   return hashes;
 }
 
+/// Hashes of a parameter's value and precise value.
+using Hashes = std::pair<std::int64_t, std::int64_t>;
+
+/// Returns the first rank that has what most ranks have.
+std::size_t most_common(const std::vector<Hashes>& of_ranks) {
+  std::size_t best = 0;
+  std::ptrdiff_t most = 0;
+  for (std::size_t i = 0; i < of_ranks.size(); ++i) {
+    const std::ptrdiff_t count = std::ranges::count(of_ranks, of_ranks[i]);
+    if (count > most) most = count, best = i;
+  }
+  return best;
+}
+
 /// Differences between replicas: the number of parameters, and a line for each of the first.
 struct Differences {
   std::size_t count = 0;
@@ -44,15 +59,18 @@ void compare(const std::vector<const Parameter*>& parameters, const Axis& all, c
   const std::vector<std::vector<std::int64_t>> hashes =
       all_gather_numbers({all, device}, hashes_of(parameters), "hashes of weights");
   for (std::size_t p = 0; p < parameters.size(); ++p) {
+    std::vector<Hashes> of_ranks;
+    for (const std::vector<std::int64_t>& numbers : hashes)
+      of_ranks.emplace_back(numbers[2 * p], numbers[2 * p + 1]);
+    const std::size_t usual = most_common(of_ranks);
     std::string ranks;
-    for (std::size_t rank = 1; rank < hashes.size(); ++rank) {
-      if (hashes[rank][2 * p] != hashes[0][2 * p] ||
-          hashes[rank][2 * p + 1] != hashes[0][2 * p + 1])
+    for (std::size_t rank = 0; rank < of_ranks.size(); ++rank) {
+      if (of_ranks[rank] != of_ranks[usual])
         ranks += (ranks.empty() ? "" : ", ") + std::to_string(all.comm->ranks()[rank]);
     }
     if (ranks.empty() || ++differences.count > kMaxNames) continue;
     differences.lines += "\n  " + parameters[p]->name() + ": ranks " + ranks +
-                         " differ from rank " + std::to_string(all.comm->ranks().front());
+                         " differ from rank " + std::to_string(all.comm->ranks()[usual]);
   }
 }
 
@@ -70,11 +88,11 @@ void check_replicas(const ParamStore& store) {
   if (differences.count == 0) return;
   if (differences.count > kMaxNames)
     differences.lines += "\n  and " + std::to_string(differences.count - kMaxNames) + " more";
-  throw UserError(
-      {"data-parallel replicas hold different weights "
-       "(--check-weight-hash-across-dp-replicas-interval)",
-       differences.lines,
-       "resume from the last checkpoint; look for faulty hardware where ranks differ"});
+  throw HardwareError(
+      "data-parallel replicas hold different weights "
+      "(--check-weight-hash-across-dp-replicas-interval):" +
+      differences.lines +
+      "\n  fix: resume from the last checkpoint; look for faulty hardware where ranks differ");
 }
 
 }  // namespace megatron

@@ -9,6 +9,7 @@
 #include "megatron/base/format.h"
 #include "megatron/checkpoint/manifest.h"
 #include "megatron/config/checkpoint_folders.h"
+#include "megatron/optimizer/replica_check.h"
 #include "megatron/training/observability/log_lines.h"
 #include "megatron/training/saving/non_finite_weights.h"
 #include "megatron/training/saving/resume_differences.h"
@@ -71,6 +72,13 @@ std::string root_of(const CheckpointSource& source, const CheckpointConfig& conf
                                                                                   : config.load;
 }
 
+/// Returns what keeps weights that a fault has changed out of a checkpoint. It runs after the
+/// weights have been read, so that it sees every fault that they may have.
+std::function<void()> replica_check(const TrainingPlan& plan, const TrainingState& state) {
+  if (plan.settings.parallel.check_weight_hash_across_dp_replicas_interval == 0) return {};
+  return [&state] { check_replicas(*state.weights); };
+}
+
 }  // namespace
 
 void load_training_state(const TrainingPlan& plan, TrainingState& state, TrainingServices& services,
@@ -117,7 +125,8 @@ void save_training_state(const TrainingPlan& plan, const TrainingState& state,
                .tokenizer = &plan.tokenizer_files,
                .lock = target.folder.lock(std::cerr),
                .files = &target.folder.files(),
-               .world = plan.rank.world});
+               .world = plan.rank.world,
+               .before_commit = replica_check(plan, state)});
     out << "  [" << current_time() << "] successfully saved checkpoint from iteration " << iteration
         << " to " << root << ' ' << place(plan.rank) << std::endl;
   }

@@ -24,7 +24,9 @@ struct SaveTarget {
   std::string_view timer;  ///< a literal, which is printed with the elapsed time
 };
 
-/// Saves the state at its current iteration. UserError when the save fails.
+/// Saves the state at its current iteration. UserError when the save fails. With
+/// --check-weight-hash-across-dp-replicas-interval, throws like check_replicas() instead of
+/// completing a checkpoint whose weights are not those of all replicas.
 void save_training_state(const TrainingPlan& plan, const TrainingState& state,
                          const SaveTarget& target, std::ostream& out);
 

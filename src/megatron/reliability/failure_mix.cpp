@@ -1,0 +1,102 @@
+#include "megatron/reliability/failure_mix.h"
+
+#include <algorithm>
+#include <array>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "megatron/base/error.h"
+#include "megatron/base/json.h"
+
+namespace megatron {
+namespace {
+
+constexpr double kHour = 3600, kDay = 24 * kHour;
+
+constexpr std::array<std::pair<FailureSign, const char*>, 5> kNames{
+    {{FailureSign::crash, "crash"},
+     {FailureSign::hang, "hang"},
+     {FailureSign::slowdown, "slowdown"},
+     {FailureSign::corruption, "corruption"},
+     {FailureSign::announced, "announced"}}};
+
+double positive(const Json& object, const std::string& key, const std::string& place) {
+  const double value = json_double(object, key, place);
+  if (value > 0 && value < 1e12) return value;
+  throw UserError({place + ": " + key, "must be above 0", ""});
+}
+
+FailureClass read_class(const Json& entry, const std::string& path) {
+  FailureClass read;
+  read.name = json_string(entry, "name", path + ": classes");
+  const std::string place = path + ": class '" + read.name + "'";
+  read.count = positive(entry, "count", place);
+  read.sign = failure_sign(json_string(entry, "sign", place), place);
+  if (entry.contains("host_hours")) {
+    read.host_out_s = json_double(entry, "host_hours", place) * kHour;
+    if (!(read.host_out_s >= 0 && read.host_out_s < 1e12))
+      throw UserError({place + ": host_hours", "must be at least 0", ""});
+  }
+  return read;
+}
+
+}  // namespace
+
+const char* name_of(FailureSign sign) {
+  return std::ranges::find(kNames, sign, &std::pair<FailureSign, const char*>::first)->second;
+}
+
+FailureSign failure_sign(const std::string& name, const std::string& place) {
+  for (const auto& [sign, known] : kNames)
+    if (name == known) return sign;
+  throw UserError({place + ": sign", "'" + name + "' is unknown",
+                   "use crash, hang, slowdown, corruption or announced"});
+}
+
+double FailureMix::rate_of_gpu() const {
+  double count = 0;
+  for (const FailureClass& each : classes) count += each.count;
+  return count / (gpus * seconds);
+}
+
+FailureMix llama3_failure_mix() {
+  constexpr double repair = kDay, network = 4 * kHour, service = 4 * kHour;
+  using enum FailureSign;
+  return {.name = "llama3",
+          .gpus = 16384,
+          .seconds = 54 * kDay,
+          .classes = {{"faulty GPU", 148, crash, repair},
+                      {"GPU HBM3 memory", 72, crash, repair},
+                      {"software bug", 54, crash, 0},
+                      {"network switch or cable", 35, hang, network},
+                      {"unplanned host maintenance", 32, crash, service},
+                      {"GPU SRAM memory", 19, crash, repair},
+                      {"GPU system processor", 17, hang, repair},
+                      {"NIC", 7, hang, repair},
+                      {"NCCL watchdog timeout", 7, hang, 0},
+                      {"silent data corruption", 6, corruption, repair},
+                      {"GPU thermal interface, sensor", 6, slowdown, repair},
+                      {"SSD", 3, crash, repair},
+                      {"power supply", 3, crash, repair},
+                      {"server chassis", 2, crash, repair},
+                      {"IO expansion board", 2, crash, repair},
+                      {"dependency", 2, crash, 0},
+                      {"CPU", 2, crash, repair},
+                      {"system memory", 2, crash, repair},
+                      {"planned maintenance", 47, announced, 0}}};
+}
+
+FailureMix read_failure_mix(const std::string& path) {
+  const Json root = read_json(path);
+  FailureMix mix;
+  mix.name = path;
+  mix.gpus = positive(root, "gpus", path);
+  mix.seconds = positive(root, "days", path) * kDay;
+  const Json& classes = json_at(root, "classes", path);
+  if (!classes.is_array() || classes.empty())
+    throw UserError({path + ": classes", "must be a list with at least one class", ""});
+  for (const Json& entry : classes) mix.classes.push_back(read_class(entry, path));
+  return mix;
+}
+
+}  // namespace megatron
