@@ -62,17 +62,34 @@ struct TcpPair {
   int one = -1, other = -1;
 };
 
-/// Reads once and returns the number of bytes.
-int bytes_read(int socket) {
+/// Says that a child has only its own end, and waits until all have said so.
+class Start {
+ public:
+  Start() { EXPECT_EQ(::pipe(ends_), 0); }
+  void say() const { EXPECT_EQ(::write(ends_[1], "", 1), 1); }
+  void wait_for(int children) const {
+    for (char byte = 0; children > 0; --children) ASSERT_EQ(::read(ends_[0], &byte, 1), 1);
+  }
+
+ private:
+  int ends_[2];
+};
+
+/// Closes the other end, reads once and returns the number of bytes.
+int bytes_read(const Start& start, int socket, int other) {
+  ::close(other);
+  start.say();
   char buffer[256];
   return static_cast<int>(::read(socket, buffer, sizeof(buffer)));
 }
 
 TEST(ChaosProcess, ADroppedLinkEndsTheStreamOfBothSides) {
   const TcpPair pair;
-  Child one([&] { return ::close(pair.other), bytes_read(pair.one); }),
-      other([&] { return ::close(pair.one), bytes_read(pair.other); });
+  const Start start;
+  Child one([&] { return bytes_read(start, pair.one, pair.other); }),
+      other([&] { return bytes_read(start, pair.other, pair.one); });
   pair.close();
+  start.wait_for(2);
   ASSERT_TRUE(drop_link(one.pid(), {one.pid(), other.pid()}, 17));
   EXPECT_EQ(one.wait(), 0);
   EXPECT_EQ(other.wait(), 0);
@@ -80,17 +97,21 @@ TEST(ChaosProcess, ADroppedLinkEndsTheStreamOfBothSides) {
 
 TEST(ChaosProcess, ACorruptLinkCarriesForeignBytesToTheOtherSide) {
   const TcpPair pair;
-  Child one([&] { return ::close(pair.other), bytes_read(pair.one); }),
-      other([&] { return ::close(pair.one), bytes_read(pair.other); });
+  const Start start;
+  Child one([&] { return bytes_read(start, pair.one, pair.other); }),
+      other([&] { return bytes_read(start, pair.other, pair.one); });
   pair.close();
+  start.wait_for(2);
   ASSERT_TRUE(corrupt_link(one.pid(), {one.pid(), other.pid()}, 17));
   EXPECT_EQ(other.wait(), 64);
 }
 
 TEST(ChaosProcess, OnlyConnectionsBetweenTheProcessesAreLinks) {
   const TcpPair pair;  // whose other end is in this process
-  Child other([&] { return ::close(pair.one), ::pause(); });
+  const Start start;
+  Child other([&] { return ::close(pair.one), start.say(), ::pause(); });
   ::close(pair.one);
+  start.wait_for(1);
   EXPECT_FALSE(drop_link(other.pid(), {other.pid()}, 1));
   ::close(pair.other);
 }
