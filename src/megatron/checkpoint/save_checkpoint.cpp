@@ -143,7 +143,8 @@ std::filesystem::path save_checkpoint(const std::filesystem::path& root,
       {.lock = request.lock,
        .files = request.files != nullptr ? *request.files : default_file_system(),
        .world = request.world,
-       .device = request.weights->device()});
+       .device = request.weights->device(),
+       .placement = request.placement});
 }
 
 }  // namespace megatron

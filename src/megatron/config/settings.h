@@ -184,6 +184,10 @@ struct CheckpointConfig {
   std::optional<std::int64_t> non_persistent_save_interval;
   std::string non_persistent_ckpt_type, non_persistent_global_ckpt_dir,
       non_persistent_local_ckpt_dir;
+  bool replication = false;
+  /// Distance of the ranks that keep copies of each other's shards; none: the ranks of a host.
+  std::optional<std::int64_t> replication_jump;
+  std::int64_t replication_factor = 2;
   std::optional<std::int64_t> ckpt_step;
   bool finetune = false;
   bool use_checkpoint_args = false;
