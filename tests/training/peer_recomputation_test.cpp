@@ -12,6 +12,7 @@
 #include "megatron/parallel/make_rank.h"
 #include "megatron/parallel/rank_threads.h"
 #include "support/message_of.h"
+#include "support/temporary_folder.h"
 #include "training/fake_model.h"
 #include "training/small_run.h"
 
@@ -95,8 +96,10 @@ TEST(PeerRecomputation, OfThreeReplicasTheBrokenOneIsNamed) {
   }
 }
 
-/// Returns the log of rank 0 of a run of `ranks` rank threads.
-std::string log_of(std::int64_t ranks, std::vector<std::string> flags) {
+/// Returns the log of rank 0 of a run of `ranks` rank threads, which ends with exit code `code`.
+/// The weights of rank `broken` are not those of the other replicas.
+std::string log_of(std::int64_t ranks, std::vector<std::string> flags, std::int64_t broken = -1,
+                   int code = 0) {
   flags.insert(flags.end(), {"--global-batch-size", "8", "--train-iters", "4", "--eval-iters", "0",
                              "--lr-warmup-iters", "0"});
   const auto run = read_run(small_run::flags(flags), ranks);
@@ -105,7 +108,9 @@ std::string log_of(std::int64_t ranks, std::vector<std::string> flags) {
     std::ostringstream out;
     Trainer trainer =
         set_up(run, out, {.communicators = &communicators, .cpus = {.count = 1 << 20}});
-    EXPECT_EQ(train(trainer, out), 0) << out.str();
+    if (communicators.rank() == broken)
+      at::Tensor(trainer.state.weights->parameters().back()->value()).mul_(1.01);
+    EXPECT_EQ(train(trainer, out), code) << out.str();
     if (communicators.rank() == 0) log = out.str();
   });
   return log;
@@ -138,6 +143,23 @@ TEST(PeerRecomputation, RightReplicasAgreeAndTheRunIsTheSame) {
     EXPECT_EQ(numbers, numbers_in(log_of(4, layout)));
     EXPECT_EQ(std::ranges::count(numbers, '\n'), 4);
   }
+}
+
+TEST(PeerRecomputation, ADifferenceStopsTheRunOrWarns) {
+  const TemporaryFolder folder;
+  std::vector<std::string> flags{"--check-microbatch-across-dp-replicas-interval", "2", "--save",
+                                 folder.path().string()};
+  std::string log = log_of(2, flags, 1, 17);
+  EXPECT_THAT(log,
+              HasSubstr("rank 0: iteration 2: two replicas computed a microbatch differently "));
+  EXPECT_THAT(log, HasSubstr("the first microbatch of rank 1 ("));
+  EXPECT_THAT(log, HasSubstr("to replay it with a trace of every op: megatron replay "));
+  EXPECT_EQ(std::ranges::count(numbers_in(log), '\n'), 1) << "iteration 2 is not applied";
+  flags.resize(2);
+  flags.insert(flags.end(), {"--check-microbatch-across-dp-replicas-action", "warn"});
+  log = log_of(2, flags, 1, 0);
+  EXPECT_THAT(log, HasSubstr("WARNING: rank 0: iteration 4: two replicas computed"));
+  EXPECT_EQ(std::ranges::count(numbers_in(log), '\n'), 4);
 }
 
 TEST(PeerRecomputation, WhatReplicasShareIsRefused) {
