@@ -1,6 +1,7 @@
 #include "megatron/checkpoint/local/file_exchange.h"
 
 #include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
 #include <ATen/ops/full.h>
 #include <unistd.h>
 
@@ -30,14 +31,16 @@ class FileSender {
 
   bool is_done() const { return has_begun_ && next_ == sent_.names.size() && !is_open(); }
 
+  /// The message is valid until the next one.
   at::Tensor next_message() {
     if (!has_begun_) return begin();
     if (!is_open()) return open();
     const auto left = static_cast<std::int64_t>(file_->size()) - position_;
-    const at::Tensor chunk = bytes_tensor(std::min(left, kChunkBytes));
-    std::memcpy(chunk.mutable_data_ptr(), file_->data() + position_,
-                static_cast<std::size_t>(chunk.numel()));
-    position_ += chunk.numel();
+    const std::int64_t size = std::min(left, kChunkBytes);
+    // A message is only read, so that the map of the file need not be copied.
+    const at::Tensor chunk =
+        at::from_blob(const_cast<std::byte*>(file_->data()) + position_, {size}, at::kByte);
+    position_ += size;
     return chunk;
   }
   const std::optional<UserError>& error() const { return error_; }

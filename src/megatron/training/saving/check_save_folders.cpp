@@ -174,14 +174,16 @@ void check_non_persistent_folder(const CheckpointConfig& config,
                      "it holds " + up_to(contents.latest()) +
                          ", which this run does not continue, and would remove",
                      "give another folder, or remove that one"});
-  if (!is_local(config) && contents.tracked_iteration() > source->iteration)
+  // A later local one was found incomplete, unless --ckpt-step asked for an earlier one.
+  const bool may_be_incomplete = is_local(config) && !config.ckpt_step;
+  if (!may_be_incomplete && contents.tracked_iteration() > source->iteration)
     throw UserError({place + "holds " + up_to(contents.latest()),
                      "this run goes back to iteration " + std::to_string(source->iteration) +
                          " and would remove the later one",
                      how_to_resume_latest(config) +
                          " to continue from the latest, or give another folder, or remove that "
                          "one"});
-  if (!is_local(config)) warn_of_later(folder, contents, source->iteration, warnings, out);
+  if (!may_be_incomplete) warn_of_later(folder, contents, source->iteration, warnings, out);
 }
 
 void check_save_folders(const CheckpointConfig& config,
