@@ -9,7 +9,7 @@
 namespace megatron {
 
 OpTrace trace_of_step(const TrainStepContext& context, const TrainStepOptions& options,
-                      const Microbatch& microbatch) {
+                      const Microbatch& microbatch, bool records_ops) {
   return trace_microbatch(
       context.model, context.weights, microbatch,
       {.per_token = options.calculate_per_token_loss,
@@ -17,6 +17,7 @@ OpTrace trace_of_step(const TrainStepContext& context, const TrainStepOptions& o
                           (static_cast<double>(options.num_microbatches) * loss_divisor(context)),
        .pp = &context.rank.pp,
        .order = context.pipeline.layout().order,
+       .records_ops = records_ops,
        .all_reduce_min = [&context](double place) {
          return -all_reduce_max({context.rank.world, context.rank.device}, {-place},
                                 "diagnosis")[0];

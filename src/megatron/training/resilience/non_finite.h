@@ -33,10 +33,10 @@ class NonFiniteError : public std::runtime_error {
   SuspectMicrobatch suspect_;
 };
 
-/// Runs a microbatch of the step with every op recorded. Overwrites the gradients, which are not
-/// reduced afterwards. Collective over the world.
+/// Runs a microbatch of the step, by default with every op recorded. Overwrites the gradients,
+/// which are not reduced afterwards. Collective over the world.
 OpTrace trace_of_step(const TrainStepContext& context, const TrainStepOptions& options,
-                      const Microbatch& microbatch);
+                      const Microbatch& microbatch, bool records_ops = true);
 
 /// Returns the error for a step whose update was skipped, for its first non-finite loss or, if all
 /// are finite, for its gradients. Collective over the world.
