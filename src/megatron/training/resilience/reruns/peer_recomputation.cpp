@@ -100,16 +100,62 @@ std::string differences_text(const std::vector<std::string>& found, bool has_thi
     const std::size_t end = rest.find('\n');
     if (end + 1 == rest.size()) continue;
     const auto peer = static_cast<std::int64_t>(rank);
-    const std::int64_t previous = (rank.dp.rank + rank.dp.size - 1) % rank.dp.size,
-                       owner = rank.dp.comm->ranks()[static_cast<std::size_t>(previous)];
-    const std::vector<std::string> found =
-        all_gather_strings(world, host_name() + "\n" + std::to_string(owner) + "\n" + difference);
-    return {.differences = differences_text(found, rank.dp.size > 2),
-            .suspect = {.microbatch = theirs,
-                        .index = 0,
-                        .num_microbatches = options.num_microbatches,
-                        .gradient_scale = 1 / static_cast<double>(options.num_microbatches),
-                        .is_here = !difference.empty()}};
+    const std::int64_t owner = std::stoll(rest.substr(0, end));
+    pairs.emplace_back(owner, peer);
+    lines += "\n  the first microbatch of " + place(owner) + " has other results on " +
+             place(peer) + ": " + rest.substr(end + 1);
   }
+  const std::int64_t suspect = has_third_replica ? rank_in_two_pairs(pairs) : -1;
+  if (suspect >= 0) lines += "\n  " + place(suspect) + " is in both pairs: suspect its hardware";
+  return lines;
+}
+
+}  // namespace
+
+std::string first_difference(const PassResults& own, const std::vector<std::int64_t>& other_bits) {
+  MEGATRON_CHECK(own.bits.size() == other_bits.size(), "two replicas recorded ", own.bits.size(),
+                 " and ", other_bits.size(), " results of a microbatch");
+  std::size_t first = own.bits.size(), count = 0;
+  for (std::size_t i = own.bits.size(); i-- > 0;) {
+    if (own.bits[i] == other_bits[i]) continue;
+    first = i;
+    ++count;
+  }
+  if (count == 0) return {};
+  return own.names[first] + " is the first of " + std::to_string(count) + " of " +
+         std::to_string(own.bits.size()) + " results to differ";
+}
+
+PeerVerdict recompute_on_peers(const TrainStepContext& context, const TrainStepOptions& options,
+                               const std::vector<Microbatch>& batch) {
+  const Rank& rank = context.rank;
+  if (rank.dp.size == 1) return {};
+  const Microbatch theirs = rotate(rank.dp, batch.front());
+  const auto compare = [&](bool records_ops) {
+    const auto results = [&](const Microbatch& microbatch) {
+      return results_of(trace_of_step(context, options, microbatch, records_ops), context.weights);
+    };
+    const at::Tensor own = at::tensor(results(batch.front()).bits, at::kLong);
+    const at::Tensor there = rotate(rank.dp, own.to(rank.device)).cpu();
+    const auto* bits = there.const_data_ptr<std::int64_t>();
+    const PassResults again = results(theirs);
+    return first_difference(again, {bits, bits + there.numel()});
+  };
+  std::string difference = compare(/*records_ops=*/false);
+  const ObjectGroup world{rank.world, rank.device};
+  if (all_reduce_max(world, {difference.empty() ? 0.0 : 1.0}, kWhat)[0] == 0) return {};
+  if (const std::string op = compare(/*records_ops=*/true); !difference.empty())
+    difference = op.empty() ? difference + ", but not when it ran again" : op;
+  const std::int64_t previous = (rank.dp.rank + rank.dp.size - 1) % rank.dp.size;
+  const std::int64_t owner = rank.dp.comm->ranks()[static_cast<std::size_t>(previous)];
+  const std::vector<std::string> found =
+      all_gather_strings(world, host_name() + "\n" + std::to_string(owner) + "\n" + difference);
+  return {.differences = differences_text(found, rank.dp.size > 2),
+          .suspect = {.microbatch = theirs,
+                      .index = 0,
+                      .num_microbatches = options.num_microbatches,
+                      .gradient_scale = 1 / static_cast<double>(options.num_microbatches),
+                      .is_here = !difference.empty()}};
+}
 
 }  // namespace megatron
