@@ -28,10 +28,10 @@ inline Args joined(Args words, const Args& more) {
   return words;
 }
 
-/// Runs `megatron launch …` in the background, in a separate session.
+/// Runs `megatron launch …` in the background, in a separate session and in `folder`.
 class RunningLaunch {
  public:
-  explicit RunningLaunch(const Args& words) {
+  explicit RunningLaunch(const Args& words, const fs::path& folder = fs::current_path()) {
     Args all = joined({"megatron", "launch"}, words);
     std::vector<char*> pointers;
     for (std::string& word : all) pointers.push_back(word.data());
@@ -39,6 +39,7 @@ class RunningLaunch {
     pid_ = ::fork();
     if (pid_ != 0) return;
     ::setsid();
+    if (::chdir(folder.c_str()) != 0) ::_exit(127);
     const int out = ::open(log_.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0644);
     ::dup2(out, STDOUT_FILENO);
     ::dup2(out, STDERR_FILENO);

@@ -16,6 +16,7 @@
 #include "megatron/base/json_value.h"
 #include "megatron/checkpoint/folder_lock.h"
 #include "megatron/checkpoint/hf_directory.h"
+#include "megatron/checkpoint/local/replication_groups.h"
 #include "megatron/checkpoint/training_progress.h"
 #include "megatron/config/settings.h"
 #include "megatron/optimizer/optimizer.h"
@@ -38,6 +39,9 @@ struct CheckpointSource {
   bool is_release =
       false;  ///< weights only: training starts at iteration 0 without optimizer state
   std::int64_t iteration = 0;
+  /// Its shards lie in folders of this name on several hosts: fetch_local_shards() brings those
+  /// that a rank needs.
+  bool is_local = false;
   TransformerConfig model = {};  ///< resolved architecture from the manifest or config.json
   std::set<std::string> given_training_fields = {};  ///< training members (dropout, init std) that
                                                      ///< the source sets; see merge_architecture
@@ -66,12 +70,15 @@ struct SaveRequest {
   Axis world{"world"};               ///< the ranks that hold the model and write it together
   /// Called on every rank when all pieces are written. If it throws, nothing is committed.
   std::function<void()> before_commit = {};
+  /// Which ranks share a folder `root`, and where copies go. Null: all ranks share one folder.
+  const LocalPlacement* placement = nullptr;
 };
 
 /// Writes or replaces root/iter_%07d, then updates latest_checkpointed_iteration.txt. Returns the
 /// folder. Throws a UserError with file and errno when the disk is full or fails, or when another
 /// process writes below `root`; then existing checkpoints stay whole and partial files are removed.
-/// Collective over the world: every rank writes its pieces to a folder that all ranks share.
+/// Collective over the world: every rank writes its pieces to a folder that all ranks share, or to
+/// that of its host.
 std::filesystem::path save_checkpoint(const std::filesystem::path& root,
                                       const SaveRequest& request);
 

@@ -1,5 +1,6 @@
 #include "megatron/checkpoint/checkpoint_writer.h"
 
+#include <algorithm>
 #include <optional>
 
 #include "megatron/base/checksum.h"
@@ -8,23 +9,32 @@
 #include "megatron/base/machine.h"
 #include "megatron/checkpoint/checkpoint_root.h"
 #include "megatron/checkpoint/collective_steps.h"
+#include "megatron/checkpoint/local/file_exchange.h"
 #include "megatron/checkpoint/pending_folder.h"
 #include "megatron/checkpoint/stale_temporaries.h"
+#include "megatron/parallel/object_collectives.h"
 
 namespace megatron {
 namespace {
 
-constexpr const char* kAuxiliaryFolder = "hugging_face";
 constexpr std::uint64_t kBytesPerPiece = 1024;  ///< in a file's header and in the manifest
 
+/// Returns the file of an auxiliary file, relative to the checkpoint.
+std::string auxiliary_path(const std::string& name) {
+  return std::string(kAuxiliaryFolder) + "/" + name;
+}
+
+void add_auxiliary_files(const AuxiliaryFiles& auxiliary_files, Manifest& manifest) {
+  for (const auto& [name, text] : auxiliary_files)
+    manifest.files[auxiliary_path(name)] = checksum(text);
+}
+
 void write_auxiliary_files(const fs::path& folder, const AuxiliaryFiles& auxiliary_files,
-                           Manifest& manifest, FileSystem& files) {
+                           FileSystem& files) {
   if (auxiliary_files.empty()) return;
   megatron::create_directories(folder / kAuxiliaryFolder, files);
-  for (const auto& [name, text] : auxiliary_files) {
-    write_file(folder / kAuxiliaryFolder / name, text, files);
-    manifest.files[std::string(kAuxiliaryFolder) + "/" + name] = checksum(text);
-  }
+  for (const auto& [name, text] : auxiliary_files)
+    write_file(folder / auxiliary_path(name), text, files);
 }
 
 std::uint64_t needed_bytes(const CheckpointContent& content) {
@@ -42,20 +52,38 @@ class CollectiveWrite {
       : root_(root),
         content_(std::move(content)),
         options_(options),
-        steps_(options.world, options.device) {}
+        steps_(options.world, options.device),
+        has_one_folder_(options.placement == nullptr ||
+                        options.placement->owners.num_folders() == 1) {}
 
   void run(const std::string& name, const std::string& tracker_text) {
     const std::vector<std::string> bytes =
         steps_.run_on_all_ranks([&] { return std::to_string(needed_bytes(content_)); });
-    const fs::path folder = steps_.run_on_rank_0([&] { return begin(name, bytes).string(); });
-    steps_.run_on_all_ranks([&] { return require_shared(folder); });
+    const fs::path folder = on_leaders([&] { return begin(name, bytes).string(); });
+    if (has_one_folder_) steps_.run_on_all_ranks([&] { return require_shared(folder); });
     const std::vector<std::string> parts = steps_.run_on_all_ranks([&] { return write(folder); });
     if (options_.before_commit) options_.before_commit();
-    steps_.run_on_rank_0([&] { return finish(parts, tracker_text); });
+    if (!has_one_folder_) steps_.run_on_all_ranks([&] { return copy(folder); });
+    steps_.run_on_rank_0([&] { return merge(parts); });
+    if (!has_one_folder_) share_description();
+    on_leaders([&] { return finish(tracker_text); });
   }
 
  private:
-  /// Prepares the root and returns the pending folder that all ranks write to. Rank 0 calls it.
+  bool is_leader() const {
+    return has_one_folder_ ? steps_.rank() == 0
+                           : options_.placement->owners.is_leader(steps_.rank());
+  }
+
+  /// Runs `step` on the leader of each folder and returns the result of this rank's leader.
+  std::string on_leaders(const std::function<std::string()>& step) const {
+    if (has_one_folder_) return steps_.run_on_rank_0(step);
+    const std::vector<std::string> results =
+        steps_.run_on_all_ranks([&] { return is_leader() ? step() : std::string(); });
+    return results[static_cast<std::size_t>(options_.placement->owners.leader_of(steps_.rank()))];
+  }
+
+  /// Prepares the root and returns the pending folder that the ranks of this folder write to.
   fs::path begin(const std::string& name, const std::vector<std::string>& bytes) {
     FileSystem& files = options_.files;
     megatron::create_directories(root_, files);
@@ -63,9 +91,21 @@ class CollectiveWrite {
     if (lock == nullptr) lock = &own_lock_.emplace(root_);
     remove_stale_temporaries(root_, lock->is_enforced(), files);
     std::uint64_t needed = 0;
-    for (const std::string& text : bytes) needed += std::stoull(text);
+    for (std::size_t rank = 0; rank < bytes.size(); ++rank)
+      needed += std::stoull(bytes[rank]) * copies_here(static_cast<std::int64_t>(rank));
     require_free_space(root_, needed, files);
     return fs::absolute(pending_.emplace(root_ / name, files).path());
+  }
+
+  /// Returns how often this folder holds the pieces of a rank: once or not at all.
+  std::uint64_t copies_here(std::int64_t rank) const {
+    if (has_one_folder_) return 1;
+    const LocalPlacement& placement = *options_.placement;
+    std::vector<std::int64_t> writers = ranks_with_copies(rank, placement);
+    writers.push_back(rank);
+    return static_cast<std::uint64_t>(std::ranges::count_if(writers, [&](std::int64_t writer) {
+      return placement.owners.leader_of(writer) == placement.owners.leader_of(steps_.rank());
+    }));
   }
 
   std::string require_shared(const fs::path& folder) const {
@@ -86,21 +126,55 @@ class CollectiveWrite {
     return rank == 0 ? std::string() : manifest_part_text(manifest);
   }
 
-  std::string finish(const std::vector<std::string>& parts, const std::string& tracker_text) {
+  /// Copies this rank's files to the other folders of its replication group.
+  std::string copy(const fs::path& folder) const {
+    std::vector<std::string> names;
+    for (const auto& [file, header] : content_.manifest.headers) names.push_back(file);
+    replicate_files({.names = std::move(names), .folder = folder}, *options_.placement,
+                    options_.world, options_.files);
+    return {};
+  }
+
+  /// Rank 0 merges the other ranks' parts into its manifest.
+  std::string merge(const std::vector<std::string>& parts) {
     Manifest& manifest = content_.manifest;
-    const fs::path folder = pending_->path();
     for (std::size_t rank = 1; rank < parts.size(); ++rank)
       merge_manifest_part(manifest, parts[rank], "manifest part of rank " + std::to_string(rank));
+    if (has_one_folder_) require_files(manifest);
+    const std::string fault = parts.size() > 1 ? tiling_error(manifest) : std::string();
+    MEGATRON_CHECK(fault.empty(), "the ranks' pieces do not tile their tensors: ", fault);
+    add_auxiliary_files(content_.auxiliary_files, manifest);
+    manifest_text_ = manifest_text(manifest);
+    return {};
+  }
+
+  void require_files(const Manifest& manifest) const {
     for (const auto& [file, header] : manifest.headers) {
-      if (!fs::exists(folder / file))
+      if (!fs::exists(pending_->path() / file))
         throw UserError({"--save " + root_.string() + ": rank 0 does not see " + file +
                              ", which another rank wrote",
                          "", "save to a folder that all hosts share"});
     }
-    const std::string fault = parts.size() > 1 ? tiling_error(manifest) : std::string();
-    MEGATRON_CHECK(fault.empty(), "the ranks' pieces do not tile their tensors: ", fault);
-    write_auxiliary_files(folder, content_.auxiliary_files, manifest, options_.files);
-    write_file(folder / kManifestFile, manifest_text(manifest), options_.files);
+  }
+
+  /// Gives the leaders of all folders what rank 0 knows: the manifest and the auxiliary files.
+  void share_description() {
+    std::vector<std::string> texts{manifest_text_};
+    for (const auto& [name, text] : content_.auxiliary_files) {
+      texts.push_back(name);
+      texts.push_back(text);
+    }
+    texts = broadcast_strings({options_.world, options_.device}, texts);
+    manifest_text_ = texts.front();
+    content_.auxiliary_files.clear();
+    for (std::size_t i = 1; i < texts.size(); i += 2)
+      content_.auxiliary_files[texts[i]] = texts[i + 1];
+  }
+
+  std::string finish(const std::string& tracker_text) {
+    const fs::path folder = pending_->path();
+    write_auxiliary_files(folder, content_.auxiliary_files, options_.files);
+    write_file(folder / kManifestFile, manifest_text_, options_.files);
     pending_->commit();
     write_file_atomically(root_ / kTrackerFile, tracker_text, options_.files);
     return {};
@@ -110,8 +184,10 @@ class CollectiveWrite {
   CheckpointContent content_;
   const CheckpointWriteOptions& options_;
   const CollectiveSteps steps_;
-  std::optional<FolderLock> own_lock_;    ///< set on rank 0 when the caller gave no lock
-  std::optional<PendingFolder> pending_;  ///< set on rank 0
+  const bool has_one_folder_;
+  std::string manifest_text_;             ///< set on leaders
+  std::optional<FolderLock> own_lock_;    ///< set on a leader when the caller gave no lock
+  std::optional<PendingFolder> pending_;  ///< set on a leader
 };
 
 }  // namespace

@@ -12,6 +12,7 @@
 #include "megatron/base/file_system.h"
 #include "megatron/checkpoint/folder_lock.h"
 #include "megatron/checkpoint/hf_directory.h"
+#include "megatron/checkpoint/local/replication_groups.h"
 #include "megatron/checkpoint/manifest.h"
 #include "megatron/checkpoint/shard_writer.h"
 #include "megatron/parallel/axis.h"
@@ -26,18 +27,23 @@ struct CheckpointContent {
 };
 
 struct CheckpointWriteOptions {
-  const FolderLock* lock = nullptr;  ///< rank 0's lock on the root; null: the call takes its own
+  const FolderLock* lock =
+      nullptr;  ///< the leader's lock on the root; null: the call takes its own
   FileSystem& files = default_file_system();
   Axis world{"world"};            ///< the ranks that write together
   c10::Device device{c10::kCPU};  ///< device of tensors in collectives
   /// Called on every rank when all pieces are written. If it throws, nothing is committed.
   std::function<void()> before_commit = {};
+  /// Which ranks share a folder `root`, and where copies go. Null: all ranks share one folder.
+  const LocalPlacement* placement = nullptr;
 };
 
 /// Writes root/<name>, then writes `tracker_text` to the tracker. Returns the folder. Every rank
-/// writes its pieces to one pending folder; rank 0 writes the rest and commits. When a call fails,
-/// all ranks throw a UserError with file and errno, existing checkpoints stay, and partial files
-/// are removed. Collective over the world.
+/// writes its pieces to the pending folder that it sees; the leader of each folder (rank 0, where
+/// all share one) writes the rest and commits. With copies, the pieces then also lie in the folders
+/// of other ranks. When a call fails, all ranks throw a UserError with file and errno, existing
+/// checkpoints stay, and partial files are removed; other folders of the run may have committed.
+/// Collective over the world.
 std::filesystem::path write_checkpoint(const std::filesystem::path& root, const std::string& name,
                                        const std::string& tracker_text, CheckpointContent content,
                                        const CheckpointWriteOptions& options = {});

@@ -60,6 +60,8 @@ struct Manifest {
 };
 
 inline constexpr const char* kManifestFile = "manifest.json";
+/// Folder of the auxiliary files in a checkpoint.
+inline constexpr const char* kAuxiliaryFolder = "hugging_face";
 
 /// Formats the manifest as indented JSON that includes its own checksum.
 std::string manifest_text(const Manifest& manifest);

@@ -144,7 +144,8 @@ std::filesystem::path save_checkpoint(const std::filesystem::path& root,
        .files = request.files != nullptr ? *request.files : default_file_system(),
        .world = request.world,
        .device = request.weights->device(),
-       .before_commit = request.before_commit});
+       .before_commit = request.before_commit,
+       .placement = request.placement});
 }
 
 }  // namespace megatron

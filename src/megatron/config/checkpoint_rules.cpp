@@ -51,6 +51,32 @@ std::vector<Rule> non_persistent_rules() {
   };
 }
 
+std::vector<Rule> replication_rules() {
+  return {
+      {{"replication", "non_persistent_ckpt_type", "non_persistent_save_interval"},
+       [](S s) {
+         return s.checkpoint.replication &&
+                (!is_local(s) || !s.checkpoint.non_persistent_save_interval);
+       },
+       [](S) {
+         return UserError::Parts{
+             "--replication", "copies local checkpoints, and the run saves none",
+             "add --non-persistent-save-interval N --non-persistent-ckpt-type local "
+             "--non-persistent-local-ckpt-dir DIR, or leave it out"};
+       }},
+      {{"replication_jump", "replication_factor", "replication"},
+       [](S s) {
+         const CheckpointConfig& c = s.checkpoint;
+         return !c.replication && (c.replication_jump || c.replication_factor != 2);
+       },
+       [](S s) {
+         return UserError::Parts{
+             s.checkpoint.replication_jump ? "--replication-jump" : "--replication-factor",
+             "needs --replication", "add --replication, or leave it out"};
+       }},
+  };
+}
+
 std::vector<Rule> retain_rules() {
   return {
       {{"save_retain_interval", "save_interval"},
@@ -123,6 +149,7 @@ const std::vector<Rule>& checkpoint_rules() {
   static const std::vector<Rule> rules = [] {
     std::vector<Rule> all = retain_rules();
     for (const Rule& rule : non_persistent_rules()) all.push_back(rule);
+    for (const Rule& rule : replication_rules()) all.push_back(rule);
     for (const Rule& rule : upcycling_rules()) all.push_back(rule);
     all.push_back({{"finetune", "load"},
                    [](S s) { return s.checkpoint.finetune && s.checkpoint.load.empty(); },

@@ -209,14 +209,25 @@ const FieldTable<CheckpointConfig>& checkpoint_table() {
         .at_most(kMaxSize);
     t.field("non_persistent_ckpt_type", &Config::non_persistent_ckpt_type,
             "where to save non-persistent checkpoints; global: on the shared file system; local: "
-            "on a disk of this host")
+            "each host keeps the shards of its ranks on a disk of its own, or in memory")
         .choices({"global", "local"});
     t.field("non_persistent_global_ckpt_dir", &Config::non_persistent_global_ckpt_dir,
             "folder of global non-persistent checkpoints; none: non_persistent in --save or --load")
         .value_name("DIR");
     t.field("non_persistent_local_ckpt_dir", &Config::non_persistent_local_ckpt_dir,
-            "folder of local non-persistent checkpoints")
+            "folder of local non-persistent checkpoints on each host, such as one in /dev/shm")
         .value_name("DIR");
+    t.field("replication", &Config::replication,
+            "copy the shards of local checkpoints to other hosts, so that a host may be lost");
+    t.field("replication_jump", &Config::replication_jump,
+            "distance of the ranks that keep copies of each other's shards; none: the number of "
+            "ranks of a host")
+        .at_least(1)
+        .at_most(kMaxSize);
+    t.field("replication_factor", &Config::replication_factor,
+            "number of ranks that keep a shard of a local checkpoint, with the rank that wrote it")
+        .at_least(2)
+        .at_most(kMaxSize);
     t.field("load", &Config::load, "folder of checkpoints, or Hugging Face folder, to load from")
         .value_name("DIR");
     t.field("ckpt_step", &Config::ckpt_step, "iteration to load; none: the latest")

@@ -292,8 +292,7 @@ constexpr KnownFlags kKnownFlags[] = {
      "save-wgrads-interval=-;0 "
      "save-dgrads-interval=-;0 config-logger-dir=-"},
     {refused, "is not in this version", "leave it out: checkpoints are whole, under --save",
-     "replication replication-jump=-;0 replication-factor=2 load-main-params-from-ckpt "
-     "override-ckpt-iteration=-;0 ckpt-pg-tensors-cache-path=- "
+     "load-main-params-from-ckpt override-ckpt-iteration=-;0 ckpt-pg-tensors-cache-path=- "
      "ckpt-pg-tensors-cache-create no-strict-fsdp-dtensor-load^"},
     {accepted,
      "without effect: loading is always strict, every weight of the model must be in the "

@@ -1,5 +1,6 @@
 // Rules on result validation.
 #include "megatron/config/rule.h"
+#include "megatron/config/zero_stage.h"
 
 namespace megatron {
 namespace {
@@ -11,6 +12,13 @@ bool is_disabled(S s) { return s.rerun.rerun_mode == "disabled"; }
 UserError::Parts needs_reruns(const std::string& flag) {
   return {flag, "has no effect with --rerun-mode disabled",
           "use --rerun-mode validate_results, or leave " + flag + " out"};
+}
+
+/// Returns the flag with which no replica computes a microbatch alone; "" when there is none.
+std::string shared_by(S s) {
+  if (s.parallel.expert_model_parallel_size > 1) return "--expert-model-parallel-size";
+  if (s.parallel.hybrid_context_parallel) return "--hybrid-context-parallel";
+  return zero_stage(s.parallel) > 1 ? stage_flag(s.parallel) : "";
 }
 
 }  // namespace
@@ -41,6 +49,18 @@ Problems validate_reruns(const Settings& settings, const FieldNames& skip) {
          return UserError::Parts{
              "--error-injection-rate", "has no effect because no result is checked",
              "leave --no-check-for-nan-in-loss-and-grad out, or add --check-for-spiky-loss"};
+       }},
+      {{"check_microbatch_across_dp_replicas_interval", "expert_model_parallel_size",
+        "hybrid_context_parallel", "zero_stage", "data_parallel_sharding_strategy"},
+       [](S s) {
+         return s.parallel.check_microbatch_across_dp_replicas_interval > 0 &&
+                !shared_by(s).empty();
+       },
+       [](S s) {
+         return UserError::Parts{
+             "--check-microbatch-across-dp-replicas-interval",
+             "excludes " + shared_by(s) + ", with which replicas compute a microbatch together",
+             "leave one of the two out"};
        }},
   };
   return evaluate(rules, settings, skip);

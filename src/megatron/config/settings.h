@@ -67,6 +67,8 @@ struct ParallelConfig {
   std::string ddp_grad_compression = "none";                       ///< none | bf16 | low-rank
   std::int64_t ddp_grad_compression_rank = 4;                      ///< used by low-rank
   std::int64_t check_weight_hash_across_dp_replicas_interval = 0;  ///< iterations; 0: never
+  std::int64_t check_microbatch_across_dp_replicas_interval = 0;   ///< iterations; 0: never
+  std::string check_microbatch_across_dp_replicas_action = "stop";
   std::string distributed_backend = "nccl";
   std::string cpu_transport = "auto";  ///< auto | shared-memory | gloo
   double distributed_timeout_minutes = 10;
@@ -184,6 +186,10 @@ struct CheckpointConfig {
   std::optional<std::int64_t> non_persistent_save_interval;
   std::string non_persistent_ckpt_type, non_persistent_global_ckpt_dir,
       non_persistent_local_ckpt_dir;
+  bool replication = false;
+  /// Distance of the ranks that keep copies of each other's shards; none: the ranks of a host.
+  std::optional<std::int64_t> replication_jump;
+  std::int64_t replication_factor = 2;
   std::optional<std::int64_t> ckpt_step;
   bool finetune = false;
   bool use_checkpoint_args = false;

@@ -7,6 +7,23 @@
 #include "megatron/training/resilience/diagnosis/op_trace.h"
 
 namespace megatron {
+
+OpTrace trace_of_step(const TrainStepContext& context, const TrainStepOptions& options,
+                      const Microbatch& microbatch, bool records_ops) {
+  return trace_microbatch(
+      context.model, context.weights, microbatch,
+      {.per_token = options.calculate_per_token_loss,
+       .gradient_factor = context.optimizer.loss_scale().item<double>() /
+                          (static_cast<double>(options.num_microbatches) * loss_divisor(context)),
+       .pp = &context.rank.pp,
+       .order = context.pipeline.layout().order,
+       .records_ops = records_ops,
+       .all_reduce_min = [&context](double place) {
+         return -all_reduce_max({context.rank.world, context.rank.device}, {-place},
+                                "diagnosis")[0];
+       }});
+}
+
 namespace {
 
 std::string place(const std::vector<Microbatch>& batch, std::size_t index) {
@@ -27,21 +44,6 @@ std::string advice(const TrainStepOptions& options) {
 
 bool on_any_rank(const Rank& rank, bool here) {
   return all_reduce_max({rank.world, rank.device}, {here ? 1.0 : 0.0}, "diagnosis")[0] != 0;
-}
-
-OpTrace trace(const TrainStepContext& context, const TrainStepOptions& options,
-              const Microbatch& microbatch) {
-  return trace_microbatch(
-      context.model, context.weights, microbatch,
-      {.per_token = options.calculate_per_token_loss,
-       .gradient_factor = context.optimizer.loss_scale().item<double>() /
-                          (static_cast<double>(options.num_microbatches) * loss_divisor(context)),
-       .pp = &context.rank.pp,
-       .order = context.pipeline.layout().order,
-       .all_reduce_min = [&context](double place) {
-         return -all_reduce_max({context.rank.world, context.rank.device}, {-place},
-                                "diagnosis")[0];
-       }});
 }
 
 /// Chooses the suspect of the ranks where the first bad op occurred, or of the first rank when
@@ -75,7 +77,7 @@ NonFiniteError non_finite_step(const TrainStepContext& context, const TrainStepO
 NonFiniteError non_finite_loss(const TrainStepContext& context, const TrainStepOptions& options,
                                const std::vector<Microbatch>& batch, std::size_t index,
                                double loss) {
-  const OpTrace found = trace(context, options, batch[index]);
+  const OpTrace found = trace_of_step(context, options, batch[index]);
   const std::string text = at_iteration(options) + "the loss of " + place(batch, index) + " is " +
                            (std::isnan(loss) ? "NaN" : "infinite");
   return {text + explain(found, context.weights, batch[index]) + advice(options),
@@ -88,7 +90,7 @@ NonFiniteError non_finite_gradient(const TrainStepContext& context, const TrainS
   const std::string text =
       at_iteration(options) + "the gradient of " + parameter + " is not finite (every loss was)";
   for (std::size_t i = 0; i < batch.size(); ++i) {
-    const OpTrace found = trace(context, options, batch[i]);
+    const OpTrace found = trace_of_step(context, options, batch[i]);
     if (!on_any_rank(context.rank, found.first_bad.has_value())) continue;
     return {text + "\n  first in " + place(batch, i) + explain(found, context.weights, batch[i]) +
                 advice(options),

@@ -1,9 +1,11 @@
 #include "megatron/training/saving/check_save_folders.h"
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 
 #include "megatron/base/error.h"
 #include "megatron/base/files.h"
+#include "megatron/base/machine.h"
 #include "megatron/checkpoint/checkpoint_root.h"
 #include "megatron/config/checkpoint_folders.h"
 
@@ -130,31 +132,17 @@ void check_save_folder(const CheckpointConfig& config,
   warn_of_later(config.save, contents, source->iteration, warnings, out);
 }
 
-/// Checks the folder of non-persistent checkpoints. Only the newest is kept there, so saving would
-/// remove one that this run does not continue or that is later than its start.
-void check_non_persistent_folder(const CheckpointConfig& config,
-                                 const std::optional<CheckpointSource>& source,
-                                 StartupWarnings& warnings, std::ostream& out) {
-  const std::string folder =
-      config.non_persistent_save_interval ? non_persistent_folder(config, config.save) : "";
-  if (folder.empty()) return;
-  const Contents contents = contents_of(folder);
-  if (contents.is_empty()) return;
-  const std::string place = "the folder of non-persistent checkpoints, " + folder + ", ";
-  const bool goes_on = source && !starts_from_scratch(config, *source) && lies_in(*source, folder);
-  if (!goes_on && !continues_saved_run(config, source))
-    throw UserError({place + "is in use",
-                     "it holds " + up_to(contents.latest()) +
-                         ", which this run does not continue, and would remove",
-                     "give another folder, or remove that one"});
-  if (contents.tracked_iteration() > source->iteration)
-    throw UserError({place + "holds " + up_to(contents.latest()),
-                     "this run goes back to iteration " + std::to_string(source->iteration) +
-                         " and would remove the later one",
-                     how_to_resume_latest(config) +
-                         " to continue from the latest, or give another folder, or remove that "
-                         "one"});
-  warn_of_later(folder, contents, source->iteration, warnings, out);
+bool is_local(const CheckpointConfig& config) { return config.non_persistent_ckpt_type == "local"; }
+
+/// Returns whether a checkpoint in `root` names another --save folder than this run.
+bool holds_another_run(const fs::path& root, const CheckpointConfig& config) {
+  return std::ranges::any_of(all_checkpoint_folders(root), [&](const fs::path& folder) {
+    try {
+      return !is_of_run(read_manifest(folder), config);
+    } catch (const UserError&) {  // damaged: nobody continues it
+      return false;
+    }
+  });
 }
 
 }  // namespace
@@ -165,13 +153,54 @@ bool continues_saved_run(const CheckpointConfig& config,
   return is_same_folder(config.load, config.save) || lies_in(*source, config.save);
 }
 
+void check_non_persistent_folder(const CheckpointConfig& config,
+                                 const std::optional<CheckpointSource>& source,
+                                 const RestartCounts& restarts, StartupWarnings& warnings,
+                                 std::ostream& out) {
+  const std::string folder =
+      config.non_persistent_save_interval ? non_persistent_folder(config, config.save) : "";
+  if (folder.empty()) return;
+  const Contents contents = contents_of(folder);
+  if (contents.is_empty()) return;
+  const std::string place = "the folder of non-persistent checkpoints, " + folder + ", ";
+  const bool is_foreign = is_local(config) && holds_another_run(folder, config);
+  if (is_foreign && restarts.count > 0)
+    return warnings.add(place + "of host " + host_name() +
+                            " holds checkpoints of another run, which the next save removes",
+                        out);
+  const bool goes_on = source && !starts_from_scratch(config, *source) && lies_in(*source, folder);
+  if (is_foreign || (!goes_on && !continues_saved_run(config, source)))
+    throw UserError({place + "is in use",
+                     "it holds " + up_to(contents.latest()) +
+                         ", which this run does not continue, and would remove",
+                     "give another folder, or remove that one"});
+  // A later local one was found incomplete, unless --ckpt-step asked for an earlier one.
+  const bool may_be_incomplete = is_local(config) && !config.ckpt_step;
+  if (!may_be_incomplete && contents.tracked_iteration() > source->iteration)
+    throw UserError({place + "holds " + up_to(contents.latest()),
+                     "this run goes back to iteration " + std::to_string(source->iteration) +
+                         " and would remove the later one",
+                     how_to_resume_latest(config) +
+                         " to continue from the latest, or give another folder, or remove that "
+                         "one"});
+  if (!may_be_incomplete) warn_of_later(folder, contents, source->iteration, warnings, out);
+}
+
 void check_save_folders(const CheckpointConfig& config,
                         const std::optional<CheckpointSource>& source,
                         const RestartCounts& restarts, StartupWarnings& warnings,
                         std::ostream& out) {
   if (config.save.empty()) return;
   check_save_folder(config, source, restarts, warnings, out);
-  check_non_persistent_folder(config, source, warnings, out);
+  if (!is_local(config)) check_non_persistent_folder(config, source, restarts, warnings, out);
+}
+
+bool is_of_run(const Manifest& manifest, const CheckpointConfig& config) {
+  const auto saved = manifest.settings->find("save");
+  if (saved == manifest.settings->end() || !saved->is_string()) return false;
+  const std::string there = saved->get<std::string>();
+  return is_same_folder(there, config.load) ||
+         (!config.save.empty() && is_same_folder(there, config.save));
 }
 
 }  // namespace megatron

@@ -118,18 +118,22 @@ void CheckpointSaver::save() {
 }
 
 void CheckpointSaver::save_non_persistent() {
-  if (services_.folders.non_persistent == nullptr) return;
+  SaveFolders& folders = services_.folders;
+  if (folders.non_persistent == nullptr) return;
   const PausedInterval paused(services_.timers);
   const SectionScope section(services_.communicators, "saving a non-persistent checkpoint");
-  save_to(*services_.folders.non_persistent, "save-checkpoint-non-persistent");
-  if (plan_.rank.index == 0)
-    remove_all_but(services_.folders.non_persistent->path(), state_.progress.iteration,
-                   console_.out);
+  save_to(*folders.non_persistent, "save-checkpoint-non-persistent",
+          folders.local ? &*folders.local : nullptr);
+  if (folders.non_persistent->is_leader())  // now that the new one is complete in every folder
+    remove_all_but(folders.non_persistent->path(), state_.progress.iteration, console_.out);
 }
 
-void CheckpointSaver::save_to(SaveFolder& folder, std::string_view timer) {
-  save_training_state(plan_, state_, {.folder = folder, .timers = services_.timers, .timer = timer},
-                      console_.lines());
+void CheckpointSaver::save_to(SaveFolder& folder, std::string_view timer,
+                              const LocalPlacement* placement) {
+  save_training_state(
+      plan_, state_,
+      {.folder = folder, .timers = services_.timers, .timer = timer, .placement = placement},
+      console_.lines());
 }
 
 void CheckpointSaver::record_progress() {

@@ -45,7 +45,8 @@ class CheckpointSaver {
   bool divides_iteration(std::optional<std::int64_t> interval) const;
   void save();
   void save_non_persistent();
-  void save_to(SaveFolder& folder, std::string_view timer);
+  void save_to(SaveFolder& folder, std::string_view timer,
+               const LocalPlacement* placement = nullptr);
   void record_progress();
 
   const TrainingPlan& plan_;

@@ -7,6 +7,7 @@
 
 #include "megatron/base/error.h"
 #include "megatron/base/format.h"
+#include "megatron/checkpoint/local/local_checkpoint.h"
 #include "megatron/checkpoint/manifest.h"
 #include "megatron/config/checkpoint_folders.h"
 #include "megatron/optimizer/replica_check.h"
@@ -65,6 +66,16 @@ void resume(const TrainingPlan& plan, TrainingState& state, StartupWarnings& war
   load_schedule(plan, state, *manifest.settings);
 }
 
+/// Brings the shards of a local checkpoint that this host lacks to its folder.
+void fetch_shards(const TrainingPlan& plan, TrainingState& state, std::ostream& out) {
+  const FetchedShards fetched =
+      fetch_local_shards(*plan.source, *state.weights, state.optimizer.get(), plan.rank.world);
+  if (fetched.count > 0)
+    out << "  copied " << fetched.count << " files ("
+        << format("%.1f", 1e-6 * static_cast<double>(fetched.num_bytes))
+        << " MB) of the checkpoint between hosts" << std::endl;
+}
+
 /// Returns the folder of `source` as the flags name it.
 std::string root_of(const CheckpointSource& source, const CheckpointConfig& config) {
   const std::string non_persistent = non_persistent_folder(config, config.load);
@@ -91,6 +102,7 @@ void load_training_state(const TrainingPlan& plan, TrainingState& state, Trainin
     out << " loading " << (source.is_release ? "release " : "") << "checkpoint from " << root;
     if (!source.is_release) out << " at iteration " << source.iteration;
     out << std::endl;
+    if (source.is_local) fetch_shards(plan, state, out);
     if (state.optimizer) {
       load_weights(source, *state.weights, state.optimizer->main_parameters());
     } else {
@@ -126,7 +138,8 @@ void save_training_state(const TrainingPlan& plan, const TrainingState& state,
                .lock = target.folder.lock(std::cerr),
                .files = &target.folder.files(),
                .world = plan.rank.world,
-               .before_commit = replica_check(plan, state)});
+               .before_commit = replica_check(plan, state),
+               .placement = target.placement});
     out << "  [" << current_time() << "] successfully saved checkpoint from iteration " << iteration
         << " to " << root << ' ' << place(plan.rank) << std::endl;
   }

@@ -22,6 +22,8 @@ struct SaveTarget {
   SaveFolder& folder;
   Timers& timers;
   std::string_view timer;  ///< a literal, which is printed with the elapsed time
+  /// The folders of a local checkpoint; null: all ranks share `folder`.
+  const LocalPlacement* placement = nullptr;
 };
 
 /// Saves the state at its current iteration. UserError when the save fails. With

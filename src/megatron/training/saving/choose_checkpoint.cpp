@@ -8,22 +8,59 @@
 #include "megatron/base/files.h"
 #include "megatron/checkpoint/checkpoint_root.h"
 #include "megatron/checkpoint/collective_steps.h"
+#include "megatron/checkpoint/local/local_checkpoint.h"
+#include "megatron/checkpoint/manifest.h"
 #include "megatron/config/checkpoint_folders.h"
 #include "megatron/config/problems.h"
+#include "megatron/training/saving/check_save_folders.h"
 
 namespace megatron {
 namespace {
 
-constexpr char kMegatron = 'm', kHuggingFace = 'h';
+constexpr char kMegatron = 'm', kHuggingFace = 'h', kLocal = 'l';
+
+bool may_use_local(const CheckpointConfig& config) {
+  return config.non_persistent_ckpt_type == "local" && !config.ckpt_step;
+}
+
+/// Returns the newest local checkpoint that is complete and not older than the persistent one.
+/// Collective over rank.world.
+std::optional<LocalChoice> find_local(const CheckpointConfig& config, const Rank& rank,
+                                      std::ostream& out) {
+  if (!may_use_local(config)) return std::nullopt;
+  const std::string lasting = CollectiveSteps(rank.world, rank.device).run_on_rank_0([&] {
+    const auto found = find_checkpoint(config.load, std::nullopt);
+    return std::to_string(found ? found->iteration : 0);
+  });
+  return choose_local_checkpoint(
+      {.root = config.non_persistent_local_ckpt_dir,
+       .first_iteration = std::stoll(lasting),
+       .is_own = [&config](const Manifest& manifest) { return is_of_run(manifest, config); },
+       .world = rank.world,
+       .device = rank.device},
+      out);
+}
+
+CheckpointSource open_local(const fs::path& folder) {
+  CheckpointSource source = open_checkpoint(folder, CheckpointSource::Kind::megatron);
+  source.is_local = true;
+  return source;
+}
 
 /// Returns the non-persistent checkpoint to use instead of `lasting`, if it is at least as recent.
 /// --ckpt-step always selects a persistent one.
 std::optional<CheckpointSource> find_non_persistent(const CheckpointConfig& config,
                                                     const std::optional<CheckpointSource>& lasting,
+                                                    const std::optional<LocalChoice>& local,
                                                     std::ostream& out) {
   const std::string folder = non_persistent_folder(config, config.load);
   if (folder.empty() || config.ckpt_step) return std::nullopt;
-  std::optional<CheckpointSource> recent = find_checkpoint(folder);
+  std::optional<CheckpointSource> recent;
+  if (local) {
+    recent = open_local(local->folder);
+  } else if (!may_use_local(config)) {
+    recent = find_checkpoint(folder);
+  }
   if (!recent) {
     out << "WARNING: could not find the metadata file " << folder
         << "/latest_checkpointed_iteration.txt\n"
@@ -65,10 +102,12 @@ std::string nearest_sibling(const fs::path& path) {
                    nearest.empty() ? "check the path" : "did you mean " + nearest + "?"});
 }
 
-std::optional<CheckpointSource> search(const CheckpointConfig& config, const std::string& needed_by,
-                                       StartupWarnings& warnings, std::ostream& out) {
+std::optional<CheckpointSource> search(const CheckpointConfig& config,
+                                       const std::optional<LocalChoice>& local,
+                                       const std::string& needed_by, StartupWarnings& warnings,
+                                       std::ostream& out) {
   std::optional<CheckpointSource> source = find_checkpoint(config.load, config.ckpt_step);
-  if (auto recent = find_non_persistent(config, source, out)) source = std::move(recent);
+  if (auto recent = find_non_persistent(config, source, local, out)) source = std::move(recent);
   if (source) {
     for (const std::string& note : source->notes) out << "note: " << note << std::endl;
     return source;
@@ -86,15 +125,19 @@ std::optional<CheckpointSource> search(const CheckpointConfig& config, const std
 constexpr std::size_t kIdentityDigits = 16;
 
 std::string encode(const CheckpointSource& source) {
-  return (source.kind == CheckpointSource::Kind::megatron ? kMegatron : kHuggingFace) +
-         checksum_hex(source.identity) + source.folder.string();
+  const char kind = source.is_local                                   ? kLocal
+                    : source.kind == CheckpointSource::Kind::megatron ? kMegatron
+                                                                      : kHuggingFace;
+  return kind + checksum_hex(source.identity) + source.folder.string();
 }
 
 CheckpointSource open_decoded(const std::string& text) {
+  const fs::path folder = text.substr(1 + kIdentityDigits);
   CheckpointSource source =
-      open_checkpoint(text.substr(1 + kIdentityDigits), text.front() == kMegatron
-                                                            ? CheckpointSource::Kind::megatron
-                                                            : CheckpointSource::Kind::hugging_face);
+      text.front() == kLocal ? open_local(folder)
+                             : open_checkpoint(folder, text.front() == kMegatron
+                                                           ? CheckpointSource::Kind::megatron
+                                                           : CheckpointSource::Kind::hugging_face);
   require_same_checkpoint(source, std::stoull(text.substr(1, kIdentityDigits), nullptr, 16));
   return source;
 }
@@ -115,9 +158,10 @@ std::optional<CheckpointSource> choose_checkpoint(const CheckpointConfig& config
                                                   const std::string& needed_by) {
   std::optional<CheckpointSource> source;
   if (config.load.empty()) return source;
+  const std::optional<LocalChoice> local = find_local(config, rank, out);
   const CollectiveSteps together(rank.world, rank.device);
   const std::string chosen = together.run_on_rank_0([&] {
-    source = search(config, needed_by, warnings, out);
+    source = search(config, local, needed_by, warnings, out);
     return source ? encode(*source) : std::string();
   });
   if (chosen.empty()) return source;

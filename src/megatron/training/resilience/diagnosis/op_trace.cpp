@@ -343,7 +343,8 @@ OpTrace trace_microbatch(Model& model, ParamStore& weights, const Microbatch& mi
   OpTracer tracer(model, weights, microbatch, stages);
   OpTrace& trace = tracer.trace();
   const at::AutoGradMode with_gradients(true);
-  const UnitHooksScope hooked(model, tracer);
+  std::optional<UnitHooksScope> hooked;
+  if (options.records_ops) hooked.emplace(model, tracer);
   for (const ParamBucket& bucket : weights.buckets()) {
     if (bucket.grad.defined()) bucket.grad.zero_();
   }

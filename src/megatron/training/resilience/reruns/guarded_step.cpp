@@ -12,6 +12,7 @@
 #include "megatron/parallel/object_collectives.h"
 #include "megatron/training/observability/per_layer_norms.h"
 #include "megatron/training/resilience/diagnosis/explanation.h"
+#include "megatron/training/resilience/reruns/peer_recomputation.h"
 #include "megatron/training/resilience/reruns/save_suspect_microbatch.h"
 
 namespace megatron {
@@ -100,6 +101,11 @@ GuardedStep::GuardedStep(const TrainingPlan& plan, TrainingState& state, std::os
       out_(out),
       machine_(machine_options(plan, out)),
       first_iteration_(state.progress.iteration) {
+  if (plan.settings.parallel.check_microbatch_across_dp_replicas_interval > 0 &&
+      plan.rank.dp.size == 1)
+    out << "WARNING: --check-microbatch-across-dp-replicas-interval checks nothing: there is one "
+           "replica"
+        << std::endl;
   machine_.restore(*state.rerun_state, "the checkpoint's rerun state");
 }
 
@@ -117,6 +123,10 @@ GuardedStep::Outcome GuardedStep::run(const TrainStepContext& context,
   Outcome outcome;
   const std::vector<Microbatch> batch = fetch_microbatches(context, options);
   const Step step{context, options, batch};
+  if (!agrees_with_peers(step)) {
+    outcome.exit_code = kExitFailedOnResultValidation;
+    return outcome;
+  }
   std::optional<PerLayerNormRecorder> norms;
   const auto& interval = plan_.settings.logger.log_layer_norms_interval;
   if (interval && options.iteration % *interval == 0)
@@ -141,6 +151,21 @@ GuardedStep::Outcome GuardedStep::run(const TrainStepContext& context,
   if (!outcome.exit_code && options.check_for_nan && !outcome.step.update.applied)
     throw_diverged(step, outcome.step);
   return outcome;
+}
+
+bool GuardedStep::agrees_with_peers(const Step& step) {
+  const ParallelConfig& config = plan_.settings.parallel;
+  const std::int64_t interval = config.check_microbatch_across_dp_replicas_interval;
+  if (interval == 0 || step.options.iteration % interval != 0) return true;
+  const PeerVerdict verdict = recompute_on_peers(step.context, step.options, step.batch);
+  if (verdict.differences.empty()) return true;
+  const std::string cause = "iteration " + std::to_string(step.options.iteration) +
+                            ": two replicas computed a microbatch differently "
+                            "(--check-microbatch-across-dp-replicas-interval)" +
+                            verdict.differences;
+  const bool stops = config.check_microbatch_across_dp_replicas_action == "stop";
+  out_ << (stops ? "" : "WARNING: ") << diagnosis_text(verdict.suspect, cause) << std::endl;
+  return !stops;
 }
 
 void GuardedStep::validate_and_rerun(const Step& step, Results results, Outcome& outcome) {

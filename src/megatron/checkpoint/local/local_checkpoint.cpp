@@ -1,0 +1,257 @@
+#include "megatron/checkpoint/local/local_checkpoint.h"
+
+#include <algorithm>
+#include <ostream>
+#include <set>
+
+#include "megatron/base/error.h"
+#include "megatron/base/files.h"
+#include "megatron/checkpoint/checkpoint_root.h"
+#include "megatron/checkpoint/collective_steps.h"
+#include "megatron/checkpoint/local/file_exchange.h"
+#include "megatron/checkpoint/local/folder_owners.h"
+#include "megatron/checkpoint/local/local_inventory.h"
+#include "megatron/checkpoint/local/needed_files.h"
+#include "megatron/checkpoint/local/transfers.h"
+#include "megatron/checkpoint/pending_folder.h"
+#include "megatron/parallel/comm.h"
+
+namespace megatron {
+namespace {
+
+/// A damaged file keeps its bytes under this name and is no longer part of a checkpoint.
+constexpr const char* kDamagedSuffix = ".damaged";
+
+void send_description(Comm& comm, const fs::path& folder, std::int64_t to) {
+  std::vector<std::string> auxiliary;
+  for (const auto& [file, expected] : read_manifest(folder).files)
+    auxiliary.push_back(fs::path(file).filename().string());
+  exchange_files(comm, FilesToSend{to, folder / kAuxiliaryFolder, auxiliary}, std::nullopt);
+  exchange_files(comm, FilesToSend{to, folder, {kManifestFile}}, std::nullopt);
+}
+
+/// Replaces `folder`, which is no part of the checkpoint that `from` has under this name.
+void receive_description(Comm& comm, const fs::path& folder, std::int64_t from) {
+  std::optional<PendingFolder> pending;
+  std::optional<UserError> error;
+  const auto attempt = [&](const auto& step) {
+    try {
+      step();
+    } catch (const UserError& first) {  // the sender waits for this rank
+      if (!error) error = first;
+    }
+  };
+  fs::path place = folder / "missing";
+  attempt([&] {
+    megatron::create_directories(folder.parent_path());
+    place = pending.emplace(folder).path();
+    megatron::create_directories(place / kAuxiliaryFolder);
+  });
+  attempt([&] {
+    exchange_files(comm, std::nullopt,
+                   FilesToReceive{.from = from, .folder = place / kAuxiliaryFolder});
+  });
+  attempt(
+      [&] { exchange_files(comm, std::nullopt, FilesToReceive{.from = from, .folder = place}); });
+  if (error) throw UserError(error->parts());
+  pending->commit();
+}
+
+/// The collective search for a checkpoint that is complete over all folders.
+class LocalSearcher {
+ public:
+  LocalSearcher(const LocalSearch& search, std::ostream& out)
+      : search_(search),
+        out_(out),
+        steps_(search.world, search.device),
+        owners_(find_folder_owners(search.root, search.world, search.device)) {}
+
+  std::optional<LocalChoice> run() {
+    for (const SpreadCheckpoint& spread : find_all()) {
+      if (spread.iteration < search_.first_iteration) break;
+      const std::string fault = spread.is_complete() ? verify(spread) : incompleteness(spread);
+      if (fault.empty()) {
+        complete_folders(spread);
+        return LocalChoice{spread.iteration, spread.identity, folder_of(spread)};
+      }
+      if (steps_.rank() == 0)
+        out_ << "WARNING: the local checkpoint of iteration " << spread.iteration
+             << " cannot be used, an older one is looked for: " << fault << std::endl;
+    }
+    return std::nullopt;
+  }
+
+ private:
+  fs::path folder_of(const SpreadCheckpoint& spread) const {
+    return search_.root / iteration_folder(spread.iteration);
+  }
+  bool is_leader() const { return owners_.is_leader(steps_.rank()); }
+
+  std::vector<SpreadCheckpoint> find_all() const {
+    const std::vector<std::string> texts = steps_.run_on_all_ranks([&] {
+      return is_leader() ? held_text(read_held_checkpoints(search_.root, search_.is_own))
+                         : std::string("[]");
+    });
+    std::vector<std::vector<HeldCheckpoint>> held;
+    for (const std::string& text : texts) held.push_back(parse_held(text));
+    return spread_checkpoints(held);
+  }
+
+  std::string incompleteness(const SpreadCheckpoint& spread) const {
+    return "the folders " + search_.root.string() + " of all hosts hold " +
+           std::to_string(spread.holders.size()) + " of its " + std::to_string(spread.num_files) +
+           " files";
+  }
+
+  /// Reads every file in every folder, each rank its share of a folder, and sets damaged ones
+  /// aside. Returns why the checkpoint is no longer complete.
+  std::string verify(const SpreadCheckpoint& spread) const {
+    const std::vector<std::string> damaged =
+        steps_.run_on_all_ranks([&] { return set_damaged_aside(spread); });
+    std::map<std::string, std::vector<std::int64_t>> holders = spread.holders;
+    std::string reasons;
+    for (std::size_t rank = 0; rank < damaged.size(); ++rank) {
+      const std::string& text = damaged[rank];
+      for (std::size_t begin = 0, end; (end = text.find('\n', begin)) != std::string::npos;
+           begin = end + 1) {
+        const std::size_t tab = text.find('\t', begin);
+        const std::string file = text.substr(begin, tab - begin),
+                          reason = text.substr(tab + 1, end - tab - 1);
+        std::erase(holders[file], owners_.leader_of(static_cast<std::int64_t>(rank)));
+        if (holders[file].empty()) {
+          reasons += (reasons.empty() ? "" : "; ") + reason;
+        } else if (steps_.rank() == 0) {
+          out_ << "WARNING: a copy on another host replaces a damaged file: " << reason
+               << std::endl;
+        }
+      }
+    }
+    return reasons;
+  }
+
+  /// Returns "name<tab>reason" for each damaged file of this rank's share.
+  std::string set_damaged_aside(const SpreadCheckpoint& spread) const {
+    const std::int64_t leader = owners_.leader_of(steps_.rank());
+    const std::vector<std::int64_t> ranks = owners_.ranks_of(leader);
+    const auto place =
+        static_cast<std::size_t>(std::ranges::find(ranks, steps_.rank()) - ranks.begin());
+    std::vector<std::string> mine;
+    std::size_t index = 0;
+    for (const auto& [file, leaders] : spread.holders) {
+      if (std::ranges::count(leaders, leader) > 0 && index++ % ranks.size() == place)
+        mine.push_back(file);
+    }
+    std::string text;
+    if (mine.empty()) return text;
+    for (const DamagedFile& damaged : find_damaged_files(folder_of(spread), mine)) {
+      const fs::path path = folder_of(spread) / damaged.name;
+      default_file_system().rename(path, path.string() + kDamagedSuffix);
+      std::string reason = damaged.reason;
+      std::ranges::replace(reason, '\n', ' ');
+      text += damaged.name + '\t' + reason + '\n';
+    }
+    return text;
+  }
+
+  /// Gives folders without this checkpoint its manifest and auxiliary files.
+  void complete_folders(const SpreadCheckpoint& spread) const {
+    const std::set<std::int64_t> all(owners_.leaders.begin(), owners_.leaders.end());
+    steps_.run_on_all_ranks([&] {
+      std::size_t turn = 0;
+      for (const std::int64_t leader : all) {
+        if (std::ranges::count(spread.leaders, leader) > 0) continue;
+        const std::int64_t giver = spread.leaders[turn++ % spread.leaders.size()];
+        if (steps_.rank() == giver)
+          send_description(*search_.world.comm, folder_of(spread), leader);
+        if (steps_.rank() == leader)
+          receive_description(*search_.world.comm, folder_of(spread), giver);
+      }
+      return std::string();
+    });
+  }
+
+  const LocalSearch& search_;
+  std::ostream& out_;
+  const CollectiveSteps steps_;
+  const FolderOwners owners_;
+};
+
+/// Returns a mark for each file of the manifest that is one of `names`.
+std::string marks_of(const Manifest& manifest, const std::set<std::string>& names) {
+  std::string marks;
+  for (const auto& [file, header] : manifest.headers) marks += names.contains(file) ? '1' : '0';
+  return marks;
+}
+
+std::vector<bool> parse_marks(const std::string& text, std::size_t begin, std::size_t count) {
+  MEGATRON_CHECK(text.size() >= begin + count, "the ranks do not have one manifest");
+  std::vector<bool> marks(count);
+  for (std::size_t i = 0; i < count; ++i) marks[i] = text[begin + i] == '1';
+  return marks;
+}
+
+/// Makes this rank's transfers, in order, and returns their number and bytes.
+FetchedShards make_transfers(const std::vector<Transfer>& transfers, const fs::path& folder,
+                             const std::vector<std::string>& files, const Axis& world) {
+  FetchedShards fetched;
+  std::optional<UserError> error;
+  for (const Transfer& transfer : transfers) {
+    const std::string& name = files[transfer.file];
+    try {
+      if (transfer.from == world.rank)
+        exchange_files(*world.comm, FilesToSend{transfer.to, folder, {name}}, std::nullopt);
+      if (transfer.to != world.rank) continue;
+      exchange_files(*world.comm, std::nullopt,
+                     FilesToReceive{.from = transfer.from, .folder = folder, .has_readers = true});
+      ++fetched.count;
+      fetched.num_bytes += static_cast<std::int64_t>(fs::file_size(folder / name));
+    } catch (const UserError& first) {  // the ranks behind wait for this one
+      if (!error) error = first;
+    }
+  }
+  if (error) throw UserError(error->parts());
+  return fetched;
+}
+
+}  // namespace
+
+std::optional<LocalChoice> choose_local_checkpoint(const LocalSearch& search, std::ostream& out) {
+  return LocalSearcher(search, out).run();
+}
+
+FetchedShards fetch_local_shards(const CheckpointSource& source, const ParamStore& store,
+                                 Optimizer* optimizer, const Axis& world) {
+  const fs::path& folder = source.folder;
+  const CollectiveSteps steps(world, store.device());
+  const FolderOwners owners = find_folder_owners(folder.parent_path(), world, store.device());
+  const Manifest manifest = read_manifest(folder);
+  std::vector<std::string> files;
+  for (const auto& [file, header] : manifest.headers) files.push_back(file);
+  const std::vector<std::string> marks = steps.run_on_all_ranks([&] {
+    const std::vector<std::string> held =
+        owners.is_leader(world.rank) ? held_files(folder, manifest) : std::vector<std::string>();
+    return marks_of(manifest, needed_files(manifest, store, optimizer)) +
+           marks_of(manifest, {held.begin(), held.end()});
+  });
+  FileMarks needed, held;
+  for (const std::string& text : marks) {
+    needed.push_back(parse_marks(text, 0, files.size()));
+    held.push_back(parse_marks(text, files.size(), files.size()));
+  }
+  const TransferPlan plan = plan_transfers(owners, needed, held);
+  if (!plan.missing.empty())
+    throw UserError({folder.string() + ": " + files[plan.missing.front()] + " is on no host",
+                     std::to_string(plan.missing.size()) + " files are missing",
+                     "start again: an older checkpoint is then chosen"});
+  FetchedShards all;
+  for (const std::string& text : steps.run_on_all_ranks([&] {
+         const FetchedShards mine = make_transfers(plan.transfers, folder, files, world);
+         return std::to_string(mine.count) + " " + std::to_string(mine.num_bytes);
+       })) {
+    all.count += std::stoll(text);
+    all.num_bytes += std::stoll(text.substr(text.find(' ')));
+  }
+  return all;
+}
+
+}  // namespace megatron

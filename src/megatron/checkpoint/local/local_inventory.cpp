@@ -1,0 +1,130 @@
+#include "megatron/checkpoint/local/local_inventory.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <set>
+#include <tuple>
+
+#include "megatron/base/checksum.h"
+#include "megatron/base/error.h"
+#include "megatron/base/files.h"
+#include "megatron/checkpoint/checkpoint_root.h"
+#include "megatron/checkpoint/manifest_reader.h"
+
+namespace megatron {
+namespace {
+
+constexpr const char* kSource = "list of local checkpoints";
+
+bool has_auxiliary_files(const fs::path& folder, const Manifest& manifest) {
+  return std::ranges::all_of(manifest.files, [&](const auto& file) {
+    return fs::exists(folder / file.first) &&
+           checksum(read_file(folder / file.first)) == file.second;
+  });
+}
+
+std::optional<HeldCheckpoint> read_held(const fs::path& folder,
+                                        const std::function<bool(const Manifest&)>& is_own) try {
+  const Manifest manifest = read_manifest(folder);
+  if (!is_own(manifest) || !has_auxiliary_files(folder, manifest)) return std::nullopt;
+  return HeldCheckpoint{.iteration = manifest.progress.iteration,
+                        .identity = checksum(read_file(folder / kManifestFile)),
+                        .num_files = manifest.headers.size(),
+                        .files = held_files(folder, manifest)};
+} catch (const UserError&) {  // as good as lost: another folder may hold it
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::vector<std::string> held_files(const fs::path& folder, const Manifest& manifest) {
+  std::vector<std::string> names;
+  for (const auto& [name, header] : manifest.headers) {
+    if (fs::exists(folder / name)) names.push_back(name);
+  }
+  return names;
+}
+
+std::vector<HeldCheckpoint> read_held_checkpoints(
+    const fs::path& root, const std::function<bool(const Manifest&)>& is_own) {
+  std::vector<HeldCheckpoint> all;
+  if (!fs::is_directory(root)) return all;
+  for (const std::int64_t iteration : committed_iterations(root)) {
+    if (auto held = read_held(root / iteration_folder(iteration), is_own))
+      all.push_back(std::move(*held));
+  }
+  return all;
+}
+
+std::string held_text(const std::vector<HeldCheckpoint>& held) {
+  Json list = Json::array();
+  for (const HeldCheckpoint& one : held)
+    list.push_back({{"iteration", one.iteration},
+                    {"identity", checksum_hex(one.identity)},
+                    {"num_files", one.num_files},
+                    {"files", one.files}});
+  return list.dump();
+}
+
+std::vector<HeldCheckpoint> parse_held(const std::string& text) {
+  std::vector<HeldCheckpoint> held;
+  for (const Json& one : parse_json(text, kSource)) {
+    HeldCheckpoint& read = held.emplace_back();
+    read.iteration = json_int(one, "iteration", kSource);
+    read.identity = std::stoull(json_string(one, "identity", kSource), nullptr, 16);
+    read.num_files = static_cast<std::size_t>(json_int(one, "num_files", kSource));
+    read.files = json_at(one, "files", kSource).get<std::vector<std::string>>();
+  }
+  return held;
+}
+
+std::size_t SpreadCheckpoint::num_copies() const {
+  std::size_t copies = 0;
+  for (const auto& [file, folders] : holders) copies += folders.size();
+  return copies;
+}
+
+std::vector<SpreadCheckpoint> spread_checkpoints(
+    std::span<const std::vector<HeldCheckpoint>> held) {
+  std::map<std::pair<std::int64_t, std::uint64_t>, SpreadCheckpoint> all;
+  for (std::size_t rank = 0; rank < held.size(); ++rank) {
+    const auto leader = static_cast<std::int64_t>(rank);
+    for (const HeldCheckpoint& one : held[rank]) {
+      SpreadCheckpoint& spread = all[{one.iteration, one.identity}];
+      spread.iteration = one.iteration;
+      spread.identity = one.identity;
+      spread.num_files = one.num_files;
+      spread.leaders.push_back(leader);
+      for (const std::string& file : one.files) spread.holders[file].push_back(leader);
+    }
+  }
+  std::vector<SpreadCheckpoint> newest_first;
+  for (auto& [key, spread] : all) newest_first.push_back(std::move(spread));
+  std::ranges::sort(newest_first, std::greater(), [](const SpreadCheckpoint& spread) {
+    return std::tuple(spread.iteration, spread.num_copies(), spread.identity);
+  });
+  return newest_first;
+}
+
+std::vector<DamagedFile> find_damaged_files(const fs::path& folder,
+                                            const std::vector<std::string>& names) {
+  ManifestReader reader(folder);
+  std::map<std::string, std::string> reasons;
+  const std::set<std::string> wanted(names.begin(), names.end());
+  for (const auto& [name, tensor] : reader.manifest().tensors) {
+    for (const Piece& piece : tensor.pieces) {
+      if (!wanted.contains(piece.file) || reasons.contains(piece.file)) continue;
+      try {
+        reader.piece_tensor(name, tensor, piece);
+      } catch (const UserError& error) {
+        reasons[piece.file] = error.parts().problem();
+      }
+    }
+  }
+  std::vector<DamagedFile> damaged;
+  for (const auto& [name, reason] : reasons) damaged.push_back({name, reason});
+  return damaged;
+}
+
+}  // namespace megatron

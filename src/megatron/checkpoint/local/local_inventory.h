@@ -1,0 +1,63 @@
+// What the folders of local checkpoints hold, and which checkpoint is complete over all of them.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "megatron/checkpoint/manifest.h"
+
+namespace megatron {
+
+/// What one folder holds of a checkpoint: the manifest, and some of its shard files.
+struct HeldCheckpoint {
+  std::int64_t iteration = 0;
+  std::uint64_t identity = 0;           ///< checksum of the manifest
+  std::size_t num_files = 0;            ///< shard files of the whole checkpoint
+  std::vector<std::string> files = {};  ///< those in this folder, ascending
+  bool operator==(const HeldCheckpoint&) const = default;
+};
+
+/// Returns the committed checkpoints of `root` for which `is_own` holds. Those with an unreadable
+/// manifest or auxiliary file are left out.
+std::vector<HeldCheckpoint> read_held_checkpoints(
+    const std::filesystem::path& root, const std::function<bool(const Manifest&)>& is_own);
+
+/// Returns the names of the files of a checkpoint folder that the manifest lists.
+std::vector<std::string> held_files(const std::filesystem::path& folder, const Manifest& manifest);
+
+/// Converts to and from the text that ranks exchange.
+std::string held_text(const std::vector<HeldCheckpoint>& held);
+std::vector<HeldCheckpoint> parse_held(const std::string& text);
+
+/// A checkpoint in several folders. Each is known by its lowest rank, the leader.
+struct SpreadCheckpoint {
+  std::int64_t iteration = 0;
+  std::uint64_t identity = 0;
+  std::size_t num_files = 0;
+  std::vector<std::int64_t> leaders = {};  ///< of the folders with its manifest, ascending
+  std::map<std::string, std::vector<std::int64_t>> holders = {};  ///< file → leaders, ascending
+
+  bool is_complete() const { return holders.size() == num_files; }
+  std::size_t num_copies() const;  ///< of all files together
+};
+
+/// Returns the checkpoints that the folders hold, the newest first; of one iteration first the one
+/// with the most copies. Element r of `held` is what rank r found; empty unless it is a leader.
+std::vector<SpreadCheckpoint> spread_checkpoints(std::span<const std::vector<HeldCheckpoint>> held);
+
+/// A file whose bytes are not those that were written.
+struct DamagedFile {
+  std::string name;
+  std::string reason;
+};
+
+/// Reads those `names` of a checkpoint folder and returns the damaged ones.
+std::vector<DamagedFile> find_damaged_files(const std::filesystem::path& folder,
+                                            const std::vector<std::string>& names);
+
+}  // namespace megatron

@@ -1,0 +1,35 @@
+// Which rank sends which file to which other rank, so that each folder holds what its ranks need.
+// Pure arithmetic.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "megatron/checkpoint/local/replication_groups.h"
+
+namespace megatron {
+
+/// A file, by its place in the list of all files, goes from a rank to a rank.
+struct Transfer {
+  std::size_t file = 0;
+  std::int64_t from = 0, to = 0;
+  bool operator==(const Transfer&) const = default;
+};
+
+/// For each rank, and for each file, whether the rank needs it or, for leaders, its folder holds
+/// it.
+using FileMarks = std::vector<std::vector<bool>>;
+
+/// The transfers, and the files that some rank needs and no folder holds.
+struct TransferPlan {
+  std::vector<Transfer> transfers = {};
+  std::vector<std::size_t> missing = {};
+};
+
+/// Returns each file once for each folder that lacks it. The work is spread over the ranks of a
+/// folder and over the folders with copies. A rank that makes its transfers in this order never
+/// waits in a circle.
+TransferPlan plan_transfers(const FolderOwners& owners, const FileMarks& needed,
+                            const FileMarks& held);
+
+}  // namespace megatron
