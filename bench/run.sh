@@ -5,9 +5,10 @@
 # `memory`, memory beside its prediction (bench/memory); with `small-memory`, FSDP and recomputation
 # beside PyTorch's (small_memory.py); with `tokenizers` and `tokenizer-training`, tokenizers and
 # their trainers beside the packages (bench/tokenizers); with `sample-index`, the sample order of a
-# large corpus beside megatron-core's helpers (bench/sample_index); with `control-plane`, how long
-# 10,000 simulated ranks take to meet and to learn of a death (bench/control_plane). Further
-# arguments go to the program; --help lists them.
+# large corpus beside megatron-core's helpers (bench/sample_index); with `preprocess-data`, that
+# command beside Megatron-LM's script; with `control-plane`, how long 10,000 simulated ranks take to
+# meet and to learn of a death (bench/control_plane). Further arguments go to the program; --help
+# lists them.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 case "${1:-}" in
@@ -24,7 +25,7 @@ case "${1:-}" in
 esac
 program=main
 case "${1:-}" in
-  ranks | startup | small-memory | tokenizers | tokenizer-training | sample-index)
+  ranks | startup | small-memory | tokenizers | tokenizer-training | preprocess-data | sample-index)
     program=${1//-/_}
     shift
     ;;
@@ -32,6 +33,7 @@ esac
 script=bench/suite/$program.py
 [ "$program" = tokenizers ] && script=bench/tokenizers/run.py
 [ "$program" = tokenizer_training ] && script=bench/tokenizers/train.py
+[ "$program" = preprocess_data ] && script=bench/tokenizers/preprocess.py
 [ "$program" = sample_index ] && script=bench/sample_index/run.py
 case " $* " in
   # Nothing is installed to answer that.

@@ -272,6 +272,25 @@ TEST_F(PreprocessTest, NamesTheLineThatTheTokenizerRefuses) {
               HasSubstr("in.jsonl:2: not an a: b"));
 }
 
+TEST_F(PreprocessTest, ReadsNulBytesAndLinesOfManyChunks) {
+  const std::string nul("a\0b", 3), large(40 << 20, 'x');
+  input("in.txt", nul + "\n\n" + large + "\n\nend\n");
+  run();
+  std::vector<std::string> texts = documents();
+  ASSERT_EQ(texts.size(), 3u);
+  EXPECT_EQ(texts[0], nul + "$|");
+  EXPECT_EQ(texts[1].size(), large.size() + 2);
+  EXPECT_EQ(texts[2], "end$|");
+  input("in.jsonl", "{\"text\": \"a\\u0000b\"}\n{\"text\": \"" + large + "\"}\n");
+  run();
+  texts = documents();
+  ASSERT_EQ(texts.size(), 2u);
+  EXPECT_EQ(texts[0], nul + "$|");
+  EXPECT_EQ(texts[1].size(), large.size() + 2);
+  input("bad.jsonl", "{\"text\": \"" + nul + "\"}\n");
+  EXPECT_THAT(error(), HasSubstr("bad.jsonl:1"));
+}
+
 TEST(JsonLineParser, ReadsNumbersBeyond64Bits) {
   JsonLineParser parser({"text"});
   std::string line = R"({"id": 123456789012345678901234567890, "text": ["a", "b"]})";

@@ -309,5 +309,39 @@ TEST_F(SftDatasets, CountTheSamplesOfEpochs) {
   EXPECT_EQ(count("bfd", 3), 6);
 }
 
+// A mock of conversations needs no file, and its samples are those of a file with the same lines.
+TEST_F(SftDatasets, MockDataAreConversations) {
+  DataConfig config;
+  config.mock_data = config.sft = true;
+  config.sft_tokenizer_prompt_format = kIdentity;
+  const Datasets mock =
+      build_datasets(config, {.sequence_length = 64,
+                              .num_samples = {40, 5, 0},
+                              .tokenizer = {.text = tokenizer("gpt2"), .folder = folder_.path()}});
+  const ConversationFile file = mock_conversations();
+  EXPECT_EQ(file.size(), 1000);
+  std::string lines;
+  for (std::int64_t i = 0; i < 40; ++i) {
+    Json messages = Json::array();
+    for (const Message& message : file.messages(i))
+      messages.push_back({{"role", message.role}, {"content", message.content}});
+    lines += Json{{"messages", messages}}.dump() + "\n";
+    EXPECT_EQ(file.messages(i).front().role, "system");
+    EXPECT_GE(split_conversations(file.messages(i)).size(), 1u);
+  }
+  const SftDataset real = open(lines, {.sequence_length = 64});
+  const Dataset& train = mock.require(Split::train);
+  ASSERT_EQ(train.size(), 40);
+  bool has_loss = false;
+  for (std::int64_t i = 0; i < 40; ++i) {
+    EXPECT_EQ(train.sample(i).tokens, real.sample(i).tokens) << i;
+    EXPECT_EQ(train.sample(i).labels, real.sample(i).labels) << i;
+    has_loss |= real.sample(i).labels != Ids(64, 0);
+  }
+  EXPECT_TRUE(has_loss);
+  EXPECT_THAT(train.describe(3), HasSubstr("mock conversations:4"));
+  EXPECT_EQ(mock.require(Split::valid).size(), 5);
+}
+
 }  // namespace
 }  // namespace megatron

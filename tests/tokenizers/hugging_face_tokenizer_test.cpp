@@ -111,6 +111,28 @@ std::string error_of(const auto& run) {
   return "no error";
 }
 
+// The ids are those of Tokenizer.add_special_tokens() of the `tokenizers` package.
+TEST(AddedTokens, AreExtendedWithSpecialOnes) {
+  const Json json = {
+      {"model", {{"type", "WordLevel"}, {"vocab", {{"a", 0}, {"b", 1}}}, {"unk_token", "a"}}},
+      {"pre_tokenizer", {{"type", "Whitespace"}}},
+      {"added_tokens", {added_token(2, "<n>", false, false)}}};
+  const TemporaryFolder folder;
+  TokenizerConfig config;
+  config.tokenizer_type = "MultimodalTokenizer";
+  config.tokenizer_model = folder.write("tokenizer.json", json.dump());
+  config.tokenizer_special_tokens = {"<image>", "b", "<n>", "<end>"};
+  const auto tokenizer = make_tokenizer(config);
+  EXPECT_EQ(tokenizer->vocab_size(), 5);
+  EXPECT_EQ(tokenizer->encode("a <image>b <n><end> b"), (Ids{0, 3, 1, 2, 4, 1}));
+  for (const std::int32_t id : {1, 2, 3, 4}) EXPECT_TRUE(tokenizer->is_special(id)) << id;
+  EXPECT_FALSE(tokenizer->is_special(0));
+  EXPECT_EQ(tokenizer->decode(Ids{0, 3, 1}, SpecialTokens::skip), "a");
+  EXPECT_EQ(tokenizer->decode(Ids{0, 3, 1}, SpecialTokens::keep), "a <image> b");
+  config.tokenizer_special_tokens = {""};
+  EXPECT_THAT(error_of([&] { make_tokenizer(config); }), ::testing::HasSubstr("is empty"));
+}
+
 TEST(Components, MayMakeATextAHundredTimesAsLong) {
   const Json replace = {
       {"type", "Replace"}, {"pattern", {{"String", "a"}}}, {"content", std::string(100, 'a')}};

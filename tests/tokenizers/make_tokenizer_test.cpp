@@ -35,6 +35,15 @@ TEST(NullTokenizer, ReadsIds) {
   EXPECT_THAT(error_of({.tokenizer_type = "NullTokenizer", .vocab_size = 0}), HasSubstr("from 1"));
 }
 
+// Megatron-LM's NullMultimodalTokenizer counts the end of a document behind its vocabulary.
+TEST(NullTokenizer, OfImagesAndTextEndsDocumentsBehindTheVocabulary) {
+  const auto tokenizer =
+      testing::open({.tokenizer_type = "NullMultimodalTokenizer", .vocab_size = 100});
+  EXPECT_EQ(tokenizer->vocab_size(), 101);
+  EXPECT_EQ(tokenizer->eod(), 100);
+  EXPECT_THAT(error_of({.tokenizer_type = "NullMultimodalTokenizer"}), HasSubstr("--vocab-size"));
+}
+
 TEST(ByteTokenizer, IsExactForAnyBytes) {
   const auto tokenizer = testing::open({.tokenizer_type = "ByteTokenizer"});
   std::string all;
@@ -66,8 +75,8 @@ TEST(MakeTokenizer, RecognisesKindsFromFiles) {
 TEST(MakeTokenizer, RefusesOtherKindsByName) {
   const TemporaryFolder folder;
   EXPECT_THAT(error_of({}), HasSubstr("--tokenizer-model"));
-  EXPECT_THAT(error_of({.tokenizer_type = "MultimodalTokenizer"}),
-              HasSubstr("--tokenizer-type MultimodalTokenizer is not supported"));
+  EXPECT_THAT(error_of({.tokenizer_type = "WordTokenizer"}),
+              HasSubstr("--tokenizer-type WordTokenizer is not supported"));
   EXPECT_THAT(error_of({.tokenizer_type = "HuggingFaceTokenizer", .tokenizer_model = "gpt2"}),
               HasSubstr("gpt2 does not exist"));
   EXPECT_THAT(error_of({.tokenizer_type = "HuggingFaceTokenizer"}),

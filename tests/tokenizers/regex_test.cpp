@@ -70,5 +70,16 @@ TEST(Regex, LongRunsNeedNoStack) {
   EXPECT_EQ(matches("(?:a|b)+", std::string(1 << 17, 'a')).size(), 1u);
 }
 
+// 2^50 ways to divide the letters, none of which reaches the end.
+TEST(Regex, GivesUpOnPatternsThatExplode) {
+  std::string message;
+  try {
+    matches("(?:a+)+$", std::string(50, 'a') + "!");
+  } catch (const UserError& error) {
+    message = error.what();
+  }
+  EXPECT_THAT(message, HasSubstr("the tokenizer's pattern gave up on a text of 51 bytes"));
+}
+
 }  // namespace
 }  // namespace megatron

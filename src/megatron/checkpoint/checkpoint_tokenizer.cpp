@@ -89,13 +89,13 @@ std::string tokenizer_config_json(const Tokenizer& tokenizer, bool is_gpt2) {
 TokenizerConfig stored_tokenizer(const Manifest& manifest, const fs::path& folder) {
   TokenizerConfig config = saved_tokenizer_config(manifest);
   const std::string& type = config.tokenizer_type;
-  if (type == "NullTokenizer" || type == "ByteTokenizer") return config;
+  if (type.starts_with("Null") || type == "ByteTokenizer") return config;
   fs::path carried;
   for (const char* name : kSingleFiles)
     if (carried.empty() && type != "GPT2BPETokenizer" &&
-        (type != "HuggingFaceTokenizer" || name == kSingleFiles.front()))
+        (!reads_tokenizer_json(type) || name == kSingleFiles.front()))
       carried = auxiliary_folder(folder, manifest, name);
-  if (carried.empty() && type != "HuggingFaceTokenizer")
+  if (carried.empty() && !reads_tokenizer_json(type))
     carried = auxiliary_folder(folder, manifest, "vocab.json");
   if (carried.empty()) return config;
   config.tokenizer_model = carried.string();

@@ -21,6 +21,7 @@
 #include "megatron/datasets/indexed_dataset.h"
 #include "megatron/datasets/preprocess.h"
 #include "megatron/tokenizers/tokenizer.h"
+#include "megatron/tokenizers/tokenizer_files.h"
 
 namespace megatron {
 
@@ -52,8 +53,9 @@ struct PreprocessDataOptions {
   DocumentKind text_documents = DocumentKind::paragraph;
   OnError on_error = OnError::stop;
   bool append_eod = false, split_sentences = false, keep_newlines = false,
-       keep_sequential_samples = false, find_optimal_num_workers = false, json = false;
+       keep_sequential_samples = false, find_optimal_num_workers = false, json = false, sft = false;
   std::string lang = SentenceOptions{}.lang, punkt_model;
+  std::string sft_tokenizer_prompt_format = DataConfig{}.sft_tokenizer_prompt_format;
   std::int64_t workers = std::max(1u, std::thread::hardware_concurrency());
   std::int64_t partitions = 1, log_interval = 1000;
   CleaningFlags cleaning;
@@ -118,6 +120,14 @@ const FieldTable<PreprocessDataOptions>& preprocess_data_table() {
         .value_name("FOLDER");
     t.field("keep_newlines", &Options::keep_newlines,
             "keep the white space between sentences, at the end of the first one");
+    t.group("Conversations");
+    t.field("sft", &Options::sft,
+            "read conversations, the lists 'messages' of JSON lines, and write the tokens of each "
+            "line to PREFIX_messages_document");
+    t.field("sft_tokenizer_prompt_format", &Options::sft_tokenizer_prompt_format,
+            "text around the messages of a conversation; identity: nothing; default: the chat "
+            "template of --tokenizer-model")
+        .choices({"nemotron-h-aligned", "nemotron-nano-v2", "identity", "default"});
     t.include(&Options::tokenizer, tokenizer_table());
     return t;
   }();
@@ -132,6 +142,14 @@ void refuse_unsupported(const PreprocessDataOptions& options) {
         {"--keep-newlines, --lang and --punkt-model have an effect only with "
          "--split-sentences",
          "", "add it, or leave them out"});
+  if (options.sft && options.split_sentences)
+    throw UserError({"--split-sentences divides text, and --sft reads conversations", "",
+                     "leave one of them out"});
+  if (options.sft && options.json_keys != PreprocessDataOptions{}.json_keys)
+    throw UserError({"--json-keys has no effect with --sft", "", "leave it out"});
+  if (!options.sft &&
+      options.sft_tokenizer_prompt_format != PreprocessDataOptions{}.sft_tokenizer_prompt_format)
+    throw UserError({"--sft-tokenizer-prompt-format has an effect only with --sft", "", "add it"});
   if (options.find_optimal_num_workers)
     throw UserError({"--find-optimal-num-workers", "is not supported",
                      "leave it and --workers out to use every core"});
@@ -181,6 +199,20 @@ void split_sentences(const PreprocessDataOptions& options, PreprocessOptions& pr
   for (const fs::path& file : files) preprocessing.encoder_identity += stamp_text(file);
 }
 
+/// Makes lines conversations.
+void read_conversations(const PreprocessDataOptions& options,
+                        std::shared_ptr<const Tokenizer> tokenizer,
+                        PreprocessOptions& preprocessing) {
+  const fs::path folder = tokenizer_folder(options.tokenizer);
+  const std::string& format = options.sft_tokenizer_prompt_format;
+  preprocessing.json_keys = {"messages"};
+  preprocessing.conversations =
+      std::make_shared<const PromptFormat>(format, std::move(tokenizer), folder);
+  preprocessing.encoder_identity += "conversations " + format + "\n";
+  for (const char* name : {"chat_template.jinja", "tokenizer_config.json", "chat_template.json"})
+    preprocessing.encoder_identity += stamp_text(folder / name);
+}
+
 OrderedJson json_report(const PreprocessSummary& summary, TokenDtype type) {
   OrderedJson outputs = OrderedJson::array();
   for (const auto& output : summary.outputs)
@@ -219,7 +251,7 @@ int run_preprocess_data(std::span<const std::string> args) {
       parse_command_line(preprocess_data_table(), args, options, "preprocess-data");
   std::cerr << notes_text(parsed);
   refuse_unsupported(options);
-  const auto tokenizer = make_tokenizer(options.tokenizer);
+  const std::shared_ptr<const Tokenizer> tokenizer = make_tokenizer(options.tokenizer);
   PreprocessOptions preprocess_options{
       .inputs = options.input,
       .json_keys = options.json_keys,
@@ -238,6 +270,7 @@ int run_preprocess_data(std::span<const std::string> args) {
       .log = &std::cerr,
       .log_is_terminal = is_terminal(STDERR_FILENO)};
   if (options.split_sentences) split_sentences(options, preprocess_options);
+  if (options.sft) read_conversations(options, tokenizer, preprocess_options);
   const PreprocessSummary summary = preprocess(
       preprocess_options, [&](std::string_view text) { return tokenizer->encode(text); });
   if (summary.invalid_documents > 0)

@@ -144,7 +144,8 @@ const FieldTable<TokenizerConfig>& tokenizer_table() {
     t.field("tokenizer_type", &Config::tokenizer_type, "type of the tokenizer")
         .choices({"NullTokenizer", "ByteTokenizer", "GPT2BPETokenizer", "HuggingFaceTokenizer",
                   "TikTokenizer", "SentencePieceTokenizer", "GPTSentencePieceTokenizer",
-                  "Llama2Tokenizer", "BertWordPieceLowerCase", "BertWordPieceCase", "SFTTokenizer"})
+                  "Llama2Tokenizer", "BertWordPieceLowerCase", "BertWordPieceCase", "SFTTokenizer",
+                  "MultimodalTokenizer", "NullMultimodalTokenizer"})
         .otherwise(
             "use --tokenizer-type HuggingFaceTokenizer with the model's tokenizer.json as "
             "--tokenizer-model");
@@ -166,11 +167,14 @@ const FieldTable<TokenizerConfig>& tokenizer_table() {
             "number of special tokens before the vocabulary of Megatron's TikTokenizer")
         .at_least(7)
         .at_most(1 << 20);
-    t.field("tokenizer_special_tokens", &Config::tokenizer_special_tokens,
-            "first special tokens of Megatron's TikTokenizer, with <unk> <s> </s> <mask> <pad> "
-            "<cls> <sep> among them; none: these seven");
-    t.field("vocab_size", &Config::vocab_size,
-            "size of the vocabulary, for NullTokenizer and TikTokenizer")
+    t.field(
+        "tokenizer_special_tokens", &Config::tokenizer_special_tokens,
+        "special tokens to add to tokenizer.json, or the first ones of Megatron's TikTokenizer, "
+        "with <unk> <s> </s> <mask> <pad> <cls> <sep> among them; none: these seven");
+    t.field(
+         "vocab_size", &Config::vocab_size,
+         "size of the vocabulary, for NullTokenizer and TikTokenizer; NullMultimodalTokenizer adds "
+         "the end of a document")
         .at_least(1)
         .at_most(kMaxSize);
     t.field("padded_vocab_size", &Config::padded_vocab_size,

@@ -14,7 +14,7 @@ bool needs_model(const TokenizerConfig& tokenizer) {
   const std::string& type = tokenizer.tokenizer_type;
   return type == "HuggingFaceTokenizer" || type == "TikTokenizer" ||
          type == "SentencePieceTokenizer" || type == "GPTSentencePieceTokenizer" ||
-         type == "Llama2Tokenizer" || type == "SFTTokenizer";
+         type == "Llama2Tokenizer" || type == "SFTTokenizer" || type == "MultimodalTokenizer";
 }
 bool by_samples(S s) { return s.training.train_samples > 0; }
 bool uses_iteration_schedule(S s) {
@@ -240,10 +240,12 @@ const std::vector<Rule>& data_rules() {
                                  "NullTokenizer --vocab-size N"};
        }},
       {{"tokenizer_type", "vocab_size"},
-       [](S s) { return s.tokenizer.tokenizer_type == "NullTokenizer" && !s.tokenizer.vocab_size; },
-       [](S) {
-         return UserError::Parts{"--tokenizer-type NullTokenizer", "needs --vocab-size",
-                                 "add --vocab-size N"};
+       [](S s) {
+         return s.tokenizer.tokenizer_type.starts_with("Null") && !s.tokenizer.vocab_size;
+       },
+       [](S s) {
+         return UserError::Parts{"--tokenizer-type " + s.tokenizer.tokenizer_type,
+                                 "needs --vocab-size", "add --vocab-size N"};
        }},
       {{"tokenizer_type", "vocab_file", "merge_file"},
        [](S s) {

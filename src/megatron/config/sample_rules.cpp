@@ -90,17 +90,11 @@ const std::vector<Rule>& sft_rules() {
          return Parts{"--sft-packing-strategy", "has an effect only with --sft",
                       "add --sft, or leave it out"};
        }},
-      {{"sft", "mock_data", "data_path"},
-       [](S s) { return s.data.sft && !has_paths(s.data); },
-       [](S) {
-         return Parts{"--sft", "needs conversations, and mock data have none",
-                      "add --data-path with files of JSON lines"};
-       }},
       {{"sft", "tokenizer_type"},
        [](S s) {
          const std::string& type = s.tokenizer.tokenizer_type;
          return s.data.sft && !type.empty() && type != "SFTTokenizer" &&
-                type != "HuggingFaceTokenizer";
+                type != "HuggingFaceTokenizer" && type != "MultimodalTokenizer";
        },
        [](S s) {
          return Parts{"--tokenizer-type " + s.tokenizer.tokenizer_type,

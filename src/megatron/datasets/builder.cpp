@@ -59,11 +59,9 @@ class Builder {
     }
     const DataSources sources = data_sources(config_);
     if (sources.is_mock()) {
-      if (config_.fim.fim_data || config_.sft)
-        throw UserError(
-            {std::string(config_.sft ? "--sft needs conversations" : "--fim-data reorders text") +
-                 ", and mock data have none",
-             "", "give datasets with --data-path"});
+      if (config_.fim.fim_data)
+        throw UserError({"--fim-data reorders text, and mock data have none", "",
+                         "give datasets with --data-path"});
       build_mock();
     } else if (sources.blend) {
       build_blend(*sources.blend, divide_by(config_.split.empty() ? kDefaultSplit : config_.split),
@@ -95,10 +93,7 @@ class Builder {
     std::vector<std::int64_t> counts;
     if (sources.is_mock()) {
       divide_by(kMockSplit);
-      const auto mock = std::make_shared<const MockTokenSource>(request_.tokenizer.vocab_size,
-                                                                request_.tokenizer.eod);
-      const SplitDatasets parts =
-          build_source(mock, SourcePart{}, *options_.split_matrix, {std::nullopt, 0, 0});
+      const SplitDatasets parts = build_mock_splits({std::nullopt, 0, 0});
       counts = {parts[0]->samples_of_epochs(epochs)};
     } else if (sources.blend) {
       counts = samples_of_epochs(sources.blend->prefixes,
@@ -124,14 +119,20 @@ class Builder {
           "--split " + config_.split +
           " has no effect: mock data are always divided 1,1,1, as in Megatron-LM");
     divide_by(kMockSplit);
-    const auto [vocab_size, eod] = std::pair(request_.tokenizer.vocab_size, request_.tokenizer.eod);
-    const SplitDatasets datasets =
-        request_.kind == SampleKind::gpt
-            ? build_source(std::make_shared<const MockTokenSource>(vocab_size, eod), SourcePart{},
-                           *options_.split_matrix, request_.num_samples)
-            : build_sentences(mock_sentences(vocab_size, eod), SourcePart{}, *options_.split_matrix,
-                              request_.num_samples);
+    const SplitDatasets datasets = build_mock_splits(request_.num_samples);
     std::copy(datasets.begin(), datasets.end(), result_.splits.begin());
+  }
+
+  SplitDatasets build_mock_splits(const Sizes& sizes) {
+    const auto [vocab_size, eod] = std::pair(request_.tokenizer.vocab_size, request_.tokenizer.eod);
+    const SplitMatrix& matrix = *options_.split_matrix;
+    if (config_.sft)
+      return build_conversations(std::make_shared<const ConversationFile>(mock_conversations()),
+                                 matrix, sizes, /*cache=*/false);
+    if (request_.kind == SampleKind::gpt)
+      return build_source(std::make_shared<const MockTokenSource>(vocab_size, eod), SourcePart{},
+                          matrix, sizes);
+    return build_sentences(mock_sentences(vocab_size, eod), SourcePart{}, matrix, sizes);
   }
 
   void build_blend(const Blend& blend, const SplitMatrix& matrix, bool plain_when_single) {
@@ -225,7 +226,12 @@ class Builder {
                  ? build_source(source, whole, matrix, sizes)
                  : build_sentences({source, source->document_indices()}, whole, matrix, sizes);
     }
-    const auto file = std::make_shared<const ConversationFile>(prefix);
+    return build_conversations(std::make_shared<const ConversationFile>(prefix), matrix, sizes,
+                               request_.cache);
+  }
+
+  SplitDatasets build_conversations(const std::shared_ptr<const ConversationFile>& file,
+                                    const SplitMatrix& matrix, const Sizes& sizes, bool cache) {
     const SftDatasetOptions options{.sequence_length = options_.sequence_length,
                                     .seed = options_.seed,
                                     .split_text = options_.split_text,
@@ -233,14 +239,14 @@ class Builder {
                                     .row_multiple = request_.row_multiple,
                                     .packing = packing_strategy(config_.sft_packing_strategy),
                                     .report_lines = request_.packing_report_lines,
-                                    .cache = request_.cache,
+                                    .cache = cache,
                                     .cache_folder = config_.data_cache_path,
                                     .prompt_format = config_.sft_tokenizer_prompt_format,
                                     .tokenizer_folder = request_.tokenizer.folder,
                                     .tokenizer = options_.tokenizer};
     std::vector<std::string> warnings;
-    SplitDatasets datasets =
-        divide(file->size(), {.path = prefix}, matrix, sizes, [&](const SourcePart& part) {
+    SplitDatasets datasets = divide(
+        file->size(), {.path = file->path().string()}, matrix, sizes, [&](const SourcePart& part) {
           return std::make_shared<const SftDataset>(file, part, options, prompt_format_, warnings);
         });
     add_warnings(warnings);

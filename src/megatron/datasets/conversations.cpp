@@ -1,6 +1,6 @@
 #include "megatron/datasets/conversations.h"
 
-#include <cstring>
+#include <array>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <string_view>
@@ -8,6 +8,7 @@
 
 #include "megatron/base/error.h"
 #include "megatron/base/json.h"
+#include "megatron/datasets/random_state.h"
 
 namespace megatron {
 namespace {
@@ -36,9 +37,23 @@ void check_is_text(std::string_view bytes, const fs::path& path) {
 
 }  // namespace
 
-ConversationFile::ConversationFile(const fs::path& path) : file_(path) {
-  const std::string_view bytes(reinterpret_cast<const char*>(file_.data()), file_.size());
-  check_is_text(bytes, path);
+ConversationFile::ConversationFile(const fs::path& path) : path_(path), file_(path) {
+  check_is_text(bytes(), path);
+  find_lines();
+}
+
+ConversationFile::ConversationFile(std::string lines, const std::string& name)
+    : path_(name), memory_(std::move(lines)) {
+  find_lines();
+}
+
+std::string_view ConversationFile::bytes() const {
+  if (!file_) return memory_;
+  return {reinterpret_cast<const char*>(file_->data()), file_->size()};
+}
+
+void ConversationFile::find_lines() {
+  const std::string_view bytes = this->bytes();
   std::uint32_t blanks = 0;
   for (std::size_t begin = 0; begin < bytes.size();) {
     const std::size_t end = std::min(bytes.find('\n', begin), bytes.size());
@@ -47,8 +62,9 @@ ConversationFile::ConversationFile(const fs::path& path) : file_(path) {
       ++blanks;
     } else {
       if (line.size() > std::numeric_limits<std::uint32_t>::max())
-        throw UserError({path.string() + " has a line of " + std::to_string(line.size()) + " bytes",
-                         "at most 4 GiB can be read", "divide it"});
+        throw UserError(
+            {path().string() + " has a line of " + std::to_string(line.size()) + " bytes",
+             "at most 4 GiB can be read", "divide it"});
       lines_.push_back({begin, static_cast<std::uint32_t>(line.size()), blanks});
     }
     begin = end + 1;
@@ -62,9 +78,11 @@ std::string ConversationFile::describe(std::int64_t index) const {
 
 Conversation ConversationFile::messages(std::int64_t index) const {
   const Line& line = lines_[static_cast<std::size_t>(index)];
-  const std::string where = describe(index);
-  const Json json =
-      parse_json({reinterpret_cast<const char*>(file_.data()) + line.begin, line.size}, where);
+  return parse_messages(bytes().substr(line.begin, line.size), describe(index));
+}
+
+Conversation parse_messages(std::string_view line, const std::string& where) {
+  const Json json = parse_json(line, where);
   const Json& list = json_at(json, "messages", where);
   if (!list.is_array() || list.empty())
     throw UserError({where + ": 'messages' must be a list of at least one message",
@@ -74,6 +92,34 @@ Conversation ConversationFile::messages(std::int64_t index) const {
     messages.push_back(
         {text_member(message, "role", where), text_member(message, "content", where)});
   return messages;
+}
+
+ConversationFile mock_conversations() {
+  constexpr std::array kWords = {"a", "the", "of", "to", "what", "is", "model", "learns", "words"};
+  RandomState random(0);
+  const auto text = [&](std::uint64_t most) {
+    std::string words = kWords[random.interval(kWords.size() - 1)];
+    for (std::uint64_t left = random.interval(most - 1); left > 0; --left)
+      words.append(" ").append(kWords[random.interval(kWords.size() - 1)]);
+    return words;
+  };
+  std::string lines;
+  for (int line = 0; line < 1000; ++line) {
+    OrderedJson messages = OrderedJson::array();
+    const auto add = [&](const char* role, const std::string& content) {
+      messages.push_back({{"role", role}, {"content", content}});
+    };
+    for (std::uint64_t conversation = 0, last = random.interval(2); conversation <= last;
+         ++conversation) {
+      add("system", text(20));
+      for (std::uint64_t question = 0, end = random.interval(3); question <= end; ++question) {
+        add("user", text(60));
+        add("assistant", text(200));
+      }
+    }
+    lines += OrderedJson{{"messages", std::move(messages)}}.dump() + "\n";
+  }
+  return ConversationFile(std::move(lines), "mock conversations");
 }
 
 std::vector<Conversation> split_conversations(Conversation messages) {

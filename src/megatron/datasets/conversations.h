@@ -3,7 +3,9 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "megatron/base/files.h"
@@ -16,15 +18,20 @@ struct Message {
 };
 using Conversation = std::vector<Message>;
 
+/// Returns the messages of a line, which is a JSON object. UserErrors begin with `where`.
+Conversation parse_messages(std::string_view line, const std::string& where);
+
 /// Maps a file and finds its lines; a line is parsed when it is read. Thread-safe.
 class ConversationFile {
  public:
   /// Throws a UserError if the file cannot be read or is no text.
   explicit ConversationFile(const fs::path& path);
+  /// Takes lines from memory; `name` stands for the file in errors.
+  ConversationFile(std::string lines, const std::string& name);
 
   /// Returns the number of lines that are not blank.
   std::int64_t size() const { return static_cast<std::int64_t>(lines_.size()); }
-  const fs::path& path() const { return file_.path(); }
+  const fs::path& path() const { return path_; }
 
   /// Returns the messages of a line. UserErrors name file and line.
   Conversation messages(std::int64_t index) const;
@@ -36,9 +43,18 @@ class ConversationFile {
     std::size_t begin = 0;
     std::uint32_t size = 0, blanks_before = 0;
   };
-  MappedFile file_;
+  void find_lines();
+  std::string_view bytes() const;
+
+  fs::path path_;
+  std::optional<MappedFile> file_;  ///< otherwise the lines are in `memory_`
+  std::string memory_;
   std::vector<Line> lines_;
 };
+
+/// Returns a file of 1,000 lines, for runs without data: one to three conversations of one to four
+/// questions each, whose texts have up to 200 words.
+ConversationFile mock_conversations();
 
 /// Divides the messages of a line into conversations: each begins with a message of the role
 /// "system", except the first, which may lack one.

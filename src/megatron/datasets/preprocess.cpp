@@ -68,6 +68,7 @@ class ChunkEncoder {
     for (const TextDocument& document : split_documents(chunk)) {
       const std::string source = chunk.file + ":" + std::to_string(document.line);
       add_or_skip(encoded, [&] {
+        if (options_.conversations) return add_conversations(encoded, document.text, source);
         const auto& texts = reader.read(chunk, document, source);
         std::optional<Examination> examination;
         if (examiner_) examination = examiner_->examine(texts, source);
@@ -109,19 +110,49 @@ class ChunkEncoder {
     std::int32_t sequences = 0;
     for (const std::string_view text : options_.sentences ? sentences_of(texts) : texts) {
       const std::vector<std::int32_t> ids = encode(text, source);
-      if (ids.empty()) continue;
-      for (const std::int32_t id : ids) {
-        if (id < 0 || id >= options_.vocab_size)
-          throw UserError({source + ": the tokenizer gave id " + std::to_string(id) +
-                               ", outside its vocabulary of " + std::to_string(options_.vocab_size),
-                           "", "check --vocab-size and the text"});
-      }
-      if (ids.size() >= static_cast<std::size_t>(std::numeric_limits<std::int32_t>::max()))
-        throw UserError({source + ": a document has more than 2147483646 tokens", "", "split it"});
-      out.tokens.insert(out.tokens.end(), ids.begin(), ids.end());
-      out.lengths.push_back(static_cast<std::int32_t>(ids.size()));
-      ++sequences;
+      if (!ids.empty()) add_sequence(out, ids, source);
+      sequences += !ids.empty();
     }
+    end_document(out, sequences);
+  }
+
+  /// Adds the conversations of a line as one sequence. Cleaning examines the contents of messages.
+  void add_conversations(EncodedChunk& encoded, std::string_view line,
+                         const std::string& source) const {
+    const Conversation messages = parse_messages(line, source);
+    std::optional<Examination> examination;
+    if (examiner_) {
+      std::vector<std::vector<std::string_view>> contents(1);
+      for (const Message& message : messages) contents[0].push_back(message.content);
+      examination = examiner_->examine(contents, source);
+    }
+    if (!examination || examination->broken_rule.empty()) {
+      std::vector<std::int64_t> ids;
+      for (const Conversation& conversation : split_conversations(messages)) {
+        const auto own = options_.conversations->tokenize(conversation, source).ids;
+        ids.insert(ids.end(), own.begin(), own.end());
+      }
+      if (!ids.empty()) add_sequence(encoded.keys[0], ids, source);
+      end_document(encoded.keys[0], ids.empty() ? 0 : 1);
+    }
+    if (examination) encoded.examinations.push_back(*std::move(examination));
+  }
+
+  template <class Id>
+  void add_sequence(KeyTokens& out, const std::vector<Id>& ids, const std::string& source) const {
+    for (const Id id : ids) {
+      if (id < 0 || id >= options_.vocab_size)
+        throw UserError({source + ": the tokenizer gave id " + std::to_string(id) +
+                             ", outside its vocabulary of " + std::to_string(options_.vocab_size),
+                         "", "check --vocab-size and the text"});
+    }
+    if (ids.size() >= static_cast<std::size_t>(std::numeric_limits<std::int32_t>::max()))
+      throw UserError({source + ": a document has more than 2147483646 tokens", "", "split it"});
+    for (const Id id : ids) out.tokens.push_back(static_cast<std::int32_t>(id));
+    out.lengths.push_back(static_cast<std::int32_t>(ids.size()));
+  }
+
+  void end_document(KeyTokens& out, std::int32_t sequences) const {
     if (sequences > 0 && options_.append_eod) {
       out.tokens.push_back(static_cast<std::int32_t>(options_.eod));
       ++out.lengths.back();
@@ -177,6 +208,9 @@ void check(const PreprocessOptions& options, const std::vector<std::string>& fil
     throw UserError({"--append-eod: the tokenizer has no end-of-document token", "",
                      "leave out --append-eod, or choose a tokenizer that has one"});
   for (const std::string& file : files) {
+    if (is_text_file(file) && options.conversations)
+      throw UserError({file + ": a text file has no conversations", "",
+                       "give JSON lines with lists of messages"});
     if (is_text_file(file) && options.json_keys.size() > 1)
       throw UserError({file + ": a text file has no fields",
                        std::to_string(options.json_keys.size()) + " --json-keys were given",

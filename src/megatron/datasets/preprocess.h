@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "megatron/datasets/cleaning/document_cleaner.h"
+#include "megatron/datasets/prompt_format.h"
 #include "megatron/datasets/punkt_splitter.h"
 #include "megatron/datasets/text_chunks.h"
 
@@ -41,6 +42,9 @@ struct PreprocessOptions {
   double checkpoint_interval_s = 30;
   /// Makes each sentence a sequence of its document; null: each text is one sequence.
   std::shared_ptr<const PunktSplitter> sentences = {};
+  /// Reads conversations, of which each line makes one sequence; null: texts. Then `encode` is not
+  /// called, and `json_keys` is "messages".
+  std::shared_ptr<const PromptFormat> conversations = {};
   CleaningOptions cleaning = {};      ///< which documents are left out
   std::string encoder_identity = {};  ///< differs for encoders that may give other ids
   std::ostream* log = nullptr;

@@ -19,11 +19,19 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::unique_ptr<Tokenizer> open_null(const TokenizerConfig& config, std::string_view) {
+std::unique_ptr<Tokenizer> open_null(const TokenizerConfig& config, std::string_view type) {
   if (!config.vocab_size)
-    throw UserError({"NullTokenizer needs --vocab-size", "",
+    throw UserError({std::string(type) + " needs --vocab-size", "",
                      "give --vocab-size N: ids 0 to N-1, of which N-1 ends a document"});
   return std::make_unique<NullTokenizer>(*config.vocab_size);
+}
+
+/// Megatron-LM counts the end of a document behind --vocab-size here.
+std::unique_ptr<Tokenizer> open_null_multimodal(const TokenizerConfig& config,
+                                                std::string_view type) {
+  TokenizerConfig with_end = config;
+  if (with_end.vocab_size) ++*with_end.vocab_size;
+  return open_null(with_end, type);
 }
 
 std::unique_ptr<Tokenizer> open_byte(const TokenizerConfig&, std::string_view) {
@@ -36,10 +44,10 @@ std::unique_ptr<Tokenizer> open_gpt2(const TokenizerConfig& config, std::string_
   return std::make_unique<Gpt2BpeTokenizer>(files.vocab, files.merges);
 }
 
-std::unique_ptr<Tokenizer> open_hugging_face(const TokenizerConfig& config, std::string_view) {
+std::unique_ptr<Tokenizer> open_hugging_face(const TokenizerConfig& config, std::string_view type) {
   const std::string& model = config.tokenizer_model;
   if (model.empty())
-    throw UserError({"HuggingFaceTokenizer needs --tokenizer-model", "",
+    throw UserError({std::string(type) + " needs --tokenizer-model", "",
                      "give a tokenizer.json or a folder that holds one"});
   if (!fs::exists(model))
     throw UserError({"--tokenizer-model " + model + " does not exist", "",
@@ -47,7 +55,7 @@ std::unique_ptr<Tokenizer> open_hugging_face(const TokenizerConfig& config, std:
                      "hub are not downloaded"});
   const fs::path file = fs::is_directory(model) ? tokenizer_file_in(model) : fs::path(model);
   check_tokenizer_file(file, "HuggingFaceTokenizer");
-  return std::make_unique<HuggingFaceTokenizer>(file);
+  return std::make_unique<HuggingFaceTokenizer>(file, config.tokenizer_special_tokens);
 }
 
 /// Returns the configuration with the file of --tokenizer-model in place of its folder.
@@ -99,7 +107,9 @@ constexpr std::array kKinds = {Kind{"NullTokenizer", open_null},
                                Kind{"Llama2Tokenizer", open_sentencepiece},
                                Kind{"BertWordPieceLowerCase", open_bert},
                                Kind{"BertWordPieceCase", open_bert},
-                               Kind{"SFTTokenizer", open_hugging_face}};
+                               Kind{"SFTTokenizer", open_hugging_face},
+                               Kind{"MultimodalTokenizer", open_hugging_face},
+                               Kind{"NullMultimodalTokenizer", open_null_multimodal}};
 
 std::string_view detect_tokenizer_type(const TokenizerConfig& config) {
   const fs::path model = config.tokenizer_model;

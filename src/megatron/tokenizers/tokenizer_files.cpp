@@ -82,6 +82,10 @@ fs::path tokenizer_folder(const TokenizerConfig& config) {
   return file.has_parent_path() ? file.parent_path() : ".";
 }
 
+bool reads_tokenizer_json(std::string_view type) {
+  return type == "HuggingFaceTokenizer" || type == "SFTTokenizer" || type == "MultimodalTokenizer";
+}
+
 Files tokenizer_files(const TokenizerConfig& config) {
   Files files;
   if (!has_tokenizer(config)) return files;
@@ -91,7 +95,7 @@ Files tokenizer_files(const TokenizerConfig& config) {
     files = {{"vocab.json", read_file(vocab)}, {"merges.txt", read_file(merges)}};
     constexpr std::array<std::string_view, 2> kOthers{"tokenizer.json", "tokenizer.model"};
     if (vocab.filename() == "vocab.json") add_neighbours(vocab.parent_path(), kOthers, files);
-  } else if (type == "HuggingFaceTokenizer" || type == "SFTTokenizer") {
+  } else if (reads_tokenizer_json(type)) {
     const fs::path model = config.tokenizer_model;
     const bool is_folder = fs::is_directory(model);
     files = {{"tokenizer.json", read_file(is_folder ? model / "tokenizer.json" : model)}};

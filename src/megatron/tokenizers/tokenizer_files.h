@@ -24,6 +24,9 @@ Gpt2Files gpt2_files(const TokenizerConfig& config);
 /// Returns the folder of the tokenizer's files, which may hold a chat template; "" without files.
 std::filesystem::path tokenizer_folder(const TokenizerConfig& config);
 
+/// Returns whether the file of tokenizers of this --tokenizer-type is tokenizer.json.
+bool reads_tokenizer_json(std::string_view type);
+
 /// Returns name → content of the tokenizer's own files (tokenizer.json, or vocab.json and
 /// merges.txt) and of the files beside them that define special tokens. The result is empty for
 /// tokenizers without files and when no tokenizer is set. Throws a UserError when a file cannot be

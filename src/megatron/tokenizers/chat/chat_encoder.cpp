@@ -2,12 +2,13 @@
 
 #include <string>
 
+#include "megatron/tokenizers/tokenizer_files.h"
 #include "megatron/tokenizers/utf8.h"
 
 namespace megatron {
 
 ChatEncoder::ChatEncoder(const Tokenizer& tokenizer) : tokenizer_(tokenizer) {
-  if (tokenizer.name() == "HuggingFaceTokenizer" || tokenizer.name() == "NullTokenizer") return;
+  if (reads_tokenizer_json(tokenizer.name()) || tokenizer.name() == "NullTokenizer") return;
   for (std::int32_t id = 0; id < tokenizer.vocab_size(); ++id) {
     if (!tokenizer.is_special(id)) continue;
     const std::string name = tokenizer.decode(std::vector{id}, SpecialTokens::keep);

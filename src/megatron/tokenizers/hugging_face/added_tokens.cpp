@@ -89,6 +89,20 @@ void AddedTokens::add(const Json& entry, const Vocabulary& vocabulary, const Nor
   id_limit_ = std::max(id_limit_, id + 1);
 }
 
+void AddedTokens::add_special(const std::string& content, const Vocabulary& vocabulary) {
+  if (content.empty()) throw UserError({"an added special token is empty", "", "give it a text"});
+  if (const auto known = id_of_content_.find(content); known != id_of_content_.end()) {
+    tokens_.at(known->second).special = true;
+    return;
+  }
+  const std::int32_t in_model = vocabulary.find(content);
+  const std::int32_t id = in_model >= 0 ? in_model : next_id_++;
+  raw_.add(content, id);
+  id_of_content_.emplace(content, id);
+  tokens_.emplace(id, Token{.decoded = content, .special = true});
+  id_limit_ = std::max(id_limit_, id + 1);
+}
+
 std::vector<AddedTokens::Segment> AddedTokens::split(std::string_view text,
                                                      const TokenTrie& trie) const {
   std::vector<Segment> stretches;

@@ -29,6 +29,10 @@ class AddedTokens {
   AddedTokens(const Json& list, const Vocabulary& vocabulary, const Normalizer* normalizer,
               const std::string& where);
 
+  /// Adds a special token as add_special_tokens() of the package: a known one keeps its id, another
+  /// gets the next. Throws a UserError for an empty text.
+  void add_special(const std::string& content, const Vocabulary& vocabulary);
+
   /// Splits raw text at the tokens with normalized = false.
   std::vector<Segment> split_raw(std::string_view text) const { return split(text, raw_); }
   /// Splits normalized text at the tokens with normalized = true.
@@ -48,7 +52,7 @@ class AddedTokens {
  private:
   struct Token {
     std::string decoded;
-    bool special, single_word, lstrip, rstrip;
+    bool special = false, single_word = false, lstrip = false, rstrip = false;
   };
   void add(const Json& entry, const Vocabulary& vocabulary, const Normalizer* normalizer,
            const std::string& where);

@@ -69,7 +69,7 @@ class BpeModel : public Model {
 
 }  // namespace
 
-std::unique_ptr<Model> make_bpe_model(const Json& model, BpeLists* lists,
+std::unique_ptr<Model> make_bpe_model(const Json& model, ModelLists* lists,
                                       const std::string& where) {
   if (model.contains("dropout") && !model.at("dropout").is_null() &&
       json_double(model, "dropout", where) != 0)

@@ -11,6 +11,7 @@ namespace megatron::hugging_face {
 
 /// Throws UserErrors for missing fields, fields of wrong types, and dropout. `lists` holds the
 /// lists that are not in `model`; null: they are. `where` names file and field in errors.
-std::unique_ptr<Model> make_bpe_model(const Json& model, BpeLists* lists, const std::string& where);
+std::unique_ptr<Model> make_bpe_model(const Json& model, ModelLists* lists,
+                                      const std::string& where);
 
 }  // namespace megatron::hugging_face

@@ -25,9 +25,14 @@ fs::path json_file(const fs::path& path) {
 
 }  // namespace
 
-HuggingFaceTokenizer::HuggingFaceTokenizer(const fs::path& path)
+HuggingFaceTokenizer::HuggingFaceTokenizer(const fs::path& path,
+                                           const std::vector<std::string>& special_tokens)
     : HuggingFaceTokenizer(hugging_face::read_tokenizer_json(json_file(path)),
-                           fs::absolute(json_file(path)).parent_path(), json_file(path).string()) {}
+                           fs::absolute(json_file(path)).parent_path(), json_file(path).string()) {
+  for (const std::string& token : special_tokens)
+    added_tokens_.add_special(token, model_->vocabulary());
+  id_limit_ = std::max(id_limit_, added_tokens_.id_limit());
+}
 
 HuggingFaceTokenizer::HuggingFaceTokenizer(hugging_face::TokenizerJson json, const fs::path& folder,
                                            const std::string& source) {

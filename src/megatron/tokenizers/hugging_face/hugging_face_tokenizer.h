@@ -29,7 +29,9 @@ namespace megatron {
 class HuggingFaceTokenizer : public Tokenizer {
  public:
   /// Reads `path`, a tokenizer.json or a folder that holds one.
-  explicit HuggingFaceTokenizer(const std::filesystem::path& path);
+  /// `special_tokens` are added to those of the file, as transformers' add_tokens() adds them.
+  explicit HuggingFaceTokenizer(const std::filesystem::path& path,
+                                const std::vector<std::string>& special_tokens = {});
   /// Reads the content of a tokenizer.json. The special tokens are those of the other files in
   /// `folder`; "": there are none. `source` names the file in errors.
   HuggingFaceTokenizer(hugging_face::TokenizerJson json, const std::filesystem::path& folder,

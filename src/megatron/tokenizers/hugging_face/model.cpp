@@ -23,13 +23,13 @@ std::string type_of(const Json& model, const std::string& where) {
 
 }  // namespace
 
-std::unique_ptr<Model> make_model(const Json& model, BpeLists* lists, const std::string& where) {
+std::unique_ptr<Model> make_model(const Json& model, ModelLists* lists, const std::string& where) {
   const std::string type =
       lists != nullptr && !model.contains("type") ? "BPE" : type_of(model, where);
   if (type == "BPE") return make_bpe_model(model, lists, where);
-  if (type == "WordPiece") return std::make_unique<WordPiece>(model, where);
-  if (type == "Unigram") return std::make_unique<Unigram>(model, where);
-  if (type == "WordLevel") return std::make_unique<WordLevel>(model, where);
+  if (type == "WordPiece") return std::make_unique<WordPiece>(model, lists, where);
+  if (type == "Unigram") return std::make_unique<Unigram>(model, lists, where);
+  if (type == "WordLevel") return std::make_unique<WordLevel>(model, lists, where);
   unsupported_component(type, where);
 }
 

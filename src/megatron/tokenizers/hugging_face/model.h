@@ -33,11 +33,11 @@ class Model {
   }
 };
 
-struct BpeLists;
+struct ModelLists;
 
 /// Reads a BPE, WordPiece, Unigram or WordLevel model. Throws UserErrors for other types, missing
 /// fields and fields of wrong types. `lists` holds the lists of a BPE model that are not in
 /// `model`; null: they are. `where` names file and field in errors.
-std::unique_ptr<Model> make_model(const Json& model, BpeLists* lists, const std::string& where);
+std::unique_ptr<Model> make_model(const Json& model, ModelLists* lists, const std::string& where);
 
 }  // namespace megatron::hugging_face

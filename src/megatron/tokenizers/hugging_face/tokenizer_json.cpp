@@ -76,6 +76,8 @@ struct Parts {
   std::uint8_t* end;  ///< of the texts
   std::string rest;   ///< JSON of all other fields
   HugePageVector<std::pair<std::string_view, std::int32_t>> vocabulary;
+  std::vector<std::string> pieces;  ///< of Unigram
+  std::vector<double> scores;
   Bpe::MergeViews merges;
   bool has_vocabulary = false, has_merges = false;
 };
@@ -101,7 +103,36 @@ bool append_raw(std::string& out, value field) {
   return true;
 }
 
+bool read_pieces(value list, Parts& parts) {
+  simdjson::ondemand::array entries;
+  if (list.get_array().get(entries) != SUCCESS) return false;
+  for (auto entry : entries) {
+    simdjson::ondemand::array sides;
+    if (entry.get_array().get(sides) != SUCCESS) return false;
+    std::size_t count = 0;
+    for (auto side : sides) {
+      simdjson::ondemand::raw_json_string quoted;
+      std::string_view text;
+      double score = 0;
+      if (count == 0) {
+        if (side.get_raw_json_string().get(quoted) != SUCCESS || !parts.read_text(quoted, text))
+          return false;
+        parts.pieces.emplace_back(text);
+      } else {
+        if (count > 1 || side.get_double().get(score) != SUCCESS) return false;
+        parts.scores.push_back(score);
+      }
+      ++count;
+    }
+    if (count != 2) return false;
+  }
+  return true;
+}
+
 bool read_vocabulary(value list, Parts& parts) {
+  json_type type{};
+  if (list.type().get(type) != SUCCESS) return false;
+  if (type == json_type::array) return read_pieces(list, parts);
   object tokens;
   if (list.get_object().get(tokens) != SUCCESS) return false;
   for (auto field : tokens) {
@@ -188,6 +219,26 @@ bool read_fields(object members, Parts& parts, bool is_model) {
   return true;
 }
 
+/// Returns whether the lists are those of the model's type. Without a type, they are BPE's.
+bool has_lists_of(const Json& model, const Parts& parts) {
+  const Json type = model.contains("type") ? model.at("type") : Json("BPE");
+  const bool has_scores = !parts.pieces.empty();
+  if (type == "BPE") return parts.has_merges && !has_scores;
+  if (parts.has_merges) return false;
+  if (type == "Unigram") return has_scores;
+  return (type == "WordPiece" || type == "WordLevel") && !has_scores;
+}
+
+/// Returns nullopt for mistakes, which the reader of the whole file explains.
+std::optional<Vocabulary> make_vocabulary(const Parts& parts) {
+  if (parts.pieces.empty()) return Vocabulary::of_pairs(parts.vocabulary);
+  try {
+    return Vocabulary::numbered(parts.pieces, "");
+  } catch (const UserError&) {
+    return std::nullopt;
+  }
+}
+
 std::optional<TokenizerJson> read_quickly(const std::filesystem::path& path) {
   std::shared_ptr<Document> document;
   try {
@@ -203,7 +254,7 @@ std::optional<TokenizerJson> read_quickly(const std::filesystem::path& path) {
   parts.merges.reserve(document->file.view().size() / 16);
   if (document->parser.iterate(document->file.view()).get(content) != SUCCESS ||
       content.get_object().get(root) != SUCCESS || !read_fields(root, parts, false) ||
-      !parts.has_vocabulary || !parts.has_merges)
+      !parts.has_vocabulary)
     return std::nullopt;
   TokenizerJson result;
   try {
@@ -211,11 +262,14 @@ std::optional<TokenizerJson> read_quickly(const std::filesystem::path& path) {
   } catch (const UserError&) {  // the reader of the whole file tells the place
     return std::nullopt;
   }
-  auto vocabulary = Vocabulary::of_pairs(parts.vocabulary);
-  if (!result.root->is_object() || !vocabulary) return std::nullopt;
-  const Json& model = result.root->at("model");
-  if (model.contains("type") && model.at("type") != "BPE") return std::nullopt;
-  result.lists.emplace(BpeLists{std::move(*vocabulary), std::move(parts.merges), document});
+  if (!result.root->is_object() || !has_lists_of(result.root->at("model"), parts))
+    return std::nullopt;
+  auto vocabulary = make_vocabulary(parts);
+  if (!vocabulary) return std::nullopt;
+  result.lists.emplace(ModelLists{.vocabulary = std::move(*vocabulary),
+                                  .merges = std::move(parts.merges),
+                                  .scores = std::move(parts.scores),
+                                  .owner = document});
   return result;
 }
 

@@ -2,12 +2,12 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "megatron/base/error.h"
 #include "megatron/tokenizers/best_segmentation.h"
 #include "megatron/tokenizers/hugging_face/component.h"
+#include "megatron/tokenizers/hugging_face/tokenizer_json.h"
 #include "megatron/tokenizers/regex.h"
 
 namespace megatron::hugging_face {
@@ -23,19 +23,26 @@ std::string byte_token(unsigned byte) {
 
 }  // namespace
 
-Unigram::Unigram(const Json& model, const std::string& where)
-    : byte_fallback_(bool_or(model, "byte_fallback", false, where)) {
+void Unigram::read_pieces(const Json& model, const std::string& where) {
   std::vector<std::string> tokens;
-  double min_score = std::numeric_limits<double>::infinity();
   for (const Json& entry : array_at(model, "vocab", where)) {
     const std::string place = where + ".vocab[" + std::to_string(tokens.size()) + "]";
     if (!entry.is_array() || entry.size() != 2 || !entry[0].is_string() || !entry[1].is_number())
       throw UserError({place + " must be [token, score]", entry.dump(), ""});
     tokens.push_back(entry[0].get<std::string>());
     scores_.push_back(entry[1].get<double>());
-    min_score = std::min(min_score, scores_.back());
   }
   vocabulary_ = Vocabulary::numbered(tokens, where + ".vocab");
+}
+
+Unigram::Unigram(const Json& model, ModelLists* lists, const std::string& where)
+    : byte_fallback_(bool_or(model, "byte_fallback", false, where)) {
+  if (lists != nullptr) {
+    vocabulary_ = std::move(lists->vocabulary);
+    scores_ = std::move(lists->scores);
+  } else {
+    read_pieces(model, where);
+  }
   if (model.contains("unk_id") && !model.at("unk_id").is_null()) {
     const std::int64_t id = json_int(model, "unk_id", where);
     if (id < 0 || id >= vocabulary_.id_limit())
@@ -43,10 +50,10 @@ Unigram::Unigram(const Json& model, const std::string& where)
           {where + ": field 'unk_id' must be an id of the vocabulary", std::to_string(id), ""});
     unk_id_ = static_cast<std::int32_t>(id);
   }
-  for (std::size_t i = 0; i < tokens.size(); ++i)
-    if (!tokens[i].empty()) trie_.add(tokens[i], static_cast<std::int32_t>(i));
+  for (std::int32_t id = 0; id < vocabulary_.id_limit(); ++id)
+    if (const std::string_view token = vocabulary_.token(id); !token.empty()) trie_.add(token, id);
   trie_.finish();
-  unk_score_ = min_score - kUnknownPenalty;
+  unk_score_ = *std::min_element(scores_.begin(), scores_.end()) - kUnknownPenalty;
   for (unsigned byte = 0; byte < 256; ++byte)
     id_of_byte_.push_back(vocabulary_.find(byte_token(byte)));
 }

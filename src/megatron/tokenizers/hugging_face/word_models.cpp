@@ -3,10 +3,16 @@
 #include <nlohmann/json.hpp>
 
 #include "megatron/base/error.h"
+#include "megatron/tokenizers/hugging_face/tokenizer_json.h"
 #include "megatron/tokenizers/utf8.h"
 
 namespace megatron::hugging_face {
 namespace {
+
+Vocabulary vocabulary_of(const Json& model, ModelLists* lists, const std::string& where) {
+  if (lists != nullptr) return std::move(lists->vocabulary);
+  return Vocabulary(json_at(model, "vocab", where), where + ".vocab");
+}
 
 std::int32_t find_unk(const Vocabulary& vocabulary, const Json& model, const std::string& where) {
   const std::string unk =
@@ -19,8 +25,8 @@ std::int32_t find_unk(const Vocabulary& vocabulary, const Json& model, const std
 
 }  // namespace
 
-WordPiece::WordPiece(const Json& model, const std::string& where)
-    : vocabulary_(json_at(model, "vocab", where), where + ".vocab"),
+WordPiece::WordPiece(const Json& model, ModelLists* lists, const std::string& where)
+    : vocabulary_(vocabulary_of(model, lists, where)),
       unk_id_(find_unk(vocabulary_, model, where)) {
   const std::string prefix = model.contains("continuing_subword_prefix")
                                  ? json_string(model, "continuing_subword_prefix", where)
@@ -78,8 +84,8 @@ void WordPiece::encode_with_spans(std::string_view word, std::vector<TokenSpan>&
   spans.push_back({unk_id_, 0, word.size()});
 }
 
-WordLevel::WordLevel(const Json& model, const std::string& where)
-    : vocabulary_(json_at(model, "vocab", where), where + ".vocab"),
+WordLevel::WordLevel(const Json& model, ModelLists* lists, const std::string& where)
+    : vocabulary_(vocabulary_of(model, lists, where)),
       unk_id_(find_unk(vocabulary_, model, where)) {}
 
 void WordLevel::encode(std::string_view word, std::vector<std::int32_t>& ids) const {

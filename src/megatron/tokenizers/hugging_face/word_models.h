@@ -13,7 +13,8 @@ namespace megatron::hugging_face {
 /// the word begins with. A word with an unknown part is one unk_token.
 class WordPiece : public Model {
  public:
-  WordPiece(const Json& model, const std::string& where);
+  /// `lists` holds the vocabulary if it is not null; else `model` does.
+  WordPiece(const Json& model, ModelLists* lists, const std::string& where);
   void encode(std::string_view word, std::vector<std::int32_t>& ids) const override;
   void encode_with_spans(std::string_view word, std::vector<TokenSpan>& spans) const override;
   const Vocabulary& vocabulary() const override { return vocabulary_; }
@@ -33,7 +34,7 @@ class WordPiece : public Model {
 /// Encodes a word as one token.
 class WordLevel : public Model {
  public:
-  WordLevel(const Json& model, const std::string& where);
+  WordLevel(const Json& model, ModelLists* lists, const std::string& where);
   void encode(std::string_view word, std::vector<std::int32_t>& ids) const override;
   void encode_with_spans(std::string_view word, std::vector<TokenSpan>& spans) const override;
   const Vocabulary& vocabulary() const override { return vocabulary_; }

@@ -86,8 +86,7 @@ void describe_sentencepiece(const fs::path& path, TokenizerDescription& about) {
 
 void describe_files(const TokenizerConfig& config, TokenizerDescription& about) {
   const std::string& type = about.type;
-  if (type == "HuggingFaceTokenizer" || type == "SFTTokenizer")
-    return describe_json(about.file, about);
+  if (reads_tokenizer_json(type)) return describe_json(about.file, about);
   if (type == "TikTokenizer") {
     about.model = "BPE by ranks";
     about.pre_tokenizer = pattern_words(tiktoken::read_vocabulary_file(about.file, config).pattern);
@@ -169,7 +168,7 @@ std::vector<std::string> merges_of(const TokenizerConfig& config) {
     std::ifstream lines(gpt2_files(config).merges);
     for (std::string line; std::getline(lines, line);)
       if (!line.empty() && !line.starts_with("#version")) merges.push_back(line);
-  } else if (type == "HuggingFaceTokenizer" || type == "SFTTokenizer") {
+  } else if (reads_tokenizer_json(type)) {
     const auto json = hugging_face::read_tokenizer_json(file_of(config));
     if (!json.lists) return merges;
     for (const auto& [left, right] : json.lists->merges)
