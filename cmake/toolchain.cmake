@@ -36,9 +36,12 @@ if(CCACHE)
       CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime ${CCACHE})
   add_compile_options($<$<COMPILE_LANG_AND_ID:CXX,GNU>:-fpch-preprocess>)  # ccache must see which precompiled headers a source uses
 endif()
+# mold before 2.0 (Debian 12 has 1.10) loops for ever on some programs, depending on the texts in them, and lets others begin with a page that is
+# not mapped, so that they do not start.
 find_program(MOLD mold)
 if(MOLD)
-  # norelro: mold 1.10 lets the read-only part begin on a page that is not mapped, where code ends with its page and a thread-local variable follows;
-  # such a program does not start ("cannot apply additional memory protection after relocation").
-  add_link_options(-fuse-ld=mold -Wl,-z,norelro)
+  execute_process(COMMAND ${MOLD} --version OUTPUT_VARIABLE MOLD_VERSION)
+  if(MOLD_VERSION MATCHES "mold ([2-9]|[1-9][0-9]+)\\.")
+    add_link_options(-fuse-ld=mold)
+  endif()
 endif()
