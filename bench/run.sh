@@ -6,7 +6,7 @@
 # beside PyTorch's (small_memory.py); with `tokenizers` and `tokenizer-training`, tokenizers and
 # their trainers beside the packages (bench/tokenizers); with `sample-index`, the sample order of a
 # large corpus beside megatron-core's helpers (bench/sample_index). Further arguments go to the
-# program; --help lists them.
+# program; --help lists them. `preprocess-data` times preprocess-data beside Megatron-LM's script.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 case "${1:-}" in
@@ -18,7 +18,7 @@ case "${1:-}" in
 esac
 program=main
 case "${1:-}" in
-  ranks | startup | small-memory | tokenizers | tokenizer-training | sample-index)
+  ranks | startup | small-memory | tokenizers | tokenizer-training | preprocess-data | sample-index)
     program=${1//-/_}
     shift
     ;;
@@ -26,6 +26,7 @@ esac
 script=bench/suite/$program.py
 [ "$program" = tokenizers ] && script=bench/tokenizers/run.py
 [ "$program" = tokenizer_training ] && script=bench/tokenizers/train.py
+[ "$program" = preprocess_data ] && script=bench/tokenizers/preprocess.py
 [ "$program" = sample_index ] && script=bench/sample_index/run.py
 case " $* " in
   # Nothing is installed to answer that.
