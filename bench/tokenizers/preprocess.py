@@ -2,8 +2,9 @@
 """Times `megatron preprocess-data` beside Megatron-LM's script with as many workers.
 
 Both read the same JSON lines with GPT-2's vocabulary (tokenizer.json) in turns of one run, and must
-write the same bytes. Times are those of whole processes, start included: wall-clock time and CPU
-time. `megatron tokenize` on the same texts tells which share of the tokenizer's speed remains.
+write the same bytes. Speeds are those that both programs print, without their starts. CPU times of
+whole processes of ours, and of `megatron tokenize` on the same texts, tell which share of the
+tokenizer's speed remains.
 
 Usage: preprocess.py --megatron-lm FOLDER [--megabytes 50] [--workers 1 2] [--turns 3]
 FOLDER is a clone of https://github.com/NVIDIA/Megatron-LM.
@@ -14,27 +15,38 @@ import filecmp
 import json
 import os
 import pathlib
+import re
 import statistics
 import subprocess
 import sys
 import tempfile
-import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 import run  # noqa: E402
 
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
 
+# Runs a script as if no compiler for GPUs were there, with which megatron-core compiles on import.
+WITHOUT_GPU = """
+import runpy, sys
+import torch.utils.cpp_extension
+def load_inline(*arguments, **options):
+    raise RuntimeError("no GPU")
+torch.utils.cpp_extension.load_inline = load_inline
+del sys.argv[0]
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
 
-def timed(command, log, **options):
-    """Returns wall-clock and CPU time of a process and of those that it waits for."""
-    begin = time.perf_counter()
+
+def run_timed(command, log, **options):
+    """Returns the CPU time of a process and what it prints."""
     process = subprocess.Popen(command, stdout=log, stderr=log, **options)
     _, status, usage = os.wait4(process.pid, 0)
+    log.seek(0)
+    said = log.read()
     if status != 0:
-        log.seek(0)
-        sys.exit(f"{' '.join(map(str, command))} failed:\n{log.read()[-2000:]}")
-    return time.perf_counter() - begin, usage.ru_utime + usage.ru_stime
+        sys.exit(f"{' '.join(map(str, command))} failed:\n{said[-2000:]}")
+    return usage.ru_utime + usage.ru_stime, said
 
 
 def write_inputs(folder, megabytes):
@@ -52,6 +64,29 @@ def write_inputs(folder, megabytes):
     return (folder / "texts.txt").stat().st_size / 1e6
 
 
+def measure(program, script, folder, flags, environment):
+    """Returns MB/s of both programs, and the speed of ours divided by that of its tokenizer."""
+    with open(folder / "log", "w+") as log:
+        command = [program, "preprocess-data", *flags, "--tokenizer-model", "tokenizer.json"]
+        command += ["--output-prefix", "ours", "--json"]
+        our_cpu, said = run_timed(command, log, cwd=folder)
+        report = json.loads(next(line for line in said.splitlines() if line.startswith("{")))
+    with open(folder / "log", "w+") as log:
+        command = [sys.executable, "-c", WITHOUT_GPU, script, *flags, "--tokenizer-model", "."]
+        command += ["--output-prefix", "theirs", "--log-interval", "100"]
+        _, said = run_timed(command, log, cwd=folder, env=environment)
+        mebibytes = float(re.findall(r"docs/s, ([0-9.]+) MB/s", said)[-1])
+    with open(folder / "ids", "w+") as ids, open(folder / "texts.txt") as texts:
+        command = [program, "tokenize", "--tokenizer-model", "tokenizer.json"]
+        tokenizer_cpu, _ = run_timed(command, ids, cwd=folder, stdin=texts)
+    for end in ("bin", "idx"):
+        files = [folder / f"{name}_text_document.{end}" for name in ("ours", "theirs")]
+        if not filecmp.cmp(*files, shallow=False):
+            sys.exit(f"the .{end} files differ")
+    speed = report["text_bytes"] / 1e6 / report["seconds"]
+    return speed, mebibytes * 1.048576, tokenizer_cpu / our_cpu
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--megatron-lm", type=pathlib.Path, required=True)
@@ -60,43 +95,26 @@ def main():
     parser.add_argument("--turns", type=int, default=3)
     arguments = parser.parse_args()
     program = os.path.abspath(os.environ.get("MEGATRON", "build/bin/megatron"))
-    script = arguments.megatron_lm.resolve() / "tools" / "preprocess_data.py"
+    clone = arguments.megatron_lm.resolve()
+    script = clone / "tools" / "preprocess_data.py"
+    environment = os.environ | {"PYTHONPATH": str(clone)}  # before the package megatron-core
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         size = write_inputs(folder, arguments.megabytes)
         flags = "--input corpus.jsonl --tokenizer-type HuggingFaceTokenizer --append-eod".split()
         for workers in arguments.workers:
-            flags_of_turn = flags + ["--workers", str(workers), "--log-interval", "100000"]
-            times = {"megatron": [], "Megatron-LM": [], "tokenize": []}
-            for _ in range(arguments.turns):
-                with open(folder / "log", "w+") as log, open(folder / "texts.txt") as texts:
-                    for peer, start, model in (
-                        ("megatron", [program, "preprocess-data"], "tokenizer.json"),
-                        ("Megatron-LM", [sys.executable, script], "."),
-                    ):
-                        command = start + flags_of_turn + ["--tokenizer-model", model]
-                        command += ["--output-prefix", peer]
-                        times[peer].append(timed(command, log, cwd=folder))
-                    command = [program, "tokenize", "--tokenizer-model", "tokenizer.json"]
-                    times["tokenize"].append(timed(command, log, cwd=folder, stdin=texts))
-            for end in ("bin", "idx"):
-                files = [folder / f"{peer}_text_document.{end}" for peer in list(times)[:2]]
-                if not filecmp.cmp(*files, shallow=False):
-                    sys.exit(f"the .{end} files differ")
-            wall, cpu = (
-                {peer: statistics.median(t[i] for t in times[peer]) for peer in times}
-                for i in (0, 1)
-            )
+            turns = [
+                measure(program, script, folder, flags + ["--workers", str(workers)], environment)
+                for _ in range(arguments.turns)
+            ]
+            ours, theirs, of_tokenizer = (statistics.median(values) for values in zip(*turns))
             result = {
                 "workers": workers,
                 "megabytes": round(size, 1),
-                "megatron_mb_per_s": round(size / wall["megatron"], 1),
-                "megatron_lm_mb_per_s": round(size / wall["Megatron-LM"], 2),
-                "times_as_fast": round(wall["Megatron-LM"] / wall["megatron"], 1),
-                "megatron_mb_per_cpu_s": round(size / cpu["megatron"], 1),
-                "megatron_lm_mb_per_cpu_s": round(size / cpu["Megatron-LM"], 2),
-                "times_as_fast_in_cpu_time": round(cpu["Megatron-LM"] / cpu["megatron"], 1),
-                "of_tokenizer_speed": round(cpu["tokenize"] / cpu["megatron"], 2),
+                "megatron_mb_per_s": round(ours, 1),
+                "megatron_lm_mb_per_s": round(theirs, 2),
+                "times_as_fast": round(ours / theirs, 1),
+                "of_tokenizer_speed": round(of_tokenizer, 2),
             }
             print(json.dumps(result), flush=True)
 

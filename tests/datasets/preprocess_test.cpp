@@ -9,6 +9,7 @@
 #include "datasets/preprocess_fixture.h"
 #include "megatron/datasets/indexed_dataset.h"
 #include "megatron/datasets/json_lines.h"
+#include "megatron/tokenizers/tokenizer.h"
 #include "support/message_of.h"
 #include "support/temporary_folder.h"
 
@@ -270,6 +271,29 @@ TEST_F(PreprocessTest, NamesTheLineThatTheTokenizerRefuses) {
   };
   EXPECT_THAT(message_of([&] { preprocess(options_, only_a); }),
               HasSubstr("in.jsonl:2: not an a: b"));
+}
+
+TEST_F(PreprocessTest, WritesTheConversationsOfALine) {
+  TokenizerConfig config;
+  config.tokenizer_type = "HuggingFaceTokenizer";
+  config.tokenizer_model =
+      folder_.write("tok.json", R"({"model":{"type":"WordLevel","unk_token":"<unk>",)"
+                                R"("vocab":{"<unk>":0,"be":1,"hi":2,"yes":3}},)"
+                                R"("pre_tokenizer":{"type":"Whitespace"}})");
+  options_.conversations = std::make_shared<const PromptFormat>("identity", make_tokenizer(config));
+  options_.json_keys = {"messages"};
+  options_.append_eod = false;
+  const std::string answered =
+      R"({"role":"user","content":"hi "},{"role":"assistant","content":"yes "})";
+  input("in.jsonl", R"({"messages":[{"role":"system","content":"be "},)" + answered +
+                        R"(,{"role":"system","content":""},)" + answered + "]}\n\n" +
+                        R"({"messages":[)" + answered + "]}\n");
+  run();
+  EXPECT_THAT(documents("messages"), ElementsAre("\1\2\3\2\3|", "\2\3|"));
+  input("bad.jsonl", R"({"messages":[{"role":"robot","content":"hi"}]})");
+  EXPECT_THAT(error(), HasSubstr("bad.jsonl:1: message 1 of a conversation has an unknown role"));
+  input("in.txt", "hi\n");
+  EXPECT_THAT(error(), HasSubstr("a text file has no conversations"));
 }
 
 TEST_F(PreprocessTest, ReadsNulBytesAndLinesOfManyChunks) {

@@ -313,7 +313,6 @@ TEST_F(SftDatasets, CountTheSamplesOfEpochs) {
 TEST_F(SftDatasets, MockDataAreConversations) {
   DataConfig config;
   config.mock_data = config.sft = true;
-  config.sft_tokenizer_prompt_format = kIdentity;
   const Datasets mock =
       build_datasets(config, {.sequence_length = 64,
                               .num_samples = {40, 5, 0},
@@ -329,7 +328,7 @@ TEST_F(SftDatasets, MockDataAreConversations) {
     EXPECT_EQ(file.messages(i).front().role, "system");
     EXPECT_GE(split_conversations(file.messages(i)).size(), 1u);
   }
-  const SftDataset real = open(lines, {.sequence_length = 64});
+  const SftDataset real = open(lines, {.sequence_length = 64}, config.sft_tokenizer_prompt_format);
   const Dataset& train = mock.require(Split::train);
   ASSERT_EQ(train.size(), 40);
   bool has_loss = false;
