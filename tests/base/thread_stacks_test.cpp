@@ -15,7 +15,6 @@
 namespace megatron {
 namespace {
 
-using testing::Contains;
 using testing::HasSubstr;
 
 /// ThreadSanitizer delivers a signal only when the thread returns from the kernel.

@@ -117,7 +117,8 @@ class ChangedCommunicators final : public Communicators {
   ChangedComm::Then then_;
 };
 
-LayoutCheckOptions with_comm(ChangedComm::Change change, ChangedComm::Then then = {}) {
+LayoutCheckOptions with_comm(const ChangedComm::Change& change,
+                             const ChangedComm::Then& then = {}) {
   return {.communicators = [change, then](Communicators& own) -> std::unique_ptr<Communicators> {
     return std::make_unique<ChangedCommunicators>(own, change, then);
   }};
@@ -140,7 +141,7 @@ class ChangedSource final : public MicrobatchSource {
 };
 
 LayoutCheckOptions with_microbatches(std::int64_t rank,
-                                     std::function<void(Microbatch&, const Rank&)> change) {
+                                     const std::function<void(Microbatch&, const Rank&)>& change) {
   return {.trainer = [rank, change](Trainer& trainer) {
     if (trainer.plan.rank.world.rank != rank) return;
     trainer.services.data.train = std::make_unique<ChangedSource>(
@@ -332,7 +333,9 @@ TEST(Coverage, MissesRowsSamplesAndChannelsOfAnOp) {
   reference.activations["loss"] = {{0, at::zeros({}, at::kDouble)}};
   reference.activations["other"] = {{0, whole}};
   Coverage coverage;
-  const auto index = [](std::vector<std::int64_t> values) { return at::tensor(values, at::kLong); };
+  const auto index = [](const std::vector<std::int64_t>& values) {
+    return at::tensor(values, at::kLong);
+  };
   coverage.add("mlp", 0, whole, {index({0, 3}), at::Tensor(), at::Tensor()});
   coverage.add("mlp", 0, whole, {index({1}), at::Tensor(), index({0, 2})});
   coverage.add("loss", 0, reference.activations["loss"][0], {});
