@@ -34,7 +34,7 @@ HuggingFaceTokenizer::HuggingFaceTokenizer(const fs::path& path,
   id_limit_ = std::max(id_limit_, added_tokens_.id_limit());
 }
 
-HuggingFaceTokenizer::HuggingFaceTokenizer(const hugging_face::TokenizerJson& json,
+HuggingFaceTokenizer::HuggingFaceTokenizer(hugging_face::TokenizerJson&& json,
                                            const fs::path& folder, const std::string& source) {
   const Json& root = *json.root;
   const Json& model = json_at(root, "model", source);

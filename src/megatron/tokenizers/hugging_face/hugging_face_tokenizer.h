@@ -34,7 +34,7 @@ class HuggingFaceTokenizer : public Tokenizer {
                                 const std::vector<std::string>& special_tokens = {});
   /// Reads the content of a tokenizer.json. The special tokens are those of the other files in
   /// `folder`; "": there are none. `source` names the file in errors.
-  HuggingFaceTokenizer(const hugging_face::TokenizerJson& json, const std::filesystem::path& folder,
+  HuggingFaceTokenizer(hugging_face::TokenizerJson&& json, const std::filesystem::path& folder,
                        const std::string& source);
   std::vector<std::int32_t> encode(std::string_view text) const override;
   std::vector<std::int32_t> encode_fragment(std::string_view text) const override;
