@@ -50,9 +50,9 @@ struct TcpPair {
     address.sin_family = AF_INET;
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     socklen_t size = sizeof(address);
-    ::bind(listener, reinterpret_cast<sockaddr*>(&address), size);
-    ::listen(listener, 1);
-    ::getsockname(listener, reinterpret_cast<sockaddr*>(&address), &size);
+    EXPECT_EQ(::bind(listener, reinterpret_cast<sockaddr*>(&address), size), 0);
+    EXPECT_EQ(::listen(listener, 1), 0);
+    EXPECT_EQ(::getsockname(listener, reinterpret_cast<sockaddr*>(&address), &size), 0);
     one = ::socket(AF_INET, SOCK_STREAM, 0);
     EXPECT_EQ(::connect(one, reinterpret_cast<sockaddr*>(&address), size), 0);
     other = ::accept(listener, nullptr, nullptr);

@@ -251,9 +251,10 @@ TEST(Membership, WaitsLongerAndLongerWhenRoundsFailSoon) {
 TEST(Decision, IsReadAsWritten) {
   const Decision decision{Kind::stop, 3, {"a", "b"}, 2, "a \"reason\"", 137, true};
   EXPECT_EQ(read_decision(write_decision(decision)), decision);
-  for (const char* wrong : {"", "{", "[]", "{}",
-                            R"({"kind":9,"round":1,"members":[],"restarts":0,)"
-                            R"("reason":"","code":0})"})
+  const std::string unknown_kind =
+      R"({"kind":9,"round":1,"members":[],"restarts":0,"reason":"","code":0,"is_restart":0})";
+  for (const std::string& wrong :
+       {std::string(), std::string("{"), std::string("[]"), std::string("{}"), unknown_kind})
     EXPECT_NE(message_of([&] { read_decision(wrong); }), "") << wrong;
 }
 

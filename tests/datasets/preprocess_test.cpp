@@ -18,7 +18,6 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using ::testing::IsEmpty;
 
 TEST_F(PreprocessTest, ReadsJsonLines) {
   input("in.jsonl",
@@ -237,7 +236,7 @@ TEST_F(PreprocessTest, NamesFileAndLineOfMistakesAndLeavesNothing) {
 TEST_F(PreprocessTest, RefusesDamagedCompression) {
   const std::string text =
       "{\"text\": \"" + std::string(5000, 'x') + "\"}\n{\"text\": \"yyyyyyyyyyyyyyyyyy\"}\n";
-  const auto halve = [](std::string data) { return data.substr(0, data.size() / 2); };
+  const auto halve = [](const std::string& data) { return data.substr(0, data.size() / 2); };
   input("in.jsonl.gz", halve(gzip(text)));
   EXPECT_THAT(error(), HasSubstr("in.jsonl.gz: damaged or truncated gzip data"));
   input("in.jsonl.gz", gzip(text) + "rubbish");

@@ -53,14 +53,20 @@ void check_command(const std::vector<std::string>& args, std::int64_t world_size
   if (command->check) command->check(std::span(args).subspan(1), world_size);
 }
 
-/// Checks the command for the largest number of hosts that it fits.
+/// Returns why the command cannot run on so many hosts, or "".
+std::string refusal(const LaunchPlan& plan, std::int64_t hosts) {
+  try {
+    check_command(plan.command, hosts * plan.ranks_per_node);
+    return "";
+  } catch (const UserError& error) {
+    return error.what();
+  }
+}
+
+/// Throws what the command would throw, unless it fits some number of hosts.
 void check_command(const LaunchPlan& plan) {
   for (std::int64_t hosts = plan.max_nodes; hosts > plan.min_nodes; --hosts) {
-    try {
-      return check_command(plan.command, hosts * plan.ranks_per_node);
-    } catch (const UserError&) {
-      // Fewer hosts may fit.
-    }
+    if (refusal(plan, hosts).empty()) return;
   }
   check_command(plan.command, plan.min_nodes * plan.ranks_per_node);
 }
@@ -165,18 +171,8 @@ class Launch {
                           .end_timeout = milliseconds_of(plan_.grace_s + 45),
                           .can_grow = plan_.min_nodes < plan_.max_nodes && resumes(plan_)};
     if (plan_.min_nodes < plan_.max_nodes)
-      options.membership.refusal = [this](std::int64_t hosts) { return refusal(hosts); };
+      options.membership.refusal = [this](std::int64_t hosts) { return refusal(plan_, hosts); };
     return options;
-  }
-
-  /// Returns why the command cannot run on so many hosts, or "".
-  std::string refusal(std::int64_t hosts) const {
-    try {
-      check_command(plan_.command, hosts * plan_.ranks_per_node);
-      return "";
-    } catch (const UserError& error) {
-      return error.what();
-    }
   }
 
   bool was_told_to_end() {

@@ -210,7 +210,8 @@ void World::State::run_callback(const std::function<void(const std::string&)>& c
   try {
     callback(text);
   } catch (...) {
-    // The waits of this rank go on, and the watcher ends it after the grace period.
+    // Expected of a callback that fails: the waits of this rank go on, and the watcher ends it
+    // after the grace period.
   }
   const std::lock_guard lock(mutex_);
   is_in_callback_ = false;

@@ -67,7 +67,7 @@ class FileSender {
     const at::Tensor header = bytes_tensor(kHeaderBytes).zero_();
     auto* bytes = header.mutable_data_ptr<std::uint8_t>();
     std::memcpy(bytes, &size, sizeof size);
-    std::memcpy(bytes + sizeof size, name.data(), name.size());
+    std::ranges::copy(name, bytes + sizeof size);
     return header;
   }
 
