@@ -22,11 +22,9 @@
 namespace megatron {
 namespace {
 
-using testing::Each;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
-using testing::Not;
 using testing::SizeIs;
 
 /// Returns the owners of folders with `per_folder` ranks each.

@@ -2,10 +2,8 @@
 // of their own, so that the relative --non-persistent-local-ckpt-dir is another one on each. Ranks
 // and hosts are lost; the run goes on at the last finished step, with the losses of a run without
 // faults.
-#include <arpa/inet.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/socket.h>
 
 #include <iterator>
 #include <memory>
@@ -13,6 +11,7 @@
 #include "cli/logged_losses.h"
 #include "cli/running_launch.h"
 #include "cli/tiny_training.h"
+#include "megatron/base/listening_socket.h"
 
 namespace megatron {
 namespace {
@@ -23,15 +22,7 @@ using testing::SizeIs;
 
 /// Returns a port of this host that nobody listens at.
 std::string unused_port() {
-  const int socket = ::socket(AF_INET, SOCK_STREAM, 0);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof address;
-  ::bind(socket, reinterpret_cast<sockaddr*>(&address), size);
-  ::getsockname(socket, reinterpret_cast<sockaddr*>(&address), &size);
-  ::close(socket);
-  return std::to_string(ntohs(address.sin_port));
+  return std::to_string(ListeningSocket({.port = 0, .loopback_only = true}).port());
 }
 
 /// Returns the iterations of the log lines "<before> iteration <number> …".

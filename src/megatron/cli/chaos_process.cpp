@@ -153,6 +153,7 @@ bool flip_bit(pid_t victim, const std::filesystem::path& published, std::uint64_
   std::uint32_t bits = 0;
   const iovec here{&bits, sizeof(bits)};
   const std::uint64_t place = weights->address + sizeof(bits) * ((choice >> 8) % weights->count);
+  // NOLINTNEXTLINE(performance-no-int-to-ptr): an address of another process.
   const iovec there{reinterpret_cast<void*>(place), sizeof(bits)};
   const auto moved = [&](ssize_t bytes) {
     if (bytes == sizeof(bits)) return true;

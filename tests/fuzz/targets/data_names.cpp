@@ -18,7 +18,8 @@ void parse_data_names(std::string_view input) {
   const auto each = [](const auto& read) {
     try {
       read();
-    } catch (const UserError&) {  // the next reader has other requirements
+    } catch (const UserError&) {
+      // Expected: the next reader has other requirements.
     }
   };
   // Long lists of names are right, but slow.
