@@ -100,7 +100,7 @@ class PlanReader {
       plan_.node_rank = outer_.rank;
     }
     if (options_.node_rank) {
-      plan_.node_rank = *options_.node_rank;
+      plan_.node_rank = options_.node_rank;
     } else if (outer_.world_size == 1) {
       const auto node = variables_.first_number({"PET_NODE_RANK", "JOB_COMPLETION_INDEX"});
       // An elastic run numbers its hosts by itself: they come and go.
@@ -111,7 +111,7 @@ class PlanReader {
       if (plan_.max_nodes == 1)
         plan_.node_rank = 0;
       else if (plan_.min_nodes == plan_.max_nodes)
-        plan_.node_rank = *node;
+        plan_.node_rank = node;
     }
     if (plan_.node_rank && *plan_.node_rank >= plan_.max_nodes) {
       throw UserError({"--node-rank " + std::to_string(*plan_.node_rank),

@@ -1,6 +1,7 @@
 #include "megatron/reliability/compare_policies.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "megatron/base/philox.h"
 
@@ -9,7 +10,8 @@ namespace {
 
 /// Returns the value below which the share of the sorted values lies (nearest rank).
 double quantile(const std::vector<double>& sorted, double share) {
-  return sorted[static_cast<std::size_t>(share * static_cast<double>(sorted.size() - 1) + 0.5)];
+  return sorted[static_cast<std::size_t>(
+      std::lround(share * static_cast<double>(sorted.size() - 1)))];
 }
 
 PolicyResult replay_policy(const ReplayedRun& run, const FailureMix& mix,

@@ -43,8 +43,9 @@ std::set<std::string> needed_files(const Manifest& manifest, const ParamStore& s
     needed.add("", piece);
     needed.add(kMainParameterPrefix, piece);
   }
-  optimizer->list_state([&](const ParameterPiece& piece, const std::string& state, at::ScalarType,
-                            std::function<at::Tensor()>) { needed.add(state + ".", piece); });
+  optimizer->list_state(
+      [&](const ParameterPiece& piece, const std::string& state, at::ScalarType,
+          const std::function<at::Tensor()>&) { needed.add(state + ".", piece); });
   return needed.take();
 }
 

@@ -21,7 +21,7 @@ constexpr std::int8_t kNoType = -1;
 
 template <std::size_t n>
 void copy_text(std::array<char, n>& to, std::string_view text) {
-  std::memcpy(to.data(), text.data(), std::min(text.size(), n - 1));
+  std::ranges::copy(text.substr(0, n - 1), to.begin());
 }
 
 }  // namespace

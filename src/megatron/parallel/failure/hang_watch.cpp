@@ -110,7 +110,7 @@ HangWatch::~HangWatch() {
   try {
     dump_after_failure();
   } catch (const std::exception&) {
-    // The folder cannot be written; the failure itself has its own message.
+    // Expected when the folder cannot be written; the failure itself has its own message.
   }
 }
 
@@ -248,7 +248,7 @@ RankDump HangWatch::dump_of(std::int64_t rank, const std::string& reason) const 
   try {
     if (rank == options_.rank && options_.poll_device_calls) options_.poll_device_calls();
   } catch (const std::exception&) {
-    // The device has failed; the calls are as they were known before.
+    // Expected when the device has failed; the calls are as they were known before.
   }
   RankDump dump{.rank = rank,
                 .world_size = options_.world_size,

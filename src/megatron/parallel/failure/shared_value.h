@@ -57,7 +57,7 @@ class SharedText {
  public:
   void write(std::string_view text) {
     std::array<char, capacity> bytes{};
-    std::memcpy(bytes.data(), text.data(), std::min(text.size(), capacity - 1));
+    std::ranges::copy(text.substr(0, capacity - 1), bytes.begin());
     bytes_.write(bytes);
   }
   /// Returns "" if its writer died while writing.

@@ -76,7 +76,7 @@ std::shared_ptr<SharedMemory> open_host_status(RunStore store, const ProcessOpti
 
 }  // namespace
 
-HostGroups find_host_groups(RunStore store, const ProcessOptions& options) {
+HostGroups find_host_groups(const RunStore& store, const ProcessOptions& options) {
   const std::vector<std::int64_t> world = all_ranks(options.world_size);
   const std::string own = std::to_string(options.rank);
   const StoreWait wait{.what = "finding the ranks of this host", .timeout = options.timeout};

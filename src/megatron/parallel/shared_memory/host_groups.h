@@ -21,6 +21,6 @@ struct HostGroups {
 
 /// Collective over the world. Throws UserError when shared memory is demanded and a rank of this
 /// host cannot be reached.
-HostGroups find_host_groups(RunStore store, const ProcessOptions& options);
+HostGroups find_host_groups(const RunStore& store, const ProcessOptions& options);
 
 }  // namespace megatron
