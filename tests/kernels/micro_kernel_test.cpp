@@ -32,15 +32,16 @@ struct Operand {
   bool along_depth;  ///< neighbours in memory are neighbours of depth
   std::int64_t depth, count, line;
 
-  Operand(Type type, bool is_along, std::int64_t depth_, std::int64_t count_, std::uint64_t seed)
+  Operand(Type type, bool is_along, std::int64_t num_depth, std::int64_t num_lines,
+          std::uint64_t seed)
       : values(numbers(type,
-                       static_cast<std::size_t>((is_along ? count_ : depth_) *
-                                                ((is_along ? depth_ : count_) + 3)),
+                       static_cast<std::size_t>((is_along ? num_lines : num_depth) *
+                                                ((is_along ? num_depth : num_lines) + 3)),
                        seed)),
         along_depth(is_along),
-        depth(depth_),
-        count(count_),
-        line((is_along ? depth_ : count_) + 3) {}
+        depth(num_depth),
+        count(num_lines),
+        line((is_along ? num_depth : num_lines) + 3) {}
 
   double at(std::int64_t d, std::int64_t c) const {
     return values[static_cast<std::size_t>(along_depth ? c * line + d : d * line + c)];

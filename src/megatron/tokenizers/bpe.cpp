@@ -65,6 +65,7 @@ namespace {
 /// Returns whether `token` is `left` and `right` together.
 bool is_joined(std::string_view token, std::string_view left, std::string_view right) {
   return token.size() == left.size() + right.size() &&
+         // NOLINTNEXTLINE(bugprone-suspicious-stringview-data-usage): the size is given.
          same_bytes(token.data(), left.data(), left.size()) &&
          same_bytes(token.data() + left.size(), right.data(), right.size());
 }

@@ -81,6 +81,7 @@ void BpeModel::find_merges_of_ascii(const ModelFile& model) {
 BpeModel::Symbol BpeModel::symbol_at(std::string_view text) const {
   bool is_frozen = false;
   const std::size_t length = pieces_.prefix_length(text, is_frozen);
+  // NOLINTNEXTLINE(bugprone-suspicious-stringview-data-usage): the length is given.
   Symbol symbol{text.data(), length, kFrozen, kNumDirect, kNoPairMerge};
   if (is_frozen) return symbol;
   std::size_t end = 0;

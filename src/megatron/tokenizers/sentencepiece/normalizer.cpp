@@ -36,7 +36,7 @@ void Normalizer::find_plain_characters() {
       for (char second = 0; is_plain && second >= 0 && second < 127; ++second)
         is_plain = !map_.is_key_prefix(text + second);
     }
-    plain_[static_cast<std::size_t>(first)] = is_plain;
+    plain_[static_cast<std::size_t>(static_cast<unsigned char>(first))] = is_plain;
   }
 }
 
