@@ -83,27 +83,29 @@ int bytes_read(const Start& start, int socket, int other) {
   return static_cast<int>(::read(socket, buffer, sizeof(buffer)));
 }
 
-TEST(ChaosProcess, ADroppedLinkEndsTheStreamOfBothSides) {
+/// Two processes that read once from the ends of a connection.
+struct Readers {
+  Readers() {
+    pair.close();
+    start.wait_for(2);
+  }
   const TcpPair pair;
   const Start start;
-  Child one([&] { return bytes_read(start, pair.one, pair.other); }),
-      other([&] { return bytes_read(start, pair.other, pair.one); });
-  pair.close();
-  start.wait_for(2);
-  ASSERT_TRUE(drop_link(one.pid(), {one.pid(), other.pid()}, 17));
-  EXPECT_EQ(one.wait(), 0);
-  EXPECT_EQ(other.wait(), 0);
+  Child one{[this] { return bytes_read(start, pair.one, pair.other); }},
+      other{[this] { return bytes_read(start, pair.other, pair.one); }};
+};
+
+TEST(ChaosProcess, ADroppedLinkEndsTheStreamOfBothSides) {
+  Readers readers;
+  ASSERT_TRUE(drop_link(readers.one.pid(), {readers.one.pid(), readers.other.pid()}, 17));
+  EXPECT_EQ(readers.one.wait(), 0);
+  EXPECT_EQ(readers.other.wait(), 0);
 }
 
 TEST(ChaosProcess, ACorruptLinkCarriesForeignBytesToTheOtherSide) {
-  const TcpPair pair;
-  const Start start;
-  Child one([&] { return bytes_read(start, pair.one, pair.other); }),
-      other([&] { return bytes_read(start, pair.other, pair.one); });
-  pair.close();
-  start.wait_for(2);
-  ASSERT_TRUE(corrupt_link(one.pid(), {one.pid(), other.pid()}, 17));
-  EXPECT_EQ(other.wait(), 64);
+  Readers readers;
+  ASSERT_TRUE(corrupt_link(readers.one.pid(), {readers.one.pid(), readers.other.pid()}, 17));
+  EXPECT_EQ(readers.other.wait(), 64);
 }
 
 TEST(ChaosProcess, OnlyConnectionsBetweenTheProcessesAreLinks) {

@@ -122,10 +122,13 @@ struct EndsWaiting {
 
 class Launch {
  public:
-  explicit Launch(const LaunchPlan& plan) : plan_(plan), agent_(Agent::join(agent_options())) {}
+  explicit Launch(const LaunchPlan& plan)
+      : plan_(plan),
+        can_grow_(plan.min_nodes < plan.max_nodes && resumes(plan)),
+        agent_(Agent::join(agent_options())) {}
 
   int run() {
-    if (plan_.min_nodes < plan_.max_nodes && !resumes(plan_))
+    if (plan_.min_nodes < plan_.max_nodes && !can_grow_)
       std::cerr << "megatron launch: warning: hosts that come later are not taken in, because the "
                    "run has no --save and --load of one folder to go on from"
                 << std::endl;
@@ -169,7 +172,7 @@ class Launch {
                           .join_timeout = milliseconds_of(plan_.join_s),
                           .settle_time = milliseconds_of(plan_.settle_s),
                           .end_timeout = milliseconds_of(plan_.grace_s + 45),
-                          .can_grow = plan_.min_nodes < plan_.max_nodes && resumes(plan_)};
+                          .can_grow = can_grow_};
     if (plan_.min_nodes < plan_.max_nodes)
       options.membership.refusal = [this](std::int64_t hosts) { return refusal(plan_, hosts); };
     return options;
@@ -257,6 +260,7 @@ class Launch {
   }
 
   const LaunchPlan& plan_;
+  const bool can_grow_;
   SignalQueue signals_;
   int end_signal_ = 0, own_code_ = 0;  ///< how the ranks of this host ended in the last round
   OutputQueue out_{STDOUT_FILENO}, err_{STDERR_FILENO};

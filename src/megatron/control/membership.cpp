@@ -185,8 +185,10 @@ void Membership::watch_round(Time now) {
   if (decision_.kind != Decision::Kind::run || !options_.can_grow ||
       now - std::max(round_start_, last_join_) < options_.settle_time)
     return;
-  const std::int64_t fit = largest_fit(static_cast<std::int64_t>(candidates().size()));
-  const auto own = static_cast<std::int64_t>(decision_.members.size());
+  const auto own = static_cast<std::int64_t>(decision_.members.size()),
+             here = static_cast<std::int64_t>(candidates().size());
+  if (std::min(here, options_.max_hosts) <= own) return;  // asking what fits costs time
+  const std::int64_t fit = largest_fit(here);
   if (fit <= own) return;
   decision_.kind = Decision::Kind::stop;
   decision_.reason = hosts_text(fit) + " are here instead of " + std::to_string(own);

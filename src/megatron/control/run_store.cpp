@@ -37,6 +37,12 @@ RunStore RunStore::host(ListeningSocket socket, milliseconds timeout, const std:
       std::make_shared<Connection>(Connection{std::move(server), connect(timeout), connect}));
 }
 
+std::vector<std::string> RunStore::full(const std::vector<std::string>& keys) const {
+  std::vector<std::string> names;
+  for (const std::string& key : keys) names.push_back(full(key));
+  return names;
+}
+
 RunStore RunStore::with_prefix(const std::string& prefix) const {
   return RunStore(connection_, full(prefix));
 }
@@ -55,9 +61,7 @@ std::string RunStore::compare_set(const std::string& key, const std::string& exp
 }
 
 bool RunStore::has_all(const std::vector<std::string>& keys) {
-  std::vector<std::string> names;
-  for (const std::string& key : keys) names.push_back(full(key));
-  return connection_->client->has(names);
+  return connection_->client->has(full(keys));
 }
 
 void RunStore::set_last_will(const std::string& key, const std::string& text) {
@@ -74,9 +78,7 @@ std::optional<std::string> RunStore::find(const std::string& key) {
 }
 
 std::vector<std::string> RunStore::get_all(const std::vector<std::string>& keys) {
-  std::vector<std::string> names;
-  for (const std::string& key : keys) names.push_back(full(key));
-  return connection_->client->get_all(names);
+  return connection_->client->get_all(full(keys));
 }
 
 std::int64_t RunStore::add(const std::string& key, std::int64_t amount) {
@@ -85,10 +87,9 @@ std::int64_t RunStore::add(const std::string& key, std::int64_t amount) {
 
 std::unique_ptr<StoreWatch> RunStore::watch(const std::vector<std::string>& keys) const {
   if (!connection_->connect_again) return nullptr;
-  std::vector<std::string> names;
-  for (const std::string& key : keys) names.push_back(full(key));
   try {
-    return std::make_unique<StoreWatch>(*connection_->connect_again(kWatchConnectTimeout), names);
+    return std::make_unique<StoreWatch>(*connection_->connect_again(kWatchConnectTimeout),
+                                        full(keys));
   } catch (const std::exception&) {
     return nullptr;  // the calls of the store itself say what has become of it
   }

@@ -79,6 +79,7 @@ class RunStore {
   explicit RunStore(std::shared_ptr<Connection> connection, std::string prefix = "")
       : connection_(std::move(connection)), prefix_(std::move(prefix)) {}
   std::string full(const std::string& key) const { return prefix_ + "/" + key; }
+  std::vector<std::string> full(const std::vector<std::string>& keys) const;
 
   std::shared_ptr<Connection> connection_;
   std::string prefix_;

@@ -128,6 +128,15 @@ void StoreListener::drop(int descriptor) {
   on_end(client);
 }
 
+void StoreListener::for_each_last_will(
+    const StoreConnection& client,
+    const std::function<void(const std::string&, const std::string&)>& action) {
+  for (const auto& [whose, will] : client.last_wills) {
+    const std::size_t end = will.find('\n');
+    if (end != std::string::npos) action(will.substr(0, end), will.substr(end + 1));
+  }
+}
+
 void StoreListener::add_watcher(const std::string& key, const StoreConnection& client) {
   watchers_[key].insert(client.id);
   if (StoreConnection* own = find_client(client.id)) own->watched.insert(key);

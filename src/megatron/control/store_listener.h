@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <set>
 #include <string>
@@ -65,6 +66,16 @@ class StoreListener {
   /// Sends what is in `out`. The client ends in the next serve() if that fails.
   void flush(StoreConnection& client);
   void drop_all();
+
+  /// Returns whether the request is `frames`, which it then grants.
+  static bool takes_frames(StoreRequest request, StoreConnection& client) {
+    client.is_framed = client.is_framed || request == StoreRequest::frames;
+    return request == StoreRequest::frames;
+  }
+  /// Calls `action` with key and text of each last will of the client.
+  static void for_each_last_will(
+      const StoreConnection& client,
+      const std::function<void(const std::string& key, const std::string& text)>& action);
 
   /// Keeps that a client wants to know the value of the key.
   void add_watcher(const std::string& key, const StoreConnection& client);

@@ -111,6 +111,23 @@ class RequestReader {
   std::size_t at_ = 0;
 };
 
+/// Calls `take` with a reader at the beginning of each whole message in `bytes`, and removes what
+/// it has taken. A message whose end has not arrived stays.
+template <class Take>
+void take_messages(std::string& bytes, const Take& take) {
+  std::size_t done = 0;
+  try {
+    while (done < bytes.size()) {
+      RequestReader reader(std::string_view(bytes).substr(done));
+      take(reader);
+      done += reader.position();
+    }
+  } catch (const IncompleteRequest&) {
+    // Expected: the rest will arrive later.
+  }
+  bytes.erase(0, done);
+}
+
 inline std::string begin_request(StoreRequest request) {
   return std::string(1, static_cast<char>(request));
 }

@@ -85,11 +85,8 @@ std::chrono::milliseconds StoreRelay::silence() const {
 }
 
 void StoreRelay::handle(StoreRequest request, RequestReader& reader, StoreConnection& client) {
+  if (takes_frames(request, client)) return;
   if (request == StoreRequest::check) return check(reader, client);
-  if (request == StoreRequest::frames) {
-    client.is_framed = true;
-    return;
-  }
   if (request == StoreRequest::watch && client.is_framed) {
     const std::string key = reader.text();
     add_watcher(key, client);
@@ -166,11 +163,10 @@ void StoreRelay::keep_last_will(const std::string& will, StoreConnection& client
 /// The store executes the last wills only when this relay ends.
 void StoreRelay::on_end(StoreConnection& client) {
   if (!lost_reason_.empty()) return;
-  for (const auto& [whose, will] : client.last_wills) {
-    const std::size_t end = will.find('\n');
-    if (end != std::string::npos) append(will.substr(0, end), will.substr(end + 1));
+  for_each_last_will(client, [&](const std::string& key, const std::string& text) {
+    append(key, text);
     forward(request_of(StoreRequest::compare_set, {kLastWillKey, std::to_string(client.id), ""}));
-  }
+  });
 }
 
 /// `awaited`: who gets the answer, if the request has one.
@@ -204,19 +200,11 @@ void StoreRelay::read_upstream() {
   if (count == 0) return lose("it has closed the connection");
   if (count < 0 && errno != EAGAIN && errno != EINTR) return lose(std::strerror(errno));
   if (count > 0) in_.append(buffer.data(), static_cast<std::size_t>(count));
-  std::size_t done = 0;
   try {
-    while (done < in_.size()) {
-      RequestReader reader(std::string_view(in_).substr(done));
-      take_frame(reader);
-      done += reader.position();
-    }
-  } catch (const IncompleteRequest&) {
-    // Expected: the rest of the frame will arrive later.
+    take_messages(in_, [this](RequestReader& reader) { take_frame(reader); });
   } catch (const ForeignRequest&) {
-    return lose("it has sent an invalid reply");
+    lose("it has sent an invalid reply");
   }
-  in_.erase(0, done);
 }
 
 void StoreRelay::take_frame(RequestReader& reader) {

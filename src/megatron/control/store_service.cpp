@@ -94,10 +94,7 @@ const std::string* StoreService::value_of(const std::string& key) const {
 }
 
 void StoreService::handle(StoreRequest request, RequestReader& reader, StoreConnection& client) {
-  if (request == StoreRequest::frames) {
-    client.is_framed = true;
-    return;
-  }
+  if (takes_frames(request, client)) return;
   if (request == StoreRequest::watch && client.is_framed) {
     const std::string key = reader.text();
     add_watcher(key, client);
@@ -126,10 +123,8 @@ bool StoreService::takes_last_will(RequestReader& reader, StoreConnection& clien
 }
 
 void StoreService::on_end(StoreConnection& client) {
-  for (const auto& [whose, will] : client.last_wills) {
-    const std::size_t end = will.find('\n');
-    if (end != std::string::npos) append(will.substr(0, end), will.substr(end + 1));
-  }
+  for_each_last_will(
+      client, [this](const std::string& key, const std::string& text) { append(key, text); });
 }
 
 }  // namespace megatron

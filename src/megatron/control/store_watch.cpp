@@ -53,27 +53,20 @@ void StoreWatch::wait(std::chrono::milliseconds timeout) {
 }
 
 void StoreWatch::take_frames() {
-  std::size_t done = 0;
   try {
-    while (done < in_.size()) {
-      RequestReader reader(std::string_view(in_).substr(done));
+    take_messages(in_, [this](RequestReader& reader) {
       const auto kind = static_cast<StoreFrame>(reader.number<std::uint8_t>());
       const std::string key = reader.text();  // or an empty answer
-      if (kind == StoreFrame::changed || kind == StoreFrame::missing) {
-        std::optional<std::string> text;
-        if (kind == StoreFrame::changed) text = reader.text();
-        const auto found = std::ranges::find(keys_, key);
-        if (found != keys_.end())
-          values_[static_cast<std::size_t>(found - keys_.begin())] = std::move(text);
-      }
-      done += reader.position();
-    }
-  } catch (const IncompleteRequest&) {
-    // Expected: the rest will arrive later.
+      if (kind != StoreFrame::changed && kind != StoreFrame::missing) return;
+      std::optional<std::string> text;
+      if (kind == StoreFrame::changed) text = reader.text();
+      const auto found = std::ranges::find(keys_, key);
+      if (found != keys_.end())
+        values_[static_cast<std::size_t>(found - keys_.begin())] = std::move(text);
+    });
   } catch (const ForeignRequest&) {
     throw StoreLost("the run's store has sent an invalid reply");
   }
-  in_.erase(0, done);
 }
 
 }  // namespace megatron

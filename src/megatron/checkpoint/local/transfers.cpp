@@ -7,10 +7,10 @@
 namespace megatron {
 namespace {
 
-/// Takes turns among the ranks of each folder.
-class Turns {
+/// Round-robin over the ranks of each folder.
+class RoundRobin {
  public:
-  explicit Turns(const FolderOwners& owners) {
+  explicit RoundRobin(const FolderOwners& owners) {
     for (std::size_t rank = 0; rank < owners.leaders.size(); ++rank)
       folders_[owners.leaders[rank]].ranks.push_back(static_cast<std::int64_t>(rank));
   }
@@ -32,7 +32,7 @@ class Turns {
 TransferPlan plan_transfers(const FolderOwners& owners, const FileMarks& needed,
                             const FileMarks& held) {
   TransferPlan plan;
-  Turns senders(owners), receivers(owners);
+  RoundRobin senders(owners), receivers(owners);
   const std::size_t num_files = needed.empty() ? 0 : needed.front().size();
   for (std::size_t file = 0; file < num_files; ++file) {
     std::set<std::int64_t> with, without;  // leaders
