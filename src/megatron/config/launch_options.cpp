@@ -85,9 +85,10 @@ class PlanReader {
 
   void read_nodes() {
     if (options_.nnodes || variables_.has("PET_NNODES")) {
+      const bool has_flag = options_.nnodes.has_value();
+      const std::string text = has_flag ? *options_.nnodes : *variables_.text("PET_NNODES");
       std::tie(plan_.min_nodes, plan_.max_nodes) =
-          num_hosts(options_.nnodes ? *options_.nnodes : *variables_.text("PET_NNODES"),
-                    options_.nnodes ? "--nnodes" : "PET_NNODES");
+          num_hosts(text, has_flag ? "--nnodes" : "PET_NNODES");
     } else {
       outer_ = outer_environment(lookup_);
       if (outer_.world_size > 1 && outer_.local_world_size > 1) {
