@@ -49,6 +49,19 @@ TEST(ObjectCollectives, CombineTheObjectsOfAllRanks) {
   });
 }
 
+/// One rank has a long text, as rank 0 has when it tells of a checkpoint.
+TEST(ObjectCollectives, SendNoPadding) {
+  run_rank_threads(3, [](Communicators& world) {
+    const Axis axis{
+        .name = "dp", .rank = world.rank(), .size = 3, .comm = world.group(first_ranks(3), "dp")};
+    const std::string text(world.rank() == 0 ? 100'000 : 1, 'x');
+    EXPECT_EQ(all_gather_strings({axis}, text)[0].size(), 100'000U);
+    std::int64_t bytes = 0;
+    for (const CommCount& row : world.counters().take()) bytes += row.bytes;
+    EXPECT_EQ(bytes, 100'002 + 3 * 8) << "the texts and their sizes";
+  });
+}
+
 TEST(ObjectCollectives, CarryTextsOfAnyLength) {
   run_rank_threads(3, [](Communicators& world) {
     const std::int64_t rank = world.rank();
@@ -57,6 +70,8 @@ TEST(ObjectCollectives, CarryTextsOfAnyLength) {
     const Texts texts{"", std::string("a\0:\n", 4), std::string(1000, 'x')};
     EXPECT_EQ(all_gather_strings({axis}, texts[static_cast<std::size_t>(rank)]), texts);
     EXPECT_THAT(all_gather_strings({axis}, ""), ElementsAre("", "", ""));
+    EXPECT_EQ(gather_strings({axis}, texts[static_cast<std::size_t>(rank)]),
+              rank == 0 ? texts : Texts{});
     EXPECT_EQ(broadcast_strings({axis}, rank == 0 ? texts : Texts{"other"}), texts);
     EXPECT_THAT(broadcast_strings({axis}, rank == 0 ? Texts{} : texts), IsEmpty());
     EXPECT_THAT(all_gather_unique_names({axis}, {"all", "own " + std::to_string(2 - rank)}),

@@ -143,6 +143,40 @@ TEST(ProcessCommunicators, CollectivesOverHostsWithUnequalRanks) {
   expect_all_well({.body = "collectives", .hosts = {"a", "a", "b"}});
 }
 
+std::int64_t num_open_sockets() {
+  std::int64_t count = 0;
+  std::error_code gone;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd"))
+    count += std::filesystem::read_symlink(entry, gone).string().starts_with("socket:") ? 1 : 0;
+  return count;
+}
+
+/// So many ranks do not greet each other in pairs.
+const RankBodyOf kLargeGroup("large group", [](Communicators& world) {
+  const std::int64_t size = world.world_size(), rank = world.rank();
+  const auto comm = world.group(first_ranks(size), "world");
+  at::Tensor mine = at::full({3}, static_cast<double>(rank)), theirs = at::empty_like(mine);
+  const PendingWork sending = comm->start_send(mine, (rank + 1) % size, "ring");
+  comm->recv(theirs, (rank + size - 1) % size, "ring");
+  sending->wait();
+  EXPECT_LT(num_open_sockets(), 12) << "a rank connects to those it speaks with";
+  for (const std::int64_t elements : {0, 3, 300, 5000})
+    check_every_collective(*comm, elements, at::kFloat);
+  comm->barrier("all are equal");
+  at::Tensor one = at::ones({2});
+  comm->all_reduce(one, rank == 5 ? "other" : "same");
+});
+
+TEST(ProcessCommunicators, ALargeGroupAsksItsFirstRank) {
+  RankProcesses processes({.body = "large group", .hosts = one_host(18), .transport = "gloo"});
+  const std::vector<ProcessEnd> ends = processes.ends();
+  for (std::size_t rank = 0; rank < ends.size(); ++rank) {
+    EXPECT_THAT(ends[rank].text, HasSubstr(rank == 5 ? "rank 0" : "rank 5")) << rank;
+    EXPECT_THAT(ends[rank].text, HasSubstr("all_reduce 'other'")) << rank;
+    EXPECT_THAT(ends[rank].text, HasSubstr("all_reduce 'same'")) << rank;
+  }
+}
+
 /// The ranks of a host form a group of their own and are one host's part of a larger group, which
 /// its first rank makes late.
 const RankBodyOf kSameRanksTwice("same ranks twice", [](Communicators& world) {

@@ -61,7 +61,8 @@ class CollectiveWrite {
         steps_.run_on_all_ranks([&] { return std::to_string(needed_bytes(content_)); });
     const fs::path folder = on_leaders([&] { return begin(name, bytes).string(); });
     if (has_one_folder_) steps_.run_on_all_ranks([&] { return require_shared(folder); });
-    const std::vector<std::string> parts = steps_.run_on_all_ranks([&] { return write(folder); });
+    const std::vector<std::string> parts =
+        steps_.gather_from_all_ranks([&] { return write(folder); });
     if (options_.before_commit) options_.before_commit();
     if (!has_one_folder_) steps_.run_on_all_ranks([&] { return copy(folder); });
     steps_.run_on_rank_0([&] { return merge(parts); });

@@ -35,6 +35,33 @@ std::vector<std::string> CollectiveSteps::run(const std::function<std::string()>
   const Outcome mine = outcome_of(step);
   std::vector<std::string> texts = all_gather_strings({world_, device_}, mine.message);
   if (mine.error) std::rethrow_exception(mine.error);
+  return checked(std::move(texts), prefix);
+}
+
+std::vector<std::string> CollectiveSteps::gather_from_all_ranks(
+    const std::function<std::string()>& step) const {
+  if (world_.size == 1) return {step()};
+  const Outcome mine = outcome_of(step);
+  const ObjectGroup world{world_, device_};
+  std::vector<std::string> texts = gather_strings(world, mine.message);
+  // What all must know: the first failure, with its rank.
+  std::vector<std::string> failure;
+  for (std::size_t rank = 0; rank < texts.size() && failure.empty(); ++rank) {
+    if (texts[rank].at(0) != kDone) failure = {std::to_string(rank), texts[rank]};
+  }
+  failure = broadcast_strings(world, failure);
+  if (mine.error) std::rethrow_exception(mine.error);
+  if (failure.empty()) {
+    for (std::string& text : texts) text.erase(0, 1);
+    return texts;
+  }
+  texts.assign(std::stoull(failure[0]) + 1, std::string(1, kDone));
+  texts.back() = failure[1];
+  return checked(std::move(texts), RankPrefix::always);
+}
+
+std::vector<std::string> CollectiveSteps::checked(std::vector<std::string> texts,
+                                                  RankPrefix prefix) {
   for (std::size_t rank = 0; rank < texts.size(); ++rank) {
     const char mark = texts[rank].at(0);
     texts[rank].erase(0, 1);

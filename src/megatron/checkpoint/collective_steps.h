@@ -23,6 +23,8 @@ class CollectiveSteps {
   /// ranks throw: that rank its own exception, the others the same text with the rank's number.
   /// Collective over the world.
   std::vector<std::string> run_on_all_ranks(const std::function<std::string()>& step) const;
+  /// The same, but only rank 0 gets the results. For results that grow with the checkpoint.
+  std::vector<std::string> gather_from_all_ranks(const std::function<std::string()>& step) const;
   /// Runs `step` on rank 0 and returns its result on all ranks. A UserError is thrown on all ranks
   /// without the rank's number, because flags and shared folders are common to all ranks.
   /// Collective over the world.
@@ -31,6 +33,8 @@ class CollectiveSteps {
  private:
   enum class RankPrefix { always, internal_errors_only };
   std::vector<std::string> run(const std::function<std::string()>& step, RankPrefix prefix) const;
+  /// Removes the marks. Throws the first failure among the results.
+  static std::vector<std::string> checked(std::vector<std::string> texts, RankPrefix prefix);
 
   const Axis& world_;
   c10::Device device_;

@@ -16,29 +16,13 @@
 #include <string>
 #include <utility>
 
+#include "megatron/base/descriptor.h"
 #include "megatron/base/error.h"
 #include "megatron/base/files.h"
 #include "megatron/base/published_weights.h"
 
 namespace megatron {
 namespace {
-
-class Descriptor {
- public:
-  explicit Descriptor(int number = -1) : number_(number) {}
-  Descriptor(Descriptor&& other) noexcept : number_(std::exchange(other.number_, -1)) {}
-  Descriptor& operator=(Descriptor&& other) noexcept {
-    std::swap(number_, other.number_);
-    return *this;
-  }
-  ~Descriptor() {
-    if (number_ >= 0) ::close(number_);
-  }
-  int number() const { return number_; }
-
- private:
-  int number_;
-};
 
 /// A connection of a process: a duplicate of its socket, and the addresses of both ends.
 struct Connection {

@@ -12,6 +12,7 @@
 #include <iostream>
 #include <memory>
 #include <random>
+#include <utility>
 
 #include "megatron/base/error.h"
 #include "megatron/base/files.h"
@@ -86,16 +87,25 @@ void report(const LaunchResult& result) {
   std::cerr << std::flush;
 }
 
-/// Returns whether the command goes on where it was stopped.
-bool resumes(const LaunchPlan& plan) {
-  if (plan.command[0] != "pretrain") return false;
+/// What the command's own settings ask of its launcher.
+struct CommandTraits {
+  bool resumes = false;         ///< the command goes on where it was stopped
+  std::int64_t max_starts = 1;  ///< of one process, see --inprocess-restart
+};
+
+CommandTraits traits_of(const LaunchPlan& plan) {
+  if (plan.command[0] != "pretrain") return {};
   try {
     const RunConfig run =
         read_run(std::span(plan.command).subspan(1), plan.min_nodes * plan.ranks_per_node);
-    const CheckpointConfig& checkpoint = run.options.settings.checkpoint;
-    return !checkpoint.save.empty() && checkpoint.save == checkpoint.load;
+    const Settings& settings = run.options.settings;
+    const CheckpointConfig& checkpoint = settings.checkpoint;
+    CommandTraits traits{.resumes = !checkpoint.save.empty() && checkpoint.save == checkpoint.load};
+    if (settings.parallel.inprocess_restart)
+      traits.max_starts = settings.parallel.inprocess_max_iterations.value_or(INT64_MAX);
+    return traits;
   } catch (const UserError&) {
-    return false;
+    return {};
   }
 }
 
@@ -128,8 +138,16 @@ class Launch {
  public:
   explicit Launch(const LaunchPlan& plan)
       : plan_(plan),
-        can_grow_(plan.min_nodes < plan.max_nodes && resumes(plan)),
-        agent_(Agent::join(agent_options())) {}
+        traits_(traits_of(plan)),
+        can_grow_(plan.min_nodes < plan.max_nodes && traits_.resumes),
+        agent_(Agent::join(agent_options())) {
+    if (traits_.max_starts > 1 && plan.max_restarts == 0)
+      throw UserError({"--inprocess-restart", "is given, but nothing is started again",
+                       "give --max-restarts N before the --"});
+  }
+  Launch(const Launch&) = delete;
+  Launch& operator=(const Launch&) = delete;
+  ~Launch() { end_kept(std::move(kept_)); }
 
   int run() {
     if (plan_.min_nodes < plan_.max_nodes && !can_grow_)
@@ -143,7 +161,10 @@ class Launch {
       done = round.round;
       own_code_ = 0;
       const auto place = std::ranges::find(round.members, agent_->id());
-      if (place == round.members.end()) continue;
+      if (place == round.members.end()) {
+        end_kept(std::exchange(kept_, {}));  // others need the memory
+        continue;
+      }
       if (round.round > 1) announce(round);
       const LaunchResult result = run_once(round, place - round.members.begin());
       own_code_ = result.code;
@@ -262,7 +283,7 @@ class Launch {
   }
 
   LaunchResult run_once(const Decision& round, std::int64_t node_rank) {
-    RootCausePipe causes;
+    causes_.clear();
     std::vector<RankProcess> processes =
         start_ranks({.plan = plan_,
                      .node_rank = node_rank,
@@ -272,20 +293,34 @@ class Launch {
                      .store_addr = agent_->store_address(),
                      .store_port = agent_->store_port(),
                      .own_addr = agent_->own_address(),
-                     .root_cause_pipe = causes.write_end(),
+                     .root_cause_pipe = causes_.write_end(),
                      .standard_output = &out_,
-                     .standard_error = &err_});
-    return Supervisor(std::move(processes), plan_.grace_s, {signals_, out_, err_, causes, *agent_})
-        .run();
+                     .standard_error = &err_,
+                     .keeps_processes = traits_.max_starts > 1},
+                    std::exchange(kept_, {}));
+    const auto num_kept = std::ranges::count_if(
+        processes, [](const RankProcess& process) { return process.num_starts > 1; });
+    if (num_kept > 0)
+      err_.add("megatron launch: " + std::to_string(num_kept) + " of " +
+               std::to_string(processes.size()) + " ranks of this host keep their processes\n");
+    Supervisor supervisor(std::move(processes),
+                          {.grace_s = plan_.grace_s, .max_starts = traits_.max_starts},
+                          {signals_, out_, err_, causes_, *agent_});
+    const LaunchResult result = supervisor.run();
+    kept_ = supervisor.take_kept();
+    return result;
   }
 
   const LaunchPlan& plan_;
+  const CommandTraits traits_;
   const bool can_grow_;
   SignalQueue signals_;
   int end_signal_ = 0, own_code_ = 0;  ///< how the ranks of this host ended in the last round
   std::string told_;                   ///< the failure of a rank of this host in the last round
   bool is_cause_told_ = false;         ///< whether the user has been told which failure ended them
   OutputQueue out_{STDOUT_FILENO}, err_{STDERR_FILENO};
+  RootCausePipe causes_;
+  std::vector<RankProcess> kept_;  ///< processes that wait for the next start
   const std::unique_ptr<Agent> agent_;
 };
 

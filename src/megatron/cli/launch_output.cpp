@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <limits.h>
+#include <poll.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -68,6 +69,19 @@ void RankStream::read_some() {
   if (count > 0) return take({buffer.data(), static_cast<std::size_t>(count)});
   if (count < 0 && (errno == EINTR || errno == EAGAIN)) return;
   close();
+}
+
+bool RankStream::has_text() const {
+  pollfd event{pipe_, POLLIN, 0};
+  return is_open() && ::poll(&event, 1, 0) > 0;
+}
+
+void RankStream::redirect(std::string prefix, Targets targets) {
+  if (!partial_.empty()) forward_line(partial_ + "\n");
+  partial_.clear();
+  last_lines_.clear();
+  prefix_ = std::move(prefix);
+  targets_ = std::move(targets);
 }
 
 void RankStream::take(std::string_view text) {

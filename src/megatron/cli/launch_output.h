@@ -62,6 +62,10 @@ class RankStream {
 
   /// Reads the available text, and closes the pipe at its end.
   void read_some();
+  /// Returns whether there is text to read, or the end.
+  bool has_text() const;
+  /// Gives the lines that follow another prefix and other targets, and forgets the last lines.
+  void redirect(std::string prefix, Targets targets);
   bool is_open() const { return pipe_ >= 0; }
   bool can_read() const { return is_open() && !targets_.queue->is_full(); }
   int descriptor() const { return pipe_; }

@@ -2,8 +2,10 @@
 
 #include <fcntl.h>
 #include <sys/prctl.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <csignal>
@@ -11,6 +13,8 @@
 #include <cstdlib>
 #include <cstring>
 #include <iostream>
+#include <tuple>
+#include <utility>
 
 #include "megatron/base/error.h"
 #include "megatron/base/files.h"
@@ -47,29 +51,27 @@ std::shared_ptr<RankLog> open_log(const RankStartOptions& start, std::int64_t ra
       start.restart_count == 0);
 }
 
-void set_variable(const char* name, std::int64_t value) {
-  ::setenv(name, std::to_string(value).c_str(), 1);
+Variables variables_of(const RankStartOptions& start, const RankProcess& process) {
+  const auto text = [](std::int64_t number) { return std::to_string(number); };
+  const std::int64_t port = start.plan.master_port == 0 ? start.store_port : start.plan.master_port;
+  return {{"RANK", text(process.rank)},
+          {"WORLD_SIZE", text(start.num_nodes * start.plan.ranks_per_node)},
+          {"LOCAL_RANK", text(process.local_rank)},
+          {"LOCAL_WORLD_SIZE", text(start.plan.ranks_per_node)},
+          {"GROUP_RANK", text(start.node_rank)},
+          {"GROUP_WORLD_SIZE", text(start.num_nodes)},
+          {"MASTER_ADDR", start.plan.master_addr},
+          {"MASTER_PORT", text(port)},
+          {kLaunchStoreAddrVariable, start.store_addr},
+          {kLaunchStorePortVariable, text(start.store_port)},
+          {kLaunchOwnAddrVariable, start.own_addr},
+          {kLaunchRestartVariable, text(start.restart_count)},
+          {kLaunchMaxRestartsVariable, text(start.plan.max_restarts)},
+          {kLaunchCauseVariable, text(start.root_cause_pipe)}};
 }
 
-void set_environment(const RankStartOptions& start, const RankProcess& process) {
-  for (const char* name : {"TORCHELASTIC_RUN_ID", "TORCHELASTIC_USE_AGENT_STORE",
-                           "TORCHELASTIC_RESTART_COUNT", kLaunchCauseVariable})
-    ::unsetenv(name);
-  set_variable("RANK", process.rank);
-  set_variable("WORLD_SIZE", start.num_nodes * start.plan.ranks_per_node);
-  set_variable("LOCAL_RANK", process.local_rank);
-  set_variable("LOCAL_WORLD_SIZE", start.plan.ranks_per_node);
-  set_variable("GROUP_RANK", start.node_rank);
-  set_variable("GROUP_WORLD_SIZE", start.num_nodes);
-  ::setenv("MASTER_ADDR", start.plan.master_addr.c_str(), 1);
-  set_variable("MASTER_PORT",
-               start.plan.master_port == 0 ? start.store_port : start.plan.master_port);
-  ::setenv(kLaunchStoreAddrVariable, start.store_addr.c_str(), 1);
-  set_variable(kLaunchStorePortVariable, start.store_port);
-  ::setenv(kLaunchOwnAddrVariable, start.own_addr.c_str(), 1);
-  set_variable(kLaunchRestartVariable, start.restart_count);
-  set_variable(kLaunchMaxRestartsVariable, start.plan.max_restarts);
-  if (start.root_cause_pipe >= 0) set_variable(kLaunchCauseVariable, start.root_cause_pipe);
+void set_environment(const Variables& variables) {
+  for (const auto& [name, value] : variables) ::setenv(name.c_str(), value.c_str(), 1);
 }
 
 void redirect(int descriptor, int target) {
@@ -78,35 +80,49 @@ void redirect(int descriptor, int target) {
   ::close(descriptor);
 }
 
-/// Closes what an exec would close, except `kept`: the launcher's sockets, the pipes of the other
+/// Closes what an exec would close, except `needed`: the launcher's sockets, the pipes of the other
 /// ranks. One that stayed open in a rank would hide from its other side that the launcher has
 /// closed it.
-void close_launchers_descriptors(int kept) {
+void close_launchers_descriptors(const std::array<int, 2>& needed) {
   std::vector<int> open;
   std::error_code error;
   for (const auto& entry : fs::directory_iterator("/proc/self/fd", error))
     open.push_back(std::stoi(entry.path().filename()));
   for (const int descriptor : open) {
     const int flags = ::fcntl(descriptor, F_GETFD);
-    if (descriptor != kept && flags >= 0 && (flags & FD_CLOEXEC) != 0) ::close(descriptor);
+    if (std::ranges::count(needed, descriptor) == 0 && flags >= 0 && (flags & FD_CLOEXEC) != 0)
+      ::close(descriptor);
+  }
+}
+
+/// Runs the command, and again for every start that the launcher keeps this process for.
+int run_command(const RankStartOptions& start, const Descriptor& link) {
+  while (true) {
+    std::signal(SIGUSR2, SIG_IGN);  // until the rank can answer
+    const int code = dispatch(start.plan.command);
+    std::cout.flush();
+    std::fflush(nullptr);
+    const bool can_go_on = link.is_open() && code != 0 && code != 2;
+    const auto variables = can_go_on ? offer_process(link, code) : std::nullopt;
+    if (!variables) return code;
+    set_environment(*variables);
   }
 }
 
 /// Runs the child process. Does not return.
 [[noreturn]] void become_rank(const RankStartOptions& start, const RankProcess& process,
-                              pid_t launcher) {
+                              const Descriptor& link, pid_t launcher) {
   ::setpgid(0, 0);  // Ctrl-C reaches only the launcher, which forwards the signal once
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != launcher) ::_exit(1);
   std::signal(SIGPIPE, SIG_DFL);
-  std::signal(SIGUSR2, SIG_IGN);  // until the rank can answer
   ::sigprocmask(SIG_SETMASK, &start.signal_mask, nullptr);
   redirect(::open("/dev/null", O_RDONLY), STDIN_FILENO);
-  set_environment(start, process);
-  const int code = dispatch(start.plan.command);
-  std::cout.flush();
-  std::fflush(nullptr);
-  ::_exit(code);
+  for (const char* name :
+       {"TORCHELASTIC_RUN_ID", "TORCHELASTIC_USE_AGENT_STORE", "TORCHELASTIC_RESTART_COUNT"})
+    ::unsetenv(name);
+  set_environment(variables_of(start, process));
+  ::_exit(run_command(start, link));
 }
 
 std::string prefix_of(const RankStartOptions& start, std::int64_t rank) {
@@ -128,36 +144,80 @@ std::unique_ptr<RankStream> stream_of(const RankPipe& pipe, const std::string& p
   return std::make_unique<RankStream>(pipe.read, prefix, targets);
 }
 
+std::int64_t rank_of(const RankStartOptions& start, std::int64_t local_rank) {
+  return start.node_rank * start.plan.ranks_per_node + local_rank;
+}
+
+void connect_output(RankProcess& process, const RankStartOptions& start, const RankPipe& out,
+                    const RankPipe& err, const std::shared_ptr<RankLog>& log) {
+  const std::string prefix = prefix_of(start, process.rank);
+  process.out = stream_of(out, prefix, {start.standard_output, log});
+  process.err = stream_of(err, prefix, {start.standard_error, log});
+}
+
 RankProcess start_rank(const RankStartOptions& start, std::int64_t local_rank) {
-  RankProcess process{.rank = start.node_rank * start.plan.ranks_per_node + local_rank,
-                      .local_rank = local_rank};
+  RankProcess process{.rank = rank_of(start, local_rank), .local_rank = local_rank};
   const RankPipe out = open_rank_pipe(is_direct(start, process.rank, STDOUT_FILENO)),
                  err = open_rank_pipe(is_direct(start, process.rank, STDERR_FILENO));
   const auto log = open_log(start, process.rank);
+  Descriptor far_end;
+  if (start.keeps_processes) std::tie(process.link, far_end) = RankLink::open();
   const pid_t launcher = ::getpid();
   process.pid = ::fork();
   if (process.pid < 0) fail("start rank " + std::to_string(process.rank), errno);
   if (process.pid == 0) {
     redirect(out.write, STDOUT_FILENO);
     redirect(err.write, STDERR_FILENO);
-    close_launchers_descriptors(start.root_cause_pipe);
-    become_rank(start, process, launcher);
+    close_launchers_descriptors({start.root_cause_pipe, far_end.number()});
+    become_rank(start, process, far_end, launcher);
   }
   process.is_running = true;
-  const std::string prefix = prefix_of(start, process.rank);
-  process.out = stream_of(out, prefix, {start.standard_output, log});
-  process.err = stream_of(err, prefix, {start.standard_error, log});
+  connect_output(process, start, out, err, log);
   return process;
+}
+
+/// Starts the rank in a kept process. Returns false if that has ended, or has the terminal of rank
+/// 0 and is to be another rank.
+bool start_again(const RankStartOptions& start, RankProcess& process) {
+  process.rank = rank_of(start, process.local_rank);
+  const bool was_direct = !process.out, was_err_direct = !process.err;
+  if (is_direct(start, process.rank, STDOUT_FILENO) != was_direct ||
+      is_direct(start, process.rank, STDERR_FILENO) != was_err_direct)
+    return false;
+  const auto log = open_log(start, process.rank);
+  const std::string prefix = prefix_of(start, process.rank);
+  if (process.out) process.out->redirect(prefix, {start.standard_output, log});
+  if (process.err) process.err->redirect(prefix, {start.standard_error, log});
+  if (!process.link.start_again(variables_of(start, process))) return false;
+  process.is_kept = false;
+  process.is_running = true;
+  ++process.num_starts;
+  return true;
 }
 
 }  // namespace
 
-std::vector<RankProcess> start_ranks(const RankStartOptions& start) {
+std::vector<RankProcess> start_ranks(const RankStartOptions& start, std::vector<RankProcess> kept) {
   std::vector<RankProcess> processes;
   for (std::int64_t local_rank = 0; local_rank < start.plan.ranks_per_node; ++local_rank) {
-    processes.push_back(start_rank(start, local_rank));
+    const auto found = std::ranges::find(kept, local_rank, &RankProcess::local_rank);
+    if (found != kept.end() && start_again(start, *found)) {
+      processes.push_back(std::move(*found));
+      kept.erase(found);
+    } else {
+      processes.push_back(start_rank(start, local_rank));
+    }
   }
+  end_kept(std::move(kept));
   return processes;
+}
+
+void end_kept(std::vector<RankProcess> kept) {
+  for (RankProcess& process : kept) {
+    process.link.close();
+    ::kill(process.pid, SIGKILL);
+    ::waitpid(process.pid, nullptr, 0);
+  }
 }
 
 }  // namespace megatron

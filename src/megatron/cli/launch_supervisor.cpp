@@ -10,6 +10,7 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <functional>
 #include <utility>
 
 #include "megatron/base/error.h"
@@ -80,9 +81,14 @@ std::string RootCausePipe::cause_of(std::int64_t rank) {
   return "";
 }
 
-Supervisor::Supervisor(std::vector<RankProcess> processes, double grace_s, const Links& links)
+void RootCausePipe::clear() {
+  cause_of(-1);  // reads what is left
+  text_.clear();
+}
+
+Supervisor::Supervisor(std::vector<RankProcess> processes, const Limits& limits, const Links& links)
     : processes_(std::move(processes)),
-      grace_s_(grace_s),
+      limits_(limits),
       signals_(links.signals),
       out_(links.out),
       err_(links.err),
@@ -91,9 +97,11 @@ Supervisor::Supervisor(std::vector<RankProcess> processes, double grace_s, const
       round_(links.agent.decision().round) {}
 
 LaunchResult Supervisor::run() {
+  reap();  // a process that was kept may have died just before it was started again
   while (any_running()) {
     wait_for_events();
     handle_signals();
+    take_offers();
     obey_agent();
     notice_lost_leader();
     post_unexplained_failure(/*is_last_chance=*/false);
@@ -110,33 +118,43 @@ bool Supervisor::any_running() const {
 /// Sleeps until a rank writes or ends, a signal arrives, output can be written, or a deadline for
 /// termination expires.
 void Supervisor::wait_for_events() {
-  std::vector<pollfd> events{{signals_.descriptor(), POLLIN, 0}, {agent_.descriptor(), POLLIN, 0}};
-  std::vector<RankStream*> streams;
-  for (OutputQueue* queue : {&out_, &err_})
-    events.push_back({queue->is_empty() ? -1 : queue->descriptor(), POLLOUT, 0});
+  std::vector<pollfd> events;
+  std::vector<std::function<void()>> actions;
+  const auto watch = [&](int descriptor, short wanted, std::function<void()> action) {
+    events.push_back({descriptor, wanted, 0});
+    actions.push_back(std::move(action));
+  };
+  watch(signals_.descriptor(), POLLIN, [] { /* Expected: handle_signals() takes them. */ });
+  watch(agent_.descriptor(), POLLIN, [] { /* Expected: it is served below in any case. */ });
+  for (OutputQueue* queue : {&out_, &err_}) {
+    if (!queue->is_empty()) watch(queue->descriptor(), POLLOUT, [queue] { queue->write_some(); });
+  }
   for (const RankProcess& process : processes_) {
+    if (process.is_running && process.link.is_open())
+      watch(process.link.descriptor(), POLLIN, [] { /* Expected: take_offers() reads it. */ });
     for (RankStream* stream : {process.out.get(), process.err.get()}) {
-      if (!stream || !stream->can_read()) continue;
-      streams.push_back(stream);
-      events.push_back({stream->descriptor(), POLLIN, 0});
+      if (stream && stream->can_read())
+        watch(stream->descriptor(), POLLIN, [stream] { stream->read_some(); });
     }
   }
-  int timeout_ms = agent_.needs_ticks() ? kTickMilliseconds : -1;
+  ::poll(events.data(), events.size(), wait_milliseconds());
+  agent_.serve();
+  for (std::size_t i = 0; i < events.size(); ++i) {
+    if (events[i].revents != 0) actions[i]();
+  }
+}
+
+/// Returns the limit of a wait for events; −1: none.
+int Supervisor::wait_milliseconds() const {
+  int limit_ms = agent_.needs_ticks() ? kTickMilliseconds : -1;
   for (const auto& deadline : {terminate_at_, kill_at_, post_at_}) {
     if (!deadline) continue;
     const auto left =
         std::chrono::ceil<std::chrono::milliseconds>(*deadline - Clock::now()).count();
     const int wait_ms = static_cast<int>(std::max<std::int64_t>(0, left));
-    timeout_ms = timeout_ms < 0 ? wait_ms : std::min(timeout_ms, wait_ms);
+    limit_ms = limit_ms < 0 ? wait_ms : std::min(limit_ms, wait_ms);
   }
-  const int ready = ::poll(events.data(), events.size(), timeout_ms);
-  agent_.serve();
-  if (ready <= 0) return;
-  if (events[2].revents != 0) out_.write_some();
-  if (events[3].revents != 0) err_.write_some();
-  for (std::size_t i = 0; i < streams.size(); ++i) {
-    if (events[i + 4].revents != 0) streams[i]->read_some();
-  }
+  return limit_ms;
 }
 
 void Supervisor::handle_signals() {
@@ -200,15 +218,14 @@ void Supervisor::post_unexplained_failure(bool is_last_chance) {
 }
 
 void Supervisor::reap() {
-  struct End {
-    RankProcess* process;
-    int status;
-  };
   std::vector<End> ended;
   int status = 0;
   for (pid_t pid; (pid = ::waitpid(-1, &status, WNOHANG | WUNTRACED | WCONTINUED)) > 0;) {
     const auto process = std::ranges::find(processes_, pid, &RankProcess::pid);
-    if (process == processes_.end()) continue;
+    if (process == processes_.end() || !process->is_running) {
+      if (process != processes_.end()) process->is_kept = false;  // it died while it waited
+      continue;
+    }
     if (WIFSTOPPED(status) || WIFCONTINUED(status)) {
       report_stop(*process, status);
       continue;
@@ -216,10 +233,42 @@ void Supervisor::reap() {
     process->is_running = false;
     ended.push_back({&*process, status});
   }
+  note_ends(std::move(ended));
+}
+
+/// Keeps the processes of ranks that ended because of another one, or as they were asked to. One
+/// that has failed itself may be broken, and ends.
+void Supervisor::take_offers() {
+  std::vector<End> ended;
+  for (RankProcess& process : processes_) {
+    if (!process.is_running || !process.link.is_open()) continue;
+    const auto code = process.link.offered_code();
+    if (!code) continue;
+    const bool is_sound = *code > 128 || !causes_.cause_of(process.rank).empty();
+    if (!is_sound || process.num_starts >= limits_.max_starts) {
+      process.link.close();
+      continue;
+    }
+    process.is_running = false;
+    process.is_kept = true;
+    ended.push_back({&process, W_EXITCODE(*code, 0)});
+  }
+  note_ends(std::move(ended));
+}
+
+void Supervisor::note_ends(std::vector<End> ended) {
   std::ranges::stable_sort(
       ended, [](const End& a, const End& b) { return severity(a.status) > severity(b.status); });
   if (!ended.empty() && exit_code(ended[0].status) != 0 && !result_.rank)
     remember_failure(*ended[0].process, ended[0].status);
+}
+
+std::vector<RankProcess> Supervisor::take_kept() {
+  std::vector<RankProcess> kept;
+  for (RankProcess& process : processes_) {
+    if (process.is_kept) kept.push_back(std::move(process));
+  }
+  return kept;
 }
 
 /// Reports that a rank is stopped or continues. All other ranks wait for a stopped rank and cannot
@@ -251,7 +300,7 @@ void Supervisor::remember_failure(const RankProcess& process, int status) {
                           " and did not continue; rank " + std::to_string(process.rank) +
                           ", which waited for it, " + describe(status);
   }
-  terminate_at_ = Clock::now() + seconds(std::min(kSelfExitSeconds, grace_s_));
+  terminate_at_ = Clock::now() + seconds(std::min(kSelfExitSeconds, limits_.grace_s));
   if (WIFSIGNALED(status) && end_reason_.empty()) post_at_ = Clock::now() + seconds(kPostSeconds);
 }
 
@@ -262,7 +311,7 @@ void Supervisor::terminate_remaining() {
     // A stopped rank handles no signal but this one.
     for (const RankProcess& process : processes_)
       if (process.is_running && process.stop_signal != 0) ::kill(process.pid, SIGKILL);
-    kill_at_ = now + seconds(grace_s_);
+    kill_at_ = now + seconds(limits_.grace_s);
     terminate_at_.reset();
   }
   if (kill_at_ && now >= *kill_at_) {
@@ -280,8 +329,11 @@ void Supervisor::signal_all(int signal) {
 bool Supervisor::has_output() const {
   return !out_.is_empty() || !err_.is_empty() ||
          std::ranges::any_of(processes_, [](const RankProcess& process) {
-           return (process.out && process.out->is_open()) ||
-                  (process.err && process.err->is_open());
+           // The pipes of a process that is kept have no end.
+           const auto is_unread = [&](const RankStream* stream) {
+             return stream && (process.is_kept ? stream->has_text() : stream->is_open());
+           };
+           return is_unread(process.out.get()) || is_unread(process.err.get());
          });
 }
 

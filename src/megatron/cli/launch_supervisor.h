@@ -26,6 +26,8 @@ class RootCausePipe {
   int write_end() const { return ends_[1]; }
   /// Returns the cause that the rank reported, or "".
   std::string cause_of(std::int64_t rank);
+  /// Forgets what has been reported, before the next start.
+  void clear();
 
  private:
   std::array<int, 2> ends_{-1, -1};
@@ -54,19 +56,33 @@ class Supervisor {
     RootCausePipe& causes;
     Agent& agent;
   };
-  Supervisor(std::vector<RankProcess> processes, double grace_s, const Links& links);
+  struct Limits {
+    double grace_s = 15;
+    std::int64_t max_starts = 0;  ///< of one process
+  };
+  Supervisor(std::vector<RankProcess> processes, const Limits& limits, const Links& links);
   /// Runs until every rank has ended and its output is written.
   LaunchResult run();
+  /// Returns the processes that wait for the next start. Call it after run().
+  std::vector<RankProcess> take_kept();
 
  private:
   using Clock = std::chrono::steady_clock;
   void wait_for_events();
+  int wait_milliseconds() const;
   void handle_signals();
   void obey_agent();
   void end_ranks(const std::string& reason);
   void notice_lost_leader();
   void post_unexplained_failure(bool is_last_chance);
+  /// The end of a rank, with a status as waitpid() returns it.
+  struct End {
+    RankProcess* process;
+    int status;
+  };
   void reap();
+  void take_offers();
+  void note_ends(std::vector<End> ended);
   void report_stop(RankProcess& process, int status);
   void remember_failure(const RankProcess& process, int status);
   void terminate_remaining();
@@ -76,7 +92,7 @@ class Supervisor {
   void drain();
 
   std::vector<RankProcess> processes_;
-  double grace_s_;
+  const Limits limits_;
   SignalQueue& signals_;
   OutputQueue& out_;
   OutputQueue& err_;

@@ -335,18 +335,21 @@ constexpr KnownFlags kKnownFlags[] = {
      "without effect: ranks that hang are always watched (--hang-warning-seconds, "
      "--distributed-timeout-minutes), and `megatron launch --max-restarts` starts them again",
      "", "enable-ft-package calc-ft-timeouts ft-num-warmup-iters=5"},
-    {refused,
-     "is not in this version: NVIDIA's resiliency extension, a Python package, is not used",
-     "use `megatron launch --max-restarts N`, with --save and --load of one folder; "
-     "--distributed-timeout-minutes ends ranks that hang",
-     "inprocess-restart inprocess-max-iterations=-;0 inprocess-monitor-thread-interval=1 "
+    {accepted,
+     "without effect: ranks that end or hang are noticed by the launchers and by the other ranks "
+     "(--hang-warning-seconds, --distributed-timeout-minutes, `megatron launch --grace-seconds`), "
+     "and memory of the GPU that was used is used again",
+     "",
+     "inprocess-monitor-thread-interval=1 "
      "inprocess-monitor-process-interval=1 inprocess-progress-watchdog-interval=1 "
      "inprocess-heartbeat-interval=30 inprocess-soft-timeout=60 "
      "inprocess-hard-timeout=90 inprocess-heartbeat-timeout=60 inprocess-barrier-timeout=120 "
      "inprocess-completion-timeout=120 "
-     "inprocess-last-call-wait=1 inprocess-termination-grace-time=1 inprocess-granularity=node "
-     "inprocess-active-world-size=1 "
-     "inprocess-empty-cuda-cache"},
+     "inprocess-last-call-wait=1 inprocess-termination-grace-time=1 inprocess-empty-cuda-cache"},
+    {refused, "is not in this version",
+     "use `megatron launch --nnodes MIN:MAX`: hosts above MAX wait as spares, and one takes the "
+     "place of a host that is lost",
+     "inprocess-granularity=node inprocess-active-world-size=1"},
     {refused, "is not in this version: a run does not break itself",
      "leave it out; `megatron chaos -- launch … -- pretrain …` breaks ranks from outside",
      "fault-injector-ranks=- "

@@ -202,6 +202,14 @@ void add_transport_fields(FieldTable<ParallelConfig>& t) {
           "ranks die or do not arrive; none: hang-reports in --tensorboard-dir or --save (see "
           "`megatron hang-report`)")
       .value_name("DIR");
+  t.field("inprocess_restart", &Config::inprocess_restart,
+          "after a failure of another rank, a rank's process goes on as a rank of the next start "
+          "and keeps its libraries and its CUDA context (needs `megatron launch --max-restarts`)");
+  t.field("inprocess_max_iterations", &Config::inprocess_max_iterations,
+          "starts of the run that one process may take part in before it is replaced; none: any "
+          "number")
+      .at_least(1)
+      .value_name("N");
   t.field("log_comm", &Config::log_comm,
           "print calls, bytes and waiting time of the communication on each axis with each log "
           "line");

@@ -74,6 +74,8 @@ struct ParallelConfig {
   double distributed_timeout_minutes = 10;
   double hang_warning_seconds = 10;  ///< 0: no warnings
   std::string hang_report_dir;       ///< "": see hang_report_folder()
+  bool inprocess_restart = false;    ///< the processes of ranks that have not failed are kept
+  std::optional<std::int64_t> inprocess_max_iterations;  ///< starts of one process; unset: any
   bool log_comm = false;
   std::string device = "auto";  ///< auto | cpu | cuda
 };

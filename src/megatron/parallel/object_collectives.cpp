@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <numeric>
 #include <set>
 
 #include "megatron/base/error.h"
@@ -53,6 +54,34 @@ std::vector<std::vector<Number>> all_gather_vectors(const ObjectGroup& group,
   return result;
 }
 
+at::Tensor bytes_of(const ObjectGroup& group, const std::string& text) {
+  const at::Tensor bytes = at::empty({static_cast<std::int64_t>(text.size())}, at::kByte);
+  if (!text.empty()) std::memcpy(bytes.mutable_data_ptr(), text.data(), text.size());
+  return bytes.to(group.device);
+}
+
+/// Returns the length of the text of each rank. Collective over the axis.
+std::vector<std::int64_t> gather_lengths(const ObjectGroup& group, const std::string& text) {
+  MEGATRON_CHECK(group.axis.comm != nullptr, "the axis ", group.axis.name, " has no communicator");
+  std::vector<std::int64_t> lengths;
+  for (const auto& length : all_gather_vectors(
+           group, std::vector{static_cast<std::int64_t>(text.size())}, "sizes of texts"))
+    lengths.push_back(length.front());
+  return lengths;
+}
+
+/// Cuts the bytes of a tensor into texts of these lengths.
+std::vector<std::string> cut(const at::Tensor& bytes, const std::vector<std::int64_t>& lengths) {
+  const at::Tensor here = bytes.cpu();
+  const char* at = reinterpret_cast<const char*>(here.const_data_ptr<std::uint8_t>());
+  std::vector<std::string> texts;
+  for (const std::int64_t length : lengths) {
+    texts.emplace_back(at, static_cast<std::size_t>(length));
+    at += length;
+  }
+  return texts;
+}
+
 }  // namespace
 
 std::vector<double> all_reduce_max(const ObjectGroup& group, std::vector<double> numbers,
@@ -88,26 +117,27 @@ std::vector<std::vector<std::int64_t>> all_gather_numbers(const ObjectGroup& gro
 std::vector<std::string> all_gather_strings(const ObjectGroup& group, const std::string& text) {
   const Axis& axis = group.axis;
   if (axis.size == 1) return {text};
-  MEGATRON_CHECK(axis.comm != nullptr, "the axis ", axis.name, " has no communicator");
-  const auto options = at::TensorOptions().device(group.device);
-  const at::Tensor size =
-      at::full({1}, static_cast<std::int64_t>(text.size()), options.dtype(at::kLong));
-  const at::Tensor sizes = at::empty({axis.size}, size.options());
-  axis.comm->all_gather(sizes, size, "sizes of texts");
-  const at::Tensor sizes_here = sizes.cpu();
-  const std::int64_t* lengths = sizes_here.const_data_ptr<std::int64_t>();
-  const std::int64_t longest =
-      std::max<std::int64_t>(1, *std::max_element(lengths, lengths + axis.size));
-  const at::Tensor mine = at::zeros({1, longest}, at::kByte);
-  if (!text.empty()) std::memcpy(mine.mutable_data_ptr(), text.data(), text.size());
-  const at::Tensor all = at::empty({axis.size, longest}, options.dtype(at::kByte));
-  axis.comm->all_gather(all, mine.to(group.device), "texts");
-  const at::Tensor all_here = all.cpu();
-  std::vector<std::string> texts;
-  for (std::int64_t rank = 0; rank < axis.size; ++rank) {
-    texts.emplace_back(
-        reinterpret_cast<const char*>(all_here.const_data_ptr<std::uint8_t>()) + rank * longest,
-        static_cast<std::size_t>(lengths[rank]));
+  const std::vector<std::int64_t> lengths = gather_lengths(group, text);
+  const std::int64_t total = std::accumulate(lengths.begin(), lengths.end(), std::int64_t{0});
+  const at::Tensor all = at::empty({total}, at::TensorOptions(at::kByte).device(group.device));
+  if (total > 0) axis.comm->all_gather(all, bytes_of(group, text), lengths, "texts");
+  return cut(all, lengths);
+}
+
+std::vector<std::string> gather_strings(const ObjectGroup& group, const std::string& text) {
+  const Axis& axis = group.axis;
+  if (axis.size == 1) return {text};
+  const std::vector<std::int64_t> lengths = gather_lengths(group, text);
+  if (axis.rank != 0) {
+    if (!text.empty()) axis.comm->send(bytes_of(group, text), 0, "text");
+    return {};
+  }
+  std::vector<std::string> texts{text};
+  for (std::int64_t rank = 1; rank < axis.size; ++rank) {
+    const std::int64_t length = lengths[static_cast<std::size_t>(rank)];
+    const at::Tensor one = at::empty({length}, at::TensorOptions(at::kByte).device(group.device));
+    if (length > 0) axis.comm->recv(one, rank, "text");
+    texts.push_back(cut(one, {length}).front());
   }
   return texts;
 }

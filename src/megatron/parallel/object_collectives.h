@@ -38,6 +38,9 @@ std::vector<std::vector<std::int64_t>> all_gather_numbers(const ObjectGroup& gro
 
 /// Returns the text of every rank in rank order. Collective over the axis.
 std::vector<std::string> all_gather_strings(const ObjectGroup& group, const std::string& text);
+/// Returns the text of every rank in rank order on rank 0, and nothing on the others. For texts
+/// that only rank 0 needs. Collective over the axis.
+std::vector<std::string> gather_strings(const ObjectGroup& group, const std::string& text);
 /// Returns the texts of rank 0 and ignores those of the other ranks. Collective over the axis.
 std::vector<std::string> broadcast_strings(const ObjectGroup& group,
                                            const std::vector<std::string>& texts);

@@ -58,6 +58,9 @@ int pretrain_as(World& world, std::span<const std::string> args) {
   keep_freed_memory();
   const RunConfig run = read_run(args, world.environment().world_size);
   const Settings& settings = run.options.settings;
+  if (settings.parallel.inprocess_restart && !world.environment().root_cause_pipe)
+    throw UserError({"--inprocess-restart", "is possible only under `megatron launch`",
+                     "start the run with it, or leave the flag out"});
   const DistributedContext joined(world, settings.parallel,
                                   flags_of(settings_table().set(), &settings),
                                   hang_report_folder(settings));

@@ -83,8 +83,9 @@ class GlooChannel final : public ByteChannel {
   GlooChannel(const c10::intrusive_ptr<c10d::Store>& store, const GlooOptions& options)
       : timeout_(options.timeout + kWatchLead) {
     const auto group_options = c10d::ProcessGroupGloo::Options::create(options.timeout);
+    // Two ranks connect when they first send to each other: most pairs of a large run never do.
     group_options->devices.push_back(c10d::ProcessGroupGloo::createDeviceForHostname(
-        options.address.empty() ? "127.0.0.1" : options.address));
+        options.address.empty() ? "127.0.0.1" : options.address, /*lazyInit=*/true));
     group_options->threads = 1;
     group_ = c10::make_intrusive<c10d::ProcessGroupGloo>(
         store, static_cast<int>(options.rank), static_cast<int>(options.size), group_options);

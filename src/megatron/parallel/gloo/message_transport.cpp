@@ -22,6 +22,11 @@ std::span<std::byte> part_of(std::byte* data, std::int64_t begin, std::int64_t b
   return {data + begin, static_cast<std::size_t>(bytes)};
 }
 
+template <class Message>
+std::span<std::byte> bytes_of(Message& message) {
+  return {reinterpret_cast<std::byte*>(&message), sizeof(Message)};
+}
+
 std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
 
 }  // namespace
@@ -36,9 +41,14 @@ MessageTransport::MessageTransport(std::shared_ptr<ByteChannel> channel,
 
 void MessageTransport::run(const CommCall& call) {
   if (is_message(call.operation)) return dispatch(call);
+  if (group_info_.size() > kMaxDirectSize) return run_through_first(call);
   const Handshakes handshakes = exchange_handshakes(call);
   compare(call, handshakes);
-  if (is_small(call)) return finish_small(call, handshakes);
+  if (is_small(call)) {
+    if (call.out.defined())
+      write_small_result(call, handshakes, group_info_.rank, bytes_of(call.out));
+    return;
+  }
   if (call.is_uneven() && call.operation == CommOperation::all_to_all)
     compare_rows(call, handshakes);
   dispatch(call);
@@ -88,21 +98,24 @@ void MessageTransport::exchange(const CommCall& call, const PartOf& out, const P
   for (const InFlight& one : under_way) wait(call, *one.transfer, one.member);
 }
 
+MessageTransport::Handshake MessageTransport::make_handshake(const CommCall& call) const {
+  Handshake handshake{.header = make_header(call)};
+  if (is_small(call) && call.in.defined())
+    copy_bytes(handshake.input, bytes_of(call.in), static_cast<std::int64_t>(call.in.nbytes()));
+  if (call.is_uneven() && call.operation == CommOperation::all_to_all) {
+    MEGATRON_CHECK(RowCountTable::bytes(group_info_.size()) <=
+                       static_cast<std::int64_t>(sizeof(handshake.input)),
+                   describe(call), ": the group is too large");
+    RowCountTable::write(call.rows, handshake.input);
+  }
+  return handshake;
+}
+
 MessageTransport::Handshakes MessageTransport::exchange_handshakes(const CommCall& call) {
   Handshakes handshakes(static_cast<std::size_t>(group_info_.size()));
-  Handshake& mine = handshakes[static_cast<std::size_t>(group_info_.rank)];
-  mine.header = make_header(call);
-  if (is_small(call) && call.in.defined())
-    copy_bytes(mine.input, bytes_of(call.in), static_cast<std::int64_t>(call.in.nbytes()));
-  if (call.is_uneven() && call.operation == CommOperation::all_to_all) {
-    MEGATRON_CHECK(
-        RowCountTable::bytes(group_info_.size()) <= static_cast<std::int64_t>(sizeof(mine.input)),
-        describe(call), ": the group is too large");
-    RowCountTable::write(call.rows, mine.input);
-  }
+  handshakes[static_cast<std::size_t>(group_info_.rank)] = make_handshake(call);
   const auto handshake = [&](std::int64_t member) {
-    return part_of(reinterpret_cast<std::byte*>(&handshakes[static_cast<std::size_t>(member)]), 0,
-                   sizeof(Handshake));
+    return bytes_of(handshakes[static_cast<std::size_t>(member)]);
   };
   exchange(
       call, [&](std::int64_t) { return handshake(group_info_.rank); }, handshake);
@@ -125,32 +138,115 @@ void MessageTransport::compare_rows(const CommCall& call, const Handshakes& hand
   table.check(call, group_info_.ranks);
 }
 
+// ---- large groups ----
+
+void MessageTransport::run_through_first(const CommCall& call) {
+  const bool is_first = group_info_.rank == 0;
+  const auto size = static_cast<std::size_t>(group_info_.size());
+  Handshakes handshakes(is_first ? size : 1);
+  handshakes[0] = make_handshake(call);
+  const auto only = [](bool travels, std::span<std::byte> bytes) {
+    return travels ? bytes : std::span<std::byte>{};
+  };
+  exchange(
+      call, [&](std::int64_t member) { return only(member == 0, bytes_of(handshakes[0])); },
+      [&](std::int64_t member) {
+        return is_first ? bytes_of(handshakes[static_cast<std::size_t>(member)])
+                        : std::span<std::byte>{};
+      });
+  const CallHeader own = handshakes[0].header;
+  std::vector<Verdict> verdicts = is_first ? judge(call, handshakes) : std::vector<Verdict>(1);
+  handshakes.clear();
+  exchange(
+      call,
+      [&](std::int64_t member) {
+        return is_first ? bytes_of(verdicts[static_cast<std::size_t>(member)])
+                        : std::span<std::byte>{};
+      },
+      [&](std::int64_t member) { return only(member == 0, bytes_of(verdicts[0])); });
+  obey(call, verdicts[0], own);
+}
+
+/// Returns what each member is told. Called by the first one.
+std::vector<MessageTransport::Verdict> MessageTransport::judge(const CommCall& call,
+                                                               const Handshakes& handshakes) const {
+  const auto with = [&](const Verdict& verdict) {
+    return std::vector<Verdict>(handshakes.size(), verdict);
+  };
+  for (std::size_t member = 1; member < handshakes.size(); ++member) {
+    const CallHeader& theirs = handshakes[member].header;
+    if (is_same_call(handshakes[0].header, theirs)) continue;
+    std::vector<Verdict> verdicts = with({.kind = Verdict::Kind::other_call,
+                                          .member = static_cast<std::int64_t>(member),
+                                          .header = theirs});
+    for (std::size_t other = 1; other < handshakes.size(); ++other) {
+      if (is_same_call(handshakes[0].header, handshakes[other].header)) continue;
+      verdicts[other].member = 0;  // it differs itself
+      verdicts[other].header = handshakes[0].header;
+    }
+    return verdicts;
+  }
+  if (call.is_uneven() && call.operation == CommOperation::all_to_all) {
+    try {
+      compare_rows(call, handshakes);
+    } catch (const CommError& error) {
+      Verdict verdict{.kind = Verdict::Kind::other_rows};
+      const std::string text = std::string(error.what()).substr(0, sizeof(verdict.data) - 1);
+      std::memcpy(verdict.data, text.c_str(), text.size() + 1);
+      return with(verdict);
+    }
+  }
+  std::vector<Verdict> verdicts = with({});
+  if (!is_small(call) || !fits_verdict(call)) return verdicts;
+  const bool is_equal_for_all = call.operation == CommOperation::all_reduce ||
+                                call.operation == CommOperation::all_gather ||
+                                call.operation == CommOperation::broadcast;
+  write_small_result(call, handshakes, 0, verdicts[0].data);
+  for (std::size_t member = 1; member < verdicts.size(); ++member) {
+    if (is_equal_for_all)
+      copy_bytes(verdicts[member].data, verdicts[0].data,
+                 static_cast<std::int64_t>(call.out.nbytes()));
+    else
+      write_small_result(call, handshakes, static_cast<std::int64_t>(member),
+                         verdicts[member].data);
+  }
+  return verdicts;
+}
+
+/// Throws if the calls differ, takes the result of a small call, or moves the data of a large one.
+void MessageTransport::obey(const CommCall& call, const Verdict& verdict, const CallHeader& own) {
+  if (verdict.kind == Verdict::Kind::other_call)
+    throw CommError(mismatch_text(call, group_info_, own, verdict.member, verdict.header));
+  if (verdict.kind == Verdict::Kind::other_rows)
+    throw CommError(reinterpret_cast<const char*>(verdict.data));
+  if (!call.out.defined()) return;
+  if (!is_small(call) || !fits_verdict(call)) return dispatch(call);
+  copy_bytes(bytes_of(call.out), verdict.data, static_cast<std::int64_t>(call.out.nbytes()));
+}
+
 // ---- collectives ----
 
-void MessageTransport::finish_small(const CommCall& call, const Handshakes& handshakes) {
-  if (!call.out.defined()) return;
-  const auto out = static_cast<std::int64_t>(call.out.nbytes()),
-             in = static_cast<std::int64_t>(call.in.nbytes());
+void MessageTransport::write_small_result(const CommCall& call, const Handshakes& handshakes,
+                                          std::int64_t member, std::byte* out) const {
+  const auto out_bytes = static_cast<std::int64_t>(call.out.nbytes()),
+             in_bytes = static_cast<std::int64_t>(call.in.nbytes());
   const bool reduces = call.operation == CommOperation::all_reduce ||
                        call.operation == CommOperation::reduce_scatter;
   const std::int64_t offset =
-      call.operation == CommOperation::reduce_scatter ? group_info_.rank * out : 0;
+      call.operation == CommOperation::reduce_scatter ? member * out_bytes : 0;
   if (reduces) {
     std::vector<const void*> inputs;
     for (const Handshake& handshake : handshakes) inputs.push_back(handshake.input + offset);
-    return reduce_inputs(call.out.data_ptr(), inputs, call.out.numel(), call.out.scalar_type(),
-                         call.reduce);
+    return reduce_inputs(out, inputs, call.out.numel(), call.out.scalar_type(), call.reduce);
   }
-  if (call.operation == CommOperation::broadcast) {
-    return copy_bytes(bytes_of(call.out), handshakes[static_cast<std::size_t>(call.peer)].input,
-                      out);
-  }
+  if (call.operation == CommOperation::broadcast)
+    return copy_bytes(out, handshakes[static_cast<std::size_t>(call.peer)].input, out_bytes);
   const bool gathers = call.operation == CommOperation::all_gather;
-  const std::int64_t bytes = gathers ? in : in / group_info_.size();
-  for (std::int64_t member = 0; member < group_info_.size(); ++member) {
-    const std::byte* from = handshakes[static_cast<std::size_t>(member)].input +
-                            (gathers ? 0 : group_info_.rank * bytes);
-    copy_bytes(bytes_of(call.out) + member * bytes, from, bytes);
+  const std::int64_t bytes = gathers ? in_bytes : in_bytes / group_info_.size();
+  for (std::int64_t from = 0; from < group_info_.size(); ++from) {
+    const std::byte* part =
+        handshakes[static_cast<std::size_t>(from)].input + (gathers ? 0 : member * bytes);
+    copy_bytes(out + from * bytes, part, bytes);
   }
 }
 

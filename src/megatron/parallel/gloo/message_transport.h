@@ -1,7 +1,9 @@
 // Collectives built from point-to-point messages. Each call begins with a handshake between all
 // pairs, which carries the call header and, when it is small, the whole input, or the row counts of
-// an uneven all-to-all. Larger tensors are sent in parts to the rank that reduces them. Sums are
-// formed in rank order, so they are bit-identical to those of shared memory.
+// an uneven all-to-all. In a large group the first member receives the handshakes, and answers with
+// what it has found and the result of a small call: 2 N messages in place of N². Larger tensors are
+// sent in parts to the rank that reduces them. Sums are formed in rank order, so they are
+// bit-identical to those of shared memory.
 #pragma once
 
 #include <cstddef>
@@ -29,11 +31,21 @@ class MessageTransport final : public OperationTransport {
 
  private:
   static constexpr std::size_t kHandshakeBytes = 8192;
+  /// The largest group in which every pair exchanges handshakes: one message's delay each way.
+  static constexpr std::int64_t kMaxDirectSize = 16;
   struct Handshake {
     CallHeader header;
     std::byte input[kHandshakeBytes - sizeof(CallHeader)];
   };
   using Handshakes = std::vector<Handshake>;
+  /// What the first member of a large group answers.
+  struct Verdict {
+    enum class Kind : std::uint8_t { equal, other_call, other_rows };
+    Kind kind = Kind::equal;
+    std::int64_t member = 0;  ///< with `other_call`: the one whose call differs
+    CallHeader header;        ///< with `other_call`: of that member
+    std::byte data[kHandshakeBytes - sizeof(CallHeader)];  ///< a result, or text with `other_rows`
+  };
   /// Returns the bytes to send to a member, or the buffer to receive into from it.
   using PartOf = std::function<std::span<std::byte>(std::int64_t member)>;
 
@@ -43,11 +55,20 @@ class MessageTransport final : public OperationTransport {
   /// Returns whether the handshake carries the whole input. Sizes of an uneven call differ between
   /// ranks, so its input never travels so.
   static bool is_small(const CommCall& call) { return !call.is_uneven() && fits(call.in); }
+  static bool fits_verdict(const CommCall& call) {
+    return call.out.defined() && call.out.nbytes() <= sizeof(Verdict::data);
+  }
+  Handshake make_handshake(const CommCall& call) const;
   Handshakes exchange_handshakes(const CommCall& call);
   /// Throws CommError when the row counts of an uneven all-to-all disagree.
   void compare_rows(const CommCall& call, const Handshakes& handshakes) const;
   void compare(const CommCall& call, const Handshakes& handshakes) const;
-  void finish_small(const CommCall& call, const Handshakes& handshakes);
+  /// Writes the output of a small call of a member.
+  void write_small_result(const CommCall& call, const Handshakes& handshakes, std::int64_t member,
+                          std::byte* out) const;
+  void run_through_first(const CommCall& call);
+  std::vector<Verdict> judge(const CommCall& call, const Handshakes& handshakes) const;
+  void obey(const CommCall& call, const Verdict& verdict, const CallHeader& own);
   void barrier(const CommCall& /*call*/) override {}  ///< The handshake already synchronizes.
   void all_reduce(const CommCall& call) override;
   void all_reduce_chunk(const CommCall& call, std::byte* data, std::int64_t elements);

@@ -202,7 +202,7 @@ void set_offloaded(MemoryTable& table, const OffloadCounters& before, const Offl
 std::vector<MemoryTable> gather_memory_tables(const Axis& world, c10::Device device,
                                               const MemoryTable& mine) {
   std::vector<MemoryTable> tables;
-  for (const std::string& text : all_gather_strings({world, device}, memory_json(mine).dump()))
+  for (const std::string& text : gather_strings({world, device}, memory_json(mine).dump()))
     tables.push_back(memory_table_of(parse_json(text, "the memory of a rank")));
   return tables;
 }

@@ -101,7 +101,7 @@ void PipelineTrace::write() {
     trace_.cp_link = measure_link(rank.cp, rank.device, attention.key_value_bytes());
   }
   const std::vector<std::string> texts =
-      all_gather_strings({rank.world, rank.device}, serialize(trace_));
+      gather_strings({rank.world, rank.device}, serialize(trace_));
   if (rank.index != 0) return;
   std::vector<RankTrace> ranks;
   for (const std::string& text : texts) ranks.push_back(parse_rank_trace(text));
