@@ -65,9 +65,16 @@ class Host:
     def output(self):
         return self.log.read_text(errors="replace") if self.log.exists() else ""
 
+    def is_running(self):
+        """Whether the process is this one still, and no other that has got its number."""
+        try:
+            return str(self.log.parent) in Path(f"/proc/{self.pid}/environ").read_text()
+        except OSError:
+            return False
+
     def kill(self):
         """Loses the host: nothing on it can say goodbye."""
-        for pid in [self.pid, *descendants(self.pid)]:
+        for pid in [self.pid, *descendants(self.pid)] if self.is_running() else []:
             try:
                 os.kill(pid, signal.SIGKILL)
             except ProcessLookupError:

@@ -182,6 +182,7 @@ def jobset(cluster, recipe):
     cluster.wait_for_port()
     start(1)
     third = lose_and_regain(cluster, lambda: start(1))
+    cluster.wait_for("[before the start of training step]", 3)
     third.send(signal.SIGTERM)  # an eviction
     expect_codes([first, third], [143, 143])
     cluster.end_after(cluster.last_iteration() + 5)
@@ -311,10 +312,9 @@ def mpirun(cluster, recipe):
 
 # (name, recipe, scenario, further replacements): long ones first.
 def scenarios(port):
-    conf = ("join_timeout=600,last_call_timeout=30", "join_timeout=60,last_call_timeout=2")
-    keep_alive = ("last_call_timeout=2", "last_call_timeout=2,keep_alive_interval=1")
+    conf = ("join_timeout=600,last_call_timeout=30", "join_timeout=60,last_call_timeout=3,keep_alive_interval=1")
     return {
-        "torchrun elastic": ("torchrun.sh", torchrun_elastic, [RANKS, SAVES, conf, keep_alive]),
+        "torchrun elastic": ("torchrun.sh", torchrun_elastic, [RANKS, SAVES, conf]),
         "jobset": ("jobset.yaml", jobset, [RANKS, SAVES, (PORT, port)]),
         "slurm elastic": ("slurm_elastic.sbatch", slurm_elastic, [RANKS, SAVES, (PORT, port)]),
         "pytorchjob": (
