@@ -282,7 +282,7 @@ def torchrun_elastic(cluster, recipe):
     (cluster.folder / "torchrun.sh").write_text(cluster.text(recipe))
 
     def start():
-        variables = {"PORT": str(cluster.port)}
+        variables = {"PORT": str(cluster.port), "MEGATRON_JOB_TOKEN": "a secret"}
         return cluster.start(["bash", "torchrun.sh", "elastic", "127.0.0.1"], variables)
 
     first = start()
@@ -312,7 +312,10 @@ def mpirun(cluster, recipe):
 
 # (name, recipe, scenario, further replacements): long ones first.
 def scenarios(port):
-    conf = ("join_timeout=600,last_call_timeout=30", "join_timeout=60,last_call_timeout=3,keep_alive_interval=1")
+    conf = (
+        "join_timeout=600,last_call_timeout=30",
+        "join_timeout=60,last_call_timeout=3,keep_alive_interval=1",
+    )
     return {
         "torchrun elastic": ("torchrun.sh", torchrun_elastic, [RANKS, SAVES, conf]),
         "jobset": ("jobset.yaml", jobset, [RANKS, SAVES, (PORT, port)]),
