@@ -99,9 +99,9 @@ class Cluster:
         self.folder, self.hosts, self.batches = folder, [], []
         self.port = free_port()
         self.substitutions = [("/shared/gpt", str(folder)), *substitutions]
-        kept = {name: os.environ[name] for name in ("HOME", "LD_LIBRARY_PATH") if name in os.environ}
+        kept = ("HOME", "LD_LIBRARY_PATH")
         self.environment = {
-            **kept,
+            **{name: os.environ[name] for name in kept if name in os.environ},
             "PATH": f"{programs}:{os.environ['PATH']}",
             "RUN": str(folder),
             "HOSTS_FOLDER": str(folder),
@@ -118,7 +118,8 @@ class Cluster:
         return text
 
     def start(self, command, environment):
-        log = self.folder / f"host{len(list(self.folder.glob('host*.log')))}.log"
+        number = len(list(self.folder.glob("host*.log")))
+        log = self.folder / f"host{number}.log"
         with log.open("w") as output:
             process = subprocess.Popen(
                 command,
@@ -161,8 +162,7 @@ class Cluster:
 
     def end_after(self, iterations):
         """Writes the settings, which ranks read at their next start."""
-        settings = self.folder / "run.yaml"
-        settings.write_text(TINY_RUN + f"train_iters: {iterations}\n")
+        (self.folder / "run.yaml").write_text(TINY_RUN + f"train_iters: {iterations}\n")
 
     def stop(self):
         for host in self.batches + self.hosts:

@@ -140,8 +140,8 @@ def read_manifests(text):
         key = (manifest["apiVersion"], manifest["kind"])
         if key not in SPECS:
             raise RecipeError(f"{key} is unknown")
-        check_fields(manifest, {**dict.fromkeys(["apiVersion", "kind"]), "metadata": METADATA,
-                                "spec": SPECS[key]}, manifest["kind"])
+        fields = {"apiVersion": ANY, "kind": ANY, "metadata": METADATA, "spec": SPECS[key]}
+        check_fields(manifest, fields, manifest["kind"])
         documents.append(manifest)
     return documents
 

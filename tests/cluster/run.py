@@ -12,9 +12,10 @@ import tempfile
 import time
 import traceback
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
-from hosts import Cluster, RecipeError, wait_until
+from hosts import Cluster, RecipeError
 from manifests import action_on_exit, check_pod, pod_environment, read_manifests
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -310,8 +311,8 @@ def mpirun(cluster, recipe):
     expect(cluster.last_iteration() == 6, "the run has not ended")
 
 
-# (name, recipe, scenario, further replacements): long ones first.
 def scenarios(port):
+    """Returns {name: (recipe, scenario, replacements)}, long ones first."""
     conf = (
         "join_timeout=600,last_call_timeout=30",
         "join_timeout=60,last_call_timeout=3,keep_alive_interval=1",
@@ -377,9 +378,8 @@ def run_scenario(name, recipes, work):
         return f"ok   {name} ({recipe}, {time.monotonic() - start:.0f} s)", True
     except Exception as error:  # of any kind: the scenario has failed
         reason = error if isinstance(error, RecipeError) else traceback.format_exc()
-        logs = "".join(
-            f"--- {host.log.name}\n{host.output()[-2500:]}" for host in cluster.batches + cluster.hosts
-        )
+        hosts = cluster.batches + cluster.hosts
+        logs = "".join(f"--- {host.log.name}\n{host.output()[-2500:]}" for host in hosts)
         return f"FAIL {name} ({recipe}): {reason}\n{logs}", False
     finally:
         cluster.stop()
@@ -390,7 +390,7 @@ def main():
     parser.add_argument("--program", default=ROOT / "build/bin/megatron", type=Path)
     parser.add_argument("--recipes", default=ROOT / "examples/cluster", type=Path)
     parser.add_argument("--only", default="", help="run the scenarios whose names contain this")
-    parser.add_argument("--jobs", default=4, type=int, help="scenarios at a time: most of them wait")
+    parser.add_argument("--jobs", default=4, type=int, help="scenarios at a time; most wait")
     options = parser.parse_args()
     names = [name for name in scenarios("") if options.only in name]
     torch_python = find_torchrun()
@@ -400,7 +400,7 @@ def main():
     with tempfile.TemporaryDirectory() as work:
         write_programs(Path(work) / "programs", options.program.resolve(), torch_python)
         with ThreadPoolExecutor(options.jobs) as pool:
-            run = lambda name: run_scenario(name, options.recipes, Path(work))
+            run = partial(run_scenario, recipes=options.recipes, work=Path(work))
             passed = True
             for line, is_passed in pool.map(run, names):
                 print(line, flush=True)
