@@ -67,6 +67,8 @@ class Host:
 
     def is_running(self):
         """Whether the process is this one still, and no other that has got its number."""
+        if self.process and self.process.poll() is not None:
+            return False
         try:
             return str(self.log.parent) in Path(f"/proc/{self.pid}/environ").read_text()
         except OSError:
@@ -136,7 +138,16 @@ class Cluster:
     def started_by_stand_in(self, name):
         """Waits for a host that srun or mpirun has started."""
         pid = self.folder / f"{name}.pid"
-        wait_until(lambda: pid.exists() and pid.read_text().endswith("\n"), f"process {name}")
+
+        def is_there():
+            has_ended = not self.batches[-1].is_running()
+            if pid.exists() and pid.read_text().endswith("\n"):
+                return True
+            if has_ended:
+                raise RecipeError("the script has ended without starting its hosts")
+            return False
+
+        wait_until(is_there, f"process {name}")
         self.hosts.append(Host(int(pid.read_text()), self.folder / f"{name}.log"))
         return self.hosts[-1]
 
@@ -145,11 +156,11 @@ class Cluster:
 
     def wait_for(self, text, times=1):
         def is_there():
+            have_ended = not any(host.is_running() for host in self.batches + self.hosts)
             if self.output().count(text) >= times:
                 return True
-            if all(host.process and host.process.poll() is not None for host in self.hosts):
-                if self.output().count(text) < times:
-                    raise RecipeError(f"all hosts have ended without printing '{text}'")
+            if have_ended:
+                raise RecipeError(f"all hosts have ended without printing '{text}'")
             return False
 
         wait_until(is_there, f"'{text}' (for the {times}. time)")
