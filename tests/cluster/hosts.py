@@ -67,12 +67,16 @@ class Host:
 
     def is_running(self):
         """Whether the process is this one still, and no other that has got its number."""
-        if self.process and self.process.poll() is not None:
-            return False
-        try:
-            return str(self.log.parent) in Path(f"/proc/{self.pid}/environ").read_text()
-        except OSError:
-            return False
+        if self.process:
+            return self.process.poll() is None
+        for _ in range(3):  # a process that is just replacing its program has no variables
+            try:
+                if str(self.log.parent) in Path(f"/proc/{self.pid}/environ").read_text():
+                    return True
+            except OSError:
+                return False
+            time.sleep(0.05)
+        return False
 
     def kill(self):
         """Loses the host: nothing on it can say goodbye."""
