@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Runs every recipe for a few steps and checks that it learns; checks that the files of the real
-# sizes are valid settings.
+# sizes are valid settings; runs the recipes for clusters.
 #   EXAMPLE_ITERATIONS=25   how many steps
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -40,3 +40,7 @@ for pair in gpt3:gpt3_125m llama:llama3_8b qwen:qwen3_0.6b; do
     >"out/examples/${pair##*:}.txt" || fail "$full: not valid on top of $small"
   printf '%s: valid settings\n' "$full"
 done
+
+# What examples/cluster says, started as the schedulers would. It ends in about half a minute.
+printf '\n'
+tests/cluster/run.py --program "$(command -v megatron)"
