@@ -4,11 +4,11 @@
 # take to start (startup.py); with `context`, long sequences over ranks (bench/context); with
 # `memory`, memory beside its prediction (bench/memory); with `small-memory`, FSDP and recomputation
 # beside PyTorch's (small_memory.py); with `tokenizers` and `tokenizer-training`, tokenizers and
-# their trainers beside the packages (bench/tokenizers); with `sample-index`, the sample order of a
-# large corpus beside megatron-core's helpers (bench/sample_index); with `preprocess-data`, that
-# command beside Megatron-LM's script; with `control-plane`, how long 10,000 simulated ranks take to
-# meet and to learn of a death (bench/control_plane). Further arguments go to the program; --help
-# lists them.
+# their trainers beside the packages (bench/tokenizers); with `tokenizer-start`, the start of large
+# vocabularies; with `sample-index`, the sample order of a large corpus beside megatron-core's
+# helpers (bench/sample_index); with `preprocess-data`, that command beside Megatron-LM's script;
+# with `control-plane`, how long 10,000 simulated ranks take to meet and to learn of a death
+# (bench/control_plane). Further arguments go to the program; --help lists them.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 case "${1:-}" in
@@ -16,6 +16,10 @@ case "${1:-}" in
     folder=$1
     shift
     exec python3 -B "bench/$folder/run.py" "$@"  # needs nothing but Python and megatron
+    ;;
+  tokenizer-start)
+    shift
+    exec python3 -B bench/tokenizers/start.py "$@"
     ;;
   control-plane)
     shift

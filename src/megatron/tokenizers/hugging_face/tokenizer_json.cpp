@@ -76,7 +76,7 @@ struct Parts {
   std::uint8_t* end;  ///< of the texts
   std::string rest;   ///< JSON of all other fields
   HugePageVector<std::pair<std::string_view, std::int32_t>> vocabulary;
-  std::vector<std::string> pieces;  ///< of Unigram
+  std::vector<std::string_view> pieces;  ///< of Unigram
   std::vector<double> scores;
   Bpe::MergeViews merges;
   bool has_vocabulary = false, has_merges = false;
@@ -117,7 +117,7 @@ bool read_pieces(value list, Parts& parts) {
       if (count == 0) {
         if (side.get_raw_json_string().get(quoted) != SUCCESS || !parts.read_text(quoted, text))
           return false;
-        parts.pieces.emplace_back(text);
+        parts.pieces.push_back(text);
       } else {
         if (count > 1 || side.get_double().get(score) != SUCCESS) return false;
         parts.scores.push_back(score);
