@@ -10,6 +10,7 @@
 #include "megatron/base/error.h"
 #include "megatron/base/files.h"
 #include "megatron/base/huge_pages.h"
+#include "megatron/tokenizers/hugging_face/json_number.h"
 
 namespace megatron::hugging_face {
 namespace {
@@ -119,8 +120,11 @@ bool read_pieces(value list, Parts& parts) {
           return false;
         parts.pieces.push_back(text);
       } else {
-        if (count > 1 || side.get_double().get(score) != SUCCESS) return false;
-        parts.scores.push_back(score);
+        value number;
+        if (count > 1 || side.get(number) != SUCCESS) return false;
+        const std::string_view digits = number.raw_json_token();
+        if (number.get_double().get(score) != SUCCESS) return false;  // it is no number
+        parts.scores.push_back(read_json_number(digits));
       }
       ++count;
     }

@@ -7,6 +7,7 @@
 #include "megatron/base/error.h"
 #include "megatron/tokenizers/best_segmentation.h"
 #include "megatron/tokenizers/hugging_face/component.h"
+#include "megatron/tokenizers/hugging_face/json_number.h"
 #include "megatron/tokenizers/hugging_face/tokenizer_json.h"
 #include "megatron/tokenizers/regex.h"
 
@@ -30,7 +31,7 @@ void Unigram::read_pieces(const Json& model, const std::string& where) {
     if (!entry.is_array() || entry.size() != 2 || !entry[0].is_string() || !entry[1].is_number())
       throw UserError({place + " must be [token, score]", entry.dump(), ""});
     tokens.push_back(entry[0].get_ref<const std::string&>());
-    scores_.push_back(entry[1].get<double>());
+    scores_.push_back(read_json_number(entry[1].dump()));
   }
   vocabulary_ = Vocabulary::numbered(tokens, where + ".vocab");
 }
