@@ -7,8 +7,9 @@
 # their trainers beside the packages (bench/tokenizers); with `tokenizer-start`, the start of large
 # vocabularies; with `sample-index`, the sample order of a large corpus beside megatron-core's
 # helpers (bench/sample_index); with `preprocess-data`, that command beside Megatron-LM's script;
-# with `control-plane`, how long 10,000 simulated ranks take to meet and to learn of a death
-# (bench/control_plane). Further arguments go to the program; --help lists them.
+# with `loader`, the loader of training data beside mock data (bench/loader); with `control-plane`,
+# how long 10,000 simulated ranks take to meet and to learn of a death (bench/control_plane).
+# Further arguments go to the program; --help lists them.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 case "${1:-}" in
@@ -20,6 +21,11 @@ case "${1:-}" in
   tokenizer-start)
     shift
     exec python3 -B bench/tokenizers/start.py "$@"
+    ;;
+  loader)
+    shift
+    said=$(cmake --build build --target loader_bench 2>&1) || { echo "$said" >&2; exit 2; }
+    exec python3 -B bench/loader/run.py "$@"
     ;;
   control-plane)
     shift
