@@ -5,7 +5,6 @@
 #include <poll.h>
 #include <pthread.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -21,6 +20,7 @@
 #include <thread>
 #include <vector>
 
+#include "megatron/base/machine.h"
 #include "megatron/control/agent.h"
 #include "megatron/control/run_status.h"
 #include "megatron/parallel/rendezvous/rendezvous.h"
@@ -50,10 +50,7 @@ double resident_mib() {
 
 /// Makes the stacks of threads small, and raises the number of descriptors to what is allowed.
 void prepare_process() {
-  rlimit limit{};
-  ::getrlimit(RLIMIT_NOFILE, &limit);
-  limit.rlim_cur = limit.rlim_max;
-  ::setrlimit(RLIMIT_NOFILE, &limit);
+  raise_open_file_limit();
   pthread_attr_t attributes;
   ::pthread_attr_init(&attributes);
   ::pthread_attr_setstacksize(&attributes, kStackBytes);

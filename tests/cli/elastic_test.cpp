@@ -89,6 +89,20 @@ TEST_F(Elastic, HostsComeAndGo) {
 
 /// A spare host waits, and takes the place of one that is lost.
 TEST_F(Elastic, ASpareHostTakesOver) {
+  constexpr int kSteps = 800;
+  const auto first = start("1:2", kSteps);
+  std::this_thread::sleep_for(milliseconds(500));  // the first one has the store
+  const auto second = start("1:2", kSteps), spare = start("1:2", kSteps);
+  ASSERT_TRUE(first->wait_for("successfully saved checkpoint")) << first->output();
+  ::kill(second->pid(), SIGKILL);
+  ASSERT_TRUE(spare->wait_for("restart 1 of 9 on 2 hosts: host ")) << spare->output();
+  EXPECT_EQ(first->wait(), 0) << first->output();
+  EXPECT_EQ(spare->wait(), 0) << spare->output();
+  expect_losses_of_one_rank(first->output(), kSteps);
+}
+
+/// Nobody waits, and another launcher comes with the number of the lost one.
+TEST_F(Elastic, AHostIsReplaced) {
   constexpr int kSteps = 400;
   const auto first = start("2", kSteps), second = start("2", kSteps);
   (void)second;
@@ -102,6 +116,26 @@ TEST_F(Elastic, ASpareHostTakesOver) {
   EXPECT_EQ(leader->wait(), 0) << leader->output();
   EXPECT_EQ(again->wait(), 0) << again->output();
   expect_losses_of_one_rank(leader->output(), kSteps);
+}
+
+/// Its launcher has no other rank to wait for, and tells the other host all the same.
+TEST_F(Elastic, TheOnlyRankOfAHostIsKilled) {
+  for (const bool is_first : {true, false}) {
+    const auto leader = start("2 --node-rank 0", 100'000);
+    const auto member = start("2 --node-rank 1", 100'000);
+    ASSERT_TRUE(leader->wait_for("iteration ")) << leader->output();
+    const RunningLaunch &killed = is_first ? *leader : *member,
+                        &other = is_first ? *member : *leader;
+    const auto start = std::chrono::steady_clock::now();
+    ::kill(killed.ranks().at(0), SIGKILL);
+    ASSERT_TRUE(other.wait_for("restart 1 of 9 on 2 hosts: rank ")) << other.output();
+    EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(8));
+    EXPECT_THAT(other.output(), HasSubstr("was killed by signal 9 (SIGKILL)"));
+    ::kill(leader->pid(), SIGTERM);
+    ::kill(member->pid(), SIGTERM);
+    leader->wait();
+    member->wait();
+  }
 }
 
 /// Twice the same number by mistake.

@@ -21,7 +21,9 @@ class Leader {
   explicit Leader(MembershipOptions options) : membership_(std::move(options)) {}
   std::string join(const std::string& id, std::optional<std::int64_t> node_rank = {},
                    std::int64_t num_ranks = 1) {
-    return membership_.join({id, "host-" + id, node_rank, num_ranks}, now_);
+    std::string refusal = membership_.join({id, "host-" + id, node_rank, num_ranks}, now_);
+    membership_.decide(now_);
+    return refusal;
   }
   void end(const std::string& id, const HostResult& result) {
     membership_.end(id, membership_.decide(now_).round, result, now_);
@@ -34,7 +36,10 @@ class Leader {
     now_ += later;
     return membership_.decide(now_);
   }
-  std::string blame() const { return membership_.blame(); }
+  std::string agent_of(std::int64_t node_rank) const { return membership_.agent_of(node_rank); }
+  void end(const std::string& id, std::int64_t round, const HostResult& result) {
+    membership_.end(id, round, result, now_);
+  }
   std::vector<std::string> awaited() const { return membership_.awaited_members(); }
   std::string waiting() const { return membership_.waiting_text(); }
 
@@ -44,7 +49,7 @@ class Leader {
 };
 
 const HostResult kKilled{137, "rank 1 was killed by signal 9 (SIGKILL)"};
-const HostResult kOther{1, "rank 0 ended with exit code 1", true};
+const HostResult kOther{1, "rank 0 ended with exit code 1", /*is_consequence=*/true};
 const HostResult kAsked{143, "rank 0 ended with exit code 143"};
 
 MembershipOptions elastic(std::int64_t least, std::int64_t most) {
@@ -98,8 +103,8 @@ TEST(Membership, WaitsForFurtherHostsOnlyAtFirst) {
   leader.join("b");
   EXPECT_EQ(leader.decide(seconds(10)).kind, Kind::wait);
   leader.join("c");
-  EXPECT_EQ(leader.decide(seconds(14)).kind, Kind::wait);
-  EXPECT_EQ(leader.decide(seconds(1)).kind, Kind::run);
+  EXPECT_EQ(leader.decide(seconds(4)).kind, Kind::wait);
+  EXPECT_EQ(leader.decide(seconds(1)).kind, Kind::run) << "15 s after two were here";
   EXPECT_EQ(leader.decide().members.size(), 3U);
   leader.end_all(kKilled);
   EXPECT_EQ(leader.decide().round, 2) << "after a failure it begins at once";
@@ -121,7 +126,7 @@ TEST(Membership, GoesOnWithFewerHosts) {
   leader.lose("c");
   leader.end("a", kOther);
   EXPECT_EQ(leader.decide().kind, Kind::wait) << "one is too few";
-  EXPECT_EQ(leader.blame(), "host-b (1), host-c (1)");
+  EXPECT_EQ(leader.decide().blame, "host-b (1), host-c (1)");
 }
 
 TEST(Membership, TakesInHostsThatComeLater) {
@@ -141,7 +146,7 @@ TEST(Membership, TakesInHostsThatComeLater) {
   leader.join("d");
   EXPECT_EQ(leader.decide(seconds(100)).kind, Kind::run) << "three are the most";
   leader.lose("a");
-  leader.end_all(kOther);
+  for (const char* id : {"b", "c"}) leader.end(id, kOther);
   EXPECT_THAT(leader.decide().members, ElementsAre("b", "c", "d")) << "the spare takes over";
 }
 
@@ -215,7 +220,7 @@ TEST(Membership, NamesTheCauseAndNotItsConsequences) {
   leader.end("a", kOther);
   leader.end("b", kKilled);
   EXPECT_EQ(leader.decide().reason, kKilled.description);
-  EXPECT_EQ(leader.blame(), "host-b (1)");
+  EXPECT_EQ(leader.decide().blame, "host-b (1)");
 }
 
 TEST(Membership, EndsHostsThatDoNotEndAfterAFailure) {
@@ -248,11 +253,139 @@ TEST(Membership, WaitsLongerAndLongerWhenRoundsFailSoon) {
   EXPECT_EQ(leader.decide().round, round + 1) << "the last round did something useful";
 }
 
+TEST(Membership, ASlowSaveOfOneHostDoesNotEndAStopForOthers) {
+  Leader leader(elastic(2, 3));
+  leader.join("a");
+  leader.join("b");
+  leader.decide();
+  leader.decide(seconds(15));
+  leader.join("c");
+  ASSERT_EQ(leader.decide(seconds(30)).kind, Kind::stop);
+  leader.end("a", kAsked);
+  EXPECT_EQ(leader.decide(seconds(1000)).kind, Kind::stop) << "it is not made to end";
+  EXPECT_THAT(leader.awaited(), ElementsAre("b")) << "which must be alive";
+  leader.end("b", kAsked);
+  EXPECT_EQ(leader.decide().round, 2);
+  EXPECT_EQ(leader.decide().restarts, 0);
+}
+
+TEST(Membership, AHostThatHangsWhileItStopsForOthersCostsARestart) {
+  Leader leader(elastic(2, 3));
+  leader.join("a");
+  leader.join("b");
+  leader.decide();
+  leader.decide(seconds(15));
+  leader.join("c");
+  ASSERT_EQ(leader.decide(seconds(30)).kind, Kind::stop);
+  leader.end("a", kKilled);
+  ASSERT_EQ(leader.decide(seconds(60)).kind, Kind::abort);
+  leader.end("b", {143, "ended by its launcher", /*is_consequence=*/true});
+  EXPECT_EQ(leader.decide().round, 2);
+  EXPECT_EQ(leader.decide().restarts, 1);
+}
+
+TEST(Membership, TheFirstFailureIsTheCause) {
+  Leader leader({.min_hosts = 3, .max_hosts = 3, .max_restarts = 5});
+  for (const char* id : {"a", "b", "c"}) leader.join(id);
+  leader.decide();
+  leader.end("a", {.code = 1, .description = "follows", .since_failure = seconds(1)});
+  leader.decide(seconds(9));
+  leader.end("b", {.code = 1, .description = "is first", .since_failure = seconds(12)});
+  leader.end("c", {.code = 143, .description = "is ended", .is_consequence = true});
+  EXPECT_EQ(leader.decide().reason, "is first");
+
+  leader.end("a", {.code = 1, .description = "lost its peer", .since_failure = seconds(2)});
+  leader.end("b", {.code = 139, .description = "died", .since_failure = milliseconds(1'800)});
+  leader.end("c", {.code = 1, .description = "lost it too", .since_failure = milliseconds(1'900)});
+  EXPECT_EQ(leader.decide().reason, "died") << "at the same time, the exit code decides";
+}
+
+TEST(Membership, ASignalToOneLauncherEndsTheRun) {
+  Leader leader({.min_hosts = 2, .max_hosts = 2, .max_restarts = 5});
+  leader.join("a");
+  leader.join("b");
+  leader.decide();
+  leader.end("a", {.code = 1, .description = "follows", .since_failure = seconds(5)});
+  leader.end("b", {143, "stopped", false, /*was_signalled=*/true});
+  EXPECT_EQ(leader.decide().kind, Kind::end);
+  EXPECT_EQ(leader.decide().code, 143);
+}
+
+TEST(Membership, AHostThatWasGivenUpMayComeBack) {
+  Leader leader(elastic(1, 2));
+  leader.join("a");
+  leader.join("b");
+  leader.decide();
+  leader.end("a", kKilled);
+  leader.lose("b");  // it says nothing
+  EXPECT_THAT(leader.decide().members, ElementsAre("a"));
+  leader.end("b", /*round=*/1, kOther);
+  EXPECT_EQ(leader.decide(seconds(29)).kind, Kind::run);
+  EXPECT_EQ(leader.decide(seconds(1)).kind, Kind::stop) << "for the one that is back";
+
+  Leader fixed({.min_hosts = 2, .max_hosts = 2, .max_restarts = 5});
+  fixed.join("a", 0);
+  fixed.join("b", 1);
+  fixed.decide();
+  fixed.end("a", kKilled);
+  fixed.lose("b");
+  EXPECT_EQ(fixed.decide().kind, Kind::wait);
+  EXPECT_EQ(fixed.agent_of(1), "");
+  fixed.end("b", /*round=*/1, kOther);
+  EXPECT_EQ(fixed.decide().round, 2);
+  EXPECT_EQ(fixed.agent_of(1), "b");
+}
+
+TEST(Membership, GivesUpAHostWhoseRanksCannotBeKilled) {
+  Leader leader(elastic(1, 2));
+  leader.join("a");
+  leader.join("b");
+  leader.decide();
+  leader.end("a", kKilled);
+  EXPECT_EQ(leader.decide(seconds(60)).kind, Kind::abort);
+  leader.decide(seconds(59));
+  EXPECT_EQ(leader.decide().round, 1);
+  leader.decide(seconds(1));
+  EXPECT_THAT(leader.decide().members, ElementsAre("a"));
+}
+
+/// Its ranks fail, and its launcher is started again and again.
+TEST(Membership, ASpareThatComesAndGoesKeepsNobodyWaiting) {
+  Leader leader(elastic(1, 9));
+  leader.join("a");
+  leader.decide();
+  ASSERT_EQ(leader.decide(seconds(15)).kind, Kind::run);
+  leader.join("good");
+  int waited_s = 0;
+  leader.join("x");
+  for (std::string bad = "x"; leader.decide().kind == Kind::run && waited_s < 1000; bad += "x") {
+    leader.decide(seconds(10));
+    waited_s += 10;
+    leader.join(bad + "x");
+    leader.lose(bad);
+  }
+  EXPECT_EQ(waited_s, 120);
+}
+
+/// To ask is to read the command and its files.
+TEST(Membership, AsksOnceWhetherANumberOfHostsFits) {
+  int asked = 0;
+  MembershipOptions options = elastic(1, 3);
+  options.refusal = [&](std::int64_t hosts) {
+    ++asked;
+    return hosts > 1 ? "too many" : "";
+  };
+  Leader leader(options);
+  for (const char* id : {"a", "b", "c"}) leader.join(id);
+  for (int i = 0; i < 100; ++i) leader.decide(seconds(1));
+  EXPECT_EQ(asked, 3);
+}
+
 TEST(Decision, IsReadAsWritten) {
-  const Decision decision{Kind::stop, 3, {"a", "b"}, 2, "a \"reason\"", 137, true};
+  const Decision decision{Kind::stop, 3, {"a", "b"}, 2, "a \"reason\"", 137, true, "b (2), a (1)"};
   EXPECT_EQ(read_decision(write_decision(decision)), decision);
   const std::string unknown_kind =
-      R"({"kind":9,"round":1,"members":[],"restarts":0,"reason":"","code":0,"is_restart":0})";
+      R"({"kind":9,"round":1,"members":[],"restarts":0,"reason":"","code":0,"is_restart":0,"blame":""})";
   for (const std::string& wrong :
        {std::string(), std::string("{"), std::string("[]"), std::string("{}"), unknown_kind})
     EXPECT_NE(message_of([&] { read_decision(wrong); }), "") << wrong;

@@ -11,13 +11,12 @@
 #include "megatron/control/connect_to_store.h"
 #include "megatron/control/run_store.h"
 #include "megatron/control/store_server.h"
+#include "support/check_store.h"
 
 namespace megatron {
 namespace {
 
 using std::chrono::milliseconds;
-
-ListeningSocket local_socket() { return ListeningSocket({.port = 0, .loopback_only = true}); }
 
 /// A relay in a thread of its own.
 class RunningRelay {

@@ -13,8 +13,6 @@
 #include <string_view>
 #include <utility>
 
-#include "megatron/base/error.h"
-
 namespace megatron {
 namespace {
 
@@ -23,7 +21,7 @@ constexpr int kBacklog = 4096;  ///< ranks that may connect before rank 0 accept
 [[noreturn]] void refuse(std::int64_t port, int code) {
   const std::string name = port == 0 ? "a free port" : "port " + std::to_string(port);
   if (code == EADDRINUSE)
-    throw UserError({name + " of this host", "is in use by another process",
+    throw PortInUse({name + " of this host", "is in use by another process",
                      "choose another port with --master-port, or MASTER_PORT on every rank"});
   if (code == EACCES)
     throw UserError({name + " of this host", "may not be opened by this user (EACCES)",

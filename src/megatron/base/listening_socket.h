@@ -5,7 +5,15 @@
 #include <cstdint>
 #include <string>
 
+#include "megatron/base/error.h"
+
 namespace megatron {
+
+/// Another process listens on the port.
+class PortInUse : public UserError {
+ public:
+  using UserError::UserError;
+};
 
 struct ListenOptions {
   std::int64_t port = 0;       ///< 0: any free port
@@ -18,7 +26,8 @@ struct ListenOptions {
 /// Owns the descriptor of a listening socket. The descriptor is closed on exec.
 class ListeningSocket {
  public:
-  /// Opens the port. Throws a UserError that names the port if it cannot be opened.
+  /// Opens the port. Throws a UserError that names the port if it cannot be opened, a PortInUse if
+  /// that is because of another process.
   explicit ListeningSocket(const ListenOptions& wanted);
   /// Takes ownership of the descriptor of a listening socket.
   static ListeningSocket adopt(int descriptor);

@@ -1,4 +1,4 @@
-// The name of this host, the identity of its kernel and the number of its CPUs.
+// The name of this host, the identity of its kernel, the number of its CPUs and its limits.
 #pragma once
 
 #include <string>
@@ -15,5 +15,9 @@ std::string boot_id();
 
 /// Returns the number of CPUs that this process may run on; at least 1.
 int num_cpus();
+
+/// Raises the number of files and sockets that this process and its children may open to what its
+/// user is allowed.
+void raise_open_file_limit();
 
 }  // namespace megatron

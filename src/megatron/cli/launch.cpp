@@ -53,12 +53,13 @@ void check_command(const std::vector<std::string>& args, std::int64_t world_size
   if (command->check) command->check(std::span(args).subspan(1), world_size);
 }
 
-/// Returns why the command cannot run on so many hosts, or "".
+/// Returns why the command cannot run on so many hosts, or "". An error of any kind is a reason: it
+/// must not end a run that goes on with other hosts.
 std::string refusal(const LaunchPlan& plan, std::int64_t hosts) {
   try {
     check_command(plan.command, hosts * plan.ranks_per_node);
     return "";
-  } catch (const UserError& error) {
+  } catch (const std::exception& error) {
     return error.what();
   }
 }
@@ -76,7 +77,7 @@ void report(const LaunchResult& result) {
     return;  // there was no failure, or the rank has printed its message
   std::cerr << "megatron launch: rank " << *result.rank << " " << result.description;
   if (!result.cause.empty()) {
-    std::cerr << ", because another rank failed: " << result.cause << std::endl;
+    std::cerr << ", because " << result.cause << std::endl;
     return;
   }
   if (!result.last_lines.empty()) std::cerr << "; the last lines of its stderr:";
@@ -115,6 +116,9 @@ std::chrono::milliseconds milliseconds_of(double seconds) {
   return std::chrono::milliseconds(static_cast<std::int64_t>(seconds * 1000));
 }
 
+/// Time for the other launchers to read that the run has ended.
+constexpr std::chrono::seconds kTellTheEndLimit{5};
+
 /// Thrown when a signal ends the launcher while it waits for other hosts, or nobody will come.
 struct EndsWaiting {
   int code;
@@ -144,14 +148,14 @@ class Launch {
       const LaunchResult result = run_once(round, place - round.members.begin());
       own_code_ = result.code;
       report(result);
-      agent_->report_end(done, host_result(result));
+      const HostResult own = host_result(result);
+      // Its own rank has printed the failure, or the line that names the cause has been printed.
+      told_ = own.is_consequence ? "" : own.description;
+      is_cause_told_ = own.is_consequence;
+      agent_->report_end(done, own);
       if (result.code == 0) check_output();
     }
-    const Decision& end = agent_->decision();
-    const bool is_told = end.code == 0 || own_code_ != 0;
-    if (!is_told && !end.reason.empty())
-      std::cerr << "megatron launch: error: " << end.reason << std::endl;
-    return own_code_ != 0 ? own_code_ : end.code;
+    return report_end();
   }
 
  private:
@@ -185,6 +189,19 @@ class Launch {
     return end_signal_ != 0;
   }
 
+  /// Prints why the run has ended, unless that is known here, and returns the exit code.
+  int report_end() {
+    agent_->tell_the_end(kTellTheEndLimit);
+    const Decision& end = agent_->decision();
+    const bool is_known = end.code == 0 || end.reason.empty() || end.reason == told_ ||
+                          (is_cause_told_ && end.code != 2);
+    if (!is_known) std::cerr << "megatron launch: error: " << end.reason << std::endl;
+    if (end.code != 0 && end.restarts > 1 && !end.blame.empty())
+      std::cerr << "megatron launch: hosts whose failures ended a start: " << end.blame
+                << std::endl;
+    return end.code;
+  }
+
   /// Waits for the round after `done`. Returns false when the run has ended.
   bool wait_for_round(std::int64_t done) {
     const auto start = std::chrono::steady_clock::now();
@@ -195,10 +212,10 @@ class Launch {
       if (decision.kind == Decision::Kind::run && decision.round > done) return true;
       if (was_told_to_end()) throw EndsWaiting{128 + end_signal_};
       if (const std::string reason = agent_->lost_reason(); !reason.empty()) {
-        if (own_code_ != 0) throw EndsWaiting{own_code_};
-        throw UserError({"the launcher of the first host, at " + plan_.master_addr + ":" +
-                             std::to_string(plan_.master_port),
-                         "is lost: " + reason, "look at that host, and start the launchers again"});
+        std::cerr << "megatron launch: error: the launcher of the first host, at "
+                  << plan_.master_addr << ":" << plan_.master_port << ", is lost: " << reason
+                  << "\n  fix: look at that host, and start the launchers again" << std::endl;
+        throw EndsWaiting{own_code_ != 0 ? own_code_ : 1};
       }
       const double waited_s =
           std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
@@ -221,6 +238,8 @@ class Launch {
     if (plan_.max_nodes > 1) {
       std::cerr << " on " << round.members.size()
                 << (round.members.size() == 1 ? " host: " : " hosts: ") << round.reason;
+      if (round.is_restart && round.restarts > 1)
+        std::cerr << " (failures so far: " << round.blame << ")";
     }
     std::cerr << std::endl;
   }
@@ -228,7 +247,8 @@ class Launch {
   static HostResult host_result(const LaunchResult& result) {
     HostResult host{.code = result.code,
                     .is_consequence = !result.cause.empty(),
-                    .was_signalled = result.was_told_to_stop};
+                    .was_signalled = result.was_told_to_stop,
+                    .since_failure = result.since_failure};
     if (result.rank)
       host.description =
           "rank " + std::to_string(*result.rank) + " on " + host_name() + " " + result.description;
@@ -263,6 +283,8 @@ class Launch {
   const bool can_grow_;
   SignalQueue signals_;
   int end_signal_ = 0, own_code_ = 0;  ///< how the ranks of this host ended in the last round
+  std::string told_;                   ///< the failure of a rank of this host in the last round
+  bool is_cause_told_ = false;         ///< whether the user has been told which failure ended them
   OutputQueue out_{STDOUT_FILENO}, err_{STDERR_FILENO};
   const std::unique_ptr<Agent> agent_;
 };
@@ -277,6 +299,7 @@ int run_launch(std::span<const std::string> args) {
   plan.command = with_script_translated(std::move(plan.command));
   check_command(plan);
   std::signal(SIGPIPE, SIG_IGN);
+  raise_open_file_limit();
   try {
     return Launch(plan).run();
   } catch (const EndsWaiting& end) {

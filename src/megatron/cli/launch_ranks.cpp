@@ -78,13 +78,17 @@ void redirect(int descriptor, int target) {
   ::close(descriptor);
 }
 
-/// Closes the launcher's descriptors in a rank. A pipe of another rank that stays open here would
-/// never reach its end.
-void close_launchers_descriptors(const std::vector<RankProcess>& earlier) {
-  for (const RankProcess& other : earlier) {
-    for (const RankStream* stream : {other.out.get(), other.err.get()}) {
-      if (stream && stream->is_open()) ::close(stream->descriptor());
-    }
+/// Closes what an exec would close, except `kept`: the launcher's sockets, the pipes of the other
+/// ranks. One that stayed open in a rank would hide from its other side that the launcher has
+/// closed it.
+void close_launchers_descriptors(int kept) {
+  std::vector<int> open;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator("/proc/self/fd", error))
+    open.push_back(std::stoi(entry.path().filename()));
+  for (const int descriptor : open) {
+    const int flags = ::fcntl(descriptor, F_GETFD);
+    if (descriptor != kept && flags >= 0 && (flags & FD_CLOEXEC) != 0) ::close(descriptor);
   }
 }
 
@@ -117,15 +121,14 @@ bool is_direct(const RankStartOptions& start, std::int64_t rank, int descriptor)
          is_terminal(descriptor);
 }
 
-std::unique_ptr<RankStream> stream_of(const RankPipe& channel, const std::string& prefix,
+std::unique_ptr<RankStream> stream_of(const RankPipe& pipe, const std::string& prefix,
                                       const RankStream::Targets& targets) {
-  if (channel.read < 0) return nullptr;
-  ::close(channel.write);
-  return std::make_unique<RankStream>(channel.read, prefix, targets);
+  if (pipe.read < 0) return nullptr;
+  ::close(pipe.write);
+  return std::make_unique<RankStream>(pipe.read, prefix, targets);
 }
 
-RankProcess start_rank(const RankStartOptions& start, std::int64_t local_rank,
-                       const std::vector<RankProcess>& earlier) {
+RankProcess start_rank(const RankStartOptions& start, std::int64_t local_rank) {
   RankProcess process{.rank = start.node_rank * start.plan.ranks_per_node + local_rank,
                       .local_rank = local_rank};
   const RankPipe out = open_rank_pipe(is_direct(start, process.rank, STDOUT_FILENO)),
@@ -135,12 +138,9 @@ RankProcess start_rank(const RankStartOptions& start, std::int64_t local_rank,
   process.pid = ::fork();
   if (process.pid < 0) fail("start rank " + std::to_string(process.rank), errno);
   if (process.pid == 0) {
-    close_launchers_descriptors(earlier);
-    for (const int descriptor : {out.read, err.read}) {
-      if (descriptor >= 0) ::close(descriptor);
-    }
     redirect(out.write, STDOUT_FILENO);
     redirect(err.write, STDERR_FILENO);
+    close_launchers_descriptors(start.root_cause_pipe);
     become_rank(start, process, launcher);
   }
   process.is_running = true;
@@ -155,7 +155,7 @@ RankProcess start_rank(const RankStartOptions& start, std::int64_t local_rank,
 std::vector<RankProcess> start_ranks(const RankStartOptions& start) {
   std::vector<RankProcess> processes;
   for (std::int64_t local_rank = 0; local_rank < start.plan.ranks_per_node; ++local_rank) {
-    processes.push_back(start_rank(start, local_rank, processes));
+    processes.push_back(start_rank(start, local_rank));
   }
   return processes;
 }

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "megatron/base/error.h"
+#include "megatron/base/format.h"
 #include "megatron/base/machine.h"
 
 namespace megatron {
@@ -94,7 +95,8 @@ LaunchResult Supervisor::run() {
     wait_for_events();
     handle_signals();
     obey_agent();
-    post_unexplained_failure();
+    notice_lost_leader();
+    post_unexplained_failure(/*is_last_chance=*/false);
     terminate_remaining();
   }
   drain();
@@ -149,24 +151,47 @@ void Supervisor::handle_signals() {
   }
 }
 
-/// Stops or ends the ranks when their round is to end for the sake of other hosts.
+/// Stops or ends the ranks when their round is to end.
 void Supervisor::obey_agent() {
   const Decision& decision = agent_.decision();
-  const bool is_over = decision.round != round_ || decision.kind == Decision::Kind::abort ||
-                       decision.kind == Decision::Kind::end;
-  if (is_over && !terminate_at_ && !kill_at_) terminate_at_ = Clock::now();
-  // The ranks notice that their store is lost, and say so.
-  if (!agent_.lost_reason().empty() && !std::exchange(is_leader_lost_, true) && !terminate_at_)
-    terminate_at_ = Clock::now() + seconds(kLostLeaderSeconds);
+  if (decision.round != round_) return end_ranks("the run goes on without this host");
+  if (decision.kind == Decision::Kind::abort)
+    return end_ranks("another host has failed, and these ranks have not ended");
+  if (decision.kind == Decision::Kind::end) return end_ranks("the run has ended");
   if (decision.kind != Decision::Kind::stop || std::exchange(is_stopping_, true)) return;
   err_.add("megatron launch: " + decision.reason +
            ": the ranks save and stop, and are started again\n");
   signal_all(SIGTERM);
 }
 
+/// Ends ranks for a reason that is not their own.
+void Supervisor::end_ranks(const std::string& reason) {
+  if (terminate_at_ || kill_at_ || std::exchange(is_ending_, true)) return;
+  if (!result_.rank) end_reason_ = reason;
+  err_.add("megatron launch: ends the ranks of this host: " + reason + "\n");
+  terminate_at_ = Clock::now();
+}
+
+/// Ends the ranks if the first launcher does not come back: nobody would tell them of failures.
+void Supervisor::notice_lost_leader() {
+  const std::string reason = agent_.lost_reason();
+  if (reason.empty()) {
+    if (std::exchange(leader_lost_at_, std::nullopt) && !is_ending_)
+      err_.add("megatron launch: the launcher of the first host answers again\n");
+    return;
+  }
+  if (!leader_lost_at_) {
+    leader_lost_at_ = Clock::now();
+    err_.add("megatron launch: warning: the launcher of the first host is lost: " + reason +
+             format("; the ranks are ended in %.0f s\n", kLostLeaderSeconds));
+  }
+  if (Clock::now() >= *leader_lost_at_ + seconds(kLostLeaderSeconds))
+    end_ranks("the launcher of the first host is lost");
+}
+
 /// A rank that was killed says nothing, and the ranks of other hosts need not wait for it.
-void Supervisor::post_unexplained_failure() {
-  if (!post_at_ || Clock::now() < *post_at_) return;
+void Supervisor::post_unexplained_failure(bool is_last_chance) {
+  if (!post_at_ || (!is_last_chance && Clock::now() < *post_at_)) return;
   post_at_.reset();
   agent_.post_failure(round_, {*result_.rank, host_name(), 1,
                                "error: rank " + std::to_string(*result_.rank) + " on " +
@@ -213,6 +238,7 @@ void Supervisor::remember_failure(const RankProcess& process, int status) {
   result_.code = exit_code(status);
   result_.rank = process.rank;
   result_.description = describe(status);
+  failed_at_ = Clock::now();
   const bool stopped_as_asked = !WIFSIGNALED(status) && WEXITSTATUS(status) > 128;
   if (stopped_as_asked) result_.was_signalled = true;
   if (stopped_as_asked) return;  // the other ranks are saving and exit by themselves
@@ -226,7 +252,7 @@ void Supervisor::remember_failure(const RankProcess& process, int status) {
                           ", which waited for it, " + describe(status);
   }
   terminate_at_ = Clock::now() + seconds(std::min(kSelfExitSeconds, grace_s_));
-  if (WIFSIGNALED(status)) post_at_ = Clock::now() + seconds(kPostSeconds);
+  if (WIFSIGNALED(status) && end_reason_.empty()) post_at_ = Clock::now() + seconds(kPostSeconds);
 }
 
 void Supervisor::terminate_remaining() {
@@ -263,11 +289,14 @@ bool Supervisor::has_output() const {
 void Supervisor::drain() {
   terminate_at_.reset();
   kill_at_.reset();
-  post_at_.reset();
+  post_unexplained_failure(/*is_last_chance=*/true);
   while (has_output()) wait_for_events();
   if (!result_.rank) return;
+  result_.since_failure =
+      std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - *failed_at_);
   const auto failed = std::ranges::find(processes_, *result_.rank, &RankProcess::rank);
-  result_.cause = causes_.cause_of(*result_.rank);
+  const std::string told = causes_.cause_of(*result_.rank);
+  result_.cause = told.empty() ? end_reason_ : "another rank failed: " + told;
   if (failed->err && failed->stop_signal == 0)
     result_.last_lines.assign(failed->err->last_lines().begin(), failed->err->last_lines().end());
 }

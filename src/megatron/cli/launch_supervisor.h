@@ -38,9 +38,10 @@ struct LaunchResult {
   std::optional<std::int64_t> rank;
   std::string description;              ///< how the rank ended: "ended with exit code 1"
   std::vector<std::string> last_lines;  ///< last lines of its stderr
-  std::string cause;                    ///< reported by the rank if another rank made it fail
-  bool was_signalled = false;           ///< whether a signal had been forwarded to all ranks
-  bool was_told_to_stop = false;        ///< whether another signal than the agent's was
+  std::string cause;                    ///< why the rank failed, if that was not its own failure
+  std::chrono::milliseconds since_failure{0};  ///< from its end to that of all ranks
+  bool was_signalled = false;                  ///< whether a signal had been forwarded to all ranks
+  bool was_told_to_stop = false;               ///< whether another signal than the agent's was
 };
 
 /// Supervises the ranks of one start until all have ended.
@@ -62,7 +63,9 @@ class Supervisor {
   void wait_for_events();
   void handle_signals();
   void obey_agent();
-  void post_unexplained_failure();
+  void end_ranks(const std::string& reason);
+  void notice_lost_leader();
+  void post_unexplained_failure(bool is_last_chance);
   void reap();
   void report_stop(RankProcess& process, int status);
   void remember_failure(const RankProcess& process, int status);
@@ -82,8 +85,10 @@ class Supervisor {
   const std::int64_t round_;
   LaunchResult result_;
   std::optional<Clock::time_point> terminate_at_, kill_at_, post_at_;
-  bool is_leader_lost_ = false;
+  std::optional<Clock::time_point> failed_at_, leader_lost_at_;
   bool is_stopping_ = false;  ///< the agent has asked the ranks to save and stop
+  bool is_ending_ = false;    ///< the ranks are ended for a reason that is not their own
+  std::string end_reason_;    ///< that reason, unless a rank had failed before
 };
 
 }  // namespace megatron

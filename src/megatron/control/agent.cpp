@@ -1,10 +1,13 @@
 #include "megatron/control/agent.h"
 
+#include <poll.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <nlohmann/json.hpp>
 #include <random>
+#include <sstream>
 #include <utility>
 
 #include "megatron/base/error.h"
@@ -27,10 +30,16 @@ constexpr const char *kJoinedKey = "agents/joined", *kEndedKey = "agents/ended",
 /// for one of the other.
 constexpr milliseconds kSignOfLifeInterval{2'000}, kSilentLeaderLimit{20'000},
     kSilentMemberLimit{10'000};
+/// After this silence a new launcher may take the place of a host.
+constexpr milliseconds kSilentPlaceLimit{6'000};
+/// Time between looks at the signs of life of all members. After a longer pause the leader itself
+/// was suspended, and has not read the signs.
+constexpr milliseconds kLookInterval{1'000}, kLongestLookInterval{3'000};
 /// Time between decisions when nothing has happened but time has passed.
 constexpr milliseconds kDecisionInterval{200};
 /// Time for ranks to find out by themselves what became of a lost host.
 constexpr std::chrono::seconds kLostHostDelay{5};
+constexpr std::int64_t kDayMs = 86'400'000;
 
 /// Counts up while the agent lives.
 std::string alive_key(const std::string& id) { return "agents/alive/" + id; }
@@ -59,7 +68,8 @@ std::string ended_line(const std::string& id, std::int64_t round, const HostResu
                   {"code", result.code},
                   {"description", result.description},
                   {"is_consequence", static_cast<int>(result.is_consequence)},
-                  {"was_signalled", static_cast<int>(result.was_signalled)}});
+                  {"was_signalled", static_cast<int>(result.was_signalled)},
+                  {"since_failure_ms", result.since_failure.count()}});
 }
 
 /// Hosts the store and decides.
@@ -84,7 +94,7 @@ class LeaderAgent final : public Agent {
     for (const Json& line : new_lines(kEndedKey)) take_ended(line, now);
     for (const Json& line : new_lines(kLostKey)) take_lost(line, now);
     tell_of_lost_host(now);
-    lose_silent_members(now);
+    look_for_signs_of_life(now);
     if (!has_event_ && now - last_decision_ < kDecisionInterval) return;
     has_event_ = false;
     last_decision_ = now;
@@ -113,23 +123,29 @@ class LeaderAgent final : public Agent {
   }
   std::string waiting_text() const override { return membership_.waiting_text(); }
 
+  void tell_the_end(milliseconds limit) override {
+    const auto end = std::chrono::steady_clock::now() + limit;
+    pollfd event{descriptor(), POLLIN, 0};
+    while (service_.num_clients() > 0 && std::chrono::steady_clock::now() < end) {
+      ::poll(&event, 1, 20);
+      service_.serve();
+    }
+  }
+
  private:
   using Time = Membership::Time;
 
-  /// Returns the events of a log that have not been returned before. Lines that are none are left
-  /// out: whoever knows the token may write.
+  /// Takes the events out of a log. Lines that are none are left out: whoever knows the token may
+  /// write.
   std::vector<Json> new_lines(const std::string& key) {
     std::vector<Json> lines;
-    const std::string* log = service_.value_of(key);
-    std::size_t& done = read_[key];
-    if (!log || log->size() == done) return lines;
-    const std::string text = *log;
-    for (std::size_t end; (end = text.find('\n', done)) != std::string::npos; done = end + 1) {
-      Json line = Json::parse(text.substr(done, end - done), nullptr, /*allow_exceptions=*/false);
+    std::istringstream log(service_.take(key));
+    for (std::string text; std::getline(log, text);) {
+      Json line = Json::parse(text, nullptr, /*allow_exceptions=*/false);
       if (line.is_object() && line.contains("id") && line["id"].is_string())
         lines.push_back(std::move(line));
+      has_event_ = true;
     }
-    has_event_ = true;
     return lines;
   }
 
@@ -143,26 +159,31 @@ class LeaderAgent final : public Agent {
 
   void take_joined(const Json& line, Time now) {
     const std::int64_t node_rank = number(line, "node_rank");
-    const std::string id = text(line, "id");
+    const std::string id = text(line, "id"), other = membership_.agent_of(node_rank);
+    if (other != id && silence_of(other, now) >= kSilentPlaceLimit) lose(other, now);
     const std::string refusal =
         membership_.join({.id = id,
                           .host = text(line, "host"),
                           .node_rank = node_rank < 0 ? std::nullopt : std::optional(node_rank),
                           .num_ranks = number(line, "num_ranks")},
                          now);
-    if (!refusal.empty()) service_.set(refused_key(id), refusal);
+    if (!refusal.empty()) return service_.set(refused_key(id), refusal);
+    if (id != this->id()) signs_.try_emplace(id, Sign{"", now});
   }
   void take_ended(const Json& line, Time now) {
     membership_.end(text(line, "id"), number(line, "round"),
                     {.code = static_cast<int>(number(line, "code")),
                      .description = text(line, "description"),
                      .is_consequence = number(line, "is_consequence") != 0,
-                     .was_signalled = number(line, "was_signalled") != 0},
+                     .was_signalled = number(line, "was_signalled") != 0,
+                     .since_failure = milliseconds(
+                         std::clamp<std::int64_t>(number(line, "since_failure_ms"), 0, kDayMs))},
                     now);
   }
   void take_lost(const Json& line, Time now) {
     const std::string id = text(line, "id");
-    membership_.lose(id, now);
+    lose(id, now);
+    if (lost_host_ && lost_host_->round == decision_.round) return;
     for (std::size_t host = 0; host < decision_.members.size(); ++host) {
       if (decision_.members[host] != id) continue;
       const std::int64_t rank = static_cast<std::int64_t>(host) * options_.num_ranks;
@@ -182,22 +203,37 @@ class LeaderAgent final : public Agent {
     lost_host_.reset();
   }
 
-  /// After a failure: gives up hosts that do not say how their ranks ended, nor that they live.
-  void lose_silent_members(Time now) {
-    const std::vector<std::string> awaited = membership_.awaited_members();
-    if (awaited.empty()) return signs_.clear();
-    for (const std::string& id : awaited) {
-      if (id == this->id()) continue;
-      const std::string sign = service_.find(alive_key(id)).value_or("");
-      const auto [place, is_new] = signs_.try_emplace(id, sign, now);
-      auto& [last_sign, since] = place->second;
-      if (last_sign != sign) place->second = {sign, now};
-      if (now - since < kSilentMemberLimit) continue;
-      membership_.lose(id, now);
-      has_event_ = true;
+  void lose(const std::string& id, Time now) {
+    membership_.lose(id, now);
+    signs_.erase(id);
+    service_.remove_prefix(alive_key(id));
+    has_event_ = true;
+  }
+
+  Time::duration silence_of(const std::string& id, Time now) const {
+    const auto found = signs_.find(id);
+    return found == signs_.end() ? Time::duration(0) : now - found->second.since;
+  }
+
+  /// Reads the signs of life of the others. After a failure it gives up hosts that neither say how
+  /// their ranks ended nor that they live.
+  void look_for_signs_of_life(Time now) {
+    if (now - last_look_ < kLookInterval) return;
+    const bool was_suspended = now - last_look_ > kLongestLookInterval;
+    last_look_ = now;
+    for (auto& [id, sign] : signs_) {
+      std::string text = service_.find(alive_key(id)).value_or("");
+      if (text != sign.text || was_suspended) sign = {std::move(text), now};
+    }
+    for (const std::string& id : membership_.awaited_members()) {
+      if (silence_of(id, now) >= kSilentMemberLimit) lose(id, now);
     }
   }
 
+  struct Sign {
+    std::string text;
+    Time since;
+  };
   struct LostHost {
     std::int64_t round;
     Time since;
@@ -207,11 +243,10 @@ class LeaderAgent final : public Agent {
   StoreService service_;
   Membership membership_;
   Decision decision_;
-  std::map<std::string, std::size_t> read_;                    ///< bytes of each log
-  std::map<std::string, std::pair<std::string, Time>> signs_;  ///< of life, and since when
+  std::map<std::string, Sign> signs_;  ///< of life, by the agent's id
   std::optional<LostHost> lost_host_;
   bool has_event_ = true;  ///< since the last decision
-  Time last_decision_{};
+  Time last_decision_{}, last_look_ = std::chrono::steady_clock::now();
 };
 
 /// Speaks with the leader, for itself and for the ranks of its host.
@@ -252,7 +287,9 @@ class MemberAgent final : public Agent {
     if (!relay_.lost_reason().empty()) return relay_.lost_reason();
     // Before the first round the leader may be loading its libraries.
     const milliseconds silence = relay_.silence();
-    if (silence < kSilentLeaderLimit || decision_.round == 0) return "";
+    const milliseconds limit =
+        decision_.round == 0 ? options_.membership.join_timeout : kSilentLeaderLimit;
+    if (silence < limit) return "";
     return format("it has not answered for %.0f s: it is stopped, or the network is cut",
                   static_cast<double>(silence.count()) / 1000);
   }
@@ -313,8 +350,8 @@ std::unique_ptr<Agent> Agent::join(const AgentOptions& options) {
   if (!is_address_of_this_host(options.master_addr)) return follow(options);
   try {
     return lead(options);
-  } catch (const UserError&) {
-    return follow(options);  // another launcher of this host has the port
+  } catch (const PortInUse&) {
+    return follow(options);  // by another launcher of this host, or follow() says what it is
   }
 }
 

@@ -6,6 +6,7 @@
 // An agent has no thread: its owner polls descriptor() and calls serve().
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -62,6 +63,9 @@ class Agent {
   virtual std::string own_address() const = 0;
   /// Returns the hosts that the run waits for; "" if this agent does not know.
   virtual std::string waiting_text() const { return ""; }
+  /// Serves the other agents until all have read the decision that ends the run and have left, for
+  /// at most `limit`. Must be called before a run ends.
+  virtual void tell_the_end(std::chrono::milliseconds /*limit*/) {}
 
  protected:
   explicit Agent(std::string id) : id_(std::move(id)) {}

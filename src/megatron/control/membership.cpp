@@ -17,12 +17,14 @@ constexpr milliseconds kFirstBackoff{1'000}, kMaxBackoff{30'000};
 /// Failures in a row that are followed by a restart at once.
 constexpr std::int64_t kFreeRestarts = 2;
 
-/// Orders results by how likely they are the cause of the round's end.
-int severity(const HostResult& result) {
-  if (result.code == 0) return 0;
-  if (result.is_consequence) return 1;
-  return result.code == 1 ? 2 : 3;
-}
+/// Failures that are this close together are told apart by their exit codes: launchers notice the
+/// end of a rank at slightly different times.
+constexpr milliseconds kSameTime{500};
+/// Newcomers wait for each other, but not for ever: one may come again and again.
+constexpr int kMaxSettleTimes = 4;
+
+/// Orders exit codes by how likely they are the cause: 1 is also that of a rank whose peer is lost.
+int severity(const HostResult& result) { return result.code == 0 ? 0 : result.code == 1 ? 1 : 2; }
 
 std::string hosts_text(std::int64_t count) {
   return std::to_string(count) + (count == 1 ? " host" : " hosts");
@@ -37,7 +39,8 @@ std::string write_decision(const Decision& decision) {
                   {"restarts", decision.restarts},
                   {"reason", decision.reason},
                   {"code", decision.code},
-                  {"is_restart", static_cast<int>(decision.is_restart)}};
+                  {"is_restart", static_cast<int>(decision.is_restart)},
+                  {"blame", decision.blame}};
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
@@ -48,7 +51,8 @@ Decision read_decision(const std::string& text) {
                     .restarts = json_int(json, "restarts", source),
                     .reason = json_string(json, "reason", source),
                     .code = static_cast<int>(json_int(json, "code", source)),
-                    .is_restart = json_int(json, "is_restart", source) != 0};
+                    .is_restart = json_int(json, "is_restart", source) != 0,
+                    .blame = json_string(json, "blame", source)};
   const std::int64_t kind = json_int(json, "kind", source);
   if (kind < 0 || kind > static_cast<std::int64_t>(Decision::Kind::end) ||
       !json.contains("members") || !json["members"].is_array())
@@ -80,28 +84,43 @@ std::string Membership::join(const Joining& joining, Time now) {
                      .host = joining.host,
                      .node_rank = joining.node_rank,
                      .order = static_cast<std::int64_t>(agents_.size()),
-                     .num_ranks = joining.num_ranks});
-  last_join_ = now;
+                     .num_ranks = joining.num_ranks,
+                     .here_since = now});
   return "";
+}
+
+std::string Membership::agent_of(std::int64_t node_rank) const {
+  for (const Agent& agent : agents_) {
+    if (!agent.is_lost && agent.node_rank == node_rank) return agent.id;
+  }
+  return "";
+}
+
+bool Membership::is_member(const Agent& agent) const {
+  return std::ranges::count(decision_.members, agent.id) > 0;
 }
 
 void Membership::end(const std::string& id, std::int64_t round, const HostResult& result,
                      Time now) {
   Agent* agent = find(id);
-  if (!agent || round != decision_.round || agent->result) return;
+  if (!agent) return;
+  if (std::exchange(agent->is_lost, false)) agent->here_since = now;
+  if (round != decision_.round || agent->result || !is_member(*agent)) return;
   agent->result = result;
-  if (result.code != 0 && !ending_since_) ending_since_ = now;
+  agent->failed_at = now - result.since_failure;
+  const bool is_as_asked = was_asked_ && result.code == 143;
+  if (result.code != 0 && !is_as_asked && !ending_since_) ending_since_ = now;
 }
 
 void Membership::lose(const std::string& id, Time now) {
   Agent* agent = find(id);
   if (!agent || agent->is_lost) return;
   agent->is_lost = true;
-  const bool is_member = std::ranges::count(decision_.members, id) > 0;
-  if (!is_running_ || !is_member || agent->result) return;
+  if (!is_running_ || !is_member(*agent) || agent->result) return;
   agent->result = HostResult{1, "host " + agent->host +
                                     " is lost: its launcher has ended, it is "
                                     "down, or the network to it is cut"};
+  agent->failed_at = now;
   if (!ending_since_) ending_since_ = now;
 }
 
@@ -126,10 +145,17 @@ std::vector<const Membership::Agent*> Membership::candidates() const {
   return found;
 }
 
+/// Returns why the run cannot have that many hosts. Asking costs time, and the answer stays.
+const std::string& Membership::refusal(std::int64_t hosts) const {
+  const auto [place, is_new] = refusals_.try_emplace(hosts);
+  if (is_new && options_.refusal) place->second = options_.refusal(hosts);
+  return place->second;
+}
+
 /// Returns the largest number of hosts, at most `hosts`, that the run can have; 0 if there is none.
 std::int64_t Membership::largest_fit(std::int64_t hosts) const {
   for (hosts = std::min(hosts, options_.max_hosts); hosts >= options_.min_hosts; --hosts) {
-    if (!options_.refusal || options_.refusal(hosts).empty()) return hosts;
+    if (refusal(hosts).empty()) return hosts;
   }
   return 0;
 }
@@ -140,21 +166,23 @@ void Membership::form(Time now) {
   std::vector<const Agent*> hosts = candidates();
   const auto count = static_cast<std::int64_t>(hosts.size());
   if (count < options_.min_hosts) {
+    enough_since_.reset();
     if (now - *forming_since_ >= options_.join_timeout)
       finish(2, waiting_text() + " after " + std::to_string(options_.join_timeout.count() / 1000) +
                     " s: start the launcher on the others, or lower --nnodes");
     return;
   }
+  if (!enough_since_) enough_since_ = now;
   // Agents of the round before have not left; only the first round waits for more.
-  const bool is_last_call =
-      decision_.round == 0 && count < options_.max_hosts && now - last_join_ < options_.last_call;
+  const bool is_last_call = decision_.round == 0 && count < options_.max_hosts &&
+                            now - *enough_since_ < options_.last_call;
   if (is_last_call || (begin_not_before_ && now < *begin_not_before_)) return;
   const std::int64_t fit = largest_fit(count);
   if (fit == 0)
     return finish(2, "no number of hosts from " + std::to_string(options_.min_hosts) + " to " +
                          std::to_string(std::min(count, options_.max_hosts)) +
                          " fits the run: with " + hosts_text(options_.min_hosts) + ", " +
-                         options_.refusal(options_.min_hosts));
+                         refusal(options_.min_hosts));
   hosts.resize(static_cast<std::size_t>(fit));
   begin_round(hosts, now);
 }
@@ -166,10 +194,23 @@ void Membership::begin_round(const std::vector<const Agent*>& hosts, Time now) {
   for (const Agent* host : hosts) decision_.members.push_back(host->id);
   for (Agent& agent : agents_) agent.result.reset();
   is_running_ = true;
+  was_asked_ = false;
   round_start_ = now;
   forming_since_.reset();
   ending_since_.reset();
   begin_not_before_.reset();
+}
+
+/// Returns whether the hosts that wait for a place have come some time ago.
+bool Membership::newcomers_have_settled(Time now) const {
+  Time first = now, last = round_start_;
+  for (const Agent* agent : candidates()) {
+    if (is_member(*agent)) continue;
+    first = std::min(first, agent->here_since);
+    last = std::max(last, agent->here_since);
+  }
+  return now - last >= options_.settle_time ||
+         now - std::max(first, round_start_) >= kMaxSettleTimes * options_.settle_time;
 }
 
 /// During a round: ends it when its hosts have ended, and asks for its end when more hosts are
@@ -179,44 +220,68 @@ void Membership::watch_round(Time now) {
       decision_.members, [&](const std::string& id) { return find(id)->result.has_value(); });
   if (all_ended) return end_round(now);
   if (ending_since_) {
-    if (now - *ending_since_ >= options_.end_timeout) decision_.kind = Decision::Kind::abort;
-    return;
+    if (now - *ending_since_ < options_.end_timeout) return;
+    decision_.kind = Decision::Kind::abort;
+    if (now - *ending_since_ < 2 * options_.end_timeout) return;
+    for (const std::string& id : awaited_members()) lose(id, now);  // its ranks cannot be killed
+    return end_round(now);
   }
-  if (decision_.kind != Decision::Kind::run || !options_.can_grow ||
-      now - std::max(round_start_, last_join_) < options_.settle_time)
-    return;
+  if (decision_.kind != Decision::Kind::run || !options_.can_grow) return;
   const auto own = static_cast<std::int64_t>(decision_.members.size()),
              here = static_cast<std::int64_t>(candidates().size());
-  if (std::min(here, options_.max_hosts) <= own) return;  // asking what fits costs time
+  if (std::min(here, options_.max_hosts) <= own || !newcomers_have_settled(now)) return;
   const std::int64_t fit = largest_fit(here);
   if (fit <= own) return;
   decision_.kind = Decision::Kind::stop;
   decision_.reason = hosts_text(fit) + " are here instead of " + std::to_string(own);
+  was_asked_ = true;
+}
+
+/// Returns the agent of the round whose failure came first and was no consequence of another's.
+const Membership::Agent& Membership::cause_of_end() {
+  std::vector<const Agent*> failed;
+  for (const std::string& id : decision_.members) {
+    const Agent* agent = find(id);
+    if (agent->result->code != 0) failed.push_back(agent);
+  }
+  if (failed.empty()) return *find(decision_.members.front());
+  std::ranges::stable_sort(failed, [](const Agent* one, const Agent* other) {
+    return std::pair(one->result->is_consequence, one->failed_at) <
+           std::pair(other->result->is_consequence, other->failed_at);
+  });
+  const Agent* cause = failed.front();
+  for (const Agent* other : failed) {
+    if (other->result->is_consequence == cause->result->is_consequence &&
+        other->failed_at - failed.front()->failed_at < kSameTime &&
+        severity(*other->result) > severity(*cause->result))
+      cause = other;
+  }
+  return *cause;
 }
 
 void Membership::end_round(Time now) {
   is_running_ = false;
-  const Agent* cause = nullptr;
   for (const std::string& id : decision_.members) {
-    const Agent* agent = find(id);
-    if (!cause || severity(*agent->result) > severity(*cause->result)) cause = agent;
+    const HostResult& result = *find(id)->result;
+    if (result.was_signalled && result.code != 0) return finish(result.code, result.description);
   }
-  const HostResult& result = *cause->result;
-  const bool was_asked = decision_.kind == Decision::Kind::stop;
-  if (result.code == 0 && !was_asked) return finish(0, "");
-  if (was_asked && !result.was_signalled && (result.code == 0 || result.code == 143)) {
+  const Agent& cause = cause_of_end();
+  const HostResult& result = *cause.result;
+  if (result.code == 0 && !was_asked_) return finish(0, "");
+  if (was_asked_ && (result.code == 0 || result.code == 143)) {
     // A run that ended by itself in the meantime resumes at its end, and ends again.
     decision_.kind = Decision::Kind::wait;
     decision_.is_restart = false;
     return;
   }
-  const bool is_final = result.code == 2 || result.code == 143 || result.was_signalled;
+  const bool is_final = result.code == 2 || result.code == 143;
   if (is_final || decision_.restarts == options_.max_restarts)
     return finish(result.code, result.description);
-  ++failures_[cause->host];
+  ++failures_[cause.host];
   ++decision_.restarts;
   decision_.kind = Decision::Kind::wait;
   decision_.reason = result.description;
+  decision_.blame = blame();
   decision_.is_restart = true;
   quick_failures_ = now - round_start_ < kQuickFailure ? quick_failures_ + 1 : 0;
   begin_not_before_ = now + backoff();
@@ -236,10 +301,12 @@ milliseconds Membership::backoff() const {
 
 std::vector<std::string> Membership::awaited_members() const {
   std::vector<std::string> awaited;
-  if (!is_running_ || !ending_since_) return awaited;
+  const bool is_ending = std::ranges::any_of(agents_, [this](const Agent& agent) {
+    return is_member(agent) && agent.result && (agent.result->code != 0 || agent.is_lost);
+  });
+  if (!is_running_ || !is_ending) return awaited;
   for (const Agent& agent : agents_) {
-    if (std::ranges::count(decision_.members, agent.id) > 0 && !agent.result)
-      awaited.push_back(agent.id);
+    if (is_member(agent) && !agent.result) awaited.push_back(agent.id);
   }
   return awaited;
 }

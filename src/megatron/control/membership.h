@@ -23,12 +23,13 @@ struct HostResult {
   std::string description;      ///< "rank 3 was killed by signal 9 (SIGKILL)"; empty after success
   bool is_consequence = false;  ///< the failure of a rank on another host ended them
   bool was_signalled = false;   ///< the launcher was told to stop
+  std::chrono::milliseconds since_failure{0};  ///< from the failure of that rank to this report
 };
 
 struct MembershipOptions {
   std::int64_t min_hosts = 1, max_hosts = 1;
   std::int64_t max_restarts = 0;
-  std::chrono::milliseconds last_call{15'000};      ///< for hosts beyond min_hosts
+  std::chrono::milliseconds last_call{15'000};      ///< after min_hosts are here, for others
   std::chrono::milliseconds join_timeout{600'000};  ///< for min_hosts to join
   std::chrono::milliseconds settle_time{30'000};    ///< of a round before it may grow
   std::chrono::milliseconds end_timeout{60'000};    ///< for all hosts to end after a failure
@@ -48,6 +49,7 @@ struct Decision {
   std::string reason;       ///< of this round: why the one before ended; or of the end of the run
   int code = 0;             ///< exit code, with `end`
   bool is_restart = false;  ///< whether a failure ended the round before
+  std::string blame;        ///< the hosts whose failures ended rounds: "node2 (2), node1 (1)"
   bool operator==(const Decision&) const = default;
 };
 
@@ -68,10 +70,12 @@ class Membership {
   };
   /// Returns why the agent cannot take part, or "".
   std::string join(const Joining& joining, Time now);
-  /// The ranks of an agent have ended in this round.
+  /// The ranks of an agent have ended in this round. An agent that was given up is here again.
   void end(const std::string& id, std::int64_t round, const HostResult& result, Time now);
   /// The connection to an agent is lost: its host is down, or the network to it is cut.
   void lose(const std::string& id, Time now);
+  /// Returns the agent that runs as this host, or "". Another can take its place once it is lost.
+  std::string agent_of(std::int64_t node_rank) const;
 
   /// Returns what to do now. Must be called after every change, and at least once a second.
   const Decision& decide(Time now);
@@ -80,24 +84,29 @@ class Membership {
   std::vector<std::string> awaited_members() const;
   /// Returns the hosts that are awaited, for a progress line: "1 of 2 to 4 hosts are here".
   std::string waiting_text() const;
-  /// Returns the hosts whose failures ended rounds, most often first: "node2 (2), node1 (1)".
-  std::string blame() const;
 
  private:
   struct Agent {
     std::string id, host;
     std::optional<std::int64_t> node_rank;
     std::int64_t order = 0, num_ranks = 1;
+    Time here_since{};
     bool is_lost = false;
     std::optional<HostResult> result;  ///< of the current round
+    Time failed_at{};                  ///< when its first rank failed
   };
   Agent* find(const std::string& id);
   std::vector<const Agent*> candidates() const;
+  bool is_member(const Agent& agent) const;
+  bool newcomers_have_settled(Time now) const;
+  const std::string& refusal(std::int64_t hosts) const;
   std::int64_t largest_fit(std::int64_t hosts) const;
   void form(Time now);
   void begin_round(const std::vector<const Agent*>& hosts, Time now);
   void watch_round(Time now);
   void end_round(Time now);
+  const Agent& cause_of_end();
+  std::string blame() const;
   void finish(int code, const std::string& reason);
   std::chrono::milliseconds backoff() const;
 
@@ -105,9 +114,11 @@ class Membership {
   std::vector<Agent> agents_;                     ///< in the order of joining
   std::map<std::string, std::int64_t> failures_;  ///< by host
   Decision decision_;
+  mutable std::map<std::int64_t, std::string> refusals_;  ///< by number of hosts
   bool is_running_ = false;
-  std::optional<Time> forming_since_, ending_since_, begin_not_before_;
-  Time last_join_{}, round_start_{};
+  bool was_asked_ = false;  ///< the hosts of this round to stop, for the sake of others
+  std::optional<Time> forming_since_, enough_since_, ending_since_, begin_not_before_;
+  Time round_start_{};
   std::int64_t quick_failures_ = 0;  ///< in a row, each soon after its round began
 };
 

@@ -85,6 +85,7 @@ std::vector<std::int64_t> RunStatus::lost_ranks() {
   std::vector<std::int64_t> ranks;
   for (std::int64_t rank = 0; words >> rank;) ranks.push_back(rank);
   std::ranges::sort(ranks);
+  ranks.erase(std::ranges::unique(ranks).begin(), ranks.end());
   return ranks;
 }
 

@@ -13,6 +13,7 @@
 #include <cerrno>
 #include <cstring>
 #include <exception>
+#include <utility>
 #include <vector>
 
 #include "megatron/base/error.h"
@@ -23,6 +24,10 @@ namespace {
 /// What a client that has not shown the token may keep waiting, in requests and answers.
 constexpr std::size_t kMaxStrangerBytes = 4096;
 constexpr int kMaxEventsAtOnce = 256;
+/// What may wait for a client that does not read it.
+constexpr std::size_t kMaxOutBytes = 2 * kMaxStoreTextBytes;
+/// Time for a client to introduce itself.
+constexpr std::chrono::seconds kStrangerLimit{30};
 /// Pause before accepting again when there are no descriptors left.
 constexpr timespec kRetryPause{.tv_sec = 0, .tv_nsec = 100'000'000};
 
@@ -42,6 +47,13 @@ void change(int events, int operation, int descriptor, std::uint32_t wanted) {
                  "epoll: ", std::strerror(errno));
 }
 
+/// A process that was forked in the meantime may have a copy of the descriptor, which would keep
+/// the connection open.
+void end_connection(int descriptor) {
+  ::shutdown(descriptor, SHUT_RDWR);
+  ::close(descriptor);
+}
+
 }  // namespace
 
 StoreListener::StoreListener(ListeningSocket socket, std::string token)
@@ -57,7 +69,7 @@ StoreListener::StoreListener(ListeningSocket socket, std::string token)
 }
 
 StoreListener::~StoreListener() {
-  for (const auto& [descriptor, client] : clients_) ::close(descriptor);
+  for (const auto& [descriptor, client] : clients_) end_connection(descriptor);
   ::close(retry_);
   ::close(events_);
 }
@@ -80,10 +92,10 @@ void StoreListener::serve() {
   for (int i = 0; i < count; ++i) {
     const int descriptor = ready[static_cast<std::size_t>(i)].data.fd;
     if (descriptor == socket_.descriptor()) {
-      accept_one();
+      if (is_accepting_) accept_one();
     } else if (descriptor == retry_) {
       std::uint64_t expirations = 0;
-      if (::read(retry_, &expirations, sizeof expirations) > 0)
+      if (::read(retry_, &expirations, sizeof expirations) > 0 && is_accepting_)
         change(events_, EPOLL_CTL_MOD, socket_.descriptor(), EPOLLIN);
     } else if (const auto found = clients_.find(descriptor); found == clients_.end()) {
       on_ready(descriptor);
@@ -91,6 +103,22 @@ void StoreListener::serve() {
       drop(descriptor);
     }
   }
+  drop_slow_strangers();
+}
+
+void StoreListener::drop_slow_strangers() {
+  const auto now = std::chrono::steady_clock::now();
+  for (; !strangers_.empty() && strangers_.front().second <= now; strangers_.pop_front()) {
+    const StoreConnection* client = find_client(strangers_.front().first);
+    if (client && (!client->is_validated || (!token_.empty() && !client->has_token)))
+      drop(client->descriptor);
+  }
+}
+
+void StoreListener::stop_accepting() {
+  if (!std::exchange(is_accepting_, false)) return;
+  remove_descriptor(socket_.descriptor());
+  ::shutdown(socket_.descriptor(), SHUT_RDWR);
 }
 
 void StoreListener::accept_one() {
@@ -109,6 +137,7 @@ void StoreListener::accept_one() {
   StoreConnection client;
   client.descriptor = descriptor;
   client.id = ++last_id_;
+  strangers_.emplace_back(client.id, std::chrono::steady_clock::now() + kStrangerLimit);
   descriptors_.emplace(client.id, descriptor);
   clients_.emplace(descriptor, std::move(client));
   add_descriptor(descriptor);
@@ -118,7 +147,8 @@ void StoreListener::drop(int descriptor) {
   StoreConnection client = std::move(clients_.at(descriptor));
   clients_.erase(descriptor);
   descriptors_.erase(client.id);
-  ::close(descriptor);
+  remove_descriptor(descriptor);  // a copy in another process would keep it in the set
+  end_connection(descriptor);
   for (const std::string& key : client.watched) {
     const auto found = watchers_.find(key);
     if (found == watchers_.end()) continue;
@@ -143,7 +173,13 @@ void StoreListener::add_watcher(const std::string& key, const StoreConnection& c
 }
 
 void StoreListener::forget_watchers(const std::string& prefix) {
-  std::erase_if(watchers_, [&](const auto& one) { return one.first.starts_with(prefix); });
+  std::erase_if(watchers_, [&](const auto& one) {
+    if (!one.first.starts_with(prefix)) return false;
+    for (const std::uint64_t id : one.second) {
+      if (StoreConnection* client = find_client(id)) client->watched.erase(one.first);
+    }
+    return true;
+  });
 }
 
 void StoreListener::publish_to(StoreConnection& client, const std::string& key,
@@ -197,36 +233,51 @@ bool StoreListener::serve_client(StoreConnection& client) {
     flush(client);
     // One guess, which is answered, and no memory for strangers.
     const bool is_stranger = !token_.empty() && !client.has_token;
-    return !client.is_refused &&
+    return !client.is_refused && client.out.size() <= kMaxOutBytes &&
            (!is_stranger || client.in.size() + client.out.size() <= kMaxStrangerBytes);
   } catch (const std::exception&) {
     return false;
   }
 }
 
+/// Returns false if the client does not follow the protocol.
 bool StoreListener::answer_all(StoreConnection& client) {
-  std::size_t done = 0;
   try {
-    while (done < client.in.size() && !client.is_refused) {
-      RequestReader reader(std::string_view(client.in).substr(done));
-      const auto request = static_cast<StoreRequest>(reader.number<std::uint8_t>());
-      if (!client.is_validated && request != StoreRequest::validate) return false;
-      if (request == StoreRequest::validate && reader.number<std::uint32_t>() != kStoreMagic)
-        return false;
-      if (request == StoreRequest::ping)
-        append_number(client.out, reader.number<std::uint32_t>());
-      else if (request != StoreRequest::validate)
-        token_.empty() || client.has_token ? handle(request, reader, client)
-                                           : serve_stranger(request, reader, client);
-      client.is_validated = true;
-      done += reader.position();
-    }
-  } catch (const IncompleteRequest&) {
-    // Expected: the rest of the request will arrive later.
+    take_messages(client.in, [&](RequestReader& reader) {
+      if (client.is_refused) throw IncompleteRequest{};
+      answer(static_cast<StoreRequest>(reader.number<std::uint8_t>()), reader, client);
+    });
   } catch (const ForeignRequest&) {
     return false;
   }
-  client.in.erase(0, done);
+  return true;
+}
+
+void StoreListener::answer(StoreRequest request, RequestReader& reader, StoreConnection& client) {
+  if (!client.is_validated && request != StoreRequest::validate) throw ForeignRequest{};
+  if (request == StoreRequest::validate) {
+    if (reader.number<std::uint32_t>() != kStoreMagic) throw ForeignRequest{};
+    client.is_validated = true;
+  } else if (request == StoreRequest::ping) {
+    append_number(client.out, reader.number<std::uint32_t>());
+  } else if (!token_.empty() && !client.has_token) {
+    serve_stranger(request, reader, client);
+  } else if (request != StoreRequest::compare_set || !takes_needless_token(reader, client)) {
+    handle(request, reader, client);
+  }
+}
+
+/// A client may show a token although none is asked for. It is not kept; the answer says so.
+bool StoreListener::takes_needless_token(RequestReader& reader, StoreConnection& client) {
+  RequestReader ahead = reader;
+  if (ahead.text() != kTokenKey) return false;
+  ahead.text();
+  const std::string token = ahead.text();
+  reader = ahead;
+  if (client.is_framed)
+    append_frame(client.out, StoreFrame::answer, {token});
+  else
+    append_text(client.out, token);
   return true;
 }
 

@@ -3,7 +3,9 @@
 #pragma once
 
 #include <array>
+#include <chrono>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <map>
 #include <set>
@@ -66,6 +68,8 @@ class StoreListener {
   /// Sends what is in `out`. The client ends in the next serve() if that fails.
   void flush(StoreConnection& client);
   void drop_all();
+  /// Refuses connections from now on.
+  void stop_accepting();
 
   /// Returns whether the request is `frames`, which it then grants.
   static bool takes_frames(StoreRequest request, StoreConnection& client) {
@@ -88,8 +92,11 @@ class StoreListener {
   void accept_one();
   bool serve_client(StoreConnection& client);
   bool answer_all(StoreConnection& client);
+  void answer(StoreRequest request, RequestReader& reader, StoreConnection& client);
+  static bool takes_needless_token(RequestReader& reader, StoreConnection& client);
   void serve_stranger(StoreRequest request, RequestReader& reader, StoreConnection& client);
   void drop(int descriptor);
+  void drop_slow_strangers();
 
   ListeningSocket socket_;
   const std::string token_;
@@ -97,6 +104,10 @@ class StoreListener {
   std::uint64_t last_id_ = 0;
   std::map<int, StoreConnection> clients_;  ///< by descriptor
   std::map<std::uint64_t, int> descriptors_;
+  /// The ids of clients in the order of their connections, and when each must have introduced
+  /// itself.
+  std::deque<std::pair<std::uint64_t, std::chrono::steady_clock::time_point>> strangers_;
+  bool is_accepting_ = true;
   std::unordered_map<std::string, std::set<std::uint64_t>> watchers_;  ///< ids of clients by key
 };
 

@@ -28,7 +28,8 @@ enum class StoreRequest : std::uint8_t {
   ping,         ///< 32 bits → the same
   // Of this program only:
   frames = 200,  ///< from now on, answers to this client are frames; no answer
-  watch,         ///< key → a frame with its value, now and at every change, and an empty answer
+  watch,         ///< key → a frame with its value, now and at every change; and an empty answer,
+                 ///< which may come before the first value
 };
 
 /// What the store sends to a client that asked for frames: one byte, and texts.

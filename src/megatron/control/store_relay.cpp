@@ -87,11 +87,7 @@ std::chrono::milliseconds StoreRelay::silence() const {
 void StoreRelay::handle(StoreRequest request, RequestReader& reader, StoreConnection& client) {
   if (takes_frames(request, client)) return;
   if (request == StoreRequest::check) return check(reader, client);
-  if (request == StoreRequest::watch && client.is_framed) {
-    const std::string key = reader.text();
-    add_watcher(key, client);
-    return ask_for(key, watched_[key], client.id);
-  }
+  if (request == StoreRequest::watch && client.is_framed) return add_watch(reader.text(), client);
   std::string bytes = begin_request(request);
   switch (request) {
     case StoreRequest::set:
@@ -130,6 +126,16 @@ void StoreRelay::handle(StoreRequest request, RequestReader& reader, StoreConnec
     default:
       throw ForeignRequest{};
   }
+}
+
+/// The store is asked once for a key, however many clients watch it.
+void StoreRelay::add_watch(const std::string& key, StoreConnection& client) {
+  add_watcher(key, client);
+  const auto [place, is_new] = watched_.try_emplace(key);
+  const Watched& watched = place->second;
+  if (is_new) return ask_for(key, place->second, client.id);
+  if (watched.is_known()) publish_to(client, key, watched.value ? &*watched.value : nullptr);
+  append_frame(client.out, StoreFrame::answer, {""});
 }
 
 /// Answers from what is known about the keys, or asks the store. A single key is watched from then
@@ -240,6 +246,7 @@ void StoreRelay::take_answer(const std::string& answer) {
 void StoreRelay::lose(const std::string& reason) {
   lost_reason_ = reason;
   remove_descriptor(upstream_);
+  stop_accepting();
   drop_all();
 }
 

@@ -64,6 +64,7 @@ class StoreRelay final : public StoreListener {
   void on_end(StoreConnection& client) override;
   void on_ready(int descriptor) override;
 
+  void add_watch(const std::string& key, StoreConnection& client);
   void check(RequestReader& reader, StoreConnection& client);
   void forward(const std::string& request) { forward(request, std::nullopt); }
   void forward(const std::string& request, const std::optional<Awaited>& awaited);

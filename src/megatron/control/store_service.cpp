@@ -1,5 +1,7 @@
 #include "megatron/control/store_service.h"
 
+#include <charconv>
+#include <cstdint>
 #include <utility>
 #include <vector>
 
@@ -29,9 +31,17 @@ void StoreService::append(const std::string& key, const std::string& text) {
   publish_key(key);
 }
 
+std::string StoreService::take(const std::string& key) {
+  const auto node = texts_.extract(key);
+  return node ? std::move(node.mapped()) : "";
+}
+
 std::int64_t StoreService::add(const std::string& key, std::int64_t amount) {
   const std::string before = find(key).value_or("");
-  const std::int64_t sum = amount + (before.empty() ? 0 : std::stoll(before));
+  std::int64_t number = 0, sum = 0;
+  const auto [end, error] = std::from_chars(before.data(), before.data() + before.size(), number);
+  if (error != std::errc() || end != before.data() + before.size()) number = 0;
+  if (__builtin_add_overflow(number, amount, &sum)) sum = amount < 0 ? INT64_MIN : INT64_MAX;
   set(key, std::to_string(sum));
   return sum;
 }

@@ -24,6 +24,8 @@ class StoreService final : public StoreListener {
   /// Sets the key if its value is `expected` ("": not set). Returns the value after the call.
   std::string compare_set(const std::string& key, const std::string& expected, std::string value);
   void append(const std::string& key, const std::string& text);
+  /// Removes the key, and returns its text, or "". Watchers are not told.
+  std::string take(const std::string& key);
   /// Removes every key that begins with `prefix`, and forgets who watches it.
   void remove_prefix(const std::string& prefix);
 
@@ -32,6 +34,7 @@ class StoreService final : public StoreListener {
   void on_end(StoreConnection& client) override;
 
   void answer(StoreRequest request, RequestReader& reader, std::string& out);
+  /// A text that is not a number counts as 0, and a sum has 64 bits.
   std::int64_t add(const std::string& key, std::int64_t amount);
   bool has_all(RequestReader& reader) const;
   bool remove(const std::string& key);
