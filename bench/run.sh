@@ -4,11 +4,12 @@
 # take to start (startup.py); with `context`, long sequences over ranks (bench/context); with
 # `memory`, memory beside its prediction (bench/memory); with `small-memory`, FSDP and recomputation
 # beside PyTorch's (small_memory.py); with `tokenizers` and `tokenizer-training`, tokenizers and
-# their trainers beside the packages (bench/tokenizers); with `sample-index`, the sample order of a
-# large corpus beside megatron-core's helpers (bench/sample_index); with `preprocess-data`, that
-# command beside Megatron-LM's script; with `control-plane`, how long 10,000 simulated ranks take to
-# meet and to learn of a death (bench/control_plane). Further arguments go to the program; --help
-# lists them.
+# their trainers beside the packages (bench/tokenizers); with `tokenizer-start`, the start of large
+# vocabularies; with `sample-index`, the sample order of a large corpus beside megatron-core's
+# helpers (bench/sample_index); with `preprocess-data`, that command beside Megatron-LM's script;
+# with `loader`, the loader of training data beside mock data (bench/loader); with `control-plane`,
+# how long 10,000 simulated ranks take to meet and to learn of a death (bench/control_plane).
+# Further arguments go to the program; --help lists them.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 case "${1:-}" in
@@ -16,6 +17,15 @@ case "${1:-}" in
     folder=$1
     shift
     exec python3 -B "bench/$folder/run.py" "$@"  # needs nothing but Python and megatron
+    ;;
+  tokenizer-start)
+    shift
+    exec python3 -B bench/tokenizers/start.py "$@"
+    ;;
+  loader)
+    shift
+    said=$(cmake --build build --target loader_bench 2>&1) || { echo "$said" >&2; exit 2; }
+    exec python3 -B bench/loader/run.py "$@"
     ;;
   control-plane)
     shift

@@ -53,6 +53,11 @@ ProtobufWriter& ProtobufWriter::add_bytes(int field, std::string_view value) {
 }
 
 std::optional<std::uint64_t> ProtobufReader::varint() {
+  if (!rest_.empty() && static_cast<unsigned char>(rest_.front()) < 0x80) {  // most are one byte
+    const auto byte = static_cast<unsigned char>(rest_.front());
+    rest_.remove_prefix(1);
+    return byte;
+  }
   std::uint64_t value = 0;
   for (int shift = 0; shift < 64 && !rest_.empty(); shift += 7) {
     const auto byte = static_cast<unsigned char>(rest_.front());
@@ -63,11 +68,12 @@ std::optional<std::uint64_t> ProtobufReader::varint() {
   return std::nullopt;
 }
 
-std::optional<std::uint64_t> ProtobufReader::fixed(std::size_t size) {
-  if (rest_.size() < size) return std::nullopt;
-  std::uint64_t value = 0;
-  std::memcpy(&value, rest_.data(), size);
-  rest_.remove_prefix(size);
+template <class T>
+std::optional<std::uint64_t> ProtobufReader::fixed() {
+  T value = 0;
+  if (rest_.size() < sizeof value) return std::nullopt;
+  std::memcpy(&value, rest_.data(), sizeof value);
+  rest_.remove_prefix(sizeof value);
   return value;
 }
 
@@ -86,8 +92,8 @@ std::optional<ProtobufReader::FieldValue> ProtobufReader::next_field() {
   if (wire_type != kVarint && wire_type != kFixed64 && wire_type != kLengthDelimited &&
       wire_type != kFixed32)
     return std::nullopt;
-  const auto number = wire_type == kFixed64   ? fixed(8)
-                      : wire_type == kFixed32 ? fixed(4)
+  const auto number = wire_type == kFixed64   ? fixed<std::uint64_t>()
+                      : wire_type == kFixed32 ? fixed<std::uint32_t>()
                                               : varint();
   if (!number) return std::nullopt;
   value.integer = *number;

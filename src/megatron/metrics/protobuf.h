@@ -44,7 +44,8 @@ class ProtobufReader {
  private:
   std::optional<FieldValue> next_field();
   std::optional<std::uint64_t> varint();
-  std::optional<std::uint64_t> fixed(std::size_t size);
+  template <class T>
+  std::optional<std::uint64_t> fixed();
   std::string_view rest_;
   bool is_malformed_ = false;
 };

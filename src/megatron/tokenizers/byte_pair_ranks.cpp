@@ -23,7 +23,7 @@ void BytePairRanks::reserve(std::size_t count, std::size_t bytes) {
 }
 
 void BytePairRanks::grow() {
-  std::vector<Slot> old = std::move(slots_);
+  HugePageVector<Slot> old = std::move(slots_);
   slots_.assign(std::bit_ceil(size() * 4 + 2), {});
   for (const Slot& slot : old) {
     if (slot.rank == kNoRank) continue;
@@ -31,6 +31,10 @@ void BytePairRanks::grow() {
     while (slots_[at].rank != kNoRank) at = (at + 1) & (slots_.size() - 1);
     slots_[at] = slot;
   }
+}
+
+void BytePairRanks::prefetch(std::string_view token) const {
+  if (!slots_.empty()) __builtin_prefetch(&slots_[hash_bytes(token) & (slots_.size() - 1)], 1);
 }
 
 bool BytePairRanks::add(std::string_view token, std::int32_t id) {

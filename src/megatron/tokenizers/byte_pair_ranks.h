@@ -8,6 +8,8 @@
 #include <string_view>
 #include <vector>
 
+#include "megatron/base/huge_pages.h"
+
 namespace megatron {
 
 /// Immutable and thread-safe once it is filled.
@@ -15,6 +17,8 @@ class BytePairRanks {
  public:
   /// Prepares for `count` tokens of `bytes` bytes in all.
   void reserve(std::size_t count, std::size_t bytes);
+  /// Fetches the memory that add() of `token` will need, if reserve() made room.
+  void prefetch(std::string_view token) const;
   /// Adds a token of the next rank. Ids must ascend. Returns false when the token exists already.
   bool add(std::string_view token, std::int32_t id);
 
@@ -55,7 +59,7 @@ class BytePairRanks {
   std::string arena_;
   std::vector<std::uint32_t> offsets_ = {0};
   std::vector<std::int32_t> ids_;  ///< by rank
-  std::vector<Slot> slots_;
+  HugePageVector<Slot> slots_;
   std::vector<std::uint32_t> ranks_of_pairs_ =
       std::vector<std::uint32_t>(65536, kNoRank);  ///< of two bytes
   std::size_t longest_ = 0;

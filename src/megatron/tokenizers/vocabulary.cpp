@@ -42,38 +42,54 @@ Vocabulary::Vocabulary(const nlohmann::json& object, const std::string& source) 
   }
 }
 
+template <class TokenAt, class Add>
+bool Vocabulary::fill(std::size_t count, const TokenAt& token_at, const Add& add) {
+  slots_.resize(num_slots(count));
+  token_of_id_.reserve(count);
+  std::size_t num_bytes = 0;
+  for (std::size_t i = 0; i < count; ++i) num_bytes += token_at(i).first.size();
+  arena_.reserve(num_bytes);
+  constexpr std::size_t kAhead = 8;
+  std::array<TextKey, kAhead> keys;  // of the next tokens
+  for (std::size_t i = 0; i < count + kAhead; ++i) {
+    TextKey& key = keys[i % kAhead];
+    if (i >= kAhead) {
+      const auto& [token, id] = token_at(i - kAhead);
+      if (!add(token, key, id)) return false;
+    }
+    if (i >= count) continue;
+    key = TextKey::of(token_at(i).first);
+    __builtin_prefetch(&slots_[first_slot(key)], 1);
+  }
+  return true;
+}
+
 std::optional<Vocabulary> Vocabulary::of_pairs(
     std::span<const std::pair<std::string_view, std::int32_t>> tokens) {
   Vocabulary vocabulary;
-  vocabulary.slots_.resize(num_slots(tokens.size()));
-  vocabulary.token_of_id_.reserve(tokens.size());
-  std::size_t num_bytes = 0;
-  for (const auto& [token, id] : tokens) num_bytes += token.size();
-  vocabulary.arena_.reserve(num_bytes);
-  constexpr std::size_t kAhead = 8;
-  std::array<TextKey, kAhead> keys;  // of the next tokens
-  for (std::size_t i = 0; i < tokens.size() + kAhead; ++i) {
-    TextKey& key = keys[i % kAhead];
-    if (i >= kAhead) {
-      const auto& [token, id] = tokens[i - kAhead];
-      if (vocabulary.contains(id) || !vocabulary.insert(token, key, id)) return std::nullopt;
-    }
-    if (i >= tokens.size()) continue;
-    key = TextKey::of(tokens[i].first);
-    __builtin_prefetch(&vocabulary.slots_[vocabulary.first_slot(key)], 1);
-  }
-  return tokens.empty() ? std::nullopt : std::optional(std::move(vocabulary));
+  const auto token_at = [&](std::size_t i) { return tokens[i]; };
+  const bool is_unique = vocabulary.fill(
+      tokens.size(), token_at, [&](std::string_view token, const TextKey& key, std::int32_t id) {
+        return !vocabulary.contains(id) && vocabulary.insert(token, key, id);
+      });
+  return tokens.empty() || !is_unique ? std::nullopt : std::optional(std::move(vocabulary));
 }
 
-Vocabulary Vocabulary::numbered(std::span<const std::string> tokens, const std::string& source) {
+Vocabulary Vocabulary::numbered(std::span<const std::string_view> tokens,
+                                const std::string& source) {
   if (tokens.empty())
     throw UserError({source + " has no tokens", "", "check that the file is whole"});
   if (static_cast<std::int64_t>(tokens.size()) > kMaxTokenId)
     throw UserError({source + " has more than " + std::to_string(kMaxTokenId) + " tokens", "", ""});
   Vocabulary vocabulary;
-  vocabulary.slots_.resize(num_slots(tokens.size()));
-  for (std::size_t id = 0; id < tokens.size(); ++id)
-    vocabulary.insert(tokens[id], static_cast<std::int32_t>(id));
+  const auto token_at = [&](std::size_t i) {
+    return std::pair(tokens[i], static_cast<std::int32_t>(i));
+  };
+  vocabulary.fill(tokens.size(), token_at,
+                  [&](std::string_view token, const TextKey& key, std::int32_t id) {
+                    vocabulary.insert(token, key, id);
+                    return true;
+                  });
   return vocabulary;
 }
 

@@ -34,7 +34,7 @@ class Vocabulary {
       std::span<const std::pair<std::string_view, std::int32_t>> tokens);
   /// Numbers `tokens` from 0. find() returns the last of equal tokens. Throws a UserError for too
   /// many tokens and for none.
-  static Vocabulary numbered(std::span<const std::string> tokens, const std::string& source);
+  static Vocabulary numbered(std::span<const std::string_view> tokens, const std::string& source);
 
   /// Returns the id of `token`; −1 when absent.
   std::int32_t find(std::string_view token) const;
@@ -63,6 +63,10 @@ class Vocabulary {
     std::uint32_t size = 0;
     std::int32_t id = -1;
   };
+  /// Makes room for `count` tokens and calls add(token, key, id) for each token_at(i), which is a
+  /// token with its id, until one returns false. Returns whether none did.
+  template <class TokenAt, class Add>
+  bool fill(std::size_t count, const TokenAt& token_at, const Add& add);
   /// Returns false when the token had an id, which `id` replaces.
   bool insert(std::string_view token, std::int32_t id) {
     return insert(token, TextKey::of(token), id);

@@ -10,6 +10,7 @@
 #include "megatron/base/error.h"
 #include "megatron/base/files.h"
 #include "megatron/base/huge_pages.h"
+#include "megatron/tokenizers/hugging_face/json_number.h"
 
 namespace megatron::hugging_face {
 namespace {
@@ -76,7 +77,7 @@ struct Parts {
   std::uint8_t* end;  ///< of the texts
   std::string rest;   ///< JSON of all other fields
   HugePageVector<std::pair<std::string_view, std::int32_t>> vocabulary;
-  std::vector<std::string> pieces;  ///< of Unigram
+  std::vector<std::string_view> pieces;  ///< of Unigram
   std::vector<double> scores;
   Bpe::MergeViews merges;
   bool has_vocabulary = false, has_merges = false;
@@ -117,10 +118,13 @@ bool read_pieces(value list, Parts& parts) {
       if (count == 0) {
         if (side.get_raw_json_string().get(quoted) != SUCCESS || !parts.read_text(quoted, text))
           return false;
-        parts.pieces.emplace_back(text);
+        parts.pieces.push_back(text);
       } else {
-        if (count > 1 || side.get_double().get(score) != SUCCESS) return false;
-        parts.scores.push_back(score);
+        value number;
+        if (count > 1 || side.get(number) != SUCCESS) return false;
+        const std::string_view digits = number.raw_json_token();
+        if (number.get_double().get(score) != SUCCESS) return false;  // it is no number
+        parts.scores.push_back(read_json_number(digits));
       }
       ++count;
     }

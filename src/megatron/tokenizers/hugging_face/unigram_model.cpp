@@ -7,6 +7,7 @@
 #include "megatron/base/error.h"
 #include "megatron/tokenizers/best_segmentation.h"
 #include "megatron/tokenizers/hugging_face/component.h"
+#include "megatron/tokenizers/hugging_face/json_number.h"
 #include "megatron/tokenizers/hugging_face/tokenizer_json.h"
 #include "megatron/tokenizers/regex.h"
 
@@ -24,13 +25,13 @@ std::string byte_token(unsigned byte) {
 }  // namespace
 
 void Unigram::read_pieces(const Json& model, const std::string& where) {
-  std::vector<std::string> tokens;
+  std::vector<std::string_view> tokens;  // of `model`
   for (const Json& entry : array_at(model, "vocab", where)) {
     const std::string place = where + ".vocab[" + std::to_string(tokens.size()) + "]";
     if (!entry.is_array() || entry.size() != 2 || !entry[0].is_string() || !entry[1].is_number())
       throw UserError({place + " must be [token, score]", entry.dump(), ""});
-    tokens.push_back(entry[0].get<std::string>());
-    scores_.push_back(entry[1].get<double>());
+    tokens.push_back(entry[0].get_ref<const std::string&>());
+    scores_.push_back(read_json_number(entry[1].dump()));
   }
   vocabulary_ = Vocabulary::numbered(tokens, where + ".vocab");
 }
@@ -50,6 +51,7 @@ Unigram::Unigram(const Json& model, ModelLists* lists, const std::string& where)
           {where + ": field 'unk_id' must be an id of the vocabulary", std::to_string(id), ""});
     unk_id_ = static_cast<std::int32_t>(id);
   }
+  trie_.reserve(static_cast<std::size_t>(vocabulary_.size()));
   for (std::int32_t id = 0; id < vocabulary_.id_limit(); ++id)
     if (const std::string_view token = vocabulary_.token(id); !token.empty()) trie_.add(token, id);
   trie_.finish();

@@ -38,6 +38,7 @@ WordPiece::WordPiece(const Json& model, ModelLists* lists, const std::string& wh
     throw UserError({where + ": field 'max_input_chars_per_word' must not be negative",
                      std::to_string(limit), ""});
   max_characters_ = static_cast<std::size_t>(limit);
+  first_.reserve(static_cast<std::size_t>(vocabulary_.size()));
   for (std::int32_t id = 0; id < vocabulary_.id_limit(); ++id) {
     const std::string_view token = vocabulary_.token(id);
     if (token.empty()) continue;

@@ -5,11 +5,12 @@
 #include <bit>
 #include <cmath>
 #include <string_view>
-#include <unordered_set>
 
 #include "megatron/base/error.h"
 #include "megatron/base/files.h"
+#include "megatron/base/huge_pages.h"
 #include "megatron/metrics/protobuf.h"
+#include "megatron/tokenizers/hash_bytes.h"
 #include "megatron/tokenizers/utf8.h"
 #include "megatron/tokenizers/vocabulary.h"
 
@@ -107,15 +108,38 @@ void check_byte_pieces(const ModelFile& model, const std::string& source) {
     refuse(source, "byte fallback needs the 256 byte pieces");
 }
 
+/// Returns the first piece with the text of one before; the number of pieces if there is none.
+std::size_t find_repeated(const std::vector<Piece>& pieces) {
+  struct Slot {
+    std::uint32_t hash = 0, number = 0;  ///< the number from 1; 0: free
+  };
+  constexpr std::size_t kAhead = 8;
+  HugePageVector<Slot> slots(std::bit_ceil(pieces.size() * 2));
+  std::vector<std::uint32_t> hashes;
+  hashes.reserve(pieces.size());
+  for (const Piece& piece : pieces) hashes.push_back(hash_bytes(piece.text));
+  for (std::size_t i = 0; i < pieces.size(); ++i) {
+    const std::uint32_t hash = hashes[i];
+    if (i + kAhead < pieces.size())
+      __builtin_prefetch(&slots[hashes[i + kAhead] & (slots.size() - 1)], 1);
+    std::size_t at = hash & (slots.size() - 1);
+    for (; slots[at].number > 0; at = (at + 1) & (slots.size() - 1))
+      if (slots[at].hash == hash && pieces[slots[at].number - 1].text == pieces[i].text) return i;
+    slots[at] = {hash, static_cast<std::uint32_t>(i + 1)};
+  }
+  return pieces.size();
+}
+
 void check_pieces(ModelFile& model, const std::string& source) {
   if (model.pieces.empty()) refuse(source, "there are no pieces");
   if (model.pieces.size() > static_cast<std::size_t>(kMaxTokenId))
     refuse(source, "there are more than " + std::to_string(kMaxTokenId) + " pieces");
-  std::unordered_set<std::string_view> texts;
+  const std::size_t twice = find_repeated(model.pieces);
+  if (twice < model.pieces.size())
+    refuse(source, "piece " + std::to_string(twice) + " \"" + model.pieces[twice].text +
+                       "\" is given twice");
   for (std::size_t id = 0; id < model.pieces.size(); ++id) {
     const Piece& piece = model.pieces[id];
-    if (!texts.insert(piece.text).second)
-      refuse(source, "piece " + std::to_string(id) + " \"" + piece.text + "\" is given twice");
     if (piece.type != PieceType::unknown) continue;
     if (model.unk_id >= 0) refuse(source, "there are two unknown pieces");
     model.unk_id = static_cast<std::int32_t>(id);
@@ -139,6 +163,7 @@ ModelFile read_model_file(const std::filesystem::path& path) {
   const MappedFile file(path);
   const std::string source = path.string();
   ModelFile model;
+  model.pieces.reserve(std::min<std::size_t>(file.size() / 16, 1 << 18));  // enough for most
   for_each_field(
       {reinterpret_cast<const char*>(file.data()), file.size()}, source,
       [&](const ProtobufReader::FieldValue& value) {

@@ -15,10 +15,16 @@ bool has_inner_space(std::string_view text) {
 }  // namespace
 
 Pieces::Pieces(const ModelFile& model) : unk_id_(model.unk_id) {
-  segmentable_.reserve(model.pieces.size(), 0);
+  constexpr std::size_t kAhead = 8;
+  std::size_t num_bytes = 0;
+  for (const Piece& piece : model.pieces) num_bytes += piece.text.size();
+  segmentable_.reserve(model.pieces.size(), num_bytes);
+  scores_.reserve(model.pieces.size());
+  types_.reserve(model.pieces.size());
   for (std::size_t i = 0; i < model.pieces.size(); ++i) {
     const Piece& piece = model.pieces[i];
     const auto id = static_cast<std::int32_t>(i);
+    if (i + kAhead < model.pieces.size()) segmentable_.prefetch(model.pieces[i + kAhead].text);
     scores_.push_back(piece.score);
     types_.push_back(piece.type);
     (is_segmentable(id) ? segmentable_ : reserved_).add(piece.text, id);

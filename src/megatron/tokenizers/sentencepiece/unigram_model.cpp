@@ -15,14 +15,15 @@ constexpr float kUnknownPenalty = 10, kSymbolPenalty = 0.1F;
 UnigramModel::UnigramModel(const ModelFile& model, const Pieces& pieces) : pieces_(pieces) {
   float min_score = FLT_MAX;
   max_score_ = FLT_MIN;
+  trie_.reserve(model.pieces.size());
   for (std::size_t i = 0; i < model.pieces.size(); ++i) {
     const Piece& piece = model.pieces[i];
     if (piece.type == PieceType::normal) {
       min_score = std::min(min_score, piece.score);
       max_score_ = std::max(max_score_, piece.score);
     }
-    if (pieces.find(piece.text) >= 0 && piece.type != PieceType::unused)
-      trie_.add(piece.text, static_cast<std::int32_t>(i));
+    const auto id = static_cast<std::int32_t>(i);
+    if (pieces.is_segmentable(id) && !pieces.is_unused(id)) trie_.add(piece.text, id);
   }
   trie_.finish();
   unk_score_ = min_score - kUnknownPenalty;
