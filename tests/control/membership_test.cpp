@@ -385,7 +385,8 @@ TEST(Decision, IsReadAsWritten) {
   const Decision decision{Kind::stop, 3, {"a", "b"}, 2, "a \"reason\"", 137, true, "b (2), a (1)"};
   EXPECT_EQ(read_decision(write_decision(decision)), decision);
   const std::string unknown_kind =
-      R"({"kind":9,"round":1,"members":[],"restarts":0,"reason":"","code":0,"is_restart":0,"blame":""})";
+      R"({"kind":9,"round":1,"members":[],"restarts":0,"reason":"","code":0,"is_restart":0,)"
+      R"("blame":""})";
   for (const std::string& wrong :
        {std::string(), std::string("{"), std::string("[]"), std::string("{}"), unknown_kind})
     EXPECT_NE(message_of([&] { read_decision(wrong); }), "") << wrong;

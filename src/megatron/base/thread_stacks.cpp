@@ -26,7 +26,8 @@ namespace megatron {
 namespace {
 
 constexpr std::size_t kMaxFrames = 64, kMaxThreads = 256;
-constexpr std::size_t kHandlerFrames = 2;  ///< the handler itself and the kernel's return frame
+/// The handler itself and the kernel's return frame, if it is unknown where the thread was.
+constexpr std::size_t kHandlerFrames = 2;
 constexpr std::chrono::milliseconds kAnswerTimeout{200};
 
 /// State that the signal handler uses; it is global because signals are per process. A handler
@@ -36,18 +37,32 @@ constexpr std::uint64_t kNone = 0, kClaimed = ~std::uint64_t{0};
 std::atomic<std::uint64_t> wanted{kNone}, answered{0};
 std::uint64_t last_request = 0;  // guarded by `mutex`
 std::array<void*, kMaxFrames> addresses;
+std::atomic<void*> interrupted{nullptr};  ///< the instruction at which the thread was
 std::atomic<int> num_addresses{0};
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
 
 int stack_signal() { return SIGRTMIN + 9; }
 
-void handle_signal(int /*signal*/, siginfo_t* info, void* /*context*/) {
+void* program_counter([[maybe_unused]] const void* context) {
+#if defined(__x86_64__)
+  const auto& registers = static_cast<const ucontext_t*>(context)->uc_mcontext.gregs;
+  return reinterpret_cast<void*>(registers[REG_RIP]);  // NOLINT(performance-no-int-to-ptr)
+#elif defined(__aarch64__)
+  const auto counter = static_cast<const ucontext_t*>(context)->uc_mcontext.pc;
+  return reinterpret_cast<void*>(counter);  // NOLINT(performance-no-int-to-ptr)
+#else
+  return nullptr;
+#endif
+}
+
+void handle_signal(int /*signal*/, siginfo_t* info, void* context) {
   const int saved_errno = errno;
   // A thread that answers too late must not overwrite the stack of the next one.
   const auto request = static_cast<std::uint64_t>(info->si_value.sival_int);
   std::uint64_t expected = request;
   if (wanted.compare_exchange_strong(expected, kClaimed)) {
     num_addresses = ::backtrace(addresses.data(), static_cast<int>(addresses.size()));
+    interrupted = program_counter(context);
     answered = request;
   }
   errno = saved_errno;
@@ -107,10 +122,15 @@ ThreadStack stack_of(std::int64_t thread) {
     std::this_thread::sleep_for(std::chrono::microseconds(200));
   }
   const auto count = static_cast<std::size_t>(num_addresses.load());
+  // Sanitizers put frames of their own between the handler and the thread.
+  const auto* const end = addresses.begin() + count;
+  const auto* const here = std::find(addresses.begin(), end, interrupted.load());
+  const std::size_t first = here != end ? static_cast<std::size_t>(here - addresses.begin())
+                                        : std::min(kHandlerFrames, count);
   // A return address may already belong to the next function; the call is just before it.
-  for (std::size_t i = std::min(kHandlerFrames, count); i < count; ++i)
+  for (std::size_t i = first; i < count; ++i)
     stack.frames.push_back(
-        frame_text(static_cast<const char*>(addresses[i]) - (i > kHandlerFrames ? 1 : 0)));
+        frame_text(static_cast<const char*>(addresses[i]) - (i > first ? 1 : 0)));
   return stack;
 }
 
