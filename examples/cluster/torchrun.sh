@@ -11,7 +11,6 @@ RUN=${RUN:-/shared/gpt}
 PORT=${PORT:-29400}
 # torchrun sets OMP_NUM_THREADS=1 unless it is set: with GPUs that is enough.
 
-command=(megatron)
 case ${1:-} in
   static) hosts=(--nnodes 2 --node-rank "$2" --master-addr "$3" --master-port "$PORT") ;;
   elastic)
@@ -20,8 +19,6 @@ case ${1:-} in
     # The agents share one store by default, and tell its address only to the hosts of the first
     # start: one that comes later would wait for it in vain. With 1, rank 0 has a store of its own.
     export TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1
-    # Every agent counts the failures that it has seen, so that hosts would not agree on the number.
-    command=(env -u TORCHELASTIC_RESTART_COUNT megatron)
     ;;
   *)
     echo "usage: $0 static RANK FIRST_HOST | elastic FIRST_HOST" >&2
@@ -30,5 +27,5 @@ case ${1:-} in
 esac
 
 exec torchrun --no-python --nproc-per-node 8 "${hosts[@]}" \
-  "${command[@]}" pretrain gpt --config "$RUN/run.yaml" \
+  megatron pretrain gpt --config "$RUN/run.yaml" \
   --save "$RUN/checkpoints" --load "$RUN/checkpoints" --save-interval 500

@@ -217,7 +217,7 @@ class Launch {
     const bool is_known = end.code == 0 || end.reason.empty() || end.reason == told_ ||
                           (is_cause_told_ && end.code != 2);
     if (!is_known) std::cerr << "megatron launch: error: " << end.reason << std::endl;
-    if (end.code != 0 && end.restarts > 1 && !end.blame.empty())
+    if (plan_.max_nodes > 1 && end.code != 0 && end.restarts > 1)
       std::cerr << "megatron launch: hosts whose failures ended a start: " << end.blame
                 << std::endl;
     return end.code;

@@ -1,6 +1,7 @@
 #include "megatron/cli/launch_ranks.h"
 
 #include <fcntl.h>
+#include <malloc.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -102,6 +103,7 @@ int run_command(const RankStartOptions& start, const Descriptor& link) {
     const int code = dispatch(start.plan.command);
     std::cout.flush();
     std::fflush(nullptr);
+    ::malloc_trim(0);  // the next start may get its memory from other arenas
     const bool can_go_on = link.is_open() && code != 0 && code != 2;
     const auto variables = can_go_on ? offer_process(link, code) : std::nullopt;
     if (!variables) return code;

@@ -14,8 +14,12 @@ namespace {
 
 using std::chrono::milliseconds;
 
-std::string prefix_of(const LaunchEnvironment& environment, std::int64_t restart_count) {
-  return "megatron/" + environment.run_id + "/" + std::to_string(restart_count);
+/// Separates the starts of a run. Each agent of torchrun counts only the restarts that it has seen,
+/// so its count is left out where rank 0 hosts a new store for every start.
+std::string prefix_of(const LaunchEnvironment& environment) {
+  const bool is_counted_alike = environment.launcher_port != 0 || environment.agent_store;
+  return "megatron/" + environment.run_id + "/" +
+         std::to_string(is_counted_alike ? environment.restart_count : 0);
 }
 
 ListeningSocket listening_socket(const LaunchEnvironment& environment) {
@@ -77,8 +81,7 @@ bool hosts_store(const LaunchEnvironment& environment) {
 }
 
 RunStore open_store(const LaunchEnvironment& environment, const ConnectionOptions& options) {
-  return open_root(environment, options)
-      .with_prefix(prefix_of(environment, environment.restart_count));
+  return open_root(environment, options).with_prefix(prefix_of(environment));
 }
 
 }  // namespace megatron
