@@ -4,6 +4,7 @@
 #include <dlfcn.h>
 #include <execinfo.h>
 #include <sys/syscall.h>
+#include <ucontext.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -17,6 +18,7 @@
 #include <fstream>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <thread>
 
 #include "megatron/base/error.h"
@@ -123,10 +125,10 @@ ThreadStack stack_of(std::int64_t thread) {
   }
   const auto count = static_cast<std::size_t>(num_addresses.load());
   // Sanitizers put frames of their own between the handler and the thread.
-  const auto* const end = addresses.begin() + count;
-  const auto* const here = std::find(addresses.begin(), end, interrupted.load());
-  const std::size_t first = here != end ? static_cast<std::size_t>(here - addresses.begin())
-                                        : std::min(kHandlerFrames, count);
+  const auto shown = std::span(addresses).first(count);
+  const auto here = std::ranges::find(shown, interrupted.load());
+  const std::size_t first = here != shown.end() ? static_cast<std::size_t>(here - shown.begin())
+                                                : std::min(kHandlerFrames, count);
   // A return address may already belong to the next function; the call is just before it.
   for (std::size_t i = first; i < count; ++i)
     stack.frames.push_back(
