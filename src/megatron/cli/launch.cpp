@@ -171,7 +171,7 @@ class Launch {
       report(result);
       const HostResult own = host_result(result);
       // Its own rank has printed the failure, or the line that names the cause has been printed.
-      told_ = own.is_consequence ? "" : own.description;
+      told_ = own.description;
       is_cause_told_ = own.is_consequence;
       agent_->report_end(done, own);
       if (result.code == 0) check_output();

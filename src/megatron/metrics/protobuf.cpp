@@ -72,6 +72,7 @@ template <class T>
 std::optional<std::uint64_t> ProtobufReader::fixed() {
   T value = 0;
   if (rest_.size() < sizeof value) return std::nullopt;
+  // NOLINTNEXTLINE(bugprone-suspicious-stringview-data-usage): there are that many bytes.
   std::memcpy(&value, rest_.data(), sizeof value);
   rest_.remove_prefix(sizeof value);
   return value;

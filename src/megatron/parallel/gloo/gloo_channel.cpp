@@ -71,6 +71,7 @@ class GlooTransfer final : public Transfer {
 /// cancelled.
 class FailedTransfer final : public Transfer {
  public:
+  // NOLINTNEXTLINE(bugprone-throw-keyword-missing): wait() throws it.
   explicit FailedTransfer(std::exception_ptr failure) : failure_(std::move(failure)) {}
   void wait() override { std::rethrow_exception(failure_); }
 
