@@ -236,7 +236,9 @@ class Launch {
         std::cerr << "megatron launch: error: the launcher of the first host, at "
                   << plan_.master_addr << ":" << plan_.master_port << ", is lost: " << reason
                   << "\n  fix: look at that host, and start the launchers again" << std::endl;
-        throw EndsWaiting{own_code_ != 0 ? own_code_ : 1};
+        // A rank that this launcher has ended does not say what has failed.
+        const bool is_ended = own_code_ == 0 || (is_cause_told_ && own_code_ > 128);
+        throw EndsWaiting{is_ended ? 1 : own_code_};
       }
       const double waited_s =
           std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();

@@ -26,8 +26,9 @@ constexpr double kSelfExitSeconds = 2;
 /// Seconds after which the ranks of other hosts are told that a rank of this one has failed, unless
 /// a rank has said so.
 constexpr double kPostSeconds = 1;
-/// Seconds that ranks have to end by themselves after the launcher of the first host is lost.
-constexpr double kLostLeaderSeconds = 10;
+/// Seconds that ranks have to end by themselves after the launcher of the first host is lost. They
+/// notice it when a connection has been silent for kSilentHostSeconds.
+constexpr double kLostLeaderSeconds = 15;
 /// Limit of a wait for events while the agent must be served regularly.
 constexpr int kTickMilliseconds = 500;
 
