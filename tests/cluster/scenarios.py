@@ -49,6 +49,17 @@ def lose_and_regain(cluster, add, is_elastic=True):
     return added
 
 
+def lose_and_finish(cluster, first, start, is_elastic=True):
+    """Loses the second host, starts another by `start`, and lets the run finish soon after."""
+
+    def add():
+        cluster.end_after(cluster.last_iteration() + 200)
+        return start()
+
+    added = lose_and_regain(cluster, add, is_elastic)
+    expect_codes([first, added], [0, 0])
+
+
 # Slurm ------------------------------------------------------------------------------------------
 
 
@@ -208,12 +219,7 @@ def trainjob(cluster, recipe):
     first = start(0)
     start(1)
 
-    def add():
-        cluster.end_after(cluster.last_iteration() + 200)
-        return start(1)
-
-    third = lose_and_regain(cluster, add, is_elastic=False)
-    expect_codes([first, third], [0, 0])
+    lose_and_finish(cluster, first, lambda: start(1), is_elastic=False)
 
 
 def pytorchjob(cluster, recipe):
@@ -244,12 +250,7 @@ def pytorchjob(cluster, recipe):
     cluster.wait_for_port()
     start()
 
-    def add():
-        cluster.end_after(cluster.last_iteration() + 200)
-        return start()
-
-    third = lose_and_regain(cluster, add)
-    expect_codes([first, third], [0, 0])
+    lose_and_finish(cluster, first, start)
 
 
 # torchrun and MPI -------------------------------------------------------------------------------
@@ -278,12 +279,7 @@ def torchrun_elastic(cluster, recipe):
     cluster.wait_for_port()
     start()
 
-    def add():
-        cluster.end_after(cluster.last_iteration() + 200)
-        return start()
-
-    third = lose_and_regain(cluster, add)
-    expect_codes([first, third], [0, 0])
+    lose_and_finish(cluster, first, start)
 
 
 def mpirun(cluster, recipe):

@@ -253,14 +253,18 @@ TEST(Membership, WaitsLongerAndLongerWhenRoundsFailSoon) {
   EXPECT_EQ(leader.decide().round, round + 1) << "the last round did something useful";
 }
 
-TEST(Membership, ASlowSaveOfOneHostDoesNotEndAStopForOthers) {
-  Leader leader(elastic(2, 3));
+void stop_for_a_third(Leader& leader) {
   leader.join("a");
   leader.join("b");
   leader.decide();
   leader.decide(seconds(15));
   leader.join("c");
   ASSERT_EQ(leader.decide(seconds(30)).kind, Kind::stop);
+}
+
+TEST(Membership, ASlowSaveOfOneHostDoesNotEndAStopForOthers) {
+  Leader leader(elastic(2, 3));
+  stop_for_a_third(leader);
   leader.end("a", kAsked);
   EXPECT_EQ(leader.decide(seconds(1000)).kind, Kind::stop) << "it is not made to end";
   EXPECT_THAT(leader.awaited(), ElementsAre("b")) << "which must be alive";
@@ -271,12 +275,7 @@ TEST(Membership, ASlowSaveOfOneHostDoesNotEndAStopForOthers) {
 
 TEST(Membership, AHostThatHangsWhileItStopsForOthersCostsARestart) {
   Leader leader(elastic(2, 3));
-  leader.join("a");
-  leader.join("b");
-  leader.decide();
-  leader.decide(seconds(15));
-  leader.join("c");
-  ASSERT_EQ(leader.decide(seconds(30)).kind, Kind::stop);
+  stop_for_a_third(leader);
   leader.end("a", kKilled);
   ASSERT_EQ(leader.decide(seconds(60)).kind, Kind::abort);
   leader.end("b", {143, "ended by its launcher", /*is_consequence=*/true});

@@ -35,7 +35,9 @@ std::vector<std::string> CollectiveSteps::run(const std::function<std::string()>
   const Outcome mine = outcome_of(step);
   std::vector<std::string> texts = all_gather_strings({world_, device_}, mine.message);
   if (mine.error) std::rethrow_exception(mine.error);
-  return checked(std::move(texts), prefix);
+  for (std::size_t rank = 0; rank < texts.size(); ++rank)
+    texts[rank] = result_of(std::to_string(rank), texts[rank], prefix);
+  return texts;
 }
 
 std::vector<std::string> CollectiveSteps::gather_from_all_ranks(
@@ -44,33 +46,25 @@ std::vector<std::string> CollectiveSteps::gather_from_all_ranks(
   const Outcome mine = outcome_of(step);
   const ObjectGroup world{world_, device_};
   std::vector<std::string> texts = gather_strings(world, mine.message);
-  // What all must know: the first failure, with its rank.
-  std::vector<std::string> failure;
+  std::vector<std::string> failure;  // the first one: its rank and its text
   for (std::size_t rank = 0; rank < texts.size() && failure.empty(); ++rank) {
     if (texts[rank].at(0) != kDone) failure = {std::to_string(rank), texts[rank]};
   }
   failure = broadcast_strings(world, failure);
   if (mine.error) std::rethrow_exception(mine.error);
-  if (failure.empty()) {
-    for (std::string& text : texts) text.erase(0, 1);
-    return texts;
-  }
-  texts.assign(std::stoull(failure[0]) + 1, std::string(1, kDone));
-  texts.back() = failure[1];
-  return checked(std::move(texts), RankPrefix::always);
+  if (!failure.empty()) result_of(failure[0], failure[1], RankPrefix::always);
+  for (std::string& text : texts) text.erase(0, 1);
+  return texts;
 }
 
-std::vector<std::string> CollectiveSteps::checked(std::vector<std::string> texts,
-                                                  RankPrefix prefix) {
-  for (std::size_t rank = 0; rank < texts.size(); ++rank) {
-    const char mark = texts[rank].at(0);
-    texts[rank].erase(0, 1);
-    if (mark == kDone) continue;
-    const std::string message = "rank " + std::to_string(rank) + ": " + texts[rank];
-    if (mark == kUserError) throw UserError(prefix == RankPrefix::always ? message : texts[rank]);
-    throw std::runtime_error(message);
-  }
-  return texts;
+std::string CollectiveSteps::result_of(const std::string& rank, const std::string& message,
+                                       RankPrefix prefix) {
+  const char mark = message.at(0);
+  std::string text = message.substr(1);
+  if (mark == kDone) return text;
+  const std::string with_rank = "rank " + rank + ": " + text;
+  if (mark == kUserError) throw UserError(prefix == RankPrefix::always ? with_rank : text);
+  throw std::runtime_error(with_rank);
 }
 
 std::vector<std::string> CollectiveSteps::run_on_all_ranks(

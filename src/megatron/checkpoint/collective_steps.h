@@ -33,8 +33,9 @@ class CollectiveSteps {
  private:
   enum class RankPrefix { always, internal_errors_only };
   std::vector<std::string> run(const std::function<std::string()>& step, RankPrefix prefix) const;
-  /// Removes the marks. Throws the first failure among the results.
-  static std::vector<std::string> checked(std::vector<std::string> texts, RankPrefix prefix);
+  /// Returns the result in the message of a rank, or throws the failure that it tells of.
+  static std::string result_of(const std::string& rank, const std::string& message,
+                               RankPrefix prefix);
 
   const Axis& world_;
   c10::Device device_;

@@ -136,15 +136,11 @@ struct EndsWaiting {
 
 class Launch {
  public:
-  explicit Launch(const LaunchPlan& plan)
+  Launch(const LaunchPlan& plan, const CommandTraits& traits)
       : plan_(plan),
-        traits_(traits_of(plan)),
+        traits_(traits),
         can_grow_(plan.min_nodes < plan.max_nodes && traits_.resumes),
-        agent_(Agent::join(agent_options())) {
-    if (traits_.max_starts > 1 && plan.max_restarts == 0)
-      throw UserError({"--inprocess-restart", "is given, but nothing is started again",
-                       "give --max-restarts N before the --"});
-  }
+        agent_(Agent::join(agent_options())) {}
   Launch(const Launch&) = delete;
   Launch& operator=(const Launch&) = delete;
   ~Launch() { end_kept(std::move(kept_)); }
@@ -159,7 +155,7 @@ class Launch {
     while (wait_for_round(done)) {
       const Decision round = agent_->decision();
       done = round.round;
-      own_code_ = 0;
+      own_ = {};
       const auto place = std::ranges::find(round.members, agent_->id());
       if (place == round.members.end()) {
         end_kept(std::exchange(kept_, {}));  // others need the memory
@@ -167,13 +163,9 @@ class Launch {
       }
       if (round.round > 1) announce(round);
       const LaunchResult result = run_once(round, place - round.members.begin());
-      own_code_ = result.code;
       report(result);
-      const HostResult own = host_result(result);
-      // Its own rank has printed the failure, or the line that names the cause has been printed.
-      told_ = own.description;
-      is_cause_told_ = own.is_consequence;
-      agent_->report_end(done, own);
+      own_ = host_result(result);
+      agent_->report_end(done, own_);
       if (result.code == 0) check_output();
     }
     return report_end();
@@ -214,8 +206,9 @@ class Launch {
   int report_end() {
     agent_->tell_the_end(kTellTheEndLimit);
     const Decision& end = agent_->decision();
-    const bool is_known = end.code == 0 || end.reason.empty() || end.reason == told_ ||
-                          (is_cause_told_ && end.code != 2);
+    // Its own rank has printed the failure, or report() the line that names the cause.
+    const bool is_known = end.code == 0 || end.reason.empty() || end.reason == own_.description ||
+                          (own_.is_consequence && end.code != 2);
     if (!is_known) std::cerr << "megatron launch: error: " << end.reason << std::endl;
     if (plan_.max_nodes > 1 && end.code != 0 && end.restarts > 1)
       std::cerr << "megatron launch: hosts whose failures ended a start: " << end.blame
@@ -237,8 +230,8 @@ class Launch {
                   << plan_.master_addr << ":" << plan_.master_port << ", is lost: " << reason
                   << "\n  fix: look at that host, and start the launchers again" << std::endl;
         // A rank that this launcher has ended does not say what has failed.
-        const bool is_ended = own_code_ == 0 || (is_cause_told_ && own_code_ > 128);
-        throw EndsWaiting{is_ended ? 1 : own_code_};
+        const bool is_ended = own_.code == 0 || (own_.is_consequence && own_.code > 128);
+        throw EndsWaiting{is_ended ? 1 : own_.code};
       }
       const double waited_s =
           std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
@@ -317,9 +310,8 @@ class Launch {
   const CommandTraits traits_;
   const bool can_grow_;
   SignalQueue signals_;
-  int end_signal_ = 0, own_code_ = 0;  ///< how the ranks of this host ended in the last round
-  std::string told_;                   ///< the failure of a rank of this host in the last round
-  bool is_cause_told_ = false;         ///< whether the user has been told which failure ended them
+  int end_signal_ = 0;
+  HostResult own_;  ///< how the ranks of this host ended in the last round
   OutputQueue out_{STDOUT_FILENO}, err_{STDERR_FILENO};
   RootCausePipe causes_;
   std::vector<RankProcess> kept_;  ///< processes that wait for the next start
@@ -335,10 +327,14 @@ int run_launch(std::span<const std::string> args) {
                                      {.num_cpus = num_cpus(), .num_gpus = num_gpus()});
   plan.command = with_script_translated(std::move(plan.command));
   check_command(plan);
+  const CommandTraits traits = traits_of(plan);
+  if (traits.max_starts > 1 && plan.max_restarts == 0)
+    throw UserError({"--inprocess-restart", "is given, but nothing is started again",
+                     "give --max-restarts N before the --"});
   std::signal(SIGPIPE, SIG_IGN);
   raise_open_file_limit();
   try {
-    return Launch(plan).run();
+    return Launch(plan, traits).run();
   } catch (const EndsWaiting& end) {
     return end.code;
   } catch (const StoreLost&) {

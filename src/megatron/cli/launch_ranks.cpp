@@ -150,13 +150,6 @@ std::int64_t rank_of(const RankStartOptions& start, std::int64_t local_rank) {
   return start.node_rank * start.plan.ranks_per_node + local_rank;
 }
 
-void connect_output(RankProcess& process, const RankStartOptions& start, const RankPipe& out,
-                    const RankPipe& err, const std::shared_ptr<RankLog>& log) {
-  const std::string prefix = prefix_of(start, process.rank);
-  process.out = stream_of(out, prefix, {start.standard_output, log});
-  process.err = stream_of(err, prefix, {start.standard_error, log});
-}
-
 RankProcess start_rank(const RankStartOptions& start, std::int64_t local_rank) {
   RankProcess process{.rank = rank_of(start, local_rank), .local_rank = local_rank};
   const RankPipe out = open_rank_pipe(is_direct(start, process.rank, STDOUT_FILENO)),
@@ -174,7 +167,9 @@ RankProcess start_rank(const RankStartOptions& start, std::int64_t local_rank) {
     become_rank(start, process, far_end, launcher);
   }
   process.is_running = true;
-  connect_output(process, start, out, err, log);
+  const std::string prefix = prefix_of(start, process.rank);
+  process.out = stream_of(out, prefix, {start.standard_output, log});
+  process.err = stream_of(err, prefix, {start.standard_error, log});
   return process;
 }
 
@@ -182,9 +177,8 @@ RankProcess start_rank(const RankStartOptions& start, std::int64_t local_rank) {
 /// 0 and is to be another rank.
 bool start_again(const RankStartOptions& start, RankProcess& process) {
   process.rank = rank_of(start, process.local_rank);
-  const bool was_direct = !process.out, was_err_direct = !process.err;
-  if (is_direct(start, process.rank, STDOUT_FILENO) != was_direct ||
-      is_direct(start, process.rank, STDERR_FILENO) != was_err_direct)
+  if (is_direct(start, process.rank, STDOUT_FILENO) != !process.out ||
+      is_direct(start, process.rank, STDERR_FILENO) != !process.err)
     return false;
   const auto log = open_log(start, process.rank);
   const std::string prefix = prefix_of(start, process.rank);

@@ -125,14 +125,14 @@ void Supervisor::wait_for_events() {
     events.push_back({descriptor, wanted, 0});
     actions.push_back(std::move(action));
   };
-  watch(signals_.descriptor(), POLLIN, [] { /* Expected: handle_signals() takes them. */ });
-  watch(agent_.descriptor(), POLLIN, [] { /* Expected: it is served below in any case. */ });
+  watch(signals_.descriptor(), POLLIN, nullptr);  // handle_signals() takes them
+  watch(agent_.descriptor(), POLLIN, nullptr);    // it is served in any case
   for (OutputQueue* queue : {&out_, &err_}) {
     if (!queue->is_empty()) watch(queue->descriptor(), POLLOUT, [queue] { queue->write_some(); });
   }
   for (const RankProcess& process : processes_) {
     if (process.is_running && process.link.is_open())
-      watch(process.link.descriptor(), POLLIN, [] { /* Expected: take_offers() reads it. */ });
+      watch(process.link.descriptor(), POLLIN, nullptr);  // take_offers() reads it
     for (RankStream* stream : {process.out.get(), process.err.get()}) {
       if (stream && stream->can_read())
         watch(stream->descriptor(), POLLIN, [stream] { stream->read_some(); });
@@ -141,7 +141,7 @@ void Supervisor::wait_for_events() {
   ::poll(events.data(), events.size(), wait_milliseconds());
   agent_.serve();
   for (std::size_t i = 0; i < events.size(); ++i) {
-    if (events[i].revents != 0) actions[i]();
+    if (events[i].revents != 0 && actions[i]) actions[i]();
   }
 }
 

@@ -206,7 +206,7 @@ class LeaderAgent final : public Agent {
   void lose(const std::string& id, Time now) {
     membership_.lose(id, now);
     signs_.erase(id);
-    service_.remove_prefix(alive_key(id));
+    service_.take(alive_key(id));
     has_event_ = true;
   }
 

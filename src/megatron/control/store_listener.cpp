@@ -269,11 +269,9 @@ void StoreListener::answer(StoreRequest request, RequestReader& reader, StoreCon
 
 /// A client may show a token although none is asked for. It is not kept; the answer says so.
 bool StoreListener::takes_needless_token(RequestReader& reader, StoreConnection& client) {
-  RequestReader ahead = reader;
-  if (ahead.text() != kTokenKey) return false;
-  ahead.text();
-  const std::string token = ahead.text();
-  reader = ahead;
+  const auto arguments = read_compare_set_of(kTokenKey, reader);
+  if (!arguments) return false;
+  const std::string& token = arguments->second;
   if (client.is_framed)
     append_frame(client.out, StoreFrame::answer, {token});
   else
@@ -285,9 +283,11 @@ bool StoreListener::takes_needless_token(RequestReader& reader, StoreConnection&
 /// that it may not make.
 void StoreListener::serve_stranger(StoreRequest request, RequestReader& reader,
                                    StoreConnection& client) {
-  if (request != StoreRequest::compare_set || reader.text() != kTokenKey) throw ForeignRequest{};
-  reader.text();
-  client.has_token = is_same_token(reader.text(), token_);
+  const auto arguments = request == StoreRequest::compare_set
+                             ? read_compare_set_of(kTokenKey, reader)
+                             : std::nullopt;
+  if (!arguments) throw ForeignRequest{};
+  client.has_token = is_same_token(arguments->second, token_);
   client.is_refused = !client.has_token;
   append_text(client.out, client.has_token ? kTokenAccepted : "refused");
 }

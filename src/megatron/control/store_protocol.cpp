@@ -6,6 +6,15 @@
 
 namespace megatron {
 
+std::optional<std::pair<std::string, std::string>> read_compare_set_of(std::string_view key,
+                                                                       RequestReader& reader) {
+  RequestReader ahead = reader;
+  if (ahead.text() != key) return std::nullopt;
+  std::string expected = ahead.text(), value = ahead.text();
+  reader = ahead;
+  return std::pair(std::move(expected), std::move(value));
+}
+
 void notice_silent_host(int descriptor) {
   const int on = 1, idle_s = 10, interval_s = 5,
             probes = (kSilentHostSeconds - idle_s) / interval_s,

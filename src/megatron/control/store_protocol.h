@@ -6,8 +6,10 @@
 #include <cstdint>
 #include <cstring>
 #include <initializer_list>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 
 namespace megatron {
 
@@ -111,6 +113,11 @@ class RequestReader {
   std::string_view bytes_;
   std::size_t at_ = 0;
 };
+
+/// Reads the arguments of a compare_set if its key is `key`, and returns its expected and its new
+/// value. Otherwise the reader stays where it is.
+std::optional<std::pair<std::string, std::string>> read_compare_set_of(std::string_view key,
+                                                                       RequestReader& reader);
 
 /// Calls `take` with a reader at the beginning of each whole message in `bytes`, and removes what
 /// it has taken. A message whose end has not arrived stays.

@@ -119,11 +119,9 @@ void StoreService::handle(StoreRequest request, RequestReader& reader, StoreConn
 }
 
 bool StoreService::takes_last_will(RequestReader& reader, StoreConnection& client) {
-  RequestReader ahead = reader;
-  if (ahead.text() != kLastWillKey) return false;
-  const std::string whose = ahead.text();  // "" unless the client is a relay
-  const std::string will = ahead.text();
-  reader = ahead;
+  const auto arguments = read_compare_set_of(kLastWillKey, reader);
+  if (!arguments) return false;
+  const auto& [whose, will] = *arguments;  // whose: "" unless the client is a relay
   if (will.empty())
     client.last_wills.erase(whose);
   else

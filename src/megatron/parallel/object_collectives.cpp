@@ -149,18 +149,14 @@ std::vector<std::string> broadcast_strings(const ObjectGroup& group,
   if (group.axis.rank == 0) {
     for (const std::string& text : texts) packed += std::to_string(text.size()) + ':' + text;
   }
-  const auto options = at::TensorOptions().device(group.device);
-  const at::Tensor size =
-      at::full({1}, static_cast<std::int64_t>(packed.size()), options.dtype(at::kLong));
+  const at::Tensor size = at::full({1}, static_cast<std::int64_t>(packed.size()),
+                                   at::TensorOptions(at::kLong).device(group.device));
   broadcast_(group.axis, size, 0, "size of texts");
-  at::Tensor bytes = at::zeros({std::max<std::int64_t>(1, size.item<std::int64_t>())}, at::kByte);
-  if (group.axis.rank == 0 && !packed.empty())
-    std::memcpy(bytes.mutable_data_ptr(), packed.data(), packed.size());
-  bytes = bytes.to(group.device);
+  packed.resize(static_cast<std::size_t>(size.item<std::int64_t>()));
+  if (packed.empty()) return {};
+  const at::Tensor bytes = bytes_of(group, packed);
   broadcast_(group.axis, bytes, 0, "texts");
-  const at::Tensor here = bytes.cpu();
-  const std::string all(reinterpret_cast<const char*>(here.const_data_ptr<std::uint8_t>()),
-                        static_cast<std::size_t>(size.item<std::int64_t>()));
+  const std::string all = cut(bytes, {bytes.numel()}).front();
   std::vector<std::string> shared;
   for (std::size_t at = 0; at < all.size();) {
     const std::size_t colon = all.find(':', at), size = std::stoull(all.substr(at, colon - at));

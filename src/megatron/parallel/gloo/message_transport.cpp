@@ -23,8 +23,13 @@ std::span<std::byte> part_of(std::byte* data, std::int64_t begin, std::int64_t b
 }
 
 template <class Message>
-std::span<std::byte> bytes_of(Message& message) {
+std::span<std::byte> message_bytes(Message& message) {
   return {reinterpret_cast<std::byte*>(&message), sizeof(Message)};
+}
+
+/// Returns the bytes if they travel.
+std::span<std::byte> bytes_if(bool travel, std::span<std::byte> bytes) {
+  return travel ? bytes : std::span<std::byte>{};
 }
 
 std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
@@ -115,7 +120,7 @@ MessageTransport::Handshakes MessageTransport::exchange_handshakes(const CommCal
   Handshakes handshakes(static_cast<std::size_t>(group_info_.size()));
   handshakes[static_cast<std::size_t>(group_info_.rank)] = make_handshake(call);
   const auto handshake = [&](std::int64_t member) {
-    return bytes_of(handshakes[static_cast<std::size_t>(member)]);
+    return message_bytes(handshakes[static_cast<std::size_t>(member)]);
   };
   exchange(
       call, [&](std::int64_t) { return handshake(group_info_.rank); }, handshake);
@@ -142,28 +147,24 @@ void MessageTransport::compare_rows(const CommCall& call, const Handshakes& hand
 
 void MessageTransport::run_through_first(const CommCall& call) {
   const bool is_first = group_info_.rank == 0;
-  const auto size = static_cast<std::size_t>(group_info_.size());
-  Handshakes handshakes(is_first ? size : 1);
-  handshakes[0] = make_handshake(call);
-  const auto only = [](bool travels, std::span<std::byte> bytes) {
-    return travels ? bytes : std::span<std::byte>{};
+  const std::size_t num_messages = is_first ? static_cast<std::size_t>(group_info_.size()) : 1;
+  /// The message of a member on the first one, else the only one.
+  const auto of_member = [&](auto& messages, std::int64_t member) {
+    return message_bytes(messages[is_first ? static_cast<std::size_t>(member) : 0]);
   };
-  exchange(
-      call, [&](std::int64_t member) { return only(member == 0, bytes_of(handshakes[0])); },
-      [&](std::int64_t member) {
-        return is_first ? bytes_of(handshakes[static_cast<std::size_t>(member)])
-                        : std::span<std::byte>{};
-      });
-  const CallHeader own = handshakes[0].header;
-  std::vector<Verdict> verdicts = is_first ? judge(call, handshakes) : std::vector<Verdict>(1);
-  handshakes.clear();
+  Handshakes handshakes(num_messages);
+  handshakes[0] = make_handshake(call);
   exchange(
       call,
-      [&](std::int64_t member) {
-        return is_first ? bytes_of(verdicts[static_cast<std::size_t>(member)])
-                        : std::span<std::byte>{};
-      },
-      [&](std::int64_t member) { return only(member == 0, bytes_of(verdicts[0])); });
+      [&](std::int64_t member) { return bytes_if(member == 0, message_bytes(handshakes[0])); },
+      [&](std::int64_t member) { return bytes_if(is_first, of_member(handshakes, member)); });
+  const CallHeader own = handshakes[0].header;
+  std::vector<Verdict> verdicts =
+      is_first ? judge(call, handshakes) : std::vector<Verdict>(num_messages);
+  handshakes.clear();
+  exchange(
+      call, [&](std::int64_t member) { return bytes_if(is_first, of_member(verdicts, member)); },
+      [&](std::int64_t member) { return bytes_if(member == 0, message_bytes(verdicts[0])); });
   obey(call, verdicts[0], own);
 }
 
@@ -346,15 +347,12 @@ void MessageTransport::broadcast(const CommCall& call) {
     const std::int64_t begin = std::min(member * share, bytes);
     return part_of(bytes_of(call.out), begin, std::min(begin + share, bytes) - begin);
   };
-  const auto only = [](bool travels, std::span<std::byte> bytes) {
-    return travels ? bytes : std::span<std::byte>{};
-  };
   exchange(
-      call, [&](std::int64_t member) { return only(group_info_.rank == call.peer, part(member)); },
-      [&](std::int64_t member) { return only(member == call.peer, part(group_info_.rank)); });
+      call, [&](std::int64_t member) { return bytes_if(group_info_.rank == call.peer, part(member)); },
+      [&](std::int64_t member) { return bytes_if(member == call.peer, part(group_info_.rank)); });
   exchange(
-      call, [&](std::int64_t member) { return only(member != call.peer, part(group_info_.rank)); },
-      [&](std::int64_t member) { return only(group_info_.rank != call.peer, part(member)); });
+      call, [&](std::int64_t member) { return bytes_if(member != call.peer, part(group_info_.rank)); },
+      [&](std::int64_t member) { return bytes_if(group_info_.rank != call.peer, part(member)); });
 }
 
 // ---- messages ----
