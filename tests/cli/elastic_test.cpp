@@ -92,7 +92,9 @@ TEST_F(Elastic, ASpareHostTakesOver) {
   constexpr int kSteps = 800;
   const auto first = start("1:2", kSteps);
   std::this_thread::sleep_for(milliseconds(500));  // the first one has the store
-  const auto second = start("1:2", kSteps), spare = start("1:2", kSteps);
+  const auto second = start("1:2", kSteps);
+  std::this_thread::sleep_for(milliseconds(500));  // the second one has its place
+  const auto spare = start("1:2", kSteps);
   ASSERT_TRUE(first->wait_for("successfully saved checkpoint")) << first->output();
   ::kill(second->pid(), SIGKILL);
   ASSERT_TRUE(spare->wait_for("restart 1 of 9 on 2 hosts: host ")) << spare->output();

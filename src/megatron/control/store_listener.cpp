@@ -283,9 +283,8 @@ bool StoreListener::takes_needless_token(RequestReader& reader, StoreConnection&
 /// that it may not make.
 void StoreListener::serve_stranger(StoreRequest request, RequestReader& reader,
                                    StoreConnection& client) {
-  const auto arguments = request == StoreRequest::compare_set
-                             ? read_compare_set_of(kTokenKey, reader)
-                             : std::nullopt;
+  const auto arguments =
+      request == StoreRequest::compare_set ? read_compare_set_of(kTokenKey, reader) : std::nullopt;
   if (!arguments) throw ForeignRequest{};
   client.has_token = is_same_token(arguments->second, token_);
   client.is_refused = !client.has_token;

@@ -348,10 +348,12 @@ void MessageTransport::broadcast(const CommCall& call) {
     return part_of(bytes_of(call.out), begin, std::min(begin + share, bytes) - begin);
   };
   exchange(
-      call, [&](std::int64_t member) { return bytes_if(group_info_.rank == call.peer, part(member)); },
+      call,
+      [&](std::int64_t member) { return bytes_if(group_info_.rank == call.peer, part(member)); },
       [&](std::int64_t member) { return bytes_if(member == call.peer, part(group_info_.rank)); });
   exchange(
-      call, [&](std::int64_t member) { return bytes_if(member != call.peer, part(group_info_.rank)); },
+      call,
+      [&](std::int64_t member) { return bytes_if(member != call.peer, part(group_info_.rank)); },
       [&](std::int64_t member) { return bytes_if(group_info_.rank != call.peer, part(member)); });
 }
 
