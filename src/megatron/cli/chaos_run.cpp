@@ -176,7 +176,9 @@ class ChaosRun {
     auto step = logged_step(line);
     if (!step) return;
     step->may_be_wrong = weights_are_wrong();
-    step_s_ = seconds_between(std::exchange(last_step_, Clock::now()), Clock::now());
+    const auto before = std::exchange(last_step_, Clock::now());
+    // A restart is no part of a step: the next fault would wait for its share of it.
+    if (!is_recovering()) step_s_ = seconds_between(before, last_step_);
     const bool is_repeated = outcome_.steps.contains(step->iteration);
     outcome_.steps[step->iteration].push_back(*step);
     furthest_ = std::max(furthest_, step->iteration);
@@ -314,7 +316,7 @@ class ChaosRun {
   const Clock::time_point begin_ = Clock::now();
   Clock::time_point last_step_ = begin_, happened_ = begin_;
   std::int64_t furthest_ = 0;  ///< step
-  double step_s_ = 0;          ///< time between the last two steps
+  double step_s_ = 0;          ///< time of the last step that no fault made longer
   std::size_t next_ = 0;       ///< fault
   std::optional<Clock::time_point> due_;
   int steps_since_ = 0;                                      ///< the last fault

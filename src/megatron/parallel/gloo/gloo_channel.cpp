@@ -84,9 +84,10 @@ class GlooChannel final : public ByteChannel {
   GlooChannel(const c10::intrusive_ptr<c10d::Store>& store, const GlooOptions& options)
       : timeout_(options.timeout + kWatchLead) {
     const auto group_options = c10d::ProcessGroupGloo::Options::create(options.timeout);
-    // Two ranks connect when they first send to each other: most pairs of a large run never do.
+    // Not lazily: a first call to a rank that has not arrived would block outside of the waits that
+    // name it, and end in a connect timeout.
     group_options->devices.push_back(c10d::ProcessGroupGloo::createDeviceForHostname(
-        options.address.empty() ? "127.0.0.1" : options.address, /*lazyInit=*/true));
+        options.address.empty() ? "127.0.0.1" : options.address));
     group_options->threads = 1;
     group_ = c10::make_intrusive<c10d::ProcessGroupGloo>(
         store, static_cast<int>(options.rank), static_cast<int>(options.size), group_options);
