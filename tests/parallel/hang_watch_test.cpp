@@ -24,12 +24,8 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::SizeIs;
 
-/// In the stack of a thread that sleeps. ThreadSanitizer has a function of its own.
-#ifdef __SANITIZE_THREAD__
-constexpr const char* kSleepFunction = "libtsan";
-#else
+/// In the stack of a thread that sleeps.
 constexpr const char* kSleepFunction = "nanosleep";
-#endif
 
 /// The lines that a watch prints.
 class Lines {
