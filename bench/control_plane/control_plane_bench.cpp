@@ -33,9 +33,9 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
 constexpr std::size_t kStackBytes = 256 << 10;
-/// As the launcher and World do: an agent tells of a killed rank after a second; ranks look for
-/// failures four times a second.
-constexpr milliseconds kPostDelay{1'000}, kWatchInterval{250};
+/// As the launcher and World do: an agent tells of a killed rank after half a second and looks
+/// around twice a second; ranks wait for failures, and look around four times a second.
+constexpr milliseconds kPostDelay{500}, kAgentInterval{500}, kWatchInterval{250};
 
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
@@ -154,9 +154,11 @@ class Simulation {
     options.membership = {.min_hosts = hosts_, .max_hosts = hosts_};
     const std::unique_ptr<Agent> agent = Agent::join(options);
     if (host == 0) shared_.port = agent->store_port();
+    const std::int64_t dying_host = hosts_ / 2;
+    const int interval_ms = host == dying_host ? 20 : static_cast<int>(kAgentInterval.count());
     const auto serve = [&] {
       pollfd event{agent->descriptor(), POLLIN, 0};
-      ::poll(&event, 1, 100);
+      ::poll(&event, 1, interval_ms);
       agent->serve();
     };
     while (agent->decision().kind != Decision::Kind::run) serve();
@@ -165,7 +167,6 @@ class Simulation {
     for (std::int64_t local = 0; local < ranks_per_host_; ++local)
       ranks.emplace_back(
           [this, host, local, port = agent->store_port()] { run_rank(host, local, port); });
-    const std::int64_t dying_host = hosts_ / 2;
     for (bool is_posted = false; !shared_.over;) {
       serve();
       if (host != dying_host || !shared_.dies || Clock::now() - death() < kPostDelay || is_posted)
@@ -208,9 +209,9 @@ class Simulation {
     status.note_loss_of(environment.rank);
     ++shared_.num_met;
     while (true) {
-      std::this_thread::sleep_for(kWatchInterval);
+      const bool has_news = status.wait_for_news(environment.rank == 0, kWatchInterval);
       if (environment.rank == dying_rank() && shared_.dies) return;
-      if (status.has_news(environment.rank == 0) && status.first()) break;
+      if (has_news && status.first()) break;
     }
     shared_.knows_s.at(static_cast<std::size_t>(environment.rank)) = seconds_since(death());
     ++shared_.num_know;

@@ -16,6 +16,7 @@ namespace megatron {
 namespace {
 
 using testing::HasSubstr;
+using testing::Not;
 
 Args words(const std::string& text) {
   std::istringstream stream(text);
@@ -84,6 +85,22 @@ TEST_F(Elastic, HostsComeAndGo) {
       << third->output();
   EXPECT_EQ(first->wait(), 0) << first->output();
   EXPECT_EQ(third->wait(), 0) << third->output();
+  expect_losses_of_one_rank(first->output(), kSteps);
+}
+
+/// One launcher is told to stop, as when its host is evicted: its ranks save, and the run goes on.
+TEST_F(Elastic, AHostLeaves) {
+  constexpr int kSteps = 1000;
+  const auto first = start("1:2", kSteps);
+  std::this_thread::sleep_for(milliseconds(500));  // the first one has the store
+  const auto second = start("1:2", kSteps);
+  ASSERT_TRUE(first->wait_for("successfully saved checkpoint")) << first->output();
+  ::kill(second->pid(), SIGTERM);
+  EXPECT_EQ(second->wait(), 143) << second->output();
+  EXPECT_THAT(second->output(), HasSubstr("this host leaves the run"));
+  ASSERT_TRUE(first->wait_for("start 2 on 1 host: host ")) << first->output();
+  EXPECT_EQ(first->wait(), 0) << first->output();
+  EXPECT_THAT(first->output(), Not(HasSubstr("restart")));
   expect_losses_of_one_rank(first->output(), kSteps);
 }
 

@@ -59,6 +59,39 @@ TEST(Hangs, AreNamedLongBeforeTheTimeout) {
   EXPECT_EQ(json["ranks"][2]["state"], "stopped");
 }
 
+/// The timeout of communication is ten minutes, that of a step three seconds.
+TEST(Hangs, TheTimeoutOfASectionRestartsARunThatHangs) {
+  const TemporaryFolder folder;
+  const std::string save = folder / "run";
+  const RunningLaunch launch(
+      joined({"--max-restarts", "1"},
+             training_on("2", {"--save", save, "--load", save, "--save-interval", "50",
+                               "--tensor-model-parallel-size", "2", "--enable-ft-package",
+                               "--ft-rank-section-timeouts", "setup:60,step:3,checkpointing:60"})));
+  ASSERT_TRUE(launch.wait_for("successfully saved checkpoint", 2)) << launch.output();
+  const auto ranks = launch.ranks();
+  ASSERT_THAT(ranks, SizeIs(2));
+  ::kill(ranks[1], SIGSTOP);
+  const std::string restart = "restart 1 of 1";
+  ASSERT_TRUE(launch.wait_for(restart, 1)) << launch.output();
+  EXPECT_THAT(launch.output(), ContainsRegex("the section 'step' of rank 0 is not over after 3 s: "
+                                             "rank 1 has not arrived after [0-9.]+ s .*rank 1 is "
+                                             "stopped"));
+  ASSERT_TRUE(RunningLaunch::becomes_true([&] {
+    const std::string output = launch.output();
+    return output.find(" iteration ", output.find(restart)) != std::string::npos;
+  })) << launch.output();
+}
+
+/// A rank alone has no peer that could fail, so its own watch ends it.
+TEST(Hangs, TheTimeoutOfASectionEndsARankAlone) {
+  const RunningLaunch launch(
+      training_on("1", {"--enable-ft-package", "--ft-rank-section-timeouts", "setup:0.01"}));
+  EXPECT_EQ(launch.wait(), 1) << launch.output();
+  EXPECT_THAT(launch.output(), AllOf(HasSubstr("the section 'setup' of rank 0 is not over after "),
+                                     HasSubstr("this rank did not end by itself")));
+}
+
 /// SIGUSR2 asks a healthy run what it does, and the run goes on. The launcher passes it on.
 TEST(Hangs, AHealthyRunAnswersASignal) {
   const TemporaryFolder folder;

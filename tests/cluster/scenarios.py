@@ -183,8 +183,13 @@ def jobset(cluster, recipe):
     start(1)
     third = lose_and_regain(cluster, lambda: start(1))
     cluster.wait_for("[before the start of training step]", 3)
-    third.send(signal.SIGTERM)  # an eviction
-    expect_codes([first, third], [143, 143])
+    third.send(signal.SIGTERM)  # an eviction: the run goes on without the pod
+    expect_codes([third], [143])
+    cluster.wait_for("[before the start of training step]", 4)
+    fourth = start(1)
+    cluster.wait_for("[before the start of training step]", 5)
+    first.send(signal.SIGTERM)  # that of the first pod ends the run
+    expect_codes([first, fourth], [143, 143])
     cluster.end_after(cluster.last_iteration() + 5)
     again = [start(0)]
     cluster.wait_for_port()

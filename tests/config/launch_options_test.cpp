@@ -87,6 +87,26 @@ TEST(LaunchPlan, OfHostsThatComeAndGo) {
         << wrong;
 }
 
+TEST(LaunchPlan, OfATorchrunEndpoint) {
+  const auto at = [&](const std::string& endpoint) {
+    return summary(plan_of({"--nnodes", "1:2", "--rdzv-endpoint", endpoint}));
+  };
+  EXPECT_EQ(at("node1:29400"), "1 on node ?/1:2 at node1:29400");
+  EXPECT_EQ(at("node1"), "1 on node ?/1:2 at node1:29500");
+  EXPECT_EQ(at("[fd00::1]:7"), "1 on node ?/1:2 at fd00::1:7");
+  EXPECT_EQ(summary(plan_of({"--rdzv-endpoint", "localhost:0"})), "1 on node 0/1 at localhost:0");
+  const Variables pod{{"PET_NNODES", "1:4"}, {"PET_RDZV_ENDPOINT", "gpt-worker-0:23456"}};
+  EXPECT_EQ(summary(plan_of({}, pod)), "1 on node ?/1:4 at gpt-worker-0:23456");
+  EXPECT_EQ(summary(plan_of({"--master-addr", "x"}, pod)), "1 on node ?/1:4 at x:29500");
+  EXPECT_EQ(summary(plan_of({"--nnodes", "1"}, pod)), "1 on node 0/1 at 127.0.0.1:0");
+  for (const char* wrong : {"node1:", "node1:x", "node1:0", "node1:65536", ":5", "[::1", "a:1:2"})
+    EXPECT_THAT(error_of({"--nnodes", "1:2", "--rdzv-endpoint", wrong}),
+                HasSubstr("--rdzv-endpoint: is not an address: '"))
+        << wrong;
+  EXPECT_THAT(error_of({"--nnodes", "2", "--rdzv-endpoint", "a:1", "--master-port", "2"}),
+              HasSubstr("--rdzv-endpoint: excludes --master-addr and --master-port"));
+}
+
 TEST(LaunchPlan, OfALauncherOnEveryHost) {
   EXPECT_EQ(summary(plan_of({"--nproc-per-node", "4"}, {{"RANK", "1"},
                                                         {"WORLD_SIZE", "2"},

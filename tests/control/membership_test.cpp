@@ -32,6 +32,7 @@ class Leader {
     for (const std::string& id : decide().members) end(id, result);
   }
   void lose(const std::string& id) { membership_.lose(id, now_); }
+  void leave(const std::string& id) { membership_.leave(id); }
   const Decision& decide(milliseconds later = milliseconds(0)) {
     now_ += later;
     return membership_.decide(now_);
@@ -148,6 +149,66 @@ TEST(Membership, TakesInHostsThatComeLater) {
   leader.lose("a");
   for (const char* id : {"b", "c"}) leader.end(id, kOther);
   EXPECT_THAT(leader.decide().members, ElementsAre("b", "c", "d")) << "the spare takes over";
+}
+
+TEST(Membership, AHostLeavesAndTheRunGoesOn) {
+  Leader leader(elastic(1, 3));
+  for (const char* id : {"a", "b", "c"}) leader.join(id);
+  leader.leave("b");
+  EXPECT_EQ(leader.decide().kind, Kind::stop);
+  EXPECT_EQ(leader.decide().reason, "host host-b leaves the run");
+  leader.end_all(kAsked);
+  EXPECT_EQ(leader.decide().kind, Kind::run);
+  EXPECT_THAT(leader.decide().members, ElementsAre("a", "c"));
+  EXPECT_EQ(leader.decide().restarts, 0);
+  EXPECT_FALSE(leader.decide().is_restart);
+}
+
+TEST(Membership, AReplacementMayHaveThePlaceOfAHostThatLeaves) {
+  Leader leader(elastic(2, 2));
+  leader.join("a", 0);
+  leader.join("b", 1);
+  leader.leave("b");
+  EXPECT_EQ(leader.decide().kind, Kind::stop);
+  EXPECT_EQ(leader.join("c", 1), "") << "the ranks still save";
+  leader.end_all(kAsked);
+  EXPECT_THAT(leader.decide().members, ElementsAre("a", "c"));
+}
+
+TEST(Membership, WaitsForAReplacementWhenTooFewAreLeft) {
+  Leader leader(elastic(2, 3));
+  leader.join("a");
+  leader.join("b");
+  leader.decide(seconds(15));
+  leader.leave("b");
+  leader.decide();
+  leader.end_all(kAsked);
+  EXPECT_EQ(leader.decide().kind, Kind::wait);
+  EXPECT_EQ(leader.waiting(), "1 of 2 to 3 hosts is here (host-a)");
+  leader.join("c");
+  EXPECT_THAT(leader.decide().members, ElementsAre("a", "c"));
+}
+
+TEST(Membership, AFailureWhileAHostLeavesIsARestartWithoutIt) {
+  Leader leader(elastic(1, 3));
+  for (const char* id : {"a", "b", "c"}) leader.join(id);
+  leader.leave("c");
+  EXPECT_EQ(leader.decide().kind, Kind::stop);
+  leader.end("a", kKilled);
+  leader.end("b", kOther);
+  leader.end("c", kOther);
+  EXPECT_THAT(leader.decide().members, ElementsAre("a", "b"));
+  EXPECT_EQ(leader.decide().restarts, 1);
+}
+
+TEST(Membership, ASpareThatLeavesStopsNobody) {
+  Leader leader(elastic(1, 2));
+  for (const char* id : {"a", "b", "spare"}) leader.join(id);
+  leader.leave("spare");
+  EXPECT_EQ(leader.decide(seconds(100)).kind, Kind::run);
+  leader.lose("b");
+  leader.end("a", kOther);
+  EXPECT_THAT(leader.decide().members, ElementsAre("a")) << "the spare is gone";
 }
 
 TEST(Membership, AStopByTheUserDuringGrowthEndsTheRun) {

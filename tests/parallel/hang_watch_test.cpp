@@ -157,6 +157,59 @@ TEST_F(HangWatchTest, EndsTheRunWhenACallOfADeviceIsNeverComplete) {
   EXPECT_THAT(lines_.all(), SizeIs(0));
 }
 
+/// Returns the failure that a passed deadline causes, or "" after five seconds.
+std::string failure_after(const HostStatus& status) {
+  for (int i = 0; i < 500 && !status.failed(); ++i) std::this_thread::sleep_for(milliseconds(10));
+  return status.failure();
+}
+
+TEST_F(HangWatchTest, ADeadlineNamesTheRankThatDelaysThisOne) {
+  HangWatchOptions quiet = options();
+  quiet.warn_after = milliseconds(0);
+  HangWatch watch(status_, quiet);
+  watch.set_deadline("the section 'step'", milliseconds(2'400));
+  EXPECT_THAT(failure_after(*status_),
+              HasSubstr("the section 'step' of rank 0 is not over after 2.4 s: rank 1 has not "
+                        "arrived after "));
+}
+
+TEST_F(HangWatchTest, ADeadlineWaitsForARankThatSavesAndMakesProgress) {
+  HangWatchOptions quiet = options();
+  quiet.warn_after = milliseconds(0);
+  status_->begin_section(1, "saving the checkpoint of iteration 3");
+  HangWatch watch(status_, quiet);
+  watch.set_deadline("the section 'step'", milliseconds(1'200));
+  for (int i = 0; i < 25; ++i) {
+    status_->note_progress(1);
+    std::this_thread::sleep_for(milliseconds(100));
+  }
+  EXPECT_EQ(status_->failure(), "");
+}
+
+TEST(HangWatch, ADeadlineOfARankThatWaitsForNobodyHasItsStack) {
+  const auto status = status_of(1);
+  status->enter(0);
+  HangWatch watch(status, {.rank = 0, .warn_after = milliseconds(0)});
+  watch.set_deadline("the section 'setup'", milliseconds(300));
+  EXPECT_THAT(failure_after(*status),
+              AllOf(HasSubstr("the section 'setup' of rank 0 is not over after 0.3 s: this rank "
+                              "waits for no other, it is in "),
+                    HasSubstr(kSleepFunction)));
+}
+
+TEST(HangWatch, ADeadlineMovesAndEnds) {
+  const auto status = status_of(1);
+  status->enter(0);
+  HangWatch watch(status, {.rank = 0, .warn_after = milliseconds(0)});
+  for (int i = 0; i < 4; ++i) {
+    watch.set_deadline("the section 'step'", milliseconds(1'000));
+    std::this_thread::sleep_for(milliseconds(400));
+  }
+  watch.set_deadline("", milliseconds(0));
+  std::this_thread::sleep_for(milliseconds(1'400));
+  EXPECT_EQ(status->failure(), "");
+}
+
 TEST(HangWatch, DumpsOnASignal) {
   const TemporaryFolder folder;
   const auto status = status_of(1);

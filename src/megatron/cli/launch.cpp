@@ -163,6 +163,7 @@ class Launch {
       }
       if (round.round > 1) announce(round);
       const LaunchResult result = run_once(round, place - round.members.begin());
+      is_leaving_ = is_leaving_ || result.is_leaving;
       report(result);
       own_ = host_result(result);
       agent_->report_end(done, own_);
@@ -223,6 +224,9 @@ class Launch {
       agent_->serve();
       const Decision& decision = agent_->decision();
       if (decision.kind == Decision::Kind::end) return false;
+      // The leader now knows how the ranks of this host have ended.
+      const bool is_over = decision.kind == Decision::Kind::wait || decision.round > done;
+      if (is_leaving_ && is_over) throw EndsWaiting{own_.code == 0 ? 128 + SIGTERM : own_.code};
       if (decision.kind == Decision::Kind::run && decision.round > done) return true;
       if (was_told_to_end()) throw EndsWaiting{128 + end_signal_};
       if (const std::string reason = agent_->lost_reason(); !reason.empty()) {
@@ -311,7 +315,8 @@ class Launch {
   const bool can_grow_;
   SignalQueue signals_;
   int end_signal_ = 0;
-  HostResult own_;  ///< how the ranks of this host ended in the last round
+  bool is_leaving_ = false;  ///< the run goes on without this host
+  HostResult own_;           ///< how the ranks of this host ended in the last round
   OutputQueue out_{STDOUT_FILENO}, err_{STDERR_FILENO};
   RootCausePipe causes_;
   std::vector<RankProcess> kept_;  ///< processes that wait for the next start

@@ -20,12 +20,17 @@
 namespace megatron {
 namespace {
 
+/// Whether ranks save and stop after the signal.
+bool is_request_to_stop(int signal) {
+  return signal == SIGTERM || signal == SIGINT || signal == SIGUSR1;
+}
+
 /// Seconds between the failure of a rank and SIGTERM to the others. In this time they can detect
 /// the failure themselves and report its cause.
 constexpr double kSelfExitSeconds = 2;
 /// Seconds after which the ranks of other hosts are told that a rank of this one has failed, unless
 /// a rank has said so.
-constexpr double kPostSeconds = 1;
+constexpr double kPostSeconds = 0.5;
 /// Seconds that ranks have to end by themselves after the launcher of the first host is lost. They
 /// notice it when a connection has been silent for kSilentHostSeconds.
 constexpr double kLostLeaderSeconds = 15;
@@ -162,6 +167,11 @@ void Supervisor::handle_signals() {
   while (const auto signal = signals_.take()) {
     if (*signal == SIGCHLD) {
       reap();
+    } else if (is_request_to_stop(*signal) && !result_.is_leaving && agent_.leave()) {
+      result_.is_leaving = true;
+      err_.add(
+          "megatron launch: this host leaves the run, which saves and goes on without it; a "
+          "second signal stops the whole run\n");
     } else {
       // SIGUSR2 asks the ranks what they do; unless it is their --exit-signal, they go on.
       if (*signal != SIGUSR2) result_.was_signalled = result_.was_told_to_stop = true;
@@ -178,8 +188,8 @@ void Supervisor::obey_agent() {
     return end_ranks("another host has failed, and these ranks have not ended");
   if (decision.kind == Decision::Kind::end) return end_ranks("the run has ended");
   if (decision.kind != Decision::Kind::stop || std::exchange(is_stopping_, true)) return;
-  err_.add("megatron launch: " + decision.reason +
-           ": the ranks save and stop, and are started again\n");
+  err_.add("megatron launch: " + decision.reason + ": the ranks save and stop" +
+           (result_.is_leaving ? "\n" : ", and are started again\n"));
   signal_all(SIGTERM);
 }
 

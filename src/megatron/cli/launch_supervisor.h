@@ -44,6 +44,7 @@ struct LaunchResult {
   std::chrono::milliseconds since_failure{0};  ///< from its end to that of all ranks
   bool was_signalled = false;                  ///< whether a signal had been forwarded to all ranks
   bool was_told_to_stop = false;               ///< whether another signal than the agent's was
+  bool is_leaving = false;                     ///< whether a signal asked this host to leave
 };
 
 /// Supervises the ranks of one start until all have ended.

@@ -332,10 +332,6 @@ constexpr KnownFlags kKnownFlags[] = {
      "use --exit-duration-in-mins; SIGTERM, SIGUSR1 and SIGINT always save and exit",
      "adlr-autoresume adlr-autoresume-interval=1000"},
     {accepted,
-     "without effect: ranks that hang are always watched (--hang-warning-seconds, "
-     "--distributed-timeout-minutes), and `megatron launch --max-restarts` starts them again",
-     "", "enable-ft-package calc-ft-timeouts ft-num-warmup-iters=5"},
-    {accepted,
      "without effect: ranks that end or hang are noticed by the launchers and by the other ranks "
      "(--hang-warning-seconds, --distributed-timeout-minutes, `megatron launch --grace-seconds`), "
      "and memory of the GPU that was used is used again",

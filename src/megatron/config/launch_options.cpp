@@ -122,6 +122,16 @@ class PlanReader {
   }
 
   void read_master() {
+    if (options_.rdzv_endpoint) {
+      if (options_.master_addr || options_.master_port)
+        throw UserError(
+            {"--rdzv-endpoint", "excludes --master-addr and --master-port", "give one of the two"});
+      take_endpoint(*options_.rdzv_endpoint, "--rdzv-endpoint");
+    } else if (const auto endpoint = variables_.text("PET_RDZV_ENDPOINT");
+               endpoint && plan_.max_nodes > 1 && !options_.master_addr &&
+               !variables_.has("PET_MASTER_ADDR")) {
+      take_endpoint(*endpoint, "PET_RDZV_ENDPOINT");
+    }
     if (options_.master_addr) plan_.master_addr = *options_.master_addr;
     if (options_.master_port) plan_.master_port = *options_.master_port;
     if (plan_.max_nodes == 1) return;
@@ -138,13 +148,33 @@ class PlanReader {
     }
   }
 
+  /// Takes HOST, HOST:PORT or [IPV6]:PORT as the master's address, as torchrun does.
+  void take_endpoint(const std::string& text, const std::string& source) {
+    const std::size_t bracket = text.starts_with('[') ? text.find(']') : std::string::npos,
+                      colon = text.find(':', bracket == std::string::npos ? 0 : bracket);
+    options_.master_addr =
+        bracket == std::string::npos ? text.substr(0, colon) : text.substr(1, bracket - 1);
+    const bool is_whole = bracket != std::string::npos || !text.starts_with('[');
+    if (colon == std::string::npos && is_whole) return;
+    const std::string port = text.substr(colon + 1);
+    const bool is_number = !port.empty() && port.size() <= 5 &&
+                           port.find_first_not_of("0123456789") == std::string::npos;
+    const int number = is_number ? std::stoi(port) : -1;
+    // torchrun's localhost:0 is any free port, which others could not know.
+    const int least = plan_.max_nodes == 1 ? 0 : 1;
+    if (options_.master_addr->empty() || number < least || number > 65535)
+      throw UserError({source, "is not an address: '" + text + "'",
+                       "write HOST:PORT or [IPV6]:PORT, with a port from 1 to 65535"});
+    if (!options_.master_port && number > 0) options_.master_port = number;
+  }
+
   std::string nodes_text() const {
     return plan_.min_nodes == plan_.max_nodes
                ? std::to_string(plan_.max_nodes)
                : std::to_string(plan_.min_nodes) + ":" + std::to_string(plan_.max_nodes);
   }
 
-  const LaunchOptions& options_;
+  LaunchOptions options_;
   LaunchVariables variables_;
   const GetEnv& lookup_;
   LaunchEnvironment outer_;
@@ -185,6 +215,10 @@ const FieldTable<LaunchOptions>& launch_table() {
         .alias("master_port")
         .at_least(1)
         .at_most(65535);
+    t.field("rdzv_endpoint", &Options::rdzv_endpoint,
+            "torchrun's form of --master-addr and --master-port")
+        .alias("rdzv_endpoint")
+        .value_name("HOST:PORT");
     t.group("Failures");
     t.field("max_restarts", &Options::max_restarts,
             "largest number of times that all ranks are restarted after a failure; exit codes 0, 2 "

@@ -14,7 +14,7 @@
 namespace megatron {
 
 struct LaunchOptions {
-  std::optional<std::string> nproc_per_node, nnodes, master_addr;
+  std::optional<std::string> nproc_per_node, nnodes, master_addr, rdzv_endpoint;
   std::optional<std::int64_t> node_rank, master_port, max_restarts;
   std::string prefix = "others";
   std::string log_dir;

@@ -52,6 +52,8 @@ const std::vector<Rule>& memory_budget_rules();
 const std::vector<Rule>& recomputed_module_rules();
 /// Rules on the optimizer and on the offload of its state (optimizer_rules.cpp).
 const std::vector<Rule>& optimizer_settings_rules();
+/// Rules on section timeouts (fault_tolerance_rules.cpp).
+const std::vector<Rule>& fault_tolerance_rules();
 /// Rules between the pipeline flags (pipeline_rules.cpp).
 const std::vector<Rule>& pipeline_rules();
 /// Rules that the layers fit the pipeline (pipeline_rules.cpp).

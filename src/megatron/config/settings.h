@@ -200,6 +200,15 @@ struct CheckpointConfig {
   std::string ckpt_format = "torch_dist";
 };
 
+/// Timeouts of the sections of a run (training/resilience/section_watch.h).
+struct FaultToleranceConfig {
+  bool enable_ft_package = false, calc_ft_timeouts = false;
+  std::int64_t ft_num_warmup_iters = 5;
+  std::string ft_rank_section_timeouts;                  ///< see config/section_timeouts.h
+  std::optional<double> ft_rank_out_of_section_timeout;  ///< seconds; nullopt: no limit
+  double ft_safety_factor = 5;
+};
+
 struct LoggerConfig {
   std::int64_t log_interval = 100;
   bool log_throughput = false;
@@ -256,6 +265,7 @@ struct Settings {
   TokenizerConfig tokenizer;
   MemoryConfig memory;
   CheckpointConfig checkpoint;
+  FaultToleranceConfig fault_tolerance;
   LoggerConfig logger;
 };
 

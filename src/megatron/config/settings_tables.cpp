@@ -15,6 +15,7 @@ const FieldTable<Settings>& settings_table() {
     t.include(&Settings::data, data_table());
     t.include(&Settings::tokenizer, tokenizer_table());
     t.include(&Settings::checkpoint, checkpoint_table());
+    t.include(&Settings::fault_tolerance, fault_tolerance_table());
     t.include(&Settings::logger, logger_table());
     t.include(&Settings::parallel, parallel_table());
     t.include(&Settings::memory, memory_table());

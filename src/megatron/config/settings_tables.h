@@ -18,6 +18,7 @@ const FieldTable<DataConfig>& data_table();
 const FieldTable<TokenizerConfig>& tokenizer_table();
 const FieldTable<MemoryConfig>& memory_table();
 const FieldTable<CheckpointConfig>& checkpoint_table();
+const FieldTable<FaultToleranceConfig>& fault_tolerance_table();
 const FieldTable<LoggerConfig>& logger_table();
 
 /// Adds the fields of mixed precision to the tables of training and optimizer.

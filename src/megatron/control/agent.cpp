@@ -25,7 +25,8 @@ using std::chrono::milliseconds;
 
 /// Keys of the agents. The first three are logs, one line of JSON for each event.
 constexpr const char *kJoinedKey = "agents/joined", *kEndedKey = "agents/ended",
-                     *kLostKey = "agents/lost", *kDecisionKey = "agents/decision";
+                     *kLostKey = "agents/lost", *kLeavingKey = "agents/leaving",
+                     *kDecisionKey = "agents/decision";
 /// Time between the signs of life that an agent and the leader exchange, and how long each waits
 /// for one of the other.
 constexpr milliseconds kSignOfLifeInterval{2'000}, kSilentLeaderLimit{20'000},
@@ -92,6 +93,7 @@ class LeaderAgent final : public Agent {
     const auto now = std::chrono::steady_clock::now();
     for (const Json& line : new_lines(kJoinedKey)) take_joined(line, now);
     for (const Json& line : new_lines(kEndedKey)) take_ended(line, now);
+    for (const Json& line : new_lines(kLeavingKey)) membership_.leave(text(line, "id"));
     for (const Json& line : new_lines(kLostKey)) take_lost(line, now);
     tell_of_lost_host(now);
     look_for_signs_of_life(now);
@@ -295,6 +297,11 @@ class MemberAgent final : public Agent {
   }
 
   const Decision& decision() const override { return decision_; }
+  bool leave() override {
+    if (!options_.membership.can_grow) return false;
+    relay_.append(kLeavingKey, line_of({{"id", id()}}));
+    return true;
+  }
   void report_end(std::int64_t round, const HostResult& result) override {
     relay_.append(kEndedKey, ended_line(id(), round, result));
   }

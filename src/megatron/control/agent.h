@@ -51,6 +51,9 @@ class Agent {
   /// Returns whether serve() must be called at least once a second.
   virtual bool needs_ticks() const { return false; }
 
+  /// Asks the leader to let the ranks save and stop, and to go on without this host. Returns false
+  /// where the run cannot: it is not elastic, has nothing to go on from, or this is the leader.
+  virtual bool leave() { return false; }
   /// Reports how the ranks of this host ended. Every round needs it once.
   virtual void report_end(std::int64_t round, const HostResult& result) = 0;
   /// Makes every rank of the round end, unless a failure is known to them.

@@ -72,7 +72,7 @@ Membership::Agent* Membership::find(const std::string& id) {
 std::string Membership::join(const Joining& joining, Time now) {
   if (find(joining.id)) return "";
   for (const Agent& other : agents_) {
-    if (other.is_lost) continue;
+    if (!is_here(other)) continue;
     if (joining.node_rank && joining.node_rank == other.node_rank)
       return "host " + std::to_string(*joining.node_rank) + " was started twice, on " + other.host +
              " and on " + joining.host;
@@ -91,7 +91,7 @@ std::string Membership::join(const Joining& joining, Time now) {
 
 std::string Membership::agent_of(std::int64_t node_rank) const {
   for (const Agent& agent : agents_) {
-    if (!agent.is_lost && agent.node_rank == node_rank) return agent.id;
+    if (is_here(agent) && agent.node_rank == node_rank) return agent.id;
   }
   return "";
 }
@@ -110,6 +110,10 @@ void Membership::end(const std::string& id, std::int64_t round, const HostResult
   agent->failed_at = now - result.since_failure;
   const bool is_as_asked = was_asked_ && result.code == 143;
   if (result.code != 0 && !is_as_asked && !ending_since_) ending_since_ = now;
+}
+
+void Membership::leave(const std::string& id) {
+  if (Agent* agent = find(id)) agent->is_leaving = true;
 }
 
 void Membership::lose(const std::string& id, Time now) {
@@ -135,7 +139,7 @@ const Decision& Membership::decide(Time now) {
 std::vector<const Membership::Agent*> Membership::candidates() const {
   std::vector<const Agent*> found;
   for (const Agent& agent : agents_) {
-    if (!agent.is_lost) found.push_back(&agent);
+    if (is_here(agent)) found.push_back(&agent);
   }
   std::ranges::stable_sort(found, [](const Agent* one, const Agent* other) {
     constexpr std::int64_t kLast = INT64_MAX;
@@ -213,8 +217,14 @@ bool Membership::newcomers_have_settled(Time now) const {
          now - std::max(first, round_start_) >= kMaxSettleTimes * options_.settle_time;
 }
 
-/// During a round: ends it when its hosts have ended, and asks for its end when more hosts are
-/// here.
+void Membership::ask_to_stop(const std::string& reason) {
+  decision_.kind = Decision::Kind::stop;
+  decision_.reason = reason;
+  was_asked_ = true;
+}
+
+/// During a round: ends it when its hosts have ended, and asks for its end when more hosts are here
+/// or one leaves.
 void Membership::watch_round(Time now) {
   const bool all_ended = std::ranges::all_of(
       decision_.members, [&](const std::string& id) { return find(id)->result.has_value(); });
@@ -227,14 +237,16 @@ void Membership::watch_round(Time now) {
     return end_round(now);
   }
   if (decision_.kind != Decision::Kind::run || !options_.can_grow) return;
+  const auto leaving = std::ranges::find_if(agents_, [this](const Agent& agent) {
+    return agent.is_leaving && is_member(agent) && !agent.result;
+  });
+  if (leaving != agents_.end()) return ask_to_stop("host " + leaving->host + " leaves the run");
   const auto own = static_cast<std::int64_t>(decision_.members.size()),
              here = static_cast<std::int64_t>(candidates().size());
   if (std::min(here, options_.max_hosts) <= own || !newcomers_have_settled(now)) return;
   const std::int64_t fit = largest_fit(here);
   if (fit <= own) return;
-  decision_.kind = Decision::Kind::stop;
-  decision_.reason = hosts_text(fit) + " are here instead of " + std::to_string(own);
-  was_asked_ = true;
+  ask_to_stop(hosts_text(fit) + " are here instead of " + std::to_string(own));
 }
 
 /// Returns the agent of the round whose failure came first and was no consequence of another's.

@@ -5,6 +5,7 @@
 // A run of 2 to 4 hosts begins when four agents have joined, or when at least two have and no other
 // has come for `last_call`. A failure ends the round. The next one has the agents that are left. An
 // agent that joins later makes the ranks save and stop at a step, and the next round includes it.
+// So does an agent that leaves, and the next round goes on without it.
 #pragma once
 
 #include <chrono>
@@ -72,6 +73,8 @@ class Membership {
   std::string join(const Joining& joining, Time now);
   /// The ranks of an agent have ended in this round. An agent that was given up is here again.
   void end(const std::string& id, std::int64_t round, const HostResult& result, Time now);
+  /// The host of an agent is wanted for something else: the run goes on without it.
+  void leave(const std::string& id);
   /// The connection to an agent is lost: its host is down, or the network to it is cut.
   void lose(const std::string& id, Time now);
   /// Returns the agent that runs as this host, or "". Another can take its place once it is lost.
@@ -91,14 +94,17 @@ class Membership {
     std::optional<std::int64_t> node_rank;
     std::int64_t order = 0, num_ranks = 1;
     Time here_since{};
-    bool is_lost = false;
+    bool is_lost = false, is_leaving = false;
     std::optional<HostResult> result;  ///< of the current round
     Time failed_at{};                  ///< when its first rank failed
   };
+  /// Whether an agent can run ranks in a later round.
+  static bool is_here(const Agent& agent) { return !agent.is_lost && !agent.is_leaving; }
   Agent* find(const std::string& id);
   std::vector<const Agent*> candidates() const;
   bool is_member(const Agent& agent) const;
   bool newcomers_have_settled(Time now) const;
+  void ask_to_stop(const std::string& reason);
   const std::string& refusal(std::int64_t hosts) const;
   std::int64_t largest_fit(std::int64_t hosts) const;
   void form(Time now);

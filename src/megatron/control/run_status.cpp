@@ -1,5 +1,7 @@
 #include "megatron/control/run_status.h"
 
+#include <poll.h>
+
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -56,14 +58,18 @@ std::optional<RankFailure> RunStatus::first() {
   return text ? std::optional(read(*text)) : std::nullopt;
 }
 
-bool RunStatus::has_news(bool of_lost_ranks) {
+bool RunStatus::wait_for_news(bool of_lost_ranks, std::chrono::milliseconds limit, int wake) {
   if (!std::exchange(is_watch_tried_, true)) {
     std::vector<std::string> keys{kFailureKey};
     if (of_lost_ranks) keys.emplace_back(kLostRanks);
     watch_ = store_.watch(keys);
   }
-  if (!watch_) return true;
-  watch_->wait(std::chrono::milliseconds(0));
+  if (!watch_) {
+    pollfd event{wake, POLLIN, 0};
+    ::poll(&event, 1, static_cast<int>(limit.count()));
+    return true;
+  }
+  watch_->wait(limit, wake);
   // Now and then it asks all the same: a store that is stopped tells nothing.
   const auto now = std::chrono::steady_clock::now();
   const bool is_told = watch_->value(0) || (of_lost_ranks && watch_->value(1));

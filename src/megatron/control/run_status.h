@@ -47,10 +47,11 @@ class RunStatus {
   RankFailure post(const RankFailure& failure);
   std::optional<RankFailure> first();
   /// Returns whether first() may have changed, or with `of_lost_ranks` also lost_ranks(), without
-  /// asking the store if it can be watched. Only one thread may call it, always with the same
-  /// argument. Throws StoreLost.
-  bool has_news(bool of_lost_ranks);
-  /// Returns whether has_news() costs the store nothing. Known after the first has_news().
+  /// asking the store if it can be watched. Waits for a change, at most `limit` or until the
+  /// descriptor `wake` can be read. Only one thread may call it, always with the same
+  /// `of_lost_ranks`. Throws StoreLost.
+  bool wait_for_news(bool of_lost_ranks, std::chrono::milliseconds limit, int wake = -1);
+  /// Returns whether wait_for_news() costs the store nothing. Known after its first call.
   bool is_watched() const { return watch_ != nullptr; }
   /// Makes the store note when it loses the connection to this rank; leave() withdraws that.
   void note_loss_of(std::int64_t rank);

@@ -41,9 +41,10 @@ StoreWatch::StoreWatch(StoreClient& client, std::vector<std::string> keys)
 
 StoreWatch::~StoreWatch() { ::close(descriptor_); }
 
-void StoreWatch::wait(std::chrono::milliseconds timeout) {
-  pollfd event{descriptor_, POLLIN, 0};
-  if (::poll(&event, 1, static_cast<int>(timeout.count())) <= 0) return;
+void StoreWatch::wait(std::chrono::milliseconds timeout, int wake) {
+  std::array<pollfd, 2> events{pollfd{descriptor_, POLLIN, 0}, pollfd{wake, POLLIN, 0}};
+  if (::poll(events.data(), events.size(), static_cast<int>(timeout.count())) <= 0) return;
+  if (events[0].revents == 0) return;
   std::array<char, 1 << 14> buffer;
   const ssize_t count = ::recv(descriptor_, buffer.data(), buffer.size(), 0);
   if (count == 0 || (count < 0 && errno != EAGAIN && errno != EINTR))

@@ -19,8 +19,9 @@ class StoreWatch {
   StoreWatch(const StoreWatch&) = delete;
   StoreWatch& operator=(const StoreWatch&) = delete;
 
-  /// Returns after a change of a key, or after `timeout`. Throws StoreLost.
-  void wait(std::chrono::milliseconds timeout);
+  /// Returns after a change of a key, after `timeout`, or when the descriptor `wake` can be read.
+  /// Throws StoreLost.
+  void wait(std::chrono::milliseconds timeout, int wake = -1);
   /// Returns the last known value of the key with this index.
   const std::optional<std::string>& value(std::size_t index) const { return values_[index]; }
 

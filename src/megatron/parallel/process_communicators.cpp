@@ -13,6 +13,7 @@
 #include "megatron/parallel/cuda_plugin.h"
 #include "megatron/parallel/failure/failure_monitor.h"
 #include "megatron/parallel/failure/hang_watch.h"
+#include "megatron/parallel/gloo/checked_channel.h"
 #include "megatron/parallel/gloo/gloo_channel.h"
 #include "megatron/parallel/gloo/message_transport.h"
 #include "megatron/parallel/named_comm.h"
@@ -82,6 +83,9 @@ class ProcessCommunicators final : public Communicators {
     host_groups_.host_status->begin_section(options_.rank, what);
   }
   void end_section() override { host_groups_.host_status->end_section(options_.rank); }
+  void set_deadline(const std::string& what, std::chrono::milliseconds limit) override {
+    hang_watch_->set_deadline(what, limit);
+  }
   std::shared_ptr<FailureNotice> failure_notice() override { return host_groups_.host_status; }
   /// Thread-safe.
   void abort(const std::string& reason) override {
@@ -209,19 +213,9 @@ c10::intrusive_ptr<c10d::Backend> ProcessCommunicators::make_nccl_backend(
 
 std::shared_ptr<ByteChannel> ProcessCommunicators::make_channel(const GroupInfo& group_info) {
   start_watch();
-  const std::string key = store_key(group_info.ranks);
-  const StoreWait wait{.what = "making the group " + group_info.name,
-                       .timeout = options_.timeout,
-                       .find_failure = [&] { return host_groups_.host_status->failure(); }};
-  agree_over_store(
-      store_, key + "/ready", options_.rank, "", group_info.ranks,
-      [](const std::vector<std::string>&) { return "yes"; }, wait);
-  const GlooOptions options{.rank = group_info.rank,
-                            .size = group_info.size(),
-                            .address = options_.address,
-                            .timeout = options_.timeout};
-  std::shared_ptr<ByteChannel> channel =
-      connect_gloo(make_c10d_store(store_, key + "/gloo"), options);
+  std::shared_ptr<ByteChannel> channel = make_checked_channel(make_gloo_channel(
+      store_.with_prefix(store_key(group_info.ranks) + "/gloo"),
+      {.rank = group_info.rank, .address = options_.address, .timeout = options_.timeout}));
   watch_->add_cancel([weak = std::weak_ptr(channel)] {
     if (const auto alive = weak.lock()) alive->cancel();
   });

@@ -82,6 +82,7 @@ void World::State::stop_watching() {
     is_leaving_ = is_over_ = true;
     changed_.notify_all();
   }
+  ::eventfd_write(wake_.number(), 1);
   if (watcher_.joinable()) watcher_.join();
   end_callback();
 }

@@ -22,6 +22,8 @@ using std::chrono::seconds;
 
 /// Limit for this rank's main thread to end after a failure that this host knows of.
 constexpr seconds kForcedExitTimeout{15};
+/// Time between two looks of the watcher.
+constexpr milliseconds kWatchPause{250};
 /// Limit for rank 0 to find the same failure itself.
 constexpr seconds kOwnCauseTimeout{1};
 /// Limit for a call of this rank to fail with its own error after the store is lost.
@@ -68,7 +70,8 @@ void World::State::join(RendezvousOptions options) {
     try {
       hosts_ = rendezvous(environment_, *store_, *run_status_, options);
       run_status_->note_loss_of(environment_.rank);
-      run_status_->has_news(environment_.rank == 0);  // connects while the store answers
+      // Connects while the store answers.
+      run_status_->wait_for_news(environment_.rank == 0, milliseconds(0));
       watcher_ = std::thread([this] { watch_to_the_end(); });
       return;
     } catch (const PeerFailed& error) {
@@ -81,6 +84,16 @@ void World::State::join(RendezvousOptions options) {
       disconnect();
     }
   }
+}
+
+/// In a world of one process nobody else watches the notice.
+void World::State::set_failure_notice(std::shared_ptr<FailureNotice> notice) {
+  const std::lock_guard lock(mutex_);
+  notice_ = std::move(notice);
+  if (environment_.world_size > 1 || watcher_.joinable()) return;
+  watcher_ = std::thread([this] {
+    while (!is_ending(kWatchPause)) exit_if_overdue();
+  });
 }
 
 /// Runs in the watcher's thread. A watcher that fails itself ends the rank, which would otherwise
@@ -97,14 +110,14 @@ void World::State::watch_to_the_end() noexcept {
 
 /// Looks for a failure of another rank and makes this rank end after one.
 void World::State::watch() {
-  constexpr milliseconds kPause{250};
   // At most a thousand requests per second reach a store that cannot be watched.
-  const milliseconds long_pause = std::max(kPause, milliseconds(environment_.world_size));
-  for (milliseconds pause = kPause; !is_ending(pause);) {
+  const milliseconds long_pause = std::max(kWatchPause, milliseconds(environment_.world_size));
+  while (!is_ending(milliseconds(0))) {
     exit_if_overdue();
     try {
-      if (!run_status_->has_news(environment_.rank == 0)) continue;
-      if (!run_status_->is_watched()) pause = long_pause;
+      const milliseconds pause = run_status_->is_watched() ? kWatchPause : long_pause;
+      if (!run_status_->wait_for_news(environment_.rank == 0, pause, wake_.number())) continue;
+      if (is_ending(milliseconds(0))) return;
       if (const auto failure = run_status_->first()) return handle(*failure);
       if (environment_.rank == 0) post_lost_ranks();
     } catch (const std::exception& error) {  // an unreadable status counts as lost

@@ -2,6 +2,8 @@
 // rank's failure and leaves.
 #pragma once
 
+#include <sys/eventfd.h>
+
 #include <chrono>
 #include <condition_variable>
 #include <functional>
@@ -12,6 +14,7 @@
 #include <thread>
 #include <vector>
 
+#include "megatron/base/descriptor.h"
 #include "megatron/parallel/failure/failure_notice.h"
 #include "megatron/parallel/rendezvous/run_connection.h"
 #include "megatron/parallel/world.h"
@@ -33,10 +36,7 @@ class World::State {
   void leave();
   int end_in_failure(RankFailure failure, bool is_consequence, bool is_printed);
   void on_failure(std::function<void(const std::string&)> callback);
-  void set_failure_notice(std::shared_ptr<FailureNotice> notice) {
-    const std::lock_guard lock(mutex_);
-    notice_ = std::move(notice);
-  }
+  void set_failure_notice(std::shared_ptr<FailureNotice> notice);
 
   const LaunchEnvironment& environment() const { return environment_; }
   const RunHosts& hosts() const { return hosts_; }
@@ -83,6 +83,7 @@ class World::State {
   std::optional<RunStore> store_;
   std::optional<RunStatus> run_status_;
   std::thread watcher_, callback_thread_;
+  Descriptor wake_{::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};  ///< ends the watcher's wait
 
   std::mutex mutex_;  // guards all members below
   std::condition_variable changed_;

@@ -58,6 +58,7 @@ DistributedContext::DistributedContext(World& world, const ParallelConfig& paral
   if (!communicators_) {
     auto status = std::make_shared<HostStatus>(SharedMemory::for_threads(HostStatus::bytes(1)), 1);
     status->enter(0);
+    world_.set_failure_notice(status);
     own_watch_.emplace(std::move(status), HangWatchOptions{.folder = hang_reports});
     return;
   }
@@ -69,8 +70,13 @@ DistributedContext::DistributedContext(World& world, const ParallelConfig& paral
 
 DistributedContext::~DistributedContext() { world_.on_failure(nullptr); }
 
-RankContext DistributedContext::in_world() const {
+RankContext DistributedContext::in_world() {
+  const auto set_deadline = [this](const std::string& what, std::chrono::milliseconds limit) {
+    communicators_ ? communicators_->set_deadline(what, limit)
+                   : own_watch_->set_deadline(what, limit);
+  };
   return {.communicators = communicators_.get(),
+          .set_deadline = set_deadline,
           .cpus = world_.environment().world_size > 1 ? world_.hosts().cpus : CpuPartition{},
           .device = device_};
 }

@@ -33,7 +33,8 @@ class DistributedContext {
   DistributedContext& operator=(const DistributedContext&) = delete;
   ~DistributedContext();
 
-  RankContext in_world() const;
+  /// Returns what a run needs of this object, which must outlive it.
+  RankContext in_world();
   /// Returns this rank's position in the mesh of `parallel`, for work without dropout and
   /// gradients. Collective over the world.
   Rank place(const ParallelConfig& parallel) const;

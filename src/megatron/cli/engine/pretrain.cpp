@@ -61,9 +61,8 @@ int pretrain_as(World& world, std::span<const std::string> args) {
   if (settings.parallel.inprocess_restart && !world.environment().root_cause_pipe)
     throw UserError({"--inprocess-restart", "is possible only under `megatron launch`",
                      "start the run with it, or leave the flag out"});
-  const DistributedContext joined(world, settings.parallel,
-                                  flags_of(settings_table().set(), &settings),
-                                  hang_report_folder(settings));
+  DistributedContext joined(world, settings.parallel, flags_of(settings_table().set(), &settings),
+                            hang_report_folder(settings));
   return train_as(world, run, joined.in_world());
 }
 

@@ -137,6 +137,7 @@ void HangWatch::look() {
   dump_after_signal();
   dump_after_failure();
   if (host_status_->failed()) return;
+  check_deadline();
   if (options_.poll_device_calls) return check_device_calls();
   if (options_.warn_after.count() > 0) warn_about_waits();
 }
@@ -149,6 +150,43 @@ void HangWatch::sample_progress() {
   host_status_->note_progress(options_.rank);
 }
 
+void HangWatch::set_deadline(const std::string& what, milliseconds limit) {
+  const std::lock_guard lock(mutex_);
+  deadline_ = {.what = what, .limit = limit, .next_check = limit, .timer = {}};
+}
+
+void HangWatch::check_deadline() {
+  std::string what;
+  milliseconds limit;
+  {
+    const std::lock_guard lock(mutex_);
+    if (deadline_.limit.count() == 0 || deadline_.timer.elapsed() < deadline_.next_check) return;
+    what = deadline_.what, limit = deadline_.limit;
+    deadline_.next_check += decision_interval(limit);
+  }
+  const std::string cause = cause_of_delay(limit);
+  if (!cause.empty())
+    host_status_->fail(what + " of rank " + std::to_string(options_.rank) + " is not over after " +
+                       time_text(limit) + ": " + cause);
+}
+
+std::string HangWatch::cause_of_delay(milliseconds limit) {
+  std::vector<std::int64_t> missing;
+  milliseconds waited = limit;
+  if (options_.poll_device_calls) {
+    options_.poll_device_calls();
+    if (const auto late = late_device_call()) missing = late->missing;
+  } else {
+    // The longest wait of at least a second, to within a factor of two.
+    for (; missing.empty() && waited >= milliseconds(1'000); waited /= 2)
+      missing = host_status_->waits().overdue(options_.rank, waited);
+    if (!missing.empty()) waited *= 2;
+  }
+  if (!missing.empty()) return report_hang(*host_status_, {options_.rank, missing, waited});
+  const std::string stack = short_stack(main_thread_stack());
+  return "this rank waits for no other" + (stack.empty() ? "" : ", it is in " + stack);
+}
+
 void HangWatch::warn_about_waits() {
   WaitTable& waits = host_status_->waits();
   const RankWait wait = waits.read(options_.rank);
@@ -157,31 +195,33 @@ void HangWatch::warn_about_waits() {
     return;
   }
   const std::vector<std::int64_t> missing = waits.overdue(options_.rank, next_warning_);
-  if (!missing.empty()) warn({wait.call, missing, {}});
+  if (!missing.empty()) warn({.call = wait.call, .missing = missing});
+}
+
+/// Returns the oldest call of this rank that is not complete on its device.
+std::optional<HangWatch::LateCall> HangWatch::late_device_call() {
+  const std::vector<CallRecord> calls = host_status_->history().read(options_.rank);
+  const auto first =
+      std::ranges::find_if(calls, [](const CallRecord& call) { return call.left_s == 0; });
+  if (first == calls.end()) return std::nullopt;
+  const CallGroups groups = host_status_->history().groups();
+  const auto group = groups.find(first->group);
+  if (group == groups.end()) return std::nullopt;
+  return LateCall{.call = describe_with_place(*first),
+                  .missing = late_ranks(*host_status_, options_.rank, *first, group->second),
+                  .group = group->second.ranks,
+                  .age_s = unix_seconds() - first->entered_s};
 }
 
 void HangWatch::check_device_calls() {
   options_.poll_device_calls();
-  const std::vector<CallRecord> calls = host_status_->history().read(options_.rank);
-  const auto first =
-      std::ranges::find_if(calls, [](const CallRecord& call) { return call.left_s == 0; });
-  const double age_s = first == calls.end() ? 0 : unix_seconds() - first->entered_s;
+  const std::optional<LateCall> late = late_device_call();
   const auto is_older_than = [&](milliseconds limit) {
-    return age_s >= std::chrono::duration<double>(limit).count();
+    return late && late->age_s >= std::chrono::duration<double>(limit).count();
   };
-  const bool warns = options_.warn_after.count() > 0;
   if (!is_older_than(options_.warn_after)) next_warning_ = options_.warn_after;
-  const bool is_due = warns && is_older_than(next_warning_),
-             is_over = is_older_than(options_.timeout);
-  if (first == calls.end() || (!is_due && !is_over)) return;
-  const CallGroups groups = host_status_->history().groups();
-  const auto group = groups.find(first->group);
-  if (group == groups.end()) return;
-  const std::string call = describe_with_place(*first);
-  const std::vector<std::int64_t> late =
-      late_ranks(*host_status_, options_.rank, *first, group->second);
-  is_over ? end_device_call({call, late, group->second.ranks})
-          : warn({call, late, group->second.ranks});
+  if (is_older_than(options_.timeout)) return end_device_call(*late);
+  if (options_.warn_after.count() > 0 && is_older_than(next_warning_)) warn(*late);
 }
 
 void HangWatch::end_device_call(const LateCall& late) {

@@ -1,6 +1,7 @@
-// Watches the waits of one rank in a thread of its own. It warns when a peer does not arrive, long
-// before the timeout ends the run; writes what the rank was doing on SIGUSR2 and when the run fails
-// (rank_dump.h); and answers peers that ask for the rank's stack.
+// Watches one rank in a thread of its own. It warns when a peer does not arrive, long before the
+// timeout ends the run; ends the run when the rank passes a deadline of its own; writes what the
+// rank was doing on SIGUSR2 and when the run fails (rank_dump.h); and answers peers that ask for
+// the rank's stack.
 #pragma once
 
 #include <chrono>
@@ -10,9 +11,11 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 
+#include "megatron/base/suspend_aware_timer.h"
 #include "megatron/parallel/failure/host_status.h"
 #include "megatron/parallel/failure/rank_dump.h"
 
@@ -40,6 +43,9 @@ class HangWatch {
   HangWatch(const HangWatch&) = delete;
   HangWatch& operator=(const HangWatch&) = delete;
 
+  /// See Communicators::set_deadline().
+  void set_deadline(const std::string& what, std::chrono::milliseconds limit);
+
  private:
   void watch() noexcept;
   void look();
@@ -47,12 +53,19 @@ class HangWatch {
   void warn_about_waits();
   /// Also ends the run when a call on a device has taken longer than the timeout.
   void check_device_calls();
+  /// Ends the run when the rank has passed its deadline.
+  void check_deadline();
+  /// Says which ranks this one waits for, else where it is itself. Returns "" when the wait for
+  /// them should go on.
+  std::string cause_of_delay(std::chrono::milliseconds limit);
   /// A call that is not complete.
   struct LateCall {
     std::string call;
-    std::vector<std::int64_t> missing;  ///< ranks of this host that are waited for
-    std::vector<std::int64_t> group;    ///< all ranks of the group; empty if it is not known
+    std::vector<std::int64_t> missing;     ///< ranks of this host that are waited for
+    std::vector<std::int64_t> group = {};  ///< all ranks of the group; empty if it is not known
+    double age_s = 0;
   };
+  std::optional<LateCall> late_device_call();
   void end_device_call(const LateCall& late);
   void warn(const LateCall& late);
   void dump_after_signal();
@@ -71,6 +84,13 @@ class HangWatch {
   std::mutex mutex_;
   std::condition_variable changed_;
   bool is_ending_ = false;
+  struct Deadline {
+    std::string what;
+    std::chrono::milliseconds limit{0};       ///< 0: none
+    std::chrono::milliseconds next_check{0};  ///< time after which it has passed
+    SuspendAwareTimer timer;
+  };
+  Deadline deadline_;  ///< guarded by mutex_
   std::thread thread_;
 };
 

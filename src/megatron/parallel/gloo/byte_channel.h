@@ -4,13 +4,21 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <stdexcept>
 
 namespace megatron {
+
+/// Thrown when the bytes that arrived are not those that were sent.
+class DamagedTransfer : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
 
 class Transfer {
  public:
   virtual ~Transfer() = default;
-  /// Throws when the connection breaks, the timeout passes or the channel is cancelled.
+  /// Throws when the connection breaks, the timeout passes or the channel is cancelled, and
+  /// DamagedTransfer on a channel that checks what it receives.
   virtual void wait() = 0;
 };
 

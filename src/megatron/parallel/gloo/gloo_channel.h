@@ -1,30 +1,25 @@
-// A byte channel over Gloo's TCP connections (c10d::ProcessGroupGloo).
+// A byte channel over Gloo's TCP connections (c10d::ProcessGroupGloo). Two ranks connect when one
+// of them first has something for the other, so a group has only the connections that it uses.
 #pragma once
-
-#include <c10/util/intrusive_ptr.h>
 
 #include <chrono>
 #include <cstdint>
 #include <memory>
 #include <string>
 
+#include "megatron/control/run_store.h"
 #include "megatron/parallel/gloo/byte_channel.h"
-
-namespace c10d {
-class Store;
-}
 
 namespace megatron {
 
 struct GlooOptions {
-  std::int64_t rank = 0, size = 1;  ///< Rank in the group, size of the group.
-  std::string address = {};         ///< Address of this host as others reach it. Empty: 127.0.0.1.
-  std::chrono::milliseconds timeout{600'000};  ///< Limit of connecting; transfers: one minute more.
+  std::int64_t rank = 0;     ///< Rank in the group.
+  std::string address = {};  ///< Address of this host as others reach it. Empty: 127.0.0.1.
+  std::chrono::milliseconds timeout{600'000};  ///< Limit of transfers: a day more.
 };
 
-/// Connects to every rank of the group. Collective over the group. `store` must be used for nothing
-/// else.
-std::shared_ptr<ByteChannel> connect_gloo(const c10::intrusive_ptr<c10d::Store>& store,
-                                          const GlooOptions& options);
+/// Returns the channel of this rank, without waiting for the others. `store` must be that of the
+/// group and used for nothing else. Throws CommError if Gloo cannot listen at the address.
+std::shared_ptr<ByteChannel> make_gloo_channel(const RunStore& store, const GlooOptions& options);
 
 }  // namespace megatron

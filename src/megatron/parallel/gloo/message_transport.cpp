@@ -68,6 +68,10 @@ void MessageTransport::wait(const CommCall& call, Transfer& transfer, std::int64
                               {world_rank(member)});
   try {
     return transfer.wait();
+  } catch (const DamagedTransfer& error) {
+    throw CommError(describe_with_place(call) + ": data from " + name_ranks({world_rank(member)}) +
+                    " is damaged: " + error.what() +
+                    " (memory, an adapter or the network of one of the two hosts is defective)");
   } catch (const std::exception& error) {
     const std::string rank = name_ranks({world_rank(member)});
     const std::string trouble = rank + " is gone (" + first_line(error.what()) + ")";

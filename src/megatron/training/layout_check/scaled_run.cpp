@@ -287,6 +287,7 @@ class Scaling {
     leave_out(!s_.checkpoint.load.empty(), "--load (weights are drawn)");
     s_.checkpoint = {};
     s_.logger = {};
+    s_.fault_tolerance = {};
     s_.rerun = {};
     s_.rerun.rerun_mode = "disabled";
     TrainingConfig& t = s_.training;

@@ -39,8 +39,10 @@ std::optional<double> evaluate(const EvaluationContext& context, MicrobatchSourc
     return at::Tensor();
   };
   const std::int64_t group = microbatches_per_pass(rank.pp.size);
+  const SectionWatch::Evaluation evaluation(context.sections);
   for (std::int64_t begin = 0; begin < num_microbatches; begin += group) {
     if (stop()) return std::nullopt;
+    const SectionWatch::Scope section = context.sections.enter_step();
     const std::vector<Microbatch> batch =
         next_microbatches(source, rank.cp, std::min(group, num_microbatches - begin));
     if (UnitValues* values = context.weights.unit_values()) values->begin_pass();

@@ -10,6 +10,7 @@
 #include "megatron/params/param_store.h"
 #include "megatron/pipeline/pipeline_plan.h"
 #include "megatron/training/feeding/microbatch_source.h"
+#include "megatron/training/resilience/section_watch.h"
 
 namespace megatron {
 
@@ -18,6 +19,7 @@ struct EvaluationContext {
   ParamStore& weights;
   const PipelinePlan& pipeline;
   const Rank& rank;
+  SectionWatch& sections;
 };
 
 /// Returns Σloss / Σtokens over `num_microbatches` microbatches of every data-parallel rank.

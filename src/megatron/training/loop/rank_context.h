@@ -9,11 +9,13 @@
 #include "megatron/datasets/builder.h"
 #include "megatron/parallel/communicators.h"
 #include "megatron/training/loop/open_device.h"
+#include "megatron/training/resilience/section_watch.h"
 
 namespace megatron {
 
 struct RankContext {
   Communicators* communicators = nullptr;   ///< null: single rank; must outlive the run
+  SetDeadline set_deadline = {};            ///< of this rank; null: nobody watches it
   CpuPartition cpus = {};                   ///< how the ranks of this host share its CPUs
   std::optional<OpenedDevice> device = {};  ///< nullopt: set_up() opens the device of --device
   /// The dtype of the weights; nullopt: that of --bf16 or --fp16. No flag chooses float64, in which

@@ -49,6 +49,24 @@ void print_run(const TrainingPlan& plan, const OpenedDevice& device, std::ostrea
       << padded_vocab_line(settings.model.vocab_size, padded_vocab_size(settings)) << std::endl;
 }
 
+/// Begins to watch the sections of the run, of which setup is the first.
+std::shared_ptr<SectionWatch> watch_sections(const Settings& settings, const RankContext& rank,
+                                             StartupWarnings& warnings, std::ostream& out) {
+  auto sections =
+      std::make_shared<SectionWatch>(SectionWatchOptions{.config = settings.fault_tolerance,
+                                                         .save = settings.checkpoint.save,
+                                                         .set_deadline = rank.set_deadline});
+  sections->begin_setup();
+  if (!sections->is_enabled()) return sections;
+  out << "section timeouts: " << sections->limits().text() << std::endl;
+  if (!sections->limits().has_any() && !settings.fault_tolerance.calc_ft_timeouts)
+    warnings.add(
+        "--enable-ft-package has no timeout to apply: give --ft-rank-section-timeouts or "
+        "--calc-ft-timeouts",
+        out);
+  return sections;
+}
+
 void print_theoretical_memory(const TrainingPlan& plan, const StepBatch& batch, std::ostream& out) {
   out << theoretical_memory_report(
              plan.dimensions, run_memory_layout(plan.settings, plan.rank, batch.num_microbatches),
@@ -91,8 +109,10 @@ void build(Trainer& trainer, const std::shared_ptr<const Tokenizer>& tokenizer,
 Trainer set_up(const RunConfig& run, std::ostream& out, const RankContext& world) {
   const RankContext here = open_machine(run.options.settings, world);
   TrainingServices services{.communicators = world.communicators};
+  services.sections = watch_sections(run.options.settings, world, services.warnings, out);
   if (run.options.settings.logger.log_memory) services.memory_before_model = host_memory();
   auto [plan, tokenizer] = resolve_run(run, here, services.warnings, out);
+  if (plan.source && !plan.source->is_local) services.sections->note_loaded();
   services.folders =
       open_save_folders(plan.settings.checkpoint, plan.source, plan.rank, services.warnings, out);
   skip_rejected_iterations(plan.settings, out);

@@ -100,6 +100,7 @@ int TrainLoop::run() {
   while (progress_.iteration < training_.train_iters) {
     if (const auto reason = run_iteration()) {
       reporter_.close();
+      if (!rejection_) saver_.calculate_section_timeouts(/*is_at_end=*/true);
       print_event("exiting program " + *reason);
       return rejection_.value_or(exit_.exit_code());
     }
@@ -108,6 +109,7 @@ int TrainLoop::run() {
   print_event("after training is done");
   saver_.save_at_end();
   validator_.evaluate_at_end();
+  saver_.calculate_section_timeouts(/*is_at_end=*/true);
   return exit_.exit_code();
 }
 
@@ -118,7 +120,10 @@ std::optional<std::string> TrainLoop::run_iteration() {
     skip_iteration();
   } else {
     const double start = services_.clock.monotonic_s();
-    train_iteration();
+    {
+      const SectionWatch::Scope section = services_.sections->enter_step();
+      train_iteration();
+    }
     if (rejection_) return "at iteration " + std::to_string(progress_.iteration);
     const std::int64_t interval =
         plan_.settings.parallel.check_weight_hash_across_dp_replicas_interval;

@@ -63,7 +63,7 @@ void Validator::evaluate_valid(const std::string& where) {
 std::optional<double> Validator::evaluate_set(const EvaluationSet& set, std::int64_t first_sample) {
   const PausedInterval paused(services_.timers);
   const auto timing = services_.timers.scope("evaluate");
-  return evaluate({*state_.model, *state_.weights, plan_.pipeline, plan_.rank},
+  return evaluate({*state_.model, *state_.weights, plan_.pipeline, plan_.rank, *services_.sections},
                   *set.open(first_sample), set.num_microbatches, stop_);
 }
 

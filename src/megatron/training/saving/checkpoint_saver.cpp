@@ -106,6 +106,15 @@ void CheckpointSaver::save() {
   const PausedInterval paused(services_.timers);
   const SectionScope section(services_.communicators,
                              "saving the checkpoint of iteration " + std::to_string(iteration));
+  {
+    const SectionWatch::Scope timed = services_.sections->enter(RunSection::checkpointing);
+    save_persistent(iteration);
+  }
+  services_.sections->note_saved();
+  calculate_section_timeouts(/*is_at_end=*/false);
+}
+
+void CheckpointSaver::save_persistent(std::int64_t iteration) {
   const std::int64_t previous = config_.save_retain_interval ? tracked_iteration(config_.save) : 0;
   const double start = services_.clock.monotonic_s();
   save_to(*services_.folders.save, "save-checkpoint");
@@ -122,6 +131,7 @@ void CheckpointSaver::save_non_persistent() {
   if (folders.non_persistent == nullptr) return;
   const PausedInterval paused(services_.timers);
   const SectionScope section(services_.communicators, "saving a non-persistent checkpoint");
+  const SectionWatch::Scope timed = services_.sections->enter(RunSection::checkpointing);
   save_to(*folders.non_persistent, "save-checkpoint-non-persistent",
           folders.local ? &*folders.local : nullptr);
   if (folders.non_persistent->is_leader())  // now that the new one is complete in every folder
@@ -134,6 +144,17 @@ void CheckpointSaver::save_to(SaveFolder& folder, std::string_view timer,
       plan_, state_,
       {.folder = folder, .timers = services_.timers, .timer = timer, .placement = placement},
       console_.lines());
+}
+
+void CheckpointSaver::calculate_section_timeouts(bool is_at_end) {
+  try {
+    const std::string limits =
+        services_.sections->calculate({plan_.rank.world, plan_.rank.device}, is_at_end);
+    if (!limits.empty()) console_.lines() << "section timeouts: " << limits << std::endl;
+  } catch (const UserError& error) {
+    console_.out << "WARNING: the section timeouts are not kept for later starts: " << error.what()
+                 << std::endl;
+  }
 }
 
 void CheckpointSaver::record_progress() {

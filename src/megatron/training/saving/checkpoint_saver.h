@@ -38,12 +38,15 @@ class CheckpointSaver {
     saved_iteration_ = -1;
     save_at_end();
   }
+  /// Calculates the timeouts of sections with --calc-ft-timeouts. Collective over the world.
+  void calculate_section_timeouts(bool is_at_end);
 
  private:
   /// Runs `save`. If it fails, prints a warning; the next save tries again.
   void warn_on_failure(const std::function<void()>& save);
   bool divides_iteration(std::optional<std::int64_t> interval) const;
   void save();
+  void save_persistent(std::int64_t iteration);
   void save_non_persistent();
   void save_to(SaveFolder& folder, std::string_view timer,
                const LocalPlacement* placement = nullptr);

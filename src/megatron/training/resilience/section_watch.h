@@ -1,0 +1,114 @@
+// Limits how long a rank may be in each section of a run: setup, step, checkpointing, and what lies
+// between them. A rank that is longer in one ends the run, so that the launcher starts it again
+// before --distributed-timeout-minutes have passed. The sections, and when which timeout is
+// calculated, are those of Megatron-LM with nvidia-resiliency-ext (`--enable-ft-package`).
+#pragma once
+
+#include <chrono>
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "megatron/base/monotonic_clock.h"
+#include "megatron/parallel/object_collectives.h"
+#include "megatron/training/resilience/section_limits.h"
+
+namespace megatron {
+
+/// See Communicators::set_deadline().
+using SetDeadline = std::function<void(const std::string& what, std::chrono::milliseconds limit)>;
+
+struct SectionWatchOptions {
+  FaultToleranceConfig config = {};
+  std::filesystem::path save = {};  ///< folder of ft_state.json; empty: none
+  SetDeadline set_deadline = {};    ///< null: sections have no limit
+  std::function<double()> clock_s = monotonic_seconds;
+};
+
+class SectionWatch {
+ public:
+  /// Watches nothing.
+  SectionWatch() = default;
+  /// Watches nothing unless --enable-ft-package is given. Throws like read_calculated_limits().
+  explicit SectionWatch(SectionWatchOptions options);
+  /// Removes the deadline.
+  ~SectionWatch();
+  SectionWatch(const SectionWatch&) = delete;
+  SectionWatch& operator=(const SectionWatch&) = delete;
+
+  /// A section, from enter() to destruction. The watch must outlive it.
+  class [[nodiscard]] Scope {
+   public:
+    ~Scope();
+    Scope(const Scope&) = delete;
+    Scope& operator=(const Scope&) = delete;
+
+   private:
+    friend class SectionWatch;
+    Scope(SectionWatch& watch, RunSection section);
+    SectionWatch& watch_;
+    const int num_exceptions_;
+  };
+  /// Enters a section. In one that interrupts another, only the inner one counts, and the time of
+  /// the outer one begins anew afterwards.
+  Scope enter(RunSection section) { return Scope(*this, section); }
+  /// Begins the section setup, which ends when the first step begins.
+  void begin_setup();
+  /// A training step or a pass of an evaluation. It has no limit, and is not measured, while the
+  /// run or the evaluation warms up.
+  Scope enter_step() { return enter(RunSection::step); }
+  /// An evaluation, from construction to destruction. Its passes warm up anew.
+  class Evaluation {
+   public:
+    explicit Evaluation(SectionWatch& watch) : watch_(watch) {
+      watch_.is_evaluating_ = true, watch_.num_evaluation_steps_ = 0;
+    }
+    ~Evaluation() { watch_.is_evaluating_ = false; }
+    Evaluation(const Evaluation&) = delete;
+    Evaluation& operator=(const Evaluation&) = delete;
+
+   private:
+    SectionWatch& watch_;
+  };
+
+  /// Records that the state came from a checkpoint, whose reading is a part of setup.
+  void note_loaded() { is_loaded_ = true; }
+  void note_saved() { ++num_saves_; }
+
+  /// With --calc-ft-timeouts, calculates the limits anew from the longest sections of all ranks;
+  /// rank 0 writes them to ft_state.json. Returns the limits as text, else "". Collective over
+  /// `world`. Throws a UserError if the file cannot be written.
+  std::string calculate(const ObjectGroup& world, bool is_at_end);
+
+  bool is_enabled() const { return is_enabled_; }
+  const SectionLimits& limits() const { return limits_; }
+
+ private:
+  /// A section that is open, or the time outside of all.
+  struct Open {
+    std::size_t section = kOutOfSection;
+    bool is_measured = true;
+    double start_s = 0;
+  };
+  bool is_warming_up() const;
+  /// Returns the longest time of each section that is enough to calculate its limit; nullopt: not
+  /// yet.
+  PerSection<std::optional<double>> longest(bool is_at_end) const;
+  void open(std::size_t section, bool is_measured);
+  /// Ends the innermost interval. `is_complete`: its time counts.
+  void close(bool is_complete);
+  void restart_deadline();
+  void begin(RunSection section);
+  void end(bool is_complete);
+
+  bool is_enabled_ = false;
+  SectionWatchOptions options_;
+  SectionLimits limits_;
+  std::vector<Open> open_;  ///< from the outermost to the innermost; the first is out of section
+  PerSection<double> longest_s_ = {};
+  std::int64_t num_steps_ = 0, num_evaluation_steps_ = 0, num_saves_ = 0;
+  bool is_evaluating_ = false, is_in_setup_ = false, is_loaded_ = false;
+};
+
+}  // namespace megatron

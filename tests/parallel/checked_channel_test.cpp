@@ -1,0 +1,82 @@
+// Tests that a receiver notices what a channel changes.
+#include "megatron/parallel/gloo/checked_channel.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <deque>
+#include <functional>
+#include <vector>
+
+namespace megatron {
+namespace {
+
+using Bytes = std::vector<std::byte>;
+
+class DoneTransfer final : public Transfer {
+ public:
+  void wait() override {}
+};
+
+/// A channel to oneself. `damage` may change a message on its way.
+class Loopback final : public ByteChannel {
+ public:
+  std::unique_ptr<Transfer> start_send(std::int64_t, std::uint32_t, const void* data,
+                                       std::size_t bytes) override {
+    const auto* begin = static_cast<const std::byte*>(data);
+    messages_.emplace_back(begin, begin + bytes);
+    if (damage) damage(messages_.back());
+    return std::make_unique<DoneTransfer>();
+  }
+  std::unique_ptr<Transfer> start_receive(std::int64_t, std::uint32_t, void* data,
+                                          std::size_t bytes) override {
+    EXPECT_EQ(messages_.front().size(), bytes);
+    std::memcpy(data, messages_.front().data(), bytes);
+    messages_.pop_front();
+    return std::make_unique<DoneTransfer>();
+  }
+  void cancel() override {}
+
+  std::function<void(Bytes&)> damage;
+
+ private:
+  std::deque<Bytes> messages_;
+};
+
+constexpr std::size_t kBytes = 5'000;
+
+/// Sends bytes and returns those that arrive.
+Bytes sent_over(const std::shared_ptr<Loopback>& loopback) {
+  const auto channel = make_checked_channel(loopback);
+  Bytes out(kBytes, std::byte{7}), in(kBytes);
+  const auto send = channel->start_send(0, 1, out.data(), out.size());
+  const auto receive = channel->start_receive(0, 1, in.data(), in.size());
+  send->wait();
+  receive->wait();
+  return in;
+}
+
+TEST(CheckedChannel, DeliversWhatWasSent) {
+  EXPECT_EQ(sent_over(std::make_shared<Loopback>()), Bytes(kBytes, std::byte{7}));
+}
+
+TEST(CheckedChannel, NoticesOneBitAnywhere) {
+  for (const std::size_t place : {std::size_t{0}, std::size_t{1'234}, kBytes - 1}) {
+    const auto loopback = std::make_shared<Loopback>();
+    loopback->damage = [place](Bytes& message) {
+      if (message.size() == kBytes) message[place] ^= std::byte{16};
+    };
+    EXPECT_THROW(sent_over(loopback), DamagedTransfer) << place;
+  }
+}
+
+TEST(CheckedChannel, NoticesADamagedChecksum) {
+  const auto loopback = std::make_shared<Loopback>();
+  loopback->damage = [](Bytes& message) {
+    if (message.size() != kBytes) message[3] ^= std::byte{1};
+  };
+  EXPECT_THROW(sent_over(loopback), DamagedTransfer);
+}
+
+}  // namespace
+}  // namespace megatron
