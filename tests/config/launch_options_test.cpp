@@ -103,7 +103,7 @@ TEST(LaunchPlan, OfATorchrunEndpoint) {
     EXPECT_THAT(error_of({"--nnodes", "1:2", "--rdzv-endpoint", wrong}),
                 HasSubstr("--rdzv-endpoint: is not an address: '"))
         << wrong;
-  EXPECT_THAT(error_of({"--nnodes", "2", "--rdzv-endpoint", "a:1", "--master-port", "2"}),
+  EXPECT_THAT(error_of({"--nnodes", "1:2", "--rdzv-endpoint", "a:1", "--master-port", "2"}),
               HasSubstr("--rdzv-endpoint: excludes --master-addr and --master-port"));
 }
 

@@ -158,6 +158,7 @@ void HangWatch::set_deadline(const std::string& what, milliseconds limit) {
 void HangWatch::check_deadline() {
   std::string what;
   milliseconds limit;
+  host_status_->waits().overdue(options_.rank, milliseconds(0));  // keeps the timers running
   {
     const std::lock_guard lock(mutex_);
     if (deadline_.limit.count() == 0 || deadline_.timer.elapsed() < deadline_.next_check) return;

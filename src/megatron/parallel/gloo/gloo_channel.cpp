@@ -39,7 +39,6 @@ using std::chrono::milliseconds;
 constexpr std::chrono::hours kWatchLead{24};
 /// Limit for two ranks that are both here to connect. Nothing can end this wait earlier.
 constexpr milliseconds kConnectTimeout{60'000};
-constexpr const char* kHereKey = "here";
 
 std::exception_ptr cancelled() {
   return std::make_exception_ptr(CommError("cancelled, because this rank is ending"));
@@ -184,9 +183,7 @@ class GlooChannel final : public ByteChannel {
       : store_(store),
         options_(options),
         device_(c10d::ProcessGroupGloo::createDeviceForHostname(
-            options.address.empty() ? "127.0.0.1" : options.address)) {
-    store_.set(std::string(kHereKey) + "/" + std::to_string(options_.rank), "yes");
-  }
+            options.address.empty() ? "127.0.0.1" : options.address)) {}
   ~GlooChannel() override { active_->cancel(); }
 
   std::unique_ptr<Transfer> start_send(std::int64_t to, std::uint32_t tag, const void* data,
@@ -231,15 +228,17 @@ class GlooChannel final : public ByteChannel {
     return *link;
   }
 
-  /// Waits until the peer has a channel too, and connects with it.
-  GlooLink::Group connect(std::int64_t peer) const {
+  /// Waits until the peer has something for this rank too, and connects with it.
+  GlooLink::Group connect(std::int64_t peer) {
     const StoreWait wait{.what = "connecting ranks with Gloo",
                          .timeout = options_.timeout + kWatchLead,
                          .find_failure = [this] {
                            return active_->is_cancelled() ? "cancelled, because this rank is ending"
                                                           : "";
                          }};
-    wait_for_ranks(store_, kHereKey, {peer}, wait);
+    const auto calls_of = [](std::int64_t rank) { return "calls/" + std::to_string(rank); };
+    store_.set(calls_of(peer) + "/" + std::to_string(options_.rank), "yes");
+    wait_for_ranks(store_, calls_of(options_.rank), {peer}, wait);
     const auto link_options =
         c10d::ProcessGroupGloo::Options::create(std::min(options_.timeout, kConnectTimeout));
     link_options->devices.push_back(device_);
