@@ -86,9 +86,10 @@ TEST(Hangs, TheTimeoutOfASectionRestartsARunThatHangs) {
 /// A rank alone has no peer that could fail, so its own watch ends it.
 TEST(Hangs, TheTimeoutOfASectionEndsARankAlone) {
   const RunningLaunch launch(
-      training_on("1", {"--enable-ft-package", "--ft-rank-section-timeouts", "setup:0.01"}));
+      training_on("1", {"--enable-ft-package", "--ft-rank-section-timeouts", "step:0.001",
+                        "--ft-num-warmup-iters", "1", "--log-interval", "1000"}));
   EXPECT_EQ(launch.wait(), 1) << launch.output();
-  EXPECT_THAT(launch.output(), AllOf(HasSubstr("the section 'setup' of rank 0 is not over after "),
+  EXPECT_THAT(launch.output(), AllOf(HasSubstr("the section 'step' of rank 0 is not over after "),
                                      HasSubstr("this rank did not end by itself")));
 }
 
