@@ -37,6 +37,8 @@ constexpr std::size_t kStackBytes = 256 << 10;
 /// around twice a second; ranks wait for failures, and look around four times a second.
 constexpr milliseconds kPostDelay{500}, kAgentInterval{500}, kWatchInterval{250};
 
+constexpr milliseconds kPrintLimit{3'000};
+
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
@@ -211,10 +213,15 @@ class Simulation {
     while (true) {
       const bool has_news = status.wait_for_news(environment.rank == 0, kWatchInterval);
       if (environment.rank == dying_rank() && shared_.dies) return;
-      if (has_news && status.first()) break;
+      if (has_news && status.first_in_news()) break;
     }
     shared_.knows_s.at(static_cast<std::size_t>(environment.rank)) = seconds_since(death());
     ++shared_.num_know;
+    // As World does: rank 0 prints the failure, and the others end once it has.
+    if (environment.rank == 0)
+      status.set_printed();
+    else
+      status.wait_until_printed(kPrintLimit);
     status.leave(environment.rank);
   }
 

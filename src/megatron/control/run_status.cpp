@@ -78,6 +78,11 @@ bool RunStatus::wait_for_news(bool of_lost_ranks, std::chrono::milliseconds limi
   return true;
 }
 
+std::optional<RankFailure> RunStatus::first_in_news() {
+  if (watch_ && watch_->value(0)) return read(*watch_->value(0));
+  return first();
+}
+
 std::optional<RankFailure> RunStatus::wait_for_failure(std::chrono::milliseconds timeout) {
   return store_.poll(kFailureKey, timeout) ? first() : std::nullopt;
 }

@@ -51,6 +51,9 @@ class RunStatus {
   /// descriptor `wake` can be read. Only one thread may call it, always with the same
   /// `of_lost_ranks`. Throws StoreLost.
   bool wait_for_news(bool of_lost_ranks, std::chrono::milliseconds limit, int wake = -1);
+  /// Like first(), but without asking the store if wait_for_news() was told. For the thread that
+  /// calls that.
+  std::optional<RankFailure> first_in_news();
   /// Returns whether wait_for_news() costs the store nothing. Known after its first call.
   bool is_watched() const { return watch_ != nullptr; }
   /// Makes the store note when it loses the connection to this rank; leave() withdraws that.

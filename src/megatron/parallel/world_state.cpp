@@ -118,7 +118,7 @@ void World::State::watch() {
       const milliseconds pause = run_status_->is_watched() ? kWatchPause : long_pause;
       if (!run_status_->wait_for_news(environment_.rank == 0, pause, wake_.number())) continue;
       if (is_ending(milliseconds(0))) return;
-      if (const auto failure = run_status_->first()) return handle(*failure);
+      if (const auto failure = run_status_->first_in_news()) return handle(*failure);
       if (environment_.rank == 0) post_lost_ranks();
     } catch (const std::exception& error) {  // an unreadable status counts as lost
       return handle_lost_store(error.what());
