@@ -99,7 +99,8 @@ TEST(LaunchPlan, OfATorchrunEndpoint) {
   EXPECT_EQ(summary(plan_of({}, pod)), "1 on node ?/1:4 at gpt-worker-0:23456");
   EXPECT_EQ(summary(plan_of({"--master-addr", "x"}, pod)), "1 on node ?/1:4 at x:29500");
   EXPECT_EQ(summary(plan_of({"--nnodes", "1"}, pod)), "1 on node 0/1 at 127.0.0.1:0");
-  for (const char* wrong : {"node1:", "node1:x", "node1:0", "node1:65536", ":5", "[::1", "a:1:2"})
+  for (const char* wrong : {"node1:", "node1:x", "node1:0", "node1:65536", ":5", "[::1", "a:1:2",
+                            "", "[]", "[]:5", "[::1]junk:5", "[::1]junk"})
     EXPECT_THAT(error_of({"--nnodes", "1:2", "--rdzv-endpoint", wrong}),
                 HasSubstr("--rdzv-endpoint: is not an address: '"))
         << wrong;

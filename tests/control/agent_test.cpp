@@ -41,8 +41,9 @@ bool serve_until(const std::vector<Agent*>& agents, const IsDone& is_done) {
 
 class Agents : public testing::Test {
  protected:
-  Agents() {
-    options_.membership = {.min_hosts = 2, .max_hosts = 2, .max_restarts = 3};
+  explicit Agents(const MembershipOptions& membership = {
+                      .min_hosts = 2, .max_hosts = 2, .max_restarts = 3}) {
+    options_.membership = membership;
     options_.membership.join_timeout = milliseconds(10'000);
     options_.node_rank = 0;
     // The port is chosen before others are told of it.
@@ -68,6 +69,11 @@ class Agents : public testing::Test {
 
   AgentOptions options_;
   AgentPointer leader_;
+};
+
+class ElasticAgents : public Agents {
+ protected:
+  ElasticAgents() : Agents({.min_hosts = 1, .max_hosts = 2, .max_restarts = 3, .can_grow = true}) {}
 };
 
 TEST_F(Agents, MeetRunAndEnd) {
@@ -144,6 +150,30 @@ TEST_F(Agents, LoseOneThatEnds) {
   member = join(options_of(1));
   EXPECT_TRUE(serve_until({leader_.get(), member.get()}, [&] { return is_running(*member, 2); }))
       << "another takes its place";
+}
+
+TEST_F(Agents, LeaveOnlyWhereTheRunCanGoOn) {
+  AgentOptions options = options_of(1);
+  const AgentPointer fixed = join(options);
+  EXPECT_FALSE(fixed->leave());
+  EXPECT_FALSE(leader_->leave());
+}
+
+TEST_F(ElasticAgents, LeaveARun) {
+  const AgentPointer member = join(options_of(1));
+  ASSERT_TRUE(serve_until({leader_.get(), member.get()},
+                          [&] { return is_running(*member, 1) && is_running(*leader_, 1); }));
+  EXPECT_FALSE(leader_->leave());
+  EXPECT_TRUE(member->leave());
+  ASSERT_TRUE(serve_until({leader_.get(), member.get()},
+                          [&] { return member->decision().kind == Kind::stop; }));
+  member->report_end(1, {143, "rank 1 ended with exit code 143"});
+  leader_->report_end(1, {143, "rank 0 ended with exit code 143"});
+  ASSERT_TRUE(serve_until({leader_.get(), member.get()}, [&] { return is_running(*leader_, 2); }));
+  EXPECT_EQ(leader_->decision().members, std::vector<std::string>{leader_->id()});
+  leader_.reset();
+  ASSERT_TRUE(serve_until({member.get()}, [&] { return !member->lost_reason().empty(); }));
+  EXPECT_FALSE(member->leave()) << "nobody would answer";
 }
 
 TEST_F(Agents, RefuseAPlaceThatIsTaken) {

@@ -175,18 +175,26 @@ TEST(Membership, AReplacementMayHaveThePlaceOfAHostThatLeaves) {
   EXPECT_THAT(leader.decide().members, ElementsAre("a", "c"));
 }
 
-TEST(Membership, WaitsForAReplacementWhenTooFewAreLeft) {
+TEST(Membership, TheRunStopsWhenAHostLeavesThatItNeeds) {
   Leader leader(elastic(2, 3));
   leader.join("a");
   leader.join("b");
   leader.decide(seconds(15));
   leader.leave("b");
-  leader.decide();
+  EXPECT_EQ(leader.decide().reason, "host host-b leaves the run, which needs 2 hosts");
   leader.end_all(kAsked);
-  EXPECT_EQ(leader.decide().kind, Kind::wait);
-  EXPECT_EQ(leader.waiting(), "1 of 2 to 3 hosts is here (host-a)");
-  leader.join("c");
-  EXPECT_THAT(leader.decide().members, ElementsAre("a", "c"));
+  EXPECT_EQ(leader.decide().kind, Kind::end);
+  EXPECT_EQ(leader.decide().code, 143) << "a cluster starts it again";
+}
+
+TEST(Membership, TwoHostsLeaveAtOnce) {
+  Leader leader(elastic(1, 3));
+  for (const char* id : {"a", "b", "c"}) leader.join(id);
+  leader.leave("b");
+  EXPECT_EQ(leader.decide().kind, Kind::stop);
+  leader.leave("c");
+  leader.end_all(kAsked);
+  EXPECT_THAT(leader.decide().members, ElementsAre("a"));
 }
 
 TEST(Membership, AFailureWhileAHostLeavesIsARestartWithoutIt) {

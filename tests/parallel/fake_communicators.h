@@ -49,7 +49,7 @@ class FakeCommunicators final : public Communicators {
   void abort(const std::string&) override {}
   CommCounters& counters() override { return counters_; }
   void note_iteration(std::int64_t) override {}
-  void set_deadline(const std::string&, std::chrono::milliseconds) override {}
+  void set_deadline(const Deadline&) override {}
   void begin_section(const std::string&) override {}
   void end_section() override {}
   std::shared_ptr<FailureNotice> failure_notice() override { return nullptr; }

@@ -20,6 +20,7 @@ namespace {
 
 using std::chrono::milliseconds;
 using testing::AllOf;
+using testing::AnyOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::SizeIs;
@@ -167,10 +168,10 @@ TEST_F(HangWatchTest, ADeadlineNamesTheRankThatDelaysThisOne) {
   HangWatchOptions quiet = options();
   quiet.warn_after = milliseconds(0);
   HangWatch watch(status_, quiet);
-  watch.set_deadline("the section 'step'", milliseconds(2'400));
+  watch.set_deadline({"the section 'step'", milliseconds(2'400), "--limit"});
   EXPECT_THAT(failure_after(*status_),
-              HasSubstr("the section 'step' of rank 0 is not over after 2.4 s: rank 1 has not "
-                        "arrived after "));
+              HasSubstr("the section 'step' of rank 0 is not over after 2.4 s (--limit): rank 1 "
+                        "has not arrived after "));
 }
 
 TEST_F(HangWatchTest, ADeadlineWaitsForARankThatSavesAndMakesProgress) {
@@ -178,7 +179,7 @@ TEST_F(HangWatchTest, ADeadlineWaitsForARankThatSavesAndMakesProgress) {
   quiet.warn_after = milliseconds(0);
   status_->begin_section(1, "saving the checkpoint of iteration 3");
   HangWatch watch(status_, quiet);
-  watch.set_deadline("the section 'step'", milliseconds(1'200));
+  watch.set_deadline({"the section 'step'", milliseconds(1'200), "--limit"});
   for (int i = 0; i < 25; ++i) {
     status_->note_progress(1);
     std::this_thread::sleep_for(milliseconds(100));
@@ -190,10 +191,10 @@ TEST(HangWatch, ADeadlineOfARankThatWaitsForNobodyHasItsStack) {
   const auto status = status_of(1);
   status->enter(0);
   HangWatch watch(status, {.rank = 0, .warn_after = milliseconds(0)});
-  watch.set_deadline("the section 'setup'", milliseconds(300));
+  watch.set_deadline({"the section 'setup'", milliseconds(300), "--limit"});
   EXPECT_THAT(failure_after(*status),
-              AllOf(HasSubstr("the section 'setup' of rank 0 is not over after 0.3 s: this rank "
-                              "waits for no other, it is in "),
+              AllOf(HasSubstr("the section 'setup' of rank 0 is not over after 0.3 s (--limit): "
+                              "this rank waits for no other, it is in "),
                     HasSubstr(kSleepFunction)));
 }
 
@@ -202,10 +203,10 @@ TEST(HangWatch, ADeadlineMovesAndEnds) {
   status->enter(0);
   HangWatch watch(status, {.rank = 0, .warn_after = milliseconds(0)});
   for (int i = 0; i < 4; ++i) {
-    watch.set_deadline("the section 'step'", milliseconds(1'000));
+    watch.set_deadline({"the section 'step'", milliseconds(1'000), "--limit"});
     std::this_thread::sleep_for(milliseconds(400));
   }
-  watch.set_deadline("", milliseconds(0));
+  watch.set_deadline({});
   std::this_thread::sleep_for(milliseconds(1'400));
   EXPECT_EQ(status->failure(), "");
 }
@@ -300,6 +301,35 @@ TEST(HangWatch, AWaitGoesOnWhileTheOtherMakesProgress) {
   for (const std::string other_host : {"a", "b"}) {
     RankProcesses ranks({.body = "busy rank", .hosts = {"a", other_host}, .timeout_ms = 2'000});
     for (const ProcessEnd& end : ranks.ends()) EXPECT_EQ(end.code, 0) << end.text;
+  }
+}
+
+/// All ranks have a deadline, and one is busy. The operation timeout is much longer.
+const RankBodyOf kLatePastDeadline{
+    "late past a deadline", [](Communicators& world) {
+      const auto comm = world.group(first_ranks(3), "dp");
+      comm->barrier("together");
+      world.set_deadline({"the step", milliseconds(2'000), "--limit"});
+      if (world.rank() == 2) std::this_thread::sleep_for(milliseconds(60'000));
+      comm->barrier("end");
+    }};
+
+TEST(HangWatch, ADeadlineNamesTheRankOnAnyHost) {
+  for (const std::vector<std::string>& hosts :
+       {std::vector<std::string>{"a", "a", "a"}, {"a", "b", "c"}, {"a", "a", "b"}}) {
+    RankProcesses ranks({.body = "late past a deadline", .hosts = hosts, .timeout_ms = 90'000});
+    const auto start = std::chrono::steady_clock::now();
+    for (int i = 0; i < 2'000 && fs::exists("/proc/" + std::to_string(ranks.process(0)) + "/exe");
+         ++i)
+      std::this_thread::sleep_for(milliseconds(10));
+    EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(20));
+    ::kill(ranks.process(2), SIGKILL);
+    EXPECT_THAT(
+        ranks.ends()[0].text,
+        AllOf(HasSubstr("the step of rank "), HasSubstr(" is not over after 2 s (--limit): "),
+              AnyOf(HasSubstr("rank 2 has not arrived"),
+                    HasSubstr("of rank 2 is not over after 2 s (--limit): this rank "))))
+        << hosts[1] << hosts[2];
   }
 }
 

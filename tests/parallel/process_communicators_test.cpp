@@ -164,6 +164,27 @@ TEST(ProcessCommunicators, ALargeGroupAsksItsFirstRank) {
   }
 }
 
+/// Rank 0 asks for a message from a rank that never calls, and its group ends before they connect.
+const RankBodyOf kGroupWithoutALink("group without a link", [](Communicators& world) {
+  const auto comm = world.group(first_ranks(2), "pp");
+  if (world.rank() == 1) return;
+  const at::Tensor out = at::zeros({100'000});
+  const PendingWork work = comm->start_recv(out, 1, "never");
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  world.abort("this rank has enough");
+  work->wait();
+});
+
+TEST(ProcessCommunicators, AGroupEndsBeforeItsRanksConnect) {
+  RankProcesses processes(
+      {.body = "group without a link", .hosts = one_host(2), .transport = "gloo"});
+  const auto start = std::chrono::steady_clock::now();
+  const std::vector<ProcessEnd> ends = processes.ends();
+  EXPECT_EQ(ends[0].signal, 0);
+  EXPECT_THAT(ends[0].text, HasSubstr("this rank has enough"));
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(15));
+}
+
 /// The ranks of a host form a group of their own and are one host's part of a larger group, which
 /// its first rank makes late.
 const RankBodyOf kSameRanksTwice("same ranks twice", [](Communicators& world) {

@@ -107,9 +107,7 @@ class ChangedCommunicators final : public Communicators {
   void abort(const std::string& reason) override { own_.abort(reason); }
   CommCounters& counters() override { return own_.counters(); }
   void note_iteration(std::int64_t iteration) override { own_.note_iteration(iteration); }
-  void set_deadline(const std::string& what, std::chrono::milliseconds limit) override {
-    own_.set_deadline(what, limit);
-  }
+  void set_deadline(const Deadline& deadline) override { own_.set_deadline(deadline); }
   void begin_section(const std::string& what) override { own_.begin_section(what); }
   void end_section() override { own_.end_section(); }
   std::shared_ptr<FailureNotice> failure_notice() override { return own_.failure_notice(); }

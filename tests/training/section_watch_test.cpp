@@ -32,8 +32,7 @@ class WatchedRun {
     watch_ = std::make_unique<SectionWatch>(SectionWatchOptions{
         .config = std::move(config),
         .save = save,
-        .set_deadline = [this](const std::string& what,
-                               milliseconds limit) { what_ = what, limit_ = limit; },
+        .set_deadline = [this](const Deadline& deadline) { deadline_ = deadline; },
         .clock_s = [this] { return now_s_; }});
   }
   SectionWatch& watch() { return *watch_; }
@@ -51,14 +50,14 @@ class WatchedRun {
     watch_->note_saved();
   }
   void calculate(bool is_at_end) { watch_->calculate({Axis{"world"}}, is_at_end); }
-  const std::string& what() const { return what_; }
-  double limit_s() const { return static_cast<double>(limit_.count()) / 1000; }
+  const std::string& what() const { return deadline_.what; }
+  const std::string& source() const { return deadline_.source; }
+  double limit_s() const { return static_cast<double>(deadline_.limit.count()) / 1000; }
   const PerSection<std::optional<double>>& limits() const { return watch_->limits().seconds; }
 
  private:
   double now_s_ = 100;
-  std::string what_ = "nothing";
-  milliseconds limit_{-1};
+  Deadline deadline_{.what = "nothing", .limit = milliseconds(-1)};
   std::unique_ptr<SectionWatch> watch_;
 };
 
@@ -91,6 +90,12 @@ TEST(SectionWatch, LimitsEachSection) {
   }
   EXPECT_EQ(run.what(), "what lies between the sections");
   EXPECT_EQ(run.limit_s(), 300);
+  EXPECT_EQ(run.source(), "--ft-rank-out-of-section-timeout");
+  {
+    const SectionWatch::Scope end = run.watch().enter_end_of_step();
+    EXPECT_EQ(run.limit_s(), 180);
+    EXPECT_EQ(run.source(), "--ft-rank-section-timeouts");
+  }
   run.end();
   EXPECT_EQ(run.limit_s(), 0);
 }
@@ -116,8 +121,8 @@ TEST(SectionWatch, EachEvaluationWarmsUpAnew) {
 }
 
 TEST(SectionWatch, DoesNothingUnlessItIsAskedTo) {
-  SectionWatch watch(SectionWatchOptions{
-      .set_deadline = [](const std::string&, milliseconds) { FAIL() << "a deadline"; }});
+  SectionWatch watch(
+      SectionWatchOptions{.set_deadline = [](const Deadline&) { FAIL() << "a deadline"; }});
   watch.begin_setup();
   { const SectionWatch::Scope step = watch.enter_step(); }
   EXPECT_EQ(watch.calculate({Axis{"world"}}, true), "");
@@ -176,7 +181,8 @@ TEST(SectionWatch, KeepsCalculatedLimitsForLaterStarts) {
             R"({"current_timeouts":{"section":{"section":{"setup":600.0,"step":10.0,)"
             R"("checkpointing":15.0},"out_of_section":null,)"
             R"("calculated_sections":["checkpointing","step"],)"
-            R"("is_out_of_section_calculated":false}}})"
+            R"("is_out_of_section_calculated":false}},)"
+            R"("load":{"world_size":0,"num_microbatches":0}})"
             "\n");
   config.ft_rank_section_timeouts = "setup:500,step:1";
   WatchedRun run(config, folder.path());
@@ -184,6 +190,38 @@ TEST(SectionWatch, KeepsCalculatedLimitsForLaterStarts) {
   EXPECT_EQ(run.watch().limits().text(),
             "setup 500 s, step 10 s (calculated), checkpointing 15 s (calculated), out of section "
             "none");
+}
+
+/// Fewer ranks have more to do in a step, and a larger batch too.
+TEST(SectionWatch, ForgetsTheLimitsOfAnotherLoad) {
+  const TemporaryFolder folder;
+  FaultToleranceConfig config = calculating();
+  config.ft_rank_section_timeouts = "setup:600";
+  {
+    WatchedRun run(config, folder.path());
+    run.watch().begin_setup();
+    EXPECT_FALSE(run.watch().set_load({8, 2}));
+    for (int i = 0; i < 17; ++i) run.run_step(2);
+    run.save(3);
+    run.calculate(true);
+  }
+  {
+    WatchedRun run(config, folder.path());
+    EXPECT_FALSE(run.watch().set_load({8, 2}));
+    EXPECT_THAT(run.limits(), ElementsAre(600, 10, 15, kNone));
+    EXPECT_TRUE(run.watch().set_load({8, 4}));
+    EXPECT_THAT(run.limits(), ElementsAre(600, kNone, 15, kNone)) << "a save is the same";
+  }
+  WatchedRun run(config, folder.path());
+  EXPECT_TRUE(run.watch().set_load({4, 4}));
+  EXPECT_THAT(run.limits(), ElementsAre(600, kNone, kNone, kNone));
+}
+
+TEST(SectionWatch, ReadsTheFileOnlyWhenItCalculates) {
+  const TemporaryFolder folder;
+  std::ofstream(folder.path() / "ft_state.json") << "no file";
+  const WatchedRun run(given(), folder.path());
+  EXPECT_THAT(run.limits(), ElementsAre(600, 180, 420, 300));
 }
 
 /// As nvidia-resiliency-ext 0.4 writes it (RankMonitorClient.state_dict()).

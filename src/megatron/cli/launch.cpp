@@ -226,7 +226,8 @@ class Launch {
       if (decision.kind == Decision::Kind::end) return false;
       // The leader now knows how the ranks of this host have ended.
       const bool is_over = decision.kind == Decision::Kind::wait || decision.round > done;
-      if (is_leaving_ && is_over) throw EndsWaiting{own_.code == 0 ? 128 + SIGTERM : own_.code};
+      const bool has_saved = own_.code == 0 || own_.is_consequence;  // as far as this host knows
+      if (is_leaving_ && is_over) throw EndsWaiting{has_saved ? 128 + SIGTERM : own_.code};
       if (decision.kind == Decision::Kind::run && decision.round > done) return true;
       if (was_told_to_end()) throw EndsWaiting{128 + end_signal_};
       if (const std::string reason = agent_->lost_reason(); !reason.empty()) {

@@ -31,6 +31,9 @@ constexpr double kSelfExitSeconds = 2;
 /// Seconds after which the ranks of other hosts are told that a rank of this one has failed, unless
 /// a rank has said so.
 constexpr double kPostSeconds = 0.5;
+/// Seconds for the first launcher to let the ranks save for a host that leaves. Then this launcher
+/// stops its ranks, and with them the run.
+constexpr double kLeaveAnswerSeconds = 5;
 /// Seconds that ranks have to end by themselves after the launcher of the first host is lost. They
 /// notice it when a connection has been silent for kSilentHostSeconds.
 constexpr double kLostLeaderSeconds = 15;
@@ -169,9 +172,8 @@ void Supervisor::handle_signals() {
       reap();
     } else if (is_request_to_stop(*signal) && !result_.is_leaving && agent_.leave()) {
       result_.is_leaving = true;
-      err_.add(
-          "megatron launch: this host leaves the run, which saves and goes on without it; a "
-          "second signal stops the whole run\n");
+      answer_by_ = Clock::now() + seconds(kLeaveAnswerSeconds);
+      err_.add("megatron launch: this host leaves the run; a second signal stops the whole run\n");
     } else {
       // SIGUSR2 asks the ranks what they do; unless it is their --exit-signal, they go on.
       if (*signal != SIGUSR2) result_.was_signalled = result_.was_told_to_stop = true;
@@ -187,9 +189,14 @@ void Supervisor::obey_agent() {
   if (decision.kind == Decision::Kind::abort)
     return end_ranks("another host has failed, and these ranks have not ended");
   if (decision.kind == Decision::Kind::end) return end_ranks("the run has ended");
+  if (decision.kind == Decision::Kind::run && answer_by_ && Clock::now() >= *answer_by_) {
+    // The first launcher may be lost. The host may have little time left.
+    answer_by_.reset();
+    result_.was_signalled = result_.was_told_to_stop = true;
+    return signal_all(SIGTERM);
+  }
   if (decision.kind != Decision::Kind::stop || std::exchange(is_stopping_, true)) return;
-  err_.add("megatron launch: " + decision.reason + ": the ranks save and stop" +
-           (result_.is_leaving ? "\n" : ", and are started again\n"));
+  err_.add("megatron launch: " + decision.reason + ": the ranks save and stop\n");
   signal_all(SIGTERM);
 }
 

@@ -102,7 +102,7 @@ class Supervisor {
   const std::int64_t round_;
   LaunchResult result_;
   std::optional<Clock::time_point> terminate_at_, kill_at_, post_at_;
-  std::optional<Clock::time_point> failed_at_, leader_lost_at_;
+  std::optional<Clock::time_point> failed_at_, leader_lost_at_, answer_by_;
   bool is_stopping_ = false;  ///< the agent has asked the ranks to save and stop
   bool is_ending_ = false;    ///< the ranks are ended for a reason that is not their own
   std::string end_reason_;    ///< that reason, unless a rank had failed before

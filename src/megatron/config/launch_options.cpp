@@ -150,21 +150,21 @@ class PlanReader {
 
   /// Takes HOST, HOST:PORT or [IPV6]:PORT as the master's address, as torchrun does.
   void take_endpoint(const std::string& text, const std::string& source) {
-    const std::size_t bracket = text.starts_with('[') ? text.find(']') : std::string::npos,
-                      colon = text.find(':', bracket == std::string::npos ? 0 : bracket);
-    options_.master_addr =
-        bracket == std::string::npos ? text.substr(0, colon) : text.substr(1, bracket - 1);
-    const bool is_whole = bracket != std::string::npos || !text.starts_with('[');
-    if (colon == std::string::npos && is_whole) return;
-    const std::string port = text.substr(colon + 1);
+    const bool has_brackets = text.starts_with('[');
+    const std::size_t host_end = text.find(has_brackets ? ']' : ':');
+    const std::string host = text.substr(0, host_end).substr(has_brackets ? 1 : 0);
+    std::string rest = host_end == std::string::npos ? "" : text.substr(host_end);
+    if (has_brackets) rest = rest.starts_with(']') ? rest.substr(1) : "no bracket";
+    const std::string port = rest.starts_with(':') ? rest.substr(1) : "";
     const bool is_number = !port.empty() && port.size() <= 5 &&
                            port.find_first_not_of("0123456789") == std::string::npos;
     const int number = is_number ? std::stoi(port) : -1;
-    // torchrun's localhost:0 is any free port, which others could not know.
+    // torchrun's localhost:0 is any free port, which other hosts could not know.
     const int least = plan_.max_nodes == 1 ? 0 : 1;
-    if (options_.master_addr->empty() || number < least || number > 65535)
+    if (host.empty() || (!rest.empty() && (number < least || number > 65535)))
       throw UserError({source, "is not an address: '" + text + "'",
                        "write HOST:PORT or [IPV6]:PORT, with a port from 1 to 65535"});
+    options_.master_addr = host;
     if (!options_.master_port && number > 0) options_.master_port = number;
   }
 

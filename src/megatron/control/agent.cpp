@@ -23,7 +23,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-/// Keys of the agents. The first three are logs, one line of JSON for each event.
+/// Keys of the agents. The first four are logs, one line of JSON for each event.
 constexpr const char *kJoinedKey = "agents/joined", *kEndedKey = "agents/ended",
                      *kLostKey = "agents/lost", *kLeavingKey = "agents/leaving",
                      *kDecisionKey = "agents/decision";
@@ -298,7 +298,7 @@ class MemberAgent final : public Agent {
 
   const Decision& decision() const override { return decision_; }
   bool leave() override {
-    if (!options_.membership.can_grow) return false;
+    if (!options_.membership.can_grow || !lost_reason().empty()) return false;
     relay_.append(kLeavingKey, line_of({{"id", id()}}));
     return true;
   }

@@ -198,7 +198,7 @@ void Membership::begin_round(const std::vector<const Agent*>& hosts, Time now) {
   for (const Agent* host : hosts) decision_.members.push_back(host->id);
   for (Agent& agent : agents_) agent.result.reset();
   is_running_ = true;
-  was_asked_ = false;
+  was_asked_ = is_left_ = false;
   round_start_ = now;
   forming_since_.reset();
   ending_since_.reset();
@@ -240,7 +240,11 @@ void Membership::watch_round(Time now) {
   const auto leaving = std::ranges::find_if(agents_, [this](const Agent& agent) {
     return agent.is_leaving && is_member(agent) && !agent.result;
   });
-  if (leaving != agents_.end()) return ask_to_stop("host " + leaving->host + " leaves the run");
+  if (leaving != agents_.end()) {
+    is_left_ = true;
+    return ask_to_stop("host " + leaving->host + " leaves the run" +
+                       (can_go_on() ? "" : ", which needs " + hosts_text(options_.min_hosts)));
+  }
   const auto own = static_cast<std::int64_t>(decision_.members.size()),
              here = static_cast<std::int64_t>(candidates().size());
   if (std::min(here, options_.max_hosts) <= own || !newcomers_have_settled(now)) return;
@@ -280,6 +284,7 @@ void Membership::end_round(Time now) {
   const Agent& cause = cause_of_end();
   const HostResult& result = *cause.result;
   if (result.code == 0 && !was_asked_) return finish(0, "");
+  if (is_left_ && result.code == 143 && !can_go_on()) return finish(143, decision_.reason);
   if (was_asked_ && (result.code == 0 || result.code == 143)) {
     // A run that ended by itself in the meantime resumes at its end, and ends again.
     decision_.kind = Decision::Kind::wait;

@@ -105,6 +105,8 @@ class Membership {
   bool is_member(const Agent& agent) const;
   bool newcomers_have_settled(Time now) const;
   void ask_to_stop(const std::string& reason);
+  /// Whether the hosts that are left suffice for a round.
+  bool can_go_on() const { return largest_fit(static_cast<std::int64_t>(candidates().size())) > 0; }
   const std::string& refusal(std::int64_t hosts) const;
   std::int64_t largest_fit(std::int64_t hosts) const;
   void form(Time now);
@@ -123,6 +125,7 @@ class Membership {
   mutable std::map<std::int64_t, std::string> refusals_;  ///< by number of hosts
   bool is_running_ = false;
   bool was_asked_ = false;  ///< the hosts of this round to stop, for the sake of others
+  bool is_left_ = false;    ///< a host leaves after this round
   std::optional<Time> forming_since_, enough_since_, ending_since_, begin_not_before_;
   Time round_start_{};
   std::int64_t quick_failures_ = 0;  ///< in a row, each soon after its round began

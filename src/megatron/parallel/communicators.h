@@ -2,7 +2,6 @@
 // each counts its calls under its own name.
 #pragma once
 
-#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -10,6 +9,7 @@
 
 #include "megatron/parallel/comm.h"
 #include "megatron/parallel/comm_counters.h"
+#include "megatron/parallel/failure/deadline.h"
 
 namespace megatron {
 
@@ -36,10 +36,10 @@ class Communicators {
   /// outermost.
   virtual void begin_section(const std::string& what) = 0;
   virtual void end_section() = 0;
-  /// Ends the run, on this rank and its peers, unless this function is called again within `limit`;
-  /// 0: never. The failure names `what`, such as "the step", and the rank that delays this one.
-  /// Ranks that are threads have no watch, and no deadline.
-  virtual void set_deadline(const std::string& what, std::chrono::milliseconds limit) = 0;
+  /// Ends the run, on this rank and its peers, unless this function is called again within the
+  /// limit. The failure names the rank that delays this one. Ranks that are threads have no watch,
+  /// and no deadline.
+  virtual void set_deadline(const Deadline& deadline) = 0;
   /// Returns the failure state shared by the ranks of this host. It may outlive this object.
   virtual std::shared_ptr<FailureNotice> failure_notice() = 0;
 };

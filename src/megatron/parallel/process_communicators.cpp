@@ -64,13 +64,14 @@ class ProcessCommunicators final : public Communicators {
         hang_watch_(std::in_place, host_groups_.host_status, hang_watch_options()) {}
   ~ProcessCommunicators() override {
     groups_.clear();
+    // It uses watch_, and reports a failure while this rank still counts as present.
+    hang_watch_.reset();
     std::unique_ptr<FailureMonitor> watch;
     {
       const std::lock_guard lock(watch_mutex_);
       watch = std::move(watch_);
     }
     watch.reset();
-    hang_watch_.reset();  // it reports a failure while this rank still counts as present
     host_groups_.host_status->leave(options_.rank);
   }
   std::int64_t rank() const override { return options_.rank; }
@@ -83,9 +84,7 @@ class ProcessCommunicators final : public Communicators {
     host_groups_.host_status->begin_section(options_.rank, what);
   }
   void end_section() override { host_groups_.host_status->end_section(options_.rank); }
-  void set_deadline(const std::string& what, std::chrono::milliseconds limit) override {
-    hang_watch_->set_deadline(what, limit);
-  }
+  void set_deadline(const Deadline& deadline) override { hang_watch_->set_deadline(deadline); }
   std::shared_ptr<FailureNotice> failure_notice() override { return host_groups_.host_status; }
   /// Thread-safe.
   void abort(const std::string& reason) override {
@@ -214,8 +213,10 @@ c10::intrusive_ptr<c10d::Backend> ProcessCommunicators::make_nccl_backend(
 std::shared_ptr<ByteChannel> ProcessCommunicators::make_channel(const GroupInfo& group_info) {
   start_watch();
   std::shared_ptr<ByteChannel> channel = make_checked_channel(make_gloo_channel(
-      store_.with_prefix(store_key(group_info.ranks) + "/gloo"),
-      {.rank = group_info.rank, .address = options_.address, .timeout = options_.timeout}));
+      store_.with_prefix(store_key(group_info.ranks) + "/gloo"), {.rank = group_info.rank,
+                                                                  .size = group_info.size(),
+                                                                  .address = options_.address,
+                                                                  .timeout = options_.timeout}));
   watch_->add_cancel([weak = std::weak_ptr(channel)] {
     if (const auto alive = weak.lock()) alive->cancel();
   });

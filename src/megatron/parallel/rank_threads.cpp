@@ -68,7 +68,7 @@ class ThreadCommunicators final : public Communicators {
     world_.host_status->begin_section(rank_, what);
   }
   void end_section() override { world_.host_status->end_section(rank_); }
-  void set_deadline(const std::string& /*what*/, std::chrono::milliseconds /*limit*/) override {}
+  void set_deadline(const Deadline& /*deadline*/) override {}
   std::shared_ptr<FailureNotice> failure_notice() override { return world_.host_status; }
 
   std::shared_ptr<Comm> group(const Ranks& ranks, const std::string& name) override {

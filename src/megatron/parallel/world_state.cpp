@@ -22,6 +22,8 @@ using std::chrono::seconds;
 
 /// Limit for this rank's main thread to end after a failure that this host knows of.
 constexpr seconds kForcedExitTimeout{15};
+/// Time for a rank to write what it was doing.
+constexpr seconds kDumpTime{2};
 /// Time between two looks of the watcher.
 constexpr milliseconds kWatchPause{250};
 /// Limit for rank 0 to find the same failure itself.
@@ -86,14 +88,23 @@ void World::State::join(RendezvousOptions options) {
   }
 }
 
-/// In a world of one process nobody else watches the notice.
 void World::State::set_failure_notice(std::shared_ptr<FailureNotice> notice) {
   const std::lock_guard lock(mutex_);
   notice_ = std::move(notice);
-  if (environment_.world_size > 1 || watcher_.joinable()) return;
-  watcher_ = std::thread([this] {
-    while (!is_ending(kWatchPause)) exit_if_overdue();
-  });
+  if (environment_.world_size == 1 && !watcher_.joinable())
+    watcher_ = std::thread([this] { watch_alone(); });
+}
+
+/// In a world of one process no wait for another ends after a failure.
+void World::State::watch_alone() {
+  const auto failure = [this] {
+    const std::lock_guard lock(mutex_);
+    return notice_->failure();
+  };
+  while (failure().empty())
+    if (is_ending(kWatchPause)) return;
+  if (is_ending(kDumpTime)) return;
+  exit_now({environment_.rank, "", 1, "error: " + failure()});
 }
 
 /// Runs in the watcher's thread. A watcher that fails itself ends the rank, which would otherwise

@@ -71,9 +71,8 @@ DistributedContext::DistributedContext(World& world, const ParallelConfig& paral
 DistributedContext::~DistributedContext() { world_.on_failure(nullptr); }
 
 RankContext DistributedContext::in_world() {
-  const auto set_deadline = [this](const std::string& what, std::chrono::milliseconds limit) {
-    communicators_ ? communicators_->set_deadline(what, limit)
-                   : own_watch_->set_deadline(what, limit);
+  const auto set_deadline = [this](const Deadline& deadline) {
+    communicators_ ? communicators_->set_deadline(deadline) : own_watch_->set_deadline(deadline);
   };
   return {.communicators = communicators_.get(),
           .set_deadline = set_deadline,

@@ -107,6 +107,7 @@ HangWatch::~HangWatch() {
   }
   changed_.notify_all();
   thread_.join();
+  if (judge_.joinable()) judge_.join();
   try {
     dump_after_failure();
   } catch (const std::exception&) {
@@ -114,7 +115,7 @@ HangWatch::~HangWatch() {
   }
 }
 
-/// An error here must not end the rank: the watch only reports.
+/// An error here must not end the rank.
 void HangWatch::watch() noexcept {
   std::unique_lock lock(mutex_);
   while (!changed_.wait_for(lock, kInterval, [this] { return is_ending_; })) {
@@ -150,40 +151,66 @@ void HangWatch::sample_progress() {
   host_status_->note_progress(options_.rank);
 }
 
-void HangWatch::set_deadline(const std::string& what, milliseconds limit) {
+void HangWatch::set_deadline(const Deadline& deadline) {
   const std::lock_guard lock(mutex_);
-  deadline_ = {.what = what, .limit = limit, .next_check = limit, .timer = {}};
+  deadline_ = deadline;
+  ++deadline_number_;
+  next_deadline_check_ = deadline.limit;
+  deadline_timer_ = {};
 }
 
 void HangWatch::check_deadline() {
-  std::string what;
-  milliseconds limit;
   host_status_->waits().overdue(options_.rank, milliseconds(0));  // keeps the timers running
-  {
-    const std::lock_guard lock(mutex_);
-    if (deadline_.limit.count() == 0 || deadline_.timer.elapsed() < deadline_.next_check) return;
-    what = deadline_.what, limit = deadline_.limit;
-    deadline_.next_check += decision_interval(limit);
+  const std::lock_guard lock(mutex_);
+  const bool is_over =
+      deadline_.limit.count() > 0 && deadline_timer_.elapsed() >= next_deadline_check_;
+  if (!is_over || is_judging_) return;
+  next_deadline_check_ += decision_interval(deadline_.limit);
+  if (judge_.joinable()) judge_.join();  // it has ended
+  is_judging_ = true;
+  judge_ = std::thread(
+      [this, deadline = deadline_, number = deadline_number_] { judge(deadline, number); });
+}
+
+void HangWatch::judge(const Deadline& deadline, std::uint64_t number) {
+  std::string cause;
+  try {
+    cause = cause_of_delay(deadline.limit);
+  } catch (const std::exception& error) {
+    cause = std::string("what delays it is unknown: ") + error.what();  // it is late all the same
   }
-  const std::string cause = cause_of_delay(limit);
-  if (!cause.empty())
-    host_status_->fail(what + " of rank " + std::to_string(options_.rank) + " is not over after " +
-                       time_text(limit) + ": " + cause);
+  const std::lock_guard lock(mutex_);
+  is_judging_ = false;
+  if (cause.empty() || number != deadline_number_) return;
+  host_status_->fail(deadline.what + " of rank " + std::to_string(options_.rank) +
+                     " is not over after " + time_text(deadline.limit) + " (" + deadline.source +
+                     "): " + cause);
 }
 
 std::string HangWatch::cause_of_delay(milliseconds limit) {
-  std::vector<std::int64_t> missing;
-  milliseconds waited = limit;
-  if (options_.poll_device_calls) {
-    options_.poll_device_calls();
-    if (const auto late = late_device_call()) missing = late->missing;
-  } else {
-    // The longest wait of at least a second, to within a factor of two.
-    for (; missing.empty() && waited >= milliseconds(1'000); waited /= 2)
-      missing = host_status_->waits().overdue(options_.rank, waited);
-    if (!missing.empty()) waited *= 2;
+  if (options_.poll_device_calls) return cause_on_device(limit);
+  // A shorter wait is not what has taken the time.
+  const milliseconds least = std::max(limit / 8, milliseconds(1));
+  for (milliseconds waited = limit; waited >= least; waited /= 2) {
+    if (!host_status_->waits().read(options_.rank).is_waiting) break;
+    const std::vector<std::int64_t> missing = host_status_->waits().overdue(options_.rank, waited);
+    if (!missing.empty()) return report_hang(*host_status_, {options_.rank, missing, waited});
   }
-  if (!missing.empty()) return report_hang(*host_status_, {options_.rank, missing, waited});
+  return own_place();
+}
+
+/// The host does not wait for calls on a device.
+std::string HangWatch::cause_on_device(milliseconds limit) {
+  options_.poll_device_calls();
+  const auto late = late_device_call(limit / 8);  // a younger one is not what has taken the time
+  if (!late) return own_place();
+  const milliseconds waited(static_cast<std::int64_t>(late->age_s * 1000));
+  const TimedOutRank waiter{options_.rank, late->missing, waited};
+  if (!late->missing.empty()) return report_hang(*host_status_, waiter);
+  return late->call + ": " + missing_text(waiter, host_status_->states(), late->group);
+}
+
+std::string HangWatch::own_place() const {
   const std::string stack = short_stack(main_thread_stack());
   return "this rank waits for no other" + (stack.empty() ? "" : ", it is in " + stack);
 }
@@ -199,30 +226,38 @@ void HangWatch::warn_about_waits() {
   if (!missing.empty()) warn({.call = wait.call, .missing = missing});
 }
 
-/// Returns the oldest call of this rank that is not complete on its device.
-std::optional<HangWatch::LateCall> HangWatch::late_device_call() {
+/// Returns the oldest call of this rank that is not complete on its device, and is at least
+/// `least` old.
+std::optional<HangWatch::LateCall> HangWatch::late_device_call(milliseconds least) {
   const std::vector<CallRecord> calls = host_status_->history().read(options_.rank);
   const auto first =
       std::ranges::find_if(calls, [](const CallRecord& call) { return call.left_s == 0; });
   if (first == calls.end()) return std::nullopt;
+  const double age_s = unix_seconds() - first->entered_s;
+  if (age_s < std::chrono::duration<double>(least).count()) return std::nullopt;
   const CallGroups groups = host_status_->history().groups();
   const auto group = groups.find(first->group);
   if (group == groups.end()) return std::nullopt;
   return LateCall{.call = describe_with_place(*first),
                   .missing = late_ranks(*host_status_, options_.rank, *first, group->second),
                   .group = group->second.ranks,
-                  .age_s = unix_seconds() - first->entered_s};
+                  .age_s = age_s};
 }
 
 void HangWatch::check_device_calls() {
   options_.poll_device_calls();
-  const std::optional<LateCall> late = late_device_call();
+  const bool warns = options_.warn_after.count() > 0;
+  const milliseconds first = warns ? options_.warn_after : options_.timeout;
+  const std::optional<LateCall> late = late_device_call(std::min(first, options_.timeout));
+  if (!late) {
+    next_warning_ = options_.warn_after;
+    return;
+  }
   const auto is_older_than = [&](milliseconds limit) {
-    return late && late->age_s >= std::chrono::duration<double>(limit).count();
+    return late->age_s >= std::chrono::duration<double>(limit).count();
   };
-  if (!is_older_than(options_.warn_after)) next_warning_ = options_.warn_after;
   if (is_older_than(options_.timeout)) return end_device_call(*late);
-  if (options_.warn_after.count() > 0 && is_older_than(next_warning_)) warn(*late);
+  if (warns && is_older_than(next_warning_)) warn(*late);
 }
 
 void HangWatch::end_device_call(const LateCall& late) {

@@ -16,6 +16,7 @@
 #include <thread>
 
 #include "megatron/base/suspend_aware_timer.h"
+#include "megatron/parallel/failure/deadline.h"
 #include "megatron/parallel/failure/host_status.h"
 #include "megatron/parallel/failure/rank_dump.h"
 
@@ -44,7 +45,7 @@ class HangWatch {
   HangWatch& operator=(const HangWatch&) = delete;
 
   /// See Communicators::set_deadline().
-  void set_deadline(const std::string& what, std::chrono::milliseconds limit);
+  void set_deadline(const Deadline& deadline);
 
  private:
   void watch() noexcept;
@@ -53,11 +54,16 @@ class HangWatch {
   void warn_about_waits();
   /// Also ends the run when a call on a device has taken longer than the timeout.
   void check_device_calls();
-  /// Ends the run when the rank has passed its deadline.
+  /// Begins to look for the cause when the rank has passed its deadline.
   void check_deadline();
-  /// Says which ranks this one waits for, else where it is itself. Returns "" when the wait for
-  /// them should go on.
+  /// Ends the run unless the rank has met its deadline in the meantime, or the wait should go on.
+  /// It may ask other hosts, which takes seconds.
+  void judge(const Deadline& deadline, std::uint64_t number);
+  /// Says which ranks this one has waited for, else where it is itself. Returns "" when the wait
+  /// should go on.
   std::string cause_of_delay(std::chrono::milliseconds limit);
+  std::string cause_on_device(std::chrono::milliseconds limit);
+  std::string own_place() const;
   /// A call that is not complete.
   struct LateCall {
     std::string call;
@@ -65,7 +71,7 @@ class HangWatch {
     std::vector<std::int64_t> group = {};  ///< all ranks of the group; empty if it is not known
     double age_s = 0;
   };
-  std::optional<LateCall> late_device_call();
+  std::optional<LateCall> late_device_call(std::chrono::milliseconds least);
   void end_device_call(const LateCall& late);
   void warn(const LateCall& late);
   void dump_after_signal();
@@ -84,13 +90,13 @@ class HangWatch {
   std::mutex mutex_;
   std::condition_variable changed_;
   bool is_ending_ = false;
-  struct Deadline {
-    std::string what;
-    std::chrono::milliseconds limit{0};       ///< 0: none
-    std::chrono::milliseconds next_check{0};  ///< time after which it has passed
-    SuspendAwareTimer timer;
-  };
-  Deadline deadline_;  ///< guarded by mutex_
+  // Guarded by mutex_.
+  Deadline deadline_;
+  std::uint64_t deadline_number_ = 0;                 ///< counts the deadlines
+  std::chrono::milliseconds next_deadline_check_{0};  ///< on the timer
+  SuspendAwareTimer deadline_timer_;
+  bool is_judging_ = false;
+  std::thread judge_;
   std::thread thread_;
 };
 

@@ -13,21 +13,16 @@ std::uint64_t checksum_of(const void* data, std::size_t bytes) {
   return checksum(std::span(static_cast<const std::byte*>(data), bytes));
 }
 
-/// A transfer of data and of its checksum, which must not move while it is under way.
+/// A transfer of data and of its checksum.
 class CheckedTransfer : public Transfer {
  public:
-  ~CheckedTransfer() override {
-    // The transfers use checksum_.
-    of_data_.reset();
-    of_checksum_.reset();
-  }
   void wait() override {
     of_data_->wait();
     of_checksum_->wait();
   }
 
  protected:
-  std::uint64_t checksum_ = 0;
+  std::uint64_t checksum_ = 0;  ///< must outlive the transfers
   std::unique_ptr<Transfer> of_data_, of_checksum_;
 };
 

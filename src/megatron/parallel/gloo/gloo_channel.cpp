@@ -37,8 +37,9 @@ using std::chrono::milliseconds;
 /// Extra time for FailureMonitor, which ends waits and may extend them while others make progress.
 /// When a wait of Gloo times out, it closes the connection and the peer is blamed.
 constexpr std::chrono::hours kWatchLead{24};
-/// Limit for two ranks that are both here to connect. Nothing can end this wait earlier.
-constexpr milliseconds kConnectTimeout{60'000};
+/// Limit for two ranks that are both here to connect. Nothing can end this wait earlier, so the end
+/// of a channel may take as long if the peer dies just then.
+constexpr milliseconds kConnectTimeout{20'000};
 
 std::exception_ptr cancelled() {
   return std::make_exception_ptr(CommError("cancelled, because this rank is ending"));
@@ -71,6 +72,12 @@ class LinkCall {
     fail(cancelled());
     const std::lock_guard lock(mutex_);
     if (work_) work_->abort();
+  }
+  /// Makes sure that the memory of the call is not used any more.
+  void abandon() {
+    fail(cancelled());
+    const std::lock_guard lock(mutex_);
+    work_.reset();
   }
   void wait(milliseconds timeout) {
     std::unique_lock lock(mutex_);
@@ -121,10 +128,10 @@ class GlooTransfer final : public Transfer {
       : call_(std::move(call)), active_(std::move(active)), timeout_(timeout) {
     active_->add(call_.get());
   }
-  /// A call that has not started must not start later, because its memory may be gone.
+  /// The link may still hold the call, but its memory may be gone.
   ~GlooTransfer() override {
     active_->remove(call_.get());
-    call_->fail(cancelled());
+    call_->abandon();
   }
   void wait() override { call_->wait(timeout_); }
 
@@ -230,12 +237,14 @@ class GlooChannel final : public ByteChannel {
 
   /// Waits until the peer has something for this rank too, and connects with it.
   GlooLink::Group connect(std::int64_t peer) {
-    const StoreWait wait{.what = "connecting ranks with Gloo",
-                         .timeout = options_.timeout + kWatchLead,
-                         .find_failure = [this] {
-                           return active_->is_cancelled() ? "cancelled, because this rank is ending"
-                                                          : "";
-                         }};
+    const StoreWait wait{
+        .what = "connecting ranks with Gloo",
+        .timeout = options_.timeout + kWatchLead,
+        .find_failure =
+            [this] {
+              return active_->is_cancelled() ? "cancelled, because this rank is ending" : "";
+            },
+        .longest_pause = std::max(milliseconds(20), milliseconds(options_.size))};
     const auto calls_of = [](std::int64_t rank) { return "calls/" + std::to_string(rank); };
     store_.set(calls_of(peer) + "/" + std::to_string(options_.rank), "yes");
     wait_for_ranks(store_, calls_of(options_.rank), {peer}, wait);

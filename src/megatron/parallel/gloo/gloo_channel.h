@@ -13,9 +13,10 @@
 namespace megatron {
 
 struct GlooOptions {
-  std::int64_t rank = 0;     ///< Rank in the group.
-  std::string address = {};  ///< Address of this host as others reach it. Empty: 127.0.0.1.
-  std::chrono::milliseconds timeout{600'000};  ///< Limit of transfers: a day more.
+  std::int64_t rank = 0, size = 1;  ///< Rank in the group, size of the group.
+  std::string address = {};         ///< Address of this host as others reach it. Empty: 127.0.0.1.
+  /// After which FailureMonitor ends a transfer. The channel's own limit is a day longer.
+  std::chrono::milliseconds timeout{600'000};
 };
 
 /// Returns the channel of this rank, without waiting for the others. `store` must be that of the

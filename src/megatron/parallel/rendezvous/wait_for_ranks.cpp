@@ -29,7 +29,8 @@ std::string missing_text(RunStore& store, const std::string& key,
 /// The limit of a wait, and the pauses between two looks.
 class WaitLimit {
  public:
-  explicit WaitLimit(const StoreWait& wait, milliseconds longest_pause = milliseconds(20))
+  explicit WaitLimit(const StoreWait& wait) : WaitLimit(wait, wait.longest_pause) {}
+  WaitLimit(const StoreWait& wait, milliseconds longest_pause)
       : wait_(wait), longest_pause_(longest_pause) {}
 
   /// Throws CommError if the run has failed or the time is over; missing() then says who is

@@ -17,6 +17,7 @@ struct StoreWait {
   /// Called while waiting. A text that it returns ends the wait. Null: nothing but the timeout
   /// does.
   std::function<std::string()> find_failure = {};
+  std::chrono::milliseconds longest_pause{20};  ///< between two requests
 };
 
 /// Returns the values under `key`/<rank> for each of the ranks. Throws CommError, which names

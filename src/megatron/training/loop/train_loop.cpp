@@ -123,17 +123,20 @@ std::optional<std::string> TrainLoop::run_iteration() {
     {
       const SectionWatch::Scope section = services_.sections->enter_step();
       train_iteration();
+      if (rejection_) return "at iteration " + std::to_string(progress_.iteration);
+      const std::int64_t interval =
+          plan_.settings.parallel.check_weight_hash_across_dp_replicas_interval;
+      if (interval > 0 && progress_.iteration % interval == 0) check_replicas(*state_.weights);
     }
-    if (rejection_) return "at iteration " + std::to_string(progress_.iteration);
-    const std::int64_t interval =
-        plan_.settings.parallel.check_weight_hash_across_dp_replicas_interval;
-    if (interval > 0 && progress_.iteration % interval == 0) check_replicas(*state_.weights);
     validator_.evaluate_if_due();
     if (deadline() != nullptr)
       deadline()->record_iteration_time(services_.clock.monotonic_s() - start);
     saver_.save_if_due();
   }
-  const auto reason = exit_.reason(progress_.iteration);
+  const auto reason = [&] {  // the ranks agree, so a rank that stands still is noticed here
+    const SectionWatch::Scope section = services_.sections->enter_end_of_step();
+    return exit_.reason(progress_.iteration);
+  }();
   if (reason) saver_.save_at_end();
   return reason;
 }
@@ -174,6 +177,7 @@ void TrainLoop::update_num_microbatches() {
                    << next.running_batch_size << " after " << progress_.consumed_train_samples
                    << " samples" << std::endl;
   state_.batch = next;
+  services_.sections->set_load({plan_.rank.world.size, next.num_microbatches});
 }
 
 /// Runs the step under the rerun state machine. When training diverges, saves the last good weights

@@ -12,6 +12,9 @@
 namespace megatron {
 namespace {
 
+/// Beside what nvidia-resiliency-ext reads.
+constexpr const char *kLoad = "load", *kWorldSize = "world_size",
+                     *kMicrobatches = "num_microbatches";
 constexpr const char *kCurrent = "current_timeouts", *kSection = "section",
                      *kOutside = "out_of_section", *kCalculated = "calculated_sections",
                      *kOutsideIsCalculated = "is_out_of_section_calculated";
@@ -65,7 +68,7 @@ std::string SectionLimits::text() const {
   for (std::size_t i = 0; i < seconds.size(); ++i) {
     text += text.empty() ? "" : ", ";
     text += i == kOutOfSection ? "out of section" : kRunSectionNames[i];
-    text += seconds[i] ? format(" %.3g s", *seconds[i]) : " none";
+    text += seconds[i] ? format(*seconds[i] < 100 ? " %.3g s" : " %.0f s", *seconds[i]) : " none";
     if (is_calculated[i]) text += " (calculated)";
   }
   return text;
@@ -82,6 +85,8 @@ void read_calculated_limits(const fs::path& path, SectionLimits& limits) {
   const Json* sections =
       current != nullptr ? member(*current, kSection, &Json::is_object, source) : nullptr;
   if (sections == nullptr) return;  // nothing was calculated yet
+  if (const Json* load = member(state, kLoad, &Json::is_object, source))
+    limits.load = {json_int(*load, kWorldSize, source), json_int(*load, kMicrobatches, source)};
   const Json* seconds = member(*sections, kSection, &Json::is_object, source);
   if (const Json* names = member(*sections, kCalculated, &Json::is_array, source)) {
     for (std::size_t i = 0; i < kRunSectionNames.size(); ++i) {
@@ -112,7 +117,10 @@ void write_calculated_limits(const fs::path& path, const SectionLimits& limits) 
                                 {kOutside, value(limits.seconds[kOutOfSection])},
                                 {kCalculated, calculated},
                                 {kOutsideIsCalculated, limits.is_calculated[kOutOfSection]}};
-  const OrderedJson state = {{kCurrent, {{kSection, sections}}}};
+  const OrderedJson state = {
+      {kCurrent, {{kSection, sections}}},
+      {kLoad,
+       {{kWorldSize, limits.load.world_size}, {kMicrobatches, limits.load.num_microbatches}}}};
   write_file_atomically(path, state.dump() + "\n");
 }
 

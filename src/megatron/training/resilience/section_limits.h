@@ -16,9 +16,17 @@ template <class T>
 using PerSection = std::array<T, kRunSectionNames.size() + 1>;
 inline constexpr std::size_t kOutOfSection = kRunSectionNames.size();
 
+/// What the length of a step depends on.
+struct StepLoad {
+  std::int64_t world_size = 0;        ///< 0: unknown, as in a file of nvidia-resiliency-ext
+  std::int64_t num_microbatches = 0;  ///< of each rank and step
+  bool operator==(const StepLoad&) const = default;
+};
+
 struct SectionLimits {
   PerSection<std::optional<double>> seconds = {};  ///< nullopt: no limit
   PerSection<bool> is_calculated = {};             ///< from measured times, not given
+  StepLoad load = {};                              ///< with which they were calculated
 
   /// Takes the limits of the flags.
   static SectionLimits from(const FaultToleranceConfig& config);

@@ -22,17 +22,18 @@ SectionWatch::SectionWatch(SectionWatchOptions options)
     : is_enabled_(options.config.enable_ft_package), options_(std::move(options)) {
   if (!is_enabled_) return;
   limits_ = SectionLimits::from(options_.config);
-  if (!options_.save.empty()) read_calculated_limits(section_limits_path(options_.save), limits_);
+  if (options_.config.calc_ft_timeouts)
+    read_calculated_limits(section_limits_path(options_.save), limits_);
   open_.push_back({.section = kOutOfSection, .is_measured = false});
 }
 
 SectionWatch::~SectionWatch() {
-  if (is_enabled_ && options_.set_deadline) options_.set_deadline("", std::chrono::milliseconds(0));
+  if (is_enabled_ && options_.set_deadline) options_.set_deadline({});
 }
 
-SectionWatch::Scope::Scope(SectionWatch& watch, RunSection section)
+SectionWatch::Scope::Scope(SectionWatch& watch, RunSection section, bool is_counted)
     : watch_(watch), num_exceptions_(std::uncaught_exceptions()) {
-  watch_.begin(section);
+  watch_.begin(section, is_counted);
 }
 
 SectionWatch::Scope::~Scope() { watch_.end(std::uncaught_exceptions() == num_exceptions_); }
@@ -43,11 +44,11 @@ bool SectionWatch::is_warming_up() const {
 }
 
 void SectionWatch::begin_setup() {
-  begin(RunSection::setup);
+  begin(RunSection::setup, /*is_counted=*/true);
   is_in_setup_ = is_enabled_;
 }
 
-void SectionWatch::begin(RunSection section) {
+void SectionWatch::begin(RunSection section, bool is_counted) {
   if (!is_enabled_) return;
   const bool is_step = section == RunSection::step;
   if (is_step && std::exchange(is_in_setup_, false)) end(/*is_complete=*/true);
@@ -55,22 +56,26 @@ void SectionWatch::begin(RunSection section) {
     close(/*is_complete=*/true);  // what lay before this section
   else
     open_.back().is_measured = false;  // it is interrupted
-  open(static_cast<std::size_t>(section), !is_step || !is_warming_up());
+  open({.section = static_cast<std::size_t>(section),
+        .is_measured = is_counted && (!is_step || !is_warming_up()),
+        .is_counted = is_counted});
 }
 
 void SectionWatch::end(bool is_complete) {
   if (!is_enabled_) return;
-  const auto section = static_cast<RunSection>(open_.back().section);
+  const Open last = open_.back();
   close(is_complete);
-  if (section == RunSection::step) ++(is_evaluating_ ? num_evaluation_steps_ : num_steps_);
+  if (last.section == static_cast<std::size_t>(RunSection::step) && last.is_counted) count_step();
   if (open_.empty())
-    open(kOutOfSection, num_steps_ >= options_.config.ft_num_warmup_iters);
+    open({.section = kOutOfSection,
+          .is_measured = num_steps_ >= options_.config.ft_num_warmup_iters});
   else
     restart_deadline();
 }
 
-void SectionWatch::open(std::size_t section, bool is_measured) {
-  open_.push_back({section, is_measured, options_.clock_s()});
+void SectionWatch::open(Open next) {
+  next.start_s = options_.clock_s();
+  open_.push_back(next);
   restart_deadline();
 }
 
@@ -90,16 +95,51 @@ void SectionWatch::restart_deadline() {
   const bool is_unlimited =
       is_step ? is_warming_up() : current.section == kOutOfSection && !current.is_measured;
   const std::optional<double> limit = limits_.seconds[current.section];
+  if (is_unlimited || !limit) return options_.set_deadline({});
   options_.set_deadline(
-      describe(current.section),
-      std::chrono::milliseconds(
-          is_unlimited || !limit ? 0 : std::max(std::llround(*limit * 1000), 1LL)));
+      {.what = describe(current.section),
+       .limit = std::chrono::milliseconds(std::max(std::llround(*limit * 1000), 1LL)),
+       .source = limits_.is_calculated[current.section]
+                     ? "--calc-ft-timeouts: see " + section_limits_path(options_.save).string()
+                 : current.section == kOutOfSection ? "--ft-rank-out-of-section-timeout"
+                                                    : "--ft-rank-section-timeouts"});
+}
+
+bool SectionWatch::set_load(const StepLoad& load) {
+  if (!is_enabled_) return false;
+  const StepLoad before = std::exchange(limits_.load, load);
+  if (before == StepLoad{} || before == load) return false;
+  const SectionLimits given = SectionLimits::from(options_.config);
+  bool has_forgotten = false;
+  for (std::size_t i = 0; i < longest_s_.size(); ++i) {
+    const bool depends_on_batch =
+        i == static_cast<std::size_t>(RunSection::step) || i == kOutOfSection;
+    if (before.world_size == load.world_size && !depends_on_batch) continue;
+    longest_s_[i] = 0;
+    if (!limits_.is_calculated[i]) continue;
+    limits_.seconds[i] = given.seconds[i];
+    limits_.is_calculated[i] = false;
+    has_forgotten = true;
+  }
+  num_steps_of_load_ = 0;
+  restart_deadline();
+  return has_forgotten;
+}
+
+void SectionWatch::count_step() {
+  if (is_evaluating_) {
+    ++num_evaluation_steps_;
+  } else {
+    ++num_steps_;
+    ++num_steps_of_load_;
+  }
 }
 
 PerSection<std::optional<double>> SectionWatch::longest(bool is_at_end) const {
   PerSection<bool> is_enough = {};
   is_enough[static_cast<std::size_t>(RunSection::setup)] = is_loaded_;
-  is_enough[static_cast<std::size_t>(RunSection::step)] = num_steps_ >= kMinStepsToCalculate;
+  is_enough[static_cast<std::size_t>(RunSection::step)] =
+      num_steps_of_load_ >= kMinStepsToCalculate;
   is_enough[static_cast<std::size_t>(RunSection::checkpointing)] = num_saves_ > 0;
   is_enough[kOutOfSection] = is_at_end && is_enough[0] && is_enough[1] && is_enough[2];
   PerSection<std::optional<double>> longest;

@@ -11,13 +11,11 @@
 #include <vector>
 
 #include "megatron/base/monotonic_clock.h"
+#include "megatron/parallel/failure/deadline.h"
 #include "megatron/parallel/object_collectives.h"
 #include "megatron/training/resilience/section_limits.h"
 
 namespace megatron {
-
-/// See Communicators::set_deadline().
-using SetDeadline = std::function<void(const std::string& what, std::chrono::milliseconds limit)>;
 
 struct SectionWatchOptions {
   FaultToleranceConfig config = {};
@@ -46,18 +44,20 @@ class SectionWatch {
 
    private:
     friend class SectionWatch;
-    Scope(SectionWatch& watch, RunSection section);
+    Scope(SectionWatch& watch, RunSection section, bool is_counted);
     SectionWatch& watch_;
     const int num_exceptions_;
   };
   /// Enters a section. In one that interrupts another, only the inner one counts, and the time of
   /// the outer one begins anew afterwards.
-  Scope enter(RunSection section) { return Scope(*this, section); }
+  Scope enter(RunSection section) { return {*this, section, /*is_counted=*/true}; }
   /// Begins the section setup, which ends when the first step begins.
   void begin_setup();
   /// A training step or a pass of an evaluation. It has no limit, and is not measured, while the
   /// run or the evaluation warms up.
   Scope enter_step() { return enter(RunSection::step); }
+  /// What belongs to a step although other sections lie between. It has the limit of a step.
+  Scope enter_end_of_step() { return {*this, RunSection::step, /*is_counted=*/false}; }
   /// An evaluation, from construction to destruction. Its passes warm up anew.
   class Evaluation {
    public:
@@ -72,6 +72,9 @@ class SectionWatch {
     SectionWatch& watch_;
   };
 
+  /// Tells what the steps from now on depend on. Limits that were calculated for another load are
+  /// forgotten, and so is what was measured. Returns whether there were such limits.
+  bool set_load(const StepLoad& load);
   /// Records that the state came from a checkpoint, whose reading is a part of setup.
   void note_loaded() { is_loaded_ = true; }
   void note_saved() { ++num_saves_; }
@@ -90,16 +93,18 @@ class SectionWatch {
     std::size_t section = kOutOfSection;
     bool is_measured = true;
     double start_s = 0;
+    bool is_counted = true;  ///< as a step
   };
   bool is_warming_up() const;
   /// Returns the longest time of each section that is enough to calculate its limit; nullopt: not
   /// yet.
   PerSection<std::optional<double>> longest(bool is_at_end) const;
-  void open(std::size_t section, bool is_measured);
+  void open(Open next);
   /// Ends the innermost interval. `is_complete`: its time counts.
   void close(bool is_complete);
   void restart_deadline();
-  void begin(RunSection section);
+  void begin(RunSection section, bool is_counted);
+  void count_step();
   void end(bool is_complete);
 
   bool is_enabled_ = false;
@@ -108,6 +113,7 @@ class SectionWatch {
   std::vector<Open> open_;  ///< from the outermost to the innermost; the first is out of section
   PerSection<double> longest_s_ = {};
   std::int64_t num_steps_ = 0, num_evaluation_steps_ = 0, num_saves_ = 0;
+  std::int64_t num_steps_of_load_ = 0;  ///< of training, with this load
   bool is_evaluating_ = false, is_in_setup_ = false, is_loaded_ = false;
 };
 
