@@ -31,13 +31,13 @@ Conversation conversation_of(const Json& messages) {
 
 Ids widened(const std::vector<std::int32_t>& ids) { return {ids.begin(), ids.end()}; }
 
+struct Flags {
+  std::string format = "qwen2p0", image_tag_type = {};
+  bool force_system_message = false;
+};
+
 class MultimodalPrompts : public ::testing::Test {
  protected:
-  struct Flags {
-    std::string format = "qwen2p0", image_tag_type = {};
-    bool force_system_message = false;
-  };
-
   /// Opens a fixture with the tokens of this test, and the chat template of the header's
   /// `templates`.
   std::shared_ptr<const Tokenizer> open(const std::string& name, const Flags& flags) {
@@ -123,12 +123,12 @@ TEST_F(MultimodalPrompts, GiveTheTokensOfMegatron) {
 TEST_F(MultimodalPrompts, ExistForEveryChoiceOfTheFlags) {
   for (const Field& field : tokenizer_table().set().fields) {
     for (const std::string& choice : field.choices) {
-      if (field.name == "tokenizer_prompt_format")
-        EXPECT_NO_THROW(
-            PromptFormat("identity", open("llama3", {.format = choice}), folder_.path()))
-            << choice;
-      if (field.name == "image_tag_type")
+      if (field.name == "tokenizer_prompt_format") {
+        const auto tokenizer = open("llama3", {.format = choice});
+        EXPECT_NO_THROW(PromptFormat("identity", tokenizer, folder_.path())) << choice;
+      } else if (field.name == "image_tag_type") {
         EXPECT_NO_THROW(open("llama3", {.image_tag_type = choice})) << choice;
+      }
     }
   }
   EXPECT_THAT(message_of([&] { open("gpt2", {.format = "qwen3"}); }),
@@ -142,16 +142,17 @@ TEST_F(MultimodalPrompts, RefuseWhatHasNoTargets) {
   const auto message = [](const char* role, const char* content) {
     return Json{{"role", role}, {"content", content}};
   };
-  EXPECT_THAT(refusal({question, message("tool", "4")}),
+  EXPECT_THAT(refusal(Json::array({question, message("tool", "4")})),
               HasSubstr("message 2 of a conversation has an unknown role"));
-  EXPECT_THAT(refusal({message("user", ""), message("assistant", "x")}),
+  EXPECT_THAT(refusal(Json::array({message("user", ""), message("assistant", "x")})),
               HasSubstr("message 1 of a conversation is empty"));
-  EXPECT_THAT(refusal({question, message("assistant", "an <image>")}),
+  EXPECT_THAT(refusal(Json::array({question, message("assistant", "an <image>")})),
               HasSubstr("message 2 of a conversation is an answer with an image"));
-  EXPECT_THAT(refusal({message("system", "x")}, {.format = "mistral"}),
+  EXPECT_THAT(refusal(Json::array({message("system", "x")}), {.format = "mistral"}),
               HasSubstr("has no messages besides the system's"));
-  EXPECT_THAT(refusal({question, message("assistant", "x")}, {.format = "nemotron6-moe"}),
-              HasSubstr("is a format for generation"));
+  EXPECT_THAT(
+      refusal(Json::array({question, message("assistant", "x")}), {.format = "nemotron6-moe"}),
+      HasSubstr("is a format for generation"));
 }
 
 TEST_F(MultimodalPrompts, NameWhatTheTokenizerLacks) {

@@ -41,8 +41,9 @@ std::string text_member(const chat::Value& message, const char* key) {
 }
 
 Conversation conversation_of(const ChatInput& input) {
-  if (!input.tools.is_none())
-    throw UserError({"--tokenizer-prompt-format writes no tools", "", "leave \"tools\" out"});
+  if (!input.tools.is_none() || !input.documents.is_none() || !input.variables.empty())
+    throw UserError({"--tokenizer-prompt-format reads only the messages of a line", "",
+                     "leave its other members out"});
   Conversation conversation;
   for (const chat::Value& message : input.messages.items())
     conversation.push_back({text_member(message, "role"), text_member(message, "content")});
