@@ -5,9 +5,9 @@ texts and conversations.
 
 MEGATRON_LM is a checkout of Megatron-LM of August 2026 or later. It needs transformers, but not
 torch: of the model, the tokenizer takes two constants. Each line has the tokenizer (a file of
-tests/tokenizers/fixtures to which special tokens were added), the flags, and the padding token. Lines
-of a text have its ids, those of a conversation the ids, the targets, and the ids that ask for an
-answer; `refused` is true where the tokenizer raised an error for the targets.
+tests/tokenizers/fixtures to which special tokens were added), the flags, and the padding token.
+Lines of a text have its ids, those of a conversation the ids, the targets, and the ids that ask for
+an answer; `refused` is true where the tokenizer raised an error for the targets.
 """
 import copy
 import importlib.util
