@@ -63,9 +63,9 @@ TEST(JsonNumber, DecidesBetweenSegmentations) {
 
 TEST(JsonNumber, IsRefusedWhereTheResultIsInfinite) {
   const TemporaryFolder folder;
-  const std::string file = folder.write(
-      "tokenizer.json", R"({"added_tokens":[],"model":{"type":"Unigram","unk_id":0,)"
-                        R"("vocab":[["a",0],["b",1.7976931348623158e308]]}})");
+  const std::string file =
+      folder.write("tokenizer.json", R"({"added_tokens":[],"model":{"type":"Unigram","unk_id":0,)"
+                                     R"("vocab":[["a",0],["b",1.7976931348623158e308]]}})");
   EXPECT_EQ(message_of([&] { testing::open({.tokenizer_model = file}); }),
             file + ": model.vocab[1]: the score is out of range");
 }
