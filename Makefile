@@ -44,7 +44,8 @@ test: build ## Build and run the fast tests (at most five minutes)
 	@cmake --build $(BUILD_DIR) -j $(JOBS) --target megatron_tests
 	@ctest --test-dir $(BUILD_DIR) --output-on-failure -j $(JOBS) -LE nightly
 
-# A hundred runs killed at random moments, every layout of every model, bubbles by the clock.
+# A hundred runs killed at random moments, every layout of every model, bubbles by the clock, lines
+# of 1 GB.
 test-nightly: build ## Run the tests that take too long for every day
 	@cmake --build $(BUILD_DIR) -j $(JOBS) --target megatron_tests
 	@ctest --test-dir $(BUILD_DIR) --output-on-failure -L nightly

@@ -170,6 +170,8 @@ def settings():
                 yield "command_line", found[1].replace(" ", "\0").encode()
     for text in (b"([1]*3+[0])*2", b"Et*3|(tt|)*5mL", b"20GB", b"1.5e9 MiB", b"969, 30, 1"):
         yield "expressions", text
+    for text in (b"-9.102851321314299", b"12345678901234567890.5e2,", b"0.01e-312", b"18e307"):
+        yield "json_number", text
 
 
 def templates():

@@ -33,6 +33,7 @@ std::span<const Target> targets() {
       {"expressions", parse_expressions},
       {"gpt2_files", parse_gpt2_files},
       {"indexed_dataset", parse_indexed_dataset},
+      {"json_number", parse_json_number},
       {"manifest", parse_manifest},
       {"metrics_log", parse_metrics_log},
       {"npy", parse_npy},

@@ -15,6 +15,7 @@ void parse_encode(std::string_view input);
 void parse_expressions(std::string_view input);
 void parse_gpt2_files(std::string_view input);
 void parse_indexed_dataset(std::string_view input);
+void parse_json_number(std::string_view input);
 void parse_manifest(std::string_view input);
 void parse_metrics_log(std::string_view input);
 void parse_npy(std::string_view input);

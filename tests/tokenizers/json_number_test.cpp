@@ -8,6 +8,7 @@
 #include <cmath>
 
 #include "megatron/base/files.h"
+#include "support/message_of.h"
 #include "support/temporary_folder.h"
 #include "tokenizers/helpers.h"
 
@@ -27,6 +28,9 @@ TEST(JsonNumber, ReadsAllSpellings) {
   EXPECT_EQ(read_json_number("123456789012345678901234567890"), 0x1.8ee90ff6c373ep+96);
   EXPECT_EQ(read_json_number("18446744073709551615"), 0x1p+64);
   EXPECT_EQ(read_json_number("12345678901234567890.5e2"), 0x1.0bb448ec2f608p+70);
+  EXPECT_EQ(read_json_number("18446744073709551619.1e-279"), 0x1.226ed86db3332p-863);
+  EXPECT_EQ(read_json_number("179769313486231579e291"), 0x1.fffffffffffffp+1023);
+  EXPECT_TRUE(std::isinf(read_json_number("1.7976931348623158e308")));  // the package refuses it
   EXPECT_EQ(read_json_number("0.1234567890123456789012345"), 0x1.f9add3746f65fp-4);
   EXPECT_EQ(read_json_number("0.00000000000000000000000012345678901"), 0x1.31aa094dee6dap-83);
   EXPECT_EQ(read_json_number("1.7976931348623157e308"), 0x1.fffffffffffffp+1023);
@@ -55,6 +59,15 @@ TEST(JsonNumber, DecidesBetweenSegmentations) {
         testing::open({.tokenizer_model = (folder.path() / "tokenizer.json").string()});
     EXPECT_EQ(tokenizer->encode("oweesdhhhh"), (std::vector<std::int32_t>{1, 2, 3, 4})) << end;
   }
+}
+
+TEST(JsonNumber, IsRefusedWhereTheResultIsInfinite) {
+  const TemporaryFolder folder;
+  const std::string file =
+      folder.write("tokenizer.json", R"({"added_tokens":[],"model":{"type":"Unigram","unk_id":0,)"
+                                     R"("vocab":[["a",0],["b",1.7976931348623158e308]]}})");
+  EXPECT_EQ(message_of([&] { testing::open({.tokenizer_model = file}); }),
+            file + ": model.vocab[1]: the score is out of range");
 }
 
 }  // namespace

@@ -41,7 +41,9 @@ namespace {
 const FieldTable<TokenizerConfig>& tokenizer_name_table() {
   static const FieldTable<TokenizerConfig> table = [] {
     FieldTable<TokenizerConfig> t;
-    for (const char* name : {"tokenizer_type", "tokenizer_model", "vocab_file", "merge_file"}) {
+    for (const char* name : {"tokenizer_type", "tokenizer_model", "vocab_file", "merge_file",
+                             "tokenizer_special_tokens", "tokenizer_prompt_format",
+                             "image_tag_type", "force_system_message"}) {
       const Field* field = tokenizer_table().set().find_name(name);
       MEGATRON_CHECK(field != nullptr, "no setting of the tokenizer is called ", name);
       t.add_field(*field);

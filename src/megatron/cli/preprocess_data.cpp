@@ -163,10 +163,10 @@ std::string stamp_text(const fs::path& path) {
 
 /// Returns a text that tells tokenizers apart: their flags, and size and time of their files.
 std::string identity(const TokenizerConfig& config) {
-  std::string text = config.tokenizer_type + "\n" +
-                     (config.vocab_size ? std::to_string(*config.vocab_size) : "") + "\n" +
-                     config.tiktoken_pattern + "\n" +
-                     std::to_string(config.tiktoken_num_special_tokens) + "\n";
+  std::string text =
+      config.tokenizer_type + "\n" + (config.vocab_size ? std::to_string(*config.vocab_size) : "") +
+      "\n" + config.tiktoken_pattern + "\n" + std::to_string(config.tiktoken_num_special_tokens) +
+      "\n" + config.tokenizer_prompt_format + "\n" + config.image_tag_type + "\n";
   for (const std::string& token : config.tokenizer_special_tokens) text += token + "\n";
   for (const std::string& name : {config.tokenizer_model, config.vocab_file, config.merge_file}) {
     std::error_code code;
@@ -204,11 +204,11 @@ void read_conversations(const PreprocessDataOptions& options,
                         std::shared_ptr<const Tokenizer> tokenizer,
                         PreprocessOptions& preprocessing) {
   const fs::path folder = tokenizer_folder(options.tokenizer);
-  const std::string& format = options.sft_tokenizer_prompt_format;
   preprocessing.json_keys = {"messages"};
-  preprocessing.conversations =
-      std::make_shared<const PromptFormat>(format, std::move(tokenizer), folder);
-  preprocessing.encoder_identity += "conversations " + format + "\n";
+  preprocessing.conversations = std::make_shared<const PromptFormat>(
+      options.sft_tokenizer_prompt_format, std::move(tokenizer), folder);
+  preprocessing.encoder_identity +=
+      "conversations " + preprocessing.conversations->description() + "\n";
   for (const char* name : {"chat_template.jinja", "tokenizer_config.json", "chat_template.json"})
     preprocessing.encoder_identity += stamp_text(folder / name);
 }

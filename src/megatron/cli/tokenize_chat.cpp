@@ -32,13 +32,39 @@ void read_members(const chat::Value& object, ChatInput& input) {
   if (!input.tools.is_none()) require_list(input.tools, "\"tools\"");
 }
 
+std::string text_member(const chat::Value& message, const char* key) {
+  const chat::Value* value = message.is(chat::Kind::dict) ? message.as_dict().find(key) : nullptr;
+  if (value == nullptr || !value->is(chat::Kind::text))
+    throw UserError({std::string("each message must be an object with the text \"") + key + "\"",
+                     "", "--tokenizer-prompt-format knows no other contents"});
+  return value->as_text();
+}
+
+Conversation conversation_of(const ChatInput& input) {
+  if (!input.tools.is_none() || !input.documents.is_none() || !input.variables.empty())
+    throw UserError({"--tokenizer-prompt-format reads only the messages of a line", "",
+                     "leave its other members out"});
+  Conversation conversation;
+  for (const chat::Value& message : input.messages.items())
+    conversation.push_back({text_member(message, "role"), text_member(message, "content")});
+  return conversation;
+}
+
 }  // namespace
 
 ConversationRenderer::ConversationRenderer(ConversationOptions options)
     : options_(std::move(options)), folder_(tokenizer_folder(options_.tokenizer)) {
-  if (options_.needs_ids) {
+  const bool has_format = !options_.tokenizer.tokenizer_prompt_format.empty();
+  if (options_.needs_ids || has_format) {
     tokenizer_ = make_tokenizer(options_.tokenizer);
     encoder_ = std::make_unique<ChatEncoder>(*tokenizer_);
+  }
+  if (has_format) {
+    if (!options_.chat_template.empty() || !options_.tools.empty())
+      throw UserError({"--chat-template and --tools do not go with --tokenizer-prompt-format", "",
+                       "leave them out"});
+    format_ = std::make_unique<const ConversationText>(/*sft_format=*/"", *tokenizer_, folder_);
+    return;
   }
   if (!options_.tools.empty()) {
     defaults_.tools = chat::read_json_value(read_file(options_.tools), options_.tools);
@@ -70,6 +96,9 @@ std::string ConversationRenderer::render(std::string_view json) const {
   require_list(input.messages, "the messages of a conversation");
   if (input.messages.items().empty())
     throw UserError({"a conversation has no messages", "", "give at least one message"});
+  if (format_)
+    return format_->text(format_->prepare(conversation_of(input)), "the conversation",
+                         options_.add_generation_prompt);
   return chat_template(!input.tools.is_none()).render(input);
 }
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "megatron/config/settings.h"
+#include "megatron/datasets/conversation_text.h"
 #include "megatron/tokenizers/chat/chat_encoder.h"
 #include "megatron/tokenizers/chat/chat_files.h"
 
@@ -21,7 +22,8 @@ struct ConversationOptions {
   bool needs_ids = false;  ///< whether encode() is called
 };
 
-/// Renders JSON conversations as texts and ids.
+/// Renders JSON conversations as texts and ids, with the model's chat template or with the format
+/// of MultimodalTokenizer.
 class ConversationRenderer {
  public:
   explicit ConversationRenderer(ConversationOptions options);
@@ -38,6 +40,7 @@ class ConversationRenderer {
   std::filesystem::path folder_;  ///< the model's; empty when there is none
   std::unique_ptr<Tokenizer> tokenizer_;
   std::unique_ptr<ChatEncoder> encoder_;
+  std::unique_ptr<const ConversationText> format_;  ///< that of --tokenizer-prompt-format
   ChatInput defaults_;
   mutable std::map<bool, ChatTemplate> templates_;  ///< without and with tools
 };

@@ -171,6 +171,18 @@ const FieldTable<TokenizerConfig>& tokenizer_table() {
         "tokenizer_special_tokens", &Config::tokenizer_special_tokens,
         "special tokens to add to tokenizer.json, or the first ones of Megatron's TikTokenizer, "
         "with <unk> <s> </s> <mask> <pad> <cls> <sep> among them; none: these seven");
+    t.field("tokenizer_prompt_format", &Config::tokenizer_prompt_format,
+            "text around the messages of a conversation, for MultimodalTokenizer; llama3, chatml, "
+            "nemotron6-moe: the chat template of --tokenizer-model")
+        .choices({"mistral", "llama3", "llama3p1", "llama3p2", "nvlm-yi-34b", "chatml", "qwen2p0",
+                  "qwen2p5", "nemotron5", "nemotron5-aligned", "nemotron6-moe"});
+    t.field("image_tag_type", &Config::image_tag_type,
+            "tags that MultimodalTokenizer writes around each <image>; nvlm: <Image> and </Image>; "
+            "internvl: <img> and </img>; none: no tags")
+        .choices({"", "nvlm", "internvl"});
+    t.field("force_system_message", &Config::force_system_message,
+            "begin each conversation of MultimodalTokenizer with the format's own system message, "
+            "which only qwen2p0 and qwen2p5 have; other formats are unchanged");
     t.field(
          "vocab_size", &Config::vocab_size,
          "size of the vocabulary, for NullTokenizer and TikTokenizer; NullMultimodalTokenizer adds "

@@ -241,7 +241,7 @@ class Builder {
                                     .report_lines = request_.packing_report_lines,
                                     .cache = cache,
                                     .cache_folder = config_.data_cache_path,
-                                    .prompt_format = config_.sft_tokenizer_prompt_format,
+                                    .prompt_format = prompt_format_->description(),
                                     .tokenizer_folder = request_.tokenizer.folder,
                                     .tokenizer = options_.tokenizer};
     std::vector<std::string> warnings;

@@ -148,6 +148,9 @@ class ChunkEncoder {
     }
     if (ids.size() >= static_cast<std::size_t>(std::numeric_limits<std::int32_t>::max()))
       throw UserError({source + ": a document has more than 2147483646 tokens", "", "split it"});
+    // With room for an end of document, which would double a large vector.
+    const std::size_t size = out.tokens.size() + ids.size() + 1;
+    if (size > out.tokens.capacity()) out.tokens.reserve(std::max(size, 2 * out.tokens.size()));
     for (const Id id : ids) out.tokens.push_back(static_cast<std::int32_t>(id));
     out.lengths.push_back(static_cast<std::int32_t>(ids.size()));
   }

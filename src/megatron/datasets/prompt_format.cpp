@@ -1,159 +1,103 @@
 #include "megatron/datasets/prompt_format.h"
 
 #include <algorithm>
-#include <array>
-#include <ctime>
-#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "megatron/base/error.h"
-#include "megatron/base/json.h"
-#include "megatron/tokenizers/chat/chat_files.h"
-#include "megatron/tokenizers/chat/chat_template.h"
-#include "megatron/tokenizers/chat/json_values.h"
 #include "megatron/tokenizers/chat/python_text.h"
+#include "megatron/tokenizers/multimodal_tokenizer.h"
 
 namespace megatron {
 namespace {
 
-std::string stripped(std::string_view text) {
-  return std::string(chat::strip(text, chat::Side::both));
-}
-
-std::string without(std::string_view text, std::string_view part) {
-  return chat::replace_all(text, part, "", /*limit=*/-1);
-}
-
-std::string nemotron_h_aligned(const Message& message) {
-  if (message.role == "system") return "<SPECIAL_10>System\n" + stripped(message.content) + "\n";
-  if (message.role == "user")
-    return "<SPECIAL_11>User\n" + stripped(message.content) + "\n<SPECIAL_11>Assistant\n";
-  return message.role == "assistant" ? stripped(message.content) + "\n" : "";
-}
-
-/// Leaves out the switches of thinking in questions.
-std::string nemotron_nano_v2(const Message& message) {
-  if (message.role == "assistant")
-    return "<SPECIAL_11>Assistant\n" + stripped(message.content) + "\n<SPECIAL_12>\n";
-  const std::string text = stripped(without(without(message.content, "/think"), "/no_think"));
-  if (message.role == "system") return "<SPECIAL_10>System\n" + text + "\n";
-  return message.role == "user" ? "<SPECIAL_11>User\n" + text + "\n" : "";
-}
-
-std::string identity(const Message& message) { return message.content; }
+constexpr const char* kUnknownToken = "<unk>";
 
 bool is_question(const std::string& role) { return role == "user" || role == "tool"; }
 
+const Tokenizer& checked(const std::shared_ptr<const Tokenizer>& tokenizer) {
+  MEGATRON_CHECK(tokenizer != nullptr, "conversations need a tokenizer");
+  return *tokenizer;
+}
+
+[[noreturn]] void refuse(const Conversation& conversation, std::size_t turn,
+                         const std::string& where, const std::string& what,
+                         const std::string& fix = "") {
+  throw UserError({where + ": message " + std::to_string(turn + 1) + " of a conversation " + what,
+                   "its role is " + conversation[turn].role, fix});
+}
+
 }  // namespace
 
-struct PromptFormat::Kind {
-  const char* name;
-  std::string (*text)(const Message& message);
-  const char* pad_token;
-  std::size_t assistant_prefix;  ///< number of tokens before an answer that are not trained on
-};
-
-namespace {
-
-constexpr const char* kUnknownToken = "<unk>";
-
-}  // namespace
-
-/// A chat template. Its dates are those of the start of the run.
-struct PromptFormat::Template {
-  ChatTemplate chat;
-  std::vector<std::pair<std::string, chat::Value>> variables;
-  std::time_t start = std::time(nullptr);
-
-  std::string text(const Conversation& conversation, const std::string& where) const {
-    OrderedJson messages = OrderedJson::array();
-    for (const Message& message : conversation)
-      messages.push_back({{"role", message.role}, {"content", message.content}});
-    const std::string json = messages.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
-    return chat.render({.messages = chat::read_json_value(json, where), .variables = variables},
-                       start);
+PromptFormat::PromptFormat(const std::string& sft_format,
+                           std::shared_ptr<const Tokenizer> tokenizer, const fs::path& folder)
+    : text_(sft_format, checked(tokenizer), folder), tokenizer_(std::move(tokenizer)) {
+  const char* token = text_.kind().pad_token;
+  pad_ = token != nullptr ? tokenizer_->find(token) : tokenizer_->pad();
+  if (pad_ >= 0) return;
+  if (token != nullptr) {
+    pad_ = tokenizer_->find(kUnknownToken);
+  } else if (!text_.is_multimodal()) {
+    pad_ = tokenizer_->eod();
   }
-};
-
-PromptFormat::~PromptFormat() = default;
-
-PromptFormat::PromptFormat(const std::string& name, std::shared_ptr<const Tokenizer> tokenizer,
-                           const fs::path& folder)
-    : tokenizer_(std::move(tokenizer)) {
-  static constexpr std::array kKinds = {
-      Kind{"nemotron-h-aligned", nemotron_h_aligned, "<SPECIAL_233>", 0},
-      Kind{"nemotron-nano-v2", nemotron_nano_v2, kUnknownToken, 3},
-      Kind{"identity", identity, kUnknownToken, 0}};
-  MEGATRON_CHECK(tokenizer_ != nullptr, "conversations need a tokenizer");
-  if (name == "default") {
-    const auto templates = find_chat_templates(folder);
-    const auto found = templates.find("default");
-    if (found == templates.end())
-      throw UserError({"--sft-tokenizer-prompt-format default is the tokenizer's chat template",
-                       folder.string() + " has none",
-                       "put chat_template.jinja beside the tokenizer's file"});
-    template_ = std::make_unique<const Template>(
-        Template{.chat = ChatTemplate(found->second.text, found->second.source),
-                 .variables = special_token_variables(folder, tokenizer_.get())});
-    pad_ = tokenizer_->pad() >= 0 ? tokenizer_->pad() : tokenizer_->eod();
-    if (pad_ < 0)
-      throw UserError({"--sft-tokenizer-prompt-format default fills samples with a token",
-                       "the tokenizer has neither a padding nor an end-of-sequence token",
-                       "name one in its tokenizer_config.json"});
-    return;
-  }
-  const auto found =
-      std::ranges::find_if(kKinds, [&](const Kind& kind) { return kind.name == name; });
-  if (found == kKinds.end())
-    throw UserError({"--sft-tokenizer-prompt-format " + name + " does not exist", "",
-                     "use nemotron-h-aligned, nemotron-nano-v2, identity or default"});
-  kind_ = &*found;
-  pad_ = tokenizer_->find(kind_->pad_token);
-  if (pad_ < 0) pad_ = tokenizer_->find(kUnknownToken);
-  if (pad_ < 0)
-    throw UserError({"--sft-tokenizer-prompt-format " + name + " fills samples with the token " +
-                         kind_->pad_token,
-                     "the tokenizer has neither this token nor <unk>",
+  if (pad_ >= 0) return;
+  const std::string what = text_.flag() + " fills samples with a token";
+  if (token != nullptr)
+    throw UserError({what, std::string("the tokenizer has neither ") + token + " nor <unk>",
                      "use the tokenizer of this format, or add the token to yours"});
+  throw UserError({what, "the tokenizer has no padding token",
+                   "name one as pad_token in its tokenizer_config.json"});
+}
+
+void PromptFormat::check(const Conversation& conversation, std::size_t turn,
+                         const std::string& where) const {
+  const bool is_multimodal = text_.is_multimodal();
+  const Message& message = conversation[turn];
+  const std::string role = chat::lower(message.role);
+  const bool is_answer = role == "assistant";
+  if (!is_answer && role != "system" && role != "user" && (is_multimodal || role != "tool"))
+    refuse(conversation, turn, where, "has an unknown role",
+           is_multimodal ? "use system, user or assistant" : "use system, user, tool or assistant");
+  if (message.content.empty() && (is_answer || is_multimodal))
+    refuse(conversation, turn, where, is_answer ? "is an empty answer" : "is empty");
+  if (!is_answer) return;
+  if (!text_.kind().assistant_prefix)
+    throw UserError({text_.flag() + " is a format for generation", "its answers have no loss",
+                     "use another format, or only questions"});
+  if (is_multimodal && message.content.find(kImageToken) != std::string::npos)
+    refuse(conversation, turn, where, "is an answer with an image",
+           "leave " + std::string(kImageToken) + " out");
+  if (!is_multimodal && (turn == 0 || !is_question(chat::lower(conversation[turn - 1].role))))
+    refuse(conversation, turn, where, "answers no question",
+           "put a message of the user before each answer");
 }
 
 PromptFormat::Tokens PromptFormat::tokenize(const Conversation& conversation,
                                             const std::string& where) const {
-  if (template_) {
-    const std::vector<std::int32_t> all =
-        tokenizer_->encode_fragment(template_->text(conversation, where));
-    return {.ids = {all.begin(), all.end()}, .targets = {all.begin(), all.end()}};
-  }
-  std::string whole;
-  for (const Message& message : conversation) whole += kind_->text(message);
-  const std::vector<std::int32_t> ids = tokenizer_->encode_fragment(whole);
+  const PromptKind& kind = text_.kind();
+  const Conversation turns = text_.prepare(conversation);
+  const std::vector<std::int32_t> ids = tokenizer_->encode_fragment(text_.text(turns, where));
   Tokens tokens{.ids = {ids.begin(), ids.end()}, .targets = {ids.begin(), ids.end()}};
+  if (kind.trains_on_everything) return tokens;
+  if (turns.empty() && !conversation.empty())
+    throw UserError({where + ": a conversation has no messages besides the system's", "", ""});
   std::size_t at = 0;
-  const auto refuse = [&](std::size_t turn, const std::string& what, const std::string& fix = "") {
-    throw UserError({where + ": message " + std::to_string(turn + 1) + " of a conversation " + what,
-                     "its role is " + conversation[turn].role, fix});
-  };
-  for (std::size_t turn = 0; turn < conversation.size(); ++turn) {
-    const Message& message = conversation[turn];
-    const std::string role = chat::lower(message.role);
-    const bool is_answer = role == "assistant";
-    if (!is_answer && role != "system" && !is_question(role))
-      refuse(turn, "has an unknown role", "use system, user, tool or assistant");
-    if (is_answer && message.content.empty()) refuse(turn, "is an empty answer");
-    if (is_answer && (turn == 0 || !is_question(chat::lower(conversation[turn - 1].role))))
-      refuse(turn, "answers no question", "put a message of the user before each answer");
-    const std::vector<std::int32_t> part = tokenizer_->encode_fragment(kind_->text(message));
+  for (std::size_t turn = 0; turn < turns.size(); ++turn) {
+    check(turns, turn, where);
+    std::vector<std::int32_t> part = tokenizer_->encode_fragment(text_.text({turns[turn]}, where));
+    if (kind.begins_with_bos && turn > 0 && !part.empty()) part.erase(part.begin());
     if (part.size() > ids.size() - at ||
         !std::equal(part.begin(), part.end(), ids.begin() + static_cast<std::ptrdiff_t>(at)))
-      refuse(turn, "shares a token with its neighbors, so that its loss cannot be separated",
+      refuse(turns, turn, where,
+             "shares a token with its neighbors, so that its loss cannot be separated",
              "use a format whose messages begin and end with special tokens");
+    const bool is_answer = chat::lower(turns[turn].role) == "assistant";
     const std::size_t ignored =
-        is_answer ? std::min(kind_->assistant_prefix, part.size()) : part.size();
+        is_answer ? std::min(kind.assistant_prefix.value_or(0), part.size()) : part.size();
     std::fill_n(tokens.targets.begin() + static_cast<std::ptrdiff_t>(at), ignored, kIgnoredLabel);
     at += part.size();
   }
   if (at != ids.size())
-    refuse(conversation.size() - 1, "has tokens that belong to no message",
+    refuse(turns, turns.size() - 1, where, "has tokens that belong to no message",
            "use a format whose messages begin and end with special tokens");
   return tokens;
 }

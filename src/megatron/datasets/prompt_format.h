@@ -1,15 +1,12 @@
-// The text around the messages of a conversation, and which of its tokens are trained on: the
-// formats of Megatron-LM's SFTTokenizer.
+// The tokens of conversations, and which of them are trained on.
 #pragma once
 
 #include <cstdint>
 #include <memory>
 #include <string>
-#include <string_view>
 #include <vector>
 
-#include "megatron/datasets/conversations.h"
-#include "megatron/tokenizers/tokenizer.h"
+#include "megatron/datasets/conversation_text.h"
 
 namespace megatron {
 
@@ -19,11 +16,10 @@ inline constexpr std::int64_t kIgnoredLabel = -100;
 /// Immutable and thread-safe.
 class PromptFormat {
  public:
-  /// The format "default" is the chat template in the tokenizer's folder. Throws a UserError if the
-  /// format does not exist, or if the tokenizer has no token for padding.
-  PromptFormat(const std::string& name, std::shared_ptr<const Tokenizer> tokenizer,
+  /// The arguments are those of ConversationText. Throws its UserErrors, and one if the tokenizer
+  /// has no token for padding.
+  PromptFormat(const std::string& sft_format, std::shared_ptr<const Tokenizer> tokenizer,
                const fs::path& folder = {});
-  ~PromptFormat();
 
   struct Tokens {
     std::vector<std::int64_t> ids;
@@ -32,15 +28,17 @@ class PromptFormat {
   };
   /// Returns the tokens of a conversation. `where` names it in UserErrors: roles other than system,
   /// user, tool and assistant, an answer without text or without a question before it, and a token
-  /// that spans two messages.
+  /// that spans two messages. Formats of MultimodalTokenizer refuse tools, every message without
+  /// text and images in answers, but not an answer without a question.
   Tokens tokenize(const Conversation& conversation, const std::string& where) const;
   std::int64_t pad() const { return pad_; }
+  /// Returns a text that differs for objects that may give other tokens with the same tokenizer.
+  const std::string& description() const { return text_.description(); }
 
  private:
-  struct Kind;
-  struct Template;
-  const Kind* kind_ = nullptr;
-  std::unique_ptr<const Template> template_;  ///< of the format "default"
+  void check(const Conversation& conversation, std::size_t turn, const std::string& where) const;
+
+  ConversationText text_;
   std::shared_ptr<const Tokenizer> tokenizer_;
   std::int64_t pad_ = -1;
 };

@@ -116,11 +116,13 @@ bool ChunkReader::open_next_file() {
 }
 
 /// Returns how many bytes of `pending_` are whole documents. No document ends in the first `known`
-/// bytes.
+/// bytes, which are not searched again: a document may have many chunks.
 std::size_t ChunkReader::complete_size(std::size_t known) const {
   if (kind_ == DocumentKind::file) return 0;
-  std::size_t end = pending_.rfind('\n');
-  if (kind_ != DocumentKind::paragraph) return end == std::string::npos ? 0 : end + 1;
+  const std::size_t last = std::string_view(pending_).substr(known).rfind('\n');
+  if (last == std::string_view::npos) return 0;
+  std::size_t end = known + last;
+  if (kind_ != DocumentKind::paragraph) return end + 1;
   while (end != std::string::npos && end >= known) {
     const std::size_t before = end == 0 ? std::string::npos : pending_.rfind('\n', end - 1);
     const std::size_t start = before == std::string::npos ? 0 : before + 1;

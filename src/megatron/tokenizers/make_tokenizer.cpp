@@ -7,6 +7,7 @@
 #include "megatron/tokenizers/byte_tokenizer.h"
 #include "megatron/tokenizers/gpt2_bpe_tokenizer.h"
 #include "megatron/tokenizers/hugging_face/hugging_face_tokenizer.h"
+#include "megatron/tokenizers/multimodal_tokenizer.h"
 #include "megatron/tokenizers/null_tokenizer.h"
 #include "megatron/tokenizers/recognize_file.h"
 #include "megatron/tokenizers/sentencepiece/sentencepiece_tokenizer.h"
@@ -44,7 +45,8 @@ std::unique_ptr<Tokenizer> open_gpt2(const TokenizerConfig& config, std::string_
   return std::make_unique<Gpt2BpeTokenizer>(files.vocab, files.merges);
 }
 
-std::unique_ptr<Tokenizer> open_hugging_face(const TokenizerConfig& config, std::string_view type) {
+/// Returns the tokenizer.json of --tokenizer-model.
+fs::path tokenizer_json_file(const TokenizerConfig& config, std::string_view type) {
   const std::string& model = config.tokenizer_model;
   if (model.empty())
     throw UserError({std::string(type) + " needs --tokenizer-model", "",
@@ -55,7 +57,16 @@ std::unique_ptr<Tokenizer> open_hugging_face(const TokenizerConfig& config, std:
                      "hub are not downloaded"});
   const fs::path file = fs::is_directory(model) ? tokenizer_file_in(model) : fs::path(model);
   check_tokenizer_file(file, "HuggingFaceTokenizer");
-  return std::make_unique<HuggingFaceTokenizer>(file, config.tokenizer_special_tokens);
+  return file;
+}
+
+std::unique_ptr<Tokenizer> open_hugging_face(const TokenizerConfig& config, std::string_view type) {
+  return std::make_unique<HuggingFaceTokenizer>(tokenizer_json_file(config, type),
+                                                config.tokenizer_special_tokens);
+}
+
+std::unique_ptr<Tokenizer> open_multimodal(const TokenizerConfig& config, std::string_view type) {
+  return std::make_unique<MultimodalTokenizer>(tokenizer_json_file(config, type), config);
 }
 
 /// Returns the configuration with the file of --tokenizer-model in place of its folder.
@@ -92,6 +103,21 @@ std::unique_ptr<Tokenizer> open_bert(const TokenizerConfig& config, std::string_
   return std::make_unique<BertTokenizer>(file, type == "BertWordPieceLowerCase");
 }
 
+constexpr std::string_view kMultimodalTokenizer = "MultimodalTokenizer";
+
+/// Refuses flags that only MultimodalTokenizer reads.
+void refuse_multimodal_flags(const TokenizerConfig& config, const std::string& type) {
+  if (type == kMultimodalTokenizer) return;
+  const char* flag = !config.tokenizer_prompt_format.empty() ? "--tokenizer-prompt-format"
+                     : !config.image_tag_type.empty()        ? "--image-tag-type"
+                     : config.force_system_message           ? "--force-system-message"
+                                                             : nullptr;
+  if (flag != nullptr)
+    throw UserError({std::string(flag) + " has an effect only with MultimodalTokenizer",
+                     "the tokenizer is a " + type,
+                     "add --tokenizer-type MultimodalTokenizer, or leave the flag out"});
+}
+
 struct Kind {
   std::string_view name;
   std::unique_ptr<Tokenizer> (*open)(const TokenizerConfig&, std::string_view type);
@@ -108,7 +134,7 @@ constexpr std::array kKinds = {Kind{"NullTokenizer", open_null},
                                Kind{"BertWordPieceLowerCase", open_bert},
                                Kind{"BertWordPieceCase", open_bert},
                                Kind{"SFTTokenizer", open_hugging_face},
-                               Kind{"MultimodalTokenizer", open_hugging_face},
+                               Kind{kMultimodalTokenizer, open_multimodal},
                                Kind{"NullMultimodalTokenizer", open_null_multimodal}};
 
 std::string_view detect_tokenizer_type(const TokenizerConfig& config) {
@@ -141,6 +167,7 @@ std::string tokenizer_type(const TokenizerConfig& config) {
 
 std::unique_ptr<Tokenizer> make_tokenizer(const TokenizerConfig& config) {
   const std::string type = tokenizer_type(config);
+  refuse_multimodal_flags(config, type);
   for (const Kind& kind : kKinds)
     if (kind.name == type) return kind.open(config, kind.name);
   std::string names;

@@ -23,6 +23,13 @@ struct TokenSpan {
   std::size_t begin, end;
 };
 
+/// How a tokenizer of images and text writes conversations.
+struct MultimodalPrompt {
+  std::string format;          ///< that of --tokenizer-prompt-format; "": none was given
+  std::string image_tag_type;  ///< that of --image-tag-type; "": no tags
+  bool force_system_message = false;
+};
+
 /// Immutable and thread-safe.
 class Tokenizer {
  public:
@@ -68,6 +75,9 @@ class Tokenizer {
   /// Returns whether the text of a token can depend on the tokens after it, other than by the bytes
   /// of an incomplete character.
   virtual bool awaits_more(std::int32_t) const { return false; }
+
+  /// Returns how the tokenizer writes conversations; null: that is not the tokenizer's business.
+  virtual const MultimodalPrompt* multimodal_prompt() const { return nullptr; }
 
   /// Returns whether encode() accepts arbitrary bytes.
   virtual bool accepts_invalid_utf8() const { return false; }

@@ -67,6 +67,18 @@ HuggingFaceTokenizer::HuggingFaceTokenizer(hugging_face::TokenizerJson&& json,
       folder, [this](const std::string& token) { return find(token); });
 }
 
+void HuggingFaceTokenizer::begin_with_bos(const std::string& what) {
+  if (special_.bos < 0)
+    throw UserError({what + " begins texts with the bos_token", "the tokenizer has none",
+                     "name one in its tokenizer_config.json"});
+  const std::string name = token(special_.bos);
+  const Json component = {
+      {"type", "TemplateProcessing"},
+      {"single", {{{"SpecialToken", {{"id", name}}}}, {{"Sequence", {{"id", "A"}}}}}},
+      {"special_tokens", {{name, {{"ids", {special_.bos}}}}}}};
+  post_processor_ = hugging_face::PostProcessor(component, id_limit_, "post_processor");
+}
+
 std::int32_t HuggingFaceTokenizer::find(std::string_view token) const {
   const std::int32_t id = added_tokens_.find(std::string(token));
   return id >= 0 ? id : model_->vocabulary().find(token);

@@ -52,6 +52,12 @@ class HuggingFaceTokenizer : public Tokenizer {
   bool awaits_more(std::int32_t id) const override;
   std::string_view name() const override { return "HuggingFaceTokenizer"; }
 
+ protected:
+  const hugging_face::SpecialTokenIds& special_tokens() const { return special_; }
+  /// Replaces the post-processor by one that adds bos before a text. Throws a UserError if there is
+  /// none; `what` needs it.
+  void begin_with_bos(const std::string& what);
+
  private:
   void encode_plain(std::string_view text, bool starts_document,
                     std::vector<std::int32_t>& ids) const;

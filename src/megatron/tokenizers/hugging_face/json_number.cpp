@@ -33,7 +33,10 @@ class Digits {
  public:
   /// Returns whether `c` belongs to the digits.
   bool take(char c) {
-    if (c == '.') return is_fraction_ = true;
+    if (c == '.') {
+      is_full_ = false;  // serde_json tries the digits of the fraction anew
+      return is_fraction_ = true;
+    }
     if (c < '0' || c > '9') return false;
     const auto digit = static_cast<std::uint64_t>(c - '0');
     constexpr std::uint64_t kMost = std::numeric_limits<std::uint64_t>::max();
@@ -49,7 +52,7 @@ class Digits {
  private:
   std::uint64_t whole_ = 0;
   int exponent_ = 0;
-  bool is_fraction_ = false, is_full_ = false;  ///< all digits after a full number are ignored
+  bool is_fraction_ = false, is_full_ = false;  ///< digits after a full number are ignored
 };
 
 }  // namespace

@@ -38,6 +38,7 @@ SpecialTokenIds read_special_tokens(const fs::path& folder,
     };
     ids.bos = id_of("bos_token", ids.bos);
     ids.pad = id_of("pad_token", ids.pad);
+    ids.unk = id_of("unk_token", ids.unk);
     ids.eos = id_of("eos_token", ids.eos);
     if (const auto eos = named_token(config, "eos_token", path.string()); eos && ids.eos < 0)
       throw UserError({path.string() + ": eos_token \"" + *eos +

@@ -1,5 +1,5 @@
-// Reads which tokens begin, end and pad a text. They are not in tokenizer.json but in
-// tokenizer_config.json or special_tokens_map.json beside it.
+// Reads which tokens begin, end and pad a text, and which stands for unknown text. They are not in
+// tokenizer.json but in tokenizer_config.json or special_tokens_map.json beside it.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@ namespace megatron::hugging_face {
 
 /// Ids of special tokens; −1 where there is none.
 struct SpecialTokenIds {
-  std::int32_t bos = -1, eos = -1, pad = -1;
+  std::int32_t bos = -1, eos = -1, pad = -1, unk = -1;
 };
 
 /// Reads the files beside tokenizer.json in `folder`. Without an eos_token in them, eos is the

@@ -1,6 +1,7 @@
 #include "megatron/tokenizers/hugging_face/unigram_model.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
@@ -44,6 +45,11 @@ Unigram::Unigram(const Json& model, ModelLists* lists, const std::string& where)
   } else {
     read_pieces(model, where);
   }
+  const auto infinite = std::ranges::find_if(scores_, [](double s) { return !std::isfinite(s); });
+  if (infinite != scores_.end())
+    throw UserError({where + ".vocab[" + std::to_string(infinite - scores_.begin()) +
+                         "]: the score is out of range",
+                     "", ""});
   if (model.contains("unk_id") && !model.at("unk_id").is_null()) {
     const std::int64_t id = json_int(model, "unk_id", where);
     if (id < 0 || id >= vocabulary_.id_limit())
