@@ -119,7 +119,7 @@ Trainer set_up(const RunConfig& run, std::ostream& out, const RankContext& world
   services.timers = make_timers(plan.settings.logger, plan.rank);
   print_run(plan, *here.device, out);
   Trainer trainer{.plan = std::move(plan), .state = {}, .services = std::move(services)};
-  build(trainer, std::move(tokenizer), world.datasets, out);
+  build(trainer, tokenizer, world.datasets, out);
   const std::int64_t num_microbatches = trainer.state.batch.num_microbatches;
   if (trainer.services.sections->set_load({trainer.plan.rank.world.size, num_microbatches}))
     out << "section timeouts: those of ft_state.json were calculated with another number of ranks "
