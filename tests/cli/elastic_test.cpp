@@ -39,11 +39,13 @@ std::map<int, double> losses(const std::string& log) {
 
 class Elastic : public testing::Test {
  protected:
-  std::unique_ptr<RunningLaunch> start(const std::string& hosts, int steps) const {
-    const Args flags = words("--nnodes " + hosts + " --master-addr 127.0.0.1 --master-port " +
-                             std::to_string(port_) +
-                             " --last-call-seconds 2 --settle-seconds 1 --max-restarts 9 "
-                             "--grace-seconds 5 --join-seconds 60");
+  std::unique_ptr<RunningLaunch> start(const std::string& hosts, int steps,
+                                       const std::string& settle_seconds = "1") const {
+    const Args flags =
+        words("--nnodes " + hosts + " --master-addr 127.0.0.1 --master-port " +
+              std::to_string(port_) + " --last-call-seconds 2 --settle-seconds " + settle_seconds +
+              " --max-restarts 9 "
+              "--grace-seconds 5 --join-seconds 60");
     const Args files = words("--save-interval 10 --save " + saved_ + " --load " + saved_ +
                              " --train-iters " + std::to_string(steps));
     return std::make_unique<RunningLaunch>(joined(joined(flags, kTinyTraining), files));
@@ -86,6 +88,20 @@ TEST_F(Elastic, HostsComeAndGo) {
   EXPECT_EQ(first->wait(), 0) << first->output();
   EXPECT_EQ(third->wait(), 0) << third->output();
   expect_losses_of_one_rank(first->output(), kSteps);
+}
+
+/// Hosts come while the ranks start: a launcher may first hear of a start when it is to end.
+TEST_F(Elastic, HostsComeWhileRanksStart) {
+  constexpr int kSteps = 30;
+  for (int i = 0; i < 3; ++i) {
+    fs::remove_all(saved_);
+    const auto first = start("1:4", kSteps, "0");
+    ASSERT_TRUE(first->wait_for("using world size: 1")) << first->output();
+    const auto second = start("1:4", kSteps, "0"), third = start("1:4", kSteps, "0"),
+               fourth = start("1:4", kSteps, "0");
+    for (const auto* launch : {&first, &second, &third, &fourth})
+      EXPECT_EQ((*launch)->wait(), 0) << (*launch)->output();
+  }
 }
 
 /// One launcher is told to stop, as when its host is evicted: its ranks save, and the run goes on.

@@ -12,7 +12,6 @@
 #include "megatron/base/files.h"
 #include "megatron/parallel/make_rank.h"
 #include "megatron/parallel/rank_threads.h"
-#include "support/message_of.h"
 #include "support/temporary_folder.h"
 
 namespace megatron {
@@ -146,10 +145,10 @@ TEST(SectionWatch, CalculatesWhatItHasSeenEnoughOf) {
   run.watch().note_loaded();
   run.calculate(false);
   EXPECT_THAT(run.limits(), ElementsAre(40, 15, 20, kNone));
-  run.pass(0.5);  // out of every section
+  run.pass(1.5);  // out of every section
   run.run_step(7);
   run.calculate(true);
-  EXPECT_THAT(run.limits(), ElementsAre(40, 25, 20, 2.5)) << "(15 + 5 · 7) / 2 for the step";
+  EXPECT_THAT(run.limits(), ElementsAre(40, 25, 20, 7.5)) << "(15 + 5 · 7) / 2 for the step";
 }
 
 TEST(SectionWatch, DoesNotMeasureAStepThatASaveInterrupts) {
@@ -224,6 +223,18 @@ TEST(SectionWatch, ReadsTheFileOnlyWhenItCalculates) {
   EXPECT_THAT(run.limits(), ElementsAre(600, 180, 420, 300));
 }
 
+TEST(SectionWatch, LimitsStayWithinReason) {
+  const TemporaryFolder folder;
+  FaultToleranceConfig config = calculating();
+  config.ft_rank_out_of_section_timeout = 1e308;
+  WatchedRun run(config, folder.path());
+  run.watch().begin_setup();
+  for (int i = 0; i < 17; ++i) run.run_step(0.001);
+  run.save(1e300);
+  run.calculate(false);
+  EXPECT_THAT(run.limits(), ElementsAre(kNone, 5, 1e9, 1e9));
+}
+
 /// As nvidia-resiliency-ext 0.4 writes it (RankMonitorClient.state_dict()).
 TEST(SectionWatch, ReadsTheFileOfThePeer) {
   const TemporaryFolder folder;
@@ -235,7 +246,7 @@ TEST(SectionWatch, ReadsTheFileOfThePeer) {
   EXPECT_THAT(run.limits(), ElementsAre(35.5, 4.25, kNone, 7.5));
 }
 
-TEST(SectionWatch, RefusesAFileThatIsNone) {
+TEST(SectionWatch, SaysWhatIsWrongWithTheFile) {
   const TemporaryFolder folder;
   for (const char* text :
        {"[]", R"({"current_timeouts": 1})", R"({"current_timeouts": {"section": []}})",
@@ -245,9 +256,9 @@ TEST(SectionWatch, RefusesAFileThatIsNone) {
         R"("is_out_of_section_calculated": true}}})",
         "{"}) {
     std::ofstream(folder.path() / "ft_state.json") << text;
-    EXPECT_THAT(message_of([&] { WatchedRun(calculating(), folder.path()); }),
-                HasSubstr("ft_state.json"))
-        << text;
+    WatchedRun run(calculating(), folder.path());
+    EXPECT_THAT(run.watch().file_trouble(), HasSubstr("ft_state.json")) << text;
+    EXPECT_THAT(run.limits(), ElementsAre(kNone, kNone, kNone, kNone));
   }
 }
 

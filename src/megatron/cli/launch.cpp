@@ -161,6 +161,11 @@ class Launch {
         end_kept(std::exchange(kept_, {}));  // others need the memory
         continue;
       }
+      if (round.kind != Decision::Kind::run) {  // the round ends before this host has begun it
+        own_ = {.code = 128 + SIGTERM, .is_consequence = true};
+        agent_->report_end(done, own_);
+        continue;
+      }
       if (round.round > 1) announce(round);
       const LaunchResult result = run_once(round, place - round.members.begin());
       is_leaving_ = is_leaving_ || result.is_leaving;
@@ -228,7 +233,8 @@ class Launch {
       const bool is_over = decision.kind == Decision::Kind::wait || decision.round > done;
       const bool has_saved = own_.code == 0 || own_.is_consequence;  // as far as this host knows
       if (is_leaving_ && is_over) throw EndsWaiting{has_saved ? 128 + SIGTERM : own_.code};
-      if (decision.kind == Decision::Kind::run && decision.round > done) return true;
+      const bool has_begun = decision.kind != Decision::Kind::wait && decision.round > done;
+      if (has_begun) return true;
       if (was_told_to_end()) throw EndsWaiting{128 + end_signal_};
       if (const std::string reason = agent_->lost_reason(); !reason.empty()) {
         std::cerr << "megatron launch: error: the launcher of the first host, at "

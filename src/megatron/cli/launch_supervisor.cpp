@@ -302,7 +302,10 @@ void Supervisor::report_stop(RankProcess& process, int status) {
 }
 
 void Supervisor::remember_failure(const RankProcess& process, int status) {
-  result_.code = exit_code(status);
+  // A rank that does not handle signals yet ends as one that has saved and stopped.
+  const bool is_early_stop =
+      result_.was_told_to_stop && WIFSIGNALED(status) && WTERMSIG(status) == SIGUSR1;
+  result_.code = is_early_stop ? 128 + SIGTERM : exit_code(status);
   result_.rank = process.rank;
   result_.description = describe(status);
   failed_at_ = Clock::now();

@@ -25,7 +25,7 @@ const FieldTable<FaultToleranceConfig>& fault_tolerance_table() {
             "compute the timeouts from the longest sections of all ranks, after each checkpoint "
             "and at the end, and keep them in ft_state.json in --save for later starts");
     t.field("ft_safety_factor", &Config::ft_safety_factor,
-            "timeout as a multiple of the longest section")
+            "calculated timeout as a multiple of the longest section; it is at least 5 s")
         .at_least(1);
     return t;
   }();

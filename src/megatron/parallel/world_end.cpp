@@ -169,9 +169,16 @@ void World::State::ensure_printed(const RankFailure& first, const RankFailure& o
     return;
   }
   if (own.text.empty()) run_status_->set_printed();
+  if (is_first_rank_dead(first)) return;  // its launcher prints how it has ended
   if (run_status_->wait_until_printed(kPrintTimeout) || first.rank != environment_.rank) return;
   print_once(first);
   run_status_->set_printed();
+}
+
+/// Whether rank 0 has died, as this host or a launcher has seen.
+bool World::State::is_first_rank_dead(const RankFailure& first) {
+  const std::lock_guard lock(mutex_);
+  return (first.rank == 0 && first.is_of_others) || (notice_ && notice_->has_process_ended(0));
 }
 
 /// Keeps the store's host alive until the other ranks have read the failure.

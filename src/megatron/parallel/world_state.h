@@ -69,6 +69,7 @@ class World::State {
   void tell_launcher(const RankFailure& first) const;
   std::string failure_text(const RankFailure& failure, bool is_own) const;
   void ensure_printed(const RankFailure& first, const RankFailure& own);
+  bool is_first_rank_dead(const RankFailure& first);
   std::chrono::milliseconds time_for_first_cause(bool is_consequence);
   void wait_for_others();
   void wait_until_finished();

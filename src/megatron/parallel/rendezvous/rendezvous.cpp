@@ -9,6 +9,7 @@
 #include "megatron/base/json.h"
 #include "megatron/base/listening_socket.h"
 #include "megatron/base/wall_clock.h"
+#include "megatron/parallel/comm.h"
 
 namespace megatron {
 namespace {
@@ -134,7 +135,7 @@ class Rendezvous {
     for (milliseconds next_report = std::min(interval, options_.timeout);
          !store_.poll(RunStatus::kAllArrivedKey, remaining(start + next_report));) {
       const double waited_s = std::chrono::duration<double>(Clock::now() - start).count();
-      if (next_report == options_.timeout) throw missing_error(waited_s);
+      if (next_report == options_.timeout) fail(missing_error(waited_s));
       options_.progress("waiting for " + missing_text() + format(" (%.0f s)", waited_s));
       next_report = std::min(next_report + (next_report < 10 * interval ? interval : 10 * interval),
                              options_.timeout);
@@ -148,6 +149,13 @@ class Rendezvous {
       if (!store_.find(record_key(rank))) missing.push_back(rank);
     }
     return ranks_text(missing) + " of " + std::to_string(environment_.world_size);
+  }
+
+  /// A launcher has started all ranks, so one that is missing is no mistake of the user, and the
+  /// launcher may start them again.
+  [[noreturn]] void fail(const UserError& error) const {
+    if (environment_.launcher_port != 0) throw CommError(error.what());
+    throw error;
   }
 
   UserError missing_error(double waited_s) {
@@ -207,7 +215,7 @@ class Rendezvous {
   RunHosts receive_hosts() {
     // Rank 0 times out first and publishes the cause, unless it has ended.
     if (!store_.poll(RunStatus::kHostsKey, options_.timeout + kRank0Margin))
-      throw rank0_timeout_error();
+      fail(rank0_timeout_error());
     const std::string text = store_.get_all({RunStatus::kHostsKey})[0];
     throw_if_stopped(RunStatus::kHostsKey);
     const Json json = parse_json(text, "rank 0's answer in the run's store");

@@ -59,6 +59,8 @@ std::shared_ptr<SectionWatch> watch_sections(const Settings& settings, const Ran
   sections->begin_setup();
   if (!sections->is_enabled()) return sections;
   out << "section timeouts: " << sections->limits().text() << std::endl;
+  if (!sections->file_trouble().empty())
+    warnings.add("the section timeouts are calculated anew: " + sections->file_trouble(), out);
   if (!sections->limits().has_any() && !settings.fault_tolerance.calc_ft_timeouts)
     warnings.add(
         "--enable-ft-package has no timeout to apply: give --ft-rank-section-timeouts or "

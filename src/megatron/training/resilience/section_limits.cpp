@@ -19,6 +19,11 @@ constexpr const char *kCurrent = "current_timeouts", *kSection = "section",
                      *kOutside = "out_of_section", *kCalculated = "calculated_sections",
                      *kOutsideIsCalculated = "is_out_of_section_calculated";
 
+/// A pause of the machine is no reason to end a run whose steps take milliseconds.
+constexpr double kLeastCalculated = 5;
+/// Thirty years; larger numbers could not be counted in nanoseconds.
+constexpr double kLongest = 1e9;
+
 [[noreturn]] void refuse(const std::string& source, const std::string& what) {
   throw UserError({source, what, "remove the file; the timeouts are then calculated again"});
 }
@@ -27,7 +32,7 @@ std::optional<double> limit_in(const Json& value, const std::string& source) {
   if (value.is_null()) return std::nullopt;
   if (!value.is_number() || !std::isfinite(value.get<double>()) || value.get<double>() <= 0)
     refuse(source, "has the timeout " + value.dump() + ", which is not a number above 0");
-  return value.get<double>();
+  return std::min(value.get<double>(), kLongest);
 }
 
 /// Returns the member if it exists and has the wanted type.
@@ -47,13 +52,15 @@ SectionLimits SectionLimits::from(const FaultToleranceConfig& config) {
   const SectionTimeouts given = parse_section_timeouts(config.ft_rank_section_timeouts);
   for (std::size_t i = 0; i < given.size(); ++i) limits.seconds[i] = given[i];
   limits.seconds[kOutOfSection] = config.ft_rank_out_of_section_timeout;
+  for (std::optional<double>& limit : limits.seconds)
+    if (limit) limit = std::min(*limit, kLongest);
   return limits;
 }
 
 void SectionLimits::update(const PerSection<std::optional<double>>& longest_s, double factor) {
   for (std::size_t i = 0; i < longest_s.size(); ++i) {
     if (!longest_s[i]) continue;
-    const double calculated = factor * *longest_s[i];
+    const double calculated = std::clamp(factor * *longest_s[i], kLeastCalculated, kLongest);
     seconds[i] = is_calculated[i] ? (*seconds[i] + calculated) / 2 : calculated;
     is_calculated[i] = true;
   }
@@ -79,6 +86,7 @@ fs::path section_limits_path(const fs::path& save) { return save / "ft_state.jso
 void read_calculated_limits(const fs::path& path, SectionLimits& limits) {
   if (!fs::exists(path)) return;
   const std::string source = path.string();
+  if (!fs::is_regular_file(path)) refuse(source, "is not a file");
   const Json state = read_json(path);
   if (!state.is_object()) refuse(source, "is not a JSON object");
   const Json* current = member(state, kCurrent, &Json::is_object, source);

@@ -22,8 +22,13 @@ SectionWatch::SectionWatch(SectionWatchOptions options)
     : is_enabled_(options.config.enable_ft_package), options_(std::move(options)) {
   if (!is_enabled_) return;
   limits_ = SectionLimits::from(options_.config);
-  if (options_.config.calc_ft_timeouts)
-    read_calculated_limits(section_limits_path(options_.save), limits_);
+  try {
+    if (options_.config.calc_ft_timeouts)
+      read_calculated_limits(section_limits_path(options_.save), limits_);
+  } catch (const UserError& error) {
+    limits_ = SectionLimits::from(options_.config);
+    file_trouble_ = error.what();
+  }
   open_.push_back({.section = kOutOfSection, .is_measured = false});
 }
 

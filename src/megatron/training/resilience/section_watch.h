@@ -28,7 +28,7 @@ class SectionWatch {
  public:
   /// Watches nothing.
   SectionWatch() = default;
-  /// Watches nothing unless --enable-ft-package is given. Throws like read_calculated_limits().
+  /// Watches nothing unless --enable-ft-package is given.
   explicit SectionWatch(SectionWatchOptions options);
   /// Removes the deadline.
   ~SectionWatch();
@@ -86,6 +86,9 @@ class SectionWatch {
 
   bool is_enabled() const { return is_enabled_; }
   const SectionLimits& limits() const { return limits_; }
+  /// Returns why ft_state.json could not be read, in which case its limits are calculated anew; or
+  /// "".
+  const std::string& file_trouble() const { return file_trouble_; }
 
  private:
   /// A section that is open, or the time outside of all.
@@ -110,6 +113,7 @@ class SectionWatch {
   bool is_enabled_ = false;
   SectionWatchOptions options_;
   SectionLimits limits_;
+  std::string file_trouble_;
   std::vector<Open> open_;  ///< from the outermost to the innermost; the first is out of section
   PerSection<double> longest_s_ = {};
   std::int64_t num_steps_ = 0, num_evaluation_steps_ = 0, num_saves_ = 0;
