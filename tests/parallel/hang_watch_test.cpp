@@ -242,12 +242,14 @@ TEST(HangWatch, DumpsFailuresWithoutAMessage) {
 
 // ---- ranks as processes ----
 
-/// Rank 1 comes too late.
+/// Rank 1 comes too late. It writes a file when the ranks have met.
 const RankBodyOf kLateRank{"late rank", [](Communicators& world) {
                              const auto comm = world.group(first_ranks(2), "dp");
                              comm->barrier("together");
-                             if (world.rank() == 1)
+                             if (world.rank() == 1) {
+                               std::ofstream(child_variable("MEGATRON_TEST_HANG_REPORTS") + "/met");
                                std::this_thread::sleep_for(milliseconds(6'000));
+                             }
                              comm->barrier("late");
                            }};
 
@@ -276,7 +278,9 @@ TEST(HangWatch, TheFailureHasTheStackOfTheMissedRank) {
 TEST(HangWatch, ADeadRankIsInTheReport) {
   const TemporaryFolder folder;
   RankProcesses ranks({.body = "late rank", .hosts = {"a", "a"}, .hang_reports = folder.path()});
-  std::this_thread::sleep_for(milliseconds(2'500));
+  for (int i = 0; i < 2'000 && !fs::exists(folder.path() / "met"); ++i)
+    std::this_thread::sleep_for(milliseconds(10));
+  std::this_thread::sleep_for(milliseconds(500));  // rank 0 waits
   ::kill(ranks.process(1), SIGKILL);
   EXPECT_THAT(ranks.ends()[0].text, HasSubstr("rank 1 died"));
   const RankDump dump = read_dump(dump_path(folder.path(), 1));
