@@ -247,7 +247,8 @@ const RankBodyOf kLateRank{"late rank", [](Communicators& world) {
                              const auto comm = world.group(first_ranks(2), "dp");
                              comm->barrier("together");
                              if (world.rank() == 1) {
-                               std::ofstream(child_variable("MEGATRON_TEST_HANG_REPORTS") + "/met");
+                               std::ofstream(child_variable("MEGATRON_TEST_HANG_REPORTS") + "/met")
+                                   << "met";
                                std::this_thread::sleep_for(milliseconds(6'000));
                              }
                              comm->barrier("late");
