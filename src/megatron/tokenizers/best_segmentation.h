@@ -28,23 +28,47 @@ struct BestPart {
   std::size_t begin = kNoPart;
 };
 
-/// Returns the parts of the highest sum of scores, in the order of the text. Sums have the type
-/// `Score`, because those of the packages differ in it. A piece of the trie has score_of(length,
-/// id). Where no piece is one code point long, unknown(code point) returns the id of that code
-/// point, whose score is `unknown_score`. Of equal sums the one with the longer last part wins.
-template <class Score, class ScoreOf, class Unknown>
-std::vector<TextPart> best_segmentation(const PieceTrie& trie, std::string_view text,
-                                        const ScoreOf& score_of, Score unknown_score,
-                                        const Unknown& unknown) {
-  std::vector<BestPart<Score>> best(text.size() + 1);
+/// Calls found(part) with the parts of the highest sum of scores, in the order of the text. Sums
+/// have the type `Score`, because those of the packages differ in it. A piece of the trie has
+/// score_of(length, id). Where no piece is one code point long, unknown(code point) returns the id
+/// of that code point, whose score is `unknown_score`. Of equal sums the one with the longer last
+/// part wins. Memory does not grow with the text where pieces end together, such as at its spaces.
+template <class Score, class ScoreOf, class Unknown, class Found>
+void best_segmentation(const PieceTrie& trie, std::string_view text, const ScoreOf& score_of,
+                       Score unknown_score, const Unknown& unknown, const Found& found) {
+  constexpr std::size_t kWindow = std::size_t{1} << 15;
+  std::size_t base = 0;   // what ends here is found; best[i] ends at base + i
+  std::size_t reach = 0;  // the farthest end of a part
+  std::vector<BestPart<Score>> best(std::min(text.size(), 2 * kWindow) + 1);
   best[0].begin = 0;
+  std::vector<TextPart> parts;
+  const auto find_until = [&](std::size_t last) {
+    parts.clear();
+    for (std::size_t end = last; end > base;) {
+      const BestPart<Score>& part = best[end - base];
+      parts.push_back({part.begin, end, part.id});
+      end = part.begin;
+    }
+    for (std::size_t i = parts.size(); i > 0; --i) found(parts[i - 1]);
+  };
   for (std::size_t at = 0; at < text.size();) {
-    const Score here = best[at].score;
+    if (reach == at && at - base >= kWindow) {  // no part reaches across: the best ends here too
+      find_until(at);
+      const Score score = best[at - base].score;
+      std::fill_n(best.begin(), at - base + 1, BestPart<Score>{});
+      best[0] = {-1, score, at};
+      base = at;
+    }
+    const Score here = best[at - base].score;
     std::size_t after = at;
     next_code_point(text, after);
     bool has_single = false;
     const auto offer = [&](std::size_t end, std::int32_t id, Score sum) {
-      if (best[end].begin == kNoPart || sum > best[end].score) best[end] = {id, sum, at};
+      if (end - base >= best.size())
+        best.resize(std::min(2 * (end - base), text.size() - base) + 1);
+      reach = std::max(reach, end);
+      BestPart<Score>& part = best[end - base];
+      if (part.begin == kNoPart || sum > part.score) part = {id, sum, at};
     };
     trie.for_each_prefix(text.substr(at), [&](std::size_t length, std::int32_t id) {
       offer(at + length, id, score_of(length, id) + here);
@@ -53,11 +77,7 @@ std::vector<TextPart> best_segmentation(const PieceTrie& trie, std::string_view 
     if (!has_single) offer(after, unknown(text.substr(at, after - at)), unknown_score + here);
     at = after;
   }
-  std::vector<TextPart> parts;
-  for (std::size_t end = text.size(); end > 0; end = best[end].begin)
-    parts.push_back({best[end].begin, end, best[end].id});
-  std::ranges::reverse(parts);
-  return parts;
+  find_until(text.size());
 }
 
 }  // namespace megatron

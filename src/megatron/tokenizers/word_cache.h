@@ -1,6 +1,7 @@
 // Remembers the ids of short words, so that frequent words are encoded once per thread.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <cstring>
@@ -131,7 +132,7 @@ class WordCache {
     Entry& entry = entries_[slot(key)];
     entry.key = key;
     entry.count = static_cast<std::uint32_t>(ids.size());
-    std::memcpy(entry.ids.data(), ids.data(), ids.size_bytes());
+    std::ranges::copy(ids, entry.ids.begin());  // none may have no address
   }
 
   struct Entry {
@@ -159,7 +160,7 @@ class WordCache {
       size = static_cast<std::uint8_t>(text.size() | kind);
       count = static_cast<std::uint32_t>(added.size());
       std::memcpy(word.data(), text.data(), text.size());
-      std::memcpy(ids.data(), added.data(), added.size_bytes());
+      std::ranges::copy(added, ids.begin());
     }
   };
   std::size_t long_slot(std::string_view word, std::uint8_t kind) const {

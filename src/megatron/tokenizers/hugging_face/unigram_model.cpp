@@ -94,15 +94,19 @@ void Unigram::segment(std::string_view word, const Found& found) const {
   const auto score_of = [&](std::size_t /*length*/, std::int32_t id) {
     return scores_[static_cast<std::size_t>(id)];
   };
-  const std::vector<TextPart> parts =
-      best_segmentation(trie_, word, score_of, unk_score_,
-                        [&](std::string_view unknown) { return unk_or_throw(unknown); });
-  const auto is_unknown = [&](const TextPart& part) { return unk_id_ >= 0 && part.id == unk_id_; };
-  for (std::size_t first = 0, after = 0; first < parts.size(); first = after) {
-    after = first + 1;  // a run of unknown characters is one part
-    while (after < parts.size() && is_unknown(parts[first]) && is_unknown(parts[after])) ++after;
-    found(parts[first].begin, parts[after - 1].end);
-  }
+  TextPart last;  // the part before, which may go on: a run of unknown characters is one part
+  best_segmentation(
+      trie_, word, score_of, unk_score_,
+      [&](std::string_view unknown) { return unk_or_throw(unknown); },
+      [&](const TextPart& part) {
+        if (unk_id_ >= 0 && part.id == unk_id_ && last.id == unk_id_) {
+          last.end = part.end;
+          return;
+        }
+        if (last.end > 0) found(last.begin, last.end);
+        last = part;
+      });
+  if (last.end > 0) found(last.begin, last.end);
 }
 
 void Unigram::encode(std::string_view word, std::vector<std::int32_t>& ids) const {

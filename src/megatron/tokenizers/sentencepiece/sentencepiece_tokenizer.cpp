@@ -79,10 +79,12 @@ std::vector<std::int32_t> SentencePieceTokenizer::encode(std::string_view text) 
   ids.reserve(text.size() / 3);
   if (bpe_ && pieces_.split_at_spaces()) {
     encode_words(normalized, ids);
+  } else if (unigram_) {
+    unigram_->encode(normalized, [&](const EncodedPiece& piece) { append_id(piece, ids); });
   } else {
     std::vector<EncodedPiece> encoded;
     encode_normalized(normalized, encoded);
-    append_ids(encoded, ids);
+    for (const EncodedPiece& piece : encoded) append_id(piece, ids);
   }
   if (!model_.byte_fallback) {  // a run of unknown pieces is one
     const auto both_unknown = [this](std::int32_t a, std::int32_t b) {
@@ -160,7 +162,7 @@ void SentencePieceTokenizer::encode_words(std::string_view text,
   const auto merge = [&](std::string_view part) {
     encoded.clear();
     bpe_->encode(part, encoded);
-    append_ids(encoded, ids);
+    for (const EncodedPiece& piece : encoded) append_id(piece, ids);
   };
   const auto word_at = [&](std::size_t begin) -> Span {
     std::size_t end = begin;
@@ -179,7 +181,8 @@ void SentencePieceTokenizer::encode_words(std::string_view text,
 void SentencePieceTokenizer::encode_normalized(std::string_view text,
                                                std::vector<EncodedPiece>& out) const {
   if (bpe_) return bpe_->encode(text, out);
-  if (unigram_) return unigram_->encode(text, out);
+  if (unigram_)
+    return unigram_->encode(text, [&](const EncodedPiece& piece) { out.push_back(piece); });
   const bool by_word = model_.type == ModelType::word;
   for (std::size_t at = 0; at < text.size();) {
     bool is_symbol = false;
@@ -197,14 +200,12 @@ void SentencePieceTokenizer::encode_normalized(std::string_view text,
   }
 }
 
-void SentencePieceTokenizer::append_ids(const std::vector<EncodedPiece>& encoded,
-                                        std::vector<std::int32_t>& ids) const {
-  for (const EncodedPiece& piece : encoded) {
-    if (piece.id == pieces_.unk_id()) {
-      append_unknown(piece.text, ids);
-    } else {
-      ids.push_back(piece.id);
-    }
+void SentencePieceTokenizer::append_id(const EncodedPiece& piece,
+                                       std::vector<std::int32_t>& ids) const {
+  if (piece.id == pieces_.unk_id()) {
+    append_unknown(piece.text, ids);
+  } else {
+    ids.push_back(piece.id);
   }
 }
 

@@ -44,8 +44,7 @@ class SentencePieceTokenizer : public Tokenizer {
   void encode_parts(std::string_view word, WordCache& cache, std::vector<std::int32_t>& ids,
                     const Encode& encode) const;
   void append_unknown(std::string_view text, std::vector<std::int32_t>& ids) const;
-  void append_ids(const std::vector<sentencepiece::EncodedPiece>& encoded,
-                  std::vector<std::int32_t>& ids) const;
+  void append_id(const sentencepiece::EncodedPiece& piece, std::vector<std::int32_t>& ids) const;
   std::int32_t control_id(const std::string& piece) const;
   std::string surface(std::int32_t id, bool at_start, SpecialTokens special,
                       bool& removed_space) const;

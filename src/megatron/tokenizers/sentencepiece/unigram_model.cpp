@@ -29,15 +29,18 @@ UnigramModel::UnigramModel(const ModelFile& model, const Pieces& pieces) : piece
   unk_score_ = min_score - kUnknownPenalty;
 }
 
-void UnigramModel::encode(std::string_view text, std::vector<EncodedPiece>& out) const {
+void UnigramModel::encode(std::string_view text,
+                          const std::function<void(const EncodedPiece&)>& found) const {
   const auto score_of = [&](std::size_t length, std::int32_t id) {
     return pieces_.type(id) == PieceType::user_defined
                ? static_cast<float>(length) * max_score_ - kSymbolPenalty
                : pieces_.score(id);
   };
-  for (const TextPart& part : best_segmentation(trie_, text, score_of, unk_score_,
-                                                [&](std::string_view) { return pieces_.unk_id(); }))
-    out.push_back({text.substr(part.begin, part.end - part.begin), part.id});
+  best_segmentation(
+      trie_, text, score_of, unk_score_, [&](std::string_view) { return pieces_.unk_id(); },
+      [&](const TextPart& part) {
+        found({text.substr(part.begin, part.end - part.begin), part.id});
+      });
 }
 
 }  // namespace megatron::sentencepiece

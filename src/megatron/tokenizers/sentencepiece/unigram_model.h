@@ -2,8 +2,8 @@
 // algorithm.
 #pragma once
 
+#include <functional>
 #include <string_view>
-#include <vector>
 
 #include "megatron/tokenizers/piece_trie.h"
 #include "megatron/tokenizers/sentencepiece/pieces.h"
@@ -14,8 +14,8 @@ namespace megatron::sentencepiece {
 class UnigramModel {
  public:
   UnigramModel(const ModelFile& model, const Pieces& pieces);
-  /// Appends the pieces of `text`, which is normalized.
-  void encode(std::string_view text, std::vector<EncodedPiece>& out) const;
+  /// Calls found(piece) with the pieces of `text`, which is normalized, in its order.
+  void encode(std::string_view text, const std::function<void(const EncodedPiece&)>& found) const;
 
  private:
   const Pieces& pieces_;
