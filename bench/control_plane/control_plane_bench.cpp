@@ -37,7 +37,7 @@ constexpr std::size_t kStackBytes = 256 << 10;
 /// around twice a second; ranks wait for failures, and look around four times a second.
 constexpr milliseconds kPostDelay{500}, kAgentInterval{500}, kWatchInterval{250};
 
-constexpr milliseconds kPrintLimit{3'000};
+constexpr milliseconds kPrintLimit{3'000}, kEndDelay{4'000};
 
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
@@ -217,7 +217,9 @@ class Simulation {
     }
     shared_.knows_s.at(static_cast<std::size_t>(environment.rank)) = seconds_since(death());
     ++shared_.num_know;
-    // As World does: rank 0 prints the failure, and the others end once it has.
+    // As World does: rank 0 prints the failure, and the others end once it has. Not before all
+    // know, because each host has its own cores for that, and this machine has a few for all.
+    std::this_thread::sleep_for(kEndDelay);
     if (environment.rank == 0)
       status.set_printed();
     else
