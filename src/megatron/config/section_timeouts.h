@@ -18,10 +18,6 @@ inline constexpr std::array<const char*, 3> kRunSectionNames = {"setup", "step",
 /// Seconds for each section; nullopt: no limit.
 using SectionTimeouts = std::array<std::optional<double>, kRunSectionNames.size()>;
 
-inline const char* name_of(RunSection section) {
-  return kRunSectionNames[static_cast<std::size_t>(section)];
-}
-
 /// Parses "setup:600,step:180,checkpointing:420". The timeouts "none", "null" and "" mean no limit.
 /// Throws a UserError for another section, a section that is given twice or a timeout that is not
 /// above 0.

@@ -174,7 +174,8 @@ struct TokenizerConfig {
   std::int64_t tiktoken_num_special_tokens = 1000;
   /// The first special tokens of TikTokenizer; empty: Megatron's seven.
   std::vector<std::string> tokenizer_special_tokens;
-  /// Of MultimodalTokenizer: text around the messages of conversations; "": none is read.
+  /// Names the text that MultimodalTokenizer writes around the messages of a conversation; "":
+  /// conversations are refused.
   std::string tokenizer_prompt_format;
   std::string image_tag_type;         ///< tags around images: nvlm | internvl; "": none
   bool force_system_message = false;  ///< qwen2p0 and qwen2p5 begin with their own system message
