@@ -173,39 +173,6 @@ TEST_F(Elastic, TheOnlyRankOfAHostIsKilled) {
   }
 }
 
-/// A process whose rank has not failed goes on as a rank of the next start.
-TEST_F(Elastic, ProcessesOfRanksThatHaveNotFailedAreKept) {
-  constexpr int kSteps = 600;
-  const Args run = joined(kTinyTraining, words("--train-iters " + std::to_string(kSteps)));
-  const RunningLaunch launch(joined(
-      joined(words("--nproc-per-node 2 --max-restarts 3 --grace-seconds 5"), run),
-      words("--inprocess-restart --save-interval 10 --save " + saved_ + " --load " + saved_)));
-  pid_t kept = 0;
-  for (const int restart : {1, 2}) {
-    ASSERT_TRUE(launch.wait_for("successfully saved checkpoint", restart)) << launch.output();
-    const std::vector<pid_t> before = launch.ranks();
-    ASSERT_EQ(before.size(), 2U);
-    kept = before[0];
-    ::kill(before[1], SIGKILL);
-    ASSERT_TRUE(launch.wait_for("1 of 2 ranks of this host keep their processes", restart))
-        << launch.output();
-    ASSERT_TRUE(launch.wait_for("[before the start of training step]", restart + 1));
-    EXPECT_EQ(launch.ranks().at(0), kept);
-    EXPECT_NE(launch.ranks().at(1), before[1]);
-  }
-  EXPECT_EQ(launch.wait(), 0) << launch.output();
-  const RunningLaunch whole(joined(words("--nproc-per-node 2"), run));
-  ASSERT_EQ(whole.wait(), 0) << whole.output();
-  EXPECT_EQ(losses(launch.output()), losses(whole.output())) << "bit-identical";
-}
-
-TEST_F(Elastic, KeepingProcessesNeedsALauncherThatRestarts) {
-  const RunningLaunch launch(joined(joined(words("--nproc-per-node 2"), kTinyTraining),
-                                    words("--train-iters 2 --inprocess-restart")));
-  EXPECT_EQ(launch.wait(), 2);
-  EXPECT_THAT(launch.output(), HasSubstr("give --max-restarts N before the --"));
-}
-
 /// Twice the same number by mistake.
 TEST_F(Elastic, AHostThatIsStartedTwiceIsNamed) {
   const auto leader = start("3 --node-rank 0", 10);

@@ -152,7 +152,34 @@ TEST(LaunchPlan, RefusesWhatItCannotDo) {
               HasSubstr("--node-rank: is required with --nnodes 2"));
   EXPECT_THAT(error_of({"--prefix", "some"}),
               HasSubstr("--prefix: must be one of all, others, none"));
-  EXPECT_THAT(error_of({"--rdzv-backend", "c10d"}), HasSubstr("--rdzv-backend: unknown flag"));
+  EXPECT_THAT(error_of({"--rdzv-backend", "etcd"}),
+              HasSubstr("--rdzv-backend: must be one of c10d, static"));
+  EXPECT_THAT(error_of({"--last-call-seconds", "3"}),
+              HasSubstr("--last-call-seconds: has no effect without --nnodes MIN:MAX"));
+  EXPECT_THAT(error_of({"--settle-seconds", "3"}),
+              HasSubstr("--settle-seconds: has no effect without --nnodes MIN:MAX"));
+  for (const char* name : {"PET_NODE_RANK", "PET_MASTER_PORT", "PET_MAX_RESTARTS"})
+    EXPECT_THAT(error_of({}, {{name, "x"}}), HasSubstr(name)) << "also on one host";
+}
+
+/// `torchrun --standalone --nnodes=1 --nproc_per_node=8`, and with an id and a backend.
+TEST(LaunchPlan, TakesTorchrunsFlags) {
+  const Variables hosts{{"PET_NNODES", "2"}, {"PET_NODE_RANK", "1"}, {"PET_MASTER_ADDR", "a"}};
+  EXPECT_EQ(summary(plan_of({"--standalone", "--nnodes=1", "--nproc_per_node=8"}, hosts)),
+            "8 on node 0/1 at 127.0.0.1:0");
+  const LaunchPlan plan = plan_of({"--nnodes=2", "--node_rank=1", "--rdzv_id=77",
+                                   "--rdzv_backend=c10d", "--rdzv_endpoint=a:6"});
+  EXPECT_EQ(summary(plan), "1 on node 1/2 at a:6");
+  EXPECT_EQ(plan.run_name, "77");
+  EXPECT_EQ(plan_of({}, {{"PET_RDZV_ID", "x"}}).run_name, "x");
+  EXPECT_EQ(plan_of({"--rdzv-id", "y"}, {{"PET_RDZV_ID", "x"}}).run_name, "y");
+  for (const std::vector<std::string>& more :
+       {std::vector<std::string>{"--nnodes", "2"}, {"--nnodes", "1:2"}, {"--node-rank", "1"},
+        {"--master-addr", "a"}, {"--rdzv-endpoint", "a:6"}}) {
+    std::vector<std::string> flags{"--standalone"};
+    flags.insert(flags.end(), more.begin(), more.end());
+    EXPECT_THAT(error_of(flags), HasSubstr("--standalone: excludes --nnodes")) << more[0];
+  }
 }
 
 }  // namespace

@@ -184,6 +184,17 @@ TEST_F(Agents, RefuseAPlaceThatIsTaken) {
   EXPECT_THAT(refusal, HasSubstr("host 1 was started twice"));
 }
 
+TEST_F(Agents, RefuseALauncherOfAnotherRun) {
+  AgentOptions other = options_of(1);
+  other.run_name = "77";
+  const AgentPointer member = join(other);
+  const std::string refusal =
+      message_of([&] { serve_until({leader_.get(), member.get()}, [] { return false; }); });
+  EXPECT_THAT(refusal, HasSubstr("belongs to the run '77', but the launcher of the first host to "
+                                 "a run without --rdzv-id"));
+  EXPECT_THAT(leader_->waiting_text(), HasSubstr("1 of 2 hosts is here"));
+}
+
 TEST_F(Agents, NoticeThatTheLeaderHasEnded) {
   const AgentPointer member = join(options_of(1));
   ASSERT_TRUE(serve_until({leader_.get(), member.get()}, [&] { return is_running(*member, 1); }));

@@ -257,6 +257,21 @@ TEST(Membership, TakesTheLargestNumberOfHostsThatFits) {
   EXPECT_THAT(hopeless.decide().reason, HasSubstr("with 1 host, it never fits"));
 }
 
+/// The third start in a row that fails within a minute delays the next by a second.
+TEST(Membership, SaysThatAStartIsDelayed) {
+  Leader leader({.max_restarts = 9});
+  leader.join("a");
+  for (int start = 1; start <= 2; ++start) {
+    leader.end_all(kKilled);
+    EXPECT_EQ(leader.decide().kind, Kind::run) << "at once after failure " << start;
+  }
+  leader.end_all(kKilled);
+  EXPECT_EQ(leader.decide().kind, Kind::wait);
+  EXPECT_EQ(leader.waiting(),
+            "the last 3 starts have failed within a minute each, so the next one is delayed");
+  EXPECT_EQ(leader.decide(seconds(2)).kind, Kind::run);
+}
+
 TEST(Membership, EndsAfterTheLastRestart) {
   Leader leader({.max_restarts = 1});
   leader.join("a");

@@ -184,6 +184,7 @@ class Launch {
         .master_port = plan_.master_port,
         .token = job_token(plan_),
         .run_id = "",
+        .run_name = plan_.run_name,
         .node_rank = plan_.node_rank,
         .num_ranks = plan_.ranks_per_node,
         .progress = [](const std::string& line) { std::cerr << line << std::endl; },

@@ -1,7 +1,6 @@
 #include "megatron/cli/launch_ranks.h"
 
 #include <fcntl.h>
-#include <malloc.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -96,21 +95,6 @@ void close_launchers_descriptors(const std::array<int, 2>& needed) {
   }
 }
 
-/// Runs the command, and again for every start that the launcher keeps this process for.
-int run_command(const RankStartOptions& start, const Descriptor& link) {
-  while (true) {
-    std::signal(SIGUSR2, SIG_IGN);  // until the rank can answer
-    const int code = dispatch(start.plan.command);
-    std::cout.flush();
-    std::fflush(nullptr);
-    ::malloc_trim(0);  // the next start may get its memory from other arenas
-    const bool can_go_on = link.is_open() && code != 0 && code != 2;
-    const auto variables = can_go_on ? offer_process(link, code) : std::nullopt;
-    if (!variables) return code;
-    set_environment(*variables);
-  }
-}
-
 /// Runs the child process. Does not return.
 [[noreturn]] void become_rank(const RankStartOptions& start, const RankProcess& process,
                               const Descriptor& link, pid_t launcher) {
@@ -123,8 +107,15 @@ int run_command(const RankStartOptions& start, const Descriptor& link) {
   for (const char* name :
        {"TORCHELASTIC_RUN_ID", "TORCHELASTIC_USE_AGENT_STORE", "TORCHELASTIC_RESTART_COUNT"})
     ::unsetenv(name);
+  ::unsetenv(kLaunchLinkVariable);  // of a launcher around this one
+  if (link.is_open())
+    set_environment({{kLaunchLinkVariable, std::to_string(link.number())}});
   set_environment(variables_of(start, process));
-  ::_exit(run_command(start, link));
+  std::signal(SIGUSR2, SIG_IGN);  // until the rank can answer
+  const int code = dispatch(start.plan.command);
+  std::cout.flush();
+  std::fflush(nullptr);
+  ::_exit(code);
 }
 
 std::string prefix_of(const RankStartOptions& start, std::int64_t rank) {

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "megatron/cli/launch_output.h"
-#include "megatron/cli/rank_link.h"
+#include "megatron/control/rank_link.h"
 #include "megatron/config/launch_options.h"
 
 namespace megatron {

@@ -41,7 +41,7 @@ std::vector<Assignment> read_environment(const FieldIndex& index, char** environ
     if (variable == kLaunchRestartVariable || variable == kLaunchMaxRestartsVariable ||
         variable == kLaunchStoreAddrVariable || variable == kLaunchStorePortVariable ||
         variable == kLaunchOwnAddrVariable || variable == kLaunchCauseVariable ||
-        variable == kJobTokenVariable)
+        variable == kLaunchLinkVariable || variable == kJobTokenVariable)
       continue;
     const Spelling meaning = index.find(spelling_of(variable));
     if (meaning.field && !meaning.turns_off) {

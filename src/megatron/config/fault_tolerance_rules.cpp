@@ -8,8 +8,7 @@ namespace {
 using S = const Settings&;
 
 UserError::Parts needs_package(const std::string& flag) {
-  return {flag, "has no effect without --enable-ft-package",
-          "add --enable-ft-package, or leave " + flag + " out"};
+  return needs_flag(flag, "--enable-ft-package");
 }
 
 }  // namespace
@@ -55,10 +54,7 @@ const std::vector<Rule>& fault_tolerance_rules() {
          return !s.fault_tolerance.calc_ft_timeouts &&
                 s.fault_tolerance.ft_safety_factor != defaults.ft_safety_factor;
        },
-       [](S) {
-         return UserError::Parts{"--ft-safety-factor", "has no effect without --calc-ft-timeouts",
-                                 "add --calc-ft-timeouts, or leave --ft-safety-factor out"};
-       }}};
+       [](S) { return needs_flag("--ft-safety-factor", "--calc-ft-timeouts"); }}};
   return rules;
 }
 

@@ -95,6 +95,8 @@ std::optional<LaunchEnvironment> from_rank_variables(const LaunchVariables& vari
     found.max_restarts = variables.number(kLaunchMaxRestartsVariable).value_or(0);
     if (const auto pipe = variables.number(kLaunchCauseVariable))
       found.root_cause_pipe = static_cast<int>(*pipe);
+    if (const auto link = variables.number(kLaunchLinkVariable))
+      found.process_link = static_cast<int>(*link);
     found.launcher_addr = variables.text(kLaunchStoreAddrVariable).value_or("");
     found.launcher_port = variables.number(kLaunchStorePortVariable).value_or(0);
     found.own_addr = variables.text(kLaunchOwnAddrVariable).value_or("");

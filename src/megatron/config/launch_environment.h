@@ -30,6 +30,9 @@ struct LaunchEnvironment {
   std::int64_t launcher_port = 0;
   /// Under `megatron launch`: a pipe on which a rank reports that another rank caused its failure.
   std::optional<int> root_cause_pipe;
+  /// Under `megatron launch` with --inprocess-restart: the connection over which this process may
+  /// become a rank of the next start (control/rank_link.h).
+  std::optional<int> process_link;
 };
 
 /// Returns the value of an environment variable, or nullopt if it is not set.
@@ -49,6 +52,8 @@ inline constexpr const char* kJobTokenVariable = "MEGATRON_JOB_TOKEN";
 inline constexpr const char* kLaunchMaxRestartsVariable = "MEGATRON_LAUNCH_MAX_RESTARTS";
 /// Variable that `megatron launch` sets in its ranks: the descriptor of root_cause_pipe.
 inline constexpr const char* kLaunchCauseVariable = "MEGATRON_LAUNCH_CAUSE_PIPE";
+/// Variable that `megatron launch` sets in its ranks: the descriptor of process_link.
+inline constexpr const char* kLaunchLinkVariable = "MEGATRON_LAUNCH_PROCESS_LINK";
 
 /// Detects the launcher from its variables. The first that applies wins: `megatron launch`,
 /// torchrun, RANK and WORLD_SIZE (PyTorchJob), Open MPI's mpirun, a Slurm step, PMIx, MPICH or

@@ -59,6 +59,8 @@ class PlanReader {
       : options_(options), variables_(lookup), lookup_(lookup) {}
 
   LaunchPlan read(const HostDevices& host) {
+    check_variables();
+    check_standalone();
     read_ranks(host);
     read_nodes();
     read_master();
@@ -72,10 +74,41 @@ class PlanReader {
     plan_.join_s = options_.join_seconds;
     plan_.last_call_s = options_.last_call_seconds;
     plan_.settle_s = options_.settle_seconds;
+    check_elastic_flags();
+    plan_.run_name = options_.rdzv_id ? *options_.rdzv_id
+                                      : variables_.text("PET_RDZV_ID").value_or("");
     return std::move(plan_);
   }
 
  private:
+  /// A variable that is wrong is a mistake also where its value is not used.
+  void check_variables() const {
+    for (const char* name : {"PET_NODE_RANK", "PET_MASTER_PORT", "PET_MAX_RESTARTS"})
+      variables_.number(name);
+  }
+
+  void check_standalone() {
+    if (!options_.standalone) return;
+    if (options_.nnodes.value_or("1") != "1" || options_.node_rank.value_or(0) != 0 ||
+        options_.master_addr || options_.rdzv_endpoint)
+      throw UserError({"--standalone",
+                       "excludes --nnodes, --node-rank, --master-addr and --rdzv-endpoint",
+                       "leave them out, or --standalone for a run on several hosts"});
+    options_.nnodes = "1";
+  }
+
+  void check_elastic_flags() const {
+    if (plan_.min_nodes < plan_.max_nodes) return;
+    const LaunchOptions defaults;
+    for (const auto& [flag, given, standard] :
+         {std::tuple("--last-call-seconds", plan_.last_call_s, defaults.last_call_seconds),
+          std::tuple("--settle-seconds", plan_.settle_s, defaults.settle_seconds)}) {
+      if (given != standard)
+        throw UserError({flag, "has no effect without --nnodes MIN:MAX",
+                         "give a range of hosts, or leave " + std::string(flag) + " out"});
+    }
+  }
+
   void read_ranks(const HostDevices& host) {
     const auto variable = variables_.text("PET_NPROC_PER_NODE");
     const bool has_flag = options_.nproc_per_node.has_value();
@@ -219,6 +252,18 @@ const FieldTable<LaunchOptions>& launch_table() {
             "torchrun's form of --master-addr and --master-port")
         .alias("rdzv_endpoint")
         .value_name("HOST:PORT");
+    t.field("rdzv_id", &Options::rdzv_id,
+            "name of the run, equal on all hosts; a launcher of another run is refused (torchrun's "
+            "flag)")
+        .alias("rdzv_id")
+        .value_name("NAME");
+    t.field("rdzv_backend", &Options::rdzv_backend,
+            "torchrun's flag; both mean the store of the first launcher, which speaks c10d's "
+            "protocol")
+        .alias("rdzv_backend")
+        .choices({"c10d", "static"});
+    t.field("standalone", &Options::standalone,
+            "run on this host only, whatever the environment says (torchrun's flag)");
     t.group("Failures");
     t.field("max_restarts", &Options::max_restarts,
             "largest number of times that all ranks are restarted after a failure; exit codes 0, 2 "

@@ -14,8 +14,10 @@
 namespace megatron {
 
 struct LaunchOptions {
-  std::optional<std::string> nproc_per_node, nnodes, master_addr, rdzv_endpoint;
+  std::optional<std::string> nproc_per_node, nnodes, master_addr, rdzv_endpoint, rdzv_id;
   std::optional<std::int64_t> node_rank, master_port, max_restarts;
+  bool standalone = false;
+  std::string rdzv_backend = "c10d";
   std::string prefix = "others";
   std::string log_dir;
   double grace_seconds = 15, join_seconds = 600, last_call_seconds = 15, settle_seconds = 30;
@@ -37,6 +39,7 @@ struct LaunchPlan {
   std::optional<std::int64_t> node_rank;  ///< unset: in the order of joining
   std::string master_addr = "127.0.0.1";
   std::int64_t master_port = 0;  ///< 0: any free port
+  std::string run_name;          ///< equal on all hosts; "" for a run without a name
   LinePrefix prefix = LinePrefix::others;
   std::string log_dir;
   double grace_s = 15;                                   ///< seconds between SIGTERM and SIGKILL

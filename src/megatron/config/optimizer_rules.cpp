@@ -9,8 +9,7 @@ using S = const Settings&;
 const OffloadConfig& offload(S s) { return s.memory.offload; }
 
 UserError::Parts needs_offload(const std::string& flag) {
-  return {flag, "has no effect without --optimizer-cpu-offload",
-          "add --optimizer-cpu-offload, or leave " + flag + " out"};
+  return needs_flag(flag, "--optimizer-cpu-offload");
 }
 
 bool is_adafactor(S s) { return s.optimizer.optimizer == "adafactor"; }

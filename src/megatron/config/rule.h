@@ -20,6 +20,11 @@ struct Rule {
 
 inline std::string text_of(std::int64_t value) { return std::to_string(value); }
 
+/// The message of a rule that `flag` is given without `needed`, on which it depends.
+inline UserError::Parts needs_flag(const std::string& flag, const std::string& needed) {
+  return {flag, "has no effect without " + needed, "add " + needed + ", or leave " + flag + " out"};
+}
+
 /// Rules on batches and on the length of a run (batch_rules.cpp).
 const std::vector<Rule>& batch_rules();
 /// Rules on --blend-schedule (batch_rules.cpp), a part of batch_rules().

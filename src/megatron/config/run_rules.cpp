@@ -65,10 +65,7 @@ const std::vector<Rule>& learning_rate_rules() {
        }},
       {{"decoupled_lr", "decoupled_min_lr"},
        [](S s) { return s.optimizer.decoupled_min_lr && !s.optimizer.decoupled_lr; },
-       [](S) {
-         return UserError::Parts{"--decoupled-min-lr", "has no effect without --decoupled-lr",
-                                 "add --decoupled-lr X"};
-       }},
+       [](S) { return needs_flag("--decoupled-min-lr", "--decoupled-lr"); }},
       {{"decoupled_lr", "decoupled_min_lr", "min_lr"},
        [](S s) {
          return s.optimizer.decoupled_lr && decoupled_min_lr(s) > *s.optimizer.decoupled_lr;
@@ -113,9 +110,8 @@ const std::vector<Rule>& learning_rate_rules() {
 }
 
 const std::vector<Rule>& straggler_rules() {
-  static const auto needs_report = [](std::string flag) {
-    return UserError::Parts{std::move(flag), "has no effect without --log-straggler",
-                            "add --log-straggler"};
+  static const auto needs_report = [](const std::string& flag) {
+    return needs_flag(flag, "--log-straggler");
   };
   static const LoggerConfig defaults;
   static const std::vector<Rule> rules = {

@@ -59,6 +59,7 @@ std::string line_of(const Json& json) {
 std::string joined_line(const std::string& id, const AgentOptions& options) {
   return line_of({{"id", id},
                   {"host", host_name()},
+                  {"run", options.run_name},
                   {"node_rank", options.node_rank.value_or(-1)},
                   {"num_ranks", options.num_ranks}});
 }
@@ -162,6 +163,8 @@ class LeaderAgent final : public Agent {
   void take_joined(const Json& line, Time now) {
     const std::int64_t node_rank = number(line, "node_rank");
     const std::string id = text(line, "id"), other = membership_.agent_of(node_rank);
+    if (const std::string run = text(line, "run"); run != options_.run_name)
+      return service_.set(refused_key(id), other_run_text(run));
     if (other != id && silence_of(other, now) >= kSilentPlaceLimit) lose(other, now);
     const std::string refusal =
         membership_.join({.id = id,
@@ -171,6 +174,13 @@ class LeaderAgent final : public Agent {
                          now);
     if (!refusal.empty()) return service_.set(refused_key(id), refusal);
     if (id != this->id()) signs_.try_emplace(id, Sign{"", now});
+  }
+  std::string other_run_text(const std::string& run) const {
+    const auto named = [](const std::string& name) {
+      return name.empty() ? std::string("a run without --rdzv-id") : "the run '" + name + "'";
+    };
+    return "belongs to " + named(run) + ", but the launcher of the first host to " +
+           named(options_.run_name);
   }
   void take_ended(const Json& line, Time now) {
     membership_.end(text(line, "id"), number(line, "round"),
@@ -270,8 +280,8 @@ class MemberAgent final : public Agent {
     relay_.serve();
     if (const auto refusal = relay_.value(refused_key(id())))
       throw UserError({"this launcher", *refusal,
-                       "start one launcher on each host, with a --node-rank of its own and the "
-                       "same --nproc-per-node"});
+                       "start one launcher on each host, with a --node-rank of its own, and the "
+                       "same --nproc-per-node and --rdzv-id"});
     if (const auto text = relay_.value(kDecisionKey); text && *text != text_) {
       const std::int64_t before = decision_.round;
       decision_ = read_decision(*text);

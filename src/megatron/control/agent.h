@@ -22,6 +22,7 @@ struct AgentOptions {
   std::int64_t master_port = 0;           ///< 0: any free port, on one host
   std::string token;                      ///< secret of the run; empty: none is asked
   std::string run_id;                     ///< part of the keys of the ranks
+  std::string run_name;                   ///< launchers of a run with another name are refused
   std::optional<std::int64_t> node_rank;  ///< 0: the leader; without: whoever is at master_addr
   std::int64_t num_ranks = 1;             ///< on this host
   MembershipOptions membership;           ///< used by the leader

@@ -334,6 +334,9 @@ std::string Membership::waiting_text() const {
           ? std::to_string(options_.max_hosts)
           : std::to_string(options_.min_hosts) + " to " + std::to_string(options_.max_hosts);
   const auto count = static_cast<std::int64_t>(candidates().size());
+  if (begin_not_before_ && count >= options_.min_hosts)
+    return "the last " + std::to_string(quick_failures_) +
+           " starts have failed within a minute each, so the next one is delayed";
   std::string names;
   for (const Agent* host : candidates()) names += (names.empty() ? "" : ", ") + host->host;
   return std::to_string(count) + " of " + wanted + " hosts " + (count == 1 ? "is" : "are") +

@@ -79,10 +79,16 @@ void StoreListener::add_descriptor(int descriptor) {
 }
 
 void StoreListener::wait_for_writing(int descriptor, bool wanted) {
+  if (wanted == writing_.contains(descriptor)) return;
+  if (wanted)
+    writing_.insert(descriptor);
+  else
+    writing_.erase(descriptor);
   change(events_, EPOLL_CTL_MOD, descriptor, EPOLLIN | (wanted ? EPOLLOUT : 0U));
 }
 
 void StoreListener::remove_descriptor(int descriptor) {
+  writing_.erase(descriptor);
   change(events_, EPOLL_CTL_DEL, descriptor, 0);
 }
 

@@ -16,7 +16,6 @@
 #include "megatron/parallel/gloo/checked_channel.h"
 #include "megatron/parallel/gloo/gloo_channel.h"
 #include "megatron/parallel/gloo/message_transport.h"
-#include "megatron/parallel/named_comm.h"
 #include "megatron/parallel/nccl/nccl_comm.h"
 #include "megatron/parallel/rendezvous/c10d_store.h"
 #include "megatron/parallel/rendezvous/wait_for_ranks.h"
@@ -63,6 +62,7 @@ class ProcessCommunicators final : public Communicators {
             std::make_shared<DeviceCalls>(host_groups_.host_status, options.rank, options.device)),
         hang_watch_(std::in_place, host_groups_.host_status, hang_watch_options()) {}
   ~ProcessCommunicators() override {
+    options_.slots->disconnect();
     groups_.clear();
     // It uses watch_, and reports a failure while this rank still counts as present.
     hang_watch_.reset();
@@ -76,7 +76,7 @@ class ProcessCommunicators final : public Communicators {
   }
   std::int64_t rank() const override { return options_.rank; }
   std::int64_t world_size() const override { return options_.world_size; }
-  CommCounters& counters() override { return *counters_; }
+  CommCounters& counters() override { return *options_.slots->counters(); }
   void note_iteration(std::int64_t iteration) override {
     host_groups_.host_status->waits().note_iteration(options_.rank, iteration);
   }
@@ -127,7 +127,6 @@ class ProcessCommunicators final : public Communicators {
   HostGroups host_groups_;
   std::shared_ptr<DeviceCalls> device_calls_;
   std::optional<HangWatch> hang_watch_;
-  std::shared_ptr<CommCounters> counters_ = std::make_shared<CommCounters>();
   /// Guards watch_ against other threads. Only the main thread makes and ends it.
   std::mutex watch_mutex_;
   /// Present when some transport cannot check host_status while it waits.
@@ -145,10 +144,10 @@ std::shared_ptr<Comm> ProcessCommunicators::group(const Ranks& ranks, const std:
     GroupInfo group_info{name, ranks, own - ranks.begin()};
     comm = options_.device.is_cuda()
                ? make_nccl_comm(group_info)
-               : std::make_shared<QueuedComm>(group_info, make_transport(group_info), counters_,
+               : std::make_shared<QueuedComm>(group_info, make_transport(group_info), options_.slots->counters(),
                                               host_groups_.host_status);
   }
-  return with_name(comm, name);
+  return options_.slots->connect(name, comm);
 }
 
 HangWatchOptions ProcessCommunicators::hang_watch_options() const {
@@ -185,7 +184,7 @@ std::shared_ptr<Comm> ProcessCommunicators::make_nccl_comm(const GroupInfo& grou
   const auto make = [this, group_info](NcclComm::Traffic traffic) {
     return make_nccl_backend(group_info, traffic);
   };
-  return std::make_shared<NcclComm>(group_info, make_transport(group_info), counters_,
+  return std::make_shared<NcclComm>(group_info, make_transport(group_info), options_.slots->counters(),
                                     host_groups_.host_status, device_calls_, make, nccl_timeout());
 }
 

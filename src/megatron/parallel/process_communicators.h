@@ -12,6 +12,7 @@
 #include <string>
 
 #include "megatron/control/run_store.h"
+#include "megatron/parallel/comm_slots.h"
 #include "megatron/parallel/communicators.h"
 
 namespace megatron {
@@ -40,6 +41,8 @@ struct ProcessOptions {
   const CudaPlugin* cuda = nullptr;  ///< Required for groups on a GPU.
   std::string start = {};            ///< Identity of this start of the run, equal on all ranks.
   HangReportOptions hang_reports = {};
+  /// The groups of this process, which are disconnected when the communicators end. Never null.
+  std::shared_ptr<CommSlots> slots = std::make_shared<CommSlots>();
 };
 
 /// Collective over the world. The keys of `store` must be unique to this start of the run (use a

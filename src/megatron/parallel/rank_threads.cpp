@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "megatron/base/error.h"
-#include "megatron/parallel/named_comm.h"
+#include "megatron/parallel/comm_slots.h"
 #include "megatron/parallel/shared_memory/shared_memory_transport.h"
 #include "megatron/parallel/transport/queued_comm.h"
 
@@ -60,7 +60,7 @@ class ThreadCommunicators final : public Communicators {
   std::int64_t rank() const override { return rank_; }
   std::int64_t world_size() const override { return size_; }
   void abort(const std::string& reason) override { world_.host_status->fail(reason, true); }
-  CommCounters& counters() override { return *counters_; }
+  CommCounters& counters() override { return *slots_.counters(); }
   void note_iteration(std::int64_t iteration) override {
     world_.host_status->waits().note_iteration(rank_, iteration);
   }
@@ -82,16 +82,16 @@ class ThreadCommunicators final : public Communicators {
       SharedMemoryArea area(world_.memory_of(ranks), group_info.size());
       auto transport = std::make_shared<SharedMemoryTransport>(std::move(area), group_info,
                                                                world_.host_status, world_.timeout);
-      comm = std::make_shared<QueuedComm>(std::move(group_info), std::move(transport), counters_,
+      comm = std::make_shared<QueuedComm>(std::move(group_info), std::move(transport), slots_.counters(),
                                           world_.host_status);
     }
-    return with_name(comm, name);
+    return slots_.connect(name, comm);
   }
 
  private:
   ThreadWorld& world_;
   std::int64_t rank_, size_;
-  std::shared_ptr<CommCounters> counters_ = std::make_shared<CommCounters>();
+  CommSlots slots_;
   std::map<Ranks, std::shared_ptr<Comm>> groups_;
 };
 

@@ -26,12 +26,13 @@ CpuTransport cpu_transport(const ParallelConfig& parallel) {
 
 std::unique_ptr<Communicators> communicators_of(const World& world, const ParallelConfig& parallel,
                                                 const c10::Device& device,
-                                                const fs::path& hang_reports) {
+                                                const DistributedOptions& distributed) {
   ProcessOptions options = world.process_options();
   options.timeout = timeout_of(parallel);
   options.cpu_transport = cpu_transport(parallel);
   options.device = device;
-  options.hang_reports = {.folder = hang_reports, .warn_after = warning_time(parallel)};
+  options.hang_reports = {.folder = distributed.hang_reports, .warn_after = warning_time(parallel)};
+  if (distributed.slots) options.slots = distributed.slots;
   if (device.is_cuda()) options.cuda = open_cuda_plugin(cuda_plugin_path()).plugin;
   return world.make_communicators(options);
 }
@@ -51,15 +52,15 @@ SettingsText flags_of(const FieldSet& fields, const void* object) {
 }
 
 DistributedContext::DistributedContext(World& world, const ParallelConfig& parallel,
-                                       const SettingsText& flags, const fs::path& hang_reports)
+                                       const DistributedOptions& options)
     : world_(world),
-      device_(join(world, parallel, flags)),
-      communicators_(communicators_of(world, parallel, device_.device, hang_reports)) {
+      device_(join(world, parallel, options.flags)),
+      communicators_(communicators_of(world, parallel, device_.device, options)) {
   if (!communicators_) {
     auto status = std::make_shared<HostStatus>(SharedMemory::for_threads(HostStatus::bytes(1)), 1);
     status->enter(0);
     world_.set_failure_notice(status);
-    own_watch_.emplace(std::move(status), HangWatchOptions{.folder = hang_reports});
+    own_watch_.emplace(std::move(status), HangWatchOptions{.folder = options.hang_reports});
     return;
   }
   world_.set_failure_notice(communicators_->failure_notice());

@@ -7,6 +7,7 @@
 
 #include "megatron/config/field.h"
 #include "megatron/config/settings.h"
+#include "megatron/parallel/comm_slots.h"
 #include "megatron/parallel/communicators.h"
 #include "megatron/parallel/failure/hang_watch.h"
 #include "megatron/parallel/rank.h"
@@ -19,16 +20,24 @@ namespace megatron {
 /// flags.
 SettingsText flags_of(const FieldSet& fields, const void* object);
 
+struct DistributedOptions {
+  SettingsText flags;  ///< equal on all ranks
+  /// The rank writes what it does here on SIGUSR2 and when the run hangs
+  /// (parallel/failure/hang_watch.h); without a folder it only prints its stack.
+  std::filesystem::path hang_reports = {};
+  /// The groups of an earlier start in this process; null: there are none.
+  std::shared_ptr<CommSlots> slots = {};
+};
+
 /// The connection of this rank to the others. During its lifetime, the failure of another rank ends
 /// every wait of this one.
 class DistributedContext {
  public:
   /// Joins the other ranks, opens this rank's device and creates its communicators according to
-  /// `parallel`. The rank writes what it does to `hang_reports` on SIGUSR2 and when the run hangs
-  /// (parallel/failure/hang_watch.h); without a folder it only prints its stack. Collective over
-  /// the world. Throws like World::join(), open_device() and World::make_communicators().
-  DistributedContext(World& world, const ParallelConfig& parallel, const SettingsText& flags,
-                     const std::filesystem::path& hang_reports = {});
+  /// `parallel`. Collective over the world. Throws like World::join(), open_device() and
+  /// World::make_communicators().
+  DistributedContext(World& world, const ParallelConfig& parallel,
+                     const DistributedOptions& options);
   DistributedContext(const DistributedContext&) = delete;
   DistributedContext& operator=(const DistributedContext&) = delete;
   ~DistributedContext();

@@ -11,7 +11,7 @@
 namespace megatron {
 
 InferenceRank::InferenceRank(World& world, const ModelOptions& options, const SettingsText& flags)
-    : context_(world, options.parallel, flags), rank_(context_.place(options.parallel)) {
+    : context_(world, options.parallel, {.flags = flags}), rank_(context_.place(options.parallel)) {
   at::set_num_threads(bind_to_cpus(context_.in_world().cpus, /*pins=*/rank_.device.is_cpu()));
   loaded_.emplace(
       load_model(options.load, options.ckpt_step,

@@ -5,10 +5,12 @@
 
 #include "megatron/cli/engine/distributed_context.h"
 #include "megatron/cli/engine/engine.h"
+#include "megatron/cli/engine/kept_process.h"
 #include "megatron/config/report_folders.h"
 #include "megatron/config/run_settings.h"
 #include "megatron/config/settings_tables.h"
 #include "megatron/parallel/world.h"
+#include "megatron/training/loop/kept_model.h"
 #include "megatron/training/loop/out_of_memory.h"
 #include "megatron/training/loop/setup.h"
 #include "megatron/training/loop/train_loop.h"
@@ -51,25 +53,35 @@ int train_as(World& world, const RunConfig& run, const RankContext& rank) {
     std::cout.flush();
     if (is_main_rank) std::cerr << "megatron pretrain: error: " << error.what() << std::endl;
     return 1;
+  } catch (...) {
+    if (rank.kept != nullptr) rank.kept->keep(trainer);
+    throw;
   }
 }
 
-int pretrain_as(World& world, std::span<const std::string> args) {
-  keep_freed_memory();
+int pretrain_as(World& world, std::span<const std::string> args, KeptModel& kept) {
   const RunConfig run = read_run(args, world.environment().world_size);
   const Settings& settings = run.options.settings;
   if (settings.parallel.inprocess_restart && !world.environment().root_cause_pipe)
     throw UserError({"--inprocess-restart", "is possible only under `megatron launch`",
                      "start the run with it, or leave the flag out"});
-  DistributedContext joined(world, settings.parallel, flags_of(settings_table().set(), &settings),
-                            hang_report_folder(settings));
-  return train_as(world, run, joined.in_world());
+  DistributedContext joined(world, settings.parallel,
+                            {.flags = flags_of(settings_table().set(), &settings),
+                             .hang_reports = hang_report_folder(settings),
+                             .slots = kept.slots()});
+  RankContext rank = joined.in_world();
+  rank.kept = &kept;
+  return train_as(world, run, rank);
 }
 
 }  // namespace
 
 int run_pretrain(std::span<const std::string> args) {
-  return run_rank("pretrain", [&](World& world) { return pretrain_as(world, args); });
+  keep_freed_memory();
+  KeptModel kept;
+  return run_starts([&] {
+    return run_rank("pretrain", [&](World& world) { return pretrain_as(world, args, kept); });
+  });
 }
 
 }  // namespace megatron

@@ -1,13 +1,11 @@
 #include "megatron/parallel/rendezvous/rendezvous.h"
 
 #include <algorithm>
-#include <map>
 #include <nlohmann/json.hpp>
 
 #include "megatron/base/error.h"
 #include "megatron/base/format.h"
 #include "megatron/base/json.h"
-#include "megatron/base/listening_socket.h"
 #include "megatron/base/wall_clock.h"
 #include "megatron/parallel/comm.h"
 
@@ -24,64 +22,6 @@ std::string settings_key(std::int64_t rank) { return "settings/" + std::to_strin
 
 milliseconds remaining(Clock::time_point until) {
   return std::max(milliseconds(0), std::chrono::ceil<milliseconds>(until - Clock::now()));
-}
-
-/// Returns what rank 0 publishes: for each run of consecutive ranks that share CPUs of one host,
-/// [host, sharers, index of the first among them, ranks]. It is short even for thousands of ranks.
-Json hosts_json(const std::vector<RankRecord>& records) {
-  std::map<std::string, std::int64_t> index_of_host;
-  using CpuSet = std::pair<std::string, std::string>;  // host id and CPU set
-  std::map<CpuSet, std::int64_t> sharers, placed;
-  Json names = Json::array(), addresses = Json::array(), runs = Json::array();
-  for (const RankRecord& record : records) {
-    if (index_of_host.emplace(record.host_id, names.size()).second) {
-      names.push_back(record.host);
-      addresses.push_back(record.address);
-    }
-    ++sharers[{record.host_id, record.cpus}];
-  }
-  CpuSet last;
-  for (const RankRecord& record : records) {
-    const CpuSet own{record.host_id, record.cpus};
-    const std::int64_t place = placed[own]++;
-    if (own != last) runs.push_back({index_of_host[record.host_id], sharers[own], place, 0});
-    runs.back()[3] = runs.back()[3].get<std::int64_t>() + 1;
-    last = own;
-  }
-  return {{"hosts", names}, {"addresses", addresses}, {"runs", runs}};
-}
-
-/// Returns this host's address for other hosts. When its own record holds a loopback address
-/// (Debian's 127.0.1.1), returns the source address of packets to another host.
-std::string address_for_others(const Json& addresses, std::size_t own) {
-  std::string address = addresses[own].get<std::string>();
-  if (addresses.size() == 1) return "127.0.0.1";
-  if (!address.empty() && !is_loopback(address.c_str())) return address;
-  for (const Json& other : addresses) {
-    const std::string host = other.get<std::string>();
-    if (!host.empty() && !is_loopback(host.c_str())) return source_address_for(host);
-  }
-  return address;
-}
-
-RunHosts read_hosts(const Json& json, const RankRecord& own, std::int64_t rank) {
-  RunHosts hosts{.names = json["hosts"].get<std::vector<std::string>>(),
-                 .host_of_rank = {},
-                 .start = json_string(json, "start", "rank 0's answer in the run's store"),
-                 .own_identity = own.host_id};
-  for (const Json& run : json["runs"]) {
-    const auto first = static_cast<std::int64_t>(hosts.host_of_rank.size()),
-               count = run[3].get<std::int64_t>();
-    if (rank >= first && rank < first + count)
-      hosts.cpus = {.index = run[2].get<std::int64_t>() + rank - first,
-                    .count = run[1].get<std::int64_t>()};
-    hosts.host_of_rank.insert(hosts.host_of_rank.end(), static_cast<std::size_t>(count),
-                              run[0].get<std::int64_t>());
-  }
-  hosts.own_address = address_for_others(
-      json["addresses"],
-      static_cast<std::size_t>(hosts.host_of_rank[static_cast<std::size_t>(rank)]));
-  return hosts;
 }
 
 RankRecord record_of(const LaunchEnvironment& environment, const RunStore& store,
@@ -185,11 +125,10 @@ class Rendezvous {
         others.push_back(rank);
     }
     if (!others.empty()) throw settings_error(others);
-    Json hosts = hosts_json(records);
-    hosts["start"] =
-        own_.host + "-" + std::to_string(own_.pid) + "-" + format("%.0f", unix_seconds());
+    const Json hosts = write_hosts(records, own_.host + "-" + std::to_string(own_.pid) + "-" +
+                                                format("%.0f", unix_seconds()));
     store_.set(RunStatus::kHostsKey, hosts.dump(-1, ' ', false, Json::error_handler_t::replace));
-    return read_hosts(hosts, own_, 0);
+    return read_hosts(hosts, own_, 0, environment_.world_size);
   }
 
   UserError settings_error(const std::vector<std::int64_t>& ranks) {
@@ -219,7 +158,8 @@ class Rendezvous {
     const std::string text = store_.get_all({RunStatus::kHostsKey})[0];
     throw_if_stopped(RunStatus::kHostsKey);
     const Json json = parse_json(text, "rank 0's answer in the run's store");
-    if (!json.contains("tell_settings")) return read_hosts(json, own_, environment_.rank);
+    if (!json.contains("tell_settings"))
+      return read_hosts(json, own_, environment_.rank, environment_.world_size);
     if (json["tell_settings"] == environment_.rank)
       store_.set(settings_key(environment_.rank), write_settings(options_.settings));
     const auto failure = run_status_.wait_for_failure(options_.timeout);

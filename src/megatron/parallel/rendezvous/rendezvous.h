@@ -9,10 +9,10 @@
 #include <string>
 #include <vector>
 
-#include "megatron/base/cpu_affinity.h"
 #include "megatron/config/launch_environment.h"
 #include "megatron/control/run_status.h"
 #include "megatron/control/run_store.h"
+#include "megatron/parallel/rendezvous/host_table.h"
 #include "megatron/parallel/rendezvous/rank_record.h"
 
 namespace megatron {
@@ -25,17 +25,6 @@ struct RendezvousOptions {
   /// Receives progress lines such as "waiting for ranks 3, 5 of 8 (12 s)". Null: stderr.
   std::function<void(const std::string& line)> progress = {};
   std::string host = {};  ///< Pretends to be another host, in simulations.
-};
-
-/// Which ranks run on which host.
-struct RunHosts {
-  std::vector<std::string> names;          ///< Host names, ordered by their first ranks.
-  std::vector<std::int64_t> host_of_rank;  ///< Index into `names`.
-  std::string start;                       ///< Identity of this start of the run, from rank 0.
-  std::string own_identity;                ///< Equal for ranks that share memory and network.
-  std::string own_address = "127.0.0.1";   ///< Numeric address of this host as others reach it.
-  /// Share of this rank among the ranks that may run on the same CPUs of this host.
-  CpuPartition cpus = {};
 };
 
 /// Thrown when another rank has failed. The run status holds its failure.

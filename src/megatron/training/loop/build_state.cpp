@@ -101,7 +101,11 @@ void build_state(const TrainingPlan& plan, TrainingState& state, TrainingService
                                               .max_bytes_in_flight = offload_bytes_in_flight(
                                                   settings, plan.rank, plan.pipeline.layout())},
                                              plan.rank.device, services.warnings, out);
-  state.model = build_model(plan, state.offload_store.get(), out);
+  if (state.model) {
+    out << "using the model of the last start again ..." << std::endl;
+  } else {
+    state.model = build_model(plan, state.offload_store.get(), out);
+  }
   state.weights =
       bind_weights(plan, *state.model,
                    settings.memory.offload.cpu_offloading_weights ? state.offload_store : nullptr,

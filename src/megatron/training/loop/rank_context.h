@@ -8,6 +8,7 @@
 #include "megatron/base/cpu_affinity.h"
 #include "megatron/datasets/builder.h"
 #include "megatron/parallel/communicators.h"
+#include "megatron/training/loop/kept_model.h"
 #include "megatron/training/loop/open_device.h"
 #include "megatron/training/resilience/section_watch.h"
 
@@ -15,6 +16,7 @@ namespace megatron {
 
 struct RankContext {
   Communicators* communicators = nullptr;   ///< null: single rank; must outlive the run
+  KeptModel* kept = nullptr;                ///< of an earlier start in this process; or null
   SetDeadline set_deadline = {};            ///< of this rank; null: nobody watches it
   CpuPartition cpus = {};                   ///< how the ranks of this host share its CPUs
   std::optional<OpenedDevice> device = {};  ///< nullopt: set_up() opens the device of --device

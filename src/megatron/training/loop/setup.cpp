@@ -120,7 +120,9 @@ Trainer set_up(const RunConfig& run, std::ostream& out, const RankContext& world
   skip_rejected_iterations(plan.settings, out);
   services.timers = make_timers(plan.settings.logger, plan.rank);
   print_run(plan, *here.device, out);
-  Trainer trainer{.plan = std::move(plan), .state = {}, .services = std::move(services)};
+  TrainingState state{.model = world.kept != nullptr ? world.kept->take(plan) : nullptr};
+  Trainer trainer{
+      .plan = std::move(plan), .state = std::move(state), .services = std::move(services)};
   build(trainer, tokenizer, world.datasets, out);
   const std::int64_t num_microbatches = trainer.state.batch.num_microbatches;
   if (trainer.services.sections->set_load({trainer.plan.rank.world.size, num_microbatches}))

@@ -38,8 +38,8 @@ class RankLink {
   Descriptor end_;
 };
 
-/// Called by a rank that would end with `code`. Waits for the launcher. Returns the variables of
-/// the next start, or nothing if the process is to end.
-std::optional<Variables> offer_process(const Descriptor& link, int code);
+/// Called by a rank that would end with `code`. `link` is the rank's end of the connection. Waits
+/// for the launcher. Returns the variables of the next start, or nothing if the process is to end.
+std::optional<Variables> offer_process(int link, int code);
 
 }  // namespace megatron

@@ -1,4 +1,4 @@
-#include "megatron/cli/rank_link.h"
+#include "megatron/control/rank_link.h"
 
 #include <sys/socket.h>
 
@@ -43,12 +43,12 @@ bool RankLink::start_again(const Variables& variables) {
          static_cast<ssize_t>(packet.size());
 }
 
-std::optional<Variables> offer_process(const Descriptor& link, int code) {
-  if (::send(link.number(), &code, sizeof code, MSG_NOSIGNAL) != sizeof code) return std::nullopt;
+std::optional<Variables> offer_process(int link, int code) {
+  if (::send(link, &code, sizeof code, MSG_NOSIGNAL) != sizeof code) return std::nullopt;
   std::string packet(kMaxPacketBytes, '\0');
   ssize_t count = 0;
   do {
-    count = ::recv(link.number(), packet.data(), packet.size(), 0);
+    count = ::recv(link, packet.data(), packet.size(), 0);
   } while (count < 0 && errno == EINTR);
   if (count <= 0) return std::nullopt;
   Variables variables;

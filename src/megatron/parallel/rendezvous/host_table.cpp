@@ -1,0 +1,152 @@
+#include "megatron/parallel/rendezvous/host_table.h"
+
+#include <array>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "megatron/base/error.h"
+#include "megatron/base/listening_socket.h"
+
+namespace megatron {
+namespace {
+
+constexpr const char* kSource = "rank 0's answer in the run's store";
+
+/// Consecutive ranks that share CPUs of one host.
+struct Run {
+  std::int64_t host = 0;     ///< index
+  std::int64_t sharers = 0;  ///< ranks of the host with the same CPUs
+  std::int64_t place = 0;    ///< of the first rank among these
+  std::int64_t ranks = 0;
+  std::int64_t repeats = 1;  ///< so many hosts that follow each other have such a run
+};
+
+std::vector<Run> runs_of(const std::vector<RankRecord>& records,
+                         const std::map<std::string, std::int64_t>& index_of_host) {
+  using CpuSet = std::pair<std::string, std::string>;  // host id and CPU set
+  std::map<CpuSet, std::int64_t> sharers, placed;
+  for (const RankRecord& record : records) ++sharers[{record.host_id, record.cpus}];
+  std::vector<Run> runs;
+  CpuSet last;
+  for (const RankRecord& record : records) {
+    CpuSet own{record.host_id, record.cpus};
+    const std::int64_t place = placed[own]++;
+    if (runs.empty() || own != last)
+      runs.push_back(
+          {.host = index_of_host.at(record.host_id), .sharers = sharers[own], .place = place});
+    ++runs.back().ranks;
+    last = std::move(own);
+  }
+  return runs;
+}
+
+/// Joins runs of hosts that follow each other and are alike.
+std::vector<Run> joined(const std::vector<Run>& runs) {
+  std::vector<Run> short_list;
+  for (const Run& run : runs) {
+    if (!short_list.empty()) {
+      Run& last = short_list.back();
+      if (run.host == last.host + last.repeats && run.sharers == last.sharers &&
+          run.place == last.place && run.ranks == last.ranks) {
+        ++last.repeats;
+        continue;
+      }
+    }
+    short_list.push_back(run);
+  }
+  return short_list;
+}
+
+std::string joined(const std::vector<std::string>& lines) {
+  std::string text;
+  for (const std::string& line : lines) text.append(line).append(1, '\n');
+  return text;
+}
+
+std::vector<std::string> lines_of(const std::string& text) {
+  std::vector<std::string> lines;
+  for (std::size_t start = 0, end; (end = text.find('\n', start)) != std::string::npos;
+       start = end + 1)
+    lines.push_back(text.substr(start, end - start));
+  return lines;
+}
+
+[[noreturn]] void refuse(const std::string& got) {
+  throw UserError({kSource, got, "start every rank with the same version of megatron"});
+}
+
+Run read_run(const Json& json) {
+  std::array<std::int64_t, 5> numbers{};
+  if (!json.is_array() || json.size() != numbers.size()) refuse("has an entry of another form");
+  for (std::size_t i = 0; i < numbers.size(); ++i) {
+    if (!json[i].is_number_integer()) refuse("has an entry of another form");
+    numbers[i] = json[i].get<std::int64_t>();
+    if (numbers[i] < 0) refuse("has a negative number");
+  }
+  return {numbers[0], numbers[1], numbers[2], numbers[3], numbers[4]};
+}
+
+/// Adds the ranks of one host.
+void add_run(RunHosts& hosts, const Run& run, std::int64_t host, std::int64_t rank,
+             std::int64_t world_size) {
+  const auto first = static_cast<std::int64_t>(hosts.host_of_rank.size());
+  if (host >= static_cast<std::int64_t>(hosts.names.size()) || run.ranks > world_size - first)
+    refuse("has more hosts or ranks than the run");
+  if (rank >= first && rank < first + run.ranks)
+    hosts.cpus = {.index = run.place + rank - first, .count = run.sharers};
+  hosts.host_of_rank.insert(hosts.host_of_rank.end(), static_cast<std::size_t>(run.ranks), host);
+}
+
+/// Returns this host's address for other hosts. When its own record holds a loopback address
+/// (Debian's 127.0.1.1), returns the source address of packets to another host.
+std::string address_for_others(const std::vector<std::string>& addresses, std::size_t own) {
+  const std::string& address = addresses[own];
+  if (addresses.size() == 1) return "127.0.0.1";
+  if (!address.empty() && !is_loopback(address.c_str())) return address;
+  for (const std::string& other : addresses) {
+    if (!other.empty() && !is_loopback(other.c_str())) return source_address_for(other);
+  }
+  return address;
+}
+
+}  // namespace
+
+Json write_hosts(const std::vector<RankRecord>& records, const std::string& start) {
+  std::map<std::string, std::int64_t> index_of_host;
+  std::vector<std::string> names, addresses;
+  for (const RankRecord& record : records) {
+    if (!index_of_host.emplace(record.host_id, names.size()).second) continue;
+    names.push_back(record.host);
+    addresses.push_back(record.address);
+  }
+  Json runs = Json::array();
+  for (const Run& run : joined(runs_of(records, index_of_host)))
+    runs.push_back({run.host, run.sharers, run.place, run.ranks, run.repeats});
+  return {
+      {"hosts", joined(names)}, {"addresses", joined(addresses)}, {"runs", runs}, {"start", start}};
+}
+
+RunHosts read_hosts(const Json& table, const RankRecord& own, std::int64_t rank,
+                    std::int64_t world_size) {
+  RunHosts hosts{.names = lines_of(json_string(table, "hosts", kSource)),
+                 .host_of_rank = {},
+                 .start = json_string(table, "start", kSource),
+                 .own_identity = own.host_id};
+  hosts.host_of_rank.reserve(static_cast<std::size_t>(world_size));
+  for (const Json& entry : json_at(table, "runs", kSource)) {
+    const Run run = read_run(entry);
+    for (std::int64_t i = 0; i < run.repeats; ++i)
+      add_run(hosts, run, run.host + i, rank, world_size);
+  }
+  const std::vector<std::string> addresses = lines_of(json_string(table, "addresses", kSource));
+  if (static_cast<std::int64_t>(hosts.host_of_rank.size()) != world_size ||
+      addresses.size() != hosts.names.size())
+    refuse("is of " + std::to_string(hosts.host_of_rank.size()) + " ranks, and this run has " +
+           std::to_string(world_size));
+  hosts.own_address = address_for_others(
+      addresses, static_cast<std::size_t>(hosts.host_of_rank[static_cast<std::size_t>(rank)]));
+  return hosts;
+}
+
+}  // namespace megatron

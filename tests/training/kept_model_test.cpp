@@ -1,0 +1,99 @@
+// A model of an earlier start gives the same training as a new one.
+#include "megatron/training/loop/kept_model.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <regex>
+#include <sstream>
+
+#include "megatron/models/model.h"
+#include "megatron/nn/moe/moe_layer.h"
+#include "training/small_run.h"
+
+namespace megatron {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+
+using Flags = std::vector<std::string>;
+constexpr const char* kUsedAgain = "using the model of the last start again";
+
+/// Returns the losses and gradient norms of the steps, as printed.
+Flags numbers(const std::string& log) {
+  static const std::regex line("iteration +(\\d+)/|(lm loss|grad norm): ([^ ]+)");
+  Flags found;
+  for (std::sregex_iterator i(log.begin(), log.end(), line), end; i != end; ++i)
+    found.push_back(i->str());
+  return found;
+}
+
+/// Runs a start with what an earlier one has kept. Returns its log.
+std::string run_again(KeptModel& kept, const Flags& more) {
+  std::ostringstream out;
+  Trainer trainer = set_up(read_run(small_run::flags(more)), out, {.kept = &kept});
+  train(trainer, out);
+  return out.str();
+}
+
+/// Sets up a run, trains and keeps its model.
+KeptModel kept_after(const Flags& more,
+                     const std::function<void(Trainer&)>& change = [](Trainer&) {}) {
+  KeptModel kept;
+  std::ostringstream out;
+  Trainer trainer = set_up(read_run(small_run::flags(more)), out);
+  train(trainer, out);
+  change(trainer);
+  kept.keep(trainer);
+  return kept;
+}
+
+TEST(KeptModel, TrainsLikeANewOne) {
+  for (const Flags& flags : {Flags{}, Flags{"--bf16"}, Flags{"--swiglu", "--hidden-dropout", "0.2"},
+                             Flags{"--num-experts", "4", "--moe-router-topk", "2",
+                                   "--moe-aux-loss-coeff", "1e-2"}}) {
+    KeptModel kept = kept_after(flags);
+    const std::string log = run_again(kept, flags);
+    EXPECT_THAT(log, HasSubstr(kUsedAgain));
+    EXPECT_EQ(numbers(log), numbers(small_run::run(flags).log));
+  }
+}
+
+/// A run moves experts among the ranks (--moe-expert-placement-interval). The next starts with
+/// their first places.
+TEST(KeptModel, HasItsExpertsAtTheirFirstPlaces) {
+  const Flags flags{"--num-experts", "4", "--moe-router-topk", "2"};
+  KeptModel kept = kept_after(flags, [](Trainer& trainer) {
+    for (MoeLayer* layer : trainer.state.model->moe_layers()) layer->place_experts({3, 1, 0, 2});
+  });
+  const std::string log = run_again(kept, flags);
+  EXPECT_THAT(log, HasSubstr(kUsedAgain));
+  EXPECT_EQ(numbers(log), numbers(small_run::run(flags).log));
+}
+
+TEST(KeptModel, IsNotThatOfOtherSettings) {
+  for (const Flags& other : {Flags{"--hidden-size", "16"}, Flags{"--hidden-dropout", "0.3"},
+                             Flags{"--seed", "7"}, Flags{"--bf16"}}) {
+    KeptModel kept = kept_after({});
+    const std::string log = run_again(kept, other);
+    EXPECT_THAT(log, Not(HasSubstr(kUsedAgain)));
+    EXPECT_EQ(numbers(log), numbers(small_run::run(other).log));
+  }
+}
+
+TEST(KeptModel, IsUsedOnce) {
+  KeptModel kept = kept_after({});
+  EXPECT_THAT(run_again(kept, {}), HasSubstr(kUsedAgain));
+  EXPECT_THAT(run_again(kept, {}), Not(HasSubstr(kUsedAgain)));
+}
+
+/// Transfers of a store may be under way when a run ends.
+TEST(KeptModel, IsNotOneWhoseActivationsAreOffloaded) {
+  const Flags flags{"--cpu-offloading", "--cpu-offloading-num-layers", "1"};
+  KeptModel kept = kept_after(flags);
+  EXPECT_THAT(run_again(kept, flags), Not(HasSubstr(kUsedAgain)));
+}
+
+}  // namespace
+}  // namespace megatron
