@@ -77,7 +77,7 @@ TEST(ReplicationGroups, ACopyGoesToEachOtherFolderOnce) {
 }
 
 /// Lets every rank make its transfers in order, each of which needs both ranks at once.
-bool ends(const std::vector<Transfer>& transfers, std::size_t num_ranks) {
+bool ends(const std::vector<FileTransfer>& transfers, std::size_t num_ranks) {
   std::vector<std::vector<std::size_t>> queues(num_ranks);
   for (std::size_t i = 0; i < transfers.size(); ++i) {
     queues[static_cast<std::size_t>(transfers[i].from)].push_back(i);
@@ -120,7 +120,7 @@ TEST(Transfers, BringEachMissingFileOnceToEachFolder) {
     }
     const TransferPlan plan = plan_transfers(owners, needed, held);
     std::set<std::pair<std::size_t, std::int64_t>> moved;
-    for (const Transfer& transfer : plan.transfers) {
+    for (const FileTransfer& transfer : plan.transfers) {
       const std::int64_t to = owners.leader_of(transfer.to), from = owners.leader_of(transfer.from);
       EXPECT_TRUE(held[static_cast<std::size_t>(from)][transfer.file]);
       EXPECT_FALSE(held[static_cast<std::size_t>(to)][transfer.file]);
@@ -142,7 +142,7 @@ TEST(Transfers, AreSpreadOverTheCopies) {
   held[0].assign(12, true);
   held[2].assign(12, true);
   std::map<std::int64_t, int> sent, taken;
-  for (const Transfer& transfer : plan_transfers(owners_of(6, 2), needed, held).transfers) {
+  for (const FileTransfer& transfer : plan_transfers(owners_of(6, 2), needed, held).transfers) {
     ++sent[transfer.from];
     ++taken[transfer.to];
   }

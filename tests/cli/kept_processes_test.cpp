@@ -1,5 +1,5 @@
-// --inprocess-restart: the processes of ranks that have not failed go on as ranks of the next start,
-// with the model that they have.
+// --inprocess-restart: the processes of ranks that have not failed go on as ranks of the next
+// start, with the model that they have.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -173,9 +173,11 @@ TEST(LaunchPlan, TakesTorchrunsFlags) {
   EXPECT_EQ(plan.run_name, "77");
   EXPECT_EQ(plan_of({}, {{"PET_RDZV_ID", "x"}}).run_name, "x");
   EXPECT_EQ(plan_of({"--rdzv-id", "y"}, {{"PET_RDZV_ID", "x"}}).run_name, "y");
-  for (const std::vector<std::string>& more :
-       {std::vector<std::string>{"--nnodes", "2"}, {"--nnodes", "1:2"}, {"--node-rank", "1"},
-        {"--master-addr", "a"}, {"--rdzv-endpoint", "a:6"}}) {
+  for (const std::vector<std::string>& more : {std::vector<std::string>{"--nnodes", "2"},
+                                               {"--nnodes", "1:2"},
+                                               {"--node-rank", "1"},
+                                               {"--master-addr", "a"},
+                                               {"--rdzv-endpoint", "a:6"}}) {
     std::vector<std::string> flags{"--standalone"};
     flags.insert(flags.end(), more.begin(), more.end());
     EXPECT_THAT(error_of(flags), HasSubstr("--standalone: excludes --nnodes")) << more[0];

@@ -188,8 +188,9 @@ TEST_F(Agents, RefuseALauncherOfAnotherRun) {
   AgentOptions other = options_of(1);
   other.run_name = "77";
   const AgentPointer member = join(other);
-  const std::string refusal =
-      message_of([&] { serve_until({leader_.get(), member.get()}, [] { return false; }); });
+  const std::string refusal = message_of([&] {
+    serve_until({leader_.get(), member.get()}, [] { return false; });
+  });
   EXPECT_THAT(refusal, HasSubstr("belongs to the run '77', but the launcher of the first host to "
                                  "a run without --rdzv-id"));
   EXPECT_THAT(leader_->waiting_text(), HasSubstr("1 of 2 hosts is here"));

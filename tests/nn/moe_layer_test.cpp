@@ -370,7 +370,7 @@ TEST(MoeLayer, SinkhornEnds) {
   TransformerConfig config = small_config();
   config.moe.router_load_balancing_type = {LoadBalancing::sinkhorn};
   Block block(config);
-  const TokenSpan span{.batch = 1, .num_positions = 64, .tokens_of_ranks = {64}};
+  const RoutingSpan span{.batch = 1, .num_positions = 64, .tokens_of_ranks = {64}};
   at::Tensor logits = random_input({64, 6}).detach();
   logits.select(1, 2).sub_(10);
   const at::Tensor scores = sinkhorn_scores({config.moe, block.rank, span}, logits);
@@ -382,7 +382,7 @@ TEST(MoeLayer, DropsTheLowestProbabilities) {
   config.num_experts = 2;
   config.router_topk = 1;
   const Rank rank;
-  const TokenSpan span{.batch = 1, .num_positions = 5, .tokens_of_ranks = {5}};
+  const RoutingSpan span{.batch = 1, .num_positions = 5, .tokens_of_ranks = {5}};
   const auto kept = [&](TokenDropPolicy policy,
                         const at::Tensor& probs = at::tensor({0.1, 0.9, 0.5, 0.9, 0.9})) {
     config.token_drop_policy = policy;

@@ -3,7 +3,6 @@
 
 #include <gtest/gtest.h>
 
-
 #include "megatron/base/error.h"
 
 namespace megatron {
@@ -54,10 +53,10 @@ TEST(CommSlots, CallsGoToTheLatestGroupUnderTheNameOfTheAxis) {
 
 TEST(CommSlots, OtherRanksHaveAnotherSlot) {
   CommSlots slots;
-  const auto pair = slots.connect("dp", std::make_shared<RecordingComm>(
-                                            0, std::vector<std::int64_t>{0, 1}));
-  const auto three = slots.connect("dp", std::make_shared<RecordingComm>(
-                                             0, std::vector<std::int64_t>{0, 1, 2}));
+  const auto pair =
+      slots.connect("dp", std::make_shared<RecordingComm>(0, std::vector<std::int64_t>{0, 1}));
+  const auto three =
+      slots.connect("dp", std::make_shared<RecordingComm>(0, std::vector<std::int64_t>{0, 1, 2}));
   EXPECT_NE(pair, three);
   EXPECT_EQ(pair->size(), 2);
   EXPECT_EQ(three->size(), 3);

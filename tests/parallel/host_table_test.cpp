@@ -98,8 +98,7 @@ TEST(HostTable, RefusesATableOfAnotherRun) {
                            Json::array({{0, 2, 0, 2, 0.5}}), Json::array({{7, 2, 0, 3, 1}})}) {
     Json bad = good;
     bad["runs"] = runs;
-    EXPECT_THAT(message_of([&] { read(bad, 3); }),
-                HasSubstr("rank 0's answer in the run's store"))
+    EXPECT_THAT(message_of([&] { read(bad, 3); }), HasSubstr("rank 0's answer in the run's store"))
         << runs;
   }
   Json other = good;

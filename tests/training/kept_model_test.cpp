@@ -38,8 +38,8 @@ std::string run_again(KeptModel& kept, const Flags& more) {
 }
 
 /// Sets up a run, trains and keeps its model.
-KeptModel kept_after(const Flags& more,
-                     const std::function<void(Trainer&)>& change = [](Trainer&) {}) {
+KeptModel kept_after(
+    const Flags& more, const std::function<void(Trainer&)>& change = [](Trainer&) {}) {
   KeptModel kept;
   std::ostringstream out;
   Trainer trainer = set_up(read_run(small_run::flags(more)), out);
@@ -50,9 +50,9 @@ KeptModel kept_after(const Flags& more,
 }
 
 TEST(KeptModel, TrainsLikeANewOne) {
-  for (const Flags& flags : {Flags{}, Flags{"--bf16"}, Flags{"--swiglu", "--hidden-dropout", "0.2"},
-                             Flags{"--num-experts", "4", "--moe-router-topk", "2",
-                                   "--moe-aux-loss-coeff", "1e-2"}}) {
+  for (const Flags& flags :
+       {Flags{}, Flags{"--bf16"}, Flags{"--swiglu", "--hidden-dropout", "0.2"},
+        Flags{"--num-experts", "4", "--moe-router-topk", "2", "--moe-aux-loss-coeff", "1e-2"}}) {
     KeptModel kept = kept_after(flags);
     const std::string log = run_again(kept, flags);
     EXPECT_THAT(log, HasSubstr(kUsedAgain));

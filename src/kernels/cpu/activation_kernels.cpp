@@ -122,7 +122,7 @@ void activation_rows(const ActivationArguments& a, std::int64_t begin, std::int6
 
 /// The pointers of a row. `sums` or `y` may be null.
 template <class T>
-struct BackwardRow {
+struct ActivationBackwardRow {
   const T *dy, *x;
   T *dx, *y;
   Compute<T>* sums;
@@ -131,8 +131,8 @@ struct BackwardRow {
 /// Computes the gradient of a row and returns that of its weight. With `summed`, also adds the
 /// former to `sums` before rounding. If `y` is not null, it receives the row of the forward pass.
 template <class F, class T, Gate gate, bool summed>
-Compute<T> activation_backward_row(const ActivationBackwardArguments& a, const BackwardRow<T>& row,
-                                   Compute<T> row_weight) {
+Compute<T> activation_backward_row(const ActivationBackwardArguments& a,
+                                   const ActivationBackwardRow<T>& row, Compute<T> row_weight) {
   using S = Step<T>;
   const auto [dy, x, dx, y, sums] = row;
   const Compute<T>* bias = static_cast<const Compute<T>*>(a.bias);
@@ -179,7 +179,7 @@ void activation_backward_blocks(const ActivationBackwardArguments& a, std::int64
     if (sums != nullptr) std::fill_n(sums, width, C(0));
     for (std::int64_t row = block * kRowsPerBlock;
          row < std::min(a.rows, (block + 1) * kRowsPerBlock); ++row) {
-      const BackwardRow<T> pointers{
+      const ActivationBackwardRow<T> pointers{
           .dy = static_cast<const T*>(a.dy) + row * columns,
           .x = static_cast<const T*>(a.x) + row * width,
           .dx = static_cast<T*>(a.dx) + row * width,

@@ -53,7 +53,7 @@ void rms_norm_rows(const NormArguments& a, std::int64_t begin, std::int64_t end)
 
 /// The operands of one row of the backward pass. `residual_grad` may be null.
 template <class X, class Y>
-struct BackwardRow {
+struct NormBackwardRow {
   using C = Compute<X>;
   const Y* dy;
   const X *x, *residual_grad;
@@ -65,7 +65,7 @@ struct BackwardRow {
 };
 
 template <bool passes, class X, class Y>
-void layer_norm_backward_row(const BackwardRow<X, Y>& r) {
+void layer_norm_backward_row(const NormBackwardRow<X, Y>& r) {
   using C = Compute<X>;
   const C mean = r.mean, scale = r.scale, shift = r.shift;
   const TwoSums<C> sums = two_lane_sums<C>(r.columns, [=, &r](std::int64_t c) {
@@ -91,7 +91,7 @@ void layer_norm_backward_row(const BackwardRow<X, Y>& r) {
 }
 
 template <bool passes, class X, class Y>
-void rms_norm_backward_row(const BackwardRow<X, Y>& r) {
+void rms_norm_backward_row(const NormBackwardRow<X, Y>& r) {
   using C = Compute<X>;
   const C scale = r.scale, shift = r.shift;
   const C dot = lane_sum<C>(r.columns, [=, &r](std::int64_t c) {
@@ -124,7 +124,7 @@ void norm_backward_blocks(const NormBackwardArguments& a, std::int64_t begin, st
     for (std::int64_t row = block * kRowsPerBlock;
          row < std::min(a.rows, (block + 1) * kRowsPerBlock); ++row) {
       const std::int64_t first = row * a.columns;
-      const BackwardRow<X, Y> r{
+      const NormBackwardRow<X, Y> r{
           .dy = static_cast<const Y*>(a.dy) + first,
           .x = static_cast<const X*>(a.x) + first,
           .residual_grad =

@@ -30,7 +30,7 @@ double largest_difference(const at::Tensor& left, const at::Tensor& right) {
   return at::max(distance.masked_fill(same, 0)).item<double>();
 }
 
-TensorDifference compare(const std::string& name, WeightReader& left, WeightReader& right) {
+WeightDifference compare(const std::string& name, WeightReader& left, WeightReader& right) {
   const WeightInfo *a = left.find(name), *b = right.find(name);
   if (a == nullptr || b == nullptr)
     return {name, a == nullptr ? "only in the second" : "only in the first"};
@@ -41,7 +41,7 @@ TensorDifference compare(const std::string& name, WeightReader& left, WeightRead
 
 }  // namespace
 
-std::vector<TensorDifference> diff_checkpoints(const std::filesystem::path& left,
+std::vector<WeightDifference> diff_checkpoints(const std::filesystem::path& left,
                                                const std::filesystem::path& right) {
   const auto a = open(left), b = open(right);
   std::set<std::string> names;
@@ -49,16 +49,16 @@ std::vector<TensorDifference> diff_checkpoints(const std::filesystem::path& left
     for (const WeightInfo& info : reader->weights()) names.insert(info.name);
     for (const WeightInfo& info : reader->states()) names.insert(info.name);
   }
-  std::vector<TensorDifference> differences;
+  std::vector<WeightDifference> differences;
   for (const std::string& name : names) differences.push_back(compare(name, *a, *b));
   return differences;
 }
 
-std::string difference_text(const std::vector<TensorDifference>& differences) {
+std::string difference_text(const std::vector<WeightDifference>& differences) {
   std::string text;
   std::size_t count = 0;
   double largest = 0;
-  for (const TensorDifference& difference : differences) {
+  for (const WeightDifference& difference : differences) {
     if (difference.remark.empty() && difference.largest == 0) continue;
     ++count;
     char number[32];

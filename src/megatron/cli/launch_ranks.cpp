@@ -108,8 +108,7 @@ void close_launchers_descriptors(const std::array<int, 2>& needed) {
        {"TORCHELASTIC_RUN_ID", "TORCHELASTIC_USE_AGENT_STORE", "TORCHELASTIC_RESTART_COUNT"})
     ::unsetenv(name);
   ::unsetenv(kLaunchLinkVariable);  // of a launcher around this one
-  if (link.is_open())
-    set_environment({{kLaunchLinkVariable, std::to_string(link.number())}});
+  if (link.is_open()) set_environment({{kLaunchLinkVariable, std::to_string(link.number())}});
   set_environment(variables_of(start, process));
   std::signal(SIGUSR2, SIG_IGN);  // until the rank can answer
   const int code = dispatch(start.plan.command);

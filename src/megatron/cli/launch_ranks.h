@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "megatron/cli/launch_output.h"
-#include "megatron/control/rank_link.h"
 #include "megatron/config/launch_options.h"
+#include "megatron/control/rank_link.h"
 
 namespace megatron {
 

@@ -75,8 +75,8 @@ class PlanReader {
     plan_.last_call_s = options_.last_call_seconds;
     plan_.settle_s = options_.settle_seconds;
     check_elastic_flags();
-    plan_.run_name = options_.rdzv_id ? *options_.rdzv_id
-                                      : variables_.text("PET_RDZV_ID").value_or("");
+    plan_.run_name =
+        options_.rdzv_id ? *options_.rdzv_id : variables_.text("PET_RDZV_ID").value_or("");
     return std::move(plan_);
   }
 

@@ -102,7 +102,7 @@ class StoreListener {
   const std::string token_;
   int events_ = -1, retry_ = -1;  ///< an epoll set, and a timer after which accepting is retried
   std::uint64_t last_id_ = 0;
-  std::set<int> writing_;  ///< descriptors that are watched for writing too
+  std::set<int> writing_;                   ///< descriptors that are watched for writing too
   std::map<int, StoreConnection> clients_;  ///< by descriptor
   std::map<std::uint64_t, int> descriptors_;
   /// The ids of clients in the order of their connections, and when each must have introduced

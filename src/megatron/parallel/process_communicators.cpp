@@ -144,8 +144,8 @@ std::shared_ptr<Comm> ProcessCommunicators::group(const Ranks& ranks, const std:
     GroupInfo group_info{name, ranks, own - ranks.begin()};
     comm = options_.device.is_cuda()
                ? make_nccl_comm(group_info)
-               : std::make_shared<QueuedComm>(group_info, make_transport(group_info), options_.slots->counters(),
-                                              host_groups_.host_status);
+               : std::make_shared<QueuedComm>(group_info, make_transport(group_info),
+                                              options_.slots->counters(), host_groups_.host_status);
   }
   return options_.slots->connect(name, comm);
 }
@@ -184,8 +184,9 @@ std::shared_ptr<Comm> ProcessCommunicators::make_nccl_comm(const GroupInfo& grou
   const auto make = [this, group_info](NcclComm::Traffic traffic) {
     return make_nccl_backend(group_info, traffic);
   };
-  return std::make_shared<NcclComm>(group_info, make_transport(group_info), options_.slots->counters(),
-                                    host_groups_.host_status, device_calls_, make, nccl_timeout());
+  return std::make_shared<NcclComm>(group_info, make_transport(group_info),
+                                    options_.slots->counters(), host_groups_.host_status,
+                                    device_calls_, make, nccl_timeout());
 }
 
 c10::intrusive_ptr<c10d::Backend> ProcessCommunicators::make_nccl_backend(

@@ -82,8 +82,8 @@ class ThreadCommunicators final : public Communicators {
       SharedMemoryArea area(world_.memory_of(ranks), group_info.size());
       auto transport = std::make_shared<SharedMemoryTransport>(std::move(area), group_info,
                                                                world_.host_status, world_.timeout);
-      comm = std::make_shared<QueuedComm>(std::move(group_info), std::move(transport), slots_.counters(),
-                                          world_.host_status);
+      comm = std::make_shared<QueuedComm>(std::move(group_info), std::move(transport),
+                                          slots_.counters(), world_.host_status);
     }
     return slots_.connect(name, comm);
   }

@@ -191,11 +191,11 @@ std::vector<bool> parse_marks(const std::string& text, std::size_t begin, std::s
 }
 
 /// Makes this rank's transfers, in order, and returns their number and bytes.
-FetchedShards make_transfers(const std::vector<Transfer>& transfers, const fs::path& folder,
+FetchedShards make_transfers(const std::vector<FileTransfer>& transfers, const fs::path& folder,
                              const std::vector<std::string>& files, const Axis& world) {
   FetchedShards fetched;
   std::optional<UserError> error;
-  for (const Transfer& transfer : transfers) {
+  for (const FileTransfer& transfer : transfers) {
     const std::string& name = files[transfer.file];
     try {
       if (transfer.from == world.rank)

@@ -10,10 +10,10 @@
 namespace megatron {
 
 /// A file, by its place in the list of all files, goes from a rank to a rank.
-struct Transfer {
+struct FileTransfer {
   std::size_t file = 0;
   std::int64_t from = 0, to = 0;
-  bool operator==(const Transfer&) const = default;
+  bool operator==(const FileTransfer&) const = default;
 };
 
 /// For each rank, and for each file, whether the rank needs it or, for leaders, its folder holds
@@ -22,7 +22,7 @@ using FileMarks = std::vector<std::vector<bool>>;
 
 /// The transfers, and the files that some rank needs and no folder holds.
 struct TransferPlan {
-  std::vector<Transfer> transfers = {};
+  std::vector<FileTransfer> transfers = {};
   std::vector<std::size_t> missing = {};
 };
 

@@ -38,7 +38,7 @@ at::Tensor sum_scores(const at::Tensor& scores, const TokenSamples& samples) {
 }
 
 /// Returns the number of tokens of each sample over all ranks, float64 [samples, 1].
-at::Tensor sample_lengths(const TokenSpan& span, const TokenSamples& samples,
+at::Tensor sample_lengths(const RoutingSpan& span, const TokenSamples& samples,
                           const at::TensorOptions& options) {
   if (!samples.of_token.defined()) {
     const double length = static_cast<double>(span.total()) / static_cast<double>(samples.count);
@@ -69,7 +69,7 @@ BalanceTerm balance_term(const at::Tensor& counts, const at::Tensor& score_sums,
 }
 
 /// Returns whether the positions of the ranks, one rank after another, are not in ascending order.
-bool is_reordered(const TokenSpan& span) {
+bool is_reordered(const RoutingSpan& span) {
   return span.placement != nullptr && span.placement->order.defined();
 }
 
@@ -95,7 +95,7 @@ at::Tensor all_rows(const BalancingInput& input, const at::Tensor& rows) {
 
 /// Returns this rank's rows of all_rows().
 at::Tensor own_rows(const BalancingInput& input, const at::Tensor& rows) {
-  const TokenSpan& span = input.span;
+  const RoutingSpan& span = input.span;
   const std::int64_t first = span.first_token_of(input.rank.tp_cp.rank);
   if (!is_reordered(span)) return rows.narrow(0, first, span.num_tokens());
   const at::Tensor positions =

@@ -7,7 +7,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "megatron/config/moe_config.h"
-#include "megatron/nn/moe/token_span.h"
+#include "megatron/nn/moe/routing_span.h"
 #include "megatron/ops/routing.h"
 #include "megatron/parallel/rank.h"
 
@@ -17,7 +17,7 @@ namespace megatron {
 struct BalancingInput {
   const MoeConfig& config;
   const Rank& rank;
-  const TokenSpan& span;
+  const RoutingSpan& span;
 };
 
 /// The gradients of a router's auxiliary losses, and the rank's parts of the losses' values.

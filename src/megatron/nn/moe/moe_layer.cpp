@@ -24,17 +24,18 @@ bool splits_rows(const ForwardContext& context, const Rank& rank) {
 }
 
 /// Returns the tokens that this rank routes. All ranks of cp hold equally many rows.
-TokenSpan token_span(const at::Tensor& input_sbh, const ForwardContext& context, const Rank& rank) {
+RoutingSpan routing_span(const at::Tensor& input_sbh, const ForwardContext& context,
+                         const Rank& rank) {
   const Axis& tp = rank.tp;
   const bool splits = splits_rows(context, rank);
   const std::vector<std::int64_t> positions =
       splits ? sequence_slices(input_sbh.size(0), tp)
              : std::vector<std::int64_t>(static_cast<std::size_t>(tp.size), input_sbh.size(0));
-  TokenSpan span{.batch = input_sbh.size(1),
-                 .num_positions = positions[static_cast<std::size_t>(tp.rank)],
-                 .tokens_of_ranks = {},
-                 .positions = context.row_positions,
-                 .placement = context.placement.get()};
+  RoutingSpan span{.batch = input_sbh.size(1),
+                   .num_positions = positions[static_cast<std::size_t>(tp.rank)],
+                   .tokens_of_ranks = {},
+                   .positions = context.row_positions,
+                   .placement = context.placement.get()};
   for (std::int64_t cp_rank = 0; cp_rank < rank.cp.size; ++cp_rank) {
     for (const std::int64_t count : positions) span.tokens_of_ranks.push_back(count * span.batch);
   }
@@ -88,7 +89,7 @@ at::Tensor MoeLayer::forward(const at::Tensor& input_sbh, const ForwardContext& 
   const bool splits = splits_rows(context, rank_);
   const at::Tensor own_sbh =
       splits ? scatter_replicated_sequence(input_sbh, rank_.tp, "tokens") : input_sbh;
-  const TokenSpan span = token_span(input_sbh, context, rank_);
+  const RoutingSpan span = routing_span(input_sbh, context, rank_);
   const at::Tensor x = own_sbh.reshape({-1, config_.hidden_size});
   const RoutedTokens routed = router_.forward(x, span, context);
   const auto compute_shared = [&] {

@@ -123,7 +123,7 @@ void Router::update_expert_bias(const at::Tensor& load) {
   bias.add_(at::sign(load.mean() - load).to(bias), config_.router_bias_update_rate);
 }
 
-at::Tensor Router::jitter(const at::Tensor& x, const TokenSpan& span,
+at::Tensor Router::jitter(const at::Tensor& x, const RoutingSpan& span,
                           const ForwardContext& context) const {
   const double epsilon = config_.input_jitter_eps.value_or(0);
   if (!context.training || epsilon == 0) return x;
@@ -160,7 +160,7 @@ at::Tensor Router::gate_backward(const at::Tensor& dlogits, const at::Tensor& x)
   return matmul(dlogits, weight_.value().to(type), type).to(x.scalar_type());
 }
 
-at::Tensor Router::random_logits(const at::Tensor& like, const TokenSpan& span,
+at::Tensor Router::random_logits(const at::Tensor& like, const RoutingSpan& span,
                                  const ForwardContext& context) const {
   if (!context.sample_ordinals.defined()) return like;  // generation routes by the weights
   return coordinate_uniforms({span.num_positions, span.batch, config_.num_experts},
@@ -170,7 +170,7 @@ at::Tensor Router::random_logits(const at::Tensor& like, const TokenSpan& span,
       .to(like.scalar_type());
 }
 
-RoutedTokens Router::choose(const at::Tensor& logits, const TokenSpan& span,
+RoutedTokens Router::choose(const at::Tensor& logits, const RoutingSpan& span,
                             const ForwardContext& context) const {
   RouteOptions options{.with_scores = has_aux_losses(context)};
   if (expert_bias_ != nullptr) options.bias = expert_bias_->value();
@@ -179,7 +179,7 @@ RoutedTokens Router::choose(const at::Tensor& logits, const TokenSpan& span,
   return route(logits, rule_, options);
 }
 
-Router::Decision Router::decide(const at::Tensor& logits, const TokenSpan& span,
+Router::Decision Router::decide(const at::Tensor& logits, const RoutingSpan& span,
                                 const ForwardContext& context) {
   const bool trains = has_aux_losses(context);
   // A second run sees the counts of the first and leaves those of later microbatches alone.
@@ -218,7 +218,7 @@ Router::Decision Router::decide(const at::Tensor& logits, const TokenSpan& span,
   return decision;
 }
 
-RoutedTokens Router::forward(const at::Tensor& input, const TokenSpan& span,
+RoutedTokens Router::forward(const at::Tensor& input, const RoutingSpan& span,
                              const ForwardContext& context) {
   const at::Tensor rows = jitter(input, span, context);
   const auto forward = [&] {

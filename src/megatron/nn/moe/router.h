@@ -7,8 +7,8 @@
 #include "megatron/nn/forward_context.h"
 #include "megatron/nn/layer_spec.h"
 #include "megatron/nn/module.h"
+#include "megatron/nn/moe/routing_span.h"
 #include "megatron/nn/moe/routing_statistics.h"
-#include "megatron/nn/moe/token_span.h"
 #include "megatron/ops/routing.h"
 
 namespace megatron {
@@ -22,7 +22,7 @@ class Router : public Module {
   /// backward also has the gradients of the auxiliary losses. In training, adds to statistics().
   /// Collective over tp-cp when the choice or a loss depends on the whole microbatch, and over dp
   /// with global_aux_loss.
-  RoutedTokens forward(const at::Tensor& x, const TokenSpan& span, const ForwardContext& context);
+  RoutedTokens forward(const at::Tensor& x, const RoutingSpan& span, const ForwardContext& context);
 
   RoutingStatistics& statistics() { return statistics_; }
   /// Forgets the statistics of the last step.
@@ -33,18 +33,18 @@ class Router : public Module {
 
  private:
   /// Multiplies each element by a random number from 1 − ε to 1 + ε.
-  at::Tensor jitter(const at::Tensor& x, const TokenSpan& span,
+  at::Tensor jitter(const at::Tensor& x, const RoutingSpan& span,
                     const ForwardContext& context) const;
   at::Tensor logits(const at::Tensor& x) const;
-  at::Tensor random_logits(const at::Tensor& like, const TokenSpan& span,
+  at::Tensor random_logits(const at::Tensor& like, const RoutingSpan& span,
                            const ForwardContext& context) const;
   /// The choice and the gradients of the losses.
   struct Decision {
     RoutedTokens routed;
     RouterLossGradients losses;
   };
-  Decision decide(const at::Tensor& logits, const TokenSpan& span, const ForwardContext& context);
-  RoutedTokens choose(const at::Tensor& logits, const TokenSpan& span,
+  Decision decide(const at::Tensor& logits, const RoutingSpan& span, const ForwardContext& context);
+  RoutedTokens choose(const at::Tensor& logits, const RoutingSpan& span,
                       const ForwardContext& context) const;
   at::Tensor gate_backward(const at::Tensor& dlogits, const at::Tensor& x) const;
 

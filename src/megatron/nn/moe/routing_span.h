@@ -22,7 +22,7 @@ struct TokenSamples {
 /// Tokens are numbered position by position, samples inside: token = position · batch + sample. The
 /// ranks of tp-cp route them together: those of a rank of cp (`placement`), of which the ranks of
 /// tp take successive runs.
-struct TokenSpan {
+struct RoutingSpan {
   std::int64_t batch = 1;                        ///< samples; 1 with packed sequences
   std::int64_t num_positions = 0;                ///< of this rank
   std::vector<std::int64_t> tokens_of_ranks;     ///< tokens of each rank of tp-cp
