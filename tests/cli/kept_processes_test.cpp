@@ -32,7 +32,7 @@ class KeptProcesses : public testing::TestWithParam<const char*> {};
 
 /// Kills the last rank twice in the middle of a run. Rank 0 is kept.
 TEST_P(KeptProcesses, GiveTheLossesOfARunWithoutFailures) {
-  const std::string flags = std::string(GetParam()) + " --train-iters 400";
+  const std::string flags = std::string(GetParam()) + " --train-iters 150";
   const TemporaryFolder folder;
   const std::string saved = (folder / "run").string();
   const RunningLaunch launch(
@@ -56,7 +56,7 @@ TEST_P(KeptProcesses, GiveTheLossesOfARunWithoutFailures) {
   const RunningLaunch whole(joined(words("--nproc-per-node 2"), tiny_run(flags)));
   ASSERT_EQ(whole.wait(), 0) << whole.output();
   const Losses expected = losses_in(whole.output());
-  ASSERT_EQ(expected.size(), 400U);
+  ASSERT_EQ(expected.size(), 150U);
   EXPECT_EQ(losses_in(launch.output()), expected) << "bit-identical";
 }
 

@@ -19,7 +19,7 @@ constexpr milliseconds kMaxPollInterval{500};
 constexpr milliseconds kWatchConnectTimeout{1'000};
 constexpr milliseconds kFirstPolls{50}, kAskInterval{5'000};
 /// The timer takes a longer pause for a suspension of the process.
-constexpr milliseconds kWatchSlice{250};
+constexpr milliseconds kWatchSlice{500};
 
 }  // namespace
 
@@ -111,7 +111,7 @@ bool RunStore::poll(const std::string& key, milliseconds timeout) {
       watched->wait(std::min(kWatchSlice, timeout - waited));
     else
       std::this_thread::sleep_for(
-          std::min(std::clamp(waited / 10, milliseconds(1), kMaxPollInterval), timeout - waited));
+          std::min(std::clamp(waited / 2, milliseconds(1), kMaxPollInterval), timeout - waited));
   }
 }
 
