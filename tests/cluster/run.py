@@ -25,6 +25,7 @@ from scenarios import (
     slurm,
     slurm_elastic,
     torchrun_elastic,
+    torchrun_etcd,
     torchrun_static,
     trainjob,
 )
@@ -40,6 +41,7 @@ def scenarios(port):
     )
     return {
         "torchrun elastic": ("torchrun.sh", torchrun_elastic, [RANKS, SAVES, conf]),
+        "torchrun etcd": ("torchrun.sh", torchrun_etcd, [RANKS, SAVES, conf]),
         "jobset": ("jobset.yaml", jobset, [RANKS, SAVES, (PORT, port)]),
         "slurm elastic": ("slurm_elastic.sbatch", slurm_elastic, [RANKS, SAVES, (PORT, port)]),
         "pytorchjob": (
@@ -67,6 +69,13 @@ def find_torchrun():
             if subprocess.run(command, capture_output=True, check=False).returncode == 0:
                 return python
     return None
+
+
+def has_etcd(torch_python):
+    """Whether there are the server and torchrun's client."""
+    command = [torch_python, "-c", "import etcd"]
+    is_client = subprocess.run(command, capture_output=True, check=False).returncode == 0
+    return is_client and shutil.which("etcd") is not None
 
 
 def write_programs(folder, program, torch_python):
@@ -118,6 +127,9 @@ def main():
     if not torch_python:
         names = [name for name in names if "torchrun" not in name]
         print("!! torchrun: SKIPPED, no Python here has PyTorch (TORCH_PYTHON names one)")
+    elif not has_etcd(torch_python):
+        names = [name for name in names if name != "torchrun etcd"]
+        print("!! torchrun etcd: SKIPPED, etcd (apt-get install etcd-server) or python-etcd is missing")
     with tempfile.TemporaryDirectory() as work:
         write_programs(Path(work) / "programs", options.program.resolve(), torch_python)
         with ThreadPoolExecutor(options.jobs) as pool:

@@ -2,7 +2,7 @@
 import signal
 from pathlib import Path
 
-from hosts import RecipeError
+from hosts import RecipeError, free_port
 from manifests import action_on_exit, check_pod, pod_environment, read_manifests
 
 FOREVER = 1_000_000  # steps
@@ -35,11 +35,12 @@ def expect_token(hosts):
     expect(len(tokens) == 1 and "" not in tokens, f"the launchers have the secrets {tokens}")
 
 
-def lose_and_regain(cluster, add, is_elastic=True):
-    """Loses the second host of a run of two, and starts another by `add`."""
+def lose_and_regain(cluster, add, is_elastic=True, loses_rank_0=False):
+    """Loses the second host of a run of two, or that of rank 0, and starts another by `add`."""
     cluster.wait_for("using world size: 4")
     cluster.wait_for("successfully saved checkpoint")
-    cluster.hosts[1].kill()
+    has_rank_0 = "using world size" in cluster.hosts[0].output()
+    cluster.hosts[0 if loses_rank_0 and has_rank_0 else 1].kill()
     if is_elastic:
         cluster.wait_for("using world size: 2")
     else:
@@ -285,6 +286,34 @@ def torchrun_elastic(cluster, recipe):
     start()
 
     lose_and_finish(cluster, first, start)
+
+
+def torchrun_etcd(cluster, recipe):
+    """No host is special: the one of rank 0 is lost."""
+    cluster.end_after(FOREVER)
+    (cluster.folder / "torchrun.sh").write_text(cluster.text(recipe))
+    client, peer = (f"http://127.0.0.1:{port}" for port in (cluster.port, free_port()))
+    server = cluster.start(
+        f"etcd --enable-v2 --data-dir etcd --listen-client-urls {client} --advertise-client-urls "
+        f"{client} --listen-peer-urls {peer}".split(),
+        {},
+    )
+    cluster.hosts.remove(server)
+    cluster.batches.append(server)
+    cluster.wait_for_port()
+
+    def start():
+        variables = {"MEGATRON_JOB_TOKEN": "a secret"}
+        return cluster.start(["bash", "torchrun.sh", "etcd", f"127.0.0.1:{cluster.port}"], variables)
+
+    start(), start()
+
+    def add():
+        cluster.end_after(cluster.last_iteration() + 200)
+        return start()
+
+    added = lose_and_regain(cluster, add, loses_rank_0=True)
+    expect_codes([host for host in cluster.hosts[:2] if host.is_running()] + [added], [0, 0])
 
 
 def mpirun(cluster, recipe):
