@@ -23,8 +23,8 @@ using Definitions = std::map<std::string, std::set<std::string>>;
 void add_types_of(const fs::path& path, const std::string& file, Definitions& definitions) {
   static const std::regex begin(R"(^(?:inline )?namespace ([\w:]*) ?\{$)"),
       end(R"(^\}\s+// namespace.*)"),
-      type(
-          R"(^(?:struct|class|enum class|enum)\s+(?:alignas\([^)]*\)\s+)?(\w+)(?: final)?(?=$| [:{]).*)");
+      type(R"(^(?:struct|class|enum class|enum)\s+(?:alignas\([^)]*\)\s+)?(\w+)(?: final)?)"
+           R"((?=$| [:{]).*)");
   std::vector<std::string> spaces;
   std::ifstream lines(path);
   std::smatch match;

@@ -129,7 +129,7 @@ def main():
         print("!! torchrun: SKIPPED, no Python here has PyTorch (TORCH_PYTHON names one)")
     elif not has_etcd(torch_python):
         names = [name for name in names if name != "torchrun etcd"]
-        print("!! torchrun etcd: SKIPPED, etcd (apt-get install etcd-server) or python-etcd is missing")
+        print("!! torchrun etcd: SKIPPED, etcd (package etcd-server) or python-etcd is missing")
     with tempfile.TemporaryDirectory() as work:
         write_programs(Path(work) / "programs", options.program.resolve(), torch_python)
         with ThreadPoolExecutor(options.jobs) as pool:

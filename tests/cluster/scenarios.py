@@ -304,7 +304,8 @@ def torchrun_etcd(cluster, recipe):
 
     def start():
         variables = {"MEGATRON_JOB_TOKEN": "a secret"}
-        return cluster.start(["bash", "torchrun.sh", "etcd", f"127.0.0.1:{cluster.port}"], variables)
+        address = f"127.0.0.1:{cluster.port}"
+        return cluster.start(["bash", "torchrun.sh", "etcd", address], variables)
 
     start(), start()
 
