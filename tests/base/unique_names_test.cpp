@@ -33,7 +33,8 @@ void add_types_of(const fs::path& path, const std::string& file, Definitions& de
       spaces.push_back(match[1].str().empty() ? "of " + file : match[1].str());
     } else if (std::regex_match(line, end)) {
       if (!spaces.empty()) spaces.pop_back();
-    } else if (!line.ends_with(';') && std::regex_match(line, match, type)) {
+    } else if ((!line.ends_with(';') || line.find('{') != std::string::npos) &&
+               std::regex_match(line, match, type)) {
       std::string name;
       for (const std::string& space : spaces) name += space + "::";
       definitions[name + match[1].str()].insert(file);

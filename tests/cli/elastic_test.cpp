@@ -2,11 +2,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <iterator>
 #include <map>
 #include <memory>
 #include <regex>
-#include <sstream>
 
 #include "cli/running_launch.h"
 #include "megatron/base/listening_socket.h"
@@ -17,11 +15,6 @@ namespace {
 
 using testing::HasSubstr;
 using testing::Not;
-
-Args words(const std::string& text) {
-  std::istringstream stream(text);
-  return {std::istream_iterator<std::string>(stream), {}};
-}
 
 const Args kTinyTraining = words(
     "-- pretrain gpt --mock-data --tokenizer-type NullTokenizer --vocab-size 64 --num-layers 2 "

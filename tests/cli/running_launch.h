@@ -9,6 +9,8 @@
 #include <chrono>
 #include <fstream>
 #include <functional>
+#include <iterator>
+#include <sstream>
 #include <string>
 #include <thread>
 #include <vector>
@@ -26,6 +28,12 @@ inline const std::string kProgram = std::string(MEGATRON_BINARY_DIR) + "/bin/meg
 inline Args joined(Args words, const Args& more) {
   words.insert(words.end(), more.begin(), more.end());
   return words;
+}
+
+/// Splits a text at its spaces.
+inline Args words(const std::string& text) {
+  std::istringstream stream(text);
+  return {std::istream_iterator<std::string>(stream), {}};
 }
 
 /// Runs `megatron launch …` in the background, in a separate session and in `folder`.

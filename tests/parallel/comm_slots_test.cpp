@@ -62,6 +62,28 @@ TEST(CommSlots, OtherRanksHaveAnotherSlot) {
   EXPECT_EQ(three->size(), 3);
 }
 
+/// A spare host may take the place of a lost one in front, so that the ranks of the others move up.
+TEST(CommSlots, ARankMayChangeItsPlace) {
+  CommSlots slots;
+  const std::vector<std::int64_t> ranks{0, 1, 2};
+  const auto before = slots.connect("dp", std::make_shared<RecordingComm>(2, ranks));
+  slots.disconnect();
+  const auto after = slots.connect("dp", std::make_shared<RecordingComm>(1, ranks));
+  EXPECT_EQ(before->rank(), 2);
+  EXPECT_EQ(after->rank(), 1);
+}
+
+TEST(CommSlots, CountersBeginAnew) {
+  CommSlots slots;
+  slots.counters()->add_call("dp", "all_reduce", "gradients", 8);
+  slots.counters()->activities().switch_on(true);
+  slots.counters()->activities().add(CommWait{.axis = "dp"});
+  slots.disconnect();
+  EXPECT_TRUE(slots.counters()->take().empty());
+  EXPECT_FALSE(slots.counters()->activities().is_on());
+  EXPECT_TRUE(slots.counters()->activities().take().waits.empty());
+}
+
 TEST(CommSlots, DisconnectedSlotsLetGoOfTheirGroups) {
   CommSlots slots;
   auto group = std::make_shared<RecordingComm>(0, std::vector<std::int64_t>{0, 1});

@@ -4,11 +4,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <regex>
 #include <sstream>
 
 #include "megatron/models/model.h"
 #include "megatron/nn/moe/moe_layer.h"
+#include "megatron/parallel/comm.h"
+#include "megatron/training/loop/resolve_run.h"
 #include "support/temporary_folder.h"
 #include "training/small_run.h"
 
@@ -21,12 +24,13 @@ using testing::Not;
 using Flags = std::vector<std::string>;
 constexpr const char* kUsedAgain = "using the model of the last start again";
 
-/// Returns the losses and gradient norms of the steps, as printed.
+/// Returns the losses and gradient norms of the eight steps, as printed.
 Flags numbers(const std::string& log) {
   static const std::regex line("iteration +(\\d+)/|(lm loss|grad norm): ([^ ]+)");
   Flags found;
   for (std::sregex_iterator i(log.begin(), log.end(), line), end; i != end; ++i)
     found.push_back(i->str());
+  EXPECT_EQ(found.size(), 8U * 3) << log;
   return found;
 }
 
@@ -89,6 +93,67 @@ TEST(KeptModel, IsNotThatOfOtherSettings) {
     const std::string log = run_again(kept, other);
     EXPECT_THAT(log, Not(HasSubstr(kUsedAgain)));
     EXPECT_EQ(numbers(log), numbers(small_run::run(other).log));
+  }
+}
+
+/// The stages may follow from measured times (--pipeline-split measured).
+TEST(KeptModel, IsNotThatOfOtherStages) {
+  std::ostringstream out;
+  StartupWarnings warnings;
+  const auto plan = [&] {
+    return resolve_run(read_run(small_run::flags({})), {.device = OpenedDevice{}}, warnings, out)
+        .plan;
+  };
+  TrainingPlan same = plan(), other = plan();
+  PipelineLayout layout = other.pipeline.layout();
+  layout.stages.front().num_layers += 1;
+  other.pipeline = PipelinePlan(layout, other.pipeline.options());
+  EXPECT_NE(kept_after({}).take(same), nullptr);
+  EXPECT_EQ(kept_after({}).take(other), nullptr);
+}
+
+/// Throws as a call does whose peer has died, after some passes of units.
+class PeerDies final : public UnitHooks {
+ public:
+  explicit PeerDies(int passes) : left_(passes) {}
+  bool observes_ops() const override { return false; }
+  bool observes_backward() const override { return true; }
+  void after_forward(const Module&, const at::Tensor&) override { pass(); }
+  void before_backward(const Module&, const at::Tensor&) override { pass(); }
+  UnitHooks& in_second_run() override { return *this; }
+
+ private:
+  void pass() {
+    if (--left_ == 0) throw CommError("rank 1 died");
+  }
+  int left_;
+};
+
+/// The failure of another rank comes in the middle of forward, of backward or of a recomputation.
+TEST(KeptModel, TrainsLikeANewOneAfterABrokenStep) {
+  for (const Flags& flags :
+       {Flags{"--hidden-dropout", "0.2"},
+        Flags{"--recompute-granularity", "full", "--recompute-method", "uniform",
+              "--recompute-num-layers", "1"},
+        Flags{"--num-experts", "4", "--moe-router-topk", "2", "--moe-aux-loss-coeff", "1e-2",
+              "--moe-router-load-balancing-type", "global_aux_loss"},
+        Flags{"--bf16", "--use-distributed-optimizer", "--overlap-grad-reduce",
+              "--overlap-param-gather"}}) {
+    const Flags expected = numbers(small_run::run(flags).log);
+    for (int passes = 1; passes <= 22; passes += 3) {
+      KeptModel kept;
+      {
+        std::ostringstream out;
+        Trainer trainer = set_up(read_run(small_run::flags(flags)), out);
+        PeerDies hooks(passes);
+        const UnitHooksScope scope(*trainer.state.model, hooks);
+        EXPECT_THROW(train(trainer, out), CommError);
+        kept.keep(trainer);
+      }
+      const std::string log = run_again(kept, flags);
+      EXPECT_THAT(log, HasSubstr(kUsedAgain));
+      EXPECT_EQ(numbers(log), expected) << "after " << passes << " passes";
+    }
   }
 }
 

@@ -6,6 +6,7 @@
 
 #include "megatron/base/error.h"
 #include "megatron/config/launch_variables.h"
+#include "megatron/config/rule.h"
 
 namespace megatron {
 namespace {
@@ -85,6 +86,10 @@ class PlanReader {
   void check_variables() const {
     for (const char* name : {"PET_NODE_RANK", "PET_MASTER_PORT", "PET_MAX_RESTARTS"})
       variables_.number(name);
+    const std::string backend = variables_.text("PET_RDZV_BACKEND").value_or("c10d");
+    if (backend != "c10d" && backend != "static")
+      throw UserError({"PET_RDZV_BACKEND", "must be c10d or static, got '" + backend + "'",
+                       "correct it, or start the run with torchrun"});
   }
 
   void check_standalone() {
@@ -104,8 +109,7 @@ class PlanReader {
          {std::tuple("--last-call-seconds", plan_.last_call_s, defaults.last_call_seconds),
           std::tuple("--settle-seconds", plan_.settle_s, defaults.settle_seconds)}) {
       if (given != standard)
-        throw UserError({flag, "has no effect without --nnodes MIN:MAX",
-                         "give a range of hosts, or leave " + std::string(flag) + " out"});
+        throw UserError(needs_flag(flag, "--nnodes MIN:MAX"));
     }
   }
 
@@ -258,12 +262,12 @@ const FieldTable<LaunchOptions>& launch_table() {
         .alias("rdzv_id")
         .value_name("NAME");
     t.field("rdzv_backend", &Options::rdzv_backend,
-            "torchrun's flag; both mean the store of the first launcher, which speaks c10d's "
-            "protocol")
+            "where the hosts meet, as for torchrun; here both are the store of the first "
+            "launcher, which speaks c10d's protocol")
         .alias("rdzv_backend")
         .choices({"c10d", "static"});
     t.field("standalone", &Options::standalone,
-            "run on this host only, whatever the environment says (torchrun's flag)");
+            "run on this host only, also where the environment names several (torchrun's flag)");
     t.group("Failures");
     t.field("max_restarts", &Options::max_restarts,
             "largest number of times that all ranks are restarted after a failure; exit codes 0, 2 "

@@ -204,7 +204,8 @@ void add_transport_fields(FieldTable<ParallelConfig>& t) {
       .value_name("DIR");
   t.field("inprocess_restart", &Config::inprocess_restart,
           "after a failure of another rank, a rank's process goes on as a rank of the next start "
-          "and keeps its libraries and its CUDA context (needs `megatron launch --max-restarts`)");
+          "and keeps its libraries, its CUDA context and the layers of the model (needs `megatron "
+          "launch --max-restarts`)");
   t.field("inprocess_max_iterations", &Config::inprocess_max_iterations,
           "starts of the run that one process may take part in before it is replaced; none: any "
           "number")

@@ -23,7 +23,7 @@ struct CommCount {
   double exposed_ms = 0.0;  ///< Time that the caller was blocked, in calls and in Work::wait().
 };
 
-/// Counters of one rank's Communicators. Every method is thread-safe.
+/// Counters of one rank's groups. Every method is thread-safe.
 class CommCounters {
  public:
   void add_call(const std::string& axis, const char* operation, const char* what,

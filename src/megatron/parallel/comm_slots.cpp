@@ -1,5 +1,7 @@
 #include "megatron/parallel/comm_slots.h"
 
+#include <utility>
+
 #include "megatron/base/error.h"
 
 namespace megatron {
@@ -31,7 +33,7 @@ class CommSlot final : public Comm {
 };
 
 std::shared_ptr<Comm> CommSlots::connect(const std::string& name, std::shared_ptr<Comm> comm) {
-  std::shared_ptr<CommSlot>& slot = slots_[{comm->ranks(), name}];
+  std::shared_ptr<CommSlot>& slot = slots_[{comm->ranks(), comm->rank(), name}];
   if (slot == nullptr) {
     slot = std::make_shared<CommSlot>(comm, name);
   } else {
@@ -43,6 +45,9 @@ std::shared_ptr<Comm> CommSlots::connect(const std::string& name, std::shared_pt
 void CommSlots::disconnect() {
   std::erase_if(slots_, [](const auto& entry) { return entry.second.use_count() == 1; });
   for (const auto& [key, slot] : slots_) slot->exchange(nullptr);
+  counters_->take();
+  counters_->activities().switch_on(false);
+  counters_->activities().take();
 }
 
 }  // namespace megatron

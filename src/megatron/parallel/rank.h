@@ -58,7 +58,7 @@ struct Rank {
   bool sequence_parallel = false;  ///< Activations between GEMMs are split over tp by sequence.
   TensorParallelOptions tp_options;
   ContextParallelOptions cp_options;
-  ActivityLog* activities = nullptr;  ///< of its communicators, which outlive it; null without any
+  ActivityLog* activities = nullptr;  ///< of its groups (comm_slots.h), as long as they; null: none
   c10::Device device{c10::kCPU};
   std::uint64_t seed = 1234;  ///< Seed of every random site (base/philox.h).
 

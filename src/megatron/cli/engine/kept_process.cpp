@@ -1,5 +1,7 @@
 #include "megatron/cli/engine/kept_process.h"
 
+#include <malloc.h>
+
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -18,6 +20,7 @@ int run_starts(const std::function<int()>& start) {
     if (!link || code == 0 || code == 2) return code;
     std::cout.flush();
     std::fflush(nullptr);
+    ::malloc_trim(0);  // the next start may get its memory from other arenas
     std::signal(SIGUSR2, SIG_IGN);  // until the next start can answer
     const auto variables = offer_process(*link, code);
     if (!variables) return code;

@@ -42,7 +42,7 @@ std::vector<Run> runs_of(const std::vector<RankRecord>& records,
 }
 
 /// Joins runs of hosts that follow each other and are alike.
-std::vector<Run> joined(const std::vector<Run>& runs) {
+std::vector<Run> join_alike_runs(const std::vector<Run>& runs) {
   std::vector<Run> short_list;
   for (const Run& run : runs) {
     if (!short_list.empty()) {
@@ -58,7 +58,7 @@ std::vector<Run> joined(const std::vector<Run>& runs) {
   return short_list;
 }
 
-std::string joined(const std::vector<std::string>& lines) {
+std::string join_lines(const std::vector<std::string>& lines) {
   std::string text;
   for (const std::string& line : lines) text.append(line).append(1, '\n');
   return text;
@@ -121,10 +121,12 @@ Json write_hosts(const std::vector<RankRecord>& records, const std::string& star
     addresses.push_back(record.address);
   }
   Json runs = Json::array();
-  for (const Run& run : joined(runs_of(records, index_of_host)))
+  for (const Run& run : join_alike_runs(runs_of(records, index_of_host)))
     runs.push_back({run.host, run.sharers, run.place, run.ranks, run.repeats});
-  return {
-      {"hosts", joined(names)}, {"addresses", joined(addresses)}, {"runs", runs}, {"start", start}};
+  return {{"hosts", join_lines(names)},
+          {"addresses", join_lines(addresses)},
+          {"runs", runs},
+          {"start", start}};
 }
 
 RunHosts read_hosts(const Json& table, const RankRecord& own, std::int64_t rank,
@@ -140,8 +142,8 @@ RunHosts read_hosts(const Json& table, const RankRecord& own, std::int64_t rank,
       add_run(hosts, run, run.host + i, rank, world_size);
   }
   const std::vector<std::string> addresses = lines_of(json_string(table, "addresses", kSource));
-  if (static_cast<std::int64_t>(hosts.host_of_rank.size()) != world_size ||
-      addresses.size() != hosts.names.size())
+  if (addresses.size() != hosts.names.size()) refuse("has not one address for each host");
+  if (static_cast<std::int64_t>(hosts.host_of_rank.size()) != world_size)
     refuse("is of " + std::to_string(hosts.host_of_rank.size()) + " ranks, and this run has " +
            std::to_string(world_size));
   hosts.own_address = address_for_others(

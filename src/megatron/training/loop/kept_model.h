@@ -23,13 +23,15 @@ class KeptModel {
   void keep(Trainer& trainer);
   /// Gives the kept model to a run with this plan, whose groups must be connected, and sets
   /// plan.rank to the rank that the layers refer to. Returns null, and drops what is kept, if the
-  /// model is of another rank, world or device, or of other settings.
+  /// model is of another rank, world or device, of other settings, or of other pipeline stages,
+  /// which may follow from measured times.
   std::unique_ptr<Model> take(TrainingPlan& plan);
 
  private:
   struct Kept {
-    std::string identity;  ///< everything that the layers depend on
-    Rank rank;             ///< the groups as the layers hold them
+    std::string identity;   ///< with `layout`: everything that the layers depend on
+    PipelineLayout layout;  ///< of the model's stages
+    Rank rank;              ///< the groups as the layers hold them
     std::unique_ptr<Model> model;
   };
   std::shared_ptr<CommSlots> slots_ = std::make_shared<CommSlots>();

@@ -8,11 +8,12 @@
 #include "megatron/base/cpu_affinity.h"
 #include "megatron/datasets/builder.h"
 #include "megatron/parallel/communicators.h"
-#include "megatron/training/loop/kept_model.h"
 #include "megatron/training/loop/open_device.h"
 #include "megatron/training/resilience/section_watch.h"
 
 namespace megatron {
+
+class KeptModel;
 
 struct RankContext {
   Communicators* communicators = nullptr;   ///< null: single rank; must outlive the run

@@ -14,6 +14,7 @@
 #include "megatron/training/feeding/data_setup.h"
 #include "megatron/training/loop/build_state.h"
 #include "megatron/training/loop/determinism.h"
+#include "megatron/training/loop/kept_model.h"
 #include "megatron/training/loop/open_device.h"
 #include "megatron/training/loop/out_of_memory.h"
 #include "megatron/training/loop/resolve_run.h"

@@ -47,7 +47,10 @@ PipelineTrace::PipelineTrace(const TrainingPlan& plan, const TrainingState& stat
   if (plan.rank.index == 0) create_directories(plan.settings.logger.trace);
 }
 
-PipelineTrace::~PipelineTrace() { timers_.remove_listener(*this); }
+PipelineTrace::~PipelineTrace() {
+  timers_.remove_listener(*this);
+  if (is_in_step_ && plan_.rank.activities != nullptr) plan_.rank.activities->switch_on(false);
+}
 
 void PipelineTrace::before_step() {
   const std::int64_t done = state_.progress.iteration;
