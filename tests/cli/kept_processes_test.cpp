@@ -27,17 +27,17 @@ struct Layout {
 
 class KeptProcesses : public testing::TestWithParam<Layout> {};
 
-/// Kills the last rank twice in the middle of a run that would go on for ever. The others are kept.
+/// Kills the last rank twice in the middle of a run that would go on for long. The others are kept.
 TEST_P(KeptProcesses, GiveTheLossesOfARunWithoutFailures) {
   const auto [ranks, layout] = GetParam();
-  const std::string flags = std::string(layout) + " --lr-decay-style constant",
+  const std::string flags = std::string(layout) + " --train-iters 20000",
                     count = std::to_string(ranks), kept = std::to_string(ranks - 1);
   const TemporaryFolder folder;
   const std::string saved = (folder / "run").string();
   const RunningLaunch launch(
       joined(words("--nproc-per-node " + count + " --max-restarts 3 --grace-seconds 5"),
-             tiny_run(flags + " --train-iters 1000000 --inprocess-restart --save-interval 10 " +
-                      "--save " + saved + " --load " + saved)));
+             tiny_run(flags + " --inprocess-restart --save-interval 10 " + "--save " + saved +
+                      " --load " + saved)));
   const auto num_saved = [&] {
     const std::string log = launch.output();
     int found = 0;
@@ -67,7 +67,7 @@ TEST_P(KeptProcesses, GiveTheLossesOfARunWithoutFailures) {
   ASSERT_GE(found.size(), 40U) << launch.output();
   const RunningLaunch whole(
       joined(words("--nproc-per-node " + count),
-             tiny_run(flags + " --train-iters " + std::to_string(found.rbegin()->first))));
+             tiny_run(flags + " --exit-interval " + std::to_string(found.rbegin()->first))));
   ASSERT_EQ(whole.wait(), 0) << whole.output();
   EXPECT_EQ(found, losses_in(whole.output())) << "bit-identical";
 }
@@ -84,7 +84,7 @@ INSTANTIATE_TEST_SUITE_P(
         Layout{2, "--tensor-model-parallel-size 2 --sequence-parallel"},
         Layout{4,
                "--tensor-model-parallel-size 2 --pipeline-model-parallel-size 2 "
-               "--num-layers 4 --pipeline-schedule dualpipev"},
+               "--num-layers 4 --pipeline-schedule dualpipe-v"},
         Layout{2, "--context-parallel-size 2"},
         Layout{2,
                "--num-experts 4 --expert-model-parallel-size 2 --moe-router-topk 2 "
