@@ -33,14 +33,15 @@ std::map<int, double> losses(const std::string& log) {
 class Elastic : public testing::Test {
  protected:
   std::unique_ptr<RunningLaunch> start(const std::string& hosts, int steps,
-                                       const std::string& settle_seconds = "1") const {
+                                       const std::string& settle_seconds = "1",
+                                       const std::string& more = "") const {
     const Args flags =
         words("--nnodes " + hosts + " --master-addr 127.0.0.1 --master-port " +
               std::to_string(port_) + " --last-call-seconds 2 --settle-seconds " + settle_seconds +
               " --max-restarts 9 "
               "--grace-seconds 5 --join-seconds 60");
     const Args files = words("--save-interval 10 --save " + saved_ + " --load " + saved_ +
-                             " --train-iters " + std::to_string(steps));
+                             " --train-iters " + std::to_string(steps) + " " + more);
     return std::make_unique<RunningLaunch>(joined(joined(flags, kTinyTraining), files));
   }
 
@@ -127,6 +128,25 @@ TEST_F(Elastic, ASpareHostTakesOver) {
   EXPECT_EQ(first->wait(), 0) << first->output();
   EXPECT_EQ(spare->wait(), 0) << spare->output();
   expect_losses_of_one_rank(first->output(), kSteps);
+}
+
+/// The host behind the lost one keeps its process, whose rank moves up.
+TEST_F(Elastic, AKeptRankMovesUpWhenASpareHostTakesOver) {
+  constexpr int kSteps = 800;
+  std::vector<std::unique_ptr<RunningLaunch>> hosts;
+  for (int host = 0; host < 4; ++host) {
+    hosts.push_back(start("1:3", kSteps, "1", "--inprocess-restart"));
+    std::this_thread::sleep_for(milliseconds(500));  // they have their places in this order
+  }
+  ASSERT_TRUE(hosts[0]->wait_for("successfully saved checkpoint")) << hosts[0]->output();
+  ::kill(hosts[1]->pid(), SIGKILL);
+  ASSERT_TRUE(hosts[3]->wait_for("restart 1 of 9 on 3 hosts: host ")) << hosts[3]->output();
+  for (const std::size_t host : {0U, 2U, 3U})
+    EXPECT_EQ(hosts[host]->wait(), 0) << hosts[host]->output();
+  for (const std::size_t host : {0U, 2U})
+    EXPECT_THAT(hosts[host]->output(), HasSubstr("1 of 1 ranks of this host keep their processes"));
+  EXPECT_THAT(hosts[0]->output(), Not(HasSubstr("restart 2 of 9")));
+  expect_losses_of_one_rank(hosts[0]->output(), kSteps);
 }
 
 /// Nobody waits, and another launcher comes with the number of the lost one.
