@@ -171,6 +171,14 @@ TEST(LaunchPlan, TakesTorchrunsFlags) {
                                    "--rdzv_backend=c10d", "--rdzv_endpoint=a:6"});
   EXPECT_EQ(summary(plan), "1 on node 1/2 at a:6");
   EXPECT_EQ(plan.run_name, "77");
+  EXPECT_EQ(summary(plan_of({"--nnodes=2", "--rdzv_endpoint=a:6"})), "1 on node ?/2 at a:6")
+      << "in the order of joining";
+  EXPECT_EQ(summary(plan_of({"--nnodes=2:2", "--master-addr=a"})), "1 on node ?/2 at a:29500");
+  EXPECT_EQ(plan_of({"--nnodes=2:2", "--master-addr=a", "--settle-seconds=3"}).settle_s, 3);
+  EXPECT_EQ(summary(plan_of({}, {{"PET_STANDALONE", "1"}, {"PET_NNODES", "2"}})),
+            "1 on node 0/1 at 127.0.0.1:0");
+  EXPECT_THAT(error_of({}, {{"PET_RDZV_BACKEND", "etcd"}}),
+              HasSubstr("PET_RDZV_BACKEND: must be c10d or static, got 'etcd'"));
   EXPECT_EQ(plan_of({}, {{"PET_RDZV_ID", "x"}}).run_name, "x");
   EXPECT_EQ(plan_of({"--rdzv-id", "y"}, {{"PET_RDZV_ID", "x"}}).run_name, "y");
   for (const std::vector<std::string>& more : {std::vector<std::string>{"--nnodes", "2"},

@@ -90,6 +90,7 @@ void report(const LaunchResult& result) {
 /// What the command's own settings ask of its launcher.
 struct CommandTraits {
   bool resumes = false;         ///< the command goes on where it was stopped
+  bool loses_steps = false;     ///< it trains and saves nothing
   std::int64_t max_starts = 1;  ///< of one process, see --inprocess-restart
 };
 
@@ -100,7 +101,8 @@ CommandTraits traits_of(const LaunchPlan& plan) {
         read_run(std::span(plan.command).subspan(1), plan.min_nodes * plan.ranks_per_node);
     const Settings& settings = run.options.settings;
     const CheckpointConfig& checkpoint = settings.checkpoint;
-    CommandTraits traits{.resumes = !checkpoint.save.empty() && checkpoint.save == checkpoint.load};
+    CommandTraits traits{.resumes = !checkpoint.save.empty() && checkpoint.save == checkpoint.load,
+                         .loses_steps = checkpoint.save.empty() && !settings.training.skip_train};
     if (settings.parallel.inprocess_restart)
       traits.max_starts = settings.parallel.inprocess_max_iterations.value_or(INT64_MAX);
     return traits;
@@ -150,6 +152,11 @@ class Launch {
       std::cerr << "megatron launch: warning: hosts that come later are not taken in, because the "
                    "run has no --save and --load of one folder to go on from"
                 << std::endl;
+    if (plan_.max_restarts > 0 && traits_.loses_steps)
+      std::cerr
+          << "megatron launch: warning: a restart begins again at the first iteration, because "
+             "the run has no --save"
+          << std::endl;
     preload_engine();
     std::int64_t done = 0;  // rounds
     while (wait_for_round(done)) {

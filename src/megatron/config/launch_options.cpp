@@ -93,7 +93,8 @@ class PlanReader {
   }
 
   void check_standalone() {
-    if (!options_.standalone) return;
+    const bool is_in_environment = variables_.is_true("PET_STANDALONE") && !options_.nnodes;
+    if (!options_.standalone && !is_in_environment) return;
     if (options_.nnodes.value_or("1") != "1" || options_.node_rank.value_or(0) != 0 ||
         options_.master_addr || options_.rdzv_endpoint)
       throw UserError({"--standalone",
@@ -102,14 +103,17 @@ class PlanReader {
     options_.nnodes = "1";
   }
 
+  bool has_endpoint() const {
+    return options_.rdzv_endpoint || variables_.has("PET_RDZV_ENDPOINT");
+  }
+
   void check_elastic_flags() const {
-    if (plan_.min_nodes < plan_.max_nodes) return;
+    if (is_range_) return;
     const LaunchOptions defaults;
     for (const auto& [flag, given, standard] :
          {std::tuple("--last-call-seconds", plan_.last_call_s, defaults.last_call_seconds),
           std::tuple("--settle-seconds", plan_.settle_s, defaults.settle_seconds)}) {
-      if (given != standard)
-        throw UserError(needs_flag(flag, "--nnodes MIN:MAX"));
+      if (given != standard) throw UserError(needs_flag(flag, "--nnodes MIN:MAX"));
     }
   }
 
@@ -126,6 +130,7 @@ class PlanReader {
       const std::string text = has_flag ? *options_.nnodes : *variables_.text("PET_NNODES");
       std::tie(plan_.min_nodes, plan_.max_nodes) =
           num_hosts(text, has_flag ? "--nnodes" : "PET_NNODES");
+      is_range_ = text.find(':') != std::string::npos;
     } else {
       outer_ = outer_environment(lookup_);
       if (outer_.world_size > 1 && outer_.local_world_size > 1) {
@@ -141,8 +146,10 @@ class PlanReader {
       plan_.node_rank = options_.node_rank;
     } else if (outer_.world_size == 1) {
       const auto node = variables_.first_number({"PET_NODE_RANK", "JOB_COMPLETION_INDEX"});
-      // An elastic run numbers its hosts by itself: they come and go.
-      if (plan_.min_nodes == plan_.max_nodes && plan_.max_nodes > 1 && !node)
+      // An elastic run numbers its hosts by itself: they come and go. So does torchrun where they
+      // meet at an endpoint.
+      const bool needs_number = plan_.min_nodes == plan_.max_nodes && !is_range_ && !has_endpoint();
+      if (needs_number && plan_.max_nodes > 1 && !node)
         throw UserError({"--node-rank",
                          "is required with --nnodes " + std::to_string(plan_.max_nodes),
                          "give 0 on the first host, 1 on the next, …"});
@@ -215,6 +222,7 @@ class PlanReader {
   LaunchVariables variables_;
   const GetEnv& lookup_;
   LaunchEnvironment outer_;
+  bool is_range_ = false;  ///< the number of hosts was written as MIN:MAX
   LaunchPlan plan_;
 };
 
@@ -270,8 +278,8 @@ const FieldTable<LaunchOptions>& launch_table() {
             "run on this host only, also where the environment names several (torchrun's flag)");
     t.group("Failures");
     t.field("max_restarts", &Options::max_restarts,
-            "largest number of times that all ranks are restarted after a failure; exit codes 0, 2 "
-            "and 143 never cause a restart")
+            "largest number of times that all ranks are restarted after a failure; exit codes 0, "
+            "2, 17, 130 and 143 never cause a restart")
         .alias("max_restarts")
         .at_least(0);
     t.field("grace_seconds", &Options::grace_seconds,

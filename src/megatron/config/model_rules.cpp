@@ -51,6 +51,18 @@ const std::vector<Rule>& size_rules() {
       {{"num_attention_heads"},
        [](S s) { return s.model.num_attention_heads <= 0; },
        [](S) { return required("--num-attention-heads", "the number of query heads"); }},
+      {{"hidden_size", "ffn_hidden_size"},
+       [](S s) {
+         return s.model.ffn_hidden_size == 0 && s.model.hidden_size > 0 &&
+                s.model.hidden_size <= kMaxSize;
+       },
+       [](S s) {
+         return UserError::Parts{
+             "--ffn-hidden-size",
+             "its default, 8/3 of --hidden-size rounded down to a multiple of 64, is 0 with " +
+                 text_of(s.model.hidden_size),
+             "give --ffn-hidden-size N, or a --hidden-size of at least 24"};
+       }},
       {{"hidden_size", "num_attention_heads", "kv_channels"},
        [](S s) {
          const TransformerConfig& m = s.model;

@@ -1,6 +1,8 @@
 #include "megatron/control/membership.h"
 
 #include <algorithm>
+#include <array>
+#include <csignal>
 #include <nlohmann/json.hpp>
 
 #include "megatron/base/error.h"
@@ -291,8 +293,7 @@ void Membership::end_round(Time now) {
     decision_.is_restart = false;
     return;
   }
-  const bool is_final = result.code == 2 || result.code == 143;
-  if (is_final || decision_.restarts == options_.max_restarts)
+  if (is_final(result.code) || decision_.restarts == options_.max_restarts)
     return finish(result.code, result.description);
   ++failures_[cause.host];
   ++decision_.restarts;
@@ -308,6 +309,13 @@ void Membership::finish(int code, const std::string& reason) {
   decision_.kind = Decision::Kind::end;
   decision_.code = code;
   decision_.reason = reason;
+}
+
+bool Membership::is_final(int code) {
+  // A mistake of the user, a requested stop (SIGINT, SIGTERM), and a result that was wrong when it
+  // was computed again, which is so after each restart (kExitFailedOnResultValidation).
+  constexpr std::array kFinal{2, 17, 128 + SIGINT, 128 + SIGTERM};
+  return std::ranges::count(kFinal, code) > 0;
 }
 
 milliseconds Membership::backoff() const {

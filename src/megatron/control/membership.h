@@ -116,6 +116,8 @@ class Membership {
   const Agent& cause_of_end();
   std::string blame() const;
   void finish(int code, const std::string& reason);
+  /// Returns whether a run that ends with this exit code is not started again.
+  static bool is_final(int code);
   std::chrono::milliseconds backoff() const;
 
   const MembershipOptions options_;

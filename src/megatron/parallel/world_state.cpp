@@ -257,7 +257,9 @@ bool World::State::is_reporter() {
 std::string World::State::failure_text(const RankFailure& failure, bool is_own) const {
   if (is_own || failure.is_of_others) return failure.text;
   return "rank " + std::to_string(failure.rank) +
-         (failure.host.empty() ? "" : " on " + failure.host) + ": " + failure.text;
+         (failure.host.empty() ? "" : " on " + failure.host) +
+         (failure.text.empty() ? " ended with exit code " + std::to_string(failure.code)
+                               : ": " + failure.text);
 }
 
 /// Prints the failure once. Called on rank 0 and on ranks that rank 0 cannot print for.
