@@ -304,6 +304,9 @@ TEST(SplitShares, ReadsUpToThree) {
 TEST(Rules, EachNamesValuesAndFix) {
   const std::vector<std::pair<Args, std::string>> table = {
       {{"--hidden-size", "66"}, "--hidden-size: 66 is not divisible by --num-attention-heads 4"},
+      {{"--hidden-size", "16", "--swiglu"},
+       "--ffn-hidden-size: its default, 8/3 of --hidden-size rounded down to a multiple of 64, is "
+       "0 with 16"},
       {{"--group-query-attention", "--num-query-groups", "3"},
        "--num-query-groups: 3 does not divide --num-attention-heads 4"},
       {{"--global-batch-size", "5"},

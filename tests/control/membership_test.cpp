@@ -285,7 +285,8 @@ TEST(Membership, EndsAfterTheLastRestart) {
 
 TEST(Membership, DoesNotRepeatWhatARestartCannotMend) {
   for (const HostResult& result :
-       {HostResult{2, "a mistake"}, HostResult{143, "stopped"},
+       {HostResult{2, "a mistake"}, HostResult{143, "stopped"}, HostResult{130, "interrupted"},
+        HostResult{17, "a result is wrong again"},
         HostResult{.code = 137, .description = "killed", .was_signalled = true}}) {
     Leader leader({.max_restarts = 5});
     leader.join("a");
