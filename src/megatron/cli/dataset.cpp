@@ -168,6 +168,7 @@ std::span<const FlagUse> flag_uses() {
       {"Samples of BERT and T5", {kShow}},
       {"decode", {kShow, kShowShards}},
       {"Text of the samples", {kShow}},
+      {"Tokenizer", {kShow}},
       {"multimodal", {kInfo, kMerge}},
       {"Merging", {kMerge}},
       {"data_cache_path", {kShow, kShowShards, kInfoShards}},

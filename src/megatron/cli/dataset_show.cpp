@@ -234,6 +234,8 @@ DatasetRequest show_request(const DatasetCommandOptions& options, Split split,
   if (is_masked(options)) {
     request.kind = options.dataset_type;
     request.masked = masked_request(options, tokenizer);
+  }
+  if (is_masked(options) || options.data.fim.fim_data) {
     request.tokenizer.vocab_size = tokenizer->vocab_size();
     request.tokenizer.eod = tokenizer->eod();
   }
