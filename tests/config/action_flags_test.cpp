@@ -61,7 +61,7 @@ TEST(ActionFlags, NamesTheActionsThatUseAFlag) {
   EXPECT_THAT(message_of([] {
                 refuse({"info", "--workers", "2", "--count", "1"});
               }),
-              ::testing::HasSubstr("2 mistakes"));
+              ::testing::HasSubstr("2 problems"));
 }
 
 TEST(ActionFlags, KnowsEveryFlag) {
