@@ -33,7 +33,8 @@ void parse_object_location(std::string_view input) {
     require(is_one_word(text), "a request line would hold " + text);
   require(location.cache_name().find("/../") == std::string::npos, "the cache is left");
   if (!location.s3) return;
-  for (const std::string& text : {location.s3->access_key, location.s3->session_token})
+  for (const std::string& text :
+       {location.s3->access_key, location.s3->session_token, location.s3->region})
     require(text.find_first_of("\r\n") == std::string::npos, "a header would have two lines");
 }
 
