@@ -104,5 +104,18 @@ TEST(ObjectLocation, RefusesPathsThatAreNotValid) {
   EXPECT_THAT(message("s3://bucket/../../etc/x"), HasSubstr("must not contain .."));
 }
 
+// A carriage return would end the line of the header that holds the key.
+TEST(ObjectLocation, RefusesCredentialsThatAreNoHeader) {
+  for (const char* name :
+       {"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_REGION"}) {
+    std::map<std::string, std::string> values = {{"AWS_ACCESS_KEY_ID", "id"}};
+    values[name] = "hid\rden";
+    const std::string message =
+        message_of([&] { locate_object("s3://bucket/key", variables(values)); });
+    EXPECT_THAT(message, HasSubstr("holds a control character")) << name;
+    EXPECT_THAT(message, ::testing::Not(HasSubstr("hid"))) << name;
+  }
+}
+
 }  // namespace
 }  // namespace megatron

@@ -289,6 +289,33 @@ TEST(PlanEpochs, SeparatesAFinalEpochOfLessThanFourFifths) {
   EXPECT_TRUE(separates(100, 16, /*add_extra_token=*/false)) << "6 of 10";
 }
 
+std::uint64_t polynomial(const NpyArray& array) {
+  std::uint64_t sum = 0;
+  for (std::int64_t i = 0; i < array.size(); ++i)
+    sum = sum * 1000003 + static_cast<std::uint64_t>(array.at(i));
+  return sum;
+}
+
+// Threads cut blocks of documents; the expected sums are those of the arrays of numpy's RandomState
+// and megatron-core's build_sample_idx_int32 for the same lengths, two epochs and seed 1234.
+TEST(GptIndex, OrdersManyDocumentsAsMegatronCore) {
+  constexpr std::int64_t kDocuments = 100000, kSamples = 207569;
+  std::vector<std::int32_t> lengths;
+  for (std::int64_t i = 0; i < kDocuments; ++i)
+    lengths.push_back(i % 5 == 0 ? 0 : static_cast<std::int32_t>(i * 7919 % 97));
+  const GptIndex index = build_gpt_index(
+      {.lengths = {reinterpret_cast<const std::byte*>(lengths.data()), lengths.size()},
+       .begin = 0,
+       .end = kDocuments,
+       .num_samples = kSamples,
+       .sequence_length = 37,
+       .seed = 1234});
+  EXPECT_THAT(index.sample_index.shape(), ElementsAre(kSamples + 1, 2));
+  EXPECT_EQ(polynomial(index.document_index), 5523813918370815372u);
+  EXPECT_EQ(polynomial(index.sample_index), 3765375664725716731u);
+  EXPECT_EQ(polynomial(index.shuffle_index), 16903249427839299778u);
+}
+
 TEST(MakeSample, ResetsAndMasksAfterEndOfDocument) {
   const GptDatasetOptions options{.sequence_length = 6,
                                   .reset_position_ids = true,

@@ -86,10 +86,19 @@ TEST_F(IndexCacheTest, ReadsNoContentsOfUnchangedFiles) {
 TEST_F(IndexCacheTest, KeepsTheIndexOfANewerSourceWithTheSameContents) {
   set_age(folder_ / "a.idx", hours(-1));
   load();
-  load();
-  set_age(folder_ / "a.idx", hours(-2));
-  load();
+  EXPECT_THAT(warnings_, IsEmpty());
+  for (const hours age : {hours(-1), hours(-2)}) {
+    set_age(folder_ / "a.idx", age);
+    warnings_.clear();
+    EXPECT_THAT(load(), ElementsAre(1, 1));
+    ASSERT_EQ(warnings_.size(), 1u);
+    EXPECT_THAT(warnings_[0], HasSubstr("a.idx is newer than its cached sample order, which is "
+                                        "kept because the contents are the same"));
+  }
   EXPECT_EQ(builds_, 1);
+  set_age(folder_ / "a.idx", hours(1));
+  warnings_.clear();
+  load();
   EXPECT_THAT(warnings_, IsEmpty());
 }
 

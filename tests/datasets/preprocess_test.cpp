@@ -323,5 +323,42 @@ TEST(JsonLineParser, ReadsNumbersBeyond64Bits) {
   EXPECT_THAT(texts[0], ElementsAre("a", "b"));
 }
 
+/// Returns the texts of the key "text"; "refused" if the line is not valid JSON.
+std::vector<std::string> parsed_texts(const std::string& line) try {
+  JsonLineParser parser({"text"});
+  const std::string padded = line + std::string(TextChunk::kPadding, '\0');
+  const auto& texts = parser.parse(std::string_view(padded).substr(0, line.size()), "x:1");
+  EXPECT_FALSE(parser.had_invalid_utf8());
+  return {texts[0].begin(), texts[0].end()};
+} catch (const UserError& error) {
+  EXPECT_THAT(error.what(), HasSubstr("x:1: not valid JSON"));
+  return {"refused"};
+}
+
+// The accepted lines and their texts are those of Python's json.loads.
+TEST(JsonLineParser, ReadsTheNumbersOfPython) {
+  for (const std::string line :
+       {R"({"text":"4","x":NaN})", R"({"x": NaN ,"text":"4"})",
+        R"({"x":[Infinity,-Infinity,NaN],"text":"4"})", R"({"x":1e400,"y":-1E+999,"text":"4"})",
+        R"({"x":"NaN \" :NaN","text":"4","y":NaN})", "{\"x\":\tNaN\r,\"text\":\"4\"}",
+        R"({"x":0.5e-3,"y":[10,-0,12345678901234567890123],"z":Infinity,"text":"4"})"})
+    EXPECT_THAT(parsed_texts(line), ElementsAre("4")) << line;
+  EXPECT_THAT(parsed_texts(R"({"x":"a\\","y":NaN,"text":":NaN,1e400"})"),
+              ElementsAre(":NaN,1e400"));
+  EXPECT_THAT(parsed_texts(R"({"text":["a",":NaN"],"x":NaN})"), ElementsAre("a", ":NaN"));
+}
+
+TEST(JsonLineParser, RefusesNumbersThatPythonRefuses) {
+  for (const std::string value :
+       {"nan",          "+Infinity",      "-NaN",  "- Infinity",   "--Infinity",   "1NaN",
+        "NaN1",         "NaN.5",          "1 NaN", "InfinityNaN",  "Inf",          "-",
+        "1e400e5",      "\"a\"NaN",       "1-2",   "01,\"y\":NaN", "1.,\"y\":NaN", ".5,\"y\":NaN",
+        "1e,\"y\":NaN", "1.5.2,\"y\":NaN"})
+    EXPECT_THAT(parsed_texts(R"({"text":"4","x":)" + value + "}"), ElementsAre("refused")) << value;
+  for (const std::string line :
+       {R"({"text":"4",NaN:1})", R"({"text":"4","x":NaN)", R"({"text":"4" NaN})"})
+    EXPECT_THAT(parsed_texts(line), ElementsAre("refused")) << line;
+}
+
 }  // namespace
 }  // namespace megatron

@@ -35,6 +35,31 @@ TEST(RandomState, ShufflesAsNumpy) {
               ElementsAre(325, 476, 880, 120, 442, 374, 794, 892));
 }
 
+/// Depends on every value and on the order.
+template <class T>
+std::uint64_t polynomial(const std::vector<T>& values) {
+  std::uint64_t sum = 0;
+  for (const T value : values) sum = sum * 1000003 + static_cast<std::uint64_t>(value);
+  return sum;
+}
+
+// More values than one fill of the generator, than random numbers drawn ahead, and than a mask.
+TEST(RandomState, ShufflesManyValuesAsNumpy) {
+  RandomState random(1234), skipping(1234);
+  auto values = counting<std::uint32_t>(65537);
+  random.shuffle(std::span(values));
+  EXPECT_EQ(polynomial(values), 12331607567663625770u);
+  EXPECT_EQ(random.interval(0xffffffffu), 765892134u);
+  EXPECT_DOUBLE_EQ(random.uniform(), 0.7006537026127267);
+  skipping.skip_shuffle(values.size());
+  EXPECT_EQ(skipping.interval(0xffffffffu), 765892134u);
+  RandomState other(1234);
+  values = counting<std::uint32_t>(300000);
+  other.shuffle(std::span(values));
+  EXPECT_EQ(polynomial(values), 13035879750647165690u);
+  EXPECT_EQ(other.interval(0xffffffffu), 3824097685u);
+}
+
 TEST(RandomState, TakesTheLargestSeedAndEmptyArrays) {
   RandomState random(4294967295u);
   std::vector<int> empty;

@@ -154,10 +154,36 @@ def data_files():
     names.append(b'{"train": ["0.3", "a", 0.7, "b"], "valid": "c", "test": null}')
     for name in names:
         yield "data_names", name
+    stamp = {"version": 1, "contents": "0000000000000007"}
+    stamp["sources"] = [{"file": "corpus.idx", "bytes": 6, "time_ns": 1, "settled": True}]
+    digits = "0123456789abcdef"
+    stamp["arrays"] = [{"array": "order.npy", "bytes": 5, "first": digits, "last": digits}]
+    yield "index_stamp", json.dumps(stamp).encode()
+    yield "duplicate_journal", b"\x01\x08" + struct.pack("<6Q", 1, 2, 0, 3, 4, 0)
+    yield "duplicate_journal", b"\x17\x08" + struct.pack("<14Q", *[1, 2, 1, 3, 3, 4, 4] * 2)
+    yield "tuning_cache", b"onednn"
+    for schedule in (b"0: 0.7 a 0.3 b\n20: 1 c\n", b"0:\x000.7\0a\x0010:\x001e3\0b"):
+        yield "blend_schedule", b"0" + schedule
+        yield "blend_schedule", b"1" + schedule
     header = json.dumps({"w": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}}).encode()
     yield "safetensors", struct.pack("<Q", len(header)) + header + bytes(8)
     yield "manifest", json.dumps(manifest()).encode()
     yield "metrics_log", b'{"iteration": 1, "lm loss": 2.5, "routing": {"load": [[1, 2]]}}\n' * 3
+
+
+def remote_files():
+    settings = b"[default]\naws_access_key_id = AKIA\naws_secret_access_key=x=\n"
+    settings += b"[profile p]\nregion = eu-west-1\n"
+    for path in (b"s3://bucket/a b/c.idx", b"s3://my.bucket/key", b"https://host:80/p?q=1"):
+        for endpoint in (b"", b"http://127.0.0.1:9000/"):
+            yield "object_location", b"\0".join([path, endpoint, b"p", settings])
+    ok = b'HTTP/1.1 206 Partial Content\r\nETag: "1"\r\nContent-Length: %d\r\n'
+    ok += b"Content-Range: bytes %d-%d/20\r\n\r\n"
+    answer = ok % (1, 0, 0) + b"a\0" + ok % (16, 4, 19) + b"efghijklmnopqrst"
+    yield "http_answers", answer
+    yield "http_answers", answer.replace(b"Content-Length: 16", b"Transfer-Encoding: chunked")
+    yield "http_answers", b"HTTP/1.1 416 No\r\nContent-Range: bytes */0\r\n\r\n"
+    yield "http_answers", b"HTTP/1.1 301 Moved\r\nx-amz-bucket-region: eu-west-1\r\n\r\n"
 
 
 def settings():
@@ -182,6 +208,7 @@ def templates():
 def all_seeds():
     yield from tokenizer_files()
     yield from data_files()
+    yield from remote_files()
     yield from settings()
     yield from templates()
     for i, text in enumerate(texts()):

@@ -23,20 +23,25 @@ bool is_one_message(std::string_view what) {
 
 std::span<const Target> targets() {
   static constexpr Target kTargets[] = {
+      {"blend_schedule", parse_blend_schedules},
       {"chat_template", parse_chat_template},
       {"command_line", parse_command_line},
       {"config_file", parse_config_file},
       {"conversations", parse_conversations},
       {"data_names", parse_data_names},
       {"documents", parse_documents},
+      {"duplicate_journal", parse_duplicate_journal},
       {"encode", parse_encode},
       {"expressions", parse_expressions},
       {"gpt2_files", parse_gpt2_files},
+      {"http_answers", parse_http_answers},
+      {"index_stamp", parse_index_stamp},
       {"indexed_dataset", parse_indexed_dataset},
       {"json_number", parse_json_number},
       {"manifest", parse_manifest},
       {"metrics_log", parse_metrics_log},
       {"npy", parse_npy},
+      {"object_location", parse_object_location},
       {"preprocess_checkpoint", parse_preprocess_checkpoint},
       {"punkt_model", parse_punkt_model},
       {"safetensors", parse_safetensors},
@@ -46,6 +51,7 @@ std::span<const Target> targets() {
       {"tiktoken", parse_tiktoken},
       {"tokenizer_config", parse_tokenizer_config},
       {"tokenizer_json", parse_tokenizer_json},
+      {"tuning_cache", parse_tuning_cache},
       {"word_splitter", parse_word_splitter},
       {"wordpiece", parse_wordpiece},
   };

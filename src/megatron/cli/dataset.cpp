@@ -15,6 +15,7 @@
 #include "megatron/cli/dataset_plan.h"
 #include "megatron/cli/dataset_shards.h"
 #include "megatron/cli/dataset_show.h"
+#include "megatron/config/action_flags.h"
 #include "megatron/config/field_table.h"
 #include "megatron/config/problems.h"
 #include "megatron/config/rule.h"
@@ -84,7 +85,8 @@ const FieldTable<DatasetCommandOptions>& dataset_table() {
     t.about(
         "show prints samples in training order, one JSON line each: "
         "{\"index\":0,\"tokens\":[...]}, "
-        "with --sft also \"labels\" and \"cu_seqlens\", with --decode also \"text\"; with "
+        "with --sft also \"labels\" and \"cu_seqlens\", with --decode also \"text\", with "
+        "--dataloader-type cyclic also the number of the \"sample\" in the split; with "
         "--dataset-type bert or t5, megatron-core's fields. info "
         "PREFIX... prints documents, tokens and type. info SHARDS and show SHARDS print the keys "
         "and fields of WebDataset's tar archives (\"images-{000..123}.tar\"). merge "
@@ -106,6 +108,15 @@ const FieldTable<DatasetCommandOptions>& dataset_table() {
     t.field("global_batch_size", &Options::global_batch_size,
             "number of samples per training step, in whose steps --blend-schedule counts")
         .at_least(0);
+    t.field("micro_batch_size", &Options::micro_batch_size,
+            "number of samples per microbatch, on which the order of --dataloader-type cyclic "
+            "depends")
+        .at_least(1)
+        .at_most(1e6);
+    t.field("data_parallel_size", &Options::data_parallel_size,
+            "number of data-parallel ranks, on which the order of --dataloader-type cyclic depends")
+        .at_least(1)
+        .at_most(1e6);
     t.field("split_name", &Options::split_name, "split to show")
         .choices({"train", "valid", "test"});
     t.field("start", &Options::start, "index of the first sample").at_least(0);
@@ -140,6 +151,69 @@ const FieldTable<DatasetCommandOptions>& dataset_table() {
     return t;
   }();
   return table;
+}
+
+constexpr std::string_view kShow = "show", kShowShards = "show SHARDS", kInfo = "info",
+                           kInfoShards = "info SHARDS", kMerge = "merge";
+
+/// Says which actions use a flag, or the flags of a group that are not named themselves. `plan`
+/// has the flags of a run.
+std::span<const FlagUse> flag_uses() {
+  static const std::vector<FlagUse> uses = {
+      {"start", {kShow, kShowShards}},
+      {"count", {kShow, kShowShards}},
+      {"seed", {kShow, kShowShards}},
+      {"shuffle_window", {kShowShards}},
+      {"Samples to show", {kShow}},
+      {"Samples of BERT and T5", {kShow}},
+      {"decode", {kShow, kShowShards}},
+      {"Text of the samples", {kShow}},
+      {"Tokenizer", {kShow}},
+      {"multimodal", {kInfo, kMerge}},
+      {"Merging", {kMerge}},
+      {"data_cache_path", {kShow, kShowShards, kInfoShards}},
+      {"object_storage_cache_path", {kShow, kShowShards, kInfo, kInfoShards, kMerge}},
+      {"object_storage_cache_mib", {kShow, kShowShards, kInfo, kInfoShards, kMerge}},
+      {"object_storage_chunk_mib", {kShow, kShowShards, kInfo, kInfoShards, kMerge}},
+      {"num_workers", {}},  // from here on: what changes no token of a sample
+      {"reset_position_ids", {}},
+      {"reset_attention_mask", {}},
+      {"eod_mask_loss", {}},
+      {"dataloader_inter_document_masking", {}},
+      {"allow_ambiguous_pad_tokens", {}},
+      {"Data", {kShow}},
+      {"Fill in the middle", {kShow}},
+      {"Supervised finetuning", {kShow}}};
+  return uses;
+}
+
+/// Returns what the words ask for. Throws a UserError if the first one is no action.
+std::string_view chosen_action(const std::string& word, bool shards) {
+  if (word == "info") return shards ? kInfoShards : kInfo;
+  if (word == "merge") return kMerge;
+  if (word == "show") return shards ? kShowShards : kShow;
+  throw UserError({"the first word must be show, info, merge or plan",
+                   word.empty() ? "there is none" : word, "see megatron dataset --help"});
+}
+
+/// Throws all mistakes of flags that depend on another flag which is not given.
+void check_flag_conditions(const DatasetCommandOptions& options, const ParseResult& parsed) {
+  const bool cyclic = options.data.dataloader_type == "cyclic";
+  const struct {
+    const char* name;
+    bool holds;
+    const char* condition;
+  } conditions[] = {
+      {"global_batch_size", !options.data.blend_schedule.empty(), "--blend-schedule"},
+      {"micro_batch_size", cyclic, "--dataloader-type cyclic"},
+      {"data_parallel_size", cyclic, "--dataloader-type cyclic"},
+  };
+  Problems problems;
+  for (const auto& [name, holds, condition] : conditions)
+    if (parsed.is_set(name) && !holds)
+      problems.add({parsed.origin(name).where + " has no effect without " + condition, "",
+                    "leave it out, or add " + std::string(condition)});
+  problems.throw_if_any();
 }
 
 /// Returns how many sequences have each mode; nothing for a dataset without modes.
@@ -229,16 +303,22 @@ int run_dataset(std::span<const std::string> args) {
   DatasetCommandOptions options;
   const ParseResult parsed = parse_command_line(dataset_table(), args, options, "dataset");
   std::cerr << notes_text(parsed);
-  const std::string action = options.operands.empty() ? "" : options.operands[0];
+  const std::string word = options.operands.empty() ? "" : options.operands[0];
   const std::vector<std::string> prefixes(
       options.operands.begin() + (options.operands.empty() ? 0 : 1), options.operands.end());
-  if (action == "info")
-    return are_shards(prefixes) ? describe_shards(prefixes, options) : info(prefixes, options);
-  if (action == "merge") return merge(prefixes, options);
-  if (action != "show")
-    throw UserError({"the first word must be show, info, merge or plan",
-                     action.empty() ? "there is none" : action, "see megatron dataset --help"});
-  if (are_shards(prefixes)) return show_shards(prefixes, options);
+  const bool shards = (word == "info" || word == "show") && are_shards(prefixes);
+  const std::string_view action = chosen_action(word, shards);
+  refuse_unused_flags(dataset_fields(), parsed, action, flag_uses());
+  if (action == kInfoShards) return describe_shards(prefixes, options);
+  if (action == kInfo) return info(prefixes, options);
+  if (action == kMerge) return merge(prefixes, options);
+  if (action == kShowShards) {
+    if (parsed.is_set("seed") && options.shuffle_window == 0)
+      throw UserError({"--seed has no effect without --shuffle-window", "",
+                       "leave it out, or add --shuffle-window N"});
+    return show_shards(prefixes, options);
+  }
+  check_flag_conditions(options, parsed);
   if (!prefixes.empty())
     throw UserError({"show: unexpected word " + prefixes[0], "", "give datasets with --data-path"});
   return show_samples(options);

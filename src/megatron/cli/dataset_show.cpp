@@ -4,6 +4,7 @@
 #include <array>
 #include <charconv>
 #include <iostream>
+#include <limits>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string_view>
@@ -12,6 +13,7 @@
 #include "megatron/base/json.h"
 #include "megatron/config/problems.h"
 #include "megatron/config/rule.h"
+#include "megatron/datasets/cyclic_order.h"
 #include "megatron/datasets/prompt_format.h"
 #include "megatron/datasets/split.h"
 #include "megatron/tokenizers/tokenizer.h"
@@ -153,10 +155,15 @@ std::string decoded(const std::vector<std::int64_t>& ids, const Tokenizer& token
   return json_text(tokenizer.decode(in_vocabulary(known, tokenizer, index), SpecialTokens::keep));
 }
 
-/// Returns the JSON line of a sample.
+bool is_cyclic(const DatasetCommandOptions& options) {
+  return options.data.dataloader_type == "cyclic";
+}
+
+/// Returns the JSON line of the sample `index`, which training takes at `position`.
 std::string sample_line(const DatasetCommandOptions& options, const Dataset& dataset,
-                        const Tokenizer* tokenizer, std::int64_t index) {
-  std::string line = "{\"index\":" + std::to_string(index);
+                        const Tokenizer* tokenizer, std::int64_t position, std::int64_t index) {
+  std::string line = "{\"index\":" + std::to_string(position);
+  if (is_cyclic(options)) line += ",\"sample\":" + std::to_string(index);
   if (is_masked(options)) {
     const std::vector<SampleField> fields = dataset.fields(index);
     line += masked_members(fields);
@@ -172,6 +179,28 @@ std::string sample_line(const DatasetCommandOptions& options, const Dataset& dat
   if (packed) line += packed_fields(*packed);
   if (options.decode) line += ",\"text\":" + decoded(ids, *tokenizer, index, false);
   return line + "}";
+}
+
+void print_samples(const DatasetCommandOptions& options, const Dataset& dataset,
+                   const Tokenizer* tokenizer) {
+  std::optional<CyclicOrder> cyclic;
+  if (is_cyclic(options)) {
+    cyclic.emplace(SamplerOptions{.total_samples = dataset.size(),
+                                  .consumed_samples = options.start,
+                                  .micro_batch_size = options.micro_batch_size,
+                                  .data_parallel_size = options.data_parallel_size});
+  } else if (options.start > dataset.size()) {
+    throw UserError(
+        {"--start " + std::to_string(options.start) + " is beyond the end",
+         "the " + options.split_name + " split has " + std::to_string(dataset.size()) + " samples",
+         ""});
+  }
+  const std::int64_t last = cyclic ? std::numeric_limits<std::int64_t>::max() : dataset.size(),
+                     end = options.start + std::min(options.count, last - options.start);
+  for (std::int64_t position = options.start; position < end && std::cout; ++position)
+    std::cout << sample_line(options, dataset, tokenizer, position,
+                             cyclic ? cyclic->next() : position)
+              << "\n";
 }
 
 /// Returns the mixtures of a run that trains on `num_samples` samples.
@@ -205,6 +234,8 @@ DatasetRequest show_request(const DatasetCommandOptions& options, Split split,
   if (is_masked(options)) {
     request.kind = options.dataset_type;
     request.masked = masked_request(options, tokenizer);
+  }
+  if (is_masked(options) || options.data.fim.fim_data) {
     request.tokenizer.vocab_size = tokenizer->vocab_size();
     request.tokenizer.eod = tokenizer->eod();
   }
@@ -221,6 +252,10 @@ DatasetRequest show_request(const DatasetCommandOptions& options, Split split,
 
 int show_samples(const DatasetCommandOptions& options) {
   if (!options.seq_length) throw UserError({"show needs --seq-length", "", ""});
+  if (options.data.dataloader_type == "external")
+    throw UserError({"show cannot print the samples of --dataloader-type external",
+                     "a program that links the library makes them",
+                     "use --dataloader-type single or cyclic"});
   check_type_flags(options);
   const bool needs_tokenizer =
       options.decode || options.data.fim.fim_data || options.data.sft || is_masked(options);
@@ -237,14 +272,7 @@ int show_samples(const DatasetCommandOptions& options) {
   const Datasets datasets = build_datasets(options.data, request);
   for (const std::string& warning : datasets.warnings) std::cerr << "note: " << warning << "\n";
   const Dataset& dataset = datasets.require(*name);
-  if (options.start > dataset.size())
-    throw UserError(
-        {"--start " + std::to_string(options.start) + " is beyond the end",
-         "the " + options.split_name + " split has " + std::to_string(dataset.size()) + " samples",
-         ""});
-  const std::int64_t end = options.start + std::min(options.count, dataset.size() - options.start);
-  for (std::int64_t index = options.start; index < end && std::cout; ++index)
-    std::cout << sample_line(options, dataset, tokenizer.get(), index) << "\n";
+  print_samples(options, dataset, tokenizer.get());
   return 0;
 }
 

@@ -26,7 +26,8 @@ struct DatasetCommandOptions {
   std::int64_t seed = 1234;
   std::string num_samples = "none,none,none";
   std::string split_name = "train";
-  std::int64_t global_batch_size = 0;  ///< of --blend-schedule
+  std::int64_t global_batch_size = 0;                         ///< of --blend-schedule
+  std::int64_t micro_batch_size = 1, data_parallel_size = 1;  ///< of --dataloader-type cyclic
   std::int64_t start = 0, count = 10, vocab_size = 50257;
   std::string input, output_prefix;
   bool multimodal = false, decode = false;

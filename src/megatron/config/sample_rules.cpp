@@ -49,12 +49,6 @@ const std::vector<Rule>& fim_rules() {
                     : Parts{"--fim-split-sample", "needs the share of fragments to reorder",
                             "add --fim-fragment-rate X"};
        }},
-      {{"fim_data", "mock_data", "data_path"},
-       [](S s) { return s.data.fim.fim_data && !has_paths(s.data); },
-       [](S) {
-         return Parts{"--fim-data", "reorders text, and mock data have none",
-                      "add --data-path with datasets"};
-       }},
       {{"fim_data", "sft"},
        [](S s) { return s.data.fim.fim_data && s.data.sft; },
        [](S) {

@@ -59,9 +59,6 @@ class Builder {
     }
     const DataSources sources = data_sources(config_);
     if (sources.is_mock()) {
-      if (config_.fim.fim_data)
-        throw UserError({"--fim-data reorders text, and mock data have none", "",
-                         "give datasets with --data-path"});
       build_mock();
     } else if (sources.blend) {
       build_blend(*sources.blend, divide_by(config_.split.empty() ? kDefaultSplit : config_.split),

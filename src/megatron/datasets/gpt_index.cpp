@@ -1,6 +1,8 @@
 #include "megatron/datasets/gpt_index.h"
 
 #include <algorithm>
+#include <array>
+#include <atomic>
 #include <cmath>
 #include <future>
 #include <limits>
@@ -9,73 +11,130 @@
 #include <vector>
 
 #include "megatron/base/error.h"
+#include "megatron/datasets/parallel_for.h"
 
 namespace megatron {
 namespace {
 
-std::vector<std::int32_t> build_document_index(const GptIndexInput& input, const EpochPlan& plan,
-                                               RandomState& random) {
+/// Returns how many of `total` values are shuffled together; the others are shuffled apart.
+std::array<std::size_t, 2> shuffled_parts(std::size_t total, std::size_t last_part,
+                                          const EpochPlan& plan) {
+  if (!plan.separate_final_epoch) return {total, 0};
+  return {total - last_part, last_part};
+}
+
+std::array<std::size_t, 2> document_parts(const GptIndexInput& input, const EpochPlan& plan) {
   const std::int64_t documents = input.end - input.begin;
-  std::vector<std::int32_t> index(static_cast<std::size_t>(documents * plan.num_epochs));
+  return shuffled_parts(static_cast<std::size_t>(documents * plan.num_epochs),
+                        static_cast<std::size_t>(documents), plan);
+}
+
+LargeArray<std::int32_t> build_document_index(const GptIndexInput& input, const EpochPlan& plan,
+                                              RandomState& random) {
+  const std::int64_t documents = input.end - input.begin;
+  const auto [first, second] = document_parts(input, plan);
+  LargeArray<std::int32_t> index(first + second);
   for (std::int64_t epoch = 0; epoch < plan.num_epochs; ++epoch) {
-    const auto first = index.begin() + epoch * documents;
-    std::iota(first, first + documents, static_cast<std::int32_t>(input.begin));
+    std::int32_t* const begin = index.data() + epoch * documents;
+    std::iota(begin, begin + documents, static_cast<std::int32_t>(input.begin));
   }
-  const std::size_t first =
-      plan.separate_final_epoch ? index.size() - static_cast<std::size_t>(documents) : index.size();
-  random.shuffle(std::span(index).first(first));
-  random.shuffle(std::span(index).subspan(first));
+  random.shuffle(index.span().first(first));
+  random.shuffle(index.span().last(second));
   return index;
 }
 
-/// Walks the concatenated documents in steps of sequence_length tokens and records where each
-/// sample begins. Documents are in random order, so their lengths are fetched ahead.
+/// Cuts the concatenated documents into samples and records where each begins: sample k with the
+/// document and offset that follow its predecessor, whose last token is number
+/// k · sequence_length + extra − 1 of all. Threads take blocks of documents in turn. Each fetches
+/// the lengths of its block, which lie anywhere, and hands the sum to the thread of the next block
+/// before it looks for the samples.
 template <class T>
-std::vector<T> build_sample_index(const GptIndexInput& input,
-                                  const std::vector<std::int32_t>& documents,
-                                  std::int64_t samples) {
-  constexpr std::size_t kAhead = 32;
-  const std::int64_t extra = input.add_extra_token ? 1 : 0;
-  std::vector<T> index(static_cast<std::size_t>(2 * (samples + 1)));
-  std::size_t position = 0;
-  const auto fetch_ahead = [&] {
-    if (position + kAhead < documents.size())
-      __builtin_prefetch(input.lengths.bytes().data() +
-                         sizeof(std::int32_t) *
-                             static_cast<std::size_t>(documents[position + kAhead]));
-  };
-  std::int64_t offset = 0;
-  for (std::int64_t sample = 1; sample <= samples; ++sample) {
-    std::int64_t remaining = input.sequence_length + extra;
-    while (remaining != 0) {
-      const std::int64_t length =
-          input.lengths[static_cast<std::size_t>(documents[position])] - offset;
-      remaining -= length;
-      if (remaining <= 0) {
-        offset += remaining + length - extra;
-        remaining = 0;
-      } else if (position + 1 == documents.size()) {
-        offset = input.lengths[static_cast<std::size_t>(documents[position])] - extra;
-        break;
-      } else {
-        ++position;
-        offset = 0;
-        fetch_ahead();
-      }
+class SampleCutter {
+ public:
+  SampleCutter(const GptIndexInput& input, std::span<const std::int32_t> documents,
+               std::int64_t samples)
+      : input_(input),
+        documents_(documents),
+        samples_(samples),
+        extra_(input.add_extra_token ? 1 : 0),
+        index_(static_cast<std::size_t>(2 * (samples + 1))),
+        begins_(documents.size() / kBlock + 2) {
+    for (std::atomic<std::int64_t>& begin : begins_) begin = kUnknown;
+    begins_[0] = 0;
+  }
+
+  NpyArray cut() {
+    const std::size_t blocks = (documents_.size() + kBlock - 1) / kBlock;
+    record(0, 0, 0);
+    parallel_for(blocks, [this](std::size_t block) { cut_block(block); });
+    // What lies behind the tokens begins at the last of them.
+    for (std::int64_t k = samples_; k > 0 && last_token(k) >= begins_[blocks]; --k)
+      record(k, documents_.size() - 1, length(documents_.size() - 1) - extra_);
+    return NpyArray(std::move(index_), 2);
+  }
+
+ private:
+  static constexpr std::size_t kBlock = 1 << 14;  ///< whose lengths fit into the L1 or L2 cache
+  static constexpr std::int64_t kUnknown = -1;
+
+  std::int64_t length(std::size_t position) const {
+    return input_.lengths[static_cast<std::size_t>(documents_[position])];
+  }
+  std::int64_t last_token(std::int64_t sample) const {
+    return sample * input_.sequence_length + extra_ - 1;
+  }
+  void record(std::int64_t sample, std::size_t position, std::int64_t offset) {
+    index_[static_cast<std::size_t>(2 * sample)] = static_cast<T>(position);
+    index_[static_cast<std::size_t>(2 * sample + 1)] = static_cast<T>(offset);
+  }
+
+  void cut_block(std::size_t block) {
+    const std::size_t first = block * kBlock, count = std::min(kBlock, documents_.size() - first);
+    std::array<std::int32_t, kBlock> lengths;
+    std::int64_t tokens = 0;
+    for (std::size_t i = 0; i < count; ++i) {
+      lengths[i] = static_cast<std::int32_t>(length(first + i));
+      tokens += lengths[i];
     }
-    index[static_cast<std::size_t>(2 * sample)] = static_cast<T>(position);
-    index[static_cast<std::size_t>(2 * sample + 1)] = static_cast<T>(offset);
+    begins_[block].wait(kUnknown);
+    std::int64_t begin = begins_[block];
+    begins_[block + 1] = begin + tokens;
+    begins_[block + 1].notify_one();
+
+    std::int64_t sample = std::max<std::int64_t>(
+        1, (begin - extra_ + input_.sequence_length) / input_.sequence_length);
+    std::int64_t token = last_token(sample);
+    for (std::size_t i = 0; i < count; ++i) {
+      const std::int64_t end = begin + lengths[i];
+      for (; token < end && sample <= samples_; ++sample, token += input_.sequence_length)
+        record(sample, first + i, token - begin + 1 - extra_);
+      begin = end;
+    }
   }
-  return index;
-}
+
+  const GptIndexInput& input_;
+  std::span<const std::int32_t> documents_;
+  std::int64_t samples_, extra_;
+  LargeArray<T> index_;
+  std::vector<std::atomic<std::int64_t>> begins_;  ///< the first token of each block, or kUnknown
+};
 
 template <class T>
-NpyArray build_shuffle_index(std::int64_t first, std::int64_t total, RandomState& random) {
-  std::vector<T> index(static_cast<std::size_t>(total));
-  std::iota(index.begin(), index.end(), T{0});
-  random.shuffle(std::span(index).first(static_cast<std::size_t>(first)));
-  random.shuffle(std::span(index).subspan(static_cast<std::size_t>(first)));
+NpyArray build_shuffle_index(const std::array<std::size_t, 2>& parts, RandomState& random) {
+  LargeArray<T> index(parts[0] + parts[1]);
+  std::iota(index.span().begin(), index.span().end(), T{0});
+  random.shuffle(index.span().first(parts[0]));
+  random.shuffle(index.span().last(parts[1]));
   return NpyArray(std::move(index));
+}
+
+NpyArray build_shuffle_index(const EpochPlan& plan, RandomState& random) {
+  const auto total = static_cast<std::size_t>(plan.total_samples);
+  const std::array<std::size_t, 2> parts = shuffled_parts(
+      total, total - static_cast<std::size_t>(plan.samples_before_final_epoch), plan);
+  const bool wide = total >= std::numeric_limits<std::uint32_t>::max() - 1;
+  return wide ? build_shuffle_index<std::int64_t>(parts, random)
+              : build_shuffle_index<std::uint32_t>(parts, random);
 }
 
 }  // namespace
@@ -108,29 +167,23 @@ EpochPlan plan_epochs(const GptIndexInput& input) {
   return plan;
 }
 
-/// Samples are cut in a thread of their own, because shuffling them needs nothing but their number.
+/// Samples are shuffled in a thread of their own: that needs nothing but their number and the
+/// random numbers behind those of the documents, which are drawn twice.
 GptIndex build_gpt_index(const GptIndexInput& input) {
   const EpochPlan plan = plan_epochs(input);
-  RandomState random(input.seed);
-  std::vector<std::int32_t> documents = build_document_index(input, plan, random);
-
-  constexpr std::int64_t kInt32Max = std::numeric_limits<std::int32_t>::max();
-  const bool wide_documents = static_cast<std::int64_t>(documents.size()) > kInt32Max;
-  std::future<NpyArray> samples = std::async(std::launch::async, [&] {
-    return wide_documents
-               ? NpyArray(build_sample_index<std::int64_t>(input, documents, plan.total_samples), 2)
-               : NpyArray(build_sample_index<std::int32_t>(input, documents, plan.total_samples),
-                          2);
+  std::future<NpyArray> shuffled = std::async(std::launch::async, [&input, &plan] {
+    RandomState random(input.seed);
+    for (const std::size_t part : document_parts(input, plan)) random.skip_shuffle(part);
+    return build_shuffle_index(plan, random);
   });
+  RandomState random(input.seed);
+  LargeArray<std::int32_t> documents = build_document_index(input, plan, random);
+  const bool wide = documents.size() > std::numeric_limits<std::int32_t>::max();
   GptIndex index;
-  const std::int64_t first =
-      plan.separate_final_epoch ? plan.samples_before_final_epoch : plan.total_samples;
-  const bool wide =
-      plan.total_samples >= std::int64_t{std::numeric_limits<std::uint32_t>::max()} - 1;
-  index.shuffle_index = wide
-                            ? build_shuffle_index<std::int64_t>(first, plan.total_samples, random)
-                            : build_shuffle_index<std::uint32_t>(first, plan.total_samples, random);
-  index.sample_index = samples.get();
+  index.sample_index =
+      wide ? SampleCutter<std::int64_t>(input, documents.span(), plan.total_samples).cut()
+           : SampleCutter<std::int32_t>(input, documents.span(), plan.total_samples).cut();
+  index.shuffle_index = shuffled.get();
   index.document_index = NpyArray(std::move(documents));
   return index;
 }

@@ -35,10 +35,11 @@ class EntryFiles {
 };
 
 /// The arrays of an entry, or why there are none. `reason` is empty for an entry that does not
-/// exist.
+/// exist. `notes` says what is odd about arrays that are used.
 struct Loaded {
   std::optional<IndexArrays> arrays = {};
   std::string reason = {};
+  std::vector<std::string> notes = {};
 };
 
 std::optional<std::string> read_stamp(const EntryFiles& files) {
@@ -60,6 +61,23 @@ std::optional<std::string> time_mismatch(const EntryFiles& files, const IndexSou
   return std::nullopt;
 }
 
+/// Names the sources that are newer than an entry whose stamp fits them: their times say that the
+/// index is stale, and their contents say that it is not.
+std::vector<std::string> newer_sources(const EntryFiles& files, const IndexSources& sources) {
+  std::vector<std::string> notes;
+  std::error_code code;
+  const auto built = fs::last_write_time(files.description(), code);
+  if (code) return notes;
+  for (const fs::path& source : sources.files) {
+    const auto changed = fs::last_write_time(source, code);
+    if (!code && changed > built)
+      notes.push_back(source.string() +
+                      " is newer than its cached sample order, which is kept because the contents "
+                      "are the same: the file was touched or copied, or a clock was wrong");
+  }
+  return notes;
+}
+
 Loaded load_files(const EntryFiles& files, const IndexSources& sources,
                   const std::function<bool(const IndexArrays&)>& accept) {
   std::error_code code;
@@ -74,7 +92,7 @@ Loaded load_files(const EntryFiles& files, const IndexSources& sources,
   if (!accept(arrays)) return {.reason = "its arrays do not fit the data"};
   // A builder may have replaced some of the arrays meanwhile.
   if (read_stamp(files) != stamp) return {.reason = "another process builds it again"};
-  return {.arrays = std::move(arrays)};
+  return {.arrays = std::move(arrays), .notes = newer_sources(files, sources)};
 }
 
 Loaded try_load(const EntryFiles& files, const IndexSources& sources,
@@ -128,8 +146,12 @@ IndexArrays load_or_build(const IndexCacheEntry& entry, const std::function<Inde
                           std::vector<std::string>& warnings) {
   if (entry.folder.empty()) return build();
   const EntryFiles files(entry);
+  const auto take = [&](Loaded& loaded) {
+    warnings.insert(warnings.end(), loaded.notes.begin(), loaded.notes.end());
+    return *std::move(loaded.arrays);
+  };
   Loaded found = try_load(files, entry.sources, accept);
-  if (found.arrays) return *std::move(found.arrays);
+  if (found.arrays) return take(found);
   const auto warn_unwritable = [&](const std::string& reason) {
     warnings.push_back("the sample order is kept in memory because " + entry.folder.string() +
                        " cannot be written (" + reason +
@@ -152,7 +174,7 @@ IndexArrays load_or_build(const IndexCacheEntry& entry, const std::function<Inde
   if (found.arrays) {
     if (waited_s > kLongWaitSeconds)
       warnings.push_back(name + format("was built by another process in %.0f s", waited_s));
-    return *std::move(found.arrays);
+    return take(found);
   }
   IndexArrays arrays = build();
   try {

@@ -30,8 +30,8 @@ using IndexArrays = std::vector<NpyArray>;
 /// sources or rejected by `accept`. Whichever thread or process comes first builds; the others wait
 /// for its lock file, and no collective is involved. An entry without a stamp, such as
 /// megatron-core's, is used if it is newer than its sources. `warnings` says why an entry that
-/// existed was not used, that building took another process long, and that the folder is not
-/// writable.
+/// existed was not used, that one was used although a source is newer, that building took another
+/// process long, and that the folder is not writable.
 IndexArrays load_or_build(const IndexCacheEntry& entry, const std::function<IndexArrays()>& build,
                           const std::function<bool(const IndexArrays&)>& accept,
                           std::vector<std::string>& warnings);

@@ -11,6 +11,67 @@
 #include "megatron/tokenizers/utf8.h"
 
 namespace megatron {
+namespace {
+
+/// Returns the size of the JSON number at the beginning of `text`; 0 if there is none.
+std::size_t number_size(std::string_view text) {
+  std::size_t at = 0;
+  const auto take_digits = [&] {
+    const std::size_t first = at;
+    while (at < text.size() && text[at] >= '0' && text[at] <= '9') ++at;
+    return at - first;
+  };
+  if (text.starts_with('-')) ++at;
+  if (text.substr(at).starts_with('0')) {
+    ++at;
+  } else if (take_digits() == 0) {
+    return 0;
+  }
+  std::size_t end = at;
+  if (text.substr(at).starts_with('.')) {
+    ++at;
+    if (take_digits() == 0) return end;
+    end = at;
+  }
+  if (at < text.size() && (text[at] == 'e' || text[at] == 'E')) {
+    ++at;
+    if (at < text.size() && (text[at] == '+' || text[at] == '-')) ++at;
+    if (take_digits() > 0) end = at;
+  }
+  return end;
+}
+
+/// Returns the size of the number at the beginning of `text`, with the words that Python's
+/// json.loads takes for one; 0 if there is none.
+std::size_t python_number_size(std::string_view text) {
+  for (const std::string_view word : {"NaN", "Infinity", "-Infinity"})
+    if (text.starts_with(word)) return word.size();
+  return number_size(text);
+}
+
+/// Returns the line with a 0 in place of every number, and spaces behind it. Numbers are of no
+/// interest here, but simdjson refuses NaN, Infinity and those beyond the range of its types, which
+/// Python's json.loads takes.
+std::string without_numbers(std::string_view line) {
+  constexpr std::string_view kBeforeValue = "[:, \t\n\r";
+  std::string result(line);
+  bool in_string = false;
+  for (std::size_t i = 0; i < line.size(); ++i) {
+    if (in_string && line[i] == '\\') {
+      ++i;
+    } else if (line[i] == '"') {
+      in_string = !in_string;
+    } else if (!in_string && i > 0 && kBeforeValue.find(line[i - 1]) != std::string_view::npos) {
+      const std::size_t size = python_number_size(line.substr(i));
+      if (size == 0) continue;
+      result.replace(i, size, "0" + std::string(size - 1, ' '));
+      i += size - 1;
+    }
+  }
+  return result;
+}
+
+}  // namespace
 
 static_assert(TextChunk::kPadding >= simdjson::SIMDJSON_PADDING);
 
@@ -39,15 +100,25 @@ const std::vector<std::vector<std::string_view>>& JsonLineParser::parse(std::str
                                                                         const std::string& source) {
   for (auto& texts : texts_) texts.clear();
   owned_.clear();
-  replaced_.clear();
+  had_invalid_utf8_ = false;
   simdjson::dom::element element;
-  auto error =
-      simd_->parser.parse(line.data(), line.size(), /*realloc_if_needed=*/false).get(element);
-  if (auto valid = error ? replace_invalid_utf8(line) : std::nullopt) {
-    const std::size_t size = valid->size();
-    replaced_ = std::move(*valid) + std::string(TextChunk::kPadding, '\0');
+  const auto parse_line = [&] {
+    return simd_->parser.parse(line.data(), line.size(), /*realloc_if_needed=*/false).get(element);
+  };
+  const auto replace_line = [&](std::string text) {
+    const std::size_t size = text.size();
+    replaced_ = std::move(text) + std::string(TextChunk::kPadding, '\0');
     line = std::string_view(replaced_).substr(0, size);
-    error = simd_->parser.parse(line.data(), line.size(), /*realloc_if_needed=*/false).get(element);
+  };
+  auto error = parse_line();
+  if (auto valid = error ? replace_invalid_utf8(line) : std::nullopt) {
+    had_invalid_utf8_ = true;
+    replace_line(*std::move(valid));
+    error = parse_line();
+  }
+  if (error) {
+    replace_line(without_numbers(line));
+    error = parse_line();
   }
   if (error) {
     parse_with_nlohmann(line, source, simdjson::error_message(error));
@@ -80,7 +151,7 @@ const std::vector<std::vector<std::string_view>>& JsonLineParser::parse(std::str
   return texts_;
 }
 
-/// Slow path for JSON that simdjson rejects: integers beyond 64 bits, deep nesting.
+/// Slow path for JSON that simdjson rejects: deep nesting.
 void JsonLineParser::parse_with_nlohmann(std::string_view line, const std::string& source,
                                          const std::string& reason) {
   const Json object = Json::parse(line, nullptr, /*allow_exceptions=*/false);

@@ -16,11 +16,12 @@ class JsonLineParser {
 
   /// Returns the texts of each key: one for a string, several for a list of strings. The result is
   /// valid until the next call. `line` must be followed by TextChunk::kPadding readable bytes.
-  /// Invalid UTF-8 is read as U+FFFD. A UserError names `source`, "file:line".
+  /// Invalid UTF-8 is read as U+FFFD. NaN, Infinity and numbers of any size are allowed, as in
+  /// Python's json.loads. A UserError names `source`, "file:line".
   const std::vector<std::vector<std::string_view>>& parse(std::string_view line,
                                                           const std::string& source);
   /// Returns whether the last line contained invalid UTF-8.
-  bool had_invalid_utf8() const { return !replaced_.empty(); }
+  bool had_invalid_utf8() const { return had_invalid_utf8_; }
 
  private:
   void parse_with_nlohmann(std::string_view line, const std::string& source,
@@ -34,7 +35,8 @@ class JsonLineParser {
   std::vector<std::string> keys_;
   std::vector<std::vector<std::string_view>> texts_;
   std::vector<std::unique_ptr<std::string>> owned_;
-  std::string replaced_;  // the repaired line and its padding when the input was invalid UTF-8
+  bool had_invalid_utf8_ = false;
+  std::string replaced_;  // a repaired line and its padding
 };
 
 }  // namespace megatron

@@ -81,9 +81,9 @@ std::int64_t load_value(const std::byte* data, std::int64_t i) {
 
 }  // namespace
 
-template <class T>
-void NpyArray::take(std::vector<T> values, std::int64_t columns, NpyType type) {
-  auto owned = std::make_shared<const std::vector<T>>(std::move(values));
+template <class Values>
+void NpyArray::take(Values values, std::int64_t columns, NpyType type) {
+  auto owned = std::make_shared<const Values>(std::move(values));
   type_ = type;
   size_ = static_cast<std::int64_t>(owned->size());
   shape_ = columns == 0 ? std::vector<std::int64_t>{size_}
@@ -102,6 +102,15 @@ NpyArray::NpyArray(std::vector<std::int64_t> values, std::int64_t columns) {
   take(std::move(values), columns, NpyType::int64);
 }
 NpyArray::NpyArray(std::vector<std::uint32_t> values, std::int64_t columns) {
+  take(std::move(values), columns, NpyType::uint32);
+}
+NpyArray::NpyArray(LargeArray<std::int32_t> values, std::int64_t columns) {
+  take(std::move(values), columns, NpyType::int32);
+}
+NpyArray::NpyArray(LargeArray<std::int64_t> values, std::int64_t columns) {
+  take(std::move(values), columns, NpyType::int64);
+}
+NpyArray::NpyArray(LargeArray<std::uint32_t> values, std::int64_t columns) {
   take(std::move(values), columns, NpyType::uint32);
 }
 

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "megatron/base/files.h"
+#include "megatron/datasets/large_array.h"
 
 namespace megatron {
 
@@ -26,6 +27,10 @@ class NpyArray {
   explicit NpyArray(std::vector<std::int64_t> values, std::int64_t columns = 0);
   explicit NpyArray(std::vector<std::uint32_t> values, std::int64_t columns = 0);
 
+  explicit NpyArray(LargeArray<std::int32_t> values, std::int64_t columns = 0);
+  explicit NpyArray(LargeArray<std::int64_t> values, std::int64_t columns = 0);
+  explicit NpyArray(LargeArray<std::uint32_t> values, std::int64_t columns = 0);
+
   /// Maps a .npy file. A UserError names the file and the invalid field.
   static NpyArray load(const fs::path& path);
   /// Writes the same bytes as numpy.save, and fsyncs them.
@@ -40,8 +45,8 @@ class NpyArray {
   std::int64_t at(std::int64_t i) const;
 
  private:
-  template <class T>
-  void take(std::vector<T> values, std::int64_t columns, NpyType type);
+  template <class Values>
+  void take(Values values, std::int64_t columns, NpyType type);
 
   NpyType type_ = NpyType::int32;
   std::vector<std::int64_t> shape_ = {0};

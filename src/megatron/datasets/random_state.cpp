@@ -39,54 +39,38 @@ std::array<std::uint32_t, 8> seed_sequence(std::uint32_t entropy) {
   return state;
 }
 
-/// Gives std::mt19937 the state that init_by_array() of Matsumoto and Nishimura's MT19937 makes of
-/// words, which differs from that of std::seed_seq.
-class InitByArray {
- public:
-  using result_type = std::uint32_t;
-  explicit InitByArray(std::span<const std::uint32_t> words) : words_(words) {}
-
-  template <class Iterator>
-  void generate(Iterator first, Iterator last) {
-    const auto size = static_cast<std::size_t>(last - first);
-    std::vector<std::uint32_t> state(size);
-    state[0] = 19650218u;
-    for (std::size_t i = 1; i < size; ++i)
-      state[i] = 1812433253u * twisted(state[i - 1]) + static_cast<std::uint32_t>(i);
-    std::size_t at = 1;
-    const auto advance = [&] {
-      if (++at < size) return;
-      state[0] = state[size - 1];
-      at = 1;
-    };
-    for (std::size_t i = 0; i < std::max(size, words_.size()); ++i) {
-      const std::size_t word = i % words_.size();
-      state[at] = (state[at] ^ (twisted(state[at - 1]) * 1664525u)) + words_[word] +
-                  static_cast<std::uint32_t>(word);
-      advance();
-    }
-    for (std::size_t i = 0; i + 1 < size; ++i) {
-      state[at] =
-          (state[at] ^ (twisted(state[at - 1]) * 1566083941u)) - static_cast<std::uint32_t>(at);
-      advance();
-    }
-    state[0] = 0x80000000u;
-    std::copy(state.begin(), state.end(), first);
-  }
-
- private:
-  static std::uint32_t twisted(std::uint32_t value) { return value ^ (value >> 30); }
-  std::span<const std::uint32_t> words_;
-};
-
-std::mt19937 engine_of(std::span<const std::uint32_t> words) {
-  InitByArray seeds(words);
-  return std::mt19937(seeds);
-}
-
 }  // namespace
 
-RandomState::RandomState(std::span<const std::uint32_t> words) : engine_(engine_of(words)) {}
+/// Each random word is stored where the next partner belongs and counts only if it is small enough,
+/// so that no branch depends on it. All partners of a loop share the mask of numpy's rejection.
+std::size_t RandomState::draw_partners(std::size_t last, Partners& partners) {
+  const std::size_t count = std::min(last, partners.size());
+  std::size_t filled = 0;
+  while (filled < count) {
+    const auto mask =
+        static_cast<std::uint32_t>(~std::uint64_t{0} >> std::countl_zero(last - filled));
+    const std::size_t end =
+        std::min(count, last - (mask >> 1));  // the mask is smaller from here on
+    while (filled < end) {
+      const std::span<const std::uint32_t> words = engine_.ahead();
+      const std::size_t drawn = std::min(words.size(), end - filled);
+      for (std::size_t i = 0; i < drawn; ++i) {
+        const std::uint32_t value = words[i] & mask;
+        partners[filled] = value;
+        filled += value <= last - filled;
+      }
+      engine_.skip(drawn);
+    }
+  }
+  return count;
+}
+
+void RandomState::skip_shuffle(std::size_t size) {
+  std::size_t last = size > 0 ? size - 1 : 0;
+  for (; last > kMax32; --last) interval(last);
+  Partners partners;
+  while (last > 0) last -= draw_partners(last, partners);
+}
 
 double RandomState::next_double() {
   const std::uint32_t high = static_cast<std::uint32_t>(engine_()) >> 5;
@@ -182,7 +166,7 @@ std::vector<std::int32_t> Pcg64::integers(std::int32_t low, std::int32_t high, s
 std::vector<std::int64_t> torch_randperm(std::int64_t count, std::uint64_t seed) {
   std::vector<std::int64_t> order(static_cast<std::size_t>(count));
   std::iota(order.begin(), order.end(), std::int64_t{0});
-  std::mt19937 engine(static_cast<std::uint32_t>(seed));
+  Mt19937 engine(static_cast<std::uint32_t>(seed));
   const bool wide =
       static_cast<std::uint64_t>(count) >= std::numeric_limits<std::uint32_t>::max() / 20;
   for (std::int64_t i = 0; i + 1 < count; ++i) {

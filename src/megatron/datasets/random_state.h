@@ -6,10 +6,11 @@
 #include <array>
 #include <bit>
 #include <cstdint>
-#include <random>
 #include <span>
 #include <utility>
 #include <vector>
+
+#include "megatron/datasets/mt19937.h"
 
 namespace megatron {
 
@@ -18,7 +19,7 @@ class RandomState {
  public:
   explicit RandomState(std::uint32_t seed) : engine_(seed) {}
   /// RandomState(words), seeded with an array of at least one word.
-  explicit RandomState(std::span<const std::uint32_t> words);
+  explicit RandomState(std::span<const std::uint32_t> words) : engine_(words) {}
 
   /// Returns binomial(1, probability): whether an event with this probability happens.
   bool bernoulli(double probability);
@@ -45,30 +46,44 @@ class RandomState {
     return value;
   }
 
-  /// Shuffles a one-dimensional array as RandomState.shuffle does.
+  /// Shuffles a one-dimensional array as RandomState.shuffle does. Random numbers are drawn ahead,
+  /// so that the cache misses of several swaps overlap.
   template <class T>
   void shuffle(std::span<T> values) {
-    constexpr std::size_t kBlock = 64;  // random numbers drawn ahead, so that prefetches overlap
-    std::array<std::size_t, kBlock> partners;
     std::size_t last = values.empty() ? 0 : values.size() - 1;
+    for (; last > kMax32; --last) std::swap(values[last], values[interval(last)]);
+    constexpr std::size_t kAhead = 48;
+    Partners partners;
     while (last > 0) {
-      const std::size_t count = std::min(kBlock, last);
-      for (std::size_t i = 0; i < count; ++i) {
-        partners[i] = interval(last - i);
-        __builtin_prefetch(&values[partners[i]], 1);
+      const std::size_t count = draw_partners(last, partners);
+      const auto fetch = [&](std::size_t i) { __builtin_prefetch(&values[partners[i]], 1); };
+      const auto swap = [&](std::size_t i) { std::swap(values[last - i], values[partners[i]]); };
+      for (std::size_t i = 0; i < std::min(kAhead, count); ++i) fetch(i);
+      std::size_t i = 0;
+      for (; i + kAhead < count; ++i) {
+        fetch(i + kAhead);
+        swap(i);
       }
-      for (std::size_t i = 0; i < count; ++i) std::swap(values[last - i], values[partners[i]]);
+      for (; i < count; ++i) swap(i);
       last -= count;
     }
   }
 
+  /// Draws what shuffle() of so many values draws.
+  void skip_shuffle(std::size_t size);
+
  private:
+  static constexpr std::size_t kMax32 = 0xffffffffu;
+  using Partners = std::array<std::uint32_t, 2048>;
+  /// Fills `partners` with uniform numbers in [0, last], [0, last − 1], … and returns how many: all
+  /// or down to [0, 1]. `last` is from 1 to kMax32.
+  std::size_t draw_partners(std::size_t last, Partners& partners);
   std::uint64_t next_uint64() {
     const std::uint64_t high = engine_();
     return high << 32 | engine_();
   }
   double next_double();
-  std::mt19937 engine_;
+  Mt19937 engine_;
 };
 
 /// numpy.random.default_rng(seed): SeedSequence, PCG64 and bounded 32-bit integers.

@@ -58,6 +58,20 @@ S3Credentials credentials_of(const EnvironmentReader& environment) {
   return credentials;
 }
 
+/// Throws a UserError for a value that would end a line of the request. Values are secret, so the
+/// message does not show them.
+void check_credentials(const S3Credentials& credentials) {
+  const auto check = [](const std::string& value, const std::string& key) {
+    if (std::ranges::any_of(value, [](unsigned char c) { return std::iscntrl(c) != 0; }))
+      throw UserError({"the S3 setting " + key + " holds a control character", "",
+                       "correct the environment, or the file ~/.aws/credentials or ~/.aws/config"});
+  };
+  check(credentials.access_key, "aws_access_key_id");
+  check(credentials.secret_key, "aws_secret_access_key");
+  check(credentials.session_token, "aws_session_token");
+  check(credentials.region, "region");
+}
+
 /// Percent-encodes everything but unreserved characters (RFC 3986, section 2.3) and slashes.
 std::string encode_key(std::string_view key) {
   constexpr const char* kDigits = "0123456789ABCDEF";
@@ -115,6 +129,7 @@ ObjectLocation locate_object(const std::string& path, const EnvironmentReader& e
     throw UserError({"an S3 path needs a bucket and a key", path, "write s3://bucket/path"});
   const std::string bucket = path.substr(5, slash - 5), key = encode_key(path.substr(slash));
   const S3Credentials credentials = credentials_of(environment);
+  check_credentials(credentials);
   std::string endpoint =
       first_of(environment("AWS_ENDPOINT_URL_S3"), environment("AWS_ENDPOINT_URL"));
   std::string url;

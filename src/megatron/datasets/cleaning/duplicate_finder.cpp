@@ -46,8 +46,10 @@ void DuplicateFinder::read_journal(const std::string& path, std::uint64_t size) 
     DuplicateKeys keys{.text_hash = {record[0], record[1]}, .bands = {}, .signature = {}};
     if (record[2] != 0) {
       keys.bands.assign(record.begin() + 3, record.begin() + 3 + num_bands_);
-      keys.signature.resize(num_minima_);
-      std::memcpy(keys.signature.data(), record.data() + 3 + num_bands_, num_minima_ * 4);
+      if (num_minima_ > 0) {
+        keys.signature.resize(num_minima_);
+        std::memcpy(keys.signature.data(), record.data() + 3 + num_bands_, num_minima_ * 4);
+      }
     }
     remember(keys);
   }
