@@ -59,6 +59,7 @@ TEST(Regex, ClassesInClasses) {
   EXPECT_THAT(matches("[[a]-c]+", "ab-c"), ElementsAre("a", "-c"));
   EXPECT_THAT(matches("[[b]a-]+", "ab-c"), ElementsAre("ab-"));
   EXPECT_THAT(matches(R"([\W]+)", "ab -c"), ElementsAre(" -"));
+  EXPECT_THAT(matches("[.[a].]+", "xa.y"), ElementsAre("a."));
   EXPECT_THAT(matches(R"( ?[^(\s|[.,!?…。，、।۔،])]+)", "Hi (you), there"),
               ElementsAre("Hi", "you", " there"));
 }

@@ -91,7 +91,8 @@ class ClassReader {
       } else if (c == '-') {
         dash(operand, operand.members.size() == piece);
       } else {
-        if (c == '^') operand.members += '\\';
+        // PCRE2 reads [^…], [:…:], [.….] and [=…=] as more than members.
+        if (std::string_view("^:.=").find(c) != std::string_view::npos) operand.members += '\\';
         operand.members += c;
         ++at_;
       }
