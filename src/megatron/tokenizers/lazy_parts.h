@@ -21,14 +21,6 @@ class LazyParts {
   template <class EachToken, class Encode>
   bool encode(std::string_view word, const EachToken& each_token, WordCache& cache,
               std::vector<std::int32_t>& ids, const Encode& encode_part) const {
-    return divide(word, each_token,
-                  [&](const Span& part) { cache.encode_part(word, part, ids, encode_part); });
-  }
-
-  /// Calls found(part) for the parts of `word`, in their order. Returns false and does nothing for
-  /// a word of one part.
-  template <class EachToken, class Found>
-  bool divide(std::string_view word, const EachToken& each_token, const Found& found) const {
     if (boundaries_ == IndependentParts::Boundaries::all ? word.size() <= WordCache::kMostBytes
                                                          : !has_other_than_ascii(word))
       return false;
@@ -37,7 +29,7 @@ class LazyParts {
     if (end == word.size()) return false;
     for (std::size_t begin = 0; begin < word.size();
          begin = end, end = begin < word.size() ? parts.part_end(word, begin) : begin)
-      found(Span{begin, end});
+      cache.encode_part(word, {begin, end}, ids, encode_part);
     return true;
   }
 

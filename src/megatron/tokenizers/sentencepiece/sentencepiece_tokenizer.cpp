@@ -199,8 +199,17 @@ bool is_short_ascii(std::string_view word) {
   return std::ranges::all_of(word, [](char c) { return static_cast<unsigned char>(c) < 0x80; });
 }
 
-/// Encodes the words one by one, and long ones by their parts. The cache holds for each word its
-/// margin, as the bits of an id, and its ids.
+/// Returns whether the word is likely to come again: sentences of scripts without spaces are not.
+bool is_worth_remembering(std::string_view word) {
+  if (word.size() <= WordCache::kMostBytes) return true;
+  return word.size() <= WordCache::kMostLongBytes && std::ranges::all_of(word, [](char c) {
+           return static_cast<unsigned char>(c) < 0x80 ||
+                  kSpaceSymbol.find(c) != std::string_view::npos;
+         });
+}
+
+/// Encodes the words one by one. The cache holds for each word its margin, as the bits of an id,
+/// and its ids.
 void SentencePieceTokenizer::encode_unigram_words(std::string_view text,
                                                   std::vector<std::int32_t>& ids) const {
   WordCache& cache = WordCache::of_thread(cache_owner_);
@@ -210,9 +219,10 @@ void SentencePieceTokenizer::encode_unigram_words(std::string_view text,
     sum = unigram_->encode(
         word, [&](const EncodedPiece& piece) { append_id(piece, ids); }, sum);
   };
-  const auto encode_span = [&](const Span& span) {
+  for_each_word(text, [&](const Span& span, const Span& later) {
+    cache.prefetch(text, later);
     const std::string_view word = text.substr(span.begin, span.end - span.begin);
-    if (word.size() > WordCache::kMostLongBytes) return append(word);
+    if (!is_worth_remembering(word)) return append(word);
     entry.clear();
     cache.encode(text, span, entry, [&](std::string_view bytes) {
       entry.push_back(0);
@@ -225,17 +235,6 @@ void SentencePieceTokenizer::encode_unigram_words(std::string_view text,
       ids.push_back(id);
       sum += unigram_->score_of_output(id);
     }
-  };
-  const auto each_piece = [this](const auto& add) {
-    for (const sentencepiece::Piece& piece : model_.pieces) add(piece.text);
-  };
-  for_each_word(text, [&](const Span& word, const Span& later) {
-    cache.prefetch(text, later);
-    const std::string_view bytes = text.substr(word.begin, word.end - word.begin);
-    const auto encode_part = [&](const Span& part) {
-      encode_span({word.begin + part.begin, word.begin + part.end});
-    };
-    if (is_short_ascii(bytes) || !parts_.divide(bytes, each_piece, encode_part)) encode_span(word);
   });
 }
 
