@@ -78,7 +78,7 @@ def write_long_lines(folder, adapter):
     rng = random.Random(11)
     with open(folder / "sp_unigram_bytes_long.jsonl", "w") as file:
         for letters in ("abcdehilnorstu", "etaoin'.,日本語 é"):
-            words = ("".join(rng.choice(letters) for _ in range(rng.randint(1, 9))) for _ in range(700))
+            words = ["".join(rng.choices(letters, k=rng.randint(1, 9))) for _ in range(700)]
             write_case(file, adapter, " ".join(words).encode())
 
 

@@ -56,7 +56,8 @@ def is_ambiguous(pattern):
 
 def random_patterns(rng, count):
     while count > 0:
-        pattern = rng.choice(["", "(?i)"]) + random_class(rng, 0) + rng.choice(["", "+", "{2}", "?x"])
+        pattern = rng.choice(["", "(?i)"]) + random_class(rng, 0)
+        pattern += rng.choice(["", "+", "{2}", "?x"])
         if is_ambiguous(pattern):
             continue
         try:

@@ -167,8 +167,8 @@ TEST(SentencePiece, UnigramFollowsTheDefinitionWhereRoundingDecides) {
     std::vector<std::int32_t> alone;
     for (std::size_t begin = 0; begin < normalized.size();) {
       const std::size_t end = std::min(normalized.find("▁", begin + 1), normalized.size());
-      for (const std::int32_t id : best_by_definition(pieces, normalized.substr(begin, end - begin)))
-        alone.push_back(id);
+      const auto ids = best_by_definition(pieces, normalized.substr(begin, end - begin));
+      alone.insert(alone.end(), ids.begin(), ids.end());
       begin = end;
     }
     if (alone != expected) ++depends_on_place;
