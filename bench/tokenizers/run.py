@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
 """Times `megatron tokenize` beside tiktoken, tokenizers and sentencepiece, in turns of one run.
 
-Every contender encodes the lines of the same text on one core, with a real vocabulary of the
-packages in tests/parity/vocabularies.txt. Ours prints its ids as JSON; that time counts, its start
-does not. Times are those of the CPU, and the ids of all contenders must agree. The texts are
-English prose, Chinese reviews and Python's own source code.
+Every contender encodes the lines of the same text, with a real vocabulary of the packages in
+tests/parity/vocabularies.txt, or with a Unigram model that the sentencepiece package trains here.
+Ours prints its ids as JSON; that time counts, its start does not. The ids of all contenders must
+agree. On one thread the times are those of the CPU; on several they are those of the clock, ours
+with --workers and the peers' with their own batches. The texts are English prose, Chinese reviews
+and Python's own source code.
 
 Usage: run.py [--text FILE | --language english|chinese|code …] [--vocabulary NAME …] [--turns 5]
-              [--megabytes 20]
+              [--megabytes 20] [--threads 1]
 Environment: MEGATRON (default build/bin/megatron)
 """
 import argparse
@@ -20,9 +22,6 @@ import subprocess
 import sys
 import tempfile
 import time
-
-os.environ["RAYON_NUM_THREADS"] = "1"
-os.environ["TOKENIZERS_PARALLELISM"] = "false"
 
 CL100K = (
     r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+"
@@ -76,6 +75,19 @@ def repeated(lines, megabytes):
     return result
 
 
+def hugging_face_batch(tokenizer):
+    """The package's threads are those of RAYON_NUM_THREADS."""
+    return lambda lines, threads: [e.ids for e in tokenizer.encode_batch_fast(lines)]
+
+
+def sentencepiece_batch(processor):
+    return lambda lines, threads: (
+        processor.encode(lines, num_threads=threads)
+        if threads > 1
+        else [processor.encode(line) for line in lines]
+    )
+
+
 def cl100k():
     import tiktoken
     import tiktoken.load
@@ -87,7 +99,11 @@ def cl100k():
         mergeable_ranks=tiktoken.load.load_tiktoken_bpe(str(path)),
         special_tokens={"<|endoftext|>": 100257},
     )
-    return path, "tiktoken", lambda lines: [encoding.encode_ordinary(line) for line in lines]
+    return path, "tiktoken", lambda lines, threads: (
+        encoding.encode_ordinary_batch(lines, num_threads=threads)
+        if threads > 1
+        else [encoding.encode_ordinary(line) for line in lines]
+    )
 
 
 def gpt2():
@@ -100,7 +116,7 @@ def gpt2():
     tokenizer.decoder = decoders.ByteLevel()
     path = pathlib.Path(tempfile.mkdtemp()) / "tokenizer.json"
     tokenizer.save(str(path))
-    return path, "tokenizers", lambda lines: [e.ids for e in tokenizer.encode_batch_fast(lines)]
+    return path, "tokenizers", hugging_face_batch(tokenizer)
 
 
 def qwen():
@@ -125,7 +141,7 @@ def qwen():
     tokenizer.decoder = decoders.ByteLevel()
     path = pathlib.Path(tempfile.mkdtemp()) / "tokenizer.json"
     tokenizer.save(str(path))
-    return path, "tokenizers", lambda lines: [e.ids for e in tokenizer.encode_batch_fast(lines)]
+    return path, "tokenizers", hugging_face_batch(tokenizer)
 
 
 def mistral():
@@ -133,7 +149,28 @@ def mistral():
 
     path = installed("mistral_common", "data", "mistral_instruct_tokenizer_240323.model.v3")
     processor = sentencepiece.SentencePieceProcessor(model_file=str(path))
-    return path, "sentencepiece", lambda lines: [processor.encode(line) for line in lines]
+    return path, "sentencepiece", sentencepiece_batch(processor)
+
+
+def unigram():
+    """32000 pieces of English, Chinese and code."""
+    import sentencepiece
+
+    prefix = pathlib.Path(tempfile.mkdtemp()) / "unigram"
+    lines = [line for text in TEXTS.values() for line in text()]
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(lines),
+        model_prefix=str(prefix),
+        model_type="unigram",
+        vocab_size=32000,
+        byte_fallback=True,
+        hard_vocab_limit=False,
+        num_threads=1,
+        minloglevel=2,
+    )
+    path = f"{prefix}.model"
+    processor = sentencepiece.SentencePieceProcessor(model_file=path)
+    return path, "sentencepiece", sentencepiece_batch(processor)
 
 
 def bert():
@@ -143,34 +180,37 @@ def bert():
     tokenizer = Tokenizer.from_file(str(path))
     tokenizer.no_truncation()
     tokenizer.no_padding()
-    return path, "tokenizers", lambda lines: [e.ids for e in tokenizer.encode_batch_fast(lines)]
+    return path, "tokenizers", hugging_face_batch(tokenizer)
 
 
-def ours(program, model, data):
-    """Returns the CPU time of `megatron tokenize` and what it prints."""
+def ours(program, model, data, threads):
+    """Returns the time of `megatron tokenize` and what it prints."""
     with tempfile.TemporaryFile() as source, tempfile.TemporaryFile() as output:
         source.write(data)
         source.seek(0)
-        command = [program, "tokenize", "--tokenizer-model", str(model)]
+        command = [program, "tokenize", "--tokenizer-model", str(model), "--workers", str(threads)]
+        begin = time.perf_counter()
         process = subprocess.Popen(command, stdin=source, stdout=output)
         _, status, usage = os.wait4(process.pid, 0)
         if status != 0:
             sys.exit(f"{' '.join(command)} failed")
         output.seek(0)
-        return usage.ru_utime + usage.ru_stime, output.read()
+        seconds = time.perf_counter() - begin
+        return usage.ru_utime + usage.ru_stime if threads == 1 else seconds, output.read()
 
 
-def measure(name, language, contender, lines, turns, program):
+def measure(name, language, contender, lines, turns, program, threads):
     path, peer, encode = contender
+    clock = time.process_time if threads == 1 else time.perf_counter
     data = ("\n".join(lines) + "\n").encode()
     start_times, our_times, peer_times = [], [], []
     for turn in range(turns):
-        start_times.append(ours(program, path, b"a\n")[0])
-        seconds, output = ours(program, path, data)
+        start_times.append(ours(program, path, b"a\n", threads)[0])
+        seconds, output = ours(program, path, data, threads)
         our_times.append(seconds)
-        begin = time.process_time()
-        ids = encode(lines)
-        peer_times.append(time.process_time() - begin)
+        begin = clock()
+        ids = encode(lines, threads)
+        peer_times.append(clock() - begin)
         if turn == 0 and [json.loads(line) for line in output.splitlines()] != ids:
             sys.exit(f"{name}: the ids differ")
     start = statistics.median(start_times)
@@ -179,6 +219,7 @@ def measure(name, language, contender, lines, turns, program):
     return {
         "vocabulary": name,
         "text": language,
+        "threads": threads,
         "start_ms": round(start * 1e3, 1),
         "megatron_mb_per_s": round(our_rate, 1),
         "peer": peer,
@@ -187,7 +228,14 @@ def measure(name, language, contender, lines, turns, program):
     }
 
 
-KINDS = {"cl100k_base": cl100k, "gpt2": gpt2, "qwen": qwen, "mistral v3": mistral, "bert": bert}
+KINDS = {
+    "cl100k_base": cl100k,
+    "gpt2": gpt2,
+    "qwen": qwen,
+    "mistral v3": mistral,
+    "unigram": unigram,
+    "bert": bert,
+}
 
 
 def main():
@@ -197,7 +245,10 @@ def main():
     parser.add_argument("--vocabulary", nargs="+", choices=KINDS, default=list(KINDS))
     parser.add_argument("--turns", type=int, default=5)
     parser.add_argument("--megabytes", type=int, default=20)
+    parser.add_argument("--threads", type=int, default=1)
     arguments = parser.parse_args()
+    os.environ["RAYON_NUM_THREADS"] = str(arguments.threads)
+    os.environ["TOKENIZERS_PARALLELISM"] = "true" if arguments.threads > 1 else "false"
     program = os.environ.get("MEGATRON", "build/bin/megatron")
     if arguments.text:
         text = pathlib.Path(arguments.text).read_text(errors="replace")
@@ -207,7 +258,9 @@ def main():
     for name in arguments.vocabulary:
         contender = KINDS[name]()
         for language, lines in texts.items():
-            result = measure(name, language, contender, lines, arguments.turns, program)
+            result = measure(
+                name, language, contender, lines, arguments.turns, program, arguments.threads
+            )
             print(json.dumps(result), flush=True)
 
 

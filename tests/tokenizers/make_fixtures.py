@@ -69,6 +69,17 @@ def write_sentencepiece(folder, rng, texts):
         with open(folder / f"sp_{name}.jsonl", "w") as file:
             for _ in range(LINES // 3):
                 write_case(file, adapter, parity.fuzzed_line(rng)[:100])
+        if name == "unigram_bytes":
+            write_long_lines(folder, adapter)
+
+
+def write_long_lines(folder, adapter):
+    """Writes lines of thousands of tokens, whose sums of scores are rounded more and more."""
+    rng = random.Random(11)
+    with open(folder / "sp_unigram_bytes_long.jsonl", "w") as file:
+        for letters in ("abcdehilnorstu", "etaoin'.,日本語 é"):
+            words = ["".join(rng.choices(letters, k=rng.randint(1, 9))) for _ in range(700)]
+            write_case(file, adapter, " ".join(words).encode())
 
 
 def main():

@@ -4,7 +4,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <sstream>
+
+#include "helpers.h"
 #include "megatron/base/error.h"
+#include "megatron/base/files.h"
+#include "megatron/base/json.h"
 #include "megatron/tokenizers/regex_syntax.h"
 #include "megatron/tokenizers/unicode.h"
 
@@ -46,9 +51,59 @@ TEST(Regex, RubyDialect) {
   EXPECT_THAT(matches("x*+x", "xxx"), ElementsAre());
 }
 
+TEST(Regex, ClassesInClasses) {
+  EXPECT_THAT(matches("[a[bc]]+", "xabcx"), ElementsAre("abc"));
+  EXPECT_THAT(matches("[^a[bc]]+", "xabcy]"), ElementsAre("x", "y]"));
+  EXPECT_THAT(matches("[a[^bc]]+", "xabcy"), ElementsAre("xa", "y"));
+  EXPECT_THAT(matches("[^[^a]]", "xaa"), ElementsAre("a", "a"));
+  EXPECT_THAT(matches("[[a]-c]+", "ab-c"), ElementsAre("a", "-c"));
+  EXPECT_THAT(matches("[[b]a-]+", "ab-c"), ElementsAre("ab-"));
+  EXPECT_THAT(matches(R"([\W]+)", "ab -c"), ElementsAre(" -"));
+  EXPECT_THAT(matches("[.[a].]+", "xa.y"), ElementsAre("a."));
+  EXPECT_THAT(matches(R"( ?[^(\s|[.,!?…。，、।۔،])]+)", "Hi (you), there"),
+              ElementsAre("Hi", "you", " there"));
+}
+
+TEST(Regex, IntersectionsOfClasses) {
+  EXPECT_THAT(matches("[a-z&&[^b]]+", "abc1"), ElementsAre("a", "c"));
+  EXPECT_THAT(matches("[a-c&&b-z&&c]+", "abcd"), ElementsAre("c"));
+  EXPECT_THAT(matches("[a-c&&[b-d]e]+", "abcde"), ElementsAre("bc"));
+  EXPECT_THAT(matches("[^a-z&&[^b]]+", "abc1"), ElementsAre("b", "1"));
+  EXPECT_THAT(matches("[ab&&^a]+", "ab^"), ElementsAre("a"));
+  EXPECT_THAT(matches("[a&&]", "a&"), ElementsAre());
+  EXPECT_THAT(matches("[a&b]+", "a&b&&"), ElementsAre("a&b&&"));
+  EXPECT_THAT(matches("[^a&&b]+", "ab"), ElementsAre("ab"));
+  EXPECT_THAT(matches("(?i)[a-c&&[^B]]+", "abcABCd"), ElementsAre("abcABC"));
+  EXPECT_THAT(matches(R"([\p{L}\p{M}&&[^\p{Han}]]+)", "ab日cé本\u1c89"),
+              ElementsAre("ab", "cé", "\u1c89"));
+}
+
+// regex.jsonl holds random classes and what the `tokenizers` package leaves of random texts.
+TEST(Regex, ReadsRandomClassesAsTheRealPackage) {
+  std::istringstream lines(read_file(testing::fixture("regex.jsonl")));
+  std::size_t count = 0;
+  for (std::string line; std::getline(lines, line); ++count) {
+    const Json json = parse_json(line, "regex.jsonl");
+    const std::string text = json.at("text");
+    const Regex regex(json.at("pattern"), "regex.jsonl");
+    std::string storage;
+    std::vector<Span> spans;
+    Regex::Finder(regex).find_all(replace_unassigned_characters(text, storage), 0, spans);
+    spans.push_back({text.size(), text.size()});
+    std::vector<std::string> left;
+    std::size_t done = 0;
+    for (const Span& span : spans) {
+      if (span.begin > done) left.push_back(text.substr(done, span.begin - done));
+      done = span.end;
+    }
+    EXPECT_EQ(left, json.at("left").get<std::vector<std::string>>()) << line;
+  }
+  EXPECT_GE(count, 60u);
+}
+
 TEST(Regex, RefusesWhatItCannotTranslate) {
-  for (const char* pattern :
-       {"[a-z&&[^b]]", "[a[bc]]", "a{2,3}+", "\\p{L", "(", "[z-a]", "\\p{Klingon}", R"([\W])"}) {
+  for (const char* pattern : {"[a-[bc]]", "[a[b]", "a{2,3}+", "\\p{L", "(", "[z-a]", "\\p{Klingon}",
+                              "[b&&\\p{Klingon}]"}) {
     try {
       Regex regex(pattern, "tokenizer.json: pre_tokenizer.pattern");
       FAIL() << pattern;

@@ -118,6 +118,71 @@ TEST(SentencePiece, BpeFollowsTheDefinition) {
   }
 }
 
+/// Finds the ids of the best sum, which is rounded to single precision at every piece, over the
+/// whole text. The first of equal sums wins.
+std::vector<std::int32_t> best_by_definition(const std::vector<PieceOf>& pieces,
+                                             const std::string& text) {
+  struct End {
+    float sum = 0;
+    std::size_t id = 0, begin = 0;
+  };
+  std::vector<End> ends(text.size() + 1);
+  for (std::size_t at = 0; at < text.size(); ++at)
+    for (std::size_t id = 1; id < pieces.size() && (at == 0 || ends[at].id > 0); ++id) {
+      const std::string_view piece = pieces[id].text;
+      if (text.compare(at, piece.size(), piece) != 0) continue;
+      End& end = ends[at + piece.size()];
+      const float sum = pieces[id].score + ends[at].sum;
+      if (end.id == 0 || sum > end.sum) end = {sum, id, at};
+    }
+  std::vector<std::int32_t> ids;
+  for (std::size_t at = text.size(); at > 0; at = ends[at].begin)
+    ids.push_back(static_cast<std::int32_t>(ends[at].id));
+  std::ranges::reverse(ids);
+  return ids;
+}
+
+// Many words have segmentations whose sums differ by little: what is before them decides.
+TEST(SentencePiece, UnigramFollowsTheDefinitionWhereRoundingDecides) {
+  const std::vector<PieceOf> pieces = {
+      {"<unk>", 0, 2},    {"▁", -1.5F},       {"a", -2.1F},     {"b", -2.3F},
+      {"c", -2.7F},       {"▁a", -3.6001F},   {"ab", -4.4003F}, {"bc", -4.99995F},
+      {"ca", -4.80002F},  {"▁b", -3.80001F},  {"abc", -7.101F}, {"▁ab", -5.9F},
+      {"cab", -7.10004F}, {"▁abc", -8.5999F}, {"bb", -4.625F},  {"aab", -6.49999F}};
+  const TemporaryFolder folder;
+  const auto tokenizer =
+      testing::open({.tokenizer_model = folder.write("m.model", model_of(pieces, 1))});
+  std::mt19937 random(9);
+  std::size_t depends_on_place = 0;
+  for (const std::size_t words : {1u, 10u, 300u, 20000u}) {
+    std::string text, normalized;
+    for (std::size_t word = 0; word < words; ++word) {
+      std::string letters;
+      for (std::size_t left = 1 + random() % 9; left > 0; --left) letters += "abc"[random() % 3];
+      text += (word == 0 ? "" : " ") + letters;
+      normalized += "▁" + letters;
+    }
+    const std::vector<std::int32_t> expected = best_by_definition(pieces, normalized);
+    EXPECT_TRUE(tokenizer->encode(text) == expected) << words << " words";
+    std::vector<std::int32_t> alone;
+    for (std::size_t begin = 0; begin < normalized.size();) {
+      const std::size_t end = std::min(normalized.find("▁", begin + 1), normalized.size());
+      const auto ids = best_by_definition(pieces, normalized.substr(begin, end - begin));
+      alone.insert(alone.end(), ids.begin(), ids.end());
+      begin = end;
+    }
+    if (alone != expected) ++depends_on_place;
+  }
+  EXPECT_GT(depends_on_place, 0u) << "the test has no word whose pieces depend on its place";
+}
+
+// The ids of the package for long texts, whose sums are large.
+TEST(SentencePiece, UnigramEncodesLongTextsAsTheRealPackage) {
+  const auto tokenizer = testing::open({.tokenizer_model = fixture("sp_unigram_bytes.model")});
+  for (const Case& expected : testing::cases_of("sp_unigram_bytes_long"))
+    EXPECT_TRUE(tokenizer->encode(expected.line) == expected.ids) << expected.line.substr(0, 80);
+}
+
 TEST(SentencePiece, TheTypesOfMegatronReadTheSameFile) {
   const std::string model = fixture("sp_bpe_bytes.model");
   const auto ids = testing::open({.tokenizer_model = model})->encode("Hello world");

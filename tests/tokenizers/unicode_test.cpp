@@ -4,6 +4,17 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <ctime>
+#include <limits>
+#include <sstream>
+
+#include "helpers.h"
+#include "megatron/base/files.h"
+#include "megatron/base/json.h"
+#include "megatron/tokenizers/hugging_face/character_changes.h"
+#include "megatron/tokenizers/utf8.h"
+
 namespace megatron {
 namespace {
 
@@ -25,6 +36,62 @@ TEST(Unicode, LeavesCharactersAloneThatTheNormalizersOfThePackageDoNotKnow) {
   EXPECT_EQ(normalize_unicode("\U00011935\U00011930", NormalizationForm::nfc),
             "\U00011935\U00011930");
   EXPECT_EQ(normalize_unicode("\U00011938", NormalizationForm::nfd), "\U00011938");
+}
+
+std::string text_of(const hugging_face::CharacterChanges& changes) {
+  std::string text;
+  for (const auto& change : changes) append_utf8(text, change.character);
+  return text;
+}
+
+// normalization.jsonl holds random marks, Hangul and composition exclusions, normalized by the
+// `tokenizers` package.
+TEST(Unicode, NormalizesRandomTextsAsTheRealPackage) {
+  std::istringstream lines(read_file(testing::fixture("normalization.jsonl")));
+  std::size_t count = 0;
+  for (std::string line; std::getline(lines, line); ++count) {
+    const Json json = parse_json(line, "normalization.jsonl");
+    const std::string text = json.at("text");
+    const auto check = [&](const char* name, NormalizationForm form) {
+      const std::string expected = json.at(name);
+      EXPECT_EQ(normalize_unicode(text, form), expected) << name << " of " << line;
+      EXPECT_EQ(text_of(hugging_face::normalization_changes(text, form)), expected) << line;
+    };
+    check("nfc", NormalizationForm::nfc);
+    check("nfd", NormalizationForm::nfd);
+    check("nfkc", NormalizationForm::nfkc);
+    check("nfkd", NormalizationForm::nfkd);
+  }
+  EXPECT_GE(count, 100u);
+}
+
+/// Returns the least CPU seconds that the normalization of a letter with 2 `pairs` marks takes.
+double seconds_for_marks(int pairs, NormalizationForm form) {
+  std::string text = "a", acutes, cedillas;
+  for (int i = 0; i < pairs; ++i) {
+    text += "\u0301\u0327";
+    acutes += "\u0301";
+    cedillas += "\u0327";
+  }
+  double least = std::numeric_limits<double>::max();
+  for (int i = 0; i < 5; ++i) {
+    const std::clock_t start = std::clock();
+    const std::string normalized = normalize_unicode(text, form);
+    least = std::min(least, static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC);
+    // The class of the cedilla is 202, that of the acute 230; NFC joins the letter with the first
+    // mark that makes a character with it, which is U+00E1.
+    const bool composes = form == NormalizationForm::nfc || form == NormalizationForm::nfkc;
+    EXPECT_TRUE(normalized ==
+                (composes ? "\u00e1" + cedillas + acutes.substr(2) : "a" + cedillas + acutes));
+  }
+  return least;
+}
+
+// Were the time quadratic, ten times the marks would take a hundred times as long.
+TEST(Unicode, NormalizesLongRunsOfMarksInAboutLinearTime) {
+  for (const auto form : {NormalizationForm::nfc, NormalizationForm::nfd, NormalizationForm::nfkc,
+                          NormalizationForm::nfkd})
+    EXPECT_LT(seconds_for_marks(40'000, form), 40 * seconds_for_marks(4'000, form));
 }
 
 TEST(Unicode, LowersWithoutContext) {

@@ -1,11 +1,14 @@
 // Implements `megatron tokenize`: converts lines on stdin to JSON arrays of ids, and back.
 #include <algorithm>
 #include <charconv>
+#include <exception>
 #include <iostream>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "megatron/base/error.h"
 #include "megatron/base/json.h"
+#include "megatron/base/ordered_pool.h"
 #include "megatron/cli/command.h"
 #include "megatron/cli/line_reader.h"
 #include "megatron/cli/tokenize_chat.h"
@@ -22,6 +25,7 @@ struct TokenizeOptions {
   bool decode = false;
   bool keep_special_tokens = false;
   bool offsets = false;
+  std::int64_t workers = 1;
   bool chat = false, chat_text = false, add_generation_prompt = false;
   std::string chat_template, tools;
 };
@@ -43,6 +47,10 @@ const FieldTable<TokenizeOptions>& tokenize_table() {
     t.field("offsets", &TokenizeOptions::offsets,
             "print the ids of each line with the place of each token: characters as \"offsets\", "
             "bytes as \"byte_offsets\"");
+    t.field("workers", &TokenizeOptions::workers,
+            "number of threads that convert lines; the output is the same for any")
+        .at_least(1)
+        .at_most(1024);
     t.group("Conversations");
     t.field(
         "chat", &TokenizeOptions::chat,
@@ -145,6 +153,8 @@ void check_options(const TokenizeOptions& options) {
     refuse("--offsets is about the text of lines", "leave --chat, --chat-text and --decode out");
   if (chats && (options.decode || options.keep_special_tokens))
     refuse("conversations are not read with --decode", "leave --decode out");
+  if (chats && options.workers > 1)
+    refuse("conversations are converted by one thread", "leave --workers out");
   if (chats) return;
   if (!options.chat_template.empty())
     refuse("--chat-template needs --chat or --chat-text", "add one of them");
@@ -153,18 +163,65 @@ void check_options(const TokenizeOptions& options) {
     refuse("--add-generation-prompt needs --chat or --chat-text", "add one of them");
 }
 
-/// Prints the answer to every line of stdin.
-template <class Answer>
-void answer_lines(const Answer& answer) {
-  LineReader reader;
+/// Lines of stdin, each ended by a newline.
+struct Lines {
+  std::string text;
+  std::size_t first_number = 1;
+  bool awaits_more = false;  ///< whether no other line is there yet
+};
+
+/// Reads the lines that are there, but not many more than kBytes.
+std::optional<Lines> read_lines(LineReader& reader, std::size_t& number) {
+  constexpr std::size_t kBytes = std::size_t{1} << 16;
+  Lines lines{.text = {}, .first_number = number};
   std::string_view line;
-  std::string out;
-  for (std::size_t number = 1; reader.next(line) && std::cout; ++number) {
-    out.clear();
-    answer(line, number, out);
-    out += '\n';
-    std::cout.write(out.data(), static_cast<std::streamsize>(out.size()));
-    if (!reader.has_more()) std::cout.flush();
+  while (lines.text.size() < kBytes && reader.next(line)) {
+    lines.text.append(line).append(1, '\n');
+    ++number;
+    lines.awaits_more = !reader.has_more();
+    if (lines.awaits_more) break;
+  }
+  return lines.text.empty() ? std::nullopt : std::optional(std::move(lines));
+}
+
+/// The answers to some lines.
+struct Answers {
+  std::string text;
+  std::exception_ptr error;  ///< what the line after them ended with
+  bool flush = false;
+};
+
+/// Prints answer(line, number, out) to every line of stdin, in their order. `workers` threads call
+/// it at once; one is the caller's.
+template <class Answer>
+void answer_lines(std::int64_t workers, const Answer& answer) {
+  LineReader reader;
+  std::size_t number = 1;
+  const auto answer_to = [&](const Lines& lines) {
+    Answers answers{.text = {}, .error = nullptr, .flush = lines.awaits_more};
+    std::string out;
+    try {
+      std::size_t line_number = lines.first_number;
+      for (std::size_t at = 0; at < lines.text.size();) {
+        const std::size_t end = lines.text.find('\n', at);
+        out.clear();
+        answer(std::string_view(lines.text).substr(at, end - at), line_number++, out);
+        answers.text.append(out).append(1, '\n');
+        at = end + 1;
+      }
+    } catch (...) {
+      answers.error = std::current_exception();
+    }
+    return answers;
+  };
+  OrderedPool<Lines, Answers> pool(
+      {.workers = workers == 1 ? 0 : workers, .depth = 4 * workers},
+      [&] { return read_lines(reader, number); }, answer_to);
+  while (const std::optional<Answers> answers = pool.next()) {
+    std::cout.write(answers->text.data(), static_cast<std::streamsize>(answers->text.size()));
+    if (answers->error) std::rethrow_exception(answers->error);
+    if (answers->flush) std::cout.flush();
+    if (!std::cout) return;
   }
 }
 
@@ -174,7 +231,7 @@ void answer_conversations(const TokenizeOptions& options) {
                                        .tools = options.tools,
                                        .add_generation_prompt = options.add_generation_prompt,
                                        .needs_ids = options.chat});
-  answer_lines([&](std::string_view line, std::size_t number, std::string& out) {
+  answer_lines(1, [&](std::string_view line, std::size_t number, std::string& out) {
     const std::string text = at_line(number, [&] { return renderer.render(line); });
     if (options.chat) {
       append_json(out, renderer.encode(text));
@@ -195,7 +252,7 @@ int run_tokenize(std::span<const std::string> args) {
   if (options.chat || options.chat_text) return answer_conversations(options), 0;
   const auto tokenizer = make_tokenizer(options.tokenizer);
   const auto special = options.keep_special_tokens ? SpecialTokens::keep : SpecialTokens::skip;
-  answer_lines([&](std::string_view line, std::size_t number, std::string& out) {
+  answer_lines(options.workers, [&](std::string_view line, std::size_t number, std::string& out) {
     if (options.offsets) {
       append_offsets(out, line,
                      at_line(number, [&] { return tokenizer->encode_with_spans(line); }));

@@ -32,15 +32,17 @@ struct BestPart {
 /// have the type `Score`, because those of the packages differ in it. A piece of the trie has
 /// score_of(length, id). Where no piece is one code point long, unknown(code point) returns the id
 /// of that code point, whose score is `unknown_score`. Of equal sums the one with the longer last
-/// part wins. Memory does not grow with the text where pieces end together, such as at its spaces.
+/// part wins. The sums begin with `before`; returns that of the whole text. Memory does not grow
+/// with the text where pieces end together, such as at its spaces.
 template <class Score, class ScoreOf, class Unknown, class Found>
-void best_segmentation(const PieceTrie& trie, std::string_view text, const ScoreOf& score_of,
-                       Score unknown_score, const Unknown& unknown, const Found& found) {
+Score best_segmentation(const PieceTrie& trie, std::string_view text, const ScoreOf& score_of,
+                        Score unknown_score, const Unknown& unknown, const Found& found,
+                        Score before = 0) {
   constexpr std::size_t kWindow = std::size_t{1} << 15;
   std::size_t base = 0;   // what ends here is found; best[i] ends at base + i
   std::size_t reach = 0;  // the farthest end of a part
   std::vector<BestPart<Score>> best(std::min(text.size(), 2 * kWindow) + 1);
-  best[0].begin = 0;
+  best[0] = {-1, before, 0};
   std::vector<TextPart> parts;
   const auto find_until = [&](std::size_t last) {
     parts.clear();
@@ -78,6 +80,7 @@ void best_segmentation(const PieceTrie& trie, std::string_view text, const Score
     at = after;
   }
   find_until(text.size());
+  return best[text.size() - base].score;
 }
 
 }  // namespace megatron

@@ -72,6 +72,18 @@ std::vector<std::int32_t> Gpt2BpeTokenizer::encode(std::string_view text) const 
   const auto replaced = replace_invalid_utf8(text);
   if (replaced) text = *replaced;
   std::vector<std::int32_t> ids;
+  std::size_t begin = 0;
+  for (std::size_t mark = 0; (mark = text.find(kEndOfText, begin)) != std::string_view::npos;
+       begin = mark + kEndOfText.size()) {
+    encode_ordinary(text.substr(begin, mark - begin), ids);
+    ids.push_back(eod_);
+  }
+  encode_ordinary(text.substr(begin), ids);
+  return ids;
+}
+
+void Gpt2BpeTokenizer::encode_ordinary(std::string_view text,
+                                       std::vector<std::int32_t>& ids) const {
   WordCache& cache = WordCache::of_thread(cache_owner_);
   std::string characters;
   splitter_.split(text, [&](std::span<const Span> words) {
@@ -82,7 +94,6 @@ std::vector<std::int32_t> Gpt2BpeTokenizer::encode(std::string_view text) const 
         bpe_.encode(characters, ids);
       });
   });
-  return ids;
 }
 
 std::string Gpt2BpeTokenizer::decode(std::span<const std::int32_t> ids,

@@ -10,8 +10,8 @@
 
 namespace megatron {
 
-/// eod is <|endoftext|>. As in Megatron's GPT2BPETokenizer, the text "<|endoftext|>" in a document
-/// is encoded as ordinary text.
+/// eod is <|endoftext|>. The text "<|endoftext|>" in a document is that token, as in transformers'
+/// GPT2Tokenizer, which Megatron's GPT2BPETokenizer is since 0.18.
 class Gpt2BpeTokenizer : public Tokenizer {
  public:
   Gpt2BpeTokenizer(const std::filesystem::path& vocab_file,
@@ -27,6 +27,8 @@ class Gpt2BpeTokenizer : public Tokenizer {
   std::string_view name() const override { return "GPT2BPETokenizer"; }
 
  private:
+  void encode_ordinary(std::string_view text, std::vector<std::int32_t>& ids) const;
+
   Bpe bpe_;
   WordSplitter splitter_;
   std::int32_t eod_;

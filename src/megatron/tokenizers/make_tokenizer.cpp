@@ -105,17 +105,25 @@ std::unique_ptr<Tokenizer> open_bert(const TokenizerConfig& config, std::string_
 
 constexpr std::string_view kMultimodalTokenizer = "MultimodalTokenizer";
 
-/// Refuses flags that only MultimodalTokenizer reads.
-void refuse_multimodal_flags(const TokenizerConfig& config, const std::string& type) {
-  if (type == kMultimodalTokenizer) return;
+/// Refuses flags that the type does not read.
+void refuse_unread_flags(const TokenizerConfig& config, const std::string& type) {
+  const auto refuse = [&](const std::string& what, const std::string& fix) {
+    throw UserError({what, "the tokenizer is a " + type, fix + ", or leave the flag out"});
+  };
   const char* flag = !config.tokenizer_prompt_format.empty() ? "--tokenizer-prompt-format"
                      : !config.image_tag_type.empty()        ? "--image-tag-type"
                      : config.force_system_message           ? "--force-system-message"
                                                              : nullptr;
-  if (flag != nullptr)
-    throw UserError({std::string(flag) + " has an effect only with MultimodalTokenizer",
-                     "the tokenizer is a " + type,
-                     "add --tokenizer-type MultimodalTokenizer, or leave the flag out"});
+  if (type != kMultimodalTokenizer && flag != nullptr)
+    refuse(std::string(flag) + " has an effect only with MultimodalTokenizer",
+           "add --tokenizer-type MultimodalTokenizer");
+  if (!config.tokenizer_special_tokens.empty() && !reads_tokenizer_json(type) &&
+      type != "TikTokenizer")
+    refuse("--tokenizer-special-tokens adds tokens to a tokenizer.json or a TikTokenizer only",
+           "use a tokenizer.json that was converted from this tokenizer");
+  if (!config.tokenizer_model.empty() && (type.starts_with("Null") || type == "ByteTokenizer"))
+    refuse("--tokenizer-model " + config.tokenizer_model + " would not be read",
+           "leave --tokenizer-type out to read that file");
 }
 
 struct Kind {
@@ -167,7 +175,7 @@ std::string tokenizer_type(const TokenizerConfig& config) {
 
 std::unique_ptr<Tokenizer> make_tokenizer(const TokenizerConfig& config) {
   const std::string type = tokenizer_type(config);
-  refuse_multimodal_flags(config, type);
+  refuse_unread_flags(config, type);
   for (const Kind& kind : kKinds)
     if (kind.name == type) return kind.open(config, kind.name);
   std::string names;

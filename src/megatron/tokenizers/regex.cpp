@@ -4,6 +4,7 @@
 #include <pcre2.h>
 
 #include <array>
+#include <map>
 
 #include "megatron/base/error.h"
 #include "megatron/tokenizers/regex_syntax.h"
@@ -21,6 +22,57 @@ std::string message_of(int code) {
 constexpr std::uint32_t kMatchOptions = PCRE2_NO_UTF_CHECK;
 constexpr std::uint32_t kMatchLimit = 1u << 30;
 constexpr std::uint32_t kHeapLimitKibibytes = 1u << 22;
+
+/// Compiles a pattern of PCRE2. Throws std::string with the reason when that fails.
+pcre2_code* compile(const std::string& pattern, RegexDialect dialect) {
+  const std::unique_ptr<pcre2_compile_context, decltype(&pcre2_compile_context_free)> context(
+      pcre2_compile_context_create(nullptr), &pcre2_compile_context_free);
+  pcre2_set_newline(context.get(), PCRE2_NEWLINE_LF);
+  const std::uint32_t anchors =
+      dialect == RegexDialect::rust ? PCRE2_DOLLAR_ENDONLY : PCRE2_MULTILINE;
+  int error = 0;
+  PCRE2_SIZE offset = 0;
+  pcre2_code* code = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern.data()), pattern.size(),
+                                   PCRE2_UTF | PCRE2_UCP | anchors, &error, &offset, context.get());
+  if (code == nullptr) throw message_of(error);
+  pcre2_jit_compile(
+      code, PCRE2_JIT_COMPLETE);  // without JIT the slower interpreter finds the same matches
+  return code;
+}
+
+/// Finds what classes match, in the text of all characters.
+class ClassMembers {
+ public:
+  const CharacterSet& operator()(const std::string& pcre2_class) {
+    const auto [found, is_new] = known_.try_emplace(pcre2_class);
+    if (is_new) found->second = find(pcre2_class);
+    return found->second;
+  }
+
+ private:
+  CharacterSet find(const std::string& pcre2_class) {
+    if (text_.empty())
+      for (char32_t c = 0; c <= 0x10FFFF; ++c)
+        if (c < 0xD800 || c > 0xDFFF) append_utf8(text_, c);
+    const std::unique_ptr<pcre2_code, decltype(&pcre2_code_free)> code(
+        compile(pcre2_class + "+", RegexDialect::oniguruma), &pcre2_code_free);
+    const std::unique_ptr<pcre2_match_data, decltype(&pcre2_match_data_free)> match(
+        pcre2_match_data_create_from_pattern(code.get(), nullptr), &pcre2_match_data_free);
+    const PCRE2_SIZE* offsets = pcre2_get_ovector_pointer(match.get());
+    CharacterSet set;
+    std::size_t start = 0;
+    while (pcre2_match(code.get(), reinterpret_cast<PCRE2_SPTR>(text_.data()), text_.size(), start,
+                       kMatchOptions, match.get(), nullptr) > 0) {
+      std::size_t first = offsets[0], last = start = offsets[1];
+      const char32_t first_character = next_code_point(text_, first);
+      set.append(first_character, previous_code_point(text_, last));
+    }
+    return set;
+  }
+
+  std::string text_;
+  std::map<std::string, CharacterSet> known_;
+};
 
 }  // namespace
 
@@ -50,26 +102,11 @@ Regex::Regex(std::string pattern, const std::string& source, RegexDialect dialec
     throw UserError({source + ": the regular expression is not usable",
                      reason + " in \"" + pattern_ + "\"", "check the pattern"});
   };
-  std::string translated;
   try {
-    translated = translate_regex(pattern_, dialect);
+    compiled_->code = compile(translate_regex(pattern_, dialect, ClassMembers()), dialect);
   } catch (const std::string& reason) {
     fail(reason);
   }
-  const std::unique_ptr<pcre2_compile_context, decltype(&pcre2_compile_context_free)> context(
-      pcre2_compile_context_create(nullptr), &pcre2_compile_context_free);
-  pcre2_set_newline(context.get(), PCRE2_NEWLINE_LF);
-  const std::uint32_t anchors =
-      dialect == RegexDialect::rust ? PCRE2_DOLLAR_ENDONLY : PCRE2_MULTILINE;
-  int code = 0;
-  PCRE2_SIZE offset = 0;
-  compiled_->code =
-      pcre2_compile(reinterpret_cast<PCRE2_SPTR>(translated.data()), translated.size(),
-                    PCRE2_UTF | PCRE2_UCP | anchors, &code, &offset, context.get());
-  if (compiled_->code == nullptr) fail(message_of(code));
-  pcre2_jit_compile(
-      compiled_->code,
-      PCRE2_JIT_COMPLETE);  // without JIT the slower interpreter finds the same matches
 }
 
 Regex::~Regex() = default;

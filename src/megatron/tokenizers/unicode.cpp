@@ -3,10 +3,9 @@
 #include <utf8proc.h>
 
 #include <algorithm>
-#include <cstdlib>
-#include <memory>
-#include <new>
+#include <array>
 #include <span>
+#include <vector>
 
 #include "megatron/base/error.h"
 #include "megatron/tokenizers/unicode_tables.h"
@@ -35,6 +34,10 @@ std::string_view category(char32_t c) {
   return utf8proc_category_string(static_cast<utf8proc_int32_t>(c));
 }
 
+/// No form changes this vowel, and it is no part of a syllable. utf8proc 2.8 drops it when it
+/// composes.
+constexpr char32_t kBeforeTrailingConsonants = 0x11A7;
+
 /// Returns whether NFC leaves `c` unchanged and never composes or reorders it with its neighbors.
 /// This holds for most characters of most texts.
 bool is_inert_in_nfc(char32_t c) {
@@ -45,30 +48,77 @@ bool is_inert_in_nfc(char32_t c) {
          (c >= 0xFF01 && c < 0xFFF0) || (c >= 0x1F000 && c < 0x1FB00);
 }
 
-bool is_normalized_already(std::string_view text, NormalizationForm form) {
-  for (std::size_t i = 0; i < text.size();) {
-    const char32_t c = next_code_point(text, i);
-    if (c >= 0x80 && !(form == NormalizationForm::nfc && is_inert_in_nfc(c))) return false;
-  }
-  return true;
+/// Returns whether the form leaves `c` unchanged, and never composes or reorders it with characters
+/// before it.
+bool is_inert(char32_t c, NormalizationForm form) {
+  return c < 0x80 || (form == NormalizationForm::nfc && is_inert_in_nfc(c));
 }
 
-void append_normalized(std::string& out, std::string_view text, NormalizationForm form) {
-  if (text.empty()) return;
-  int options = UTF8PROC_STABLE;
-  options |= form == NormalizationForm::nfc || form == NormalizationForm::nfkc ? UTF8PROC_COMPOSE
-                                                                               : UTF8PROC_DECOMPOSE;
-  if (form == NormalizationForm::nfkc || form == NormalizationForm::nfkd)
-    options |= UTF8PROC_COMPAT;
-  utf8proc_uint8_t* result = nullptr;
-  const auto length = utf8proc_map(reinterpret_cast<const utf8proc_uint8_t*>(text.data()),
-                                   static_cast<utf8proc_ssize_t>(text.size()), &result,
-                                   static_cast<utf8proc_option_t>(options));
-  const std::unique_ptr<utf8proc_uint8_t, decltype(&std::free)> owner(result, &std::free);
-  if (length == UTF8PROC_ERROR_NOMEM) throw std::bad_alloc();
-  MEGATRON_CHECK(length >= 0, "Unicode normalization: ", utf8proc_errmsg(length));
-  out.append(reinterpret_cast<const char*>(result), static_cast<std::size_t>(length));
-}
+/// Writes texts in a normalization form. It keeps its memory from text to text.
+class Normalization {
+ public:
+  explicit Normalization(NormalizationForm form)
+      : composes_(form == NormalizationForm::nfc || form == NormalizationForm::nfkc),
+        options_(UTF8PROC_STABLE | (composes_ ? UTF8PROC_COMPOSE : UTF8PROC_DECOMPOSE)) {
+    if (form == NormalizationForm::nfkc || form == NormalizationForm::nfkd)
+      options_ |= UTF8PROC_COMPAT;
+  }
+
+  void append(std::string_view text, std::string& out) {
+    characters_.clear();
+    marks_.clear();
+    for (std::size_t i = 0; i < text.size();) decompose(next_code_point(text, i));
+    append_marks();
+    auto count = static_cast<utf8proc_ssize_t>(characters_.size());
+    if (composes_)
+      count = utf8proc_normalize_utf32(characters_.data(), count,
+                                       static_cast<utf8proc_option_t>(options_));
+    MEGATRON_CHECK(count >= 0, "Unicode normalization: ", utf8proc_errmsg(count));
+    for (utf8proc_ssize_t i = 0; i < count; ++i)
+      append_utf8(out, static_cast<char32_t>(characters_[static_cast<std::size_t>(i)]));
+  }
+
+ private:
+  struct Mark {
+    utf8proc_int32_t character;
+    utf8proc_propval_t combining_class;
+  };
+
+  void decompose(char32_t c) {
+    std::array<utf8proc_int32_t, 32> parts{};  // the longest decomposition has 18 characters
+    int boundary = UTF8PROC_BOUNDCLASS_START;
+    const auto count =
+        utf8proc_decompose_char(static_cast<utf8proc_int32_t>(c), parts.data(), std::ssize(parts),
+                                static_cast<utf8proc_option_t>(options_), &boundary);
+    MEGATRON_CHECK(count >= 0 && count <= std::ssize(parts), "Unicode decomposition of U+",
+                   std::hex, static_cast<std::uint32_t>(c));
+    for (const utf8proc_int32_t part : std::span(parts).first(static_cast<std::size_t>(count))) {
+      const auto combining_class = utf8proc_get_property(part)->combining_class;
+      if (combining_class != 0) {
+        marks_.push_back({part, combining_class});
+      } else {
+        append_marks();
+        characters_.push_back(part);
+      }
+    }
+  }
+
+  /// Moves the marks after the last starter to the characters, in canonical order. utf8proc_map()
+  /// takes the square of their number for that.
+  void append_marks() {
+    if (marks_.size() > 1)
+      std::stable_sort(marks_.begin(), marks_.end(), [](const Mark& a, const Mark& b) {
+        return a.combining_class < b.combining_class;
+      });
+    for (const Mark& mark : marks_) characters_.push_back(mark.character);
+    marks_.clear();
+  }
+
+  bool composes_;
+  int options_;
+  std::vector<utf8proc_int32_t> characters_;
+  std::vector<Mark> marks_;
+};
 
 /// Returns an older character with the properties of `range`. For 4-byte ranges it is also above
 /// U+FFFF, so that the number of bytes stays the same.
@@ -99,19 +149,37 @@ char32_t assigned_equivalent(const AssignedRange& range) {
 }  // namespace
 
 std::string normalize_unicode(std::string_view text, NormalizationForm form) {
-  if (is_normalized_already(text, form)) return std::string(text);
   std::string out;
   out.reserve(text.size());
-  std::size_t start = 0;
+  Normalization normalization(form);
+  std::size_t done = 0;   // the end of what `out` holds
+  std::size_t start = 0;  // where the last character begins that can change with the ones after it
+  bool changes = false;   // whether a character after `done` is not inert
+  const auto write = [&](std::size_t end) {
+    if (changes) {
+      normalization.append(text.substr(done, end - done), out);
+    } else {
+      out.append(text, done, end - done);
+    }
+    done = end;
+    changes = false;
+  };
   for (std::size_t i = 0; i < text.size();) {
     const std::size_t begin = i;
     const char32_t c = next_code_point(text, i);
-    if (!is_unknown_to_normalizers(c)) continue;
-    append_normalized(out, text.substr(start, begin - start), form);
-    out.append(text.substr(begin, i - begin));
-    start = i;
+    if (is_inert(c, form)) {
+      if (changes) write(begin);
+      start = begin;
+    } else if (is_unknown_to_normalizers(c) || c == kBeforeTrailingConsonants) {
+      write(begin);
+      out.append(text, begin, i - begin);
+      done = start = i;
+    } else if (!changes) {
+      write(start);
+      changes = true;
+    }
   }
-  append_normalized(out, text.substr(start), form);
+  write(text.size());
   return out;
 }
 

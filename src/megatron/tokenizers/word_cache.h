@@ -19,6 +19,7 @@ namespace megatron {
 class WordCache {
  public:
   static constexpr std::size_t kMostBytes = 15, kMostIds = 3;
+  static constexpr std::size_t kMostLongBytes = 75;  ///< longer words are not remembered
 
   /// Returns this thread's cache for the tokenizer `owner`, which new_owner() numbered. The cache
   /// is empty when another tokenizer used it last.
@@ -140,7 +141,6 @@ class WordCache {
     std::uint32_t count = 0;
     std::array<std::int32_t, kMostIds> ids{};
   };
-  static constexpr std::size_t kMostLongBytes = 75;
   static constexpr std::uint8_t kLongPart = 0x80;
   struct alignas(64) LongEntry {
     std::array<char, kMostLongBytes> word{};

@@ -1,6 +1,8 @@
 #include "megatron/tokenizers/sentencepiece/sentencepiece_tokenizer.h"
 
 #include <algorithm>
+#include <bit>
+#include <span>
 
 #include "megatron/tokenizers/utf8.h"
 #include "megatron/tokenizers/word_cache.h"
@@ -79,6 +81,8 @@ std::vector<std::int32_t> SentencePieceTokenizer::encode(std::string_view text) 
   ids.reserve(text.size() / 3);
   if (bpe_ && pieces_.split_at_spaces()) {
     encode_words(normalized, ids);
+  } else if (unigram_ && pieces_.split_at_spaces()) {
+    encode_unigram_words(normalized, ids);
   } else if (unigram_) {
     unigram_->encode(normalized, [&](const EncodedPiece& piece) { append_id(piece, ids); });
   } else {
@@ -155,6 +159,22 @@ void SentencePieceTokenizer::encode_parts(std::string_view word, WordCache& cach
   encode_merged(word.substr(begin));
 }
 
+/// Calls found(word, later) for the words of `text`, each of which begins with its spaces. `later`
+/// is the word after the next one.
+template <class Word>
+void for_each_word(std::string_view text, const Word& found) {
+  const auto word_at = [&](std::size_t begin) -> Span {
+    std::size_t end = begin;
+    while (text.substr(end).starts_with(kSpaceSymbol)) end += kSpaceSymbol.size();
+    return {begin, std::min(text.find(kSpaceSymbol, end), text.size())};
+  };
+  Span word = word_at(0), next = word_at(word.end);
+  for (Span third; word.begin < text.size(); word = next, next = third) {
+    third = word_at(next.end);
+    found(word, third);
+  }
+}
+
 void SentencePieceTokenizer::encode_words(std::string_view text,
                                           std::vector<std::int32_t>& ids) const {
   WordCache& cache = WordCache::of_thread(cache_owner_);
@@ -164,25 +184,67 @@ void SentencePieceTokenizer::encode_words(std::string_view text,
     bpe_->encode(part, encoded);
     for (const EncodedPiece& piece : encoded) append_id(piece, ids);
   };
-  const auto word_at = [&](std::size_t begin) -> Span {
-    std::size_t end = begin;
-    while (text.substr(end).starts_with(kSpaceSymbol)) end += kSpaceSymbol.size();
-    return {begin, std::min(text.find(kSpaceSymbol, end), text.size())};
-  };
-  Span word = word_at(0), next = word_at(word.end);
-  for (Span third; word.begin < text.size(); word = next, next = third) {
-    third = word_at(next.end);
-    cache.prefetch(text, third);
+  for_each_word(text, [&](const Span& word, const Span& later) {
+    cache.prefetch(text, later);
     cache.encode(text, word, ids,
                  [&](std::string_view bytes) { encode_parts(bytes, cache, ids, merge); });
-  }
+  });
+}
+
+/// Returns whether the cache can hold the word and all characters after its spaces are ASCII.
+/// Nearly all of these are one part.
+bool is_short_ascii(std::string_view word) {
+  if (word.size() > WordCache::kMostLongBytes) return false;
+  while (word.starts_with(kSpaceSymbol)) word.remove_prefix(kSpaceSymbol.size());
+  return std::ranges::all_of(word, [](char c) { return static_cast<unsigned char>(c) < 0x80; });
+}
+
+/// Returns whether the word is likely to come again: sentences of scripts without spaces are not.
+bool is_worth_remembering(std::string_view word) {
+  if (word.size() <= WordCache::kMostBytes) return true;
+  return word.size() <= WordCache::kMostLongBytes && std::ranges::all_of(word, [](char c) {
+           return static_cast<unsigned char>(c) < 0x80 ||
+                  kSpaceSymbol.find(c) != std::string_view::npos;
+         });
+}
+
+/// Encodes the words one by one. The cache holds for each word its margin, as the bits of an id,
+/// and its ids.
+void SentencePieceTokenizer::encode_unigram_words(std::string_view text,
+                                                  std::vector<std::int32_t>& ids) const {
+  WordCache& cache = WordCache::of_thread(cache_owner_);
+  std::vector<std::int32_t> entry;
+  float sum = 0;
+  const auto append = [&](std::string_view word) {
+    sum = unigram_->encode(
+        word, [&](const EncodedPiece& piece) { append_id(piece, ids); }, sum);
+  };
+  for_each_word(text, [&](const Span& span, const Span& later) {
+    cache.prefetch(text, later);
+    const std::string_view word = text.substr(span.begin, span.end - span.begin);
+    if (!is_worth_remembering(word)) return append(word);
+    entry.clear();
+    cache.encode(text, span, entry, [&](std::string_view bytes) {
+      entry.push_back(0);
+      entry.front() = std::bit_cast<std::int32_t>(unigram_->encode_exactly(
+          bytes, [&](const EncodedPiece& piece) { append_id(piece, entry); }));
+    });
+    if (!unigram_->is_certain(std::bit_cast<float>(entry.front()), word.size(), sum))
+      return append(word);
+    for (const std::int32_t id : std::span(entry).subspan(1)) {
+      ids.push_back(id);
+      sum += unigram_->score_of_output(id);
+    }
+  });
 }
 
 void SentencePieceTokenizer::encode_normalized(std::string_view text,
                                                std::vector<EncodedPiece>& out) const {
   if (bpe_) return bpe_->encode(text, out);
-  if (unigram_)
-    return unigram_->encode(text, [&](const EncodedPiece& piece) { out.push_back(piece); });
+  if (unigram_) {
+    unigram_->encode(text, [&](const EncodedPiece& piece) { out.push_back(piece); });
+    return;
+  }
   const bool by_word = model_.type == ModelType::word;
   for (std::size_t at = 0; at < text.size();) {
     bool is_symbol = false;

@@ -40,6 +40,7 @@ class SentencePieceTokenizer : public Tokenizer {
   void encode_normalized(std::string_view text,
                          std::vector<sentencepiece::EncodedPiece>& out) const;
   void encode_words(std::string_view text, std::vector<std::int32_t>& ids) const;
+  void encode_unigram_words(std::string_view text, std::vector<std::int32_t>& ids) const;
   template <class Encode>
   void encode_parts(std::string_view word, WordCache& cache, std::vector<std::int32_t>& ids,
                     const Encode& encode) const;

@@ -1,0 +1,203 @@
+#include "megatron/tokenizers/regex_class.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+#include <vector>
+
+namespace megatron {
+namespace {
+
+constexpr std::string_view kOnigurumaWord =
+    "\\p{L}\\p{M}\\p{Nd}\\p{Nl}\\p{Pc}\\x{24b6}-\\x{24e9}\\x{1f130}-\\x{1f149}\\x{1f150}-"
+    "\\x{1f169}\\x{1f170}-\\x{1f189}";
+constexpr std::string_view kRustWord = "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}\\x{200c}\\x{200d}";
+
+/// A class in brackets: what the operators make of its operands, or all other characters.
+struct Class {
+  /// The union of members, as PCRE2 writes them, and of nested classes.
+  struct Operand {
+    bool is_subtracted = false;  ///< after --; others intersect with those before them
+    std::string members = {};
+    std::vector<Class> nested = {};
+  };
+  bool is_negated = false;
+  std::vector<Operand> operands;
+
+  /// Returns the members when PCRE2 can write the class as one list of them.
+  std::optional<std::string> list() const {
+    if (operands.size() != 1) return std::nullopt;
+    std::string members = operands.front().members;
+    for (const Class& inner : operands.front().nested) {
+      const std::optional<std::string> more = inner.is_negated ? std::nullopt : inner.list();
+      if (!more) return std::nullopt;
+      members += *more;
+    }
+    return members;
+  }
+
+  /// Returns the characters of the operands, without regard to the negation.
+  CharacterSet characters(const CharactersOf& characters_of) const {
+    CharacterSet all = CharacterSet().complement();
+    for (const Operand& operand : operands) {
+      CharacterSet set;
+      if (!operand.members.empty()) set = characters_of("[" + operand.members + "]");
+      for (const Class& inner : operand.nested) {
+        const CharacterSet members = inner.characters(characters_of);
+        set = set.united(inner.is_negated ? members.complement() : members);
+      }
+      all = all.intersected(operand.is_subtracted ? set.complement() : set);
+    }
+    return all;
+  }
+};
+
+class ClassReader {
+ public:
+  ClassReader(std::string_view pattern, std::size_t at, RegexDialect dialect)
+      : in_(pattern), at_(at), dialect_(dialect) {}
+
+  std::size_t position() const { return at_; }
+
+  /// Reads the class whose bracket is at the position.
+  Class read(int depth = 0) {
+    if (depth > kMostNested) throw std::string("the classes inside [...] are nested too deeply");
+    ++at_;
+    Class read;
+    read.is_negated = skip("^");
+    read.operands.emplace_back();
+    std::size_t piece = 0;  // where the members begin that no class separates
+    if (skip("]")) read.operands.back().members = "\\]";
+    while (!skip("]")) {
+      Class::Operand& operand = read.operands.back();
+      const char c = peek();
+      if (at_ >= in_.size()) throw std::string("a [ has no ]");
+      if (skip("&&")) {
+        read.operands.emplace_back();
+        piece = 0;
+      } else if (dialect_ == RegexDialect::rust && skip("--")) {
+        read.operands.push_back({.is_subtracted = true});
+        piece = 0;
+      } else if (dialect_ == RegexDialect::rust && starts_with("~~")) {
+        throw std::string("the symmetric difference ~~ inside [...] is not supported");
+      } else if (const std::size_t size = posix_bracket_size(); size > 0) {
+        operand.members += in_.substr(at_, size);
+        at_ += size;
+      } else if (c == '[') {
+        operand.nested.push_back(this->read(depth + 1));
+        piece = operand.members.size();
+      } else if (c == '\\') {
+        escape(operand);
+      } else if (c == '-') {
+        dash(operand, operand.members.size() == piece);
+      } else {
+        // PCRE2 reads [^…], [:…:], [.….] and [=…=] as more than members.
+        if (std::string_view("^:.=").find(c) != std::string_view::npos) operand.members += '\\';
+        operand.members += c;
+        ++at_;
+      }
+    }
+    return read;
+  }
+
+ private:
+  static constexpr int kMostNested = 50;
+
+  char peek(std::size_t ahead = 0) const {
+    return at_ + ahead < in_.size() ? in_[at_ + ahead] : '\0';
+  }
+  bool starts_with(std::string_view text) const { return in_.substr(at_).starts_with(text); }
+  bool skip(std::string_view text) {
+    if (!starts_with(text)) return false;
+    at_ += text.size();
+    return true;
+  }
+
+  /// Returns the size of [:name:] or [:^name:] at the position; 0: there is none.
+  std::size_t posix_bracket_size() const {
+    if (!starts_with("[:")) return 0;
+    std::size_t size = peek(2) == '^' ? 3 : 2;
+    while (peek(size) >= 'a' && peek(size) <= 'z') ++size;
+    return in_.substr(at_ + size).starts_with(":]") ? size + 2 : 0;
+  }
+
+  void escape(Class::Operand& operand) {
+    const char c = peek(1);
+    if (c == 'w' || c == 'h') {
+      operand.members += members_of_escape(c, dialect_);
+      at_ += 2;
+    } else if (c == 'W' || c == 'H') {
+      Class others{.is_negated = true, .operands = {}};
+      others.operands.push_back(
+          {.members = std::string(members_of_escape(c == 'W' ? 'w' : 'h', dialect_))});
+      operand.nested.push_back(std::move(others));
+      at_ += 2;
+    } else {
+      operand.members += translate_escape(in_, at_, dialect_);
+    }
+  }
+
+  /// Reads a dash, which stands for itself at the ends of a piece of members.
+  void dash(Class::Operand& operand, bool begins_piece) {
+    ++at_;
+    const bool ends_piece = peek() == ']' || starts_with("&&");
+    if (!begins_piece && peek() == '[')
+      throw std::string("a range that ends in a class, as in [a-[b]], is not supported");
+    operand.members += begins_piece || ends_piece ? "\\-" : "-";
+  }
+
+  std::string_view in_;
+  std::size_t at_;
+  RegexDialect dialect_;
+};
+
+/// Adds the prefix sc: to the script names of \p{...}: PCRE2 reads a bare name as
+/// Script_Extensions, the dialects as Script.
+std::string property(std::string_view pattern, std::size_t& at) {
+  const std::size_t close = pattern.find('}', at);
+  if (close == std::string_view::npos) throw std::string("\\p{ without }");
+  std::string_view name = pattern.substr(at + 3, close - at - 3);
+  std::string prefix(pattern.substr(at, 3));
+  if (name.starts_with('^')) {
+    prefix += '^';
+    name.remove_prefix(1);
+  }
+  const bool is_category = name.size() <= 2 || name == "Any" || name == "Alphabetic" ||
+                           name == "White_Space" || name == "Emoji";
+  at = close + 1;
+  return prefix + (is_category ? "" : "sc:") + std::string(name) + "}";
+}
+
+}  // namespace
+
+std::string_view members_of_escape(char letter, RegexDialect dialect) {
+  if (letter == 'h') return "0-9a-fA-F";
+  return dialect == RegexDialect::oniguruma ? kOnigurumaWord : kRustWord;
+}
+
+std::string translate_escape(std::string_view pattern, std::size_t& at, RegexDialect dialect) {
+  const std::string_view rest = pattern.substr(at);
+  const char c = rest.size() > 1 ? rest[1] : '\0';
+  if (c == 'u' && dialect == RegexDialect::oniguruma) {
+    at += std::min<std::size_t>(6, rest.size());
+    return "\\x{" + std::string(rest.substr(2, 4)) + "}";
+  }
+  if ((c == 'p' || c == 'P') && rest.size() > 2 && rest[2] == '{') return property(pattern, at);
+  const std::string_view escape = rest.substr(0, 2);
+  at += escape.size();
+  return std::string(escape);
+}
+
+std::string translate_class(std::string_view pattern, std::size_t& at, RegexDialect dialect,
+                            const CharactersOf& characters_of) {
+  ClassReader reader(pattern, at, dialect);
+  const Class read = reader.read();
+  at = reader.position();
+  const std::string open = read.is_negated ? "[^" : "[";
+  if (const std::optional<std::string> list = read.list()) return open + *list + "]";
+  const std::string members = read.characters(characters_of).class_members();
+  if (!members.empty()) return open + members + "]";
+  return read.is_negated ? "[\\x{0}-\\x{10ffff}]" : "(?!)";
+}
+
+}  // namespace megatron
