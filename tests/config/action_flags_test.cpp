@@ -30,10 +30,10 @@ const FieldTable<Options>& options_table() {
   return table;
 }
 
-const std::vector<FlagUse> kUses = {
+const std::vector<FlagActions> kUses = {
     {"deep", {"show", "info", "merge"}}, {"Showing", {"show"}}, {"Runs", {}}};
 
-void refuse(std::vector<std::string> words, std::span<const FlagUse> uses = kUses) {
+void refuse(std::vector<std::string> words, std::span<const FlagActions> uses = kUses) {
   Options options;
   const ParseResult parsed = parse_command_line(options_table(), words, options, "data");
   refuse_unused_flags(options_table().set(), parsed, options.word, uses);

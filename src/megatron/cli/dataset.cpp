@@ -158,8 +158,8 @@ constexpr std::string_view kShow = "show", kShowShards = "show SHARDS", kInfo = 
 
 /// Says which actions use a flag, or the flags of a group that are not named themselves. `plan`
 /// has the flags of a run.
-std::span<const FlagUse> flag_uses() {
-  static const std::vector<FlagUse> uses = {
+std::span<const FlagActions> flag_uses() {
+  static const std::vector<FlagActions> uses = {
       {"start", {kShow, kShowShards}},
       {"count", {kShow, kShowShards}},
       {"seed", {kShow, kShowShards}},

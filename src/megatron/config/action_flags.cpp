@@ -21,17 +21,18 @@ std::string advice(const std::vector<std::string_view>& actions) {
 
 }  // namespace
 
-const std::vector<std::string_view>& actions_of(const Field& field, std::span<const FlagUse> uses) {
+const std::vector<std::string_view>& actions_of(const Field& field,
+                                                std::span<const FlagActions> uses) {
   for (const std::string& name : {field.name, field.group}) {
     const auto found =
-        std::ranges::find_if(uses, [&](const FlagUse& use) { return use.name == name; });
+        std::ranges::find_if(uses, [&](const FlagActions& use) { return use.name == name; });
     if (found != uses.end()) return found->actions;
   }
   MEGATRON_CHECK(false, "no action is known to use ", field.flag());
 }
 
 void refuse_unused_flags(const FieldSet& fields, const ParseResult& parsed, std::string_view action,
-                         std::span<const FlagUse> uses) {
+                         std::span<const FlagActions> uses) {
   Problems problems;
   for (const Field& field : fields.fields) {
     if (field.is_positional) continue;
