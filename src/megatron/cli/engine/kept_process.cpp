@@ -20,7 +20,7 @@ int run_starts(const std::function<int()>& start) {
     if (!link || code == 0 || code == 2) return code;
     std::cout.flush();
     std::fflush(nullptr);
-    ::malloc_trim(0);  // the next start may get its memory from other arenas
+    ::malloc_trim(0);               // the next start may get its memory from other arenas
     std::signal(SIGUSR2, SIG_IGN);  // until the next start can answer
     const auto variables = offer_process(*link, code);
     if (!variables) return code;
