@@ -154,10 +154,6 @@ TEST(LaunchPlan, RefusesWhatItCannotDo) {
               HasSubstr("--prefix: must be one of all, others, none"));
   EXPECT_THAT(error_of({"--rdzv-backend", "etcd"}),
               HasSubstr("--rdzv-backend: must be one of c10d, static"));
-  EXPECT_THAT(error_of({"--last-call-seconds", "3"}),
-              HasSubstr("--last-call-seconds: has no effect without --nnodes MIN:MAX"));
-  EXPECT_THAT(error_of({"--settle-seconds", "3"}),
-              HasSubstr("--settle-seconds: has no effect without --nnodes MIN:MAX"));
   for (const char* name : {"PET_NODE_RANK", "PET_MASTER_PORT", "PET_MAX_RESTARTS"})
     EXPECT_THAT(error_of({}, {{name, "x"}}), HasSubstr(name)) << "also on one host";
 }
@@ -174,7 +170,6 @@ TEST(LaunchPlan, TakesTorchrunsFlags) {
   EXPECT_EQ(summary(plan_of({"--nnodes=2", "--rdzv_endpoint=a:6"})), "1 on node ?/2 at a:6")
       << "in the order of joining";
   EXPECT_EQ(summary(plan_of({"--nnodes=2:2", "--master-addr=a"})), "1 on node ?/2 at a:29500");
-  EXPECT_EQ(plan_of({"--nnodes=2:2", "--master-addr=a", "--settle-seconds=3"}).settle_s, 3);
   EXPECT_EQ(summary(plan_of({}, {{"PET_STANDALONE", "1"}, {"PET_NNODES", "2"}})),
             "1 on node 0/1 at 127.0.0.1:0");
   EXPECT_THAT(error_of({}, {{"PET_RDZV_BACKEND", "etcd"}}),

@@ -6,7 +6,6 @@
 
 #include "megatron/base/error.h"
 #include "megatron/config/launch_variables.h"
-#include "megatron/config/rule.h"
 
 namespace megatron {
 namespace {
@@ -75,7 +74,6 @@ class PlanReader {
     plan_.join_s = options_.join_seconds;
     plan_.last_call_s = options_.last_call_seconds;
     plan_.settle_s = options_.settle_seconds;
-    check_elastic_flags();
     plan_.run_name =
         options_.rdzv_id ? *options_.rdzv_id : variables_.text("PET_RDZV_ID").value_or("");
     return std::move(plan_);
@@ -105,16 +103,6 @@ class PlanReader {
 
   bool has_endpoint() const {
     return options_.rdzv_endpoint || variables_.has("PET_RDZV_ENDPOINT");
-  }
-
-  void check_elastic_flags() const {
-    if (is_range_) return;
-    const LaunchOptions defaults;
-    for (const auto& [flag, given, standard] :
-         {std::tuple("--last-call-seconds", plan_.last_call_s, defaults.last_call_seconds),
-          std::tuple("--settle-seconds", plan_.settle_s, defaults.settle_seconds)}) {
-      if (given != standard) throw UserError(needs_flag(flag, "--nnodes MIN:MAX"));
-    }
   }
 
   void read_ranks(const HostDevices& host) {
