@@ -17,8 +17,14 @@ class CommSlot final : public Comm {
   void exchange(std::shared_ptr<Comm> comm) { comm_ = std::move(comm); }
 
  protected:
-  PendingWork start(CommCall call) override { return start_on(group(call), std::move(call)); }
-  void run(CommCall call) override { run_on(group(call), std::move(call)); }
+  PendingWork start(CommCall call) override {
+    Comm& comm = group(call);
+    return start_on(comm, std::move(call));
+  }
+  void run(CommCall call) override {
+    Comm& comm = group(call);
+    run_on(comm, std::move(call));
+  }
 
  private:
   Comm& group(const CommCall& call) const {

@@ -18,14 +18,14 @@ bool is_one_word(const std::string& text) {
 }  // namespace
 
 void parse_object_location(std::string_view input) {
-  const std::string path(take_part(input)), endpoint(take_part(input)), profile(take_part(input));
-  const std::string file = write_input("aws_settings", input);
+  std::string path(take_part(input)), endpoint(take_part(input)), profile(take_part(input)),
+      file = write_input("aws_settings", input);
   if (!is_remote_path(path)) return;
-  const ObjectLocation location = locate_object(path, [&](const std::string& name) {
-    if (name == "AWS_ENDPOINT_URL") return endpoint;
-    if (name == "AWS_PROFILE") return profile;
-    if (name == "AWS_SHARED_CREDENTIALS_FILE" || name == "AWS_CONFIG_FILE") return file;
-    return std::string();
+  const ObjectLocation location = locate_object(path, [&](const std::string& name) -> std::string {
+    if (name == "AWS_ENDPOINT_URL") return {endpoint};
+    if (name == "AWS_PROFILE") return {profile};
+    if (name == "AWS_SHARED_CREDENTIALS_FILE" || name == "AWS_CONFIG_FILE") return {file};
+    return {};
   });
   require(location.target.starts_with('/'), "the target is not a path");
   require(!location.host.empty(), "there is no host");

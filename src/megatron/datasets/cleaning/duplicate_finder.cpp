@@ -45,7 +45,8 @@ void DuplicateFinder::read_journal(const std::string& path, std::uint64_t size) 
     std::memcpy(record.data(), file.bytes().data() + at, record_bytes);
     DuplicateKeys keys{.text_hash = {record[0], record[1]}, .bands = {}, .signature = {}};
     if (record[2] != 0) {
-      keys.bands.assign(record.begin() + 3, record.begin() + 3 + num_bands_);
+      keys.bands.assign(record.begin() + 3,
+                        record.begin() + 3 + static_cast<std::ptrdiff_t>(num_bands_));
       if (num_minima_ > 0) {
         keys.signature.resize(num_minima_);
         std::memcpy(keys.signature.data(), record.data() + 3 + num_bands_, num_minima_ * 4);
