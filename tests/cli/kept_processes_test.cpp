@@ -38,16 +38,9 @@ TEST_P(KeptProcesses, GiveTheLossesOfARunWithoutFailures) {
       joined(words("--nproc-per-node " + count + " --max-restarts 3 --grace-seconds 5"),
              tiny_run(flags + " --inprocess-restart --save-interval 10 " + "--save " + saved +
                       " --load " + saved)));
-  const auto num_saved = [&] {
-    const std::string log = launch.output();
-    int found = 0;
-    for (std::size_t at = 0; (at = log.find("successfully saved", at)) != std::string::npos; ++at)
-      ++found;
-    return found;
-  };
+  const std::string has_saved = "successfully saved checkpoint";
   for (const int restart : {1, 2}) {
-    ASSERT_TRUE(launch.wait_for("successfully saved checkpoint", num_saved() + 2))
-        << launch.output();
+    ASSERT_TRUE(launch.wait_for(has_saved, launch.count(has_saved) + 2)) << launch.output();
     const std::vector<pid_t> before = launch.ranks();
     ASSERT_EQ(before.size(), static_cast<std::size_t>(ranks));
     ::kill(before.back(), SIGKILL);
@@ -60,7 +53,7 @@ TEST_P(KeptProcesses, GiveTheLossesOfARunWithoutFailures) {
     EXPECT_EQ(launch.ranks().at(0), before[0]);
     EXPECT_NE(launch.ranks().back(), before.back());
   }
-  ASSERT_TRUE(launch.wait_for("successfully saved checkpoint", num_saved() + 2));
+  ASSERT_TRUE(launch.wait_for(has_saved, launch.count(has_saved) + 2));
   ::kill(launch.pid(), SIGTERM);
   EXPECT_EQ(launch.wait(), 143) << launch.output();
   const Losses found = losses_in(launch.output());

@@ -72,14 +72,17 @@ class RunningLaunch {
     return pids;
   }
 
+  /// Returns how often the text was printed so far.
+  int count(const std::string& text) const {
+    int found = 0;
+    const std::string all = output();
+    for (std::size_t at = 0; (at = all.find(text, at)) != std::string::npos; at += text.size())
+      ++found;
+    return found;
+  }
+
   bool wait_for(const std::string& text, int times = 1) const {
-    return becomes_true([&] {
-      int found = 0;
-      const std::string all = output();
-      for (std::size_t at = 0; (at = all.find(text, at)) != std::string::npos; at += text.size())
-        ++found;
-      return found >= times;
-    });
+    return becomes_true([&] { return count(text) >= times; });
   }
 
   /// Returns the exit code, 128 + signal if it was killed, or −1 if it does not end.
