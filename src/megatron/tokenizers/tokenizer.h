@@ -87,8 +87,8 @@ class Tokenizer {
 };
 
 /// Returns the ids of encode() for every text, in the order of the texts, and uses `workers` >= 1
-/// threads, the caller's among them. The result does not depend on their number. Rethrows the error
-/// of the first text that cannot be encoded.
+/// threads. The result does not depend on their number. Rethrows the error of the first text that
+/// cannot be encoded.
 std::vector<std::vector<std::int32_t>> encode_batch(const Tokenizer& tokenizer,
                                                     std::span<const std::string_view> texts,
                                                     std::int64_t workers);
