@@ -151,8 +151,8 @@ void time_parts(Bench& bench, int steps) {
   const TokenDispatcher dispatcher(bench.config.moe, bench.rank);
   const at::Tensor input = bench.input.view({bench.sizes.tokens, bench.sizes.hidden}),
                    dy = bench.dy.view_as(input);
-  const TokenSpan span{.num_positions = bench.sizes.tokens,
-                       .tokens_of_ranks = {bench.sizes.tokens}};
+  const RoutingSpan span{.num_positions = bench.sizes.tokens,
+                         .tokens_of_ranks = {bench.sizes.tokens}};
   std::vector<double> block, router, permutation, experts;
   for (int step = -1; step < steps; ++step) {
     const auto count = [&](std::vector<double>& times, const auto& part) {
