@@ -72,7 +72,8 @@ class MultimodalPrompts : public ::testing::Test {
   const Json& header() { return lines().front(); }
 
   std::string refusal(const Json& messages, const Flags& flags = {}) {
-    const PromptFormat format("nemotron-h-aligned", open("gpt2", flags), folder_.path());
+    const PromptFormat format("nemotron-h-aligned", open("gpt2", flags),
+                              ChatFiles{.folder = folder_.path()});
     return message_of([&] { format.tokenize(conversation_of(messages), "here"); });
   }
 
@@ -97,8 +98,9 @@ TEST_F(MultimodalPrompts, GiveTheTokensOfMegatron) {
       continue;
     }
     const Conversation conversation = conversation_of(line["messages"]);
-    const PromptFormat format("nemotron-h-aligned", tokenizer, folder_.path());
-    const ConversationText text("nemotron-h-aligned", *tokenizer, folder_.path());
+    const PromptFormat format("nemotron-h-aligned", tokenizer, ChatFiles{.folder = folder_.path()});
+    const ConversationText text("nemotron-h-aligned", *tokenizer,
+                                ChatFiles{.folder = folder_.path()});
     const Conversation turns = text.prepare(conversation);
     EXPECT_EQ(widened(tokenizer->encode_fragment(text.text(turns, "here", /*asks=*/true))),
               line["generation"].get<Ids>())
@@ -125,7 +127,8 @@ TEST_F(MultimodalPrompts, ExistForEveryChoiceOfTheFlags) {
     for (const std::string& choice : field.choices) {
       if (field.name == "tokenizer_prompt_format") {
         const auto tokenizer = open("llama3", {.format = choice});
-        EXPECT_NO_THROW(PromptFormat("identity", tokenizer, folder_.path())) << choice;
+        EXPECT_NO_THROW(PromptFormat("identity", tokenizer, ChatFiles{.folder = folder_.path()}))
+            << choice;
       } else if (field.name == "image_tag_type") {
         EXPECT_NO_THROW(open("llama3", {.image_tag_type = choice})) << choice;
       }
@@ -163,8 +166,10 @@ TEST_F(MultimodalPrompts, NameWhatTheTokenizerLacks) {
     multimodal.tokenizer_type = "MultimodalTokenizer";
     multimodal.tokenizer_model = (folder_.path() / "gpt2.json").string();
     multimodal.tokenizer_prompt_format = flags.format;
-    return message_of(
-        [&] { PromptFormat("nemotron-h-aligned", make_tokenizer(multimodal), folder_.path()); });
+    return message_of([&] {
+      PromptFormat("nemotron-h-aligned", make_tokenizer(multimodal),
+                   ChatFiles{.folder = folder_.path()});
+    });
   };
   const Json end = {{"eos_token", "</s>"}};
   EXPECT_THAT(problem({.format = ""}, end), HasSubstr("add --tokenizer-prompt-format"));

@@ -49,7 +49,8 @@ class SftDatasets : public ::testing::Test {
                        .end = file->size(),
                        .num_samples = num_samples},
                       options,
-                      std::make_shared<const PromptFormat>(format, tokenizer(name), folder_.path()),
+                      std::make_shared<const PromptFormat>(format, tokenizer(name),
+                                                           ChatFiles{.folder = folder_.path()}),
                       warnings);
   }
 

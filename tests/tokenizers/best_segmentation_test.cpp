@@ -15,6 +15,7 @@ const std::map<std::string, float> kScores = {
     {"ü", -2.5F},  {"aü", -3.2F},  {"üb", -4.9F},   {"_", -0.7F},   {"_a", -1.9F},
     {"_b", -2.8F}, {"_ab", -3.4F}, {"_baü", -6.3F}, {"_ü", -2.95F}, {"bbbbbbbbbb", -20.5F}};
 constexpr float kUnknownScore = -12.5F;
+constexpr std::size_t kNone = ~std::size_t{0};
 
 class BestSegmentations : public ::testing::Test {
  protected:
@@ -29,9 +30,8 @@ class BestSegmentations : public ::testing::Test {
 
   std::vector<TextPart> found(std::string_view text) const {
     std::vector<TextPart> parts;
-    best_segmentation(
-        trie_, text,
-        [&](std::size_t, std::int32_t id) { return scores_[static_cast<std::size_t>(id)]; },
+    BestSegmentation<float>().run(
+        trie_, text, [&](std::int32_t id) { return scores_[static_cast<std::size_t>(id)]; },
         kUnknownScore, [](std::string_view) { return -1; },
         [&](const TextPart& part) { parts.push_back(part); });
     return parts;
@@ -40,13 +40,13 @@ class BestSegmentations : public ::testing::Test {
   /// The ends of the parts of the best segmentation.
   static std::vector<std::size_t> expected(const std::string& text) {
     std::vector<float> sums(text.size() + 1);
-    std::vector<std::size_t> begins(text.size() + 1, kNoPart);
+    std::vector<std::size_t> begins(text.size() + 1, kNone);
     begins[0] = 0;
     for (std::size_t at = 0; at < text.size();) {
       std::size_t after = at;
       next_code_point(text, after);
       const auto offer = [&](std::size_t end, float sum) {
-        if (begins[end] != kNoPart && sum <= sums[end]) return;
+        if (begins[end] != kNone && sum <= sums[end]) return;
         begins[end] = at;
         sums[end] = sum;
       };
@@ -75,7 +75,7 @@ class BestSegmentations : public ::testing::Test {
     ASSERT_EQ(ends, expected(text));
   }
 
-  PieceTrie trie_;
+  CharacterTrie trie_;
   std::vector<float> scores_;
 };
 

@@ -35,6 +35,24 @@ TEST(NullTokenizer, ReadsIds) {
   EXPECT_THAT(error_of({.tokenizer_type = "NullTokenizer", .vocab_size = 0}), HasSubstr("from 1"));
 }
 
+TEST(NullTokenizer, EndsDocumentsAndFillsSamplesWithTheIdsOfTheFlags) {
+  TokenizerConfig config;
+  config.tokenizer_type = "NullTokenizer";
+  config.vocab_size = 9;
+  config.null_tokenizer_eod_id = 0;
+  config.null_tokenizer_pad_id = 8;
+  EXPECT_EQ(make_tokenizer(config)->eod(), 0);
+  EXPECT_EQ(make_tokenizer(config)->pad(), 8);
+  config.null_tokenizer_pad_id = 9;
+  EXPECT_THAT(message_of([&] { make_tokenizer(config); }),
+              HasSubstr("--null-tokenizer-pad-id must be less than --vocab-size: 9"));
+  config.null_tokenizer_pad_id = -1;
+  config.null_tokenizer_eod_id = 9;
+  EXPECT_THAT(message_of([&] { make_tokenizer(config); }), HasSubstr("--null-tokenizer-eod-id"));
+  config.tokenizer_type = "ByteTokenizer";
+  EXPECT_THAT(message_of([&] { make_tokenizer(config); }), HasSubstr("only with NullTokenizer"));
+}
+
 // Megatron-LM's NullMultimodalTokenizer counts the end of a document behind its vocabulary.
 TEST(NullTokenizer, OfImagesAndTextEndsDocumentsBehindTheVocabulary) {
   const auto tokenizer =
@@ -115,6 +133,22 @@ TEST(MakeTokenizer, RefusesFlagsThatAKindDoesNotRead) {
                         .tokenizer_model = fixture("gpt2.json"),
                         .vocab_size = 9}),
               HasSubstr("gpt2.json would not be read"));
+}
+
+TEST(MakeTokenizer, LeavesOutTheTokensAtTheEndsOfTexts) {
+  TokenizerConfig config;
+  config.tokenizer_model = fixture("llama3.json");
+  const Ids whole = make_tokenizer(config)->encode("text"),
+            fragment = make_tokenizer(config)->encode_fragment("text");
+  ASSERT_GT(whole.size(), fragment.size());
+  config.tokenizer_hf_no_include_special_tokens = true;
+  const auto tokenizer = make_tokenizer(config);
+  EXPECT_EQ(tokenizer->encode("text"), fragment);
+  EXPECT_EQ(tokenizer->encode_with_spans("text").size(), fragment.size());
+  config.tokenizer_type = "ByteTokenizer";
+  config.tokenizer_model.clear();
+  EXPECT_THAT(message_of([&] { make_tokenizer(config); }),
+              HasSubstr("--tokenizer-hf-no-include-special-tokens"));
 }
 
 TEST(EncodeBatch, GivesTheIdsInTheOrderOfTheTextsForAnyNumberOfThreads) {

@@ -28,6 +28,7 @@ TokenizerConfig saved_tokenizer_config(const Manifest& manifest) {
     const auto values = field.is_list ? split_words(text) : std::vector<std::string>{text};
     assign(field, &config, values);
   }
+  config.tokenizer_metadata.clear();  // its type and its chat template are stored
   return config;
 }
 
@@ -148,8 +149,9 @@ void replace_tokenizer_files(const AuxiliaryFiles& tokenizer, AuxiliaryFiles& fi
 
 Json tokenizer_to_json(const TokenizerConfig& config) {
   Json json = Json::object();
+  const TokenizerConfig named = with_named_type(config);
   for (const Field& field : tokenizer_table().set().fields)
-    json[field.name] = join_values(field.get(&config));
+    json[field.name] = join_values(field.get(&named));
   return json;
 }
 

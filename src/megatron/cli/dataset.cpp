@@ -42,9 +42,10 @@ namespace {
 const FieldTable<TokenizerConfig>& tokenizer_name_table() {
   static const FieldTable<TokenizerConfig> table = [] {
     FieldTable<TokenizerConfig> t;
-    for (const char* name : {"tokenizer_type", "tokenizer_model", "vocab_file", "merge_file",
-                             "tokenizer_special_tokens", "tokenizer_prompt_format",
-                             "image_tag_type", "force_system_message"}) {
+    for (const char* name :
+         {"tokenizer_type", "tokenizer_model", "vocab_file", "merge_file",
+          "tokenizer_special_tokens", "tokenizer_prompt_format", "tokenizer_metadata",
+          "tokenizer_hf_no_include_special_tokens", "image_tag_type", "force_system_message"}) {
       const Field* field = tokenizer_table().set().find_name(name);
       MEGATRON_CHECK(field != nullptr, "no setting of the tokenizer is called ", name);
       t.add_field(*field);
@@ -138,6 +139,7 @@ const FieldTable<DatasetCommandOptions>& dataset_table() {
     t.field("decode", &Options::decode,
             "print the text of each sample too, with special tokens; requires tokenizer flags, but "
             "not for SHARDS, whose fields txt, json and cls are printed");
+    t.include(&Options::tokenizer, chat_template_table());
     t.include(&Options::tokenizer, tokenizer_name_table());
     t.group("Merging");
     t.field("input", &Options::input,
@@ -169,6 +171,7 @@ std::span<const FlagActions> flag_uses() {
       {"decode", {kShow, kShowShards}},
       {"Text of the samples", {kShow}},
       {"Tokenizer", {kShow}},
+      {"Conversations", {kShow}},
       {"multimodal", {kInfo, kMerge}},
       {"Merging", {kMerge}},
       {"data_cache_path", {kShow, kShowShards, kInfoShards}},

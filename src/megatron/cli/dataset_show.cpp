@@ -230,7 +230,7 @@ DatasetRequest show_request(const DatasetCommandOptions& options, Split split,
                          .tokenizer = {.vocab_size = options.vocab_size,
                                        .eod = options.vocab_size - 1,
                                        .text = tokenizer,
-                                       .folder = tokenizer_folder(options.tokenizer)}};
+                                       .chat = chat_files(options.tokenizer)}};
   if (is_masked(options)) {
     request.kind = options.dataset_type;
     request.masked = masked_request(options, tokenizer);

@@ -128,6 +128,7 @@ const FieldTable<PreprocessDataOptions>& preprocess_data_table() {
             "text around the messages of a conversation; identity: nothing; default: the chat "
             "template of --tokenizer-model")
         .choices({"nemotron-h-aligned", "nemotron-nano-v2", "identity", "default"});
+    t.include(&Options::tokenizer, chat_template_table());
     t.include(&Options::tokenizer, tokenizer_table());
     return t;
   }();
@@ -150,6 +151,8 @@ void refuse_unsupported(const PreprocessDataOptions& options) {
   if (!options.sft &&
       options.sft_tokenizer_prompt_format != PreprocessDataOptions{}.sft_tokenizer_prompt_format)
     throw UserError({"--sft-tokenizer-prompt-format has an effect only with --sft", "", "add it"});
+  if (!options.sft && !options.tokenizer.chat_template.empty())
+    throw UserError({"--chat-template has an effect only with --sft", "", "add it"});
   if (options.find_optimal_num_workers)
     throw UserError({"--find-optimal-num-workers", "is not supported",
                      "leave it and --workers out to use every core"});
@@ -203,14 +206,14 @@ void split_sentences(const PreprocessDataOptions& options, PreprocessOptions& pr
 void read_conversations(const PreprocessDataOptions& options,
                         std::shared_ptr<const Tokenizer> tokenizer,
                         PreprocessOptions& preprocessing) {
-  const fs::path folder = tokenizer_folder(options.tokenizer);
+  const ChatFiles files = chat_files(options.tokenizer);
   preprocessing.json_keys = {"messages"};
   preprocessing.conversations = std::make_shared<const PromptFormat>(
-      options.sft_tokenizer_prompt_format, std::move(tokenizer), folder);
+      options.sft_tokenizer_prompt_format, std::move(tokenizer), files);
   preprocessing.encoder_identity +=
       "conversations " + preprocessing.conversations->description() + "\n";
   for (const char* name : {"chat_template.jinja", "tokenizer_config.json", "chat_template.json"})
-    preprocessing.encoder_identity += stamp_text(folder / name);
+    preprocessing.encoder_identity += stamp_text(files.folder / name);
 }
 
 OrderedJson json_report(const PreprocessSummary& summary, TokenDtype type) {

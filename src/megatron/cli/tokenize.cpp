@@ -27,7 +27,7 @@ struct TokenizeOptions {
   bool offsets = false;
   std::int64_t workers = 1;
   bool chat = false, chat_text = false, add_generation_prompt = false;
-  std::string chat_template, tools;
+  std::string tools;
 };
 
 const FieldTable<TokenizeOptions>& tokenize_table() {
@@ -57,11 +57,7 @@ const FieldTable<TokenizeOptions>& tokenize_table() {
         "read JSON conversations and print the ids that the model's chat template makes of them");
     t.field("chat_text", &TokenizeOptions::chat_text,
             "read JSON conversations and print the template's text as a JSON string");
-    t.field(
-         "chat_template", &TokenizeOptions::chat_template,
-         "the template, where the model has none or several: a Jinja file, or the name of one of "
-         "the model's")
-        .value_name("FILE|NAME");
+    t.include(&TokenizeOptions::tokenizer, chat_template_table());
     t.field("tools", &TokenizeOptions::tools,
             "a JSON list of the tools that every conversation may call")
         .value_name("FILE");
@@ -156,7 +152,7 @@ void check_options(const TokenizeOptions& options) {
   if (chats && options.workers > 1)
     refuse("conversations are converted by one thread", "leave --workers out");
   if (chats) return;
-  if (!options.chat_template.empty())
+  if (!options.tokenizer.chat_template.empty())
     refuse("--chat-template needs --chat or --chat-text", "add one of them");
   if (!options.tools.empty()) refuse("--tools needs --chat or --chat-text", "add one of them");
   if (options.add_generation_prompt)
@@ -227,7 +223,6 @@ void answer_lines(std::int64_t workers, const Answer& answer) {
 
 void answer_conversations(const TokenizeOptions& options) {
   const ConversationRenderer renderer({.tokenizer = options.tokenizer,
-                                       .chat_template = options.chat_template,
                                        .tools = options.tools,
                                        .add_generation_prompt = options.add_generation_prompt,
                                        .needs_ids = options.chat});

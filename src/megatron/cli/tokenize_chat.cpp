@@ -4,7 +4,6 @@
 #include "megatron/base/files.h"
 #include "megatron/tokenizers/chat/json_values.h"
 #include "megatron/tokenizers/tokenizer.h"
-#include "megatron/tokenizers/tokenizer_files.h"
 #include "megatron/tokenizers/utf8.h"
 
 namespace megatron {
@@ -53,17 +52,18 @@ Conversation conversation_of(const ChatInput& input) {
 }  // namespace
 
 ConversationRenderer::ConversationRenderer(ConversationOptions options)
-    : options_(std::move(options)), folder_(tokenizer_folder(options_.tokenizer)) {
+    : options_(std::move(options)), files_(chat_files(options_.tokenizer)) {
   const bool has_format = !options_.tokenizer.tokenizer_prompt_format.empty();
   if (options_.needs_ids || has_format) {
     tokenizer_ = make_tokenizer(options_.tokenizer);
     encoder_ = std::make_unique<ChatEncoder>(*tokenizer_);
   }
   if (has_format) {
-    if (!options_.chat_template.empty() || !options_.tools.empty())
+    if (!options_.tokenizer.chat_template.empty() || !options_.tools.empty())
       throw UserError({"--chat-template and --tools do not go with --tokenizer-prompt-format", "",
                        "leave them out"});
-    format_ = std::make_unique<const ConversationText>(/*sft_format=*/"", *tokenizer_, folder_);
+    format_ = std::make_unique<const ConversationText>(/*sft_format=*/"", *tokenizer_,
+                                                       ChatFiles{.folder = files_.folder});
     return;
   }
   if (!options_.tools.empty()) {
@@ -71,16 +71,14 @@ ConversationRenderer::ConversationRenderer(ConversationOptions options)
     require_list(defaults_.tools, options_.tools);
   }
   defaults_.add_generation_prompt = options_.add_generation_prompt;
-  defaults_.variables = special_token_variables(folder_, tokenizer_.get());
+  defaults_.variables = special_token_variables(files_.folder, tokenizer_.get());
   chat_template(!defaults_.tools.is_none());
 }
 
 const ChatTemplate& ConversationRenderer::chat_template(bool has_tools) const {
   auto found = templates_.find(has_tools);
   if (found == templates_.end())
-    found = templates_
-                .emplace(has_tools, open_chat_template(folder_, options_.chat_template, has_tools))
-                .first;
+    found = templates_.emplace(has_tools, open_chat_template(files_, has_tools)).first;
   return found->second;
 }
 

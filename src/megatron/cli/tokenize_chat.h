@@ -17,7 +17,7 @@ namespace megatron {
 
 struct ConversationOptions {
   TokenizerConfig tokenizer;
-  std::string chat_template, tools;
+  std::string tools;
   bool add_generation_prompt = false;
   bool needs_ids = false;  ///< whether encode() is called
 };
@@ -37,7 +37,7 @@ class ConversationRenderer {
   const ChatTemplate& chat_template(bool has_tools) const;
 
   ConversationOptions options_;
-  std::filesystem::path folder_;  ///< the model's; empty when there is none
+  ChatFiles files_;
   std::unique_ptr<Tokenizer> tokenizer_;
   std::unique_ptr<ChatEncoder> encoder_;
   std::unique_ptr<const ConversationText> format_;  ///< that of --tokenizer-prompt-format

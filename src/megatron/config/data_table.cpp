@@ -136,6 +136,19 @@ const FieldTable<DataConfig>& data_table() {
   return table;
 }
 
+const FieldTable<TokenizerConfig>& chat_template_table() {
+  static const FieldTable<TokenizerConfig> table = [] {
+    FieldTable<TokenizerConfig> t;
+    t.group("Conversations");
+    t.field("chat_template", &TokenizerConfig::chat_template,
+            "the chat template, where the model has none or several: a Jinja file, a JSON file "
+            "with the field chat_template, or the name of one of the model's")
+        .value_name("FILE|NAME");
+    return t;
+  }();
+  return table;
+}
+
 const FieldTable<TokenizerConfig>& tokenizer_table() {
   using Config = TokenizerConfig;
   static const FieldTable<Config> table = [] {
@@ -183,6 +196,21 @@ const FieldTable<TokenizerConfig>& tokenizer_table() {
     t.field("force_system_message", &Config::force_system_message,
             "begin each conversation of MultimodalTokenizer with the format's own system message, "
             "which only qwen2p0 and qwen2p5 have; other formats are unchanged");
+    t.field("tokenizer_metadata", &Config::tokenizer_metadata,
+            "tokenizer_metadata.json of Megatron Core, whose \"library\" names the type of the "
+            "tokenizer and whose \"chat_template\" replaces that of the model")
+        .value_name("FILE");
+    t.field("tokenizer_hf_no_include_special_tokens",
+            &Config::tokenizer_hf_no_include_special_tokens,
+            "leave out the tokens that a tokenizer.json adds at the ends of a text, such as bos");
+    t.field("null_tokenizer_eod_id", &Config::null_tokenizer_eod_id,
+            "id of NullTokenizer that ends a document; none: the last of --vocab-size")
+        .at_least(0)
+        .at_most(kMaxSize);
+    t.field("null_tokenizer_pad_id", &Config::null_tokenizer_pad_id,
+            "id of NullTokenizer that fills samples; -1: there is none")
+        .at_least(-1)
+        .at_most(kMaxSize);
     t.field(
          "vocab_size", &Config::vocab_size,
          "size of the vocabulary, for NullTokenizer and TikTokenizer; NullMultimodalTokenizer adds "

@@ -309,10 +309,6 @@ constexpr KnownFlags kKnownFlags[] = {
      "padded rows are neither trained nor saved",
      "use --vocab-size, --padded-vocab-size and --make-vocab-size-divisible-by",
      "no-pad-vocab-size^"},
-    {refused, "is not in this version", "use the tokenizer's files as they are",
-     "tokenizer-metadata=- tokenizer-hf-no-include-special-tokens "
-     "null-tokenizer-eod-id=-;0 "
-     "null-tokenizer-pad-id=-1 chat-template=-"},
     {accepted, "without effect: --tokenizer-special-tokens names the special tokens", "",
      "tiktoken-special-tokens+=*"},
     {accepted, "without effect: no special tokens are added to a SentencePiece model", "",

@@ -84,6 +84,12 @@ const std::vector<Rule>& sft_rules() {
          return Parts{"--sft-packing-strategy", "has an effect only with --sft",
                       "add --sft, or leave it out"};
        }},
+      {{"sft", "chat_template"},
+       [](S s) { return !s.data.sft && !s.tokenizer.chat_template.empty(); },
+       [](S) {
+         return Parts{"--chat-template", "has an effect only with --sft",
+                      "add --sft, or leave it out"};
+       }},
       {{"sft", "tokenizer_type"},
        [](S s) {
          const std::string& type = s.tokenizer.tokenizer_type;

@@ -179,6 +179,12 @@ struct TokenizerConfig {
   std::string tokenizer_prompt_format;
   std::string image_tag_type;         ///< tags around images: nvlm | internvl; "": none
   bool force_system_message = false;  ///< qwen2p0 and qwen2p5 begin with their own system message
+  /// A file, or the name of one of the model's templates; "": that of the model.
+  std::string chat_template;
+  std::string tokenizer_metadata;  ///< a tokenizer_metadata.json of Megatron Core
+  bool tokenizer_hf_no_include_special_tokens = false;  ///< encode() adds no bos, eos, [CLS], [SEP]
+  std::optional<std::int64_t> null_tokenizer_eod_id;    ///< none: --vocab-size − 1
+  std::int64_t null_tokenizer_pad_id = -1;              ///< −1: there is none
   std::optional<std::int64_t> vocab_size;
   /// Number of rows of the embedding; none: the size of the vocabulary.
   std::optional<std::int64_t> padded_vocab_size;

@@ -14,6 +14,7 @@ const FieldTable<Settings>& settings_table() {
     t.include(&Settings::scheduler, scheduler_table());
     t.include(&Settings::data, data_table());
     t.include(&Settings::tokenizer, tokenizer_table());
+    t.include(&Settings::tokenizer, chat_template_table());
     t.include(&Settings::checkpoint, checkpoint_table());
     t.include(&Settings::fault_tolerance, fault_tolerance_table());
     t.include(&Settings::logger, logger_table());

@@ -16,6 +16,8 @@ const FieldTable<OptimizerConfig>& optimizer_table();
 const FieldTable<SchedulerConfig>& scheduler_table();
 const FieldTable<DataConfig>& data_table();
 const FieldTable<TokenizerConfig>& tokenizer_table();
+/// The flag of commands that read conversations.
+const FieldTable<TokenizerConfig>& chat_template_table();
 const FieldTable<MemoryConfig>& memory_table();
 const FieldTable<CheckpointConfig>& checkpoint_table();
 const FieldTable<FaultToleranceConfig>& fault_tolerance_table();

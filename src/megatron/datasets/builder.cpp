@@ -48,7 +48,7 @@ class Builder {
       options_.fim = std::make_shared<const FillInTheMiddle>(config.fim, tokenizer.text);
     if (config.sft)
       prompt_format_ = std::make_shared<const PromptFormat>(config.sft_tokenizer_prompt_format,
-                                                            tokenizer.text, tokenizer.folder);
+                                                            tokenizer.text, tokenizer.chat);
   }
 
   Datasets build() {
@@ -239,7 +239,7 @@ class Builder {
                                     .cache = cache,
                                     .cache_folder = config_.data_cache_path,
                                     .prompt_format = prompt_format_->description(),
-                                    .tokenizer_folder = request_.tokenizer.folder,
+                                    .tokenizer_folder = request_.tokenizer.chat.folder,
                                     .tokenizer = options_.tokenizer};
     std::vector<std::string> warnings;
     SplitDatasets datasets = divide(

@@ -19,6 +19,7 @@
 #include "megatron/datasets/unique_description.h"
 #include "megatron/datasets/word_masking.h"
 #include "megatron/tokenizers/tokenizer.h"
+#include "megatron/tokenizers/tokenizer_files.h"
 
 namespace megatron {
 
@@ -30,7 +31,7 @@ struct DataTokenizer {
                           ///< allow_ambiguous_pad_tokens is set
   TokenizerIdentity identity = {};
   std::shared_ptr<const Tokenizer> text = {};  ///< required by --fim-data and --sft
-  std::filesystem::path folder = {};           ///< of its chat template, for --sft
+  ChatFiles chat = {};                         ///< for --sft
 };
 
 enum class SampleKind { gpt, bert, t5 };

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "megatron/base/checksum.h"
 #include "megatron/base/error.h"
 #include "megatron/base/json.h"
 #include "megatron/tokenizers/chat/chat_files.h"
@@ -167,7 +168,7 @@ struct ConversationText::Template {
 ConversationText::~ConversationText() = default;
 
 ConversationText::ConversationText(const std::string& sft_format, const Tokenizer& tokenizer,
-                                   const fs::path& folder) {
+                                   const ChatFiles& files) {
   const MultimodalPrompt* own = tokenizer.multimodal_prompt();
   is_multimodal_ = own != nullptr;
   if (own != nullptr) {
@@ -185,22 +186,23 @@ ConversationText::ConversationText(const std::string& sft_format, const Tokenize
     kind_ = &find_kind(kSftKinds, sft_format, flag_);
     description_ = sft_format;
   }
-  auto variables = special_token_variables(folder, &tokenizer);
+  auto variables = special_token_variables(files.folder, &tokenizer);
   if (kind_->begins_with_bos) bos_ = variable(variables, "bos_token");
   eos_ = variable(variables, "eos_token");
   if (kind_->begins_with_bos && tokenizer.find(bos_) < 0)
     throw UserError({flag_ + " begins conversations with the bos_token",
                      bos_.empty() ? "the tokenizer has none" : "the tokenizer has no " + bos_,
                      "name one in its tokenizer_config.json"});
-  if (kind_->message != nullptr) return;
-  const auto templates = find_chat_templates(folder);
-  const auto found = templates.find("default");
-  if (found == templates.end())
-    throw UserError({flag_ + " is the tokenizer's chat template", folder.string() + " has none",
-                     "put chat_template.jinja beside the tokenizer's file"});
+  if (kind_->message != nullptr) {
+    if (files.choice.empty()) return;
+    throw UserError(
+        {"--chat-template has no effect with " + flag_, "",
+         is_multimodal_ ? "leave it out" : "add --sft-tokenizer-prompt-format default"});
+  }
+  const ChatTemplateSource found = find_chat_template(files, /*has_tools=*/false);
+  description_ += " " + checksum_hex(checksum(found.text));
   template_ = std::make_unique<const Template>(
-      Template{.chat = ChatTemplate(found->second.text, found->second.source),
-               .variables = std::move(variables)});
+      Template{.chat = ChatTemplate(found.text, found.source), .variables = std::move(variables)});
 }
 
 Conversation ConversationText::prepare(Conversation conversation) const {

@@ -10,6 +10,7 @@
 
 #include "megatron/datasets/conversations.h"
 #include "megatron/tokenizers/tokenizer.h"
+#include "megatron/tokenizers/tokenizer_files.h"
 
 namespace megatron {
 
@@ -36,10 +37,10 @@ struct PromptKind {
 class ConversationText {
  public:
   /// Takes the format of --sft-tokenizer-prompt-format, unless the tokenizer has a format of its
-  /// own. `folder` is that of the tokenizer's chat template. Throws a UserError if the format does
-  /// not exist, or needs a template or a token that does not exist.
+  /// own. Throws a UserError if the format does not exist, needs a template or a token that does
+  /// not exist, or does not read the template that the files choose.
   ConversationText(const std::string& sft_format, const Tokenizer& tokenizer,
-                   const fs::path& folder);
+                   const ChatFiles& files);
   ~ConversationText();
 
   const PromptKind& kind() const { return *kind_; }

@@ -29,8 +29,8 @@ const Tokenizer& checked(const std::shared_ptr<const Tokenizer>& tokenizer) {
 }  // namespace
 
 PromptFormat::PromptFormat(const std::string& sft_format,
-                           std::shared_ptr<const Tokenizer> tokenizer, const fs::path& folder)
-    : text_(sft_format, checked(tokenizer), folder), tokenizer_(std::move(tokenizer)) {
+                           std::shared_ptr<const Tokenizer> tokenizer, const ChatFiles& files)
+    : text_(sft_format, checked(tokenizer), files), tokenizer_(std::move(tokenizer)) {
   const char* token = text_.kind().pad_token;
   pad_ = token != nullptr ? tokenizer_->find(token) : tokenizer_->pad();
   if (pad_ >= 0) return;

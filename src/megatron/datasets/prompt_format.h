@@ -19,7 +19,7 @@ class PromptFormat {
   /// The arguments are those of ConversationText. Throws its UserErrors, and one if the tokenizer
   /// has no token for padding.
   PromptFormat(const std::string& sft_format, std::shared_ptr<const Tokenizer> tokenizer,
-               const fs::path& folder = {});
+               const ChatFiles& files = {});
 
   struct Tokens {
     std::vector<std::int64_t> ids;

@@ -105,7 +105,7 @@ DatasetRequest run_dataset_request(const Settings& settings,
           .repeats_train = true,
           .multiple_validation_sets = settings.training.multiple_validation_sets,
           .tokenizer = {.identity = tokenizer_identity(settings.tokenizer),
-                        .folder = tokenizer_folder(settings.tokenizer)}};
+                        .chat = chat_files(settings.tokenizer)}};
 }
 
 std::vector<std::string> validation_suffixes(const TrainingConfig& training, std::size_t count) {

@@ -4,10 +4,11 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <string>
 #include <string_view>
 #include <vector>
 
-#include "megatron/tokenizers/piece_trie.h"
+#include "megatron/tokenizers/character_trie.h"
 #include "megatron/tokenizers/utf8.h"
 
 namespace megatron {
@@ -18,69 +19,119 @@ struct TextPart {
   std::int32_t id = -1;
 };
 
-inline constexpr std::size_t kNoPart = ~std::size_t{0};
-
-/// The last part of the best segmentation that ends at some byte.
+/// The search. Sums have the type `Score`, because those of the packages differ in it. An object
+/// keeps its memory for the next text. Not thread-safe.
 template <class Score>
-struct BestPart {
-  std::int32_t id = -1;
-  Score score = 0;
-  std::size_t begin = kNoPart;
+class BestSegmentation {
+ public:
+  /// Calls found(part) with the parts of `text`, valid UTF-8, that have the highest sum of scores,
+  /// in the order of the text. A piece of the trie has score_of(id). Where no piece is one
+  /// character long, unknown(character) returns the id of that character, whose score is
+  /// `unknown_score`. Of equal sums the one with the longer last part wins. The sums begin with
+  /// `before`; returns that of the whole text. Memory does not grow with the text where pieces end
+  /// together, such as at its spaces.
+  template <class ScoreOf, class Unknown, class Found>
+  Score run(const CharacterTrie& trie, std::string_view text, const ScoreOf& score_of,
+            Score unknown_score, const Unknown& unknown, const Found& found, Score before = 0);
+
+ private:
+  static constexpr std::size_t kWindow = std::size_t{1} << 14;
+  static constexpr std::size_t kNone = ~std::size_t{0};
+
+  /// A place between characters, and the last part of the best segmentation that ends there.
+  struct Place {
+    std::size_t byte;
+    std::size_t begin = kNone;  ///< the place where the part begins; kNone: none ends here yet
+    Score score = 0;
+    std::int32_t id = -1;
+  };
+
+  void begin(std::size_t byte, Score score) {
+    numbers_.clear();
+    places_.assign(1, {.byte = byte, .score = score});
+  }
+  void read(const CharacterTrie& trie, std::string_view text, std::size_t count);
+  void forget_before(std::size_t place);
+  template <class Found>
+  void find_until(std::size_t last, const Found& found);
+
+  std::u32string numbers_;     ///< of the characters that were read, in the trie
+  std::vector<Place> places_;  ///< before each of them and after the last
+  std::vector<TextPart> parts_;
 };
 
-/// Calls found(part) with the parts of the highest sum of scores, in the order of the text. Sums
-/// have the type `Score`, because those of the packages differ in it. A piece of the trie has
-/// score_of(length, id). Where no piece is one code point long, unknown(code point) returns the id
-/// of that code point, whose score is `unknown_score`. Of equal sums the one with the longer last
-/// part wins. The sums begin with `before`; returns that of the whole text. Memory does not grow
-/// with the text where pieces end together, such as at its spaces.
-template <class Score, class ScoreOf, class Unknown, class Found>
-Score best_segmentation(const PieceTrie& trie, std::string_view text, const ScoreOf& score_of,
-                        Score unknown_score, const Unknown& unknown, const Found& found,
-                        Score before = 0) {
-  constexpr std::size_t kWindow = std::size_t{1} << 15;
-  std::size_t base = 0;   // what ends here is found; best[i] ends at base + i
-  std::size_t reach = 0;  // the farthest end of a part
-  std::vector<BestPart<Score>> best(std::min(text.size(), 2 * kWindow) + 1);
-  best[0] = {-1, before, 0};
-  std::vector<TextPart> parts;
-  const auto find_until = [&](std::size_t last) {
-    parts.clear();
-    for (std::size_t end = last; end > base;) {
-      const BestPart<Score>& part = best[end - base];
-      parts.push_back({part.begin, end, part.id});
-      end = part.begin;
-    }
-    for (std::size_t i = parts.size(); i > 0; --i) found(parts[i - 1]);
-  };
-  for (std::size_t at = 0; at < text.size();) {
-    if (reach == at && at - base >= kWindow) {  // no part reaches across: the best ends here too
-      find_until(at);
-      const Score score = best[at - base].score;
-      std::fill_n(best.begin(), at - base + 1, BestPart<Score>{});
-      best[0] = {-1, score, at};
-      base = at;
-    }
-    const Score here = best[at - base].score;
-    std::size_t after = at;
-    next_code_point(text, after);
-    bool has_single = false;
-    const auto offer = [&](std::size_t end, std::int32_t id, Score sum) {
-      if (end - base >= best.size())
-        best.resize(std::min(2 * (end - base), text.size() - base) + 1);
-      reach = std::max(reach, end);
-      BestPart<Score>& part = best[end - base];
-      if (part.begin == kNoPart || sum > part.score) part = {id, sum, at};
-    };
-    trie.for_each_prefix(text.substr(at), [&](std::size_t length, std::int32_t id) {
-      offer(at + length, id, score_of(length, id) + here);
-      has_single = has_single || at + length == after;
-    });
-    if (!has_single) offer(after, unknown(text.substr(at, after - at)), unknown_score + here);
-    at = after;
+/// Reads `count` more characters of the text, or those that are left.
+template <class Score>
+void BestSegmentation<Score>::read(const CharacterTrie& trie, std::string_view text,
+                                   std::size_t count) {
+  std::size_t byte = places_.back().byte;
+  for (; count > 0 && byte < text.size(); --count) {
+    numbers_ += trie.number(next_code_point(text, byte));
+    places_.push_back({.byte = byte});
   }
-  find_until(text.size());
-  return best[text.size() - base].score;
+}
+
+/// Makes `place` the first one.
+template <class Score>
+void BestSegmentation<Score>::forget_before(std::size_t place) {
+  const auto count = static_cast<std::ptrdiff_t>(place);
+  numbers_.erase(numbers_.begin(), numbers_.begin() + count);
+  places_.erase(places_.begin(), places_.begin() + count);
+}
+
+template <class Score>
+template <class Found>
+void BestSegmentation<Score>::find_until(std::size_t last, const Found& found) {
+  parts_.clear();
+  for (std::size_t end = last; end > 0; end = places_[end].begin) {
+    const Place& place = places_[end];
+    parts_.push_back({places_[place.begin].byte, place.byte, place.id});
+  }
+  for (std::size_t i = parts_.size(); i > 0; --i) found(parts_[i - 1]);
+}
+
+template <class Score>
+template <class ScoreOf, class Unknown, class Found>
+Score BestSegmentation<Score>::run(const CharacterTrie& trie, std::string_view text,
+                                   const ScoreOf& score_of, Score unknown_score,
+                                   const Unknown& unknown, const Found& found, Score before) {
+  begin(0, before);
+  std::size_t reach = 0;  // the farthest end of a part
+  for (std::size_t at = 0;; ++at) {
+    if (numbers_.size() - at < std::max<std::size_t>(trie.longest(), 1) &&
+        places_.back().byte < text.size()) {
+      read(trie, text, trie.longest() + kWindow);
+    }
+    if (at == numbers_.size()) break;
+    if (reach == at && at >= kWindow) {  // no part reaches across: the best ends here too
+      find_until(at, found);
+      forget_before(at);
+      reach = at = 0;
+    }
+    const Score here = places_[at].score;
+    bool has_single = false;
+    const auto offer = [&](std::size_t length, std::int32_t id, Score sum) {
+      Place& place = places_[at + length];
+      // Selections, because no branch would be guessed.
+      const bool is_better =
+          static_cast<int>(sum > place.score) | static_cast<int>(place.begin == kNone);
+      place.begin = is_better ? at : place.begin;
+      place.score = is_better ? sum : place.score;
+      place.id = is_better ? id : place.id;
+      reach = std::max(reach, at + length);
+    };
+    trie.for_each_prefix(std::u32string_view(numbers_).substr(at),
+                         [&](std::size_t length, std::int32_t id) {
+                           offer(length, id, score_of(id) + here);
+                           has_single = has_single || length == 1;
+                         });
+    if (!has_single) {
+      const std::size_t byte = places_[at].byte;
+      offer(1, unknown(text.substr(byte, places_[at + 1].byte - byte)), unknown_score + here);
+    }
+  }
+  find_until(numbers_.size(), found);
+  return places_.back().score;
 }
 
 }  // namespace megatron

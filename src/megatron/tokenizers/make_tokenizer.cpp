@@ -14,6 +14,7 @@
 #include "megatron/tokenizers/tiktoken/tiktoken_tokenizer.h"
 #include "megatron/tokenizers/tokenizer.h"
 #include "megatron/tokenizers/tokenizer_files.h"
+#include "megatron/tokenizers/tokenizer_metadata.h"
 
 namespace megatron {
 namespace {
@@ -24,7 +25,9 @@ std::unique_ptr<Tokenizer> open_null(const TokenizerConfig& config, std::string_
   if (!config.vocab_size)
     throw UserError({std::string(type) + " needs --vocab-size", "",
                      "give --vocab-size N: ids 0 to N-1, of which N-1 ends a document"});
-  return std::make_unique<NullTokenizer>(*config.vocab_size);
+  return std::make_unique<NullTokenizer>(
+      *config.vocab_size,
+      NullTokenizer::Ids{.eod = config.null_tokenizer_eod_id, .pad = config.null_tokenizer_pad_id});
 }
 
 /// Megatron-LM counts the end of a document behind --vocab-size here.
@@ -61,8 +64,10 @@ fs::path tokenizer_json_file(const TokenizerConfig& config, std::string_view typ
 }
 
 std::unique_ptr<Tokenizer> open_hugging_face(const TokenizerConfig& config, std::string_view type) {
-  return std::make_unique<HuggingFaceTokenizer>(tokenizer_json_file(config, type),
-                                                config.tokenizer_special_tokens);
+  auto tokenizer = std::make_unique<HuggingFaceTokenizer>(tokenizer_json_file(config, type),
+                                                          config.tokenizer_special_tokens);
+  if (config.tokenizer_hf_no_include_special_tokens) tokenizer->leave_out_special_tokens();
+  return tokenizer;
 }
 
 std::unique_ptr<Tokenizer> open_multimodal(const TokenizerConfig& config, std::string_view type) {
@@ -117,6 +122,17 @@ void refuse_unread_flags(const TokenizerConfig& config, const std::string& type)
   if (type != kMultimodalTokenizer && flag != nullptr)
     refuse(std::string(flag) + " has an effect only with MultimodalTokenizer",
            "add --tokenizer-type MultimodalTokenizer");
+  const bool has_null_ids = config.null_tokenizer_eod_id || config.null_tokenizer_pad_id != -1;
+  if (has_null_ids && type != "NullTokenizer")
+    refuse(std::string(config.null_tokenizer_eod_id ? "--null-tokenizer-eod-id"
+                                                    : "--null-tokenizer-pad-id") +
+               " has an effect only with NullTokenizer",
+           "add --tokenizer-type NullTokenizer");
+  // The other types that Megatron-LM opens with the flag never add tokens.
+  if (config.tokenizer_hf_no_include_special_tokens && type != "HuggingFaceTokenizer" &&
+      type != "GPT2BPETokenizer" && !type.starts_with("BertWordPiece"))
+    refuse("--tokenizer-hf-no-include-special-tokens is for a tokenizer.json only",
+           "add --tokenizer-type HuggingFaceTokenizer");
   if (!config.tokenizer_special_tokens.empty() && !reads_tokenizer_json(type) &&
       type != "TikTokenizer")
     refuse("--tokenizer-special-tokens adds tokens to a tokenizer.json or a TikTokenizer only",
@@ -165,12 +181,26 @@ std::string_view detect_tokenizer_type(const TokenizerConfig& config) {
 
 bool has_tokenizer(const TokenizerConfig& config) {
   return !config.tokenizer_type.empty() || !config.tokenizer_model.empty() ||
-         !config.vocab_file.empty();
+         !config.vocab_file.empty() || !config.tokenizer_metadata.empty();
+}
+
+TokenizerConfig with_named_type(TokenizerConfig config) {
+  if (!config.tokenizer_metadata.empty()) config.tokenizer_type = tokenizer_type(config);
+  return config;
 }
 
 std::string tokenizer_type(const TokenizerConfig& config) {
-  return config.tokenizer_type.empty() ? std::string(detect_tokenizer_type(config))
-                                       : config.tokenizer_type;
+  const std::string& flag = config.tokenizer_type;
+  if (!config.tokenizer_metadata.empty()) {
+    const TokenizerMetadata metadata = read_tokenizer_metadata(config.tokenizer_metadata);
+    if (!flag.empty() && !metadata.allows(flag))
+      throw UserError({config.tokenizer_metadata + ": library '" + metadata.library +
+                           "' is not that of --tokenizer-type " + flag,
+                       "", "leave one of the two out"});
+    if (flag.empty() && !metadata.default_type().empty())
+      return std::string(metadata.default_type());
+  }
+  return flag.empty() ? std::string(detect_tokenizer_type(config)) : flag;
 }
 
 std::unique_ptr<Tokenizer> make_tokenizer(const TokenizerConfig& config) {

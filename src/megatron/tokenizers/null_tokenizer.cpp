@@ -8,10 +8,19 @@
 
 namespace megatron {
 
-NullTokenizer::NullTokenizer(std::int64_t vocab_size) : vocab_size_(vocab_size) {
+NullTokenizer::NullTokenizer(std::int64_t vocab_size, const Ids& ids) : vocab_size_(vocab_size) {
   if (vocab_size < 1 || vocab_size > std::numeric_limits<std::int32_t>::max())
     throw UserError({"--vocab-size of NullTokenizer must be from 1 to 2147483647",
                      std::to_string(vocab_size), ""});
+  const auto checked = [&](const char* flag, std::int64_t id) {
+    if (id < -1 || id >= vocab_size)
+      throw UserError({std::string(flag) + " must be less than --vocab-size", std::to_string(id),
+                       "--vocab-size " + std::to_string(vocab_size) + " has the ids 0 to " +
+                           std::to_string(vocab_size - 1)});
+    return static_cast<std::int32_t>(id);
+  };
+  eod_ = checked("--null-tokenizer-eod-id", ids.eod.value_or(vocab_size - 1));
+  pad_ = checked("--null-tokenizer-pad-id", ids.pad);
 }
 
 std::vector<std::int32_t> NullTokenizer::encode(std::string_view text) const {

@@ -29,10 +29,11 @@ class Bits {
 }  // namespace
 
 /// Places the nodes depth first, so that those of one branch are near each other. It sorts the
-/// pieces by one byte at each node.
-class PieceTrie::Builder {
+/// pieces by one letter at each node.
+template <class Letter>
+class Trie<Letter>::Builder {
  public:
-  explicit Builder(PieceTrie& trie) : trie_(trie) {
+  Builder(Trie& trie, std::size_t num_letters) : trie_(trie), num_letters_(num_letters) {
     grow(1024);
     trie_.tails_.push_back('\0');  // no tail begins at 0
   }
@@ -67,42 +68,51 @@ class PieceTrie::Builder {
   }
 
   /// Returns a base at which the units of all labels are free.
-  std::uint32_t place(std::span<const unsigned char> labels) {
+  std::uint32_t place(std::span<const std::uint32_t> labels) {
     std::size_t base = search_from_, tries = 0;
     for (;; base += 64, ++tries) {
-      grow(base + 64 + 256);
+      grow(base + 64 + num_letters_);
       std::uint64_t blocked = used_bases_.from(base);
-      for (const unsigned char label : labels) blocked |= taken_.from(base + label);
+      for (const std::uint32_t label : labels) blocked |= taken_.from(base + label);
       if (~blocked == 0) continue;
       base += static_cast<std::size_t>(std::countr_one(blocked));
       break;
     }
     search_from_ += tries * 4;  // full regions are left behind, so that building stays linear
     used_bases_.set(base);
-    for (const unsigned char label : labels) taken_.set(base + label);
+    for (const std::uint32_t label : labels) taken_.set(base + label);
     return static_cast<std::uint32_t>(base);
   }
 
-  /// Sorts by the byte at `depth` and keeps the order of equal ones.
+  static std::uint32_t label(const Piece& piece, std::size_t depth) {
+    return number(piece.letter(depth));
+  }
+
+  /// Sorts by the letter at `depth` and keeps the order of equal ones.
   void sort(const Range& range) {
     constexpr std::size_t kMaxInsertions = 24;
     const auto [pieces, depth] = range;
     if (pieces.size() <= kMaxInsertions) {
       for (std::size_t i = 1; i < pieces.size(); ++i) {
         const Piece piece = pieces[i];
-        if (piece.text.size() > sizeof piece.first_bytes) __builtin_prefetch(piece.text.data());
-        const unsigned char byte = piece.byte(depth);
+        if (piece.text.size() > Piece::kFirst) __builtin_prefetch(piece.text.data());
+        const std::uint32_t letter = label(piece, depth);
         std::size_t at = i;
-        for (; at > 0 && pieces[at - 1].byte(depth) > byte; --at) pieces[at] = pieces[at - 1];
+        for (; at > 0 && label(pieces[at - 1], depth) > letter; --at) pieces[at] = pieces[at - 1];
         pieces[at] = piece;
       }
       return;
     }
-    std::array<std::size_t, 257> begin{};
-    for (const Piece& piece : pieces) ++begin[piece.byte(depth) + std::size_t{1}];
-    for (std::size_t byte = 0; byte < 256; ++byte) begin[byte + 1] += begin[byte];
+    if (pieces.size() < num_letters_ / 16) {  // fewer than counting takes
+      std::ranges::stable_sort(pieces, {}, [&](const Piece& piece) { return label(piece, depth); });
+      return;
+    }
+    std::vector<std::size_t> begin(num_letters_ + 1);
+    for (const Piece& piece : pieces) ++begin[label(piece, depth) + std::size_t{1}];
+    for (std::size_t letter = 0; letter < num_letters_; ++letter)
+      begin[letter + 1] += begin[letter];
     sorted_.assign(pieces.begin(), pieces.end());
-    for (const Piece& piece : sorted_) pieces[begin[piece.byte(depth)]++] = piece;
+    for (const Piece& piece : sorted_) pieces[begin[label(piece, depth)]++] = piece;
   }
 
   /// Moves the pieces that are longer than the range's depth to its end and returns them. `id` is
@@ -125,42 +135,37 @@ class PieceTrie::Builder {
   void add_tail(const Piece& piece, std::size_t depth, Unit& unit) {
     std::string& tails = trie_.tails_;
     const std::size_t size = piece.text.size() - depth, place = tails.size();
-    MEGATRON_CHECK(place + sizeof(Tail) + size < std::numeric_limits<std::uint32_t>::max(),
-                   "the pieces are too long");
+    MEGATRON_CHECK(
+        place + sizeof(Tail) + size * sizeof(Letter) < std::numeric_limits<std::uint32_t>::max(),
+        "the pieces are too long");
     unit.has_tail = true;
     unit.next = static_cast<std::uint32_t>(place);
     const Tail tail{piece.id, static_cast<std::uint32_t>(size)};
-    tails.resize(place + sizeof tail + size);
+    tails.resize(place + sizeof tail + size * sizeof(Letter));
     std::memcpy(&tails[place], &tail, sizeof tail);
-    char* const bytes = &tails[place + sizeof tail];
-    if (piece.text.size() <= sizeof piece.first_bytes) {
-      const std::uint64_t rest = piece.first_bytes >> 8 * depth;
-      std::memcpy(bytes, &rest, size);
-    } else {
-      std::memcpy(bytes, piece.text.data() + depth, size);
-    }
+    const Letter* const letters =
+        piece.text.size() <= Piece::kFirst ? piece.first.data() : piece.text.data();
+    std::memcpy(&tails[place + sizeof tail], letters + depth, size * sizeof(Letter));
   }
 
   /// Places the children of a node and leaves theirs to `pending_`. Returns their base.
   std::uint32_t add_children(const Range& range) {
     sort(range);
-    std::array<unsigned char, 256> labels;
-    std::array<std::size_t, 257> begin;
-    std::size_t count = 0;
+    labels_.clear();
+    begins_.clear();
     for (std::size_t i = 0; i < range.pieces.size(); ++i) {
-      const unsigned char label = range.pieces[i].byte(range.depth);
-      if (count > 0 && labels[count - 1] == label) continue;
-      labels[count] = label;
-      begin[count++] = i;
+      const std::uint32_t letter = label(range.pieces[i], range.depth);
+      if (!labels_.empty() && labels_.back() == letter) continue;
+      labels_.push_back(letter);
+      begins_.push_back(i);
     }
-    begin[count] = range.pieces.size();
-    const std::uint32_t base = place(std::span(labels).first(count));
-    for (std::size_t i = count; i > 0; --i) {
-      const std::uint32_t place = base + labels[i - 1];
+    begins_.push_back(range.pieces.size());
+    const std::uint32_t base = place(labels_);
+    for (std::size_t i = labels_.size(); i > 0; --i) {
+      const std::uint32_t place = base + labels_[i - 1];
       Unit& unit = trie_.units_[place];
-      unit.label = labels[i - 1];
       unit.parent_base = base;
-      const Range child{range.pieces.subspan(begin[i - 1], begin[i] - begin[i - 1]),
+      const Range child{range.pieces.subspan(begins_[i - 1], begins_[i] - begins_[i - 1]),
                         range.depth + 1};
       const std::span<Piece> rest = longer(child, unit.id);
       if (rest.size() == 1) {
@@ -172,17 +177,24 @@ class PieceTrie::Builder {
     return base;
   }
 
-  PieceTrie& trie_;
+  Trie& trie_;
+  std::size_t num_letters_;
   Bits taken_, used_bases_;
   std::size_t search_from_ = 1;
   std::vector<Pending> pending_;
   std::vector<Piece> sorted_;
+  std::vector<std::uint32_t> labels_;  ///< of the children of a node
+  std::vector<std::size_t> begins_;    ///< of their pieces
 };
 
-void PieceTrie::finish() {
+template <class Letter>
+void Trie<Letter>::finish(std::size_t num_letters) {
   if (pieces_.empty()) return;
-  Builder(*this).run();
+  Builder(*this, num_letters).run();
   pieces_ = {};
 }
+
+template class Trie<char>;
+template class Trie<char32_t>;
 
 }  // namespace megatron

@@ -96,9 +96,14 @@ std::vector<std::vector<std::int32_t>> encode_batch(const Tokenizer& tokenizer,
 /// Returns whether the settings name a tokenizer.
 bool has_tokenizer(const TokenizerConfig& config);
 
-/// Returns the --tokenizer-type, or the type recognized from the files when none is given. Throws a
-/// UserError when the files are of no known type.
+/// Returns the --tokenizer-type, or else the type that --tokenizer-metadata names, or else the type
+/// recognized from the files. Throws a UserError when flag and metadata differ, or when the files
+/// are of no known type.
 std::string tokenizer_type(const TokenizerConfig& config);
+
+/// Returns the settings with the type of --tokenizer-metadata as --tokenizer-type. Throws like
+/// tokenizer_type().
+TokenizerConfig with_named_type(TokenizerConfig config);
 
 /// Opens the tokenizer of `config`. Its type is that of tokenizer_type(). UserErrors name flag,
 /// file and field.

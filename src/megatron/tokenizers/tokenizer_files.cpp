@@ -9,8 +9,10 @@
 #include "megatron/base/files.h"
 #include "megatron/base/json.h"
 #include "megatron/tokenizers/byte_level.h"
+#include "megatron/tokenizers/chat/chat_files.h"
 #include "megatron/tokenizers/recognize_file.h"
 #include "megatron/tokenizers/tokenizer.h"
+#include "megatron/tokenizers/tokenizer_metadata.h"
 
 namespace megatron {
 namespace {
@@ -58,6 +60,13 @@ fs::path model_file(const TokenizerConfig& config) {
   return fs::is_directory(model) ? tokenizer_file_in(model) : model;
 }
 
+/// Returns the folder of the tokenizer's files; "" without files.
+fs::path tokenizer_folder(const TokenizerConfig& config) {
+  fs::path file = config.tokenizer_model.empty() ? config.vocab_file : config.tokenizer_model;
+  if (file.empty() || fs::is_directory(file)) return file;
+  return file.has_parent_path() ? file.parent_path() : ".";
+}
+
 }  // namespace
 
 std::span<const char* const> tokenizer_file_names() { return kNames; }
@@ -76,10 +85,13 @@ Gpt2Files gpt2_files(const TokenizerConfig& config) {
   return files;
 }
 
-fs::path tokenizer_folder(const TokenizerConfig& config) {
-  fs::path file = config.tokenizer_model.empty() ? config.vocab_file : config.tokenizer_model;
-  if (file.empty() || fs::is_directory(file)) return file;
-  return file.has_parent_path() ? file.parent_path() : ".";
+ChatFiles chat_files(const TokenizerConfig& config) {
+  ChatFiles files{.folder = tokenizer_folder(config), .choice = config.chat_template};
+  const std::string& metadata = config.tokenizer_metadata;
+  if (files.choice.empty() && !metadata.empty() &&
+      read_tokenizer_metadata(metadata).has_chat_template)
+    files.choice = metadata;
+  return files;
 }
 
 bool reads_tokenizer_json(std::string_view type) {
@@ -111,6 +123,9 @@ Files tokenizer_files(const TokenizerConfig& config) {
         config.vocab_file.empty() ? model_file(config) : fs::path(config.vocab_file);
     files = {{"vocab.txt", read_file(file)}};
   }
+  const ChatFiles chat = chat_files(config);
+  if (!files.empty() && !chat.choice.empty())
+    files["chat_template.jinja"] = find_chat_template(chat, /*has_tools=*/false).text;
   return files;
 }
 

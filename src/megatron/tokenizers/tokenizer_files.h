@@ -21,15 +21,23 @@ struct Gpt2Files {
 /// Returns the paths that the flags give. Throws a UserError when one of them is missing.
 Gpt2Files gpt2_files(const TokenizerConfig& config);
 
-/// Returns the folder of the tokenizer's files, which may hold a chat template; "" without files.
-std::filesystem::path tokenizer_folder(const TokenizerConfig& config);
+/// Where the chat template of a tokenizer stands.
+struct ChatFiles {
+  std::filesystem::path folder = {};  ///< the tokenizer's; "": there is none
+  std::string choice = {};            ///< that of --chat-template; "": the folder's default
+};
+
+/// Returns the places that the flags give. Without --chat-template, the file of
+/// --tokenizer-metadata is the choice if it has a template. Throws a UserError if it is broken.
+ChatFiles chat_files(const TokenizerConfig& config);
 
 /// Returns whether the file of tokenizers of this --tokenizer-type is tokenizer.json.
 bool reads_tokenizer_json(std::string_view type);
 
 /// Returns name → content of the tokenizer's own files (tokenizer.json, or vocab.json and
-/// merges.txt) and of the files beside them that define special tokens. The result is empty for
-/// tokenizers without files and when no tokenizer is set. Throws a UserError when a file cannot be
+/// merges.txt) and of the files beside them that define special tokens; a chosen chat template is
+/// chat_template.jinja. The result is empty for tokenizers without files and when no tokenizer is
+/// set. Throws a UserError when a file cannot be
 /// read.
 std::map<std::string, std::string> tokenizer_files(const TokenizerConfig& config);
 

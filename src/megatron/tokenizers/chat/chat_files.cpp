@@ -41,7 +41,16 @@ std::string names_of(const Templates& templates) {
   return names;
 }
 
-ChatTemplate open(const ChatTemplateSource& found) { return {found.text, found.source}; }
+/// Returns the only template of a file, or the one called default.
+ChatTemplateSource template_in(const fs::path& file) {
+  if (file.extension() != ".json") return {read_file(file), file.string()};
+  const Templates templates = templates_in(file);
+  const auto found = templates.find("default");
+  if (found == templates.end())
+    throw UserError({"--chat-template " + file.string() + " has no template called default", "",
+                     "give a file with the field chat_template, or a Jinja file"});
+  return found->second;
+}
 
 }  // namespace
 
@@ -62,12 +71,12 @@ Templates find_chat_templates(const fs::path& folder) {
   return templates;
 }
 
-ChatTemplate open_chat_template(const fs::path& folder, const std::string& choice, bool has_tools) {
+ChatTemplateSource find_chat_template(const ChatFiles& files, bool has_tools) {
+  const auto& [folder, choice] = files;
   const Templates templates = folder.empty() ? Templates() : find_chat_templates(folder);
   if (!choice.empty()) {
-    if (const auto found = templates.find(choice); found != templates.end())
-      return open(found->second);
-    if (fs::is_regular_file(choice)) return {read_file(choice), choice};
+    if (const auto found = templates.find(choice); found != templates.end()) return found->second;
+    if (fs::is_regular_file(choice)) return template_in(choice);
     throw UserError({"--chat-template names neither a file nor a template of the model",
                      "'" + choice + "'",
                      templates.empty() ? "" : "the model has " + names_of(templates)});
@@ -75,12 +84,17 @@ ChatTemplate open_chat_template(const fs::path& folder, const std::string& choic
   for (const char* name : {"tool_use", "default"})
     if (const auto found = templates.find(name);
         found != templates.end() && (has_tools || found->first == "default"))
-      return open(found->second);
+      return found->second;
   if (!templates.empty())
     throw UserError({"the model has several chat templates and none is called default",
                      names_of(templates), "choose one with --chat-template"});
   throw UserError(
       {"the model has no chat template", folder.string(), "give one with --chat-template"});
+}
+
+ChatTemplate open_chat_template(const ChatFiles& files, bool has_tools) {
+  const ChatTemplateSource found = find_chat_template(files, has_tools);
+  return {found.text, found.source};
 }
 
 std::vector<std::pair<std::string, chat::Value>> special_token_variables(

@@ -9,6 +9,7 @@
 
 #include "megatron/tokenizers/chat/chat_template.h"
 #include "megatron/tokenizers/tokenizer.h"
+#include "megatron/tokenizers/tokenizer_files.h"
 
 namespace megatron {
 
@@ -23,11 +24,14 @@ struct ChatTemplateSource {
 /// The name of a single template is "default". Throws UserErrors that name file and field.
 std::map<std::string, ChatTemplateSource> find_chat_templates(const std::filesystem::path& folder);
 
-/// Opens the template that `choice` names among those of the folder, or else the file `choice`.
-/// When it is empty, opens the template "tool_use" for conversations with tools, if there is one,
-/// and otherwise "default". Throws UserErrors, one of them when there is no template.
-ChatTemplate open_chat_template(const std::filesystem::path& folder, const std::string& choice,
-                                bool has_tools);
+/// Finds the template that the choice names among those of the folder, or else the file of that
+/// name: a template, or a .json file with the field chat_template. Without a choice, finds the
+/// template "tool_use" for conversations with tools, if there is one, and otherwise "default".
+/// Throws UserErrors, one of them when there is no template.
+ChatTemplateSource find_chat_template(const ChatFiles& files, bool has_tools);
+
+/// Opens the template of find_chat_template().
+ChatTemplate open_chat_template(const ChatFiles& files, bool has_tools);
 
 /// Returns the variables bos_token, eos_token, … that tokenizer_config.json and
 /// special_tokens_map.json in `folder` define; without such files, the bos_token and eos_token of

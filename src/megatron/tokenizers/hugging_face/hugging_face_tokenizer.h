@@ -36,6 +36,9 @@ class HuggingFaceTokenizer : public Tokenizer {
   /// `folder`; "": there are none. `source` names the file in errors.
   HuggingFaceTokenizer(hugging_face::TokenizerJson&& json, const std::filesystem::path& folder,
                        const std::string& source);
+  /// Makes encode() the same as encode_fragment().
+  void leave_out_special_tokens() { post_processor_.leave_out_ids(); }
+
   std::vector<std::int32_t> encode(std::string_view text) const override;
   std::vector<std::int32_t> encode_fragment(std::string_view text) const override;
   /// Gives the places of the package, which follow the text through normalizer and pre-tokenizer.

@@ -17,6 +17,9 @@ class PostProcessor {
   /// and field in errors.
   PostProcessor(const Json& component, std::int32_t id_limit, const std::string& where);
 
+  /// Makes apply() add nothing.
+  void leave_out_ids() { before_.clear(), after_.clear(); }
+
   std::vector<std::int32_t> apply(std::vector<std::int32_t> ids) const;
   /// Returns how many ids apply() adds before those of the text.
   std::size_t num_before() const { return before_.size(); }

@@ -91,11 +91,9 @@ void Unigram::append(std::string_view piece, std::vector<std::int32_t>& ids) con
 
 template <class Found>
 void Unigram::segment(std::string_view word, const Found& found) const {
-  const auto score_of = [&](std::size_t /*length*/, std::int32_t id) {
-    return scores_[static_cast<std::size_t>(id)];
-  };
+  const auto score_of = [&](std::int32_t id) { return scores_[static_cast<std::size_t>(id)]; };
   TextPart last;  // the part before, which may go on: a run of unknown characters is one part
-  best_segmentation(
+  BestSegmentation<double>().run(
       trie_, word, score_of, unk_score_,
       [&](std::string_view unknown) { return unk_or_throw(unknown); },
       [&](const TextPart& part) {

@@ -4,8 +4,8 @@
 
 #include <string>
 
+#include "megatron/tokenizers/character_trie.h"
 #include "megatron/tokenizers/hugging_face/model.h"
-#include "megatron/tokenizers/piece_trie.h"
 
 namespace megatron::hugging_face {
 
@@ -26,7 +26,7 @@ class Unigram : public Model {
   std::int32_t unk_or_throw(std::string_view text) const;
 
   Vocabulary vocabulary_;
-  PieceTrie trie_;
+  CharacterTrie trie_;
   std::vector<double> scores_;  ///< by id
   double unk_score_;
   std::int32_t unk_id_ = -1;

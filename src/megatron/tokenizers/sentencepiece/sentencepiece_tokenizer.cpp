@@ -84,7 +84,8 @@ std::vector<std::int32_t> SentencePieceTokenizer::encode(std::string_view text) 
   } else if (unigram_ && pieces_.split_at_spaces()) {
     encode_unigram_words(normalized, ids);
   } else if (unigram_) {
-    unigram_->encode(normalized, [&](const EncodedPiece& piece) { append_id(piece, ids); });
+    sentencepiece::UnigramModel::Search search;
+    unigram_->encode(normalized, search, [&](const EncodedPiece& piece) { append_id(piece, ids); });
   } else {
     std::vector<EncodedPiece> encoded;
     encode_normalized(normalized, encoded);
@@ -214,10 +215,11 @@ void SentencePieceTokenizer::encode_unigram_words(std::string_view text,
                                                   std::vector<std::int32_t>& ids) const {
   WordCache& cache = WordCache::of_thread(cache_owner_);
   std::vector<std::int32_t> entry;
+  sentencepiece::UnigramModel::Search search;
   float sum = 0;
   const auto append = [&](std::string_view word) {
     sum = unigram_->encode(
-        word, [&](const EncodedPiece& piece) { append_id(piece, ids); }, sum);
+        word, search, [&](const EncodedPiece& piece) { append_id(piece, ids); }, sum);
   };
   for_each_word(text, [&](const Span& span, const Span& later) {
     cache.prefetch(text, later);
@@ -242,7 +244,8 @@ void SentencePieceTokenizer::encode_normalized(std::string_view text,
                                                std::vector<EncodedPiece>& out) const {
   if (bpe_) return bpe_->encode(text, out);
   if (unigram_) {
-    unigram_->encode(text, [&](const EncodedPiece& piece) { out.push_back(piece); });
+    sentencepiece::UnigramModel::Search search;
+    unigram_->encode(text, search, [&](const EncodedPiece& piece) { out.push_back(piece); });
     return;
   }
   const bool by_word = model_.type == ModelType::word;

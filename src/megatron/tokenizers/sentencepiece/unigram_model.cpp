@@ -7,7 +7,6 @@
 #include <limits>
 
 #include "megatron/base/error.h"
-#include "megatron/tokenizers/best_segmentation.h"
 #include "megatron/tokenizers/utf8.h"
 #include "megatron/tokenizers/word_cache.h"
 
@@ -49,33 +48,29 @@ UnigramModel::UnigramModel(const ModelFile& model, const Pieces& pieces) : piece
     largest_score_ = std::max(largest_score_, std::abs(score));
 }
 
-float UnigramModel::encode(std::string_view text, const Found& found, float before) const {
-  return best_segmentation(
-      trie_, text,
-      [&](std::size_t, std::int32_t id) { return scores_[static_cast<std::size_t>(id)]; },
-      unk_score_, [&](std::string_view) { return pieces_.unk_id(); },
-      [&](const TextPart& part) {
-        found({text.substr(part.begin, part.end - part.begin), part.id});
-      },
-      before);
-}
-
 float UnigramModel::encode_exactly(std::string_view word, const Found& found) const {
   constexpr double kNone = -std::numeric_limits<double>::infinity();
-  /// The two best segmentations that end at a byte, and the last piece of the first.
+  /// The two best segmentations that end behind a character, and the last piece of the first.
   struct End {
     double best = kNone, second = kNone;
     std::int32_t id = -1;
     std::size_t begin = 0;
   };
   MEGATRON_CHECK(word.size() <= WordCache::kMostLongBytes, "a word of ", word.size(), " bytes");
-  std::array<End, WordCache::kMostLongBytes + 1> ends;
-  std::fill_n(ends.begin(), word.size() + 1, End{});
+  constexpr std::size_t kMost = WordCache::kMostLongBytes;
+  std::array<char32_t, kMost> numbers;       // of the characters
+  std::array<std::size_t, kMost + 1> bytes;  // where they begin
+  std::size_t count = 0;
+  for (std::size_t byte = 0; byte < word.size(); ++count) {
+    bytes[count] = byte;
+    numbers[count] = trie_.number(next_code_point(word, byte));
+  }
+  bytes[count] = word.size();
+  std::array<End, kMost + 1> ends;
+  std::fill_n(ends.begin(), count + 1, End{});
   ends[0].best = 0;
-  for (std::size_t at = 0; at < word.size();) {
+  for (std::size_t at = 0; at < count; ++at) {
     const End here = ends[at];
-    std::size_t after = at;
-    next_code_point(word, after);
     const auto offer = [&](std::size_t end, std::int32_t id, double score) {
       End& other = ends[end];
       const double sum = here.best + score;
@@ -86,22 +81,22 @@ float UnigramModel::encode_exactly(std::string_view word, const Found& found) co
       }
     };
     bool has_single = false;
-    trie_.for_each_prefix(word.substr(at), [&](std::size_t length, std::int32_t id) {
+    trie_.for_each_prefix({&numbers[at], count - at}, [&](std::size_t length, std::int32_t id) {
       offer(at + length, id, static_cast<double>(scores_[static_cast<std::size_t>(id)]));
-      has_single = has_single || at + length == after;
+      has_single = has_single || length == 1;
     });
-    if (!has_single) offer(after, pieces_.unk_id(), static_cast<double>(unk_score_));
-    at = after;
+    if (!has_single) offer(at + 1, pieces_.unk_id(), static_cast<double>(unk_score_));
   }
-  std::array<std::size_t, WordCache::kMostLongBytes> last;  // where the pieces end
-  std::size_t count = 0;
-  for (std::size_t end = word.size(); end > 0; end = ends[end].begin) last[count++] = end;
-  for (; count > 0; --count) {
-    const End& end = ends[last[count - 1]];
-    found({word.substr(end.begin, last[count - 1] - end.begin), end.id});
+  std::array<std::size_t, kMost> last;  // where the pieces end
+  std::size_t num_pieces = 0;
+  for (std::size_t end = count; end > 0; end = ends[end].begin) last[num_pieces++] = end;
+  for (; num_pieces > 0; --num_pieces) {
+    const End& end = ends[last[num_pieces - 1]];
+    const std::size_t byte = bytes[end.begin];
+    found({word.substr(byte, bytes[last[num_pieces - 1]] - byte), end.id});
   }
   // The sums are exact up to far less than the share that is taken off.
-  const double margin = (ends[word.size()].best - ends[word.size()].second) * (1 - 1e-6) - 1e-9;
+  const double margin = (ends[count].best - ends[count].second) * (1 - 1e-6) - 1e-9;
   return static_cast<float>(margin);
 }
 

@@ -7,7 +7,8 @@
 #include <string_view>
 #include <vector>
 
-#include "megatron/tokenizers/piece_trie.h"
+#include "megatron/tokenizers/best_segmentation.h"
+#include "megatron/tokenizers/character_trie.h"
 #include "megatron/tokenizers/sentencepiece/pieces.h"
 
 namespace megatron::sentencepiece {
@@ -18,11 +19,21 @@ namespace megatron::sentencepiece {
 class UnigramModel {
  public:
   using Found = std::function<void(const EncodedPiece&)>;
+  using Search = BestSegmentation<float>;
 
   UnigramModel(const ModelFile& model, const Pieces& pieces);
   /// Calls found(piece) with the pieces of `text`, which is normalized, in its order. The sum of
   /// scores before it is `before`; returns that after it.
-  float encode(std::string_view text, const Found& found, float before = 0) const;
+  template <class Each>
+  float encode(std::string_view text, Search& search, const Each& found, float before = 0) const {
+    return search.run(
+        trie_, text, [&](std::int32_t id) { return scores_[static_cast<std::size_t>(id)]; },
+        unk_score_, [&](std::string_view) { return pieces_.unk_id(); },
+        [&](const TextPart& part) {
+          found(EncodedPiece{text.substr(part.begin, part.end - part.begin), part.id});
+        },
+        before);
+  }
 
   /// Calls found(piece) with the pieces of a short `word` whatever is before it, if is_certain()
   /// says so. Returns by how much the exact sum of their scores exceeds that of all others.
@@ -46,7 +57,7 @@ class UnigramModel {
   static constexpr float kRoundings = 2.05F / (1 << 24);
 
   const Pieces& pieces_;
-  PieceTrie trie_;
+  CharacterTrie trie_;
   std::vector<float> scores_;  ///< of the trie's pieces
   std::vector<float> output_scores_;
   float unk_score_;

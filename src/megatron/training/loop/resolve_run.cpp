@@ -68,8 +68,7 @@ Rank place_rank(const Settings& settings, const Mesh& mesh, const RankContext& w
 std::unique_ptr<Tokenizer> open_tokenizer(const Settings& settings) {
   const TokenizerConfig& config = settings.tokenizer;
   TokenizerConfig chosen = config;
-  if (config.tokenizer_type.empty() && config.tokenizer_model.empty() &&
-      config.vocab_file.empty()) {
+  if (!has_tokenizer(config)) {
     chosen.tokenizer_type = "NullTokenizer";
     chosen.vocab_size = config.vocab_size.value_or(settings.model.vocab_size);
   }
@@ -244,6 +243,7 @@ ResolvedRun resolve_run(const RunConfig& run, const RankContext& world, StartupW
   }
   if (source) merge_model(settings, *source, run.parsed, warnings, out);
   RunTokenizer tokenizer = read_tokenizer(settings, rank);
+  settings.tokenizer = with_named_type(settings.tokenizer);  // checkpoints keep it
   resolve_vocab_size(settings, *tokenizer.tokenizer);
   warn_of_padded_vocab_size(settings, warnings, out);
   warn_of_router_flags(settings.model.moe, warnings, out);

@@ -1,0 +1,61 @@
+#include "megatron/tokenizers/tokenizer_metadata.h"
+
+#include <algorithm>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "megatron/base/error.h"
+#include "megatron/base/json.h"
+
+namespace megatron {
+namespace {
+
+using Types = std::vector<std::string_view>;
+
+const std::map<std::string, Types, std::less<>>& types_of_libraries() {
+  static const std::map<std::string, Types, std::less<>> types{
+      {"huggingface", {"HuggingFaceTokenizer"}},
+      {"megatron", {"GPT2BPETokenizer", "BertWordPieceLowerCase", "BertWordPieceCase"}},
+      {"sentencepiece", {"SentencePieceTokenizer", "GPTSentencePieceTokenizer", "Llama2Tokenizer"}},
+      {"tiktoken", {"TikTokenizer"}},
+      {"byte-level", {"ByteTokenizer"}},
+      {"null-text", {"NullTokenizer"}},
+      {"null-multimodal", {"NullMultimodalTokenizer"}},
+      {"multimodal", {"MultimodalTokenizer"}},
+      {"sft", {"SFTTokenizer"}}};
+  return types;
+}
+
+}  // namespace
+
+bool TokenizerMetadata::allows(std::string_view type) const {
+  return std::ranges::find(types, type) != types.end();
+}
+
+std::string_view TokenizerMetadata::default_type() const {
+  return library == "megatron" ? std::string_view() : types.front();
+}
+
+TokenizerMetadata read_tokenizer_metadata(const std::filesystem::path& path) {
+  const Json json = read_json(path);
+  const std::string source = path.string();
+  TokenizerMetadata metadata{.library = json_string(json, "library", source)};
+  const auto found = types_of_libraries().find(metadata.library);
+  if (found == types_of_libraries().end()) {
+    std::string names;
+    for (const auto& [name, types] : types_of_libraries())
+      names += (names.empty() ? "" : ", ") + name;
+    throw UserError({source + ": library '" + metadata.library + "' is not known", "",
+                     "the libraries are " + names});
+  }
+  metadata.types = found->second;
+  for (const char* own : {"class_name", "class_path"})
+    if (const auto name = json.find(own); name != json.end() && !name->is_null())
+      throw UserError({source + ": " + own + " names a class in Python", name->dump(),
+                       "remove the field; the tokenizer's files decide"});
+  const auto chat = json.find("chat_template");
+  metadata.has_chat_template = chat != json.end() && !chat->is_null();
+  return metadata;
+}
+
+}  // namespace megatron
