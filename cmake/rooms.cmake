@@ -104,6 +104,7 @@ function(megatron_benches)
   endforeach()
   set_source_files_properties(${CMAKE_SOURCE_DIR}/bench/gemm/gemm_bench.cpp PROPERTIES COMPILE_OPTIONS -O3)  # a limit of memory must not be one of scalar code
   add_custom_target(suite_programs DEPENDS megatron_all gemm_bench moe_block_bench attention_bench)  # what bench/run.sh runs
+  add_custom_target(bench_programs DEPENDS suite_programs collectives_bench pipelines_bench operators_bench sample_index_bench loader_bench control_plane_bench)
 endfunction()
 
 # Rooms without LibTorch, whose tests run under every sanitizer; and rooms whose tests start threads

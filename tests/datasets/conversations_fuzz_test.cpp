@@ -49,7 +49,7 @@ class ConversationFuzz : public ::testing::Test {
     const auto tokenizer = test::with_tokens(
         "gpt2", {"<SPECIAL_10>", "<SPECIAL_11>", "<SPECIAL_12>", "<SPECIAL_233>", "<unk>"},
         folder_);
-    return {name, tokenizer, folder_.path()};
+    return {name, tokenizer, {.folder = folder_.path()}};
   }
 
   TemporaryFolder folder_;

@@ -314,10 +314,10 @@ TEST_F(SftDatasets, CountTheSamplesOfEpochs) {
 TEST_F(SftDatasets, MockDataAreConversations) {
   DataConfig config;
   config.mock_data = config.sft = true;
-  const Datasets mock =
-      build_datasets(config, {.sequence_length = 64,
-                              .num_samples = {40, 5, 0},
-                              .tokenizer = {.text = tokenizer("gpt2"), .folder = folder_.path()}});
+  const Datasets mock = build_datasets(
+      config, {.sequence_length = 64,
+               .num_samples = {40, 5, 0},
+               .tokenizer = {.text = tokenizer("gpt2"), .chat = {.folder = folder_.path()}}});
   const ConversationFile file = mock_conversations();
   EXPECT_EQ(file.size(), 1000);
   std::string lines;
