@@ -199,6 +199,11 @@ ConversationText::ConversationText(const std::string& sft_format, const Tokenize
         {"--chat-template has no effect with " + flag_, "",
          is_multimodal_ ? "leave it out" : "add --sft-tokenizer-prompt-format default"});
   }
+  if (files.choice.empty() && find_chat_templates(files.folder).empty())
+    throw UserError({flag_ + " is the tokenizer's chat template",
+                     files.folder.string() + " has none",
+                     std::string("put chat_template.jinja beside the tokenizer's file") +
+                         (is_multimodal_ ? "" : ", or give one with --chat-template")});
   const ChatTemplateSource found = find_chat_template(files, /*has_tools=*/false);
   description_ += " " + checksum_hex(checksum(found.text));
   template_ = std::make_unique<const Template>(
