@@ -161,7 +161,7 @@ class Operators {
         [&] {
           const SumAndNorm both =
               dropout_add_norm(x.view({kTokens, 1, kHidden}), branch.view({kTokens, 1, kHidden}),
-                               {}, 0, {&norm_weight_, &norm_bias_, layer_norm});
+                               {}, {&norm_weight_, &norm_bias_, layer_norm});
           return (both.sum + both.normalised).view({kTokens, kHidden});
         },
         [&] {
