@@ -169,6 +169,18 @@ class Cluster:
 
         wait_until(is_there, f"'{text}' (for the {times}. time)")
 
+    def count(self, text):
+        return self.output().count(text)
+
+    def wait_for_training(self, ranks):
+        """Waits until the newest start of a host has so many ranks, which train."""
+
+        def trains(host):
+            start = host.output().rpartition("using world size: ")[2]
+            return start.startswith(f"{ranks},") and "[before the start of training step]" in start
+
+        wait_until(lambda: any(map(trains, self.hosts)), f"training on {ranks} ranks")
+
     def wait_for_port(self):
         wait_until(lambda: is_listening(self.port), f"listener at port {self.port}")
 
