@@ -96,6 +96,8 @@ Score BestSegmentation<Score>::run(const CharacterTrie& trie, std::string_view t
                                    const ScoreOf& score_of, Score unknown_score,
                                    const Unknown& unknown, const Found& found, Score before) {
   begin(0, before);
+  numbers_.reserve(std::min(text.size(), kWindow));
+  places_.reserve(std::min(text.size(), kWindow) + 1);
   std::size_t reach = 0;  // the farthest end of a part
   for (std::size_t at = 0;; ++at) {
     if (numbers_.size() - at < std::max<std::size_t>(trie.longest(), 1) &&
