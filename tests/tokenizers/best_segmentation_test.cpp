@@ -89,6 +89,27 @@ TEST_F(BestSegmentations, HaveTheHighestSumInTextsOfManyWindows) {
   }
 }
 
+TEST(BestSegmentation, PrefersTheLongerLastPartOfEqualSumsWhateverWasSearchedBefore) {
+  CharacterTrie trie;
+  trie.add("a", 0);
+  trie.add("b", 1);
+  trie.add("ab", 2);
+  trie.finish();
+  BestSegmentation<float> search;
+  const auto ids = [&](std::string_view text) {
+    std::vector<std::int32_t> found;
+    const float sum = search.run(
+        trie, text, [](std::int32_t id) { return id == 2 ? -2.0F : -1.0F; }, -9.0F,
+        [](std::string_view) { return -1; },
+        [&](const TextPart& part) { found.push_back(part.id); }, -8.0F);
+    EXPECT_EQ(sum, -8.0F - static_cast<float>(text.size()));
+    return found;
+  };
+  EXPECT_EQ(ids("abab"), (std::vector{2, 2}));
+  EXPECT_EQ(ids("ba"), (std::vector{1, 0}));
+  EXPECT_EQ(ids("ab"), (std::vector{2}));
+}
+
 /// Every place is inside of a piece, so that nothing is found before the end of the text.
 TEST_F(BestSegmentations, ReachOverTheWholeText) {
   compare(std::string(150'000, 'b'));

@@ -46,6 +46,7 @@ TEST(TokenizerMetadata, MistakesNameTheFileAndTheField) {
   EXPECT_THAT(error("{}"), HasSubstr("library"));
   EXPECT_THAT(error("[]"), HasSubstr("m.json"));
   EXPECT_THAT(error(R"({"library": 3})"), HasSubstr("library"));
+  EXPECT_THAT(error(R"({"library": "sft", "chat_template": 3})"), HasSubstr("must be a text"));
   EXPECT_THAT(error(R"({"library": "sft", "class_name": "Own"})"),
               HasSubstr("class_name names a class in Python"));
 }
@@ -66,6 +67,8 @@ TEST(TokenizerMetadata, ItsChatTemplateGivesWayToThatOfTheFlag) {
   const TemporaryFolder folder;
   TokenizerConfig config;
   config.tokenizer_metadata = folder.write("m.json", kHuggingFace);
+  EXPECT_EQ(find_chat_template(chat_files(config), false).text, "{{ messages[0].content }}!");
+  config.tokenizer_metadata = folder.write("named_otherwise", kHuggingFace);
   EXPECT_EQ(find_chat_template(chat_files(config), false).text, "{{ messages[0].content }}!");
   config.chat_template = folder.write("own.jinja", "own");
   EXPECT_EQ(find_chat_template(chat_files(config), false).text, "own");

@@ -210,6 +210,9 @@ void check_flag_conditions(const DatasetCommandOptions& options, const ParseResu
       {"global_batch_size", !options.data.blend_schedule.empty(), "--blend-schedule"},
       {"micro_batch_size", cyclic, "--dataloader-type cyclic"},
       {"data_parallel_size", cyclic, "--dataloader-type cyclic"},
+      {"chat_template", options.data.sft, "--sft"},
+      {"tokenizer_hf_no_include_special_tokens", has_tokenizer(options.tokenizer),
+       "--tokenizer-model"},
   };
   Problems problems;
   for (const auto& [name, holds, condition] : conditions)

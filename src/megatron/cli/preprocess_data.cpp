@@ -166,12 +166,12 @@ std::string stamp_text(const fs::path& path) {
 
 /// Returns a text that tells tokenizers apart: their flags, and size and time of their files.
 std::string identity(const TokenizerConfig& config) {
-  std::string text =
-      config.tokenizer_type + "\n" + (config.vocab_size ? std::to_string(*config.vocab_size) : "") +
-      "\n" + config.tiktoken_pattern + "\n" + std::to_string(config.tiktoken_num_special_tokens) +
-      "\n" + config.tokenizer_prompt_format + "\n" + config.image_tag_type + "\n";
-  for (const std::string& token : config.tokenizer_special_tokens) text += token + "\n";
-  for (const std::string& name : {config.tokenizer_model, config.vocab_file, config.merge_file}) {
+  const TokenizerConfig named = with_named_type(config);
+  std::string text;
+  for (const Field& field : tokenizer_table().set().fields)
+    for (const std::string& value : field.get(&named)) text += field.name + "=" + value + "\n";
+  for (const std::string& name :
+       {config.tokenizer_model, config.vocab_file, config.merge_file, config.tokenizer_metadata}) {
     std::error_code code;
     std::vector<fs::path> files = {name};
     if (fs::is_directory(name, code)) {

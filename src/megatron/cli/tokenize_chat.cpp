@@ -62,8 +62,7 @@ ConversationRenderer::ConversationRenderer(ConversationOptions options)
     if (!options_.tokenizer.chat_template.empty() || !options_.tools.empty())
       throw UserError({"--chat-template and --tools do not go with --tokenizer-prompt-format", "",
                        "leave them out"});
-    format_ = std::make_unique<const ConversationText>(/*sft_format=*/"", *tokenizer_,
-                                                       ChatFiles{.folder = files_.folder});
+    format_ = std::make_unique<const ConversationText>(/*sft_format=*/"", *tokenizer_, files_);
     return;
   }
   if (!options_.tools.empty()) {

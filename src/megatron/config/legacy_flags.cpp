@@ -242,7 +242,8 @@ class Translation {
     if (parsed_.failed.contains("model")) return;
     TokenizerConfig& t = settings_.tokenizer;
     const bool has_files = !t.vocab_file.empty() || !t.merge_file.empty();
-    if (t.tokenizer_type.empty() && t.tokenizer_model.empty() && has_files)
+    if (t.tokenizer_type.empty() && t.tokenizer_model.empty() && t.tokenizer_metadata.empty() &&
+        has_files)
       t.tokenizer_type = "GPT2BPETokenizer";
   }
 

@@ -222,11 +222,11 @@ const std::vector<Rule>& data_rules() {
              "'" + s.data.split + "' is not a list of one to three fractions, at least one above 0",
              "write --split 969,30,1"};
        }},
-      {{"tokenizer_type", "tokenizer_model", "vocab_size", "load"},
+      {{"tokenizer_type", "tokenizer_model", "tokenizer_metadata", "vocab_size", "load"},
        [](S s) {
          const TokenizerConfig& t = s.tokenizer;
-         return t.tokenizer_type.empty() && t.tokenizer_model.empty() && !t.vocab_size &&
-                s.checkpoint.load.empty();
+         return t.tokenizer_type.empty() && t.tokenizer_model.empty() &&
+                t.tokenizer_metadata.empty() && !t.vocab_size && s.checkpoint.load.empty();
        },
        [](S) {
          return UserError::Parts{"--vocab-file and --merge-file",

@@ -88,9 +88,8 @@ Gpt2Files gpt2_files(const TokenizerConfig& config) {
 ChatFiles chat_files(const TokenizerConfig& config) {
   ChatFiles files{.folder = tokenizer_folder(config), .choice = config.chat_template};
   const std::string& metadata = config.tokenizer_metadata;
-  if (files.choice.empty() && !metadata.empty() &&
-      read_tokenizer_metadata(metadata).has_chat_template)
-    files.choice = metadata;
+  if (!metadata.empty() && read_tokenizer_metadata(metadata).has_chat_template)
+    files.metadata = metadata;
   return files;
 }
 
@@ -124,7 +123,7 @@ Files tokenizer_files(const TokenizerConfig& config) {
     files = {{"vocab.txt", read_file(file)}};
   }
   const ChatFiles chat = chat_files(config);
-  if (!files.empty() && !chat.choice.empty())
+  if (!files.empty() && !(chat.choice.empty() && chat.metadata.empty()))
     files["chat_template.jinja"] = find_chat_template(chat, /*has_tools=*/false).text;
   return files;
 }

@@ -24,11 +24,13 @@ Gpt2Files gpt2_files(const TokenizerConfig& config);
 /// Where the chat template of a tokenizer stands.
 struct ChatFiles {
   std::filesystem::path folder = {};  ///< the tokenizer's; "": there is none
-  std::string choice = {};            ///< that of --chat-template; "": the folder's default
+  std::string choice = {};            ///< that of --chat-template; "": none
+  /// A JSON file whose chat_template is the default in place of the folder's; "": there is none.
+  std::filesystem::path metadata = {};
 };
 
-/// Returns the places that the flags give. Without --chat-template, the file of
-/// --tokenizer-metadata is the choice if it has a template. Throws a UserError if it is broken.
+/// Returns the places that the flags give. Throws a UserError if the file of --tokenizer-metadata
+/// is broken.
 ChatFiles chat_files(const TokenizerConfig& config);
 
 /// Returns whether the file of tokenizers of this --tokenizer-type is tokenizer.json.

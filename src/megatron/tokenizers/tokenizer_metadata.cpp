@@ -55,6 +55,9 @@ TokenizerMetadata read_tokenizer_metadata(const std::filesystem::path& path) {
                        "remove the field; the tokenizer's files decide"});
   const auto chat = json.find("chat_template");
   metadata.has_chat_template = chat != json.end() && !chat->is_null();
+  if (metadata.has_chat_template && !chat->is_string())
+    throw UserError(
+        {source + ": chat_template must be a text", std::string(chat->type_name()), ""});
   return metadata;
 }
 
