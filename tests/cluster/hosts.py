@@ -158,19 +158,25 @@ class Cluster:
     def output(self):
         return "".join(host.output() for host in self.hosts)
 
-    def wait_for(self, text, times=1):
-        def is_there():
-            have_ended = not any(host.is_running() for host in self.batches + self.hosts)
-            if self.output().count(text) >= times:
-                return True
-            if have_ended:
-                raise RecipeError(f"all hosts have ended without printing '{text}'")
-            return False
-
-        wait_until(is_there, f"'{text}' (for the {times}. time)")
-
     def count(self, text):
         return self.output().count(text)
+
+    def wait_while_running(self, is_there, what):
+        """Waits until is_there(), or fails as soon as all hosts have ended."""
+
+        def is_over():
+            have_ended = not any(host.is_running() for host in self.batches + self.hosts)
+            if is_there():
+                return True
+            if have_ended:
+                raise RecipeError(f"all hosts have ended without {what}")
+            return False
+
+        wait_until(is_over, what)
+
+    def wait_for(self, text, times=1):
+        what = f"'{text}' (for the {times}. time)"
+        self.wait_while_running(lambda: self.count(text) >= times, what)
 
     def wait_for_training(self, ranks):
         """Waits until the newest start of a host has so many ranks, which train."""
@@ -179,7 +185,7 @@ class Cluster:
             start = host.output().rpartition("using world size: ")[2]
             return start.startswith(f"{ranks},") and "[before the start of training step]" in start
 
-        wait_until(lambda: any(map(trains, self.hosts)), f"training on {ranks} ranks")
+        self.wait_while_running(lambda: any(map(trains, self.hosts)), f"training on {ranks} ranks")
 
     def wait_for_port(self):
         wait_until(lambda: is_listening(self.port), f"listener at port {self.port}")

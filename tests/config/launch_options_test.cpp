@@ -187,5 +187,60 @@ TEST(LaunchPlan, TakesTorchrunsFlags) {
   }
 }
 
+/// Returns the streams of the first two ranks as letters: o, e in the output, O, E in files.
+std::string streams_of(const std::vector<std::string>& flags) {
+  const RankOutput output = plan_of(flags).output;
+  std::string text;
+  for (const std::int64_t rank : {0, 1}) {
+    for (const auto& [stream, letter] :
+         {std::pair(OutputStream::out, 'o'), {OutputStream::err, 'e'}}) {
+      if (output.shows(rank, stream)) text += letter;
+      if (output.logs(rank, stream)) text += static_cast<char>(letter - 'a' + 'A');
+    }
+    if (rank == 0) text += ' ';
+  }
+  return text;
+}
+
+TEST(LaunchPlan, TakesTorchrunsFlagsOfOutput) {
+  const auto streams = [](std::vector<std::string> flags) {
+    flags.insert(flags.end(), {"--log-dir", "logs", "--nproc-per-node", "2"});
+    return streams_of(flags);
+  };
+  EXPECT_EQ(streams({}), "oOeE oOeE");
+  EXPECT_EQ(streams({"--redirects", "3"}), "OE OE");
+  EXPECT_EQ(streams({"--tee", "3"}), "oOeE oOeE");
+  EXPECT_EQ(streams({"--tee", "2"}), "oeE oeE");
+  EXPECT_EQ(streams({"--redirects", "0:3,1:1"}), "OE Oe");
+  EXPECT_EQ(streams({"--redirects=3", "--tee=0:1"}), "oOE OE");
+  EXPECT_EQ(streams({"--redirects=0"}), "oOeE oOeE");
+  EXPECT_EQ(streams({"--local-ranks-filter", "1"}), "OE oOeE");
+  EXPECT_EQ(streams({"--local_ranks_filter", "0,1", "--redirects", "1:2"}), "oe oE");
+  EXPECT_EQ(streams_of({"--redirects", "0"}), "oOeE oOeE") << "asks for no file";
+}
+
+TEST(LaunchPlan, RefusesWrongFlagsOfOutput) {
+  EXPECT_THAT(error_of({"--redirects", "3"}), HasSubstr("there is no --log-dir"));
+  for (const char* wrong : {"4", "x", "0:4", "0:", ":1", "0:1,2", "0:1,,1:1", "-1:2"})
+    EXPECT_THAT(error_of({std::string("--tee=") + wrong, "--log-dir", "logs"}),
+                HasSubstr("does not name streams"))
+        << wrong;
+  for (const char* wrong : {"1", "a", "0,,0", "0,1"})
+    EXPECT_THAT(error_of({std::string("--local-ranks-filter=") + wrong}),
+                HasSubstr("is no rank of this host"))
+        << wrong;
+}
+
+TEST(LaunchPlan, TakesTheTimesOfTorchrunsRendezvous) {
+  const LaunchPlan plan = plan_of({"--rdzv-conf", "timeout=900,last_call_timeout=3.5,is_host=1"});
+  EXPECT_EQ(plan.join_s, 900);
+  EXPECT_EQ(plan.last_call_s, 3.5);
+  EXPECT_EQ(plan_of({"--rdzv_conf=join_timeout=9", "--join-seconds", "7"}).join_s, 7);
+  EXPECT_THAT(error_of({"--rdzv-conf", "join_timeout=soon"}), HasSubstr("not a number of seconds"));
+  EXPECT_THAT(error_of({"--rdzv-conf", "join_timeout=-1"}), HasSubstr("not a number of seconds"));
+  EXPECT_THAT(error_of({"--rdzv-conf", "patience=1"}), HasSubstr("no key 'patience'"));
+  EXPECT_THAT(error_of({"--rdzv-conf", "timeout"}), HasSubstr("'timeout' has no value"));
+}
+
 }  // namespace
 }  // namespace megatron

@@ -211,6 +211,8 @@ def all_seeds():
     yield from remote_files()
     yield from settings()
     yield from templates()
+    for i in range(20):
+        yield "decode", bytes([i]) + struct.pack(">200H", *range(0, 600, 3))
     for i, text in enumerate(texts()):
         yield "encode", bytes([i % 20]) + text
         yield "word_splitter", bytes([i % 10]) + text

@@ -29,6 +29,7 @@ std::span<const Target> targets() {
       {"config_file", parse_config_file},
       {"conversations", parse_conversations},
       {"data_names", parse_data_names},
+      {"decode", parse_decode},
       {"documents", parse_documents},
       {"duplicate_journal", parse_duplicate_journal},
       {"encode", parse_encode},

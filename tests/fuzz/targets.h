@@ -11,6 +11,7 @@ void parse_command_line(std::string_view input);
 void parse_config_file(std::string_view input);
 void parse_conversations(std::string_view input);
 void parse_data_names(std::string_view input);
+void parse_decode(std::string_view input);
 void parse_documents(std::string_view input);
 void parse_duplicate_journal(std::string_view input);
 void parse_encode(std::string_view input);

@@ -129,24 +129,37 @@ TEST(Layouts, EveryScheduleHasTheBitsOfOneRank) {
   }
 }
 
+/// Returns how much farther from float32 the bf16 gradients of a layout are than those of one
+/// rank. A token that chooses another expert because of rounding counts more than all rounding, and
+/// the CPU's kernels decide whether there is one. So models with experts take the median of three
+/// seeds.
+double gradient_distance_ratio(const Case& one) {
+  std::vector<double> ratios;
+  for (const char* seed : {"1234", "1235", "1236"}) {
+    const std::vector<std::string> exact = joined(kOneSgdStep, {"--seed", seed}),
+                                   bf16 = joined(exact, {"--bf16"});
+    const TrainingResult& expected = reference(one.family, exact);
+    ratios.push_back(gradient_distance(train_case(one, bf16), expected) /
+                     gradient_distance(reference(one.family, bf16), expected));
+    if (!families()[one.family].has_experts) return ratios.front();
+  }
+  std::ranges::sort(ratios);
+  return ratios[1];
+}
+
 /// In bf16 rounding differs with the order of sums, over thousands of elements as much one way as
 /// the other: within 8 % with AVX512-BF16. One more rounding of all values would make it 1.4 times
-/// as far. Without tensor parallelism only the fp32 sums over ranks differ. (A token that chooses
-/// another expert because of rounding counts more than all rounding; these models have none.)
-/// The fast set has each family with and without tensor parallelism.
+/// as far. Without tensor parallelism only the fp32 sums over ranks differ. The fast set has each
+/// family with and without tensor parallelism.
 TEST(Layouts, InBf16GradientsAreNoFartherFromFp32) {
-  const std::vector<std::string> bf16 = joined(kOneSgdStep, {"--bf16"});
   const auto family_and_tp = [](const Case& c) { return std::pair(c.family, c.layout.tp > 1); };
   for (const Case& one : cases_of_each(family_and_tp)) {
     SCOPED_TRACE(families()[one.family].name + ", " + one.layout.text());
-    const TrainingResult& exact = reference(one.family, kOneSgdStep);
-    const double of_one_rank = gradient_distance(reference(one.family, bf16), exact);
     // Ranks that divide a GEMM's depth, of tp or of the experts' tp, round their parts of a sum.
     const bool divides_sums =
         one.layout.tp > 1 ||
         one.layout.text().find("--expert-tensor-parallel-size 2") != std::string::npos;
-    EXPECT_LE(gradient_distance(train_case(one, bf16), exact),
-              (divides_sums ? 1.25 : 1.001) * of_one_rank);
+    EXPECT_LE(gradient_distance_ratio(one), divides_sums ? 1.25 : 1.001);
   }
 }
 

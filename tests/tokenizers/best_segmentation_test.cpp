@@ -118,5 +118,22 @@ TEST_F(BestSegmentations, ReachOverTheWholeText) {
   compare(text + "_" + text);
 }
 
+/// A piece longer than a window makes the search read far ahead. What it has read moves only when
+/// less moves than is forgotten: otherwise this would take minutes.
+TEST(BestSegmentation, TakesLinearTimeWithAGiantPiece) {
+  constexpr std::size_t kGiant = 4'000'000;
+  const std::string giant(kGiant, 'g');
+  CharacterTrie trie;
+  trie.add("a", 0);
+  trie.add(giant, 1);
+  trie.finish();
+  std::vector<std::size_t> num_parts(2);
+  BestSegmentation<float>().run(
+      trie, std::string(kGiant, 'a') + giant + "a", [](std::int32_t) { return -1.0F; }, -9.0F,
+      [](std::string_view) { return -1; },
+      [&](const TextPart& part) { ++num_parts[static_cast<std::size_t>(part.id)]; });
+  EXPECT_EQ(num_parts, (std::vector<std::size_t>{kGiant + 1, 1}));
+}
+
 }  // namespace
 }  // namespace megatron

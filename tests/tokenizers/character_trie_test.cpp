@@ -14,11 +14,11 @@ namespace {
 using Found = std::vector<std::pair<std::size_t, std::int32_t>>;
 
 Found prefixes(const CharacterTrie& trie, std::string_view text) {
-  std::u32string numbers;
-  for (std::size_t at = 0; at < text.size();) numbers += trie.number(next_code_point(text, at));
+  std::u32string codes;
+  for (std::size_t at = 0; at < text.size();) codes += trie.code(next_code_point(text, at));
   Found found;
   trie.for_each_prefix(
-      numbers, [&](std::size_t length, std::int32_t id) { found.emplace_back(length, id); });
+      codes, [&](std::size_t length, std::int32_t id) { found.emplace_back(length, id); });
   return found;
 }
 
@@ -82,11 +82,11 @@ TEST(CharacterTrie, NumbersTheCharactersOfPiecesInTheirOrder) {
   trie.add("中国", 0);
   trie.add("国a", 1);
   trie.finish();
-  EXPECT_EQ(trie.number(U'中'), 1u);
-  EXPECT_EQ(trie.number(U'国'), 2u);
-  EXPECT_EQ(trie.number(U'a'), 3u);
-  EXPECT_EQ(trie.number(U'b'), 0u);
-  EXPECT_EQ(trie.number(0x10FFFF), 0u);
+  EXPECT_EQ(trie.code(U'中'), 1u);
+  EXPECT_EQ(trie.code(U'国'), 2u);
+  EXPECT_EQ(trie.code(U'a'), 3u);
+  EXPECT_EQ(trie.code(U'b'), 0u);
+  EXPECT_EQ(trie.code(0x10FFFF), 0u);
   EXPECT_EQ(prefixes(trie, "中国b"), (Found{{2, 0}}));
   EXPECT_EQ(prefixes(trie, "b中国"), (Found{}));
 }

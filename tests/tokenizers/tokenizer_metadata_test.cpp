@@ -57,7 +57,7 @@ TEST(TokenizerMetadata, ChoosesTheTokenizer) {
   config.tokenizer_metadata = folder.write("m.json", R"({"library": "byte-level"})");
   EXPECT_TRUE(has_tokenizer(config));
   EXPECT_EQ(make_tokenizer(config)->name(), "ByteTokenizer");
-  EXPECT_EQ(with_named_type(config).tokenizer_type, "ByteTokenizer");
+  EXPECT_EQ(with_resolved_type(config).tokenizer_type, "ByteTokenizer");
   config.tokenizer_type = "NullTokenizer";
   EXPECT_THAT(message_of([&] { make_tokenizer(config); }),
               HasSubstr("is not that of --tokenizer-type NullTokenizer"));

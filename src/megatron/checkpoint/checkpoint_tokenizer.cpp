@@ -144,12 +144,27 @@ void replace_tokenizer_files(const AuxiliaryFiles& tokenizer, AuxiliaryFiles& fi
     for (const char* name : tokenizer_file_names()) files.erase(name);
     remove_special_token_ids(files);
   }
+  // A template of its own would take precedence over that of the new tokenizer_config.json.
+  constexpr std::array kTemplates{"chat_template.jinja", "chat_template.json"};
+  const auto is_new = [&](const char* name) { return tokenizer.contains(name); };
+  if (is_new("tokenizer_config.json") || std::ranges::any_of(kTemplates, is_new))
+    for (const char* name : kTemplates) files.erase(name);
   for (const auto& [name, text] : tokenizer) files[name] = text;
+}
+
+TokenizerConfig with_tokenizer_flags(TokenizerConfig stored, const TokenizerConfig& flags) {
+  const TokenizerConfig defaults;
+  for (const Field& field : tokenizer_table().set().fields) {
+    const auto values = field.get(&flags);
+    if (field.name.find("vocab_size") == std::string::npos && values != field.get(&defaults))
+      assign(field, &stored, values);
+  }
+  return stored;
 }
 
 Json tokenizer_to_json(const TokenizerConfig& config) {
   Json json = Json::object();
-  const TokenizerConfig named = with_named_type(config);
+  const TokenizerConfig named = with_resolved_type(config);
   for (const Field& field : tokenizer_table().set().fields)
     json[field.name] = join_values(field.get(&named));
   return json;
@@ -168,6 +183,11 @@ TokenizerExport export_tokenizer(const TokenizerConfig& config, AuxiliaryFiles& 
     if (!has_tokenizer_files(files) || is_byte_tokenizer(config))
       replace_tokenizer_files(hf_tokenizer_files(config), files);
     const auto tokenizer = make_tokenizer(config);
+    if (config.tokenizer_hf_no_include_special_tokens)
+      result.notes.push_back(
+          "--tokenizer-hf-no-include-special-tokens is not written: programs that read the "
+          "tokenizer's files add tokens at the ends of a text, so call them with "
+          "add_special_tokens=False");
     // A tokenizer without bos separates documents with eod, so eod also begins a document.
     const std::int32_t begin = tokenizer->bos() >= 0 ? tokenizer->bos() : tokenizer->eod();
     if (begin >= 0) result.ids.bos = begin;

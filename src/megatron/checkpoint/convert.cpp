@@ -122,6 +122,24 @@ void add_run_tokenizer_files(CheckpointSource& source, std::vector<std::string>&
                   "; give --tokenizer-model to add them");
 }
 
+/// Takes the tokenizer that the flags name, or that of the weights with the settings that they
+/// change, and its files.
+void choose_tokenizer(const TokenizerConfig& flags, CheckpointSource& source) {
+  const TokenizerConfig chosen =
+      has_tokenizer(flags) ? flags : with_tokenizer_flags(source.tokenizer, flags);
+  if (chosen == source.tokenizer) return;
+  if (!has_tokenizer(chosen))
+    throw UserError({"flags change the tokenizer, but none is stored with these weights",
+                     source.folder.string(), "give --tokenizer-type or --tokenizer-model"});
+  const auto tokenizer = make_tokenizer(chosen);
+  if (tokenizer->vocab_size() > source.model.vocab_size)
+    throw UserError({"the tokenizer has " + std::to_string(tokenizer->vocab_size()) + " ids",
+                     "the model's vocabulary has " + std::to_string(source.model.vocab_size),
+                     "use the tokenizer that the model was trained with"});
+  source.tokenizer = chosen;
+  replace_tokenizer_files(hf_tokenizer_files(chosen), source.auxiliary_files);
+}
+
 }  // namespace
 
 ConvertResult convert_checkpoint(const ConvertRequest& request) {
@@ -130,15 +148,7 @@ ConvertResult convert_checkpoint(const ConvertRequest& request) {
     throw UserError(
         {"--load " + request.load.string() + ": there is no checkpoint", "", "check the path"});
   require_empty_folder(request.save);
-  if (has_tokenizer(request.tokenizer)) {
-    const auto tokenizer = make_tokenizer(request.tokenizer);
-    if (tokenizer->vocab_size() > source->model.vocab_size)
-      throw UserError({"the tokenizer has " + std::to_string(tokenizer->vocab_size()) + " ids",
-                       "the model's vocabulary has " + std::to_string(source->model.vocab_size),
-                       "use the tokenizer that the model was trained with"});
-    source->tokenizer = request.tokenizer;
-    replace_tokenizer_files(hf_tokenizer_files(request.tokenizer), source->auxiliary_files);
-  }
+  choose_tokenizer(request.tokenizer, *source);
   ConvertResult conversion{.folder = request.save, .notes = {}};
   const auto stored = open_weights(*source);
   FiniteCheckReader reader(*stored, request.dtype, request.allow_non_finite);

@@ -8,6 +8,8 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstring>
+#include <iostream>
 
 #include "megatron/base/files.h"
 
@@ -36,18 +38,29 @@ void OutputQueue::write_some() {
   }
 }
 
-RankLog::RankLog(const fs::path& path, bool starts_empty)
-    : descriptor_(::open(path.c_str(),
+RankLog::RankLog(fs::path path, bool starts_empty)
+    : path_(std::move(path)),
+      descriptor_(::open(path_.c_str(),
                          O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | (starts_empty ? O_TRUNC : 0),
                          0666)) {
-  if (descriptor_ < 0) throw_file_error("open", path, errno);
+  if (descriptor_ < 0) throw_file_error("open", path_, errno);
 }
 
 RankLog::~RankLog() { ::close(descriptor_); }
 
 void RankLog::append(std::string_view text) {
-  const ssize_t written = ::write(descriptor_, text.data(), text.size());
-  (void)written;  // errors are ignored: the launcher's own output still has the text
+  while (!text.empty()) {
+    const ssize_t written = ::write(descriptor_, text.data(), text.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) {
+      if (!has_lost_text_)
+        std::cerr << "note: " << path_.string()
+                  << " loses output of its rank: " << std::strerror(errno) << "\n";
+      has_lost_text_ = true;
+      return;
+    }
+    text.remove_prefix(static_cast<std::size_t>(written));
+  }
 }
 
 RankStream::RankStream(int pipe, std::string prefix, Targets targets)
@@ -99,8 +112,10 @@ void RankStream::take(std::string_view text) {
 }
 
 void RankStream::forward_line(std::string_view line) {
-  targets_.queue->add(prefix_);
-  targets_.queue->add(line);
+  if (targets_.queue != nullptr) {
+    targets_.queue->add(prefix_);
+    targets_.queue->add(line);
+  }
   last_lines_.emplace_back(line);
   if (last_lines_.size() > kNumLastLines) last_lines_.pop_front();
 }

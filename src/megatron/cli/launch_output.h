@@ -36,14 +36,17 @@ class OutputQueue {
 class RankLog {
  public:
   /// Opens the file. Throws a UserError if it cannot be opened.
-  RankLog(const std::filesystem::path& path, bool starts_empty);
+  RankLog(std::filesystem::path path, bool starts_empty);
   RankLog(const RankLog&) = delete;
   RankLog& operator=(const RankLog&) = delete;
   ~RankLog();
+  /// Appends text. The first failure is said on stderr; text is then lost, and the run goes on.
   void append(std::string_view text);
 
  private:
+  std::filesystem::path path_;
   int descriptor_;
+  bool has_lost_text_ = false;
 };
 
 /// One output stream of a rank. It forwards whole lines from the pipe, with the rank's prefix, and
@@ -51,7 +54,7 @@ class RankLog {
 class RankStream {
  public:
   struct Targets {
-    OutputQueue* queue = nullptr;
+    OutputQueue* queue = nullptr;  ///< null: lines are not forwarded
     std::shared_ptr<RankLog> log;  ///< may be null
   };
   /// Takes ownership of the read end of the pipe.
@@ -67,7 +70,9 @@ class RankStream {
   /// Gives the lines that follow another prefix and other targets, and forgets the last lines.
   void redirect(std::string prefix, Targets targets);
   bool is_open() const { return pipe_ >= 0; }
-  bool can_read() const { return is_open() && !targets_.queue->is_full(); }
+  bool can_read() const {
+    return is_open() && !(targets_.queue != nullptr && targets_.queue->is_full());
+  }
   int descriptor() const { return pipe_; }
   /// Returns the last lines, oldest first.
   const std::deque<std::string>& last_lines() const { return last_lines_; }

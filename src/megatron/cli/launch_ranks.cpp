@@ -126,7 +126,17 @@ std::string prefix_of(const RankStartOptions& start, std::int64_t rank) {
 /// Returns whether rank 0 can write to the terminal directly: its lines need no prefix and no file.
 bool is_direct(const RankStartOptions& start, std::int64_t rank, int descriptor) {
   return rank == 0 && start.plan.prefix != LinePrefix::all && start.plan.log_dir.empty() &&
-         is_terminal(descriptor);
+         start.plan.output.shown_ranks.empty() && is_terminal(descriptor);
+}
+
+/// Returns where the output of a rank goes.
+RankStream::Targets targets_of(const RankStartOptions& start, const RankProcess& process,
+                               OutputStream stream, const std::shared_ptr<RankLog>& log) {
+  const RankOutput& output = start.plan.output;
+  OutputQueue* const queue =
+      stream == OutputStream::out ? start.standard_output : start.standard_error;
+  return {output.shows(process.local_rank, stream) ? queue : nullptr,
+          output.logs(process.local_rank, stream) ? log : nullptr};
 }
 
 std::unique_ptr<RankStream> stream_of(const RankPipe& pipe, const std::string& prefix,
@@ -158,8 +168,8 @@ RankProcess start_rank(const RankStartOptions& start, std::int64_t local_rank) {
   }
   process.is_running = true;
   const std::string prefix = prefix_of(start, process.rank);
-  process.out = stream_of(out, prefix, {start.standard_output, log});
-  process.err = stream_of(err, prefix, {start.standard_error, log});
+  process.out = stream_of(out, prefix, targets_of(start, process, OutputStream::out, log));
+  process.err = stream_of(err, prefix, targets_of(start, process, OutputStream::err, log));
   return process;
 }
 
@@ -172,8 +182,9 @@ bool start_again(const RankStartOptions& start, RankProcess& process) {
     return false;
   const auto log = open_log(start, process.rank);
   const std::string prefix = prefix_of(start, process.rank);
-  if (process.out) process.out->redirect(prefix, {start.standard_output, log});
-  if (process.err) process.err->redirect(prefix, {start.standard_error, log});
+  for (const auto& [stream, open] : {std::pair(OutputStream::out, process.out.get()),
+                                     std::pair(OutputStream::err, process.err.get())})
+    if (open != nullptr) open->redirect(prefix, targets_of(start, process, stream, log));
   if (!process.link.start_again(variables_of(start, process))) return false;
   process.is_kept = false;
   process.is_running = true;

@@ -17,7 +17,7 @@
 #include "megatron/cli/sentence_splitting.h"
 #include "megatron/config/field_table.h"
 #include "megatron/config/settings_tables.h"
-#include "megatron/datasets/index_stamp.h"
+#include "megatron/datasets/encoder_identity.h"
 #include "megatron/datasets/indexed_dataset.h"
 #include "megatron/datasets/preprocess.h"
 #include "megatron/tokenizers/tokenizer.h"
@@ -158,31 +158,6 @@ void refuse_unsupported(const PreprocessDataOptions& options) {
                      "leave it and --workers out to use every core"});
 }
 
-std::string stamp_text(const fs::path& path) {
-  const FileStamp stamp = file_stamp(path).value_or(FileStamp{});
-  return path.string() + " " + std::to_string(stamp.bytes) + " " + std::to_string(stamp.time_ns) +
-         "\n";
-}
-
-/// Returns a text that tells tokenizers apart: their flags, and size and time of their files.
-std::string identity(const TokenizerConfig& config) {
-  const TokenizerConfig named = with_named_type(config);
-  std::string text;
-  for (const Field& field : tokenizer_table().set().fields)
-    for (const std::string& value : field.get(&named)) text += field.name + "=" + value + "\n";
-  for (const std::string& name :
-       {config.tokenizer_model, config.vocab_file, config.merge_file, config.tokenizer_metadata}) {
-    std::error_code code;
-    std::vector<fs::path> files = {name};
-    if (fs::is_directory(name, code)) {
-      for (const auto& file : fs::directory_iterator(name, code)) files.push_back(file.path());
-      std::sort(files.begin(), files.end());
-    }
-    for (const fs::path& file : files) text += stamp_text(file);
-  }
-  return text;
-}
-
 /// Makes sentences the sequences of documents.
 void split_sentences(const PreprocessDataOptions& options, PreprocessOptions& preprocessing) {
   const SentenceSplitting splitting = sentence_splitting({.lang = options.lang,
@@ -199,7 +174,7 @@ void split_sentences(const PreprocessDataOptions& options, PreprocessOptions& pr
   std::vector<fs::path> files;
   for (const auto& file : fs::directory_iterator(splitting.source)) files.push_back(file.path());
   std::sort(files.begin(), files.end());
-  for (const fs::path& file : files) preprocessing.encoder_identity += stamp_text(file);
+  for (const fs::path& file : files) preprocessing.encoder_identity += file_identity(file);
 }
 
 /// Makes lines conversations.
@@ -213,7 +188,7 @@ void read_conversations(const PreprocessDataOptions& options,
   preprocessing.encoder_identity +=
       "conversations " + preprocessing.conversations->description() + "\n";
   for (const char* name : {"chat_template.jinja", "tokenizer_config.json", "chat_template.json"})
-    preprocessing.encoder_identity += stamp_text(files.folder / name);
+    preprocessing.encoder_identity += file_identity(files.folder / name);
 }
 
 OrderedJson json_report(const PreprocessSummary& summary, TokenDtype type) {
@@ -269,7 +244,7 @@ int run_preprocess_data(std::span<const std::string> args) {
       .skip_malformed = options.on_error == OnError::skip,
       .partitions = options.keep_sequential_samples ? 1 : options.partitions,
       .cleaning = cleaning_options(options.cleaning),
-      .encoder_identity = identity(options.tokenizer),
+      .encoder_identity = encoder_identity(options.tokenizer),
       .log = &std::cerr,
       .log_is_terminal = is_terminal(STDERR_FILENO)};
   if (options.split_sentences) split_sentences(options, preprocess_options);

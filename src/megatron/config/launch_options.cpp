@@ -1,6 +1,8 @@
 #include "megatron/config/launch_options.h"
 
 #include <algorithm>
+#include <array>
+#include <charconv>
 #include <tuple>
 #include <utility>
 
@@ -53,6 +55,17 @@ std::pair<std::int64_t, std::int64_t> num_hosts(const std::string& text,
   return {least, most};
 }
 
+/// Keys of --rdzv-conf that are about torchrun's own rendezvous.
+constexpr std::array<std::string_view, 9> kTorchrunKeys{"is_host",
+                                                        "store_type",
+                                                        "use_libuv",
+                                                        "read_timeout",
+                                                        "close_timeout",
+                                                        "heartbeat_timeout",
+                                                        "keep_alive_interval",
+                                                        "keep_alive_max_attempt",
+                                                        "enable_shutdown_barrier"};
+
 class PlanReader {
  public:
   PlanReader(const LaunchOptions& options, const GetEnv& lookup)
@@ -69,7 +82,8 @@ class PlanReader {
     plan_.prefix = options_.prefix == "all"    ? LinePrefix::all
                    : options_.prefix == "none" ? LinePrefix::none
                                                : LinePrefix::others;
-    plan_.log_dir = options_.log_dir;
+    read_output();
+    read_rendezvous_conf();
     plan_.grace_s = options_.grace_seconds;
     plan_.join_s = options_.join_seconds;
     plan_.last_call_s = options_.last_call_seconds;
@@ -180,6 +194,66 @@ class PlanReader {
     }
   }
 
+  void read_output() {
+    plan_.log_dir = options_.log_dir;
+    for (const auto& [flag, text, streams] :
+         {std::tuple("--redirects", &options_.redirects, &plan_.output.redirects),
+          std::tuple("--tee", &options_.tee, &plan_.output.tee)}) {
+      if (text->empty()) continue;
+      *streams = StreamSet(*text, flag);
+      if (!streams->is_empty() && plan_.log_dir.empty())
+        throw UserError({std::string(flag) + " writes the output of ranks to files",
+                         "there is no --log-dir", "add --log-dir DIR"});
+    }
+    const std::string& filter = options_.local_ranks_filter;
+    for (std::size_t begin = 0; begin < filter.size();) {
+      const std::size_t end = std::min(filter.find(',', begin), filter.size());
+      plan_.output.shown_ranks.push_back(shown_rank(filter.substr(begin, end - begin)));
+      begin = end + 1;
+    }
+  }
+
+  std::int64_t shown_rank(const std::string& text) const {
+    const bool is_number = !text.empty() && text.size() < 7 &&
+                           text.find_first_not_of("0123456789") == std::string::npos;
+    if (is_number && std::stoll(text) < plan_.ranks_per_node) return std::stoll(text);
+    throw UserError(
+        {"--local-ranks-filter " + options_.local_ranks_filter,
+         "'" + text + "' is no rank of this host",
+         "the ranks of a host are numbered from 0 to " + std::to_string(plan_.ranks_per_node - 1)});
+  }
+
+  /// Takes the times of torchrun's --rdzv-conf that are not given as flags of their own.
+  void read_rendezvous_conf() {
+    const std::string& conf = options_.rdzv_conf;
+    for (std::size_t begin = 0; begin < conf.size();) {
+      const std::size_t end = std::min(conf.find(',', begin), conf.size());
+      const std::string item = conf.substr(begin, end - begin);
+      const std::size_t equals = item.find('=');
+      if (equals == std::string::npos)
+        throw UserError(
+            {"--rdzv-conf " + conf, "'" + item + "' has no value", "write KEY=VALUE,KEY=VALUE"});
+      take_rendezvous_time(item.substr(0, equals), item.substr(equals + 1));
+      begin = end + 1;
+    }
+  }
+
+  void take_rendezvous_time(const std::string& key, const std::string& text) {
+    if (std::ranges::count(kTorchrunKeys, std::string_view(key)) > 0) return;
+    const bool is_join = key == "join_timeout" || key == "timeout";
+    if (!is_join && key != "last_call_timeout")
+      throw UserError({"--rdzv-conf", "has no key '" + key + "'",
+                       "use join_timeout or last_call_timeout, in seconds"});
+    double seconds = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), seconds);
+    if (error != std::errc() || end != text.data() + text.size() || !(seconds >= 0))
+      throw UserError({"--rdzv-conf " + key, "'" + text + "' is not a number of seconds",
+                       "write for example " + key + "=600"});
+    const LaunchOptions defaults;
+    const auto member = is_join ? &LaunchOptions::join_seconds : &LaunchOptions::last_call_seconds;
+    if (options_.*member == defaults.*member) options_.*member = seconds;
+  }
+
   /// Takes HOST, HOST:PORT or [IPV6]:PORT as the master's address, as torchrun does.
   void take_endpoint(const std::string& text, const std::string& source) {
     const bool has_brackets = text.starts_with('[');
@@ -262,6 +336,20 @@ const FieldTable<LaunchOptions>& launch_table() {
             "launcher, which speaks c10d's protocol")
         .alias("rdzv_backend")
         .choices({"c10d", "static"});
+    t.field("rdzv_conf", &Options::rdzv_conf,
+            "torchrun's form of --join-seconds (join_timeout=S or timeout=S) and "
+            "--last-call-seconds (last_call_timeout=S), separated by commas")
+        .alias("rdzv_conf")
+        .note(
+            "sets join_timeout and last_call_timeout only; its other keys are about torchrun's "
+            "own rendezvous")
+        .value_name("KEY=VALUE,…");
+    t.field("monitor_interval", &Options::monitor_interval,
+            "seconds between torchrun's looks at its processes; here the launcher is told at once "
+            "when one ends")
+        .alias("monitor_interval")
+        .note("has no effect: the launcher is told at once when a process ends")
+        .above(0);
     t.field("standalone", &Options::standalone,
             "run on this host only, also where the environment names several (torchrun's flag)");
     t.group("Failures");
@@ -296,6 +384,18 @@ const FieldTable<LaunchOptions>& launch_table() {
             "write the output of each rank also to rank_<k>.log in this folder")
         .alias("log_dir")
         .value_name("DIR");
+    t.field("redirects", &Options::redirects,
+            "which streams go to the files of --log-dir only: 1 (stdout), 2 (stderr), 3 (both), or "
+            "a list of local ranks with theirs, such as 0:3,1:2 (torchrun's flag)")
+        .value_name("STREAMS");
+    t.field("tee", &Options::tee,
+            "which streams go to the files of --log-dir and to the output, as --redirects; without "
+            "either flag: all (torchrun's flag)")
+        .value_name("STREAMS");
+    t.field("local_ranks_filter", &Options::local_ranks_filter,
+            "ranks of this host in the output, from 0; their files have all (torchrun's flag)")
+        .alias("local_ranks_filter")
+        .value_name("K,K");
     return t;
   }();
   return table;

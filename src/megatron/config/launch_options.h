@@ -10,6 +10,7 @@
 
 #include "megatron/config/field_table.h"
 #include "megatron/config/launch_environment.h"
+#include "megatron/config/rank_output.h"
 
 namespace megatron {
 
@@ -19,7 +20,8 @@ struct LaunchOptions {
   bool standalone = false;
   std::string rdzv_backend = "c10d";
   std::string prefix = "others";
-  std::string log_dir;
+  std::string log_dir, redirects, tee, local_ranks_filter, rdzv_conf;
+  double monitor_interval = 0.1;
   double grace_seconds = 15, join_seconds = 600, last_call_seconds = 15, settle_seconds = 30;
 };
 
@@ -42,6 +44,7 @@ struct LaunchPlan {
   std::string run_name;          ///< equal on all hosts; "" for a run without a name
   LinePrefix prefix = LinePrefix::others;
   std::string log_dir;
+  RankOutput output;
   double grace_s = 15;                                   ///< seconds between SIGTERM and SIGKILL
   double join_s = 600, last_call_s = 15, settle_s = 30;  ///< see MembershipOptions
   std::vector<std::string> command;

@@ -242,9 +242,7 @@ class Translation {
     if (parsed_.failed.contains("model")) return;
     TokenizerConfig& t = settings_.tokenizer;
     const bool has_files = !t.vocab_file.empty() || !t.merge_file.empty();
-    if (t.tokenizer_type.empty() && t.tokenizer_model.empty() && t.tokenizer_metadata.empty() &&
-        has_files)
-      t.tokenizer_type = "GPT2BPETokenizer";
+    if (!t.has_type_or_model() && has_files) t.tokenizer_type = "GPT2BPETokenizer";
   }
 
   static constexpr const char* kInterpolation = "rotary_seq_len_interpolation_factor";

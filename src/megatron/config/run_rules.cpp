@@ -224,9 +224,8 @@ const std::vector<Rule>& data_rules() {
        }},
       {{"tokenizer_type", "tokenizer_model", "tokenizer_metadata", "vocab_size", "load"},
        [](S s) {
-         const TokenizerConfig& t = s.tokenizer;
-         return t.tokenizer_type.empty() && t.tokenizer_model.empty() &&
-                t.tokenizer_metadata.empty() && !t.vocab_size && s.checkpoint.load.empty();
+         return !s.tokenizer.has_type_or_model() && !s.tokenizer.vocab_size &&
+                s.checkpoint.load.empty();
        },
        [](S) {
          return UserError::Parts{"--vocab-file and --merge-file",

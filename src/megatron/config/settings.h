@@ -189,6 +189,12 @@ struct TokenizerConfig {
   /// Number of rows of the embedding; none: the size of the vocabulary.
   std::optional<std::int64_t> padded_vocab_size;
   std::int64_t make_vocab_size_divisible_by = 128;
+
+  /// Returns whether a flag gives the type, or a file that tells it.
+  bool has_type_or_model() const {
+    return !tokenizer_type.empty() || !tokenizer_model.empty() || !tokenizer_metadata.empty();
+  }
+  bool operator==(const TokenizerConfig&) const = default;
 };
 
 struct CheckpointConfig {

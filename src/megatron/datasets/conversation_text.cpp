@@ -199,7 +199,7 @@ ConversationText::ConversationText(const std::string& sft_format, const Tokenize
         {"--chat-template has no effect with " + flag_, "",
          is_multimodal_ ? "leave it out" : "add --sft-tokenizer-prompt-format default"});
   }
-  if (files.choice.empty() && files.metadata.empty() && find_chat_templates(files.folder).empty())
+  if (!files.has_template() && find_chat_templates(files.folder).empty())
     throw UserError({flag_ + " is the tokenizer's chat template",
                      files.folder.string() + " has none",
                      std::string("put chat_template.jinja beside the tokenizer's file") +

@@ -84,8 +84,10 @@ void warn_of_other_tokenizer(const TokenizerConfig& flags, const CheckpointSourc
   }
 }
 
-std::unique_ptr<Tokenizer> load_checkpoint_tokenizer(const CheckpointSource& source) try {
-  return make_tokenizer(source.tokenizer);
+/// Opens the tokenizer of a checkpoint with the settings that the flags change.
+std::unique_ptr<Tokenizer> load_checkpoint_tokenizer(const TokenizerConfig& flags,
+                                                     const CheckpointSource& source) try {
+  return make_tokenizer(with_tokenizer_flags(source.tokenizer, flags));
 } catch (const UserError& error) {
   throw UserError({"the tokenizer of " + source.folder.string() + ": " + error.parts().what,
                    error.parts().got,
@@ -101,7 +103,7 @@ LoadedTokenizer load_tokenizer(const TokenizerConfig& flags, const CheckpointSou
     result.tokenizer = make_tokenizer(flags);
     warn_of_other_tokenizer(flags, source, result);
   } else if (has_tokenizer(source.tokenizer)) {
-    result.tokenizer = load_checkpoint_tokenizer(source);
+    result.tokenizer = load_checkpoint_tokenizer(flags, source);
     result.stop_token_ids = eos_token_ids(source);
   } else {
     throw UserError({"--load " + source.folder.string(),

@@ -46,16 +46,12 @@ class BestSegmentation {
     std::int32_t id = -1;
   };
 
-  void begin(std::size_t byte, Score score) {
-    numbers_.clear();
-    places_.assign(1, {.byte = byte, .score = score});
-  }
   void read(const CharacterTrie& trie, std::string_view text, std::size_t count);
   void forget_before(std::size_t place);
   template <class Found>
   void find_until(std::size_t last, const Found& found);
 
-  std::u32string numbers_;     ///< of the characters that were read, in the trie
+  std::u32string codes_;       ///< in the trie, of the characters that were read
   std::vector<Place> places_;  ///< before each of them and after the last
   std::vector<TextPart> parts_;
 };
@@ -66,16 +62,16 @@ void BestSegmentation<Score>::read(const CharacterTrie& trie, std::string_view t
                                    std::size_t count) {
   std::size_t byte = places_.back().byte;
   for (; count > 0 && byte < text.size(); --count) {
-    numbers_ += trie.number(next_code_point(text, byte));
+    codes_ += trie.code(next_code_point(text, byte));
     places_.push_back({.byte = byte});
   }
 }
 
-/// Makes `place` the first one.
+/// Drops the places before `place`, which becomes the first one.
 template <class Score>
 void BestSegmentation<Score>::forget_before(std::size_t place) {
   const auto count = static_cast<std::ptrdiff_t>(place);
-  numbers_.erase(numbers_.begin(), numbers_.begin() + count);
+  codes_.erase(codes_.begin(), codes_.begin() + count);
   places_.erase(places_.begin(), places_.begin() + count);
 }
 
@@ -95,17 +91,19 @@ template <class ScoreOf, class Unknown, class Found>
 Score BestSegmentation<Score>::run(const CharacterTrie& trie, std::string_view text,
                                    const ScoreOf& score_of, Score unknown_score,
                                    const Unknown& unknown, const Found& found, Score before) {
-  begin(0, before);
-  numbers_.reserve(std::min(text.size(), kWindow));
+  codes_.clear();
+  codes_.reserve(std::min(text.size(), kWindow));
   places_.reserve(std::min(text.size(), kWindow) + 1);
+  places_.assign(1, {.byte = 0, .score = before});
   std::size_t reach = 0;  // the farthest end of a part
   for (std::size_t at = 0;; ++at) {
-    if (numbers_.size() - at < std::max<std::size_t>(trie.longest(), 1) &&
+    if (codes_.size() - at < std::max<std::size_t>(trie.longest(), 1) &&
         places_.back().byte < text.size()) {
       read(trie, text, trie.longest() + kWindow);
     }
-    if (at == numbers_.size()) break;
-    if (reach == at && at >= kWindow) {  // no part reaches across: the best ends here too
+    if (at == codes_.size()) break;
+    // No part reaches across this place: the best ends here too. What moves is less than what goes.
+    if (reach == at && at >= std::max(kWindow, codes_.size() - at)) {
       find_until(at, found);
       forget_before(at);
       reach = at = 0;
@@ -122,7 +120,7 @@ Score BestSegmentation<Score>::run(const CharacterTrie& trie, std::string_view t
       place.id = is_better ? id : place.id;
       reach = std::max(reach, at + length);
     };
-    trie.for_each_prefix(std::u32string_view(numbers_).substr(at),
+    trie.for_each_prefix(std::u32string_view(codes_).substr(at),
                          [&](std::size_t length, std::int32_t id) {
                            offer(length, id, score_of(id) + here);
                            has_single = has_single || length == 1;
@@ -132,7 +130,7 @@ Score BestSegmentation<Score>::run(const CharacterTrie& trie, std::string_view t
       offer(1, unknown(text.substr(byte, places_[at + 1].byte - byte)), unknown_score + here);
     }
   }
-  find_until(numbers_.size(), found);
+  find_until(codes_.size(), found);
   return places_.back().score;
 }
 

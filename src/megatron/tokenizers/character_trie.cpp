@@ -17,9 +17,9 @@ void CharacterTrie::add(std::string_view piece, std::int32_t id) {
       block = static_cast<std::uint16_t>(blocks_.size());
       blocks_.push_back({});
     }
-    char32_t& number = blocks_[block][c % kBlock];
-    if (number == 0) number = num_numbers_++;
-    text_ += number;
+    char32_t& code = blocks_[block][c % kBlock];
+    if (code == 0) code = num_codes_++;
+    text_ += code;
   }
   longest_ = std::max(longest_, text_.size() - begin);
   pieces_.push_back({text_.size(), id});
@@ -32,7 +32,7 @@ void CharacterTrie::finish() {
     trie_.add(std::u32string_view(text_).substr(begin, piece.end - begin), piece.id);
     begin = piece.end;
   }
-  trie_.finish(num_numbers_);
+  trie_.finish(num_codes_);
   text_ = {};
   pieces_ = {};
 }

@@ -11,9 +11,9 @@
 
 namespace megatron {
 
-/// Numbers the characters of pieces, those of the first pieces first, and finds pieces in texts of
-/// such numbers: one step for each character, in memory that lies together for those that are
-/// frequent. Immutable and thread-safe once it is finished.
+/// Gives the characters of pieces codes from 1 on, those of the first pieces first, and finds
+/// pieces in texts of such codes: one step for each character, in memory that lies together for
+/// those that are frequent. Immutable and thread-safe once it is finished.
 class CharacterTrie {
  public:
   /// Adds a non-empty piece of valid UTF-8; a later one with the same text replaces the id.
@@ -23,16 +23,16 @@ class CharacterTrie {
   /// Builds the trie. Call it once, before any search.
   void finish();
 
-  /// Returns the number of a character; 0: it is in no piece.
-  char32_t number(char32_t c) const { return blocks_[block_of_[c / kBlock]][c % kBlock]; }
+  /// Returns the code of a character; 0: it is in no piece.
+  char32_t code(char32_t c) const { return blocks_[block_of_[c / kBlock]][c % kBlock]; }
   /// Returns the characters of the longest piece.
   std::size_t longest() const { return longest_; }
 
-  /// Calls found(length, id) for every piece that the characters with these numbers begin with, the
+  /// Calls found(length, id) for every piece that the characters with these codes begin with, the
   /// shortest first. Lengths are in characters.
   template <class Found>
-  void for_each_prefix(std::u32string_view numbers, Found found) const {
-    trie_.for_each_prefix(numbers, found);
+  void for_each_prefix(std::u32string_view codes, Found found) const {
+    trie_.for_each_prefix(codes, found);
   }
 
  private:
@@ -44,7 +44,7 @@ class CharacterTrie {
 
   std::array<std::uint16_t, kMostCharacters / kBlock> block_of_{};
   std::vector<std::array<char32_t, kBlock>> blocks_{{}};  ///< the first has no characters
-  char32_t num_numbers_ = 1;
+  char32_t num_codes_ = 1;
   std::size_t longest_ = 0;
   std::u32string text_;  ///< the pieces, until finish()
   std::vector<Piece> pieces_;

@@ -180,27 +180,27 @@ std::string_view detect_tokenizer_type(const TokenizerConfig& config) {
 }  // namespace
 
 bool has_tokenizer(const TokenizerConfig& config) {
-  return !config.tokenizer_type.empty() || !config.tokenizer_model.empty() ||
-         !config.vocab_file.empty() || !config.tokenizer_metadata.empty();
+  return config.has_type_or_model() || !config.vocab_file.empty();
 }
 
-TokenizerConfig with_named_type(TokenizerConfig config) {
+TokenizerConfig with_resolved_type(TokenizerConfig config) {
   if (!config.tokenizer_metadata.empty()) config.tokenizer_type = tokenizer_type(config);
   return config;
 }
 
 std::string tokenizer_type(const TokenizerConfig& config) {
   const std::string& flag = config.tokenizer_type;
-  if (!config.tokenizer_metadata.empty()) {
-    const TokenizerMetadata metadata = read_tokenizer_metadata(config.tokenizer_metadata);
-    if (!flag.empty() && !metadata.allows(flag))
-      throw UserError({config.tokenizer_metadata + ": library '" + metadata.library +
-                           "' is not that of --tokenizer-type " + flag,
-                       "", "leave one of the two out"});
-    if (flag.empty() && !metadata.default_type().empty())
-      return std::string(metadata.default_type());
-  }
-  return flag.empty() ? std::string(detect_tokenizer_type(config)) : flag;
+  const auto detected = [&] { return std::string(detect_tokenizer_type(config)); };
+  if (config.tokenizer_metadata.empty()) return flag.empty() ? detected() : flag;
+  const TokenizerMetadata metadata = read_tokenizer_metadata(config.tokenizer_metadata);
+  if (flag.empty() && !metadata.default_type().empty()) return std::string(metadata.default_type());
+  const std::string type = flag.empty() ? detected() : flag;
+  if (!metadata.allows(type))
+    throw UserError({config.tokenizer_metadata + ": library '" + metadata.library +
+                         "' is not that of " +
+                         (flag.empty() ? "the files, a " : "--tokenizer-type ") + type,
+                     "", "leave one of the two out"});
+  return type;
 }
 
 std::unique_ptr<Tokenizer> make_tokenizer(const TokenizerConfig& config) {

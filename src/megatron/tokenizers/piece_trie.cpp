@@ -1,7 +1,6 @@
 #include "megatron/tokenizers/piece_trie.h"
 
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <limits>
 #include <span>
@@ -50,7 +49,7 @@ class Trie<Letter>::Builder {
 
  private:
   struct Range {
-    std::span<Piece> pieces;  ///< all longer than `depth`, with the same bytes before it
+    std::span<Piece> pieces;  ///< all longer than `depth`, with the same letters before it
     std::size_t depth;
   };
   /// A node whose children are not placed yet.
@@ -107,12 +106,12 @@ class Trie<Letter>::Builder {
       std::ranges::stable_sort(pieces, {}, [&](const Piece& piece) { return label(piece, depth); });
       return;
     }
-    std::vector<std::size_t> begin(num_letters_ + 1);
-    for (const Piece& piece : pieces) ++begin[label(piece, depth) + std::size_t{1}];
+    begin_of_letter_.assign(num_letters_ + 1, 0);
+    for (const Piece& piece : pieces) ++begin_of_letter_[label(piece, depth) + std::size_t{1}];
     for (std::size_t letter = 0; letter < num_letters_; ++letter)
-      begin[letter + 1] += begin[letter];
+      begin_of_letter_[letter + 1] += begin_of_letter_[letter];
     sorted_.assign(pieces.begin(), pieces.end());
-    for (const Piece& piece : sorted_) pieces[begin[label(piece, depth)]++] = piece;
+    for (const Piece& piece : sorted_) pieces[begin_of_letter_[label(piece, depth)]++] = piece;
   }
 
   /// Moves the pieces that are longer than the range's depth to its end and returns them. `id` is
@@ -182,7 +181,8 @@ class Trie<Letter>::Builder {
   Bits taken_, used_bases_;
   std::size_t search_from_ = 1;
   std::vector<Pending> pending_;
-  std::vector<Piece> sorted_;
+  std::vector<Piece> sorted_;  ///< of sort(), as the next
+  std::vector<std::size_t> begin_of_letter_;
   std::vector<std::uint32_t> labels_;  ///< of the children of a node
   std::vector<std::size_t> begins_;    ///< of their pieces
 };

@@ -103,7 +103,7 @@ std::string tokenizer_type(const TokenizerConfig& config);
 
 /// Returns the settings with the type of --tokenizer-metadata as --tokenizer-type. Throws like
 /// tokenizer_type().
-TokenizerConfig with_named_type(TokenizerConfig config);
+TokenizerConfig with_resolved_type(TokenizerConfig config);
 
 /// Opens the tokenizer of `config`. Its type is that of tokenizer_type(). UserErrors name flag,
 /// file and field.

@@ -123,7 +123,7 @@ Files tokenizer_files(const TokenizerConfig& config) {
     files = {{"vocab.txt", read_file(file)}};
   }
   const ChatFiles chat = chat_files(config);
-  if (!files.empty() && !(chat.choice.empty() && chat.metadata.empty()))
+  if (!files.empty() && chat.has_template())
     files["chat_template.jinja"] = find_chat_template(chat, /*has_tools=*/false).text;
   return files;
 }

@@ -27,6 +27,9 @@ struct ChatFiles {
   std::string choice = {};            ///< that of --chat-template; "": none
   /// A JSON file whose chat_template is the default in place of the folder's; "": there is none.
   std::filesystem::path metadata = {};
+
+  /// Returns whether the flags give a template, so that the folder needs none.
+  bool has_template() const { return !choice.empty() || !metadata.empty(); }
 };
 
 /// Returns the places that the flags give. Throws a UserError if the file of --tokenizer-metadata
@@ -39,8 +42,7 @@ bool reads_tokenizer_json(std::string_view type);
 /// Returns name → content of the tokenizer's own files (tokenizer.json, or vocab.json and
 /// merges.txt) and of the files beside them that define special tokens; a chosen chat template is
 /// chat_template.jinja. The result is empty for tokenizers without files and when no tokenizer is
-/// set. Throws a UserError when a file cannot be
-/// read.
+/// set. Throws a UserError when a file cannot be read.
 std::map<std::string, std::string> tokenizer_files(const TokenizerConfig& config);
 
 /// The name of ByteTokenizer's eod in byte_tokenizer_json().

@@ -73,6 +73,8 @@ Templates find_chat_templates(const fs::path& folder) {
 
 ChatTemplateSource find_chat_template(const ChatFiles& files, bool has_tools) {
   const auto& [folder, choice, metadata] = files;
+  if (choice.empty() && !metadata.empty())
+    return templates_in(metadata).at("default");  // chat_files() has seen it
   const Templates templates = folder.empty() ? Templates() : find_chat_templates(folder);
   if (!choice.empty()) {
     if (const auto found = templates.find(choice); found != templates.end()) return found->second;
@@ -81,7 +83,6 @@ ChatTemplateSource find_chat_template(const ChatFiles& files, bool has_tools) {
                      "'" + choice + "'",
                      templates.empty() ? "" : "the model has " + names_of(templates)});
   }
-  if (!metadata.empty()) return templates_in(metadata).at("default");  // chat_files() has seen it
   for (const char* name : {"tool_use", "default"})
     if (const auto found = templates.find(name);
         found != templates.end() && (has_tools || found->first == "default"))

@@ -25,9 +25,10 @@ struct ChatTemplateSource {
 std::map<std::string, ChatTemplateSource> find_chat_templates(const std::filesystem::path& folder);
 
 /// Finds the template that the choice names among those of the folder, or else the file of that
-/// name: a template, or a .json file with the field chat_template. Without a choice, finds the
-/// template "tool_use" for conversations with tools, if there is one, and otherwise "default".
-/// Throws UserErrors, one of them when there is no template.
+/// name: a template, or a .json file with the field chat_template. Without a choice, finds that of
+/// the metadata if it is given, else the folder's template "tool_use" for conversations with tools,
+/// if there is one, and otherwise "default". Throws UserErrors, one of them when there is no
+/// template.
 ChatTemplateSource find_chat_template(const ChatFiles& files, bool has_tools);
 
 /// Opens the template of find_chat_template().

@@ -93,7 +93,8 @@ template <class Found>
 void Unigram::segment(std::string_view word, const Found& found) const {
   const auto score_of = [&](std::int32_t id) { return scores_[static_cast<std::size_t>(id)]; };
   TextPart last;  // the part before, which may go on: a run of unknown characters is one part
-  BestSegmentation<double>().run(
+  thread_local BestSegmentation<double> search;  // keeps its memory for the next word
+  search.run(
       trie_, word, score_of, unk_score_,
       [&](std::string_view unknown) { return unk_or_throw(unknown); },
       [&](const TextPart& part) {

@@ -58,12 +58,12 @@ float UnigramModel::encode_exactly(std::string_view word, const Found& found) co
   };
   MEGATRON_CHECK(word.size() <= WordCache::kMostLongBytes, "a word of ", word.size(), " bytes");
   constexpr std::size_t kMost = WordCache::kMostLongBytes;
-  std::array<char32_t, kMost> numbers;       // of the characters
+  std::array<char32_t, kMost> codes;         // of the characters
   std::array<std::size_t, kMost + 1> bytes;  // where they begin
   std::size_t count = 0;
   for (std::size_t byte = 0; byte < word.size(); ++count) {
     bytes[count] = byte;
-    numbers[count] = trie_.number(next_code_point(word, byte));
+    codes[count] = trie_.code(next_code_point(word, byte));
   }
   bytes[count] = word.size();
   std::array<End, kMost + 1> ends;
@@ -81,7 +81,7 @@ float UnigramModel::encode_exactly(std::string_view word, const Found& found) co
       }
     };
     bool has_single = false;
-    trie_.for_each_prefix({&numbers[at], count - at}, [&](std::size_t length, std::int32_t id) {
+    trie_.for_each_prefix({&codes[at], count - at}, [&](std::size_t length, std::int32_t id) {
       offer(at + length, id, static_cast<double>(scores_[static_cast<std::size_t>(id)]));
       has_single = has_single || length == 1;
     });

@@ -243,7 +243,7 @@ ResolvedRun resolve_run(const RunConfig& run, const RankContext& world, StartupW
   }
   if (source) merge_model(settings, *source, run.parsed, warnings, out);
   RunTokenizer tokenizer = read_tokenizer(settings, rank);
-  settings.tokenizer = with_named_type(settings.tokenizer);  // checkpoints keep it
+  settings.tokenizer = with_resolved_type(settings.tokenizer);  // checkpoints keep it
   resolve_vocab_size(settings, *tokenizer.tokenizer);
   warn_of_padded_vocab_size(settings, warnings, out);
   warn_of_router_flags(settings.model.moe, warnings, out);

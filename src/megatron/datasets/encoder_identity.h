@@ -1,0 +1,18 @@
+// What decides the ids that a text becomes, as a text: work that continues compares it.
+#pragma once
+
+#include <string>
+
+#include "megatron/base/files.h"
+#include "megatron/config/settings.h"
+
+namespace megatron {
+
+/// Returns a line with the path of a file, its size and its time. Both are 0 where there is none.
+std::string file_identity(const fs::path& path);
+
+/// Returns a text that tells tokenizers apart: their flags, and the file_identity() of their files.
+/// Throws a UserError when the type of the tokenizer cannot be told.
+std::string encoder_identity(const TokenizerConfig& config);
+
+}  // namespace megatron
