@@ -128,7 +128,7 @@ endfunction()
 # command line in every checkout, so that ccache knows them.
 function(megatron_define_paths ROOM)
   foreach(SOURCE ${ARGN})
-    file(STRINGS ${SOURCE} USES REGEX "MEGATRON_(SOURCE|BINARY)_DIR|\"helpers\\.h\"|tokenizers/helpers\\.h|datasets/extended_tokenizer\\.h|cli/running_launch\\.h")
+    file(STRINGS ${SOURCE} USES REGEX "MEGATRON_(SOURCE|BINARY)_DIR|\"helpers\\.h\"|tokenizers/helpers\\.h|fuzz/fixture_tokenizers\\.h|datasets/extended_tokenizer\\.h|cli/running_launch\\.h")
     if(USES)
       set_source_files_properties(${SOURCE} PROPERTIES COMPILE_DEFINITIONS
         "MEGATRON_SOURCE_DIR=\"${CMAKE_SOURCE_DIR}\";MEGATRON_BINARY_DIR=\"${CMAKE_BINARY_DIR}\"")

@@ -130,7 +130,7 @@ TEST(Convert, AnotherTokenizerTakesTheIdsOfTheFirst) {
   TokenizerConfig other;
   other.tokenizer_model = (root / "tokenizer").string();
   convert_checkpoint(
-      {.load = root / "hf", .save = root / "other", .format = "hf", .tokenizer = other});
+      {.load = root / "hf", .save = root / "other", .format = "hf", .tokenizer = {other}});
   expect_tiny_tokenizer(root / "other");
   EXPECT_FALSE(fs::exists(root / "other/generation_config.json"));
 }

@@ -216,6 +216,7 @@ TEST(LaunchPlan, TakesTorchrunsFlagsOfOutput) {
   EXPECT_EQ(streams({"--redirects=0"}), "oOeE oOeE");
   EXPECT_EQ(streams({"--local-ranks-filter", "1"}), "OE oOeE");
   EXPECT_EQ(streams({"--local_ranks_filter", "0,1", "--redirects", "1:2"}), "oe oE");
+  EXPECT_EQ(streams({"--tee", "0:0"}), "oOeE oOeE");
   EXPECT_EQ(streams_of({"--redirects", "0"}), "oOeE oOeE") << "asks for no file";
 }
 
@@ -225,6 +226,8 @@ TEST(LaunchPlan, RefusesWrongFlagsOfOutput) {
     EXPECT_THAT(error_of({std::string("--tee=") + wrong, "--log-dir", "logs"}),
                 HasSubstr("does not name streams"))
         << wrong;
+  EXPECT_THAT(error_of({"--tee=1:2", "--log-dir", "logs"}), HasSubstr("this host has no rank 1"));
+  EXPECT_THAT(error_of({"--tee=0:2,0:1", "--log-dir", "logs"}), HasSubstr("gives a rank twice"));
   for (const char* wrong : {"1", "a", "0,,0", "0,1"})
     EXPECT_THAT(error_of({std::string("--local-ranks-filter=") + wrong}),
                 HasSubstr("is no rank of this host"))
@@ -232,10 +235,16 @@ TEST(LaunchPlan, RefusesWrongFlagsOfOutput) {
 }
 
 TEST(LaunchPlan, TakesTheTimesOfTorchrunsRendezvous) {
-  const LaunchPlan plan = plan_of({"--rdzv-conf", "timeout=900,last_call_timeout=3.5,is_host=1"});
+  const LaunchPlan plan = plan_of({"--rdzv-conf", "timeout=900, last_call_timeout=3.5,is_host=1"});
   EXPECT_EQ(plan.join_s, 900);
   EXPECT_EQ(plan.last_call_s, 3.5);
-  EXPECT_EQ(plan_of({"--rdzv_conf=join_timeout=9", "--join-seconds", "7"}).join_s, 7);
+  for (const double given : {7.0, 600.0})
+    EXPECT_EQ(
+        plan_of({"--rdzv_conf=join_timeout=9", "--join-seconds", std::to_string(given)}).join_s,
+        given);
+  EXPECT_EQ(plan_of({}, {{"PET_RDZV_CONF", "join_timeout=1800"}}).join_s, 1800);
+  EXPECT_THAT(error_of({"--rdzv-conf", "join_timeout=inf"}), HasSubstr("not a number of seconds"));
+  EXPECT_THAT(error_of({"--rdzv-conf", "join_timeout=9,timeout=1"}), HasSubstr("twice"));
   EXPECT_THAT(error_of({"--rdzv-conf", "join_timeout=soon"}), HasSubstr("not a number of seconds"));
   EXPECT_THAT(error_of({"--rdzv-conf", "join_timeout=-1"}), HasSubstr("not a number of seconds"));
   EXPECT_THAT(error_of({"--rdzv-conf", "patience=1"}), HasSubstr("no key 'patience'"));

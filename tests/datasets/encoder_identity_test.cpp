@@ -39,10 +39,31 @@ TEST(EncoderIdentity, DependsOnTheFilesOfTheFolder) {
   EXPECT_EQ(encoder_identity(config), expected);
   EXPECT_NE(write("tokenizer.json", "{ }"), expected);
   EXPECT_NE(write("chat_template.jinja", "x"), expected);
-  write_file(folder.path() / "metadata.json", R"({"library":"huggingface"})");
-  const std::string with_neighbour = encoder_identity(config);
-  config.tokenizer_metadata = (folder.path() / "metadata.json").string();
-  EXPECT_NE(encoder_identity(config), with_neighbour);
+}
+
+TEST(EncoderIdentity, DependsOnFilesThatFlagsName) {
+  const TemporaryFolder folder;
+  const auto write = [&](const char* name, const char* text) {
+    write_file(folder.path() / name, text);
+    return (folder.path() / name).string();
+  };
+  TokenizerConfig config;
+  config.tokenizer_type = "GPT2BPETokenizer";
+  config.tokenizer_model = write("vocab.json", "{}");
+  config.chat_template = write("own", "a");
+  config.tokenizer_metadata = write("metadata", R"({"library":"megatron"})");
+  std::string before = encoder_identity(config);
+  for (const auto& [name, text] : {std::pair("vocab.json", "{ }"),
+                                   {"merges.txt", "a b"},
+                                   {"own", "ab"},
+                                   {"metadata", R"({"library": "megatron"})"}}) {
+    write(name, text);
+    const std::string after = encoder_identity(config);
+    EXPECT_NE(after, before) << name;
+    before = after;
+  }
+  write("output.bin", "x");
+  EXPECT_EQ(encoder_identity(config), before);
 }
 
 }  // namespace

@@ -9,6 +9,8 @@
 #include "datasets/corpus.h"
 #include "datasets/preprocess_fixture.h"
 #include "megatron/datasets/indexed_dataset_builder.h"
+#include "megatron/datasets/prompt_format.h"
+#include "megatron/tokenizers/tokenizer.h"
 
 namespace megatron {
 namespace {
@@ -73,6 +75,62 @@ TEST_F(PreprocessTest, GoesOnAfterAKill) {
       EXPECT_EQ(files(), name == "in.jsonl" ? 3 : 4) << "leftovers";
     }
   }
+}
+
+// As after a kill in the middle of the renames of several keys.
+TEST_F(PreprocessTest, StartsAnewAfterAKillThatLeftOnlyAPartOfTheFiles) {
+  std::string lines;
+  for (int i = 0; i < 100000; ++i)
+    lines += "{\"text\": \"d" + std::to_string(i) + "\", \"title\": \"t\"}\n";
+  input("in.jsonl", lines);
+  options_.json_keys = {"text", "title"};
+  options_.checkpoint_interval_s = 0;
+  for (const char* lost : {".bin", ".lengths", ".documents"}) {
+    run_and_die_after(160000);
+    ASSERT_TRUE(fs::remove(folder_ / (std::string("out_text_document.partial.0") + lost)));
+    std::ostringstream log;
+    options_.log = &log;
+    run();
+    options_.log = nullptr;
+    EXPECT_THAT(log.str(), HasSubstr("left only a part of its files: starts anew"));
+    EXPECT_EQ(documents().size(), 100000U);
+    EXPECT_EQ(files(), 5) << "leftovers";
+  }
+}
+
+TEST_F(PreprocessTest, RefusesAnotherRunOfThePrefixWithOtherKeys) {
+  input("in.jsonl", "{\"text\": \"a\", \"title\": \"b\"}\n");
+  std::string message;
+  preprocess(options_, [&](std::string_view text) {
+    PreprocessOptions other = options_;
+    other.json_keys = {"title"};
+    message = message_of([&] {
+      preprocess(other, [&](std::string_view other_text) { return bytes_of(other_text); });
+    });
+    return bytes_of(text);
+  });
+  EXPECT_THAT(message, HasSubstr("another process is writing the dataset"));
+}
+
+// Messages that are cut for the list of malformed lines stay UTF-8, which the checkpoint needs.
+TEST_F(PreprocessTest, KeepsMessagesOfMalformedLinesInItsCheckpoint) {
+  std::string lines;
+  for (int i = 0; i < 100; ++i) {
+    std::string text(static_cast<std::size_t>(i), 'x');
+    for (int k = 0; k < 60; ++k) text += "中";
+    lines += "{\"messages\": \"" + text + "\"}\n";
+  }
+  TokenizerConfig config;
+  config.tokenizer_model =
+      folder_.write("tok.json", R"({"model":{"type":"WordLevel","unk_token":"<unk>",)"
+                                R"("vocab":{"<unk>":0,"a":1}}})");
+  input("in.jsonl", lines + "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}]}\n");
+  options_.append_eod = false;
+  options_.json_keys = {"messages"};
+  options_.conversations = std::make_shared<const PromptFormat>("identity", make_tokenizer(config));
+  options_.skip_malformed = true;
+  options_.checkpoint_interval_s = 0;
+  EXPECT_EQ(run().malformed_documents, 100);
 }
 
 TEST_F(PreprocessTest, StartsAnewAfterAKillWhenTheJobDiffers) {

@@ -80,9 +80,26 @@ TEST_F(LoadModel, FlagsNameAnotherTokenizer) {
   save();
   TokenizerConfig flags;
   flags.tokenizer_type = "ByteTokenizer";
-  const LoadedTokenizer stored = load_tokenizer(flags, load_model(root_, std::nullopt).source);
+  const LoadedTokenizer stored = load_tokenizer({flags}, load_model(root_, std::nullopt).source);
   EXPECT_EQ(stored.tokenizer->name(), "ByteTokenizer");
   EXPECT_THAT(stored.stop_token_ids, ElementsAre(256));
+}
+
+TEST_F(LoadModel, FlagsThatNameNoTokenizerChangeTheCheckpoints) {
+  settings_.tokenizer.tokenizer_type = "NullTokenizer";
+  settings_.tokenizer.vocab_size = 200;
+  settings_.tokenizer.null_tokenizer_pad_id = 7;
+  save();
+  const CheckpointSource source = load_model(root_, std::nullopt).source;
+  TokenizerFlags flags;
+  EXPECT_EQ(load_tokenizer(flags, source).tokenizer->pad(), 7);
+  flags.given = {"null_tokenizer_pad_id"};
+  EXPECT_EQ(load_tokenizer(flags, source).tokenizer->pad(), -1) << "its default was given";
+  flags.config.null_tokenizer_eod_id = 3;
+  EXPECT_THAT(load_tokenizer(flags, source).stop_token_ids, ElementsAre(3));
+  flags.config.force_system_message = true;
+  EXPECT_THAT(message_of([&] { load_tokenizer(flags, source); }),
+              HasSubstr("only with MultimodalTokenizer"));
 }
 
 TEST_F(LoadModel, WithoutATokenizerTheFlagsAreNamed) {
@@ -136,7 +153,7 @@ TEST_F(LoadModel, ByteTokenizerEndsTextsWithItsOwnIdAlone) {
 TEST_F(LoadModel, AForeignTokenizerIsNoticed) {
   CheckpointSource source = hugging_face_folder(root_, "");
   const auto notes = [&](const TokenizerConfig& flags) {
-    return load_tokenizer(flags, source).notes;
+    return load_tokenizer({flags}, source).notes;
   };
   TokenizerConfig flags;
   flags.tokenizer_model = (root_ / "tokenizer.json").string();

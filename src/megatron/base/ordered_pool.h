@@ -25,6 +25,9 @@ namespace megatron {
 struct OrderedPoolOptions {
   std::int64_t workers = 1;  ///< number of threads; 0: next() does all work itself
   std::int64_t depth = 4;    ///< largest number of outputs in progress or waiting
+  /// Called when the pool ends early, from another thread than the source: makes a source that
+  /// waits return.
+  std::function<void()> wake_source = {};
 };
 
 /// Calls `source` from one thread at a time, in order, until it returns nullopt, and `transform`
@@ -38,6 +41,7 @@ class OrderedPool {
 
   OrderedPool(OrderedPoolOptions options, Source source, Transform transform)
       : depth_(std::max<std::size_t>(1, options.depth)),
+        wake_source_(std::move(options.wake_source)),
         source_(std::move(source)),
         transform_(std::move(transform)) {
     try {
@@ -80,6 +84,7 @@ class OrderedPool {
       stopped_ = true;
     }
     space_.notify_all();
+    if (wake_source_) wake_source_();
     for (std::thread& thread : threads_) thread.join();
   }
 
@@ -153,6 +158,7 @@ class OrderedPool {
   }
 
   const std::size_t depth_;
+  std::function<void()> wake_source_;
   Source source_;
   Transform transform_;
   std::mutex source_mutex_;  ///< taken before state_mutex_

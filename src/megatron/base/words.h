@@ -1,6 +1,9 @@
-// Divides text into words.
+// Divides text into words and numbers.
 #pragma once
 
+#include <algorithm>
+#include <cstdint>
+#include <optional>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -13,6 +16,28 @@ inline std::vector<std::string> split_words(const std::string& text) {
   std::vector<std::string> words;
   for (std::string word; stream >> word;) words.push_back(word);
   return words;
+}
+
+/// Returns the parts of the text between separators, without white space around them. "" has none.
+inline std::vector<std::string> split_at(const std::string& text, char separator) {
+  std::vector<std::string> parts;
+  for (std::size_t begin = 0; begin <= text.size() && !text.empty();) {
+    const std::size_t end = std::min(text.find(separator, begin), text.size());
+    const std::string part = text.substr(begin, end - begin);
+    const std::size_t first = part.find_first_not_of(" \t");
+    parts.push_back(first == std::string::npos
+                        ? ""
+                        : part.substr(first, part.find_last_not_of(" \t") + 1 - first));
+    begin = end + 1;
+  }
+  return parts;
+}
+
+/// Returns the number that at most six digits write; nullopt for any other text.
+inline std::optional<std::int64_t> small_number(const std::string& text) {
+  const bool is_number =
+      !text.empty() && text.size() < 7 && text.find_first_not_of("0123456789") == std::string::npos;
+  return is_number ? std::optional<std::int64_t>(std::stoll(text)) : std::nullopt;
 }
 
 }  // namespace megatron

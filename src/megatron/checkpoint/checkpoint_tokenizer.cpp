@@ -152,11 +152,12 @@ void replace_tokenizer_files(const AuxiliaryFiles& tokenizer, AuxiliaryFiles& fi
   for (const auto& [name, text] : tokenizer) files[name] = text;
 }
 
-TokenizerConfig with_tokenizer_flags(TokenizerConfig stored, const TokenizerConfig& flags) {
+TokenizerConfig with_tokenizer_flags(TokenizerConfig stored, const TokenizerFlags& flags) {
   const TokenizerConfig defaults;
   for (const Field& field : tokenizer_table().set().fields) {
-    const auto values = field.get(&flags);
-    if (field.name.find("vocab_size") == std::string::npos && values != field.get(&defaults))
+    const auto values = field.get(&flags.config);
+    const bool is_given = flags.given.contains(field.name) || values != field.get(&defaults);
+    if (is_given && field.name.find("vocab_size") == std::string::npos && !values.empty())
       assign(field, &stored, values);
   }
   return stored;

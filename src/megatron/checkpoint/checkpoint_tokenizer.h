@@ -10,6 +10,7 @@
 #include "megatron/base/json.h"
 #include "megatron/checkpoint/checkpoint.h"
 #include "megatron/checkpoint/manifest.h"
+#include "megatron/config/tokenizer_flags.h"
 
 namespace megatron {
 
@@ -36,9 +37,9 @@ AuxiliaryFiles hf_tokenizer_files(const TokenizerConfig& config);
 /// because these belong to the old vocabulary.
 void replace_tokenizer_files(const AuxiliaryFiles& tokenizer, AuxiliaryFiles& files);
 
-/// Returns the tokenizer of a checkpoint with the settings that the flags change from their
-/// defaults, for flags that name no tokenizer of their own. Sizes of the vocabulary stay.
-TokenizerConfig with_tokenizer_flags(TokenizerConfig stored, const TokenizerConfig& flags);
+/// Returns the tokenizer of a checkpoint with the settings that the flags give, for flags that name
+/// no tokenizer of their own. Sizes of the vocabulary stay.
+TokenizerConfig with_tokenizer_flags(TokenizerConfig stored, const TokenizerFlags& flags);
 
 /// Returns the settings of `config` as a manifest stores them.
 Json tokenizer_to_json(const TokenizerConfig& config);

@@ -124,9 +124,9 @@ void add_run_tokenizer_files(CheckpointSource& source, std::vector<std::string>&
 
 /// Takes the tokenizer that the flags name, or that of the weights with the settings that they
 /// change, and its files.
-void choose_tokenizer(const TokenizerConfig& flags, CheckpointSource& source) {
+void choose_tokenizer(const TokenizerFlags& flags, CheckpointSource& source) {
   const TokenizerConfig chosen =
-      has_tokenizer(flags) ? flags : with_tokenizer_flags(source.tokenizer, flags);
+      has_tokenizer(flags.config) ? flags.config : with_tokenizer_flags(source.tokenizer, flags);
   if (chosen == source.tokenizer) return;
   if (!has_tokenizer(chosen))
     throw UserError({"flags change the tokenizer, but none is stored with these weights",

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "megatron/config/settings.h"
+#include "megatron/config/tokenizer_flags.h"
 
 namespace megatron {
 
@@ -20,8 +20,8 @@ struct ConvertRequest {
                                    ///< family that can hold the model
   std::optional<c10::ScalarType> dtype = {};  ///< nullopt keeps the stored type
   std::optional<std::int64_t> step = {};
-  TokenizerConfig tokenizer = {};  ///< replaces the source's tokenizer when its type is set
-  bool allow_non_finite = false;   ///< converts weights with NaN or infinite values, too
+  TokenizerFlags tokenizer = {};  ///< replace the source's tokenizer, or change its settings
+  bool allow_non_finite = false;  ///< converts weights with NaN or infinite values, too
 };
 
 struct ConvertResult {

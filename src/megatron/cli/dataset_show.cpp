@@ -14,6 +14,7 @@
 #include "megatron/config/problems.h"
 #include "megatron/config/rule.h"
 #include "megatron/datasets/cyclic_order.h"
+#include "megatron/datasets/encoder_identity.h"
 #include "megatron/datasets/prompt_format.h"
 #include "megatron/datasets/split.h"
 #include "megatron/tokenizers/tokenizer.h"
@@ -229,6 +230,8 @@ DatasetRequest show_request(const DatasetCommandOptions& options, Split split,
                          .cache = !options.data.data_cache_path.empty(),
                          .tokenizer = {.vocab_size = options.vocab_size,
                                        .eod = options.vocab_size - 1,
+                                       .flags = encoder_flags(options.tokenizer),
+                                       .files = tokenizer_paths(options.tokenizer),
                                        .text = tokenizer,
                                        .chat = chat_files(options.tokenizer)}};
   if (is_masked(options)) {

@@ -9,7 +9,6 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
-#include <iostream>
 
 #include "megatron/base/files.h"
 
@@ -38,8 +37,9 @@ void OutputQueue::write_some() {
   }
 }
 
-RankLog::RankLog(fs::path path, bool starts_empty)
+RankLog::RankLog(fs::path path, bool starts_empty, OutputQueue& notes)
     : path_(std::move(path)),
+      notes_(notes),
       descriptor_(::open(path_.c_str(),
                          O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | (starts_empty ? O_TRUNC : 0),
                          0666)) {
@@ -54,8 +54,8 @@ void RankLog::append(std::string_view text) {
     if (written < 0 && errno == EINTR) continue;
     if (written < 0) {
       if (!has_lost_text_)
-        std::cerr << "note: " << path_.string()
-                  << " loses output of its rank: " << std::strerror(errno) << "\n";
+        notes_.add("note: " + path_.string() +
+                   " loses output of its rank: " + std::strerror(errno) + "\n");
       has_lost_text_ = true;
       return;
     }

@@ -35,16 +35,17 @@ class OutputQueue {
 /// The log file of a rank's stdout and stderr.
 class RankLog {
  public:
-  /// Opens the file. Throws a UserError if it cannot be opened.
-  RankLog(std::filesystem::path path, bool starts_empty);
+  /// Opens the file. Throws a UserError if it cannot be opened. `notes` must outlive the object.
+  RankLog(std::filesystem::path path, bool starts_empty, OutputQueue& notes);
   RankLog(const RankLog&) = delete;
   RankLog& operator=(const RankLog&) = delete;
   ~RankLog();
-  /// Appends text. The first failure is said on stderr; text is then lost, and the run goes on.
+  /// Appends text. The first failure becomes a note; text is then lost, and the run goes on.
   void append(std::string_view text);
 
  private:
   std::filesystem::path path_;
+  OutputQueue& notes_;
   int descriptor_;
   bool has_lost_text_ = false;
 };

@@ -48,7 +48,7 @@ std::shared_ptr<RankLog> open_log(const RankStartOptions& start, std::int64_t ra
   create_directories(start.plan.log_dir);
   return std::make_shared<RankLog>(
       fs::path(start.plan.log_dir) / ("rank_" + std::to_string(rank) + ".log"),
-      start.restart_count == 0);
+      start.restart_count == 0, *start.standard_error);
 }
 
 Variables variables_of(const RankStartOptions& start, const RankProcess& process) {

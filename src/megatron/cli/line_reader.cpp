@@ -35,6 +35,10 @@ void LineReader::fill() {
   buffer_.erase(0, begin_);
   searched_ -= begin_;
   begin_ = 0;
+  if (!stop_.wait_readable(STDIN_FILENO)) {
+    at_end_ = true;
+    return;
+  }
   const std::size_t size = buffer_.size();
   buffer_.resize(size + kBlock);
   ssize_t count = -1;

@@ -187,8 +187,6 @@ void read_conversations(const PreprocessDataOptions& options,
       options.sft_tokenizer_prompt_format, std::move(tokenizer), files);
   preprocessing.encoder_identity +=
       "conversations " + preprocessing.conversations->description() + "\n";
-  for (const char* name : {"chat_template.jinja", "tokenizer_config.json", "chat_template.json"})
-    preprocessing.encoder_identity += file_identity(files.folder / name);
 }
 
 OrderedJson json_report(const PreprocessSummary& summary, TokenDtype type) {

@@ -188,7 +188,7 @@ struct Answers {
 };
 
 /// Prints answer(line, number, out) to every line of stdin, in their order. `workers` threads call
-/// it at once; one is the caller's.
+/// it at once, or the caller's if that is one.
 template <class Answer>
 void answer_lines(std::int64_t workers, const Answer& answer) {
   LineReader reader;
@@ -211,7 +211,9 @@ void answer_lines(std::int64_t workers, const Answer& answer) {
     return answers;
   };
   OrderedPool<Lines, Answers> pool(
-      {.workers = workers == 1 ? 0 : workers, .depth = 4 * workers},
+      {.workers = workers == 1 ? 0 : workers,
+       .depth = 4 * workers,
+       .wake_source = [&] { reader.stop(); }},
       [&] { return read_lines(reader, number); }, answer_to);
   while (const std::optional<Answers> answers = pool.next()) {
     std::cout.write(answers->text.data(), static_cast<std::streamsize>(answers->text.size()));

@@ -79,7 +79,7 @@ const FieldTable<CheckpointOptions>& checkpoint_command_table() {
 
 ConvertOptions read_convert_options(std::span<const std::string> args) {
   ConvertOptions options;
-  parse_command_line(convert_table(), args, options, "convert");
+  options.parsed = parse_command_line(convert_table(), args, options, "convert");
   return options;
 }
 

@@ -16,6 +16,7 @@ struct ConvertOptions {
   std::optional<std::int64_t> ckpt_step;
   bool keep_non_finite = false;
   TokenizerConfig tokenizer;
+  ParseResult parsed;  ///< origins of the settings
 };
 
 struct CheckpointOptions {

@@ -1,43 +1,38 @@
 #include "megatron/config/rank_output.h"
 
 #include <algorithm>
-#include <optional>
 
 #include "megatron/base/error.h"
+#include "megatron/base/words.h"
 
 namespace megatron {
-namespace {
-
-std::optional<std::int64_t> number(const std::string& text) {
-  const bool is_number =
-      !text.empty() && text.size() < 7 && text.find_first_not_of("0123456789") == std::string::npos;
-  return is_number ? std::optional<std::int64_t>(std::stoll(text)) : std::nullopt;
-}
-
-}  // namespace
-
-StreamSet::StreamSet(const std::string& text, const std::string& flag) {
+StreamSet::StreamSet(const std::string& text, const std::string& flag, std::int64_t num_ranks) {
+  const auto refuse = [&](const std::string& why) {
+    throw UserError({flag + " " + text, why,
+                     "write 1 (stdout), 2 (stderr) or 3 (both), or a list of local ranks with "
+                     "theirs, such as 0:3,1:2"});
+  };
   const auto streams = [&](const std::string& part) {
-    const auto found = number(part);
-    if (!found || *found > 3)
-      throw UserError({flag + " " + text, "does not name streams",
-                       "write 1 (stdout), 2 (stderr) or 3 (both), or a list of local ranks with "
-                       "theirs, such as 0:3,1:2"});
-    return static_cast<int>(*found);
+    const std::int64_t found = small_number(part).value_or(4);
+    if (found > 3) refuse("does not name streams");
+    return static_cast<int>(found);
   };
   if (text.find(':') == std::string::npos) {
     of_others_ = streams(text);
     return;
   }
-  for (std::size_t begin = 0; begin < text.size();) {
-    const std::size_t end = std::min(text.find(',', begin), text.size());
-    const std::string item = text.substr(begin, end - begin);
-    const std::size_t colon = std::min(item.find(':'), item.size());
-    const auto rank = number(item.substr(0, colon));
-    of_rank_[rank.value_or(-1)] =
-        streams(rank ? item.substr(std::min(colon + 1, item.size())) : "");
-    begin = end + 1;
+  for (const std::string& item : split_at(text, ',')) {
+    const std::vector<std::string> words = split_at(item, ':');
+    const auto rank = words.size() == 2 ? small_number(words[0]) : std::nullopt;
+    if (!rank) refuse("does not name streams");
+    if (*rank >= num_ranks) refuse("this host has no rank " + words[0]);
+    if (!of_rank_.emplace(*rank, streams(words[1])).second) refuse("gives a rank twice");
   }
+}
+
+bool StreamSet::is_empty() const {
+  return of_others_ == 0 &&
+         std::ranges::all_of(of_rank_, [](const auto& entry) { return entry.second == 0; });
 }
 
 bool StreamSet::contains(std::int64_t local_rank, OutputStream stream) const {

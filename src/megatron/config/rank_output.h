@@ -17,10 +17,10 @@ class StreamSet {
  public:
   StreamSet() = default;
   /// Reads "0" (none), "1" (stdout), "2" (stderr) or "3" (both) for every rank, or a list such as
-  /// "0:3,1:2" for single local ranks. Throws a UserError that names `flag`.
-  StreamSet(const std::string& text, const std::string& flag);
+  /// "0:3,1:2" for single ones of the host's ranks. Throws a UserError that names `flag`.
+  StreamSet(const std::string& text, const std::string& flag, std::int64_t num_ranks);
   bool contains(std::int64_t local_rank, OutputStream stream) const;
-  bool is_empty() const { return of_others_ == 0 && of_rank_.empty(); }
+  bool is_empty() const;
 
  private:
   int of_others_ = 0;

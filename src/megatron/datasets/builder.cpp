@@ -239,7 +239,8 @@ class Builder {
                                     .cache = cache,
                                     .cache_folder = config_.data_cache_path,
                                     .prompt_format = prompt_format_->description(),
-                                    .tokenizer_folder = request_.tokenizer.chat.folder,
+                                    .tokenizer_flags = request_.tokenizer.flags,
+                                    .tokenizer_files = request_.tokenizer.files,
                                     .tokenizer = options_.tokenizer};
     std::vector<std::string> warnings;
     SplitDatasets datasets = divide(

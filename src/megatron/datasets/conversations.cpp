@@ -9,6 +9,7 @@
 #include "megatron/base/error.h"
 #include "megatron/base/json.h"
 #include "megatron/datasets/random_state.h"
+#include "megatron/tokenizers/utf8.h"
 
 namespace megatron {
 namespace {
@@ -17,10 +18,12 @@ bool is_blank(std::string_view line) {
   return line.find_first_not_of(" \t\r") == std::string_view::npos;
 }
 
+std::string excerpt(const Json& value) { return std::string(utf8_prefix(value.dump(), 80)); }
+
 std::string text_member(const Json& message, const char* key, const std::string& where) {
   const Json& value = json_at(message, key, where);
   if (!value.is_string())
-    throw UserError({where + ": '" + key + "' must be text", value.dump().substr(0, 80), ""});
+    throw UserError({where + ": '" + key + "' must be text", excerpt(value), ""});
   return value.get<std::string>();
 }
 
@@ -85,8 +88,8 @@ Conversation parse_messages(std::string_view line, const std::string& where) {
   const Json json = parse_json(line, where);
   const Json& list = json_at(json, "messages", where);
   if (!list.is_array() || list.empty())
-    throw UserError({where + ": 'messages' must be a list of at least one message",
-                     list.dump().substr(0, 80), ""});
+    throw UserError(
+        {where + ": 'messages' must be a list of at least one message", excerpt(list), ""});
   Conversation messages;
   for (const Json& message : list)
     messages.push_back(

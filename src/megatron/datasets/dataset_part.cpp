@@ -35,7 +35,7 @@ DatasetPart::~DatasetPart() = default;
 DatasetPart::DatasetPart(const std::string& prefix, std::size_t number, TokenDtype type,
                          bool multimodal, const PartState& resumed)
     : prefix_(prefix),
-      stem_(prefix + ".partial." + std::to_string(number)),
+      stem_(stem(prefix, number)),
       type_(type),
       multimodal_(multimodal),
       state_(resumed) {
@@ -45,21 +45,37 @@ DatasetPart::DatasetPart(const std::string& prefix, std::size_t number, TokenDty
   }
 }
 
-std::string DatasetPart::path(File file) const {
-  static constexpr std::array<const char*, kNumFiles> kEndings = {".bin", ".lengths", ".documents",
-                                                                  ".modes"};
-  return stem_ + kEndings[file];
+bool DatasetPart::can_resume(const std::string& prefix, std::size_t number, TokenDtype type,
+                             bool multimodal, const PartState& state) {
+  for (int i = 0; i < kNumFiles; ++i) {
+    const auto file = static_cast<File>(i);
+    if (file == kModes && !multimodal) continue;
+    std::error_code code;
+    const std::uintmax_t held = fs::file_size(path(stem(prefix, number), file), code);
+    if (code || held < size(state, type, file)) return false;
+  }
+  return true;
 }
 
-std::uint64_t DatasetPart::size(File file) const {
-  const auto sequences = static_cast<std::uint64_t>(state_.sequences);
+std::string DatasetPart::stem(const std::string& prefix, std::size_t number) {
+  return prefix + ".partial." + std::to_string(number);
+}
+
+std::string DatasetPart::path(const std::string& stem, File file) {
+  static constexpr std::array<const char*, kNumFiles> kEndings = {".bin", ".lengths", ".documents",
+                                                                  ".modes"};
+  return stem + kEndings[file];
+}
+
+std::uint64_t DatasetPart::size(const PartState& state, TokenDtype type, File file) {
+  const auto sequences = static_cast<std::uint64_t>(state.sequences);
   switch (file) {
     case kBin:
-      return static_cast<std::uint64_t>(state_.tokens) * token_dtype_size(type_);
+      return static_cast<std::uint64_t>(state.tokens) * token_dtype_size(type);
     case kLengths:
       return sequences * sizeof(std::int32_t);
     case kDocuments:
-      return static_cast<std::uint64_t>(state_.documents) * sizeof(std::int64_t);
+      return static_cast<std::uint64_t>(state.documents) * sizeof(std::int64_t);
     default:
       return sequences;
   }

@@ -27,6 +27,9 @@ class DatasetPart {
   DatasetPart(const std::string& prefix, std::size_t number, TokenDtype type, bool multimodal,
               const PartState& resumed = {});
   DatasetPart(DatasetPart&&) noexcept;
+  /// Returns whether the files of a part hold at least what they held in that state.
+  static bool can_resume(const std::string& prefix, std::size_t number, TokenDtype type,
+                         bool multimodal, const PartState& state);
   ~DatasetPart();
 
   /// Appends one document. `modes` has one entry per sequence if multimodal.
@@ -52,8 +55,11 @@ class DatasetPart {
 
  private:
   enum File { kBin, kLengths, kDocuments, kModes, kNumFiles };
-  std::string path(File file) const;
-  std::uint64_t size(File file) const;
+  static std::string stem(const std::string& prefix, std::size_t number);
+  static std::string path(const std::string& stem, File file);
+  static std::uint64_t size(const PartState& state, TokenDtype type, File file);
+  std::string path(File file) const { return path(stem_, file); }
+  std::uint64_t size(File file) const { return size(state_, type_, file); }
   void write_tokens(std::span<const std::int32_t> tokens);
   FileWriter& writer(File file);
   template <class Write>

@@ -11,6 +11,9 @@ namespace megatron {
 /// Returns a line with the path of a file, its size and its time. Both are 0 where there is none.
 std::string file_identity(const fs::path& path);
 
+/// Returns the flags of a tokenizer, one in a line. Throws like encoder_identity().
+std::string encoder_flags(const TokenizerConfig& config);
+
 /// Returns a text that tells tokenizers apart: their flags, and the file_identity() of their files.
 /// Throws a UserError when the type of the tokenizer cannot be told.
 std::string encoder_identity(const TokenizerConfig& config);

@@ -21,15 +21,6 @@ fs::path folder_of(const std::string& prefix) {
   return folder.empty() ? fs::path(".") : folder;
 }
 
-FileLock take_lock(const std::string& prefix) {
-  megatron::create_directories(folder_of(prefix));
-  std::optional<FileLock> lock = FileLock::try_lock(prefix + ".partial.lock", LockFile::remove);
-  if (!lock)
-    throw UserError({"another process is writing the dataset " + prefix, "",
-                     "wait for it, or choose another --output-prefix"});
-  return *std::move(lock);
-}
-
 }  // namespace
 
 IndexedDatasetBuilder::IndexedDatasetBuilder(std::string prefix, TokenDtype type, bool multimodal)
@@ -54,6 +45,23 @@ IndexedDatasetBuilder::IndexedDatasetBuilder(IndexedDatasetBuilderOptions option
 }
 
 IndexedDatasetBuilder::~IndexedDatasetBuilder() { remove_parts(); }
+
+FileLock IndexedDatasetBuilder::take_lock(const std::string& prefix) {
+  megatron::create_directories(folder_of(prefix));
+  std::optional<FileLock> lock = FileLock::try_lock(prefix + ".partial.lock", LockFile::remove);
+  if (!lock)
+    throw UserError({"another process is writing the dataset " + prefix, "",
+                     "wait for it, or choose another --output-prefix"});
+  return *std::move(lock);
+}
+
+bool IndexedDatasetBuilder::can_resume(const IndexedDatasetBuilderOptions& options) {
+  for (std::size_t i = 0; i < options.resumed.size(); ++i)
+    if (!DatasetPart::can_resume(options.prefix, i, options.type, options.multimodal,
+                                 options.resumed[i]))
+      return false;
+  return true;
+}
 
 void IndexedDatasetBuilder::remove_parts() const {
   for (const DatasetPart& part : parts_) part.remove();
@@ -111,13 +119,18 @@ std::vector<PartState> IndexedDatasetBuilder::checkpoint() {
   return states;
 }
 
-void IndexedDatasetBuilder::finalize() {
+void IndexedDatasetBuilder::prepare_to_finalize() {
+  is_prepared_ = true;
   for (std::size_t i = 1; i < parts_.size(); ++i) {
     parts_[i].close();
     parts_[0].add_part(parts_[i]);
   }
   parts_[0].close();
   parts_[0].write_index();
+}
+
+void IndexedDatasetBuilder::finalize() {
+  if (!is_prepared_) prepare_to_finalize();
   std::error_code ignored;
   fs::remove(options_.prefix + ".idx",
              ignored);  // readers find no dataset rather than an old index and new tokens

@@ -43,8 +43,15 @@ class IndexedDatasetBuilder {
   void add_dataset(const IndexedDataset& dataset);
   /// Makes the documents so far durable and returns what a later builder needs to go on from here.
   std::vector<PartState> checkpoint();
-  /// Writes the index and renames both files to their final names.
+  /// Merges the partitions and writes the index. Only finalize() may follow.
+  void prepare_to_finalize();
+  /// Renames both files to their final names, after prepare_to_finalize() if that was not called.
   void finalize();
+
+  /// Locks the files of a prefix. Throws a UserError if another process has the lock.
+  static FileLock take_lock(const std::string& prefix);
+  /// Returns whether the files of a killed run hold what they held at its checkpoint().
+  static bool can_resume(const IndexedDatasetBuilderOptions& options);
 
   std::int64_t num_sequences() const { return total_.sequences; }
   std::int64_t num_documents() const { return total_.documents; }
@@ -57,6 +64,7 @@ class IndexedDatasetBuilder {
   FileLock lock_;
   std::vector<DatasetPart> parts_;
   PartState total_;
+  bool is_prepared_ = false;
 };
 
 }  // namespace megatron

@@ -226,22 +226,24 @@ class PreprocessRun {
  public:
   PreprocessRun(const PreprocessOptions& options, const std::vector<std::string>& files)
       : options_(options),
+        lock_(IndexedDatasetBuilder::take_lock(options.output_prefix)),
         progress_(options.log, options.log_is_terminal, options.log_interval,
                   total_file_bytes(files)) {
     const std::string job = preprocess_job(options, files);
     const bool is_repeatable = std::ranges::find(files, kStandardInput) == files.end();
-    const auto found =
+    auto found =
         is_repeatable ? PreprocessCheckpointFile::load(options.output_prefix, job) : std::nullopt;
+    std::vector<IndexedDatasetBuilderOptions> outputs = builder_options(found);
+    if (found && !std::ranges::all_of(outputs, IndexedDatasetBuilder::can_resume)) {
+      if (options.log != nullptr)
+        *options.log << "note: a run that was killed left only a part of its files: starts anew\n";
+      found.reset();
+      outputs = builder_options(found);
+    }
     if (found) checkpoint_ = *found;
-    for (std::size_t key = 0; key < options.json_keys.size(); ++key) {
-      const std::string prefix = options.output_prefix + "_" + options.json_keys[key] +
-                                 (options.sentences ? "_sentence" : "_document");
-      checkpoint_.counts.outputs.push_back({.prefix = prefix});
-      builders_.push_back(std::make_unique<IndexedDatasetBuilder>(IndexedDatasetBuilderOptions{
-          .prefix = prefix,
-          .type = optimal_token_dtype(options.vocab_size),
-          .num_partitions = options.partitions,
-          .resumed = found ? found->outputs.at(key) : std::vector<PartState>{}}));
+    for (IndexedDatasetBuilderOptions& output : outputs) {
+      checkpoint_.counts.outputs.push_back({.prefix = output.prefix});
+      builders_.push_back(std::make_unique<IndexedDatasetBuilder>(std::move(output)));
     }
     std::error_code ignored;  // a killed run of another job may have left one
     if (!found) fs::remove(DocumentCleaner::journal_path(options.output_prefix), ignored);
@@ -285,6 +287,8 @@ class PreprocessRun {
       output.tokens = builder.num_tokens();
       if (output.tokens == 0) throw_no_tokens(output);
     }
+    for (auto& builder : builders_) builder->prepare_to_finalize();
+    file_.reset();  // a run that is killed from here on starts anew
     for (auto& builder : builders_) builder->finalize();
     if (cleaner_) {
       cleaner_->finish();
@@ -296,6 +300,19 @@ class PreprocessRun {
   }
 
  private:
+  /// Returns the options of the builders, one for each key.
+  std::vector<IndexedDatasetBuilderOptions> builder_options(
+      const std::optional<PreprocessCheckpoint>& resumed) const {
+    std::vector<IndexedDatasetBuilderOptions> result;
+    for (std::size_t key = 0; key < options_.json_keys.size(); ++key)
+      result.push_back({.prefix = options_.output_prefix + "_" + options_.json_keys[key] +
+                                  (options_.sentences ? "_sentence" : "_document"),
+                        .type = optimal_token_dtype(options_.vocab_size),
+                        .num_partitions = options_.partitions,
+                        .resumed = resumed ? resumed->outputs.at(key) : std::vector<PartState>{}});
+    return result;
+  }
+
   [[noreturn]] void throw_no_tokens(const PreprocessSummary::Output& output) const {
     const std::string what = "there are no tokens for " + output.prefix;
     if (!cleaner_ || cleaner_->report().removed.empty())
@@ -327,6 +344,7 @@ class PreprocessRun {
   }
 
   const PreprocessOptions& options_;
+  FileLock lock_;  ///< of the files that all keys share
   PreprocessProgress progress_;
   PreprocessCheckpoint checkpoint_;
   std::vector<std::unique_ptr<IndexedDatasetBuilder>> builders_;
@@ -369,11 +387,15 @@ PreprocessSummary preprocess(const PreprocessOptions& options, const Encoder& en
   const std::vector<std::string> files = expand_inputs(options.inputs);
   check(options, files);
   PreprocessRun run(options, files);
-  ChunkReader reader(files, {.text_kind = options.text_documents, .columns = options.json_keys});
+  const StopEvent stop;
+  ChunkReader reader(
+      files, {.text_kind = options.text_documents, .columns = options.json_keys, .stop = &stop});
   reader.seek(run.position());
   OrderedPool<TextChunk, EncodedChunk> pool(
-      {.workers = options.workers, .depth = 2 * options.workers + 2}, [&] { return reader.next(); },
-      ChunkEncoder(options, encode));
+      {.workers = options.workers,
+       .depth = 2 * options.workers + 2,
+       .wake_source = [&] { stop.set(); }},
+      [&] { return reader.next(); }, ChunkEncoder(options, encode));
   while (const std::optional<EncodedChunk> chunk = pool.next()) run.add(*chunk);
   return run.finish();
 }

@@ -49,6 +49,11 @@ OrderedJson to_json(const PreprocessCheckpoint& checkpoint) {
           {"outputs", std::move(outputs)}};
 }
 
+/// Paths and texts need not be UTF-8.
+std::string text_of(const OrderedJson& json) {
+  return json.dump(-1, ' ', /*ensure_ascii=*/false, OrderedJson::error_handler_t::replace);
+}
+
 PreprocessCheckpoint from_json(const OrderedJson& json) {
   PreprocessCheckpoint checkpoint;
   const OrderedJson &position = json.at("position"), &counts = json.at("counts");
@@ -91,7 +96,7 @@ std::string preprocess_job(const PreprocessOptions& options,
                            {"partitions", options.partitions},
                            {"cleaning", options.cleaning.identity()},
                            {"encoder", options.encoder_identity}};
-  return job.dump();
+  return text_of(job);
 }
 
 PreprocessCheckpointFile::PreprocessCheckpointFile(const std::string& output_prefix,
@@ -112,7 +117,7 @@ std::string PreprocessCheckpointFile::path(const std::string& output_prefix) {
 void PreprocessCheckpointFile::save(const PreprocessCheckpoint& checkpoint) const {
   OrderedJson json = to_json(checkpoint);
   json["job"] = job_;
-  write_file_atomically(path_, json.dump() + "\n");
+  write_file_atomically(path_, text_of(json) + "\n");
 }
 
 std::optional<PreprocessCheckpoint> PreprocessCheckpointFile::load(const std::string& output_prefix,

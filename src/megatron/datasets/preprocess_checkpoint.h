@@ -26,7 +26,7 @@ std::string preprocess_job(const PreprocessOptions& options, const std::vector<s
 /// only a kill leaves one.
 class PreprocessCheckpointFile {
  public:
-  /// The caller holds the builders of the run, which no other process can have at the same time.
+  /// The caller holds the lock of the output prefix, which no other process has at the same time.
   PreprocessCheckpointFile(const std::string& output_prefix, std::string job);
   PreprocessCheckpointFile(const PreprocessCheckpointFile&) = delete;
   PreprocessCheckpointFile& operator=(const PreprocessCheckpointFile&) = delete;

@@ -10,6 +10,7 @@
 #include "megatron/config/resolve.h"
 #include "megatron/config/validate_settings.h"
 #include "megatron/datasets/blend.h"
+#include "megatron/datasets/encoder_identity.h"
 #include "megatron/tokenizers/tokenizer_files.h"
 
 namespace megatron {
@@ -105,6 +106,8 @@ DatasetRequest run_dataset_request(const Settings& settings,
           .repeats_train = true,
           .multiple_validation_sets = settings.training.multiple_validation_sets,
           .tokenizer = {.identity = tokenizer_identity(settings.tokenizer),
+                        .flags = encoder_flags(settings.tokenizer),
+                        .files = tokenizer_paths(settings.tokenizer),
                         .chat = chat_files(settings.tokenizer)}};
 }
 

@@ -17,12 +17,8 @@ std::vector<fs::path> length_sources(const fs::path& conversations,
                                      const SftDatasetOptions& options) {
   std::vector<fs::path> files{conversations};
   std::error_code ignored;
-  for (const char* name : tokenizer_file_names()) {
-    const fs::path file = options.tokenizer_folder / name;
+  for (const fs::path& file : options.tokenizer_files)
     if (fs::is_regular_file(file, ignored)) files.push_back(file);
-  }
-  const fs::path model = options.tokenizer.path.value_or("");
-  if (fs::is_regular_file(model, ignored)) files.push_back(model);
   return files;
 }
 
@@ -75,6 +71,7 @@ IndexCacheEntry SftDataset::cache_entry() const {
   for (const char* unrelated : {"num_samples", "random_seed", "sequence_length"})
     key.erase(unrelated);
   key["prompt_format"] = options_.prompt_format;
+  key["tokenizer_flags"] = options_.tokenizer_flags;
   const fs::path folder = options_.cache_folder.empty()
                               ? fs::path(file_->path().string() + ".cache") / "SFTDataset_lengths"
                               : fs::path(options_.cache_folder);

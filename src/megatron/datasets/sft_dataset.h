@@ -28,10 +28,11 @@ struct SftDatasetOptions {
   PackingStrategy packing = PackingStrategy::line;
   /// With the strategy line, shares() counts the padding of up to this many lines; 0: of all.
   std::int64_t report_lines = 0;
-  bool cache = false;                           ///< cache the lengths of conversations on disk
-  std::string cache_folder = {};                ///< empty: a folder beside the file
-  std::string prompt_format = {};               ///< part of the key of the cache
-  std::filesystem::path tokenizer_folder = {};  ///< its files determine the lengths
+  bool cache = false;                ///< cache the lengths of conversations on disk
+  std::string cache_folder = {};     ///< empty: a folder beside the file
+  std::string prompt_format = {};    ///< part of the key of the cache
+  std::string tokenizer_flags = {};  ///< part of the key of the cache
+  std::vector<std::filesystem::path> tokenizer_files = {};  ///< the lengths depend on them
   TokenizerIdentity tokenizer = {};
 };
 

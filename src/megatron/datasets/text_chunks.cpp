@@ -105,7 +105,8 @@ ChunkReader::ChunkReader(std::vector<std::string> files, ChunkOptions options)
 bool ChunkReader::open_next_file() {
   if (next_file_ == files_.size()) return false;
   const std::string& file = files_[next_file_++];
-  stream_ = is_parquet_file(file) ? open_parquet(file, options_.columns) : open_text(file);
+  stream_ =
+      is_parquet_file(file) ? open_parquet(file, options_.columns) : open_text(file, options_.stop);
   const bool is_text = options_.format == InputFormat::by_name
                            ? is_text_file(file)
                            : options_.format == InputFormat::text && !is_parquet_file(file);

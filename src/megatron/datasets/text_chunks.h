@@ -71,6 +71,7 @@ struct ChunkOptions {
   std::size_t chunk_size = std::size_t{1} << 20;     ///< bytes read at once
   InputFormat format = InputFormat::by_name;
   std::vector<std::string> columns = {};  ///< of Parquet files, whose rows are read as JSON lines
+  const StopEvent* stop = nullptr;        ///< ends the standard input early once it is set
 };
 
 /// Reads files one after another. Not thread-safe.

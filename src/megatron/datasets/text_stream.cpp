@@ -27,7 +27,8 @@ constexpr std::size_t kInputBuffer = std::size_t{1} << 18;
 /// Reads the bytes of a file unchanged and supports peeking at the first ones.
 class PlainStream : public TextStream {
  public:
-  explicit PlainStream(const fs::path& path) : path_(path) {
+  PlainStream(const fs::path& path, const StopEvent* stop)
+      : path_(path), stop_(path == kStandardInput ? stop : nullptr) {
     descriptor_ = path == kStandardInput ? ::fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 0)
                                          : ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
     struct stat status {};
@@ -82,6 +83,7 @@ class PlainStream : public TextStream {
  private:
   std::size_t read_file(char* data, std::size_t size) {
     for (;;) {
+      if (stop_ != nullptr && !stop_->wait_readable(descriptor_)) return 0;
       const ssize_t count = ::read(descriptor_, data, size);
       if (count >= 0) return static_cast<std::size_t>(count);
       if (errno != EINTR)
@@ -90,6 +92,7 @@ class PlainStream : public TextStream {
   }
 
   fs::path path_;
+  const StopEvent* stop_;
   int descriptor_ = -1;
   std::string ahead_;
   std::uint64_t bytes_read_ = 0;
@@ -190,8 +193,8 @@ void TextStream::skip(std::uint64_t size) {
   }
 }
 
-std::unique_ptr<TextStream> open_text(const fs::path& path) {
-  auto file = std::make_unique<PlainStream>(path);
+std::unique_ptr<TextStream> open_text(const fs::path& path, const StopEvent* stop) {
+  auto file = std::make_unique<PlainStream>(path, stop);
   const std::string_view start = file->peek(4);
   if (start.starts_with("\x1f\x8b")) return std::make_unique<GzipStream>(std::move(file));
   if (start == "\x28\xb5\x2f\xfd") return std::make_unique<ZstdStream>(std::move(file));

@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "megatron/base/files.h"
+#include "megatron/base/stop_event.h"
 
 namespace megatron {
 
@@ -25,7 +26,8 @@ class TextStream {
 };
 
 /// Opens a file, or the standard input for kStandardInput. It may hold several gzip members or zstd
-/// frames, also with long windows.
-std::unique_ptr<TextStream> open_text(const fs::path& path);
+/// frames, also with long windows. The standard input ends early once `stop` is set, which must
+/// then outlive the stream.
+std::unique_ptr<TextStream> open_text(const fs::path& path, const StopEvent* stop = nullptr);
 
 }  // namespace megatron

@@ -85,23 +85,29 @@ void warn_of_other_tokenizer(const TokenizerConfig& flags, const CheckpointSourc
 }
 
 /// Opens the tokenizer of a checkpoint with the settings that the flags change.
-std::unique_ptr<Tokenizer> load_checkpoint_tokenizer(const TokenizerConfig& flags,
-                                                     const CheckpointSource& source) try {
-  return make_tokenizer(with_tokenizer_flags(source.tokenizer, flags));
-} catch (const UserError& error) {
-  throw UserError({"the tokenizer of " + source.folder.string() + ": " + error.parts().what,
-                   error.parts().got,
-                   "give --tokenizer-type or --tokenizer-model" +
-                       (error.parts().fix.empty() ? "" : "; " + error.parts().fix)});
+std::unique_ptr<Tokenizer> load_checkpoint_tokenizer(const TokenizerFlags& flags,
+                                                     const CheckpointSource& source) {
+  const TokenizerConfig config = with_tokenizer_flags(source.tokenizer, flags);
+  const bool is_changed = config != source.tokenizer;
+  try {
+    return make_tokenizer(config);
+  } catch (const UserError& error) {
+    const std::string& fix = error.parts().fix;
+    throw UserError({"the tokenizer of " + source.folder.string() + ": " + error.parts().what,
+                     error.parts().got,
+                     is_changed ? fix
+                                : "give --tokenizer-type or --tokenizer-model" +
+                                      (fix.empty() ? "" : "; " + fix)});
+  }
 }
 
 }  // namespace
 
-LoadedTokenizer load_tokenizer(const TokenizerConfig& flags, const CheckpointSource& source) {
+LoadedTokenizer load_tokenizer(const TokenizerFlags& flags, const CheckpointSource& source) {
   LoadedTokenizer result;
-  if (has_tokenizer(flags)) {
-    result.tokenizer = make_tokenizer(flags);
-    warn_of_other_tokenizer(flags, source, result);
+  if (has_tokenizer(flags.config)) {
+    result.tokenizer = make_tokenizer(flags.config);
+    warn_of_other_tokenizer(flags.config, source, result);
   } else if (has_tokenizer(source.tokenizer)) {
     result.tokenizer = load_checkpoint_tokenizer(flags, source);
     result.stop_token_ids = eos_token_ids(source);

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "megatron/checkpoint/checkpoint.h"
+#include "megatron/config/tokenizer_flags.h"
 #include "megatron/tokenizers/tokenizer.h"
 
 namespace megatron {
@@ -21,7 +22,8 @@ struct LoadedTokenizer {
   std::vector<std::string> notes = {};
 };
 
-/// Opens the tokenizer that `flags` name, or else the checkpoint's. UserError when there is none.
-LoadedTokenizer load_tokenizer(const TokenizerConfig& flags, const CheckpointSource& source);
+/// Opens the tokenizer that `flags` name, or else the checkpoint's with the settings that they
+/// change. UserError when there is none.
+LoadedTokenizer load_tokenizer(const TokenizerFlags& flags, const CheckpointSource& source);
 
 }  // namespace megatron

@@ -102,7 +102,8 @@ Score BestSegmentation<Score>::run(const CharacterTrie& trie, std::string_view t
       read(trie, text, trie.longest() + kWindow);
     }
     if (at == codes_.size()) break;
-    // No part reaches across this place: the best ends here too. What moves is less than what goes.
+    // No part reaches across this place: the best ends here too. Erasing is worth it only when
+    // fewer places are moved than dropped.
     if (reach == at && at >= std::max(kWindow, codes_.size() - at)) {
       find_until(at, found);
       forget_before(at);

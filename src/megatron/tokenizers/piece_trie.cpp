@@ -181,7 +181,8 @@ class Trie<Letter>::Builder {
   Bits taken_, used_bases_;
   std::size_t search_from_ = 1;
   std::vector<Pending> pending_;
-  std::vector<Piece> sorted_;  ///< of sort(), as the next
+  // Workspace of sort().
+  std::vector<Piece> sorted_;
   std::vector<std::size_t> begin_of_letter_;
   std::vector<std::uint32_t> labels_;  ///< of the children of a node
   std::vector<std::size_t> begins_;    ///< of their pieces

@@ -85,6 +85,19 @@ Gpt2Files gpt2_files(const TokenizerConfig& config) {
   return files;
 }
 
+std::vector<fs::path> tokenizer_paths(const TokenizerConfig& config) {
+  std::vector<fs::path> paths;
+  const fs::path folder = tokenizer_folder(config);
+  for (const char* name : kNames)
+    if (!folder.empty()) paths.push_back(folder / name);
+  std::vector<fs::path> named = {config.vocab_file, config.merge_file, config.tokenizer_metadata,
+                                 config.chat_template};
+  if (!config.tokenizer_model.empty()) named.push_back(model_file(config));
+  for (fs::path& file : named)
+    if (fs::is_regular_file(file)) paths.push_back(std::move(file));
+  return paths;
+}
+
 ChatFiles chat_files(const TokenizerConfig& config) {
   ChatFiles files{.folder = tokenizer_folder(config), .choice = config.chat_template};
   const std::string& metadata = config.tokenizer_metadata;

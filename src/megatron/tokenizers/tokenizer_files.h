@@ -6,6 +6,7 @@
 #include <map>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "megatron/config/settings.h"
 
@@ -44,6 +45,10 @@ bool reads_tokenizer_json(std::string_view type);
 /// chat_template.jinja. The result is empty for tokenizers without files and when no tokenizer is
 /// set. Throws a UserError when a file cannot be read.
 std::map<std::string, std::string> tokenizer_files(const TokenizerConfig& config);
+
+/// Returns every file that tokenizer and chat template may be read from: those that flags name, and
+/// all of tokenizer_file_names() in their folder, whether they exist or not.
+std::vector<std::filesystem::path> tokenizer_paths(const TokenizerConfig& config);
 
 /// The name of ByteTokenizer's eod in byte_tokenizer_json().
 inline constexpr const char* kByteTokenizerEod = "<|endoftext|>";

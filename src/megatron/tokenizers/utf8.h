@@ -17,6 +17,13 @@ std::optional<std::string> replace_invalid_utf8(std::string_view text);
 /// Returns whether the byte continues a character.
 inline bool is_continuation_byte(char c) { return (static_cast<unsigned char>(c) & 0xC0) == 0x80; }
 
+/// Returns the start of valid UTF-8, at most `bytes` long and cut between characters.
+inline std::string_view utf8_prefix(std::string_view text, std::size_t bytes) {
+  if (text.size() <= bytes) return text;
+  while (bytes > 0 && is_continuation_byte(text[bytes])) --bytes;
+  return text.substr(0, bytes);
+}
+
 /// Returns the code point at `position` of valid UTF-8 and advances `position` past it.
 inline char32_t next_code_point(std::string_view text, std::size_t& position) {
   const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[position + i]); };

@@ -14,7 +14,8 @@ namespace {
 
 constexpr std::uint64_t kCopyBytes = std::uint64_t{16} << 20;
 
-/// Reads another file through a cache of its chunks.
+/// Reads another file through a cache of its chunks; without the cache where its server gives the
+/// file no version.
 class CachedRangeReader : public RangeReader {
  public:
   CachedRangeReader(std::unique_ptr<RangeReader> remote, const StorageOptions& options)
@@ -30,6 +31,7 @@ class CachedRangeReader : public RangeReader {
   std::string version() const override { return remote_->version(); }
 
   void read(std::uint64_t offset, std::span<std::byte> bytes) const override {
+    if (version().empty()) return remote_->read(offset, bytes);  // chunks may be of another object
     MEGATRON_CHECK(offset <= size() && bytes.size() <= size() - offset, "read outside ", name());
     while (!bytes.empty()) {
       const std::uint64_t number = offset / chunk_bytes_, begin = number * chunk_bytes_;

@@ -27,7 +27,7 @@ int run_convert(std::span<const std::string> args) {
                           .hf_model_type = options.hf_model_type,
                           .dtype = scalar_type(options.dtype),
                           .step = options.ckpt_step,
-                          .tokenizer = options.tokenizer,
+                          .tokenizer = tokenizer_flags(options.tokenizer, options.parsed),
                           .allow_non_finite = options.keep_non_finite});
   for (const std::string& note : conversion.notes) std::cerr << "note: " << note << "\n";
   std::cout << "wrote " << conversion.folder.string() << "\n";

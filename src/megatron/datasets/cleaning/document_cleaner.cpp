@@ -12,16 +12,8 @@ namespace {
 
 constexpr std::size_t kExcerptBytes = 60;
 
-/// Returns the start of a text, cut between characters.
-std::string_view start_of(std::string_view text) {
-  if (text.size() <= kExcerptBytes) return text;
-  std::size_t end = kExcerptBytes;
-  while (end > 0 && is_continuation_byte(text[end])) --end;
-  return text.substr(0, end);
-}
-
 std::string example(const Examination& document) {
-  std::string text(start_of(document.text));
+  std::string text(utf8_prefix(document.text, kExcerptBytes));
   std::ranges::replace_if(
       text, [](char c) { return static_cast<unsigned char>(c) < ' '; }, ' ');
   return document.source + ": " + text + (text.size() < document.bytes ? "…" : "");
@@ -79,7 +71,7 @@ Examination DocumentExaminer::examine(const std::vector<std::vector<std::string_
     text = storage;
   }
   document.broken_rule = filter_.broken_rule(text);
-  document.text = options_.removed_file.empty() ? start_of(text) : text;
+  document.text = options_.removed_file.empty() ? utf8_prefix(text, kExcerptBytes) : text;
   if (!document.broken_rule.empty() || !hasher_) return document;
   std::vector<std::uint32_t> signature = hasher_->signature(text);
   document.keys.bands = hasher_->band_keys(signature);
@@ -108,7 +100,8 @@ void DocumentCleaner::remove(const Examination& document, std::string_view rule,
   OrderedJson line = {{"source", document.source}, {"rule", rule}};
   if (original) line["duplicate_of"] = *original;
   line["text"] = document.text;
-  removed_->writer().write(line.dump() + "\n");
+  removed_->writer().write(
+      line.dump(-1, ' ', /*ensure_ascii=*/false, OrderedJson::error_handler_t::replace) + "\n");
 }
 
 bool DocumentCleaner::admit(const Examination& document) {
