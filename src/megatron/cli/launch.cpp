@@ -347,6 +347,7 @@ int run_launch(std::span<const std::string> args) {
                                      {.num_cpus = num_cpus(), .num_gpus = num_gpus()});
   plan.command = with_script_translated(std::move(plan.command));
   check_command(plan);
+  std::cerr << plan.notes;
   const CommandTraits traits = traits_of(plan);
   if (traits.max_starts > 1 && plan.max_restarts == 0)
     throw UserError({"--inprocess-restart", "is given, but nothing is started again",

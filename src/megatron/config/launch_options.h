@@ -48,6 +48,7 @@ struct LaunchPlan {
   double grace_s = 15;                                   ///< seconds between SIGTERM and SIGKILL
   double join_s = 600, last_call_s = 15, settle_s = 30;  ///< see MembershipOptions
   std::vector<std::string> command;
+  std::string notes;  ///< remarks on the flags for stderr, each with a line end
 
   std::int64_t max_world_size() const { return ranks_per_node * max_nodes; }
 };

@@ -309,6 +309,7 @@ LaunchPlan read_launch_plan(std::span<const std::string> args, const GetEnv& var
   if (num_flags + 1 >= args.size()) throw no_command;
   LaunchPlan plan = PlanReader(options, parsed, variables).read(host);
   plan.command.assign(separator + 1, args.end());
+  plan.notes = notes_text(parsed);
   return plan;
 }
 
