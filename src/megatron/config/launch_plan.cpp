@@ -52,6 +52,16 @@ std::pair<std::int64_t, std::int64_t> num_hosts(const std::string& text,
   return {least, most};
 }
 
+/// Returns nullopt if the text is not a number of at least 0.
+std::optional<double> seconds_of(const std::string& text) {
+  try {
+    const double seconds = number_value(text);
+    return seconds >= 0 ? std::optional(seconds) : std::nullopt;
+  } catch (const FieldError&) {
+    return std::nullopt;
+  }
+}
+
 /// Keys of --rdzv-conf that are about torchrun's own rendezvous.
 constexpr std::array<std::string_view, 9> kTorchrunKeys{"is_host",
                                                         "store_type",
@@ -243,16 +253,12 @@ class PlanReader {
     if (!is_join && key != "last_call_timeout")
       throw UserError({"--rdzv-conf", "has no key '" + key + "'",
                        "use join_timeout or last_call_timeout, in seconds"});
-    double seconds = -1;
-    try {
-      seconds = number_value(text);
-    } catch (const FieldError&) {
-    }
-    if (seconds < 0)
+    const std::optional<double> seconds = seconds_of(text);
+    if (!seconds)
       throw UserError({"--rdzv-conf " + key, "'" + text + "' is not a number of seconds",
                        "write for example " + key + "=600"});
     if (!parsed_.is_set(is_join ? "join_seconds" : "last_call_seconds"))
-      (is_join ? options_.join_seconds : options_.last_call_seconds) = seconds;
+      (is_join ? options_.join_seconds : options_.last_call_seconds) = *seconds;
   }
 
   /// Takes HOST, HOST:PORT or [IPV6]:PORT as the master's address, as torchrun does.

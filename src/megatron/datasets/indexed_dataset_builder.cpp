@@ -102,8 +102,8 @@ void IndexedDatasetBuilder::add_dataset(const IndexedDataset& dataset) {
       const std::int32_t length = dataset.sequence_lengths()[sequence];
       bytes.resize(static_cast<std::size_t>(length) * token_dtype_size(options_.type));
       dataset.read_bytes(static_cast<std::uint64_t>(dataset.sequence_pointers()[sequence]), bytes);
-      parts_[0].add_sequence(bytes, length,
-                             options_.multimodal ? dataset.sequence_modes()[sequence] : 0);
+      parts_[0].add_sequence(
+          bytes, length, options_.multimodal ? dataset.sequence_modes()[sequence] : std::int8_t{0});
     }
     parts_[0].end_document();
   }

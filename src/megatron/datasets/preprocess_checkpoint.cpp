@@ -126,10 +126,10 @@ std::optional<PreprocessCheckpoint> PreprocessCheckpointFile::load(const std::st
   if (!fs::exists(path(output_prefix), code)) return std::nullopt;
   const OrderedJson json = OrderedJson::parse(read_file(path(output_prefix)), nullptr, false);
   try {
-    if (json.at("job") == job) return from_json(json);
-  } catch (const OrderedJson::exception&) {  // not a file of ours, or a torn one
+    return json.at("job") == job ? std::optional(from_json(json)) : std::nullopt;
+  } catch (const OrderedJson::exception&) {
+    return std::nullopt;  // not a file of ours, or a torn one
   }
-  return std::nullopt;
 }
 
 }  // namespace megatron
