@@ -141,6 +141,37 @@ TEST_F(CleaningTest, KeepsTheFirstOfNearDuplicates) {
   EXPECT_THAT(test::read_text_file(folder_ / "removed.jsonl"), HasSubstr("\"duplicate_of\":1"));
 }
 
+TEST_F(CleaningTest, ReplacesNoFileThatTheRunUses) {
+  options_.cleaning.duplicates.exact = true;
+  input("in.jsonl", line(1) + line(1));
+  const fs::path link = folder_ / "link", fifo = folder_ / "fifo";
+  fs::create_symlink("elsewhere", link);
+  ASSERT_EQ(::mkfifo(fifo.c_str(), 0600), 0);
+  options_.encoder_files = {folder_.write("tokenizer.json", "{}")};
+  for (const char* name : {"in.jsonl", "./in.jsonl", "out_text_document.bin",
+                           "out_text_document.idx", "tokenizer.json", "link", "fifo"}) {
+    options_.cleaning.removed_file = folder_ / name;
+    EXPECT_THAT(error(), HasSubstr("which it would replace")) << name;
+  }
+  EXPECT_EQ(test::read_text_file(folder_ / "in.jsonl"), line(1) + line(1));
+  EXPECT_TRUE(fs::is_symlink(link));
+  EXPECT_TRUE(fs::is_fifo(fifo));
+}
+
+TEST_F(CleaningTest, SharesItsFileOfRemovedDocumentsWithNoOtherRun) {
+  options_.cleaning.duplicates.exact = true;
+  options_.cleaning.removed_file = folder_ / "removed.jsonl";
+  input("in.jsonl", line(1));
+  std::string message;
+  preprocess(options_, [&](std::string_view text) {
+    PreprocessOptions other = options_;
+    other.output_prefix = folder_ / "other";
+    message = message_of([&] { preprocess(other, bytes_of); });
+    return bytes_of(text);
+  });
+  EXPECT_THAT(message, HasSubstr("another process is writing --removed-file"));
+}
+
 // One changed word in the middle leaves 21 of 31 shingles: a similarity of 0.68; at the end, 25 of
 // 27: 0.93.
 TEST_F(CleaningTest, ComparesTheEstimateWithTheThreshold) {

@@ -4,7 +4,9 @@
 
 #include "megatron/base/error.h"
 #include "megatron/base/files.h"
+#include "megatron/tokenizers/recognize_file.h"
 #include "megatron/tokenizers/tokenizer.h"
+#include "megatron/tokenizers/tokenizer_files.h"
 #include "support/message_of.h"
 #include "support/temporary_folder.h"
 #include "tokenizers/helpers.h"
@@ -33,6 +35,27 @@ TEST(NullTokenizer, ReadsIds) {
     EXPECT_THROW(tokenizer->encode(text), UserError) << text;
   EXPECT_THAT(error_of({.tokenizer_type = "NullTokenizer"}), HasSubstr("--vocab-size"));
   EXPECT_THAT(error_of({.tokenizer_type = "NullTokenizer", .vocab_size = 0}), HasSubstr("from 1"));
+}
+
+// As folders of Llama 2.
+TEST(MakeTokenizer, OpensTheFileOfItsTypeInAFolderOfSeveral) {
+  const TemporaryFolder folder;
+  folder.write("tokenizer.json", read_file(fixture("qwen2.json")));
+  folder.write("tokenizer.model", read_file(fixture("sp_bpe_bytes.model")));
+  folder.write("vocab.txt", "[UNK]\n[CLS]\n[SEP]\n[PAD]\n[MASK]\na\n");
+  folder.write("vocab.tiktoken", read_file(fixture("small.tiktoken")));
+  for (const char* type : {"HuggingFaceTokenizer", "SentencePieceTokenizer", "Llama2Tokenizer",
+                           "GPTSentencePieceTokenizer", "BertWordPieceCase"}) {
+    TokenizerConfig config;
+    config.tokenizer_type = type;
+    config.tokenizer_model = folder.path();
+    EXPECT_EQ(make_tokenizer(config)->name(), type);
+    const std::string name = type == std::string("HuggingFaceTokenizer") ? "tokenizer.json"
+                             : type == std::string("BertWordPieceCase")  ? "vocab.txt"
+                                                                         : "tokenizer.model";
+    EXPECT_EQ(tokenizer_files(config).at(name), read_file(folder.path() / name)) << type;
+  }
+  EXPECT_EQ(tokenizer_file_in(folder.path(), "TikTokenizer"), folder.path() / "vocab.tiktoken");
 }
 
 TEST(NullTokenizer, EndsDocumentsAndFillsSamplesWithTheIdsOfTheFlags) {

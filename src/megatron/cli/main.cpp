@@ -1,5 +1,8 @@
 // The program `megatron`. It finds the command and runs it, in this process or in the engine. It
 // does not link LibTorch.
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <csignal>
 #include <iostream>
@@ -10,6 +13,14 @@
 
 namespace megatron {
 namespace {
+
+/// Opens /dev/null for standard streams that are closed, as cron and some supervisors start
+/// programs. Otherwise the next file that is opened would take their numbers. Input then ends at
+/// once, and output fails.
+void open_closed_streams() {
+  for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
+    if (::fcntl(stream, F_GETFD) < 0 && ::open("/dev/null", O_RDONLY) != stream) ::_exit(1);
+}
 
 int main_program(const std::vector<std::string>& args) {
   if (!args.empty() && args[0] == "--version") {
@@ -29,6 +40,7 @@ int main_program(const std::vector<std::string>& args) {
 }  // namespace megatron
 
 int main(int argc, char** argv) {
+  megatron::open_closed_streams();
   std::signal(SIGPIPE, SIG_DFL);
   std::signal(SIGXFSZ, SIG_IGN);  // makes a write beyond `ulimit -f` fail, which is reported
   std::signal(SIGUSR2, SIG_IGN);  // asks a rank what it does; until it can answer, nothing happens

@@ -242,6 +242,7 @@ int run_preprocess_data(std::span<const std::string> args) {
       .skip_malformed = options.on_error == OnError::skip,
       .partitions = options.keep_sequential_samples ? 1 : options.partitions,
       .cleaning = cleaning_options(options.cleaning),
+      .encoder_files = tokenizer_paths(options.tokenizer),
       .encoder_identity = encoder_identity(options.tokenizer),
       .log = &std::cerr,
       .log_is_terminal = is_terminal(STDERR_FILENO)};

@@ -87,13 +87,14 @@ std::vector<std::int32_t> parse_ids(std::string_view line, std::size_t number,
   const std::string source = "stdin, line " + std::to_string(number);
   const Json array = parse_json(line, source);
   if (!array.is_array())
-    throw UserError({source + " must be a JSON array of ids", std::string(array.type_name()), ""});
+    throw UserError({source + " must be a JSON array of ids", std::string(array.type_name()),
+                     "write for example [15496, 995]"});
   std::vector<std::int32_t> ids;
   for (const Json& id : array) {
     if (!id.is_number_integer() || !(id >= 0 && id < vocab_size))
       throw UserError(
           {source + ": ids must be integers from 0 to " + std::to_string(vocab_size - 1), id.dump(),
-           ""});
+           "give the ids of this tokenizer, or the tokenizer of these ids"});
     ids.push_back(id.get<std::int32_t>());
   }
   return ids;
@@ -149,6 +150,8 @@ void check_options(const TokenizeOptions& options) {
     refuse("--offsets is about the text of lines", "leave --chat, --chat-text and --decode out");
   if (chats && (options.decode || options.keep_special_tokens))
     refuse("conversations are not read with --decode", "leave --decode out");
+  if (options.keep_special_tokens && !options.decode)
+    refuse("--keep-special-tokens is about the text of ids", "add --decode, or leave it out");
   if (chats && options.workers > 1)
     refuse("conversations are converted by one thread", "leave --workers out");
   if (chats) return;

@@ -198,6 +198,10 @@ void write_documents(IndexedDatasetBuilder& builder, const KeyTokens& key,
   }
 }
 
+std::string dataset_prefix(const PreprocessOptions& options, const std::string& key) {
+  return options.output_prefix + "_" + key + (options.sentences ? "_sentence" : "_document");
+}
+
 void check(const PreprocessOptions& options, const std::vector<std::string>& files) {
   MEGATRON_CHECK(options.vocab_size > 0 && options.workers > 0 && options.log_interval > 0 &&
                      options.partitions > 0,
@@ -210,6 +214,14 @@ void check(const PreprocessOptions& options, const std::vector<std::string>& fil
   if (options.append_eod && (options.eod < 0 || options.eod >= options.vocab_size))
     throw UserError({"--append-eod: the tokenizer has no end-of-document token", "",
                      "leave out --append-eod, or choose a tokenizer that has one"});
+  if (!options.cleaning.removed_file.empty()) {
+    std::vector<fs::path> others(files.begin(), files.end());
+    others.insert(others.end(), options.encoder_files.begin(), options.encoder_files.end());
+    for (const std::string& key : options.json_keys)
+      for (const char* ending : {".bin", ".idx"})
+        others.emplace_back(dataset_prefix(options, key) + ending);
+    check_removed_file(options.cleaning.removed_file, others);
+  }
   for (const std::string& file : files) {
     if (is_text_file(file) && options.conversations)
       throw UserError({file + ": a text file has no conversations", "",
@@ -305,8 +317,7 @@ class PreprocessRun {
       const std::optional<PreprocessCheckpoint>& resumed) const {
     std::vector<IndexedDatasetBuilderOptions> result;
     for (std::size_t key = 0; key < options_.json_keys.size(); ++key)
-      result.push_back({.prefix = options_.output_prefix + "_" + options_.json_keys[key] +
-                                  (options_.sentences ? "_sentence" : "_document"),
+      result.push_back({.prefix = dataset_prefix(options_, options_.json_keys[key]),
                         .type = optimal_token_dtype(options_.vocab_size),
                         .num_partitions = options_.partitions,
                         .resumed = resumed ? resumed->outputs.at(key) : std::vector<PartState>{}});

@@ -45,7 +45,9 @@ struct PreprocessOptions {
   /// Reads conversations, of which each line makes one sequence; null: texts. Then `encode` is not
   /// called, and `json_keys` is "messages".
   std::shared_ptr<const PromptFormat> conversations = {};
-  CleaningOptions cleaning = {};      ///< which documents are left out
+  CleaningOptions cleaning = {};  ///< which documents are left out
+  /// Files that the encoder reads. Output may replace none of them.
+  std::vector<fs::path> encoder_files = {};
   std::string encoder_identity = {};  ///< differs for encoders that may give other ids
   std::ostream* log = nullptr;
   bool log_is_terminal = false;  ///< rewrites one progress line that shows the remaining time

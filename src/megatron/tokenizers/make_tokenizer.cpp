@@ -83,7 +83,7 @@ TokenizerConfig with_file(TokenizerConfig config, std::string_view type) {
   if (!fs::exists(model))
     throw UserError(
         {"--tokenizer-model " + model.string() + " does not exist", "", "check the path"});
-  if (fs::is_directory(model)) model = tokenizer_file_in(model);
+  if (fs::is_directory(model)) model = tokenizer_file_in(model, type);
   check_tokenizer_file(model, type);
   config.tokenizer_model = model.string();
   return config;

@@ -10,8 +10,10 @@ namespace megatron {
 std::string_view recognize_tokenizer_file(const std::filesystem::path& path);
 
 /// Returns the file of `folder` that holds its tokenizer; for GPT2BPETokenizer, the folder itself.
-/// Throws a UserError when there is none.
-std::filesystem::path tokenizer_file_in(const std::filesystem::path& folder);
+/// Of several, it is one that a tokenizer of `type` reads; "": any. Throws a UserError when there
+/// is none.
+std::filesystem::path tokenizer_file_in(const std::filesystem::path& folder,
+                                        std::string_view type = "");
 
 /// Throws a UserError when `path` is a file that begins like one of another type than `type`.
 void check_tokenizer_file(const std::filesystem::path& path, std::string_view type);

@@ -54,10 +54,10 @@ std::string tiktoken_name(std::string_view content) {
   return c == '{' ? "tekken.json" : c == '[' ? kTiktokenList : kTiktokenLines;
 }
 
-/// Returns the file of --tokenizer-model, which may name its folder.
-fs::path model_file(const TokenizerConfig& config) {
+/// Returns the file of --tokenizer-model, which may name its folder, for a tokenizer of `type`.
+fs::path model_file(const TokenizerConfig& config, std::string_view type) {
   const fs::path model = config.tokenizer_model;
-  return fs::is_directory(model) ? tokenizer_file_in(model) : model;
+  return fs::is_directory(model) ? tokenizer_file_in(model, type) : model;
 }
 
 /// Returns the folder of the tokenizer's files; "" without files.
@@ -92,7 +92,8 @@ std::vector<fs::path> tokenizer_paths(const TokenizerConfig& config) {
     if (!folder.empty()) paths.push_back(folder / name);
   std::vector<fs::path> named = {config.vocab_file, config.merge_file, config.tokenizer_metadata,
                                  config.chat_template};
-  if (!config.tokenizer_model.empty()) named.push_back(model_file(config));
+  const fs::path model = config.tokenizer_model;
+  named.push_back(fs::is_directory(model) ? model_file(config, tokenizer_type(config)) : model);
   for (fs::path& file : named)
     if (fs::is_regular_file(file)) paths.push_back(std::move(file));
   return paths;
@@ -125,14 +126,14 @@ Files tokenizer_files(const TokenizerConfig& config) {
     files = {{"tokenizer.json", read_file(is_folder ? model / "tokenizer.json" : model)}};
     add_neighbours(is_folder ? model : model.parent_path(), {}, files);
   } else if (type == "TikTokenizer") {
-    std::string content = read_file(model_file(config));
+    std::string content = read_file(model_file(config, type));
     const std::string name = tiktoken_name(content);
     files = {{name, std::move(content)}};
   } else if (type.ends_with("SentencePieceTokenizer") || type == "Llama2Tokenizer") {
-    files = {{"tokenizer.model", read_file(model_file(config))}};
+    files = {{"tokenizer.model", read_file(model_file(config, type))}};
   } else if (type.starts_with("BertWordPiece")) {
     const fs::path file =
-        config.vocab_file.empty() ? model_file(config) : fs::path(config.vocab_file);
+        config.vocab_file.empty() ? model_file(config, type) : fs::path(config.vocab_file);
     files = {{"vocab.txt", read_file(file)}};
   }
   const ChatFiles chat = chat_files(config);

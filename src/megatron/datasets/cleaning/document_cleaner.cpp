@@ -79,14 +79,37 @@ Examination DocumentExaminer::examine(const std::vector<std::vector<std::string_
   return document;
 }
 
+void check_removed_file(const fs::path& file, std::span<const fs::path> others) {
+  std::error_code code;
+  const fs::file_status status = fs::symlink_status(file, code);
+  if (fs::exists(status) && !fs::is_regular_file(status))
+    throw UserError({"--removed-file " + file.string(),
+                     "is a device, a link, a pipe or a folder, which it would replace",
+                     "name a file that does not exist"});
+  const fs::path own = fs::weakly_canonical(file, code);
+  for (const fs::path& other : others)
+    if (fs::equivalent(file, other, code) || own == fs::weakly_canonical(other, code))
+      throw UserError({"--removed-file " + file.string(),
+                       "is a file that this run reads or writes, which it would replace",
+                       "name a file that does not exist"});
+}
+
 DocumentCleaner::DocumentCleaner(const CleaningOptions& options, const std::string& output_prefix,
                                  const CleaningState& resumed)
     : options_(options), report_(resumed.report) {
   const std::string journal = output_prefix.empty() ? "" : journal_path(output_prefix);
   if (options_.finds_duplicates())
     duplicates_.emplace(options_.duplicates, journal, resumed.journal_bytes);
-  if (!options_.removed_file.empty())
-    removed_.emplace(options_.removed_file + ".partial", resumed.removed_bytes);
+  if (options_.removed_file.empty()) return;
+  const std::string partial = options_.removed_file + ".partial";
+  const fs::path folder = fs::path(partial).parent_path();
+  if (!folder.empty()) megatron::create_directories(folder);
+  std::optional<FileLock> lock = FileLock::try_lock(partial + ".lock", LockFile::remove);
+  if (!lock)
+    throw UserError({"another process is writing --removed-file " + options_.removed_file, "",
+                     "wait for it, or name another file"});
+  removed_lock_.emplace(*std::move(lock));
+  removed_.emplace(partial, resumed.removed_bytes);
 }
 
 DocumentCleaner::~DocumentCleaner() {

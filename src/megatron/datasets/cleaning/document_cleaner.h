@@ -59,10 +59,15 @@ struct CleaningState {
 };
 
 /// Not thread-safe.
+/// Throws a UserError if the file of removed documents is a device, a link or a pipe, or one of the
+/// files that the run reads or writes: it would replace them.
+void check_removed_file(const fs::path& file, std::span<const fs::path> others);
+
 class DocumentCleaner {
  public:
   /// Keeps what it needs to go on after a kill in journal_path(), unless `output_prefix` is "".
-  /// `resumed` is the state from which it goes on.
+  /// `resumed` is the state from which it goes on. Throws a UserError if another process is writing
+  /// the same file of removed documents.
   DocumentCleaner(const CleaningOptions& options, const std::string& output_prefix,
                   const CleaningState& resumed);
   /// Removes the files unless finish() was called.
@@ -85,6 +90,7 @@ class DocumentCleaner {
   CleaningOptions options_;
   CleaningReport report_;
   std::optional<DuplicateFinder> duplicates_;
+  std::optional<FileLock> removed_lock_;
   std::optional<ContinuedFile> removed_;
 };
 
