@@ -4,13 +4,13 @@
 #include <limits>
 #include <memory>
 #include <optional>
-#include <set>
 
 #include "megatron/base/error.h"
 #include "megatron/base/ordered_pool.h"
 #include "megatron/datasets/document_reader.h"
 #include "megatron/datasets/indexed_dataset_builder.h"
 #include "megatron/datasets/preprocess_checkpoint.h"
+#include "megatron/datasets/preprocess_checks.h"
 #include "megatron/datasets/preprocess_progress.h"
 
 namespace megatron {
@@ -198,41 +198,6 @@ void write_documents(IndexedDatasetBuilder& builder, const KeyTokens& key,
   }
 }
 
-std::string dataset_prefix(const PreprocessOptions& options, const std::string& key) {
-  return options.output_prefix + "_" + key + (options.sentences ? "_sentence" : "_document");
-}
-
-void check(const PreprocessOptions& options, const std::vector<std::string>& files) {
-  MEGATRON_CHECK(options.vocab_size > 0 && options.workers > 0 && options.log_interval > 0 &&
-                     options.partitions > 0,
-                 "vocab_size, workers, log_interval and partitions must be positive");
-  if (options.json_keys.empty())
-    throw UserError({"--json-keys is empty", "", "name at least one field"});
-  if (std::set(options.json_keys.begin(), options.json_keys.end()).size() !=
-      options.json_keys.size())
-    throw UserError({"--json-keys names a field twice", "", "remove one of them"});
-  if (options.append_eod && (options.eod < 0 || options.eod >= options.vocab_size))
-    throw UserError({"--append-eod: the tokenizer has no end-of-document token", "",
-                     "leave out --append-eod, or choose a tokenizer that has one"});
-  if (!options.cleaning.removed_file.empty()) {
-    std::vector<fs::path> others(files.begin(), files.end());
-    others.insert(others.end(), options.encoder_files.begin(), options.encoder_files.end());
-    for (const std::string& key : options.json_keys)
-      for (const char* ending : {".bin", ".idx"})
-        others.emplace_back(dataset_prefix(options, key) + ending);
-    check_removed_file(options.cleaning.removed_file, others);
-  }
-  for (const std::string& file : files) {
-    if (is_text_file(file) && options.conversations)
-      throw UserError({file + ": a text file has no conversations", "",
-                       "give JSON lines with lists of messages"});
-    if (is_text_file(file) && options.json_keys.size() > 1)
-      throw UserError({file + ": a text file has no fields",
-                       std::to_string(options.json_keys.size()) + " --json-keys were given",
-                       "leave out --json-keys"});
-  }
-}
-
 /// One run: the builders, and the checkpoint from which a later run goes on.
 class PreprocessRun {
  public:
@@ -368,7 +333,7 @@ class PreprocessRun {
 
 std::string first_texts(const PreprocessOptions& options, std::size_t size) {
   const std::vector<std::string> files = expand_inputs(options.inputs);
-  check(options, files);
+  check_preprocessing(options, files);
   ChunkReader reader(files, {.text_kind = options.text_documents, .columns = options.json_keys});
   DocumentReader documents(options.json_keys, /*keeps_invalid_utf8=*/false);
   std::string texts;
@@ -396,7 +361,7 @@ std::string first_texts(const PreprocessOptions& options, std::size_t size) {
 
 PreprocessSummary preprocess(const PreprocessOptions& options, const Encoder& encode) {
   const std::vector<std::string> files = expand_inputs(options.inputs);
-  check(options, files);
+  check_preprocessing(options, files);
   PreprocessRun run(options, files);
   const StopEvent stop;
   ChunkReader reader(
