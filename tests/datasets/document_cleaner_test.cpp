@@ -108,8 +108,8 @@ class CleaningTest : public PreprocessTest {
     std::vector<std::string> sources;
     std::istringstream lines(test::read_text_file(folder_ / "removed.jsonl"));
     for (std::string line; std::getline(lines, line);)
-      sources.push_back(line.substr(line.rfind(":", line.find("\",")) + 1,
-                                    line.find("\",") - line.rfind(":", line.find("\",")) - 1));
+      sources.push_back(line.substr(line.rfind(':', line.find("\",")) + 1,
+                                    line.find("\",") - line.rfind(':', line.find("\",")) - 1));
     return sources;
   }
 };
