@@ -6,6 +6,7 @@
 #include "megatron/base/words.h"
 
 namespace megatron {
+
 StreamSet::StreamSet(const std::string& text, const std::string& flag, std::int64_t num_ranks) {
   const auto refuse = [&](const std::string& why) {
     throw UserError({flag + " " + text, why,

@@ -30,7 +30,7 @@ struct DataTokenizer {
   std::int64_t pad = -1;  ///< −1: none. Ignored when equal to `eod`, unless
                           ///< allow_ambiguous_pad_tokens is set
   TokenizerIdentity identity = {};
-  std::string flags = {};            ///< encoder_flags(), on which cached lengths of texts depend
+  std::string flags = {};            ///< encoder_flags(), on which cached lengths of --sft depend
   std::vector<fs::path> files = {};  ///< tokenizer_paths(), on which they depend too
   std::shared_ptr<const Tokenizer> text = {};  ///< required by --fim-data and --sft
   ChatFiles chat = {};                         ///< for --sft

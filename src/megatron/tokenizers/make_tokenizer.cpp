@@ -103,7 +103,7 @@ std::unique_ptr<Tokenizer> open_bert(const TokenizerConfig& config, std::string_
   fs::path file = config.vocab_file.empty() ? config.tokenizer_model : config.vocab_file;
   if (file.empty())
     throw UserError({std::string(type) + " needs --vocab-file", "", "add --vocab-file vocab.txt"});
-  if (fs::is_directory(file)) file /= "vocab.txt";
+  if (fs::is_directory(file)) file = tokenizer_file_in(file, type);
   check_tokenizer_file(file, type);
   return std::make_unique<BertTokenizer>(file, type == "BertWordPieceLowerCase");
 }

@@ -115,16 +115,18 @@ std::string_view recognize_tokenizer_file(const fs::path& path) {
   throw UserError({"--tokenizer-model " + path.string() + " is of no known kind", "", kKnownFiles});
 }
 
+bool reads_sentencepiece(std::string_view type) {
+  return type.ends_with("SentencePieceTokenizer") || type == "Llama2Tokenizer";
+}
+
 fs::path tokenizer_file_in(const fs::path& folder, std::string_view type) {
   if (type.starts_with("BertWordPiece")) return folder / "vocab.txt";
-  const bool is_sentencepiece =
-      type.ends_with("SentencePieceTokenizer") || type == "Llama2Tokenizer";
-  if (is_sentencepiece || type == "TikTokenizer")
+  if (reads_sentencepiece(type) || type == "TikTokenizer")
     for (const char* name : {"tokenizer.model", "spiece.model", "sentencepiece.bpe.model",
                              "tekken.json", "vocab.tiktoken", "vocab.tiktoken.json"})
       if (fs::is_regular_file(folder / name) &&
           recognize_tokenizer_file(folder / name) ==
-              (is_sentencepiece ? "SentencePieceTokenizer" : "TikTokenizer"))
+              (reads_sentencepiece(type) ? "SentencePieceTokenizer" : "TikTokenizer"))
         return folder / name;
   if (fs::exists(folder / "tokenizer.json")) return folder / "tokenizer.json";
   if (fs::exists(folder / "vocab.json") && fs::exists(folder / "merges.txt")) return folder;

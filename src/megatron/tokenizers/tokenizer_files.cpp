@@ -87,15 +87,14 @@ Gpt2Files gpt2_files(const TokenizerConfig& config) {
 
 std::vector<fs::path> tokenizer_paths(const TokenizerConfig& config) {
   std::vector<fs::path> paths;
-  const fs::path folder = tokenizer_folder(config);
-  for (const char* name : kNames)
-    if (!folder.empty()) paths.push_back(folder / name);
-  std::vector<fs::path> named = {config.vocab_file, config.merge_file, config.tokenizer_metadata,
-                                 config.chat_template};
-  const fs::path model = config.tokenizer_model;
-  named.push_back(fs::is_directory(model) ? model_file(config, tokenizer_type(config)) : model);
-  for (fs::path& file : named)
-    if (fs::is_regular_file(file)) paths.push_back(std::move(file));
+  if (const fs::path folder = tokenizer_folder(config); !folder.empty()) {
+    for (const char* name : kNames) paths.push_back(folder / name);
+    for (const char* name : {"spiece.model", "sentencepiece.bpe.model"})
+      paths.push_back(folder / name);
+  }
+  for (const std::string& file : {config.tokenizer_model, config.vocab_file, config.merge_file,
+                                  config.tokenizer_metadata, config.chat_template})
+    if (fs::is_regular_file(file)) paths.emplace_back(file);
   return paths;
 }
 
@@ -129,7 +128,7 @@ Files tokenizer_files(const TokenizerConfig& config) {
     std::string content = read_file(model_file(config, type));
     const std::string name = tiktoken_name(content);
     files = {{name, std::move(content)}};
-  } else if (type.ends_with("SentencePieceTokenizer") || type == "Llama2Tokenizer") {
+  } else if (reads_sentencepiece(type)) {
     files = {{"tokenizer.model", read_file(model_file(config, type))}};
   } else if (type.starts_with("BertWordPiece")) {
     const fs::path file =

@@ -47,7 +47,7 @@ bool reads_tokenizer_json(std::string_view type);
 std::map<std::string, std::string> tokenizer_files(const TokenizerConfig& config);
 
 /// Returns every file that tokenizer and chat template may be read from: those that flags name, and
-/// all of tokenizer_file_names() in their folder, whether they exist or not.
+/// all that a tokenizer's folder may have, whether they exist or not. Reads none of them.
 std::vector<std::filesystem::path> tokenizer_paths(const TokenizerConfig& config);
 
 /// The name of ByteTokenizer's eod in byte_tokenizer_json().

@@ -14,8 +14,7 @@ namespace {
 
 constexpr std::uint64_t kCopyBytes = std::uint64_t{16} << 20;
 
-/// Reads another file through a cache of its chunks; without the cache where its server gives the
-/// file no version.
+/// Reads another file through a cache of its chunks.
 class CachedRangeReader : public RangeReader {
  public:
   CachedRangeReader(std::unique_ptr<RangeReader> remote, const StorageOptions& options)
@@ -31,7 +30,6 @@ class CachedRangeReader : public RangeReader {
   std::string version() const override { return remote_->version(); }
 
   void read(std::uint64_t offset, std::span<std::byte> bytes) const override {
-    if (version().empty()) return remote_->read(offset, bytes);  // chunks may be of another object
     MEGATRON_CHECK(offset <= size() && bytes.size() <= size() - offset, "read outside ", name());
     while (!bytes.empty()) {
       const std::uint64_t number = offset / chunk_bytes_, begin = number * chunk_bytes_;
@@ -95,8 +93,9 @@ std::unique_ptr<RangeReader> open_range_reader(const std::string& path,
                                                const StorageOptions& options) {
   if (!is_remote_path(path)) return std::make_unique<LocalRangeReader>(path);
   check_options(path, options);
-  return std::make_unique<CachedRangeReader>(
-      std::make_unique<HttpRangeReader>(locate_object(path), options.retries), options);
+  auto remote = std::make_unique<HttpRangeReader>(locate_object(path), options.retries);
+  if (remote->version().empty()) return remote;  // cached chunks may be of another object
+  return std::make_unique<CachedRangeReader>(std::move(remote), options);
 }
 
 fs::path local_copy_path(const std::string& path, const StorageOptions& options) {

@@ -58,11 +58,11 @@ struct CleaningState {
   std::uint64_t journal_bytes = 0, removed_bytes = 0;  ///< sizes of the files
 };
 
-/// Not thread-safe.
 /// Throws a UserError if the file of removed documents is a device, a link or a pipe, or one of the
 /// files that the run reads or writes: it would replace them.
 void check_removed_file(const fs::path& file, std::span<const fs::path> others);
 
+/// Not thread-safe.
 class DocumentCleaner {
  public:
   /// Keeps what it needs to go on after a kill in journal_path(), unless `output_prefix` is "".
