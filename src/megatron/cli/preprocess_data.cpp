@@ -165,6 +165,7 @@ void split_sentences(const PreprocessDataOptions& options, PreprocessOptions& pr
                                                           .keep_newlines = options.keep_newlines},
                                                          preprocessing);
   preprocessing.sentences = splitting.splitter;
+  if (splitting.is_learned) preprocessing.save_sentences = splitting.source;
   std::cerr << (splitting.is_learned ? "note: learned from the text where sentences end: "
                                      : "note: sentences end as in ")
             << splitting.source << "\n";

@@ -75,7 +75,6 @@ SentenceSplitting sentence_splitting(const SentenceOptions& options,
     parameters = train_punkt(first_texts(preprocessing, kLearnedBytes));
     result.source = preprocessing.output_prefix + "_punkt";
     result.is_learned = true;
-    save_punkt(parameters, result.source);
   }
   result.splitter =
       std::make_shared<const PunktSplitter>(std::move(parameters), options.keep_newlines);

@@ -16,12 +16,12 @@ struct SentenceOptions {
 
 struct SentenceSplitting {
   std::shared_ptr<const PunktSplitter> splitter;
-  std::string source;  ///< the folder of the parameters, or where learned ones were written
+  std::string source;  ///< the folder of the parameters, or where learned ones belong
   bool is_learned = false;
 };
 
 /// Reads the parameters of a language; where nltk's data folders have none, learns them from the
-/// inputs of `preprocessing` and writes them beside its outputs.
+/// inputs of `preprocessing`, and their folder is beside its outputs.
 SentenceSplitting sentence_splitting(const SentenceOptions& options,
                                      const PreprocessOptions& preprocessing);
 

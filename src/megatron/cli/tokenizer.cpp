@@ -184,14 +184,18 @@ DocumentKind kind_of(TrainingDocuments documents) {
   return DocumentKind::full_line;
 }
 
-/// Returns the words of values that may have commas between them.
-std::vector<std::string> split_at_commas(const std::vector<std::string>& values) {
+/// Returns the words of a flag's values, which may have commas between them.
+std::vector<std::string> split_at_commas(const std::string& flag,
+                                         const std::vector<std::string>& values) {
   std::vector<std::string> words;
-  for (std::string_view rest : values) {
-    while (!rest.empty()) {
-      const std::string_view word = rest.substr(0, rest.find(','));
-      rest.remove_prefix(std::min(word.size() + 1, rest.size()));
-      if (!word.empty()) words.emplace_back(word);
+  for (const std::string& value : values) {
+    for (std::size_t begin = 0; begin <= value.size();) {
+      const std::size_t end = std::min(value.find(',', begin), value.size());
+      if (end == begin)
+        throw UserError({flag + " '" + value + "' has an empty name", "",
+                         "write names with one comma between them"});
+      words.push_back(value.substr(begin, end - begin));
+      begin = end + 1;
     }
   }
   return words;
@@ -252,10 +256,10 @@ int run_tokenizer(std::span<const std::string> args) {
   const ParseResult parsed =
       parse_command_line(tokenizer_command_table(), args, options, "tokenizer");
   refuse_unused_flags(options, parsed);
-  options.json_keys = split_at_commas(options.json_keys);
+  options.json_keys = split_at_commas("--json-keys", options.json_keys);
   if (options.json_keys.empty()) options.json_keys = {"text"};
   if (!options.special_tokens.empty())
-    options.trainer.special_tokens = split_at_commas(options.special_tokens);
+    options.trainer.special_tokens = split_at_commas("--special-tokens", options.special_tokens);
   if (options.action == "train") return run_tokenizer_train(options);
   return options.action == "info" ? run_tokenizer_info(options) : run_tokenizer_diff(options);
 }

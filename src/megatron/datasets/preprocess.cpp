@@ -206,6 +206,8 @@ class PreprocessRun {
         lock_(IndexedDatasetBuilder::take_lock(options.output_prefix)),
         progress_(options.log, options.log_is_terminal, options.log_interval,
                   total_file_bytes(files)) {
+    if (!options.save_sentences.empty())
+      save_punkt(options.sentences->parameters(), options.save_sentences);
     const std::string job = preprocess_job(options, files);
     const bool is_repeatable = std::ranges::find(files, kStandardInput) == files.end();
     auto found =

@@ -42,6 +42,8 @@ struct PreprocessOptions {
   double checkpoint_interval_s = 30;
   /// Makes each sentence a sequence of its document; null: each text is one sequence.
   std::shared_ptr<const PunktSplitter> sentences = {};
+  /// Folder to which the parameters of `sentences` are written; empty: they are not written.
+  fs::path save_sentences = {};
   /// Reads conversations, of which each line makes one sequence; null: texts. Then `encode` is not
   /// called, and `json_keys` is "messages".
   std::shared_ptr<const PromptFormat> conversations = {};

@@ -7,6 +7,7 @@
 #include <zstd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <string_view>
@@ -22,6 +23,28 @@ constexpr std::size_t kInputBuffer = std::size_t{1} << 18;
 [[noreturn]] void throw_damaged_file(const fs::path& path, const std::string& how) {
   throw UserError(
       {path.string() + ": damaged or truncated " + how, "", "copy or download the file again"});
+}
+
+constexpr std::size_t kLongestSignature = 10;
+
+/// Throws a UserError for compressed files that are not read. `start` holds the first bytes.
+void refuse_other_formats(const fs::path& path, std::string_view start) {
+  struct Format {
+    std::string_view name, first, behind_4, program;
+  };
+  constexpr std::array kFormats = {Format{"xz", "\xfd\x37zXZ", "", "xz -dc"},
+                                   Format{"bzip2", "BZh", "1AY&SY", "bzip2 -dc"},
+                                   Format{"zip", "PK\x03\x04", "", "unzip -p"}};
+  for (const Format& format : kFormats) {
+    if (!start.starts_with(format.first) || start.size() < 4 ||
+        !start.substr(4).starts_with(format.behind_4))
+      continue;
+    const std::string name = path == kStandardInput ? "the standard input" : path.string();
+    throw UserError({name + " is compressed with " + std::string(format.name),
+                     "only gzip and zstd are read",
+                     "decompress it with " + std::string(format.program) +
+                         ", whose output --input - reads too"});
+  }
 }
 
 /// Reads the bytes of a file unchanged and supports peeking at the first ones.
@@ -195,9 +218,10 @@ void TextStream::skip(std::uint64_t size) {
 
 std::unique_ptr<TextStream> open_text(const fs::path& path, const StopEvent* stop) {
   auto file = std::make_unique<PlainStream>(path, stop);
-  const std::string_view start = file->peek(4);
+  const std::string_view start = file->peek(kLongestSignature);
   if (start.starts_with("\x1f\x8b")) return std::make_unique<GzipStream>(std::move(file));
-  if (start == "\x28\xb5\x2f\xfd") return std::make_unique<ZstdStream>(std::move(file));
+  if (start.starts_with("\x28\xb5\x2f\xfd")) return std::make_unique<ZstdStream>(std::move(file));
+  refuse_other_formats(path, start);
   return file;
 }
 

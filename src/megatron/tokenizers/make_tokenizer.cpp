@@ -137,6 +137,14 @@ void refuse_unread_flags(const TokenizerConfig& config, const std::string& type)
       type != "TikTokenizer")
     refuse("--tokenizer-special-tokens adds tokens to a tokenizer.json or a TikTokenizer only",
            "use a tokenizer.json that was converted from this tokenizer");
+  const bool has_tiktoken_flags =
+      !config.tiktoken_pattern.empty() ||
+      config.tiktoken_num_special_tokens != TokenizerConfig{}.tiktoken_num_special_tokens;
+  if (has_tiktoken_flags && type != "TikTokenizer")
+    refuse(std::string(config.tiktoken_pattern.empty() ? "--tiktoken-num-special-tokens"
+                                                       : "--tiktoken-pattern") +
+               " has an effect only with TikTokenizer",
+           "add --tokenizer-type TikTokenizer");
   if (!config.tokenizer_model.empty() && (type.starts_with("Null") || type == "ByteTokenizer"))
     refuse("--tokenizer-model " + config.tokenizer_model + " would not be read",
            "leave --tokenizer-type out to read that file");
