@@ -193,7 +193,8 @@ TEST_F(Elastic, AHostThatIsStartedTwiceIsNamed) {
   ASSERT_TRUE(leader->wait_for("waiting: 2 of 3 hosts are here")) << leader->output();
   const auto other = start("3 --node-rank 1", 10);
   EXPECT_EQ(other->wait(), 2);
-  EXPECT_THAT(other->output(), HasSubstr("this launcher: host 1 was started twice, on "));
+  EXPECT_THAT(other->output(),
+              HasSubstr("the first host refuses this launcher: host 1 was started twice, on "));
   EXPECT_THAT(other->output(), HasSubstr("start one launcher on each host"));
 }
 

@@ -191,9 +191,11 @@ TEST_F(Agents, RefuseALauncherOfAnotherRun) {
   const std::string refusal = message_of([&] {
     serve_until({leader_.get(), member.get()}, [] { return false; });
   });
-  EXPECT_THAT(refusal, HasSubstr("belongs to the run '77', but the launcher of the first host to "
-                                 "a run without --rdzv-id"));
+  const std::string reason =
+      "it belongs to the run '77', that of the first host to a run without --rdzv-id";
+  EXPECT_THAT(refusal, HasSubstr("the first host refuses this launcher: " + reason));
   EXPECT_THAT(leader_->waiting_text(), HasSubstr("1 of 2 hosts is here"));
+  EXPECT_THAT(leader_->waiting_text(), HasSubstr(" was refused: " + reason));
 }
 
 TEST_F(Agents, NoticeThatTheLeaderHasEnded) {

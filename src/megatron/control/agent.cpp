@@ -124,7 +124,10 @@ class LeaderAgent final : public Agent {
     const std::string bound = service_.address();
     return is_loopback(bound.c_str()) ? service_.address_for_others() : bound;
   }
-  std::string waiting_text() const override { return membership_.waiting_text(); }
+  std::string waiting_text() const override {
+    const std::string text = membership_.waiting_text();
+    return text.empty() ? text : text + refused_text_;
+  }
 
   void tell_the_end(milliseconds limit) override {
     const auto end = std::chrono::steady_clock::now() + limit;
@@ -164,7 +167,7 @@ class LeaderAgent final : public Agent {
     const std::int64_t node_rank = number(line, "node_rank");
     const std::string id = text(line, "id"), other = membership_.agent_of(node_rank);
     if (const std::string run = text(line, "run"); run != options_.run_name)
-      return service_.set(refused_key(id), other_run_text(run));
+      return refuse(line, other_run_text(run));
     if (other != id && silence_of(other, now) >= kSilentPlaceLimit) lose(other, now);
     const std::string refusal =
         membership_.join({.id = id,
@@ -172,14 +175,20 @@ class LeaderAgent final : public Agent {
                           .node_rank = node_rank < 0 ? std::nullopt : std::optional(node_rank),
                           .num_ranks = number(line, "num_ranks")},
                          now);
-    if (!refusal.empty()) return service_.set(refused_key(id), refusal);
+    if (!refusal.empty()) return refuse(line, refusal);
     if (id != this->id()) signs_.try_emplace(id, Sign{"", now});
   }
+  /// Tells a launcher that it is refused, and remembers this for waiting_text().
+  void refuse(const Json& line, const std::string& reason) {
+    service_.set(refused_key(text(line, "id")), reason);
+    refused_text_ = "; the launcher of " + text(line, "host") + " was refused: " + reason;
+  }
+
   std::string other_run_text(const std::string& run) const {
     const auto named = [](const std::string& name) {
       return name.empty() ? std::string("a run without --rdzv-id") : "the run '" + name + "'";
     };
-    return "belongs to " + named(run) + ", but the launcher of the first host to " +
+    return "it belongs to " + named(run) + ", that of the first host to " +
            named(options_.run_name);
   }
   void take_ended(const Json& line, Time now) {
@@ -257,7 +266,8 @@ class LeaderAgent final : public Agent {
   Decision decision_;
   std::map<std::string, Sign> signs_;  ///< of life, by the agent's id
   std::optional<LostHost> lost_host_;
-  bool has_event_ = true;  ///< since the last decision
+  std::string refused_text_;  ///< which launcher was refused last, and why
+  bool has_event_ = true;     ///< since the last decision
   Time last_decision_{}, last_look_ = std::chrono::steady_clock::now();
 };
 
@@ -279,7 +289,7 @@ class MemberAgent final : public Agent {
   void serve() override {
     relay_.serve();
     if (const auto refusal = relay_.value(refused_key(id())))
-      throw UserError({"this launcher", *refusal,
+      throw UserError({"the first host refuses this launcher", *refusal,
                        "start one launcher on each host, with a --node-rank of its own, and the "
                        "same --nproc-per-node and --rdzv-id"});
     if (const auto text = relay_.value(kDecisionKey); text && *text != text_) {

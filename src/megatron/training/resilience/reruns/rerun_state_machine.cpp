@@ -150,11 +150,17 @@ double RerunStateMachine::difference(double result) {
   return pretended ? *pretended : relative_difference(initial_result_, result);
 }
 
+std::string RerunStateMachine::differing(double result) const {
+  const bool is_injected = relative_difference(initial_result_, result) == 0;
+  return result_text(result) + " != " + result_text(initial_result_) +
+         (is_injected ? ", by the injected error" : "");
+}
+
 void RerunStateMachine::judge_first_rerun(double result, const ResultCheck& check) {
   const std::string now = result_text(result), before = result_text(initial_result_);
   if (difference(result) > check.tolerance) {
-    options_.log("First rerun: unexpected result is not reproducible within the tolerance (" + now +
-                 " != " + before + ")");
+    options_.log("First rerun: unexpected result is not reproducible within the tolerance (" +
+                 differing(result) + ")");
     track(RerunStatus::first_rerun_not_reproducible, result, check.message);
     log_failure("Possible transient error!");
     return;
@@ -181,7 +187,7 @@ void RerunStateMachine::judge_second_rerun(double result, const ResultCheck& che
     options_.log(
         "Second rerun: unexpected result is not reproducible on a different GPU, therefore was "
         "likely incorrect (" +
-        now + " != " + before + ")");
+        differing(result) + ")");
     log_failure("Possible persistent error!");
     return;
   }

@@ -91,6 +91,8 @@ class RerunStateMachine {
   bool is_rejected(double result, const ResultCheck& check);
   bool is_unexpectedly_large(double result, const ResultCheck& check);
   double difference(double result);
+  /// Returns a result and the rejected one for a message which says that they differ.
+  std::string differing(double result) const;
   void report_statistics();
   void log_failure(const std::string& message);
   void track(RerunStatus status, double result, const std::string& message);
