@@ -164,6 +164,15 @@ TEST(Membership, AHostLeavesAndTheRunGoesOn) {
   EXPECT_FALSE(leader.decide().is_restart);
 }
 
+TEST(Membership, ARunThatEndedByItselfIsNotStartedAgainForAHostThatLeaves) {
+  Leader leader(elastic(2, 2));
+  for (const char* id : {"a", "b"}) leader.join(id);
+  leader.leave("b");
+  leader.end_all({0, ""});
+  EXPECT_EQ(leader.decide().kind, Kind::end);
+  EXPECT_EQ(leader.decide().code, 0);
+}
+
 TEST(Membership, AReplacementMayHaveThePlaceOfAHostThatLeaves) {
   Leader leader(elastic(2, 2));
   leader.join("a", 0);

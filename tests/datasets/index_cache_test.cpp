@@ -32,11 +32,12 @@ class IndexCacheTest : public ::testing::Test {
     test::write_text_file(folder_ / "a.idx", std::to_string(contents));
   }
 
-  std::vector<std::int64_t> load() {
+  std::vector<std::int64_t> load(const std::function<void()>& while_building = [] {}) {
     const IndexArrays arrays = load_or_build(
         entry(),
-        [this] {
+        [&] {
           ++builds_;
+          while_building();
           return IndexArrays{
               NpyArray(std::vector<std::int32_t>(5000, static_cast<std::int32_t>(contents_)))};
         },
@@ -80,6 +81,18 @@ TEST_F(IndexCacheTest, ReadsNoContentsOfUnchangedFiles) {
   EXPECT_EQ(checksums_, 0);
   EXPECT_EQ(builds_, 1);
   EXPECT_THAT(warnings_, IsEmpty());
+}
+
+// The stamp would say that the index belongs to the new data, whose contents nobody has read.
+TEST_F(IndexCacheTest, DoesNotKeepAnIndexOfDataThatWereReplacedMeanwhile) {
+  set_age(folder_ / "a.idx", hours(2));
+  load([this] {
+    test::write_text_file(folder_ / "a.idx", "other data");
+    set_age(folder_ / "a.idx", hours(1));
+  });
+  EXPECT_THAT(warnings_, ElementsAre(HasSubstr("the data were replaced while it was built")));
+  load();
+  EXPECT_EQ(builds_, 2);
 }
 
 // The clock of the host that wrote the data is ahead, or the data were copied after the build.

@@ -148,6 +148,8 @@ TEST_F(PreprocessTest, GivesTheSameFilesForAnyNumberOfWorkers) {
        {std::pair<std::string, std::string>{"in.jsonl.gz",
                                             gzip(lines.substr(0, 1000)) + gzip(lines.substr(1000))},
         {"in.jsonl.zst", zstd(lines.substr(0, 1000)) + zstd(lines.substr(1000))},
+        {"skippable_frame.jsonl.zst",
+         std::string("\x50\x2a\x4d\x18\x04\0\0\0skip", 12) + zstd(lines)},
         {"in.jsonl", lines}}) {
     input(name, content);
     options_.workers = 4;
@@ -156,6 +158,17 @@ TEST_F(PreprocessTest, GivesTheSameFilesForAnyNumberOfWorkers) {
                 test::read_text_file(folder_ / "out_text_document.idx") == idx)
         << name;
   }
+}
+
+// What a run has written into the folder of its input is no input of the next one.
+TEST_F(PreprocessTest, LeavesOutItsOwnFiles) {
+  input("in.jsonl", "{\"text\": \"a\"}\n");
+  options_.inputs = {folder_.path()};
+  fs::create_directories(folder_ / "out_punkt");
+  test::write_text_file(folder_ / "out_punkt/abbrev_types.txt", "dr\n");
+  test::write_text_file(folder_ / "out.partial.json", "{}\n");
+  run();
+  EXPECT_THAT(documents(), ElementsAre("a$|"));
 }
 
 TEST_F(PreprocessTest, CutsTextFiles) {

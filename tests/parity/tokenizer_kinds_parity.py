@@ -218,6 +218,8 @@ SENTENCEPIECE_OPTIONS = {
     "bpe_across_spaces": dict(model_type="bpe", split_by_whitespace=False),
     "unigram_across_spaces": dict(model_type="unigram", split_by_whitespace=False),
     "char": dict(model_type="char"),
+    "word": dict(model_type="word"),
+    "word_suffix": dict(model_type="word", treat_whitespace_as_suffix=True),
 }
 
 

@@ -39,6 +39,10 @@ constexpr double kLeaveAnswerSeconds = 5;
 constexpr double kLostLeaderSeconds = 15;
 /// Limit of a wait for events while the agent must be served regularly.
 constexpr int kTickMilliseconds = 500;
+/// Longest wait for events; they are waited for again.
+constexpr std::int64_t kLongestWaitMilliseconds = 3'600'000;
+/// Time to write the last output after a signal, before it is dropped.
+constexpr std::chrono::seconds kDrainGrace{2};
 
 int exit_code(int status) {
   return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
@@ -160,7 +164,8 @@ int Supervisor::wait_milliseconds() const {
     if (!deadline) continue;
     const auto left =
         std::chrono::ceil<std::chrono::milliseconds>(*deadline - Clock::now()).count();
-    const int wait_ms = static_cast<int>(std::max<std::int64_t>(0, left));
+    const int wait_ms =
+        static_cast<int>(std::clamp<std::int64_t>(left, 0, kLongestWaitMilliseconds));
     limit_ms = limit_ms < 0 ? wait_ms : std::min(limit_ms, wait_ms);
   }
   return limit_ms;
@@ -363,7 +368,13 @@ void Supervisor::drain() {
   terminate_at_.reset();
   kill_at_.reset();
   post_unexplained_failure(/*is_last_chance=*/true);
-  while (has_output()) wait_for_events();
+  while (has_output() && !(kill_at_ && Clock::now() >= *kill_at_)) {
+    wait_for_events();
+    while (const auto signal = signals_.take()) {
+      // The reader of the output may stand still.
+      if (is_request_to_stop(*signal) && !kill_at_) kill_at_ = Clock::now() + kDrainGrace;
+    }
+  }
   if (!result_.rank) return;
   result_.since_failure =
       std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - *failed_at_);

@@ -266,7 +266,9 @@ int run_preprocess_data(std::span<const std::string> args) {
                  "makes every line of a .txt file a document\n";
   const TokenDtype type = optimal_token_dtype(tokenizer->vocab_size());
   if (options.json) {
-    std::cout << json_report(summary, type).dump() << "\n";
+    std::cout
+        << json_report(summary, type).dump(-1, ' ', false, OrderedJson::error_handler_t::replace)
+        << "\n";
   } else {
     report(summary, type);
   }

@@ -229,6 +229,8 @@ void refuse_unused_flags(const Options& options, const ParseResult& parsed) {
     const bool is_for_others = field.name == "text" || field.name == "json" ||
                                field.name == "tokenizer_type" || field.name == "tiktoken_pattern";
     if (trains ? is_for_others : is_for_training) refuse(field, options.action);
+    if (!trains && field.group == "Text" && options.text.empty())
+      refuse(field, options.action + " without --text");
   }
   if (!trains) return;
   const std::string model = write_values(options.trainer.model).front();

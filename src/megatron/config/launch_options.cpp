@@ -73,20 +73,24 @@ const FieldTable<LaunchOptions>& launch_table() {
     t.field("grace_seconds", &Options::grace_seconds,
             "seconds that the other ranks have to exit after one has failed, before they are "
             "killed")
-        .at_least(0);
+        .at_least(0)
+        .at_most(1e9);
     t.field("join_seconds", &Options::join_seconds,
             "seconds to wait for the first host, and for the least number of hosts")
         .alias("join_timeout")
-        .at_least(0);
+        .at_least(0)
+        .at_most(1e9);
     t.field("last_call_seconds", &Options::last_call_seconds,
             "with --nnodes MIN:MAX: seconds without a further host after which the run begins with "
             "those that are here")
         .alias("last_call_timeout")
-        .at_least(0);
+        .at_least(0)
+        .at_most(1e9);
     t.field("settle_seconds", &Options::settle_seconds,
             "with --nnodes MIN:MAX: least time between the start of the ranks, or the arrival of a "
             "further host, and the stop that takes it in")
-        .at_least(0);
+        .at_least(0)
+        .at_most(1e9);
     t.group("Output");
     t.field("prefix", &Options::prefix,
             "which output lines to prefix with [rank k]: all, others (those of all ranks but 0) or "

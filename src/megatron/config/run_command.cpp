@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <filesystem>
 #include <iostream>
 #include <new>
 #include <system_error>
@@ -47,6 +48,10 @@ CommandFailure command_failure(const std::exception_ptr& exception) {
     const std::string details = error.what();
     if (details == std::bad_alloc().what()) return {1, "error: out of memory"};
     return {2, "error: out of memory: " + details};
+  } catch (const std::filesystem::filesystem_error& error) {
+    const UserError refused({"cannot read " + error.path1().string(), error.code().message(),
+                             "check the path and its permissions"});
+    return {2, std::string("error: ") + refused.what()};
   } catch (const std::system_error& error) {
     if (error.code() == std::errc::resource_unavailable_try_again)
       return {2, std::string("error: ") + thread_error("a thread", error).what()};

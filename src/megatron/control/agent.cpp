@@ -343,7 +343,7 @@ class MemberAgent final : public Agent {
 
 std::unique_ptr<Agent> lead(const AgentOptions& options) {
   const bool is_one_host =
-      options.membership.max_hosts == 1 && options.master_addr.starts_with("127.");
+      options.membership.max_hosts == 1 && is_loopback(options.master_addr.c_str());
   return std::make_unique<LeaderAgent>(options,
                                        ListeningSocket({.port = options.master_port,
                                                         .loopback_only = is_one_host,

@@ -285,7 +285,9 @@ void Membership::end_round(Time now) {
   }
   const Agent& cause = cause_of_end();
   const HostResult& result = *cause.result;
-  if (result.code == 0 && !was_asked_) return finish(0, "");
+  const bool has_ended_by_itself = std::ranges::all_of(
+      decision_.members, [&](const std::string& id) { return find(id)->result->code == 0; });
+  if (has_ended_by_itself) return finish(0, "");
   if (is_left_ && result.code == 143 && !can_go_on()) return finish(143, decision_.reason);
   if (was_asked_ && (result.code == 0 || result.code == 143)) {
     // A run that ended by itself in the meantime resumes at its end, and ends again.

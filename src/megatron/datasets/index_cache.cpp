@@ -128,6 +128,12 @@ void store_entry(const IndexCacheEntry& entry, const EntryFiles& files, const In
   write_file_atomically(files.description(), entry.description);
 }
 
+std::vector<std::optional<FileStamp>> stamps_of(const IndexSources& sources) {
+  std::vector<std::optional<FileStamp>> stamps;
+  for (const fs::path& file : sources.files) stamps.push_back(file_stamp(file));
+  return stamps;
+}
+
 /// Takes the lock of an entry and returns how long another process held it, in seconds.
 double take_lock(const IndexCacheEntry& entry, const EntryFiles& files,
                  std::optional<FileLock>& lock) {
@@ -176,7 +182,12 @@ IndexArrays load_or_build(const IndexCacheEntry& entry, const std::function<Inde
       warnings.push_back(name + format("was built by another process in %.0f s", waited_s));
     return take(found);
   }
+  const auto before = stamps_of(entry.sources);
   IndexArrays arrays = build();
+  if (stamps_of(entry.sources) != before) {
+    warnings.push_back(name + "is not kept: the data were replaced while it was built");
+    return arrays;
+  }
   try {
     const std::string start = files.path("").filename().string();
     remove_leftovers(entry.folder, [&](const std::string& name) {  // of killed builders

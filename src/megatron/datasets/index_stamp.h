@@ -16,6 +16,7 @@ namespace megatron {
 /// than the resolution of their times.
 struct FileStamp {
   std::int64_t bytes = 0, time_ns = 0;
+  bool operator==(const FileStamp&) const = default;
 };
 /// Returns nullopt if the file does not exist or cannot be asked.
 std::optional<FileStamp> file_stamp(const fs::path& file);

@@ -331,10 +331,33 @@ class PreprocessRun {
   double last_saved_s_ = 0;
 };
 
+/// Returns whether a file belongs to a run of this prefix: what Punkt learned, or the parts and the
+/// checkpoint of a run that was killed.
+bool is_own_file(const fs::path& file, const fs::path& output_prefix) {
+  const fs::path normal = fs::absolute(file).lexically_normal(),
+                 prefix = fs::absolute(output_prefix).lexically_normal();
+  const fs::path folder = normal.parent_path();
+  if (folder == prefix.parent_path() / (prefix.filename().string() + "_punkt")) return true;
+  const std::string name = normal.filename().string();
+  return folder == prefix.parent_path() && name.starts_with(prefix.filename().string()) &&
+         name.find(".partial") != std::string::npos;
+}
+
+/// Returns the files of the inputs. Folders and globs may hold files that an earlier run of the
+/// same command has written, which are no input.
+std::vector<std::string> input_files(const PreprocessOptions& options) {
+  std::vector<std::string> files = expand_inputs(options.inputs);
+  std::erase_if(files, [&](const std::string& file) {
+    return file != kStandardInput && std::ranges::count(options.inputs, file) == 0 &&
+           is_own_file(file, options.output_prefix);
+  });
+  return files;
+}
+
 }  // namespace
 
 std::string first_texts(const PreprocessOptions& options, std::size_t size) {
-  const std::vector<std::string> files = expand_inputs(options.inputs);
+  const std::vector<std::string> files = input_files(options);
   check_preprocessing(options, files);
   ChunkReader reader(files, {.text_kind = options.text_documents, .columns = options.json_keys});
   DocumentReader documents(options.json_keys, /*keeps_invalid_utf8=*/false);
@@ -362,7 +385,7 @@ std::string first_texts(const PreprocessOptions& options, std::size_t size) {
 }
 
 PreprocessSummary preprocess(const PreprocessOptions& options, const Encoder& encode) {
-  const std::vector<std::string> files = expand_inputs(options.inputs);
+  const std::vector<std::string> files = input_files(options);
   check_preprocessing(options, files);
   PreprocessRun run(options, files);
   const StopEvent stop;

@@ -27,6 +27,12 @@ constexpr std::size_t kInputBuffer = std::size_t{1} << 18;
 
 constexpr std::size_t kLongestSignature = 10;
 
+/// zstd data may begin with a skippable frame (RFC 8878, 3.1.2), as pzstd writes it.
+bool is_zstd(std::string_view start) {
+  if (start.starts_with("\x28\xb5\x2f\xfd")) return true;
+  return start.size() >= 4 && (start[0] & 0xf0) == 0x50 && start.substr(1, 3) == "\x2a\x4d\x18";
+}
+
 /// Throws a UserError for compressed files that are not read. `start` holds the first bytes.
 void refuse_other_formats(const fs::path& path, std::string_view start) {
   struct Format {
@@ -220,7 +226,7 @@ std::unique_ptr<TextStream> open_text(const fs::path& path, const StopEvent* sto
   auto file = std::make_unique<PlainStream>(path, stop);
   const std::string_view start = file->peek(kLongestSignature);
   if (start.starts_with("\x1f\x8b")) return std::make_unique<GzipStream>(std::move(file));
-  if (start.starts_with("\x28\xb5\x2f\xfd")) return std::make_unique<ZstdStream>(std::move(file));
+  if (is_zstd(start)) return std::make_unique<ZstdStream>(std::move(file));
   refuse_other_formats(path, start);
   return file;
 }

@@ -46,7 +46,7 @@ std::string CleaningOptions::identity() const {
                      {"scripts", rules.scripts},    {"script_ratio", rules.min_script_ratio},
                      {"exact", duplicates.exact},   {"near", std::move(near)},
                      {"removed", removed_file}}
-      .dump();
+      .dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
 }
 
 DocumentExaminer::DocumentExaminer(const CleaningOptions& options)

@@ -58,17 +58,20 @@ FailureMonitor::~FailureMonitor() {
 }
 
 void FailureMonitor::add_cancel(std::function<void()> cancel) {
-  const std::lock_guard lock(mutex_);
-  cancels_.push_back(std::move(cancel));
+  {
+    const std::lock_guard lock(mutex_);
+    if (!is_cancelled_) return cancels_.push_back(std::move(cancel));
+  }
+  cancel();
 }
 
 void FailureMonitor::publish_failure() {
   try {
     if (!host_status_->failed()) return;
     store_.set_timeout(kStoreTimeoutAfterFailure);
-    if (!store_.has_all({kFailureKey}))
-      store_.set(kFailureKey, (host_status_->is_failure_explained() ? kExplained : kUnexplained) +
-                                  host_status_->failure());
+    store_.compare_set(kFailureKey, "",
+                       (host_status_->is_failure_explained() ? kExplained : kUnexplained) +
+                           host_status_->failure());
   } catch (const std::exception&) {
     // Expected when the store ended with its host. The other ranks notice that by themselves.
   }
@@ -188,6 +191,7 @@ void FailureMonitor::cancel_all() {
   std::vector<std::function<void()>> cancels;
   {
     const std::lock_guard lock(mutex_);
+    is_cancelled_ = true;
     cancels = cancels_;
   }
   for (const auto& cancel : cancels) cancel();

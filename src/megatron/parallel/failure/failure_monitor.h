@@ -59,6 +59,7 @@ class FailureMonitor {
   std::mutex mutex_;
   std::condition_variable changed_;
   bool ending_ = false;
+  bool is_cancelled_ = false;  ///< cancel_all() has taken the functions
   std::vector<std::function<void()>> cancels_;
   std::thread thread_;
 };

@@ -24,7 +24,7 @@ std::string prefix_of(const LaunchEnvironment& environment) {
 
 ListeningSocket listening_socket(const LaunchEnvironment& environment) {
   const bool is_one_host =
-      environment.num_nodes == 1 && environment.master_addr.starts_with("127.");
+      environment.num_nodes == 1 && is_loopback(environment.master_addr.c_str());
   return ListeningSocket({.port = environment.master_port,
                           .loopback_only = is_one_host,
                           .address_of = environment.master_addr});

@@ -259,7 +259,7 @@ bool contains(const Value& container, const Value& item, Meter& meter) {
     if (!item.is_text())
       throw TemplateError("'in <string>' requires string as left operand, not " + type_name(item));
     meter.charge(1 + container.as_text().size() / 32);
-    return container.as_text().find(item.as_text()) != std::string::npos;
+    return find_part(container.as_text(), item.as_text()) != std::string_view::npos;
   }
   if (container.is(Kind::dict)) {
     require_hashable(item);

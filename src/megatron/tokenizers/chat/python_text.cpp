@@ -1,6 +1,7 @@
 #include "megatron/tokenizers/chat/python_text.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "megatron/tokenizers/unicode.h"
 #include "megatron/tokenizers/utf8.h"
@@ -87,11 +88,19 @@ std::vector<std::string_view> split_at_space(std::string_view text, std::int64_t
   return words;
 }
 
+std::size_t find_part(std::string_view text, std::string_view part, std::size_t from) {
+  if (from > text.size()) return std::string_view::npos;
+  const void* const found =
+      ::memmem(text.data() + from, text.size() - from, part.data(), part.size());
+  return found == nullptr ? std::string_view::npos
+                          : static_cast<std::size_t>(static_cast<const char*>(found) - text.data());
+}
+
 std::vector<std::string_view> split_at(std::string_view text, std::string_view separator,
                                        std::int64_t limit, bool from_right) {
   std::vector<std::string_view> parts;
   while (limit < 0 || static_cast<std::int64_t>(parts.size()) < limit) {
-    const std::size_t at = from_right ? text.rfind(separator) : text.find(separator);
+    const std::size_t at = from_right ? text.rfind(separator) : find_part(text, separator);
     if (at == std::string_view::npos) break;
     const std::string_view before = text.substr(0, at), after = text.substr(at + separator.size());
     parts.push_back(from_right ? after : before);
@@ -131,7 +140,7 @@ std::string replace_all(std::string_view text, std::string_view old, std::string
       begin = next;
       continue;
     }
-    const std::size_t at = text.find(old, begin);
+    const std::size_t at = find_part(text, old, begin);
     if (at == std::string_view::npos) break;
     out += text.substr(begin, at - begin);
     out += by;
@@ -143,8 +152,8 @@ std::string replace_all(std::string_view text, std::string_view old, std::string
 std::int64_t count_parts(std::string_view text, std::string_view part) {
   if (part.empty()) return static_cast<std::int64_t>(count_characters(text)) + 1;
   std::int64_t count = 0;
-  for (std::size_t at = text.find(part); at != std::string_view::npos;
-       at = text.find(part, at + part.size()))
+  for (std::size_t at = find_part(text, part); at != std::string_view::npos;
+       at = find_part(text, part, at + part.size()))
     ++count;
   return count;
 }

@@ -252,13 +252,8 @@ void SentencePieceTokenizer::encode_normalized(std::string_view text,
   for (std::size_t at = 0; at < text.size();) {
     bool is_symbol = false;
     std::size_t length = pieces_.prefix_length(text.substr(at), is_symbol);
-    if (by_word && model_.treat_whitespace_as_suffix) {
-      const std::size_t space = text.find(kSpaceSymbol, at);
-      length =
-          space == std::string_view::npos ? text.size() - at : space + kSpaceSymbol.size() - at;
-    } else if (by_word) {
-      length = std::min(text.find(kSpaceSymbol, at + length), text.size()) - at;
-    }
+    // sentencepiece divides words before spaces, also if its models put spaces behind words.
+    if (by_word) length = std::min(text.find(kSpaceSymbol, at + length), text.size()) - at;
     const std::string_view piece = text.substr(at, length);
     out.push_back({piece, pieces_.id_of(piece)});
     at += length;

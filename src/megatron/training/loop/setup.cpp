@@ -118,7 +118,7 @@ Trainer set_up(const RunConfig& run, std::ostream& out, const RankContext& world
   if (plan.source && !plan.source->is_local) services.sections->note_loaded();
   services.folders =
       open_save_folders(plan.settings.checkpoint, plan.source, plan.rank, services.warnings, out);
-  skip_rejected_iterations(plan.settings, out);
+  skip_rejected_iterations(plan.settings, plan.rank, out);
   services.timers = make_timers(plan.settings.logger, plan.rank);
   print_run(plan, *here.device, out);
   TrainingState state{.model = world.kept != nullptr ? world.kept->take(plan) : nullptr};

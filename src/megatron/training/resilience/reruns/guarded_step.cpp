@@ -52,13 +52,15 @@ ComputeLocation this_location(const Rank& rank) {
 
 RerunStateMachine::Options machine_options(const TrainingPlan& plan, std::ostream& out) {
   const RerunConfig& config = plan.settings.rerun;
-  return {.mode = rerun_mode(config.rerun_mode),
-          .error_injection_rate = config.error_injection_rate,
-          .error_injection_type = rerun_diagnostic(config.error_injection_type),
-          .seed = plan.rank.seed,
-          .tracker_filename = config.result_rejected_tracker_filename,
-          .place = this_location(plan.rank),
-          .log = [&out](const std::string& message) { out << message << std::endl; }};
+  return {
+      .mode = rerun_mode(config.rerun_mode),
+      .error_injection_rate = config.error_injection_rate,
+      .error_injection_type = rerun_diagnostic(config.error_injection_type),
+      .seed = plan.rank.seed,
+      // The results are those of all ranks, so one line says it.
+      .tracker_filename = plan.rank.world.rank == 0 ? config.result_rejected_tracker_filename : "",
+      .place = this_location(plan.rank),
+      .log = [&out](const std::string& message) { out << message << std::endl; }};
 }
 
 /// Returns the root of the sum of squares over all parameters, in float64. Collective over the

@@ -12,6 +12,7 @@
 #include "megatron/base/error.h"
 #include "megatron/base/format.h"
 #include "megatron/config/field_values.h"
+#include "megatron/parallel/object_collectives.h"
 #include "megatron/training/observability/log_lines.h"
 
 namespace megatron {
@@ -90,10 +91,11 @@ SkippedIterations iterations_to_skip(const std::string& path) {
   return result;
 }
 
-void skip_rejected_iterations(Settings& settings, std::ostream& out) {
+void skip_rejected_iterations(Settings& settings, const Rank& rank, std::ostream& out) {
   const std::string& path = settings.rerun.result_rejected_tracker_filename;
   if (path.empty()) return;
-  const SkippedIterations found = iterations_to_skip(path);
+  const SkippedIterations found =
+      rank.world.rank == 0 ? iterations_to_skip(path) : SkippedIterations{};
   const auto listed = [](const std::vector<std::int64_t>& iterations) {
     std::string text;
     for (const std::int64_t iteration : iterations)
@@ -104,8 +106,10 @@ void skip_rejected_iterations(Settings& settings, std::ostream& out) {
   if (!found.to_ignore.empty())
     out << "Will not skip these iterations due to multiple rank errors: " << listed(found.to_ignore)
         << std::endl;
-  auto& skipped = settings.training.iterations_to_skip;
-  skipped.insert(skipped.end(), found.to_skip.begin(), found.to_skip.end());
+  std::vector<std::string> numbers;
+  for (const std::int64_t iteration : found.to_skip) numbers.push_back(std::to_string(iteration));
+  for (const std::string& number : broadcast_strings({rank.world, rank.device}, numbers))
+    settings.training.iterations_to_skip.push_back(std::stoll(number));
 }
 
 }  // namespace megatron

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "megatron/config/settings.h"
+#include "megatron/parallel/rank.h"
 #include "megatron/training/resilience/reruns/rerun_state.h"
 
 namespace megatron {
@@ -41,8 +42,9 @@ struct SkippedIterations {
 /// at it. A missing file gives none; lines in another format are ignored.
 SkippedIterations iterations_to_skip(const std::string& path);
 
-/// Adds the iterations in the settings' tracker file to --iterations-to-skip and prints a message.
-void skip_rejected_iterations(Settings& settings, std::ostream& out);
+/// Adds the iterations in the settings' tracker file, which rank 0 reads, to --iterations-to-skip
+/// and prints a message. Collective over all ranks.
+void skip_rejected_iterations(Settings& settings, const Rank& rank, std::ostream& out);
 
 /// Formats a float as Python does: "nan", "inf", "4.5".
 std::string result_text(double result);
