@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "megatron/base/error.h"
 #include "megatron/parallel/failure/host_status.h"
 
 namespace megatron {
@@ -69,9 +70,10 @@ TEST(HangReport, KnowsWhomToAskAbout) {
 TEST(HangReport, StatesTravelAsText) {
   const RankStates states{{4, waiting("all_reduce 'norm' on dp", {1, 9})},
                           {5, {Kind::stopped, {}, 12, "node2"}}};
-  EXPECT_EQ(write_states(read_states(write_states(states))), write_states(states));
-  EXPECT_EQ(read_states(write_states(states)).at(4).wait.missing,
+  EXPECT_EQ(write_states(read_states(write_states(states), 10)), write_states(states));
+  EXPECT_EQ(read_states(write_states(states), 10).at(4).wait.missing,
             (std::vector<std::int64_t>{1, 9}));
+  EXPECT_THROW(read_states(write_states(states), 9), UserError) << "there is no rank 9";
 }
 
 /// An asynchronous call does not count as a wait until its caller blocks on it.

@@ -200,6 +200,23 @@ TEST(Metaspace, MarksTheWordsThatItsSchemeNames) {
   }
 }
 
+// The scheme "first" marks a word that begins with the first character of the original text.
+TEST(Metaspace, DoesNotMarkAFirstWordBehindRemovedText) {
+  const Json vocab = {{"▁", 0}, {"a", 1}, {"b", 2}};
+  const Json metaspace = {{"type", "Metaspace"},
+                          {"replacement", "▁"},
+                          {"prepend_scheme", "first"},
+                          {"split", true}};
+  const Json strip = {{"type", "Strip"}, {"strip_left", true}, {"strip_right", false}};
+  const auto stripped = characters(vocab, {{"normalizer", strip}, {"pre_tokenizer", metaspace}});
+  EXPECT_EQ(stripped.encode(" a b"), (Ids{1, 0, 2}));
+  EXPECT_EQ(stripped.encode("a b"), (Ids{0, 1, 0, 2}));
+  EXPECT_EQ(stripped.encode(std::string(5000, ' ') + "a b"), (Ids{1, 0, 2}));
+  const Json words = {{"type", "Sequence"},
+                      {"pretokenizers", {{{"type", "WhitespaceSplit"}}, metaspace}}};
+  EXPECT_EQ(characters(vocab, {{"pre_tokenizer", words}}).encode(" a b"), (Ids{1, 2}));
+}
+
 TEST(ByteFallback, DecodesEachRunOfBytesByItself) {
   const auto tokenizer = characters({{"a", 0}, {"<0xC3>", 1}, {"<0xA9>", 2}, {"<0xE2>", 3}},
                                     {{"decoder", {{"type", "ByteFallback"}}}});

@@ -192,6 +192,8 @@ class LeaderAgent final : public Agent {
            named(options_.run_name);
   }
   void take_ended(const Json& line, Time now) {
+    // A host that was given up may come back with this.
+    if (text(line, "id") != id()) signs_.try_emplace(text(line, "id"), Sign{"", now});
     membership_.end(text(line, "id"), number(line, "round"),
                     {.code = static_cast<int>(number(line, "code")),
                      .description = text(line, "description"),

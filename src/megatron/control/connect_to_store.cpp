@@ -68,8 +68,7 @@ class StoreConnector {
             (unknown_since_ && now - *unknown_since_ >= options_.name_timeout))
           give_up();
       }
-      if (options_.is_cancelled && options_.is_cancelled())
-        throw StoreLost("told to end while waiting for " + address_.owner);
+      end_if_cancelled();
       report_progress();
       std::this_thread::sleep_for(pause);
     }
@@ -131,8 +130,14 @@ class StoreConnector {
              "look at " + address_.owner +
                  ", or choose a free port with --master-port (MASTER_PORT on every rank)"});
       }
+      end_if_cancelled();
       report_progress();
     }
+  }
+
+  void end_if_cancelled() const {
+    if (options_.is_cancelled && options_.is_cancelled())
+      throw StoreLost("told to end while waiting for " + address_.owner);
   }
 
   /// Shows the token, or that there is none. Returns false when the store ended meanwhile.

@@ -179,7 +179,8 @@ bool FailureMonitor::wait_for_states(const std::vector<std::int64_t>& ranks, std
       if (!knows) continue;
       const auto text = store_.find(states_key(other));
       if (text && request_of(*text) >= request)
-        states.merge(read_states(text->substr(text->find('\n') + 1)));
+        states.merge(read_states(text->substr(text->find('\n') + 1),
+                                 static_cast<std::int64_t>(options_.host_leader.size())));
     }
     if (std::ranges::all_of(ranks, [&](std::int64_t rank) { return states.contains(rank); }))
       return true;

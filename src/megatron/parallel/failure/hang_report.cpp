@@ -68,15 +68,20 @@ std::string wait_text(std::int64_t rank, const RankState& state) {
          state.wait.call;
 }
 
-std::vector<std::int64_t> missing_of(const Json& state, const std::string& source) {
-  std::vector<std::int64_t> missing;
-  for (const Json& rank : json_at(state, "missing", source)) {
-    if (!rank.is_number_integer())
-      throw UserError({source, "lists " + rank.dump() + " as a missing rank",
-                       "use one version of "
-                       "megatron on all hosts"});
-    missing.push_back(rank.get<std::int64_t>());
+std::int64_t rank_of(const Json& rank, std::int64_t world_size, const std::string& source) {
+  if (rank.is_number_integer()) {
+    const auto number = rank.get<std::int64_t>();
+    if (number >= 0 && number < world_size) return number;
   }
+  throw UserError({source, "name " + rank.dump() + " as a rank of " + std::to_string(world_size),
+                   "use one version of megatron on all hosts"});
+}
+
+std::vector<std::int64_t> missing_of(const Json& state, std::int64_t world_size,
+                                     const std::string& source) {
+  std::vector<std::int64_t> missing;
+  for (const Json& rank : json_at(state, "missing", source))
+    missing.push_back(rank_of(rank, world_size, source));
   return missing;
 }
 
@@ -191,14 +196,18 @@ std::string write_states(const RankStates& states) {
   return list.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
-RankStates read_states(const std::string& text) {
+RankStates read_states(const std::string& text, std::int64_t world_size) {
   const std::string source = "the states of a host's ranks";
   RankStates states;
   for (const Json& item : parse_json(text, source)) {
-    const auto kind = static_cast<Kind>(json_int(item, "kind", source));
+    const std::int64_t number = json_int(item, "kind", source);
+    if (number < 0 || number > static_cast<std::int64_t>(Kind::silent))
+      throw UserError({source, "are of kind " + std::to_string(number),
+                       "use one version of megatron on all hosts"});
+    const auto kind = static_cast<Kind>(number);
     RankWait wait{kind == Kind::waiting, json_string(item, "call", source),
-                  missing_of(item, source), json_int(item, "iteration", source)};
-    RankState& state = states[json_int(item, "rank", source)];
+                  missing_of(item, world_size, source), json_int(item, "iteration", source)};
+    RankState& state = states[rank_of(json_at(item, "rank", source), world_size, source)];
     state = {.kind = kind,
              .wait = std::move(wait),
              .process = json_int(item, "process", source),

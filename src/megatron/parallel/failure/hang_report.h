@@ -84,6 +84,7 @@ std::string report_hang(HostStatus& host_status, const TimedOutRank& waiter);
 
 /// Serializes states for other hosts; read_states() is the inverse.
 std::string write_states(const RankStates& states);
-RankStates read_states(const std::string& text);
+/// Throws a UserError for states that no rank of so many writes.
+RankStates read_states(const std::string& text, std::int64_t world_size);
 
 }  // namespace megatron

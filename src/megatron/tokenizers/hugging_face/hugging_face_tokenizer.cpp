@@ -107,10 +107,25 @@ std::vector<std::int32_t> HuggingFaceTokenizer::encode_fragment(std::string_view
   return ids;
 }
 
+/// Returns whether the normalized text begins with what was the first character of the text. Aligns
+/// as little of it as tells.
+bool HuggingFaceTokenizer::keeps_start(std::string_view text) const {
+  constexpr std::size_t kFirstSize = 256, kEnough = 64;
+  for (std::size_t size = kFirstSize;; size *= 4) {
+    const std::string_view part = utf8_prefix(text, size);
+    hugging_face::AlignedText aligned(part);
+    normalizer_->align(aligned);
+    if (aligned.text.size() >= kEnough || part.size() == text.size())
+      return aligned.text.empty() || aligned.places.front().begin == 0;
+  }
+}
+
 void HuggingFaceTokenizer::encode_plain(std::string_view text, bool starts_document,
                                         std::vector<std::int32_t>& ids) const {
   std::string normalized;
   if (normalizer_) {
+    if (starts_document && pre_tokenizer_ && pre_tokenizer_->reads_start())
+      starts_document = keeps_start(text);
     normalized = normalizer_->apply(std::string(text));
     text = normalized;
   }

@@ -62,6 +62,7 @@ class HuggingFaceTokenizer : public Tokenizer {
   void begin_with_bos(const std::string& what);
 
  private:
+  bool keeps_start(std::string_view text) const;
   void encode_plain(std::string_view text, bool starts_document,
                     std::vector<std::int32_t>& ids) const;
   void encode_words(std::string_view text, bool starts_document,

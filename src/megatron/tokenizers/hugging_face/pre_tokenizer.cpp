@@ -21,6 +21,7 @@ namespace {
 /// to the word with its places.
 template <class Append, class Align>
 void rewrite_words(PreTokenizedString& words, Append append, Align align) {
+  if (!words.spans.empty() && words.spans.front().begin > 0) words.starts_document = false;
   std::string text;
   std::vector<Span> places;
   text.reserve(words.text.size() + words.text.size() / 2);
@@ -243,8 +244,10 @@ class Metaspace : public PreTokenizer {
     std::size_t i = 0;
     character_ = next_code_point(replacement_, i);
   }
+  bool reads_start() const override { return prepend_ == Prepend::first; }
   void apply(PreTokenizedString& words) const override {
-    bool at_start = words.starts_document;
+    bool at_start =
+        words.starts_document && (words.spans.empty() || words.spans.front().begin == 0);
     const auto wants_prefix = [&](std::string_view word) {
       const bool wanted = prepend_ == Prepend::always || (prepend_ == Prepend::first && at_start);
       at_start = false;
@@ -285,6 +288,9 @@ class Sequence : public PreTokenizer {
       part->apply(words);
       check_growth(original, words.text.size());
     }
+  }
+  bool reads_start() const override {
+    return std::ranges::any_of(parts_, [](const auto& part) { return part->reads_start(); });
   }
   const WordSplitter* byte_level_words() const override {
     if (parts_.size() == 1) return parts_.front()->byte_level_words();

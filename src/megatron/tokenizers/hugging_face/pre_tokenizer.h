@@ -16,7 +16,7 @@ namespace megatron::hugging_face {
 struct PreTokenizedString {
   std::string text;
   std::vector<Span> spans;       ///< the words; none is empty
-  bool starts_document = false;  ///< true when the first word begins the original text
+  bool starts_document = false;  ///< true when `text` begins the original text
   /// For each byte the place of a character in the original text; empty: nobody asks.
   std::vector<Span> places = {};
 };
@@ -27,6 +27,8 @@ class PreTokenizer {
   virtual ~PreTokenizer() = default;
   /// Splits or rewrites every word.
   virtual void apply(PreTokenizedString& words) const = 0;
+  /// Returns whether apply() reads PreTokenizedString::starts_document.
+  virtual bool reads_start() const { return false; }
   /// Returns the splitter when apply() only splits a text with it, leaving nothing out, and then
   /// writes every byte as a character of the byte alphabet; otherwise null.
   virtual const WordSplitter* byte_level_words() const { return nullptr; }

@@ -66,7 +66,8 @@ void HuggingFaceTokenizer::add_plain_spans(std::string_view text, bool starts_do
     } else {
       AlignedText segment = aligned;
       segment.cut(span.begin, span.end);
-      add_word_spans(std::move(segment), starts_document && span.begin == 0, spans);
+      const bool is_first = span.begin == 0 && aligned.places.front().begin == 0;
+      add_word_spans(std::move(segment), starts_document && is_first, spans);
     }
   }
 }
