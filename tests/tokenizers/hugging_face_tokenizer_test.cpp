@@ -203,10 +203,8 @@ TEST(Metaspace, MarksTheWordsThatItsSchemeNames) {
 // The scheme "first" marks a word that begins with the first character of the original text.
 TEST(Metaspace, DoesNotMarkAFirstWordBehindRemovedText) {
   const Json vocab = {{"▁", 0}, {"a", 1}, {"b", 2}};
-  const Json metaspace = {{"type", "Metaspace"},
-                          {"replacement", "▁"},
-                          {"prepend_scheme", "first"},
-                          {"split", true}};
+  const Json metaspace = {
+      {"type", "Metaspace"}, {"replacement", "▁"}, {"prepend_scheme", "first"}, {"split", true}};
   const Json strip = {{"type", "Strip"}, {"strip_left", true}, {"strip_right", false}};
   const auto stripped = characters(vocab, {{"normalizer", strip}, {"pre_tokenizer", metaspace}});
   EXPECT_EQ(stripped.encode(" a b"), (Ids{1, 0, 2}));
