@@ -65,6 +65,9 @@ TEST(DocumentFilter, FindsForbiddenTextInAnyCase) {
   rules.forbidden_text = {"lorem ipsum", "{"};
   EXPECT_EQ(broken_rule(rules, "a Lorem IPSUM b"), "forbidden_text");
   EXPECT_EQ(broken_rule(rules, "f() {"), "forbidden_text");
+  rules.forbidden_text = {"\u00c4RGER"};
+  EXPECT_EQ(broken_rule(rules, "das ist \u00e4rgerlich"), "forbidden_text");
+  EXPECT_EQ(broken_rule(rules, "das ist arg"), "");
   EXPECT_EQ(broken_rule(rules, "lorem  ipsum"), "");
 }
 

@@ -147,6 +147,7 @@ TEST_F(PreprocessTest, GivesTheSameFilesForAnyNumberOfWorkers) {
   for (const auto& [name, content] :
        {std::pair<std::string, std::string>{"in.jsonl.gz",
                                             gzip(lines.substr(0, 1000)) + gzip(lines.substr(1000))},
+        {"padded.jsonl.gz", gzip(lines) + std::string(1000, '\0')},
         {"in.jsonl.zst", zstd(lines.substr(0, 1000)) + zstd(lines.substr(1000))},
         {"skippable_frame.jsonl.zst",
          std::string("\x50\x2a\x4d\x18\x04\0\0\0skip", 12) + zstd(lines)},

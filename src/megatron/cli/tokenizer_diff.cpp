@@ -173,6 +173,19 @@ void print_vocabularies(const OpenedTokenizer& a, const OpenedTokenizer& b,
               {"merges", shown_merges(compared)}});
 }
 
+/// Returns the options for `file`. --tiktoken-pattern may suit only one of the two tokenizers.
+TokenizerCommandOptions options_for(TokenizerCommandOptions options, const std::string& file,
+                                    const std::string& other) {
+  const auto is_tiktoken = [&](const std::string& path) {
+    TokenizerConfig config = options.tokenizer;
+    config.tokenizer_model = path;
+    return fs::exists(path) && tokenizer_type(config) == "TikTokenizer";
+  };
+  if (!options.tokenizer.tiktoken_pattern.empty() && is_tiktoken(other) && !is_tiktoken(file))
+    options.tokenizer.tiktoken_pattern.clear();
+  return options;
+}
+
 }  // namespace
 
 int run_tokenizer_diff(const TokenizerCommandOptions& options) {
@@ -180,8 +193,8 @@ int run_tokenizer_diff(const TokenizerCommandOptions& options) {
   if (files.size() != 2)
     throw UserError({"diff needs two tokenizers", std::to_string(files.size()) + " are given",
                      "megatron tokenizer diff a/tokenizer.json b/tokenizer.json"});
-  const OpenedTokenizer a = open_tokenizer(options, files[0]),
-                        b = open_tokenizer(options, files[1]);
+  const OpenedTokenizer a = open_tokenizer(options_for(options, files[0], files[1]), files[0]),
+                        b = open_tokenizer(options_for(options, files[1], files[0]), files[1]);
   const VocabularyComparison compared =
       compare_vocabularies({*a.tokenizer, a.about.spelling, merges_of(a.config)},
                            {*b.tokenizer, b.about.spelling, merges_of(b.config)});

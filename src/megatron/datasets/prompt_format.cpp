@@ -42,7 +42,10 @@ PromptFormat::PromptFormat(const std::string& sft_format,
   if (pad_ >= 0) return;
   const std::string what = text_.flag() + " fills samples with a token";
   if (token != nullptr)
-    throw UserError({what, std::string("the tokenizer has neither ") + token + " nor <unk>",
+    throw UserError({what,
+                     token == std::string_view(kUnknownToken)
+                         ? "the tokenizer has no <unk>"
+                         : std::string("the tokenizer has neither ") + token + " nor <unk>",
                      "use the tokenizer of this format, or add the token to yours"});
   throw UserError({what, "the tokenizer has no padding token",
                    "name one as pad_token in its tokenizer_config.json"});

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "megatron/base/error.h"
+#include "megatron/datasets/leftovers.h"
 #include "megatron/tokenizers/utf8.h"
 
 namespace megatron {
@@ -83,6 +84,9 @@ PunktParameters load_punkt(const fs::path& folder) {
 
 void save_punkt(const PunktParameters& parameters, const fs::path& folder) {
   megatron::create_directories(folder);
+  remove_leftovers(folder, [](const std::string& name) {  // of a killed process
+    return name.find(".tmp.") != std::string::npos;
+  });
   write_lines(folder / kAbbreviations, list(parameters.abbreviations));
   write_lines(folder / kCollocations, list(parameters.collocations));
   write_lines(folder / kStarters, list(parameters.sentence_starters));

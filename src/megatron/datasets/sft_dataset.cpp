@@ -130,7 +130,11 @@ PromptFormat::Tokens SftDataset::read_piece(const ConversationPiece& piece) cons
     throw UserError({where + ": conversation " + std::to_string(number + 1) + " has " +
                          std::to_string(tokens.ids.size()) + " tokens",
                      "it had " + std::to_string(piece.whole_tokens) + " when it was packed",
-                     "do not change conversations and tokenizer while they are used"});
+                     "do not change conversations and tokenizer while they are used" +
+                         (options_.cache ? "; if they were replaced before, delete the cached "
+                                           "lengths in " +
+                                               cache_entry().folder.string()
+                                         : std::string())});
   const auto cut = [&](std::vector<std::int64_t>& values) {
     values.erase(values.begin(), values.begin() + piece.begin);
     values.resize(static_cast<std::size_t>(piece.tokens));

@@ -144,7 +144,11 @@ class GzipStream : public TextStream {
         if (inside_member_) throw_damaged_file(file_->path(), "gzip data");
         break;
       }
-      if (!inside_member_) ::inflateReset(&state_);
+      if (!inside_member_) {
+        skip_padding();
+        if (state_.avail_in == 0) continue;
+        ::inflateReset(&state_);
+      }
       inside_member_ = true;
       const int result = ::inflate(&state_, Z_NO_FLUSH);
       if (result == Z_STREAM_END) {
@@ -159,6 +163,10 @@ class GzipStream : public TextStream {
   std::uint64_t bytes_read() const override { return file_->bytes_read(); }
 
  private:
+  /// Passes over zeros behind a member, which gzip and Python accept.
+  void skip_padding() {
+    for (; state_.avail_in > 0 && *state_.next_in == 0; --state_.avail_in) ++state_.next_in;
+  }
   bool refill() {
     state_.next_in = reinterpret_cast<Bytef*>(input_.data());
     state_.avail_in = static_cast<uInt>(file_->read(input_.data(), input_.size()));

@@ -4,6 +4,9 @@
 #include <array>
 #include <utility>
 
+#include "megatron/base/error.h"
+#include "megatron/tokenizers/unicode.h"
+
 namespace megatron {
 namespace {
 
@@ -97,6 +100,8 @@ const std::array kRules = {
 char lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
 
 bool contains_ignoring_case(std::string_view text, std::string_view part) {
+  if (std::ranges::any_of(part, [](char c) { return static_cast<signed char>(c) < 0; }))
+    return lowercase_unicode(text).find(lowercase_unicode(part)) != std::string::npos;
   const auto equal = [](char a, char b) { return lower(a) == lower(b); };
   return std::search(text.begin(), text.end(), part.begin(), part.end(), equal) != text.end();
 }
@@ -120,6 +125,8 @@ DocumentFilter::DocumentFilter(DocumentRules rules) : rules_(std::move(rules)) {
   for (const DocumentRule& rule : kRules)
     if (rules_.*rule.bound) bounded_.push_back(&rule);
   if (!rules_.scripts.empty()) scripts_.emplace(rules_.scripts);
+  if (std::ranges::count(rules_.forbidden_text, "") > 0)
+    throw UserError({"--forbidden-text ''", "is in every text", "give a text, or leave it out"});
 }
 
 std::string_view DocumentFilter::broken_rule(std::string_view text) const {

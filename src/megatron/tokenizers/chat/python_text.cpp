@@ -9,6 +9,8 @@
 namespace megatron::chat {
 namespace {
 
+std::string reversed(std::string_view text) { return {text.rbegin(), text.rend()}; }
+
 template <class Drops>
 std::string_view strip_if(std::string_view text, Side side, const Drops& drops) {
   std::size_t begin = 0, end = text.size();
@@ -96,17 +98,30 @@ std::size_t find_part(std::string_view text, std::string_view part, std::size_t 
                           : static_cast<std::size_t>(static_cast<const char*>(found) - text.data());
 }
 
+std::size_t find_last_part(std::string_view text, std::string_view part) {
+  const std::size_t at = find_part(reversed(text), reversed(part));
+  return at == std::string_view::npos ? at : text.size() - at - part.size();
+}
+
 std::vector<std::string_view> split_at(std::string_view text, std::string_view separator,
                                        std::int64_t limit, bool from_right) {
+  const std::string backwards = from_right ? reversed(text) : std::string();
+  const std::string last_first = from_right ? reversed(separator) : std::string();
+  const std::string_view searched = from_right ? backwards : text,
+                         wanted = from_right ? last_first : separator;
+  const auto part = [&](std::size_t begin, std::size_t end) {
+    return from_right ? text.substr(text.size() - end, end - begin)
+                      : text.substr(begin, end - begin);
+  };
   std::vector<std::string_view> parts;
+  std::size_t begin = 0;
   while (limit < 0 || static_cast<std::int64_t>(parts.size()) < limit) {
-    const std::size_t at = from_right ? text.rfind(separator) : find_part(text, separator);
+    const std::size_t at = find_part(searched, wanted, begin);
     if (at == std::string_view::npos) break;
-    const std::string_view before = text.substr(0, at), after = text.substr(at + separator.size());
-    parts.push_back(from_right ? after : before);
-    text = from_right ? before : after;
+    parts.push_back(part(begin, at));
+    begin = at + separator.size();
   }
-  parts.push_back(text);
+  parts.push_back(part(begin, text.size()));
   if (from_right) std::reverse(parts.begin(), parts.end());
   return parts;
 }

@@ -35,6 +35,8 @@ std::vector<std::string_view> split_at(std::string_view text, std::string_view s
 std::vector<std::string_view> split_lines(std::string_view text, bool keep_ends);
 /// Returns where `part` occurs first at or after `from`; npos without. Takes linear time.
 std::size_t find_part(std::string_view text, std::string_view part, std::size_t from = 0);
+/// Returns where `part` occurs last; npos without. Takes linear time.
+std::size_t find_last_part(std::string_view text, std::string_view part);
 /// str.replace(); `limit` < 0: all.
 std::string replace_all(std::string_view text, std::string_view old, std::string_view by,
                         std::int64_t limit);

@@ -104,7 +104,8 @@ Value find_text(const Value& self, Arguments arguments, Meter& meter) {
   const Bound bound("find", std::move(arguments), {"sub", "start", "end"}, 1);
   const std::string wanted = bound.text(0, "");
   if (const auto part = part_between(self, bound, 1, meter)) {
-    const std::size_t at = from_right ? part->text.rfind(wanted) : find_part(part->text, wanted);
+    const std::size_t at =
+        from_right ? find_last_part(part->text, wanted) : find_part(part->text, wanted);
     if (at != std::string_view::npos)
       return Value::integer(static_cast<std::int64_t>(
           count_characters(std::string_view(self.as_text()).substr(0, part->first_byte + at))));
@@ -189,7 +190,7 @@ Value partition_text(const Value& self, Arguments arguments, Meter& meter) {
   if (separator.empty()) throw TemplateError("empty separator");
   const std::string& text = self.as_text();
   meter.charge_bytes(text.size());
-  const std::size_t at = from_right ? text.rfind(separator) : find_part(text, separator);
+  const std::size_t at = from_right ? find_last_part(text, separator) : find_part(text, separator);
   const Value empty = Value::text("");
   if (at == std::string::npos)
     return Value::tuple(from_right ? Values{empty, empty, self} : Values{self, empty, empty});
