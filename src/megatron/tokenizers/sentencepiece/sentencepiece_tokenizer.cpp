@@ -255,7 +255,9 @@ void SentencePieceTokenizer::encode_normalized(std::string_view text,
     // sentencepiece divides words before spaces, also if its models put spaces behind words.
     if (by_word) length = std::min(text.find(kSpaceSymbol, at + length), text.size()) - at;
     const std::string_view piece = text.substr(at, length);
-    out.push_back({piece, pieces_.id_of(piece)});
+    const std::int32_t id = pieces_.id_of(piece);
+    // A word that reads like a control piece is none.
+    out.push_back({piece, pieces_.type(id) == PieceType::control ? pieces_.unk_id() : id});
     at += length;
   }
 }
