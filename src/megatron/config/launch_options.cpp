@@ -1,6 +1,12 @@
 #include "megatron/config/launch_options.h"
 
 namespace megatron {
+namespace {
+
+/// Some thirty years. Longer times overflow when they are compared in nanoseconds.
+constexpr double kLongestSeconds = 1e9;
+
+}  // namespace
 
 const FieldTable<LaunchOptions>& launch_table() {
   using Options = LaunchOptions;
@@ -74,23 +80,23 @@ const FieldTable<LaunchOptions>& launch_table() {
             "seconds that the other ranks have to exit after one has failed, before they are "
             "killed")
         .at_least(0)
-        .at_most(1e9);
+        .at_most(kLongestSeconds);
     t.field("join_seconds", &Options::join_seconds,
             "seconds to wait for the first host, and for the least number of hosts")
         .alias("join_timeout")
         .at_least(0)
-        .at_most(1e9);
+        .at_most(kLongestSeconds);
     t.field("last_call_seconds", &Options::last_call_seconds,
             "with --nnodes MIN:MAX: seconds without a further host after which the run begins with "
             "those that are here")
         .alias("last_call_timeout")
         .at_least(0)
-        .at_most(1e9);
+        .at_most(kLongestSeconds);
     t.field("settle_seconds", &Options::settle_seconds,
             "with --nnodes MIN:MAX: least time between the start of the ranks, or the arrival of a "
             "further host, and the stop that takes it in")
         .at_least(0)
-        .at_most(1e9);
+        .at_most(kLongestSeconds);
     t.group("Output");
     t.field("prefix", &Options::prefix,
             "which output lines to prefix with [rank k]: all, others (those of all ranks but 0) or "

@@ -49,7 +49,7 @@ CommandFailure command_failure(const std::exception_ptr& exception) {
     if (details == std::bad_alloc().what()) return {1, "error: out of memory"};
     return {2, "error: out of memory: " + details};
   } catch (const std::filesystem::filesystem_error& error) {
-    const UserError refused({"cannot read " + error.path1().string(), error.code().message(),
+    const UserError refused({"cannot access " + error.path1().string(), error.code().message(),
                              "check the path and its permissions"});
     return {2, std::string("error: ") + refused.what()};
   } catch (const std::system_error& error) {

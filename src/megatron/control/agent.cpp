@@ -178,6 +178,7 @@ class LeaderAgent final : public Agent {
     if (!refusal.empty()) return refuse(line, refusal);
     if (id != this->id()) signs_.try_emplace(id, Sign{"", now});
   }
+
   /// Tells a launcher that it is refused, and remembers this for waiting_text().
   void refuse(const Json& line, const std::string& reason) {
     service_.set(refused_key(text(line, "id")), reason);
