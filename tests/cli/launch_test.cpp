@@ -3,9 +3,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <chrono>
 #include <filesystem>
 #include <regex>
@@ -31,6 +33,24 @@ const Args kTraining =
 Args long_training(const Args& flags = {}) {
   return joined(joined(joined({"--nproc-per-node", "2"}, flags), {"--"}),
                 joined(kTraining, {"--train-iters", "100000"}));
+}
+
+/// Several launchers may write to one log. Each packet of the socket is one write.
+TEST(Launch, EachLineOfStderrIsOneWrite) {
+  std::array<int, 2> ends{};
+  ASSERT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends.data()), 0);
+  const RunningLaunch launch(long_training(), fs::current_path(), ends[1]);
+  ::close(ends[1]);
+  ASSERT_TRUE(launch.wait_for(" iteration ")) << launch.output();
+  ::kill(launch.ranks().at(1), SIGKILL);
+  std::string text, packet(65536, '\0');
+  for (ssize_t size; (size = ::recv(ends[0], packet.data(), packet.size(), 0)) > 0;) {
+    text.append(packet, 0, size);
+    EXPECT_EQ(packet[size - 1], '\n') << packet.substr(0, size);
+  }
+  ::close(ends[0]);
+  EXPECT_EQ(launch.wait(), 128 + SIGKILL);
+  EXPECT_THAT(text, HasSubstr("megatron launch: rank 1 was killed by signal 9 (SIGKILL)\n"));
 }
 
 TEST(Launch, AKilledRankEndsAllAndIsNamed) {

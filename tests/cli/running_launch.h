@@ -36,10 +36,12 @@ inline Args words(const std::string& text) {
   return {std::istream_iterator<std::string>(stream), {}};
 }
 
-/// Runs `megatron launch …` in the background, in a separate session and in `folder`.
+/// Runs `megatron launch …` in the background, in a separate session and in `folder`. Its stderr
+/// joins its stdout in output(), unless `err` is the file descriptor for it.
 class RunningLaunch {
  public:
-  explicit RunningLaunch(const Args& words, const fs::path& folder = fs::current_path()) {
+  explicit RunningLaunch(const Args& words, const fs::path& folder = fs::current_path(),
+                         int err = -1) {
     Args all = joined({"megatron", "launch"}, words);
     std::vector<char*> pointers;
     for (std::string& word : all) pointers.push_back(word.data());
@@ -50,7 +52,7 @@ class RunningLaunch {
     if (::chdir(folder.c_str()) != 0) ::_exit(127);
     const int out = ::open(log_.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0644);
     ::dup2(out, STDOUT_FILENO);
-    ::dup2(out, STDERR_FILENO);
+    ::dup2(err < 0 ? out : err, STDERR_FILENO);
     ::close(out);
     ::execv(kProgram.c_str(), pointers.data());
     ::_exit(127);

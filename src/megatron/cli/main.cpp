@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <csignal>
+#include <cstdio>
 #include <iostream>
 
 #include "megatron/cli/command.h"
@@ -20,6 +21,13 @@ namespace {
 void open_closed_streams() {
   for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
     if (::fcntl(stream, F_GETFD) < 0 && ::open("/dev/null", O_RDONLY) != stream) ::_exit(1);
+}
+
+/// Makes each line of stderr one write, so that the lines of several processes that share a log do
+/// not mix.
+void write_stderr_by_line() {
+  std::setvbuf(stderr, nullptr, _IOLBF, BUFSIZ);
+  std::cerr << std::nounitbuf;
 }
 
 int main_program(const std::vector<std::string>& args) {
@@ -41,6 +49,7 @@ int main_program(const std::vector<std::string>& args) {
 
 int main(int argc, char** argv) {
   megatron::open_closed_streams();
+  megatron::write_stderr_by_line();
   std::signal(SIGPIPE, SIG_DFL);
   std::signal(SIGXFSZ, SIG_IGN);  // makes a write beyond `ulimit -f` fail, which is reported
   std::signal(SIGUSR2, SIG_IGN);  // asks a rank what it does; until it can answer, nothing happens
