@@ -303,6 +303,9 @@ TEST_F(PreprocessTest, WritesTheConversationsOfALine) {
                         R"({"messages":[)" + answered + "]}\n");
   run();
   EXPECT_THAT(documents("messages"), ElementsAre("\1\2\3\2\3|", "\2\3|"));
+  input("in.jsonl", "{\"messages\":[{\"role\":\"user\",\"content\":\"hi \xff\"}]}");
+  EXPECT_EQ(run().invalid_documents, 1);
+  EXPECT_THAT(documents("messages"), ElementsAre(std::string("\2\0|", 3)));
   input("bad.jsonl", R"({"messages":[{"role":"robot","content":"hi"}]})");
   EXPECT_THAT(error(), HasSubstr("bad.jsonl:1: message 1 of a conversation has an unknown role"));
   input("in.txt", "hi\n");

@@ -38,5 +38,29 @@ TEST(WordCache, KeepsShortWordsOfManyIdsAndLongWords) {
   EXPECT_EQ(calls, 2);
 }
 
+/// Returns whether the owner's cache knew the word; it knows it from now on.
+bool knew(std::uint64_t owner) {
+  std::vector<std::int32_t> ids;
+  bool is_known = true;
+  WordCache::of_thread(owner).encode("word", {0, 4}, ids, [&](std::string_view) {
+    is_known = false;
+    ids.push_back(static_cast<std::int32_t>(owner));
+  });
+  EXPECT_THAT(ids, ElementsAre(static_cast<std::int32_t>(owner)));
+  return is_known;
+}
+
+TEST(WordCache, ServesTwoTokenizersInTurn) {
+  const std::uint64_t a = WordCache::new_owner(), b = WordCache::new_owner(),
+                      c = WordCache::new_owner();
+  EXPECT_FALSE(knew(a));
+  EXPECT_FALSE(knew(b));
+  EXPECT_TRUE(knew(a));
+  EXPECT_TRUE(knew(b));
+  EXPECT_FALSE(knew(c));  // takes the place of a
+  EXPECT_TRUE(knew(b));
+  EXPECT_FALSE(knew(a));
+}
+
 }  // namespace
 }  // namespace megatron

@@ -85,7 +85,8 @@ Conversation ConversationFile::messages(std::int64_t index) const {
 }
 
 Conversation parse_messages(std::string_view line, const std::string& where) {
-  const Json json = parse_json(line, where);
+  const std::optional<std::string> valid = replace_invalid_utf8(line);
+  const Json json = parse_json(valid ? *valid : line, where);
   const Json& list = json_at(json, "messages", where);
   if (!list.is_array() || list.empty())
     throw UserError(

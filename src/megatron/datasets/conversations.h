@@ -18,7 +18,8 @@ struct Message {
 };
 using Conversation = std::vector<Message>;
 
-/// Returns the messages of a line, which is a JSON object. UserErrors begin with `where`.
+/// Returns the messages of a line, which is a JSON object. Invalid UTF-8 is read as U+FFFD.
+/// UserErrors begin with `where`.
 Conversation parse_messages(std::string_view line, const std::string& where);
 
 /// Maps a file and finds its lines; a line is parsed when it is read. Thread-safe.

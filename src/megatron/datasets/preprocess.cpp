@@ -12,6 +12,7 @@
 #include "megatron/datasets/preprocess_checkpoint.h"
 #include "megatron/datasets/preprocess_checks.h"
 #include "megatron/datasets/preprocess_progress.h"
+#include "megatron/tokenizers/utf8.h"
 
 namespace megatron {
 namespace {
@@ -119,6 +120,7 @@ class ChunkEncoder {
   /// Adds the conversations of a line as one sequence. Cleaning examines the contents of messages.
   void add_conversations(EncodedChunk& encoded, std::string_view line,
                          const std::string& source) const {
+    if (replace_invalid_utf8(line)) encoded.note_invalid(source);
     const Conversation messages = parse_messages(line, source);
     std::optional<Examination> examination;
     if (examiner_) {

@@ -3,16 +3,15 @@
 #include <algorithm>
 #include <atomic>
 
+#include "megatron/tokenizers/thread_caches.h"
+
 namespace megatron {
 
-WordCache& WordCache::of_thread(std::uint64_t owner) {
-  thread_local WordCache cache;
-  if (cache.owner_ != owner) {
-    std::fill(cache.entries_.begin(), cache.entries_.end(), Entry{});
-    std::fill(cache.long_entries_.begin(), cache.long_entries_.end(), LongEntry{});
-    cache.owner_ = owner;
-  }
-  return cache;
+WordCache& WordCache::of_thread(std::uint64_t owner) { return thread_cache<WordCache>(owner); }
+
+void WordCache::clear() {
+  std::fill(entries_.begin(), entries_.end(), Entry{});
+  std::fill(long_entries_.begin(), long_entries_.end(), LongEntry{});
 }
 
 std::uint64_t WordCache::new_owner() {

@@ -21,10 +21,11 @@ class WordCache {
   static constexpr std::size_t kMostBytes = 15, kMostIds = 3;
   static constexpr std::size_t kMostLongBytes = 75;  ///< longer words are not remembered
 
-  /// Returns this thread's cache for the tokenizer `owner`, which new_owner() numbered. The cache
-  /// is empty when another tokenizer used it last.
+  /// Returns this thread's cache for the tokenizer `owner`, which new_owner() numbered
+  /// (tokenizers/thread_caches.h).
   static WordCache& of_thread(std::uint64_t owner);
   static std::uint64_t new_owner();
+  void clear();
 
   /// Appends the ids of the word at `span` of `text`: from the cache, or by calling encode(word),
   /// which must append them to `ids`.
@@ -176,7 +177,6 @@ class WordCache {
                                     (64 - kLogEntries));
   }
 
-  std::uint64_t owner_ = 0;
   HugePageVector<Entry> entries_ = HugePageVector<Entry>(std::size_t{1} << kLogEntries);
   HugePageVector<LongEntry> long_entries_ =
       HugePageVector<LongEntry>(std::size_t{1} << kLogLongEntries);

@@ -2,15 +2,12 @@
 
 #include <algorithm>
 
+#include "megatron/tokenizers/thread_caches.h"
+
 namespace megatron::sentencepiece {
 
-PairCache& PairCache::of_thread(std::uint64_t owner) {
-  thread_local PairCache cache;
-  if (cache.owner_ != owner) {
-    std::fill(cache.entries_.begin(), cache.entries_.end(), Entry{});
-    cache.owner_ = owner;
-  }
-  return cache;
-}
+PairCache& PairCache::of_thread(std::uint64_t owner) { return thread_cache<PairCache>(owner); }
+
+void PairCache::clear() { std::fill(entries_.begin(), entries_.end(), Entry{}); }
 
 }  // namespace megatron::sentencepiece

@@ -17,9 +17,10 @@ inline constexpr PairMerge kNoPairMerge{-1, ~0u};
 /// A direct-mapped cache for one thread. It belongs to one model at a time.
 class PairCache {
  public:
-  /// Returns this thread's cache for the model `owner`, which WordCache::new_owner() numbered. The
-  /// cache is empty when another model used it last.
+  /// Returns this thread's cache for the model `owner`, which WordCache::new_owner() numbered
+  /// (tokenizers/thread_caches.h).
   static PairCache& of_thread(std::uint64_t owner);
+  void clear();
 
   /// Returns the merge of the symbols `left` and `right` (≥ 0): from the cache, or by search().
   template <class Search>
@@ -37,7 +38,6 @@ class PairCache {
     PairMerge merge = kNoPairMerge;
   };
   static constexpr int kLogEntries = 16;
-  std::uint64_t owner_ = 0;
   HugePageVector<Entry> entries_ = HugePageVector<Entry>(std::size_t{1} << kLogEntries);
 };
 
