@@ -262,8 +262,12 @@ int run_preprocess_data(std::span<const std::string> args) {
       std::cerr << "  ...\n";
   }
   if (summary.outputs[0].documents == 1)
-    std::cerr << "note: this is one document, which --split cannot divide; --text-documents line "
-                 "makes every line of a .txt file a document\n";
+    std::cerr << "note: this is one document, which --split cannot divide"
+              << (summary.reads_text_files
+                      ? "; --text-documents line makes every line of a .txt file a document\n"
+                      : "\n");
+  if (options.text_documents != DocumentKind::paragraph && !summary.reads_text_files)
+    std::cerr << "note: --text-documents has no effect, because no input is a text file\n";
   const TokenDtype type = optimal_token_dtype(tokenizer->vocab_size());
   if (options.json) {
     std::cout

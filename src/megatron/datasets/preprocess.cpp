@@ -120,7 +120,6 @@ class ChunkEncoder {
   /// Adds the conversations of a line as one sequence. Cleaning examines the contents of messages.
   void add_conversations(EncodedChunk& encoded, std::string_view line,
                          const std::string& source) const {
-    if (replace_invalid_utf8(line)) encoded.note_invalid(source);
     const Conversation messages = parse_messages(line, source);
     std::optional<Examination> examination;
     if (examiner_) {
@@ -137,6 +136,7 @@ class ChunkEncoder {
       if (!ids.empty()) add_sequence(encoded.keys[0], ids, source);
       end_document(encoded.keys[0], ids.empty() ? 0 : 1);
     }
+    if (replace_invalid_utf8(line)) encoded.note_invalid(source);
     if (examination) encoded.examinations.push_back(*std::move(examination));
   }
 
@@ -295,9 +295,13 @@ class PreprocessRun {
 
   [[noreturn]] void throw_no_tokens(const PreprocessSummary::Output& output) const {
     const std::string what = "there are no tokens for " + output.prefix;
-    if (!cleaner_ || cleaner_->report().removed.empty())
-      throw UserError({what, "the input has " + std::to_string(output.documents) + " documents",
-                       "check --input and --json-keys"});
+    if (!cleaner_ || cleaner_->report().removed.empty()) {
+      std::string got = "the input has " + std::to_string(output.documents) + " documents";
+      if (checkpoint_.counts.malformed_documents > 0)
+        got += " besides " + std::to_string(checkpoint_.counts.malformed_documents) +
+               " malformed ones, as " + checkpoint_.counts.first_malformed.front();
+      throw UserError({what, got, "check --input and --json-keys"});
+    }
     const CleaningReport& report = cleaner_->report();
     throw UserError({what,
                      "cleaning removed " + std::to_string(report.total().documents) + " of " +
@@ -400,7 +404,9 @@ PreprocessSummary preprocess(const PreprocessOptions& options, const Encoder& en
        .wake_source = [&] { stop.set(); }},
       [&] { return reader.next(); }, ChunkEncoder(options, encode));
   while (const std::optional<EncodedChunk> chunk = pool.next()) run.add(*chunk);
-  return run.finish();
+  PreprocessSummary summary = run.finish();
+  summary.reads_text_files = std::ranges::any_of(files, is_text_file);
+  return summary;
 }
 
 }  // namespace megatron
