@@ -252,7 +252,8 @@ std::optional<FileLock> FileLock::try_lock(const fs::path& path, LockFile at_end
 bool FileLock::is_held(const fs::path& path) {
   const int descriptor = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
   if (descriptor < 0) return false;
-  const bool held = ::flock(descriptor, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+  // A shared lock, so that two who ask at once do not take each other for the holder.
+  const bool held = ::flock(descriptor, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
   ::close(descriptor);
   return held;
 }

@@ -136,6 +136,7 @@ void IndexedDatasetBuilder::finalize() {
              ignored);  // readers find no dataset rather than an old index and new tokens
   rename_into_place(parts_[0].bin_path(), options_.prefix + ".bin");
   rename_into_place(parts_[0].index_path(), options_.prefix + ".idx");
+  sync_folder(folder_of(options_.prefix));
   remove_parts();
 }
 

@@ -100,13 +100,14 @@ int ChunkCache::make(const CacheChunk& chunk, const Fill& fill) const {
   std::error_code ignored;
   try {
     fill_file(temporary, chunk.size, fill);
-    // Opened before others can see and remove it, so that it is read in any case.
-    const int descriptor = open_chunk(temporary, chunk.size);
     // Under the lock, so that nobody who counts the files misses it under both names.
     const FileLock lock(folder_ / "lock");
-    if (descriptor < 0 || ::rename(temporary.c_str(), path.c_str()) != 0)
-      throw_file_error("rename to", path, errno);
-    return descriptor;
+    // Opened before others can see and remove it, so that it is read in any case.
+    const int descriptor = open_chunk(temporary, chunk.size);
+    if (descriptor >= 0 && ::rename(temporary.c_str(), path.c_str()) == 0) return descriptor;
+    const int code = descriptor < 0 ? ENOENT : errno;
+    if (descriptor >= 0) ::close(descriptor);
+    throw_file_error("rename to", path, code);
   } catch (...) {
     fs::remove(temporary, ignored);
     throw;

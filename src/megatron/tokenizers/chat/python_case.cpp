@@ -1,6 +1,7 @@
 #include <utf8proc.h>
 
 #include <algorithm>
+#include <array>
 #include <iterator>
 
 #include "megatron/tokenizers/chat/python_text.h"
@@ -237,6 +238,21 @@ std::string lower(std::string_view text) {
   for (std::size_t begin = 0, end = 0; begin < text.size(); begin = end) {
     next_code_point(text, end);
     append_lower(out, text, begin, end);
+  }
+  return out;
+}
+
+std::string casefold(std::string_view text) {
+  std::string out;
+  out.reserve(text.size());
+  for (std::size_t at = 0; at < text.size();) {
+    const auto c = static_cast<utf8proc_int32_t>(next_code_point(text, at));
+    std::array<utf8proc_int32_t, 4> folded{};  // the longest has 3 characters
+    int boundary = UTF8PROC_BOUNDCLASS_START;
+    const auto count = utf8proc_decompose_char(c, folded.data(), std::ssize(folded),
+                                               UTF8PROC_CASEFOLD, &boundary);
+    for (utf8proc_ssize_t i = 0; i < count; ++i)
+      append_utf8(out, static_cast<char32_t>(folded[static_cast<std::size_t>(i)]));
   }
   return out;
 }

@@ -21,6 +21,7 @@ std::string_view strip(std::string_view text, Side side);
 std::string_view strip(std::string_view text, std::string_view set, Side side);
 
 std::string lower(std::string_view text);
+std::string casefold(std::string_view text);  ///< full case folding
 std::string upper(std::string_view text);
 std::string title(std::string_view text);
 std::string capitalize(std::string_view text);

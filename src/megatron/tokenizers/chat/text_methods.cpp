@@ -240,7 +240,7 @@ struct Entry {
 
 constexpr Entry kMethods[] = {
     {"capitalize", map_text<capitalize>},
-    {"casefold", map_text<lower>},
+    {"casefold", map_text<casefold>},
     {"center", align_text<Align::center>},
     {"count", count_text},
     {"endswith", text_has_end<true>},
