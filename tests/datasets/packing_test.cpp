@@ -84,7 +84,7 @@ TEST(ConversationPacking, CountsPaddingAndTruncatedTokens) {
   // Lines of 6, 4 and 25 tokens in sequences of 10.
   const std::vector<std::vector<std::int32_t>> lines{{4, 2}, {4}, {0, 25}};
   const PackingShare line = share(lines, PackingStrategy::line, {.sequence_length = 10});
-  EXPECT_EQ(line.lines, 3);
+  EXPECT_EQ(line.documents, 3);
   EXPECT_EQ(line.sequences, 3);
   EXPECT_EQ(line.tokens, 6 + 4 + 10);
   EXPECT_EQ(line.padding, 4 + 6);

@@ -224,7 +224,7 @@ TEST_F(SftDatasets, CountPaddingAndKeepLengthsInTheCache) {
   options.packing = PackingStrategy::line;
   options.report_lines = 5;
   const CorpusShare estimate = open(content, options).shares(1)[0];
-  EXPECT_EQ(estimate.packings[0].lines, 5);
+  EXPECT_EQ(estimate.packings[0].documents, 5);
   EXPECT_EQ(estimate.tokens, 0);
 }
 

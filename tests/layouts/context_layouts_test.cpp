@@ -47,7 +47,9 @@ const std::vector<Family>& context_families() {
       {"packed sequences, grouped queries, window, mean over tokens",
        llama({"--group-query-attention", "--num-query-groups", "2", "--window-size", "9,0",
               "--dataloader-inter-document-masking", "--eod-mask-loss",
-              "--calculate-per-token-loss"})}};
+              "--calculate-per-token-loss"})},
+      {"packed sequences, best fit",
+       {"--dataloader-inter-document-masking", "--document-packing-strategy", "bfd_split"}}};
   return all;
 }
 

@@ -79,11 +79,12 @@ std::string json_text(const std::string& text) {
   return Json(text).dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
-/// Throws all mistakes in the flags of --fim-data and --sft.
+/// Throws all mistakes in the flags that say what samples are made of.
 void check_sample_flags(const DataConfig& data) {
   Settings settings;
   settings.data = data;
   Problems problems = evaluate(fim_rules(), settings, {});
+  problems.add(evaluate(document_packing_rules(), settings, {}));
   problems.add(evaluate(sft_rules(), settings, {}));
   problems.throw_if_any();
 }
@@ -96,7 +97,7 @@ std::string joined(const std::vector<std::int64_t>& numbers) {
 }
 
 /// Returns the labels of a packed sample, with −100 where there is no loss, and the boundaries of
-/// its conversations.
+/// its documents or conversations.
 std::string packed_fields(const Sample& sample) {
   std::vector<std::int64_t> labels = sample.labels, boundaries = sample.document_starts;
   for (std::size_t i = 0; i < labels.size(); ++i)
@@ -108,10 +109,14 @@ std::string packed_fields(const Sample& sample) {
 /// Throws a UserError for flags that do not go with the type of the samples.
 void check_type_flags(const DatasetCommandOptions& options) {
   const std::string name = options.dataset_type == SampleKind::t5 ? "t5" : "bert";
-  if (is_masked(options) && (options.data.sft || options.data.fim.fim_data))
-    throw UserError({"--dataset-type " + name + " does not go with " +
-                         (options.data.sft ? "--sft" : "--fim-data"),
-                     "", "leave one of them out"});
+  const char* other = options.data.sft            ? "--sft"
+                      : options.data.fim.fim_data ? "--fim-data"
+                      : options.data.document_packing_strategy != "wrapped"
+                          ? "--document-packing-strategy"
+                          : nullptr;
+  if (is_masked(options) && other != nullptr)
+    throw UserError(
+        {"--dataset-type " + name + " does not go with " + other, "", "leave one of them out"});
   const MaskedFlags& flags = options.masked;
   if (!is_masked(options) &&
       (flags.decoder_seq_length || flags.vocab_extra_ids > 0 || flags.bert_no_binary_head ||
@@ -173,9 +178,10 @@ std::string sample_line(const DatasetCommandOptions& options, const Dataset& dat
               decoded(fields[0].values, *tokenizer, index, options.dataset_type == SampleKind::t5);
     return line + "}";
   }
+  const bool is_packed = options.data.sft || options.data.document_packing_strategy != "wrapped";
   const std::optional<Sample> packed =
-      options.data.sft ? std::optional(dataset.sample(index)) : std::nullopt;
-  const std::vector<std::int64_t> ids = packed ? packed->tokens : dataset.text(index);
+      is_packed ? std::optional(dataset.sample(index)) : std::nullopt;
+  const std::vector<std::int64_t> ids = options.data.sft ? packed->tokens : dataset.text(index);
   line += ",\"tokens\":[" + joined(ids) + "]";
   if (packed) line += packed_fields(*packed);
   if (options.decode) line += ",\"text\":" + decoded(ids, *tokenizer, index, false);

@@ -111,6 +111,11 @@ const FieldTable<DataConfig>& data_table() {
     t.field("dataloader_inter_document_masking", &Config::dataloader_inter_document_masking,
             "pack the documents of a microbatch as sequences of their own: attention and positions "
             "restart where a document of the data begins, and no work is done across documents");
+    t.field("document_packing_strategy", &Config::document_packing_strategy,
+            "which documents share a sequence; wrapped: those that follow each other in random "
+            "order, as in Megatron-LM; bfd: those that fill it best (best-fit decreasing), longer "
+            "ones are cut; bfd_split: longer ones are divided")
+        .choices({"wrapped", "bfd", "bfd_split"});
     t.field("allow_ambiguous_pad_tokens", &Config::allow_ambiguous_pad_tokens,
             "mask the padding token even if its id is also that of another token");
     t.field("mid_level_dataset_surplus", &Config::mid_level_dataset_surplus,

@@ -43,6 +43,8 @@ const std::vector<Rule>& context_rules();
 const std::vector<Rule>& context_sharding_rules();
 /// Rules on --fim-data and on --sft (sample_rules.cpp).
 const std::vector<Rule>& fim_rules();
+const std::vector<Rule>& document_packing_rules();
+const std::vector<Rule>& document_attention_rules();
 const std::vector<Rule>& sft_rules();
 /// Rules on --hybrid-context-parallel (hybrid_context_rules.cpp).
 const std::vector<Rule>& hybrid_context_rules();

@@ -289,9 +289,10 @@ Problems validate_run(const Settings& settings, const FieldNames& skip) {
   Problems problems;
   for (const auto* rules :
        {&batch_rules(), &evaluation_rules(), &checkpoint_rules(), &learning_rate_rules(),
-        &phase_rules(), &weight_decay_rules(), &data_rules(), &fim_rules(), &sft_rules(),
-        &parallel_rules(), &pipeline_rules(), &optimizer_settings_rules(), &memory_rules(),
-        &straggler_rules(), &fault_tolerance_rules()})
+        &phase_rules(), &weight_decay_rules(), &data_rules(), &fim_rules(),
+        &document_packing_rules(), &document_attention_rules(), &sft_rules(), &parallel_rules(),
+        &pipeline_rules(), &optimizer_settings_rules(), &memory_rules(), &straggler_rules(),
+        &fault_tolerance_rules()})
     problems.add(evaluate(*rules, settings, skip));
   problems.add(validate_precision(settings, skip));
   problems.add(validate_profile(settings, skip));

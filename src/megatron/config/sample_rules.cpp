@@ -1,4 +1,4 @@
-// Rules on what samples are made of: fill-in-the-middle and conversations.
+// Rules on what samples are made of: fill-in-the-middle, packed documents and conversations.
 #include "megatron/config/resolve.h"
 #include "megatron/config/rule.h"
 
@@ -27,6 +27,8 @@ bool resets_documents(const DataConfig& data) {
   return data.reset_attention_mask || data.reset_position_ids ||
          data.dataloader_inter_document_masking;
 }
+
+bool packs_documents(const DataConfig& data) { return data.document_packing_strategy != "wrapped"; }
 
 }  // namespace
 
@@ -62,6 +64,41 @@ const std::vector<Rule>& fim_rules() {
                       "needs the lengths of documents, which --fim-data changes",
                       "use --reset-attention-mask and --reset-position-ids, which follow the "
                       "end-of-document tokens"};
+       }},
+  };
+  return rules;
+}
+
+const std::vector<Rule>& document_packing_rules() {
+  static const std::vector<Rule> rules = {
+      {{"document_packing_strategy", "sft"},
+       [](S s) { return s.data.sft && packs_documents(s.data); },
+       [](S) {
+         return Parts{"--document-packing-strategy", "has no effect with --sft",
+                      "use --sft-packing-strategy"};
+       }},
+      {{"document_packing_strategy", "fim_data"},
+       [](S s) { return s.data.fim.fim_data && packs_documents(s.data); },
+       [](S s) {
+         return Parts{"--document-packing-strategy " + s.data.document_packing_strategy,
+                      "needs the lengths of documents, which --fim-data changes",
+                      "leave one of them out"};
+       }},
+  };
+  return rules;
+}
+
+const std::vector<Rule>& document_attention_rules() {
+  static const std::vector<Rule> rules = {
+      {{"document_packing_strategy", "dataloader_inter_document_masking"},
+       [](S s) {
+         return packs_documents(s.data) && !s.data.sft && !s.data.fim.fim_data &&
+                !s.data.dataloader_inter_document_masking;
+       },
+       [](S s) {
+         return Parts{"--document-packing-strategy " + s.data.document_packing_strategy,
+                      "puts documents together that have nothing to do with each other",
+                      "add --dataloader-inter-document-masking, so that none attends to another"};
        }},
   };
   return rules;

@@ -13,6 +13,7 @@
 #include "megatron/datasets/gpt_dataset.h"
 #include "megatron/datasets/indexed_dataset.h"
 #include "megatron/datasets/mock_source.h"
+#include "megatron/datasets/packed_gpt_dataset.h"
 #include "megatron/datasets/parallel_for.h"
 #include "megatron/datasets/sft_dataset.h"
 #include "megatron/datasets/t5_dataset.h"
@@ -259,9 +260,15 @@ class Builder {
       throw UserError({"dataset " + source->name() + ": more than 2147483648 sequences", "",
                        "split it into several datasets"});
     std::vector<std::string> warnings;
-    SplitDatasets datasets = divide(sequences, whole, matrix, sizes, [&](const SourcePart& part) {
-      return std::make_shared<const GptDataset>(source, part, options_, warnings);
-    });
+    const std::string& packing = config_.document_packing_strategy;
+    SplitDatasets datasets =
+        divide(sequences, whole, matrix, sizes,
+               [&](const SourcePart& part) -> std::shared_ptr<const SourceDataset> {
+                 if (packing == "wrapped")
+                   return std::make_shared<const GptDataset>(source, part, options_, warnings);
+                 return std::make_shared<const PackedGptDataset>(
+                     source, part, options_, packing_strategy(packing), warnings);
+               });
     add_warnings(warnings);
     return datasets;
   }

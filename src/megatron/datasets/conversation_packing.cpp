@@ -9,8 +9,6 @@
 namespace megatron {
 namespace {
 
-constexpr std::array kNames = {"line", "bfd", "bfd_split"};
-
 /// Returns how many positions of a sequence a conversation of `tokens` takes.
 std::int64_t padded(std::int64_t tokens, const SequenceLayout& layout) {
   return (tokens + layout.row_multiple - 1) / layout.row_multiple * layout.row_multiple;
@@ -28,16 +26,6 @@ void for_each_conversation(const ConversationLengths& lengths, const Visit& visi
 }
 
 }  // namespace
-
-std::string_view packing_strategy_name(PackingStrategy strategy) {
-  return kNames[static_cast<std::size_t>(strategy)];
-}
-
-PackingStrategy packing_strategy(std::string_view name) {
-  const auto found = std::ranges::find(kNames, name);
-  MEGATRON_CHECK(found != kNames.end(), "no packing strategy is called ", name);
-  return kPackingStrategies[static_cast<std::size_t>(found - kNames.begin())];
-}
 
 ConversationLengths count_tokens(const ConversationFile& file, std::span<const std::int64_t> lines,
                                  const PromptFormat& format) {
@@ -86,7 +74,7 @@ PackedConversations pack_conversations(const ConversationLengths& lengths, Packi
 PackingShare packing_share(const ConversationLengths& lengths, PackingStrategy strategy,
                            const SequenceLayout& layout) {
   PackingShare share{.strategy = std::string(packing_strategy_name(strategy)),
-                     .lines = lengths.num_lines()};
+                     .documents = lengths.num_lines()};
   std::int64_t all_tokens = 0, in_lines = 0, of_line = -1, filled = 0;
   for_each_conversation(lengths, [&](std::int64_t line, std::int32_t, std::int32_t tokens) {
     all_tokens += tokens;

@@ -2,11 +2,8 @@
 // that are cut off.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <span>
-#include <string>
-#include <string_view>
 #include <vector>
 
 #include "megatron/datasets/dataset.h"
@@ -15,18 +12,6 @@
 #include "megatron/datasets/prompt_format.h"
 
 namespace megatron {
-
-enum class PackingStrategy {
-  line,      ///< the conversations of a line make a sequence, as in Megatron-LM
-  bfd,       ///< best-fit decreasing; longer conversations are cut
-  bfd_split  ///< best-fit decreasing; longer conversations are divided
-};
-inline constexpr std::array kPackingStrategies = {PackingStrategy::line, PackingStrategy::bfd,
-                                                  PackingStrategy::bfd_split};
-
-std::string_view packing_strategy_name(PackingStrategy strategy);
-/// Returns the strategy of this name, which --sft-packing-strategy has checked.
-PackingStrategy packing_strategy(std::string_view name);
 
 /// The number of tokens of every conversation of some lines.
 struct ConversationLengths {

@@ -88,14 +88,14 @@ double epochs_until(const CorpusShare& corpus, std::size_t last) {
   return epochs;
 }
 
-/// Returns a table of what each packing strategy makes of the conversations, or "" without any.
+/// Returns a table of what packing strategies make of the data, or "" without any.
 std::string packing_table(const std::vector<SplitShare>& shares) {
   std::vector<Row> rows{
-      {"packing", "source", "strategy", "lines", "sequences", "padding", "truncated tokens"}};
+      {"packing", "source", "strategy", "documents", "sequences", "padding", "truncated tokens"}};
   for (const auto& [split, corpus] : shares) {
     for (const PackingShare& packing : corpus.packings)
       rows.push_back({split, corpus.name, packing.strategy + (packing.is_used ? " (used)" : ""),
-                      grouped(packing.lines), grouped(packing.sequences),
+                      grouped(packing.documents), grouped(packing.sequences),
                       percentage(packing.padding, packing.padding + packing.tokens),
                       percentage(packing.truncated, packing.truncated + packing.tokens)});
   }
@@ -144,7 +144,7 @@ OrderedJson packing_json(const std::vector<PackingShare>& packings) {
   for (const PackingShare& packing : packings)
     list.push_back({{"strategy", packing.strategy},
                     {"used", packing.is_used},
-                    {"lines", packing.lines},
+                    {"documents", packing.documents},
                     {"sequences", packing.sequences},
                     {"tokens", packing.tokens},
                     {"padding", packing.padding},

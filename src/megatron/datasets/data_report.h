@@ -36,7 +36,7 @@ std::string data_table(const std::vector<SplitShare>& shares,
 
 /// Returns [{"split": …, "source": …, "weight": …, "documents": …, "tokens": …, "samples": …,
 /// "epochs": …}, …]. Tokens that are unknown are null. Sources of conversations have "packing":
-/// [{"strategy": …, "used": …, "lines": …, "sequences": …, "tokens": …, "padding": …,
+/// [{"strategy": …, "used": …, "documents": …, "sequences": …, "tokens": …, "padding": …,
 /// "truncated": …}, …]. With --blend-schedule, training sources have "mixtures":
 /// [{"first_iteration": …, "last_iteration": …, "weight": …, "samples": …, "tokens": …,
 /// "epochs": …, "epochs_so_far": …}, …].

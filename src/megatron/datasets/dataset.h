@@ -28,15 +28,16 @@ struct SampleField {
   bool is_scalar = false;  ///< one number, not an array
 };
 
-/// How full the sequences are that one packing strategy makes of conversations, in one epoch.
+/// How full the sequences are that one packing strategy makes of documents or conversations, in one
+/// epoch.
 struct PackingShare {
   std::string strategy;        ///< line, bfd or bfd_split
   bool is_used = false;        ///< the strategy of the run
-  std::int64_t lines = 0;      ///< lines that were counted
+  std::int64_t documents = 0;  ///< documents, or lines of conversations, that were counted
   std::int64_t sequences = 0;  ///< number of sequences made of them
-  std::int64_t tokens = 0;     ///< tokens of conversations in these sequences
+  std::int64_t tokens = 0;     ///< their tokens in these sequences
   std::int64_t padding = 0;    ///< positions that hold padding
-  std::int64_t truncated = 0;  ///< tokens of conversations that are cut off
+  std::int64_t truncated = 0;  ///< their tokens that are cut off
 };
 
 /// What one mixture of a run takes of a corpus.
@@ -55,7 +56,7 @@ struct CorpusShare {
   std::int64_t tokens = 0;                  ///< tokens of the corpus in this split; 0: unknown
   std::int64_t samples = 0;                 ///< samples from this corpus
   double epochs = 0;                        ///< number of passes over `tokens`
-  std::vector<PackingShare> packings = {};  ///< of conversations, otherwise empty
+  std::vector<PackingShare> packings = {};  ///< of sequences that are packed, otherwise empty
   std::vector<PhaseShare> phases = {};      ///< of --blend-schedule, otherwise empty
 };
 

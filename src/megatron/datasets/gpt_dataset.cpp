@@ -13,13 +13,7 @@ namespace megatron {
 GptDataset::GptDataset(std::shared_ptr<const TokenSource> source, SourcePart part,
                        const GptDatasetOptions& options, std::vector<std::string>& warnings)
     : source_(std::move(source)), part_(std::move(part)), options_(options) {
-  if (options_.sequence_length < 1)
-    throw UserError(
-        {"--seq-length must be at least 1", std::to_string(options_.sequence_length), ""});
-  if (options_.seed < 0 || options_.seed > std::numeric_limits<std::uint32_t>::max())
-    throw UserError(
-        {"--seed must be from 0 to 4294967295 to order data", std::to_string(options_.seed), ""});
-
+  check_order_options(options_);
   const IndexCacheEntry entry = cache_entry();
   if ((!part_.path && entry.folder.empty()) || options_.defer_index) {
     size_ = plan().total_samples;
@@ -41,17 +35,9 @@ const GptIndex& GptDataset::index() const {
 }
 
 IndexCacheEntry GptDataset::cache_entry() const {
-  IndexCacheEntry entry{.class_name = options_.class_name(),
-                        .split = std::string(split_name(part_.split)),
-                        .description = python_json_dumps(identifiers()),
-                        .array_names = {"document_index", "sample_index", "shuffle_index"}};
-  if (!options_.cache) return entry;
-  entry.folder = options_.cache_folder;
-  if (!part_.path) return entry;
-  if (entry.folder.empty()) entry.folder = cache_folder_beside(part_, options_.class_name());
-  // The order depends on nothing of the data but the lengths.
-  entry.sources = {.files = {index_file()},
-                   .checksum = [this] { return checksum(source_->sequence_lengths().bytes()); }};
+  IndexCacheEntry entry = index_cache_entry(*source_, part_, options_, options_.class_name());
+  entry.description = python_json_dumps(identifiers());
+  entry.array_names = {"document_index", "sample_index", "shuffle_index"};
   return entry;
 }
 
@@ -63,19 +49,6 @@ std::int64_t GptDataset::samples_of_epochs(double epochs) const {
   const std::int64_t extra = options_.add_extra_token ? 1 : 0;
   const std::int64_t tokens = whole_epochs(epochs, plan().tokens_per_epoch) - extra;
   return std::max<std::int64_t>(0, tokens) / options_.sequence_length;
-}
-
-void GptDataset::throw_empty_split() const {
-  const std::string name(split_name(part_.split));
-  throw UserError(
-      {"dataset " + source_->name() + ": the " + name + " split has no tokens, but " +
-           (part_.num_samples ? std::to_string(*part_.num_samples) + " samples are"
-                              : std::string("samples are")) +
-           " requested",
-       "it covers sequences " + std::to_string(part_.begin) + " to " + std::to_string(part_.end) +
-           " of " + std::to_string(source_->sequence_lengths().size()),
-       "give the " + name +
-           " split a larger share with --split, or request no samples of it (--eval-iters 0)"});
 }
 
 GptIndexInput GptDataset::index_input() const {
@@ -96,7 +69,7 @@ EpochPlan GptDataset::plan() const {
   bool has_tokens = false;
   for (std::int64_t i = input.begin; i < input.end && !has_tokens; ++i)
     has_tokens = input.lengths[static_cast<std::size_t>(i)] > 0;
-  if (!has_tokens) throw_empty_split();
+  if (!has_tokens) throw_empty_split(*source_, part_);
 
   const EpochPlan plan = plan_epochs(input);
   constexpr std::int64_t kMostDocuments = std::int64_t{1} << 33;
@@ -197,6 +170,40 @@ std::vector<CorpusShare> GptDataset::shares(std::int64_t samples) const {
   const double taken = static_cast<double>(samples) * static_cast<double>(options_.sequence_length);
   if (share.tokens > 0) share.epochs = taken / static_cast<double>(share.tokens);
   return {share};
+}
+
+void check_order_options(const GptDatasetOptions& options) {
+  if (options.sequence_length < 1)
+    throw UserError(
+        {"--seq-length must be at least 1", std::to_string(options.sequence_length), ""});
+  if (options.seed < 0 || options.seed > std::numeric_limits<std::uint32_t>::max())
+    throw UserError(
+        {"--seed must be from 0 to 4294967295 to order data", std::to_string(options.seed), ""});
+}
+
+void throw_empty_split(const TokenSource& source, const SourcePart& part) {
+  const std::string name(split_name(part.split));
+  throw UserError(
+      {"dataset " + source.name() + ": the " + name + " split has no tokens, but " +
+           (part.num_samples ? std::to_string(*part.num_samples) + " samples are"
+                             : std::string("samples are")) +
+           " requested",
+       "it covers sequences " + std::to_string(part.begin) + " to " + std::to_string(part.end) +
+           " of " + std::to_string(source.sequence_lengths().size()),
+       "give the " + name +
+           " split a larger share with --split, or request no samples of it (--eval-iters 0)"});
+}
+
+IndexCacheEntry index_cache_entry(const TokenSource& source, const SourcePart& part,
+                                  const GptDatasetOptions& options, const std::string& class_name) {
+  IndexCacheEntry entry{.class_name = class_name, .split = std::string(split_name(part.split))};
+  if (!options.cache) return entry;
+  entry.folder = options.cache_folder;
+  if (!part.path) return entry;
+  if (entry.folder.empty()) entry.folder = cache_folder_beside(part, class_name);
+  entry.sources = {.files = {index_path(part)},
+                   .checksum = [&source] { return checksum(source.sequence_lengths().bytes()); }};
+  return entry;
 }
 
 Sample make_sample(std::vector<std::int64_t> text, const GptDatasetOptions& options,

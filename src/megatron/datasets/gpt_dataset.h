@@ -73,7 +73,6 @@ class GptDataset : public SourceDataset {
   EpochPlan plan() const;
   IndexArrays build() const;
   bool is_valid_cache(const IndexArrays& arrays) const;
-  [[noreturn]] void throw_empty_split() const;
 
   std::shared_ptr<const TokenSource> source_;
   SourcePart part_;
@@ -82,6 +81,15 @@ class GptDataset : public SourceDataset {
   mutable std::once_flag is_indexed_;
   mutable GptIndex index_;
 };
+
+/// Throws a UserError for a sequence length or a seed that no dataset can have.
+void check_order_options(const GptDatasetOptions& options);
+/// Throws the UserError of a part without tokens of which samples are requested.
+[[noreturn]] void throw_empty_split(const TokenSource& source, const SourcePart& part);
+/// Returns where the order of a class of samples is cached, without description and arrays. It
+/// depends on nothing of the data but the lengths.
+IndexCacheEntry index_cache_entry(const TokenSource& source, const SourcePart& part,
+                                  const GptDatasetOptions& options, const std::string& class_name);
 
 /// Splits raw ids into tokens and labels, and derives masks and positions. `document_begins` are
 /// the indices in `text` at which documents of the data begin, ascending; only

@@ -1,52 +1,103 @@
 #include "megatron/datasets/packing.h"
 
 #include <algorithm>
+#include <functional>
 #include <limits>
-#include <numeric>
 #include <set>
-#include <tuple>
 #include <utility>
 
 #include "megatron/base/error.h"
 
 namespace megatron {
+namespace {
+
+constexpr std::array kNames = {"line", "bfd", "bfd_split"};
+
+/// Rows by their free space. Of rows with equal space, the one with the lowest number comes first.
+class OpenRows {
+ public:
+  explicit OpenRows(std::int64_t capacity) : rows_(static_cast<std::size_t>(capacity)) {}
+
+  void add(std::int64_t space, std::uint32_t row) {
+    auto& rows = rows_[static_cast<std::size_t>(space)];
+    if (rows.empty()) spaces_.insert(space);
+    rows.push_back(row);
+    std::ranges::push_heap(rows, std::greater());
+  }
+
+  /// Removes the row with the least space that is at least `length`, and sets its space and number.
+  /// Returns false if there is none.
+  bool take(std::int64_t length, std::int64_t& space, std::uint32_t& row) {
+    const auto best = spaces_.lower_bound(length);
+    if (best == spaces_.end()) return false;
+    space = *best;
+    auto& rows = rows_[static_cast<std::size_t>(space)];
+    std::ranges::pop_heap(rows, std::greater());
+    row = rows.back();
+    rows.pop_back();
+    if (rows.empty()) spaces_.erase(best);
+    return true;
+  }
+
+ private:
+  std::vector<std::vector<std::uint32_t>> rows_;  ///< a heap for each space
+  std::set<std::int64_t> spaces_;                 ///< whose heaps are not empty
+};
+
+/// Returns the numbers of the sequences, the longest first and equal ones in order.
+std::vector<std::uint32_t> by_decreasing_length(std::span<const std::int32_t> lengths,
+                                                std::int64_t capacity) {
+  std::vector<std::uint32_t> next(static_cast<std::size_t>(capacity) + 1, 0);
+  for (const std::int64_t length : lengths) {
+    MEGATRON_CHECK(length > 0 && length <= capacity, "a sequence of ", length, " for rows of ",
+                   capacity);
+    ++next[static_cast<std::size_t>(capacity - length)];
+  }
+  std::uint32_t begin = 0;
+  for (std::uint32_t& count : next) begin += std::exchange(count, begin);
+  std::vector<std::uint32_t> order(lengths.size());
+  for (std::uint32_t item = 0; item < lengths.size(); ++item)
+    order[next[static_cast<std::size_t>(capacity - lengths[item])]++] = item;
+  return order;
+}
+
+}  // namespace
+
+std::string_view packing_strategy_name(PackingStrategy strategy) {
+  return kNames[static_cast<std::size_t>(strategy)];
+}
+
+PackingStrategy packing_strategy(std::string_view name) {
+  const auto found = std::ranges::find(kNames, name);
+  MEGATRON_CHECK(found != kNames.end(), "no packing strategy is called ", name);
+  return kPackingStrategies[static_cast<std::size_t>(found - kNames.begin())];
+}
 
 Packing pack_best_fit_decreasing(std::span<const std::int32_t> lengths, std::int64_t capacity) {
   MEGATRON_CHECK(lengths.size() < std::numeric_limits<std::uint32_t>::max(), lengths.size(),
                  " sequences");
-  std::vector<std::uint32_t> order(lengths.size());
-  std::iota(order.begin(), order.end(), 0U);
-  std::ranges::stable_sort(
-      order, [&](std::uint32_t a, std::uint32_t b) { return lengths[a] > lengths[b]; });
-
   // A row is named by its longest item. `row_of` names the row of every item.
-  std::vector<std::uint32_t> row_of(lengths.size()), sizes(lengths.size(), 0);
-  std::set<std::pair<std::int64_t, std::uint32_t>> open;  // free space and row
-  for (const std::uint32_t item : order) {
-    const std::int64_t length = lengths[item];
-    MEGATRON_CHECK(length > 0 && length <= capacity, "a sequence of ", length, " for rows of ",
-                   capacity);
-    const auto best = open.lower_bound({length, 0});
+  std::vector<std::uint32_t> row_of(lengths.size()), places(lengths.size(), 0);
+  OpenRows open(capacity);
+  for (const std::uint32_t item : by_decreasing_length(lengths, capacity)) {
     std::int64_t space = capacity;
     row_of[item] = item;
-    if (best != open.end()) {
-      std::tie(space, row_of[item]) = *best;
-      open.erase(best);
-    }
-    ++sizes[row_of[item]];
-    if (space > length) open.emplace(space - length, row_of[item]);
+    open.take(lengths[item], space, row_of[item]);
+    ++places[row_of[item]];
+    if (space > lengths[item]) open.add(space - lengths[item], row_of[item]);
   }
 
+  // The counts of items become the places of the next item of each row.
   Packing packing;
-  std::vector<std::size_t> next(lengths.size());  // where the next item of a row goes
-  for (std::size_t row = 0; row < sizes.size(); ++row) {
-    if (sizes[row] == 0) continue;
-    next[row] = packing.begins.back();
-    packing.begins.push_back(next[row] + sizes[row]);
+  for (std::uint32_t& place : places) {
+    if (place == 0) continue;
+    const std::size_t begin = packing.begins.back();
+    packing.begins.push_back(begin + place);
+    place = static_cast<std::uint32_t>(begin);
   }
   packing.items.resize(lengths.size());
   for (std::uint32_t item = 0; item < lengths.size(); ++item)
-    packing.items[next[row_of[item]]++] = item;
+    packing.items[places[row_of[item]]++] = item;
   return packing;
 }
 

@@ -281,6 +281,7 @@ class Scaling {
     data.reset_attention_mask = s_.data.reset_attention_mask;
     data.eod_mask_loss = s_.data.eod_mask_loss;
     data.dataloader_inter_document_masking = s_.data.dataloader_inter_document_masking;
+    data.document_packing_strategy = s_.data.document_packing_strategy;
     leave_out(has_paths(s_.data), "data (mock data are used)");
     leave_out(s_.data.sft, "--sft");
     s_.data = std::move(data);

@@ -1,0 +1,55 @@
+// Samples that hold whole documents, packed so that few are divided, without attention between
+// them (datasets/packed_documents.h). megatron-core has no such dataset.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "megatron/datasets/gpt_dataset.h"
+#include "megatron/datasets/packed_documents.h"
+
+namespace megatron {
+
+/// Sequences of an epoch come in random order, another one in each epoch. A run that takes more
+/// samples begins with those of a shorter one. A token is the label of the token before it in its
+/// document, also where a document is divided; the last token of a document has no label.
+class PackedGptDataset : public SourceDataset {
+ public:
+  /// Loads or builds the indices, whatever `options.defer_index` says. `options` must have
+  /// add_extra_token and no fim. Throws a UserError when samples are requested of a part without
+  /// tokens.
+  PackedGptDataset(std::shared_ptr<const TokenSource> source, SourcePart part,
+                   const GptDatasetOptions& options, PackingStrategy strategy,
+                   std::vector<std::string>& warnings);
+
+  std::int64_t size() const override { return shuffle_index_.size(); }
+  Sample sample(std::int64_t index) const override;
+  /// Returns sequence_length + 1 ids. The last one is padding unless a document goes on there.
+  std::vector<std::int64_t> text(std::int64_t index) const override;
+  std::string describe(std::int64_t index) const override;
+  std::vector<CorpusShare> shares(std::int64_t samples) const override;
+  const SourcePart& part() const override { return part_; }
+  OrderedJson identifiers() const override;
+  std::filesystem::path index_file() const override { return index_path(part_); }
+
+ private:
+  /// The ids of a sample, where its pieces begin, and the positions that have no label.
+  struct Row {
+    std::vector<std::int64_t> ids, begins, without_label;
+  };
+  Row read_row(std::int64_t index) const;
+  DocumentPackingInput packing_input() const;
+  IndexCacheEntry cache_entry() const;
+  IndexArrays build() const;
+  bool is_valid_cache(const IndexArrays& arrays) const;
+
+  std::shared_ptr<const TokenSource> source_;
+  SourcePart part_;
+  GptDatasetOptions options_;
+  PackingStrategy strategy_;
+  PackedDocuments packed_;
+  NpyArray shuffle_index_;  ///< uint32 [samples]: the sequence at each position in training
+};
+
+}  // namespace megatron
