@@ -208,18 +208,27 @@ TEST(RankDump, FilesOfAnEarlierStartAreLeftOut) {
   old.time_s = kNow - 100;
   write_dump(dump_path(folder.path(), 0), old);
   write_dump(dump_path(folder.path(), 1), recent);
-  std::int64_t num_older = 0;
-  const std::vector<RankDump> dumps = read_dumps(folder.path(), num_older);
-  ASSERT_THAT(dumps, SizeIs(1));
-  EXPECT_EQ(dumps[0].rank, 1);
-  EXPECT_EQ(num_older, 1);
+  const FolderDumps found = read_dumps(folder.path());
+  ASSERT_THAT(found.dumps, SizeIs(1));
+  EXPECT_EQ(found.dumps[0].rank, 1);
+  EXPECT_EQ(found.num_older, 1);
+  EXPECT_THAT(found.problems, IsEmpty());
+}
+
+TEST(RankDump, ABrokenFileHidesNoOther) {
+  const TemporaryFolder folder;
+  write_dump(dump_path(folder.path(), 0), dump(0, 2, {}));
+  folder.write("rank-1.json", "{\"rank\": 1");
+  const FolderDumps found = read_dumps(folder.path());
+  EXPECT_THAT(found.dumps, SizeIs(1));
+  ASSERT_THAT(found.problems, SizeIs(1));
+  EXPECT_THAT(found.problems[0], HasSubstr("rank-1.json"));
 }
 
 TEST(RankDump, BrokenFilesAreRefusedByName) {
   const TemporaryFolder folder;
-  std::int64_t num_older = 0;
-  EXPECT_THROW(read_dumps(folder.path() / "absent", num_older), UserError);
-  EXPECT_THROW(read_dumps(folder.path(), num_older), UserError);
+  EXPECT_THROW(read_dumps(folder.path() / "absent"), UserError);
+  EXPECT_THROW(read_dumps(folder.path()), UserError);
   const fs::path path = dump_path(folder.path(), 0);
   write_dump(path, dump(0, 2, {collective(1, "weights", false)}));
   const std::string whole = read_file(path);

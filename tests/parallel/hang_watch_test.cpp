@@ -263,8 +263,7 @@ TEST(HangWatch, TheFailureHasTheStackOfTheMissedRank) {
   EXPECT_THAT(ranks.ends()[0].text,
               AllOf(HasSubstr("barrier 'late' on dp: rank 1 has not arrived after 3 s"),
                     HasSubstr("rank 1 is outside of every call, in "), HasSubstr(kSleepFunction)));
-  std::int64_t num_older = 0;
-  const std::vector<RankDump> dumps = read_dumps(folder.path(), num_older);
+  const std::vector<RankDump> dumps = read_dumps(folder.path()).dumps;
   ASSERT_THAT(dumps, SizeIs(2));
   const HangAnalysis found = analyze_dumps(dumps);
   EXPECT_THAT(found.culprits, ElementsAre(1));

@@ -3,6 +3,7 @@
 #include <poll.h>
 
 #include <algorithm>
+#include <numeric>
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <utility>
@@ -121,12 +122,15 @@ bool RunStatus::wait_until_finished(std::chrono::milliseconds timeout) {
   return store_.poll(kFinishedKey, timeout);
 }
 
-std::vector<std::int64_t> RunStatus::remaining_ranks() {
-  std::vector<std::int64_t> ranks;
-  for (std::int64_t rank = 0; rank < world_size_; ++rank) {
-    if (!store_.has_all({left_key(rank)})) ranks.push_back(rank);
-  }
+std::vector<std::int64_t> RunStatus::remaining_of(std::vector<std::int64_t> ranks) {
+  std::erase_if(ranks, [&](std::int64_t rank) { return store_.has_all({left_key(rank)}); });
   return ranks;
+}
+
+std::vector<std::int64_t> RunStatus::remaining_ranks() {
+  std::vector<std::int64_t> ranks(static_cast<std::size_t>(world_size_));
+  std::iota(ranks.begin(), ranks.end(), std::int64_t{0});
+  return remaining_of(std::move(ranks));
 }
 
 bool RunStatus::wait_until_all_left(std::chrono::milliseconds timeout) {

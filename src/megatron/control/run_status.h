@@ -73,7 +73,9 @@ class RunStatus {
   void leave(std::int64_t rank);
   /// Returns whether all ranks have left or one has failed within `timeout`.
   bool wait_until_finished(std::chrono::milliseconds timeout);
-  /// Returns the ranks that have not left yet.
+  /// Returns those of the ranks that have not left yet. Asks the store for each.
+  std::vector<std::int64_t> remaining_of(std::vector<std::int64_t> ranks);
+  /// Returns the ranks that have not left yet. Asks the store for every rank of the run.
   std::vector<std::int64_t> remaining_ranks();
   /// Returns whether all ranks have left within `timeout`, whether or not one has failed.
   bool wait_until_all_left(std::chrono::milliseconds timeout);

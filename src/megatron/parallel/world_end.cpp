@@ -49,28 +49,27 @@ void World::State::wait_until_finished() {
   const auto deadline = std::chrono::steady_clock::now() + timeout_;
   while (!run_status_->wait_until_finished(std::min<milliseconds>(timeout_, seconds(1)))) {
     const auto now = std::chrono::steady_clock::now();
-    require_living(run_status_->remaining_ranks());
+    require_living();
     if (now >= deadline)
-      throw UserError({"the end of this run",
-                       name_ranks(run_status_->remaining_ranks()) + " did not end within " +
-                           time_text(timeout_) + " after rank 0",
-                       "check what they do, or raise --distributed-timeout-minutes"});
+      throw CommError("the end of this run: " + name_ranks(run_status_->remaining_ranks()) +
+                      " did not end within " + time_text(timeout_) +
+                      " after rank 0; if what they do takes longer, raise "
+                      "--distributed-timeout-minutes");
   }
 }
 
-/// Throws if one of the `ranks`, which have not left, has ended: it will never leave.
-void World::State::require_living(std::vector<std::int64_t> ranks) {
+/// Throws if the process of a rank that has not left has ended: it will never leave.
+void World::State::require_living() {
   std::shared_ptr<FailureNotice> notice;
   {
     const std::lock_guard lock(mutex_);
     notice = notice_;
   }
   if (!notice) return;
-  std::erase_if(ranks, [&](std::int64_t rank) { return !notice->has_process_ended(rank); });
-  if (ranks.empty()) return;
-  // A rank that left in the meantime ended as it should.
-  const std::vector<std::int64_t> remaining = run_status_->remaining_ranks();
-  std::erase_if(ranks, [&](std::int64_t rank) { return std::ranges::count(remaining, rank) == 0; });
+  std::vector<std::int64_t> ended;
+  for (std::int64_t rank = 0; rank < environment_.world_size; ++rank)
+    if (notice->has_process_ended(rank)) ended.push_back(rank);
+  const std::vector<std::int64_t> ranks = run_status_->remaining_of(std::move(ended));
   if (!ranks.empty())
     throw CommError(name_ranks(ranks) + " died after the last step, before the end of the run");
 }

@@ -73,7 +73,7 @@ class World::State {
   std::chrono::milliseconds time_for_first_cause(bool is_consequence);
   void wait_for_others();
   void wait_until_finished();
-  void require_living(std::vector<std::int64_t> ranks);
+  void require_living();
 
   const LaunchEnvironment environment_;
   const std::string command_;

@@ -143,26 +143,34 @@ RankDump read_dump(const fs::path& path) {
   return dump;
 }
 
-std::vector<RankDump> read_dumps(const fs::path& folder, std::int64_t& num_older) {
+FolderDumps read_dumps(const fs::path& folder) {
   if (!fs::is_directory(folder))
     throw UserError({"the folder " + folder.string(),
                      fs::exists(folder) ? "is not a folder" : "does not exist",
                      "give the folder in which ranks wrote rank-<rank>.json (--hang-report-dir of "
                      "the run, or hang-reports in its --save)"});
-  std::vector<RankDump> dumps;
+  FolderDumps found;
+  std::vector<RankDump>& dumps = found.dumps;
   for (const auto& entry : fs::directory_iterator(folder)) {
     const std::string name = entry.path().filename().string();
-    if (name.starts_with(kPrefix) && name.ends_with(kSuffix))
+    if (!name.starts_with(kPrefix) || !name.ends_with(kSuffix)) continue;
+    try {
       dumps.push_back(read_dump(entry.path()));
+    } catch (const UserError& error) {
+      found.problems.push_back(error.parts().problem());
+    }
   }
+  if (dumps.empty() && !found.problems.empty())
+    throw UserError({"the folder " + folder.string() + " has no report that can be read",
+                     found.problems.front(), "send SIGUSR2 to the ranks again"});
   if (dumps.empty())
     throw UserError({"the folder " + folder.string(), "holds no file rank-<rank>.json",
                      "send SIGUSR2 to the ranks, or give the folder of a run that failed"});
   const std::string start = std::ranges::max_element(dumps, {}, &RankDump::time_s)->start;
-  num_older = static_cast<std::int64_t>(
+  found.num_older = static_cast<std::int64_t>(
       std::erase_if(dumps, [&](const RankDump& dump) { return dump.start != start; }));
   std::ranges::sort(dumps, {}, &RankDump::rank);
-  return dumps;
+  return found;
 }
 
 }  // namespace megatron

@@ -38,8 +38,13 @@ void write_dump(const std::filesystem::path& path, const RankDump& dump);
 /// Throws a UserError that names the file and the field if it is no dump.
 RankDump read_dump(const std::filesystem::path& path);
 
-/// Reads all dumps of a folder that belong to the start of the run that wrote last, by rank.
-/// `num_older` receives how many were left out. Throws a UserError if there are none.
-std::vector<RankDump> read_dumps(const std::filesystem::path& folder, std::int64_t& num_older);
+/// The dumps of a folder that belong to the start of the run that wrote last, by rank.
+struct FolderDumps {
+  std::vector<RankDump> dumps;
+  std::int64_t num_older = 0;         ///< left out: of earlier starts
+  std::vector<std::string> problems;  ///< left out: what is wrong with each other file
+};
+/// Throws a UserError if the folder has no dump that can be read.
+FolderDumps read_dumps(const std::filesystem::path& folder);
 
 }  // namespace megatron
