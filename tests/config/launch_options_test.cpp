@@ -236,6 +236,8 @@ TEST(LaunchPlan, RefusesWrongFlagsOfOutput) {
 
 TEST(LaunchPlan, TakesTheTimesOfTorchrunsRendezvous) {
   const LaunchPlan plan = plan_of({"--rdzv-conf", "timeout=900, last_call_timeout=3.5,is_host=1"});
+  EXPECT_EQ(plan.notes,
+            "note: --rdzv-conf is_host has no effect: it is about torchrun's own rendezvous\n");
   EXPECT_EQ(plan.join_s, 900);
   EXPECT_EQ(plan.last_call_s, 3.5);
   for (const double given : {7.0, 600.0})

@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "megatron/base/error.h"
+#include "megatron/base/exit_codes.h"
 #include "support/temporary_folder.h"
 
 namespace megatron {

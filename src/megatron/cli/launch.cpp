@@ -190,7 +190,6 @@ class Launch {
         .master_addr = plan_.master_addr,
         .master_port = plan_.master_port,
         .token = job_token(plan_),
-        .run_id = "",
         .run_name = plan_.run_name,
         .node_rank = plan_.node_rank,
         .num_ranks = plan_.ranks_per_node,

@@ -248,7 +248,11 @@ class PlanReader {
   }
 
   void take_rendezvous_time(const std::string& key, const std::string& text) {
-    if (std::ranges::count(kTorchrunKeys, std::string_view(key)) > 0) return;
+    if (std::ranges::count(kTorchrunKeys, std::string_view(key)) > 0) {
+      plan_.notes += "note: --rdzv-conf " + key +
+                     " has no effect: it is about torchrun's own rendezvous\n";
+      return;
+    }
     const bool is_join = key == "join_timeout";
     if (!is_join && key != "last_call_timeout")
       throw UserError({"--rdzv-conf", "has no key '" + key + "'",
@@ -315,7 +319,7 @@ LaunchPlan read_launch_plan(std::span<const std::string> args, const GetEnv& var
   if (num_flags + 1 >= args.size()) throw no_command;
   LaunchPlan plan = PlanReader(options, parsed, variables).read(host);
   plan.command.assign(separator + 1, args.end());
-  plan.notes = notes_text(parsed);
+  plan.notes.insert(0, notes_text(parsed));
   return plan;
 }
 

@@ -104,7 +104,7 @@ class LeaderAgent final : public Agent {
     const Decision before = std::exchange(decision_, membership_.decide(now));
     if (decision_ == before) return;
     if (decision_.round > before.round && before.round > 0)
-      service_.remove_prefix(round_prefix(options_.run_id, before.round) + "/");
+      service_.remove_prefix(round_prefix(before.round) + "/");
     service_.set(kDecisionKey, write_decision(decision_));
   }
 
@@ -113,7 +113,7 @@ class LeaderAgent final : public Agent {
     service_.append(kEndedKey, ended_line(id(), round, result));
   }
   void post_failure(std::int64_t round, const RankFailure& failure) override {
-    const std::string prefix = round_prefix(options_.run_id, round) + "/";
+    const std::string prefix = round_prefix(round) + "/";
     if (service_.find(prefix + RunStatus::kFailureKey)) return;
     for (const auto& [key, text] : RunStatus::failure_entries(failure))
       service_.set(prefix + key, text);
@@ -299,8 +299,7 @@ class MemberAgent final : public Agent {
       const std::int64_t before = decision_.round;
       decision_ = read_decision(*text);
       text_ = *text;
-      if (decision_.round > before && before > 0)
-        relay_.forget_prefix(round_prefix(options_.run_id, before) + "/");
+      if (decision_.round > before && before > 0) relay_.forget_prefix(round_prefix(before) + "/");
     }
     relay_.exchange_sign_of_life(alive_key(id()), kSignOfLifeInterval);
   }
@@ -329,7 +328,7 @@ class MemberAgent final : public Agent {
     relay_.append(kEndedKey, ended_line(id(), round, result));
   }
   void post_failure(std::int64_t round, const RankFailure& failure) override {
-    const std::string prefix = round_prefix(options_.run_id, round) + "/";
+    const std::string prefix = round_prefix(round) + "/";
     for (const auto& [key, text] : RunStatus::failure_entries(failure))
       relay_.compare_set(prefix + key, "", text);
   }
@@ -371,9 +370,7 @@ std::unique_ptr<Agent> follow(const AgentOptions& options) {
 
 }  // namespace
 
-std::string round_prefix(const std::string& run_id, std::int64_t round) {
-  return "/megatron/" + run_id + "/" + std::to_string(round - 1);
-}
+std::string round_prefix(std::int64_t round) { return "/megatron//" + std::to_string(round - 1); }
 
 std::unique_ptr<Agent> Agent::join(const AgentOptions& options) {
   if (options.node_rank) return *options.node_rank == 0 ? lead(options) : follow(options);

@@ -21,7 +21,6 @@ struct AgentOptions {
   std::string master_addr = "127.0.0.1";  ///< name or address of the first host
   std::int64_t master_port = 0;           ///< 0: any free port, on one host
   std::string token;                      ///< secret of the run; empty: none is asked
-  std::string run_id;                     ///< part of the keys of the ranks
   std::string run_name;                   ///< launchers of a run with another name are refused
   std::optional<std::int64_t> node_rank;  ///< 0: the leader; without: whoever is at master_addr
   std::int64_t num_ranks = 1;             ///< on this host
@@ -78,7 +77,8 @@ class Agent {
   std::string id_;
 };
 
-/// Returns what the keys of a round's ranks begin with.
-std::string round_prefix(const std::string& run_id, std::int64_t round);
+/// Returns what the keys of a round's ranks begin with: their launcher gives the run no name
+/// (parallel/rendezvous/run_connection.cpp).
+std::string round_prefix(std::int64_t round);
 
 }  // namespace megatron

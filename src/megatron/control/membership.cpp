@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "megatron/base/error.h"
+#include "megatron/base/exit_codes.h"
 #include "megatron/base/json.h"
 
 namespace megatron {
@@ -67,8 +68,8 @@ Decision read_decision(const std::string& text) {
 }
 
 Membership::Agent* Membership::find(const std::string& id) {
-  const auto found = std::ranges::find(agents_, id, &Agent::id);
-  return found == agents_.end() ? nullptr : &*found;
+  const auto found = numbers_.find(id);
+  return found == numbers_.end() ? nullptr : &agents_[found->second];
 }
 
 std::string Membership::join(const Joining& joining, Time now) {
@@ -82,6 +83,7 @@ std::string Membership::join(const Joining& joining, Time now) {
       return std::to_string(joining.num_ranks) + " ranks on " + joining.host + ", but " +
              std::to_string(other.num_ranks) + " on " + other.host;
   }
+  numbers_[joining.id] = agents_.size();
   agents_.push_back({.id = joining.id,
                      .host = joining.host,
                      .node_rank = joining.node_rank,
@@ -98,16 +100,12 @@ std::string Membership::agent_of(std::int64_t node_rank) const {
   return "";
 }
 
-bool Membership::is_member(const Agent& agent) const {
-  return std::ranges::count(decision_.members, agent.id) > 0;
-}
-
 void Membership::end(const std::string& id, std::int64_t round, const HostResult& result,
                      Time now) {
   Agent* agent = find(id);
   if (!agent) return;
   if (std::exchange(agent->is_lost, false)) agent->here_since = now;
-  if (round != decision_.round || agent->result || !is_member(*agent)) return;
+  if (round != decision_.round || agent->result || !agent->is_member) return;
   agent->result = result;
   agent->failed_at = now - result.since_failure;
   const bool is_as_asked = was_asked_ && result.code == 143;
@@ -122,7 +120,7 @@ void Membership::lose(const std::string& id, Time now) {
   Agent* agent = find(id);
   if (!agent || agent->is_lost) return;
   agent->is_lost = true;
-  if (!is_running_ || !is_member(*agent) || agent->result) return;
+  if (!is_running_ || !agent->is_member || agent->result) return;
   agent->result = HostResult{1, "host " + agent->host +
                                     " is lost: its launcher has ended, it is "
                                     "down, or the network to it is cut"};
@@ -198,7 +196,11 @@ void Membership::begin_round(const std::vector<const Agent*>& hosts, Time now) {
   ++decision_.round;
   decision_.members.clear();
   for (const Agent* host : hosts) decision_.members.push_back(host->id);
-  for (Agent& agent : agents_) agent.result.reset();
+  for (Agent& agent : agents_) {
+    agent.result.reset();
+    agent.is_member = false;
+  }
+  for (const std::string& id : decision_.members) find(id)->is_member = true;
   is_running_ = true;
   was_asked_ = is_left_ = false;
   round_start_ = now;
@@ -211,7 +213,7 @@ void Membership::begin_round(const std::vector<const Agent*>& hosts, Time now) {
 bool Membership::newcomers_have_settled(Time now) const {
   Time first = now, last = round_start_;
   for (const Agent* agent : candidates()) {
-    if (is_member(*agent)) continue;
+    if (agent->is_member) continue;
     first = std::min(first, agent->here_since);
     last = std::max(last, agent->here_since);
   }
@@ -240,7 +242,7 @@ void Membership::watch_round(Time now) {
   }
   if (decision_.kind != Decision::Kind::run || !options_.can_grow) return;
   const auto leaving = std::ranges::find_if(agents_, [this](const Agent& agent) {
-    return agent.is_leaving && is_member(agent) && !agent.result;
+    return agent.is_leaving && agent.is_member && !agent.result;
   });
   if (leaving != agents_.end()) {
     is_left_ = true;
@@ -315,8 +317,8 @@ void Membership::finish(int code, const std::string& reason) {
 
 bool Membership::is_final(int code) {
   // A mistake of the user, a requested stop (SIGINT, SIGTERM), and a result that was wrong when it
-  // was computed again, which is so after each restart (kExitFailedOnResultValidation).
-  constexpr std::array kFinal{2, 17, 128 + SIGINT, 128 + SIGTERM};
+  // was computed again.
+  constexpr std::array kFinal{2, kExitFailedOnResultValidation, 128 + SIGINT, 128 + SIGTERM};
   return std::ranges::count(kFinal, code) > 0;
 }
 
@@ -329,11 +331,11 @@ milliseconds Membership::backoff() const {
 std::vector<std::string> Membership::awaited_members() const {
   std::vector<std::string> awaited;
   const bool is_ending = std::ranges::any_of(agents_, [this](const Agent& agent) {
-    return is_member(agent) && agent.result && (agent.result->code != 0 || agent.is_lost);
+    return agent.is_member && agent.result && (agent.result->code != 0 || agent.is_lost);
   });
   if (!is_running_ || !is_ending) return awaited;
   for (const Agent& agent : agents_) {
-    if (is_member(agent) && !agent.result) awaited.push_back(agent.id);
+    if (agent.is_member && !agent.result) awaited.push_back(agent.id);
   }
   return awaited;
 }

@@ -14,6 +14,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 namespace megatron {
@@ -95,6 +96,7 @@ class Membership {
     std::int64_t order = 0, num_ranks = 1;
     Time here_since{};
     bool is_lost = false, is_leaving = false;
+    bool is_member = false;            ///< of the current round
     std::optional<HostResult> result;  ///< of the current round
     Time failed_at{};                  ///< when its first rank failed
   };
@@ -102,7 +104,6 @@ class Membership {
   static bool is_here(const Agent& agent) { return !agent.is_lost && !agent.is_leaving; }
   Agent* find(const std::string& id);
   std::vector<const Agent*> candidates() const;
-  bool is_member(const Agent& agent) const;
   bool newcomers_have_settled(Time now) const;
   void ask_to_stop(const std::string& reason);
   /// Whether the hosts that are left suffice for a round.
@@ -121,8 +122,9 @@ class Membership {
   std::chrono::milliseconds backoff() const;
 
   const MembershipOptions options_;
-  std::vector<Agent> agents_;                     ///< in the order of joining
-  std::map<std::string, std::int64_t> failures_;  ///< by host
+  std::vector<Agent> agents_;                             ///< in the order of joining
+  std::unordered_map<std::string, std::size_t> numbers_;  ///< of the agents, by id
+  std::map<std::string, std::int64_t> failures_;          ///< by host
   Decision decision_;
   mutable std::map<std::int64_t, std::string> refusals_;  ///< by number of hosts
   bool is_running_ = false;

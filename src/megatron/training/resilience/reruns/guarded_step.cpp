@@ -8,6 +8,7 @@
 #include <ostream>
 
 #include "megatron/base/error.h"
+#include "megatron/base/exit_codes.h"
 #include "megatron/base/machine.h"
 #include "megatron/parallel/object_collectives.h"
 #include "megatron/training/observability/per_layer_norms.h"

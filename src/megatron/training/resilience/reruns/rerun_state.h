@@ -1,4 +1,4 @@
-// Modes, states, diagnoses and exit codes of the rerun state machine, named as in Megatron Core
+// Modes, states and diagnoses of the rerun state machine, named as in Megatron Core
 // (megatron/core/rerun_state_machine.py).
 #pragma once
 
@@ -6,11 +6,6 @@
 #include <string_view>
 
 namespace megatron {
-
-/// Exit code: restart from the checkpoint, so that the step runs again, possibly on another device.
-inline constexpr int kExitResumeToDisambiguate = 16;
-/// Exit code: a result failed validation and the diagnosis is complete.
-inline constexpr int kExitFailedOnResultValidation = 17;
 
 enum class RerunMode { disabled, validate_results, report_stats };
 

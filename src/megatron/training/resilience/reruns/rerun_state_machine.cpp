@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "megatron/base/error.h"
+#include "megatron/base/exit_codes.h"
 
 namespace megatron {
 namespace {
