@@ -126,7 +126,7 @@ TEST_F(Agents, TellRanksOfAFailureOfAnotherHost) {
   ASSERT_TRUE(serve_until(both, [&] { return is_running(*member, 1); }));
   for (Agent* of : both) {
     auto rank = std::async(std::launch::async, [&] {
-      RunStatus status(store_of(*of).with_prefix(round_prefix("", 1).substr(1)), 2);
+      RunStatus status(store_of(*of).with_prefix(round_prefix(1).substr(1)), 2);
       return status.wait_for_failure(kLimit);
     });
     member->post_failure(1, {1, "b", 1, "error: rank 1 on b was killed", true});

@@ -3,8 +3,8 @@
 #include <poll.h>
 
 #include <algorithm>
-#include <numeric>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <sstream>
 #include <utility>
 

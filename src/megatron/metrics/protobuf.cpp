@@ -52,57 +52,62 @@ ProtobufWriter& ProtobufWriter::add_bytes(int field, std::string_view value) {
   return *this;
 }
 
-std::optional<std::uint64_t> ProtobufReader::varint() {
+bool ProtobufReader::varint(std::uint64_t& value) {
   if (!rest_.empty() && static_cast<unsigned char>(rest_.front()) < 0x80) {  // most are one byte
-    const auto byte = static_cast<unsigned char>(rest_.front());
+    value = static_cast<unsigned char>(rest_.front());
     rest_.remove_prefix(1);
-    return byte;
+    return true;
   }
-  std::uint64_t value = 0;
+  value = 0;
   for (int shift = 0; shift < 64 && !rest_.empty(); shift += 7) {
     const auto byte = static_cast<unsigned char>(rest_.front());
     rest_.remove_prefix(1);
     value |= static_cast<std::uint64_t>(byte & 0x7F) << shift;
-    if (byte < 0x80) return value;
+    if (byte < 0x80) return true;
   }
-  return std::nullopt;
+  return false;
 }
 
 template <class T>
-std::optional<std::uint64_t> ProtobufReader::fixed() {
-  T value = 0;
-  if (rest_.size() < sizeof value) return std::nullopt;
+bool ProtobufReader::fixed(std::uint64_t& value) {
+  T fixed = 0;
+  if (rest_.size() < sizeof fixed) return false;
   // NOLINTNEXTLINE(bugprone-suspicious-stringview-data-usage): there are that many bytes.
-  std::memcpy(&value, rest_.data(), sizeof value);
-  rest_.remove_prefix(sizeof value);
-  return value;
+  std::memcpy(&fixed, rest_.data(), sizeof fixed);
+  rest_.remove_prefix(sizeof fixed);
+  value = fixed;
+  return true;
 }
 
 std::optional<ProtobufReader::FieldValue> ProtobufReader::next() {
-  if (rest_.empty()) return std::nullopt;
-  auto field = next_field();
-  if (!field) is_malformed_ = true;
-  return field;
+  std::optional<FieldValue> value;
+  if (rest_.empty()) return value;
+  if (!read_field(value.emplace())) {
+    value.reset();
+    is_malformed_ = true;
+  }
+  return value;
 }
 
-std::optional<ProtobufReader::FieldValue> ProtobufReader::next_field() {
-  const auto tag = varint();
-  if (!tag) return std::nullopt;
-  FieldValue value{.field = static_cast<int>(*tag >> 3)};
-  const int wire_type = static_cast<int>(*tag & 7);
-  if (wire_type != kVarint && wire_type != kFixed64 && wire_type != kLengthDelimited &&
-      wire_type != kFixed32)
-    return std::nullopt;
-  const auto number = wire_type == kFixed64   ? fixed<std::uint64_t>()
-                      : wire_type == kFixed32 ? fixed<std::uint32_t>()
-                                              : varint();
-  if (!number) return std::nullopt;
-  value.integer = *number;
-  if (wire_type != kLengthDelimited) return value;
-  if (*number > rest_.size()) return std::nullopt;
-  value.bytes = rest_.substr(0, *number);
-  rest_.remove_prefix(*number);
-  return value;
+bool ProtobufReader::read_field(FieldValue& value) {
+  std::uint64_t tag = 0;
+  if (!varint(tag)) return false;
+  value.field = static_cast<int>(tag >> 3);
+  switch (static_cast<int>(tag & 7)) {
+    case kVarint:
+      return varint(value.integer);
+    case kFixed64:
+      return fixed<std::uint64_t>(value.integer);
+    case kFixed32:
+      return fixed<std::uint32_t>(value.integer);
+    case kLengthDelimited:
+      if (!varint(value.integer) || value.integer > rest_.size()) return false;
+      value.bytes = rest_.substr(0, value.integer);
+      rest_.remove_prefix(value.integer);
+      return true;
+    default:
+      return false;
+  }
 }
 
 }  // namespace megatron

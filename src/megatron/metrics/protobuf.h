@@ -42,10 +42,11 @@ class ProtobufReader {
   bool is_malformed() const { return is_malformed_; }
 
  private:
-  std::optional<FieldValue> next_field();
-  std::optional<std::uint64_t> varint();
+  /// These return false where the message is malformed.
+  bool read_field(FieldValue& value);
+  bool varint(std::uint64_t& value);
   template <class T>
-  std::optional<std::uint64_t> fixed();
+  bool fixed(std::uint64_t& value);
   std::string_view rest_;
   bool is_malformed_ = false;
 };

@@ -19,7 +19,7 @@ void CharacterTrie::add(std::string_view piece, std::int32_t id) {
     }
     char32_t& code = blocks_[block][c % kBlock];
     if (code == 0) code = num_codes_++;
-    text_ += code;
+    text_.push_back(code);
   }
   longest_ = std::max(longest_, text_.size() - begin);
   pieces_.push_back({text_.size(), id});
@@ -27,9 +27,10 @@ void CharacterTrie::add(std::string_view piece, std::int32_t id) {
 
 void CharacterTrie::finish() {
   trie_.reserve(pieces_.size());
+  const std::u32string_view text(text_.data(), text_.size());
   std::size_t begin = 0;
   for (const Piece& piece : pieces_) {
-    trie_.add(std::u32string_view(text_).substr(begin, piece.end - begin), piece.id);
+    trie_.add(text.substr(begin, piece.end - begin), piece.id);
     begin = piece.end;
   }
   trie_.finish(num_codes_);

@@ -18,8 +18,12 @@ class CharacterTrie {
  public:
   /// Adds a non-empty piece of valid UTF-8; a later one with the same text replaces the id.
   void add(std::string_view piece, std::int32_t id);
-  /// Makes room for so many pieces.
-  void reserve(std::size_t count) { pieces_.reserve(count); }
+  /// Makes room for so many pieces of a common length.
+  void reserve(std::size_t count) {
+    constexpr std::size_t kCommonLength = 8;
+    pieces_.reserve(count);
+    text_.reserve(count * kCommonLength);
+  }
   /// Builds the trie. Call it once, before any search.
   void finish();
 
@@ -46,8 +50,8 @@ class CharacterTrie {
   std::vector<std::array<char32_t, kBlock>> blocks_{{}};  ///< the first has no characters
   char32_t num_codes_ = 1;
   std::size_t longest_ = 0;
-  std::u32string text_;  ///< the pieces, until finish()
-  std::vector<Piece> pieces_;
+  HugePageVector<char32_t> text_;  ///< the pieces, until finish()
+  HugePageVector<Piece> pieces_;
   Trie<char32_t> trie_;
 };
 

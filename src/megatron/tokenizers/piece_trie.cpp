@@ -182,7 +182,7 @@ class Trie<Letter>::Builder {
   std::size_t search_from_ = 1;
   std::vector<Pending> pending_;
   // Workspace of sort().
-  std::vector<Piece> sorted_;
+  HugePageVector<Piece> sorted_;
   std::vector<std::size_t> begin_of_letter_;
   std::vector<std::uint32_t> labels_;  ///< of the children of a node
   std::vector<std::size_t> begins_;    ///< of their pieces

@@ -17,8 +17,12 @@ constexpr const char* kKnownFiles =
     "tekken.json and vocab.txt";
 
 /// Returns whether the first line is "base64 rank", as in tiktoken files.
-bool looks_like_tiktoken(std::string_view head) {
-  const std::string_view line = head.substr(0, head.find_first_of("\r\n"));
+bool looks_like_tiktoken(std::string_view content) {
+  constexpr std::size_t kLongestLine = 4096;
+  const std::string_view head = content.substr(0, kLongestLine);
+  const std::size_t end = head.find_first_of("\r\n");
+  if (end == std::string_view::npos && head.size() < content.size()) return false;
+  const std::string_view line = head.substr(0, end);
   const std::size_t space = line.find(' ');
   if (space == std::string_view::npos || space == 0) return false;
   const auto is_base64 = [](char c) {

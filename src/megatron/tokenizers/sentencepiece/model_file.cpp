@@ -8,7 +8,6 @@
 
 #include "megatron/base/error.h"
 #include "megatron/base/files.h"
-#include "megatron/base/huge_pages.h"
 #include "megatron/metrics/protobuf.h"
 #include "megatron/tokenizers/hash_bytes.h"
 #include "megatron/tokenizers/utf8.h"
@@ -21,30 +20,38 @@ namespace {
   throw UserError({source + ": " + what, "", "check that the file is a whole SentencePiece model"});
 }
 
-/// Calls visit(field) for every field of `message`.
+/// Calls visit(field) for every field of `message`. Returns false if the message is malformed.
 template <class Visit>
-void for_each_field(std::string_view message, const std::string& source, Visit visit) {
+[[nodiscard]] bool read_fields(std::string_view message, Visit visit) {
   ProtobufReader reader(message);
   while (const auto field = reader.next()) visit(*field);
-  if (reader.is_malformed()) refuse(source, "the protobuf message is malformed");
+  return !reader.is_malformed();
+}
+
+template <class Visit>
+void for_each_field(std::string_view message, const std::string& source, Visit visit) {
+  if (!read_fields(message, visit)) refuse(source, "the protobuf message is malformed");
 }
 
 Piece read_piece(std::string_view message, std::size_t index, const std::string& source) {
-  const std::string where = source + ": piece " + std::to_string(index);
+  const auto refuse_piece = [&](const std::string& what) {
+    refuse(source + ": piece " + std::to_string(index), what);
+  };
   Piece piece;
-  for_each_field(message, where, [&](const ProtobufReader::FieldValue& value) {
+  const bool is_whole = read_fields(message, [&](const ProtobufReader::FieldValue& value) {
     if (value.field == 1) piece.text = value.bytes;
     if (value.field == 2)
       piece.score = std::bit_cast<float>(static_cast<std::uint32_t>(value.integer));
     if (value.field == 3) {
       if (value.integer < 1 || value.integer > 6)
-        refuse(where, "type " + std::to_string(value.integer) + " is unknown");
+        refuse_piece("type " + std::to_string(value.integer) + " is unknown");
       piece.type = static_cast<PieceType>(value.integer);
     }
   });
-  if (piece.text.empty()) refuse(where, "the text is empty");
-  if (replace_invalid_utf8(piece.text)) refuse(where, "the text is not UTF-8");
-  if (!std::isfinite(piece.score)) refuse(where, "the score is not a number");
+  if (!is_whole) refuse_piece("the protobuf message is malformed");
+  if (piece.text.empty()) refuse_piece("the text is empty");
+  if (replace_invalid_utf8(piece.text)) refuse_piece("the text is not UTF-8");
+  if (!std::isfinite(piece.score)) refuse_piece("the score is not a number");
   return piece;
 }
 
@@ -109,7 +116,7 @@ void check_byte_pieces(const ModelFile& model, const std::string& source) {
 }
 
 /// Returns the first piece with the text of one before; the number of pieces if there is none.
-std::size_t find_repeated(const std::vector<Piece>& pieces) {
+std::size_t find_repeated(const HugePageVector<Piece>& pieces) {
   struct Slot {
     std::uint32_t hash = 0, number = 0;  ///< the number from 1; 0: free
   };

@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "megatron/base/huge_pages.h"
+
 namespace megatron::sentencepiece {
 
 enum class PieceType : std::uint8_t {
@@ -33,7 +35,7 @@ struct NormalizerSpec {
 };
 
 struct ModelFile {
-  std::vector<Piece> pieces;  ///< by id
+  HugePageVector<Piece> pieces;  ///< by id
   ModelType type = ModelType::unigram;
   bool byte_fallback = false;
   bool treat_whitespace_as_suffix = false;
