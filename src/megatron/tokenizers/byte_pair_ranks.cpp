@@ -19,6 +19,7 @@ constexpr std::size_t kMaxLinearScan = 64;
 void BytePairRanks::reserve(std::size_t count, std::size_t bytes) {
   arena_.reserve(bytes);
   offsets_.reserve(count + 1);
+  ids_.reserve(count);
   slots_.assign(std::bit_ceil(count * 2 + 2), {});
 }
 

@@ -57,8 +57,8 @@ class BytePairRanks {
   void grow();
 
   std::string arena_;
-  std::vector<std::uint32_t> offsets_ = {0};
-  std::vector<std::int32_t> ids_;  ///< by rank
+  HugePageVector<std::uint32_t> offsets_ = {0};
+  HugePageVector<std::int32_t> ids_;  ///< by rank
   HugePageVector<Slot> slots_;
   std::vector<std::uint32_t> ranks_of_pairs_ =
       std::vector<std::uint32_t>(65536, kNoRank);  ///< of two bytes

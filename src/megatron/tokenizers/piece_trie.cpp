@@ -34,6 +34,8 @@ class Trie<Letter>::Builder {
  public:
   Builder(Trie& trie, std::size_t num_letters) : trie_(trie), num_letters_(num_letters) {
     grow(1024);
+    // Room for most tails, which are short.
+    trie_.tails_.reserve(trie_.pieces_.size() * (sizeof(Tail) + 4 * sizeof(Letter)));
     trie_.tails_.push_back('\0');  // no tail begins at 0
   }
 
@@ -132,7 +134,7 @@ class Trie<Letter>::Builder {
   }
 
   void add_tail(const Piece& piece, std::size_t depth, Unit& unit) {
-    std::string& tails = trie_.tails_;
+    HugePageVector<char>& tails = trie_.tails_;
     const std::size_t size = piece.text.size() - depth, place = tails.size();
     MEGATRON_CHECK(
         place + sizeof(Tail) + size * sizeof(Letter) < std::numeric_limits<std::uint32_t>::max(),

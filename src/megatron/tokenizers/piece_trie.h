@@ -91,7 +91,7 @@ class Trie {
 
   HugePageVector<Piece> pieces_;
   HugePageVector<Unit> units_;
-  std::string tails_;
+  HugePageVector<char> tails_;
   std::uint32_t root_base_ = 0;
 };
 

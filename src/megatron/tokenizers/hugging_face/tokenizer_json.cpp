@@ -77,7 +77,7 @@ struct Parts {
   std::uint8_t* end;  ///< of the texts
   std::string rest;   ///< JSON of all other fields
   HugePageVector<std::pair<std::string_view, std::int32_t>> vocabulary;
-  std::vector<std::string_view> pieces;  ///< of Unigram
+  HugePageVector<std::string_view> pieces;  ///< of Unigram
   std::vector<double> scores;
   Bpe::MergeViews merges;
   bool has_vocabulary = false, has_merges = false;
