@@ -4,7 +4,9 @@
 Both build the document, sample and shuffle index of the same document lengths: ours in
 bench/sample_index/sample_index_bench.cpp, theirs as GPTDataset does, with numpy's RandomState and
 megatron-core's C++ helpers (megatron.core.datasets.helpers_cpp). The arrays must be equal. Every
-turn is a fresh process, without files; time is wall-clock, memory the peak of the process.
+turn is a fresh process, without files; time is wall-clock, memory the peak of the process. Last,
+ours packs the documents once by best fit (--document-packing-strategy bfd_split), which
+megatron-core does not.
 
 Usage: run.py [--documents 100000000] [--mean-length 1024] [--seq-length 1024] [--epochs 1]
               [--turns 3]
@@ -107,6 +109,13 @@ def measure(arguments, file):
     return turns
 
 
+def packing(arguments, file):
+    """Returns what best-fit packing of the same documents takes."""
+    program = os.environ.get("SAMPLE_INDEX_BENCH", "build/bin/sample_index_bench")
+    packed = turn([program, "pack", file, str(arguments.seq_length)])
+    return {name: round(value, 5) for name, value in packed.items()}
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--documents", type=int, default=10**8)
@@ -122,6 +131,7 @@ def main():
         file = os.path.join(folder, "lengths")
         write_lengths(file, arguments.documents, arguments.mean_length)
         turns = measure(arguments, file)
+        packed = packing(arguments, file)
     ours, theirs = turns["megatron"], turns["megatron-core"]
     if any(turn["checksums"] != ours[0]["checksums"] for turn in ours + theirs):
         sys.exit(f"the indices differ: {ours[0]} {theirs[0]}")
@@ -140,6 +150,7 @@ def main():
         seconds_per_1e8=round(medians["megatron"] / scale, 2),
         target_met=medians["megatron"] / scale <= TARGET_S
         and medians["megatron"] <= medians["megatron-core"],
+        packing=packed,
     )
     print(json.dumps(result))
 

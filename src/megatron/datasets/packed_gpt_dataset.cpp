@@ -1,6 +1,7 @@
 #include "megatron/datasets/packed_gpt_dataset.h"
 
 #include <algorithm>
+#include <iostream>
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <span>
@@ -68,6 +69,10 @@ OrderedJson PackedGptDataset::identifiers() const {
 
 IndexArrays PackedGptDataset::build() const {
   source_->check();
+  constexpr std::int64_t kMany = 10'000'000;
+  if (const std::int64_t documents = part_.end - part_.begin; documents >= kMany)
+    std::cerr << "note: packing " + std::to_string(documents) + " documents of " + source_->name() +
+                     ", which takes some seconds for every ten millions\n";
   PackedDocuments packed = pack_documents(packing_input());
   const std::int64_t num_rows = packed.num_sequences();
   if (num_rows == 0) throw_empty_split(*source_, part_);
