@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <exception>
 #include <nlohmann/json.hpp>
 
 #include "megatron/base/checksum.h"
@@ -92,11 +93,15 @@ int time_packing(const char* lengths, std::int64_t sequence) {
 }  // namespace
 
 int main(int count, char** words) {
-  if (count == 4 && std::strcmp(words[1], "pack") == 0)
-    return time_packing(words[2], std::atoll(words[3]));
-  if (count == 5)
-    return time_order(words[1], std::atoll(words[2]), std::atoll(words[3]),
-                      static_cast<std::uint32_t>(std::atoll(words[4])));
-  std::fputs("usage: sample_index_bench [pack] LENGTHS SEQUENCE [SAMPLES SEED]\n", stderr);
+  try {
+    if (count == 4 && std::strcmp(words[1], "pack") == 0)
+      return time_packing(words[2], std::atoll(words[3]));
+    if (count == 5)
+      return time_order(words[1], std::atoll(words[2]), std::atoll(words[3]),
+                        static_cast<std::uint32_t>(std::atoll(words[4])));
+    std::fputs("usage: sample_index_bench [pack] LENGTHS SEQUENCE [SAMPLES SEED]\n", stderr);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+  }
   return 2;
 }

@@ -249,8 +249,8 @@ class PlanReader {
 
   void take_rendezvous_time(const std::string& key, const std::string& text) {
     if (std::ranges::count(kTorchrunKeys, std::string_view(key)) > 0) {
-      plan_.notes += "note: --rdzv-conf " + key +
-                     " has no effect: it is about torchrun's own rendezvous\n";
+      plan_.notes +=
+          "note: --rdzv-conf " + key + " has no effect: it is about torchrun's own rendezvous\n";
       return;
     }
     const bool is_join = key == "join_timeout";

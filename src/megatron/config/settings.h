@@ -156,7 +156,7 @@ struct DataConfig {
   std::int64_t object_storage_chunk_mib = 256;    ///< part of a .bin file that is copied at once
   std::string dataloader_type = "single";         ///< single | cyclic | external
   bool reset_position_ids = false, reset_attention_mask = false, eod_mask_loss = false;
-  bool dataloader_inter_document_masking = false;  ///< pack the documents of samples
+  bool dataloader_inter_document_masking = false;     ///< pack the documents of samples
   std::string document_packing_strategy = "wrapped";  ///< wrapped | bfd | bfd_split
   bool allow_ambiguous_pad_tokens = false;
   double mid_level_dataset_surplus = 0.005;

@@ -75,7 +75,7 @@ struct PreprocessSummary {
   std::int64_t malformed_documents = 0;
   std::vector<std::string> first_malformed;
   static constexpr std::size_t kMostShown = 10;
-  CleaningReport cleaning;  ///< empty without cleaning
+  CleaningReport cleaning;        ///< empty without cleaning
   bool reads_text_files = false;  ///< whose documents are as PreprocessOptions::text_documents says
   std::uint64_t text_bytes = 0;
   double seconds = 0;

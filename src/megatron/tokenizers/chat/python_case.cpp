@@ -249,8 +249,8 @@ std::string casefold(std::string_view text) {
     const auto c = static_cast<utf8proc_int32_t>(next_code_point(text, at));
     std::array<utf8proc_int32_t, 4> folded{};  // the longest has 3 characters
     int boundary = UTF8PROC_BOUNDCLASS_START;
-    const auto count = utf8proc_decompose_char(c, folded.data(), std::ssize(folded),
-                                               UTF8PROC_CASEFOLD, &boundary);
+    const auto count =
+        utf8proc_decompose_char(c, folded.data(), std::ssize(folded), UTF8PROC_CASEFOLD, &boundary);
     for (utf8proc_ssize_t i = 0; i < count; ++i)
       append_utf8(out, static_cast<char32_t>(folded[static_cast<std::size_t>(i)]));
   }
