@@ -1,8 +1,11 @@
 #include "megatron/base/files.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/file.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <chrono>
@@ -111,6 +114,15 @@ TEST_F(Files, LockAdmitsOneAtATime) {
   }
   for (auto& thread : threads) thread.join();
   EXPECT_EQ(most, 1);
+}
+
+TEST_F(Files, WhoAsksForALockIsNotItsHolder) {
+  const auto path = folder_ / "lock";
+  { const FileLock lock(path); }
+  const int other = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
+  ASSERT_EQ(::flock(other, LOCK_SH | LOCK_NB), 0);  // as is_held() in another process
+  EXPECT_FALSE(FileLock::is_held(path));
+  ::close(other);
 }
 
 TEST_F(Files, TriesALockWithoutWaiting) {

@@ -53,6 +53,20 @@ TEST(Launch, EachLineOfStderrIsOneWrite) {
   EXPECT_THAT(text, HasSubstr("megatron launch: rank 1 was killed by signal 9 (SIGKILL)\n"));
 }
 
+TEST(Launch, ALongLineOfStderrIsOneWrite) {
+  std::array<int, 2> ends{};
+  ASSERT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends.data()), 0);
+  const std::string name(20'000, 'x');
+  const RunningLaunch launch({"--nproc-per-node", name, "--", "pretrain"}, fs::current_path(),
+                             ends[1]);
+  ::close(ends[1]);
+  std::string packet(65536, '\0');
+  const ssize_t size = ::recv(ends[0], packet.data(), packet.size(), 0);
+  ::close(ends[0]);
+  ASSERT_GT(size, 20'000);
+  EXPECT_EQ(packet[static_cast<std::size_t>(size) - 1], '\n');
+}
+
 TEST(Launch, AKilledRankEndsAllAndIsNamed) {
   const RunningLaunch launch(long_training({"--grace-seconds", "5"}));
   ASSERT_TRUE(launch.wait_for(" iteration ", 3)) << launch.output();

@@ -61,16 +61,16 @@ std::vector<std::int64_t> first_ids(const Dataset& dataset) {
 }
 
 TEST_F(PackedGptDatasetTest, PacksWholeDocuments) {
-  write({3, 0, 2, 1});
+  write({3, 0, 2, 1});  // the last one has nothing to predict
   const PackedGptDataset dataset = make();
   ASSERT_EQ(dataset.size(), 1);
-  EXPECT_THAT(dataset.text(0), ElementsAre(100, 101, 102, 300, 301, 400, kPad));
+  EXPECT_THAT(dataset.text(0), ElementsAre(100, 101, 102, 300, 301, kPad, kPad));
   const Sample sample = dataset.sample(0);
-  EXPECT_THAT(sample.tokens, ElementsAre(100, 101, 102, 300, 301, 400));
-  EXPECT_THAT(sample.labels, ElementsAre(101, 102, 300, 301, 400, 0));
+  EXPECT_THAT(sample.tokens, ElementsAre(100, 101, 102, 300, 301, 0));
+  EXPECT_THAT(sample.labels, ElementsAre(101, 102, 300, 301, 0, 0));
   EXPECT_THAT(sample.loss_mask, ElementsAre(1, 1, 0, 1, 0, 0));
-  EXPECT_THAT(sample.position_ids, ElementsAre(0, 1, 2, 0, 1, 0));
-  EXPECT_THAT(sample.document_starts, ElementsAre(0, 3, 5));
+  EXPECT_THAT(sample.position_ids, ElementsAre(0, 1, 2, 0, 1, 2));
+  EXPECT_THAT(sample.document_starts, ElementsAre(0, 3));
 }
 
 TEST_F(PackedGptDatasetTest, DividesLongDocumentsAndKeepsTheLabelAtTheCut) {
@@ -96,8 +96,21 @@ TEST_F(PackedGptDatasetTest, DividesLongDocumentsAndKeepsTheLabelAtTheCut) {
 
   const PackedGptDataset cut = make({}, PackingStrategy::bfd);
   ASSERT_EQ(cut.size(), 2);
-  EXPECT_EQ(cut.shares(2)[0].packings[0].truncated, 2);
+  EXPECT_EQ(cut.shares(2)[0].packings[0].truncated, 1);  // of eight, six and a label are seen
   EXPECT_EQ(cut.shares(2)[0].packings[0].padding, 3);
+}
+
+TEST_F(PackedGptDatasetTest, EverySequenceHasSomethingToPredict) {
+  write({7, 13, 1, 1, 1, 6});
+  const PackedGptDataset dataset = make();
+  ASSERT_EQ(dataset.size(), 4);
+  for (std::int64_t i = 0; i < dataset.size(); ++i)
+    EXPECT_THAT(dataset.sample(i).loss_mask, testing::Contains(1));
+  const PackingShare packing = dataset.shares(4)[0].packings[0];
+  EXPECT_EQ(packing.tokens, 6 + 12 + 6);
+  EXPECT_EQ(packing.truncated, 0);
+  EXPECT_EQ(dataset.shares(4)[0].tokens, 7 + 13 + 3 + 6);
+  EXPECT_EQ(make({}, PackingStrategy::bfd).shares(3)[0].packings[0].truncated, 6);
 }
 
 /// Each token but the first ones of documents is a label exactly once in an epoch, and follows its
@@ -146,14 +159,34 @@ TEST_F(PackedGptDatasetTest, ReadsItsCacheAndNoticesThatDataChanged) {
   const std::vector<std::int64_t> built = first_ids(make(9));
   EXPECT_EQ(first_ids(make(9)), built);
   EXPECT_THAT(warnings_, IsEmpty());
-  int arrays = 0;
-  for (const auto& file : fs::directory_iterator(folder_ / "cache"))
-    arrays += file.path().extension() == ".npy" ? 1 : 0;
-  EXPECT_EQ(arrays, 4);
+  const auto num_arrays = [&] {
+    return std::ranges::count_if(fs::directory_iterator(folder_ / "cache"), [](const auto& file) {
+      return file.path().extension() == ".npy";
+    });
+  };
+  EXPECT_EQ(num_arrays(), 4);
+  make(20);
+  EXPECT_EQ(num_arrays(), 5) << "only the order is another one";
+  options_.defer_index = true;
+  EXPECT_EQ(make().size(), 3);
+  EXPECT_EQ(num_arrays(), 5) << "counting needs no order";
+  options_.defer_index = false;
   write({6, 6});
   EXPECT_EQ(make(9).shares(9)[0].documents, 2);
-  ASSERT_EQ(warnings_.size(), 1);
+  ASSERT_EQ(warnings_.size(), 2);
   EXPECT_THAT(warnings_[0], HasSubstr("is built again"));
+}
+
+TEST_F(PackedGptDatasetTest, RefusesMoreSamplesThanAnOrderCanHold) {
+  write({6, 6});
+  EXPECT_THAT(message_of([&] { make(std::int64_t{1} << 40); }),
+              HasSubstr("1099511627776 samples would repeat the train split 549755813888 times"));
+}
+
+TEST_F(PackedGptDatasetTest, SequencesMayBeVeryLong) {
+  write({6, 6});
+  options_.sequence_length = std::int64_t{1} << 30;
+  EXPECT_EQ(make().size(), 1);
 }
 
 TEST_F(PackedGptDatasetTest, NeedsTokens) {

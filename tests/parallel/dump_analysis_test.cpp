@@ -215,14 +215,19 @@ TEST(RankDump, FilesOfAnEarlierStartAreLeftOut) {
   EXPECT_THAT(found.problems, IsEmpty());
 }
 
-TEST(RankDump, ABrokenFileHidesNoOther) {
+TEST(RankDump, ABrokenFileHidesNoOtherAndBlamesNobody) {
   const TemporaryFolder folder;
-  write_dump(dump_path(folder.path(), 0), dump(0, 2, {}));
+  write_dump(dump_path(folder.path(), 0), dump(0, 2, {collective(1, "weights", true)}));
+  EXPECT_THAT(analyze_dumps(read_dumps(folder.path()).dumps).culprits, ElementsAre(1));
   folder.write("rank-1.json", "{\"rank\": 1");
   const FolderDumps found = read_dumps(folder.path());
   EXPECT_THAT(found.dumps, SizeIs(1));
   ASSERT_THAT(found.problems, SizeIs(1));
   EXPECT_THAT(found.problems[0], HasSubstr("rank-1.json"));
+  const HangAnalysis analysis = analyze_dumps(found.dumps, found.unreadable);
+  EXPECT_THAT(analysis.culprits, IsEmpty());
+  EXPECT_THAT(analysis.unreadable, ElementsAre(1));
+  EXPECT_THAT(hang_report_text(found.dumps, analysis), HasSubstr("What rank 1 did is unknown"));
 }
 
 TEST(RankDump, BrokenFilesAreRefusedByName) {

@@ -23,6 +23,7 @@
 #include "megatron/datasets/builder.h"
 #include "megatron/datasets/indexed_dataset.h"
 #include "megatron/datasets/indexed_dataset_builder.h"
+#include "megatron/datasets/packing.h"
 #include "megatron/datasets/prompt_format.h"
 #include "megatron/datasets/sample_counts.h"
 #include "megatron/datasets/split.h"
@@ -180,9 +181,9 @@ std::span<const FlagActions> flag_uses() {
       {"object_storage_chunk_mib", {kShow, kShowShards, kInfo, kInfoShards, kMerge}},
       {"num_workers", {}},  // from here on: what changes no token of a sample
       {"reset_position_ids", {}},
-      {"reset_attention_mask", {}},
-      {"eod_mask_loss", {}},
-      {"dataloader_inter_document_masking", {}},
+      {"reset_attention_mask", {kShow}},  // it changes what is printed of packed documents
+      {"eod_mask_loss", {kShow}},
+      {"dataloader_inter_document_masking", {kShow}},
       {"allow_ambiguous_pad_tokens", {}},
       {"Data", {kShow}},
       {"Fill in the middle", {kShow}},
@@ -201,7 +202,9 @@ std::string_view chosen_action(const std::string& word, bool shards) {
 
 /// Throws all mistakes of flags that depend on another flag which is not given.
 void check_flag_conditions(const DatasetCommandOptions& options, const ParseResult& parsed) {
-  const bool cyclic = options.data.dataloader_type == "cyclic";
+  const bool cyclic = options.data.dataloader_type == "cyclic",
+             packs = document_packing_strategy(options.data.document_packing_strategy).has_value();
+  constexpr const char* kPacking = "--document-packing-strategy bfd or bfd_split";
   const struct {
     const char* name;
     bool holds;
@@ -211,6 +214,9 @@ void check_flag_conditions(const DatasetCommandOptions& options, const ParseResu
       {"micro_batch_size", cyclic, "--dataloader-type cyclic"},
       {"data_parallel_size", cyclic, "--dataloader-type cyclic"},
       {"chat_template", options.data.sft, "--sft"},
+      {"reset_attention_mask", packs, kPacking},
+      {"eod_mask_loss", packs, kPacking},
+      {"dataloader_inter_document_masking", packs, kPacking},
       {"tokenizer_hf_no_include_special_tokens", has_tokenizer(options.tokenizer),
        "--tokenizer-model"},
   };

@@ -15,6 +15,7 @@
 #include "megatron/config/rule.h"
 #include "megatron/datasets/cyclic_order.h"
 #include "megatron/datasets/encoder_identity.h"
+#include "megatron/datasets/packing.h"
 #include "megatron/datasets/prompt_format.h"
 #include "megatron/datasets/split.h"
 #include "megatron/tokenizers/tokenizer.h"
@@ -106,14 +107,17 @@ std::string packed_fields(const Sample& sample) {
   return ",\"labels\":[" + joined(labels) + "],\"cu_seqlens\":[" + joined(boundaries) + "]";
 }
 
+bool packs_documents(const DatasetCommandOptions& options) {
+  return document_packing_strategy(options.data.document_packing_strategy).has_value();
+}
+
 /// Throws a UserError for flags that do not go with the type of the samples.
 void check_type_flags(const DatasetCommandOptions& options) {
   const std::string name = options.dataset_type == SampleKind::t5 ? "t5" : "bert";
   const char* other = options.data.sft            ? "--sft"
                       : options.data.fim.fim_data ? "--fim-data"
-                      : options.data.document_packing_strategy != "wrapped"
-                          ? "--document-packing-strategy"
-                          : nullptr;
+                      : packs_documents(options)  ? "--document-packing-strategy"
+                                                  : nullptr;
   if (is_masked(options) && other != nullptr)
     throw UserError(
         {"--dataset-type " + name + " does not go with " + other, "", "leave one of them out"});
@@ -178,7 +182,7 @@ std::string sample_line(const DatasetCommandOptions& options, const Dataset& dat
               decoded(fields[0].values, *tokenizer, index, options.dataset_type == SampleKind::t5);
     return line + "}";
   }
-  const bool is_packed = options.data.sft || options.data.document_packing_strategy != "wrapped";
+  const bool is_packed = options.data.sft || packs_documents(options);
   const std::optional<Sample> packed =
       is_packed ? std::optional(dataset.sample(index)) : std::nullopt;
   const std::vector<std::int64_t> ids = options.data.sft ? packed->tokens : dataset.text(index);

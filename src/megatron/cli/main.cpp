@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <csignal>
 #include <cstdio>
 #include <iostream>
@@ -23,10 +24,11 @@ void open_closed_streams() {
     if (::fcntl(stream, F_GETFD) < 0 && ::open("/dev/null", O_RDONLY) != stream) ::_exit(1);
 }
 
-/// Makes each line of stderr one write, so that the lines of several processes that share a log do
-/// not mix.
+/// Makes each line of stderr one write, up to 64 KiB, so that the lines of several processes that
+/// share a log do not mix.
 void write_stderr_by_line() {
-  std::setvbuf(stderr, nullptr, _IOLBF, BUFSIZ);
+  static std::array<char, 65536> buffer;
+  std::setvbuf(stderr, buffer.data(), _IOLBF, buffer.size());
   std::cerr << std::nounitbuf;
 }
 

@@ -41,7 +41,7 @@ const std::vector<Rule>& zero_rules();
 const std::vector<Rule>& context_rules();
 /// Rules that the architecture fits context parallelism (context_rules.cpp).
 const std::vector<Rule>& context_sharding_rules();
-/// Rules on --fim-data and on --sft (sample_rules.cpp).
+/// Rules on --fim-data, --document-packing-strategy and --sft (sample_rules.cpp).
 const std::vector<Rule>& fim_rules();
 const std::vector<Rule>& document_packing_rules();
 const std::vector<Rule>& document_attention_rules();

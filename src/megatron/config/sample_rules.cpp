@@ -88,6 +88,7 @@ const std::vector<Rule>& document_packing_rules() {
   return rules;
 }
 
+/// Apart, because `dataset show` prints samples without a model that attends.
 const std::vector<Rule>& document_attention_rules() {
   static const std::vector<Rule> rules = {
       {{"document_packing_strategy", "dataloader_inter_document_masking"},
@@ -97,8 +98,8 @@ const std::vector<Rule>& document_attention_rules() {
        },
        [](S s) {
          return Parts{"--document-packing-strategy " + s.data.document_packing_strategy,
-                      "puts documents together that have nothing to do with each other",
-                      "add --dataloader-inter-document-masking, so that none attends to another"};
+                      "would let documents that were put together attend to each other",
+                      "add --dataloader-inter-document-masking"};
        }},
   };
   return rules;

@@ -260,14 +260,15 @@ class Builder {
       throw UserError({"dataset " + source->name() + ": more than 2147483648 sequences", "",
                        "split it into several datasets"});
     std::vector<std::string> warnings;
-    const std::string& packing = config_.document_packing_strategy;
+    const std::optional<PackingStrategy> packing =
+        document_packing_strategy(config_.document_packing_strategy);
     SplitDatasets datasets =
         divide(sequences, whole, matrix, sizes,
                [&](const SourcePart& part) -> std::shared_ptr<const SourceDataset> {
-                 if (packing == "wrapped")
+                 if (!packing)
                    return std::make_shared<const GptDataset>(source, part, options_, warnings);
-                 return std::make_shared<const PackedGptDataset>(
-                     source, part, options_, packing_strategy(packing), warnings);
+                 return std::make_shared<const PackedGptDataset>(source, part, options_, *packing,
+                                                                 warnings);
                });
     add_warnings(warnings);
     return datasets;

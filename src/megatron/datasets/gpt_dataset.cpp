@@ -74,12 +74,7 @@ EpochPlan GptDataset::plan() const {
   const EpochPlan plan = plan_epochs(input);
   constexpr std::int64_t kMostDocuments = std::int64_t{1} << 33;
   if (plan.num_epochs > kMostDocuments / (input.end - input.begin))
-    throw UserError({"dataset " + source_->name() + ": " +
-                         std::to_string(part_.num_samples.value_or(0)) +
-                         " samples would repeat the " + std::string(split_name(part_.split)) +
-                         " split " + std::to_string(plan.num_epochs) + " times",
-                     std::to_string(plan.tokens_per_epoch) + " tokens per repetition",
-                     "use a larger corpus or fewer samples"});
+    throw_too_many_epochs(*source_, part_, plan.num_epochs, plan.tokens_per_epoch);
   return plan;
 }
 
@@ -192,6 +187,16 @@ void throw_empty_split(const TokenSource& source, const SourcePart& part) {
            " of " + std::to_string(source.sequence_lengths().size()),
        "give the " + name +
            " split a larger share with --split, or request no samples of it (--eval-iters 0)"});
+}
+
+void throw_too_many_epochs(const TokenSource& source, const SourcePart& part,
+                           std::int64_t num_epochs, std::int64_t tokens_per_epoch) {
+  throw UserError({"dataset " + source.name() + ": " +
+                       std::to_string(part.num_samples.value_or(0)) + " samples would repeat the " +
+                       std::string(split_name(part.split)) + " split " +
+                       std::to_string(num_epochs) + " times",
+                   std::to_string(tokens_per_epoch) + " tokens per repetition",
+                   "use a larger corpus or fewer samples"});
 }
 
 IndexCacheEntry index_cache_entry(const TokenSource& source, const SourcePart& part,

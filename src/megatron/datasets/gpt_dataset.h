@@ -86,6 +86,9 @@ class GptDataset : public SourceDataset {
 void check_order_options(const GptDatasetOptions& options);
 /// Throws the UserError of a part without tokens of which samples are requested.
 [[noreturn]] void throw_empty_split(const TokenSource& source, const SourcePart& part);
+/// Throws the UserError of a part that would be repeated so often that its order has no room.
+[[noreturn]] void throw_too_many_epochs(const TokenSource& source, const SourcePart& part,
+                                        std::int64_t num_epochs, std::int64_t tokens_per_epoch);
 /// Returns where the order of a class of samples is cached, without description and arrays. It
 /// depends on nothing of the data but the lengths.
 IndexCacheEntry index_cache_entry(const TokenSource& source, const SourcePart& part,

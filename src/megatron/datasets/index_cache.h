@@ -17,7 +17,7 @@ namespace megatron {
 /// megatron-core writes them, and `…-stamp.json`, which says what the entry was built from.
 struct IndexCacheEntry {
   fs::path folder = {};                       ///< empty: the cache is disabled
-  std::string class_name = {};                ///< GPTDataset or BlendedDataset
+  std::string class_name = {};                ///< GPTDataset, BlendedDataset, …
   std::string split = {};                     ///< train, valid or test
   std::string description = {};               ///< JSON text
   std::vector<std::string> array_names = {};  ///< document_index, …

@@ -15,20 +15,23 @@ namespace megatron {
 namespace {
 
 constexpr const char* kClassName = "PackedGPTDataset";
+constexpr std::int64_t kMostSamples = std::int64_t{1} << 33;  ///< whose order takes 32 GiB
 
 /// Returns the order of `num_samples` samples: each epoch is a permutation of its own.
-std::vector<std::uint32_t> shuffled_rows(std::int64_t num_rows, std::int64_t num_samples,
-                                         std::uint32_t seed) {
+std::vector<std::uint32_t> shuffled_epochs(std::int64_t num_sequences, std::int64_t num_samples,
+                                           std::uint32_t seed) {
   RandomState random(seed);
-  std::vector<std::uint32_t> order, epoch(static_cast<std::size_t>(num_rows));
+  std::vector<std::uint32_t> order, epoch(static_cast<std::size_t>(num_sequences));
   order.reserve(static_cast<std::size_t>(num_samples));
-  for (std::int64_t left = num_samples; left > 0; left -= num_rows) {
+  for (std::int64_t left = num_samples; left > 0; left -= num_sequences) {
     std::iota(epoch.begin(), epoch.end(), 0U);
     random.shuffle(std::span(epoch));
-    order.insert(order.end(), epoch.begin(), epoch.begin() + std::min(left, num_rows));
+    order.insert(order.end(), epoch.begin(), epoch.begin() + std::min(left, num_sequences));
   }
   return order;
 }
+
+bool is_list(const NpyArray& array) { return array.shape().size() == 1; }
 
 }  // namespace
 
@@ -40,10 +43,33 @@ PackedGptDataset::PackedGptDataset(std::shared_ptr<const TokenSource> source, So
   check_order_options(options_);
   options_.inter_document_masking = true;
   const IndexArrays arrays = load_or_build(
-      cache_entry(), [this] { return build(); },
-      [this](const IndexArrays& loaded) { return is_valid_cache(loaded); }, warnings);
-  packed_ = {.documents = arrays[0], .begins = arrays[1], .row_begins = arrays[2]};
-  shuffle_index_ = arrays[3];
+      sequences_entry(), [this] { return pack(); },
+      [](const IndexArrays& loaded) {
+        const NpyArray &documents = loaded[0], &begins = loaded[1], &sequences = loaded[2];
+        return is_list(documents) && is_list(begins) && is_list(sequences) &&
+               documents.size() == begins.size() && sequences.size() > 1 &&
+               sequences.at(sequences.size() - 1) == documents.size();
+      },
+      warnings);
+  packed_ = {.documents = arrays[0], .begins = arrays[1], .sequence_begins = arrays[2]};
+  size_ = part_.num_samples.value_or(packed_.num_sequences());
+  if (size_ > kMostSamples)
+    throw_too_many_epochs(*source_, part_, size_ / packed_.num_sequences(),
+                          packing_share(packing_input(), packed_.num_sequences()).tokens);
+  if (options_.defer_index) return;
+  std::call_once(is_ordered_, [&] {
+    order_ = load_or_build(
+        order_entry(), [this] { return build_order(); },
+        [this](const IndexArrays& loaded) {
+          return is_list(loaded[0]) && loaded[0].size() == size_;
+        },
+        warnings)[0];
+  });
+}
+
+const NpyArray& PackedGptDataset::order() const {
+  std::call_once(is_ordered_, [&] { order_ = build_order()[0]; });
+  return order_;
 }
 
 DocumentPackingInput PackedGptDataset::packing_input() const {
@@ -54,10 +80,21 @@ DocumentPackingInput PackedGptDataset::packing_input() const {
           .strategy = strategy_};
 }
 
-IndexCacheEntry PackedGptDataset::cache_entry() const {
+/// Sequences do not depend on the number of samples and on the seed, so that another run of the
+/// data finds them.
+IndexCacheEntry PackedGptDataset::sequences_entry() const {
+  IndexCacheEntry entry = index_cache_entry(*source_, part_, options_, kClassName);
+  OrderedJson key = identifiers();
+  for (const char* unrelated : {"num_samples", "random_seed"}) key.erase(unrelated);
+  entry.description = python_json_dumps(key);
+  entry.array_names = {"piece_documents", "piece_begins", "sequence_begins"};
+  return entry;
+}
+
+IndexCacheEntry PackedGptDataset::order_entry() const {
   IndexCacheEntry entry = index_cache_entry(*source_, part_, options_, kClassName);
   entry.description = python_json_dumps(identifiers());
-  entry.array_names = {"piece_documents", "piece_begins", "sequence_begins", "shuffle_index"};
+  entry.array_names = {"shuffle_index"};
   return entry;
 }
 
@@ -67,40 +104,36 @@ OrderedJson PackedGptDataset::identifiers() const {
   return json;
 }
 
-IndexArrays PackedGptDataset::build() const {
+IndexArrays PackedGptDataset::pack() const {
   source_->check();
   constexpr std::int64_t kMany = 10'000'000;
   if (const std::int64_t documents = part_.end - part_.begin; documents >= kMany)
     std::cerr << "note: packing " + std::to_string(documents) + " documents of " + source_->name() +
-                     ", which takes some seconds for every ten millions\n";
-  PackedDocuments packed = pack_documents(packing_input());
-  const std::int64_t num_rows = packed.num_sequences();
-  if (num_rows == 0) throw_empty_split(*source_, part_);
-  NpyArray order(shuffled_rows(num_rows, part_.num_samples.value_or(num_rows),
-                               static_cast<std::uint32_t>(options_.seed)));
-  return {packed.documents, packed.begins, packed.row_begins, order};
+                     ", which takes some seconds for every ten million\n";
+  const PackedDocuments packed = pack_documents(packing_input());
+  if (packed.num_sequences() == 0) throw_empty_split(*source_, part_);
+  return {packed.documents, packed.begins, packed.sequence_begins};
 }
 
-bool PackedGptDataset::is_valid_cache(const IndexArrays& arrays) const {
-  const NpyArray &documents = arrays[0], &begins = arrays[1], &rows = arrays[2], &order = arrays[3];
-  return documents.size() == begins.size() && rows.size() > 1 &&
-         rows.at(rows.size() - 1) == documents.size() &&
-         order.size() == part_.num_samples.value_or(rows.size() - 1);
+IndexArrays PackedGptDataset::build_order() const {
+  return {NpyArray(
+      shuffled_epochs(packed_.num_sequences(), size_, static_cast<std::uint32_t>(options_.seed)))};
 }
 
-PackedGptDataset::Row PackedGptDataset::read_row(std::int64_t index) const {
+PackedGptDataset::Sequence PackedGptDataset::read_sequence(std::int64_t index) const {
   MEGATRON_CHECK(index >= 0 && index < size(), "sample ", index, " of ", size());
   const auto broken = [&] {
     return UserError({"the cached packing of " + source_->name() + " does not match the data",
                       "sample " + std::to_string(index),
-                      "delete the cache folder " + cache_entry().folder.string()});
+                      "delete the cache folder " + sequences_entry().folder.string()});
   };
-  const std::int64_t row = shuffle_index_.at(index), capacity = options_.sequence_length;
-  if (row < 0 || row >= packed_.num_sequences()) throw broken();
-  const std::int64_t first = packed_.row_begins.at(row), last = packed_.row_begins.at(row + 1);
+  const std::int64_t number = order().at(index), capacity = options_.sequence_length;
+  if (number < 0 || number >= packed_.num_sequences()) throw broken();
+  const std::int64_t first = packed_.sequence_begins.at(number),
+                     last = packed_.sequence_begins.at(number + 1);
   if (first < 0 || last < first || last > packed_.documents.size()) throw broken();
 
-  Row result;
+  Sequence result;
   result.ids.assign(static_cast<std::size_t>(capacity) + 1, options_.pad);
   std::int64_t filled = 0;
   for (std::int64_t piece = first; piece < last; ++piece) {
@@ -125,15 +158,15 @@ PackedGptDataset::Row PackedGptDataset::read_row(std::int64_t index) const {
 }
 
 Sample PackedGptDataset::sample(std::int64_t index) const {
-  Row row = read_row(index);
-  Sample sample = make_sample(std::move(row.ids), options_, row.begins);
-  for (const std::int64_t position : row.without_label)
+  Sequence sequence = read_sequence(index);
+  Sample sample = make_sample(std::move(sequence.ids), options_, sequence.begins);
+  for (const std::int64_t position : sequence.without_label)
     sample.loss_mask[static_cast<std::size_t>(position)] = 0;
   return sample;
 }
 
 std::vector<std::int64_t> PackedGptDataset::text(std::int64_t index) const {
-  return read_row(index).ids;
+  return read_sequence(index).ids;
 }
 
 std::string PackedGptDataset::describe(std::int64_t index) const {
@@ -142,13 +175,13 @@ std::string PackedGptDataset::describe(std::int64_t index) const {
 }
 
 std::vector<CorpusShare> PackedGptDataset::shares(std::int64_t samples) const {
-  const PackingShare packing = packing_share(packing_input(), packed_.num_sequences());
-  CorpusShare share{.name = source_->name(),
-                    .documents = packing.documents,
-                    .tokens = packing.tokens + packing.truncated,
-                    .samples = samples,
-                    .packings = {packing}};
+  CorpusShare share{
+      .name = source_->name(), .documents = part_.end - part_.begin, .samples = samples};
+  const auto lengths = source_->sequence_lengths();
+  for (std::int64_t i = part_.begin; i < part_.end; ++i)
+    share.tokens += lengths[static_cast<std::size_t>(i)];
   share.epochs = static_cast<double>(samples) / static_cast<double>(packed_.num_sequences());
+  share.packings = {packing_share(packing_input(), packed_.num_sequences())};
   return {share};
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -11,19 +12,20 @@
 
 namespace megatron {
 
-/// Sequences of an epoch come in random order, another one in each epoch. A run that takes more
-/// samples begins with those of a shorter one. A token is the label of the token before it in its
-/// document, also where a document is divided; the last token of a document has no label.
+/// A sample is a sequence. Those of an epoch come in random order, another one in each epoch. A run
+/// that takes more samples begins with those of a shorter one. A token is the label of the token
+/// before it in its document, also where a document is divided; the last token of a document has no
+/// label.
 class PackedGptDataset : public SourceDataset {
  public:
-  /// Loads or builds the indices, whatever `options.defer_index` says. `options` must have
-  /// add_extra_token and no fim. Throws a UserError when samples are requested of a part without
-  /// tokens.
+  /// Loads or builds the sequences and, without `options.defer_index`, their order. `options` must
+  /// have add_extra_token and no fim. Throws a UserError when samples are requested of a part
+  /// without two tokens that follow each other.
   PackedGptDataset(std::shared_ptr<const TokenSource> source, SourcePart part,
                    const GptDatasetOptions& options, PackingStrategy strategy,
                    std::vector<std::string>& warnings);
 
-  std::int64_t size() const override { return shuffle_index_.size(); }
+  std::int64_t size() const override { return size_; }
   Sample sample(std::int64_t index) const override;
   /// Returns sequence_length + 1 ids. The last one is padding unless a document goes on there.
   std::vector<std::int64_t> text(std::int64_t index) const override;
@@ -35,21 +37,25 @@ class PackedGptDataset : public SourceDataset {
 
  private:
   /// The ids of a sample, where its pieces begin, and the positions that have no label.
-  struct Row {
+  struct Sequence {
     std::vector<std::int64_t> ids, begins, without_label;
   };
-  Row read_row(std::int64_t index) const;
+  Sequence read_sequence(std::int64_t index) const;
   DocumentPackingInput packing_input() const;
-  IndexCacheEntry cache_entry() const;
-  IndexArrays build() const;
-  bool is_valid_cache(const IndexArrays& arrays) const;
+  IndexCacheEntry sequences_entry() const;
+  IndexCacheEntry order_entry() const;
+  IndexArrays pack() const;
+  IndexArrays build_order() const;
+  const NpyArray& order() const;
 
   std::shared_ptr<const TokenSource> source_;
   SourcePart part_;
   GptDatasetOptions options_;
   PackingStrategy strategy_;
   PackedDocuments packed_;
-  NpyArray shuffle_index_;  ///< uint32 [samples]: the sequence at each position in training
+  std::int64_t size_ = 0;
+  mutable std::once_flag is_ordered_;
+  mutable NpyArray order_;  ///< uint32 [samples]: the sequence at each position in training
 };
 
 }  // namespace megatron

@@ -5,6 +5,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -20,9 +21,11 @@ inline constexpr std::array kPackingStrategies = {PackingStrategy::line, Packing
                                                   PackingStrategy::bfd_split};
 
 std::string_view packing_strategy_name(PackingStrategy strategy);
-/// Returns the strategy of this name, which --sft-packing-strategy or --document-packing-strategy
-/// has checked.
+/// Returns the strategy of this name, which --sft-packing-strategy has checked.
 PackingStrategy packing_strategy(std::string_view name);
+/// Returns the strategy of this name, which --document-packing-strategy has checked; nothing for
+/// `wrapped`, which packs no documents.
+std::optional<PackingStrategy> document_packing_strategy(std::string_view name);
 
 /// The numbers of the sequences that each row holds.
 struct Packing {
@@ -38,7 +41,7 @@ struct Packing {
 /// space it fills best. Each length is from 1 to `capacity`. A row takes the place of its longest
 /// sequence, so that rows follow the order of the sequences, and its items ascend. Of equal lengths
 /// the first comes first, so the result depends on nothing but the lengths. Takes O(n log n) time
-/// at most, and 16 bytes of memory for each sequence.
+/// at most, and 16 bytes of memory for each sequence and 8 for each row.
 Packing pack_best_fit_decreasing(std::span<const std::int32_t> lengths, std::int64_t capacity);
 
 }  // namespace megatron

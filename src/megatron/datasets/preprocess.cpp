@@ -296,11 +296,15 @@ class PreprocessRun {
   [[noreturn]] void throw_no_tokens(const PreprocessSummary::Output& output) const {
     const std::string what = "there are no tokens for " + output.prefix;
     if (!cleaner_ || cleaner_->report().removed.empty()) {
-      std::string got = "the input has " + std::to_string(output.documents) + " documents";
-      if (checkpoint_.counts.malformed_documents > 0)
-        got += " besides " + std::to_string(checkpoint_.counts.malformed_documents) +
-               " malformed ones, as " + checkpoint_.counts.first_malformed.front();
-      throw UserError({what, got, "check --input and --json-keys"});
+      const PreprocessSummary& counts = checkpoint_.counts;
+      if (output.documents == 0 && counts.malformed_documents > 0)
+        throw UserError({what,
+                         "all documents are malformed, " +
+                             std::to_string(counts.malformed_documents) + "; the first is " +
+                             counts.first_malformed.front(),
+                         "check the format of --input"});
+      throw UserError({what, "the input has " + std::to_string(output.documents) + " documents",
+                       "check --input and --json-keys"});
     }
     const CleaningReport& report = cleaner_->report();
     throw UserError({what,
@@ -336,29 +340,6 @@ class PreprocessRun {
   std::optional<PreprocessCheckpointFile> file_;  // removed before the files that it describes
   double last_saved_s_ = 0;
 };
-
-/// Returns whether a file belongs to a run of this prefix: what Punkt learned, or the parts and the
-/// checkpoint of a run that was killed.
-bool is_own_file(const fs::path& file, const fs::path& output_prefix) {
-  const fs::path normal = fs::absolute(file).lexically_normal(),
-                 prefix = fs::absolute(output_prefix).lexically_normal();
-  const fs::path folder = normal.parent_path();
-  if (folder == prefix.parent_path() / (prefix.filename().string() + "_punkt")) return true;
-  const std::string name = normal.filename().string();
-  return folder == prefix.parent_path() && name.starts_with(prefix.filename().string()) &&
-         name.find(".partial") != std::string::npos;
-}
-
-/// Returns the files of the inputs. Folders and globs may hold files that an earlier run of the
-/// same command has written, which are no input.
-std::vector<std::string> input_files(const PreprocessOptions& options) {
-  std::vector<std::string> files = expand_inputs(options.inputs);
-  std::erase_if(files, [&](const std::string& file) {
-    return file != kStandardInput && std::ranges::count(options.inputs, file) == 0 &&
-           is_own_file(file, options.output_prefix);
-  });
-  return files;
-}
 
 }  // namespace
 

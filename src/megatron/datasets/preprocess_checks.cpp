@@ -24,7 +24,28 @@ void check_cleaning(const PreprocessOptions& options, const std::vector<std::str
   check_removed_file(options.cleaning.removed_file, others);
 }
 
+/// Returns whether a file belongs to a run of this prefix: what Punkt learned, or the parts and the
+/// checkpoint of a run that was killed.
+bool is_own_file(const fs::path& file, const fs::path& output_prefix) {
+  const fs::path normal = fs::absolute(file).lexically_normal(),
+                 prefix = fs::absolute(output_prefix).lexically_normal();
+  const fs::path folder = normal.parent_path();
+  if (folder == prefix.parent_path() / (prefix.filename().string() + "_punkt")) return true;
+  const std::string name = normal.filename().string();
+  return folder == prefix.parent_path() && name.starts_with(prefix.filename().string()) &&
+         name.find(".partial") != std::string::npos;
+}
+
 }  // namespace
+
+std::vector<std::string> input_files(const PreprocessOptions& options) {
+  std::vector<std::string> files = expand_inputs(options.inputs);
+  std::erase_if(files, [&](const std::string& file) {
+    return file != kStandardInput && std::ranges::count(options.inputs, file) == 0 &&
+           is_own_file(file, options.output_prefix);
+  });
+  return files;
+}
 
 void check_preprocessing(const PreprocessOptions& options, const std::vector<std::string>& files) {
   MEGATRON_CHECK(options.vocab_size > 0 && options.workers > 0 && options.log_interval > 0 &&

@@ -70,12 +70,12 @@ bool ProtobufReader::varint(std::uint64_t& value) {
 
 template <class T>
 bool ProtobufReader::fixed(std::uint64_t& value) {
-  T fixed = 0;
-  if (rest_.size() < sizeof fixed) return false;
+  T number = 0;
+  if (rest_.size() < sizeof number) return false;
   // NOLINTNEXTLINE(bugprone-suspicious-stringview-data-usage): there are that many bytes.
-  std::memcpy(&fixed, rest_.data(), sizeof fixed);
-  rest_.remove_prefix(sizeof fixed);
-  value = fixed;
+  std::memcpy(&number, rest_.data(), sizeof number);
+  rest_.remove_prefix(sizeof number);
+  value = number;
   return true;
 }
 

@@ -10,7 +10,8 @@ namespace megatron {
 
 /// Returns this thread's cache for the tokenizer `owner`, which WordCache::new_owner() numbered.
 /// `Cache` has clear(). A thread has two, because whoever compares two tokenizers uses them in turn
-/// for each text; the cache is empty when two others used them last.
+/// for each text; the cache is empty when two others used them last. Whoever holds it must not
+/// encode with two other tokenizers meanwhile.
 template <class Cache>
 Cache& thread_cache(std::uint64_t owner) {
   struct Slot {

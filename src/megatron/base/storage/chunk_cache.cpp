@@ -105,7 +105,7 @@ int ChunkCache::make(const CacheChunk& chunk, const Fill& fill) const {
     // Opened before others can see and remove it, so that it is read in any case.
     const int descriptor = open_chunk(temporary, chunk.size);
     if (descriptor >= 0 && ::rename(temporary.c_str(), path.c_str()) == 0) return descriptor;
-    const int code = descriptor < 0 ? ENOENT : errno;
+    const int code = descriptor < 0 ? EIO : errno;
     if (descriptor >= 0) ::close(descriptor);
     throw_file_error("rename to", path, code);
   } catch (...) {

@@ -9,12 +9,12 @@ namespace megatron {
 
 int run_hang_report(std::span<const std::string> args) {
   const HangReportFlags flags = read_hang_report_flags(args);
-  const auto [dumps, num_older, problems] = read_dumps(flags.folder);
+  const auto [dumps, num_older, problems, unreadable] = read_dumps(flags.folder);
   if (num_older > 0)
     std::cerr << "note: " << num_older << " files of earlier starts of the run are left out\n";
   for (const std::string& problem : problems)
     std::cerr << "note: a file is left out: " << problem << "\n";
-  const HangAnalysis analysis = analyze_dumps(dumps);
+  const HangAnalysis analysis = analyze_dumps(dumps, unreadable);
   std::cout << (flags.json ? hang_report_json(dumps, analysis) : hang_report_text(dumps, analysis))
             << std::flush;
   return 0;

@@ -41,7 +41,9 @@ bool has_made_its_part(const RankDump& dump, const CallRecord& call, std::int64_
 
 class Analysis {
  public:
-  explicit Analysis(const std::vector<RankDump>& dumps) : dumps_(dumps) {
+  Analysis(const std::vector<RankDump>& dumps, std::vector<std::int64_t> unreadable)
+      : dumps_(dumps) {
+    found_.unreadable = std::move(unreadable);
     for (const RankDump& dump : dumps) {
       dump_of_[dump.rank] = &dump;
       for (const auto& [group, members] : dump.groups) groups_[group] = members;
@@ -61,7 +63,7 @@ class Analysis {
     compare_messages();
     const std::int64_t world_size = dumps_.empty() ? 0 : dumps_.front().world_size;
     for (std::int64_t rank = 0; rank < world_size; ++rank)
-      if (!dump_of_.contains(rank)) found_.without_dump.push_back(rank);
+      if (!dump_of_.contains(rank) && !is_unreadable(rank)) found_.without_dump.push_back(rank);
     return std::move(found_);
   }
 
@@ -94,11 +96,15 @@ class Analysis {
     for (const std::int64_t other : awaited_ranks(call, rank, blocked.group.ranks)) {
       const auto dump = dump_of_.find(other);
       if (dump == dump_of_.end()) {
-        blocked.silent.push_back(other);
+        if (!is_unreadable(other)) blocked.silent.push_back(other);
       } else if (!has_made_its_part(*dump->second, call, rank)) {
         blocked.missing.push_back(other);
       }
     }
+  }
+
+  bool is_unreadable(std::int64_t rank) const {
+    return std::ranges::count(found_.unreadable, rank) > 0;
   }
 
   static std::string difference_of(const CallRecord& one, const CallRecord& other) {
@@ -173,6 +179,9 @@ class Analysis {
 
 }  // namespace
 
-HangAnalysis analyze_dumps(const std::vector<RankDump>& dumps) { return Analysis(dumps).run(); }
+HangAnalysis analyze_dumps(const std::vector<RankDump>& dumps,
+                           std::vector<std::int64_t> unreadable) {
+  return Analysis(dumps, std::move(unreadable)).run();
+}
 
 }  // namespace megatron

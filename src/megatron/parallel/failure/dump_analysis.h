@@ -36,9 +36,13 @@ struct HangAnalysis {
   /// blocked ones if there are none.
   std::vector<std::int64_t> culprits;
   std::vector<std::int64_t> without_dump;
+  std::vector<std::int64_t> unreadable;  ///< ranks with a dump that cannot be read; nobody knows
+                                         ///< what they do
 };
 
-HangAnalysis analyze_dumps(const std::vector<RankDump>& dumps);
+/// `unreadable` are the ranks whose dumps are not among `dumps` because they cannot be read.
+HangAnalysis analyze_dumps(const std::vector<RankDump>& dumps,
+                           std::vector<std::int64_t> unreadable = {});
 
 /// Returns the report that `megatron hang-report` prints.
 std::string hang_report_text(const std::vector<RankDump>& dumps, const HangAnalysis& analysis);

@@ -118,6 +118,9 @@ std::string hang_report_text(const std::vector<RankDump>& dumps, const HangAnaly
     text += format("   and %zu more ranks (--json lists all)\n", dumps.size() - kMaxRows);
   if (!analysis.without_dump.empty())
     text += "No report of " + ranks_text(analysis.without_dump) + ".\n";
+  if (!analysis.unreadable.empty())
+    text +=
+        "What " + ranks_text(analysis.unreadable) + " did is unknown: the report cannot be read.\n";
   text += "Written because: " + dumps.front().reason + "\n";
   if (!analysis.different.empty()) text += "\nDifferent calls\n";
   for (const DifferentCalls& different : analysis.different) text += difference_text(different);
@@ -163,6 +166,7 @@ std::string hang_report_json(const std::vector<RankDump>& dumps, const HangAnaly
   const OrderedJson report{{"reason", dumps.front().reason},
                            {"culprits", analysis.culprits},
                            {"without_report", analysis.without_dump},
+                           {"unreadable", analysis.unreadable},
                            {"different", different},
                            {"blocked", blocked},
                            {"ranks", ranks}};

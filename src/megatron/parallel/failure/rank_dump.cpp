@@ -1,7 +1,9 @@
 #include "megatron/parallel/failure/rank_dump.h"
 
 #include <algorithm>
+#include <charconv>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "megatron/base/error.h"
 #include "megatron/base/files.h"
@@ -12,6 +14,14 @@ namespace {
 
 constexpr std::int64_t kMaxRanks = 10'000'000;
 constexpr std::string_view kPrefix = "rank-", kSuffix = ".json";
+
+/// Returns the rank in the name of a dump.
+std::optional<std::int64_t> rank_in(std::string_view name) {
+  const char* const end = name.data() + name.size() - kSuffix.size();
+  std::int64_t rank = -1;
+  const auto [read, error] = std::from_chars(name.data() + kPrefix.size(), end, rank);
+  return error == std::errc() && read == end ? std::optional(rank) : std::nullopt;
+}
 
 OrderedJson call_json(const CallRecord& call) {
   return {{"number", call.number},
@@ -158,8 +168,11 @@ FolderDumps read_dumps(const fs::path& folder) {
       dumps.push_back(read_dump(entry.path()));
     } catch (const UserError& error) {
       found.problems.push_back(error.parts().problem());
+      if (const auto rank = rank_in(name)) found.unreadable.push_back(*rank);
     }
   }
+  std::ranges::sort(found.problems);
+  std::ranges::sort(found.unreadable);
   if (dumps.empty() && !found.problems.empty())
     throw UserError({"the folder " + folder.string() + " has no report that can be read",
                      found.problems.front(), "send SIGUSR2 to the ranks again"});

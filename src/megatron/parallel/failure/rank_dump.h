@@ -41,8 +41,9 @@ RankDump read_dump(const std::filesystem::path& path);
 /// The dumps of a folder that belong to the start of the run that wrote last, by rank.
 struct FolderDumps {
   std::vector<RankDump> dumps;
-  std::int64_t num_older = 0;         ///< left out: of earlier starts
-  std::vector<std::string> problems;  ///< left out: what is wrong with each other file
+  std::int64_t num_older = 0;            ///< left out: of earlier starts
+  std::vector<std::string> problems;     ///< left out: what is wrong with each other file, by name
+  std::vector<std::int64_t> unreadable;  ///< the ranks of those files, as far as their names say
 };
 /// Throws a UserError if the folder has no dump that can be read.
 FolderDumps read_dumps(const std::filesystem::path& folder);
