@@ -217,11 +217,12 @@ TEST(RankDump, FilesOfAnEarlierStartAreLeftOut) {
 
 TEST(RankDump, ABrokenFileHidesNoOtherAndBlamesNobody) {
   const TemporaryFolder folder;
-  write_dump(dump_path(folder.path(), 0), dump(0, 2, {collective(1, "weights", true)}));
+  for (const std::int64_t rank : {0, 2, 3})
+    write_dump(dump_path(folder.path(), rank), dump(rank, 4, {collective(1, "weights", false)}));
   EXPECT_THAT(analyze_dumps(read_dumps(folder.path()).dumps).culprits, ElementsAre(1));
   folder.write("rank-1.json", "{\"rank\": 1");
   const FolderDumps found = read_dumps(folder.path());
-  EXPECT_THAT(found.dumps, SizeIs(1));
+  EXPECT_THAT(found.dumps, SizeIs(3));
   ASSERT_THAT(found.problems, SizeIs(1));
   EXPECT_THAT(found.problems[0], HasSubstr("rank-1.json"));
   const HangAnalysis analysis = analyze_dumps(found.dumps, found.unreadable);
