@@ -1,4 +1,5 @@
-"""Compares --sft-packing-strategy bfd and bfd_split with TRL's packing.
+"""Compares --sft-packing-strategy and --document-packing-strategy, bfd and bfd_split, with TRL's
+packing, and the order of packed documents with numpy's shuffle.
 
 The number of sequences, how full each is, and the pieces that they hold: best fit leaves no choice
 but between sequences with the same free space.
@@ -16,6 +17,7 @@ import types
 from collections import Counter
 from pathlib import Path
 
+import numpy
 import pyarrow
 
 from program import run
@@ -96,6 +98,72 @@ def their_rows(trl, conversations, length, strategy):
     return rows
 
 
+def same_packing(ours, theirs):
+    sums = [Counter(sum(map(len, row)) for row in rows) for rows in (ours, theirs)]
+    pieces = [Counter(part for row in rows for part in row) for rows in (ours, theirs)]
+    return len(ours) == len(theirs) and sums[0] == sums[1] and pieces[0] == pieces[1]
+
+
+def waste_text(rows, length):
+    waste = 1 - sum(map(sum, (map(len, row) for row in rows))) / (length * len(rows))
+    return f"{len(rows)} sequences, {100 * waste:.1f} % padding"
+
+
+def packed_documents(folder, length, strategy, seed):
+    """Returns the documents of each sequence. Ids are at least 0, padding is -1."""
+    lines = run(
+        "dataset", "show", "--data-path", f"{folder}/documents_text_document", "--split", "1,0,0",
+        "--document-packing-strategy", strategy, "--seq-length", length, "--seed", seed,
+        "--count", 10000,
+    ).stdout.splitlines()  # fmt: skip
+    rows = []
+    for sample in map(json.loads, lines):
+        ends = sample["cu_seqlens"]
+        parts = [sample["tokens"][begin:end] for begin, end in zip(ends, ends[1:])]
+        rows.append([tuple(token for token in part if token >= 0) for part in parts])
+    return rows
+
+
+def in_order_of_packing(rows, seed):
+    """Undoes the shuffle."""
+    order = numpy.arange(len(rows))
+    numpy.random.RandomState(seed).shuffle(order)
+    packed = [None] * len(rows)
+    for place, row in zip(order, rows):
+        packed[place] = row
+    return packed
+
+
+def check_documents(report, trl, draw, folder, number):
+    length = draw.choice((4, 16, 64, 200))
+    documents = [
+        [draw.randrange(50) for _ in range(size)] for size in random_lengths(draw, length, number)
+    ]
+    with open(f"{folder}/in.jsonl", "w", encoding="utf-8") as file:
+        for ids in documents:
+            file.write(json.dumps({"text": " ".join(map(str, ids))}) + "\n")
+    run("preprocess-data", "--input", f"{folder}/in.jsonl", "--output-prefix",
+        f"{folder}/documents", "--tokenizer-type", "NullTokenizer", "--vocab-size", 64)  # fmt: skip
+    # What is left out: documents without a label, and a last token that would be alone.
+    taught = [
+        ids[:-1] if len(ids) > length and len(ids) % length == 1 else ids
+        for ids in documents
+        if len(ids) > 1
+    ]
+    if not taught:
+        return
+    for strategy in ("bfd", "bfd_split"):
+        ours = packed_documents(folder, length, strategy, 1)
+        theirs = their_rows(trl, taught, length, strategy)
+        again = packed_documents(folder, length, strategy, 2)
+        is_shuffled = in_order_of_packing(ours, 1) == in_order_of_packing(again, 2)
+        report.result(
+            f"packing {number}: {len(documents)} documents, sequences of {length}, {strategy}",
+            same_packing(ours, theirs) and is_shuffled,
+            waste_text(ours, length),
+        )
+
+
 def check(report, trl, draw, folder, number):
     length = draw.choice((4, 16, 64, 200))
     conversations = [
@@ -109,14 +177,11 @@ def check(report, trl, draw, folder, number):
     for strategy in ("bfd", "bfd_split"):
         ours = our_rows(folder, length, strategy)
         theirs = their_rows(trl, conversations, length, strategy)
-        sums = [Counter(sum(map(len, row)) for row in rows) for rows in (ours, theirs)]
-        pieces = [Counter(part for row in rows for part in row) for rows in (ours, theirs)]
-        waste = 1 - sum(map(sum, (map(len, row) for row in ours))) / (length * len(ours))
         report.result(
             f"packing {number}: {len(conversations)} conversations, sequences of {length}, "
             f"{strategy}",
-            len(ours) == len(theirs) and sums[0] == sums[1] and pieces[0] == pieces[1],
-            f"{len(ours)} sequences, {100 * waste:.1f} % padding",
+            same_packing(ours, theirs),
+            waste_text(ours, length),
         )
 
 
@@ -129,6 +194,7 @@ def main():
     for number in range(options.cases):
         with tempfile.TemporaryDirectory() as folder, report.guard(f"packing {number}"):
             check(report, trl, draw, folder, number)
+            check_documents(report, trl, draw, folder, number)
     return report.finish()
 
 
