@@ -392,5 +392,11 @@ TEST(MockDataset, IsOrderedWhenASampleIsRead) {
   EXPECT_EQ(source->checks, 1);
 }
 
+TEST_F(GptDatasetTest, RefusesSamplesWhoseTokensCannotBeCounted) {
+  for (const std::int64_t samples : {std::int64_t{1} << 50, std::int64_t{1} << 62})
+    EXPECT_THAT(message_of([&] { make(Split::train, samples); }),
+                testing::HasSubstr("samples would repeat the train split"));
+}
+
 }  // namespace
 }  // namespace megatron

@@ -100,7 +100,9 @@ const FieldTable<DatasetCommandOptions>& dataset_table() {
         .positional()
         .value_name("WORD");
     t.group("Samples to show");
-    t.field("seq_length", &Options::seq_length, "number of tokens per sample").at_least(1);
+    t.field("seq_length", &Options::seq_length, "number of tokens per sample")
+        .at_least(1)
+        .at_most(1'000'000'000);
     t.field("seed", &Options::seed, "random seed of the sample order")
         .at_least(0)
         .at_most(4294967295.0);

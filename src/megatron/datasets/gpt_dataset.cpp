@@ -66,10 +66,17 @@ GptIndexInput GptDataset::index_input() const {
 /// Plans the epochs. Throws a UserError when the split has no tokens or needs too many epochs.
 EpochPlan GptDataset::plan() const {
   const GptIndexInput input = index_input();
-  bool has_tokens = false;
-  for (std::int64_t i = input.begin; i < input.end && !has_tokens; ++i)
-    has_tokens = input.lengths[static_cast<std::size_t>(i)] > 0;
-  if (!has_tokens) throw_empty_split(*source_, part_);
+  std::int64_t tokens = 0;
+  for (std::int64_t i = input.begin; i < input.end; ++i)
+    tokens += input.lengths[static_cast<std::size_t>(i)];
+  if (tokens == 0) throw_empty_split(*source_, part_);
+  constexpr double kMostTokens = 4e18;  // more would overflow where they are counted
+  const double wanted = static_cast<double>(input.num_samples.value_or(0)) *
+                        static_cast<double>(input.sequence_length);
+  if (wanted > kMostTokens)
+    throw_too_many_epochs(
+        *source_, part_,
+        static_cast<std::int64_t>(std::min(wanted / static_cast<double>(tokens), 9e18)), tokens);
 
   const EpochPlan plan = plan_epochs(input);
   constexpr std::int64_t kMostDocuments = std::int64_t{1} << 33;

@@ -13,6 +13,44 @@ constexpr std::string_view kOnigurumaWord =
     "\\x{1f169}\\x{1f170}-\\x{1f189}";
 constexpr std::string_view kRustWord = "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}\\x{200c}\\x{200d}";
 
+/// Letters and digits, with what Oniguruma's tables of Unicode have beyond those of PCRE2 10.42.
+constexpr std::string_view kOnigurumaAlnum =
+    "\\p{Nd}\\p{Alphabetic}\\x{363}-\\x{36f}\\x{c04}\\x{f82}\\x{f83}\\x{1dd3}-\\x{1de6}\\x{11080}"
+    "\\x{11081}";
+constexpr std::string_view kOnigurumaAlpha =
+    kOnigurumaAlnum.substr(std::string_view("\\p{Nd}").size());
+
+/// A name of POSIX with its members in Oniguruma and, in ASCII, in Rust.
+struct PosixClass {
+  std::string_view name, oniguruma, rust;
+};
+constexpr PosixClass kPosixClasses[] = {
+    {"alnum", kOnigurumaAlnum, "0-9A-Za-z"},
+    {"alpha", kOnigurumaAlpha, "A-Za-z"},
+    {"ascii", "\\x{0}-\\x{7f}", "\\x{0}-\\x{7f}"},
+    {"blank", "\\p{Zs}\\t", "\\t "},
+    {"cntrl", "\\p{Cc}", "\\x{0}-\\x{1f}\\x{7f}"},
+    {"digit", "\\p{Nd}", "0-9"},
+    {"graph", "\\p{L}\\p{M}\\p{N}\\p{P}\\p{S}\\p{Cf}\\p{Co}", "!-~"},
+    {"lower", "\\p{Lowercase}\\x{10fc}\\x{a7f2}-\\x{a7f4}\\x{ab69}", "a-z"},
+    {"print", "\\p{L}\\p{M}\\p{N}\\p{P}\\p{S}\\p{Cf}\\p{Co}\\p{Zs}", " -~"},
+    {"punct", "\\p{P}\\p{S}", "!-\\/:-@\\[-`{-~"},
+    {"space", "\\p{White_Space}", "\\t-\\r "},
+    {"upper", "\\p{Uppercase}", "A-Z"},
+    {"word", kOnigurumaWord, "0-9A-Za-z_"},
+    {"xdigit", "0-9a-fA-F", "0-9a-fA-F"}};
+
+const PosixClass* find_posix_class(std::string_view name) {
+  const auto* const found = std::ranges::find(kPosixClasses, name, &PosixClass::name);
+  return found == std::end(kPosixClasses) ? nullptr : found;
+}
+
+/// Properties that are neither categories nor scripts.
+constexpr std::string_view kBinaryProperties[] = {
+    "Alphabetic",  "Any",         "Cased",        "Emoji",     "Extended_Pictographic",
+    "ID_Continue", "ID_Start",    "Ideographic",  "Lowercase", "Math",
+    "Uppercase",   "White_Space", "XID_Continue", "XID_Start"};
+
 /// A class in brackets: what the operators make of its operands, or all other characters.
 struct Class {
   /// The union of members, as PCRE2 writes them, and of nested classes.
@@ -81,8 +119,7 @@ class ClassReader {
       } else if (dialect_ == RegexDialect::rust && starts_with("~~")) {
         throw std::string("the symmetric difference ~~ inside [...] is not supported");
       } else if (const std::size_t size = posix_bracket_size(); size > 0) {
-        operand.members += in_.substr(at_, size);
-        at_ += size;
+        posix_bracket(size, operand);
       } else if (c == '[') {
         operand.nested.push_back(this->read(depth + 1));
         piece = operand.members.size();
@@ -121,17 +158,37 @@ class ClassReader {
     return in_.substr(at_ + size).starts_with(":]") ? size + 2 : 0;
   }
 
+  void posix_bracket(std::size_t size, Class::Operand& operand) {
+    const bool is_negated = peek(2) == '^';
+    const std::size_t begin = is_negated ? 3 : 2;
+    const std::string_view name = in_.substr(at_ + begin, size - begin - 2);
+    const PosixClass* known = find_posix_class(name);
+    if (known == nullptr) throw "[:" + std::string(name) + ":] is no class of POSIX";
+    add({.members = dialect_ == RegexDialect::rust ? known->rust : known->oniguruma,
+         .is_negated = is_negated,
+         .size = size},
+        operand);
+  }
+
+  void add(const NamedClass& named, Class::Operand& operand) {
+    if (named.is_negated) {
+      Class others{.is_negated = true, .operands = {}};
+      others.operands.push_back({.members = std::string(named.members)});
+      operand.nested.push_back(std::move(others));
+    } else {
+      operand.members += named.members;
+    }
+    at_ += named.size;
+  }
+
   void escape(Class::Operand& operand) {
+    if (const auto named = posix_property(in_, at_, dialect_)) return add(*named, operand);
     const char c = peek(1);
     if (c == 'w' || c == 'h') {
-      operand.members += members_of_escape(c, dialect_);
-      at_ += 2;
+      add({.members = members_of_escape(c, dialect_), .is_negated = false, .size = 2}, operand);
     } else if (c == 'W' || c == 'H') {
-      Class others{.is_negated = true, .operands = {}};
-      others.operands.push_back(
-          {.members = std::string(members_of_escape(c == 'W' ? 'w' : 'h', dialect_))});
-      operand.nested.push_back(std::move(others));
-      at_ += 2;
+      const std::string_view members = members_of_escape(c == 'W' ? 'w' : 'h', dialect_);
+      add({.members = members, .is_negated = true, .size = 2}, operand);
     } else {
       operand.members += translate_escape(in_, at_, dialect_);
     }
@@ -162,13 +219,33 @@ std::string property(std::string_view pattern, std::size_t& at) {
     prefix += '^';
     name.remove_prefix(1);
   }
-  const bool is_category = name.size() <= 2 || name == "Any" || name == "Alphabetic" ||
-                           name == "White_Space" || name == "Emoji";
+  const bool is_script =
+      name.size() > 2 && std::ranges::find(kBinaryProperties, name) == std::end(kBinaryProperties);
   at = close + 1;
-  return prefix + (is_category ? "" : "sc:") + std::string(name) + "}";
+  return prefix + (is_script ? "sc:" : "") + std::string(name) + "}";
 }
 
 }  // namespace
+
+std::optional<NamedClass> posix_property(std::string_view pattern, std::size_t at,
+                                         RegexDialect dialect) {
+  const std::string_view rest = pattern.substr(at);
+  if (dialect != RegexDialect::oniguruma ||
+      (!rest.starts_with("\\p{") && !rest.starts_with("\\P{")))
+    return std::nullopt;
+  const std::size_t close = std::min(rest.find('}'), rest.size());
+  std::string name;
+  for (const char c : rest.substr(3, close - 3))
+    if (c != '_' && c != ' ' && c != '-')
+      name += static_cast<char>(c >= 'A' && c <= 'Z' ? c + 32 : c);
+  const bool is_negated = name.starts_with('^');
+  const PosixClass* known = find_posix_class(std::string_view(name).substr(is_negated ? 1 : 0));
+  if (known == nullptr) return std::nullopt;
+  // Unlike [:punct:], this property has no symbols.
+  return NamedClass{.members = known->name == "punct" ? "\\p{P}" : known->oniguruma,
+                    .is_negated = is_negated != (rest[1] == 'P'),
+                    .size = close + 1};
+}
 
 std::string_view members_of_escape(char letter, RegexDialect dialect) {
   if (letter == 'h') return "0-9a-fA-F";

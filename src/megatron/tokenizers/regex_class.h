@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -23,6 +24,17 @@ std::string translate_class(std::string_view pattern, std::size_t& at, RegexDial
 /// Returns for PCRE2 the escape at `at` of the pattern, and moves `at` past it. The escape is none
 /// of \w, \W, \h and \H.
 std::string translate_escape(std::string_view pattern, std::size_t& at, RegexDialect dialect);
+
+/// A class of characters with a name, as [:^alpha:] and \P{Alpha}.
+struct NamedClass {
+  std::string_view members;  ///< of a class of PCRE2
+  bool is_negated = false;
+  std::size_t size = 0;  ///< of its text in the pattern
+};
+/// Returns the class with POSIX's name that \p{…} or \P{…} at `at` of the pattern stands for;
+/// nothing for other properties. Only Oniguruma has them.
+std::optional<NamedClass> posix_property(std::string_view pattern, std::size_t at,
+                                         RegexDialect dialect);
 
 /// Returns what \w or, for 'h', Oniguruma's \h matches inside a class, as members of it.
 std::string_view members_of_escape(char letter, RegexDialect dialect);

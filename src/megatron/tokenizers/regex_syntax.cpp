@@ -43,16 +43,39 @@ class Translator {
     at_ += consumed;
   }
 
+  /// Returns what \w or \h matches outside of classes, as members of one.
+  std::string members(char letter) const {
+    const bool is_ruby_word = letter == 'w' && dialect_ == RegexDialect::oniguruma;
+    return std::string(members_of_escape(letter, dialect_)) +
+           (is_ruby_word ? std::string(kWordOutsideOfClasses) : "");
+  }
+
   void escape() {
     const char c = peek(1);
-    const auto members = [&](char letter) {
-      const bool is_ruby_word = letter == 'w' && dialect_ == RegexDialect::oniguruma;
-      return std::string(members_of_escape(letter, dialect_)) +
-             (is_ruby_word ? std::string(kWordOutsideOfClasses) : "");
-    };
     if (c == 'w' || c == 'h') return put("[" + members(c) + "]", 2);
     if (c == 'W' || c == 'H') return put("[^" + members(c == 'W' ? 'w' : 'h') + "]", 2);
+    if (c == 'b' || c == 'B') return boundary(c == 'b');
+    if (const auto named = posix_property(in_, at_, dialect_)) {
+      const std::string word = named->members == members_of_escape('w', dialect_)
+                                   ? members('w')
+                                   : std::string(named->members);
+      return put((named->is_negated ? "[^" : "[") + word + "]", named->size);
+    }
+    // Oniguruma's \p is a letter unless a brace follows.
+    if (dialect_ == RegexDialect::oniguruma && (c == 'p' || c == 'P') && peek(2) != '{')
+      return put(std::string(1, c), 2);
     out_ += translate_escape(in_, at_, dialect_);
+  }
+
+  /// Translates \b and \B, whose words consist of what \w matches.
+  void boundary(bool is_boundary) {
+    const std::string word = "[" + members('w') + "]";
+    const std::string_view behind = is_boundary ? "(?!" : "(?=",
+                           start = is_boundary ? "(?=" : "(?!";
+    out_ += "(?:(?<=" + word + ")";
+    out_.append(behind).append(word).append(")|(?<!").append(word).append(")");
+    out_.append(start).append(word).append("))");
+    at_ += 2;
   }
 
   /// Translates Ruby's option m, "dot matches newline", which is s in PCRE2.
@@ -71,11 +94,16 @@ class Translator {
 
   /// Translates X{1,n}+, which repeats the interval in Ruby and equals X+. In Ruby only a lone +
   /// makes a quantifier possessive.
+  /// Also makes {,n} into {0,n}.
   void interval() {
     const std::size_t close = in_.find('}', at_);
-    if (close == std::string_view::npos || close + 1 >= in_.size() || in_[close + 1] != '+')
-      return copy(1);
+    if (close == std::string_view::npos) return copy(1);
     const std::string_view body = in_.substr(at_ + 1, close - at_ - 1);
+    if (close + 1 >= in_.size() || in_[close + 1] != '+') {
+      const bool has_no_minimum = body.size() > 1 && body.front() == ',' &&
+                                  body.find_first_not_of("0123456789", 1) == body.npos;
+      return has_no_minimum ? put("{0", 1) : copy(1);
+    }
     if (body != "1" && !body.starts_with("1,"))
       throw std::string("an interval {n,m} followed by + is not supported");
     put("+", close + 2 - at_);
