@@ -170,6 +170,31 @@ TEST(Components, DoNotDoubleBytesAgainAndAgain) {
               ::testing::HasSubstr("2 bytes become 131072"));
 }
 
+/// The values are the package's: it trims the spaces of an added token that the text contains, and
+/// nothing of an unknown word that has the id of one.
+TEST(Offsets, AreTrimmedByTheTextOfTheToken) {
+  const Json trim = {{"type", "ByteLevel"},
+                     {"add_prefix_space", false},
+                     {"trim_offsets", true},
+                     {"use_regex", true}};
+  const auto tokenizer = characters(
+      {{"<unk>", 0}, {"a", 1}},
+      {{"model",
+        {{"type", "WordLevel"}, {"unk_token", "<unk>"}, {"vocab", {{"<unk>", 0}, {"a", 1}}}}},
+       {"post_processor", trim},
+       {"added_tokens", Json::array({added_token(0, "<unk>", true, false)})}});
+  const auto places = [&](std::string_view text) {
+    std::vector<std::pair<std::size_t, std::size_t>> found;
+    for (const TokenSpan& span : tokenizer.encode_with_spans(text))
+      found.emplace_back(span.begin, span.end);
+    return found;
+  };
+  using ::testing::ElementsAre;
+  using ::testing::Pair;
+  EXPECT_THAT(places("zz "), ElementsAre(Pair(0, 3)));
+  EXPECT_THAT(places("  <unk>a"), ElementsAre(Pair(2, 7), Pair(7, 8)));
+}
+
 struct Scheme {
   const char* name;
   Ids words, around_added;     ///< of "a b a" split at spaces, and of "a<s>b a"

@@ -68,11 +68,12 @@ class HuggingFaceTokenizer : public Tokenizer {
   void encode_words(std::string_view text, bool starts_document,
                     std::vector<std::int32_t>& ids) const;
 
-  void add_plain_spans(std::string_view text, bool starts_document,
-                       std::vector<TokenSpan>& spans) const;
+  /// Appends for each span whether it is an added token that the text contains.
+  void add_plain_spans(std::string_view text, bool starts_document, std::vector<TokenSpan>& spans,
+                       std::vector<bool>& is_added) const;
   void add_word_spans(hugging_face::AlignedText segment, bool starts_document,
                       std::vector<TokenSpan>& spans) const;
-  void trim_spans(std::string_view text, bool keeps_first_space,
+  void trim_spans(std::string_view text, bool keeps_first_space, const std::vector<bool>& is_added,
                   std::vector<TokenSpan>& spans) const;
   void encode_byte_level(std::string_view text, std::vector<std::int32_t>& ids) const;
 

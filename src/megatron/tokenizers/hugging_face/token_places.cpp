@@ -31,19 +31,23 @@ std::vector<TokenSpan> HuggingFaceTokenizer::encode_with_spans(std::string_view 
   const auto replaced = replace_invalid_utf8(text);
   if (replaced) text = *replaced;
   std::vector<TokenSpan> spans;
+  std::vector<bool> is_added;
   for (const auto& [span, id] : added_tokens_.split_raw(text)) {
     if (id >= 0) {
       spans.push_back({id, span.begin, span.end});
+      is_added.push_back(true);
       continue;
     }
     const std::size_t first = spans.size();
-    add_plain_spans(text.substr(span.begin, span.end - span.begin), span.begin == 0, spans);
+    add_plain_spans(text.substr(span.begin, span.end - span.begin), span.begin == 0, spans,
+                    is_added);
     for (std::size_t i = first; i < spans.size(); ++i) {
       spans[i].begin += span.begin;
       spans[i].end += span.begin;
     }
   }
-  for (const auto& trim : post_processor_.trims()) trim_spans(text, trim.keeps_first_space, spans);
+  for (const auto& trim : post_processor_.trims())
+    trim_spans(text, trim.keeps_first_space, is_added, spans);
   std::vector<TokenSpan> result;
   for (const std::int32_t id : post_processor_.apply({})) result.push_back({id, 0, 0});
   result.insert(result.begin() + static_cast<std::ptrdiff_t>(post_processor_.num_before()),
@@ -52,7 +56,8 @@ std::vector<TokenSpan> HuggingFaceTokenizer::encode_with_spans(std::string_view 
 }
 
 void HuggingFaceTokenizer::add_plain_spans(std::string_view text, bool starts_document,
-                                           std::vector<TokenSpan>& spans) const {
+                                           std::vector<TokenSpan>& spans,
+                                           std::vector<bool>& is_added) const {
   AlignedText aligned(text);
   if (normalizer_) {
     normalizer_->align(aligned);
@@ -63,11 +68,13 @@ void HuggingFaceTokenizer::add_plain_spans(std::string_view text, bool starts_do
     if (id >= 0) {
       const Span place = aligned.place_of(span.begin, span.end);
       spans.push_back({id, place.begin, place.end});
+      is_added.push_back(true);
     } else {
       AlignedText segment = aligned;
       segment.cut(span.begin, span.end);
       const bool is_first = span.begin == 0 && aligned.places.front().begin == 0;
       add_word_spans(std::move(segment), starts_document && is_first, spans);
+      is_added.resize(spans.size(), false);
     }
   }
 }
@@ -93,6 +100,7 @@ void HuggingFaceTokenizer::add_word_spans(AlignedText segment, bool starts_docum
 }
 
 void HuggingFaceTokenizer::trim_spans(std::string_view text, bool keeps_first_space,
+                                      const std::vector<bool>& is_added,
                                       std::vector<TokenSpan>& spans) const {
   const std::vector<std::size_t> starts = character_starts(text);
   const auto character_at = [&](std::size_t byte) {
@@ -100,9 +108,8 @@ void HuggingFaceTokenizer::trim_spans(std::string_view text, bool keeps_first_sp
                                     starts.begin());
   };
   for (std::size_t i = 0; i < spans.size(); ++i) {
-    const bool is_added = added_tokens_.decoded(spans[i].id) != nullptr;
-    // The package takes the matched text for the token, with the spaces that it stripped.
-    const std::string_view token = is_added
+    // The package takes the matched text for an added token, with the spaces that it stripped.
+    const std::string_view token = is_added[i]
                                        ? text.substr(spans[i].begin, spans[i].end - spans[i].begin)
                                        : model_->vocabulary().token(spans[i].id);
     std::size_t begin = character_at(spans[i].begin), end = character_at(spans[i].end);
