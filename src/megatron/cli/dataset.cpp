@@ -23,7 +23,6 @@
 #include "megatron/datasets/builder.h"
 #include "megatron/datasets/indexed_dataset.h"
 #include "megatron/datasets/indexed_dataset_builder.h"
-#include "megatron/datasets/packing.h"
 #include "megatron/datasets/prompt_format.h"
 #include "megatron/datasets/sample_counts.h"
 #include "megatron/datasets/split.h"
@@ -204,8 +203,7 @@ std::string_view chosen_action(const std::string& word, bool shards) {
 
 /// Throws all mistakes of flags that depend on another flag which is not given.
 void check_flag_conditions(const DatasetCommandOptions& options, const ParseResult& parsed) {
-  const bool cyclic = options.data.dataloader_type == "cyclic",
-             packs = document_packing_strategy(options.data.document_packing_strategy).has_value();
+  const bool cyclic = options.data.dataloader_type == "cyclic", packs = packs_documents(options);
   constexpr const char* kPacking = "--document-packing-strategy bfd or bfd_split";
   const struct {
     const char* name;

@@ -107,10 +107,6 @@ std::string packed_fields(const Sample& sample) {
   return ",\"labels\":[" + joined(labels) + "],\"cu_seqlens\":[" + joined(boundaries) + "]";
 }
 
-bool packs_documents(const DatasetCommandOptions& options) {
-  return document_packing_strategy(options.data.document_packing_strategy).has_value();
-}
-
 /// Throws a UserError for flags that do not go with the type of the samples.
 void check_type_flags(const DatasetCommandOptions& options) {
   const std::string name = options.dataset_type == SampleKind::t5 ? "t5" : "bert";
@@ -262,6 +258,10 @@ DatasetRequest show_request(const DatasetCommandOptions& options, Split split,
 }
 
 }  // namespace
+
+bool packs_documents(const DatasetCommandOptions& options) {
+  return document_packing_strategy(options.data.document_packing_strategy).has_value();
+}
 
 int show_samples(const DatasetCommandOptions& options) {
   if (!options.seq_length) throw UserError({"show needs --seq-length", "", ""});

@@ -38,6 +38,9 @@ struct DatasetCommandOptions {
   DataConfig data;
 };
 
+/// Returns whether --document-packing-strategy packs whole documents.
+bool packs_documents(const DatasetCommandOptions& options);
+
 /// Prints the samples that the options select, one JSON line each.
 int show_samples(const DatasetCommandOptions& options);
 

@@ -84,8 +84,10 @@ Conversation ConversationFile::messages(std::int64_t index) const {
   return parse_messages(bytes().substr(line.begin, line.size), describe(index));
 }
 
-Conversation parse_messages(std::string_view line, const std::string& where) {
+Conversation parse_messages(std::string_view line, const std::string& where,
+                            bool* had_invalid_utf8) {
   const std::optional<std::string> valid = replace_invalid_utf8(line);
+  if (had_invalid_utf8 != nullptr) *had_invalid_utf8 = valid.has_value();
   const Json json = parse_json(valid ? *valid : line, where);
   const Json& list = json_at(json, "messages", where);
   if (!list.is_array() || list.empty())

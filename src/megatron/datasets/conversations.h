@@ -19,8 +19,9 @@ struct Message {
 using Conversation = std::vector<Message>;
 
 /// Returns the messages of a line, which is a JSON object. Invalid UTF-8 is read as U+FFFD.
-/// UserErrors begin with `where`.
-Conversation parse_messages(std::string_view line, const std::string& where);
+/// UserErrors begin with `where`. `had_invalid_utf8`, if given, receives whether there was any.
+Conversation parse_messages(std::string_view line, const std::string& where,
+                            bool* had_invalid_utf8 = nullptr);
 
 /// Maps a file and finds its lines; a line is parsed when it is read. Thread-safe.
 class ConversationFile {

@@ -66,17 +66,19 @@ GptIndexInput GptDataset::index_input() const {
 /// Plans the epochs. Throws a UserError when the split has no tokens or needs too many epochs.
 EpochPlan GptDataset::plan() const {
   const GptIndexInput input = index_input();
-  std::int64_t tokens = 0;
-  for (std::int64_t i = input.begin; i < input.end; ++i)
-    tokens += input.lengths[static_cast<std::size_t>(i)];
-  if (tokens == 0) throw_empty_split(*source_, part_);
+  bool has_tokens = false;
+  for (std::int64_t i = input.begin; i < input.end && !has_tokens; ++i)
+    has_tokens = input.lengths[static_cast<std::size_t>(i)] > 0;
+  if (!has_tokens) throw_empty_split(*source_, part_);
   constexpr double kMostTokens = 4e18;  // more would overflow where they are counted
   const double wanted = static_cast<double>(input.num_samples.value_or(0)) *
                         static_cast<double>(input.sequence_length);
-  if (wanted > kMostTokens)
+  if (wanted > kMostTokens) {
+    const std::int64_t tokens = total_tokens(input.lengths, input.begin, input.end);
     throw_too_many_epochs(
         *source_, part_,
         static_cast<std::int64_t>(std::min(wanted / static_cast<double>(tokens), 9e18)), tokens);
+  }
 
   const EpochPlan plan = plan_epochs(input);
   constexpr std::int64_t kMostDocuments = std::int64_t{1} << 33;
@@ -164,11 +166,10 @@ std::string GptDataset::describe(std::int64_t index) const {
 }
 
 std::vector<CorpusShare> GptDataset::shares(std::int64_t samples) const {
-  CorpusShare share{
-      .name = source_->name(), .documents = part_.end - part_.begin, .samples = samples};
-  const auto lengths = source_->sequence_lengths();
-  for (std::int64_t i = part_.begin; i < part_.end; ++i)
-    share.tokens += lengths[static_cast<std::size_t>(i)];
+  CorpusShare share{.name = source_->name(),
+                    .documents = part_.end - part_.begin,
+                    .tokens = total_tokens(source_->sequence_lengths(), part_.begin, part_.end),
+                    .samples = samples};
   const double taken = static_cast<double>(samples) * static_cast<double>(options_.sequence_length);
   if (share.tokens > 0) share.epochs = taken / static_cast<double>(share.tokens);
   return {share};

@@ -142,8 +142,7 @@ NpyArray build_shuffle_index(const EpochPlan& plan, RandomState& random) {
 EpochPlan plan_epochs(const GptIndexInput& input) {
   const std::int64_t extra = input.add_extra_token ? 1 : 0, sequence = input.sequence_length;
   EpochPlan plan;
-  for (std::int64_t i = input.begin; i < input.end; ++i)
-    plan.tokens_per_epoch += input.lengths[static_cast<std::size_t>(i)];
+  plan.tokens_per_epoch = total_tokens(input.lengths, input.begin, input.end);
   if (input.num_samples) {
     MEGATRON_CHECK(plan.tokens_per_epoch > 0, "the split has no tokens");
     const std::int64_t requested = *input.num_samples * sequence + extra;

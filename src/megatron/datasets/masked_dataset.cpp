@@ -139,7 +139,7 @@ std::vector<CorpusShare> MaskedDataset::shares(std::int64_t samples) const {
   const auto lengths = source_.tokens->sequence_lengths();
   const auto begin = source_.document_begins[static_cast<std::size_t>(part_.begin)],
              end = source_.document_begins[static_cast<std::size_t>(part_.end)];
-  for (std::int64_t i = begin; i < end; ++i) share.tokens += lengths[static_cast<std::size_t>(i)];
+  share.tokens = total_tokens(lengths, begin, end);
   std::int64_t taken = 0;
   for (std::int64_t i = 0; i < std::min(samples, size()); ++i)
     for (std::int64_t k = sample_index_.at(3 * i); k < sample_index_.at(3 * i + 1); ++k)

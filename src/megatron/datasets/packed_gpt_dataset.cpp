@@ -7,7 +7,6 @@
 #include <span>
 #include <utility>
 
-#include "megatron/base/checksum.h"
 #include "megatron/base/error.h"
 #include "megatron/datasets/random_state.h"
 
@@ -175,11 +174,10 @@ std::string PackedGptDataset::describe(std::int64_t index) const {
 }
 
 std::vector<CorpusShare> PackedGptDataset::shares(std::int64_t samples) const {
-  CorpusShare share{
-      .name = source_->name(), .documents = part_.end - part_.begin, .samples = samples};
-  const auto lengths = source_->sequence_lengths();
-  for (std::int64_t i = part_.begin; i < part_.end; ++i)
-    share.tokens += lengths[static_cast<std::size_t>(i)];
+  CorpusShare share{.name = source_->name(),
+                    .documents = part_.end - part_.begin,
+                    .tokens = total_tokens(source_->sequence_lengths(), part_.begin, part_.end),
+                    .samples = samples};
   share.epochs = static_cast<double>(samples) / static_cast<double>(packed_.num_sequences());
   share.packings = {packing_share(packing_input(), packed_.num_sequences())};
   return {share};

@@ -12,7 +12,6 @@
 #include "megatron/datasets/preprocess_checkpoint.h"
 #include "megatron/datasets/preprocess_checks.h"
 #include "megatron/datasets/preprocess_progress.h"
-#include "megatron/tokenizers/utf8.h"
 
 namespace megatron {
 namespace {
@@ -120,7 +119,8 @@ class ChunkEncoder {
   /// Adds the conversations of a line as one sequence. Cleaning examines the contents of messages.
   void add_conversations(EncodedChunk& encoded, std::string_view line,
                          const std::string& source) const {
-    const Conversation messages = parse_messages(line, source);
+    bool had_invalid_utf8 = false;
+    const Conversation messages = parse_messages(line, source, &had_invalid_utf8);
     std::optional<Examination> examination;
     if (examiner_) {
       std::vector<std::vector<std::string_view>> contents(1);
@@ -136,7 +136,7 @@ class ChunkEncoder {
       if (!ids.empty()) add_sequence(encoded.keys[0], ids, source);
       end_document(encoded.keys[0], ids.empty() ? 0 : 1);
     }
-    if (replace_invalid_utf8(line)) encoded.note_invalid(source);
+    if (had_invalid_utf8) encoded.note_invalid(source);
     if (examination) encoded.examinations.push_back(*std::move(examination));
   }
 

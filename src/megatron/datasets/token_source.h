@@ -29,6 +29,14 @@ class UnalignedView {
   std::size_t size_ = 0;
 };
 
+/// Returns the number of tokens of the sequences begin … end − 1.
+inline std::int64_t total_tokens(const UnalignedView<std::int32_t>& lengths, std::int64_t begin,
+                                 std::int64_t end) {
+  std::int64_t total = 0;
+  for (std::int64_t i = begin; i < end; ++i) total += lengths[static_cast<std::size_t>(i)];
+  return total;
+}
+
 /// Numbered sequences of token ids. Thread-safe.
 class TokenSource {
  public:
