@@ -43,12 +43,13 @@ class Loopback final : public ByteChannel {
   std::deque<Bytes> messages_;
 };
 
-constexpr std::size_t kBytes = 5'000;
+constexpr std::size_t kSmall = 5'000;      ///< one message
+constexpr std::size_t kLarge = 9'000'000;  ///< parts of 4 MiB, and a message with their checksums
 
 /// Sends bytes and returns those that arrive.
-Bytes sent_over(const std::shared_ptr<Loopback>& loopback) {
+Bytes sent_over(const std::shared_ptr<Loopback>& loopback, std::size_t bytes) {
   const auto channel = make_checked_channel(loopback);
-  Bytes out(kBytes, std::byte{7}), in(kBytes);
+  Bytes out(bytes, std::byte{7}), in(bytes);
   const auto send = channel->start_send(0, 1, out.data(), out.size());
   const auto receive = channel->start_receive(0, 1, in.data(), in.size());
   send->wait();
@@ -57,25 +58,27 @@ Bytes sent_over(const std::shared_ptr<Loopback>& loopback) {
 }
 
 TEST(CheckedChannel, DeliversWhatWasSent) {
-  EXPECT_EQ(sent_over(std::make_shared<Loopback>()), Bytes(kBytes, std::byte{7}));
+  for (const std::size_t bytes : {std::size_t{1}, kSmall, std::size_t{64 << 10},
+                                  std::size_t{(64 << 10) + 1}, std::size_t{8 << 20}, kLarge})
+    EXPECT_EQ(sent_over(std::make_shared<Loopback>(), bytes), Bytes(bytes, std::byte{7})) << bytes;
 }
 
-TEST(CheckedChannel, NoticesOneBitAnywhere) {
-  for (const std::size_t place : {std::size_t{0}, std::size_t{1'234}, kBytes - 1}) {
+TEST(CheckedChannel, NoticesOneBitAnywhereInASmallMessage) {
+  for (const std::size_t place : {std::size_t{0}, std::size_t{1'234}, kSmall - 1, kSmall + 3}) {
     const auto loopback = std::make_shared<Loopback>();
-    loopback->damage = [place](Bytes& message) {
-      if (message.size() == kBytes) message[place] ^= std::byte{16};
-    };
-    EXPECT_THROW(sent_over(loopback), DamagedTransfer) << place;
+    loopback->damage = [place](Bytes& message) { message.at(place) ^= std::byte{16}; };
+    EXPECT_THROW(sent_over(loopback, kSmall), DamagedTransfer) << place;
   }
 }
 
-TEST(CheckedChannel, NoticesADamagedChecksum) {
-  const auto loopback = std::make_shared<Loopback>();
-  loopback->damage = [](Bytes& message) {
-    if (message.size() != kBytes) message[3] ^= std::byte{1};
-  };
-  EXPECT_THROW(sent_over(loopback), DamagedTransfer);
+TEST(CheckedChannel, NoticesOneBitInEveryMessageOfALargeTransfer) {
+  for (int damaged = 0; damaged < 4; ++damaged) {
+    const auto loopback = std::make_shared<Loopback>();
+    loopback->damage = [damaged, message_number = 0](Bytes& message) mutable {
+      if (message_number++ == damaged) message.back() ^= std::byte{1};
+    };
+    EXPECT_THROW(sent_over(loopback, kLarge), DamagedTransfer) << damaged;
+  }
 }
 
 }  // namespace

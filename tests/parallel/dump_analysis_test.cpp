@@ -105,7 +105,10 @@ TEST(DumpAnalysis, ARunningRankIsNotBlockedByAnAsynchronousCall) {
                               dump(1, 2, {message(CommOperation::recv, 0, false)})};
   dumps[1].calls[0].is_awaited = false;
   EXPECT_THAT(analyze_dumps(dumps).culprits, ElementsAre(1));
-  dumps[1].is_on_device = true;  // where every call blocks its stream
+  dumps[1].is_on_device = true;  // where the host does not know whether the call is complete
+  EXPECT_THAT(analyze_dumps(dumps).blocked, SizeIs(1));
+  EXPECT_THAT(analyze_dumps(dumps).culprits, ElementsAre(1));
+  dumps[1].calls[0].is_awaited = true;
   EXPECT_THAT(analyze_dumps(dumps).culprits, ElementsAre(0, 1));
 }
 

@@ -158,7 +158,7 @@ HangWatchOptions ProcessCommunicators::hang_watch_options() const {
                          .warn_after = options_.hang_reports.warn_after,
                          .timeout = options_.timeout};
   if (options_.device.is_cuda())
-    watch.poll_device_calls = [calls = device_calls_] { calls->poll(); };
+    watch.poll_device_calls = [calls = device_calls_] { return calls->poll(); };
   return watch;
 }
 

@@ -25,7 +25,7 @@ struct CallRecord {
   std::string type;                 ///< element type of the tensor; empty without a tensor
   std::vector<std::int64_t> shape;  ///< of the tensor that the rank passes, at most 6 dimensions
   bool is_uneven = false;           ///< ranks may pass tensors of different sizes
-  bool is_awaited = false;          ///< the rank's program waits until the call is complete
+  bool is_awaited = false;          ///< the program, or a stream of the GPU, waits for the call
   std::int64_t peer = -1;           ///< world rank of a root or partner; −1: none
   double entered_s = 0;             ///< Unix time at which the call was made
   double left_s = 0;                ///< Unix time at which it was complete; 0: not yet

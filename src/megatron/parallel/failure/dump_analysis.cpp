@@ -24,10 +24,10 @@ bool can_wait(const RankDump& dump) {
   return dump.state != "stopped" && dump.state != "dead" && dump.state != "ended";
 }
 
-/// Returns whether the rank stands still in an incomplete call. The program of a rank on a CPU may
-/// run on while an asynchronous call waits.
-bool blocks(const CallRecord& call, const RankDump& dump) {
-  return dump.is_on_device || call.is_awaited;
+/// Returns whether the call is incomplete. An asynchronous call on a GPU may be complete without
+/// the host's knowledge until a stream waits for it.
+bool is_incomplete(const CallRecord& call, const RankDump& dump) {
+  return call.left_s == 0 && (call.is_awaited || !dump.is_on_device);
 }
 
 /// Returns whether the rank has made its part of another rank's call. What a rank that stands still
@@ -53,7 +53,7 @@ class Analysis {
   HangAnalysis run() {
     for (const RankDump& dump : dumps_) {
       for (const CallRecord& call : dump.calls) {
-        if (call.left_s == 0 && can_wait(dump)) add_blocked(dump, call);
+        if (is_incomplete(call, dump) && can_wait(dump)) add_blocked(dump, call);
       }
     }
     find_culprits();
@@ -87,7 +87,8 @@ class Analysis {
       find_missing(dump.rank, blocked);
     }
     blocked.waiting.push_back(dump.rank);
-    if (blocks(call, dump)) blocked_ranks_[key].insert(dump.rank);
+    // While an asynchronous call waits, the program of its rank may run on.
+    if (call.is_awaited) blocked_ranks_[key].insert(dump.rank);
     blocked.waited_s = std::max(blocked.waited_s, waited_s);
   }
 

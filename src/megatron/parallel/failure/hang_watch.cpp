@@ -201,11 +201,9 @@ std::string HangWatch::cause_of_delay(milliseconds limit) {
 
 /// The host does not wait for calls on a device.
 std::string HangWatch::cause_on_device(milliseconds limit) {
-  options_.poll_device_calls();
   const auto late = late_device_call(limit / 8);  // a younger one is not what has taken the time
   if (!late) return own_place();
-  const milliseconds waited(static_cast<std::int64_t>(late->age_s * 1000));
-  const TimedOutRank waiter{options_.rank, late->missing, waited};
+  const TimedOutRank waiter{options_.rank, late->missing, late->age};
   if (!late->missing.empty()) return report_hang(*host_status_, waiter);
   return late->call + ": " + missing_text(waiter, host_status_->states(), late->group);
 }
@@ -226,26 +224,23 @@ void HangWatch::warn_about_waits() {
   if (!missing.empty()) warn({.call = wait.call, .missing = missing});
 }
 
-/// Returns the oldest call of this rank that is not complete on its device, and is at least
-/// `least` old.
+/// Returns the oldest call that the device of this rank waits for, if it is at least `least` old.
 std::optional<HangWatch::LateCall> HangWatch::late_device_call(milliseconds least) {
+  const std::optional<DeviceCall> oldest = options_.poll_device_calls();
+  if (!oldest || oldest->age < least) return std::nullopt;
   const std::vector<CallRecord> calls = host_status_->history().read(options_.rank);
-  const auto first =
-      std::ranges::find_if(calls, [](const CallRecord& call) { return call.left_s == 0; });
-  if (first == calls.end()) return std::nullopt;
-  const double age_s = unix_seconds() - first->entered_s;
-  if (age_s < std::chrono::duration<double>(least).count()) return std::nullopt;
+  const auto call = std::ranges::find(calls, oldest->number, &CallRecord::number);
+  if (call == calls.end()) return std::nullopt;
   const CallGroups groups = host_status_->history().groups();
-  const auto group = groups.find(first->group);
+  const auto group = groups.find(call->group);
   if (group == groups.end()) return std::nullopt;
-  return LateCall{.call = describe_with_place(*first),
-                  .missing = late_ranks(*host_status_, options_.rank, *first, group->second),
+  return LateCall{.call = describe_with_place(*call),
+                  .missing = late_ranks(*host_status_, options_.rank, *call, group->second),
                   .group = group->second.ranks,
-                  .age_s = age_s};
+                  .age = oldest->age};
 }
 
 void HangWatch::check_device_calls() {
-  options_.poll_device_calls();
   const bool warns = options_.warn_after.count() > 0;
   const milliseconds first = warns ? options_.warn_after : options_.timeout;
   const std::optional<LateCall> late = late_device_call(std::min(first, options_.timeout));
@@ -253,11 +248,8 @@ void HangWatch::check_device_calls() {
     next_warning_ = options_.warn_after;
     return;
   }
-  const auto is_older_than = [&](milliseconds limit) {
-    return late->age_s >= std::chrono::duration<double>(limit).count();
-  };
-  if (is_older_than(options_.timeout)) return end_device_call(*late);
-  if (warns && is_older_than(next_warning_)) warn(*late);
+  if (late->age >= options_.timeout) return end_device_call(*late);
+  if (warns && late->age >= next_warning_) warn(*late);
 }
 
 void HangWatch::end_device_call(const LateCall& late) {

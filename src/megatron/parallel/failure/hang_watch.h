@@ -17,6 +17,7 @@
 
 #include "megatron/base/suspend_aware_timer.h"
 #include "megatron/parallel/failure/deadline.h"
+#include "megatron/parallel/failure/device_call.h"
 #include "megatron/parallel/failure/host_status.h"
 #include "megatron/parallel/failure/rank_dump.h"
 
@@ -29,8 +30,8 @@ struct HangWatchOptions {
   std::chrono::milliseconds warn_after{10'000};  ///< length of a wait; 0: never
   std::chrono::milliseconds timeout{600'000};    ///< at which a wait ends the run
   /// Set where calls run on a GPU, so that no wait of the host shows them: marks in the history
-  /// those that are complete by now.
-  std::function<void()> poll_device_calls = {};
+  /// those that are complete by now, and returns the oldest one that the device waits for.
+  std::function<std::optional<DeviceCall>()> poll_device_calls = {};
   /// Receives warnings, whole lines without a line feed. Null: stderr.
   std::function<void(const std::string& line)> print = {};
 };
@@ -69,7 +70,7 @@ class HangWatch {
     std::string call;
     std::vector<std::int64_t> missing;     ///< ranks of this host that are waited for
     std::vector<std::int64_t> group = {};  ///< all ranks of the group; empty if it is not known
-    double age_s = 0;
+    std::chrono::milliseconds age{0};
   };
   std::optional<LateCall> late_device_call(std::chrono::milliseconds least);
   void end_device_call(const LateCall& late);

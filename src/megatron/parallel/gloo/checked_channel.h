@@ -9,7 +9,7 @@
 
 namespace megatron {
 
-/// Returns a channel that sends a checksum behind each transfer over `channel`. The wait of a
+/// Returns a channel that sends checksums with each transfer over `channel`. The wait of a
 /// receive throws DamagedTransfer when the bytes are not those that were sent. Both sides must use
 /// it.
 std::shared_ptr<ByteChannel> make_checked_channel(std::shared_ptr<ByteChannel> channel);

@@ -4,12 +4,16 @@
 #include <c10/core/Device.h>
 #include <c10/core/Event.h>
 
+#include <chrono>
 #include <cstdint>
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <vector>
 
+#include "megatron/base/suspend_aware_timer.h"
+#include "megatron/parallel/failure/device_call.h"
 #include "megatron/parallel/failure/host_status.h"
 
 namespace megatron {
@@ -24,12 +28,15 @@ class DeviceCalls {
   /// Records that the current stream of the device now waits for the call with this number in the
   /// rank's history.
   void add(std::uint64_t number);
-  /// Marks the calls that are complete by now.
-  void poll();
+  /// Marks the calls that are complete by now, and returns the oldest one that is not. Must be
+  /// called several times a second, so that ages do not count time in which the process was
+  /// suspended.
+  std::optional<DeviceCall> poll();
 
  private:
   struct Pending {
     std::uint64_t number;
+    std::chrono::milliseconds since;  ///< on the timer
     c10::Event event;
   };
 
@@ -37,6 +44,7 @@ class DeviceCalls {
   const std::int64_t rank_;
   const c10::Device device_;
   std::mutex mutex_;
+  SuspendAwareTimer timer_;
   std::deque<Pending> pending_;
   std::vector<c10::Event> unused_;
 };
