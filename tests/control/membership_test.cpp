@@ -51,7 +51,12 @@ class Leader {
 
 const HostResult kKilled{137, "rank 1 was killed by signal 9 (SIGKILL)"};
 const HostResult kOther{1, "rank 0 ended with exit code 1", /*is_consequence=*/true};
-const HostResult kAsked{143, "rank 0 ended with exit code 143"};
+const HostResult kAsked{
+    .code = 143, .description = "rank 0 ended with exit code 143", .stopped_as_asked = true};
+const HostResult kSignalled{.code = 143,
+                            .description = "rank 0 ended with exit code 143",
+                            .was_signalled = true,
+                            .stopped_as_asked = true};
 
 MembershipOptions elastic(std::int64_t least, std::int64_t most) {
   return {.min_hosts = least, .max_hosts = most, .max_restarts = 5, .can_grow = true};
@@ -234,7 +239,7 @@ TEST(Membership, AStopByTheUserDuringGrowthEndsTheRun) {
   leader.decide(seconds(15));
   leader.join("b");
   EXPECT_EQ(leader.decide(seconds(30)).kind, Kind::stop);
-  leader.end("a", {143, "rank 0 ended with exit code 143", false, /*was_signalled=*/true});
+  leader.end("a", kSignalled);
   EXPECT_EQ(leader.decide().kind, Kind::end);
   EXPECT_EQ(leader.decide().code, 143);
 }
@@ -262,7 +267,8 @@ TEST(Membership, TakesTheLargestNumberOfHostsThatFits) {
   options.refusal = [](std::int64_t) { return "it never fits"; };
   Leader hopeless(options);
   hopeless.join("a");
-  EXPECT_EQ(hopeless.decide(seconds(15)).code, 2);
+  EXPECT_EQ(hopeless.decide(seconds(15)).kind, Kind::wait);
+  EXPECT_EQ(hopeless.decide(options.join_timeout).code, 2);
   EXPECT_THAT(hopeless.decide().reason, HasSubstr("with 1 host, it never fits"));
 }
 
@@ -296,6 +302,8 @@ TEST(Membership, DoesNotRepeatWhatARestartCannotMend) {
   for (const HostResult& result :
        {HostResult{2, "a mistake"}, HostResult{143, "stopped"}, HostResult{130, "interrupted"},
         HostResult{17, "a result is wrong again"},
+        HostResult{
+            .code = 140, .description = "stopped", .was_signalled = true, .stopped_as_asked = true},
         HostResult{.code = 137, .description = "killed", .was_signalled = true}}) {
     Leader leader({.max_restarts = 5});
     leader.join("a");
@@ -398,10 +406,76 @@ TEST(Membership, ASignalToOneLauncherEndsTheRun) {
   leader.join("a");
   leader.join("b");
   leader.decide();
-  leader.end("a", {.code = 1, .description = "follows", .since_failure = seconds(5)});
-  leader.end("b", {143, "stopped", false, /*was_signalled=*/true});
+  leader.end(
+      "a",
+      {.code = 1, .description = "follows", .is_consequence = true, .since_failure = seconds(5)});
+  leader.end("b", kSignalled);
   EXPECT_EQ(leader.decide().kind, Kind::end);
   EXPECT_EQ(leader.decide().code, 143);
+}
+
+TEST(Membership, ACrashWhileOthersStopIsNotHidden) {
+  Leader signalled({.min_hosts = 2, .max_hosts = 2, .max_restarts = 5});
+  signalled.join("a");
+  signalled.join("b");
+  signalled.decide();
+  signalled.end("a", kSignalled);
+  signalled.end("b", {.code = 137, .description = "out of memory", .was_signalled = true});
+  EXPECT_EQ(signalled.decide().kind, Kind::end);
+  EXPECT_EQ(signalled.decide().code, 137);
+  EXPECT_EQ(signalled.decide().reason, "out of memory");
+
+  Leader grows(elastic(2, 3));
+  stop_for_a_third(grows);
+  grows.end("a", kAsked);
+  grows.decide(seconds(3));
+  grows.end("b", kKilled);
+  EXPECT_EQ(grows.decide().round, 2);
+  EXPECT_EQ(grows.decide().restarts, 1) << "a failure is counted";
+  EXPECT_EQ(grows.decide().reason, kKilled.description);
+}
+
+TEST(Membership, AHostThatLeavesDuringAFailureDoesNotEndTheRun) {
+  Leader leader(elastic(2, 3));
+  for (const char* id : {"a", "b", "c"}) leader.join(id);
+  leader.decide();
+  leader.end("c", kKilled);
+  leader.leave("b");
+  leader.end("a", kOther);
+  leader.end("b", {.code = 1, .is_consequence = true, .was_signalled = true});
+  EXPECT_EQ(leader.decide().round, 2);
+  EXPECT_THAT(leader.decide().members, ElementsAre("a", "c"));
+}
+
+TEST(Membership, AShortageOfHostsIsNoMistakeOfTheUser) {
+  MembershipOptions options = elastic(2, 3);
+  options.join_timeout = seconds(100);
+  Leader leader(options);
+  for (const char* id : {"a", "b"}) leader.join(id);
+  leader.decide(seconds(15));
+  leader.lose("b");
+  leader.end("a", kOther);
+  EXPECT_EQ(leader.decide().kind, Kind::wait);
+  EXPECT_EQ(leader.decide(seconds(100)).kind, Kind::end);
+  EXPECT_EQ(leader.decide().code, 1) << "a cluster starts it again";
+}
+
+TEST(Membership, WaitsForHostsWhenTheRunDoesNotFitSoFew) {
+  MembershipOptions options = elastic(2, 4);
+  options.refusal = [](std::int64_t hosts) { return hosts < 4 ? "too few" : ""; };
+  options.join_timeout = seconds(100);
+  Leader leader(options);
+  for (const char* id : {"a", "b", "c"}) leader.join(id);
+  EXPECT_EQ(leader.decide(seconds(20)).kind, Kind::wait);
+  EXPECT_EQ(leader.waiting(),
+            "3 of 2 to 4 hosts are here (host-a, host-b, host-c), and the run does not fit so few");
+  leader.join("d");
+  EXPECT_EQ(leader.decide().members.size(), 4U);
+  leader.lose("d");
+  for (const char* id : {"a", "b", "c"}) leader.end(id, kOther);
+  leader.decide();
+  EXPECT_EQ(leader.decide(seconds(99)).kind, Kind::wait);
+  EXPECT_EQ(leader.decide(seconds(1)).code, 1);
 }
 
 TEST(Membership, AHostThatWasGivenUpMayComeBack) {

@@ -204,6 +204,47 @@ TEST(RankDump, ReadsWhatItWrote) {
   EXPECT_TRUE(found.is_on_device);
 }
 
+TEST(RankDump, GroupsOfThousandsAreRuns) {
+  const TemporaryFolder folder;
+  RankDump written = dump(3, 40'000, {});
+  std::vector<std::int64_t> world, pipeline, expert{5, 6, 7, 105, 106, 107, 9'999};
+  for (std::int64_t rank = 0; rank < written.world_size; ++rank) {
+    world.push_back(rank);
+    if (rank % 2'500 == 3) pipeline.push_back(rank);
+  }
+  written.groups = {
+      {"a", {"world", world}}, {"b", {"pp", pipeline}}, {"c", {"ep", expert}}, {"d", {"tp", {3}}}};
+  const auto path = dump_path(folder.path(), 3);
+  write_dump(path, written);
+  EXPECT_LT(read_file(path).size(), 2'000U);
+  const RankDump found = read_dump(path);
+  EXPECT_EQ(found.groups.at("a").ranks, world);
+  EXPECT_EQ(found.groups.at("b").ranks, pipeline);
+  EXPECT_EQ(found.groups.at("c").ranks, expert);
+  EXPECT_THAT(found.groups.at("d").ranks, ElementsAre(3));
+  written.rank = 4;
+  write_dump(dump_path(folder.path(), 4), written);
+  const FolderDumps all = read_dumps(folder.path());
+  EXPECT_EQ(all.dumps.at(0).groups.size() + all.dumps.at(1).groups.size(), 4U);
+}
+
+TEST(RankDump, RunsOfRanksThatTheWorldDoesNotHaveAreRefused) {
+  const TemporaryFolder folder;
+  RankDump written = dump(0, 4, {});
+  written.groups = {{"a", {"dp", {0, 1, 2, 3}}}};
+  const auto path = dump_path(folder.path(), 0);
+  write_dump(path, written);
+  const std::string text = read_file(path), run = "0,\n     4,\n     1";
+  ASSERT_THAT(text, HasSubstr(run));
+  for (const char* bad : {"0, 5, 1", "1, 4, 1", "0, 3, 2", "0, 4, 0", "-1, 2, 1", "0, 0, 1",
+                          "4, 1, 1", "0, 4", "0, 9223372036854775807, 9223372036854775807"}) {
+    std::string changed = text;
+    changed.replace(changed.find(run), run.size(), bad);
+    folder.write("rank-0.json", changed);
+    EXPECT_THROW(read_dump(path), UserError) << bad;
+  }
+}
+
 TEST(RankDump, FilesOfAnEarlierStartAreLeftOut) {
   const TemporaryFolder folder;
   RankDump old = dump(0, 2, {}), recent = dump(1, 2, {});

@@ -101,6 +101,27 @@ TEST(RerunStateMachine, OnACpuTheRestartedRunIsTheSecondOpinion) {
                        "Correct result (but possible Application error) (found NaN)")));
 }
 
+/// Every rank contributes to the results, so each must come to the same verdict.
+TEST(RerunStateMachine, RanksOnTheSameAndOnOtherGpusAgree) {
+  const auto code_of = [](const std::string& gpus_before, const std::string& node,
+                          const std::string& gpus) {
+    const auto make = [](const std::string& at, const std::string& all) {
+      return RerunStateMachine(
+          {.place = {.node = at, .gpus = all}, .log = [](const std::string&) {}});
+    };
+    RerunStateMachine first = make("a", gpus_before);
+    run_step(first, 1, {{1.0}});
+    run_step(first, 2, {{NAN}});
+    RerunStateMachine second = make(node, gpus);
+    second.restore(first.to_json(), "test");
+    return run_step(second, 2, {{NAN}}).exit_code;
+  };
+  for (const char* node : {"a", "b"}) {
+    EXPECT_EQ(code_of("1", node, "1"), kExitResumeToDisambiguate) << node;
+    EXPECT_EQ(code_of("1", node, "2"), kExitFailedOnResultValidation) << node;
+  }
+}
+
 TEST(RerunStateMachine, ARerunWhoseIterationIsPassedOverIsGivenUp) {
   std::vector<std::string> log;
   const auto make = [&] {

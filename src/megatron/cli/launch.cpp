@@ -73,17 +73,17 @@ void check_command(const LaunchPlan& plan) {
   check_command(plan.command, plan.min_nodes * plan.ranks_per_node);
 }
 
-void report(const LaunchResult& result) {
-  if (result.code == 0 || result.code == 2 || result.was_signalled)
+void report(const LaunchResult& result, const std::vector<std::string>& last_lines) {
+  if (result.code == 0 || result.code == 2 || result.stopped_as_asked)
     return;  // there was no failure, or the rank has printed its message
   std::cerr << "megatron launch: rank " << *result.rank << " " << result.description;
   if (!result.cause.empty()) {
     std::cerr << ", because " << result.cause << std::endl;
     return;
   }
-  if (!result.last_lines.empty()) std::cerr << "; the last lines of its stderr:";
+  if (!last_lines.empty()) std::cerr << "; the last lines of its stderr:";
   std::cerr << "\n";
-  for (const std::string& line : result.last_lines) std::cerr << "  " << line;
+  for (const std::string& line : last_lines) std::cerr << "  " << line;
   std::cerr << std::flush;
 }
 
@@ -131,10 +131,16 @@ std::chrono::milliseconds milliseconds_of(double seconds) {
 /// Time for the other launchers to read that the run has ended.
 constexpr std::chrono::seconds kTellTheEndLimit{5};
 
+/// Why a run has ended, for the launchers of other hosts.
+constexpr const char* kEndedBySignal = "a signal has ended the launcher of the first host";
+
 /// Thrown when a signal ends the launcher while it waits for other hosts, or nobody will come.
 struct EndsWaiting {
   int code;
 };
+
+/// Returns the exit code of a rank that saved and stopped after the signal.
+int code_of_stop(int signal) { return 128 + (signal == SIGUSR1 ? SIGTERM : signal); }
 
 class Launch {
  public:
@@ -169,19 +175,16 @@ class Launch {
         continue;
       }
       if (round.kind != Decision::Kind::run) {  // the round ends before this host has begun it
-        own_ = {.code = 128 + SIGTERM, .is_consequence = true};
+        own_ = {.code = 128 + SIGTERM, .is_consequence = true, .stopped_as_asked = true};
         agent_->report_end(done, own_);
         continue;
       }
       if (round.round > 1) announce(round);
-      const LaunchResult result = run_once(round, place - round.members.begin());
-      is_leaving_ = is_leaving_ || result.is_leaving;
-      report(result);
-      own_ = host_result(result);
-      agent_->report_end(done, own_);
-      if (result.code == 0) check_output();
+      run_once(round, place - round.members.begin());
     }
-    return report_end();
+    const int code = report_end();
+    if (code == 0) check_output();
+    return code;
   }
 
  private:
@@ -194,7 +197,11 @@ class Launch {
         .node_rank = plan_.node_rank,
         .num_ranks = plan_.ranks_per_node,
         .progress = [](const std::string& line) { std::cerr << line << std::endl; },
-        .is_cancelled = [this] { return was_told_to_end(); }};
+        .is_cancelled =
+            [this] {
+              if (was_told_to_end()) throw EndsWaiting{code_of_stop(end_signal_)};
+              return false;
+            }};
     options.membership = {.min_hosts = plan_.min_nodes,
                           .max_hosts = plan_.max_nodes,
                           .max_restarts = plan_.max_restarts,
@@ -221,6 +228,7 @@ class Launch {
     const Decision& end = agent_->decision();
     // Its own rank has printed the failure, or report() the line that names the cause.
     const bool is_known = end.code == 0 || end.reason.empty() || end.reason == own_.description ||
+                          (end_signal_ != 0 && end.reason == kEndedBySignal) ||
                           (own_.is_consequence && end.code != 2);
     if (!is_known) std::cerr << "megatron launch: error: " << end.reason << std::endl;
     if (plan_.max_nodes > 1 && end.code != 0 && end.restarts > 1)
@@ -242,7 +250,8 @@ class Launch {
       if (is_leaving_ && is_over) throw EndsWaiting{has_saved ? 128 + SIGTERM : own_.code};
       const bool has_begun = decision.kind != Decision::Kind::wait && decision.round > done;
       if (has_begun) return true;
-      if (was_told_to_end()) throw EndsWaiting{128 + end_signal_};
+      if (was_told_to_end() && !agent_->end_run(code_of_stop(end_signal_), kEndedBySignal))
+        throw EndsWaiting{code_of_stop(end_signal_)};
       if (const std::string reason = agent_->lost_reason(); !reason.empty()) {
         std::cerr << "megatron launch: error: the launcher of the first host, at "
                   << plan_.master_addr << ":" << plan_.master_port << ", is lost: " << reason
@@ -282,10 +291,12 @@ class Launch {
     HostResult host{.code = result.code,
                     .is_consequence = !result.cause.empty(),
                     .was_signalled = result.was_told_to_stop,
+                    .stopped_as_asked = result.stopped_as_asked,
                     .since_failure = result.since_failure};
     if (result.rank)
-      host.description =
-          "rank " + std::to_string(*result.rank) + " on " + host_name() + " " + result.description;
+      host.description = "rank " + std::to_string(*result.rank) + " on " + host_name() + " " +
+                         result.description +
+                         (result.cause.empty() ? "" : ", because " + result.cause);
     return host;
   }
 
@@ -295,7 +306,9 @@ class Launch {
     if (err_.lost_by() != 0) throw_file_error("write", "standard error", err_.lost_by());
   }
 
-  LaunchResult run_once(const Decision& round, std::int64_t node_rank) {
+  /// Runs the ranks of this host, and reports how they ended before it writes the last of their
+  /// output: its reader may stand still.
+  void run_once(const Decision& round, std::int64_t node_rank) {
     causes_.clear();
     std::vector<RankProcess> processes =
         start_ranks({.plan = plan_,
@@ -320,8 +333,11 @@ class Launch {
                           {.grace_s = plan_.grace_s, .max_starts = traits_.max_starts},
                           {signals_, out_, err_, causes_, *agent_});
     const LaunchResult result = supervisor.run();
+    is_leaving_ = is_leaving_ || result.is_leaving;
+    own_ = host_result(result);
+    agent_->report_end(round.round, own_);
+    report(result, supervisor.finish_output(end_signal_));
     kept_ = supervisor.take_kept();
-    return result;
   }
 
   const LaunchPlan& plan_;
@@ -357,8 +373,6 @@ int run_launch(std::span<const std::string> args) {
     return Launch(plan, traits).run();
   } catch (const EndsWaiting& end) {
     return end.code;
-  } catch (const StoreLost&) {
-    return 128 + SIGTERM;  // told to end while it waited for the first host
   }
 }
 

@@ -44,28 +44,6 @@ constexpr std::int64_t kLongestWaitMilliseconds = 3'600'000;
 /// Time to write the last output after a signal, before it is dropped.
 constexpr std::chrono::seconds kDrainGrace{2};
 
-int exit_code(int status) {
-  return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
-}
-
-/// Returns for example "signal 9 (SIGKILL)".
-std::string signal_text(int signal) {
-  const char* name = ::sigabbrev_np(signal);
-  return "signal " + std::to_string(signal) + (name ? " (SIG" + std::string(name) + ")" : "");
-}
-
-std::string describe(int status) {
-  if (!WIFSIGNALED(status)) return "ended with exit code " + std::to_string(WEXITSTATUS(status));
-  return "was killed by " + signal_text(WTERMSIG(status));
-}
-
-/// Orders failures that are seen at the same time by how likely they are the cause: a killed rank,
-/// then a specific exit code, then exit code 1.
-int severity(int status) {
-  if (WIFSIGNALED(status)) return 3;
-  return WEXITSTATUS(status) == 0 ? 0 : WEXITSTATUS(status) == 1 ? 1 : 2;
-}
-
 std::chrono::steady_clock::duration seconds(double count) {
   return std::chrono::duration_cast<std::chrono::steady_clock::duration>(
       std::chrono::duration<double>(count));
@@ -120,8 +98,10 @@ LaunchResult Supervisor::run() {
     post_unexplained_failure(/*is_last_chance=*/false);
     terminate_remaining();
   }
-  drain();
-  return result_;
+  terminate_at_.reset();
+  kill_at_.reset();
+  post_unexplained_failure(/*is_last_chance=*/true);
+  return result();
 }
 
 bool Supervisor::any_running() const {
@@ -175,13 +155,14 @@ void Supervisor::handle_signals() {
   while (const auto signal = signals_.take()) {
     if (*signal == SIGCHLD) {
       reap();
-    } else if (is_request_to_stop(*signal) && !result_.is_leaving && agent_.leave()) {
-      result_.is_leaving = true;
+    } else if (is_request_to_stop(*signal) && !is_leaving_ && agent_.leave()) {
+      is_leaving_ = true;
       answer_by_ = Clock::now() + seconds(kLeaveAnswerSeconds);
       err_.add("megatron launch: this host leaves the run; a second signal stops the whole run\n");
     } else {
       // SIGUSR2 asks the ranks what they do; unless it is their --exit-signal, they go on.
-      if (*signal != SIGUSR2) result_.was_signalled = result_.was_told_to_stop = true;
+      if (*signal != SIGUSR2) was_told_to_stop_ = true;
+      failure_.note_signal(*signal);
       signal_all(*signal);
     }
   }
@@ -197,18 +178,20 @@ void Supervisor::obey_agent() {
   if (decision.kind == Decision::Kind::run && answer_by_ && Clock::now() >= *answer_by_) {
     // The first launcher may be lost. The host may have little time left.
     answer_by_.reset();
-    result_.was_signalled = result_.was_told_to_stop = true;
+    was_told_to_stop_ = true;
+    failure_.note_signal(SIGTERM);
     return signal_all(SIGTERM);
   }
   if (decision.kind != Decision::Kind::stop || std::exchange(is_stopping_, true)) return;
   err_.add("megatron launch: " + decision.reason + ": the ranks save and stop\n");
+  failure_.note_signal(SIGTERM);
   signal_all(SIGTERM);
 }
 
 /// Ends ranks for a reason that is not their own.
 void Supervisor::end_ranks(const std::string& reason) {
   if (terminate_at_ || kill_at_ || std::exchange(is_ending_, true)) return;
-  if (!result_.rank) end_reason_ = reason;
+  if (failure_.kind() == FirstFailure::Kind::none) end_reason_ = reason;
   err_.add("megatron launch: ends the ranks of this host: " + reason + "\n");
   terminate_at_ = Clock::now();
 }
@@ -234,14 +217,15 @@ void Supervisor::notice_lost_leader() {
 void Supervisor::post_unexplained_failure(bool is_last_chance) {
   if (!post_at_ || (!is_last_chance && Clock::now() < *post_at_)) return;
   post_at_.reset();
-  agent_.post_failure(round_, {*result_.rank, host_name(), 1,
-                               "error: rank " + std::to_string(*result_.rank) + " on " +
-                                   host_name() + " " + result_.description,
+  const RankEnd& end = failure_.end();
+  agent_.post_failure(round_, {end.rank, host_name(), 1,
+                               "error: rank " + std::to_string(end.rank) + " on " + host_name() +
+                                   " " + describe_end(end.status),
                                true});
 }
 
 void Supervisor::reap() {
-  std::vector<End> ended;
+  std::vector<RankEnd> ended;
   int status = 0;
   for (pid_t pid; (pid = ::waitpid(-1, &status, WNOHANG | WUNTRACED | WCONTINUED)) > 0;) {
     const auto process = std::ranges::find(processes_, pid, &RankProcess::pid);
@@ -254,7 +238,7 @@ void Supervisor::reap() {
       continue;
     }
     process->is_running = false;
-    ended.push_back({&*process, status});
+    ended.push_back({process->rank, status, causes_.cause_of(process->rank)});
   }
   note_ends(std::move(ended));
 }
@@ -262,28 +246,30 @@ void Supervisor::reap() {
 /// Keeps the processes of ranks that ended because of another one, or as they were asked to. One
 /// that has failed itself may be broken, and ends.
 void Supervisor::take_offers() {
-  std::vector<End> ended;
+  std::vector<RankEnd> ended;
   for (RankProcess& process : processes_) {
     if (!process.is_running || !process.link.is_open()) continue;
     const auto code = process.link.offered_code();
     if (!code) continue;
-    const bool is_sound = *code > 128 || !causes_.cause_of(process.rank).empty();
+    std::string cause = causes_.cause_of(process.rank);
+    const bool is_sound = is_code_of_stop(*code) || !cause.empty();
     if (!is_sound || process.num_starts >= limits_.max_starts) {
       process.link.close();
       continue;
     }
     process.is_running = false;
     process.is_kept = true;
-    ended.push_back({&process, W_EXITCODE(*code, 0)});
+    ended.push_back({process.rank, W_EXITCODE(*code, 0), std::move(cause)});
   }
   note_ends(std::move(ended));
 }
 
-void Supervisor::note_ends(std::vector<End> ended) {
-  std::ranges::stable_sort(
-      ended, [](const End& a, const End& b) { return severity(a.status) > severity(b.status); });
-  if (!ended.empty() && exit_code(ended[0].status) != 0 && !result_.rank)
-    remember_failure(*ended[0].process, ended[0].status);
+void Supervisor::note_ends(std::vector<RankEnd> ended) {
+  const FirstFailure::Kind before = failure_.kind();
+  if (!failure_.take(std::move(ended))) return;
+  // A rank that failed itself did so before those that ended because of it.
+  if (before != FirstFailure::Kind::consequence) failed_at_ = Clock::now();
+  end_after_failure();
 }
 
 std::vector<RankProcess> Supervisor::take_kept() {
@@ -306,33 +292,49 @@ void Supervisor::report_stop(RankProcess& process, int status) {
   err_.add("megatron launch: rank " + std::to_string(process.rank) + " " + what + "\n");
 }
 
-void Supervisor::remember_failure(const RankProcess& process, int status) {
-  // A rank that does not handle signals yet ends as one that has saved and stopped.
-  const bool is_early_stop =
-      result_.was_told_to_stop && WIFSIGNALED(status) && WTERMSIG(status) == SIGUSR1;
-  result_.code = is_early_stop ? 128 + SIGTERM : exit_code(status);
-  result_.rank = process.rank;
-  result_.description = describe(status);
-  failed_at_ = Clock::now();
-  const bool stopped_as_asked = !WIFSIGNALED(status) && WEXITSTATUS(status) > 128;
-  if (stopped_as_asked) result_.was_signalled = true;
-  if (stopped_as_asked) return;  // the other ranks are saving and exit by themselves
+/// Ranks that were asked to stop are saving and exit by themselves; after a failure they are ended.
+void Supervisor::end_after_failure() {
+  if (failure_.kind() == FirstFailure::Kind::stopped_as_asked) return;
   const auto stopped = std::ranges::find_if(
       processes_, [](const RankProcess& one) { return one.is_running && one.stop_signal != 0; });
-  const bool is_of_others = !causes_.cause_of(process.rank).empty();
-  if (stopped != processes_.end() && !WIFSIGNALED(status) && is_of_others) {
-    result_.rank = stopped->rank;
-    result_.description = "was stopped by " + signal_text(stopped->stop_signal) +
-                          " and did not continue; rank " + std::to_string(process.rank) +
-                          ", which waited for it, " + describe(status);
+  stopped_rank_.reset();
+  if (stopped != processes_.end() && failure_.kind() == FirstFailure::Kind::consequence)
+    stopped_rank_ = {stopped->rank, stopped->stop_signal};
+  if (!kill_at_ && !terminate_at_)
+    terminate_at_ = Clock::now() + seconds(std::min(kSelfExitSeconds, limits_.grace_s));
+  if (failure_.kind() == FirstFailure::Kind::own && end_reason_.empty())
+    post_at_ = Clock::now() + seconds(kPostSeconds);
+}
+
+LaunchResult Supervisor::result() {
+  LaunchResult result{.was_told_to_stop = was_told_to_stop_, .is_leaving = is_leaving_};
+  if (failure_.kind() == FirstFailure::Kind::none) return result;
+  const RankEnd& end = failure_.end();
+  result.code = exit_code_of(end.status);
+  // A rank that does not handle signals yet ends as one that has saved and stopped.
+  if (was_told_to_stop_ && result.code == 128 + SIGUSR1) result.code = 128 + SIGTERM;
+  result.rank = end.rank;
+  result.description = describe_end(end.status);
+  result.cause = end.cause.empty() ? end_reason_ : "another rank failed: " + end.cause;
+  result.stopped_as_asked = failure_.kind() == FirstFailure::Kind::stopped_as_asked;
+  // The other signals are sent by the user, to the ranks themselves.
+  if (result.stopped_as_asked && result.code != 128 + SIGTERM) result.was_told_to_stop = true;
+  result.since_failure =
+      std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - *failed_at_);
+  if (stopped_rank_) {
+    result.rank = stopped_rank_->rank;
+    result.cause = end_reason_;
+    result.description = "was stopped by " + signal_text(stopped_rank_->signal) +
+                         " and did not continue; rank " + std::to_string(end.rank) +
+                         ", which waited for it, " + describe_end(end.status);
   }
-  terminate_at_ = Clock::now() + seconds(std::min(kSelfExitSeconds, limits_.grace_s));
-  if (WIFSIGNALED(status) && end_reason_.empty()) post_at_ = Clock::now() + seconds(kPostSeconds);
+  return result;
 }
 
 void Supervisor::terminate_remaining() {
   const auto now = Clock::now();
   if (terminate_at_ && now >= *terminate_at_) {
+    failure_.note_termination();
     signal_all(SIGTERM);
     // A stopped rank handles no signal but this one.
     for (const RankProcess& process : processes_)
@@ -363,26 +365,20 @@ bool Supervisor::has_output() const {
          });
 }
 
-/// Writes the text that is left in the pipes of ended ranks.
-void Supervisor::drain() {
-  terminate_at_.reset();
-  kill_at_.reset();
-  post_unexplained_failure(/*is_last_chance=*/true);
-  while (has_output() && !(kill_at_ && Clock::now() >= *kill_at_)) {
+std::vector<std::string> Supervisor::finish_output(int& signal) {
+  std::optional<Clock::time_point> drop_at;
+  while (has_output() && !(drop_at && Clock::now() >= *drop_at)) {
     wait_for_events();
-    while (const auto signal = signals_.take()) {
-      // The reader of the output may stand still.
-      if (is_request_to_stop(*signal) && !kill_at_) kill_at_ = Clock::now() + kDrainGrace;
+    while (const auto taken = signals_.take()) {
+      if (!is_request_to_stop(*taken)) continue;
+      signal = *taken;
+      if (!drop_at) drop_at = kill_at_ = Clock::now() + kDrainGrace;
     }
   }
-  if (!result_.rank) return;
-  result_.since_failure =
-      std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - *failed_at_);
-  const auto failed = std::ranges::find(processes_, *result_.rank, &RankProcess::rank);
-  const std::string told = causes_.cause_of(*result_.rank);
-  result_.cause = told.empty() ? end_reason_ : "another rank failed: " + told;
-  if (failed->err && failed->stop_signal == 0)
-    result_.last_lines.assign(failed->err->last_lines().begin(), failed->err->last_lines().end());
+  if (failure_.kind() == FirstFailure::Kind::none || stopped_rank_) return {};
+  const auto failed = std::ranges::find(processes_, failure_.end().rank, &RankProcess::rank);
+  if (!failed->err) return {};
+  return {failed->err->last_lines().begin(), failed->err->last_lines().end()};
 }
 
 }  // namespace megatron

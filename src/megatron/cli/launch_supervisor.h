@@ -13,6 +13,7 @@
 #include "megatron/cli/launch_ranks.h"
 #include "megatron/cli/signal_queue.h"
 #include "megatron/control/agent.h"
+#include "megatron/control/first_failure.h"
 
 namespace megatron {
 
@@ -38,13 +39,12 @@ class RootCausePipe {
 struct LaunchResult {
   int code = 0;  ///< exit code of the first rank that failed; 128 + signal if it was killed
   std::optional<std::int64_t> rank;
-  std::string description;              ///< how the rank ended: "ended with exit code 1"
-  std::vector<std::string> last_lines;  ///< last lines of its stderr
-  std::string cause;                    ///< why the rank failed, if that was not its own failure
+  std::string description;  ///< how the rank ended: "ended with exit code 1"
+  std::string cause;        ///< why the rank failed, if that was not its own failure
   std::chrono::milliseconds since_failure{0};  ///< from its end to that of all ranks
-  bool was_signalled = false;                  ///< whether a signal had been forwarded to all ranks
-  bool was_told_to_stop = false;               ///< whether another signal than the agent's was
-  bool is_leaving = false;                     ///< whether a signal asked this host to leave
+  bool stopped_as_asked = false;               ///< the rank ended as a signal asked it to
+  bool was_told_to_stop = false;  ///< whether that was, or the launcher got, a request of the user
+  bool is_leaving = false;        ///< whether a signal asked this host to leave
 };
 
 /// Supervises the ranks of one start until all have ended.
@@ -62,9 +62,13 @@ class Supervisor {
     std::int64_t max_starts = 0;  ///< of one process
   };
   Supervisor(std::vector<RankProcess> processes, const Limits& limits, const Links& links);
-  /// Runs until every rank has ended and its output is written.
+  /// Runs until every rank has ended.
   LaunchResult run();
-  /// Returns the processes that wait for the next start. Call it after run().
+  /// Writes the output that is left, and returns the last lines of stderr of the rank that failed.
+  /// Call it after run(). The reader of the output may stand still: a request to stop ends this,
+  /// and becomes `signal`.
+  std::vector<std::string> finish_output(int& signal);
+  /// Returns the processes that wait for the next start. Call it after finish_output().
   std::vector<RankProcess> take_kept();
 
  private:
@@ -76,21 +80,16 @@ class Supervisor {
   void end_ranks(const std::string& reason);
   void notice_lost_leader();
   void post_unexplained_failure(bool is_last_chance);
-  /// The end of a rank, with a status as waitpid() returns it.
-  struct End {
-    RankProcess* process;
-    int status;
-  };
   void reap();
   void take_offers();
-  void note_ends(std::vector<End> ended);
+  void note_ends(std::vector<RankEnd> ended);
   void report_stop(RankProcess& process, int status);
-  void remember_failure(const RankProcess& process, int status);
+  void end_after_failure();
+  LaunchResult result();
   void terminate_remaining();
   void signal_all(int signal);
   bool any_running() const;
   bool has_output() const;
-  void drain();
 
   std::vector<RankProcess> processes_;
   const Limits limits_;
@@ -100,7 +99,14 @@ class Supervisor {
   RootCausePipe& causes_;
   Agent& agent_;
   const std::int64_t round_;
-  LaunchResult result_;
+  FirstFailure failure_;
+  /// The rank that those with the failure waited for, and the signal that stopped it.
+  struct StoppedRank {
+    std::int64_t rank;
+    int signal;
+  };
+  std::optional<StoppedRank> stopped_rank_;
+  bool was_told_to_stop_ = false, is_leaving_ = false;
   std::optional<Clock::time_point> terminate_at_, kill_at_, post_at_;
   std::optional<Clock::time_point> failed_at_, leader_lost_at_, answer_by_;
   bool is_stopping_ = false;  ///< the agent has asked the ranks to save and stop

@@ -71,6 +71,7 @@ std::string ended_line(const std::string& id, std::int64_t round, const HostResu
                   {"description", result.description},
                   {"is_consequence", static_cast<int>(result.is_consequence)},
                   {"was_signalled", static_cast<int>(result.was_signalled)},
+                  {"stopped_as_asked", static_cast<int>(result.stopped_as_asked)},
                   {"since_failure_ms", result.since_failure.count()}});
 }
 
@@ -92,12 +93,12 @@ class LeaderAgent final : public Agent {
   void serve() override {
     service_.serve();
     const auto now = std::chrono::steady_clock::now();
+    look_for_signs_of_life(now);  // before it is judged who is silent
     for (const Json& line : new_lines(kJoinedKey)) take_joined(line, now);
     for (const Json& line : new_lines(kEndedKey)) take_ended(line, now);
     for (const Json& line : new_lines(kLeavingKey)) membership_.leave(text(line, "id"));
     for (const Json& line : new_lines(kLostKey)) take_lost(line, now);
     tell_of_lost_host(now);
-    look_for_signs_of_life(now);
     if (!has_event_ && now - last_decision_ < kDecisionInterval) return;
     has_event_ = false;
     last_decision_ = now;
@@ -109,6 +110,12 @@ class LeaderAgent final : public Agent {
   }
 
   const Decision& decision() const override { return decision_; }
+  bool end_run(int code, const std::string& reason) override {
+    membership_.finish(code, reason);
+    has_event_ = true;
+    serve();
+    return true;
+  }
   void report_end(std::int64_t round, const HostResult& result) override {
     service_.append(kEndedKey, ended_line(id(), round, result));
   }
@@ -163,6 +170,11 @@ class LeaderAgent final : public Agent {
     return line.contains(name) && line[name].is_string() ? line[name].get<std::string>() : "";
   }
 
+  /// A code that is none, of a defective launcher, counts as a failure.
+  static int exit_code(std::int64_t code) {
+    return code < 0 || code > 255 ? 1 : static_cast<int>(code);
+  }
+
   void take_joined(const Json& line, Time now) {
     const std::int64_t node_rank = number(line, "node_rank");
     const std::string id = text(line, "id"), other = membership_.agent_of(node_rank);
@@ -196,10 +208,11 @@ class LeaderAgent final : public Agent {
     // A host that was given up may come back with this.
     if (text(line, "id") != id()) signs_.try_emplace(text(line, "id"), Sign{"", now});
     membership_.end(text(line, "id"), number(line, "round"),
-                    {.code = static_cast<int>(number(line, "code")),
+                    {.code = exit_code(number(line, "code")),
                      .description = text(line, "description"),
                      .is_consequence = number(line, "is_consequence") != 0,
                      .was_signalled = number(line, "was_signalled") != 0,
+                     .stopped_as_asked = number(line, "stopped_as_asked") != 0,
                      .since_failure = milliseconds(
                          std::clamp<std::int64_t>(number(line, "since_failure_ms"), 0, kDayMs))},
                     now);

@@ -44,13 +44,16 @@ class Agent {
   virtual void serve() = 0;
   /// Returns what this host has to do, as of the last serve().
   virtual const Decision& decision() const = 0;
-  /// Returns why the leader is lost or seems to be: "has not answered for 30 s"; or "". The
+  /// Returns why the leader is lost or seems to be: "has not answered for 20 s"; or "". The
   /// connections of the ranks to their store end with that to the leader.
   virtual std::string lost_reason() const { return ""; }
   const std::string& id() const { return id_; }
   /// Returns whether serve() must be called at least once a second.
   virtual bool needs_ticks() const { return false; }
 
+  /// Ends the run between two rounds with this exit code of every launcher. Returns false if this
+  /// is not the leader.
+  virtual bool end_run(int /*code*/, const std::string& /*reason*/) { return false; }
   /// Asks the leader to let the ranks save and stop, and to go on without this host. Returns false
   /// where the run cannot: it is not elastic, has nothing to go on from, or this is the leader.
   virtual bool leave() { return false; }

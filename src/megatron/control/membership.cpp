@@ -29,6 +29,12 @@ constexpr int kMaxSettleTimes = 4;
 /// Orders exit codes by how likely they are the cause: 1 is also that of a rank whose peer is lost.
 int severity(const HostResult& result) { return result.code == 0 ? 0 : result.code == 1 ? 1 : 2; }
 
+/// Orders results by how much they explain: a failure of the host's own, a stop that a signal asked
+/// for, the consequence of what happened elsewhere.
+int order_of(const HostResult& result) {
+  return result.is_consequence ? 2 : result.stopped_as_asked ? 1 : 0;
+}
+
 std::string hosts_text(std::int64_t count) {
   return std::to_string(count) + (count == 1 ? " host" : " hosts");
 }
@@ -108,7 +114,7 @@ void Membership::end(const std::string& id, std::int64_t round, const HostResult
   if (round != decision_.round || agent->result || !agent->is_member) return;
   agent->result = result;
   agent->failed_at = now - result.since_failure;
-  const bool is_as_asked = was_asked_ && result.code == 143;
+  const bool is_as_asked = was_asked_ && result.stopped_as_asked;
   if (result.code != 0 && !is_as_asked && !ending_since_) ending_since_ = now;
 }
 
@@ -171,10 +177,9 @@ void Membership::form(Time now) {
   const auto count = static_cast<std::int64_t>(hosts.size());
   if (count < options_.min_hosts) {
     enough_since_.reset();
-    if (now - *forming_since_ >= options_.join_timeout)
-      finish(2, waiting_text() + " after " + std::to_string(options_.join_timeout.count() / 1000) +
-                    " s: start the launcher on the others, or lower --nnodes");
-    return;
+    return give_up(now, waiting_text() + " after " +
+                            std::to_string(options_.join_timeout.count() / 1000) +
+                            " s: start the launcher on the others, or lower --nnodes");
   }
   if (!enough_since_) enough_since_ = now;
   // Agents of the round before have not left; only the first round waits for more.
@@ -183,12 +188,19 @@ void Membership::form(Time now) {
   if (is_last_call || (begin_not_before_ && now < *begin_not_before_)) return;
   const std::int64_t fit = largest_fit(count);
   if (fit == 0)
-    return finish(2, "no number of hosts from " + std::to_string(options_.min_hosts) + " to " +
-                         std::to_string(std::min(count, options_.max_hosts)) +
-                         " fits the run: with " + hosts_text(options_.min_hosts) + ", " +
-                         refusal(options_.min_hosts));
+    return give_up(now, "no number of hosts from " + std::to_string(options_.min_hosts) + " to " +
+                            std::to_string(std::min(count, options_.max_hosts)) +
+                            " fits the run: with " + hosts_text(options_.min_hosts) + ", " +
+                            refusal(options_.min_hosts));
   hosts.resize(static_cast<std::size_t>(fit));
   begin_round(hosts, now);
+}
+
+void Membership::give_up(Time now, const std::string& reason) {
+  const bool may_come = static_cast<std::int64_t>(candidates().size()) < options_.max_hosts;
+  if (may_come && now - *forming_since_ < options_.join_timeout) return;
+  // Before the first round it is the user's mistake; later, hosts are missing that were here.
+  finish(decision_.round == 0 ? 2 : last_code_, reason);
 }
 
 void Membership::begin_round(const std::vector<const Agent*>& hosts, Time now) {
@@ -266,12 +278,12 @@ const Membership::Agent& Membership::cause_of_end() {
   }
   if (failed.empty()) return *find(decision_.members.front());
   std::ranges::stable_sort(failed, [](const Agent* one, const Agent* other) {
-    return std::pair(one->result->is_consequence, one->failed_at) <
-           std::pair(other->result->is_consequence, other->failed_at);
+    return std::pair(order_of(*one->result), one->failed_at) <
+           std::pair(order_of(*other->result), other->failed_at);
   });
   const Agent* cause = failed.front();
   for (const Agent* other : failed) {
-    if (other->result->is_consequence == cause->result->is_consequence &&
+    if (order_of(*other->result) == order_of(*cause->result) &&
         other->failed_at - failed.front()->failed_at < kSameTime &&
         severity(*other->result) > severity(*cause->result))
       cause = other;
@@ -281,16 +293,19 @@ const Membership::Agent& Membership::cause_of_end() {
 
 void Membership::end_round(Time now) {
   is_running_ = false;
-  for (const std::string& id : decision_.members) {
-    const HostResult& result = *find(id)->result;
-    if (result.was_signalled && result.code != 0) return finish(result.code, result.description);
-  }
   const Agent& cause = cause_of_end();
   const HostResult& result = *cause.result;
+  // A host that leaves during a failure stops nobody.
+  const bool goes_on = can_go_on();
+  const bool was_signalled = std::ranges::any_of(decision_.members, [&](const std::string& id) {
+    const Agent& agent = *find(id);
+    return agent.result->was_signalled && agent.result->code != 0 && !(agent.is_leaving && goes_on);
+  });
+  if (was_signalled) return finish(result.code, result.description);
   const bool has_ended_by_itself = std::ranges::all_of(
       decision_.members, [&](const std::string& id) { return find(id)->result->code == 0; });
   if (has_ended_by_itself) return finish(0, "");
-  if (is_left_ && result.code == 143 && !can_go_on()) return finish(143, decision_.reason);
+  if (is_left_ && result.code == 143 && !goes_on) return finish(143, decision_.reason);
   if (was_asked_ && (result.code == 0 || result.code == 143)) {
     // A run that ended by itself in the meantime resumes at its end, and ends again.
     decision_.kind = Decision::Kind::wait;
@@ -303,6 +318,7 @@ void Membership::end_round(Time now) {
   ++decision_.restarts;
   decision_.kind = Decision::Kind::wait;
   decision_.reason = result.description;
+  last_code_ = result.code;
   decision_.blame = blame();
   decision_.is_restart = true;
   quick_failures_ = now - round_start_ < kQuickFailure ? quick_failures_ + 1 : 0;
@@ -310,6 +326,7 @@ void Membership::end_round(Time now) {
 }
 
 void Membership::finish(int code, const std::string& reason) {
+  if (decision_.kind == Decision::Kind::end) return;
   decision_.kind = Decision::Kind::end;
   decision_.code = code;
   decision_.reason = reason;
@@ -349,10 +366,18 @@ std::string Membership::waiting_text() const {
   if (begin_not_before_ && count >= options_.min_hosts)
     return "the last " + std::to_string(quick_failures_) +
            " starts have failed within a minute each, so the next one is delayed";
+  constexpr std::int64_t kMostNames = 16;
   std::string names;
-  for (const Agent* host : candidates()) names += (names.empty() ? "" : ", ") + host->host;
+  std::int64_t num_names = 0;
+  for (const Agent* host : candidates()) {
+    if (num_names++ == kMostNames) break;
+    names += (names.empty() ? "" : ", ") + host->host;
+  }
+  if (count > kMostNames) names += " and " + std::to_string(count - kMostNames) + " more";
+  const bool is_unfit = count >= options_.min_hosts && largest_fit(count) == 0;
   return std::to_string(count) + " of " + wanted + " hosts " + (count == 1 ? "is" : "are") +
-         " here" + (names.empty() ? "" : " (" + names + ")");
+         " here" + (names.empty() ? "" : " (" + names + ")") +
+         (is_unfit ? ", and the run does not fit so few" : "");
 }
 
 std::string Membership::blame() const {

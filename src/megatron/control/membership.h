@@ -24,7 +24,8 @@ struct HostResult {
   int code = 0;                 ///< exit code of the first rank that failed
   std::string description;      ///< "rank 3 was killed by signal 9 (SIGKILL)"; empty after success
   bool is_consequence = false;  ///< the failure of a rank on another host ended them
-  bool was_signalled = false;   ///< the launcher was told to stop
+  bool was_signalled = false;   ///< a signal asked the launcher or the ranks to stop
+  bool stopped_as_asked = false;  ///< the rank saved and stopped, as a signal asked it to
   std::chrono::milliseconds since_failure{0};  ///< from the failure of that rank to this report
 };
 
@@ -81,6 +82,9 @@ class Membership {
   /// Returns the agent that runs as this host, or "". Another can take its place once it is lost.
   std::string agent_of(std::int64_t node_rank) const;
 
+  /// Ends the run with this exit code, unless it has ended.
+  void finish(int code, const std::string& reason);
+
   /// Returns what to do now. Must be called after every change, and at least once a second.
   const Decision& decide(Time now);
 
@@ -116,7 +120,8 @@ class Membership {
   void end_round(Time now);
   const Agent& cause_of_end();
   std::string blame() const;
-  void finish(int code, const std::string& reason);
+  /// Ends the run if hosts have been awaited too long.
+  void give_up(Time now, const std::string& reason);
   /// Returns whether a run that ends with this exit code is not started again.
   static bool is_final(int code);
   std::chrono::milliseconds backoff() const;
@@ -132,6 +137,7 @@ class Membership {
   bool is_left_ = false;    ///< a host leaves after this round
   std::optional<Time> forming_since_, enough_since_, ending_since_, begin_not_before_;
   Time round_start_{};
+  int last_code_ = 1;                ///< of the last failure, or of a loss of hosts
   std::int64_t quick_failures_ = 0;  ///< in a row, each soon after its round began
 };
 

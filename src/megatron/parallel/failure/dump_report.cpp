@@ -100,7 +100,8 @@ std::string stacks_text(const std::vector<RankDump>& dumps, const HangAnalysis& 
     if (dump == nullptr || dump->threads.empty()) continue;
     const ThreadStack& main = dump->threads.front();
     // A rank that ends takes no stack of its main thread.
-    if (main.thread != dump->process || shown++ == kMaxStacks) continue;
+    if (main.thread != dump->process) continue;
+    if (shown++ == kMaxStacks) break;
     text += "\nMain thread of rank " + std::to_string(rank) + "\n";
     for (std::size_t i = 0; i < std::min(kMaxFrames, main.frames.size()); ++i)
       text += format("  %2zu  %s\n", i, main.frames[i].c_str());

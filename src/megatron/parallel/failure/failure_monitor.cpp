@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstdlib>
 #include <exception>
+#include <set>
+#include <utility>
 
 #include "megatron/base/machine.h"
 #include "megatron/parallel/shared_memory/spin_wait.h"
@@ -15,12 +17,15 @@ using std::chrono::milliseconds;
 constexpr const char* kFailureKey = "failure";
 /// What a published failure begins with; see HostStatus::fail().
 const std::string kExplained = "+", kUnexplained = "-";
-/// The number of requests for states, and the first rank that made one.
-constexpr const char *kStatesRequestedKey = "states-requested",
+/// The number of requests for states, the last one after which the wait goes on, and the first rank
+/// that made one.
+constexpr const char *kStatesRequestedKey = "states-requested", *kStatesKnownKey = "states-known",
                      *kFirstRequesterKey = "states-first-requester";
 constexpr milliseconds kInterval{200};
 /// Limit for ranks on other hosts to answer.
 constexpr milliseconds kStatesTimeout{3'000};
+/// Limit for the rank that has claimed a request to answer it.
+constexpr milliseconds kAnswerTimeout{1'500};
 /// Limit for the first requester to publish its failure.
 constexpr milliseconds kFirstRequesterTimeout{6'000};
 /// Limit for the store to answer after a failure.
@@ -29,7 +34,7 @@ constexpr milliseconds kStoreTimeoutAfterFailure{5'000};
 /// Returns the number at the beginning of a text; 0 if there is none.
 std::int64_t request_of(const std::string& text) { return std::strtoll(text.c_str(), nullptr, 10); }
 
-std::string states_key(std::int64_t rank) { return "states/" + std::to_string(rank); }
+std::string states_key(std::int64_t host_leader) { return "states/" + std::to_string(host_leader); }
 
 }  // namespace
 
@@ -85,8 +90,7 @@ void FailureMonitor::take_failure(const std::string& published) {
 void FailureMonitor::poll_store() {
   try {
     if (const auto failure = store_.find(kFailureKey)) return take_failure(*failure);
-    const std::int64_t request = request_of(store_.find(kStatesRequestedKey).value_or("0"));
-    if (request > published_request_) publish_states(request);
+    answer_request();
   } catch (const std::exception& error) {
     host_status_->fail(error.what());
   }
@@ -104,6 +108,8 @@ void FailureMonitor::check_timeouts() {
     const std::string report = report_hang(*host_status_, waiter);
     if (!report.empty()) return host_status_->fail(report);
     limit_ += decision_interval(options_.timeout);
+    // Ranks that wait for this verdict now come to their own, from the same states.
+    if (own_request_ > 0) store_.set(kStatesKnownKey, std::to_string(own_request_));
   } catch (const std::exception& error) {
     // What other hosts wrote may be unreadable; the wait has been too long all the same.
     host_status_->fail(name_ranks(missing) +
@@ -113,6 +119,15 @@ void FailureMonitor::check_timeouts() {
   }
 }
 
+void FailureMonitor::answer_request() {
+  const std::lock_guard lock(request_mutex_);
+  const std::int64_t request = request_of(store_.find(kStatesRequestedKey).value_or("0"));
+  if (request <= host_status_->states_told()) return;
+  if (std::exchange(seen_request_, request) != request) request_timer_ = {};
+  const bool is_mine = host_status_->claim_states_request(request);
+  if (is_mine || request_timer_.elapsed() > kAnswerTimeout) publish_states(request);
+}
+
 /// Publishes the states of all ranks of this host, because some may be unable to.
 void FailureMonitor::publish_states(std::int64_t request) {
   RankStates states = host_status_->states();
@@ -120,8 +135,9 @@ void FailureMonitor::publish_states(std::int64_t request) {
   for (const auto& [rank, state] : states) ranks.push_back(rank);
   add_stacks(*host_status_, ranks, states);
   for (auto& [rank, state] : states) state.host = host_name();
-  store_.set(states_key(options_.rank), std::to_string(request) + "\n" + write_states(states));
-  published_request_ = std::max(request, published_request_.load());
+  const std::int64_t leader = options_.host_leader[static_cast<std::size_t>(options_.rank)];
+  store_.set(states_key(leader), std::to_string(request) + "\n" + write_states(states));
+  host_status_->note_states_told(request);
 }
 
 void FailureMonitor::request_states(const std::vector<std::int64_t>& missing, RankStates& states) {
@@ -137,23 +153,36 @@ void FailureMonitor::query_states(const std::vector<std::int64_t>& missing, Rank
   const std::chrono::milliseconds usual_timeout = store_.timeout();
   store_.set_timeout(kStoreTimeoutAfterFailure);
   const std::string own = std::to_string(options_.rank);
-  const bool is_first_requester = store_.compare_set(kFirstRequesterKey, "", own) == own;
-  const std::int64_t request = store_.add(kStatesRequestedKey, 1);
-  publish_states(request);  // the first requester needs them too
-  if (!is_first_requester) {
-    SuspendAwareTimer timer;
-    while (!host_status_->failed() && !store_.has_all({kFailureKey}) &&
-           timer.elapsed() < kFirstRequesterTimeout)
-      std::this_thread::sleep_for(kInterval / 4);
-    if (const auto failure = store_.find(kFailureKey)) return take_failure(*failure);
+  std::optional<std::int64_t> request;
+  if (store_.compare_set(kFirstRequesterKey, "", own) != own) request = await_first_requester();
+  if (host_status_->failed()) return;
+  if (!request) {
+    request = own_request_ = store_.add(kStatesRequestedKey, 1);
+    publish_states(*request);  // the thread that answers requests may be this one
   }
   for (std::vector<std::int64_t> unknown = unknown_ranks(missing, states); !unknown.empty();
        unknown = unknown_ranks(missing, states)) {
-    if (wait_for_states(unknown, request, states)) continue;
+    if (wait_for_states(unknown, *request, states)) continue;
     for (const std::int64_t rank : unknown_ranks(missing, states))
       states[rank].kind = RankState::Kind::silent;
   }
   store_.set_timeout(usual_timeout);
+}
+
+std::optional<std::int64_t> FailureMonitor::await_first_requester() {
+  const auto last_known = [&] { return request_of(store_.find(kStatesKnownKey).value_or("0")); };
+  const std::int64_t before = last_known();
+  for (SuspendAwareTimer timer; timer.elapsed() < kFirstRequesterTimeout;
+       std::this_thread::sleep_for(kInterval / 4)) {
+    if (host_status_->failed()) break;
+    if (const auto failure = store_.find(kFailureKey)) {
+      take_failure(*failure);
+      break;
+    }
+    answer_request();  // the thread that answers requests may be this one
+    if (const std::int64_t known = last_known(); known > before) return known;
+  }
+  return std::nullopt;
 }
 
 /// Waits until the states of all `ranks` are known, as they are after the request. Returns false
@@ -161,9 +190,6 @@ void FailureMonitor::query_states(const std::vector<std::int64_t>& missing, Rank
 /// too.
 bool FailureMonitor::wait_for_states(const std::vector<std::int64_t>& ranks, std::int64_t request,
                                      RankStates& states) {
-  const auto host_leader = [&](std::int64_t rank) {
-    return options_.host_leader[static_cast<std::size_t>(rank)];
-  };
   for (SuspendAwareTimer timer; timer.elapsed() < kStatesTimeout;
        std::this_thread::sleep_for(kInterval / 4)) {
     if (host_status_->failed()) return false;
@@ -171,13 +197,13 @@ bool FailureMonitor::wait_for_states(const std::vector<std::int64_t>& ranks, std
       take_failure(*failure);
       return false;
     }
-    for (std::int64_t other = 0; other < static_cast<std::int64_t>(options_.host_leader.size());
-         ++other) {
-      const bool knows = std::ranges::any_of(ranks, [&](std::int64_t rank) {
-        return host_leader(rank) == host_leader(other) && !states.contains(rank);
-      });
-      if (!knows) continue;
-      const auto text = store_.find(states_key(other));
+    std::set<std::int64_t> hosts;  // their first ranks
+    for (const std::int64_t rank : ranks) {
+      if (!states.contains(rank))
+        hosts.insert(options_.host_leader[static_cast<std::size_t>(rank)]);
+    }
+    for (const std::int64_t host : hosts) {
+      const auto text = store_.find(states_key(host));
       if (text && request_of(*text) >= request)
         states.merge(read_states(text->substr(text->find('\n') + 1),
                                  static_cast<std::int64_t>(options_.host_leader.size())));

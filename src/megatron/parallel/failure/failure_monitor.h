@@ -10,6 +10,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <vector>
 
@@ -43,7 +44,13 @@ class FailureMonitor {
   /// Records a failure that another host has published.
   void take_failure(const std::string& published);
   void check_timeouts();
+  /// Publishes the states of this host's ranks when another host asks for them and no rank of this
+  /// host does.
+  void answer_request();
   void publish_states(std::int64_t request);
+  /// Waits until the first rank that asked comes to its verdict. Returns the number of its request
+  /// if the wait goes on; nothing after a failure or a timeout.
+  std::optional<std::int64_t> await_first_requester();
   void request_states(const std::vector<std::int64_t>& missing, RankStates& states);
   void query_states(const std::vector<std::int64_t>& missing, RankStates& states);
   bool wait_for_states(const std::vector<std::int64_t>& ranks, std::int64_t request,
@@ -54,8 +61,12 @@ class FailureMonitor {
   std::shared_ptr<HostStatus> host_status_;
   const Options options_;
   std::chrono::milliseconds limit_;  ///< Of a wait; beyond the timeout while others make progress.
-  std::atomic<std::int64_t> published_request_{0};  ///< The last request that this rank answered.
-  std::mutex query_mutex_;  ///< one query at a time changes the store's timeout
+  std::mutex request_mutex_;
+  // Guarded by request_mutex_.
+  std::int64_t seen_request_ = 0;             ///< the last one that this rank has seen
+  SuspendAwareTimer request_timer_;           ///< since then
+  std::mutex query_mutex_;                    ///< one query at a time changes the store's timeout
+  std::atomic<std::int64_t> own_request_{0};  ///< the last one that this rank made
   std::mutex mutex_;
   std::condition_variable changed_;
   bool ending_ = false;

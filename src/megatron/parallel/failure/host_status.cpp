@@ -23,6 +23,15 @@ constexpr std::int64_t kWriteTimeoutMs = 2'000;
 
 std::int64_t monotonic_ms() { return static_cast<std::int64_t>(monotonic_seconds() * 1000); }
 
+/// Sets `number` to `least` if it is smaller, and returns whether it was.
+bool raise(std::atomic<std::int64_t>& number, std::int64_t least) {
+  std::int64_t before = number.load();
+  while (before < least) {
+    if (number.compare_exchange_weak(before, least)) return true;
+  }
+  return false;
+}
+
 /// Returns whether a signal or a debugger has suspended the process.
 bool is_stopped(std::int32_t process) {
   std::ifstream file("/proc/" + std::to_string(process) + "/stat");
@@ -39,7 +48,8 @@ struct HostStatus::Memory {
   std::atomic<std::uint32_t> failure_state, has_reporter, is_explained, is_guess, has_dump_notice;
   // Times of the monotonic clock; 0: none.
   std::atomic<std::int64_t> last_warning_ms, failed_ms;
-  char reason[4056];  ///< Zero-terminated.
+  std::atomic<std::int64_t> states_claimed, states_told;  ///< numbers of requests
+  char reason[4040];                                      ///< Zero-terminated.
 };
 
 /// State of one rank of the world. The entries follow Memory.
@@ -187,6 +197,17 @@ RankStates HostStatus::states() {
   }
   return states;
 }
+
+bool HostStatus::claim_states_request(std::int64_t request) {
+  return raise(memory().states_claimed, request);
+}
+
+void HostStatus::note_states_told(std::int64_t request) {
+  raise(memory().states_claimed, request);
+  raise(memory().states_told, request);
+}
+
+std::int64_t HostStatus::states_told() const { return memory().states_told.load(); }
 
 void HostStatus::set_state_query(StateQuery state_query) {
   const std::lock_guard lock(mutex_);

@@ -73,6 +73,12 @@ class HostStatus final : public FailureNotice {
 
   /// Returns the states of the ranks that have entered on this host.
   RankStates states();
+  /// Returns true for the first caller among the ranks of this host, which then tells other hosts
+  /// the states that their request with this number asks for, and calls note_states_told().
+  bool claim_states_request(std::int64_t request);
+  void note_states_told(std::int64_t request);
+  /// Returns the last request that was answered; 0: none.
+  std::int64_t states_told() const;
   /// Adds the states that other hosts report for the ranks that block `missing`.
   using StateQuery =
       std::function<void(const std::vector<std::int64_t>& missing, RankStates& states)>;

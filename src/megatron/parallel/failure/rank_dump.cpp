@@ -4,6 +4,7 @@
 #include <charconv>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 
 #include "megatron/base/error.h"
 #include "megatron/base/files.h"
@@ -12,7 +13,9 @@
 namespace megatron {
 namespace {
 
-constexpr std::int64_t kMaxRanks = 10'000'000;
+constexpr std::int64_t kMaxRanks = 1'000'000;
+/// A rank has a dozen groups, few of which hold all ranks.
+constexpr std::int64_t kMostGroupsOfAllRanks = 32;
 constexpr std::string_view kPrefix = "rank-", kSuffix = ".json";
 
 /// Returns the rank in the name of a dump.
@@ -40,12 +43,24 @@ OrderedJson call_json(const CallRecord& call) {
           {"left", call.left_s}};
 }
 
+/// Returns ranks as runs [first, count, stride], so that a group of thousands is one entry.
+OrderedJson runs_json(const std::vector<std::int64_t>& ranks) {
+  OrderedJson runs = OrderedJson::array();
+  for (std::size_t begin = 0, end = 0; begin < ranks.size(); begin = end) {
+    end = begin + 1;
+    const std::int64_t stride = end < ranks.size() ? ranks[end] - ranks[begin] : 1;
+    while (end < ranks.size() && ranks[end] - ranks[end - 1] == stride) ++end;
+    runs.push_back({ranks[begin], end - begin, stride});
+  }
+  return runs;
+}
+
 OrderedJson dump_json(const RankDump& dump) {
   OrderedJson calls = OrderedJson::array(), groups = OrderedJson::object(),
               threads = OrderedJson::array();
   for (const CallRecord& call : dump.calls) calls.push_back(call_json(call));
   for (const auto& [group, members] : dump.groups)
-    groups[group] = {{"axis", members.axis}, {"ranks", members.ranks}};
+    groups[group] = {{"axis", members.axis}, {"ranks", runs_json(members.ranks)}};
   for (const ThreadStack& thread : dump.threads)
     threads.push_back(
         {{"thread", thread.thread}, {"name", thread.name}, {"frames", thread.frames}});
@@ -77,6 +92,34 @@ const Json& items_of(const Json& object, const std::string& key, const std::stri
   const Json& items = json_at(object, key, source);
   if (!items.is_array()) refuse(source, "\"" + key + "\" is not a list");
   return items;
+}
+
+/// Inverse of runs_json().
+std::vector<std::int64_t> ranks_of(const Json& members, std::int64_t world_size,
+                                   const std::string& source) {
+  std::vector<std::int64_t> ranks;
+  for (const auto& run : list_of<std::vector<std::int64_t>>(members, "ranks", source)) {
+    const bool is_run = run.size() == 3 && run[0] >= 0 && run[0] < world_size && run[1] > 0 &&
+                        run[2] > 0 && run[1] - 1 <= (world_size - 1 - run[0]) / run[2] &&
+                        (ranks.empty() || run[0] > ranks.back());
+    if (!is_run) refuse(source, "\"ranks\" has an entry that is not first, count and stride");
+    for (std::int64_t i = 0; i < run[1]; ++i) ranks.push_back(run[0] + i * run[2]);
+  }
+  return ranks;
+}
+
+CallGroups read_groups(const Json& json, std::int64_t world_size, const std::string& source) {
+  const Json& groups = json_at(json, "groups", source);
+  if (!groups.is_object()) refuse(source, "\"groups\" is not an object");
+  CallGroups found;
+  std::int64_t num_ranks = 0;
+  for (const auto& [group, members] : groups.items()) {
+    CallGroup& read = found[group];
+    read = {json_string(members, "axis", source), ranks_of(members, world_size, source)};
+    num_ranks += static_cast<std::int64_t>(read.ranks.size());
+    if (num_ranks > kMostGroupsOfAllRanks * world_size) refuse(source, "has too many groups");
+  }
+  return found;
 }
 
 CommOperation operation_of(const std::string& name, const std::string& source) {
@@ -145,11 +188,7 @@ RankDump read_dump(const fs::path& path) {
   for (const Json& thread : items_of(json, "threads", source))
     dump.threads.push_back({json_int(thread, "thread", source), json_string(thread, "name", source),
                             list_of<std::string>(thread, "frames", source)});
-  const Json& groups = json_at(json, "groups", source);
-  if (!groups.is_object()) refuse(source, "\"groups\" is not an object");
-  for (const auto& [group, members] : groups.items())
-    dump.groups[group] = {json_string(members, "axis", source),
-                          list_of<std::int64_t>(members, "ranks", source)};
+  dump.groups = read_groups(json, dump.world_size, source);
   return dump;
 }
 
@@ -161,11 +200,16 @@ FolderDumps read_dumps(const fs::path& folder) {
                      "the run, or hang-reports in its --save)"});
   FolderDumps found;
   std::vector<RankDump>& dumps = found.dumps;
+  std::set<std::pair<std::string, std::string>> groups;  // by start of the run
   for (const auto& entry : fs::directory_iterator(folder)) {
     const std::string name = entry.path().filename().string();
     if (!name.starts_with(kPrefix) || !name.ends_with(kSuffix)) continue;
     try {
       dumps.push_back(read_dump(entry.path()));
+      RankDump& dump = dumps.back();  // each group is kept once
+      std::erase_if(dump.groups, [&](const auto& group) {
+        return !groups.emplace(dump.start, group.first).second;
+      });
     } catch (const UserError& error) {
       found.problems.push_back(error.parts().problem());
       if (const auto rank = rank_in(name)) found.unreadable.push_back(*rank);

@@ -25,7 +25,7 @@ struct RankDump {
   std::string reason;             ///< why it was written: "SIGUSR2" or the failure of the run
   RankWait wait;                  ///< with the iteration
   std::vector<CallRecord> calls;  ///< oldest first
-  CallGroups groups;              ///< the groups that the writer knows
+  CallGroups groups;              ///< the groups that the writer knows; see read_dumps()
   /// The main thread's first, unless that was ending; none if another rank wrote the dump.
   std::vector<ThreadStack> threads;
 };
@@ -45,7 +45,8 @@ struct FolderDumps {
   std::vector<std::string> problems;     ///< left out: what is wrong with each other file, by name
   std::vector<std::int64_t> unreadable;  ///< the ranks of those files, as far as their names say
 };
-/// Throws a UserError if the folder has no dump that can be read.
+/// Keeps each group only in the first dump that has it. Throws a UserError if the folder has no
+/// dump that can be read.
 FolderDumps read_dumps(const std::filesystem::path& folder);
 
 }  // namespace megatron

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <ostream>
 
+#include "megatron/base/checksum.h"
 #include "megatron/base/error.h"
 #include "megatron/base/exit_codes.h"
 #include "megatron/base/machine.h"
@@ -45,10 +46,16 @@ const ResultCheck kLargeGrad{.message =
                              .tolerance = 0.001,
                              .fatal = false};
 
-ComputeLocation this_location(const Rank& rank) {
-  return {.node = host_name(),
-          .device = rank.device.is_cpu() ? 0 : rank.device.index(),
-          .has_alternative = !rank.device.is_cpu()};
+/// Collective over the world when the device is a GPU.
+ComputeLocation location_of(const Rank& rank) {
+  if (rank.device.is_cpu()) return {.node = host_name(), .has_alternative = false};
+  ComputeLocation location{.node = host_name(), .device = rank.device.index()};
+  std::string gpus;
+  for (const std::string& gpu : all_gather_unique_names(
+           {rank.world, rank.device}, {location.node + " " + std::to_string(location.device)}))
+    gpus += gpu + "\n";
+  location.gpus = checksum_hex(checksum(gpus));
+  return location;
 }
 
 RerunStateMachine::Options machine_options(const TrainingPlan& plan, std::ostream& out) {
@@ -60,7 +67,7 @@ RerunStateMachine::Options machine_options(const TrainingPlan& plan, std::ostrea
       .seed = plan.rank.seed,
       // The results are those of all ranks, so one line says it.
       .tracker_filename = plan.rank.world.rank == 0 ? config.result_rejected_tracker_filename : "",
-      .place = this_location(plan.rank),
+      .place = location_of(plan.rank),
       .log = [&out](const std::string& message) { out << message << std::endl; }};
 }
 

@@ -24,7 +24,8 @@ class GuardedStep {
     bool save = false;  ///< save the state before the step as a checkpoint before stopping
   };
 
-  /// Restores state.rerun_state. UserError when the tracker file cannot be written.
+  /// Restores state.rerun_state. UserError when the tracker file cannot be written. Collective over
+  /// the world.
   GuardedStep(const TrainingPlan& plan, TrainingState& state, std::ostream& out);
 
   /// Runs one step. With reruns disabled, and in the first step of a run (which has no earlier

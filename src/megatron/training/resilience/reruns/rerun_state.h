@@ -53,9 +53,17 @@ struct ResultCheck {
 struct ComputeLocation {
   std::string node;
   int device = 0;
+  /// Identity of the GPUs of all ranks, for results to which all of them contribute. It replaces
+  /// node and device in comparisons, so that all ranks come to the same verdict.
+  std::string gpus = {};
   /// False on a CPU: no other device exists, so a restart on the same one counts as the second
   /// opinion.
   bool has_alternative = true;
+
+  bool is_same_as(const ComputeLocation& other) const {
+    if (gpus != other.gpus) return false;
+    return !gpus.empty() || (node == other.node && device == other.device);
+  }
 };
 
 }  // namespace megatron

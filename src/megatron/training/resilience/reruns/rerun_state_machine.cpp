@@ -175,8 +175,7 @@ void RerunStateMachine::judge_first_rerun(double result, const ResultCheck& chec
 
 void RerunStateMachine::judge_second_rerun(double result, const ResultCheck& check) {
   const std::string now = result_text(result), before = result_text(initial_result_);
-  if (options_.place.has_alternative && options_.place.node == suspicious_.node &&
-      options_.place.device == suspicious_.device) {
+  if (options_.place.has_alternative && options_.place.is_same_as(suspicious_)) {
     options_.log(
         "Got rescheduled on the same GPU. Need to resume again from the same checkpoint (node: " +
         suspicious_.node + ", gpu: " + std::to_string(suspicious_.device) + ")");
@@ -269,6 +268,7 @@ Json RerunStateMachine::to_json() const {
       {"initial_result", result_text(initial_result_)},
       {"suspicious_node", suspicious_.node},
       {"suspicious_device", suspicious_.device},
+      {"suspicious_gpus", suspicious_.gpus},
       {"injected_error",
        injector_.injected() ? Json(std::string(name_of(*injector_.injected()))) : Json(nullptr)},
       {"largest", largest}};
@@ -288,6 +288,8 @@ void RerunStateMachine::restore(const Json& json, const std::string& source) {
   initial_result_ = std::strtod(initial.c_str(), nullptr);
   suspicious_.node = json_string(json, "suspicious_node", source);
   suspicious_.device = static_cast<int>(json_int(json, "suspicious_device", source));
+  if (json.contains("suspicious_gpus"))
+    suspicious_.gpus = json_string(json, "suspicious_gpus", source);
   if (!json_at(json, "injected_error", source).is_null())
     injector_.set_injected(rerun_diagnostic(json_string(json, "injected_error", source)));
   for (const auto& [context, seen] : json_at(json, "largest", source).items())
