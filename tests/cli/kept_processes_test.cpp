@@ -3,6 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <fstream>
+#include <set>
+
 #include "cli/logged_losses.h"
 #include "cli/running_launch.h"
 #include "support/temporary_folder.h"
@@ -25,6 +28,17 @@ struct Layout {
   const char* flags = "";
 };
 
+/// Returns the CPUs that each of the processes may run on.
+std::multiset<std::string> cpus_of(const std::vector<pid_t>& processes) {
+  std::multiset<std::string> cpus;
+  for (const pid_t process : processes) {
+    std::ifstream status("/proc/" + std::to_string(process) + "/status");
+    for (std::string line; std::getline(status, line);)
+      if (line.starts_with("Cpus_allowed_list:")) cpus.insert(line);
+  }
+  return cpus;
+}
+
 class KeptProcesses : public testing::TestWithParam<Layout> {};
 
 /// Kills the last rank twice in the middle of a run that would go on for long. The others are kept.
@@ -42,6 +56,7 @@ TEST_P(KeptProcesses, GiveTheLossesOfARunWithoutFailures) {
   for (const int restart : {1, 2}) {
     ASSERT_TRUE(launch.wait_for(has_saved, launch.count(has_saved) + 2)) << launch.output();
     const std::vector<pid_t> before = launch.ranks();
+    const std::multiset<std::string> cpus = cpus_of(before);
     ASSERT_EQ(before.size(), static_cast<std::size_t>(ranks));
     ::kill(before.back(), SIGKILL);
     ASSERT_TRUE(launch.wait_for(kept + " of " + count + " ranks of this host keep their processes",
@@ -51,6 +66,7 @@ TEST_P(KeptProcesses, GiveTheLossesOfARunWithoutFailures) {
         << launch.output();
     ASSERT_TRUE(launch.wait_for("[before the start of training step]", restart + 1));
     EXPECT_EQ(launch.ranks().at(0), before[0]);
+    EXPECT_EQ(cpus_of(launch.ranks()), cpus) << "they are divided as in the first start";
     EXPECT_NE(launch.ranks().back(), before.back());
   }
   ASSERT_TRUE(launch.wait_for(has_saved, launch.count(has_saved) + 2));

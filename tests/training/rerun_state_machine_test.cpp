@@ -101,6 +101,30 @@ TEST(RerunStateMachine, OnACpuTheRestartedRunIsTheSecondOpinion) {
                        "Correct result (but possible Application error) (found NaN)")));
 }
 
+/// A defective rank rejects what it alone computed wrongly. The others run the step again with it.
+TEST(RerunStateMachine, ARankFollowsTheVerdictOfAnother) {
+  const auto code_of = [](const std::vector<bool>& requests_of_the_other) {
+    std::size_t num_asked = 0;
+    bool is_second_step = false;
+    RerunStateMachine machine({.place = {.node = "a"},
+                               .log = [](const std::string&) {},
+                               .any_rank =
+                                   [&](bool flag) {
+                                     if (!is_second_step) return flag;
+                                     return flag || requests_of_the_other.at(num_asked++);
+                                   }});
+    run_step(machine, 1, {{1.0}});
+    is_second_step = true;
+    const int code = run_step(machine, 2, {{1.0}}).exit_code;
+    EXPECT_FALSE(machine.has_rejected());
+    EXPECT_EQ(num_asked, requests_of_the_other.size());
+    return code;
+  };
+  EXPECT_EQ(code_of({false}), 0);
+  EXPECT_EQ(code_of({true, false}), kExitFailedOnResultValidation) << "it is not reproduced";
+  EXPECT_EQ(code_of({true, true}), kExitResumeToDisambiguate);
+}
+
 /// Every rank contributes to the results, so each must come to the same verdict.
 TEST(RerunStateMachine, RanksOnTheSameAndOnOtherGpusAgree) {
   const auto code_of = [](const std::string& gpus_before, const std::string& node,

@@ -34,12 +34,8 @@ int numa_node_of(const fs::path& cpu_folder) {
 }
 
 std::vector<LogicalCpu> allowed_cpus() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
   std::vector<LogicalCpu> found;
-  if (::sched_getaffinity(0, sizeof set, &set) != 0) return found;
-  for (int number = 0; number < CPU_SETSIZE; ++number) {
-    if (!CPU_ISSET(number, &set)) continue;
+  for (const int number : allowed_cpu_numbers()) {
     const fs::path folder = "/sys/devices/system/cpu/cpu" + std::to_string(number);
     found.push_back({number, numa_node_of(folder),
                      number_in(folder / "topology/physical_package_id"),
@@ -54,6 +50,26 @@ bool user_sets_affinity() {
 }
 
 }  // namespace
+
+std::vector<int> allowed_cpu_numbers() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  std::vector<int> found;
+  if (::sched_getaffinity(0, sizeof set, &set) != 0) return found;
+  for (int number = 0; number < CPU_SETSIZE; ++number) {
+    if (CPU_ISSET(number, &set)) found.push_back(number);
+  }
+  return found;
+}
+
+void allow_cpus(const std::vector<int>& numbers) {
+  if (numbers.empty()) return;
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  for (const int number : numbers) CPU_SET(number, &set);
+  // The result is ignored: if it is forbidden, the system places the threads.
+  ::sched_setaffinity(0, sizeof set, &set);
+}
 
 int intra_op_threads(const CpuPartition& partition) {
   if (const char* given = std::getenv("OMP_NUM_THREADS")) {
@@ -82,11 +98,7 @@ void set_cpu_affinity(const CpuPartition& partition) {
   if (partition.count == 1 || user_sets_affinity()) return;
   const std::vector<int> numbers = cpus_of_partition(partition, allowed_cpus());
   if (static_cast<int>(numbers.size()) < intra_op_threads(partition)) return;
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  for (const int number : numbers) CPU_SET(number, &set);
-  // The result is ignored: if pinning is forbidden, the system places the threads.
-  ::sched_setaffinity(0, sizeof set, &set);
+  allow_cpus(numbers);
 }
 
 int bind_to_cpus(const CpuPartition& partition, bool pins) {

@@ -25,13 +25,20 @@ int intra_op_threads(const CpuPartition& partition);
 /// Partition sizes differ by at most one. The result is empty if there are fewer CPUs than ranks.
 std::vector<int> cpus_of_partition(const CpuPartition& partition, std::vector<LogicalCpu> cpus);
 
+/// Returns the numbers of the CPUs that this thread may run on.
+std::vector<int> allowed_cpu_numbers();
+/// Lets this thread, and all threads that it starts later, run on these CPUs. Has no effect if that
+/// is forbidden, or without CPUs.
+void allow_cpus(const std::vector<int>& numbers);
+
 /// Pins this thread, and all threads that it starts later, to the CPUs of its partition. Ranks then
 /// do not compete for CPUs and caches. Has no effect if there is only one rank, if there are more
 /// ranks or threads than CPUs, or if OMP_PROC_BIND, OMP_PLACES or GOMP_CPU_AFFINITY is set.
 void set_cpu_affinity(const CpuPartition& partition);
 
 /// Returns intra_op_threads() and, if `pins`, calls set_cpu_affinity(). Throws a UserError if so
-/// many threads cannot start. A rank calls it once, before it computes.
+/// many threads cannot start. A rank calls it once in each start of the run, before it computes. A
+/// process that takes part in several starts calls allow_cpus() before each further one.
 int bind_to_cpus(const CpuPartition& partition, bool pins);
 
 }  // namespace megatron

@@ -113,6 +113,7 @@ bool RunStatus::wait_until_printed(std::chrono::milliseconds timeout) {
 }
 
 void RunStatus::leave(std::int64_t rank) {
+  if (has_left_.exchange(true)) return;
   store_.withdraw_last_will();
   store_.set(left_key(rank), "");
   if (store_.add("num-left", 1) == world_size_) store_.set_all({kFinishedKey, kAllLeft}, "left");

@@ -2,6 +2,7 @@
 // and all ranks end.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -69,7 +70,7 @@ class RunStatus {
   bool wait_until_printed(std::chrono::milliseconds timeout);
 
   /// Records that this rank no longer needs the store. The last rank to leave wakes the host of the
-  /// store.
+  /// store. Further calls do nothing.
   void leave(std::int64_t rank);
   /// Returns whether all ranks have left or one has failed within `timeout`.
   bool wait_until_finished(std::chrono::milliseconds timeout);
@@ -85,6 +86,7 @@ class RunStatus {
   std::int64_t world_size_;
   std::unique_ptr<StoreWatch> watch_;  ///< null at first, and for a store that cannot be watched
   bool is_watch_tried_ = false;
+  std::atomic<bool> has_left_ = false;
   std::chrono::steady_clock::time_point last_asked_{};
 };
 

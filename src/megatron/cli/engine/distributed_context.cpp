@@ -1,5 +1,6 @@
 #include "megatron/cli/engine/distributed_context.h"
 
+#include <algorithm>
 #include <chrono>
 #include <utility>
 
@@ -75,9 +76,12 @@ RankContext DistributedContext::in_world() {
   const auto set_deadline = [this](const Deadline& deadline) {
     communicators_ ? communicators_->set_deadline(deadline) : own_watch_->set_deadline(deadline);
   };
+  const RunHosts& hosts = world_.hosts();
+  const auto rank = static_cast<std::size_t>(world_.environment().rank);
   return {.communicators = communicators_.get(),
           .set_deadline = set_deadline,
-          .cpus = world_.environment().world_size > 1 ? world_.hosts().cpus : CpuPartition{},
+          .cpus = world_.environment().world_size > 1 ? hosts.cpus : CpuPartition{},
+          .ranks_on_host = std::ranges::count(hosts.host_of_rank, hosts.host_of_rank.at(rank)),
           .device = device_};
 }
 

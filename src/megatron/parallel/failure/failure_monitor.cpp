@@ -22,6 +22,8 @@ const std::string kExplained = "+", kUnexplained = "-";
 constexpr const char *kStatesRequestedKey = "states-requested", *kStatesKnownKey = "states-known",
                      *kFirstRequesterKey = "states-first-requester";
 constexpr milliseconds kInterval{200};
+/// Without launchers rank 0 serves the polls of all ranks, so large runs poll less often.
+constexpr milliseconds kLongestPollInterval{1'000};
 /// Limit for ranks on other hosts to answer.
 constexpr milliseconds kStatesTimeout{3'000};
 /// Limit for the rank that has claimed a request to answer it.
@@ -44,6 +46,9 @@ FailureMonitor::FailureMonitor(RunStore store, std::shared_ptr<HostStatus> host_
       host_status_(std::move(host_status)),
       options_(std::move(options)),
       limit_(options_.timeout),
+      poll_interval_(
+          std::clamp(milliseconds(static_cast<std::int64_t>(options_.host_leader.size())),
+                     kInterval, kLongestPollInterval)),
       thread_([this] { watch(); }) {
   host_status_->set_state_query([this](const std::vector<std::int64_t>& missing,
                                        RankStates& states) { request_states(missing, states); });
@@ -88,6 +93,9 @@ void FailureMonitor::take_failure(const std::string& published) {
 
 /// A rank's groups end before rank 0 closes the store, so losing the store earlier is a failure.
 void FailureMonitor::poll_store() {
+  const auto now = std::chrono::steady_clock::now();
+  if (now < next_poll_) return;
+  next_poll_ = now + poll_interval_;
   try {
     if (const auto failure = store_.find(kFailureKey)) return take_failure(*failure);
     answer_request();

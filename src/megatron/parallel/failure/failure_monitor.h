@@ -61,6 +61,8 @@ class FailureMonitor {
   std::shared_ptr<HostStatus> host_status_;
   const Options options_;
   std::chrono::milliseconds limit_;  ///< Of a wait; beyond the timeout while others make progress.
+  const std::chrono::milliseconds poll_interval_;  ///< Of the store.
+  std::chrono::steady_clock::time_point next_poll_{};
   std::mutex request_mutex_;
   // Guarded by request_mutex_.
   std::int64_t seen_request_ = 0;             ///< the last one that this rank has seen

@@ -3,6 +3,7 @@
 
 #include <c10/core/ScalarType.h>
 
+#include <cstdint>
 #include <optional>
 
 #include "megatron/base/cpu_affinity.h"
@@ -20,6 +21,7 @@ struct RankContext {
   KeptModel* kept = nullptr;                ///< of an earlier start in this process; or null
   SetDeadline set_deadline = {};            ///< of this rank; null: nobody watches it
   CpuPartition cpus = {};                   ///< how the ranks of this host share its CPUs
+  std::int64_t ranks_on_host = 1;           ///< which share its memory
   std::optional<OpenedDevice> device = {};  ///< nullopt: set_up() opens the device of --device
   /// The dtype of the weights; nullopt: that of --bf16 or --fp16. No flag chooses float64, in which
   /// tests compare layouts.

@@ -254,7 +254,7 @@ ResolvedRun resolve_run(const RunConfig& run, const RankContext& world, StartupW
     train_blend_schedule(settings.training, settings.data);
   PipelinePlan pipeline = plan_pipeline(settings, family, rank, out);
   apply_memory_budget(settings, family, rank,
-                      {.ranks_on_host = world.cpus.count,
+                      {.ranks_on_host = world.ranks_on_host,
                        .layout = pipeline.layout(),
                        .source = source,
                        .warnings = warnings},

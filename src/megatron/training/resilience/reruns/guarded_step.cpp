@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <ostream>
+#include <utility>
 
 #include "megatron/base/checksum.h"
 #include "megatron/base/error.h"
@@ -58,7 +60,8 @@ ComputeLocation location_of(const Rank& rank) {
   return location;
 }
 
-RerunStateMachine::Options machine_options(const TrainingPlan& plan, std::ostream& out) {
+RerunStateMachine::Options machine_options(const TrainingPlan& plan, std::ostream& out,
+                                           std::function<bool(bool)> any_rank) {
   const RerunConfig& config = plan.settings.rerun;
   return {
       .mode = rerun_mode(config.rerun_mode),
@@ -68,7 +71,8 @@ RerunStateMachine::Options machine_options(const TrainingPlan& plan, std::ostrea
       // The results are those of all ranks, so one line says it.
       .tracker_filename = plan.rank.world.rank == 0 ? config.result_rejected_tracker_filename : "",
       .place = location_of(plan.rank),
-      .log = [&out](const std::string& message) { out << message << std::endl; }};
+      .log = [&out](const std::string& message) { out << message << std::endl; },
+      .any_rank = std::move(any_rank)};
 }
 
 /// Returns the root of the sum of squares over all parameters, in float64. Collective over the
@@ -109,7 +113,7 @@ GuardedStep::GuardedStep(const TrainingPlan& plan, TrainingState& state, std::os
     : plan_(plan),
       state_(state),
       out_(out),
-      machine_(machine_options(plan, out)),
+      machine_(machine_options(plan, out, [this](bool flag) { return any_rank(flag); })),
       first_iteration_(state.progress.iteration) {
   if (plan.settings.parallel.check_microbatch_across_dp_replicas_interval > 0 &&
       plan.rank.dp.size == 1)
@@ -117,6 +121,12 @@ GuardedStep::GuardedStep(const TrainingPlan& plan, TrainingState& state, std::os
            "replica"
         << std::endl;
   machine_.restore(*state.rerun_state, "the checkpoint's rerun state");
+}
+
+bool GuardedStep::any_rank(bool flag) const {
+  if (!may_differ_) return flag;
+  return all_reduce_max({plan_.rank.world, plan_.rank.device}, {flag ? 1.0 : 0.0},
+                        "rejected results")[0] > 0;
 }
 
 /// Returns whether the host must read the results before the weights change. NaN and Inf need no
@@ -146,6 +156,7 @@ GuardedStep::Outcome GuardedStep::run(const TrainStepContext& context,
   machine_.begin(options.iteration);
   const bool reads_first = reads_before_update(),
              is_guarded = machine_.mode() != RerunMode::disabled;
+  may_differ_ = reads_first;
   if (is_guarded && reads_first) {
     validate_and_rerun(step, {read_losses(losses), gradient_norm(context)}, outcome);
     if (outcome.exit_code) return outcome;
@@ -155,6 +166,8 @@ GuardedStep::Outcome GuardedStep::run(const TrainStepContext& context,
   outcome.step.hybrid_context = hybrid_context_of(batch);
   if (norms)
     outcome.step.layer_norms = std::make_shared<const PerLayerNorms>(norms->after_update());
+  // All ranks have applied the update, or none has.
+  may_differ_ = may_differ_ || !outcome.step.update.applied;
   if (is_guarded && !reads_first)
     validate_and_rerun(step, {outcome.step.microbatch_losses, outcome.step.update.grad_norm},
                        outcome);
@@ -211,7 +224,12 @@ void GuardedStep::stop(const Step& step, const Results& results,
   state_.rerun_state = machine_.to_json();
   outcome.exit_code = verdict.exit_code;
   outcome.save = verdict.save;
-  out_ << explanation(step, results) << std::flush;
+  const bool is_rejected = machine_.has_rejected();
+  out_ << (any_rank(is_rejected) == !any_rank(!is_rejected)
+               ? explanation(step, results)
+               : "Only some ranks have rejected a result that all of them compute: a rank is "
+                 "defective\n")
+       << std::flush;
   if (verdict.exit_code != kExitResumeToDisambiguate || !plan_.settings.checkpoint.save.empty())
     return;
   out_ << "Without --save there is no checkpoint to resume from: the diagnostic ends here"

@@ -45,6 +45,8 @@ class GuardedStep {
   };
 
   bool reads_before_update() const;
+  /// Returns whether the flag is set on any rank. Collective over the world if ranks may differ.
+  bool any_rank(bool flag) const;
   /// Returns false if a microbatch has other results on another replica and the run must stop.
   bool agrees_with_peers(const Step& step);
   /// Drives the state machine through the step, whose first run gave `results`, and runs the step
@@ -64,6 +66,7 @@ class GuardedStep {
   std::ostream& out_;
   RerunStateMachine machine_;
   std::int64_t first_iteration_;
+  bool may_differ_ = false;  ///< whether ranks may come to different verdicts in this step
 };
 
 }  // namespace megatron

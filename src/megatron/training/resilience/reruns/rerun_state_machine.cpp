@@ -40,6 +40,7 @@ void RerunStateMachine::begin(std::int64_t iteration) {
 
 void RerunStateMachine::clear_requests() {
   rerun_requested_ = checkpoint_requested_ = restart_again_requested_ = continue_requested_ = false;
+  has_rejected_ = false;
 }
 
 bool RerunStateMachine::should_run() {
@@ -51,6 +52,7 @@ bool RerunStateMachine::should_run() {
       state_ = RerunState::initial_run;
       return true;
     case RerunState::initial_run:
+      agree(rerun_requested_);
       if (!rerun_requested_) {
         state_ = RerunState::not_running_yet;
         return false;
@@ -64,14 +66,17 @@ bool RerunStateMachine::should_run() {
         state_ = RerunState::not_running_yet;
         report_statistics();
         first_results_.clear();
-      } else if (checkpoint_requested_) {
-        state_ = RerunState::will_rerun_from_checkpoint;
+        return false;
       }
+      agree(checkpoint_requested_);
+      if (checkpoint_requested_) state_ = RerunState::will_rerun_from_checkpoint;
       return false;
     case RerunState::will_rerun_from_checkpoint:
       state_ = RerunState::rerunning_from_checkpoint;
       return true;
     case RerunState::rerunning_from_checkpoint:
+      agree(restart_again_requested_);
+      agree(continue_requested_);
       if (restart_again_requested_) {
         options_.log(
             "Need to restart job from the same checkpoint because it was scheduled on the same "
@@ -126,7 +131,7 @@ void RerunStateMachine::validate(double result, const ResultCheck& check) {
   ++num_calls_;
   if (options_.mode == RerunMode::report_stats) return record_statistics(result, call);
   if (state_ == RerunState::initial_run) return validate_first_run(result, check, call);
-  if (call != failed_) return;
+  if (call != failed_ || !has_rejected_) return;
   if (state_ == RerunState::rerunning_in_place) judge_first_rerun(result, check);
   if (state_ == RerunState::rerunning_from_checkpoint) judge_second_rerun(result, check);
 }
@@ -139,7 +144,7 @@ void RerunStateMachine::validate_first_run(double result, const ResultCheck& che
   if (!injected && !is_rejected(result, check)) return;
   failed_ = call;
   initial_result_ = result;
-  rerun_requested_ = true;
+  rerun_requested_ = has_rejected_ = true;
   track(RerunStatus::initial_run, result, check.message);
   options_.log("Unexpected result " + result_text(result) + " on rank 0 at iteration #" +
                std::to_string(iteration_) + " invokation #" + std::to_string(call.sequence) +
@@ -294,6 +299,7 @@ void RerunStateMachine::restore(const Json& json, const std::string& source) {
     injector_.set_injected(rerun_diagnostic(json_string(json, "injected_error", source)));
   for (const auto& [context, seen] : json_at(json, "largest", source).items())
     largest_[context] = {json_int(seen, "count", source), json_double(seen, "value", source)};
+  has_rejected_ = true;
   state_ = RerunState::will_rerun_from_checkpoint;
 }
 

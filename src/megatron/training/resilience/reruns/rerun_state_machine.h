@@ -32,6 +32,9 @@ class RerunStateMachine {
     std::string tracker_filename = {};
     ComputeLocation place = {};
     std::function<void(const std::string&)> log = {};  ///< prints one message
+    /// Returns whether the flag is set on any rank: a defective rank may compute another result
+    /// than the others. Collective over all ranks. Null: there is one rank.
+    std::function<bool(bool)> any_rank = {};
   };
   struct Verdict {
     bool save = false;  ///< save the state before the step, with this machine's state
@@ -45,6 +48,7 @@ class RerunStateMachine {
   /// iteration.
   void begin(std::int64_t iteration);
   /// Returns whether to run forward and backward (again). Call it until it returns false.
+  /// Collective over all ranks.
   bool should_run();
   /// Validates one result of the current run. Every run of a step must make the same calls in the
   /// same order.
@@ -61,6 +65,8 @@ class RerunStateMachine {
   void track_without_rerun(double result, const ResultCheck& check) {
     track(RerunStatus::rerun_disabled, result, check.message);
   }
+  /// Returns whether this rank has rejected a result of the step that runs again.
+  bool has_rejected() const { return has_rejected_; }
   /// Returns the message of the step's first rejected check, and the one-based index among the
   /// calls with that message.
   const std::string& rejected_message() const { return failed_.message; }
@@ -97,13 +103,16 @@ class RerunStateMachine {
   void log_failure(const std::string& message);
   void track(RerunStatus status, double result, const std::string& message);
   void clear_requests();
+  void agree(bool& request) const {
+    if (options_.any_rank) request = options_.any_rank(request);
+  }
 
   Options options_;
   TrackerFile tracker_;
   ErrorInjector injector_;
   RerunState state_ = RerunState::not_running_yet;
   std::int64_t iteration_ = 0;
-  bool first_iteration_complete_ = false;
+  bool first_iteration_complete_ = false, has_rejected_ = false;
   bool rerun_requested_ = false, checkpoint_requested_ = false, restart_again_requested_ = false,
        continue_requested_ = false;
   std::map<std::string, std::int64_t> calls_;  ///< number of calls in this run, by message
