@@ -549,13 +549,24 @@ TEST(Membership, AsksOnceWhetherANumberOfHostsFits) {
 }
 
 TEST(Decision, IsReadAsWritten) {
-  const Decision decision{Kind::stop, 3, {"a", "b"}, 2, "a \"reason\"", 137, true, "b (2), a (1)"};
-  EXPECT_EQ(read_decision(write_decision(decision)), decision);
-  const std::string unknown_kind =
-      R"({"kind":9,"round":1,"members":[],"restarts":0,"reason":"","code":0,"is_restart":0,)"
-      R"("blame":""})";
-  for (const std::string& wrong :
-       {std::string(), std::string("{"), std::string("[]"), std::string("{}"), unknown_kind})
+  Decision decision{.kind = Kind::stop,
+                    .round = 3,
+                    .num_hosts = 2,
+                    .members = {"a", "b"},
+                    .restarts = 2,
+                    .reason = "a \"reason\"",
+                    .code = 137,
+                    .is_restart = true,
+                    .blame = "b (2), a (1)"};
+  const std::string text = write_decision(decision);
+  EXPECT_EQ(text.find("\"a\""), std::string::npos) << "every host reads it";
+  decision.members.clear();
+  EXPECT_EQ(read_decision(text), decision);
+  std::string unknown_kind = text, unknown_code = text;
+  unknown_kind.replace(unknown_kind.find("\"kind\":2"), 8, "\"kind\":9");
+  unknown_code.replace(unknown_code.find("137"), 3, "256");
+  for (const std::string& wrong : {std::string(), std::string("{"), std::string("[]"),
+                                   std::string("{}"), unknown_kind, unknown_code})
     EXPECT_NE(message_of([&] { read_decision(wrong); }), "") << wrong;
 }
 

@@ -169,8 +169,8 @@ class Launch {
       const Decision round = agent_->decision();
       done = round.round;
       own_ = {};
-      const auto place = std::ranges::find(round.members, agent_->id());
-      if (place == round.members.end()) {
+      const std::optional<std::int64_t> place = agent_->place();
+      if (!place) {
         end_kept(std::exchange(kept_, {}));  // others need the memory
         continue;
       }
@@ -180,7 +180,7 @@ class Launch {
         continue;
       }
       if (round.round > 1) announce(round);
-      run_once(round, place - round.members.begin());
+      run_once(round, *place);
     }
     const int code = report_end();
     if (code == 0) check_output();
@@ -279,8 +279,8 @@ class Launch {
     else
       std::cerr << "megatron launch: start " << round.round;
     if (plan_.max_nodes > 1) {
-      std::cerr << " on " << round.members.size()
-                << (round.members.size() == 1 ? " host: " : " hosts: ") << round.reason;
+      std::cerr << " on " << round.num_hosts << (round.num_hosts == 1 ? " host: " : " hosts: ")
+                << round.reason;
       if (round.is_restart && round.restarts > 1)
         std::cerr << " (failures so far: " << round.blame << ")";
     }
@@ -310,20 +310,19 @@ class Launch {
   /// output: its reader may stand still.
   void run_once(const Decision& round, std::int64_t node_rank) {
     causes_.clear();
-    std::vector<RankProcess> processes =
-        start_ranks({.plan = plan_,
-                     .node_rank = node_rank,
-                     .num_nodes = static_cast<std::int64_t>(round.members.size()),
-                     .restart_count = round.round - 1,
-                     .signal_mask = signals_.saved_mask(),
-                     .store_addr = agent_->store_address(),
-                     .store_port = agent_->store_port(),
-                     .own_addr = agent_->own_address(),
-                     .root_cause_pipe = causes_.write_end(),
-                     .standard_output = &out_,
-                     .standard_error = &err_,
-                     .keeps_processes = traits_.max_starts > 1},
-                    std::exchange(kept_, {}));
+    std::vector<RankProcess> processes = start_ranks({.plan = plan_,
+                                                      .node_rank = node_rank,
+                                                      .num_nodes = round.num_hosts,
+                                                      .restart_count = round.round - 1,
+                                                      .signal_mask = signals_.saved_mask(),
+                                                      .store_addr = agent_->store_address(),
+                                                      .store_port = agent_->store_port(),
+                                                      .own_addr = agent_->own_address(),
+                                                      .root_cause_pipe = causes_.write_end(),
+                                                      .standard_output = &out_,
+                                                      .standard_error = &err_,
+                                                      .keeps_processes = traits_.max_starts > 1},
+                                                     std::exchange(kept_, {}));
     const auto num_kept = std::ranges::count_if(
         processes, [](const RankProcess& process) { return process.num_starts > 1; });
     if (num_kept > 0)

@@ -44,6 +44,8 @@ constexpr std::int64_t kDayMs = 86'400'000;
 
 /// Counts up while the agent lives.
 std::string alive_key(const std::string& id) { return "agents/alive/" + id; }
+/// Its value: "<round> <place among the hosts of the round>".
+std::string place_key(const std::string& id) { return "agents/place/" + id; }
 std::string refused_key(const std::string& id) { return "agents/refused/" + id; }
 
 /// Returns a name of this launcher that no other has, not even a later one on this host.
@@ -104,12 +106,16 @@ class LeaderAgent final : public Agent {
     last_decision_ = now;
     const Decision before = std::exchange(decision_, membership_.decide(now));
     if (decision_ == before) return;
-    if (decision_.round > before.round && before.round > 0)
-      service_.remove_prefix(round_prefix(before.round) + "/");
+    if (decision_.round > before.round) tell_places(before.round);
     service_.set(kDecisionKey, write_decision(decision_));
   }
 
   const Decision& decision() const override { return decision_; }
+  std::optional<std::int64_t> place() const override {
+    const auto found = std::ranges::find(decision_.members, id());
+    if (found == decision_.members.end()) return std::nullopt;
+    return found - decision_.members.begin();
+  }
   bool end_run(int code, const std::string& reason) override {
     membership_.finish(code, reason);
     has_event_ = true;
@@ -147,6 +153,15 @@ class LeaderAgent final : public Agent {
 
  private:
   using Time = Membership::Time;
+
+  /// Tells the members of a new round their places, before its decision, and removes the keys of
+  /// the round before.
+  void tell_places(std::int64_t round_before) {
+    if (round_before > 0) service_.remove_prefix(round_prefix(round_before) + "/");
+    for (std::size_t place = 0; place < decision_.members.size(); ++place)
+      service_.set(place_key(decision_.members[place]),
+                   std::to_string(decision_.round) + " " + std::to_string(place));
+  }
 
   /// Takes the events out of a log. Lines that are none are left out: whoever knows the token may
   /// write.
@@ -294,6 +309,8 @@ class MemberAgent final : public Agent {
       : Agent(make_id()),
         options_(options),
         relay_(ListeningSocket({.port = 0, .loopback_only = true}), options.token, upstream) {
+    // The store tells changes in their order, so that a decision never comes before the place.
+    relay_.watch(place_key(id()));
     relay_.watch(kDecisionKey);
     relay_.watch(refused_key(id()));
     relay_.set_last_will(kLostKey, line_of({{"id", id()}, {"host", host_name()}}));
@@ -332,6 +349,12 @@ class MemberAgent final : public Agent {
   }
 
   const Decision& decision() const override { return decision_; }
+  std::optional<std::int64_t> place() const override {
+    std::istringstream told(relay_.value(place_key(id())).value_or(""));
+    std::int64_t round = 0, place = 0;
+    if (!(told >> round >> place) || round != decision_.round) return std::nullopt;
+    return place;
+  }
   bool leave() override {
     if (!options_.membership.can_grow || !lost_reason().empty()) return false;
     relay_.append(kLeavingKey, line_of({{"id", id()}}));

@@ -44,6 +44,9 @@ class Agent {
   virtual void serve() = 0;
   /// Returns what this host has to do, as of the last serve().
   virtual const Decision& decision() const = 0;
+  /// Returns the place of this host among those of the decision's round; nothing if it takes no
+  /// part in that.
+  virtual std::optional<std::int64_t> place() const = 0;
   /// Returns why the leader is lost or seems to be: "has not answered for 20 s"; or "". The
   /// connections of the ranks to their store end with that to the leader.
   virtual std::string lost_reason() const { return ""; }

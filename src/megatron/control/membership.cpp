@@ -44,7 +44,7 @@ std::string hosts_text(std::int64_t count) {
 std::string write_decision(const Decision& decision) {
   const Json json{{"kind", static_cast<int>(decision.kind)},
                   {"round", decision.round},
-                  {"members", decision.members},
+                  {"num_hosts", decision.num_hosts},
                   {"restarts", decision.restarts},
                   {"reason", decision.reason},
                   {"code", decision.code},
@@ -57,19 +57,17 @@ Decision read_decision(const std::string& text) {
   const std::string source = "a decision of the first launcher";
   const Json json = parse_json(text, source);
   Decision decision{.round = json_int(json, "round", source),
+                    .num_hosts = json_int(json, "num_hosts", source),
                     .restarts = json_int(json, "restarts", source),
                     .reason = json_string(json, "reason", source),
                     .code = static_cast<int>(json_int(json, "code", source)),
                     .is_restart = json_int(json, "is_restart", source) != 0,
                     .blame = json_string(json, "blame", source)};
   const std::int64_t kind = json_int(json, "kind", source);
-  if (kind < 0 || kind > static_cast<std::int64_t>(Decision::Kind::end) ||
-      !json.contains("members") || !json["members"].is_array())
+  if (kind < 0 || kind > static_cast<std::int64_t>(Decision::Kind::end) || decision.code < 0 ||
+      decision.code > 255)
     throw UserError({source, "is not one: " + text.substr(0, 200), "use one version on all hosts"});
   decision.kind = static_cast<Decision::Kind>(kind);
-  for (const Json& member : json["members"]) {
-    if (member.is_string()) decision.members.push_back(member.get<std::string>());
-  }
   return decision;
 }
 
@@ -208,6 +206,7 @@ void Membership::begin_round(const std::vector<const Agent*>& hosts, Time now) {
   ++decision_.round;
   decision_.members.clear();
   for (const Agent* host : hosts) decision_.members.push_back(host->id);
+  decision_.num_hosts = static_cast<std::int64_t>(hosts.size());
   for (Agent& agent : agents_) {
     agent.result.reset();
     agent.is_member = false;

@@ -46,16 +46,20 @@ struct MembershipOptions {
 struct Decision {
   enum class Kind : std::uint8_t { wait, run, stop, abort, end };
   Kind kind = Kind::wait;
-  std::int64_t round = 0;            ///< counts from 1; the round that the decision is about
-  std::vector<std::string> members;  ///< ids of the round's agents, in the order of their hosts
-  std::int64_t restarts = 0;         ///< failures so far after which the ranks were started again
-  std::string reason;       ///< of this round: why the one before ended; or of the end of the run
-  int code = 0;             ///< exit code, with `end`
-  bool is_restart = false;  ///< whether a failure ended the round before
-  std::string blame;        ///< the hosts whose failures ended rounds: "node2 (2), node1 (1)"
+  std::int64_t round = 0;      ///< counts from 1; the round that the decision is about
+  std::int64_t num_hosts = 0;  ///< of the round
+  /// Ids of the round's agents, in the order of their hosts. Only the leader knows them, because
+  /// every host reads each decision.
+  std::vector<std::string> members;
+  std::int64_t restarts = 0;  ///< failures so far after which the ranks were started again
+  std::string reason;         ///< of this round: why the one before ended; or of the end of the run
+  int code = 0;               ///< exit code, with `end`
+  bool is_restart = false;    ///< whether a failure ended the round before
+  std::string blame;          ///< the hosts whose failures ended rounds: "node2 (2), node1 (1)"
   bool operator==(const Decision&) const = default;
 };
 
+/// Writes a decision without its members.
 std::string write_decision(const Decision& decision);
 /// Throws a UserError if the text is not a decision.
 Decision read_decision(const std::string& text);
