@@ -10,13 +10,13 @@
 #include <sstream>
 
 #include "checkpoint/fault_injection_file_system.h"
+#include "checkpoint/owners_of.h"
 #include "checkpoint/rank_run.h"
 #include "megatron/base/error.h"
 #include "megatron/base/files.h"
 #include "megatron/checkpoint/checkpoint_root.h"
 #include "megatron/checkpoint/local/folder_owners.h"
 #include "megatron/checkpoint/local/local_inventory.h"
-#include "megatron/checkpoint/local/transfers.h"
 #include "support/temporary_folder.h"
 
 namespace megatron {
@@ -26,14 +26,6 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::SizeIs;
-
-/// Returns the owners of folders with `per_folder` ranks each.
-FolderOwners owners_of(std::int64_t num_ranks, std::int64_t per_folder) {
-  FolderOwners owners;
-  for (std::int64_t rank = 0; rank < num_ranks; ++rank)
-    owners.leaders.push_back(rank / per_folder * per_folder);
-  return owners;
-}
 
 // The example in the documentation of NVIDIA's resiliency extension: 32 ranks, jump 8, factor 2.
 TEST(ReplicationGroups, AreThoseOfTheResiliencyExtension) {
@@ -74,80 +66,6 @@ TEST(ReplicationGroups, ACopyGoesToEachOtherFolderOnce) {
   EXPECT_THAT(copies(1, 2, {1, 2}), IsEmpty()) << "a host with its own copy";
   EXPECT_THAT(copies(0, 2, {1, 4}), ElementsAre(2)) << "and rank 3, which shares its folder";
   EXPECT_THAT(ranks_with_copies(1, {owners_of(8, 2), false, {}}), IsEmpty());
-}
-
-/// Lets every rank make its transfers in order, each of which needs both ranks at once.
-bool ends(const std::vector<FileTransfer>& transfers, std::size_t num_ranks) {
-  std::vector<std::vector<std::size_t>> queues(num_ranks);
-  for (std::size_t i = 0; i < transfers.size(); ++i) {
-    queues[static_cast<std::size_t>(transfers[i].from)].push_back(i);
-    queues[static_cast<std::size_t>(transfers[i].to)].push_back(i);
-  }
-  std::vector<std::size_t> next(num_ranks, 0);
-  for (std::size_t done = 0; done < transfers.size(); ++done) {
-    bool moved = false;
-    for (std::size_t i = 0; i < transfers.size() && !moved; ++i) {
-      auto &from = next[static_cast<std::size_t>(transfers[i].from)],
-           &to = next[static_cast<std::size_t>(transfers[i].to)];
-      const auto& out = queues[static_cast<std::size_t>(transfers[i].from)];
-      const auto& in = queues[static_cast<std::size_t>(transfers[i].to)];
-      if (from < out.size() && to < in.size() && out[from] == i && in[to] == i) {
-        ++from;
-        ++to;
-        moved = true;
-      }
-    }
-    if (!moved) return false;
-  }
-  return true;
-}
-
-TEST(Transfers, BringEachMissingFileOnceToEachFolder) {
-  constexpr std::size_t kRanks = 8, kFiles = 23;
-  std::uint64_t state = 5;
-  const auto chance = [&](unsigned percent) {
-    state = state * 6364136223846793005u + 1442695040888963407u;
-    return (state >> 33) % 100 < percent;
-  };
-  const FolderOwners owners = owners_of(kRanks, 2);
-  for (int round = 0; round < 200; ++round) {
-    FileMarks needed(kRanks, std::vector<bool>(kFiles)), held = needed;
-    for (std::size_t rank = 0; rank < kRanks; ++rank) {
-      for (std::size_t file = 0; file < kFiles; ++file) {
-        needed[rank][file] = chance(50);
-        held[rank][file] = rank % 2 == 0 && chance(40);
-      }
-    }
-    const TransferPlan plan = plan_transfers(owners, needed, held);
-    std::set<std::pair<std::size_t, std::int64_t>> moved;
-    for (const FileTransfer& transfer : plan.transfers) {
-      const std::int64_t to = owners.leader_of(transfer.to), from = owners.leader_of(transfer.from);
-      EXPECT_TRUE(held[static_cast<std::size_t>(from)][transfer.file]);
-      EXPECT_FALSE(held[static_cast<std::size_t>(to)][transfer.file]);
-      EXPECT_TRUE(moved.emplace(transfer.file, to).second) << "a file came twice";
-    }
-    for (std::size_t rank = 0; rank < kRanks; ++rank) {
-      const std::int64_t leader = owners.leaders[rank];
-      for (std::size_t file = 0; file < kFiles; ++file) {
-        if (!needed[rank][file] || held[static_cast<std::size_t>(leader)][file]) continue;
-        EXPECT_NE(moved.contains({file, leader}), std::ranges::count(plan.missing, file) > 0);
-      }
-    }
-    EXPECT_TRUE(ends(plan.transfers, kRanks)) << "ranks wait in a circle";
-  }
-}
-
-TEST(Transfers, AreSpreadOverTheCopies) {
-  FileMarks needed(6, std::vector<bool>(12, true)), held(6, std::vector<bool>(12, false));
-  held[0].assign(12, true);
-  held[2].assign(12, true);
-  std::map<std::int64_t, int> sent, taken;
-  for (const FileTransfer& transfer : plan_transfers(owners_of(6, 2), needed, held).transfers) {
-    ++sent[transfer.from];
-    ++taken[transfer.to];
-  }
-  EXPECT_EQ(sent, (std::map<std::int64_t, int>{{0, 3}, {1, 3}, {2, 3}, {3, 3}}));
-  EXPECT_EQ(taken, (std::map<std::int64_t, int>{{4, 6}, {5, 6}}));
 }
 
 TEST(SpreadCheckpoints, AreCompleteWhenEveryFileIsInSomeFolder) {
@@ -276,6 +194,21 @@ TEST_F(LocalCheckpointTest, AReplacedHostGetsItsShardsFromThePeers) {
 TEST_F(LocalCheckpointTest, NothingIsFetchedWhereEveryHostHasWhatItNeeds) {
   save(kFourShards, 1, Replication{.jump = 1, .factor = 4});
   EXPECT_EQ(load(kFourShards).num_fetched, 0);
+}
+
+TEST_F(LocalCheckpointTest, NamesOfFilesAreGatheredOnlyIfAnyIsMissing) {
+  save(kFourShards, 1, Replication{.jump = 1, .factor = 4});
+  on_data_ranks(kFourShards, [&](const Rank& rank, Communicators& communicators) {
+    RankRun run(kFourShards, {}, rank, communicators);
+    const CheckpointSource source =
+        open_checkpoint(folder(rank.index, 1), CheckpointSource::Kind::megatron);
+    communicators.counters().take();
+    fetch_local_shards(source, *run.store, run.optimizer.get(), rank.world);
+    const std::vector<CommCount> rows = communicators.counters().take();
+    ASSERT_THAT(rows, SizeIs(1));
+    EXPECT_EQ(rows[0].operation, "all_reduce");
+    EXPECT_EQ(rows[0].bytes, 8);
+  });
 }
 
 TEST_F(LocalCheckpointTest, WithoutCopiesEachHostMustComeBack) {

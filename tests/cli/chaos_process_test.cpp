@@ -2,6 +2,7 @@
 #include "megatron/cli/chaos_process.h"
 
 #include <arpa/inet.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/socket.h>
@@ -94,6 +95,25 @@ struct Readers {
   Child one{[this] { return bytes_read(start, pair.one, pair.other); }},
       other{[this] { return bytes_read(start, pair.other, pair.one); }};
 };
+
+using testing::ElementsAre;
+using testing::IsEmpty;
+
+TEST(RankProcesses, AreInOrderOfRankAfterOneWasReplaced) {
+  RankProcesses ranks(3);
+  ranks.update({10, 11});
+  EXPECT_THAT(ranks.by_rank(), IsEmpty()) << "the third is being started";
+  ranks.update({10, 11, 12});
+  EXPECT_THAT(ranks.by_rank(), ElementsAre(10, 11, 12));
+  ranks.update({11, 12});
+  EXPECT_THAT(ranks.by_rank(), IsEmpty());
+  ranks.update({11, 12, 13});
+  EXPECT_THAT(ranks.by_rank(), ElementsAre(13, 11, 12)) << "a kept process keeps its rank";
+  ranks.update({12, 14, 15});
+  EXPECT_THAT(ranks.by_rank(), ElementsAre(14, 15, 12)) << "two at once, in order of rank";
+  ranks.update({20, 21, 22});
+  EXPECT_THAT(ranks.by_rank(), ElementsAre(20, 21, 22));
+}
 
 TEST(ChaosProcess, ADroppedLinkEndsTheStreamOfBothSides) {
   Readers readers;

@@ -12,8 +12,10 @@
 #include "cli/running_launch.h"
 #include "cli/shell.h"
 #include "cli/tiny_training.h"
+#include "megatron/base/error.h"
 #include "megatron/base/json.h"
 #include "megatron/cli/chaos_report.h"
+#include "megatron/config/chaos_options.h"
 
 namespace megatron {
 namespace {
@@ -81,6 +83,16 @@ TEST(ChaosPlan, KnowsTheNamesOfItsKinds) {
   EXPECT_FALSE(ends_the_ranks(FaultKind::drop_link)) << "unless they use the link";
 }
 
+TEST(ChaosOptions, ARunHangsLaterThanRanksWaitForAStoppedOne) {
+  ChaosOptions options;
+  EXPECT_EQ(seconds_until_hung(options, 0.2), 132);
+  EXPECT_EQ(seconds_until_hung(options, 5), 420);
+  options.timeout_seconds = 301;
+  EXPECT_EQ(seconds_until_hung(options, 5), 301);
+  options.timeout_seconds = 300;
+  EXPECT_THROW(seconds_until_hung(options, 5), UserError);
+}
+
 TEST(ChaosRun, ReadsTheLinesOfSteps) {
   const auto step = logged_step(
       " [2026-01-01 12:00:00] iteration       10/     100 | consumed samples:          320 | lm "
@@ -128,6 +140,15 @@ TEST(ChaosReport, SaysWhatIsWrong) {
               ElementsAre("the run ended with exit code 2"));
   EXPECT_THAT(problems_after([](ChaosResult& r) { r.broken.faults[0].recovery_s.reset(); }),
               ElementsAre("no step was finished after the kill of rank 1 after iteration 1"));
+  EXPECT_THAT(
+      problems_after([](ChaosResult& r) {
+        r.broken.faults[0].fault.kind = FaultKind::bit_flip;
+        r.broken.faults[0].recovery_s.reset();
+        r.broken.faults[0].is_unnoticed = true;
+      }),
+      ElementsAre("the bit-flip of rank 1 after iteration 1 was not noticed: the ranks were "
+                  "not started again"))
+      << "although every number is right";
   EXPECT_THAT(problems_after([](ChaosResult& r) { r.broken.faults[0].has_happened = false; }),
               ElementsAre("no fault happened: the run is too short, or its ranks were not found"));
   EXPECT_THAT(problems_after([](ChaosResult& r) { r.broken.steps.erase(2); }),
@@ -211,6 +232,25 @@ TEST(BrokenRuns, SurviveBrokenLinks) {
 
 TEST(BrokenRuns, SurviveBitFlips) {
   expect_survival("bit-flip", num_other_faults(), 5, replicated_training("60"));
+}
+
+/// After rank 1 was replaced, its process is the last child of the launcher.
+TEST(BrokenRuns, HitTheRankThatTheyReport) {
+  const TemporaryFolder folder;
+  const Ended ended = run_chaos_program(
+      "--json --seed 5 --faults 4 --kinds kill --scratch " + (folder / "scratch").string(),
+      joined(broken_training("60"), {"--inprocess-restart"}));
+  ASSERT_EQ(ended.code, 0) << ended.output;
+  std::vector<std::int64_t> reported, killed;
+  for (const Json& fault : parse_json(ended.output, "chaos")["faults"])
+    if (fault["happened"] == true) reported.push_back(fault["rank"]);
+  std::istringstream log(read_file(folder / "scratch" / "with-faults.log"));
+  const std::string begin = "megatron launch: rank ";
+  for (std::string line; std::getline(log, line);)
+    if (line.starts_with(begin) && line.find(" was killed by signal 9") != std::string::npos)
+      killed.push_back(std::stoll(line.substr(begin.size())));
+  EXPECT_EQ(killed, reported);
+  EXPECT_THAT(reported, ElementsAre(2, 1, 1, 2));
 }
 
 /// A run that does not continue from its checkpoint is not right.

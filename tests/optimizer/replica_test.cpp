@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "megatron/base/hardware_error.h"
 #include "megatron/optimizer/optimizer.h"
 #include "megatron/optimizer/replica_check.h"
@@ -75,6 +77,44 @@ TEST(ReplicaCheck, NamesParametersAndRanks) {
       EXPECT_THAT(error.what(), testing::Not(testing::HasSubstr("matrix4")));
     }
   });
+}
+
+/// Returns what the replicas say after each of `broken` has changed a weight in its own way.
+std::string difference_of(std::int64_t replicas, const std::vector<std::int64_t>& broken) {
+  std::string text;
+  on_data_ranks({.dp = replicas}, [&](const Rank& rank, Communicators& communicators) {
+    UsualModel model;
+    ParamStore store(declared_parameters(model),
+                     {.data_parallel = data_parallel_of({.dp = replicas}, rank, communicators)});
+    store.initialize(1);
+    if (std::ranges::count(broken, rank.index) > 0)
+      store.find("norm2")->value()[7].mul_(static_cast<double>(2 + rank.index));
+    try {
+      check_replicas(store);
+      ADD_FAILURE() << "a difference was not found";
+    } catch (const HardwareError& error) {
+      if (rank.index == 0) text = error.what();
+    }
+  });
+  return text;
+}
+
+TEST(ReplicaCheck, BlamesNobodyWithoutAMajority) {
+  const std::string unknown =
+      " differ, and which of them is right is unknown: suspect the hosts of all";
+  for (const std::int64_t broken : {0, 1}) {
+    const std::string text = difference_of(2, {broken});
+    EXPECT_THAT(text, testing::HasSubstr("norm2: ranks 0 and 1" + unknown));
+    EXPECT_THAT(text, testing::Not(testing::HasSubstr("differ from")));
+  }
+  EXPECT_THAT(difference_of(4, {1, 2}),
+              testing::HasSubstr("norm2: ranks (0, 3) and 1 and 2" + unknown));
+}
+
+TEST(ReplicaCheck, AMajorityIsMoreThanHalf) {
+  EXPECT_THAT(difference_of(3, {1}), testing::HasSubstr("norm2: ranks 1 differ from rank 0\n"));
+  EXPECT_THAT(difference_of(5, {0, 4}),
+              testing::HasSubstr("norm2: ranks 0, 4 differ from rank 1\n"));
 }
 
 TEST(ReplicaCheck, BlamesTheMinority) {

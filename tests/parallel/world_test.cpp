@@ -12,6 +12,7 @@
 
 #include "megatron/base/error.h"
 #include "megatron/parallel/comm.h"
+#include "megatron/parallel/rank_list.h"
 #include "parallel/forked_ranks.h"
 
 namespace megatron {

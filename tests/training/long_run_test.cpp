@@ -10,6 +10,7 @@
 #include <fstream>
 #include <thread>
 
+#include "megatron/base/exit_codes.h"
 #include "megatron/base/files.h"
 #include "megatron/checkpoint/checkpoint_root.h"
 #include "megatron/checkpoint/verify.h"
@@ -191,6 +192,37 @@ TEST_F(LongRunTest, NonPersistentCheckpointsBridgeTheGap) {
       HasSubstr("WARNING: non-persistent checkpoints are older than persistent checkpoint"));
   EXPECT_THAT(small_run::run(with({"--ckpt-step", "4", "--save", folder("back")})).log,
               HasSubstr("at iteration 4\n"));
+}
+
+/// The step that follows iteration 1 is rejected, and the checkpoint that is to repeat it has the
+/// iteration of a non-persistent one, which knows nothing of that step.
+TEST_F(LongRunTest, ARejectedStepIsRepeatedAlthoughANonPersistentCheckpointIsAsRecent) {
+  const std::vector<std::vector<std::string>> kinds{
+      {"global"}, {"local", "--non-persistent-local-ckpt-dir", folder("fast")}};
+  for (const std::vector<std::string>& kind : kinds) {
+    SCOPED_TRACE(kind.front());
+    const std::string save = folder("rejected_" + kind.front());
+    std::vector<std::string> flags{"--save",
+                                   save,
+                                   "--load",
+                                   save,
+                                   "--error-injection-rate",
+                                   "1",
+                                   "--error-injection-type",
+                                   "persistent_error",
+                                   "--non-persistent-save-interval",
+                                   "1",
+                                   "--non-persistent-ckpt-type"};
+    flags.insert(flags.end(), kind.begin(), kind.end());
+    EXPECT_EQ(small_run::run(flags).code, kExitResumeToDisambiguate);
+    const std::string recent = kind.size() > 1 ? folder("fast") : save + "/non_persistent";
+    EXPECT_THAT(kept(save), ElementsAre(1));
+    EXPECT_THAT(kept(recent), ElementsAre(1));
+    const auto resumed = small_run::run(flags);
+    EXPECT_THAT(resumed.log, HasSubstr("loading checkpoint from " + save + " at iteration 1\n"));
+    EXPECT_THAT(resumed.log, HasSubstr("Possible persistent error!"));
+    EXPECT_EQ(resumed.code, kExitFailedOnResultValidation);
+  }
 }
 
 /// Sends two signals while a checkpoint folder is being written: the save completes, and no other

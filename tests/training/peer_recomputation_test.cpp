@@ -133,7 +133,9 @@ TEST(PeerRecomputation, RightReplicasAgreeAndTheRunIsTheSame) {
       {"--use-distributed-optimizer", "--overlap-grad-reduce", "--overlap-param-gather"},
       {"--tensor-model-parallel-size", "2", "--sequence-parallel"},
       {"--pipeline-model-parallel-size", "2"},
-      {"--context-parallel-size", "2"}};
+      {"--context-parallel-size", "2"},
+      {"--num-experts", "4", "--moe-router-load-balancing-type", "global_aux_loss",
+       "--moe-aux-loss-coeff", "0.1"}};
   for (const std::vector<std::string>& layout : layouts) {
     SCOPED_TRACE(layout.front());
     std::vector<std::string> checked = layout;

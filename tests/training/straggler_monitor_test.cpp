@@ -112,6 +112,27 @@ TEST(StragglerMonitor, IsSilentUntilSwitchedOn) {
   EXPECT_THAT(log, Not(HasSubstr("fastest and slowest ranks")));
 }
 
+// Otherwise the traffic of a run grows with the square of its ranks.
+TEST(StragglerMonitor, TimesGoToRankZeroOnly) {
+  const RunConfig run = read_run(small_run::flags({"--train-iters", "3", "--eval-iters", "0",
+                                                   "--global-batch-size", "8", "--log-straggler"}),
+                                 4);
+  run_rank_threads(4, [&](Communicators& communicators) {
+    std::ostringstream out;
+    Trainer trainer =
+        set_up(run, out, {.communicators = &communicators, .cpus = {.count = 1 << 20}});
+    train(trainer, out);
+    std::int64_t num_sent = 0, num_spread = 0;
+    for (const CommCount& row : communicators.counters().rows()) {
+      if (row.operation == "send" && row.what == "text") num_sent += row.bytes;
+      if (row.operation == "all_gather" && row.what == "step times") num_spread += row.bytes;
+    }
+    constexpr std::int64_t kBytes = 2 * 10 * 8;  // ten numbers of each step but the first
+    EXPECT_EQ(num_sent, communicators.rank() == 0 ? 0 : kBytes);
+    EXPECT_EQ(num_spread, 0);
+  });
+}
+
 TEST(StragglerMonitor, ChangesNoNumber) {
   for (const Flags& layout : {Flags{}, Flags{"--tensor-model-parallel-size", "2",
                                              "--pipeline-model-parallel-size", "2"}}) {

@@ -21,6 +21,8 @@ namespace {
 
 using Words = std::vector<std::string>;
 
+constexpr const char* kDistributedTimeoutMinutes = "0.2";  ///< unless the command has one
+
 /// The command that is broken, read as the launcher and the ranks read it.
 struct BrokenCommand {
   Words launch_flags;  ///< with "launch", without "--"
@@ -52,6 +54,17 @@ BrokenCommand read_command(const Words& command) {
   return read;
 }
 
+bool has_distributed_timeout(const BrokenCommand& command) {
+  return command.run.parsed.is_set("distributed_timeout_minutes");
+}
+
+/// Returns after how many minutes ranks that wait for a stopped one end.
+double distributed_timeout_minutes(const BrokenCommand& command) {
+  return has_distributed_timeout(command)
+             ? command.run.options.settings.parallel.distributed_timeout_minutes
+             : std::stod(kDistributedTimeoutMinutes);
+}
+
 /// Returns the words of one run, which saves to `folder` and continues from there.
 Words words_of(const BrokenCommand& command, const std::filesystem::path& folder,
                std::int64_t max_restarts, bool flips_bits) {
@@ -67,9 +80,8 @@ Words words_of(const BrokenCommand& command, const std::filesystem::path& folder
   }
   if (flips_bits && settings.parallel.check_weight_hash_across_dp_replicas_interval == 0)
     words.insert(words.end(), {"--check-weight-hash-across-dp-replicas-interval", "1"});
-  // Ranks that wait for a stopped one end after this time.
-  if (!command.run.parsed.is_set("distributed_timeout_minutes"))
-    words.insert(words.end(), {"--distributed-timeout-minutes", "0.2"});
+  if (!has_distributed_timeout(command))
+    words.insert(words.end(), {"--distributed-timeout-minutes", kDistributedTimeoutMinutes});
   return words;
 }
 
@@ -115,7 +127,9 @@ ChaosOutcome run_one(const BrokenCommand& command, const fs::path& folder,
   const bool flips = flips_bits(options);
   const fs::path published = flips ? folder.parent_path() / (name + ".weights") : fs::path();
   if (flips) megatron::create_directories(published);
-  const auto restarts = static_cast<std::int64_t>(faults.size());
+  // Without a restart, --inprocess-restart is refused.
+  const std::int64_t fewest = command.run.options.settings.parallel.inprocess_restart ? 1 : 0;
+  const std::int64_t restarts = std::max(fewest, std::ssize(faults));
   ProgressBar bar(
       {.title = name,
        .total = static_cast<std::uint64_t>(command.run.options.settings.training.train_iters),
@@ -123,8 +137,9 @@ ChaosOutcome run_one(const BrokenCommand& command, const fs::path& folder,
   return run_with_faults(
       {.command = words_of(command, folder, restarts, flips),
        .log = folder.parent_path() / (name + ".log"),
+       .num_ranks = command.plan.max_world_size(),
        .faults = std::move(faults),
-       .timeout_s = options.timeout_seconds,
+       .timeout_s = seconds_until_hung(options, distributed_timeout_minutes(command)),
        .published_weights = published,
        .progress = [&](std::int64_t done) { bar.update(static_cast<std::uint64_t>(done)); }});
 }
@@ -155,6 +170,7 @@ int run_chaos(std::span<const std::string> args) try {
   const ChaosOptions options = read_chaos_options(args, words);
   const BrokenCommand command = read_command(words);
   if (flips_bits(options)) check_replicas_exist(command);
+  seconds_until_hung(options, distributed_timeout_minutes(command));  // refuses a contradiction
   const fs::path scratch = make_scratch(options);
   ChaosResult result{.seed = static_cast<std::uint64_t>(options.seed),
                      .num_ranks = command.plan.max_world_size(),

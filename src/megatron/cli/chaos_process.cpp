@@ -116,6 +116,19 @@ std::optional<Connection> choose_link(pid_t victim, const std::vector<pid_t>& pr
 
 }  // namespace
 
+void RankProcesses::update(const std::vector<pid_t>& children) {
+  is_complete_ = children.size() == by_rank_.size();
+  if (!is_complete_) return;
+  for (pid_t& process : by_rank_)
+    if (std::ranges::count(children, process) == 0) process = 0;
+  auto vacant = by_rank_.begin();
+  for (const pid_t child : children) {
+    if (std::ranges::count(by_rank_, child) > 0) continue;
+    vacant = std::find(vacant, by_rank_.end(), 0);
+    *vacant = child;
+  }
+}
+
 bool drop_link(pid_t victim, const std::vector<pid_t>& processes, std::uint64_t choice) {
   const auto link = choose_link(victim, processes, choice);
   return link && ::shutdown(link->socket.number(), SHUT_RDWR) == 0;

@@ -61,7 +61,10 @@ std::vector<std::string> problems_of(const ChaosResult& result) {
   if (!broken.hung && broken.code != 0)
     problems.push_back(format("the run ended with exit code %d", broken.code));
   for (const FaultOutcome& outcome : broken.faults) {
-    if (outcome.has_happened && !outcome.recovery_s)
+    if (outcome.is_unnoticed)
+      problems.push_back("the " + fault_text(outcome.fault) +
+                         " was not noticed: the ranks were not started again");
+    else if (outcome.has_happened && !outcome.recovery_s)
       problems.push_back("no step was finished after the " + fault_text(outcome.fault));
   }
   const bool is_untested =
@@ -96,8 +99,8 @@ std::string chaos_text(const ChaosResult& result) {
       result.num_wanted - std::ssize(result.broken.faults);
   if (num_missed > 0)
     text += format(
-        "  note: %lld of %lld faults did not happen: the run is too short for them, or its ranks "
-        "have no such connection (--cpu-transport gloo)\n",
+        "  note: %lld of %lld faults did not happen: the run is too short for them, no save met a "
+        "full disk, or its ranks have no such connection (--cpu-transport gloo)\n",
         wide(num_missed), wide(result.num_wanted));
   const std::vector<std::string> problems = problems_of(result);
   for (const std::string& problem : problems) text += "wrong: " + problem + "\n";
@@ -118,7 +121,8 @@ std::string chaos_json(const ChaosResult& result) {
                       {"step_part", outcome.fault.step_part},
                       {"happened", outcome.has_happened},
                       {"recovery_s", nullptr},
-                      {"repeated_steps", outcome.repeated_steps}});
+                      {"repeated_steps", outcome.repeated_steps},
+                      {"unnoticed", outcome.is_unnoticed}});
     if (outcome.recovery_s) faults.back()["recovery_s"] = *outcome.recovery_s;
   }
   const std::vector<std::string> problems = problems_of(result);

@@ -13,6 +13,7 @@
 #include <chrono>
 #include <csignal>
 #include <fstream>
+#include <optional>
 #include <utility>
 
 #include "megatron/base/error.h"
@@ -25,27 +26,18 @@ namespace megatron {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+using std::chrono::duration;
 using std::chrono::milliseconds;
 
-constexpr milliseconds kPause{1'500};       ///< of FaultKind::pause
-constexpr milliseconds kSlowTime{1'000};    ///< of FaultKind::slow
-constexpr milliseconds kSlowPeriod{100};    ///< half of which the rank stands still
-constexpr milliseconds kFullDisk{20'000};   ///< of FaultKind::full_disk, at most
-constexpr int kStepsOverLink = 3;           ///< after which a broken link has harmed nothing
-constexpr std::int64_t kPatienceSteps = 5;  ///< during which a rank may get what is to be broken
-constexpr rlim_t kFullDiskBytes = 1;        ///< limit of a file's size meanwhile
+constexpr milliseconds kPause{1'500};      ///< of FaultKind::pause
+constexpr milliseconds kSlowTime{1'000};   ///< of FaultKind::slow
+constexpr milliseconds kSlowPeriod{100};   ///< half of which the rank stands still
+constexpr milliseconds kFullDisk{20'000};  ///< of FaultKind::full_disk, at most
+constexpr rlim_t kFullDiskBytes = 1;       ///< limit of a file's size meanwhile
 
-double seconds_between(Clock::time_point begin, Clock::time_point end) {
-  return std::chrono::duration<double>(end - begin).count();
-}
-
-/// Returns the text between `begin` and the next " |" of a line; "" if there is none.
-std::string field_of(const std::string& line, const std::string& begin) {
-  const std::size_t at = line.find(begin);
-  if (at == std::string::npos) return "";
-  const std::size_t from = line.find_first_not_of(' ', at + begin.size()),
-                    end = line.find(" |", at);
-  return from < end && end != std::string::npos ? line.substr(from, end - from) : "";
+/// Returns whether the fault is ended by this program.
+bool lasts(FaultKind kind) {
+  return kind == FaultKind::pause || kind == FaultKind::slow || kind == FaultKind::full_disk;
 }
 
 /// The launcher as a child process in a group of its own. The destructor kills the group.
@@ -98,13 +90,13 @@ class ChildProgram {
     ::waitpid(std::exchange(pid_, -1), &status, 0);
     return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
   }
-  /// Returns the process ids of the ranks, in order of rank.
-  std::vector<pid_t> ranks() const {
+  /// Returns the process ids of the ranks, in order of creation.
+  std::vector<pid_t> children() const {
     std::ifstream file("/proc/" + std::to_string(pid_) + "/task/" + std::to_string(pid_) +
                        "/children");
-    std::vector<pid_t> ranks;
-    for (pid_t rank; file >> rank;) ranks.push_back(rank);
-    return ranks;
+    std::vector<pid_t> children;
+    for (pid_t child; file >> child;) children.push_back(child);
+    return children;
   }
 
  private:
@@ -117,33 +109,29 @@ class ChaosRun {
   explicit ChaosRun(const ChaosRunOptions& options)
       : options_(options),
         child_(options.command, signals_.saved_mask(), options.published_weights.string()),
-        log_(options.log, std::ios::binary) {
-    for (const Fault& fault : options.faults) outcome_.faults.push_back({.fault = fault});
-  }
+        log_(options.log, std::ios::binary),
+        ranks_(static_cast<std::size_t>(options.num_ranks)),
+        watch_(options.faults, Clock::now()) {}
 
   ChaosOutcome run() {
-    bool is_open = true;
-    while (is_open) {
+    bool is_open = true, has_hung = false;
+    while (is_open && !has_hung) {
       pollfd event{child_.output(), POLLIN, 0};
       if (::poll(&event, 1, 10) > 0) is_open = read_some();
+      ranks_.update(child_.children());
       advance();
       if (const auto signal = stop_signal()) {
         child_.kill_all();
         child_.wait();
         throw ChaosInterrupted{*signal, options_.log};
       }
-      if (Clock::now() - last_step_ > std::chrono::duration<double>(options_.timeout_s)) {
-        outcome_.hung = true;
-        child_.kill_all();
-        break;
-      }
+      has_hung = Clock::now() - watch_.last_step() > duration<double>(options_.timeout_s);
     }
-    outcome_.code = child_.wait();
-    outcome_.seconds = seconds_between(begin_, Clock::now());
-    // After a fault during the last step, no step follows.
-    if (outcome_.code == 0 && is_recovering())
-      outcome_.faults[next_ - 1].recovery_s = seconds_between(happened_, Clock::now());
-    return std::move(outcome_);
+    if (has_hung) child_.kill_all();
+    const int code = child_.wait();
+    ChaosOutcome outcome = watch_.finish(code, Clock::now());
+    outcome.hung = has_hung;
+    return outcome;
   }
 
  private:
@@ -165,58 +153,16 @@ class ChaosRun {
     partial_.append(buffer.data(), static_cast<std::size_t>(count));
     std::size_t from = 0;
     for (std::size_t end; (end = partial_.find('\n', from)) != std::string::npos; from = end + 1)
-      take(partial_.substr(from, end - from));
+      if (watch_.take(partial_.substr(from, end - from), Clock::now()) && options_.progress)
+        options_.progress(watch_.furthest_step());
     partial_.erase(0, from);
     return true;
   }
 
-  void take(const std::string& line) {
-    if (line.starts_with("megatron launch: restart ")) has_restarted_ = true;
-    if (line.starts_with("WARNING: saving iteration ")) has_failed_to_save_ = true;
-    auto step = logged_step(line);
-    if (!step) return;
-    step->may_be_wrong = weights_are_wrong();
-    const auto before = std::exchange(last_step_, Clock::now());
-    // A restart is no part of a step: the next fault would wait for its share of it.
-    if (!is_recovering()) step_s_ = seconds_between(before, last_step_);
-    const bool is_repeated = outcome_.steps.contains(step->iteration);
-    outcome_.steps[step->iteration].push_back(*step);
-    furthest_ = std::max(furthest_, step->iteration);
-    if (options_.progress) options_.progress(furthest_);
-    if (next_ == 0) return;
-    FaultOutcome& last = outcome_.faults[next_ - 1];
-    if (is_repeated) ++last.repeated_steps;
-    if (!last.has_happened || last.recovery_s || is_active_) return;
-    if (ends_the_ranks(last.fault.kind) && !has_restarted_) return;  // a step before the restart
-    if (breaks_a_link(last.fault.kind) && !has_restarted_ && ++steps_since_ < kStepsOverLink)
-      return;
-    last.recovery_s = seconds_between(happened_, last_step_);
-  }
-
   /// Makes the next fault happen when it is due, and ends the one that lasts.
   void advance() {
-    if (is_active_) return continue_fault();
-    if (next_ == outcome_.faults.size()) return;
-    if (is_recovering()) return;
-    const Fault& fault = outcome_.faults[next_].fault;
-    if (furthest_ < fault.iteration) return;
-    if (!due_) {
-      const auto delay = std::chrono::duration<double>(fault.step_part * step_s_);
-      due_ = Clock::now() + std::chrono::duration_cast<Clock::duration>(delay);
-    }
-    if (Clock::now() >= *due_) begin_fault(outcome_.faults[next_]);
-  }
-
-  /// Returns whether no step has been finished since the last fault.
-  bool is_recovering() const {
-    return next_ > 0 && outcome_.faults[next_ - 1].has_happened &&
-           !outcome_.faults[next_ - 1].recovery_s;
-  }
-
-  /// Returns whether the weights have a flipped bit.
-  bool weights_are_wrong() const {
-    return is_recovering() && !has_restarted_ &&
-           outcome_.faults[next_ - 1].fault.kind == FaultKind::bit_flip;
+    if (watch_.is_active()) return continue_fault();
+    if (const Fault* fault = watch_.due_fault(Clock::now())) begin_fault(*fault);
   }
 
   /// Changes the inside of a rank. Returns false if there is nothing to change, or not yet because
@@ -235,35 +181,23 @@ class ChaosRun {
     }
   }
 
-  void begin_fault(FaultOutcome& outcome) {
-    const std::vector<pid_t> ranks = child_.ranks();
-    const auto rank = static_cast<std::size_t>(outcome.fault.rank);
-    if (rank >= ranks.size()) return;  // the ranks are being started
-    if (!break_inside(outcome.fault, ranks, ranks[rank])) {
-      const bool is_hopeless = furthest_ - outcome.fault.iteration > kPatienceSteps;
-      if (is_hopeless) ++next_, due_.reset();
-      return;
-    }
-    ++next_;
-    steps_since_ = 0;
-    due_.reset();
-    outcome.has_happened = true;
-    happened_ = Clock::now();
-    has_restarted_ = has_failed_to_save_ = false;
-    victims_ = {ranks[rank]};
-    switch (outcome.fault.kind) {
+  void begin_fault(const Fault& fault) {
+    const std::vector<pid_t> ranks = ranks_.by_rank();
+    if (ranks.empty()) return;  // the ranks are being started
+    const pid_t victim = ranks[static_cast<std::size_t>(fault.rank)];
+    if (!break_inside(fault, ranks, victim)) return watch_.postpone_fault();
+    watch_.begin_fault(Clock::now(), lasts(fault.kind));
+    victims_ = {victim};
+    switch (fault.kind) {
       case FaultKind::kill:
         return signal(SIGKILL);
       case FaultKind::segfault:
         return signal(SIGSEGV);
       case FaultKind::stop:
-        return signal(SIGSTOP);
       case FaultKind::pause:
       case FaultKind::slow:
-        is_active_ = true;
         return signal(SIGSTOP);
       case FaultKind::full_disk:
-        is_active_ = true;
         victims_ = ranks;
         return limit_files(kFullDiskBytes);
       case FaultKind::drop_link:
@@ -274,8 +208,8 @@ class ChaosRun {
   }
 
   void continue_fault() {
-    const auto elapsed = Clock::now() - happened_;
-    switch (outcome_.faults[next_ - 1].fault.kind) {
+    const auto elapsed = Clock::now() - watch_.happened();
+    switch (watch_.last_fault().kind) {
       case FaultKind::pause:
         if (elapsed >= kPause) end_fault();
         return;
@@ -283,14 +217,14 @@ class ChaosRun {
         if (elapsed >= kSlowTime) return end_fault();
         return signal(elapsed % kSlowPeriod < kSlowPeriod / 2 ? SIGSTOP : SIGCONT);
       default:
-        if (has_failed_to_save_ || elapsed >= kFullDisk) end_fault();
+        if (watch_.has_failed_to_save() || watch_.has_restarted() || elapsed >= kFullDisk)
+          end_fault();
     }
   }
 
   void end_fault() {
-    is_active_ = false;
-    outcome_.faults[next_ - 1].fault.kind == FaultKind::full_disk ? limit_files(RLIM_INFINITY)
-                                                                  : signal(SIGCONT);
+    watch_.end_fault();
+    watch_.last_fault().kind == FaultKind::full_disk ? limit_files(RLIM_INFINITY) : signal(SIGCONT);
   }
 
   void signal(int number) const {
@@ -312,32 +246,12 @@ class ChaosRun {
   ChildProgram child_;
   std::ofstream log_;
   std::string partial_;  ///< the beginning of a line
-  ChaosOutcome outcome_;
-  const Clock::time_point begin_ = Clock::now();
-  Clock::time_point last_step_ = begin_, happened_ = begin_;
-  std::int64_t furthest_ = 0;  ///< step
-  double step_s_ = 0;          ///< time of the last step that no fault made longer
-  std::size_t next_ = 0;       ///< fault
-  std::optional<Clock::time_point> due_;
-  int steps_since_ = 0;                                      ///< the last fault
-  bool is_active_ = false;                                   ///< the last fault lasts
-  bool has_restarted_ = false, has_failed_to_save_ = false;  ///< since the last fault
+  RankProcesses ranks_;
+  ChaosWatch watch_;
   std::vector<pid_t> victims_;
 };
 
 }  // namespace
-
-std::optional<LoggedStep> logged_step(const std::string& line) {
-  const std::size_t at = line.find("] iteration ");
-  if (at == std::string::npos || line.find('/', at) == std::string::npos) return std::nullopt;
-  LoggedStep step;
-  const std::string number = line.substr(at + 12, line.find('/', at) - at - 12);
-  if (number.find_first_not_of(" 0123456789") != std::string::npos) return std::nullopt;
-  step.iteration = std::atoll(number.c_str());
-  step.loss = field_of(line, "lm loss: ");
-  step.grad_norm = field_of(line, "grad norm: ");
-  return step.iteration > 0 ? std::optional(step) : std::nullopt;
-}
 
 ProgramOutput output_of_program(const std::vector<std::string>& words) {
   sigset_t mask;

@@ -73,18 +73,15 @@ void check_command(const LaunchPlan& plan) {
   check_command(plan.command, plan.min_nodes * plan.ranks_per_node);
 }
 
-void report(const LaunchResult& result, const std::vector<std::string>& last_lines) {
-  if (result.code == 0 || result.code == 2 || result.stopped_as_asked)
-    return;  // there was no failure, or the rank has printed its message
-  std::cerr << "megatron launch: rank " << *result.rank << " " << result.description;
-  if (!result.cause.empty()) {
-    std::cerr << ", because " << result.cause << std::endl;
-    return;
-  }
-  if (!last_lines.empty()) std::cerr << "; the last lines of its stderr:";
-  std::cerr << "\n";
-  for (const std::string& line : last_lines) std::cerr << "  " << line;
-  std::cerr << std::flush;
+/// Returns lines that name the failure; "" if there was none, or the rank has printed its message.
+std::string failure_text(const LaunchResult& result, const std::vector<std::string>& last_lines) {
+  if (result.code == 0 || result.code == 2 || result.stopped_as_asked) return "";
+  std::string text =
+      "megatron launch: rank " + std::to_string(*result.rank) + " " + result.description;
+  if (!result.cause.empty()) return text + ", because " + result.cause + "\n";
+  text += last_lines.empty() ? "\n" : "; the last lines of its stderr:\n";
+  for (const std::string& line : last_lines) text += "  " + line;
+  return text;
 }
 
 /// What the command's own settings ask of its launcher.
@@ -131,6 +128,8 @@ std::chrono::milliseconds milliseconds_of(double seconds) {
 /// Time for the other launchers to read that the run has ended.
 constexpr std::chrono::seconds kTellTheEndLimit{5};
 
+/// Time for the reader of stderr to take the launcher's last messages.
+constexpr int kMessageMilliseconds = 5'000;
 /// Why a run has ended, for the launchers of other hosts.
 constexpr const char* kEndedBySignal = "a signal has ended the launcher of the first host";
 
@@ -151,7 +150,10 @@ class Launch {
         agent_(Agent::join(agent_options())) {}
   Launch(const Launch&) = delete;
   Launch& operator=(const Launch&) = delete;
-  ~Launch() { end_kept(std::move(kept_)); }
+  ~Launch() {
+    end_kept(std::move(kept_));
+    finish_messages();
+  }
 
   int run() {
     if (plan_.min_nodes < plan_.max_nodes && !can_grow_)
@@ -230,10 +232,9 @@ class Launch {
     const bool is_known = end.code == 0 || end.reason.empty() || end.reason == own_.description ||
                           (end_signal_ != 0 && end.reason == kEndedBySignal) ||
                           (own_.is_consequence && end.code != 2);
-    if (!is_known) std::cerr << "megatron launch: error: " << end.reason << std::endl;
+    if (!is_known) err_.add("megatron launch: error: " + end.reason + "\n");
     if (plan_.max_nodes > 1 && end.code != 0 && end.restarts > 1)
-      std::cerr << "megatron launch: hosts whose failures ended a start: " << end.blame
-                << std::endl;
+      err_.add("megatron launch: hosts whose failures ended a start: " + end.blame + "\n");
     return end.code;
   }
 
@@ -253,9 +254,9 @@ class Launch {
       if (was_told_to_end() && !agent_->end_run(code_of_stop(end_signal_), kEndedBySignal))
         throw EndsWaiting{code_of_stop(end_signal_)};
       if (const std::string reason = agent_->lost_reason(); !reason.empty()) {
-        std::cerr << "megatron launch: error: the launcher of the first host, at "
-                  << plan_.master_addr << ":" << plan_.master_port << ", is lost: " << reason
-                  << "\n  fix: look at that host, and start the launchers again" << std::endl;
+        err_.add("megatron launch: error: the launcher of the first host, at " + plan_.master_addr +
+                 ":" + std::to_string(plan_.master_port) + ", is lost: " + reason +
+                 "\n  fix: look at that host, and start the launchers again\n");
         // A rank that this launcher has ended does not say what has failed.
         const bool is_ended = own_.code == 0 || (own_.is_consequence && own_.code > 128);
         throw EndsWaiting{is_ended ? 1 : own_.code};
@@ -263,28 +264,35 @@ class Launch {
       const double waited_s =
           std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
       if (waited_s >= next_line_s && !agent_->waiting_text().empty()) {
-        std::cerr << "megatron launch: waiting: " << agent_->waiting_text()
-                  << format(" (%.0f s)", waited_s) << std::endl;
+        err_.add("megatron launch: waiting: " + agent_->waiting_text() +
+                 format(" (%.0f s)\n", waited_s));
         next_line_s = waited_s < 60 ? waited_s + 6 : waited_s + 60;
       }
-      std::array<pollfd, 2> events{
-          {{agent_->descriptor(), POLLIN, 0}, {signals_.descriptor(), POLLIN, 0}}};
-      ::poll(events.data(), events.size(), 200);
+      std::array<pollfd, 3> events{{{agent_->descriptor(), POLLIN, 0},
+                                    {signals_.descriptor(), POLLIN, 0},
+                                    {err_.descriptor(), POLLOUT, 0}}};
+      ::poll(events.data(), err_.is_empty() ? 2 : 3, 200);
+      if (events[2].revents != 0) err_.write_some();
     }
   }
 
-  void announce(const Decision& round) const {
+  void announce(const Decision& round) {
+    std::string text = "megatron launch: start " + std::to_string(round.round);
     if (round.is_restart)
-      std::cerr << "megatron launch: restart " << round.restarts << " of " << plan_.max_restarts;
-    else
-      std::cerr << "megatron launch: start " << round.round;
+      text = "megatron launch: restart " + std::to_string(round.restarts) + " of " +
+             std::to_string(plan_.max_restarts);
     if (plan_.max_nodes > 1) {
-      std::cerr << " on " << round.num_hosts << (round.num_hosts == 1 ? " host: " : " hosts: ")
-                << round.reason;
-      if (round.is_restart && round.restarts > 1)
-        std::cerr << " (failures so far: " << round.blame << ")";
+      text += " on " + std::to_string(round.num_hosts) +
+              (round.num_hosts == 1 ? " host: " : " hosts: ") + round.reason;
+      if (round.is_restart && round.restarts > 1) text += " (failures so far: " + round.blame + ")";
     }
-    std::cerr << std::endl;
+    err_.add(text + "\n");
+  }
+
+  /// Writes the messages that are left, unless their reader stands still.
+  void finish_messages() {
+    pollfd event{err_.descriptor(), POLLOUT, 0};
+    while (!err_.is_empty() && ::poll(&event, 1, kMessageMilliseconds) > 0) err_.write_some();
   }
 
   static HostResult host_result(const LaunchResult& result) {
@@ -335,7 +343,7 @@ class Launch {
     is_leaving_ = is_leaving_ || result.is_leaving;
     own_ = host_result(result);
     agent_->report_end(round.round, own_);
-    report(result, supervisor.finish_output(end_signal_));
+    err_.add(failure_text(result, supervisor.finish_output(end_signal_)));
     kept_ = supervisor.take_kept();
   }
 

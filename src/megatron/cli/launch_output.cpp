@@ -25,9 +25,14 @@ void OutputQueue::add(std::string_view text) {
 }
 
 void OutputQueue::write_some() {
-  // A pipe that is ready accepts PIPE_BUF bytes without blocking.
-  const ssize_t written =
-      ::write(descriptor_, text_.data(), std::min<std::size_t>(text_.size(), PIPE_BUF));
+  // A pipe that is ready accepts PIPE_BUF bytes without blocking. Several launchers may write to
+  // one file, so whole lines are written where that is possible.
+  std::size_t size = std::min<std::size_t>(text_.size(), PIPE_BUF);
+  if (size < text_.size()) {
+    const std::size_t line_end = text_.rfind('\n', size - 1);
+    if (line_end != std::string::npos) size = line_end + 1;
+  }
+  const ssize_t written = ::write(descriptor_, text_.data(), size);
   if (written >= 0) {
     text_.erase(0, static_cast<std::size_t>(written));
   } else if (errno != EAGAIN && errno != EINTR) {

@@ -34,8 +34,8 @@ constexpr double kPostSeconds = 0.5;
 /// Seconds for the first launcher to let the ranks save for a host that leaves. Then this launcher
 /// stops its ranks, and with them the run.
 constexpr double kLeaveAnswerSeconds = 5;
-/// Seconds that ranks have to end by themselves after the launcher of the first host is lost. They
-/// notice it when a connection has been silent for kSilentHostSeconds.
+/// Seconds for a silent launcher of the first host to answer again. Where its connection has ended,
+/// the ranks notice that through their own launcher, and have this time to end by themselves.
 constexpr double kLostLeaderSeconds = 15;
 /// Limit of a wait for events while the agent must be served regularly.
 constexpr int kTickMilliseconds = 500;

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "megatron/base/error.h"
+#include "megatron/base/format.h"
 #include "megatron/config/command_line.h"
 
 namespace megatron {
@@ -24,8 +25,8 @@ const FieldTable<ChaosOptions>& chaos_table() {
     t.field("kinds", &ChaosOptions::kinds,
             "what may happen to a rank; kill, segfault: it dies; stop: it stands still for ever; "
             "pause: for seconds; slow: it has half of its time for seconds; full-disk: no rank can "
-            "write files until a save has failed; drop-link: a connection to another rank is shut "
-            "down; "
+            "write files until a save has failed, or 20 s have passed; drop-link: a connection to "
+            "another rank is shut down; "
             "corrupt-link: foreign bytes are sent over it; bit-flip: a bit of one replica's weight "
             "changes, which is not among the kinds unless given")
         .choices({"kill", "segfault", "stop", "pause", "slow", "full-disk", "drop-link",
@@ -34,8 +35,11 @@ const FieldTable<ChaosOptions>& chaos_table() {
             "folder for checkpoints and logs; it must be empty; none: a temporary one, which stays "
             "if the run is wrong")
         .value_name("DIR");
-    t.field("timeout_seconds", &ChaosOptions::timeout_seconds,
-            "a run that finishes no step for so long hangs")
+    t.field(
+         "timeout_seconds", &ChaosOptions::timeout_seconds,
+         "a run that finishes no step for so long hangs; none: 120 more than "
+         "--distributed-timeout-minutes of the command, after which ranks that wait for a stopped "
+         "one end")
         .above(0);
     t.field("json", &ChaosOptions::json, "print one JSON object instead of a table");
     return t;
@@ -55,6 +59,20 @@ ChaosOptions read_chaos_options(std::span<const std::string> args,
                      "pretrain gpt …"});
   command.assign(separator + 1, args.end());
   return options;
+}
+
+double seconds_until_hung(const ChaosOptions& options, double distributed_timeout_minutes) {
+  constexpr double kWithoutWaiting = 120;
+  const double waited = 60 * distributed_timeout_minutes;
+  const double limit = options.timeout_seconds.value_or(waited + kWithoutWaiting);
+  if (limit <= waited)
+    throw UserError(
+        {format("--timeout-seconds %g", limit),
+         format("ends a run before the ranks that wait for a stopped one do, after %g s "
+                "(--distributed-timeout-minutes %g)",
+                waited, distributed_timeout_minutes),
+         format("leave it out, or give at least %g", waited + kWithoutWaiting)});
+  return limit;
 }
 
 }  // namespace megatron

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -16,7 +17,7 @@ struct ChaosOptions {
   std::vector<std::string> kinds = {"kill", "segfault",  "stop",      "pause",
                                     "slow", "full-disk", "drop-link", "corrupt-link"};
   std::string scratch;  ///< "": a temporary folder, which is removed after a right run
-  double timeout_seconds = 120;
+  std::optional<double> timeout_seconds;  ///< see seconds_until_hung()
   bool json = false;
 };
 
@@ -26,5 +27,10 @@ const FieldTable<ChaosOptions>& chaos_table();
 /// are none.
 ChaosOptions read_chaos_options(std::span<const std::string> args,
                                 std::vector<std::string>& command);
+
+/// Returns after how many seconds without a finished step a run hangs. Ranks that wait for a
+/// stopped one end after `distributed_timeout_minutes` and are then started again, so the default
+/// leaves two minutes for this. Throws a UserError if --timeout-seconds ends the run earlier.
+double seconds_until_hung(const ChaosOptions& options, double distributed_timeout_minutes);
 
 }  // namespace megatron

@@ -108,8 +108,7 @@ void add_gradient_fields(FieldTable<ParallelConfig>& t) {
   t.field("check_weight_hash_across_dp_replicas_interval",
           &Config::check_weight_hash_across_dp_replicas_interval,
           "number of iterations between checks that all replicas have equal weights, which is also "
-          "checked before a "
-          "checkpoint is complete; 0: never")
+          "checked before a checkpoint is complete; 0: never")
       .at_least(0)
       .at_most(kMaxSize);
   t.field("check_microbatch_across_dp_replicas_interval",

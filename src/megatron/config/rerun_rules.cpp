@@ -21,6 +21,21 @@ std::string shared_by(S s) {
   return zero_stage(s.parallel) > 1 ? stage_flag(s.parallel) : "";
 }
 
+/// Returns the flag that packs sequences; "" when none does.
+std::string packing_flag(S s) {
+  if (s.data.dataloader_inter_document_masking) return "--dataloader-inter-document-masking";
+  return s.data.sft ? "--sft" : "";
+}
+
+/// Returns why no replica can compute the microbatch of another; "" when it can.
+std::string not_recomputed_because_of(S s) {
+  if (const std::string flag = shared_by(s); !flag.empty())
+    return flag + ", with which replicas compute a microbatch together";
+  if (const std::string flag = packing_flag(s); !flag.empty())
+    return flag + ", with which replicas pack sequences of different numbers and lengths";
+  return "";
+}
+
 }  // namespace
 
 Problems validate_reruns(const Settings& settings, const FieldNames& skip) {
@@ -51,16 +66,16 @@ Problems validate_reruns(const Settings& settings, const FieldNames& skip) {
              "leave --no-check-for-nan-in-loss-and-grad out, or add --check-for-spiky-loss"};
        }},
       {{"check_microbatch_across_dp_replicas_interval", "expert_model_parallel_size",
-        "hybrid_context_parallel", "zero_stage", "data_parallel_sharding_strategy"},
+        "hybrid_context_parallel", "zero_stage", "data_parallel_sharding_strategy",
+        "dataloader_inter_document_masking", "sft"},
        [](S s) {
          return s.parallel.check_microbatch_across_dp_replicas_interval > 0 &&
-                !shared_by(s).empty();
+                !not_recomputed_because_of(s).empty();
        },
        [](S s) {
-         return UserError::Parts{
-             "--check-microbatch-across-dp-replicas-interval",
-             "excludes " + shared_by(s) + ", with which replicas compute a microbatch together",
-             "leave one of the two out"};
+         return UserError::Parts{"--check-microbatch-across-dp-replicas-interval",
+                                 "excludes " + not_recomputed_because_of(s),
+                                 "leave one of the two out"};
        }},
   };
   return evaluate(rules, settings, skip);

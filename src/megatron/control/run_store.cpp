@@ -15,8 +15,9 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr milliseconds kMaxPollInterval{500};
-/// After this time a wait lets the store tell it, and asks only to see whether it still answers.
 constexpr milliseconds kWatchConnectTimeout{1'000};
+/// After the first polls a wait lets the store tell it, and asks only to see whether it still
+/// answers.
 constexpr milliseconds kFirstPolls{50}, kAskInterval{5'000};
 /// The timer takes a longer pause for a suspension of the process.
 constexpr milliseconds kWatchSlice{500};

@@ -1,6 +1,6 @@
 // The key-value store that connects the ranks of a run, hosted by rank 0 or by torchrun's agent. A
-// rank has one connection for all its threads. Waits poll, so that no thread occupies the
-// connection for long; wait_for_ranks.h also ends them when a rank fails elsewhere.
+// rank has one connection for all its threads. A wait polls at first and then lets the store tell
+// it over a connection of its own; wait_for_ranks.h also ends it when a rank fails elsewhere.
 #pragma once
 
 #include <chrono>

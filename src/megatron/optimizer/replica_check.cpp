@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <map>
 #include <span>
 #include <utility>
 #include <vector>
@@ -22,28 +23,56 @@ std::int64_t hash_of(const at::Tensor& tensor) {
   return static_cast<std::int64_t>(checksum(bytes));
 }
 
-/// Returns two hashes per parameter: one of its value and one of its precise value.
+/// Returns two hashes per parameter: one of its value, and one of its main weight, or 0 without
+/// one.
 std::vector<std::int64_t> hashes_of(const std::vector<const Parameter*>& parameters) {
   std::vector<std::int64_t> hashes;
   for (const Parameter* parameter : parameters) {
     hashes.push_back(hash_of(parameter->value()));
-    hashes.push_back(hash_of(parameter->precise_value()));
+    hashes.push_back(parameter->has_main() ? hash_of(parameter->precise_value()) : 0);
   }
   return hashes;
 }
 
-/// Hashes of a parameter's value and precise value.
+/// Hashes of a parameter's value and main weight.
 using Hashes = std::pair<std::int64_t, std::int64_t>;
+using Ranks = std::vector<std::int64_t>;
 
-/// Returns the first rank that has what most ranks have.
-std::size_t most_common(const std::vector<Hashes>& of_ranks) {
-  std::size_t best = 0;
-  std::ptrdiff_t most = 0;
-  for (std::size_t i = 0; i < of_ranks.size(); ++i) {
-    const std::ptrdiff_t count = std::ranges::count(of_ranks, of_ranks[i]);
-    if (count > most) most = count, best = i;
+std::string list_of(const Ranks& ranks) {
+  std::string list;
+  for (const std::int64_t rank : ranks) list += (list.empty() ? "" : ", ") + std::to_string(rank);
+  return list;
+}
+
+/// Returns the ranks that hold one value, for each value, by their first ranks.
+std::vector<Ranks> ranks_by_value(const std::vector<Hashes>& of_ranks, const Ranks& numbers) {
+  std::map<Hashes, Ranks> by_hashes;
+  for (std::size_t rank = 0; rank < of_ranks.size(); ++rank)
+    by_hashes[of_ranks[rank]].push_back(numbers[rank]);
+  std::vector<Ranks> groups;
+  for (auto& [hashes, ranks] : by_hashes) groups.push_back(std::move(ranks));
+  std::ranges::sort(groups);
+  return groups;
+}
+
+/// Says which ranks differ from the majority. Without a majority no value is known to be right.
+std::string difference_text(const std::vector<Ranks>& groups, std::size_t num_ranks) {
+  const auto usual = std::ranges::find_if(
+      groups, [&](const Ranks& ranks) { return 2 * ranks.size() > num_ranks; });
+  if (usual != groups.end()) {
+    Ranks others;
+    for (auto group = groups.begin(); group != groups.end(); ++group) {
+      if (group != usual) others.insert(others.end(), group->begin(), group->end());
+    }
+    std::ranges::sort(others);
+    return "ranks " + list_of(others) + " differ from rank " + std::to_string(usual->front());
   }
-  return best;
+  std::string names;
+  for (const Ranks& ranks : groups)
+    names += (names.empty() ? "" : " and ") +
+             (ranks.size() == 1 ? list_of(ranks) : "(" + list_of(ranks) + ")");
+  return "ranks " + names +
+         " differ, and which of them is right is unknown: suspect the hosts of all";
 }
 
 /// Differences between replicas: the number of parameters, and a line for each of the first.
@@ -62,15 +91,11 @@ void compare(const std::vector<const Parameter*>& parameters, const Axis& all, c
     std::vector<Hashes> of_ranks;
     for (const std::vector<std::int64_t>& numbers : hashes)
       of_ranks.emplace_back(numbers[2 * p], numbers[2 * p + 1]);
-    const std::size_t usual = most_common(of_ranks);
-    std::string ranks;
-    for (std::size_t rank = 0; rank < of_ranks.size(); ++rank) {
-      if (of_ranks[rank] != of_ranks[usual])
-        ranks += (ranks.empty() ? "" : ", ") + std::to_string(all.comm->ranks()[rank]);
-    }
-    if (ranks.empty() || ++differences.count > kMaxNames) continue;
-    differences.lines += "\n  " + parameters[p]->name() + ": ranks " + ranks +
-                         " differ from rank " + std::to_string(all.comm->ranks()[usual]);
+    if (std::ranges::count(of_ranks, of_ranks.front()) == std::ssize(of_ranks)) continue;
+    if (++differences.count > kMaxNames) continue;
+    differences.lines +=
+        "\n  " + parameters[p]->name() + ": " +
+        difference_text(ranks_by_value(of_ranks, all.comm->ranks()), of_ranks.size());
   }
 }
 

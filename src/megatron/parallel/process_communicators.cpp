@@ -17,6 +17,7 @@
 #include "megatron/parallel/gloo/gloo_channel.h"
 #include "megatron/parallel/gloo/message_transport.h"
 #include "megatron/parallel/nccl/nccl_comm.h"
+#include "megatron/parallel/rank_list.h"
 #include "megatron/parallel/rendezvous/c10d_store.h"
 #include "megatron/parallel/rendezvous/wait_for_ranks.h"
 #include "megatron/parallel/shared_memory/host_groups.h"
@@ -262,13 +263,13 @@ std::shared_ptr<Transport> ProcessCommunicators::make_shared_memory_transport(
     store_.set(key + "/" + std::to_string(first), block->handle());
   } else {
     const auto find_failure = [&] {
-      return host_groups_.host_status->is_dead(first) ? name_ranks({first}) + " died"
+      return host_groups_.host_status->is_dead(first) ? ranks_text({first}) + " died"
                                                       : host_groups_.host_status->failure();
     };
     const StoreWait wait{.what = what, .timeout = options_.timeout, .find_failure = find_failure};
     block = SharedMemory::open(wait_for_ranks(store_, key, {first}, wait).front(), bytes);
     if (!block)
-      throw CommError(what + ": " + name_ranks({first}) + " has closed its shared memory");
+      throw CommError(what + ": " + ranks_text({first}) + " has closed its shared memory");
   }
   return std::make_shared<SharedMemoryTransport>(
       SharedMemoryArea(std::move(block), group_info.size()), group_info, host_groups_.host_status,

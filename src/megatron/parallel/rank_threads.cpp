@@ -11,6 +11,7 @@
 
 #include "megatron/base/error.h"
 #include "megatron/parallel/comm_slots.h"
+#include "megatron/parallel/rank_list.h"
 #include "megatron/parallel/shared_memory/shared_memory_transport.h"
 #include "megatron/parallel/transport/queued_comm.h"
 
@@ -40,7 +41,7 @@ class ThreadWorld {
   void fail(std::int64_t rank, const std::string& reason, std::exception_ptr error) {
     const std::lock_guard lock(mutex_);
     if (!first_) first_ = std::move(error);
-    host_status->fail(name_ranks({rank}) + " failed: " + reason, /*is_explained=*/true);
+    host_status->fail(ranks_text({rank}) + " failed: " + reason, /*is_explained=*/true);
   }
   std::exception_ptr first_failure() const { return first_; }
 

@@ -6,6 +6,7 @@
 
 #include "megatron/base/error.h"
 #include "megatron/parallel/comm.h"
+#include "megatron/parallel/rank_list.h"
 #include "megatron/parallel/shared_memory/spin_wait.h"
 #include "megatron/parallel/world_state.h"
 
@@ -51,7 +52,7 @@ void World::State::wait_until_finished() {
     const auto now = std::chrono::steady_clock::now();
     require_living();
     if (now >= deadline)
-      throw CommError("the end of this run: " + name_ranks(run_status_->remaining_ranks()) +
+      throw CommError("the end of this run: " + ranks_text(run_status_->remaining_ranks()) +
                       " did not end within " + time_text(timeout_) +
                       " after rank 0; if what they do takes longer, raise "
                       "--distributed-timeout-minutes");
@@ -71,7 +72,7 @@ void World::State::require_living() {
     if (notice->has_process_ended(rank)) ended.push_back(rank);
   const std::vector<std::int64_t> ranks = run_status_->remaining_of(std::move(ended));
   if (!ranks.empty())
-    throw CommError(name_ranks(ranks) + " died after the last step, before the end of the run");
+    throw CommError(ranks_text(ranks) + " died after the last step, before the end of the run");
 }
 
 /// Must precede leave(), because the store may end as soon as a rank has left.

@@ -12,6 +12,7 @@
 
 #include "megatron/base/error.h"
 #include "megatron/config/run_command.h"
+#include "megatron/parallel/rank_list.h"
 #include "megatron/parallel/shared_memory/spin_wait.h"
 
 namespace megatron {
@@ -152,7 +153,7 @@ void World::State::post_lost_ranks() {
   std::string names;
   for (const std::string& host : hosts) names += (names.empty() ? "" : ", ") + host;
   run_status_->post({environment_.rank, "", 1,
-                     "error: the connection to " + name_ranks(lost) + " on " + names +
+                     "error: the connection to " + ranks_text(lost) + " on " + names +
                          " is lost: the process died, the host is down or the network is cut",
                      true});
 }

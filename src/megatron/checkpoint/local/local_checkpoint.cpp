@@ -1,8 +1,11 @@
 #include "megatron/checkpoint/local/local_checkpoint.h"
 
 #include <algorithm>
+#include <exception>
 #include <ostream>
 #include <set>
+#include <sstream>
+#include <utility>
 
 #include "megatron/base/error.h"
 #include "megatron/base/files.h"
@@ -15,6 +18,7 @@
 #include "megatron/checkpoint/local/transfers.h"
 #include "megatron/checkpoint/pending_folder.h"
 #include "megatron/parallel/comm.h"
+#include "megatron/parallel/object_collectives.h"
 
 namespace megatron {
 namespace {
@@ -176,18 +180,58 @@ class LocalSearcher {
   const FolderOwners owners_;
 };
 
-/// Returns a mark for each file of the manifest that is one of `names`.
-std::string marks_of(const Manifest& manifest, const std::set<std::string>& names) {
-  std::string marks;
-  for (const auto& [file, header] : manifest.headers) marks += names.contains(file) ? '1' : '0';
-  return marks;
+/// What a rank has to do with the files of a checkpoint, each by its place in the manifest.
+struct FilesOfRank {
+  std::vector<std::size_t> lacking = {};  ///< needed by the rank, and not in its folder
+  std::vector<std::size_t> held = {};     ///< in the folder of a leader
+};
+
+std::vector<std::size_t> find_lacking(const fs::path& folder, const Manifest& manifest,
+                                      const std::set<std::string>& needed) {
+  std::vector<std::size_t> lacking;
+  std::size_t file = 0;
+  for (const auto& [name, header] : manifest.headers) {
+    if (needed.contains(name) && !fs::exists(folder / name)) lacking.push_back(file);
+    ++file;
+  }
+  return lacking;
 }
 
-std::vector<bool> parse_marks(const std::string& text, std::size_t begin, std::size_t count) {
-  MEGATRON_CHECK(text.size() >= begin + count, "the ranks do not have one manifest");
-  std::vector<bool> marks(count);
-  for (std::size_t i = 0; i < count; ++i) marks[i] = text[begin + i] == '1';
-  return marks;
+/// Returns the files of `folder`, in the order of the manifest.
+std::vector<std::size_t> find_held(const fs::path& folder, const Manifest& manifest) {
+  const std::vector<std::string> names = held_files(folder, manifest);
+  std::vector<std::size_t> held;
+  std::size_t file = 0;
+  for (const auto& [name, header] : manifest.headers) {
+    if (held.size() < names.size() && names[held.size()] == name) held.push_back(file);
+    ++file;
+  }
+  return held;
+}
+
+/// Converts to and from the text that ranks exchange: two lists of numbers with a ";" after each.
+/// Its length grows with the files of the rank, and not with those of the checkpoint.
+std::string text_of(const FilesOfRank& files) {
+  std::string text;
+  for (const auto* list : {&files.lacking, &files.held}) {
+    for (const std::size_t file : *list) text += std::to_string(file) + ' ';
+    text += ';';
+  }
+  return text;
+}
+
+FilesOfRank parse_files(const std::string& text, std::size_t num_files) {
+  const auto parse = [&](const std::string& list) {
+    std::vector<std::size_t> numbers;
+    std::istringstream stream(list);
+    for (std::size_t file = 0; stream >> file;) {
+      MEGATRON_CHECK(file < num_files, "the ranks do not have one manifest");
+      numbers.push_back(file);
+    }
+    return numbers;
+  };
+  const std::size_t end = text.find(';');
+  return {parse(text.substr(0, end)), parse(text.substr(end + 1))};
 }
 
 /// Makes this rank's transfers, in order, and returns their number and bytes.
@@ -222,21 +266,31 @@ std::optional<LocalChoice> choose_local_checkpoint(const LocalSearch& search, st
 FetchedShards fetch_local_shards(const CheckpointSource& source, const ParamStore& store,
                                  Optimizer* optimizer, const Axis& world) {
   const fs::path& folder = source.folder;
+  Manifest manifest;
+  FilesOfRank mine;
+  std::exception_ptr error;
+  try {
+    manifest = read_manifest(folder);
+    mine.lacking = find_lacking(folder, manifest, needed_files(manifest, store, optimizer));
+  } catch (const std::exception&) {  // thrown on all ranks below
+    error = std::current_exception();
+  }
+  const double has_work = error || !mine.lacking.empty() ? 1 : 0;
+  if (all_reduce_max({world, store.device()}, {has_work}, "missing shards").front() == 0) return {};
   const CollectiveSteps steps(world, store.device());
   const FolderOwners owners = find_folder_owners(folder.parent_path(), world, store.device());
-  const Manifest manifest = read_manifest(folder);
+  const std::vector<std::string> texts = steps.run_on_all_ranks([&] {
+    if (error) std::rethrow_exception(error);
+    if (owners.is_leader(world.rank)) mine.held = find_held(folder, manifest);
+    return text_of(mine);
+  });
   std::vector<std::string> files;
   for (const auto& [file, header] : manifest.headers) files.push_back(file);
-  const std::vector<std::string> marks = steps.run_on_all_ranks([&] {
-    const std::vector<std::string> held =
-        owners.is_leader(world.rank) ? held_files(folder, manifest) : std::vector<std::string>();
-    return marks_of(manifest, needed_files(manifest, store, optimizer)) +
-           marks_of(manifest, {held.begin(), held.end()});
-  });
-  FileMarks needed, held;
-  for (const std::string& text : marks) {
-    needed.push_back(parse_marks(text, 0, files.size()));
-    held.push_back(parse_marks(text, files.size(), files.size()));
+  FilesByRank needed, held;
+  for (const std::string& text : texts) {
+    FilesOfRank rank = parse_files(text, files.size());
+    needed.push_back(std::move(rank.lacking));
+    held.push_back(std::move(rank.held));
   }
   const TransferPlan plan = plan_transfers(owners, needed, held);
   if (!plan.missing.empty())
@@ -245,8 +299,8 @@ FetchedShards fetch_local_shards(const CheckpointSource& source, const ParamStor
                      "start again: an older checkpoint is then chosen"});
   FetchedShards all;
   for (const std::string& text : steps.run_on_all_ranks([&] {
-         const FetchedShards mine = make_transfers(plan.transfers, folder, files, world);
-         return std::to_string(mine.count) + " " + std::to_string(mine.num_bytes);
+         const FetchedShards fetched = make_transfers(plan.transfers, folder, files, world);
+         return std::to_string(fetched.count) + " " + std::to_string(fetched.num_bytes);
        })) {
     all.count += std::stoll(text);
     all.num_bytes += std::stoll(text.substr(text.find(' ')));

@@ -27,21 +27,39 @@ class RoundRobin {
   std::map<std::int64_t, Folder> folders_;
 };
 
+/// The leaders of the folders that hold a file, and of those that lack it.
+struct Folders {
+  std::set<std::int64_t> with = {}, without = {};
+};
+
+/// Returns the folders of each file that a rank needs.
+std::map<std::size_t, Folders> folders_of_needed_files(const FolderOwners& owners,
+                                                       const FilesByRank& needed,
+                                                       const FilesByRank& held) {
+  std::map<std::size_t, Folders> all;
+  for (std::size_t rank = 0; rank < needed.size(); ++rank) {
+    for (const std::size_t file : needed[rank]) all[file].without.insert(owners.leaders[rank]);
+  }
+  for (std::size_t rank = 0; rank < held.size(); ++rank) {
+    const std::int64_t leader = owners.leaders[rank];
+    for (const std::size_t file : held[rank]) {
+      const auto found = all.find(file);
+      if (found == all.end()) continue;
+      found->second.with.insert(leader);
+      found->second.without.erase(leader);
+    }
+  }
+  return all;
+}
+
 }  // namespace
 
-TransferPlan plan_transfers(const FolderOwners& owners, const FileMarks& needed,
-                            const FileMarks& held) {
+TransferPlan plan_transfers(const FolderOwners& owners, const FilesByRank& needed,
+                            const FilesByRank& held) {
   TransferPlan plan;
   RoundRobin senders(owners), receivers(owners);
-  const std::size_t num_files = needed.empty() ? 0 : needed.front().size();
-  for (std::size_t file = 0; file < num_files; ++file) {
-    std::set<std::int64_t> with, without;  // leaders
-    for (std::size_t rank = 0; rank < needed.size(); ++rank) {
-      const std::int64_t leader = owners.leaders[rank];
-      const bool is_held = held[static_cast<std::size_t>(leader)][file];
-      if (is_held) with.insert(leader);
-      if (!is_held && needed[rank][file]) without.insert(leader);
-    }
+  for (const auto& [file, folders] : folders_of_needed_files(owners, needed, held)) {
+    const auto& [with, without] = folders;
     if (without.empty()) continue;
     if (with.empty()) {
       plan.missing.push_back(file);

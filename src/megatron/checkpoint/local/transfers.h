@@ -16,9 +16,8 @@ struct FileTransfer {
   bool operator==(const FileTransfer&) const = default;
 };
 
-/// For each rank, and for each file, whether the rank needs it or, for leaders, its folder holds
-/// it.
-using FileMarks = std::vector<std::vector<bool>>;
+/// For each rank some files, each by its place in the list of all files.
+using FilesByRank = std::vector<std::vector<std::size_t>>;
 
 /// The transfers, and the files that some rank needs and no folder holds.
 struct TransferPlan {
@@ -26,10 +25,11 @@ struct TransferPlan {
   std::vector<std::size_t> missing = {};
 };
 
-/// Returns each file once for each folder that lacks it. The work is spread over the ranks of a
-/// folder and over the folders with copies. A rank that makes its transfers in this order never
-/// waits in a circle.
-TransferPlan plan_transfers(const FolderOwners& owners, const FileMarks& needed,
-                            const FileMarks& held);
+/// Returns each file once for each folder that lacks it. `needed` are the files that each rank
+/// needs; those that its folder holds may be left out. `held` are the files in the folder of each
+/// leader. The work is spread over the ranks of a folder and over the folders with copies. A rank
+/// that makes its transfers in this order never waits in a circle.
+TransferPlan plan_transfers(const FolderOwners& owners, const FilesByRank& needed,
+                            const FilesByRank& held);
 
 }  // namespace megatron

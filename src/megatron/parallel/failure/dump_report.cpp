@@ -5,6 +5,7 @@
 #include "megatron/base/format.h"
 #include "megatron/base/json.h"
 #include "megatron/parallel/failure/dump_analysis.h"
+#include "megatron/parallel/rank_list.h"
 #include "megatron/parallel/rendezvous/rank_record.h"
 #include "megatron/parallel/shared_memory/spin_wait.h"
 

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "megatron/base/machine.h"
+#include "megatron/parallel/rank_list.h"
 #include "megatron/parallel/shared_memory/spin_wait.h"
 
 namespace megatron {
@@ -120,7 +121,7 @@ void FailureMonitor::check_timeouts() {
     if (own_request_ > 0) store_.set(kStatesKnownKey, std::to_string(own_request_));
   } catch (const std::exception& error) {
     // What other hosts wrote may be unreadable; the wait has been too long all the same.
-    host_status_->fail(name_ranks(missing) +
+    host_status_->fail(ranks_text(missing) +
                        " did not arrive in time, and what blocks them is "
                        "unknown: " +
                        error.what());

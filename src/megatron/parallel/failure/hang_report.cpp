@@ -8,6 +8,7 @@
 #include "megatron/base/format.h"
 #include "megatron/base/json.h"
 #include "megatron/parallel/failure/host_status.h"
+#include "megatron/parallel/rank_list.h"
 #include "megatron/parallel/shared_memory/spin_wait.h"
 
 namespace megatron {
@@ -48,7 +49,7 @@ double seconds_of(std::chrono::milliseconds time) {
 }
 
 std::string state_text(std::int64_t rank, const RankState& state) {
-  const std::string who = name_ranks({rank}) + (state.host.empty() ? "" : " on " + state.host);
+  const std::string who = ranks_text({rank}) + (state.host.empty() ? "" : " on " + state.host);
   if (state.kind == Kind::stopped)
     return who + " is stopped (process " + std::to_string(state.process) + ")";
   if (state.kind == Kind::silent)
@@ -64,7 +65,7 @@ std::string state_text(std::int64_t rank, const RankState& state) {
 }
 
 std::string wait_text(std::int64_t rank, const RankState& state) {
-  return name_ranks({rank}) + " waits for " + name_ranks(state.wait.missing) + " in " +
+  return ranks_text({rank}) + " waits for " + ranks_text(state.wait.missing) + " in " +
          state.wait.call;
 }
 
@@ -155,7 +156,7 @@ std::string hang_text(const TimedOutRank& waiter, const RankStates& states) {
       details.push_back(wait_text(rank, states.at(rank)));
   }
   const std::vector<std::int64_t>& blamed = culprits.empty() ? waiter.missing : culprits;
-  return name_ranks(blamed) + (blamed.size() == 1 ? " has" : " have") + " not arrived after " +
+  return ranks_text(blamed) + (blamed.size() == 1 ? " has" : " have") + " not arrived after " +
          time_text(waiter.waited.value_or(waiter.timeout)) + details_text(details);
 }
 

@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "megatron/base/error.h"
+#include "megatron/parallel/rank_list.h"
 #include "megatron/parallel/shared_memory/byte_copy.h"
 #include "megatron/parallel/shared_memory/reduction.h"
 
@@ -69,11 +70,11 @@ void MessageTransport::wait(const CommCall& call, Transfer& transfer, std::int64
   try {
     return transfer.wait();
   } catch (const DamagedTransfer& error) {
-    throw CommError(describe_with_place(call) + ": data from " + name_ranks({world_rank(member)}) +
+    throw CommError(describe_with_place(call) + ": data from " + ranks_text({world_rank(member)}) +
                     " is damaged: " + error.what() +
                     " (memory, an adapter or the network of one of the two hosts is defective)");
   } catch (const std::exception& error) {
-    const std::string rank = name_ranks({world_rank(member)});
+    const std::string rank = ranks_text({world_rank(member)});
     const std::string trouble = rank + " is gone (" + first_line(error.what()) + ")";
     const auto limit = std::chrono::steady_clock::now() + kReasonTimeout;
     while (!host_status_->failed() && std::chrono::steady_clock::now() < limit)

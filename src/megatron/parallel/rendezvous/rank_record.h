@@ -41,9 +41,4 @@ SettingsText read_settings(const std::string& text);
 /// --lr 0.2 (and 2 more settings differ)", or "" when there is none.
 std::string first_difference(const SettingsText& of_other, const SettingsText& of_rank_0);
 
-/// Returns a list such as "3, 5-8, 12".
-std::string rank_list_text(const std::vector<std::int64_t>& ranks);
-/// Also says what they are: "rank 3", "ranks 0-2, 5".
-std::string ranks_text(const std::vector<std::int64_t>& ranks);
-
 }  // namespace megatron

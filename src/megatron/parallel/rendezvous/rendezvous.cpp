@@ -8,6 +8,7 @@
 #include "megatron/base/json.h"
 #include "megatron/base/wall_clock.h"
 #include "megatron/parallel/comm.h"
+#include "megatron/parallel/rank_list.h"
 
 namespace megatron {
 namespace {

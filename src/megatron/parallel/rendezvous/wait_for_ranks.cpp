@@ -4,6 +4,7 @@
 #include <thread>
 
 #include "megatron/parallel/comm.h"
+#include "megatron/parallel/rank_list.h"
 #include "megatron/parallel/shared_memory/spin_wait.h"
 
 namespace megatron {
@@ -22,7 +23,7 @@ std::string missing_text(RunStore& store, const std::string& key,
   std::ranges::copy_if(ranks, std::back_inserter(missing),
                        [&](std::int64_t rank) { return !store.has_all({key_of(key, rank)}); });
   if (missing.empty()) missing.push_back(ranks.front());  // it has not combined the values
-  return name_ranks(missing) + (missing.size() == 1 ? " has" : " have") + " not arrived after " +
+  return ranks_text(missing) + (missing.size() == 1 ? " has" : " have") + " not arrived after " +
          time_text(timeout);
 }
 

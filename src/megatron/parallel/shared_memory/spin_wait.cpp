@@ -4,18 +4,13 @@
 #include <cstdio>
 #include <thread>
 
+#include "megatron/parallel/rank_list.h"
+
 namespace megatron {
 std::string time_text(std::chrono::milliseconds time) {
   char text[32];
   std::snprintf(text, sizeof(text), "%g s", static_cast<double>(time.count()) / 1000.0);
   return text;
-}
-
-std::string name_ranks(const std::vector<std::int64_t>& ranks) {
-  std::string names = ranks.size() == 1 ? "rank " : "ranks ";
-  for (std::size_t i = 0; i < ranks.size(); ++i)
-    names += (i == 0 ? "" : ", ") + std::to_string(ranks[i]);
-  return names;
 }
 
 std::string mismatch_text(const CommCall& call, const GroupInfo& group_info, const CallHeader& mine,
@@ -65,10 +60,10 @@ std::string SpinWait::wait_error(Watch& watch, const std::vector<std::int64_t>& 
     if (host_status_->is_dead(rank)) dead.push_back(rank);
   }
   if (!dead.empty()) {
-    host_status_->fail(name_ranks(dead) + " died");
+    host_status_->fail(ranks_text(dead) + " died");
     return host_status_->failure();
   }
-  if (!left.empty()) return name_ranks(left) + (left.size() == 1 ? " has ended" : " have ended");
+  if (!left.empty()) return ranks_text(left) + (left.size() == 1 ? " has ended" : " have ended");
   const std::int64_t own = world_rank(group_info_.rank);
   if (watch.shown) {
     watch.shown->update(absent);

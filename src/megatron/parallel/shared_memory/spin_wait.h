@@ -27,8 +27,6 @@ struct GroupInfo {
   std::int64_t size() const { return static_cast<std::int64_t>(ranks.size()); }
 };
 
-/// Returns a list such as "rank 3" or "ranks 2, 5".
-std::string name_ranks(const std::vector<std::int64_t>& ranks);
 /// Returns a duration such as "60 s".
 std::string time_text(std::chrono::milliseconds time);
 /// Returns the text of the CommError for a call that differs from that of another member.

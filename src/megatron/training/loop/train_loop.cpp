@@ -6,7 +6,6 @@
 
 #include "megatron/base/format.h"
 #include "megatron/base/published_weights.h"
-#include "megatron/optimizer/replica_check.h"
 #include "megatron/training/loop/exit_conditions.h"
 #include "megatron/training/loop/expert_placement.h"
 #include "megatron/training/loop/out_of_memory.h"
@@ -108,6 +107,7 @@ int TrainLoop::run() {
   reporter_.close();
   print_event("after training is done");
   saver_.save_at_end();
+  saver_.check_replicas_if_due();
   validator_.evaluate_at_end();
   saver_.calculate_section_timeouts(/*is_at_end=*/true);
   return exit_.exit_code();
@@ -124,9 +124,6 @@ std::optional<std::string> TrainLoop::run_iteration() {
       const SectionWatch::Scope section = services_.sections->enter_step();
       train_iteration();
       if (rejection_) return "at iteration " + std::to_string(progress_.iteration);
-      const std::int64_t interval =
-          plan_.settings.parallel.check_weight_hash_across_dp_replicas_interval;
-      if (interval > 0 && progress_.iteration % interval == 0) check_replicas(*state_.weights);
     }
     validator_.evaluate_if_due();
     if (deadline() != nullptr)
@@ -138,6 +135,8 @@ std::optional<std::string> TrainLoop::run_iteration() {
     return exit_.reason(progress_.iteration);
   }();
   if (reason) saver_.save_at_end();
+  // Saves come first, since they compare the replicas themselves. A complete run saves in run().
+  if (reason || progress_.iteration < training_.train_iters) saver_.check_replicas_if_due();
   return reason;
 }
 

@@ -6,6 +6,7 @@
 
 #include "megatron/base/error.h"
 #include "megatron/checkpoint/checkpoint_root.h"
+#include "megatron/optimizer/replica_check.h"
 #include "megatron/parallel/communicators.h"
 #include "megatron/training/observability/step_reporter.h"
 #include "megatron/training/saving/checkpointing.h"
@@ -140,10 +141,34 @@ void CheckpointSaver::save_non_persistent() {
 
 void CheckpointSaver::save_to(SaveFolder& folder, std::string_view timer,
                               const LocalPlacement* placement) {
-  save_training_state(
-      plan_, state_,
-      {.folder = folder, .timers = services_.timers, .timer = timer, .placement = placement},
-      console_.lines());
+  save_training_state(plan_, state_,
+                      {.folder = folder,
+                       .timers = services_.timers,
+                       .timer = timer,
+                       .placement = placement,
+                       .before_commit = replica_check()},
+                      console_.lines());
+}
+
+bool CheckpointSaver::is_replica_check_due() const {
+  const std::int64_t interval =
+      plan_.settings.parallel.check_weight_hash_across_dp_replicas_interval;
+  return interval > 0 && state_.progress.iteration % interval == 0;
+}
+
+std::function<void()> CheckpointSaver::replica_check() {
+  if (plan_.settings.parallel.check_weight_hash_across_dp_replicas_interval == 0) return {};
+  // A comparison before the weights are read would not see a fault that occurs in between.
+  return [this] {
+    check_replicas(*state_.weights);
+    checked_iteration_ = state_.progress.iteration;
+  };
+}
+
+void CheckpointSaver::check_replicas_if_due() {
+  if (!is_replica_check_due() || checked_iteration_ == state_.progress.iteration) return;
+  const SectionWatch::Scope section = services_.sections->enter_end_of_step();
+  check_replicas(*state_.weights);
 }
 
 void CheckpointSaver::calculate_section_timeouts(bool is_at_end) {

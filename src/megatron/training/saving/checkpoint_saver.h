@@ -38,6 +38,10 @@ class CheckpointSaver {
     saved_iteration_ = -1;
     save_at_end();
   }
+  /// Compares the replicas where --check-weight-hash-across-dp-replicas-interval is due, unless a
+  /// save of this iteration has done so. Throws like check_replicas(), as the saves do instead of
+  /// completing a checkpoint. Collective over data-parallel ranks.
+  void check_replicas_if_due();
   /// Calculates the timeouts of sections with --calc-ft-timeouts. Collective over the world.
   void calculate_section_timeouts(bool is_at_end);
 
@@ -50,6 +54,9 @@ class CheckpointSaver {
   void save_non_persistent();
   void save_to(SaveFolder& folder, std::string_view timer,
                const LocalPlacement* placement = nullptr);
+  bool is_replica_check_due() const;
+  /// Returns what keeps weights that a fault has changed out of a checkpoint.
+  std::function<void()> replica_check();
   void record_progress();
 
   const TrainingPlan& plan_;
@@ -60,6 +67,7 @@ class CheckpointSaver {
   JobDeadline* deadline_;
   std::unique_ptr<ProgressLog> log_;
   std::int64_t saved_iteration_;
+  std::int64_t checked_iteration_ = -1;  ///< of the last save that compared the replicas
 };
 
 }  // namespace megatron

@@ -10,7 +10,6 @@
 #include "megatron/checkpoint/local/local_checkpoint.h"
 #include "megatron/checkpoint/manifest.h"
 #include "megatron/config/checkpoint_folders.h"
-#include "megatron/optimizer/replica_check.h"
 #include "megatron/training/observability/log_lines.h"
 #include "megatron/training/saving/non_finite_weights.h"
 #include "megatron/training/saving/resume_differences.h"
@@ -83,13 +82,6 @@ std::string root_of(const CheckpointSource& source, const CheckpointConfig& conf
                                                                                   : config.load;
 }
 
-/// Returns what keeps weights that a fault has changed out of a checkpoint. It runs after the
-/// weights have been read, so that it sees every fault that they may have.
-std::function<void()> replica_check(const TrainingPlan& plan, const TrainingState& state) {
-  if (plan.settings.parallel.check_weight_hash_across_dp_replicas_interval == 0) return {};
-  return [&state] { check_replicas(*state.weights); };
-}
-
 }  // namespace
 
 void load_training_state(const TrainingPlan& plan, TrainingState& state, TrainingServices& services,
@@ -138,7 +130,7 @@ void save_training_state(const TrainingPlan& plan, const TrainingState& state,
                .lock = target.folder.lock(std::cerr),
                .files = &target.folder.files(),
                .world = plan.rank.world,
-               .before_commit = replica_check(plan, state),
+               .before_commit = target.before_commit,
                .placement = target.placement});
     out << "  [" << current_time() << "] successfully saved checkpoint from iteration " << iteration
         << " to " << root << ' ' << place(plan.rank) << std::endl;

@@ -1,6 +1,7 @@
 // Saves and loads the state of a training run and prints Megatron's lines around it.
 #pragma once
 
+#include <functional>
 #include <iosfwd>
 #include <string>
 #include <string_view>
@@ -24,11 +25,12 @@ struct SaveTarget {
   std::string_view timer;  ///< a literal, which is printed with the elapsed time
   /// The folders of a local checkpoint; null: all ranks share `folder`.
   const LocalPlacement* placement = nullptr;
+  /// Called on every rank after the weights have been read. If it throws, the checkpoint is not
+  /// completed.
+  std::function<void()> before_commit = {};
 };
 
-/// Saves the state at its current iteration. UserError when the save fails. With
-/// --check-weight-hash-across-dp-replicas-interval, throws like check_replicas() instead of
-/// completing a checkpoint whose weights are not those of all replicas.
+/// Saves the state at its current iteration. UserError when the save fails.
 void save_training_state(const TrainingPlan& plan, const TrainingState& state,
                          const SaveTarget& target, std::ostream& out);
 

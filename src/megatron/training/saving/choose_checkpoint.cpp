@@ -23,7 +23,7 @@ bool may_use_local(const CheckpointConfig& config) {
   return config.non_persistent_ckpt_type == "local" && !config.ckpt_step;
 }
 
-/// Returns the newest local checkpoint that is complete and not older than the persistent one.
+/// Returns the newest local checkpoint that is complete and newer than the persistent one.
 /// Collective over rank.world.
 std::optional<LocalChoice> find_local(const CheckpointConfig& config, const Rank& rank,
                                       std::ostream& out) {
@@ -34,7 +34,7 @@ std::optional<LocalChoice> find_local(const CheckpointConfig& config, const Rank
   });
   return choose_local_checkpoint(
       {.root = config.non_persistent_local_ckpt_dir,
-       .first_iteration = std::stoll(lasting),
+       .first_iteration = std::stoll(lasting) + 1,
        .is_own = [&config](const Manifest& manifest) { return is_of_run(manifest, config); },
        .world = rank.world,
        .device = rank.device},
@@ -47,7 +47,8 @@ CheckpointSource open_local(const fs::path& folder) {
   return source;
 }
 
-/// Returns the non-persistent checkpoint to use instead of `lasting`, if it is at least as recent.
+/// Returns the non-persistent checkpoint to use instead of `lasting`, if it is newer. At equal
+/// iterations only the persistent one may hold the state of a step that is to be rerun.
 /// --ckpt-step always selects a persistent one.
 std::optional<CheckpointSource> find_non_persistent(const CheckpointConfig& config,
                                                     const std::optional<CheckpointSource>& lasting,
@@ -62,13 +63,18 @@ std::optional<CheckpointSource> find_non_persistent(const CheckpointConfig& conf
     recent = find_checkpoint(folder);
   }
   if (!recent) {
-    out << "WARNING: could not find the metadata file " << folder
-        << "/latest_checkpointed_iteration.txt\n"
+    const bool seeks_newer = may_use_local(config) && lasting;
+    out << (seeks_newer ? "WARNING: found no usable local checkpoint in " + folder +
+                              " that is newer than the persistent one\n"
+                        : "WARNING: could not find the metadata file " + folder +
+                              "/latest_checkpointed_iteration.txt\n")
         << "    will not load any non-persistent checkpoint" << std::endl;
     return std::nullopt;
   }
-  if (lasting && lasting->iteration > recent->iteration) {
-    out << "WARNING: non-persistent checkpoints are older than persistent checkpoint" << std::endl;
+  if (lasting && lasting->iteration >= recent->iteration) {
+    if (lasting->iteration > recent->iteration)
+      out << "WARNING: non-persistent checkpoints are older than persistent checkpoint"
+          << std::endl;
     return std::nullopt;
   }
   out << "Loading from a non-persistent checkpoint (non-persistent iter " << recent->iteration

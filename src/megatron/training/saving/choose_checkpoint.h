@@ -13,9 +13,9 @@
 
 namespace megatron {
 
-/// Returns the checkpoint that --load names, or a non-persistent checkpoint that is at least as
-/// recent. Without any checkpoint, prints Megatron's warning and returns nullopt; with --finetune
-/// or --exit-on-missing-checkpoint, when a rank's folder holds another checkpoint than rank 0's, or
+/// Returns the checkpoint that --load names, or a non-persistent checkpoint that is newer. Without
+/// any checkpoint, prints Megatron's warning and returns nullopt; with --finetune or
+/// --exit-on-missing-checkpoint, when a rank's folder holds another checkpoint than rank 0's, or
 /// when the flag `needed_by` cannot do without a checkpoint, throws UserError on every rank.
 /// UserError when the folder holds something else. Collective over rank.world; returns after all
 /// ranks have opened the chosen checkpoint.

@@ -1,5 +1,6 @@
 #include "megatron/training/observability/stragglers/straggler_monitor.h"
 
+#include <cstring>
 #include <fstream>
 #include <ostream>
 #include <sstream>
@@ -45,16 +46,20 @@ std::vector<RankPlace> gather_places(const Rank& rank) {
 
 constexpr std::size_t kNumbersPerStep = kNumStepParts + 3;
 
-std::vector<double> to_numbers(const std::vector<OwnTimes>& steps) {
+/// Returns the bytes of the numbers of all steps.
+std::string to_bytes(const std::vector<OwnTimes>& steps) {
   std::vector<double> numbers;
   for (const OwnTimes& step : steps) {
     numbers.insert(numbers.end(), step.own_s.begin(), step.own_s.end());
     numbers.insert(numbers.end(), {step.waited_s, step.cpu_s, step.cpu_wait_s});
   }
-  return numbers;
+  return {reinterpret_cast<const char*>(numbers.data()), numbers.size() * sizeof(double)};
 }
 
-std::vector<OwnTimes> to_steps(const std::vector<double>& numbers) {
+/// The inverse of to_bytes().
+std::vector<OwnTimes> to_steps(const std::string& bytes) {
+  std::vector<double> numbers(bytes.size() / sizeof(double));
+  std::memcpy(numbers.data(), bytes.data(), numbers.size() * sizeof(double));
   std::vector<OwnTimes> steps;
   for (std::size_t at = 0; at < numbers.size(); at += kNumbersPerStep) {
     OwnTimes& step = steps.emplace_back();
@@ -115,8 +120,9 @@ std::optional<StragglerMetrics> StragglerMonitor::gather() {
     step.cpu_wait_s = (cpu.cpu_wait_s - cpu_at_last_gather_.cpu_wait_s) / count;
   }
   cpu_at_last_gather_ = cpu;
-  const std::vector<std::vector<double>> ranks =
-      all_gather_numbers({rank_.world, rank_.device}, to_numbers(steps_), "step times");
+  // Only rank 0 compares the ranks. The others receive no times.
+  const std::vector<std::string> ranks =
+      gather_strings({rank_.world, rank_.device}, to_bytes(steps_));
   steps_.clear();
   GatheredTimes gathered{.iterations = std::exchange(iterations_, {})};
   if (!tracker_) return std::nullopt;
@@ -124,7 +130,7 @@ std::optional<StragglerMetrics> StragglerMonitor::gather() {
     tracker_->clear();
     return std::nullopt;
   }
-  for (const std::vector<double>& numbers : ranks) gathered.ranks.push_back(to_steps(numbers));
+  for (const std::string& bytes : ranks) gathered.ranks.push_back(to_steps(bytes));
   return tracker_->add(gathered);
 }
 

@@ -17,6 +17,7 @@
 #include "megatron/parallel/object_collectives.h"
 #include "megatron/pipeline/run_schedule.h"
 #include "megatron/schedules/messages.h"
+#include "megatron/training/loop/router_step.h"
 #include "megatron/training/resilience/diagnosis/attention_scores.h"
 
 namespace megatron {
@@ -349,6 +350,7 @@ OpTrace trace_microbatch(Model& model, ParamStore& weights, const Microbatch& mi
     if (bucket.grad.defined()) bucket.grad.zero_();
   }
   weights.zero_gradients();
+  begin_router_step(model);  // losses that count over the batch depend on this microbatch alone
   bool is_bad = false;
   const auto on_loss = [&](std::size_t /*microbatch*/, const StepOutput& output) {
     tracer.after_loss(output);

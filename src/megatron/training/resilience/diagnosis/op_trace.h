@@ -62,7 +62,8 @@ struct TraceOptions {
   std::function<double(double position)> all_reduce_min = {};
 };
 
-/// Runs the microbatch. Overwrites the gradients of `weights` and changes nothing else. Skips
+/// Runs the microbatch as the first of a step. Overwrites the gradients of `weights` and the
+/// statistics of the routers, with which the next step begins anew, and changes nothing else. Skips
 /// backward when forward produced a non-finite value on any rank. `first_bad` is set on the ranks
 /// where it occurred first, in the order of stages. Collective over pp and over the ranks of
 /// `all_reduce_min`.

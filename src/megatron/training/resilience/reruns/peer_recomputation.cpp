@@ -59,10 +59,7 @@ at::Tensor rotate(const Axis& dp, const at::Tensor& tensor) {
 }
 
 Microbatch rotate(const Axis& dp, const Microbatch& microbatch) {
-  if (microbatch.packed)
-    throw UserError({"--check-microbatch-across-dp-replicas-interval",
-                     "is not possible with packed sequences, whose lengths differ",
-                     "leave it out"});
+  MEGATRON_CHECK(!microbatch.packed, "packed sequences of two replicas have no common shape");
   Microbatch previous = microbatch;
   for (auto& [name, tensor] : previous.tensors) tensor = rotate(dp, tensor);
   previous.sample_ordinals = rotate(dp, microbatch.sample_ordinals);

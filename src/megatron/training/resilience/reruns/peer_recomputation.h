@@ -31,8 +31,8 @@ struct PeerVerdict {
 
 /// Runs `batch`'s first microbatch here and that of the previous replica, and compares loss and
 /// gradients with those there. When some differ, all run again with a record of every op, which
-/// names the first that differs. Overwrites the gradients. Throws UserError for packed sequences,
-/// which have no common shape. Collective over the world.
+/// names the first that differs. Overwrites the gradients. The sequences must not be packed,
+/// because packed ones have no common shape. Collective over the world.
 PeerVerdict recompute_on_peers(const TrainStepContext& context, const TrainStepOptions& options,
                                const std::vector<Microbatch>& batch);
 
