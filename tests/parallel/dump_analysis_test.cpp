@@ -272,7 +272,10 @@ TEST(RankDump, ABrokenFileHidesNoOtherAndBlamesNobody) {
   const HangAnalysis analysis = analyze_dumps(found.dumps, found.unreadable);
   EXPECT_THAT(analysis.culprits, IsEmpty());
   EXPECT_THAT(analysis.unreadable, ElementsAre(1));
-  EXPECT_THAT(hang_report_text(found.dumps, analysis), HasSubstr("What rank 1 did is unknown"));
+  const std::string text = hang_report_text(found.dumps, analysis);
+  EXPECT_THAT(text, HasSubstr("What rank 1 did is unknown"));
+  EXPECT_THAT(text, HasSubstr("; whether rank 1 has made the call is unknown\n"));
+  EXPECT_THAT(text, HasSubstr("The others may wait for rank 1, whose report cannot be read.\n"));
 }
 
 TEST(RankDump, BrokenFilesAreRefusedByName) {

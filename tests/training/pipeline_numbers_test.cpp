@@ -301,7 +301,7 @@ TEST_F(PipelineNumbers, ReplicasOfAStageAreCompared) {
     ADD_FAILURE() << "not noticed";
   } catch (const std::exception& error) {
     EXPECT_THAT(error.what(),
-                HasSubstr("decoder.layers.1.mlp.linear_fc1.weight: ranks 2 and 3 differ, and which"));
+                HasSubstr("decoder.layers.1.mlp.linear_fc1.weight: ranks 2 and 3 differ, and"));
   }
 }
 

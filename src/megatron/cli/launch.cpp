@@ -281,9 +281,11 @@ class Launch {
     if (round.is_restart)
       text = "megatron launch: restart " + std::to_string(round.restarts) + " of " +
              std::to_string(plan_.max_restarts);
+    if (plan_.max_nodes > 1)
+      text +=
+          " on " + std::to_string(round.num_hosts) + (round.num_hosts == 1 ? " host" : " hosts");
+    text += ": " + round.reason;
     if (plan_.max_nodes > 1) {
-      text += " on " + std::to_string(round.num_hosts) +
-              (round.num_hosts == 1 ? " host: " : " hosts: ") + round.reason;
       if (round.is_restart && round.restarts > 1) text += " (failures so far: " + round.blame + ")";
     }
     err_.add(text + "\n");

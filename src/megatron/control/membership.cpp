@@ -366,6 +366,13 @@ std::string Membership::waiting_text() const {
     return "the last " + std::to_string(quick_failures_) +
            " starts have failed within a minute each, so the next one is delayed";
   constexpr std::int64_t kMostNames = 16;
+  if (const std::vector<std::string> awaited = awaited_members(); !awaited.empty()) {
+    const auto found = numbers_.find(awaited.front());
+    return "the ranks of " + agents_[found->second].host +
+           (awaited.size() == 1 ? ""
+                                : " and " + std::to_string(awaited.size() - 1) + " more hosts") +
+           " have not ended";
+  }
   std::string names;
   std::int64_t num_names = 0;
   for (const Agent* host : candidates()) {

@@ -97,7 +97,7 @@ class Analysis {
     for (const std::int64_t other : awaited_ranks(call, rank, blocked.group.ranks)) {
       const auto dump = dump_of_.find(other);
       if (dump == dump_of_.end()) {
-        if (!is_unreadable(other)) blocked.silent.push_back(other);
+        (is_unreadable(other) ? blocked.unknown : blocked.silent).push_back(other);
       } else if (!has_made_its_part(*dump->second, call, rank)) {
         blocked.missing.push_back(other);
       }

@@ -17,6 +17,7 @@ struct BlockedCall {
   std::vector<std::int64_t> waiting;  ///< ranks that made the call, which is not complete
   std::vector<std::int64_t> missing;  ///< ranks of the group whose dump shows no such call
   std::vector<std::int64_t> silent;   ///< ranks of the group without a dump
+  std::vector<std::int64_t> unknown;  ///< ranks of the group whose dump cannot be read
   double waited_s = 0;                ///< the longest wait
 };
 

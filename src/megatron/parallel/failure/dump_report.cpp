@@ -1,6 +1,7 @@
 // The text and JSON of `megatron hang-report`.
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "megatron/base/format.h"
 #include "megatron/base/json.h"
@@ -51,7 +52,10 @@ std::string blocked_text(const BlockedCall& blocked) {
   if (!blocked.silent.empty())
     text += std::string(blocked.missing.empty() ? " for " : " and ") + ranks_text(blocked.silent) +
             ", without a report";
-  if (blocked.missing.empty() && blocked.silent.empty())
+  if (!blocked.unknown.empty())
+    text += "; whether " + ranks_text(blocked.unknown) +
+            (blocked.unknown.size() == 1 ? " has" : " have") + " made the call is unknown";
+  else if (blocked.missing.empty() && blocked.silent.empty())
     text += "; all have made the call, so the transfer itself is stuck";
   return text + "\n";
 }
@@ -65,12 +69,21 @@ std::string difference_text(const DifferentCalls& different) {
          tensor_text(different.other) + "\n";
 }
 
+std::string no_culprit_text(const HangAnalysis& analysis) {
+  std::set<std::int64_t> unknown;
+  for (const BlockedCall& blocked : analysis.blocked)
+    unknown.insert(blocked.unknown.begin(), blocked.unknown.end());
+  if (unknown.empty()) return "Every rank has arrived, but data does not move.\n";
+  return "The others may wait for " + ranks_text({unknown.begin(), unknown.end()}) +
+         ", whose report cannot be read.\n";
+}
+
 std::string verdict_text(const std::vector<RankDump>& dumps, const HangAnalysis& analysis) {
   if (!analysis.different.empty())
     return "The ranks make different calls; the first difference is the cause.\n";
   if (analysis.blocked.empty() && analysis.dead.empty())
     return "No rank waits longer than a second.\n";
-  if (analysis.culprits.empty()) return "Every rank has arrived, but data does not move.\n";
+  if (analysis.culprits.empty()) return no_culprit_text(analysis);
   std::string text = ranks_text(analysis.culprits);
   if (!analysis.dead.empty())
     text += " died; the others ended because of that.\n";
@@ -156,6 +169,7 @@ std::string hang_report_json(const std::vector<RankDump>& dumps, const HangAnaly
                        {"waiting", call.waiting},
                        {"missing", call.missing},
                        {"silent", call.silent},
+                       {"unknown", call.unknown},
                        {"waited_s", call.waited_s}});
   for (const DifferentCalls& call : analysis.different)
     different.push_back(

@@ -36,7 +36,9 @@ TrainStepResult run_observed_step(Trainer& trainer, StepObserver& observer) {
       .num_microbatches = state.batch.num_microbatches,
       .first_ordinal = 0,
       .calculate_per_token_loss = plan.settings.training.calculate_per_token_loss,
-      .update = {.lr = state.scheduler.lr(), .weight_decay = state.scheduler.weight_decay()}};
+      .update = {.lr = state.scheduler.lr(),
+                 .decoupled_lr = state.scheduler.decoupled_lr(),
+                 .weight_decay = state.scheduler.weight_decay()}};
   TrainStepContext context{
       *state.model, weights,      *state.optimizer, *services.data.train, trainer.services.timers,
       plan.rank,    plan.pipeline};

@@ -334,6 +334,7 @@ class Scaling {
     optimizer.adafactor_eps1 = 1e-6;
     leave_out(s_.parallel.ddp_grad_compression != "none", "--ddp-grad-compression");
     s_.parallel.ddp_grad_compression = "none";
+    leave_out(s_.model.fp32_residual_connection, "--fp32-residual-connection (float64 is used)");
     s_.model.fp32_residual_connection = false;
   }
 
@@ -342,8 +343,9 @@ class Scaling {
     leave_out(memory.has_budget(), "--memory-budget");
     memory.memory_budget.clear();
     memory.chooses_micro_batch_size = false;
-    if (memory.recompute.recompute_granularity == "adaptive")
-      memory.recompute.recompute_granularity.clear();
+    const bool is_adaptive = memory.recompute.recompute_granularity == "adaptive";
+    leave_out(is_adaptive, "--recompute-granularity adaptive");
+    if (is_adaptive) memory.recompute.recompute_granularity.clear();
     leave_out(memory.offload.cpu_offloading || memory.offload.optimizer_cpu_offload ||
                   memory.offload.fine_grained_activation_offloading,
               "offload");
