@@ -123,6 +123,7 @@ TEST(Membership, GoesOnWithFewerHosts) {
   leader.lose("b");
   EXPECT_EQ(leader.decide().round, 1) << "the others have not ended";
   EXPECT_THAT(leader.awaited(), ElementsAre("a", "c"));
+  EXPECT_EQ(leader.waiting(), "the ranks of host-a and of 1 more host have not ended");
   leader.end("a", kOther);
   leader.end("c", kOther);
   EXPECT_EQ(leader.decide().round, 2);

@@ -161,8 +161,10 @@ void Supervisor::handle_signals() {
       err_.add("megatron launch: this host leaves the run; a second signal stops the whole run\n");
     } else {
       // SIGUSR2 asks the ranks what they do; unless it is their --exit-signal, they go on.
-      if (*signal != SIGUSR2) was_told_to_stop_ = true;
-      failure_.note_signal(*signal);
+      if (*signal != SIGUSR2) {
+        was_told_to_stop_ = true;
+        failure_.note_signal(*signal);
+      }
       signal_all(*signal);
     }
   }

@@ -278,7 +278,11 @@ class LeaderAgent final : public Agent {
       if (text != sign.text || was_suspended) sign = {std::move(text), now};
     }
     for (const std::string& id : membership_.awaited_members()) {
-      if (silence_of(id, now) >= kSilentMemberLimit) lose(id, now);
+      if (silence_of(id, now) < kSilentMemberLimit) continue;
+      if (options_.progress)
+        options_.progress("megatron launch: host " + membership_.host_of(id) +
+                          " is given up: its launcher gives no sign of life");
+      lose(id, now);
     }
   }
 

@@ -97,6 +97,11 @@ std::string Membership::join(const Joining& joining, Time now) {
   return "";
 }
 
+std::string Membership::host_of(const std::string& id) const {
+  const auto found = numbers_.find(id);
+  return found == numbers_.end() ? "" : agents_[found->second].host;
+}
+
 std::string Membership::agent_of(std::int64_t node_rank) const {
   for (const Agent& agent : agents_) {
     if (is_here(agent) && agent.node_rank == node_rank) return agent.id;
@@ -367,10 +372,10 @@ std::string Membership::waiting_text() const {
            " starts have failed within a minute each, so the next one is delayed";
   constexpr std::int64_t kMostNames = 16;
   if (const std::vector<std::string> awaited = awaited_members(); !awaited.empty()) {
-    const auto found = numbers_.find(awaited.front());
-    return "the ranks of " + agents_[found->second].host +
-           (awaited.size() == 1 ? ""
-                                : " and " + std::to_string(awaited.size() - 1) + " more hosts") +
+    const std::size_t more = awaited.size() - 1;
+    return "the ranks of " + host_of(awaited.front()) +
+           (more == 0 ? ""
+                      : " and of " + std::to_string(more) + " more host" + (more == 1 ? "" : "s")) +
            " have not ended";
   }
   std::string names;

@@ -83,6 +83,8 @@ class Membership {
   void leave(const std::string& id);
   /// The connection to an agent is lost: its host is down, or the network to it is cut.
   void lose(const std::string& id, Time now);
+  /// Returns the name of an agent's host, or "".
+  std::string host_of(const std::string& id) const;
   /// Returns the agent that runs as this host, or "". Another can take its place once it is lost.
   std::string agent_of(std::int64_t node_rank) const;
 
