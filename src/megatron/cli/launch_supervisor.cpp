@@ -372,7 +372,7 @@ std::vector<std::string> Supervisor::finish_output(int& signal) {
   while (has_output() && !(drop_at && Clock::now() >= *drop_at)) {
     wait_for_events();
     while (const auto taken = signals_.take()) {
-      if (!is_request_to_stop(*taken)) continue;
+      if (*taken == SIGCHLD || *taken == SIGUSR2) continue;
       signal = *taken;
       if (!drop_at) drop_at = kill_at_ = Clock::now() + kDrainGrace;
     }

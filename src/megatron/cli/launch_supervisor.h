@@ -65,8 +65,8 @@ class Supervisor {
   /// Runs until every rank has ended.
   LaunchResult run();
   /// Writes the output that is left, and returns the last lines of stderr of the rank that failed.
-  /// Call it after run(). The reader of the output may stand still: a request to stop ends this,
-  /// and becomes `signal`.
+  /// Call it after run(). The reader of the output may stand still: a signal that ends the launcher
+  /// ends this too, and becomes `signal`.
   std::vector<std::string> finish_output(int& signal);
   /// Returns the processes that wait for the next start. Call it after finish_output().
   std::vector<RankProcess> take_kept();
