@@ -341,11 +341,13 @@ TEST(Coverage, MissesRowsSamplesAndChannelsOfAnOp) {
   coverage.add("mlp", 0, whole, {index({1}), at::Tensor(), index({0, 2})});
   coverage.add("loss", 0, reference.activations["loss"][0], {});
   const std::vector<Gap> gaps = coverage.gaps(reference, {});
-  ASSERT_EQ(gaps.size(), 2U) << "nobody compares `other`, which is said elsewhere";
+  ASSERT_EQ(gaps.size(), 3U);
   EXPECT_EQ(gaps[0].num_missing, 1 + 3);
   EXPECT_EQ(gaps[0].first, (Shape{1, 0, 1}));
   EXPECT_EQ(gaps[1].num_missing, 12) << "sample 8";
-  EXPECT_TRUE(coverage.gaps(reference, {"mlp"}).empty());
+  EXPECT_EQ(gaps[2].name, "other") << "which no rank runs";
+  EXPECT_EQ(coverage.gaps(reference, {"mlp"}).size(), 1U);
+  EXPECT_TRUE(coverage.gaps(reference, {"mlp", "other"}).empty()) << "what nobody compares is said";
 }
 
 TEST(CheckReport, NamesWhatNoRankHas) {
@@ -438,6 +440,15 @@ TEST(LayoutCheck, FindsAStaleParameter) {
                               return call.operation != CommOperation::all_gather ||
                                      std::string_view(call.what) != "weights";
                             }));
+  EXPECT_EQ(first_kind(result), CheckedKind::updated_weight);
+}
+
+/// The first update does not depend on the state, which is zero before it.
+TEST(LayoutCheck, FindsWrongStateOfAnOptimizer) {
+  const auto result = check({"--optimizer", "sgd", "--sgd-momentum", "0.9"}, 2,
+                            {.settings = [](std::int64_t rank, RunConfig& run) {
+                              if (rank == 1) run.options.settings.optimizer.sgd_momentum = 0.5;
+                            }});
   EXPECT_EQ(first_kind(result), CheckedKind::updated_weight);
 }
 

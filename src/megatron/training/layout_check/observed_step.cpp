@@ -7,6 +7,10 @@
 namespace megatron {
 namespace {
 
+/// The state of an optimizer is zero before its first update, which would hide that a rank has the
+/// state of another's weights. The gradients of one step serve for all updates.
+constexpr int kNumUpdates = 2;
+
 /// Hands the outputs of ops to an observer, with the microbatch that runs.
 class OpObserver final : public UnitHooks, public StepListener {
  public:
@@ -57,7 +61,7 @@ TrainStepResult run_observed_step(Trainer& trainer, StepObserver& observer) {
   weights.gather_gradients();
   for (const Parameter* parameter : weights.parameters())
     if (parameter->is_trained()) observer.gradient(*parameter, parameter->grad());
-  update_weights(context, options, losses);
+  for (int update = 0; update < kNumUpdates; ++update) update_weights(context, options, losses);
   TrainStepResult result = read_step(context, options, losses);
   for (const Parameter* parameter : weights.parameters())
     observer.updated_weight(*parameter, parameter->value());
