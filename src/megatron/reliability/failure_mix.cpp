@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "megatron/base/error.h"
+#include "megatron/base/format.h"
 #include "megatron/base/json.h"
 
 namespace megatron {
@@ -23,7 +24,7 @@ constexpr std::array<std::pair<FailureSign, const char*>, 5> kNames{
 double positive(const Json& object, const std::string& key, const std::string& place) {
   const double value = json_double(object, key, place);
   if (value > 0 && value < 1e12) return value;
-  throw UserError({place + ": " + key, "must be above 0", ""});
+  throw UserError({place + ": " + key, format("is %g", value), "give a number above 0"});
 }
 
 FailureClass read_class(const Json& entry, const std::string& path) {
@@ -35,7 +36,8 @@ FailureClass read_class(const Json& entry, const std::string& path) {
   if (entry.contains("host_hours")) {
     read.host_out_s = json_double(entry, "host_hours", place) * kHour;
     if (!(read.host_out_s >= 0 && read.host_out_s < 1e12))
-      throw UserError({place + ": host_hours", "must be at least 0", ""});
+      throw UserError({place + ": host_hours", format("are %g", read.host_out_s / kHour),
+                       "give the hours that a host is out, at least 0"});
   }
   return read;
 }
@@ -94,7 +96,8 @@ FailureMix read_failure_mix(const std::string& path) {
   mix.seconds = positive(root, "days", path) * kDay;
   const Json& classes = json_at(root, "classes", path);
   if (!classes.is_array() || classes.empty())
-    throw UserError({path + ": classes", "must be a list with at least one class", ""});
+    throw UserError({path + ": classes", "are no list with at least one class",
+                     "give a list of objects with name, count and sign"});
   for (const Json& entry : classes) mix.classes.push_back(read_class(entry, path));
   return mix;
 }
