@@ -64,6 +64,8 @@ RankDump dump(std::int64_t rank, std::int64_t world_size, std::vector<CallRecord
   dump.wait = {.is_waiting = waits, .call = waits ? "a call" : "", .missing = {}, .iteration = 12};
   dump.calls = std::move(calls);
   dump.groups = {{"dp", {"dp", {0, 1, 2, 3}}}, {"pp", {"pp", {0, 1}}}};
+  for (auto& [group, members] : dump.groups)
+    std::erase_if(members.ranks, [&](std::int64_t member) { return member >= world_size; });
   return dump;
 }
 
