@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "megatron/base/machine.h"
+#include "megatron/control/store_client.h"
 #include "megatron/parallel/rank_list.h"
 #include "megatron/parallel/shared_memory/spin_wait.h"
 
@@ -23,7 +24,8 @@ const std::string kExplained = "+", kUnexplained = "-";
 constexpr const char *kStatesRequestedKey = "states-requested", *kStatesKnownKey = "states-known",
                      *kFirstRequesterKey = "states-first-requester";
 constexpr milliseconds kInterval{200};
-/// Without launchers rank 0 serves the polls of all ranks, so large runs poll less often.
+/// Where the store cannot be watched, it serves the polls of all ranks, so large runs poll less
+/// often.
 constexpr milliseconds kLongestPollInterval{1'000};
 /// Limit for ranks on other hosts to answer.
 constexpr milliseconds kStatesTimeout{3'000};
@@ -94,12 +96,10 @@ void FailureMonitor::take_failure(const std::string& published) {
 
 /// A rank's groups end before rank 0 closes the store, so losing the store earlier is a failure.
 void FailureMonitor::poll_store() {
-  const auto now = std::chrono::steady_clock::now();
-  if (now < next_poll_) return;
-  next_poll_ = now + poll_interval_;
   try {
-    if (const auto failure = store_.find(kFailureKey)) return take_failure(*failure);
-    answer_request();
+    const News news = read_news();
+    if (news.failure) return take_failure(*news.failure);
+    answer_request(news.request);
   } catch (const std::exception& error) {
     host_status_->fail(error.what());
   }
@@ -128,9 +128,29 @@ void FailureMonitor::check_timeouts() {
   }
 }
 
-void FailureMonitor::answer_request() {
+FailureMonitor::News FailureMonitor::read_news() {
+  if (!std::exchange(is_watch_tried_, true))
+    watch_ = store_.watch({kFailureKey, kStatesRequestedKey});
+  try {
+    if (watch_) {
+      watch_->wait(milliseconds(0));
+      return {watch_->value(0), request_of(watch_->value(1).value_or("0"))};
+    }
+  } catch (const StoreLost&) {
+    watch_.reset();  // the calls of the store itself say what has become of it
+  }
+  const auto now = std::chrono::steady_clock::now();
+  if (now < next_poll_) return {};
+  next_poll_ = now + poll_interval_;
+  return {store_.find(kFailureKey), last_request()};
+}
+
+std::int64_t FailureMonitor::last_request() {
+  return request_of(store_.find(kStatesRequestedKey).value_or("0"));
+}
+
+void FailureMonitor::answer_request(std::int64_t request) {
   const std::lock_guard lock(request_mutex_);
-  const std::int64_t request = request_of(store_.find(kStatesRequestedKey).value_or("0"));
   if (request <= host_status_->states_told()) return;
   if (std::exchange(seen_request_, request) != request) request_timer_ = {};
   const bool is_mine = host_status_->claim_states_request(request);
@@ -188,7 +208,7 @@ std::optional<std::int64_t> FailureMonitor::await_first_requester() {
       take_failure(*failure);
       break;
     }
-    answer_request();  // the thread that answers requests may be this one
+    answer_request(last_request());  // the thread that answers requests may be this one
     if (const std::int64_t known = last_known(); known > before) return known;
   }
   return std::nullopt;

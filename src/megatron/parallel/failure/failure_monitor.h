@@ -1,4 +1,4 @@
-// Propagates failures between hosts. A thread polls the store and this host's status, copies a
+// Propagates failures between hosts. A thread follows the store and this host's status, copies a
 // failure from either to the other, cancels the waits of channels, which cannot poll themselves,
 // and answers when another host asks which ranks wait for which.
 #pragma once
@@ -11,6 +11,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -44,9 +45,16 @@ class FailureMonitor {
   /// Records a failure that another host has published.
   void take_failure(const std::string& published);
   void check_timeouts();
+  /// What other hosts have written.
+  struct News {
+    std::optional<std::string> failure = {};
+    std::int64_t request = 0;  ///< number of the last request for states
+  };
+  News read_news();
+  std::int64_t last_request();
   /// Publishes the states of this host's ranks when another host asks for them and no rank of this
   /// host does.
-  void answer_request();
+  void answer_request(std::int64_t request);
   void publish_states(std::int64_t request);
   /// Waits until the first rank that asked comes to its verdict. Returns the number of its request
   /// if the wait goes on; nothing after a failure or a timeout.
@@ -61,7 +69,9 @@ class FailureMonitor {
   std::shared_ptr<HostStatus> host_status_;
   const Options options_;
   std::chrono::milliseconds limit_;  ///< Of a wait; beyond the timeout while others make progress.
-  const std::chrono::milliseconds poll_interval_;  ///< Of the store.
+  bool is_watch_tried_ = false;
+  std::unique_ptr<StoreWatch> watch_;              ///< Null if the store cannot be watched.
+  const std::chrono::milliseconds poll_interval_;  ///< Of the store, without a watch.
   std::chrono::steady_clock::time_point next_poll_{};
   std::mutex request_mutex_;
   // Guarded by request_mutex_.
