@@ -242,7 +242,8 @@ TEST(BrokenRuns, HitTheRankThatTheyReport) {
       joined(broken_training("60"), {"--inprocess-restart"}));
   ASSERT_EQ(ended.code, 0) << ended.output;
   std::vector<std::int64_t> reported, killed;
-  for (const Json& fault : parse_json(ended.output, "chaos")["faults"])
+  const Json result = parse_json(ended.output, "chaos");
+  for (const Json& fault : result["faults"])
     if (fault["happened"] == true) reported.push_back(fault["rank"]);
   std::istringstream log(read_file(folder / "scratch" / "with-faults.log"));
   const std::string begin = "megatron launch: rank ";
