@@ -254,6 +254,19 @@ TEST(BrokenRuns, HitTheRankThatTheyReport) {
   EXPECT_THAT(reported, ElementsAre(2, 1, 1, 2));
 }
 
+/// Else the run with faults would find what the one without has saved.
+TEST(BrokenRuns, HaveFoldersOfTheirOwn) {
+  const TemporaryFolder folder;
+  const std::string local = (folder / "local").string();
+  const Ended ended =
+      run_chaos_program("--json --seed 4 --faults 1 --kinds kill",
+                        joined(broken_training("60"),
+                               {"--non-persistent-save-interval", "1", "--non-persistent-ckpt-type",
+                                "local", "--non-persistent-local-ckpt-dir", local}));
+  EXPECT_EQ(ended.code, 0) << ended.output;
+  EXPECT_FALSE(std::filesystem::exists(local));
+}
+
 /// A run that does not continue from its checkpoint is not right.
 TEST(BrokenRuns, AreFoundWrong) {
   const Ended ended = run_chaos_program("--seed 3 --faults 1 --kinds kill",

@@ -74,6 +74,11 @@ Words words_of(const BrokenCommand& command, const std::filesystem::path& folder
   words.insert(words.end(), command.training.begin(), command.training.end());
   words.insert(words.end(),
                {"--save", folder.string(), "--load", folder.string(), "--log-interval", "1"});
+  // The two runs must not meet in a folder that the command names.
+  if (!settings.checkpoint.non_persistent_local_ckpt_dir.empty())
+    words.insert(words.end(), {"--non-persistent-local-ckpt-dir", folder.string() + ".local"});
+  if (!settings.checkpoint.non_persistent_global_ckpt_dir.empty())
+    words.insert(words.end(), {"--non-persistent-global-ckpt-dir", folder.string() + ".global"});
   if (!settings.checkpoint.save_interval) {
     const std::int64_t interval = std::max<std::int64_t>(1, settings.training.train_iters / 8);
     words.insert(words.end(), {"--save-interval", std::to_string(interval)});
