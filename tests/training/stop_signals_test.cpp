@@ -4,6 +4,8 @@
 
 #include <csignal>
 
+#include "megatron/base/exit_codes.h"
+
 namespace megatron {
 namespace {
 

@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "megatron/base/error.h"
+#include "megatron/base/exit_codes.h"
 #include "megatron/base/files.h"
 #include "megatron/base/format.h"
 #include "megatron/base/machine.h"
@@ -138,9 +139,6 @@ struct EndsWaiting {
   int code;
 };
 
-/// Returns the exit code of a rank that saved and stopped after the signal.
-int code_of_stop(int signal) { return 128 + (signal == SIGUSR1 ? SIGTERM : signal); }
-
 class Launch {
  public:
   Launch(const LaunchPlan& plan, const CommandTraits& traits)
@@ -201,7 +199,7 @@ class Launch {
         .progress = [](const std::string& line) { std::cerr << line << std::endl; },
         .is_cancelled =
             [this] {
-              if (was_told_to_end()) throw EndsWaiting{code_of_stop(end_signal_)};
+              if (was_told_to_end()) throw EndsWaiting{exit_code_after(end_signal_)};
               return false;
             }};
     options.membership = {.min_hosts = plan_.min_nodes,
@@ -251,8 +249,8 @@ class Launch {
       if (is_leaving_ && is_over) throw EndsWaiting{has_saved ? 128 + SIGTERM : own_.code};
       const bool has_begun = decision.kind != Decision::Kind::wait && decision.round > done;
       if (has_begun) return true;
-      if (was_told_to_end() && !agent_->end_run(code_of_stop(end_signal_), kEndedBySignal))
-        throw EndsWaiting{code_of_stop(end_signal_)};
+      if (was_told_to_end() && !agent_->end_run(exit_code_after(end_signal_), kEndedBySignal))
+        throw EndsWaiting{exit_code_after(end_signal_)};
       if (const std::string reason = agent_->lost_reason(); !reason.empty()) {
         err_.add("megatron launch: error: the launcher of the first host, at " + plan_.master_addr +
                  ":" + std::to_string(plan_.master_port) + ", is lost: " + reason +

@@ -1,5 +1,6 @@
 #include "megatron/training/loop/exit_conditions.h"
 
+#include "megatron/base/exit_codes.h"
 #include "megatron/base/progress_bar.h"
 #include "megatron/config/data_phase.h"
 #include "megatron/parallel/object_collectives.h"

@@ -110,6 +110,4 @@ std::string signal_name(int signal) {
   return found == kNames.end() ? "signal " + std::to_string(signal) : std::string(found->first);
 }
 
-int exit_code_after(int signal) { return 128 + (signal == SIGUSR1 ? SIGTERM : signal); }
-
 }  // namespace megatron

@@ -27,8 +27,4 @@ class StopSignalHandler {
 /// Returns the name of a signal, such as "SIGTERM".
 std::string signal_name(int signal);
 
-/// Returns 143 for SIGTERM and SIGUSR1, which schedulers send before the end of a job, so that one
-/// code means "saved, can be resumed". Returns 128 + signal for others.
-int exit_code_after(int signal);
-
 }  // namespace megatron
