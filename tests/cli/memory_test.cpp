@@ -78,6 +78,13 @@ Args model(const Args& more) {
                 more);
 }
 
+/// Activations of a wide batch are most of this model's memory.
+Args wide_batch(const Args& more) {
+  return joined({"--num-layers", "6", "--hidden-size", "128", "--num-attention-heads", "2",
+                 "--seq-length", "256", "--vocab-size", "512", "--micro-batch-size", "32"},
+                more);
+}
+
 Args training(const Args& more) {
   return joined(
       {"pretrain", "gpt", "--tokenizer-type", "NullTokenizer", "--mock-data", "--train-iters", "2",
@@ -124,8 +131,8 @@ TEST_P(MemoryOfRuns, IsExplainedAndPredicted) {
   for (const Json& rank : measured)
     EXPECT_LE(std::abs(rank["unexplained"].get<double>()), kTolerance * rank["peak"].get<double>())
         << rank.dump(1);
-  const Outcome plan =
-      run(joined({"plan", "--memory", "--json", "--world-size", std::to_string(ranks)}, flags));
+  const Outcome plan = run(joined(
+      {"plan", "--memory", "--json", "--mock-data", "--world-size", std::to_string(ranks)}, flags));
   ASSERT_EQ(plan.code, 0) << plan.errors;
   for (const Json& planned : Json::parse(plan.output)["ranks"]) {
     const Json& rank = measured[planned["rank"].get<std::size_t>()];
@@ -149,6 +156,7 @@ INSTANTIATE_TEST_SUITE_P(
         MemoryRun{"Experts", 1,
                   model({"--bf16", "--num-experts", "4", "--moe-ffn-hidden-size", "256",
                          "--moe-token-dispatcher-type", "alltoall"})},
+        MemoryRun{"RecomputedMlps", 1, wide_batch({"--activation-plan", "mlp*5,none"})},
         MemoryRun{"DistributedOptimizer", 2,
                   model({"--bf16", "--use-distributed-optimizer", "--global-batch-size", "8"})},
         MemoryRun{"TensorAndSequenceParallel", 2,
@@ -162,10 +170,8 @@ TEST(MemoryBudget, HasThePeakThatItPredicts) {
   TemporaryFolder folder;
   constexpr double kMebi = 1 << 20, kBudget = 460;
   const Outcome outcome =
-      run(training({"--num-layers", "6", "--hidden-size", "128", "--num-attention-heads", "2",
-                    "--seq-length", "256", "--vocab-size", "512", "--micro-batch-size", "32",
-                    "--memory-budget", std::to_string(static_cast<int>(kBudget)) + "MiB",
-                    "--log-memory", "--tensorboard-dir", folder.path().string()}));
+      run(training(wide_batch({"--memory-budget", std::to_string(static_cast<int>(kBudget)) + "MiB",
+                               "--log-memory", "--tensorboard-dir", folder.path().string()})));
   ASSERT_EQ(outcome.code, 0) << outcome.errors;
   std::smatch chosen;
   ASSERT_TRUE(std::regex_search(outcome.output, chosen,
@@ -181,9 +187,7 @@ TEST(MemoryBudget, HasThePeakThatItPredicts) {
 // The limit counts addresses that are never used. The plan must leave room for them.
 TEST(MemoryBudget, CountsWhatUlimitsCount) {
   constexpr rlim_t kUnreached = rlim_t{1} << 42;
-  const Args flags =
-      training({"--num-layers", "6", "--hidden-size", "128", "--num-attention-heads", "2",
-                "--seq-length", "256", "--vocab-size", "512", "--micro-batch-size", "32"});
+  const Args flags = training(wide_batch({}));
   const Outcome whole = run(flags, kUnreached);
   ASSERT_EQ(whole.code, 0) << whole.errors;
   const auto limit = static_cast<rlim_t>(whole.address_space) - (rlim_t{16} << 20);

@@ -66,6 +66,16 @@ TEST(StepBuffers, OfAnMlpAndItsGate) {
   EXPECT_EQ(mlp_backward_bytes(gated, 96, over_cp(1)), kTokens * 2 * 4 * 96);
 }
 
+TEST(StepBuffers, OfAnMlpHaveASecondGradientWithDropout) {
+  const auto bytes = [](double dropout) {
+    TransformerConfig model = small_model();
+    model.ffn_hidden_size = 4096;  // so that its backward pass is the peak
+    model.hidden_dropout = dropout;
+    return step_buffer_bytes(model, over_cp(1), {.layers = {0}, .vocabulary = 128});
+  };
+  EXPECT_EQ(bytes(0.1) - bytes(0), 2 * 64 * kTokens);
+}
+
 // 64 MiB of logits in float32 and as many bytes of their gradients in bf16 are 256 and 512 tokens
 // of a vocabulary of 65536.
 TEST(StepBuffers, OfTheLossHaveBoundedLogits) {

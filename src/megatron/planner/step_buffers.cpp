@@ -66,7 +66,12 @@ AttentionBuffers kernel_buffers(const TransformerConfig& config, const Activatio
 double feed_forward_backward_bytes(const TransformerConfig& config, std::int64_t layer,
                                    const ActivationLayout& layout) {
   const MoeConfig& moe = config.moe;
-  if (!moe.has_experts(layer)) return mlp_backward_bytes(config, config.ffn_hidden_size, layout);
+  if (!moe.has_experts(layer)) {
+    // Dropout gives the MLP a gradient of its own, beside that of the residual stream.
+    const double masked =
+        config.hidden_dropout > 0 ? hidden_bytes(config, layout, /*is_sliced=*/true) : 0;
+    return mlp_backward_bytes(config, config.ffn_hidden_size, layout) + masked;
+  }
   // The rows of the experts are the tokens of an MLP of their width.
   ActivationLayout rows = layout;
   rows.tokens = static_cast<std::int64_t>(expert_rows(moe, layout));

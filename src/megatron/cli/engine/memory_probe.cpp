@@ -46,8 +46,13 @@ class TemporaryFolder {
 /// which keep 0 to 10 MiB. A small model may happen to keep less.
 constexpr double kUsualSlack = 4.5 * (1 << 20);
 
-/// Tokens of a sample. The shorter samples are, the longer is the index of those of mock data.
-constexpr const char* kLength = "1024";
+/// Returns the tokens of a sample. The shorter samples are, the longer is the index of those of
+/// mock data, which the probe has as well.
+std::string probe_length(const Settings& settings) {
+  constexpr std::int64_t kLongest = 1024;
+  return std::to_string(settings.data.mock_data ? std::min(settings.training.seq_length, kLongest)
+                                                : kLongest);
+}
 
 /// Adds the flags by which two ranks exchange what those of the run do, as far as two can: each
 /// kind of exchange reads other parts of the program.
@@ -65,6 +70,7 @@ std::vector<std::string> probe_command(const Settings& settings, std::int64_t nu
   std::vector<std::string> words{"megatron"};
   // Ranks that a launcher has forked share pages of the libraries with it, and communicate.
   const char* count = num_ranks > 1 ? "2" : "1";
+  const std::string length = probe_length(settings);
   if (num_ranks > 1) words.insert(words.end(), {"launch", "--nproc-per-node", count, "--"});
   words.insert(words.end(), {"pretrain",
                              "gpt",
@@ -75,9 +81,9 @@ std::vector<std::string> probe_command(const Settings& settings, std::int64_t nu
                              "--num-attention-heads",
                              "2",
                              "--seq-length",
-                             kLength,
+                             length,
                              "--max-position-embeddings",
-                             kLength,
+                             length,
                              "--micro-batch-size",
                              "1",
                              "--global-batch-size",
