@@ -23,6 +23,10 @@ Json parse_json_unique_keys(std::string_view text, const std::string& source);
 /// Reads and parses a file. Throws like parse_json(), and if the file cannot be read.
 Json read_json(const std::filesystem::path& path);
 
+/// Returns the value as one line without spaces. Bytes that are not UTF-8 become U+FFFD.
+std::string compact_json(const Json& json);
+std::string compact_json(const OrderedJson& json);
+
 /// Returns the member `key` of an object. Throws a UserError that names `source` and the key if it
 /// is absent or if `object` is not an object.
 const Json& json_at(const Json& object, const std::string& key, const std::string& source);

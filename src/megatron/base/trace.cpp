@@ -52,7 +52,7 @@ std::string trace_json(std::span<const TraceTrack> tracks) {
     for (const TraceSpan& span : track.spans) events.push_back(span_event(track, span, origin_ns));
   }
   const OrderedJson trace{{"displayTimeUnit", "ms"}, {"traceEvents", std::move(events)}};
-  return trace.dump(-1, ' ', /*ensure_ascii=*/false, OrderedJson::error_handler_t::replace);
+  return compact_json(trace);
 }
 
 }  // namespace megatron

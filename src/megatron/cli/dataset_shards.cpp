@@ -50,7 +50,7 @@ std::string sample_line(std::int64_t position, const WebSample& sample, bool dec
     for (const WebField& field : sample.fields)
       if (is_text(field.name)) line["text"][field.name] = field.bytes;
   }
-  return line.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
+  return compact_json(line);
 }
 
 }  // namespace

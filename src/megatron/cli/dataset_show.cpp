@@ -76,9 +76,7 @@ std::vector<std::int32_t> in_vocabulary(const std::vector<std::int64_t>& ids,
 }
 
 /// Returns a JSON string. A character that a sample boundary splits becomes U+FFFD.
-std::string json_text(const std::string& text) {
-  return Json(text).dump(-1, ' ', false, Json::error_handler_t::replace);
-}
+std::string json_text(const std::string& text) { return compact_json(Json(text)); }
 
 /// Throws all mistakes in the flags that say what samples are made of.
 void check_sample_flags(const DataConfig& data) {

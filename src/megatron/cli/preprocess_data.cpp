@@ -270,9 +270,7 @@ int run_preprocess_data(std::span<const std::string> args) {
     std::cerr << "note: --text-documents has no effect, because no input is a text file\n";
   const TokenDtype type = optimal_token_dtype(tokenizer->vocab_size());
   if (options.json) {
-    std::cout
-        << json_report(summary, type).dump(-1, ' ', false, OrderedJson::error_handler_t::replace)
-        << "\n";
+    std::cout << compact_json(json_report(summary, type)) << "\n";
   } else {
     report(summary, type);
   }

@@ -7,6 +7,7 @@
 #include "megatron/base/error.h"
 #include "megatron/base/files.h"
 #include "megatron/base/format.h"
+#include "megatron/base/json.h"
 #include "megatron/tokenizers/utf8.h"
 
 namespace megatron {
@@ -25,9 +26,7 @@ OpenedTokenizer open_tokenizer(const TokenizerCommandOptions& options, const std
   return opened;
 }
 
-std::string quoted_token(const std::string& token) {
-  return Json(token).dump(-1, ' ', false, Json::error_handler_t::replace);
-}
+std::string quoted_token(const std::string& token) { return compact_json(Json(token)); }
 
 std::string summary_of(const TokenizerDescription& about) {
   std::string text = about.model;

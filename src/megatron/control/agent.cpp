@@ -54,9 +54,7 @@ std::string make_id() {
   return host_name() + "-" + std::to_string(::getpid()) + "-" + format("%08x", random());
 }
 
-std::string line_of(const Json& json) {
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
-}
+std::string line_of(const Json& json) { return compact_json(json) + "\n"; }
 
 std::string joined_line(const std::string& id, const AgentOptions& options) {
   return line_of({{"id", id},

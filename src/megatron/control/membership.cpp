@@ -50,7 +50,7 @@ std::string write_decision(const Decision& decision) {
                   {"code", decision.code},
                   {"is_restart", static_cast<int>(decision.is_restart)},
                   {"blame", decision.blame}};
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+  return compact_json(json);
 }
 
 Decision read_decision(const std::string& text) {

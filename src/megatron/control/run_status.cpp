@@ -27,7 +27,7 @@ std::string written(const RankFailure& failure) {
                   {"code", failure.code},
                   {"text", failure.text},
                   {"is_of_others", static_cast<int>(failure.is_of_others)}};
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+  return compact_json(json);
 }
 
 RankFailure read(const std::string& text) {

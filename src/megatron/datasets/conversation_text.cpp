@@ -157,7 +157,7 @@ struct ConversationText::Template {
     OrderedJson messages = OrderedJson::array();
     for (const Message& message : conversation)
       messages.push_back({{"role", message.role}, {"content", message.content}});
-    const std::string json = messages.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
+    const std::string json = compact_json(messages);
     return chat.render({.messages = chat::read_json_value(json, where),
                         .add_generation_prompt = asks,
                         .variables = variables},

@@ -50,9 +50,7 @@ OrderedJson to_json(const PreprocessCheckpoint& checkpoint) {
 }
 
 /// Paths and texts need not be UTF-8.
-std::string text_of(const OrderedJson& json) {
-  return json.dump(-1, ' ', /*ensure_ascii=*/false, OrderedJson::error_handler_t::replace);
-}
+std::string text_of(const OrderedJson& json) { return compact_json(json); }
 
 PreprocessCheckpoint from_json(const OrderedJson& json) {
   PreprocessCheckpoint checkpoint;

@@ -114,7 +114,7 @@ class TextWriter {
                                 {"text", decode(generation.ids)},
                                 {"ids", generation.ids},
                                 {"finish_reason", finish_reason_name(generation.finish_reason)}};
-    out << object.dump(-1, ' ', false, OrderedJson::error_handler_t::replace) << std::endl;
+    out << compact_json(object) << std::endl;
   }
 
   /// Prints the prompt, and the continuation while it is generated.

@@ -5,6 +5,7 @@
 
 #include "megatron/base/checksum.h"
 #include "megatron/base/error.h"
+#include "megatron/base/json.h"
 #include "megatron/tokenizers/utf8.h"
 
 namespace megatron {
@@ -42,11 +43,13 @@ std::string CleaningOptions::identity() const {
   if (duplicates.near)
     near = {duplicates.near->ngram, duplicates.near->bands, duplicates.near->rows,
             duplicates.near->seed, duplicates.threshold};
-  return OrderedJson{{"bounds", std::move(bounds)}, {"forbidden", rules.forbidden_text},
-                     {"scripts", rules.scripts},    {"script_ratio", rules.min_script_ratio},
-                     {"exact", duplicates.exact},   {"near", std::move(near)},
-                     {"removed", removed_file}}
-      .dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
+  return compact_json(OrderedJson{{"bounds", std::move(bounds)},
+                                  {"forbidden", rules.forbidden_text},
+                                  {"scripts", rules.scripts},
+                                  {"script_ratio", rules.min_script_ratio},
+                                  {"exact", duplicates.exact},
+                                  {"near", std::move(near)},
+                                  {"removed", removed_file}});
 }
 
 DocumentExaminer::DocumentExaminer(const CleaningOptions& options)
@@ -123,8 +126,7 @@ void DocumentCleaner::remove(const Examination& document, std::string_view rule,
   OrderedJson line = {{"source", document.source}, {"rule", rule}};
   if (original) line["duplicate_of"] = *original;
   line["text"] = document.text;
-  removed_->writer().write(
-      line.dump(-1, ' ', /*ensure_ascii=*/false, OrderedJson::error_handler_t::replace) + "\n");
+  removed_->writer().write(compact_json(line) + "\n");
 }
 
 bool DocumentCleaner::admit(const Examination& document) {

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "megatron/base/json.h"
 #include "megatron/metrics/report/assets.h"
 #include "megatron/metrics/report/summary.h"
 
@@ -73,8 +74,7 @@ OrderedJson json_of(const RunLog& run) {
 
 /// Returns JSON that is safe inside a script element: every "<" is escaped.
 std::string script_json(const OrderedJson& value) {
-  const std::string text =
-      value.dump(-1, ' ', /*ensure_ascii=*/false, OrderedJson::error_handler_t::replace);
+  const std::string text = compact_json(value);
   std::string safe;
   safe.reserve(text.size());
   for (const char c : text) c == '<' ? safe += "\\u003c" : safe += c;

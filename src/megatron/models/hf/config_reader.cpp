@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "megatron/base/error.h"
+#include "megatron/base/json.h"
 
 namespace megatron {
 
@@ -42,8 +43,7 @@ ConfigReader ConfigReader::section(const std::string& key) const {
 
 void ConfigReader::unsupported(const std::string& key, const std::string& fix) const {
   const Json* value = find(key);
-  std::string got =
-      value != nullptr ? value->dump(-1, ' ', false, Json::error_handler_t::replace) : "null";
+  std::string got = value != nullptr ? compact_json(*value) : "null";
   if (got.size() > 80) got = got.substr(0, 77) + "...";
   throw UserError({source_ + ": field '" + key + "' is not supported with this value", got, fix});
 }

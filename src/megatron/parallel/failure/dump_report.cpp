@@ -186,7 +186,7 @@ std::string hang_report_json(const std::vector<RankDump>& dumps, const HangAnaly
                            {"different", different},
                            {"blocked", blocked},
                            {"ranks", ranks}};
-  return report.dump(-1, ' ', false, OrderedJson::error_handler_t::replace) + "\n";
+  return compact_json(report) + "\n";
 }
 
 }  // namespace megatron

@@ -194,7 +194,7 @@ std::string write_states(const RankStates& states) {
                                 {"age_ms", state.section->age.count()},
                                 {"since_progress_ms", state.section->since_progress.count()}};
   }
-  return list.dump(-1, ' ', false, Json::error_handler_t::replace);
+  return compact_json(list);
 }
 
 RankStates read_states(const std::string& text, std::int64_t world_size) {

@@ -74,10 +74,12 @@ RankRecord own_record(const SettingsText& settings, const std::string& address) 
 }
 
 std::string write_record(const RankRecord& record) {
-  return Json{{"host", record.host},       {"host_id", record.host_id},
-              {"address", record.address}, {"pid", record.pid},
-              {"cpus", record.cpus},       {"settings", record.settings_hash}}
-      .dump(-1, ' ', false, Json::error_handler_t::replace);
+  return compact_json(Json{{"host", record.host},
+                           {"host_id", record.host_id},
+                           {"address", record.address},
+                           {"pid", record.pid},
+                           {"cpus", record.cpus},
+                           {"settings", record.settings_hash}});
 }
 
 RankRecord read_record(const std::string& text) {
@@ -88,9 +90,7 @@ RankRecord read_record(const std::string& text) {
           json_string(json, "cpus", source),    json_string(json, "settings", source)};
 }
 
-std::string write_settings(const SettingsText& settings) {
-  return Json(settings).dump(-1, ' ', false, Json::error_handler_t::replace);
-}
+std::string write_settings(const SettingsText& settings) { return compact_json(Json(settings)); }
 
 SettingsText read_settings(const std::string& text) {
   return parse_json(text, "a rank's settings in the run's store").get<SettingsText>();

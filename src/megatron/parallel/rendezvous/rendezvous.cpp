@@ -128,7 +128,7 @@ class Rendezvous {
     if (!others.empty()) throw settings_error(others);
     const Json hosts = write_hosts(
         records, own_.host + "-" + std::to_string(own_.pid) + "-" + format("%.0f", unix_seconds()));
-    store_.set(RunStatus::kHostsKey, hosts.dump(-1, ' ', false, Json::error_handler_t::replace));
+    store_.set(RunStatus::kHostsKey, compact_json(hosts));
     return read_hosts(hosts, own_, 0, environment_.world_size);
   }
 
