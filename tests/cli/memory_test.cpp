@@ -161,6 +161,9 @@ INSTANTIATE_TEST_SUITE_P(
                   model({"--bf16", "--use-distributed-optimizer", "--global-batch-size", "8"})},
         MemoryRun{"TensorAndSequenceParallel", 2,
                   model({"--bf16", "--tensor-model-parallel-size", "2", "--sequence-parallel"})},
+        // The length of a sample is no multiple of what two ranks would need.
+        MemoryRun{"ThreeRanksOfContext", 3,
+                  model({"--seq-length", "510", "--context-parallel-size", "3"})},
         MemoryRun{"Pipeline", 2,
                   model({"--pipeline-model-parallel-size", "2", "--global-batch-size", "8"})}),
     [](const auto& info) { return std::string(info.param.name); });

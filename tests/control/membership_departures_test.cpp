@@ -117,6 +117,18 @@ TEST(MembershipDepartures, ASlowSaveOfOneHostDoesNotEndAStopForOthers) {
   EXPECT_EQ(leader.decide().restarts, 0);
 }
 
+TEST(MembershipDepartures, AHostThatIsNeededLeavesDuringAStopForOthers) {
+  Leader leader(elastic(2, 3));
+  stop_for_a_third(leader);
+  leader.leave("b");
+  EXPECT_EQ(leader.decide().kind, Kind::stop);
+  leader.leave("c");
+  leader.decide();
+  for (const char* id : {"a", "b"}) leader.end(id, kAsked);
+  EXPECT_EQ(leader.decide().kind, Kind::end) << "only one host is left";
+  EXPECT_EQ(leader.decide().code, 143);
+}
+
 TEST(MembershipDepartures, AHostThatHangsWhileItStopsForOthersCostsARestart) {
   Leader leader(elastic(2, 3));
   stop_for_a_third(leader);

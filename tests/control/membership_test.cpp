@@ -179,6 +179,7 @@ TEST(Membership, WaitsForHostsWhenTheRunDoesNotFitSoFew) {
   for (const char* id : {"a", "b", "c"}) leader.end(id, kOther);
   leader.decide();
   EXPECT_EQ(leader.decide(seconds(99)).kind, Kind::wait);
+  EXPECT_THAT(leader.waiting(), HasSubstr("and the run does not fit so few")) << "and is no delay";
   EXPECT_EQ(leader.decide(seconds(1)).code, 1);
 }
 

@@ -6,11 +6,17 @@
 #include <poll.h>
 
 #include <atomic>
+#include <functional>
+#include <memory>
+#include <optional>
 #include <thread>
 
+#include "megatron/base/suspend_aware_timer.h"
 #include "megatron/control/connect_to_store.h"
 #include "megatron/control/run_store.h"
+#include "megatron/control/store_client.h"
 #include "megatron/control/store_server.h"
+#include "megatron/control/store_watch.h"
 #include "support/check_store.h"
 
 namespace megatron {
@@ -57,9 +63,46 @@ class Relay : public testing::Test {
     return RunStore(connect_to_store(relay.address(), {.timeout = milliseconds(20'000)}));
   }
 
+  /// Follows two keys, of which one is set, until the store that it asks ends.
+  void expect_news(const StoreAddress& address, const std::function<void()>& end_store) {
+    const RunStore::Connect connect = [&](milliseconds timeout) {
+      return connect_to_store(address, {.timeout = timeout});
+    };
+    RunStore other = direct();
+    other.set("before", "1");
+    const auto watch = RunStore(connect(milliseconds(20'000)), connect).watch({"before", "after"});
+    ASSERT_NE(watch, nullptr);
+    const auto becomes = [&](std::size_t key, const std::optional<std::string>& value) {
+      for (SuspendAwareTimer timer; watch->value(key) != value;) {
+        if (timer.elapsed() > std::chrono::seconds(20)) return false;
+        watch->wait(milliseconds(100));
+      }
+      return true;
+    };
+    EXPECT_TRUE(becomes(0, "1"));
+    EXPECT_EQ(watch->value(1), std::nullopt);
+    other.set("after", "2");
+    EXPECT_TRUE(becomes(1, "2"));
+    EXPECT_EQ(other.add("after", 1), 3);
+    EXPECT_TRUE(becomes(1, "3"));
+    other.remove("before");
+    EXPECT_TRUE(becomes(0, std::nullopt));
+    end_store();
+    EXPECT_THROW(becomes(0, "4"), StoreLost);
+  }
+
   StoreAddress store_;
   std::unique_ptr<StoreServer> server_;
 };
+
+TEST_F(Relay, TellsChangesToThoseWhoWatch) {
+  auto relay = std::make_unique<RunningRelay>(store_);
+  expect_news(relay->address(), [&] { relay.reset(); });
+}
+
+TEST_F(Relay, TheStoreItselfTellsChanges) {
+  expect_news(store_, [this] { server_.reset(); });
+}
 
 TEST_F(Relay, AnswersAsTheStore) {
   const RunningRelay relay(store_);

@@ -254,13 +254,17 @@ const RankBodyOf kOneFails("one fails", [](Communicators& world) {
 });
 
 TEST(ProcessCommunicators, AFailureIsTheFailureOfAllOnEveryHost) {
-  for (const std::vector<std::string>& hosts :
-       {one_host(3), {"a", "b", "b"}, {"a", "b", "a", "b"}}) {
-    RankProcesses processes({.body = "one fails", .hosts = hosts});
-    const std::vector<ProcessEnd> ends = processes.ends();
-    for (std::size_t rank = 0; rank < hosts.size(); ++rank) {
-      EXPECT_EQ(ends[rank].text,
-                rank == 1 ? "out of luck" : "barrier 'end' on dp: rank 1 failed: out of luck");
+  for (const bool watches_store : {true, false}) {
+    for (const std::vector<std::string>& hosts :
+         {one_host(3), {"a", "b", "b"}, {"a", "b", "a", "b"}}) {
+      RankProcesses processes(
+          {.body = "one fails", .hosts = hosts, .watches_store = watches_store});
+      const std::vector<ProcessEnd> ends = processes.ends();
+      for (std::size_t rank = 0; rank < hosts.size(); ++rank) {
+        EXPECT_EQ(ends[rank].text,
+                  rank == 1 ? "out of luck" : "barrier 'end' on dp: rank 1 failed: out of luck")
+            << watches_store;
+      }
     }
   }
 }

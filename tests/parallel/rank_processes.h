@@ -44,6 +44,7 @@ struct ProcessPlan {
   std::string transport = "auto";
   int timeout_ms = 20'000;
   std::string hang_reports = {};  ///< folder
+  bool watches_store = true;      ///< else it is polled, as stores of others are
 };
 
 struct ProcessEnd {
@@ -65,8 +66,12 @@ inline CpuTransport transport_named(const std::string& name) {
 /// Runs the body of a child and writes its failure to where the parent reads it.
 inline int run_child() {
   try {
-    const RunStore store(
-        connect_to_store({"127.0.0.1", std::stoi(child_variable("MEGATRON_TEST_PORT"))}, {}));
+    const RunStore::Connect connect =
+        [port = std::stoi(child_variable("MEGATRON_TEST_PORT"))](std::chrono::milliseconds limit) {
+          return connect_to_store({"127.0.0.1", port}, {.timeout = limit});
+        };
+    const RunStore store(connect(StoreConnectOptions{}.timeout),
+                         child_variable("MEGATRON_TEST_WATCHES").empty() ? nullptr : connect);
     const auto communicators = make_process_communicators(
         store,
         {.rank = std::stoll(child_variable("MEGATRON_TEST_RANK")),
@@ -143,6 +148,7 @@ class RankProcesses {
                                                  {"TIMEOUT", std::to_string(plan_.timeout_ms)},
                                                  {"TRANSPORT", plan_.transport},
                                                  {"HANG_REPORTS", plan_.hang_reports},
+                                                 {"WATCHES", plan_.watches_store ? "1" : ""},
                                                  {"OUTPUT", output_of(rank)}};
     for (const auto& [name, value] : own) words.push_back("MEGATRON_TEST_" + name + "=" + value);
     std::vector<char*> environment;

@@ -4,8 +4,6 @@
 
 #include <csignal>
 
-#include "megatron/base/exit_codes.h"
-
 namespace megatron {
 namespace {
 
@@ -39,13 +37,6 @@ TEST(StopSignalHandler, FurtherSignalIsCaughtWhenAskedFor) {
   StopSignalHandler signals("SIGUSR2");
   std::raise(SIGUSR2);
   EXPECT_EQ(signals.received(), SIGUSR2);
-}
-
-TEST(StopSignalHandler, SchedulersSignalsShareOneExitCode) {
-  EXPECT_EQ(exit_code_after(SIGTERM), 143);
-  EXPECT_EQ(exit_code_after(SIGUSR1), 143);
-  EXPECT_EQ(exit_code_after(SIGINT), 130);
-  EXPECT_EQ(exit_code_after(SIGUSR2), 140);
 }
 
 TEST(StopSignalHandler, NewObjectForgetsAnOlderSignal) {

@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "megatron/base/error.h"
+#include "megatron/base/exit_codes.h"
 #include "megatron/base/format.h"
 #include "megatron/base/machine.h"
 
@@ -314,7 +315,8 @@ LaunchResult Supervisor::result() {
   const RankEnd& end = failure_.end();
   result.code = exit_code_of(end.status);
   // A rank that does not handle signals yet ends as one that has saved and stopped.
-  if (was_told_to_stop_ && result.code == 128 + SIGUSR1) result.code = 128 + SIGTERM;
+  if (was_told_to_stop_ && WIFSIGNALED(end.status))
+    result.code = exit_code_after(WTERMSIG(end.status));
   result.rank = end.rank;
   result.description = describe_end(end.status);
   result.cause = end.cause.empty() ? end_reason_ : "another rank failed: " + end.cause;

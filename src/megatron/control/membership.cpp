@@ -189,6 +189,7 @@ void Membership::form(Time now) {
   const bool is_last_call = decision_.round == 0 && count < options_.max_hosts &&
                             now - *enough_since_ < options_.last_call;
   if (is_last_call || (begin_not_before_ && now < *begin_not_before_)) return;
+  begin_not_before_.reset();
   const std::int64_t fit = largest_fit(count);
   if (fit == 0)
     return give_up(now, "no number of hosts from " + std::to_string(options_.min_hosts) + " to " +
@@ -256,15 +257,18 @@ void Membership::watch_round(Time now) {
     for (const std::string& id : awaited_members()) lose(id, now);  // its ranks cannot be killed
     return end_round(now);
   }
-  if (decision_.kind != Decision::Kind::run || !options_.can_grow) return;
+  if (!options_.can_grow) return;
   const auto leaving = std::ranges::find_if(agents_, [this](const Agent& agent) {
     return agent.is_leaving && agent.is_member && !agent.result;
   });
-  if (leaving != agents_.end()) {
+  const bool is_running = decision_.kind == Decision::Kind::run;
+  // While the run stops for others, what matters is whether it can go on afterwards.
+  if (leaving != agents_.end() && !is_left_ && (is_running || (was_asked_ && !can_go_on()))) {
     is_left_ = true;
     return ask_to_stop("host " + leaving->host + " leaves the run" +
                        (can_go_on() ? "" : ", which needs " + hosts_text(options_.min_hosts)));
   }
+  if (!is_running) return;
   const auto own = static_cast<std::int64_t>(decision_.members.size()),
              here = static_cast<std::int64_t>(candidates().size());
   if (std::min(here, options_.max_hosts) <= own || !newcomers_have_settled(now)) return;

@@ -2,8 +2,8 @@
 // Pure: it is told what happens and when, and returns what every agent has to do. A round is one
 // start of the ranks; its hosts do not change until it ends.
 //
-// A run of 2 to 4 hosts begins when four agents have joined, or when at least two have and no other
-// has come for `last_call`. A failure ends the round. The next one has the agents that are left. An
+// A run of 2 to 4 hosts begins when four agents have joined, or `last_call` after at least two
+// have. A failure ends the round. The next one has the agents that are left. An
 // agent that joins later makes the ranks save and stop at a step, and the next round includes it.
 // So does an agent that leaves, and the next round goes on without it.
 #pragma once

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "megatron/base/json.h"
+#include "megatron/control/store_client.h"
 
 namespace megatron {
 namespace {
@@ -70,7 +71,12 @@ bool RunStatus::wait_for_news(bool of_lost_ranks, std::chrono::milliseconds limi
     ::poll(&event, 1, static_cast<int>(limit.count()));
     return true;
   }
-  watch_->wait(limit, wake);
+  try {
+    watch_->wait(limit, wake);
+  } catch (const StoreLost&) {
+    watch_.reset();  // the calls of the store itself say what has become of it
+    return true;
+  }
   // Now and then it asks all the same: a store that is stopped tells nothing.
   const auto now = std::chrono::steady_clock::now();
   const bool is_told = watch_->value(0) || (of_lost_ranks && watch_->value(1));

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "megatron/control/connect_to_store.h"
+#include "megatron/control/store_client.h"
 #include "megatron/control/store_protocol.h"
 #include "megatron/control/store_server.h"
 
@@ -108,11 +109,16 @@ bool RunStore::poll(const std::string& key, milliseconds timeout) {
     }
     if (waited >= timeout) return false;
     if (waited >= kFirstPolls && !std::exchange(is_watch_tried, true)) watched = watch({key});
-    if (watched)
-      watched->wait(std::min(kWatchSlice, timeout - waited));
-    else
+    if (!watched) {
       std::this_thread::sleep_for(
           std::min(std::clamp(waited / 2, milliseconds(1), kMaxPollInterval), timeout - waited));
+      continue;
+    }
+    try {
+      watched->wait(std::min(kWatchSlice, timeout - waited));
+    } catch (const StoreLost&) {
+      watched.reset();  // the calls of the store itself say what has become of it
+    }
   }
 }
 

@@ -2,7 +2,6 @@
 
 #include <poll.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -36,19 +35,19 @@ StoreWatch::StoreWatch(StoreClient& client, std::vector<std::string> keys)
     requests += begin_request(StoreRequest::watch);
     append_text(requests, key);
   }
-  send_all(descriptor_, requests);
+  send_all(descriptor_.number(), requests);
 }
 
-StoreWatch::~StoreWatch() { ::close(descriptor_); }
-
 void StoreWatch::wait(std::chrono::milliseconds timeout, int wake) {
-  std::array<pollfd, 2> events{pollfd{descriptor_, POLLIN, 0}, pollfd{wake, POLLIN, 0}};
+  std::array<pollfd, 2> events{pollfd{descriptor_.number(), POLLIN, 0}, pollfd{wake, POLLIN, 0}};
   if (::poll(events.data(), events.size(), static_cast<int>(timeout.count())) <= 0) return;
   if (events[0].revents == 0) return;
   std::array<char, 1 << 14> buffer;
-  const ssize_t count = ::recv(descriptor_, buffer.data(), buffer.size(), 0);
-  if (count == 0 || (count < 0 && errno != EAGAIN && errno != EINTR))
-    throw StoreLost("the run's store has closed the connection");
+  const ssize_t count = ::recv(descriptor_.number(), buffer.data(), buffer.size(), 0);
+  if (count == 0) throw StoreLost("the run's store has closed the connection");
+  if (count < 0 && errno != EAGAIN && errno != EINTR)
+    throw StoreLost(std::string("the connection to the run's store is lost: ") +
+                    std::strerror(errno));
   if (count > 0) in_.append(buffer.data(), static_cast<std::size_t>(count));
   take_frames();
 }

@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "megatron/base/descriptor.h"
+
 namespace megatron {
 
 class StoreClient;
@@ -15,9 +17,6 @@ class StoreWatch {
  public:
   /// Takes over the connection of `client`, whose store must be one of this program's.
   StoreWatch(StoreClient& client, std::vector<std::string> keys);
-  ~StoreWatch();
-  StoreWatch(const StoreWatch&) = delete;
-  StoreWatch& operator=(const StoreWatch&) = delete;
 
   /// Returns after a change of a key, after `timeout`, or when the descriptor `wake` can be read.
   /// Throws StoreLost.
@@ -28,7 +27,7 @@ class StoreWatch {
  private:
   void take_frames();
 
-  int descriptor_;
+  Descriptor descriptor_;
   const std::vector<std::string> keys_;
   std::vector<std::optional<std::string>> values_;
   std::string in_;

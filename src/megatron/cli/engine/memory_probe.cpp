@@ -46,12 +46,13 @@ class TemporaryFolder {
 /// which keep 0 to 10 MiB. A small model may happen to keep less.
 constexpr double kUsualSlack = 4.5 * (1 << 20);
 
-/// Returns the tokens of a sample. The shorter samples are, the longer is the index of those of
-/// mock data, which the probe has as well.
+/// Returns the tokens of a sample. The shorter the samples of mock data are, the longer is their
+/// index, which the probe therefore has as well; the index of files is mapped. Two ranks of cp need
+/// a multiple of 4.
 std::string probe_length(const Settings& settings) {
-  constexpr std::int64_t kLongest = 1024;
-  return std::to_string(settings.data.mock_data ? std::min(settings.training.seq_length, kLongest)
-                                                : kLongest);
+  constexpr std::int64_t kLongest = 1024, kMultiple = 4;
+  const std::int64_t own = (settings.training.seq_length + kMultiple - 1) / kMultiple * kMultiple;
+  return std::to_string(settings.data.mock_data ? std::min(own, kLongest) : kLongest);
 }
 
 /// Adds the flags by which two ranks exchange what those of the run do, as far as two can: each

@@ -151,7 +151,8 @@ std::int64_t FailureMonitor::last_request() {
 
 void FailureMonitor::answer_request(std::int64_t request) {
   const std::lock_guard lock(request_mutex_);
-  if (request <= host_status_->states_told()) return;
+  // Another thread may have heard of a later one.
+  if (request <= host_status_->states_told() || request < seen_request_) return;
   if (std::exchange(seen_request_, request) != request) request_timer_ = {};
   const bool is_mine = host_status_->claim_states_request(request);
   if (is_mine || request_timer_.elapsed() > kAnswerTimeout) publish_states(request);
@@ -195,7 +196,7 @@ void FailureMonitor::query_states(const std::vector<std::int64_t>& missing, Rank
     for (const std::int64_t rank : unknown_ranks(missing, states))
       states[rank].kind = RankState::Kind::silent;
   }
-  store_.set_timeout(usual_timeout);
+  if (!host_status_->failed()) store_.set_timeout(usual_timeout);
 }
 
 std::optional<std::int64_t> FailureMonitor::await_first_requester() {

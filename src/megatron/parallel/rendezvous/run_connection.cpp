@@ -7,6 +7,7 @@
 
 #include "megatron/base/error.h"
 #include "megatron/base/format.h"
+#include "megatron/base/machine.h"
 #include "megatron/control/connect_to_store.h"
 
 namespace megatron {
@@ -49,8 +50,10 @@ bool is_late_name(const LaunchEnvironment& environment) {
 }
 
 RunStore open_root(const LaunchEnvironment& environment, const ConnectionOptions& options) {
-  if (hosts_store(environment))
+  if (hosts_store(environment)) {
+    raise_open_file_limit();  // every rank makes several connections
     return RunStore::host(listening_socket(environment), options.timeout, environment.job_token);
+  }
   const StoreAddress address = store_address(environment);
   RunStore::Connect connect_again;
   if (!environment.agent_store)
