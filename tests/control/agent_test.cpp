@@ -48,7 +48,9 @@ class Agents : public testing::Test {
     options_.node_rank = 0;
     // The port is chosen before others are told of it.
     options_.master_port = ListeningSocket({.port = 0, .loopback_only = true}).port();
+    options_.progress = [this](const std::string& line) { said_ += line + "\n"; };
     leader_ = Agent::join(options_);
+    options_.progress = nullptr;  // of the others, which join on threads
   }
 
   AgentOptions options_of(std::int64_t node_rank) const {
@@ -68,6 +70,7 @@ class Agents : public testing::Test {
   }
 
   AgentOptions options_;
+  std::string said_;  ///< by the leader
   AgentPointer leader_;
 };
 
@@ -148,6 +151,7 @@ TEST_F(Agents, LoseOneThatEnds) {
   leader_->report_end(1, {1, "follows", true});
   ASSERT_TRUE(serve_until({leader_.get()}, [&] { return leader_->decision().is_restart; }));
   EXPECT_THAT(leader_->decision().reason, HasSubstr("its launcher has ended"));
+  EXPECT_THAT(said_, HasSubstr("is lost: its launcher has ended")) << "at once";
   EXPECT_THAT(leader_->waiting_text(), HasSubstr("1 of 2 hosts is here"));
   member = join(options_of(1));
   EXPECT_TRUE(serve_until({leader_.get(), member.get()}, [&] { return is_running(*member, 2); }))

@@ -27,6 +27,7 @@
 #include "megatron/config/print_config.h"
 #include "megatron/config/run_settings.h"
 #include "megatron/control/agent.h"
+#include "megatron/control/first_failure.h"
 #include "megatron/control/store_client.h"
 
 namespace megatron {
@@ -230,7 +231,8 @@ class Launch {
     const bool is_known = end.code == 0 || end.reason.empty() || end.reason == own_.description ||
                           (end_signal_ != 0 && end.reason == kEndedBySignal) ||
                           (own_.is_consequence && end.code != 2);
-    if (!is_known) err_.add("megatron launch: error: " + end.reason + "\n");
+    const char* kind = is_code_of_stop(end.code) ? "the run has stopped: " : "error: ";
+    if (!is_known) err_.add("megatron launch: " + (kind + end.reason) + "\n");
     if (plan_.max_nodes > 1 && end.code != 0 && end.restarts > 1)
       err_.add("megatron launch: hosts whose failures ended a start: " + end.blame + "\n");
     return end.code;

@@ -232,7 +232,10 @@ class LeaderAgent final : public Agent {
   }
   void take_lost(const Json& line, Time now) {
     const std::string id = text(line, "id");
-    lose(id, now);
+    if (lose(id, now) && options_.progress)
+      options_.progress(
+          "megatron launch: host " + membership_.host_of(id) +
+          " is lost: its launcher has ended, it is down, or the network to it is cut");
     if (lost_host_ && lost_host_->round == decision_.round) return;
     for (std::size_t host = 0; host < decision_.members.size(); ++host) {
       if (decision_.members[host] != id) continue;
@@ -253,11 +256,13 @@ class LeaderAgent final : public Agent {
     lost_host_.reset();
   }
 
-  void lose(const std::string& id, Time now) {
-    membership_.lose(id, now);
+  /// Returns whether the round needed the host.
+  bool lose(const std::string& id, Time now) {
+    const bool is_needed = membership_.lose(id, now);
     signs_.erase(id);
     service_.take(alive_key(id));
     has_event_ = true;
+    return is_needed;
   }
 
   Time::duration silence_of(const std::string& id, Time now) const {

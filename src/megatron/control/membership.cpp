@@ -125,16 +125,17 @@ void Membership::leave(const std::string& id) {
   if (Agent* agent = find(id)) agent->is_leaving = true;
 }
 
-void Membership::lose(const std::string& id, Time now) {
+bool Membership::lose(const std::string& id, Time now) {
   Agent* agent = find(id);
-  if (!agent || agent->is_lost) return;
+  if (!agent || agent->is_lost) return false;
   agent->is_lost = true;
-  if (!is_running_ || !agent->is_member || agent->result) return;
+  if (!is_running_ || !agent->is_member || agent->result) return false;
   agent->result = HostResult{1, "host " + agent->host +
                                     " is lost: its launcher has ended, it is "
                                     "down, or the network to it is cut"};
   agent->failed_at = now;
   if (!ending_since_) ending_since_ = now;
+  return true;
 }
 
 const Decision& Membership::decide(Time now) {

@@ -81,8 +81,9 @@ class Membership {
   void end(const std::string& id, std::int64_t round, const HostResult& result, Time now);
   /// The host of an agent is wanted for something else: the run goes on without it.
   void leave(const std::string& id);
-  /// The connection to an agent is lost: its host is down, or the network to it is cut.
-  void lose(const std::string& id, Time now);
+  /// The connection to an agent is lost: its host is down, or the network to it is cut. Returns
+  /// whether the ranks of a round ran there.
+  bool lose(const std::string& id, Time now);
   /// Returns the name of an agent's host, or "".
   std::string host_of(const std::string& id) const;
   /// Returns the agent that runs as this host, or "". Another can take its place once it is lost.

@@ -14,6 +14,8 @@
 #include <utility>
 
 #include "megatron/base/format.h"
+#include "megatron/base/machine.h"
+#include "megatron/base/process_state.h"
 #include "megatron/control/store_protocol.h"
 
 namespace megatron {
@@ -87,9 +89,12 @@ std::string StoreClient::loss_text(const std::string& reason) const {
 }
 
 std::string StoreClient::no_answer_text(milliseconds timeout) const {
-  return loss_text(
-      format("has not answered for %g s: its process is stopped, or the network is cut",
-             static_cast<double>(timeout.count()) / 1000));
+  const std::string silence =
+      format("has not answered for %g s: ", static_cast<double>(timeout.count()) / 1000);
+  if (is_process_stopped(address_.relay))
+    return "the launcher of " + host_name() + ", which connects it to the run's store, " + silence +
+           "it is stopped (process " + std::to_string(address_.relay) + ")";
+  return loss_text(silence + "its process is stopped, or the network is cut");
 }
 
 void StoreClient::fail_connection(const std::string& text) {

@@ -2,6 +2,8 @@
 // suspended or whose network is cut neither answers nor closes the connection.
 #pragma once
 
+#include <sys/types.h>
+
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -25,6 +27,7 @@ struct StoreAddress {
   std::int64_t port = 0;
   std::string owner = "rank 0";  ///< The process that listens there, for messages.
   std::string shown = {};        ///< The address in messages, if another one is meant.
+  pid_t relay = 0;  ///< The launcher of this host if it passes the requests on, else 0.
   std::string text() const { return shown.empty() ? host + ":" + std::to_string(port) : shown; }
 };
 

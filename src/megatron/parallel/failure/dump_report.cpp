@@ -132,7 +132,10 @@ std::string hang_report_text(const std::vector<RankDump>& dumps, const HangAnaly
   if (dumps.size() > kMaxRows)
     text += format("   and %zu more ranks (--json lists all)\n", dumps.size() - kMaxRows);
   if (!analysis.without_dump.empty())
-    text += "No report of " + ranks_text(analysis.without_dump) + ".\n";
+    text +=
+        "No report of " + ranks_text(analysis.without_dump) +
+        (dumps.front().reason == "SIGUSR2" ? ": send SIGUSR2 to the launcher of each host" : "") +
+        ".\n";
   if (!analysis.unreadable.empty())
     text +=
         "What " + ranks_text(analysis.unreadable) + " did is unknown: the report cannot be read.\n";

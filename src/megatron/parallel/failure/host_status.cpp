@@ -5,11 +5,11 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
-#include <fstream>
 #include <thread>
 
 #include "megatron/base/error.h"
 #include "megatron/base/monotonic_clock.h"
+#include "megatron/base/process_state.h"
 #include "megatron/parallel/failure/shared_value.h"
 
 namespace megatron {
@@ -30,16 +30,6 @@ bool raise(std::atomic<std::int64_t>& number, std::int64_t least) {
     if (number.compare_exchange_weak(before, least)) return true;
   }
   return false;
-}
-
-/// Returns whether a signal or a debugger has suspended the process.
-bool is_stopped(std::int32_t process) {
-  std::ifstream file("/proc/" + std::to_string(process) + "/stat");
-  std::string text;
-  std::getline(file, text);
-  const std::size_t name_end = text.rfind(')');  // the name may itself contain parentheses
-  if (process == 0 || name_end == std::string::npos || name_end + 2 >= text.size()) return false;
-  return text[name_end + 2] == 'T' || text[name_end + 2] == 't';
 }
 
 }  // namespace
@@ -189,9 +179,9 @@ RankStates HostStatus::states() {
     const std::int32_t process = entry(rank).process.load();
     RankWait wait = waits_.read(rank);
     if (process == 0 && !wait.is_waiting && wait.iteration < 0) continue;
-    const auto kind = is_stopped(process) ? RankState::Kind::stopped
-                      : wait.is_waiting   ? RankState::Kind::waiting
-                                          : RankState::Kind::running;
+    const auto kind = is_process_stopped(process) ? RankState::Kind::stopped
+                      : wait.is_waiting           ? RankState::Kind::waiting
+                                                  : RankState::Kind::running;
     states[rank] = {kind, std::move(wait), process};
     if (kind == RankState::Kind::running) states[rank].section = section_of(rank);
   }

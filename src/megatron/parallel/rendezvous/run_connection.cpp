@@ -1,6 +1,7 @@
 #include "megatron/parallel/rendezvous/run_connection.h"
 
 #include <fcntl.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
@@ -36,7 +37,8 @@ StoreAddress store_address(const LaunchEnvironment& environment) {
   if (environment.launcher_port != 0) {
     StoreAddress address{environment.launcher_addr, environment.launcher_port, "the launcher"};
     if (environment.node_rank == 0) return address;
-    // The launcher of this host relays the requests, and names itself when it is lost.
+    // The launcher of this host relays the requests.
+    address.relay = ::getppid();
     address.owner = "the launcher of the first host";
     address.shown = environment.master_addr + ":" + std::to_string(environment.master_port);
     return address;
