@@ -13,6 +13,7 @@
 namespace megatron {
 namespace {
 
+constexpr double kMostSlack = 0.05;            ///< of the tensors of a small model
 constexpr double kPrefetchedMicrobatches = 8;  ///< PrefetchOptions::depth
 
 double number(std::int64_t count) { return static_cast<double>(count); }
@@ -149,8 +150,10 @@ MemoryTable predict_memory_table(const Settings& settings, const ModelFamily& fa
                     .temporary = memory.buffers,
                     .communication = communication_bytes(settings, rank),
                     .host = baseline.host + host_bytes(settings, activations, shape, baseline),
-                    .allocator_slack = baseline.allocator_slack,
                     .libraries = baseline.libraries};
+  const double tensors = table.model() + table.activations + table.temporary;
+  table.allocator_slack =
+      std::max(baseline.allocator_slack, std::min(baseline.usual_slack, kMostSlack * tensors));
   if (settings.parallel.device != "cuda")
     table.allocator_slack += recompute_gap_bytes(settings.model, activations, shape);
   add_units(table, settings.model, activations, shape);

@@ -12,8 +12,9 @@ namespace megatron {
 /// model of almost no size, and the threads of a rank.
 struct HostBaseline {
   double libraries = 0, allocator_slack = 0;
-  double host = 0;        ///< without workspaces
-  double workspaces = 0;  ///< of all threads, which a larger model may need to be larger
+  double usual_slack = 0;  ///< what the allocators of a large model keep
+  double host = 0;         ///< without workspaces
+  double workspaces = 0;   ///< of all threads, which a larger model may need to be larger
   std::int64_t num_threads = 1;
 };
 

@@ -43,7 +43,7 @@ class TemporaryFolder {
 };
 
 /// What the allocators of a run keep beside what is in use: the median of the runs of bench/memory,
-/// which keep 0 to 10 MiB. A small model may happen to keep less.
+/// which keep 0 to 10 MiB.
 constexpr double kUsualSlack = 4.5 * (1 << 20);
 
 /// Returns the tokens of a sample. The shorter the samples of mock data are, the longer is their
@@ -182,7 +182,8 @@ HostBaseline probe_memory(const Settings& settings, std::int64_t num_ranks) {
                      "make it run on this machine"});
   const MemoryTable table = last_table(read_file(folder.path() / "metrics.jsonl"));
   return {.libraries = table.libraries,
-          .allocator_slack = std::max(table.allocator_slack, kUsualSlack),
+          .allocator_slack = table.allocator_slack,
+          .usual_slack = kUsualSlack,
           .host = table.host - table.workspaces,
           .workspaces = table.workspaces,
           .num_threads = num_threads};
