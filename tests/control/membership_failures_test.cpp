@@ -48,12 +48,12 @@ TEST(MembershipFailures, NamesTheCauseAndNotItsConsequences) {
 }
 
 TEST(MembershipFailures, EndsHostsThatDoNotEndAfterAFailure) {
-  Leader leader({.min_hosts = 2, .max_hosts = 2, .end_timeout = seconds(60)});
+  Leader leader({.min_hosts = 2, .max_hosts = 2, .self_end_time = seconds(20)});
   leader.join("a", 0);
   leader.join("b", 1);
   leader.decide();
   leader.end("a", kKilled);
-  EXPECT_EQ(leader.decide(seconds(59)).kind, Kind::run);
+  EXPECT_EQ(leader.decide(seconds(19)).kind, Kind::run);
   EXPECT_EQ(leader.decide(seconds(1)).kind, Kind::abort);
 }
 
@@ -124,7 +124,7 @@ TEST(MembershipFailures, GivesUpAHostWhoseRanksCannotBeKilled) {
   leader.join("b");
   leader.decide();
   leader.end("a", kKilled);
-  EXPECT_EQ(leader.decide(seconds(60)).kind, Kind::abort);
+  EXPECT_EQ(leader.decide(seconds(20)).kind, Kind::abort);
   leader.decide(seconds(59));
   EXPECT_EQ(leader.decide().round, 1);
   leader.decide(seconds(1));

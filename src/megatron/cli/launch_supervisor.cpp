@@ -175,8 +175,10 @@ void Supervisor::handle_signals() {
 void Supervisor::obey_agent() {
   const Decision& decision = agent_.decision();
   if (decision.round != round_) return end_ranks("the run goes on without this host");
-  if (decision.kind == Decision::Kind::abort)
+  if (decision.kind == Decision::Kind::abort) {
+    if (!terminate_at_ && !kill_at_ && !is_ending_) stopped_rank_ = stopped_rank();
     return end_ranks("another host has failed, and these ranks have not ended");
+  }
   if (decision.kind == Decision::Kind::end) return end_ranks("the run has ended");
   if (decision.kind == Decision::Kind::run && answer_by_ && Clock::now() >= *answer_by_) {
     // The first launcher may be lost. The host may have little time left.
@@ -295,14 +297,19 @@ void Supervisor::report_stop(RankProcess& process, int status) {
   err_.add("megatron launch: rank " + std::to_string(process.rank) + " " + what + "\n");
 }
 
+std::optional<Supervisor::StoppedRank> Supervisor::stopped_rank() const {
+  const auto stopped = std::ranges::find_if(
+      processes_, [](const RankProcess& one) { return one.is_running && one.stop_signal != 0; });
+  if (stopped == processes_.end()) return std::nullopt;
+  return StoppedRank{stopped->rank, stopped->stop_signal};
+}
+
 /// Ranks that were asked to stop are saving and exit by themselves; after a failure they are ended.
 void Supervisor::end_after_failure() {
   if (failure_.kind() == FirstFailure::Kind::stopped_as_asked) return;
-  const auto stopped = std::ranges::find_if(
-      processes_, [](const RankProcess& one) { return one.is_running && one.stop_signal != 0; });
-  stopped_rank_.reset();
-  if (stopped != processes_.end() && failure_.kind() == FirstFailure::Kind::consequence)
-    stopped_rank_ = {stopped->rank, stopped->stop_signal};
+  if (!is_ending_)
+    stopped_rank_ =
+        failure_.kind() == FirstFailure::Kind::consequence ? stopped_rank() : std::nullopt;
   if (!kill_at_ && !terminate_at_)
     terminate_at_ = Clock::now() + seconds(std::min(kSelfExitSeconds, limits_.grace_s));
   if (failure_.kind() == FirstFailure::Kind::own && end_reason_.empty())
@@ -327,10 +334,15 @@ LaunchResult Supervisor::result() {
       std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - *failed_at_);
   if (stopped_rank_) {
     result.rank = stopped_rank_->rank;
-    result.cause = end_reason_;
-    result.description = "was stopped by " + signal_text(stopped_rank_->signal) +
-                         " and did not continue; rank " + std::to_string(end.rank) +
-                         ", which waited for it, " + describe_end(end.status);
+    result.cause.clear();
+    result.description =
+        "was stopped by " + signal_text(stopped_rank_->signal) + " and did not continue";
+    if (WIFSIGNALED(end.status)) {
+      result.code = 1;  // the launcher has killed it, as those that waited for it have ended
+    } else {
+      result.description += "; rank " + std::to_string(end.rank) + ", which waited for it, " +
+                            describe_end(end.status);
+    }
   }
   return result;
 }

@@ -105,6 +105,8 @@ class Supervisor {
     std::int64_t rank;
     int signal;
   };
+  /// Returns the first rank that a signal has stopped.
+  std::optional<StoppedRank> stopped_rank() const;
   std::optional<StoppedRank> stopped_rank_;
   bool was_told_to_stop_ = false, is_leaving_ = false;
   std::optional<Clock::time_point> terminate_at_, kill_at_, post_at_;

@@ -252,9 +252,9 @@ void Membership::watch_round(Time now) {
       decision_.members, [&](const std::string& id) { return find(id)->result.has_value(); });
   if (all_ended) return end_round(now);
   if (ending_since_) {
-    if (now - *ending_since_ < options_.end_timeout) return;
+    if (now - *ending_since_ < options_.self_end_time) return;
     decision_.kind = Decision::Kind::abort;
-    if (now - *ending_since_ < 2 * options_.end_timeout) return;
+    if (now - *ending_since_ < options_.self_end_time + options_.end_timeout) return;
     for (const std::string& id : awaited_members()) lose(id, now);  // its ranks cannot be killed
     return end_round(now);
   }

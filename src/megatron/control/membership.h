@@ -35,7 +35,8 @@ struct MembershipOptions {
   std::chrono::milliseconds last_call{15'000};      ///< after min_hosts are here, for others
   std::chrono::milliseconds join_timeout{600'000};  ///< for min_hosts to join
   std::chrono::milliseconds settle_time{30'000};    ///< of a round before it may grow
-  std::chrono::milliseconds end_timeout{60'000};    ///< for all hosts to end after a failure
+  std::chrono::milliseconds self_end_time{20'000};  ///< for ranks to end after another's failure
+  std::chrono::milliseconds end_timeout{60'000};    ///< for those that are then made to end
   /// Returns why the run cannot have that many hosts, or "". Null: any number fits.
   std::function<std::string(std::int64_t hosts)> refusal = {};
   /// Whether a run that is stopped goes on where it stopped: a round may end for another host.

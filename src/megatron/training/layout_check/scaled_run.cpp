@@ -161,7 +161,10 @@ class Scaling {
 
   /// Returns what may divide heads: ranks of tp, and those that all-to-all context parallelism
   /// adds.
-  std::int64_t head_modulus() const { return sizes_.tp * cp_a2a_size(s_.parallel); }
+  std::int64_t head_modulus() const {
+    const bool all_exchange = std::ranges::count(s_.parallel.cp_comm_type, CpCommType::a2a) > 0;
+    return sizes_.tp * (all_exchange ? sizes_.cp : cp_a2a_size(s_.parallel));
+  }
 
   void scale_attention() {
     TransformerConfig& model = s_.model;
