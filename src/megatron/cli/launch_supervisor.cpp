@@ -337,8 +337,8 @@ LaunchResult Supervisor::result() {
     result.cause.clear();
     result.description =
         "was stopped by " + signal_text(stopped_rank_->signal) + " and did not continue";
-    if (WIFSIGNALED(end.status)) {
-      result.code = 1;  // the launcher has killed it, as those that waited for it have ended
+    if (is_ending_) {
+      result.code = 1;  // as of ranks that waited for it elsewhere; this launcher has ended its own
     } else {
       result.description += "; rank " + std::to_string(end.rank) + ", which waited for it, " +
                             describe_end(end.status);
