@@ -14,9 +14,8 @@ function(megatron_install)
   set_target_properties(${LIBRARIES} PROPERTIES INTERFACE_INCLUDE_DIRECTORIES
     "$<BUILD_INTERFACE:${CMAKE_SOURCE_DIR}/src>;$<INSTALL_INTERFACE:include;include/megatron>")
 
-  list(GET ROOMS -1 TOP)  # links all others
   add_library(megatron_library INTERFACE)
-  target_link_libraries(megatron_library INTERFACE megatron_${TOP})
+  target_link_libraries(megatron_library INTERFACE ${LIBRARIES})
   target_compile_features(megatron_library INTERFACE cxx_std_20)
   set_target_properties(megatron_library PROPERTIES EXPORT_NAME megatron)
   install(TARGETS megatron_library ${LIBRARIES} EXPORT Megatron ARCHIVE DESTINATION lib)

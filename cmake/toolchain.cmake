@@ -36,12 +36,17 @@ if(CCACHE)
       CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime ${CCACHE})
   add_compile_options($<$<COMPILE_LANG_AND_ID:CXX,GNU>:-fpch-preprocess>)  # ccache must see which precompiled headers a source uses
 endif()
-# mold before 2.0 (Debian 12 has 1.10) loops for ever on some programs, depending on the texts in them, and lets others begin with a page that is
-# not mapped, so that they do not start.
+# The fastest linker there is: mold, or lld. mold before 2.0 (Debian 12 has 1.10) loops for ever on some
+# programs, depending on the texts in them, and lets others begin with a page that is not mapped, so that
+# they do not start.
 find_program(MOLD mold)
+find_program(LLD ld.lld)
+set(MOLD_VERSION "")
 if(MOLD)
   execute_process(COMMAND ${MOLD} --version OUTPUT_VARIABLE MOLD_VERSION)
-  if(MOLD_VERSION MATCHES "mold ([2-9]|[1-9][0-9]+)\\.")
-    add_link_options(-fuse-ld=mold)
-  endif()
+endif()
+if(MOLD_VERSION MATCHES "mold ([2-9]|[1-9][0-9]+)\\.")
+  add_link_options(-fuse-ld=mold)
+elseif(LLD)
+  add_link_options(-fuse-ld=lld)
 endif()

@@ -17,6 +17,7 @@
 
 #include "megatron/base/error.h"
 #include "megatron/base/json.h"
+#include "megatron/config/data_config.h"
 #include "megatron/datasets/builder.h"
 #include "megatron/datasets/data_loader.h"
 #include "megatron/datasets/indexed_dataset_builder.h"

@@ -22,6 +22,8 @@
 #include <utility>
 #include <vector>
 
+#include "megatron/config/transformer_config.h"
+#include "megatron/config/transformer_enums.h"
 #include "megatron/nn/activation.h"
 #include "megatron/nn/embedding.h"
 #include "megatron/nn/loss.h"

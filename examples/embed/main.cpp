@@ -9,8 +9,10 @@
 #include <string>
 #include <vector>
 
+#include "megatron/config/transformer_config.h"
 #include "megatron/models/gpt_model.h"
 #include "megatron/parallel/mesh.h"
+#include "megatron/parallel/rank.h"
 #include "megatron/params/param_store.h"
 #include "megatron/tokenizers/tokenizer.h"
 

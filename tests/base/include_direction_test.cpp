@@ -1,15 +1,16 @@
-// Reads every #include under src/megatron: a room includes only rooms above it in CMakeLists.txt,
-// torch stays in the rooms that link it, and third-party headers stay in .cpp files.
+// Reads every #include under src/megatron: a room includes only the rooms that it USES in
+// CMakeLists.txt, torch stays in the rooms that link it, and third-party headers stay in .cpp
+// files.
 #include <gtest/gtest.h>
 
 #include <filesystem>
 #include <fstream>
-#include <functional>
 #include <map>
 #include <regex>
 #include <set>
 #include <sstream>
 #include <string>
+#include <vector>
 
 namespace {
 
@@ -20,23 +21,29 @@ const fs::path kSource = MEGATRON_SOURCE_DIR;
 const std::set<std::string> kAllowedInHeaders{"nlohmann/json_fwd.hpp"};
 
 struct Room {
-  int order = 0;
+  std::set<std::string> uses;  ///< and itself
   bool links_torch = false;
 };
 
-/// Calls `action` with each name of a list whose names are separated by commas.
-void for_each_name(const std::string& list, const std::function<void(const std::string&)>& action) {
-  std::istringstream names(list);
-  for (std::string name; std::getline(names, name, ',');) action(name);
+/// Returns the words of a list.
+std::vector<std::string> words_of(const std::string& list, char separator = ' ') {
+  std::vector<std::string> words;
+  std::istringstream in(list);
+  for (std::string word; std::getline(in, word, separator);) words.push_back(word);
+  return words;
 }
 
-/// Returns the rooms in the order of CMakeLists.txt.
+/// Returns the rooms with what CMakeLists.txt says of each.
 std::map<std::string, Room> rooms() {
   std::map<std::string, Room> result;
-  int order = 0;
-  for_each_name(MEGATRON_ROOMS, [&](const std::string& name) { result[name].order = order++; });
-  for_each_name(MEGATRON_TORCH_ROOMS,
-                [&](const std::string& name) { result.at(name).links_torch = true; });
+  for (const std::string& entry : words_of(MEGATRON_ROOM_USES)) {  // name:room,room
+    const std::size_t colon = entry.find(':');
+    const std::string name = entry.substr(0, colon);
+    for (const std::string& used : words_of(entry.substr(colon + 1), ','))
+      result[name].uses.insert(used);
+    result[name].uses.insert(name);
+  }
+  for (const std::string& name : words_of(MEGATRON_TORCH_ROOMS)) result.at(name).links_torch = true;
   return result;
 }
 
@@ -77,21 +84,43 @@ std::vector<Include> includes_under(const fs::path& folder) {
   return found;
 }
 
-TEST(Includes, GoUpTheListOfRooms) {
+TEST(Includes, AreOfTheRoomsThatARoomUses) {
   const auto known = rooms();
   ASSERT_GE(known.size(), 5u);
+  std::map<std::string, std::set<std::string>> included_rooms;
   for (const auto& [file, header] : includes_under(kSource / "src/megatron")) {
     const std::string room = file.begin()->string();
     if (room == "cli") continue;
     ASSERT_TRUE(known.contains(room))
         << file << " lies in a folder that CMakeLists.txt does not name as a room";
-    if (header.starts_with("megatron/")) {
-      const std::string included = std::next(fs::path(header).begin())->string();
-      EXPECT_TRUE(known.contains(included) && known.at(included).order <= known.at(room).order)
-          << file << " includes " << header << ", which is not above it in CMakeLists.txt";
+    const bool is_ours = header.starts_with("megatron/");
+    if (is_ours || header.starts_with("kernels/")) {
+      const auto first = fs::path(header).begin();
+      const std::string included = is_ours ? std::next(first)->string() : first->string();
+      EXPECT_TRUE(known.at(room).uses.contains(included))
+          << file << " includes " << header << ", but CMakeLists.txt does not say that " << room
+          << " USES " << included;
+      included_rooms[room].insert(included);
     }
     EXPECT_TRUE(!is_torch(header) || known.at(room).links_torch)
         << file << " includes " << header << ", but its room is free of torch";
+  }
+  for (const auto& [name, room] : known) {
+    for (const std::string& used : room.uses)
+      EXPECT_TRUE(used == name || included_rooms[name].contains(used))
+          << "CMakeLists.txt says that " << name << " USES " << used
+          << ", but it includes none of it";
+  }
+}
+
+// The list of rooms goes from the bottom up, so that no two use each other.
+TEST(Includes, GoUpTheListOfRooms) {
+  const auto known = rooms();
+  std::set<std::string> below{"kernels"};
+  for (const std::string& name : words_of(MEGATRON_ROOMS)) {
+    below.insert(name);
+    for (const std::string& used : known.at(name).uses)
+      EXPECT_TRUE(below.contains(used)) << name << " USES " << used << ", which stands below it";
   }
 }
 

@@ -12,6 +12,9 @@
 #include "megatron/checkpoint/checkpoint_tokenizer.h"
 #include "megatron/checkpoint/diff.h"
 #include "megatron/checkpoint/inspect.h"
+#include "megatron/config/settings.h"
+#include "megatron/config/tokenizer_config.h"
+#include "megatron/config/transformer_config.h"
 #include "megatron/tokenizers/tokenizer_files.h"
 #include "support/temporary_folder.h"
 
@@ -82,8 +85,8 @@ TEST(Convert, CarriesTheTokenizerEverywhere) {
   fs::create_directory(root / "tokenizer");
   for (const auto& [name, text] : tiny_tokenizer()) write_file(root / "tokenizer" / name, text);
   TinyRun run(1);
-  run.settings.tokenizer.tokenizer_type = "HuggingFaceTokenizer";
-  run.settings.tokenizer.tokenizer_model = (root / "tokenizer").string();
+  run.settings.tokenizer->tokenizer_type = "HuggingFaceTokenizer";
+  run.settings.tokenizer->tokenizer_model = (root / "tokenizer").string();
   SaveRequest request = run.request(5);
   save_checkpoint(root / "named", request);  // the tokenizer's files are where the settings say
   const AuxiliaryFiles files = tiny_tokenizer();
@@ -169,7 +172,7 @@ TEST(CarriedTokenizer, TheSameVocabularyByOtherFilesChangesNothing) {
 TEST(Convert, ByteTokenizerReplacesTheTokenizerOfTheOrigin) {
   const TemporaryFolder root;
   TinyRun run(1);
-  run.settings.tokenizer.tokenizer_type = "ByteTokenizer";
+  run.settings.tokenizer->tokenizer_type = "ByteTokenizer";
   CheckpointSource origin{.kind = CheckpointSource::Kind::hugging_face,
                           .folder = root / "origin",
                           .model = {},

@@ -13,6 +13,7 @@
 #include "megatron/checkpoint/piece_slices.h"
 #include "megatron/checkpoint/safetensors.h"
 #include "megatron/checkpoint/tensor_bytes.h"
+#include "megatron/config/transformer_config.h"
 #include "support/temporary_folder.h"
 
 namespace megatron {

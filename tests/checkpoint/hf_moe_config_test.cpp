@@ -6,6 +6,9 @@
 
 #include "checkpoint/expect_user_error.h"
 #include "checkpoint/mutate.h"
+#include "megatron/config/moe_config.h"
+#include "megatron/config/transformer_config.h"
+#include "megatron/config/transformer_enums.h"
 #include "megatron/models/architecture.h"
 #include "megatron/models/hf/hf_config.h"
 

@@ -14,6 +14,9 @@
 #include "megatron/base/error.h"
 #include "megatron/checkpoint/manifest.h"
 #include "megatron/checkpoint/verify.h"
+#include "megatron/config/optimizer_config.h"
+#include "megatron/config/settings.h"
+#include "megatron/parallel/rank.h"
 #include "support/temporary_folder.h"
 
 namespace megatron {

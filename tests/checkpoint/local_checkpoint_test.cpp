@@ -17,6 +17,9 @@
 #include "megatron/checkpoint/checkpoint_root.h"
 #include "megatron/checkpoint/local/folder_owners.h"
 #include "megatron/checkpoint/local/local_inventory.h"
+#include "megatron/config/optimizer_config.h"
+#include "megatron/config/settings.h"
+#include "megatron/parallel/rank.h"
 #include "support/temporary_folder.h"
 
 namespace megatron {

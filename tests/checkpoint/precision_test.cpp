@@ -12,6 +12,9 @@
 #include "megatron/checkpoint/convert.h"
 #include "megatron/checkpoint/diff.h"
 #include "megatron/checkpoint/inspect.h"
+#include "megatron/config/optimizer_config.h"
+#include "megatron/config/settings.h"
+#include "megatron/parallel/rank.h"
 #include "support/temporary_folder.h"
 
 namespace megatron {
@@ -22,11 +25,11 @@ struct TypedRun {
   explicit TypedRun(at::ScalarType dtype, std::uint64_t seed = 1, const LossScaling& scaling = {},
                     const std::string& state_type = "fp32") {
     settings.model = tiny_llama();
-    settings.optimizer.exp_avg_dtype = settings.optimizer.exp_avg_sq_dtype = state_type;
-    model = make_gpt_model(settings.model, Rank{});
+    settings.optimizer->exp_avg_dtype = settings.optimizer->exp_avg_sq_dtype = state_type;
+    model = make_gpt_model(*settings.model, Rank{});
     store = std::make_unique<ParamStore>(
         declared_parameters(*model), ParamStore::Options{.dtype = dtype, .grad_dtype = at::kFloat});
-    optimizer = make_optimizer(settings.optimizer, *store, scaling);
+    optimizer = make_optimizer(*settings.optimizer, *store, scaling);
     main().initialize(seed);
     step();
   }
@@ -43,7 +46,7 @@ struct TypedRun {
     optimizer->step({.lr = 0.01, .weight_decay = 0.1});
   }
   std::filesystem::path save(const std::filesystem::path& root) const {
-    return save_checkpoint(root, {.model = &settings.model,
+    return save_checkpoint(root, {.model = &*settings.model,
                                   .settings = &settings,
                                   .weights = store.get(),
                                   .optimizer = optimizer.get(),

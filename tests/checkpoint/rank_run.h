@@ -10,7 +10,11 @@
 #include <string>
 
 #include "checkpoint/tiny_run.h"
+#include "megatron/config/moe_config.h"
+#include "megatron/config/optimizer_config.h"
 #include "megatron/config/pipeline_layout.h"
+#include "megatron/config/settings.h"
+#include "megatron/config/transformer_config.h"
 #include "support/data_parallel_ranks.h"
 #include "support/global_tensor.h"
 
@@ -64,8 +68,8 @@ struct RankRun {
           Communicators& communicators)
       : place(rank), stages(pipeline_layout(layout.config(), model_of(type).num_layers)) {
     settings.model = model_of(type);
-    settings.optimizer.optimizer = "adam";
-    model = make_gpt_model(settings.model, rank,
+    settings.optimizer->optimizer = "adam";
+    model = make_gpt_model(*settings.model, rank,
                            {.vocab_pad_multiple = 8, .dtype = type.dtype, .layout = &stages});
     store = std::make_unique<ParamStore>(
         declared_parameters(*model),
@@ -74,7 +78,7 @@ struct RankRun {
                             .data_parallel = data_parallel_of(layout, rank, communicators),
                             .model = rank.model,
                             .experts = experts_of(layout, rank, communicators)});
-    optimizer = make_optimizer(settings.optimizer, *store);
+    optimizer = make_optimizer(*settings.optimizer, *store);
   }
   void fill() {
     MainParameters& main = optimizer->main_parameters();
@@ -114,7 +118,7 @@ struct RankRun {
     EXPECT_EQ(optimizer->num_steps(), 7);
   }
   SaveRequest request(FileSystem* files = nullptr) const {
-    return {.model = &settings.model,
+    return {.model = &*settings.model,
             .settings = &settings,
             .weights = store.get(),
             .optimizer = optimizer.get(),

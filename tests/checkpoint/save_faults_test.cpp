@@ -19,6 +19,9 @@
 #include "megatron/checkpoint/pending_folder.h"
 #include "megatron/checkpoint/stale_temporaries.h"
 #include "megatron/checkpoint/verify.h"
+#include "megatron/config/optimizer_config.h"
+#include "megatron/config/settings.h"
+#include "megatron/config/transformer_config.h"
 #include "support/temporary_folder.h"
 
 namespace megatron {

@@ -8,7 +8,11 @@
 #include <vector>
 
 #include "megatron/checkpoint/checkpoint.h"
+#include "megatron/config/optimizer_config.h"
 #include "megatron/config/resolve.h"
+#include "megatron/config/settings.h"
+#include "megatron/config/transformer_config.h"
+#include "megatron/config/transformer_enums.h"
 #include "megatron/models/gpt_model.h"
 
 namespace megatron {
@@ -38,11 +42,11 @@ struct TinyRun {
   explicit TinyRun(std::uint64_t seed, const TransformerConfig& config = tiny_llama(),
                    const std::string& name = "adam") {
     settings.model = config;
-    settings.optimizer.optimizer = name;
+    settings.optimizer->optimizer = name;
     model = make_gpt_model(config, Rank{});
     store = std::make_unique<ParamStore>(declared_parameters(*model), ParamStore::Options{});
     store->initialize(seed);
-    optimizer = make_optimizer(settings.optimizer, *store);
+    optimizer = make_optimizer(*settings.optimizer, *store);
     optimizer->visit_state([&](const ParameterPiece& piece, const std::string&,
                                at::Tensor& tensor) {
       const std::int64_t true_size =
@@ -53,7 +57,7 @@ struct TinyRun {
     optimizer->set_num_steps(static_cast<std::int64_t>(seed));
   }
   SaveRequest request(std::int64_t iteration) const {
-    return {.model = &settings.model,
+    return {.model = &*settings.model,
             .settings = &settings,
             .weights = store.get(),
             .optimizer = optimizer.get(),

@@ -7,6 +7,10 @@
 #include "checkpoint/expect_user_error.h"
 #include "checkpoint/tiny_run.h"
 #include "megatron/checkpoint/open_weights.h"
+#include "megatron/config/moe_config.h"
+#include "megatron/config/settings.h"
+#include "megatron/config/transformer_config.h"
+#include "megatron/config/transformer_enums.h"
 #include "support/temporary_folder.h"
 #include "support/tiny_gpt.h"
 

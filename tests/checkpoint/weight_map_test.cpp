@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "checkpoint/expect_user_error.h"
+#include "megatron/config/transformer_config.h"
 #include "megatron/models/hf/weight_transforms.h"
 
 namespace megatron {

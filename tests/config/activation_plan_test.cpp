@@ -6,6 +6,7 @@
 #include <random>
 
 #include "megatron/config/byte_count.h"
+#include "megatron/config/memory_config.h"
 
 namespace megatron {
 namespace {

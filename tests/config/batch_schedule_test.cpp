@@ -9,6 +9,7 @@
 
 #include "megatron/base/json.h"
 #include "megatron/config/evaluation_plan.h"
+#include "megatron/config/training_config.h"
 
 namespace megatron {
 namespace {

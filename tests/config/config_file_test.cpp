@@ -6,6 +6,12 @@
 
 #include "config/mistake_of.h"
 #include "megatron/base/files.h"
+#include "megatron/config/data_config.h"
+#include "megatron/config/scheduler_config.h"
+#include "megatron/config/settings.h"
+#include "megatron/config/training_config.h"
+#include "megatron/config/transformer_config.h"
+#include "megatron/config/transformer_enums.h"
 #include "support/temporary_folder.h"
 
 namespace megatron {
@@ -37,9 +43,9 @@ TEST_F(ConfigFile, PrecedenceIsDefaultFileEnvironmentFlag) {
   ::setenv("MEGATRON_LR", "0.25", 1);
   const Args words{"gpt", "--config", path, "--lr", "0.125", "--print-config"};
   const auto found = read_run(words);
-  EXPECT_EQ(found.options.settings.model.hidden_size, 128);
-  EXPECT_EQ(found.options.settings.model.num_layers, 5);
-  EXPECT_EQ(found.options.settings.scheduler.lr, 0.125);
+  EXPECT_EQ(found.options.settings.model->hidden_size, 128);
+  EXPECT_EQ(found.options.settings.model->num_layers, 5);
+  EXPECT_EQ(found.options.settings.scheduler->lr, 0.125);
   EXPECT_EQ(found.parsed.origin("seed").where, path + ":4: seed");
   EXPECT_EQ(found.parsed.origin("num_layers").where, "MEGATRON_NUM_LAYERS");
   EXPECT_EQ(found.parsed.origin("lr").where, "--lr");
@@ -57,16 +63,16 @@ TEST_F(ConfigFile, ReadsSectionsListsAndSwitches) {
             "true\niterations_to_skip = [3, 4]\n");
   const Settings s =
       read_run(Args{"--config", yaml, "--config", toml, "--print-config"}).options.settings;
-  EXPECT_EQ(s.model.num_layers, 3);
-  EXPECT_EQ(s.model.window_size, (IntegerPair{7, 0}));
-  EXPECT_EQ(s.scheduler.lr, 1e-4);
-  EXPECT_THAT(s.data.data_path, ElementsAre("0.5", "a", "0.5", "b"));
-  EXPECT_FALSE(s.model.add_bias_linear);
-  EXPECT_EQ(s.model.activation, Activation::silu);
-  EXPECT_EQ(s.training.seed, 9);
-  EXPECT_EQ(s.model.hidden_dropout, 0);
-  EXPECT_FALSE(s.data.mmap_bin_files);
-  EXPECT_THAT(s.training.iterations_to_skip, ElementsAre(3, 4));
+  EXPECT_EQ(s.model->num_layers, 3);
+  EXPECT_EQ(s.model->window_size, (IntegerPair{7, 0}));
+  EXPECT_EQ(s.scheduler->lr, 1e-4);
+  EXPECT_THAT(s.data->data_path, ElementsAre("0.5", "a", "0.5", "b"));
+  EXPECT_FALSE(s.model->add_bias_linear);
+  EXPECT_EQ(s.model->activation, Activation::silu);
+  EXPECT_EQ(s.training->seed, 9);
+  EXPECT_EQ(s.model->hidden_dropout, 0);
+  EXPECT_FALSE(s.data->mmap_bin_files);
+  EXPECT_THAT(s.training->iterations_to_skip, ElementsAre(3, 4));
 }
 
 TEST_F(ConfigFile, TheEnvironmentNamesFilesListsAndTypos) {
@@ -74,8 +80,8 @@ TEST_F(ConfigFile, TheEnvironmentNamesFilesListsAndTypos) {
   ::setenv("MEGATRON_DATA_PATH", "1 a 2 b", 1);
   ::setenv("MEGATRON_CODE_DIR", "/src", 1);
   const auto found = read_run(Args{"--print-config"});
-  EXPECT_EQ(found.options.settings.model.num_layers, 6);
-  EXPECT_THAT(found.options.settings.data.data_path, ElementsAre("1", "a", "2", "b"));
+  EXPECT_EQ(found.options.settings.model->num_layers, 6);
+  EXPECT_THAT(found.options.settings.data->data_path, ElementsAre("1", "a", "2", "b"));
   EXPECT_THAT(notes_text(found.parsed), HasSubstr("note: MEGATRON_CODE_DIR: names no setting"));
   ::setenv("MEGATRON_HIDEN_SIZE", "4", 1);
   EXPECT_THAT(mistake_of(Args{"--print-config"}),

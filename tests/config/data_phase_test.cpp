@@ -10,6 +10,7 @@
 #include "config/small_run.h"
 #include "megatron/base/json.h"
 #include "megatron/config/batch_schedule.h"
+#include "megatron/config/training_config.h"
 
 namespace megatron {
 namespace {

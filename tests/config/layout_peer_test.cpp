@@ -8,7 +8,9 @@
 
 #include "megatron/base/error.h"
 #include "megatron/config/pipeline_layout.h"
+#include "megatron/config/settings.h"
 #include "megatron/config/settings_tables.h"
+#include "megatron/config/transformer_config.h"
 
 namespace megatron {
 namespace {
@@ -56,7 +58,7 @@ std::vector<StageLayers> our_stages(const RealLayout& real, std::string& reason)
   Settings settings;
   parse_command_line(settings_table(), real.flags, settings, "pretrain");
   try {
-    return pipeline_layout(settings.parallel, settings.model.num_layers).stages;
+    return pipeline_layout(*settings.parallel, settings.model->num_layers).stages;
   } catch (const UserError& error) {
     reason = error.what();
     return {};

@@ -11,8 +11,18 @@
 
 #include "config/mistake_of.h"
 #include "megatron/base/json.h"
+#include "megatron/config/data_config.h"
+#include "megatron/config/legacy_config.h"
+#include "megatron/config/optimizer_config.h"
+#include "megatron/config/parallel_config.h"
 #include "megatron/config/resolve.h"
+#include "megatron/config/scheduler_config.h"
+#include "megatron/config/settings.h"
 #include "megatron/config/settings_enums.h"
+#include "megatron/config/tokenizer_config.h"
+#include "megatron/config/training_config.h"
+#include "megatron/config/transformer_config.h"
+#include "megatron/config/transformer_enums.h"
 
 namespace megatron {
 namespace {
@@ -55,14 +65,14 @@ Settings settings_of(const Args& flags) {
 
 /// Returns the settings under the names that the fixtures use.
 Json described(const Settings& s) {
-  const TransformerConfig& m = s.model;
+  const TransformerConfig& m = *s.model;
   Json scaling = Json::array();
   if (m.rope_scaling_type != RopeScaling::none)
     scaling.push_back({write_values(m.rope_scaling_type)[0], m.rope_scaling_factor});
   Json json = {
       {"num_layers", m.num_layers},
-      {"seq_length", s.training.seq_length},
-      {"global_batch_size", s.training.global_batch_size},
+      {"seq_length", s.training->seq_length},
+      {"global_batch_size", s.training->global_batch_size},
       {"position_embedding_type", write_values(m.position_embedding_type)[0]},
       {"scaling", scaling},
       {"activation", write_values(m.activation)[0]},
@@ -71,11 +81,11 @@ Json described(const Settings& s) {
       {"kv_channels", m.kv_channels},
       {"num_query_groups", m.num_query_groups},
       {"add_bias_linear", m.add_bias_linear},
-      {"sequence_parallel", s.parallel.sequence_parallel},
-      {"tokenizer_type", s.tokenizer.tokenizer_type},
-      {"apply_wd_to_qk_layernorm", s.optimizer.apply_wd_to_qk_layernorm},
-      {"accumulate_allreduce_grads_in_fp32", s.training.accumulate_allreduce_grads_in_fp32},
-      {"check_for_nan_in_loss_and_grad", s.training.check_for_nan_in_loss_and_grad},
+      {"sequence_parallel", s.parallel->sequence_parallel},
+      {"tokenizer_type", s.tokenizer->tokenizer_type},
+      {"apply_wd_to_qk_layernorm", s.optimizer->apply_wd_to_qk_layernorm},
+      {"accumulate_allreduce_grads_in_fp32", s.training->accumulate_allreduce_grads_in_fp32},
+      {"check_for_nan_in_loss_and_grad", s.training->check_for_nan_in_loss_and_grad},
       {"split", nullptr}};
   return json;
 }
@@ -112,10 +122,10 @@ TEST(LegacyFlags, MeanWhatMegatronsArgumentCodeMakesOfThem) {
     }
     const Settings settings = settings_of(flags);
     // With fp16 the main gradients are fp32 here, but fp16 in Megatron-LM (docs/precision.md).
-    if (settings.training.fp16) expected["accumulate_allreduce_grads_in_fp32"] = true;
+    if (settings.training->fp16) expected["accumulate_allreduce_grads_in_fp32"] = true;
     const Json split = std::exchange(expected["split"], nullptr);
     if (!split.is_null()) {
-      EXPECT_EQ(normalised(*split_weights(settings.data.split)), split.get<std::vector<double>>());
+      EXPECT_EQ(normalised(*split_weights(settings.data->split)), split.get<std::vector<double>>());
     }
     EXPECT_EQ(described(settings), expected);
   }
@@ -127,7 +137,7 @@ TEST(LegacyFlags, NoPositionEmbeddingKeepsRotaryPositionsInAnyOrder) {
                          {"--no-position-embedding", "--position-embedding-type", "rope"},
                          {"--use-rotary-position-embeddings", "--no-position-embedding"},
                          {"--no-position-embedding", "--use-rotary-position-embeddings"}}) {
-    EXPECT_EQ(settings_of(flags).model.position_embedding_type, PositionEmbedding::rope)
+    EXPECT_EQ(settings_of(flags).model->position_embedding_type, PositionEmbedding::rope)
         << text_of_words(flags);
   }
   EXPECT_THAT(mistake_of(small_gpt({"--no-position-embedding"})),
@@ -155,7 +165,7 @@ TEST(LegacyFlags, TwoSpellingsOfOneSettingContradictEachOther) {
 
 TEST(LegacyFlags, TheLastOfARepeatedFlagCountsAndIsNoted) {
   const auto run = read_run(small_gpt({"--lr", "1e-4", "--seed", "3", "--seed", "3"}));
-  EXPECT_EQ(run.options.settings.scheduler.lr, 1e-4);
+  EXPECT_EQ(run.options.settings.scheduler->lr, 1e-4);
   EXPECT_THAT(notes_text(run.parsed),
               HasSubstr("note: --lr 1e-4: is given more than once: the last value counts"));
   EXPECT_THAT(notes_text(run.parsed), Not(HasSubstr("--seed")));
@@ -163,29 +173,29 @@ TEST(LegacyFlags, TheLastOfARepeatedFlagCountsAndIsNoted) {
 
 TEST(LegacyFlags, AFlagWinsOverAFileWhicheverOfThemIsLegacy) {
   const auto run = read_run(small_gpt({"--activation", "gelu", "--gated-linear-unit=false"}));
-  EXPECT_EQ(run.options.settings.model.activation, Activation::gelu);
+  EXPECT_EQ(run.options.settings.model->activation, Activation::gelu);
   Settings settings;
-  settings.legacy.swiglu = true;
-  settings.model.activation = Activation::relu;
+  settings.legacy->swiglu = true;
+  settings.model->activation = Activation::relu;
   ParseResult parsed;
   parsed.origins["swiglu"] = {Origin::Kind::file, "run.yaml:3: swiglu"};
   parsed.origins["activation"] = {Origin::Kind::flag, "--activation"};
   Problems problems;
   translate_legacy_flags(settings, parsed, problems);
   EXPECT_TRUE(problems.empty());
-  EXPECT_EQ(settings.model.activation, Activation::relu);
+  EXPECT_EQ(settings.model->activation, Activation::relu);
 
   Settings scaled;
-  scaled.legacy.use_rope_scaling = true;
-  scaled.legacy.rotary_seq_len_interpolation_factor = 2;
+  scaled.legacy->use_rope_scaling = true;
+  scaled.legacy->rotary_seq_len_interpolation_factor = 2;
   ParseResult origins;
   origins.origins["use_rope_scaling"] = {Origin::Kind::file, "run.yaml:1: use_rope_scaling"};
   origins.origins["rotary_seq_len_interpolation_factor"] = {
       Origin::Kind::flag, "--rotary-seq-len-interpolation-factor"};
   translate_legacy_flags(scaled, origins, problems);
   EXPECT_TRUE(problems.empty());
-  EXPECT_EQ(scaled.model.rope_scaling_type, RopeScaling::linear);
-  EXPECT_EQ(scaled.model.rope_scaling_factor, 2);
+  EXPECT_EQ(scaled.model->rope_scaling_type, RopeScaling::linear);
+  EXPECT_EQ(scaled.model->rope_scaling_factor, 2);
 }
 
 }  // namespace

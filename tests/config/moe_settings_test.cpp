@@ -3,8 +3,12 @@
 #include <gtest/gtest.h>
 
 #include "config/small_run.h"
+#include "megatron/config/moe_config.h"
 #include "megatron/config/print_config.h"
 #include "megatron/config/resolve.h"
+#include "megatron/config/settings.h"
+#include "megatron/config/transformer_config.h"
+#include "megatron/config/transformer_enums.h"
 #include "megatron/config/validate_settings.h"
 
 namespace megatron {
@@ -26,7 +30,7 @@ Args experts(const Args& more) {
 MoeConfig moe_of(const Args& more) {
   Settings settings = read_run(small(more)).options.settings;
   resolve(settings);
-  return settings.model.moe;
+  return settings.model->moe;
 }
 
 /// Each line is the flags beyond --num-experts 8, the number of ranks and a part of the error.

@@ -5,6 +5,8 @@
 #include "config/small_run.h"
 #include "megatron/config/resolve.h"
 #include "megatron/config/run_settings.h"
+#include "megatron/config/settings.h"
+#include "megatron/config/training_config.h"
 #include "megatron/config/world_rules.h"
 #include "megatron/config/zero_stage.h"
 
@@ -241,7 +243,7 @@ TEST(ZeroRules, SayWhatNeedsShards) {
 
 TEST(ZeroRules, EveryNameGivesItsStage) {
   const auto stage = [](const std::vector<std::string>& flags) {
-    return zero_stage(read_run(small(flags), 1).options.settings.parallel);
+    return zero_stage(read_run(small(flags), 1).*options.settings.parallel);
   };
   EXPECT_EQ(stage({}), 0);
   EXPECT_EQ(stage({"--use-distributed-optimizer"}), 1);
@@ -363,7 +365,7 @@ TEST(WorldRules, TheDefaultBatchIsOneMicrobatchOfEachReplica) {
   Settings settings = read_run(small({"--tensor-model-parallel-size", "2"}), 8).options.settings;
   EXPECT_EQ(data_parallel_size(settings, 8), 4);
   resolve(settings, data_parallel_size(settings, 8));
-  EXPECT_EQ(settings.training.global_batch_size, 8);
+  EXPECT_EQ(settings.training->global_batch_size, 8);
 }
 
 TEST(ParallelNotes, AFlagWithoutEffectSaysSo) {

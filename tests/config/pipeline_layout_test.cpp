@@ -10,6 +10,7 @@
 
 #include "megatron/base/error.h"
 #include "megatron/config/balance.h"
+#include "megatron/config/parallel_config.h"
 #include "support/message_of.h"
 
 namespace megatron {

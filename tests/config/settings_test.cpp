@@ -1,4 +1,6 @@
 // Tests the settings of a run: derived values, rules, and Megatron's known flags.
+#include "megatron/config/settings.h"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -13,10 +15,15 @@
 #include "config/mistake_of.h"
 #include "megatron/base/files.h"
 #include "megatron/base/json.h"
+#include "megatron/config/data_config.h"
 #include "megatron/config/list_expression.h"
 #include "megatron/config/print_config.h"
 #include "megatron/config/resolve.h"
+#include "megatron/config/scheduler_config.h"
 #include "megatron/config/settings_tables.h"
+#include "megatron/config/training_config.h"
+#include "megatron/config/transformer_config.h"
+#include "megatron/config/transformer_enums.h"
 #include "megatron/config/validate_settings.h"
 
 namespace megatron {
@@ -64,16 +71,16 @@ Settings resolved(const Args& more) {
 
 TEST(RunSettings, DefaultsAreMegatrons) {
   const Settings s = resolved({});
-  EXPECT_EQ(s.model.ffn_hidden_size, 256);
-  EXPECT_EQ(s.model.kv_channels, 16);
-  EXPECT_EQ(s.model.num_query_groups, 4);
-  EXPECT_EQ(s.model.max_position_embeddings, 32);
-  EXPECT_EQ(s.model.vocab_size, 100);
-  EXPECT_EQ(s.training.global_batch_size, 2);
-  EXPECT_TRUE(s.data.mock_data);
-  EXPECT_EQ(s.data.split, "1,1,1");
-  EXPECT_EQ(resolved({"--data-path", "p"}).data.split, "969, 30, 1");
-  EXPECT_FALSE(resolved({"--data-path", "p"}).data.mock_data);
+  EXPECT_EQ(s.model->ffn_hidden_size, 256);
+  EXPECT_EQ(s.model->kv_channels, 16);
+  EXPECT_EQ(s.model->num_query_groups, 4);
+  EXPECT_EQ(s.model->max_position_embeddings, 32);
+  EXPECT_EQ(s.model->vocab_size, 100);
+  EXPECT_EQ(s.training->global_batch_size, 2);
+  EXPECT_TRUE(s.data->mock_data);
+  EXPECT_EQ(s.data->split, "1,1,1");
+  EXPECT_EQ(resolved({"--data-path", "p"}).data->split, "969, 30, 1");
+  EXPECT_FALSE(resolved({"--data-path", "p"}).data->mock_data);
 }
 
 /// A default of ours that is not Megatron's.
@@ -166,13 +173,13 @@ TEST(RunSettings, EveryDefaultIsThatOfMegatronsParser) {
 
 TEST(RunSettings, GatedMlpsGetMegatronsWidth) {
   // int(8·h/3/64)·64
-  EXPECT_EQ(resolved({"--swiglu", "--hidden-size", "512"}).model.ffn_hidden_size, 1344);
-  EXPECT_EQ(resolved({"--swiglu", "--hidden-size", "4096"}).model.ffn_hidden_size, 10880);
-  EXPECT_EQ(resolved({"--swiglu", "--ffn-hidden-size", "100"}).model.ffn_hidden_size, 100);
+  EXPECT_EQ(resolved({"--swiglu", "--hidden-size", "512"}).model->ffn_hidden_size, 1344);
+  EXPECT_EQ(resolved({"--swiglu", "--hidden-size", "4096"}).model->ffn_hidden_size, 10880);
+  EXPECT_EQ(resolved({"--swiglu", "--ffn-hidden-size", "100"}).model->ffn_hidden_size, 100);
 }
 
 TEST(RunSettings, ActivationSwitches) {
-  const auto activation = [](const char* flag) { return resolved({flag}).model; };
+  const auto activation = [](const char* flag) { return *resolved({flag}).model; };
   EXPECT_TRUE(activation("--swiglu").activation == Activation::silu &&
               activation("--swiglu").gated_linear_unit);
   EXPECT_TRUE(activation("--geglu").activation == Activation::gelu &&
@@ -187,7 +194,7 @@ TEST(RunSettings, ActivationSwitches) {
 }
 
 TEST(RunSettings, GatesOfGptOss) {
-  const TransformerConfig plain = resolved({"--quick-geglu"}).model;
+  const TransformerConfig plain = *resolved({"--quick-geglu"}).model;
   EXPECT_FALSE(plain.activation_func_clamp_value);
   EXPECT_EQ(plain.glu_linear_offset, 0);
   const TransformerConfig model = resolved({"--quick-geglu", "--activation-func-clamp-value", "7.0",
@@ -225,14 +232,14 @@ TEST(RunSettings, WrongGatesAreRefused) {
 }
 
 TEST(RunSettings, SpellingsOfMegatron) {
-  EXPECT_FALSE(resolved({"--disable-bias-linear"}).model.add_bias_linear);
-  EXPECT_EQ(resolved({"--use-rotary-position-embeddings"}).model.position_embedding_type,
+  EXPECT_FALSE(resolved({"--disable-bias-linear"}).model->add_bias_linear);
+  EXPECT_EQ(resolved({"--use-rotary-position-embeddings"}).model->position_embedding_type,
             PositionEmbedding::rope);
-  EXPECT_EQ(resolved({"--position-embedding-type", "alibi"}).model.position_embedding_type,
+  EXPECT_EQ(resolved({"--position-embedding-type", "alibi"}).model->position_embedding_type,
             PositionEmbedding::alibi);
-  EXPECT_EQ(
-      resolved({"--position-embedding-type", "rope", "--use-rope-scaling"}).model.rope_scaling_type,
-      RopeScaling::llama3);
+  EXPECT_EQ(resolved({"--position-embedding-type", "rope", "--use-rope-scaling"})
+                .model->rope_scaling_type,
+            RopeScaling::llama3);
   const auto linear =
       resolved({"--position-embedding-type", "rope", "--rotary-seq-len-interpolation-factor", "4"})
           .model;
@@ -247,8 +254,8 @@ TEST(RunSettings, SpellingsOfMegatron) {
                       "--yarn-original-max-position-embeddings", "8192"})
                 .model.rope_original_max_position_embeddings,
             8192);
-  EXPECT_TRUE(resolved({"--override-opt_param-scheduler"}).scheduler.override_opt_param_scheduler);
-  EXPECT_TRUE(resolved({"--override-opt-param-scheduler"}).scheduler.override_opt_param_scheduler);
+  EXPECT_TRUE(resolved({"--override-opt_param-scheduler"}).scheduler->override_opt_param_scheduler);
+  EXPECT_TRUE(resolved({"--override-opt-param-scheduler"}).scheduler->override_opt_param_scheduler);
   const auto checkpoint = resolved({"--no-save-optim", "--no-save-rng", "--no-load-optim",
                                     "--no-load-rng", "--persistent-save-interval", "7"})
                               .checkpoint;
@@ -256,17 +263,17 @@ TEST(RunSettings, SpellingsOfMegatron) {
                checkpoint.load_rng);
   EXPECT_EQ(checkpoint.save_interval, 7);
   EXPECT_FALSE(
-      resolved({"--no-check-for-nan-in-loss-and-grad"}).training.check_for_nan_in_loss_and_grad);
-  EXPECT_FALSE(resolved({"--no-mmap-bin-files"}).data.mmap_bin_files);
-  EXPECT_EQ(resolved({"--lr-decay-style", "inverse-square-root"}).scheduler.lr_decay_style,
+      resolved({"--no-check-for-nan-in-loss-and-grad"}).training->check_for_nan_in_loss_and_grad);
+  EXPECT_FALSE(resolved({"--no-mmap-bin-files"}).data->mmap_bin_files);
+  EXPECT_EQ(resolved({"--lr-decay-style", "inverse-square-root"}).scheduler->lr_decay_style,
             LrDecayStyle::inverse_square_root);
-  EXPECT_THAT(resolved({"--data-path", "0.3", "a", "0.7", "b"}).data.data_path,
+  EXPECT_THAT(resolved({"--data-path", "0.3", "a", "0.7", "b"}).data->data_path,
               ElementsAre("0.3", "a", "0.7", "b"));
 }
 
 TEST(RunSettings, WindowPatterns) {
   EXPECT_THAT(
-      resolved({"--window-size", "7,0", "--window-attn-skip-freq", "2"}).model.window_layers,
+      resolved({"--window-size", "7,0", "--window-attn-skip-freq", "2"}).model->window_layers,
       ElementsAre(1, 0));
   EXPECT_THAT(resolved({"--window-size", "7,0", "--num-layers", "4", "--window-attn-skip-freq",
                         "([1]+[0])*2"})
@@ -521,13 +528,13 @@ TEST(Precision, KnobsOfADynamicLossScaleAreNotedWhereThereIsNone) {
 }
 
 TEST(Precision, FollowsTheFlags) {
-  EXPECT_TRUE(resolved({"--bf16"}).training.accumulate_allreduce_grads_in_fp32);
+  EXPECT_TRUE(resolved({"--bf16"}).training->accumulate_allreduce_grads_in_fp32);
   EXPECT_FALSE(
-      resolved({"--bf16", "--grad-reduce-in-bf16"}).training.accumulate_allreduce_grads_in_fp32);
-  EXPECT_FALSE(resolved({}).training.accumulate_allreduce_grads_in_fp32);
-  EXPECT_TRUE(resolved({"--bf16"}).training.check_for_nan_in_loss_and_grad);
-  EXPECT_FALSE(resolved({"--fp16"}).training.check_for_nan_in_loss_and_grad);
-  EXPECT_TRUE(resolved({"--fp16", "--loss-scale", "128"}).training.check_for_nan_in_loss_and_grad);
+      resolved({"--bf16", "--grad-reduce-in-bf16"}).training->accumulate_allreduce_grads_in_fp32);
+  EXPECT_FALSE(resolved({}).training->accumulate_allreduce_grads_in_fp32);
+  EXPECT_TRUE(resolved({"--bf16"}).training->check_for_nan_in_loss_and_grad);
+  EXPECT_FALSE(resolved({"--fp16"}).training->check_for_nan_in_loss_and_grad);
+  EXPECT_TRUE(resolved({"--fp16", "--loss-scale", "128"}).training->check_for_nan_in_loss_and_grad);
   EXPECT_FALSE(resolved({"--fp16", "--loss-scale", "0"})
                    .training.check_for_nan_in_loss_and_grad);  // 0 means dynamic, as in Megatron
 }

@@ -10,6 +10,11 @@
 #include <random>
 
 #include "datasets/corpus.h"
+#include "megatron/config/data_config.h"
+#include "megatron/config/scheduler_config.h"
+#include "megatron/config/settings.h"
+#include "megatron/config/tokenizer_config.h"
+#include "megatron/config/training_config.h"
 #include "megatron/datasets/blended_dataset.h"
 #include "megatron/datasets/builder.h"
 #include "megatron/datasets/data_loader.h"
@@ -127,13 +132,13 @@ class MixtureTest : public ::testing::Test {
     test::write_corpus(a_, test::small_corpus());
     test::write_corpus(b_, std::vector<std::vector<std::int32_t>>(30, {51, 52, 53, 54, 55, 56}));
     test::write_corpus(c_, std::vector<std::vector<std::int32_t>>(50, {61, 62, 63, 64}));
-    settings_.data.data_path = {a_, b_, c_};
-    settings_.data.split = "100,0,0";
-    settings_.training.micro_batch_size = 2;
-    settings_.training.global_batch_size = 4;
-    settings_.training.seq_length = 8;
-    settings_.training.train_iters = 30;
-    settings_.training.eval_iters = 0;
+    settings_.data->data_path = {a_, b_, c_};
+    settings_.data->split = "100,0,0";
+    settings_.training->micro_batch_size = 2;
+    settings_.training->global_batch_size = 4;
+    settings_.training->seq_length = 8;
+    settings_.training->train_iters = 30;
+    settings_.training->eval_iters = 0;
   }
 
   Datasets build() const {
@@ -141,13 +146,13 @@ class MixtureTest : public ::testing::Test {
         run_dataset_request(settings_, train_valid_test_num_samples(settings_));
     request.cache = false;
     request.tokenizer = {.vocab_size = 100, .eod = 0};
-    return build_datasets(settings_.data, request);
+    return build_datasets(*settings_.data, request);
   }
   std::string schedule_error() const {
-    return message_of([&] { train_blend_schedule(settings_.training, settings_.data); });
+    return message_of([&] { train_blend_schedule(*settings_.training, *settings_.data); });
   }
   std::int64_t count(double epochs) {
-    settings_.training.train_epochs = epochs;
+    settings_.training->train_epochs = epochs;
     return samples_of_train_epochs(settings_, {.cache = false});
   }
 
@@ -157,8 +162,8 @@ class MixtureTest : public ::testing::Test {
 };
 
 TEST_F(MixtureTest, WeightsFollowTheSchedule) {
-  settings_.data.blend_schedule = {"0: 3 " + a_ + " 1 " + b_, "10: 1 " + c_ + " 1 " + a_};
-  const BlendSchedule schedule = train_blend_schedule(settings_.training, settings_.data);
+  settings_.data->blend_schedule = {"0: 3 " + a_ + " 1 " + b_, "10: 1 " + c_ + " 1 " + a_};
+  const BlendSchedule schedule = train_blend_schedule(*settings_.training, *settings_.data);
   EXPECT_THAT(schedule.sources, ElementsAre(a_, b_, c_));
   ASSERT_EQ(schedule.phases.size(), 2u);
   EXPECT_THAT(schedule.phases[0].weights, ElementsAre(0.75, 0.25, 0));
@@ -170,31 +175,31 @@ TEST_F(MixtureTest, WeightsFollowTheSchedule) {
 }
 
 TEST_F(MixtureTest, TheDatasOwnWeightsHoldBeforeTheFirstStep) {
-  settings_.data.data_path = {"1", a_, "3", b_};
-  settings_.data.blend_schedule = {"10: 1 " + a_};
-  const BlendSchedule schedule = train_blend_schedule(settings_.training, settings_.data);
+  settings_.data->data_path = {"1", a_, "3", b_};
+  settings_.data->blend_schedule = {"10: 1 " + a_};
+  const BlendSchedule schedule = train_blend_schedule(*settings_.training, *settings_.data);
   ASSERT_EQ(schedule.phases.size(), 2u);
   EXPECT_THAT(schedule.phases[0].weights, ElementsAre(0.25, 0.75));
   EXPECT_THAT(schedule.phases[1].weights, ElementsAre(1, 0));
 }
 
 TEST_F(MixtureTest, RefusesMistakes) {
-  settings_.data.blend_schedule = {"10: 1 " + a_};
+  settings_.data->blend_schedule = {"10: 1 " + a_};
   EXPECT_THAT(schedule_error(), HasSubstr("no mixture before iteration 10"));
-  settings_.data.blend_schedule = {"0: 1 " + a_ + " 1 d"};
+  settings_.data->blend_schedule = {"0: 1 " + a_ + " 1 d"};
   EXPECT_THAT(schedule_error(), HasSubstr("d is not a source of the training data"));
-  settings_.data.blend_schedule = {"0: 1 " + a_ + " 1 " + b_};
+  settings_.data->blend_schedule = {"0: 1 " + a_ + " 1 " + b_};
   EXPECT_THAT(schedule_error(), HasSubstr("never draws from " + c_));
-  settings_.data.data_path = {a_};
+  settings_.data->data_path = {a_};
   EXPECT_THAT(schedule_error(), HasSubstr("there is one"));
-  settings_.data.data_path = {a_, a_};
+  settings_.data->data_path = {a_, a_};
   EXPECT_THAT(schedule_error(), HasSubstr("sources of one name"));
 }
 
 /// A source gives the samples of its own data set in order, across all changes.
 TEST_F(MixtureTest, ASourceKeepsItsPlace) {
-  settings_.data.blend_schedule = {"0: 3 " + a_ + " 1 " + b_, "10: 1 " + c_,
-                                   "20: 1 " + a_ + " 1 " + b_};
+  settings_.data->blend_schedule = {"0: 3 " + a_ + " 1 " + b_, "10: 1 " + c_,
+                                    "20: 1 " + a_ + " 1 " + b_};
   const Datasets datasets = build();
   const auto& blend = dynamic_cast<const BlendedDataset&>(*datasets.train());
   ASSERT_EQ(blend.size(), 120);
@@ -240,7 +245,7 @@ std::vector<std::vector<std::int64_t>> read(const std::shared_ptr<const Dataset>
 }
 
 TEST_F(MixtureTest, AnyRanksAndAnyResumeReadOneOrder) {
-  settings_.data.blend_schedule = {"0: 3 " + a_ + " 1 " + b_, "7: 1 " + c_ + " 2 " + b_};
+  settings_.data->blend_schedule = {"0: 3 " + a_ + " 1 " + b_, "7: 1 " + c_ + " 2 " + b_};
   const Datasets datasets = build();
   const std::shared_ptr<const Dataset>& train = datasets.splits[0];
   const auto whole = read(train, 0, 1, 1);
@@ -256,7 +261,7 @@ TEST_F(MixtureTest, AnyRanksAndAnyResumeReadOneOrder) {
 
 /// megatron-core takes exactly this many samples from so many epochs: one more needs another epoch.
 TEST_F(MixtureTest, EpochsOfOneSourceAreMegatrons) {
-  settings_.data.data_path = {a_};
+  settings_.data->data_path = {a_};
   std::vector<std::int32_t> lengths;
   for (const auto& document : test::small_corpus())
     lengths.push_back(static_cast<std::int32_t>(document.size()));
@@ -280,25 +285,25 @@ TEST_F(MixtureTest, EpochsOfOneSourceAreMegatrons) {
 
 /// An epoch of a blend is what all its sources have together, with and without weights.
 TEST_F(MixtureTest, EpochsOfABlendAreTheSumOfItsSources) {
-  settings_.data.data_path = {b_};
+  settings_.data->data_path = {b_};
   const std::int64_t b = count(2);
   EXPECT_EQ(b, (2 * 180 - 1) / 8);
-  settings_.data.data_path = {c_};
+  settings_.data->data_path = {c_};
   const std::int64_t c = count(2);
   EXPECT_EQ(c, (2 * 200 - 1) / 8);
-  settings_.data.data_path = {b_, c_};
+  settings_.data->data_path = {b_, c_};
   EXPECT_EQ(count(2), b + c);
-  settings_.data.data_path = {"1", b_, "9", c_};
+  settings_.data->data_path = {"1", b_, "9", c_};
   EXPECT_EQ(count(2), b + c);
-  settings_.data.split = "50,50,0";
+  settings_.data->split = "50,50,0";
   EXPECT_EQ(count(2), (180 - 1) / 8 + (200 - 1) / 8);
 }
 
 /// Without weights, more than one epoch mixes the sources by their sizes, without a repeated order.
 TEST_F(MixtureTest, ARunGoesOnPastOneEpochOfABlendWithoutWeights) {
-  settings_.data.data_path = {b_, c_};
+  settings_.data->data_path = {b_, c_};
   const auto blend = [&](std::int64_t samples) {
-    settings_.training.train_samples = samples;
+    settings_.training->train_samples = samples;
     const Datasets datasets = build();
     return pairs(dynamic_cast<const BlendedDataset&>(*datasets.train()).index());
   };
@@ -308,33 +313,33 @@ TEST_F(MixtureTest, ARunGoesOnPastOneEpochOfABlendWithoutWeights) {
 }
 
 TEST_F(MixtureTest, TheRunsLengthFollowsFromItsEpochs) {
-  settings_.data.data_path = {b_};
-  settings_.training.train_iters = 0;
-  settings_.training.train_epochs = 2;
-  settings_.scheduler.lr = 1;
-  settings_.tokenizer.tokenizer_type = "NullTokenizer";
-  settings_.tokenizer.vocab_size = 100;
+  settings_.data->data_path = {b_};
+  settings_.training->train_iters = 0;
+  settings_.training->train_epochs = 2;
+  settings_.scheduler->lr = 1;
+  settings_.tokenizer->tokenizer_type = "NullTokenizer";
+  settings_.tokenizer->vocab_size = 100;
   Settings by_iterations = settings_;
   set_run_length(by_iterations, 44, 1);
-  EXPECT_EQ(by_iterations.training.train_iters, 11);
-  EXPECT_EQ(by_iterations.training.train_samples, 0);
+  EXPECT_EQ(by_iterations.training->train_iters, 11);
+  EXPECT_EQ(by_iterations.training->train_samples, 0);
   EXPECT_EQ(epochs_line(by_iterations, 44),
             "> --train-epochs 2 is 44 samples of training data: "
             "training takes 44 in 11 iterations");
   Settings by_samples = settings_;
-  by_samples.scheduler.lr_warmup_samples = 10;
+  by_samples.scheduler->lr_warmup_samples = 10;
   set_run_length(by_samples, 46, 1);
-  EXPECT_EQ(by_samples.training.train_iters, 11);
-  EXPECT_EQ(by_samples.training.train_samples, 46);
+  EXPECT_EQ(by_samples.training->train_iters, 11);
+  EXPECT_EQ(by_samples.training->train_samples, 46);
   Settings too_short = settings_;
   EXPECT_THAT(message_of([&] { set_run_length(too_short, 3, 1); }),
               HasSubstr("3 samples, less than one global batch of 4"));
   Settings too_warm = settings_;
-  too_warm.scheduler.lr_warmup_iters = 11;
+  too_warm.scheduler->lr_warmup_iters = 11;
   EXPECT_THAT(message_of([&] { set_run_length(too_warm, 44, 1); }), HasSubstr("--lr-warmup-iters"));
   Settings late = settings_;
-  late.data.data_path = {b_, c_};
-  late.data.blend_schedule = {"0: 1 " + b_ + " 11: 1 " + c_};
+  late.data->data_path = {b_, c_};
+  late.data->blend_schedule = {"0: 1 " + b_ + " 11: 1 " + c_};
   EXPECT_THAT(message_of([&] { set_run_length(late, 44, 1); }),
               HasSubstr("iteration 11 is not before the end of training"));
 }

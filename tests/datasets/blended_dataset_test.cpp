@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "datasets/corpus.h"
+#include "megatron/config/data_config.h"
 #include "megatron/datasets/blend.h"
 #include "megatron/datasets/builder.h"
 #include "support/message_of.h"

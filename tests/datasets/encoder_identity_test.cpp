@@ -5,6 +5,7 @@
 
 #include "megatron/base/files.h"
 #include "megatron/config/settings_tables.h"
+#include "megatron/config/tokenizer_config.h"
 #include "support/temporary_folder.h"
 
 namespace megatron {

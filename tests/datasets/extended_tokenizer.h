@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "megatron/base/json.h"
+#include "megatron/config/tokenizer_config.h"
 #include "megatron/tokenizers/tokenizer.h"
 #include "support/temporary_folder.h"
 

@@ -9,6 +9,7 @@
 #include <fstream>
 #include <iostream>
 
+#include "megatron/config/tokenizer_config.h"
 #include "megatron/datasets/indexed_dataset.h"
 #include "megatron/datasets/preprocess.h"
 #include "megatron/tokenizers/tokenizer.h"

@@ -10,6 +10,8 @@
 #include "datasets/corpus.h"
 #include "megatron/base/error.h"
 #include "megatron/base/json.h"
+#include "megatron/config/data_config.h"
+#include "megatron/config/tokenizer_config.h"
 #include "megatron/datasets/builder.h"
 #include "support/message_of.h"
 #include "support/temporary_folder.h"

@@ -8,6 +8,7 @@
 
 #include "datasets/corpus.h"
 #include "datasets/preprocess_fixture.h"
+#include "megatron/config/tokenizer_config.h"
 #include "megatron/datasets/indexed_dataset_builder.h"
 #include "megatron/datasets/prompt_format.h"
 #include "megatron/tokenizers/tokenizer.h"

@@ -7,6 +7,7 @@
 
 #include "datasets/corpus.h"
 #include "datasets/preprocess_fixture.h"
+#include "megatron/config/tokenizer_config.h"
 #include "megatron/datasets/indexed_dataset.h"
 #include "megatron/datasets/json_lines.h"
 #include "megatron/tokenizers/tokenizer.h"

@@ -14,6 +14,7 @@
 #include "megatron/base/json.h"
 #include "megatron/config/field_table.h"
 #include "megatron/config/settings_tables.h"
+#include "megatron/config/tokenizer_config.h"
 #include "support/message_of.h"
 
 namespace megatron {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "datasets/corpus.h"
+#include "megatron/config/data_config.h"
 #include "megatron/datasets/builder.h"
 #include "megatron/datasets/data_loader.h"
 #include "megatron/datasets/indexed_dataset.h"

@@ -13,6 +13,7 @@
 #include "datasets/extended_tokenizer.h"
 #include "megatron/base/files.h"
 #include "megatron/base/json.h"
+#include "megatron/config/data_config.h"
 #include "megatron/datasets/builder.h"
 #include "support/message_of.h"
 

@@ -4,6 +4,7 @@
 #include <memory>
 #include <vector>
 
+#include "megatron/config/tokenizer_config.h"
 #include "megatron/tokenizers/tokenizer.h"
 
 namespace megatron::fuzz {

@@ -6,9 +6,13 @@
 #include <gtest/gtest.h>
 
 #include "megatron/config/resolve.h"
+#include "megatron/config/settings.h"
+#include "megatron/config/transformer_config.h"
+#include "megatron/config/transformer_enums.h"
 #include "megatron/inference/generator.h"
 #include "megatron/inference/scorer.h"
 #include "megatron/models/gpt_model.h"
+#include "megatron/parallel/rank.h"
 #include "megatron/params/param_store.h"
 
 namespace megatron {

@@ -9,9 +9,13 @@
 #include "megatron/base/files.h"
 #include "megatron/checkpoint/checkpoint_tokenizer.h"
 #include "megatron/config/resolve.h"
+#include "megatron/config/settings.h"
+#include "megatron/config/tokenizer_config.h"
+#include "megatron/config/transformer_config.h"
 #include "megatron/inference/load_tokenizer.h"
 #include "megatron/inference/scorer.h"
 #include "megatron/models/gpt_model.h"
+#include "megatron/parallel/rank.h"
 #include "support/message_of.h"
 #include "support/temporary_folder.h"
 
@@ -24,20 +28,20 @@ using testing::HasSubstr;
 class LoadModel : public testing::Test {
  protected:
   LoadModel() {
-    settings_.model.num_layers = 1;
-    settings_.model.hidden_size = 16;
-    settings_.model.num_attention_heads = 2;
-    settings_.model.max_position_embeddings = 8;
-    settings_.model.vocab_size = 300;
-    resolve(settings_.model);
+    settings_.model->num_layers = 1;
+    settings_.model->hidden_size = 16;
+    settings_.model->num_attention_heads = 2;
+    settings_.model->max_position_embeddings = 8;
+    settings_.model->vocab_size = 300;
+    resolve(*settings_.model);
   }
 
   void save() {
-    model_ = make_gpt_model(settings_.model, Rank{});
+    model_ = make_gpt_model(*settings_.model, Rank{});
     weights_ = std::make_unique<ParamStore>(declared_parameters(*model_),
                                             ParamStore::Options{.with_gradients = false});
     weights_->initialize(3);
-    save_checkpoint(root_, {.model = &settings_.model,
+    save_checkpoint(root_, {.model = &*settings_.model,
                             .settings = &settings_,
                             .weights = weights_.get(),
                             .progress = {.iteration = 5}});
@@ -66,8 +70,8 @@ TEST_F(LoadModel, MissingCheckpointsAreUserErrors) {
 }
 
 TEST_F(LoadModel, TheTokenizerOfTheRunServes) {
-  settings_.tokenizer.tokenizer_type = "NullTokenizer";
-  settings_.tokenizer.vocab_size = 200;
+  settings_.tokenizer->tokenizer_type = "NullTokenizer";
+  settings_.tokenizer->vocab_size = 200;
   save();
   const LoadedTokenizer stored = load_tokenizer({}, load_model(root_, std::nullopt).source);
   EXPECT_EQ(stored.tokenizer->name(), "NullTokenizer");
@@ -75,8 +79,8 @@ TEST_F(LoadModel, TheTokenizerOfTheRunServes) {
 }
 
 TEST_F(LoadModel, FlagsNameAnotherTokenizer) {
-  settings_.tokenizer.tokenizer_type = "NullTokenizer";
-  settings_.tokenizer.vocab_size = 200;
+  settings_.tokenizer->tokenizer_type = "NullTokenizer";
+  settings_.tokenizer->vocab_size = 200;
   save();
   TokenizerConfig flags;
   flags.tokenizer_type = "ByteTokenizer";
@@ -86,9 +90,9 @@ TEST_F(LoadModel, FlagsNameAnotherTokenizer) {
 }
 
 TEST_F(LoadModel, FlagsThatNameNoTokenizerChangeTheCheckpoints) {
-  settings_.tokenizer.tokenizer_type = "NullTokenizer";
-  settings_.tokenizer.vocab_size = 200;
-  settings_.tokenizer.null_tokenizer_pad_id = 7;
+  settings_.tokenizer->tokenizer_type = "NullTokenizer";
+  settings_.tokenizer->vocab_size = 200;
+  settings_.tokenizer->null_tokenizer_pad_id = 7;
   save();
   const CheckpointSource source = load_model(root_, std::nullopt).source;
   TokenizerFlags flags;

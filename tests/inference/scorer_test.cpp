@@ -6,6 +6,8 @@
 
 #include "inference/successor_model.h"
 #include "megatron/base/error.h"
+#include "megatron/config/transformer_config.h"
+#include "megatron/config/transformer_enums.h"
 
 namespace megatron {
 namespace {

@@ -8,6 +8,8 @@
 #include <memory>
 #include <stdexcept>
 
+#include "megatron/config/transformer_config.h"
+#include "megatron/config/transformer_enums.h"
 #include "megatron/models/language_model.h"
 
 namespace megatron {

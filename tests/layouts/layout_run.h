@@ -15,6 +15,7 @@
 
 #include "layouts/layout.h"
 #include "megatron/config/run_settings.h"
+#include "megatron/config/training_config.h"
 #include "megatron/optimizer/param_scheduler.h"
 #include "megatron/parallel/rank_threads.h"
 #include "megatron/training/layout_check/tensor_difference.h"
@@ -65,7 +66,7 @@ inline TrainStepResult make_step(Trainer& trainer, StepListener* listener = null
       parts, {.iteration = trainer.state.progress.iteration + 1,
               .num_microbatches = trainer.state.batch.num_microbatches,
               .first_ordinal = trainer.state.progress.consumed_train_samples,
-              .calculate_per_token_loss = trainer.plan.settings.training.calculate_per_token_loss,
+              .calculate_per_token_loss = trainer.plan.settings.training->calculate_per_token_loss,
               .update = {.lr = trainer.state.scheduler.lr(),
                          .weight_decay = trainer.state.scheduler.weight_decay()}});
   trainer.state.scheduler.step(trainer.state.batch.running_batch_size);
@@ -99,7 +100,7 @@ inline TrainingResult train_in_layout(const std::vector<std::string>& flags,
     };
     if (options.prepare) options.prepare(*trainer.state.weights);
     keep(outcome.before);
-    for (std::int64_t i = 0; i < trainer.plan.settings.training.train_iters; ++i) {
+    for (std::int64_t i = 0; i < trainer.plan.settings.training->train_iters; ++i) {
       const TrainStepResult step = make_step(trainer);
       if (communicators.rank() != 0) continue;
       outcome.losses.push_back(step.loss());

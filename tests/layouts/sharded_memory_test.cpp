@@ -7,6 +7,7 @@
 
 #include "layouts/layout_run.h"
 #include "megatron/parallel/collectives.h"
+#include "megatron/parallel/rank.h"
 #include "megatron/planner/rank_memory.h"
 #include "megatron/training/observability/memory_breakdown.h"
 #include "megatron/training/observability/tensor_memory.h"

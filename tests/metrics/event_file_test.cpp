@@ -9,7 +9,7 @@
 
 #include "megatron/base/error.h"
 #include "megatron/base/files.h"
-#include "megatron/metrics/protobuf.h"
+#include "megatron/base/protobuf.h"
 #include "support/temporary_folder.h"
 
 namespace megatron {

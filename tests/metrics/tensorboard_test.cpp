@@ -6,6 +6,7 @@
 #include <map>
 
 #include "megatron/base/files.h"
+#include "megatron/config/logger_config.h"
 #include "support/temporary_folder.h"
 
 namespace megatron {

@@ -5,8 +5,11 @@
 
 #include <nlohmann/json.hpp>
 
+#include "megatron/config/moe_config.h"
 #include "megatron/config/resolve.h"
 #include "megatron/config/settings_tables.h"
+#include "megatron/config/transformer_config.h"
+#include "megatron/config/transformer_enums.h"
 #include "support/message_of.h"
 
 namespace megatron {

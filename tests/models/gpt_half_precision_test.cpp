@@ -6,7 +6,10 @@
 #include <map>
 #include <string>
 
+#include "megatron/config/settings.h"
+#include "megatron/config/transformer_config.h"
 #include "megatron/models/gpt_model.h"
+#include "megatron/parallel/rank.h"
 #include "megatron/params/param_store.h"
 #include "support/tiny_gpt.h"
 

@@ -7,6 +7,9 @@
 
 #include <cmath>
 
+#include "megatron/config/transformer_config.h"
+#include "megatron/config/transformer_enums.h"
+#include "megatron/parallel/rank.h"
 #include "megatron/params/param_store.h"
 #include "support/tiny_gpt.h"
 

@@ -8,6 +8,8 @@
 #include <map>
 #include <utility>
 
+#include "megatron/config/transformer_config.h"
+#include "megatron/parallel/rank.h"
 #include "support/tensor_parallel.h"
 #include "support/tiny_gpt.h"
 

@@ -2,6 +2,8 @@
 // hold the rank's heads, and hooks see the same ops.
 #include <gtest/gtest.h>
 
+#include "megatron/config/transformer_config.h"
+#include "megatron/parallel/rank.h"
 #include "support/gradient_check.h"
 #include "support/tensor_parallel.h"
 #include "support/tiny_gpt.h"

@@ -4,6 +4,8 @@
 
 #include <cmath>
 
+#include "megatron/config/transformer_config.h"
+#include "megatron/config/transformer_enums.h"
 #include "support/gradient_check.h"
 #include "support/tensor_parallel.h"
 #include "support/tiny_gpt.h"

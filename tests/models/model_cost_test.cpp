@@ -5,6 +5,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "megatron/config/transformer_config.h"
+#include "megatron/config/transformer_enums.h"
+
 namespace megatron {
 namespace {
 

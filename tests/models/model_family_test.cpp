@@ -6,7 +6,9 @@
 
 #include "megatron/config/model_families.h"
 #include "megatron/config/resolve.h"
+#include "megatron/config/transformer_config.h"
 #include "megatron/models/hf/hf_config.h"
+#include "megatron/parallel/rank.h"
 #include "support/message_of.h"
 
 namespace megatron {

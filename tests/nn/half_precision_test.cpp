@@ -7,6 +7,8 @@
 #include <gtest/gtest.h>
 
 #include "megatron/base/philox.h"
+#include "megatron/config/transformer_config.h"
+#include "megatron/config/transformer_enums.h"
 #include "megatron/nn/activation.h"
 #include "megatron/nn/embedding.h"
 #include "megatron/nn/linear.h"

@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include "megatron/base/philox.h"
+#include "megatron/config/transformer_config.h"
+#include "megatron/config/transformer_enums.h"
 #include "megatron/nn/activation.h"
 #include "megatron/nn/embedding.h"
 #include "megatron/nn/linear.h"
@@ -11,6 +13,7 @@
 #include "megatron/nn/mlp.h"
 #include "megatron/nn/norm.h"
 #include "megatron/ops/dropout.h"
+#include "megatron/parallel/rank.h"
 #include "support/bare_module.h"
 #include "support/gradient_check.h"
 

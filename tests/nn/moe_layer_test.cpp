@@ -9,7 +9,11 @@
 #include <string>
 #include <vector>
 
+#include "megatron/config/moe_config.h"
+#include "megatron/config/transformer_config.h"
+#include "megatron/config/transformer_enums.h"
 #include "megatron/nn/moe/load_balancing.h"
+#include "megatron/parallel/rank.h"
 #include "megatron/params/param_store.h"
 #include "support/bare_module.h"
 #include "support/gradient_check.h"

@@ -5,6 +5,7 @@
 #include "megatron/nn/embedding.h"
 #include "megatron/nn/loss.h"
 #include "megatron/ops/tensor_parallel_mappings.h"
+#include "megatron/parallel/rank.h"
 #include "support/bare_module.h"
 #include "support/global_tensor.h"
 #include "support/gradient_check.h"

@@ -10,8 +10,10 @@
 #include <mutex>
 #include <string>
 
+#include "megatron/config/moe_config.h"
 #include "megatron/parallel/collectives.h"
 #include "megatron/parallel/make_rank.h"
+#include "megatron/parallel/rank.h"
 #include "megatron/parallel/rank_threads.h"
 #include "support/gradient_check.h"
 

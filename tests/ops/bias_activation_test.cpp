@@ -5,6 +5,8 @@
 #include <gtest/gtest.h>
 
 #include "megatron/base/error.h"
+#include "megatron/config/transformer_config.h"
+#include "megatron/config/transformer_enums.h"
 #include "megatron/ops/differentiable.h"
 #include "support/gradient_check.h"
 

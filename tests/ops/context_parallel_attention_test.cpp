@@ -13,6 +13,7 @@
 
 #include "megatron/base/error.h"
 #include "megatron/base/philox.h"
+#include "megatron/config/cp_comm_type.h"
 #include "megatron/parallel/rank_threads.h"
 #include "megatron/schedules/context_exchange.h"
 #include "ops/context_ranks.h"

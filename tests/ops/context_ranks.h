@@ -9,6 +9,7 @@
 #include <functional>
 #include <vector>
 
+#include "megatron/config/cp_comm_type.h"
 #include "megatron/ops/context_parallel_attention.h"
 #include "megatron/parallel/rank_threads.h"
 

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "megatron/config/cp_comm_type.h"
 #include "ops/context_ranks.h"
 
 namespace megatron {

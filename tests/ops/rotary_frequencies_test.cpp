@@ -8,6 +8,8 @@
 
 #include "megatron/base/files.h"
 #include "megatron/base/json.h"
+#include "megatron/config/transformer_config.h"
+#include "megatron/config/transformer_enums.h"
 #include "megatron/ops/rotary.h"
 
 namespace megatron {

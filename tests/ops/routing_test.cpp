@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "megatron/config/moe_config.h"
 #include "support/gradient_check.h"
 
 namespace megatron {

@@ -8,7 +8,9 @@
 #include <mutex>
 
 #include "megatron/base/offload_file.h"
+#include "megatron/config/optimizer_config.h"
 #include "megatron/optimizer/optimizer.h"
+#include "megatron/parallel/rank.h"
 #include "support/bare_module.h"
 #include "support/data_parallel_ranks.h"
 

@@ -7,8 +7,11 @@
 #include <mutex>
 
 #include "megatron/base/hardware_error.h"
+#include "megatron/config/optimizer_config.h"
+#include "megatron/config/parallel_config.h"
 #include "megatron/optimizer/optimizer.h"
 #include "megatron/optimizer/replica_check.h"
+#include "megatron/parallel/rank.h"
 #include "support/bare_module.h"
 #include "support/data_parallel_ranks.h"
 #include "support/global_tensor.h"

@@ -9,6 +9,9 @@
 #include <nlohmann/json.hpp>
 
 #include "megatron/base/json.h"
+#include "megatron/config/optimizer_config.h"
+#include "megatron/config/settings.h"
+#include "megatron/config/training_config.h"
 #include "megatron/optimizer/optimizer.h"
 #include "support/bare_module.h"
 

@@ -13,6 +13,8 @@
 
 #include "megatron/base/error.h"
 #include "megatron/base/json.h"
+#include "megatron/config/optimizer_config.h"
+#include "megatron/config/settings.h"
 #include "support/bare_module.h"
 
 namespace megatron {

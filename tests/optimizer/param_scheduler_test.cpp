@@ -9,6 +9,10 @@
 #include <nlohmann/json.hpp>
 
 #include "megatron/base/error.h"
+#include "megatron/config/optimizer_config.h"
+#include "megatron/config/scheduler_config.h"
+#include "megatron/config/settings.h"
+#include "megatron/config/training_config.h"
 
 namespace megatron {
 namespace {
@@ -81,15 +85,15 @@ TEST(ParamSchedule, DecoupledRatesFollowTheSameLaw) {
 
 TEST(ParamSchedule, DecoupledFloorIsThatOfTheOthersUnlessGiven) {
   Settings settings;
-  settings.scheduler.lr = 1e-3;
-  settings.scheduler.min_lr = 1e-4;
-  settings.training.train_iters = 10;
-  settings.training.global_batch_size = 1;
+  settings.scheduler->lr = 1e-3;
+  settings.scheduler->min_lr = 1e-4;
+  settings.training->train_iters = 10;
+  settings.training->global_batch_size = 1;
   EXPECT_EQ(make_param_schedule(settings).decoupled_lr(0), std::nullopt);
-  settings.optimizer.decoupled_lr = 5e-3;
+  settings.optimizer->decoupled_lr = 5e-3;
   EXPECT_DOUBLE_EQ(*make_param_schedule(settings).decoupled_lr(0), 5e-3);
   EXPECT_DOUBLE_EQ(*make_param_schedule(settings).decoupled_lr(10), 1e-4);
-  settings.optimizer.decoupled_min_lr = 2e-3;
+  settings.optimizer->decoupled_min_lr = 2e-3;
   EXPECT_DOUBLE_EQ(*make_param_schedule(settings).decoupled_lr(10), 2e-3);
 }
 

@@ -6,8 +6,10 @@
 #include <algorithm>
 
 #include "megatron/base/hardware_error.h"
+#include "megatron/config/optimizer_config.h"
 #include "megatron/optimizer/optimizer.h"
 #include "megatron/optimizer/replica_check.h"
+#include "megatron/parallel/rank.h"
 #include "support/bare_module.h"
 #include "support/data_parallel_ranks.h"
 

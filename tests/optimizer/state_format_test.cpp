@@ -8,6 +8,7 @@
 #include "kernels/cpu/conversions.h"
 #include "kernels/cpu/state_codes.h"
 #include "kernels/optimizer_operations.h"
+#include "megatron/config/optimizer_config.h"
 #include "megatron/optimizer/optimizer.h"
 #include "support/bare_module.h"
 

@@ -8,6 +8,7 @@
 #include <functional>
 #include <numeric>
 
+#include "megatron/parallel/rank.h"
 #include "megatron/parallel/rank_threads.h"
 
 namespace megatron {

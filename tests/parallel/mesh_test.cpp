@@ -16,6 +16,7 @@
 #include "megatron/base/error.h"
 #include "megatron/base/md5.h"
 #include "megatron/parallel/make_rank.h"
+#include "megatron/parallel/rank.h"
 #include "support/message_of.h"
 
 namespace megatron {

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "megatron/base/error.h"
+#include "megatron/parallel/rank.h"
 #include "megatron/params/bucket_layout.h"
 #include "megatron/params/param_store.h"
 #include "support/bare_module.h"

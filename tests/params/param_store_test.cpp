@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "megatron/parallel/rank.h"
 #include "megatron/params/all_parameter_names.h"
 #include "support/bare_module.h"
 #include "support/data_parallel_ranks.h"

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <set>
 
+#include "megatron/parallel/rank.h"
 #include "megatron/params/all_parameter_names.h"
 #include "megatron/params/param_store.h"
 #include "support/bare_module.h"

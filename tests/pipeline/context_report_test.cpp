@@ -6,6 +6,8 @@
 
 #include <algorithm>
 
+#include "megatron/config/cp_comm_type.h"
+
 namespace megatron {
 namespace {
 

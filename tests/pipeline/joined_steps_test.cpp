@@ -6,6 +6,8 @@
 #include <random>
 #include <thread>
 
+#include "megatron/config/transformer_config.h"
+#include "megatron/parallel/rank.h"
 #include "pipeline/staged_gpt.h"
 
 namespace megatron {

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "megatron/config/parallel_config.h"
 #include "megatron/schedules/validate.h"
 
 namespace megatron {

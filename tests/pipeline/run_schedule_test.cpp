@@ -7,6 +7,8 @@
 #include <atomic>
 #include <stdexcept>
 
+#include "megatron/config/transformer_config.h"
+#include "megatron/parallel/rank.h"
 #include "pipeline/staged_gpt.h"
 #include "support/gradient_check.h"
 

@@ -27,6 +27,8 @@
 
 namespace megatron {
 
+struct TransformerConfig;
+
 /// Splits `num_layers` evenly over the ranks' chunks; the first stages get the remainder.
 inline PipelineLayout even_layout(const std::string& schedule, std::int64_t num_ranks,
                                   std::int64_t num_chunks, std::int64_t num_layers) {

@@ -3,6 +3,12 @@
 
 #include <gtest/gtest.h>
 
+#include "megatron/config/cp_comm_type.h"
+#include "megatron/config/moe_config.h"
+#include "megatron/config/parallel_config.h"
+#include "megatron/config/settings.h"
+#include "megatron/config/transformer_config.h"
+#include "megatron/config/transformer_enums.h"
 #include "megatron/planner/communication_volume.h"
 
 namespace megatron {
@@ -182,9 +188,9 @@ TEST(ContextBytes, OfEachExchange) {
 TEST(ActivationVolume, OfOneStepByAxis) {
   Settings settings;
   settings.model = two_kinds();
-  settings.model.moe.token_dispatcher_type = TokenDispatcherType::alltoall;
-  settings.parallel.pipeline_model_parallel_size = 2;
-  settings.parallel.expert_model_parallel_size = 2;
+  settings.model->moe.token_dispatcher_type = TokenDispatcherType::alltoall;
+  settings.parallel->pipeline_model_parallel_size = 2;
+  settings.parallel->expert_model_parallel_size = 2;
   const ActivationLayout layout{
       .tokens = 10, .tensor_parallel = 2, .sequence_parallel = true, .element_bytes = 2};
   const CommunicationVolume volume = activation_volume(settings, layout, {0, 1}, 3);
@@ -194,7 +200,7 @@ TEST(ActivationVolume, OfOneStepByAxis) {
   EXPECT_EQ(volume.pipeline, 3 * 2 * hidden / 2);
   EXPECT_EQ(volume.expert, 3 * 4 * (5 * 2 * 64 * 2 / 2.0));
   EXPECT_EQ(volume.total(), volume.tensor + volume.pipeline + volume.expert);
-  settings.model.moe.shared_expert_intermediate_size = 16;
+  settings.model->moe.shared_expert_intermediate_size = 16;
   EXPECT_EQ(activation_volume(settings, layout, {0, 1}, 3).tensor, 3 * 4 * 2 * hidden);
   ActivationLayout whole = layout;
   whole.sequence_parallel = false;

@@ -3,6 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "megatron/config/settings.h"
+#include "megatron/config/training_config.h"
+#include "megatron/config/transformer_config.h"
+#include "megatron/parallel/rank.h"
 #include "support/tiny_gpt.h"
 
 namespace megatron {
@@ -66,8 +70,8 @@ TEST(Describe, NamesTheKindsThatTheModelHas) {
 TEST(MeasureLayers, OfADenseModelHasNoMoeLayer) {
   Settings settings;
   settings.model = tiny_gpt();
-  settings.training.micro_batch_size = 1;
-  settings.training.seq_length = 8;
+  settings.training->micro_batch_size = 1;
+  settings.training->seq_length = 8;
   const LayerTimes times = measure_layers(settings, find_model_family("gpt"), Rank{});
   EXPECT_GT(times.dense_layer.forward_s, 0);
   EXPECT_GT(times.dense_layer.activation, 0);

@@ -7,7 +7,12 @@
 #include <memory>
 
 #include "megatron/base/offload_file.h"
+#include "megatron/config/memory_config.h"
+#include "megatron/config/settings.h"
+#include "megatron/config/training_config.h"
+#include "megatron/config/transformer_config.h"
 #include "megatron/parallel/make_rank.h"
+#include "megatron/parallel/rank.h"
 #include "megatron/planner/predict_memory_table.h"
 #include "support/temporary_folder.h"
 #include "support/tiny_gpt.h"
@@ -22,18 +27,18 @@ class MemoryBudgetOfTinyGpt : public testing::Test {
  protected:
   MemoryBudgetOfTinyGpt() {
     settings_.model = tiny_gpt();
-    settings_.training.micro_batch_size = 4;
-    settings_.training.global_batch_size = 4;
-    settings_.training.seq_length = settings_.model.max_position_embeddings = 64;
+    settings_.training->micro_batch_size = 4;
+    settings_.training->global_batch_size = 4;
+    settings_.training->seq_length = settings_.model->max_position_embeddings = 64;
   }
 
   PipelineLayout layout() const {
-    return pipeline_layout(settings_.parallel, settings_.model.num_layers);
+    return pipeline_layout(*settings_.parallel, settings_.model->num_layers);
   }
   /// Returns what the plan `text` is predicted to need.
   double peak_of(const std::string& text) const {
     Settings settings = settings_;
-    settings.memory.activation_plan = text;
+    settings.memory->activation_plan = text;
     return predict_memory_table(settings, find_model_family("gpt"), rank_, layout(), 1, {}).peak;
   }
   BudgetPlan plan(double bytes, OffloadStore* store = nullptr, double space = 1e12) const {
@@ -48,7 +53,7 @@ class MemoryBudgetOfTinyGpt : public testing::Test {
   }
 
   Settings settings_;
-  const Rank rank_ = make_rank(Mesh(mesh_sizes(settings_.parallel), 1), 0);
+  const Rank rank_ = make_rank(Mesh(mesh_sizes(*settings_.parallel), 1), 0);
 };
 
 bool offloads(const BudgetPlan& plan) {
@@ -71,10 +76,10 @@ TEST_F(MemoryBudgetOfTinyGpt, OffloadsOnlyToAFolderWithRoomForAllLayers) {
   const TemporaryFolder folder;
   const auto store = make_file_offload_store(
       std::make_shared<OffloadFile>(OffloadFile::Options{.folder = folder.path()}));
-  settings_.memory.offload.min_offloaded_tensor_size = 0;
+  settings_.memory->offload.min_offloaded_tensor_size = 0;
   // Activations of megabytes, so that they exceed the buffers of an offload file.
-  settings_.training.micro_batch_size = settings_.training.global_batch_size = 256;
-  settings_.model.num_layers = 6;
+  settings_.training->micro_batch_size = settings_.training->global_batch_size = 256;
+  settings_.model->num_layers = 6;
   const double least = peak_of("full+offload*6");
   ASSERT_LT(least, peak_of("full*6"));
   const BudgetPlan roomy = plan(least, store.get());

@@ -4,7 +4,10 @@
 
 #include <algorithm>
 
+#include "megatron/config/settings.h"
 #include "megatron/config/settings_tables.h"
+#include "megatron/config/training_config.h"
+#include "megatron/config/transformer_config.h"
 #include "megatron/planner/plan_layouts.h"
 #include "support/tiny_gpt.h"
 
@@ -16,9 +19,9 @@ using testing::HasSubstr;
 Settings run_settings() {
   Settings settings;
   settings.model = tiny_gpt();
-  settings.training.micro_batch_size = 4;
-  settings.training.global_batch_size = 8;
-  settings.training.seq_length = settings.model.max_position_embeddings = 64;
+  settings.training->micro_batch_size = 4;
+  settings.training->global_batch_size = 8;
+  settings.training->seq_length = settings.model->max_position_embeddings = 64;
   return settings;
 }
 
@@ -35,7 +38,7 @@ TEST(MemoryRemedies, SaveWhatTheSettingsWithTheirFlagsNeedLess) {
   const MemoryRemedy* smaller = find(remedies, "--micro-batch-size 2");
   ASSERT_NE(smaller, nullptr);
   Settings changed = settings;
-  changed.training.micro_batch_size = 2;
+  changed.training->micro_batch_size = 2;
   EXPECT_EQ(smaller->saved_bytes, evaluate_layout(settings, family, 2).memory.total() -
                                       evaluate_layout(changed, family, 2).memory.total());
   EXPECT_NE(find(remedies, "--use-distributed-optimizer"), nullptr) << "of 2 data-parallel ranks";

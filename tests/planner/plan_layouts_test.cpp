@@ -6,6 +6,10 @@
 #include <algorithm>
 
 #include "megatron/base/error.h"
+#include "megatron/config/parallel_config.h"
+#include "megatron/config/settings.h"
+#include "megatron/config/training_config.h"
+#include "megatron/config/transformer_config.h"
 #include "support/message_of.h"
 #include "support/tiny_gpt.h"
 
@@ -17,9 +21,9 @@ using testing::HasSubstr;
 Settings run_settings() {
   Settings settings;
   settings.model = tiny_gpt();
-  settings.training.micro_batch_size = 1;
-  settings.training.global_batch_size = 8;
-  settings.training.seq_length = 8;
+  settings.training->micro_batch_size = 1;
+  settings.training->global_batch_size = 8;
+  settings.training->seq_length = 8;
   return settings;
 }
 
@@ -42,8 +46,8 @@ TEST(ConsideredSizes, OfADenseModelHaveNoExperts) {
 
 TEST(ConsideredSizes, OfExpertsVaryTheirOwnSizes) {
   Settings settings = run_settings();
-  settings.model.moe.num_experts = 6;
-  settings.parallel.pipeline_model_parallel_size = 1;
+  settings.model->moe.num_experts = 6;
+  settings.parallel->pipeline_model_parallel_size = 1;
   EXPECT_THAT(names(considered_sizes(
                   settings, {.world_size = 3,
                              .fixed = {"pipeline_model_parallel_size", "context_parallel_size"}})),
@@ -72,7 +76,7 @@ TEST(SearchLayouts, FindsTheValidOnesLeastMemoryFirst) {
 // A sequence of 12 over 8 ranks: 2, 3 and 6 ranks can hold two equal chunks each.
 TEST(ConsideredSizes, OfContextParallelismDivideTheSequence) {
   Settings settings = run_settings();
-  settings.training.seq_length = 12;
+  settings.training->seq_length = 12;
   const LayoutRequest request{
       .world_size = 8, .fixed = {"tensor_model_parallel_size", "pipeline_model_parallel_size"}};
   EXPECT_THAT(names(considered_sizes(settings, request)),
@@ -84,7 +88,7 @@ TEST(ConsideredSizes, OfContextParallelismDivideTheSequence) {
 // less memory each needs.
 TEST(SearchLayouts, FindsThatLongSequencesNeedContextParallelism) {
   Settings settings = run_settings();
-  settings.training.seq_length = settings.model.max_position_embeddings = 1 << 20;
+  settings.training->seq_length = settings.model->max_position_embeddings = 1 << 20;
   const LayoutRequest request{
       .world_size = 8, .fixed = {"tensor_model_parallel_size", "pipeline_model_parallel_size"}};
   const auto found = search_layouts(settings, find_model_family("gpt"), request);
@@ -97,7 +101,7 @@ TEST(SearchLayouts, FindsThatLongSequencesNeedContextParallelism) {
 
 TEST(SearchLayouts, ReportsGivenSizesThatFitNoLayout) {
   Settings settings = run_settings();
-  settings.parallel.tensor_model_parallel_size = 3;
+  settings.parallel->tensor_model_parallel_size = 3;
   const LayoutRequest request{.world_size = 3, .fixed = {"tensor_model_parallel_size"}};
   EXPECT_THAT(message_of([&] { search_layouts(settings, find_model_family("gpt"), request); }),
               HasSubstr("--num-attention-heads"));
@@ -110,7 +114,7 @@ TEST(EvaluateLayout, CountsWhatDataParallelRanksSend) {
   EXPECT_EQ(plain.communication.tensor + plain.communication.pipeline + plain.communication.expert,
             0);
   EXPECT_EQ(plain.communication.data, 1.5 * plain.memory.gradients);
-  settings.parallel.use_distributed_optimizer = true;
+  settings.parallel->use_distributed_optimizer = true;
   const LayoutCandidate sharded = evaluate_layout(settings, find_model_family("gpt"), 4);
   EXPECT_EQ(sharded.communication.data,
             0.75 * (sharded.memory.gradients + sharded.memory.parameters));

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "megatron/config/transformer_config.h"
 #include "megatron/ops/offload_store.h"
 
 namespace megatron {

@@ -2,7 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include "megatron/config/parallel_config.h"
+#include "megatron/config/settings.h"
+#include "megatron/config/training_config.h"
+#include "megatron/config/transformer_config.h"
 #include "megatron/parallel/make_rank.h"
+#include "megatron/parallel/rank.h"
 #include "support/tiny_gpt.h"
 
 namespace megatron {
@@ -13,21 +18,21 @@ constexpr double kSlots = 4 * 512 * 1024;  ///< of a rank in shared memory
 Settings run_settings() {
   Settings settings;
   settings.model = tiny_gpt();
-  settings.training.micro_batch_size = 2;
-  settings.training.global_batch_size = 8;
-  settings.training.seq_length = 8;
+  settings.training->micro_batch_size = 2;
+  settings.training->global_batch_size = 8;
+  settings.training->seq_length = 8;
   return settings;
 }
 
 double communication_of(const Settings& settings, std::int64_t world_size, std::int64_t rank = 0) {
   return communication_bytes(settings,
-                             make_rank(Mesh(mesh_sizes(settings.parallel), world_size), rank));
+                             make_rank(Mesh(mesh_sizes(*settings.parallel), world_size), rank));
 }
 
 TEST(PredictedMemoryTable, AddsUpAndListsTheLayers) {
   const Settings settings = run_settings();
-  const PipelineLayout layout = pipeline_layout(settings.parallel, settings.model.num_layers);
-  const Rank rank = make_rank(Mesh(mesh_sizes(settings.parallel), 1), 0);
+  const PipelineLayout layout = pipeline_layout(*settings.parallel, settings.model->num_layers);
+  const Rank rank = make_rank(Mesh(mesh_sizes(*settings.parallel), 1), 0);
   const HostBaseline baseline{.libraries = 100, .allocator_slack = 20, .host = 3, .num_threads = 1};
   const MemoryTable table =
       predict_memory_table(settings, find_model_family("gpt"), rank, layout, 4, baseline);
@@ -50,23 +55,23 @@ TEST(CommunicationBytes, AreTheSlotsOfEachGroup) {
   Settings settings = run_settings();
   EXPECT_EQ(communication_of(settings, 1), 0);
   EXPECT_EQ(communication_of(settings, 4), 4 * kSlots) << "gradients of 4 data-parallel ranks";
-  settings.model.hidden_size = 1 << 16;  // a tensor of more than a slot
-  settings.parallel.tensor_model_parallel_size = 2;
+  settings.model->hidden_size = 1 << 16;  // a tensor of more than a slot
+  settings.parallel->tensor_model_parallel_size = 2;
   EXPECT_EQ(communication_of(settings, 2), 2 * kSlots);
   EXPECT_EQ(communication_of(settings, 4), 2 * kSlots + 2 * kSlots);
-  settings.parallel.device = "cuda";
+  settings.parallel->device = "cuda";
   EXPECT_EQ(communication_of(settings, 4), 0);
 }
 
 TEST(CommunicationBytes, OfAPipelineAreItsRings) {
   Settings settings = run_settings();
-  settings.model.hidden_size = 1 << 16;
-  settings.model.untie_embeddings_and_output_weights = true;
-  settings.parallel.pipeline_model_parallel_size = 4;
+  settings.model->hidden_size = 1 << 16;
+  settings.model->untie_embeddings_and_output_weights = true;
+  settings.parallel->pipeline_model_parallel_size = 4;
   constexpr double kRing = 4 * 128 * 1024;
   EXPECT_EQ(communication_of(settings, 4, 0), 2 * kRing) << "to the second stage and back";
   EXPECT_EQ(communication_of(settings, 4, 1), 4 * kRing) << "two neighbours";
-  settings.model.untie_embeddings_and_output_weights = false;
+  settings.model->untie_embeddings_and_output_weights = false;
   EXPECT_EQ(communication_of(settings, 4, 0), 2 * kRing + 2 * kSlots)
       << "the first and the last stage add up the gradient of the embedding";
 }

@@ -4,7 +4,14 @@
 #include <gtest/gtest.h>
 
 #include "kernels/block_sums.h"
+#include "megatron/config/memory_config.h"
+#include "megatron/config/optimizer_config.h"
+#include "megatron/config/parallel_config.h"
+#include "megatron/config/settings.h"
+#include "megatron/config/training_config.h"
+#include "megatron/config/transformer_config.h"
 #include "megatron/parallel/make_rank.h"
+#include "megatron/parallel/rank.h"
 #include "megatron/planner/run_costs.h"
 #include "support/bare_module.h"
 #include "support/tiny_gpt.h"
@@ -36,16 +43,16 @@ struct ExpertWeights : BareModule {
 
 Settings settings_of(std::int64_t tp, std::int64_t ep, std::int64_t etp) {
   Settings settings;
-  settings.parallel.tensor_model_parallel_size = tp;
-  settings.parallel.expert_model_parallel_size = ep;
-  settings.parallel.expert_tensor_parallel_size = etp;
-  settings.parallel.use_distributed_optimizer = true;
-  settings.training.bf16 = true;
+  settings.parallel->tensor_model_parallel_size = tp;
+  settings.parallel->expert_model_parallel_size = ep;
+  settings.parallel->expert_tensor_parallel_size = etp;
+  settings.parallel->use_distributed_optimizer = true;
+  settings.training->bf16 = true;
   return settings;
 }
 
 RankMemory memory_of(const Settings& settings, std::int64_t world_size) {
-  const Rank rank = make_rank(Mesh(mesh_sizes(settings.parallel), world_size), 0);
+  const Rank rank = make_rank(Mesh(mesh_sizes(*settings.parallel), world_size), 0);
   ExpertWeights model(rank);
   return parameter_memory(declared_parameters(model), settings, rank);
 }
@@ -75,16 +82,16 @@ TEST(ParameterMemory, ExpertTensorParallelismDividesEachExpert) {
 
 TEST(ParameterMemory, WithoutDistributedOptimizerStateIsNotDivided) {
   Settings settings = settings_of(1, 2, 1);
-  settings.parallel.use_distributed_optimizer = false;
+  settings.parallel->use_distributed_optimizer = false;
   const RankMemory memory = memory_of(settings, 4);
   const double weights = memory.num_dense_weights + memory.num_expert_weights;
   EXPECT_EQ(memory.main_parameters, 4 * weights);
   EXPECT_EQ(memory.optimizer_state, 8 * weights);
-  settings.optimizer.optimizer = "sgd";
+  settings.optimizer->optimizer = "sgd";
   EXPECT_EQ(memory_of(settings, 4).optimizer_state, 4 * weights);
-  settings.optimizer.sgd_momentum = 0;
+  settings.optimizer->sgd_momentum = 0;
   EXPECT_EQ(memory_of(settings, 4).optimizer_state, 0);
-  settings.training.bf16 = false;
+  settings.training->bf16 = false;
   EXPECT_EQ(memory_of(settings, 4).main_parameters, 0);
 }
 
@@ -95,12 +102,12 @@ TEST(ParameterMemory, SmallerStateHasItsScalesRowsAndColumns) {
   const double weights =
       memory_of(settings, 1).num_dense_weights + memory_of(settings, 1).num_expert_weights;
   for (const char* dtype : {"int8", "fp8"}) {
-    settings.optimizer.exp_avg_dtype = settings.optimizer.exp_avg_sq_dtype = dtype;
+    settings.optimizer->exp_avg_dtype = settings.optimizer->exp_avg_sq_dtype = dtype;
     EXPECT_EQ(memory_of(settings, 1).optimizer_state, 2 * weights + 2 * weights / kBlock * 4)
         << dtype;
   }
-  settings.parallel.use_distributed_optimizer = false;
-  settings.optimizer.optimizer = "adafactor";
+  settings.parallel->use_distributed_optimizer = false;
+  settings.optimizer->optimizer = "adafactor";
   const double rows_and_columns = (kExperts + kHidden) + 2.0 * kExperts * (kWidth + kHidden);
   EXPECT_EQ(memory_of(settings, 1).optimizer_state, 4 * rows_and_columns);
 }
@@ -110,16 +117,16 @@ TEST(ParameterMemory, SmallerStateHasItsScalesRowsAndColumns) {
 TEST(OffloadBytesInFlight, AreThoseOfALayer) {
   const auto bytes = [](std::int64_t tokens, std::int64_t width) {
     Settings settings;
-    settings.training.bf16 = true;
-    settings.training.micro_batch_size = 1;
-    settings.training.seq_length = tokens;
-    settings.model.num_layers = 2;
-    settings.model.hidden_size = width;
-    settings.model.num_attention_heads = 4;
-    settings.model.kv_channels = width / 4;
-    settings.model.ffn_hidden_size = 4 * width;
-    settings.memory.offload.cpu_offloading = true;
-    const Rank rank = make_rank(Mesh(mesh_sizes(settings.parallel), 1), 0);
+    settings.training->bf16 = true;
+    settings.training->micro_batch_size = 1;
+    settings.training->seq_length = tokens;
+    settings.model->num_layers = 2;
+    settings.model->hidden_size = width;
+    settings.model->num_attention_heads = 4;
+    settings.model->kv_channels = width / 4;
+    settings.model->ffn_hidden_size = 4 * width;
+    settings.memory->offload.cpu_offloading = true;
+    const Rank rank = make_rank(Mesh(mesh_sizes(*settings.parallel), 1), 0);
     return offload_bytes_in_flight(settings, rank, single_stage_layout(2));
   };
   EXPECT_EQ(bytes(64, 64), 16U << 20);
@@ -132,7 +139,7 @@ TEST(OffloadBytesInFlight, AreThoseOfALayer) {
 
 TEST(ParameterMemory, OffloadedStateIsInTheFile) {
   Settings settings = settings_of(1, 1, 1);
-  settings.memory.offload.optimizer_cpu_offload = true;
+  settings.memory->offload.optimizer_cpu_offload = true;
   const RankMemory memory = memory_of(settings, 1);
   const double weights = memory.num_dense_weights + memory.num_expert_weights;
   EXPECT_EQ(memory.main_parameters, 0);
@@ -144,8 +151,8 @@ TEST(ParameterMemory, OffloadedStateIsInTheFile) {
 
 TEST(ParameterMemory, ErrorFeedbackIsAByteOfEachGradient) {
   Settings settings = settings_of(1, 1, 1);
-  settings.optimizer.main_grads_dtype = "bf16";
-  settings.optimizer.main_grads_error_feedback = true;
+  settings.optimizer->main_grads_dtype = "bf16";
+  settings.optimizer->main_grads_error_feedback = true;
   const RankMemory memory = memory_of(settings, 1);
   EXPECT_EQ(memory.gradients, 3 * (memory.num_dense_weights + memory.num_expert_weights));
 }
@@ -153,7 +160,7 @@ TEST(ParameterMemory, ErrorFeedbackIsAByteOfEachGradient) {
 TEST(ParameterMemory, InstancesOfTheOptimizerEachHoldAllState) {
   Settings settings = settings_of(1, 1, 1);
   const double one = memory_of(settings, 8).optimizer_state;
-  settings.parallel.num_distributed_optimizer_instances = 4;
+  settings.parallel->num_distributed_optimizer_instances = 4;
   EXPECT_EQ(memory_of(settings, 8).optimizer_state, 4 * one);
 }
 
@@ -162,15 +169,15 @@ TEST(ParameterMemory, InstancesOfTheOptimizerEachHoldAllState) {
 double gradient_buffers(bool is_tied, bool overlaps) {
   constexpr std::int64_t kLayer = 16 * kBlock;
   Settings settings = settings_of(1, 1, 1);
-  settings.parallel.zero_stage = 2;
-  settings.parallel.overlap_grad_reduce = overlaps;
-  settings.model.untie_embeddings_and_output_weights = !is_tied;
+  settings.parallel->zero_stage = 2;
+  settings.parallel->overlap_grad_reduce = overlaps;
+  settings.model->untie_embeddings_and_output_weights = !is_tied;
   BareModule model;
   model.add("embedding", normal_spec({4 * kLayer}, {.embedding = true}));
   for (const char* name : {"layer1", "layer2"}) model.add(name, normal_spec({kLayer}));
   if (!is_tied) model.add("output", normal_spec({4 * kLayer}, {.embedding = true}));
   const std::vector<Parameter*> declared = declared_parameters(model);
-  const Rank rank = make_rank(Mesh(mesh_sizes(settings.parallel), 2), 0);
+  const Rank rank = make_rank(Mesh(mesh_sizes(*settings.parallel), 2), 0);
   const UnitParameters units{.starts = {declared.begin(), declared.end()}};
   return parameter_memory(declared, settings, rank, units).buffers / (4.0 * kLayer);
 }
@@ -187,11 +194,11 @@ TEST(ParameterMemory, GradientsOfUnitsThatAreNotYetReduced) {
 TEST(RankMemory, EarlyStagesKeepMoreMicrobatches) {
   Settings settings;
   settings.model = tiny_gpt();
-  settings.training.micro_batch_size = 2;
-  settings.training.seq_length = 8;
-  settings.parallel.pipeline_model_parallel_size = 2;
-  const PipelineLayout layout = pipeline_layout(settings.parallel, 2);
-  const Mesh mesh(mesh_sizes(settings.parallel), 2);
+  settings.training->micro_batch_size = 2;
+  settings.training->seq_length = 8;
+  settings.parallel->pipeline_model_parallel_size = 2;
+  const PipelineLayout layout = pipeline_layout(*settings.parallel, 2);
+  const Mesh mesh(mesh_sizes(*settings.parallel), 2);
   const auto activations = [&](std::int64_t rank, std::int64_t num_microbatches) {
     return predict_rank_memory(settings, find_model_family("gpt"), make_rank(mesh, rank), layout,
                                num_microbatches)
@@ -204,7 +211,7 @@ TEST(RankMemory, EarlyStagesKeepMoreMicrobatches) {
 
 TEST(RunMemoryLayout, HasTheAxesOfExperts) {
   const Settings settings = settings_of(2, 4, 1);
-  const Rank rank = make_rank(Mesh(mesh_sizes(settings.parallel), 16), 0);
+  const Rank rank = make_rank(Mesh(mesh_sizes(*settings.parallel), 16), 0);
   const MemoryLayout layout = run_memory_layout(settings, rank, 1);
   EXPECT_EQ(layout.data_parallel, 8);
   EXPECT_EQ(layout.expert_parallel, 4);

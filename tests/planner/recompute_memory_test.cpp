@@ -1,6 +1,7 @@
 // What layers keep when backward computes parts of them again, worked out by hand from the shapes.
 #include <gtest/gtest.h>
 
+#include "megatron/config/transformer_config.h"
 #include "megatron/planner/activation_memory.h"
 #include "megatron/planner/step_buffers.h"
 

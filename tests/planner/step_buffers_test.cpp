@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include "megatron/config/cp_comm_type.h"
+#include "megatron/config/transformer_config.h"
 #include "megatron/ops/fused_attention.h"
 
 namespace megatron {

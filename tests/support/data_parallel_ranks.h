@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 
+#include "megatron/config/parallel_config.h"
 #include "megatron/parallel/make_rank.h"
 #include "megatron/parallel/rank_threads.h"
 #include "megatron/params/data_parallel.h"

@@ -12,6 +12,7 @@
 #include <numeric>
 #include <vector>
 
+#include "megatron/config/transformer_config.h"
 #include "megatron/models/language_model.h"
 #include "megatron/ops/differentiable.h"
 #include "megatron/parallel/comm.h"

@@ -11,6 +11,8 @@
 
 namespace megatron {
 
+struct TransformerConfig;
+
 struct GptResult {
   double loss = 0;
   at::Tensor token_losses;

@@ -4,6 +4,7 @@
 #include <ATen/ATen.h>
 
 #include "megatron/config/transformer_config.h"
+#include "megatron/config/transformer_enums.h"
 #include "megatron/nn/microbatch.h"
 
 namespace megatron {

@@ -12,6 +12,7 @@
 
 #include "megatron/base/files.h"
 #include "megatron/base/json.h"
+#include "megatron/config/tokenizer_config.h"
 #include "megatron/tokenizers/tokenizer.h"
 
 namespace megatron::testing {

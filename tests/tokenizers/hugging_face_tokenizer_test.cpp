@@ -10,6 +10,7 @@
 #include "megatron/base/error.h"
 #include "megatron/base/files.h"
 #include "megatron/base/json.h"
+#include "megatron/config/tokenizer_config.h"
 #include "megatron/tokenizers/gpt2_bpe_tokenizer.h"
 #include "support/temporary_folder.h"
 #include "tokenizers/helpers.h"

@@ -4,6 +4,7 @@
 
 #include "megatron/base/error.h"
 #include "megatron/base/files.h"
+#include "megatron/config/tokenizer_config.h"
 #include "megatron/tokenizers/recognize_file.h"
 #include "megatron/tokenizers/tokenizer.h"
 #include "megatron/tokenizers/tokenizer_files.h"

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "megatron/config/tokenizer_config.h"
 #include "support/message_of.h"
 #include "support/temporary_folder.h"
 

@@ -7,7 +7,7 @@
 #include <random>
 
 #include "megatron/base/error.h"
-#include "megatron/metrics/protobuf.h"
+#include "megatron/base/protobuf.h"
 #include "support/message_of.h"
 #include "support/temporary_folder.h"
 #include "tokenizers/helpers.h"

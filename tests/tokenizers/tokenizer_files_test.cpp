@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "megatron/base/files.h"
+#include "megatron/config/tokenizer_config.h"
 #include "support/temporary_folder.h"
 #include "tokenizers/helpers.h"
 

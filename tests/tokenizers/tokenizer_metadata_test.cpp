@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "megatron/config/tokenizer_config.h"
 #include "megatron/tokenizers/chat/chat_files.h"
 #include "megatron/tokenizers/tokenizer.h"
 #include "support/message_of.h"

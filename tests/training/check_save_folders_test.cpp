@@ -8,7 +8,12 @@
 #include <thread>
 
 #include "megatron/base/files.h"
+#include "megatron/config/checkpoint_config.h"
+#include "megatron/config/optimizer_config.h"
+#include "megatron/config/settings.h"
+#include "megatron/config/tokenizer_config.h"
 #include "megatron/parallel/make_rank.h"
+#include "megatron/parallel/rank.h"
 #include "megatron/parallel/rank_threads.h"
 #include "megatron/training/resilience/non_finite.h"
 #include "megatron/training/saving/checkpointing.h"
@@ -113,9 +118,9 @@ TEST_F(StartFoldersTest, ARefusalByRankZeroReadsAlikeOnEveryRank) {
 TEST_F(StartFoldersTest, ATokenizerThatOneRankCannotOpenStopsAllRanks) {
   const auto whole = read_run(small_run::flags({}), 2);
   auto broken = whole;
-  broken.options.settings.tokenizer.tokenizer_type = "GPT2BPETokenizer";
-  broken.options.settings.tokenizer.vocab_file = folder("vocab.json");
-  broken.options.settings.tokenizer.merge_file = folder("merges.txt");
+  broken.options.settings.tokenizer->tokenizer_type = "GPT2BPETokenizer";
+  broken.options.settings.tokenizer->vocab_file = folder("vocab.json");
+  broken.options.settings.tokenizer->merge_file = folder("merges.txt");
   const auto errors = errors_of_two(broken, whole);
   EXPECT_THAT(errors[0], HasSubstr(folder("merges.txt")));
   EXPECT_EQ(errors[1], "rank 0: " + errors[0]);

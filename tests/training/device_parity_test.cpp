@@ -10,12 +10,16 @@
 #include <cmath>
 #include <regex>
 
+#include "megatron/config/optimizer_config.h"
 #include "megatron/config/resolve.h"
+#include "megatron/config/settings.h"
+#include "megatron/config/transformer_config.h"
 #include "megatron/models/gpt_model.h"
 #include "megatron/ops/dropout.h"
 #include "megatron/ops/norm_rows.h"
 #include "megatron/ops/rotary.h"
 #include "megatron/optimizer/optimizer.h"
+#include "megatron/parallel/rank.h"
 #include "support/test_device.h"
 #include "training/small_run.h"
 
@@ -93,9 +97,9 @@ Trained gradients_on(c10::Device device, bool is_llama) {
                                                        "--disable-bias-linear", "--qk-layernorm"}
                             : std::vector<std::string>{}))
           .options.settings;
-  settings.model.vocab_size = 64;
+  settings.model->vocab_size = 64;
   resolve(settings);
-  Trained result{.model = make_gpt_model(settings.model, Rank{.device = device}),
+  Trained result{.model = make_gpt_model(*settings.model, Rank{.device = device}),
                  .weights = nullptr};
   result.weights = std::make_unique<ParamStore>(declared_parameters(*result.model),
                                                 ParamStore::Options{.device = device});

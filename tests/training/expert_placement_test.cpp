@@ -9,6 +9,8 @@
 #include "layouts/layout_run.h"
 #include "megatron/checkpoint/open_weights.h"
 #include "megatron/checkpoint/weight_reader.h"
+#include "megatron/config/optimizer_config.h"
+#include "megatron/config/settings.h"
 #include "support/temporary_folder.h"
 #include "training/small_run.h"
 

@@ -5,6 +5,7 @@
 #include <sstream>
 #include <string>
 
+#include "megatron/config/data_config.h"
 #include "support/message_of.h"
 #include "training/small_run.h"
 

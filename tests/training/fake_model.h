@@ -13,6 +13,7 @@
 #include <memory>
 #include <vector>
 
+#include "megatron/config/transformer_config.h"
 #include "megatron/models/language_model.h"
 #include "megatron/training/loop/trainer.h"
 

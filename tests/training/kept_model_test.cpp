@@ -8,6 +8,8 @@
 #include <regex>
 #include <sstream>
 
+#include "megatron/config/settings.h"
+#include "megatron/config/transformer_config.h"
 #include "megatron/models/model.h"
 #include "megatron/nn/moe/moe_layer.h"
 #include "megatron/parallel/comm.h"

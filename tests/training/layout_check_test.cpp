@@ -7,6 +7,12 @@
 #include <numeric>
 
 #include "megatron/base/error.h"
+#include "megatron/config/optimizer_config.h"
+#include "megatron/config/settings.h"
+#include "megatron/config/tokenizer_config.h"
+#include "megatron/config/training_config.h"
+#include "megatron/config/transformer_config.h"
+#include "megatron/parallel/rank.h"
 #include "megatron/training/layout_check/check_report.h"
 
 namespace megatron {
@@ -218,14 +224,14 @@ TEST(ScaledRun, KeepsTheLayoutOfALargeModel) {
                                2048);
   const Settings& s = run.run.options.settings;
   EXPECT_EQ(run.world_size, 8 * 16 * 4) << "two replicas for each of two instances";
-  EXPECT_EQ(s.model.num_query_groups, 8) << "one for each rank of tp, as before";
-  EXPECT_EQ(s.model.num_attention_heads, 16) << "several of a group";
-  EXPECT_EQ(s.model.num_layers, 2 * 16 * 2) << "two layers of each of two chunks";
-  EXPECT_EQ(s.training.seq_length % 8, 0);
-  EXPECT_LE(s.training.seq_length, 64);
-  EXPECT_LE(s.model.hidden_size, 256);
-  EXPECT_EQ(s.training.global_batch_size % 2, 0);
-  EXPECT_NE(*s.tokenizer.vocab_size % (8 * s.tokenizer.make_vocab_size_divisible_by), 0)
+  EXPECT_EQ(s.model->num_query_groups, 8) << "one for each rank of tp, as before";
+  EXPECT_EQ(s.model->num_attention_heads, 16) << "several of a group";
+  EXPECT_EQ(s.model->num_layers, 2 * 16 * 2) << "two layers of each of two chunks";
+  EXPECT_EQ(s.training->seq_length % 8, 0);
+  EXPECT_LE(s.training->seq_length, 64);
+  EXPECT_LE(s.model->hidden_size, 256);
+  EXPECT_EQ(s.training->global_batch_size % 2, 0);
+  EXPECT_NE(*s.tokenizer->vocab_size % (8 * s.tokenizer->make_vocab_size_divisible_by), 0)
       << "128256 = 125.25 · 128 · 8 is padded";
 }
 
@@ -288,8 +294,8 @@ TEST(ScaledRun, KeepsALayerOfEachKind) {
       scaled(small_run({"--num-layers", "12", "--pipeline-model-parallel-size", "2",
                         "--num-experts", "4", "--moe-layer-freq", "([1]+[0]*4+[1])*2"}),
              2);
-  EXPECT_EQ(run.run.options.settings.model.num_layers, 6);
-  EXPECT_EQ(run.run.options.settings.model.moe.layers,
+  EXPECT_EQ(run.run.options.settings.model->num_layers, 6);
+  EXPECT_EQ(run.run.options.settings.model->moe.layers,
             (std::vector<std::int64_t>{1, 0, 1, 1, 0, 1}));
 }
 
@@ -299,7 +305,7 @@ TEST(ScaledRun, KeepsEquallyManyLayersOfEachChunk) {
       scaled(small_run({"--num-layers", "12", "--pipeline-model-parallel-size", "2",
                         "--num-experts", "4", "--moe-layer-freq", "[1]+[0]*4+[1]*7"}),
              2);
-  EXPECT_EQ(run.run.options.settings.model.moe.layers,
+  EXPECT_EQ(run.run.options.settings.model->moe.layers,
             (std::vector<std::int64_t>{1, 0, 1, 1, 1, 1}));
 }
 
@@ -371,7 +377,7 @@ TEST(CheckReport, NamesThePlaceOfAFault) {
   const ScaledRun run = scaled(small_run(kTpDp), 4);
   const LayoutCheckResult result =
       check_layout(run, {.settings = [](std::int64_t rank, RunConfig& changed) {
-                     if (rank == 1) changed.options.settings.training.seed = 77;
+                     if (rank == 1) changed.options.settings.training->seed = 77;
                    }});
   const std::string report = check_report(run, result);
   EXPECT_NE(report.find("check of 4 ranks (tp 2, dp 2), one step in float64\n"), std::string::npos);
@@ -414,7 +420,7 @@ TEST(LayoutCheck, FindsAGradientThatIsAveragedTwice) {
 
 TEST(LayoutCheck, FindsAWrongSeedOnOneRank) {
   const auto result = check(kTpDp, 4, {.settings = [](std::int64_t rank, RunConfig& run) {
-                              if (rank == 1) run.options.settings.training.seed = 77;
+                              if (rank == 1) run.options.settings.training->seed = 77;
                             }});
   EXPECT_EQ(first_kind(result), CheckedKind::initial_weight);
   EXPECT_EQ(result.differences.front().rank, 1);
@@ -447,7 +453,7 @@ TEST(LayoutCheck, FindsAStaleParameter) {
 TEST(LayoutCheck, FindsWrongStateOfAnOptimizer) {
   const auto result = check({"--optimizer", "sgd", "--sgd-momentum", "0.9"}, 2,
                             {.settings = [](std::int64_t rank, RunConfig& run) {
-                              if (rank == 1) run.options.settings.optimizer.sgd_momentum = 0.5;
+                              if (rank == 1) run.options.settings.optimizer->sgd_momentum = 0.5;
                             }});
   EXPECT_EQ(first_kind(result), CheckedKind::updated_weight);
 }

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "megatron/config/checkpoint_config.h"
 #include "support/message_of.h"
 #include "support/temporary_folder.h"
 

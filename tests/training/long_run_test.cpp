@@ -14,6 +14,8 @@
 #include "megatron/base/files.h"
 #include "megatron/checkpoint/checkpoint_root.h"
 #include "megatron/checkpoint/verify.h"
+#include "megatron/config/training_config.h"
+#include "megatron/parallel/rank.h"
 #include "megatron/training/loop/exit_conditions.h"
 #include "megatron/training/observability/progress_log.h"
 #include "megatron/training/saving/retention.h"

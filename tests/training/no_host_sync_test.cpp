@@ -13,8 +13,11 @@
 
 #include <array>
 
+#include "megatron/config/transformer_config.h"
+#include "megatron/config/transformer_enums.h"
 #include "megatron/models/gpt_model.h"
 #include "megatron/optimizer/optimizer.h"
+#include "megatron/parallel/rank.h"
 #include "megatron/training/loop/train_step.h"
 #include "support/tiny_gpt.h"
 

@@ -6,8 +6,11 @@
 
 #include <limits>
 
+#include "megatron/config/moe_config.h"
 #include "megatron/config/resolve.h"
+#include "megatron/config/transformer_config.h"
 #include "megatron/models/gpt_model.h"
+#include "megatron/parallel/rank.h"
 #include "megatron/training/resilience/diagnosis/explanation.h"
 #include "megatron/training/resilience/diagnosis/op_trace.h"
 #include "megatron/training/resilience/non_finite.h"

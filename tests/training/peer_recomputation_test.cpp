@@ -10,6 +10,7 @@
 #include <mutex>
 
 #include "megatron/parallel/make_rank.h"
+#include "megatron/parallel/rank.h"
 #include "megatron/parallel/rank_threads.h"
 #include "support/message_of.h"
 #include "support/temporary_folder.h"

@@ -6,6 +6,8 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include "megatron/config/optimizer_config.h"
+#include "megatron/config/settings.h"
 #include "megatron/training/loop/train_step.h"
 #include "training/small_run.h"
 

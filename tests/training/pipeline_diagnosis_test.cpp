@@ -11,8 +11,11 @@
 #include <numeric>
 #include <ostream>
 
+#include "megatron/config/transformer_config.h"
+#include "megatron/config/transformer_enums.h"
 #include "megatron/models/gpt_model.h"
 #include "megatron/parallel/object_collectives.h"
+#include "megatron/parallel/rank.h"
 #include "megatron/parallel/rank_threads.h"
 #include "megatron/training/resilience/diagnosis/explanation.h"
 #include "megatron/training/resilience/diagnosis/op_trace.h"

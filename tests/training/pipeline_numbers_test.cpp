@@ -9,7 +9,11 @@
 #include <nlohmann/json.hpp>
 
 #include "megatron/base/files.h"
+#include "megatron/config/optimizer_config.h"
+#include "megatron/config/settings.h"
+#include "megatron/config/transformer_config.h"
 #include "megatron/optimizer/replica_check.h"
+#include "megatron/parallel/rank.h"
 #include "megatron/parallel/rank_threads.h"
 #include "megatron/training/loop/train_step.h"
 #include "support/temporary_folder.h"

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "megatron/base/json.h"
+#include "megatron/config/logger_config.h"
 #include "megatron/pipeline/trace/pipeline_report.h"
 #include "megatron/schedules/make_schedule.h"
 #include "megatron/schedules/messages.h"

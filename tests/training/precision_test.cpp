@@ -8,6 +8,9 @@
 #include <limits>
 #include <map>
 
+#include "megatron/config/optimizer_config.h"
+#include "megatron/config/settings.h"
+#include "megatron/parallel/rank.h"
 #include "megatron/training/loop/train_step.h"
 #include "megatron/training/resilience/non_finite.h"
 #include "training/fake_model.h"

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "layouts/layout_run.h"
+#include "megatron/parallel/rank.h"
 #include "megatron/parallel/rank_threads.h"
 #include "megatron/planner/communication_volume.h"
 #include "megatron/planner/rank_memory.h"

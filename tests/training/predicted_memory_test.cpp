@@ -4,7 +4,11 @@
 #include <gtest/gtest.h>
 
 #include "layouts/layout_run.h"
+#include "megatron/config/settings.h"
+#include "megatron/config/training_config.h"
+#include "megatron/config/transformer_config.h"
 #include "megatron/parallel/collectives.h"
+#include "megatron/parallel/rank.h"
 #include "megatron/parallel/rank_threads.h"
 #include "megatron/planner/activation_memory.h"
 #include "megatron/planner/rank_memory.h"
@@ -70,8 +74,8 @@ double kept_bytes(std::int64_t num_layers, std::vector<std::string> flags, doubl
   predicted = 0;
   for (std::int64_t layer = 0; layer < num_layers; ++layer)
     predicted += layer_activation_bytes(
-        settings.model, layer,
-        {.tokens = 128, .element_bytes = settings.training.bf16 ? 2.0 : 4.0});
+        *settings.model, layer,
+        {.tokens = 128, .element_bytes = settings.training->bf16 ? 2.0 : 4.0});
   return tensor_memory(c10::kCPU).allocated_bytes - before;
 }
 
@@ -110,7 +114,7 @@ double kept_bytes_over_cp(std::int64_t num_layers, std::int64_t ranks,
     held += tensor_memory(c10::kCPU).allocated_bytes;
     predicted = 0;
     for (std::int64_t layer = 0; layer < num_layers; ++layer)
-      predicted += layer_activation_bytes(trainer.plan.settings.model, layer,
+      predicted += layer_activation_bytes(*trainer.plan.settings.model, layer,
                                           activation_layout(trainer.plan.settings, rank));
     meet();
   });
@@ -193,7 +197,7 @@ TEST(RecordedActivations, OfEachLayerAreItsFormula) {
   EXPECT_EQ(counting.units, 2 * 5) << "of two microbatches";
   ASSERT_EQ(recorded.units.size(), 6U) << "embedding, three layers, norm, loss and messages";
   const double layer = layer_activation_bytes(
-      trainer.plan.settings.model, 0, activation_layout(trainer.plan.settings, trainer.plan.rank));
+      *trainer.plan.settings.model, 0, activation_layout(trainer.plan.settings, trainer.plan.rank));
   double sum = 0;
   for (const UnitActivations& unit : recorded.units) {
     sum += unit.bytes;

@@ -8,6 +8,8 @@
 #include <map>
 #include <regex>
 
+#include "megatron/config/optimizer_config.h"
+#include "megatron/config/settings.h"
 #include "support/temporary_folder.h"
 #include "training/small_run.h"
 

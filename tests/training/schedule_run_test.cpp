@@ -10,6 +10,10 @@
 #include "megatron/base/error.h"
 #include "megatron/base/files.h"
 #include "megatron/checkpoint/checkpoint_root.h"
+#include "megatron/config/data_config.h"
+#include "megatron/config/scheduler_config.h"
+#include "megatron/config/settings.h"
+#include "megatron/config/training_config.h"
 #include "megatron/datasets/indexed_dataset_builder.h"
 #include "megatron/training/saving/resume_differences.h"
 #include "support/temporary_folder.h"
@@ -231,11 +235,11 @@ TEST_F(ScheduleRunTest, DifferencesSayWhatFollows) {
 TEST(ResumeDifferences, EachWayOutOfAScheduleConflictIsNamed) {
   const Json saved{{"lr", "0.01"}};
   Settings settings;
-  settings.scheduler.lr = 0.5;
+  settings.scheduler->lr = 0.5;
   EXPECT_THAT(settings_differences(saved, settings, 4),
               HasSubstr("add --override-opt-param-scheduler for 0.5, or "
                         "--use-checkpoint-opt-param-scheduler for 0.01"));
-  settings.scheduler.use_checkpoint_opt_param_scheduler = true;
+  settings.scheduler->use_checkpoint_opt_param_scheduler = true;
   EXPECT_THAT(settings_differences(saved, settings, 4),
               HasSubstr("0.01 holds, by --use-checkpoint-opt-param-scheduler"));
 }
@@ -250,11 +254,11 @@ TEST(ResumeDifferences, APhaseOfTheDataMayChangeItsDataAndLength) {
                                      {"train_iters", "8"},
                                      {"phase_transition_iterations", "4"}});
   Settings settings;
-  settings.training.seq_length = 64;
-  settings.training.train_iters = 8;
-  settings.training.phase_transition_iterations = {4};
-  settings.data.data_path = {"b"};
-  settings.data.split = "9,1,0";
+  settings.training->seq_length = 64;
+  settings.training->train_iters = 8;
+  settings.training->phase_transition_iterations = {4};
+  settings.data->data_path = {"b"};
+  settings.data->split = "9,1,0";
   const std::string border = settings_differences(saved, settings, 4);
   EXPECT_THAT(border,
               HasSubstr("    --seq-length: 16 in the checkpoint, 64 now: holds from here on, "
@@ -270,8 +274,8 @@ TEST(ResumeDifferences, OnlyTheCurrentPhaseMustKeepItsBounds) {
   const Json saved =
       saved_settings({{"train_iters", "20"}, {"phase_transition_iterations", "4 8"}});
   Settings settings;
-  settings.training.train_iters = 20;
-  settings.training.phase_transition_iterations = {4, 12};
+  settings.training->train_iters = 20;
+  settings.training->phase_transition_iterations = {4, 12};
   EXPECT_THAT(settings_differences(saved, settings, 2),
               HasSubstr("    --phase-transition-iterations: 4 8 in the checkpoint, 4 12 now\n"));
   EXPECT_THAT(settings_differences(saved, settings, 4),

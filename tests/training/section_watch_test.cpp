@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "megatron/base/files.h"
+#include "megatron/config/fault_tolerance_config.h"
 #include "megatron/parallel/make_rank.h"
 #include "megatron/parallel/rank_threads.h"
 #include "support/temporary_folder.h"

@@ -8,7 +8,10 @@
 #include <cstdlib>
 #include <sstream>
 
+#include "megatron/config/settings.h"
+#include "megatron/config/transformer_config.h"
 #include "megatron/models/gpt_model.h"
+#include "megatron/parallel/rank.h"
 #include "megatron/training/loop/build_state.h"
 #include "megatron/training/loop/resolve_run.h"
 #include "support/message_of.h"

@@ -10,6 +10,8 @@
 #include <nlohmann/json.hpp>
 
 #include "megatron/base/files.h"
+#include "megatron/config/optimizer_config.h"
+#include "megatron/config/settings.h"
 #include "megatron/training/resilience/non_finite.h"
 #include "support/temporary_folder.h"
 #include "training/small_run.h"

@@ -8,6 +8,7 @@
 
 #include <limits>
 
+#include "megatron/parallel/rank.h"
 #include "megatron/training/resilience/non_finite.h"
 #include "training/fake_model.h"
 

@@ -18,11 +18,14 @@
 #include "megatron/checkpoint/hf_directory.h"
 #include "megatron/checkpoint/local/replication_groups.h"
 #include "megatron/checkpoint/training_progress.h"
-#include "megatron/config/settings.h"
+#include "megatron/config/tokenizer_config.h"
+#include "megatron/config/transformer_config.h"
 #include "megatron/optimizer/optimizer.h"
 #include "megatron/params/param_store.h"
 
 namespace megatron {
+
+struct Settings;
 
 /// Prefix of the names under which main weights are stored as optimizer state:
 /// main_param.<weight>.

@@ -9,6 +9,7 @@
 #include "megatron/base/json.h"
 #include "megatron/base/words.h"
 #include "megatron/config/settings_tables.h"
+#include "megatron/config/tokenizer_config.h"
 #include "megatron/tokenizers/tokenizer.h"
 #include "megatron/tokenizers/tokenizer_files.h"
 

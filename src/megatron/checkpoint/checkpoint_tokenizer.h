@@ -14,6 +14,8 @@
 
 namespace megatron {
 
+struct TokenizerConfig;
+
 /// Returns the run's tokenizer that a native checkpoint stores. Its files are taken from `folder`
 /// when the checkpoint carries them. The type is unset when neither is stored.
 TokenizerConfig stored_tokenizer(const Manifest& manifest, const std::filesystem::path& folder);

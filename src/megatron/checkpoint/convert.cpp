@@ -14,6 +14,7 @@
 #include "megatron/checkpoint/non_finite.h"
 #include "megatron/checkpoint/open_weights.h"
 #include "megatron/checkpoint/release.h"
+#include "megatron/config/tokenizer_config.h"
 #include "megatron/models/model_family.h"
 #include "megatron/tokenizers/tokenizer.h"
 #include "megatron/tokenizers/tokenizer_files.h"

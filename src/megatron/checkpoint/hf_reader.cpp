@@ -7,7 +7,9 @@
 #include "megatron/base/name_list.h"
 #include "megatron/checkpoint/tensor_bytes.h"
 #include "megatron/config/resolve.h"
+#include "megatron/config/transformer_config.h"
 #include "megatron/models/hf/weight_transforms.h"
+#include "megatron/parallel/rank.h"
 
 namespace megatron {
 namespace {

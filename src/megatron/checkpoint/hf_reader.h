@@ -10,6 +10,7 @@
 
 #include "megatron/checkpoint/hf_directory.h"
 #include "megatron/checkpoint/weight_reader.h"
+#include "megatron/config/transformer_config.h"
 #include "megatron/models/hf/weight_map.h"
 #include "megatron/models/model_family.h"
 

@@ -12,6 +12,7 @@
 #include "megatron/checkpoint/stale_temporaries.h"
 #include "megatron/checkpoint/tensor_bytes.h"
 #include "megatron/config/resolve.h"
+#include "megatron/config/transformer_config.h"
 #include "megatron/models/hf/weight_map.h"
 #include "megatron/models/hf/weight_transforms.h"
 #include "megatron/models/model_family.h"

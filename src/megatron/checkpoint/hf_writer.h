@@ -10,7 +10,7 @@
 #include "megatron/checkpoint/checkpoint_tokenizer.h"
 #include "megatron/checkpoint/hf_directory.h"
 #include "megatron/checkpoint/weight_reader.h"
-#include "megatron/config/settings.h"
+#include "megatron/config/transformer_config.h"
 
 namespace megatron {
 

@@ -9,6 +9,8 @@
 #include "megatron/base/files.h"
 #include "megatron/checkpoint/checkpoint.h"
 #include "megatron/checkpoint/manifest.h"
+#include "megatron/config/optimizer_config.h"
+#include "megatron/config/settings.h"
 #include "megatron/models/architecture.h"
 
 namespace megatron {

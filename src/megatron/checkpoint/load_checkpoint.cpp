@@ -11,6 +11,8 @@
 #include "megatron/checkpoint/hf_reader.h"
 #include "megatron/checkpoint/manifest_reader.h"
 #include "megatron/checkpoint/open_weights.h"
+#include "megatron/config/optimizer_config.h"
+#include "megatron/config/settings.h"
 
 namespace megatron {
 namespace {

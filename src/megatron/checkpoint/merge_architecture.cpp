@@ -3,8 +3,11 @@
 #include <map>
 #include <string_view>
 
+#include "megatron/config/moe_config.h"
 #include "megatron/config/problems.h"
 #include "megatron/config/resolve.h"
+#include "megatron/config/transformer_config.h"
+#include "megatron/config/transformer_enums.h"
 #include "megatron/models/architecture.h"
 
 namespace megatron {

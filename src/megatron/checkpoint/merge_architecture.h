@@ -3,9 +3,10 @@
 
 #include "megatron/checkpoint/checkpoint.h"
 #include "megatron/config/command_line.h"
-#include "megatron/config/settings.h"
 
 namespace megatron {
+
+struct TransformerConfig;
 
 /// What flags may replace of a checkpoint's architecture.
 struct MergeOptions {

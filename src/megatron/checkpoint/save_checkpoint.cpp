@@ -10,6 +10,8 @@
 #include "megatron/checkpoint/checkpoint_writer.h"
 #include "megatron/checkpoint/piece_slices.h"
 #include "megatron/checkpoint/tensor_bytes.h"
+#include "megatron/config/optimizer_config.h"
+#include "megatron/config/settings.h"
 #include "megatron/config/settings_tables.h"
 #include "megatron/models/architecture.h"
 
@@ -128,7 +130,7 @@ std::filesystem::path save_checkpoint(const std::filesystem::path& root,
   content.manifest.rerun_state = request.rerun_state;
   if (request.optimizer != nullptr) {
     content.manifest.optimizer = OptimizerRecord{
-        .name = request.settings != nullptr ? request.settings->optimizer.optimizer : "",
+        .name = request.settings != nullptr ? request.settings->optimizer->optimizer : "",
         .num_steps = request.optimizer->num_steps(),
         .loss_scale = request.optimizer->loss_scale_state()};
     add_main_parameters(list, request.optimizer->main_parameters(), content.optimizer);

@@ -15,9 +15,13 @@
 #include "megatron/base/name_list.h"
 #include "megatron/checkpoint/open_weights.h"
 #include "megatron/checkpoint/release.h"
+#include "megatron/config/moe_config.h"
 #include "megatron/config/resolve.h"
+#include "megatron/config/transformer_config.h"
+#include "megatron/config/transformer_enums.h"
 #include "megatron/config/validate_settings.h"
 #include "megatron/models/model_family.h"
+#include "megatron/parallel/rank.h"
 #include "megatron/params/init.h"
 
 namespace megatron {

@@ -8,8 +8,11 @@
 
 #include "megatron/checkpoint/checkpoint.h"
 #include "megatron/checkpoint/weight_reader.h"
+#include "megatron/config/moe_config.h"
 
 namespace megatron {
+
+struct TransformerConfig;
 
 /// Describes the experts that a dense model gets.
 struct UpcycleRequest {

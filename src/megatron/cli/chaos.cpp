@@ -12,8 +12,12 @@
 #include "megatron/cli/chaos_report.h"
 #include "megatron/cli/command.h"
 #include "megatron/config/chaos_options.h"
+#include "megatron/config/checkpoint_config.h"
 #include "megatron/config/launch_options.h"
+#include "megatron/config/parallel_config.h"
 #include "megatron/config/run_settings.h"
+#include "megatron/config/settings.h"
+#include "megatron/config/training_config.h"
 #include "megatron/config/world_rules.h"
 
 namespace megatron {
@@ -47,7 +51,7 @@ BrokenCommand read_command(const Words& command) {
     throw UserError({"--nnodes " + std::to_string(read.plan.max_nodes),
                      "is more than one host, whose ranks chaos cannot reach", "use one host"});
   read.run = read_run(std::span(read.training).subspan(1), read.plan.max_world_size());
-  if (read.run.options.settings.training.train_iters < 2)
+  if (read.run.options.settings.training->train_iters < 2)
     throw UserError({"--train-iters",
                      "must be given and be at least 2: faults happen between steps",
                      "add --train-iters 40"});
@@ -61,7 +65,7 @@ bool has_distributed_timeout(const BrokenCommand& command) {
 /// Returns after how many minutes ranks that wait for a stopped one end.
 double distributed_timeout_minutes(const BrokenCommand& command) {
   return has_distributed_timeout(command)
-             ? command.run.options.settings.parallel.distributed_timeout_minutes
+             ? command.run.options.settings.parallel->distributed_timeout_minutes
              : std::stod(kDistributedTimeoutMinutes);
 }
 
@@ -75,15 +79,15 @@ Words words_of(const BrokenCommand& command, const std::filesystem::path& folder
   words.insert(words.end(),
                {"--save", folder.string(), "--load", folder.string(), "--log-interval", "1"});
   // The two runs must not meet in a folder that the command names.
-  if (!settings.checkpoint.non_persistent_local_ckpt_dir.empty())
+  if (!settings.checkpoint->non_persistent_local_ckpt_dir.empty())
     words.insert(words.end(), {"--non-persistent-local-ckpt-dir", folder.string() + ".local"});
-  if (!settings.checkpoint.non_persistent_global_ckpt_dir.empty())
+  if (!settings.checkpoint->non_persistent_global_ckpt_dir.empty())
     words.insert(words.end(), {"--non-persistent-global-ckpt-dir", folder.string() + ".global"});
-  if (!settings.checkpoint.save_interval) {
-    const std::int64_t interval = std::max<std::int64_t>(1, settings.training.train_iters / 8);
+  if (!settings.checkpoint->save_interval) {
+    const std::int64_t interval = std::max<std::int64_t>(1, settings.training->train_iters / 8);
     words.insert(words.end(), {"--save-interval", std::to_string(interval)});
   }
-  if (flips_bits && settings.parallel.check_weight_hash_across_dp_replicas_interval == 0)
+  if (flips_bits && settings.parallel->check_weight_hash_across_dp_replicas_interval == 0)
     words.insert(words.end(), {"--check-weight-hash-across-dp-replicas-interval", "1"});
   if (!has_distributed_timeout(command))
     words.insert(words.end(), {"--distributed-timeout-minutes", kDistributedTimeoutMinutes});
@@ -110,7 +114,7 @@ bool flips_bits(const ChaosOptions& options) {
 /// Refuses bit flips in a run that has nothing to compare a weight with.
 void check_replicas_exist(const BrokenCommand& command) {
   const Settings& settings = command.run.options.settings;
-  const ParallelConfig& parallel = settings.parallel;
+  const ParallelConfig& parallel = *settings.parallel;
   const char* divides = parallel.use_distributed_optimizer ? "--use-distributed-optimizer"
                         : parallel.use_megatron_fsdp       ? "--use-megatron-fsdp"
                         : parallel.use_torch_fsdp2         ? "--use-torch-fsdp2"
@@ -133,11 +137,11 @@ ChaosOutcome run_one(const BrokenCommand& command, const fs::path& folder,
   const fs::path published = flips ? folder.parent_path() / (name + ".weights") : fs::path();
   if (flips) megatron::create_directories(published);
   // Without a restart, --inprocess-restart is refused.
-  const std::int64_t fewest = command.run.options.settings.parallel.inprocess_restart ? 1 : 0;
+  const std::int64_t fewest = command.run.options.settings.parallel->inprocess_restart ? 1 : 0;
   const std::int64_t restarts = std::max(fewest, std::ssize(faults));
   ProgressBar bar(
       {.title = name,
-       .total = static_cast<std::uint64_t>(command.run.options.settings.training.train_iters),
+       .total = static_cast<std::uint64_t>(command.run.options.settings.training->train_iters),
        .unit = "steps"});
   return run_with_faults(
       {.command = words_of(command, folder, restarts, flips),
@@ -179,7 +183,7 @@ int run_chaos(std::span<const std::string> args) try {
   const fs::path scratch = make_scratch(options);
   ChaosResult result{.seed = static_cast<std::uint64_t>(options.seed),
                      .num_ranks = command.plan.max_world_size(),
-                     .train_iters = command.run.options.settings.training.train_iters,
+                     .train_iters = command.run.options.settings.training->train_iters,
                      .num_wanted = options.faults};
   const fs::path reference = scratch / "without-faults", broken = scratch / "with-faults";
   result.reference = run_one(command, reference, {}, options);

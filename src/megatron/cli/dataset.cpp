@@ -20,6 +20,7 @@
 #include "megatron/config/problems.h"
 #include "megatron/config/rule.h"
 #include "megatron/config/settings_tables.h"
+#include "megatron/config/tokenizer_config.h"
 #include "megatron/datasets/builder.h"
 #include "megatron/datasets/indexed_dataset.h"
 #include "megatron/datasets/indexed_dataset_builder.h"

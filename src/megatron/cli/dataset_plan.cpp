@@ -9,9 +9,14 @@
 
 #include "megatron/base/error.h"
 #include "megatron/base/json.h"
+#include "megatron/config/data_config.h"
 #include "megatron/config/mesh_sizes.h"
+#include "megatron/config/parallel_config.h"
 #include "megatron/config/resolve.h"
 #include "megatron/config/run_settings.h"
+#include "megatron/config/settings.h"
+#include "megatron/config/training_config.h"
+#include "megatron/config/transformer_config.h"
 #include "megatron/datasets/builder.h"
 #include "megatron/datasets/data_report.h"
 #include "megatron/datasets/sample_counts.h"
@@ -45,25 +50,25 @@ std::int64_t take_world_size(std::vector<std::string>& words) {
 }
 
 std::int64_t row_multiple(const Settings& settings) {
-  const std::int64_t context_ranks = settings.parallel.context_parallel_size;
+  const std::int64_t context_ranks = settings.parallel->context_parallel_size;
   return context_ranks > 1 ? 2 * context_ranks : 1;
 }
 
 /// Returns the tokenizer of a run whose samples need text; null if they do not.
 std::shared_ptr<const Tokenizer> open_tokenizer(const Settings& settings) {
-  if (!settings.data.fim.fim_data && !settings.data.sft) return nullptr;
-  return make_tokenizer(settings.tokenizer);
+  if (!settings.data->fim.fim_data && !settings.data->sft) return nullptr;
+  return make_tokenizer(*settings.tokenizer);
 }
 
 Datasets build(const Settings& settings, const SampleCounts& samples,
                const std::shared_ptr<const Tokenizer>& tokenizer) {
   DatasetRequest request = run_dataset_request(settings, samples);
-  request.cache = !settings.data.data_cache_path.empty();
+  request.cache = !settings.data->data_cache_path.empty();
   request.row_multiple = row_multiple(settings);
   request.packing_report_lines = 0;
-  request.tokenizer.vocab_size = std::max<std::int64_t>(1, settings.model.vocab_size);
+  request.tokenizer.vocab_size = std::max<std::int64_t>(1, settings.model->vocab_size);
   request.tokenizer.text = tokenizer;
-  return build_datasets(settings.data, request);
+  return build_datasets(*settings.data, request);
 }
 
 /// Returns the samples of a split of which the run takes `count`, or one epoch.
@@ -82,15 +87,15 @@ void print(const Settings& settings, const SampleCounts& samples,
     OrderedJson counts;
     for (std::size_t i = 0; i < kNames.size(); ++i)
       counts[kNames[i]] = sample_count(samples[i], shares, kNames[i]);
-    std::cout << OrderedJson{{"seq_length", settings.training.seq_length},
-                             {"train_iters", settings.training.train_iters},
+    std::cout << OrderedJson{{"seq_length", settings.training->seq_length},
+                             {"train_iters", settings.training->train_iters},
                              {"samples", counts},
                              {"sources", data_json(shares)}}
                      .dump(2, ' ', false, OrderedJson::error_handler_t::replace)
               << "\n";
     return;
   }
-  std::cout << "samples of " << settings.training.seq_length << " tokens:";
+  std::cout << "samples of " << settings.training->seq_length << " tokens:";
   for (std::size_t i = 0; i < kNames.size(); ++i)
     std::cout << (i > 0 ? ", " : " ") << kNames[i] << " "
               << sample_count(samples[i], shares, kNames[i]);
@@ -105,15 +110,15 @@ int run_dataset_plan(std::span<const std::string> args) {
   const RunConfig run = read_run(words, world_size);
   std::cerr << notes_text(run.parsed);
   Settings settings = run.options.settings;
-  const MeshSizes sizes = mesh_sizes(settings.parallel);
+  const MeshSizes sizes = mesh_sizes(*settings.parallel);
   check_mesh_sizes(sizes, world_size).throw_if_any();
   const std::int64_t ranks = data_parallel_size(sizes, world_size);
   const std::shared_ptr<const Tokenizer> tokenizer = open_tokenizer(settings);
-  if (settings.training.train_epochs && !settings.training.skip_train) {
+  if (settings.training->train_epochs && !settings.training->skip_train) {
     const std::int64_t in_epochs =
         samples_of_train_epochs(settings, {.tokenizer = tokenizer,
                                            .row_multiple = row_multiple(settings),
-                                           .cache = !settings.data.data_cache_path.empty()});
+                                           .cache = !settings.data->data_cache_path.empty()});
     set_run_length(settings, in_epochs, ranks);
     if (!run.options.json) std::cout << epochs_line(settings, in_epochs) << "\n";
   }
@@ -122,7 +127,7 @@ int run_dataset_plan(std::span<const std::string> args) {
   const Datasets datasets = build(settings, samples, tokenizer);
   for (const std::string& warning : datasets.warnings) std::cerr << "note: " << warning << "\n";
   const std::vector<SplitShare> shares = split_shares(
-      datasets, samples, validation_suffixes(settings.training, datasets.valid_sets.size()));
+      datasets, samples, validation_suffixes(*settings.training, datasets.valid_sets.size()));
   print(settings, samples, shares, run.options.json);
   return 0;
 }

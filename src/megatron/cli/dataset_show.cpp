@@ -11,8 +11,12 @@
 
 #include "megatron/base/error.h"
 #include "megatron/base/json.h"
+#include "megatron/config/data_config.h"
 #include "megatron/config/problems.h"
 #include "megatron/config/rule.h"
+#include "megatron/config/settings.h"
+#include "megatron/config/tokenizer_config.h"
+#include "megatron/config/training_config.h"
 #include "megatron/datasets/cyclic_order.h"
 #include "megatron/datasets/encoder_identity.h"
 #include "megatron/datasets/packing.h"
@@ -218,12 +222,12 @@ BlendSchedule blend_schedule(const DatasetCommandOptions& options,
                      "add --num-samples T,V,E and --global-batch-size N"});
   Settings settings;
   settings.data = options.data;
-  settings.training.micro_batch_size = 1;
-  settings.training.global_batch_size = options.global_batch_size;
-  settings.training.train_samples = *num_samples;
-  settings.training.train_iters = *num_samples / options.global_batch_size;
+  settings.training->micro_batch_size = 1;
+  settings.training->global_batch_size = options.global_batch_size;
+  settings.training->train_samples = *num_samples;
+  settings.training->train_iters = *num_samples / options.global_batch_size;
   evaluate(blend_schedule_rules(), settings, {}).throw_if_any();
-  return train_blend_schedule(settings.training, settings.data);
+  return train_blend_schedule(*settings.training, *settings.data);
 }
 
 DatasetRequest show_request(const DatasetCommandOptions& options, Split split,

@@ -6,7 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "megatron/config/settings.h"
+#include "megatron/config/data_config.h"
+#include "megatron/config/tokenizer_config.h"
 #include "megatron/datasets/builder.h"
 
 namespace megatron {

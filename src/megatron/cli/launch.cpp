@@ -22,10 +22,14 @@
 #include "megatron/cli/command.h"
 #include "megatron/cli/launch_supervisor.h"
 #include "megatron/cli/script_names.h"
+#include "megatron/config/checkpoint_config.h"
 #include "megatron/config/launch_environment.h"
 #include "megatron/config/launch_options.h"
+#include "megatron/config/parallel_config.h"
 #include "megatron/config/print_config.h"
 #include "megatron/config/run_settings.h"
+#include "megatron/config/settings.h"
+#include "megatron/config/training_config.h"
 #include "megatron/control/agent.h"
 #include "megatron/control/first_failure.h"
 #include "megatron/control/store_client.h"
@@ -99,11 +103,11 @@ CommandTraits traits_of(const LaunchPlan& plan) {
     const RunConfig run =
         read_run(std::span(plan.command).subspan(1), plan.min_nodes * plan.ranks_per_node);
     const Settings& settings = run.options.settings;
-    const CheckpointConfig& checkpoint = settings.checkpoint;
+    const CheckpointConfig& checkpoint = *settings.checkpoint;
     CommandTraits traits{.resumes = !checkpoint.save.empty() && checkpoint.save == checkpoint.load,
-                         .loses_steps = checkpoint.save.empty() && !settings.training.skip_train};
-    if (settings.parallel.inprocess_restart)
-      traits.max_starts = settings.parallel.inprocess_max_iterations.value_or(INT64_MAX);
+                         .loses_steps = checkpoint.save.empty() && !settings.training->skip_train};
+    if (settings.parallel->inprocess_restart)
+      traits.max_starts = settings.parallel->inprocess_max_iterations.value_or(INT64_MAX);
     return traits;
   } catch (const UserError&) {
     return {};

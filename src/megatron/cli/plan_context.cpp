@@ -15,9 +15,12 @@
 #include "megatron/cli/plan_run_fields.h"
 #include "megatron/config/field_table.h"
 #include "megatron/config/legacy_flags.h"
+#include "megatron/config/parallel_config.h"
 #include "megatron/config/resolve.h"
 #include "megatron/config/rule.h"
+#include "megatron/config/settings.h"
 #include "megatron/config/settings_enums.h"
+#include "megatron/config/training_config.h"
 
 namespace megatron {
 namespace {
@@ -56,19 +59,19 @@ const FieldTable<ContextPlanOptions>& context_plan_table() {
 /// Checks what a run checks, as far as its attention depends on it.
 void check(const Settings& settings) {
   Problems problems;
-  const std::int64_t ranks = settings.parallel.context_parallel_size;
+  const std::int64_t ranks = settings.parallel->context_parallel_size;
   if (ranks == 1)
     problems.add({"--show-context", "draws the ranks of --context-parallel-size, which is 1",
                   "add --context-parallel-size N"});
   if (ranks > kMaxRanks)
     problems.add({"--context-parallel-size", std::to_string(ranks) + " ranks are too many to draw",
                   "use at most " + std::to_string(kMaxRanks) + " with --show-context"});
-  if (settings.parallel.hybrid_context_parallel)
+  if (settings.parallel->hybrid_context_parallel)
     problems.add({"--show-context",
                   "draws sequences of one length, but --hybrid-context-parallel divides each "
                   "document by its own",
                   "leave --hybrid-context-parallel out"});
-  if (settings.training.seq_length == 0)
+  if (settings.training->seq_length == 0)
     problems.add({"--seq-length", "is required", "add --seq-length N"});
   problems.add(evaluate(context_rules(), settings, {}));
   problems.add(validate_model(settings));
@@ -169,7 +172,7 @@ int run_plan_context(std::span<const std::string> args) {
   Problems problems;
   translate_legacy_flags(settings, parsed, problems);
   problems.throw_if_any();
-  if (settings.training.micro_batch_size == 0) settings.training.micro_batch_size = 1;
+  if (settings.training->micro_batch_size == 0) settings.training->micro_batch_size = 1;
   resolve(settings);
   check(settings);
   std::vector<PlannedContextLayers> all;

@@ -14,6 +14,7 @@
 #include "megatron/cli/tokenize_chat.h"
 #include "megatron/config/field_table.h"
 #include "megatron/config/settings_tables.h"
+#include "megatron/config/tokenizer_config.h"
 #include "megatron/tokenizers/tokenizer.h"
 #include "megatron/tokenizers/utf8.h"
 

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "megatron/config/settings.h"
+#include "megatron/config/tokenizer_config.h"
 #include "megatron/datasets/conversation_text.h"
 #include "megatron/tokenizers/chat/chat_encoder.h"
 #include "megatron/tokenizers/chat/chat_files.h"

@@ -7,6 +7,7 @@
 #include "megatron/cli/tokenizer_command.h"
 #include "megatron/config/field_table.h"
 #include "megatron/config/settings_tables.h"
+#include "megatron/config/tokenizer_config.h"
 
 namespace megatron {
 

@@ -7,7 +7,7 @@
 #include <thread>
 #include <vector>
 
-#include "megatron/config/settings.h"
+#include "megatron/config/tokenizer_config.h"
 #include "megatron/datasets/text_corpus.h"
 #include "megatron/tokenizers/training/trainer_options.h"
 

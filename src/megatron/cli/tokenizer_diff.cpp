@@ -8,6 +8,8 @@
 
 #include "megatron/base/error.h"
 #include "megatron/cli/tokenizer_report.h"
+#include "megatron/config/settings.h"
+#include "megatron/config/tokenizer_config.h"
 #include "megatron/datasets/text_corpus.h"
 #include "megatron/tokenizers/inspection/vocabulary_comparison.h"
 

@@ -8,6 +8,7 @@
 
 #include "megatron/base/json.h"
 #include "megatron/cli/tokenizer_command.h"
+#include "megatron/config/tokenizer_config.h"
 #include "megatron/tokenizers/inspection/text_statistics.h"
 #include "megatron/tokenizers/inspection/tokenizer_description.h"
 #include "megatron/tokenizers/tokenizer.h"

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "megatron/config/memory_config.h"
-#include "megatron/config/transformer_config.h"
+#include "megatron/config/size_limits.h"
 
 namespace megatron {
 namespace {

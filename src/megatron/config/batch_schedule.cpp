@@ -6,6 +6,8 @@
 
 #include "megatron/base/division.h"
 #include "megatron/config/field_values.h"
+#include "megatron/config/size_limits.h"
+#include "megatron/config/training_config.h"
 
 namespace megatron {
 namespace {

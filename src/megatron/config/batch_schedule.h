@@ -10,9 +10,10 @@
 #include <vector>
 
 #include "megatron/base/error.h"
-#include "megatron/config/settings.h"
 
 namespace megatron {
+
+struct TrainingConfig;
 
 inline constexpr std::int64_t kMaxRampIncrements = 1'000'000;
 

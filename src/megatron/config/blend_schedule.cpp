@@ -7,6 +7,7 @@
 
 #include "megatron/base/files.h"
 #include "megatron/base/words.h"
+#include "megatron/config/data_config.h"
 
 namespace megatron {
 namespace {

@@ -10,9 +10,10 @@
 #include <vector>
 
 #include "megatron/base/error.h"
-#include "megatron/config/settings.h"
 
 namespace megatron {
+
+struct DataConfig;
 
 /// The weights of sources from the iteration after `iteration` on.
 struct BlendStep {

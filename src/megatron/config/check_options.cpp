@@ -4,8 +4,11 @@
 #include <vector>
 
 #include "megatron/base/error.h"
+#include "megatron/config/checkpoint_config.h"
 #include "megatron/config/command_line.h"
 #include "megatron/config/resolve.h"
+#include "megatron/config/settings.h"
+#include "megatron/config/transformer_config.h"
 #include "megatron/config/validate_settings.h"
 #include "megatron/config/world_rules.h"
 
@@ -25,12 +28,12 @@ const Field* own_field(const std::string& word) {
 void require_architecture(const RunOptions& run, std::int64_t world_size) {
   if (run.print_config)
     throw UserError({"--print-config", "belongs to `megatron pretrain`", "leave it out"});
-  if (run.settings.checkpoint.load.empty()) return;
+  if (run.settings.checkpoint->load.empty()) return;
   Settings settings = run.settings;
-  if (settings.model.num_layers == 0)
+  if (settings.model->num_layers == 0)
     throw UserError({"--load", "gives no architecture to a check, which reads no checkpoint",
                      "add --num-layers and the other flags of the model"});
-  settings.checkpoint.load.clear();
+  settings.checkpoint->load.clear();
   resolve(settings, data_parallel_size(settings, world_size));
   validate_model(settings).throw_if_any();
 }

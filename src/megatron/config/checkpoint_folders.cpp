@@ -2,6 +2,8 @@
 
 #include <filesystem>
 
+#include "megatron/config/checkpoint_config.h"
+
 namespace megatron {
 
 std::string non_persistent_folder(const CheckpointConfig& config, const std::string& root) {

@@ -4,9 +4,9 @@
 
 #include <string>
 
-#include "megatron/config/settings.h"
-
 namespace megatron {
+
+struct CheckpointConfig;
 
 /// Returns the folder of non-persistent checkpoints of a run that saves to (or loads from) `root`:
 /// --non-persistent-local-ckpt-dir, --non-persistent-global-ckpt-dir, or root/non_persistent.

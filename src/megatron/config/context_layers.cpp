@@ -2,6 +2,12 @@
 
 #include <algorithm>
 
+#include "megatron/config/cp_comm_type.h"
+#include "megatron/config/parallel_config.h"
+#include "megatron/config/settings.h"
+#include "megatron/config/training_config.h"
+#include "megatron/config/transformer_config.h"
+
 namespace megatron {
 namespace {
 
@@ -17,11 +23,11 @@ ContextExchange exchange_of(const ParallelConfig& parallel, CpCommType type) {
 }  // namespace
 
 std::vector<ContextLayers> context_layers(const Settings& settings) {
-  const TransformerConfig& model = settings.model;
-  const std::int64_t tp = settings.parallel.tensor_model_parallel_size;
+  const TransformerConfig& model = *settings.model;
+  const std::int64_t tp = settings.parallel->tensor_model_parallel_size;
   std::vector<ContextLayers> all;
   for (std::int64_t layer = 0; layer < model.num_layers; ++layer) {
-    const CpCommType type = comm_type_of(settings.parallel.cp_comm_type, layer);
+    const CpCommType type = comm_type_of(settings.parallel->cp_comm_type, layer);
     PositionMask mask;
     if (const auto window = model.window_of(layer)) mask.window = *window;
     auto found = std::ranges::find_if(all, [&](const ContextLayers& one) {
@@ -29,15 +35,15 @@ std::vector<ContextLayers> context_layers(const Settings& settings) {
     });
     if (found == all.end()) {
       const ContextAttention attention{
-          .exchange = exchange_of(settings.parallel, type),
+          .exchange = exchange_of(*settings.parallel, type),
           .mask = mask,
-          .length = settings.training.seq_length,
-          .samples = settings.training.micro_batch_size,
+          .length = settings.training->seq_length,
+          .samples = settings.training->micro_batch_size,
           .heads = model.num_attention_heads / tp,
           .groups = std::max<std::int64_t>(1, model.query_groups() / tp),
           .key_channels = model.kv_channels,
           .value_channels = model.kv_channels,
-          .element_bytes = settings.training.bf16 || settings.training.fp16 ? 2.0 : 4.0};
+          .element_bytes = settings.training->bf16 || settings.training->fp16 ? 2.0 : 4.0};
       found = all.insert(all.end(), {.comm_type = type, .layers = {}, .attention = attention});
     }
     found->layers.push_back(layer);

@@ -5,10 +5,12 @@
 #include <cstdint>
 #include <vector>
 
-#include "megatron/config/settings.h"
+#include "megatron/config/cp_comm_type.h"
 #include "megatron/schedules/context_exchange.h"
 
 namespace megatron {
+
+struct Settings;
 
 /// Layers with the same attention.
 struct ContextLayers {

@@ -3,7 +3,12 @@
 #include <numeric>
 #include <optional>
 
+#include "megatron/config/cp_comm_type.h"
+#include "megatron/config/parallel_config.h"
 #include "megatron/config/rule.h"
+#include "megatron/config/settings.h"
+#include "megatron/config/training_config.h"
+#include "megatron/config/transformer_config.h"
 
 namespace megatron {
 namespace {
@@ -11,23 +16,23 @@ namespace {
 using S = const Settings&;
 using Parts = UserError::Parts;
 
-std::int64_t cp(S s) { return s.parallel.context_parallel_size; }
-std::int64_t tp(S s) { return s.parallel.tensor_model_parallel_size; }
+std::int64_t cp(S s) { return s.parallel->context_parallel_size; }
+std::int64_t tp(S s) { return s.parallel->tensor_model_parallel_size; }
 std::string cp_text(S s) { return "--context-parallel-size " + text_of(cp(s)); }
 
 /// Returns the number that a sequence must be a multiple of: each rank of cp has two chunks, and
 /// with sequence parallelism each rank of tp an equal slice of these.
 std::int64_t sequence_unit(S s) {
-  return cp(s) * (s.parallel.sequence_parallel ? std::lcm(std::int64_t{2}, tp(s)) : 2);
+  return cp(s) * (s.parallel->sequence_parallel ? std::lcm(std::int64_t{2}, tp(s)) : 2);
 }
 
 bool uses(S s, CpCommType type) {
   return cp(s) > 1 &&
-         std::ranges::find(s.parallel.cp_comm_type, type) != s.parallel.cp_comm_type.end();
+         std::ranges::find(s.parallel->cp_comm_type, type) != s.parallel->cp_comm_type.end();
 }
 
 const std::vector<std::int64_t>& levels(S s) {
-  return s.parallel.hierarchical_context_parallel_sizes;
+  return s.parallel->hierarchical_context_parallel_sizes;
 }
 /// Returns whether --hierarchical-context-parallel-sizes are two levels of cp.
 bool has_levels(S s) { return levels(s).size() == 2 && levels(s)[0] * levels(s)[1] == cp(s); }
@@ -39,9 +44,9 @@ std::string levels_of(std::int64_t size) {
   return "";
 }
 
-std::int64_t heads(S s) { return s.model.num_attention_heads / tp(s); }
+std::int64_t heads(S s) { return s.model->num_attention_heads / tp(s); }
 /// Returns the query groups of a rank of tp.
-std::int64_t groups(S s) { return std::max<std::int64_t>(1, s.model.query_groups() / tp(s)); }
+std::int64_t groups(S s) { return std::max<std::int64_t>(1, s.model->query_groups() / tp(s)); }
 
 /// An exchange that divides heads among `ranks` ranks.
 struct HeadDivision {
@@ -118,18 +123,18 @@ const std::vector<Rule>& context_rules() {
       {{"seq_length", "context_parallel_size", "hybrid_context_parallel", "sequence_parallel",
         "tensor_model_parallel_size"},
        [](S s) {
-         return cp(s) > 1 && !s.parallel.hybrid_context_parallel && s.training.seq_length > 0 &&
-                s.training.seq_length % sequence_unit(s) != 0;
+         return cp(s) > 1 && !s.parallel->hybrid_context_parallel && s.training->seq_length > 0 &&
+                s.training->seq_length % sequence_unit(s) != 0;
        },
        [](S s) {
          const std::int64_t unit = sequence_unit(s);
          return Parts{"--seq-length",
-                      text_of(s.training.seq_length) + " is no multiple of " + text_of(unit) +
+                      text_of(s.training->seq_length) + " is no multiple of " + text_of(unit) +
                           ": each rank of " + cp_text(s) + " holds two equal chunks" +
                           (unit > 2 * cp(s) ? ", of which --sequence-parallel gives each rank of "
                                               "--tensor-model-parallel-size a slice"
                                             : ""),
-                      "use --seq-length " + multiples_near(s.training.seq_length, unit)};
+                      "use --seq-length " + multiples_near(s.training->seq_length, unit)};
        }},
       {{"cp_comm_type", "hierarchical_context_parallel_sizes", "context_parallel_size"},
        [](S s) { return uses(s, CpCommType::a2a_p2p) && !has_levels(s); },
@@ -150,14 +155,14 @@ const std::vector<Rule>& context_sharding_rules() {
   static const std::vector<Rule> rules = {
       {{"cp_comm_type", "context_parallel_size", "hybrid_context_parallel", "num_layers"},
        [](S s) {
-         const auto types = std::int64_t(s.parallel.cp_comm_type.size());
-         return (cp(s) > 1 || s.parallel.hybrid_context_parallel) && types != 1 &&
-                types != s.model.num_layers;
+         const auto types = std::int64_t(s.parallel->cp_comm_type.size());
+         return (cp(s) > 1 || s.parallel->hybrid_context_parallel) && types != 1 &&
+                types != s.model->num_layers;
        },
        [](S s) {
          return Parts{"--cp-comm-type",
-                      "names " + text_of(std::int64_t(s.parallel.cp_comm_type.size())) +
-                          " types, --num-layers is " + text_of(s.model.num_layers),
+                      "names " + text_of(std::int64_t(s.parallel->cp_comm_type.size())) +
+                          " types, --num-layers is " + text_of(s.model->num_layers),
                       "give one for all layers, or one for each"};
        }},
       {{"cp_comm_type", "context_parallel_size", "num_attention_heads",
@@ -169,7 +174,7 @@ const std::vector<Rule>& context_sharding_rules() {
        [](S s) { return indivisible_groups(s).has_value(); },
        groups_message},
       {{"hybrid_context_parallel", "num_experts"},
-       [](S s) { return s.parallel.hybrid_context_parallel && s.model.moe.num_experts > 0; },
+       [](S s) { return s.parallel->hybrid_context_parallel && s.model->moe.num_experts > 0; },
        [](S) {
          return Parts{
              "--hybrid-context-parallel",

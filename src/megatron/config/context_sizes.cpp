@@ -2,6 +2,11 @@
 
 #include <algorithm>
 
+#include "megatron/config/cp_comm_type.h"
+#include "megatron/config/parallel_config.h"
+#include "megatron/config/settings.h"
+#include "megatron/config/training_config.h"
+
 namespace megatron {
 
 std::vector<std::int64_t> context_sizes(std::int64_t seq_length, std::int64_t limit) {
@@ -12,9 +17,9 @@ std::vector<std::int64_t> context_sizes(std::int64_t seq_length, std::int64_t li
 }
 
 std::int64_t tokens_per_rank(const Settings& settings, std::int64_t ranks) {
-  const TrainingConfig& training = settings.training;
-  return settings.parallel.hybrid_context_parallel
-             ? settings.parallel.max_seqlen_per_dp_cp_rank
+  const TrainingConfig& training = *settings.training;
+  return settings.parallel->hybrid_context_parallel
+             ? settings.parallel->max_seqlen_per_dp_cp_rank
              : training.micro_batch_size * training.seq_length / ranks;
 }
 

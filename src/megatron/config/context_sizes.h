@@ -4,9 +4,10 @@
 #include <cstdint>
 #include <vector>
 
-#include "megatron/config/settings.h"
-
 namespace megatron {
+
+struct ParallelConfig;
+struct Settings;
 
 /// Returns the numbers of ranks, up to `limit`, that can share a sequence: 1, and the divisors of
 /// half its length, because each rank has two chunks.

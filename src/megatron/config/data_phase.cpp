@@ -4,6 +4,7 @@
 #include <set>
 
 #include "megatron/config/batch_schedule.h"
+#include "megatron/config/training_config.h"
 
 namespace megatron {
 std::vector<DataPhase> divide_run(const TrainingConfig& training,

@@ -8,9 +8,9 @@
 #include <cstdint>
 #include <vector>
 
-#include "megatron/config/settings.h"
-
 namespace megatron {
+
+struct TrainingConfig;
 
 /// The iterations after `begin` up to and including `end`.
 struct DataPhase {

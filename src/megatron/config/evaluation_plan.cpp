@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "megatron/config/training_config.h"
+
 namespace megatron {
 
 std::int64_t EvaluationPlan::evaluations_until(std::int64_t iteration) const {

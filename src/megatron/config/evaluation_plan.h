@@ -4,9 +4,9 @@
 
 #include <cstdint>
 
-#include "megatron/config/settings.h"
-
 namespace megatron {
+
+struct TrainingConfig;
 
 /// The schedule and the batch sizes of evaluation.
 struct EvaluationPlan {

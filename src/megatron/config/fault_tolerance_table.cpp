@@ -1,4 +1,5 @@
 // Declares the flags of section timeouts, as Megatron-LM and nvidia-resiliency-ext spell them.
+#include "megatron/config/fault_tolerance_config.h"
 #include "megatron/config/settings_tables.h"
 
 namespace megatron {

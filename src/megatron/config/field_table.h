@@ -20,6 +20,7 @@
 //     parse_command_line(options_table(), args, options, "preprocess-data");
 #pragma once
 
+#include "megatron/base/indirect.h"
 #include "megatron/config/command_line.h"
 #include "megatron/config/field.h"
 #include "megatron/config/field_values.h"
@@ -113,17 +114,11 @@ class FieldTable {
   /// Declares every field of another table as a field of this one that sets `member`.
   template <class Inner>
   FieldTable& include(Inner T::*member, const FieldTable<Inner>& inner) {
-    for (const Field& field : inner.set().fields) {
-      Field& added = set_.fields.emplace_back(field);
-      if (added.group.empty()) added.group = group_;
-      added.set = [member, set = field.set](void* object, std::span<const std::string> values) {
-        set(&(static_cast<T*>(object)->*member), values);
-      };
-      added.get = [member, get = field.get](const void* object) {
-        return get(&(static_cast<const T*>(object)->*member));
-      };
-    }
-    return *this;
+    return include_set([member](T& object) { return &(object.*member); }, inner.set());
+  }
+  template <class Inner>
+  FieldTable& include(Indirect<Inner> T::*member, const FieldTable<Inner>& inner) {
+    return include_set([member](T& object) { return &*(object.*member); }, inner.set());
   }
 
   /// Declares a field that sets no member of T, such as a known flag without effect.
@@ -132,6 +127,22 @@ class FieldTable {
   const FieldSet& set() const { return set_; }
 
  private:
+  /// Declares the fields of a part of T, which `part_of` finds in it.
+  FieldTable& include_set(std::function<void*(T&)> part_of, const FieldSet& inner) {
+    for (const Field& field : inner.fields) {
+      Field& added = set_.fields.emplace_back(field);
+      if (added.group.empty()) added.group = group_;
+      added.set = [part_of, set = field.set](void* object, std::span<const std::string> values) {
+        set(part_of(*static_cast<T*>(object)), values);
+      };
+      added.get = [part_of, get = field.get](const void* object) {
+        // `get` takes the part as const, so nothing is written.
+        return get(part_of(*static_cast<T*>(const_cast<void*>(object))));
+      };
+    }
+    return *this;
+  }
+
   Field& add(std::string name, std::string help) {
     Field& field = set_.fields.emplace_back();
     field.name = std::move(name);

@@ -7,7 +7,7 @@
 
 #include "megatron/base/terminal.h"
 #include "megatron/config/field_values.h"
-#include "megatron/config/settings.h"
+#include "megatron/config/size_limits.h"
 
 namespace megatron {
 namespace {

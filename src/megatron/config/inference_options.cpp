@@ -6,8 +6,10 @@
 #include "megatron/config/known_flags.h"
 #include "megatron/config/legacy_flags.h"
 #include "megatron/config/mesh_sizes.h"
+#include "megatron/config/parallel_config.h"
 #include "megatron/config/rule.h"
 #include "megatron/config/run_flags.h"
+#include "megatron/config/settings.h"
 #include "megatron/config/settings_tables.h"
 
 namespace megatron {

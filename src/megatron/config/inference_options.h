@@ -7,7 +7,9 @@
 #include <vector>
 
 #include "megatron/config/field_table.h"
+#include "megatron/config/parallel_config.h"
 #include "megatron/config/settings.h"
+#include "megatron/config/tokenizer_config.h"
 
 namespace megatron {
 

@@ -3,7 +3,13 @@
 #include <array>
 #include <functional>
 
+#include "megatron/config/legacy_config.h"
+#include "megatron/config/optimizer_config.h"
+#include "megatron/config/settings.h"
 #include "megatron/config/settings_enums.h"
+#include "megatron/config/tokenizer_config.h"
+#include "megatron/config/transformer_config.h"
+#include "megatron/config/transformer_enums.h"
 
 namespace megatron {
 namespace {
@@ -34,7 +40,7 @@ FieldBuilder add_switch(FieldTable<Settings>& t, const char* name, bool LegacyFl
   return t.custom(
       name, ValueKind::boolean,
       [given](Settings& s, std::span<const std::string> values) {
-        s.legacy.*given = boolean_value(single_value(values));
+        (*s.legacy).*given = boolean_value(single_value(values));
       },
       [is_on = std::move(is_on)](const Settings& s) {
         return std::vector<std::string>{is_on(s) ? "true" : "false"};
@@ -50,11 +56,11 @@ FieldBuilder add_factor(FieldTable<Settings>& t, const char* name,
           name, ValueKind::number,
           [given](Settings& s, std::span<const std::string> values) {
             const std::string& value = single_value(values);
-            s.legacy.*given = is_none(value) ? std::nullopt : std::optional(number_value(value));
+            (*s.legacy).*given = is_none(value) ? std::nullopt : std::optional(number_value(value));
           },
           [shown_for](const Settings& s) {
-            const bool is_shown = s.model.rope_scaling_type == shown_for;
-            return is_shown ? std::vector<std::string>{number_text(s.model.rope_scaling_factor)}
+            const bool is_shown = s.model->rope_scaling_type == shown_for;
+            return is_shown ? std::vector<std::string>{number_text(s.model->rope_scaling_factor)}
                             : std::vector<std::string>{};
           },
           help)
@@ -66,7 +72,7 @@ void add_activations(FieldTable<Settings>& t) {
   t.group("MLP");
   for (const ActivationSwitch& item : kActivationSwitches) {
     const auto is_on = [item](const Settings& s) {
-      return s.model.activation == item.activation && s.model.gated_linear_unit == item.is_gated;
+      return s.model->activation == item.activation && s.model->gated_linear_unit == item.is_gated;
     };
     add_switch(t, item.name, item.given, is_on, item.help);
   }
@@ -76,7 +82,7 @@ void add_positions(FieldTable<Settings>& t) {
   t.group("Positions");
   add_switch(
       t, "use_rotary_position_embeddings", &LegacyFlags::use_rotary_position_embeddings,
-      [](const Settings& s) { return s.model.position_embedding_type == PositionEmbedding::rope; },
+      [](const Settings& s) { return s.model->position_embedding_type == PositionEmbedding::rope; },
       "use rotary positions, even if --position-embedding-type says otherwise (deprecated in "
       "Megatron-LM)");
   add_switch(
@@ -86,7 +92,7 @@ void add_positions(FieldTable<Settings>& t) {
       .hidden();
   add_switch(
       t, "use_rope_scaling", &LegacyFlags::use_rope_scaling,
-      [](const Settings& s) { return s.model.rope_scaling_type == RopeScaling::llama3; },
+      [](const Settings& s) { return s.model->rope_scaling_type == RopeScaling::llama3; },
       "scale rotary positions as Llama 3 does: --rope-scaling-type llama3");
   add_factor(
       t, "rotary_seq_len_interpolation_factor", &LegacyFlags::rotary_seq_len_interpolation_factor,
@@ -103,8 +109,8 @@ class Translation {
  public:
   Translation(Settings& settings, ParseResult& parsed, Problems& problems)
       : settings_(settings),
-        model_(settings.model),
-        legacy_(settings.legacy),
+        model_(*settings.model),
+        legacy_(*settings.legacy),
         parsed_(parsed),
         problems_(problems) {}
 
@@ -232,7 +238,7 @@ class Translation {
 
   void translate_weight_decay_condition() {
     if (legacy_.no_weight_decay_cond_type.empty()) return;
-    set("apply_wd_to_qk_layernorm", settings_.optimizer.apply_wd_to_qk_layernorm, true,
+    set("apply_wd_to_qk_layernorm", settings_.optimizer->apply_wd_to_qk_layernorm, true,
         "no_weight_decay_cond_type");
   }
 
@@ -240,7 +246,7 @@ class Translation {
   /// models, which are refused, have other defaults.
   void translate_tokenizer_type() {
     if (parsed_.failed.contains("model")) return;
-    TokenizerConfig& t = settings_.tokenizer;
+    TokenizerConfig& t = *settings_.tokenizer;
     const bool has_files = !t.vocab_file.empty() || !t.merge_file.empty();
     if (!t.has_type_or_model() && has_files) t.tokenizer_type = "GPT2BPETokenizer";
   }
@@ -266,7 +272,7 @@ const FieldTable<Settings>& legacy_table() {
          "no_weight_decay_cond_type", ValueKind::text,
          [](Settings& s, std::span<const std::string> values) {
            const std::string& value = single_value(values);
-           s.legacy.no_weight_decay_cond_type = is_none(value) ? "" : value;
+           s.legacy->no_weight_decay_cond_type = is_none(value) ? "" : value;
          },
          [](const Settings&) { return std::vector<std::string>{}; },
          "apply_wd_to_qk_layernorm is equivalent to --apply-wd-to-qk-layernorm")

@@ -6,9 +6,10 @@
 
 #include "megatron/config/command_line.h"
 #include "megatron/config/field_table.h"
-#include "megatron/config/settings.h"
 
 namespace megatron {
+
+struct Settings;
 
 /// Returns the fields of LegacyFlags. Dumps show the value of the setting that each one sets.
 const FieldTable<Settings>& legacy_table();

@@ -1,6 +1,8 @@
 // Declares the flags of logging and profiling: log lines, timers, memory, TensorBoard, Prometheus
 // and profiles.
+#include "megatron/config/logger_config.h"
 #include "megatron/config/settings_tables.h"
+#include "megatron/config/size_limits.h"
 
 namespace megatron {
 namespace {

@@ -3,14 +3,19 @@
 
 #include "megatron/config/activation_plan.h"
 #include "megatron/config/list_expression.h"
+#include "megatron/config/memory_config.h"
+#include "megatron/config/moe_config.h"
+#include "megatron/config/parallel_config.h"
 #include "megatron/config/rule.h"
+#include "megatron/config/settings.h"
+#include "megatron/config/transformer_config.h"
 
 namespace megatron {
 namespace {
 
 using S = const Settings&;
 
-const RecomputeConfig& recompute(S s) { return s.memory.recompute; }
+const RecomputeConfig& recompute(S s) { return s.memory->recompute; }
 
 bool is_full(S s) { return recompute(s).recompute_granularity == "full"; }
 bool is_selective(S s) {
@@ -35,30 +40,30 @@ const std::vector<Rule>& recompute_rules() {
   static const std::vector<Rule> rules = {
       {{"recompute_granularity", "recompute_method", "memory_budget", "activation_plan"},
        [](S s) {
-         return !recompute(s).recompute_method.empty() && !is_full(s) && !is_planned(s.memory);
+         return !recompute(s).recompute_method.empty() && !is_full(s) && !is_planned(*s.memory);
        },
        [](S) { return needs_full("--recompute-method"); }},
       {{"recompute_granularity", "recompute_num_layers", "memory_budget", "activation_plan"},
        [](S s) {
-         return recompute(s).recompute_num_layers && !is_full(s) && !is_planned(s.memory);
+         return recompute(s).recompute_num_layers && !is_full(s) && !is_planned(*s.memory);
        },
        [](S) { return needs_full("--recompute-num-layers"); }},
       {{"recompute_granularity", "recompute_num_layers", "num_layers"},
        [](S s) {
-         return is_full(s) && s.model.num_layers > 0 &&
-                recompute(s).recompute_num_layers.value_or(1) > s.model.num_layers;
+         return is_full(s) && s.model->num_layers > 0 &&
+                recompute(s).recompute_num_layers.value_or(1) > s.model->num_layers;
        },
        [](S s) {
          return UserError::Parts{
              "--recompute-num-layers " + text_of(*recompute(s).recompute_num_layers),
-             "is more than the " + text_of(s.model.num_layers) + " layers of the model",
+             "is more than the " + text_of(s.model->num_layers) + " layers of the model",
              "give at most the layers of a pipeline stage"};
        }},
       {{"recompute_granularity", "recompute_activations", "moe_layer_recompute",
         "recompute_modules", "memory_budget", "activation_plan"},
        [](S s) {
          return !recompute(s).recompute_modules.empty() && !is_selective(s) &&
-                !is_planned(s.memory);
+                !is_planned(*s.memory);
        },
        [](S s) {
          return is_full(s)
@@ -95,21 +100,21 @@ const std::vector<Rule>& recompute_rules() {
        [](S s) {
          if (recompute(s).recompute_layers.empty()) return false;
          const auto list = list_expression(recompute(s).recompute_layers);
-         return !list || std::ssize(*list) != s.model.num_layers ||
+         return !list || std::ssize(*list) != s.model->num_layers ||
                 std::ranges::any_of(*list, [](std::int64_t v) { return v != 0 && v != 1; });
        },
        [](S s) {
          return UserError::Parts{"--recompute-layers",
                                  "'" + recompute(s).recompute_layers +
                                      "' does not list 0 or 1 for each of the " +
-                                     text_of(s.model.num_layers) + " layers",
+                                     text_of(s.model->num_layers) + " layers",
                                  "write one number for each layer, such as ([1]*3+[0])*2"};
        }},
       {{"recompute_layers", "recompute_granularity", "recompute_activations", "moe_layer_recompute",
         "memory_budget", "activation_plan"},
        [](S s) {
          return !recompute(s).recompute_layers.empty() && !is_full(s) && !is_selective(s) &&
-                !is_planned(s.memory);
+                !is_planned(*s.memory);
        },
        [](S) {
          return UserError::Parts{"--recompute-layers", "needs --recompute-granularity",
@@ -118,15 +123,15 @@ const std::vector<Rule>& recompute_rules() {
       {{"distribute_saved_activations", "recompute_granularity", "tensor_model_parallel_size",
         "sequence_parallel", "memory_budget", "activation_plan"},
        [](S s) {
-         return recompute(s).distribute_saved_activations && !is_planned(s.memory) &&
-                (!is_full(s) || s.parallel.tensor_model_parallel_size == 1 ||
-                 s.parallel.sequence_parallel);
+         return recompute(s).distribute_saved_activations && !is_planned(*s.memory) &&
+                (!is_full(s) || s.parallel->tensor_model_parallel_size == 1 ||
+                 s.parallel->sequence_parallel);
        },
        [](S s) {
          return UserError::Parts{
              "--distribute-saved-activations",
              !is_full(s) ? "needs --recompute-granularity full"
-             : s.parallel.tensor_model_parallel_size == 1
+             : s.parallel->tensor_model_parallel_size == 1
                  ? "needs --tensor-model-parallel-size above 1"
                  : "has nothing to distribute: --sequence-parallel already keeps slices",
              !is_full(s) ? "add --recompute-granularity full"
@@ -135,7 +140,7 @@ const std::vector<Rule>& recompute_rules() {
       {{"num_microbatches_with_partial_activation_checkpoints", "hybrid_context_parallel"},
        [](S s) {
          return recompute(s).num_microbatches_with_partial_activation_checkpoints &&
-                s.parallel.hybrid_context_parallel;
+                s.parallel->hybrid_context_parallel;
        },
        [](S) {
          return UserError::Parts{
@@ -163,9 +168,9 @@ namespace {
 
 /// Returns what is wrong if a given plan recomputes experts that the model does not have.
 std::string parts_without_experts(S s) {
-  const MemoryConfig& memory = s.memory;
+  const MemoryConfig& memory = *s.memory;
   if (memory.activation_plan.empty()) return {};
-  const MoeConfig& moe = s.model.moe;
+  const MoeConfig& moe = s.model->moe;
   const auto layers = parse_activation_plan(memory.activation_plan);
   if (!layers) return {};  // memory_budget_rules() report it
   for (const LayerActivationPolicy& layer : *layers) {
@@ -183,15 +188,15 @@ std::string parts_without_experts(S s) {
 const std::vector<Rule>& recomputed_module_rules() {
   static const std::vector<Rule> rules = {
       {{"moe_layer_recompute", "num_experts"},
-       [](S s) { return s.model.moe.num_experts == 0 && recompute(s).moe_layer_recompute; },
+       [](S s) { return s.model->moe.num_experts == 0 && recompute(s).moe_layer_recompute; },
        [](S) {
          return UserError::Parts{"--moe-layer-recompute", "needs a model with experts",
                                  "leave it out, or add --num-experts"};
        }},
       {{"offload_modules", "num_experts"},
        [](S s) {
-         const auto& modules = s.memory.offload.offload_modules;
-         return s.model.moe.num_experts == 0 &&
+         const auto& modules = s.memory->offload.offload_modules;
+         return s.model->moe.num_experts == 0 &&
                 std::ranges::any_of(modules, [](const std::string& module) {
                   return module == "expert_fc1" || module == "moe_act";
                 });
@@ -209,7 +214,7 @@ const std::vector<Rule>& recomputed_module_rules() {
        }},
       {{"recompute_modules", "moe_layer_recompute", "num_experts"},
        [](S s) {
-         return s.model.moe.num_experts == 0 && !recompute(s).moe_layer_recompute &&
+         return s.model->moe.num_experts == 0 && !recompute(s).moe_layer_recompute &&
                 (has_module(s, "moe") || has_module(s, "moe_act") ||
                  has_module(s, "shared_experts"));
        },
@@ -220,8 +225,8 @@ const std::vector<Rule>& recomputed_module_rules() {
        }},
       {{"recompute_modules", "moe_shared_expert_intermediate_size"},
        [](S s) {
-         return s.model.moe.num_experts > 0 && has_module(s, "shared_experts") &&
-                s.model.moe.shared_expert_intermediate_size == 0;
+         return s.model->moe.num_experts > 0 && has_module(s, "shared_experts") &&
+                s.model->moe.shared_expert_intermediate_size == 0;
        },
        [](S) {
          return UserError::Parts{"--recompute-modules shared_experts",

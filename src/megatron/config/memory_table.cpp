@@ -1,5 +1,7 @@
 // Declares the flags by which a run uses less memory.
+#include "megatron/config/memory_config.h"
 #include "megatron/config/settings_tables.h"
+#include "megatron/config/size_limits.h"
 
 namespace megatron {
 namespace {

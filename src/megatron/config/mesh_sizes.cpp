@@ -4,6 +4,9 @@
 #include <utility>
 #include <vector>
 
+#include "megatron/config/parallel_config.h"
+#include "megatron/config/size_limits.h"
+
 namespace megatron {
 namespace {
 

@@ -6,9 +6,10 @@
 #include <string>
 
 #include "megatron/config/problems.h"
-#include "megatron/config/settings.h"
 
 namespace megatron {
+
+struct ParallelConfig;
 
 /// The number of ranks along each axis of the mesh. The remaining factor of the world size is data
 /// parallel.

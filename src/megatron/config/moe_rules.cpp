@@ -2,8 +2,14 @@
 // on the router are in router_rules.cpp.
 #include <algorithm>
 
+#include "megatron/config/moe_config.h"
+#include "megatron/config/optimizer_config.h"
+#include "megatron/config/parallel_config.h"
 #include "megatron/config/rule.h"
+#include "megatron/config/settings.h"
 #include "megatron/config/settings_tables.h"
+#include "megatron/config/transformer_config.h"
+#include "megatron/config/transformer_enums.h"
 
 namespace megatron {
 namespace {
@@ -11,11 +17,11 @@ namespace {
 using S = const Settings&;
 using Parts = UserError::Parts;
 
-const MoeConfig& moe(S s) { return s.model.moe; }
-bool has_experts(S s) { return s.model.moe.num_experts > 0; }
-std::int64_t ep(S s) { return s.parallel.expert_model_parallel_size; }
-std::int64_t tp(S s) { return s.parallel.tensor_model_parallel_size; }
-std::int64_t expert_tp(S s) { return s.parallel.expert_tensor_parallel_size.value_or(tp(s)); }
+const MoeConfig& moe(S s) { return s.model->moe; }
+bool has_experts(S s) { return s.model->moe.num_experts > 0; }
+std::int64_t ep(S s) { return s.parallel->expert_model_parallel_size; }
+std::int64_t tp(S s) { return s.parallel->tensor_model_parallel_size; }
+std::int64_t expert_tp(S s) { return s.parallel->expert_tensor_parallel_size.value_or(tp(s)); }
 
 /// Returns the largest divisor of `size` up to `most`.
 std::string largest_divisor(std::int64_t size, std::int64_t most) {
@@ -57,7 +63,7 @@ const std::vector<Rule>& dense_rules() {
        }},
       {{"expert_tensor_parallel_size", "num_experts"},
        [](S s) {
-         return !has_experts(s) && s.parallel.expert_tensor_parallel_size.value_or(1) > 1;
+         return !has_experts(s) && s.parallel->expert_tensor_parallel_size.value_or(1) > 1;
        },
        [](S s) {
          return Parts{"--expert-tensor-parallel-size",
@@ -85,7 +91,7 @@ const std::vector<Rule>& expert_parallel_rules() {
        [](S s) {
          Parts parts = indivisible("--moe-ffn-hidden-size", moe(s).ffn_hidden_size,
                                    "--expert-tensor-parallel-size", expert_tp(s));
-         if (!s.parallel.expert_tensor_parallel_size)
+         if (!s.parallel->expert_tensor_parallel_size)
            parts.got += ", which is that of --tensor-model-parallel-size";
          return parts;
        }},
@@ -108,12 +114,12 @@ const std::vector<Rule>& layer_rules() {
       {{"moe_layer_freq", "num_experts", "num_layers"},
        [](S s) {
          return has_experts(s) && !moe(s).layers.empty() &&
-                std::int64_t(moe(s).layers.size()) != s.model.num_layers;
+                std::int64_t(moe(s).layers.size()) != s.model->num_layers;
        },
        [](S s) {
          return Parts{"--moe-layer-freq",
                       "names " + text_of(std::int64_t(moe(s).layers.size())) +
-                          " layers, --num-layers is " + text_of(s.model.num_layers),
+                          " layers, --num-layers is " + text_of(s.model->num_layers),
                       "list every layer once"};
        }},
       {{"moe_layer_freq", "num_experts", "num_layers"},
@@ -136,7 +142,7 @@ const std::vector<Rule>& layer_rules() {
                       "write 1 for at least one layer, or leave --num-experts out"};
        }},
       {{"norm_placement", "num_experts"},
-       [](S s) { return has_experts(s) && s.model.norm_placement == NormPlacement::post; },
+       [](S s) { return has_experts(s) && s.model->norm_placement == NormPlacement::post; },
        [](S) {
          return Parts{"--norm-placement post", "excludes --num-experts",
                       "use --norm-placement pre, or leave --num-experts out"};
@@ -195,7 +201,7 @@ const std::vector<Rule>& placement_rules() {
                       "add --moe-token-dispatcher-type alltoall"};
        }},
       {{"moe_expert_placement_interval", "ddp_grad_compression", "num_experts"},
-       [](S s) { return places_experts(s) && s.parallel.ddp_grad_compression == "low-rank"; },
+       [](S s) { return places_experts(s) && s.parallel->ddp_grad_compression == "low-rank"; },
        [](S) {
          return Parts{"--moe-expert-placement-interval",
                       "excludes --ddp-grad-compression low-rank, whose errors belong to one rank",
@@ -206,8 +212,8 @@ const std::vector<Rule>& placement_rules() {
          const auto has_scales = [](const std::string& dtype) {
            return dtype != "fp32" && dtype != "bf16";
          };
-         return places_experts(s) &&
-                (has_scales(s.optimizer.exp_avg_dtype) || has_scales(s.optimizer.exp_avg_sq_dtype));
+         return places_experts(s) && (has_scales(s.optimizer->exp_avg_dtype) ||
+                                      has_scales(s.optimizer->exp_avg_sq_dtype));
        },
        [](S) {
          return Parts{"--moe-expert-placement-interval",

@@ -4,8 +4,10 @@
 #include <array>
 
 #include "megatron/config/list_expression.h"
+#include "megatron/config/moe_config.h"
 #include "megatron/config/settings_enums.h"
 #include "megatron/config/settings_tables.h"
+#include "megatron/config/size_limits.h"
 
 namespace megatron {
 namespace {

@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "megatron/config/activation_plan.h"
+#include "megatron/config/memory_config.h"
 
 namespace megatron {
 namespace {

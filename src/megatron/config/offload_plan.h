@@ -4,10 +4,12 @@
 #include <cstdint>
 #include <vector>
 
-#include "megatron/config/memory_config.h"
 #include "megatron/config/pipeline_layout.h"
 
 namespace megatron {
+
+struct MemoryConfig;
+struct OffloadConfig;
 
 /// Whole layers keep tensors of fewer elements where they are: they cost more than they free.
 inline constexpr std::int64_t kSmallestOffload = 16 * 1024;

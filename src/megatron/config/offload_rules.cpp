@@ -1,6 +1,10 @@
 // Rules on what waits in another memory: activations, weights and the optimizer's state.
 #include "megatron/config/activation_plan.h"
+#include "megatron/config/memory_config.h"
 #include "megatron/config/rule.h"
+#include "megatron/config/settings.h"
+#include "megatron/config/training_config.h"
+#include "megatron/config/transformer_config.h"
 #include "megatron/config/zero_stage.h"
 
 namespace megatron {
@@ -8,10 +12,10 @@ namespace {
 
 using S = const Settings&;
 
-const OffloadConfig& offload(S s) { return s.memory.offload; }
+const OffloadConfig& offload(S s) { return s.memory->offload; }
 
 /// Returns whether a flag, a plan or a budget offloads layers.
-bool may_offload_layers(S s) { return offloads_layers(s.memory) || s.memory.has_budget(); }
+bool may_offload_layers(S s) { return offloads_layers(*s.memory) || s.memory->has_budget(); }
 
 /// Returns whether a flag, a plan or a budget offloads something.
 bool offloads(S s) { return may_offload_layers(s) || offload(s).optimizer_cpu_offload; }
@@ -54,7 +58,7 @@ const std::vector<Rule>& offload_rules() {
              offload(s).cpu_offloading_weights ? "--cpu-offloading-weights"
                                                : "--no-cpu-offloading-activations",
              "says what --cpu-offloading moves, which is not given",
-             is_planned(s.memory)
+             is_planned(*s.memory)
                  ? "add --cpu-offloading --no-cpu-offloading-activations, because the plan "
                    "says what becomes of activations"
                  : "add --cpu-offloading or --cpu-offloading-num-layers"};
@@ -71,7 +75,7 @@ const std::vector<Rule>& offload_rules() {
        }},
       {{"cpu_offloading_weights", "bf16", "fp16"},
        [](S s) {
-         return offload(s).cpu_offloading_weights && !s.training.bf16 && !s.training.fp16;
+         return offload(s).cpu_offloading_weights && !s.training->bf16 && !s.training->fp16;
        },
        [](S) {
          return UserError::Parts{
@@ -83,15 +87,15 @@ const std::vector<Rule>& offload_rules() {
         "data_parallel_sharding_strategy", "use_megatron_fsdp", "use_torch_fsdp2",
         "torch_fsdp2_reshard_after_forward"},
        [](S s) {
-         const int stage = zero_stage(s.parallel);
+         const int stage = zero_stage(*s.parallel);
          return offload(s).cpu_offloading_weights && (stage == 1 || stage == 2);
        },
        [](S s) {
          return UserError::Parts{
              "--cpu-offloading-weights",
-             "with " + stage_flag(s.parallel) +
+             "with " + stage_flag(*s.parallel) +
                  " needs sharded weights: otherwise every update gathers all weights in memory",
-             "use --zero-stage 3, or leave " + stage_flag(s.parallel) + " out"};
+             "use --zero-stage 3, or leave " + stage_flag(*s.parallel) + " out"};
        }},
       {{"offload_folder", "cpu_offloading", "cpu_offloading_num_layers",
         "fine_grained_activation_offloading", "optimizer_cpu_offload", "offload_modules",
@@ -104,7 +108,7 @@ const std::vector<Rule>& offload_rules() {
        [](S s) {
          return UserError::Parts{
              "--offload-folder", "has no effect: nothing is offloaded",
-             s.memory.activation_plan.empty()
+             s.memory->activation_plan.empty()
                  ? "add --cpu-offloading, --optimizer-cpu-offload or --memory-budget, or leave "
                    "--offload-folder out"
                  : "add offload to a layer of --activation-plan, or leave --offload-folder out"};
@@ -119,7 +123,8 @@ const std::vector<Rule>& offload_rules() {
        },
        [](S s) {
          std::string fix = "add --cpu-offloading or --fine-grained-activation-offloading";
-         if (!s.memory.activation_plan.empty()) fix = "add offload to a layer of --activation-plan";
+         if (!s.memory->activation_plan.empty())
+           fix = "add offload to a layer of --activation-plan";
          return UserError::Parts{"--min-offloaded-tensor-size",
                                  "has no effect: no activations are offloaded",
                                  fix + ", or leave --min-offloaded-tensor-size out"};
@@ -155,12 +160,13 @@ const std::vector<Rule>& offload_rules() {
        }},
       {{"cpu_offloading_num_layers", "num_layers"},
        [](S s) {
-         return s.model.num_layers > 0 && offload(s).cpu_offloading_num_layers > s.model.num_layers;
+         return s.model->num_layers > 0 &&
+                offload(s).cpu_offloading_num_layers > s.model->num_layers;
        },
        [](S s) {
          return UserError::Parts{
              "--cpu-offloading-num-layers " + text_of(offload(s).cpu_offloading_num_layers),
-             "is more than the " + text_of(s.model.num_layers) + " layers of the model",
+             "is more than the " + text_of(s.model->num_layers) + " layers of the model",
              "give at most the layers of a pipeline stage, or --cpu-offloading for all"};
        }},
   };

@@ -1,8 +1,6 @@
-// The settings of the optimizer, its precision and its schedules as plain structs, with
-// Megatron-LM's names and defaults.
+// The settings of the optimizer and of the precision of its state.
 #pragma once
 
-#include <cstdint>
 #include <optional>
 #include <string>
 
@@ -27,36 +25,6 @@ struct OptimizerConfig {
   bool use_precision_aware_optimizer = false;
   std::string main_grads_dtype = "fp32", main_params_dtype = "fp32";
   bool main_grads_error_feedback = false;  ///< keep what rounding bf16 main gradients lost
-};
-
-/// Loss scaling for fp16, which keeps small gradients from underflowing: static, or dynamic with
-/// Megatron's rule.
-struct LossScaleConfig {
-  std::optional<double> loss_scale;  ///< static; none: dynamic
-  double initial_loss_scale = 4294967296.0;
-  double min_loss_scale = 1;
-  std::int64_t loss_scale_window = 1000;  ///< finite steps before the scale doubles
-  std::int64_t hysteresis = 2;            ///< non-finite steps before the scale halves
-};
-
-enum class LrDecayStyle { constant, linear, cosine, inverse_square_root, WSD };
-enum class WsdDecayStyle { exponential, linear, cosine, minus_sqrt };
-enum class WeightDecayIncrStyle { constant, linear, cosine };
-
-struct SchedulerConfig {
-  std::optional<double> lr;
-  double min_lr = 0;
-  LrDecayStyle lr_decay_style = LrDecayStyle::linear;
-  WsdDecayStyle lr_wsd_decay_style = WsdDecayStyle::exponential;
-  std::optional<std::int64_t> lr_decay_iters, lr_decay_samples;
-  std::optional<std::int64_t> lr_wsd_decay_iters, lr_wsd_decay_samples;
-  std::optional<double> lr_warmup_fraction;
-  std::int64_t lr_warmup_iters = 0, lr_warmup_samples = 0;
-  double lr_warmup_init = 0;
-  std::optional<double> start_weight_decay, end_weight_decay;
-  WeightDecayIncrStyle weight_decay_incr_style = WeightDecayIncrStyle::constant;
-  bool override_opt_param_scheduler = false;
-  bool use_checkpoint_opt_param_scheduler = false;
 };
 
 }  // namespace megatron

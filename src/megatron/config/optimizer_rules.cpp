@@ -1,22 +1,27 @@
 // Rules on the optimizer and on the offload of its state.
+#include "megatron/config/memory_config.h"
+#include "megatron/config/optimizer_config.h"
+#include "megatron/config/parallel_config.h"
 #include "megatron/config/rule.h"
+#include "megatron/config/settings.h"
+#include "megatron/config/transformer_config.h"
 
 namespace megatron {
 namespace {
 
 using S = const Settings&;
 
-const OffloadConfig& offload(S s) { return s.memory.offload; }
+const OffloadConfig& offload(S s) { return s.memory->offload; }
 
 UserError::Parts needs_offload(const std::string& flag) {
   return needs_flag(flag, "--optimizer-cpu-offload");
 }
 
-bool is_adafactor(S s) { return s.optimizer.optimizer == "adafactor"; }
+bool is_adafactor(S s) { return s.optimizer->optimizer == "adafactor"; }
 
 bool has_adafactor_settings(S s) {
   const OptimizerConfig standard;
-  const OptimizerConfig& config = s.optimizer;
+  const OptimizerConfig& config = *s.optimizer;
   return config.adafactor_beta1 || config.adafactor_scale_parameter ||
          config.adafactor_decay_rate != standard.adafactor_decay_rate ||
          config.adafactor_clip_threshold != standard.adafactor_clip_threshold ||
@@ -43,7 +48,7 @@ const std::vector<Rule>& optimizer_settings_rules() {
        [](S s) { return !is_adafactor(s) && has_adafactor_settings(s); },
        [](S s) {
          return UserError::Parts{"the --adafactor-… flags",
-                                 "have no effect with --optimizer " + s.optimizer.optimizer,
+                                 "have no effect with --optimizer " + s.optimizer->optimizer,
                                  "add --optimizer adafactor, or leave them out"};
        }},
       {{"optimizer", "optimizer_cpu_offload"},
@@ -56,8 +61,8 @@ const std::vector<Rule>& optimizer_settings_rules() {
        }},
       {{"optimizer", "moe_expert_placement_interval", "num_experts"},
        [](S s) {
-         return is_adafactor(s) && s.model.moe.num_experts > 0 &&
-                s.model.moe.expert_placement_interval > 0;
+         return is_adafactor(s) && s.model->moe.num_experts > 0 &&
+                s.model->moe.expert_placement_interval > 0;
        },
        [](S) {
          return UserError::Parts{
@@ -69,9 +74,9 @@ const std::vector<Rule>& optimizer_settings_rules() {
       {{"optimizer", "use_distributed_optimizer", "pipeline_model_parallel_size",
         "untie_embeddings_and_output_weights"},
        [](S s) {
-         return is_adafactor(s) && s.parallel.use_distributed_optimizer &&
-                s.parallel.pipeline_model_parallel_size > 1 &&
-                !s.model.untie_embeddings_and_output_weights;
+         return is_adafactor(s) && s.parallel->use_distributed_optimizer &&
+                s.parallel->pipeline_model_parallel_size > 1 &&
+                !s.model->untie_embeddings_and_output_weights;
        },
        [](S) {
          return UserError::Parts{"--optimizer adafactor",

@@ -1,6 +1,9 @@
 // Declares the flags of the optimizer, the learning rate schedule and the weight decay schedule.
+#include "megatron/config/optimizer_config.h"
+#include "megatron/config/scheduler_config.h"
 #include "megatron/config/settings_enums.h"
 #include "megatron/config/settings_tables.h"
+#include "megatron/config/size_limits.h"
 
 namespace megatron {
 

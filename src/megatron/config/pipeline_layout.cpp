@@ -6,6 +6,7 @@
 #include "megatron/base/error.h"
 #include "megatron/config/balance.h"
 #include "megatron/config/layout_string.h"
+#include "megatron/config/parallel_config.h"
 #include "megatron/schedules/make_schedule.h"
 
 namespace megatron {

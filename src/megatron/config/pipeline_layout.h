@@ -6,11 +6,11 @@
 #include <string>
 #include <vector>
 
-#include "megatron/config/settings.h"
 #include "megatron/schedules/schedule.h"
 
 namespace megatron {
 
+struct ParallelConfig;
 struct LayerCosts;
 
 /// One stage: consecutive layers, and whether it contains the embedding or the output.

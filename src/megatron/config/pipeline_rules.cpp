@@ -8,8 +8,12 @@
 
 #include "megatron/config/balance.h"
 #include "megatron/config/field_values.h"
+#include "megatron/config/parallel_config.h"
 #include "megatron/config/pipeline_layout.h"
 #include "megatron/config/rule.h"
+#include "megatron/config/settings.h"
+#include "megatron/config/size_limits.h"
+#include "megatron/config/transformer_config.h"
 #include "megatron/schedules/make_schedule.h"
 #include "megatron/schedules/messages.h"
 #include "megatron/schedules/simulate.h"
@@ -33,29 +37,29 @@ std::string names_of(std::initializer_list<FlagState> flags) {
   return names;
 }
 
-std::int64_t pp(S s) { return s.parallel.pipeline_model_parallel_size; }
-bool has_layout(S s) { return !s.parallel.pipeline_model_parallel_layout.empty(); }
-bool is_measured(S s) { return s.parallel.pipeline_split == "measured"; }
+std::int64_t pp(S s) { return s.parallel->pipeline_model_parallel_size; }
+bool has_layout(S s) { return !s.parallel->pipeline_model_parallel_layout.empty(); }
+bool is_measured(S s) { return s.parallel->pipeline_split == "measured"; }
 
 std::string end_flags(S s) {
   return names_of({{"--decoder-first-pipeline-num-layers",
-                    s.parallel.decoder_first_pipeline_num_layers.has_value()},
+                    s.parallel->decoder_first_pipeline_num_layers.has_value()},
                    {"--decoder-last-pipeline-num-layers",
-                    s.parallel.decoder_last_pipeline_num_layers.has_value()}});
+                    s.parallel->decoder_last_pipeline_num_layers.has_value()}});
 }
 
 std::string account_flags(S s) {
   return names_of(
       {{"--account-for-embedding-in-pipeline-split",
-        s.parallel.account_for_embedding_in_pipeline_split},
-       {"--account-for-loss-in-pipeline-split", s.parallel.account_for_loss_in_pipeline_split}});
+        s.parallel->account_for_embedding_in_pipeline_split},
+       {"--account-for-loss-in-pipeline-split", s.parallel->account_for_loss_in_pipeline_split}});
 }
 
 std::string virtual_flags(S s) {
   return names_of({{"--num-virtual-stages-per-pipeline-rank",
-                    s.parallel.num_virtual_stages_per_pipeline_rank.value_or(1) > 1},
+                    s.parallel->num_virtual_stages_per_pipeline_rank.value_or(1) > 1},
                    {"--num-layers-per-virtual-pipeline-stage",
-                    s.parallel.num_layers_per_virtual_pipeline_stage.has_value()}});
+                    s.parallel->num_layers_per_virtual_pipeline_stage.has_value()}});
 }
 
 std::string listed(std::initializer_list<std::string> parts) {
@@ -68,12 +72,12 @@ std::string listed(std::initializer_list<std::string> parts) {
 
 /// Returns the given flags that only a pipeline uses.
 std::string pipeline_flags(S s) {
-  return listed({names_of({{"--pipeline-schedule", !s.parallel.pipeline_schedule.empty()}}),
+  return listed({names_of({{"--pipeline-schedule", !s.parallel->pipeline_schedule.empty()}}),
                  virtual_flags(s), end_flags(s),
                  names_of({{"--pipeline-model-parallel-layout", has_layout(s)},
                            {"--pipeline-split measured", is_measured(s)},
                            {"--pipeline-activation-limit",
-                            s.parallel.pipeline_activation_limit.has_value()}})});
+                            s.parallel->pipeline_activation_limit.has_value()}})});
 }
 
 std::string excluded_by_layout(S s) {
@@ -88,12 +92,12 @@ std::string one_of(const std::string& flags) {
 /// Returns the error of the pipeline layout, if the number of layers is known. It does not depend
 /// on measured costs.
 std::optional<UserError::Parts> layout_problem(S s) {
-  if (s.model.num_layers < 1 || s.model.num_layers > kMaxLayers ||
+  if (s.model->num_layers < 1 || s.model->num_layers > kMaxLayers ||
       !evaluate(pipeline_rules(), s, {}).empty())
     return std::nullopt;
   try {
     const LayerCosts any;
-    pipeline_layout(s.parallel, s.model.num_layers, &any);
+    pipeline_layout(*s.parallel, s.model->num_layers, &any);
     return std::nullopt;
   } catch (const UserError& error) {
     return error.parts();
@@ -131,10 +135,10 @@ void check_group(const ScheduleRequest& request, Problems& problems) {
 CostModel activations(S s, const Schedule& schedule) {
   const double even = 1 / static_cast<double>(schedule.num_chunks);
   CostModel costs = uniform_costs(schedule, {.activation = even, .weight_gradient = even});
-  if (s.model.num_layers < 1 || is_measured(s)) return costs;
+  if (s.model->num_layers < 1 || is_measured(s)) return costs;
   const double share =
-      static_cast<double>(s.model.num_layers) / static_cast<double>(schedule.num_ranks);
-  const PipelineLayout layout = pipeline_layout(s.parallel, s.model.num_layers);
+      static_cast<double>(s.model->num_layers) / static_cast<double>(schedule.num_ranks);
+  const PipelineLayout layout = pipeline_layout(*s.parallel, s.model->num_layers);
   for (std::size_t stage = 0; stage < layout.stages.size(); ++stage)
     costs.stages[stage].activation = costs.stages[stage].weight_gradient =
         static_cast<double>(layout.stages[stage].num_layers) / share;
@@ -146,11 +150,11 @@ void check_limit(S s, const ScheduleRequest& request, Problems& problems) {
   const std::vector<double> peaks = simulate(schedule, activations(s, schedule)).peak_activation;
   const auto worst = std::max_element(peaks.begin(), peaks.end());
   constexpr double kRounding = 1e-6;
-  if (*worst <= *s.parallel.pipeline_activation_limit + kRounding) return;
+  if (*worst <= *s.parallel->pipeline_activation_limit + kRounding) return;
   const std::string peak = number_text(std::ceil(*worst * 1000 - kRounding) / 1000);
   problems.add(
       {"--pipeline-activation-limit",
-       number_text(*s.parallel.pipeline_activation_limit) + " is less than the " + peak +
+       number_text(*s.parallel->pipeline_activation_limit) + " is less than the " + peak +
            " microbatches that rank " + text_of(worst - peaks.begin()) +
            " of the pipeline keeps with --pipeline-schedule " + request.name,
        "use " + peak + " or more, or --pipeline-schedule auto, which searches for one that fits"});
@@ -170,8 +174,8 @@ const std::vector<Rule>& pipeline_rules() {
        }},
       {{},
        [](S s) {
-         return s.parallel.num_virtual_stages_per_pipeline_rank &&
-                s.parallel.num_layers_per_virtual_pipeline_stage;
+         return s.parallel->num_virtual_stages_per_pipeline_rank &&
+                s.parallel->num_layers_per_virtual_pipeline_stage;
        },
        [](S) {
          return UserError::Parts{"--num-virtual-stages-per-pipeline-rank",
@@ -194,7 +198,7 @@ const std::vector<Rule>& pipeline_rules() {
       {{},
        [](S s) {
          return !has_layout(s) && !end_flags(s).empty() &&
-                s.parallel.num_layers_per_virtual_pipeline_stage;
+                s.parallel->num_layers_per_virtual_pipeline_stage;
        },
        [](S s) {
          return UserError::Parts{end_flags(s), "excludes --num-layers-per-virtual-pipeline-stage",
@@ -224,12 +228,12 @@ const std::vector<Rule>& layout_rules() {
 }
 
 bool has_microbatch_groups(S s) {
-  const std::string& name = s.parallel.pipeline_schedule;
+  const std::string& name = s.parallel->pipeline_schedule;
   const bool has_turns =
       name.empty() || name == "interleaved" || name == "combined-1f1b" || name == "auto";
   if (pp(s) == 1 || !has_turns) return false;
   try {
-    return num_pipeline_chunks(s.parallel, s.model.num_layers) > 1;
+    return num_pipeline_chunks(*s.parallel, s.model->num_layers) > 1;
   } catch (const UserError&) {
     return true;  // another rule reports it
   }
@@ -237,20 +241,21 @@ bool has_microbatch_groups(S s) {
 
 Problems check_pipeline_batches(S s, std::int64_t num_microbatches) {
   Problems problems;
-  const bool is_known = s.model.num_layers > 0 || !s.parallel.num_layers_per_virtual_pipeline_stage;
+  const bool is_known =
+      s.model->num_layers > 0 || !s.parallel->num_layers_per_virtual_pipeline_stage;
   if (pp(s) == 1 || num_microbatches < 1 || !is_known ||
       !evaluate(pipeline_rules(), s, {}).empty() || layout_problem(s))
     return problems;
-  ScheduleRequest request{.name = schedule_name(s.parallel, s.model.num_layers),
+  ScheduleRequest request{.name = schedule_name(*s.parallel, s.model->num_layers),
                           .num_ranks = pp(s),
-                          .num_chunks = num_pipeline_chunks(s.parallel, s.model.num_layers),
+                          .num_chunks = num_pipeline_chunks(*s.parallel, s.model->num_layers),
                           .num_microbatches = num_microbatches};
   const bool has_groups = request.name == "auto" || fixed_num_chunks(request.name) == 0;
   if (has_groups)
     request.microbatch_group =
-        s.parallel.microbatch_group_size_per_virtual_pipeline_stage.value_or(0);
+        s.parallel->microbatch_group_size_per_virtual_pipeline_stage.value_or(0);
   check_group(request, problems);
-  if (s.parallel.pipeline_activation_limit && problems.empty() && request.name != "auto")
+  if (s.parallel->pipeline_activation_limit && problems.empty() && request.name != "auto")
     check_limit(s, request, problems);
   return problems;
 }

@@ -7,6 +7,8 @@
 
 namespace megatron {
 
+struct Settings;
+
 /// Checks the schedule against the number of microbatches of the first step. Returns no problems if
 /// the layers are unknown, or if other pipeline flags are wrong, which validate_run() and
 /// validate_model() report.

@@ -1,6 +1,10 @@
 // Declares the flags of mixed precision: types of weights, gradients and optimizer state, and loss
 // scaling.
+#include "megatron/config/loss_scale_config.h"
+#include "megatron/config/optimizer_config.h"
 #include "megatron/config/settings_tables.h"
+#include "megatron/config/size_limits.h"
+#include "megatron/config/training_config.h"
 
 namespace megatron {
 namespace {

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "megatron/config/resolve.h"
+#include "megatron/config/settings.h"
 #include "megatron/config/settings_tables.h"
 
 namespace megatron {

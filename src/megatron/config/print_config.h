@@ -9,6 +9,8 @@
 
 namespace megatron {
 
+struct Settings;
+
 /// Returns every setting with its value and origin, by group, in columns. Derived values are those
 /// that resolve() computes.
 std::string config_text(const RunConfig& run);

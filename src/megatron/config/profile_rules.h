@@ -1,9 +1,9 @@
 // Rules on the iterations that a run profiles: --profile-step-start and --profile-step-end.
 #pragma once
 
-#include "megatron/config/settings.h"
-
 namespace megatron {
+
+struct LoggerConfig;
 
 /// Returns whether --profile-step-start and --profile-step-end limit the recording: always with
 /// --profile, and for --trace if one of them differs from its default.

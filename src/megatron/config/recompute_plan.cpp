@@ -5,6 +5,7 @@
 
 #include "megatron/config/activation_plan.h"
 #include "megatron/config/list_expression.h"
+#include "megatron/config/memory_config.h"
 
 namespace megatron {
 namespace {

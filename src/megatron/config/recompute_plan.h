@@ -4,10 +4,11 @@
 #include <cstdint>
 #include <vector>
 
-#include "megatron/config/memory_config.h"
 #include "megatron/config/pipeline_layout.h"
 
 namespace megatron {
+
+struct MemoryConfig;
 
 /// What is recomputed of one layer.
 struct LayerRecompute {

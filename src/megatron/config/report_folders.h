@@ -3,9 +3,9 @@
 
 #include <string>
 
-#include "megatron/config/settings.h"
-
 namespace megatron {
+
+struct Settings;
 
 /// Returns the folder where rank 0 writes metrics.jsonl; empty when it writes none.
 std::string metrics_folder(const Settings& settings);

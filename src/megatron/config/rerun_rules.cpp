@@ -1,5 +1,10 @@
 // Rules on result validation.
+#include "megatron/config/data_config.h"
+#include "megatron/config/parallel_config.h"
+#include "megatron/config/rerun_config.h"
 #include "megatron/config/rule.h"
+#include "megatron/config/settings.h"
+#include "megatron/config/training_config.h"
 #include "megatron/config/zero_stage.h"
 
 namespace megatron {
@@ -7,7 +12,7 @@ namespace {
 
 using S = const Settings&;
 
-bool is_disabled(S s) { return s.rerun.rerun_mode == "disabled"; }
+bool is_disabled(S s) { return s.rerun->rerun_mode == "disabled"; }
 
 UserError::Parts needs_reruns(const std::string& flag) {
   return {flag, "has no effect with --rerun-mode disabled",
@@ -16,15 +21,15 @@ UserError::Parts needs_reruns(const std::string& flag) {
 
 /// Returns the flag with which no replica computes a microbatch alone; "" when there is none.
 std::string shared_by(S s) {
-  if (s.parallel.expert_model_parallel_size > 1) return "--expert-model-parallel-size";
-  if (s.parallel.hybrid_context_parallel) return "--hybrid-context-parallel";
-  return zero_stage(s.parallel) > 1 ? stage_flag(s.parallel) : "";
+  if (s.parallel->expert_model_parallel_size > 1) return "--expert-model-parallel-size";
+  if (s.parallel->hybrid_context_parallel) return "--hybrid-context-parallel";
+  return zero_stage(*s.parallel) > 1 ? stage_flag(*s.parallel) : "";
 }
 
 /// Returns the flag that packs sequences; "" when none does.
 std::string packing_flag(S s) {
-  if (s.data.dataloader_inter_document_masking) return "--dataloader-inter-document-masking";
-  return s.data.sft ? "--sft" : "";
+  if (s.data->dataloader_inter_document_masking) return "--dataloader-inter-document-masking";
+  return s.data->sft ? "--sft" : "";
 }
 
 /// Returns why no replica can compute the microbatch of another; "" when it can.
@@ -41,24 +46,24 @@ std::string not_recomputed_because_of(S s) {
 Problems validate_reruns(const Settings& settings, const FieldNames& skip) {
   static const std::vector<Rule> rules = {
       {{"rerun_mode", "check_for_spiky_loss"},
-       [](S s) { return is_disabled(s) && s.rerun.check_for_spiky_loss; },
+       [](S s) { return is_disabled(s) && s.rerun->check_for_spiky_loss; },
        [](S) { return needs_reruns("--check-for-spiky-loss"); }},
       {{"rerun_mode", "check_for_large_grads"},
-       [](S s) { return is_disabled(s) && s.rerun.check_for_large_grads; },
+       [](S s) { return is_disabled(s) && s.rerun->check_for_large_grads; },
        [](S) { return needs_reruns("--check-for-large-grads"); }},
       {{"rerun_mode", "error_injection_rate"},
        [](S s) {
-         return s.rerun.rerun_mode != "validate_results" && s.rerun.error_injection_rate > 0;
+         return s.rerun->rerun_mode != "validate_results" && s.rerun->error_injection_rate > 0;
        },
        [](S s) {
          return UserError::Parts{"--error-injection-rate",
-                                 "has no effect with --rerun-mode " + s.rerun.rerun_mode,
+                                 "has no effect with --rerun-mode " + s.rerun->rerun_mode,
                                  "use --rerun-mode validate_results"};
        }},
       {{"error_injection_rate", "check_for_nan_in_loss_and_grad"},
        [](S s) {
-         return s.rerun.error_injection_rate > 0 && !s.training.check_for_nan_in_loss_and_grad &&
-                !s.rerun.check_for_spiky_loss && !s.rerun.check_for_large_grads;
+         return s.rerun->error_injection_rate > 0 && !s.training->check_for_nan_in_loss_and_grad &&
+                !s.rerun->check_for_spiky_loss && !s.rerun->check_for_large_grads;
        },
        [](S) {
          return UserError::Parts{
@@ -69,7 +74,7 @@ Problems validate_reruns(const Settings& settings, const FieldNames& skip) {
         "hybrid_context_parallel", "zero_stage", "data_parallel_sharding_strategy",
         "dataloader_inter_document_masking", "sft"},
        [](S s) {
-         return s.parallel.check_microbatch_across_dp_replicas_interval > 0 &&
+         return s.parallel->check_microbatch_across_dp_replicas_interval > 0 &&
                 !not_recomputed_because_of(s).empty();
        },
        [](S s) {

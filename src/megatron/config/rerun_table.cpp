@@ -1,5 +1,7 @@
 // Declares the flags of result validation.
+#include "megatron/config/rerun_config.h"
 #include "megatron/config/settings_tables.h"
+#include "megatron/config/size_limits.h"
 
 namespace megatron {
 

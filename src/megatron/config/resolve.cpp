@@ -5,8 +5,20 @@
 
 #include "megatron/config/batch_schedule.h"
 #include "megatron/config/byte_count.h"
+#include "megatron/config/data_config.h"
 #include "megatron/config/field_values.h"
 #include "megatron/config/list_expression.h"
+#include "megatron/config/memory_config.h"
+#include "megatron/config/moe_config.h"
+#include "megatron/config/optimizer_config.h"
+#include "megatron/config/parallel_config.h"
+#include "megatron/config/scheduler_config.h"
+#include "megatron/config/settings.h"
+#include "megatron/config/size_limits.h"
+#include "megatron/config/tokenizer_config.h"
+#include "megatron/config/training_config.h"
+#include "megatron/config/transformer_config.h"
+#include "megatron/config/transformer_enums.h"
 #include "megatron/config/zero_stage.h"
 
 namespace megatron {
@@ -73,9 +85,10 @@ void resolve_data(DataConfig& data) {
 /// Sets fp32 main gradients unless another type is given, and disables the check for infinite
 /// gradients with a dynamic loss scale, which detects them itself.
 void resolve_precision(Settings& settings) {
-  TrainingConfig& training = settings.training;
+  TrainingConfig& training = *settings.training;
   const bool has_16_bits = training.bf16 || training.fp16;
-  if (has_16_bits && !training.grad_reduce_in_bf16 && settings.optimizer.main_grads_dtype == "fp32")
+  if (has_16_bits && !training.grad_reduce_in_bf16 &&
+      settings.optimizer->main_grads_dtype == "fp32")
     training.accumulate_allreduce_grads_in_fp32 = true;
   if (training.fp16 && training.loss_scale.loss_scale.value_or(0) == 0)
     training.check_for_nan_in_loss_and_grad = false;
@@ -111,23 +124,23 @@ void resolve(TransformerConfig& model) {
 }
 
 void resolve(Settings& settings, std::int64_t data_parallel_size) {
-  resolve(settings.model);
-  TrainingConfig& training = settings.training;
+  resolve(*settings.model);
+  TrainingConfig& training = *settings.training;
   resolve_batches(training, data_parallel_size);
-  if (settings.model.max_position_embeddings == 0)
-    settings.model.max_position_embeddings = training.seq_length;
-  const TokenizerConfig& tokenizer = settings.tokenizer;
-  if (settings.model.vocab_size == 0)
-    settings.model.vocab_size =
+  if (settings.model->max_position_embeddings == 0)
+    settings.model->max_position_embeddings = training.seq_length;
+  const TokenizerConfig& tokenizer = *settings.tokenizer;
+  if (settings.model->vocab_size == 0)
+    settings.model->vocab_size =
         tokenizer.padded_vocab_size.value_or(tokenizer.vocab_size.value_or(0));
-  if (settings.parallel.tensor_model_parallel_size == 1)
-    settings.parallel.sequence_parallel = settings.parallel.tp_comm_overlap = false;
-  settings.parallel.use_distributed_optimizer = zero_stage(settings.parallel) > 0;
+  if (settings.parallel->tensor_model_parallel_size == 1)
+    settings.parallel->sequence_parallel = settings.parallel->tp_comm_overlap = false;
+  settings.parallel->use_distributed_optimizer = zero_stage(*settings.parallel) > 0;
   resolve_precision(settings);
-  resolve_recompute(settings.memory);
-  OffloadConfig& offload = settings.memory.offload;
+  resolve_recompute(*settings.memory);
+  OffloadConfig& offload = settings.memory->offload;
   if (offload.cpu_offloading_num_layers > 0) offload.cpu_offloading = true;
-  resolve_data(settings.data);
+  resolve_data(*settings.data);
 }
 
 bool uses_sample_schedule(const SchedulerConfig& scheduler) {

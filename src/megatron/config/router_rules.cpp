@@ -1,7 +1,10 @@
 // Rules on the router of a mixture of experts: top-k, groups and load balancing.
 #include <algorithm>
 
+#include "megatron/config/moe_config.h"
 #include "megatron/config/rule.h"
+#include "megatron/config/settings.h"
+#include "megatron/config/transformer_config.h"
 
 namespace megatron {
 namespace {
@@ -9,8 +12,8 @@ namespace {
 using S = const Settings&;
 using Parts = UserError::Parts;
 
-const MoeConfig& moe(S s) { return s.model.moe; }
-bool has_experts(S s) { return s.model.moe.num_experts > 0; }
+const MoeConfig& moe(S s) { return s.model->moe; }
+bool has_experts(S s) { return s.model->moe.num_experts > 0; }
 std::int64_t groups(S s) { return moe(s).router_num_groups.value_or(0); }
 std::int64_t group_topk(S s) { return moe(s).router_group_topk.value_or(0); }
 

@@ -10,6 +10,8 @@
 
 namespace megatron {
 
+struct Settings;
+
 /// A condition on settings with its error message. It is skipped if one of its fields could not be
 /// read.
 struct Rule {

@@ -5,9 +5,10 @@
 #include <string>
 
 #include "megatron/config/field_table.h"
-#include "megatron/config/settings.h"
 
 namespace megatron {
+
+struct Settings;
 
 /// The notes of a command about the flags of a run that it does not use.
 struct RunFlagNotes {

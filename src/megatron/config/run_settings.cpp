@@ -4,14 +4,21 @@
 
 #include <array>
 
+#include "megatron/config/checkpoint_config.h"
 #include "megatron/config/config_file.h"
 #include "megatron/config/environment.h"
 #include "megatron/config/known_flags.h"
 #include "megatron/config/legacy_flags.h"
+#include "megatron/config/memory_config.h"
 #include "megatron/config/model_families.h"
+#include "megatron/config/moe_config.h"
+#include "megatron/config/parallel_config.h"
 #include "megatron/config/pipeline_rules.h"
 #include "megatron/config/resolve.h"
+#include "megatron/config/settings.h"
 #include "megatron/config/settings_tables.h"
+#include "megatron/config/training_config.h"
+#include "megatron/config/transformer_config.h"
 #include "megatron/config/validate_settings.h"
 #include "megatron/config/world_rules.h"
 
@@ -65,13 +72,13 @@ void add_loss_scale_notes(const TrainingConfig& training, ParseResult& parsed) {
 void add_pipeline_notes(const Settings& settings, ParseResult& parsed) {
   for (const char* name : {"account_for_embedding_in_pipeline_split",
                            "account_for_loss_in_pipeline_split", "overlap_p2p_communication"}) {
-    if (parsed.is_set(name) && settings.parallel.pipeline_model_parallel_size == 1)
+    if (parsed.is_set(name) && settings.parallel->pipeline_model_parallel_size == 1)
       parsed.notes["without effect: --pipeline-model-parallel-size is 1"].push_back(
           parsed.origin(name).where);
   }
   const char* partial = "num_microbatches_with_partial_activation_checkpoints";
-  const RecomputeConfig& recompute = settings.memory.recompute;
-  if (parsed.is_set(partial) && settings.parallel.pipeline_model_parallel_size == 1 &&
+  const RecomputeConfig& recompute = settings.memory->recompute;
+  if (parsed.is_set(partial) && settings.parallel->pipeline_model_parallel_size == 1 &&
       recompute.num_microbatches_with_partial_activation_checkpoints.value_or(0) > 0)
     parsed.notes["without effect: one microbatch is in flight without a pipeline"].push_back(
         parsed.origin(partial).where);
@@ -84,7 +91,7 @@ void add_pipeline_notes(const Settings& settings, ParseResult& parsed) {
 /// Adds notes about flags of tensor parallelism without tensor parallelism. resolve() turns them
 /// off, as Megatron-LM does.
 void add_tensor_parallel_notes(const Settings& settings, ParseResult& parsed) {
-  if (settings.parallel.tensor_model_parallel_size != 1) return;
+  if (settings.parallel->tensor_model_parallel_size != 1) return;
   for (const char* name : {"sequence_parallel", "tp_comm_overlap"}) {
     if (parsed.is_set(name))
       parsed.notes["is turned off: --tensor-model-parallel-size is 1"].push_back(
@@ -116,30 +123,30 @@ void add_expert_notes(const MoeConfig& moe, ParseResult& parsed) {
 }
 
 void add_notes(const Settings& settings, ParseResult& parsed) {
-  add_loss_scale_notes(settings.training, parsed);
+  add_loss_scale_notes(*settings.training, parsed);
   add_pipeline_notes(settings, parsed);
   add_tensor_parallel_notes(settings, parsed);
-  if (settings.checkpoint.load.empty()) add_expert_notes(settings.model.moe, parsed);
-  if (parsed.is_set("save_interval") && settings.checkpoint.save.empty())
+  if (settings.checkpoint->load.empty()) add_expert_notes(settings.model->moe, parsed);
+  if (parsed.is_set("save_interval") && settings.checkpoint->save.empty())
     parsed.notes["without effect: there is no --save"].push_back("--save-interval");
-  const bool evaluates_only = settings.training.skip_train;
+  const bool evaluates_only = settings.training->skip_train;
   for (const char* name : {"save", "tensorboard_dir", "trace"}) {
     if (evaluates_only && parsed.is_set(name))
       parsed.notes["without effect: --skip-train writes nothing"].push_back(flag_of(name));
   }
   for (const char* name :
        {"save_retain_interval", "non_persistent_save_interval", "log_progress"}) {
-    if (settings.checkpoint.save.empty() && parsed.is_set(name))
+    if (settings.checkpoint->save.empty() && parsed.is_set(name))
       parsed.notes["without effect: there is no --save"].push_back(flag_of(name));
   }
   if (parsed.is_set("ddp_grad_compression_rank") &&
-      settings.parallel.ddp_grad_compression != "low-rank")
+      settings.parallel->ddp_grad_compression != "low-rank")
     parsed.notes["without effect: there is no --ddp-grad-compression low-rank"].push_back(
         "--ddp-grad-compression-rank");
-  if (settings.training.start_eval_at_iter && !settings.training.eval_interval)
+  if (settings.training->start_eval_at_iter && !settings.training->eval_interval)
     parsed.notes["without effect: there is no --eval-interval"].push_back("--start-eval-at-iter");
-  if (parsed.is_set("num_query_groups") && !settings.model.group_query_attention &&
-      settings.checkpoint.load.empty()) {
+  if (parsed.is_set("num_query_groups") && !settings.model->group_query_attention &&
+      settings.checkpoint->load.empty()) {
     parsed.notes["without effect: there is no --group-query-attention"].push_back(
         "--num-query-groups");
   }
@@ -147,15 +154,15 @@ void add_notes(const Settings& settings, ParseResult& parsed) {
 
 /// Leaves the micro-batch size to a memory budget if none is given.
 void choose_micro_batch_size(Settings& settings, const ParseResult& parsed) {
-  MemoryConfig& memory = settings.memory;
+  MemoryConfig& memory = *settings.memory;
   if (!memory.has_budget() || parsed.is_set("micro_batch_size")) return;
   memory.chooses_micro_batch_size = true;
-  settings.training.micro_batch_size = 1;
+  settings.training->micro_batch_size = 1;
 }
 
 /// Returns the settings with the default global batch size of this many replicas.
 Settings with_global_batch(Settings settings, std::int64_t num_replicas) {
-  TrainingConfig& t = settings.training;
+  TrainingConfig& t = *settings.training;
   if (t.global_batch_size == 0 && t.step_batch_size_schedule.empty())
     t.global_batch_size = t.micro_batch_size * num_replicas;
   return settings;
@@ -163,11 +170,11 @@ Settings with_global_batch(Settings settings, std::int64_t num_replicas) {
 
 void check_rules(const Settings& settings, const ParseResult& parsed, std::int64_t world_size,
                  Problems& problems) {
-  const bool fits = check_mesh_sizes(mesh_sizes(settings.parallel), world_size).empty();
+  const bool fits = check_mesh_sizes(mesh_sizes(*settings.parallel), world_size).empty();
   const std::int64_t num_replicas = fits ? data_parallel_size(settings, world_size) : 1;
   problems.add(validate_run(with_global_batch(settings, num_replicas), parsed.failed));
   problems.add(check_world(settings, world_size, parsed.failed));
-  if (!settings.checkpoint.load.empty()) return;
+  if (!settings.checkpoint->load.empty()) return;
   Settings resolved = settings;
   resolve(resolved, num_replicas);
   problems.add(validate_model(resolved, parsed.failed));

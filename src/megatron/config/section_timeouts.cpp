@@ -4,6 +4,7 @@
 #include <sstream>
 
 #include "megatron/base/words.h"
+#include "megatron/config/fault_tolerance_config.h"
 #include "megatron/config/field_values.h"
 
 namespace megatron {

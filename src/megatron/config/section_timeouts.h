@@ -8,9 +8,10 @@
 #include <string>
 
 #include "megatron/base/error.h"
-#include "megatron/config/settings.h"
 
 namespace megatron {
+
+struct FaultToleranceConfig;
 
 enum class RunSection : std::uint8_t { setup, step, checkpointing };
 inline constexpr std::array<const char*, 3> kRunSectionNames = {"setup", "step", "checkpointing"};

@@ -1,8 +1,11 @@
 // The names of the settings' enum values on the command line and in files.
 #pragma once
 
+#include "megatron/config/cp_comm_type.h"
 #include "megatron/config/field_values.h"
-#include "megatron/config/settings.h"
+#include "megatron/config/moe_config.h"
+#include "megatron/config/scheduler_config.h"
+#include "megatron/config/transformer_enums.h"
 
 namespace megatron {
 

@@ -1,6 +1,7 @@
 #include "megatron/config/settings_tables.h"
 
 #include "megatron/config/legacy_flags.h"
+#include "megatron/config/settings.h"
 
 namespace megatron {
 const FieldTable<Settings>& settings_table() {

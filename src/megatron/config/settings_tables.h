@@ -3,9 +3,23 @@
 #pragma once
 
 #include "megatron/config/field_table.h"
-#include "megatron/config/settings.h"
 
 namespace megatron {
+
+struct CheckpointConfig;
+struct DataConfig;
+struct FaultToleranceConfig;
+struct LoggerConfig;
+struct MemoryConfig;
+struct MoeConfig;
+struct OptimizerConfig;
+struct ParallelConfig;
+struct RerunConfig;
+struct SchedulerConfig;
+struct Settings;
+struct TokenizerConfig;
+struct TrainingConfig;
+struct TransformerConfig;
 
 const FieldTable<TransformerConfig>& transformer_table();
 const FieldTable<MoeConfig>& moe_table();

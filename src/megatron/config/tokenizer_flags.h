@@ -6,7 +6,7 @@
 #include <string>
 
 #include "megatron/config/command_line.h"
-#include "megatron/config/settings.h"
+#include "megatron/config/tokenizer_config.h"
 
 namespace megatron {
 

@@ -1,5 +1,7 @@
 // Declares the flags of the training loop: batches, length of the run, evaluation and stopping.
 #include "megatron/config/settings_tables.h"
+#include "megatron/config/size_limits.h"
+#include "megatron/config/training_config.h"
 
 namespace megatron {
 namespace {

@@ -9,19 +9,9 @@
 #include <vector>
 
 #include "megatron/config/moe_config.h"
+#include "megatron/config/transformer_enums.h"
 
 namespace megatron {
-
-/// Upper bounds of settings. Products of sizes within these bounds fit in 64 bits.
-inline constexpr std::int64_t kMaxSize = 1'000'000'000, kMaxLayers = 100'000,
-                              kMaxSamples = kMaxSize * kMaxSize;
-
-enum class Normalization { LayerNorm, RMSNorm };
-enum class PositionEmbedding { learned_absolute, rope, yarn, alibi, none };
-enum class Activation { gelu, gelu_tanh, relu, squared_relu, silu, quick_gelu };
-enum class NormPlacement { pre, post };
-enum class QkNormScope { head, all_heads };
-enum class RopeScaling { none, linear, llama3, yarn };
 
 /// The architecture and numerics of a transformer. It is read from flags, a checkpoint or
 /// config.json; resolve() sets the derived fields.

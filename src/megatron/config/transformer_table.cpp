@@ -2,6 +2,8 @@
 // dropout and initialization.
 #include "megatron/config/settings_enums.h"
 #include "megatron/config/settings_tables.h"
+#include "megatron/config/size_limits.h"
+#include "megatron/config/transformer_config.h"
 
 namespace megatron {
 namespace {

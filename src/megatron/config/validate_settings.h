@@ -6,9 +6,11 @@
 #include <string>
 
 #include "megatron/config/problems.h"
-#include "megatron/config/settings.h"
 
 namespace megatron {
+
+struct Settings;
+struct TransformerConfig;
 
 using FieldNames = std::set<std::string, std::less<>>;
 

@@ -4,8 +4,12 @@
 #include <initializer_list>
 
 #include "megatron/config/batch_schedule.h"
+#include "megatron/config/checkpoint_config.h"
+#include "megatron/config/parallel_config.h"
 #include "megatron/config/pipeline_rules.h"
 #include "megatron/config/rule.h"
+#include "megatron/config/settings.h"
+#include "megatron/config/training_config.h"
 #include "megatron/schedules/hybrid_context_schedule.h"
 
 namespace megatron {
@@ -47,15 +51,15 @@ void check_global_batch(const TrainingConfig& t, std::int64_t num_replicas, Prob
 
 /// Checks the sizes of a ramp or step schedule, unless a checkpoint determines the first one.
 void check_schedule(const Settings& s, std::int64_t num_replicas, Problems& problems) {
-  const auto alone = batches(s.training, 1), here = batches(s.training, num_replicas);
-  if (!here || here->is_constant() || !s.checkpoint.load.empty() || alone->indivisible_size(0))
+  const auto alone = batches(*s.training, 1), here = batches(*s.training, num_replicas);
+  if (!here || here->is_constant() || !s.checkpoint->load.empty() || alone->indivisible_size(0))
     return;
   const auto size = here->indivisible_size(0);
-  if (!size || *size == s.training.global_batch_size) return;
-  problems.add({s.training.step_batch_size_schedule.empty() ? "--rampup-batch-size"
-                                                            : "--step-batch-size-schedule",
+  if (!size || *size == s.training->global_batch_size) return;
+  problems.add({s.training->step_batch_size_schedule.empty() ? "--rampup-batch-size"
+                                                             : "--step-batch-size-schedule",
                 "a batch of " + text_of(*size) + " is no multiple of " +
-                    unit_text(s.training.micro_batch_size, num_replicas),
+                    unit_text(s.training->micro_batch_size, num_replicas),
                 "choose sizes that are"});
 }
 
@@ -73,8 +77,8 @@ void check_first_batch(const TrainingConfig& t, std::int64_t num_replicas, Probl
 
 /// Checks the microbatches of the first step, unless a checkpoint determines the first step.
 void check_pipeline(const Settings& s, std::int64_t num_replicas, Problems& problems) {
-  const auto here = batches(s.training, num_replicas);
-  if (!here || (!here->is_constant() && !s.checkpoint.load.empty())) return;
+  const auto here = batches(*s.training, num_replicas);
+  if (!here || (!here->is_constant() && !s.checkpoint->load.empty())) return;
   problems.add(check_pipeline_batches(s, here->at(0).num_microbatches));
 }
 
@@ -103,17 +107,17 @@ void check_instances(const ParallelConfig& parallel, std::int64_t num_replicas,
 
 /// Checks that a document as long as a sample fits the ranks that may share it.
 void check_hybrid_context(const Settings& s, std::int64_t num_replicas, Problems& problems) {
-  const ParallelConfig& p = s.parallel;
+  const ParallelConfig& p = *s.parallel;
   if (!p.hybrid_context_parallel || p.max_seqlen_per_dp_cp_rank < 1) return;
   const std::int64_t ranks = num_replicas * p.context_parallel_size,
                      block = largest_context_block(ranks),
                      multiple = p.sequence_parallel ? p.tensor_model_parallel_size : 1,
-                     needed = padded_length(s.training.seq_length, block, multiple) / block;
+                     needed = padded_length(s.training->seq_length, block, multiple) / block;
   if (needed <= p.max_seqlen_per_dp_cp_rank) return;
   problems.add({"--max-seqlen-per-dp-cp-rank",
                 text_of(p.max_seqlen_per_dp_cp_rank) + " tokens on each of " + text_of(block) +
                     (block == ranks ? "" : " (of " + text_of(ranks) + ")") +
-                    " ranks hold no document of --seq-length " + text_of(s.training.seq_length),
+                    " ranks hold no document of --seq-length " + text_of(s.training->seq_length),
                 "use at least " + text_of(needed) +
                     (block == ranks ? "" : ", or a power of two of ranks with the same weights")});
 }
@@ -130,29 +134,33 @@ Problems check_world(const Settings& settings, std::int64_t world_size, const Fi
       skip, {"tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size",
              "expert_model_parallel_size", "expert_tensor_parallel_size"});
   if (!has_degrees) return {};
-  Problems problems = check_mesh_sizes(mesh_sizes(settings.parallel), world_size);
+  Problems problems = check_mesh_sizes(mesh_sizes(*settings.parallel), world_size);
   if (!problems.empty()) return problems;
   const std::int64_t num_replicas = data_parallel_size(settings, world_size);
   if (all_readable(skip, {"num_distributed_optimizer_instances"}))
-    check_instances(settings.parallel, num_replicas, problems);
+    check_instances(*settings.parallel, num_replicas, problems);
   if (all_readable(skip, {"hybrid_context_parallel", "max_seqlen_per_dp_cp_rank", "seq_length",
                           "sequence_parallel"}))
     check_hybrid_context(settings, num_replicas, problems);
   const bool has_batches =
-      settings.training.micro_batch_size > 0 &&
+      settings.training->micro_batch_size > 0 &&
       all_readable(skip, {"micro_batch_size", "global_batch_size", "seq_length",
                           "rampup_batch_size", "step_batch_size_schedule"});
   if (!has_batches) return problems;
-  check_global_batch(settings.training, num_replicas, problems);
+  check_global_batch(*settings.training, num_replicas, problems);
   check_schedule(settings, num_replicas, problems);
-  check_first_batch(settings.training, num_replicas, problems);
+  check_first_batch(*settings.training, num_replicas, problems);
   if (all_readable(skip, {"num_layers", "pipeline_schedule", "num_virtual_stages_per_pipeline_rank",
                           "num_layers_per_virtual_pipeline_stage", "pipeline_model_parallel_layout",
                           "microbatch_group_size_per_virtual_pipeline_stage"}))
     check_pipeline(settings, num_replicas, problems);
   if (all_readable(skip, {"eval_global_batch_size", "eval_micro_batch_size"}))
-    check_evaluation(settings.training, num_replicas, problems);
+    check_evaluation(*settings.training, num_replicas, problems);
   return problems;
+}
+
+std::int64_t data_parallel_size(const Settings& settings, std::int64_t world_size) {
+  return data_parallel_size(mesh_sizes(*settings.parallel), world_size);
 }
 
 }  // namespace megatron

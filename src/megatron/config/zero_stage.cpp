@@ -4,6 +4,8 @@
 #include <array>
 #include <string>
 
+#include "megatron/config/parallel_config.h"
+
 namespace megatron {
 
 int stage_of_strategy(const std::string& strategy) {

@@ -4,9 +4,9 @@
 
 #include <string>
 
-#include "megatron/config/settings.h"
-
 namespace megatron {
+
+struct ParallelConfig;
 
 /// Returns 0: nothing, 1: optimizer state, 2: and gradients, 3: and weights.
 int zero_stage(const ParallelConfig& config);

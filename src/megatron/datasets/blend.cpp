@@ -8,6 +8,7 @@
 #include "megatron/base/files.h"
 #include "megatron/base/json.h"
 #include "megatron/base/words.h"
+#include "megatron/config/data_config.h"
 #include "megatron/datasets/split.h"
 
 namespace megatron {

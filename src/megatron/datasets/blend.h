@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "megatron/config/settings.h"
-
 namespace megatron {
+
+struct DataConfig;
 
 /// Path prefixes with weights. Without weights, every dataset is weighted by its size.
 struct Blend {

@@ -7,6 +7,8 @@
 #include "megatron/base/format.h"
 #include "megatron/config/batch_schedule.h"
 #include "megatron/config/blend_schedule.h"
+#include "megatron/config/data_config.h"
+#include "megatron/config/training_config.h"
 #include "megatron/datasets/blend.h"
 #include "megatron/datasets/split.h"
 

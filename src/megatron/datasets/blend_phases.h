@@ -7,9 +7,11 @@
 #include <vector>
 
 #include "megatron/config/data_phase.h"
-#include "megatron/config/settings.h"
 
 namespace megatron {
+
+struct DataConfig;
+struct TrainingConfig;
 
 /// One mixture of the sources of a blend.
 struct BlendPhase {

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "megatron/base/error.h"
+#include "megatron/config/data_config.h"
 #include "megatron/datasets/bert_dataset.h"
 #include "megatron/datasets/blend.h"
 #include "megatron/datasets/blended_dataset.h"

@@ -12,7 +12,6 @@
 #include <vector>
 
 #include "megatron/base/storage/remote_storage.h"
-#include "megatron/config/settings.h"
 #include "megatron/datasets/blend_phases.h"
 #include "megatron/datasets/dataset.h"
 #include "megatron/datasets/split.h"
@@ -22,6 +21,8 @@
 #include "megatron/tokenizers/tokenizer_files.h"
 
 namespace megatron {
+
+struct DataConfig;
 
 /// The properties of a tokenizer that datasets use.
 struct DataTokenizer {

@@ -1,6 +1,7 @@
 #include "megatron/datasets/encoder_identity.h"
 
 #include "megatron/config/settings_tables.h"
+#include "megatron/config/tokenizer_config.h"
 #include "megatron/datasets/index_stamp.h"
 #include "megatron/tokenizers/tokenizer.h"
 #include "megatron/tokenizers/tokenizer_files.h"

@@ -4,9 +4,10 @@
 #include <string>
 
 #include "megatron/base/files.h"
-#include "megatron/config/settings.h"
 
 namespace megatron {
+
+struct TokenizerConfig;
 
 /// Returns a line with the path of a file, its size and its time. Both are 0 where there is none.
 std::string file_identity(const fs::path& path);

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "megatron/base/error.h"
+#include "megatron/config/data_config.h"
 #include "megatron/tokenizers/utf8.h"
 
 namespace megatron {

@@ -8,7 +8,7 @@
 #include <span>
 #include <vector>
 
-#include "megatron/config/settings.h"
+#include "megatron/config/data_config.h"
 #include "megatron/datasets/random_state.h"
 #include "megatron/tokenizers/tokenizer.h"
 

@@ -9,11 +9,14 @@
 #include <string>
 #include <vector>
 
-#include "megatron/config/settings.h"
 #include "megatron/datasets/builder.h"
 #include "megatron/datasets/unique_description.h"
 
 namespace megatron {
+
+struct Settings;
+struct TokenizerConfig;
+struct TrainingConfig;
 
 /// Returns the number of samples of the train, validation and test splits, as Megatron sizes them.
 /// Train covers the phase of the data that follows `iteration`, which is the whole run without

@@ -8,6 +8,9 @@
 #include <string>
 #include <utility>
 
+#include "megatron/config/settings.h"
+#include "megatron/config/tokenizer_config.h"
+
 namespace megatron {
 namespace {
 

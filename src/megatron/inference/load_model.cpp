@@ -4,9 +4,13 @@
 #include <utility>
 
 #include "megatron/base/error.h"
+#include "megatron/config/parallel_config.h"
 #include "megatron/config/pipeline_layout.h"
+#include "megatron/config/settings.h"
+#include "megatron/config/transformer_config.h"
 #include "megatron/config/validate_settings.h"
 #include "megatron/models/model_family.h"
+#include "megatron/parallel/rank.h"
 #include "megatron/pipeline/pipelined_logits.h"
 
 namespace megatron {

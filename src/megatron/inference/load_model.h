@@ -11,6 +11,7 @@
 
 #include "megatron/checkpoint/checkpoint.h"
 #include "megatron/config/inference_options.h"
+#include "megatron/config/parallel_config.h"
 #include "megatron/models/language_model.h"
 #include "megatron/parallel/rank.h"
 #include "megatron/params/param_store.h"

@@ -8,6 +8,8 @@
 #include "megatron/base/error.h"
 #include "megatron/base/json.h"
 #include "megatron/checkpoint/checkpoint_tokenizer.h"
+#include "megatron/config/settings.h"
+#include "megatron/config/tokenizer_config.h"
 #include "megatron/tokenizers/tokenizer_files.h"
 
 namespace megatron {

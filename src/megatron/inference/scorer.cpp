@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "megatron/base/error.h"
+#include "megatron/config/transformer_config.h"
 #include "megatron/inference/check_logits.h"
 #include "megatron/inference/token_ids.h"
 

@@ -8,9 +8,9 @@
 #include <span>
 #include <string>
 
-#include "megatron/config/settings.h"
-
 namespace megatron {
+
+struct TransformerConfig;
 
 /// Returns the maximum number of tokens in a sequence: max_position_embeddings with learned
 /// positions, otherwise the largest int64 (no limit).

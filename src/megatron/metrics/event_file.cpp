@@ -13,9 +13,9 @@
 #include "megatron/base/files.h"
 #include "megatron/base/format.h"
 #include "megatron/base/machine.h"
+#include "megatron/base/protobuf.h"
 #include "megatron/base/wall_clock.h"
 #include "megatron/metrics/deleted_file.h"
-#include "megatron/metrics/protobuf.h"
 
 namespace megatron {
 namespace {

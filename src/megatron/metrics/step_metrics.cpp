@@ -4,6 +4,9 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "megatron/config/memory_config.h"
+#include "megatron/config/settings.h"
+
 namespace megatron {
 namespace {
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "megatron/config/settings.h"
+#include "megatron/config/logger_config.h"
 #include "megatron/metrics/event_file.h"
 #include "megatron/metrics/metrics_writer.h"
 #include "megatron/metrics/step_metrics.h"

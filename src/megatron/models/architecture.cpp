@@ -6,8 +6,11 @@
 #include <nlohmann/json.hpp>
 
 #include "megatron/base/error.h"
+#include "megatron/config/moe_config.h"
 #include "megatron/config/resolve.h"
 #include "megatron/config/settings_enums.h"
+#include "megatron/config/transformer_config.h"
+#include "megatron/config/transformer_enums.h"
 #include "megatron/config/validate_settings.h"
 
 namespace megatron {

@@ -9,9 +9,10 @@
 
 #include "megatron/base/json.h"
 #include "megatron/config/field_table.h"
-#include "megatron/config/settings.h"
 
 namespace megatron {
+
+struct TransformerConfig;
 
 /// Returns the members that decide shapes or the forward function. Except for moe_layers, the name
 /// of a member is that of its flag.

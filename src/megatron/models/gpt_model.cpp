@@ -11,6 +11,8 @@
 #include <vector>
 
 #include "megatron/base/error.h"
+#include "megatron/config/transformer_config.h"
+#include "megatron/config/transformer_enums.h"
 #include "megatron/models/model_part.h"
 #include "megatron/nn/embedding.h"
 #include "megatron/nn/mlp.h"
@@ -20,6 +22,7 @@
 #include "megatron/nn/transformer_layer.h"
 #include "megatron/ops/kernel_type.h"
 #include "megatron/ops/rotary.h"
+#include "megatron/parallel/rank.h"
 
 namespace megatron {
 namespace {

@@ -6,9 +6,11 @@
 
 #include "megatron/models/language_model.h"
 #include "megatron/models/make_model_options.h"
-#include "megatron/parallel/rank.h"
 
 namespace megatron {
+
+struct Rank;
+struct TransformerConfig;
 
 /// Declares a GPT, or the pipeline stages of it that `rank` holds. `config` must be resolved and
 /// valid. Bind the parameters, which Module::visit reaches, to a ParamStore before use. When

@@ -9,13 +9,13 @@
 #include <utility>
 #include <vector>
 
-#include "megatron/config/transformer_config.h"
 #include "megatron/nn/microbatch.h"
 #include "megatron/nn/module.h"
 #include "megatron/nn/unit_hooks.h"
 
 namespace megatron {
 
+struct TransformerConfig;
 class MoeLayer;
 
 /// A model, or the pipeline stages of one that this rank holds.

@@ -1,5 +1,9 @@
 #include "megatron/models/model_cost.h"
 
+#include "megatron/config/moe_config.h"
+#include "megatron/config/transformer_config.h"
+#include "megatron/config/transformer_enums.h"
+
 namespace megatron {
 namespace {
 

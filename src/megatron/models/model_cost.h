@@ -6,9 +6,9 @@
 #include <cstdint>
 #include <string>
 
-#include "megatron/config/transformer_config.h"
-
 namespace megatron {
+
+struct TransformerConfig;
 
 /// The dimensions of a model that the formulas use.
 struct ModelDimensions {

@@ -9,9 +9,11 @@
 #include "megatron/models/language_model.h"
 #include "megatron/models/make_model_options.h"
 #include "megatron/models/model_cost.h"
-#include "megatron/parallel/rank.h"
 
 namespace megatron {
+
+struct Rank;
+struct TransformerConfig;
 
 struct ModelFamily {
   std::string_view name;   ///< as in `megatron pretrain <name>`

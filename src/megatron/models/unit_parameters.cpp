@@ -1,16 +1,19 @@
 #include "megatron/models/unit_parameters.h"
 
 #include "megatron/base/error.h"
+#include "megatron/config/memory_config.h"
 #include "megatron/config/offload_plan.h"
+#include "megatron/config/settings.h"
 #include "megatron/config/zero_stage.h"
+#include "megatron/parallel/rank.h"
 
 namespace megatron {
 
 UnitParameters unit_parameters(Model& model, const Settings& settings, const Rank& rank,
                                const PipelineLayout& layout) {
   UnitParameters units;
-  const OffloadConfig& offload = settings.memory.offload;
-  if (zero_stage(settings.parallel) > 1 || offload.cpu_offloading_weights)
+  const OffloadConfig& offload = settings.memory->offload;
+  if (zero_stage(*settings.parallel) > 1 || offload.cpu_offloading_weights)
     units.starts = unit_starts(model);
   if (!offload.cpu_offloading_weights) return units;
   const std::vector<Module*> layers = model.layers();

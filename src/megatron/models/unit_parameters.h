@@ -5,11 +5,12 @@
 #include <unordered_set>
 
 #include "megatron/config/pipeline_layout.h"
-#include "megatron/config/settings.h"
 #include "megatron/models/model.h"
-#include "megatron/parallel/rank.h"
 
 namespace megatron {
+
+struct Rank;
+struct Settings;
 
 /// For ParamStore::Options.
 struct UnitParameters {

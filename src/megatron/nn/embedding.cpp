@@ -3,11 +3,14 @@
 #include <ATen/TensorOperators.h>
 
 #include "megatron/base/error.h"
+#include "megatron/config/transformer_config.h"
+#include "megatron/config/transformer_enums.h"
 #include "megatron/ops/differentiable.h"
 #include "megatron/ops/dropout.h"
 #include "megatron/ops/embedding.h"
 #include "megatron/ops/kernel_type.h"
 #include "megatron/ops/tensor_parallel_mappings.h"
+#include "megatron/parallel/rank.h"
 #include "megatron/params/weight_init.h"
 
 namespace megatron {

@@ -3,12 +3,14 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "megatron/config/transformer_config.h"
 #include "megatron/nn/forward_context.h"
 #include "megatron/nn/module.h"
-#include "megatron/parallel/rank.h"
+#include "megatron/parallel/axis.h"
 
 namespace megatron {
+
+struct Rank;
+struct TransformerConfig;
 
 /// Returns the rows of `weight` [vocabulary, h] for int64 ids of any shape, as [..., h]. Rows that
 /// another rank holds are zero. Backward adds the gradient row by row in order.

@@ -10,14 +10,14 @@
 
 #include "megatron/config/offload_plan.h"
 #include "megatron/config/recompute_plan.h"
-#include "megatron/config/transformer_config.h"
 #include "megatron/nn/forward_context.h"
 #include "megatron/nn/module.h"
 #include "megatron/nn/norm.h"
-#include "megatron/parallel/rank.h"
 
 namespace megatron {
 
+struct Rank;
+struct TransformerConfig;
 class MoeLayer;
 
 /// The constructor arguments of a block. `config` and `rank` must outlive the model.

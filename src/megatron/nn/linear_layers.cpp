@@ -1,6 +1,9 @@
 #include "megatron/nn/linear_layers.h"
 
+#include "megatron/config/transformer_config.h"
+#include "megatron/config/transformer_enums.h"
 #include "megatron/nn/linear.h"
+#include "megatron/parallel/rank.h"
 #include "megatron/params/weight_init.h"
 
 namespace megatron {

@@ -7,15 +7,16 @@
 #include <optional>
 #include <string_view>
 
-#include "megatron/config/transformer_config.h"
 #include "megatron/nn/activation.h"
 #include "megatron/nn/forward_context.h"
 #include "megatron/nn/linear_exchange.h"
 #include "megatron/nn/module.h"
 #include "megatron/nn/norm.h"
-#include "megatron/parallel/rank.h"
 
 namespace megatron {
+
+struct Rank;
+struct TransformerConfig;
 
 /// y = x·Wᵀ + b with W [out, in] sharded over its rows. The layer can own the weights of the norm
 /// before it, under Transformer Engine's names (layer_norm_weight, layer_norm_bias); the enclosing

@@ -1,5 +1,7 @@
 #include "megatron/nn/mlp.h"
 
+#include "megatron/config/transformer_config.h"
+
 namespace megatron {
 namespace {
 
@@ -18,6 +20,9 @@ ColumnParallelLinear::Options fc1_options(const LayerArguments& arguments, std::
 }
 
 }  // namespace
+
+Mlp::Mlp(Module* parent, std::string_view name, const LayerArguments& arguments)
+    : Mlp(parent, name, arguments, arguments.config.ffn_hidden_size) {}
 
 Mlp::Mlp(Module* parent, std::string_view name, const LayerArguments& arguments, std::int64_t width)
     : FeedForward(parent, name),

@@ -7,11 +7,12 @@
 
 namespace megatron {
 
+struct TransformerConfig;
+
 /// The MLP of a transformer layer, sharded over tp.
 class Mlp : public FeedForward {
  public:
-  Mlp(Module* parent, std::string_view name, const LayerArguments& arguments)
-      : Mlp(parent, name, arguments, arguments.config.ffn_hidden_size) {}
+  Mlp(Module* parent, std::string_view name, const LayerArguments& arguments);
   /// An MLP with `width` hidden channels.
   Mlp(Module* parent, std::string_view name, const LayerArguments& arguments, std::int64_t width);
   NormWeights input_norm() const override { return linear_fc1_.input_norm(); }

@@ -5,10 +5,13 @@
 
 #include <optional>
 
+#include "megatron/config/transformer_config.h"
+#include "megatron/config/transformer_enums.h"
 #include "megatron/ops/differentiable.h"
 #include "megatron/ops/dropout.h"
 #include "megatron/ops/kernel_type.h"
 #include "megatron/ops/norm_rows.h"
+#include "megatron/parallel/rank.h"
 
 namespace megatron {
 namespace {

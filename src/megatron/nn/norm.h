@@ -6,12 +6,14 @@
 
 #include <string_view>
 
-#include "megatron/config/transformer_config.h"
+#include "megatron/config/transformer_enums.h"
 #include "megatron/nn/module.h"
 #include "megatron/ops/random_site.h"
-#include "megatron/parallel/rank.h"
 
 namespace megatron {
+
+struct Rank;
+struct TransformerConfig;
 
 /// Kind and constants of a norm.
 struct NormOptions {

@@ -1,9 +1,11 @@
 // b samples, s positions, h hidden channels, v vocabulary.
 #include "megatron/nn/output_head.h"
 
+#include "megatron/config/transformer_config.h"
 #include "megatron/ops/kernel_type.h"
 #include "megatron/ops/matmul.h"
 #include "megatron/ops/tensor_parallel_mappings.h"
+#include "megatron/parallel/rank.h"
 #include "megatron/params/weight_init.h"
 
 namespace megatron {

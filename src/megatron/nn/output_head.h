@@ -6,13 +6,14 @@
 
 #include <string_view>
 
-#include "megatron/config/transformer_config.h"
 #include "megatron/nn/loss.h"
 #include "megatron/nn/microbatch.h"
 #include "megatron/nn/module.h"
-#include "megatron/parallel/rank.h"
 
 namespace megatron {
+
+struct Rank;
+struct TransformerConfig;
 
 /// A weight [padded vocabulary, h] for the output only: that of an untied model, or the copy of the
 /// word embeddings on a rank that needs them for nothing else.

@@ -1,9 +1,12 @@
 #include "megatron/nn/query_key_norm.h"
 
 #include "megatron/base/error.h"
+#include "megatron/config/transformer_config.h"
+#include "megatron/config/transformer_enums.h"
 #include "megatron/ops/differentiable.h"
 #include "megatron/ops/kernel_type.h"
 #include "megatron/parallel/collectives.h"
+#include "megatron/parallel/rank.h"
 
 namespace megatron {
 namespace {

@@ -6,6 +6,7 @@
 
 #include <string_view>
 
+#include "megatron/config/transformer_enums.h"
 #include "megatron/nn/layer_spec.h"
 #include "megatron/nn/norm.h"
 

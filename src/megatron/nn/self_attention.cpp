@@ -8,9 +8,12 @@
 #include <string>
 
 #include "megatron/base/error.h"
+#include "megatron/config/transformer_config.h"
+#include "megatron/config/transformer_enums.h"
 #include "megatron/ops/context_parallel_attention.h"
 #include "megatron/ops/differentiable.h"
 #include "megatron/ops/rotary.h"
+#include "megatron/parallel/rank.h"
 
 namespace megatron {
 namespace {

@@ -12,6 +12,8 @@
 
 namespace megatron {
 
+struct TransformerConfig;
+
 /// The attention block of a transformer layer, sharded over tp by query groups.
 class SelfAttention : public Mixer {
  public:

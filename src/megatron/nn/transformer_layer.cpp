@@ -3,8 +3,11 @@
 #include <optional>
 #include <string>
 
+#include "megatron/config/transformer_config.h"
+#include "megatron/config/transformer_enums.h"
 #include "megatron/nn/recomputed_block.h"
 #include "megatron/ops/recomputed_outputs.h"
+#include "megatron/parallel/rank.h"
 
 namespace megatron {
 namespace {

@@ -10,6 +10,8 @@
 
 namespace megatron {
 
+struct TransformerConfig;
+
 /// One layer: a mixer and a feed-forward block with residual adds and norms.
 class TransformerLayer : public Module {
  public:

@@ -18,6 +18,8 @@
 #include "kernels/cpu/activation_kernels.h"
 #include "kernels/cpu/column_sums.h"
 #include "megatron/base/error.h"
+#include "megatron/config/transformer_config.h"
+#include "megatron/config/transformer_enums.h"
 #include "megatron/ops/column_sums.h"
 #include "megatron/ops/differentiable.h"
 #include "megatron/ops/kernel_type.h"

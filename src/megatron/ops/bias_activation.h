@@ -5,9 +5,11 @@
 
 #include <optional>
 
-#include "megatron/config/transformer_config.h"
+#include "megatron/config/transformer_enums.h"
 
 namespace megatron {
+
+struct TransformerConfig;
 
 /// Describes f(x), or f(gate)·(up + linear_offset) when `gated`, for x [..., 2f] = [gate | up].
 /// `gelu` is the erf form, `gelu_tanh` the tanh form, and `quick_gelu` is x·σ(1.702·x). A clamp C

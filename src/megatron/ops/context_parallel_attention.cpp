@@ -5,6 +5,7 @@
 #include <ATen/ops/index_select.h>
 
 #include "megatron/base/error.h"
+#include "megatron/config/cp_comm_type.h"
 #include "megatron/ops/row_exchange.h"
 #include "megatron/ops/tensor_parallel_mappings.h"
 

@@ -16,6 +16,8 @@
 
 #include "kernels/cpu/row_kernels.h"
 #include "megatron/base/error.h"
+#include "megatron/config/transformer_config.h"
+#include "megatron/config/transformer_enums.h"
 #include "megatron/ops/cuda_row_operations.h"
 #include "megatron/ops/differentiable.h"
 #include "megatron/ops/kernel_type.h"

@@ -6,9 +6,9 @@
 
 #include <cstdint>
 
-#include "megatron/config/transformer_config.h"
-
 namespace megatron {
+
+struct TransformerConfig;
 
 /// The angle per position of each channel pair.
 struct RotaryFrequencies {

@@ -9,6 +9,7 @@
 #include <cstddef>
 
 #include "megatron/base/error.h"
+#include "megatron/config/optimizer_config.h"
 #include "megatron/parallel/comm.h"
 
 namespace megatron {

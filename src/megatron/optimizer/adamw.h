@@ -3,11 +3,12 @@
 
 #include <memory>
 
-#include "megatron/config/optimizer_config.h"
 #include "megatron/optimizer/main_parameters.h"
 #include "megatron/optimizer/update_rule.h"
 
 namespace megatron {
+
+struct OptimizerConfig;
 
 /// Creates the rule for the selected parameters of `store`, which must outlive it, as must `main`.
 std::unique_ptr<UpdateRule> make_adamw(const OptimizerConfig& config, const ParamStore& store,

@@ -1,6 +1,7 @@
 #include "megatron/optimizer/check_optimizer_config.h"
 
 #include "megatron/base/error.h"
+#include "megatron/config/optimizer_config.h"
 
 namespace megatron {
 namespace {

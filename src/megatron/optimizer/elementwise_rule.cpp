@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "megatron/base/error.h"
+#include "megatron/config/optimizer_config.h"
 #include "megatron/ops/kernel_type.h"
 #include "megatron/optimizer/copy_to_device.h"
 

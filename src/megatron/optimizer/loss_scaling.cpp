@@ -1,5 +1,8 @@
 #include "megatron/optimizer/loss_scaling.h"
 
+#include "megatron/config/loss_scale_config.h"
+#include "megatron/config/training_config.h"
+
 namespace megatron {
 
 LossScaling loss_scaling(const TrainingConfig& training) {

@@ -4,9 +4,9 @@
 
 #include <cstdint>
 
-#include "megatron/config/settings.h"
-
 namespace megatron {
+
+struct TrainingConfig;
 
 struct LossScaling {
   double initial = 1;

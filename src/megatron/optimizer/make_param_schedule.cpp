@@ -4,6 +4,10 @@
 
 #include "megatron/base/error.h"
 #include "megatron/config/batch_schedule.h"
+#include "megatron/config/optimizer_config.h"
+#include "megatron/config/scheduler_config.h"
+#include "megatron/config/settings.h"
+#include "megatron/config/training_config.h"
 #include "megatron/optimizer/param_scheduler.h"
 
 namespace megatron {
@@ -131,10 +135,10 @@ ParamSchedule make_param_schedule(const SchedulerConfig& scheduler, const Traini
 }
 
 ParamSchedule make_param_schedule(const Settings& settings) {
-  ParamSchedule schedule =
-      make_param_schedule(settings.scheduler, settings.training, settings.optimizer.weight_decay);
-  schedule.decoupled_max_lr = settings.optimizer.decoupled_lr;
-  schedule.decoupled_min_lr = settings.optimizer.decoupled_min_lr.value_or(schedule.min_lr);
+  ParamSchedule schedule = make_param_schedule(*settings.scheduler, *settings.training,
+                                               settings.optimizer->weight_decay);
+  schedule.decoupled_max_lr = settings.optimizer->decoupled_lr;
+  schedule.decoupled_min_lr = settings.optimizer->decoupled_min_lr.value_or(schedule.min_lr);
   return schedule;
 }
 

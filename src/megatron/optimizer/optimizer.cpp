@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "megatron/base/error.h"
+#include "megatron/config/optimizer_config.h"
 #include "megatron/optimizer/adafactor.h"
 #include "megatron/optimizer/adamw.h"
 #include "megatron/optimizer/check_optimizer_config.h"

@@ -14,7 +14,6 @@
 #include <string>
 #include <vector>
 
-#include "megatron/config/optimizer_config.h"
 #include "megatron/optimizer/loss_scaling.h"
 #include "megatron/optimizer/main_parameters.h"
 #include "megatron/optimizer/optimizer_state.h"
@@ -23,6 +22,8 @@
 #include "megatron/params/param_store.h"
 
 namespace megatron {
+
+struct OptimizerConfig;
 
 class Optimizer {
  public:

@@ -5,6 +5,7 @@
 #include <numbers>
 
 #include "megatron/base/error.h"
+#include "megatron/config/scheduler_config.h"
 #include "megatron/optimizer/param_scheduler.h"
 
 namespace megatron {

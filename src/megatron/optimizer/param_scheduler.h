@@ -7,9 +7,12 @@
 #include <string>
 
 #include "megatron/base/json.h"
-#include "megatron/config/settings.h"
+#include "megatron/config/scheduler_config.h"
 
 namespace megatron {
+
+struct Settings;
+struct TrainingConfig;
 
 /// The schedule as plain data. Steps are samples: iteration flags are multiplied by the global
 /// batch size.

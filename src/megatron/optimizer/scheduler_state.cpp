@@ -4,6 +4,7 @@
 
 #include "megatron/base/error.h"
 #include "megatron/config/field_values.h"
+#include "megatron/config/scheduler_config.h"
 #include "megatron/config/settings_enums.h"
 #include "megatron/optimizer/param_scheduler.h"
 

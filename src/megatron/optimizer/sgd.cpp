@@ -1,5 +1,6 @@
 #include "megatron/optimizer/sgd.h"
 
+#include "megatron/config/optimizer_config.h"
 #include "megatron/optimizer/elementwise_rule.h"
 #include "megatron/optimizer/optimizer_operations.h"
 

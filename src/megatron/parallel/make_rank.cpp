@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "megatron/base/error.h"
+#include "megatron/parallel/rank.h"
 
 namespace megatron {
 namespace {

@@ -3,9 +3,10 @@
 
 #include "megatron/parallel/communicators.h"
 #include "megatron/parallel/mesh.h"
-#include "megatron/parallel/rank.h"
 
 namespace megatron {
+
+struct Rank;
 
 struct RankOptions {
   c10::Device device{c10::kCPU};

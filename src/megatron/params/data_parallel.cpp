@@ -3,8 +3,10 @@
 #include <algorithm>
 
 #include "megatron/base/error.h"
+#include "megatron/config/parallel_config.h"
 #include "megatron/config/zero_stage.h"
 #include "megatron/parallel/communicators.h"
+#include "megatron/parallel/rank.h"
 
 namespace megatron {
 namespace {

@@ -6,12 +6,12 @@
 #include <optional>
 #include <string>
 
-#include "megatron/config/settings.h"
 #include "megatron/parallel/axis.h"
-#include "megatron/parallel/rank.h"
 
 namespace megatron {
 
+struct Rank;
+struct ParallelConfig;
 class Communicators;
 
 /// What the ranks of a shard axis divide among them (Rajbhandari et al. 2020); each value includes

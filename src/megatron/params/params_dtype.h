@@ -3,9 +3,9 @@
 
 #include <c10/core/ScalarType.h>
 
-#include "megatron/config/settings.h"
-
 namespace megatron {
+
+struct TrainingConfig;
 
 /// Returns the dtype of the weights that layers compute with.
 inline c10::ScalarType params_dtype(const TrainingConfig& training) {

@@ -1,27 +1,32 @@
 #include "megatron/params/store_options.h"
 
+#include "megatron/config/optimizer_config.h"
+#include "megatron/config/settings.h"
+#include "megatron/config/training_config.h"
+#include "megatron/parallel/rank.h"
+
 namespace megatron {
 
 ParamStore::Options store_options(const Settings& settings, const Rank& rank, c10::ScalarType dtype,
                                   Communicators* communicators) {
-  const TrainingConfig& training = settings.training;
+  const TrainingConfig& training = *settings.training;
   const bool has_bf16_gradients =
-      training.grad_reduce_in_bf16 || settings.optimizer.main_grads_dtype == "bf16";
+      training.grad_reduce_in_bf16 || settings.optimizer->main_grads_dtype == "bf16";
   ParamStore::Options options{
       .device = rank.device,
       .dtype = dtype,
       .grad_dtype = has_bf16_gradients     ? at::kBFloat16
                     : dtype == at::kDouble ? at::kDouble
                                            : at::kFloat,
-      .has_grad_error_feedback = settings.optimizer.main_grads_error_feedback,
+      .has_grad_error_feedback = settings.optimizer->main_grads_error_feedback,
       .with_gradients = !training.skip_train,
-      .data_parallel = data_parallel(settings.parallel, rank, communicators),
+      .data_parallel = data_parallel(*settings.parallel, rank, communicators),
       .model = rank.model,
       .embedding = rank.embedding};
   if (rank.ep.size > 1 || rank.etp.size != rank.tp.size)
-    options.experts = expert_groups(settings.parallel, rank, communicators);
+    options.experts = expert_groups(*settings.parallel, rank, communicators);
   // Adafactor needs the sums over rows and columns of whole matrices.
-  const bool needs_whole = settings.optimizer.optimizer == "adafactor";
+  const bool needs_whole = settings.optimizer->optimizer == "adafactor";
   options.data_parallel.keeps_parameters_whole = needs_whole;
   if (options.experts) options.experts->data_parallel.keeps_parameters_whole = needs_whole;
   return options;

@@ -1,11 +1,12 @@
 // How a run's settings bind the weights of a rank.
 #pragma once
 
-#include "megatron/config/settings.h"
-#include "megatron/parallel/rank.h"
 #include "megatron/params/param_store.h"
 
 namespace megatron {
+
+struct Rank;
+struct Settings;
 
 /// Returns the device, the dtypes of weights (`dtype`) and main gradients, and the axes that share
 /// them. Collective as data_parallel() and expert_groups() are, which take `communicators`.

@@ -2,6 +2,8 @@
 
 #include <cmath>
 
+#include "megatron/config/transformer_config.h"
+
 namespace megatron {
 
 Init embedding_init(const TransformerConfig& config) {

@@ -2,10 +2,11 @@
 // into the residual stream, or Glorot.
 #pragma once
 
-#include "megatron/config/transformer_config.h"
 #include "megatron/params/parameter.h"
 
 namespace megatron {
+
+struct TransformerConfig;
 
 /// Initialisation of word and position embeddings.
 Init embedding_init(const TransformerConfig& config);

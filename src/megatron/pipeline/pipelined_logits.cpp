@@ -6,8 +6,10 @@
 #include <utility>
 
 #include "megatron/base/error.h"
+#include "megatron/config/transformer_config.h"
 #include "megatron/models/model_part.h"
 #include "megatron/parallel/collectives.h"
+#include "megatron/parallel/rank.h"
 
 namespace megatron {
 

@@ -4,9 +4,12 @@
 
 #include "megatron/config/pipeline_layout.h"
 #include "megatron/models/language_model.h"
-#include "megatron/parallel/rank.h"
+#include "megatron/parallel/axis.h"
 
 namespace megatron {
+
+struct Rank;
+struct TransformerConfig;
 
 class PipelinedLogits : public LanguageModel {
  public:

@@ -4,6 +4,13 @@
 #include <numeric>
 
 #include "megatron/config/context_sizes.h"
+#include "megatron/config/cp_comm_type.h"
+#include "megatron/config/moe_config.h"
+#include "megatron/config/settings.h"
+#include "megatron/config/training_config.h"
+#include "megatron/config/transformer_config.h"
+#include "megatron/config/transformer_enums.h"
+#include "megatron/parallel/rank.h"
 #include "megatron/params/params_dtype.h"
 
 namespace megatron {
@@ -158,7 +165,7 @@ double moved_part_bytes(const LayerActivations& kept, const LayerOffload& offloa
 }  // namespace
 
 ActivationLayout activation_layout(const Settings& settings, const Rank& rank) {
-  const TrainingConfig& training = settings.training;
+  const TrainingConfig& training = *settings.training;
   return {.tokens = tokens_per_rank(settings, rank.cp.size),
           .tensor_parallel = rank.tp.size,
           .expert_tensor_parallel = rank.etp.size,

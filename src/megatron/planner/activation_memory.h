@@ -6,12 +6,16 @@
 #include <cstdint>
 #include <vector>
 
+#include "megatron/config/cp_comm_type.h"
 #include "megatron/config/offload_plan.h"
 #include "megatron/config/recompute_plan.h"
-#include "megatron/config/settings.h"
 #include "megatron/parallel/rank.h"
 
 namespace megatron {
+
+struct MoeConfig;
+struct Settings;
+struct TransformerConfig;
 
 /// What the activations of a layer depend on besides the model.
 struct ActivationLayout {

@@ -7,6 +7,11 @@
 #include <utility>
 
 #include "megatron/base/error.h"
+#include "megatron/config/memory_config.h"
+#include "megatron/config/settings.h"
+#include "megatron/config/training_config.h"
+#include "megatron/config/transformer_config.h"
+#include "megatron/parallel/rank.h"
 #include "megatron/planner/activation_memory.h"
 #include "megatron/planner/plan_layouts.h"
 #include "megatron/planner/predict_memory_table.h"
@@ -32,12 +37,12 @@ Policies all_policies(const TransformerConfig& model, bool offloads) {
 
 BudgetPlanner::BudgetPlanner(const BudgetRequest& request, Settings settings, double held_bytes)
     : request_(request), settings_(std::move(settings)), held_bytes_(held_bytes) {
-  settings_.memory.activation_plan.clear();
+  settings_.memory->activation_plan.clear();
   num_microbatches_ = first_num_microbatches(settings_, request_.rank.world.size);
   if (request_.offload_store == nullptr) return;
   Settings all = settings_;
-  all.memory.activation_plan =
-      activation_plan_text(for_every_layer(settings_.model, {.offload = true}));
+  all.memory->activation_plan =
+      activation_plan_text(for_every_layer(*settings_.model, {.offload = true}));
   for (const Rank& rank : pipeline_ranks(settings_, request_.rank.world.size)) {
     const RankMemory memory =
         predict_rank_memory(all, request_.family, rank, request_.layout, num_microbatches_);
@@ -54,15 +59,15 @@ PlanCandidate BudgetPlanner::candidate(Policies layers) const {
   double bytes = 0;
   for (const Rank& rank : pipeline_ranks(settings_, request_.rank.world.size))
     bytes = std::max(bytes, predict(rank, layers).peak);
-  return {.micro_batch_size = settings_.training.micro_batch_size,
+  return {.micro_batch_size = settings_.training->micro_batch_size,
           .layers = std::move(layers),
           .bytes = bytes};
 }
 
 std::vector<PlanCandidate> BudgetPlanner::uniform_plans(bool offloads) const {
   std::vector<PlanCandidate> plans;
-  for (const LayerActivationPolicy& policy : all_policies(settings_.model, offloads))
-    plans.push_back(candidate(for_every_layer(settings_.model, policy)));
+  for (const LayerActivationPolicy& policy : all_policies(*settings_.model, offloads))
+    plans.push_back(candidate(for_every_layer(*settings_.model, policy)));
   return plans;
 }
 
@@ -75,7 +80,7 @@ PlanCandidate BudgetPlanner::plan(const PolicyTimes& times,
       best = std::move(offered);
   };
   for (const PlanCandidate& one : uniform) offer(one);
-  Policies layers = for_every_layer(settings_.model, {});
+  Policies layers = for_every_layer(*settings_.model, {});
   const std::vector<Rank> ranks = pipeline_ranks(settings_, request_.rank.world.size);
   if (std::ranges::all_of(ranks, [&](const Rank& rank) { return plan_rank(rank, times, layers); }))
     offer(candidate(std::move(layers)));
@@ -101,14 +106,14 @@ double BudgetPlanner::step_s(const Policies& layers, const PolicyTimes& times) c
 
 double BudgetPlanner::kept_bytes(std::int64_t layer, const LayerActivationPolicy& policy) const {
   const ActivationLayout layout = activation_layout(settings_, request_.rank);
-  return stage_activations(settings_.model, {layer},
-                           recompute_plan(for_every_layer(settings_.model, policy)), layout)
+  return stage_activations(*settings_.model, {layer},
+                           recompute_plan(for_every_layer(*settings_.model, policy)), layout)
       .total_kept();
 }
 
 MemoryTable BudgetPlanner::predict(const Rank& rank, const Policies& layers) const {
   Settings planned = settings_;
-  planned.memory.activation_plan = activation_plan_text(layers);
+  planned.memory->activation_plan = activation_plan_text(layers);
   return predict_memory_table(planned, request_.family, rank, request_.layout, num_microbatches_,
                               {.libraries = held_bytes_});
 }
@@ -117,17 +122,17 @@ double BudgetPlanner::layer_s(std::int64_t layer, const LayerActivationPolicy& p
                               const PolicyTimes& times) const {
   LayerActivationPolicy recompute = policy;
   recompute.offload = false;
-  return times.layer_s(policy, settings_.model.moe.has_experts(layer),
+  return times.layer_s(policy, settings_.model->moe.has_experts(layer),
                        policy.offload ? kept_bytes(layer, recompute) : 0);
 }
 
 BudgetPlanner::KindChoices BudgetPlanner::choices(std::int64_t layer, double in_flight,
                                                   const PolicyTimes& times) const {
   KindChoices kind;
-  const bool has_experts = settings_.model.moe.has_experts(layer);
+  const bool has_experts = settings_.model->moe.has_experts(layer);
   const double whole = kept_bytes(layer, {}), base = layer_s(layer, {}, times);
   const auto integer = [](double value) { return static_cast<std::int64_t>(std::ceil(value)); };
-  for (const LayerActivationPolicy& any : all_policies(settings_.model, offloads())) {
+  for (const LayerActivationPolicy& any : all_policies(*settings_.model, offloads())) {
     const LayerActivationPolicy policy = for_layer(any, has_experts);
     if (std::ranges::count(kind.policies, policy) > 0) continue;
     LayerActivationPolicy recompute = policy;
@@ -153,7 +158,7 @@ bool BudgetPlanner::plan_rank(const Rank& rank, const PolicyTimes& times, Polici
   std::vector<std::size_t> kinds;
   std::int64_t kept = 0;
   for (const std::int64_t layer : own) {
-    const std::size_t kind = settings_.model.moe.has_experts(layer) ? 1 : 0;
+    const std::size_t kind = settings_.model->moe.has_experts(layer) ? 1 : 0;
     if (policies[kind].empty()) {
       KindChoices made = choices(layer, shape.microbatches_in_flight, times);
       choices_of_kind[kind] = std::move(made.choices);

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "megatron/config/settings.h"
 #include "megatron/planner/choose_activations.h"
 #include "megatron/planner/memory_budget.h"
 #include "megatron/planner/memory_table.h"

@@ -2,6 +2,12 @@
 
 #include <algorithm>
 
+#include "megatron/config/cp_comm_type.h"
+#include "megatron/config/moe_config.h"
+#include "megatron/config/parallel_config.h"
+#include "megatron/config/settings.h"
+#include "megatron/config/transformer_config.h"
+
 namespace megatron {
 namespace {
 
@@ -47,7 +53,7 @@ double dispatch_bytes(const TransformerConfig& config, std::int64_t expert_paral
 CommunicationVolume activation_volume(const Settings& settings, const ActivationLayout& layout,
                                       const std::vector<std::int64_t>& layers,
                                       std::int64_t num_microbatches) {
-  const TransformerConfig& model = settings.model;
+  const TransformerConfig& model = *settings.model;
   const auto num_moe_layers = static_cast<double>(
       std::ranges::count_if(layers, [&](std::int64_t i) { return model.moe.has_experts(i); }));
   const double microbatches = static_cast<double>(num_microbatches),
@@ -65,13 +71,13 @@ CommunicationVolume activation_volume(const Settings& settings, const Activation
       2 * (static_cast<double>(layers.size()) - num_moe_layers) + per_moe_layer * num_moe_layers;
   CommunicationVolume volume;
   volume.tensor = microbatches * 2 * num_blocks * 2 * (tp - 1) / tp * hidden_bytes;
-  if (settings.parallel.pipeline_model_parallel_size > 1)
+  if (settings.parallel->pipeline_model_parallel_size > 1)
     volume.pipeline = microbatches * 2 * stage_bytes;
   for (const std::int64_t layer : layers)
     volume.context +=
         microbatches * context_bytes(model, layout.context_options.comm_type_of(layer), layout);
   volume.expert = microbatches * num_moe_layers * 4 *
-                  dispatch_bytes(model, settings.parallel.expert_model_parallel_size, layout);
+                  dispatch_bytes(model, settings.parallel->expert_model_parallel_size, layout);
   return volume;
 }
 

@@ -5,10 +5,13 @@
 #include <cstdint>
 #include <vector>
 
-#include "megatron/config/settings.h"
+#include "megatron/config/cp_comm_type.h"
 #include "megatron/planner/activation_memory.h"
 
 namespace megatron {
+
+struct Settings;
+struct TransformerConfig;
 
 /// Returns the bytes that one rank sends to dispatch the rows of one MoE layer to their experts, in
 /// forward, without the rows that stay on the rank. With t = the rank's tokens and c = the width of

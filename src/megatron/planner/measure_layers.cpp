@@ -14,8 +14,15 @@
 #include "megatron/base/format.h"
 #include "megatron/base/median.h"
 #include "megatron/config/context_sizes.h"
+#include "megatron/config/moe_config.h"
+#include "megatron/config/parallel_config.h"
+#include "megatron/config/settings.h"
+#include "megatron/config/tokenizer_config.h"
+#include "megatron/config/training_config.h"
+#include "megatron/config/transformer_config.h"
 #include "megatron/parallel/link_speed.h"
 #include "megatron/parallel/object_collectives.h"
+#include "megatron/parallel/rank.h"
 #include "megatron/params/params_dtype.h"
 #include "megatron/pipeline/run_schedule.h"
 #include "megatron/planner/activation_memory.h"
@@ -97,13 +104,13 @@ std::int64_t hybrid_rows(const Settings& settings, const Rank& rank) {
 }
 
 Microbatch synthetic_microbatch(const Settings& settings, const Rank& rank) {
-  const bool is_hybrid = settings.parallel.hybrid_context_parallel;
-  const std::int64_t samples = settings.training.micro_batch_size,
+  const bool is_hybrid = settings.parallel->hybrid_context_parallel;
+  const std::int64_t samples = settings.training->micro_batch_size,
                      length =
-                         is_hybrid ? hybrid_rows(settings, rank) : settings.training.seq_length;
+                         is_hybrid ? hybrid_rows(settings, rank) : settings.training->seq_length;
   const auto ids = at::TensorOptions().dtype(at::kLong).device(rank.device);
   const at::Tensor tokens = at::arange(samples * length, ids)
-                                .remainder(settings.model.vocab_size)
+                                .remainder(settings.model->vocab_size)
                                 .view({samples, length});
   Microbatch microbatch;
   microbatch.tensors = {{"tokens", tokens},
@@ -122,14 +129,14 @@ double measure_p2p_seconds(const Settings& settings, const Rank& rank) {
   const Axis& pp = rank.pp;
   if (pp.size == 1) return 0;
   const std::int64_t rows =
-      tokens_per_rank(settings, rank.cp.size) / settings.training.micro_batch_size;
+      tokens_per_rank(settings, rank.cp.size) / settings.training->micro_batch_size;
   const std::vector<std::int64_t> shape{rank.sequence_parallel ? rows / rank.tp.size : rows,
-                                        settings.training.micro_batch_size,
-                                        settings.model.hidden_size};
+                                        settings.training->micro_batch_size,
+                                        settings.model->hidden_size};
   return ring_message_seconds(
       pp,
       at::zeros(shape,
-                at::TensorOptions().dtype(params_dtype(settings.training)).device(rank.device)));
+                at::TensorOptions().dtype(params_dtype(*settings.training)).device(rank.device)));
 }
 
 /// Returns this rank without pipeline and data parallelism. Its experts stay divided over ep.
@@ -147,11 +154,11 @@ Rank single_rank(Rank rank) {
 StepStopwatch measure_parts(const Settings& settings, const ModelFamily& family, const Rank& rank,
                             const PipelineLayout& layout, const RecomputePlan* recompute) {
   const MakeModelOptions options{
-      .vocab_pad_multiple = settings.tokenizer.make_vocab_size_divisible_by,
-      .dtype = params_dtype(settings.training),
+      .vocab_pad_multiple = settings.tokenizer->make_vocab_size_divisible_by,
+      .dtype = params_dtype(*settings.training),
       .layout = &layout,
       .recompute = recompute};
-  const auto model = family.make(settings.model, rank, options);
+  const auto model = family.make(*settings.model, rank, options);
   ParamStore weights(declared_parameters(*model), {.device = rank.device,
                                                    .dtype = options.dtype,
                                                    .grad_dtype = at::kFloat,
@@ -191,7 +198,7 @@ double layer_activations(const LayerTimes& times, const MoeConfig& moe, std::int
 
 LayerTimes measure_layers(const Settings& settings, const ModelFamily& family, const Rank& rank,
                           const RecomputePlan* recompute) {
-  const std::vector<std::int64_t> layers = measured_layers(settings.model);
+  const std::vector<std::int64_t> layers = measured_layers(*settings.model);
   const PipelineLayout layout = parts_layout(layers);
   const StepStopwatch times = measure_parts(settings, family, single_rank(rank), layout, recompute);
   std::vector<double> numbers;
@@ -211,11 +218,11 @@ LayerTimes measure_layers(const Settings& settings, const ModelFamily& family, c
   LayerTimes result{
       .embedding = part(0), .output = part(layers.size() + 1), .message_s = all.back()};
   for (std::size_t i = 0; i < layers.size(); ++i) {
-    const bool has_experts = settings.model.moe.has_experts(layers[i]);
+    const bool has_experts = settings.model->moe.has_experts(layers[i]);
     StageCost& layer = has_experts ? result.moe_layer : result.dense_layer;
     layer = part(i + 1);
     layer.activation =
-        layer_activation_bytes(settings.model, layers[i], activation_layout(settings, rank));
+        layer_activation_bytes(*settings.model, layers[i], activation_layout(settings, rank));
   }
   return result;
 }

@@ -3,12 +3,14 @@
 #pragma once
 
 #include "megatron/config/balance.h"
-#include "megatron/config/settings.h"
 #include "megatron/models/model_family.h"
-#include "megatron/parallel/rank.h"
 #include "megatron/schedules/simulate.h"
 
 namespace megatron {
+
+struct Rank;
+struct Settings;
+struct TransformerConfig;
 
 /// Costs of a part that a model lacks.
 inline constexpr StageCost kNoCost{.forward_s = 0,

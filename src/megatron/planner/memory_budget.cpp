@@ -8,7 +8,12 @@
 #include "megatron/base/error.h"
 #include "megatron/base/format.h"
 #include "megatron/config/byte_count.h"
+#include "megatron/config/memory_config.h"
+#include "megatron/config/settings.h"
+#include "megatron/config/training_config.h"
+#include "megatron/config/transformer_config.h"
 #include "megatron/parallel/object_collectives.h"
+#include "megatron/parallel/rank.h"
 #include "megatron/planner/budget_planner.h"
 #include "megatron/planner/memory_remedies.h"
 #include "megatron/planner/plan_layouts.h"
@@ -27,8 +32,8 @@ const PlanCandidate& least_of(const std::vector<PlanCandidate>& plans) {
 
 /// Returns the micro-batch sizes that are tried, ascending.
 std::vector<std::int64_t> micro_batch_sizes(const BudgetRequest& request) {
-  const TrainingConfig& training = request.settings.training;
-  if (!request.settings.memory.chooses_micro_batch_size) return {training.micro_batch_size};
+  const TrainingConfig& training = *request.settings.training;
+  if (!request.settings.memory->chooses_micro_batch_size) return {training.micro_batch_size};
   const std::int64_t samples = training.global_batch_size / request.rank.dp.size;
   std::vector<std::int64_t> sizes;
   for (std::int64_t size = 1; size <= std::min(samples, kMostSamples); size *= 2)
@@ -39,7 +44,7 @@ std::vector<std::int64_t> micro_batch_sizes(const BudgetRequest& request) {
 /// Returns the choices of every layer alike, and what each needs and costs.
 std::string choices_text(const BudgetRequest& request, const BudgetPlanner& planner,
                          const PolicyTimes& times, const std::vector<PlanCandidate>& uniform) {
-  const std::int64_t last_layer = planner.settings().model.num_layers - 1;
+  const std::int64_t last_layer = planner.settings().model->num_layers - 1;
   const double base_s = planner.step_s(uniform.front().layers, times);
   std::string text = format("  %-32s %12s %12s %12s %10s\n", "if all layers recompute",
                             "keep/layer", "peak", "step", "fits");
@@ -81,8 +86,8 @@ std::string remedies_of(const BudgetRequest& request, const BudgetPlanner& plann
           " less" + (folder_fits ? "" : ", which is not enough alone");
   }
   Settings settings = planner.settings();
-  settings.memory.memory_budget.clear();
-  settings.memory.activation_plan = activation_plan_text(least.layers);
+  settings.memory->memory_budget.clear();
+  settings.memory->activation_plan = activation_plan_text(least.layers);
   const double tensors = evaluate_layout(settings, request.family, ranks).memory.total();
   const std::string others =
       remedies_text(memory_remedies(settings, request.family, ranks,
@@ -94,7 +99,7 @@ std::string remedies_of(const BudgetRequest& request, const BudgetPlanner& plann
 
 /// Returns the budget and where it comes from: "--memory-budget 2.00 GiB for each rank".
 std::string budget_text(const BudgetRequest& request) {
-  const std::string& flag = request.settings.memory.memory_budget;
+  const std::string& flag = request.settings.memory->memory_budget;
   const std::string budget = byte_size_text(request.budget_bytes);
   if (is_automatic_budget(flag))
     return "--memory-budget auto, " + budget + " for each rank by free memory" +
@@ -113,7 +118,7 @@ std::string budget_text(const BudgetRequest& request) {
   if (request.is_bound_by_ulimits)
     fix = format("raise the ulimit by %.0f MiB",
                  std::ceil((least.bytes + kNoise - request.budget_bytes) / kMebibyte));
-  if (is_automatic_budget(request.settings.memory.memory_budget))
+  if (is_automatic_budget(request.settings.memory->memory_budget))
     fix = request.rank.device.is_cpu() ? "free memory or raise the limits of the process"
                                        : "free memory of the GPU";
   throw UserError({budget_text(request),
@@ -142,7 +147,7 @@ BudgetPlan plan_memory_budget(const BudgetRequest& request) {
   std::string table;
   for (const std::int64_t size : micro_batch_sizes(request)) {
     Settings settings = request.settings;
-    settings.training.micro_batch_size = size;
+    settings.training->micro_batch_size = size;
     const BudgetPlanner planner(request, std::move(settings), held_bytes);
     const std::vector<PlanCandidate> uniform = planner.uniform_plans(planner.offloads());
     const PlanCandidate& least = least_of(uniform);
@@ -176,7 +181,7 @@ std::string misfit_of_plan(const BudgetRequest& request, std::int64_t micro_batc
                            const Policies& layers) {
   constexpr double kTolerance = 1.03;
   Settings settings = request.settings;
-  settings.training.micro_batch_size = micro_batch_size;
+  settings.training->micro_batch_size = micro_batch_size;
   const BudgetPlanner planner(request, std::move(settings), most_held_bytes(request));
   if (std::ranges::any_of(layers, &LayerActivationPolicy::offload) && !planner.offloads())
     return "offloads layers, and " + space_text(request, planner);

@@ -9,12 +9,13 @@
 #include <vector>
 
 #include "megatron/config/activation_plan.h"
-#include "megatron/config/settings.h"
 #include "megatron/models/model_family.h"
 #include "megatron/ops/offload_store.h"
-#include "megatron/parallel/rank.h"
 
 namespace megatron {
+
+struct Rank;
+struct Settings;
 
 struct BudgetRequest {
   const Settings& settings;  ///< resolved; its activation plan is ignored

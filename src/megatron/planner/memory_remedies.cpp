@@ -5,8 +5,14 @@
 #include <utility>
 
 #include "megatron/base/format.h"
+#include "megatron/config/memory_config.h"
+#include "megatron/config/moe_config.h"
+#include "megatron/config/parallel_config.h"
 #include "megatron/config/resolve.h"
+#include "megatron/config/settings.h"
 #include "megatron/config/settings_tables.h"
+#include "megatron/config/training_config.h"
+#include "megatron/config/transformer_config.h"
 #include "megatron/config/world_rules.h"
 #include "megatron/models/model_cost.h"
 #include "megatron/planner/plan_layouts.h"
@@ -33,13 +39,14 @@ struct ForwardShares {
 
 /// A step computes forward once and backward twice as much.
 ForwardShares forward_shares(const Settings& settings) {
-  const ModelDimensions all = model_dimensions(settings.model, padded_vocab_size(settings));
+  const ModelDimensions all = model_dimensions(*settings.model, padded_vocab_size(settings));
   ModelDimensions layers = all, attention = all;
   layers.padded_vocab_size = attention.padded_vocab_size = 0;
   attention.ffn_hidden_size = attention.moe_ffn_hidden_size = 0;
   attention.moe_shared_expert_ffn_hidden_size = 0;
   const auto flops = [&](const ModelDimensions& dimensions) {
-    return num_floating_point_operations(dimensions, std::int64_t{1}, settings.training.seq_length);
+    return num_floating_point_operations(dimensions, std::int64_t{1},
+                                         settings.training->seq_length);
   };
   const double whole = 3 * flops(all);
   return {.layers = flops(layers) / whole, .mlp = (flops(layers) - flops(attention)) / whole};
@@ -58,7 +65,7 @@ std::vector<std::string> feed_forward_modules(const MoeConfig& moe, std::int64_t
 }
 
 void add_recompute(std::vector<Candidate>& all, const Settings& settings) {
-  if (!settings.memory.recompute.recompute_granularity.empty()) return;
+  if (!settings.memory->recompute.recompute_granularity.empty()) return;
   const ForwardShares shares = forward_shares(settings);
   std::vector<std::string> modules{"layernorm"};
   const auto selective = [&](double more_time) {
@@ -67,7 +74,7 @@ void add_recompute(std::vector<Candidate>& all, const Settings& settings) {
          .more_time = more_time});
   };
   selective(0);
-  const auto blocks = feed_forward_modules(settings.model.moe, settings.model.num_layers);
+  const auto blocks = feed_forward_modules(settings.model->moe, settings.model->num_layers);
   modules.insert(modules.end(), blocks.begin(), blocks.end());
   selective(shares.mlp);
   all.push_back({.values = {{"recompute_granularity", {"full"}},
@@ -94,9 +101,9 @@ void add_parallel(std::vector<Candidate>& all, const ParallelConfig& parallel) {
 }
 
 void add_optimizer_state(std::vector<Candidate>& all, const Settings& settings) {
-  const OffloadConfig& offload = settings.memory.offload;
+  const OffloadConfig& offload = settings.memory->offload;
   Assignments values{{"optimizer_cpu_offload", {"true"}}};
-  if (settings.parallel.device != "cuda")
+  if (settings.parallel->device != "cuda")
     values.push_back(
         {"offload_folder", {offload.offload_folder.empty() ? "DIR" : offload.offload_folder}});
   all.push_back({.values = std::move(values), .waits_for_disk = true});
@@ -109,18 +116,18 @@ void add_optimizer_state(std::vector<Candidate>& all, const Settings& settings) 
 
 std::vector<Candidate> candidates(const Settings& settings) {
   std::vector<Candidate> all;
-  const TrainingConfig& training = settings.training;
+  const TrainingConfig& training = *settings.training;
   add_recompute(all, settings);
   const auto micro_batch = [&](std::int64_t size) {
     all.push_back({.values = {{"micro_batch_size", {text(size)}}}});
   };
   if (training.micro_batch_size > 1) micro_batch(training.micro_batch_size / 2);
   if (training.micro_batch_size > 3) micro_batch(1);
-  add_data_parallel(all, settings.parallel);
+  add_data_parallel(all, *settings.parallel);
   add_optimizer_state(all, settings);
   if (!training.bf16 && !training.fp16)
     all.push_back({.values = {{"bf16", {"true"}}}, .changes_numbers = true});
-  add_parallel(all, settings.parallel);
+  add_parallel(all, *settings.parallel);
   return all;
 }
 
@@ -157,7 +164,7 @@ std::optional<MemoryRemedy> evaluate(const Candidate& candidate, Settings settin
                       .more_time = candidate.more_time,
                       .changes_numbers = candidate.changes_numbers,
                       .waits_for_disk = candidate.waits_for_disk};
-  const MeshSizes sizes = mesh_sizes(settings.parallel);
+  const MeshSizes sizes = mesh_sizes(*settings.parallel);
   if (!check_mesh_sizes(sizes, remedy.world_size).empty()) return std::nullopt;
   resolve(settings, data_parallel_size(sizes, remedy.world_size));
   Problems problems = check_layout(settings, remedy.world_size);

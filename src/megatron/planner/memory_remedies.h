@@ -7,10 +7,11 @@
 #include <string>
 #include <vector>
 
-#include "megatron/config/settings.h"
 #include "megatron/models/model_family.h"
 
 namespace megatron {
+
+struct Settings;
 
 struct MemoryRemedy {
   std::string flags;             ///< "--recompute-granularity full --recompute-method uniform …"

@@ -5,11 +5,17 @@
 #include "megatron/base/error.h"
 #include "megatron/config/batch_schedule.h"
 #include "megatron/config/context_sizes.h"
+#include "megatron/config/optimizer_config.h"
+#include "megatron/config/parallel_config.h"
 #include "megatron/config/resolve.h"
 #include "megatron/config/rule.h"
+#include "megatron/config/settings.h"
+#include "megatron/config/training_config.h"
+#include "megatron/config/transformer_config.h"
 #include "megatron/config/world_rules.h"
 #include "megatron/config/zero_stage.h"
 #include "megatron/parallel/make_rank.h"
+#include "megatron/parallel/rank.h"
 
 namespace megatron {
 namespace {
@@ -27,14 +33,14 @@ std::vector<std::int64_t> sizes_for(std::int64_t number, std::int64_t limit) {
 /// Returns the bytes that are gathered and reduced in a step when gradients or weights are sharded:
 /// the gradients of each microbatch, and the weights once, or for its forward and its backward.
 double sharded_bytes(const Settings& settings, double weights, std::int64_t num_microbatches) {
-  const TrainingConfig& training = settings.training;
+  const TrainingConfig& training = *settings.training;
   const bool has_bf16_gradients =
-      training.grad_reduce_in_bf16 || settings.optimizer.main_grads_dtype == "bf16";
+      training.grad_reduce_in_bf16 || settings.optimizer->main_grads_dtype == "bf16";
   const double of_weights = weights * (training.bf16 || training.fp16 ? 2 : 4),
                of_gradients = weights * (has_bf16_gradients ? 2 : 4),
                microbatches = static_cast<double>(num_microbatches);
-  return zero_stage(settings.parallel) == 3 ? microbatches * (of_gradients + 2 * of_weights)
-                                            : microbatches * of_gradients + of_weights;
+  return zero_stage(*settings.parallel) == 3 ? microbatches * (of_gradients + 2 * of_weights)
+                                             : microbatches * of_gradients + of_weights;
 }
 
 /// Returns the bytes of gradients and weights that a rank sends over the ranks that hold the same
@@ -48,10 +54,10 @@ double data_parallel_bytes(const Settings& settings, const LayoutCandidate& layo
     return static_cast<double>(ranks - 1) / static_cast<double>(ranks);
   };
   const double sent =
-      zero_stage(settings.parallel) > 1
+      zero_stage(*settings.parallel) > 1
           ? sharded_bytes(settings, weights, layout.num_microbatches)
-          : memory.gradients + (settings.parallel.use_distributed_optimizer ? memory.parameters
-                                                                            : memory.gradients);
+          : memory.gradients + (settings.parallel->use_distributed_optimizer ? memory.parameters
+                                                                             : memory.gradients);
   return sent *
          (memory.num_dense_weights * share(layout.data_parallel * layout.sizes.cp) +
           memory.num_expert_weights * share(layout.expert_data_parallel)) /
@@ -62,7 +68,7 @@ double data_parallel_bytes(const Settings& settings, const LayoutCandidate& layo
 
 Settings settings_with(const Settings& settings, const MeshSizes& sizes, std::int64_t world_size) {
   Settings result = settings;
-  ParallelConfig& parallel = result.parallel;
+  ParallelConfig& parallel = *result.parallel;
   parallel.tensor_model_parallel_size = sizes.tp;
   parallel.context_parallel_size = sizes.cp;
   parallel.pipeline_model_parallel_size = sizes.pp;
@@ -82,17 +88,17 @@ Problems check_layout(const Settings& settings, std::int64_t world_size) {
 
 std::vector<MeshSizes> considered_sizes(const Settings& settings, const LayoutRequest& request) {
   using Sizes = std::vector<std::int64_t>;
-  const MeshSizes given = mesh_sizes(settings.parallel);
-  const std::int64_t world = request.world_size, experts = settings.model.moe.num_experts;
+  const MeshSizes given = mesh_sizes(*settings.parallel);
+  const std::int64_t world = request.world_size, experts = settings.model->moe.num_experts;
   const auto choose = [&](const char* field, std::int64_t value, const Sizes& free) {
     return request.fixed.contains(field) ? Sizes{value} : free;
   };
   const Sizes tps = choose("tensor_model_parallel_size", given.tp,
-                           sizes_for(settings.model.num_attention_heads, world)),
+                           sizes_for(settings.model->num_attention_heads, world)),
               cps = choose("context_parallel_size", given.cp,
-                           context_sizes(settings.training.seq_length, world)),
+                           context_sizes(settings.training->seq_length, world)),
               pps = choose("pipeline_model_parallel_size", given.pp,
-                           sizes_for(settings.model.num_layers, world)),
+                           sizes_for(settings.model->num_layers, world)),
               eps = choose("expert_model_parallel_size", given.ep,
                            experts > 0 ? sizes_for(experts, world) : Sizes{1});
   std::vector<MeshSizes> all;
@@ -119,31 +125,31 @@ std::vector<MeshSizes> considered_sizes(const Settings& settings, const LayoutRe
 }
 
 std::vector<Rank> pipeline_ranks(const Settings& settings, std::int64_t world_size) {
-  const Mesh mesh(mesh_sizes(settings.parallel), world_size);
+  const Mesh mesh(mesh_sizes(*settings.parallel), world_size);
   std::vector<Rank> ranks;
   for (const std::int64_t index : mesh.group(0, "pp")) {
     ranks.push_back(make_rank(mesh, index,
-                              {.sequence_parallel = settings.parallel.sequence_parallel,
-                               .cp_a2a_size = cp_a2a_size(settings.parallel)}));
-    ranks.back().cp_options = {.comm_types = settings.parallel.cp_comm_type};
+                              {.sequence_parallel = settings.parallel->sequence_parallel,
+                               .cp_a2a_size = cp_a2a_size(*settings.parallel)}));
+    ranks.back().cp_options = {.comm_types = settings.parallel->cp_comm_type};
   }
   return ranks;
 }
 
 std::int64_t first_num_microbatches(const Settings& settings, std::int64_t world_size) {
-  return NumMicrobatchesCalculator(settings.training, data_parallel_size(settings, world_size))
+  return NumMicrobatchesCalculator(*settings.training, data_parallel_size(settings, world_size))
       .at(0)
       .num_microbatches;
 }
 
 LayoutCandidate evaluate_layout(const Settings& settings, const ModelFamily& family,
                                 std::int64_t world_size) {
-  const Mesh mesh(mesh_sizes(settings.parallel), world_size);
-  const PipelineLayout layout = pipeline_layout(settings.parallel, settings.model.num_layers);
+  const Mesh mesh(mesh_sizes(*settings.parallel), world_size);
+  const PipelineLayout layout = pipeline_layout(*settings.parallel, settings.model->num_layers);
   LayoutCandidate candidate{.sizes = mesh.sizes(),
                             .data_parallel = mesh.size("dp"),
                             .expert_data_parallel = mesh.size("edp"),
-                            .sequence_parallel = settings.parallel.sequence_parallel,
+                            .sequence_parallel = settings.parallel->sequence_parallel,
                             .num_microbatches = first_num_microbatches(settings, world_size),
                             .memory = {},
                             .communication = {}};

@@ -8,12 +8,13 @@
 #include <vector>
 
 #include "megatron/config/mesh_sizes.h"
-#include "megatron/config/settings.h"
 #include "megatron/models/model_family.h"
 #include "megatron/planner/communication_volume.h"
 #include "megatron/planner/rank_memory.h"
 
 namespace megatron {
+
+struct Settings;
 
 /// One way to divide a run over the ranks.
 struct LayoutCandidate {

@@ -7,7 +7,12 @@
 
 #include "megatron/base/error.h"
 #include "megatron/config/batch_schedule.h"
+#include "megatron/config/memory_config.h"
+#include "megatron/config/parallel_config.h"
+#include "megatron/config/settings.h"
+#include "megatron/config/transformer_config.h"
 #include "megatron/models/model_part.h"
+#include "megatron/parallel/rank.h"
 #include "megatron/planner/measure_layers.h"
 
 namespace megatron {
@@ -49,23 +54,23 @@ std::vector<PipelineLayout> searched_layouts(const ParallelConfig& parallel,
 
 PipelinePlan searched_plan(const Settings& settings, const Rank& rank, const LayerTimes& times,
                            PipelinePlan::Options options) {
-  const ParallelConfig& parallel = settings.parallel;
+  const ParallelConfig& parallel = *settings.parallel;
   SearchRequest request{
       .num_ranks = parallel.pipeline_model_parallel_size,
       .num_microbatches =
-          NumMicrobatchesCalculator(settings.training, rank.dp.size).at(0).num_microbatches,
+          NumMicrobatchesCalculator(*settings.training, rank.dp.size).at(0).num_microbatches,
       .activation_limit = options.activation_limit.value_or(0),
       .microbatch_group = options.microbatch_group};
   const std::vector<PipelineLayout> layouts =
-      searched_layouts(parallel, settings.model.num_layers, layer_costs(times, settings.model));
+      searched_layouts(parallel, settings.model->num_layers, layer_costs(times, *settings.model));
   for (const PipelineLayout& layout : layouts)
     request.layouts.push_back(
-        {layout.num_chunks, layout.order, stage_costs(times, layout, settings.model)});
+        {layout.num_chunks, layout.order, stage_costs(times, layout, *settings.model)});
   const ScheduleCandidate best = search_schedule(request);
   const auto chosen = std::ranges::find_if(layouts, [&](const PipelineLayout& layout) {
     return layout.num_chunks == best.schedule.num_chunks && layout.order == best.schedule.order;
   });
-  options.costs = stage_costs(times, *chosen, settings.model);
+  options.costs = stage_costs(times, *chosen, *settings.model);
   PipelinePlan plan(*chosen, std::move(options));
   plan.use(best.schedule);
   return plan;
@@ -75,24 +80,24 @@ PipelinePlan searched_plan(const Settings& settings, const Rank& rank, const Lay
 
 PipelinePlan plan_pipeline(const Settings& settings, const ModelFamily& family, const Rank& rank,
                            std::ostream& out) {
-  const ParallelConfig& parallel = settings.parallel;
-  const std::int64_t num_layers = settings.model.num_layers;
+  const ParallelConfig& parallel = *settings.parallel;
+  const std::int64_t num_layers = settings.model->num_layers;
   PipelinePlan::Options options{
       .schedule = schedule_name(parallel, num_layers),
       .microbatch_group = parallel.microbatch_group_size_per_virtual_pipeline_stage.value_or(0),
       .overlaps_messages = parallel.overlap_p2p_communication,
       .activation_limit = parallel.pipeline_activation_limit,
       .num_partially_recomputed =
-          settings.memory.recompute.num_microbatches_with_partial_activation_checkpoints};
+          settings.memory->recompute.num_microbatches_with_partial_activation_checkpoints};
   const bool is_searched = options.schedule == "auto";
   if (rank.pp.size == 1 || (!is_searched && parallel.pipeline_split != "measured"))
     return {pipeline_layout(parallel, num_layers), std::move(options)};
   const RecomputePlan recompute =
-      recompute_plan(settings.memory, single_stage_layout(settings.model.num_layers));
+      recompute_plan(*settings.memory, single_stage_layout(settings.model->num_layers));
   const LayerTimes times = measure_layers(settings, family, rank, &recompute);
   out << describe(times) << std::endl;
   if (is_searched) return searched_plan(settings, rank, times, std::move(options));
-  const LayerCosts costs = layer_costs(times, settings.model);
+  const LayerCosts costs = layer_costs(times, *settings.model);
   return {pipeline_layout(parallel, num_layers, &costs), std::move(options)};
 }
 
@@ -104,7 +109,7 @@ Axis embedding_axis(const Settings& settings, const PipelineLayout& layout, cons
   };
   const std::int64_t first = rank_with(&StageLayers::has_embedding),
                      last = rank_with(&StageLayers::has_output), mine = rank.pp.rank;
-  if (settings.model.untie_embeddings_and_output_weights || first == last ||
+  if (settings.model->untie_embeddings_and_output_weights || first == last ||
       (mine != first && mine != last))
     return axis;
   const RankList stages = mesh.group(rank.index, "pp");

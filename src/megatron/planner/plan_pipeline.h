@@ -4,14 +4,16 @@
 
 #include <iosfwd>
 
-#include "megatron/config/settings.h"
 #include "megatron/models/model_family.h"
+#include "megatron/parallel/axis.h"
 #include "megatron/parallel/communicators.h"
 #include "megatron/parallel/mesh.h"
-#include "megatron/parallel/rank.h"
 #include "megatron/pipeline/pipeline_plan.h"
 
 namespace megatron {
+
+struct Rank;
+struct Settings;
 
 /// Returns the plan that --pipeline-split and --pipeline-schedule request; `settings` must be
 /// resolved and valid. Prints the measured times. UserError when the layers cannot be split.

@@ -10,7 +10,10 @@
 #include <utility>
 
 #include "megatron/base/progress_bar.h"
+#include "megatron/config/settings.h"
+#include "megatron/config/transformer_config.h"
 #include "megatron/parallel/object_collectives.h"
+#include "megatron/parallel/rank.h"
 
 namespace megatron {
 namespace {
@@ -132,7 +135,8 @@ OffloadSpeed measure_offload(OffloadStore* store, const Rank& rank) {
 
 PolicyTimes measure_policies(const Settings& settings, const ModelFamily& family, const Rank& rank,
                              const OffloadSpeed& offload) {
-  PolicyTimes measured{.policies = recomputations(settings.model), .times = {}, .offload = offload};
+  PolicyTimes measured{
+      .policies = recomputations(*settings.model), .times = {}, .offload = offload};
   ProgressBarOptions shown{.title = "measuring the layers",
                            .total = 1 + kNumRounds * measured.policies.size()};
   if (rank.world.rank > 0) shown.enabled = false;
@@ -142,11 +146,11 @@ PolicyTimes measure_policies(const Settings& settings, const ModelFamily& family
   // A small vocabulary: the ends of the model are measured once. The policies take turns, so that
   // a disturbance of the machine meets all of them.
   Settings layers_only = settings;
-  layers_only.model.vocab_size = std::min(layers_only.model.vocab_size, kSmallVocabulary);
+  layers_only.model->vocab_size = std::min(layers_only.model->vocab_size, kSmallVocabulary);
   for (int round = 0; round < kNumRounds; ++round) {
     for (std::size_t i = 0; i < measured.policies.size(); ++i) {
       const RecomputePlan recompute =
-          recompute_plan(for_every_layer(settings.model, measured.policies[i]));
+          recompute_plan(for_every_layer(*settings.model, measured.policies[i]));
       const LayerTimes times = measure_layers(layers_only, family, rank, &recompute);
       if (round == 0) measured.times.push_back(times);
       keep_least(measured.times[i], times);

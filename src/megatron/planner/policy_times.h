@@ -5,13 +5,15 @@
 #include <vector>
 
 #include "megatron/config/activation_plan.h"
-#include "megatron/config/settings.h"
 #include "megatron/models/model_family.h"
 #include "megatron/ops/offload_store.h"
-#include "megatron/parallel/rank.h"
 #include "megatron/planner/measure_layers.h"
 
 namespace megatron {
+
+struct Rank;
+struct Settings;
+struct TransformerConfig;
 
 using Policies = std::vector<LayerActivationPolicy>;
 

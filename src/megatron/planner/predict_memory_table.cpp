@@ -7,7 +7,14 @@
 
 #include "megatron/base/offload_file.h"
 #include "megatron/config/activation_plan.h"
+#include "megatron/config/cp_comm_type.h"
+#include "megatron/config/data_config.h"
+#include "megatron/config/memory_config.h"
+#include "megatron/config/parallel_config.h"
+#include "megatron/config/settings.h"
+#include "megatron/config/transformer_config.h"
 #include "megatron/parallel/mesh.h"
+#include "megatron/parallel/rank.h"
 #include "megatron/parallel/shared_memory/shared_memory_area.h"
 
 namespace megatron {
@@ -21,9 +28,9 @@ double number(std::int64_t count) { return static_cast<double>(count); }
 /// Returns the axes whose ranks exchange tensors in a step.
 std::vector<std::string> tensor_axes(const Settings& settings) {
   std::vector<std::string> axes{"tp", "dp-cp"};
-  if (settings.model.moe.num_experts > 0) axes.insert(axes.end(), {"etp-ep", "edp"});
+  if (settings.model->moe.num_experts > 0) axes.insert(axes.end(), {"etp-ep", "edp"});
   const auto uses_collectives = [](CpCommType type) { return type != CpCommType::p2p; };
-  if (std::ranges::any_of(settings.parallel.cp_comm_type, uses_collectives))
+  if (std::ranges::any_of(settings.parallel->cp_comm_type, uses_collectives))
     axes.emplace_back("cp");
   return axes;
 }
@@ -38,7 +45,7 @@ std::int64_t pipeline_neighbours(const Rank& rank, std::int64_t num_chunks) {
 /// Returns the ranks that add up the gradient of a tied embedding, if this rank is one of them.
 RankList embedding_ranks(const Settings& settings, const Mesh& mesh, const Rank& rank) {
   const bool is_end = rank.pp.rank == 0 || rank.pp.rank + 1 == rank.pp.size;
-  return is_end && !settings.model.untie_embeddings_and_output_weights
+  return is_end && !settings.model->untie_embeddings_and_output_weights
              ? mesh.embedding_group(rank.index)
              : RankList{rank.index};
 }
@@ -88,9 +95,9 @@ double recompute_gap_bytes(const TransformerConfig& config, const ActivationLayo
 
 /// Returns the memory by which the threads of offload files align data.
 double offload_file_bytes(const Settings& settings) {
-  const int files = (settings.memory.offload.optimizer_cpu_offload ? 1 : 0) +
-                    (offloads_layers(settings.memory) ? 1 : 0);
-  if (settings.parallel.device == "cuda") return 0;
+  const int files = (settings.memory->offload.optimizer_cpu_offload ? 1 : 0) +
+                    (offloads_layers(*settings.memory) ? 1 : 0);
+  if (settings.parallel->device == "cuda") return 0;
   return static_cast<double>(files * OffloadFile::Options{}.num_threads) *
          static_cast<double>(OffloadFile::kPieceBytes);
 }
@@ -98,9 +105,9 @@ double offload_file_bytes(const Settings& settings) {
 }  // namespace
 
 double communication_bytes(const Settings& settings, const Rank& rank) {
-  if (settings.parallel.device == "cuda") return 0;
-  const Mesh mesh(mesh_sizes(settings.parallel), rank.world.size);
-  const double hidden = hidden_bytes(settings.model, activation_layout(settings, rank)),
+  if (settings.parallel->device == "cuda") return 0;
+  const Mesh mesh(mesh_sizes(*settings.parallel), rank.world.size);
+  const double hidden = hidden_bytes(*settings.model, activation_layout(settings, rank)),
                slot = number(kSlotBytes);
   // The embedding's output is float32, because its weights are (precision.md).
   const double embedded = hidden * 4 / activation_layout(settings, rank).element_bytes;
@@ -118,10 +125,10 @@ double communication_bytes(const Settings& settings, const Rank& rank) {
   const auto rings = [&](std::int64_t count, std::int64_t ranks) {
     return number(count) * std::min(hidden, number(SharedMemoryArea::ring_bytes(ranks)));
   };
-  const std::int64_t chunks = num_pipeline_chunks(settings.parallel, settings.model.num_layers),
+  const std::int64_t chunks = num_pipeline_chunks(*settings.parallel, settings.model->num_layers),
                      neighbours = pipeline_neighbours(rank, chunks);
   if (neighbours > 0) bytes += rings(2 * neighbours, rank.pp.size);
-  const bool has_ring = std::ranges::any_of(settings.parallel.cp_comm_type, [](CpCommType type) {
+  const bool has_ring = std::ranges::any_of(settings.parallel->cp_comm_type, [](CpCommType type) {
     return type == CpCommType::p2p || type == CpCommType::a2a_p2p;
   });
   return has_ring && rank.cp.size > 1 ? bytes + rings(2, rank.cp.size) : bytes;
@@ -129,9 +136,9 @@ double communication_bytes(const Settings& settings, const Rank& rank) {
 
 double host_bytes(const Settings& settings, const ActivationLayout& layout, const StepShape& shape,
                   const HostBaseline& baseline) {
-  const double prepared = settings.data.num_workers > 0 ? kPrefetchedMicrobatches : 0;
+  const double prepared = settings.data->num_workers > 0 ? kPrefetchedMicrobatches : 0;
   const double workspaces =
-      number(baseline.num_threads) * attention_workspace_bytes(settings.model, layout, shape);
+      number(baseline.num_threads) * attention_workspace_bytes(*settings.model, layout, shape);
   return prepared * kSampleBytes * number(layout.tokens) +
          std::max(workspaces, baseline.workspaces) + offload_file_bytes(settings);
 }
@@ -154,9 +161,9 @@ MemoryTable predict_memory_table(const Settings& settings, const ModelFamily& fa
   const double tensors = table.model() + table.activations + table.temporary;
   table.allocator_slack =
       std::max(baseline.allocator_slack, std::min(baseline.usual_slack, kMostSlack * tensors));
-  if (settings.parallel.device != "cuda")
-    table.allocator_slack += recompute_gap_bytes(settings.model, activations, shape);
-  add_units(table, settings.model, activations, shape);
+  if (settings.parallel->device != "cuda")
+    table.allocator_slack += recompute_gap_bytes(*settings.model, activations, shape);
+  add_units(table, *settings.model, activations, shape);
   const double moved = number(num_microbatches) * memory.offloaded_activations;
   table.offloaded_activations = {
       .peak = shape.microbatches_in_flight * memory.offloaded_activations,

@@ -8,6 +8,8 @@
 
 namespace megatron {
 
+struct Settings;
+
 /// What the memory of a process depends on besides the settings: the memory of one that trains a
 /// model of almost no size, and the threads of a rank.
 struct HostBaseline {

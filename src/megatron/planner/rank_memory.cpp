@@ -4,7 +4,15 @@
 #include <string>
 #include <vector>
 
+#include "megatron/config/memory_config.h"
+#include "megatron/config/optimizer_config.h"
+#include "megatron/config/parallel_config.h"
+#include "megatron/config/settings.h"
+#include "megatron/config/tokenizer_config.h"
+#include "megatron/config/training_config.h"
+#include "megatron/config/transformer_config.h"
 #include "megatron/optimizer/optimizer_state.h"
+#include "megatron/parallel/rank.h"
 #include "megatron/params/params_dtype.h"
 #include "megatron/params/store_options.h"
 #include "megatron/params/unit_buffers.h"
@@ -157,7 +165,7 @@ double offloaded_main_bytes(const ParamStore& store, const StateOffload& offload
 /// output layer comes last in backward, when nothing else is held.
 double contribution_bytes(const std::vector<Parameter*>& declared, const Settings& settings,
                           bool has_output) {
-  if (!settings.optimizer.main_grads_error_feedback) return 0;
+  if (!settings.optimizer->main_grads_error_feedback) return 0;
   constexpr double kFloatBytes = 4;
   std::int64_t largest = 0;
   for (const Parameter* parameter : declared)
@@ -192,10 +200,10 @@ double microbatches_in_flight(const Rank& rank, const PipelineLayout& layout,
 /// Returns the options of the store of a training run, without communicators and without storage:
 /// bytes of its buckets are known, their values are not.
 ParamStore::Options planned_store_options(Settings settings, const Rank& rank) {
-  const std::int64_t instances = settings.parallel.num_distributed_optimizer_instances;
-  settings.parallel.num_distributed_optimizer_instances = 1;  // several need communicators
+  const std::int64_t instances = settings.parallel->num_distributed_optimizer_instances;
+  settings.parallel->num_distributed_optimizer_instances = 1;  // several need communicators
   ParamStore::Options options =
-      store_options(settings, rank, params_dtype(settings.training), /*communicators=*/nullptr);
+      store_options(settings, rank, params_dtype(*settings.training), /*communicators=*/nullptr);
   options.device = at::kMeta;
   options.with_gradients = true;
   divide_instances(options.data_parallel, instances);
@@ -219,11 +227,11 @@ StepShape step_shape(const Settings& settings, const Rank& rank, const PipelineL
   StepShape shape{.layers = layers_of(layout, rank.pp.rank),
                   .has_output = false,
                   .vocabulary = padded_vocab_size(settings) / rank.tp.size,
-                  .micro_batch_size = settings.training.micro_batch_size,
+                  .micro_batch_size = settings.training->micro_batch_size,
                   .microbatches_in_flight = microbatches_in_flight(rank, layout, num_microbatches),
                   .num_microbatches = num_microbatches,
-                  .recompute = recompute_plan(settings.memory, layout),
-                  .offload = offload_plan(settings.memory, layout)};
+                  .recompute = recompute_plan(*settings.memory, layout),
+                  .offload = offload_plan(*settings.memory, layout)};
   for (std::int64_t chunk = 0; chunk < layout.num_chunks; ++chunk)
     shape.has_output = shape.has_output || layout.of(rank.pp.rank, chunk).has_output;
   return shape;
@@ -233,8 +241,8 @@ std::uint64_t offload_bytes_in_flight(const Settings& settings, const Rank& rank
                                       const PipelineLayout& layout) {
   constexpr double kLeast = 16 << 20;
   const StageActivations stage = stage_activations(
-      settings.model, layers_of(layout, rank.pp.rank), recompute_plan(settings.memory, layout),
-      activation_layout(settings, rank), offload_plan(settings.memory, layout));
+      *settings.model, layers_of(layout, rank.pp.rank), recompute_plan(*settings.memory, layout),
+      activation_layout(settings, rank), offload_plan(*settings.memory, layout));
   double largest = 0;
   for (const double bytes : stage.offloaded) largest = std::max(largest, bytes);
   return static_cast<std::uint64_t>(std::clamp(largest, kLeast, kMostOffloadInFlight));
@@ -267,16 +275,16 @@ RankMemory parameter_memory(const std::vector<Parameter*>& declared, const Setti
       memory.num_dense_weights += count;
     }
   }
-  const auto offload = planned_offload(store, settings.memory.offload);
-  const StateBytes state = optimizer_state_bytes(store, settings.optimizer, offload);
+  const auto offload = planned_offload(store, settings.memory->offload);
+  const StateBytes state = optimizer_state_bytes(store, *settings.optimizer, offload);
   memory.optimizer_state = state.in_memory;
-  memory.buffers = unit_buffer_bytes(store, !settings.model.untie_embeddings_and_output_weights);
+  memory.buffers = unit_buffer_bytes(store, !settings.model->untie_embeddings_and_output_weights);
   if (offload) {
     const double main = offloaded_main_bytes(store, *offload);
     memory.main_parameters -= main;
     memory.offloaded_state = main + state.offloaded;
     memory.update_windows =
-        update_window_bytes(*offload, memory.offloaded_state, settings.memory.offload);
+        update_window_bytes(*offload, memory.offloaded_state, settings.memory->offload);
   }
   return memory;
 }
@@ -285,9 +293,9 @@ RankMemory predict_rank_memory(const Settings& settings, const ModelFamily& fami
                                const Rank& rank, const PipelineLayout& layout,
                                std::int64_t num_microbatches) {
   const auto model =
-      family.make(settings.model, rank,
-                  {.vocab_pad_multiple = settings.tokenizer.make_vocab_size_divisible_by,
-                   .dtype = params_dtype(settings.training),
+      family.make(*settings.model, rank,
+                  {.vocab_pad_multiple = settings.tokenizer->make_vocab_size_divisible_by,
+                   .dtype = params_dtype(*settings.training),
                    .layout = &layout});
   const std::vector<Parameter*> declared = declared_parameters(*model);
   RankMemory memory =
@@ -295,10 +303,10 @@ RankMemory predict_rank_memory(const Settings& settings, const ModelFamily& fami
   const ActivationLayout activations = activation_layout(settings, rank);
   const StepShape shape = step_shape(settings, rank, layout, num_microbatches);
   const StageActivations stage =
-      stage_activations(settings.model, shape.layers, shape.recompute, activations, shape.offload);
+      stage_activations(*settings.model, shape.layers, shape.recompute, activations, shape.offload);
   memory.activations = shape.microbatches_in_flight * stage.total_kept();
   memory.offloaded_activations = stage.total_offloaded();
-  memory.buffers += step_buffer_bytes(settings.model, activations, shape) +
+  memory.buffers += step_buffer_bytes(*settings.model, activations, shape) +
                     contribution_bytes(declared, settings, shape.has_output);
   // An update holds windows, but no activations.
   memory.buffers = std::max(memory.buffers, memory.update_windows - memory.activations);

@@ -5,14 +5,15 @@
 #include <cstdint>
 #include <vector>
 
-#include "megatron/config/settings.h"
 #include "megatron/models/model_family.h"
 #include "megatron/models/unit_parameters.h"
-#include "megatron/parallel/rank.h"
 #include "megatron/params/parameter.h"
 #include "megatron/planner/step_buffers.h"
 
 namespace megatron {
+
+struct Rank;
+struct Settings;
 
 /// Predicted bytes of one rank.
 struct RankMemory {

@@ -1,11 +1,12 @@
 // Applies the formulas of models/model_cost.h to a run's settings.
 #pragma once
 
-#include "megatron/config/settings.h"
 #include "megatron/models/model_cost.h"
-#include "megatron/parallel/rank.h"
 
 namespace megatron {
+
+struct Rank;
+struct Settings;
 
 /// Returns the vocabulary size of resolved settings, rounded up to a multiple of
 /// --make-vocab-size-divisible-by × tensor-parallel size.

@@ -3,6 +3,10 @@
 
 #include <algorithm>
 
+#include "megatron/config/cp_comm_type.h"
+#include "megatron/config/moe_config.h"
+#include "megatron/config/transformer_config.h"
+#include "megatron/config/transformer_enums.h"
 #include "megatron/nn/loss.h"
 #include "megatron/ops/fused_attention.h"
 #include "megatron/ops/rotary.h"

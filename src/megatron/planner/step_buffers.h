@@ -5,9 +5,12 @@
 #include <cstdint>
 #include <vector>
 
+#include "megatron/config/cp_comm_type.h"
 #include "megatron/planner/activation_memory.h"
 
 namespace megatron {
+
+struct TransformerConfig;
 
 /// Bytes of offloaded activations that may wait to be copied at most.
 inline constexpr double kMostOffloadInFlight = 256 << 20;

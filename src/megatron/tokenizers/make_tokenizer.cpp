@@ -3,6 +3,7 @@
 #include <filesystem>
 
 #include "megatron/base/error.h"
+#include "megatron/config/tokenizer_config.h"
 #include "megatron/tokenizers/bert_tokenizer.h"
 #include "megatron/tokenizers/byte_tokenizer.h"
 #include "megatron/tokenizers/gpt2_bpe_tokenizer.h"

@@ -4,6 +4,7 @@
 #include <array>
 
 #include "megatron/base/error.h"
+#include "megatron/config/tokenizer_config.h"
 #include "megatron/tokenizers/utf8.h"
 
 namespace megatron {

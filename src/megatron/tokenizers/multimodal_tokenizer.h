@@ -7,10 +7,11 @@
 #include <string_view>
 #include <vector>
 
-#include "megatron/config/settings.h"
 #include "megatron/tokenizers/hugging_face/hugging_face_tokenizer.h"
 
 namespace megatron {
+
+struct TokenizerConfig;
 
 /// The text that stands for an image.
 inline constexpr std::string_view kImageToken = "<image>";

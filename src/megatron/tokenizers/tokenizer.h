@@ -9,9 +9,9 @@
 #include <string_view>
 #include <vector>
 
-#include "megatron/config/settings.h"
-
 namespace megatron {
+
+struct TokenizerConfig;
 
 /// Selects whether decode() keeps tokens that mark structure rather than text (eod, bos, chat
 /// roles).

@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "megatron/config/settings.h"
-
 namespace megatron {
+
+struct TokenizerConfig;
 
 /// Returns the names of tokenizer files in a Hugging Face directory.
 std::span<const char* const> tokenizer_file_names();

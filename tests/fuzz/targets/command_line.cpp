@@ -6,6 +6,7 @@
 
 #include "fuzz/target.h"
 #include "fuzz/targets.h"
+#include "megatron/config/settings.h"
 #include "megatron/config/settings_tables.h"
 
 namespace megatron::fuzz {

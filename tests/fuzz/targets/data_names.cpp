@@ -6,6 +6,7 @@
 #include "fuzz/target.h"
 #include "fuzz/targets.h"
 #include "megatron/base/error.h"
+#include "megatron/config/data_config.h"
 #include "megatron/datasets/blend.h"
 #include "megatron/datasets/webdataset/shard_names.h"
 

@@ -2,6 +2,7 @@
 #include "fuzz/check_tokenizer.h"
 #include "fuzz/target.h"
 #include "fuzz/targets.h"
+#include "megatron/config/tokenizer_config.h"
 
 namespace megatron::fuzz {
 

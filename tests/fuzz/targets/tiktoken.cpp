@@ -3,6 +3,7 @@
 #include "fuzz/check_tokenizer.h"
 #include "fuzz/target.h"
 #include "fuzz/targets.h"
+#include "megatron/config/tokenizer_config.h"
 #include "megatron/tokenizers/tiktoken/tiktoken_tokenizer.h"
 
 namespace megatron::fuzz {

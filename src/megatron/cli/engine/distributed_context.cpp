@@ -5,8 +5,10 @@
 #include <utility>
 
 #include "megatron/base/files.h"
+#include "megatron/config/parallel_config.h"
 #include "megatron/parallel/cuda_plugin.h"
 #include "megatron/parallel/make_rank.h"
+#include "megatron/parallel/rank.h"
 
 namespace megatron {
 namespace {

@@ -6,15 +6,16 @@
 #include <optional>
 
 #include "megatron/config/field.h"
-#include "megatron/config/settings.h"
 #include "megatron/parallel/comm_slots.h"
 #include "megatron/parallel/communicators.h"
 #include "megatron/parallel/failure/hang_watch.h"
-#include "megatron/parallel/rank.h"
 #include "megatron/parallel/world.h"
 #include "megatron/training/loop/rank_context.h"
 
 namespace megatron {
+
+struct Rank;
+struct ParallelConfig;
 
 /// Returns every setting of `object` as a flag. All ranks must have been started with the same
 /// flags.

@@ -13,9 +13,13 @@
 #include "megatron/cli/engine/engine.h"
 #include "megatron/cli/engine/inference_rank.h"
 #include "megatron/config/inference_options.h"
+#include "megatron/config/settings.h"
+#include "megatron/config/tokenizer_config.h"
+#include "megatron/config/transformer_config.h"
 #include "megatron/inference/generator.h"
 #include "megatron/inference/load_tokenizer.h"
 #include "megatron/inference/token_ids.h"
+#include "megatron/parallel/rank.h"
 #include "megatron/tokenizers/decode_stream.h"
 #include "megatron/tokenizers/utf8.h"
 

@@ -7,6 +7,7 @@
 #include "megatron/base/cpu_affinity.h"
 #include "megatron/checkpoint/merge_architecture.h"
 #include "megatron/parallel/object_collectives.h"
+#include "megatron/parallel/rank.h"
 
 namespace megatron {
 
@@ -16,7 +17,7 @@ InferenceRank::InferenceRank(World& world, const ModelOptions& options, const Se
   loaded_.emplace(
       load_model(options.load, options.ckpt_step,
                  {.rank = rank_, .parallel = options.parallel, .type = requested_dtype(options)}));
-  merge_architecture(loaded_->source, options.run.model,
+  merge_architecture(loaded_->source, *options.run.model,
                      options.parsed);  // throws if flags contradict the checkpoint
   if (!is_main_rank()) return;
   for (const std::string& note : loaded_->source.notes) std::cerr << "note: " << note << '\n';

@@ -16,6 +16,10 @@
 #include "megatron/base/error.h"
 #include "megatron/base/files.h"
 #include "megatron/base/json.h"
+#include "megatron/config/data_config.h"
+#include "megatron/config/parallel_config.h"
+#include "megatron/config/settings.h"
+#include "megatron/config/training_config.h"
 
 namespace megatron {
 namespace {
@@ -51,8 +55,8 @@ constexpr double kUsualSlack = 4.5 * (1 << 20);
 /// a multiple of 4.
 std::string probe_length(const Settings& settings) {
   constexpr std::int64_t kLongest = 1024, kMultiple = 4;
-  const std::int64_t own = (settings.training.seq_length + kMultiple - 1) / kMultiple * kMultiple;
-  return std::to_string(settings.data.mock_data ? std::min(own, kLongest) : kLongest);
+  const std::int64_t own = (settings.training->seq_length + kMultiple - 1) / kMultiple * kMultiple;
+  return std::to_string(settings.data->mock_data ? std::min(own, kLongest) : kLongest);
 }
 
 /// Adds the flags by which two ranks exchange what those of the run do, as far as two can: each
@@ -106,10 +110,10 @@ std::vector<std::string> probe_command(const Settings& settings, std::int64_t nu
                              "--tensorboard-dir",
                              folder.string(),
                              "--num-workers",
-                             std::to_string(settings.data.num_workers)});
-  if (num_ranks > 1) add_exchange(words, settings.parallel);
-  if (settings.training.bf16) words.emplace_back("--bf16");
-  if (settings.training.fp16) words.emplace_back("--fp16");
+                             std::to_string(settings.data->num_workers)});
+  if (num_ranks > 1) add_exchange(words, *settings.parallel);
+  if (settings.training->bf16) words.emplace_back("--bf16");
+  if (settings.training->fp16) words.emplace_back("--fp16");
   return words;
 }
 

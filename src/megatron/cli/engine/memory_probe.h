@@ -4,10 +4,11 @@
 
 #include <cstdint>
 
-#include "megatron/config/settings.h"
 #include "megatron/planner/predict_memory_table.h"
 
 namespace megatron {
+
+struct Settings;
 
 /// Runs `megatron pretrain` on a model of one layer with the dtype of `settings`, as one of
 /// `num_ranks` ranks of this host, and returns what it measures (--log-memory). Takes about a

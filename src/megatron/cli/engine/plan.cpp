@@ -12,6 +12,8 @@
 #include "megatron/cli/layout_plan_fields.h"
 #include "megatron/cli/plan_run_fields.h"
 #include "megatron/config/resolve.h"
+#include "megatron/config/settings.h"
+#include "megatron/config/transformer_config.h"
 #include "megatron/planner/plan_layouts.h"
 #include "megatron/planner/run_costs.h"
 
@@ -52,7 +54,7 @@ LayoutRequest layout_request(const LayoutPlanOptions& options, const ParseResult
 
 /// Returns a note on the powers of two that cannot be sizes of expert parallelism; "" if none.
 std::string indivisible_note(const LayoutPlanOptions& options, const LayoutRequest& request) {
-  const std::int64_t experts = options.run.model.moe.num_experts;
+  const std::int64_t experts = options.run.model->moe.num_experts;
   if (experts == 0 || request.fixed.contains("expert_model_parallel_size")) return "";
   std::string sizes;
   for (std::int64_t size = 2; size <= std::min(options.world_size, experts); size *= 2) {
@@ -83,7 +85,7 @@ std::string row(const LayoutCandidate& layout, bool has_experts) {
 
 std::string table_text(const std::vector<LayoutCandidate>& layouts, std::size_t num_fitting,
                        const LayoutPlanOptions& options) {
-  const bool has_experts = options.run.model.moe.num_experts > 0;
+  const bool has_experts = options.run.model->moe.num_experts > 0;
   std::string text = "  tp   cp   pp   dp";
   if (has_experts) text += "   ep  etp  edp";
   for (const char* name :
@@ -132,7 +134,7 @@ std::string layouts_json(const std::vector<LayoutCandidate>& layouts, std::size_
                          const LayoutPlanOptions& options) {
   OrderedJson list = OrderedJson::array();
   for (const LayoutCandidate& layout : layouts)
-    list.push_back(layout_json(layout, options.run.model.moe.num_experts > 0));
+    list.push_back(layout_json(layout, options.run.model->moe.num_experts > 0));
   OrderedJson json{{"world_size", options.world_size}};
   if (options.memory_limit_gib) {
     json["memory_limit_bytes"] = *options.memory_limit_gib * kGibibyte;
@@ -149,7 +151,7 @@ int run_plan_layouts(std::span<const std::string> args) {
   ParseResult parsed = parse_command_line(layout_plan_table(), args, options, "plan");
   std::cerr << notes_text(parsed);
   read_planned_run(options.run, parsed);
-  resolve(options.run.model);
+  resolve(*options.run.model);
   const LayoutRequest request = layout_request(options, parsed);
   std::cerr << indivisible_note(options, request);
   std::vector<LayoutCandidate> layouts =

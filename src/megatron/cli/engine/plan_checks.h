@@ -2,9 +2,10 @@
 #pragma once
 
 #include "megatron/config/command_line.h"
-#include "megatron/config/settings.h"
 
 namespace megatron {
+
+struct Settings;
 
 /// Sets what older flags such as --swiglu stand for. Then checks what a run checks on one rank, as
 /// far as layouts and memory depend on it. Throws one UserError with all problems.

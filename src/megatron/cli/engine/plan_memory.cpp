@@ -12,6 +12,10 @@
 #include "megatron/cli/engine/plan_checks.h"
 #include "megatron/cli/memory_plan_fields.h"
 #include "megatron/cli/plan_run_fields.h"
+#include "megatron/config/memory_config.h"
+#include "megatron/config/settings.h"
+#include "megatron/config/transformer_config.h"
+#include "megatron/parallel/rank.h"
 #include "megatron/planner/plan_layouts.h"
 
 namespace megatron {
@@ -51,7 +55,7 @@ struct PlannedMemory {
 std::vector<PlannedMemory> plan_memory(const Settings& settings, const ModelFamily& family,
                                        std::int64_t world_size) {
   const HostBaseline baseline = probe_memory(settings, world_size);
-  const PipelineLayout layout = pipeline_layout(settings.parallel, settings.model.num_layers);
+  const PipelineLayout layout = pipeline_layout(*settings.parallel, settings.model->num_layers);
   const std::int64_t num_microbatches = first_num_microbatches(settings, world_size);
   std::vector<PlannedMemory> planned;
   for (const Rank& rank : pipeline_ranks(settings, world_size))
@@ -98,12 +102,12 @@ int run_plan_memory(std::span<const std::string> args) {
   ParseResult parsed = parse_command_line(memory_plan_table(), args, options, "plan");
   std::cerr << notes_text(parsed);
   read_planned_run(options.run, parsed);
-  if (options.run.memory.has_budget())
-    throw UserError({options.run.memory.memory_budget.empty() ? "--recompute-granularity adaptive"
-                                                              : "--memory-budget",
+  if (options.run.memory->has_budget())
+    throw UserError({options.run.memory->memory_budget.empty() ? "--recompute-granularity adaptive"
+                                                               : "--memory-budget",
                      "has no effect here: its plan depends on measured times",
                      "leave it out, or give the --activation-plan that such a run prints"});
-  const MeshSizes sizes = mesh_sizes(options.run.parallel);
+  const MeshSizes sizes = mesh_sizes(*options.run.parallel);
   const std::int64_t world_size = options.world_size.value_or(least_world_size(sizes));
   check_mesh_sizes(sizes, world_size).throw_if_any();
   const Settings settings = settings_with(options.run, sizes, world_size);

@@ -6,8 +6,10 @@
 #include "megatron/cli/engine/distributed_context.h"
 #include "megatron/cli/engine/engine.h"
 #include "megatron/cli/engine/kept_process.h"
+#include "megatron/config/parallel_config.h"
 #include "megatron/config/report_folders.h"
 #include "megatron/config/run_settings.h"
+#include "megatron/config/settings.h"
 #include "megatron/config/settings_tables.h"
 #include "megatron/parallel/world.h"
 #include "megatron/training/loop/kept_model.h"
@@ -62,10 +64,10 @@ int train_as(World& world, const RunConfig& run, const RankContext& rank) {
 int pretrain_as(World& world, std::span<const std::string> args, KeptModel& kept) {
   const RunConfig run = read_run(args, world.environment().world_size);
   const Settings& settings = run.options.settings;
-  if (settings.parallel.inprocess_restart && !world.environment().root_cause_pipe)
+  if (settings.parallel->inprocess_restart && !world.environment().root_cause_pipe)
     throw UserError({"--inprocess-restart", "is possible only under `megatron launch`",
                      "start the run with it, or leave the flag out"});
-  DistributedContext joined(world, settings.parallel,
+  DistributedContext joined(world, *settings.parallel,
                             {.flags = flags_of(settings_table().set(), &settings),
                              .hang_reports = hang_report_folder(settings),
                              .slots = kept.slots()});

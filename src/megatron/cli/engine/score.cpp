@@ -14,8 +14,10 @@
 #include "megatron/cli/engine/engine.h"
 #include "megatron/cli/engine/inference_rank.h"
 #include "megatron/config/inference_options.h"
+#include "megatron/config/transformer_config.h"
 #include "megatron/inference/scorer.h"
 #include "megatron/inference/token_ids.h"
+#include "megatron/parallel/rank.h"
 
 namespace megatron {
 namespace {

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "megatron/base/json.h"
-#include "megatron/config/settings.h"
+#include "megatron/config/transformer_config.h"
 
 namespace megatron {
 

@@ -5,6 +5,9 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "megatron/config/moe_config.h"
+#include "megatron/config/transformer_config.h"
+
 namespace megatron {
 namespace {
 

@@ -13,6 +13,8 @@
 
 namespace megatron {
 
+struct TransformerConfig;
+
 /// The keys of a family with experts, and the defaults of its configuration class.
 struct MoeFamily {
   std::string_view model_type;

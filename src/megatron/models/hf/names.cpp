@@ -4,6 +4,9 @@
 #include <array>
 #include <utility>
 
+#include "megatron/config/transformer_config.h"
+#include "megatron/config/transformer_enums.h"
+
 namespace megatron {
 namespace {
 

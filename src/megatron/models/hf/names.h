@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-#include "megatron/config/settings.h"
+#include "megatron/config/transformer_enums.h"
 
 namespace megatron {
 

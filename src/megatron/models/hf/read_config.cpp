@@ -7,6 +7,8 @@
 #include <optional>
 
 #include "megatron/base/error.h"
+#include "megatron/config/transformer_config.h"
+#include "megatron/config/transformer_enums.h"
 #include "megatron/models/architecture.h"
 #include "megatron/models/hf/config_reader.h"
 #include "megatron/models/hf/hf_config.h"

@@ -6,6 +6,7 @@
 #include <ATen/ops/stack.h>
 
 #include "megatron/base/error.h"
+#include "megatron/config/transformer_config.h"
 
 namespace megatron {
 namespace {

@@ -5,11 +5,12 @@
 
 #include <vector>
 
-#include "megatron/config/transformer_config.h"
 #include "megatron/models/hf/weight_map.h"
 #include "megatron/params/sharding.h"
 
 namespace megatron {
+
+struct TransformerConfig;
 
 /// Returns the shapes of the tensors that a parameter of shape `ours` consists of, in the order of
 /// WeightMapping::theirs.

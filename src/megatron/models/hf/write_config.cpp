@@ -5,6 +5,8 @@
 #include <nlohmann/json.hpp>
 
 #include "megatron/base/error.h"
+#include "megatron/config/transformer_config.h"
+#include "megatron/config/transformer_enums.h"
 #include "megatron/models/architecture.h"
 #include "megatron/models/hf/hf_config.h"
 #include "megatron/models/hf/moe_family.h"

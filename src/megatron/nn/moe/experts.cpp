@@ -1,6 +1,8 @@
 #include "megatron/nn/moe/experts.h"
 
+#include "megatron/config/transformer_config.h"
 #include "megatron/nn/moe/grouped_linear.h"
+#include "megatron/parallel/rank.h"
 #include "megatron/params/weight_init.h"
 
 namespace megatron {

@@ -11,8 +11,11 @@
 #include "megatron/nn/module.h"
 #include "megatron/nn/moe/expert_order.h"
 #include "megatron/nn/moe/token_dispatcher.h"
+#include "megatron/parallel/rank.h"
 
 namespace megatron {
+
+struct TransformerConfig;
 
 /// The experts of this rank: E / ep of them, each with 1 / etp of its columns. Weights are stacked:
 /// linear_fc1.weight is [E, 2·f or f, h], where the rows are gate | up, and linear_fc2.weight

@@ -8,6 +8,7 @@
 
 #include "megatron/nn/layer_spec.h"
 #include "megatron/nn/module.h"
+#include "megatron/parallel/rank.h"
 
 namespace megatron {
 

@@ -19,7 +19,10 @@
 #include <numeric>
 #include <vector>
 
+#include "megatron/config/moe_config.h"
+#include "megatron/config/transformer_config.h"
 #include "megatron/parallel/collectives.h"
+#include "megatron/parallel/rank.h"
 
 namespace megatron {
 namespace {

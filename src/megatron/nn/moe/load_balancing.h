@@ -6,12 +6,13 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "megatron/config/moe_config.h"
 #include "megatron/nn/moe/routing_span.h"
 #include "megatron/ops/routing.h"
-#include "megatron/parallel/rank.h"
 
 namespace megatron {
+
+struct Rank;
+struct MoeConfig;
 
 /// The arguments of the functions below.
 struct BalancingInput {

@@ -5,10 +5,12 @@
 
 #include <numeric>
 
+#include "megatron/config/transformer_config.h"
 #include "megatron/nn/recomputed_block.h"
 #include "megatron/ops/differentiable.h"
 #include "megatron/ops/kernel_type.h"
 #include "megatron/ops/tensor_parallel_mappings.h"
+#include "megatron/parallel/rank.h"
 
 namespace megatron {
 namespace {

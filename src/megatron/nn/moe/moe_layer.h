@@ -17,6 +17,8 @@
 
 namespace megatron {
 
+struct TransformerConfig;
+
 /// The block of a layer with experts. Its norm is the layer's pre_mlp_layernorm.
 class MoeLayer : public FeedForward {
  public:

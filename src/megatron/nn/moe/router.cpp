@@ -9,12 +9,15 @@
 
 #include "megatron/base/error.h"
 #include "megatron/base/philox.h"
+#include "megatron/config/moe_config.h"
+#include "megatron/config/transformer_config.h"
 #include "megatron/nn/moe/load_balancing.h"
 #include "megatron/ops/column_sums.h"
 #include "megatron/ops/coordinate_uniforms.h"
 #include "megatron/ops/differentiable.h"
 #include "megatron/ops/kernel_type.h"
 #include "megatron/ops/matmul.h"
+#include "megatron/parallel/rank.h"
 #include "megatron/params/weight_init.h"
 
 namespace megatron {

@@ -13,6 +13,8 @@
 
 namespace megatron {
 
+struct MoeConfig;
+
 /// Routes the tokens of a rank. All ranks hold the whole weight.
 class Router : public Module {
  public:

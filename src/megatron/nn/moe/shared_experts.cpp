@@ -3,8 +3,10 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/sigmoid.h>
 
+#include "megatron/config/transformer_config.h"
 #include "megatron/nn/linear.h"
 #include "megatron/ops/differentiable.h"
+#include "megatron/parallel/rank.h"
 #include "megatron/params/weight_init.h"
 
 namespace megatron {

@@ -14,9 +14,12 @@
 #include <utility>
 
 #include "megatron/base/error.h"
+#include "megatron/config/moe_config.h"
+#include "megatron/config/transformer_config.h"
 #include "megatron/nn/moe/load_balancing.h"
 #include "megatron/ops/differentiable.h"
 #include "megatron/parallel/collectives.h"
+#include "megatron/parallel/rank.h"
 
 namespace megatron {
 namespace {

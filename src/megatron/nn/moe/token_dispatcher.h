@@ -21,9 +21,10 @@
 #include "megatron/ops/routing.h"
 #include "megatron/ops/row_exchange.h"
 #include "megatron/ops/row_map.h"
-#include "megatron/parallel/rank.h"
 
 namespace megatron {
+
+struct Rank;
 
 /// Tokens on their way to experts.
 struct DispatchedTokens {

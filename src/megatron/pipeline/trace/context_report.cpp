@@ -7,6 +7,7 @@
 
 #include "megatron/base/format.h"
 #include "megatron/base/median.h"
+#include "megatron/parallel/rank.h"
 
 namespace megatron {
 namespace {

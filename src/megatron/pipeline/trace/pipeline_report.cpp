@@ -5,6 +5,7 @@
 #include <map>
 
 #include "megatron/base/error.h"
+#include "megatron/parallel/rank.h"
 
 namespace megatron {
 namespace {

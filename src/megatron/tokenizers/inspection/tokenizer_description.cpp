@@ -7,6 +7,7 @@
 
 #include "megatron/base/files.h"
 #include "megatron/base/json.h"
+#include "megatron/config/tokenizer_config.h"
 #include "megatron/tokenizers/byte_level.h"
 #include "megatron/tokenizers/hugging_face/tokenizer_json.h"
 #include "megatron/tokenizers/inspection/component_words.h"

@@ -8,10 +8,11 @@
 #include <utility>
 #include <vector>
 
-#include "megatron/config/settings.h"
 #include "megatron/tokenizers/tokenizer.h"
 
 namespace megatron {
+
+struct TokenizerConfig;
 
 /// How the tokens of a vocabulary write their texts.
 enum class TokenSpelling {

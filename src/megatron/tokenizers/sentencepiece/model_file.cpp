@@ -8,7 +8,7 @@
 
 #include "megatron/base/error.h"
 #include "megatron/base/files.h"
-#include "megatron/metrics/protobuf.h"
+#include "megatron/base/protobuf.h"
 #include "megatron/tokenizers/hash_bytes.h"
 #include "megatron/tokenizers/utf8.h"
 #include "megatron/tokenizers/vocabulary.h"

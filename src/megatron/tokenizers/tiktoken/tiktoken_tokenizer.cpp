@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "megatron/base/error.h"
+#include "megatron/config/tokenizer_config.h"
 #include "megatron/tokenizers/token_spans.h"
 #include "megatron/tokenizers/utf8.h"
 #include "megatron/tokenizers/word_cache.h"

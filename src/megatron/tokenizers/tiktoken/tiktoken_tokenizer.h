@@ -15,6 +15,8 @@
 
 namespace megatron {
 
+struct TokenizerConfig;
+
 /// encode() gives the ids of tiktoken's encode_ordinary(); for Megatron's TikTokenizer, those of
 /// encode() with all special tokens allowed.
 class TiktokenTokenizer : public Tokenizer {

@@ -7,6 +7,7 @@
 
 #include "megatron/base/error.h"
 #include "megatron/base/files.h"
+#include "megatron/config/tokenizer_config.h"
 #include "megatron/tokenizers/base64.h"
 #include "megatron/tokenizers/patterns.h"
 #include "megatron/tokenizers/tiktoken/named_pattern.h"

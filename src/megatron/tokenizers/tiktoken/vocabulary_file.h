@@ -7,8 +7,11 @@
 #include <string>
 #include <vector>
 
-#include "megatron/config/settings.h"
 #include "megatron/tokenizers/byte_pair_ranks.h"
+
+namespace megatron {
+struct TokenizerConfig;
+}
 
 namespace megatron::tiktoken {
 

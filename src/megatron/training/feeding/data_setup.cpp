@@ -6,12 +6,18 @@
 #include <utility>
 
 #include "megatron/base/error.h"
+#include "megatron/config/data_config.h"
 #include "megatron/config/data_phase.h"
 #include "megatron/config/evaluation_plan.h"
+#include "megatron/config/parallel_config.h"
 #include "megatron/config/resolve.h"
+#include "megatron/config/settings.h"
+#include "megatron/config/training_config.h"
+#include "megatron/config/transformer_config.h"
 #include "megatron/datasets/blend.h"
 #include "megatron/datasets/builder.h"
 #include "megatron/datasets/sample_counts.h"
+#include "megatron/parallel/rank.h"
 #include "megatron/planner/sequence_cost.h"
 #include "megatron/training/feeding/dataset_source.h"
 #include "megatron/training/feeding/hybrid_context_source.h"
@@ -46,11 +52,11 @@ class DataSetup {
         settings_(plan.settings),
         rank_(plan.rank),
         dp_(plan.rank.dp),
-        evaluations_(evaluation_plan(plan.settings.training, dp_.size)),
+        evaluations_(evaluation_plan(*plan.settings.training, dp_.size)),
         out_(out) {}
 
   TrainingData build(const SampleSource& source, const TrainingProgress& progress) {
-    const DatasetBuilder make_datasets = dataset_builder(settings_.data, source.external);
+    const DatasetBuilder make_datasets = dataset_builder(*settings_.data, source.external);
     const std::shared_ptr<const Tokenizer>& tokenizer = source.tokenizer;
     const auto samples = train_valid_test_num_samples(settings_, dp_.size, progress.iteration);
     out_ << dataset_sizes_block(samples) << std::endl;
@@ -60,17 +66,17 @@ class DataSetup {
     request.tokenizer.eod = tokenizer->eod();
     request.tokenizer.pad = tokenizer->pad();
     request.tokenizer.text = tokenizer;
-    const Datasets datasets = make_datasets(settings_.data, request);
+    const Datasets datasets = make_datasets(*settings_.data, request);
     data_.mixtures = std::move(request.train_schedule);
     for (const std::string& warning : datasets.warnings)
       out_ << "WARNING: " << warning << std::endl;
     if (samples[0] != 0 && !datasets.splits[0])
       throw UserError({"the train split has no tokens",
-                       settings_.data.split.empty() ? "" : "--split is " + settings_.data.split,
+                       settings_.data->split.empty() ? "" : "--split is " + settings_.data->split,
                        "give it a share with --split, or its own data with --train-data-path"});
     if (samples[0] != 0)
       data_.train = train_source(datasets.splits[0],
-                                 consumed_samples_in_phase(settings_.training, progress.iteration,
+                                 consumed_samples_in_phase(*settings_.training, progress.iteration,
                                                            progress.consumed_train_samples));
     if (samples[1] != 0) add_validation_sets(datasets.valid_sets);
     if (samples[2] != 0 && datasets.splits[2])
@@ -90,9 +96,9 @@ class DataSetup {
 
   std::unique_ptr<MicrobatchSource> train_source(const std::shared_ptr<const Dataset>& dataset,
                                                  std::int64_t first_sample) const {
-    if (!settings_.parallel.hybrid_context_parallel)
-      return make_dataset_source(dataset,
-                                 source_options(settings_.training.micro_batch_size, first_sample));
+    if (!settings_.parallel->hybrid_context_parallel)
+      return make_dataset_source(
+          dataset, source_options(settings_.training->micro_batch_size, first_sample));
     return make_hybrid_context_source(
         dataset, hybrid_options(first_sample, [batches = plan_.batches](std::int64_t consumed) {
           return batches.at(consumed).running_batch_size;
@@ -104,30 +110,30 @@ class DataSetup {
       std::function<std::int64_t(std::int64_t consumed)> samples_of_step) const {
     return {.rank = rank_.dp_cp.rank,
             .num_ranks = rank_.dp_cp.size,
-            .max_rows_per_rank = settings_.parallel.max_seqlen_per_dp_cp_rank,
+            .max_rows_per_rank = settings_.parallel->max_seqlen_per_dp_cp_rank,
             .row_multiple = rank_.sequence_parallel ? rank_.tp.size : 1,
             .cost = sequence_cost(plan_.dimensions),
             .samples_of_step = std::move(samples_of_step),
             .first_sample = first_sample,
-            .num_workers = settings_.data.num_workers,
-            .vocab_size = settings_.model.vocab_size,
+            .num_workers = settings_.data->num_workers,
+            .vocab_size = settings_.model->vocab_size,
             .device = rank_.device};
   }
 
   DatasetSourceOptions source_options(std::int64_t micro_batch_size,
                                       std::int64_t first_sample) const {
     return {
-        .loader = {.sampler = {.kind = sampler_kind(settings_.data),
+        .loader = {.sampler = {.kind = sampler_kind(*settings_.data),
                                .consumed_samples = first_sample,
                                .micro_batch_size = micro_batch_size,
                                .data_parallel_rank = dp_.rank,
                                .data_parallel_size = dp_.size},
-                   .num_workers = settings_.data.num_workers,
-                   .vocab_size = settings_.model.vocab_size},
+                   .num_workers = settings_.data->num_workers,
+                   .vocab_size = settings_.model->vocab_size},
         .context_rank = rank_.cp.rank,
         .context_ranks = rank_.cp.size,
-        .document_masks = settings_.data.reset_attention_mask,
-        .packs_documents = settings_.data.dataloader_inter_document_masking || settings_.data.sft,
+        .document_masks = settings_.data->reset_attention_mask,
+        .packs_documents = settings_.data->dataloader_inter_document_masking || settings_.data->sft,
         .device = rank_.device};
   }
 
@@ -136,7 +142,7 @@ class DataSetup {
     EvaluationSet set{.suffix = suffix,
                       .num_microbatches = num_microbatches,
                       .num_samples = num_microbatches * samples_per_microbatch_round()};
-    if (settings_.parallel.hybrid_context_parallel) {
+    if (settings_.parallel->hybrid_context_parallel) {
       set.open = [dataset, options = hybrid_options(0, {}), num_samples = set.num_samples,
                   in_pass = microbatches_per_pass(rank_.pp.size) *
                             samples_per_microbatch_round()](std::int64_t first_sample) {
@@ -159,7 +165,7 @@ class DataSetup {
   }
 
   void add_validation_sets(const std::vector<std::shared_ptr<const Dataset>>& sets) {
-    const TrainingConfig& training = settings_.training;
+    const TrainingConfig& training = *settings_.training;
     const std::vector<std::string> suffixes = validation_suffixes(training, sets.size());
     for (std::size_t i = 0; i < sets.size(); ++i) {
       const std::string& suffix = suffixes[i];

@@ -66,7 +66,7 @@ std::string difference_table(const LayoutCheckResult& result) {
 }
 
 Mesh mesh_of(const ScaledRun& scaled) {
-  return {mesh_sizes(scaled.run.options.settings.parallel), scaled.world_size};
+  return {mesh_sizes(*scaled.run.options.settings.parallel), scaled.world_size};
 }
 
 /// Returns the ranks on which a value differs, ascending.

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "megatron/ops/sequence_placement.h"
+#include "megatron/parallel/rank.h"
 
 namespace megatron {
 namespace {

@@ -6,13 +6,14 @@
 #include <string>
 #include <vector>
 
-#include "megatron/parallel/rank.h"
 #include "megatron/params/param_store.h"
 #include "megatron/training/layout_check/coverage.h"
 #include "megatron/training/layout_check/observed_step.h"
 #include "megatron/training/layout_check/reference_step.h"
 
 namespace megatron {
+
+struct Rank;
 
 /// One value of a rank that differs from the reference by more than rounding.
 struct FoundDifference {

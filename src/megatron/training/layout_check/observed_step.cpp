@@ -2,6 +2,8 @@
 
 #include <vector>
 
+#include "megatron/config/settings.h"
+#include "megatron/config/training_config.h"
 #include "megatron/pipeline/run_schedule.h"
 
 namespace megatron {
@@ -39,7 +41,7 @@ TrainStepResult run_observed_step(Trainer& trainer, StepObserver& observer) {
       .iteration = 1,
       .num_microbatches = state.batch.num_microbatches,
       .first_ordinal = 0,
-      .calculate_per_token_loss = plan.settings.training.calculate_per_token_loss,
+      .calculate_per_token_loss = plan.settings.training->calculate_per_token_loss,
       .update = {.lr = state.scheduler.lr(),
                  .decoupled_lr = state.scheduler.decoupled_lr(),
                  .weight_decay = state.scheduler.weight_decay()}};

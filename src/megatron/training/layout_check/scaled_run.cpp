@@ -7,11 +7,26 @@
 
 #include "megatron/base/division.h"
 #include "megatron/config/batch_schedule.h"
+#include "megatron/config/checkpoint_config.h"
 #include "megatron/config/context_sizes.h"
+#include "megatron/config/cp_comm_type.h"
+#include "megatron/config/data_config.h"
+#include "megatron/config/fault_tolerance_config.h"
 #include "megatron/config/list_expression.h"
+#include "megatron/config/logger_config.h"
+#include "megatron/config/memory_config.h"
+#include "megatron/config/moe_config.h"
+#include "megatron/config/optimizer_config.h"
+#include "megatron/config/parallel_config.h"
 #include "megatron/config/pipeline_layout.h"
 #include "megatron/config/pipeline_rules.h"
+#include "megatron/config/rerun_config.h"
 #include "megatron/config/resolve.h"
+#include "megatron/config/scheduler_config.h"
+#include "megatron/config/settings.h"
+#include "megatron/config/tokenizer_config.h"
+#include "megatron/config/training_config.h"
+#include "megatron/config/transformer_config.h"
 #include "megatron/config/world_rules.h"
 
 namespace megatron {
@@ -42,7 +57,7 @@ class Scaling {
   Scaling(const RunConfig& run, std::int64_t world_size)
       : scaled_{.run = run, .world_size = world_size, .sizes = {}, .left_out = {}},
         s_(scaled_.run.options.settings),
-        sizes_(mesh_sizes(s_.parallel)) {
+        sizes_(mesh_sizes(*s_.parallel)) {
     resolve(s_, data_parallel_size(sizes_, world_size));
   }
 
@@ -60,7 +75,7 @@ class Scaling {
     leave_out_files();
     leave_out_rounding();
     leave_out_memory();
-    s_.training.train_iters = 1;
+    s_.training->train_iters = 1;
     return std::move(scaled_);
   }
 
@@ -75,7 +90,7 @@ class Scaling {
   }
 
   std::int64_t num_microbatches() const {
-    return NumMicrobatchesCalculator(s_.training, data_parallel_size(sizes_, scaled_.world_size))
+    return NumMicrobatchesCalculator(*s_.training, data_parallel_size(sizes_, scaled_.world_size))
         .at(0)
         .num_microbatches;
   }
@@ -87,21 +102,21 @@ class Scaling {
                             : static_cast<std::int64_t>(values.at(
                                   static_cast<std::size_t>(std::ssize(values) == 1 ? 0 : layer)));
     };
-    return {at(s_.model.moe.layers), at(s_.model.window_layers), at(s_.parallel.cp_comm_type)};
+    return {at(s_.model->moe.layers), at(s_.model->window_layers), at(s_.parallel->cp_comm_type)};
   }
 
   /// Returns the layers that stay: of each chunk the first and the last and one of each further
   /// kind, but equally many of all chunks; or all where flags place single layers.
   std::vector<std::int64_t> kept_layers() const {
-    const ParallelConfig& p = s_.parallel;
-    const std::int64_t count = s_.model.num_layers,
+    const ParallelConfig& p = *s_.parallel;
+    const std::int64_t count = s_.model->num_layers,
                        chunks = sizes_.pp * num_pipeline_chunks(p, count);
     std::vector<std::int64_t> kept;
     const bool is_uneven =
         !p.pipeline_model_parallel_layout.empty() || p.decoder_first_pipeline_num_layers ||
         p.decoder_last_pipeline_num_layers || p.account_for_embedding_in_pipeline_split ||
         p.account_for_loss_in_pipeline_split || p.pipeline_split != "even" ||
-        !s_.memory.recompute.recompute_layers.empty() || !s_.memory.activation_plan.empty() ||
+        !s_.memory->recompute.recompute_layers.empty() || !s_.memory->activation_plan.empty() ||
         count % chunks != 0;
     const std::int64_t of_chunk = is_uneven ? 1 : count / chunks;
     if (of_chunk <= kLayersOfAChunk) {
@@ -132,14 +147,14 @@ class Scaling {
 
   std::int64_t layers_of_small_chunk(std::int64_t of_chunk) const {
     std::int64_t most = kLayersOfAChunk;
-    for (std::int64_t first = 0; first < s_.model.num_layers; first += of_chunk)
+    for (std::int64_t first = 0; first < s_.model->num_layers; first += of_chunk)
       most = std::max<std::int64_t>(most, std::ssize(layers_to_keep(first, of_chunk, 0)));
     return most;
   }
 
   void scale_layers() {
     const std::vector<std::int64_t> kept = kept_layers();
-    TransformerConfig& model = s_.model;
+    TransformerConfig& model = *s_.model;
     if (std::ssize(kept) == model.num_layers) return;
     if (!model.moe.layers.empty()) {
       model.moe.layers = pick(model.moe.layers, kept);
@@ -149,12 +164,12 @@ class Scaling {
       model.window_layers = pick(model.window_layers, kept);
       model.window_attn_skip_freq = list_text(model.window_layers);
     }
-    ParallelConfig& p = s_.parallel;
+    ParallelConfig& p = *s_.parallel;
     if (p.cp_comm_type.size() > 1) p.cp_comm_type = pick(p.cp_comm_type, kept);
     if (p.num_layers_per_virtual_pipeline_stage)
       p.num_layers_per_virtual_pipeline_stage =
           std::ssize(kept) / (sizes_.pp * num_pipeline_chunks(p, model.num_layers));
-    auto& group = s_.memory.recompute.recompute_num_layers;
+    auto& group = s_.memory->recompute.recompute_num_layers;
     if (group) group = std::min(*group, kLayersOfAChunk);
     set("--num-layers", model.num_layers, std::ssize(kept));
   }
@@ -162,12 +177,12 @@ class Scaling {
   /// Returns what may divide heads: ranks of tp, and those that all-to-all context parallelism
   /// adds.
   std::int64_t head_modulus() const {
-    const bool all_exchange = std::ranges::count(s_.parallel.cp_comm_type, CpCommType::a2a) > 0;
-    return sizes_.tp * (all_exchange ? sizes_.cp : cp_a2a_size(s_.parallel));
+    const bool all_exchange = std::ranges::count(s_.parallel->cp_comm_type, CpCommType::a2a) > 0;
+    return sizes_.tp * (all_exchange ? sizes_.cp : cp_a2a_size(*s_.parallel));
   }
 
   void scale_attention() {
-    TransformerConfig& model = s_.model;
+    TransformerConfig& model = *s_.model;
     const std::int64_t modulus = head_modulus(), groups = model.query_groups(),
                        heads = model.num_attention_heads, of_group = heads / groups;
     const bool fills_width = model.hidden_size == heads * model.kv_channels;
@@ -194,10 +209,10 @@ class Scaling {
       set(flag, width, shrink(width, modulus, std::min(width, std::max(kLeastWidth, 2 * modulus))));
   }
 
-  void scale_widths() { scale_width("--ffn-hidden-size", s_.model.ffn_hidden_size, sizes_.tp); }
+  void scale_widths() { scale_width("--ffn-hidden-size", s_.model->ffn_hidden_size, sizes_.tp); }
 
   void scale_experts() {
-    MoeConfig& moe = s_.model.moe;
+    MoeConfig& moe = s_.model->moe;
     if (moe.num_experts == 0) return;
     scale_width("--moe-ffn-hidden-size", moe.ffn_hidden_size, sizes_.expert_tp());
     scale_width("--moe-shared-expert-intermediate-size", moe.shared_expert_intermediate_size,
@@ -219,13 +234,13 @@ class Scaling {
   }
 
   void scale_sequence() {
-    TrainingConfig& t = s_.training;
+    TrainingConfig& t = *s_.training;
     const std::int64_t modulus = 2 * sizes_.cp * sizes_.tp, before = t.seq_length;
     set("--seq-length", t.seq_length,
         shrink(before, modulus, std::min(before, std::max(kLeastTokens, modulus))));
-    s_.model.max_position_embeddings = t.seq_length;
-    if (!s_.model.window_size) return;
-    for (std::int64_t& side : *s_.model.window_size)
+    s_.model->max_position_embeddings = t.seq_length;
+    if (!s_.model->window_size) return;
+    for (std::int64_t& side : *s_.model->window_size)
       if (side > 0)
         set("--window-size", side, std::max<std::int64_t>(3, side * t.seq_length / before));
   }
@@ -238,16 +253,16 @@ class Scaling {
     // still share.
     const std::int64_t experts = sizes_.expert_tp() * sizes_.ep, dense = sizes_.tp * sizes_.cp,
                        modulus = experts / std::gcd(experts, dense) *
-                                 s_.parallel.num_distributed_optimizer_instances;
+                                 s_.parallel->num_distributed_optimizer_instances;
     std::int64_t fewer = dp;
     set("data-parallel ranks", fewer, shrink(dp, modulus, std::min(2 * modulus, dp)));
     scaled_.world_size = replica * fewer;
   }
 
   void scale_batch(std::int64_t microbatches) {
-    TrainingConfig& t = s_.training;
+    TrainingConfig& t = *s_.training;
     const std::int64_t group =
-        s_.parallel.microbatch_group_size_per_virtual_pipeline_stage.value_or(sizes_.pp);
+        s_.parallel->microbatch_group_size_per_virtual_pipeline_stage.value_or(sizes_.pp);
     const std::int64_t least = sizes_.pp == 1 ? 2 : sizes_.pp + 1;
     set("microbatches", microbatches, shrink(microbatches, group, std::min(microbatches, least)));
     set("--micro-batch-size", t.micro_batch_size, std::min<std::int64_t>(t.micro_batch_size, 2));
@@ -264,15 +279,15 @@ class Scaling {
 
   /// A vocabulary that is padded if the run's is.
   void set_vocabulary() {
-    TokenizerConfig& tokenizer = s_.tokenizer;
-    const std::int64_t before = s_.model.vocab_size,
+    TokenizerConfig& tokenizer = *s_.tokenizer;
+    const std::int64_t before = s_.model->vocab_size,
                        of_run = tokenizer.make_vocab_size_divisible_by * sizes_.tp;
     tokenizer = {.tokenizer_type = "NullTokenizer",
                  .make_vocab_size_divisible_by = kVocabularyMultiple};
     const std::int64_t padded = round_up(kLeastVocabulary, kVocabularyMultiple * sizes_.tp);
     const bool is_padded = before == 0 || before % of_run != 0;
     tokenizer.vocab_size = is_padded ? padded - 3 : padded;
-    s_.model.vocab_size = 0;
+    s_.model->vocab_size = 0;
     if (before > 0) scaled_.sizes.push_back({"--vocab-size", before, *tokenizer.vocab_size});
   }
 
@@ -280,21 +295,21 @@ class Scaling {
     DataConfig data;
     data.mock_data = true;
     data.num_workers = 0;
-    data.reset_position_ids = s_.data.reset_position_ids;
-    data.reset_attention_mask = s_.data.reset_attention_mask;
-    data.eod_mask_loss = s_.data.eod_mask_loss;
-    data.dataloader_inter_document_masking = s_.data.dataloader_inter_document_masking;
-    data.document_packing_strategy = s_.data.document_packing_strategy;
-    leave_out(has_paths(s_.data), "data (mock data are used)");
-    leave_out(s_.data.sft, "--sft");
+    data.reset_position_ids = s_.data->reset_position_ids;
+    data.reset_attention_mask = s_.data->reset_attention_mask;
+    data.eod_mask_loss = s_.data->eod_mask_loss;
+    data.dataloader_inter_document_masking = s_.data->dataloader_inter_document_masking;
+    data.document_packing_strategy = s_.data->document_packing_strategy;
+    leave_out(has_paths(*s_.data), "data (mock data are used)");
+    leave_out(s_.data->sft, "--sft");
     s_.data = std::move(data);
-    leave_out(!s_.checkpoint.load.empty(), "--load (weights are drawn)");
-    s_.checkpoint = {};
-    s_.logger = {};
-    s_.fault_tolerance = {};
-    s_.rerun = {};
-    s_.rerun.rerun_mode = "disabled";
-    TrainingConfig& t = s_.training;
+    leave_out(!s_.checkpoint->load.empty(), "--load (weights are drawn)");
+    s_.checkpoint = CheckpointConfig{};
+    s_.logger = LoggerConfig{};
+    s_.fault_tolerance = FaultToleranceConfig{};
+    s_.rerun = RerunConfig{};
+    s_.rerun->rerun_mode = "disabled";
+    TrainingConfig& t = *s_.training;
     t.eval_iters = 0;
     t.eval_interval.reset();
     t.skip_train = t.full_validation = t.multiple_validation_sets = false;
@@ -306,25 +321,25 @@ class Scaling {
     t.phase_transition_iterations.clear();
     t.exit_interval.reset();
     t.exit_duration_in_mins.reset();
-    s_.parallel.device = "cpu";
-    s_.parallel.cpu_transport = "auto";
-    s_.parallel.log_comm = s_.logger.log_straggler = false;
-    s_.scheduler = {};
-    s_.scheduler.lr = 1e-2;
-    leave_out(s_.model.moe.use_upcycling, "--moe-use-upcycling");
-    leave_out(s_.model.moe.expert_placement_interval > 0, "--moe-expert-placement-interval");
-    s_.model.moe.use_upcycling = false;
-    s_.model.moe.expert_placement_interval = 0;
+    s_.parallel->device = "cpu";
+    s_.parallel->cpu_transport = "auto";
+    s_.parallel->log_comm = s_.logger->log_straggler = false;
+    s_.scheduler = SchedulerConfig{};
+    s_.scheduler->lr = 1e-2;
+    leave_out(s_.model->moe.use_upcycling, "--moe-use-upcycling");
+    leave_out(s_.model->moe.expert_placement_interval > 0, "--moe-expert-placement-interval");
+    s_.model->moe.use_upcycling = false;
+    s_.model->moe.expert_placement_interval = 0;
   }
 
   /// Types that round would differ between layouts by more than a fault does.
   void leave_out_rounding() {
-    TrainingConfig& t = s_.training;
+    TrainingConfig& t = *s_.training;
     leave_out(t.bf16, "--bf16 (float64 is used)");
     leave_out(t.fp16, "--fp16 (float64 is used)");
     t.bf16 = t.fp16 = t.grad_reduce_in_bf16 = t.accumulate_allreduce_grads_in_fp32 = false;
     t.loss_scale = {};
-    OptimizerConfig& optimizer = s_.optimizer;
+    OptimizerConfig& optimizer = *s_.optimizer;
     leave_out(optimizer.use_precision_aware_optimizer, "--use-precision-aware-optimizer");
     const OptimizerConfig plain;
     optimizer.use_precision_aware_optimizer = optimizer.main_grads_error_feedback = false;
@@ -335,14 +350,14 @@ class Scaling {
     // A gradient that is 0 but for rounding must not become a step of the size of the rate.
     optimizer.adam_eps = 1e-2;
     optimizer.adafactor_eps1 = 1e-6;
-    leave_out(s_.parallel.ddp_grad_compression != "none", "--ddp-grad-compression");
-    s_.parallel.ddp_grad_compression = "none";
-    leave_out(s_.model.fp32_residual_connection, "--fp32-residual-connection (float64 is used)");
-    s_.model.fp32_residual_connection = false;
+    leave_out(s_.parallel->ddp_grad_compression != "none", "--ddp-grad-compression");
+    s_.parallel->ddp_grad_compression = "none";
+    leave_out(s_.model->fp32_residual_connection, "--fp32-residual-connection (float64 is used)");
+    s_.model->fp32_residual_connection = false;
   }
 
   void leave_out_memory() {
-    MemoryConfig& memory = s_.memory;
+    MemoryConfig& memory = *s_.memory;
     leave_out(memory.has_budget(), "--memory-budget");
     memory.memory_budget.clear();
     memory.chooses_micro_batch_size = false;
@@ -376,9 +391,9 @@ ScaledRun scale_run(const RunConfig& run, std::int64_t world_size, std::int64_t 
 RunConfig on_one_rank(const RunConfig& scaled) {
   RunConfig alone = scaled;
   Settings& settings = alone.options.settings;
-  settings.parallel = {};
-  settings.parallel.device = "cpu";
-  settings.memory = {};
+  settings.parallel = ParallelConfig{};
+  settings.parallel->device = "cpu";
+  settings.memory = MemoryConfig{};
   return alone;
 }
 

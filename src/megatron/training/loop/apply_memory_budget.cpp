@@ -13,8 +13,16 @@
 #include "megatron/checkpoint/manifest.h"
 #include "megatron/config/activation_plan.h"
 #include "megatron/config/byte_count.h"
+#include "megatron/config/checkpoint_config.h"
+#include "megatron/config/memory_config.h"
+#include "megatron/config/optimizer_config.h"
+#include "megatron/config/parallel_config.h"
+#include "megatron/config/settings.h"
+#include "megatron/config/training_config.h"
+#include "megatron/config/transformer_config.h"
 #include "megatron/config/zero_stage.h"
 #include "megatron/parallel/object_collectives.h"
+#include "megatron/parallel/rank.h"
 #include "megatron/planner/memory_budget.h"
 #include "megatron/planner/memory_remedies.h"
 #include "megatron/training/loop/open_offload_store.h"
@@ -90,52 +98,52 @@ struct SavedPlan {
 
 /// Returns the settings that a plan depends on.
 auto planned_settings(const Settings& s) {
-  const ParallelConfig& p = s.parallel;
-  const TrainingConfig& t = s.training;
-  const OffloadConfig& offload = s.memory.offload;
-  const OptimizerConfig& o = s.optimizer;
-  return std::tuple(s.memory.memory_budget, offload.offload_folder.empty(),
-                    p.tensor_model_parallel_size, p.pipeline_model_parallel_size,
-                    p.context_parallel_size, p.expert_model_parallel_size, p.sequence_parallel,
-                    zero_stage(p), p.num_distributed_optimizer_instances, t.global_batch_size,
-                    t.seq_length, t.bf16, t.fp16, s.model.num_layers, offload.optimizer_cpu_offload,
-                    offload.optimizer_offload_fraction, offload.cpu_offloading_weights, o.optimizer,
-                    o.exp_avg_dtype, o.exp_avg_sq_dtype, o.main_grads_dtype, o.main_params_dtype,
-                    o.main_grads_error_feedback);
+  const ParallelConfig& p = *s.parallel;
+  const TrainingConfig& t = *s.training;
+  const OffloadConfig& offload = s.memory->offload;
+  const OptimizerConfig& o = *s.optimizer;
+  return std::tuple(
+      s.memory->memory_budget, offload.offload_folder.empty(), p.tensor_model_parallel_size,
+      p.pipeline_model_parallel_size, p.context_parallel_size, p.expert_model_parallel_size,
+      p.sequence_parallel, zero_stage(p), p.num_distributed_optimizer_instances,
+      t.global_batch_size, t.seq_length, t.bf16, t.fp16, s.model->num_layers,
+      offload.optimizer_cpu_offload, offload.optimizer_offload_fraction,
+      offload.cpu_offloading_weights, o.optimizer, o.exp_avg_dtype, o.exp_avg_sq_dtype,
+      o.main_grads_dtype, o.main_params_dtype, o.main_grads_error_feedback);
 }
 
 /// Returns the plan that the saved run had, if its budget and all settings the plan depends on are
 /// this run's.
 std::optional<SavedPlan> saved_plan(const Settings& settings, const Rank& rank,
                                     const std::optional<CheckpointSource>& source) {
-  if (!source || source->is_release || settings.checkpoint.finetune ||
+  if (!source || source->is_release || settings.checkpoint->finetune ||
       source->kind != CheckpointSource::Kind::megatron)
     return std::nullopt;
   const Manifest manifest = read_manifest(source->folder);
   Settings saved = settings;
   read_saved_settings(*manifest.settings, saved);
-  const bool same_size = settings.memory.chooses_micro_batch_size ||
-                         saved.training.micro_batch_size == settings.training.micro_batch_size;
-  if (saved.memory.activation_plan.empty() || !same_size ||
-      saved.memory.planned_world_size != rank.world.size ||
+  const bool same_size = settings.memory->chooses_micro_batch_size ||
+                         saved.training->micro_batch_size == settings.training->micro_batch_size;
+  if (saved.memory->activation_plan.empty() || !same_size ||
+      saved.memory->planned_world_size != rank.world.size ||
       planned_settings(saved) != planned_settings(settings))
     return std::nullopt;
-  return SavedPlan{saved.memory.activation_plan, saved.training.micro_batch_size};
+  return SavedPlan{saved.memory->activation_plan, saved.training->micro_batch_size};
 }
 
 void set_plan(Settings& settings, const Rank& rank, std::int64_t micro_batch_size,
               std::string activation_plan) {
-  settings.training.micro_batch_size = micro_batch_size;
-  settings.memory.activation_plan = std::move(activation_plan);
-  settings.memory.planned_world_size = rank.world.size;
+  settings.training->micro_batch_size = micro_batch_size;
+  settings.memory->activation_plan = std::move(activation_plan);
+  settings.memory->planned_world_size = rank.world.size;
 }
 
 }  // namespace
 
 void apply_memory_budget(Settings& settings, const ModelFamily& family, const Rank& rank,
                          const BudgetContext& context, std::ostream& out) {
-  MemoryConfig& memory = settings.memory;
-  if (memory.memory_budget.empty() || settings.training.skip_train) return;
+  MemoryConfig& memory = *settings.memory;
+  if (memory.memory_budget.empty() || settings.training->skip_train) return;
   std::unique_ptr<OffloadStore> store;
   if (!memory.offload.offload_folder.empty() || rank.device.is_cuda()) {
     store = open_offload_store({.config = memory.offload, .flag = "--memory-budget"}, rank.device,

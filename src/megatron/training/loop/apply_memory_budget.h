@@ -6,12 +6,13 @@
 #include <optional>
 
 #include "megatron/checkpoint/checkpoint.h"
-#include "megatron/config/settings.h"
 #include "megatron/models/model_family.h"
-#include "megatron/parallel/rank.h"
 #include "megatron/training/loop/startup_warnings.h"
 
 namespace megatron {
+
+struct Rank;
+struct Settings;
 
 struct BudgetContext {
   std::int64_t ranks_on_host = 1;  ///< they share the memory of the machine

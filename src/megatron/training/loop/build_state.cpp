@@ -4,7 +4,13 @@
 #include <ostream>
 
 #include "megatron/base/error.h"
+#include "megatron/config/memory_config.h"
+#include "megatron/config/optimizer_config.h"
+#include "megatron/config/settings.h"
+#include "megatron/config/tokenizer_config.h"
+#include "megatron/config/training_config.h"
 #include "megatron/models/unit_parameters.h"
+#include "megatron/parallel/rank.h"
 #include "megatron/params/store_options.h"
 #include "megatron/planner/rank_memory.h"
 #include "megatron/training/loop/open_offload_store.h"
@@ -17,7 +23,7 @@ namespace {
 
 /// Returns whether a layer offloads some of its activations.
 bool offloads_activations(const TrainingPlan& plan) {
-  const OffloadPlan offload = offload_plan(plan.settings.memory, plan.pipeline.layout());
+  const OffloadPlan offload = offload_plan(*plan.settings.memory, plan.pipeline.layout());
   return std::ranges::any_of(offload.layers, &LayerOffload::any);
 }
 
@@ -25,11 +31,11 @@ std::unique_ptr<Model> build_model(const TrainingPlan& plan, OffloadStore* offlo
                                    std::ostream& out) {
   out << "building " << plan.family->title << " model ..." << std::endl;
   const Settings& settings = plan.settings;
-  const RecomputePlan recompute = recompute_plan(settings.memory, plan.pipeline.layout());
-  const OffloadPlan offload = offload_plan(settings.memory, plan.pipeline.layout());
+  const RecomputePlan recompute = recompute_plan(*settings.memory, plan.pipeline.layout());
+  const OffloadPlan offload = offload_plan(*settings.memory, plan.pipeline.layout());
   return plan.family->make(
-      settings.model, plan.rank,
-      MakeModelOptions{.vocab_pad_multiple = settings.tokenizer.make_vocab_size_divisible_by,
+      *settings.model, plan.rank,
+      MakeModelOptions{.vocab_pad_multiple = settings.tokenizer->make_vocab_size_divisible_by,
                        .dtype = plan.params_dtype,
                        .layout = &plan.pipeline.layout(),
                        .recompute = &recompute,
@@ -73,7 +79,7 @@ void check_batch_sizes(const TrainingPlan& plan, std::int64_t consumed) {
   throw UserError({"a batch of " + std::to_string(*size) + " samples, due from here on (" +
                        std::to_string(consumed) + " samples are consumed)",
                    "is no multiple of --micro-batch-size " +
-                       std::to_string(plan.settings.training.micro_batch_size) + ranks_text,
+                       std::to_string(plan.settings.training->micro_batch_size) + ranks_text,
                    "choose sizes that are, or add --decrease-batch-size-if-needed"});
 }
 
@@ -82,7 +88,7 @@ StepBatch first_batch(const TrainingPlan& plan, const TrainingProgress& progress
                       std::ostream& out) {
   const std::int64_t consumed = progress.consumed_train_samples;
   const StepBatch batch = plan.batches.at(consumed);
-  if (plan.settings.training.skip_train) return batch;
+  if (plan.settings.training->skip_train) return batch;
   check_batch_sizes(plan, consumed);
   if (plan.rank.pp.size > 1)
     out << plan.pipeline.table(batch.num_microbatches)
@@ -95,9 +101,9 @@ StepBatch first_batch(const TrainingPlan& plan, const TrainingProgress& progress
 void build_state(const TrainingPlan& plan, TrainingState& state, TrainingServices& services,
                  std::ostream& out) {
   const Settings& settings = plan.settings;
-  if (offloads_activations(plan) || settings.memory.offload.cpu_offloading_weights)
-    state.offload_store = open_offload_store({.config = settings.memory.offload,
-                                              .flag = offloading_flag(settings.memory),
+  if (offloads_activations(plan) || settings.memory->offload.cpu_offloading_weights)
+    state.offload_store = open_offload_store({.config = settings.memory->offload,
+                                              .flag = offloading_flag(*settings.memory),
                                               .max_bytes_in_flight = offload_bytes_in_flight(
                                                   settings, plan.rank, plan.pipeline.layout())},
                                              plan.rank.device, services.warnings, out);
@@ -108,11 +114,11 @@ void build_state(const TrainingPlan& plan, TrainingState& state, TrainingService
   }
   state.weights =
       bind_weights(plan, *state.model,
-                   settings.memory.offload.cpu_offloading_weights ? state.offload_store : nullptr,
+                   settings.memory->offload.cpu_offloading_weights ? state.offload_store : nullptr,
                    services.communicators, out);
-  if (!settings.training.skip_train) {
+  if (!settings.training->skip_train) {
     state.optimizer =
-        make_optimizer(settings.optimizer, *state.weights, loss_scaling(settings.training),
+        make_optimizer(*settings.optimizer, *state.weights, loss_scaling(*settings.training),
                        optimizer_offload(plan, services.warnings, out));
     state.scheduler = OptimizerParamScheduler(make_param_schedule(settings));
   }

@@ -7,6 +7,7 @@
 
 #include "kernels/cpu/cpu_features.h"
 #include "megatron/base/error.h"
+#include "megatron/config/training_config.h"
 
 namespace megatron {
 namespace {

@@ -2,9 +2,9 @@
 // (docs/determinism.md).
 #pragma once
 
-#include "megatron/config/settings.h"
-
 namespace megatron {
+
+struct TrainingConfig;
 
 /// Configures LibTorch and the math libraries; call it before the first operation. UserError when
 /// an environment variable contradicts deterministic mode.

@@ -8,6 +8,7 @@
 
 #include "megatron/config/evaluation_plan.h"
 #include "megatron/parallel/object_collectives.h"
+#include "megatron/parallel/rank.h"
 #include "megatron/pipeline/run_schedule.h"
 
 namespace megatron {

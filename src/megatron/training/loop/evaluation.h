@@ -6,13 +6,14 @@
 #include <optional>
 
 #include "megatron/models/model.h"
-#include "megatron/parallel/rank.h"
 #include "megatron/params/param_store.h"
 #include "megatron/pipeline/pipeline_plan.h"
 #include "megatron/training/feeding/microbatch_source.h"
 #include "megatron/training/resilience/section_watch.h"
 
 namespace megatron {
+
+struct Rank;
 
 struct EvaluationContext {
   Model& model;

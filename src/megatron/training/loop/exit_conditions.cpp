@@ -3,7 +3,9 @@
 #include "megatron/base/exit_codes.h"
 #include "megatron/base/progress_bar.h"
 #include "megatron/config/data_phase.h"
+#include "megatron/config/training_config.h"
 #include "megatron/parallel/object_collectives.h"
+#include "megatron/parallel/rank.h"
 
 namespace megatron {
 
@@ -35,6 +37,10 @@ bool ExitConditions::is_urgent() {
 int ExitConditions::exit_code() {
   const int signal = all_reduced_causes().signal;
   return signal != 0 ? exit_code_after(signal) : 0;
+}
+
+bool ExitConditions::duration_is_over() const {
+  return training_.exit_duration_in_mins && minutes() > *training_.exit_duration_in_mins;
 }
 
 std::optional<std::string> ExitConditions::reason(std::int64_t iteration) {

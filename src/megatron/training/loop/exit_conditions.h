@@ -8,13 +8,14 @@
 #include <optional>
 #include <string>
 
-#include "megatron/config/settings.h"
-#include "megatron/parallel/rank.h"
 #include "megatron/training/loop/job_deadline.h"
 #include "megatron/training/loop/run_clock.h"
 #include "megatron/training/loop/stop_signals.h"
 
 namespace megatron {
+
+struct Rank;
+struct TrainingConfig;
 
 class ExitConditions {
  public:
@@ -39,9 +40,7 @@ class ExitConditions {
   };
   StopCauses all_reduced_causes() const;
   double minutes() const { return (clock_.monotonic_s() - started_s_) / 60; }
-  bool duration_is_over() const {
-    return training_.exit_duration_in_mins && minutes() > *training_.exit_duration_in_mins;
-  }
+  bool duration_is_over() const;
   bool deadline_is_near() const { return deadline_ != nullptr && deadline_->is_near(); }
 
   const TrainingConfig& training_;

@@ -7,8 +7,11 @@
 #include <numeric>
 
 #include "megatron/base/format.h"
+#include "megatron/config/settings.h"
+#include "megatron/config/transformer_config.h"
 #include "megatron/nn/moe/moe_layer.h"
 #include "megatron/parallel/collectives.h"
+#include "megatron/parallel/rank.h"
 
 namespace megatron {
 namespace {
@@ -102,7 +105,7 @@ double sum_of(const std::vector<double>& values) {
 }  // namespace
 
 void ExpertPlacement::observe(const std::vector<LayerRouting>& routing) {
-  if (plan_.settings.model.moe.expert_placement_interval == 0) return;
+  if (plan_.settings.model->moe.expert_placement_interval == 0) return;
   for (const LayerRouting& layer : routing) {
     auto& [order, load] = layers_[layer.layer];
     if (order.empty()) order = ascending_order(static_cast<std::int64_t>(layer.load.size()));
@@ -124,7 +127,7 @@ void ExpertPlacement::apply(const std::map<std::int64_t, ExpertMoves>& moves) {
 }
 
 std::optional<std::string> ExpertPlacement::move_if_due(std::int64_t iteration) {
-  const std::int64_t interval = plan_.settings.model.moe.expert_placement_interval;
+  const std::int64_t interval = plan_.settings.model->moe.expert_placement_interval;
   if (interval == 0 || iteration % interval != 0 || layers_.empty()) return std::nullopt;
   const Axis& ep = plan_.rank.ep;
   double before = 0, after = 0, mean = 0;

@@ -7,6 +7,7 @@
 #include "megatron/models/architecture.h"
 #include "megatron/nn/moe/expert_order.h"
 #include "megatron/nn/moe/moe_layer.h"
+#include "megatron/parallel/rank.h"
 
 namespace megatron {
 namespace {
@@ -16,7 +17,7 @@ std::string identity_of(const TrainingPlan& plan) {
   const std::string place = "rank " + std::to_string(plan.rank.index) + " of " +
                             std::to_string(plan.rank.world.size) + " on " + plan.rank.device.str() +
                             " with " + c10::toString(plan.params_dtype) + '\n';
-  return place + argument_dump(plan.settings) + architecture_to_json(plan.settings.model).dump();
+  return place + argument_dump(plan.settings) + architecture_to_json(*plan.settings.model).dump();
 }
 
 /// Undoes what a run changes in the layers beside their parameters. What a step changes, the next

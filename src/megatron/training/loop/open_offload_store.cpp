@@ -3,6 +3,7 @@
 #include "megatron/base/error.h"
 #include "megatron/base/offload_file.h"
 #include "megatron/config/activation_plan.h"
+#include "megatron/config/memory_config.h"
 
 namespace megatron {
 

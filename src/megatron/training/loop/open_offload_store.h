@@ -6,11 +6,13 @@
 #include <memory>
 #include <string>
 
-#include "megatron/config/memory_config.h"
 #include "megatron/ops/offload_store.h"
 #include "megatron/training/loop/startup_warnings.h"
 
 namespace megatron {
+
+struct MemoryConfig;
+struct OffloadConfig;
 
 struct OffloadStoreRequest {
   const OffloadConfig& config;

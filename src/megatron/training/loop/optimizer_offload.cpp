@@ -1,12 +1,15 @@
 #include "megatron/training/loop/optimizer_offload.h"
 
+#include "megatron/config/memory_config.h"
+#include "megatron/config/settings.h"
+#include "megatron/parallel/rank.h"
 #include "megatron/training/loop/open_offload_store.h"
 
 namespace megatron {
 
 StateOffloadOptions optimizer_offload(const TrainingPlan& plan, StartupWarnings& warnings,
                                       std::ostream& out) {
-  const OffloadConfig& config = plan.settings.memory.offload;
+  const OffloadConfig& config = plan.settings.memory->offload;
   if (!config.optimizer_cpu_offload) return {};
   return {.store = open_offload_store({.config = config,
                                        .flag = "--optimizer-cpu-offload",

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "megatron/base/files.h"
+#include "megatron/parallel/rank.h"
 #include "megatron/planner/memory_remedies.h"
 #include "megatron/planner/run_costs.h"
 #include "megatron/training/observability/process_memory.h"

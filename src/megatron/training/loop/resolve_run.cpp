@@ -6,15 +6,26 @@
 #include "megatron/base/error.h"
 #include "megatron/checkpoint/collective_steps.h"
 #include "megatron/checkpoint/merge_architecture.h"
+#include "megatron/config/checkpoint_config.h"
 #include "megatron/config/context_sizes.h"
 #include "megatron/config/data_phase.h"
+#include "megatron/config/logger_config.h"
+#include "megatron/config/moe_config.h"
+#include "megatron/config/optimizer_config.h"
+#include "megatron/config/parallel_config.h"
 #include "megatron/config/resolve.h"
+#include "megatron/config/settings.h"
+#include "megatron/config/tokenizer_config.h"
+#include "megatron/config/training_config.h"
+#include "megatron/config/transformer_config.h"
+#include "megatron/config/transformer_enums.h"
 #include "megatron/config/validate_settings.h"
 #include "megatron/config/world_rules.h"
 #include "megatron/datasets/blend_phases.h"
 #include "megatron/datasets/sample_counts.h"
 #include "megatron/models/model_cost.h"
 #include "megatron/parallel/make_rank.h"
+#include "megatron/parallel/rank.h"
 #include "megatron/params/params_dtype.h"
 #include "megatron/pipeline/overlapped_comm.h"
 #include "megatron/planner/plan_pipeline.h"
@@ -34,23 +45,23 @@ constexpr std::int64_t kOverlapChunks = 4;  ///< GEMM chunks with --tp-comm-over
 /// the run that trained.
 Settings run_settings(const RunConfig& run) {
   Settings settings = run.options.settings;
-  if (!settings.training.skip_train) return settings;
-  settings.checkpoint.save.clear();
-  settings.logger.tensorboard_dir.clear();
+  if (!settings.training->skip_train) return settings;
+  settings.checkpoint->save.clear();
+  settings.logger->tensorboard_dir.clear();
   return settings;
 }
 
 Mesh make_mesh(const Settings& settings, const Communicators* communicators) {
   const std::int64_t world_size = communicators != nullptr ? communicators->world_size() : 1;
   check_world(settings, world_size).throw_if_any();
-  return {mesh_sizes(settings.parallel), world_size};
+  return {mesh_sizes(*settings.parallel), world_size};
 }
 
 /// Returns this rank with its axes.
 Rank place_rank(const Settings& settings, const Mesh& mesh, const RankContext& world) {
-  const ParallelConfig& parallel = settings.parallel;
+  const ParallelConfig& parallel = *settings.parallel;
   const RankOptions options{.device = world.device->device,
-                            .seed = static_cast<std::uint64_t>(settings.training.seed),
+                            .seed = static_cast<std::uint64_t>(settings.training->seed),
                             .sequence_parallel = parallel.sequence_parallel,
                             .cp_a2a_size = cp_a2a_size(parallel),
                             .hybrid_cp = parallel.hybrid_context_parallel};
@@ -66,11 +77,11 @@ Rank place_rank(const Settings& settings, const Mesh& mesh, const RankContext& w
 /// Opens the tokenizer that the settings name. Without a type, it is a tokenizer of plain ids with
 /// --vocab-size or the loaded model's vocabulary.
 std::unique_ptr<Tokenizer> open_tokenizer(const Settings& settings) {
-  const TokenizerConfig& config = settings.tokenizer;
+  const TokenizerConfig& config = *settings.tokenizer;
   TokenizerConfig chosen = config;
   if (!has_tokenizer(config)) {
     chosen.tokenizer_type = "NullTokenizer";
-    chosen.vocab_size = config.vocab_size.value_or(settings.model.vocab_size);
+    chosen.vocab_size = config.vocab_size.value_or(settings.model->vocab_size);
   }
   return make_tokenizer(chosen);
 }
@@ -86,7 +97,7 @@ RunTokenizer read_tokenizer(const Settings& settings, const Rank& rank) {
   RunTokenizer result;
   CollectiveSteps(rank.world, rank.device).run_on_all_ranks([&] {
     result.tokenizer = open_tokenizer(settings);
-    if (rank.world.rank == 0) result.files = tokenizer_files(settings.tokenizer);
+    if (rank.world.rank == 0) result.files = tokenizer_files(*settings.tokenizer);
     return std::string();
   });
   return result;
@@ -95,9 +106,9 @@ RunTokenizer read_tokenizer(const Settings& settings, const Rank& rank) {
 /// Sets the model's vocabulary size: the checkpoint's, else --vocab-size, else the tokenizer's.
 /// UserError when the tokenizer's is larger than the first two.
 void resolve_vocab_size(Settings& settings, const Tokenizer& tokenizer) {
-  std::int64_t& size = settings.model.vocab_size;
+  std::int64_t& size = settings.model->vocab_size;
   const bool is_loaded = size > 0;
-  const TokenizerConfig& given = settings.tokenizer;
+  const TokenizerConfig& given = *settings.tokenizer;
   if (!is_loaded)
     size = given.padded_vocab_size.value_or(given.vocab_size.value_or(tokenizer.vocab_size()));
   if (given.padded_vocab_size && *given.padded_vocab_size < size) {
@@ -121,8 +132,8 @@ void resolve_vocab_size(Settings& settings, const Tokenizer& tokenizer) {
 /// Warns that a loaded model keeps its own vocabulary size when --padded-vocab-size differs.
 void warn_of_padded_vocab_size(const Settings& settings, StartupWarnings& warnings,
                                std::ostream& out) {
-  const auto padded = settings.tokenizer.padded_vocab_size;
-  const std::int64_t size = settings.model.vocab_size;
+  const auto padded = settings.tokenizer->padded_vocab_size;
+  const std::int64_t size = settings.model->vocab_size;
   if (!padded || *padded == size) return;
   warnings.add("--padded-vocab-size " + std::to_string(*padded) +
                    " has no effect: the loaded model's vocabulary size is " + std::to_string(size),
@@ -159,8 +170,8 @@ void warn_of_optimizer_flags(const OptimizerConfig& config, StartupWarnings& war
 /// Returns whether training goes on with the rotary frequencies that flags give: in a new run, and
 /// where a phase of the data begins.
 bool may_change_rotary(const Settings& settings, const CheckpointSource& source) {
-  return settings.checkpoint.finetune ||
-         (!source.is_release && is_phase_transition(settings.training, source.iteration));
+  return settings.checkpoint->finetune ||
+         (!source.is_release && is_phase_transition(*settings.training, source.iteration));
 }
 
 /// Warns of rotary frequencies that differ from those of the loaded model. `trained` is its
@@ -188,20 +199,20 @@ void warn_of_rotary_change(const TransformerConfig& trained, const TransformerCo
 /// Sets the architecture from the checkpoint and the flags.
 void merge_model(Settings& settings, const CheckpointSource& source, const ParseResult& parsed,
                  StartupWarnings& warnings, std::ostream& out) {
-  TransformerConfig& model = settings.model;
+  TransformerConfig& model = *settings.model;
   model = merge_architecture(source, model, parsed,
                              {.replaces_rotary_frequencies = may_change_rotary(settings, source)});
   const bool has_learned = model.position_embedding_type == PositionEmbedding::learned_absolute;
   if (!has_learned && !parsed.is_set("max_position_embeddings"))
     model.max_position_embeddings =
-        std::max(model.max_position_embeddings, settings.training.seq_length);
+        std::max(model.max_position_embeddings, settings.training->seq_length);
   warn_of_rotary_change(source.model, model, warnings, out);
 }
 
 /// Sets the length of a run with --train-epochs. Rank 0 counts the samples.
 void resolve_epochs(Settings& settings, const std::shared_ptr<const Tokenizer>& tokenizer,
                     const Rank& rank, std::ostream& out) {
-  if (!settings.training.train_epochs || settings.training.skip_train) return;
+  if (!settings.training->train_epochs || settings.training->skip_train) return;
   const EpochCountOptions options{.tokenizer = tokenizer,
                                   .row_multiple = rank.cp.size > 1 ? 2 * rank.cp.size : 1};
   const std::int64_t samples =
@@ -215,11 +226,11 @@ void resolve_epochs(Settings& settings, const std::shared_ptr<const Tokenizer>& 
 /// Derives the settings that depend on others, and checks the model.
 void resolve_model(Settings& settings, const Rank& rank, std::ostream& out) {
   const bool trains_by_samples =
-      settings.training.train_samples > 0 && !settings.training.skip_train;
+      settings.training->train_samples > 0 && !settings.training->skip_train;
   resolve(settings, rank.dp.size);
   validate_model(settings).throw_if_any();
   if (trains_by_samples)
-    out << "setting training iterations to " << settings.training.train_iters << std::endl;
+    out << "setting training iterations to " << settings.training->train_iters << std::endl;
 }
 
 }  // namespace
@@ -230,11 +241,11 @@ ResolvedRun resolve_run(const RunConfig& run, const RankContext& world, StartupW
   const ModelFamily& family = find_model_family(run.options.model);
   const Mesh mesh = make_mesh(settings, world.communicators);
   Rank rank = place_rank(settings, mesh, world);
-  if (!settings.training.skip_train) check_offload_place(settings.memory, rank.device);
+  if (!settings.training->skip_train) check_offload_place(*settings.memory, rank.device);
   if (mesh.world_size() > 1) out << mesh.table() << std::flush;
-  const bool upcycles = settings.model.moe.use_upcycling;
+  const bool upcycles = settings.model->moe.use_upcycling;
   std::optional<CheckpointSource> source = choose_checkpoint(
-      settings.checkpoint, rank, warnings, out, upcycles ? "--moe-use-upcycling" : "");
+      *settings.checkpoint, rank, warnings, out, upcycles ? "--moe-use-upcycling" : "");
   const std::optional<UpcycleRequest> upcycling = upcycle_request(settings, rank, warnings, out);
   std::optional<CheckpointSource> dense;
   if (upcycling) {
@@ -243,15 +254,15 @@ ResolvedRun resolve_run(const RunConfig& run, const RankContext& world, StartupW
   }
   if (source) merge_model(settings, *source, run.parsed, warnings, out);
   RunTokenizer tokenizer = read_tokenizer(settings, rank);
-  settings.tokenizer = with_resolved_type(settings.tokenizer);  // checkpoints keep it
+  settings.tokenizer = with_resolved_type(*settings.tokenizer);  // checkpoints keep it
   resolve_vocab_size(settings, *tokenizer.tokenizer);
   warn_of_padded_vocab_size(settings, warnings, out);
-  warn_of_router_flags(settings.model.moe, warnings, out);
-  warn_of_optimizer_flags(settings.optimizer, warnings, out);
+  warn_of_router_flags(settings.model->moe, warnings, out);
+  warn_of_optimizer_flags(*settings.optimizer, warnings, out);
   resolve_epochs(settings, tokenizer.tokenizer, rank, out);
   resolve_model(settings, rank, out);
-  if (!settings.training.skip_train)  // a mistake in it shall end the run here
-    train_blend_schedule(settings.training, settings.data);
+  if (!settings.training->skip_train)  // a mistake in it shall end the run here
+    train_blend_schedule(*settings.training, *settings.data);
   PipelinePlan pipeline = plan_pipeline(settings, family, rank, out);
   apply_memory_budget(settings, family, rank,
                       {.ranks_on_host = world.ranks_on_host,
@@ -265,15 +276,16 @@ ResolvedRun resolve_run(const RunConfig& run, const RankContext& world, StartupW
     out << "making " << upcycling->experts.num_experts
         << " experts a layer from the dense model in " << dense->folder.string() << " ..."
         << std::endl;
-    source = upcycle(*dense, *upcycling, settings.checkpoint.save);
-    out << "Upcycled checkpoint saved to " << settings.checkpoint.save << std::endl;
+    source = upcycle(*dense, *upcycling, settings.checkpoint->save);
+    out << "Upcycled checkpoint saved to " << settings.checkpoint->save << std::endl;
   }
-  const NumMicrobatchesCalculator batches(settings.training, rank.dp.size);
-  const ModelDimensions dimensions = family.dimensions(settings.model, padded_vocab_size(settings));
+  const NumMicrobatchesCalculator batches(*settings.training, rank.dp.size);
+  const ModelDimensions dimensions =
+      family.dimensions(*settings.model, padded_vocab_size(settings));
   const double flops_per_sample =
-      num_floating_point_operations(dimensions, 1, settings.training.seq_length);
+      num_floating_point_operations(dimensions, 1, settings.training->seq_length);
   const OpenedDevice& device = *world.device;
-  const c10::ScalarType dtype = world.params_dtype.value_or(params_dtype(settings.training));
+  const c10::ScalarType dtype = world.params_dtype.value_or(params_dtype(*settings.training));
   return {.plan = {.settings = std::move(settings),
                    .family = &family,
                    .rank = std::move(rank),

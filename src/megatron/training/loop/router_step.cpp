@@ -3,8 +3,11 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/zeros.h>
 
+#include "megatron/config/moe_config.h"
+#include "megatron/config/transformer_config.h"
 #include "megatron/nn/moe/moe_layer.h"
 #include "megatron/parallel/collectives.h"
+#include "megatron/parallel/rank.h"
 
 namespace megatron {
 namespace {

@@ -6,10 +6,18 @@
 #include <ostream>
 #include <utility>
 
+#include "megatron/config/checkpoint_config.h"
 #include "megatron/config/data_phase.h"
+#include "megatron/config/fault_tolerance_config.h"
+#include "megatron/config/logger_config.h"
+#include "megatron/config/parallel_config.h"
 #include "megatron/config/print_config.h"
+#include "megatron/config/settings.h"
+#include "megatron/config/training_config.h"
+#include "megatron/config/transformer_config.h"
 #include "megatron/models/model_cost.h"
 #include "megatron/parallel/object_collectives.h"
+#include "megatron/parallel/rank.h"
 #include "megatron/planner/run_costs.h"
 #include "megatron/training/feeding/data_setup.h"
 #include "megatron/training/loop/build_state.h"
@@ -26,8 +34,8 @@ namespace {
 
 /// Opens the device and binds this rank's threads to its CPUs. Returns `world` with the device.
 RankContext open_machine(const Settings& settings, RankContext world) {
-  set_determinism(settings.training);
-  if (!world.device) world.device = open_device(settings.parallel.device);
+  set_determinism(*settings.training);
+  if (!world.device) world.device = open_device(settings.parallel->device);
   at::set_num_threads(bind_to_cpus(world.cpus, /*pins=*/world.device->device.is_cpu()));
   return world;
 }
@@ -47,22 +55,22 @@ void print_run(const TrainingPlan& plan, const OpenedDevice& device, std::ostrea
   out << world_line(plan.rank) << '\n'
       << device_line(device) << '\n'
       << argument_dump(settings)
-      << padded_vocab_line(settings.model.vocab_size, padded_vocab_size(settings)) << std::endl;
+      << padded_vocab_line(settings.model->vocab_size, padded_vocab_size(settings)) << std::endl;
 }
 
 /// Begins to watch the sections of the run, of which setup is the first.
 std::shared_ptr<SectionWatch> watch_sections(const Settings& settings, const RankContext& rank,
                                              StartupWarnings& warnings, std::ostream& out) {
   auto sections =
-      std::make_shared<SectionWatch>(SectionWatchOptions{.config = settings.fault_tolerance,
-                                                         .save = settings.checkpoint.save,
+      std::make_shared<SectionWatch>(SectionWatchOptions{.config = *settings.fault_tolerance,
+                                                         .save = settings.checkpoint->save,
                                                          .set_deadline = rank.set_deadline});
   sections->begin_setup();
   if (!sections->is_enabled()) return sections;
   out << "section timeouts: " << sections->limits().text() << std::endl;
   if (!sections->file_trouble().empty())
     warnings.add("the section timeouts are calculated anew: " + sections->file_trouble(), out);
-  if (!sections->limits().has_any() && !settings.fault_tolerance.calc_ft_timeouts)
+  if (!sections->limits().has_any() && !settings.fault_tolerance->calc_ft_timeouts)
     warnings.add(
         "--enable-ft-package has no timeout to apply: give --ft-rank-section-timeouts or "
         "--calc-ft-timeouts",
@@ -80,10 +88,10 @@ void print_theoretical_memory(const TrainingPlan& plan, const StepBatch& batch, 
 /// Prints the phase of the data that the run trains on. Warns when nothing is saved at its end.
 void announce_phase(const Settings& settings, std::int64_t iteration, StartupWarnings& warnings,
                     std::ostream& out) {
-  const DataPhase phase = data_phase(settings.training, iteration);
-  if (phase.count == 1 || settings.training.skip_train) return;
+  const DataPhase phase = data_phase(*settings.training, iteration);
+  if (phase.count == 1 || settings.training->skip_train) return;
   out << phase_line(phase) << std::endl;
-  if (phase.index + 1 < phase.count && settings.checkpoint.save.empty())
+  if (phase.index + 1 < phase.count && settings.checkpoint->save.empty())
     warnings.add("the run stops at iteration " + std::to_string(phase.end) +
                      ", where a phase of the data ends (--phase-transition-iterations), and saves "
                      "nothing: add --save DIR",
@@ -113,13 +121,13 @@ Trainer set_up(const RunConfig& run, std::ostream& out, const RankContext& world
   const RankContext here = open_machine(run.options.settings, world);
   TrainingServices services{.communicators = world.communicators};
   services.sections = watch_sections(run.options.settings, world, services.warnings, out);
-  if (run.options.settings.logger.log_memory) services.memory_before_model = host_memory();
+  if (run.options.settings.logger->log_memory) services.memory_before_model = host_memory();
   auto [plan, tokenizer] = resolve_run(run, here, services.warnings, out);
   if (plan.source && !plan.source->is_local) services.sections->note_loaded();
   services.folders =
-      open_save_folders(plan.settings.checkpoint, plan.source, plan.rank, services.warnings, out);
+      open_save_folders(*plan.settings.checkpoint, plan.source, plan.rank, services.warnings, out);
   skip_rejected_iterations(plan.settings, plan.rank, out);
-  services.timers = make_timers(plan.settings.logger, plan.rank);
+  services.timers = make_timers(*plan.settings.logger, plan.rank);
   print_run(plan, *here.device, out);
   TrainingState state{.model = world.kept != nullptr ? world.kept->take(plan) : nullptr};
   Trainer trainer{

@@ -6,6 +6,11 @@
 
 #include "megatron/base/format.h"
 #include "megatron/base/published_weights.h"
+#include "megatron/config/checkpoint_config.h"
+#include "megatron/config/logger_config.h"
+#include "megatron/config/settings.h"
+#include "megatron/config/training_config.h"
+#include "megatron/parallel/rank.h"
 #include "megatron/training/loop/exit_conditions.h"
 #include "megatron/training/loop/expert_placement.h"
 #include "megatron/training/loop/out_of_memory.h"
@@ -25,11 +30,11 @@ class TrainLoop {
       : plan_(trainer.plan),
         state_(trainer.state),
         services_(trainer.services),
-        training_(plan_.settings.training),
+        training_(*plan_.settings.training),
         progress_(state_.progress),
         out_(out),
         slurm_deadline_(slurm_deadline(std::getenv("SLURM_JOB_END_TIME"), services_.clock,
-                                       !plan_.settings.checkpoint.save.empty())),
+                                       !plan_.settings.checkpoint->save.empty())),
         exit_(training_, services_.clock, services_.started_s, deadline(), plan_.rank),
         bar_({.title = "training",
               .total = static_cast<std::uint64_t>(training_.train_iters),
@@ -208,7 +213,7 @@ void TrainLoop::train_iteration() {
   options.update.lr = state_.scheduler.lr();
   options.update.decoupled_lr = state_.scheduler.decoupled_lr();
   options.update.weight_decay = state_.scheduler.weight_decay();
-  options.update.count_zeros = plan_.settings.logger.log_num_zeros_in_grad;
+  options.update.count_zeros = plan_.settings.logger->log_num_zeros_in_grad;
   options.non_finite_checkpoint = state_.non_finite_checkpoint;
   const GuardedStep::Outcome outcome = run_step(parts, options);
   rejection_ = outcome.exit_code;

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "megatron/parallel/collectives.h"
+#include "megatron/parallel/rank.h"
 #include "megatron/pipeline/overlapped_comm.h"
 #include "megatron/training/loop/router_step.h"
 #include "megatron/training/resilience/non_finite.h"

@@ -12,7 +12,6 @@
 #include "megatron/metrics/routing_metrics.h"
 #include "megatron/models/model.h"
 #include "megatron/optimizer/optimizer.h"
-#include "megatron/parallel/rank.h"
 #include "megatron/params/param_store.h"
 #include "megatron/pipeline/pipeline_plan.h"
 #include "megatron/pipeline/run_schedule.h"
@@ -20,6 +19,8 @@
 #include "megatron/training/observability/timers.h"
 
 namespace megatron {
+
+struct Rank;
 
 struct TrainStepOptions {
   std::int64_t iteration = 0;  ///< one-based, for messages

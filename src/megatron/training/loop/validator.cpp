@@ -1,5 +1,6 @@
 #include "megatron/training/loop/validator.h"
 
+#include "megatron/parallel/rank.h"
 #include "megatron/training/loop/evaluation.h"
 
 namespace megatron {
@@ -11,7 +12,7 @@ Validator::Validator(const TrainingPlan& plan, TrainingState& state, TrainingSer
       services_(services),
       reporter_(reporter),
       stop_(std::move(stop)),
-      evaluations_(evaluation_plan(plan.settings.training, plan.rank.dp.size)) {}
+      evaluations_(evaluation_plan(*plan.settings.training, plan.rank.dp.size)) {}
 
 std::int64_t Validator::samples_per_evaluation() const {
   std::int64_t samples = 0;

@@ -4,6 +4,8 @@
 #include <string>
 #include <utility>
 
+#include "megatron/config/transformer_config.h"
+
 namespace megatron {
 namespace {
 

@@ -2,6 +2,7 @@
 
 #include "megatron/base/format.h"
 #include "megatron/base/json.h"
+#include "megatron/parallel/rank.h"
 #include "megatron/pipeline/trace/pipeline_report.h"
 #include "megatron/schedules/timeline.h"
 

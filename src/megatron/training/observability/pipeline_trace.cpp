@@ -5,8 +5,13 @@
 #include <utility>
 
 #include "megatron/base/files.h"
+#include "megatron/config/logger_config.h"
+#include "megatron/config/parallel_config.h"
 #include "megatron/config/profile_rules.h"
+#include "megatron/config/settings.h"
+#include "megatron/config/training_config.h"
 #include "megatron/parallel/object_collectives.h"
+#include "megatron/parallel/rank.h"
 #include "megatron/pipeline/trace/context_report.h"
 #include "megatron/pipeline/trace/pipeline_report.h"
 
@@ -34,8 +39,8 @@ PipelineTrace::PipelineTrace(const TrainingPlan& plan, const TrainingState& stat
       state_(state),
       timers_(timers),
       out_(out),
-      window_(trace_window(plan.settings.logger, state.progress.iteration,
-                           plan.settings.training.train_iters)),
+      window_(trace_window(*plan.settings.logger, state.progress.iteration,
+                           plan.settings.training->train_iters)),
       recorder_(plan.rank.device),
       trace_{.rank = plan.rank.index,
              .pp = plan.rank.pp.rank,
@@ -44,7 +49,7 @@ PipelineTrace::PipelineTrace(const TrainingPlan& plan, const TrainingState& stat
              .tp = plan.rank.tp.rank,
              .clock = {},
              .iterations = {}} {
-  if (plan.rank.index == 0) create_directories(plan.settings.logger.trace);
+  if (plan.rank.index == 0) create_directories(plan.settings.logger->trace);
 }
 
 PipelineTrace::~PipelineTrace() {
@@ -96,7 +101,7 @@ void PipelineTrace::write() {
   align_to_rank_0_clock(trace_);
   // With hybrid context parallelism every microbatch has another length, and no simulation.
   const bool simulates_context =
-      rank.cp.size > 1 && !plan_.settings.parallel.hybrid_context_parallel;
+      rank.cp.size > 1 && !plan_.settings.parallel->hybrid_context_parallel;
   const std::vector<ContextLayers> layers =
       simulates_context ? context_layers(plan_.settings) : std::vector<ContextLayers>{};
   if (simulates_context) {
@@ -114,13 +119,13 @@ void PipelineTrace::write() {
   const PipelineReport report = pipeline_report(ranks, schedule_of);
   std::optional<ContextReport> context;
   if (simulates_context) context = context_report(ranks, layers);
-  const fs::path folder = plan_.settings.logger.trace, path = folder / "pipeline-trace.json";
+  const fs::path folder = plan_.settings.logger->trace, path = folder / "pipeline-trace.json";
   write_file_atomically(path, trace_json(pipeline_tracks(ranks, schedule_of)));
   write_file_atomically(folder / "pipeline-trace-summary.json",
                         summary_json(report, ranks, context));
   out_ << pipeline_table(report);
   if (context) out_ << "\n" << context_table(*context);
-  if (plan_.settings.parallel.hybrid_context_parallel)
+  if (plan_.settings.parallel->hybrid_context_parallel)
     out_ << "\n  context parallelism: not compared with a simulation, because every microbatch of "
             "--hybrid-context-parallel has another length";
   out_ << "\n  timeline for ui.perfetto.dev: " << path.string() << std::endl;

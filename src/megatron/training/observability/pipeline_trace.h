@@ -5,6 +5,8 @@
 #include <iosfwd>
 #include <optional>
 
+#include "megatron/config/logger_config.h"
+#include "megatron/config/training_config.h"
 #include "megatron/pipeline/step_recorder.h"
 #include "megatron/pipeline/trace/rank_trace.h"
 #include "megatron/training/loop/training_plan.h"
@@ -12,6 +14,8 @@
 #include "megatron/training/observability/timers.h"
 
 namespace megatron {
+
+struct Settings;
 
 /// The traced iterations: recording starts when `begin` iterations are done and ends when `end` are
 /// done.
@@ -29,7 +33,7 @@ class PipelineTrace : private TimerListener {
  public:
   /// Returns whether --trace is given and the run trains.
   static bool is_wanted(const Settings& settings) {
-    return !settings.logger.trace.empty() && !settings.training.skip_train;
+    return !settings.logger->trace.empty() && !settings.training->skip_train;
   }
 
   /// Creates the output folder.

@@ -4,8 +4,13 @@
 #include <utility>
 
 #include "megatron/base/error.h"
+#include "megatron/config/logger_config.h"
 
 namespace megatron {
+
+bool PrometheusOutput::is_wanted(const LoggerConfig& logger) {
+  return !logger.prometheus_file.empty() || logger.prometheus_port;
+}
 
 PrometheusOutput::PrometheusOutput(const LoggerConfig& logger) : file_(logger.prometheus_file) {
   if (!file_.empty()) write_prometheus_file(file_, collector_.text());

@@ -4,18 +4,17 @@
 #include <optional>
 #include <string>
 
-#include "megatron/config/settings.h"
 #include "megatron/metrics/prometheus.h"
 #include "megatron/training/observability/prometheus_server.h"
 
 namespace megatron {
 
+struct LoggerConfig;
+
 class PrometheusOutput {
  public:
   /// Returns whether one of the two flags is given.
-  static bool is_wanted(const LoggerConfig& logger) {
-    return !logger.prometheus_file.empty() || logger.prometheus_port;
-  }
+  static bool is_wanted(const LoggerConfig& logger);
 
   /// Writes the file and starts the server. UserError when the file cannot be written, or the port
   /// is in use.

@@ -9,6 +9,7 @@
 #include "megatron/base/machine.h"
 #include "megatron/config/print_config.h"
 #include "megatron/parallel/object_collectives.h"
+#include "megatron/parallel/rank.h"
 #include "megatron/training/observability/log_lines.h"
 
 namespace megatron {

@@ -1,6 +1,7 @@
 #include "megatron/training/observability/startup_report.h"
 
 #include "megatron/base/format.h"
+#include "megatron/parallel/rank.h"
 
 namespace megatron {
 

@@ -7,9 +7,10 @@
 #include <string>
 
 #include "megatron/config/data_phase.h"
-#include "megatron/parallel/rank.h"
 
 namespace megatron {
+
+struct Rank;
 
 /// Returns `using world size: 1, data-parallel size: 1, …`.
 std::string world_line(const Rank& rank);

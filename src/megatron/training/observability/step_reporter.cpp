@@ -5,8 +5,16 @@
 #include <ostream>
 
 #include "megatron/base/format.h"
+#include "megatron/config/checkpoint_config.h"
+#include "megatron/config/logger_config.h"
+#include "megatron/config/optimizer_config.h"
+#include "megatron/config/parallel_config.h"
 #include "megatron/config/print_config.h"
 #include "megatron/config/report_folders.h"
+#include "megatron/config/settings.h"
+#include "megatron/config/training_config.h"
+#include "megatron/config/transformer_config.h"
+#include "megatron/parallel/rank.h"
 #include "megatron/planner/device_peak.h"
 #include "megatron/planner/run_costs.h"
 #include "megatron/training/observability/log_lines.h"
@@ -39,7 +47,7 @@ constexpr std::array<std::string_view, 13> kStepTimers{"forward-backward",
 /// another run; at iteration 0 that run cannot be distinguished from a restart before the first
 /// save.
 ExistingMetrics existing_metrics(const TrainingPlan& plan, const TrainingProgress& progress) {
-  const CheckpointConfig& config = plan.settings.checkpoint;
+  const CheckpointConfig& config = *plan.settings.checkpoint;
   const bool is_resume = progress.iteration > 0;
   const bool is_same = is_resume && !config.ckpt_step &&
                        (config.save.empty() || continues_saved_run(config, plan.source));
@@ -48,7 +56,7 @@ ExistingMetrics existing_metrics(const TrainingPlan& plan, const TrainingProgres
 
 /// Disables file output on all ranks except the one that writes.
 LoggerConfig rank_logger_config(const TrainingPlan& plan) {
-  LoggerConfig logger = plan.settings.logger;
+  LoggerConfig logger = *plan.settings.logger;
   if (plan.rank.index == 0) return logger;
   logger.tensorboard_dir.clear();
   logger.prometheus_file.clear();
@@ -59,10 +67,10 @@ LoggerConfig rank_logger_config(const TrainingPlan& plan) {
 ThroughputMeter make_throughput_meter(const TrainingPlan& plan) {
   const Settings& settings = plan.settings;
   const auto peak =
-      settings.logger.log_throughput
+      settings.logger->log_throughput
           ? std::optional(peak_flops(plan.rank.device, plan.device_name, plan.params_dtype))
           : std::nullopt;
-  return {sample_flops(plan.dimensions, settings.training.seq_length), peak,
+  return {sample_flops(plan.dimensions, settings.training->seq_length), peak,
           static_cast<double>(plan.rank.world.size)};
 }
 
@@ -103,14 +111,14 @@ void StepReporter::open_outputs(TrainingServices& services) {
     tensorboard_->add_settings(argument_values(plan_.settings), iteration);
   }
   if (PrometheusOutput::is_wanted(logger_)) prometheus_.emplace(logger_);
-  if (plan_.settings.parallel.log_comm && services.communicators != nullptr)
+  if (plan_.settings.parallel->log_comm && services.communicators != nullptr)
     comm_log_.emplace(services.communicators->counters());
   if (StepProfiler::is_wanted(plan_)) profiler_.emplace(plan_, state_, timers_, console_.out);
   if (PipelineTrace::is_wanted(plan_.settings))
     pipeline_trace_.emplace(plan_, state_, timers_, console_.out);
   if (StragglerMonitor::is_wanted(plan_.settings))
     stragglers_.emplace(plan_, services, console_.out);
-  if (logger_.log_memory && !plan_.settings.training.skip_train)
+  if (logger_.log_memory && !plan_.settings.training->skip_train)
     activations_.emplace(*state_.model, *state_.weights);
 }
 
@@ -159,7 +167,7 @@ void StepReporter::report(const TrainStepResult& step, double elapsed_s) {
   write(metrics, step.layer_norms.get(), memory);
   const std::int64_t iteration = metrics.iteration;
   const bool is_first = iteration == first_iteration_,
-             closes_interval = iteration % plan_.settings.logger.log_interval == 0;
+             closes_interval = iteration % plan_.settings.logger->log_interval == 0;
   if (is_first && step.hybrid_context)
     console_.lines() << hybrid_context_line(*step.hybrid_context, plan_.rank.dp_cp.size)
                      << std::endl;
@@ -173,7 +181,7 @@ void StepReporter::report(const TrainStepResult& step, double elapsed_s) {
 }
 
 bool StepReporter::is_memory_due() const {
-  const auto interval = plan_.settings.logger.log_memory_interval;
+  const auto interval = plan_.settings.logger->log_memory_interval;
   const std::int64_t iteration = state_.progress.iteration;
   return iteration <= first_iteration_ + 1 || (interval && iteration % *interval == 0);
 }
@@ -193,7 +201,7 @@ void StepReporter::print_memory(const std::vector<MemoryTable>& ranks) {
   if (!is_memory_due()) return;
   const c10::Device device = plan_.rank.device;
   console_.lines() << memory_line(state_.progress.iteration, device,
-                                  plan_.settings.logger.log_device_memory_used)
+                                  plan_.settings.logger->log_device_memory_used)
                    << std::endl;
   if (ranks.empty()) return;
   const TheoreticalMemory theory = theoretical_memory(
@@ -211,11 +219,11 @@ void StepReporter::print_stragglers(bool closes_interval) {
 
 StepMetrics StepReporter::metrics_of(const TrainStepResult& step, double elapsed_s) {
   const TrainingProgress& progress = state_.progress;
-  const LoggerConfig& logger = plan_.settings.logger;
+  const LoggerConfig& logger = *plan_.settings.logger;
   const double samples = static_cast<double>(state_.batch.running_batch_size);
   StepMetrics metrics{
       .iteration = progress.iteration,
-      .train_iters = plan_.settings.training.train_iters,
+      .train_iters = plan_.settings.training->train_iters,
       .consumed_samples = progress.consumed_train_samples,
       .skipped_samples = progress.skipped_train_samples,
       .global_batch_size = state_.batch.running_batch_size,
@@ -234,7 +242,7 @@ StepMetrics StepReporter::metrics_of(const TrainStepResult& step, double elapsed
   for (const auto& loss : mean_losses(step.routing)) metrics.losses.push_back(loss);
   metrics.routing = step.routing;
   metrics.hybrid_context = step.hybrid_context;
-  metrics.logs_layers_routing = plan_.settings.model.moe.per_layer_logging;
+  metrics.logs_layers_routing = plan_.settings.model->moe.per_layer_logging;
   if (comm_log_) metrics.traffic = comm_log_->take_step();
   if (logger.log_params_norm) metrics.params_norm = state_.optimizer->main_parameters().norm();
   if (logger.log_num_zeros_in_grad && step.update.applied)
@@ -259,7 +267,7 @@ void StepReporter::print_iteration(const StepMetrics& step) {
       {.samples = interval_.samples(), .tokens = interval_.tokens(), .seconds = seconds});
   interval_.fill(report, seconds);
   report.tokens_per_second = rates.tokens_per_second;
-  if (plan_.settings.logger.log_throughput) {
+  if (plan_.settings.logger->log_throughput) {
     report.throughput = rates.flops_per_second / 1e12;
     report.mfu = rates.mfu;
     report.mfu_causal = rates.mfu_causal;
@@ -269,11 +277,11 @@ void StepReporter::print_iteration(const StepMetrics& step) {
 
 /// Prints and charts the timers as means over the interval, then resets all of them.
 void StepReporter::close_interval() {
-  const double iterations = static_cast<double>(plan_.settings.logger.log_interval);
+  const double iterations = static_cast<double>(plan_.settings.logger->log_interval);
   const double seconds = timers_.seconds("interval-time");
   IntervalMetrics interval{.iteration = state_.progress.iteration,
                            .iteration_s = seconds / static_cast<double>(interval_.iterations())};
-  if (plan_.settings.logger.log_throughput)
+  if (plan_.settings.logger->log_throughput)
     interval.throughput =
         throughput_.rates({interval_.samples(), interval_.tokens(), seconds}).flops_per_second /
         1e12;

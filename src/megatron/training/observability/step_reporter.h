@@ -4,6 +4,7 @@
 
 #include <optional>
 
+#include "megatron/config/logger_config.h"
 #include "megatron/metrics/metrics_writer.h"
 #include "megatron/metrics/tensorboard.h"
 #include "megatron/training/loop/training_plan.h"

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "megatron/parallel/object_collectives.h"
+#include "megatron/parallel/rank.h"
 #include "megatron/training/resilience/diagnosis/explanation.h"
 #include "megatron/training/resilience/diagnosis/op_trace.h"
 

@@ -8,6 +8,7 @@
 #include "megatron/base/files.h"
 #include "megatron/base/format.h"
 #include "megatron/base/json.h"
+#include "megatron/config/fault_tolerance_config.h"
 
 namespace megatron {
 namespace {

@@ -11,6 +11,8 @@
 
 namespace megatron {
 
+struct FaultToleranceConfig;
+
 /// A value for each RunSection, and behind them one for what lies between the sections.
 template <class T>
 using PerSection = std::array<T, kRunSectionNames.size() + 1>;

@@ -12,6 +12,8 @@
 
 namespace megatron {
 
+struct CheckpointConfig;
+
 /// Returns whether this run continues the run whose files are in the --save folder: it loads a
 /// checkpoint from there and does not restart at iteration 0 (--finetune or a release checkpoint).
 bool continues_saved_run(const CheckpointConfig& config,

@@ -6,8 +6,14 @@
 
 #include "megatron/base/error.h"
 #include "megatron/checkpoint/checkpoint_root.h"
+#include "megatron/config/checkpoint_config.h"
+#include "megatron/config/logger_config.h"
+#include "megatron/config/parallel_config.h"
+#include "megatron/config/settings.h"
+#include "megatron/config/training_config.h"
 #include "megatron/optimizer/replica_check.h"
 #include "megatron/parallel/communicators.h"
+#include "megatron/parallel/rank.h"
 #include "megatron/training/observability/step_reporter.h"
 #include "megatron/training/saving/checkpointing.h"
 #include "megatron/training/saving/retention.h"
@@ -22,12 +28,12 @@ std::unique_ptr<ProgressLog> make_progress_log(const TrainingPlan& plan,
                                                const TrainingProgress& progress,
                                                const RunClock& clock) {
   const Settings& settings = plan.settings;
-  if (plan.rank.index != 0 || !settings.logger.log_progress || settings.checkpoint.save.empty() ||
-      settings.training.skip_train)
+  if (plan.rank.index != 0 || !settings.logger->log_progress || settings.checkpoint->save.empty() ||
+      settings.training->skip_train)
     return nullptr;
   const char* job = std::getenv("SLURM_JOB_ID");
   return std::make_unique<ProgressLog>(
-      settings.checkpoint.save,
+      settings.checkpoint->save,
       ProgressLog::Options{.job_id = job != nullptr ? job : "",
                            .world_size = plan.rank.world.size,
                            .floating_point_operations = progress.floating_point_operations},
@@ -48,7 +54,7 @@ CheckpointSaver::CheckpointSaver(const TrainingPlan& plan, const TrainingState& 
     : plan_(plan),
       state_(state),
       services_(services),
-      config_(plan.settings.checkpoint),
+      config_(*plan.settings.checkpoint),
       console_(console),
       deadline_(deadline),
       log_(make_progress_log(plan, state.progress, services.clock)),
@@ -152,12 +158,12 @@ void CheckpointSaver::save_to(SaveFolder& folder, std::string_view timer,
 
 bool CheckpointSaver::is_replica_check_due() const {
   const std::int64_t interval =
-      plan_.settings.parallel.check_weight_hash_across_dp_replicas_interval;
+      plan_.settings.parallel->check_weight_hash_across_dp_replicas_interval;
   return interval > 0 && state_.progress.iteration % interval == 0;
 }
 
 std::function<void()> CheckpointSaver::replica_check() {
-  if (plan_.settings.parallel.check_weight_hash_across_dp_replicas_interval == 0) return {};
+  if (plan_.settings.parallel->check_weight_hash_across_dp_replicas_interval == 0) return {};
   // A comparison before the weights are read would not see a fault that occurs in between.
   return [this] {
     check_replicas(*state_.weights);
@@ -189,7 +195,7 @@ void CheckpointSaver::record_progress() {
     log_->saved({.iteration = progress.iteration,
                  .floating_point_operations = progress.floating_point_operations,
                  .tokens = static_cast<double>(progress.consumed_train_samples) *
-                           static_cast<double>(plan_.settings.training.seq_length),
+                           static_cast<double>(plan_.settings.training->seq_length),
                  .elapsed_s = services_.clock.monotonic_s() - services_.started_s});
   } catch (const UserError& error) {
     console_.out << "WARNING: training continues without this line of progress.txt: "

@@ -16,6 +16,8 @@
 
 namespace megatron {
 
+struct CheckpointConfig;
+
 class CheckpointSaver {
  public:
   /// Save times are recorded in `deadline`, which may be null. Starts progress.txt with

@@ -9,7 +9,12 @@
 #include "megatron/base/format.h"
 #include "megatron/checkpoint/local/local_checkpoint.h"
 #include "megatron/checkpoint/manifest.h"
+#include "megatron/config/checkpoint_config.h"
 #include "megatron/config/checkpoint_folders.h"
+#include "megatron/config/optimizer_config.h"
+#include "megatron/config/scheduler_config.h"
+#include "megatron/config/settings.h"
+#include "megatron/parallel/rank.h"
 #include "megatron/training/observability/log_lines.h"
 #include "megatron/training/saving/non_finite_weights.h"
 #include "megatron/training/saving/resume_differences.h"
@@ -31,7 +36,7 @@ void print_timer(Timers& timers, std::string_view name, std::ostream& out) {
 }
 
 void load_schedule(const TrainingPlan& plan, TrainingState& state, const Json& saved_settings) {
-  const SchedulerConfig& config = plan.settings.scheduler;
+  const SchedulerConfig& config = *plan.settings.scheduler;
   const std::int64_t num_steps = state.progress.scheduler_num_steps;
   if (schedule_conflict(config) == ScheduleConflict::use_flags)
     return state.scheduler.set_num_steps(num_steps);
@@ -43,7 +48,7 @@ void load_schedule(const TrainingPlan& plan, TrainingState& state, const Json& s
 void resume(const TrainingPlan& plan, TrainingState& state, StartupWarnings& warnings,
             std::ostream& out) {
   const Manifest manifest = read_manifest(plan.source->folder);
-  check_phase_batch_size(*manifest.settings, plan.settings.training);
+  check_phase_batch_size(*manifest.settings, *plan.settings.training);
   const std::string differences =
       settings_differences(*manifest.settings, plan.settings, plan.source->iteration);
   if (!differences.empty()) out << " flags that differ from the checkpoint's:\n" << differences;
@@ -54,7 +59,7 @@ void resume(const TrainingPlan& plan, TrainingState& state, StartupWarnings& war
   state.progress = load_progress(*plan.source);
   state.rerun_state = manifest.rerun_state;
   if (!state.optimizer) return;
-  if (!plan.settings.checkpoint.load_optim) {
+  if (!plan.settings.checkpoint->load_optim) {
     warnings.add(
         "the optimizer starts without state, and the learning rate's schedule from its beginning "
         "(--no-load-optim)",
@@ -87,10 +92,10 @@ std::string root_of(const CheckpointSource& source, const CheckpointConfig& conf
 void load_training_state(const TrainingPlan& plan, TrainingState& state, TrainingServices& services,
                          std::ostream& out) {
   const CheckpointSource& source = *plan.source;
-  const bool is_resume = !source.is_release && !plan.settings.checkpoint.finetune;
+  const bool is_resume = !source.is_release && !plan.settings.checkpoint->finetune;
   {
     const auto timing = services.timers.scope("load-checkpoint");
-    const std::string root = root_of(source, plan.settings.checkpoint);
+    const std::string root = root_of(source, *plan.settings.checkpoint);
     out << " loading " << (source.is_release ? "release " : "") << "checkpoint from " << root;
     if (!source.is_release) out << " at iteration " << source.iteration;
     out << std::endl;
@@ -119,10 +124,10 @@ void save_training_state(const TrainingPlan& plan, const TrainingState& state,
     out << '[' << current_time() << "] saving checkpoint at iteration " << iteration << " to "
         << root << " in megatron format" << std::endl;
     save_checkpoint(
-        root, {.model = &plan.settings.model,
+        root, {.model = &*plan.settings.model,
                .settings = &plan.settings,
                .weights = state.weights.get(),
-               .optimizer = plan.settings.checkpoint.save_optim ? state.optimizer.get() : nullptr,
+               .optimizer = plan.settings.checkpoint->save_optim ? state.optimizer.get() : nullptr,
                .rerun_state = state.rerun_state,
                .progress = state.progress,
                .origin = plan.source ? &*plan.source : nullptr,

@@ -8,10 +8,12 @@
 #include <string>
 
 #include "megatron/checkpoint/checkpoint.h"
-#include "megatron/parallel/rank.h"
 #include "megatron/training/loop/startup_warnings.h"
 
 namespace megatron {
+
+struct Rank;
+struct CheckpointConfig;
 
 /// Returns the checkpoint that --load names, or a non-persistent checkpoint that is newer. Without
 /// any checkpoint, prints Megatron's warning and returns nullopt; with --finetune or

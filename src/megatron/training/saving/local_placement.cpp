@@ -1,6 +1,7 @@
 #include "megatron/training/saving/local_placement.h"
 
 #include "megatron/base/error.h"
+#include "megatron/config/checkpoint_config.h"
 
 namespace megatron {
 namespace {

@@ -4,11 +4,12 @@
 #include <iosfwd>
 
 #include "megatron/checkpoint/local/replication_groups.h"
-#include "megatron/config/settings.h"
 #include "megatron/training/loop/startup_warnings.h"
 #include "megatron/training/saving/check_save_folders.h"
 
 namespace megatron {
+
+struct CheckpointConfig;
 
 /// Returns where local checkpoints go. Throws UserError when the ranks do not divide into groups,
 /// or when a copy would lie in the folder of its original; on a restart, which may have fewer

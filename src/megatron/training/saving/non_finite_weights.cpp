@@ -4,6 +4,7 @@
 
 #include "megatron/checkpoint/non_finite.h"
 #include "megatron/parallel/object_collectives.h"
+#include "megatron/parallel/rank.h"
 #include "megatron/training/resilience/diagnosis/tensor_statistics.h"
 
 namespace megatron {

@@ -5,9 +5,10 @@
 #include <string>
 
 #include "megatron/checkpoint/checkpoint.h"
-#include "megatron/parallel/rank.h"
 
 namespace megatron {
+
+struct Rank;
 
 /// Returns "<folder> holds weights that are not finite: <name of the first one> holds …" when a
 /// weight of `store` is not finite on any rank, and "" otherwise. Collective over rank.world.

@@ -9,8 +9,13 @@
 #include "megatron/base/error.h"
 #include "megatron/config/batch_schedule.h"
 #include "megatron/config/blend_schedule.h"
+#include "megatron/config/data_config.h"
 #include "megatron/config/data_phase.h"
+#include "megatron/config/optimizer_config.h"
+#include "megatron/config/scheduler_config.h"
+#include "megatron/config/settings.h"
 #include "megatron/config/settings_tables.h"
+#include "megatron/config/training_config.h"
 
 namespace megatron {
 namespace {
@@ -186,7 +191,7 @@ Consequence consequence_of(const std::string& name, const Settings& settings,
                            const std::string& there, const std::string& here,
                            const Continuation& continuation) {
   if (std::ranges::count(kSchedule, std::string_view(name)) > 0)
-    return {schedule_consequence(settings.scheduler, there, here)};
+    return {schedule_consequence(*settings.scheduler, there, here)};
   if (continuation.begins_phase && std::ranges::count(kOfOnePhase, std::string_view(name)) > 0)
     return {"holds from here on, where a phase of the data begins"};
   if (name == "blend_schedule" && continuation.keeps_mixtures)
@@ -236,12 +241,12 @@ Continuation continuation_of(const Json& saved, const Settings& settings, std::i
   read_saved(saved, data_table().set(), &data);
   const auto mixtures = steps_before(data, iteration);
   const DataPhase then = data_phase(there, iteration),
-                  now = data_phase(settings.training, iteration);
+                  now = data_phase(*settings.training, iteration);
   // No sample of a phase that begins here is consumed.
   const bool both_begin = then.begin == iteration && now.begin == iteration;
-  return {.begins_phase = is_phase_transition(settings.training, iteration),
+  return {.begins_phase = is_phase_transition(*settings.training, iteration),
           .moves_phase = !both_begin && (then.begin != now.begin || then.end != now.end),
-          .keeps_mixtures = mixtures && mixtures == steps_before(settings.data, iteration)};
+          .keeps_mixtures = mixtures && mixtures == steps_before(*settings.data, iteration)};
 }
 
 /// Sets the length of the saved run `there` to this run's, in the unit of the saved run.
@@ -302,12 +307,12 @@ std::string breaking_differences(const std::string& differences) {
 
 Json saved_schedule_state(const Json& saved, const Settings& settings, std::int64_t num_steps) {
   Settings there;
-  read_saved(saved, scheduler_table().set(), &there.scheduler);
-  read_saved(saved, training_table().set(), &there.training);
-  read_saved(saved, optimizer_table().set(), &there.optimizer);
-  copy_run_length(there.training, settings.training);
+  read_saved(saved, scheduler_table().set(), &*there.scheduler);
+  read_saved(saved, training_table().set(), &*there.training);
+  read_saved(saved, optimizer_table().set(), &*there.optimizer);
+  copy_run_length(*there.training, *settings.training);
   OptimizerParamScheduler scheduler(
-      make_param_schedule(there.scheduler, there.training, there.optimizer.weight_decay));
+      make_param_schedule(*there.scheduler, *there.training, there.optimizer->weight_decay));
   scheduler.set_num_steps(num_steps);
   return scheduler.state();
 }

@@ -4,10 +4,12 @@
 #include <string>
 
 #include "megatron/base/json.h"
-#include "megatron/config/settings.h"
 #include "megatron/optimizer/param_scheduler.h"
 
 namespace megatron {
+
+struct Settings;
+struct TrainingConfig;
 
 /// Returns one line per flag that differs from the checkpoint's settings `saved`, with the
 /// consequence; "" when none differs. Lines that start with "  ! " mark differences that break

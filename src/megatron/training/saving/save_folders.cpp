@@ -2,8 +2,10 @@
 
 #include "megatron/checkpoint/collective_steps.h"
 #include "megatron/checkpoint/local/folder_owners.h"
+#include "megatron/config/checkpoint_config.h"
 #include "megatron/config/checkpoint_folders.h"
 #include "megatron/config/launch_environment.h"
+#include "megatron/parallel/rank.h"
 #include "megatron/training/saving/check_save_folders.h"
 #include "megatron/training/saving/local_placement.h"
 

@@ -6,12 +6,13 @@
 #include <optional>
 
 #include "megatron/checkpoint/checkpoint.h"
-#include "megatron/config/settings.h"
-#include "megatron/parallel/rank.h"
 #include "megatron/training/loop/startup_warnings.h"
 #include "megatron/training/saving/save_folder.h"
 
 namespace megatron {
+
+struct Rank;
+struct CheckpointConfig;
 
 /// A folder is null when the run does not save to it.
 struct SaveFolders {

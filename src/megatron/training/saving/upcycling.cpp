@@ -3,13 +3,18 @@
 #include "megatron/base/error.h"
 #include "megatron/checkpoint/checkpoint_root.h"
 #include "megatron/checkpoint/collective_steps.h"
+#include "megatron/config/checkpoint_config.h"
+#include "megatron/config/moe_config.h"
+#include "megatron/config/settings.h"
+#include "megatron/config/transformer_config.h"
+#include "megatron/parallel/rank.h"
 
 namespace megatron {
 
 std::optional<UpcycleRequest> upcycle_request(const Settings& settings, const Rank& rank,
                                               StartupWarnings& warnings, std::ostream& out) {
-  const MoeConfig& moe = settings.model.moe;
-  const std::string& save = settings.checkpoint.save;
+  const MoeConfig& moe = settings.model->moe;
+  const std::string& save = settings.checkpoint->save;
   if (!moe.use_upcycling) return std::nullopt;
   CollectiveSteps(rank.world, rank.device).run_on_rank_0([&] {
     if (std::filesystem::exists(save) && find_checkpoint_folder(save, std::nullopt)) {
@@ -29,7 +34,7 @@ std::optional<UpcycleRequest> upcycle_request(const Settings& settings, const Ra
                  out);
   return UpcycleRequest{.experts = moe,
                         .granularity = moe.upcycling_granularity,
-                        .init_method_std = settings.model.init_method_std,
+                        .init_method_std = settings.model->init_method_std,
                         .seed = rank.seed,
                         .world = rank.world,
                         .device = rank.device};

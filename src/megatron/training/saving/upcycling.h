@@ -8,10 +8,12 @@
 
 #include "megatron/checkpoint/checkpoint.h"
 #include "megatron/checkpoint/upcycle.h"
-#include "megatron/parallel/rank.h"
 #include "megatron/training/loop/startup_warnings.h"
 
 namespace megatron {
+
+struct Rank;
+struct Settings;
 
 /// Returns what --moe-use-upcycling requests; nothing without it. Throws UserError when --save
 /// holds a checkpoint already. Collective over the world.

@@ -6,7 +6,10 @@
 #include <ostream>
 
 #include "megatron/base/files.h"
+#include "megatron/config/logger_config.h"
 #include "megatron/config/report_folders.h"
+#include "megatron/config/settings.h"
+#include "megatron/parallel/rank.h"
 #include "megatron/planner/device_peak.h"
 #include "megatron/training/observability/tensor_memory.h"
 
@@ -38,7 +41,7 @@ AllocationCounts operator-(const AllocationCounts& a, const AllocationCounts& b)
 }  // namespace
 
 bool StepProfiler::is_wanted(const TrainingPlan& plan) {
-  const LoggerConfig& logger = plan.settings.logger;
+  const LoggerConfig& logger = *plan.settings.logger;
   return logger.profile && (logger.profile_ranks.empty() ||
                             std::ranges::count(logger.profile_ranks, plan.rank.index) > 0);
 }
@@ -53,7 +56,7 @@ StepProfiler::~StepProfiler() {
 
 void StepProfiler::before_step() {
   if (is_finished_) return;
-  const LoggerConfig& logger = plan_.settings.logger;
+  const LoggerConfig& logger = *plan_.settings.logger;
   const std::int64_t done = state_.progress.iteration;
   if (!recorder_ && done >= logger.profile_step_start && done < logger.profile_step_end) start();
   if (!recorder_) return;
@@ -65,7 +68,7 @@ void StepProfiler::after_step() {
   if (!recorder_) return;
   recorder_->end(kStep);
   is_in_step_ = false;
-  if (state_.progress.iteration >= plan_.settings.logger.profile_step_end) finish();
+  if (state_.progress.iteration >= plan_.settings.logger->profile_step_end) finish();
 }
 
 void StepProfiler::close() {
@@ -100,7 +103,7 @@ void StepProfiler::finish() {
 
 std::string StepProfiler::trace_path() const {
   const Settings& settings = plan_.settings;
-  fs::path folder = settings.logger.profile_dir;
+  fs::path folder = settings.logger->profile_dir;
   if (folder.empty()) folder = fs::path(metrics_folder(settings)) / "profile";
   return folder / ("rank_" + std::to_string(plan_.rank.index) + "_iteration_" +
                    std::to_string(first_iteration_) + ".trace.json");

@@ -9,7 +9,9 @@
 #include "megatron/base/error.h"
 #include "megatron/base/machine.h"
 #include "megatron/base/monotonic_clock.h"
+#include "megatron/config/logger_config.h"
 #include "megatron/parallel/object_collectives.h"
+#include "megatron/parallel/rank.h"
 
 namespace megatron {
 namespace {
@@ -79,7 +81,7 @@ StragglerMonitor::StragglerMonitor(const TrainingPlan& plan, TrainingServices& s
       timers_(services.timers),
       clock_(clocks_of(services.communicators), device_spans(plan.rank.device)) {
   std::vector<RankPlace> places = gather_places(rank_);
-  if (rank_.index == 0) open_report(plan.settings.logger, std::move(places), out);
+  if (rank_.index == 0) open_report(*plan.settings.logger, std::move(places), out);
   timers_.add_listener(clock_);  // last: the destructor removes it
 }
 

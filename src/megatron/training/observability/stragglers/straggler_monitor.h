@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "megatron/config/logger_config.h"
+#include "megatron/config/training_config.h"
 #include "megatron/training/loop/training_plan.h"
 #include "megatron/training/loop/training_services.h"
 #include "megatron/training/observability/stragglers/part_clock.h"
@@ -15,13 +17,15 @@
 
 namespace megatron {
 
+struct Settings;
+
 class StragglerMonitor {
  public:
   /// Times are gathered after the iterations that this divides.
   static constexpr std::int64_t kGatherInterval = 5;
 
   static bool is_wanted(const Settings& settings) {
-    return settings.logger.log_straggler && !settings.training.skip_train;
+    return settings.logger->log_straggler && !settings.training->skip_train;
   }
 
   /// Starts the measurement. On rank 0 it opens --straggler-ctrlr-port, and prints a warning to

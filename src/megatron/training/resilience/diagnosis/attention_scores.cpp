@@ -8,6 +8,8 @@
 
 #include <cmath>
 
+#include "megatron/config/transformer_config.h"
+
 namespace megatron {
 
 std::optional<NonFiniteScores> non_finite_scores(const at::Tensor& query, const at::Tensor& key,

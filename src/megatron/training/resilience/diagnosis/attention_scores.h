@@ -6,10 +6,11 @@
 
 #include <optional>
 
-#include "megatron/config/transformer_config.h"
 #include "megatron/training/resilience/diagnosis/tensor_statistics.h"
 
 namespace megatron {
+
+struct TransformerConfig;
 
 struct NonFiniteScores {
   std::int64_t sample = 0;  ///< row of the microbatch

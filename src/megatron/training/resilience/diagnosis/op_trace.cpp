@@ -14,6 +14,7 @@
 #include <set>
 #include <unordered_set>
 
+#include "megatron/config/transformer_config.h"
 #include "megatron/parallel/object_collectives.h"
 #include "megatron/pipeline/run_schedule.h"
 #include "megatron/schedules/messages.h"

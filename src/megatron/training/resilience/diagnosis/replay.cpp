@@ -10,6 +10,7 @@
 #include "megatron/checkpoint/slice_math.h"
 #include "megatron/models/architecture.h"
 #include "megatron/models/model_family.h"
+#include "megatron/parallel/rank.h"
 #include "megatron/training/resilience/diagnosis/explanation.h"
 
 namespace megatron {

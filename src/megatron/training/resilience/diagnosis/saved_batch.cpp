@@ -13,6 +13,8 @@
 #include "megatron/base/json.h"
 #include "megatron/checkpoint/safetensors.h"
 #include "megatron/checkpoint/tensor_bytes.h"
+#include "megatron/config/transformer_config.h"
+#include "megatron/config/transformer_enums.h"
 #include "megatron/models/architecture.h"
 
 namespace megatron {

@@ -6,7 +6,7 @@
 #include <filesystem>
 #include <string>
 
-#include "megatron/config/settings.h"
+#include "megatron/config/transformer_config.h"
 #include "megatron/nn/microbatch.h"
 
 namespace megatron {

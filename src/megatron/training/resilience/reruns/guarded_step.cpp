@@ -13,7 +13,13 @@
 #include "megatron/base/error.h"
 #include "megatron/base/exit_codes.h"
 #include "megatron/base/machine.h"
+#include "megatron/config/checkpoint_config.h"
+#include "megatron/config/logger_config.h"
+#include "megatron/config/parallel_config.h"
+#include "megatron/config/rerun_config.h"
+#include "megatron/config/settings.h"
 #include "megatron/parallel/object_collectives.h"
+#include "megatron/parallel/rank.h"
 #include "megatron/training/observability/per_layer_norms.h"
 #include "megatron/training/resilience/diagnosis/explanation.h"
 #include "megatron/training/resilience/reruns/peer_recomputation.h"
@@ -62,7 +68,7 @@ ComputeLocation location_of(const Rank& rank) {
 
 RerunStateMachine::Options machine_options(const TrainingPlan& plan, std::ostream& out,
                                            std::function<bool(bool)> any_rank) {
-  const RerunConfig& config = plan.settings.rerun;
+  const RerunConfig& config = *plan.settings.rerun;
   return {
       .mode = rerun_mode(config.rerun_mode),
       .error_injection_rate = config.error_injection_rate,
@@ -115,7 +121,7 @@ GuardedStep::GuardedStep(const TrainingPlan& plan, TrainingState& state, std::os
       out_(out),
       machine_(machine_options(plan, out, [this](bool flag) { return any_rank(flag); })),
       first_iteration_(state.progress.iteration) {
-  if (plan.settings.parallel.check_microbatch_across_dp_replicas_interval > 0 &&
+  if (plan.settings.parallel->check_microbatch_across_dp_replicas_interval > 0 &&
       plan.rank.dp.size == 1)
     out << "WARNING: --check-microbatch-across-dp-replicas-interval checks nothing: there is one "
            "replica"
@@ -132,7 +138,7 @@ bool GuardedStep::any_rank(bool flag) const {
 /// Returns whether the host must read the results before the weights change. NaN and Inf need no
 /// check here, because the update itself is skipped then.
 bool GuardedStep::reads_before_update() const {
-  const RerunConfig& config = plan_.settings.rerun;
+  const RerunConfig& config = *plan_.settings.rerun;
   return config.check_for_spiky_loss || config.check_for_large_grads ||
          machine_.mode() == RerunMode::report_stats || machine_.injects_errors() ||
          machine_.state() == RerunState::will_rerun_from_checkpoint;
@@ -148,7 +154,7 @@ GuardedStep::Outcome GuardedStep::run(const TrainStepContext& context,
     return outcome;
   }
   std::optional<PerLayerNormRecorder> norms;
-  const auto& interval = plan_.settings.logger.log_layer_norms_interval;
+  const auto& interval = plan_.settings.logger->log_layer_norms_interval;
   if (interval && options.iteration % *interval == 0)
     norms.emplace(context.model, context.weights, context.optimizer);
   const StepLosses losses = forward_backward(context, options, batch);
@@ -177,7 +183,7 @@ GuardedStep::Outcome GuardedStep::run(const TrainStepContext& context,
 }
 
 bool GuardedStep::agrees_with_peers(const Step& step) {
-  const ParallelConfig& config = plan_.settings.parallel;
+  const ParallelConfig& config = *plan_.settings.parallel;
   const std::int64_t interval = config.check_microbatch_across_dp_replicas_interval;
   if (interval == 0 || step.options.iteration % interval != 0) return true;
   const PeerVerdict verdict = recompute_on_peers(step.context, step.options, step.batch);
@@ -204,7 +210,7 @@ void GuardedStep::validate_and_rerun(const Step& step, Results results, Outcome&
 }
 
 void GuardedStep::validate(const Results& results, const TrainStepOptions& options) {
-  const RerunConfig& config = plan_.settings.rerun;
+  const RerunConfig& config = *plan_.settings.rerun;
   for (const double loss : results.losses) {
     if (options.check_for_nan) {
       machine_.validate(loss, kNanLoss);
@@ -230,7 +236,7 @@ void GuardedStep::stop(const Step& step, const Results& results,
                : "Only some ranks have rejected a result that all of them compute: a rank is "
                  "defective\n")
        << std::flush;
-  if (verdict.exit_code != kExitResumeToDisambiguate || !plan_.settings.checkpoint.save.empty())
+  if (verdict.exit_code != kExitResumeToDisambiguate || !plan_.settings.checkpoint->save.empty())
     return;
   out_ << "Without --save there is no checkpoint to resume from: the diagnostic ends here"
        << std::endl;

@@ -13,6 +13,7 @@
 #include "megatron/base/machine.h"
 #include "megatron/parallel/comm.h"
 #include "megatron/parallel/object_collectives.h"
+#include "megatron/parallel/rank.h"
 
 namespace megatron {
 namespace {

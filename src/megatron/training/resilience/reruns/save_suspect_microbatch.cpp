@@ -3,15 +3,21 @@
 #include <filesystem>
 
 #include "megatron/base/files.h"
+#include "megatron/config/checkpoint_config.h"
+#include "megatron/config/logger_config.h"
+#include "megatron/config/settings.h"
+#include "megatron/config/tokenizer_config.h"
+#include "megatron/config/training_config.h"
+#include "megatron/parallel/rank.h"
 #include "megatron/training/resilience/diagnosis/saved_batch.h"
 
 namespace megatron {
 namespace {
 
 fs::path folder_of(const Settings& settings) {
-  if (!settings.checkpoint.save.empty()) return settings.checkpoint.save;
-  return settings.logger.tensorboard_dir.empty() ? fs::path(".")
-                                                 : fs::path(settings.logger.tensorboard_dir);
+  if (!settings.checkpoint->save.empty()) return settings.checkpoint->save;
+  return settings.logger->tensorboard_dir.empty() ? fs::path(".")
+                                                  : fs::path(settings.logger->tensorboard_dir);
 }
 
 std::string precision(const TrainingConfig& training) {
@@ -22,7 +28,7 @@ std::string precision(const TrainingConfig& training) {
 
 std::optional<StepWeights> step_weights(const TrainingPlan& plan, const TrainingProgress& progress,
                                         std::int64_t first_iteration) {
-  const CheckpointConfig& config = plan.settings.checkpoint;
+  const CheckpointConfig& config = *plan.settings.checkpoint;
   const std::int64_t iteration = progress.iteration;
   if (iteration == first_iteration) {
     if (!plan.source) return StepWeights{};
@@ -49,9 +55,9 @@ std::string save_suspect_microbatch(const TrainingPlan& plan, const TrainingProg
       .num_microbatches = suspect.num_microbatches,
       .gradient_scale = suspect.gradient_scale,
       .seed = plan.rank.seed,
-      .vocab_pad_multiple = settings.tokenizer.make_vocab_size_divisible_by,
-      .model = settings.model,
-      .precision = precision(settings.training),
+      .vocab_pad_multiple = settings.tokenizer->make_vocab_size_divisible_by,
+      .model = *settings.model,
+      .precision = precision(*settings.training),
       .checkpoint_root = in_checkpoint ? fs::absolute(weights->checkpoint_root).string() : "",
       .checkpoint_iteration = weights ? weights->iteration : -1,
       .cause = cause};

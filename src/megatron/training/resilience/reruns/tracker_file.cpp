@@ -12,7 +12,11 @@
 #include "megatron/base/error.h"
 #include "megatron/base/format.h"
 #include "megatron/config/field_values.h"
+#include "megatron/config/rerun_config.h"
+#include "megatron/config/settings.h"
+#include "megatron/config/training_config.h"
 #include "megatron/parallel/object_collectives.h"
+#include "megatron/parallel/rank.h"
 #include "megatron/training/observability/log_lines.h"
 
 namespace megatron {
@@ -92,7 +96,7 @@ SkippedIterations iterations_to_skip(const std::string& path) {
 }
 
 void skip_rejected_iterations(Settings& settings, const Rank& rank, std::ostream& out) {
-  const std::string& path = settings.rerun.result_rejected_tracker_filename;
+  const std::string& path = settings.rerun->result_rejected_tracker_filename;
   if (path.empty()) return;
   const SkippedIterations found =
       rank.world.rank == 0 ? iterations_to_skip(path) : SkippedIterations{};
@@ -109,7 +113,7 @@ void skip_rejected_iterations(Settings& settings, const Rank& rank, std::ostream
   std::vector<std::string> numbers;
   for (const std::int64_t iteration : found.to_skip) numbers.push_back(std::to_string(iteration));
   for (const std::string& number : broadcast_strings({rank.world, rank.device}, numbers))
-    settings.training.iterations_to_skip.push_back(std::stoll(number));
+    settings.training->iterations_to_skip.push_back(std::stoll(number));
 }
 
 }  // namespace megatron

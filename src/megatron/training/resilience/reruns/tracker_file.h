@@ -7,11 +7,12 @@
 #include <string>
 #include <vector>
 
-#include "megatron/config/settings.h"
-#include "megatron/parallel/rank.h"
 #include "megatron/training/resilience/reruns/rerun_state.h"
 
 namespace megatron {
+
+struct Rank;
+struct Settings;
 
 struct RejectedResult {
   std::int64_t iteration = 0;

@@ -1,4 +1,4 @@
-#include "megatron/metrics/protobuf.h"
+#include "megatron/base/protobuf.h"
 
 #include <bit>
 #include <cstring>

@@ -1,0 +1,172 @@
+#!/usr/bin/env python3
+"""Divides the sources of each target into batches that are compiled as one.
+
+Most of the time of a small source goes into its headers and their templates, which a batch pays
+once. Sources share a batch only if no name that one of them keeps to itself (in an anonymous
+namespace, static, an alias or a macro) occurs in another, so that each means the same as alone.
+
+Usage: unity_batches.py REQUEST BATCHES
+REQUEST has a line `group<TAB>source` for each source, in the order in which they are tried. The
+sources of a batch belong to one group (a target and its compile options). Each batch becomes a file
+BATCHES/<group>_<number>.cpp, written only if its text changes; a line `group<TAB>file` is printed
+for each, and the source itself where it stays alone.
+"""
+
+import os
+import pathlib
+import re
+import sys
+
+MOST_SOURCES = 12
+MOST_BYTES = 60_000  # of the sources of a batch: about ten seconds of compiling
+
+TOKEN = re.compile(
+    r"""(?P<skip>\s+|//[^\n]*|/\*.*?\*/)
+      | (?P<text>R"(?P<end>\w*)\(.*?\)(?P=end)"|"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)+')
+      | (?P<directive>^\#[^\n]*(?:\\\n[^\n]*)*)
+      | (?P<name>[A-Za-z_]\w*)
+      | (?P<sign>\d[\w.']*|::|->|.)""",
+    re.VERBOSE | re.DOTALL | re.MULTILINE,
+)
+KEYWORDS = frozenset(
+    "alignas auto bool char class const constexpr consteval constinit double enum explicit extern"
+    " float inline int long mutable namespace noexcept operator short signed sizeof static struct"
+    " template thread_local typename union unsigned using void volatile".split()
+)
+# Macros whose use at the top of a namespace declares what other sources declare too.
+DECLARING_MACRO = re.compile(r"(TYPED_)?TEST(_[A-Z]+)*|INSTANTIATE_\w+|TORCH_\w+")
+
+
+def tokens_of(text):
+    """Yields (kind, token) without comments and white space."""
+    for match in TOKEN.finditer(text):
+        if match.lastgroup != "skip" and match["skip"] is None:
+            kind = next(kind for kind in ("text", "directive", "name", "sign") if match[kind])
+            yield kind, match.group()
+
+
+def declared_names(statement):
+    """The names that a declaration at the top of a namespace introduces."""
+    words = list(statement)
+    while words[:1] == ["template"]:
+        depth = 0
+        for at, word in enumerate(words[1:], 1):
+            depth += (word == "<") - (word == ">")
+            if depth == 0:
+                words = words[at + 1 :]
+                break
+        else:
+            return set()
+    if not words or words[0] == "namespace":  # an alias: the same everywhere, or an error
+        return set()
+    if words[0] == "using":
+        return {words[1]} if words[2:3] == ["="] else {" ".join(words)}
+    names, last, depth = set(), None, 0
+    is_type = words[0] in ("struct", "class", "enum", "union")
+    for word in words:
+        depth += (word == "<") - (word == ">")
+        if depth > 0:
+            continue
+        if word in ("(", "=", "[", ":", ",") and last:
+            names.add(last)
+            if word != "," or is_type:
+                break
+        elif re.match(r"[A-Za-z_]", word) and word not in KEYWORDS:
+            last = word
+    if last:
+        names.add(last)
+    return {name for name in names if not DECLARING_MACRO.fullmatch(name)}
+
+
+def names_of(text):
+    """Returns the names that a source keeps to itself, and all that it uses."""
+    private, used, statement, scopes = set(), set(), [], []
+    previous = ""
+    for kind, token in tokens_of(text):
+        if kind == "directive":
+            if macro := re.match(r"#\s*define\s+(\w+)", token):
+                private.add(macro[1])
+            continue
+        if kind == "name" and previous not in (".", "->"):
+            used.add(token)
+        previous = token
+        if scopes[-1:] == ["body"]:
+            if token == "{":
+                scopes.append("body")
+            elif token == "}":
+                scopes.pop()
+            continue
+        if token not in ("{", "}", ";"):
+            statement.append(token)
+            continue
+        is_namespace = token == "{" and "namespace" in statement and "(" not in statement
+        hides = "anonymous" in scopes or "static" in statement
+        if statement and not is_namespace and (hides or statement[0] == "using"):
+            private |= declared_names(statement)
+        if is_namespace:
+            scopes.append("anonymous" if statement[-1] == "namespace" else "named")
+        elif token == "{":
+            scopes.append("body")
+        elif token == "}" and scopes:
+            scopes.pop()
+        statement = []
+    return private, used
+
+
+class Batch:
+    def __init__(self):
+        self.sources, self.private, self.used, self.size = [], set(), set(), 0
+
+    def takes(self, private, used, size):
+        return (
+            len(self.sources) < MOST_SOURCES
+            and self.size + size <= MOST_BYTES
+            and not self.private & used
+            and not private & self.used
+        )
+
+    def add(self, source, private, used, size):
+        self.sources.append(source)
+        self.private |= private
+        self.used |= used
+        self.size += size
+
+
+def batches_of(sources):
+    batches = []
+    for source in sources:
+        text = pathlib.Path(source).read_text(encoding="utf-8")
+        found = (*names_of(text), len(text))
+        batch = next((batch for batch in batches if batch.takes(*found)), None)
+        if batch is None:
+            batches.append(batch := Batch())
+        batch.add(source, *found)
+    return batches
+
+
+def write_if_changed(path, text):
+    if not path.is_file() or path.read_text(encoding="utf-8") != text:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+
+
+def main():
+    request, folder = map(pathlib.Path, sys.argv[1:])
+    groups = {}
+    for line in request.read_text(encoding="utf-8").splitlines():
+        group, _, source = line.partition("\t")
+        groups.setdefault(group, []).append(source)
+    for group, sources in groups.items():
+        for number, batch in enumerate(batches_of(sources), 1):
+            if len(batch.sources) == 1:
+                print(group, batch.sources[0], sep="\t")
+                continue
+            path = folder / f"{group}_{number}.cpp"
+            # Seen from the folder of the batches, so that the text is the same in every checkout.
+            lines = [f'#include "{os.path.relpath(s, folder)}"' for s in batch.sources]
+            write_if_changed(path, "\n".join(lines) + "\n")
+            print(group, path, sep="\t")
+
+
+if __name__ == "__main__":
+    main()
