@@ -27,6 +27,7 @@ help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | \
 	  awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
 
+# Downloads are kept in ~/.cache/megatron; .deps/ has hard links to what is unpacked there.
 deps: ## Install missing Debian packages and the pinned LibTorch in .deps/ (CUDA=run: also for GPUs)
 	@scripts/bootstrap.sh
 
