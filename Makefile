@@ -51,7 +51,8 @@ test-nightly: build ## Run the tests that take too long for every day
 	@cmake --build $(BUILD_DIR) -j $(JOBS) --target megatron_tests
 	@ctest --test-dir $(BUILD_DIR) --output-on-failure -L nightly
 
-# The packages are in a virtual environment of their own.
+# The packages are in a virtual environment of their own, which all clones of a user share
+# (tests/parity/README.md).
 test-parity: build ## Compare with transformers, megatron-core and the tokenizer packages
 	@tests/parity/run.sh
 
