@@ -27,6 +27,7 @@ help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | \
 	  awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
 
+# Downloads are kept in ~/.cache/megatron; .deps/ has hard links to what is unpacked there.
 deps: ## Install missing Debian packages and the pinned LibTorch in .deps/ (CUDA=run: also for GPUs)
 	@scripts/bootstrap.sh
 
@@ -50,7 +51,8 @@ test-nightly: build ## Run the tests that take too long for every day
 	@cmake --build $(BUILD_DIR) -j $(JOBS) --target megatron_tests
 	@ctest --test-dir $(BUILD_DIR) --output-on-failure -L nightly
 
-# The packages are in a virtual environment of their own.
+# The packages are in a virtual environment of their own, which all clones of a user share
+# (tests/parity/README.md).
 test-parity: build ## Compare with transformers, megatron-core and the tokenizer packages
 	@tests/parity/run.sh
 

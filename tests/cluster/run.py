@@ -62,8 +62,9 @@ def scenarios(port):
 
 def find_torchrun():
     """A Python that has PyTorch: TORCH_PYTHON, that of the parity tests, or this one."""
-    venv = os.environ.get("PARITY_VENV", ROOT / ".deps/parity-venv")
-    for python in (os.environ.get("TORCH_PYTHON"), f"{venv}/bin/python", sys.executable):
+    say = f'source "{ROOT}/tests/parity/environment.sh" && echo "$PYTHON"'
+    peers = subprocess.run(["bash", "-c", say], capture_output=True, text=True, check=False)
+    for python in (os.environ.get("TORCH_PYTHON"), peers.stdout.strip(), sys.executable):
         if python and shutil.which(python):
             command = [python, "-c", "import importlib.util as u; assert u.find_spec('torch')"]
             if subprocess.run(command, capture_output=True, check=False).returncode == 0:

@@ -12,7 +12,6 @@ import program
 from report import Report
 
 ROOT = Path(__file__).resolve().parents[2]
-BUILD = Path(program.MEGATRON).resolve().parents[1]
 WORLDS = 2000
 
 
@@ -34,16 +33,6 @@ def make_worlds(file, seed):
     return done.stdout.strip()
 
 
-def test_program():
-    subprocess.run(
-        ["cmake", "--build", BUILD, "--target", "parallel_tests"],
-        check=True,
-        capture_output=True,
-        timeout=1800,
-    )
-    return BUILD / "bin/parallel_tests"
-
-
 def main():
     report = Report()
     seed = int(os.environ.get("MESH_SEED", random.SystemRandom().randrange(10**6)))
@@ -53,7 +42,7 @@ def main():
         file = Path(work) / "worlds.txt"
         counts = make_worlds(file, seed)
         done = subprocess.run(
-            [test_program(), "--gtest_filter=Mesh.GroupsAreMegatronCores"],
+            [program.test_program("parallel_tests"), "--gtest_filter=Mesh.GroupsAreMegatronCores"],
             env={**os.environ, "MEGATRON_MESH_GROUPS": str(file)},
             capture_output=True,
             text=True,

@@ -12,7 +12,6 @@ import program
 from report import Report
 
 ROOT = Path(__file__).resolve().parents[2]
-BUILD = Path(program.MEGATRON).resolve().parents[1]
 LAYOUTS = 3000
 
 
@@ -34,16 +33,6 @@ def make_layouts(file, seed):
     return done.stdout.strip().splitlines()[-1]
 
 
-def test_program():
-    subprocess.run(
-        ["cmake", "--build", BUILD, "--target", "config_tests"],
-        check=True,
-        capture_output=True,
-        timeout=1800,
-    )
-    return BUILD / "bin/config_tests"
-
-
 def main():
     report = Report()
     seed = int(os.environ.get("LAYOUT_SEED", random.SystemRandom().randrange(10**6)))
@@ -53,7 +42,10 @@ def main():
         file = Path(work) / "layouts.txt"
         counts = make_layouts(file, seed)
         done = subprocess.run(
-            [test_program(), "--gtest_filter=PipelineLayout.StagesAreMegatronCores"],
+            [
+                program.test_program("config_tests"),
+                "--gtest_filter=PipelineLayout.StagesAreMegatronCores",
+            ],
             env={**os.environ, "MEGATRON_PIPELINE_LAYOUTS": str(file)},
             capture_output=True,
             text=True,

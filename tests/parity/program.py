@@ -1,6 +1,7 @@
 """Runs the megatron program as a user would and reads what it prints.
 
 MEGATRON names the binary (default build/bin/megatron)."""
+import fcntl
 import json
 import os
 import re
@@ -35,6 +36,21 @@ def run(*arguments, stdin=None, expect=0, timeout=120):
             f"{' '.join(command)}\n{done.stdout}{done.stderr}"
         )
     return done
+
+
+def test_program(name):
+    """Builds one of our test programs and returns its path.
+    Scripts that run at the same time take turns, for Ninja does not lock its folder."""
+    build = Path(MEGATRON).resolve().parents[1]
+    with (build / "CMakeCache.txt").open() as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        subprocess.run(
+            ["cmake", "--build", build, "--target", name],
+            check=True,
+            capture_output=True,
+            timeout=1800,
+        )
+    return build / "bin" / name
 
 
 def score(load, rows, extra=()):
