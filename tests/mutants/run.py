@@ -1,10 +1,9 @@
 #!/usr/bin/env python3
 """Plants one-line faults in the sources and checks that the tests notice them.
 
-tests/mutants/<room>.ini lists the faults of a room; README.md describes the format. Each fault (a
-mutant) names a file, a text that occurs exactly once in it, its replacement, and the test program
-that must fail. run.py copies the tracked files into a scratch folder, configures it once, and for
-each mutant plants it, builds the named program, runs it and takes the mutant back. A mutant is
+tests/mutants/<room>.ini lists the faults (mutants) of a room; README.md describes the format.
+run.py copies the tracked files into a scratch folder, configures it once, and for each mutant
+plants it, builds the test program that it names, runs it and takes the mutant back. A mutant is
 killed when the program fails or exceeds its time. The exit status is 1 when fewer than 95 % are
 killed and 2 when the list itself is wrong.
 """
@@ -25,21 +24,19 @@ import sys
 import tempfile
 import time
 
+import cpp_tokens
+from cpp_tokens import Place
+
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 NEEDED_SHARE = 0.95
-# As in cmake/rooms.cmake: what these programs leave to tests of their own.
-DEFAULT_FILTERS = {
-    "pipeline_tests": "-*Bubble*",
-    "cli_tests": "-KilledRuns.*:Launch.*:TwoHosts.*",
-}
 
 
 @dataclasses.dataclass(frozen=True)
 class Mutant:
     room: str
     name: str
-    file: str
+    where: str  # the function, variable, class or macro that holds `old`
     old: str
     new: str
     program: str
@@ -59,24 +56,13 @@ def read_room(path: pathlib.Path) -> list[Mutant]:
     mutants = []
     for name in parser.sections():
         fields = dict(parser[name])
-        missing = {"file", "old", "new", "test"} - fields.keys()
-        unknown = fields.keys() - {"file", "old", "new", "test"}
-        if missing or unknown:
-            raise ValueError(
-                f"{path}: [{name}]: missing {sorted(missing)}, unknown {sorted(unknown)}"
-            )
+        if sorted(fields) != ["in", "new", "old", "test"]:
+            raise ValueError(f"{path}: [{name}] needs in, old, new and test, has {[*fields]}")
         program, _, tests = fields["test"].partition(" ")
-        mutants.append(
-            Mutant(
-                room=path.stem,
-                name=name,
-                file=fields["file"],
-                old=fields["old"],
-                new=fields["new"],
-                program=program,
-                filter=tests.strip(),
-            )
-        )
+        if not tests:
+            raise ValueError(f"{path}: [{name}] names no test of {program}")
+        where, old, new = fields["in"], fields["old"], fields["new"]
+        mutants.append(Mutant(path.stem, name, where, old, new, program, tests.strip()))
     return mutants
 
 
@@ -85,30 +71,29 @@ def read_all() -> list[Mutant]:
 
 
 class Checker:
-    """Finds mistakes of the lists without building anything."""
+    """Finds the places of mutants, and mistakes of the lists, without building anything."""
 
     def __init__(self):
-        self.texts: dict[str, str] = {}
+        self.tree = cpp_tokens.Tree(ROOT)
         self.tests: dict[str, list[str]] = {}
 
-    def problem(self, mutant: Mutant) -> str | None:
-        if mutant.file not in self.texts:
-            path = ROOT / mutant.file
-            if not path.is_file():
-                return f"{mutant.file} does not exist"
-            self.texts[mutant.file] = path.read_text(encoding="utf-8")
-        count = self.texts[mutant.file].count(mutant.old) if mutant.old else 0
-        if count != 1:
-            return f"the old text occurs {count} times in {mutant.file}, not once: {mutant.old}"
-        if mutant.old == mutant.new:
-            return "the new text is the old one"
+    def problem(self, mutant: Mutant, places: dict[Place, str]) -> str | None:
+        if len(places) != 1:
+            elsewhere = places or self.tree.find("", mutant.old)
+            found = sorted({f"{name} ({place.file})" for place, name in elsewhere.items()})
+            return (
+                f"{mutant.where} has these tokens {len(places)} times, not once: {mutant.old}; "
+                f"they are in {', '.join(found[:4]) or 'no file'}{', ...' if found[4:] else ''}"
+            )
+        if cpp_tokens.tokens_of(mutant.old) == cpp_tokens.tokens_of(mutant.new):
+            return "the new tokens are the old ones"
         return self.problem_of_test(mutant)
 
     def problem_of_test(self, mutant: Mutant) -> str | None:
         names = self.tests_of(mutant.program)
         if not names:
             return f"there is no test program {mutant.program}"
-        for pattern in filter(None, mutant.filter.split(":")):
+        for pattern in mutant.filter.split(":"):
             # Suite.Test of [Instance/]Suite.Test[/parameter]; without a dot it may match both.
             suite, dot, test = pattern.lstrip("-").partition(".")
             plain = suite.rpartition("/")[2] + dot + test.partition("/")[0]
@@ -129,12 +114,19 @@ class Checker:
         return self.tests[program]
 
 
-def check(mutants: list[Mutant]) -> bool:
+def locate(mutants: list[Mutant]) -> dict[Mutant, Place] | None:
+    """Returns the place of each mutant. Prints what is wrong with the lists, if anything is."""
+    if not mutants:
+        print("no mutant has that room or name", file=sys.stderr)
+        return None
     checker = Checker()
-    problems = [(mutant, problem) for mutant in mutants if (problem := checker.problem(mutant))]
-    for mutant, problem in problems:
-        print(f"{mutant.label}: {problem}", file=sys.stderr)
-    return not problems
+    places = {mutant: checker.tree.find(mutant.where, mutant.old) for mutant in mutants}
+    is_right = True
+    for mutant in mutants:
+        if problem := checker.problem(mutant, places[mutant]):
+            print(f"{mutant.label}: {problem}", file=sys.stderr)
+            is_right = False
+    return {mutant: next(iter(places[mutant])) for mutant in mutants} if is_right else None
 
 
 class Workplace:
@@ -185,12 +177,11 @@ class Workplace:
 
     def run(self, mutant: Mutant, limit_s: float) -> tuple[str, str]:
         """Runs the mutant's tests. Returns "passed", "failed" or "timeout", and the output."""
-        tests = mutant.filter or DEFAULT_FILTERS.get(mutant.program, "*")
         command = [
             self.build_folder / "bin" / mutant.program,
             "--gtest_brief=1",
             "--gtest_fail_fast",
-            f"--gtest_filter={tests}",
+            f"--gtest_filter={mutant.filter}",
         ]
         with tempfile.TemporaryFile() as output:
             process = subprocess.Popen(
@@ -223,8 +214,8 @@ class Result:
 
 
 class Tester:
-    def __init__(self, place: Workplace):
-        self.place = place
+    def __init__(self, workplace: Workplace):
+        self.workplace = workplace
         self.baselines: dict[tuple[str, str], float | str] = {}
 
     def baseline(self, mutant: Mutant) -> float | str:
@@ -235,10 +226,10 @@ class Tester:
         return self.baselines[key]
 
     def measure_baseline(self, mutant: Mutant) -> float | str:
-        if problem := self.place.build(mutant.program):
+        if problem := self.workplace.build(mutant.program):
             return f"{mutant.program} does not build without a mutant: {problem}"
         start = time.monotonic()
-        verdict, output = self.place.run(mutant, 1800)
+        verdict, output = self.workplace.run(mutant, 1800)
         if verdict != "passed":
             return f"the tests fail without a mutant ({verdict}): {output[-1000:]}"
         ran = re.search(r"\[=+\] (\d+) tests? from", output)
@@ -246,18 +237,19 @@ class Tester:
             return f"the filter {mutant.filter} selects no test"
         return time.monotonic() - start
 
-    def test(self, mutant: Mutant) -> Result:
+    def test(self, mutant: Mutant, place: Place) -> Result:
         usual_s = self.baseline(mutant)
         start = time.monotonic()
         if isinstance(usual_s, str):
             return Result(mutant, "error", usual_s, 0)
-        path = self.place.folder / mutant.file
+        path = self.workplace.folder / place.file
         original = path.read_text(encoding="utf-8")
-        path.write_text(original.replace(mutant.old, mutant.new), encoding="utf-8")
+        planted = original[: place.begin] + mutant.new + original[place.end :]
+        path.write_text(planted, encoding="utf-8")
         try:
-            if problem := self.place.build(mutant.program):
+            if problem := self.workplace.build(mutant.program):
                 return Result(mutant, "error", f"does not compile: {problem}", 0)
-            verdict, _ = self.place.run(mutant, 60 + 5 * usual_s)
+            verdict, _ = self.workplace.run(mutant, 60 + 5 * usual_s)
         finally:
             path.write_text(original, encoding="utf-8")
         seconds = time.monotonic() - start
@@ -271,14 +263,14 @@ def duration(seconds: float) -> str:
     return f"{minutes // 60}:{minutes % 60:02}:{rest:02}"
 
 
-def test_all(mutants: list[Mutant], place: Workplace) -> list[Result]:
-    tester = Tester(place)
+def test_all(places: dict[Mutant, Place], workplace: Workplace) -> list[Result]:
+    tester = Tester(workplace)
     # Neighbours share what a build of their program has to do.
-    ordered = sorted(mutants, key=lambda mutant: (mutant.room, mutant.program, mutant.file))
+    ordered = sorted(places, key=lambda mutant: (mutant.room, mutant.program, places[mutant].file))
     results = []
     start = time.monotonic()
     for number, mutant in enumerate(ordered, 1):
-        result = tester.test(mutant)
+        result = tester.test(mutant, places[mutant])
         results.append(result)
         spent = time.monotonic() - start
         left = spent / number * (len(ordered) - number)
@@ -336,36 +328,35 @@ def main() -> int:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: sys.exit(130))
     try:
-        mutants = read_all()
+        places = locate(
+            [
+                mutant
+                for mutant in read_all()
+                if (not arguments.room or mutant.room in arguments.room)
+                and (not arguments.name or mutant.name in arguments.name)
+            ]
+        )
     except (ValueError, configparser.Error) as error:
         print(error, file=sys.stderr)
         return 2
-    mutants = [
-        mutant
-        for mutant in mutants
-        if (not arguments.room or mutant.room in arguments.room)
-        and (not arguments.name or mutant.name in arguments.name)
-    ]
-    if not mutants:
-        print("no mutant has that room or name", file=sys.stderr)
-        return 2
-    if not check(mutants):
+    if not places:
         return 2
     if arguments.check:
-        print(f"{len(mutants)} mutants can be planted")
+        print(f"{len(places)} mutants can be planted")
         return 0
     if arguments.list:
-        for mutant in mutants:
-            print(f"{mutant.label:44} {mutant.file}: {mutant.old}  ->  {mutant.new or '(nothing)'}")
+        for mutant, place in places.items():
+            where = f"{mutant.label:44} {place.file}, {mutant.where}"
+            print(f"{where}: {mutant.old}  ->  {mutant.new or '(nothing)'}")
         return 0
     with contextlib.ExitStack() as stack:
         folder = arguments.keep or pathlib.Path(
             stack.enter_context(tempfile.TemporaryDirectory(prefix="megatron-mutants-"))
         )
         folder.mkdir(parents=True, exist_ok=True)
-        place = Workplace(folder.resolve(), arguments.jobs)
-        place.prepare()
-        results = test_all(mutants, place)
+        workplace = Workplace(folder.resolve(), arguments.jobs)
+        workplace.prepare()
+        results = test_all(places, workplace)
     if arguments.json:
         rows = [
             {
