@@ -23,7 +23,7 @@ check_format() {
       'clang-format 14 is not installed (apt-get install clang-format-14)'
     return
   fi
-  sources | xargs "$program" --dry-run -Werror || {
+  sources | xargs -n 100 -P "${JOBS:-$(nproc)}" "$program" --dry-run -Werror || {
     echo "lint: to format these files:" \
       "git ls-files '*.cpp' '*.h' '*.cu' '*.cuh' | xargs $program -i" >&2
     status=1
