@@ -18,10 +18,16 @@ export ARROW
 # CI=true: warnings are errors.
 CI ?=
 export CI
+
+# SPLIT=1: test, asan and tsan share the tests as .ci/run wants it (tests/sanitizers/rooms.sh).
+# FULL=1: the sanitizers run all of theirs nevertheless.
+SPLIT ?=
+FULL ?=
+export SPLIT FULL
 PREFIX ?= /usr/local
 
-.PHONY: build deps test test-nightly test-parity test-mutants test-scripts test-arm lint
-.PHONY: lint-changed
+.PHONY: build configure deps test room test-nightly test-parity test-mutants test-scripts test-arm
+.PHONY: lint lint-changed
 .PHONY: lint-format asan tsan fuzz demo examples embed tutorial bench install clean help
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | \
@@ -31,25 +37,40 @@ help: ## Show this list
 deps: ## Install missing Debian packages and the pinned LibTorch in .deps/ (CUDA=run: also for GPUs)
 	@scripts/bootstrap.sh
 
-$(BUILD_DIR)/build.ninja: CMakeLists.txt CMakePresets.json
-	@cmake --preset $(PRESET) -B $(BUILD_DIR) -DTORCH_DIR=$(TORCH_DIR)
+# What the build folder must have been configured with. One configure sets all that is missing.
+OPTIONS = $(if $(CI),MEGATRON_WERROR) $(if $(CUDA),MEGATRON_CUDA) $(if $(ARROW),MEGATRON_ARROW)
 
-build: deps ## Build build/bin/megatron (CUDA=1: with the plugin for NVIDIA GPUs)
-	@$(MAKE) --no-print-directory $(BUILD_DIR)/build.ninja
-	@$(if $(CI),cmake --preset $(PRESET) -B $(BUILD_DIR) -DTORCH_DIR=$(TORCH_DIR) >/dev/null)
-	@$(if $(CUDA),cmake -B $(BUILD_DIR) -DMEGATRON_CUDA=ON)
-	@$(if $(ARROW),cmake -B $(BUILD_DIR) -DMEGATRON_ARROW=ON)
+$(BUILD_DIR)/build.ninja: CMakeLists.txt CMakePresets.json
+	@cmake --preset $(PRESET) -B $(BUILD_DIR) -DTORCH_DIR=$(TORCH_DIR) $(OPTIONS:%=-D%=ON)
+
+configure: deps
+	@$(MAKE) --no-print-directory -s $(BUILD_DIR)/build.ninja
+	@for option in $(OPTIONS); do \
+	  grep -qE "^$$option:[A-Z]+=(ON|true)$$" $(BUILD_DIR)/CMakeCache.txt || \
+	    exec cmake -B $(BUILD_DIR) $(OPTIONS:%=-D%=ON); \
+	done
+
+build: configure ## Build build/bin/megatron (CUDA=1: with the plugin for NVIDIA GPUs)
 	@cmake --build $(BUILD_DIR) -j $(JOBS) --target megatron_all
 
 test: build ## Build and run the fast tests (at most five minutes)
-	@cmake --build $(BUILD_DIR) -j $(JOBS) --target megatron_tests
-	@ctest --test-dir $(BUILD_DIR) --output-on-failure -j $(JOBS) -LE nightly
+	@BUILD_DIR=$(BUILD_DIR) JOBS=$(JOBS) tests/run.sh
+
+# FILTER="Attention*": as --gtest_filter.
+room: configure ## Build and run the tests of one room and name its slowest (ROOM=nn, FILTER=)
+	@$(if $(ROOM),,echo 'Name a room of src/megatron: make room ROOM=nn' >&2 && exit 2)
+	@cmake --build $(BUILD_DIR) -j $(JOBS) --target $(ROOM)_tests
+	@rm -rf $(BUILD_DIR)/test-times/room && status=0; OMP_NUM_THREADS=1 \
+	  GTEST_OUTPUT=xml:$(BUILD_DIR)/test-times/room/$(ROOM).xml $(BUILD_DIR)/bin/$(ROOM)_tests \
+	  --gtest_brief=1 $(if $(FILTER),--gtest_filter='$(FILTER)') || status=$$?; \
+	  tests/slowest.py $(BUILD_DIR)/test-times/room 5; exit $$status
 
 # A hundred runs killed at random moments, every layout of every model, bubbles by the clock, lines
-# of 1 GB.
+# of 1 GB, and the sanitizers on everything.
 test-nightly: build ## Run the tests that take too long for every day
 	@cmake --build $(BUILD_DIR) -j $(JOBS) --target megatron_tests
 	@ctest --test-dir $(BUILD_DIR) --output-on-failure -L nightly
+	@$(MAKE) --no-print-directory asan tsan FULL=1 ROOMS=
 
 # The packages are in a virtual environment of their own, which all clones of a user share
 # (tests/parity/README.md).
@@ -61,9 +82,11 @@ test-parity: build ## Compare with transformers, megatron-core and the tokenizer
 test-mutants: deps ## Plant faults and check that the tests notice them, several hours (ROOM=base)
 	@tests/mutants/run.py --jobs $(JOBS) $(if $(ROOM),--room $(ROOM)) $(if $(KEEP),--keep $(KEEP))
 
-# The scripts are published for Megatron-LM. UPDATE=1 records what happens.
+# The scripts are published for Megatron-LM. UPDATE=1 records what happens, JOBS=4 runs four at a
+# time.
 test-scripts: build ## Run the flags of published launch scripts, made small (UPDATE=1: record)
-	@tests/scripts/run.py --program $(BUILD_DIR)/bin/megatron $(if $(UPDATE),--update)
+	@tests/scripts/run.py --program $(BUILD_DIR)/bin/megatron $(if $(UPDATE),--update) \
+	  --jobs $(if $(filter command% environment%,$(origin JOBS)),$(JOBS),2)
 
 # ROOMS="parallel ops": only the tests of these rooms.
 test-arm: ## Cross-build for 64-bit ARM and run tests under qemu (the rooms without LibTorch)

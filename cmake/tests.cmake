@@ -2,7 +2,8 @@
 #
 # Labels: torch_free (rooms without LibTorch, for `make asan`), threaded (tests that start threads or
 # run ranks as threads, for `make tsan`), nightly. The targets torch_free_tests, threaded_tests and
-# torch_tests build the programs of the first two and those that are not torch_free.
+# torch_tests build the programs of the first two, and those that `make test` runs even where
+# torch_free ones are left to `make asan`: with LibTorch, and kernels, whose optimized code is another.
 
 set(MEGATRON_THREADED_ROOMS base metrics datasets tokenizers parallel ops params nn optimizer pipeline)
 # What tests of a room use beside what the room itself does.
@@ -48,6 +49,7 @@ function(megatron_test NAME PROGRAM)
       math(EXPR INDEX "${SHARD} - 1")
       list(APPEND OWN GTEST_TOTAL_SHARDS=${TEST_SHARDS} GTEST_SHARD_INDEX=${INDEX})
     endif()
+    list(APPEND OWN GTEST_OUTPUT=xml:${CMAKE_BINARY_DIR}/test-times/${PART}.xml)  # for tests/slowest.py
     set(BRIEF --gtest_brief=1)
     if(TEST_SKIP)  # says why in a text that the short output leaves out
       set(BRIEF "")
@@ -95,9 +97,10 @@ function(megatron_test_program ROOM)
   megatron_use_precompiled(precompiled_tests ${TORCH} SOURCES ${SOURCES})
   megatron_unite(${ROOM}_tests)
   add_dependencies(megatron_tests ${ROOM}_tests)
-  if(TORCH OR ROOM STREQUAL cli)
+  if(TORCH OR ROOM MATCHES "^(cli|kernels)$")
     add_dependencies(torch_tests ${ROOM}_tests)
-  else()
+  endif()
+  if(NOT TORCH AND NOT ROOM STREQUAL cli)
     add_dependencies(torch_free_tests ${ROOM}_tests)
   endif()
   if(ROOM IN_LIST MEGATRON_THREADED_ROOMS)

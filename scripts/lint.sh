@@ -5,6 +5,7 @@
 #   scripts/lint.sh format    no clang-tidy
 # BASE=<commit> gives another point to compare with, JOBS=<n> the number of clang-tidy processes.
 # LINT_SECONDS=<n>: clang-tidy starts no further source after that time, and the rest is named.
+# clang-tidy does not read again what it found clean before (scripts/tidy.py).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 scope=${1:-all}
@@ -22,7 +23,7 @@ check_format() {
       'clang-format 14 is not installed (apt-get install clang-format-14)'
     return
   fi
-  sources | xargs "$program" --dry-run -Werror || {
+  sources | xargs -n 100 -P "${JOBS:-$(nproc)}" "$program" --dry-run -Werror || {
     echo "lint: to format these files:" \
       "git ls-files '*.cpp' '*.h' '*.cu' '*.cuh' | xargs $program -i" >&2
     status=1
@@ -40,19 +41,6 @@ check_columns() {
   [ -z "$long" ] && return
   printf '%s\nlint: these lines are longer than 100 columns\n' "$long" >&2
   status=1
-}
-
-# The commit that `changed` compares with: where this branch left main, or on main itself the last
-# release, or else the parent.
-base_commit() {
-  local main head
-  head=$(git rev-parse HEAD)
-  for main in origin/main main; do
-    main=$(git merge-base "$main" HEAD 2>/dev/null) || continue
-    [ "$main" != "$head" ] && echo "$main" && return
-  done
-  git describe --tags --abbrev=0 HEAD^ 2>/dev/null ||
-    git rev-parse --verify -q HEAD^ || echo "$head"
 }
 
 # The source that shows a header to clang-tidy: its twin, or else one that includes it.
@@ -85,7 +73,7 @@ files_to_tidy() {
 }
 
 check_bugs() {
-  local program version base="" compiled files options left_out
+  local program version options files base=""
   for version in 19 18 17 16; do
     program=$(command -v clang-tidy-$version) && break
   done
@@ -96,32 +84,17 @@ check_bugs() {
   fi
   cmake --preset release -B $build -DMEGATRON_PRECOMPILE=OFF -DMEGATRON_SANITIZE= \
     -DMEGATRON_WERROR=OFF >/dev/null
-  [ "$scope" = all ] || base=${BASE:-$(base_commit)}
-  compiled=$(sed -nE "s|^ *\"file\": \"$PWD/(.*)\",?$|\1|p" $build/compile_commands.json | sort -u)
-  files=$(files_to_tidy | grep -Fxf <(echo "$compiled") || true)
-  [ -n "$files" ] || { echo "lint: no source changed since $base" && return; }
-  echo "lint: clang-tidy of $(wc -l <<<"$files")" \
-    "sources${base:+ that changed since $(git describe --always "$base")}"
-  left_out=$build/left_out.txt
-  : >"$left_out"
-  # Each process writes at once what it found. Headers that clang has not (omp.h, the interface of
-  # sanitizers) are those of g++. Its warnings about deprecated functions are of libstdc++ 12's own
-  # headers; g++ warns of ours.
-  options="--quiet --extra-arg=-idirafter --extra-arg=$(c++ -print-file-name=include)"
-  options+=" --extra-arg=-fno-openmp --extra-arg=-Wno-deprecated-declarations"
-  if ! xargs -P "${JOBS:-$(nproc)}" -I{} sh -c \
-    '[ "$(date +%s)" -lt "$2" ] || { echo "$1" >>"$3"; exit 0; }
-      found=$('"$program -p $build $options"' "$1" 2>/dev/null) ||
-      { printf "%s\n" "$found"; exit 1; }' \
-    sh {} $(($(date +%s) + ${LINT_SECONDS:-1000000})) "$left_out" \
-    <<<"$files"; then
-    status=1
+  if [ "$scope" = changed ]; then
+    base=$(scripts/base_commit.sh)
+    echo "lint: changes since $(git describe --always "$base")"
   fi
-  if [ -s "$left_out" ]; then
-    printf '\n!! lint: %s\n' \
-      "$(wc -l <"$left_out") sources were not checked within $LINT_SECONDS s (LINT_SECONDS):"
-    sed 's/^/  /' "$left_out"
-  fi
+  # Headers that clang has not (omp.h, the interface of sanitizers) are those of g++. Its warnings
+  # about deprecated functions are of libstdc++ 12's own headers; g++ warns of ours.
+  options=(--quiet --extra-arg=-idirafter "--extra-arg=$(c++ -print-file-name=include)"
+    --extra-arg=-fno-openmp --extra-arg=-Wno-deprecated-declarations)
+  files=$(files_to_tidy)
+  scripts/tidy.py --build $build --program "$program" --jobs "${JOBS:-$(nproc)}" \
+    --seconds "${LINT_SECONDS:-1000000}" -- "${options[@]}" <<<"$files" || status=1
 }
 
 check_format
