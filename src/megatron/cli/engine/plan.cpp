@@ -8,9 +8,7 @@
 #include "megatron/base/format.h"
 #include "megatron/base/json.h"
 #include "megatron/cli/engine/engine.h"
-#include "megatron/cli/engine/plan_checks.h"
-#include "megatron/cli/layout_plan_fields.h"
-#include "megatron/cli/plan_run_fields.h"
+#include "megatron/config/plan_options.h"
 #include "megatron/config/resolve.h"
 #include "megatron/planner/plan_layouts.h"
 #include "megatron/planner/run_costs.h"
@@ -20,32 +18,12 @@ namespace {
 
 constexpr double kGibibyte = 1 << 30;
 
-struct LayoutPlanOptions {
-  std::int64_t world_size = 0, max_layouts = 20;
-  std::optional<double> memory_limit_gib;
-  bool json = false;
-  std::string model = "gpt";
-  Settings run;
-};
-
-const FieldTable<LayoutPlanOptions>& layout_plan_table() {
-  using Options = LayoutPlanOptions;
-  static const FieldTable<Options> table = [] {
-    FieldTable<Options> t;
-    add_layout_plan_fields(t);
-    t.field("json", &Options::json, "print the layouts as JSON");
-    add_plan_run_fields(t);
-    return t;
-  }();
-  return table;
-}
-
-LayoutRequest layout_request(const LayoutPlanOptions& options, const ParseResult& parsed) {
+LayoutRequest layout_request(const LayoutPlanOptions& options) {
   LayoutRequest request{.world_size = options.world_size};
   for (const char* field :
        {"tensor_model_parallel_size", "context_parallel_size", "pipeline_model_parallel_size",
         "expert_model_parallel_size", "expert_tensor_parallel_size"}) {
-    if (parsed.is_set(field)) request.fixed.emplace(field);
+    if (options.parsed.is_set(field)) request.fixed.emplace(field);
   }
   return request;
 }
@@ -145,12 +123,10 @@ std::string layouts_json(const std::vector<LayoutCandidate>& layouts, std::size_
 }  // namespace
 
 int run_plan_layouts(std::span<const std::string> args) {
-  LayoutPlanOptions options;
-  ParseResult parsed = parse_command_line(layout_plan_table(), args, options, "plan");
-  std::cerr << notes_text(parsed);
-  read_planned_run(options.run, parsed);
+  LayoutPlanOptions options = read_layout_plan(args);  // the front end has printed its notes
+  check_layout_plan(options);
   resolve(options.run.model);
-  const LayoutRequest request = layout_request(options, parsed);
+  const LayoutRequest request = layout_request(options);
   std::cerr << indivisible_note(options, request);
   std::vector<LayoutCandidate> layouts =
       search_layouts(options.run, find_model_family(options.model), request);
