@@ -15,6 +15,7 @@
 #include "megatron/config/settings.h"
 #include "megatron/config/tokenizer_config.h"
 #include "megatron/config/transformer_config.h"
+#include "megatron/config/transformer_enums.h"
 #include "megatron/tokenizers/tokenizer_files.h"
 #include "support/temporary_folder.h"
 
@@ -58,6 +59,37 @@ TEST(Convert, NamesWhatNoFamilyCanHold) {
       [&] { convert_checkpoint({.load = root / "run", .save = root / "hf", .format = "hf"}); },
       {"no Hugging Face family", "apply_layernorm_1p"});
   EXPECT_FALSE(fs::exists(root / "hf"));
+}
+
+TEST(Convert, NamesTensorsThatAFamilyDoesNotHave) {
+  const TemporaryFolder root;
+  TransformerConfig config = tiny_llama();
+  config.position_embedding_type = PositionEmbedding::learned_absolute;
+  save_checkpoint(root / "run", TinyRun(1, config).request(5));
+  expect_user_error(
+      [&] {
+        convert_checkpoint(
+            {.load = root / "run", .save = root / "hf", .format = "hf", .hf_model_type = "llama"});
+      },
+      {"Hugging Face model_type 'llama' has no tensors for parameters of the model",
+       "embedding.position_embeddings.weight",
+       "choose another --hf-model-type, or keep the model in --format megatron"});
+}
+
+TEST(Convert, WritesNothingOfADamagedCheckpoint) {
+  const TemporaryFolder root;
+  save_checkpoint(root / "run", TinyRun(1).request(5));
+  const fs::path file = root / "run/iter_0000005/weights_00000.safetensors";
+  std::string bytes = read_file(file);
+  bytes[bytes.size() - 5] ^= 1;
+  write_file(file, bytes);
+  for (const char* format : {"hf", "megatron"}) {
+    const fs::path save = root / format;
+    expect_user_error(
+        [&] { convert_checkpoint({.load = root / "run", .save = save, .format = format}); },
+        {"checksum does not match"});
+    EXPECT_TRUE(!fs::exists(save) || fs::is_empty(save)) << format;
+  }
 }
 
 /// A BPE tokenizer of six tokens and its special tokens.
@@ -136,6 +168,34 @@ TEST(Convert, AnotherTokenizerTakesTheIdsOfTheFirst) {
       {.load = root / "hf", .save = root / "other", .format = "hf", .tokenizer = {other}});
   expect_tiny_tokenizer(root / "other");
   EXPECT_FALSE(fs::exists(root / "other/generation_config.json"));
+}
+
+TEST(Convert, FlagsChangeTheTokenizer) {
+  const TemporaryFolder root;
+  fs::create_directory(root / "tokenizer");
+  for (const auto& [name, text] : tiny_tokenizer()) write_file(root / "tokenizer" / name, text);
+  TinyRun run(1);
+  run.settings.tokenizer->tokenizer_model = (root / "tokenizer").string();
+  save_checkpoint(root / "run", run.request(5));
+  TokenizerFlags bare;
+  bare.config.tokenizer_hf_no_include_special_tokens = true;
+  bare.given = {"tokenizer_hf_no_include_special_tokens"};
+  const auto convert = [&](const std::string& format, const TokenizerFlags& flags) {
+    return convert_checkpoint(
+        {.load = root / "run", .save = root / format, .format = format, .tokenizer = flags});
+  };
+  convert("megatron", bare);
+  EXPECT_TRUE(find_checkpoint(root / "megatron")->tokenizer.tokenizer_hf_no_include_special_tokens);
+  EXPECT_THAT(convert("hf", bare).notes,
+              testing::Contains(
+                  testing::HasSubstr("--tokenizer-hf-no-include-special-tokens is not written")));
+  fs::remove_all(root / "hf");
+  TokenizerFlags of_ids;
+  of_ids.config.null_tokenizer_pad_id = 3;
+  of_ids.given = {"null_tokenizer_pad_id"};
+  expect_user_error([&] { convert("hf", of_ids); },
+                    {"--null-tokenizer-pad-id has an effect only with NullTokenizer"});
+  EXPECT_FALSE(fs::exists(root / "hf"));
 }
 
 AuxiliaryFiles gpt2_files() {
@@ -237,7 +297,7 @@ TEST(Convert, OverwritesNothing) {
     fs::create_directory(root / "foreign");
     write_file(root / "foreign/thesis.tex", "years of work");
     for (const auto& [folder, held] :
-         {std::pair<std::string, std::string>{"run", "checkpoints"},
+         {std::pair<std::string, std::string>{"run", "checkpoints of a run or of a conversion"},
           {first, std::string(format) == "hf" ? "a Hugging Face model" : "checkpoints"},
           {"foreign", "thesis.tex"}}) {
       expect_user_error(

@@ -74,6 +74,10 @@ TEST(HfDirectory, IsVerified) {
   expect_user_error([&] { verify_checkpoints(root / "nan", /*all=*/false, out); },
                     {"tensors that are not finite",
                      "tensor 'output_layer.weight': 1 of 304 values are not finite"});
+  EXPECT_NE(
+      out.str().find("nan: complete (a Hugging Face folder has no checksums), but not finite"),
+      std::string::npos)
+      << out.str();
   expect_user_error(
       [&] { verify_checkpoints(root / "nan run", /*all=*/true, out); },
       {"iter_0000005: 1\n    tensor 'output_layer.weight': 1 of 304 values are not finite",

@@ -41,7 +41,9 @@ TEST(BlendSchedule, RefusesMistakes) {
   const std::vector<std::pair<std::string, std::string>> table = {
       {" ", "is empty"},
       {"0.5 a 0.5 b", "does not begin with an iteration: 0.5"},
-      {"0: 0 a 1 b", "iteration 0: the weight of a must be above zero: 0"},
+      {"0: 0 a 1 b",
+       "iteration 0: the weight of a must be above zero: 0\n  fix: leave the source out of this "
+       "step, or give it a weight"},
       {"0: 1 a 9: -2 b", "iteration 9: the weight of b must be above zero: -2"},
       {"0: nan a", "the weight of a must be above zero: nan"},
       {"0: inf a", "the weight of a must be above zero: inf"},
@@ -54,7 +56,8 @@ TEST(BlendSchedule, RefusesMistakes) {
       {"-1: 1 a", "begins with the number of an iteration and a colon: -1:"},
       {"10k: 1 a", "begins with the number of an iteration and a colon: 10k:"},
       {"99999999999999999999: 1 a", "begins with the number of an iteration"},
-      {"5: 1 a 5: 1 b", "the iterations do not increase: 5 follows 5"},
+      {"5: 1 a 5: 1 b",
+       "the iterations do not increase: 5 follows 5\n  fix: write the steps in ascending order"},
       {"9: 1 a 5: 1 b", "the iterations do not increase: 5 follows 9"}};
   for (const auto& [text, expected] : table)
     EXPECT_THAT(message_of([&] { parse_blend_schedule({text}); }), HasSubstr(expected)) << text;

@@ -150,6 +150,19 @@ TEST(LaunchPlan, RefusesWhatItCannotDo) {
               HasSubstr("PET_NNODES 0: is not a number of hosts"));
   EXPECT_THAT(error_of({}, {{"PET_NNODES", "2"}}),
               HasSubstr("--node-rank: is required with --nnodes 2"));
+  EXPECT_THAT(error_of({"--nproc-per-node", "0"}),
+              HasSubstr("--nproc-per-node: must be a number of at least 1"));
+  EXPECT_THAT(error_of({"--nnodes", "2", "--node-rank", "2", "--master-addr", "a"}),
+              HasSubstr("--node-rank 2: must be below --nnodes 2"));
+  EXPECT_THAT(error_of({"--nnodes", "2", "--node-rank", "0"}),
+              HasSubstr("--master-addr: is required with --nnodes 2"));
+  EXPECT_THAT(error_of({"--nnodes", "1:4"}),
+              HasSubstr("--master-addr: is required with --nnodes 1:4"));
+  EXPECT_THAT(error_of({"--nnodes", "4:1", "--master-addr", "a"}),
+              HasSubstr("--nnodes 4:1: is not a number of hosts\n  fix: give a number of at least "
+                        "1, or MIN:MAX such as 2:4"));
+  EXPECT_THAT(error_of({"--master-port", "99999"}),
+              HasSubstr("--master-port: must be at most 65535, got 99999"));
   EXPECT_THAT(error_of({"--prefix", "some"}),
               HasSubstr("--prefix: must be one of all, others, none"));
   EXPECT_THAT(error_of({"--rdzv-backend", "etcd"}),

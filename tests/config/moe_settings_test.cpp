@@ -221,10 +221,12 @@ TEST(MoeRules, FlagsOfExpertsNeedExperts) {
       {{"--expert-model-parallel-size", "2"},
        2,
        "--expert-model-parallel-size: 2 needs experts, but every MLP of the model is dense\n  fix: "
-       "add --num-experts N, a multiple of 2, or"},
+       "add --num-experts N, a multiple of 2, or leave --expert-model-parallel-size out"},
       {{"--expert-tensor-parallel-size", "2", "--tensor-model-parallel-size", "2"},
        2,
-       "--expert-tensor-parallel-size: 2 needs experts"},
+       "--expert-tensor-parallel-size: 2 needs experts, but every MLP of the model is dense\n  "
+       "fix: "
+       "add --num-experts N, or leave --expert-tensor-parallel-size out"},
   });
   EXPECT_EQ(mistake({"--moe-router-topk", "2", "--moe-layer-freq", "1", "--moe-aux-loss-coeff", "0",
                      "--expert-tensor-parallel-size", "1"}),
@@ -271,7 +273,9 @@ TEST(MoeRules, ExpertParallelismDivides) {
 TEST(MoeRules, EveryLayerIsListedOnce) {
   const char* freq = "--moe-layer-freq";
   expect_mistakes({
-      {{freq, "[0]+[1]*2"}, 1, "--moe-layer-freq: names 3 layers, --num-layers is 2"},
+      {{freq, "[0]+[1]*2"},
+       1,
+       "--moe-layer-freq: names 3 layers, --num-layers is 2\n  fix: list every layer once"},
       {{freq, "0"}, 1, "--moe-layer-freq: must be a number above 0 or a list expression, got '0'"},
       {{freq, "-1"}, 1, "--moe-layer-freq: must be a number above 0"},
       {{freq, "[]"}, 1, "--moe-layer-freq: must be a number above 0"},
@@ -304,7 +308,8 @@ TEST(MoeRules, TopkFitsTheExperts) {
       {{topk, "0"}, 1, "--moe-router-topk: must be at least 1, got 0"},
       {{topk, "9"},
        1,
-       "--moe-router-topk: 9 is not between 1 and --num-experts 8\n  fix: use --moe-router-topk 8"},
+       "--moe-router-topk: 9 is not between 1 and --num-experts 8\n  fix: use --moe-router-topk 8 "
+       "or change --num-experts"},
       {{topk, "1"},
        1,
        "--moe-router-topk: 1 makes the softmax over the selected expert always 1, so that the "
@@ -344,7 +349,8 @@ TEST(MoeRules, GroupsDivideTheExperts) {
        "--moe-router-group-topk 1, or --moe-router-topk 2 or 4"},
       {{groups, "4", kept, "2", topk, "6"},
        1,
-       "--moe-router-topk: 6 is more than the 4 experts in --moe-router-group-topk 2 of 4 groups"},
+       "--moe-router-topk: 6 is more than the 4 experts in --moe-router-group-topk 2 of 4 groups\n"
+       "  fix: use at most 4, or raise --moe-router-group-topk"},
   });
   EXPECT_EQ(mistake(experts({groups, "4", kept, "2", topk, "4"})), "no error");
 }
@@ -392,7 +398,10 @@ TEST(MoeRules, SinkhornStandsAlone) {
 TEST(MoeRules, PaddingNeedsACapacity) {
   const char *pad = "--moe-pad-expert-input-to-capacity", *factor = "--moe-expert-capacity-factor";
   expect_mistakes({
-      {{pad}, 1, "--moe-pad-expert-input-to-capacity: needs --moe-expert-capacity-factor"},
+      {{pad},
+       1,
+       "--moe-pad-expert-input-to-capacity: needs --moe-expert-capacity-factor\n  fix: "
+       "add --moe-expert-capacity-factor 1"},
   });
   for (const char* type : {"aux_loss", "seq_aux_loss", "global_aux_loss", "none"})
     EXPECT_EQ(mistake(experts({pad, factor, "1", "--moe-router-load-balancing-type", type})),

@@ -221,6 +221,11 @@ TEST(ZeroRules, NamesOfOneStageAgree) {
        2,
        "--use-torch-fsdp2: is stage 2 of ZeRO here and contradicts --zero-stage 3"},
       {{"--use-torch-fsdp2", "--use-megatron-fsdp"}, 2, "excludes --use-megatron-fsdp"},
+      {{"--use-megatron-fsdp", "--zero-stage", "0"},
+       2,
+       "--use-megatron-fsdp: shards the weights and contradicts --zero-stage 0\n  fix: leave one "
+       "of "
+       "the two out"},
       {{"--torch-fsdp2-no-reshard-after-forward"}, 2, "needs --use-torch-fsdp2"},
   });
 }
@@ -260,6 +265,11 @@ TEST(ParallelRules, WhatIsNotThereYetSaysWhy) {
   expect_all({
       {{"--tensor-parallel-num-weight-shards", "2"}, 2, "weights have no GTP shards"},
       {{"--fake-process-group"}, 2, "megatron launch --nproc-per-node N"},
+      {{"--megatron-fsdp-main-params-dtype", "bf16"},
+       2,
+       "--megatron-fsdp-main-params-dtype: chooses a type of its own for sharded runs, which is "
+       "not "
+       "in this version"},
   });
 }
 
@@ -276,6 +286,23 @@ TEST(WorldRules, DegreesDivideTheWorld) {
        "--tensor-model-parallel-size 3: needs a multiple of 3 processes, there are 4\n  fix: start "
        "3 or 6"},
       {{tp, "6"}, 4, "start 6 (`megatron launch --nproc-per-node 6"},
+      {{tp, "2"},
+       3,
+       "--tensor-model-parallel-size 2: needs a multiple of 2 processes, there are 3\n  fix: start "
+       "2 or 4"},
+      {{tp, "2", "--pipeline-model-parallel-size", "2", "--sequence-parallel"},
+       1,
+       "--tensor-model-parallel-size 2 x --pipeline-model-parallel-size 2: needs a multiple of 4 "
+       "processes, this is one"},
+      {{"--num-experts", "8", "--expert-model-parallel-size", "2", tp, "2"},
+       2,
+       "--tensor-model-parallel-size 2 x --expert-model-parallel-size 2: needs a multiple of 4 "
+       "processes, there are 2\n  fix: start 4 (`megatron launch --nproc-per-node 4 -- ...`), add "
+       "--expert-tensor-parallel-size 1 to divide only the other layers by "
+       "--tensor-model-parallel-size, or change the flags"},
+      {{"--num-experts", "8", "--expert-model-parallel-size", "2"},
+       1,
+       "--expert-model-parallel-size 2: needs a multiple of 2 processes, this is one"},
   });
   const std::vector<std::string> stages{"--pipeline-model-parallel-size",
                                         "2",

@@ -117,7 +117,8 @@ TEST(PipelineRules, LayersMustFit) {
        "--decoder-first-pipeline-num-layers 8 leaves 1 stage without"},
       {{kFirst, "3", "--decoder-last-pipeline-num-layers", "4"},
        2,
-       "leaves 1 of --num-layers 8 without a rank"},
+       "--decoder-first-pipeline-num-layers 3 and --decoder-last-pipeline-num-layers 4: leaves 1 "
+       "of --num-layers 8 without a rank"},
       {{kLayout, "Et*3|t*4L"},
        2,
        "--pipeline-model-parallel-layout: names 7 layers (t), --num-layers is 8"},
@@ -184,6 +185,41 @@ TEST(PipelineRules, ActivationsMustFit) {
        {Args{kLimit, "2"}, Args{kLimit, "8", kSchedule, "gpipe"}, Args{kLimit, "2.5", kChunks, "2"},
         Args{kLimit, "0.5", kSchedule, "auto"}})
     EXPECT_EQ(mistake(piped(fits), 2), "no error");
+}
+
+TEST(PipelineRules, FixesFitTheValues) {
+  expect_all_piped({
+      {{kLayout, "Et*3|(tt|)*2mL"},
+       2,
+       "--pipeline-model-parallel-layout: an m, a layer of multi-token prediction, which models do "
+       "not have in this version, at position 13\n    Et*3|(tt|)*2mL\n                ^\n  fix: "
+       "leave m out"},
+      {{kLayout, "Et*3|(tt|*2L"},
+       2,
+       "--pipeline-model-parallel-layout: a group without ')' at position 6\n    Et*3|(tt|*2L\n    "
+       "     ^\n  fix: write E for the embedding"},
+      {{kRanks, "3", kChunks, "3", "--global-batch-size", "12"},
+       3,
+       "--num-layers: 8 in 9 stages (--pipeline-model-parallel-size 3 x 3 chunks) leaves 1 stage "
+       "without a layer\n  fix: use fewer stages, or assign the layers with "
+       "--pipeline-model-parallel-layout"},
+      {{kSchedule, "1f1b", kChunks, "2"},
+       2,
+       "--pipeline-schedule 1f1b: works with one chunk per rank, and the flags make 2 chunks\n  "
+       "fix: use --pipeline-schedule interleaved, or leave the virtual stages out"},
+      {{kLimit, "4", kSchedule, "gpipe"},
+       2,
+       "--pipeline-activation-limit: 4 is less than the 8 microbatches that rank 0 of the pipeline "
+       "keeps with --pipeline-schedule gpipe\n  fix: use 8 or more, or --pipeline-schedule auto"},
+      {{kFirst, "2", "--account-for-loss-in-pipeline-split"},
+       2,
+       "--decoder-first-pipeline-num-layers: excludes --account-for-loss-in-pipeline-split"},
+      {{"--use-megatron-fsdp", kSchedule, "combined-1f1b"},
+       4,
+       "--pipeline-schedule combined-1f1b: excludes --use-megatron-fsdp, because the layers of two "
+       "microbatches alternate and would be gathered again for every op\n  fix: use --zero-stage "
+       "2, or another schedule"},
+  });
 }
 
 TEST(PipelineRules, AMistakeIsNamedOnce) {

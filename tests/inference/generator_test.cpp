@@ -1,11 +1,12 @@
 #include "megatron/inference/generator.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "inference/successor_model.h"
 #include "megatron/base/error.h"
-#include "megatron/config/transformer_config.h"
 #include "megatron/config/transformer_enums.h"
+#include "support/message_of.h"
 
 namespace megatron {
 namespace {
@@ -63,7 +64,8 @@ TEST(Generator, RefusesWhatItCannotContinue) {
   SuccessorModel model(50);
   Generator generator(model, {.max_new_tokens = 3});
   EXPECT_THROW(generator.generate(Ids{}, 0), UserError);
-  EXPECT_THROW(generator.generate(Ids{50}, 0), UserError);
+  EXPECT_THAT(message_of([&] { generator.generate(Ids{50}, 0); }),
+              testing::AllOf(testing::HasSubstr("50"), testing::HasSubstr("0 to 49")));
   EXPECT_THROW(generator.generate(Ids{-1}, 0), UserError);
   EXPECT_THROW(Generator(model, {.max_new_tokens = -1}), UserError);
   EXPECT_THROW(Generator(model, {.sampling = {.top_p = 2}}), UserError);

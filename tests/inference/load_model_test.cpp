@@ -147,6 +147,45 @@ TEST_F(LoadModel, AHuggingFaceFolderBringsItsTokenizerAndItsEnds) {
   EXPECT_THAT(load_tokenizer({}, bare).stop_token_ids, testing::Contains(2));
 }
 
+TEST_F(LoadModel, TheCheckpointSaysWhetherSpecialTokensAreIncluded) {
+  write_file_atomically(root_ / "tokenizer.json",
+                        R"({"model": {"type": "BPE", "vocab": {"a": 0, "b": 1, "ab": 2, "<end>": 3},
+                    "merges": ["a b"]},
+          "added_tokens": [{"id": 3, "content": "<end>", "single_word": false, "lstrip": false,
+                            "rstrip": false, "normalized": false, "special": true}],
+          "post_processor": {"type": "TemplateProcessing", "pair": [],
+              "single": [{"SpecialToken": {"id": "<end>", "type_id": 0}},
+                         {"Sequence": {"id": "A", "type_id": 0}}],
+              "special_tokens": {"<end>": {"id": "<end>", "ids": [3], "tokens": ["<end>"]}}}})");
+  CheckpointSource source{.kind = CheckpointSource::Kind::megatron,
+                          .folder = root_,
+                          .model = {},
+                          .given_training_fields = {},
+                          .notes = {},
+                          .auxiliary_files = {}};
+  source.model.vocab_size = 4;
+  source.tokenizer = stored_tokenizer(root_);
+  source.tokenizer.tokenizer_hf_no_include_special_tokens = true;
+  EXPECT_THAT(load_tokenizer({}, source).tokenizer->encode("ab"), ElementsAre(2));
+  TokenizerFlags other_value{.config = {}, .given = {"tokenizer_hf_no_include_special_tokens"}};
+  EXPECT_THAT(load_tokenizer(other_value, source).tokenizer->encode("ab"), ElementsAre(3, 2));
+  TokenizerFlags own_tokenizer;
+  own_tokenizer.config.tokenizer_model = (root_ / "tokenizer.json").string();
+  EXPECT_THAT(load_tokenizer(own_tokenizer, source).tokenizer->encode("ab"), ElementsAre(3, 2))
+      << "a tokenizer of the flags has nothing of the checkpoint's";
+  TokenizerFlags of_ids;
+  of_ids.config.null_tokenizer_eod_id = 3;
+  of_ids.given = {"null_tokenizer_eod_id"};
+  EXPECT_THAT(message_of([&] { load_tokenizer(of_ids, source); }),
+              HasSubstr("the tokenizer of " + root_.string() +
+                        ": --null-tokenizer-eod-id has an effect only with NullTokenizer: the "
+                        "tokenizer is a HuggingFaceTokenizer"));
+  TokenizerConfig bare_ids;
+  bare_ids.tokenizer_type = "NullTokenizer";
+  bare_ids.vocab_size = 4;
+  EXPECT_THAT(load_tokenizer({bare_ids}, source).notes, testing::IsEmpty());
+}
+
 TEST_F(LoadModel, ByteTokenizerEndsTextsWithItsOwnIdAlone) {
   CheckpointSource source = hugging_face_folder(root_, R"({"eos_token_id": 3})");
   source.tokenizer = {};

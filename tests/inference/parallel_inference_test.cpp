@@ -6,6 +6,7 @@
 #include "megatron/base/files.h"
 #include "megatron/checkpoint/convert.h"
 #include "megatron/config/mesh_sizes.h"
+#include "megatron/config/moe_config.h"
 #include "megatron/config/parallel_config.h"
 #include "megatron/config/resolve.h"
 #include "megatron/config/settings.h"
@@ -48,6 +49,11 @@ class ParallelInference : public testing::Test {
   }
 
   void save(bool is_tied) {
+    save_ours(is_tied);
+    convert_checkpoint({.load = root_ / "ours", .save = root_ / "theirs", .format = "hf"});
+  }
+
+  void save_ours(bool is_tied) {
     fs::remove_all(root_);
     model_.untie_embeddings_and_output_weights = !is_tied;
     const auto model = make_gpt_model(model_, Rank{});
@@ -59,7 +65,6 @@ class ParallelInference : public testing::Test {
                                      .settings = &settings,
                                      .weights = &weights,
                                      .progress = {.iteration = 5}});
-    convert_checkpoint({.load = root_ / "ours", .save = root_ / "theirs", .format = "hf"});
   }
 
   TransformerConfig model_;
@@ -84,7 +89,8 @@ struct InferenceResult {
 std::vector<InferenceResult> results_by_rank(const fs::path& folder, const ParallelConfig& parallel,
                                              std::optional<c10::ScalarType> type = {}) {
   const MeshSizes sizes = mesh_sizes(parallel);
-  std::vector<InferenceResult> all(static_cast<std::size_t>(sizes.tp * sizes.pp));
+  const std::int64_t world_size = std::max(sizes.tp, sizes.expert_tp() * sizes.ep) * sizes.pp;
+  std::vector<InferenceResult> all(static_cast<std::size_t>(world_size));
   run_rank_threads(
       std::ssize(all),
       [&](Communicators& communicators) {
@@ -123,6 +129,43 @@ TEST_F(ParallelInference, SayWhatOneRankSays) {
           for (std::size_t i = 0; i < one.logprobs.size(); ++i)
             EXPECT_NEAR(here.logprobs[i], one.logprobs[i], is_split ? 1e-4 : 0) << folder;
         }
+      }
+    }
+  }
+}
+
+TEST_F(ParallelInference, StagesMayBeGivenByALayout) {
+  save_ours(false);
+  const InferenceResult one = results_by_rank(root_ / "ours", {}).front();
+  ParallelConfig parallel = parallel_config(1, 4);
+  parallel.pipeline_model_parallel_layout = "E|ttt|t|L";
+  for (const InferenceResult& here : results_by_rank(root_ / "ours", parallel)) {
+    EXPECT_EQ(here.drawn, one.drawn);
+    EXPECT_EQ(here.logprobs, one.logprobs);
+  }
+}
+
+TEST_F(ParallelInference, ExpertsSayWhatOneRankSays) {
+  model_.moe.num_experts = 8;
+  model_.moe.router_topk = 2;
+  model_.moe.ffn_hidden_size = 16;
+  model_.moe.shared_expert_intermediate_size = 16;
+  model_.moe.router_score_function = RouterScore::sigmoid;
+  resolve(model_);
+  ParallelConfig experts, both = parallel_config(2, 1);
+  experts.expert_model_parallel_size = both.expert_model_parallel_size = 2;
+  both.expert_tensor_parallel_size = 1;
+  for (const auto dispatcher : {TokenDispatcherType::allgather, TokenDispatcherType::alltoall}) {
+    model_.moe.token_dispatcher_type = dispatcher;
+    save_ours(false);
+    const InferenceResult one = results_by_rank(root_ / "ours", {}).front();
+    for (const ParallelConfig& parallel : {experts, both}) {
+      for (const InferenceResult& here : results_by_rank(root_ / "ours", parallel)) {
+        EXPECT_EQ(here.greedy, one.greedy);
+        EXPECT_EQ(here.drawn, one.drawn);
+        ASSERT_EQ(here.logprobs.size(), one.logprobs.size());
+        for (std::size_t i = 0; i < one.logprobs.size(); ++i)
+          EXPECT_NEAR(here.logprobs[i], one.logprobs[i], 1e-4);
       }
     }
   }

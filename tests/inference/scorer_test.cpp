@@ -66,6 +66,9 @@ TEST(Scorer, BadIdsNameTheirSource) {
       ADD_FAILURE() << "accepted " << ids.size() << " ids";
     } catch (const UserError& error) {
       EXPECT_NE(std::string(error.what()).find("line 7"), std::string::npos) << error.what();
+      if (ids.empty()) {
+        EXPECT_NE(std::string(error.what()).find("an empty list"), std::string::npos);
+      }
     }
   }
 }

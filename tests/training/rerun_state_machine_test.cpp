@@ -12,6 +12,7 @@
 
 #include "megatron/base/error.h"
 #include "megatron/base/exit_codes.h"
+#include "support/message_of.h"
 #include "support/temporary_folder.h"
 
 namespace megatron {
@@ -173,12 +174,14 @@ TEST(RerunStateMachine, DamagedStateIsAUserError) {
 }
 
 TEST(RerunStateMachine, InjectedErrorsWalkThroughTheStates) {
-  const auto run = [](RerunDiagnostic type, std::vector<int>& codes) {
+  std::string log;
+  const auto run = [&log](RerunDiagnostic type, std::vector<int>& codes) {
+    log.clear();
     const auto options = [&](std::int64_t rate) {
       return RerunStateMachine::Options{.error_injection_rate = rate,
                                         .error_injection_type = type,
                                         .place = {.node = "a", .has_alternative = false},
-                                        .log = [](const std::string&) {}};
+                                        .log = [&](const std::string& line) { log += line; }};
     };
     RerunStateMachine first(options(1));
     run_step(first, 1, {{1.0}});
@@ -191,7 +194,9 @@ TEST(RerunStateMachine, InjectedErrorsWalkThroughTheStates) {
   };
   std::vector<int> transient, persistent, correct;
   run(RerunDiagnostic::transient_error, transient);
+  EXPECT_THAT(log, testing::HasSubstr("Possible transient error!!"));
   run(RerunDiagnostic::persistent_error, persistent);
+  EXPECT_THAT(log, testing::HasSubstr("Possible persistent error!!"));
   run(RerunDiagnostic::correct_result, correct);
   EXPECT_THAT(transient, testing::ElementsAre(17));
   EXPECT_THAT(persistent, testing::ElementsAre(16, 17));
@@ -227,7 +232,9 @@ TEST(TrackerFile, IterationsThatFailedTwiceAreSkipped) {
 }
 
 TEST(TrackerFile, UnwritablePlaceIsAUserError) {
-  EXPECT_THROW(TrackerFile("/no/such/folder/file", {}), UserError);
+  EXPECT_THAT(message_of([] { TrackerFile("/no/such/folder/file", {}); }),
+              testing::HasSubstr("--result-rejected-tracker-filename /no/such/folder/file: cannot "
+                                 "be appended to"));
 }
 
 }  // namespace

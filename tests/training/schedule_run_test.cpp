@@ -13,6 +13,7 @@
 #include "megatron/config/data_config.h"
 #include "megatron/config/scheduler_config.h"
 #include "megatron/config/settings.h"
+#include "megatron/config/tokenizer_config.h"
 #include "megatron/config/training_config.h"
 #include "megatron/datasets/indexed_dataset_builder.h"
 #include "megatron/training/saving/resume_differences.h"
@@ -242,10 +243,27 @@ TEST(ResumeDifferences, EachWayOutOfAScheduleConflictIsNamed) {
   settings.scheduler->use_checkpoint_opt_param_scheduler = true;
   EXPECT_THAT(settings_differences(saved, settings, 4),
               HasSubstr("0.01 holds, by --use-checkpoint-opt-param-scheduler"));
+  settings.scheduler->use_checkpoint_opt_param_scheduler = false;
+  settings.scheduler->override_opt_param_scheduler = true;
+  EXPECT_THAT(settings_differences(saved, settings, 4),
+              HasSubstr("    --lr: 0.01 in the checkpoint, 0.5 now: 0.5 holds, by "
+                        "--override-opt-param-scheduler"));
 }
 
 /// Settings as the manifest stores them.
 Json saved_settings(const std::map<std::string, std::string>& values) { return Json(values); }
+
+TEST(ResumeDifferences, OtherTokensAndSamplesAreNamed) {
+  const Json saved =
+      saved_settings({{"null_tokenizer_eod_id", "7"}, {"document_packing_strategy", "bfd_split"}});
+  Settings settings;
+  settings.tokenizer->null_tokenizer_eod_id = 8;
+  const std::string text = settings_differences(saved, settings, 4);
+  EXPECT_THAT(text, HasSubstr("  ! --null-tokenizer-eod-id: 7 in the checkpoint, 8 now: documents "
+                              "end at another id\n"));
+  EXPECT_THAT(text, HasSubstr("  ! --document-packing-strategy: bfd_split in the checkpoint, "
+                              "wrapped now: the same documents become different samples\n"));
+}
 
 TEST(ResumeDifferences, APhaseOfTheDataMayChangeItsDataAndLength) {
   const Json saved = saved_settings({{"seq_length", "16"},

@@ -152,6 +152,7 @@ TEST_F(TrainLoopTest, ExitDurationStopsAfterOneIteration) {
   EXPECT_EQ(outcome.code, 0);
   EXPECT_EQ(outcome.trainer.state.progress.iteration, 1);
   EXPECT_TRUE(fs::exists(root_ / "iter_0000001"));
+  EXPECT_THAT(outcome.log, HasSubstr("exiting program after 0.0"));
 }
 
 TEST_F(TrainLoopTest, NoEvaluationWithoutAnInterval) {

@@ -23,7 +23,8 @@ struct Command {
   /// them.
   const FieldSet& (*fields)() = nullptr;
   /// Checks the arguments for a world of `world_size` ranks and throws what `run` would throw.
-  /// `launch` calls it before it starts the ranks. If null, there is nothing to check.
+  /// `launch` calls it before it loads the engine and starts the ranks. If null, the command runs
+  /// on one rank, and `launch` loads no engine for it.
   void (*check)(std::span<const std::string> args, std::int64_t world_size) = nullptr;
 };
 

@@ -168,8 +168,8 @@ class Launch {
           << "megatron launch: warning: a restart begins again at the first iteration, because "
              "the run has no --save"
           << std::endl;
-    preload_engine();
-    std::int64_t done = 0;  // rounds
+    if (find_command(plan_.command[0])->check) preload_engine();  // for all ranks at once
+    std::int64_t done = 0;                                        // rounds
     while (wait_for_round(done)) {
       const Decision round = agent_->decision();
       done = round.round;

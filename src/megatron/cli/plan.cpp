@@ -14,14 +14,15 @@
 #include "megatron/cli/command.h"
 #include "megatron/cli/context_plan_fields.h"
 #include "megatron/cli/fault_plan_fields.h"
-#include "megatron/cli/layout_plan_fields.h"
-#include "megatron/cli/memory_plan_fields.h"
 #include "megatron/cli/plan_costs.h"
 #include "megatron/cli/plan_output.h"
 #include "megatron/config/field_table.h"
+#include "megatron/config/layout_plan_fields.h"
+#include "megatron/config/memory_plan_fields.h"
 #include "megatron/config/model_families.h"
 #include "megatron/config/parallel_config.h"
 #include "megatron/config/pipeline_layout.h"
+#include "megatron/config/plan_options.h"
 #include "megatron/config/run_flags.h"
 #include "megatron/config/settings.h"
 #include "megatron/config/size_limits.h"
@@ -320,6 +321,20 @@ void refuse_beside(std::span<const std::string> args, const std::string& flag,
   }
 }
 
+/// Report mistakes in the flags before the engine is loaded.
+int run_plan_memory_frontend(std::span<const std::string> args) {
+  MemoryPlanOptions options = read_memory_plan(args);
+  std::cerr << notes_text(options.parsed);
+  check_memory_plan(options);
+  return run_in_engine("plan --memory", args);
+}
+int run_plan_layouts_frontend(std::span<const std::string> args) {
+  LayoutPlanOptions options = read_layout_plan(args);
+  std::cerr << notes_text(options.parsed);
+  check_layout_plan(options);
+  return run_in_engine("plan", args);
+}
+
 }  // namespace
 
 int run_plan(std::span<const std::string> args) {
@@ -338,9 +353,9 @@ int run_plan(std::span<const std::string> args) {
   if (is_given(args, "--memory") && !wants_help) {
     refuse_beside(args, "--memory",
                   {"--show-schedule", "--compare", "--memory-limit-gib", "--max-layouts"});
-    return run_in_engine("plan --memory", args);
+    return run_plan_memory_frontend(args);
   }
-  if (wants_layouts && !wants_schedule && !wants_help) return run_in_engine("plan", args);
+  if (wants_layouts && !wants_schedule && !wants_help) return run_plan_layouts_frontend(args);
   PlanOptions options;
   std::cerr << notes_text(parse_command_line(plan_table(), args, options, "plan"));
   if (!wants_schedule)

@@ -1,14 +1,12 @@
 // Implements `megatron generate`: continues prompts with a trained model and prints text or JSON
 // lines.
 #include <algorithm>
-#include <filesystem>
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <string>
 
 #include "megatron/base/error.h"
-#include "megatron/base/files.h"
 #include "megatron/base/json.h"
 #include "megatron/cli/engine/engine.h"
 #include "megatron/cli/engine/inference_rank.h"
@@ -17,44 +15,19 @@
 #include "megatron/config/tokenizer_config.h"
 #include "megatron/config/transformer_config.h"
 #include "megatron/inference/generator.h"
+#include "megatron/inference/input_lines.h"
 #include "megatron/inference/load_tokenizer.h"
 #include "megatron/inference/token_ids.h"
 #include "megatron/parallel/rank.h"
 #include "megatron/tokenizers/decode_stream.h"
-#include "megatron/tokenizers/utf8.h"
 
 namespace megatron {
 namespace {
 
-std::vector<std::string> file_prompts(const fs::path& path) {
-  const std::string bytes = read_file(path);
-  const auto replaced = replace_invalid_utf8(bytes);
-  if (replaced)
-    std::cerr << "note: " << path.string() << " contains invalid UTF-8, which is read as U+FFFD\n";
-  const std::string& content = replaced ? *replaced : bytes;
-  std::vector<std::string> prompts;
-  std::size_t begin = 0;
-  for (std::int64_t number = 1; begin < content.size(); ++number) {
-    const std::size_t end = std::min(content.find('\n', begin), content.size());
-    std::string line = content.substr(begin, end - begin);
-    begin = end + 1;
-    if (line.ends_with('\r')) line.pop_back();
-    if (line.empty()) continue;
-    const std::string source = path.string() + ", line " + std::to_string(number);
-    prompts.push_back(path.extension() == ".jsonl"
-                          ? json_string(parse_json(line, source), "text", source)
-                          : line);
-  }
-  return prompts;
-}
-
 std::vector<std::string> all_prompts(const GenerateOptions& options) {
   std::vector<std::string> prompts = options.prompt;
   if (!options.prompt_file.empty()) {
-    std::vector<std::string> more = file_prompts(options.prompt_file);
-    if (more.empty())
-      throw UserError({"--prompt-file " + options.prompt_file, "contains no prompt",
-                       "write one prompt per line"});
+    std::vector<std::string> more = read_prompts(options.prompt_file, std::cerr);
     const auto most =
         static_cast<std::size_t>(options.prompt_file_num_truncate.value_or(std::ssize(more)));
     more.resize(std::min(more.size(), most));

@@ -8,12 +8,8 @@
 #include "megatron/base/format.h"
 #include "megatron/base/json.h"
 #include "megatron/cli/engine/engine.h"
-#include "megatron/cli/engine/plan_checks.h"
-#include "megatron/cli/layout_plan_fields.h"
-#include "megatron/cli/plan_run_fields.h"
+#include "megatron/config/plan_options.h"
 #include "megatron/config/resolve.h"
-#include "megatron/config/settings.h"
-#include "megatron/config/transformer_config.h"
 #include "megatron/planner/plan_layouts.h"
 #include "megatron/planner/run_costs.h"
 
@@ -22,39 +18,19 @@ namespace {
 
 constexpr double kGibibyte = 1 << 30;
 
-struct LayoutPlanOptions {
-  std::int64_t world_size = 0, max_layouts = 20;
-  std::optional<double> memory_limit_gib;
-  bool json = false;
-  std::string model = "gpt";
-  Settings run;
-};
-
-const FieldTable<LayoutPlanOptions>& layout_plan_table() {
-  using Options = LayoutPlanOptions;
-  static const FieldTable<Options> table = [] {
-    FieldTable<Options> t;
-    add_layout_plan_fields(t);
-    t.field("json", &Options::json, "print the layouts as JSON");
-    add_plan_run_fields(t);
-    return t;
-  }();
-  return table;
-}
-
-LayoutRequest layout_request(const LayoutPlanOptions& options, const ParseResult& parsed) {
+LayoutRequest layout_request(const LayoutPlanOptions& options) {
   LayoutRequest request{.world_size = options.world_size};
   for (const char* field :
        {"tensor_model_parallel_size", "context_parallel_size", "pipeline_model_parallel_size",
         "expert_model_parallel_size", "expert_tensor_parallel_size"}) {
-    if (parsed.is_set(field)) request.fixed.emplace(field);
+    if (options.parsed.is_set(field)) request.fixed.emplace(field);
   }
   return request;
 }
 
 /// Returns a note on the powers of two that cannot be sizes of expert parallelism; "" if none.
 std::string indivisible_note(const LayoutPlanOptions& options, const LayoutRequest& request) {
-  const std::int64_t experts = options.run.model->moe.num_experts;
+  const std::int64_t experts = options.run.model.moe.num_experts;
   if (experts == 0 || request.fixed.contains("expert_model_parallel_size")) return "";
   std::string sizes;
   for (std::int64_t size = 2; size <= std::min(options.world_size, experts); size *= 2) {
@@ -85,7 +61,7 @@ std::string row(const LayoutCandidate& layout, bool has_experts) {
 
 std::string table_text(const std::vector<LayoutCandidate>& layouts, std::size_t num_fitting,
                        const LayoutPlanOptions& options) {
-  const bool has_experts = options.run.model->moe.num_experts > 0;
+  const bool has_experts = options.run.model.moe.num_experts > 0;
   std::string text = "  tp   cp   pp   dp";
   if (has_experts) text += "   ep  etp  edp";
   for (const char* name :
@@ -134,7 +110,7 @@ std::string layouts_json(const std::vector<LayoutCandidate>& layouts, std::size_
                          const LayoutPlanOptions& options) {
   OrderedJson list = OrderedJson::array();
   for (const LayoutCandidate& layout : layouts)
-    list.push_back(layout_json(layout, options.run.model->moe.num_experts > 0));
+    list.push_back(layout_json(layout, options.run.model.moe.num_experts > 0));
   OrderedJson json{{"world_size", options.world_size}};
   if (options.memory_limit_gib) {
     json["memory_limit_bytes"] = *options.memory_limit_gib * kGibibyte;
@@ -147,12 +123,10 @@ std::string layouts_json(const std::vector<LayoutCandidate>& layouts, std::size_
 }  // namespace
 
 int run_plan_layouts(std::span<const std::string> args) {
-  LayoutPlanOptions options;
-  ParseResult parsed = parse_command_line(layout_plan_table(), args, options, "plan");
-  std::cerr << notes_text(parsed);
-  read_planned_run(options.run, parsed);
-  resolve(*options.run.model);
-  const LayoutRequest request = layout_request(options, parsed);
+  LayoutPlanOptions options = read_layout_plan(args);  // the front end has printed its notes
+  check_layout_plan(options);
+  resolve(options.run.model);
+  const LayoutRequest request = layout_request(options);
   std::cerr << indivisible_note(options, request);
   std::vector<LayoutCandidate> layouts =
       search_layouts(options.run, find_model_family(options.model), request);

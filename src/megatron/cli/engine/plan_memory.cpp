@@ -9,43 +9,13 @@
 #include "megatron/base/json.h"
 #include "megatron/cli/engine/engine.h"
 #include "megatron/cli/engine/memory_probe.h"
-#include "megatron/cli/engine/plan_checks.h"
-#include "megatron/cli/memory_plan_fields.h"
-#include "megatron/cli/plan_run_fields.h"
-#include "megatron/config/memory_config.h"
+#include "megatron/config/plan_options.h"
 #include "megatron/config/settings.h"
 #include "megatron/config/transformer_config.h"
-#include "megatron/parallel/rank.h"
 #include "megatron/planner/plan_layouts.h"
 
 namespace megatron {
 namespace {
-
-struct MemoryPlanOptions {
-  bool memory = false, json = false;
-  std::optional<std::int64_t> world_size;
-  std::string model = "gpt";
-  Settings run;
-};
-
-const FieldTable<MemoryPlanOptions>& memory_plan_table() {
-  using Options = MemoryPlanOptions;
-  static const FieldTable<Options> table = [] {
-    FieldTable<Options> t;
-    add_memory_plan_fields(t);
-    t.field("json", &Options::json, "print the memory of every rank of the pipeline as JSON");
-    t.field("world_size", &Options::world_size, "number of ranks").at_least(1).at_most(1'000'000);
-    add_plan_run_fields(t);
-    return t;
-  }();
-  return table;
-}
-
-/// Returns the fewest ranks that the sizes of parallelism allow.
-std::int64_t least_world_size(const MeshSizes& sizes) {
-  const std::int64_t dense = sizes.tp * sizes.cp, experts = sizes.expert_tp() * sizes.ep;
-  return std::max(dense, experts) * sizes.pp;
-}
 
 struct PlannedMemory {
   Rank rank;
@@ -98,19 +68,11 @@ std::string json_of(const std::vector<PlannedMemory>& planned, std::int64_t worl
 }  // namespace
 
 int run_plan_memory(std::span<const std::string> args) {
-  MemoryPlanOptions options;
-  ParseResult parsed = parse_command_line(memory_plan_table(), args, options, "plan");
-  std::cerr << notes_text(parsed);
-  read_planned_run(options.run, parsed);
-  if (options.run.memory->has_budget())
-    throw UserError({options.run.memory->memory_budget.empty() ? "--recompute-granularity adaptive"
-                                                               : "--memory-budget",
-                     "has no effect here: its plan depends on measured times",
-                     "leave it out, or give the --activation-plan that such a run prints"});
-  const MeshSizes sizes = mesh_sizes(*options.run.parallel);
-  const std::int64_t world_size = options.world_size.value_or(least_world_size(sizes));
-  check_mesh_sizes(sizes, world_size).throw_if_any();
-  const Settings settings = settings_with(options.run, sizes, world_size);
+  MemoryPlanOptions options = read_memory_plan(args);  // the front end has printed its notes
+  check_memory_plan(options);
+  const std::int64_t world_size = options.num_ranks();
+  const Settings settings =
+      settings_with(options.run, mesh_sizes(options.run.parallel), world_size);
   check_layout(settings, world_size).throw_if_any();
   const auto planned = plan_memory(settings, find_model_family(options.model), world_size);
   std::cout << (options.json ? json_of(planned, world_size) : text_of(planned, world_size));

@@ -15,27 +15,12 @@
 #include "megatron/cli/engine/inference_rank.h"
 #include "megatron/config/inference_options.h"
 #include "megatron/config/transformer_config.h"
+#include "megatron/inference/input_lines.h"
 #include "megatron/inference/scorer.h"
 #include "megatron/inference/token_ids.h"
-#include "megatron/parallel/rank.h"
 
 namespace megatron {
 namespace {
-
-std::vector<std::int64_t> read_ids(const std::string& line, const std::string& source) {
-  const Json object = parse_json(line, source);
-  const Json& ids = json_at(object, "ids", source);
-  if (!ids.is_array())
-    throw UserError({source + ": field 'ids' must be a list of token ids", ids.dump(), ""});
-  std::vector<std::int64_t> result;
-  for (const Json& id : ids) {
-    if (!id.is_number_integer())
-      throw UserError({source + ": ids[" + std::to_string(result.size()) + "] must be an integer",
-                       id.dump(), ""});
-    result.push_back(id.get<std::int64_t>());
-  }
-  return result;
-}
 
 /// Reads the lines to score. Only one rank uses it.
 class LineSource {

@@ -1,5 +1,5 @@
-// The flags of `megatron plan` for layouts. Its front end declares them for the help, the engine
-// for the search.
+// The flags of `megatron plan` for layouts. `plan` declares them for its help, plan_options.cpp for
+// the search.
 #pragma once
 
 #include "megatron/config/field_table.h"

@@ -1,0 +1,48 @@
+// The settings of `plan --world-size` and of `plan --memory`, which the engine computes.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "megatron/config/command_line.h"
+#include "megatron/config/mesh_sizes.h"
+#include "megatron/config/settings.h"
+
+namespace megatron {
+
+struct LayoutPlanOptions {
+  std::int64_t world_size = 0, max_layouts = 20;
+  std::optional<double> memory_limit_gib;
+  bool json = false;
+  std::string model = "gpt";
+  Settings run;
+  ParseResult parsed;
+};
+
+/// Reads the flags of `plan --world-size`. check_layout_plan() checks them, after the notes.
+LayoutPlanOptions read_layout_plan(std::span<const std::string> args);
+
+/// Sets what older flags such as --swiglu stand for. Then checks what a run checks on one rank, as
+/// far as layouts depend on it. Throws one UserError with all problems.
+void check_layout_plan(LayoutPlanOptions& options);
+
+struct MemoryPlanOptions {
+  bool memory = false, json = false;
+  std::optional<std::int64_t> world_size;
+  std::string model = "gpt";
+  Settings run;
+  ParseResult parsed;
+
+  /// Returns --world-size or, without it, the fewest ranks that the sizes of parallelism allow.
+  std::int64_t num_ranks() const;
+};
+
+/// Reads the flags of `plan --memory`. check_memory_plan() checks them, after the notes.
+MemoryPlanOptions read_memory_plan(std::span<const std::string> args);
+
+/// Does the same as check_layout_plan(), and checks that the ranks fit the sizes of parallelism.
+void check_memory_plan(MemoryPlanOptions& options);
+
+}  // namespace megatron

@@ -1,0 +1,288 @@
+// Tests the rules on recomputation, offload and memory budgets, with their whole messages.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "config/small_run.h"
+#include "megatron/config/run_settings.h"
+
+namespace megatron {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+const std::string kPlanFix =
+    "\n  fix: write one for each layer, such as full*4,layernorm+mlp*20,none";
+
+TEST(ActivationPlanRules, AMistakeNamesItsItem) {
+  const char* plan = "--activation-plan";
+  const std::string item_1 = "--activation-plan: item 1 of ", item_2 = "--activation-plan: item 2 ";
+  expect_all({
+      {{plan, "full,ful"},
+       1,
+       item_2 + "of 'full,ful': 'ful' is not one of none, full, layernorm, mlp, moe, " +
+           "shared_experts, offload" + kPlanFix},
+      {{plan, "full,"}, 1, item_2 + "of 'full,': is empty" + kPlanFix},
+      {{plan, "mlp+mlp,none"}, 1, item_1 + "'mlp+mlp,none': 'mlp' is given twice" + kPlanFix},
+      {{plan, "none,none+mlp"},
+       1,
+       item_2 + "of 'none,none+mlp': 'none' cannot be combined with other words" + kPlanFix},
+      {{plan, "none,full+mlp"},
+       1,
+       item_2 + "of 'none,full+mlp': 'full+mlp' names parts of a layer that full recomputes " +
+           "anyway" + kPlanFix},
+      {{plan, "full*two"}, 1, item_1 + "'full*two': 'two' is not a number of layers" + kPlanFix},
+      {{plan, "full*100001"},
+       1,
+       item_1 + "'full*100001': makes more than 100000 layers" + kPlanFix},
+      {{plan, "full*3"},
+       1,
+       "--activation-plan: 'full*3' is for 3 layers, the model has 2" + kPlanFix},
+      {{plan, ""}, 1, "--activation-plan: must not be empty\n  fix: write none, or leave it out"},
+  });
+}
+
+TEST(ActivationPlanRules, PlansAndOtherFlagsAreNotMixed) {
+  const char *plan = "--activation-plan", *budget = "--memory-budget";
+  const std::string says = ": says what layers recompute and offload, and so do ";
+  expect_all({
+      {{plan, "full*2", budget, "1GB"},
+       1,
+       "--activation-plan: is what --memory-budget chooses, which would replace it\n  fix: give "
+       "one of the two"},
+      {{plan, "full*2", "--recompute-activations", "--recompute-num-layers", "1"},
+       1,
+       plan + says +
+           "--recompute-activations and --recompute-num-layers\n  fix: leave "
+           "--recompute-activations and --recompute-num-layers out"},
+      {{plan, "full*2", "--cpu-offloading", "--offload-folder", "x"},
+       1,
+       "--activation-plan: says what layers recompute and offload, and so does --cpu-offloading\n"
+       "  fix: leave --cpu-offloading out"},
+      {{budget, "1GB", "--distribute-saved-activations", "--fine-grained-activation-offloading",
+        "--offload-modules", "mlp", "--offload-folder", "x"},
+       1,
+       budget + says + "--distribute-saved-activations and --fine-grained-activation-offloading"},
+      {{budget, "1GB", "--recompute-modules", "mlp", "--recompute-layers", "[1]*2",
+        "--recompute-method", "block", "--distribute-saved-activations", "--moe-layer-recompute",
+        "--num-experts", "2", "--recompute-granularity", "full", "--cpu-offloading-num-layers",
+        "1"},
+       1,
+       budget + says +
+           "--recompute-granularity full, --moe-layer-recompute, --recompute-modules, "
+           "--recompute-layers, --recompute-method, --distribute-saved-activations and "
+           "--cpu-offloading-num-layers"},
+  });
+}
+
+TEST(MemoryBudgetRules, ABudgetIsASize) {
+  const char* budget = "--memory-budget";
+  const std::string no_size = "' is not a size of memory\n  fix: write 20GB, 512MiB or auto";
+  expect_all({
+      {{budget, ""}, 1, "--memory-budget: must not be empty"},
+      {{budget, "0x10GB"}, 1, "--memory-budget: '0x10GB" + no_size},
+      {{budget, "many"}, 1, "--memory-budget: 'many" + no_size},
+      {{budget, "99999999999999999999"}, 1, "--memory-budget: '99999999999999999999" + no_size},
+  });
+  EXPECT_EQ(mistake({budget, "AUTO"}), "no error");
+}
+
+TEST(MemoryBudgetRules, TheMicroBatchIsChosenForOneBatchSize) {
+  const auto without_size = [](const Args& more) {
+    Args words = small({"--memory-budget", "1GB"});
+    words.erase(std::ranges::find(words, "--micro-batch-size"),
+                std::ranges::find(words, "--micro-batch-size") + 2);
+    words.insert(words.end(), more.begin(), more.end());
+    return mistake_of(words);
+  };
+  EXPECT_EQ(without_size({"--global-batch-size", "4"}), "no error");
+  EXPECT_THAT(without_size({"--global-batch-size", "4", "--rampup-batch-size", "2", "2", "8"}),
+              HasSubstr("--memory-budget: chooses the micro-batch size only for batches of one "
+                        "size, and this run's grow\n  fix: add --micro-batch-size"));
+}
+
+TEST(RecomputeRules, PartsAndWholeLayersExcludeEachOther) {
+  const char *granularity = "--recompute-granularity", *modules = "--recompute-modules";
+  expect_all({
+      {{granularity, "full", modules, "mlp"},
+       1,
+       "--recompute-modules: names parts of layers, and --recompute-granularity full recomputes "
+       "whole layers\n  fix: leave --recompute-modules out, or write --recompute-granularity "
+       "selective"},
+      {{modules, "mlp"},
+       1,
+       "--recompute-modules: needs --recompute-granularity selective\n  fix: add "
+       "--recompute-granularity selective"},
+      {{granularity, "full", "--recompute-activations"},
+       1,
+       "--recompute-activations: stands for --recompute-granularity selective, not full"},
+      {{granularity, "full", "--recompute-num-layers", "3"},
+       1,
+       "--recompute-num-layers 3: is more than the 2 layers of the model\n  fix: give at most the "
+       "layers of a pipeline stage"},
+      {{"--recompute-num-layers", "1"},
+       1,
+       "--recompute-num-layers: needs --recompute-granularity full\n  fix: add"},
+      {{"--recompute-method", "block"},
+       1,
+       "--recompute-method: needs --recompute-granularity full\n  fix: add "
+       "--recompute-granularity full, or leave --recompute-method out"},
+      {{"--recompute-layers", "[1]*2"},
+       1,
+       "--recompute-layers: needs --recompute-granularity\n  fix: add --recompute-granularity full "
+       "or selective"},
+      {{granularity, "full", "--recompute-layers", "[1]*3"},
+       1,
+       "--recompute-layers: '[1]*3' does not list 0 or 1 for each of the 2 layers"},
+      {{granularity, "selective", modules, "mla_up_proj"},
+       1,
+       "--recompute-modules: mla_up_proj, gdn_norm_out, gdp_in_proj, gdp_qkv and mhc are parts of "
+       "layers that are not in this version"},
+  });
+}
+
+TEST(RecomputeRules, SlicesNeedTensorParallelism) {
+  const char* slices = "--distribute-saved-activations";
+  const Args full{"--recompute-granularity", "full", slices};
+  const auto with = [&](const Args& more) {
+    Args words = full;
+    words.insert(words.end(), more.begin(), more.end());
+    return words;
+  };
+  const std::string flag = "--distribute-saved-activations: ";
+  expect_all({
+      {{slices}, 1, flag + "needs --recompute-granularity full\n  fix: add"},
+      {full, 1, flag + "needs --tensor-model-parallel-size above 1\n  fix: leave"},
+      {with({"--tensor-model-parallel-size", "2", "--sequence-parallel"}), 2,
+       flag + "has nothing to distribute: --sequence-parallel already keeps slices"},
+  });
+  EXPECT_EQ(mistake(with({"--tensor-model-parallel-size", "2"}), 2), "no error");
+}
+
+TEST(RecomputeRules, PartsOfExpertsNeedExperts) {
+  const char* modules = "--recompute-modules";
+  const Args selective{"--recompute-granularity", "selective", modules};
+  const auto with = [&](const Args& more) {
+    Args words = selective;
+    words.insert(words.end(), more.begin(), more.end());
+    return words;
+  };
+  expect_all({
+      {{"--moe-layer-recompute"},
+       1,
+       "--moe-layer-recompute: needs a model with experts\n  fix: leave it out, or add "
+       "--num-experts"},
+      {with({"moe"}), 1,
+       "--recompute-modules: moe, moe_act and shared_experts need a model with experts\n  fix: use "
+       "mlp, or add --num-experts"},
+      {with({"shared_experts", "--num-experts", "2"}), 1,
+       "--recompute-modules shared_experts: the model has no shared experts"},
+      {{"--activation-plan", "none,mlp+moe"},
+       1,
+       "--activation-plan: 'mlp+moe' recomputes moe, and the model has no experts\n  fix: use mlp, "
+       "or add the flags of the experts"},
+      {{"--activation-plan", "shared_experts*2", "--num-experts", "2"},
+       1,
+       "--activation-plan: 'shared_experts' recomputes shared_experts, and the model has no shared "
+       "experts"},
+      {{"--fine-grained-activation-offloading", "--offload-modules", "expert_fc1",
+        "--offload-folder", "x"},
+       1,
+       "--offload-modules: expert_fc1 and moe_act need a model with experts\n  fix: use mlp, or "
+       "add --num-experts"},
+  });
+}
+
+TEST(RecomputeRules, MistakesAreShownTogether) {
+  const std::string text = mistake({"--recompute-granularity", "selective", "--recompute-modules",
+                                    "mla_up_proj", "moe", "--activation-plan", "full,ful"});
+  EXPECT_THAT(
+      text, AllOf(HasSubstr("4 problems"), HasSubstr("mla_up_proj, gdn_norm_out"),
+                  HasSubstr("and so do --recompute-granularity selective and --recompute-modules"),
+                  HasSubstr("item 2 of 'full,ful': 'ful' is not one of"),
+                  HasSubstr("moe, moe_act and shared_experts need a model with experts")));
+}
+
+TEST(RecomputeNotes, OneMicrobatchIsInFlightWithoutAPipeline) {
+  const Args words = small({"--num-microbatches-with-partial-activation-checkpoints", "1"});
+  EXPECT_TRUE(read_run(words).parsed.notes.contains(
+      "without effect: one microbatch is in flight without a pipeline"));
+}
+
+TEST(OffloadRules, SomethingMustBeOffloaded) {
+  const std::string nothing = "leaves --fine-grained-activation-offloading nothing to offload";
+  expect_all({
+      {{"--offload-folder", ""}, 1, "--offload-folder: must not be empty"},
+      {{"--offload-folder", "x"},
+       1,
+       "--offload-folder: has no effect: nothing is offloaded\n  fix: add --cpu-offloading, "
+       "--optimizer-cpu-offload or --memory-budget, or leave --offload-folder out"},
+      {{"--offload-folder", "x", "--activation-plan", "full*2"},
+       1,
+       "--offload-folder: has no effect: nothing is offloaded\n  fix: add offload to a layer of "
+       "--activation-plan, or leave --offload-folder out"},
+      {{"--optimizer-cpu-offload", "--optimizer-offload-fraction", "0", "--offload-folder", "x"},
+       1,
+       "--optimizer-offload-fraction 0: leaves --optimizer-cpu-offload nothing to offload\n  fix: "
+       "give a share above 0, or leave both out"},
+      {{"--fine-grained-activation-offloading", "--offload-modules", "mlp",
+        "--activation-offload-fraction", "0", "--offload-folder", "x"},
+       1,
+       "--activation-offload-fraction 0: " + nothing},
+      {{"--activation-offload-fraction", "0.5"},
+       1,
+       "--activation-offload-fraction: needs --fine-grained-activation-offloading"},
+      {{"--min-offloaded-tensor-size", "5"},
+       1,
+       "--min-offloaded-tensor-size: has no effect: no activations are offloaded\n  fix: add "
+       "--cpu-offloading or --fine-grained-activation-offloading, or leave "
+       "--min-offloaded-tensor-size out"},
+      {{"--min-offloaded-tensor-size", "5", "--activation-plan", "full*2"},
+       1,
+       "--min-offloaded-tensor-size: has no effect: no activations are offloaded\n  fix: add "
+       "offload to a layer of --activation-plan, or leave --min-offloaded-tensor-size out"},
+      {{"--no-cpu-offloading-activations", "--cpu-offloading", "--offload-folder", "x"},
+       1,
+       "--no-cpu-offloading-activations: leaves --cpu-offloading nothing to offload"},
+      {{"--cpu-offloading-num-layers", "3", "--offload-folder", "x"},
+       1,
+       "--cpu-offloading-num-layers 3: is more than the 2 layers of the model\n  fix: give at most "
+       "the layers of a pipeline stage, or --cpu-offloading for all"},
+  });
+}
+
+TEST(OffloadRules, FlagsAskForEachOther) {
+  const std::string weights = "--cpu-offloading-weights";
+  expect_all({
+      {{"--offload-modules", "core_attn", "--offload-folder", "x"},
+       1,
+       "--offload-modules: needs --fine-grained-activation-offloading\n  fix: add "
+       "--fine-grained-activation-offloading"},
+      {{"--fine-grained-activation-offloading", "--offload-folder", "x"},
+       1,
+       "--fine-grained-activation-offloading: names no part of a layer\n  fix: add "
+       "--offload-modules"},
+      {{"--fine-grained-activation-offloading", "--offload-modules", "mlp", "--cpu-offloading",
+        "--offload-folder", "x"},
+       1,
+       "--fine-grained-activation-offloading: offloads parts of layers, and --cpu-offloading whole "
+       "layers\n  fix: choose one of them"},
+      {{"--bf16", weights},
+       1,
+       weights + ": says what --cpu-offloading moves, which is not given\n  fix: add "
+                 "--cpu-offloading or --cpu-offloading-num-layers"},
+      {{"--bf16", weights, "--memory-budget", "1GB"},
+       1,
+       "fix: add --cpu-offloading --no-cpu-offloading-activations, because the plan says"},
+      {{weights, "--cpu-offloading", "--offload-folder", "x"},
+       1,
+       weights + ": is for weights of 16 bits: those of 32 bits are the optimizer's main weights"},
+      {{"--bf16", weights, "--cpu-offloading", "--offload-folder", "x", "--zero-stage", "2"},
+       2,
+       weights + ": with --zero-stage 2 needs sharded weights: otherwise every update gathers all "
+                 "weights in memory\n  fix: use --zero-stage 3, or leave --zero-stage 2 out"},
+  });
+}
+
+}  // namespace
+}  // namespace megatron

@@ -1,0 +1,80 @@
+// Tests what `plan --world-size` and `plan --memory` refuse before the engine is loaded.
+#include "megatron/config/plan_options.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "support/message_of.h"
+
+namespace megatron {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using Args = std::vector<std::string>;
+
+const Args kModel{"--num-layers", "2",  "--hidden-size",      "64", "--num-attention-heads", "2",
+                  "--seq-length", "16", "--micro-batch-size", "1",  "--vocab-size",          "100"};
+
+Args model(const Args& more) {
+  Args words = kModel;
+  words.insert(words.end(), more.begin(), more.end());
+  return words;
+}
+
+std::string layout_mistake(const Args& words) {
+  return message_of([&] {
+    LayoutPlanOptions options = read_layout_plan(words);
+    check_layout_plan(options);
+  });
+}
+
+std::string memory_mistake(const Args& words) {
+  return message_of([&] {
+    MemoryPlanOptions options = read_memory_plan(words);
+    check_memory_plan(options);
+  });
+}
+
+TEST(LayoutPlan, NeedsAModelAndItsSamples) {
+  EXPECT_EQ(layout_mistake(model({"--world-size", "8"})), "no error");
+  EXPECT_THAT(
+      layout_mistake({"--world-size", "8", "--num-layers", "2"}),
+      AllOf(HasSubstr("--seq-length: is required\n     fix: add --seq-length N"),
+            HasSubstr("--micro-batch-size: is required"), HasSubstr("--vocab-size: is required")));
+  EXPECT_THAT(layout_mistake(model({"--world-size", "0"})),
+              HasSubstr("--world-size: must be at least 1, got 0"));
+  EXPECT_THAT(layout_mistake(model({"--world-size", "8", "--swiglu", "--activation", "gelu"})),
+              HasSubstr("--swiglu: contradicts --activation"));
+  EXPECT_THAT(layout_mistake(model({"--world-size", "8", "--hybrid-context-parallel"})),
+              HasSubstr("--hybrid-context-parallel: divides documents by their lengths, which a "
+                        "plan does not know"));
+  EXPECT_THAT(layout_mistake(model({"--world-size", "8", "--cp-comm-type", "a2a+p2p"})),
+              HasSubstr("--cp-comm-type a2a+p2p: needs two --hierarchical-context-parallel-sizes"));
+}
+
+TEST(MemoryPlan, NeedsRanksThatFit) {
+  EXPECT_EQ(memory_mistake(model({"--memory"})), "no error");
+  EXPECT_THAT(memory_mistake({"--memory", "--num-layers", "2"}),
+              HasSubstr("--seq-length: is required"));
+  EXPECT_THAT(
+      memory_mistake(model({"--memory", "--tensor-model-parallel-size", "2", "--world-size", "3"})),
+      HasSubstr("--tensor-model-parallel-size 2: needs a multiple of 2 processes, there are 3"));
+  EXPECT_THAT(memory_mistake(model({"--memory", "--memory-budget", "1GB"})),
+              HasSubstr("--memory-budget: has no effect here: its plan depends on measured times"));
+}
+
+TEST(MemoryPlan, IsOfTheFewestRanks) {
+  EXPECT_EQ(read_memory_plan(model({})).num_ranks(), 1);
+  const Args sizes{"--tensor-model-parallel-size", "2", "--pipeline-model-parallel-size", "2"};
+  EXPECT_EQ(read_memory_plan(model(sizes)).num_ranks(), 4);
+  Args given = sizes;
+  given.insert(given.end(), {"--world-size", "8"});
+  EXPECT_EQ(read_memory_plan(model(given)).num_ranks(), 8);
+  EXPECT_EQ(read_memory_plan(model({"--num-experts", "8", "--expert-model-parallel-size", "4"}))
+                .num_ranks(),
+            4);
+}
+
+}  // namespace
+}  // namespace megatron

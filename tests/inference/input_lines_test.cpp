@@ -1,0 +1,69 @@
+#include "megatron/inference/input_lines.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <sstream>
+
+#include "megatron/base/files.h"
+#include "support/message_of.h"
+#include "support/temporary_folder.h"
+
+namespace megatron {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+class PromptFile : public testing::Test {
+ protected:
+  /// Writes a file and returns its prompts.
+  std::vector<std::string> prompts(const std::string& name, const std::string& content) {
+    write_file(folder_ / name, content);
+    return read_prompts(folder_ / name, notes_);
+  }
+
+  const TemporaryFolder folder_;
+  std::ostringstream notes_;
+};
+
+TEST_F(PromptFile, HasAPromptOnEachLine) {
+  EXPECT_THAT(prompts("a.txt", "9\n\n3 1 4\r\nlast"), ElementsAre("9", "3 1 4", "last"));
+  EXPECT_THAT(prompts("a.jsonl", "{\"text\": \"9\"}\n\n{\"text\": \"3 1 4\"}\n"),
+              ElementsAre("9", "3 1 4"));
+  EXPECT_EQ(notes_.str(), "");
+  EXPECT_THAT(prompts("b.txt", "a\xff\n"), ElementsAre("a\uFFFD"));
+  EXPECT_THAT(notes_.str(), HasSubstr("b.txt contains invalid UTF-8, which is read as U+FFFD"));
+}
+
+TEST_F(PromptFile, MistakesNameFileAndLine) {
+  const auto message = [&](const std::string& name, const std::string& content) {
+    return message_of([&] { prompts(name, content); });
+  };
+  EXPECT_THAT(message("empty.txt", ""), HasSubstr("empty.txt: contains no prompt"));
+  EXPECT_THAT(message("blank.txt", "\n\n"), HasSubstr("contains no prompt"));
+  EXPECT_THAT(message("wrong.jsonl", "{\"text\": \"1\"}\n{\"prompt\": \"1\"}\n"),
+              HasSubstr("wrong.jsonl, line 2"));
+  EXPECT_THAT(message_of([&] { read_prompts(folder_ / "nowhere.txt", notes_); }),
+              HasSubstr("cannot open " + (folder_ / "nowhere.txt").string()));
+}
+
+TEST(ReadIds, TakesIntegers) {
+  EXPECT_THAT(read_ids(R"({"ids": [1, -2, 3], "more": 1})", "line 1"), ElementsAre(1, -2, 3));
+  EXPECT_TRUE(read_ids(R"({"ids": []})", "line 1").empty());
+}
+
+TEST(ReadIds, MistakesNameTheLine) {
+  for (const auto& [line, text] : std::vector<std::pair<std::string, std::string>>{
+           {R"({"ids":[1,2)", "line 7"},
+           {R"({"tokens":[1,2]})", "'ids' is missing"},
+           {R"({"ids":1})", "line 7: field 'ids' must be a list of token ids: 1"},
+           {R"({"ids":[1,2.5]})", "line 7: ids[1] must be an integer: 2.5"}}) {
+    const std::string message = message_of([&] { read_ids(line, "line 7"); });
+    EXPECT_THAT(message, HasSubstr(text));
+    EXPECT_THAT(message, HasSubstr("line 7"));
+  }
+}
+
+}  // namespace
+}  // namespace megatron
