@@ -6,6 +6,7 @@
 
 #include "checkpoint/expect_user_error.h"
 #include "checkpoint/mutate.h"
+#include "megatron/base/json.h"
 #include "megatron/models/architecture.h"
 #include "megatron/models/hf/hf_config.h"
 

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "megatron/base/error.h"
+#include "megatron/base/json.h"
 
 namespace megatron {
 namespace {

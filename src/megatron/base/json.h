@@ -3,15 +3,12 @@
 #pragma once
 
 #include <filesystem>
-#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
 
-namespace megatron {
+#include "megatron/base/json_fwd.h"
 
-using Json = nlohmann::json;
-/// JSON that keeps the order of keys, for files that people read.
-using OrderedJson = nlohmann::ordered_json;
+namespace megatron {
 
 /// Parses `text`. Throws a UserError that names `source`, the line (if there are several) and the
 /// column on a syntax error or if values are nested more than 200 deep.

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "megatron/base/error.h"
+#include "megatron/base/json.h"
 #include "megatron/config/resolve.h"
 #include "megatron/config/settings_enums.h"
 #include "megatron/config/validate_settings.h"

@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "megatron/base/error.h"
+#include "megatron/base/json.h"
 #include "megatron/models/architecture.h"
 #include "megatron/models/hf/config_reader.h"
 #include "megatron/models/hf/hf_config.h"
