@@ -22,7 +22,6 @@ Json read_json(const std::filesystem::path& path);
 
 /// Returns the value as one line without spaces. Bytes that are not UTF-8 become U+FFFD.
 std::string compact_json(const Json& json);
-std::string compact_json(const OrderedJson& json);
 
 /// Returns the member `key` of an object. Throws a UserError that names `source` and the key if it
 /// is absent or if `object` is not an object.
