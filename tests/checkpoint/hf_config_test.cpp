@@ -8,6 +8,7 @@
 
 #include "checkpoint/expect_user_error.h"
 #include "checkpoint/mutate.h"
+#include "megatron/base/json.h"
 #include "megatron/config/transformer_config.h"
 #include "megatron/config/transformer_enums.h"
 #include "megatron/models/architecture.h"

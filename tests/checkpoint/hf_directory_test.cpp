@@ -10,6 +10,7 @@
 #include "checkpoint/expect_user_error.h"
 #include "checkpoint/tiny_run.h"
 #include "megatron/base/files.h"
+#include "megatron/base/json.h"
 #include "megatron/checkpoint/convert.h"
 #include "megatron/checkpoint/hf_reader.h"
 #include "megatron/checkpoint/hf_writer.h"

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "megatron/base/error.h"
+#include "megatron/base/json.h"
 #include "megatron/config/optimizer_config.h"
 #include "megatron/config/scheduler_config.h"
 #include "megatron/config/settings.h"

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "megatron/base/error.h"
+#include "megatron/base/json.h"
 #include "support/message_of.h"
 
 namespace megatron {

@@ -2,6 +2,7 @@
 // sp.piece_to_id().
 #include <gtest/gtest.h>
 
+#include "megatron/base/json.h"
 #include "tokenizers/helpers.h"
 
 namespace megatron {

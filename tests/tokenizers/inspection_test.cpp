@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "helpers.h"
+#include "megatron/base/json.h"
 #include "megatron/config/tokenizer_config.h"
 #include "megatron/tokenizers/inspection/component_words.h"
 #include "megatron/tokenizers/inspection/text_statistics.h"

@@ -64,7 +64,7 @@ TEST_F(FixtureTest, EveryScenarioEndsAsInMegatronCore) {
     std::string node;
     for (const Json& step : scenario["steps"]) {
       if (!current || step["node"] != node) {
-        const Json state = current ? current->to_json() : Json(nullptr);
+        const Json state = current ? *current->to_json() : Json(nullptr);
         node = step["node"];
         current.emplace(machine(node, scenario["mode"]));
         current->restore(state, "fixture");
@@ -94,7 +94,7 @@ TEST(RerunStateMachine, OnACpuTheRestartedRunIsTheSecondOpinion) {
   run_step(first, 1, {{1.0}});
   EXPECT_EQ(run_step(first, 2, {{NAN}}).exit_code, kExitResumeToDisambiguate);
   RerunStateMachine second = make();
-  second.restore(first.to_json(), "test");
+  second.restore(*first.to_json(), "test");
   const auto verdict = run_step(second, 2, {{NAN}});
   EXPECT_EQ(verdict.exit_code, kExitFailedOnResultValidation);
   EXPECT_FALSE(verdict.save);
@@ -138,7 +138,7 @@ TEST(RerunStateMachine, RanksOnTheSameAndOnOtherGpusAgree) {
     run_step(first, 1, {{1.0}});
     run_step(first, 2, {{NAN}});
     RerunStateMachine second = make(node, gpus);
-    second.restore(first.to_json(), "test");
+    second.restore(*first.to_json(), "test");
     return run_step(second, 2, {{NAN}}).exit_code;
   };
   for (const char* node : {"a", "b"}) {
@@ -157,7 +157,7 @@ TEST(RerunStateMachine, ARerunWhoseIterationIsPassedOverIsGivenUp) {
   run_step(first, 1, {{1.0}});
   run_step(first, 2, {{NAN}});
   RerunStateMachine second = make();
-  second.restore(first.to_json(), "test");
+  second.restore(*first.to_json(), "test");
   EXPECT_FALSE(run_step(second, 3, {{1.0}}).exit);
   EXPECT_THAT(log, testing::Contains(testing::HasSubstr("iteration 2, was passed over")));
 }
@@ -186,7 +186,7 @@ TEST(RerunStateMachine, InjectedErrorsWalkThroughTheStates) {
     RerunStateMachine first(options(1));
     run_step(first, 1, {{1.0}});
     codes.push_back(run_step(first, 2, {{1.0}}).exit_code);
-    const Json state = first.to_json();
+    const Json state = *first.to_json();
     if (state.is_null()) return;
     RerunStateMachine second(options(1));
     second.restore(state, "test");

@@ -101,10 +101,6 @@ std::string compact_json(const Json& json) {
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
-std::string compact_json(const OrderedJson& json) {
-  return json.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
-}
-
 const Json& json_at(const Json& object, const std::string& key, const std::string& source) {
   if (!object.is_object())
     throw UserError({source + ": expected a JSON object with field '" + key + "'",

@@ -3,15 +3,12 @@
 #pragma once
 
 #include <filesystem>
-#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
 
-namespace megatron {
+#include "megatron/base/json_fwd.h"
 
-using Json = nlohmann::json;
-/// JSON that keeps the order of keys, for files that people read.
-using OrderedJson = nlohmann::ordered_json;
+namespace megatron {
 
 /// Parses `text`. Throws a UserError that names `source`, the line (if there are several) and the
 /// column on a syntax error or if values are nested more than 200 deep.
@@ -25,7 +22,6 @@ Json read_json(const std::filesystem::path& path);
 
 /// Returns the value as one line without spaces. Bytes that are not UTF-8 become U+FFFD.
 std::string compact_json(const Json& json);
-std::string compact_json(const OrderedJson& json);
 
 /// Returns the member `key` of an object. Throws a UserError that names `source` and the key if it
 /// is absent or if `object` is not an object.

@@ -3,7 +3,7 @@
 
 #include <memory>
 
-#include "megatron/base/json.h"
+#include "megatron/base/json_fwd.h"
 
 namespace megatron {
 

@@ -2,14 +2,13 @@
 
 #include <algorithm>
 #include <limits>
-#include <nlohmann/json.hpp>
 
-#include "megatron/base/json.h"
+#include "megatron/base/json_text.h"
 
 namespace megatron {
 namespace {
 
-OrderedJson name_event(const char* kind, const TraceTrack& track, const std::string& name) {
+JsonText name_event(const char* kind, const TraceTrack& track, const std::string& name) {
   return {{"ph", "M"},
           {"name", kind},
           {"pid", track.process},
@@ -17,15 +16,15 @@ OrderedJson name_event(const char* kind, const TraceTrack& track, const std::str
           {"args", {{"name", name}}}};
 }
 
-OrderedJson span_event(const TraceTrack& track, const TraceSpan& span, std::int64_t origin_ns) {
-  OrderedJson event{{"ph", "X"},
-                    {"name", span.name},
-                    {"cat", span.category},
-                    {"pid", track.process},
-                    {"tid", track.thread},
-                    {"ts", static_cast<double>(span.begin_ns - origin_ns) / 1e3},
-                    {"dur", static_cast<double>(span.duration_ns) / 1e3},
-                    {"args", OrderedJson::object()}};
+JsonText span_event(const TraceTrack& track, const TraceSpan& span, std::int64_t origin_ns) {
+  JsonText event{{"ph", "X"},
+                 {"name", span.name},
+                 {"cat", span.category},
+                 {"pid", track.process},
+                 {"tid", track.thread},
+                 {"ts", static_cast<double>(span.begin_ns - origin_ns) / 1e3},
+                 {"dur", static_cast<double>(span.duration_ns) / 1e3},
+                 {"args", JsonText::object()}};
   for (const auto& [key, value] : span.args)
     std::visit([&](const auto& plain) { event["args"][key] = plain; }, value);
   return event;
@@ -43,7 +42,7 @@ std::int64_t origin_of(std::span<const TraceTrack> tracks) {
 
 std::string trace_json(std::span<const TraceTrack> tracks) {
   const std::int64_t origin_ns = origin_of(tracks);
-  OrderedJson events = OrderedJson::array();
+  JsonText events = JsonText::array();
   for (const TraceTrack& track : tracks) {
     if (!track.process_name.empty())
       events.push_back(name_event("process_name", track, track.process_name));
@@ -51,8 +50,8 @@ std::string trace_json(std::span<const TraceTrack> tracks) {
       events.push_back(name_event("thread_name", track, track.thread_name));
     for (const TraceSpan& span : track.spans) events.push_back(span_event(track, span, origin_ns));
   }
-  const OrderedJson trace{{"displayTimeUnit", "ms"}, {"traceEvents", std::move(events)}};
-  return compact_json(trace);
+  const JsonText trace{{"displayTimeUnit", "ms"}, {"traceEvents", std::move(events)}};
+  return trace.dump();
 }
 
 }  // namespace megatron

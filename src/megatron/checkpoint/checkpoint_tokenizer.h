@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "megatron/base/json.h"
+#include "megatron/base/json_fwd.h"
 #include "megatron/checkpoint/checkpoint.h"
 #include "megatron/checkpoint/manifest.h"
 #include "megatron/config/tokenizer_flags.h"

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <map>
-#include <nlohmann/json.hpp>
 
 #include "megatron/base/error.h"
 #include "megatron/base/name_list.h"

@@ -1,6 +1,5 @@
 // Finds out what --load names and describes it as a CheckpointSource.
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
 #include "megatron/base/checksum.h"
 #include "megatron/base/error.h"

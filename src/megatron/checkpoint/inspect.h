@@ -3,10 +3,9 @@
 #pragma once
 
 #include <filesystem>
-#include <nlohmann/json_fwd.hpp>
 #include <string>
 
-#include "megatron/base/json.h"
+#include "megatron/base/json_fwd.h"
 
 namespace megatron {
 

@@ -6,6 +6,7 @@
 #include "megatron/base/checksum.h"
 #include "megatron/base/error.h"
 #include "megatron/base/files.h"
+#include "megatron/base/json.h"
 
 namespace megatron {
 namespace {

@@ -1,10 +1,9 @@
 #include "megatron/cli/chaos_report.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
 #include "megatron/base/format.h"
-#include "megatron/base/json.h"
+#include "megatron/base/json_text.h"
 
 namespace megatron {
 namespace {
@@ -113,27 +112,26 @@ std::string chaos_text(const ChaosResult& result) {
 }
 
 std::string chaos_json(const ChaosResult& result) {
-  OrderedJson faults = OrderedJson::array();
+  JsonText faults = JsonText::array();
   for (const FaultOutcome& outcome : result.broken.faults) {
     faults.push_back({{"kind", name_of(outcome.fault.kind)},
                       {"rank", outcome.fault.rank},
                       {"iteration", outcome.fault.iteration},
                       {"step_part", outcome.fault.step_part},
                       {"happened", outcome.has_happened},
-                      {"recovery_s", nullptr},
+                      {"recovery_s", outcome.recovery_s},
                       {"repeated_steps", outcome.repeated_steps},
                       {"unnoticed", outcome.is_unnoticed}});
-    if (outcome.recovery_s) faults.back()["recovery_s"] = *outcome.recovery_s;
   }
   const std::vector<std::string> problems = problems_of(result);
-  const OrderedJson json{{"right", problems.empty()},
-                         {"seed", result.seed},
-                         {"steps", result.train_iters},
-                         {"ranks", result.num_ranks},
-                         {"seconds_without_faults", result.reference.seconds},
-                         {"seconds", result.broken.seconds},
-                         {"faults", faults},
-                         {"problems", problems}};
+  const JsonText json{{"right", problems.empty()},
+                      {"seed", result.seed},
+                      {"steps", result.train_iters},
+                      {"ranks", result.num_ranks},
+                      {"seconds_without_faults", result.reference.seconds},
+                      {"seconds", result.broken.seconds},
+                      {"faults", faults},
+                      {"problems", problems}};
   return json.dump() + "\n";
 }
 

@@ -5,12 +5,10 @@
 #include <iostream>
 #include <map>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <set>
 
 #include "megatron/base/error.h"
 #include "megatron/base/files.h"
-#include "megatron/base/json.h"
 #include "megatron/cli/command.h"
 #include "megatron/cli/dataset_plan.h"
 #include "megatron/cli/dataset_shards.h"

@@ -4,11 +4,10 @@
 #include <cstdint>
 #include <iostream>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <vector>
 
 #include "megatron/base/error.h"
-#include "megatron/base/json.h"
+#include "megatron/base/json_text.h"
 #include "megatron/config/data_config.h"
 #include "megatron/config/mesh_sizes.h"
 #include "megatron/config/parallel_config.h"
@@ -84,14 +83,14 @@ std::int64_t sample_count(const std::optional<std::int64_t>& count,
 void print(const Settings& settings, const SampleCounts& samples,
            const std::vector<SplitShare>& shares, bool as_json) {
   if (as_json) {
-    OrderedJson counts;
+    JsonText counts;
     for (std::size_t i = 0; i < kNames.size(); ++i)
       counts[kNames[i]] = sample_count(samples[i], shares, kNames[i]);
-    std::cout << OrderedJson{{"seq_length", settings.training->seq_length},
-                             {"train_iters", settings.training->train_iters},
-                             {"samples", counts},
-                             {"sources", data_json(shares)}}
-                     .dump(2, ' ', false, OrderedJson::error_handler_t::replace)
+    std::cout << JsonText{{"seq_length", settings.training->seq_length},
+                          {"train_iters", settings.training->train_iters},
+                          {"samples", counts},
+                          {"sources", data_json(shares)}}
+                     .dump(2)
               << "\n";
     return;
   }

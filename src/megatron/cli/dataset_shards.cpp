@@ -4,10 +4,9 @@
 #include <array>
 #include <iostream>
 #include <map>
-#include <nlohmann/json.hpp>
 
 #include "megatron/base/error.h"
-#include "megatron/base/json.h"
+#include "megatron/base/json_text.h"
 #include "megatron/datasets/webdataset/shard_names.h"
 #include "megatron/datasets/webdataset/shard_order.h"
 #include "megatron/datasets/webdataset/web_dataset.h"
@@ -42,15 +41,15 @@ bool is_text(const std::string& field) {
 }
 
 std::string sample_line(std::int64_t position, const WebSample& sample, bool decode) {
-  OrderedJson line{{"index", position}, {"key", sample.key}, {"shard", sample.shard}};
-  line["fields"] = OrderedJson::object();
+  JsonText line{{"index", position}, {"key", sample.key}, {"shard", sample.shard}};
+  line["fields"] = JsonText::object();
   for (const WebField& field : sample.fields) line["fields"][field.name] = field.size;
   if (decode) {
-    line["text"] = OrderedJson::object();
+    line["text"] = JsonText::object();
     for (const WebField& field : sample.fields)
       if (is_text(field.name)) line["text"][field.name] = field.bytes;
   }
-  return compact_json(line);
+  return line.dump();
 }
 
 }  // namespace

@@ -6,11 +6,10 @@
 #include <iostream>
 #include <limits>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <string_view>
 
 #include "megatron/base/error.h"
-#include "megatron/base/json.h"
+#include "megatron/base/json_text.h"
 #include "megatron/config/data_config.h"
 #include "megatron/config/problems.h"
 #include "megatron/config/rule.h"
@@ -80,7 +79,7 @@ std::vector<std::int32_t> in_vocabulary(const std::vector<std::int64_t>& ids,
 }
 
 /// Returns a JSON string. A character that a sample boundary splits becomes U+FFFD.
-std::string json_text(const std::string& text) { return compact_json(Json(text)); }
+std::string json_text(const std::string& text) { return JsonText(text).dump(); }
 
 /// Throws all mistakes in the flags that say what samples are made of.
 void check_sample_flags(const DataConfig& data) {

@@ -1,15 +1,13 @@
 #include "megatron/cli/plan_context_json.h"
 
-#include <nlohmann/json.hpp>
-
-#include "megatron/base/json.h"
+#include "megatron/base/json_text.h"
 #include "megatron/config/settings_enums.h"
 
 namespace megatron {
 namespace {
 
 /// First position and the one after the last.
-OrderedJson run_json(const PositionRun& run) { return OrderedJson::array({run.first, run.end()}); }
+JsonText run_json(const PositionRun& run) { return JsonText::array({run.first, run.end()}); }
 
 const char* name_of(ContextStepKind kind) {
   switch (kind) {
@@ -29,7 +27,7 @@ const char* name_of(ContextStepKind kind) {
   return "";
 }
 
-OrderedJson block_json(const AttentionBlock& block) {
+JsonText block_json(const AttentionBlock& block) {
   return {{"queries", run_json(block.queries)},
           {"keys", run_json(block.keys)},
           {"pairs", block.pairs},
@@ -38,12 +36,12 @@ OrderedJson block_json(const AttentionBlock& block) {
                                      : "masked in part"}};
 }
 
-OrderedJson step_json(const ContextStep& step, const StepSpan& span) {
-  OrderedJson json{{"kind", name_of(step.kind)}, {"ring_step", step.ring_step}};
+JsonText step_json(const ContextStep& step, const StepSpan& span) {
+  JsonText json{{"kind", name_of(step.kind)}, {"ring_step", step.ring_step}};
   if (step.kind == ContextStepKind::attention) {
     json["keys_of"] = step.source;
     json["flops"] = step.flops;
-    json["blocks"] = OrderedJson::array();
+    json["blocks"] = JsonText::array();
     for (const AttentionBlock& block : step.blocks) json["blocks"].push_back(block_json(block));
   } else {
     json["what"] = step.what;
@@ -55,10 +53,10 @@ OrderedJson step_json(const ContextStep& step, const StepSpan& span) {
   return json;
 }
 
-OrderedJson pass_json(const ContextPass& pass) {
-  OrderedJson ranks = OrderedJson::array();
+JsonText pass_json(const ContextPass& pass) {
+  JsonText ranks = JsonText::array();
   for (std::size_t rank = 0; rank < pass.steps.size(); ++rank) {
-    OrderedJson steps = OrderedJson::array();
+    JsonText steps = JsonText::array();
     for (std::size_t i = 0; i < pass.steps[rank].size(); ++i)
       steps.push_back(step_json(pass.steps[rank][i], pass.run.spans[rank][i]));
     ranks.push_back({{"rank", rank},
@@ -76,26 +74,28 @@ OrderedJson pass_json(const ContextPass& pass) {
 
 std::string context_json(const std::vector<PlannedContextLayers>& all) {
   const ContextAttention& first = all.front().layers.attention;
-  OrderedJson ranks = OrderedJson::array(), layers = OrderedJson::array();
+  JsonText ranks = JsonText::array(), layers = JsonText::array();
+  std::int64_t rank = 0;
   for (const auto& runs : zigzag_runs(first.length, first.exchange.ranks)) {
-    OrderedJson positions = OrderedJson::array();
+    JsonText positions = JsonText::array();
     for (const PositionRun& run : runs) positions.push_back(run_json(run));
-    ranks.push_back({{"rank", ranks.size()}, {"positions", std::move(positions)}});
+    ranks.push_back({{"rank", rank++}, {"positions", std::move(positions)}});
   }
   for (const PlannedContextLayers& planned : all) {
     const ContextAttention& attention = planned.layers.attention;
-    OrderedJson group{{"layers", planned.layers.layers},
-                      {"cp_comm_type", scalar_text(planned.layers.comm_type)},
-                      {"causal", attention.mask.causal},
-                      {"window", attention.mask.window}};
+    JsonText group{
+        {"layers", planned.layers.layers},
+        {"cp_comm_type", scalar_text(planned.layers.comm_type)},
+        {"causal", attention.mask.causal},
+        {"window", JsonText::array({attention.mask.window[0], attention.mask.window[1]})}};
     for (const ContextPass& pass : planned.passes) group[pass.name] = pass_json(pass);
     layers.push_back(std::move(group));
   }
-  return OrderedJson{{"context_parallel_size", first.exchange.ranks},
-                     {"seq_length", first.length},
-                     {"micro_batch_size", first.samples},
-                     {"ranks", std::move(ranks)},
-                     {"layers", std::move(layers)}}
+  return JsonText{{"context_parallel_size", first.exchange.ranks},
+                  {"seq_length", first.length},
+                  {"micro_batch_size", first.samples},
+                  {"ranks", std::move(ranks)},
+                  {"layers", std::move(layers)}}
              .dump() +
          "\n";
 }

@@ -1,10 +1,9 @@
 // Implements `megatron plan --faults`, which replays a run on hosts that fail.
 #include <iostream>
-#include <nlohmann/json.hpp>
 
 #include "megatron/base/error.h"
 #include "megatron/base/format.h"
-#include "megatron/base/json.h"
+#include "megatron/base/json_text.h"
 #include "megatron/cli/command.h"
 #include "megatron/cli/fault_plan_fields.h"
 #include "megatron/config/command_line.h"
@@ -123,8 +122,8 @@ std::string text_of(const Options& options, const FailureMix& mix, double mean_b
   return text;
 }
 
-OrderedJson json_of(const PolicyResult& result) {
-  OrderedJson lost;
+JsonText json_of(const PolicyResult& result) {
+  JsonText lost;
   for (std::size_t cause = 0; cause < kNumLostTimes; ++cause)
     lost[kLostTimeNames[cause]] = result.lost[cause];
   return {{"policy", result.policy.name},
@@ -138,13 +137,13 @@ OrderedJson json_of(const PolicyResult& result) {
 
 std::string json_text(const Options& options, const FailureMix& mix, double mean_between_s,
                       const std::vector<PolicyResult>& results) {
-  OrderedJson json = {{"gpus", options.world_size},
-                      {"days", options.plan.days},
-                      {"failure_mix", mix.name},
-                      {"mean_between_failures_s", mean_between_s},
-                      {"replays", options.plan.replays},
-                      {"seed", options.plan.replay_seed},
-                      {"checkpoint_minutes", options.plan.checkpoint_minutes}};
+  JsonText json = {{"gpus", options.world_size},
+                   {"days", options.plan.days},
+                   {"failure_mix", mix.name},
+                   {"mean_between_failures_s", mean_between_s},
+                   {"replays", options.plan.replays},
+                   {"seed", options.plan.replay_seed},
+                   {"checkpoint_minutes", options.plan.checkpoint_minutes}};
   for (const FaultConstant& constant : fault_constants())
     json["constants"][constant.name] = options.plan.*constant.member;
   for (const PolicyResult& result : results) json["policies"].push_back(json_of(result));

@@ -1,17 +1,16 @@
 #include "megatron/cli/plan_output.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
 #include "megatron/base/format.h"
-#include "megatron/base/json.h"
+#include "megatron/base/json_text.h"
 #include "megatron/schedules/improve_schedule.h"
 
 namespace megatron {
 namespace {
 
-OrderedJson step_json(const ScheduleStep& step, const StepSpan& span) {
-  OrderedJson json{
+JsonText step_json(const ScheduleStep& step, const StepSpan& span) {
+  JsonText json{
       {"kind", name_of(step.kind)}, {"microbatch", step.microbatch}, {"chunk", step.chunk}};
   if (step.joins_next) json["joins_next"] = true;
   json["begin"] = span.begin_s;
@@ -26,9 +25,9 @@ std::string chunks_text(const Schedule& schedule) {
 }  // namespace
 
 std::string plan_json(const Schedule& schedule, const Simulation& run) {
-  OrderedJson ranks = OrderedJson::array();
+  JsonText ranks = JsonText::array();
   for (std::size_t rank = 0; rank < schedule.ranks.size(); ++rank) {
-    OrderedJson steps = OrderedJson::array();
+    JsonText steps = JsonText::array();
     for (std::size_t i = 0; i < schedule.ranks[rank].size(); ++i)
       steps.push_back(step_json(schedule.ranks[rank][i], run.spans[rank][i]));
     ranks.push_back({{"rank", rank},
@@ -37,14 +36,14 @@ std::string plan_json(const Schedule& schedule, const Simulation& run) {
                      {"peak_activation", run.peak_activation[rank]},
                      {"steps", std::move(steps)}});
   }
-  const OrderedJson json{{"schedule", schedule.name},
-                         {"num_ranks", schedule.num_ranks},
-                         {"num_chunks", schedule.num_chunks},
-                         {"order", schedule.order == ChunkOrder::v ? "v" : "loop"},
-                         {"num_microbatches", schedule.num_microbatches},
-                         {"makespan", run.makespan_s},
-                         {"bubble", run.total_bubble()},
-                         {"ranks", std::move(ranks)}};
+  const JsonText json{{"schedule", schedule.name},
+                      {"num_ranks", schedule.num_ranks},
+                      {"num_chunks", schedule.num_chunks},
+                      {"order", schedule.order == ChunkOrder::v ? "v" : "loop"},
+                      {"num_microbatches", schedule.num_microbatches},
+                      {"makespan", run.makespan_s},
+                      {"bubble", run.total_bubble()},
+                      {"ranks", std::move(ranks)}};
   return json.dump() + "\n";
 }
 

@@ -4,13 +4,12 @@
 
 #include <algorithm>
 #include <iostream>
-#include <nlohmann/json.hpp>
 #include <thread>
 
 #include "megatron/base/error.h"
 #include "megatron/base/files.h"
 #include "megatron/base/format.h"
-#include "megatron/base/json.h"
+#include "megatron/base/json_text.h"
 #include "megatron/base/terminal.h"
 #include "megatron/cli/cleaning_flags.h"
 #include "megatron/cli/command.h"
@@ -192,19 +191,19 @@ void read_conversations(const PreprocessDataOptions& options,
       "conversations " + preprocessing.conversations->description() + "\n";
 }
 
-OrderedJson json_report(const PreprocessSummary& summary, TokenDtype type) {
-  OrderedJson outputs = OrderedJson::array();
+JsonText json_report(const PreprocessSummary& summary, TokenDtype type) {
+  JsonText outputs = JsonText::array();
   for (const auto& output : summary.outputs)
     outputs.push_back({{"prefix", output.prefix},
                        {"documents", output.documents},
                        {"sequences", output.sequences},
                        {"tokens", output.tokens},
                        {"dtype", token_dtype_name(type)}});
-  OrderedJson json = {{"outputs", std::move(outputs)},
-                      {"text_bytes", summary.text_bytes},
-                      {"seconds", summary.seconds},
-                      {"invalid_documents", summary.invalid_documents},
-                      {"malformed_documents", summary.malformed_documents}};
+  JsonText json = {{"outputs", std::move(outputs)},
+                   {"text_bytes", summary.text_bytes},
+                   {"seconds", summary.seconds},
+                   {"invalid_documents", summary.invalid_documents},
+                   {"malformed_documents", summary.malformed_documents}};
   if (summary.cleaning.documents > 0) json["cleaning"] = to_json(summary.cleaning);
   return json;
 }
@@ -272,7 +271,7 @@ int run_preprocess_data(std::span<const std::string> args) {
     std::cerr << "note: --text-documents has no effect, because no input is a text file\n";
   const TokenDtype type = optimal_token_dtype(tokenizer->vocab_size());
   if (options.json) {
-    std::cout << compact_json(json_report(summary, type)) << "\n";
+    std::cout << json_report(summary, type).dump() << "\n";
   } else {
     report(summary, type);
   }

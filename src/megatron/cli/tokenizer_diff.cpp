@@ -2,11 +2,11 @@
 #include <algorithm>
 #include <iostream>
 #include <mutex>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <tuple>
 
 #include "megatron/base/error.h"
+#include "megatron/base/json_text.h"
 #include "megatron/cli/tokenizer_report.h"
 #include "megatron/config/settings.h"
 #include "megatron/config/tokenizer_config.h"
@@ -127,11 +127,11 @@ void print_text(const OpenedTokenizer& a, const OpenedTokenizer& b, const TextCo
             << " and " << shown_id(*b.tokenizer, text.first->id_b) << "\n";
 }
 
-OrderedJson vocabulary_json(const VocabularyComparison& compared) {
-  OrderedJson moved = OrderedJson::array();
+JsonText vocabulary_json(const VocabularyComparison& compared) {
+  JsonText moved = JsonText::array();
   for (const MovedToken& token : compared.moved)
     moved.push_back({{"token", token.token}, {"id_a", token.id_a}, {"id_b", token.id_b}});
-  OrderedJson first = nullptr;
+  JsonText first = nullptr;
   if (compared.first_merge)
     first = {{"index", compared.first_merge->index},
              {"a", compared.first_merge->merge_a},
@@ -149,8 +149,8 @@ OrderedJson vocabulary_json(const VocabularyComparison& compared) {
             {"first_difference", first}}}};
 }
 
-OrderedJson comparison_json(const TextComparison& text) {
-  OrderedJson first = nullptr;
+JsonText comparison_json(const TextComparison& text) {
+  JsonText first = nullptr;
   if (text.first)
     first = {{"file", text.first->file},
              {"line", text.first->line},
@@ -200,7 +200,7 @@ int run_tokenizer_diff(const TokenizerCommandOptions& options) {
   const VocabularyComparison compared =
       compare_vocabularies({*a.tokenizer, a.about.spelling, merges_of(a.config)},
                            {*b.tokenizer, b.about.spelling, merges_of(b.config)});
-  OrderedJson json = {{"a", a.about.file}, {"b", b.about.file}};
+  JsonText json = {{"a", a.about.file}, {"b", b.about.file}};
   json["vocabulary"] = vocabulary_json(compared);
   if (!options.json) print_vocabularies(a, b, compared);
   if (!options.text.empty()) {
@@ -208,8 +208,7 @@ int run_tokenizer_diff(const TokenizerCommandOptions& options) {
     json["text"] = comparison_json(text);
     if (!options.json) print_text(a, b, text);
   }
-  if (options.json)
-    std::cout << json.dump(2, ' ', false, OrderedJson::error_handler_t::replace) << "\n";
+  if (options.json) std::cout << json.dump(2) << "\n";
   return 0;
 }
 

@@ -1,9 +1,9 @@
 // Implements `megatron tokenizer info`.
 #include <algorithm>
 #include <iostream>
-#include <nlohmann/json.hpp>
 
 #include "megatron/base/error.h"
+#include "megatron/base/json_text.h"
 #include "megatron/cli/tokenizer_report.h"
 #include "megatron/datasets/text_corpus.h"
 
@@ -66,17 +66,17 @@ void print_description(const TokenizerDescription& about) {
               {"coverage", coverage_text(about)}});
 }
 
-OrderedJson description_json(const TokenizerDescription& about) {
+JsonText description_json(const TokenizerDescription& about) {
   const auto list = [](const std::vector<TokenizerDescription::NamedToken>& tokens) {
-    OrderedJson all = OrderedJson::array();
+    JsonText all = JsonText::array();
     for (const auto& [id, token] : tokens) all.push_back({{"id", id}, {"token", token}});
     return all;
   };
-  const auto id = [](std::int32_t of) { return of < 0 ? OrderedJson(nullptr) : OrderedJson(of); };
+  const auto id = [](std::int32_t of) { return of < 0 ? JsonText(nullptr) : JsonText(of); };
   return {{"file", about.file},
           {"type", about.type},
           {"model", about.model},
-          {"merges", about.num_merges < 0 ? OrderedJson(nullptr) : OrderedJson(about.num_merges)},
+          {"merges", about.num_merges < 0 ? JsonText(nullptr) : JsonText(about.num_merges)},
           {"tokens", about.num_tokens},
           {"vocab_size", about.id_limit},
           {"eod", id(about.eod)},
@@ -122,7 +122,7 @@ int run_tokenizer_info(const TokenizerCommandOptions& options) {
     throw UserError({"info needs one tokenizer", std::to_string(files.size()) + " are given",
                      "megatron tokenizer info tokenizer.json --text corpus.txt"});
   const OpenedTokenizer opened = open_tokenizer(options, files[0]);
-  OrderedJson json = description_json(opened.about);
+  JsonText json = description_json(opened.about);
   if (!options.json) print_description(opened.about);
   if (!options.text.empty()) {
     const TextStatistics text = encode_texts(options, *opened.tokenizer);
@@ -131,8 +131,7 @@ int run_tokenizer_info(const TokenizerCommandOptions& options) {
     json["text"] = text_json(text, words);
     if (!options.json) print_text(text, words);
   }
-  if (options.json)
-    std::cout << json.dump(2, ' ', false, OrderedJson::error_handler_t::replace) << "\n";
+  if (options.json) std::cout << json.dump(2) << "\n";
   return 0;
 }
 

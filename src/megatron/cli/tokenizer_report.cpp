@@ -2,12 +2,11 @@
 
 #include <algorithm>
 #include <iostream>
-#include <nlohmann/json.hpp>
 
 #include "megatron/base/error.h"
 #include "megatron/base/files.h"
 #include "megatron/base/format.h"
-#include "megatron/base/json.h"
+#include "megatron/base/json_text.h"
 #include "megatron/tokenizers/utf8.h"
 
 namespace megatron {
@@ -26,7 +25,7 @@ OpenedTokenizer open_tokenizer(const TokenizerCommandOptions& options, const std
   return opened;
 }
 
-std::string quoted_token(const std::string& token) { return compact_json(Json(token)); }
+std::string quoted_token(const std::string& token) { return JsonText(token).dump(); }
 
 std::string summary_of(const TokenizerDescription& about) {
   std::string text = about.model;
@@ -43,8 +42,8 @@ std::vector<std::pair<std::string, std::string>> text_rows(const TextStatistics&
           {"unknown tokens", std::to_string(text.unknown_tokens)}};
 }
 
-OrderedJson text_json(const TextStatistics& text, const WordStatistics& words) {
-  OrderedJson longest = OrderedJson::array();
+JsonText text_json(const TextStatistics& text, const WordStatistics& words) {
+  JsonText longest = JsonText::array();
   for (const LongWord& word : words.longest)
     longest.push_back({{"word", word.word}, {"tokens", word.tokens}, {"count", word.count}});
   return {{"bytes", text.bytes},

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "megatron/base/json.h"
+#include "megatron/base/json_text.h"
 #include "megatron/cli/tokenizer_command.h"
 #include "megatron/config/tokenizer_config.h"
 #include "megatron/tokenizers/inspection/text_statistics.h"
@@ -33,7 +33,7 @@ std::string summary_of(const TokenizerDescription& about);
 /// Returns the rows of the figures of a text, a label and a value each.
 std::vector<std::pair<std::string, std::string>> text_rows(const TextStatistics& text,
                                                            const WordStatistics& words);
-OrderedJson text_json(const TextStatistics& text, const WordStatistics& words);
+JsonText text_json(const TextStatistics& text, const WordStatistics& words);
 
 /// Prints rows, of which each has a label and values, in columns.
 void print_rows(const std::vector<std::vector<std::string>>& rows);

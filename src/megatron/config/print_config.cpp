@@ -1,8 +1,8 @@
 #include "megatron/config/print_config.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
+#include "megatron/base/json_text.h"
 #include "megatron/config/resolve.h"
 #include "megatron/config/settings.h"
 #include "megatron/config/settings_tables.h"
@@ -50,7 +50,7 @@ std::vector<ShownSetting> shown_settings(const RunConfig& run) {
   return lines;
 }
 
-nlohmann::ordered_json typed(const Field& field, const std::string& value) {
+JsonText typed(const Field& field, const std::string& value) {
   switch (field.kind) {
     case ValueKind::boolean:
       return boolean_value(value);
@@ -64,10 +64,10 @@ nlohmann::ordered_json typed(const Field& field, const std::string& value) {
   return nullptr;
 }
 
-nlohmann::ordered_json json_value(const Field& field, const std::vector<std::string>& values) {
-  if (!field.is_list) return values.empty() ? nlohmann::ordered_json() : typed(field, values[0]);
+JsonText json_value(const Field& field, const std::vector<std::string>& values) {
+  if (!field.is_list) return values.empty() ? JsonText() : typed(field, values[0]);
   if (field.is_optional && values.empty()) return nullptr;
-  nlohmann::ordered_json list = nlohmann::ordered_json::array();
+  JsonText list = JsonText::array();
   for (const std::string& value : values) list.push_back(typed(field, value));
   return list;
 }
@@ -111,7 +111,7 @@ std::string config_text(const RunConfig& run) {
 }
 
 std::string config_json(const RunConfig& run) {
-  nlohmann::ordered_json object = nlohmann::ordered_json::object();
+  JsonText object = JsonText::object();
   for (const ShownSetting& line : shown_settings(run)) {
     object[line.field->name] = {{"value", json_value(*line.field, line.values)},
                                 {"origin", line.origin}};

@@ -18,7 +18,7 @@ BertDataset::BertDataset(SentenceSource source, SourcePart part,
                      .added_tokens = 3,
                      .min_sentences = options.binary_head ? 2 : 1,
                      .key = "classification_head",
-                     .value = options.binary_head ? "true" : "false"},
+                     .value = options.binary_head},
                     warnings) {
   require_token(options.tokens.cls, "[CLS]", "BERT");
   require_token(options.tokens.sep, "[SEP]", "BERT");

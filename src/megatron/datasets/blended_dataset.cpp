@@ -3,12 +3,12 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <nlohmann/json.hpp>
 #include <numeric>
 #include <span>
 
 #include "megatron/base/checksum.h"
 #include "megatron/base/error.h"
+#include "megatron/base/json_text.h"
 #include "megatron/datasets/unique_description.h"
 
 namespace megatron {
@@ -50,8 +50,8 @@ void draw_most_lagging(const std::vector<double>& weights, const std::vector<std
   }
 }
 
-OrderedJson to_json(const std::vector<BlendPhase>& phases) {
-  OrderedJson list = OrderedJson::array();
+JsonText to_json(const std::vector<BlendPhase>& phases) {
+  JsonText list = JsonText::array();
   for (const BlendPhase& phase : phases)
     list.push_back({{"size", phase.span.num_samples}, {"weights", phase.weights}});
   return list;
@@ -114,12 +114,12 @@ BlendedDataset::BlendedDataset(std::vector<std::shared_ptr<const SourceDataset>>
   if (!is_phased && !is_exhaustive) weights = normalize(std::move(weights));
   weights_ = normalize(weights);
 
-  OrderedJson order;  // what megatron-core identifies a blend by, besides its datasets
+  JsonText order;  // what megatron-core identifies a blend by, besides its datasets
   if (is_phased) {
     order["phases"] = to_json(phases_);
   } else {
-    order["weights"] = is_exhaustive ? OrderedJson(sizes) : OrderedJson(weights);
-    order["size"] = options.size ? OrderedJson(*options.size) : OrderedJson(nullptr);
+    order["weights"] = is_exhaustive ? JsonText(sizes) : JsonText(weights);
+    order["size"] = options.size;
   }
   IndexCacheEntry entry = cache_entry(order, options.cache_folder);
   entry.sources.checksum = [&sizes] { return checksum(std::as_bytes(std::span(sizes))); };
@@ -150,12 +150,12 @@ void BlendedDataset::check_no_empty_dataset() const {
   }
 }
 
-IndexCacheEntry BlendedDataset::cache_entry(const OrderedJson& order,
+IndexCacheEntry BlendedDataset::cache_entry(const JsonText& order,
                                             const std::string& folder) const {
   const std::string split(split_name(datasets_[0]->part().split));
-  OrderedJson identifiers;
+  JsonText identifiers;
   identifiers["class"] = "BlendedDataset";
-  identifiers["datasets"] = OrderedJson::array();
+  identifiers["datasets"] = JsonText::array();
   for (const auto& dataset : datasets_) identifiers["datasets"].push_back(dataset->identifiers());
   identifiers["split"] = split;
   identifiers.update(order);

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "megatron/base/json_text.h"
 #include "megatron/datasets/blend_phases.h"
 #include "megatron/datasets/dataset.h"
 #include "megatron/datasets/index_cache.h"
@@ -59,7 +60,7 @@ class BlendedDataset : public Dataset {
   std::vector<std::int64_t> drawn_samples(std::int64_t begin, std::int64_t end) const;
   void add_phases(std::vector<CorpusShare>& shares, std::int64_t samples) const;
   void check_no_empty_dataset() const;
-  IndexCacheEntry cache_entry(const OrderedJson& order, const std::string& folder) const;
+  IndexCacheEntry cache_entry(const JsonText& order, const std::string& folder) const;
   void check_dataset_sizes(const BlendIndex& index, double surplus) const;
 
   std::vector<std::shared_ptr<const SourceDataset>> datasets_;

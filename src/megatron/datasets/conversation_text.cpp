@@ -3,12 +3,11 @@
 #include <algorithm>
 #include <array>
 #include <ctime>
-#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "megatron/base/checksum.h"
 #include "megatron/base/error.h"
-#include "megatron/base/json.h"
+#include "megatron/base/json_text.h"
 #include "megatron/tokenizers/chat/chat_files.h"
 #include "megatron/tokenizers/chat/chat_template.h"
 #include "megatron/tokenizers/chat/json_values.h"
@@ -154,11 +153,10 @@ struct ConversationText::Template {
   std::time_t start = std::time(nullptr);
 
   std::string text(const Conversation& conversation, const std::string& where, bool asks) const {
-    OrderedJson messages = OrderedJson::array();
+    JsonText messages = JsonText::array();
     for (const Message& message : conversation)
       messages.push_back({{"role", message.role}, {"content", message.content}});
-    const std::string json = compact_json(messages);
-    return chat.render({.messages = chat::read_json_value(json, where),
+    return chat.render({.messages = chat::read_json_value(messages.dump(), where),
                         .add_generation_prompt = asks,
                         .variables = variables},
                        start);

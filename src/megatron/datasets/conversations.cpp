@@ -8,6 +8,7 @@
 
 #include "megatron/base/error.h"
 #include "megatron/base/json.h"
+#include "megatron/base/json_text.h"
 #include "megatron/datasets/random_state.h"
 #include "megatron/tokenizers/utf8.h"
 
@@ -111,7 +112,7 @@ ConversationFile mock_conversations() {
   };
   std::string lines;
   for (int line = 0; line < 1000; ++line) {
-    OrderedJson messages = OrderedJson::array();
+    JsonText messages = JsonText::array();
     const auto add = [&](const char* role, const std::string& content) {
       messages.push_back({{"role", role}, {"content", content}});
     };
@@ -123,7 +124,7 @@ ConversationFile mock_conversations() {
         add("assistant", text(200));
       }
     }
-    lines += OrderedJson{{"messages", std::move(messages)}}.dump() + "\n";
+    lines += JsonText{{"messages", std::move(messages)}}.dump() + "\n";
   }
   return ConversationFile(std::move(lines), "mock conversations");
 }

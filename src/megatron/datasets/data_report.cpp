@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <nlohmann/json.hpp>
 
 #include "megatron/base/format.h"
+#include "megatron/base/json_text.h"
 #include "megatron/datasets/builder.h"
 
 namespace megatron {
@@ -123,24 +123,24 @@ std::string phases_table(const std::vector<SplitShare>& shares) {
   return rows.size() > 1 ? aligned(rows, 2) : "";
 }
 
-OrderedJson phases_json(const CorpusShare& corpus) {
-  OrderedJson list = OrderedJson::array();
+JsonText phases_json(const CorpusShare& corpus) {
+  JsonText list = JsonText::array();
   for (std::size_t i = 0; i < corpus.phases.size(); ++i) {
     const PhaseShare& phase = corpus.phases[i];
-    list.push_back({{"first_iteration", phase.first_iteration},
-                    {"last_iteration", phase.last_iteration},
-                    {"weight", phase.weight},
-                    {"samples", phase.samples},
-                    {"tokens", corpus.tokens > 0 ? OrderedJson(phase_tokens(corpus, phase))
-                                                 : OrderedJson(nullptr)},
-                    {"epochs", phase.epochs},
-                    {"epochs_so_far", epochs_until(corpus, i)}});
+    list.push_back(
+        {{"first_iteration", phase.first_iteration},
+         {"last_iteration", phase.last_iteration},
+         {"weight", phase.weight},
+         {"samples", phase.samples},
+         {"tokens", corpus.tokens > 0 ? JsonText(phase_tokens(corpus, phase)) : JsonText(nullptr)},
+         {"epochs", phase.epochs},
+         {"epochs_so_far", epochs_until(corpus, i)}});
   }
   return list;
 }
 
-OrderedJson packing_json(const std::vector<PackingShare>& packings) {
-  OrderedJson list = OrderedJson::array();
+JsonText packing_json(const std::vector<PackingShare>& packings) {
+  JsonText list = JsonText::array();
   for (const PackingShare& packing : packings)
     list.push_back({{"strategy", packing.strategy},
                     {"used", packing.is_used},
@@ -182,19 +182,19 @@ std::string data_table(const std::vector<SplitShare>& shares, DataColumns column
   return aligned(rows, 2) + phases_table(shares) + packing_table(shares);
 }
 
-OrderedJson data_json(const std::vector<SplitShare>& shares) {
-  OrderedJson list = OrderedJson::array();
+JsonText data_json(const std::vector<SplitShare>& shares) {
+  JsonText list = JsonText::array();
   for (const auto& [split, corpus] : shares) {
-    list.push_back(
-        {{"split", split},
-         {"source", corpus.name},
-         {"weight", corpus.weight},
-         {"documents", corpus.documents},
-         {"tokens", corpus.tokens > 0 ? OrderedJson(corpus.tokens) : OrderedJson(nullptr)},
-         {"samples", corpus.samples},
-         {"epochs", corpus.epochs}});
-    if (!corpus.phases.empty()) list.back()["mixtures"] = phases_json(corpus);
-    if (!corpus.packings.empty()) list.back()["packing"] = packing_json(corpus.packings);
+    JsonText share{{"split", split},
+                   {"source", corpus.name},
+                   {"weight", corpus.weight},
+                   {"documents", corpus.documents},
+                   {"tokens", corpus.tokens > 0 ? JsonText(corpus.tokens) : JsonText(nullptr)},
+                   {"samples", corpus.samples},
+                   {"epochs", corpus.epochs}};
+    if (!corpus.phases.empty()) share["mixtures"] = phases_json(corpus);
+    if (!corpus.packings.empty()) share["packing"] = packing_json(corpus.packings);
+    list.push_back(std::move(share));
   }
   return list;
 }

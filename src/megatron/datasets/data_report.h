@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "megatron/base/json.h"
+#include "megatron/base/json_text.h"
 #include "megatron/datasets/dataset.h"
 
 namespace megatron {
@@ -40,6 +40,6 @@ std::string data_table(const std::vector<SplitShare>& shares,
 /// "truncated": …}, …]. With --blend-schedule, training sources have "mixtures":
 /// [{"first_iteration": …, "last_iteration": …, "weight": …, "samples": …, "tokens": …,
 /// "epochs": …, "epochs_so_far": …}, …].
-OrderedJson data_json(const std::vector<SplitShare>& shares);
+JsonText data_json(const std::vector<SplitShare>& shares);
 
 }  // namespace megatron

@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <limits>
-#include <nlohmann/json.hpp>
 #include <numeric>
 
 #include "megatron/base/checksum.h"
 #include "megatron/base/error.h"
+#include "megatron/base/json_text.h"
 
 namespace megatron {
 
@@ -41,7 +41,7 @@ IndexCacheEntry GptDataset::cache_entry() const {
   return entry;
 }
 
-OrderedJson GptDataset::identifiers() const {
+JsonText GptDataset::identifiers() const {
   return to_json(sample_description(options_.class_name(), part_, options_));
 }
 

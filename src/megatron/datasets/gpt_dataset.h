@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "megatron/base/json_text.h"
 #include "megatron/datasets/fim.h"
 #include "megatron/datasets/gpt_index.h"
 #include "megatron/datasets/index_cache.h"
@@ -57,7 +58,7 @@ class GptDataset : public SourceDataset {
 
   const GptIndex& index() const;
   const SourcePart& part() const override { return part_; }
-  OrderedJson identifiers() const override;
+  JsonText identifiers() const override;
   /// Returns the largest number of samples that megatron-core takes from so many epochs.
   std::int64_t samples_of_epochs(double epochs) const override;
   std::filesystem::path index_file() const override { return index_path(part_); }

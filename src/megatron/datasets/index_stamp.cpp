@@ -9,7 +9,7 @@
 
 #include "megatron/base/checksum.h"
 #include "megatron/base/error.h"
-#include "megatron/base/json.h"
+#include "megatron/base/json_fwd.h"
 
 namespace megatron {
 namespace {

@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "megatron/base/error.h"
-#include "megatron/base/json.h"
+#include "megatron/base/json_fwd.h"
 #include "megatron/datasets/text_chunks.h"
 #include "megatron/tokenizers/utf8.h"
 

@@ -2,12 +2,12 @@
 
 #include <algorithm>
 #include <limits>
-#include <nlohmann/json.hpp>
 #include <numeric>
 #include <utility>
 
 #include "megatron/base/checksum.h"
 #include "megatron/base/error.h"
+#include "megatron/base/json_text.h"
 #include "megatron/datasets/sentence_index.h"
 
 namespace megatron {
@@ -50,8 +50,8 @@ void MaskedDataset::throw_empty_part() const {
                    "larger share with --split"});
 }
 
-OrderedJson MaskedDataset::identifiers() const {
-  OrderedJson json = to_json(sample_description(kind_.class_name, part_, options_));
+JsonText MaskedDataset::identifiers() const {
+  JsonText json = to_json(sample_description(kind_.class_name, part_, options_));
   const MaskingOptions& masking = options_.masking;
   json["masking_probability"] = masking.probability;
   json["short_sequence_probability"] = masking.short_sequence_probability;
@@ -60,7 +60,7 @@ OrderedJson MaskedDataset::identifiers() const {
   json["masking_do_permutation"] = false;
   json["masking_use_longer_ngrams"] = masking.longer_ngrams;
   json["masking_use_geometric_distribution"] = masking.geometric;
-  json[kind_.key] = OrderedJson::parse(kind_.value);
+  json[kind_.key] = kind_.value;
   return json;
 }
 

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "megatron/base/json_text.h"
 #include "megatron/datasets/index_cache.h"
 #include "megatron/datasets/source_dataset.h"
 #include "megatron/datasets/token_source.h"
@@ -47,7 +48,7 @@ class MaskedDataset : public SourceDataset {
   std::string describe(std::int64_t index) const override;
   std::vector<CorpusShare> shares(std::int64_t samples) const override;
   const SourcePart& part() const override { return part_; }
-  OrderedJson identifiers() const override;
+  JsonText identifiers() const override;
   std::filesystem::path index_file() const override { return index_path(part_); }
   const NpyArray& sample_index() const { return sample_index_; }
 
@@ -56,7 +57,8 @@ class MaskedDataset : public SourceDataset {
     std::string class_name;         ///< of megatron-core
     std::int64_t added_tokens = 0;  ///< tokens that a sample has besides those of its sentences
     std::int64_t min_sentences = 1;
-    std::string key, value;  ///< more of what identifies the samples; the value is JSON
+    std::string key;  ///< more of what identifies the samples
+    JsonText value;
   };
   /// Loads or builds the sample index. Throws a UserError when samples are requested of a part
   /// without documents that can give one.

@@ -2,12 +2,12 @@
 
 #include <algorithm>
 #include <iostream>
-#include <nlohmann/json.hpp>
 #include <numeric>
 #include <span>
 #include <utility>
 
 #include "megatron/base/error.h"
+#include "megatron/base/json_text.h"
 #include "megatron/datasets/random_state.h"
 
 namespace megatron {
@@ -83,7 +83,7 @@ DocumentPackingInput PackedGptDataset::packing_input() const {
 /// data finds them.
 IndexCacheEntry PackedGptDataset::sequences_entry() const {
   IndexCacheEntry entry = index_cache_entry(*source_, part_, options_, kClassName);
-  OrderedJson key = identifiers();
+  JsonText key = identifiers();
   for (const char* unrelated : {"num_samples", "random_seed"}) key.erase(unrelated);
   entry.description = python_json_dumps(key);
   entry.array_names = {"piece_documents", "piece_begins", "sequence_begins"};
@@ -97,8 +97,8 @@ IndexCacheEntry PackedGptDataset::order_entry() const {
   return entry;
 }
 
-OrderedJson PackedGptDataset::identifiers() const {
-  OrderedJson json = to_json(sample_description(kClassName, part_, options_));
+JsonText PackedGptDataset::identifiers() const {
+  JsonText json = to_json(sample_description(kClassName, part_, options_));
   json["packing_strategy"] = std::string(packing_strategy_name(strategy_));
   return json;
 }

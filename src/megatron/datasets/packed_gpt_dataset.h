@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "megatron/base/json_text.h"
 #include "megatron/datasets/gpt_dataset.h"
 #include "megatron/datasets/packed_documents.h"
 
@@ -32,7 +33,7 @@ class PackedGptDataset : public SourceDataset {
   std::string describe(std::int64_t index) const override;
   std::vector<CorpusShare> shares(std::int64_t samples) const override;
   const SourcePart& part() const override { return part_; }
-  OrderedJson identifiers() const override;
+  JsonText identifiers() const override;
   std::filesystem::path index_file() const override { return index_path(part_); }
 
  private:

@@ -4,7 +4,8 @@
 
 #include "megatron/base/error.h"
 #include "megatron/base/files.h"
-#include "megatron/base/json.h"
+#include "megatron/base/json_fwd.h"
+#include "megatron/base/json_text.h"
 #include "megatron/datasets/index_stamp.h"
 #include "megatron/datasets/leftovers.h"
 
@@ -13,21 +14,22 @@ namespace {
 
 constexpr int kVersion = 2;
 
-OrderedJson file_entry(const std::string& file) {
+JsonText file_entry(const std::string& file) {
   const std::optional<FileStamp> stamp = file_stamp(file);
   if (!stamp) return {{"file", file}};
   return {{"file", file}, {"bytes", stamp->bytes}, {"time_ns", stamp->time_ns}};
 }
 
-OrderedJson to_json(const PartState& state) {
-  return {state.sequences, state.documents, state.tokens};
+JsonText to_json(const PartState& state) {
+  return JsonText::array({state.sequences, state.documents, state.tokens});
 }
 
-OrderedJson to_json(const PreprocessCheckpoint& checkpoint) {
-  OrderedJson outputs = OrderedJson::array();
+JsonText to_json(const PreprocessCheckpoint& checkpoint) {
+  JsonText outputs = JsonText::array();
   for (const auto& parts : checkpoint.outputs) {
-    OrderedJson& output = outputs.emplace_back(OrderedJson::array());
+    JsonText output = JsonText::array();
     for (const PartState& part : parts) output.push_back(to_json(part));
+    outputs.push_back(std::move(output));
   }
   const InputPosition& position = checkpoint.position;
   const PreprocessSummary& counts = checkpoint.counts;
@@ -49,12 +51,19 @@ OrderedJson to_json(const PreprocessCheckpoint& checkpoint) {
           {"outputs", std::move(outputs)}};
 }
 
-/// Paths and texts need not be UTF-8.
-std::string text_of(const OrderedJson& json) { return compact_json(json); }
+CleaningReport cleaning_report(const Json& json) {
+  CleaningReport report{
+      .documents = json.at("documents"), .bytes = json.at("bytes"), .removed = {}};
+  for (const auto& [rule, entry] : json.at("removed").items())
+    report.removed[rule] = {.documents = entry.at("documents"),
+                            .bytes = entry.at("bytes"),
+                            .examples = entry.at("examples").get<std::vector<std::string>>()};
+  return report;
+}
 
-PreprocessCheckpoint from_json(const OrderedJson& json) {
+PreprocessCheckpoint from_json(const Json& json) {
   PreprocessCheckpoint checkpoint;
-  const OrderedJson &position = json.at("position"), &counts = json.at("counts");
+  const Json &position = json.at("position"), &counts = json.at("counts");
   checkpoint.position = {.file = position.at("file"),
                          .offset = position.at("offset"),
                          .line = position.at("line"),
@@ -64,13 +73,13 @@ PreprocessCheckpoint from_json(const OrderedJson& json) {
   checkpoint.counts.first_invalid = counts.at("first_invalid");
   checkpoint.counts.malformed_documents = counts.at("malformed");
   checkpoint.counts.first_malformed = counts.at("first_malformed").get<std::vector<std::string>>();
-  const OrderedJson& cleaning = json.at("cleaning");
+  const Json& cleaning = json.at("cleaning");
   checkpoint.cleaning = {.report = cleaning_report(cleaning.at("report")),
                          .journal_bytes = cleaning.at("journal_bytes"),
                          .removed_bytes = cleaning.at("removed_bytes")};
-  for (const OrderedJson& output : json.at("outputs")) {
+  for (const Json& output : json.at("outputs")) {
     auto& parts = checkpoint.outputs.emplace_back();
-    for (const OrderedJson& part : output)
+    for (const Json& part : output)
       parts.push_back({.sequences = part.at(0), .documents = part.at(1), .tokens = part.at(2)});
   }
   return checkpoint;
@@ -80,21 +89,21 @@ PreprocessCheckpoint from_json(const OrderedJson& json) {
 
 std::string preprocess_job(const PreprocessOptions& options,
                            const std::vector<std::string>& files) {
-  OrderedJson inputs = OrderedJson::array();
+  JsonText inputs = JsonText::array();
   for (const std::string& file : files) inputs.push_back(file_entry(file));
-  const OrderedJson job = {{"version", kVersion},
-                           {"inputs", std::move(inputs)},
-                           {"json_keys", options.json_keys},
-                           {"text_documents", static_cast<int>(options.text_documents)},
-                           {"append_eod", options.append_eod},
-                           {"eod", options.eod},
-                           {"vocab_size", options.vocab_size},
-                           {"accepts_invalid_utf8", options.accepts_invalid_utf8},
-                           {"skip_malformed", options.skip_malformed},
-                           {"partitions", options.partitions},
-                           {"cleaning", options.cleaning.identity()},
-                           {"encoder", options.encoder_identity}};
-  return text_of(job);
+  const JsonText job = {{"version", kVersion},
+                        {"inputs", std::move(inputs)},
+                        {"json_keys", options.json_keys},
+                        {"text_documents", static_cast<int>(options.text_documents)},
+                        {"append_eod", options.append_eod},
+                        {"eod", options.eod},
+                        {"vocab_size", options.vocab_size},
+                        {"accepts_invalid_utf8", options.accepts_invalid_utf8},
+                        {"skip_malformed", options.skip_malformed},
+                        {"partitions", options.partitions},
+                        {"cleaning", options.cleaning.identity()},
+                        {"encoder", options.encoder_identity}};
+  return job.dump();
 }
 
 PreprocessCheckpointFile::PreprocessCheckpointFile(const std::string& output_prefix,
@@ -113,19 +122,19 @@ std::string PreprocessCheckpointFile::path(const std::string& output_prefix) {
 }
 
 void PreprocessCheckpointFile::save(const PreprocessCheckpoint& checkpoint) const {
-  OrderedJson json = to_json(checkpoint);
+  JsonText json = to_json(checkpoint);
   json["job"] = job_;
-  write_file_atomically(path_, text_of(json) + "\n");
+  write_file_atomically(path_, json.dump() + "\n");
 }
 
 std::optional<PreprocessCheckpoint> PreprocessCheckpointFile::load(const std::string& output_prefix,
                                                                    const std::string& job) {
   std::error_code code;
   if (!fs::exists(path(output_prefix), code)) return std::nullopt;
-  const OrderedJson json = OrderedJson::parse(read_file(path(output_prefix)), nullptr, false);
+  const Json json = Json::parse(read_file(path(output_prefix)), nullptr, false);
   try {
     return json.at("job") == job ? std::optional(from_json(json)) : std::nullopt;
-  } catch (const OrderedJson::exception&) {
+  } catch (const Json::exception&) {
     return std::nullopt;  // not a file of ours, or a torn one
   }
 }

@@ -1,11 +1,11 @@
 #include "megatron/datasets/sft_dataset.h"
 
-#include <nlohmann/json.hpp>
 #include <numeric>
 #include <utility>
 
 #include "megatron/base/checksum.h"
 #include "megatron/base/error.h"
+#include "megatron/base/json_text.h"
 #include "megatron/tokenizers/tokenizer_files.h"
 
 namespace megatron {
@@ -59,7 +59,7 @@ SftDataset::SftDataset(std::shared_ptr<const ConversationFile> file, SourcePart 
   size_ = part_.num_samples.value_or(samples_per_epoch());
 }
 
-OrderedJson SftDataset::description() const {
+JsonText SftDataset::description() const {
   SampleDescription samples = sample_description("SFTDataset", part_, options_);
   samples.path = file_->path().string();
   return to_json(samples);
@@ -67,7 +67,7 @@ OrderedJson SftDataset::description() const {
 
 IndexCacheEntry SftDataset::cache_entry() const {
   if (!options_.cache) return {};
-  OrderedJson key = description();
+  JsonText key = description();
   for (const char* unrelated : {"num_samples", "random_seed", "sequence_length"})
     key.erase(unrelated);
   key["prompt_format"] = options_.prompt_format;
@@ -228,8 +228,8 @@ std::vector<CorpusShare> SftDataset::shares(std::int64_t samples) const {
   return {share};
 }
 
-OrderedJson SftDataset::identifiers() const {
-  OrderedJson json = description();
+JsonText SftDataset::identifiers() const {
+  JsonText json = description();
   if (options_.packing == PackingStrategy::line) return json;
   json["packing_strategy"] = std::string(packing_strategy_name(options_.packing));
   json["packed_sequences"] = samples_per_epoch();

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "megatron/base/json_text.h"
 #include "megatron/datasets/conversation_packing.h"
 #include "megatron/datasets/index_cache.h"
 #include "megatron/datasets/prompt_format.h"
@@ -53,7 +54,7 @@ class SftDataset : public SourceDataset {
   /// Counts tokens and padding for every packing strategy. Tokens are 0 if not all were counted.
   std::vector<CorpusShare> shares(std::int64_t samples) const override;
   const SourcePart& part() const override { return part_; }
-  OrderedJson identifiers() const override;
+  JsonText identifiers() const override;
   std::filesystem::path index_file() const override { return file_->path(); }
 
  private:
@@ -68,7 +69,7 @@ class SftDataset : public SourceDataset {
 
   ConversationLengths load_lengths(std::vector<std::string>& warnings) const;
   IndexCacheEntry cache_entry() const;
-  OrderedJson description() const;
+  JsonText description() const;
   SequenceLayout layout() const {
     return {.sequence_length = options_.sequence_length, .row_multiple = options_.row_multiple};
   }

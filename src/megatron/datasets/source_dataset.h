@@ -6,7 +6,7 @@
 #include <optional>
 #include <string>
 
-#include "megatron/base/json.h"
+#include "megatron/base/json_text.h"
 #include "megatron/datasets/dataset.h"
 #include "megatron/datasets/split.h"
 #include "megatron/datasets/unique_description.h"
@@ -55,7 +55,7 @@ class SourceDataset : public Dataset {
  public:
   virtual const SourcePart& part() const = 0;
   /// Returns what identifies the samples and their order, as megatron-core writes it to its cache.
-  virtual OrderedJson identifiers() const = 0;
+  virtual JsonText identifiers() const = 0;
   /// Returns the number of samples of so many epochs, rounded down, of a part whose num_samples is
   /// nullopt.
   virtual std::int64_t samples_of_epochs(double epochs) const;

@@ -33,7 +33,7 @@ T5Dataset::T5Dataset(SentenceSource source, SourcePart part, const MaskedDataset
                      .added_tokens = 2,
                      .min_sentences = 1,
                      .key = "sequence_length_decoder",
-                     .value = std::to_string(options.decoder_sequence_length)},
+                     .value = options.decoder_sequence_length},
                     warnings) {
   require_token(options.tokens.bos, "[BOS]", "T5");
   require_token(options.tokens.eos, "[EOS]", "T5");

@@ -5,6 +5,8 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "megatron/base/json_fwd.h"
+
 namespace megatron {
 namespace {
 
@@ -33,9 +35,9 @@ void append_json(const OrderedJson& value, std::size_t indent, std::string& out)
 
 }  // namespace
 
-std::string python_json_dumps(const OrderedJson& value) {
+std::string python_json_dumps(const JsonText& value) {
   std::string out;
-  append_json(value, 0, out);
+  append_json(OrderedJson::parse(value.dump()), 0, out);
   return out;
 }
 
@@ -53,40 +55,37 @@ std::string python_float_repr(double value) {
   return text;
 }
 
-OrderedJson to_json(const TokenizerIdentity& tokenizer) {
-  OrderedJson json;
-  json["class"] = tokenizer.class_path;
-  json["tokenizer_path"] = tokenizer.path ? OrderedJson(*tokenizer.path) : OrderedJson(nullptr);
+JsonText to_json(const TokenizerIdentity& tokenizer) {
+  JsonText json{{"class", tokenizer.class_path}, {"tokenizer_path", tokenizer.path}};
   for (const auto& [name, value] : tokenizer.arguments) json[name] = value;
   return json;
 }
 
-OrderedJson to_json(const SampleDescription& samples) {
-  OrderedJson json;
+JsonText to_json(const SampleDescription& samples) {
+  JsonText json;
   json["class"] = samples.class_name;
-  json["dataset_path"] = samples.path ? OrderedJson(*samples.path) : OrderedJson(nullptr);
-  json["num_samples"] =
-      samples.num_samples ? OrderedJson(*samples.num_samples) : OrderedJson(nullptr);
+  json["dataset_path"] = samples.path;
+  json["num_samples"] = samples.num_samples;
   json["index_split"] = std::string(split_name(samples.split));
   json["random_seed"] = samples.seed;
   json["sequence_length"] = samples.sequence_length;
-  json["split"] = samples.split_matrix ? OrderedJson(samples.split_text) : OrderedJson(nullptr);
+  json["split"] = samples.split_matrix ? JsonText(samples.split_text) : JsonText(nullptr);
   json["split_matrix"] = to_json(samples.split_matrix);
   json["tokenizer"] = to_json(samples.tokenizer);
   return json;
 }
 
-OrderedJson to_json(const std::optional<SplitMatrix>& matrix) {
+JsonText to_json(const std::optional<SplitMatrix>& matrix) {
   if (!matrix) return nullptr;
-  OrderedJson json = OrderedJson::array();
+  JsonText json = JsonText::array();
   for (std::size_t i = 0; i < matrix->size(); ++i) {
     if (!(*matrix)[i]) {
       json.push_back(nullptr);
       continue;
     }
     const auto [begin, end] = *(*matrix)[i];
-    json.push_back(OrderedJson::array({i == 0 ? OrderedJson(0) : OrderedJson(begin),
-                                       OrderedJson(end)}));  // Python's sum starts at the int 0
+    json.push_back(JsonText::array(
+        {i == 0 ? JsonText(0) : JsonText(begin), end}));  // Python's sum starts at the int 0
   }
   return json;
 }

@@ -3,19 +3,18 @@
 #pragma once
 
 #include <cstdint>
-#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "megatron/base/json.h"
+#include "megatron/base/json_text.h"
 #include "megatron/datasets/split.h"
 
 namespace megatron {
 
 /// Returns json.dumps(value, indent=4): Python's float format, ASCII only, keys in order.
-std::string python_json_dumps(const OrderedJson& value);
+std::string python_json_dumps(const JsonText& value);
 
 /// Returns repr(value) of a Python float.
 std::string python_float_repr(double value);
@@ -28,7 +27,7 @@ struct TokenizerIdentity {
   std::vector<std::pair<std::string, std::string>> arguments;
 };
 
-OrderedJson to_json(const TokenizerIdentity& tokenizer);
+JsonText to_json(const TokenizerIdentity& tokenizer);
 
 /// Identifies the samples of one split of a source and their order.
 struct SampleDescription {
@@ -42,9 +41,9 @@ struct SampleDescription {
   TokenizerIdentity tokenizer;
 };
 
-OrderedJson to_json(const SampleDescription& samples);
+JsonText to_json(const SampleDescription& samples);
 
 /// Returns megatron-core's split_matrix; null when each split has its own data.
-OrderedJson to_json(const std::optional<SplitMatrix>& matrix);
+JsonText to_json(const std::optional<SplitMatrix>& matrix);
 
 }  // namespace megatron

@@ -7,6 +7,8 @@
 
 #include "megatron/base/error.h"
 #include "megatron/base/files.h"
+#include "megatron/base/json_fwd.h"
+#include "megatron/base/json_text.h"
 #include "megatron/metrics/deleted_file.h"
 
 namespace megatron {
@@ -69,7 +71,7 @@ MetricsWriter::MetricsWriter(const fs::path& folder, std::int64_t iteration,
     throw UserError({path_.string() + " cannot be written", {}, "check the folder's permissions"});
 }
 
-void MetricsWriter::write(const OrderedJson& object) {
+void MetricsWriter::write(const JsonText& object) {
   const std::string line = object.dump() + '\n';
   if (!first_line_.empty() && is_deleted(path_)) recreate_file();
   if (first_line_.empty()) first_line_ = line;

@@ -5,10 +5,9 @@
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
-#include <nlohmann/json_fwd.hpp>
 #include <optional>
 
-#include "megatron/base/json.h"
+#include "megatron/base/json_text.h"
 
 namespace megatron {
 
@@ -31,7 +30,7 @@ class MetricsWriter {
   /// Appends one object, which must contain "iteration", and flushes it. If the write fails, prints
   /// one warning and training continues. If the file was deleted, prints a warning and creates it
   /// again with the first object of the run at its head.
-  void write(const OrderedJson& object);
+  void write(const JsonText& object);
 
  private:
   void append(const std::string& line);

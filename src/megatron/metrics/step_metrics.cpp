@@ -2,7 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <nlohmann/json.hpp>
+
+#include "megatron/base/json_text.h"
 
 #include "megatron/config/memory_config.h"
 #include "megatron/config/settings.h"
@@ -11,13 +12,13 @@ namespace megatron {
 namespace {
 
 template <class T>
-void add_if(OrderedJson& line, const char* key, const std::optional<T>& value) {
+void add_if(JsonText& line, const char* key, const std::optional<T>& value) {
   if (value) line[key] = *value;
 }
 
 /// Returns the routing of all layers: one number or list for each.
-OrderedJson routing_json(const StepMetrics& step) {
-  OrderedJson json;
+JsonText routing_json(const StepMetrics& step) {
+  JsonText json;
   for (const LayerRouting& layer : step.routing) {
     json["layers"].push_back(layer.layer);
     json["imbalance"].push_back(layer.imbalance());
@@ -30,27 +31,27 @@ OrderedJson routing_json(const StepMetrics& step) {
   return json;
 }
 
-OrderedJson ranks_json(const std::vector<RankTime>& ranks) {
-  OrderedJson json = OrderedJson::array();
+JsonText ranks_json(const std::vector<RankTime>& ranks) {
+  JsonText json = JsonText::array();
   for (const RankTime& rank : ranks)
     json.push_back({{"rank", rank.rank}, {"ms", rank.seconds * 1000}});
   return json;
 }
 
 /// Returns the own time per step of the fastest and slowest ranks, by part.
-OrderedJson own_time_json(const StragglerMetrics& metrics) {
-  OrderedJson json{{"first_iteration", metrics.first_iteration},
-                   {"last_iteration", metrics.last_iteration}};
+JsonText own_time_json(const StragglerMetrics& metrics) {
+  JsonText json{{"first_iteration", metrics.first_iteration},
+                {"last_iteration", metrics.last_iteration}};
   for (const PartTimes& part : metrics.parts)
     json[part.part] = {{"fastest", ranks_json(part.fastest)},
                        {"slowest", ranks_json(part.slowest)}};
   return json;
 }
 
-OrderedJson stragglers_json(const StragglerMetrics& metrics) {
-  OrderedJson json = OrderedJson::array();
+JsonText stragglers_json(const StragglerMetrics& metrics) {
+  JsonText json = JsonText::array();
   for (const Straggler& straggler : metrics.stragglers) {
-    OrderedJson parts;
+    JsonText parts;
     for (const SlowPart& part : straggler.parts)
       parts[part.part] = {
           {"own_ms", part.own_s * 1000}, {"peers_ms", part.peers_s * 1000}, {"ratio", part.ratio}};
@@ -63,9 +64,8 @@ OrderedJson stragglers_json(const StragglerMetrics& metrics) {
 
 double perplexity(double loss) { return std::exp(std::min(20.0, loss)); }
 
-OrderedJson json_line(const StepMetrics& step) {
-  OrderedJson line{{"iteration", step.iteration},
-                   {"consumed_train_samples", step.consumed_samples}};
+JsonText json_line(const StepMetrics& step) {
+  JsonText line{{"iteration", step.iteration}, {"consumed_train_samples", step.consumed_samples}};
   for (const auto& [name, value] : step.losses) line[name] = value;
   line["learning_rate"] = step.learning_rate;
   add_if(line, "decoupled_learning_rate", step.decoupled_learning_rate);
@@ -97,10 +97,10 @@ OrderedJson json_line(const StepMetrics& step) {
   return line;
 }
 
-OrderedJson json_line(const EvaluationMetrics& evaluation) {
-  OrderedJson line{{"iteration", evaluation.iteration},
-                   {"consumed_train_samples", evaluation.consumed_samples},
-                   {"split", evaluation.split + evaluation.suffix}};
+JsonText json_line(const EvaluationMetrics& evaluation) {
+  JsonText line{{"iteration", evaluation.iteration},
+                {"consumed_train_samples", evaluation.consumed_samples},
+                {"split", evaluation.split + evaluation.suffix}};
   for (const auto& [name, value] : evaluation.losses) {
     line[name] = value;
     line[name + " ppl"] = perplexity(value);

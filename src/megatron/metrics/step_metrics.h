@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "megatron/base/json.h"
+#include "megatron/base/json_text.h"
 #include "megatron/metrics/routing_metrics.h"
 #include "megatron/metrics/straggler_metrics.h"
 #include "megatron/schedules/hybrid_context_summary.h"
@@ -76,7 +76,7 @@ struct EvaluationMetrics {
 double perplexity(double loss);
 
 /// Returns one line of metrics.jsonl.
-OrderedJson json_line(const StepMetrics& step);
-OrderedJson json_line(const EvaluationMetrics& evaluation);
+JsonText json_line(const StepMetrics& step);
+JsonText json_line(const EvaluationMetrics& evaluation);
 
 }  // namespace megatron

@@ -2,12 +2,11 @@
 // checkpoint, compared with another and merged with flags.
 #pragma once
 
-#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "megatron/base/json.h"
+#include "megatron/base/json_fwd.h"
 #include "megatron/config/field_table.h"
 
 namespace megatron {

@@ -6,7 +6,7 @@
 #include <optional>
 #include <string>
 
-#include "megatron/base/json.h"
+#include "megatron/base/json_fwd.h"
 #include "megatron/config/scheduler_config.h"
 
 namespace megatron {

@@ -5,6 +5,8 @@
 #include <nlohmann/json.hpp>
 
 #include "megatron/base/format.h"
+#include "megatron/base/json.h"
+#include "megatron/base/json_text.h"
 
 namespace megatron {
 namespace {
@@ -150,18 +152,22 @@ std::string memory_text(std::span<const MemoryColumn> columns) {
   return text + offloaded_text(columns);
 }
 
-OrderedJson memory_json(const MemoryTable& table) {
-  OrderedJson json;
+JsonText memory_json(const MemoryTable& table) {
+  JsonText json;
   for (const MemoryRow& row : kRows) json[row.key] = table.*row.bytes;
   json["workspaces"] = table.workspaces;
   json["unexplained"] = table.unexplained();
   json["peak"] = table.peak;
   for (const OffloadedRow& row : kOffloadedRows) json[row.key] = table.*row.part.*row.bytes;
-  OrderedJson units = OrderedJson::array();
+  JsonText units = JsonText::array();
   for (const UnitActivations& unit : table.units)
     units.push_back({{"name", unit.name}, {"kind", unit.kind}, {"bytes", unit.bytes}});
   json["units"] = std::move(units);
   return json;
+}
+
+MemoryTable memory_table_of(const std::string& json_text) {
+  return memory_table_of(parse_json(json_text, "the memory of a rank"));
 }
 
 MemoryTable memory_table_of(const Json& json) {

@@ -7,7 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "megatron/base/json.h"
+#include "megatron/base/json_fwd.h"
+#include "megatron/base/json_text.h"
 
 namespace megatron {
 
@@ -73,8 +74,9 @@ std::string memory_text(std::span<const MemoryColumn> columns);
 
 /// Returns {"parameters": bytes, …, "workspaces", "unexplained", "peak", "units": [{"name", "kind",
 /// "bytes"}], "offloaded_activations_now", …}.
-OrderedJson memory_json(const MemoryTable& table);
+JsonText memory_json(const MemoryTable& table);
 /// Inverse of memory_json(), for tables of other ranks.
 MemoryTable memory_table_of(const Json& json);
+MemoryTable memory_table_of(const std::string& json_text);
 
 }  // namespace megatron

@@ -7,7 +7,7 @@
 
 #include "megatron/base/error.h"
 #include "megatron/base/files.h"
-#include "megatron/base/json.h"
+#include "megatron/base/json_fwd.h"
 #include "megatron/config/tokenizer_config.h"
 #include "megatron/tokenizers/byte_level.h"
 #include "megatron/tokenizers/chat/chat_files.h"

@@ -9,6 +9,7 @@
 #include "megatron/base/checksum.h"
 #include "megatron/base/error.h"
 #include "megatron/base/files.h"
+#include "megatron/base/json.h"
 #include "megatron/checkpoint/checkpoint_root.h"
 #include "megatron/checkpoint/manifest_reader.h"
 

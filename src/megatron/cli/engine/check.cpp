@@ -1,8 +1,7 @@
 // Implements `megatron check`: compares a layout with one rank.
 #include <iostream>
-#include <nlohmann/json.hpp>
 
-#include "megatron/base/json.h"
+#include "megatron/base/json_text.h"
 #include "megatron/cli/engine/engine.h"
 #include "megatron/config/check_options.h"
 #include "megatron/parallel/comm.h"
@@ -20,7 +19,7 @@ int run_check(std::span<const std::string> args) {
   } catch (const CommError& error) {
     // Ranks make different calls, or one does not come: that is a wrong layout too.
     if (checked.options.json)
-      std::cout << OrderedJson{{"agrees", false}, {"error", error.what()}}.dump() << std::endl;
+      std::cout << JsonText{{"agrees", false}, {"error", error.what()}}.dump() << std::endl;
     else
       std::cout << "wrong: the ranks do not communicate alike: " << error.what() << std::endl;
     return 1;

@@ -8,6 +8,7 @@
 
 #include "megatron/base/error.h"
 #include "megatron/base/json.h"
+#include "megatron/base/json_text.h"
 #include "megatron/cli/engine/engine.h"
 #include "megatron/cli/engine/inference_rank.h"
 #include "megatron/config/inference_options.h"
@@ -86,12 +87,12 @@ class TextWriter {
  private:
   void write_json(const std::string& prompt, const std::vector<std::int64_t>& ids,
                   const Generation& generation, std::ostream& out) const {
-    const OrderedJson object = {{"prompt", prompt},
-                                {"prompt_ids", ids},
-                                {"text", decode(generation.ids)},
-                                {"ids", generation.ids},
-                                {"finish_reason", finish_reason_name(generation.finish_reason)}};
-    out << compact_json(object) << std::endl;
+    const JsonText object = {{"prompt", prompt},
+                             {"prompt_ids", ids},
+                             {"text", decode(generation.ids)},
+                             {"ids", generation.ids},
+                             {"finish_reason", finish_reason_name(generation.finish_reason)}};
+    out << object.dump() << std::endl;
   }
 
   /// Prints the prompt, and the continuation while it is generated.

@@ -2,11 +2,10 @@
 // memory of a rank by part.
 #include <algorithm>
 #include <iostream>
-#include <nlohmann/json.hpp>
 
 #include "megatron/base/error.h"
 #include "megatron/base/format.h"
-#include "megatron/base/json.h"
+#include "megatron/base/json_text.h"
 #include "megatron/cli/engine/engine.h"
 #include "megatron/config/plan_options.h"
 #include "megatron/config/resolve.h"
@@ -79,13 +78,13 @@ std::string table_text(const std::vector<LayoutCandidate>& layouts, std::size_t 
   return text;
 }
 
-OrderedJson layout_json(const LayoutCandidate& layout, bool has_experts) {
-  OrderedJson json{{"tensor_model_parallel_size", layout.sizes.tp},
-                   {"context_parallel_size", layout.sizes.cp},
-                   {"pipeline_model_parallel_size", layout.sizes.pp},
-                   {"data_parallel_size", layout.data_parallel},
-                   {"sequence_parallel", layout.sequence_parallel},
-                   {"num_microbatches", layout.num_microbatches}};
+JsonText layout_json(const LayoutCandidate& layout, bool has_experts) {
+  JsonText json{{"tensor_model_parallel_size", layout.sizes.tp},
+                {"context_parallel_size", layout.sizes.cp},
+                {"pipeline_model_parallel_size", layout.sizes.pp},
+                {"data_parallel_size", layout.data_parallel},
+                {"sequence_parallel", layout.sequence_parallel},
+                {"num_microbatches", layout.num_microbatches}};
   if (has_experts) {
     json["expert_model_parallel_size"] = layout.sizes.ep;
     json["expert_tensor_parallel_size"] = layout.sizes.expert_tp();
@@ -108,10 +107,10 @@ OrderedJson layout_json(const LayoutCandidate& layout, bool has_experts) {
 
 std::string layouts_json(const std::vector<LayoutCandidate>& layouts, std::size_t num_fitting,
                          const LayoutPlanOptions& options) {
-  OrderedJson list = OrderedJson::array();
+  JsonText list = JsonText::array();
   for (const LayoutCandidate& layout : layouts)
     list.push_back(layout_json(layout, options.run.model.moe.num_experts > 0));
-  OrderedJson json{{"world_size", options.world_size}};
+  JsonText json{{"world_size", options.world_size}};
   if (options.memory_limit_gib) {
     json["memory_limit_bytes"] = *options.memory_limit_gib * kGibibyte;
     json["num_fitting"] = num_fitting;

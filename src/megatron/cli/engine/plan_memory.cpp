@@ -2,11 +2,10 @@
 // of its pipeline. Parameters are declared without storage; no weight of the model exists.
 #include <algorithm>
 #include <iostream>
-#include <nlohmann/json.hpp>
 
 #include "megatron/base/error.h"
 #include "megatron/base/format.h"
-#include "megatron/base/json.h"
+#include "megatron/base/json_text.h"
 #include "megatron/cli/engine/engine.h"
 #include "megatron/cli/engine/memory_probe.h"
 #include "megatron/config/plan_options.h"
@@ -53,14 +52,14 @@ std::string text_of(const std::vector<PlannedMemory>& planned, std::int64_t worl
 }
 
 std::string json_of(const std::vector<PlannedMemory>& planned, std::int64_t world_size) {
-  OrderedJson ranks = OrderedJson::array();
+  JsonText ranks = JsonText::array();
   for (const PlannedMemory& rank : planned)
     ranks.push_back({{"rank", rank.rank.index},
                      {"pipeline_rank", rank.rank.pp.rank},
                      {"memory_bytes", memory_json(rank.table)}});
-  return OrderedJson{{"world_size", world_size},
-                     {"largest_rank", largest_of(planned).rank.index},
-                     {"ranks", std::move(ranks)}}
+  return JsonText{{"world_size", world_size},
+                  {"largest_rank", largest_of(planned).rank.index},
+                  {"ranks", std::move(ranks)}}
              .dump() +
          "\n";
 }

@@ -2,7 +2,6 @@
 #include "megatron/training/resilience/diagnosis/replay.h"
 
 #include <iostream>
-#include <nlohmann/json.hpp>
 
 #include "megatron/cli/engine/engine.h"
 

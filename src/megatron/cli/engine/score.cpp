@@ -11,6 +11,7 @@
 #include "megatron/base/error.h"
 #include "megatron/base/files.h"
 #include "megatron/base/json.h"
+#include "megatron/base/json_text.h"
 #include "megatron/cli/engine/engine.h"
 #include "megatron/cli/engine/inference_rank.h"
 #include "megatron/config/inference_options.h"
@@ -73,7 +74,7 @@ class LineScorer {
     const std::vector<std::int64_t> ids = read_ids(line, source);
     const Score score = score_tokens(model_, ids, source);
     note_length(std::ssize(ids), source);
-    return OrderedJson({{"logprobs", score.logprobs}, {"loss", score.loss}}).dump();
+    return JsonText{{"logprobs", score.logprobs}, {"loss", score.loss}}.dump();
   }
 
  private:

@@ -1,6 +1,6 @@
 #include "megatron/datasets/cleaning/cleaning_report.h"
 
-#include <nlohmann/json.hpp>
+#include "megatron/base/json_text.h"
 
 namespace megatron {
 
@@ -21,8 +21,8 @@ CleaningReport::Removed CleaningReport::total() const {
   return sum;
 }
 
-OrderedJson to_json(const CleaningReport& report) {
-  OrderedJson rules = OrderedJson::object();
+JsonText to_json(const CleaningReport& report) {
+  JsonText rules = JsonText::object();
   for (const auto& [rule, entry] : report.removed)
     rules[rule] = {
         {"documents", entry.documents}, {"bytes", entry.bytes}, {"examples", entry.examples}};
@@ -32,16 +32,6 @@ OrderedJson to_json(const CleaningReport& report) {
           {"removed_documents", total.documents},
           {"removed_bytes", total.bytes},
           {"removed", std::move(rules)}};
-}
-
-CleaningReport cleaning_report(const OrderedJson& json) {
-  CleaningReport report{
-      .documents = json.at("documents"), .bytes = json.at("bytes"), .removed = {}};
-  for (const auto& [rule, entry] : json.at("removed").items())
-    report.removed[rule] = {.documents = entry.at("documents"),
-                            .bytes = entry.at("bytes"),
-                            .examples = entry.at("examples").get<std::vector<std::string>>()};
-  return report;
 }
 
 }  // namespace megatron

@@ -3,12 +3,11 @@
 
 #include <cstdint>
 #include <map>
-#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "megatron/base/json.h"
+#include "megatron/base/json_text.h"
 
 namespace megatron {
 
@@ -31,8 +30,6 @@ struct CleaningReport {
   bool operator==(const CleaningReport&) const = default;
 };
 
-OrderedJson to_json(const CleaningReport& report);
-/// Throws OrderedJson::exception for JSON that to_json() did not make.
-CleaningReport cleaning_report(const OrderedJson& json);
+JsonText to_json(const CleaningReport& report);
 
 }  // namespace megatron

@@ -1,11 +1,10 @@
 #include "megatron/datasets/cleaning/document_cleaner.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
 #include "megatron/base/checksum.h"
 #include "megatron/base/error.h"
-#include "megatron/base/json.h"
+#include "megatron/base/json_text.h"
 #include "megatron/tokenizers/utf8.h"
 
 namespace megatron {
@@ -36,20 +35,18 @@ std::string joined(const std::vector<std::vector<std::string_view>>& texts) {
 }  // namespace
 
 std::string CleaningOptions::identity() const {
-  OrderedJson bounds = OrderedJson::object();
+  JsonText bounds = JsonText::object();
   for (const DocumentRule& rule : document_rules())
     if (const auto& bound = rules.*rule.bound) bounds[rule.name] = *bound;
-  OrderedJson near = nullptr;
+  JsonText near = nullptr;
   if (duplicates.near)
-    near = {duplicates.near->ngram, duplicates.near->bands, duplicates.near->rows,
-            duplicates.near->seed, duplicates.threshold};
-  return compact_json(OrderedJson{{"bounds", std::move(bounds)},
-                                  {"forbidden", rules.forbidden_text},
-                                  {"scripts", rules.scripts},
-                                  {"script_ratio", rules.min_script_ratio},
-                                  {"exact", duplicates.exact},
-                                  {"near", std::move(near)},
-                                  {"removed", removed_file}});
+    near = JsonText::array({duplicates.near->ngram, duplicates.near->bands, duplicates.near->rows,
+                            duplicates.near->seed, duplicates.threshold});
+  return JsonText{{"bounds", std::move(bounds)}, {"forbidden", rules.forbidden_text},
+                  {"scripts", rules.scripts},    {"script_ratio", rules.min_script_ratio},
+                  {"exact", duplicates.exact},   {"near", std::move(near)},
+                  {"removed", removed_file}}
+      .dump();
 }
 
 DocumentExaminer::DocumentExaminer(const CleaningOptions& options)
@@ -123,10 +120,10 @@ void DocumentCleaner::remove(const Examination& document, std::string_view rule,
                              std::optional<std::uint32_t> original) {
   report_.add_removed(rule, document.bytes, example(document));
   if (!removed_) return;
-  OrderedJson line = {{"source", document.source}, {"rule", rule}};
+  JsonText line = {{"source", document.source}, {"rule", rule}};
   if (original) line["duplicate_of"] = *original;
   line["text"] = document.text;
-  removed_->writer().write(compact_json(line) + "\n");
+  removed_->writer().write(line.dump() + "\n");
 }
 
 bool DocumentCleaner::admit(const Examination& document) {

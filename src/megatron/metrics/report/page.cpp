@@ -1,9 +1,8 @@
 #include "megatron/metrics/report/page.h"
 
 #include <cmath>
-#include <nlohmann/json.hpp>
 
-#include "megatron/base/json.h"
+#include "megatron/base/json_text.h"
 #include "megatron/metrics/report/assets.h"
 #include "megatron/metrics/report/summary.h"
 
@@ -14,8 +13,8 @@ constexpr std::size_t kMaxChartPoints = 2000;
 constexpr std::size_t kHistogramBins = 60;
 
 /// Formats a number with seven digits, more than a chart shows; NaN becomes null.
-OrderedJson rounded(const std::vector<double>& values) {
-  OrderedJson list = OrderedJson::array();
+JsonText rounded(const std::vector<double>& values) {
+  JsonText list = JsonText::array();
   for (const double value : values) {
     if (!std::isfinite(value)) {
       list.push_back(nullptr);
@@ -28,36 +27,38 @@ OrderedJson rounded(const std::vector<double>& values) {
   return list;
 }
 
-OrderedJson json_of(const Series& series) {
+JsonText json_of(const Series& series) {
   const DownsampledSeries drawn = downsample(series, kMaxChartPoints);
-  OrderedJson object{{"x", drawn.points.x}, {"y", rounded(drawn.points.y)}};
+  JsonText object{{"x", drawn.points.x}, {"y", rounded(drawn.points.y)}};
   if (!drawn.means.empty()) object["means"] = rounded(drawn.means);
   return object;
 }
 
-OrderedJson json_of(const Histogram& bins) {
+JsonText json_of(const Histogram& bins) {
   return {{"first", bins.first},   {"width", bins.width}, {"counts", bins.counts},
           {"median", bins.median}, {"p95", bins.p95},     {"highest", bins.highest},
           {"above", bins.above}};
 }
 
-OrderedJson json_of(const ExpertLoads& loads) {
-  OrderedJson object{{"iteration", loads.iteration},
-                     {"layers", loads.layers},
-                     {"loads", OrderedJson::array()},
-                     {"relative", OrderedJson::array()}};
+JsonText json_of(const ExpertLoads& loads) {
+  JsonText object{{"iteration", loads.iteration},
+                  {"layers", loads.layers},
+                  {"loads", JsonText::array()},
+                  {"relative", JsonText::array()}};
   for (const auto& row : loads.loads) object["loads"].push_back(rounded(row));
   for (const auto& row : relative_loads(loads)) object["relative"].push_back(rounded(row));
   return object;
 }
 
-OrderedJson json_of(const RunLog& run) {
-  OrderedJson object{{"name", run.name},
-                     {"summary", OrderedJson::array()},
-                     {"settings", OrderedJson::array()},
-                     {"series", OrderedJson::object()}};
-  for (const auto& [title, text] : summarise(run)) object["summary"].push_back({title, text});
-  for (const auto& [name, value] : last_settings(run)) object["settings"].push_back({name, value});
+JsonText json_of(const RunLog& run) {
+  JsonText object{{"name", run.name},
+                  {"summary", JsonText::array()},
+                  {"settings", JsonText::array()},
+                  {"series", JsonText::object()}};
+  for (const auto& [title, text] : summarise(run))
+    object["summary"].push_back(JsonText::array({title, text}));
+  for (const auto& [name, value] : last_settings(run))
+    object["settings"].push_back(JsonText::array({name, value}));
   for (const auto* group : {&run.steps, &run.evaluations}) {
     for (const auto& [key, series] : *group) object["series"][key] = json_of(series);
   }
@@ -73,8 +74,8 @@ OrderedJson json_of(const RunLog& run) {
 }
 
 /// Returns JSON that is safe inside a script element: every "<" is escaped.
-std::string script_json(const OrderedJson& value) {
-  const std::string text = compact_json(value);
+std::string script_json(const JsonText& value) {
+  const std::string text = value.dump();
   std::string safe;
   safe.reserve(text.size());
   for (const char c : text) c == '<' ? safe += "\\u003c" : safe += c;
@@ -88,7 +89,7 @@ void replace_placeholder(std::string& page, std::string_view mark, std::string_v
 }  // namespace
 
 std::string report_page(const std::vector<RunLog>& runs) {
-  OrderedJson data = OrderedJson::array();
+  JsonText data = JsonText::array();
   for (const RunLog& run : runs) data.push_back(json_of(run));
   const ReportAssets& assets = report_assets();
   std::string page(assets.page);

@@ -3,11 +3,10 @@
 #pragma once
 
 #include <cstdint>
-#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
 
-#include "megatron/base/json.h"
+#include "megatron/base/json_fwd.h"
 #include "megatron/models/hf/config_reader.h"
 #include "megatron/models/hf/hf_config.h"
 

@@ -1,10 +1,9 @@
 // The text and JSON of `megatron hang-report`.
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <set>
 
 #include "megatron/base/format.h"
-#include "megatron/base/json.h"
+#include "megatron/base/json_text.h"
 #include "megatron/parallel/failure/dump_analysis.h"
 #include "megatron/parallel/rank_list.h"
 #include "megatron/parallel/rendezvous/rank_record.h"
@@ -151,8 +150,7 @@ std::string hang_report_text(const std::vector<RankDump>& dumps, const HangAnaly
 }
 
 std::string hang_report_json(const std::vector<RankDump>& dumps, const HangAnalysis& analysis) {
-  OrderedJson ranks = OrderedJson::array(), blocked = OrderedJson::array(),
-              different = OrderedJson::array();
+  JsonText ranks = JsonText::array(), blocked = JsonText::array(), different = JsonText::array();
   for (const RankDump& dump : dumps)
     ranks.push_back(
         {{"rank", dump.rank},
@@ -179,17 +177,18 @@ std::string hang_report_json(const std::vector<RankDump>& dumps, const HangAnaly
         {{"difference", call.difference},
          {"number", call.call.group_number},
          {"group", call.group.ranks},
-         {"ranks", {call.rank, call.other_rank}},
-         {"calls", {describe_with_place(call.call), describe_with_place(call.other)}},
-         {"tensors", {tensor_text(call.call), tensor_text(call.other)}}});
-  const OrderedJson report{{"reason", dumps.front().reason},
-                           {"culprits", analysis.culprits},
-                           {"without_report", analysis.without_dump},
-                           {"unreadable", analysis.unreadable},
-                           {"different", different},
-                           {"blocked", blocked},
-                           {"ranks", ranks}};
-  return compact_json(report) + "\n";
+         {"ranks", JsonText::array({call.rank, call.other_rank})},
+         {"calls",
+          JsonText::array({describe_with_place(call.call), describe_with_place(call.other)})},
+         {"tensors", JsonText::array({tensor_text(call.call), tensor_text(call.other)})}});
+  const JsonText report{{"reason", dumps.front().reason},
+                        {"culprits", analysis.culprits},
+                        {"without_report", analysis.without_dump},
+                        {"unreadable", analysis.unreadable},
+                        {"different", different},
+                        {"blocked", blocked},
+                        {"ranks", ranks}};
+  return report.dump() + "\n";
 }
 
 }  // namespace megatron

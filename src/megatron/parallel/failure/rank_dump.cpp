@@ -9,6 +9,7 @@
 #include "megatron/base/error.h"
 #include "megatron/base/files.h"
 #include "megatron/base/json.h"
+#include "megatron/base/json_text.h"
 
 namespace megatron {
 namespace {
@@ -26,7 +27,7 @@ std::optional<std::int64_t> rank_in(std::string_view name) {
   return error == std::errc() && read == end ? std::optional(rank) : std::nullopt;
 }
 
-OrderedJson call_json(const CallRecord& call) {
+JsonText call_json(const CallRecord& call) {
   return {{"number", call.number},
           {"group", call.group},
           {"group_number", call.group_number},
@@ -44,20 +45,19 @@ OrderedJson call_json(const CallRecord& call) {
 }
 
 /// Returns ranks as runs [first, count, stride], so that a group of thousands is one entry.
-OrderedJson runs_json(const std::vector<std::int64_t>& ranks) {
-  OrderedJson runs = OrderedJson::array();
+JsonText runs_json(const std::vector<std::int64_t>& ranks) {
+  JsonText runs = JsonText::array();
   for (std::size_t begin = 0, end = 0; begin < ranks.size(); begin = end) {
     end = begin + 1;
     const std::int64_t stride = end < ranks.size() ? ranks[end] - ranks[begin] : 1;
     while (end < ranks.size() && ranks[end] - ranks[end - 1] == stride) ++end;
-    runs.push_back({ranks[begin], end - begin, stride});
+    runs.push_back(JsonText::array({ranks[begin], end - begin, stride}));
   }
   return runs;
 }
 
-OrderedJson dump_json(const RankDump& dump) {
-  OrderedJson calls = OrderedJson::array(), groups = OrderedJson::object(),
-              threads = OrderedJson::array();
+JsonText dump_json(const RankDump& dump) {
+  JsonText calls = JsonText::array(), groups = JsonText::object(), threads = JsonText::array();
   for (const CallRecord& call : dump.calls) calls.push_back(call_json(call));
   for (const auto& [group, members] : dump.groups)
     groups[group] = {{"axis", members.axis}, {"ranks", runs_json(members.ranks)}};
@@ -155,8 +155,7 @@ fs::path dump_path(const fs::path& folder, std::int64_t rank) {
 
 void write_dump(const fs::path& path, const RankDump& dump) {
   megatron::create_directories(path.parent_path());
-  write_file_atomically(
-      path, dump_json(dump).dump(1, ' ', false, OrderedJson::error_handler_t::replace) + "\n");
+  write_file_atomically(path, dump_json(dump).dump(1) + "\n");
 }
 
 RankDump read_dump(const fs::path& path) {

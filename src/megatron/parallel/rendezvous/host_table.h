@@ -3,12 +3,11 @@
 #pragma once
 
 #include <cstdint>
-#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
 #include "megatron/base/cpu_affinity.h"
-#include "megatron/base/json.h"
+#include "megatron/base/json_fwd.h"
 #include "megatron/parallel/rendezvous/rank_record.h"
 
 namespace megatron {

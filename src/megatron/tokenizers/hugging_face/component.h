@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "megatron/base/json.h"
+#include "megatron/base/json_fwd.h"
 
 namespace megatron::hugging_face {
 

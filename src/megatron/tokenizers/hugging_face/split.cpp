@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "megatron/base/error.h"
+#include "megatron/base/json.h"
 #include "megatron/tokenizers/unicode.h"
 
 namespace megatron::hugging_face {

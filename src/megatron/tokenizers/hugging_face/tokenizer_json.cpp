@@ -10,6 +10,7 @@
 #include "megatron/base/error.h"
 #include "megatron/base/files.h"
 #include "megatron/base/huge_pages.h"
+#include "megatron/base/json.h"
 #include "megatron/tokenizers/hugging_face/json_number.h"
 
 namespace megatron::hugging_face {

@@ -7,7 +7,7 @@
 #include <optional>
 #include <vector>
 
-#include "megatron/base/json.h"
+#include "megatron/base/json_fwd.h"
 #include "megatron/tokenizers/bpe.h"
 #include "megatron/tokenizers/vocabulary.h"
 

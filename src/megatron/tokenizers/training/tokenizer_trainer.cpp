@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "megatron/base/error.h"
+#include "megatron/base/json_text.h"
 #include "megatron/tokenizers/byte_level.h"
 #include "megatron/tokenizers/training/bpe_trainer.h"
 #include "megatron/tokenizers/training/trained_files.h"
@@ -58,7 +59,7 @@ UnigramTrainerOptions unigram_options(const TokenizerTrainerOptions& options, st
 }
 
 /// Returns JSON without the order of its keys.
-Json unordered(const OrderedJson& json) { return Json::parse(json.dump()); }
+Json unordered(const JsonText& json) { return Json::parse(json.dump()); }
 
 }  // namespace
 

@@ -3,8 +3,9 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
-#include <nlohmann/json.hpp>
 #include <string_view>
+
+#include "megatron/base/json_text.h"
 
 namespace megatron {
 namespace {
@@ -24,10 +25,10 @@ constexpr std::array kRoles{
     Role{"mask_token", {"[MASK]", "<mask>", "", ""}},
 };
 
-std::string quoted(const std::string& text) { return OrderedJson(text).dump(); }
+std::string quoted(const std::string& text) { return JsonText(text).dump(); }
 
 /// Returns JSON as serde writes it: an indentation of two spaces, after `depth` levels.
-std::string indented(const OrderedJson& value, int depth) {
+std::string indented(const JsonText& value, int depth) {
   std::string text = value.dump(2);
   const std::string margin = "\n" + std::string(static_cast<std::size_t>(2 * depth), ' ');
   for (std::size_t at = text.find('\n'); at != std::string::npos;
@@ -51,14 +52,14 @@ void append_list(std::string& out, char open, char close, std::size_t size, int 
   out += close;
 }
 
-void append_field(std::string& out, std::string_view name, const OrderedJson& value, int depth) {
+void append_field(std::string& out, std::string_view name, const JsonText& value, int depth) {
   const std::string margin(static_cast<std::size_t>(2 * depth), ' ');
   out.append(margin).append("\"").append(name).append("\": ");
   out += indented(value, depth) + ",\n";
 }
 
 /// Returns the fields before "model".
-std::string stages(const TokenizerTrainerOptions& options, const OrderedJson& added_tokens) {
+std::string stages(const TokenizerTrainerOptions& options, const JsonText& added_tokens) {
   std::string out = "{\n";
   append_field(out, "version", "1.0", 1);
   append_field(out, "truncation", nullptr, 1);
@@ -72,13 +73,13 @@ std::string stages(const TokenizerTrainerOptions& options, const OrderedJson& ad
 }
 
 template <class IdOf>
-OrderedJson added_tokens(const TokenizerTrainerOptions& options, const IdOf& id_of) {
+JsonText added_tokens(const TokenizerTrainerOptions& options, const IdOf& id_of) {
   std::vector<std::pair<std::int64_t, std::string>> tokens;
   for (const std::string& token : *options.special_tokens) tokens.emplace_back(id_of(token), token);
   std::ranges::sort(tokens);
   const auto same = std::ranges::unique(tokens);
   tokens.erase(same.begin(), same.end());
-  OrderedJson list = OrderedJson::array();
+  JsonText list = JsonText::array();
   for (const auto& [id, token] : tokens)
     list.push_back({{"id", id},
                     {"content", token},
@@ -154,7 +155,7 @@ std::string tokenizer_json(const TokenizerTrainerOptions& options, const Trained
   std::string out = stages(options, added_tokens(options, id_of));
   out += "  \"model\": {\n";
   append_field(out, "type", "Unigram", 2);
-  append_field(out, "unk_id", model.unk_id ? OrderedJson(*model.unk_id) : OrderedJson(nullptr), 2);
+  append_field(out, "unk_id", model.unk_id, 2);
   out += "    \"vocab\": ";
   append_list(out, '[', ']', model.pieces.size(), 2, [&](std::size_t i) {
     append_list(out, '[', ']', 2, 3, [&](std::size_t part) {
@@ -165,14 +166,15 @@ std::string tokenizer_json(const TokenizerTrainerOptions& options, const Trained
 }
 
 std::string tokenizer_config_json(const TokenizerTrainerOptions& options) {
-  OrderedJson config = {{"tokenizer_class", "PreTrainedTokenizerFast"}};
+  JsonText config = {{"tokenizer_class", "PreTrainedTokenizerFast"}};
   std::vector<std::string> tokens = *options.special_tokens;
   if (!options.unk_token.empty()) tokens.push_back(options.unk_token);
   for (const Role& role : kRoles)
     for (const std::string_view usual : role.tokens)
-      if (!config.contains(role.name) && !usual.empty() &&
-          std::ranges::find(tokens, usual) != tokens.end())
-        config[std::string(role.name)] = usual;
+      if (!usual.empty() && std::ranges::find(tokens, usual) != tokens.end()) {
+        config[role.name] = usual;
+        break;
+      }
   config["clean_up_tokenization_spaces"] = false;
   config["model_max_length"] = 1000000000000000000;
   return config.dump(2) + "\n";

@@ -1,11 +1,11 @@
 #include "megatron/tokenizers/training/trainer_options.h"
 
 #include <array>
-#include <nlohmann/json.hpp>
 #include <string_view>
 #include <utility>
 
 #include "megatron/base/error.h"
+#include "megatron/base/json_text.h"
 #include "megatron/tokenizers/patterns.h"
 
 namespace megatron {
@@ -24,21 +24,21 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 3> kTypes{{
     {"whitespace-split", "WhitespaceSplit"},
 }};
 
-OrderedJson byte_level(bool use_regex) {
+JsonText byte_level(bool use_regex) {
   return {{"type", "ByteLevel"},
           {"add_prefix_space", false},
           {"trim_offsets", true},
           {"use_regex", use_regex}};
 }
 
-OrderedJson metaspace() {
+JsonText metaspace() {
   return {{"type", "Metaspace"},
           {"replacement", "\u2581"},
           {"prepend_scheme", "always"},
           {"split", true}};
 }
 
-OrderedJson bert_normalizer(bool lowercase) {
+JsonText bert_normalizer(bool lowercase) {
   return {{"type", "BertNormalizer"},
           {"clean_text", true},
           {"handle_chinese_chars", true},
@@ -47,12 +47,12 @@ OrderedJson bert_normalizer(bool lowercase) {
 }
 
 /// The normalizer of the package's SentencePieceUnigramTokenizer.
-OrderedJson sentencepiece_normalizer() {
-  const OrderedJson spaces = {
+JsonText sentencepiece_normalizer() {
+  const JsonText spaces = {
       {"type", "Replace"}, {"pattern", {{"Regex", " {2,}"}}}, {"content", " "}};
   return {{"type", "Sequence"},
-          {"normalizers", OrderedJson::array({OrderedJson{{"type", "Nmt"}},
-                                              OrderedJson{{"type", "NFKC"}}, spaces})}};
+          {"normalizers",
+           JsonText::array({JsonText{{"type", "Nmt"}}, JsonText{{"type", "NFKC"}}, spaces})}};
 }
 
 }  // namespace
@@ -78,7 +78,7 @@ TokenizerTrainerOptions with_defaults(TokenizerTrainerOptions options) {
   return options;
 }
 
-OrderedJson normalizer_component(const TokenizerTrainerOptions& options) {
+JsonText normalizer_component(const TokenizerTrainerOptions& options) {
   const std::string& name = options.normalizer;
   if (name == "none") return nullptr;
   if (name == "nfc") return {{"type", "NFC"}};
@@ -90,7 +90,7 @@ OrderedJson normalizer_component(const TokenizerTrainerOptions& options) {
                    "give none, nfc, nfkc, lowercase, bert, bert-cased or sentencepiece"});
 }
 
-OrderedJson pre_tokenizer_component(const TokenizerTrainerOptions& options) {
+JsonText pre_tokenizer_component(const TokenizerTrainerOptions& options) {
   const bool is_byte_level = options.model == TrainedModel::byte_bpe;
   const std::string& name = options.pre_tokenizer;
   if (name == "gpt2" && is_byte_level) return byte_level(true);
@@ -110,15 +110,15 @@ OrderedJson pre_tokenizer_component(const TokenizerTrainerOptions& options) {
          is_byte_level ? "give gpt2, llama3, qwen, cl100k, o200k, tekken or a regular expression"
                        : "give bert, whitespace, whitespace-split, metaspace, none, the name of a "
                          "pattern (gpt2, llama3, …) or a regular expression"});
-  OrderedJson split = {{"type", "Split"},
-                       {"pattern", {{"Regex", pattern}}},
-                       {"behavior", "Isolated"},
-                       {"invert", false}};
+  JsonText split = {{"type", "Split"},
+                    {"pattern", {{"Regex", pattern}}},
+                    {"behavior", "Isolated"},
+                    {"invert", false}};
   if (!is_byte_level) return split;
-  return {{"type", "Sequence"}, {"pretokenizers", OrderedJson::array({split, byte_level(false)})}};
+  return {{"type", "Sequence"}, {"pretokenizers", JsonText::array({split, byte_level(false)})}};
 }
 
-OrderedJson decoder_component(const TokenizerTrainerOptions& options) {
+JsonText decoder_component(const TokenizerTrainerOptions& options) {
   if (options.model == TrainedModel::byte_bpe)
     return {{"type", "ByteLevel"},
             {"add_prefix_space", true},
@@ -127,7 +127,7 @@ OrderedJson decoder_component(const TokenizerTrainerOptions& options) {
   if (options.model == TrainedModel::wordpiece)
     return {
         {"type", "WordPiece"}, {"prefix", options.continuing_subword_prefix}, {"cleanup", true}};
-  return options.pre_tokenizer == "metaspace" ? metaspace() : OrderedJson(nullptr);
+  return options.pre_tokenizer == "metaspace" ? metaspace() : JsonText(nullptr);
 }
 
 }  // namespace megatron

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "megatron/base/json.h"
+#include "megatron/base/json_text.h"
 
 namespace megatron {
 
@@ -44,8 +44,8 @@ TokenizerTrainerOptions with_defaults(TokenizerTrainerOptions options);
 
 /// Return the components of tokenizer.json that the options name. Throw a UserError for names that
 /// do not exist or do not fit the model.
-OrderedJson normalizer_component(const TokenizerTrainerOptions& options);
-OrderedJson pre_tokenizer_component(const TokenizerTrainerOptions& options);
-OrderedJson decoder_component(const TokenizerTrainerOptions& options);
+JsonText normalizer_component(const TokenizerTrainerOptions& options);
+JsonText pre_tokenizer_component(const TokenizerTrainerOptions& options);
+JsonText decoder_component(const TokenizerTrainerOptions& options);
 
 }  // namespace megatron

@@ -1,7 +1,5 @@
 #include "megatron/tokenizers/training/word_counter.h"
 
-#include <nlohmann/json.hpp>
-
 #include "megatron/tokenizers/byte_level.h"
 
 namespace megatron {

@@ -4,7 +4,7 @@
 #include <memory>
 #include <string_view>
 
-#include "megatron/base/json.h"
+#include "megatron/base/json_fwd.h"
 #include "megatron/tokenizers/hugging_face/normalizer.h"
 #include "megatron/tokenizers/hugging_face/pre_tokenizer.h"
 #include "megatron/tokenizers/training/word_counts.h"

@@ -3,12 +3,11 @@
 #include <algorithm>
 #include <array>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <set>
 #include <vector>
 
 #include "megatron/base/format.h"
-#include "megatron/base/json.h"
+#include "megatron/base/json_text.h"
 
 namespace megatron {
 namespace {
@@ -183,19 +182,19 @@ std::string check_report(const ScaledRun& scaled, const LayoutCheckResult& resul
 }
 
 std::string check_json(const ScaledRun& scaled, const LayoutCheckResult& result) {
-  OrderedJson json{{"agrees", result.agrees()},
-                   {"world_size", result.world_size},
-                   {"num_compared", result.num_compared},
-                   {"num_different", result.differences.size()},
-                   {"largest_relative_of_equal", result.largest_relative},
-                   {"loss", result.loss},
-                   {"seconds", result.seconds}};
-  json["scaled"] = OrderedJson::object();
+  JsonText json{{"agrees", result.agrees()},
+                {"world_size", result.world_size},
+                {"num_compared", result.num_compared},
+                {"num_different", result.differences.size()},
+                {"largest_relative_of_equal", result.largest_relative},
+                {"loss", result.loss},
+                {"seconds", result.seconds}};
+  json["scaled"] = JsonText::object();
   for (const ScaledSize& size : scaled.sizes)
     json["scaled"][size.flag] = {{"from", size.from}, {"to", size.to}};
   json["left_out"] = scaled.left_out;
-  json["not_compared"] = result.not_compared;
-  json["differences"] = OrderedJson::array();
+  json["not_compared"] = std::vector(result.not_compared.begin(), result.not_compared.end());
+  json["differences"] = JsonText::array();
   for (const FoundDifference& one : result.differences)
     json["differences"].push_back({{"kind", name_of(one.kind)},
                                    {"name", one.name},
@@ -204,7 +203,7 @@ std::string check_json(const ScaledRun& scaled, const LayoutCheckResult& result)
                                    {"at", one.worst.at},
                                    {"found", one.worst.found},
                                    {"expected", one.worst.expected}});
-  json["on_no_rank"] = OrderedJson::array();
+  json["on_no_rank"] = JsonText::array();
   for (const Gap& gap : result.gaps)
     json["on_no_rank"].push_back({{"kind", name_of(gap.kind)},
                                   {"name", gap.name},

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <charconv>
 #include <fstream>
-#include <nlohmann/json.hpp>
 #include <sstream>
 #include <utility>
 
@@ -203,7 +202,7 @@ std::vector<MemoryTable> gather_memory_tables(const Axis& world, c10::Device dev
                                               const MemoryTable& mine) {
   std::vector<MemoryTable> tables;
   for (const std::string& text : gather_strings({world, device}, memory_json(mine).dump()))
-    tables.push_back(memory_table_of(parse_json(text, "the memory of a rank")));
+    tables.push_back(memory_table_of(text));
   return tables;
 }
 

@@ -7,9 +7,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <nlohmann/json.hpp>
 
 #include "megatron/base/format.h"
+#include "megatron/base/json_text.h"
 #include "megatron/parallel/collectives.h"
 #include "megatron/parallel/object_collectives.h"
 
@@ -141,13 +141,14 @@ std::string per_layer_norms_text(const PerLayerNorms& table, std::int64_t iterat
   return text;
 }
 
-OrderedJson per_layer_norms_json(const PerLayerNorms& table) {
-  OrderedJson parameters = OrderedJson::object();
+JsonText per_layer_norms_json(const PerLayerNorms& table) {
+  JsonText parameters = JsonText::object(), activations = JsonText::object();
   for (const ParameterNorms& norms : table.parameters)
     parameters[norms.name] = {{"weight", norms.weight},
                               {"gradient", norms.gradient},
                               {"update_ratio", ratio(norms.update, norms.weight)}};
-  return {{"parameters", parameters}, {"activation_rms", table.activation_rms}};
+  for (const auto& [layer, rms] : table.activation_rms) activations[layer] = rms;
+  return {{"parameters", parameters}, {"activation_rms", activations}};
 }
 
 }  // namespace megatron

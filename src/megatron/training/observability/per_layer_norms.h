@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "megatron/base/json.h"
+#include "megatron/base/json_text.h"
 #include "megatron/models/model.h"
 #include "megatron/optimizer/optimizer.h"
 #include "megatron/params/param_store.h"
@@ -63,6 +63,6 @@ std::string per_layer_norms_text(const PerLayerNorms& table, std::int64_t iterat
 
 /// Returns {"parameters": {name: {"weight", "gradient", "update_ratio"}}, "activation_rms": {unit:
 /// x}}.
-OrderedJson per_layer_norms_json(const PerLayerNorms& table);
+JsonText per_layer_norms_json(const PerLayerNorms& table);
 
 }  // namespace megatron

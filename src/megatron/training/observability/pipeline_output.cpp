@@ -1,7 +1,6 @@
-#include <nlohmann/json.hpp>
 
 #include "megatron/base/format.h"
-#include "megatron/base/json.h"
+#include "megatron/base/json_text.h"
 #include "megatron/parallel/rank.h"
 #include "megatron/pipeline/trace/pipeline_report.h"
 #include "megatron/schedules/timeline.h"
@@ -29,17 +28,17 @@ std::string row(const std::string& name, const StageTimeBreakdown& share) {
                 100 * share.predicted_bubble());
 }
 
-OrderedJson json_of(const StageTimeBreakdown& share) {
+JsonText json_of(const StageTimeBreakdown& share) {
   return {{"forward_ms", share.forward_s * kMs},         {"backward_ms", share.backward_s * kMs},
           {"weight_gradient_ms", share.weight_s * kMs},  {"busy_ms", share.busy_s * kMs},
           {"waited_ms", share.waited_s * kMs},           {"bubble", share.bubble()},
           {"predicted_bubble", share.predicted_bubble()}};
 }
 
-OrderedJson world_json(const PipelineReport& report, const std::vector<RankTrace>& ranks) {
-  OrderedJson rows = OrderedJson::array();
+JsonText world_json(const PipelineReport& report, const std::vector<RankTrace>& ranks) {
+  JsonText rows = JsonText::array();
   for (const RankTrace& rank : ranks) {
-    OrderedJson one{
+    JsonText one{
         {"rank", rank.rank}, {"pp", rank.pp}, {"dp", rank.dp}, {"cp", rank.cp}, {"tp", rank.tp}};
     one.update(json_of(report.world[static_cast<std::size_t>(rank.rank)]));
     rows.push_back(std::move(one));
@@ -47,8 +46,8 @@ OrderedJson world_json(const PipelineReport& report, const std::vector<RankTrace
   return rows;
 }
 
-OrderedJson json_of(const ContextReport& context) {
-  OrderedJson rows = OrderedJson::array();
+JsonText json_of(const ContextReport& context) {
+  JsonText rows = JsonText::array();
   for (const ContextTimes& times : context.ranks)
     rows.push_back({{"rank", times.rank},
                     {"cp", times.cp},
@@ -118,21 +117,21 @@ std::string pipeline_table(const PipelineReport& report) {
 
 std::string summary_json(const PipelineReport& report, const std::vector<RankTrace>& ranks,
                          const std::optional<ContextReport>& context) {
-  OrderedJson stages = OrderedJson::array();
+  JsonText stages = JsonText::array();
   for (const StageTimeBreakdown& share : report.stages) stages.push_back(json_of(share));
-  OrderedJson json{{"schedule", report.schedule},
-                   {"pipeline_ranks", report.num_ranks},
-                   {"chunks", report.num_chunks},
-                   {"microbatches", report.num_microbatches},
-                   {"first_iteration", report.first_iteration},
-                   {"last_iteration", report.last_iteration},
-                   {"clock_accuracy_ms", report.clock_accuracy_s * kMs},
-                   {"makespan_ms", report.makespan_s * kMs},
-                   {"predicted_makespan_ms", report.predicted_makespan_s * kMs},
-                   {"bubble", report.total_bubble},
-                   {"predicted_bubble", report.predicted_total_bubble},
-                   {"by_pipeline_rank", stages},
-                   {"by_rank", world_json(report, ranks)}};
+  JsonText json{{"schedule", report.schedule},
+                {"pipeline_ranks", report.num_ranks},
+                {"chunks", report.num_chunks},
+                {"microbatches", report.num_microbatches},
+                {"first_iteration", report.first_iteration},
+                {"last_iteration", report.last_iteration},
+                {"clock_accuracy_ms", report.clock_accuracy_s * kMs},
+                {"makespan_ms", report.makespan_s * kMs},
+                {"predicted_makespan_ms", report.predicted_makespan_s * kMs},
+                {"bubble", report.total_bubble},
+                {"predicted_bubble", report.predicted_total_bubble},
+                {"by_pipeline_rank", stages},
+                {"by_rank", world_json(report, ranks)}};
   if (context) json["context_parallelism"] = json_of(*context);
   return json.dump(2) + "\n";
 }

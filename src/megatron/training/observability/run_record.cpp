@@ -4,8 +4,8 @@
 
 #include <cmath>
 #include <fstream>
-#include <nlohmann/json.hpp>
 
+#include "megatron/base/json_text.h"
 #include "megatron/base/machine.h"
 #include "megatron/config/print_config.h"
 #include "megatron/parallel/object_collectives.h"
@@ -48,9 +48,9 @@ std::int64_t num_model_parameters(const ParamStore& weights) {
 
 }  // namespace
 
-OrderedJson run_record(const TrainingPlan& plan, const TrainingState& state,
-                       const std::vector<SplitShare>& data) {
-  OrderedJson settings = OrderedJson::object();
+JsonText run_record(const TrainingPlan& plan, const TrainingState& state,
+                    const std::vector<SplitShare>& data) {
+  JsonText settings = JsonText::object();
   for (const auto& [name, value] : argument_values(plan.settings)) settings[name] = value;
   return {{"iteration", state.progress.iteration},
           {"run",

@@ -2,7 +2,7 @@
 // shows it.
 #pragma once
 
-#include "megatron/base/json.h"
+#include "megatron/base/json_text.h"
 #include "megatron/datasets/data_report.h"
 #include "megatron/training/loop/training_plan.h"
 #include "megatron/training/loop/training_state.h"
@@ -12,7 +12,7 @@ namespace megatron {
 /// Returns {"iteration": …, "run": {"started": …, "machine": …, "parameters": …, "settings": {…}}}.
 /// Setting values are text in Python's notation; "parameters" counts the whole model. Collective
 /// over the model's ranks.
-OrderedJson run_record(const TrainingPlan& plan, const TrainingState& state,
-                       const std::vector<SplitShare>& data);
+JsonText run_record(const TrainingPlan& plan, const TrainingState& state,
+                    const std::vector<SplitShare>& data);
 
 }  // namespace megatron

@@ -1,10 +1,10 @@
 #include "megatron/training/observability/step_reporter.h"
 
 #include <array>
-#include <nlohmann/json.hpp>
 #include <ostream>
 
 #include "megatron/base/format.h"
+#include "megatron/base/json_text.h"
 #include "megatron/config/checkpoint_config.h"
 #include "megatron/config/logger_config.h"
 #include "megatron/config/optimizer_config.h"
@@ -92,7 +92,7 @@ StepReporter::StepReporter(const TrainingPlan& plan, const TrainingState& state,
 }
 
 void StepReporter::open_metrics(const TrainingServices& services) {
-  const OrderedJson record = run_record(plan_, state_, services.data.shares);
+  const JsonText record = run_record(plan_, state_, services.data.shares);
   if (plan_.rank.index != 0) return;
   metrics_.emplace(metrics_folder(plan_.settings), state_.progress.iteration,
                    existing_metrics(plan_, state_.progress));
@@ -146,7 +146,7 @@ void StepReporter::close() {
 void StepReporter::write(const auto& metrics, const PerLayerNorms* norms,
                          std::span<const MemoryTable> memory) {
   if (metrics_) {
-    OrderedJson line = json_line(metrics);
+    JsonText line = json_line(metrics);
     if (norms != nullptr) line["layer_norms"] = per_layer_norms_json(*norms);
     for (const MemoryTable& rank : memory) line["memory_of_ranks"].push_back(memory_json(rank));
     metrics_->write(line);

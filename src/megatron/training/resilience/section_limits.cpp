@@ -8,6 +8,7 @@
 #include "megatron/base/files.h"
 #include "megatron/base/format.h"
 #include "megatron/base/json.h"
+#include "megatron/base/json_text.h"
 #include "megatron/config/fault_tolerance_config.h"
 
 namespace megatron {
@@ -112,21 +113,18 @@ void read_calculated_limits(const fs::path& path, SectionLimits& limits) {
 }
 
 void write_calculated_limits(const fs::path& path, const SectionLimits& limits) {
-  const auto value = [](const std::optional<double>& seconds) {
-    return seconds ? OrderedJson(*seconds) : OrderedJson(nullptr);
-  };
-  OrderedJson seconds = OrderedJson::object();
+  JsonText seconds = JsonText::object();
   std::vector<std::string> calculated;
   for (std::size_t i = 0; i < kRunSectionNames.size(); ++i) {
-    seconds[kRunSectionNames[i]] = value(limits.seconds[i]);
+    seconds[kRunSectionNames[i]] = limits.seconds[i];
     if (limits.is_calculated[i]) calculated.emplace_back(kRunSectionNames[i]);
   }
   std::ranges::sort(calculated);
-  const OrderedJson sections = {{kSection, seconds},
-                                {kOutside, value(limits.seconds[kOutOfSection])},
-                                {kCalculated, calculated},
-                                {kOutsideIsCalculated, limits.is_calculated[kOutOfSection]}};
-  const OrderedJson state = {
+  const JsonText sections = {{kSection, seconds},
+                             {kOutside, limits.seconds[kOutOfSection]},
+                             {kCalculated, calculated},
+                             {kOutsideIsCalculated, limits.is_calculated[kOutOfSection]}};
+  const JsonText state = {
       {kCurrent, {{kSection, sections}}},
       {kLoad,
        {{kWorldSize, limits.load.world_size}, {kMicrobatches, limits.load.num_microbatches}}}};

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "megatron/base/json.h"
+#include "megatron/base/json_fwd.h"
 #include "megatron/optimizer/param_scheduler.h"
 
 namespace megatron {

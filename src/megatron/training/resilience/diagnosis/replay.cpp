@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <nlohmann/json.hpp>
 
 #include "megatron/base/error.h"
 #include "megatron/base/format.h"
+#include "megatron/base/json_text.h"
 #include "megatron/checkpoint/checkpoint.h"
 #include "megatron/checkpoint/slice_math.h"
 #include "megatron/models/architecture.h"
@@ -84,17 +84,17 @@ std::string loss_text(double loss) {
   return std::isinf(loss) ? "infinite" : format("%.6E", loss);
 }
 
-OrderedJson to_json(const TensorStatistics& statistics) {
-  OrderedJson json = {{"shape", statistics.shape},
-                      {"rms", statistics.rms},
-                      {"max_abs", statistics.max_abs},
-                      {"num_nan", statistics.num_nan},
-                      {"num_inf", statistics.num_inf}};
+JsonText to_json(const TensorStatistics& statistics) {
+  JsonText json = {{"shape", statistics.shape},
+                   {"rms", statistics.rms},
+                   {"max_abs", statistics.max_abs},
+                   {"num_nan", statistics.num_nan},
+                   {"num_inf", statistics.num_inf}};
   if (!statistics.first_bad.empty()) json["first_bad"] = statistics.first_bad;
   return json;
 }
 
-OrderedJson to_json(const FirstBadOp& bad, const Microbatch& microbatch) {
+JsonText to_json(const FirstBadOp& bad, const Microbatch& microbatch) {
   std::vector<std::int64_t> ordinals;
   for (const std::int64_t row : bad.samples)
     ordinals.push_back(sample_of_ordinal(microbatch.sample_ordinals[row].item<std::int64_t>()));
@@ -104,7 +104,7 @@ OrderedJson to_json(const FirstBadOp& bad, const Microbatch& microbatch) {
           {"what", bad.what},
           {"statistics", to_json(bad.statistics)},
           {"sample_ordinals", ordinals},
-          {"before", bad.before ? to_json(*bad.before) : OrderedJson(nullptr)}};
+          {"before", bad.before ? to_json(*bad.before) : JsonText(nullptr)}};
 }
 
 }  // namespace
@@ -150,14 +150,13 @@ std::string replay_table(const Replay& replay) {
   return text + explain(replay.trace, *replay.weights, batch.microbatch) + "\n";
 }
 
-OrderedJson replay_json(const Replay& replay) {
+JsonText replay_json(const Replay& replay) {
   const SavedBatch& batch = replay.batch;
-  OrderedJson ops = OrderedJson::array();
+  JsonText ops = JsonText::array();
   for (const OpRecord& record : replay.trace.ops) {
-    ops.push_back(
-        {{"op", record.op},
-         {"output", to_json(record.output)},
-         {"gradient", record.gradient ? to_json(*record.gradient) : OrderedJson(nullptr)}});
+    ops.push_back({{"op", record.op},
+                   {"output", to_json(record.output)},
+                   {"gradient", record.gradient ? to_json(*record.gradient) : JsonText(nullptr)}});
   }
   return {{"iteration", batch.iteration},
           {"microbatch", batch.index + 1},
@@ -166,7 +165,7 @@ OrderedJson replay_json(const Replay& replay) {
           {"tokens", replay.trace.tokens},
           {"ops", ops},
           {"first_bad", replay.trace.first_bad ? to_json(*replay.trace.first_bad, batch.microbatch)
-                                               : OrderedJson(nullptr)},
+                                               : JsonText(nullptr)},
           {"cause", batch.cause}};
 }
 

@@ -5,7 +5,7 @@
 #include <memory>
 #include <string>
 
-#include "megatron/base/json.h"
+#include "megatron/base/json_text.h"
 #include "megatron/config/replay_options.h"
 #include "megatron/training/resilience/diagnosis/op_trace.h"
 #include "megatron/training/resilience/diagnosis/saved_batch.h"
@@ -30,6 +30,6 @@ std::string replay_table(const Replay& replay);
 
 /// Returns {"iteration", "microbatch", "loss", "ops": [{"op", "shape", "output": {…}, "gradient":
 /// {…} or null}], "first_bad": {…} or null, …}.
-OrderedJson replay_json(const Replay& replay);
+JsonText replay_json(const Replay& replay);
 
 }  // namespace megatron

@@ -7,6 +7,7 @@
 
 #include "megatron/base/error.h"
 #include "megatron/base/exit_codes.h"
+#include "megatron/base/json.h"
 
 namespace megatron {
 namespace {
@@ -261,12 +262,12 @@ void RerunStateMachine::track(RerunStatus status, double result, const std::stri
       {.iteration = iteration_, .status = status, .result = result, .message = message});
 }
 
-Json RerunStateMachine::to_json() const {
-  if (state_ != RerunState::will_rerun_from_checkpoint) return nullptr;
+JsonValue RerunStateMachine::to_json() const {
+  if (state_ != RerunState::will_rerun_from_checkpoint) return {};
   Json largest = Json::object();
   for (const auto& [context, seen] : largest_)
     largest[context] = {{"count", seen.count}, {"value", seen.value}};
-  return {
+  return Json{
       {"iteration", iteration_},
       {"failed_message", failed_.message},
       {"failed_sequence", failed_.sequence},

@@ -74,7 +74,7 @@ class RerunStateMachine {
   bool injects_errors() const { return injector_.is_on(); }
 
   /// Returns the state to checkpoint; null when no step must run again.
-  Json to_json() const;
+  JsonValue to_json() const;
   /// Restores the state from a checkpoint; null means none. UserError naming `source` when it is
   /// damaged.
   void restore(const Json& json, const std::string& source);
