@@ -2,11 +2,14 @@
 // into stages.
 #include "megatron/pipeline/run_schedule.h"
 
+#include <ATen/ops/equal.h>
+#include <ATen/ops/full.h>
 #include <gtest/gtest.h>
 
 #include <atomic>
 #include <stdexcept>
 
+#include "megatron/params/param_store.h"
 #include "pipeline/staged_gpt.h"
 #include "support/gradient_check.h"
 
