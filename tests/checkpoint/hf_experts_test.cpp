@@ -1,6 +1,11 @@
 // Hugging Face directories of models with experts. The values are those of index arithmetic on the
 // global tensors.
-#include <ATen/Functions.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>

@@ -3,7 +3,6 @@
 //
 // The fast set loads each layout's checkpoint at two others; MEGATRON_TEST_LAYOUTS=all loads it at
 // all others.
-#include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

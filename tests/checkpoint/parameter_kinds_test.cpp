@@ -1,6 +1,10 @@
 // Checkpoints of parameters that are not trained: frozen weights have no optimizer state, and the
 // state of a layer is saved beside the weights.
-#include <ATen/ATen.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/ones.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,6 +1,8 @@
 #include "megatron/checkpoint/piece_slices.h"
 
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/empty.h>
 #include <gtest/gtest.h>
 
 #include "megatron/checkpoint/tensor_bytes.h"

@@ -1,6 +1,7 @@
 // Checkpoints of runs in 16 bits: main weights and loss scale are restored, and any precision loads
 // any other.
 #include <ATen/ops/equal.h>
+#include <ATen/ops/rand_like.h>
 #include <ATen/ops/zeros.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

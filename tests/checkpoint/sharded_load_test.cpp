@@ -1,6 +1,10 @@
 // A tensor written by any number of ranks loads on any other number. The values are compared with
 // index arithmetic on the global tensor.
-#include <ATen/Functions.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>

@@ -2,6 +2,8 @@
 // says so: with probabilities that sum to 1, and copies or all parts of one MLP.
 #include "megatron/checkpoint/upcycle.h"
 
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/rand_like.h>
 #include <gtest/gtest.h>
 
 #include "checkpoint/expect_user_error.h"

@@ -1,6 +1,9 @@
 #include "megatron/models/hf/weight_map.h"
 
-#include <ATen/Functions.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/tensor.h>
 #include <gtest/gtest.h>
 
 #include "checkpoint/expect_user_error.h"

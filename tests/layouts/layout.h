@@ -1,13 +1,10 @@
 // The layouts and model families of the layout table.
 #pragma once
 
-#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <string>
 #include <vector>
-
-#include "layouts/pairwise.h"
 
 namespace megatron::layouts {
 
@@ -23,35 +20,11 @@ struct Pipeline {
   /// one each, several, V (or what a search chooses). The schedules themselves are tested
   /// elsewhere.
   std::int64_t shape() const { return ranks == 1 ? 0 : chunks == 1 ? 1 : chunks == 0 ? 3 : 2; }
-  std::vector<std::string> flags() const {
-    if (ranks == 1) return {};
-    std::vector<std::string> all{"--pipeline-model-parallel-size", std::to_string(ranks),
-                                 "--pipeline-schedule", schedule};
-    if (chunks > 1)
-      all.insert(all.end(), {"--num-virtual-stages-per-pipeline-rank", std::to_string(chunks)});
-    if (!stages.empty()) all.insert(all.end(), {"--pipeline-model-parallel-layout", stages});
-    return all;
-  }
+  std::vector<std::string> flags() const;
 };
 
 /// Returns every schedule with at most the stages it needs. Layouts hold an index into this table.
-inline const std::vector<Pipeline>& pipelines() {
-  static const std::vector<Pipeline> all = {{},
-                                            {2, 1, "1f1b"},
-                                            {4, 1, "1f1b"},
-                                            {4, 1, "gpipe"},
-                                            {2, 2, "interleaved"},
-                                            {4, 1, "zb-h1"},
-                                            {2, 1, "zb-h2"},
-                                            {2, 0, "zb-v"},
-                                            {2, 0, "dualpipe-v"},
-                                            {2, 0, "auto"},
-                                            {2, 1, "combined-1f1b"},
-                                            {2, 2, "combined-1f1b"},
-                                            {4, 1, "1f1b", "E|ttt|t|L"},
-                                            {2, 0, "zb-v", "|Ettt|tL|"}};
-  return all;
-}
+const std::vector<Pipeline>& pipelines();
 
 /// The dispatchers of experts. Layouts hold an index into this table.
 inline constexpr std::array<const char*, 3> kDispatchers{"alltoall", "flex", "allgather"};
@@ -67,52 +40,18 @@ struct Layout {
   std::int64_t world_size() const { return tp * dp * pipelines()[pipeline].ranks; }
 
   /// Returns whether Megatron's rules allow the layout.
-  bool is_valid() const {
-    if (world_size() > kMaxRanks) return false;
-    if ((sequence_parallel && tp == 1) || (tp_comm_overlap && !sequence_parallel)) return false;
-    if (tp * dp % (ep * (etp > 0 ? etp : tp)) != 0) return false;
-    return !overlap_param_gather || (distributed_optimizer && overlap_grad_reduce);
-  }
+  bool is_valid() const;
 
-  std::vector<std::string> flags() const {
-    std::vector<std::string> all{"--tensor-model-parallel-size", std::to_string(tp)};
-    if (sequence_parallel) all.emplace_back("--sequence-parallel");
-    if (tp_comm_overlap) all.emplace_back("--tp-comm-overlap");
-    if (distributed_optimizer) all.emplace_back("--use-distributed-optimizer");
-    if (overlap_grad_reduce)
-      all.insert(all.end(), {"--overlap-grad-reduce", "--ddp-bucket-size", "2000"});
-    if (overlap_param_gather) all.emplace_back("--overlap-param-gather");
-    if (ep > 1 || etp > 0)
-      all.insert(all.end(), {"--expert-model-parallel-size", std::to_string(ep),
-                             "--moe-token-dispatcher-type", kDispatchers[dispatcher]});
-    if (etp > 0) all.insert(all.end(), {"--expert-tensor-parallel-size", std::to_string(etp)});
-    const std::vector<std::string> stages = pipelines()[pipeline].flags();
-    all.insert(all.end(), stages.begin(), stages.end());
-    return all;
-  }
+  std::vector<std::string> flags() const;
 
   /// Returns a description such as "dp 4 --tensor-model-parallel-size 2 --sequence-parallel".
-  std::string text() const {
-    std::string words = "dp " + std::to_string(dp);
-    for (const std::string& flag : flags()) words += " " + flag;
-    return words;
-  }
+  std::string text() const;
 };
 
 using Flags = std::vector<std::string>;
 
 /// Returns the flags of a model of Llama's kind, and then `more`.
-inline Flags llama(const Flags& more) {
-  Flags all{"--normalization",
-            "RMSNorm",
-            "--position-embedding-type",
-            "rope",
-            "--swiglu",
-            "--disable-bias-linear",
-            "--untie-embeddings-and-output-weights"};
-  all.insert(all.end(), more.begin(), more.end());
-  return all;
-}
+Flags llama(const Flags& more);
 
 /// A model and its training, as flags after the common ones.
 struct Family {
@@ -122,111 +61,15 @@ struct Family {
 };
 
 /// Returns every family of models, with dropout.
-inline const std::vector<Family>& families() {
-  static const std::vector<Family> all = {
-      {"gpt", {"--eod-mask-loss"}},
-      {"llama", llama({"--group-query-attention", "--num-query-groups", "2"})},
-      {"qwen",
-       {"--normalization", "RMSNorm", "--position-embedding-type", "rope", "--swiglu",
-        "--disable-bias-linear", "--add-qkv-bias", "--qk-layernorm", "--group-query-attention",
-        "--num-query-groups", "1", "--calculate-per-token-loss", "--eod-mask-loss"}},
-      {"bloom",
-       {"--position-embedding-type", "alibi", "--apply-residual-connection-post-layernorm",
-        "--window-size", "6,0"}},
-      {"mixtral",
-       llama({"--num-experts", "8", "--moe-router-topk", "3", "--moe-ffn-hidden-size", "24",
-              "--moe-router-load-balancing-type", "aux_loss", "seq_aux_loss",
-              "--moe-aux-loss-coeff", "0.1", "0.2", "--moe-z-loss-coeff", "0.01"}),
-       true},
-      {"deepseek",
-       llama({"--num-experts",
-              "8",
-              "--moe-layer-freq",
-              "([0]+[1]*3)",
-              "--moe-router-topk",
-              "2",
-              "--moe-ffn-hidden-size",
-              "16",
-              "--moe-shared-expert-intermediate-size",
-              "16",
-              "--moe-router-score-function",
-              "sigmoid",
-              "--moe-router-num-groups",
-              "4",
-              "--moe-router-group-topk",
-              "2",
-              "--moe-router-topk-scaling-factor",
-              "2.5",
-              "--moe-router-enable-expert-bias",
-              "--moe-router-load-balancing-type",
-              "seq_aux_loss",
-              "--moe-aux-loss-coeff",
-              "0.05",
-              "--calculate-per-token-loss",
-              "--eod-mask-loss"}),
-       true},
-      {"olmoe",
-       llama({"--qk-layernorm", "--qk-layernorm-scope", "all_heads", "--clip-qkv", "1.5",
-              "--num-experts", "8", "--moe-router-topk", "3", "--moe-router-pre-softmax",
-              "--moe-ffn-hidden-size", "24", "--moe-aux-loss-coeff", "0.1"}),
-       true},
-      {"gpt-oss",
-       {"--normalization", "RMSNorm", "--position-embedding-type", "rope", "--quick-geglu",
-        "--activation-func-clamp-value", "0.2", "--glu-linear-offset", "1", "--num-experts", "8",
-        "--moe-router-topk", "4", "--moe-ffn-hidden-size", "24", "--moe-aux-loss-coeff", "0.1"},
-       true},
-      {"switch",
-       {"--num-experts", "4", "--moe-router-topk", "1", "--moe-router-pre-softmax",
-        "--moe-expert-capacity-factor", "1.0", "--moe-pad-expert-input-to-capacity",
-        "--moe-aux-loss-coeff", "0.1", "--moe-input-jitter-eps", "0.01"},
-       true},
-  };
-  return all;
-}
+const std::vector<Family>& families();
 
 /// Returns the flags that all runs share: a tiny model on mock data, 8 samples per step in
 /// microbatches of one.
-inline std::vector<std::string> common_flags() {
-  return {"gpt",
-          "--num-layers",
-          "4",
-          "--hidden-size",
-          "32",
-          "--num-attention-heads",
-          "4",
-          "--ffn-hidden-size",
-          "48",
-          "--seq-length",
-          "16",
-          "--vocab-size",
-          "61",
-          "--tokenizer-type",
-          "NullTokenizer",
-          "--mock-data",
-          "--micro-batch-size",
-          "1",
-          "--global-batch-size",
-          "8",
-          "--num-workers",
-          "0",
-          "--make-vocab-size-divisible-by",
-          "8",
-          "--lr",
-          "1e-2",
-          "--seed",
-          "77",
-          "--eval-iters",
-          "0"};
-}
+std::vector<std::string> common_flags();
 
 /// Returns the flags of one step with W − W' = lr·gradient. A learning rate of 2¹⁴ preserves all
 /// bits of the gradient.
-inline const Flags& one_sgd_step() {
-  static const Flags flags{"--optimizer", "sgd",   "--sgd-momentum", "0",
-                           "--clip-grad", "0",     "--weight-decay", "0",
-                           "--lr",        "16384", "--train-iters",  "1"};
-  return flags;
-}
+const Flags& one_sgd_step();
 
 /// One case of the table: a family in a layout.
 struct Case {
@@ -236,71 +79,11 @@ struct Case {
 
 inline constexpr std::array<std::int64_t, 3> kDegrees{1, 2, 4};
 
-/// Appends the layouts of experts for one layout of the other layers. They take the dispatchers by
-/// turns.
-inline void add_expert_layouts(std::size_t family, const Layout& dense, std::vector<Case>& cases) {
-  if (dense.tp_comm_overlap) return;
-  for (const std::int64_t ep : {1, 2, 4}) {
-    for (const std::int64_t etp : {0, 1, 2}) {
-      Layout layout = dense;
-      layout.ep = ep;
-      layout.etp = etp;
-      layout.dispatcher = cases.size() % kDispatchers.size();
-      if (etp != layout.tp && layout.is_valid()) cases.push_back({family, layout});
-    }
-  }
-}
-
 /// Returns every valid combination.
-inline std::vector<Case> all_cases() {
-  std::vector<Case> cases;
-  for (std::size_t family = 0; family < families().size(); ++family) {
-    for (const std::int64_t tp : kDegrees) {
-      for (const std::int64_t dp : kDegrees) {
-        for (unsigned bits = 0; bits < 32; ++bits) {
-          const auto bit = [bits](unsigned place) { return (bits >> place & 1) != 0; };
-          for (std::size_t pipeline = 0; pipeline < pipelines().size(); ++pipeline) {
-            const Layout layout{tp, dp, bit(0), bit(1), bit(2), bit(3), bit(4), pipeline};
-            if (!layout.is_valid()) continue;
-            if (families()[family].has_experts) {
-              add_expert_layouts(family, layout, cases);
-            } else {
-              cases.push_back({family, layout});
-            }
-          }
-        }
-      }
-    }
-  }
-  return cases;
-}
-
-/// Returns the choices of a case, one number each.
-inline std::array<std::int64_t, 12> choices(const Case& one) {
-  const Layout& l = one.layout;
-  return {static_cast<std::int64_t>(one.family),
-          l.tp,
-          l.dp,
-          l.sequence_parallel,
-          l.tp_comm_overlap,
-          l.distributed_optimizer,
-          l.overlap_grad_reduce,
-          l.overlap_param_gather,
-          pipelines()[l.pipeline].shape(),
-          l.ep,
-          l.etp,
-          static_cast<std::int64_t>(l.dispatcher)};
-}
+std::vector<Case> all_cases();
 
 /// Returns a few cases of at most `max_ranks` ranks that cover every valid pair of choices, and
 /// rotate through the pipelines.
-inline std::vector<Case> pairwise_cases(std::int64_t max_ranks) {
-  std::vector<Case> all = all_cases();
-  std::erase_if(all, [&](const Case& one) { return one.layout.world_size() > max_ranks; });
-  return cover_pairs(all, choices, [](const Case& one, const std::vector<Case>& chosen) {
-    return -std::ranges::count_if(
-        chosen, [&](const Case& other) { return other.layout.pipeline == one.layout.pipeline; });
-  });
-}
+std::vector<Case> pairwise_cases(std::int64_t max_ranks);
 
 }  // namespace megatron::layouts

@@ -2,20 +2,17 @@
 // terms of the whole model.
 #pragma once
 
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
 #include <gtest/gtest.h>
 
 #include <functional>
 #include <map>
-#include <mutex>
 #include <optional>
-#include <ostream>
 #include <string>
 #include <vector>
 
 #include "layouts/layout.h"
 #include "megatron/config/run_settings.h"
-#include "megatron/config/training_config.h"
 #include "megatron/optimizer/param_scheduler.h"
 #include "megatron/parallel/rank_threads.h"
 #include "megatron/training/layout_check/tensor_difference.h"
@@ -35,45 +32,13 @@ struct TrainingResult {
 };
 
 /// Returns copies of this rank's weights in canonical order. Collective when weights are sharded.
-inline std::vector<at::Tensor> local_weights(const ParamStore& weights) {
-  std::vector<at::Tensor> copies;
-  for (const Parameter* parameter : weights.parameters())
-    copies.push_back(parameter->value().to(at::kDouble, /*non_blocking=*/false, /*copy=*/true));
-  return copies;
-}
+std::vector<at::Tensor> local_weights(const ParamStore& weights);
 
 /// Copies this rank's part of every weight to its place in the whole weights.
-inline void add_part(const ParamStore& weights, const std::vector<at::Tensor>& local,
-                     Tensors& whole) {
-  std::size_t index = 0;
-  for (const Parameter* parameter : weights.parameters()) {
-    const at::Tensor& value = local[index++];
-    const Shape& shape = parameter->sharding().global_shape;
-    const at::Tensor& tensor =
-        whole.try_emplace(parameter->name(), at::zeros(shape, at::kDouble)).first->second;
-    copy_slices(value, parameter->slices(), tensor);
-  }
-}
+void add_part(const ParamStore& weights, const std::vector<at::Tensor>& local, Tensors& whole);
 
 /// Runs the next step of a trainer as the training loop does.
-inline TrainStepResult make_step(Trainer& trainer, StepListener* listener = nullptr) {
-  trainer.state.batch = trainer.plan.batches.at(trainer.state.progress.consumed_train_samples);
-  const TrainStepContext parts{*trainer.state.model,     *trainer.state.weights,
-                               *trainer.state.optimizer, *trainer.services.data.train,
-                               trainer.services.timers,  trainer.plan.rank,
-                               trainer.plan.pipeline,    listener};
-  TrainStepResult step = train_step(
-      parts, {.iteration = trainer.state.progress.iteration + 1,
-              .num_microbatches = trainer.state.batch.num_microbatches,
-              .first_ordinal = trainer.state.progress.consumed_train_samples,
-              .calculate_per_token_loss = trainer.plan.settings.training->calculate_per_token_loss,
-              .update = {.lr = trainer.state.scheduler.lr(),
-                         .weight_decay = trainer.state.scheduler.weight_decay()}});
-  trainer.state.scheduler.step(trainer.state.batch.running_batch_size);
-  ++trainer.state.progress.iteration;
-  trainer.state.progress.consumed_train_samples += trainer.state.batch.running_batch_size;
-  return step;
-}
+TrainStepResult make_step(Trainer& trainer, StepListener* listener = nullptr);
 
 struct TrainingOptions {
   std::optional<c10::ScalarType> dtype = {};      ///< of the weights; nullopt: that of the flags
@@ -81,89 +46,26 @@ struct TrainingOptions {
 };
 
 /// Trains for --train-iters steps.
-inline TrainingResult train_in_layout(const std::vector<std::string>& flags,
-                                      std::int64_t world_size,
-                                      const TrainingOptions& options = {}) {
-  const RunConfig run = read_run(flags, world_size);
-  TrainingResult outcome;
-  std::mutex mutex;
-  run_rank_threads(world_size, [&](Communicators& communicators) {
-    std::ostream silent(nullptr);
-    Trainer trainer = set_up(run, silent,
-                             {.communicators = &communicators,
-                              .cpus = {.count = 1 << 20},
-                              .params_dtype = options.dtype});
-    const auto keep = [&](Tensors& whole) {
-      const std::vector<at::Tensor> local = local_weights(*trainer.state.weights);
-      const std::scoped_lock lock(mutex);
-      add_part(*trainer.state.weights, local, whole);
-    };
-    if (options.prepare) options.prepare(*trainer.state.weights);
-    keep(outcome.before);
-    for (std::int64_t i = 0; i < trainer.plan.settings.training->train_iters; ++i) {
-      const TrainStepResult step = make_step(trainer);
-      if (communicators.rank() != 0) continue;
-      outcome.losses.push_back(step.loss());
-      outcome.grad_norms.push_back(step.update.grad_norm);
-      outcome.routing.push_back(step.routing);
-    }
-    keep(outcome.after);
-  });
-  return outcome;
-}
+TrainingResult train_in_layout(const std::vector<std::string>& flags, std::int64_t world_size,
+                               const TrainingOptions& options = {});
 
 /// Returns the flags of a case, followed by `more`.
-inline std::vector<std::string> flags_of(const Case& one, const std::vector<std::string>& more) {
-  std::vector<std::string> all = common_flags();
-  for (const auto& part : {families()[one.family].flags, one.layout.flags(), more})
-    all.insert(all.end(), part.begin(), part.end());
-  return all;
-}
+std::vector<std::string> flags_of(const Case& one, const std::vector<std::string>& more);
 
-inline TrainingResult train_case(const Case& one, const std::vector<std::string>& more) {
-  return train_in_layout(flags_of(one, more), one.layout.world_size());
-}
+TrainingResult train_case(const Case& one, const std::vector<std::string>& more);
 
 /// Returns max |a − b| / max |b|.
-inline double relative_distance(const at::Tensor& a, const at::Tensor& b) {
-  const double scale = b.abs().max().item<double>();
-  return (a - b).abs().max().item<double>() / (scale > 0 ? scale : 1);
-}
+double relative_distance(const at::Tensor& a, const at::Tensor& b);
 
 /// Returns the distance of a bf16 step's gradients from those of the float32 step: the root mean
 /// square over tensors of ‖difference‖ / ‖gradient‖.
-inline double gradient_distance(const TrainingResult& rounded, const TrainingResult& exact) {
-  double squares = 0;
-  for (const auto& [name, after] : exact.after) {
-    const at::Tensor gradient = exact.before.at(name) - after;
-    const at::Tensor difference = rounded.before.at(name) - rounded.after.at(name) - gradient;
-    squares += (difference.square().sum() / gradient.square().sum()).item<double>();
-  }
-  return std::sqrt(squares / static_cast<double>(exact.after.size()));
-}
+double gradient_distance(const TrainingResult& rounded, const TrainingResult& exact);
 
 /// Returns the largest relative distance between points of two curves.
-inline double curve_distance(const std::vector<double>& a, const std::vector<double>& b) {
-  double most = a.size() == b.size() ? 0 : INFINITY;
-  for (std::size_t i = 0; i < std::min(a.size(), b.size()); ++i)
-    most = std::max(most, std::abs(a[i] - b[i]) / std::abs(b[i]));
-  return most;
-}
+double curve_distance(const std::vector<double>& a, const std::vector<double>& b);
 
 /// Expects the weights of `expected` at the start, and its gradients within `limit` (W − W' =
 /// lr·gradient).
-inline void expect_gradients(const TrainingResult& actual, const TrainingResult& expected,
-                             double limit) {
-  ASSERT_EQ(actual.after.size(), expected.after.size());
-  for (const auto& [name, after] : expected.after) {
-    ASSERT_TRUE(actual.after.contains(name)) << name;
-    EXPECT_TRUE(actual.before.at(name).equal(expected.before.at(name)))
-        << name << " is drawn otherwise";
-    EXPECT_LE(relative_distance(actual.before.at(name) - actual.after.at(name),
-                                expected.before.at(name) - after),
-              limit)
-        << "gradient of " << name;
-  }
-}
+void expect_gradients(const TrainingResult& actual, const TrainingResult& expected, double limit);
 
 }  // namespace megatron::layouts

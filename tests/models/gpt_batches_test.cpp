@@ -1,12 +1,21 @@
 // The way a batch is divided must not matter: samples alone or together, documents packed or apart,
 // weights on one rank or many.
-#include <ATen/ATen.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/tensor.h>
+#include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
 
 #include "megatron/config/transformer_config.h"
 #include "megatron/config/transformer_enums.h"
 #include "megatron/models/gpt_model.h"
 #include "megatron/parallel/rank.h"
+#include "megatron/params/param_store.h"
 #include "support/gradient_check.h"
 #include "support/tiny_gpt.h"
 

@@ -1,7 +1,11 @@
 // The whole GPT with 16-bit weights: close to the same weights in float64, main gradients in
 // float32, dtype of the residual stream, KV cache.
+#include <ATen/TensorOperators.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/sin.h>
 #include <gtest/gtest.h>
-#include <torch/torch.h>
 
 #include <map>
 #include <string>

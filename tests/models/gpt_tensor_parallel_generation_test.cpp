@@ -1,9 +1,14 @@
 // Generation and diagnosis on tensor-parallel ranks: every rank has the whole logits, KV caches
 // hold the rank's heads, and hooks see the same ops.
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/equal.h>
 #include <gtest/gtest.h>
 
 #include "megatron/config/transformer_config.h"
 #include "megatron/parallel/rank.h"
+#include "megatron/params/param_store.h"
 #include "support/gradient_check.h"
 #include "support/tensor_parallel.h"
 #include "support/tiny_gpt.h"

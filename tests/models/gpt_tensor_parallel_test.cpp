@@ -1,11 +1,14 @@
 // The loss and every gradient of a GPT on any tensor-parallel layout equal those of one rank,
 // dropout included.
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
 
 #include "megatron/config/transformer_config.h"
 #include "megatron/config/transformer_enums.h"
+#include "megatron/params/param_store.h"
 #include "support/gradient_check.h"
 #include "support/tensor_parallel.h"
 #include "support/tiny_gpt.h"

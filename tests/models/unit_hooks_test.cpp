@@ -1,6 +1,8 @@
 // Hooks around units in forward and backward: their order, and weights that exist only inside their
 // unit.
-#include <ATen/ATen.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/equal.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -3,7 +3,20 @@
 // once, so an element may miss by u·|exact| (u, the unit roundoff: 2⁻⁸ in bfloat16, 2⁻¹¹ in
 // float16) plus float32's own error, 2⁻¹⁸ of the largest element: 64 roundings of float32. Main
 // gradients are float32 and have no u.
-#include <ATen/ATen.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/einsum.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/eye.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/full_like.h>
+#include <ATen/ops/mm.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/ones_like.h>
+#include <ATen/ops/outer.h>
+#include <ATen/ops/softmax.h>
+#include <ATen/ops/tensor.h>
 #include <gtest/gtest.h>
 
 #include "megatron/base/philox.h"
@@ -17,6 +30,7 @@
 #include "megatron/ops/core_attention.h"
 #include "megatron/ops/dropout.h"
 #include "megatron/ops/rotary.h"
+#include "megatron/params/param_store.h"
 #include "support/bare_module.h"
 #include "support/gradient_check.h"
 

@@ -1,6 +1,16 @@
 // Float64 gradient checks of the layers that work on each position: linear, norms, activations,
 // MLP, embedding, loss.
-#include <ATen/ATen.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/log_softmax.h>
+#include <ATen/ops/matmul.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/tensor.h>
+#include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
 #include <gtest/gtest.h>
 
 #include "megatron/base/philox.h"
@@ -14,6 +24,7 @@
 #include "megatron/nn/norm.h"
 #include "megatron/ops/dropout.h"
 #include "megatron/parallel/rank.h"
+#include "megatron/params/param_store.h"
 #include "support/bare_module.h"
 #include "support/gradient_check.h"
 

@@ -2,6 +2,14 @@
 // an announced loss gradient, kept, or recomputed for an accumulator that asks later.
 #include "megatron/nn/loss.h"
 
+#include <ATen/TensorOperators.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/scalar_tensor.h>
+#include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -10,6 +18,7 @@
 #include "megatron/base/error.h"
 #include "megatron/ops/tensor_parallel_mappings.h"
 #include "megatron/parallel/rank.h"
+#include "megatron/params/param_store.h"
 #include "support/bare_module.h"
 #include "support/global_tensor.h"
 #include "support/gradient_check.h"

@@ -1,11 +1,22 @@
 // Cross entropy over a sharded vocabulary has the losses and gradients of one rank, whatever part
 // of the vocabulary each rank holds.
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/bincount.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/exp.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/isfinite.h>
+#include <ATen/ops/matmul.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/tensor.h>
 #include <gtest/gtest.h>
 
 #include "megatron/nn/embedding.h"
 #include "megatron/nn/loss.h"
 #include "megatron/ops/tensor_parallel_mappings.h"
 #include "megatron/parallel/rank.h"
+#include "megatron/params/param_store.h"
 #include "support/bare_module.h"
 #include "support/global_tensor.h"
 #include "support/gradient_check.h"

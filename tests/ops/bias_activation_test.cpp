@@ -1,7 +1,12 @@
 // The clamped gate of GPT-OSS in float64, against PyTorch's eager formula and central differences.
 #include "megatron/ops/bias_activation.h"
 
-#include <ATen/ATen.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/sigmoid.h>
+#include <ATen/ops/tensor.h>
 #include <gtest/gtest.h>
 
 #include "megatron/base/error.h"

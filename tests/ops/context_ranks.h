@@ -2,7 +2,10 @@
 // and the comparison with results for the whole sequence.
 #pragma once
 
-#include <ATen/ATen.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/arange.h>
+#include <c10/util/accumulate.h>
 #include <gtest/gtest.h>
 
 #include <chrono>

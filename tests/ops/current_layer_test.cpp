@@ -1,7 +1,9 @@
 // The layer of a forward pass is also that of its backward, on whatever thread that runs.
 #include "megatron/parallel/current_layer.h"
 
-#include <ATen/ATen.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/ones.h>
 #include <gtest/gtest.h>
 
 #include <thread>

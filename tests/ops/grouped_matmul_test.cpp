@@ -1,7 +1,17 @@
 // Grouped GEMMs against one GEMM per group, and against a dense formula in float64.
 #include "megatron/ops/grouped_matmul.h"
 
-#include <ATen/ATen.h>
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/einsum.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/one_hot.h>
+#include <ATen/ops/randn.h>
+#include <ATen/ops/repeat_interleave.h>
+#include <ATen/ops/tensor.h>
+#include <ATen/ops/zeros.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,6 +1,8 @@
 #include "megatron/ops/kv_cache.h"
 
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/equal.h>
 #include <gtest/gtest.h>
 
 namespace megatron {

@@ -1,6 +1,10 @@
 #include "megatron/ops/offload_store.h"
 
-#include <ATen/Functions.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/randint.h>
 #include <gtest/gtest.h>
 
 #include <cerrno>

@@ -1,6 +1,12 @@
 // What a ring merges from parts of the keys, against a softmax in float64 over all keys, on scores
 // that a careless merge would overflow, lose or turn into NaN.
-#include <ATen/ATen.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/allclose.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/full_like.h>
+#include <ATen/ops/matmul.h>
+#include <ATen/ops/ones.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -1,6 +1,7 @@
 // Frequencies printed by the real transformers and megatron-core (fixtures/rope_frequencies.json,
 // made by tests/parity/make_rope_fixtures.py).
-#include <ATen/ATen.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/core/Tensor.h>
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>

@@ -1,6 +1,9 @@
 // Rotary embedding against complex multiplication (forward) and central differences in float64
 // (backward).
-#include <ATen/ATen.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/equal.h>
 #include <gtest/gtest.h>
 
 #include "megatron/ops/query_key_value.h"

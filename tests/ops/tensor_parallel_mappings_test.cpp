@@ -1,7 +1,13 @@
 // Every mapping on three ranks: its forward result and its conjugate backward.
 #include "megatron/ops/tensor_parallel_mappings.h"
 
-#include <ATen/ATen.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/allclose.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/sin.h>
 #include <gtest/gtest.h>
 
 #include <chrono>

@@ -1,7 +1,14 @@
 // Compares conversions with ATen's and checks block scales against their definition.
 #include "kernels/cpu/conversions.h"
 
-#include <ATen/ATen.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/logspace.h>
+#include <ATen/ops/randn.h>
 #include <gtest/gtest.h>
 
 #include "kernels/optimizer_operations.h"

@@ -1,7 +1,11 @@
 // Parameters tagged expert reduce, shard, count and clip over groups of their own: a step has the
 // bits of one rank. All numbers are multiples of 1/64 with few bits, so that sums are exact in any
 // order.
-#include <ATen/ATen.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
 
 #include <mutex>

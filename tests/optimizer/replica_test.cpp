@@ -1,5 +1,5 @@
 // Checks the memory of data-parallel ranks against the formula, and the comparison of replicas.
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

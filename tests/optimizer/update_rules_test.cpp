@@ -1,6 +1,11 @@
 // Several update rules in one optimizer: each parameter moves as with its rule alone, and keeps the
 // state of its rule only.
-#include <ATen/ATen.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/allclose.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/sin.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

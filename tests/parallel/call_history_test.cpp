@@ -1,7 +1,9 @@
 // The history of calls, as its own rank and other processes see it.
 #include "megatron/parallel/failure/call_history.h"
 
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/zeros.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

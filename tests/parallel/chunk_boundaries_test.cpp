@@ -1,8 +1,14 @@
 // Consecutive collectives of one group through shared slots, at sizes around chunk boundaries and
 // in place. The results must be bit-identical to sums in rank order, between threads and processes.
 // MEGATRON_TEST_SEED repeats a failure.
-#include <ATen/ATen.h>
 #include <ATen/Parallel.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/zeros.h>
 #include <emmintrin.h>
 #include <gtest/gtest.h>
 

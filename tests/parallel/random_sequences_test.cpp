@@ -1,7 +1,15 @@
 // Random sequences of blocking and asynchronous operations over overlapping groups, waited for in
 // any order. Every result is compared with arithmetic. A failure prints its seed, and
 // MEGATRON_TEST_SEED repeats it.
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -1,7 +1,9 @@
 // Rank threads: the failure of one rank ends all ranks in time and names the rank.
 #include "megatron/parallel/rank_threads.h"
 
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/zeros.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

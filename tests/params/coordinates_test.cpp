@@ -1,6 +1,10 @@
 // Random numbers depend on coordinates: a shard, a slice of the sequence or a part of the batch
 // draws the numbers of the whole.
-#include <ATen/ATen.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/tensor.h>
 #include <gtest/gtest.h>
 
 #include <cmath>

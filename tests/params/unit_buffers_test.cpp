@@ -1,7 +1,7 @@
 // Buffers of units: reused, but not while something refers to one.
 #include "megatron/params/unit_buffers.h"
 
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
 #include <gtest/gtest.h>
 
 namespace megatron {

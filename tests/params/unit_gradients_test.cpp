@@ -1,7 +1,8 @@
 // Gradients of units share buffers: over the units of a backward pass and over microbatches.
 #include "megatron/params/unit_gradients.h"
 
-#include <ATen/ATen.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/full.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>

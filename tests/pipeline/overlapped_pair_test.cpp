@@ -2,9 +2,12 @@
 // work, and one function's error ends both.
 #include "megatron/pipeline/overlapped_pair.h"
 
-#include <ATen/ATen.h>
 #include <ATen/Parallel.h>
+#include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/zeros.h>
 #include <gmock/gmock.h>
 
 #include <atomic>

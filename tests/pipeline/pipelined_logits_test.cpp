@@ -2,7 +2,11 @@
 // within rounding where tp splits sums.
 #include "megatron/pipeline/pipelined_logits.h"
 
-#include <ATen/ATen.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/equal.h>
 #include <c10/core/InferenceMode.h>
 #include <gtest/gtest.h>
 

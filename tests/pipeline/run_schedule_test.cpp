@@ -2,6 +2,8 @@
 // into stages.
 #include "megatron/pipeline/run_schedule.h"
 
+#include <ATen/ops/equal.h>
+#include <ATen/ops/full.h>
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -9,6 +11,7 @@
 
 #include "megatron/config/transformer_config.h"
 #include "megatron/parallel/rank.h"
+#include "megatron/params/param_store.h"
 #include "pipeline/staged_gpt.h"
 #include "support/gradient_check.h"
 

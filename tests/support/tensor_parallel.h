@@ -2,6 +2,8 @@
 // would hold them.
 #pragma once
 
+#include <ATen/TensorOperators.h>
+
 #include <map>
 #include <string>
 

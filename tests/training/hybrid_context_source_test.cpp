@@ -2,7 +2,6 @@
 // its label, its position and its sequence, within the rows that a rank may hold.
 #include "megatron/training/feeding/hybrid_context_source.h"
 
-#include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
 #include <map>

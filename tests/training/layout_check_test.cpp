@@ -1,7 +1,10 @@
 // Right layouts agree with one rank, and every planted fault is found where it was planted.
 #include "megatron/training/layout_check/layout_check.h"
 
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/tensor.h>
+#include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
 
 #include <numeric>

@@ -1,9 +1,11 @@
 // Checks that the layer is named when activations overflow although every weight is finite.
 #include "megatron/training/resilience/non_finite.h"
 
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/ones.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <torch/torch.h>
 
 #include "megatron/config/transformer_config.h"
 #include "megatron/config/transformer_enums.h"

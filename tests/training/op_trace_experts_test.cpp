@@ -1,6 +1,9 @@
 // Injects a non-finite value into a layer with experts; the error must name the router or the
 // experts of that layer, and the sample. No value is hidden because its expert is not chosen.
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/tensor.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

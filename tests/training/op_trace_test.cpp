@@ -1,9 +1,14 @@
 // Injects a non-finite value at each kind of place; the trace must name the op, pass and sample.
 #include "megatron/training/resilience/diagnosis/op_trace.h"
 
+#include <ATen/TensorOperators.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/tensor.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/csrc/autograd/custom_function.h>
 
 #include <limits>
 
@@ -38,11 +43,11 @@ TransformerConfig two_layers() {
 /// 41.
 Microbatch two_samples() {
   Microbatch microbatch;
-  microbatch.tensors["tokens"] = torch::tensor({1, 2, 3, 4, 5, 6, 7, 8}, torch::kLong).view({2, 4});
-  microbatch.tensors["labels"] = torch::tensor({2, 3, 4, 5, 6, 7, 8, 9}, torch::kLong).view({2, 4});
-  microbatch.tensors["position_ids"] = torch::arange(4).repeat({2, 1});
-  microbatch.tensors["loss_mask"] = torch::ones({2, 4});
-  microbatch.sample_ordinals = torch::tensor({40, 41}, torch::kLong);
+  microbatch.tensors["tokens"] = at::tensor({1, 2, 3, 4, 5, 6, 7, 8}, at::kLong).view({2, 4});
+  microbatch.tensors["labels"] = at::tensor({2, 3, 4, 5, 6, 7, 8, 9}, at::kLong).view({2, 4});
+  microbatch.tensors["position_ids"] = at::arange(4).repeat({2, 1});
+  microbatch.tensors["loss_mask"] = at::ones({2, 4});
+  microbatch.sample_ordinals = at::tensor({40, 41}, at::kLong);
   return microbatch;
 }
 

@@ -2,9 +2,11 @@
 // --log-params-norm and --log-num-zeros-in-grad.
 #include "megatron/training/observability/per_layer_norms.h"
 
+#include <ATen/TensorOperators.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/cat.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <torch/torch.h>
 
 #include "megatron/config/optimizer_config.h"
 #include "megatron/config/settings.h"
@@ -44,7 +46,7 @@ class PerLayerNormsTest : public testing::Test {
   PerLayerNorms table_;
 };
 
-double norm_of(const at::Tensor& x) { return x.to(torch::kDouble).norm().item<double>(); }
+double norm_of(const at::Tensor& x) { return x.to(at::kDouble).norm().item<double>(); }
 
 TEST_F(PerLayerNormsTest, NormsAreTorchs) {
   const auto& parameters = trainer_->state.weights->parameters();
@@ -57,7 +59,7 @@ TEST_F(PerLayerNormsTest, NormsAreTorchs) {
     EXPECT_NEAR(table_.parameters[i].gradient, norm_of(gradients_[i]),
                 1e-12 * (1 + norm_of(gradients_[i])));
     const double update =
-        norm_of(parameters[i]->value().to(torch::kDouble) - before_[i].to(torch::kDouble));
+        norm_of(parameters[i]->value().to(at::kDouble) - before_[i].to(at::kDouble));
     EXPECT_NEAR(table_.parameters[i].update, update, 1e-12 * (1 + update));
   }
   EXPECT_THAT(table_.activation_rms, testing::SizeIs(4));  // embedding, two layers, final norm
@@ -70,13 +72,13 @@ TEST_F(PerLayerNormsTest, TotalsAreTorchs) {
   for (const Parameter* parameter : trainer_->state.weights->parameters())
     weights.push_back(parameter->value().flatten());
   for (const at::Tensor& gradient : gradients_) gradients.push_back(gradient.flatten());
-  const double norm = norm_of(torch::cat(weights));
+  const double norm = norm_of(at::cat(weights));
   EXPECT_NEAR(trainer_->state.optimizer->main_parameters().norm(), norm, 1e-12 * norm);
-  EXPECT_NEAR(result_.update.grad_norm, norm_of(torch::cat(gradients)),
+  EXPECT_NEAR(result_.update.grad_norm, norm_of(at::cat(gradients)),
               1e-6 * result_.update.grad_norm);
   const std::int64_t padding = (128 - 64) * 32;  // elements of the padding rows of the vocabulary
   EXPECT_EQ(result_.update.num_zeros,
-            torch::cat(gradients).eq(0).sum().item<std::int64_t>() - padding);
+            at::cat(gradients).eq(0).sum().item<std::int64_t>() - padding);
 }
 
 TEST_F(PerLayerNormsTest, LayersStandInTheOrderOfTheModel) {

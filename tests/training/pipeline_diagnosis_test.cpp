@@ -1,8 +1,8 @@
 // Checks that a non-finite value in one pipeline stage is traced to its op, although it spreads to
 // all later stages, and that every rank reports the same.
+#include <ATen/core/Tensor.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <torch/torch.h>
 
 #include <algorithm>
 #include <limits>

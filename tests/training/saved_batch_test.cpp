@@ -2,9 +2,12 @@
 // problem.
 #include "megatron/training/resilience/diagnosis/saved_batch.h"
 
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/tensor.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <torch/torch.h>
 
 #include <filesystem>
 
@@ -32,11 +35,11 @@ SavedBatch small_batch() {
   batch.model.vocab_size = 10;
   resolve(batch.model);
   auto& tensors = batch.microbatch.tensors;
-  tensors["tokens"] = torch::arange(8).view({2, 4});
-  tensors["labels"] = torch::arange(8).view({2, 4}) + 1;
-  tensors["position_ids"] = torch::arange(4).unsqueeze(0);
-  tensors["loss_mask"] = torch::ones({2, 4});
-  batch.microbatch.sample_ordinals = torch::tensor({40, 41}, torch::kLong);
+  tensors["tokens"] = at::arange(8).view({2, 4});
+  tensors["labels"] = at::arange(8).view({2, 4}) + 1;
+  tensors["position_ids"] = at::arange(4).unsqueeze(0);
+  tensors["loss_mask"] = at::ones({2, 4});
+  batch.microbatch.sample_ordinals = at::tensor({40, 41}, at::kLong);
   return batch;
 }
 
@@ -73,9 +76,9 @@ TEST_F(SavedBatchTest, KeepsPackedSequences) {
   SavedBatch batch = small_batch();
   const auto pack = [](SavedBatch& b) {
     for (auto& [name, tensor] : b.microbatch.tensors)
-      tensor = name == "position_ids" ? torch::tensor({{0, 1, 2, 0, 0, 1, 2, 3}}, torch::kLong)
+      tensor = name == "position_ids" ? at::tensor({0, 1, 2, 0, 0, 1, 2, 3}, at::kLong).unsqueeze(0)
                                       : tensor.view({1, 8});
-    b.microbatch.sample_ordinals = torch::tensor({40, 41, 42}, torch::kLong);
+    b.microbatch.sample_ordinals = at::tensor({40, 41, 42}, at::kLong);
     b.microbatch.packed = {.cu_seqlens = {0, 3, 4, 8}, .num_samples = 2};
   };
   pack(batch);
@@ -93,7 +96,7 @@ TEST_F(SavedBatchTest, KeepsPackedSequences) {
                 testing::HasSubstr("'cu_seqlens' must rise from 0 to the number of tokens"));
   EXPECT_THAT(message([&](SavedBatch& b) {
                 pack(b);
-                b.microbatch.sample_ordinals = torch::tensor({40, 41}, torch::kLong);
+                b.microbatch.sample_ordinals = at::tensor({40, 41}, at::kLong);
               }),
               testing::HasSubstr("one integer per sample or packed sequence"));
 }
@@ -107,17 +110,17 @@ TEST_F(SavedBatchTest, BrokenFilesAreNamed) {
   EXPECT_THAT(message([](SavedBatch& b) { b.microbatch.tensors["labels"][0][0] = -1; }),
               HasSubstr("'labels' holds id -1"));
   EXPECT_THAT(message([](SavedBatch& b) {
-                b.microbatch.tensors["loss_mask"] = torch::ones({2, 3});
+                b.microbatch.tensors["loss_mask"] = at::ones({2, 3});
               }),
               HasSubstr("'loss_mask' is not of the shape"));
   EXPECT_THAT(message([](SavedBatch& b) {
-                b.microbatch.tensors["tokens"] = torch::ones({2, 4});
+                b.microbatch.tensors["tokens"] = at::ones({2, 4});
               }),
               HasSubstr("'tokens' has the wrong type"));
   EXPECT_THAT(message([](SavedBatch& b) { b.microbatch.tensors["position_ids"][0][3] = 4; }),
               HasSubstr("'position_ids' holds id 4, outside the 4"));
   EXPECT_THAT(
-      message([](SavedBatch& b) { b.microbatch.sample_ordinals = torch::ones({1}, torch::kLong); }),
+      message([](SavedBatch& b) { b.microbatch.sample_ordinals = at::ones({1}, at::kLong); }),
       HasSubstr("'sample_ordinals'"));
   EXPECT_THAT(message([](SavedBatch& b) { b.model.hidden_size = 0; }), HasSubstr("hidden_size"));
 }

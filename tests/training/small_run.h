@@ -1,7 +1,6 @@
 // Trains a tiny GPT on mock data, set up like `megatron pretrain`, for tests of whole runs.
 #pragma once
 
-#include <sstream>
 #include <string>
 #include <vector>
 
@@ -13,42 +12,7 @@ namespace megatron::small_run {
 
 /// Flags: two layers of width 32 with dropout, Adam, 8 iterations with an evaluation every 2. The
 /// flags in `more` come last and take precedence.
-inline std::vector<std::string> flags(const std::vector<std::string>& more) {
-  std::vector<std::string> all{"gpt",
-                               "--num-layers",
-                               "2",
-                               "--hidden-size",
-                               "32",
-                               "--num-attention-heads",
-                               "2",
-                               "--seq-length",
-                               "16",
-                               "--vocab-size",
-                               "64",
-                               "--tokenizer-type",
-                               "NullTokenizer",
-                               "--mock-data",
-                               "--micro-batch-size",
-                               "2",
-                               "--global-batch-size",
-                               "4",
-                               "--train-iters",
-                               "8",
-                               "--lr",
-                               "1e-2",
-                               "--lr-warmup-iters",
-                               "2",
-                               "--eval-interval",
-                               "2",
-                               "--eval-iters",
-                               "1",
-                               "--log-interval",
-                               "1",
-                               "--num-workers",
-                               "1"};
-  all.insert(all.end(), more.begin(), more.end());
-  return all;
-}
+std::vector<std::string> flags(const std::vector<std::string>& more);
 
 struct Outcome {
   int code = 0;
@@ -57,12 +21,6 @@ struct Outcome {
 };
 
 /// Sets up a trainer and trains.
-inline Outcome run(const std::vector<std::string>& more) {
-  std::ostringstream out;
-  Outcome outcome{.code = 0, .log = {}, .trainer = set_up(read_run(flags(more)), out)};
-  outcome.code = train(outcome.trainer, out);
-  outcome.log = out.str();
-  return outcome;
-}
+Outcome run(const std::vector<std::string>& more);
 
 }  // namespace megatron::small_run
