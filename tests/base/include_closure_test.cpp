@@ -1,5 +1,5 @@
-// Counts the sources that see a header, directly or through other headers: as many are compiled again
-// when it changes. Bounds keep a build after a new setting short.
+// Counts the sources that see a header, directly or through other headers: as many are compiled
+// again when it changes. Bounds keep a build after a new setting short.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -51,9 +51,7 @@ std::map<std::string, int> sources_that_see() {
 }
 
 TEST(IncludeClosure, StaysWithinItsBound) {
-  const std::map<std::string, int> bounds{
-@BOUNDS@
-  };
+  const std::map<std::string, int> bounds { @BOUNDS @ };
   const std::map<std::string, int> sources = sources_that_see();
   for (const auto& [header, bound] : bounds) {
     ASSERT_TRUE(sources.contains(header)) << header << " does not exist, or nothing includes it";
@@ -71,8 +69,9 @@ TEST(IncludeClosure, OfASettingsStructIsSmall) {
   for (const auto& [header, count] : sources) {
     if (!header.starts_with("megatron/config/") || !header.ends_with("_config.h")) continue;
     ++structs;
-    const bool describes_the_model = header.ends_with("transformer_config.h") ||
-                                     header.ends_with("moe_config.h");  // most of the engine reads it
+    const bool describes_the_model =
+        header.ends_with("transformer_config.h") ||
+        header.ends_with("moe_config.h");  // most of the engine reads it
     EXPECT_LE(count, describes_the_model ? 120 : 60) << header;
   }
   EXPECT_GE(structs, 12);

@@ -8,9 +8,9 @@
 
 namespace megatron {
 
-/// Holds one T. Copies copy the T; const access gives a const T. The special members need a complete
-/// T: the holder declares its own and defines them in a source. A moved-from object may only be
-/// assigned to or destroyed.
+/// Holds one T. Copies copy the T; const access gives a const T. The special members need a
+/// complete T: the holder declares its own and defines them in a source. A moved-from object may
+/// only be assigned to or destroyed.
 template <class T>
 class Indirect {
  public:

@@ -1,5 +1,5 @@
-// The flags of `megatron plan --memory`. `plan` declares them for its help, plan_options.cpp for the
-// prediction.
+// The flags of `megatron plan --memory`. `plan` declares them for its help, plan_options.cpp for
+// the prediction.
 #pragma once
 
 #include "megatron/config/field_table.h"

@@ -1,5 +1,5 @@
-// The settings of parallelism: the degree of each axis, the pipeline, the communication of gradients
-// and weights, and the device.
+// The settings of parallelism: the degree of each axis, the pipeline, the communication of
+// gradients and weights, and the device.
 #pragma once
 
 #include <cstdint>

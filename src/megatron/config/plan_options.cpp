@@ -101,7 +101,7 @@ void check_memory_plan(MemoryPlanOptions& options) {
   check_planned_run(options.run, options.parsed);
   if (options.run.memory->has_budget())
     throw UserError({options.run.memory->memory_budget.empty() ? "--recompute-granularity adaptive"
-                                                              : "--memory-budget",
+                                                               : "--memory-budget",
                      "has no effect here: its plan depends on measured times",
                      "leave it out, or give the --activation-plan that such a run prints"});
   check_mesh_sizes(mesh_sizes(*options.run.parallel), options.num_ranks()).throw_if_any();
