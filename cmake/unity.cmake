@@ -46,6 +46,7 @@ function(megatron_make_batches)
   execute_process(
     COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/cmake/unity_batches.py
             ${CMAKE_BINARY_DIR}/unity/request.txt ${CMAKE_BINARY_DIR}/unity
+            ${CMAKE_SOURCE_DIR}/src ${CMAKE_SOURCE_DIR}/tests
     OUTPUT_VARIABLE ANSWER COMMAND_ERROR_IS_FATAL ANY)
   string(REGEX MATCHALL "[^\n]+" ANSWER "${ANSWER}")
   foreach(LINE ${ANSWER})

@@ -3,9 +3,10 @@
 
 Most of the time of a small source goes into its headers and their templates, which a batch pays
 once. Sources share a batch only if no name that one of them keeps to itself (in an anonymous
-namespace, static, an alias or a macro) occurs in another, so that each means the same as alone.
+namespace, static, an alias or a macro) occurs in another or is declared in a header of ours that
+another includes, so that each means the same as alone.
 
-Usage: unity_batches.py REQUEST BATCHES
+Usage: unity_batches.py REQUEST BATCHES INCLUDE_FOLDER...
 REQUEST has a line `group<TAB>source` for each source, in the order in which they are tried. The
 sources of a batch belong to one group (a target and its compile options). Each batch becomes a file
 BATCHES/<group>_<number>.cpp, written only if its text changes; a line `group<TAB>file` is printed
@@ -75,68 +76,101 @@ def declared_names(statement):
             last = word
     if last:
         names.add(last)
+    names.update(name for name, sign in zip(words, words[1:]) if sign == "=")  # a = 1, b = 2
     return {name for name in names if not DECLARING_MACRO.fullmatch(name)}
 
 
-def names_of(text):
-    """Returns the names that a source keeps to itself, and all that it uses."""
-    private, used, statement, scopes = set(), set(), [], []
-    previous = ""
-    for kind, token in tokens_of(text):
-        if kind == "directive":
-            if macro := re.match(r"#\s*define\s+(\w+)", token):
-                private.add(macro[1])
-            continue
-        if kind == "name" and previous not in (".", "->"):
-            used.add(token)
-        previous = token
-        if scopes[-1:] == ["body"]:
-            if token == "{":
+class Names:
+    """The names in a file: those that it keeps to itself, those that it declares for others, and
+    all that it uses."""
+
+    def __init__(self, text):
+        self.private, self.declared, self.used = set(), set(), set()
+        statement, scopes, previous = [], [], ""
+        for kind, token in tokens_of(text):
+            if kind == "directive":
+                if macro := re.match(r"#\s*define\s+(\w+)", token):
+                    self.private.add(macro[1])
+                continue
+            if kind == "name" and previous not in (".", "->"):
+                self.used.add(token)
+            previous = token
+            if scopes[-1:] == ["body"]:
+                if token == "{":
+                    scopes.append("body")
+                elif token == "}":
+                    scopes.pop()
+                continue
+            if token not in ("{", "}", ";"):
+                statement.append(token)
+                continue
+            is_namespace = token == "{" and "namespace" in statement and "(" not in statement
+            if statement and not is_namespace:
+                hides = "anonymous" in scopes or "static" in statement or statement[0] == "using"
+                (self.private if hides else self.declared).update(declared_names(statement))
+            if is_namespace:
+                scopes.append("anonymous" if statement[-1] == "namespace" else "named")
+            elif token == "{":
                 scopes.append("body")
-            elif token == "}":
+            elif token == "}" and scopes:
                 scopes.pop()
-            continue
-        if token not in ("{", "}", ";"):
-            statement.append(token)
-            continue
-        is_namespace = token == "{" and "namespace" in statement and "(" not in statement
-        hides = "anonymous" in scopes or "static" in statement
-        if statement and not is_namespace and (hides or statement[0] == "using"):
-            private |= declared_names(statement)
-        if is_namespace:
-            scopes.append("anonymous" if statement[-1] == "namespace" else "named")
-        elif token == "{":
-            scopes.append("body")
-        elif token == "}" and scopes:
-            scopes.pop()
-        statement = []
-    return private, used
+            statement = []
+
+
+class Headers:
+    """What the headers of ours declare that a file includes, directly or through others."""
+
+    def __init__(self, folders):
+        self.folders, self.known = folders, {}
+
+    def find(self, header, included_by):
+        for folder in (included_by.parent, *self.folders):
+            if (folder / header).is_file():
+                return folder / header
+        return None
+
+    def declared_for(self, path, text):
+        names = set()
+        for header in re.findall(r'^#include "([^"]+)"', text, re.MULTILINE):
+            if found := self.find(header, path):
+                names |= self.declared_by(found)
+        return names
+
+    def declared_by(self, header):
+        if header not in self.known:
+            self.known[header] = set()  # for headers that include each other
+            text = header.read_text(encoding="utf-8")
+            names = Names(text)
+            own = names.declared | names.private
+            self.known[header] = own | self.declared_for(header, text)
+        return self.known[header]
 
 
 class Batch:
     def __init__(self):
-        self.sources, self.private, self.used, self.size = [], set(), set(), 0
+        self.sources, self.private, self.seen, self.size = [], set(), set(), 0
 
-    def takes(self, private, used, size):
+    def takes(self, names, seen, size):
         return (
             len(self.sources) < MOST_SOURCES
             and self.size + size <= MOST_BYTES
-            and not self.private & used
-            and not private & self.used
+            and not self.private & seen
+            and not names.private & self.seen
         )
 
-    def add(self, source, private, used, size):
+    def add(self, source, names, seen, size):
         self.sources.append(source)
-        self.private |= private
-        self.used |= used
+        self.private |= names.private
+        self.seen |= seen
         self.size += size
 
 
-def batches_of(sources):
+def batches_of(sources, headers):
     batches = []
-    for source in sources:
-        text = pathlib.Path(source).read_text(encoding="utf-8")
-        found = (*names_of(text), len(text))
+    for source in map(pathlib.Path, sources):
+        text = source.read_text(encoding="utf-8")
+        names = Names(text)
+        found = (names, names.used | headers.declared_for(source, text), len(text))
         batch = next((batch for batch in batches if batch.takes(*found)), None)
         if batch is None:
             batches.append(batch := Batch())
@@ -151,13 +185,14 @@ def write_if_changed(path, text):
 
 
 def main():
-    request, folder = map(pathlib.Path, sys.argv[1:])
+    request, folder, *include_folders = map(pathlib.Path, sys.argv[1:])
+    headers = Headers(include_folders)
     groups = {}
     for line in request.read_text(encoding="utf-8").splitlines():
         group, _, source = line.partition("\t")
         groups.setdefault(group, []).append(source)
     for group, sources in groups.items():
-        for number, batch in enumerate(batches_of(sources), 1):
+        for number, batch in enumerate(batches_of(sources, headers), 1):
             if len(batch.sources) == 1:
                 print(group, batch.sources[0], sep="\t")
                 continue

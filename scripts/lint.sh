@@ -82,8 +82,8 @@ check_bugs() {
       'version 16 or newer is not installed (apt-get install clang-tidy-19)'
     return
   fi
-  cmake --preset release -B $build -DMEGATRON_PRECOMPILE=OFF -DMEGATRON_SANITIZE= \
-    -DMEGATRON_WERROR=OFF >/dev/null
+  cmake --preset release -B $build -DMEGATRON_PRECOMPILE=OFF -DMEGATRON_UNITY=OFF \
+    -DMEGATRON_SANITIZE= -DMEGATRON_WERROR=OFF >/dev/null
   if [ "$scope" = changed ]; then
     base=$(scripts/base_commit.sh)
     echo "lint: changes since $(git describe --always "$base")"

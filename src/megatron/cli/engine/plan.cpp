@@ -29,7 +29,7 @@ LayoutRequest layout_request(const LayoutPlanOptions& options) {
 
 /// Returns a note on the powers of two that cannot be sizes of expert parallelism; "" if none.
 std::string indivisible_note(const LayoutPlanOptions& options, const LayoutRequest& request) {
-  const std::int64_t experts = options.run.model.moe.num_experts;
+  const std::int64_t experts = options.run.model->moe.num_experts;
   if (experts == 0 || request.fixed.contains("expert_model_parallel_size")) return "";
   std::string sizes;
   for (std::int64_t size = 2; size <= std::min(options.world_size, experts); size *= 2) {
@@ -60,7 +60,7 @@ std::string row(const LayoutCandidate& layout, bool has_experts) {
 
 std::string table_text(const std::vector<LayoutCandidate>& layouts, std::size_t num_fitting,
                        const LayoutPlanOptions& options) {
-  const bool has_experts = options.run.model.moe.num_experts > 0;
+  const bool has_experts = options.run.model->moe.num_experts > 0;
   std::string text = "  tp   cp   pp   dp";
   if (has_experts) text += "   ep  etp  edp";
   for (const char* name :
@@ -109,7 +109,7 @@ std::string layouts_json(const std::vector<LayoutCandidate>& layouts, std::size_
                          const LayoutPlanOptions& options) {
   JsonText list = JsonText::array();
   for (const LayoutCandidate& layout : layouts)
-    list.push_back(layout_json(layout, options.run.model.moe.num_experts > 0));
+    list.push_back(layout_json(layout, options.run.model->moe.num_experts > 0));
   JsonText json{{"world_size", options.world_size}};
   if (options.memory_limit_gib) {
     json["memory_limit_bytes"] = *options.memory_limit_gib * kGibibyte;
@@ -124,7 +124,7 @@ std::string layouts_json(const std::vector<LayoutCandidate>& layouts, std::size_
 int run_plan_layouts(std::span<const std::string> args) {
   LayoutPlanOptions options = read_layout_plan(args);  // the front end has printed its notes
   check_layout_plan(options);
-  resolve(options.run.model);
+  resolve(*options.run.model);
   const LayoutRequest request = layout_request(options);
   std::cerr << indivisible_note(options, request);
   std::vector<LayoutCandidate> layouts =

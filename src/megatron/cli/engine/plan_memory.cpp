@@ -71,7 +71,7 @@ int run_plan_memory(std::span<const std::string> args) {
   check_memory_plan(options);
   const std::int64_t world_size = options.num_ranks();
   const Settings settings =
-      settings_with(options.run, mesh_sizes(options.run.parallel), world_size);
+      settings_with(options.run, mesh_sizes(*options.run.parallel), world_size);
   check_layout(settings, world_size).throw_if_any();
   const auto planned = plan_memory(settings, find_model_family(options.model), world_size);
   std::cout << (options.json ? json_of(planned, world_size) : text_of(planned, world_size));
