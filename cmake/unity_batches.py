@@ -46,9 +46,25 @@ def tokens_of(text):
             yield kind, match.group()
 
 
-def declared_names(statement):
+def split_macros(words):
+    """Splits off the uses of macros at the start, which may end without a semicolon. Returns the
+    names in them, of which they may make declarations, and the rest."""
+    names = set()
+    while words[1:2] == ["("] and re.fullmatch(r"[A-Z][A-Z0-9_]*", words[0]):
+        depth, end = 0, len(words)
+        for at, word in enumerate(words):
+            depth += (word == "(") - (word == ")")
+            if depth == 0 and at > 0:
+                end = at + 1
+                break
+        if not DECLARING_MACRO.fullmatch(words[0]):
+            names.update(word for word in words[2:end] if re.match(r"[A-Za-z_]", word))
+        words = words[end:]
+    return names, words
+
+
+def declared_names(words):
     """The names that a declaration at the top of a namespace introduces."""
-    words = list(statement)
     while words[:1] == ["template"]:
         depth = 0
         for at, word in enumerate(words[1:], 1):
@@ -104,12 +120,14 @@ class Names:
             if token not in ("{", "}", ";"):
                 statement.append(token)
                 continue
-            is_namespace = token == "{" and "namespace" in statement and "(" not in statement
-            if statement and not is_namespace:
-                hides = "anonymous" in scopes or "static" in statement or statement[0] == "using"
-                (self.private if hides else self.declared).update(declared_names(statement))
+            names, words = split_macros(statement)
+            self.private |= names
+            is_namespace = token == "{" and "namespace" in words[:2]
+            if words and not is_namespace:
+                hides = "anonymous" in scopes or "static" in words or words[0] == "using"
+                (self.private if hides else self.declared).update(declared_names(words))
             if is_namespace:
-                scopes.append("anonymous" if statement[-1] == "namespace" else "named")
+                scopes.append("anonymous" if words[-1] == "namespace" else "named")
             elif token == "{":
                 scopes.append("body")
             elif token == "}" and scopes:

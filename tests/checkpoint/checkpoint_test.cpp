@@ -11,6 +11,7 @@
 #include "checkpoint/tiny_run.h"
 #include "megatron/base/files.h"
 #include "megatron/checkpoint/checkpoint_root.h"
+#include "megatron/checkpoint/checkpoint_source.h"
 #include "megatron/checkpoint/pending_folder.h"
 #include "megatron/checkpoint/safetensors.h"
 #include "megatron/checkpoint/verify.h"

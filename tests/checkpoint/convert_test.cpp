@@ -10,6 +10,7 @@
 #include "checkpoint/tiny_run.h"
 #include "megatron/base/files.h"
 #include "megatron/base/json.h"
+#include "megatron/checkpoint/checkpoint_source.h"
 #include "megatron/checkpoint/checkpoint_tokenizer.h"
 #include "megatron/checkpoint/diff.h"
 #include "megatron/checkpoint/inspect.h"

@@ -11,6 +11,7 @@
 #include "checkpoint/tiny_run.h"
 #include "megatron/base/files.h"
 #include "megatron/base/json.h"
+#include "megatron/checkpoint/checkpoint_source.h"
 #include "megatron/checkpoint/convert.h"
 #include "megatron/checkpoint/hf_reader.h"
 #include "megatron/checkpoint/hf_writer.h"

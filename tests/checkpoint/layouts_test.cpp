@@ -11,6 +11,7 @@
 #include "checkpoint/fault_injection_file_system.h"
 #include "checkpoint/rank_run.h"
 #include "megatron/base/error.h"
+#include "megatron/checkpoint/checkpoint_source.h"
 #include "megatron/checkpoint/manifest.h"
 #include "megatron/checkpoint/verify.h"
 #include "megatron/config/optimizer_config.h"

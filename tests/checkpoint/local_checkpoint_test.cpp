@@ -15,6 +15,7 @@
 #include "megatron/base/error.h"
 #include "megatron/base/files.h"
 #include "megatron/checkpoint/checkpoint_root.h"
+#include "megatron/checkpoint/checkpoint_source.h"
 #include "megatron/checkpoint/local/folder_owners.h"
 #include "megatron/checkpoint/local/local_inventory.h"
 #include "megatron/config/optimizer_config.h"

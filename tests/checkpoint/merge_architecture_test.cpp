@@ -4,6 +4,7 @@
 
 #include "checkpoint/expect_user_error.h"
 #include "checkpoint/tiny_run.h"
+#include "megatron/checkpoint/checkpoint_source.h"
 #include "megatron/config/moe_config.h"
 #include "megatron/config/transformer_config.h"
 #include "megatron/config/transformer_enums.h"

@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 
 #include "checkpoint/tiny_run.h"
+#include "megatron/checkpoint/checkpoint_source.h"
 #include "megatron/checkpoint/diff.h"
 #include "megatron/checkpoint/manifest.h"
 #include "megatron/config/optimizer_config.h"

@@ -10,6 +10,7 @@
 
 #include "checkpoint/expect_user_error.h"
 #include "checkpoint/tiny_run.h"
+#include "megatron/checkpoint/checkpoint_source.h"
 #include "megatron/checkpoint/convert.h"
 #include "megatron/checkpoint/diff.h"
 #include "megatron/checkpoint/inspect.h"

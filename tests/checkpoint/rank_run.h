@@ -17,6 +17,7 @@
 #include "megatron/config/pipeline_layout.h"
 #include "megatron/config/settings.h"
 #include "megatron/config/transformer_config.h"
+#include "megatron/parallel/rank.h"
 #include "support/data_parallel_ranks.h"
 #include "support/global_tensor.h"
 

@@ -16,6 +16,7 @@
 #include "megatron/base/files.h"
 #include "megatron/base/hardware_error.h"
 #include "megatron/checkpoint/checkpoint_root.h"
+#include "megatron/checkpoint/checkpoint_source.h"
 #include "megatron/checkpoint/pending_folder.h"
 #include "megatron/checkpoint/stale_temporaries.h"
 #include "megatron/checkpoint/verify.h"

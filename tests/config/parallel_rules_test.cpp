@@ -248,7 +248,7 @@ TEST(ZeroRules, SayWhatNeedsShards) {
 
 TEST(ZeroRules, EveryNameGivesItsStage) {
   const auto stage = [](const std::vector<std::string>& flags) {
-    return zero_stage(read_run(small(flags), 1).*options.settings.parallel);
+    return zero_stage(*read_run(small(flags), 1).options.settings.parallel);
   };
   EXPECT_EQ(stage({}), 0);
   EXPECT_EQ(stage({"--use-distributed-optimizer"}), 1);

@@ -197,13 +197,13 @@ TEST(RunSettings, GatesOfGptOss) {
   const TransformerConfig plain = *resolved({"--quick-geglu"}).model;
   EXPECT_FALSE(plain.activation_func_clamp_value);
   EXPECT_EQ(plain.glu_linear_offset, 0);
-  const TransformerConfig model = resolved({"--quick-geglu", "--activation-func-clamp-value", "7.0",
-                                            "--glu-linear-offset", "1.0"})
-                                      .model;
+  const TransformerConfig model = *resolved({"--quick-geglu", "--activation-func-clamp-value",
+                                             "7.0", "--glu-linear-offset", "1.0"})
+                                       .model;
   EXPECT_EQ(model.activation_func_clamp_value, 7);
   EXPECT_EQ(model.glu_linear_offset, 1);
   EXPECT_EQ(resolved({"--swiglu", "--num-experts", "4", "--activation-func-clamp-value", "10"})
-                .model.activation_func_clamp_value,
+                .model->activation_func_clamp_value,
             10);
 }
 
@@ -244,21 +244,21 @@ TEST(RunSettings, SpellingsOfMegatron) {
       resolved({"--position-embedding-type", "rope", "--rotary-seq-len-interpolation-factor", "4"})
           .model;
   EXPECT_TRUE(linear.rope_scaling_type == RopeScaling::linear && linear.rope_scaling_factor == 4);
-  const auto yarn = resolved({"--position-embedding-type", "yarn", "--rotary-scaling-factor", "4",
-                              "--no-yarn-correction-range-round-to-int"})
-                        .model;
+  const auto yarn = *resolved({"--position-embedding-type", "yarn", "--rotary-scaling-factor", "4",
+                               "--no-yarn-correction-range-round-to-int"})
+                         .model;
   EXPECT_TRUE(yarn.rope_scaling_type == RopeScaling::yarn && yarn.rope_scaling_factor == 4 &&
               !yarn.yarn_correction_range_round_to_int);
   EXPECT_EQ(yarn.rope_original_max_position_embeddings, 4096);
   EXPECT_EQ(resolved({"--position-embedding-type", "yarn",
                       "--yarn-original-max-position-embeddings", "8192"})
-                .model.rope_original_max_position_embeddings,
+                .model->rope_original_max_position_embeddings,
             8192);
   EXPECT_TRUE(resolved({"--override-opt_param-scheduler"}).scheduler->override_opt_param_scheduler);
   EXPECT_TRUE(resolved({"--override-opt-param-scheduler"}).scheduler->override_opt_param_scheduler);
-  const auto checkpoint = resolved({"--no-save-optim", "--no-save-rng", "--no-load-optim",
-                                    "--no-load-rng", "--persistent-save-interval", "7"})
-                              .checkpoint;
+  const auto checkpoint = *resolved({"--no-save-optim", "--no-save-rng", "--no-load-optim",
+                                     "--no-load-rng", "--persistent-save-interval", "7"})
+                               .checkpoint;
   EXPECT_FALSE(checkpoint.save_optim || checkpoint.save_rng || checkpoint.load_optim ||
                checkpoint.load_rng);
   EXPECT_EQ(checkpoint.save_interval, 7);
@@ -277,7 +277,7 @@ TEST(RunSettings, WindowPatterns) {
       ElementsAre(1, 0));
   EXPECT_THAT(resolved({"--window-size", "7,0", "--num-layers", "4", "--window-attn-skip-freq",
                         "([1]+[0])*2"})
-                  .model.window_layers,
+                  .model->window_layers,
               ElementsAre(1, 0, 1, 0));
   EXPECT_THAT(mistake_of(small({"--window-size", "7,0", "--window-attn-skip-freq", "[1]*3"})),
               HasSubstr("names 3 layers, --num-layers is 2"));
@@ -459,11 +459,11 @@ TEST(Rules, EachNamesValuesAndFix) {
 TEST(RunSettings, LengthInSamplesFollowsTheBatchSizes) {
   EXPECT_EQ(resolved({"--train-iters", "0", "--train-samples", "20", "--global-batch-size", "8",
                       "--rampup-batch-size", "2", "2", "6"})
-                .training.train_iters,
+                .training->train_iters,
             3);  // 2, 4 and 8; the rest of 20 is less than 8
-  const auto steps = resolved({"--train-iters", "0", "--train-samples", "20",
-                               "--step-batch-size-schedule", "0:2 128:8"})
-                         .training;
+  const auto steps = *resolved({"--train-iters", "0", "--train-samples", "20",
+                                "--step-batch-size-schedule", "0:2 128:8"})
+                          .training;
   EXPECT_EQ(steps.global_batch_size, 8);
   EXPECT_EQ(steps.train_iters, 4);  // 2, 2, 8, 8
 }
@@ -562,7 +562,7 @@ TEST(Precision, FollowsTheFlags) {
   EXPECT_FALSE(resolved({"--fp16"}).training->check_for_nan_in_loss_and_grad);
   EXPECT_TRUE(resolved({"--fp16", "--loss-scale", "128"}).training->check_for_nan_in_loss_and_grad);
   EXPECT_FALSE(resolved({"--fp16", "--loss-scale", "0"})
-                   .training.check_for_nan_in_loss_and_grad);  // 0 means dynamic, as in Megatron
+                   .training->check_for_nan_in_loss_and_grad);  // 0 means dynamic, as in Megatron
 }
 
 TEST(PrintConfig, ShowsValuesAndOrigins) {

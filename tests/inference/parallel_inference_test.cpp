@@ -4,6 +4,7 @@
 
 #include "megatron/base/error.h"
 #include "megatron/base/files.h"
+#include "megatron/checkpoint/checkpoint_source.h"
 #include "megatron/checkpoint/convert.h"
 #include "megatron/config/mesh_sizes.h"
 #include "megatron/config/moe_config.h"

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "layouts/layout.h"
+#include "layouts/pairwise.h"
 
 namespace megatron::layouts {
 

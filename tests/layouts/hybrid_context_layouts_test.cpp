@@ -9,6 +9,7 @@
 
 #include "layouts/chosen_layouts.h"
 #include "layouts/layout_run.h"
+#include "layouts/pairwise.h"
 #include "layouts/short_documents.h"
 
 namespace megatron::layouts {

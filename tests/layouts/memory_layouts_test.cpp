@@ -12,6 +12,7 @@
 
 #include "layouts/chosen_layouts.h"
 #include "layouts/layout_run.h"
+#include "layouts/pairwise.h"
 
 namespace megatron::layouts {
 namespace {

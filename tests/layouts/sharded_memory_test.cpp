@@ -9,6 +9,7 @@
 #include "megatron/parallel/collectives.h"
 #include "megatron/parallel/rank.h"
 #include "megatron/planner/rank_memory.h"
+#include "megatron/training/loop/training_plan.h"
 #include "megatron/training/observability/memory_breakdown.h"
 #include "megatron/training/observability/tensor_memory.h"
 

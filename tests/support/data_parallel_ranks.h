@@ -9,6 +9,7 @@
 
 #include "megatron/config/parallel_config.h"
 #include "megatron/parallel/make_rank.h"
+#include "megatron/parallel/rank.h"
 #include "megatron/parallel/rank_threads.h"
 #include "megatron/params/data_parallel.h"
 

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <ctime>
 #include <limits>
+#include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "helpers.h"

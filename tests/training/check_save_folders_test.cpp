@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "megatron/base/files.h"
+#include "megatron/checkpoint/checkpoint_source.h"
 #include "megatron/config/checkpoint_config.h"
 #include "megatron/config/optimizer_config.h"
 #include "megatron/config/settings.h"
@@ -15,6 +16,7 @@
 #include "megatron/parallel/make_rank.h"
 #include "megatron/parallel/rank.h"
 #include "megatron/parallel/rank_threads.h"
+#include "megatron/training/loop/training_plan.h"
 #include "megatron/training/resilience/non_finite.h"
 #include "megatron/training/saving/checkpointing.h"
 #include "megatron/training/saving/choose_checkpoint.h"

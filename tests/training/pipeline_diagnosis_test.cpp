@@ -17,6 +17,7 @@
 #include "megatron/parallel/object_collectives.h"
 #include "megatron/parallel/rank.h"
 #include "megatron/parallel/rank_threads.h"
+#include "megatron/training/loop/training_plan.h"
 #include "megatron/training/resilience/diagnosis/explanation.h"
 #include "megatron/training/resilience/diagnosis/op_trace.h"
 #include "megatron/training/resilience/reruns/guarded_step.h"

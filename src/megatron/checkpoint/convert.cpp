@@ -7,6 +7,7 @@
 #include "megatron/base/name_list.h"
 #include "megatron/checkpoint/checkpoint.h"
 #include "megatron/checkpoint/checkpoint_root.h"
+#include "megatron/checkpoint/checkpoint_source.h"
 #include "megatron/checkpoint/checkpoint_tokenizer.h"
 #include "megatron/checkpoint/folder_lock.h"
 #include "megatron/checkpoint/hf_writer.h"

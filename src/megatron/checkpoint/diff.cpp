@@ -11,6 +11,7 @@
 #include <set>
 
 #include "megatron/base/error.h"
+#include "megatron/checkpoint/checkpoint_source.h"
 #include "megatron/checkpoint/open_weights.h"
 
 namespace megatron {

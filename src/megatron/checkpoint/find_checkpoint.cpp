@@ -6,6 +6,7 @@
 #include "megatron/base/files.h"
 #include "megatron/checkpoint/checkpoint.h"
 #include "megatron/checkpoint/checkpoint_root.h"
+#include "megatron/checkpoint/checkpoint_source.h"
 #include "megatron/checkpoint/checkpoint_tokenizer.h"
 #include "megatron/checkpoint/hf_directory.h"
 #include "megatron/checkpoint/manifest.h"

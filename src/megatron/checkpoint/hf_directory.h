@@ -8,14 +8,11 @@
 #include <string>
 #include <vector>
 
+#include "megatron/checkpoint/auxiliary_files.h"
 #include "megatron/checkpoint/safetensors.h"
 #include "megatron/models/hf/hf_config.h"
 
 namespace megatron {
-
-/// Content by file name of config.json, generation_config.json and the tokenizer's files, which are
-/// carried between directories and checkpoints.
-using AuxiliaryFiles = std::map<std::string, std::string>;
 
 /// Returns whether the folder has a config.json.
 bool looks_like_hf_directory(const std::filesystem::path& folder);

@@ -5,6 +5,7 @@
 
 #include "megatron/base/error.h"
 #include "megatron/base/name_list.h"
+#include "megatron/checkpoint/hf_directory.h"
 #include "megatron/checkpoint/tensor_bytes.h"
 #include "megatron/config/resolve.h"
 #include "megatron/config/transformer_config.h"

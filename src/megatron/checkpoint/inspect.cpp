@@ -8,6 +8,8 @@
 #include "megatron/base/error.h"
 #include "megatron/base/files.h"
 #include "megatron/checkpoint/checkpoint.h"
+#include "megatron/checkpoint/checkpoint_source.h"
+#include "megatron/checkpoint/hf_directory.h"
 #include "megatron/checkpoint/manifest.h"
 #include "megatron/config/optimizer_config.h"
 #include "megatron/config/settings.h"

@@ -8,6 +8,7 @@
 #include "megatron/base/error.h"
 #include "megatron/base/name_list.h"
 #include "megatron/checkpoint/checkpoint.h"
+#include "megatron/checkpoint/checkpoint_source.h"
 #include "megatron/checkpoint/hf_reader.h"
 #include "megatron/checkpoint/manifest_reader.h"
 #include "megatron/checkpoint/open_weights.h"

@@ -3,6 +3,7 @@
 #include <map>
 #include <string_view>
 
+#include "megatron/checkpoint/checkpoint_source.h"
 #include "megatron/config/moe_config.h"
 #include "megatron/config/problems.h"
 #include "megatron/config/resolve.h"

@@ -1,11 +1,11 @@
 // Merges the architecture of a checkpoint with the flags of the run that loads it.
 #pragma once
 
-#include "megatron/checkpoint/checkpoint.h"
 #include "megatron/config/command_line.h"
 
 namespace megatron {
 
+struct CheckpointSource;
 struct TransformerConfig;
 
 /// What flags may replace of a checkpoint's architecture.

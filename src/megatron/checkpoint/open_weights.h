@@ -3,10 +3,11 @@
 
 #include <memory>
 
-#include "megatron/checkpoint/checkpoint.h"
 #include "megatron/checkpoint/weight_reader.h"
 
 namespace megatron {
+
+struct CheckpointSource;
 
 /// Returns the reader for the kind of `source`.
 std::unique_ptr<WeightReader> open_weights(const CheckpointSource& source);

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "megatron/checkpoint/checkpoint_root.h"
+#include "megatron/checkpoint/checkpoint_source.h"
 #include "megatron/checkpoint/checkpoint_tokenizer.h"
 #include "megatron/checkpoint/checkpoint_writer.h"
 #include "megatron/checkpoint/tensor_bytes.h"

@@ -5,11 +5,12 @@
 
 #include <filesystem>
 
-#include "megatron/checkpoint/checkpoint.h"
 #include "megatron/checkpoint/weight_reader.h"
 #include "megatron/parallel/axis.h"
 
 namespace megatron {
+
+struct CheckpointSource;
 
 /// Where a release goes, and the ranks that write it together.
 struct ReleaseTarget {

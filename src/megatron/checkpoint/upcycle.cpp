@@ -13,6 +13,7 @@
 
 #include "megatron/base/error.h"
 #include "megatron/base/name_list.h"
+#include "megatron/checkpoint/checkpoint_source.h"
 #include "megatron/checkpoint/open_weights.h"
 #include "megatron/checkpoint/release.h"
 #include "megatron/config/moe_config.h"

@@ -6,12 +6,12 @@
 #include <cstdint>
 #include <memory>
 
-#include "megatron/checkpoint/checkpoint.h"
 #include "megatron/checkpoint/weight_reader.h"
 #include "megatron/config/moe_config.h"
 
 namespace megatron {
 
+struct CheckpointSource;
 struct TransformerConfig;
 
 /// Describes the experts that a dense model gets.

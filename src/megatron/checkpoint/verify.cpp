@@ -8,6 +8,7 @@
 #include "megatron/base/files.h"
 #include "megatron/base/name_list.h"
 #include "megatron/checkpoint/checkpoint_root.h"
+#include "megatron/checkpoint/hf_directory.h"
 #include "megatron/checkpoint/hf_reader.h"
 #include "megatron/checkpoint/manifest_reader.h"
 #include "megatron/checkpoint/non_finite.h"

@@ -7,13 +7,9 @@
 #include <string>
 #include <vector>
 
-namespace megatron {
+#include "megatron/config/transformer_enums.h"
 
-enum class RouterScore { softmax, sigmoid, sqrtsoftplus };
-enum class LoadBalancing { none, aux_loss, seq_aux_loss, global_aux_loss, sinkhorn };
-enum class RouterDtype { none, fp32, fp64 };
-enum class TokenDropPolicy { probs, position };
-enum class TokenDispatcherType { allgather, alltoall, flex };
+namespace megatron {
 
 /// The router, the experts and the dispatch of tokens. Without experts every layer has a dense MLP.
 struct MoeConfig {

@@ -1,4 +1,4 @@
-// The choices among which an architecture chooses.
+// The choices of an architecture: norms, positions, activations, routers.
 #pragma once
 
 namespace megatron {
@@ -9,5 +9,11 @@ enum class Activation { gelu, gelu_tanh, relu, squared_relu, silu, quick_gelu };
 enum class NormPlacement { pre, post };
 enum class QkNormScope { head, all_heads };
 enum class RopeScaling { none, linear, llama3, yarn };
+
+enum class RouterScore { softmax, sigmoid, sqrtsoftplus };
+enum class LoadBalancing { none, aux_loss, seq_aux_loss, global_aux_loss, sinkhorn };
+enum class RouterDtype { none, fp32, fp64 };
+enum class TokenDropPolicy { probs, position };
+enum class TokenDispatcherType { allgather, alltoall, flex };
 
 }  // namespace megatron

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "megatron/base/error.h"
+#include "megatron/checkpoint/checkpoint_source.h"
 #include "megatron/config/parallel_config.h"
 #include "megatron/config/pipeline_layout.h"
 #include "megatron/config/settings.h"

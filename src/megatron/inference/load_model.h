@@ -10,6 +10,7 @@
 #include <optional>
 
 #include "megatron/checkpoint/checkpoint.h"
+#include "megatron/checkpoint/checkpoint_source.h"
 #include "megatron/config/inference_options.h"
 #include "megatron/config/parallel_config.h"
 #include "megatron/models/language_model.h"

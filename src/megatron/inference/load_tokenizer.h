@@ -7,11 +7,12 @@
 #include <string>
 #include <vector>
 
-#include "megatron/checkpoint/checkpoint.h"
 #include "megatron/config/tokenizer_flags.h"
 #include "megatron/tokenizers/tokenizer.h"
 
 namespace megatron {
+
+struct CheckpointSource;
 
 struct LoadedTokenizer {
   std::unique_ptr<Tokenizer> tokenizer;

@@ -20,7 +20,7 @@
 #include <tuple>
 
 #include "megatron/base/error.h"
-#include "megatron/config/moe_config.h"
+#include "megatron/config/transformer_enums.h"
 #include "megatron/ops/differentiable.h"
 #include "megatron/ops/host_scalar.h"
 #include "megatron/ops/operator.h"

@@ -10,6 +10,7 @@
 #include "megatron/base/error.h"
 #include "megatron/base/files.h"
 #include "megatron/checkpoint/checkpoint_root.h"
+#include "megatron/checkpoint/checkpoint_source.h"
 #include "megatron/checkpoint/collective_steps.h"
 #include "megatron/checkpoint/local/file_exchange.h"
 #include "megatron/checkpoint/local/folder_owners.h"

@@ -16,6 +16,8 @@
 
 namespace megatron {
 
+struct CheckpointSource;
+
 struct LocalSearch {
   std::filesystem::path root = {};   ///< --non-persistent-local-ckpt-dir
   std::int64_t first_iteration = 0;  ///< older checkpoints are of no use

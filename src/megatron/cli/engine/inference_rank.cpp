@@ -5,6 +5,7 @@
 #include <iostream>
 
 #include "megatron/base/cpu_affinity.h"
+#include "megatron/checkpoint/checkpoint_source.h"
 #include "megatron/checkpoint/merge_architecture.h"
 #include "megatron/parallel/object_collectives.h"
 #include "megatron/parallel/rank.h"

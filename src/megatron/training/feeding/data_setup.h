@@ -9,9 +9,10 @@
 #include "megatron/datasets/sample_counts.h"
 #include "megatron/tokenizers/tokenizer.h"
 #include "megatron/training/feeding/training_data.h"
-#include "megatron/training/loop/training_plan.h"
 
 namespace megatron {
+
+struct TrainingPlan;
 
 struct SampleSource {
   std::shared_ptr<const Tokenizer> tokenizer;  ///< the datasets may keep it

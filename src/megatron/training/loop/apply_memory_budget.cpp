@@ -9,6 +9,7 @@
 #include <tuple>
 
 #include "megatron/base/error.h"
+#include "megatron/checkpoint/checkpoint_source.h"
 #include "megatron/checkpoint/manifest.h"
 #include "megatron/config/activation_plan.h"
 #include "megatron/config/byte_count.h"
@@ -26,6 +27,7 @@
 #include "megatron/planner/memory_remedies.h"
 #include "megatron/training/loop/open_offload_store.h"
 #include "megatron/training/loop/out_of_memory.h"
+#include "megatron/training/loop/training_plan.h"
 #include "megatron/training/observability/process_memory.h"
 #include "megatron/training/saving/resume_differences.h"
 

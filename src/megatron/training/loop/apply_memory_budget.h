@@ -5,12 +5,12 @@
 #include <iosfwd>
 #include <optional>
 
-#include "megatron/checkpoint/checkpoint.h"
 #include "megatron/models/model_family.h"
 #include "megatron/training/loop/startup_warnings.h"
 
 namespace megatron {
 
+struct CheckpointSource;
 struct Rank;
 struct Settings;
 

@@ -15,6 +15,7 @@
 #include "megatron/planner/rank_memory.h"
 #include "megatron/training/loop/open_offload_store.h"
 #include "megatron/training/loop/optimizer_offload.h"
+#include "megatron/training/loop/training_plan.h"
 #include "megatron/training/observability/startup_report.h"
 #include "megatron/training/saving/checkpointing.h"
 

@@ -3,11 +3,12 @@
 
 #include <iosfwd>
 
-#include "megatron/training/loop/training_plan.h"
 #include "megatron/training/loop/training_services.h"
 #include "megatron/training/loop/training_state.h"
 
 namespace megatron {
+
+struct TrainingPlan;
 
 /// Fills `state` part by part, so that an out-of-memory report can tell what it already holds when
 /// memory ends. Prints Megatron's lines to `out`. UserError when the checkpoint cannot be loaded or

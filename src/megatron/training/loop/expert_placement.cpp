@@ -12,6 +12,7 @@
 #include "megatron/nn/moe/moe_layer.h"
 #include "megatron/parallel/collectives.h"
 #include "megatron/parallel/rank.h"
+#include "megatron/training/loop/training_plan.h"
 
 namespace megatron {
 namespace {

@@ -11,10 +11,11 @@
 
 #include "megatron/metrics/routing_metrics.h"
 #include "megatron/nn/moe/expert_order.h"
-#include "megatron/training/loop/training_plan.h"
 #include "megatron/training/loop/training_state.h"
 
 namespace megatron {
+
+struct TrainingPlan;
 
 /// What a rank sends and receives when the experts of one layer move: for each place the rank that
 /// gets its expert and the rank whose expert it gets.

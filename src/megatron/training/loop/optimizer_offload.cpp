@@ -4,6 +4,7 @@
 #include "megatron/config/settings.h"
 #include "megatron/parallel/rank.h"
 #include "megatron/training/loop/open_offload_store.h"
+#include "megatron/training/loop/training_plan.h"
 
 namespace megatron {
 

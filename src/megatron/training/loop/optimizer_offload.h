@@ -6,9 +6,10 @@
 
 #include "megatron/optimizer/state_offload.h"
 #include "megatron/training/loop/startup_warnings.h"
-#include "megatron/training/loop/training_plan.h"
 
 namespace megatron {
+
+struct TrainingPlan;
 
 /// Returns the options of the run. Throws a UserError if a run on a CPU names no folder, or the
 /// folder cannot be used; warns if it is itself in memory.

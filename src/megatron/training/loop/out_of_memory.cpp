@@ -14,6 +14,7 @@
 #include "megatron/parallel/rank.h"
 #include "megatron/planner/memory_remedies.h"
 #include "megatron/planner/run_costs.h"
+#include "megatron/training/loop/training_plan.h"
 #include "megatron/training/observability/process_memory.h"
 
 namespace megatron {

@@ -6,11 +6,12 @@
 #include <optional>
 #include <string>
 
-#include "megatron/training/loop/training_plan.h"
 #include "megatron/training/loop/training_state.h"
 #include "megatron/training/observability/memory_breakdown.h"
 
 namespace megatron {
+
+struct TrainingPlan;
 
 /// Thrown when memory runs out; what() is the full report.
 class OutOfMemoryError : public std::bad_alloc {

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "megatron/base/error.h"
+#include "megatron/checkpoint/checkpoint_source.h"
 #include "megatron/checkpoint/collective_steps.h"
 #include "megatron/checkpoint/merge_architecture.h"
 #include "megatron/config/checkpoint_config.h"

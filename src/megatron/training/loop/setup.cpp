@@ -6,6 +6,7 @@
 #include <ostream>
 #include <utility>
 
+#include "megatron/checkpoint/checkpoint_source.h"
 #include "megatron/config/checkpoint_config.h"
 #include "megatron/config/data_phase.h"
 #include "megatron/config/fault_tolerance_config.h"
@@ -26,6 +27,7 @@
 #include "megatron/training/loop/open_device.h"
 #include "megatron/training/loop/out_of_memory.h"
 #include "megatron/training/loop/resolve_run.h"
+#include "megatron/training/loop/training_plan.h"
 #include "megatron/training/observability/startup_report.h"
 #include "megatron/training/resilience/reruns/tracker_file.h"
 

@@ -15,6 +15,7 @@
 #include "megatron/training/loop/expert_placement.h"
 #include "megatron/training/loop/out_of_memory.h"
 #include "megatron/training/loop/train_step.h"
+#include "megatron/training/loop/training_plan.h"
 #include "megatron/training/loop/validator.h"
 #include "megatron/training/observability/log_lines.h"
 #include "megatron/training/observability/step_reporter.h"

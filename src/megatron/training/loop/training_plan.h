@@ -7,6 +7,7 @@
 #include <string>
 
 #include "megatron/checkpoint/checkpoint.h"
+#include "megatron/checkpoint/checkpoint_source.h"
 #include "megatron/config/batch_schedule.h"
 #include "megatron/config/settings.h"
 #include "megatron/models/model_family.h"

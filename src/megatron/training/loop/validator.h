@@ -6,12 +6,13 @@
 #include <string>
 
 #include "megatron/config/evaluation_plan.h"
-#include "megatron/training/loop/training_plan.h"
 #include "megatron/training/loop/training_services.h"
 #include "megatron/training/loop/training_state.h"
 #include "megatron/training/observability/step_reporter.h"
 
 namespace megatron {
+
+struct TrainingPlan;
 
 class Validator {
  public:

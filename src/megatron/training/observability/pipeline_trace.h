@@ -9,12 +9,12 @@
 #include "megatron/config/training_config.h"
 #include "megatron/pipeline/step_recorder.h"
 #include "megatron/pipeline/trace/rank_trace.h"
-#include "megatron/training/loop/training_plan.h"
 #include "megatron/training/loop/training_state.h"
 #include "megatron/training/observability/timers.h"
 
 namespace megatron {
 
+struct TrainingPlan;
 struct Settings;
 
 /// The traced iterations: recording starts when `begin` iterations are done and ends when `end` are

@@ -10,6 +10,7 @@
 #include "megatron/config/print_config.h"
 #include "megatron/parallel/object_collectives.h"
 #include "megatron/parallel/rank.h"
+#include "megatron/training/loop/training_plan.h"
 #include "megatron/training/observability/log_lines.h"
 
 namespace megatron {

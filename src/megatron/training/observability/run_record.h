@@ -4,10 +4,11 @@
 
 #include "megatron/base/json_text.h"
 #include "megatron/datasets/data_report.h"
-#include "megatron/training/loop/training_plan.h"
 #include "megatron/training/loop/training_state.h"
 
 namespace megatron {
+
+struct TrainingPlan;
 
 /// Returns {"iteration": …, "run": {"started": …, "machine": …, "parameters": …, "settings": {…}}}.
 /// Setting values are text in Python's notation; "parameters" counts the whole model. Collective

@@ -7,7 +7,6 @@
 #include "megatron/config/logger_config.h"
 #include "megatron/metrics/metrics_writer.h"
 #include "megatron/metrics/tensorboard.h"
-#include "megatron/training/loop/training_plan.h"
 #include "megatron/training/loop/training_services.h"
 #include "megatron/training/loop/training_state.h"
 #include "megatron/training/observability/activation_recorder.h"
@@ -21,6 +20,8 @@
 #include "megatron/training/observability/throughput.h"
 
 namespace megatron {
+
+struct TrainingPlan;
 
 class StepReporter {
  public:

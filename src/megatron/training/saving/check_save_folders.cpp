@@ -7,6 +7,7 @@
 #include "megatron/base/files.h"
 #include "megatron/base/machine.h"
 #include "megatron/checkpoint/checkpoint_root.h"
+#include "megatron/checkpoint/checkpoint_source.h"
 #include "megatron/config/checkpoint_config.h"
 #include "megatron/config/checkpoint_folders.h"
 

@@ -6,12 +6,12 @@
 #include <iosfwd>
 #include <optional>
 
-#include "megatron/checkpoint/checkpoint.h"
 #include "megatron/checkpoint/manifest.h"
 #include "megatron/training/loop/startup_warnings.h"
 
 namespace megatron {
 
+struct CheckpointSource;
 struct CheckpointConfig;
 
 /// Returns whether this run continues the run whose files are in the --save folder: it loads a

@@ -8,7 +8,6 @@
 #include <string_view>
 
 #include "megatron/training/loop/job_deadline.h"
-#include "megatron/training/loop/training_plan.h"
 #include "megatron/training/loop/training_services.h"
 #include "megatron/training/loop/training_state.h"
 #include "megatron/training/observability/console.h"
@@ -16,6 +15,7 @@
 
 namespace megatron {
 
+struct TrainingPlan;
 struct CheckpointConfig;
 
 class CheckpointSaver {

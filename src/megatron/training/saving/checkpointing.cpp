@@ -7,6 +7,7 @@
 
 #include "megatron/base/error.h"
 #include "megatron/base/format.h"
+#include "megatron/checkpoint/checkpoint_source.h"
 #include "megatron/checkpoint/local/local_checkpoint.h"
 #include "megatron/checkpoint/manifest.h"
 #include "megatron/config/checkpoint_config.h"
@@ -15,6 +16,7 @@
 #include "megatron/config/scheduler_config.h"
 #include "megatron/config/settings.h"
 #include "megatron/parallel/rank.h"
+#include "megatron/training/loop/training_plan.h"
 #include "megatron/training/observability/log_lines.h"
 #include "megatron/training/saving/non_finite_weights.h"
 #include "megatron/training/saving/resume_differences.h"

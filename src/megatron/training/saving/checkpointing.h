@@ -6,12 +6,13 @@
 #include <string>
 #include <string_view>
 
-#include "megatron/training/loop/training_plan.h"
 #include "megatron/training/loop/training_services.h"
 #include "megatron/training/loop/training_state.h"
 #include "megatron/training/saving/save_folder.h"
 
 namespace megatron {
+
+struct TrainingPlan;
 
 /// Loads the weights from plan.source. Also loads progress, optimizer state and schedule unless
 /// flags or the kind of checkpoint exclude them.

@@ -7,6 +7,7 @@
 #include "megatron/base/error.h"
 #include "megatron/base/files.h"
 #include "megatron/checkpoint/checkpoint_root.h"
+#include "megatron/checkpoint/checkpoint_source.h"
 #include "megatron/checkpoint/collective_steps.h"
 #include "megatron/checkpoint/local/local_checkpoint.h"
 #include "megatron/checkpoint/manifest.h"

@@ -7,11 +7,11 @@
 #include <optional>
 #include <string>
 
-#include "megatron/checkpoint/checkpoint.h"
 #include "megatron/training/loop/startup_warnings.h"
 
 namespace megatron {
 
+struct CheckpointSource;
 struct Rank;
 struct CheckpointConfig;
 

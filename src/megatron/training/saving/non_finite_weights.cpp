@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "megatron/checkpoint/checkpoint_source.h"
 #include "megatron/checkpoint/non_finite.h"
 #include "megatron/parallel/object_collectives.h"
 #include "megatron/parallel/rank.h"

@@ -8,6 +8,7 @@
 
 namespace megatron {
 
+struct CheckpointSource;
 struct Rank;
 
 /// Returns "<folder> holds weights that are not finite: <name of the first one> holds …" when a

@@ -1,5 +1,6 @@
 #include "megatron/training/saving/save_folders.h"
 
+#include "megatron/checkpoint/checkpoint_source.h"
 #include "megatron/checkpoint/collective_steps.h"
 #include "megatron/checkpoint/local/folder_owners.h"
 #include "megatron/config/checkpoint_config.h"

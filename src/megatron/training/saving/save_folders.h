@@ -11,6 +11,7 @@
 
 namespace megatron {
 
+struct CheckpointSource;
 struct Rank;
 struct CheckpointConfig;
 

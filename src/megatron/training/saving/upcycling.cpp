@@ -2,6 +2,7 @@
 
 #include "megatron/base/error.h"
 #include "megatron/checkpoint/checkpoint_root.h"
+#include "megatron/checkpoint/checkpoint_source.h"
 #include "megatron/checkpoint/collective_steps.h"
 #include "megatron/config/checkpoint_config.h"
 #include "megatron/config/moe_config.h"

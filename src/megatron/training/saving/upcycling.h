@@ -6,12 +6,12 @@
 #include <optional>
 #include <string>
 
-#include "megatron/checkpoint/checkpoint.h"
 #include "megatron/checkpoint/upcycle.h"
 #include "megatron/training/loop/startup_warnings.h"
 
 namespace megatron {
 
+struct CheckpointSource;
 struct Rank;
 struct Settings;
 

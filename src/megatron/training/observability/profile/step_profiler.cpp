@@ -11,6 +11,7 @@
 #include "megatron/config/settings.h"
 #include "megatron/parallel/rank.h"
 #include "megatron/planner/device_peak.h"
+#include "megatron/training/loop/training_plan.h"
 #include "megatron/training/observability/tensor_memory.h"
 
 namespace megatron {

@@ -7,13 +7,14 @@
 #include <optional>
 
 #include "megatron/nn/unit_hooks.h"
-#include "megatron/training/loop/training_plan.h"
 #include "megatron/training/loop/training_state.h"
 #include "megatron/training/observability/profile/op_recorder.h"
 #include "megatron/training/observability/profile/profile_output.h"
 #include "megatron/training/observability/timers.h"
 
 namespace megatron {
+
+struct TrainingPlan;
 
 class StepProfiler : private UnitHooks, private TimerListener {
  public:

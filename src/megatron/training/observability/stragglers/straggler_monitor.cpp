@@ -12,6 +12,7 @@
 #include "megatron/config/logger_config.h"
 #include "megatron/parallel/object_collectives.h"
 #include "megatron/parallel/rank.h"
+#include "megatron/training/loop/training_plan.h"
 
 namespace megatron {
 namespace {

@@ -9,7 +9,6 @@
 
 #include "megatron/config/logger_config.h"
 #include "megatron/config/training_config.h"
-#include "megatron/training/loop/training_plan.h"
 #include "megatron/training/loop/training_services.h"
 #include "megatron/training/observability/stragglers/part_clock.h"
 #include "megatron/training/observability/stragglers/straggler_toggle.h"
@@ -17,6 +16,7 @@
 
 namespace megatron {
 
+struct TrainingPlan;
 struct Settings;
 
 class StragglerMonitor {

@@ -7,6 +7,7 @@
 #include "megatron/base/format.h"
 #include "megatron/base/json_text.h"
 #include "megatron/checkpoint/checkpoint.h"
+#include "megatron/checkpoint/checkpoint_source.h"
 #include "megatron/checkpoint/slice_math.h"
 #include "megatron/models/architecture.h"
 #include "megatron/models/model_family.h"

@@ -19,6 +19,7 @@
 #include "megatron/config/settings.h"
 #include "megatron/parallel/object_collectives.h"
 #include "megatron/parallel/rank.h"
+#include "megatron/training/loop/training_plan.h"
 #include "megatron/training/observability/per_layer_norms.h"
 #include "megatron/training/resilience/diagnosis/explanation.h"
 #include "megatron/training/resilience/reruns/peer_recomputation.h"

@@ -8,12 +8,13 @@
 #include <vector>
 
 #include "megatron/training/loop/train_step.h"
-#include "megatron/training/loop/training_plan.h"
 #include "megatron/training/loop/training_state.h"
 #include "megatron/training/resilience/non_finite.h"
 #include "megatron/training/resilience/reruns/rerun_state_machine.h"
 
 namespace megatron {
+
+struct TrainingPlan;
 
 class GuardedStep {
  public:

@@ -3,12 +3,14 @@
 #include <filesystem>
 
 #include "megatron/base/files.h"
+#include "megatron/checkpoint/checkpoint_source.h"
 #include "megatron/config/checkpoint_config.h"
 #include "megatron/config/logger_config.h"
 #include "megatron/config/settings.h"
 #include "megatron/config/tokenizer_config.h"
 #include "megatron/config/training_config.h"
 #include "megatron/parallel/rank.h"
+#include "megatron/training/loop/training_plan.h"
 #include "megatron/training/resilience/diagnosis/saved_batch.h"
 
 namespace megatron {

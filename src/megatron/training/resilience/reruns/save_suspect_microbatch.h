@@ -3,10 +3,11 @@
 
 #include <string>
 
-#include "megatron/training/loop/training_plan.h"
 #include "megatron/training/resilience/non_finite.h"
 
 namespace megatron {
+
+struct TrainingPlan;
 
 /// The weights that the run had at the failed step.
 struct StepWeights {
