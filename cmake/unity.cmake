@@ -42,6 +42,10 @@ function(megatron_make_batches)
     set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${SOURCES})
   endforeach()
 
+  # A new name in a header may also be one that two sources of a batch keep to themselves.
+  file(GLOB_RECURSE HEADERS ${CMAKE_SOURCE_DIR}/src/*.h ${CMAKE_SOURCE_DIR}/tests/*.h)
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${HEADERS})
+
   file(WRITE ${CMAKE_BINARY_DIR}/unity/request.txt "${REQUEST}")
   execute_process(
     COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/cmake/unity_batches.py

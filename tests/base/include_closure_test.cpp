@@ -51,7 +51,12 @@ std::map<std::string, int> sources_that_see() {
 }
 
 TEST(IncludeClosure, StaysWithinItsBound) {
-  const std::map<std::string, int> bounds { @BOUNDS @ };
+  const std::map<std::string, int> bounds{
+      {"megatron/base/json.h", 60},          {"megatron/base/json_fwd.h", 150},
+      {"megatron/config/settings.h", 115},   {"megatron/parallel/rank.h", 95},
+      {"megatron/params/param_store.h", 95}, {"megatron/checkpoint/checkpoint.h", 50},
+      {"megatron/params/parameter.h", 145},  {"megatron/config/problems.h", 145},
+  };
   const std::map<std::string, int> sources = sources_that_see();
   for (const auto& [header, bound] : bounds) {
     ASSERT_TRUE(sources.contains(header)) << header << " does not exist, or nothing includes it";
@@ -69,10 +74,13 @@ TEST(IncludeClosure, OfASettingsStructIsSmall) {
   for (const auto& [header, count] : sources) {
     if (!header.starts_with("megatron/config/") || !header.ends_with("_config.h")) continue;
     ++structs;
-    const bool describes_the_model =
-        header.ends_with("transformer_config.h") ||
-        header.ends_with("moe_config.h");  // most of the engine reads it
-    EXPECT_LE(count, describes_the_model ? 120 : 60) << header;
+    if (header.ends_with("/transformer_config.h") || header.ends_with("/moe_config.h")) {
+      EXPECT_LE(count, 132) << header;  // all that computes reads the architecture
+    } else if (header.ends_with("/tokenizer_config.h")) {
+      EXPECT_LE(count, 90) << header;  // a part of what --load names
+    } else {
+      EXPECT_LE(count, 65) << header;
+    }
   }
   EXPECT_GE(structs, 12);
 }

@@ -11,6 +11,7 @@
 #include "megatron/checkpoint/checkpoint.h"
 #include "megatron/config/resolve.h"
 #include "megatron/config/settings.h"
+#include "megatron/config/transformer_config.h"
 #include "megatron/models/gpt_model.h"
 
 namespace megatron {

@@ -15,6 +15,7 @@
 #include "config/mistake_of.h"
 #include "megatron/base/files.h"
 #include "megatron/base/json.h"
+#include "megatron/config/checkpoint_config.h"
 #include "megatron/config/data_config.h"
 #include "megatron/config/list_expression.h"
 #include "megatron/config/print_config.h"
@@ -241,8 +242,8 @@ TEST(RunSettings, SpellingsOfMegatron) {
                 .model->rope_scaling_type,
             RopeScaling::llama3);
   const auto linear =
-      resolved({"--position-embedding-type", "rope", "--rotary-seq-len-interpolation-factor", "4"})
-          .model;
+      *resolved({"--position-embedding-type", "rope", "--rotary-seq-len-interpolation-factor", "4"})
+           .model;
   EXPECT_TRUE(linear.rope_scaling_type == RopeScaling::linear && linear.rope_scaling_factor == 4);
   const auto yarn = *resolved({"--position-embedding-type", "yarn", "--rotary-scaling-factor", "4",
                                "--no-yarn-correction-range-round-to-int"})

@@ -34,6 +34,10 @@ TraceWindow trace_window(const LoggerConfig& logger, std::int64_t done, std::int
   return {begin, begin + 2};
 }
 
+bool PipelineTrace::is_wanted(const Settings& settings) {
+  return !settings.logger->trace.empty() && !settings.training->skip_train;
+}
+
 PipelineTrace::PipelineTrace(const TrainingPlan& plan, const TrainingState& state, Timers& timers,
                              std::ostream& out)
     : plan_(plan),

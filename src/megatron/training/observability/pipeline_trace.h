@@ -5,8 +5,6 @@
 #include <iosfwd>
 #include <optional>
 
-#include "megatron/config/logger_config.h"
-#include "megatron/config/training_config.h"
 #include "megatron/pipeline/step_recorder.h"
 #include "megatron/pipeline/trace/rank_trace.h"
 #include "megatron/training/loop/training_state.h"
@@ -14,6 +12,7 @@
 
 namespace megatron {
 
+struct LoggerConfig;
 struct TrainingPlan;
 struct Settings;
 
@@ -32,9 +31,7 @@ TraceWindow trace_window(const LoggerConfig& logger, std::int64_t done, std::int
 class PipelineTrace : private TimerListener {
  public:
   /// Returns whether --trace is given and the run trains.
-  static bool is_wanted(const Settings& settings) {
-    return !settings.logger->trace.empty() && !settings.training->skip_train;
-  }
+  static bool is_wanted(const Settings& settings);
 
   /// Creates the output folder.
   PipelineTrace(const TrainingPlan& plan, const TrainingState& state, Timers& timers,

@@ -10,6 +10,8 @@
 #include "megatron/base/machine.h"
 #include "megatron/base/monotonic_clock.h"
 #include "megatron/config/logger_config.h"
+#include "megatron/config/settings.h"
+#include "megatron/config/training_config.h"
 #include "megatron/parallel/object_collectives.h"
 #include "megatron/parallel/rank.h"
 #include "megatron/training/loop/training_plan.h"
@@ -75,6 +77,10 @@ std::vector<OwnTimes> to_steps(const std::string& bytes) {
 }
 
 }  // namespace
+
+bool StragglerMonitor::is_wanted(const Settings& settings) {
+  return settings.logger->log_straggler && !settings.training->skip_train;
+}
 
 StragglerMonitor::StragglerMonitor(const TrainingPlan& plan, TrainingServices& services,
                                    std::ostream& out)

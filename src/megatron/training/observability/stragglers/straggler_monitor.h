@@ -7,8 +7,6 @@
 #include <string>
 #include <vector>
 
-#include "megatron/config/logger_config.h"
-#include "megatron/config/training_config.h"
 #include "megatron/training/loop/training_services.h"
 #include "megatron/training/observability/stragglers/part_clock.h"
 #include "megatron/training/observability/stragglers/straggler_toggle.h"
@@ -16,6 +14,7 @@
 
 namespace megatron {
 
+struct LoggerConfig;
 struct TrainingPlan;
 struct Settings;
 
@@ -24,9 +23,7 @@ class StragglerMonitor {
   /// Times are gathered after the iterations that this divides.
   static constexpr std::int64_t kGatherInterval = 5;
 
-  static bool is_wanted(const Settings& settings) {
-    return settings.logger->log_straggler && !settings.training->skip_train;
-  }
+  static bool is_wanted(const Settings& settings);
 
   /// Starts the measurement. On rank 0 it opens --straggler-ctrlr-port, and prints a warning to
   /// `out` when that fails or when no rank has a peer. Collective over the world.
