@@ -34,9 +34,8 @@ TEST(StragglerMetrics, AreInTheLineOfTheStep) {
           R"("ms":250.0}],"slowest":[{"rank":2,"ms":500.0}]}})"));
   EXPECT_THAT(
       line,
-      HasSubstr(
-          R"("stragglers":[{"rank":2,"host":"node-\"7","parts":{"forward":{"own_ms":500.0,"peers_ms":250.0,)"
-          R"("ratio":2.0}}}])"));
+      HasSubstr(R"("stragglers":[{"rank":2,"host":"node-\"7","parts":{"forward":{"own_ms":500.0,)"
+                R"("peers_ms":250.0,"ratio":2.0}}}])"));
   EXPECT_THAT(json_line(StepMetrics{}).dump(), Not(HasSubstr("stragglers")));
 }
 

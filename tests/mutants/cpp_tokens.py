@@ -116,7 +116,8 @@ class Source:
                 i = self.ends[i - 1]
             if not angles:
                 head.append(token + CLOSING.get(token, ""))
-            if token == ";" or token == "{" and not CONTINUATIONS.issuperset(self.tokens[i : i + 1]):
+            next_token = self.tokens[i : i + 1]
+            if token == ";" or token == "{" and not CONTINUATIONS.issuperset(next_token):
                 break
             if token == ":" and head[0] in ("public", "private", "protected"):
                 return i

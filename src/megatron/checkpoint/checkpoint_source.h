@@ -1,4 +1,5 @@
-// What --load names: a checkpoint of ours or a Hugging Face directory, found before any weight is read.
+// What --load names: a checkpoint of ours or a Hugging Face directory, found before any weight is
+// read.
 #pragma once
 
 #include <c10/core/ScalarType.h>
