@@ -2,6 +2,9 @@
 // sp.piece_to_id().
 #include <gtest/gtest.h>
 
+#include <nlohmann/json.hpp>
+
+#include "megatron/base/json.h"
 #include "tokenizers/helpers.h"
 
 namespace megatron {

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "helpers.h"
+#include "megatron/base/json.h"
 #include "megatron/tokenizers/inspection/component_words.h"
 #include "megatron/tokenizers/inspection/text_statistics.h"
 #include "megatron/tokenizers/inspection/tokenizer_description.h"

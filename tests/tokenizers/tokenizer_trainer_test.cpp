@@ -5,10 +5,12 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <nlohmann/json.hpp>
 #include <thread>
 
 #include "helpers.h"
 #include "megatron/base/files.h"
+#include "megatron/base/json.h"
 #include "megatron/tokenizers/hugging_face/hugging_face_tokenizer.h"
 #include "megatron/tokenizers/utf8.h"
 #include "support/message_of.h"

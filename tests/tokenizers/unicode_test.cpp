@@ -7,7 +7,9 @@
 #include <algorithm>
 #include <ctime>
 #include <limits>
+#include <nlohmann/json.hpp>
 #include <sstream>
+#include <string_view>
 
 #include "helpers.h"
 #include "megatron/base/files.h"

@@ -1,6 +1,7 @@
 // Injects a non-finite value at each kind of place; the trace must name the op, pass and sample.
 #include "megatron/training/resilience/diagnosis/op_trace.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/ones.h>

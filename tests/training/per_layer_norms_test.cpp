@@ -2,6 +2,7 @@
 // --log-params-norm and --log-num-zeros-in-grad.
 #include "megatron/training/observability/per_layer_norms.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/cat.h>
 #include <gmock/gmock.h>

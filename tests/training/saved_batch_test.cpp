@@ -2,6 +2,7 @@
 // problem.
 #include "megatron/training/resilience/diagnosis/saved_batch.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/tensor.h>
