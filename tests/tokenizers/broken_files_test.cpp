@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
+#include <string_view>
 
 #include "megatron/base/error.h"
 #include "megatron/base/files.h"

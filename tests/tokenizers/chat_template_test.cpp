@@ -6,8 +6,10 @@
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "megatron/base/error.h"
+#include "megatron/base/files.h"
 #include "megatron/base/json.h"
 #include "megatron/tokenizers/chat/json_values.h"
 #include "support/message_of.h"

@@ -7,7 +7,9 @@
 
 #include <nlohmann/json.hpp>
 #include <random>
+#include <sstream>
 
+#include "megatron/base/files.h"
 #include "megatron/base/json.h"
 #include "megatron/tokenizers/utf8.h"
 #include "tokenizers/helpers.h"

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
+#include <string_view>
 #include <thread>
 
 #include "megatron/base/error.h"

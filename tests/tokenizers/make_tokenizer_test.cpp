@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <string_view>
+
 #include "megatron/base/error.h"
 #include "megatron/base/files.h"
 #include "megatron/config/tokenizer_config.h"

@@ -5,8 +5,10 @@
 
 #include <algorithm>
 #include <random>
+#include <string_view>
 
 #include "megatron/base/error.h"
+#include "megatron/base/files.h"
 #include "megatron/base/protobuf.h"
 #include "support/message_of.h"
 #include "support/temporary_folder.h"

@@ -6,6 +6,7 @@
 #include <random>
 
 #include "megatron/base/error.h"
+#include "megatron/base/files.h"
 #include "support/message_of.h"
 #include "support/temporary_folder.h"
 #include "tokenizers/helpers.h"

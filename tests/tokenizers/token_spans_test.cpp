@@ -11,6 +11,7 @@
 #include <sstream>
 
 #include "megatron/base/error.h"
+#include "megatron/base/files.h"
 #include "megatron/base/json.h"
 #include "megatron/tokenizers/utf8.h"
 #include "support/message_of.h"
