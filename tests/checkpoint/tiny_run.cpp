@@ -6,6 +6,7 @@
 #include "megatron/config/settings.h"
 #include "megatron/config/transformer_config.h"
 #include "megatron/config/transformer_enums.h"
+#include "megatron/parallel/rank.h"
 
 namespace megatron {
 

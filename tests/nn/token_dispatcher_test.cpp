@@ -15,6 +15,7 @@
 #include <string>
 
 #include "megatron/config/moe_config.h"
+#include "megatron/config/transformer_enums.h"
 #include "megatron/parallel/collectives.h"
 #include "megatron/parallel/make_rank.h"
 #include "megatron/parallel/rank.h"

@@ -25,6 +25,7 @@
 #include <vector>
 
 #include "megatron/config/moe_config.h"
+#include "megatron/config/transformer_enums.h"
 #include "support/gradient_check.h"
 
 namespace megatron {

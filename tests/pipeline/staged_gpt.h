@@ -19,6 +19,7 @@
 
 #include "megatron/config/pipeline_layout.h"
 #include "megatron/models/gpt_model.h"
+#include "megatron/parallel/rank.h"
 #include "megatron/parallel/rank_threads.h"
 #include "megatron/pipeline/overlapped_comm.h"
 #include "megatron/pipeline/run_schedule.h"

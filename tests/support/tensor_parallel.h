@@ -8,6 +8,7 @@
 #include <string>
 
 #include "megatron/models/gpt_model.h"
+#include "megatron/parallel/rank.h"
 #include "support/global_tensor.h"
 #include "support/tensor_ranks.h"
 

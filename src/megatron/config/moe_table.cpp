@@ -8,6 +8,7 @@
 #include "megatron/config/settings_enums.h"
 #include "megatron/config/settings_tables.h"
 #include "megatron/config/size_limits.h"
+#include "megatron/config/transformer_enums.h"
 
 namespace megatron {
 namespace {

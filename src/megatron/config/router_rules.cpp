@@ -5,6 +5,7 @@
 #include "megatron/config/rule.h"
 #include "megatron/config/settings.h"
 #include "megatron/config/transformer_config.h"
+#include "megatron/config/transformer_enums.h"
 
 namespace megatron {
 namespace {

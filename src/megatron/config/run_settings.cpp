@@ -19,6 +19,7 @@
 #include "megatron/config/settings_tables.h"
 #include "megatron/config/training_config.h"
 #include "megatron/config/transformer_config.h"
+#include "megatron/config/transformer_enums.h"
 #include "megatron/config/validate_settings.h"
 #include "megatron/config/world_rules.h"
 

@@ -9,6 +9,8 @@
 #include "megatron/cli/engine/engine.h"
 #include "megatron/config/plan_options.h"
 #include "megatron/config/resolve.h"
+#include "megatron/config/settings.h"
+#include "megatron/config/transformer_config.h"
 #include "megatron/planner/plan_layouts.h"
 #include "megatron/planner/run_costs.h"
 

@@ -11,6 +11,7 @@
 #include "megatron/config/plan_options.h"
 #include "megatron/config/settings.h"
 #include "megatron/config/transformer_config.h"
+#include "megatron/parallel/rank.h"
 #include "megatron/planner/plan_layouts.h"
 
 namespace megatron {

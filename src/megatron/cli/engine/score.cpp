@@ -19,6 +19,7 @@
 #include "megatron/inference/input_lines.h"
 #include "megatron/inference/scorer.h"
 #include "megatron/inference/token_ids.h"
+#include "megatron/parallel/rank.h"
 
 namespace megatron {
 namespace {

@@ -7,6 +7,7 @@
 
 #include "megatron/config/moe_config.h"
 #include "megatron/config/transformer_config.h"
+#include "megatron/config/transformer_enums.h"
 
 namespace megatron {
 namespace {

@@ -11,6 +11,7 @@
 #include "megatron/base/philox.h"
 #include "megatron/config/moe_config.h"
 #include "megatron/config/transformer_config.h"
+#include "megatron/config/transformer_enums.h"
 #include "megatron/nn/moe/load_balancing.h"
 #include "megatron/ops/column_sums.h"
 #include "megatron/ops/coordinate_uniforms.h"

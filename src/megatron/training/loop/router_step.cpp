@@ -5,6 +5,7 @@
 
 #include "megatron/config/moe_config.h"
 #include "megatron/config/transformer_config.h"
+#include "megatron/config/transformer_enums.h"
 #include "megatron/nn/moe/moe_layer.h"
 #include "megatron/parallel/collectives.h"
 #include "megatron/parallel/rank.h"
