@@ -4,6 +4,9 @@
 # it names; the few with both JSON and ATen's operators parse JSON themselves. A source still names
 # every header it uses; `make lint` compiles without these.
 option(MEGATRON_PRECOMPILE "Precompile the headers that many sources include" ON)
+# Tests are compiled in a fifth less time than with -O2; what they compute, libraries compute. A
+# precompiled header serves only sources of the same optimization.
+set(MEGATRON_TEST_OPTIMIZATION -O1)
 set(MEGATRON_PRECOMPILED_SUFFIX gch)
 if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
   set(MEGATRON_PRECOMPILED_SUFFIX pch)
@@ -85,5 +88,5 @@ endfunction()
 # Compiles a library with -fPIE, so that it can use the precompiled headers of the programs.
 function(megatron_compile_as_program LIBRARY)
   set_target_properties(${LIBRARY} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
-  target_compile_options(${LIBRARY} PRIVATE -fPIE)
+  target_compile_options(${LIBRARY} PRIVATE -fPIE ${MEGATRON_TEST_OPTIMIZATION})
 endfunction()

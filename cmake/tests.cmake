@@ -11,8 +11,6 @@ set(MEGATRON_TESTS_OF_ops_USE params nn)  # their tests put weights into modules
 set(MEGATRON_TESTS_OF_params_USE nn)
 set(MEGATRON_TESTS_OF_optimizer_USE nn)
 set(MEGATRON_TESTS_OF_kernels_USE base)
-# These compute much, or measure time: all others are compiled with -O1, which takes a fifth less time.
-set(MEGATRON_OPTIMIZED_TESTS kernels layouts pipeline)
 
 # Tells the sources that name them where the sources and the build are. The others have the same
 # command line in every checkout, so that ccache knows them.
@@ -97,9 +95,7 @@ function(megatron_test_program ROOM)
   add_executable(${ROOM}_tests EXCLUDE_FROM_ALL ${SOURCES})
   target_include_directories(${ROOM}_tests PRIVATE ${CMAKE_SOURCE_DIR}/tests)
   set_target_properties(${ROOM}_tests PROPERTIES BUILD_RPATH "${TORCH_RPATH}")
-  if(NOT ROOM IN_LIST MEGATRON_OPTIMIZED_TESTS AND NOT MEGATRON_SANITIZE)
-    target_compile_options(${ROOM}_tests PRIVATE -O1)
-  endif()
+  target_compile_options(${ROOM}_tests PRIVATE ${MEGATRON_TEST_OPTIMIZATION})
   megatron_define_paths(${ROOM} ${SOURCES})
   megatron_define_http(${SOURCES})
   get_property(TORCH_ROOMS GLOBAL PROPERTY MEGATRON_TORCH_ROOMS)

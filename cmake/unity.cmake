@@ -65,6 +65,8 @@ function(megatron_make_batches)
         set_property(SOURCE ${BATCH} PROPERTY ${PROPERTY} ${VALUE})
       endif()
     endforeach()
+    # GCC takes an included source for a header, whose types must not use an anonymous namespace.
+    set_property(SOURCE ${BATCH} APPEND PROPERTY COMPILE_OPTIONS -Wno-subobject-linkage)
   endforeach()
   foreach(TARGET ${TARGETS})
     set_property(TARGET ${TARGET} PROPERTY SOURCES ${UNITED_${TARGET}})

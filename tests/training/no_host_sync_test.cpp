@@ -13,6 +13,7 @@
 
 #include <array>
 
+#include "megatron/config/optimizer_config.h"
 #include "megatron/config/transformer_config.h"
 #include "megatron/config/transformer_enums.h"
 #include "megatron/models/gpt_model.h"

@@ -2,6 +2,7 @@
 // and to a Hugging Face directory.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <optional>
 #include <string>

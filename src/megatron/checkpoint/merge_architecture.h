@@ -1,6 +1,8 @@
 // Merges the architecture of a checkpoint with the flags of the run that loads it.
 #pragma once
 
+#include <string>
+
 #include "megatron/config/command_line.h"
 
 namespace megatron {

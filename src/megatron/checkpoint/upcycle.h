@@ -3,7 +3,10 @@
 // granularity G its G parts.
 #pragma once
 
+#include <c10/core/Device.h>
+
 #include <cstdint>
+#include <filesystem>
 #include <memory>
 
 #include "megatron/checkpoint/weight_reader.h"

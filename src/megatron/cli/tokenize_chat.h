@@ -1,6 +1,7 @@
 // Renders the conversations of `megatron tokenize --chat`.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <map>
 #include <memory>

@@ -2,7 +2,9 @@
 // be reused unchanged.
 #pragma once
 
+#include <span>
 #include <string>
+#include <vector>
 
 #include "megatron/config/field_table.h"
 

@@ -1,6 +1,9 @@
 // The names of the settings' enum values on the command line and in files.
 #pragma once
 
+#include <array>
+#include <string_view>
+
 #include "megatron/config/cp_comm_type.h"
 #include "megatron/config/field_values.h"
 #include "megatron/config/moe_config.h"

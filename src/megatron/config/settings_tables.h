@@ -2,6 +2,8 @@
 // settings.h.
 #pragma once
 
+#include <string_view>
+
 #include "megatron/config/field_table.h"
 
 namespace megatron {

@@ -2,6 +2,7 @@
 // samples (training_log and evaluate_and_print_results).
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>

@@ -2,6 +2,7 @@
 // the Transformer Engine spelling.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 
 #include "megatron/models/language_model.h"

@@ -2,6 +2,7 @@
 // network in order to build it. They look a family up and do not name one.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <span>
 #include <string_view>

@@ -3,6 +3,10 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
+#include <memory>
+#include <string_view>
+
 #include "megatron/nn/forward_context.h"
 #include "megatron/nn/module.h"
 #include "megatron/parallel/axis.h"

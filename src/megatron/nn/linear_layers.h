@@ -4,8 +4,10 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
 #include <optional>
 #include <string_view>
+#include <vector>
 
 #include "megatron/nn/activation.h"
 #include "megatron/nn/forward_context.h"

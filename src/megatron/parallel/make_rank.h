@@ -1,6 +1,10 @@
 // Makes the Rank object for one rank of a mesh.
 #pragma once
 
+#include <c10/core/Device.h>
+
+#include <cstdint>
+
 #include "megatron/parallel/communicators.h"
 #include "megatron/parallel/mesh.h"
 

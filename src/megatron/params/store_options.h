@@ -1,6 +1,8 @@
 // How a run's settings bind the weights of a rank.
 #pragma once
 
+#include <c10/core/ScalarType.h>
+
 #include "megatron/params/param_store.h"
 
 namespace megatron {

@@ -2,6 +2,10 @@
 // pipeline code.
 #pragma once
 
+#include <c10/core/Device.h>
+
+#include <cstdint>
+
 #include "megatron/config/pipeline_layout.h"
 #include "megatron/models/language_model.h"
 #include "megatron/parallel/axis.h"

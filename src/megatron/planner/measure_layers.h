@@ -2,6 +2,8 @@
 // search use these times.
 #pragma once
 
+#include <string>
+
 #include "megatron/config/balance.h"
 #include "megatron/models/model_family.h"
 #include "megatron/schedules/simulate.h"

@@ -3,6 +3,7 @@
 // sends.
 #pragma once
 
+#include <cstdint>
 #include <set>
 #include <string>
 #include <vector>

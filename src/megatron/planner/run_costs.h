@@ -1,6 +1,8 @@
 // Applies the formulas of models/model_cost.h to a run's settings.
 #pragma once
 
+#include <cstdint>
+
 #include "megatron/models/model_cost.h"
 
 namespace megatron {

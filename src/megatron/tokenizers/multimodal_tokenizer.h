@@ -2,6 +2,7 @@
 // vocabulary, tags around images, and a format of conversations.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <string>
 #include <string_view>

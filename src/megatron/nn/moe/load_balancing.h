@@ -6,6 +6,8 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
+
 #include "megatron/nn/moe/routing_span.h"
 #include "megatron/ops/routing.h"
 

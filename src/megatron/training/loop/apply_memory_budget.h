@@ -2,6 +2,7 @@
 // of the checkpoint that the run continues.
 #pragma once
 
+#include <cstdint>
 #include <iosfwd>
 #include <optional>
 

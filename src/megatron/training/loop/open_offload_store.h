@@ -2,6 +2,9 @@
 // host.
 #pragma once
 
+#include <c10/core/Device.h>
+
+#include <cstdint>
 #include <iosfwd>
 #include <memory>
 #include <string>

@@ -2,6 +2,8 @@
 // this rank holds, which limit applies, and the cheapest flags that reduce memory use.
 #pragma once
 
+#include <c10/core/Device.h>
+
 #include <new>
 #include <optional>
 #include <string>

@@ -2,7 +2,9 @@
 // the result.
 #pragma once
 
+#include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 
 #include "megatron/config/evaluation_plan.h"

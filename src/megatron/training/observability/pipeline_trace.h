@@ -2,8 +2,11 @@
 // timeline for ui.perfetto.dev, and compares it with the simulated schedule.
 #pragma once
 
+#include <cstdint>
 #include <iosfwd>
 #include <optional>
+#include <string_view>
+#include <vector>
 
 #include "megatron/pipeline/step_recorder.h"
 #include "megatron/pipeline/trace/rank_trace.h"

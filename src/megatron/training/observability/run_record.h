@@ -2,6 +2,8 @@
 // shows it.
 #pragma once
 
+#include <vector>
+
 #include "megatron/base/json_text.h"
 #include "megatron/datasets/data_report.h"
 #include "megatron/training/loop/training_state.h"

@@ -2,7 +2,12 @@
 // for every step.
 #pragma once
 
+#include <cstdint>
 #include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
 
 #include "megatron/config/logger_config.h"
 #include "megatron/metrics/metrics_writer.h"

@@ -3,6 +3,7 @@
 // they find there is the same checkpoint.
 #pragma once
 
+#include <cstdint>
 #include <iosfwd>
 #include <optional>
 #include <string>

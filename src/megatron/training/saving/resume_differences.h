@@ -1,6 +1,7 @@
 // Compares the settings of a resumed run with those of the run that saved its checkpoint.
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include "megatron/base/json_fwd.h"

@@ -2,9 +2,12 @@
 // prints a table and writes a trace.
 #pragma once
 
+#include <cstdint>
 #include <iosfwd>
 #include <memory>
 #include <optional>
+#include <string>
+#include <string_view>
 
 #include "megatron/nn/unit_hooks.h"
 #include "megatron/training/loop/training_state.h"

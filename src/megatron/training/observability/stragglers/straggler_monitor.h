@@ -2,6 +2,7 @@
 // steps, and reports on rank 0.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>

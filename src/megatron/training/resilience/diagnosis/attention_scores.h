@@ -4,6 +4,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
 #include <optional>
 
 #include "megatron/training/resilience/diagnosis/tensor_statistics.h"

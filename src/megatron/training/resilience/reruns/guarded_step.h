@@ -3,8 +3,10 @@
 // to a file.
 #pragma once
 
+#include <cstdint>
 #include <iosfwd>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "megatron/training/loop/train_step.h"

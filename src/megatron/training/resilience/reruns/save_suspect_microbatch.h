@@ -1,6 +1,8 @@
 // Saves a microbatch with a rejected result to a file and tells the user how to replay it.
 #pragma once
 
+#include <cstdint>
+#include <optional>
 #include <string>
 
 #include "megatron/training/resilience/non_finite.h"
