@@ -1,6 +1,7 @@
 #include "megatron/datasets/dataset_part.h"
 
 #include <string_view>
+#include <vector>
 
 #include "megatron/base/error.h"
 
