@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 
+#include "megatron/checkpoint/training_progress.h"
 #include "megatron/training/resilience/non_finite.h"
 
 namespace megatron {
