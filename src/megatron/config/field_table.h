@@ -128,7 +128,7 @@ class FieldTable {
 
  private:
   /// Declares the fields of a part of T, which `part_of` finds in it.
-  FieldTable& include_set(std::function<void*(T&)> part_of, const FieldSet& inner) {
+  FieldTable& include_set(const std::function<void*(T&)>& part_of, const FieldSet& inner) {
     for (const Field& field : inner.fields) {
       Field& added = set_.fields.emplace_back(field);
       if (added.group.empty()) added.group = group_;
