@@ -95,8 +95,8 @@ TEST(Includes, AreOfTheRoomsThatARoomUses) {
         << file << " lies in a folder that CMakeLists.txt does not name as a room";
     const bool is_ours = header.starts_with("megatron/");
     if (is_ours || header.starts_with("kernels/")) {
-      const auto first = fs::path(header).begin();
-      const std::string included = is_ours ? std::next(first)->string() : first->string();
+      const fs::path path = header;
+      const std::string included = std::next(path.begin(), is_ours ? 1 : 0)->string();
       EXPECT_TRUE(known.at(room).uses.contains(included))
           << file << " includes " << header << ", but CMakeLists.txt does not say that " << room
           << " USES " << included;
