@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "megatron/config/tokenizer_config.h"
 #include "megatron/config/transformer_config.h"
 #include "megatron/models/gpt_model.h"
 #include "megatron/parallel/mesh.h"
