@@ -152,7 +152,6 @@ endfunction()
 
 # The tests of the program as a user starts it: transcripts, launches, kills and faults.
 function(megatron_cli_tests)
-  get_property(ROOMS GLOBAL PROPERTY MEGATRON_ROOMS)
   megatron_test_program(cli megatron_chaos)
   add_dependencies(cli_tests megatron_all)
   set(OWN "KilledRuns.*:BrokenRuns.*:Launch.*:TwoHosts.*:Elastic.*:*KeptProcess*:LocalCheckpoints.*:Hangs.*:Straggler*")

@@ -209,6 +209,7 @@ def main():
     for line in request.read_text(encoding="utf-8").splitlines():
         group, _, source = line.partition("\t")
         groups.setdefault(group, []).append(source)
+    written = set()
     for group, sources in groups.items():
         for number, batch in enumerate(batches_of(sources, headers), 1):
             if len(batch.sources) == 1:
@@ -218,7 +219,10 @@ def main():
             # Seen from the folder of the batches, so that the text is the same in every checkout.
             lines = [f'#include "{os.path.relpath(s, folder)}"' for s in batch.sources]
             write_if_changed(path, "\n".join(lines) + "\n")
+            written.add(path)
             print(group, path, sep="\t")
+    for path in set(folder.glob("*.cpp")) - written:
+        path.unlink()
 
 
 if __name__ == "__main__":

@@ -93,7 +93,8 @@ check_bugs() {
   options=(--quiet --extra-arg=-idirafter "--extra-arg=$(c++ -print-file-name=include)"
     --extra-arg=-fno-openmp --extra-arg=-Wno-deprecated-declarations)
   files=$(files_to_tidy)
-  scripts/tidy.py --build $build --program "$program" --jobs "${JOBS:-$(nproc)}" \
+  source scripts/cache.sh
+  scripts/tidy.py --build $build --cache "$CACHE/tidy" --program "$program" --jobs "${JOBS:-$(nproc)}" \
     --seconds "${LINT_SECONDS:-1000000}" -- "${options[@]}" <<<"$files" || status=1
 }
 

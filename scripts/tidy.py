@@ -25,11 +25,6 @@ MAX_ENTRIES = 20_000  # some twenty versions of every source
 MAX_AGE_S = 60 * 24 * 3600
 
 
-def cache_folder() -> pathlib.Path:
-    home = os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache"
-    return pathlib.Path(home) / "megatron" / "tidy"
-
-
 def first_line(*command: str) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
@@ -115,7 +110,7 @@ class Tidy:
     def __init__(self, arguments):
         self.arguments = arguments
         self.sources = Sources(arguments.build)
-        self.folder = cache_folder()
+        self.folder = arguments.cache
         self.folder.mkdir(parents=True, exist_ok=True)
         self.deadline = time.monotonic() + arguments.seconds
         self.common = hashlib.sha256(pathlib.Path(__file__).read_bytes())
@@ -174,6 +169,7 @@ def parse_arguments():
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--build", type=pathlib.Path, required=True, help="a configured folder")
+    parser.add_argument("--cache", type=pathlib.Path, required=True, help="of clean results")
     parser.add_argument("--program", required=True, help="clang-tidy")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="sources at a time")
     parser.add_argument("--seconds", type=float, default=1e9, help="starts no source later")
