@@ -66,11 +66,13 @@ room: configure ## Build and run the tests of one room and name its slowest (ROO
 	  tests/slowest.py $(BUILD_DIR)/test-times/room 5; exit $$status
 
 # A hundred runs killed at random moments, every layout of every model, bubbles by the clock, lines
-# of 1 GB, and the sanitizers on everything.
+# of 1 GB, the sanitizers on everything, and each source compiled by itself, which shows whether it
+# includes what it uses.
 test-nightly: build ## Run the tests that take too long for every day
 	@cmake --build $(BUILD_DIR) -j $(JOBS) --target megatron_tests
 	@ctest --test-dir $(BUILD_DIR) --output-on-failure -L nightly
 	@$(MAKE) --no-print-directory asan tsan FULL=1 ROOMS=
+	@$(MAKE) --no-print-directory build PRESET=dev BUILD_DIR=build-alone
 
 # The packages are in a virtual environment of their own, which all clones of a user share
 # (tests/parity/README.md).

@@ -21,5 +21,5 @@ set(ENV{PKG_CONFIG_DIR} "")
 set(ENV{PKG_CONFIG_SYSROOT_DIR} ${CMAKE_SYSROOT})
 set(ENV{PKG_CONFIG_LIBDIR} ${CMAKE_SYSROOT}/usr/lib/aarch64-linux-gnu/pkgconfig:${CMAKE_SYSROOT}/usr/share/pkgconfig)
 
-set(MOLD OFF CACHE STRING "The cross compiler finds neither")
-set(LLD OFF CACHE STRING "")
+set(MOLD OFF CACHE STRING "Not for the cross compiler")
+set(LLD OFF CACHE STRING "Not for the cross compiler")

@@ -71,7 +71,7 @@ function(megatron_use_precompiled KIND)
     endif()
     set(HEADER ${CMAKE_BINARY_DIR}/CMakeFiles/${NAME}.dir/cmake_pch.hxx)  # where CMake puts it
     get_source_file_property(OPTIONS ${SOURCE} COMPILE_OPTIONS)
-    if(OPTIONS MATCHES "${HEADER}")  # a source of two programs
+    if("${HEADER}" IN_LIST OPTIONS)  # a source of two programs
       continue()
     endif()
     set_property(SOURCE ${SOURCE} APPEND PROPERTY COMPILE_OPTIONS -Winvalid-pch -include ${HEADER})

@@ -1,9 +1,9 @@
 # The test programs: <room>_tests for each room, and those of kernels, cli and layouts.
 #
 # Labels: torch_free (rooms without LibTorch, for `make asan`), threaded (tests that start threads or
-# run ranks as threads, for `make tsan`), nightly. The targets torch_free_tests, threaded_tests and
-# torch_tests build the programs of the first two, and those that `make test` runs even where
-# torch_free ones are left to `make asan`: with LibTorch, and kernels, whose optimized code is another.
+# run ranks as threads, for `make tsan`), nightly. The target torch_tests builds the programs that
+# `make test` runs even where torch_free ones are left to `make asan`: with LibTorch, and kernels,
+# whose optimized code is another.
 
 set(MEGATRON_THREADED_ROOMS base metrics datasets tokenizers parallel ops params nn optimizer pipeline)
 # What tests of a room use beside what the room itself does.
@@ -75,7 +75,7 @@ function(megatron_test NAME PROGRAM)
   endforeach()
 endfunction()
 
-# The bodies of tests/support that need LibTorch. A program gets those that it calls.
+# The bodies of tests/support that need LibTorch.
 function(megatron_test_support)
   file(GLOB SOURCES CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/support/*.cpp)
   add_library(megatron_test_support STATIC EXCLUDE_FROM_ALL ${SOURCES})
@@ -112,11 +112,9 @@ function(megatron_test_program ROOM)
     add_dependencies(torch_tests ${ROOM}_tests)
   endif()
   if(NOT TORCH AND NOT ROOM STREQUAL cli)
-    add_dependencies(torch_free_tests ${ROOM}_tests)
-  endif()
+    endif()
   if(ROOM IN_LIST MEGATRON_THREADED_ROOMS)
-    add_dependencies(threaded_tests ${ROOM}_tests)
-  endif()
+    endif()
 endfunction()
 
 # The tests of a room whose program has no other ones.
@@ -180,9 +178,7 @@ endfunction()
 function(megatron_tests)
   find_package(GTest REQUIRED)
   add_custom_target(megatron_tests)
-  add_custom_target(torch_free_tests)
   add_custom_target(torch_tests)
-  add_custom_target(threaded_tests)
   set(TEST_HEADERS <gtest/gtest.h> <gmock/gmock.h> <filesystem> <functional> <map> <optional> <string> <vector>)
   megatron_precompile_kind(precompiled_tests FOR_PROGRAMS HEADERS ${TEST_HEADERS} LINK GTest::gtest GTest::gmock)
   megatron_test_support()

@@ -4,7 +4,8 @@
 Most of the time of a small source goes into its headers and their templates, which a batch pays
 once. Sources share a batch only if no name that one of them keeps to itself (in an anonymous
 namespace, static, an alias or a macro) occurs in another or is declared in a header of ours that
-another includes, so that each means the same as alone.
+another includes, so that each means the same as alone. A source stays alone if it defines a macro
+before its first #include, for other people's headers, or uses a whole namespace.
 
 Usage: unity_batches.py REQUEST BATCHES INCLUDE_FOLDER...
 REQUEST has a line `group<TAB>source` for each source, in the order in which they are tried. The
@@ -33,6 +34,9 @@ KEYWORDS = frozenset(
     "alignas auto bool char class const constexpr consteval constinit double enum explicit extern"
     " float inline int long mutable namespace noexcept operator short signed sizeof static struct"
     " template thread_local typename union unsigned using void volatile".split()
+)
+STAYS_ALONE = re.compile(
+    r"\A(?:(?!^#[ ]*include).)*^#[ ]*define|^using namespace", re.MULTILINE | re.DOTALL
 )
 # Macros whose use at the top of a namespace declares what other sources declare too.
 DECLARING_MACRO = re.compile(r"(TYPED_)?TEST(_[A-Z]+)*|INSTANTIATE_\w+|TORCH_\w+")
@@ -165,12 +169,14 @@ class Headers:
 
 
 class Batch:
-    def __init__(self):
-        self.sources, self.private, self.seen, self.size = [], set(), set(), 0
+    def __init__(self, sources=(), is_full=False):
+        self.sources, self.is_full = list(sources), is_full
+        self.private, self.seen, self.size = set(), set(), 0
 
     def takes(self, names, seen, size):
         return (
-            len(self.sources) < MOST_SOURCES
+            not self.is_full
+            and len(self.sources) < MOST_SOURCES
             and self.size + size <= MOST_BYTES
             and not self.private & seen
             and not names.private & self.seen
@@ -187,6 +193,9 @@ def batches_of(sources, headers):
     batches = []
     for source in map(pathlib.Path, sources):
         text = source.read_text(encoding="utf-8")
+        if STAYS_ALONE.search(text):
+            batches.append(Batch([source], is_full=True))
+            continue
         names = Names(text)
         found = (names, names.used | headers.declared_for(source, text), len(text))
         batch = next((batch for batch in batches if batch.takes(*found)), None)

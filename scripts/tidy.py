@@ -3,8 +3,9 @@
 
 A clean result is an empty file in the cache folder. Its name is a hash of all that the result
 depends on: the source and every header of this repository that it includes, .clang-tidy, the
-versions of clang-tidy, the compiler and LibTorch, and the compile commands. A source with findings
-is never remembered, so it is reported each time. Words after `--` are given to clang-tidy.
+versions of clang-tidy, the compiler, Debian's packages and LibTorch, and the compile commands. A
+source with findings is never remembered, so it is reported each time. Words after `--` are given to
+clang-tidy.
 """
 
 import argparse
@@ -14,6 +15,7 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 import time
@@ -25,7 +27,7 @@ MAX_ENTRIES = 20_000  # some twenty versions of every source
 MAX_AGE_S = 60 * 24 * 3600
 
 
-def first_line(*command: str) -> str:
+def output_of(*command: str) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
 
@@ -114,11 +116,14 @@ class Tidy:
         self.folder.mkdir(parents=True, exist_ok=True)
         self.deadline = time.monotonic() + arguments.seconds
         self.common = hashlib.sha256(pathlib.Path(__file__).read_bytes())
-        versions = [first_line(arguments.program, "--version"), first_line("c++", "--version")]
+        versions = [output_of(arguments.program, "--version"), output_of("c++", "--version")]
+        if shutil.which("dpkg-query"):
+            versions.append(output_of("dpkg-query", "-W", "*-dev"))
         for text in (*versions, *arguments.options):
             self.common.update(text.replace(str(ROOT), "<root>").encode() + b"\0")
         self.common.update(self.sources.torch_version)
-        for config in sorted(first_line("git", "ls-files", "*.clang-tidy").split()):
+        configs = output_of("git", "ls-files", "-co", "--exclude-standard", "*.clang-tidy")
+        for config in sorted(configs.split()):
             self.common.update(config.encode() + (ROOT / config).read_bytes())
 
     def entry(self, source: str, names: list[str] | None) -> pathlib.Path | None:
@@ -155,7 +160,7 @@ class Tidy:
         return True
 
     def prune(self) -> None:
-        """Ends entries that were not used for long, and the oldest where there are too many."""
+        """Removes entries that were not used for long, and the oldest where there are too many."""
         entries = [(entry.stat().st_mtime, entry.path) for entry in os.scandir(self.folder)]
         entries.sort(reverse=True)
         oldest = time.time() - MAX_AGE_S

@@ -73,6 +73,7 @@ TEST(IncludeClosure, OfASettingsStructIsSmall) {
   int structs = 0;
   for (const auto& [header, count] : sources) {
     if (!header.starts_with("megatron/config/") || !header.ends_with("_config.h")) continue;
+    if (header.ends_with("/print_config.h")) continue;  // no struct
     ++structs;
     if (header.ends_with("/transformer_config.h") || header.ends_with("/moe_config.h")) {
       EXPECT_LE(count, 132) << header;  // all that computes reads the architecture

@@ -170,7 +170,8 @@ def show(script, reason):
 
 def main():
     work = Path(sys.argv[1])
-    names = sys.argv[2:] or [path.name[:-10] for path in sorted(HERE.glob("*_parity.py"))]
+    scripts = sorted(HERE.glob("*_parity.py"))
+    names = sys.argv[2:] or [path.name.removesuffix("_parity.py") for path in scripts]
     waiting = sorted(dict.fromkeys(names), key=lambda name: (LONGEST + [name]).index(name))
     jobs = int(os.environ.get("PARITY_JOBS") or len(os.sched_getaffinity(0)))
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))

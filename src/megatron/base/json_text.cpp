@@ -64,6 +64,7 @@ void JsonText::erase(std::string_view key) {
 }
 
 void JsonText::update(const JsonText& object) {
+  object.require(Kind::object);
   for (const Member& member : object.members_) (*this)[member.key] = member.value;
 }
 

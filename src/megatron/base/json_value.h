@@ -8,7 +8,8 @@
 namespace megatron {
 
 /// Owns a Json, initially null, with value semantics. A moved-from object may only be assigned to
-/// or destroyed.
+/// or destroyed. Unlike with Indirect<Json>, the class that holds it need not define its special
+/// members in a source.
 class JsonValue {
  public:
   JsonValue();

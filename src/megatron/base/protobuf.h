@@ -1,5 +1,5 @@
-// Writes and reads the wire format of Protocol Buffers, as far as TensorBoard's events need it.
-// https://protobuf.dev/programming-guides/encoding
+// Writes and reads the wire format of Protocol Buffers, as far as TensorBoard's events and
+// SentencePiece's models need it. https://protobuf.dev/programming-guides/encoding
 #pragma once
 
 #include <cstdint>

@@ -321,7 +321,7 @@ void refuse_beside(std::span<const std::string> args, const std::string& flag,
   }
 }
 
-/// Report mistakes in the flags before the engine is loaded.
+/// Reports mistakes in the flags before the engine is loaded.
 int run_plan_memory_frontend(std::span<const std::string> args) {
   MemoryPlanOptions options = read_memory_plan(args);
   std::cerr << notes_text(options.parsed);

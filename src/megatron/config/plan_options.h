@@ -12,6 +12,7 @@
 
 namespace megatron {
 
+/// What `plan --world-size` was asked for: layouts of the run's model over these ranks.
 struct LayoutPlanOptions {
   std::int64_t world_size = 0, max_layouts = 20;
   std::optional<double> memory_limit_gib;
@@ -21,13 +22,14 @@ struct LayoutPlanOptions {
   ParseResult parsed;
 };
 
-/// Reads the flags of `plan --world-size`. check_layout_plan() checks them, after the notes.
+/// Reads the flags of `plan --world-size`. Call check_layout_plan() after printing `parsed.notes`.
 LayoutPlanOptions read_layout_plan(std::span<const std::string> args);
 
 /// Sets what older flags such as --swiglu stand for. Then checks what a run checks on one rank, as
 /// far as layouts depend on it. Throws one UserError with all problems.
 void check_layout_plan(LayoutPlanOptions& options);
 
+/// What `plan --memory` was asked for: the memory of a rank of the run.
 struct MemoryPlanOptions {
   bool memory = false, json = false;
   std::optional<std::int64_t> world_size;
@@ -39,7 +41,7 @@ struct MemoryPlanOptions {
   std::int64_t num_ranks() const;
 };
 
-/// Reads the flags of `plan --memory`. check_memory_plan() checks them, after the notes.
+/// Reads the flags of `plan --memory`. Call check_memory_plan() after printing `parsed.notes`.
 MemoryPlanOptions read_memory_plan(std::span<const std::string> args);
 
 /// Does the same as check_layout_plan(), and checks that the ranks fit the sizes of parallelism.
