@@ -101,7 +101,7 @@ lint: ## Check format, line length and names, and look for bugs with clang-tidy,
 lint-format: ## The format and line length of every source, without clang-tidy
 	@scripts/lint.sh format
 
-lint-changed: ## The same, with clang-tidy only on what changed since main or the last release
+lint-changed: ## The same, with clang-tidy only on what changed (scripts/base_commit.sh: since when)
 	@LINT=1 scripts/bootstrap.sh
 	@JOBS=$(JOBS) scripts/lint.sh changed
 

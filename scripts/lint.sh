@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Checks the C++ sources: format, line length and clang-tidy; and the line length of scripts.
 #   scripts/lint.sh           everything
-#   scripts/lint.sh changed   clang-tidy only on what changed since main or the last release tag
+#   scripts/lint.sh changed   clang-tidy only on what changed since scripts/base_commit.sh
 #   scripts/lint.sh format    no clang-tidy
 # BASE=<commit> gives another point to compare with, JOBS=<n> the number of clang-tidy processes.
 # LINT_SECONDS=<n>: clang-tidy starts no further source after that time, and the rest is named.
