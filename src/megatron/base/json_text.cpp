@@ -64,7 +64,7 @@ void JsonText::erase(std::string_view key) {
 }
 
 void JsonText::update(const JsonText& object) {
-  object.require(Kind::object);
+  MEGATRON_CHECK(object.kind_ == Kind::object, "update() needs a JSON object");
   for (const Member& member : object.members_) (*this)[member.key] = member.value;
 }
 
@@ -81,7 +81,9 @@ std::string JsonText::dump(int indent) const {
 
 void JsonText::append(std::string& out, int indent, int depth) const {
   const auto new_line = [&](int level) {
-    if (indent >= 0) out.append(1, '\n').append(static_cast<std::size_t>(level * indent), ' ');
+    if (indent >= 0)
+      out.append(1, '\n').append(static_cast<std::size_t>(level) * static_cast<std::size_t>(indent),
+                                 ' ');
   };
   const bool is_object = kind_ == Kind::object;
   if (kind_ == Kind::null || kind_ == Kind::scalar) {

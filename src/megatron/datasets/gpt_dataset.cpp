@@ -22,12 +22,12 @@ GptDataset::GptDataset(std::shared_ptr<const TokenSource> source, SourcePart par
   IndexArrays arrays = load_or_build(
       entry, [this] { return build(); },
       [this](const IndexArrays& loaded) { return is_valid_cache(loaded); }, warnings);
-  std::call_once(is_indexed_, [&] { index_ = {arrays[0], arrays[1], arrays[2]}; });
+  index_once_.run([&] { index_ = {arrays[0], arrays[1], arrays[2]}; });
   size_ = index_.shuffle_index.size();
 }
 
 const GptIndex& GptDataset::index() const {
-  std::call_once(is_indexed_, [&] {
+  index_once_.run([&] {
     const IndexArrays arrays = build();
     index_ = {arrays[0], arrays[1], arrays[2]};
   });

@@ -3,12 +3,12 @@
 #pragma once
 
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "megatron/base/json_text.h"
+#include "megatron/base/once.h"
 #include "megatron/datasets/fim.h"
 #include "megatron/datasets/gpt_index.h"
 #include "megatron/datasets/index_cache.h"
@@ -79,7 +79,7 @@ class GptDataset : public SourceDataset {
   SourcePart part_;
   GptDatasetOptions options_;
   std::int64_t size_ = 0;
-  mutable std::once_flag is_indexed_;
+  mutable Once index_once_;
   mutable GptIndex index_;
 };
 

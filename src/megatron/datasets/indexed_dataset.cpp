@@ -218,7 +218,7 @@ void IndexedDataset::check_ends() const {
 }
 
 void IndexedDataset::check() const {
-  std::call_once(is_checked_, [this] {
+  check_once_.run([this] {
     check_documents();
     check_sequences();
   });

@@ -4,12 +4,12 @@
 
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
 
 #include "megatron/base/files.h"
+#include "megatron/base/once.h"
 #include "megatron/base/storage/remote_storage.h"
 #include "megatron/datasets/token_source.h"
 
@@ -90,7 +90,7 @@ class IndexedDataset : public TokenSource {
   MappedFile index_, bin_;
   std::unique_ptr<RangeReader> bin_reader_;  ///< null when the file is mapped
   bool partial_ = false;
-  mutable std::once_flag is_checked_;
+  mutable Once check_once_;
   std::uint64_t bin_size_ = 0;
   TokenDtype type_ = TokenDtype::int32;
   UnalignedView<std::int32_t> lengths_;

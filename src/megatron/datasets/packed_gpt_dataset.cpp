@@ -56,7 +56,7 @@ PackedGptDataset::PackedGptDataset(std::shared_ptr<const TokenSource> source, So
     throw_too_many_epochs(*source_, part_, size_ / packed_.num_sequences(),
                           packing_share(packing_input(), packed_.num_sequences()).tokens);
   if (options_.defer_index) return;
-  std::call_once(is_ordered_, [&] {
+  order_once_.run([&] {
     order_ = load_or_build(
         order_entry(), [this] { return build_order(); },
         [this](const IndexArrays& loaded) {
@@ -67,7 +67,7 @@ PackedGptDataset::PackedGptDataset(std::shared_ptr<const TokenSource> source, So
 }
 
 const NpyArray& PackedGptDataset::order() const {
-  std::call_once(is_ordered_, [&] { order_ = build_order()[0]; });
+  order_once_.run([&] { order_ = build_order()[0]; });
   return order_;
 }
 

@@ -3,11 +3,11 @@
 #pragma once
 
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
 #include "megatron/base/json_text.h"
+#include "megatron/base/once.h"
 #include "megatron/datasets/gpt_dataset.h"
 #include "megatron/datasets/packed_documents.h"
 
@@ -55,7 +55,7 @@ class PackedGptDataset : public SourceDataset {
   PackingStrategy strategy_;
   PackedDocuments packed_;
   std::int64_t size_ = 0;
-  mutable std::once_flag is_ordered_;
+  mutable Once order_once_;
   mutable NpyArray order_;  ///< uint32 [samples]: the sequence at each position in training
 };
 
