@@ -41,7 +41,7 @@ deps: ## Install missing Debian packages and the pinned LibTorch in .deps/ (CUDA
 OPTIONS = $(if $(CI),MEGATRON_WERROR) $(if $(CUDA),MEGATRON_CUDA) $(if $(ARROW),MEGATRON_ARROW)
 
 $(BUILD_DIR)/build.ninja: CMakeLists.txt CMakePresets.json
-	@cmake --preset $(PRESET) -B $(BUILD_DIR) -DTORCH_DIR=$(TORCH_DIR) $(OPTIONS:%=-D%=ON)
+	@cmake --preset $(PRESET) -B $(BUILD_DIR) -DTORCH_DIR="$(TORCH_DIR)" $(OPTIONS:%=-D%=ON)
 
 configure: deps
 	@$(MAKE) --no-print-directory -s $(BUILD_DIR)/build.ninja
