@@ -115,7 +115,7 @@ TokenDtype optimal_token_dtype(std::int64_t vocab_size) {
   return vocab_size < 65500 ? TokenDtype::uint16 : TokenDtype::int32;
 }
 
-IndexedDataset::IndexedDataset(std::string prefix, IndexedDatasetOptions options)
+IndexedDataset::IndexedDataset(std::string prefix, const IndexedDatasetOptions& options)
     : prefix_(std::move(prefix)), partial_(options.partial) {
   require_files(prefix_);
   index_ = MappedFile(local_copy(prefix_ + ".idx", options.storage));

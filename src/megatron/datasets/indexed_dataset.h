@@ -45,7 +45,7 @@ struct IndexedDatasetOptions {
 /// its entry again, because files may change during a run. UserErrors name file, entry and value.
 class IndexedDataset : public TokenSource {
  public:
-  explicit IndexedDataset(std::string prefix, IndexedDatasetOptions options = {});
+  explicit IndexedDataset(std::string prefix, const IndexedDatasetOptions& options = {});
 
   std::string name() const override { return prefix_; }
   UnalignedView<std::int32_t> sequence_lengths() const override { return lengths_; }
