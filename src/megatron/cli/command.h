@@ -74,11 +74,9 @@ int run_check_frontend(std::span<const std::string> args);
 const FieldSet& check_fields();
 
 /// Runs `megatron plan`: searches layouts in the engine, or with --show-schedule draws and compares
-/// pipeline schedules in this process, with --show-context draws context parallelism, or with
-/// --faults replays failures.
+/// pipeline schedules in this process, or with --show-context draws context parallelism.
 int run_plan(std::span<const std::string> args);
 int run_plan_context(std::span<const std::string> args);
-int run_plan_faults(std::span<const std::string> args);
 const FieldSet& plan_fields();
 
 /// Runs `megatron replay`: parses the flags, then calls the engine.

@@ -1,7 +1,7 @@
 // Implements `megatron plan --show-schedule`, which draws and compares pipeline schedules. With
-// --show-context plan_context.cpp draws context parallelism, with --faults plan_faults.cpp replays
-// failures. Without these flags the engine searches layouts (engine/plan.cpp), or with --memory
-// predicts the memory of a run (engine/plan_memory.cpp).
+// --show-context plan_context.cpp draws context parallelism. Without these flags the engine
+// searches layouts (engine/plan.cpp), or with --memory predicts the memory of a run
+// (engine/plan_memory.cpp).
 #include <unistd.h>
 
 #include <algorithm>
@@ -13,7 +13,6 @@
 #include "megatron/base/terminal.h"
 #include "megatron/cli/command.h"
 #include "megatron/cli/context_plan_fields.h"
-#include "megatron/cli/fault_plan_fields.h"
 #include "megatron/cli/plan_costs.h"
 #include "megatron/cli/plan_output.h"
 #include "megatron/config/field_table.h"
@@ -57,7 +56,6 @@ struct PlanOptions {
          link_latency_us = kLinkLatencyUs;
   std::optional<double> memory_limit_gib;
   std::optional<double> pipeline_activation_limit;
-  FaultPlanOptions faults;
   std::string model = "gpt";
   Settings run;  ///< flags of a training run, which are accepted so that its script can be reused
 };
@@ -123,9 +121,8 @@ const FieldTable<PlanOptions>& plan_table() {
         "Prints the layouts of a model over --world-size ranks with the memory of a rank, or with "
         "--show-schedule draws a pipeline schedule and prints its time, its bubble and the "
         "activations that the ranks keep, or compares all schedules. With --show-context draws "
-        "the attention of a run over the ranks of context parallelism, with --memory prints where "
-        "the memory of a run goes, and with --faults which part of the time a run trains on hosts "
-        "that fail.");
+        "the attention of a run over the ranks of context parallelism, and with --memory prints "
+        "where the memory of a run goes.");
     t.field("show_schedule", &Options::show_schedule, "plan a schedule instead of a layout");
     t.field("compare", &Options::compare, "print a table of all schedules instead of a drawing");
     t.field("json", &Options::json,
@@ -138,7 +135,6 @@ const FieldTable<PlanOptions>& plan_table() {
     add_pipeline_fields(t);
     add_context_plan_fields(t);
     add_memory_plan_fields(t);
-    t.include(&Options::faults, fault_plan_table());
     t.group("Times, in any unit");
     t.field("stage_times", &Options::stage_times,
             "times of the forward pass, the input gradients and the weight gradients of a rank's "
@@ -343,12 +339,8 @@ int run_plan(std::span<const std::string> args) {
              wants_help = is_given(args, "--help") || is_given(args, "-h");
   if (is_given(args, "--show-context") && !wants_help) {
     refuse_beside(args, "--show-context",
-                  {"--show-schedule", "--world-size", "--compare", "--memory", "--faults"});
+                  {"--show-schedule", "--world-size", "--compare", "--memory"});
     return run_plan_context(args);
-  }
-  if (is_given(args, "--faults") && !wants_help) {
-    refuse_beside(args, "--faults", {"--show-schedule", "--compare", "--memory"});
-    return run_plan_faults(args);
   }
   if (is_given(args, "--memory") && !wants_help) {
     refuse_beside(args, "--memory",
@@ -359,12 +351,10 @@ int run_plan(std::span<const std::string> args) {
   PlanOptions options;
   std::cerr << notes_text(parse_command_line(plan_table(), args, options, "plan"));
   if (!wants_schedule)
-    throw UserError({"--world-size",
-                     "is required, or --show-schedule, --show-context, --memory or --faults",
+    throw UserError({"--world-size", "is required, or --show-schedule, --show-context or --memory",
                      "add --world-size N for the layouts of a model over N ranks, "
                      "--show-schedule to draw a pipeline schedule, --show-context to draw context "
-                     "parallelism, --memory for where the memory of a run goes, or --faults for "
-                     "what failures cost"});
+                     "parallelism, or --memory for where the memory of a run goes"});
   for (const char* flag : {"--world-size", "--memory-limit-gib", "--max-layouts"}) {
     if (is_given(args, flag))
       throw UserError({std::string(flag) + " excludes --show-schedule", "",
