@@ -64,8 +64,6 @@ struct ParallelConfig {
   std::string ddp_grad_compression = "none";                       ///< none | bf16 | low-rank
   std::int64_t ddp_grad_compression_rank = 4;                      ///< used by low-rank
   std::int64_t check_weight_hash_across_dp_replicas_interval = 0;  ///< iterations; 0: never
-  std::int64_t check_microbatch_across_dp_replicas_interval = 0;   ///< iterations; 0: never
-  std::string check_microbatch_across_dp_replicas_action = "stop";
   std::string distributed_backend = "nccl";
   std::string cpu_transport = "auto";  ///< auto | shared-memory | gloo
   double distributed_timeout_minutes = 10;

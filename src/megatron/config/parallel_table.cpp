@@ -113,16 +113,6 @@ void add_gradient_fields(FieldTable<ParallelConfig>& t) {
           "checked before a checkpoint is complete; 0: never")
       .at_least(0)
       .at_most(kMaxSize);
-  t.field("check_microbatch_across_dp_replicas_interval",
-          &Config::check_microbatch_across_dp_replicas_interval,
-          "number of iterations between checks that each replica's first microbatch has the same "
-          "results on the next replica; 0: never")
-      .at_least(0)
-      .at_most(kMaxSize);
-  t.field("check_microbatch_across_dp_replicas_action",
-          &Config::check_microbatch_across_dp_replicas_action,
-          "what to do when the results of a microbatch differ between two replicas")
-      .choices({"stop", "warn"});
 }
 
 void add_optimizer_fields(FieldTable<ParallelConfig>& t) {

@@ -8,9 +8,12 @@
 #include "megatron/training/resilience/diagnosis/op_trace.h"
 
 namespace megatron {
+namespace {
 
+/// Runs a microbatch of the step with every op recorded. Overwrites the gradients, which are not
+/// reduced afterwards. Collective over the world.
 OpTrace trace_of_step(const TrainStepContext& context, const TrainStepOptions& options,
-                      const Microbatch& microbatch, bool records_ops) {
+                      const Microbatch& microbatch) {
   return trace_microbatch(
       context.model, context.weights, microbatch,
       {.per_token = options.calculate_per_token_loss,
@@ -18,14 +21,11 @@ OpTrace trace_of_step(const TrainStepContext& context, const TrainStepOptions& o
                           (static_cast<double>(options.num_microbatches) * loss_divisor(context)),
        .pp = &context.rank.pp,
        .order = context.pipeline.layout().order,
-       .records_ops = records_ops,
        .all_reduce_min = [&context](double place) {
          return -all_reduce_max({context.rank.world, context.rank.device}, {-place},
                                 "diagnosis")[0];
        }});
 }
-
-namespace {
 
 std::string place(const std::vector<Microbatch>& batch, std::size_t index) {
   return "microbatch " + std::to_string(index + 1) + " of " + std::to_string(batch.size()) + " (" +

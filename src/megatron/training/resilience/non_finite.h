@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "megatron/training/loop/train_step.h"
-#include "megatron/training/resilience/diagnosis/op_trace.h"
 
 namespace megatron {
 
@@ -32,11 +31,6 @@ class NonFiniteError : public std::runtime_error {
  private:
   SuspectMicrobatch suspect_;
 };
-
-/// Runs a microbatch of the step, by default with every op recorded. Overwrites the gradients,
-/// which are not reduced afterwards. Collective over the world.
-OpTrace trace_of_step(const TrainStepContext& context, const TrainStepOptions& options,
-                      const Microbatch& microbatch, bool records_ops = true);
 
 /// Returns the error for a step whose update was skipped, for its first non-finite loss or, if all
 /// are finite, for its gradients. Collective over the world.

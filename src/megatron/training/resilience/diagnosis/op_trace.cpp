@@ -345,8 +345,7 @@ OpTrace trace_microbatch(Model& model, ParamStore& weights, const Microbatch& mi
   OpTracer tracer(model, weights, microbatch, stages);
   OpTrace& trace = tracer.trace();
   const at::AutoGradMode with_gradients(true);
-  std::optional<UnitHooksScope> hooked;
-  if (options.records_ops) hooked.emplace(model, tracer);
+  const UnitHooksScope hooked(model, tracer);
   for (const ParamBucket& bucket : weights.buckets()) {
     if (bucket.grad.defined()) bucket.grad.zero_();
   }

@@ -56,8 +56,6 @@ struct TraceOptions {
   /// Axis of the ranks that hold the stages; null: this rank holds the whole model.
   const Axis* pp = nullptr;
   ChunkOrder order = ChunkOrder::loop;
-  /// Without a record of its ops the microbatch takes the time of one in a step.
-  bool records_ops = true;
   /// Minimum over the ranks that trace together (collective); empty: single rank.
   std::function<double(double position)> all_reduce_min = {};
 };

@@ -14,7 +14,6 @@
 #include "megatron/base/machine.h"
 #include "megatron/config/checkpoint_config.h"
 #include "megatron/config/logger_config.h"
-#include "megatron/config/parallel_config.h"
 #include "megatron/config/rerun_config.h"
 #include "megatron/config/settings.h"
 #include "megatron/parallel/object_collectives.h"
@@ -22,7 +21,6 @@
 #include "megatron/training/loop/training_plan.h"
 #include "megatron/training/observability/per_layer_norms.h"
 #include "megatron/training/resilience/diagnosis/explanation.h"
-#include "megatron/training/resilience/reruns/peer_recomputation.h"
 #include "megatron/training/resilience/reruns/save_suspect_microbatch.h"
 
 namespace megatron {
@@ -121,11 +119,6 @@ GuardedStep::GuardedStep(const TrainingPlan& plan, TrainingState& state, std::os
       out_(out),
       machine_(machine_options(plan, out, [this](bool flag) { return any_rank(flag); })),
       first_iteration_(state.progress.iteration) {
-  if (plan.settings.parallel->check_microbatch_across_dp_replicas_interval > 0 &&
-      plan.rank.dp.size == 1)
-    out << "WARNING: --check-microbatch-across-dp-replicas-interval checks nothing: there is one "
-           "replica"
-        << std::endl;
   machine_.restore(*state.rerun_state, "the checkpoint's rerun state");
 }
 
@@ -149,10 +142,6 @@ GuardedStep::Outcome GuardedStep::run(const TrainStepContext& context,
   Outcome outcome;
   const std::vector<Microbatch> batch = fetch_microbatches(context, options);
   const Step step{context, options, batch};
-  if (!agrees_with_peers(step)) {
-    outcome.exit_code = kExitFailedOnResultValidation;
-    return outcome;
-  }
   std::optional<PerLayerNormRecorder> norms;
   const auto& interval = plan_.settings.logger->log_layer_norms_interval;
   if (interval && options.iteration % *interval == 0)
@@ -180,21 +169,6 @@ GuardedStep::Outcome GuardedStep::run(const TrainStepContext& context,
   if (!outcome.exit_code && options.check_for_nan && !outcome.step.update.applied)
     throw_diverged(step, outcome.step);
   return outcome;
-}
-
-bool GuardedStep::agrees_with_peers(const Step& step) {
-  const ParallelConfig& config = *plan_.settings.parallel;
-  const std::int64_t interval = config.check_microbatch_across_dp_replicas_interval;
-  if (interval == 0 || step.options.iteration % interval != 0) return true;
-  const PeerVerdict verdict = recompute_on_peers(step.context, step.options, step.batch);
-  if (verdict.differences.empty()) return true;
-  const std::string cause = "iteration " + std::to_string(step.options.iteration) +
-                            ": two replicas computed a microbatch differently "
-                            "(--check-microbatch-across-dp-replicas-interval)" +
-                            verdict.differences;
-  const bool stops = config.check_microbatch_across_dp_replicas_action == "stop";
-  out_ << (stops ? "" : "WARNING: ") << diagnosis_text(verdict.suspect, cause) << std::endl;
-  return !stops;
 }
 
 void GuardedStep::validate_and_rerun(const Step& step, Results results, Outcome& outcome) {

@@ -50,8 +50,6 @@ class GuardedStep {
   bool reads_before_update() const;
   /// Returns whether the flag is set on any rank. Collective over the world if ranks may differ.
   bool any_rank(bool flag) const;
-  /// Returns false if a microbatch has other results on another replica and the run must stop.
-  bool agrees_with_peers(const Step& step);
   /// Drives the state machine through the step, whose first run gave `results`, and runs the step
   /// again as often as the machine requests.
   void validate_and_rerun(const Step& step, Results results, Outcome& outcome);
