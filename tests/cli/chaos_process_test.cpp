@@ -16,7 +16,7 @@
 #include <utility>
 #include <vector>
 
-#include "megatron/base/published_weights.h"
+#include "megatron/cli/published_weights.h"
 #include "support/temporary_folder.h"
 
 namespace megatron {

@@ -19,7 +19,7 @@
 #include "megatron/base/descriptor.h"
 #include "megatron/base/error.h"
 #include "megatron/base/files.h"
-#include "megatron/base/published_weights.h"
+#include "megatron/cli/published_weights.h"
 
 namespace megatron {
 namespace {

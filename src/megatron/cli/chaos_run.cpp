@@ -18,8 +18,8 @@
 
 #include "megatron/base/error.h"
 #include "megatron/base/files.h"
-#include "megatron/base/published_weights.h"
 #include "megatron/cli/chaos_process.h"
+#include "megatron/cli/published_weights.h"
 #include "megatron/cli/signal_queue.h"
 
 namespace megatron {

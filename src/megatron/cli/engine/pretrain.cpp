@@ -1,17 +1,20 @@
 // Implements `megatron pretrain`: trains a model with Megatron-LM's flags, as one rank of a run.
 #include <malloc.h>
 
+#include <cstdlib>
 #include <iostream>
 
 #include "megatron/cli/engine/distributed_context.h"
 #include "megatron/cli/engine/engine.h"
 #include "megatron/cli/engine/kept_process.h"
+#include "megatron/cli/published_weights.h"
 #include "megatron/config/parallel_config.h"
 #include "megatron/config/report_folders.h"
 #include "megatron/config/run_settings.h"
 #include "megatron/config/settings.h"
 #include "megatron/config/settings_tables.h"
 #include "megatron/parallel/world.h"
+#include "megatron/params/param_store.h"
 #include "megatron/training/loop/kept_model.h"
 #include "megatron/training/loop/out_of_memory.h"
 #include "megatron/training/loop/setup.h"
@@ -40,6 +43,22 @@ void release_unused_memory() {
   empty_tensor_cache();
 }
 
+/// Publishes the largest weight that the rank keeps in float32, for `megatron chaos`.
+void publish_largest_weight(const ParamStore& store) {
+  const char* folder = std::getenv(kPublishedWeightsVariable);
+  if (folder == nullptr || !store.device().is_cpu()) return;
+  PublishedWeights largest;
+  for (const Parameter* parameter : store.parameters()) {
+    if (!parameter->is_trained()) continue;
+    const at::Tensor& value = parameter->precise_value();
+    const auto count = static_cast<std::uint64_t>(value.numel());
+    if (value.scalar_type() != at::kFloat || !value.is_contiguous() || count <= largest.count)
+      continue;
+    largest = {reinterpret_cast<std::uintptr_t>(value.const_data_ptr()), count};
+  }
+  publish_weights(folder, largest);
+}
+
 int train_as(World& world, const RunConfig& run, const RankContext& rank) {
   const bool is_main_rank = world.environment().rank == 0;
   std::ostream silence(nullptr);
@@ -49,6 +68,7 @@ int train_as(World& world, const RunConfig& run, const RankContext& rank) {
     return set_up(run, out, rank);
   }();
   release_unused_memory();
+  publish_largest_weight(*trainer.state.weights);
   try {
     return train(trainer, out);
   } catch (const NonFiniteError& error) {

@@ -5,7 +5,6 @@
 #include <ostream>
 
 #include "megatron/base/format.h"
-#include "megatron/base/published_weights.h"
 #include "megatron/config/checkpoint_config.h"
 #include "megatron/config/logger_config.h"
 #include "megatron/config/settings.h"
@@ -244,24 +243,7 @@ void TrainLoop::count_iteration(std::int64_t skipped_samples) {
   progress_.scheduler_num_steps = state_.scheduler.num_steps();
 }
 
-/// Publishes the largest weight that the rank keeps in float32, for `megatron chaos`.
-void publish_largest_weight(const ParamStore& store) {
-  const char* folder = std::getenv(kPublishedWeightsVariable);
-  if (folder == nullptr || !store.device().is_cpu()) return;
-  PublishedWeights largest;
-  for (const Parameter* parameter : store.parameters()) {
-    if (!parameter->is_trained()) continue;
-    const at::Tensor& value = parameter->precise_value();
-    const auto count = static_cast<std::uint64_t>(value.numel());
-    if (value.scalar_type() != at::kFloat || !value.is_contiguous() || count <= largest.count)
-      continue;
-    largest = {reinterpret_cast<std::uintptr_t>(value.const_data_ptr()), count};
-  }
-  publish_weights(folder, largest);
-}
-
 int run_loop(Trainer& trainer, std::ostream& out) {
-  publish_largest_weight(*trainer.state.weights);
   try {
     return TrainLoop(trainer, out).run();
   } catch (...) {
