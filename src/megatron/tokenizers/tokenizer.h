@@ -86,13 +86,6 @@ class Tokenizer {
   virtual std::string_view name() const = 0;
 };
 
-/// Returns the ids of encode() for every text, in the order of the texts, and uses `workers` >= 1
-/// threads. The result does not depend on their number. Rethrows the error of the first text that
-/// cannot be encoded.
-std::vector<std::vector<std::int32_t>> encode_batch(const Tokenizer& tokenizer,
-                                                    std::span<const std::string_view> texts,
-                                                    std::int64_t workers);
-
 /// Returns whether the settings name a tokenizer.
 bool has_tokenizer(const TokenizerConfig& config);
 
