@@ -4,7 +4,6 @@
 #include <cmath>
 #include <cstdio>
 
-#include "megatron/tokenizers/chat/operators.h"
 #include "megatron/tokenizers/chat/printing.h"
 #include "megatron/tokenizers/chat/python_text.h"
 #include "megatron/tokenizers/utf8.h"
@@ -34,10 +33,7 @@ std::int64_t read_number(std::string_view text, std::size_t& at, std::int64_t ot
 }
 
 std::string integer_digits(std::uint64_t magnitude, const Spec& spec) {
-  const int base = spec.type == 'x' || spec.type == 'X' ? 16
-                   : spec.type == 'o'                   ? 8
-                   : spec.type == 'b'                   ? 2
-                                                        : 10;
+  const int base = spec.type == 'x' || spec.type == 'X' ? 16 : spec.type == 'o' ? 8 : 10;
   char buffer[72];
   const auto end = std::to_chars(buffer, buffer + sizeof buffer, magnitude, base);
   std::string digits(buffer, end.ptr);
