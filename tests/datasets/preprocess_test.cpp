@@ -166,8 +166,6 @@ TEST_F(PreprocessTest, GivesTheSameFilesForAnyNumberOfWorkers) {
 TEST_F(PreprocessTest, LeavesOutItsOwnFiles) {
   input("in.jsonl", "{\"text\": \"a\"}\n");
   options_.inputs = {folder_.path()};
-  fs::create_directories(folder_ / "out_punkt");
-  test::write_text_file(folder_ / "out_punkt/abbrev_types.txt", "dr\n");
   test::write_text_file(folder_ / "out.partial.json", "{}\n");
   run();
   EXPECT_THAT(documents(), ElementsAre("a$|"));

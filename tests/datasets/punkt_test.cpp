@@ -6,7 +6,6 @@
 
 #include "megatron/base/json.h"
 #include "megatron/datasets/punkt_splitter.h"
-#include "megatron/datasets/punkt_trainer.h"
 #include "support/message_of.h"
 #include "support/temporary_folder.h"
 
@@ -36,19 +35,6 @@ Words split(const PunktParameters& punkt, bool keep_newlines, const std::string&
   return sentences;
 }
 
-TEST(Punkt, LearnsWhatNltkLearns) {
-  const PunktParameters learned = train_punkt(fixture()["corpus"].get<std::string>()),
-                        expected = parameters("learned");
-  EXPECT_FALSE(expected.abbreviations.empty());
-  EXPECT_FALSE(expected.collocations.empty());
-  EXPECT_FALSE(expected.sentence_starters.empty());
-  EXPECT_EQ(learned.abbreviations, expected.abbreviations);
-  EXPECT_EQ(learned.collocations, expected.collocations);
-  EXPECT_EQ(learned.sentence_starters, expected.sentence_starters);
-  EXPECT_EQ(learned.contexts, expected.contexts);
-  EXPECT_EQ(train_punkt(""), PunktParameters());
-}
-
 TEST(Punkt, GivesTheSentencesOfNltk) {
   const PunktParameters of_case[] = {parameters("learned"), parameters("given")};
   std::size_t number = 0;
@@ -71,17 +57,26 @@ TEST(Punkt, DividesTextAfterAMillionCharacters) {
   EXPECT_TRUE(split({}, false, " \n ").empty());
 }
 
+void write_files(const TemporaryFolder& folder) {
+  folder.write("abbrev_types.txt", "dr\ne.g\n");
+  folder.write("collocations.tab", "##number##\tdraft\nj\tbach\n");
+  folder.write("sent_starters.txt", "the\n");
+  folder.write("ortho_context.tab", "the\t46\nit\t112\n");
+}
+
 TEST(Punkt, FilesHoldTheParameters) {
   const TemporaryFolder folder;
-  const PunktParameters punkt = parameters("given");
-  save_punkt(punkt, folder.path() / "english");
-  EXPECT_EQ(load_punkt(folder.path() / "english"), punkt);
-  EXPECT_EQ(read_file(folder.path() / "english/collocations.tab"), "##number##\tdraft\nj\tbach\n");
+  write_files(folder);
+  const PunktParameters expected = {.abbreviations = {"dr", "e.g"},
+                                    .collocations = {"##number##\tdraft", "j\tbach"},
+                                    .sentence_starters = {"the"},
+                                    .contexts = {{"the", 46}, {"it", 112}}};
+  EXPECT_EQ(load_punkt(folder.path()), expected);
 }
 
 TEST(Punkt, NamesBrokenFiles) {
   const TemporaryFolder folder;
-  save_punkt(parameters("given"), folder.path());
+  write_files(folder);
   const auto message = [&] { return message_of([&] { load_punkt(folder.path()); }); };
   folder.write("ortho_context.tab", "the\t46\nit\tmany\n");
   EXPECT_THAT(message(), HasSubstr("ortho_context.tab:2: the second column must be a number"));

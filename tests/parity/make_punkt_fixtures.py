@@ -1,4 +1,4 @@
-"""Writes tests/datasets/fixtures/punkt.json: what nltk's Punkt learns and splits.
+"""Writes tests/datasets/fixtures/punkt.json: the sentences that nltk's Punkt makes.
 
     python tests/parity/make_punkt_fixtures.py
 """
@@ -51,7 +51,7 @@ def main():
         parameters = (learned, given)[number % 2]
         split = lambda keep: [s.decode("utf-8") for s in sentences(parameters, text, keep)]
         cases.append(dict(text=text, sentences=split(False), newlines_kept=split(True)))
-    fixture = dict(corpus=corpus, learned=tables(learned), given=tables(given), cases=cases)
+    fixture = dict(learned=tables(learned), given=tables(given), cases=cases)
     with open(TESTS / "datasets/fixtures/punkt.json", "w", encoding="utf-8") as file:
         json.dump(fixture, file, indent=0)
     print({name: len(value) for name, value in tables(learned).items()})

@@ -149,10 +149,6 @@ TEST(Components, MayMakeATextAHundredTimesAsLong) {
                 characters({{"a", 0}}, {{"normalizer", twice}}).encode(text);
               }),
               ::testing::HasSubstr(message));
-  EXPECT_THAT(error_of([&] {
-                characters({{"a", 0}}, {{"normalizer", twice}}).encode_with_spans(text);
-              }),
-              ::testing::HasSubstr(message));
   const Ids ids(1000, 0);
   EXPECT_THAT(error_of([&] {
                 characters({{"a", 0}}, {{"decoder", decoded}}).decode(ids, SpecialTokens::keep);
@@ -170,31 +166,6 @@ TEST(Components, DoNotDoubleBytesAgainAndAgain) {
   EXPECT_TRUE(tokenizer.encode("a").size() == 1);
   EXPECT_THAT(error_of([&] { tokenizer.encode("\u00e9"); }),
               ::testing::HasSubstr("2 bytes become 131072"));
-}
-
-/// The values are the package's: it trims the spaces of an added token that the text contains, and
-/// nothing of an unknown word that has the id of one.
-TEST(Offsets, AreTrimmedByTheTextOfTheToken) {
-  const Json trim = {{"type", "ByteLevel"},
-                     {"add_prefix_space", false},
-                     {"trim_offsets", true},
-                     {"use_regex", true}};
-  const auto tokenizer = characters(
-      {{"<unk>", 0}, {"a", 1}},
-      {{"model",
-        {{"type", "WordLevel"}, {"unk_token", "<unk>"}, {"vocab", {{"<unk>", 0}, {"a", 1}}}}},
-       {"post_processor", trim},
-       {"added_tokens", Json::array({added_token(0, "<unk>", true, false)})}});
-  const auto places = [&](std::string_view text) {
-    std::vector<std::pair<std::size_t, std::size_t>> found;
-    for (const TokenSpan& span : tokenizer.encode_with_spans(text))
-      found.emplace_back(span.begin, span.end);
-    return found;
-  };
-  using ::testing::ElementsAre;
-  using ::testing::Pair;
-  EXPECT_THAT(places("zz "), ElementsAre(Pair(0, 3)));
-  EXPECT_THAT(places("  <unk>a"), ElementsAre(Pair(2, 7), Pair(7, 8)));
 }
 
 struct Scheme {
@@ -227,7 +198,8 @@ TEST(Metaspace, MarksTheWordsThatItsSchemeNames) {
   }
 }
 
-// The scheme "first" marks a word that begins with the first character of the original text.
+// The scheme "first" marks a word that begins with the first character of the original text. The
+// values are the package's.
 TEST(Metaspace, DoesNotMarkAFirstWordBehindRemovedText) {
   const Json vocab = {{"▁", 0}, {"a", 1}, {"b", 2}};
   const Json metaspace = {
@@ -237,6 +209,25 @@ TEST(Metaspace, DoesNotMarkAFirstWordBehindRemovedText) {
   EXPECT_EQ(stripped.encode(" a b"), (Ids{1, 0, 2}));
   EXPECT_EQ(stripped.encode("a b"), (Ids{0, 1, 0, 2}));
   EXPECT_EQ(stripped.encode(std::string(5000, ' ') + "a b"), (Ids{1, 0, 2}));
+  const auto replace = [](const char* pattern, const char* content) {
+    return Json{{"type", "Replace"}, {"pattern", {{"Regex", pattern}}}, {"content", content}};
+  };
+  const auto first_is_marked = [&](const Json& normalizer, const std::string& text) {
+    const auto tokenizer =
+        characters(vocab, {{"normalizer", normalizer}, {"pre_tokenizer", metaspace}});
+    return tokenizer.encode(text) == Ids{0, 1};
+  };
+  EXPECT_TRUE(first_is_marked(replace("x", "a"), "x"));
+  EXPECT_FALSE(first_is_marked(replace("x+", "a"), "xx")) << "it has the place of the second x";
+  EXPECT_FALSE(first_is_marked(replace("^x", ""), "xa"));
+  const Json ligature = {
+      {"type", "Sequence"},
+      {"normalizers", {{{"type", "NFKC"}}, replace("f", ""), replace("i", "a")}}};
+  EXPECT_TRUE(first_is_marked(ligature, "\ufb01")) << "both letters have the place of the ligature";
+  EXPECT_FALSE(first_is_marked(ligature, "fi"));
+  const Json prefix = {{"type", "Prepend"}, {"prepend", "b"}};
+  EXPECT_TRUE(
+      first_is_marked({{"type", "Sequence"}, {"normalizers", {prefix, replace("b", "")}}}, "a"));
   const Json words = {{"type", "Sequence"},
                       {"pretokenizers", {{{"type", "WhitespaceSplit"}}, metaspace}}};
   EXPECT_EQ(characters(vocab, {{"pre_tokenizer", words}}).encode(" a b"), (Ids{1, 2}));

@@ -170,40 +170,10 @@ TEST(MakeTokenizer, LeavesOutTheTokensAtTheEndsOfTexts) {
   config.tokenizer_hf_no_include_special_tokens = true;
   const auto tokenizer = make_tokenizer(config);
   EXPECT_EQ(tokenizer->encode("text"), fragment);
-  EXPECT_EQ(tokenizer->encode_with_spans("text").size(), fragment.size());
   config.tokenizer_type = "ByteTokenizer";
   config.tokenizer_model.clear();
   EXPECT_THAT(message_of([&] { make_tokenizer(config); }),
               HasSubstr("--tokenizer-hf-no-include-special-tokens"));
-}
-
-TEST(EncodeBatch, GivesTheIdsInTheOrderOfTheTextsForAnyNumberOfThreads) {
-  const auto tokenizer = testing::open({.tokenizer_model = fixture("llama3.json")});
-  std::vector<std::string> lines;
-  for (const testing::Case& item : testing::cases_of("llama3")) lines.push_back(item.line);
-  const std::vector<std::string_view> texts(lines.begin(), lines.end());
-  std::vector<std::vector<std::int32_t>> expected;
-  for (const testing::Case& item : testing::cases_of("llama3")) expected.push_back(item.ids);
-  for (const std::int64_t workers : {1, 2, 3, 200})
-    EXPECT_EQ(encode_batch(*tokenizer, texts, workers), expected) << workers << " workers";
-  EXPECT_TRUE(encode_batch(*tokenizer, {}, 4).empty());
-}
-
-TEST(EncodeBatch, ThrowsTheErrorOfTheFirstTextThatFails) {
-  const auto tokenizer = testing::open({.tokenizer_type = "NullTokenizer", .vocab_size = 9});
-  std::vector<std::string_view> texts(1000, "1 2 3");
-  texts[700] = "seven";
-  texts[400] = "four";
-  texts[999] = "last";
-  for (const std::int64_t workers : {1, 4}) {
-    std::string message;
-    try {
-      encode_batch(*tokenizer, texts, workers);
-    } catch (const UserError& error) {
-      message = error.what();
-    }
-    EXPECT_THAT(message, HasSubstr("\"four\"")) << workers << " workers";
-  }
 }
 
 }  // namespace

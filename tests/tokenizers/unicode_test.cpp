@@ -14,8 +14,6 @@
 #include "helpers.h"
 #include "megatron/base/files.h"
 #include "megatron/base/json.h"
-#include "megatron/tokenizers/hugging_face/character_changes.h"
-#include "megatron/tokenizers/utf8.h"
 
 namespace megatron {
 namespace {
@@ -40,12 +38,6 @@ TEST(Unicode, LeavesCharactersAloneThatTheNormalizersOfThePackageDoNotKnow) {
   EXPECT_EQ(normalize_unicode("\U00011938", NormalizationForm::nfd), "\U00011938");
 }
 
-std::string text_of(const hugging_face::CharacterChanges& changes) {
-  std::string text;
-  for (const auto& change : changes) append_utf8(text, change.character);
-  return text;
-}
-
 // normalization.jsonl holds random marks, Hangul and composition exclusions, normalized by the
 // `tokenizers` package.
 TEST(Unicode, NormalizesRandomTextsAsTheRealPackage) {
@@ -57,7 +49,6 @@ TEST(Unicode, NormalizesRandomTextsAsTheRealPackage) {
     const auto check = [&](const char* name, NormalizationForm form) {
       const std::string expected = json.at(name);
       EXPECT_EQ(normalize_unicode(text, form), expected) << name << " of " << line;
-      EXPECT_EQ(text_of(hugging_face::normalization_changes(text, form)), expected) << line;
     };
     check("nfc", NormalizationForm::nfc);
     check("nfd", NormalizationForm::nfd);

@@ -49,5 +49,9 @@ TEST(Utf8, WalksBothWays) {
   EXPECT_EQ(backward, U"\U0001f600\u20ac\u00e9a");
 }
 
+TEST(Utf8, FindsTheStartsOfCharacters) {
+  EXPECT_EQ(character_starts("a\xE2\x82\xAC!"), (std::vector<std::size_t>{0, 1, 4, 5}));
+}
+
 }  // namespace
 }  // namespace megatron

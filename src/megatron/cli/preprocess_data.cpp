@@ -116,8 +116,7 @@ const FieldTable<PreprocessDataOptions>& preprocess_data_table() {
     t.field("lang", &Options::lang, "language of the sentences").value_name("LANGUAGE");
     t.field("punkt_model", &Options::punkt_model,
             "folder of nltk's punkt_tab, or of one language in it, which tells where sentences "
-            "end; default: the folder in NLTK_DATA or nltk's usual places, otherwise this is "
-            "learned from the text and written to PREFIX_punkt")
+            "end; default: the folder in NLTK_DATA or nltk's usual places")
         .value_name("FOLDER");
     t.field("keep_newlines", &Options::keep_newlines,
             "keep the white space between sentences, at the end of the first one");
@@ -163,16 +162,11 @@ void refuse_unsupported(const PreprocessDataOptions& options) {
 void split_sentences(const PreprocessDataOptions& options, PreprocessOptions& preprocessing) {
   const SentenceSplitting splitting = sentence_splitting({.lang = options.lang,
                                                           .punkt_model = options.punkt_model,
-                                                          .keep_newlines = options.keep_newlines},
-                                                         preprocessing);
+                                                          .keep_newlines = options.keep_newlines});
   preprocessing.sentences = splitting.splitter;
-  if (splitting.is_learned) preprocessing.save_sentences = splitting.source;
-  std::cerr << (splitting.is_learned ? "note: learned from the text where sentences end: "
-                                     : "note: sentences end as in ")
-            << splitting.source << "\n";
+  std::cerr << "note: sentences end as in " << splitting.source << "\n";
   preprocessing.encoder_identity += "sentences " + splitting.source;
   preprocessing.encoder_identity += options.keep_newlines ? " and newlines\n" : "\n";
-  if (splitting.is_learned) return;
   std::vector<fs::path> files;
   for (const auto& file : fs::directory_iterator(splitting.source)) files.push_back(file.path());
   std::sort(files.begin(), files.end());

@@ -8,12 +8,9 @@
 #include "megatron/base/error.h"
 #include "megatron/base/files.h"
 #include "megatron/datasets/punkt_parameters.h"
-#include "megatron/datasets/punkt_trainer.h"
 
 namespace megatron {
 namespace {
-
-constexpr std::size_t kLearnedBytes = std::size_t{16} << 20;
 
 bool is_folder(const fs::path& path) {
   std::error_code ignored;
@@ -31,7 +28,7 @@ fs::path given_folder(const SentenceOptions& options) {
                    "", "give nltk's folder punkt_tab, or the folder of one language in it"});
 }
 
-/// Returns the folder of the language in the places where nltk looks for its data; "" without.
+/// Returns the folder of the language in the places where nltk looks for its data.
 fs::path installed_folder(const std::string& lang) {
   std::vector<fs::path> places;
   const auto add_variable = [&](const char* name, const char* below) {
@@ -49,36 +46,25 @@ fs::path installed_folder(const std::string& lang) {
   for (const char* place : {"/usr/share/nltk_data", "/usr/local/share/nltk_data",
                             "/usr/lib/nltk_data", "/usr/local/lib/nltk_data"})
     places.emplace_back(place);
+  const fs::path name = fs::path("tokenizers") / "punkt_tab" / lang;
+  std::string searched;
   for (const fs::path& place : places) {
-    const fs::path folder = place / "tokenizers" / "punkt_tab" / lang;
-    if (is_folder(folder)) return folder;
+    if (is_folder(place / name)) return place / name;
+    searched += (searched.empty() ? "" : ", ") + place.string();
   }
-  return {};
+  throw UserError({"--split-sentences needs nltk's " + name.string(), "it is not in " + searched,
+                   "run `python3 -m nltk.downloader punkt_tab`, or give --punkt-model FOLDER with "
+                   "nltk's punkt_tab"});
 }
 
 }  // namespace
 
-SentenceSplitting sentence_splitting(const SentenceOptions& options,
-                                     const PreprocessOptions& preprocessing) {
+SentenceSplitting sentence_splitting(const SentenceOptions& options) {
   const fs::path folder =
       options.punkt_model.empty() ? installed_folder(options.lang) : given_folder(options);
-  SentenceSplitting result{.source = folder.string()};
-  PunktParameters parameters;
-  if (!folder.empty()) {
-    parameters = load_punkt(folder);
-  } else {
-    if (std::ranges::find(preprocessing.inputs, kStandardInput) != preprocessing.inputs.end())
-      throw UserError(
-          {"--split-sentences learns where sentences end from the text, and the "
-           "standard input cannot be read twice",
-           "", "give --punkt-model FOLDER with nltk's punkt_tab"});
-    parameters = train_punkt(first_texts(preprocessing, kLearnedBytes));
-    result.source = preprocessing.output_prefix + "_punkt";
-    result.is_learned = true;
-  }
-  result.splitter =
-      std::make_shared<const PunktSplitter>(std::move(parameters), options.keep_newlines);
-  return result;
+  return {
+      .splitter = std::make_shared<const PunktSplitter>(load_punkt(folder), options.keep_newlines),
+      .source = folder.string()};
 }
 
 }  // namespace megatron

@@ -1,5 +1,4 @@
 // Implements `megatron tokenize`: converts lines on stdin to JSON arrays of ids, and back.
-#include <algorithm>
 #include <charconv>
 #include <exception>
 #include <iostream>
@@ -16,7 +15,6 @@
 #include "megatron/config/settings_tables.h"
 #include "megatron/config/tokenizer_config.h"
 #include "megatron/tokenizers/tokenizer.h"
-#include "megatron/tokenizers/utf8.h"
 
 namespace megatron {
 namespace {
@@ -25,7 +23,6 @@ struct TokenizeOptions {
   TokenizerConfig tokenizer;
   bool decode = false;
   bool keep_special_tokens = false;
-  bool offsets = false;
   std::int64_t workers = 1;
   bool chat = false, chat_text = false, add_generation_prompt = false;
   std::string tools;
@@ -45,9 +42,6 @@ const FieldTable<TokenizeOptions>& tokenize_table() {
     t.field("decode", &TokenizeOptions::decode, "read JSON arrays of ids and print their text");
     t.field("keep_special_tokens", &TokenizeOptions::keep_special_tokens,
             "with --decode: print special tokens too");
-    t.field("offsets", &TokenizeOptions::offsets,
-            "print the ids of each line with the place of each token: characters as \"offsets\", "
-            "bytes as \"byte_offsets\"");
     t.field("workers", &TokenizeOptions::workers,
             "number of threads that convert lines; the output is the same for any")
         .at_least(1)
@@ -101,34 +95,6 @@ std::vector<std::int32_t> parse_ids(std::string_view line, std::size_t number,
   return ids;
 }
 
-/// Appends the places of tokens as pairs of numbers. `place` converts the number of a byte.
-template <class Place>
-void append_pairs(std::string& out, const std::vector<TokenSpan>& spans, const Place& place) {
-  out += '[';
-  for (std::size_t i = 0; i < spans.size(); ++i) {
-    if (i > 0) out += ',';
-    out += "[" + std::to_string(place(spans[i].begin)) + ",";
-    out += std::to_string(place(spans[i].end)) + "]";
-  }
-  out += ']';
-}
-
-void append_offsets(std::string& out, std::string_view line, const std::vector<TokenSpan>& spans) {
-  const auto replaced = replace_invalid_utf8(line);
-  const std::vector<std::size_t> starts = character_starts(replaced ? *replaced : line);
-  std::vector<std::int32_t> ids;
-  for (const TokenSpan& span : spans) ids.push_back(span.id);
-  out += "{\"ids\":";
-  append_json(out, ids);
-  out += ",\"offsets\":";
-  append_pairs(out, spans, [&](std::size_t byte) {
-    return std::lower_bound(starts.begin(), starts.end(), byte) - starts.begin();
-  });
-  out += ",\"byte_offsets\":";
-  append_pairs(out, spans, [](std::size_t byte) { return byte; });
-  out += '}';
-}
-
 /// Calls `convert` and adds the number of the line to its errors.
 template <class Convert>
 auto at_line(std::size_t number, const Convert& convert) {
@@ -147,8 +113,6 @@ void check_options(const TokenizeOptions& options) {
   };
   if (options.chat && options.chat_text)
     refuse("--chat and --chat-text exclude each other", "give one of them");
-  if (options.offsets && (chats || options.decode))
-    refuse("--offsets is about the text of lines", "leave --chat, --chat-text and --decode out");
   if (chats && (options.decode || options.keep_special_tokens))
     refuse("conversations are not read with --decode", "leave --decode out");
   if (options.keep_special_tokens && !options.decode)
@@ -254,10 +218,7 @@ int run_tokenize(std::span<const std::string> args) {
   const auto tokenizer = make_tokenizer(options.tokenizer);
   const auto special = options.keep_special_tokens ? SpecialTokens::keep : SpecialTokens::skip;
   answer_lines(options.workers, [&](std::string_view line, std::size_t number, std::string& out) {
-    if (options.offsets) {
-      append_offsets(out, line,
-                     at_line(number, [&] { return tokenizer->encode_with_spans(line); }));
-    } else if (options.decode) {
+    if (options.decode) {
       out = tokenizer->decode(parse_ids(line, number, tokenizer->vocab_size()), special);
     } else {
       append_json(out, at_line(number, [&] { return tokenizer->encode(line); }));

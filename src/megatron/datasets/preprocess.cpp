@@ -208,8 +208,6 @@ class PreprocessRun {
         lock_(IndexedDatasetBuilder::take_lock(options.output_prefix)),
         progress_(options.log, options.log_is_terminal, options.log_interval,
                   total_file_bytes(files)) {
-    if (!options.save_sentences.empty())
-      save_punkt(options.sentences->parameters(), options.save_sentences);
     const std::string job = preprocess_job(options, files);
     const bool is_repeatable = std::ranges::find(files, kStandardInput) == files.end();
     auto found =
@@ -342,34 +340,6 @@ class PreprocessRun {
 };
 
 }  // namespace
-
-std::string first_texts(const PreprocessOptions& options, std::size_t size) {
-  const std::vector<std::string> files = input_files(options);
-  check_preprocessing(options, files);
-  ChunkReader reader(files, {.text_kind = options.text_documents, .columns = options.json_keys});
-  DocumentReader documents(options.json_keys, /*keeps_invalid_utf8=*/false);
-  std::string texts;
-  const auto add = [&](const TextChunk& chunk, const TextDocument& document) {
-    const std::string source = chunk.file + ":" + std::to_string(document.line);
-    for (const auto& of_key : documents.read(chunk, document, source)) {
-      for (const std::string_view text : of_key) {
-        if (texts.size() < size) texts.append(text).append("\n\n");
-      }
-    }
-  };
-  while (texts.size() < size) {
-    const std::optional<TextChunk> chunk = reader.next();
-    if (!chunk) break;
-    for (const TextDocument& document : split_documents(*chunk)) {
-      try {
-        add(*chunk, document);
-      } catch (const UserError&) {
-        if (!options.skip_malformed) throw;
-      }
-    }
-  }
-  return texts;
-}
 
 PreprocessSummary preprocess(const PreprocessOptions& options, const Encoder& encode) {
   const std::vector<std::string> files = input_files(options);

@@ -42,8 +42,6 @@ struct PreprocessOptions {
   double checkpoint_interval_s = 30;
   /// Makes each sentence a sequence of its document; null: each text is one sequence.
   std::shared_ptr<const PunktSplitter> sentences = {};
-  /// Folder to which the parameters of `sentences` are written; empty: they are not written.
-  fs::path save_sentences = {};
   /// Reads conversations, of which each line makes one sequence; null: texts. Then `encode` is not
   /// called, and `json_keys` is "messages".
   std::shared_ptr<const PromptFormat> conversations = {};
@@ -54,10 +52,6 @@ struct PreprocessOptions {
   std::ostream* log = nullptr;
   bool log_is_terminal = false;  ///< rewrites one progress line that shows the remaining time
 };
-
-/// Returns the first texts of the inputs, divided by blank lines, until they have `size` bytes. A
-/// UserError names the line of a malformed document, unless these are skipped.
-std::string first_texts(const PreprocessOptions& options, std::size_t size);
 
 /// Returns the ids of a text without an end-of-document id. Several threads call it at once.
 using Encoder = std::function<std::vector<std::int32_t>(std::string_view)>;

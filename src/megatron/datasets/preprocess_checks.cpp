@@ -24,16 +24,14 @@ void check_cleaning(const PreprocessOptions& options, const std::vector<std::str
   check_removed_file(options.cleaning.removed_file, others);
 }
 
-/// Returns whether a file belongs to a run of this prefix: what Punkt learned, or the parts and the
-/// checkpoint of a run that was killed.
+/// Returns whether a file belongs to a run of this prefix that was killed: a part or the
+/// checkpoint.
 bool is_own_file(const fs::path& file, const fs::path& output_prefix) {
   const fs::path normal = fs::absolute(file).lexically_normal(),
                  prefix = fs::absolute(output_prefix).lexically_normal();
-  const fs::path folder = normal.parent_path();
-  if (folder == prefix.parent_path() / (prefix.filename().string() + "_punkt")) return true;
   const std::string name = normal.filename().string();
-  return folder == prefix.parent_path() && name.starts_with(prefix.filename().string()) &&
-         name.find(".partial") != std::string::npos;
+  return normal.parent_path() == prefix.parent_path() &&
+         name.starts_with(prefix.filename().string()) && name.find(".partial") != std::string::npos;
 }
 
 }  // namespace

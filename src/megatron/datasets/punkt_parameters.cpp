@@ -4,10 +4,8 @@
 #include <charconv>
 #include <functional>
 #include <utility>
-#include <vector>
 
 #include "megatron/base/error.h"
-#include "megatron/datasets/leftovers.h"
 #include "megatron/tokenizers/utf8.h"
 
 namespace megatron {
@@ -49,17 +47,6 @@ std::pair<std::string_view, std::string_view> columns(std::string_view line,
   return {line.substr(0, tab), line.substr(tab + 1)};
 }
 
-void write_lines(const fs::path& file, std::vector<std::string> lines) {
-  std::ranges::sort(lines);
-  std::string text;
-  for (const std::string& line : lines) text += line + "\n";
-  write_file_atomically(file, text);
-}
-
-std::vector<std::string> list(const std::unordered_set<std::string>& words) {
-  return {words.begin(), words.end()};
-}
-
 }  // namespace
 
 PunktParameters load_punkt(const fs::path& folder) {
@@ -80,20 +67,6 @@ PunktParameters load_punkt(const fs::path& folder) {
     parameters.contexts[std::string(type)] = value;
   });
   return parameters;
-}
-
-void save_punkt(const PunktParameters& parameters, const fs::path& folder) {
-  megatron::create_directories(folder);
-  remove_leftovers(folder, [](const std::string& name) {  // of a killed process
-    return name.find(".tmp.") != std::string::npos;
-  });
-  write_lines(folder / kAbbreviations, list(parameters.abbreviations));
-  write_lines(folder / kCollocations, list(parameters.collocations));
-  write_lines(folder / kStarters, list(parameters.sentence_starters));
-  std::vector<std::string> contexts;
-  for (const auto& [type, bits] : parameters.contexts)
-    contexts.push_back(type + "\t" + std::to_string(bits));
-  write_lines(folder / kContexts, std::move(contexts));
 }
 
 }  // namespace megatron

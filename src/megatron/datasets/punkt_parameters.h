@@ -40,7 +40,5 @@ struct PunktParameters {
 /// Reads abbrev_types.txt, collocations.tab, sent_starters.txt and ortho_context.tab of a folder.
 /// A UserError names the file and the line.
 PunktParameters load_punkt(const fs::path& folder);
-/// Writes the same files, in alphabetical order. Creates the folder. One process at a time.
-void save_punkt(const PunktParameters& parameters, const fs::path& folder);
 
 }  // namespace megatron

@@ -16,8 +16,6 @@ class PunktSplitter {
   /// --keep-newlines; otherwise it belongs to none.
   PunktSplitter(PunktParameters parameters, bool keep_newlines);
 
-  const PunktParameters& parameters() const { return parameters_; }
-
   /// Returns the sentences of a text, which is valid UTF-8. Closing quotes and brackets belong to
   /// the sentence before them. As in Megatron-LM, a text is divided after each million characters.
   std::vector<std::string_view> split(std::string_view text) const;

@@ -113,36 +113,21 @@ bool Word::is_initial() const {
   return text.size() == first + 1 && text.back() == '.' && is_letter(text.substr(0, first));
 }
 
-bool Word::is_alphabetic() const {
-  return std::ranges::all_of(chat::characters_of(text), is_letter);
-}
-
-bool has_letter(std::string_view type) {
-  return std::ranges::any_of(chat::characters_of(type), is_letter);
-}
-
 std::vector<Word> words_of(std::string_view text) {
   std::vector<Word> words;
-  bool begins_paragraph = false;
   for (std::size_t begin = 0; begin <= text.size();) {
     const std::size_t end = std::min(text.find('\n', begin), text.size());
     const std::string_view line = text.substr(begin, end - begin);
     begin = end + 1;
-    bool begins_line = true;
     for (std::size_t at = 0; at < line.size();) {
       if (const std::size_t space = space_size(line, at)) {
         at += space;
         continue;
       }
       const std::string_view word = line.substr(at, word_size(line, at));
-      words.push_back({.text = word,
-                       .type = type_of(word),
-                       .begins_line = begins_line,
-                       .begins_paragraph = begins_line && begins_paragraph});
-      begins_line = false;
+      words.push_back({.text = word, .type = type_of(word)});
       at += word.size();
     }
-    begins_paragraph = begins_line;  // a line without words
   }
   return words;
 }

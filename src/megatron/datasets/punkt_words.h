@@ -19,7 +19,6 @@ enum class FirstCase { none, lower, upper };
 struct Word {
   std::string_view text;
   std::string type;  ///< lower case, or kNumber
-  bool begins_line = false, begins_paragraph = false;
   bool ends_sentence = false, is_abbreviation = false, is_ellipsis = false;
 
   bool has_final_period() const { return text.ends_with('.'); }
@@ -31,12 +30,8 @@ struct Word {
     return ends_sentence ? type_without_period() : type;
   }
   FirstCase first_case() const;
-  bool is_initial() const;     ///< one letter and a period
-  bool is_alphabetic() const;  ///< letters only
+  bool is_initial() const;  ///< one letter and a period
 };
-
-/// Returns whether the type has a letter, as words and numbers do, unlike punctuation.
-bool has_letter(std::string_view type);
 
 /// Divides a text, valid UTF-8, into words and punctuation. Periods stay with their words.
 std::vector<Word> words_of(std::string_view text);

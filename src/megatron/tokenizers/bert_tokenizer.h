@@ -16,9 +16,6 @@ class BertTokenizer : public Tokenizer {
   std::vector<std::int32_t> encode(std::string_view text) const override {
     return tokenizer_.encode(text);
   }
-  std::vector<TokenSpan> encode_with_spans(std::string_view text) const override {
-    return tokenizer_.encode_with_spans(text);
-  }
   std::string decode(std::span<const std::int32_t> ids, SpecialTokens special) const override {
     return tokenizer_.decode(ids, special);
   }

@@ -158,11 +158,11 @@ void Bpe::merge(std::string_view word, std::int32_t whole, std::vector<std::int3
     return;
   }
   const std::size_t start = ids.size();
-  append_initial(word, [&](std::int32_t id, std::size_t) { ids.push_back(id); });
+  append_initial(word, ids);
   if (ids.size() - start <= kMaxLinearScan) {
     merge_short(ids, start);
   } else {
-    merge_long(ids, start, nullptr);
+    merge_long(ids, start);
   }
   if (cache_entry != nullptr) {
     const bool itself = ids.size() == start + 1 && ids[start] == whole;
@@ -182,23 +182,6 @@ bool Bpe::merges_bytes_only() const {
   return true;
 }
 
-void Bpe::encode(std::string_view word, std::vector<std::int32_t>& ids,
-                 std::vector<std::size_t>& sizes) const {
-  if (const std::int32_t whole = vocabulary_.find(word); options_.ignore_merges && whole >= 0) {
-    ids.push_back(whole);
-    sizes.push_back(word.size());
-    return;
-  }
-  const std::size_t start = ids.size();
-  std::vector<std::size_t> own;
-  append_initial(word, [&](std::int32_t id, std::size_t size) {
-    ids.push_back(id);
-    own.push_back(size);
-  });
-  if (!own.empty()) merge_long(ids, start, &own);
-  sizes.insert(sizes.end(), own.begin(), own.end());
-}
-
 std::int32_t Bpe::initial_id(std::string_view character, bool first, bool last) const {
   const std::string& prefix = options_.continuing_subword_prefix;
   const std::string& suffix = options_.end_of_word_suffix;
@@ -206,25 +189,23 @@ std::int32_t Bpe::initial_id(std::string_view character, bool first, bool last) 
   return vocabulary_.find((first ? "" : prefix) + std::string(character) + (last ? suffix : ""));
 }
 
-/// Calls push(id, number of bytes) for each byte.
-template <class Push>
+/// Appends the id of each byte. Returns false if one has none.
 bool Bpe::append_byte_fallback(std::string_view character, bool first, bool last,
-                               const Push& push) const {
+                               std::vector<std::int32_t>& ids) const {
   const std::string bytes = (first ? "" : options_.continuing_subword_prefix) +
                             std::string(character) + (last ? options_.end_of_word_suffix : "");
   for (const char byte : bytes)
     if (id_of_byte_[static_cast<unsigned char>(byte)] < 0) return false;
-  for (const char byte : bytes) push(id_of_byte_[static_cast<unsigned char>(byte)], 1);
+  for (const char byte : bytes) ids.push_back(id_of_byte_[static_cast<unsigned char>(byte)]);
   return true;
 }
 
-/// Calls push(id, number of bytes) for each character.
-template <class Push>
-void Bpe::append_initial(std::string_view word, const Push& push) const {
+/// Appends the id of each character.
+void Bpe::append_initial(std::string_view word, std::vector<std::int32_t>& ids) const {
   const bool direct =
       options_.continuing_subword_prefix.empty() && options_.end_of_word_suffix.empty();
   // With fuse_unk, byte tokens do not end a run of unknown characters; they precede its unk_token.
-  std::size_t unknown_bytes = 0;
+  bool has_unknown = false;
   for (std::size_t i = 0; i < word.size();) {
     const std::size_t begin = i;
     const char32_t c = next_code_point(word, i);
@@ -233,21 +214,18 @@ void Bpe::append_initial(std::string_view word, const Push& push) const {
                                 ? id_of_character_[c]
                                 : initial_id(character, begin == 0, i == word.size());
     if (id >= 0) {
-      if (unknown_bytes > 0) push(unk_id_, unknown_bytes);
-      unknown_bytes = 0;
-      push(id, character.size());
+      if (has_unknown) ids.push_back(unk_id_);
+      has_unknown = false;
+      ids.push_back(id);
     } else if (options_.byte_fallback &&
-               append_byte_fallback(character, begin == 0, i == word.size(), push)) {
+               append_byte_fallback(character, begin == 0, i == word.size(), ids)) {
       continue;
     } else if (unk_id_ >= 0) {
-      if (unknown_bytes > 0 && !options_.fuse_unk) {
-        push(unk_id_, unknown_bytes);
-        unknown_bytes = 0;
-      }
-      unknown_bytes += character.size();
+      if (has_unknown && !options_.fuse_unk) ids.push_back(unk_id_);
+      has_unknown = true;
     }
   }
-  if (unknown_bytes > 0) push(unk_id_, unknown_bytes);
+  if (has_unknown) ids.push_back(unk_id_);
 }
 
 void Bpe::merge_short(std::vector<std::int32_t>& ids, std::size_t start) const {
@@ -272,9 +250,7 @@ void Bpe::merge_short(std::vector<std::int32_t>& ids, std::size_t start) const {
   ids.resize(start + count);
 }
 
-/// `sizes`, unless null, has one number for each id from `start` on; those of merged ids are added.
-void Bpe::merge_long(std::vector<std::int32_t>& ids, std::size_t start,
-                     std::vector<std::size_t>* sizes) const {
+void Bpe::merge_long(std::vector<std::int32_t>& ids, std::size_t start) const {
   constexpr std::size_t kNone = ~std::size_t{0};
   struct Node {
     std::int32_t id;
@@ -310,18 +286,12 @@ void Bpe::merge_long(std::vector<std::int32_t>& ids, std::size_t start,
     node.id = top.id;
     node.next = right.next;
     right.id = -1;
-    if (sizes != nullptr) (*sizes)[top.position] += (*sizes)[right_at];
     if (node.next != kNone) nodes[node.next].previous = top.position;
     offer(node.previous);
     offer(top.position);
   }
   ids.resize(start);
-  std::size_t kept = 0;
-  for (std::size_t i = 0; i != kNone; i = nodes[i].next) {
-    ids.push_back(nodes[i].id);
-    if (sizes != nullptr) (*sizes)[kept++] = (*sizes)[i];
-  }
-  if (sizes != nullptr) sizes->resize(kept);
+  for (std::size_t i = 0; i != kNone; i = nodes[i].next) ids.push_back(nodes[i].id);
 }
 
 }  // namespace megatron

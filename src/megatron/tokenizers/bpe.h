@@ -45,12 +45,6 @@ class Bpe {
   /// Appends the ids of `word`, which must be valid UTF-8.
   void encode(std::string_view word, std::vector<std::int32_t>& ids) const;
 
-  /// Does the same and appends how many bytes of `word` each id stands for. As in the `tokenizers`
-  /// package, characters that have no id are not counted, and an unk_token stands where the next
-  /// known character follows.
-  void encode(std::string_view word, std::vector<std::int32_t>& ids,
-              std::vector<std::size_t>& sizes) const;
-
   /// Appends what merges make of `word`, even if it is a token and the option ignore_merges is set.
   void merge(std::string_view word, std::vector<std::int32_t>& ids) const;
   /// Returns whether the characters of the byte alphabet are all tokens, and merges join them
@@ -75,14 +69,11 @@ class Bpe {
   void add_merges(const MergeViews& merges, const std::string& source);
   Merge find_merge(std::int32_t left, std::int32_t right) const;
   std::int32_t initial_id(std::string_view character, bool first, bool last) const;
-  template <class Push>
-  void append_initial(std::string_view word, const Push& push) const;
-  template <class Push>
+  void append_initial(std::string_view word, std::vector<std::int32_t>& ids) const;
   bool append_byte_fallback(std::string_view character, bool first, bool last,
-                            const Push& push) const;
+                            std::vector<std::int32_t>& ids) const;
   void merge_short(std::vector<std::int32_t>& ids, std::size_t start) const;
-  void merge_long(std::vector<std::int32_t>& ids, std::size_t start,
-                  std::vector<std::size_t>* sizes) const;
+  void merge_long(std::vector<std::int32_t>& ids, std::size_t start) const;
 
   Vocabulary vocabulary_;
   BpeOptions options_;

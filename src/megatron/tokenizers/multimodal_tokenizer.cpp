@@ -5,7 +5,6 @@
 
 #include "megatron/base/error.h"
 #include "megatron/config/tokenizer_config.h"
-#include "megatron/tokenizers/utf8.h"
 
 namespace megatron {
 namespace {
@@ -63,19 +62,6 @@ std::string ImageTags::add_to(std::string_view text) const {
   return tagged;
 }
 
-std::size_t ImageTags::place_without(std::string_view text, std::size_t place) const {
-  std::size_t added = 0;
-  for (std::size_t image = text.find(kImageToken); image != std::string_view::npos;
-       image = text.find(kImageToken, image + kImageToken.size())) {
-    if (place <= image + added) break;
-    added += std::min(before.size(), place - image - added);
-    const std::size_t end = image + kImageToken.size() + added;
-    if (place <= end) break;
-    added += std::min(after.size(), place - end);
-  }
-  return place - added;
-}
-
 MultimodalTokenizer::MultimodalTokenizer(const std::filesystem::path& path,
                                          const TokenizerConfig& config)
     : HuggingFaceTokenizer(path, config.tokenizer_special_tokens),
@@ -96,17 +82,6 @@ MultimodalTokenizer::MultimodalTokenizer(const std::filesystem::path& path,
 
 std::vector<std::int32_t> MultimodalTokenizer::encode(std::string_view text) const {
   return HuggingFaceTokenizer::encode(tags_.add_to(text));
-}
-
-std::vector<TokenSpan> MultimodalTokenizer::encode_with_spans(std::string_view text) const {
-  const auto replaced = replace_invalid_utf8(text);
-  if (replaced) text = *replaced;
-  std::vector<TokenSpan> spans = HuggingFaceTokenizer::encode_with_spans(tags_.add_to(text));
-  for (TokenSpan& span : spans) {
-    span.begin = tags_.place_without(text, span.begin);
-    span.end = tags_.place_without(text, span.end);
-  }
-  return spans;
 }
 
 }  // namespace megatron

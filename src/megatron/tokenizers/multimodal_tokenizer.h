@@ -23,9 +23,6 @@ struct ImageTags {
 
   /// Returns the text with the tags around each image.
   std::string add_to(std::string_view text) const;
-  /// Returns the place in `text` of a place in add_to(text). Places in tags are those of the
-  /// image's nearer end.
-  std::size_t place_without(std::string_view text, std::size_t place) const;
 };
 
 /// Returns the tags of an --image-tag-type. Throws a UserError that lists the types.
@@ -39,7 +36,6 @@ class MultimodalTokenizer : public HuggingFaceTokenizer {
 
   /// Adds the tags.
   std::vector<std::int32_t> encode(std::string_view text) const override;
-  std::vector<TokenSpan> encode_with_spans(std::string_view text) const override;
   std::int32_t pad() const override { return pad_; }
   const MultimodalPrompt* multimodal_prompt() const override { return &prompt_; }
 

@@ -17,12 +17,6 @@ struct TokenizerConfig;
 /// roles).
 enum class SpecialTokens { keep, skip };
 
-/// A token and the bytes of the text that it stands for.
-struct TokenSpan {
-  std::int32_t id;
-  std::size_t begin, end;
-};
-
 /// How a tokenizer of images and text writes conversations.
 struct MultimodalPrompt {
   std::string format;          ///< that of --tokenizer-prompt-format; "": none was given
@@ -45,12 +39,6 @@ class Tokenizer {
   virtual std::vector<std::int32_t> encode_fragment(std::string_view text) const {
     return encode(text);
   }
-
-  /// Returns the ids of encode() with their places in the text, whose invalid parts are read as
-  /// U+FFFD. Tokens that hold a part of a character have the place of the whole character; tokens
-  /// that are added at the ends have the place [0, 0). Throws a UserError for tokenizers that do
-  /// not know the places.
-  virtual std::vector<TokenSpan> encode_with_spans(std::string_view text) const;
 
   /// Returns the text of `ids`. Ids without a token (a model's padded vocabulary) are skipped. The
   /// text is valid UTF-8, except for ByteTokenizer.
@@ -85,13 +73,6 @@ class Tokenizer {
   /// Returns the --tokenizer-type, such as "NullTokenizer".
   virtual std::string_view name() const = 0;
 };
-
-/// Returns the ids of encode() for every text, in the order of the texts, and uses `workers` >= 1
-/// threads. The result does not depend on their number. Rethrows the error of the first text that
-/// cannot be encoded.
-std::vector<std::vector<std::int32_t>> encode_batch(const Tokenizer& tokenizer,
-                                                    std::span<const std::string_view> texts,
-                                                    std::int64_t workers);
 
 /// Returns whether the settings name a tokenizer.
 bool has_tokenizer(const TokenizerConfig& config);

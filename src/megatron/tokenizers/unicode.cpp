@@ -146,6 +146,12 @@ char32_t assigned_equivalent(const AssignedRange& range) {
   return 0;
 }
 
+/// Returns whether normalize_unicode() leaves the character alone, because it is newer than the
+/// Unicode of the package's normalizers.
+bool is_unknown_to_normalizers(char32_t c) {
+  return c >= 0x7FD && find_range(unicode_tables::unknown_to_normalizers(), c) != nullptr;
+}
+
 }  // namespace
 
 std::string normalize_unicode(std::string_view text, NormalizationForm form) {
@@ -245,10 +251,6 @@ bool is_bert_control(char32_t c) {
 
 bool is_nonspacing_mark(char32_t c) {
   return c >= 0x300 && find_range(unicode_tables::nonspacing_marks(), c) != nullptr;
-}
-
-bool is_unknown_to_normalizers(char32_t c) {
-  return c >= 0x7FD && find_range(unicode_tables::unknown_to_normalizers(), c) != nullptr;
 }
 
 int script_number(char32_t c) {

@@ -27,9 +27,6 @@ bool is_word(char32_t c);            ///< \w of UTS #18: letters, marks, digits,
 bool is_bert_control(char32_t c);
 /// Returns whether BertNormalizer's strip_accents removes the character.
 bool is_nonspacing_mark(char32_t c);
-/// Returns whether normalize_unicode() leaves the character alone, because it is newer than the
-/// Unicode of the package's normalizers.
-bool is_unknown_to_normalizers(char32_t c);
 /// Returns a number that characters of the same script share, as UnicodeScripts sees them; 0 for
 /// the space and unassigned characters, which belong to any script.
 int script_number(char32_t c);

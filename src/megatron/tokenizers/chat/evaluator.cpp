@@ -277,13 +277,13 @@ Value Evaluator::call_macro(const Node& macro, const ScopePtr& scope, Arguments 
 
 Value Evaluator::apply_filter(const std::string& name, const Value& input, Arguments arguments) {
   const Filter filter = find_filter(name);
-  if (filter == nullptr) throw TemplateError("no filter is called '" + name + "'");
+  if (filter == nullptr) throw TemplateError("the filter '" + name + "' is not supported");
   return filter(*this, input, std::move(arguments));
 }
 
 bool Evaluator::apply_test(const std::string& name, const Value& input, Arguments arguments) {
   const Test test = find_test(name);
-  if (test == nullptr) throw TemplateError("no test is called '" + name + "'");
+  if (test == nullptr) throw TemplateError("the test '" + name + "' is not supported");
   return test(*this, input, std::move(arguments));
 }
 

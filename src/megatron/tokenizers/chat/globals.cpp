@@ -69,68 +69,6 @@ Value make_namespace(Evaluator& evaluator, Arguments arguments) {
   return Value::object(std::move(result));
 }
 
-/// Goes round its values: cycler.next(), cycler.current and cycler.reset().
-class Cycler : public Object, public std::enable_shared_from_this<Cycler> {
- public:
-  explicit Cycler(Values values) : values_(std::move(values)) { depth = depth_around(values_); }
-  std::string_view type_name() const override { return "Cycler"; }
-  std::optional<Value> attribute(std::string_view name, Meter&) override;
-  Value next() { return values_[place_++ % values_.size()]; }
-  Value reset() { return place_ = 0, Value(); }
-
- private:
-  Values values_;
-  std::size_t place_ = 0;
-};
-
-class CyclerMethod : public Object {
- public:
-  CyclerMethod(std::shared_ptr<Cycler> cycler, bool is_next)
-      : cycler_(std::move(cycler)), is_next_(is_next) {
-    depth = deeper(cycler_->depth);
-  }
-  std::string_view type_name() const override { return "method"; }
-  bool is_callable() const override { return true; }
-  Value call(Evaluator&, Arguments) override {
-    return is_next_ ? cycler_->next() : cycler_->reset();
-  }
-
- private:
-  std::shared_ptr<Cycler> cycler_;
-  bool is_next_;
-};
-
-std::optional<Value> Cycler::attribute(std::string_view name, Meter&) {
-  if (name == "current") return values_[place_ % values_.size()];
-  if (name != "next" && name != "reset") return std::nullopt;
-  return Value::object(std::make_shared<CyclerMethod>(shared_from_this(), name == "next"));
-}
-
-/// Returns "" when it is called first, and its separator from then on.
-class Joiner : public Object {
- public:
-  explicit Joiner(std::string separator) : separator_(std::move(separator)) {}
-  std::string_view type_name() const override { return "Joiner"; }
-  bool is_callable() const override { return true; }
-  Value call(Evaluator&, Arguments) override {
-    return Value::text(std::exchange(is_used_, true) ? separator_ : "");
-  }
-
- private:
-  std::string separator_;
-  bool is_used_ = false;
-};
-
-Value make_cycler(Evaluator&, Arguments arguments) {
-  if (arguments.positional.empty()) throw TemplateError("at least one item has to be provided");
-  return Value::object(std::make_shared<Cycler>(std::move(arguments.positional)));
-}
-
-Value make_joiner(Evaluator&, Arguments arguments) {
-  const Bound bound("joiner", std::move(arguments), {"sep"});
-  return Value::object(std::make_shared<Joiner>(bound.text(0, ", ")));
-}
-
 Value raise_exception(Evaluator& evaluator, Arguments arguments) {
   const Bound bound("raise_exception", std::move(arguments), {"message"}, 1);
   throw TemplateError(to_text(bound.value(0), evaluator.meter()));
@@ -158,8 +96,6 @@ std::vector<std::pair<std::string, Value>> global_functions() {
   return {{"range", function(range)},
           {"dict", function(make_dict)},
           {"namespace", function(make_namespace)},
-          {"cycler", function(make_cycler)},
-          {"joiner", function(make_joiner)},
           {"raise_exception", function(raise_exception)},
           {"strftime_now", function(strftime_now)}};
 }

@@ -1,6 +1,5 @@
 #include "megatron/tokenizers/chat/methods.h"
 
-#include <cmath>
 #include <functional>
 #include <span>
 
@@ -56,10 +55,6 @@ Value list_count(const Value& self, Arguments arguments, Meter& meter) {
   return Value::integer(count);
 }
 
-Value is_integer(const Value& self, Arguments, Meter&) {
-  return Value::boolean(std::trunc(self.as_real()) == self.as_real());
-}
-
 struct Method {
   std::string_view name;
   Function function;  ///< null: the sandbox refuses it, because it changes the value
@@ -76,7 +71,6 @@ constexpr Method kListMethods[] = {
     {"remove", nullptr},   {"reverse", nullptr},  {"sort", nullptr},
 };
 constexpr Method kTupleMethods[] = {{"index", list_index}, {"count", list_count}};
-constexpr Method kRealMethods[] = {{"is_integer", is_integer}};
 
 std::span<const Method> methods_of(Kind kind) {
   switch (kind) {
@@ -86,8 +80,6 @@ std::span<const Method> methods_of(Kind kind) {
       return kListMethods;
     case Kind::tuple:
       return kTupleMethods;
-    case Kind::real:
-      return kRealMethods;
     default:
       return {};
   }

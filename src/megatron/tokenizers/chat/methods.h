@@ -1,4 +1,4 @@
-// The methods of Python's str, dict, list, tuple and float that templates may call. Those that
+// The methods of Python's str, dict, list and tuple that templates may call. Those that
 // change a value are refused, as Jinja's sandbox refuses them.
 #pragma once
 

@@ -1,11 +1,10 @@
-// Filters to and on numbers, and attr.
+// Filters to and on numbers.
 #include <cctype>
 #include <charconv>
 #include <cmath>
 
 #include "megatron/tokenizers/chat/arguments.h"
 #include "megatron/tokenizers/chat/builtins.h"
-#include "megatron/tokenizers/chat/methods.h"
 #include "megatron/tokenizers/chat/operators.h"
 #include "megatron/tokenizers/chat/python_text.h"
 
@@ -129,20 +128,11 @@ Value round(Evaluator&, const Value& input, Arguments arguments) {
   return Value::real((method == "ceil" ? std::ceil(scaled) : std::floor(scaled)) / unit);
 }
 
-Value attribute(Evaluator& evaluator, const Value& input, Arguments arguments) {
-  const Bound bound("attr", std::move(arguments), {"name"}, 1);
-  const std::string name = bound.text(0, "");
-  require_defined(input);
-  const auto found = input.is(Kind::object) ? input.as_object().attribute(name, evaluator.meter())
-                                            : method_of(input, name);
-  return found ? *found
-               : Value::undefined("'" + type_name(input) + " object' has no attribute " +
-                                  text_repr(name));
-}
-
 constexpr FilterEntry kFilters[] = {
-    {"abs", absolute},   {"attr", attribute}, {"float", to_real},
-    {"int", to_integer}, {"round", round},
+    {"abs", absolute},
+    {"float", to_real},
+    {"int", to_integer},
+    {"round", round},
 };
 
 }  // namespace

@@ -21,11 +21,9 @@ std::string_view strip(std::string_view text, Side side);
 std::string_view strip(std::string_view text, std::string_view set, Side side);
 
 std::string lower(std::string_view text);
-std::string casefold(std::string_view text);  ///< full case folding
 std::string upper(std::string_view text);
 std::string title(std::string_view text);
 std::string capitalize(std::string_view text);
-std::string swap_case(std::string_view text);
 
 /// str.split() and str.rsplit() at white space; `limit` < 0: no limit.
 std::vector<std::string_view> split_at_space(std::string_view text, std::int64_t limit,
@@ -45,7 +43,7 @@ std::string replace_all(std::string_view text, std::string_view old, std::string
 std::int64_t count_parts(std::string_view text, std::string_view part);
 
 /// The predicates str.isalpha(), str.isdigit(), …
-enum class TextClass { alpha, digit, decimal, numeric, alnum, space, lower, upper, title, ascii };
+enum class TextClass { alpha, digit, decimal, alnum, space, lower, upper };
 bool is_class(std::string_view text, TextClass which);
 
 /// Returns repr(text).

@@ -163,70 +163,6 @@ Value sum(Evaluator& evaluator, const Value& input, Arguments arguments) {
   return total;
 }
 
-Value group_by(Evaluator& evaluator, const Value& input, Arguments arguments) {
-  const Bound bound("groupby", std::move(arguments), {"attribute", "default", "case_sensitive"}, 1);
-  Meter& meter = evaluator.meter();
-  const Values items = items_of(input, meter);
-  Values keys;
-  for (const Value& item : items) {
-    Value key = nested_attribute(item, bound.value(0), meter);
-    if (key.is_undefined() && bound.has(1)) key = bound.value(1);
-    keys.push_back(sort_key(key, bound.truth(2, false)));
-  }
-  const Values sorted = sort_by(keys, items, false, meter);
-  const Values sorted_keys = sort_by(keys, keys, false, meter);
-  Values groups;
-  for (std::size_t begin = 0, end = 0; begin < sorted.size(); begin = end) {
-    while (end < sorted.size() && equals(sorted_keys[begin], sorted_keys[end], meter)) ++end;
-    const auto at = [&](std::size_t i) { return sorted.begin() + static_cast<std::ptrdiff_t>(i); };
-    Value key = nested_attribute(sorted[begin], bound.value(0), meter);
-    if (key.is_undefined() && bound.has(1)) key = bound.value(1);
-    groups.push_back(Value::tuple({key, Value::list(Values(at(begin), at(end)))}));
-  }
-  return Value::list(std::move(groups));
-}
-
-Value batch(Evaluator& evaluator, const Value& input, Arguments arguments) {
-  const Bound bound("batch", std::move(arguments), {"linecount", "fill_with"}, 1);
-  const std::int64_t size = bound.integer(0, 1);
-  if (size < 1) throw TemplateError("batch: linecount must be at least 1");
-  Values batches, current;
-  for (const Value& item : items_of(input, evaluator.meter())) {
-    if (static_cast<std::int64_t>(current.size()) == size)
-      batches.push_back(Value::list(std::exchange(current, {})));
-    current.push_back(item);
-  }
-  if (!current.empty()) {
-    if (bound.has(1) && !bound.value(1).is_none()) {
-      evaluator.meter().charge_bytes(16 * static_cast<std::size_t>(size));
-      current.resize(static_cast<std::size_t>(size), bound.value(1));
-    }
-    batches.push_back(Value::list(std::move(current)));
-  }
-  return Value::iterator(std::move(batches));
-}
-
-Value slice(Evaluator& evaluator, const Value& input, Arguments arguments) {
-  const Bound bound("slice", std::move(arguments), {"slices", "fill_with"}, 1);
-  const Values items = items_of(input, evaluator.meter());
-  const std::int64_t wanted = bound.integer(0, 1);
-  if (wanted < 1) throw TemplateError("slice: slices must be at least 1");
-  evaluator.meter().charge_bytes(16 * static_cast<std::size_t>(wanted));
-  const auto count = static_cast<std::size_t>(wanted);
-  const std::size_t per_slice = items.size() / count, with_extra = items.size() % count;
-  Values slices;
-  for (std::size_t i = 0, begin = 0; i < count; ++i) {
-    const std::size_t size = per_slice + (i < with_extra ? 1 : 0);
-    Values part(items.begin() + static_cast<std::ptrdiff_t>(begin),
-                items.begin() + static_cast<std::ptrdiff_t>(begin + size));
-    begin += size;
-    if (bound.has(1) && !bound.value(1).is_none() && i >= with_extra)
-      part.push_back(bound.value(1));
-    slices.push_back(Value::list(std::move(part)));
-  }
-  return Value::iterator(std::move(slices));
-}
-
 Value items(Evaluator& evaluator, const Value& input, Arguments arguments) {
   const Bound bound("items", std::move(arguments), {});
   if (input.is_undefined()) return Value::iterator({});
@@ -237,15 +173,11 @@ Value items(Evaluator& evaluator, const Value& input, Arguments arguments) {
 }
 
 constexpr FilterEntry kFilters[] = {
-    {"batch", batch},        {"count", length},
-    {"d", default_value},    {"default", default_value},
-    {"dictsort", dict_sort}, {"first", first},
-    {"groupby", group_by},   {"items", items},
-    {"join", join},          {"last", last},
-    {"length", length},      {"list", to_list},
-    {"max", extreme<true>},  {"min", extreme<false>},
-    {"reverse", reverse},    {"slice", slice},
-    {"sort", sort},          {"sum", sum},
+    {"count", length},       {"d", default_value},   {"default", default_value},
+    {"dictsort", dict_sort}, {"first", first},       {"items", items},
+    {"join", join},          {"last", last},         {"length", length},
+    {"list", to_list},       {"max", extreme<true>}, {"min", extreme<false>},
+    {"reverse", reverse},    {"sort", sort},         {"sum", sum},
     {"unique", unique},
 };
 

@@ -44,6 +44,8 @@ std::optional<Value> attribute_of(const Value& value, const std::string& name, M
 Value missing(const Value& value, const Value& key, Meter& meter) {
   if (!key.is_text())
     return Value::undefined(type_name(value) + " object has no element " + to_repr(key, meter));
+  if (value.is_text())
+    return Value::undefined("the method " + text_repr(key.as_text()) + " of str is not supported");
   return Value::undefined("'" + type_name(value) + " object' has no attribute " +
                           text_repr(key.as_text()));
 }

@@ -32,7 +32,6 @@ bool is_real(const Value& v) { return v.is(Kind::real); }
 bool is_number(const Value& v) { return v.is_number(); }
 bool is_string(const Value& v) { return v.is_text(); }
 bool is_mapping(const Value& v) { return v.is(Kind::dict); }
-bool is_escaped(const Value& v) { return v.is_markup(); }
 bool is_callable(const Value& v) {
   return v.is_undefined() || (v.is(Kind::object) && v.as_object().is_callable());
 }
@@ -42,13 +41,6 @@ bool is_sequence(const Value& v) {
 }
 bool is_iterable(const Value& v) {
   return is_sequence(v) || v.is(Kind::view) || v.is(Kind::iterator);
-}
-
-bool is_lower(Evaluator& evaluator, const Value& input, Arguments) {
-  return is_class(to_text(input, evaluator.meter()), TextClass::lower);
-}
-bool is_upper(Evaluator& evaluator, const Value& input, Arguments) {
-  return is_class(to_text(input, evaluator.meter()), TextClass::upper);
 }
 
 bool leaves(Evaluator& evaluator, const Value& input, const Value& divisor, std::int64_t rest) {
@@ -89,13 +81,6 @@ bool is_in(Evaluator& evaluator, const Value& input, Arguments arguments) {
 bool is_same_as(Evaluator&, const Value& input, Arguments arguments) {
   return input.is_same(other(std::move(arguments)));
 }
-bool is_filter(Evaluator&, const Value& input, Arguments) {
-  return input.is_text() && find_filter(input.as_text()) != nullptr;
-}
-bool is_test(Evaluator&, const Value& input, Arguments) {
-  return input.is_text() && find_test(input.as_text()) != nullptr;
-}
-
 struct TestEntry {
   std::string_view name;
   Test test;
@@ -114,10 +99,8 @@ constexpr TestEntry kTests[] = {
     {"divisibleby", is_divisible_by},
     {"eq", is_equal},
     {"equalto", is_equal},
-    {"escaped", plain<is_escaped>},
     {"even", is_even},
     {"false", plain<is_false_constant>},
-    {"filter", is_filter},
     {"float", plain<is_real>},
     {"ge", is_at_least},
     {"greaterthan", is_greater},
@@ -127,7 +110,6 @@ constexpr TestEntry kTests[] = {
     {"iterable", plain<is_iterable>},
     {"le", is_at_most},
     {"lessthan", is_less},
-    {"lower", is_lower},
     {"lt", is_less},
     {"mapping", plain<is_mapping>},
     {"ne", is_unequal},
@@ -137,10 +119,8 @@ constexpr TestEntry kTests[] = {
     {"sameas", is_same_as},
     {"sequence", plain<is_sequence>},
     {"string", plain<is_string>},
-    {"test", is_test},
     {"true", plain<is_true_constant>},
     {"undefined", plain<is_undefined>},
-    {"upper", is_upper},
 };
 
 }  // namespace

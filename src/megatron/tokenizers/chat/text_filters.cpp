@@ -6,7 +6,6 @@
 #include "megatron/tokenizers/chat/python_format.h"
 #include "megatron/tokenizers/chat/python_text.h"
 #include "megatron/tokenizers/chat/text_methods.h"
-#include "megatron/tokenizers/utf8.h"
 
 namespace megatron::chat {
 namespace {
@@ -78,11 +77,6 @@ Value escape(Evaluator& evaluator, const Value& input, Arguments arguments) {
   return input.is_markup() ? input : Value::markup(escape_html(text_of(evaluator, input)));
 }
 
-Value force_escape(Evaluator& evaluator, const Value& input, Arguments arguments) {
-  const Bound bound("force_escape", std::move(arguments), {});
-  return Value::markup(escape_html(text_of(evaluator, input)));
-}
-
 Value format(Evaluator& evaluator, const Value& input, Arguments arguments) {
   if (!arguments.positional.empty() && !arguments.keywords.empty())
     throw TemplateError("can't handle positional and keyword arguments at the same time");
@@ -92,13 +86,6 @@ Value format(Evaluator& evaluator, const Value& input, Arguments arguments) {
   const Value values = arguments.keywords.empty() ? Value::tuple(arguments.positional)
                                                   : Value::dict(std::move(named));
   return Value::text(format_percent(text_of(evaluator, input), values, evaluator.meter()));
-}
-
-Value center(Evaluator& evaluator, const Value& input, Arguments arguments) {
-  const Bound bound("center", std::move(arguments), {"width"});
-  const Value text = Value::text(text_of(evaluator, input));
-  const TextMethod method = text_method("center");
-  return method(text, {{Value::integer(bound.integer(0, 80))}, {}}, evaluator.meter());
 }
 
 Value indent(Evaluator& evaluator, const Value& input, Arguments arguments) {
@@ -125,53 +112,6 @@ Value indent(Evaluator& evaluator, const Value& input, Arguments arguments) {
     out += line;
     meter.charge_bytes(margin.size());
     meter.check_size(out.size());
-  }
-  return Value::text(std::move(out));
-}
-
-Value truncate(Evaluator& evaluator, const Value& input, Arguments arguments) {
-  const Bound bound("truncate", std::move(arguments), {"length", "killwords", "end", "leeway"});
-  const std::string text = text_of(evaluator, input), end = bound.text(2, "...");
-  const std::int64_t length = bound.integer(0, 255);
-  const std::int64_t leeway = bound.value(3).is_none() ? 5 : bound.integer(3, 5);
-  const auto end_length = static_cast<std::int64_t>(count_characters(end));
-  if (length < end_length) throw TemplateError("truncate: length is less than that of the end");
-  if (leeway < 0) throw TemplateError("truncate: leeway is negative");
-  if (static_cast<std::int64_t>(count_characters(text)) - length <= leeway)
-    return Value::text(text);
-  const auto kept = byte_of_character(text, static_cast<std::size_t>(length - end_length));
-  std::string_view head = std::string_view(text).substr(0, kept);
-  if (!bound.truth(1, false)) head = head.substr(0, std::min(head.rfind(' '), head.size()));
-  return Value::text(std::string(head) + end);
-}
-
-Value word_count(Evaluator& evaluator, const Value& input, Arguments arguments) {
-  const Bound bound("word_count", std::move(arguments), {});
-  std::int64_t words = 0;
-  bool in_word = false;
-  const std::string text = text_of(evaluator, input);
-  for (const std::string_view character : characters_of(text)) {
-    const bool is_word = character == "_" || is_class(character, TextClass::alnum);
-    words += is_word && !in_word ? 1 : 0;
-    in_word = is_word;
-  }
-  return Value::integer(words);
-}
-
-Value url_encode(Evaluator& evaluator, const Value& input, Arguments arguments) {
-  const Bound bound("url_encode", std::move(arguments), {});
-  constexpr char kHex[] = "0123456789ABCDEF";
-  constexpr std::string_view kPlain = "-._~/";
-  std::string out;
-  if (!input.is_text() && length_of(input))
-    throw TemplateError("urlencode of a '" + type_name(input) + "' is not supported");
-  for (const char c : text_of(evaluator, input)) {
-    const auto byte = static_cast<unsigned char>(c);
-    if ((byte < 0x80 && std::isalnum(byte) != 0) || kPlain.find(c) != std::string_view::npos) {
-      out += c;
-    } else {
-      out += {'%', kHex[byte >> 4], kHex[byte & 15]};
-    }
   }
   return Value::text(std::move(out));
 }
@@ -204,10 +144,8 @@ Value to_json_filter(Evaluator& evaluator, const Value& input, Arguments argumen
 
 constexpr FilterEntry kFilters[] = {
     {"capitalize", map_text<capitalize>},
-    {"center", center},
     {"e", escape},
     {"escape", escape},
-    {"forceescape", force_escape},
     {"format", format},
     {"indent", indent},
     {"lower", map_text<lower>},
@@ -217,10 +155,7 @@ constexpr FilterEntry kFilters[] = {
     {"title", map_text<title_words>},
     {"tojson", to_json_filter},
     {"trim", trim},
-    {"truncate", truncate},
     {"upper", map_text<upper>},
-    {"urlencode", url_encode},
-    {"wordcount", word_count},
 };
 
 }  // namespace

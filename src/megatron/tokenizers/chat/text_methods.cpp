@@ -4,7 +4,6 @@
 
 #include "megatron/tokenizers/chat/arguments.h"
 #include "megatron/tokenizers/chat/operators.h"
-#include "megatron/tokenizers/chat/python_format.h"
 #include "megatron/tokenizers/chat/python_text.h"
 #include "megatron/tokenizers/utf8.h"
 
@@ -149,40 +148,6 @@ Value has_class(const Value& self, Arguments arguments, Meter& meter) {
   return Value::boolean(is_class(self.as_text(), which));
 }
 
-enum class Align { left, right, center };
-
-template <Align align>
-Value align_text(const Value& self, Arguments arguments, Meter& meter) {
-  const Bound bound("a method of str", std::move(arguments), {"width", "fillchar"}, 1);
-  const std::string fill = bound.text(1, " ");
-  if (count_characters(fill) != 1)
-    throw TemplateError("The fill character must be exactly one character long");
-  const auto length = static_cast<std::int64_t>(count_characters(self.as_text()));
-  const std::int64_t width = bound.integer(0, 0);
-  if (width <= length) return self;
-  const std::int64_t missing = width - length;
-  // Python puts the odd space of a centred text to the left where the width is odd.
-  const std::int64_t before = align == Align::left    ? 0
-                              : align == Align::right ? missing
-                                                      : missing / 2 + (missing & width & 1);
-  const Value fills = Value::text(fill);
-  const Value left = arithmetic(Arithmetic::multiply, fills, Value::integer(before), meter);
-  const Value right =
-      arithmetic(Arithmetic::multiply, fills, Value::integer(missing - before), meter);
-  return Value::text(left.as_text() + self.as_text() + right.as_text());
-}
-
-Value fill_zeros(const Value& self, Arguments arguments, Meter& meter) {
-  const Bound bound("zfill", std::move(arguments), {"width"}, 1);
-  const std::string& text = self.as_text();
-  const auto length = static_cast<std::int64_t>(count_characters(text));
-  const std::int64_t missing = std::max<std::int64_t>(0, bound.integer(0, 0) - length);
-  meter.charge_bytes(static_cast<std::size_t>(missing) + text.size());
-  const bool has_sign = text.starts_with('+') || text.starts_with('-');
-  std::string out = text;
-  return Value::text(out.insert(has_sign ? 1 : 0, static_cast<std::size_t>(missing), '0'));
-}
-
 template <bool from_right>
 Value partition_text(const Value& self, Arguments arguments, Meter& meter) {
   const Bound bound("partition", std::move(arguments), {"sep"}, 1);
@@ -209,30 +174,6 @@ Value remove_end(const Value& self, Arguments arguments, Meter& meter) {
   return text.starts_with(end) ? Value::text(text.substr(end.size())) : self;
 }
 
-Value expand_tabs(const Value& self, Arguments arguments, Meter& meter) {
-  const Bound bound("expandtabs", std::move(arguments), {"tabsize"});
-  const std::int64_t size = bound.integer(0, 8);
-  std::string out;
-  std::int64_t column = 0;
-  for (const std::string_view character : characters_of(self.as_text())) {
-    meter.charge(1);
-    if (character == "\t") {
-      const std::int64_t spaces = size > 0 ? size - column % size : 0;
-      meter.charge_bytes(out.size() / 32 + static_cast<std::size_t>(spaces));
-      out.append(static_cast<std::size_t>(spaces), ' ');
-      column += spaces;
-    } else {
-      out += character;
-      column = character == "\n" || character == "\r" ? 0 : column + 1;
-    }
-  }
-  return Value::text(std::move(out));
-}
-
-Value format_text(const Value& self, Arguments arguments, Meter& meter) {
-  return Value::text(format_braces(self.as_text(), arguments, meter));
-}
-
 struct Entry {
   std::string_view name;
   TextMethod method;
@@ -240,26 +181,17 @@ struct Entry {
 
 constexpr Entry kMethods[] = {
     {"capitalize", map_text<capitalize>},
-    {"casefold", map_text<casefold>},
-    {"center", align_text<Align::center>},
     {"count", count_text},
     {"endswith", text_has_end<true>},
-    {"expandtabs", expand_tabs},
     {"find", find_text<false, false>},
-    {"format", format_text},
     {"index", find_text<false, true>},
     {"isalnum", has_class<TextClass::alnum>},
     {"isalpha", has_class<TextClass::alpha>},
-    {"isascii", has_class<TextClass::ascii>},
-    {"isdecimal", has_class<TextClass::decimal>},
     {"isdigit", has_class<TextClass::digit>},
     {"islower", has_class<TextClass::lower>},
-    {"isnumeric", has_class<TextClass::numeric>},
     {"isspace", has_class<TextClass::space>},
-    {"istitle", has_class<TextClass::title>},
     {"isupper", has_class<TextClass::upper>},
     {"join", join_items},
-    {"ljust", align_text<Align::left>},
     {"lower", map_text<lower>},
     {"lstrip", strip_text<Side::left>},
     {"partition", partition_text<false>},
@@ -268,7 +200,6 @@ constexpr Entry kMethods[] = {
     {"replace", replace_text},
     {"rfind", find_text<true, false>},
     {"rindex", find_text<true, true>},
-    {"rjust", align_text<Align::right>},
     {"rpartition", partition_text<true>},
     {"rsplit", split_text<true>},
     {"rstrip", strip_text<Side::right>},
@@ -276,10 +207,8 @@ constexpr Entry kMethods[] = {
     {"splitlines", split_text_lines},
     {"startswith", text_has_end<false>},
     {"strip", strip_text<Side::both>},
-    {"swapcase", map_text<swap_case>},
     {"title", map_text<title>},
     {"upper", map_text<upper>},
-    {"zfill", fill_zeros},
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-// The methods of Python's str.
+// The methods of Python's str that published templates call, and their siblings.
 #pragma once
 
 #include <string_view>

@@ -1,11 +1,11 @@
 #include "megatron/tokenizers/hugging_face/bert_normalizer.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "megatron/base/error.h"
 #include "megatron/base/json.h"
 #include "megatron/tokenizers/base64.h"
-#include "megatron/tokenizers/hugging_face/character_changes.h"
 #include "megatron/tokenizers/hugging_face/component.h"
 #include "megatron/tokenizers/sentencepiece/double_array.h"
 #include "megatron/tokenizers/unicode.h"
@@ -54,24 +54,6 @@ class BertNormalizer : public Normalizer {
     if (clean_text_ || handle_chinese_) text = clean(text);
     if (strip_accents_) text = strip_accents(text);
     return lowercase_ ? lowercase_unicode(text) : text;
-  }
-
-  void align(AlignedText& text) const override {
-    if (clean_text_) text.keep_characters([](char32_t c) { return !is_bert_control(c); });
-    CharacterChanges changes;
-    for (std::size_t i = 0; i < text.text.size();) {
-      const char32_t c = next_code_point(text.text, i);
-      const bool is_apart = handle_chinese_ && is_chinese(c);
-      if (is_apart) changes.push_back({U' ', 0});
-      changes.push_back({clean_text_ && is_white_space(c) ? U' ' : c, is_apart ? 1 : 0});
-      if (is_apart) changes.push_back({U' ', 1});
-    }
-    text.rewrite(changes);
-    if (strip_accents_) {
-      text.rewrite(normalization_changes(text.text, NormalizationForm::nfd));
-      text.keep_characters([](char32_t c) { return !is_nonspacing_mark(c); });
-    }
-    if (lowercase_) text.rewrite(lowercase_changes(text.text));
   }
 
  private:
@@ -139,39 +121,13 @@ class Precompiled : public Normalizer {
     return out;
   }
 
-  void align(AlignedText& aligned) const override {
-    const std::string_view text = aligned.text;
-    CharacterChanges changes;
-    for (std::size_t at = 0; at < text.size();) {
-      const std::size_t end = grapheme_end(text, at);
-      if (end - at < kShortCluster && add_replacement(changes, text.substr(at, end - at))) {
-        at = end;
-        continue;
-      }
-      while (at < end) {
-        const std::size_t begin = at;
-        const char32_t c = next_code_point(text, at);
-        if (!add_replacement(changes, text.substr(begin, at - begin))) changes.push_back({c, 0});
-      }
-    }
-    aligned.rewrite(changes);
+  /// The package does not count characters that are removed at the start.
+  std::size_t count_start(std::string_view text, std::size_t count) const override {
+    return count == 0 ? 0 : std::max<std::size_t>(Normalizer::count_start(text, count), 1);
   }
 
  private:
   static constexpr std::size_t kShortCluster = 6;
-
-  /// Adds the replacement of `text` as the package counts it. Returns whether there is one.
-  bool add_replacement(CharacterChanges& changes, std::string_view text) const {
-    const auto match = map_.shortest(text);
-    if (match.length == 0) return false;
-    for (std::size_t i = 0; i < match.replacement.size();)
-      changes.push_back({next_code_point(match.replacement, i), 0});
-    const auto more = static_cast<std::ptrdiff_t>(count_characters(match.replacement)) -
-                      static_cast<std::ptrdiff_t>(count_characters(text));
-    for (std::ptrdiff_t i = 0; i < more; ++i) changes[changes.size() - 1 - i].change = 1;
-    if (more < 0 && !changes.empty()) changes.back().change += static_cast<int>(more);
-    return true;
-  }
 
   void append(std::string& out, std::string_view cluster) const {
     if (cluster.size() < kShortCluster && append_replacement(out, cluster)) return;
@@ -220,16 +176,6 @@ std::string normalize_nmt(const std::string& text) {
     }
   }
   return out;
-}
-
-void align_nmt(AlignedText& text) {
-  text.keep_characters([](char32_t c) { return !is_nmt_control(c); });
-  CharacterChanges changes;
-  for (std::size_t i = 0; i < text.text.size();) {
-    const char32_t c = next_code_point(text.text, i);
-    changes.push_back({is_nmt_space(c) ? U' ' : c, 0});
-  }
-  text.rewrite(changes);
 }
 
 }  // namespace megatron::hugging_face

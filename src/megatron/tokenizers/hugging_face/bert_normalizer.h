@@ -16,7 +16,6 @@ std::unique_ptr<Normalizer> make_bert_normalizer(const Json& component, const st
 
 /// Nmt: removes controls and writes unusual spaces as a space.
 std::string normalize_nmt(const std::string& text);
-void align_nmt(AlignedText& text);
 
 /// Precompiled: replaces by SentencePiece's map, where a short grapheme cluster that begins with a
 /// key is replaced as a whole.

@@ -50,14 +50,6 @@ class BpeModel : public Model {
   void encode(std::string_view word, std::vector<std::int32_t>& ids) const override {
     bpe_.encode(word, ids);
   }
-  void encode_with_spans(std::string_view word, std::vector<TokenSpan>& spans) const override {
-    std::vector<std::int32_t> ids;
-    std::vector<std::size_t> sizes;
-    bpe_.encode(word, ids, sizes);
-    std::size_t at = 0;
-    for (std::size_t i = 0; i < ids.size(); at += sizes[i++])
-      spans.push_back({ids[i], at, at + sizes[i]});
-  }
   const Vocabulary& vocabulary() const override { return bpe_.vocabulary(); }
   bool has_independent_parts() const override { return bpe_.merges_bytes_only(); }
   void merge_part(std::string_view part, std::vector<std::int32_t>& ids) const override {

@@ -108,16 +108,15 @@ std::vector<std::int32_t> HuggingFaceTokenizer::encode_fragment(std::string_view
   return ids;
 }
 
-/// Returns whether the normalized text begins with what was the first character of the text. Aligns
-/// as little of it as tells.
+/// Returns whether the normalized text begins with what was the first character of the text.
+/// Normalizes as little of it as tells.
 bool HuggingFaceTokenizer::keeps_start(std::string_view text) const {
   constexpr std::size_t kFirstSize = 256, kEnough = 64;
   for (std::size_t size = kFirstSize;; size *= 4) {
     const std::string_view part = utf8_prefix(text, size);
-    hugging_face::AlignedText aligned(part);
-    normalizer_->align(aligned);
-    if (aligned.text.size() >= kEnough || part.size() == text.size())
-      return aligned.text.empty() || aligned.places.front().begin == 0;
+    const std::size_t normalized_size = normalizer_->apply(std::string(part)).size();
+    if (normalized_size >= kEnough || part.size() == text.size())
+      return normalized_size == 0 || normalizer_->count_start(part, 1) > 0;
   }
 }
 

@@ -10,7 +10,6 @@
 #include <memory>
 
 #include "megatron/tokenizers/hugging_face/added_tokens.h"
-#include "megatron/tokenizers/hugging_face/aligned_text.h"
 #include "megatron/tokenizers/hugging_face/decoder.h"
 #include "megatron/tokenizers/hugging_face/model.h"
 #include "megatron/tokenizers/hugging_face/normalizer.h"
@@ -41,8 +40,6 @@ class HuggingFaceTokenizer : public Tokenizer {
 
   std::vector<std::int32_t> encode(std::string_view text) const override;
   std::vector<std::int32_t> encode_fragment(std::string_view text) const override;
-  /// Gives the places of the package, which follow the text through normalizer and pre-tokenizer.
-  std::vector<TokenSpan> encode_with_spans(std::string_view text) const override;
   std::string decode(std::span<const std::int32_t> ids, SpecialTokens special) const override;
   std::int64_t vocab_size() const override { return id_limit_; }
   std::int32_t eod() const override { return special_.eos; }
@@ -67,14 +64,6 @@ class HuggingFaceTokenizer : public Tokenizer {
                     std::vector<std::int32_t>& ids) const;
   void encode_words(std::string_view text, bool starts_document,
                     std::vector<std::int32_t>& ids) const;
-
-  /// Appends for each span whether it is an added token that the text contains.
-  void add_plain_spans(std::string_view text, bool starts_document, std::vector<TokenSpan>& spans,
-                       std::vector<bool>& is_added) const;
-  void add_word_spans(hugging_face::AlignedText segment, bool starts_document,
-                      std::vector<TokenSpan>& spans) const;
-  void trim_spans(std::string_view text, bool keeps_first_space, const std::vector<bool>& is_added,
-                  std::vector<TokenSpan>& spans) const;
   void encode_byte_level(std::string_view text, std::vector<std::int32_t>& ids) const;
 
   std::unique_ptr<hugging_face::Normalizer> normalizer_;

@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "megatron/base/json_fwd.h"
-#include "megatron/tokenizers/tokenizer.h"
 #include "megatron/tokenizers/vocabulary.h"
 
 namespace megatron::hugging_face {
@@ -19,9 +18,6 @@ class Model {
   virtual ~Model() = default;
   /// Appends the ids of `word`, which is valid UTF-8.
   virtual void encode(std::string_view word, std::vector<std::int32_t>& ids) const = 0;
-  /// Appends the ids of `word` with their places in it. A place that the package miscounts may end
-  /// beyond the word.
-  virtual void encode_with_spans(std::string_view word, std::vector<TokenSpan>& spans) const = 0;
   virtual const Vocabulary& vocabulary() const = 0;
 
   /// Returns whether a word is encoded by merges alone, which make tokens of adjacent bytes of the

@@ -1,12 +1,12 @@
 #include "megatron/tokenizers/hugging_face/normalizer.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <vector>
 
 #include "megatron/base/json.h"
 #include "megatron/tokenizers/byte_level.h"
 #include "megatron/tokenizers/hugging_face/bert_normalizer.h"
-#include "megatron/tokenizers/hugging_face/character_changes.h"
 #include "megatron/tokenizers/hugging_face/component.h"
 #include "megatron/tokenizers/hugging_face/text_growth.h"
 #include "megatron/tokenizers/regex.h"
@@ -16,88 +16,85 @@
 namespace megatron::hugging_face {
 namespace {
 
-/// A normalizer of two functions without state: `apply` of the interface, and `align`.
-template <class Apply, class Align>
+/// Returns the first `count` characters of valid UTF-8.
+std::string_view first_characters(std::string_view text, std::size_t count) {
+  std::size_t end = 0;
+  for (; count > 0 && end < text.size(); --count) next_code_point(text, end);
+  return text.substr(0, end);
+}
+
+/// A normalizer of a function without state.
+template <class Apply>
 class FunctionNormalizer : public Normalizer {
  public:
-  FunctionNormalizer(Apply apply, Align align)
-      : apply_(std::move(apply)), align_(std::move(align)) {}
+  explicit FunctionNormalizer(Apply apply) : apply_(std::move(apply)) {}
   std::string apply(std::string text) const override { return apply_(std::move(text)); }
-  void align(AlignedText& text) const override { align_(text); }
 
  private:
   Apply apply_;
-  Align align_;
 };
 
-template <class Apply, class Align>
-std::unique_ptr<Normalizer> make_normalizer_from(Apply apply, Align align) {
-  return std::make_unique<FunctionNormalizer<Apply, Align>>(std::move(apply), std::move(align));
+template <class Apply>
+std::unique_ptr<Normalizer> make_normalizer_from(Apply apply) {
+  return std::make_unique<FunctionNormalizer<Apply>>(std::move(apply));
 }
 
 std::unique_ptr<Normalizer> unicode_form(NormalizationForm form) {
   return make_normalizer_from(
-      [form](const std::string& text) { return normalize_unicode(text, form); },
-      [form](AlignedText& text) { text.rewrite(normalization_changes(text.text, form)); });
-}
-
-std::unique_ptr<Normalizer> lowercase() {
-  return make_normalizer_from(
-      [](const std::string& text) { return lowercase_unicode(text); },
-      [](AlignedText& text) { text.rewrite(lowercase_changes(text.text)); });
+      [form](const std::string& text) { return normalize_unicode(text, form); });
 }
 
 std::unique_ptr<Normalizer> strip_accents() {
-  const auto keeps = [](char32_t c) { return !is_combining_mark(c); };
-  return make_normalizer_from(
-      [keeps](const std::string& text) {
-        std::string out;
-        for (std::size_t i = 0; i < text.size();) {
-          const std::size_t begin = i;
-          if (keeps(next_code_point(text, i))) out.append(text, begin, i - begin);
-        }
-        return out;
-      },
-      [keeps](AlignedText& text) { text.keep_characters(keeps); });
+  return make_normalizer_from([](const std::string& text) {
+    std::string out;
+    for (std::size_t i = 0; i < text.size();) {
+      const std::size_t begin = i;
+      if (!is_combining_mark(next_code_point(text, i))) out.append(text, begin, i - begin);
+    }
+    return out;
+  });
 }
 
-/// Returns the text without white space at the ends.
-Span stripped(std::string_view text, bool left, bool right) {
-  std::size_t begin = 0, end = text.size();
-  for (std::size_t next = begin; left && begin < end; begin = next)
-    if (!is_white_space(next_code_point(text, next))) break;
-  for (std::size_t previous = end; right && end > begin; end = previous)
-    if (!is_white_space(previous_code_point(text, previous))) break;
-  return {begin, end};
-}
+/// Removes white space at the ends.
+class Strip : public Normalizer {
+ public:
+  Strip(bool left, bool right) : left_(left), right_(right) {}
+  std::string apply(std::string text) const override {
+    const std::size_t begin = left_ ? left_end(text) : 0;
+    std::size_t end = text.size();
+    for (std::size_t previous = end; right_ && end > begin; end = previous)
+      if (!is_white_space(previous_code_point(text, previous))) break;
+    return text.substr(begin, end - begin);
+  }
+  std::size_t count_start(std::string_view text, std::size_t count) const override {
+    const std::string_view start = first_characters(text, count);
+    return count_characters(left_ ? start.substr(left_end(start)) : start);
+  }
 
-std::unique_ptr<Normalizer> strip(bool left, bool right) {
-  return make_normalizer_from(
-      [left, right](const std::string& text) {
-        const auto [begin, end] = stripped(text, left, right);
-        return text.substr(begin, end - begin);
-      },
-      [left, right](AlignedText& text) {
-        const auto [begin, end] = stripped(text.text, left, right);
-        text.cut(begin, end);
-      });
-}
+ private:
+  /// Returns where the text begins behind its white space.
+  static std::size_t left_end(std::string_view text) {
+    std::size_t begin = 0;
+    for (std::size_t next = begin; begin < text.size(); begin = next)
+      if (!is_white_space(next_code_point(text, next))) break;
+    return begin;
+  }
+
+  bool left_, right_;
+};
 
 std::unique_ptr<Normalizer> prepend(const std::string& prefix) {
   return make_normalizer_from(
-      [prefix](const std::string& text) { return text.empty() ? text : prefix + text; },
-      [prefix](AlignedText& text) { text.prepend(prefix); });
+      [prefix](const std::string& text) { return text.empty() ? text : prefix + text; });
 }
 
 /// Writes every byte as a character of the byte alphabet.
 std::unique_ptr<Normalizer> byte_level() {
-  return make_normalizer_from(
-      [](const std::string& text) {
-        std::string out;
-        append_byte_level(out, text);
-        return out;
-      },
-      [](AlignedText& text) { text.rewrite(byte_level_changes(text.text)); });
+  return make_normalizer_from([](const std::string& text) {
+    std::string out;
+    append_byte_level(out, text);
+    return out;
+  });
 }
 
 class Replace : public Normalizer {
@@ -115,10 +112,20 @@ class Replace : public Normalizer {
     }
     return out.append(text, copied);
   }
-  void align(AlignedText& text) const override {
-    const std::vector<Span> found = matches(text.text);
-    check_growth(text.text.size(), found.size() * content_.size());
-    text.replace(found, content_);
+  /// The content has the place of the last character of its match.
+  std::size_t count_start(std::string_view text, std::size_t count) const override {
+    const std::string_view start = first_characters(text, count);
+    std::size_t counted = 0, copied = 0;
+    for (const Span& match : matches(text)) {
+      if (match.end > start.size()) {
+        const std::size_t end = std::min(match.begin, start.size());
+        return counted + count_characters(start.substr(copied, end - copied));
+      }
+      counted += count_characters(start.substr(copied, match.begin - copied));
+      counted += count_characters(content_);
+      copied = match.end;
+    }
+    return counted + count_characters(start.substr(copied));
   }
 
  private:
@@ -144,12 +151,14 @@ class Sequence : public Normalizer {
     }
     return text;
   }
-  void align(AlignedText& text) const override {
-    const std::size_t original = text.text.size();
+  std::size_t count_start(std::string_view text, std::size_t count) const override {
+    std::string rewritten(text);
     for (const auto& part : parts_) {
-      part->align(text);
-      check_growth(original, text.text.size());
+      count = part->count_start(rewritten, count);
+      rewritten = part->apply(std::move(rewritten));
+      check_growth(text.size(), rewritten.size());
     }
+    return count;
   }
 
  private:
@@ -167,6 +176,10 @@ std::unique_ptr<Normalizer> make_sequence(const Json& component, const std::stri
 
 }  // namespace
 
+std::size_t Normalizer::count_start(std::string_view text, std::size_t count) const {
+  return count_characters(apply(std::string(first_characters(text, count))));
+}
+
 std::unique_ptr<Normalizer> make_normalizer(const Json& component, const std::string& where) {
   if (component.is_null()) return nullptr;
   const std::string type = component_type(component, where);
@@ -174,19 +187,19 @@ std::unique_ptr<Normalizer> make_normalizer(const Json& component, const std::st
   if (type == "NFD") return unicode_form(NormalizationForm::nfd);
   if (type == "NFKC") return unicode_form(NormalizationForm::nfkc);
   if (type == "NFKD") return unicode_form(NormalizationForm::nfkd);
-  if (type == "Lowercase") return lowercase();
+  if (type == "Lowercase") return make_normalizer_from(lowercase_unicode);
   if (type == "StripAccents") return strip_accents();
   if (type == "Sequence") return make_sequence(component, where);
   if (type == "Replace")
     return std::make_unique<Replace>(Regex(pattern_of(component, where), where + ".pattern"),
                                      json_string(component, "content", where));
   if (type == "Strip")
-    return strip(json_bool(component, "strip_left", where),
-                 json_bool(component, "strip_right", where));
+    return std::make_unique<Strip>(json_bool(component, "strip_left", where),
+                                   json_bool(component, "strip_right", where));
   if (type == "Prepend") return prepend(json_string(component, "prepend", where));
   if (type == "BertNormalizer") return make_bert_normalizer(component, where);
   if (type == "Precompiled") return make_precompiled(component, where);
-  if (type == "Nmt") return make_normalizer_from(normalize_nmt, align_nmt);
+  if (type == "Nmt") return make_normalizer_from(normalize_nmt);
   if (type == "ByteLevel") return byte_level();
   unsupported_component(type, where);
 }

@@ -5,7 +5,6 @@
 #include <string>
 
 #include "megatron/base/json_fwd.h"
-#include "megatron/tokenizers/hugging_face/aligned_text.h"
 
 namespace megatron::hugging_face {
 
@@ -14,8 +13,9 @@ class Normalizer {
  public:
   virtual ~Normalizer() = default;
   virtual std::string apply(std::string text) const = 0;
-  /// Rewrites the text as apply() does and keeps account of the places.
-  virtual void align(AlignedText& text) const = 0;
+  /// Returns how many characters at the start of apply(text) have the place of the first `count`
+  /// characters of `text`, as the `tokenizers` package counts.
+  virtual std::size_t count_start(std::string_view text, std::size_t count) const;
 };
 
 /// Returns null for a null component. `where` names file and field in errors.

@@ -21,7 +21,6 @@ std::vector<std::int32_t> PostProcessor::apply(std::vector<std::int32_t> ids) co
 
 void PostProcessor::add(const Json& component, const std::string& where) {
   const std::string type = component_type(component, where);
-  if (type == "ByteLevel" || type == "RobertaProcessing") add_trim(component, where);
   if (type == "ByteLevel") return;  // it changes only the places of tokens
   if (type == "TemplateProcessing") return add_template(component, where);
   if (type == "BertProcessing" || type == "RobertaProcessing")
@@ -30,11 +29,6 @@ void PostProcessor::add(const Json& component, const std::string& where) {
   std::size_t index = 0;
   for (const Json& part : array_at(component, "processors", where))
     add(part, where + ".processors[" + std::to_string(index++) + "]");
-}
-
-void PostProcessor::add_trim(const Json& component, const std::string& where) {
-  if (bool_or(component, "trim_offsets", true, where))
-    trims_.push_back({.keeps_first_space = bool_or(component, "add_prefix_space", true, where)});
 }
 
 std::int32_t PostProcessor::checked(const Json& id, const std::string& where) const {

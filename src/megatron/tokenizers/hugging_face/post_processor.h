@@ -21,26 +21,15 @@ class PostProcessor {
   void leave_out_ids() { before_.clear(), after_.clear(); }
 
   std::vector<std::int32_t> apply(std::vector<std::int32_t> ids) const;
-  /// Returns how many ids apply() adds before those of the text.
-  std::size_t num_before() const { return before_.size(); }
-
-  /// What a component of kind ByteLevel or RobertaProcessing does to the places of tokens: it takes
-  /// spaces at their ends away, but not from the first token when `keeps_first_space`.
-  struct Trim {
-    bool keeps_first_space;
-  };
-  const std::vector<Trim>& trims() const { return trims_; }
 
  private:
   void add(const Json& component, const std::string& where);
-  void add_trim(const Json& component, const std::string& where);
   void add_template(const Json& component, const std::string& where);
   void add_sep_and_cls(const Json& component, const std::string& where);
   std::int32_t checked(const Json& id, const std::string& where) const;
 
   std::int32_t id_limit_ = 0;
   std::vector<std::int32_t> before_, after_;
-  std::vector<Trim> trims_;
 };
 
 }  // namespace megatron::hugging_face

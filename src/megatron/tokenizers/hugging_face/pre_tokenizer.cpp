@@ -7,8 +7,6 @@
 #include "megatron/base/error.h"
 #include "megatron/base/json.h"
 #include "megatron/tokenizers/byte_level.h"
-#include "megatron/tokenizers/hugging_face/aligned_text.h"
-#include "megatron/tokenizers/hugging_face/character_changes.h"
 #include "megatron/tokenizers/hugging_face/component.h"
 #include "megatron/tokenizers/hugging_face/split.h"
 #include "megatron/tokenizers/hugging_face/text_growth.h"
@@ -18,32 +16,18 @@
 namespace megatron::hugging_face {
 namespace {
 
-/// Rewrites every word by `append(out, word)` and updates its span. `align(aligned)` does the same
-/// to the word with its places.
-template <class Append, class Align>
-void rewrite_words(PreTokenizedString& words, Append append, Align align) {
+/// Rewrites every word by `append(out, word)` and updates its span.
+template <class Append>
+void rewrite_words(PreTokenizedString& words, Append append) {
   if (!words.spans.empty() && words.spans.front().begin > 0) words.starts_document = false;
   std::string text;
-  std::vector<Span> places;
   text.reserve(words.text.size() + words.text.size() / 2);
   for (Span& span : words.spans) {
     const std::size_t begin = text.size();
-    const std::string_view word =
-        std::string_view(words.text).substr(span.begin, span.end - span.begin);
-    if (words.places.empty()) {
-      append(text, word);
-    } else {
-      AlignedText aligned(word);
-      std::copy_n(words.places.begin() + static_cast<std::ptrdiff_t>(span.begin), word.size(),
-                  aligned.places.begin());
-      align(aligned);
-      text += aligned.text;
-      places.insert(places.end(), aligned.places.begin(), aligned.places.end());
-    }
+    append(text, std::string_view(words.text).substr(span.begin, span.end - span.begin));
     span = {begin, text.size()};
   }
   words.text = std::move(text);
-  words.places = std::move(places);
 }
 
 class Split : public PreTokenizer {
@@ -82,20 +66,14 @@ class ByteLevel : public PreTokenizer {
   bool is_alphabet_only() const { return !splitter_ && !add_prefix_space_; }
   void apply(PreTokenizedString& words) const override {
     if (add_prefix_space_) {
-      rewrite_words(
-          words,
-          [](std::string& out, std::string_view word) {
-            if (!word.starts_with(' ')) out += ' ';
-            out += word;
-          },
-          [](AlignedText& word) {
-            if (!word.text.starts_with(' ')) word.prepend(" ");
-          });
+      rewrite_words(words, [](std::string& out, std::string_view word) {
+        if (!word.starts_with(' ')) out += ' ';
+        out += word;
+      });
     }
     if (pattern_) split_at_regex(words, *pattern_, SplitBehavior::isolated, false);
-    rewrite_words(
-        words, [](std::string& out, std::string_view word) { append_byte_level(out, word); },
-        [](AlignedText& word) { word.rewrite(byte_level_changes(word.text)); });
+    rewrite_words(words,
+                  [](std::string& out, std::string_view word) { append_byte_level(out, word); });
   }
 
  private:
@@ -254,20 +232,10 @@ class Metaspace : public PreTokenizer {
       at_start = false;
       return wanted && !word.starts_with(' ') && !word.starts_with(replacement_);
     };
-    rewrite_words(
-        words,
-        [&](std::string& out, std::string_view word) {
-          if (wants_prefix(word)) out += replacement_;
-          for (const char c : word) c == ' ' ? out += replacement_ : out += c;
-        },
-        [&](AlignedText& word) {
-          const bool has_prefix = wants_prefix(word.text);
-          std::vector<Span> spaces;
-          for (std::size_t i = 0; i < word.text.size(); ++i)
-            if (word.text[i] == ' ') spaces.push_back({i, i + 1});
-          word.replace(spaces, replacement_);
-          if (has_prefix) word.prepend(replacement_);
-        });
+    rewrite_words(words, [&](std::string& out, std::string_view word) {
+      if (wants_prefix(word)) out += replacement_;
+      for (const char c : word) c == ' ' ? out += replacement_ : out += c;
+    });
     if (split_)
       split_at_characters(words, SplitBehavior::merged_with_next,
                           [this](char32_t c) { return c == character_; });

@@ -17,8 +17,6 @@ struct PreTokenizedString {
   std::string text;
   std::vector<Span> spans;       ///< the words; none is empty
   bool starts_document = false;  ///< true when `text` begins the original text
-  /// For each byte the place of a character in the original text; empty: nobody asks.
-  std::vector<Span> places = {};
 };
 
 /// Immutable and thread-safe.

@@ -90,10 +90,12 @@ void Unigram::append(std::string_view piece, std::vector<std::int32_t>& ids) con
   }
 }
 
-template <class Found>
-void Unigram::segment(std::string_view word, const Found& found) const {
+void Unigram::encode(std::string_view word, std::vector<std::int32_t>& ids) const {
   const auto score_of = [&](std::int32_t id) { return scores_[static_cast<std::size_t>(id)]; };
   TextPart last;  // the part before, which may go on: a run of unknown characters is one part
+  const auto append_last = [&] {
+    if (last.end > 0) append(word.substr(last.begin, last.end - last.begin), ids);
+  };
   thread_local BestSegmentation<double> search;  // keeps its memory for the next word
   search.run(
       trie_, word, score_of, unk_score_,
@@ -103,25 +105,10 @@ void Unigram::segment(std::string_view word, const Found& found) const {
           last.end = part.end;
           return;
         }
-        if (last.end > 0) found(last.begin, last.end);
+        append_last();
         last = part;
       });
-  if (last.end > 0) found(last.begin, last.end);
-}
-
-void Unigram::encode(std::string_view word, std::vector<std::int32_t>& ids) const {
-  segment(word, [&](std::size_t begin, std::size_t end) {
-    append(word.substr(begin, end - begin), ids);
-  });
-}
-
-void Unigram::encode_with_spans(std::string_view word, std::vector<TokenSpan>& spans) const {
-  std::vector<std::int32_t> ids;
-  segment(word, [&](std::size_t begin, std::size_t end) {
-    ids.clear();
-    append(word.substr(begin, end - begin), ids);
-    for (const std::int32_t id : ids) spans.push_back({id, begin, end});
-  });
+  append_last();
 }
 
 }  // namespace megatron::hugging_face

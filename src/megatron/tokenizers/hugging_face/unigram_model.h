@@ -14,14 +14,10 @@ class Unigram : public Model {
   /// `lists` holds pieces and scores if it is not null; else `model` does.
   Unigram(const Json& model, ModelLists* lists, const std::string& where);
   void encode(std::string_view word, std::vector<std::int32_t>& ids) const override;
-  void encode_with_spans(std::string_view word, std::vector<TokenSpan>& spans) const override;
   const Vocabulary& vocabulary() const override { return vocabulary_; }
 
  private:
   void read_pieces(const Json& model, const std::string& where);
-  /// Calls found(begin, end) for each piece of `word`.
-  template <class Found>
-  void segment(std::string_view word, const Found& found) const;
   void append(std::string_view piece, std::vector<std::int32_t>& ids) const;
   std::int32_t unk_or_throw(std::string_view text) const;
 

@@ -51,8 +51,7 @@ WordPiece::WordPiece(const Json& model, ModelLists* lists, const std::string& wh
   following_.finish();
 }
 
-template <class Found>
-bool WordPiece::segment(std::string_view word, const Found& found) const {
+bool WordPiece::segment(std::string_view word, std::vector<std::int32_t>& ids) const {
   if (word.size() > max_characters_ && count_characters(word) > max_characters_) return false;
   for (std::size_t at = 0; at < word.size();) {
     std::size_t length = 0;
@@ -63,7 +62,7 @@ bool WordPiece::segment(std::string_view word, const Found& found) const {
           id = found_id;
         });
     if (id < 0) return false;
-    found(id, at, at + length);
+    ids.push_back(id);
     at += length;
   }
   return true;
@@ -71,19 +70,9 @@ bool WordPiece::segment(std::string_view word, const Found& found) const {
 
 void WordPiece::encode(std::string_view word, std::vector<std::int32_t>& ids) const {
   const std::size_t first = ids.size();
-  if (segment(word, [&](std::int32_t id, std::size_t, std::size_t) { ids.push_back(id); })) return;
+  if (segment(word, ids)) return;
   ids.resize(first);
   ids.push_back(unk_id_);
-}
-
-void WordPiece::encode_with_spans(std::string_view word, std::vector<TokenSpan>& spans) const {
-  const std::size_t first = spans.size();
-  if (segment(word, [&](std::int32_t id, std::size_t begin, std::size_t end) {
-        spans.push_back({id, begin, end});
-      }))
-    return;
-  spans.resize(first);
-  spans.push_back({unk_id_, 0, word.size()});
 }
 
 WordLevel::WordLevel(const Json& model, ModelLists* lists, const std::string& where)
@@ -94,12 +83,6 @@ void WordLevel::encode(std::string_view word, std::vector<std::int32_t>& ids) co
   if (word.empty()) return;
   const std::int32_t id = vocabulary_.find(word);
   ids.push_back(id >= 0 ? id : unk_id_);
-}
-
-void WordLevel::encode_with_spans(std::string_view word, std::vector<TokenSpan>& spans) const {
-  std::vector<std::int32_t> ids;
-  encode(word, ids);
-  for (const std::int32_t id : ids) spans.push_back({id, 0, word.size()});
 }
 
 }  // namespace megatron::hugging_face

@@ -16,14 +16,11 @@ class WordPiece : public Model {
   /// `lists` holds the vocabulary if it is not null; else `model` does.
   WordPiece(const Json& model, ModelLists* lists, const std::string& where);
   void encode(std::string_view word, std::vector<std::int32_t>& ids) const override;
-  void encode_with_spans(std::string_view word, std::vector<TokenSpan>& spans) const override;
   const Vocabulary& vocabulary() const override { return vocabulary_; }
 
  private:
-  /// Calls found(id, begin, end) for each token of `word`. Returns false after the first part that
-  /// is unknown.
-  template <class Found>
-  bool segment(std::string_view word, const Found& found) const;
+  /// Appends the ids of `word`. Returns false after the first part that is unknown.
+  bool segment(std::string_view word, std::vector<std::int32_t>& ids) const;
 
   Vocabulary vocabulary_;
   PieceTrie first_, following_;  ///< tokens of a word's beginning, and those after the prefix
@@ -36,7 +33,6 @@ class WordLevel : public Model {
  public:
   WordLevel(const Json& model, ModelLists* lists, const std::string& where);
   void encode(std::string_view word, std::vector<std::int32_t>& ids) const override;
-  void encode_with_spans(std::string_view word, std::vector<TokenSpan>& spans) const override;
   const Vocabulary& vocabulary() const override { return vocabulary_; }
 
  private:

@@ -1,7 +1,5 @@
 #include "megatron/tokenizers/sentencepiece/normalizer.h"
 
-#include <algorithm>
-
 #include "megatron/tokenizers/utf8.h"
 
 namespace megatron::sentencepiece {
@@ -68,11 +66,8 @@ void Normalizer::append(std::string& out, std::string_view normalized) const {
   }
 }
 
-template <bool notes_characters, class Note>
-std::string Normalizer::rewrite(std::string_view text, const Note& note) const {
+std::string Normalizer::apply(std::string_view text) const {
   std::string out;
-  const std::size_t size = text.size();
-  const auto consumed = [&] { return size - text.size(); };
   while (remove_extra_ && !text.empty()) {
     const Prefix prefix = next(text);
     if (prefix.normalized != " ") break;
@@ -86,12 +81,7 @@ std::string Normalizer::rewrite(std::string_view text, const Note& note) const {
     std::size_t run = 0;
     while (run < text.size() && in_plain_run(text[run])) ++run;
     if (run > 0) {
-      for (std::size_t i = 0; i < run;) {
-        const std::size_t begin = i;
-        notes_characters ? static_cast<void>(next_code_point(text, i)) : static_cast<void>(i = run);
-        out.append(text, begin, i - begin);
-        note(out.size(), consumed() + begin);
-      }
+      out.append(text.substr(0, run));
       after_space = false;
       text.remove_prefix(run);
       continue;
@@ -104,7 +94,6 @@ std::string Normalizer::rewrite(std::string_view text, const Note& note) const {
         out += space();
       }
       after_space = is_space && remove_extra_;
-      note(out.size(), consumed());
       text.remove_prefix(1);
       continue;
     }
@@ -114,30 +103,11 @@ std::string Normalizer::rewrite(std::string_view text, const Note& note) const {
       append(out, normalized);
       after_space = normalized.ends_with(' ');
     }
-    note(out.size(), consumed());
     text.remove_prefix(length);
     if (!remove_extra_) after_space = false;
   }
-  note(out.size() + 1, size);
   while (remove_extra_ && out.ends_with(space())) out.erase(out.size() - space().size());
   if (space_is_suffix_ && add_dummy_prefix_) out += space();
-  return out;
-}
-
-std::string Normalizer::apply(std::string_view text) const {
-  return rewrite<false>(text, [](std::size_t, std::size_t) {});
-}
-
-std::string Normalizer::apply(std::string_view text, std::vector<std::size_t>& places) const {
-  places.clear();
-  std::string out =
-      rewrite<true>(text, [&](std::size_t size, std::size_t place) { places.resize(size, place); });
-  if (out.empty()) return out;
-  const std::size_t suffix = space_is_suffix_ && add_dummy_prefix_ ? space().size() : 0;
-  // Where spaces at the end were removed, the place of the first of them remains as the end.
-  const std::size_t end = places[std::min(out.size() - suffix, places.size() - 1)];
-  places.resize(out.size() + 1 - suffix);
-  places.resize(out.size() + 1, end);
   return out;
 }
 

@@ -4,7 +4,6 @@
 #include <array>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "megatron/tokenizers/hugging_face/token_trie.h"
 #include "megatron/tokenizers/sentencepiece/double_array.h"
@@ -25,9 +24,6 @@ class Normalizer {
 
   /// Returns the normalized form of `text`, which is valid UTF-8.
   std::string apply(std::string_view text) const;
-  /// Does the same and sets `places` to the place in `text` where each byte of the result, and its
-  /// end, comes from, as the package's norm_to_orig.
-  std::string apply(std::string_view text, std::vector<std::size_t>& places) const;
 
  private:
   struct Prefix {
@@ -37,11 +33,6 @@ class Normalizer {
   /// Returns whether characters that begin with this byte stay as they are, whatever follows. All
   /// bytes inside of characters count as such: the first one was asked before.
   bool in_plain_run(char c) const { return plain_runs_[static_cast<unsigned char>(c)]; }
-  /// Calls note(size, place) when the result has `size` bytes, all of those new since the last call
-  /// come from `place`, and the next ones come from later places. Without `notes_characters`,
-  /// several characters may be noted at once.
-  template <bool notes_characters, class Note>
-  std::string rewrite(std::string_view text, const Note& note) const;
   Prefix next(std::string_view text) const;
   void find_plain_characters();
   bool is_plain(std::string_view text) const {

@@ -100,36 +100,6 @@ std::vector<std::int32_t> SentencePieceTokenizer::encode(std::string_view text) 
   return ids;
 }
 
-std::vector<TokenSpan> SentencePieceTokenizer::encode_with_spans(std::string_view text) const {
-  const auto replaced = replace_invalid_utf8(text);
-  if (replaced) text = *replaced;
-  std::vector<std::size_t> places;
-  const std::string normalized = normalizer_.apply(text, places);
-  std::vector<EncodedPiece> encoded;
-  encode_normalized(normalized, encoded);
-  std::vector<TokenSpan> spans;
-  std::size_t at = 0;
-  bool after_unknown = false;
-  for (const EncodedPiece& piece : encoded) {
-    const std::size_t begin = places[at], end = places[at + piece.text.size()];
-    const bool is_unknown = piece.id == pieces_.unk_id();
-    at += piece.text.size();
-    if (is_unknown && model_.byte_fallback) {
-      for (const char byte : piece.text)
-        spans.push_back({pieces_.id_of_byte(static_cast<unsigned char>(byte)), begin, begin});
-      spans.back().end = end;  // the last byte stands for the whole piece
-    } else if (is_unknown && after_unknown) {
-      spans.back().end = end;
-    } else if (pieces_.type(piece.id) == PieceType::control) {
-      spans.push_back({piece.id, begin, begin});
-    } else {
-      spans.push_back({piece.id, begin, end});
-    }
-    after_unknown = is_unknown;
-  }
-  return spans;
-}
-
 /// Encodes the parts of `word` one by one: characters that are merged with no other, and, by
 /// encode(part), the texts between them.
 template <class Encode>

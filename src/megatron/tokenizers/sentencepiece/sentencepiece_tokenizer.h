@@ -23,8 +23,6 @@ class SentencePieceTokenizer : public Tokenizer {
   /// `name` is the --tokenizer-type; the types differ in nothing else.
   SentencePieceTokenizer(const std::filesystem::path& path, std::string_view name);
   std::vector<std::int32_t> encode(std::string_view text) const override;
-  /// Gives the places of the package's encode_as_immutable_proto().
-  std::vector<TokenSpan> encode_with_spans(std::string_view text) const override;
   std::string decode(std::span<const std::int32_t> ids, SpecialTokens special) const override;
   std::int64_t vocab_size() const override { return pieces_.size(); }
   std::int32_t eod() const override { return eos_; }

@@ -4,7 +4,6 @@
 
 #include "megatron/base/error.h"
 #include "megatron/config/tokenizer_config.h"
-#include "megatron/tokenizers/token_spans.h"
 #include "megatron/tokenizers/utf8.h"
 #include "megatron/tokenizers/word_cache.h"
 
@@ -67,33 +66,6 @@ std::vector<std::int32_t> TiktokenTokenizer::encode(std::string_view text) const
     at = span.end;
   }
   return ids;
-}
-
-std::vector<TokenSpan> TiktokenTokenizer::encode_with_spans(std::string_view text) const {
-  const auto replaced = replace_invalid_utf8(text);
-  if (replaced) text = *replaced;
-  std::vector<TokenSpan> spans;
-  std::vector<std::int32_t> ids;
-  for (std::size_t begin = 0; begin < text.size();) {
-    const auto [special, special_id] = next_special_token(text, begin);
-    splitter_.split(text.substr(begin, special.begin - begin), [&](std::span<const Span> words) {
-      for (const Span& word : words) {
-        ids.clear();
-        if (word.begin < word.end)
-          ranks_.encode(text.substr(begin + word.begin, word.end - word.begin), ids);
-        std::size_t at = begin + word.begin;
-        for (const std::int32_t id : ids) {
-          const std::size_t size = ranks_.token(id).size();
-          spans.push_back({id, at, at + size});
-          at += size;
-        }
-      }
-    });
-    if (special_id >= 0) spans.push_back({special_id, special.begin, special.end});
-    begin = special.end;
-  }
-  widen_to_characters(text, spans);
-  return spans;
 }
 
 void TiktokenTokenizer::encode_ordinary(std::string_view text,

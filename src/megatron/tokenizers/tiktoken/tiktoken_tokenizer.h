@@ -23,7 +23,6 @@ class TiktokenTokenizer : public Tokenizer {
  public:
   explicit TiktokenTokenizer(const TokenizerConfig& config);
   std::vector<std::int32_t> encode(std::string_view text) const override;
-  std::vector<TokenSpan> encode_with_spans(std::string_view text) const override;
   std::string decode(std::span<const std::int32_t> ids, SpecialTokens special) const override;
   std::int64_t vocab_size() const override { return id_limit_; }
   std::int32_t eod() const override { return eod_; }
