@@ -105,7 +105,7 @@ TEST_F(Agents, TellTheEndBeforeTheLeaderLeaves) {
   });
   leader_->report_end(1, {1, "rank 0 on a ended with exit code 1", true});
   ASSERT_TRUE(serve_until({leader_.get()}, [&] { return leader_->decision().kind == Kind::end; }));
-  leader_->tell_the_end(kLimit);
+  leader_->drain_followers(kLimit);
   leader_.reset();
   other.join();
 }

@@ -37,9 +37,9 @@ TEST(FirstFailure, OfEndsSeenTogetherTheKilledRankHasFailed) {
 
 TEST(FirstFailure, ACrashAfterOthersHaveStoppedIsTheFailure) {
   FirstFailure failure;
-  failure.note_signal(SIGTERM);
+  failure.record_signal(SIGTERM);
   EXPECT_TRUE(failure.take({exited(1, 143), exited(2, 143)}));
-  EXPECT_EQ(failure.kind(), Kind::stopped_as_asked);
+  EXPECT_EQ(failure.kind(), Kind::stopped_on_request);
   EXPECT_TRUE(failure.take({killed(0, SIGKILL)}));
   EXPECT_EQ(failure.kind(), Kind::own);
   EXPECT_EQ(failure.end().rank, 0);
@@ -57,9 +57,9 @@ TEST(FirstFailure, OnlyCodesOfSignalsThatStopARunAreStops) {
 
 TEST(FirstFailure, ASignalThatAllRanksWereSentExplainsTheirEnds) {
   FirstFailure asked, other;
-  asked.note_signal(SIGUSR1);
+  asked.record_signal(SIGUSR1);
   EXPECT_TRUE(asked.take({killed(0, SIGUSR1)}));
-  EXPECT_EQ(asked.kind(), Kind::stopped_as_asked);
+  EXPECT_EQ(asked.kind(), Kind::stopped_on_request);
   EXPECT_TRUE(other.take({killed(0, SIGUSR1)}));
   EXPECT_EQ(other.kind(), Kind::own);
 }
@@ -67,11 +67,11 @@ TEST(FirstFailure, ASignalThatAllRanksWereSentExplainsTheirEnds) {
 TEST(FirstFailure, EndsThatTheLauncherCausesExplainNothing) {
   FirstFailure failure;
   failure.take({exited(0, 1, "rank 3: disk full")});
-  failure.note_termination();
+  failure.record_termination();
   EXPECT_FALSE(failure.take({killed(3, SIGKILL)}));
   EXPECT_EQ(failure.end().rank, 0);
   FirstFailure none;
-  none.note_termination();
+  none.record_termination();
   EXPECT_TRUE(none.take({killed(3, SIGKILL)})) << "else nobody would have failed";
 }
 

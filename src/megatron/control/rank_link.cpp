@@ -30,7 +30,7 @@ std::optional<int> RankLink::offered_code() {
   int code = 0;
   const ssize_t count = ::recv(end_.number(), &code, sizeof code, MSG_DONTWAIT);
   if (count == sizeof code) return code;
-  if (count >= 0) close();  // the process has ended, which its parent is told otherwise
+  if (count >= 0) close();  // the process has ended; waitpid() reports how
   return std::nullopt;
 }
 

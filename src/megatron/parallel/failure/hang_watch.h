@@ -57,11 +57,11 @@ class HangWatch {
   void check_device_calls();
   /// Begins to look for the cause when the rank has passed its deadline.
   void check_deadline();
-  /// Ends the run unless the rank has met its deadline in the meantime, or the wait should go on.
-  /// It may ask other hosts, which takes seconds.
+  /// Ends the run unless the rank has met its deadline in the meantime, or the wait should
+  /// continue. It may ask other hosts, which takes seconds.
   void judge(const Deadline& deadline, std::uint64_t number);
-  /// Says which ranks this one has waited for, else where it is itself. Returns "" when the wait
-  /// should go on.
+  /// Names the ranks that this one has waited for, else where it is itself. Returns "" when the
+  /// wait should continue.
   std::string cause_of_delay(std::chrono::milliseconds limit);
   std::string cause_on_device(std::chrono::milliseconds limit);
   std::string own_place() const;
