@@ -12,6 +12,7 @@
 #include <cerrno>
 #include <chrono>
 #include <csignal>
+#include <cstring>
 #include <fstream>
 #include <optional>
 #include <utility>
@@ -55,7 +56,7 @@ class ChildProgram {
     pointers.push_back(nullptr);
     const pid_t parent = ::getpid();
     pid_ = ::fork();
-    MEGATRON_CHECK(pid_ >= 0, "cannot fork");
+    MEGATRON_CHECK(pid_ >= 0, "fork: ", std::strerror(errno));
     if (pid_ == 0) {
       ::setpgid(0, 0);
       ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // which the launcher passes on to its ranks

@@ -38,7 +38,7 @@ bool RankLink::start_again(const Variables& variables) {
   std::string packet;
   for (const auto& [name, value] : variables)
     packet.append(name).append(1, '=').append(value).append(1, '\0');
-  MEGATRON_CHECK(packet.size() <= kMaxPacketBytes, "the variables of a rank are too long");
+  MEGATRON_CHECK(packet.size() <= kMaxPacketBytes, "variables of ", packet.size(), " bytes");
   return ::send(end_.number(), packet.data(), packet.size(), MSG_NOSIGNAL) ==
          static_cast<ssize_t>(packet.size());
 }

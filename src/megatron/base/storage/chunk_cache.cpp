@@ -72,7 +72,8 @@ ChunkCache::ChunkCache(fs::path folder, std::uint64_t max_bytes)
 
 void ChunkCache::read(const CacheChunk& chunk, std::uint64_t offset, std::span<std::byte> bytes,
                       const Fill& fill) const {
-  MEGATRON_CHECK(chunk.size <= max_bytes_, "a chunk of ", chunk.size, " bytes does not fit");
+  MEGATRON_CHECK(chunk.size <= max_bytes_, "a chunk of ", chunk.size, " bytes, the limit is ",
+                 max_bytes_);
   const int descriptor = open_or_make(chunk, fill);
   ::futimens(descriptor, nullptr);  // Another user's files keep their time, and leave earlier.
   try {
