@@ -33,8 +33,8 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
 constexpr std::size_t kStackBytes = 256 << 10;
-/// As the launcher and World do: an agent tells of a killed rank after half a second and looks
-/// around twice a second; ranks wait for failures, and look around four times a second.
+/// As the launcher and World do: an agent reports a killed rank after half a second and polls
+/// twice a second; ranks wait for failures, and poll four times a second.
 constexpr milliseconds kPostDelay{500}, kAgentInterval{500}, kWatchInterval{250};
 
 constexpr milliseconds kPrintLimit{3'000}, kEndDelay{4'000};

@@ -98,7 +98,7 @@ TEST_F(Elastic, HostsComeWhileRanksStart) {
   }
 }
 
-/// One launcher is told to stop, as when its host is evicted: its ranks save, and the run goes on.
+/// One launcher is stopped, as when its host is evicted: its ranks save, and the run continues.
 TEST_F(Elastic, AHostLeaves) {
   constexpr int kSteps = 400;
   const auto first = start("1:2", kSteps);

@@ -97,7 +97,7 @@ TEST(Hangs, TheTimeoutOfASectionEndsARankAlone) {
       HasSubstr("megatron pretrain: error: the section 'step' of rank 0 is not over after "));
 }
 
-/// SIGUSR2 asks a healthy run what it does, and the run goes on. The launcher passes it on.
+/// SIGUSR2 asks a healthy run what it does, and the run continues. The launcher passes it on.
 TEST(Hangs, AHealthyRunAnswersASignal) {
   const TemporaryFolder folder;
   const std::string reports = folder / "reports";

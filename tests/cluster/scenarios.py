@@ -186,7 +186,7 @@ def jobset(cluster, recipe):
     start(1)
     third = lose_and_regain(cluster, lambda: start(1))
     cluster.wait_for_training(4)
-    third.send(signal.SIGTERM)  # an eviction: the run goes on without the pod
+    third.send(signal.SIGTERM)  # an eviction: the run continues without the pod
     expect_codes([third], [143])
     cluster.wait_for_training(2)
     fourth = start(1)

@@ -1,4 +1,4 @@
-// Warnings about waits, stacks and dumps of hung ranks, and waits that go on while others make
+// Warnings about waits, stacks and dumps of hung ranks, and waits that continue while others make
 // progress.
 #include "megatron/parallel/failure/hang_watch.h"
 

@@ -86,7 +86,7 @@ TEST(SectionWatch, LimitsEachSection) {
       EXPECT_EQ(run.what(), "the section 'checkpointing'");
       EXPECT_EQ(run.limit_s(), 420);
     }
-    EXPECT_EQ(run.limit_s(), 180) << "the interrupted step goes on";
+    EXPECT_EQ(run.limit_s(), 180) << "the interrupted step continues";
   }
   EXPECT_EQ(run.what(), "what lies between the sections");
   EXPECT_EQ(run.limit_s(), 300);

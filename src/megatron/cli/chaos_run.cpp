@@ -32,7 +32,7 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kPause{1'500};      ///< of FaultKind::pause
 constexpr milliseconds kSlowTime{1'000};   ///< of FaultKind::slow
-constexpr milliseconds kSlowPeriod{100};   ///< half of which the rank stands still
+constexpr milliseconds kSlowPeriod{100};   ///< half of which the rank is stopped
 constexpr milliseconds kFullDisk{20'000};  ///< of FaultKind::full_disk, at most
 constexpr rlim_t kFullDiskBytes = 1;       ///< limit of a file's size meanwhile
 

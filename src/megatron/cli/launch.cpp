@@ -161,7 +161,7 @@ class Launch {
   int run() {
     if (plan_.min_nodes < plan_.max_nodes && !can_grow_)
       std::cerr << "megatron launch: warning: hosts that come later are not taken in, because the "
-                   "run has no --save and --load of one folder to go on from"
+                   "run has no --save and --load of one folder to continue from"
                 << std::endl;
     if (plan_.max_restarts > 0 && traits_.loses_steps)
       std::cerr

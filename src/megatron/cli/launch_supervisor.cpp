@@ -175,7 +175,7 @@ void Supervisor::handle_signals() {
 /// Stops or ends the ranks when their round is to end.
 void Supervisor::apply_decision() {
   const Decision& decision = agent_.decision();
-  if (decision.round != round_) return end_ranks("the run goes on without this host");
+  if (decision.round != round_) return end_ranks("the run continues without this host");
   if (decision.kind == Decision::Kind::abort) {
     if (!terminate_at_ && !kill_at_ && !is_ending_) stopped_rank_ = stopped_rank();
     return end_ranks("another host has failed, and these ranks have not ended");

@@ -137,7 +137,7 @@ class StoreConnector {
 
   void end_if_cancelled() const {
     if (options_.is_cancelled && options_.is_cancelled())
-      throw StoreLost("told to end while waiting for " + address_.owner);
+      throw StoreLost("a signal ended the wait for " + address_.owner);
   }
 
   /// Sends the token, or an empty one. Returns false when the store ended meanwhile.

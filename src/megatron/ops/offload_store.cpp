@@ -88,7 +88,7 @@ class TensorInFile final : public OffloadedTensor {
       try {
         transfer.wait();
       } catch (const UserError&) {
-        // Whoever needed the tensor has been told; here only the end of the transfer matters.
+        // The user of the tensor got the error; here only the end of the transfer matters.
         continue;
       }
     }

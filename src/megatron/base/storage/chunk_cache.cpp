@@ -101,7 +101,7 @@ int ChunkCache::make(const CacheChunk& chunk, const Fill& fill) const {
   std::error_code ignored;
   try {
     fill_file(temporary, chunk.size, fill);
-    // Under the lock, so that nobody who counts the files misses it under both names.
+    // Under the lock, so that no other process misses it under both names.
     const FileLock lock(folder_ / "lock");
     // Opened before others can see and remove it, so that it is read in any case.
     const int descriptor = open_chunk(temporary, chunk.size);

@@ -19,8 +19,8 @@ using std::chrono::milliseconds;
 constexpr const char* kFailureKey = "failure";
 /// What a published failure begins with; see HostStatus::fail().
 const std::string kExplained = "+", kUnexplained = "-";
-/// The number of requests for states, the last one after which the wait goes on, and the first rank
-/// that made one.
+/// The number of requests for states, the last one after which the wait continues, and the first
+/// rank that made one.
 constexpr const char *kStatesRequestedKey = "states-requested", *kStatesKnownKey = "states-known",
                      *kFirstRequesterKey = "states-first-requester";
 constexpr milliseconds kInterval{200};

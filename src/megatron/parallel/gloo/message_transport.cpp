@@ -173,7 +173,7 @@ void MessageTransport::run_through_first(const CommCall& call) {
   obey(call, verdicts[0], own);
 }
 
-/// Returns what each member is told. Called by the first one.
+/// Returns the verdict for each member. Called by the first one.
 std::vector<MessageTransport::Verdict> MessageTransport::judge(const CommCall& call,
                                                                const Handshakes& handshakes) const {
   const auto with = [&](const Verdict& verdict) {

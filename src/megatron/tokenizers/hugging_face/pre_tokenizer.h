@@ -17,7 +17,7 @@ struct PreTokenizedString {
   std::string text;
   std::vector<Span> spans;       ///< the words; none is empty
   bool starts_document = false;  ///< true when `text` begins the original text
-  /// For each byte the place of a character in the original text; empty: nobody asks.
+  /// For each byte the place of its character in the text; empty when offsets are not requested.
   std::vector<Span> places = {};
 };
 

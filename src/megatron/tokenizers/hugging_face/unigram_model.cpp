@@ -93,7 +93,7 @@ void Unigram::append(std::string_view piece, std::vector<std::int32_t>& ids) con
 template <class Found>
 void Unigram::segment(std::string_view word, const Found& found) const {
   const auto score_of = [&](std::int32_t id) { return scores_[static_cast<std::size_t>(id)]; };
-  TextPart last;  // the part before, which may go on: a run of unknown characters is one part
+  TextPart last;  // the part before, which may continue: a run of unknown characters is one part
   thread_local BestSegmentation<double> search;  // keeps its memory for the next word
   search.run(
       trie_, word, score_of, unk_score_,
