@@ -96,12 +96,12 @@ LaunchResult Supervisor::run() {
     reclaim_processes();
     apply_decision();
     check_leader_timeout();
-    post_unexplained_failure(/*is_last_chance=*/false);
+    post_unexplained_failure(/*is_final=*/false);
     terminate_remaining();
   }
   terminate_at_.reset();
   kill_at_.reset();
-  post_unexplained_failure(/*is_last_chance=*/true);
+  post_unexplained_failure(/*is_final=*/true);
   return result();
 }
 
@@ -220,8 +220,8 @@ void Supervisor::check_leader_timeout() {
 }
 
 /// A rank that was killed reports nothing, and the ranks of other hosts need not wait for it.
-void Supervisor::post_unexplained_failure(bool is_last_chance) {
-  if (!post_at_ || (!is_last_chance && Clock::now() < *post_at_)) return;
+void Supervisor::post_unexplained_failure(bool is_final) {
+  if (!post_at_ || (!is_final && Clock::now() < *post_at_)) return;
   post_at_.reset();
   const RankEnd& end = failure_.end();
   agent_.post_failure(round_, {end.rank, host_name(), 1,
@@ -272,7 +272,7 @@ void Supervisor::reclaim_processes() {
 
 void Supervisor::record_ends(std::vector<RankEnd> ended) {
   const FirstFailure::Kind before = failure_.kind();
-  if (!failure_.take(std::move(ended))) return;
+  if (!failure_.record(std::move(ended))) return;
   // A rank that failed itself did so before those that ended because of it.
   if (before != FirstFailure::Kind::consequence) failed_at_ = Clock::now();
   end_after_failure();

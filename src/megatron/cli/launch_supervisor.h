@@ -79,7 +79,7 @@ class Supervisor {
   void apply_decision();
   void end_ranks(const std::string& reason);
   void check_leader_timeout();
-  void post_unexplained_failure(bool is_last_chance);
+  void post_unexplained_failure(bool is_final);
   void reap();
   void reclaim_processes();
   void record_ends(std::vector<RankEnd> ended);

@@ -48,7 +48,7 @@ FirstFailure::Kind FirstFailure::kind_of(const RankEnd& end) const {
   return end.cause.empty() ? Kind::own : Kind::consequence;
 }
 
-bool FirstFailure::take(std::vector<RankEnd> ends) {
+bool FirstFailure::record(std::vector<RankEnd> ends) {
   if (is_terminated_ && kind_ != Kind::none) return false;
   std::ranges::stable_sort(ends, [this](const RankEnd& one, const RankEnd& other) {
     return std::pair(kind_of(one), severity(one.status)) >

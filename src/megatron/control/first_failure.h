@@ -30,9 +30,9 @@ class FirstFailure {
   /// In ascending order of how much an end explains.
   enum class Kind : std::uint8_t { none, stopped_on_request, consequence, own };
 
-  /// Takes ends that were seen at the same time. Returns whether another rank than before is the
+  /// Records ends that were seen at the same time. Returns whether another rank than before is the
   /// one that failed.
-  bool take(std::vector<RankEnd> ends);
+  bool record(std::vector<RankEnd> ends);
   /// Records that all ranks were sent this signal, so that it explains their ends.
   void record_signal(int signal) { signals_.insert(signal); }
   /// Records that the launcher ends the ranks from now on: later ends explain nothing, unless no

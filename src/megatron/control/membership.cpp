@@ -202,8 +202,8 @@ void Membership::form(Time now) {
 }
 
 void Membership::end_if_overdue(Time now, const std::string& reason) {
-  const bool may_come = static_cast<std::int64_t>(candidates().size()) < options_.max_hosts;
-  if (may_come && now - *forming_since_ < options_.join_timeout) return;
+  const bool more_can_join = static_cast<std::int64_t>(candidates().size()) < options_.max_hosts;
+  if (more_can_join && now - *forming_since_ < options_.join_timeout) return;
   // Before the first round it is the user's mistake; later, hosts are missing that had joined.
   finish(decision_.round == 0 ? 2 : last_code_, reason);
 }

@@ -139,7 +139,7 @@ void StoreListener::accept_one() {
   }
   const int on = 1;
   ::setsockopt(descriptor, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-  notice_silent_host(descriptor);
+  detect_silent_host(descriptor);
   StoreConnection client;
   client.descriptor = descriptor;
   client.id = ++last_id_;

@@ -60,7 +60,7 @@ inline constexpr const char* kOnDisconnectKey = "megatron/last-will";
 inline constexpr int kSilentHostSeconds = 30;
 /// Makes the kernel notice within kSilentHostSeconds that the other host of a TCP connection is
 /// gone.
-void notice_silent_host(int descriptor);
+void detect_silent_host(int descriptor);
 
 inline constexpr std::uint32_t kStoreMagic = 0x3C85F7CE;
 inline constexpr std::uint64_t kMaxStoreTextBytes = std::uint64_t{256} << 20;

@@ -93,11 +93,11 @@ void World::State::set_failure_notice(std::shared_ptr<FailureNotice> notice) {
   const std::lock_guard lock(mutex_);
   notice_ = std::move(notice);
   if (environment_.world_size == 1 && !watcher_.joinable())
-    watcher_ = std::thread([this] { watch_alone(); });
+    watcher_ = std::thread([this] { watch_single_process(); });
 }
 
 /// In a world of one process no wait for a peer ends after a failure, so the watcher exits.
-void World::State::watch_alone() {
+void World::State::watch_single_process() {
   const auto failure = [this] {
     const std::lock_guard lock(mutex_);
     return notice_->failure();

@@ -48,7 +48,7 @@ class World::State {
   void disconnect();
   void connect_after_early_failure();
 
-  void watch_alone();
+  void watch_single_process();
   void run_watcher() noexcept;
   void watch();
   bool is_ending(std::chrono::milliseconds pause);

@@ -154,8 +154,8 @@ void FailureMonitor::answer_request(std::int64_t request) {
   // Another thread may have heard of a later one.
   if (request <= host_status_->answered_request() || request < seen_request_) return;
   if (std::exchange(seen_request_, request) != request) request_timer_ = {};
-  const bool is_mine = host_status_->claim_states_request(request);
-  if (is_mine || request_timer_.elapsed() > kAnswerTimeout) publish_states(request);
+  const bool is_claimed = host_status_->claim_states_request(request);
+  if (is_claimed || request_timer_.elapsed() > kAnswerTimeout) publish_states(request);
 }
 
 /// Publishes the states of all ranks of this host, because some may be unable to.

@@ -121,7 +121,7 @@ void HangWatch::watch() noexcept {
   while (!changed_.wait_for(lock, kInterval, [this] { return is_ending_; })) {
     lock.unlock();
     try {
-      look();
+      poll();
     } catch (const std::exception& error) {
       if (std::exchange(last_error_, error.what()) != error.what())
         std::cerr << "warning: rank " << options_.rank << " cannot report hangs: " << error.what()
@@ -131,7 +131,7 @@ void HangWatch::watch() noexcept {
   }
 }
 
-void HangWatch::look() {
+void HangWatch::poll() {
   if (host_status_->take_stack_request(options_.rank))
     host_status_->answer_stack_request(options_.rank, short_stack(main_thread_stack()));
   sample_progress();

@@ -50,7 +50,7 @@ class HangWatch {
 
  private:
   void watch() noexcept;
-  void look();
+  void poll();
   void sample_progress();
   void warn_about_waits();
   /// Also ends the run when a call on a device has taken longer than the timeout.
@@ -84,7 +84,7 @@ class HangWatch {
   const HangWatchOptions options_;
   std::chrono::milliseconds next_warning_;
   std::uint64_t num_signals_;  ///< that were handled
-  std::string last_error_;     ///< of look(), which is printed once
+  std::string last_error_;     ///< of poll(), which is printed once
   std::string last_progress_;  ///< what changes while the rank makes progress
   bool has_dumped_failure_ = false;
 
