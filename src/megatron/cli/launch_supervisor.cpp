@@ -161,8 +161,7 @@ void Supervisor::handle_signals() {
       leave_deadline_ = Clock::now() + seconds(kLeaveTimeoutSeconds);
       err_.add("megatron launch: this host leaves the run; a second signal stops the whole run\n");
     } else {
-      // On SIGUSR2 the ranks dump their calls and stacks; unless it is their --exit-signal, they
-      // continue.
+      // SIGUSR2 makes the ranks dump their calls; unless it is their --exit-signal, they continue.
       if (*signal != SIGUSR2) {
         stop_requested_ = true;
         failure_.record_signal(*signal);

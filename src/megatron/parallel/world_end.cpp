@@ -110,8 +110,7 @@ std::optional<RankFailure> World::State::known_failure(milliseconds timeout) {
 /// Connects a rank that fails before it has joined. Rank 0 hosts the store for a moment, so that
 /// the other ranks, which look for it, receive the failure.
 void World::State::connect_after_early_failure() {
-  if (run_status_ || std::exchange(connect_attempted_, true) || environment_.world_size == 1)
-    return;
+  if (run_status_ || std::exchange(tried_to_connect_, true) || environment_.world_size == 1) return;
   try {
     store_ = open_store(environment_,
                         {.timeout = kEarlyConnectTimeout, .progress = [](const std::string&) {}});

@@ -50,7 +50,7 @@ std::string callback_text(const RankFailure& failure) {
 void World::State::connect(const ConnectionOptions& options) {
   quiet_c10d();
   timeout_ = options.timeout;
-  connect_attempted_ = true;
+  tried_to_connect_ = true;
   store_ = open_store(environment_, options);
   run_status_.emplace(*store_, environment_.world_size);
 }

@@ -81,7 +81,7 @@ class World::State {
   std::chrono::milliseconds timeout_{600'000};
 
   std::optional<std::chrono::steady_clock::time_point> lost_since_;  ///< used by the watcher
-  bool connect_attempted_ = false;  ///< This rank has tried to reach the store.
+  bool tried_to_connect_ = false;  ///< This rank has tried to reach the store.
   std::optional<RunStore> store_;
   std::optional<RunStatus> run_status_;
   std::thread watcher_, callback_thread_;

@@ -73,9 +73,8 @@ class HostStatus final : public FailureNotice {
 
   /// Returns the states of the ranks that have entered on this host.
   RankStates states();
-  /// Returns true for the first caller among the ranks of this host, which then publishes the
-  /// states that the request of another host with this number asks for, and calls
-  /// set_answered_request().
+  /// Returns true for the first caller among this host's ranks, which then publishes the states
+  /// that this request of another host asks for, and calls set_answered_request().
   bool claim_states_request(std::int64_t request);
   void set_answered_request(std::int64_t request);
   /// Returns the last request that was answered; 0: none.
