@@ -88,7 +88,7 @@ const FieldTable<LaunchOptions>& launch_table() {
         .at_most(kLongestSeconds);
     t.field("last_call_seconds", &Options::last_call_seconds,
             "with --nnodes MIN:MAX: seconds without a further host after which the run begins with "
-            "those that are here")
+            "those that have joined")
         .alias("last_call_timeout")
         .at_least(0)
         .at_most(kLongestSeconds);

@@ -276,7 +276,7 @@ void Membership::watch_round(Time now) {
   if (std::min(here, options_.max_hosts) <= own || !new_hosts_have_settled(now)) return;
   const std::int64_t fit = largest_fit(here);
   if (fit <= own) return;
-  request_stop(hosts_text(fit) + " are here instead of " + std::to_string(own));
+  request_stop(hosts_text(fit) + " are available instead of " + std::to_string(own));
 }
 
 /// Returns the agent of the round whose failure came first and was not caused by another's.
@@ -394,7 +394,7 @@ std::string Membership::waiting_text() const {
   if (count > kMostNames) names += " and " + std::to_string(count - kMostNames) + " more";
   const bool is_unfit = count >= options_.min_hosts && largest_fit(count) == 0;
   return std::to_string(count) + " of " + wanted + " hosts " + (count == 1 ? "is" : "are") +
-         " here" + (names.empty() ? "" : " (" + names + ")") +
+         " available" + (names.empty() ? "" : " (" + names + ")") +
          (is_unfit ? ", and the run does not fit so few" : "");
 }
 

@@ -98,7 +98,7 @@ class Membership {
 
   /// Returns the members of a round that has failed which have not ended yet.
   std::vector<std::string> awaited_members() const;
-  /// Returns the hosts that are awaited, for a progress line: "1 of 2 to 4 hosts are here".
+  /// Returns the hosts that are awaited, for a progress line: "1 of 2 to 4 hosts are available".
   std::string waiting_text() const;
 
  private:

@@ -281,7 +281,7 @@ void HangWatch::dump_after_signal() {
   num_signals_ = received;
   if (!options_.folder.empty()) {
     write_dumps("SIGUSR2");
-    std::cerr << "rank " << options_.rank << " wrote what it does to "
+    std::cerr << "rank " << options_.rank << " wrote its calls and stacks to "
               << dump_path(options_.folder, options_.rank).string() << std::endl;
     return;
   }
@@ -299,8 +299,8 @@ void HangWatch::dump_after_failure() {
   if (options_.folder.empty() || host_status_->is_failure_explained()) return;
   write_dumps(host_status_->failure());
   if (!host_status_->claim_dump_notice()) return;
-  std::cerr << "what every rank did is in " << options_.folder.string() << ": megatron hang-report "
-            << options_.folder.string() << std::endl;
+  std::cerr << "the calls and stacks of every rank are in " << options_.folder.string()
+            << ": megatron hang-report " << options_.folder.string() << std::endl;
 }
 
 /// Writes the dump of this rank, and of the ranks of this host that cannot write their own.
