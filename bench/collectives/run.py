@@ -1,4 +1,4 @@
-"""Times all-reduce by size: our transports beside PyTorch's Gloo and memcpy, in one run.
+"""Times all-reduce by size: our transports against PyTorch's Gloo and memcpy, in one run.
 
 Our ranks are threads or processes (shared memory, Gloo's connections). All of them take turns."""
 import argparse

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Times all-reduce over our transports beside PyTorch's Gloo, in one run. Arguments go to
+# Times all-reduce over our transports against PyTorch's Gloo, in one run. Arguments go to
 # bench/collectives/run.py.
 set -uo pipefail
 cd "$(dirname "$0")/../.."

@@ -1,9 +1,9 @@
-"""Measures context parallelism with the real program: memory of a rank beside the planner's
-formula, time per token with four ranks beside one, and the share of a step that waits for the ring.
+"""Measures context parallelism with the real program: memory of a rank against the planner's
+formula, time per token with four ranks against one, and the share of a step that waits for the ring.
 
 Each case trains a GPT of one layer on mock data. Four ranks of one thread each share every sequence
 (cp 4). In turns with them, one rank with four threads does the same work alone (cp 1). CPU time,
-which includes the start of the program, tells more than time where the machine is not idle.
+which includes the start of the program, says more than time where the machine is not idle.
 
   bench/run.sh context                131,072 tokens at width 64: about three minutes on two cores
   bench/run.sh context --long         also 1,048,576 tokens at width 32: about a quarter of an hour

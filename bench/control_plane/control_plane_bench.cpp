@@ -33,8 +33,8 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
 constexpr std::size_t kStackBytes = 256 << 10;
-/// As the launcher and World do: an agent tells of a killed rank after half a second and looks
-/// around twice a second; ranks wait for failures, and look around four times a second.
+/// As the launcher and World do: an agent reports a killed rank after half a second and polls
+/// twice a second; ranks wait for failures, and poll four times a second.
 constexpr milliseconds kPostDelay{500}, kAgentInterval{500}, kWatchInterval{250};
 
 constexpr milliseconds kPrintLimit{3'000}, kEndDelay{4'000};
@@ -208,12 +208,12 @@ class Simulation {
         rendezvous(environment, store, status,
                    {.progress = [](const std::string&) {}, .host = "node" + std::to_string(host)});
     if (hosts.names.size() != static_cast<std::size_t>(hosts_)) std::abort();
-    status.note_loss_of(environment.rank);
+    status.report_disconnect_of(environment.rank);
     ++shared_.num_met;
     while (true) {
-      const bool has_news = status.wait_for_news(environment.rank == 0, kWatchInterval);
+      const bool has_changed = status.wait_for_change(environment.rank == 0, kWatchInterval);
       if (environment.rank == dying_rank() && shared_.dies) return;
-      if (has_news && status.first_in_news()) break;
+      if (has_changed && status.watched_first()) break;
     }
     shared_.knows_s.at(static_cast<std::size_t>(environment.rank)) = seconds_since(death());
     ++shared_.num_know;

@@ -43,7 +43,7 @@ void make(const std::string& prefix, std::int64_t num_tokens, std::int32_t vocab
   std::vector<std::int32_t> ids;
   while (builder.num_tokens() < num_tokens) {
     ids.resize(1 + static_cast<std::size_t>(length(random)));
-    // The last id, which ends documents, stands at the end alone.
+    // The last id, which ends documents, occurs at the end alone.
     for (std::int32_t& id : ids)
       id = static_cast<std::int32_t>(random() % static_cast<std::uint32_t>(vocab_size - 1));
     ids.back() = vocab_size - 1;

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Times the loader of training data beside that of --mock-data, as a share of a step.
+"""Times the loader of training data against that of --mock-data, as a share of a step.
 
 A data set of random documents is written with the library and read with the settings of a run: two
 workers, which prefetch. First the loader runs alone (bench/loader/loader_bench.cpp), with a pause
 between two batches as a step on a GPU makes. Then `megatron pretrain gpt` trains a GPT of 4 layers
 of 256 on the data and on mock data in turns; its timer batch-generator holds the time that a step
 waits for data, tensors included. Shares are those of the median step of mock data: the wait, and
-the CPU time of the loader's threads, which on a CPU runs beside the step.
+the CPU time of the loader's threads, which on a CPU runs in parallel with the step.
 
 Usage: run.py [--seq-length 512 2048 8192] [--train-seq-length 512] [--rows 4] [--batches 400]
               [--iterations 15] [--turns 3] [--tokens 20000000]

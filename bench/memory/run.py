@@ -1,4 +1,4 @@
-"""Measures the memory of runs of the real program beside what `megatron plan --memory` predicts.
+"""Measures the memory of runs of the real program against what `megatron plan --memory` predicts.
 
 Each configuration trains three steps on mock data in fresh processes with --log-memory. Rank 0's
 and the largest rank's tables come from metrics.jsonl. The bench fails if a prediction of the total

@@ -1,5 +1,5 @@
 // Times the operators between the matmuls of a step, forward and backward, in turn with PyTorch's
-// eager mode, on 1,024 tokens of GPT-2 124M. Our operators include what stands in brackets. PyTorch
+// eager mode, on 1,024 tokens of GPT-2 124M. Our operators include what is in brackets. PyTorch
 // needs further operators for it, which are timed too.
 //   operators_bench [--dtype f32|bf16] [--turns N] [--json FILE]
 #include <ATen/TensorOperators.h>

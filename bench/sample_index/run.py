@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Times the sample order of a large corpus beside megatron-core's, in turns of one run.
+"""Times the sample order of a large corpus against megatron-core's, in turns of one run.
 
 Both build the document, sample and shuffle index of the same document lengths: ours in
 bench/sample_index/sample_index_bench.cpp, theirs as GPTDataset does, with numpy's RandomState and

@@ -19,7 +19,7 @@ GEMM_DTYPES = {"fp32": "f32", "bf16": "bf16"}  # as our GEMM and attention progr
 class Turn:
     command: list
     environment: dict = field(default_factory=dict)
-    endless: bool = False  # goes on by itself: is stopped after its steps
+    endless: bool = False  # continues by itself: is stopped after its steps
     launched: bool = False  # the ranks are children of the process
     folder: Path | None = None
 

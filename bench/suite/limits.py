@@ -62,7 +62,7 @@ def of_gemms(case, dtype, details):
 
 def of_routing(case, dtype, details, work):
     """Returns the time of our block without its experts: router, dispatch and combine.
-    It leaves the parts of the block, and the grouped GEMM's time beside a dense one's, in
+    It leaves the parts of the block, and the grouped GEMM's time against a dense one's, in
     `details`."""
     command = [commands.our_program("moe_block_bench"), inputs.experts_file(work, case), dtype]
     line = subprocess.run(

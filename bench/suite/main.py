@@ -1,4 +1,4 @@
-"""The bench suite: one training step of ours beside PyTorch's, in one run.
+"""The bench suite: one training step of ours against PyTorch's, in one run.
 
 All contenders have the same shapes and start from the same weights and tokens.
 

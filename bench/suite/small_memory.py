@@ -1,4 +1,4 @@
-"""Times training in little memory beside PyTorch, and measures what each rank holds.
+"""Times training in little memory against PyTorch, and measures what each rank holds.
 
 All contenders do the same step of a 110M Llama (batch 4 × 512 in all, bf16 with fp32 main weights,
 AdamW) from the same weights on the same tokens, and take turns. The parts are:

@@ -24,7 +24,7 @@ def target(what, measured, most):
 
 
 def sharded_targets(runs):
-    """Ours beside the best of FSDP2's contenders, which is another one in each line."""
+    """Ours against the best of FSDP2's contenders, which is another one in each line."""
     keys = {
         "median_ms": "step time",
         "peak_bytes": "peak memory",

@@ -1,4 +1,4 @@
-"""Times how long ranks take to start, beside one rank without a launcher.
+"""Times how long ranks take to start, against one rank without a launcher.
 
 The time runs from the exec of `megatron launch --nproc-per-node N` to the line that rank 0 prints
 when all have met and can speak to each other. Of one rank of GPT-2 124M (4 × 256, mock data), it

@@ -1,6 +1,6 @@
-"""The targets of the CPU training step, beside what was measured.
+"""The targets of the CPU training step, against what was measured.
 
-Beside them stands the most that a peer's time and the measured GEMMs allow."""
+It also prints the most that a peer's time and the measured GEMMs allow."""
 import statistics
 
 import limits
@@ -71,7 +71,7 @@ def state_bytes(entry, dtype, ours):
 
 
 def working_memory(result, name, dtype, wanted):
-    """What a step needs beside parameters, gradients, optimizer state and the program itself."""
+    """What a step needs besides parameters, gradients, optimizer state and the program itself."""
     entry = find(result, name, dtype)
     peaks = (
         [
@@ -149,7 +149,7 @@ def routing(result, name, dtype, wanted):
 
 
 def grouped_gemms(result, name, dtype, wanted):
-    """Our grouped GEMM beside a dense one of the same operations, for each of its three roles."""
+    """Our grouped GEMM against a dense one of the same operations, for each of its three roles."""
     rows = (find(result, name, dtype) or {}).get("limits", {}).get("grouped_gemms", [])
     targets = []
     for role in ("forward", "input_gradient", "weight_gradient"):

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Times `megatron preprocess-data` beside Megatron-LM's script with as many workers.
+"""Times `megatron preprocess-data` against Megatron-LM's script with as many workers.
 
 Both read the same JSON lines with GPT-2's vocabulary (tokenizer.json) in turns of one run, and must
 write the same bytes. Speeds are those that both programs print, without their starts. CPU times of

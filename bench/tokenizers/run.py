@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Times `megatron tokenize` beside tiktoken, tokenizers and sentencepiece, in turns of one run.
+"""Times `megatron tokenize` against tiktoken, tokenizers and sentencepiece, in turns of one run.
 
 Every contender encodes the lines of the same text, with a real vocabulary of the packages in
 tests/parity/vocabularies.txt, or with a Unigram model that the sentencepiece package trains here.

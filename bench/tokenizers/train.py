@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Times `megatron tokenizer train` beside the trainers of `tokenizers`, in turns of one run.
+"""Times `megatron tokenizer train` against the trainers of `tokenizers`, in turns of one run.
 
 The text is English (Python's documentation, the licences and documents of the system) and source
 code (Python's library and site-packages). Ours reads and writes files and starts a process; the

@@ -2,12 +2,12 @@
 # Open MPI: `mpirun` starts one `megatron launch` on each host, which starts the ranks of that host.
 #   examples/cluster/mpirun.sh HOSTFILE    # one host in each line
 # A rank that fails is restarted by the launchers. A lost host ends the run: start it again, and it
-# goes on from its last checkpoint.
+# continues from its last checkpoint.
 set -euo pipefail
 RUN=${RUN:-/shared/gpt}
 hostfile=${1:?usage: $0 HOSTFILE}
 
-# Open MPI does not tell its processes which host is the first.
+# Open MPI does not give its processes the name of the first host.
 MASTER_ADDR=$(awk '!/^ *(#|$)/ { print $1; exit }' "$hostfile")
 MASTER_PORT=${MASTER_PORT:-29500}
 # Only launchers and ranks that know this text can connect to the store of the run.

@@ -19,7 +19,7 @@ case ${1:-} in
   elastic)
     hosts=(--nnodes 1:4 --max-restarts 20 --rdzv-id gpt --rdzv-backend c10d
       --rdzv-endpoint "$2:$PORT" --rdzv-conf join_timeout=600,last_call_timeout=30)
-    # The agents share one store by default, and tell its address only to the hosts of the first
+    # The agents share one store by default, and give its address only to the hosts of the first
     # start: one that comes later would wait for it in vain. With 1, rank 0 has a store of its own.
     export TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1
     ;;

@@ -170,7 +170,7 @@ expect_code 143
 grep 'successfully saved' "$log"
 printf 'exit code 143: stopped by SIGTERM after saving\n'
 
-headline "The same command goes on where it stopped"
+headline "The same command continues where it stopped"
 train_until $((iterations + 1))
 expect_code 0
 grep -A 1 'validation loss at' "$log" | tail -n 2 | head -n 1

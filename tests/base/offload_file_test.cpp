@@ -166,7 +166,7 @@ TEST_P(OffloadFileTest, AFullDiskReachesWhoWaits) {
   EXPECT_NE(message.find("ENOSPC"), std::string::npos) << message;
   EXPECT_EQ(failure(fails), message) << "each wait throws";
   Bytes found(bytes.size());
-  EXPECT_EQ(failure(file.read(first, found)), "") << "the others go on";
+  EXPECT_EQ(failure(file.read(first, found)), "") << "the others continue";
   EXPECT_EQ(found, bytes);
 }
 

@@ -105,7 +105,7 @@ TEST(MergeArchitecture, KeepsLearnedPositions) {
       {"rope_scaling_type", "the model has no rotary positions there"});
 }
 
-/// Flags of a plain rotary model that goes on with others.
+/// Flags of a plain rotary model that continues with others.
 TransformerConfig with_rope(RopeScaling type) {
   TransformerConfig flags;
   flags.position_embedding_type = PositionEmbedding::rope;

@@ -75,9 +75,9 @@ TEST_F(Elastic, HostsComeAndGo) {
   ASSERT_TRUE(first->wait_for("[before the start of training step]", 2)) << first->output();
 
   const auto third = start("1:3", kSteps);
-  ASSERT_TRUE(first->wait_for("2 hosts are here instead of 1: the ranks save and stop"))
+  ASSERT_TRUE(first->wait_for("2 hosts are available instead of 1: the ranks save and stop"))
       << first->output();
-  ASSERT_TRUE(third->wait_for("start 3 on 2 hosts: 2 hosts are here instead of 1"))
+  ASSERT_TRUE(third->wait_for("start 3 on 2 hosts: 2 hosts are available instead of 1"))
       << third->output();
   EXPECT_EQ(first->wait(), 0) << first->output();
   EXPECT_EQ(third->wait(), 0) << third->output();
@@ -98,7 +98,7 @@ TEST_F(Elastic, HostsComeWhileRanksStart) {
   }
 }
 
-/// One launcher is told to stop, as when its host is evicted: its ranks save, and the run goes on.
+/// One launcher is stopped, as when its host is evicted: its ranks save, and the run continues.
 TEST_F(Elastic, AHostLeaves) {
   constexpr int kSteps = 400;
   const auto first = start("1:2", kSteps);
@@ -159,7 +159,7 @@ TEST_F(Elastic, AHostIsReplaced) {
   const auto member = start("2:2 --node-rank 1", kSteps);
   ASSERT_TRUE(leader->wait_for("successfully saved checkpoint")) << leader->output();
   ::kill(member->pid(), SIGKILL);
-  ASSERT_TRUE(leader->wait_for("waiting: 1 of 2 hosts is here")) << leader->output();
+  ASSERT_TRUE(leader->wait_for("waiting: 1 of 2 hosts is available")) << leader->output();
   const auto again = start("2:2 --node-rank 1", kSteps);
   EXPECT_EQ(leader->wait(), 0) << leader->output();
   EXPECT_EQ(again->wait(), 0) << again->output();
@@ -190,7 +190,7 @@ TEST_F(Elastic, TheOnlyRankOfAHostIsKilled) {
 TEST_F(Elastic, AHostThatIsStartedTwiceIsNamed) {
   const auto leader = start("3 --node-rank 0", 10);
   const auto one = start("3 --node-rank 1", 10);
-  ASSERT_TRUE(leader->wait_for("waiting: 2 of 3 hosts are here")) << leader->output();
+  ASSERT_TRUE(leader->wait_for("waiting: 2 of 3 hosts are available")) << leader->output();
   const auto other = start("3 --node-rank 1", 10);
   EXPECT_EQ(other->wait(), 2);
   EXPECT_THAT(other->output(),

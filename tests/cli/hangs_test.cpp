@@ -97,7 +97,7 @@ TEST(Hangs, TheTimeoutOfASectionEndsARankAlone) {
       HasSubstr("megatron pretrain: error: the section 'step' of rank 0 is not over after "));
 }
 
-/// SIGUSR2 asks a healthy run what it does, and the run goes on. The launcher passes it on.
+/// SIGUSR2 asks a healthy run what it does, and the run continues. The launcher passes it on.
 TEST(Hangs, AHealthyRunAnswersASignal) {
   const TemporaryFolder folder;
   const std::string reports = folder / "reports";
@@ -105,7 +105,7 @@ TEST(Hangs, AHealthyRunAnswersASignal) {
       training_on("2", {"--hang-report-dir", reports, "--tensor-model-parallel-size", "2"}));
   ASSERT_TRUE(launch.wait_for(" iteration ", 3)) << launch.output();
   ::kill(launch.pid(), SIGUSR2);
-  ASSERT_TRUE(launch.wait_for("wrote what it does to " + reports, 2)) << launch.output();
+  ASSERT_TRUE(launch.wait_for("wrote its calls and stacks to " + reports, 2)) << launch.output();
   const std::string before = launch.output();
   ASSERT_TRUE(RunningLaunch::becomes_true([&] {
     return launch.output().find(" iteration ", before.size()) != std::string::npos;
@@ -124,7 +124,7 @@ TEST(Hangs, AReportDoesNotEndRestarts) {
       joined({"--max-restarts", "1"}, training_on("2", {"--hang-report-dir", folder / "reports"})));
   ASSERT_TRUE(launch.wait_for(" iteration ", 3)) << launch.output();
   ::kill(launch.pid(), SIGUSR2);
-  ASSERT_TRUE(launch.wait_for("wrote what it does to ", 2)) << launch.output();
+  ASSERT_TRUE(launch.wait_for("wrote its calls and stacks to ", 2)) << launch.output();
   ::kill(launch.ranks().at(1), SIGKILL);
   EXPECT_TRUE(launch.wait_for("megatron launch: restart 1 of 1")) << launch.output();
   ::kill(launch.pid(), SIGTERM);

@@ -1,4 +1,4 @@
-// --inprocess-restart: the processes of ranks that have not failed go on as ranks of the next
+// --inprocess-restart: the processes of ranks that have not failed continue as ranks of the next
 // start, with the model that they have.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -41,7 +41,7 @@ std::multiset<std::string> cpus_of(const std::vector<pid_t>& processes) {
 
 class KeptProcesses : public testing::TestWithParam<Layout> {};
 
-/// Kills the last rank twice in the middle of a run that would go on for long. The others are kept.
+/// Kills the last rank twice in the middle of a long run. The others are kept.
 TEST_P(KeptProcesses, GiveTheLossesOfARunWithoutFailures) {
   const auto [ranks, layout] = GetParam();
   const std::string flags = std::string(layout) + " --train-iters 20000",

@@ -1,6 +1,6 @@
 // Runs on two "hosts" of two ranks, which are two launchers on this machine with working folders
 // of their own, so that the relative --non-persistent-local-ckpt-dir is another one on each. Ranks
-// and hosts are lost; the run goes on at the last finished step, with the losses of a run without
+// and hosts are lost; the run continues at the last finished step, with the losses of a run without
 // faults.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -66,7 +66,7 @@ class LocalCheckpoints : public testing::Test {
     EXPECT_EQ(whole.wait(), 0) << whole.output();
     return losses_in(whole.output());
   }
-  /// Expects that what the log shows after the last start goes on after the last saved step, and
+  /// Expects that what the log shows after the last start continues after the last saved step, and
   /// that its losses are `expected`.
   static void expect_goes_on(const std::string& log, const Losses& expected) {
     const std::size_t start = log.rfind("Loading from a non-persistent checkpoint");

@@ -39,7 +39,7 @@ class OffloadFaults : public testing::Test {
     return launch;
   }
 
-  /// Expects that nothing is left of the run but a checkpoint from which another one goes on.
+  /// Expects that nothing is left of the run but a checkpoint from which another one continues.
   void expect_goes_on(const std::vector<pid_t>& ranks) const {
     EXPECT_TRUE(are_gone(ranks));
     EXPECT_TRUE(fs::is_empty(scratch_.path()));

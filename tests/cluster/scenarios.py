@@ -45,7 +45,7 @@ def lose_and_regain(cluster, add, is_elastic=True, loses_rank_0=False):
     if is_elastic:
         cluster.wait_for("using world size: 2", smaller + 1)
     else:
-        cluster.wait_for("waiting: 1 of 2 hosts is here")
+        cluster.wait_for("waiting: 1 of 2 hosts is available")
     whole = cluster.count("using world size: 4")
     added = add()
     cluster.wait_for("using world size: 4", whole + 1)
@@ -186,7 +186,7 @@ def jobset(cluster, recipe):
     start(1)
     third = lose_and_regain(cluster, lambda: start(1))
     cluster.wait_for_training(4)
-    third.send(signal.SIGTERM)  # an eviction: the run goes on without the pod
+    third.send(signal.SIGTERM)  # an eviction: the run continues without the pod
     expect_codes([third], [143])
     cluster.wait_for_training(2)
     fourth = start(1)

@@ -81,7 +81,7 @@ class ElasticAgents : public Agents {
 
 TEST_F(Agents, MeetRunAndEnd) {
   EXPECT_EQ(leader_->decision().kind, Kind::wait);
-  EXPECT_THAT(leader_->waiting_text(), HasSubstr("1 of 2 hosts is here"));
+  EXPECT_THAT(leader_->waiting_text(), HasSubstr("1 of 2 hosts is available"));
   const AgentPointer member = join(options_of(1));
   ASSERT_TRUE(serve_until({leader_.get(), member.get()}, [&] { return is_running(*member, 1); }));
   EXPECT_EQ(member->decision().num_hosts, 2);
@@ -105,7 +105,7 @@ TEST_F(Agents, TellTheEndBeforeTheLeaderLeaves) {
   });
   leader_->report_end(1, {1, "rank 0 on a ended with exit code 1", true});
   ASSERT_TRUE(serve_until({leader_.get()}, [&] { return leader_->decision().kind == Kind::end; }));
-  leader_->tell_the_end(kLimit);
+  leader_->drain_followers(kLimit);
   leader_.reset();
   other.join();
 }
@@ -152,7 +152,7 @@ TEST_F(Agents, LoseOneThatEnds) {
   ASSERT_TRUE(serve_until({leader_.get()}, [&] { return leader_->decision().is_restart; }));
   EXPECT_THAT(leader_->decision().reason, HasSubstr("its launcher has ended"));
   EXPECT_THAT(said_, HasSubstr("is lost: its launcher has ended")) << "at once";
-  EXPECT_THAT(leader_->waiting_text(), HasSubstr("1 of 2 hosts is here"));
+  EXPECT_THAT(leader_->waiting_text(), HasSubstr("1 of 2 hosts is available"));
   member = join(options_of(1));
   EXPECT_TRUE(serve_until({leader_.get(), member.get()}, [&] { return is_running(*member, 2); }))
       << "another takes its place";
@@ -200,7 +200,7 @@ TEST_F(Agents, RefuseALauncherOfAnotherRun) {
   const std::string reason =
       "it belongs to the run '77', that of the first host to a run without --rdzv-id";
   EXPECT_THAT(refusal, HasSubstr("the first host refuses this launcher: " + reason));
-  EXPECT_THAT(leader_->waiting_text(), HasSubstr("1 of 2 hosts is here"));
+  EXPECT_THAT(leader_->waiting_text(), HasSubstr("1 of 2 hosts is available"));
   EXPECT_THAT(leader_->waiting_text(), HasSubstr(" was refused: " + reason));
 }
 

@@ -18,18 +18,19 @@ RankEnd killed(std::int64_t rank, int signal) { return {rank, W_EXITCODE(0, sign
 
 TEST(FirstFailure, AConsequenceThatEndsFirstIsNotTheFailure) {
   FirstFailure failure;
-  EXPECT_TRUE(failure.take({exited(0, 1, "rank 3: disk full"), exited(1, 1, "rank 3: disk full")}));
+  EXPECT_TRUE(
+      failure.record({exited(0, 1, "rank 3: disk full"), exited(1, 1, "rank 3: disk full")}));
   EXPECT_EQ(failure.end().rank, 0);
   EXPECT_EQ(failure.kind(), Kind::consequence);
-  EXPECT_TRUE(failure.take({exited(2, 1, "rank 3: disk full"), exited(3, 1)}));
+  EXPECT_TRUE(failure.record({exited(2, 1, "rank 3: disk full"), exited(3, 1)}));
   EXPECT_EQ(failure.end().rank, 3);
   EXPECT_EQ(failure.kind(), Kind::own);
-  EXPECT_FALSE(failure.take({killed(2, SIGKILL)})) << "a later failure";
+  EXPECT_FALSE(failure.record({killed(2, SIGKILL)})) << "a later failure";
 }
 
 TEST(FirstFailure, OfEndsSeenTogetherTheKilledRankHasFailed) {
   FirstFailure failure;
-  EXPECT_TRUE(failure.take({exited(0, 1), exited(1, 3), killed(2, SIGSEGV), exited(3, 0)}));
+  EXPECT_TRUE(failure.record({exited(0, 1), exited(1, 3), killed(2, SIGSEGV), exited(3, 0)}));
   EXPECT_EQ(failure.end().rank, 2);
   EXPECT_EQ(exit_code_of(failure.end().status), 139);
   EXPECT_EQ(describe_end(failure.end().status), "was killed by signal 11 (SIGSEGV)");
@@ -37,10 +38,10 @@ TEST(FirstFailure, OfEndsSeenTogetherTheKilledRankHasFailed) {
 
 TEST(FirstFailure, ACrashAfterOthersHaveStoppedIsTheFailure) {
   FirstFailure failure;
-  failure.note_signal(SIGTERM);
-  EXPECT_TRUE(failure.take({exited(1, 143), exited(2, 143)}));
-  EXPECT_EQ(failure.kind(), Kind::stopped_as_asked);
-  EXPECT_TRUE(failure.take({killed(0, SIGKILL)}));
+  failure.record_signal(SIGTERM);
+  EXPECT_TRUE(failure.record({exited(1, 143), exited(2, 143)}));
+  EXPECT_EQ(failure.kind(), Kind::stopped_on_request);
+  EXPECT_TRUE(failure.record({killed(0, SIGKILL)}));
   EXPECT_EQ(failure.kind(), Kind::own);
   EXPECT_EQ(failure.end().rank, 0);
 }
@@ -51,28 +52,28 @@ TEST(FirstFailure, OnlyCodesOfSignalsThatStopARunAreStops) {
     EXPECT_FALSE(is_code_of_stop(code)) << code;
   }
   FirstFailure failure;
-  EXPECT_TRUE(failure.take({exited(0, 255)}));
+  EXPECT_TRUE(failure.record({exited(0, 255)}));
   EXPECT_EQ(failure.kind(), Kind::own);
 }
 
 TEST(FirstFailure, ASignalThatAllRanksWereSentExplainsTheirEnds) {
   FirstFailure asked, other;
-  asked.note_signal(SIGUSR1);
-  EXPECT_TRUE(asked.take({killed(0, SIGUSR1)}));
-  EXPECT_EQ(asked.kind(), Kind::stopped_as_asked);
-  EXPECT_TRUE(other.take({killed(0, SIGUSR1)}));
+  asked.record_signal(SIGUSR1);
+  EXPECT_TRUE(asked.record({killed(0, SIGUSR1)}));
+  EXPECT_EQ(asked.kind(), Kind::stopped_on_request);
+  EXPECT_TRUE(other.record({killed(0, SIGUSR1)}));
   EXPECT_EQ(other.kind(), Kind::own);
 }
 
 TEST(FirstFailure, EndsThatTheLauncherCausesExplainNothing) {
   FirstFailure failure;
-  failure.take({exited(0, 1, "rank 3: disk full")});
-  failure.note_termination();
-  EXPECT_FALSE(failure.take({killed(3, SIGKILL)}));
+  failure.record({exited(0, 1, "rank 3: disk full")});
+  failure.record_termination();
+  EXPECT_FALSE(failure.record({killed(3, SIGKILL)}));
   EXPECT_EQ(failure.end().rank, 0);
   FirstFailure none;
-  none.note_termination();
-  EXPECT_TRUE(none.take({killed(3, SIGKILL)})) << "else nobody would have failed";
+  none.record_termination();
+  EXPECT_TRUE(none.record({killed(3, SIGKILL)})) << "else nobody would have failed";
 }
 
 }  // namespace

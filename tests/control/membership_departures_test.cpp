@@ -1,4 +1,4 @@
-// Hosts that leave a run or stop while others go on, decided without a process or a clock.
+// Hosts that leave a run or stop while others continue, decided without a process or a clock.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

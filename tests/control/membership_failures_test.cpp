@@ -24,8 +24,10 @@ TEST(MembershipFailures, DoesNotRepeatWhatARestartCannotMend) {
   for (const HostResult& result :
        {HostResult{2, "a mistake"}, HostResult{143, "stopped"}, HostResult{130, "interrupted"},
         HostResult{17, "a result is wrong again"},
-        HostResult{
-            .code = 140, .description = "stopped", .was_signalled = true, .stopped_as_asked = true},
+        HostResult{.code = 140,
+        .description = "stopped",
+        .was_signalled = true,
+        .stopped_on_request = true},
         HostResult{.code = 137, .description = "killed", .was_signalled = true}}) {
     Leader leader({.max_restarts = 5});
     leader.join("a");

@@ -52,11 +52,11 @@ class Leader {
 inline const HostResult kKilled{137, "rank 1 was killed by signal 9 (SIGKILL)"};
 inline const HostResult kOther{1, "rank 0 ended with exit code 1", /*is_consequence=*/true};
 inline const HostResult kAsked{
-    .code = 143, .description = "rank 0 ended with exit code 143", .stopped_as_asked = true};
+    .code = 143, .description = "rank 0 ended with exit code 143", .stopped_on_request = true};
 inline const HostResult kSignalled{.code = 143,
                                    .description = "rank 0 ended with exit code 143",
                                    .was_signalled = true,
-                                   .stopped_as_asked = true};
+                                   .stopped_on_request = true};
 
 inline MembershipOptions elastic(std::int64_t least, std::int64_t most) {
   return {.min_hosts = least, .max_hosts = most, .max_restarts = 5, .can_grow = true};

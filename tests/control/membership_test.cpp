@@ -29,7 +29,7 @@ TEST(Membership, OrdersHostsByTheirNumbers) {
   leader.join("c", 2);
   leader.join("a", 0);
   EXPECT_EQ(leader.decide(seconds(60)).kind, Kind::wait);
-  EXPECT_EQ(leader.waiting(), "2 of 3 hosts are here (host-a, host-c)");
+  EXPECT_EQ(leader.waiting(), "2 of 3 hosts are available (host-a, host-c)");
   leader.join("b", 1);
   EXPECT_THAT(leader.decide().members, ElementsAre("a", "b", "c"));
 }
@@ -50,7 +50,7 @@ TEST(Membership, GivesUpWithoutEnoughHosts) {
   EXPECT_EQ(leader.decide(seconds(99)).kind, Kind::wait);
   EXPECT_EQ(leader.decide(seconds(1)).kind, Kind::end);
   EXPECT_EQ(leader.decide().code, 2);
-  EXPECT_THAT(leader.decide().reason, HasSubstr("1 of 2 hosts is here (host-a) after 100 s"));
+  EXPECT_THAT(leader.decide().reason, HasSubstr("1 of 2 hosts is available (host-a) after 100 s"));
 }
 
 TEST(Membership, WaitsForFurtherHostsOnlyAtFirst) {
@@ -95,7 +95,7 @@ TEST(Membership, TakesInHostsThatComeLater) {
   leader.join("c");
   EXPECT_EQ(leader.decide(seconds(29)).kind, Kind::run) << "the round has just begun";
   EXPECT_EQ(leader.decide(seconds(1)).kind, Kind::stop);
-  EXPECT_EQ(leader.decide().reason, "3 hosts are here instead of 2");
+  EXPECT_EQ(leader.decide().reason, "3 hosts are available instead of 2");
   leader.end_all(kAsked);
   EXPECT_EQ(leader.decide().kind, Kind::run);
   EXPECT_EQ(leader.decide().round, 2);
@@ -171,8 +171,9 @@ TEST(Membership, WaitsForHostsWhenTheRunDoesNotFitSoFew) {
   Leader leader(options);
   for (const char* id : {"a", "b", "c"}) leader.join(id);
   EXPECT_EQ(leader.decide(seconds(20)).kind, Kind::wait);
-  EXPECT_EQ(leader.waiting(),
-            "3 of 2 to 4 hosts are here (host-a, host-b, host-c), and the run does not fit so few");
+  EXPECT_EQ(
+      leader.waiting(),
+      "3 of 2 to 4 hosts are available (host-a, host-b, host-c), and the run does not fit so few");
   leader.join("d");
   EXPECT_EQ(leader.decide().members.size(), 4U);
   leader.lose("d");

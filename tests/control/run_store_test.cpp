@@ -1,4 +1,4 @@
-// The run's store: its calls, their deadlines, last wills and the job token.
+// The run's store: its calls, their deadlines, disconnect texts and the job token.
 #include "megatron/control/run_store.h"
 
 #include <gmock/gmock.h>
@@ -119,23 +119,23 @@ TEST(RunStore, CountsFromZeroWhereNoNumberIs) {
   EXPECT_EQ(store.add("n", 1), INT64_MAX);
 }
 
-TEST(RunStore, ExecutesTheLastWillOfALostConnection) {
+TEST(RunStore, WritesTheDisconnectTextOfALostConnection) {
   ListeningSocket socket = local_socket();
   const StoreAddress address{"127.0.0.1", socket.port()};
   RunStore store = RunStore::host(std::move(socket), milliseconds(5'000)).with_prefix("run");
   {
     RunStore lost = RunStore(connect_to_store(address, {})).with_prefix("run");
-    lost.set_last_will("lost", "earlier ");
-    lost.set_last_will("lost", "5 ");
+    lost.set_on_disconnect("lost", "earlier ");
+    lost.set_on_disconnect("lost", "5 ");
     RunStore polite = RunStore(connect_to_store(address, {})).with_prefix("run");
-    polite.set_last_will("lost", "6 ");
-    polite.withdraw_last_will();
+    polite.set_on_disconnect("lost", "6 ");
+    polite.clear_on_disconnect();
     EXPECT_EQ(store.find("lost"), std::nullopt);
   }
   EXPECT_TRUE(store.poll("lost", milliseconds(5'000)));
   {
     RunStore other = RunStore(connect_to_store(address, {})).with_prefix("run");
-    other.set_last_will("lost", "7 ");
+    other.set_on_disconnect("lost", "7 ");
   }
   for (int i = 0; i < 500 && store.find("lost") != "5 7 "; ++i)
     std::this_thread::sleep_for(milliseconds(10));
@@ -178,7 +178,7 @@ TEST(RunStore, GivesNothingAwayWithoutTheToken) {
   EXPECT_EQ(store.find("key"), "value");
 }
 
-/// A stranger has one guess and little memory.
+/// A client without the token has one attempt and a small buffer.
 TEST(RunStore, DropsStrangers) {
   ListeningSocket socket = local_socket();
   const StoreAddress address{"127.0.0.1", socket.port()};

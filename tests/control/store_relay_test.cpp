@@ -175,20 +175,20 @@ TEST_F(Relay, ManyClientsCountTogether) {
   EXPECT_EQ(direct().add("sum", 0), 1600);
 }
 
-TEST_F(Relay, ExecutesLastWills) {
+TEST_F(Relay, WritesDisconnectTexts) {
   auto relay = std::make_unique<RunningRelay>(store_);
   RunStore watcher = direct();
   {
     RunStore dies = through(*relay), leaves = through(*relay);
-    dies.set_last_will("lost", "1 ");
-    leaves.set_last_will("lost", "2 ");
-    leaves.withdraw_last_will();
+    dies.set_on_disconnect("lost", "1 ");
+    leaves.set_on_disconnect("lost", "2 ");
+    leaves.clear_on_disconnect();
   }
   EXPECT_TRUE(watcher.poll("lost", milliseconds(10'000)));
   EXPECT_EQ(watcher.find("lost"), "1 ");
   RunStore stays = through(*relay), stays_too = through(*relay);
-  stays.set_last_will("lost", "3 ");
-  stays_too.set_last_will("lost", "4 ");
+  stays.set_on_disconnect("lost", "3 ");
+  stays_too.set_on_disconnect("lost", "4 ");
   stays.add("both are set", 1);
   relay.reset();  // the whole host
   for (int i = 0; i < 1000 && watcher.find("lost")->size() < 6; ++i)

@@ -174,7 +174,7 @@ TEST_F(IndexCacheTest, TakesAnIndexWithoutStampIfItIsNewer) {
   load();
   EXPECT_EQ(builds_, 2);
   ASSERT_EQ(warnings_.size(), 1u);
-  EXPECT_THAT(warnings_[0], HasSubstr("no stamp tells its contents"));
+  EXPECT_THAT(warnings_[0], HasSubstr("its contents have no stamp"));
   load();
   EXPECT_EQ(builds_, 2) << "the newer source makes nobody build again";
 }

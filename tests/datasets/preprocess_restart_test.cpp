@@ -67,7 +67,7 @@ TEST_F(PreprocessTest, GoesOnAfterAKill) {
       options_.log = &log;
       const PreprocessSummary summary = run();
       options_.log = nullptr;
-      EXPECT_THAT(log.str(), HasSubstr("note: goes on after the "));
+      EXPECT_THAT(log.str(), HasSubstr("note: continues after the "));
       EXPECT_TRUE(test::read_text_file(folder_ / "out_text_document.bin") == bin);
       EXPECT_TRUE(test::read_text_file(folder_ / "out_text_document.idx") == idx);
       EXPECT_EQ(summary.text_bytes, whole.text_bytes);

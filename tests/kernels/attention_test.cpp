@@ -73,7 +73,7 @@ struct Problem {
     arguments.window = {-1, -1};
     arguments.scale = 0.4;
     c.set(arguments);
-    // A sequence that goes on behind the call, unless a case says otherwise.
+    // A sequence that continues behind the call, unless a case says otherwise.
     arguments.total_q = arguments.q_start + c.sq + 3;
     arguments.total_k = arguments.k_start + c.sk + 5;
     for (std::int64_t h = 0; h < c.n; ++h)

@@ -38,7 +38,7 @@ NO_FUNCTION = r"(?!(?:alignas|decltype|explicit|noexcept|requires)\b|__)"
 FUNCTION = re.compile(r"(?:^| )" + NO_FUNCTION + NAME + r" \(\)")
 VARIABLE = re.compile(NAME + r"(?: \[\])* (?:[=;:,]|\{\})(?!:)")
 NEXT_VARIABLE = re.compile(r", (?:[*&] )*(\w+)(?: \[\])* (?:[=;,]|\{\})")
-# After a closing brace they go on with its declaration: `a{1}, b{2};`, `C() : d_{3} {}`.
+# After a closing brace they continue with its declaration: `a{1}, b{2};`, `C() : d_{3} {}`.
 CONTINUATIONS = set(";,{(.|+-*/")
 
 

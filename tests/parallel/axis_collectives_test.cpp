@@ -90,7 +90,7 @@ TEST(AxisCollectives, ADimensionThatDoesNotDivideIsRefused) {
                        [](Communicators& world) {
                          reduce_scatter(axis_of(world, "tp"), at::zeros({3, 2}), "input gradient");
                        }),
-      HasSubstr("'input gradient': the first dimension does not divide by tp (2)"));
+      HasSubstr("'input gradient': shape [3, 2] does not divide by tp=2"));
 }
 
 TEST(CommCounters, CountCallsBytesAndWaitingByAxisOperationAndName) {

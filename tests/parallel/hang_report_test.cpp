@@ -101,16 +101,16 @@ TEST(WaitTable, CountOnlyWhenTheCallerStandsStill) {
 /// All ranks of a host see the request of another; their answers would be equal.
 TEST(HostStatus, OneRankOfAHostAnswersARequestForStates) {
   HostStatus host_status(SharedMemory::for_threads(HostStatus::bytes(2)), 2);
-  EXPECT_EQ(host_status.states_told(), 0);
+  EXPECT_EQ(host_status.answered_request(), 0);
   EXPECT_TRUE(host_status.claim_states_request(1));
   EXPECT_FALSE(host_status.claim_states_request(1)) << "another rank answers";
-  host_status.note_states_told(1);
-  EXPECT_EQ(host_status.states_told(), 1);
+  host_status.set_answered_request(1);
+  EXPECT_EQ(host_status.answered_request(), 1);
   EXPECT_TRUE(host_status.claim_states_request(3)) << "a later request";
   EXPECT_FALSE(host_status.claim_states_request(2)) << "its answer serves the earlier one too";
-  host_status.note_states_told(3);
-  host_status.note_states_told(2);
-  EXPECT_EQ(host_status.states_told(), 3);
+  host_status.set_answered_request(3);
+  host_status.set_answered_request(2);
+  EXPECT_EQ(host_status.answered_request(), 3);
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Warnings about waits, stacks and dumps of hung ranks, and waits that go on while others make
+// Warnings about waits, stacks and dumps of hung ranks, and waits that continue while others make
 // progress.
 #include "megatron/parallel/failure/hang_watch.h"
 
@@ -201,7 +201,7 @@ TEST_F(HangWatchTest, ADeadlineWaitsForARankThatSavesAndMakesProgress) {
   HangWatch watch(status_, quiet);
   watch.set_deadline({"the section 'step'", milliseconds(1'200), "--limit"});
   for (int i = 0; i < 25; ++i) {
-    status_->note_progress(1);
+    status_->record_progress(1);
     std::this_thread::sleep_for(milliseconds(100));
   }
   EXPECT_EQ(status_->failure(), "");

@@ -1,6 +1,6 @@
 """Compares models whose rotary frequencies change for continued training with transformers.
 
-A Llama of 256 positions goes on at 1024 with every kind of scaling, on one rank and with context
+A Llama of 256 positions continues at 1024 with every kind of scaling, on one rank and with context
 parallelism. The peer is transformers with the same weights and the new rope_parameters."""
 import sys
 import tempfile

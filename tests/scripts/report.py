@@ -10,7 +10,7 @@ BEGIN = """# Published launch scripts
 Written by `make test-scripts UPDATE=1`; do not edit. {count} launch scripts and recipes of
 Megatron-LM and Pai-Megatron-Patch, each made small by
 [one rule](../tests/scripts/README.md#the-rule): **{trains} train**, {refused} are refused before
-they start. The flags of each stand in [tests/scripts](../tests/scripts) with repository, path and
+they start. The flags of each are in [tests/scripts](../tests/scripts) with repository, path and
 commit.
 
 ## What the refused scripts wait for

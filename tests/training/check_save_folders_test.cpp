@@ -324,7 +324,7 @@ TEST_F(StartFoldersTest, ARunThatIsOverSaysSo) {
   EXPECT_THAT(run({"--load", folder("a"), "--train-iters", "4"}).log,
               HasSubstr("WARNING: the loaded checkpoint is of iteration 4, at the end of training "
                         "at iteration 4 (--train-iters 4): there is nothing "
-                        "to train. To go on, give a larger --train-iters"));
+                        "to train. Give a larger --train-iters"));
   EXPECT_THAT(run({"--load", folder("a"), "--train-iters", "3"}).log,
               HasSubstr("is of iteration 4, after the end of training"));
   EXPECT_THAT(run({"--load", folder("a"), "--train-iters", "5"}).log,

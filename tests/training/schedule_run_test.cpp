@@ -324,7 +324,7 @@ small_run::Outcome set_up_on(const Words& data, const Words& more) {
 
 /// The second phase reads what a run of its own reads that has its length and data: from the first
 /// sample, in the order that its own number of samples gives. A run that stops within the phase
-/// goes on in the middle of it.
+/// continues in the middle of it.
 TEST_F(ScheduleRunTest, EachPhaseReadsItsOwnDataSet) {
   const Words rope{"--position-embedding-type", "rope"};
   const Words first = joined({"--data-path", corpus("a", 40), "--split", "1,0,0"}, rope);

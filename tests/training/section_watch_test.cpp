@@ -47,7 +47,7 @@ class WatchedRun {
       const SectionWatch::Scope section = watch_->enter(RunSection::checkpointing);
       pass(seconds);
     }
-    watch_->note_saved();
+    watch_->record_save();
   }
   void calculate(bool is_at_end) { watch_->calculate({Axis{"world"}}, is_at_end); }
   const std::string& what() const { return deadline_.what; }
@@ -86,7 +86,7 @@ TEST(SectionWatch, LimitsEachSection) {
       EXPECT_EQ(run.what(), "the section 'checkpointing'");
       EXPECT_EQ(run.limit_s(), 420);
     }
-    EXPECT_EQ(run.limit_s(), 180) << "the interrupted step goes on";
+    EXPECT_EQ(run.limit_s(), 180) << "the interrupted step continues";
   }
   EXPECT_EQ(run.what(), "what lies between the sections");
   EXPECT_EQ(run.limit_s(), 300);
@@ -143,7 +143,7 @@ TEST(SectionWatch, CalculatesWhatItHasSeenEnoughOf) {
   run.calculate(false);
   EXPECT_THAT(run.limits(), ElementsAre(kNone, kNone, 20, kNone)) << "15 steps are too few";
   run.run_step(1);
-  run.watch().note_loaded();
+  run.watch().record_load();
   run.calculate(false);
   EXPECT_THAT(run.limits(), ElementsAre(40, 15, 20, kNone));
   run.pass(1.5);  // out of every section
@@ -258,7 +258,7 @@ TEST(SectionWatch, SaysWhatIsWrongWithTheFile) {
         "{"}) {
     std::ofstream(folder.path() / "ft_state.json") << text;
     WatchedRun run(calculating(), folder.path());
-    EXPECT_THAT(run.watch().file_trouble(), HasSubstr("ft_state.json")) << text;
+    EXPECT_THAT(run.watch().file_problem(), HasSubstr("ft_state.json")) << text;
     EXPECT_THAT(run.limits(), ElementsAre(kNone, kNone, kNone, kNone));
   }
 }

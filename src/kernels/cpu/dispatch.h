@@ -7,7 +7,7 @@
 //   }
 //   MEGATRON_DISPATCH(NormKernels, norm_kernels)
 //
-// Code that a variant shares with others is compiled with several sets of flags. It must stand in
+// Code that a variant shares with others is compiled with several sets of flags. It must be in
 // the namespace MEGATRON_KERNEL_ISA, or be marked MEGATRON_KERNEL_INLINE (kernels/cpu/inline.h). If
 // it did neither, the linker could keep the AVX-512 copy for every CPU.
 #pragma once

@@ -104,7 +104,7 @@ void set_cpu_affinity(const CpuPartition& partition) {
 int bind_to_cpus(const CpuPartition& partition, bool pins) {
   // Count the CPUs before pinning reduces them to this rank's partition.
   const int threads = intra_op_threads(partition);
-  // LibTorch's pool and OpenMP's, each beside this thread.
+  // LibTorch's pool and OpenMP's, each of which includes this thread.
   check_threads_start(std::int64_t{2} * (threads - 1));
   if (pins) set_cpu_affinity(partition);
   return threads;

@@ -1,6 +1,6 @@
 // What a CPU offers beyond C++: a hint for spin-waits, stores that bypass the caches, and wider
-// vectors than the compiler may assume. This is the only header of the rooms that tells x86-64 and
-// ARM apart; elsewhere the plain C++ is used.
+// vectors than the compiler may assume. This is the only header of the rooms that distinguishes
+// x86-64 and ARM; elsewhere the plain C++ is used.
 #pragma once
 
 #include <atomic>

@@ -23,15 +23,15 @@ Extent ExtentAllocator::allocate(std::uint64_t bytes) {
 
 void ExtentAllocator::free(const Extent& extent) {
   if (extent.bytes == 0) return;
-  MEGATRON_CHECK(extent.offset + extent.bytes <= end_ && extent.bytes <= in_use_,
-                 "an extent of another file");
+  MEGATRON_CHECK(extent.offset + extent.bytes <= end_ && extent.bytes <= in_use_, "an extent of ",
+                 extent.bytes, " bytes at ", extent.offset, " is outside the file of ", end_);
   in_use_ -= extent.bytes;
   std::uint64_t begin = extent.offset, end = extent.offset + extent.bytes;
   auto after = free_.lower_bound(begin);
-  MEGATRON_CHECK(after == free_.end() || after->first >= end, "an extent is freed twice");
+  MEGATRON_CHECK(after == free_.end() || after->first >= end, "extent ", begin, " is freed twice");
   if (after != free_.begin()) {
     const auto before = std::prev(after);
-    MEGATRON_CHECK(before->first + before->second <= begin, "an extent is freed twice");
+    MEGATRON_CHECK(before->first + before->second <= begin, "extent ", begin, " is freed twice");
     if (before->first + before->second == begin) {
       begin = before->first;
       erase(before);

@@ -48,7 +48,7 @@ std::string read_file(const fs::path& path);
 void write_file_atomically(const fs::path& path, std::string_view content,
                            FileSystem& files = default_file_system());
 
-/// Writes and fsyncs a file in place. Use it only in folders that nobody reads yet.
+/// Writes and fsyncs a file in place. Use it only in folders that are not read yet.
 void write_file(const fs::path& path, std::string_view content,
                 FileSystem& files = default_file_system());
 

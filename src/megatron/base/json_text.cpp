@@ -47,7 +47,7 @@ JsonText JsonText::object() { return JsonText(Kind::object); }
 /// Makes this value `kind` if it is null. Any other kind is a mistake of the caller.
 void JsonText::require(Kind kind) {
   if (kind_ == Kind::null) kind_ = kind;
-  MEGATRON_CHECK(kind_ == kind, "a JSON value of another kind");
+  MEGATRON_CHECK(kind_ == kind, "a JSON value of kind ", int(kind_), " is used as ", int(kind));
 }
 
 JsonText& JsonText::operator[](std::string_view key) {
@@ -64,7 +64,7 @@ void JsonText::erase(std::string_view key) {
 }
 
 void JsonText::update(const JsonText& object) {
-  MEGATRON_CHECK(object.kind_ == Kind::object, "update() needs a JSON object");
+  MEGATRON_CHECK(object.kind_ == Kind::object, "update() with kind ", int(object.kind_));
   for (const Member& member : object.members_) (*this)[member.key] = member.value;
 }
 

@@ -100,7 +100,7 @@ struct OffloadTransfer::State {
       const std::lock_guard lock(mutex);
       dropped = std::move(owner);
     }
-    dropped.reset();  // before waiters go on, who may count on the memory
+    dropped.reset();  // before waiters continue, who may count on the memory
     const std::lock_guard lock(mutex);
     phase = Phase::done;
     error = std::move(cause);
@@ -331,7 +331,7 @@ void OffloadFile::write_piece(const std::byte* data, std::size_t size, std::uint
     const ssize_t written = calls_.write(is_direct() ? direct_ : descriptor_, data, size, offset);
     if (written < 0 && errno == EINTR) continue;
     if (written < 0) throw_file_error("write to the offload folder", options_.folder, errno);
-    // A full disk may cut a write anywhere, and a direct one must go on at an aligned offset.
+    // A full disk may cut a write anywhere, and a direct one must continue at an aligned offset.
     std::size_t moved = static_cast<std::size_t>(written);
     if (is_direct()) moved -= moved % kAlignment;
     if (moved == 0) throw_file_error("write to the offload folder", options_.folder, ENOSPC);

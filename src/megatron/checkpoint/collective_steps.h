@@ -33,7 +33,7 @@ class CollectiveSteps {
  private:
   enum class RankPrefix { always, internal_errors_only };
   std::vector<std::string> run(const std::function<std::string()>& step, RankPrefix prefix) const;
-  /// Returns the result in the message of a rank, or throws the failure that it tells of.
+  /// Returns the result in the message of a rank, or throws the failure that it reports.
   static std::string result_of(const std::string& rank, const std::string& message,
                                RankPrefix prefix);
 

@@ -75,7 +75,8 @@ void HfReader::link() {
 void HfReader::link_weight(WeightInfo& info, std::vector<std::string>& missing) {
   const WeightMapping& link = links_.at(info.name);
   const std::vector<Shape> shapes = hf_shapes(link.transform, model_, info.shape);
-  MEGATRON_CHECK(shapes.size() == link.theirs.size(), info.name, " has another number of experts");
+  MEGATRON_CHECK(shapes.size() == link.theirs.size(), info.name, " is made of ", shapes.size(),
+                 " tensors, the mapping names ", link.theirs.size());
   std::optional<at::ScalarType> type;
   for (std::size_t i = 0; i < link.theirs.size(); ++i) {
     used_.insert(link.theirs[i]);

@@ -13,7 +13,7 @@ struct TransformerConfig;
 /// What flags may replace of a checkpoint's architecture.
 struct MergeOptions {
   /// Given flags may replace the frequencies of the rotary positions: base, scaling and YaRN's
-  /// settings. No weight depends on them, so training can go on with others.
+  /// settings. No weight depends on them, so training can continue with others.
   bool replaces_rotary_frequencies = false;
 };
 

@@ -66,7 +66,7 @@ std::vector<TensorSlice> piece_slices(const ParameterPiece& piece,
 at::Tensor view_slice(const at::Tensor& flat, const ParameterPiece& piece,
                       const TensorSlice& slice) {
   MEGATRON_CHECK(flat.is_contiguous() && flat.numel() == piece.count, piece.parameter->name(),
-                 ": the tensor does not have the elements of the piece");
+                 ": a tensor of shape ", flat.sizes(), " for a piece of ", piece.count);
   const Shape local = piece.parameter->local_shape();
   Shape strides(local.size());
   std::int64_t stride = 1, first = 0;

@@ -208,15 +208,15 @@ SafetensorsWriter::SafetensorsWriter(const fs::path& path, std::vector<TensorHea
 }
 
 void SafetensorsWriter::write(std::span<const std::byte> bytes) {
-  MEGATRON_CHECK(next_ < headers_.size(), "more tensors are written than there are headers");
+  MEGATRON_CHECK(next_ < headers_.size(), "tensor ", next_, " of ", headers_.size(), " headers");
   MEGATRON_CHECK(bytes.size() == headers_[next_].num_bytes(), "tensor ", headers_[next_].name,
-                 " has ", bytes.size(), " bytes");
+                 " has ", bytes.size(), " bytes, its header says ", headers_[next_].num_bytes());
   writer_.write(bytes.data(), bytes.size());
   ++next_;
 }
 
 void SafetensorsWriter::close() {
-  MEGATRON_CHECK(next_ == headers_.size(), "a tensor was not written");
+  MEGATRON_CHECK(next_ == headers_.size(), next_, " of ", headers_.size(), " tensors were written");
   writer_.close(/*sync=*/true);
 }
 

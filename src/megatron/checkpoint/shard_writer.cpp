@@ -63,8 +63,8 @@ void write_file(const std::filesystem::path& folder, const std::string& name,
   for (const TensorHeader& head : writer.order()) {
     const WriteItem& piece = *by_key.at(head.name);
     const at::Tensor content = contiguous_cpu(piece.tensor());
-    MEGATRON_CHECK(to_safetensors_dtype(content.scalar_type()) == piece.type, "the piece of ",
-                   piece.name, " does not have the planned type");
+    MEGATRON_CHECK(to_safetensors_dtype(content.scalar_type()) == piece.type, piece.name, " is ",
+                   content.scalar_type(), ", not ", safetensors_dtype_name(piece.type));
     const auto bytes = tensor_bytes(content);
     writer.write(bytes);
     ManifestTensor& tensor = manifest.tensors[piece.name];

@@ -12,6 +12,7 @@
 #include <cerrno>
 #include <chrono>
 #include <csignal>
+#include <cstring>
 #include <fstream>
 #include <optional>
 #include <utility>
@@ -31,7 +32,7 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kPause{1'500};      ///< of FaultKind::pause
 constexpr milliseconds kSlowTime{1'000};   ///< of FaultKind::slow
-constexpr milliseconds kSlowPeriod{100};   ///< half of which the rank stands still
+constexpr milliseconds kSlowPeriod{100};   ///< half of which the rank is stopped
 constexpr milliseconds kFullDisk{20'000};  ///< of FaultKind::full_disk, at most
 constexpr rlim_t kFullDiskBytes = 1;       ///< limit of a file's size meanwhile
 
@@ -55,7 +56,7 @@ class ChildProgram {
     pointers.push_back(nullptr);
     const pid_t parent = ::getpid();
     pid_ = ::fork();
-    MEGATRON_CHECK(pid_ >= 0, "cannot fork");
+    MEGATRON_CHECK(pid_ >= 0, "fork: ", std::strerror(errno));
     if (pid_ == 0) {
       ::setpgid(0, 0);
       ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // which the launcher passes on to its ranks

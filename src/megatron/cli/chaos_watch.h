@@ -29,7 +29,7 @@ struct FaultOutcome {
   bool has_happened = false;
   std::optional<double> recovery_s = {};  ///< until the next step, or the run, was finished
   std::int64_t repeated_steps = 0;        ///< steps that were computed again
-  bool is_unnoticed = false;  ///< the run went on to its end without the restart that must follow
+  bool is_unnoticed = false;  ///< the run continued to its end without the restart that must follow
 };
 
 struct ChaosOutcome {

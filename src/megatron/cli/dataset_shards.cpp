@@ -92,7 +92,7 @@ int show_shards(const std::vector<std::string>& patterns, const DatasetCommandOp
   for (std::size_t i = 0; i < dataset.shards().size(); ++i) sizes.push_back(dataset.shard_size(i));
   const ShardOrder order(std::move(sizes), {.seed = static_cast<std::uint32_t>(options.seed),
                                             .shuffle_window = options.shuffle_window});
-  std::int64_t end = options.start + options.count;  // a shuffled run goes on with the next epoch
+  std::int64_t end = options.start + options.count;  // a shuffled run continues with the next epoch
   if (options.shuffle_window == 0) end = std::min(end, dataset.size());
   for (std::int64_t i = options.start; i < end && std::cout; ++i) {
     const std::int64_t sample = order.sample(i);

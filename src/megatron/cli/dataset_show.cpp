@@ -251,7 +251,7 @@ DatasetRequest show_request(const DatasetCommandOptions& options, Split split,
   }
   if (split == Split::train)
     request.train_schedule = blend_schedule(options, request.num_samples[0]);
-  for (const Split other : kSplits) {  // one that nobody asked for may be empty
+  for (const Split other : kSplits) {  // one that is not requested may be empty
     auto& size = request.num_samples[static_cast<std::size_t>(other)];
     if (other != split && !size) size = 0;
   }

@@ -61,7 +61,7 @@ void check_command(const std::vector<std::string>& args, std::int64_t world_size
 }
 
 /// Returns why the command cannot run on so many hosts, or "". An error of any kind is a reason: it
-/// must not end a run that goes on with other hosts.
+/// must not end a run that continues with other hosts.
 std::string refusal(const LaunchPlan& plan, std::int64_t hosts) {
   try {
     check_command(plan.command, hosts * plan.ranks_per_node);
@@ -81,7 +81,7 @@ void check_command(const LaunchPlan& plan) {
 
 /// Returns lines that name the failure; "" if there was none, or the rank has printed its message.
 std::string failure_text(const LaunchResult& result, const std::vector<std::string>& last_lines) {
-  if (result.code == 0 || result.code == 2 || result.stopped_as_asked) return "";
+  if (result.code == 0 || result.code == 2 || result.stopped_on_request) return "";
   std::string text =
       "megatron launch: rank " + std::to_string(*result.rank) + " " + result.description;
   if (!result.cause.empty()) return text + ", because " + result.cause + "\n";
@@ -92,7 +92,7 @@ std::string failure_text(const LaunchResult& result, const std::vector<std::stri
 
 /// What the command's own settings ask of its launcher.
 struct CommandTraits {
-  bool resumes = false;         ///< the command goes on where it was stopped
+  bool resumes = false;         ///< the command continues where it was stopped
   bool loses_steps = false;     ///< it trains and saves nothing
   std::int64_t max_starts = 1;  ///< of one process, see --inprocess-restart
 };
@@ -132,15 +132,15 @@ std::chrono::milliseconds milliseconds_of(double seconds) {
 }
 
 /// Time for the other launchers to read that the run has ended.
-constexpr std::chrono::seconds kTellTheEndLimit{5};
+constexpr std::chrono::seconds kDrainLimit{5};
 
 /// Time for the reader of stderr to take the launcher's last messages.
 constexpr int kMessageMilliseconds = 5'000;
 /// Why a run has ended, for the launchers of other hosts.
 constexpr const char* kEndedBySignal = "a signal has ended the launcher of the first host";
 
-/// Thrown when a signal ends the launcher while it waits for other hosts, or nobody will come.
-struct EndsWaiting {
+/// Thrown when a signal ends the launcher while it waits for other hosts, or none can join.
+struct WaitEnded {
   int code;
 };
 
@@ -161,7 +161,7 @@ class Launch {
   int run() {
     if (plan_.min_nodes < plan_.max_nodes && !can_grow_)
       std::cerr << "megatron launch: warning: hosts that come later are not taken in, because the "
-                   "run has no --save and --load of one folder to go on from"
+                   "run has no --save and --load of one folder to continue from"
                 << std::endl;
     if (plan_.max_restarts > 0 && traits_.loses_steps)
       std::cerr
@@ -180,7 +180,7 @@ class Launch {
         continue;
       }
       if (round.kind != Decision::Kind::run) {  // the round ends before this host has begun it
-        own_ = {.code = 128 + SIGTERM, .is_consequence = true, .stopped_as_asked = true};
+        own_ = {.code = 128 + SIGTERM, .is_consequence = true, .stopped_on_request = true};
         agent_->report_end(done, own_);
         continue;
       }
@@ -204,7 +204,7 @@ class Launch {
         .progress = [](const std::string& line) { std::cerr << line << std::endl; },
         .is_cancelled =
             [this] {
-              if (was_told_to_end()) throw EndsWaiting{exit_code_after(end_signal_)};
+              if (end_requested()) throw WaitEnded{exit_code_after(end_signal_)};
               return false;
             }};
     options.membership = {.min_hosts = plan_.min_nodes,
@@ -220,7 +220,7 @@ class Launch {
     return options;
   }
 
-  bool was_told_to_end() {
+  bool end_requested() {
     while (const auto signal = signals_.take()) {
       if (*signal != SIGCHLD && *signal != SIGUSR2) end_signal_ = *signal;
     }
@@ -229,7 +229,7 @@ class Launch {
 
   /// Prints why the run has ended, unless that is known here, and returns the exit code.
   int report_end() {
-    agent_->tell_the_end(kTellTheEndLimit);
+    agent_->drain_followers(kDrainLimit);
     const Decision& end = agent_->decision();
     // Its own rank has printed the failure, or report() the line that names the cause.
     const bool is_known = end.code == 0 || end.reason.empty() || end.reason == own_.description ||
@@ -252,18 +252,18 @@ class Launch {
       // The leader now knows how the ranks of this host have ended.
       const bool is_over = decision.kind == Decision::Kind::wait || decision.round > done;
       const bool has_saved = own_.code == 0 || own_.is_consequence;  // as far as this host knows
-      if (is_leaving_ && is_over) throw EndsWaiting{has_saved ? 128 + SIGTERM : own_.code};
+      if (is_leaving_ && is_over) throw WaitEnded{has_saved ? 128 + SIGTERM : own_.code};
       const bool has_begun = decision.kind != Decision::Kind::wait && decision.round > done;
       if (has_begun) return true;
-      if (was_told_to_end() && !agent_->end_run(exit_code_after(end_signal_), kEndedBySignal))
-        throw EndsWaiting{exit_code_after(end_signal_)};
+      if (end_requested() && !agent_->end_run(exit_code_after(end_signal_), kEndedBySignal))
+        throw WaitEnded{exit_code_after(end_signal_)};
       if (const std::string reason = agent_->lost_reason(); !reason.empty()) {
         err_.add("megatron launch: error: the launcher of the first host, at " + plan_.master_addr +
                  ":" + std::to_string(plan_.master_port) + ", is lost: " + reason +
                  "\n  fix: look at that host, and start the launchers again\n");
         // A rank that this launcher has ended does not say what has failed.
         const bool is_ended = own_.code == 0 || (own_.is_consequence && own_.code > 128);
-        throw EndsWaiting{is_ended ? 1 : own_.code};
+        throw WaitEnded{is_ended ? 1 : own_.code};
       }
       const double waited_s =
           std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
@@ -295,7 +295,7 @@ class Launch {
     err_.add(text + "\n");
   }
 
-  /// Writes the messages that are left, unless their reader stands still.
+  /// Writes the messages that are left, unless their reader is blocked.
   void finish_messages() {
     pollfd event{err_.descriptor(), POLLOUT, 0};
     while (!err_.is_empty() && ::poll(&event, 1, kMessageMilliseconds) > 0) err_.write_some();
@@ -304,8 +304,8 @@ class Launch {
   static HostResult host_result(const LaunchResult& result) {
     HostResult host{.code = result.code,
                     .is_consequence = !result.cause.empty(),
-                    .was_signalled = result.was_told_to_stop,
-                    .stopped_as_asked = result.stopped_as_asked,
+                    .was_signalled = result.stop_requested,
+                    .stopped_on_request = result.stopped_on_request,
                     .since_failure = result.since_failure};
     if (result.rank)
       host.description = "rank " + std::to_string(*result.rank) + " on " + host_name() + " " +
@@ -321,7 +321,7 @@ class Launch {
   }
 
   /// Runs the ranks of this host, and reports how they ended before it writes the last of their
-  /// output: its reader may stand still.
+  /// output: its reader may be blocked.
   void run_once(const Decision& round, std::int64_t node_rank) {
     causes_.clear();
     std::vector<RankProcess> processes = start_ranks({.plan = plan_,
@@ -358,7 +358,7 @@ class Launch {
   const bool can_grow_;
   SignalQueue signals_;
   int end_signal_ = 0;
-  bool is_leaving_ = false;  ///< the run goes on without this host
+  bool is_leaving_ = false;  ///< the run continues without this host
   HostResult own_;           ///< how the ranks of this host ended in the last round
   OutputQueue out_{STDOUT_FILENO}, err_{STDERR_FILENO};
   RootCausePipe causes_;
@@ -384,7 +384,7 @@ int run_launch(std::span<const std::string> args) {
   raise_open_file_limit();
   try {
     return Launch(plan, traits).run();
-  } catch (const EndsWaiting& end) {
+  } catch (const WaitEnded& end) {
     return end.code;
   }
 }

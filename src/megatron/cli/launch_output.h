@@ -40,7 +40,7 @@ class RankLog {
   RankLog(const RankLog&) = delete;
   RankLog& operator=(const RankLog&) = delete;
   ~RankLog();
-  /// Appends text. The first failure becomes a note; text is then lost, and the run goes on.
+  /// Appends text. The first failure becomes a note; text is then lost, and the run continues.
   void append(std::string_view text);
 
  private:

@@ -29,18 +29,18 @@ bool is_request_to_stop(int signal) {
 /// Seconds between the failure of a rank and SIGTERM to the others. In this time they can detect
 /// the failure themselves and report its cause.
 constexpr double kSelfExitSeconds = 2;
-/// Seconds after which the ranks of other hosts are told that a rank of this one has failed, unless
-/// a rank has said so.
+/// Seconds after which the launcher reports the failure of a rank of this host to the other hosts,
+/// unless a rank has done so.
 constexpr double kPostSeconds = 0.5;
 /// Seconds for the first launcher to let the ranks save for a host that leaves. Then this launcher
 /// stops its ranks, and with them the run.
-constexpr double kLeaveAnswerSeconds = 5;
+constexpr double kLeaveTimeoutSeconds = 5;
 /// Seconds for a silent launcher of the first host to answer again. Where its connection has ended,
-/// the ranks notice that through their own launcher, and have this time to end by themselves.
+/// the ranks detect that through their own launcher, and have this time to end by themselves.
 constexpr double kLostLeaderSeconds = 15;
 /// Limit of a wait for events while the agent must be served regularly.
 constexpr int kTickMilliseconds = 500;
-/// Longest wait for events; they are waited for again.
+/// Longest wait for events, after which the wait begins again.
 constexpr std::int64_t kLongestWaitMilliseconds = 3'600'000;
 /// Time to write the last output after a signal, before it is dropped.
 constexpr std::chrono::seconds kDrainGrace{2};
@@ -93,15 +93,15 @@ LaunchResult Supervisor::run() {
   while (any_running()) {
     wait_for_events();
     handle_signals();
-    take_offers();
-    obey_agent();
-    notice_lost_leader();
-    post_unexplained_failure(/*is_last_chance=*/false);
+    reclaim_processes();
+    apply_decision();
+    check_leader_timeout();
+    post_unexplained_failure(/*is_final=*/false);
     terminate_remaining();
   }
   terminate_at_.reset();
   kill_at_.reset();
-  post_unexplained_failure(/*is_last_chance=*/true);
+  post_unexplained_failure(/*is_final=*/true);
   return result();
 }
 
@@ -125,7 +125,7 @@ void Supervisor::wait_for_events() {
   }
   for (const RankProcess& process : processes_) {
     if (process.is_running && process.link.is_open())
-      watch(process.link.descriptor(), POLLIN, nullptr);  // take_offers() reads it
+      watch(process.link.descriptor(), POLLIN, nullptr);  // reclaim_processes() reads it
     for (RankStream* stream : {process.out.get(), process.err.get()}) {
       if (stream && stream->can_read())
         watch(stream->descriptor(), POLLIN, [stream] { stream->read_some(); });
@@ -158,13 +158,13 @@ void Supervisor::handle_signals() {
       reap();
     } else if (is_request_to_stop(*signal) && !is_leaving_ && agent_.leave()) {
       is_leaving_ = true;
-      answer_by_ = Clock::now() + seconds(kLeaveAnswerSeconds);
+      leave_deadline_ = Clock::now() + seconds(kLeaveTimeoutSeconds);
       err_.add("megatron launch: this host leaves the run; a second signal stops the whole run\n");
     } else {
-      // SIGUSR2 asks the ranks what they do; unless it is their --exit-signal, they go on.
+      // SIGUSR2 makes the ranks dump their calls; unless it is their --exit-signal, they continue.
       if (*signal != SIGUSR2) {
-        was_told_to_stop_ = true;
-        failure_.note_signal(*signal);
+        stop_requested_ = true;
+        failure_.record_signal(*signal);
       }
       signal_all(*signal);
     }
@@ -172,24 +172,24 @@ void Supervisor::handle_signals() {
 }
 
 /// Stops or ends the ranks when their round is to end.
-void Supervisor::obey_agent() {
+void Supervisor::apply_decision() {
   const Decision& decision = agent_.decision();
-  if (decision.round != round_) return end_ranks("the run goes on without this host");
+  if (decision.round != round_) return end_ranks("the run continues without this host");
   if (decision.kind == Decision::Kind::abort) {
     if (!terminate_at_ && !kill_at_ && !is_ending_) stopped_rank_ = stopped_rank();
     return end_ranks("another host has failed, and these ranks have not ended");
   }
   if (decision.kind == Decision::Kind::end) return end_ranks("the run has ended");
-  if (decision.kind == Decision::Kind::run && answer_by_ && Clock::now() >= *answer_by_) {
+  if (decision.kind == Decision::Kind::run && leave_deadline_ && Clock::now() >= *leave_deadline_) {
     // The first launcher may be lost. The host may have little time left.
-    answer_by_.reset();
-    was_told_to_stop_ = true;
-    failure_.note_signal(SIGTERM);
+    leave_deadline_.reset();
+    stop_requested_ = true;
+    failure_.record_signal(SIGTERM);
     return signal_all(SIGTERM);
   }
   if (decision.kind != Decision::Kind::stop || std::exchange(is_stopping_, true)) return;
   err_.add("megatron launch: " + decision.reason + ": the ranks save and stop\n");
-  failure_.note_signal(SIGTERM);
+  failure_.record_signal(SIGTERM);
   signal_all(SIGTERM);
 }
 
@@ -201,8 +201,8 @@ void Supervisor::end_ranks(const std::string& reason) {
   terminate_at_ = Clock::now();
 }
 
-/// Ends the ranks if the first launcher does not come back: nobody would tell them of failures.
-void Supervisor::notice_lost_leader() {
+/// Ends the ranks if the first launcher stays lost: failures of other hosts would not reach them.
+void Supervisor::check_leader_timeout() {
   const std::string reason = agent_.lost_reason();
   if (reason.empty()) {
     if (std::exchange(leader_lost_at_, std::nullopt) && !is_ending_)
@@ -218,9 +218,9 @@ void Supervisor::notice_lost_leader() {
     end_ranks("the launcher of the first host is lost");
 }
 
-/// A rank that was killed says nothing, and the ranks of other hosts need not wait for it.
-void Supervisor::post_unexplained_failure(bool is_last_chance) {
-  if (!post_at_ || (!is_last_chance && Clock::now() < *post_at_)) return;
+/// A rank that was killed reports nothing, and the ranks of other hosts need not wait for it.
+void Supervisor::post_unexplained_failure(bool is_final) {
+  if (!post_at_ || (!is_final && Clock::now() < *post_at_)) return;
   post_at_.reset();
   const RankEnd& end = failure_.end();
   agent_.post_failure(round_, {end.rank, host_name(), 1,
@@ -245,20 +245,20 @@ void Supervisor::reap() {
     process->is_running = false;
     ended.push_back({process->rank, status, causes_.cause_of(process->rank)});
   }
-  note_ends(std::move(ended));
+  record_ends(std::move(ended));
 }
 
-/// Keeps the processes of ranks that ended because of another one, or as they were asked to. One
-/// that has failed itself may be broken, and ends.
-void Supervisor::take_offers() {
+/// Keeps the processes of ranks that ended because of another one, or on request. One that has
+/// failed itself may be broken, and ends.
+void Supervisor::reclaim_processes() {
   std::vector<RankEnd> ended;
   for (RankProcess& process : processes_) {
     if (!process.is_running || !process.link.is_open()) continue;
     const auto code = process.link.offered_code();
     if (!code) continue;
     std::string cause = causes_.cause_of(process.rank);
-    const bool is_sound = is_code_of_stop(*code) || !cause.empty();
-    if (!is_sound || process.num_starts >= limits_.max_starts) {
+    const bool is_reusable = is_code_of_stop(*code) || !cause.empty();
+    if (!is_reusable || process.num_starts >= limits_.max_starts) {
       process.link.close();
       continue;
     }
@@ -266,12 +266,12 @@ void Supervisor::take_offers() {
     process.is_kept = true;
     ended.push_back({process.rank, W_EXITCODE(*code, 0), std::move(cause)});
   }
-  note_ends(std::move(ended));
+  record_ends(std::move(ended));
 }
 
-void Supervisor::note_ends(std::vector<RankEnd> ended) {
+void Supervisor::record_ends(std::vector<RankEnd> ended) {
   const FirstFailure::Kind before = failure_.kind();
-  if (!failure_.take(std::move(ended))) return;
+  if (!failure_.record(std::move(ended))) return;
   // A rank that failed itself did so before those that ended because of it.
   if (before != FirstFailure::Kind::consequence) failed_at_ = Clock::now();
   end_after_failure();
@@ -304,9 +304,9 @@ std::optional<Supervisor::StoppedRank> Supervisor::stopped_rank() const {
   return StoppedRank{stopped->rank, stopped->stop_signal};
 }
 
-/// Ranks that were asked to stop are saving and exit by themselves; after a failure they are ended.
+/// Ranks that stop on request are saving and exit by themselves; after a failure they are ended.
 void Supervisor::end_after_failure() {
-  if (failure_.kind() == FirstFailure::Kind::stopped_as_asked) return;
+  if (failure_.kind() == FirstFailure::Kind::stopped_on_request) return;
   if (!is_ending_)
     stopped_rank_ =
         failure_.kind() == FirstFailure::Kind::consequence ? stopped_rank() : std::nullopt;
@@ -317,19 +317,19 @@ void Supervisor::end_after_failure() {
 }
 
 LaunchResult Supervisor::result() {
-  LaunchResult result{.was_told_to_stop = was_told_to_stop_, .is_leaving = is_leaving_};
+  LaunchResult result{.stop_requested = stop_requested_, .is_leaving = is_leaving_};
   if (failure_.kind() == FirstFailure::Kind::none) return result;
   const RankEnd& end = failure_.end();
   result.code = exit_code_of(end.status);
   // A rank that does not handle signals yet ends as one that has saved and stopped.
-  if (was_told_to_stop_ && WIFSIGNALED(end.status))
+  if (stop_requested_ && WIFSIGNALED(end.status))
     result.code = exit_code_after(WTERMSIG(end.status));
   result.rank = end.rank;
   result.description = describe_end(end.status);
   result.cause = end.cause.empty() ? end_reason_ : "another rank failed: " + end.cause;
-  result.stopped_as_asked = failure_.kind() == FirstFailure::Kind::stopped_as_asked;
+  result.stopped_on_request = failure_.kind() == FirstFailure::Kind::stopped_on_request;
   // The other signals are sent by the user, to the ranks themselves.
-  if (result.stopped_as_asked && result.code != 128 + SIGTERM) result.was_told_to_stop = true;
+  if (result.stopped_on_request && result.code != 128 + SIGTERM) result.stop_requested = true;
   result.since_failure =
       std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - *failed_at_);
   if (stopped_rank_) {
@@ -350,7 +350,7 @@ LaunchResult Supervisor::result() {
 void Supervisor::terminate_remaining() {
   const auto now = Clock::now();
   if (terminate_at_ && now >= *terminate_at_) {
-    failure_.note_termination();
+    failure_.record_termination();
     signal_all(SIGTERM);
     // A stopped rank handles no signal but this one.
     for (const RankProcess& process : processes_)

@@ -42,9 +42,9 @@ struct LaunchResult {
   std::string description;  ///< how the rank ended: "ended with exit code 1"
   std::string cause;        ///< why the rank failed, if that was not its own failure
   std::chrono::milliseconds since_failure{0};  ///< from its end to that of all ranks
-  bool stopped_as_asked = false;               ///< the rank ended as a signal asked it to
-  bool was_told_to_stop = false;  ///< whether that was, or the launcher got, a request of the user
-  bool is_leaving = false;        ///< whether a signal asked this host to leave
+  bool stopped_on_request = false;             ///< the rank saved and stopped after a signal
+  bool stop_requested = false;                 ///< by the user, of the rank or of the launcher
+  bool is_leaving = false;                     ///< whether a signal requested that this host leaves
 };
 
 /// Supervises the ranks of one start until all have ended.
@@ -65,7 +65,7 @@ class Supervisor {
   /// Runs until every rank has ended.
   LaunchResult run();
   /// Writes the output that is left, and returns the last lines of stderr of the rank that failed.
-  /// Call it after run(). The reader of the output may stand still: a signal that ends the launcher
+  /// Call it after run(). The reader of the output may be blocked: a signal that ends the launcher
   /// ends this too, and becomes `signal`.
   std::vector<std::string> finish_output(int& signal);
   /// Returns the processes that wait for the next start. Call it after finish_output().
@@ -76,13 +76,13 @@ class Supervisor {
   void wait_for_events();
   int wait_milliseconds() const;
   void handle_signals();
-  void obey_agent();
+  void apply_decision();
   void end_ranks(const std::string& reason);
-  void notice_lost_leader();
-  void post_unexplained_failure(bool is_last_chance);
+  void check_leader_timeout();
+  void post_unexplained_failure(bool is_final);
   void reap();
-  void take_offers();
-  void note_ends(std::vector<RankEnd> ended);
+  void reclaim_processes();
+  void record_ends(std::vector<RankEnd> ended);
   void report_stop(RankProcess& process, int status);
   void end_after_failure();
   LaunchResult result();
@@ -108,10 +108,10 @@ class Supervisor {
   /// Returns the first rank that a signal has stopped.
   std::optional<StoppedRank> stopped_rank() const;
   std::optional<StoppedRank> stopped_rank_;
-  bool was_told_to_stop_ = false, is_leaving_ = false;
+  bool stop_requested_ = false, is_leaving_ = false;
   std::optional<Clock::time_point> terminate_at_, kill_at_, post_at_;
-  std::optional<Clock::time_point> failed_at_, leader_lost_at_, answer_by_;
-  bool is_stopping_ = false;  ///< the agent has asked the ranks to save and stop
+  std::optional<Clock::time_point> failed_at_, leader_lost_at_, leave_deadline_;
+  bool is_stopping_ = false;  ///< the agent has requested that the ranks save and stop
   bool is_ending_ = false;    ///< the ranks are ended for a reason that is not their own
   std::string end_reason_;    ///< that reason, unless a rank had failed before
 };

@@ -54,7 +54,7 @@ int main(int argc, char** argv) {
   megatron::write_stderr_by_line();
   std::signal(SIGPIPE, SIG_DFL);
   std::signal(SIGXFSZ, SIG_IGN);  // makes a write beyond `ulimit -f` fail, which is reported
-  std::signal(SIGUSR2, SIG_IGN);  // asks a rank what it does; until it can answer, nothing happens
+  std::signal(SIGUSR2, SIG_IGN);  // makes a rank dump its calls; ignored until it can
   std::vector<std::string> args =
       argc > 0 ? megatron::script_command(argv[0]) : std::vector<std::string>{};
   args.insert(args.end(), argv + std::min(argc, 1), argv + argc);

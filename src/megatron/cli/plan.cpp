@@ -308,7 +308,7 @@ bool is_given(std::span<const std::string> args, const std::string& flag) {
       args, [&](const std::string& word) { return word == flag || word.starts_with(flag + "="); });
 }
 
-/// Throws if one of `others` is given beside `flag`.
+/// Throws if one of `others` is given together with `flag`.
 void refuse_beside(std::span<const std::string> args, const std::string& flag,
                    std::initializer_list<const char*> others) {
   for (const char* other : others) {

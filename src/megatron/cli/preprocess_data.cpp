@@ -69,7 +69,7 @@ const FieldTable<PreprocessDataOptions>& preprocess_data_table() {
     FieldTable<Options> t;
     t.about(
         "Tokenizes JSON lines or text into PREFIX_text_document.bin and .idx, with the same bytes "
-        "as Megatron-LM. A run that was killed goes on when the same command is given again.");
+        "as Megatron-LM. A run that was killed continues when the same command is given again.");
     t.group("Input and output");
     t.field(
          "input", &Options::input,
@@ -115,7 +115,7 @@ const FieldTable<PreprocessDataOptions>& preprocess_data_table() {
             "make each sentence a sequence of its document, as BERT and T5 need it");
     t.field("lang", &Options::lang, "language of the sentences").value_name("LANGUAGE");
     t.field("punkt_model", &Options::punkt_model,
-            "folder of nltk's punkt_tab, or of one language in it, which tells where sentences "
+            "folder of nltk's punkt_tab, or of one language in it, which finds where sentences "
             "end; default: the folder in NLTK_DATA or nltk's usual places")
         .value_name("FOLDER");
     t.field("keep_newlines", &Options::keep_newlines,

@@ -99,7 +99,7 @@ class LayerBalancer {
       if (ranks_[rank].num_layers >= most[rank]) continue;
       if (best == stages_.size() || key(stage) < key(best)) best = stage;
     }
-    MEGATRON_CHECK(best < stages_.size(), "no stage takes a layer");
+    MEGATRON_CHECK(best < stages_.size(), "no stage of ", stages_.size(), " takes a layer");
     return best;
   }
 
@@ -116,10 +116,11 @@ std::vector<StageLayers> balanced_stages(std::int64_t num_layers, const LayerCos
   const bool readable = std::isfinite(costs.embedding_s) && std::isfinite(costs.layer_s) &&
                         std::isfinite(costs.output_s);
   MEGATRON_CHECK(readable && costs.embedding_s >= 0 && costs.layer_s > 0 && costs.output_s >= 0,
-                 "costs ", costs.embedding_s, ", ", costs.layer_s, ", ", costs.output_s);
+                 "costs must be positive: embedding ", costs.embedding_s, " s, layer ",
+                 costs.layer_s, " s, output ", costs.output_s, " s");
   LayerBalancer balance(costs, num_ranks, num_chunks, order);
-  MEGATRON_CHECK(num_layers >= balance.num_given(), num_layers, " layers in ",
-                 num_ranks * num_chunks, " stages");
+  MEGATRON_CHECK(num_layers >= balance.num_given(), num_layers,
+                 " layers are too few: the stages need ", balance.num_given());
   std::vector<StageLayers> stages;
   std::int64_t first = 0;
   for (const Load& load : balance.run(num_layers)) {

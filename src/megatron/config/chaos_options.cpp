@@ -23,7 +23,7 @@ const FieldTable<ChaosOptions>& chaos_table() {
         .at_least(0);
     t.field("faults", &ChaosOptions::faults, "number of faults").at_least(0).at_most(1000);
     t.field("kinds", &ChaosOptions::kinds,
-            "what may happen to a rank; kill, segfault: it dies; stop: it stands still for ever; "
+            "what may happen to a rank; kill, segfault: it dies; stop: it is stopped for ever; "
             "pause: for seconds; slow: it has half of its time for seconds; full-disk: no rank can "
             "write files until a save has failed, or 20 s have passed; drop-link: a connection to "
             "another rank is shut down; "

@@ -74,7 +74,7 @@ const FieldTable<DataConfig>& data_table() {
     t.field("blend_schedule", &Config::blend_schedule,
             "change the weights of the training sources after given iterations: \"0: 0.7 A 0.3 B "
             "1000: 0.2 A 0.8 C\" mixes A and B, and after 1000 iterations A and C; each source "
-            "goes on where it was. The name of a file with these words works too")
+            "continues where it was. The name of a file with these words works too")
         .value_name("ITERATION: WEIGHT PREFIX");
     t.field("split", &Config::split,
             "fractions of the data for training, validation and testing; default with "

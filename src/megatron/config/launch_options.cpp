@@ -25,8 +25,8 @@ const FieldTable<LaunchOptions>& launch_table() {
         .alias("nproc")
         .value_name("N");
     t.field("nnodes", &Options::nnodes,
-            "number of hosts; start this command on each. MIN:MAX makes the run elastic: it goes "
-            "on with fewer hosts after one is lost, and takes in hosts that come later")
+            "number of hosts; start this command on each. MIN:MAX makes the run elastic: it "
+            "continues with fewer hosts after one is lost, and takes in hosts that come later")
         .value_name("N");
     t.field("node_rank", &Options::node_rank,
             "number of this host, from 0; not needed with MIN:MAX")
@@ -64,9 +64,9 @@ const FieldTable<LaunchOptions>& launch_table() {
     t.field(
          "monitor_interval", &Options::monitor_interval,
          "has no effect here: torchrun looks at its processes every so many seconds, this launcher "
-         "is told at once when one ends")
+         "notices at once when one ends")
         .alias("monitor_interval")
-        .note("has no effect: the launcher is told at once when a process ends")
+        .note("has no effect: the launcher notices at once when a process ends")
         .above(0);
     t.field("standalone", &Options::standalone,
             "run on this host only, also where the environment names several (torchrun's flag)");
@@ -88,7 +88,7 @@ const FieldTable<LaunchOptions>& launch_table() {
         .at_most(kLongestSeconds);
     t.field("last_call_seconds", &Options::last_call_seconds,
             "with --nnodes MIN:MAX: seconds without a further host after which the run begins with "
-            "those that are here")
+            "those that have joined")
         .alias("last_call_timeout")
         .at_least(0)
         .at_most(kLongestSeconds);

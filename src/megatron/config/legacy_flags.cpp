@@ -209,7 +209,7 @@ class Translation {
         is_overruled("rope_scaling_factor", kInterpolation))
       return;
     if (parsed_.is_set("rope_scaling_factor"))
-      note("without effect beside --rotary-seq-len-interpolation-factor, as in Megatron-LM",
+      note("without effect together with --rotary-seq-len-interpolation-factor, as in Megatron-LM",
            "rope_scaling_factor");
     model_.rope_scaling_factor = factor;
     mark("rope_scaling_factor", kInterpolation);

@@ -11,7 +11,7 @@ namespace megatron {
 struct MemoryConfig;
 struct OffloadConfig;
 
-/// Whole layers keep tensors of fewer elements where they are: they cost more than they free.
+/// Smaller tensors stay resident: moving them costs more than it saves.
 inline constexpr std::int64_t kSmallestOffload = 16 * 1024;
 
 /// What is offloaded of one layer: all that it keeps, or what parts of it keep.

@@ -194,7 +194,7 @@ void add_transport_fields(FieldTable<ParallelConfig>& t) {
           "`megatron hang-report`)")
       .value_name("DIR");
   t.field("inprocess_restart", &Config::inprocess_restart,
-          "after a failure of another rank, a rank's process goes on as a rank of the next start "
+          "after a failure of another rank, a rank's process continues as a rank of the next start "
           "and keeps its libraries, its CUDA context and the layers of the model (needs `megatron "
           "launch --max-restarts`)");
   t.field("inprocess_max_iterations", &Config::inprocess_max_iterations,

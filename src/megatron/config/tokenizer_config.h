@@ -33,7 +33,7 @@ struct TokenizerConfig {
   std::optional<std::int64_t> padded_vocab_size;
   std::int64_t make_vocab_size_divisible_by = 128;
 
-  /// Returns whether a flag gives the type, or a file that tells it.
+  /// Returns whether a flag gives the type, or a file that has it.
   bool has_type_or_model() const {
     return !tokenizer_type.empty() || !tokenizer_model.empty() || !tokenizer_metadata.empty();
   }

@@ -62,7 +62,7 @@ void add_exit_fields(FieldTable<TrainingConfig>& t) {
       .at_most(kMaxSize);
   t.field("phase_transition_iterations", &Config::phase_transition_iterations,
           "iterations, with commas, after which a new phase of the data begins: the run saves and "
-          "stops there, and goes on with the flags of the next start (--data-path, --seq-length, "
+          "stops there, and continues with the flags of the next start (--data-path, --seq-length, "
           "rotary scaling). Each phase begins at the first sample of a data set of its own")
       .at_least(1)
       .at_most(kMaxSize)

@@ -27,18 +27,18 @@ using std::chrono::milliseconds;
 constexpr const char *kJoinedKey = "agents/joined", *kEndedKey = "agents/ended",
                      *kLostKey = "agents/lost", *kLeavingKey = "agents/leaving",
                      *kDecisionKey = "agents/decision";
-/// Time between the signs of life that an agent and the leader exchange, and how long each waits
-/// for one of the other.
-constexpr milliseconds kSignOfLifeInterval{2'000}, kSilentLeaderLimit{20'000},
+/// Interval of the heartbeats between an agent and the leader, and the silence after which each
+/// considers the other lost.
+constexpr milliseconds kHeartbeatInterval{2'000}, kSilentLeaderLimit{20'000},
     kSilentMemberLimit{10'000};
 /// After this silence a new launcher may take the place of a host.
 constexpr milliseconds kSilentPlaceLimit{6'000};
-/// Time between looks at the signs of life of all members. After a longer pause the leader itself
-/// was suspended, and has not read the signs.
-constexpr milliseconds kLookInterval{1'000}, kLongestLookInterval{3'000};
-/// Time between decisions when nothing has happened but time has passed.
+/// Time between two checks of the heartbeats of all members. After a longer pause the leader itself
+/// was suspended, and has not read them.
+constexpr milliseconds kHeartbeatCheckInterval{1'000}, kLongestCheckInterval{3'000};
+/// Time between two decisions when there is no event.
 constexpr milliseconds kDecisionInterval{200};
-/// Time for ranks to find out by themselves what became of a lost host.
+/// Time for ranks to detect the loss of a host themselves.
 constexpr std::chrono::seconds kLostHostDelay{5};
 constexpr std::int64_t kDayMs = 86'400'000;
 
@@ -71,7 +71,7 @@ std::string ended_line(const std::string& id, std::int64_t round, const HostResu
                   {"description", result.description},
                   {"is_consequence", static_cast<int>(result.is_consequence)},
                   {"was_signalled", static_cast<int>(result.was_signalled)},
-                  {"stopped_as_asked", static_cast<int>(result.stopped_as_asked)},
+                  {"stopped_as_asked", static_cast<int>(result.stopped_on_request)},
                   {"since_failure_ms", result.since_failure.count()}});
 }
 
@@ -93,18 +93,18 @@ class LeaderAgent final : public Agent {
   void serve() override {
     service_.serve();
     const auto now = std::chrono::steady_clock::now();
-    look_for_signs_of_life(now);  // before it is judged who is silent
-    for (const Json& line : new_lines(kJoinedKey)) take_joined(line, now);
-    for (const Json& line : new_lines(kEndedKey)) take_ended(line, now);
+    check_heartbeats(now);  // before silent hosts are declared lost
+    for (const Json& line : new_lines(kJoinedKey)) handle_joined(line, now);
+    for (const Json& line : new_lines(kEndedKey)) handle_ended(line, now);
     for (const Json& line : new_lines(kLeavingKey)) membership_.leave(text(line, "id"));
-    for (const Json& line : new_lines(kLostKey)) take_lost(line, now);
-    tell_of_lost_host(now);
+    for (const Json& line : new_lines(kLostKey)) handle_lost(line, now);
+    post_lost_host(now);
     if (!has_event_ && now - last_decision_ < kDecisionInterval) return;
     has_event_ = false;
     last_decision_ = now;
     const Decision before = std::exchange(decision_, membership_.decide(now));
     if (decision_ == before) return;
-    if (decision_.round > before.round) tell_places(before.round);
+    if (decision_.round > before.round) publish_places(before.round);
     service_.set(kDecisionKey, write_decision(decision_));
   }
 
@@ -140,7 +140,7 @@ class LeaderAgent final : public Agent {
     return text.empty() ? text : text + refused_text_;
   }
 
-  void tell_the_end(milliseconds limit) override {
+  void drain_followers(milliseconds limit) override {
     const auto end = std::chrono::steady_clock::now() + limit;
     pollfd event{descriptor(), POLLIN, 0};
     while (service_.num_clients() > 0 && std::chrono::steady_clock::now() < end) {
@@ -152,17 +152,17 @@ class LeaderAgent final : public Agent {
  private:
   using Time = Membership::Time;
 
-  /// Tells the members of a new round their places, before its decision, and removes the keys of
-  /// the round before.
-  void tell_places(std::int64_t round_before) {
+  /// Publishes the places of the members of a new round, before its decision, and removes the keys
+  /// of the round before.
+  void publish_places(std::int64_t round_before) {
     if (round_before > 0) service_.remove_prefix(round_prefix(round_before) + "/");
     for (std::size_t place = 0; place < decision_.members.size(); ++place)
       service_.set(place_key(decision_.members[place]),
                    std::to_string(decision_.round) + " " + std::to_string(place));
   }
 
-  /// Takes the events out of a log. Lines that are none are left out: whoever knows the token may
-  /// write.
+  /// Takes the events out of a log. Lines that are not events are skipped: every client that has
+  /// the token can write them.
   std::vector<Json> new_lines(const std::string& key) {
     std::vector<Json> lines;
     std::istringstream log(service_.take(key));
@@ -183,12 +183,12 @@ class LeaderAgent final : public Agent {
     return line.contains(name) && line[name].is_string() ? line[name].get<std::string>() : "";
   }
 
-  /// A code that is none, of a defective launcher, counts as a failure.
+  /// An invalid code, from a defective launcher, counts as a failure.
   static int exit_code(std::int64_t code) {
     return code < 0 || code > 255 ? 1 : static_cast<int>(code);
   }
 
-  void take_joined(const Json& line, Time now) {
+  void handle_joined(const Json& line, Time now) {
     const std::int64_t node_rank = number(line, "node_rank");
     const std::string id = text(line, "id"), other = membership_.agent_of(node_rank);
     if (const std::string run = text(line, "run"); run != options_.run_name)
@@ -201,10 +201,10 @@ class LeaderAgent final : public Agent {
                           .num_ranks = number(line, "num_ranks")},
                          now);
     if (!refusal.empty()) return refuse(line, refusal);
-    if (id != this->id()) signs_.try_emplace(id, Sign{"", now});
+    if (id != this->id()) heartbeats_.try_emplace(id, Heartbeat{"", now});
   }
 
-  /// Tells a launcher that it is refused, and remembers this for waiting_text().
+  /// Refuses a launcher, and remembers this for waiting_text().
   void refuse(const Json& line, const std::string& reason) {
     service_.set(refused_key(text(line, "id")), reason);
     refused_text_ = "; the launcher of " + text(line, "host") + " was refused: " + reason;
@@ -217,20 +217,20 @@ class LeaderAgent final : public Agent {
     return "it belongs to " + named(run) + ", that of the first host to " +
            named(options_.run_name);
   }
-  void take_ended(const Json& line, Time now) {
-    // A host that was given up may come back with this.
-    if (text(line, "id") != id()) signs_.try_emplace(text(line, "id"), Sign{"", now});
+  void handle_ended(const Json& line, Time now) {
+    // A host that was declared lost may rejoin with this report.
+    if (text(line, "id") != id()) heartbeats_.try_emplace(text(line, "id"), Heartbeat{"", now});
     membership_.end(text(line, "id"), number(line, "round"),
                     {.code = exit_code(number(line, "code")),
                      .description = text(line, "description"),
                      .is_consequence = number(line, "is_consequence") != 0,
                      .was_signalled = number(line, "was_signalled") != 0,
-                     .stopped_as_asked = number(line, "stopped_as_asked") != 0,
+                     .stopped_on_request = number(line, "stopped_as_asked") != 0,
                      .since_failure = milliseconds(
                          std::clamp<std::int64_t>(number(line, "since_failure_ms"), 0, kDayMs))},
                     now);
   }
-  void take_lost(const Json& line, Time now) {
+  void handle_lost(const Json& line, Time now) {
     const std::string id = text(line, "id");
     if (lose(id, now) && options_.progress)
       options_.progress(
@@ -249,8 +249,8 @@ class LeaderAgent final : public Agent {
     }
   }
 
-  /// Ends the ranks of the round after a host was lost. Usually they know before.
-  void tell_of_lost_host(Time now) {
+  /// Ends the ranks of the round after a host was lost. Usually they have detected it before.
+  void post_lost_host(Time now) {
     if (!lost_host_ || now - lost_host_->since < kLostHostDelay) return;
     if (lost_host_->round == decision_.round) post_failure(lost_host_->round, lost_host_->failure);
     lost_host_.reset();
@@ -259,37 +259,37 @@ class LeaderAgent final : public Agent {
   /// Returns whether the round needed the host.
   bool lose(const std::string& id, Time now) {
     const bool is_needed = membership_.lose(id, now);
-    signs_.erase(id);
+    heartbeats_.erase(id);
     service_.take(alive_key(id));
     has_event_ = true;
     return is_needed;
   }
 
   Time::duration silence_of(const std::string& id, Time now) const {
-    const auto found = signs_.find(id);
-    return found == signs_.end() ? Time::duration(0) : now - found->second.since;
+    const auto found = heartbeats_.find(id);
+    return found == heartbeats_.end() ? Time::duration(0) : now - found->second.since;
   }
 
-  /// Reads the signs of life of the others. After a failure it gives up hosts that neither say how
-  /// their ranks ended nor that they live.
-  void look_for_signs_of_life(Time now) {
-    if (now - last_look_ < kLookInterval) return;
-    const bool was_suspended = now - last_look_ > kLongestLookInterval;
-    last_look_ = now;
-    for (auto& [id, sign] : signs_) {
+  /// Reads the heartbeats of the others. After a failure it declares hosts lost that send neither
+  /// the end of their ranks nor heartbeats.
+  void check_heartbeats(Time now) {
+    if (now - last_check_ < kHeartbeatCheckInterval) return;
+    const bool was_suspended = now - last_check_ > kLongestCheckInterval;
+    last_check_ = now;
+    for (auto& [id, heartbeat] : heartbeats_) {
       std::string text = service_.find(alive_key(id)).value_or("");
-      if (text != sign.text || was_suspended) sign = {std::move(text), now};
+      if (text != heartbeat.text || was_suspended) heartbeat = {std::move(text), now};
     }
     for (const std::string& id : membership_.awaited_members()) {
       if (silence_of(id, now) < kSilentMemberLimit) continue;
       if (options_.progress)
         options_.progress("megatron launch: host " + membership_.host_of(id) +
-                          " is given up: its launcher gives no sign of life");
+                          " is declared lost: its launcher sends no heartbeat");
       lose(id, now);
     }
   }
 
-  struct Sign {
+  struct Heartbeat {
     std::string text;
     Time since;
   };
@@ -302,11 +302,11 @@ class LeaderAgent final : public Agent {
   StoreService service_;
   Membership membership_;
   Decision decision_;
-  std::map<std::string, Sign> signs_;  ///< of life, by the agent's id
+  std::map<std::string, Heartbeat> heartbeats_;  ///< by the agent's id
   std::optional<LostHost> lost_host_;
   std::string refused_text_;  ///< which launcher was refused last, and why
   bool has_event_ = true;     ///< since the last decision
-  Time last_decision_{}, last_look_ = std::chrono::steady_clock::now();
+  Time last_decision_{}, last_check_ = std::chrono::steady_clock::now();
 };
 
 /// Speaks with the leader, for itself and for the ranks of its host.
@@ -316,11 +316,11 @@ class MemberAgent final : public Agent {
       : Agent(make_id()),
         options_(options),
         relay_(ListeningSocket({.port = 0, .loopback_only = true}), options.token, upstream) {
-    // The store tells changes in their order, so that a decision never comes before the place.
+    // The store sends changes in their order, so that a decision never comes before the place.
     relay_.watch(place_key(id()));
     relay_.watch(kDecisionKey);
     relay_.watch(refused_key(id()));
-    relay_.set_last_will(kLostKey, line_of({{"id", id()}, {"host", host_name()}}));
+    relay_.set_on_disconnect(kLostKey, line_of({{"id", id()}, {"host", host_name()}}));
     relay_.append(kJoinedKey, joined_line(id(), options));
   }
 
@@ -338,7 +338,7 @@ class MemberAgent final : public Agent {
       text_ = *text;
       if (decision_.round > before && before > 0) relay_.forget_prefix(round_prefix(before) + "/");
     }
-    relay_.exchange_sign_of_life(alive_key(id()), kSignOfLifeInterval);
+    relay_.send_heartbeat(alive_key(id()), kHeartbeatInterval);
   }
 
   bool needs_ticks() const override { return true; }
@@ -357,9 +357,9 @@ class MemberAgent final : public Agent {
 
   const Decision& decision() const override { return decision_; }
   std::optional<std::int64_t> place() const override {
-    std::istringstream told(relay_.value(place_key(id())).value_or(""));
+    std::istringstream words(relay_.value(place_key(id())).value_or(""));
     std::int64_t round = 0, place = 0;
-    if (!(told >> round >> place) || round != decision_.round) return std::nullopt;
+    if (!(words >> round >> place) || round != decision_.round) return std::nullopt;
     return place;
   }
   bool leave() override {

@@ -1,7 +1,7 @@
 // The control plane of a run as a host sees it. Every launcher is the agent of its host. The agent
 // of the first host (the leader) hosts the run's store and decides; the others speak with it over
 // one connection and relay the requests of their ranks. A rank speaks with the agent of its host
-// only, so that the death of a rank, rank 0 included, silences nobody else.
+// only, so that the death of a rank, rank 0 included, does not cut off any other.
 //
 // An agent has no thread: its owner polls descriptor() and calls serve().
 #pragma once
@@ -20,14 +20,14 @@ namespace megatron {
 struct AgentOptions {
   std::string master_addr = "127.0.0.1";  ///< name or address of the first host
   std::int64_t master_port = 0;           ///< 0: any free port, on one host
-  std::string token;                      ///< secret of the run; empty: none is asked
+  std::string token;                      ///< secret of the run; empty: none is required
   std::string run_name;                   ///< launchers of a run with another name are refused
   std::optional<std::int64_t> node_rank;  ///< 0: the leader; without: whoever is at master_addr
   std::int64_t num_ranks = 1;             ///< on this host
   MembershipOptions membership;           ///< used by the leader
   /// Receives lines such as "waiting for the launcher of host 0 at node1:29500 (10 s): …".
   std::function<void(const std::string& line)> progress;
-  /// Whether to give up waiting for the leader, because the launcher was told to end.
+  /// Whether to give up waiting for the leader, because a signal ends the launcher.
   std::function<bool()> is_cancelled;
 };
 
@@ -57,8 +57,8 @@ class Agent {
   /// Ends the run between two rounds with this exit code of every launcher. Returns false if this
   /// is not the leader.
   virtual bool end_run(int /*code*/, const std::string& /*reason*/) { return false; }
-  /// Asks the leader to let the ranks save and stop, and to go on without this host. Returns false
-  /// where the run cannot: it is not elastic, has nothing to go on from, or this is the leader.
+  /// Asks the leader to let the ranks save and stop, and to continue without this host. Returns
+  /// false where the run cannot: it is not elastic, saves nothing, or this is the leader.
   virtual bool leave() { return false; }
   /// Reports how the ranks of this host ended. Every round needs it once.
   virtual void report_end(std::int64_t round, const HostResult& result) = 0;
@@ -73,8 +73,8 @@ class Agent {
   /// Returns the hosts that the run waits for; "" if this agent does not know.
   virtual std::string waiting_text() const { return ""; }
   /// Serves the other agents until all have read the decision that ends the run and have left, for
-  /// at most `limit`. Must be called before a run ends.
-  virtual void tell_the_end(std::chrono::milliseconds /*limit*/) {}
+  /// at most `limit`. The leader must call it before it exits.
+  virtual void drain_followers(std::chrono::milliseconds /*limit*/) {}
 
  protected:
   explicit Agent(std::string id) : id_(std::move(id)) {}

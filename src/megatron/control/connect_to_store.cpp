@@ -60,7 +60,7 @@ class StoreConnector {
       if (descriptor >= 0) {
         if (!open_since_) open_since_ = Clock::now();
         auto client = std::make_shared<StoreClient>(descriptor, address_, options_.timeout);
-        if (is_store(*client) && shows_token(*client)) return client;
+        if (is_store(*client) && send_token(*client)) return client;
       } else {
         open_since_.reset();
         const auto now = Clock::now();
@@ -137,11 +137,11 @@ class StoreConnector {
 
   void end_if_cancelled() const {
     if (options_.is_cancelled && options_.is_cancelled())
-      throw StoreLost("told to end while waiting for " + address_.owner);
+      throw StoreLost("a signal ended the wait for " + address_.owner);
   }
 
-  /// Shows the token, or that there is none. Returns false when the store ended meanwhile.
-  bool shows_token(StoreClient& client) {
+  /// Sends the token, or an empty one. Returns false when the store ended meanwhile.
+  bool send_token(StoreClient& client) {
     if (!options_.has_tokens) return true;
     std::string answer;
     try {
@@ -191,15 +191,15 @@ class StoreConnector {
   }
 
   void report_progress() {
-    if (waited_s() < speak_s_) return;
+    if (waited_s() < next_report_s_) return;
     report(reason_);
-    speak_s_ = next_progress_s(waited_s());
+    next_report_s_ = next_progress_s(waited_s());
   }
 
   const StoreAddress& address_;
   const StoreConnectOptions& options_;
   const Clock::time_point start_ = Clock::now();
-  double speak_s_ = next_progress_s(0);
+  double next_report_s_ = next_progress_s(0);
   std::string reason_;
   bool was_slow_ = false;
   std::optional<Clock::time_point> unknown_since_;  ///< Since then no look-up has found the name.

@@ -42,13 +42,13 @@ bool is_code_of_stop(int code) {
 
 FirstFailure::Kind FirstFailure::kind_of(const RankEnd& end) const {
   if (end.status == 0) return Kind::none;
-  const bool is_asked = WIFSIGNALED(end.status) ? signals_.contains(WTERMSIG(end.status))
-                                                : is_code_of_stop(WEXITSTATUS(end.status));
-  if (is_asked) return Kind::stopped_as_asked;
+  const bool is_requested = WIFSIGNALED(end.status) ? signals_.contains(WTERMSIG(end.status))
+                                                    : is_code_of_stop(WEXITSTATUS(end.status));
+  if (is_requested) return Kind::stopped_on_request;
   return end.cause.empty() ? Kind::own : Kind::consequence;
 }
 
-bool FirstFailure::take(std::vector<RankEnd> ends) {
+bool FirstFailure::record(std::vector<RankEnd> ends) {
   if (is_terminated_ && kind_ != Kind::none) return false;
   std::ranges::stable_sort(ends, [this](const RankEnd& one, const RankEnd& other) {
     return std::pair(kind_of(one), severity(one.status)) >

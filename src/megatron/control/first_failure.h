@@ -28,16 +28,16 @@ bool is_code_of_stop(int code);
 class FirstFailure {
  public:
   /// In ascending order of how much an end explains.
-  enum class Kind : std::uint8_t { none, stopped_as_asked, consequence, own };
+  enum class Kind : std::uint8_t { none, stopped_on_request, consequence, own };
 
-  /// Takes ends that were seen at the same time. Returns whether another rank than before is the
+  /// Records ends that were seen at the same time. Returns whether another rank than before is the
   /// one that failed.
-  bool take(std::vector<RankEnd> ends);
+  bool record(std::vector<RankEnd> ends);
   /// Records that all ranks were sent this signal, so that it explains their ends.
-  void note_signal(int signal) { signals_.insert(signal); }
+  void record_signal(int signal) { signals_.insert(signal); }
   /// Records that the launcher ends the ranks from now on: later ends explain nothing, unless no
   /// rank has failed.
-  void note_termination() { is_terminated_ = true; }
+  void record_termination() { is_terminated_ = true; }
 
   Kind kind() const { return kind_; }
   /// Returns the end of the rank that failed. Its kind must not be none.

@@ -20,10 +20,10 @@ constexpr milliseconds kFirstBackoff{1'000}, kMaxBackoff{30'000};
 /// Failures in a row that are followed by a restart at once.
 constexpr std::int64_t kFreeRestarts = 2;
 
-/// Failures that are this close together are told apart by their exit codes: launchers notice the
-/// end of a rank at slightly different times.
+/// Failures that are this close together are ordered by their exit codes: launchers detect the end
+/// of a rank at slightly different times.
 constexpr milliseconds kSameTime{500};
-/// Newcomers wait for each other, but not for ever: one may come again and again.
+/// New hosts wait for each other up to this multiple of the settle time: one may rejoin repeatedly.
 constexpr int kMaxSettleTimes = 4;
 
 /// Orders exit codes by how likely they are the cause: 1 is also that of a rank whose peer is lost.
@@ -32,7 +32,7 @@ int severity(const HostResult& result) { return result.code == 0 ? 0 : result.co
 /// Orders results by how much they explain: a failure of the host's own, a stop that a signal asked
 /// for, the consequence of what happened elsewhere.
 int order_of(const HostResult& result) {
-  return result.is_consequence ? 2 : result.stopped_as_asked ? 1 : 0;
+  return result.is_consequence ? 2 : result.stopped_on_request ? 1 : 0;
 }
 
 std::string hosts_text(std::int64_t count) {
@@ -79,7 +79,7 @@ Membership::Agent* Membership::find(const std::string& id) {
 std::string Membership::join(const Joining& joining, Time now) {
   if (find(joining.id)) return "";
   for (const Agent& other : agents_) {
-    if (!is_here(other)) continue;
+    if (!is_available(other)) continue;
     if (joining.node_rank && joining.node_rank == other.node_rank)
       return "host " + std::to_string(*joining.node_rank) + " was started twice, on " + other.host +
              " and on " + joining.host;
@@ -93,7 +93,7 @@ std::string Membership::join(const Joining& joining, Time now) {
                      .node_rank = joining.node_rank,
                      .order = static_cast<std::int64_t>(agents_.size()),
                      .num_ranks = joining.num_ranks,
-                     .here_since = now});
+                     .available_since = now});
   return "";
 }
 
@@ -104,7 +104,7 @@ std::string Membership::host_of(const std::string& id) const {
 
 std::string Membership::agent_of(std::int64_t node_rank) const {
   for (const Agent& agent : agents_) {
-    if (is_here(agent) && agent.node_rank == node_rank) return agent.id;
+    if (is_available(agent) && agent.node_rank == node_rank) return agent.id;
   }
   return "";
 }
@@ -113,12 +113,12 @@ void Membership::end(const std::string& id, std::int64_t round, const HostResult
                      Time now) {
   Agent* agent = find(id);
   if (!agent) return;
-  if (std::exchange(agent->is_lost, false)) agent->here_since = now;
+  if (std::exchange(agent->is_lost, false)) agent->available_since = now;
   if (round != decision_.round || agent->result || !agent->is_member) return;
   agent->result = result;
   agent->failed_at = now - result.since_failure;
-  const bool is_as_asked = was_asked_ && result.stopped_as_asked;
-  if (result.code != 0 && !is_as_asked && !ending_since_) ending_since_ = now;
+  const bool is_requested_stop = stop_requested_ && result.stopped_on_request;
+  if (result.code != 0 && !is_requested_stop && !ending_since_) ending_since_ = now;
 }
 
 void Membership::leave(const std::string& id) {
@@ -149,7 +149,7 @@ const Decision& Membership::decide(Time now) {
 std::vector<const Membership::Agent*> Membership::candidates() const {
   std::vector<const Agent*> found;
   for (const Agent& agent : agents_) {
-    if (is_here(agent)) found.push_back(&agent);
+    if (is_available(agent)) found.push_back(&agent);
   }
   std::ranges::stable_sort(found, [](const Agent* one, const Agent* other) {
     constexpr std::int64_t kLast = INT64_MAX;
@@ -159,7 +159,7 @@ std::vector<const Membership::Agent*> Membership::candidates() const {
   return found;
 }
 
-/// Returns why the run cannot have that many hosts. Asking costs time, and the answer stays.
+/// Returns why the run cannot have that many hosts. The answer is cached, because it takes time.
 const std::string& Membership::refusal(std::int64_t hosts) const {
   const auto [place, is_new] = refusals_.try_emplace(hosts);
   if (is_new && options_.refusal) place->second = options_.refusal(hosts);
@@ -174,16 +174,16 @@ std::int64_t Membership::largest_fit(std::int64_t hosts) const {
   return 0;
 }
 
-/// Between two rounds: begins the next one when its hosts are here.
+/// Between two rounds: begins the next one when its hosts have joined.
 void Membership::form(Time now) {
   if (!forming_since_) forming_since_ = now;
   std::vector<const Agent*> hosts = candidates();
   const auto count = static_cast<std::int64_t>(hosts.size());
   if (count < options_.min_hosts) {
     enough_since_.reset();
-    return give_up(now, waiting_text() + " after " +
-                            std::to_string(options_.join_timeout.count() / 1000) +
-                            " s: start the launcher on the others, or lower --nnodes");
+    return end_if_overdue(now, waiting_text() + " after " +
+                                   std::to_string(options_.join_timeout.count() / 1000) +
+                                   " s: start the launcher on the others, or lower --nnodes");
   }
   if (!enough_since_) enough_since_ = now;
   // Agents of the round before have not left; only the first round waits for more.
@@ -193,18 +193,18 @@ void Membership::form(Time now) {
   begin_not_before_.reset();
   const std::int64_t fit = largest_fit(count);
   if (fit == 0)
-    return give_up(now, "no number of hosts from " + std::to_string(options_.min_hosts) + " to " +
-                            std::to_string(std::min(count, options_.max_hosts)) +
-                            " fits the run: with " + hosts_text(options_.min_hosts) + ", " +
-                            refusal(options_.min_hosts));
+    return end_if_overdue(now, "no number of hosts from " + std::to_string(options_.min_hosts) +
+                                   " to " + std::to_string(std::min(count, options_.max_hosts)) +
+                                   " fits the run: with " + hosts_text(options_.min_hosts) + ", " +
+                                   refusal(options_.min_hosts));
   hosts.resize(static_cast<std::size_t>(fit));
   begin_round(hosts, now);
 }
 
-void Membership::give_up(Time now, const std::string& reason) {
-  const bool may_come = static_cast<std::int64_t>(candidates().size()) < options_.max_hosts;
-  if (may_come && now - *forming_since_ < options_.join_timeout) return;
-  // Before the first round it is the user's mistake; later, hosts are missing that were here.
+void Membership::end_if_overdue(Time now, const std::string& reason) {
+  const bool more_can_join = static_cast<std::int64_t>(candidates().size()) < options_.max_hosts;
+  if (more_can_join && now - *forming_since_ < options_.join_timeout) return;
+  // Before the first round it is the user's mistake; later, hosts are missing that had joined.
   finish(decision_.round == 0 ? 2 : last_code_, reason);
 }
 
@@ -220,33 +220,33 @@ void Membership::begin_round(const std::vector<const Agent*>& hosts, Time now) {
   }
   for (const std::string& id : decision_.members) find(id)->is_member = true;
   is_running_ = true;
-  was_asked_ = is_left_ = false;
+  stop_requested_ = host_leaves_ = false;
   round_start_ = now;
   forming_since_.reset();
   ending_since_.reset();
   begin_not_before_.reset();
 }
 
-/// Returns whether the hosts that wait for a place have come some time ago.
-bool Membership::newcomers_have_settled(Time now) const {
+/// Returns whether the hosts that wait for a place joined some time ago.
+bool Membership::new_hosts_have_settled(Time now) const {
   Time first = now, last = round_start_;
   for (const Agent* agent : candidates()) {
     if (agent->is_member) continue;
-    first = std::min(first, agent->here_since);
-    last = std::max(last, agent->here_since);
+    first = std::min(first, agent->available_since);
+    last = std::max(last, agent->available_since);
   }
   return now - last >= options_.settle_time ||
          now - std::max(first, round_start_) >= kMaxSettleTimes * options_.settle_time;
 }
 
-void Membership::ask_to_stop(const std::string& reason) {
+void Membership::request_stop(const std::string& reason) {
   decision_.kind = Decision::Kind::stop;
   decision_.reason = reason;
-  was_asked_ = true;
+  stop_requested_ = true;
 }
 
-/// During a round: ends it when its hosts have ended, and asks for its end when more hosts are here
-/// or one leaves.
+/// During a round: ends it when its hosts have ended, and requests its end when more hosts are
+/// available or one leaves.
 void Membership::watch_round(Time now) {
   const bool all_ended = std::ranges::all_of(
       decision_.members, [&](const std::string& id) { return find(id)->result.has_value(); });
@@ -263,22 +263,23 @@ void Membership::watch_round(Time now) {
     return agent.is_leaving && agent.is_member && !agent.result;
   });
   const bool is_running = decision_.kind == Decision::Kind::run;
-  // While the run stops for others, what matters is whether it can go on afterwards.
-  if (leaving != agents_.end() && !is_left_ && (is_running || (was_asked_ && !can_go_on()))) {
-    is_left_ = true;
-    return ask_to_stop("host " + leaving->host + " leaves the run" +
-                       (can_go_on() ? "" : ", which needs " + hosts_text(options_.min_hosts)));
+  // While the run stops for others, what matters is whether it can continue afterwards.
+  if (leaving != agents_.end() && !host_leaves_ &&
+      (is_running || (stop_requested_ && !can_continue()))) {
+    host_leaves_ = true;
+    return request_stop("host " + leaving->host + " leaves the run" +
+                        (can_continue() ? "" : ", which needs " + hosts_text(options_.min_hosts)));
   }
   if (!is_running) return;
   const auto own = static_cast<std::int64_t>(decision_.members.size()),
              here = static_cast<std::int64_t>(candidates().size());
-  if (std::min(here, options_.max_hosts) <= own || !newcomers_have_settled(now)) return;
+  if (std::min(here, options_.max_hosts) <= own || !new_hosts_have_settled(now)) return;
   const std::int64_t fit = largest_fit(here);
   if (fit <= own) return;
-  ask_to_stop(hosts_text(fit) + " are here instead of " + std::to_string(own));
+  request_stop(hosts_text(fit) + " are available instead of " + std::to_string(own));
 }
 
-/// Returns the agent of the round whose failure came first and was no consequence of another's.
+/// Returns the agent of the round whose failure came first and was not caused by another's.
 const Membership::Agent& Membership::cause_of_end() {
   std::vector<const Agent*> failed;
   for (const std::string& id : decision_.members) {
@@ -304,18 +305,19 @@ void Membership::end_round(Time now) {
   is_running_ = false;
   const Agent& cause = cause_of_end();
   const HostResult& result = *cause.result;
-  // A host that leaves during a failure stops nobody.
-  const bool goes_on = can_go_on();
+  // A host that leaves during a failure does not stop the run.
+  const bool continues = can_continue();
   const bool was_signalled = std::ranges::any_of(decision_.members, [&](const std::string& id) {
     const Agent& agent = *find(id);
-    return agent.result->was_signalled && agent.result->code != 0 && !(agent.is_leaving && goes_on);
+    return agent.result->was_signalled && agent.result->code != 0 &&
+           !(agent.is_leaving && continues);
   });
   if (was_signalled) return finish(result.code, result.description);
   const bool has_ended_by_itself = std::ranges::all_of(
       decision_.members, [&](const std::string& id) { return find(id)->result->code == 0; });
   if (has_ended_by_itself) return finish(0, "");
-  if (is_left_ && result.code == 143 && !goes_on) return finish(143, decision_.reason);
-  if (was_asked_ && (result.code == 0 || result.code == 143)) {
+  if (host_leaves_ && result.code == 143 && !continues) return finish(143, decision_.reason);
+  if (stop_requested_ && (result.code == 0 || result.code == 143)) {
     // A run that ended by itself in the meantime resumes at its end, and ends again.
     decision_.kind = Decision::Kind::wait;
     decision_.is_restart = false;
@@ -392,7 +394,7 @@ std::string Membership::waiting_text() const {
   if (count > kMostNames) names += " and " + std::to_string(count - kMostNames) + " more";
   const bool is_unfit = count >= options_.min_hosts && largest_fit(count) == 0;
   return std::to_string(count) + " of " + wanted + " hosts " + (count == 1 ? "is" : "are") +
-         " here" + (names.empty() ? "" : " (" + names + ")") +
+         " available" + (names.empty() ? "" : " (" + names + ")") +
          (is_unfit ? ", and the run does not fit so few" : "");
 }
 

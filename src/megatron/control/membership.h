@@ -1,11 +1,11 @@
 // Which hosts take part in a run: the decisions of the agent that hosts the store (the leader).
-// Pure: it is told what happens and when, and returns what every agent has to do. A round is one
+// Pure: it receives events with their times, and returns what every agent has to do. A round is one
 // start of the ranks; its hosts do not change until it ends.
 //
 // A run of 2 to 4 hosts begins when four agents have joined, or `last_call` after at least two
 // have. A failure ends the round. The next one has the agents that are left. An
 // agent that joins later makes the ranks save and stop at a step, and the next round includes it.
-// So does an agent that leaves, and the next round goes on without it.
+// So does an agent that leaves, and the next round excludes it.
 #pragma once
 
 #include <chrono>
@@ -25,21 +25,21 @@ struct HostResult {
   std::string description;      ///< "rank 3 was killed by signal 9 (SIGKILL)"; empty after success
   bool is_consequence = false;  ///< the failure of a rank on another host ended them
   bool was_signalled = false;   ///< a signal asked the launcher or the ranks to stop
-  bool stopped_as_asked = false;  ///< the rank saved and stopped, as a signal asked it to
+  bool stopped_on_request = false;  ///< the rank saved and stopped, as a signal asked it to
   std::chrono::milliseconds since_failure{0};  ///< from the failure of that rank to this report
 };
 
 struct MembershipOptions {
   std::int64_t min_hosts = 1, max_hosts = 1;
   std::int64_t max_restarts = 0;
-  std::chrono::milliseconds last_call{15'000};      ///< after min_hosts are here, for others
+  std::chrono::milliseconds last_call{15'000};      ///< for more to join, once min_hosts have
   std::chrono::milliseconds join_timeout{600'000};  ///< for min_hosts to join
   std::chrono::milliseconds settle_time{30'000};    ///< of a round before it may grow
   std::chrono::milliseconds self_end_time{20'000};  ///< for ranks to end after another's failure
   std::chrono::milliseconds end_timeout{60'000};    ///< for those that are then made to end
   /// Returns why the run cannot have that many hosts, or "". Null: any number fits.
   std::function<std::string(std::int64_t hosts)> refusal = {};
-  /// Whether a run that is stopped goes on where it stopped: a round may end for another host.
+  /// Whether a stopped run resumes where it stopped: a round may end so that a host can join.
   bool can_grow = false;
 };
 
@@ -78,9 +78,9 @@ class Membership {
   };
   /// Returns why the agent cannot take part, or "".
   std::string join(const Joining& joining, Time now);
-  /// The ranks of an agent have ended in this round. An agent that was given up is here again.
+  /// The ranks of an agent have ended in this round. An agent that was declared lost has rejoined.
   void end(const std::string& id, std::int64_t round, const HostResult& result, Time now);
-  /// The host of an agent is wanted for something else: the run goes on without it.
+  /// The agent's host is being preempted; the run continues without it.
   void leave(const std::string& id);
   /// The connection to an agent is lost: its host is down, or the network to it is cut. Returns
   /// whether the ranks of a round ran there.
@@ -98,7 +98,7 @@ class Membership {
 
   /// Returns the members of a round that has failed which have not ended yet.
   std::vector<std::string> awaited_members() const;
-  /// Returns the hosts that are awaited, for a progress line: "1 of 2 to 4 hosts are here".
+  /// Returns the hosts that are awaited, for a progress line: "1 of 2 to 4 hosts are available".
   std::string waiting_text() const;
 
  private:
@@ -106,20 +106,22 @@ class Membership {
     std::string id, host;
     std::optional<std::int64_t> node_rank;
     std::int64_t order = 0, num_ranks = 1;
-    Time here_since{};
+    Time available_since{};
     bool is_lost = false, is_leaving = false;
     bool is_member = false;            ///< of the current round
     std::optional<HostResult> result;  ///< of the current round
     Time failed_at{};                  ///< when its first rank failed
   };
   /// Whether an agent can run ranks in a later round.
-  static bool is_here(const Agent& agent) { return !agent.is_lost && !agent.is_leaving; }
+  static bool is_available(const Agent& agent) { return !agent.is_lost && !agent.is_leaving; }
   Agent* find(const std::string& id);
   std::vector<const Agent*> candidates() const;
-  bool newcomers_have_settled(Time now) const;
-  void ask_to_stop(const std::string& reason);
+  bool new_hosts_have_settled(Time now) const;
+  void request_stop(const std::string& reason);
   /// Whether the hosts that are left suffice for a round.
-  bool can_go_on() const { return largest_fit(static_cast<std::int64_t>(candidates().size())) > 0; }
+  bool can_continue() const {
+    return largest_fit(static_cast<std::int64_t>(candidates().size())) > 0;
+  }
   const std::string& refusal(std::int64_t hosts) const;
   std::int64_t largest_fit(std::int64_t hosts) const;
   void form(Time now);
@@ -129,7 +131,7 @@ class Membership {
   const Agent& cause_of_end();
   std::string blame() const;
   /// Ends the run if hosts have been awaited too long.
-  void give_up(Time now, const std::string& reason);
+  void end_if_overdue(Time now, const std::string& reason);
   /// Returns whether a run that ends with this exit code is not started again.
   static bool is_final(int code);
   std::chrono::milliseconds backoff() const;
@@ -141,8 +143,8 @@ class Membership {
   Decision decision_;
   mutable std::map<std::int64_t, std::string> refusals_;  ///< by number of hosts
   bool is_running_ = false;
-  bool was_asked_ = false;  ///< the hosts of this round to stop, for the sake of others
-  bool is_left_ = false;    ///< a host leaves after this round
+  bool stop_requested_ = false;  ///< of the hosts of this round, so that others can join or leave
+  bool host_leaves_ = false;     ///< a host leaves after this round
   std::optional<Time> forming_since_, enough_since_, ending_since_, begin_not_before_;
   Time round_start_{};
   int last_code_ = 1;                ///< of the last failure, or of a loss of hosts

@@ -30,7 +30,7 @@ std::optional<int> RankLink::offered_code() {
   int code = 0;
   const ssize_t count = ::recv(end_.number(), &code, sizeof code, MSG_DONTWAIT);
   if (count == sizeof code) return code;
-  if (count >= 0) close();  // the process has ended, which its parent is told otherwise
+  if (count >= 0) close();  // the process has ended; waitpid() reports how
   return std::nullopt;
 }
 
@@ -38,7 +38,7 @@ bool RankLink::start_again(const Variables& variables) {
   std::string packet;
   for (const auto& [name, value] : variables)
     packet.append(name).append(1, '=').append(value).append(1, '\0');
-  MEGATRON_CHECK(packet.size() <= kMaxPacketBytes, "the variables of a rank are too long");
+  MEGATRON_CHECK(packet.size() <= kMaxPacketBytes, "variables of ", packet.size(), " bytes");
   return ::send(end_.number(), packet.data(), packet.size(), MSG_NOSIGNAL) ==
          static_cast<ssize_t>(packet.size());
 }

@@ -60,7 +60,7 @@ std::optional<RankFailure> RunStatus::first() {
   return text ? std::optional(read(*text)) : std::nullopt;
 }
 
-bool RunStatus::wait_for_news(bool of_lost_ranks, std::chrono::milliseconds limit, int wake) {
+bool RunStatus::wait_for_change(bool of_lost_ranks, std::chrono::milliseconds limit, int wake) {
   if (!std::exchange(is_watch_tried_, true)) {
     std::vector<std::string> keys{kFailureKey};
     if (of_lost_ranks) keys.emplace_back(kLostRanks);
@@ -77,15 +77,15 @@ bool RunStatus::wait_for_news(bool of_lost_ranks, std::chrono::milliseconds limi
     watch_.reset();  // the calls of the store itself say what has become of it
     return true;
   }
-  // Now and then it asks all the same: a store that is stopped tells nothing.
+  // It polls from time to time all the same: a store that is stopped sends no change.
   const auto now = std::chrono::steady_clock::now();
-  const bool is_told = watch_->value(0) || (of_lost_ranks && watch_->value(1));
-  if (!is_told && now - last_asked_ < kAskInterval) return false;
+  const bool has_changed = watch_->value(0) || (of_lost_ranks && watch_->value(1));
+  if (!has_changed && now - last_asked_ < kAskInterval) return false;
   last_asked_ = now;
   return true;
 }
 
-std::optional<RankFailure> RunStatus::first_in_news() {
+std::optional<RankFailure> RunStatus::watched_first() {
   if (watch_ && watch_->value(0)) return read(*watch_->value(0));
   return first();
 }
@@ -94,8 +94,8 @@ std::optional<RankFailure> RunStatus::wait_for_failure(std::chrono::milliseconds
   return store_.poll(kFailureKey, timeout) ? first() : std::nullopt;
 }
 
-void RunStatus::note_loss_of(std::int64_t rank) {
-  store_.set_last_will(kLostRanks, std::to_string(rank) + " ");
+void RunStatus::report_disconnect_of(std::int64_t rank) {
+  store_.set_on_disconnect(kLostRanks, std::to_string(rank) + " ");
 }
 
 std::vector<std::int64_t> RunStatus::lost_ranks() {
@@ -120,7 +120,7 @@ bool RunStatus::wait_until_printed(std::chrono::milliseconds timeout) {
 
 void RunStatus::leave(std::int64_t rank) {
   if (has_left_.exchange(true)) return;
-  store_.withdraw_last_will();
+  store_.clear_on_disconnect();
   store_.set(left_key(rank), "");
   if (store_.add("num-left", 1) == world_size_) store_.set_all({kFinishedKey, kAllLeft}, "left");
 }

@@ -51,14 +51,14 @@ class RunStatus {
   /// asking the store if it can be watched. Waits for a change, at most `limit` or until the
   /// descriptor `wake` can be read. Only one thread may call it, always with the same
   /// `of_lost_ranks`. Throws StoreLost.
-  bool wait_for_news(bool of_lost_ranks, std::chrono::milliseconds limit, int wake = -1);
-  /// Like first(), but without asking the store if wait_for_news() was told. For the thread that
-  /// calls that.
-  std::optional<RankFailure> first_in_news();
-  /// Returns whether wait_for_news() costs the store nothing. Known after its first call.
+  bool wait_for_change(bool of_lost_ranks, std::chrono::milliseconds limit, int wake = -1);
+  /// Like first(), but without a request if the watch has the failure already. For the thread that
+  /// calls wait_for_change().
+  std::optional<RankFailure> watched_first();
+  /// Returns whether wait_for_change() costs the store nothing. Known after its first call.
   bool is_watched() const { return watch_ != nullptr; }
-  /// Makes the store note when it loses the connection to this rank; leave() withdraws that.
-  void note_loss_of(std::int64_t rank);
+  /// Makes the store add this rank to lost_ranks() when its connection is lost, until leave().
+  void report_disconnect_of(std::int64_t rank);
   /// Returns the ranks whose connection was lost, ascending.
   std::vector<std::int64_t> lost_ranks();
   /// Returns the failure, or nothing when none occurs within `timeout`.

@@ -17,10 +17,10 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kMaxPollInterval{500};
 constexpr milliseconds kWatchConnectTimeout{1'000};
-/// After the first polls a wait lets the store tell it, and asks only to see whether it still
+/// After the first polls a wait watches the key, and polls only to see whether the store still
 /// answers.
 constexpr milliseconds kFirstPolls{50}, kAskInterval{5'000};
-/// The timer takes a longer pause for a suspension of the process.
+/// A longer pause would count as a suspension of the process.
 constexpr milliseconds kWatchSlice{500};
 
 }  // namespace
@@ -66,11 +66,11 @@ bool RunStore::has_all(const std::vector<std::string>& keys) {
   return connection_->client->has(full(keys));
 }
 
-void RunStore::set_last_will(const std::string& key, const std::string& text) {
-  connection_->client->compare_set(kLastWillKey, "", full(key) + "\n" + text);
+void RunStore::set_on_disconnect(const std::string& key, const std::string& text) {
+  connection_->client->compare_set(kOnDisconnectKey, "", full(key) + "\n" + text);
 }
 
-void RunStore::withdraw_last_will() { connection_->client->compare_set(kLastWillKey, "", ""); }
+void RunStore::clear_on_disconnect() { connection_->client->compare_set(kOnDisconnectKey, "", ""); }
 
 bool RunStore::remove(const std::string& key) { return connection_->client->delete_key(full(key)); }
 

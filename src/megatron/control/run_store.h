@@ -1,6 +1,6 @@
 // The key-value store that connects the ranks of a run, hosted by rank 0 or by torchrun's agent. A
-// rank has one connection for all its threads. A wait polls at first and then lets the store tell
-// it over a connection of its own; wait_for_ranks.h also ends it when a rank fails elsewhere.
+// rank has one connection for all its threads. A wait polls at first and then watches the key over
+// a connection of its own; wait_for_ranks.h also ends it when a rank fails elsewhere.
 #pragma once
 
 #include <chrono>
@@ -47,10 +47,10 @@ class RunStore {
   std::vector<std::string> get_all(const std::vector<std::string>& keys);
   std::int64_t add(const std::string& key, std::int64_t amount);
   bool has_all(const std::vector<std::string>& keys);
-  /// Makes the store append `text` to the key if this connection ends before withdraw_last_will():
+  /// Makes the store append `text` to the key if this connection ends before clear_on_disconnect():
   /// the process dies, its host goes down or the network is cut. Only this program's store does so.
-  void set_last_will(const std::string& key, const std::string& text);
-  void withdraw_last_will();
+  void set_on_disconnect(const std::string& key, const std::string& text);
+  void clear_on_disconnect();
   /// Removes the key and returns whether it was set.
   bool remove(const std::string& key);
   /// Follows the keys over a connection of its own. Returns null if the store is not one of this

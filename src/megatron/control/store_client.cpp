@@ -43,7 +43,7 @@ StoreClient::StoreClient(int descriptor, StoreAddress address, milliseconds time
     : descriptor_(descriptor), address_(std::move(address)), timeout_(timeout) {
   const int on = 1;
   ::setsockopt(descriptor_, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-  notice_silent_host(descriptor_);
+  detect_silent_host(descriptor_);
 }
 
 StoreClient::~StoreClient() {

@@ -21,13 +21,13 @@
 namespace megatron {
 namespace {
 
-/// What a client that has not shown the token may keep waiting, in requests and answers.
-constexpr std::size_t kMaxStrangerBytes = 4096;
+/// Limit of the buffered requests and answers of a client that has not sent the token.
+constexpr std::size_t kMaxUnauthenticatedBytes = 4096;
 constexpr int kMaxEventsAtOnce = 256;
-/// What may wait for a client that does not read it.
+/// Limit of the buffered answers to a client that does not read them.
 constexpr std::size_t kMaxOutBytes = 2 * kMaxStoreTextBytes;
-/// Time for a client to introduce itself.
-constexpr std::chrono::seconds kStrangerLimit{30};
+/// Limit for a client to complete its handshake.
+constexpr std::chrono::seconds kHandshakeLimit{30};
 /// Pause before accepting again when there are no descriptors left.
 constexpr timespec kRetryPause{.tv_sec = 0, .tv_nsec = 100'000'000};
 
@@ -109,13 +109,13 @@ void StoreListener::serve() {
       drop(descriptor);
     }
   }
-  drop_slow_strangers();
+  drop_slow_handshakes();
 }
 
-void StoreListener::drop_slow_strangers() {
+void StoreListener::drop_slow_handshakes() {
   const auto now = std::chrono::steady_clock::now();
-  for (; !strangers_.empty() && strangers_.front().second <= now; strangers_.pop_front()) {
-    const StoreConnection* client = find_client(strangers_.front().first);
+  for (; !pending_.empty() && pending_.front().second <= now; pending_.pop_front()) {
+    const StoreConnection* client = find_client(pending_.front().first);
     if (client && (!client->is_validated || (!token_.empty() && !client->has_token)))
       drop(client->descriptor);
   }
@@ -139,11 +139,11 @@ void StoreListener::accept_one() {
   }
   const int on = 1;
   ::setsockopt(descriptor, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-  notice_silent_host(descriptor);
+  detect_silent_host(descriptor);
   StoreConnection client;
   client.descriptor = descriptor;
   client.id = ++last_id_;
-  strangers_.emplace_back(client.id, std::chrono::steady_clock::now() + kStrangerLimit);
+  pending_.emplace_back(client.id, std::chrono::steady_clock::now() + kHandshakeLimit);
   descriptors_.emplace(client.id, descriptor);
   clients_.emplace(descriptor, std::move(client));
   add_descriptor(descriptor);
@@ -164,12 +164,12 @@ void StoreListener::drop(int descriptor) {
   on_end(client);
 }
 
-void StoreListener::for_each_last_will(
+void StoreListener::for_each_disconnect_text(
     const StoreConnection& client,
     const std::function<void(const std::string&, const std::string&)>& action) {
-  for (const auto& [whose, will] : client.last_wills) {
-    const std::size_t end = will.find('\n');
-    if (end != std::string::npos) action(will.substr(0, end), will.substr(end + 1));
+  for (const auto& [whose, entry] : client.disconnect_texts) {
+    const std::size_t end = entry.find('\n');
+    if (end != std::string::npos) action(entry.substr(0, end), entry.substr(end + 1));
   }
 }
 
@@ -237,10 +237,11 @@ bool StoreListener::serve_client(StoreConnection& client) {
     if (count > 0) client.in.append(buffer.data(), static_cast<std::size_t>(count));
     if (!answer_all(client)) return false;
     flush(client);
-    // One guess, which is answered, and no memory for strangers.
-    const bool is_stranger = !token_.empty() && !client.has_token;
+    // A client without the token has one attempt, which is answered, and a small buffer.
+    const bool is_unauthenticated = !token_.empty() && !client.has_token;
     return !client.is_refused && client.out.size() <= kMaxOutBytes &&
-           (!is_stranger || client.in.size() + client.out.size() <= kMaxStrangerBytes);
+           (!is_unauthenticated ||
+            client.in.size() + client.out.size() <= kMaxUnauthenticatedBytes);
   } catch (const std::exception&) {
     return false;
   }
@@ -253,28 +254,28 @@ bool StoreListener::answer_all(StoreConnection& client) {
       if (client.is_refused) throw IncompleteRequest{};
       answer(static_cast<StoreRequest>(reader.number<std::uint8_t>()), reader, client);
     });
-  } catch (const ForeignRequest&) {
+  } catch (const ProtocolError&) {
     return false;
   }
   return true;
 }
 
 void StoreListener::answer(StoreRequest request, RequestReader& reader, StoreConnection& client) {
-  if (!client.is_validated && request != StoreRequest::validate) throw ForeignRequest{};
+  if (!client.is_validated && request != StoreRequest::validate) throw ProtocolError{};
   if (request == StoreRequest::validate) {
-    if (reader.number<std::uint32_t>() != kStoreMagic) throw ForeignRequest{};
+    if (reader.number<std::uint32_t>() != kStoreMagic) throw ProtocolError{};
     client.is_validated = true;
   } else if (request == StoreRequest::ping) {
     append_number(client.out, reader.number<std::uint32_t>());
   } else if (!token_.empty() && !client.has_token) {
-    serve_stranger(request, reader, client);
-  } else if (request != StoreRequest::compare_set || !takes_needless_token(reader, client)) {
+    serve_unauthenticated(request, reader, client);
+  } else if (request != StoreRequest::compare_set || !accepts_unneeded_token(reader, client)) {
     handle(request, reader, client);
   }
 }
 
-/// A client may show a token although none is asked for. It is not kept; the answer says so.
-bool StoreListener::takes_needless_token(RequestReader& reader, StoreConnection& client) {
+/// A client may send a token although none is required. It is not kept; the answer says so.
+bool StoreListener::accepts_unneeded_token(RequestReader& reader, StoreConnection& client) {
   const auto arguments = read_compare_set_of(kTokenKey, reader);
   if (!arguments) return false;
   const std::string& token = arguments->second;
@@ -285,13 +286,13 @@ bool StoreListener::takes_needless_token(RequestReader& reader, StoreConnection&
   return true;
 }
 
-/// Answers a request of a client that has not shown the token. Throws ForeignRequest for requests
+/// Answers a request of a client that has not sent the token. Throws ProtocolError for requests
 /// that it may not make.
-void StoreListener::serve_stranger(StoreRequest request, RequestReader& reader,
-                                   StoreConnection& client) {
+void StoreListener::serve_unauthenticated(StoreRequest request, RequestReader& reader,
+                                          StoreConnection& client) {
   const auto arguments =
       request == StoreRequest::compare_set ? read_compare_set_of(kTokenKey, reader) : std::nullopt;
-  if (!arguments) throw ForeignRequest{};
+  if (!arguments) throw ProtocolError{};
   client.has_token = is_same_token(arguments->second, token_);
   client.is_refused = !client.has_token;
   append_text(client.out, client.has_token ? kTokenAccepted : "refused");

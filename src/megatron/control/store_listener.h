@@ -28,13 +28,13 @@ struct StoreConnection {
       false;  ///< It may watch keys; answers to it are frames. See StoreRequest::frames.
   std::set<std::string> watched;
   /// What is appended to a key when the connection ends; a relay has one for each of its clients.
-  std::map<std::string, std::string> last_wills;
+  std::map<std::string, std::string> disconnect_texts;
 };
 
 /// Thread-compatible: one thread at a time may use it.
 class StoreListener {
  public:
-  /// Clients must show `token` first, unless it is empty.
+  /// Clients must send `token` first, unless it is empty.
   StoreListener(ListeningSocket socket, std::string token);
   virtual ~StoreListener();
   StoreListener(const StoreListener&) = delete;
@@ -52,7 +52,7 @@ class StoreListener {
   std::string address_for_others() const;
 
  protected:
-  /// Handles one request. Throws IncompleteRequest or ForeignRequest.
+  /// Handles one request. Throws IncompleteRequest or ProtocolError.
   virtual void handle(StoreRequest request, RequestReader& reader, StoreConnection& client) = 0;
   /// The connection has ended.
   virtual void on_end(StoreConnection&) {}
@@ -76,15 +76,15 @@ class StoreListener {
     client.is_framed = client.is_framed || request == StoreRequest::frames;
     return request == StoreRequest::frames;
   }
-  /// Calls `action` with key and text of each last will of the client.
-  static void for_each_last_will(
+  /// Calls `action` with key and text of each disconnect text of the client.
+  static void for_each_disconnect_text(
       const StoreConnection& client,
       const std::function<void(const std::string& key, const std::string& text)>& action);
 
   /// Keeps that a client wants to know the value of the key.
   void add_watcher(const std::string& key, const StoreConnection& client);
   void forget_watchers(const std::string& prefix);
-  /// Tells the watchers of the key its value; nullptr: it is not set.
+  /// Sends the value of the key to its watchers; nullptr: it is not set.
   void publish(const std::string& key, const std::string* value);
   static void publish_to(StoreConnection& client, const std::string& key, const std::string* value);
 
@@ -93,10 +93,10 @@ class StoreListener {
   bool serve_client(StoreConnection& client);
   bool answer_all(StoreConnection& client);
   void answer(StoreRequest request, RequestReader& reader, StoreConnection& client);
-  static bool takes_needless_token(RequestReader& reader, StoreConnection& client);
-  void serve_stranger(StoreRequest request, RequestReader& reader, StoreConnection& client);
+  static bool accepts_unneeded_token(RequestReader& reader, StoreConnection& client);
+  void serve_unauthenticated(StoreRequest request, RequestReader& reader, StoreConnection& client);
   void drop(int descriptor);
-  void drop_slow_strangers();
+  void drop_slow_handshakes();
 
   ListeningSocket socket_;
   const std::string token_;
@@ -105,9 +105,8 @@ class StoreListener {
   std::set<int> writing_;                   ///< descriptors that are watched for writing too
   std::map<int, StoreConnection> clients_;  ///< by descriptor
   std::map<std::uint64_t, int> descriptors_;
-  /// The ids of clients in the order of their connections, and when each must have introduced
-  /// itself.
-  std::deque<std::pair<std::uint64_t, std::chrono::steady_clock::time_point>> strangers_;
+  /// The ids of clients in the order of their connections, and the deadlines of their handshakes.
+  std::deque<std::pair<std::uint64_t, std::chrono::steady_clock::time_point>> pending_;
   bool is_accepting_ = true;
   std::unordered_map<std::string, std::set<std::uint64_t>> watchers_;  ///< ids of clients by key
 };

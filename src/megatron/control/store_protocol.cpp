@@ -15,7 +15,7 @@ std::optional<std::pair<std::string, std::string>> read_compare_set_of(std::stri
   return std::pair(std::move(expected), std::move(value));
 }
 
-void notice_silent_host(int descriptor) {
+void detect_silent_host(int descriptor) {
   const int on = 1, idle_s = 10, interval_s = 5,
             probes = (kSilentHostSeconds - idle_s) / interval_s,
             limit_ms = kSilentHostSeconds * 1000;

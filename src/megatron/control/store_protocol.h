@@ -44,24 +44,23 @@ enum class StoreFrame : std::uint8_t {
 /// Thrown when only a part of a request has arrived.
 struct IncompleteRequest {};
 /// Thrown when the other side does not follow the protocol.
-struct ForeignRequest {};
+struct ProtocolError {};
 
 /// A store that asks for a token accepts only one request after the first ones: a compare_set of
 /// this key with the token. It answers kTokenAccepted, or anything else and ends the connection.
 inline constexpr const char *kTokenKey = "megatron/token", *kTokenAccepted = "accepted";
 
-/// A compare_set of this key registers the client's last will: its value is a key, a line feed and
-/// a text, which the store appends to that key when the connection ends. An empty value withdraws
-/// it. Another store takes it for an ordinary key.
-inline constexpr const char* kLastWillKey = "megatron/last-will";
+/// A compare_set of this key registers the client's disconnect text: its value is a key, a line
+/// feed and a text, which the store appends to that key when the connection ends. An empty value
+/// removes it. To another store it is an ordinary key.
+inline constexpr const char* kOnDisconnectKey = "megatron/last-will";
 
 /// A connection counts as lost when the other host has not acknowledged for this long: it is down,
-/// or the network to it is cut. The kernel
-/// acknowledges for a stopped process too.
+/// or the network to it is cut. The kernel acknowledges for a stopped process too.
 inline constexpr int kSilentHostSeconds = 30;
 /// Makes the kernel notice within kSilentHostSeconds that the other host of a TCP connection is
 /// gone.
-void notice_silent_host(int descriptor);
+void detect_silent_host(int descriptor);
 
 inline constexpr std::uint32_t kStoreMagic = 0x3C85F7CE;
 inline constexpr std::uint64_t kMaxStoreTextBytes = std::uint64_t{256} << 20;
@@ -98,7 +97,7 @@ class RequestReader {
   }
   std::string text() {
     const auto size = number<std::uint64_t>();
-    if (size > kMaxStoreTextBytes) throw ForeignRequest{};
+    if (size > kMaxStoreTextBytes) throw ProtocolError{};
     return std::string(take(size));
   }
   std::size_t position() const { return at_; }

@@ -46,9 +46,9 @@ void StoreRelay::append(const std::string& key, const std::string& text) {
   forward(request_of(StoreRequest::append, {key, text}), Awaited{});
 }
 
-void StoreRelay::set_last_will(const std::string& key, const std::string& text) {
-  const std::string will = key + "\n" + text;
-  forward(request_of(StoreRequest::compare_set, {kLastWillKey, "agent", will}));
+void StoreRelay::set_on_disconnect(const std::string& key, const std::string& text) {
+  const std::string entry = key + "\n" + text;
+  forward(request_of(StoreRequest::compare_set, {kOnDisconnectKey, "agent", entry}));
 }
 
 void StoreRelay::watch(const std::string& key) {
@@ -72,7 +72,7 @@ void StoreRelay::forget_prefix(const std::string& prefix) {
   forget_watchers(prefix);
 }
 
-void StoreRelay::exchange_sign_of_life(const std::string& key, std::chrono::milliseconds interval) {
+void StoreRelay::send_heartbeat(const std::string& key, std::chrono::milliseconds interval) {
   if (since_asked_ && since_asked_->elapsed() < interval) return;
   since_asked_.emplace();
   std::string request = request_of(StoreRequest::add, {key});
@@ -104,11 +104,11 @@ void StoreRelay::handle(StoreRequest request, RequestReader& reader, StoreConnec
         append_text(bytes, reader.text());
         const std::string value = reader.text();
         append_text(bytes, value);
-        if (key == kLastWillKey) return keep_last_will(value, client);
+        if (key == kOnDisconnectKey) return keep_disconnect_text(value, client);
       }
       forward(bytes,
               request == StoreRequest::set ? std::nullopt : std::optional(Awaited{client.id, ""}));
-      // The client must see what it has written, so what the store has told before counts no more.
+      // The client must see what it has written, so the value that is known is out of date.
       const auto known = watched_.find(key);
       if (known != watched_.end()) ask_for(key, known->second);
       return;
@@ -124,7 +124,7 @@ void StoreRelay::handle(StoreRequest request, RequestReader& reader, StoreConnec
     case StoreRequest::num_keys:
       return forward(bytes, Awaited{client.id, ""});
     default:
-      throw ForeignRequest{};
+      throw ProtocolError{};
   }
 }
 
@@ -159,19 +159,21 @@ void StoreRelay::check(RequestReader& reader, StoreConnection& client) {
   if (keys.size() == 1) watch(keys.front());
 }
 
-void StoreRelay::keep_last_will(const std::string& will, StoreConnection& client) {
-  client.last_wills.clear();
-  if (!will.empty()) client.last_wills[""] = will;
-  forward(request_of(StoreRequest::compare_set, {kLastWillKey, std::to_string(client.id), will}));
-  if (!client.is_framed) append_text(client.out, will);
+void StoreRelay::keep_disconnect_text(const std::string& entry, StoreConnection& client) {
+  client.disconnect_texts.clear();
+  if (!entry.empty()) client.disconnect_texts[""] = entry;
+  forward(
+      request_of(StoreRequest::compare_set, {kOnDisconnectKey, std::to_string(client.id), entry}));
+  if (!client.is_framed) append_text(client.out, entry);
 }
 
-/// The store executes the last wills only when this relay ends.
+/// The store itself appends the texts only when the connection of this relay ends.
 void StoreRelay::on_end(StoreConnection& client) {
   if (!lost_reason_.empty()) return;
-  for_each_last_will(client, [&](const std::string& key, const std::string& text) {
+  for_each_disconnect_text(client, [&](const std::string& key, const std::string& text) {
     append(key, text);
-    forward(request_of(StoreRequest::compare_set, {kLastWillKey, std::to_string(client.id), ""}));
+    forward(
+        request_of(StoreRequest::compare_set, {kOnDisconnectKey, std::to_string(client.id), ""}));
   });
 }
 
@@ -208,7 +210,7 @@ void StoreRelay::read_upstream() {
   if (count > 0) in_.append(buffer.data(), static_cast<std::size_t>(count));
   try {
     take_messages(in_, [this](RequestReader& reader) { take_frame(reader); });
-  } catch (const ForeignRequest&) {
+  } catch (const ProtocolError&) {
     lose("it has sent an invalid reply");
   }
 }
@@ -217,7 +219,7 @@ void StoreRelay::take_frame(RequestReader& reader) {
   const auto kind = static_cast<StoreFrame>(reader.number<std::uint8_t>());
   const std::string key = reader.text();
   if (kind == StoreFrame::answer) return take_answer(key);
-  if (kind != StoreFrame::changed && kind != StoreFrame::missing) throw ForeignRequest{};
+  if (kind != StoreFrame::changed && kind != StoreFrame::missing) throw ProtocolError{};
   std::optional<std::string> text;
   if (kind == StoreFrame::changed) text = reader.text();
   const auto found = watched_.find(key);
@@ -227,7 +229,7 @@ void StoreRelay::take_frame(RequestReader& reader) {
 }
 
 void StoreRelay::take_answer(const std::string& answer) {
-  if (awaited_.empty()) throw ForeignRequest{};
+  if (awaited_.empty()) throw ProtocolError{};
   const Awaited awaited = std::move(awaited_.front());
   awaited_.pop_front();
   since_heard_ = SuspendAwareTimer();

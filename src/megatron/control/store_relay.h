@@ -28,19 +28,19 @@ class StoreRelay final : public StoreListener {
   void compare_set(const std::string& key, const std::string& expected, const std::string& value);
   void append(const std::string& key, const std::string& text);
   /// Makes the store append `text` to the key when the connection of this relay ends.
-  void set_last_will(const std::string& key, const std::string& text);
+  void set_on_disconnect(const std::string& key, const std::string& text);
   /// Makes value() follow the key.
   void watch(const std::string& key);
-  /// Returns what the store has told about a watched key.
+  /// Returns the last value that the store has sent for a watched key.
   std::optional<std::string> value(const std::string& key) const;
   /// Forgets the keys that begin with `prefix`, which the store has removed.
   void forget_prefix(const std::string& prefix);
 
   /// Returns why the connection to the store has ended, or "".
   const std::string& lost_reason() const { return lost_reason_; }
-  /// Counts up the key, and expects an answer of the store, unless the last time was less than
-  /// `interval` ago.
-  void exchange_sign_of_life(const std::string& key, std::chrono::milliseconds interval);
+  /// Sends a heartbeat, unless the last one was less than `interval` ago: it counts up the key and
+  /// expects an answer of the store.
+  void send_heartbeat(const std::string& key, std::chrono::milliseconds interval);
   /// Returns for how long the store has not answered although it should. Time in which this process
   /// was suspended does not count.
   std::chrono::milliseconds silence() const;
@@ -69,7 +69,7 @@ class StoreRelay final : public StoreListener {
   void forward(const std::string& request) { forward(request, std::nullopt); }
   void forward(const std::string& request, const std::optional<Awaited>& awaited);
   void ask_for(const std::string& key, Watched& watched, std::uint64_t client_id = 0);
-  void keep_last_will(const std::string& will, StoreConnection& client);
+  void keep_disconnect_text(const std::string& entry, StoreConnection& client);
   void send_upstream();
   void read_upstream();
   void take_frame(RequestReader& reader);
@@ -81,7 +81,7 @@ class StoreRelay final : public StoreListener {
   std::string in_, out_;
   std::deque<Awaited> awaited_;  ///< In the order of the requests.
   std::unordered_map<std::string, Watched> watched_;
-  std::optional<SuspendAwareTimer> since_asked_;  ///< since the last request for a sign of life
+  std::optional<SuspendAwareTimer> since_asked_;  ///< since the last heartbeat
   mutable SuspendAwareTimer since_heard_;         ///< since the last answer, or the first request
 };
 

@@ -10,7 +10,7 @@ namespace megatron {
 
 class StoreServer {
  public:
-  /// Serves until the object is destroyed. Clients must show `token` first, unless it is empty.
+  /// Serves until the object is destroyed. Clients must send `token` first, unless it is empty.
   explicit StoreServer(ListeningSocket socket, std::string token = "");
   ~StoreServer();
   StoreServer(const StoreServer&) = delete;

@@ -94,7 +94,7 @@ void StoreService::answer(StoreRequest request, RequestReader& reader, std::stri
     case StoreRequest::delete_key:
       return append_number(out, static_cast<std::int64_t>(remove(next())));
     default:
-      throw ForeignRequest{};
+      throw ProtocolError{};
   }
 }
 
@@ -111,27 +111,27 @@ void StoreService::handle(StoreRequest request, RequestReader& reader, StoreConn
     publish_to(client, key, value_of(key));
     return append_frame(client.out, StoreFrame::answer, {""});
   }
-  if (request == StoreRequest::compare_set && takes_last_will(reader, client)) return;
+  if (request == StoreRequest::compare_set && takes_disconnect_text(reader, client)) return;
   if (!client.is_framed) return answer(request, reader, client.out);
   std::string text;
   answer(request, reader, text);
   if (request != StoreRequest::set) append_frame(client.out, StoreFrame::answer, {text});
 }
 
-bool StoreService::takes_last_will(RequestReader& reader, StoreConnection& client) {
-  const auto arguments = read_compare_set_of(kLastWillKey, reader);
+bool StoreService::takes_disconnect_text(RequestReader& reader, StoreConnection& client) {
+  const auto arguments = read_compare_set_of(kOnDisconnectKey, reader);
   if (!arguments) return false;
-  const auto& [whose, will] = *arguments;  // whose: "" unless the client is a relay
-  if (will.empty())
-    client.last_wills.erase(whose);
+  const auto& [whose, entry] = *arguments;  // whose: "" unless the client is a relay
+  if (entry.empty())
+    client.disconnect_texts.erase(whose);
   else
-    client.last_wills[whose] = will;
-  if (!client.is_framed) append_text(client.out, will);
+    client.disconnect_texts[whose] = entry;
+  if (!client.is_framed) append_text(client.out, entry);
   return true;
 }
 
 void StoreService::on_end(StoreConnection& client) {
-  for_each_last_will(
+  for_each_disconnect_text(
       client, [this](const std::string& key, const std::string& text) { append(key, text); });
 }
 

@@ -24,7 +24,7 @@ class StoreService final : public StoreListener {
   /// Sets the key if its value is `expected` ("": not set). Returns the value after the call.
   std::string compare_set(const std::string& key, const std::string& expected, std::string value);
   void append(const std::string& key, const std::string& text);
-  /// Removes the key, and returns its text, or "". Watchers are not told.
+  /// Removes the key, and returns its text, or "". Watchers are not notified.
   std::string take(const std::string& key);
   /// Removes every key that begins with `prefix`, and forgets who watches it.
   void remove_prefix(const std::string& prefix);
@@ -38,9 +38,9 @@ class StoreService final : public StoreListener {
   std::int64_t add(const std::string& key, std::int64_t amount);
   bool has_all(RequestReader& reader) const;
   bool remove(const std::string& key);
-  /// Keeps or withdraws a last will if the request is one, and returns whether it is.
-  bool takes_last_will(RequestReader& reader, StoreConnection& client);
-  /// Tells the watchers of the key its value.
+  /// Keeps or removes a disconnect text if the request is one, and returns whether it is.
+  bool takes_disconnect_text(RequestReader& reader, StoreConnection& client);
+  /// Sends the value of the key to its watchers.
   void publish_key(const std::string& key) { publish(key, value_of(key)); }
 
   std::unordered_map<std::string, std::string> texts_;

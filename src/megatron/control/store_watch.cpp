@@ -64,7 +64,7 @@ void StoreWatch::take_frames() {
       if (found != keys_.end())
         values_[static_cast<std::size_t>(found - keys_.begin())] = std::move(text);
     });
-  } catch (const ForeignRequest&) {
+  } catch (const ProtocolError&) {
     throw StoreLost("the run's store has sent an invalid reply");
   }
 }

@@ -1,4 +1,4 @@
-// Follows the values of some keys: the store tells every change, so nobody needs to ask.
+// Follows the values of some keys: the store sends every change, so no poll is needed.
 #pragma once
 
 #include <chrono>

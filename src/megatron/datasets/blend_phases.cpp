@@ -66,7 +66,7 @@ void check_sources(const std::vector<std::string>& sources) {
                      listed(sources), "name all sources with --data-path"});
   for (std::size_t i = 0; i < sources.size(); ++i)
     if (std::ranges::count(sources, sources[i]) > 1)
-      throw UserError({"--blend-schedule cannot tell sources of one name apart", sources[i],
+      throw UserError({"--blend-schedule cannot distinguish sources of one name", sources[i],
                        "name each source once in --data-path"});
 }
 

@@ -1,5 +1,5 @@
 // The mixtures of a run's training sources by --blend-schedule, and how many samples each source
-// gives. Both are functions of the settings alone, so a resumed run on any layout goes on exactly.
+// gives. Both are functions of the settings alone, so a run resumes exactly on any layout.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ struct BlendPhase {
   std::vector<double> weights = {};  ///< of each source, sum 1; a source of weight 0 is not drawn
 };
 
-/// Mixtures that follow each other. A source goes on where it was in the mixture before.
+/// Mixtures that follow each other. A source continues where it was in the mixture before.
 struct BlendSchedule {
   std::vector<std::string> sources = {};  ///< path prefixes
   std::vector<BlendPhase> phases = {};    ///< empty: one mixture for the whole run

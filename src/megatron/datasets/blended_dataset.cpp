@@ -97,7 +97,7 @@ BlendedDataset::BlendedDataset(std::vector<std::shared_ptr<const SourceDataset>>
     : datasets_(std::move(datasets)), phases_(options.phases) {
   MEGATRON_CHECK(
       !datasets_.empty() && (options.weights.empty() || options.weights.size() == datasets_.size()),
-      "a blend needs one weight per dataset");
+      options.weights.size(), " weights for a blend of ", datasets_.size(), " datasets");
   if (datasets_.size() >= 32767)
     throw UserError({"a blend holds at most 32766 datasets", std::to_string(datasets_.size()),
                      "merge some of them"});

@@ -28,7 +28,7 @@ BlendIndex build_blend_index(const std::vector<double>& weights, std::int64_t si
 /// Selects every sample of every dataset once, interleaved in proportion to `sizes`.
 BlendIndex build_exhaustive_blend_index(const std::vector<std::int64_t>& sizes);
 
-/// Mixes by build_blend_index() within each phase. A dataset goes on in a phase where the one
+/// Mixes by build_blend_index() within each phase. A dataset continues in a phase where the one
 /// before left it: its samples are numbered in the order in which they are drawn, without a gap.
 BlendIndex build_phased_blend_index(const std::vector<BlendPhase>& phases);
 

@@ -1,5 +1,5 @@
-// A file that is appended to and made durable at checkpoints, and that a later process cuts to its
-// size at the last one and goes on with.
+// A file that is appended to and made durable at checkpoints. A later process cuts it to its size
+// at the last one and continues it.
 #pragma once
 
 #include <cstdint>

@@ -135,7 +135,8 @@ void DatasetPart::end_document() {
 template <class Write>
 void DatasetPart::read_values(File file, const Write& write) const {
   const MappedFile map(path(file));
-  MEGATRON_CHECK(map.size() == size(file), path(file), " has ", map.size(), " bytes");
+  MEGATRON_CHECK(map.size() == size(file), path(file), " has ", map.size(), " bytes instead of ",
+                 size(file));
   constexpr std::size_t kBlock = std::size_t{1} << 22;
   for (std::size_t begin = 0; begin < map.size(); begin += kBlock)
     write(map.bytes().subspan(begin, std::min(kBlock, map.size() - begin)));

@@ -23,7 +23,7 @@ struct PartState {
 class DatasetPart {
  public:
   /// Creates the files `prefix`.partial.`number`.{bin,lengths,documents,modes}, or with `resumed`
-  /// cuts existing ones to what they held then and goes on. Throws a UserError if they hold less.
+  /// cuts existing ones to what they held then and continues. Throws a UserError if they hold less.
   DatasetPart(const std::string& prefix, std::size_t number, TokenDtype type, bool multimodal,
               const PartState& resumed = {});
   DatasetPart(DatasetPart&&) noexcept;

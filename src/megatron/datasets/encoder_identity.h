@@ -16,8 +16,8 @@ std::string file_identity(const fs::path& path);
 /// Returns the flags of a tokenizer, one in a line. Throws like encoder_identity().
 std::string encoder_flags(const TokenizerConfig& config);
 
-/// Returns a text that tells tokenizers apart: their flags, and the file_identity() of their files.
-/// Throws a UserError when the type of the tokenizer cannot be told.
+/// Returns a text that identifies a tokenizer: its flags, and the file_identity() of their files.
+/// Throws a UserError when the type of the tokenizer is unknown.
 std::string encoder_identity(const TokenizerConfig& config);
 
 }  // namespace megatron

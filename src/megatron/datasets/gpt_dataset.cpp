@@ -223,7 +223,7 @@ Sample make_sample(std::vector<std::int64_t> text, const GptDatasetOptions& opti
                    const std::vector<std::int64_t>& document_begins) {
   const auto length = static_cast<std::size_t>(options.sequence_length);
   if (!options.add_extra_token) text.push_back(options.pad);
-  MEGATRON_CHECK(text.size() == length + 1, "a sample must not have ", text.size(), " ids");
+  MEGATRON_CHECK(text.size() == length + 1, "a sample has ", text.size(), " ids, not ", length + 1);
 
   Sample sample;
   sample.tokens.assign(text.begin(), text.end() - 1);

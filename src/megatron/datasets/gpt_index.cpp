@@ -144,7 +144,8 @@ EpochPlan plan_epochs(const GptIndexInput& input) {
   EpochPlan plan;
   plan.tokens_per_epoch = total_tokens(input.lengths, input.begin, input.end);
   if (input.num_samples) {
-    MEGATRON_CHECK(plan.tokens_per_epoch > 0, "the split has no tokens");
+    MEGATRON_CHECK(plan.tokens_per_epoch > 0, "documents ", input.begin, " to ", input.end,
+                   " are empty");
     const std::int64_t requested = *input.num_samples * sequence + extra;
     plan.num_epochs =
         std::max<std::int64_t>(1, (requested + plan.tokens_per_epoch - 1) / plan.tokens_per_epoch);

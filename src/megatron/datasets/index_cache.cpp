@@ -56,7 +56,7 @@ std::optional<std::string> time_mismatch(const EntryFiles& files, const IndexSou
   for (const fs::path& source : sources.files) {
     const auto changed = fs::last_write_time(source, code);
     if (code || changed >= built)
-      return source.string() + " is as new as the index, or newer, and no stamp tells its contents";
+      return source.string() + " is as new as the index, or newer, and its contents have no stamp";
   }
   return std::nullopt;
 }

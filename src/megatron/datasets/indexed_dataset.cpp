@@ -299,8 +299,8 @@ std::int64_t IndexedDataset::num_tokens() const {
 }
 
 void IndexedDataset::read_bytes(std::uint64_t offset, std::span<std::byte> bytes) const {
-  MEGATRON_CHECK(bytes.size() <= bin_size_ && offset <= bin_size_ - bytes.size(), "read outside ",
-                 prefix_, ".bin");
+  MEGATRON_CHECK(bytes.size() <= bin_size_ && offset <= bin_size_ - bytes.size(), bytes.size(),
+                 " bytes at ", offset, " of ", prefix_, ".bin are outside its ", bin_size_);
   if (bytes.empty()) return;
   if (bin_reader_) return bin_reader_->read(offset, bytes);
   std::memcpy(bytes.data(), bin_.data() + offset, bytes.size());
@@ -314,7 +314,8 @@ void IndexedDataset::read(std::int64_t sequence, std::int64_t offset,
   check_sequence(sequence);
   const std::int64_t length = lengths_[sequence];
   MEGATRON_CHECK(offset >= 0 && offset <= length && std::int64_t(tokens.size()) <= length - offset,
-                 "sequence ", sequence, " of ", prefix_, " has ", length, " tokens");
+                 tokens.size(), " tokens at ", offset, " of the ", length, " of sequence ",
+                 sequence, " of ", prefix_);
   const std::size_t size = token_dtype_size(type_);
   const std::uint64_t position =
       static_cast<std::uint64_t>(pointers_[sequence]) + static_cast<std::uint64_t>(offset) * size;

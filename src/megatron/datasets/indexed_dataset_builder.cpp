@@ -29,10 +29,10 @@ IndexedDatasetBuilder::IndexedDatasetBuilder(std::string prefix, TokenDtype type
 
 IndexedDatasetBuilder::IndexedDatasetBuilder(IndexedDatasetBuilderOptions options)
     : options_(std::move(options)), lock_(take_lock(options_.prefix)) {
-  MEGATRON_CHECK(options_.num_partitions > 0, "a dataset has at least one partition");
+  MEGATRON_CHECK(options_.num_partitions > 0, options_.num_partitions, " partitions");
   const auto num_partitions = static_cast<std::size_t>(options_.num_partitions);
   MEGATRON_CHECK(options_.resumed.empty() || options_.resumed.size() == num_partitions,
-                 "a resumed dataset has the same number of partitions");
+                 num_partitions, " partitions, the resumed dataset has ", options_.resumed.size());
   if (options_.resumed.empty()) remove_leftovers(options_.prefix + ".partial");
   remove_leftovers(options_.prefix + ".tmp");
   for (std::size_t i = 0; i < num_partitions; ++i) {
@@ -71,9 +71,9 @@ void IndexedDatasetBuilder::add_document(std::span<const std::int32_t> tokens,
                                          std::span<const std::int32_t> lengths,
                                          std::span<const std::int8_t> modes) {
   MEGATRON_CHECK(std::accumulate(lengths.begin(), lengths.end(), std::size_t{0}) == tokens.size(),
-                 "the lengths of a document's sequences must add up to its tokens");
+                 "the lengths of a document do not sum to its ", tokens.size(), " tokens");
   MEGATRON_CHECK(modes.empty() || (options_.multimodal && modes.size() == lengths.size()),
-                 "a multimodal document needs one mode per sequence");
+                 "a document of ", lengths.size(), " sequences has ", modes.size(), " modes");
   const std::vector<std::int8_t> text(
       modes.empty() && options_.multimodal ? lengths.size() : std::size_t{0}, 0);
   DatasetPart& part = parts_[static_cast<std::size_t>(total_.documents) % parts_.size()];
@@ -93,7 +93,7 @@ void IndexedDatasetBuilder::add_dataset(const IndexedDataset& dataset) {
   if (options_.multimodal && dataset.num_sequences() > 0 && dataset.sequence_modes().size() == 0)
     throw UserError(
         {"dataset " + dataset.name() + " has no sequence modes", "", "leave out --multimodal"});
-  MEGATRON_CHECK(parts_.size() == 1, "whole datasets are not dealt to partitions");
+  MEGATRON_CHECK(parts_.size() == 1, "a whole dataset for ", parts_.size(), " partitions");
   dataset.check();
   std::vector<std::byte> bytes;
   for (std::int64_t document = 0; document < dataset.num_documents(); ++document) {

@@ -20,7 +20,7 @@ struct IndexedDatasetBuilderOptions {
   /// Document i goes to partition i mod num_partitions; the dataset holds one partition after the
   /// other.
   std::int64_t num_partitions = 1;
-  /// The value of checkpoint() from which a run that was killed goes on; empty: start anew.
+  /// The value of checkpoint() from which a run that was killed continues; empty: start anew.
   std::vector<PartState> resumed = {};
 };
 
@@ -41,7 +41,7 @@ class IndexedDatasetBuilder {
                     std::span<const std::int8_t> modes = {});
   /// Appends all sequences of another dataset of the same type.
   void add_dataset(const IndexedDataset& dataset);
-  /// Makes the documents so far durable and returns what a later builder needs to go on from here.
+  /// Makes the documents so far durable and returns what a later builder needs to resume from here.
   std::vector<PartState> checkpoint();
   /// Merges the partitions and writes the index. Only finalize() may follow.
   void prepare_to_finalize();

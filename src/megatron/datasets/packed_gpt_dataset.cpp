@@ -141,7 +141,7 @@ PackedGptDataset::Sequence PackedGptDataset::read_sequence(std::int64_t index) c
     const std::int64_t length = source_->sequence_lengths()[static_cast<std::size_t>(document)];
     const std::int64_t tokens = piece_tokens(length, begin, capacity);
     if (begin < 0 || tokens < 1 || tokens > capacity - filled) throw broken();
-    // A piece of which its document goes on fills the sequence, and the next token is a label.
+    // A piece after which its document continues fills the sequence, and the next token is a label.
     const std::int64_t next = begin + tokens < length ? 1 : 0;
     source_->read(
         document, begin,

@@ -28,7 +28,7 @@ class PackedGptDataset : public SourceDataset {
 
   std::int64_t size() const override { return size_; }
   Sample sample(std::int64_t index) const override;
-  /// Returns sequence_length + 1 ids. The last one is padding unless a document goes on there.
+  /// Returns sequence_length + 1 ids. The last one is padding unless a document continues there.
   std::vector<std::int64_t> text(std::int64_t index) const override;
   std::string describe(std::int64_t index) const override;
   std::vector<CorpusShare> shares(std::int64_t samples) const override;

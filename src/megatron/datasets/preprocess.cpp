@@ -200,7 +200,7 @@ void write_documents(IndexedDatasetBuilder& builder, const KeyTokens& key,
   }
 }
 
-/// One run: the builders, and the checkpoint from which a later run goes on.
+/// One run: the builders, and the checkpoint from which a later run continues.
 class PreprocessRun {
  public:
   PreprocessRun(const PreprocessOptions& options, const std::vector<std::string>& files)
@@ -317,7 +317,7 @@ class PreprocessRun {
     const std::int64_t documents = builders_[0]->num_documents();
     progress_.resume(documents, checkpoint_.counts.text_bytes, position().finished_bytes);
     if (options_.log != nullptr)
-      *options_.log << "note: goes on after the " << documents
+      *options_.log << "note: continues after the " << documents
                     << " documents that a run that was killed has written" << std::endl;
   }
 

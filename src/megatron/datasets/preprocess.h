@@ -37,8 +37,8 @@ struct PreprocessOptions {
   /// Document i goes to partition i mod partitions, and the dataset holds one partition after the
   /// other, as with Megatron's --partitions.
   std::int64_t partitions = 1;
-  /// Seconds between checkpoints, from which the next run goes on after a kill. There are none when
-  /// the standard input is read.
+  /// Seconds between checkpoints, from which the next run continues after a kill. There are none
+  /// when the standard input is read.
   double checkpoint_interval_s = 30;
   /// Makes each sentence a sequence of its document; null: each text is one sequence.
   std::shared_ptr<const PunktSplitter> sentences = {};
@@ -78,7 +78,7 @@ struct PreprocessSummary {
 /// Writes the datasets byte for byte as Megatron's preprocess_data.py does. Invalid UTF-8 in text
 /// and JSON is read as Python's errors='replace' reads it, and is counted. On an error, a UserError
 /// with file and line, no output remains. After a kill, a call with the same options and inputs
-/// goes on where the last checkpoint was made.
+/// continues where the last checkpoint was made.
 PreprocessSummary preprocess(const PreprocessOptions& options, const Encoder& encode);
 
 }  // namespace megatron

@@ -1,4 +1,4 @@
-// Lets preprocess() go on after a kill: what it had read and written at some moment.
+// Lets preprocess() continue after a kill: what it had read and written at some moment.
 #pragma once
 
 #include <optional>

@@ -8,12 +8,12 @@
 namespace megatron {
 
 Sampler::Sampler(SamplerOptions options) : options_(options), consumed_(options.consumed_samples) {
-  MEGATRON_CHECK(options.micro_batch_size > 0 && options.data_parallel_size > 0,
-                 "the batch size and the data-parallel size must be positive");
+  MEGATRON_CHECK(options.micro_batch_size > 0 && options.data_parallel_size > 0, "batches of ",
+                 options.micro_batch_size, " on ", options.data_parallel_size, " ranks");
   MEGATRON_CHECK(
       options.data_parallel_rank >= 0 && options.data_parallel_rank < options.data_parallel_size,
-      "the data-parallel rank is out of range");
-  MEGATRON_CHECK(options.consumed_samples >= 0, "consumed_samples must not be negative");
+      "data-parallel rank ", options.data_parallel_rank, " of ", options.data_parallel_size);
+  MEGATRON_CHECK(options.consumed_samples >= 0, "consumed_samples is ", options.consumed_samples);
   if (options.total_samples < micro_batch_times_data_parallel_size())
     throw UserError({"the dataset has " + std::to_string(options.total_samples) +
                          " samples, fewer than one batch of " +

@@ -32,7 +32,7 @@ struct TextCorpusSummary {
   std::uint64_t text_bytes = 0;
 };
 
-/// A text of valid UTF-8 and where it stands.
+/// A text of valid UTF-8 and its place in the files.
 struct CorpusText {
   std::size_t worker;  ///< calls with different numbers may be concurrent
   std::string_view text;

@@ -7,7 +7,7 @@
 
 namespace megatron {
 
-/// Returns whether there is no file at `path`. Returns false when the system cannot tell, for
+/// Returns whether there is no file at `path`. Returns false when the system cannot say, for
 /// example on an unresponsive network file system.
 bool is_deleted(const std::filesystem::path& path);
 

@@ -25,8 +25,8 @@ struct IntervalMetrics {
 class TensorBoard {
  public:
   /// Writes to --tensorboard-dir. A run that resumes after `iteration` first drops later
-  /// events of its own earlier part, but no events of other runs. A run that starts at 0 tells
-  /// readers to discard earlier points in the folder.
+  /// events of its own earlier part, but no events of other runs. A run that starts at 0 makes
+  /// readers discard earlier points in the folder.
   TensorBoard(const LoggerConfig& config, std::int64_t iteration,
               ExistingMetrics earlier = ExistingMetrics::same_run);
 

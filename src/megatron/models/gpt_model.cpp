@@ -173,7 +173,7 @@ class GptModel : public LanguageModel {
     context.hooks = unit_hooks_;
     place_rows(tokens.size(1), context);
     MEGATRON_CHECK(in.size() == (chunk.receives_hidden ? 1 : 0), "a stage was given ", in.size(),
-                   " activations");
+                   " activations instead of ", int(chunk.receives_hidden));
     at::Tensor hidden_sbh = chunk.receives_hidden ? in.front() : at::Tensor();
     if (chunk.stage.has_embedding)
       hidden_sbh = run_unit(context.hooks, *embedding_, {}, [&](const at::Tensor&) {
@@ -267,7 +267,8 @@ std::unique_ptr<LanguageModel> make_gpt_model(const TransformerConfig& config, c
                                               const MakeModelOptions& options) {
   MEGATRON_CHECK(config.num_layers > 0 && config.hidden_size > 0 && config.vocab_size > 0 &&
                      config.kv_channels > 0 && config.ffn_hidden_size > 0,
-                 "the model's config is not resolved");
+                 "the config is not resolved: ", config.num_layers, " layers, hidden size ",
+                 config.hidden_size, ", ffn_hidden_size ", config.ffn_hidden_size);
   const PipelineLayout layout =
       options.layout != nullptr ? *options.layout : single_stage_layout(config.num_layers);
   ModelPart part = model_part(layout, options.layout != nullptr ? rank.pp.rank : 0);

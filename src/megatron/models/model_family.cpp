@@ -14,7 +14,7 @@ namespace megatron {
 namespace {
 
 /// The table is explicit, because the linker drops objects of a static library that register
-/// themselves but are referenced by nobody.
+/// themselves but are not referenced.
 constexpr std::array<ModelFamily, kModelFamilyNames.size()> kFamilies{
     ModelFamily{.name = "gpt",
                 .title = "GPT",

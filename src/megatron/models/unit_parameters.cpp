@@ -20,7 +20,7 @@ UnitParameters unit_parameters(Model& model, const Settings& settings, const Ran
   const std::vector<bool> is_offloaded =
       layers_with_offloaded_weights(offload, layout, rank.pp.rank);
   MEGATRON_CHECK(layers.size() == is_offloaded.size(), "a model of ", layers.size(),
-                 " layers and a plan of ", is_offloaded.size());
+                 " layers has an offload plan for ", is_offloaded.size());
   for (std::size_t i = 0; i < layers.size(); ++i) {
     if (!is_offloaded[i]) continue;
     const std::vector<Parameter*> parameters = declared_parameters(*layers[i]);

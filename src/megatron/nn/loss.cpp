@@ -232,10 +232,10 @@ Early compute_early(Head& head, const LossGradient& loss_gradient, bool defers) 
 /// labels, mask, lse}.
 at::Tensor announced_backward(Parameter& weight, Early& early, const Tensors& saved,
                               const at::Tensor& scale) {
-  MEGATRON_CHECK(early.kept.dhidden.defined(), "backward of a loss for the second time");
+  MEGATRON_CHECK(early.kept.dhidden.defined(), "backward of a loss runs twice after one forward");
   // A NaN loss scale or mask is reported by the checks of losses and gradients, not here.
-  MEGATRON_CHECK(!is_known_to_differ(scale, early.scale), "backward of a loss starts from ",
-                 host_scalar(scale), ", but forward was told ", host_scalar(early.scale));
+  MEGATRON_CHECK(!is_known_to_differ(scale, early.scale), "loss gradient is ", host_scalar(scale),
+                 " in backward but was announced as ", host_scalar(early.scale), " in forward");
   if (early.wrote) return std::exchange(early.kept.dhidden, {});
   Head head(saved[0], saved[1], saved[2], weight);
   head.set_lse(saved[3]);
@@ -291,7 +291,7 @@ TokenLoss linear_cross_entropy(const at::Tensor& hidden, Parameter& weight,
                                const LossGradient& loss_gradient) {
   MEGATRON_CHECK(
       hidden.dim() == 2 && labels.numel() == hidden.size(0) && mask.numel() == hidden.size(0),
-      "loss shapes do not fit");
+      "hidden ", hidden.sizes(), " with labels ", labels.sizes(), " and mask ", mask.sizes());
   check_labels(labels, weight.sharding().global_shape[0]);
   const bool is_announced = loss_gradient.value.defined() && at::GradMode::is_enabled();
   const DifferentiableOp op{.name = "LinearCrossEntropyBackward",

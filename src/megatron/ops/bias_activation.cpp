@@ -214,8 +214,8 @@ TORCH_LIBRARY_FRAGMENT(megatron, library) {
 }
 
 void check(const ActivationForm& form) {
-  MEGATRON_CHECK(form.gated || (!form.clamp && form.linear_offset == 0),
-                 "a clamp or an offset without a gate");
+  MEGATRON_CHECK(form.gated || (!form.clamp && form.linear_offset == 0), "clamp ",
+                 form.clamp.value_or(0), " and offset ", form.linear_offset, " without a gate");
 }
 
 }  // namespace

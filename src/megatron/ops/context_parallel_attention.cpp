@@ -84,7 +84,7 @@ at::Tensor attend_by_heads(const AttentionInputs& inputs, AttentionOptions optio
                            const Axis& axis, const Attend& attend) {
   const std::int64_t ranks = axis.size, heads = inputs.q.size(2), groups = inputs.k.size(2);
   MEGATRON_CHECK(heads % ranks == 0 && (groups % ranks == 0 || ranks % groups == 0), heads,
-                 " heads in ", groups, " groups over ", axis.name, "=", ranks);
+                 " heads in ", groups, " groups cannot be divided over ", axis.name, "=", ranks);
   const HeadExchange exchange(axis, inputs.q.size(0));
   // Ranks that share a group each get a copy of it.
   const auto for_ranks = [&](const at::Tensor& x) {
@@ -118,7 +118,7 @@ at::Tensor hierarchical_attention(const AttentionInputs& inputs, const Attention
                                   const ContextParallelism& context) {
   MEGATRON_CHECK(context.a2a != nullptr && context.p2p != nullptr &&
                      context.a2a->size * context.p2p->size == context.axis.size,
-                 "a2a+p2p needs the two levels of cp");
+                 "a2a+p2p needs two levels whose sizes multiply to cp=", context.axis.size);
   // A group of neighbours has the rows of its ranks, rank by rank.
   const SequencePlacement groups{
       .length = context.placement.length,

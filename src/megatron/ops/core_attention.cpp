@@ -38,7 +38,7 @@ AttentionShape shape_of(const at::Tensor& q, const at::Tensor& k, const at::Tens
                              k.size(2), q.size(3), v.size(3)};
   MEGATRON_CHECK(shape.n % shape.g == 0 && k.size(3) == shape.d && v.size(0) == shape.sk &&
                      v.size(2) == shape.g,
-                 "attention shapes do not fit");
+                 "attention of q ", q.sizes(), " over k ", k.sizes(), " and v ", v.sizes());
   return shape;
 }
 

@@ -114,9 +114,9 @@ char* at_element(at::Tensor& x, std::int64_t index) {
 void cpu_gemm(at::Tensor& out, const at::Tensor& a, const at::Tensor& b, const at::Tensor& bias,
               bool accumulate) {
   MEGATRON_CHECK(a.size(1) == b.size(0) && out.size(0) == a.size(0) && out.size(1) == b.size(1),
-                 "the shapes of a GEMM do not match");
-  MEGATRON_CHECK(out.stride(1) == 1 || out.size(1) == 1,
-                 "the rows of a GEMM's output are not contiguous");
+                 "a GEMM of ", a.sizes(), " and ", b.sizes(), " into ", out.sizes());
+  MEGATRON_CHECK(out.stride(1) == 1 || out.size(1) == 1, "the rows of a GEMM's output have stride ",
+                 out.stride(1));
   if (out.numel() == 0) return;
   if (a.size(1) == 0) {
     if (!accumulate) out.zero_();

@@ -30,7 +30,8 @@ kernels::CrossEntropyRows kernel_rows(const LabelledLogits& rows) {
   const at::Tensor& logits = rows.logits;
   MEGATRON_CHECK(logits.stride(1) == 1 && rows.labels.is_contiguous() &&
                      rows.labels.scalar_type() == at::kLong,
-                 "logits and labels of a loss");
+                 "logits of stride ", logits.stride(1), " and ", rows.labels.scalar_type(),
+                 " labels");
   return {.logits = logits.const_data_ptr(),
           .type = kernel_type(logits.scalar_type()),
           .row_stride = logits.stride(0),
@@ -66,7 +67,7 @@ void gradient_on_cpu(const at::Tensor& logits, const at::Tensor& labels, std::in
                      const at::Tensor& gradient) {
   MEGATRON_CHECK(gradient.stride(1) == 1 && mask.is_contiguous() &&
                      mask.scalar_type() == at::kFloat && lse.is_contiguous(),
-                 "gradient of a loss");
+                 "gradient of stride ", gradient.stride(1), " and mask of ", mask.scalar_type());
   const kernels::CrossEntropyGradient arguments{
       .rows = kernel_rows({logits, labels, first}),
       .lse = lse.const_data_ptr(),

@@ -21,7 +21,7 @@ kernels::RowCoordinates hidden_coordinates(const at::Tensor& hidden, const Dropo
   MEGATRON_CHECK(
       !positions.defined() || (positions.numel() == hidden.size(0) && positions.is_contiguous() &&
                                positions.device() == hidden.device()),
-      "dropout needs one position per row");
+      positions.numel(), " positions on ", positions.device(), " for rows of ", hidden.sizes());
   const std::int64_t s = hidden.size(0), b = hidden.size(1);
   const auto h = static_cast<std::uint64_t>(hidden.size(2));
   // Rows of packed sequences (b = 1) each have the ordinal of their sequence.
@@ -183,7 +183,7 @@ const std::int64_t* dropout_ordinals(const DropoutSite& site, const at::Tensor& 
                                      std::int64_t samples) {
   MEGATRON_CHECK(site.sample_ordinals.defined() && site.sample_ordinals.numel() == samples &&
                      site.sample_ordinals.is_contiguous(),
-                 "dropout needs one ordinal per sample");
+                 site.sample_ordinals.numel(), " ordinals for ", samples, " samples");
   MEGATRON_CHECK(site.sample_ordinals.device() == x.device(), "sample ordinals on ",
                  site.sample_ordinals.device().str(), ", numbers on ", x.device().str());
   return static_cast<const std::int64_t*>(site.sample_ordinals.const_data_ptr());

@@ -58,7 +58,7 @@ at::Tensor sum_on_cpu(const at::Tensor& table, const at::Tensor& ids, std::int64
   at::Tensor out = at::empty(shape, table.options().dtype(type));
   if (out.numel() == 0) return out;
   MEGATRON_CHECK(!positions || positions->scalar_type() == table.scalar_type(),
-                 "embedding tables of two dtypes");
+                 "embedding tables of ", table.scalar_type(), " and ", positions->scalar_type());
   const at::Tensor tokens = flat(ids), places = position_ids ? flat(*position_ids) : at::Tensor();
   const kernels::EmbeddingArguments arguments{
       .words = kernel_table(table, tokens, first, num_rows),

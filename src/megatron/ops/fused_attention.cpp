@@ -66,16 +66,18 @@ kernels::AttentionArguments arguments_of(const at::Tensor& q, const at::Tensor& 
                                 .ordinals = nullptr,
                                 .first_head = options.first_head};
   MEGATRON_CHECK(k.scalar_type() == q.scalar_type() && v.scalar_type() == q.scalar_type(),
-                 "attention over different dtypes");
+                 "attention of ", q.scalar_type(), ", ", k.scalar_type(), ", ", v.scalar_type());
   if (options.alibi_slopes.defined()) {
-    MEGATRON_CHECK(options.alibi_slopes.numel() == a.n, "attention needs a slope per head");
+    MEGATRON_CHECK(options.alibi_slopes.numel() == a.n, options.alibi_slopes.numel(),
+                   " slopes for ", a.n, " heads");
     a.alibi_slopes = options.alibi_slopes.const_data_ptr<float>();
   }
   if (options.document_ids.defined()) {
     const at::Tensor& ids = options.document_ids;
     MEGATRON_CHECK(
         ids.size(0) == a.b && ids.size(1) >= std::max(a.q_start + a.sq, a.k_start + a.sk),
-        "attention needs a document per position");
+        "document ids ", ids.sizes(), " for batch ", a.b, ", ", a.q_start + a.sq, " queries, ",
+        a.k_start + a.sk, " keys");
     a.document_ids = ids.const_data_ptr<std::int32_t>();
     a.document_stride = ids.size(1);
   }

@@ -8,7 +8,8 @@
 namespace megatron {
 
 double host_scalar(const at::Tensor& scalar) {
-  MEGATRON_CHECK(scalar.is_cpu() && scalar.numel() == 1, "a scalar on the CPU");
+  MEGATRON_CHECK(scalar.is_cpu() && scalar.numel() == 1, "a tensor of ", scalar.sizes(), " on ",
+                 scalar.device(), " is no scalar on the CPU");
   return scalar.scalar_type() == c10::kDouble
              ? *scalar.const_data_ptr<double>()
              : static_cast<double>(*scalar.const_data_ptr<float>());

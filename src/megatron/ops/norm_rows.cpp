@@ -28,7 +28,8 @@ void* mutable_or_null(const at::Tensor& x) { return x.defined() ? x.mutable_data
 
 void check_weight(const at::Tensor& weight, c10::ScalarType type) {
   MEGATRON_CHECK(weight.scalar_type() == compute_type(type) && weight.is_contiguous(),
-                 "weight of a norm");
+                 "norm weight of ", weight.scalar_type(), " and strides ", weight.strides(),
+                 " for ", type);
 }
 
 /// Runs two row kernels, one after the other, on each block of rows: the residual add and the norm

@@ -88,7 +88,7 @@ class TensorInFile final : public OffloadedTensor {
       try {
         transfer.wait();
       } catch (const UserError&) {
-        // Whoever needed the tensor has been told; here only the end of the transfer matters.
+        // The user of the tensor got the error; here only the end of the transfer matters.
         continue;
       }
     }
@@ -115,8 +115,8 @@ class FileOffloadStore final : public OffloadStore {
   explicit FileOffloadStore(std::shared_ptr<OffloadFile> file) : file_(std::move(file)) {}
 
   std::unique_ptr<OffloadedTensor> put(at::Tensor tensor) override {
-    MEGATRON_CHECK(tensor.is_contiguous() && tensor.device().is_cpu(),
-                   "a file takes contiguous tensors of the CPU");
+    MEGATRON_CHECK(tensor.is_contiguous() && tensor.device().is_cpu(), "a file takes no tensor on ",
+                   tensor.device(), " with strides ", tensor.strides());
     return std::make_unique<TensorInFile>(file_, statistics_, tensor.detach());
   }
 
@@ -228,7 +228,8 @@ class HostOffloadStore final : public OffloadStore {
 
   std::unique_ptr<OffloadedTensor> put(at::Tensor tensor) override {
     MEGATRON_CHECK(tensor.is_contiguous() && tensor.device().type() == streams_->device.type(),
-                   "a store takes contiguous tensors of its device");
+                   "a store takes no tensor on ", tensor.device(), " with strides ",
+                   tensor.strides());
     return std::make_unique<TensorInHostMemory>(streams_, statistics_, tensor.detach());
   }
 

@@ -1,5 +1,5 @@
 // A place outside a device's memory where tensors wait until they are needed again: a file, for a
-// CPU, or pinned memory of the host, for a GPU. Copies run beside the computation.
+// CPU, or pinned memory of the host, for a GPU. Copies overlap the computation.
 //
 //   std::unique_ptr<OffloadedTensor> handle = store.put(std::move(tensor));  // starts the copy
 //   handle->prefetch();                                                      // starts reading

@@ -95,7 +95,7 @@ class RecomputedTensor final : public SavedTensor {
   std::size_t index_;
 };
 
-/// Stands for a tensor of a graph that nobody runs backward.
+/// Stands for a tensor of a graph without a backward pass.
 class NoTensor final : public SavedTensor {
  public:
   at::Tensor take() override { throw InternalError("backward of a second forward pass"); }

@@ -194,7 +194,8 @@ void copy_heads(const at::Tensor& from, at::Tensor& to, const Rotation* rotation
   const at::Tensor source = from.stride(-1) == 1 ? from : from.contiguous();
   MEGATRON_CHECK(source.numel() == to.numel() && to.stride(-1) == 1 &&
                      source.scalar_type() == to.scalar_type(),
-                 "heads of different shapes");
+                 "heads of ", from.sizes(), " ", from.scalar_type(), " into ", to.sizes(), " ",
+                 to.scalar_type());
   if (to.numel() == 0) return;
   const std::int64_t b = to.size(1), tokens = to.size(0) * b, d = to.size(-1),
                      n = to.numel() / (tokens * d);

@@ -114,7 +114,8 @@ class SumTree {
     is_first_ = false;
     summands_[size_] = row;
     folds_[size_++] = 0;
-    MEGATRON_CHECK(depths_.size() + 1 < kernels::kMostPartialSums, "a sum of too many experts");
+    MEGATRON_CHECK(depths_.size() + 1 < kernels::kMostPartialSums,
+                   "a sum of too many experts: ", depths_.size(), " partial sums");
   }
   void end_source() { fold_deeper_than(-1); }
   std::int32_t size() const { return static_cast<std::int32_t>(size_); }
@@ -161,14 +162,15 @@ std::vector<std::uint64_t> halving_codes(std::int64_t count) {
 SlotMap sort_by_slot(const at::Tensor& choices, std::span<const std::uint64_t> codes,
                      std::int64_t least) {
   MEGATRON_CHECK(choices.is_cpu() && choices.scalar_type() == at::kInt && choices.dim() == 2,
-                 "choices of slots must be a matrix of int32 on the CPU");
+                 "choices of slots are no matrix of int32 on the CPU: ", choices.sizes(), " ",
+                 choices.scalar_type());
   const at::Tensor all = choices.contiguous();
   const std::int64_t sources = all.size(0), each = all.size(1);
   const auto* slots = all.const_data_ptr<std::int32_t>();
   SlotMap result{.map = {}, .counts = std::vector<std::int64_t>(codes.size(), 0)};
   for (std::int64_t i = 0; i < sources * each; ++i) {
     MEGATRON_CHECK(slots[i] < static_cast<std::int32_t>(codes.size()), "there is no slot ",
-                   slots[i]);
+                   slots[i], " of ", codes.size());
     if (slots[i] >= 0) ++result.counts[static_cast<std::size_t>(slots[i])];
   }
   const std::int64_t copies =

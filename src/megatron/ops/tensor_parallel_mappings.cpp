@@ -49,7 +49,7 @@ at::Tensor apply(Mapping mapping, const at::Tensor& x, const Axis& axis, const c
       return x.narrow(-1, axis.rank * length, length).contiguous();
     }
   }
-  MEGATRON_CHECK(false, "no such mapping");
+  MEGATRON_CHECK(false, "there is no mapping ", int(mapping));
 }
 
 at::Tensor apply_mapping(const at::Tensor& x, const Axis& axis, const char* what, Mapping forward,

@@ -31,7 +31,7 @@ StateFormat format_of(const ElementwiseRule::StateSpec& spec, at::ScalarType of_
 }
 
 void* element(const at::Tensor& flat, std::int64_t index) {
-  MEGATRON_CHECK(flat.is_contiguous(), "an optimizer needs contiguous tensors");
+  MEGATRON_CHECK(flat.is_contiguous(), "a flat tensor has strides ", flat.strides());
   return static_cast<char*>(flat.mutable_data_ptr()) +
          static_cast<std::size_t>(index) * flat.element_size();
 }
@@ -59,7 +59,7 @@ ElementwiseRule::ElementwiseRule(const OptimizerConfig& config, const ParamStore
                                  const MainParameters& main, Options options)
     : config_(config), store_(store), main_(main), options_(std::move(options)) {
   MEGATRON_CHECK(options_.states.size() <= std::size(plan_.types.state), "a rule keeps ",
-                 options_.states.size(), " states");
+                 options_.states.size(), " states, more than ", std::size(plan_.types.state));
   for (const StateSpec& spec : options_.states)
     states_.emplace_back(spec.name, store, format_of(spec, main_type(store, main)),
                          options_.selects, main.offload());

@@ -67,8 +67,8 @@ ParameterSums::ParameterSums(const ParamStore& store)
 kernels::GradientChunk ParameterSums::chunk(std::size_t index, const at::Tensor& tensor) const {
   const SumRange& range = ranges_[index];
   const ParameterPiece& piece = store_.pieces()[range.piece];
-  MEGATRON_CHECK(tensor.is_contiguous() && tensor.numel() == piece.count,
-                 "an optimizer needs contiguous tensors");
+  MEGATRON_CHECK(tensor.is_contiguous() && tensor.numel() == piece.count, tensor.sizes(),
+                 " with strides ", tensor.strides(), " for a piece of ", piece.count);
   const SkippedElements skipped = skipped_elements(*piece.parameter);
   const auto within = [&](std::int64_t element) {
     return std::clamp<std::int64_t>(element - piece.first - range.begin, 0, range.count);
@@ -83,7 +83,8 @@ kernels::GradientChunk ParameterSums::chunk(std::size_t index, const at::Tensor&
 
 kernels::StatisticsPlan ParameterSums::plan(const std::vector<at::Tensor>& tensors,
                                             at::Tensor& table) const {
-  MEGATRON_CHECK(tensors.size() == store_.pieces().size(), "there must be one tensor per piece");
+  MEGATRON_CHECK(tensors.size() == store_.pieces().size(), tensors.size(), " tensors for ",
+                 store_.pieces().size(), " pieces");
   std::vector<kernels::GradientChunk> chunks;
   const auto first = std::ranges::find_if(tensors, &at::Tensor::defined);
   for (std::size_t i = 0; i < ranges_.size(); ++i) {

@@ -115,7 +115,7 @@ at::Tensor OffloadedArray::elements(std::size_t window, std::size_t index) const
   const Window& of = windows_[window];
   const auto element_bytes = static_cast<std::int64_t>(c10::elementSize(dtype_));
   const std::int64_t block = of.first_block[index];
-  MEGATRON_CHECK(of.bytes.defined() && block >= 0, "state is read from a window that is not open");
+  MEGATRON_CHECK(of.bytes.defined() && block >= 0, "window ", window, " is not open");
   return of.bytes
       .narrow(0, block * kBlock * element_bytes,
               offload_->windows()[window][index].count * element_bytes)
@@ -126,13 +126,13 @@ at::Tensor OffloadedArray::scales(std::size_t window, std::size_t index) const {
   const Window& of = windows_[window];
   const std::int64_t begin = window_bytes(of) - of.num_blocks * kScaleBytes,
                      count = (offload_->windows()[window][index].count + kBlock - 1) / kBlock;
-  MEGATRON_CHECK(has_scales_ && of.bytes.defined(), "there are no scales in memory");
+  MEGATRON_CHECK(has_scales_ && of.bytes.defined(), "no scales of window ", window);
   return of.bytes.narrow(0, begin + of.first_block[index] * kScaleBytes, count * kScaleBytes)
       .view(at::kFloat);
 }
 
 void OffloadedArray::visit_ranges(std::size_t piece, Access access, const RangeVisitor& visit) {
-  MEGATRON_CHECK(contains(piece), "the piece is not offloaded");
+  MEGATRON_CHECK(contains(piece), "piece ", piece, " is not offloaded");
   bool is_found = false;
   for (std::size_t w = first_window_[piece]; w < windows_.size(); ++w) {
     const StateWindow& ranges = offload_->windows()[w];
@@ -146,7 +146,7 @@ void OffloadedArray::visit_ranges(std::size_t piece, Access access, const RangeV
       visit(w, r, ranges[r]);
     }
   }
-  MEGATRON_CHECK(is_found, "an offloaded piece is in no window");
+  MEGATRON_CHECK(is_found, "piece ", piece, " is offloaded, but in no window");
 }
 
 void OffloadedArray::flush() {

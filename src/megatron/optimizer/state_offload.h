@@ -14,7 +14,7 @@
 
 namespace megatron {
 
-/// Bytes of windows that may wait to be written beside those that are updated and read.
+/// Bytes of windows that may wait to be written besides those that are updated and read.
 inline constexpr std::uint64_t kOptimizerBytesInFlight = std::uint64_t{64} << 20;
 
 struct StateOffloadOptions {

@@ -21,8 +21,8 @@ bool is_single_rank(const Axis& axis, const char* what) {
 /// Returns the shape of `in` with its first dimension scaled by `multiply`/`divide`.
 at::Tensor output_like(const Axis& axis, const at::Tensor& in, const char* what,
                        std::int64_t multiply, std::int64_t divide) {
-  MEGATRON_CHECK(in.dim() > 0 && in.size(0) % divide == 0, "'", what,
-                 "': the first dimension does not divide by ", axis.name, " (", divide, ")");
+  MEGATRON_CHECK(in.dim() > 0 && in.size(0) % divide == 0, "'", what, "': shape ", in.sizes(),
+                 " does not divide by ", axis.name, "=", divide);
   std::vector<std::int64_t> shape = in.sizes().vec();
   shape[0] = shape[0] * multiply / divide;
   return at::empty(shape, in.options());

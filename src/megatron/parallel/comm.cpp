@@ -26,8 +26,8 @@ CommCall Comm::checked(CommCall call) const {
   call.axis = name();
   call.layer = current_layer();
   for (const at::Tensor* tensor : {&call.out, &call.in}) {
-    MEGATRON_CHECK(!tensor->defined() || tensor->is_contiguous(), describe(call),
-                   ": the tensor is not contiguous");
+    MEGATRON_CHECK(!tensor->defined() || tensor->is_contiguous(), describe(call), ": a tensor of ",
+                   tensor->sizes(), " is not contiguous: strides ", tensor->strides());
   }
   MEGATRON_CHECK(call.peer >= 0 && call.peer < size(), describe(call), ": the group of ", size(),
                  " ranks has no rank ", call.peer);
@@ -36,8 +36,8 @@ CommCall Comm::checked(CommCall call) const {
                    ": a rank cannot send a message to itself");
     return call;
   }
-  MEGATRON_CHECK(call.in.scalar_type() == call.out.scalar_type(), describe(call),
-                 ": input and output differ in type");
+  MEGATRON_CHECK(call.in.scalar_type() == call.out.scalar_type(), describe(call), ": the input is ",
+                 call.in.scalar_type(), ", the output ", call.out.scalar_type());
   MEGATRON_CHECK(call.operation != CommOperation::all_to_all ||
                      call.in.data_ptr() != call.out.data_ptr() || call.in.numel() == 0,
                  describe(call), ": needs two distinct tensors");
@@ -53,7 +53,7 @@ void Comm::check_sizes(const CommCall& call) const {
                  ": the sizes do not match: ", in, " elements in, ", out, " out, ", size(),
                  " ranks");
   MEGATRON_CHECK(call.operation != CommOperation::all_to_all || in % size() == 0, describe(call),
-                 ": needs equal parts along dimension 0");
+                 ": ", in, " elements do not make equal parts for ", size(), " ranks");
 }
 
 void Comm::check_rows(const CommCall& call) const {

@@ -25,7 +25,7 @@ class CommSlots {
   /// slot go to `comm` from now on.
   std::shared_ptr<Comm> connect(const std::string& name, std::shared_ptr<Comm> comm);
   /// Forgets the groups of all slots. A slot must not be called until connect() gives it another.
-  /// Slots that nobody else holds are gone, and the counters begin anew.
+  /// Slots without another owner are gone, and the counters begin anew.
   void disconnect();
   /// Returns the counters of the groups, which live as long as these slots.
   const std::shared_ptr<CommCounters>& counters() const { return counters_; }

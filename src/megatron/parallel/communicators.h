@@ -31,8 +31,8 @@ class Communicators {
   /// Records the iteration that this rank begins, which hang reports name.
   virtual void note_iteration(std::int64_t iteration) = 0;
   /// Records that this rank begins work of its own that may let others wait, such as "saving the
-  /// checkpoint". Until the matching end_section(), waits for this rank go on past their timeout as
-  /// long as it makes progress, up to ten times as long. Sections may nest; reports name the
+  /// checkpoint". Until the matching end_section(), waits for this rank continue past their timeout
+  /// as long as it makes progress, up to ten times as long. Sections may nest; reports name the
   /// outermost.
   virtual void begin_section(const std::string& what) = 0;
   virtual void end_section() = 0;

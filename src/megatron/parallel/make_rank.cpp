@@ -49,10 +49,10 @@ std::vector<PartAxis> place(const Mesh& mesh, Rank& rank, const RankOptions& opt
     axis->rank = mesh.coordinate(rank.index, axis->name);
     axis->size = mesh.size(axis->name);
   }
-  MEGATRON_CHECK(rank.etp_ep.rank == rank.ep.rank * rank.etp.size + rank.etp.rank,
-                 "the ranks of etp do not lie side by side in etp-ep");
-  MEGATRON_CHECK(rank.tp_cp.rank == rank.cp.rank * rank.tp.size + rank.tp.rank,
-                 "the ranks of tp do not lie side by side in tp-cp");
+  MEGATRON_CHECK(rank.etp_ep.rank == rank.ep.rank * rank.etp.size + rank.etp.rank, "rank ",
+                 rank.index, ": the ranks of etp are not adjacent in etp-ep");
+  MEGATRON_CHECK(rank.tp_cp.rank == rank.cp.rank * rank.tp.size + rank.tp.rank, "rank ", rank.index,
+                 ": the ranks of tp are not adjacent in tp-cp");
   rank.sequence_parallel = options.sequence_parallel && rank.tp.size > 1;
   rank.device = options.device;
   rank.seed = options.seed;

@@ -74,8 +74,8 @@ int run_rank(const std::string& command, const std::function<int(World&)>& body,
   if (environment.world_size == 1) return body(world);
   try {
     const int code = body(world);
-    const bool is_polite = code == 0 || code > 128;
-    if (!is_polite) return world.end_in_failure(code);
+    const bool is_clean_exit = code == 0 || code > 128;
+    if (!is_clean_exit) return world.end_in_failure(code);
     world.leave();
     return code;
   } catch (const HelpRequested&) {

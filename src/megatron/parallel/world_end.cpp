@@ -50,17 +50,17 @@ void World::State::wait_until_finished() {
   const auto deadline = std::chrono::steady_clock::now() + timeout_;
   while (!run_status_->wait_until_finished(std::min<milliseconds>(timeout_, seconds(1)))) {
     const auto now = std::chrono::steady_clock::now();
-    require_living();
+    check_remaining_alive();
     if (now >= deadline)
       throw CommError("the end of this run: " + ranks_text(run_status_->remaining_ranks()) +
                       " did not end within " + time_text(timeout_) +
-                      " after rank 0; if what they do takes longer, raise "
+                      " after rank 0; if their work takes longer, raise "
                       "--distributed-timeout-minutes");
   }
 }
 
 /// Throws if the process of a rank that has not left has ended: it will never leave.
-void World::State::require_living() {
+void World::State::check_remaining_alive() {
   std::shared_ptr<FailureNotice> notice;
   {
     const std::lock_guard lock(mutex_);
@@ -110,7 +110,7 @@ std::optional<RankFailure> World::State::known_failure(milliseconds timeout) {
 /// Connects a rank that fails before it has joined. Rank 0 hosts the store for a moment, so that
 /// the other ranks, which look for it, receive the failure.
 void World::State::connect_after_early_failure() {
-  if (run_status_ || std::exchange(has_tried_, true) || environment_.world_size == 1) return;
+  if (run_status_ || std::exchange(tried_to_connect_, true) || environment_.world_size == 1) return;
   try {
     store_ = open_store(environment_,
                         {.timeout = kEarlyConnectTimeout, .progress = [](const std::string&) {}});
@@ -149,11 +149,11 @@ int World::State::end_in_failure(RankFailure failure, bool is_consequence, bool 
     print_once(first.value_or(failure));
     stop_watching();
   }
-  tell_launcher(first.value_or(failure));
+  report_to_launcher(first.value_or(failure));
   return first.value_or(failure).code;
 }
 
-/// Returns how long to wait for the rank that failed first to say so. A dead rank says nothing.
+/// Returns how long to wait for the report of the rank that failed first. A dead rank has none.
 milliseconds World::State::time_for_first_cause(bool is_consequence) {
   if (!is_consequence) return milliseconds(0);
   const std::lock_guard lock(mutex_);

@@ -31,7 +31,7 @@ constexpr milliseconds kWatchPause{250};
 constexpr seconds kOwnCauseTimeout{1};
 /// Limit for a call of this rank to fail with its own error after the store is lost.
 constexpr milliseconds kOwnErrorTimeout{1500};
-/// Time for other ranks or the launcher to say why a rank's connection has ended.
+/// Time for other ranks or the launcher to report why a rank's connection has ended.
 constexpr seconds kLostRankDelay{3};
 
 /// Silences c10d's warnings about unresolvable addresses and closed connections, which come with a
@@ -40,7 +40,7 @@ void quiet_c10d() {
   if (!std::getenv("TORCH_CPP_LOG_LEVEL")) FLAGS_caffe2_log_level = c10::GLOG_ERROR;
 }
 
-/// What a callback of on_failure() is told.
+/// The argument of a callback of on_failure().
 std::string callback_text(const RankFailure& failure) {
   return "rank " + std::to_string(failure.rank) + " failed: " + failure.text;
 }
@@ -50,7 +50,7 @@ std::string callback_text(const RankFailure& failure) {
 void World::State::connect(const ConnectionOptions& options) {
   quiet_c10d();
   timeout_ = options.timeout;
-  has_tried_ = true;
+  tried_to_connect_ = true;
   store_ = open_store(environment_, options);
   run_status_.emplace(*store_, environment_.world_size);
 }
@@ -72,10 +72,10 @@ void World::State::join(RendezvousOptions options) {
     connect({options.timeout, options.progress});
     try {
       hosts_ = rendezvous(environment_, *store_, *run_status_, options);
-      run_status_->note_loss_of(environment_.rank);
+      run_status_->report_disconnect_of(environment_.rank);
       // Connects while the store answers.
-      run_status_->wait_for_news(environment_.rank == 0, milliseconds(0));
-      watcher_ = std::thread([this] { watch_to_the_end(); });
+      run_status_->wait_for_change(environment_.rank == 0, milliseconds(0));
+      watcher_ = std::thread([this] { run_watcher(); });
       return;
     } catch (const PeerFailed& error) {
       const std::lock_guard lock(mutex_);
@@ -93,11 +93,11 @@ void World::State::set_failure_notice(std::shared_ptr<FailureNotice> notice) {
   const std::lock_guard lock(mutex_);
   notice_ = std::move(notice);
   if (environment_.world_size == 1 && !watcher_.joinable())
-    watcher_ = std::thread([this] { watch_alone(); });
+    watcher_ = std::thread([this] { watch_single_process(); });
 }
 
-/// In a world of one process no wait for another ends after a failure.
-void World::State::watch_alone() {
+/// In a world of one process no wait for a peer ends after a failure, so the watcher exits.
+void World::State::watch_single_process() {
   const auto failure = [this] {
     const std::lock_guard lock(mutex_);
     return notice_->failure();
@@ -110,7 +110,7 @@ void World::State::watch_alone() {
 
 /// Runs in the watcher's thread. A watcher that fails itself ends the rank, which would otherwise
 /// wait for others without a limit.
-void World::State::watch_to_the_end() noexcept {
+void World::State::run_watcher() noexcept {
   try {
     watch();
   } catch (const std::exception& error) {
@@ -128,9 +128,9 @@ void World::State::watch() {
     exit_if_overdue();
     try {
       const milliseconds pause = run_status_->is_watched() ? kWatchPause : long_pause;
-      if (!run_status_->wait_for_news(environment_.rank == 0, pause, wake_.number())) continue;
+      if (!run_status_->wait_for_change(environment_.rank == 0, pause, wake_.number())) continue;
       if (is_ending(milliseconds(0))) return;
-      if (const auto failure = run_status_->first_in_news()) return handle(*failure);
+      if (const auto failure = run_status_->watched_first()) return handle(*failure);
       if (environment_.rank == 0) post_lost_ranks();
     } catch (const std::exception& error) {  // an unreadable status counts as lost
       return handle_lost_store(error.what());
@@ -138,8 +138,8 @@ void World::State::watch() {
   }
 }
 
-/// On the rank that hosts the store: reports ranks whose connection has ended, unless somebody who
-/// knows more does so in time.
+/// On the rank that hosts the store: reports ranks whose connection has ended, unless their failure
+/// is reported with its cause in time.
 void World::State::post_lost_ranks() {
   const std::vector<std::int64_t> lost = run_status_->lost_ranks();
   const auto now = std::chrono::steady_clock::now();
@@ -182,7 +182,7 @@ void World::State::exit_if_overdue() {
 /// Prints the cause unless another rank does, and ends the process.
 void World::State::exit_now(const RankFailure& failure) {
   print_once(failure);
-  tell_launcher(failure);
+  report_to_launcher(failure);
   std::cout.flush();
   std::fflush(nullptr);
   ::_exit(failure.code);
@@ -209,7 +209,7 @@ void World::State::handle(const RankFailure& failure) {
   known_failure_ = failure;
   changed_.notify_all();
   const bool is_ours = failure.rank == environment_.rank && own_failure_.has_value();
-  if (notice_ && failure.is_of_others) notice_->note_guess();
+  if (notice_ && failure.is_of_others) notice_->mark_as_guess();
   if (const auto callback = std::exchange(callback_, nullptr); callback && !is_ours) {
     is_in_callback_ = true;
     callback_thread_ = std::thread(
@@ -235,7 +235,7 @@ void World::State::run_callback(const std::function<void(const std::string&)>& c
   try {
     callback(text);
   } catch (...) {
-    // Expected of a callback that fails: the waits of this rank go on, and the watcher ends it
+    // Expected of a callback that fails: the waits of this rank continue, and the watcher ends it
     // after the grace period.
   }
   const std::lock_guard lock(mutex_);
@@ -288,7 +288,7 @@ bool World::State::may_print() {
 
 /// Reports to the launcher that another rank's failure ends this rank, so that the launcher does
 /// not take this rank for the cause. The line is written in one call.
-void World::State::tell_launcher(const RankFailure& first) const {
+void World::State::report_to_launcher(const RankFailure& first) const {
   if (!environment_.root_cause_pipe || (first.rank == environment_.rank && !first.is_of_others))
     return;
   const std::string why = failure_text(first, /*is_own=*/false);

@@ -48,8 +48,8 @@ class World::State {
   void disconnect();
   void connect_after_early_failure();
 
-  void watch_alone();
-  void watch_to_the_end() noexcept;
+  void watch_single_process();
+  void run_watcher() noexcept;
   void watch();
   bool is_ending(std::chrono::milliseconds pause);
   void exit_if_overdue();
@@ -66,14 +66,14 @@ class World::State {
   void print_once(const RankFailure& failure);
   bool is_reporter();
   bool may_print();
-  void tell_launcher(const RankFailure& first) const;
+  void report_to_launcher(const RankFailure& first) const;
   std::string failure_text(const RankFailure& failure, bool is_own) const;
   void ensure_printed(const RankFailure& first, const RankFailure& own);
   bool is_first_rank_dead(const RankFailure& first);
   std::chrono::milliseconds time_for_first_cause(bool is_consequence);
   void wait_for_others();
   void wait_until_finished();
-  void require_living();
+  void check_remaining_alive();
 
   const LaunchEnvironment environment_;
   const std::string command_;
@@ -81,7 +81,7 @@ class World::State {
   std::chrono::milliseconds timeout_{600'000};
 
   std::optional<std::chrono::steady_clock::time_point> lost_since_;  ///< used by the watcher
-  bool has_tried_ = false;  ///< This rank has tried to reach the store.
+  bool tried_to_connect_ = false;  ///< This rank has tried to reach the store.
   std::optional<RunStore> store_;
   std::optional<RunStatus> run_status_;
   std::thread watcher_, callback_thread_;

@@ -41,7 +41,8 @@ void add_with_error_feedback(at::Tensor& grad, at::Tensor& error, bool fresh,
                              const std::function<void(at::Tensor& grad, bool fresh)>& write) {
   MEGATRON_CHECK(
       grad.scalar_type() == at::kBFloat16 && grad.is_contiguous() && error.numel() == grad.numel(),
-      "error feedback needs contiguous bfloat16 gradients");
+      "error feedback of ", error.numel(), " elements for a gradient of ", grad.sizes(), " ",
+      grad.scalar_type());
   at::Tensor sum = at::empty(grad.sizes(), grad.options().dtype(at::kFloat));
   const at::Tensor flat_sum = sum.view({-1}), flat_grad = grad.view({-1}),
                    flat_error = error.view({-1});

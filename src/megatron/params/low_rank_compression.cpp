@@ -88,7 +88,7 @@ class LowRankCompression : public GradCompression {
  public:
   explicit LowRankCompression(const DataParallelOptions& options)
       : all_(options.all), rank_(options.compression_rank), averages_(options.averages) {
-    MEGATRON_CHECK(options.shard.size == 1, "low-rank gradients need whole buckets");
+    MEGATRON_CHECK(options.shard.size == 1, "low-rank gradients in shards of ", options.shard.size);
   }
 
   PendingWork start(const ParamBucket& bucket, const StartReduce&) override {

@@ -25,7 +25,8 @@ void OffloadedValues::prefetch(std::size_t index, at::Tensor into) {
   flush();
   Place& place = places_.at(index);
   if (!place.stored) return;
-  MEGATRON_CHECK(!into.defined() || into.numel() == place.size, "a buffer of another size");
+  MEGATRON_CHECK(!into.defined() || into.numel() == place.size, "a buffer of ", into.numel(),
+                 " elements for ", place.size);
   place.stored->prefetch(std::move(into));
   place.is_read_ahead = true;
 }
@@ -53,7 +54,8 @@ at::Tensor OffloadedValues::take(std::size_t index) {
 
 void OffloadedValues::put(std::size_t index, at::Tensor values) {
   MEGATRON_CHECK(store_ != nullptr, "a plan of memory has no store for weights");
-  MEGATRON_CHECK(values.numel() == places_.at(index).size, "weights of another bucket");
+  MEGATRON_CHECK(values.numel() == places_.at(index).size, values.numel(),
+                 " weights for a bucket of ", places_.at(index).size);
   flush();
   put_ = Held{index, std::move(values)};
 }

@@ -26,7 +26,7 @@ class OffloadedValues {
   void prefetch(std::size_t index, at::Tensor into = {});
   /// Returns whether the values of a bucket are being read, or were, for a read() to come.
   bool is_read_ahead(std::size_t index) const { return places_.at(index).is_read_ahead; }
-  /// Returns the values of a bucket, which must not be written. They lie where prefetch() was told,
+  /// Returns the values of a bucket, which must not be written. They lie where prefetch() put them,
   /// unless they were in memory still.
   at::Tensor read(std::size_t index);
   /// Returns what read() does, and remembers it until another function is called, for callers that

@@ -167,7 +167,7 @@ void ParamStore::bind_sharded() {
     const ParamBucket& bucket = buckets_[b];
     if (!bucket.offloads_values) continue;
     MEGATRON_CHECK(!bucket.gathers_after_update() && c10::elementSize(bucket.dtype) == 2,
-                   "offloaded weights have 16 bits and are whole or sharded on this rank");
+                   "offloaded weights are ", bucket.dtype, ", or gathered after the update");
     if (!offloaded_values_)
       offloaded_values_ = std::make_unique<OffloadedValues>(options_.value_store);
     offloaded_values_->add(b, bucket.slice_size,
@@ -202,8 +202,8 @@ void ParamStore::bind_values(std::size_t index, at::Tensor value) {
   MEGATRON_CHECK(!value.defined() || (value.is_contiguous() && value.numel() == bucket.size &&
                                       value.scalar_type() == bucket.dtype &&
                                       value.device().type() == options_.device.type()),
-                 "storage of another size, dtype or device for the bucket of ",
-                 bucket.parameters.front()->name());
+                 value.numel(), " ", value.scalar_type(), " on ", value.device(), " for ",
+                 bucket.size, " ", bucket.dtype, " of ", bucket.parameters.front()->name());
   bucket.value = std::move(value);
   if (!bucket.has_unit_values())
     bucket.own_value = bucket.value.defined() ? bucket.own(bucket.value) : at::Tensor();

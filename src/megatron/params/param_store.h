@@ -101,9 +101,8 @@ class ParamStore : private GradAccumulator {
   void set_value(const Parameter& parameter, const at::Tensor& whole);
   /// Makes the values of bucket `index` views of `value`, which is flat and has the size, dtype and
   /// device of the bucket.
-  /// An undefined tensor gives the storage back; then the values must not be read. Nobody may hold
-  /// pieces of the old storage, as the optimizer of a store does whose weights are the main
-  /// weights.
+  /// An undefined tensor gives the storage back; then the values must not be read. No piece of the
+  /// old storage may be held, as by the optimizer of a store whose weights are the main weights.
   void bind_values(std::size_t index, at::Tensor value);
 
   /// Returns the bytes that units of the model hold now, because they are in use or were gathered

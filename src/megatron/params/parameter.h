@@ -51,7 +51,7 @@ enum class StageSharing : std::uint8_t {
 /// Who changes a parameter.
 enum class ParameterKind : std::uint8_t {
   trained,
-  /// Nobody. It has no gradient and no optimizer state, and counts in no norm.
+  /// Nothing changes it. It has no gradient and no optimizer state, and counts in no norm.
   frozen,
   /// The layer that declares it, during a step (expert bias, amax history). It is no weight: it is
   /// not counted. Its initial value is a constant, which it has from binding on, and which a

@@ -27,7 +27,7 @@ void StepRecorder::begin(const ScheduleStep& step) {
 
 void StepRecorder::end(const ScheduleStep& step) {
   const auto found = std::ranges::find(open_, step, &TimedStep::step);
-  MEGATRON_CHECK(found != open_.end(), "a step has ended that has not begun");
+  MEGATRON_CHECK(found != open_.end(), "a step of microbatch ", step.microbatch, " has not begun");
   found->span.end_s = now();
   done_.push_back(*found);
   open_.erase(found);

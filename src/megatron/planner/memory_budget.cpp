@@ -68,7 +68,7 @@ std::string space_text(const BudgetRequest& request, const BudgetPlanner& planne
   return "no layer offloads: --offload-folder has " + byte_size_text(request.offload_space_bytes) +
          " free for each rank, and all layers need up to " +
          byte_size_text(planner.most_offloaded_bytes() - model) +
-         (model > 0 ? " beside " + byte_size_text(model) + " of optimizer state and weights" : "");
+         (model > 0 ? " besides " + byte_size_text(model) + " of optimizer state and weights" : "");
 }
 
 /// Returns the flags by which a run with the plan `least` needs less memory, one per line.

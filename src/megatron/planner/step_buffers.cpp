@@ -71,7 +71,7 @@ double feed_forward_backward_bytes(const TransformerConfig& config, std::int64_t
                                    const ActivationLayout& layout) {
   const MoeConfig& moe = config.moe;
   if (!moe.has_experts(layer)) {
-    // Dropout gives the MLP a gradient of its own, beside that of the residual stream.
+    // Dropout gives the MLP a gradient of its own, besides that of the residual stream.
     const double masked =
         config.hidden_dropout > 0 ? hidden_bytes(config, layout, /*is_sliced=*/true) : 0;
     return mlp_backward_bytes(config, config.ffn_hidden_size, layout) + masked;

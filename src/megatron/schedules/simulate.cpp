@@ -99,7 +99,7 @@ class Simulator {
 
   static std::size_t next_computing(const std::vector<ScheduleStep>& steps, std::size_t at) {
     while (at < steps.size() && is_message(steps[at].kind)) ++at;
-    MEGATRON_CHECK(at < steps.size(), "the last step cannot be joined with a next step");
+    MEGATRON_CHECK(at < steps.size(), "step ", at, " has no next step to be joined with");
     return at;
   }
 

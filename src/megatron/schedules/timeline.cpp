@@ -79,12 +79,13 @@ std::vector<TraceTrack> timeline(const Schedule& schedule, const StepTimes& rank
 
 std::vector<TraceTrack> timeline(const Schedule& schedule,
                                  const std::vector<std::vector<StepSpan>>& spans) {
-  MEGATRON_CHECK(spans.size() == schedule.ranks.size(),
-                 "the times have other ranks than the schedule");
+  MEGATRON_CHECK(spans.size() == schedule.ranks.size(), "times of ", spans.size(),
+                 " ranks for a schedule of ", schedule.ranks.size());
   StepTimes ranks;
   for (std::size_t r = 0; r < spans.size(); ++r) {
     const auto& steps = schedule.ranks[r];
-    MEGATRON_CHECK(spans[r].size() == steps.size(), "the times have other steps than the schedule");
+    MEGATRON_CHECK(spans[r].size() == steps.size(), "rank ", r, " has times of ", spans[r].size(),
+                   " of ", steps.size(), " steps");
     auto& times = ranks.emplace_back();
     for (std::size_t i = 0; i < steps.size(); ++i) {
       if (!is_message(steps[i].kind) ||

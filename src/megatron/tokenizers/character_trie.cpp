@@ -11,7 +11,7 @@ void CharacterTrie::add(std::string_view piece, std::int32_t id) {
   const std::size_t begin = text_.size();
   for (std::size_t at = 0; at < piece.size();) {
     const char32_t c = next_code_point(piece, at);
-    MEGATRON_CHECK(c < kMostCharacters, "a piece is not UTF-8");
+    MEGATRON_CHECK(c < kMostCharacters, "piece ", id, " is not UTF-8 before byte ", at);
     std::uint16_t& block = block_of_[c / kBlock];
     if (block == 0) {
       block = static_cast<std::uint16_t>(blocks_.size());

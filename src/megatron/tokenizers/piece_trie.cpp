@@ -138,7 +138,7 @@ class Trie<Letter>::Builder {
     const std::size_t size = piece.text.size() - depth, place = tails.size();
     MEGATRON_CHECK(
         place + sizeof(Tail) + size * sizeof(Letter) < std::numeric_limits<std::uint32_t>::max(),
-        "the pieces are too long");
+        "the tails of the pieces take more than ", place, " bytes");
     unit.has_tail = true;
     unit.next = static_cast<std::uint32_t>(place);
     const Tail tail{piece.id, static_cast<std::uint32_t>(size)};

@@ -288,8 +288,8 @@ std::string_view replace_unassigned_characters(std::string_view text, std::strin
     append_utf8(known, range == nullptr
                            ? 0x200B
                            : assigned_equivalent(*range));  // PCRE2 treats U+180E as white space
-    MEGATRON_CHECK(known.size() == i - begin, "stand-in for U+", std::hex,
-                   static_cast<std::uint32_t>(c));
+    MEGATRON_CHECK(known.size() == i - begin, "stand-in of ", known.size(), " bytes instead of ",
+                   i - begin, " for U+", std::hex, static_cast<std::uint32_t>(c));
     storage.replace(begin, known.size(), known);
   }
   return copied ? std::string_view(storage) : text;

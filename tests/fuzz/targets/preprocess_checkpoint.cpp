@@ -1,4 +1,4 @@
-// What preprocess-data writes so that it can go on after a kill. The input is the file.
+// What preprocess-data writes so that it can continue after a kill. The input is the file.
 #include "megatron/datasets/preprocess_checkpoint.h"
 
 #include "fuzz/target.h"

@@ -72,7 +72,8 @@ ChunkCache::ChunkCache(fs::path folder, std::uint64_t max_bytes)
 
 void ChunkCache::read(const CacheChunk& chunk, std::uint64_t offset, std::span<std::byte> bytes,
                       const Fill& fill) const {
-  MEGATRON_CHECK(chunk.size <= max_bytes_, "a chunk of ", chunk.size, " bytes does not fit");
+  MEGATRON_CHECK(chunk.size <= max_bytes_, "a chunk of ", chunk.size, " bytes, the limit is ",
+                 max_bytes_);
   const int descriptor = open_or_make(chunk, fill);
   ::futimens(descriptor, nullptr);  // Another user's files keep their time, and leave earlier.
   try {
@@ -100,7 +101,7 @@ int ChunkCache::make(const CacheChunk& chunk, const Fill& fill) const {
   std::error_code ignored;
   try {
     fill_file(temporary, chunk.size, fill);
-    // Under the lock, so that nobody who counts the files misses it under both names.
+    // Under the lock, so that no other process misses it under both names.
     const FileLock lock(folder_ / "lock");
     // Opened before others can see and remove it, so that it is read in any case.
     const int descriptor = open_chunk(temporary, chunk.size);

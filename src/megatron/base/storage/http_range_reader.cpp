@@ -258,7 +258,8 @@ std::uint64_t HttpRangeReader::size() const { return connections_->facts().size;
 std::string HttpRangeReader::version() const { return connections_->facts().version; }
 
 void HttpRangeReader::read(std::uint64_t offset, std::span<std::byte> bytes) const {
-  MEGATRON_CHECK(offset <= size() && bytes.size() <= size() - offset, "read outside ", name());
+  MEGATRON_CHECK(offset <= size() && bytes.size() <= size() - offset, bytes.size(), " bytes at ",
+                 offset, " of ", name(), " are outside its ", size());
   if (!bytes.empty()) connections_->fetch(offset, bytes);
 }
 

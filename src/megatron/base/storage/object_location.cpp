@@ -111,7 +111,7 @@ ObjectLocation parse_url(const std::string& url) {
 }  // namespace
 
 std::string read_environment(const std::string& name) {
-  const char* value = std::getenv(name.c_str());  // NOLINT(concurrency-mt-unsafe): nobody sets it
+  const char* value = std::getenv(name.c_str());  // NOLINT(concurrency-mt-unsafe): it is never set
   return value == nullptr ? "" : value;
 }
 

@@ -30,7 +30,8 @@ class CachedRangeReader : public RangeReader {
   std::string version() const override { return remote_->version(); }
 
   void read(std::uint64_t offset, std::span<std::byte> bytes) const override {
-    MEGATRON_CHECK(offset <= size() && bytes.size() <= size() - offset, "read outside ", name());
+    MEGATRON_CHECK(offset <= size() && bytes.size() <= size() - offset, bytes.size(), " bytes at ",
+                   offset, " of ", name(), " are outside its ", size());
     while (!bytes.empty()) {
       const std::uint64_t number = offset / chunk_bytes_, begin = number * chunk_bytes_;
       const CacheChunk chunk{.name = key_ + "-" + std::to_string(number),

@@ -36,7 +36,7 @@ struct FilesToReceive {
 void exchange_files(Comm& comm, const std::optional<FilesToSend>& sent,
                     const std::optional<FilesToReceive>& received);
 
-/// This rank's files in a folder that nobody reads yet.
+/// This rank's files in a folder that is not read yet.
 struct OwnFiles {
   std::vector<std::string> names = {};
   std::filesystem::path folder = {};

@@ -226,7 +226,7 @@ FilesOfRank parse_files(const std::string& text, std::size_t num_files) {
     std::vector<std::size_t> numbers;
     std::istringstream stream(list);
     for (std::size_t file = 0; stream >> file;) {
-      MEGATRON_CHECK(file < num_files, "the ranks do not have one manifest");
+      MEGATRON_CHECK(file < num_files, "file ", file, " of a manifest of ", num_files, " files");
       numbers.push_back(file);
     }
     return numbers;

@@ -23,7 +23,7 @@ SettingsText flags_of(const FieldSet& fields, const void* object);
 
 struct DistributedOptions {
   SettingsText flags;  ///< equal on all ranks
-  /// The rank writes what it does here on SIGUSR2 and when the run hangs
+  /// The rank writes its calls and stacks here on SIGUSR2 and when the run hangs
   /// (parallel/failure/hang_watch.h); without a folder it only prints its stack.
   std::filesystem::path hang_reports = {};
   /// The groups of an earlier start in this process; null: there are none.

@@ -46,8 +46,8 @@ class TemporaryFolder {
   fs::path path_;
 };
 
-/// What the allocators of a run keep beside what is in use: the median of the runs of bench/memory,
-/// which keep 0 to 10 MiB.
+/// What the allocators of a run keep besides what is in use: the median of the runs of
+/// bench/memory, which keep 0 to 10 MiB.
 constexpr double kUsualSlack = 4.5 * (1 << 20);
 
 /// Returns the tokens of a sample. The shorter the samples of mock data are, the longer is their

@@ -65,9 +65,9 @@ void check_removed_file(const fs::path& file, std::span<const fs::path> others);
 /// Not thread-safe.
 class DocumentCleaner {
  public:
-  /// Keeps what it needs to go on after a kill in journal_path(), unless `output_prefix` is "".
-  /// `resumed` is the state from which it goes on. Throws a UserError if another process is writing
-  /// the same file of removed documents.
+  /// Keeps what it needs to continue after a kill in journal_path(), unless `output_prefix` is "".
+  /// `resumed` is the state from which it continues. Throws a UserError if another process is
+  /// writing the same file of removed documents.
   DocumentCleaner(const CleaningOptions& options, const std::string& output_prefix,
                   const CleaningState& resumed);
   /// Removes the files unless finish() was called.

@@ -60,8 +60,8 @@ std::vector<std::uint64_t> word_hashes(std::string_view text) {
 }  // namespace
 
 MinHasher::MinHasher(const MinHashOptions& options) : options_(options) {
-  MEGATRON_CHECK(options.ngram > 0 && options.bands > 0 && options.rows > 0,
-                 "shingles, bands and rows are positive");
+  MEGATRON_CHECK(options.ngram > 0 && options.bands > 0 && options.rows > 0, "shingles of ",
+                 options.ngram, " in ", options.bands, " bands of ", options.rows);
   const auto count = static_cast<std::size_t>(options.bands * options.rows);
   RandomState random(static_cast<std::uint32_t>(options.seed));
   for (std::size_t i = 0; i < count; ++i)  // odd, so that the map is one to one
@@ -113,7 +113,7 @@ std::vector<std::uint32_t> shingle_hashes(std::string_view text, std::size_t ngr
 }
 
 double estimated_jaccard(std::span<const std::uint32_t> a, std::span<const std::uint32_t> b) {
-  MEGATRON_CHECK(a.size() == b.size() && !a.empty(), "signatures of one kind");
+  MEGATRON_CHECK(a.size() == b.size() && !a.empty(), a.size(), " hashes against ", b.size());
   std::size_t equal = 0;
   for (std::size_t i = 0; i < a.size(); ++i) equal += a[i] == b[i];
   return static_cast<double>(equal) / static_cast<double>(a.size());

@@ -57,7 +57,7 @@ std::int64_t ShardOrder::shuffled_place(std::int64_t epoch, std::int64_t place) 
 }
 
 std::int64_t ShardOrder::sample(std::int64_t position) const {
-  MEGATRON_CHECK(position >= 0, "position ", position);
+  MEGATRON_CHECK(position >= 0, "position ", position, " is negative");
   const std::int64_t number = position / begins_.back();
   const std::shared_ptr<const Epoch> order = epoch(number);
   const std::int64_t place = shuffled_place(number, position % begins_.back());

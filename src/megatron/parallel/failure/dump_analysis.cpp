@@ -30,8 +30,8 @@ bool is_incomplete(const CallRecord& call, const RankDump& dump) {
   return call.left_s == 0 && (call.is_awaited || !dump.is_on_device);
 }
 
-/// Returns whether the rank has made its part of another rank's call. What a rank that stands still
-/// has only begun does not count.
+/// Returns whether the rank has made its part of another rank's call. A call that a hung
+/// rank has only begun does not count.
 bool has_made_its_part(const RankDump& dump, const CallRecord& call, std::int64_t rank) {
   return std::ranges::any_of(dump.calls, [&](const CallRecord& made) {
     if (!is_part_of(made, call, rank)) return false;

@@ -37,8 +37,8 @@ struct HangAnalysis {
   /// blocked ones if there are none.
   std::vector<std::int64_t> culprits;
   std::vector<std::int64_t> without_dump;
-  std::vector<std::int64_t> unreadable;  ///< ranks with a dump that cannot be read; nobody knows
-                                         ///< what they do
+  std::vector<std::int64_t> unreadable;  ///< ranks with a dump that cannot be read; their state
+                                         ///< is unknown
 };
 
 /// `unreadable` are the ranks whose dumps are not among `dumps` because they cannot be read.

@@ -19,8 +19,8 @@ using std::chrono::milliseconds;
 constexpr const char* kFailureKey = "failure";
 /// What a published failure begins with; see HostStatus::fail().
 const std::string kExplained = "+", kUnexplained = "-";
-/// The number of requests for states, the last one after which the wait goes on, and the first rank
-/// that made one.
+/// The number of requests for states, the last one after which the wait continues, and the first
+/// rank that made one.
 constexpr const char *kStatesRequestedKey = "states-requested", *kStatesKnownKey = "states-known",
                      *kFirstRequesterKey = "states-first-requester";
 constexpr milliseconds kInterval{200};
@@ -97,9 +97,9 @@ void FailureMonitor::take_failure(const std::string& published) {
 /// A rank's groups end before rank 0 closes the store, so losing the store earlier is a failure.
 void FailureMonitor::poll_store() {
   try {
-    const News news = read_news();
-    if (news.failure) return take_failure(*news.failure);
-    answer_request(news.request);
+    const Updates updates = read_updates();
+    if (updates.failure) return take_failure(*updates.failure);
+    answer_request(updates.request);
   } catch (const std::exception& error) {
     host_status_->fail(error.what());
   }
@@ -128,7 +128,7 @@ void FailureMonitor::check_timeouts() {
   }
 }
 
-FailureMonitor::News FailureMonitor::read_news() {
+FailureMonitor::Updates FailureMonitor::read_updates() {
   if (!std::exchange(is_watch_tried_, true))
     watch_ = store_.watch({kFailureKey, kStatesRequestedKey});
   try {
@@ -152,10 +152,10 @@ std::int64_t FailureMonitor::last_request() {
 void FailureMonitor::answer_request(std::int64_t request) {
   const std::lock_guard lock(request_mutex_);
   // Another thread may have heard of a later one.
-  if (request <= host_status_->states_told() || request < seen_request_) return;
+  if (request <= host_status_->answered_request() || request < seen_request_) return;
   if (std::exchange(seen_request_, request) != request) request_timer_ = {};
-  const bool is_mine = host_status_->claim_states_request(request);
-  if (is_mine || request_timer_.elapsed() > kAnswerTimeout) publish_states(request);
+  const bool is_claimed = host_status_->claim_states_request(request);
+  if (is_claimed || request_timer_.elapsed() > kAnswerTimeout) publish_states(request);
 }
 
 /// Publishes the states of all ranks of this host, because some may be unable to.
@@ -167,7 +167,7 @@ void FailureMonitor::publish_states(std::int64_t request) {
   for (auto& [rank, state] : states) state.host = host_name();
   const std::int64_t leader = options_.host_leader[static_cast<std::size_t>(options_.rank)];
   store_.set(states_key(leader), std::to_string(request) + "\n" + write_states(states));
-  host_status_->note_states_told(request);
+  host_status_->set_answered_request(request);
 }
 
 void FailureMonitor::request_states(const std::vector<std::int64_t>& missing, RankStates& states) {

@@ -45,19 +45,19 @@ class FailureMonitor {
   /// Records a failure that another host has published.
   void take_failure(const std::string& published);
   void check_timeouts();
-  /// What other hosts have written.
-  struct News {
+  /// What other hosts have written to the store.
+  struct Updates {
     std::optional<std::string> failure = {};
     std::int64_t request = 0;  ///< number of the last request for states
   };
-  News read_news();
+  Updates read_updates();
   std::int64_t last_request();
   /// Publishes the states of this host's ranks when another host asks for them and no rank of this
   /// host does.
   void answer_request(std::int64_t request);
   void publish_states(std::int64_t request);
   /// Waits until the first rank that asked comes to its verdict. Returns the number of its request
-  /// if the wait goes on; nothing after a failure or a timeout.
+  /// if the wait continues; nothing after a failure or a timeout.
   std::optional<std::int64_t> await_first_requester();
   void request_states(const std::vector<std::int64_t>& missing, RankStates& states);
   void query_states(const std::vector<std::int64_t>& missing, RankStates& states);

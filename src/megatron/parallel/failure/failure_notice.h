@@ -13,9 +13,9 @@ class FailureNotice {
   virtual std::string failure() const = 0;
   /// Returns whether the failure is the message of a rank that failed.
   virtual bool is_failure_explained() const = 0;
-  /// Records that the failure that is to come is a guess from the silence of a rank, and not the
-  /// message of one that failed.
-  virtual void note_guess() = 0;
+  /// Marks the failure that follows as a guess from the silence of a rank, not the message of one
+  /// that failed.
+  virtual void mark_as_guess() = 0;
   /// Returns true for the first caller among the ranks of this host, which must print the failure.
   virtual bool claim_report() = 0;
   /// Returns whether the process of a rank of this host has ended, for whatever reason; false if it

@@ -131,7 +131,7 @@ void add_stacks(HostStatus& host_status, const std::vector<std::int64_t>& ranks,
   for (const std::int64_t rank : ranks) {
     const bool is_asked = kind_of(states, rank) == Kind::running && states.at(rank).stack.empty();
     if (!is_asked || num_stacks == kMaxStacks) continue;
-    states.at(rank).stack = host_status.ask_for_stack(rank);
+    states.at(rank).stack = host_status.request_stack(rank);
     ++num_stacks;
   }
 }

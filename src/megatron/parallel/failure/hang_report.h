@@ -1,6 +1,6 @@
 // Finds the rank that blocks a group whose timeout has passed. All waiting ranks time out together,
-// and the rank that a call misses may itself be waiting. The report therefore follows who waits for
-// whom to the ranks that wait for nobody.
+// and the rank that a call misses may itself be waiting. The report therefore follows the chain of
+// waits to the ranks that do not wait.
 #pragma once
 
 #include <algorithm>
@@ -50,7 +50,7 @@ struct TimedOutRank {
   std::optional<std::chrono::milliseconds> waited = {};  ///< if it is longer than the timeout
 };
 
-/// Time between two decisions whether a wait past its timeout is to go on.
+/// Time between two decisions whether a wait past its timeout is to continue.
 inline std::chrono::milliseconds decision_interval(std::chrono::milliseconds timeout) {
   using std::chrono::milliseconds;
   return std::clamp(timeout / 10, milliseconds(1'000), milliseconds(10'000));
@@ -65,8 +65,8 @@ std::string hang_text(const TimedOutRank& waiter, const RankStates& states);
 std::vector<std::int64_t> unknown_ranks(const std::vector<std::int64_t>& missing,
                                         const RankStates& states);
 
-/// Returns whether those who block the waiter are in sections in which they make progress, so that
-/// the wait should go on.
+/// Returns whether the ranks that block the waiter are in sections in which they make progress, so
+/// that the wait should continue.
 bool is_worth_waiting(const TimedOutRank& waiter, const RankStates& states);
 
 /// Adds the stacks of those `ranks` of this host that are running. It takes a second for each rank

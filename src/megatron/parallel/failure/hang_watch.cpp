@@ -121,7 +121,7 @@ void HangWatch::watch() noexcept {
   while (!changed_.wait_for(lock, kInterval, [this] { return is_ending_; })) {
     lock.unlock();
     try {
-      look();
+      poll();
     } catch (const std::exception& error) {
       if (std::exchange(last_error_, error.what()) != error.what())
         std::cerr << "warning: rank " << options_.rank << " cannot report hangs: " << error.what()
@@ -131,7 +131,7 @@ void HangWatch::watch() noexcept {
   }
 }
 
-void HangWatch::look() {
+void HangWatch::poll() {
   if (host_status_->take_stack_request(options_.rank))
     host_status_->answer_stack_request(options_.rank, short_stack(main_thread_stack()));
   sample_progress();
@@ -148,7 +148,7 @@ void HangWatch::sample_progress() {
   std::string progress = progress_text();
   if (progress == last_progress_) return;
   last_progress_ = std::move(progress);
-  host_status_->note_progress(options_.rank);
+  host_status_->record_progress(options_.rank);
 }
 
 void HangWatch::set_deadline(const Deadline& deadline) {
@@ -177,7 +177,8 @@ void HangWatch::judge(const Deadline& deadline, std::uint64_t number) {
   try {
     cause = cause_of_delay(deadline.limit);
   } catch (const std::exception& error) {
-    cause = std::string("what delays it is unknown: ") + error.what();  // it is late all the same
+    cause = std::string("what delays it is unknown: ") +
+            error.what();  // the deadline has passed in any case
   }
   const std::lock_guard lock(mutex_);
   is_judging_ = false;
@@ -189,7 +190,7 @@ void HangWatch::judge(const Deadline& deadline, std::uint64_t number) {
 
 std::string HangWatch::cause_of_delay(milliseconds limit) {
   if (options_.poll_device_calls) return cause_on_device(limit);
-  // A shorter wait is not what has taken the time.
+  // A shorter wait does not explain the delay.
   const milliseconds least = std::max(limit / 8, milliseconds(1));
   for (milliseconds waited = limit; waited >= least; waited /= 2) {
     if (!host_status_->waits().read(options_.rank).is_waiting) break;
@@ -201,7 +202,7 @@ std::string HangWatch::cause_of_delay(milliseconds limit) {
 
 /// The host does not wait for calls on a device.
 std::string HangWatch::cause_on_device(milliseconds limit) {
-  const auto late = late_device_call(limit / 8);  // a younger one is not what has taken the time
+  const auto late = late_device_call(limit / 8);  // a younger one does not explain the delay
   if (!late) return own_place();
   const TimedOutRank waiter{options_.rank, late->missing, late->age};
   if (!late->missing.empty()) return report_hang(*host_status_, waiter);
@@ -280,7 +281,7 @@ void HangWatch::dump_after_signal() {
   num_signals_ = received;
   if (!options_.folder.empty()) {
     write_dumps("SIGUSR2");
-    std::cerr << "rank " << options_.rank << " wrote what it does to "
+    std::cerr << "rank " << options_.rank << " wrote its calls and stacks to "
               << dump_path(options_.folder, options_.rank).string() << std::endl;
     return;
   }
@@ -298,8 +299,8 @@ void HangWatch::dump_after_failure() {
   if (options_.folder.empty() || host_status_->is_failure_explained()) return;
   write_dumps(host_status_->failure());
   if (!host_status_->claim_dump_notice()) return;
-  std::cerr << "what every rank did is in " << options_.folder.string() << ": megatron hang-report "
-            << options_.folder.string() << std::endl;
+  std::cerr << "the calls and stacks of every rank are in " << options_.folder.string()
+            << ": megatron hang-report " << options_.folder.string() << std::endl;
 }
 
 /// Writes the dump of this rank, and of the ranks of this host that cannot write their own.

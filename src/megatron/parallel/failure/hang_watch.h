@@ -50,18 +50,18 @@ class HangWatch {
 
  private:
   void watch() noexcept;
-  void look();
+  void poll();
   void sample_progress();
   void warn_about_waits();
   /// Also ends the run when a call on a device has taken longer than the timeout.
   void check_device_calls();
   /// Begins to look for the cause when the rank has passed its deadline.
   void check_deadline();
-  /// Ends the run unless the rank has met its deadline in the meantime, or the wait should go on.
-  /// It may ask other hosts, which takes seconds.
+  /// Ends the run unless the rank has met its deadline in the meantime, or the wait should
+  /// continue. It may ask other hosts, which takes seconds.
   void judge(const Deadline& deadline, std::uint64_t number);
-  /// Says which ranks this one has waited for, else where it is itself. Returns "" when the wait
-  /// should go on.
+  /// Names the ranks that this one has waited for, else where it is itself. Returns "" when the
+  /// wait should continue.
   std::string cause_of_delay(std::chrono::milliseconds limit);
   std::string cause_on_device(std::chrono::milliseconds limit);
   std::string own_place() const;
@@ -84,7 +84,7 @@ class HangWatch {
   const HangWatchOptions options_;
   std::chrono::milliseconds next_warning_;
   std::uint64_t num_signals_;  ///< that were handled
-  std::string last_error_;     ///< of look(), which is printed once
+  std::string last_error_;     ///< of poll(), which is printed once
   std::string last_progress_;  ///< what changes while the rank makes progress
   bool has_dumped_failure_ = false;
 

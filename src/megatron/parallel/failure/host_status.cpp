@@ -38,8 +38,8 @@ struct HostStatus::Memory {
   std::atomic<std::uint32_t> failure_state, has_reporter, is_explained, is_guess, has_dump_notice;
   // Times of the monotonic clock; 0: none.
   std::atomic<std::int64_t> last_warning_ms, failed_ms;
-  std::atomic<std::int64_t> states_claimed, states_told;  ///< numbers of requests
-  char reason[4040];                                      ///< Zero-terminated.
+  std::atomic<std::int64_t> states_claimed, answered_request;  ///< numbers of requests
+  char reason[4040];                                           ///< Zero-terminated.
 };
 
 /// State of one rank of the world. The entries follow Memory.
@@ -104,7 +104,7 @@ std::string HostStatus::failure() const {
              : "a rank failed and died before it could say why";
 }
 
-void HostStatus::note_guess() { memory().is_guess.store(1); }
+void HostStatus::mark_as_guess() { memory().is_guess.store(1); }
 
 bool HostStatus::is_failure_explained() const {
   return failed() && memory().is_explained.load() != 0 && memory().is_guess.load() == 0;
@@ -127,7 +127,9 @@ void HostStatus::end_section(std::int64_t rank) {
   if (--section_depths_[rank] == 0) entry(rank).section_since_ms.store(0);
 }
 
-void HostStatus::note_progress(std::int64_t rank) { entry(rank).progress_ms.store(monotonic_ms()); }
+void HostStatus::record_progress(std::int64_t rank) {
+  entry(rank).progress_ms.store(monotonic_ms());
+}
 
 std::optional<RankSection> HostStatus::section_of(std::int64_t rank) const {
   const RankEntry& from = entry(rank);
@@ -145,7 +147,7 @@ bool HostStatus::claim_warning(std::chrono::milliseconds pause) {
   return memory().last_warning_ms.compare_exchange_strong(last_ms, now_ms);
 }
 
-std::string HostStatus::ask_for_stack(std::int64_t rank) {
+std::string HostStatus::request_stack(std::int64_t rank) {
   RankEntry& asked = entry(rank);
   if (asked.process.load() == 0) return {};
   const std::uint32_t request = asked.stack_requests.fetch_add(1) + 1;
@@ -192,12 +194,12 @@ bool HostStatus::claim_states_request(std::int64_t request) {
   return raise(memory().states_claimed, request);
 }
 
-void HostStatus::note_states_told(std::int64_t request) {
+void HostStatus::set_answered_request(std::int64_t request) {
   raise(memory().states_claimed, request);
-  raise(memory().states_told, request);
+  raise(memory().answered_request, request);
 }
 
-std::int64_t HostStatus::states_told() const { return memory().states_told.load(); }
+std::int64_t HostStatus::answered_request() const { return memory().answered_request.load(); }
 
 void HostStatus::set_state_query(StateQuery state_query) {
   const std::lock_guard lock(mutex_);

@@ -35,13 +35,13 @@ class HostStatus final : public FailureNotice {
   /// Returns the reason of the first failure, or "" when there is none.
   std::string failure() const override;
   bool is_failure_explained() const override;
-  void note_guess() override;
+  void mark_as_guess() override;
   bool claim_report() override;
   /// Returns true for the first caller among the ranks of this host, which says where the dumps of
   /// a failure are.
   bool claim_dump_notice();
 
-  /// Registers this process as world rank `rank`, so that other ranks notice when it ends.
+  /// Registers this process as world rank `rank`, so that other ranks detect when it ends.
   void enter(std::int64_t rank);
   /// Records that `rank` makes no further call.
   void leave(std::int64_t rank);
@@ -56,15 +56,15 @@ class HostStatus final : public FailureNotice {
   /// Returns the section that the rank is in.
   std::optional<RankSection> section_of(std::int64_t rank) const;
   /// Records that the rank made progress in its section. HangWatch calls it.
-  void note_progress(std::int64_t rank);
+  void record_progress(std::int64_t rank);
 
   WaitTable& waits() { return waits_; }
   CallHistory& history() { return history_; }
 
-  /// Asks for the stack of a rank of this host and returns it in one line. Returns "" if the rank
+  /// Requests the stack of a rank of this host and returns it in one line. Returns "" if the rank
   /// does not answer within a second: it is stopped or a thread of a test. HangWatch answers.
-  std::string ask_for_stack(std::int64_t rank);
-  /// Returns whether somebody asks for the stack of this process' rank, once for each request.
+  std::string request_stack(std::int64_t rank);
+  /// Returns whether the stack of this process' rank is requested, once for each request.
   bool take_stack_request(std::int64_t rank);
   void answer_stack_request(std::int64_t rank, const std::string& stack);
   /// Returns true if no rank of this host has printed a warning within `pause`; the caller then
@@ -73,12 +73,12 @@ class HostStatus final : public FailureNotice {
 
   /// Returns the states of the ranks that have entered on this host.
   RankStates states();
-  /// Returns true for the first caller among the ranks of this host, which then tells other hosts
-  /// the states that their request with this number asks for, and calls note_states_told().
+  /// Returns true for the first caller among this host's ranks, which then publishes the states
+  /// that this request of another host asks for, and calls set_answered_request().
   bool claim_states_request(std::int64_t request);
-  void note_states_told(std::int64_t request);
+  void set_answered_request(std::int64_t request);
   /// Returns the last request that was answered; 0: none.
-  std::int64_t states_told() const;
+  std::int64_t answered_request() const;
   /// Adds the states that other hosts report for the ranks that block `missing`.
   using StateQuery =
       std::function<void(const std::vector<std::int64_t>& missing, RankStates& states)>;

@@ -36,7 +36,7 @@ class WaitTable {
   void note_iteration(std::int64_t rank, std::int64_t iteration);
   std::int64_t iteration(std::int64_t rank) const;
   /// Records that the rank's program enters (+1) or leaves (−1) a blocking call. Asynchronous calls
-  /// do not count, because they block nobody.
+  /// do not count, because they do not block it.
   void add_blocked(std::int64_t rank, int change);
 
   /// Makes a wait visible to other ranks for as long as the object lives. `call` must

@@ -2,8 +2,8 @@
 // give wrong sums without an error when ranks disagree on a size. message_transport.h compares the
 // calls first and reduces in the same order as shared memory.
 //
-// Gloo itself connects whole groups at once, or blocks in the first call to a peer, where nobody
-// would see which rank is missing. So each pair is a group of two, which a thread connects.
+// Gloo itself connects whole groups at once, or blocks in the first call to a peer, which would
+// not show which rank is missing. So each pair is a group of two, which a thread connects.
 #define USE_C10D_GLOO  // LibTorch was built with it
 
 #include "megatron/parallel/gloo/gloo_channel.h"

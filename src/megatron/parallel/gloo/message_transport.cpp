@@ -115,7 +115,7 @@ MessageTransport::Handshake MessageTransport::make_handshake(const CommCall& cal
   if (call.is_uneven() && call.operation == CommOperation::all_to_all) {
     MEGATRON_CHECK(RowCountTable::bytes(group_info_.size()) <=
                        static_cast<std::int64_t>(sizeof(handshake.input)),
-                   describe(call), ": the group is too large");
+                   describe(call), ": the group of ", group_info_.size(), " ranks is too large");
     RowCountTable::write(call.rows, handshake.input);
   }
   return handshake;
@@ -173,7 +173,7 @@ void MessageTransport::run_through_first(const CommCall& call) {
   obey(call, verdicts[0], own);
 }
 
-/// Returns what each member is told. Called by the first one.
+/// Returns the verdict for each member. Called by the first one.
 std::vector<MessageTransport::Verdict> MessageTransport::judge(const CommCall& call,
                                                                const Handshakes& handshakes) const {
   const auto with = [&](const Verdict& verdict) {

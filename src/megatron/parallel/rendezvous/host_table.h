@@ -1,4 +1,4 @@
-// What rank 0 tells all ranks about the hosts of a run. Every rank reads it, so it must be short
+// What rank 0 publishes about the hosts of a run. Every rank reads it, so it must be short
 // for tens of thousands of them: hosts that follow each other and are alike take one entry.
 #pragma once
 

@@ -119,8 +119,8 @@ void reduce_inputs(void* out, const std::vector<const void*>& inputs, std::int64
   MEGATRON_CHECK(std::find(known.begin(), known.end(), type) != known.end(),
                  "ranks cannot reduce tensors of ", c10::toString(type));
   MEGATRON_CHECK(op != ReduceOp::average || c10::isFloatingType(type),
-                 "ranks cannot compute an average of integers");
-  MEGATRON_CHECK(inputs.size() > 1, "a reduction needs at least two inputs");
+                 "ranks cannot compute an average of ", c10::toString(type));
+  MEGATRON_CHECK(inputs.size() > 1, "a reduction needs at least two inputs, got ", inputs.size());
   static const auto reduce = VectorClones<ReduceAny, Reduction>::widest();
   reduce({out, inputs, elements, type, op, copy});
 }

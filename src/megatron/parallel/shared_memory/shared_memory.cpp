@@ -17,7 +17,7 @@
 namespace megatron {
 namespace {
 
-/// Bytes after the block that hold a number to tell it from any other file.
+/// Bytes after the block that hold a number to distinguish it from any other file.
 constexpr std::size_t kTokenBytes = 4096;
 
 std::byte* map(std::size_t bytes, int flags, int file) {

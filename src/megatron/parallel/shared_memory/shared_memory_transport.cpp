@@ -312,8 +312,8 @@ void SharedMemoryTransport::all_to_all(const CommCall& call) {
 }
 
 std::int64_t SharedMemoryTransport::exchange_row_counts(const CommCall& call) {
-  MEGATRON_CHECK(RowCountTable::bytes(size_) <= kSlotBytes, describe(call),
-                 ": the group is too large");
+  MEGATRON_CHECK(RowCountTable::bytes(size_) <= kSlotBytes, describe(call), ": the group of ",
+                 size_, " ranks is too large");
   RowCountTable table(size_);
   run_rounds(
       call, 1, [&](std::int64_t, std::byte* slot) { RowCountTable::write(call.rows, slot); },

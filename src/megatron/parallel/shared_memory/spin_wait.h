@@ -75,10 +75,10 @@ class SpinWait {
     const CommCall& call;
     SuspendAwareTimer timer = {};
     std::optional<WaitTable::Wait> shown = {};
-    /// The time at which to decide again whether a wait past its timeout is to go on.
+    /// The time at which to decide again whether a wait past its timeout is to continue.
     std::optional<std::chrono::milliseconds> extended_to = {};
   };
-  /// Returns why the wait must end, or "" while it can go on. `missing` holds ranks of the group.
+  /// Returns why the wait must end, or "" while it can continue. `missing`: ranks of the group.
   std::string wait_error(Watch& watch, const std::vector<std::int64_t>& missing) const;
   std::int64_t world_rank(std::int64_t member) const {
     return group_info_.ranks[static_cast<std::size_t>(member)];

@@ -109,7 +109,7 @@ std::vector<std::int32_t> HuggingFaceTokenizer::encode_fragment(std::string_view
 }
 
 /// Returns whether the normalized text begins with what was the first character of the text.
-/// Normalizes as little of it as tells.
+/// Normalizes as little of it as is needed.
 bool HuggingFaceTokenizer::keeps_start(std::string_view text) const {
   constexpr std::size_t kFirstSize = 256, kEnough = 64;
   for (std::size_t size = kFirstSize;; size *= 4) {

@@ -44,7 +44,7 @@ class PaddedFile {
   simdjson::padded_string copy_;
 };
 
-/// Memory that nobody has written to.
+/// Uninitialized memory.
 class UnsetBytes {
  public:
   explicit UnsetBytes(std::size_t size)
@@ -264,7 +264,7 @@ std::optional<TokenizerJson> read_quickly(const std::filesystem::path& path) {
   TokenizerJson result;
   try {
     result.root = std::make_shared<const Json>(parse_json(parts.rest, path.string()));
-  } catch (const UserError&) {  // the reader of the whole file tells the place
+  } catch (const UserError&) {  // the reader of the whole file names the place
     return std::nullopt;
   }
   if (!result.root->is_object() || !has_lists_of(result.root->at("model"), parts))

@@ -92,7 +92,7 @@ void Unigram::append(std::string_view piece, std::vector<std::int32_t>& ids) con
 
 void Unigram::encode(std::string_view word, std::vector<std::int32_t>& ids) const {
   const auto score_of = [&](std::int32_t id) { return scores_[static_cast<std::size_t>(id)]; };
-  TextPart last;  // the part before, which may go on: a run of unknown characters is one part
+  TextPart last;  // the part before, which may continue: a run of unknown characters is one part
   const auto append_last = [&] {
     if (last.end > 0) append(word.substr(last.begin, last.end - last.begin), ids);
   };

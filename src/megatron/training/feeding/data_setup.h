@@ -19,7 +19,7 @@ struct SampleSource {
   DatasetBuilder external = {};                ///< of --dataloader-type external, and only then
 };
 
-/// Builds the datasets. Training goes on after `progress`. Throws a UserError for
+/// Builds the datasets. Training continues after `progress`. Throws a UserError for
 /// --dataloader-type external without a function that makes the datasets, and for such a function
 /// with another type.
 TrainingData build_train_valid_test_data(const TrainingPlan& plan, const TrainingProgress& progress,

@@ -15,7 +15,7 @@ namespace {
 template <class T>
 at::Tensor matrix(const Batch& batch, const std::vector<T>& values, at::ScalarType type) {
   MEGATRON_CHECK(static_cast<std::int64_t>(values.size()) == batch.rows * batch.sequence_length,
-                 "a batch of ", values.size(), " elements");
+                 values.size(), " values for ", batch.rows, " rows of ", batch.sequence_length);
   at::Tensor tensor = at::empty({batch.rows, batch.sequence_length}, type);
   std::ranges::copy(values, tensor.data_ptr<T>());
   return tensor;

@@ -77,7 +77,7 @@ class PrefetchSource : public MicrobatchSource {
             [] { return std::monostate(); },
             [this, in_thread = options.in_thread](std::monostate) {
               if (in_thread)
-                // This thread must not start an OpenMP team beside the compute threads.
+                // This thread must not start an OpenMP team besides the compute threads.
                 omp_set_num_threads(1);
               return copier_.send(source_->next());
             }) {}

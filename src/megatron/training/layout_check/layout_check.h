@@ -50,8 +50,8 @@ struct LayoutCheckResult {
 /// different calls or one does not come.
 LayoutCheckResult check_layout(const ScaledRun& scaled, const LayoutCheckOptions& options = {});
 
-/// Returns the coordinates that tell the ranks with a difference from the others: "tp 1", "dp 0, 2
-/// and pp 1", or "all ranks".
+/// Returns the coordinates that distinguish the ranks with a difference: "tp 1", "dp 0, 2 and
+/// pp 1", or "all ranks".
 std::string distinguishing_axes(const Mesh& mesh, const std::vector<std::int64_t>& ranks);
 
 }  // namespace megatron

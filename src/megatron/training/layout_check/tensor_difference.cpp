@@ -33,7 +33,7 @@ at::Tensor select(const at::Tensor& whole, const std::vector<at::Tensor>& indice
 TensorDifference difference(const at::Tensor& part, const at::Tensor& whole,
                             const std::vector<at::Tensor>& indices) {
   const at::Tensor expected = select(whole, indices);
-  MEGATRON_CHECK(part.sizes() == expected.sizes(), "parts of other shapes are compared");
+  MEGATRON_CHECK(part.sizes() == expected.sizes(), part.sizes(), " against ", expected.sizes());
   if (part.numel() == 0) return {};
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
   const at::Tensor found = part.detach().to(at::kDouble).contiguous(),

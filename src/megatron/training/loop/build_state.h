@@ -10,7 +10,7 @@ namespace megatron {
 
 struct TrainingPlan;
 
-/// Fills `state` part by part, so that an out-of-memory report can tell what it already holds when
+/// Fills `state` part by part, so that an out-of-memory report can show what it already holds when
 /// memory ends. Prints Megatron's lines to `out`. UserError when the checkpoint cannot be loaded or
 /// no batch or schedule fits. Collective over the world.
 void build_state(const TrainingPlan& plan, TrainingState& state, TrainingServices& services,

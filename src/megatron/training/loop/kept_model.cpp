@@ -21,7 +21,7 @@ std::string identity_of(const TrainingPlan& plan) {
   return place + argument_dump(plan.settings) + architecture_to_json(*plan.settings.model).dump();
 }
 
-/// Undoes what a run changes in the layers beside their parameters. What a step changes, the next
+/// Undoes what a run changes in the layers besides their parameters. What a step changes, the next
 /// step overwrites (forward_backward()).
 void reset(Model& model) {
   for (MoeLayer* layer : model.moe_layers())

@@ -19,7 +19,7 @@ class KeptModel;
 struct RankContext {
   Communicators* communicators = nullptr;   ///< null: single rank; must outlive the run
   KeptModel* kept = nullptr;                ///< of an earlier start in this process; or null
-  SetDeadline set_deadline = {};            ///< of this rank; null: nobody watches it
+  SetDeadline set_deadline = {};            ///< of this rank; null: it is not watched
   CpuPartition cpus = {};                   ///< how the ranks of this host share its CPUs
   std::int64_t ranks_on_host = 1;           ///< which share its memory
   std::optional<OpenedDevice> device = {};  ///< nullopt: set_up() opens the device of --device

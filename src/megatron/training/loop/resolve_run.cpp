@@ -168,8 +168,8 @@ void warn_of_optimizer_flags(const OptimizerConfig& config, StartupWarnings& war
   warn("sgd", config.sgd_momentum != unset.sgd_momentum, "--sgd-momentum");
 }
 
-/// Returns whether training goes on with the rotary frequencies that flags give: in a new run, and
-/// where a phase of the data begins.
+/// Returns whether training continues with the rotary frequencies that flags give: in a new run,
+/// and where a phase of the data begins.
 bool may_change_rotary(const Settings& settings, const CheckpointSource& source) {
   return settings.checkpoint->finetune ||
          (!source.is_release && is_phase_transition(*settings.training, source.iteration));

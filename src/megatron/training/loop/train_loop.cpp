@@ -135,7 +135,7 @@ std::optional<std::string> TrainLoop::run_iteration() {
       deadline()->record_iteration_time(services_.clock.monotonic_s() - start);
     saver_.save_if_due();
   }
-  const auto reason = [&] {  // the ranks agree, so a rank that stands still is noticed here
+  const auto reason = [&] {  // collective: a hung rank is detected at this call
     const SectionWatch::Scope section = services_.sections->enter_end_of_step();
     return exit_.reason(progress_.iteration);
   }();
@@ -157,7 +157,7 @@ void TrainLoop::warn_training_is_complete() {
   }
   out_ << "WARNING: the loaded checkpoint is of iteration " << progress_.iteration << ", " << place
        << " the end of training at iteration " << training_.train_iters << " (" << flag << ' '
-       << length << "): there is nothing to train. To go on, give a larger " << flag << std::endl;
+       << length << "): there is nothing to train. Give a larger " << flag << std::endl;
 }
 
 /// Says which mixture of the training sources the next step begins.

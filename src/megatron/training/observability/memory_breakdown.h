@@ -88,8 +88,8 @@ void set_offloaded(MemoryTable& table, const OffloadCounters& before, const Offl
 std::vector<MemoryTable> gather_memory_tables(const Axis& world, c10::Device device,
                                               const MemoryTable& mine);
 
-/// Returns Megatron's head line and the table of rank 0, beside that of the rank with the highest
-/// peak, which is named. Below it stand what tensors hold at the peak and Megatron's theory.
+/// Returns Megatron's head line and the table of rank 0, next to that of the rank with the highest
+/// peak, which is named. Below it are what tensors hold at the peak and Megatron's theory.
 std::string memory_report(std::int64_t iterations, std::span<const MemoryTable> ranks,
                           const TheoreticalMemory& theory);
 

@@ -115,7 +115,7 @@ bool SectionWatch::set_load(const StepLoad& load) {
   const StepLoad before = std::exchange(limits_.load, load);
   if (before == StepLoad{} || before == load) return false;
   const SectionLimits given = SectionLimits::from(options_.config);
-  bool has_forgotten = false;
+  bool has_discarded = false;
   for (std::size_t i = 0; i < longest_s_.size(); ++i) {
     const bool depends_on_batch =
         i == static_cast<std::size_t>(RunSection::step) || i == kOutOfSection;
@@ -124,11 +124,11 @@ bool SectionWatch::set_load(const StepLoad& load) {
     if (!limits_.is_calculated[i]) continue;
     limits_.seconds[i] = given.seconds[i];
     limits_.is_calculated[i] = false;
-    has_forgotten = true;
+    has_discarded = true;
   }
   num_steps_of_load_ = 0;
   restart_deadline();
-  return has_forgotten;
+  return has_discarded;
 }
 
 void SectionWatch::count_step() {

@@ -73,8 +73,8 @@ class SectionWatch {
     SectionWatch& watch_;
   };
 
-  /// Tells what the steps from now on depend on. Limits that were calculated for another load are
-  /// forgotten, and so is what was measured. Returns whether there were such limits.
+  /// Sets what the steps from now on depend on. Limits that were calculated for another load are
+  /// discarded, and so is what was measured. Returns whether there were such limits.
   bool set_load(const StepLoad& load);
   /// Records that the state came from a checkpoint, whose reading is a part of setup.
   void note_loaded() { is_loaded_ = true; }

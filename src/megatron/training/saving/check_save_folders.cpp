@@ -59,7 +59,7 @@ std::string without_finetune(const CheckpointConfig& config) {
   const std::string restarted =
       restarts.count == 0 ? ""
                           : "; this is restart " + std::to_string(restarts.count) +
-                                ", which goes on only with --load of its own --save folder";
+                                ", which continues only with --load of its own --save folder";
   throw UserError({"--save " + config.save + " is in use",
                    "it holds " + up_to(contents.latest()) +
                        ", which this run does not continue, and would replace" + restarted,
@@ -141,7 +141,7 @@ bool holds_another_run(const fs::path& root, const CheckpointConfig& config) {
   return std::ranges::any_of(all_checkpoint_folders(root), [&](const fs::path& folder) {
     try {
       return !is_of_run(read_manifest(folder), config);
-    } catch (const UserError&) {  // damaged: nobody continues it
+    } catch (const UserError&) {  // damaged: no run continues it
       return false;
     }
   });

@@ -31,7 +31,7 @@ std::vector<double> medians_of_others(const std::vector<double>& numbers) {
   return medians;
 }
 
-/// One rank's steps beside the median of the others in the same step.
+/// One rank's steps against the median of the others in the same step.
 struct Steps {
   std::vector<double> own, peers, ratio, excess;
 

@@ -28,7 +28,7 @@ struct SlownessRule {
   std::size_t min_steps = 12;
 };
 
-/// One rank beside the others.
+/// One rank against the others.
 struct PeerComparison {
   double own_s = 0;     ///< median over the steps
   double peers_s = 0;   ///< median over the steps of the median of the others

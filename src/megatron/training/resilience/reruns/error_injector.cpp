@@ -28,7 +28,7 @@ std::optional<double> ErrorInjector::simulated_difference(RerunState state) {
   }
   MEGATRON_CHECK(state == RerunState::rerunning_from_checkpoint &&
                      injected != RerunDiagnostic::transient_error,
-                 "an injected transient error is over");
+                 "an injected error of kind ", int(injected), " in rerun state ", int(state));
   injected_.reset();
   return injected == RerunDiagnostic::persistent_error ? kOther : kSame;
 }

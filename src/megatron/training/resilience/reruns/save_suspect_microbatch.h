@@ -1,4 +1,4 @@
-// Saves a microbatch with a rejected result to a file and tells the user how to replay it.
+// Saves a microbatch with a rejected result to a file and prints how to replay it.
 #pragma once
 
 #include <cstdint>
