@@ -7,7 +7,7 @@
 #include <atomic>
 #include <set>
 
-#include "megatron/training/loop/train_step.h"
+#include "megatron/training/step/train_step.h"
 #include "training/fake_model.h"
 #include "training/small_run.h"
 

@@ -1,4 +1,4 @@
-#include "megatron/training/loop/out_of_memory.h"
+#include "megatron/training/observability/out_of_memory.h"
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>

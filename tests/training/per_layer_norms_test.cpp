@@ -10,7 +10,7 @@
 
 #include "megatron/config/optimizer_config.h"
 #include "megatron/config/settings.h"
-#include "megatron/training/loop/train_step.h"
+#include "megatron/training/step/train_step.h"
 #include "training/small_run.h"
 
 namespace megatron {

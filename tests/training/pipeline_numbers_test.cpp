@@ -15,7 +15,7 @@
 #include "megatron/optimizer/replica_check.h"
 #include "megatron/parallel/rank.h"
 #include "megatron/parallel/rank_threads.h"
-#include "megatron/training/loop/train_step.h"
+#include "megatron/training/step/train_step.h"
 #include "support/temporary_folder.h"
 #include "training/small_run.h"
 

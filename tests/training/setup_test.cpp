@@ -14,7 +14,7 @@
 #include "megatron/parallel/rank.h"
 #include "megatron/training/loop/build_state.h"
 #include "megatron/training/loop/resolve_run.h"
-#include "megatron/training/loop/training_plan.h"
+#include "megatron/training/run/training_plan.h"
 #include "support/message_of.h"
 #include "training/small_run.h"
 

@@ -1,6 +1,6 @@
 // Expected gradients follow by hand from Megatron's normalization: mean over microbatches of (Σ
 // loss / tokens), or Σ loss / Σ tokens.
-#include "megatron/training/loop/train_step.h"
+#include "megatron/training/step/train_step.h"
 
 #include <ATen/ops/zeros.h>
 #include <gmock/gmock.h>

@@ -13,9 +13,9 @@
 #include "megatron/config/settings_tables.h"
 #include "megatron/parallel/world.h"
 #include "megatron/training/loop/kept_model.h"
-#include "megatron/training/loop/out_of_memory.h"
 #include "megatron/training/loop/setup.h"
 #include "megatron/training/loop/train_loop.h"
+#include "megatron/training/observability/out_of_memory.h"
 #include "megatron/training/observability/tensor_memory.h"
 #include "megatron/training/resilience/non_finite.h"
 

@@ -13,10 +13,10 @@
 #include "megatron/parallel/rank.h"
 #include "megatron/params/store_options.h"
 #include "megatron/planner/rank_memory.h"
-#include "megatron/training/loop/open_offload_store.h"
 #include "megatron/training/loop/optimizer_offload.h"
-#include "megatron/training/loop/training_plan.h"
 #include "megatron/training/observability/startup_report.h"
+#include "megatron/training/run/open_offload_store.h"
+#include "megatron/training/run/training_plan.h"
 #include "megatron/training/saving/checkpointing.h"
 
 namespace megatron {

@@ -4,7 +4,7 @@
 #include <iosfwd>
 
 #include "megatron/training/loop/training_services.h"
-#include "megatron/training/loop/training_state.h"
+#include "megatron/training/run/training_state.h"
 
 namespace megatron {
 

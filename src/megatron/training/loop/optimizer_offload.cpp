@@ -3,8 +3,8 @@
 #include "megatron/config/memory_config.h"
 #include "megatron/config/settings.h"
 #include "megatron/parallel/rank.h"
-#include "megatron/training/loop/open_offload_store.h"
-#include "megatron/training/loop/training_plan.h"
+#include "megatron/training/run/open_offload_store.h"
+#include "megatron/training/run/training_plan.h"
 
 namespace megatron {
 

@@ -5,7 +5,7 @@
 #include <iosfwd>
 
 #include "megatron/optimizer/state_offload.h"
-#include "megatron/training/loop/startup_warnings.h"
+#include "megatron/training/run/startup_warnings.h"
 
 namespace megatron {
 

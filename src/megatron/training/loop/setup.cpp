@@ -22,14 +22,14 @@
 #include "megatron/planner/run_costs.h"
 #include "megatron/training/feeding/data_setup.h"
 #include "megatron/training/loop/build_state.h"
-#include "megatron/training/loop/determinism.h"
 #include "megatron/training/loop/kept_model.h"
-#include "megatron/training/loop/open_device.h"
-#include "megatron/training/loop/out_of_memory.h"
 #include "megatron/training/loop/resolve_run.h"
-#include "megatron/training/loop/training_plan.h"
+#include "megatron/training/observability/out_of_memory.h"
 #include "megatron/training/observability/startup_report.h"
 #include "megatron/training/resilience/reruns/tracker_file.h"
+#include "megatron/training/run/determinism.h"
+#include "megatron/training/run/open_device.h"
+#include "megatron/training/run/training_plan.h"
 
 namespace megatron {
 namespace {

@@ -11,16 +11,16 @@
 #include "megatron/config/settings.h"
 #include "megatron/config/training_config.h"
 #include "megatron/parallel/rank.h"
-#include "megatron/training/loop/exit_conditions.h"
-#include "megatron/training/loop/expert_placement.h"
-#include "megatron/training/loop/out_of_memory.h"
-#include "megatron/training/loop/train_step.h"
-#include "megatron/training/loop/training_plan.h"
 #include "megatron/training/loop/validator.h"
 #include "megatron/training/observability/log_lines.h"
+#include "megatron/training/observability/out_of_memory.h"
 #include "megatron/training/observability/step_reporter.h"
 #include "megatron/training/resilience/reruns/guarded_step.h"
+#include "megatron/training/run/exit_conditions.h"
+#include "megatron/training/run/training_plan.h"
 #include "megatron/training/saving/checkpoint_saver.h"
+#include "megatron/training/step/expert_placement.h"
+#include "megatron/training/step/train_step.h"
 
 namespace megatron {
 namespace {

@@ -2,9 +2,9 @@
 // the parts that they need instead of the whole.
 #pragma once
 
-#include "megatron/training/loop/training_plan.h"
 #include "megatron/training/loop/training_services.h"
-#include "megatron/training/loop/training_state.h"
+#include "megatron/training/run/training_plan.h"
+#include "megatron/training/run/training_state.h"
 
 namespace megatron {
 

@@ -5,11 +5,11 @@
 
 #include "megatron/parallel/communicators.h"
 #include "megatron/training/feeding/training_data.h"
-#include "megatron/training/loop/run_clock.h"
-#include "megatron/training/loop/startup_warnings.h"
 #include "megatron/training/observability/memory_breakdown.h"
 #include "megatron/training/observability/timers.h"
 #include "megatron/training/resilience/section_watch.h"
+#include "megatron/training/run/run_clock.h"
+#include "megatron/training/run/startup_warnings.h"
 #include "megatron/training/saving/save_folders.h"
 
 namespace megatron {

@@ -2,7 +2,7 @@
 
 #include "megatron/parallel/rank.h"
 #include "megatron/training/loop/evaluation.h"
-#include "megatron/training/loop/training_plan.h"
+#include "megatron/training/run/training_plan.h"
 
 namespace megatron {
 

@@ -9,8 +9,8 @@
 
 #include "megatron/config/evaluation_plan.h"
 #include "megatron/training/loop/training_services.h"
-#include "megatron/training/loop/training_state.h"
 #include "megatron/training/observability/step_reporter.h"
+#include "megatron/training/run/training_state.h"
 
 namespace megatron {
 

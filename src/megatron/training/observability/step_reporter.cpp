@@ -17,12 +17,12 @@
 #include "megatron/parallel/rank.h"
 #include "megatron/planner/device_peak.h"
 #include "megatron/planner/run_costs.h"
-#include "megatron/training/loop/training_plan.h"
 #include "megatron/training/observability/log_lines.h"
 #include "megatron/training/observability/memory_breakdown.h"
 #include "megatron/training/observability/per_layer_norms.h"
 #include "megatron/training/observability/process_memory.h"
 #include "megatron/training/observability/run_record.h"
+#include "megatron/training/run/training_plan.h"
 #include "megatron/training/saving/check_save_folders.h"
 
 namespace megatron {

@@ -13,7 +13,6 @@
 #include "megatron/metrics/metrics_writer.h"
 #include "megatron/metrics/tensorboard.h"
 #include "megatron/training/loop/training_services.h"
-#include "megatron/training/loop/training_state.h"
 #include "megatron/training/observability/activation_recorder.h"
 #include "megatron/training/observability/comm_log.h"
 #include "megatron/training/observability/console.h"
@@ -23,6 +22,7 @@
 #include "megatron/training/observability/prometheus_output.h"
 #include "megatron/training/observability/stragglers/straggler_monitor.h"
 #include "megatron/training/observability/throughput.h"
+#include "megatron/training/run/training_state.h"
 
 namespace megatron {
 

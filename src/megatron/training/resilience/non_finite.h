@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "megatron/training/loop/train_step.h"
 #include "megatron/training/resilience/diagnosis/op_trace.h"
+#include "megatron/training/step/train_step.h"
 
 namespace megatron {
 

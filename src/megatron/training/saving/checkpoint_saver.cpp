@@ -14,8 +14,8 @@
 #include "megatron/optimizer/replica_check.h"
 #include "megatron/parallel/communicators.h"
 #include "megatron/parallel/rank.h"
-#include "megatron/training/loop/training_plan.h"
 #include "megatron/training/observability/step_reporter.h"
+#include "megatron/training/run/training_plan.h"
 #include "megatron/training/saving/checkpointing.h"
 #include "megatron/training/saving/retention.h"
 

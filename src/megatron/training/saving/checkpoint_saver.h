@@ -8,11 +8,11 @@
 #include <optional>
 #include <string_view>
 
-#include "megatron/training/loop/job_deadline.h"
 #include "megatron/training/loop/training_services.h"
-#include "megatron/training/loop/training_state.h"
 #include "megatron/training/observability/console.h"
 #include "megatron/training/observability/progress_log.h"
+#include "megatron/training/run/job_deadline.h"
+#include "megatron/training/run/training_state.h"
 
 namespace megatron {
 

@@ -16,8 +16,8 @@
 #include "megatron/config/scheduler_config.h"
 #include "megatron/config/settings.h"
 #include "megatron/parallel/rank.h"
-#include "megatron/training/loop/training_plan.h"
 #include "megatron/training/observability/log_lines.h"
+#include "megatron/training/run/training_plan.h"
 #include "megatron/training/saving/non_finite_weights.h"
 #include "megatron/training/saving/resume_differences.h"
 

@@ -7,7 +7,7 @@
 #include <string_view>
 
 #include "megatron/training/loop/training_services.h"
-#include "megatron/training/loop/training_state.h"
+#include "megatron/training/run/training_state.h"
 #include "megatron/training/saving/save_folder.h"
 
 namespace megatron {

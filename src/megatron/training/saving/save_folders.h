@@ -6,7 +6,7 @@
 #include <optional>
 
 #include "megatron/checkpoint/checkpoint.h"
-#include "megatron/training/loop/startup_warnings.h"
+#include "megatron/training/run/startup_warnings.h"
 #include "megatron/training/saving/save_folder.h"
 
 namespace megatron {

@@ -14,7 +14,7 @@
 #include "megatron/config/training_config.h"
 #include "megatron/parallel/object_collectives.h"
 #include "megatron/parallel/rank.h"
-#include "megatron/training/loop/training_plan.h"
+#include "megatron/training/run/training_plan.h"
 
 namespace megatron {
 namespace {

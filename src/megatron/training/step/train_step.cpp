@@ -1,4 +1,4 @@
-#include "megatron/training/loop/train_step.h"
+#include "megatron/training/step/train_step.h"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
@@ -13,8 +13,8 @@
 #include "megatron/parallel/collectives.h"
 #include "megatron/parallel/rank.h"
 #include "megatron/pipeline/overlapped_comm.h"
-#include "megatron/training/loop/router_step.h"
 #include "megatron/training/resilience/non_finite.h"
+#include "megatron/training/step/router_step.h"
 
 namespace megatron {
 

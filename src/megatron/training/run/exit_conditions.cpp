@@ -1,4 +1,4 @@
-#include "megatron/training/loop/exit_conditions.h"
+#include "megatron/training/run/exit_conditions.h"
 
 #include "megatron/base/exit_codes.h"
 #include "megatron/base/progress_bar.h"

@@ -8,9 +8,9 @@
 #include <optional>
 #include <string>
 
-#include "megatron/training/loop/job_deadline.h"
-#include "megatron/training/loop/run_clock.h"
-#include "megatron/training/loop/stop_signals.h"
+#include "megatron/training/run/job_deadline.h"
+#include "megatron/training/run/run_clock.h"
+#include "megatron/training/run/stop_signals.h"
 
 namespace megatron {
 
