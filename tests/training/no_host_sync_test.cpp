@@ -21,6 +21,7 @@
 #include "megatron/parallel/rank.h"
 #include "megatron/training/step/train_step.h"
 #include "support/tiny_gpt.h"
+#include "support/train_step.h"
 
 namespace {
 

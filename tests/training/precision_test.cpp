@@ -13,6 +13,7 @@
 #include "megatron/parallel/rank.h"
 #include "megatron/training/resilience/non_finite.h"
 #include "megatron/training/step/train_step.h"
+#include "support/train_step.h"
 #include "training/fake_model.h"
 
 namespace megatron {

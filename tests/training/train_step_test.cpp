@@ -9,7 +9,7 @@
 #include <limits>
 
 #include "megatron/parallel/rank.h"
-#include "megatron/training/resilience/non_finite.h"
+#include "support/train_step.h"
 #include "training/fake_model.h"
 
 namespace megatron {

@@ -6,18 +6,17 @@
 
 namespace megatron {
 
-Validator::Validator(const TrainingPlan& plan, TrainingState& state, TrainingServices& services,
-                     StepReporter& reporter, std::function<bool()> stop)
+Validator::Validator(const TrainingPlan& plan, TrainingState& state,
+                     const ValidationContext& context, std::function<bool()> stop)
     : plan_(plan),
       state_(state),
-      services_(services),
-      reporter_(reporter),
+      context_(context),
       stop_(std::move(stop)),
       evaluations_(evaluation_plan(*plan.settings.training, plan.rank.dp.size)) {}
 
 std::int64_t Validator::samples_per_evaluation() const {
   std::int64_t samples = 0;
-  for (const EvaluationSet& set : services_.data.valid) samples += set.num_samples;
+  for (const EvaluationSet& set : context_.data.valid) samples += set.num_samples;
   return samples;
 }
 
@@ -37,35 +36,35 @@ void Validator::evaluate_if_due() {
 void Validator::evaluate_at_end() {
   const std::string iteration = "iteration " + std::to_string(state_.progress.iteration);
   evaluate_valid(iteration + " on validation set");
-  if (!services_.data.test) return;
-  if (const auto loss = evaluate_set(*services_.data.test, 0))
-    reporter_.report_evaluation("test", iteration + " on test set", *loss,
-                                services_.data.test->suffix);
+  if (!context_.data.test) return;
+  if (const auto loss = evaluate_set(*context_.data.test, 0))
+    context_.reporter.report_evaluation("test", iteration + " on test set", *loss,
+                                        context_.data.test->suffix);
 }
 
 /// Returns the first sample of the next evaluation of `set`: the set's share of the samples that
 /// all sets have consumed, aligned to the start of a microbatch.
 std::int64_t Validator::first_sample(const EvaluationSet& set) const {
   if (set.is_full_validation) return 0;
-  const auto sets = static_cast<std::int64_t>(services_.data.valid.size());
+  const auto sets = static_cast<std::int64_t>(context_.data.valid.size());
   const std::int64_t together = evaluations_.micro_batch_size * evaluations_.data_parallel_size;
   return state_.progress.consumed_valid_samples / sets / together * together;
 }
 
 void Validator::evaluate_valid(const std::string& where) {
   const std::int64_t all = samples_per_evaluation();
-  for (const EvaluationSet& set : services_.data.valid) {
+  for (const EvaluationSet& set : context_.data.valid) {
     const auto loss = evaluate_set(set, first_sample(set));
     if (!loss) return;
-    reporter_.report_evaluation("validation", where, *loss, set.suffix);
+    context_.reporter.report_evaluation("validation", where, *loss, set.suffix);
   }
   state_.progress.consumed_valid_samples += all;
 }
 
 std::optional<double> Validator::evaluate_set(const EvaluationSet& set, std::int64_t first_sample) {
-  const PausedInterval paused(services_.timers);
-  const auto timing = services_.timers.scope("evaluate");
-  return evaluate({*state_.model, *state_.weights, plan_.pipeline, plan_.rank, *services_.sections},
+  const PausedInterval paused(context_.timers);
+  const auto timing = context_.timers.scope("evaluate");
+  return evaluate({*state_.model, *state_.weights, plan_.pipeline, plan_.rank, context_.sections},
                   *set.open(first_sample), set.num_microbatches, stop_);
 }
 

@@ -8,20 +8,28 @@
 #include <string>
 
 #include "megatron/config/evaluation_plan.h"
-#include "megatron/training/loop/training_services.h"
+#include "megatron/training/feeding/training_data.h"
 #include "megatron/training/observability/step_reporter.h"
+#include "megatron/training/resilience/section_watch.h"
 #include "megatron/training/run/training_state.h"
 
 namespace megatron {
 
 struct TrainingPlan;
 
+struct ValidationContext {
+  const TrainingData& data;
+  Timers& timers;
+  SectionWatch& sections;
+  StepReporter& reporter;
+};
+
 class Validator {
  public:
   /// Evaluations count samples in `state.progress`. `stop` is called before each microbatch. An
   /// interrupted evaluation is repeated from its start by the resumed run.
-  Validator(const TrainingPlan& plan, TrainingState& state, TrainingServices& services,
-            StepReporter& reporter, std::function<bool()> stop);
+  Validator(const TrainingPlan& plan, TrainingState& state, const ValidationContext& context,
+            std::function<bool()> stop);
 
   /// Evaluates every validation set if an evaluation is due after the current iteration.
   void evaluate_if_due();
@@ -38,8 +46,7 @@ class Validator {
 
   const TrainingPlan& plan_;
   TrainingState& state_;
-  TrainingServices& services_;
-  StepReporter& reporter_;
+  const ValidationContext context_;
   std::function<bool()> stop_;
   EvaluationPlan evaluations_;
 };

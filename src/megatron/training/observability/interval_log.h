@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include "megatron/training/observability/log_lines.h"
-#include "megatron/training/step/train_step.h"
+#include "megatron/training/run/train_step_result.h"
 
 namespace megatron {
 

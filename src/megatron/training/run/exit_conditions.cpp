@@ -10,10 +10,9 @@
 namespace megatron {
 
 ExitConditions::ExitConditions(const TrainingConfig& training, const RunClock& clock,
-                               double started_s, const JobDeadline* deadline, const Rank& rank)
+                               const JobDeadline* deadline, const Rank& rank)
     : training_(training),
       clock_(clock),
-      started_s_(started_s),
       deadline_(deadline),
       rank_(rank),
       signals_(training.exit_signal, rank.index == 0) {}
