@@ -1,10 +1,35 @@
 #include "megatron/training/loop/validator.h"
 
+#include <ATen/ops/zeros.h>
+#include <c10/core/GradMode.h>
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "megatron/parallel/object_collectives.h"
 #include "megatron/parallel/rank.h"
-#include "megatron/training/loop/evaluation.h"
+#include "megatron/pipeline/run_schedule.h"
 #include "megatron/training/run/training_plan.h"
 
 namespace megatron {
+namespace {
+
+std::vector<Microbatch> next_microbatches(MicrobatchSource& source, const Axis& cp,
+                                          std::int64_t count) {
+  std::vector<Microbatch> batch = next_step(source, count);
+  for (Microbatch& microbatch : batch) {
+    microbatch = context_slice(std::move(microbatch), cp.rank, cp.size);
+    const at::Tensor& tokens = microbatch.at("tokens");
+    const std::int64_t samples =
+        microbatch.packed ? microbatch.packed->num_sequences() : tokens.size(0);
+    microbatch.sample_ordinals = at::zeros({samples}, tokens.options().dtype(at::kLong));
+  }
+  return batch;
+}
+
+}  // namespace
 
 Validator::Validator(const TrainingPlan& plan, TrainingState& state,
                      const ValidationContext& context, std::function<bool()> stop)
@@ -64,8 +89,32 @@ void Validator::evaluate_valid(const std::string& where) {
 std::optional<double> Validator::evaluate_set(const EvaluationSet& set, std::int64_t first_sample) {
   const PausedInterval paused(context_.timers);
   const auto timing = context_.timers.scope("evaluate");
-  return evaluate({*state_.model, *state_.weights, plan_.pipeline, plan_.rank, context_.sections},
-                  *set.open(first_sample), set.num_microbatches, stop_);
+  const std::unique_ptr<MicrobatchSource> source = set.open(first_sample);
+  const SectionWatch::Evaluation evaluation(context_.sections);
+  const c10::NoGradGuard no_gradients;
+  const Rank& rank = plan_.rank;
+  double loss_sum = 0, tokens = 0;
+  const auto on_loss = [&](std::size_t, const StepOutput& output) {
+    loss_sum += output.loss_sum.item<double>();
+    tokens += output.count.item<double>();
+    return at::Tensor();
+  };
+  const std::int64_t group = microbatches_per_pass(rank.pp.size);
+  for (std::int64_t begin = 0; begin < set.num_microbatches; begin += group) {
+    if (stop_()) return std::nullopt;
+    const SectionWatch::Scope section = context_.sections.enter_step();
+    const std::vector<Microbatch> batch =
+        next_microbatches(*source, rank.cp, std::min(group, set.num_microbatches - begin));
+    if (UnitValues* values = state_.weights->unit_values()) values->begin_pass();
+    run_schedule(plan_.pipeline.evaluation_schedule(static_cast<std::int64_t>(batch.size())),
+                 {*state_.model, *state_.weights, rank.pp},
+                 {.batch = batch, .training = false, .on_loss = on_loss});
+  }
+  const std::vector<double> replicas =
+      all_reduce_sum({rank.dp_cp, rank.device}, {loss_sum, tokens}, "evaluation");
+  // Nonzero only on the last stage.
+  const std::vector<double> all = all_reduce_sum({rank.pp, rank.device}, replicas, "evaluation");
+  return all[0] / std::max(all[1], 1.0);
 }
 
 }  // namespace megatron

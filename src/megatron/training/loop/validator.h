@@ -1,5 +1,5 @@
-// Runs the evaluations of a training run: decides when one is due and on which samples, and reports
-// the result.
+// Runs the evaluations of a training run: decides when one is due and on which samples, computes
+// the loss without dropout and without gradients, and reports it.
 #pragma once
 
 #include <cstdint>
@@ -26,8 +26,9 @@ struct ValidationContext {
 
 class Validator {
  public:
-  /// Evaluations count samples in `state.progress`. `stop` is called before each microbatch. An
-  /// interrupted evaluation is repeated from its start by the resumed run.
+  /// Evaluations count samples in `state.progress`. `stop` is called before each pass, and must
+  /// return the same value on all ranks. An interrupted evaluation is repeated from its start by
+  /// the resumed run.
   Validator(const TrainingPlan& plan, TrainingState& state, const ValidationContext& context,
             std::function<bool()> stop);
 
@@ -41,7 +42,8 @@ class Validator {
   std::int64_t samples_per_evaluation() const;
   std::int64_t first_sample(const EvaluationSet& set) const;
   void evaluate_valid(const std::string& where);
-  /// Returns the loss over the set's samples from `first_sample` on; nullopt when interrupted.
+  /// Returns Σloss / Σtokens over the set's samples from `first_sample` on, on every data-parallel
+  /// rank; nullopt when interrupted. Collective over the world.
   std::optional<double> evaluate_set(const EvaluationSet& set, std::int64_t first_sample);
 
   const TrainingPlan& plan_;
