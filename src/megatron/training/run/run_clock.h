@@ -1,5 +1,5 @@
-// The two clocks of a run: a monotonic clock for intervals, and the wall clock for printed times
-// and for the end of a job. They are made when the run starts.
+// The two clocks of a run, made when it starts: a monotonic clock for intervals, and the wall clock
+// for printed times and for the end of a job.
 #pragma once
 
 #include <chrono>
