@@ -1,8 +1,9 @@
 // Reads every #include under src/megatron: a room includes only the rooms that it USES in
-// CMakeLists.txt, torch stays in the rooms that link it, and third-party headers stay in .cpp
-// files.
+// CMakeLists.txt, a folder only those before it in its room's README, torch stays in the rooms that
+// link it, and third-party headers stay in .cpp files.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -121,6 +122,42 @@ TEST(Includes, GoUpTheListOfRooms) {
     below.insert(name);
     for (const std::string& used : known.at(name).uses)
       EXPECT_TRUE(below.contains(used)) << name << " USES " << used << ", which stands below it";
+  }
+}
+
+/// Returns the folders of a room in the order of the numbered list in its README, such as
+/// "1. `run/`: ..."; empty: it has no such list.
+std::vector<std::string> floors_of(const std::string& room) {
+  const std::regex pattern(R"(^[0-9]+\. `([a-z_]+)/`)");
+  std::vector<std::string> floors;
+  std::ifstream lines(kSource / "src/megatron" / room / "README.md");
+  std::smatch match;
+  for (std::string line; std::getline(lines, line);)
+    if (std::regex_search(line, match, pattern)) floors.push_back(match.str(1));
+  return floors;
+}
+
+// In a room with floors, every folder has one and includes only folders before it.
+TEST(Includes, GoDownTheFloorsOfARoom) {
+  for (const std::string& room : words_of(MEGATRON_ROOMS)) {
+    const std::vector<std::string> floors = floors_of(room);
+    EXPECT_TRUE(!floors.empty() || room != "training") << "its README lists no floors";
+    if (floors.empty()) continue;
+    const auto floor_of = [&](const fs::path& below_room) {
+      return std::ranges::find(floors, below_room.begin()->string()) - floors.begin();
+    };
+    const fs::path folder = kSource / "src/megatron" / room;
+    for (const std::string& name : floors)
+      EXPECT_TRUE(fs::is_directory(folder / name)) << room << "/README.md lists " << name;
+    const std::string prefix = "megatron/" + room + "/";
+    for (const auto& [file, header] : includes_under(folder)) {
+      EXPECT_LT(floor_of(file), std::ssize(floors))
+          << room << "/README.md lists no folder of " << file;
+      if (!header.starts_with(prefix)) continue;
+      EXPECT_LE(floor_of(header.substr(prefix.size())), floor_of(file))
+          << file << " includes " << header << ", whose folder does not come before its own in "
+          << room << "/README.md";
+    }
   }
 }
 

@@ -10,6 +10,7 @@
 
 #include "megatron/config/settings.h"
 #include "megatron/config/training_config.h"
+#include "support/train_step.h"
 
 namespace megatron::layouts {
 
@@ -33,10 +34,9 @@ void add_part(const ParamStore& weights, const std::vector<at::Tensor>& local, T
 
 TrainStepResult make_step(Trainer& trainer, StepListener* listener) {
   trainer.state.batch = trainer.plan.batches.at(trainer.state.progress.consumed_train_samples);
-  const TrainStepContext parts{*trainer.state.model,     *trainer.state.weights,
-                               *trainer.state.optimizer, *trainer.services.data.train,
-                               trainer.services.timers,  trainer.plan.rank,
-                               trainer.plan.pipeline,    listener};
+  const TrainStepContext parts{
+      *trainer.state.model, *trainer.state.weights, *trainer.state.optimizer, *trainer.data.train,
+      trainer.timers,       trainer.plan.rank,      trainer.plan.pipeline,    listener};
   TrainStepResult step = train_step(
       parts, {.iteration = trainer.state.progress.iteration + 1,
               .num_microbatches = trainer.state.batch.num_microbatches,

@@ -17,7 +17,7 @@
 #include "megatron/parallel/rank_threads.h"
 #include "megatron/training/layout_check/tensor_difference.h"
 #include "megatron/training/loop/setup.h"
-#include "megatron/training/loop/train_step.h"
+#include "megatron/training/step/train_step.h"
 
 namespace megatron::layouts {
 

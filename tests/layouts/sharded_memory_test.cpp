@@ -9,9 +9,9 @@
 #include "megatron/parallel/collectives.h"
 #include "megatron/parallel/rank.h"
 #include "megatron/planner/rank_memory.h"
-#include "megatron/training/loop/training_plan.h"
 #include "megatron/training/observability/memory_breakdown.h"
 #include "megatron/training/observability/tensor_memory.h"
+#include "megatron/training/run/training_plan.h"
 
 namespace megatron {
 namespace {

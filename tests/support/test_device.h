@@ -8,7 +8,7 @@
 #include <optional>
 #include <string>
 
-#include "megatron/training/loop/open_device.h"
+#include "megatron/training/run/open_device.h"
 
 namespace megatron::testing_device {
 

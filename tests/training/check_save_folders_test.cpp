@@ -16,8 +16,8 @@
 #include "megatron/parallel/make_rank.h"
 #include "megatron/parallel/rank.h"
 #include "megatron/parallel/rank_threads.h"
-#include "megatron/training/loop/training_plan.h"
 #include "megatron/training/resilience/non_finite.h"
+#include "megatron/training/run/training_plan.h"
 #include "megatron/training/saving/checkpointing.h"
 #include "megatron/training/saving/choose_checkpoint.h"
 #include "support/message_of.h"
@@ -361,8 +361,7 @@ TEST_F(StartFoldersTest, FoldersThatVanishCostLinesButNotTheRun) {
     fs::path root_;
     int calls_ = 0;
   };
-  trainer.services.data.train =
-      std::make_unique<Remover>(std::move(trainer.services.data.train), root_);
+  trainer.data.train = std::make_unique<Remover>(std::move(trainer.data.train), root_);
   testing::internal::CaptureStderr();
   EXPECT_EQ(train(trainer, out), 0);
   const std::string warnings = testing::internal::GetCapturedStderr();
@@ -376,8 +375,8 @@ TEST_F(StartFoldersTest, FoldersThatVanishCostLinesButNotTheRun) {
 TEST_F(StartFoldersTest, TheTableOfDataSaysHowOftenItIsSeen) {
   const auto outcome = run({"--train-iters", "8"});
   EXPECT_THAT(outcome.log, testing::ContainsRegex("train +mock data +1 +[0-9.]+M +32 +[0-9.]+e-0"));
-  ASSERT_FALSE(outcome.trainer.services.data.shares.empty());
-  const SplitShare& train = outcome.trainer.services.data.shares.front();
+  ASSERT_FALSE(outcome.trainer.data.shares.empty());
+  const SplitShare& train = outcome.trainer.data.shares.front();
   EXPECT_EQ(train.corpus.samples, 32);
   EXPECT_DOUBLE_EQ(train.corpus.epochs, 32 * 16.0 / static_cast<double>(train.corpus.tokens));
 }
@@ -405,7 +404,7 @@ TEST_F(StartFoldersTest, ACheckpointOfNansIsNamed) {
     std::ostringstream out;
     SaveFolder save(folder("b"));
     save_training_state(broken.trainer.plan, broken.trainer.state,
-                        {save, broken.trainer.services.timers, "save-checkpoint"}, out);
+                        {save, broken.trainer.timers, "save-checkpoint"}, out);
   }
   std::ostringstream out;
   Trainer trainer = set_up(read_run(small_run::flags({"--load", folder("b"), "--rerun-mode",

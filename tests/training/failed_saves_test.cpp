@@ -56,8 +56,8 @@ class FailedSaves : public testing::Test {
 TEST_F(FailedSaves, TrainingGoesOnAfterThoseAtIntervals) {
   Trainer trainer = set_up_run({"--save-interval", "2"});
   FullAtFirst disk(2);
-  trainer.services.folders.save.reset();
-  trainer.services.folders.save = std::make_unique<SaveFolder>(save_, disk);
+  trainer.folders.save.reset();
+  trainer.folders.save = std::make_unique<SaveFolder>(save_, disk);
   testing::internal::CaptureStderr();
   EXPECT_EQ(train(trainer, out_), 0);
   const std::string errors = testing::internal::GetCapturedStderr();
@@ -72,8 +72,8 @@ TEST_F(FailedSaves, TrainingGoesOnAfterThoseAtIntervals) {
 TEST_F(FailedSaves, TheLastOneIsAnErrorThatNamesWhatThereIs) {
   Trainer trainer = set_up_run({"--save-interval", "4"});
   FullAtFirst disk(100);
-  trainer.services.folders.save.reset();
-  trainer.services.folders.save = std::make_unique<SaveFolder>(save_, disk);
+  trainer.folders.save.reset();
+  trainer.folders.save = std::make_unique<SaveFolder>(save_, disk);
   testing::internal::CaptureStderr();
   EXPECT_THAT(
       message_of([&] { train(trainer, out_); }),

@@ -7,7 +7,8 @@
 #include <atomic>
 #include <set>
 
-#include "megatron/training/loop/train_step.h"
+#include "megatron/training/step/train_step.h"
+#include "support/train_step.h"
 #include "training/fake_model.h"
 #include "training/small_run.h"
 
@@ -57,11 +58,10 @@ TEST_P(HostReadsOf, NoneInAStep) {
   std::ostringstream out;
   Trainer trainer = set_up(read_run(small_run::flags(GetParam())), out);
   testing_models::ListSource batch(
-      {trainer.services.data.train->next(),
-       trainer.services.data.train->next()});  // data is created on the host
+      {trainer.data.train->next(), trainer.data.train->next()});  // data is created on the host
   const TrainStepContext parts{
-      *trainer.state.model,    *trainer.state.weights, *trainer.state.optimizer, batch,
-      trainer.services.timers, trainer.plan.rank,      trainer.plan.pipeline};
+      *trainer.state.model, *trainer.state.weights, *trainer.state.optimizer, batch,
+      trainer.timers,       trainer.plan.rank,      trainer.plan.pipeline};
   const TrainStepOptions options{.iteration = 1,
                                  .num_microbatches = 2,
                                  .update = {.lr = 1e-3, .weight_decay = 0.1, .count_zeros = true}};

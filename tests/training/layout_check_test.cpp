@@ -154,8 +154,8 @@ LayoutCheckOptions with_microbatches(std::int64_t rank,
                                      const std::function<void(Microbatch&, const Rank&)>& change) {
   return {.trainer = [rank, change](Trainer& trainer) {
     if (trainer.plan.rank.world.rank != rank) return;
-    trainer.services.data.train = std::make_unique<ChangedSource>(
-        std::move(trainer.services.data.train),
+    trainer.data.train = std::make_unique<ChangedSource>(
+        std::move(trainer.data.train),
         [&trainer, change](Microbatch& microbatch) { change(microbatch, trainer.plan.rank); });
   }};
 }

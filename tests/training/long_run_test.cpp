@@ -16,8 +16,8 @@
 #include "megatron/checkpoint/verify.h"
 #include "megatron/config/training_config.h"
 #include "megatron/parallel/rank.h"
-#include "megatron/training/loop/exit_conditions.h"
 #include "megatron/training/observability/progress_log.h"
+#include "megatron/training/run/exit_conditions.h"
 #include "megatron/training/saving/retention.h"
 #include "support/temporary_folder.h"
 #include "training/small_run.h"
@@ -52,7 +52,7 @@ TEST(ExitConditions, DurationRunsOnTheMonotonicClock) {
   training.exit_duration_in_mins = 2;
   const RunClock clock = time.clock();
   const Rank rank;
-  ExitConditions conditions(training, clock, clock.monotonic_s(), nullptr, rank);
+  ExitConditions conditions(training, clock, nullptr, rank);
   time.epoch_s += 10L * 365 * 86400;
   EXPECT_EQ(conditions.reason(1), std::nullopt);
   time.epoch_s -= 20L * 365 * 86400;
@@ -78,7 +78,7 @@ TEST(JobDeadline, StopsWhenARoundAndASaveMightNotFit) {
   time.monotonic_s += 2;
   EXPECT_TRUE(deadline.is_near());
   TrainingConfig training;
-  EXPECT_THAT(*ExitConditions(training, clock, 0, &deadline, Rank()).reason(7),
+  EXPECT_THAT(*ExitConditions(training, clock, &deadline, Rank()).reason(7),
               HasSubstr("before the end of its Slurm job: 3:59 are left"));
 }
 
@@ -272,7 +272,7 @@ TEST_F(LongRunTest, JumpingWallClockChangesNothing) {
                                         "--save-interval", "3", "--log-progress"})),
              out);
   std::int64_t epoch = 1'800'000'000, step = 50'000'000;
-  trainer.services.clock.epoch_s = [&] {
+  trainer.clock.epoch_s = [&] {
     step = -step + 1'000'000;
     return epoch += step;
   };
@@ -302,10 +302,9 @@ TEST_F(LongRunTest, SlurmsEndStopsWithACheckpoint) {
                                                       "0", "--save", folder("a")})),
                            out);
   FakeTime time;
-  trainer.services.clock = time.clock();
+  trainer.clock = time.clock();
   int calls = 0;
-  trainer.services.clock.monotonic_s = [&] { return time.monotonic_s + 1.0 * ++calls; };
-  trainer.services.started_s = time.monotonic_s;
+  trainer.clock.monotonic_s = [&] { return time.monotonic_s + 1.0 * ++calls; };
   setenv("SLURM_JOB_END_TIME", std::to_string(time.epoch_s + 120).c_str(), 1);
   EXPECT_EQ(train(trainer, out), 0);
   unsetenv("SLURM_JOB_END_TIME");

@@ -19,8 +19,9 @@
 #include "megatron/models/gpt_model.h"
 #include "megatron/optimizer/optimizer.h"
 #include "megatron/parallel/rank.h"
-#include "megatron/training/loop/train_step.h"
+#include "megatron/training/step/train_step.h"
 #include "support/tiny_gpt.h"
+#include "support/train_step.h"
 
 namespace {
 

@@ -11,6 +11,7 @@
 #include "megatron/config/transformer_enums.h"
 #include "megatron/models/gpt_model.h"
 #include "megatron/parallel/rank.h"
+#include "support/train_step.h"
 #include "training/fake_model.h"
 
 namespace megatron {

@@ -18,6 +18,7 @@
 #include "megatron/training/resilience/diagnosis/explanation.h"
 #include "megatron/training/resilience/diagnosis/op_trace.h"
 #include "megatron/training/resilience/non_finite.h"
+#include "support/train_step.h"
 #include "training/fake_model.h"
 
 namespace megatron {

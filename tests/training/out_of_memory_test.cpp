@@ -1,4 +1,4 @@
-#include "megatron/training/loop/out_of_memory.h"
+#include "megatron/training/observability/out_of_memory.h"
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
@@ -104,7 +104,7 @@ TEST(OutOfMemoryError, CountsTheTensorsOfTheStepThatFailed) {
   use_caching_cpu_allocator();
   std::ostringstream out;
   Trainer trainer = set_up(read_run(small_run::flags({})), out);
-  trainer.services.data.train = std::make_unique<Failing>();
+  trainer.data.train = std::make_unique<Failing>();
   std::string message;
   try {
     train(trainer, out);

@@ -10,7 +10,7 @@
 
 #include "megatron/config/optimizer_config.h"
 #include "megatron/config/settings.h"
-#include "megatron/training/loop/train_step.h"
+#include "megatron/training/step/train_step.h"
 #include "training/small_run.h"
 
 namespace megatron {
@@ -22,8 +22,8 @@ class PerLayerNormsTest : public testing::Test {
     std::ostringstream out;
     trainer_.emplace(set_up(read_run(small_run::flags({"--norm-epsilon", "1e-12"})), out));
     const TrainStepContext parts{*trainer_->state.model,     *trainer_->state.weights,
-                                 *trainer_->state.optimizer, *trainer_->services.data.train,
-                                 trainer_->services.timers,  trainer_->plan.rank,
+                                 *trainer_->state.optimizer, *trainer_->data.train,
+                                 trainer_->timers,           trainer_->plan.rank,
                                  trainer_->plan.pipeline};
     const TrainStepOptions options{
         .iteration = 1, .num_microbatches = 2, .update = {.lr = 1e-2, .count_zeros = true}};

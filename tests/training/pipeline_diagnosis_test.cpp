@@ -17,10 +17,10 @@
 #include "megatron/parallel/object_collectives.h"
 #include "megatron/parallel/rank.h"
 #include "megatron/parallel/rank_threads.h"
-#include "megatron/training/loop/training_plan.h"
 #include "megatron/training/resilience/diagnosis/explanation.h"
 #include "megatron/training/resilience/diagnosis/op_trace.h"
 #include "megatron/training/resilience/reruns/guarded_step.h"
+#include "megatron/training/run/training_plan.h"
 #include "support/temporary_folder.h"
 #include "support/tiny_gpt.h"
 #include "training/small_run.h"
@@ -189,8 +189,7 @@ std::vector<std::string> messages_of_run(const std::string& name) {
     GuardedStep step(trainer.plan, trainer.state, silent);
     try {
       step.run({*trainer.state.model, *trainer.state.weights, *trainer.state.optimizer,
-                *trainer.services.data.train, trainer.services.timers, trainer.plan.rank,
-                trainer.plan.pipeline},
+                *trainer.data.train, trainer.timers, trainer.plan.rank, trainer.plan.pipeline},
                {.iteration = 1, .num_microbatches = trainer.state.batch.num_microbatches});
     } catch (const NonFiniteError& error) {
       messages[static_cast<std::size_t>(communicators.rank())] = error.what();

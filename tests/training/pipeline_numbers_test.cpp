@@ -15,7 +15,7 @@
 #include "megatron/optimizer/replica_check.h"
 #include "megatron/parallel/rank.h"
 #include "megatron/parallel/rank_threads.h"
-#include "megatron/training/loop/train_step.h"
+#include "megatron/training/step/train_step.h"
 #include "support/temporary_folder.h"
 #include "training/small_run.h"
 
@@ -148,8 +148,8 @@ TEST_F(PipelineNumbers, CountWeightsThatTwoStagesShareOnce) {
 }
 
 TrainStepContext parts_of(Trainer& trainer) {
-  return {*trainer.state.model,         *trainer.state.weights,  *trainer.state.optimizer,
-          *trainer.services.data.train, trainer.services.timers, trainer.plan.rank,
+  return {*trainer.state.model, *trainer.state.weights, *trainer.state.optimizer,
+          *trainer.data.train,  trainer.timers,         trainer.plan.rank,
           trainer.plan.pipeline};
 }
 
@@ -205,20 +205,17 @@ class AnnouncementProbe : public Model {
 TEST_F(PipelineNumbers, LossGradientsAreAnnouncedWhereBackwardFollowsSoon) {
   for (const auto& [schedule, expected] :
        {std::pair("gpipe", 0), {"1f1b", 4}, {"zb-h1", 4}, {"combined-1f1b", 4}}) {
-    on_ranks(2, joined(kTwoStages, {"--pipeline-schedule", schedule, "--global-batch-size", "8"}),
-             [&](Trainer& trainer, std::ostringstream&) {
-               AnnouncementProbe probe(*trainer.state.model);
-               const TrainStepContext parts{probe,
-                                            *trainer.state.weights,
-                                            *trainer.state.optimizer,
-                                            *trainer.services.data.train,
-                                            trainer.services.timers,
-                                            trainer.plan.rank,
-                                            trainer.plan.pipeline};
-               const TrainStepOptions options{.iteration = 1, .num_microbatches = 4};
-               forward_backward(parts, options, fetch_microbatches(parts, options));
-               EXPECT_EQ(probe.num_announced, expected) << schedule;
-             });
+    on_ranks(
+        2, joined(kTwoStages, {"--pipeline-schedule", schedule, "--global-batch-size", "8"}),
+        [&](Trainer& trainer, std::ostringstream&) {
+          AnnouncementProbe probe(*trainer.state.model);
+          const TrainStepContext parts{
+              probe,          *trainer.state.weights, *trainer.state.optimizer, *trainer.data.train,
+              trainer.timers, trainer.plan.rank,      trainer.plan.pipeline};
+          const TrainStepOptions options{.iteration = 1, .num_microbatches = 4};
+          forward_backward(parts, options, fetch_microbatches(parts, options));
+          EXPECT_EQ(probe.num_announced, expected) << schedule;
+        });
   }
 }
 
@@ -242,10 +239,10 @@ TEST_F(PipelineNumbers, TimersOfJoinedStepsRunForTheWholePair) {
                           "combined-1f1b", "--global-batch-size", "6"});
   on_ranks(4, flags, [](Trainer& trainer, std::ostringstream&) {
     StepTimerLog log;
-    trainer.services.timers.add_listener(log);
+    trainer.timers.add_listener(log);
     const TrainStepOptions options{.iteration = 1, .num_microbatches = 3};
     forward_backward(parts_of(trainer), options, fetch_microbatches(parts_of(trainer), options));
-    trainer.services.timers.remove_listener(log);
+    trainer.timers.remove_listener(log);
     EXPECT_EQ(log.text, trainer.plan.rank.pp.rank == 1 ? "+F-F+F+B-B-F+F+B-B-F+B-B"
                                                        : "+F-F+F-F+F-F+B-B+B-B+B-B");
   });

@@ -11,8 +11,9 @@
 #include "megatron/config/optimizer_config.h"
 #include "megatron/config/settings.h"
 #include "megatron/parallel/rank.h"
-#include "megatron/training/loop/train_step.h"
 #include "megatron/training/resilience/non_finite.h"
+#include "megatron/training/step/train_step.h"
+#include "support/train_step.h"
 #include "training/fake_model.h"
 
 namespace megatron {

@@ -6,7 +6,7 @@
 #include "megatron/parallel/rank_threads.h"
 #include "megatron/planner/communication_volume.h"
 #include "megatron/planner/rank_memory.h"
-#include "megatron/training/loop/training_plan.h"
+#include "megatron/training/run/training_plan.h"
 #include "small_run.h"
 
 namespace megatron {

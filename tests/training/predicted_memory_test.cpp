@@ -12,10 +12,10 @@
 #include "megatron/parallel/rank_threads.h"
 #include "megatron/planner/activation_memory.h"
 #include "megatron/planner/rank_memory.h"
-#include "megatron/training/loop/training_plan.h"
 #include "megatron/training/observability/activation_recorder.h"
 #include "megatron/training/observability/memory_breakdown.h"
 #include "megatron/training/observability/tensor_memory.h"
+#include "megatron/training/run/training_plan.h"
 #include "small_run.h"
 #include "support/tiny_gpt.h"
 

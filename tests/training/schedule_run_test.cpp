@@ -190,7 +190,7 @@ TEST_F(ScheduleRunTest, FullValidationIsTheMeanOfTheSet) {
     const auto outcome = run_on(data, joined(more, {"--skip-train", "--full-validation"}));
     EXPECT_EQ(outcome.code, 0);
     EXPECT_EQ(outcome.trainer.state.optimizer, nullptr);
-    EXPECT_EQ(outcome.trainer.services.data.train, nullptr);
+    EXPECT_EQ(outcome.trainer.data.train, nullptr);
     EXPECT_THAT(outcome.log, HasSubstr("skipping training (--skip-train is on) ..."));
     return std::stod(outcome.log.substr(outcome.log.find("lm loss value: ") + 15));
   };
@@ -308,7 +308,7 @@ TEST(ResumeDifferences, OnlyTheCurrentPhaseMustKeepItsBounds) {
 std::vector<at::Tensor> remaining_tokens(small_run::Outcome& outcome, std::int64_t microbatches) {
   std::vector<at::Tensor> tokens;
   for (std::int64_t i = 0; i < microbatches; ++i)
-    tokens.push_back(outcome.trainer.services.data.train->next().at("tokens").clone());
+    tokens.push_back(outcome.trainer.data.train->next().at("tokens").clone());
   return tokens;
 }
 
@@ -352,7 +352,7 @@ TEST_F(ScheduleRunTest, EachPhaseReadsItsOwnDataSet) {
   EXPECT_EQ(tokens[0].size(1), 32);
   for (std::size_t i = 0; i < expected.size(); ++i) EXPECT_TRUE(tokens[i].equal(expected[i])) << i;
 
-  continued.trainer.services.folders = {};  // releases the locks
+  continued.trainer.folders = {};  // releases the locks
   run_on(second, joined(phases, {"--exit-interval", "5"}));
   auto resumed = set_up_on(second, phases);
   const auto rest = remaining_tokens(resumed, 6);

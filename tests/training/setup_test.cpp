@@ -14,7 +14,7 @@
 #include "megatron/parallel/rank.h"
 #include "megatron/training/loop/build_state.h"
 #include "megatron/training/loop/resolve_run.h"
-#include "megatron/training/loop/training_plan.h"
+#include "megatron/training/run/training_plan.h"
 #include "support/message_of.h"
 #include "training/small_run.h"
 
@@ -58,12 +58,13 @@ TEST(SetUp, BuildsTheModelOfAFamilyThatTheTableDoesNotHave) {
   family.title = "Counted";
   family.make = make_counted;
   std::ostringstream out;
-  TrainingServices services;
-  ResolvedRun run = resolve_run(read_run(small_run::flags({})), {.device = OpenedDevice{}},
-                                services.warnings, out);
+  StartupWarnings warnings;
+  ResolvedRun run =
+      resolve_run(read_run(small_run::flags({})), {.device = OpenedDevice{}}, warnings, out);
   run.plan.family = &family;
   TrainingState state;
-  build_state(run.plan, state, services, out);
+  Timers timers(0, TimerStatistic::minmax);
+  build_state(run.plan, state, {.timers = timers, .warnings = warnings}, out);
   EXPECT_EQ(num_built_models, 1);
   EXPECT_NE(out.str().find("building Counted model ..."), std::string::npos) << out.str();
   EXPECT_EQ(state.model->config().hidden_size, 32);

@@ -7,7 +7,7 @@
 #include <fstream>
 
 #include "megatron/config/memory_config.h"
-#include "megatron/training/loop/open_offload_store.h"
+#include "megatron/training/run/open_offload_store.h"
 #include "support/message_of.h"
 #include "support/temporary_folder.h"
 #include "training/small_run.h"

@@ -52,10 +52,10 @@ TEST_P(SteadyMemory, ComesFromEarlierSteps) {
   std::ostringstream log;
   Trainer trainer = set_up(read_run(larger(GetParam())), log);
   Counts counts;
-  trainer.services.timers.add_listener(counts);
+  trainer.timers.add_listener(counts);
   const TensorAllocations before = tensor_allocations();
   ASSERT_EQ(train(trainer, log), 0);
-  trainer.services.timers.remove_listener(counts);
+  trainer.timers.remove_listener(counts);
   ASSERT_EQ(counts.at_step.size(), 8u);
   EXPECT_GT(counts.at_step[7].tensors, counts.at_step[2].tensors + 100)
       << "steps allocate tensors here";

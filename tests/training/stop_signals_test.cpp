@@ -1,4 +1,4 @@
-#include "megatron/training/loop/stop_signals.h"
+#include "megatron/training/run/stop_signals.h"
 
 #include <gtest/gtest.h>
 

@@ -46,7 +46,7 @@ std::string log_of(std::int64_t ranks, const Flags& more, const std::string& slo
     Trainer trainer =
         set_up(run, out, {.communicators = &communicators, .cpus = {.count = 1 << 20}});
     Sleeper sleeper(slow_timer);
-    if (communicators.rank() == 1) trainer.services.timers.add_listener(sleeper);
+    if (communicators.rank() == 1) trainer.timers.add_listener(sleeper);
     train(trainer, out);
     if (communicators.rank() == 0) log = out.str();
   });

@@ -1,6 +1,6 @@
 // Expected gradients follow by hand from Megatron's normalization: mean over microbatches of (Σ
 // loss / tokens), or Σ loss / Σ tokens.
-#include "megatron/training/loop/train_step.h"
+#include "megatron/training/step/train_step.h"
 
 #include <ATen/ops/zeros.h>
 #include <gmock/gmock.h>
@@ -9,7 +9,7 @@
 #include <limits>
 
 #include "megatron/parallel/rank.h"
-#include "megatron/training/resilience/non_finite.h"
+#include "support/train_step.h"
 #include "training/fake_model.h"
 
 namespace megatron {

@@ -10,7 +10,7 @@
 #include "megatron/parallel/communicators.h"
 #include "megatron/parallel/failure/hang_watch.h"
 #include "megatron/parallel/world.h"
-#include "megatron/training/loop/rank_context.h"
+#include "megatron/training/run/rank_context.h"
 
 namespace megatron {
 

@@ -16,9 +16,9 @@
 #include "megatron/parallel/world.h"
 #include "megatron/params/param_store.h"
 #include "megatron/training/loop/kept_model.h"
-#include "megatron/training/loop/out_of_memory.h"
 #include "megatron/training/loop/setup.h"
 #include "megatron/training/loop/train_loop.h"
+#include "megatron/training/observability/out_of_memory.h"
 #include "megatron/training/observability/tensor_memory.h"
 #include "megatron/training/resilience/non_finite.h"
 

@@ -21,8 +21,8 @@
 #include "megatron/planner/sequence_cost.h"
 #include "megatron/training/feeding/dataset_source.h"
 #include "megatron/training/feeding/hybrid_context_source.h"
-#include "megatron/training/loop/training_plan.h"
 #include "megatron/training/observability/startup_report.h"
+#include "megatron/training/run/training_plan.h"
 
 namespace megatron {
 namespace {

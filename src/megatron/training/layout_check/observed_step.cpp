@@ -35,7 +35,8 @@ class OpObserver final : public UnitHooks, public StepListener {
 }  // namespace
 
 TrainStepResult run_observed_step(Trainer& trainer, StepObserver& observer) {
-  const auto& [plan, state, services] = trainer;
+  const TrainingPlan& plan = trainer.plan;
+  const TrainingState& state = trainer.state;
   ParamStore& weights = *state.weights;
   const TrainStepOptions options{
       .iteration = 1,
@@ -45,9 +46,8 @@ TrainStepResult run_observed_step(Trainer& trainer, StepObserver& observer) {
       .update = {.lr = state.scheduler.lr(),
                  .decoupled_lr = state.scheduler.decoupled_lr(),
                  .weight_decay = state.scheduler.weight_decay()}};
-  TrainStepContext context{
-      *state.model, weights,      *state.optimizer, *services.data.train, trainer.services.timers,
-      plan.rank,    plan.pipeline};
+  TrainStepContext context{*state.model,   weights,   *state.optimizer, *trainer.data.train,
+                           trainer.timers, plan.rank, plan.pipeline};
   for (const Parameter* parameter : weights.parameters())
     observer.initial_weight(*parameter, parameter->value());
   const std::vector<Microbatch> batch = fetch_microbatches(context, options);

@@ -8,8 +8,8 @@
 #include <string>
 
 #include "megatron/params/parameter.h"
-#include "megatron/training/loop/train_step.h"
 #include "megatron/training/loop/trainer.h"
+#include "megatron/training/step/train_step.h"
 
 namespace megatron {
 

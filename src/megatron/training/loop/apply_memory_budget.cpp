@@ -25,10 +25,10 @@
 #include "megatron/parallel/rank.h"
 #include "megatron/planner/memory_budget.h"
 #include "megatron/planner/memory_remedies.h"
-#include "megatron/training/loop/open_offload_store.h"
-#include "megatron/training/loop/out_of_memory.h"
-#include "megatron/training/loop/training_plan.h"
+#include "megatron/training/observability/out_of_memory.h"
 #include "megatron/training/observability/process_memory.h"
+#include "megatron/training/run/open_offload_store.h"
+#include "megatron/training/run/training_plan.h"
 #include "megatron/training/saving/resume_differences.h"
 
 namespace megatron {

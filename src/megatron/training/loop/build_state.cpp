@@ -10,13 +10,13 @@
 #include "megatron/config/tokenizer_config.h"
 #include "megatron/config/training_config.h"
 #include "megatron/models/unit_parameters.h"
+#include "megatron/optimizer/state_offload.h"
 #include "megatron/parallel/rank.h"
 #include "megatron/params/store_options.h"
 #include "megatron/planner/rank_memory.h"
-#include "megatron/training/loop/open_offload_store.h"
-#include "megatron/training/loop/optimizer_offload.h"
-#include "megatron/training/loop/training_plan.h"
 #include "megatron/training/observability/startup_report.h"
+#include "megatron/training/run/open_offload_store.h"
+#include "megatron/training/run/training_plan.h"
 #include "megatron/training/saving/checkpointing.h"
 
 namespace megatron {
@@ -59,11 +59,24 @@ std::unique_ptr<ParamStore> bind_weights(const TrainingPlan& plan, Model& model,
   return weights;
 }
 
+/// Returns where optimizer state is offloaded to. Throws and warns as open_offload_store() does.
+StateOffloadOptions optimizer_offload(const TrainingPlan& plan, StartupWarnings& warnings,
+                                      std::ostream& out) {
+  const OffloadConfig& config = plan.settings.memory->offload;
+  if (!config.optimizer_cpu_offload) return {};
+  return {.store = open_offload_store({.config = config,
+                                       .flag = "--optimizer-cpu-offload",
+                                       .max_bytes_in_flight = kOptimizerBytesInFlight},
+                                      plan.rank.device, warnings, out),
+          .fraction = config.optimizer_offload_fraction,
+          .overlaps_copies = config.overlap_cpu_optimizer_d2h_h2d};
+}
+
 /// Draws the initial weights, or loads the checkpoint.
-void fill_weights(const TrainingPlan& plan, TrainingState& state, TrainingServices& services,
+void fill_weights(const TrainingPlan& plan, TrainingState& state, const BuildContext& context,
                   std::ostream& out) {
   if (plan.source) {
-    load_training_state(plan, state, services, out);
+    load_training_state(plan, state, context.timers, context.warnings, out);
   } else if (state.optimizer) {
     state.optimizer->main_parameters().initialize(plan.rank.seed);
   } else {
@@ -99,7 +112,7 @@ StepBatch first_batch(const TrainingPlan& plan, const TrainingProgress& progress
 
 }  // namespace
 
-void build_state(const TrainingPlan& plan, TrainingState& state, TrainingServices& services,
+void build_state(const TrainingPlan& plan, TrainingState& state, const BuildContext& context,
                  std::ostream& out) {
   const Settings& settings = plan.settings;
   if (offloads_activations(plan) || settings.memory->offload.cpu_offloading_weights)
@@ -107,7 +120,7 @@ void build_state(const TrainingPlan& plan, TrainingState& state, TrainingService
                                               .flag = offloading_flag(*settings.memory),
                                               .max_bytes_in_flight = offload_bytes_in_flight(
                                                   settings, plan.rank, plan.pipeline.layout())},
-                                             plan.rank.device, services.warnings, out);
+                                             plan.rank.device, context.warnings, out);
   if (state.model) {
     out << "using the model of the last start again ..." << std::endl;
   } else {
@@ -116,14 +129,14 @@ void build_state(const TrainingPlan& plan, TrainingState& state, TrainingService
   state.weights =
       bind_weights(plan, *state.model,
                    settings.memory->offload.cpu_offloading_weights ? state.offload_store : nullptr,
-                   services.communicators, out);
+                   context.communicators, out);
   if (!settings.training->skip_train) {
     state.optimizer =
         make_optimizer(*settings.optimizer, *state.weights, loss_scaling(*settings.training),
-                       optimizer_offload(plan, services.warnings, out));
+                       optimizer_offload(plan, context.warnings, out));
     state.scheduler = OptimizerParamScheduler(make_param_schedule(settings));
   }
-  fill_weights(plan, state, services, out);
+  fill_weights(plan, state, context, out);
   state.batch = first_batch(plan, state.progress, out);
 }
 

@@ -8,7 +8,7 @@
 #include "megatron/nn/moe/expert_order.h"
 #include "megatron/nn/moe/moe_layer.h"
 #include "megatron/parallel/rank.h"
-#include "megatron/training/loop/training_plan.h"
+#include "megatron/training/run/training_plan.h"
 
 namespace megatron {
 namespace {

@@ -33,7 +33,7 @@
 #include "megatron/planner/run_costs.h"
 #include "megatron/tokenizers/tokenizer_files.h"
 #include "megatron/training/loop/apply_memory_budget.h"
-#include "megatron/training/loop/open_offload_store.h"
+#include "megatron/training/run/open_offload_store.h"
 #include "megatron/training/saving/choose_checkpoint.h"
 #include "megatron/training/saving/upcycling.h"
 

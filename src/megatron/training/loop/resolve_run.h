@@ -7,9 +7,9 @@
 
 #include "megatron/config/run_settings.h"
 #include "megatron/tokenizers/tokenizer.h"
-#include "megatron/training/loop/rank_context.h"
-#include "megatron/training/loop/startup_warnings.h"
-#include "megatron/training/loop/training_plan.h"
+#include "megatron/training/run/rank_context.h"
+#include "megatron/training/run/startup_warnings.h"
+#include "megatron/training/run/training_plan.h"
 
 namespace megatron {
 

@@ -22,14 +22,14 @@
 #include "megatron/planner/run_costs.h"
 #include "megatron/training/feeding/data_setup.h"
 #include "megatron/training/loop/build_state.h"
-#include "megatron/training/loop/determinism.h"
 #include "megatron/training/loop/kept_model.h"
-#include "megatron/training/loop/open_device.h"
-#include "megatron/training/loop/out_of_memory.h"
 #include "megatron/training/loop/resolve_run.h"
-#include "megatron/training/loop/training_plan.h"
+#include "megatron/training/observability/out_of_memory.h"
 #include "megatron/training/observability/startup_report.h"
 #include "megatron/training/resilience/reruns/tracker_file.h"
+#include "megatron/training/run/determinism.h"
+#include "megatron/training/run/open_device.h"
+#include "megatron/training/run/training_plan.h"
 
 namespace megatron {
 namespace {
@@ -61,10 +61,10 @@ void print_run(const TrainingPlan& plan, const OpenedDevice& device, std::ostrea
 }
 
 /// Begins to watch the sections of the run, of which setup is the first.
-std::shared_ptr<SectionWatch> watch_sections(const Settings& settings, const RankContext& rank,
+std::unique_ptr<SectionWatch> watch_sections(const Settings& settings, const RankContext& rank,
                                              StartupWarnings& warnings, std::ostream& out) {
   auto sections =
-      std::make_shared<SectionWatch>(SectionWatchOptions{.config = *settings.fault_tolerance,
+      std::make_unique<SectionWatch>(SectionWatchOptions{.config = *settings.fault_tolerance,
                                                          .save = settings.checkpoint->save,
                                                          .set_deadline = rank.set_deadline});
   sections->begin_setup();
@@ -104,15 +104,20 @@ void announce_phase(const Settings& settings, std::int64_t iteration, StartupWar
 /// --dataloader-type external.
 void build(Trainer& trainer, const std::shared_ptr<const Tokenizer>& tokenizer,
            const DatasetBuilder& external, std::ostream& out) try {
-  auto& [plan, state, services] = trainer;
+  const TrainingPlan& plan = trainer.plan;
+  TrainingState& state = trainer.state;
   {
-    const auto timing = services.timers.scope("model-and-optimizer-setup");
-    build_state(plan, state, services, out);
+    const auto timing = trainer.timers.scope("model-and-optimizer-setup");
+    build_state(plan, state,
+                {.communicators = trainer.communicators,
+                 .timers = trainer.timers,
+                 .warnings = trainer.warnings},
+                out);
   }
   print_theoretical_memory(plan, state.batch, out);
-  const auto timing = services.timers.scope("train/valid/test-data-iterators-setup");
-  announce_phase(plan.settings, state.progress.iteration, services.warnings, out);
-  services.data = build_train_valid_test_data(plan, state.progress, {tokenizer, external}, out);
+  const auto timing = trainer.timers.scope("train/valid/test-data-iterators-setup");
+  announce_phase(plan.settings, state.progress.iteration, trainer.warnings, out);
+  trainer.data = build_train_valid_test_data(plan, state.progress, {tokenizer, external}, out);
 } catch (...) {
   rethrow_with_memory_report(trainer.plan, trainer.state);
 }
@@ -120,27 +125,36 @@ void build(Trainer& trainer, const std::shared_ptr<const Tokenizer>& tokenizer,
 }  // namespace
 
 Trainer set_up(const RunConfig& run, std::ostream& out, const RankContext& world) {
-  const RankContext here = open_machine(run.options.settings, world);
-  TrainingServices services{.communicators = world.communicators};
-  services.sections = watch_sections(run.options.settings, world, services.warnings, out);
-  if (run.options.settings.logger->log_memory) services.memory_before_model = host_memory();
-  auto [plan, tokenizer] = resolve_run(run, here, services.warnings, out);
-  if (plan.source && !plan.source->is_local) services.sections->note_loaded();
-  services.folders =
-      open_save_folders(*plan.settings.checkpoint, plan.source, plan.rank, services.warnings, out);
+  const Settings& given = run.options.settings;
+  const RankContext here = open_machine(given, world);
+  const RunClock clock;
+  StartupWarnings warnings;
+  std::unique_ptr<SectionWatch> sections = watch_sections(given, world, warnings, out);
+  const HostMemory memory_before_model = given.logger->log_memory ? host_memory() : HostMemory{};
+  auto [plan, tokenizer] = resolve_run(run, here, warnings, out);
+  if (plan.source && !plan.source->is_local) sections->note_loaded();
+  SaveFolders folders =
+      open_save_folders(*plan.settings.checkpoint, plan.source, plan.rank, warnings, out);
   skip_rejected_iterations(plan.settings, plan.rank, out);
-  services.timers = make_timers(*plan.settings.logger, plan.rank);
+  Timers timers = make_timers(*plan.settings.logger, plan.rank);
   print_run(plan, *here.device, out);
   TrainingState state{.model = world.kept != nullptr ? world.kept->take(plan) : nullptr};
-  Trainer trainer{
-      .plan = std::move(plan), .state = std::move(state), .services = std::move(services)};
+  Trainer trainer{.plan = std::move(plan),
+                  .state = std::move(state),
+                  .communicators = world.communicators,
+                  .clock = clock,
+                  .timers = std::move(timers),
+                  .sections = std::move(sections),
+                  .warnings = std::move(warnings),
+                  .folders = std::move(folders),
+                  .memory_before_model = memory_before_model};
   build(trainer, tokenizer, world.datasets, out);
   const std::int64_t num_microbatches = trainer.state.batch.num_microbatches;
-  if (trainer.services.sections->set_load({trainer.plan.rank.world.size, num_microbatches}))
+  if (trainer.sections->set_load({trainer.plan.rank.world.size, num_microbatches}))
     out << "section timeouts: those of ft_state.json were calculated with another number of ranks "
            "or microbatches, and are calculated anew"
         << std::endl;
-  out << trainer.services.timers.report(std::array<std::string_view, 2>{
+  out << trainer.timers.report(std::array<std::string_view, 2>{
              "model-and-optimizer-setup", "train/valid/test-data-iterators-setup"})
       << std::endl;
   return trainer;

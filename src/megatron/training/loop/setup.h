@@ -4,8 +4,8 @@
 #include <iosfwd>
 
 #include "megatron/config/run_settings.h"
-#include "megatron/training/loop/rank_context.h"
 #include "megatron/training/loop/trainer.h"
+#include "megatron/training/run/rank_context.h"
 
 namespace megatron {
 

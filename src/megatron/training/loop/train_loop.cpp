@@ -10,16 +10,16 @@
 #include "megatron/config/settings.h"
 #include "megatron/config/training_config.h"
 #include "megatron/parallel/rank.h"
-#include "megatron/training/loop/exit_conditions.h"
-#include "megatron/training/loop/expert_placement.h"
-#include "megatron/training/loop/out_of_memory.h"
-#include "megatron/training/loop/train_step.h"
-#include "megatron/training/loop/training_plan.h"
 #include "megatron/training/loop/validator.h"
 #include "megatron/training/observability/log_lines.h"
+#include "megatron/training/observability/out_of_memory.h"
 #include "megatron/training/observability/step_reporter.h"
 #include "megatron/training/resilience/reruns/guarded_step.h"
+#include "megatron/training/run/exit_conditions.h"
+#include "megatron/training/run/training_plan.h"
 #include "megatron/training/saving/checkpoint_saver.h"
+#include "megatron/training/step/expert_placement.h"
+#include "megatron/training/step/train_step.h"
 
 namespace megatron {
 namespace {
@@ -29,22 +29,40 @@ class TrainLoop {
   TrainLoop(Trainer& trainer, std::ostream& out)
       : plan_(trainer.plan),
         state_(trainer.state),
-        services_(trainer.services),
+        trainer_(trainer),
         training_(*plan_.settings.training),
         progress_(state_.progress),
         out_(out),
-        slurm_deadline_(slurm_deadline(std::getenv("SLURM_JOB_END_TIME"), services_.clock,
+        slurm_deadline_(slurm_deadline(std::getenv("SLURM_JOB_END_TIME"), trainer_.clock,
                                        !plan_.settings.checkpoint->save.empty())),
-        exit_(training_, services_.clock, services_.started_s, deadline(), plan_.rank),
+        exit_(training_, trainer_.clock, deadline(), plan_.rank),
         bar_({.title = "training",
               .total = static_cast<std::uint64_t>(training_.train_iters),
               .start = static_cast<std::uint64_t>(progress_.iteration),
               .unit = "iterations",
               .enabled = plan_.rank.index == 0 ? std::nullopt : std::optional(false)}),
         console_{out, bar_},
-        reporter_(plan_, state_, services_, console_),
-        saver_(plan_, state_, services_, console_, deadline()),
-        validator_(plan_, state_, services_, reporter_, [this] { return exit_.is_urgent(); }),
+        reporter_(plan_, state_,
+                  {.timers = trainer.timers,
+                   .communicators = trainer.communicators,
+                   .shares = trainer.data.shares,
+                   .memory_before_model = trainer.memory_before_model,
+                   .continues_saved_run = trainer.folders.continues_saved_run},
+                  console_),
+        saver_(plan_, state_,
+               {.folders = trainer.folders,
+                .timers = trainer.timers,
+                .sections = *trainer.sections,
+                .clock = trainer.clock,
+                .communicators = trainer.communicators,
+                .deadline = deadline()},
+               console_),
+        validator_(plan_, state_,
+                   {.data = trainer.data,
+                    .timers = trainer.timers,
+                    .sections = *trainer.sections,
+                    .reporter = reporter_},
+                   [this] { return exit_.is_urgent(); }),
         guarded_(plan_, state_, out),
         expert_placement_(plan_, state_) {}
 
@@ -74,7 +92,7 @@ class TrainLoop {
 
   const TrainingPlan& plan_;
   TrainingState& state_;
-  TrainingServices& services_;
+  Trainer& trainer_;
   const TrainingConfig& training_;
   TrainingProgress& progress_;
   std::ostream& out_;
@@ -97,7 +115,7 @@ int TrainLoop::run() {
     validator_.evaluate_at_end();
     return exit_.exit_code();
   }
-  services_.warnings.repeat(out_);
+  trainer_.warnings.repeat(out_);
   if (progress_.iteration >= training_.train_iters) warn_training_is_complete();
   print_event("before the start of training step");
   validator_.evaluate_if_due();
@@ -124,19 +142,19 @@ std::optional<std::string> TrainLoop::run_iteration() {
   if (is_skipped(progress_.iteration + 1)) {
     skip_iteration();
   } else {
-    const double start = services_.clock.monotonic_s();
+    const double start = trainer_.clock.monotonic_s();
     {
-      const SectionWatch::Scope section = services_.sections->enter_step();
+      const SectionWatch::Scope section = trainer_.sections->enter_step();
       train_iteration();
       if (rejection_) return "at iteration " + std::to_string(progress_.iteration);
     }
     validator_.evaluate_if_due();
     if (deadline() != nullptr)
-      deadline()->record_iteration_time(services_.clock.monotonic_s() - start);
+      deadline()->record_iteration_time(trainer_.clock.monotonic_s() - start);
     saver_.save_if_due();
   }
   const auto reason = [&] {  // collective: a hung rank is detected at this call
-    const SectionWatch::Scope section = services_.sections->enter_end_of_step();
+    const SectionWatch::Scope section = trainer_.sections->enter_end_of_step();
     return exit_.reason(progress_.iteration);
   }();
   if (reason) saver_.save_at_end();
@@ -162,7 +180,7 @@ void TrainLoop::warn_training_is_complete() {
 
 /// Says which mixture of the training sources the next step begins.
 void TrainLoop::announce_mixture() {
-  const BlendSchedule& mixtures = services_.data.mixtures;
+  const BlendSchedule& mixtures = trainer_.data.mixtures;
   for (std::size_t i = 1; i < mixtures.phases.size(); ++i) {
     if (mixtures.phases[i].span.begin == progress_.iteration)
       console_.lines() << "the mixture of the training data changes: "
@@ -181,7 +199,7 @@ void TrainLoop::update_num_microbatches() {
                    << next.running_batch_size << " after " << progress_.consumed_train_samples
                    << " samples" << std::endl;
   state_.batch = next;
-  services_.sections->set_load({plan_.rank.world.size, next.num_microbatches});
+  trainer_.sections->set_load({plan_.rank.world.size, next.num_microbatches});
 }
 
 /// Runs the step under the rerun state machine. When training diverges, saves the last good weights
@@ -197,13 +215,13 @@ GuardedStep::Outcome TrainLoop::run_step(const TrainStepContext& parts,
 }
 
 void TrainLoop::train_iteration() {
-  if (services_.communicators != nullptr)
-    services_.communicators->note_iteration(progress_.iteration + 1);
+  if (trainer_.communicators != nullptr)
+    trainer_.communicators->note_iteration(progress_.iteration + 1);
   reporter_.begin_step();
-  const double start = services_.clock.monotonic_s();
-  const TrainStepContext parts{*state_.model,         *state_.weights,          *state_.optimizer,
-                               *services_.data.train, services_.timers,         plan_.rank,
-                               plan_.pipeline,        reporter_.step_listener()};
+  const double start = trainer_.clock.monotonic_s();
+  const TrainStepContext parts{*state_.model,        *state_.weights,          *state_.optimizer,
+                               *trainer_.data.train, trainer_.timers,          plan_.rank,
+                               plan_.pipeline,       reporter_.step_listener()};
   TrainStepOptions options;
   options.iteration = progress_.iteration + 1;
   options.num_microbatches = state_.batch.num_microbatches;
@@ -223,7 +241,7 @@ void TrainLoop::train_iteration() {
   if (step.update.applied) state_.scheduler.step(state_.batch.running_batch_size);
   progress_.floating_point_operations += plan_.flops(state_.batch);
   count_iteration(state_.batch.global_batch_size - state_.batch.running_batch_size);
-  reporter_.report(step, services_.clock.monotonic_s() - start);
+  reporter_.report(step, trainer_.clock.monotonic_s() - start);
   expert_placement_.observe(step.routing);
   if (const auto line = expert_placement_.move_if_due(progress_.iteration))
     console_.lines() << ' ' << *line << std::endl;
@@ -232,7 +250,7 @@ void TrainLoop::train_iteration() {
 void TrainLoop::skip_iteration() {
   console_.lines() << "skipping iteration " << progress_.iteration + 1
                    << ": its samples are passed over" << std::endl;
-  next_step(*services_.data.train, state_.batch.num_microbatches);
+  next_step(*trainer_.data.train, state_.batch.num_microbatches);
   count_iteration(state_.batch.running_batch_size);
 }
 
@@ -255,7 +273,7 @@ int run_loop(Trainer& trainer, std::ostream& out) {
 
 int train(Trainer& trainer, std::ostream& out) {
   const int code = run_loop(trainer, out);
-  trainer.services.folders = {};  // releases the locks: the run is over
+  trainer.folders = {};  // releases the locks: the run is over
   return code;
 }
 

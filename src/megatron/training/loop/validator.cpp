@@ -1,23 +1,47 @@
 #include "megatron/training/loop/validator.h"
 
+#include <ATen/ops/zeros.h>
+#include <c10/core/GradMode.h>
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "megatron/parallel/object_collectives.h"
 #include "megatron/parallel/rank.h"
-#include "megatron/training/loop/evaluation.h"
-#include "megatron/training/loop/training_plan.h"
+#include "megatron/pipeline/run_schedule.h"
+#include "megatron/training/run/training_plan.h"
 
 namespace megatron {
+namespace {
 
-Validator::Validator(const TrainingPlan& plan, TrainingState& state, TrainingServices& services,
-                     StepReporter& reporter, std::function<bool()> stop)
+std::vector<Microbatch> next_microbatches(MicrobatchSource& source, const Axis& cp,
+                                          std::int64_t count) {
+  std::vector<Microbatch> batch = next_step(source, count);
+  for (Microbatch& microbatch : batch) {
+    microbatch = context_slice(std::move(microbatch), cp.rank, cp.size);
+    const at::Tensor& tokens = microbatch.at("tokens");
+    const std::int64_t samples =
+        microbatch.packed ? microbatch.packed->num_sequences() : tokens.size(0);
+    microbatch.sample_ordinals = at::zeros({samples}, tokens.options().dtype(at::kLong));
+  }
+  return batch;
+}
+
+}  // namespace
+
+Validator::Validator(const TrainingPlan& plan, TrainingState& state,
+                     const ValidationContext& context, std::function<bool()> stop)
     : plan_(plan),
       state_(state),
-      services_(services),
-      reporter_(reporter),
+      context_(context),
       stop_(std::move(stop)),
       evaluations_(evaluation_plan(*plan.settings.training, plan.rank.dp.size)) {}
 
 std::int64_t Validator::samples_per_evaluation() const {
   std::int64_t samples = 0;
-  for (const EvaluationSet& set : services_.data.valid) samples += set.num_samples;
+  for (const EvaluationSet& set : context_.data.valid) samples += set.num_samples;
   return samples;
 }
 
@@ -37,36 +61,60 @@ void Validator::evaluate_if_due() {
 void Validator::evaluate_at_end() {
   const std::string iteration = "iteration " + std::to_string(state_.progress.iteration);
   evaluate_valid(iteration + " on validation set");
-  if (!services_.data.test) return;
-  if (const auto loss = evaluate_set(*services_.data.test, 0))
-    reporter_.report_evaluation("test", iteration + " on test set", *loss,
-                                services_.data.test->suffix);
+  if (!context_.data.test) return;
+  if (const auto loss = evaluate_set(*context_.data.test, 0))
+    context_.reporter.report_evaluation("test", iteration + " on test set", *loss,
+                                        context_.data.test->suffix);
 }
 
 /// Returns the first sample of the next evaluation of `set`: the set's share of the samples that
 /// all sets have consumed, aligned to the start of a microbatch.
 std::int64_t Validator::first_sample(const EvaluationSet& set) const {
   if (set.is_full_validation) return 0;
-  const auto sets = static_cast<std::int64_t>(services_.data.valid.size());
+  const auto sets = static_cast<std::int64_t>(context_.data.valid.size());
   const std::int64_t together = evaluations_.micro_batch_size * evaluations_.data_parallel_size;
   return state_.progress.consumed_valid_samples / sets / together * together;
 }
 
 void Validator::evaluate_valid(const std::string& where) {
   const std::int64_t all = samples_per_evaluation();
-  for (const EvaluationSet& set : services_.data.valid) {
+  for (const EvaluationSet& set : context_.data.valid) {
     const auto loss = evaluate_set(set, first_sample(set));
     if (!loss) return;
-    reporter_.report_evaluation("validation", where, *loss, set.suffix);
+    context_.reporter.report_evaluation("validation", where, *loss, set.suffix);
   }
   state_.progress.consumed_valid_samples += all;
 }
 
 std::optional<double> Validator::evaluate_set(const EvaluationSet& set, std::int64_t first_sample) {
-  const PausedInterval paused(services_.timers);
-  const auto timing = services_.timers.scope("evaluate");
-  return evaluate({*state_.model, *state_.weights, plan_.pipeline, plan_.rank, *services_.sections},
-                  *set.open(first_sample), set.num_microbatches, stop_);
+  const PausedInterval paused(context_.timers);
+  const auto timing = context_.timers.scope("evaluate");
+  const std::unique_ptr<MicrobatchSource> source = set.open(first_sample);
+  const SectionWatch::Evaluation evaluation(context_.sections);
+  const c10::NoGradGuard no_gradients;
+  const Rank& rank = plan_.rank;
+  double loss_sum = 0, tokens = 0;
+  const auto on_loss = [&](std::size_t, const StepOutput& output) {
+    loss_sum += output.loss_sum.item<double>();
+    tokens += output.count.item<double>();
+    return at::Tensor();
+  };
+  const std::int64_t group = microbatches_per_pass(rank.pp.size);
+  for (std::int64_t begin = 0; begin < set.num_microbatches; begin += group) {
+    if (stop_()) return std::nullopt;
+    const SectionWatch::Scope section = context_.sections.enter_step();
+    const std::vector<Microbatch> batch =
+        next_microbatches(*source, rank.cp, std::min(group, set.num_microbatches - begin));
+    if (UnitValues* values = state_.weights->unit_values()) values->begin_pass();
+    run_schedule(plan_.pipeline.evaluation_schedule(static_cast<std::int64_t>(batch.size())),
+                 {*state_.model, *state_.weights, rank.pp},
+                 {.batch = batch, .training = false, .on_loss = on_loss});
+  }
+  const std::vector<double> replicas =
+      all_reduce_sum({rank.dp_cp, rank.device}, {loss_sum, tokens}, "evaluation");
+  // Nonzero only on the last stage.
+  const std::vector<double> all = all_reduce_sum({rank.pp, rank.device}, replicas, "evaluation");
+  return all[0] / std::max(all[1], 1.0);
 }
 
 }  // namespace megatron

@@ -1,5 +1,5 @@
-// Runs the evaluations of a training run: decides when one is due and on which samples, and reports
-// the result.
+// Runs the evaluations of a training run: decides when one is due and on which samples, computes
+// the loss without dropout and without gradients, and reports it.
 #pragma once
 
 #include <cstdint>
@@ -8,20 +8,29 @@
 #include <string>
 
 #include "megatron/config/evaluation_plan.h"
-#include "megatron/training/loop/training_services.h"
-#include "megatron/training/loop/training_state.h"
+#include "megatron/training/feeding/training_data.h"
 #include "megatron/training/observability/step_reporter.h"
+#include "megatron/training/resilience/section_watch.h"
+#include "megatron/training/run/training_state.h"
 
 namespace megatron {
 
 struct TrainingPlan;
 
+struct ValidationContext {
+  const TrainingData& data;
+  Timers& timers;
+  SectionWatch& sections;
+  StepReporter& reporter;
+};
+
 class Validator {
  public:
-  /// Evaluations count samples in `state.progress`. `stop` is called before each microbatch. An
-  /// interrupted evaluation is repeated from its start by the resumed run.
-  Validator(const TrainingPlan& plan, TrainingState& state, TrainingServices& services,
-            StepReporter& reporter, std::function<bool()> stop);
+  /// Evaluations count samples in `state.progress`. `stop` is called before each pass, and must
+  /// return the same value on all ranks. An interrupted evaluation is repeated from its start by
+  /// the resumed run.
+  Validator(const TrainingPlan& plan, TrainingState& state, const ValidationContext& context,
+            std::function<bool()> stop);
 
   /// Evaluates every validation set if an evaluation is due after the current iteration.
   void evaluate_if_due();
@@ -33,13 +42,13 @@ class Validator {
   std::int64_t samples_per_evaluation() const;
   std::int64_t first_sample(const EvaluationSet& set) const;
   void evaluate_valid(const std::string& where);
-  /// Returns the loss over the set's samples from `first_sample` on; nullopt when interrupted.
+  /// Returns Σloss / Σtokens over the set's samples from `first_sample` on, on every data-parallel
+  /// rank; nullopt when interrupted. Collective over the world.
   std::optional<double> evaluate_set(const EvaluationSet& set, std::int64_t first_sample);
 
   const TrainingPlan& plan_;
   TrainingState& state_;
-  TrainingServices& services_;
-  StepReporter& reporter_;
+  const ValidationContext context_;
   std::function<bool()> stop_;
   EvaluationPlan evaluations_;
 };

@@ -4,8 +4,8 @@
 
 #include <cstdint>
 
-#include "megatron/training/loop/train_step.h"
 #include "megatron/training/observability/log_lines.h"
+#include "megatron/training/run/train_step_result.h"
 
 namespace megatron {
 

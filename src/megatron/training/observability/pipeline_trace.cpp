@@ -14,7 +14,7 @@
 #include "megatron/parallel/rank.h"
 #include "megatron/pipeline/trace/context_report.h"
 #include "megatron/pipeline/trace/pipeline_report.h"
-#include "megatron/training/loop/training_plan.h"
+#include "megatron/training/run/training_plan.h"
 
 namespace megatron {
 namespace {

@@ -10,8 +10,8 @@
 
 #include "megatron/pipeline/step_recorder.h"
 #include "megatron/pipeline/trace/rank_trace.h"
-#include "megatron/training/loop/training_state.h"
 #include "megatron/training/observability/timers.h"
+#include "megatron/training/run/training_state.h"
 
 namespace megatron {
 

@@ -6,7 +6,7 @@
 #include <filesystem>
 #include <string>
 
-#include "megatron/training/loop/run_clock.h"
+#include "megatron/training/run/run_clock.h"
 
 namespace megatron {
 

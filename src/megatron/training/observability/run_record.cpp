@@ -10,8 +10,8 @@
 #include "megatron/config/print_config.h"
 #include "megatron/parallel/object_collectives.h"
 #include "megatron/parallel/rank.h"
-#include "megatron/training/loop/training_plan.h"
 #include "megatron/training/observability/log_lines.h"
+#include "megatron/training/run/training_plan.h"
 
 namespace megatron {
 namespace {

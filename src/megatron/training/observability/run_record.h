@@ -6,7 +6,7 @@
 
 #include "megatron/base/json_text.h"
 #include "megatron/datasets/data_report.h"
-#include "megatron/training/loop/training_state.h"
+#include "megatron/training/run/training_state.h"
 
 namespace megatron {
 

@@ -17,13 +17,11 @@
 #include "megatron/parallel/rank.h"
 #include "megatron/planner/device_peak.h"
 #include "megatron/planner/run_costs.h"
-#include "megatron/training/loop/training_plan.h"
 #include "megatron/training/observability/log_lines.h"
-#include "megatron/training/observability/memory_breakdown.h"
 #include "megatron/training/observability/per_layer_norms.h"
 #include "megatron/training/observability/process_memory.h"
 #include "megatron/training/observability/run_record.h"
-#include "megatron/training/saving/check_save_folders.h"
+#include "megatron/training/run/training_plan.h"
 
 namespace megatron {
 namespace {
@@ -47,11 +45,11 @@ constexpr std::array<std::string_view, 13> kStepTimers{"forward-backward",
 /// continues the run in --save, or when it resumes without saving. Otherwise they may belong to
 /// another run; at iteration 0 that run cannot be distinguished from a restart before the first
 /// save.
-ExistingMetrics existing_metrics(const TrainingPlan& plan, const TrainingProgress& progress) {
-  const CheckpointConfig& config = *plan.settings.checkpoint;
+ExistingMetrics existing_metrics(const CheckpointConfig& config, const TrainingProgress& progress,
+                                 bool continues_saved_run) {
   const bool is_resume = progress.iteration > 0;
-  const bool is_same = is_resume && !config.ckpt_step &&
-                       (config.save.empty() || continues_saved_run(config, plan.source));
+  const bool is_same =
+      is_resume && !config.ckpt_step && (config.save.empty() || continues_saved_run);
   return is_same ? ExistingMetrics::same_run : ExistingMetrics::other_run;
 }
 
@@ -78,25 +76,24 @@ ThroughputMeter make_throughput_meter(const TrainingPlan& plan) {
 }  // namespace
 
 StepReporter::StepReporter(const TrainingPlan& plan, const TrainingState& state,
-                           TrainingServices& services, const Console& console)
+                           const ReportingContext& context, const Console& console)
     : plan_(plan),
       state_(state),
-      timers_(services.timers),
-      memory_before_model_(services.memory_before_model),
+      timers_(context.timers),
+      memory_before_model_(context.memory_before_model),
       console_(console),
       logger_(rank_logger_config(plan)),
       throughput_(make_throughput_meter(plan)),
       first_iteration_(state.progress.iteration + 1) {
-  open_outputs(services);
+  open_outputs(context);
   reset_peak_tensor_memory(plan.rank.device);
   timers_.start("interval-time");
 }
 
-void StepReporter::open_metrics(const TrainingServices& services) {
-  const JsonText record = run_record(plan_, state_, services.data.shares);
+void StepReporter::open_metrics(const ReportingContext& context, ExistingMetrics existing) {
+  const JsonText record = run_record(plan_, state_, context.shares);
   if (plan_.rank.index != 0) return;
-  metrics_.emplace(metrics_folder(plan_.settings), state_.progress.iteration,
-                   existing_metrics(plan_, state_.progress));
+  metrics_.emplace(metrics_folder(plan_.settings), state_.progress.iteration, existing);
   if (const auto& copy = metrics_->backup_path(); !copy.empty())
     console_.out
         << "note: metrics.jsonl held later lines of an earlier start; all its lines are kept in "
@@ -104,21 +101,23 @@ void StepReporter::open_metrics(const TrainingServices& services) {
   metrics_->write(record);
 }
 
-void StepReporter::open_outputs(TrainingServices& services) {
+void StepReporter::open_outputs(const ReportingContext& context) {
   const std::int64_t iteration = state_.progress.iteration;
-  if (!metrics_folder(plan_.settings).empty()) open_metrics(services);
+  const ExistingMetrics existing =
+      existing_metrics(*plan_.settings.checkpoint, state_.progress, context.continues_saved_run);
+  if (!metrics_folder(plan_.settings).empty()) open_metrics(context, existing);
   if (!logger_.tensorboard_dir.empty()) {
-    tensorboard_.emplace(logger_, iteration, existing_metrics(plan_, state_.progress));
+    tensorboard_.emplace(logger_, iteration, existing);
     tensorboard_->add_settings(argument_values(plan_.settings), iteration);
   }
   if (PrometheusOutput::is_wanted(logger_)) prometheus_.emplace(logger_);
-  if (plan_.settings.parallel->log_comm && services.communicators != nullptr)
-    comm_log_.emplace(services.communicators->counters());
+  if (plan_.settings.parallel->log_comm && context.communicators != nullptr)
+    comm_log_.emplace(context.communicators->counters());
   if (StepProfiler::is_wanted(plan_)) profiler_.emplace(plan_, state_, timers_, console_.out);
   if (PipelineTrace::is_wanted(plan_.settings))
     pipeline_trace_.emplace(plan_, state_, timers_, console_.out);
   if (StragglerMonitor::is_wanted(plan_.settings))
-    stragglers_.emplace(plan_, services, console_.out);
+    stragglers_.emplace(plan_, timers_, context.communicators, console_.out);
   if (logger_.log_memory && !plan_.settings.training->skip_train)
     activations_.emplace(*state_.model, *state_.weights);
 }

@@ -10,23 +10,35 @@
 #include <vector>
 
 #include "megatron/config/logger_config.h"
+#include "megatron/datasets/data_report.h"
 #include "megatron/metrics/metrics_writer.h"
 #include "megatron/metrics/tensorboard.h"
-#include "megatron/training/loop/training_services.h"
-#include "megatron/training/loop/training_state.h"
+#include "megatron/parallel/communicators.h"
 #include "megatron/training/observability/activation_recorder.h"
 #include "megatron/training/observability/comm_log.h"
 #include "megatron/training/observability/console.h"
 #include "megatron/training/observability/interval_log.h"
+#include "megatron/training/observability/memory_breakdown.h"
 #include "megatron/training/observability/pipeline_trace.h"
 #include "megatron/training/observability/profile/step_profiler.h"
 #include "megatron/training/observability/prometheus_output.h"
 #include "megatron/training/observability/stragglers/straggler_monitor.h"
 #include "megatron/training/observability/throughput.h"
+#include "megatron/training/observability/timers.h"
+#include "megatron/training/run/training_state.h"
 
 namespace megatron {
 
 struct TrainingPlan;
+
+/// What the reports take from other parts of the run.
+struct ReportingContext {
+  Timers& timers;
+  Communicators* communicators = nullptr;  ///< null: single rank
+  const std::vector<SplitShare>& shares;   ///< of the corpora, for the run record
+  const HostMemory& memory_before_model;   ///< with --log-memory
+  bool continues_saved_run = false;        ///< the run in --save; on rank 0
+};
 
 class StepReporter {
  public:
@@ -34,8 +46,8 @@ class StepReporter {
   /// --save if that is unset (nowhere without either), and to the event files in --tensorboard-dir.
   /// The reporter updates the console's bar and clears it before it prints lines. Collective over
   /// the world, because the run record counts the parameters of all ranks.
-  StepReporter(const TrainingPlan& plan, const TrainingState& state, TrainingServices& services,
-               const Console& console);
+  StepReporter(const TrainingPlan& plan, const TrainingState& state,
+               const ReportingContext& context, const Console& console);
 
   /// Call it before each step.
   void begin_step();
@@ -52,8 +64,8 @@ class StepReporter {
                          std::string_view suffix = {});
 
  private:
-  void open_outputs(TrainingServices& services);
-  void open_metrics(const TrainingServices& services);
+  void open_outputs(const ReportingContext& context);
+  void open_metrics(const ReportingContext& context, ExistingMetrics existing);
   StepMetrics metrics_of(const TrainStepResult& step, double elapsed_s);
   void print_iteration(const StepMetrics& step);
   /// Returns whether memory is reported after the current iteration: the first two and every

@@ -11,7 +11,7 @@
 #include <cstring>
 
 #include "megatron/base/cpu_caching_allocator.h"
-#include "megatron/training/loop/out_of_memory.h"
+#include "megatron/training/observability/out_of_memory.h"
 
 namespace megatron {
 namespace {

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "megatron/training/loop/train_step.h"
+#include "megatron/training/step/train_step.h"
 
 namespace megatron {
 

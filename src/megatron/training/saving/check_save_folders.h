@@ -7,7 +7,7 @@
 #include <optional>
 
 #include "megatron/checkpoint/manifest.h"
-#include "megatron/training/loop/startup_warnings.h"
+#include "megatron/training/run/startup_warnings.h"
 
 namespace megatron {
 

@@ -14,8 +14,8 @@
 #include "megatron/optimizer/replica_check.h"
 #include "megatron/parallel/communicators.h"
 #include "megatron/parallel/rank.h"
-#include "megatron/training/loop/training_plan.h"
 #include "megatron/training/observability/step_reporter.h"
+#include "megatron/training/run/training_plan.h"
 #include "megatron/training/saving/checkpointing.h"
 #include "megatron/training/saving/retention.h"
 
@@ -50,20 +50,19 @@ std::int64_t tracked_iteration(const std::string& root) {
 }  // namespace
 
 CheckpointSaver::CheckpointSaver(const TrainingPlan& plan, const TrainingState& state,
-                                 TrainingServices& services, const Console& console,
-                                 JobDeadline* deadline)
+                                 const SavingContext& context, const Console& console)
     : plan_(plan),
       state_(state),
-      services_(services),
+      context_(context),
       config_(*plan.settings.checkpoint),
       console_(console),
-      deadline_(deadline),
-      log_(make_progress_log(plan, state.progress, services.clock)),
+      log_(make_progress_log(plan, state.progress, context.clock)),
       saved_iteration_(state.progress.iteration) {
   if (log_) log_->start();
   const double bytes =
       12 * static_cast<double>(state.weights->num_parameters());  // weights and Adam's two moments
-  if (deadline_ != nullptr) deadline_->record_save_time(bytes / kExpectedBytesPerSecond);
+  if (context_.deadline != nullptr)
+    context_.deadline->record_save_time(bytes / kExpectedBytesPerSecond);
 }
 
 void CheckpointSaver::warn_on_failure(const std::function<void()>& save) {
@@ -110,23 +109,24 @@ void CheckpointSaver::save_at_end() {
 
 void CheckpointSaver::save() {
   const std::int64_t iteration = state_.progress.iteration;
-  if (services_.folders.save == nullptr || saved_iteration_ == iteration) return;
-  const PausedInterval paused(services_.timers);
-  const SectionScope section(services_.communicators,
+  if (context_.folders.save == nullptr || saved_iteration_ == iteration) return;
+  const PausedInterval paused(context_.timers);
+  const SectionScope section(context_.communicators,
                              "saving the checkpoint of iteration " + std::to_string(iteration));
   {
-    const SectionWatch::Scope timed = services_.sections->enter(RunSection::checkpointing);
+    const SectionWatch::Scope timed = context_.sections.enter(RunSection::checkpointing);
     save_persistent(iteration);
   }
-  services_.sections->note_saved();
+  context_.sections.note_saved();
   calculate_section_timeouts(/*is_at_end=*/false);
 }
 
 void CheckpointSaver::save_persistent(std::int64_t iteration) {
   const std::int64_t previous = config_.save_retain_interval ? tracked_iteration(config_.save) : 0;
-  const double start = services_.clock.monotonic_s();
-  save_to(*services_.folders.save, "save-checkpoint");
-  if (deadline_ != nullptr) deadline_->record_save_time(services_.clock.monotonic_s() - start);
+  const double start = context_.clock.monotonic_s();
+  save_to(*context_.folders.save, "save-checkpoint");
+  if (context_.deadline != nullptr)
+    context_.deadline->record_save_time(context_.clock.monotonic_s() - start);
   saved_iteration_ = iteration;
   record_progress();
   if (config_.save_retain_interval && plan_.rank.index == 0)
@@ -135,11 +135,11 @@ void CheckpointSaver::save_persistent(std::int64_t iteration) {
 }
 
 void CheckpointSaver::save_non_persistent() {
-  SaveFolders& folders = services_.folders;
+  SaveFolders& folders = context_.folders;
   if (folders.non_persistent == nullptr) return;
-  const PausedInterval paused(services_.timers);
-  const SectionScope section(services_.communicators, "saving a non-persistent checkpoint");
-  const SectionWatch::Scope timed = services_.sections->enter(RunSection::checkpointing);
+  const PausedInterval paused(context_.timers);
+  const SectionScope section(context_.communicators, "saving a non-persistent checkpoint");
+  const SectionWatch::Scope timed = context_.sections.enter(RunSection::checkpointing);
   save_to(*folders.non_persistent, "save-checkpoint-non-persistent",
           folders.local ? &*folders.local : nullptr);
   if (folders.non_persistent->is_leader())  // now that the new one is complete in every folder
@@ -150,7 +150,7 @@ void CheckpointSaver::save_to(SaveFolder& folder, std::string_view timer,
                               const LocalPlacement* placement) {
   save_training_state(plan_, state_,
                       {.folder = folder,
-                       .timers = services_.timers,
+                       .timers = context_.timers,
                        .timer = timer,
                        .placement = placement,
                        .before_commit = replica_check()},
@@ -174,14 +174,14 @@ std::function<void()> CheckpointSaver::replica_check() {
 
 void CheckpointSaver::check_replicas_if_due() {
   if (!is_replica_check_due() || checked_iteration_ == state_.progress.iteration) return;
-  const SectionWatch::Scope section = services_.sections->enter_end_of_step();
+  const SectionWatch::Scope section = context_.sections.enter_end_of_step();
   check_replicas(*state_.weights);
 }
 
 void CheckpointSaver::calculate_section_timeouts(bool is_at_end) {
   try {
     const std::string limits =
-        services_.sections->calculate({plan_.rank.world, plan_.rank.device}, is_at_end);
+        context_.sections.calculate({plan_.rank.world, plan_.rank.device}, is_at_end);
     if (!limits.empty()) console_.lines() << "section timeouts: " << limits << std::endl;
   } catch (const UserError& error) {
     console_.out << "WARNING: the section timeouts are not kept for later starts: " << error.what()
@@ -197,7 +197,7 @@ void CheckpointSaver::record_progress() {
                  .floating_point_operations = progress.floating_point_operations,
                  .tokens = static_cast<double>(progress.consumed_train_samples) *
                            static_cast<double>(plan_.settings.training->seq_length),
-                 .elapsed_s = services_.clock.monotonic_s() - services_.started_s});
+                 .elapsed_s = context_.clock.elapsed_s()});
   } catch (const UserError& error) {
     console_.out << "WARNING: training continues without this line of progress.txt: "
                  << error.what() << std::endl;

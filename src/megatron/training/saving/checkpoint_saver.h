@@ -8,23 +8,35 @@
 #include <optional>
 #include <string_view>
 
-#include "megatron/training/loop/job_deadline.h"
-#include "megatron/training/loop/training_services.h"
-#include "megatron/training/loop/training_state.h"
+#include "megatron/parallel/communicators.h"
 #include "megatron/training/observability/console.h"
 #include "megatron/training/observability/progress_log.h"
+#include "megatron/training/observability/timers.h"
+#include "megatron/training/resilience/section_watch.h"
+#include "megatron/training/run/job_deadline.h"
+#include "megatron/training/run/run_clock.h"
+#include "megatron/training/run/training_state.h"
+#include "megatron/training/saving/save_folders.h"
 
 namespace megatron {
 
 struct TrainingPlan;
 struct CheckpointConfig;
 
+struct SavingContext {
+  SaveFolders& folders;
+  Timers& timers;
+  SectionWatch& sections;
+  const RunClock& clock;
+  Communicators* communicators = nullptr;  ///< null: single rank
+  JobDeadline* deadline = nullptr;         ///< save times are recorded there; may be null
+};
+
 class CheckpointSaver {
  public:
-  /// Save times are recorded in `deadline`, which may be null. Starts progress.txt with
-  /// --log-progress.
-  CheckpointSaver(const TrainingPlan& plan, const TrainingState& state, TrainingServices& services,
-                  const Console& console, JobDeadline* deadline);
+  /// Starts progress.txt with --log-progress.
+  CheckpointSaver(const TrainingPlan& plan, const TrainingState& state,
+                  const SavingContext& context, const Console& console);
 
   /// Saves when --save-interval or --non-persistent-save-interval is due. If a save fails, it
   /// prints a warning and training continues.
@@ -64,10 +76,9 @@ class CheckpointSaver {
 
   const TrainingPlan& plan_;
   const TrainingState& state_;
-  TrainingServices& services_;
+  const SavingContext context_;
   const CheckpointConfig& config_;
   const Console console_;
-  JobDeadline* deadline_;
   std::unique_ptr<ProgressLog> log_;
   std::int64_t saved_iteration_;
   std::int64_t checked_iteration_ = -1;  ///< of the last save that compared the replicas

@@ -16,8 +16,8 @@
 #include "megatron/config/scheduler_config.h"
 #include "megatron/config/settings.h"
 #include "megatron/parallel/rank.h"
-#include "megatron/training/loop/training_plan.h"
 #include "megatron/training/observability/log_lines.h"
+#include "megatron/training/run/training_plan.h"
 #include "megatron/training/saving/non_finite_weights.h"
 #include "megatron/training/saving/resume_differences.h"
 
@@ -91,12 +91,12 @@ std::string root_of(const CheckpointSource& source, const CheckpointConfig& conf
 
 }  // namespace
 
-void load_training_state(const TrainingPlan& plan, TrainingState& state, TrainingServices& services,
-                         std::ostream& out) {
+void load_training_state(const TrainingPlan& plan, TrainingState& state, Timers& timers,
+                         StartupWarnings& warnings, std::ostream& out) {
   const CheckpointSource& source = *plan.source;
   const bool is_resume = !source.is_release && !plan.settings.checkpoint->finetune;
   {
-    const auto timing = services.timers.scope("load-checkpoint");
+    const auto timing = timers.scope("load-checkpoint");
     const std::string root = root_of(source, *plan.settings.checkpoint);
     out << " loading " << (source.is_release ? "release " : "") << "checkpoint from " << root;
     if (!source.is_release) out << " at iteration " << source.iteration;
@@ -108,13 +108,12 @@ void load_training_state(const TrainingPlan& plan, TrainingState& state, Trainin
       load_weights(source, *state.weights);
     }
     state.non_finite_checkpoint = non_finite_weights(source, *state.weights, plan.rank);
-    if (!state.non_finite_checkpoint.empty())
-      services.warnings.add(state.non_finite_checkpoint, out);
-    if (is_resume) resume(plan, state, services.warnings, out);
+    if (!state.non_finite_checkpoint.empty()) warnings.add(state.non_finite_checkpoint, out);
+    if (is_resume) resume(plan, state, warnings, out);
     out << "  successfully loaded checkpoint from " << root << ' ' << place(plan.rank)
         << " at iteration " << state.progress.iteration << std::endl;
   }
-  print_timer(services.timers, "load-checkpoint", out);
+  print_timer(timers, "load-checkpoint", out);
 }
 
 void save_training_state(const TrainingPlan& plan, const TrainingState& state,

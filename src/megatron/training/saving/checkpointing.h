@@ -6,18 +6,20 @@
 #include <string>
 #include <string_view>
 
-#include "megatron/training/loop/training_services.h"
-#include "megatron/training/loop/training_state.h"
+#include "megatron/training/observability/timers.h"
+#include "megatron/training/run/startup_warnings.h"
+#include "megatron/training/run/training_state.h"
 #include "megatron/training/saving/save_folder.h"
 
 namespace megatron {
 
+struct LocalPlacement;
 struct TrainingPlan;
 
 /// Loads the weights from plan.source. Also loads progress, optimizer state and schedule unless
 /// flags or the kind of checkpoint exclude them.
-void load_training_state(const TrainingPlan& plan, TrainingState& state, TrainingServices& services,
-                         std::ostream& out);
+void load_training_state(const TrainingPlan& plan, TrainingState& state, Timers& timers,
+                         StartupWarnings& warnings, std::ostream& out);
 
 /// Where a checkpoint goes, and the timer that measures the save.
 struct SaveTarget {

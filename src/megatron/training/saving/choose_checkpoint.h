@@ -8,7 +8,7 @@
 #include <optional>
 #include <string>
 
-#include "megatron/training/loop/startup_warnings.h"
+#include "megatron/training/run/startup_warnings.h"
 
 namespace megatron {
 

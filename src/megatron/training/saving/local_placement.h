@@ -4,7 +4,7 @@
 #include <iosfwd>
 
 #include "megatron/checkpoint/local/replication_groups.h"
-#include "megatron/training/loop/startup_warnings.h"
+#include "megatron/training/run/startup_warnings.h"
 #include "megatron/training/saving/check_save_folders.h"
 
 namespace megatron {

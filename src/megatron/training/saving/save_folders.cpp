@@ -54,6 +54,7 @@ SaveFolders open_save_folders(const CheckpointConfig& config,
   CollectiveSteps(rank.world, rank.device).run_on_rank_0([&] {
     check_save_folders(config, source, restarts, warnings, out);
     folders = open_as(config, /*is_leader=*/true);
+    folders.continues_saved_run = continues_saved_run(config, source);
     return std::string();
   });
   if (rank.index != 0) folders = open_as(config, /*is_leader=*/false);

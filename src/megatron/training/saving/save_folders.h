@@ -6,7 +6,7 @@
 #include <optional>
 
 #include "megatron/checkpoint/checkpoint.h"
-#include "megatron/training/loop/startup_warnings.h"
+#include "megatron/training/run/startup_warnings.h"
 #include "megatron/training/saving/save_folder.h"
 
 namespace megatron {
@@ -18,6 +18,7 @@ struct CheckpointConfig;
 /// A folder is null when the run does not save to it.
 struct SaveFolders {
   std::unique_ptr<SaveFolder> save, non_persistent;
+  bool continues_saved_run = false;  ///< the run in --save; on rank 0
   /// Which ranks share the folder of local checkpoints, and where copies go; unset for others.
   std::optional<LocalPlacement> local = {};
 };

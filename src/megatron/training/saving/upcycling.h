@@ -7,7 +7,7 @@
 #include <string>
 
 #include "megatron/checkpoint/upcycle.h"
-#include "megatron/training/loop/startup_warnings.h"
+#include "megatron/training/run/startup_warnings.h"
 
 namespace megatron {
 

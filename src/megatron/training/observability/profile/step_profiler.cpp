@@ -11,8 +11,8 @@
 #include "megatron/config/settings.h"
 #include "megatron/parallel/rank.h"
 #include "megatron/planner/device_peak.h"
-#include "megatron/training/loop/training_plan.h"
 #include "megatron/training/observability/tensor_memory.h"
+#include "megatron/training/run/training_plan.h"
 
 namespace megatron {
 namespace {

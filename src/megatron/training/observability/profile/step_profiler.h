@@ -10,10 +10,10 @@
 #include <string_view>
 
 #include "megatron/nn/unit_hooks.h"
-#include "megatron/training/loop/training_state.h"
 #include "megatron/training/observability/profile/op_recorder.h"
 #include "megatron/training/observability/profile/profile_output.h"
 #include "megatron/training/observability/timers.h"
+#include "megatron/training/run/training_state.h"
 
 namespace megatron {
 

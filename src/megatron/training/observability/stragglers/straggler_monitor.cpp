@@ -14,7 +14,7 @@
 #include "megatron/config/training_config.h"
 #include "megatron/parallel/object_collectives.h"
 #include "megatron/parallel/rank.h"
-#include "megatron/training/loop/training_plan.h"
+#include "megatron/training/run/training_plan.h"
 
 namespace megatron {
 namespace {
@@ -82,11 +82,11 @@ bool StragglerMonitor::is_wanted(const Settings& settings) {
   return settings.logger->log_straggler && !settings.training->skip_train;
 }
 
-StragglerMonitor::StragglerMonitor(const TrainingPlan& plan, TrainingServices& services,
-                                   std::ostream& out)
+StragglerMonitor::StragglerMonitor(const TrainingPlan& plan, Timers& timers,
+                                   Communicators* communicators, std::ostream& out)
     : rank_(plan.rank),
-      timers_(services.timers),
-      clock_(clocks_of(services.communicators), device_spans(plan.rank.device)) {
+      timers_(timers),
+      clock_(clocks_of(communicators), device_spans(plan.rank.device)) {
   std::vector<RankPlace> places = gather_places(rank_);
   if (rank_.index == 0) open_report(*plan.settings.logger, std::move(places), out);
   timers_.add_listener(clock_);  // last: the destructor removes it

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "megatron/training/loop/training_services.h"
+#include "megatron/parallel/communicators.h"
 #include "megatron/training/observability/stragglers/part_clock.h"
 #include "megatron/training/observability/stragglers/straggler_toggle.h"
 #include "megatron/training/observability/stragglers/straggler_tracker.h"
@@ -16,6 +16,7 @@
 namespace megatron {
 
 struct LoggerConfig;
+struct Rank;
 struct TrainingPlan;
 struct Settings;
 
@@ -27,8 +28,10 @@ class StragglerMonitor {
   static bool is_wanted(const Settings& settings);
 
   /// Starts the measurement. On rank 0 it opens --straggler-ctrlr-port, and prints a warning to
-  /// `out` when that fails or when no rank has a peer. Collective over the world.
-  StragglerMonitor(const TrainingPlan& plan, TrainingServices& services, std::ostream& out);
+  /// `out` when that fails or when no rank has a peer. `communicators` is null for a single rank.
+  /// Collective over the world.
+  StragglerMonitor(const TrainingPlan& plan, Timers& timers, Communicators* communicators,
+                   std::ostream& out);
   StragglerMonitor(const StragglerMonitor&) = delete;
   StragglerMonitor& operator=(const StragglerMonitor&) = delete;
   ~StragglerMonitor() { timers_.remove_listener(clock_); }

@@ -18,10 +18,10 @@
 #include "megatron/config/settings.h"
 #include "megatron/parallel/object_collectives.h"
 #include "megatron/parallel/rank.h"
-#include "megatron/training/loop/training_plan.h"
 #include "megatron/training/observability/per_layer_norms.h"
 #include "megatron/training/resilience/diagnosis/explanation.h"
 #include "megatron/training/resilience/reruns/save_suspect_microbatch.h"
+#include "megatron/training/run/training_plan.h"
 
 namespace megatron {
 namespace {

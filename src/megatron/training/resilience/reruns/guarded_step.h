@@ -9,10 +9,10 @@
 #include <string>
 #include <vector>
 
-#include "megatron/training/loop/train_step.h"
-#include "megatron/training/loop/training_state.h"
 #include "megatron/training/resilience/non_finite.h"
 #include "megatron/training/resilience/reruns/rerun_state_machine.h"
+#include "megatron/training/run/training_state.h"
+#include "megatron/training/step/train_step.h"
 
 namespace megatron {
 

@@ -10,8 +10,8 @@
 #include "megatron/config/tokenizer_config.h"
 #include "megatron/config/training_config.h"
 #include "megatron/parallel/rank.h"
-#include "megatron/training/loop/training_plan.h"
 #include "megatron/training/resilience/diagnosis/saved_batch.h"
+#include "megatron/training/run/training_plan.h"
 
 namespace megatron {
 namespace {

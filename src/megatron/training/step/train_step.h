@@ -1,15 +1,16 @@
-// One training step: forward and backward of every microbatch, then one weight update. All work is
-// queued on the device; the host synchronizes once, at the end, to read the results. (Layers with
-// experts synchronize too: the rows that ranks exchange depend on the routing.)
+// One training step: fetch_microbatches(), forward_backward(), update_weights(), read_step(). All
+// work is queued on the device; the host synchronizes once, at the end, to read the results.
+// (Layers with experts synchronize too: the rows that ranks exchange depend on the routing.)
+//
+// Losses are normalized as in Megatron: each microbatch's Σloss is divided by its own number of
+// tokens, then averaged over the microbatches of all data-parallel ranks.
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "megatron/metrics/routing_metrics.h"
 #include "megatron/models/model.h"
 #include "megatron/optimizer/optimizer.h"
 #include "megatron/params/param_store.h"
@@ -17,6 +18,7 @@
 #include "megatron/pipeline/run_schedule.h"
 #include "megatron/training/feeding/microbatch_source.h"
 #include "megatron/training/observability/timers.h"
+#include "megatron/training/run/train_step_result.h"
 
 namespace megatron {
 
@@ -29,24 +31,11 @@ struct TrainStepOptions {
   std::int64_t first_ordinal = 0;  ///< number of samples consumed before the step
   /// Divide gradients once by the step's token count, not per microbatch.
   bool calculate_per_token_loss = false;
-  bool check_for_nan = true;  ///< throw NonFiniteError instead of skipping the update
+  /// A non-finite loss prevents the update too, and GuardedStep throws NonFiniteError.
+  bool check_for_nan = true;
   StepOptions update = {};
   /// Describes non-finite weights of the loaded checkpoint, for error messages; empty if none.
   std::string non_finite_checkpoint = {};
-};
-
-struct PerLayerNorms;
-
-struct TrainStepResult {
-  double loss_sum = 0;  ///< Σloss over the tokens that the loss mask counts
-  double tokens = 0;
-  std::vector<double> microbatch_losses = {};  ///< Σloss of each microbatch, in order
-  StepResult update;
-  std::vector<LayerRouting> routing = {};                   ///< of the layers with experts
-  std::optional<HybridContextSummary> hybrid_context = {};  ///< with hybrid context parallelism
-  /// Null unless --log-layer-norms-interval requests them in this step.
-  std::shared_ptr<const PerLayerNorms> layer_norms = {};
-  double loss() const { return loss_sum / (tokens > 0 ? tokens : 1); }
 };
 
 /// The objects that a training step uses.
@@ -88,11 +77,5 @@ void update_weights(const TrainStepContext& context, const TrainStepOptions& opt
 /// Waits for the device and reads the results of the step. Moves the expert biases of routers.
 TrainStepResult read_step(const TrainStepContext& context, const TrainStepOptions& options,
                           const StepLosses& losses);
-
-/// Runs one step by calling the four functions above. Collective over the world. When a loss or
-/// gradient is not finite, weights and optimizer state stay unchanged; with `check_for_nan` it
-/// throws NonFiniteError. Losses are normalized as in Megatron: each microbatch's Σloss is divided
-/// by its own number of tokens, then averaged over the microbatches of all data-parallel ranks.
-TrainStepResult train_step(const TrainStepContext& context, const TrainStepOptions& options);
 
 }  // namespace megatron

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "megatron/metrics/routing_metrics.h"
-#include "megatron/training/loop/train_step.h"
+#include "megatron/training/step/train_step.h"
 
 namespace megatron {
 

@@ -9,8 +9,8 @@
 #include "megatron/base/cpu_affinity.h"
 #include "megatron/datasets/builder.h"
 #include "megatron/parallel/communicators.h"
-#include "megatron/training/loop/open_device.h"
-#include "megatron/training/resilience/section_watch.h"
+#include "megatron/parallel/failure/deadline.h"
+#include "megatron/training/run/open_device.h"
 
 namespace megatron {
 

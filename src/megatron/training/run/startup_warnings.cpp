@@ -1,4 +1,4 @@
-#include "megatron/training/loop/startup_warnings.h"
+#include "megatron/training/run/startup_warnings.h"
 
 #include <algorithm>
 #include <ostream>

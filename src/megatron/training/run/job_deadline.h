@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-#include "megatron/training/loop/run_clock.h"
+#include "megatron/training/run/run_clock.h"
 
 namespace megatron {
 

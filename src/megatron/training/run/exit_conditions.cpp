@@ -1,4 +1,4 @@
-#include "megatron/training/loop/exit_conditions.h"
+#include "megatron/training/run/exit_conditions.h"
 
 #include "megatron/base/exit_codes.h"
 #include "megatron/base/progress_bar.h"
@@ -10,10 +10,9 @@
 namespace megatron {
 
 ExitConditions::ExitConditions(const TrainingConfig& training, const RunClock& clock,
-                               double started_s, const JobDeadline* deadline, const Rank& rank)
+                               const JobDeadline* deadline, const Rank& rank)
     : training_(training),
       clock_(clock),
-      started_s_(started_s),
       deadline_(deadline),
       rank_(rank),
       signals_(training.exit_signal, rank.index == 0) {}

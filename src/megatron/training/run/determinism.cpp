@@ -1,4 +1,4 @@
-#include "megatron/training/loop/determinism.h"
+#include "megatron/training/run/determinism.h"
 
 #include <ATen/Context.h>
 

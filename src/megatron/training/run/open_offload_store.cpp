@@ -1,4 +1,4 @@
-#include "megatron/training/loop/open_offload_store.h"
+#include "megatron/training/run/open_offload_store.h"
 
 #include "megatron/base/error.h"
 #include "megatron/base/offload_file.h"

@@ -1,4 +1,4 @@
-#include "megatron/training/loop/router_step.h"
+#include "megatron/training/step/router_step.h"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/zeros.h>

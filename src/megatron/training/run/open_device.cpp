@@ -1,4 +1,4 @@
-#include "megatron/training/loop/open_device.h"
+#include "megatron/training/run/open_device.h"
 
 #include <c10/core/impl/VirtualGuardImpl.h>
 

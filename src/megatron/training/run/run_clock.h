@@ -1,5 +1,5 @@
-// The two clocks of a run: a monotonic clock for intervals, and the wall clock for printed times
-// and for the end of a job.
+// The two clocks of a run, made when it starts: a monotonic clock for intervals, and the wall clock
+// for printed times and for the end of a job.
 #pragma once
 
 #include <chrono>
@@ -19,6 +19,9 @@ struct RunClock {
                std::chrono::system_clock::now().time_since_epoch())
         .count();
   };
+  double started_s = monotonic_s();  ///< start of the run on the monotonic clock
+
+  double elapsed_s() const { return monotonic_s() - started_s; }
 };
 
 }  // namespace megatron

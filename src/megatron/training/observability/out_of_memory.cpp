@@ -1,4 +1,4 @@
-#include "megatron/training/loop/out_of_memory.h"
+#include "megatron/training/observability/out_of_memory.h"
 
 #include <c10/core/CachingDeviceAllocator.h>
 #include <c10/util/Exception.h>
@@ -14,8 +14,8 @@
 #include "megatron/parallel/rank.h"
 #include "megatron/planner/memory_remedies.h"
 #include "megatron/planner/run_costs.h"
-#include "megatron/training/loop/training_plan.h"
 #include "megatron/training/observability/process_memory.h"
+#include "megatron/training/run/training_plan.h"
 
 namespace megatron {
 namespace {

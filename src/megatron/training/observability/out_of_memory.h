@@ -8,8 +8,8 @@
 #include <optional>
 #include <string>
 
-#include "megatron/training/loop/training_state.h"
 #include "megatron/training/observability/memory_breakdown.h"
+#include "megatron/training/run/training_state.h"
 
 namespace megatron {
 

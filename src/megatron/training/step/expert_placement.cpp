@@ -1,4 +1,4 @@
-#include "megatron/training/loop/expert_placement.h"
+#include "megatron/training/step/expert_placement.h"
 
 #include <ATen/ops/cat.h>
 
@@ -12,7 +12,7 @@
 #include "megatron/nn/moe/moe_layer.h"
 #include "megatron/parallel/collectives.h"
 #include "megatron/parallel/rank.h"
-#include "megatron/training/loop/training_plan.h"
+#include "megatron/training/run/training_plan.h"
 
 namespace megatron {
 namespace {

@@ -1,4 +1,4 @@
-#include "megatron/training/loop/train_step.h"
+#include "megatron/training/step/train_step.h"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
@@ -13,8 +13,7 @@
 #include "megatron/parallel/collectives.h"
 #include "megatron/parallel/rank.h"
 #include "megatron/pipeline/overlapped_comm.h"
-#include "megatron/training/loop/router_step.h"
-#include "megatron/training/resilience/non_finite.h"
+#include "megatron/training/step/router_step.h"
 
 namespace megatron {
 
@@ -222,17 +221,6 @@ TrainStepResult read_step(const TrainStepContext& context, const TrainStepOption
   }
   result.update = context.optimizer.result(tokens + num_microbatches);
   result.routing = finish_router_step(context, options, result.update.applied);
-  return result;
-}
-
-TrainStepResult train_step(const TrainStepContext& context, const TrainStepOptions& options) {
-  const std::vector<Microbatch> batch = fetch_microbatches(context, options);
-  const StepLosses losses = forward_backward(context, options, batch);
-  update_weights(context, options, losses);
-  TrainStepResult result = read_step(context, options, losses);
-  result.hybrid_context = hybrid_context_of(batch);
-  if (options.check_for_nan && !result.update.applied)
-    throw non_finite_step(context, options, batch, result);
   return result;
 }
 

@@ -11,7 +11,7 @@
 
 #include "megatron/metrics/routing_metrics.h"
 #include "megatron/nn/moe/expert_order.h"
-#include "megatron/training/loop/training_state.h"
+#include "megatron/training/run/training_state.h"
 
 namespace megatron {
 

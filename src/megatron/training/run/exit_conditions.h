@@ -8,9 +8,9 @@
 #include <optional>
 #include <string>
 
-#include "megatron/training/loop/job_deadline.h"
-#include "megatron/training/loop/run_clock.h"
-#include "megatron/training/loop/stop_signals.h"
+#include "megatron/training/run/job_deadline.h"
+#include "megatron/training/run/run_clock.h"
+#include "megatron/training/run/stop_signals.h"
 
 namespace megatron {
 
@@ -19,10 +19,9 @@ struct TrainingConfig;
 
 class ExitConditions {
  public:
-  /// `started_s` is the start of the run on the monotonic clock. `deadline` is null when the job
-  /// has no known end.
-  ExitConditions(const TrainingConfig& training, const RunClock& clock, double started_s,
-                 const JobDeadline* deadline, const Rank& rank);
+  /// `deadline` is null when the job has no known end.
+  ExitConditions(const TrainingConfig& training, const RunClock& clock, const JobDeadline* deadline,
+                 const Rank& rank);
 
   /// Returns the text that follows "exiting program" in Megatron's log line, to be called after
   /// `iteration` is done. Returns nullopt when the run continues.
@@ -39,13 +38,12 @@ class ExitConditions {
     bool duration_is_over = false, deadline_is_near = false;
   };
   StopCauses all_reduced_causes() const;
-  double minutes() const { return (clock_.monotonic_s() - started_s_) / 60; }
+  double minutes() const { return clock_.elapsed_s() / 60; }
   bool duration_is_over() const;
   bool deadline_is_near() const { return deadline_ != nullptr && deadline_->is_near(); }
 
   const TrainingConfig& training_;
   const RunClock& clock_;
-  double started_s_;
   const JobDeadline* deadline_;
   const Rank& rank_;
   StopSignalHandler signals_;

@@ -10,7 +10,7 @@
 #include <string>
 
 #include "megatron/ops/offload_store.h"
-#include "megatron/training/loop/startup_warnings.h"
+#include "megatron/training/run/startup_warnings.h"
 
 namespace megatron {
 

@@ -1,4 +1,4 @@
-#include "megatron/training/loop/job_deadline.h"
+#include "megatron/training/run/job_deadline.h"
 
 #include <algorithm>
 #include <charconv>
