@@ -15,6 +15,18 @@ namespace megatron {
 /// The syntax of one value of a field.
 enum class ValueKind { boolean, integer, number, text };
 
+/// What it means that a run resumes with another value of a setting than the checkpoint's.
+struct ResumeMeaning {
+  enum class Kind {
+    plain,     ///< the run continues the saved one
+    breaking,  ///< the run does not continue the saved one
+    schedule,  ///< the setting defines a schedule, whose state the checkpoint stores
+    none,      ///< nothing: the difference is not shown
+  } kind = Kind::plain;
+  std::string_view consequence;   ///< what the user is told; empty: only that the values differ
+  bool phase_may_change = false;  ///< a new phase of the data may begin with another value
+};
+
 /// The declaration of one setting of some object, with its type erased.
 struct Field {
   /// The key in files, in snake_case. The flag is --kebab-case, the environment variable
@@ -40,6 +52,7 @@ struct Field {
   std::optional<double> minimum, maximum;
   bool minimum_is_excluded = false, maximum_is_excluded = false;
   std::vector<std::string> default_values;  ///< empty: unset
+  ResumeMeaning on_resume;
 
   /// Sets the member of `object`. Throws FieldError if the values are invalid.
   std::function<void(void* object, std::span<const std::string> values)> set;

@@ -66,6 +66,29 @@ class FieldBuilder {
   /// Sets a note that is printed once on stderr if the field is given.
   FieldBuilder& note(std::string text) { return field_.note = std::move(text), *this; }
 
+  /// Says what follows when a run resumes with another value than the checkpoint's.
+  FieldBuilder& on_resume(std::string_view consequence) {
+    return field_.on_resume.consequence = consequence, *this;
+  }
+  FieldBuilder& applies_on_resume() { return on_resume("applies from now on"); }
+  /// Says why a run with another value than the checkpoint's does not continue the saved one.
+  FieldBuilder& breaks_resume(std::string_view why) {
+    return field_.on_resume.kind = ResumeMeaning::Kind::breaking, on_resume(why);
+  }
+  /// Like breaks_resume(), but a new phase of the data, which begins at its first sample, may have
+  /// another value.
+  FieldBuilder& breaks_phase(std::string_view why) {
+    return field_.on_resume.phase_may_change = true, breaks_resume(why);
+  }
+  /// Marks a setting of a schedule, whose state the checkpoint stores.
+  FieldBuilder& defines_schedule() {
+    return field_.on_resume.kind = ResumeMeaning::Kind::schedule, *this;
+  }
+  /// Hides a difference from the checkpoint: it has no consequence.
+  FieldBuilder& differs_silently() {
+    return field_.on_resume.kind = ResumeMeaning::Kind::none, *this;
+  }
+
  private:
   Field& field_;
 };

@@ -132,10 +132,12 @@ const FieldTable<MemoryConfig>& memory_table() {
             "what each layer recomputes or offloads, such as full*4,layernorm+mlp*20,none: none, "
             "full, layernorm, mlp, moe, shared_experts and offload, joined by +, *N for N layers; "
             "--memory-budget chooses it")
-        .none_is_empty();
+        .none_is_empty()
+        .differs_silently();
     t.field("planned_world_size", &MemoryConfig::planned_world_size,
             "number of ranks that the activation plan was made for; set by --memory-budget")
-        .hidden();
+        .hidden()
+        .differs_silently();
     t.include(&MemoryConfig::recompute, recompute_table());
     t.include(&MemoryConfig::offload, offload_table());
     return t;

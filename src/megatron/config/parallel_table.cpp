@@ -248,10 +248,12 @@ const FieldTable<ParallelConfig>& parallel_table() {
         .at_most(kMaxSize);
     t.field("hybrid_context_parallel", &Config::hybrid_context_parallel,
             "divide each document over as many ranks as its length needs: short documents stay on "
-            "one rank, long ones take 2, 4, ... ranks that hold the same weights");
+            "one rank, long ones take 2, 4, ... ranks that hold the same weights")
+        .on_resume(kOtherSums);
     t.field("max_seqlen_per_dp_cp_rank", &Config::max_seqlen_per_dp_cp_rank,
             "for --hybrid-context-parallel: largest number of tokens of a microbatch on one rank")
-        .at_least(0);
+        .at_least(0)
+        .on_resume(kOtherSums);
     t.field("expert_model_parallel_size", &Config::expert_model_parallel_size,
             "number of ranks that the experts are divided among")
         .at_least(1)

@@ -9,6 +9,7 @@
 namespace megatron {
 namespace {
 
+constexpr std::string_view kArithmetic = "steps use another precision from now on";
 constexpr double kLargestLossScale = 3e38;  ///< the scale is a float32
 
 const FieldTable<LossScaleConfig>& loss_scale_table() {
@@ -42,10 +43,12 @@ const FieldTable<LossScaleConfig>& loss_scale_table() {
 void add_precision_fields(FieldTable<TrainingConfig>& table) {
   using Config = TrainingConfig;
   table.group("Precision");
-  table.field("bf16", &Config::bf16,
-              "compute in bfloat16, with main weights and gradients in fp32");
-  table.field("fp16", &Config::fp16,
-              "compute in float16 with loss scaling, with main weights and gradients in fp32");
+  table.field("bf16", &Config::bf16, "compute in bfloat16, with main weights and gradients in fp32")
+      .breaks_resume(kArithmetic);
+  table
+      .field("fp16", &Config::fp16,
+             "compute in float16 with loss scaling, with main weights and gradients in fp32")
+      .breaks_resume(kArithmetic);
   table.field("accumulate_allreduce_grads_in_fp32", &Config::accumulate_allreduce_grads_in_fp32,
               "accumulate and reduce gradients in fp32; this is the default unless "
               "--grad-reduce-in-bf16 is given");

@@ -23,6 +23,11 @@ struct TokenizerConfig;
 struct TrainingConfig;
 struct TransformerConfig;
 
+/// Consequences of a resume with another value, which several tables name.
+inline constexpr std::string_view kOtherSamples =
+    "the consumed samples were different ones: some samples repeat, some are never seen";
+inline constexpr std::string_view kOtherSums = "the same samples, summed in another order";
+
 const FieldTable<TransformerConfig>& transformer_table();
 const FieldTable<MoeConfig>& moe_table();
 const FieldTable<ParallelConfig>& parallel_table();

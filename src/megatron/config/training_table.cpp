@@ -6,6 +6,11 @@
 namespace megatron {
 namespace {
 
+constexpr std::string_view kSteps = "each step takes different samples";
+constexpr std::string_view kLength =
+    "schedules that end with the run stretch; data sets are shuffled anew if they now need another "
+    "number of epochs";
+
 void add_batch_size_fields(FieldTable<TrainingConfig>& t) {
   using Config = TrainingConfig;
   t.group("Batch size over time");
@@ -14,13 +19,16 @@ void add_batch_size_fields(FieldTable<TrainingConfig>& t) {
           "--global-batch-size is reached")
       .at_least(1)
       .at_most(kMaxSamples)
-      .value_name("START INCREMENT SAMPLES");
+      .value_name("START INCREMENT SAMPLES")
+      .breaks_resume(kSteps);
   t.field("step_batch_size_schedule", &Config::step_batch_size_schedule,
           "change the batch size after given numbers of tokens: \"0:768 250B:1536\" trains with "
           "768, and after 250 billion tokens with 1536")
-      .value_name("TOKENS:SIZE ...");
+      .value_name("TOKENS:SIZE ...")
+      .breaks_resume(kSteps);
   t.field("decrease_batch_size_if_needed", &Config::decrease_batch_size_if_needed,
-          "round batch sizes down to a multiple of micro batch size x data-parallel size");
+          "round batch sizes down to a multiple of micro batch size x data-parallel size")
+      .breaks_resume(kSteps);
 }
 
 void add_evaluation_fields(FieldTable<TrainingConfig>& t) {
@@ -66,7 +74,8 @@ void add_exit_fields(FieldTable<TrainingConfig>& t) {
           "rotary scaling). Each phase begins at the first sample of a data set of its own")
       .at_least(1)
       .at_most(kMaxSize)
-      .value_name("N,N,...");
+      .value_name("N,N,...")
+      .breaks_resume(kOtherSamples);
   t.field("exit_duration_in_mins", &Config::exit_duration_in_mins,
           "save and stop after this many minutes")
       .above(0);
@@ -86,39 +95,51 @@ const FieldTable<TrainingConfig>& training_table() {
     t.field("micro_batch_size", &Config::micro_batch_size,
             "number of samples per forward pass on each rank")
         .at_least(1)
-        .at_most(kMaxSize);
+        .at_most(kMaxSize)
+        .on_resume(kOtherSums);
     t.field("global_batch_size", &Config::global_batch_size,
             "number of samples per training step; 0: micro batch size x data-parallel size")
         .at_least(0)
-        .at_most(kMaxSize);
+        .at_most(kMaxSize)
+        .breaks_resume(kSteps);
     t.field("seq_length", &Config::seq_length, "number of tokens per sample")
         .at_least(1)
         .alias("encoder-seq-length")
-        .at_most(kMaxSize);
+        .at_most(kMaxSize)
+        .breaks_phase(
+            "samples are cut differently: the number of consumed samples no longer tells which "
+            "tokens were seen");
     t.field("train_iters", &Config::train_iters, "number of training steps of the whole run")
         .at_least(0)
-        .at_most(kMaxSize);
+        .at_most(kMaxSize)
+        .on_resume(kLength);
     t.field("train_samples", &Config::train_samples,
             "number of training samples of the whole run, instead of --train-iters")
         .at_least(0)
-        .at_most(kMaxSamples);
+        .at_most(kMaxSamples)
+        .on_resume(kLength);
     t.field("train_epochs", &Config::train_epochs,
             "number of passes over the training data, such as 3 or 0.5, instead of --train-iters; "
             "a last batch that is not full is left out")
         .above(0)
-        .at_most(1e6);
-    t.field("seed", &Config::seed, "random seed of weights, dropout and data order").at_least(1);
+        .at_most(1e6)
+        .on_resume(kLength);
+    t.field("seed", &Config::seed, "random seed of weights, dropout and data order")
+        .at_least(1)
+        .breaks_resume("the order of the data and dropout differ from now on");
     t.field("deterministic_mode", &Config::deterministic_mode,
             "make results bitwise reproducible for any number of threads; refuse settings that "
             "cannot be");
     t.field("calculate_per_token_loss", &Config::calculate_per_token_loss,
-            "average the loss over the tokens of the global batch");
+            "average the loss over the tokens of the global batch")
+        .breaks_resume("the loss is averaged differently");
     t.field("check_for_nan_in_loss_and_grad", &Config::check_for_nan_in_loss_and_grad,
             "do not stop if a loss or gradient is NaN or infinite");
     t.field("iterations_to_skip", &Config::iterations_to_skip,
             "iterations whose data is skipped, counted from 1")
         .at_least(1)
-        .at_most(kMaxSize);
+        .at_most(kMaxSize)
+        .applies_on_resume();
     t.field("skip_train", &Config::skip_train, "only evaluate the loaded model, without training");
     add_exit_fields(t);
     add_precision_fields(t);

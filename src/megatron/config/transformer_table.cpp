@@ -143,11 +143,13 @@ void add_regularisation(Table& t) {
   t.field("hidden_dropout", &Config::hidden_dropout,
           "dropout probability of the residual branches and embeddings")
       .at_least(0)
-      .below(1);
+      .below(1)
+      .applies_on_resume();
   t.field("attention_dropout", &Config::attention_dropout,
           "dropout probability of the attention weights")
       .at_least(0)
-      .below(1);
+      .below(1)
+      .applies_on_resume();
   t.field("init_method_std", &Config::init_method_std, "standard deviation of the initial weights")
       .at_least(0);
   t.field("embedding_init_method_std", &Config::embedding_init_method_std,
