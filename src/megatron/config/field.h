@@ -27,6 +27,13 @@ struct ResumeMeaning {
   bool phase_may_change = false;  ///< a new phase of the data may begin with another value
 };
 
+/// The part of a setting in the architecture, which checkpoints store and compare.
+enum class ArchitectureRole {
+  none,
+  forward,   ///< decides shapes or the forward function: flags must agree with a checkpoint
+  training,  ///< concerns only training or the numeric precision: flags may change it
+};
+
 /// The declaration of one setting of some object, with its type erased.
 struct Field {
   /// The key in files, in snake_case. The flag is --kebab-case, the environment variable
@@ -53,6 +60,9 @@ struct Field {
   bool minimum_is_excluded = false, maximum_is_excluded = false;
   std::vector<std::string> default_values;  ///< empty: unset
   ResumeMeaning on_resume;
+  ArchitectureRole architecture = ArchitectureRole::none;
+  bool older_checkpoints_lack_it = false;  ///< a member of the architecture that came later
+  std::string none_text;  ///< the value that "none" stands for, which the architecture stores
 
   /// Sets the member of `object`. Throws FieldError if the values are invalid.
   std::function<void(void* object, std::span<const std::string> values)> set;

@@ -61,10 +61,19 @@ class FieldBuilder {
   FieldBuilder& repeatable() { return field_.is_repeatable = true, *this; }
   /// Accepts "none" as a value, which the field reads itself.
   FieldBuilder& optional() { return field_.is_optional = true, *this; }
+  /// Reads "none" as the value `text`, and writes that value as "none": 0 of a size.
+  FieldBuilder& none_is(std::string text);
   /// Accepts "none" for an empty text or list.
   FieldBuilder& none_is_empty();
   /// Sets a note that is printed once on stderr if the field is given.
   FieldBuilder& note(std::string text) { return field_.note = std::move(text), *this; }
+
+  /// Replaces the role that FieldTable::architecture() has set.
+  FieldBuilder& architecture(ArchitectureRole role) { return field_.architecture = role, *this; }
+  /// Marks a member of the architecture that has its default where a checkpoint lacks it.
+  FieldBuilder& older_checkpoints_lack_it() {
+    return field_.older_checkpoints_lack_it = true, *this;
+  }
 
   /// Says what follows when a run resumes with another value than the checkpoint's.
   FieldBuilder& on_resume(std::string_view consequence) {
@@ -101,6 +110,9 @@ class FieldTable {
   FieldTable& about(std::string text) { return set_.about = std::move(text), *this; }
   /// Sets the group title of the following fields.
   FieldTable& group(std::string title) { return group_ = std::move(title), *this; }
+
+  /// Sets the role of the following fields in the architecture.
+  FieldTable& architecture(ArchitectureRole role) { return role_ = role, *this; }
 
   /// Declares a member as a setting. The default is its value in a default-constructed T.
   template <class V>
@@ -171,6 +183,7 @@ class FieldTable {
     field.name = std::move(name);
     field.help = std::move(help);
     field.group = group_;
+    field.architecture = role_;
     return field;
   }
   void finish(Field& field) {
@@ -181,6 +194,7 @@ class FieldTable {
 
   FieldSet set_;
   std::string group_;
+  ArchitectureRole role_ = ArchitectureRole::none;
 };
 
 /// Fills `object` from the words after the command's name. Throws one UserError with all mistakes,

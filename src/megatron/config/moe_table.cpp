@@ -18,19 +18,8 @@ using Table = FieldTable<Config>;
 
 /// Declares a size that is 0 when it is "none".
 FieldBuilder add_size(Table& t, std::string name, std::int64_t Config::*member, std::string help) {
-  return t
-      .custom(
-          std::move(name), ValueKind::integer,
-          [member](Config& config, std::span<const std::string> values) {
-            const std::string& text = single_value(values);
-            config.*member = is_none(text) ? 0 : integer_value(text);
-          },
-          [member](const Config& config) {
-            const std::int64_t size = config.*member;
-            return size == 0 ? std::vector<std::string>{} : write_values(size);
-          },
-          std::move(help))
-      .optional()
+  return t.field(std::move(name), member, std::move(help))
+      .none_is("0")
       .at_least(0)
       .at_most(kMaxSize);
 }
@@ -53,21 +42,23 @@ FieldBuilder add_optional(Table& t, std::string name, std::optional<V> Config::*
 
 void add_layer_freq(Table& t) {
   t.custom(
-      "moe_layer_freq", ValueKind::text,
-      [](Config& config, std::span<const std::string> values) {
-        const std::string& text = single_value(values);
-        const auto list = list_expression(text);
-        if (!layer_period(text) && (!list || list->empty()))
-          throw FieldError{"must be a number above 0 or a list expression, got '" + text + "'",
-                           "write 2 for every second layer, or [0]*1+[1]*23"};
-        config.layer_freq = text;
-      },
-      [](const Config& config) { return write_values(config.layer_freq); },
-      "N: every N-th layer has experts, beginning with the first; or a list such as "
-      "[0]*1+[1]*23 with 1 for each layer that has experts");
+       "moe_layer_freq", ValueKind::text,
+       [](Config& config, std::span<const std::string> values) {
+         const std::string& text = single_value(values);
+         const auto list = list_expression(text);
+         if (!layer_period(text) && (!list || list->empty()))
+           throw FieldError{"must be a number above 0 or a list expression, got '" + text + "'",
+                            "write 2 for every second layer, or [0]*1+[1]*23"};
+         config.layer_freq = text;
+       },
+       [](const Config& config) { return write_values(config.layer_freq); },
+       "N: every N-th layer has experts, beginning with the first; or a list such as "
+       "[0]*1+[1]*23 with 1 for each layer that has experts")
+      .architecture(ArchitectureRole::none);  // the architecture has moe_layers
 }
 
 void add_experts(Table& t) {
+  t.architecture(ArchitectureRole::forward);
   add_size(t, "num_experts", &Config::num_experts,
            "number of experts of each mixture-of-experts layer; none: every MLP is dense")
       .at_most(kMaxLayers);
@@ -84,23 +75,8 @@ void add_experts(Table& t) {
            "experts work at the hidden size");
 }
 
-void add_router_dtype(Table& t) {
-  t.custom(
-       "moe_router_dtype", ValueKind::text,
-       [](Config& config, std::span<const std::string> values) {
-         const std::string& text = single_value(values);
-         config.router_dtype = is_none(text) ? RouterDtype::none : scalar_value<RouterDtype>(text);
-       },
-       [](const Config& config) {
-         return config.router_dtype == RouterDtype::none ? std::vector<std::string>{}
-                                                         : write_values(config.router_dtype);
-       },
-       "data type of the router's logits; none: fp32, from operands of the model's data type")
-      .optional()
-      .choices({"fp32", "fp64"});
-}
-
 void add_router(Table& t) {
+  t.architecture(ArchitectureRole::forward);
   t.field("moe_router_topk", &Config::router_topk, "number of experts that process each token")
       .at_least(1)
       .at_most(kMaxLayers);
@@ -119,15 +95,21 @@ void add_router(Table& t) {
   t.field("moe_router_enable_expert_bias", &Config::router_enable_expert_bias,
           "balance the experts with a bias on their scores that only the selection uses; requires "
           "--moe-router-score-function sigmoid or sqrtsoftplus");
+  t.architecture(ArchitectureRole::training);
   t.field("moe_router_bias_update_rate", &Config::router_bias_update_rate,
           "change of an expert's bias after each step, toward the mean number of tokens")
       .at_least(0);
-  add_router_dtype(t);
+  t.field("moe_router_dtype", &Config::router_dtype,
+          "data type of the router's logits; none: fp32, from operands of the model's data type")
+      .none_is("none")
+      .choices({"fp32", "fp64"});
   t.field("moe_router_force_load_balancing", &Config::router_force_load_balancing,
-          "route tokens at random instead of by the router, to measure speed only");
+          "route tokens at random instead of by the router, to measure speed only")
+      .architecture(ArchitectureRole::none);
 }
 
 void add_balancing(Table& t) {
+  t.architecture(ArchitectureRole::training);
   t.field("moe_router_load_balancing_type", &Config::router_load_balancing_type,
           "methods that balance the experts: an auxiliary loss over a microbatch, a sequence or a "
           "global batch; sinkhorn: balanced assignment of the tokens")
@@ -148,6 +130,7 @@ void add_balancing(Table& t) {
 }
 
 void add_capacity(Table& t) {
+  t.architecture(ArchitectureRole::forward);
   t.custom(
        "moe_expert_capacity_factor", ValueKind::number,
        [](Config& config, std::span<const std::string> values) {
@@ -172,6 +155,7 @@ void add_capacity(Table& t) {
 }
 
 void add_dispatch(Table& t) {
+  t.architecture(ArchitectureRole::none);
   t.field("moe_token_dispatcher_type", &Config::token_dispatcher_type,
           "collective that sends tokens to the ranks of their experts");
   t.field("moe_shared_expert_overlap", &Config::shared_expert_overlap,

@@ -12,7 +12,7 @@ using Config = TransformerConfig;
 using Table = FieldTable<Config>;
 
 void add_size(Table& t) {
-  t.group("Model");
+  t.group("Model").architecture(ArchitectureRole::forward);
   t.field("num_layers", &Config::num_layers, "number of transformer layers")
       .at_least(1)
       .alias("encoder-num-layers")
@@ -61,10 +61,12 @@ void add_layers(Table& t) {
           "normalize queries and keys before the rotary embedding");
   t.field("qk_layernorm_scope", &Config::qk_layernorm_scope,
           "head: normalize the queries and keys of each head; all_heads: those of all heads of a "
-          "token together, as OLMoE does");
+          "token together, as OLMoE does")
+      .older_checkpoints_lack_it();
   t.field("clip_qkv", &Config::clip_qkv,
           "clamp queries, keys and values to [-C, C] before the rotary embedding")
-      .above(0);
+      .above(0)
+      .older_checkpoints_lack_it();
   t.field("add_bias_linear", &Config::add_bias_linear, "disable the biases of the linear layers")
       .off_flag("disable-bias-linear");
   t.field("add_qkv_bias", &Config::add_qkv_bias,
@@ -73,7 +75,8 @@ void add_layers(Table& t) {
           "size of the sliding attention window as \"left,right\"; -1: unlimited");
   t.field("window_attn_skip_freq", &Config::window_attn_skip_freq,
           "N: every N-th layer uses full attention; or a list such as ([1]*3+[0])*2 with 1 for "
-          "each layer that uses the window");
+          "each layer that uses the window")
+      .architecture(ArchitectureRole::none);  // the architecture has window_layers
 }
 
 void add_mlp(Table& t) {
@@ -84,9 +87,11 @@ void add_mlp(Table& t) {
   t.field("activation_func_clamp_value", &Config::activation_func_clamp_value,
           "with --quick-geglu, or with --swiglu and experts: limit the gate to at most this value "
           "and the second projection to between minus and plus this value")
-      .above(0);
+      .above(0)
+      .older_checkpoints_lack_it();
   t.field("glu_linear_offset", &Config::glu_linear_offset,
-          "with --quick-geglu: add this number to the second projection");
+          "with --quick-geglu: add this number to the second projection")
+      .older_checkpoints_lack_it();
 }
 
 void add_rope_scaling(Table& t) {
@@ -139,7 +144,7 @@ void add_positions(Table& t) {
 }
 
 void add_regularisation(Table& t) {
-  t.group("Dropout and initialisation");
+  t.group("Dropout and initialisation").architecture(ArchitectureRole::training);
   t.field("hidden_dropout", &Config::hidden_dropout,
           "dropout probability of the residual branches and embeddings")
       .at_least(0)
