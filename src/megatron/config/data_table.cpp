@@ -289,21 +289,25 @@ const FieldTable<CheckpointConfig>& checkpoint_table() {
     t.group("Checkpoints");
     t.field("save", &Config::save, "folder to save checkpoints to")
         .value_name("DIR")
-        .differs_silently();
+        .differs_silently()
+        .note(kOnlyEvaluates);
     t.field("save_interval", &Config::save_interval, "number of iterations between checkpoints")
         .at_least(1)
         .alias("persistent-save-interval")
-        .at_most(kMaxSize);
+        .at_most(kMaxSize)
+        .note(kNothingIsSaved);
     t.field("save_retain_interval", &Config::save_retain_interval,
             "keep only the latest checkpoint and those at multiples of this iteration; none: keep "
             "all")
         .at_least(1)
-        .at_most(kMaxSize);
+        .at_most(kMaxSize)
+        .note(kNothingIsSaved);
     t.field("non_persistent_save_interval", &Config::non_persistent_save_interval,
             "number of iterations between non-persistent checkpoints, of which only the latest is "
             "kept")
         .at_least(1)
-        .at_most(kMaxSize);
+        .at_most(kMaxSize)
+        .note(kNothingIsSaved);
     t.field("non_persistent_ckpt_type", &Config::non_persistent_ckpt_type,
             "where to save non-persistent checkpoints; global: on the shared file system; local: "
             "each host keeps the shards of its ranks on a disk of its own, or in memory")

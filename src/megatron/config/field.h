@@ -12,6 +12,8 @@
 
 namespace megatron {
 
+struct Settings;
+
 /// The syntax of one value of a field.
 enum class ValueKind { boolean, integer, number, text };
 
@@ -34,6 +36,12 @@ enum class ArchitectureRole {
   training,  ///< concerns only training or the numeric precision: flags may change it
 };
 
+/// A note that is printed once on stderr if a field is given and the settings satisfy a condition.
+struct ConditionalNote {
+  bool (*holds)(const Settings& settings);
+  std::string_view text;
+};
+
 /// The declaration of one setting of some object, with its type erased.
 struct Field {
   /// The key in files, in snake_case. The flag is --kebab-case, the environment variable
@@ -47,6 +55,7 @@ struct Field {
   std::vector<std::string> aliases;    ///< further flag spellings, without "--"
   std::vector<std::string> off_flags;  ///< flags that set a boolean to false, without "--"
   std::string note;                    ///< printed once on stderr if the field is given
+  std::vector<ConditionalNote> conditional_notes;
   ValueKind kind = ValueKind::text;
   bool is_list = false;        ///< takes values up to the next flag
   bool is_repeatable = false;  ///< each occurrence of the flag appends one value to the list

@@ -67,6 +67,10 @@ class FieldBuilder {
   FieldBuilder& none_is_empty();
   /// Sets a note that is printed once on stderr if the field is given.
   FieldBuilder& note(std::string text) { return field_.note = std::move(text), *this; }
+  /// Adds a note that is printed if the field is given to a run whose settings satisfy a condition.
+  FieldBuilder& note(ConditionalNote note) {
+    return field_.conditional_notes.push_back(note), *this;
+  }
 
   /// Replaces the role that FieldTable::architecture() has set.
   FieldBuilder& architecture(ArchitectureRole role) { return field_.architecture = role, *this; }

@@ -24,7 +24,8 @@ void add_log_fields(FieldTable<Config>& t) {
       .at_least(1)
       .at_most(kMaxSize);
   t.field("log_progress", &Config::log_progress,
-          "record starts, checkpoints and throughput in progress.txt in --save");
+          "record starts, checkpoints and throughput in progress.txt in --save")
+      .note(kNothingIsSaved);
   t.field("timing_log_level", &Config::timing_log_level,
           "detail of the timers; 0: iterations only; 1: coarse timers; 2: fine timers")
       .at_least(0)
@@ -69,7 +70,8 @@ void add_tensorboard_fields(FieldTable<Config>& t) {
   t.group("TensorBoard");
   t.field("tensorboard_dir", &Config::tensorboard_dir,
           "folder of the event files and of metrics.jsonl; without it metrics.jsonl is in --save")
-      .value_name("DIR");
+      .value_name("DIR")
+      .note(kOnlyEvaluates);
   t.field("tensorboard_log_interval", &Config::tensorboard_log_interval,
           "number of iterations between points of a chart")
       .at_least(1)
@@ -126,7 +128,8 @@ void add_profile_fields(FieldTable<Config>& t) {
   t.field("trace", &Config::trace,
           "write a timeline of the pipeline, with one track per rank, for ui.perfetto.dev to this "
           "folder, and print the measured and the predicted pipeline bubble")
-      .value_name("DIR");
+      .value_name("DIR")
+      .note(kOnlyEvaluates);
 }
 
 }  // namespace

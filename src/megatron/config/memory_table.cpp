@@ -1,10 +1,18 @@
 // Declares the flags by which a run uses less memory.
 #include "megatron/config/memory_config.h"
+#include "megatron/config/parallel_config.h"
+#include "megatron/config/settings.h"
 #include "megatron/config/settings_tables.h"
 #include "megatron/config/size_limits.h"
 
 namespace megatron {
 namespace {
+
+bool keeps_the_only_microbatch(const Settings& s) {
+  const RecomputeConfig& config = s.memory->recompute;
+  return s.parallel->pipeline_model_parallel_size == 1 &&
+         config.num_microbatches_with_partial_activation_checkpoints.value_or(0) > 0;
+}
 
 const FieldTable<RecomputeConfig>& recompute_table() {
   using Config = RecomputeConfig;
@@ -50,7 +58,9 @@ const FieldTable<RecomputeConfig>& recompute_table() {
             "of the microbatches in flight on a pipeline rank, recompute every layer of all but "
             "this many")
         .at_least(0)
-        .at_most(kMaxSize);
+        .at_most(kMaxSize)
+        .note({keeps_the_only_microbatch,
+               "without effect: one microbatch is in flight without a pipeline"});
     t.field("distribute_saved_activations", &Config::distribute_saved_activations,
             "keep a slice of the inputs of recomputed layers on each tensor-parallel rank, and "
             "gather them in backward")

@@ -1,6 +1,8 @@
 // Declares the flags of parallelism: the degree of each axis, the pipeline, the communication of
 // gradients and weights, and the device.
 #include "megatron/config/parallel_config.h"
+#include "megatron/config/pipeline_rules.h"
+#include "megatron/config/settings.h"
 #include "megatron/config/settings_enums.h"
 #include "megatron/config/settings_tables.h"
 #include "megatron/config/size_limits.h"
@@ -8,15 +10,25 @@
 namespace megatron {
 namespace {
 
+/// resolve() turns the flags off, as Megatron-LM does.
+constexpr ConditionalNote kNoTensorParallelism{
+    [](const Settings& s) { return s.parallel->tensor_model_parallel_size == 1; },
+    "is turned off: --tensor-model-parallel-size is 1"};
+constexpr ConditionalNote kNoPipeline{
+    [](const Settings& s) { return s.parallel->pipeline_model_parallel_size == 1; },
+    "without effect: --pipeline-model-parallel-size is 1"};
+
 void add_tensor_fields(FieldTable<ParallelConfig>& t) {
   using Config = ParallelConfig;
   t.field("sequence_parallel", &Config::sequence_parallel,
           "shard the activations of norms and dropout along the sequence over the tensor-parallel "
-          "ranks");
+          "ranks")
+      .note(kNoTensorParallelism);
   t.field("tp_comm_overlap", &Config::tp_comm_overlap,
           "overlap GEMMs with their tensor-parallel collectives, piece by piece; requires "
           "--sequence-parallel")
-      .note("on a CPU it can be slower: compare the step time without it");
+      .note("on a CPU it can be slower: compare the step time without it")
+      .note(kNoTensorParallelism);
   t.field("no_async_tensor_model_parallel_allreduce",
           &Config::no_async_tensor_model_parallel_allreduce,
           "all-reduce the input gradient before the weight gradient is computed instead of "
@@ -41,9 +53,12 @@ void add_schedule_fields(FieldTable<ParallelConfig>& t) {
           "number of consecutive microbatches that a chunk processes before the next chunk, with "
           "the interleaved schedule; none: the number of pipeline ranks")
       .at_least(1)
-      .at_most(kMaxSize);
+      .at_most(kMaxSize)
+      .note({[](const Settings& s) { return !has_microbatch_groups(s); },
+             "without effect: the schedule has one chunk per rank, or an order of its own"});
   t.field("overlap_p2p_communication", &Config::overlap_p2p_communication,
-          "do not overlap the communication between stages with computation");
+          "do not overlap the communication between stages with computation")
+      .note(kNoPipeline);
 }
 
 void add_stage_fields(FieldTable<ParallelConfig>& t) {
@@ -66,9 +81,11 @@ void add_stage_fields(FieldTable<ParallelConfig>& t) {
       .at_most(kMaxSize);
   t.field("account_for_embedding_in_pipeline_split",
           &Config::account_for_embedding_in_pipeline_split,
-          "count the embedding as a layer when layers are divided");
+          "count the embedding as a layer when layers are divided")
+      .note(kNoPipeline);
   t.field("account_for_loss_in_pipeline_split", &Config::account_for_loss_in_pipeline_split,
-          "count the output layer with the loss as a layer when layers are divided");
+          "count the output layer with the loss as a layer when layers are divided")
+      .note(kNoPipeline);
   t.field("pipeline_model_parallel_layout", &Config::pipeline_model_parallel_layout,
           "contents of each stage: E embedding, t layer, L output layer with the loss, | next "
           "stage; x*n and (...)*n repeat");
@@ -106,7 +123,9 @@ void add_gradient_fields(FieldTable<ParallelConfig>& t) {
   t.field("ddp_grad_compression_rank", &Config::ddp_grad_compression_rank,
           "rank of the factors with --ddp-grad-compression low-rank")
       .at_least(1)
-      .at_most(1024);
+      .at_most(1024)
+      .note({[](const Settings& s) { return s.parallel->ddp_grad_compression != "low-rank"; },
+             "without effect: there is no --ddp-grad-compression low-rank"});
   t.field("check_weight_hash_across_dp_replicas_interval",
           &Config::check_weight_hash_across_dp_replicas_interval,
           "number of iterations between checks that all replicas have equal weights, which is also "

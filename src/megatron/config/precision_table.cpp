@@ -2,6 +2,7 @@
 // scaling.
 #include "megatron/config/loss_scale_config.h"
 #include "megatron/config/optimizer_config.h"
+#include "megatron/config/settings.h"
 #include "megatron/config/settings_tables.h"
 #include "megatron/config/size_limits.h"
 #include "megatron/config/training_config.h"
@@ -12,6 +13,12 @@ namespace {
 constexpr std::string_view kArithmetic = "steps use another precision from now on";
 constexpr double kLargestLossScale = 3e38;  ///< the scale is a float32
 
+constexpr ConditionalNote kNotDynamic{
+    [](const Settings& s) {
+      return !s.training->fp16 || s.training->loss_scale.loss_scale.value_or(0) != 0;
+    },
+    "without effect: only --fp16 without --loss-scale has a dynamic loss scale"};
+
 const FieldTable<LossScaleConfig>& loss_scale_table() {
   using Config = LossScaleConfig;
   static const FieldTable<Config> table = [] {
@@ -21,18 +28,22 @@ const FieldTable<LossScaleConfig>& loss_scale_table() {
         .at_least(0);
     t.field("initial_loss_scale", &Config::initial_loss_scale, "initial dynamic loss scale")
         .above(0)
-        .at_most(kLargestLossScale);
+        .at_most(kLargestLossScale)
+        .note(kNotDynamic);
     t.field("min_loss_scale", &Config::min_loss_scale, "smallest dynamic loss scale")
         .above(0)
-        .at_most(kLargestLossScale);
+        .at_most(kLargestLossScale)
+        .note(kNotDynamic);
     t.field("loss_scale_window", &Config::loss_scale_window,
             "number of steps with finite gradients after which the loss scale doubles")
         .at_least(1)
-        .at_most(kMaxSize);
+        .at_most(kMaxSize)
+        .note(kNotDynamic);
     t.field("hysteresis", &Config::hysteresis,
             "number of steps with non-finite gradients after which the loss scale halves")
         .at_least(1)
-        .at_most(kMaxSize);
+        .at_most(kMaxSize)
+        .note(kNotDynamic);
     return t;
   }();
   return table;

@@ -1,4 +1,5 @@
 // Declares the flags of the training loop: batches, length of the run, evaluation and stopping.
+#include "megatron/config/settings.h"
 #include "megatron/config/settings_tables.h"
 #include "megatron/config/size_limits.h"
 #include "megatron/config/training_config.h"
@@ -44,7 +45,11 @@ void add_evaluation_fields(FieldTable<TrainingConfig>& t) {
   t.field("start_eval_at_iter", &Config::start_eval_at_iter,
           "do not evaluate before this training iteration")
       .at_least(0)
-      .at_most(kMaxSize);
+      .at_most(kMaxSize)
+      .note({[](const Settings& s) {
+               return s.training->start_eval_at_iter && !s.training->eval_interval;
+             },
+             "without effect: there is no --eval-interval"});
   t.field("eval_global_batch_size", &Config::eval_global_batch_size,
           "number of samples per evaluation iteration; none: --global-batch-size")
       .at_least(1)

@@ -1,5 +1,7 @@
 // Declares the flags of the model's architecture: size, attention, norms, MLP, experts, positions,
 // dropout and initialization.
+#include "megatron/config/checkpoint_config.h"
+#include "megatron/config/settings.h"
 #include "megatron/config/settings_enums.h"
 #include "megatron/config/settings_tables.h"
 #include "megatron/config/size_limits.h"
@@ -37,7 +39,11 @@ void add_size(Table& t) {
   t.field("num_query_groups", &Config::num_query_groups,
           "number of key and value heads with --group-query-attention")
       .at_least(1)
-      .at_most(kMaxSize);
+      .at_most(kMaxSize)
+      .note({[](const Settings& s) {
+               return !s.model->group_query_attention && s.checkpoint->load.empty();
+             },
+             "without effect: there is no --group-query-attention"});
   t.field("max_position_embeddings", &Config::max_position_embeddings,
           "longest sequence that the position embeddings cover; 0: the sequence length")
       .at_least(0)
