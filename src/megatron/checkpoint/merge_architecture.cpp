@@ -23,9 +23,7 @@ std::string given_by(const std::string& member, const ParseResult& parsed) {
 }
 
 void copy_member(const Field& field, const TransformerConfig& from, TransformerConfig& to) {
-  std::vector<std::string> values = field.get(&from);
-  if (values.empty() && field.is_optional) values.push_back("none");
-  field.set(&to, values);
+  copy_values(field, field.get(&from), &to);
 }
 
 /// Sets the width of the experts if a flag gives it. A model without dense MLPs has no other use

@@ -16,7 +16,7 @@ const FieldTable<FimConfig>& fim_table() {
   using Config = FimConfig;
   static const FieldTable<Config> table = [] {
     FieldTable<Config> t;
-    t.group("Fill in the middle");
+    t.group("Fill in the middle").left_out_of_check();
     t.field("fim_data", &Config::fim_data,
             "train to fill in the middle: cut pieces of text into prefix, middle and suffix, and "
             "move the middle to the end")
@@ -65,26 +65,32 @@ const FieldTable<DataConfig>& data_table() {
   using Config = DataConfig;
   static const FieldTable<Config> table = [] {
     FieldTable<Config> t;
-    t.group("Data");
+    t.group("Data").left_out_of_check();
     t.field("data_path", &Config::data_path,
             "path prefix of the .bin and .idx files, several prefixes, or a blend written as "
             "weight prefix weight prefix ...")
         .value_name("PREFIX")
-        .breaks_phase(kOtherSamples);
+        .breaks_phase(kOtherSamples)
+        .left_out_of_check("data (mock data are used)");
     t.field("train_data_path", &Config::train_data_path, "like --data-path, for training only")
         .value_name("PREFIX")
-        .breaks_phase(kOtherSamples);
+        .breaks_phase(kOtherSamples)
+        .left_out_of_check("data (mock data are used)");
     t.field("valid_data_path", &Config::valid_data_path, "like --data-path, for validation only")
-        .value_name("PREFIX");
+        .value_name("PREFIX")
+        .left_out_of_check("data (mock data are used)");
     t.field("test_data_path", &Config::test_data_path, "like --data-path, for testing only")
-        .value_name("PREFIX");
+        .value_name("PREFIX")
+        .left_out_of_check("data (mock data are used)");
     t.field("data_args_path", &Config::data_args_path, "file with the arguments of --data-path")
         .value_name("FILE")
-        .breaks_phase(kOtherSamples);
+        .breaks_phase(kOtherSamples)
+        .left_out_of_check("data (mock data are used)");
     t.field("per_split_data_args_path", &Config::per_split_data_args_path,
             "JSON file with the data paths under the keys train, valid and test")
         .value_name("FILE")
-        .breaks_phase(kOtherSamples);
+        .breaks_phase(kOtherSamples)
+        .left_out_of_check("data (mock data are used)");
     t.field("blend_schedule", &Config::blend_schedule,
             "change the weights of the training sources after given iterations: \"0: 0.7 A 0.3 B "
             "1000: 0.2 A 0.8 C\" mixes A and B, and after 1000 iterations A and C; each source "
@@ -127,22 +133,27 @@ const FieldTable<DataConfig>& data_table() {
         .breaks_phase(kOtherSamples);
     t.field("reset_position_ids", &Config::reset_position_ids,
             "restart the position ids after each end-of-document token")
-        .breaks_phase("positions are counted differently");
+        .breaks_phase("positions are counted differently")
+        .kept_in_check();
     t.field("reset_attention_mask", &Config::reset_attention_mask,
             "restrict attention to tokens of the same document")
-        .breaks_phase(kMask);
+        .breaks_phase(kMask)
+        .kept_in_check();
     t.field("eod_mask_loss", &Config::eod_mask_loss, "exclude end-of-document tokens from the loss")
-        .breaks_phase("the loss counts different tokens");
+        .breaks_phase("the loss counts different tokens")
+        .kept_in_check();
     t.field("dataloader_inter_document_masking", &Config::dataloader_inter_document_masking,
             "pack the documents of a microbatch as sequences of their own: attention and positions "
             "restart where a document of the data begins, and no work is done across documents")
-        .breaks_phase(kMask);
+        .breaks_phase(kMask)
+        .kept_in_check();
     t.field("document_packing_strategy", &Config::document_packing_strategy,
             "which documents share a sequence; wrapped: those that follow each other in random "
             "order, as in Megatron-LM; bfd: those that fill it best (best-fit decreasing), longer "
             "ones are cut; bfd_split: longer ones are divided")
         .choices({"wrapped", "bfd", "bfd_split"})
-        .breaks_phase(kSamples);
+        .breaks_phase(kSamples)
+        .kept_in_check();
     t.field("allow_ambiguous_pad_tokens", &Config::allow_ambiguous_pad_tokens,
             "mask the padding token even if its id is also that of another token");
     t.field("mid_level_dataset_surplus", &Config::mid_level_dataset_surplus,
@@ -153,7 +164,8 @@ const FieldTable<DataConfig>& data_table() {
     t.field("sft", &Config::sft,
             "finetune on conversations: --data-path names JSON lines with \"messages\", which are "
             "packed without attention between them; only answers have a loss")
-        .breaks_phase(kSamples);
+        .breaks_phase(kSamples)
+        .left_out_of_check("--sft");
     t.field("sft_tokenizer_prompt_format", &Config::sft_tokenizer_prompt_format,
             "text around the messages of a conversation; identity: nothing; default: the chat "
             "template of --tokenizer-model, and questions have a loss too")
@@ -286,7 +298,7 @@ const FieldTable<CheckpointConfig>& checkpoint_table() {
   using Config = CheckpointConfig;
   static const FieldTable<Config> table = [] {
     FieldTable<Config> t;
-    t.group("Checkpoints");
+    t.group("Checkpoints").left_out_of_check();
     t.field("save", &Config::save, "folder to save checkpoints to")
         .value_name("DIR")
         .differs_silently()
@@ -331,7 +343,8 @@ const FieldTable<CheckpointConfig>& checkpoint_table() {
         .at_most(kMaxSize);
     t.field("load", &Config::load, "folder of checkpoints, or Hugging Face folder, to load from")
         .value_name("DIR")
-        .differs_silently();
+        .differs_silently()
+        .left_out_of_check("--load (weights are drawn)");
     t.field("ckpt_step", &Config::ckpt_step, "iteration to load; none: the latest")
         .at_least(0)
         .at_most(kMaxSize)

@@ -71,6 +71,8 @@ struct Field {
   ResumeMeaning on_resume;
   ArchitectureRole architecture = ArchitectureRole::none;
   bool older_checkpoints_lack_it = false;  ///< a member of the architecture that came later
+  /// What `megatron check` says when it gives the field its default; nullopt: the value stays.
+  std::optional<std::string_view> left_out_of_check;
   std::string none_text;  ///< the value that "none" stands for, which the architecture stores
 
   /// Sets the member of `object`. Throws FieldError if the values are invalid.
@@ -99,6 +101,9 @@ struct FieldSet {
 
 /// Checks choices and bounds, then sets the field. Throws FieldError if a value is invalid.
 void assign(const Field& field, void* object, std::span<const std::string> values);
+
+/// Sets the field to values that Field::get() returned.
+void copy_values(const Field& field, std::vector<std::string> values, void* object);
 
 /// Joins values with spaces. Returns "none" if there are none.
 std::string join_values(std::span<const std::string> values);

@@ -79,6 +79,14 @@ class FieldBuilder {
     return field_.older_checkpoints_lack_it = true, *this;
   }
 
+  /// Makes `megatron check` use the default: the value changes numbers, files or places, but no
+  /// layout. The report contains `remark`, unless it is empty, if the value was another one.
+  FieldBuilder& left_out_of_check(std::string_view remark = "") {
+    return field_.left_out_of_check = remark, *this;
+  }
+  /// Undoes FieldTable::left_out_of_check() for the field.
+  FieldBuilder& kept_in_check() { return field_.left_out_of_check.reset(), *this; }
+
   /// Says what follows when a run resumes with another value than the checkpoint's.
   FieldBuilder& on_resume(std::string_view consequence) {
     return field_.on_resume.consequence = consequence, *this;
@@ -113,10 +121,12 @@ class FieldTable {
   /// Sets the first paragraph of the command's help.
   FieldTable& about(std::string text) { return set_.about = std::move(text), *this; }
   /// Sets the group title of the following fields.
-  FieldTable& group(std::string title) { return group_ = std::move(title), *this; }
+  FieldTable& group(std::string title) { return next_.group = std::move(title), *this; }
 
   /// Sets the role of the following fields in the architecture.
-  FieldTable& architecture(ArchitectureRole role) { return role_ = role, *this; }
+  FieldTable& architecture(ArchitectureRole role) { return next_.architecture = role, *this; }
+  /// Makes `megatron check` use the defaults of the following fields without a remark.
+  FieldTable& left_out_of_check() { return next_.left_out_of_check = "", *this; }
 
   /// Declares a member as a setting. The default is its value in a default-constructed T.
   template <class V>
@@ -170,7 +180,7 @@ class FieldTable {
   FieldTable& include_set(const std::function<void*(T&)>& part_of, const FieldSet& inner) {
     for (const Field& field : inner.fields) {
       Field& added = set_.fields.emplace_back(field);
-      if (added.group.empty()) added.group = group_;
+      if (added.group.empty()) added.group = next_.group;
       added.set = [part_of, set = field.set](void* object, std::span<const std::string> values) {
         set(part_of(*static_cast<T*>(object)), values);
       };
@@ -183,11 +193,9 @@ class FieldTable {
   }
 
   Field& add(std::string name, std::string help) {
-    Field& field = set_.fields.emplace_back();
+    Field& field = set_.fields.emplace_back(next_);
     field.name = std::move(name);
     field.help = std::move(help);
-    field.group = group_;
-    field.architecture = role_;
     return field;
   }
   void finish(Field& field) {
@@ -197,8 +205,7 @@ class FieldTable {
   }
 
   FieldSet set_;
-  std::string group_;
-  ArchitectureRole role_ = ArchitectureRole::none;
+  Field next_;  ///< what the following fields have in common
 };
 
 /// Fills `object` from the words after the command's name. Throws one UserError with all mistakes,

@@ -137,6 +137,7 @@ void add_profile_fields(FieldTable<Config>& t) {
 const FieldTable<LoggerConfig>& logger_table() {
   static const FieldTable<Config> table = [] {
     FieldTable<Config> t;
+    t.left_out_of_check();
     add_log_fields(t);
     add_straggler_fields(t);
     add_memory_fields(t);

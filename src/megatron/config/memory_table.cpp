@@ -74,7 +74,7 @@ const FieldTable<OffloadConfig>& offload_table() {
   using Config = OffloadConfig;
   static const FieldTable<Config> table = [] {
     FieldTable<Config> t;
-    t.group("Offload");
+    t.group("Offload").left_out_of_check();
     t.field("offload_folder", &Config::offload_folder,
             "folder on a local disk for what is offloaded; each rank keeps a file without a name "
             "there, which ends with the run; needed on a CPU")
@@ -82,7 +82,8 @@ const FieldTable<OffloadConfig>& offload_table() {
         .none_is_empty();
     t.field("optimizer_cpu_offload", &Config::optimizer_cpu_offload,
             "keep the optimizer's state and fp32 main weights in --offload-folder, or on a GPU in "
-            "pinned memory of the host, and bring them in piece by piece during the update");
+            "pinned memory of the host, and bring them in piece by piece during the update")
+        .left_out_of_check("offload");
     t.field("optimizer_offload_fraction", &Config::optimizer_offload_fraction,
             "share of the optimizer's state that is offloaded, in whole weights")
         .at_least(0)
@@ -91,7 +92,8 @@ const FieldTable<OffloadConfig>& offload_table() {
             "read the next piece of offloaded optimizer state while one is updated");
     t.field("cpu_offloading", &Config::cpu_offloading,
             "offload the activations of layers between forward and backward: to pinned memory of "
-            "the host on a GPU, to --offload-folder on a CPU");
+            "the host on a GPU, to --offload-folder on a CPU")
+        .left_out_of_check("offload");
     t.field("cpu_offloading_num_layers", &Config::cpu_offloading_num_layers,
             "offload the first layers of each pipeline stage, this many (implies "
             "--cpu-offloading); 0 with --cpu-offloading: all layers")
@@ -103,7 +105,8 @@ const FieldTable<OffloadConfig>& offload_table() {
             "offload the 16-bit weights of the layers that --cpu-offloading names as well; each "
             "layer's are read when it is used, one layer ahead");
     t.field("fine_grained_activation_offloading", &Config::fine_grained_activation_offloading,
-            "offload the activations of the parts of layers that --offload-modules names");
+            "offload the activations of the parts of layers that --offload-modules names")
+        .left_out_of_check("offload");
     t.field("offload_modules", &Config::offload_modules,
             "parts of a layer; attn_norm, mlp_norm: input of a norm; qkv_linear, attn_proj: input "
             "of a projection; core_attn: queries, keys, values and output; mlp: a dense MLP; "
@@ -137,7 +140,8 @@ const FieldTable<MemoryConfig>& memory_table() {
             "layers recompute and offload (with --offload-folder) and, unless it is given, the "
             "micro-batch size, so that a step takes the least time")
         .value_name("BYTES|auto")
-        .none_is_empty();
+        .none_is_empty()
+        .left_out_of_check("--memory-budget");
     t.field("activation_plan", &MemoryConfig::activation_plan,
             "what each layer recomputes or offloads, such as full*4,layernorm+mlp*20,none: none, "
             "full, layernorm, mlp, moe, shared_experts and offload, joined by +, *N for N layers; "

@@ -204,13 +204,15 @@ void add_placement(Table& t) {
   t.field("moe_expert_placement_interval", &Config::expert_placement_interval,
           "number of iterations after which experts move between the ranks of expert parallelism, "
           "so that their measured loads become even; 0: never")
-      .at_least(0);
+      .at_least(0)
+      .left_out_of_check("--moe-expert-placement-interval");
 }
 
 void add_upcycling(Table& t) {
   t.field("moe_use_upcycling", &Config::use_upcycling,
           "make the experts from the MLPs of the dense model in --load, write the result to --save "
-          "and train it");
+          "and train it")
+      .left_out_of_check("--moe-use-upcycling");
   t.field("moe_upcycling_granularity", &Config::upcycling_granularity,
           "number of experts into which --moe-use-upcycling divides one MLP")
       .at_least(1);

@@ -76,7 +76,7 @@ const FieldTable<SchedulerConfig>& scheduler_table() {
   using Config = SchedulerConfig;
   static const FieldTable<Config> table = [] {
     FieldTable<Config> t;
-    t.group("Learning rate");
+    t.group("Learning rate").left_out_of_check();
     t.field("lr", &Config::lr, "peak learning rate").at_least(0).defines_schedule();
     t.field("min_lr", &Config::min_lr, "smallest learning rate of the decay")
         .at_least(0)

@@ -119,7 +119,8 @@ void add_gradient_fields(FieldTable<ParallelConfig>& t) {
   t.field("ddp_grad_compression", &Config::ddp_grad_compression,
           "compress the gradients that are sent; bf16: round to bfloat16; low-rank: send two "
           "low-rank factors with error feedback (PowerSGD)")
-      .choices({"none", "bf16", "low-rank"});
+      .choices({"none", "bf16", "low-rank"})
+      .left_out_of_check("--ddp-grad-compression");
   t.field("ddp_grad_compression_rank", &Config::ddp_grad_compression_rank,
           "rank of the factors with --ddp-grad-compression low-rank")
       .at_least(1)
@@ -207,7 +208,8 @@ void add_transport_fields(FieldTable<ParallelConfig>& t) {
       .choices({"nccl", "gloo"});
   t.field("cpu_transport", &Config::cpu_transport,
           "transport between CPU ranks; auto: shared memory within a host, Gloo across hosts")
-      .choices({"auto", "shared-memory", "gloo"});
+      .choices({"auto", "shared-memory", "gloo"})
+      .left_out_of_check();
   t.field("distributed_timeout_minutes", &Config::distributed_timeout_minutes,
           "timeout of communication between ranks, in minutes")
       .above(0)
@@ -233,7 +235,8 @@ void add_transport_fields(FieldTable<ParallelConfig>& t) {
       .value_name("N");
   t.field("log_comm", &Config::log_comm,
           "print calls, bytes and waiting time of the communication on each axis with each log "
-          "line");
+          "line")
+      .left_out_of_check();
 }
 
 }  // namespace

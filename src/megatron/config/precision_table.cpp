@@ -23,6 +23,7 @@ const FieldTable<LossScaleConfig>& loss_scale_table() {
   using Config = LossScaleConfig;
   static const FieldTable<Config> table = [] {
     FieldTable<Config> t;
+    t.left_out_of_check();
     t.field("loss_scale", &Config::loss_scale,
             "constant loss scale; none: dynamic with --fp16, else 1")
         .at_least(0);
@@ -55,43 +56,57 @@ void add_precision_fields(FieldTable<TrainingConfig>& table) {
   using Config = TrainingConfig;
   table.group("Precision");
   table.field("bf16", &Config::bf16, "compute in bfloat16, with main weights and gradients in fp32")
-      .breaks_resume(kArithmetic);
+      .breaks_resume(kArithmetic)
+      .left_out_of_check("--bf16 (float64 is used)");
   table
       .field("fp16", &Config::fp16,
              "compute in float16 with loss scaling, with main weights and gradients in fp32")
-      .breaks_resume(kArithmetic);
-  table.field("accumulate_allreduce_grads_in_fp32", &Config::accumulate_allreduce_grads_in_fp32,
-              "accumulate and reduce gradients in fp32; this is the default unless "
-              "--grad-reduce-in-bf16 is given");
-  table.field("grad_reduce_in_bf16", &Config::grad_reduce_in_bf16,
-              "accumulate and reduce gradients in bfloat16; requires --bf16");
+      .breaks_resume(kArithmetic)
+      .left_out_of_check("--fp16 (float64 is used)");
+  table
+      .field("accumulate_allreduce_grads_in_fp32", &Config::accumulate_allreduce_grads_in_fp32,
+             "accumulate and reduce gradients in fp32; this is the default unless "
+             "--grad-reduce-in-bf16 is given")
+      .left_out_of_check();
+  table
+      .field("grad_reduce_in_bf16", &Config::grad_reduce_in_bf16,
+             "accumulate and reduce gradients in bfloat16; requires --bf16")
+      .left_out_of_check();
   table.include(&Config::loss_scale, loss_scale_table());
 }
 
 void add_precision_fields(FieldTable<OptimizerConfig>& table) {
   using Config = OptimizerConfig;
   table.group("Optimizer");
-  table.field("use_precision_aware_optimizer", &Config::use_precision_aware_optimizer,
-              "allow types other than fp32 for Adam's moments, main gradients and main weights");
+  table
+      .field("use_precision_aware_optimizer", &Config::use_precision_aware_optimizer,
+             "allow types other than fp32 for Adam's moments, main gradients and main weights")
+      .left_out_of_check("--use-precision-aware-optimizer");
   const std::vector<std::string> states{"fp32", "bf16", "fp16", "int8", "fp8"};
   table
       .field(
           "exp_avg_dtype", &Config::exp_avg_dtype,
           "type of Adam's first moment; fp16, int8 and fp8 (E4M3) have a scale for each block of "
           "256 elements")
-      .choices(states);
+      .choices(states)
+      .left_out_of_check();
   table
       .field("exp_avg_sq_dtype", &Config::exp_avg_sq_dtype,
              "type of Adam's second moment, as --exp-avg-dtype")
-      .choices(states);
+      .choices(states)
+      .left_out_of_check();
   table.field("main_grads_dtype", &Config::main_grads_dtype, "type of the main gradients")
-      .choices({"fp32", "bf16"});
-  table.field(
-      "main_grads_error_feedback", &Config::main_grads_error_feedback,
-      "keep what rounding bf16 main gradients lost, in one more byte an element, so that the "
-      "sum over microbatches is as exact as in fp32 until it is rounded once");
+      .choices({"fp32", "bf16"})
+      .left_out_of_check();
+  table
+      .field(
+          "main_grads_error_feedback", &Config::main_grads_error_feedback,
+          "keep what rounding bf16 main gradients lost, in one more byte an element, so that the "
+          "sum over microbatches is as exact as in fp32 until it is rounded once")
+      .left_out_of_check();
   table.field("main_params_dtype", &Config::main_params_dtype, "type of the main weights")
-      .choices({"fp32", "fp16"});
+      .choices({"fp32", "fp16"})
+      .left_out_of_check();
 }
 
 }  // namespace megatron

@@ -9,7 +9,7 @@ const FieldTable<RerunConfig>& rerun_table() {
   using Config = RerunConfig;
   static const FieldTable<Config> table = [] {
     FieldTable<Config> t;
-    t.group("Result validation");
+    t.group("Result validation").left_out_of_check();
     t.field("rerun_mode", &Config::rerun_mode,
             "what to do about a suspicious result; validate_results: run the step again to tell a "
             "hardware fault from a correct result; report_stats: run every step twice and report "

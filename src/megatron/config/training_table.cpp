@@ -21,15 +21,18 @@ void add_batch_size_fields(FieldTable<TrainingConfig>& t) {
       .at_least(1)
       .at_most(kMaxSamples)
       .value_name("START INCREMENT SAMPLES")
-      .breaks_resume(kSteps);
+      .breaks_resume(kSteps)
+      .left_out_of_check("later batch sizes");
   t.field("step_batch_size_schedule", &Config::step_batch_size_schedule,
           "change the batch size after given numbers of tokens: \"0:768 250B:1536\" trains with "
           "768, and after 250 billion tokens with 1536")
       .value_name("TOKENS:SIZE ...")
-      .breaks_resume(kSteps);
+      .breaks_resume(kSteps)
+      .left_out_of_check("later batch sizes");
   t.field("decrease_batch_size_if_needed", &Config::decrease_batch_size_if_needed,
           "round batch sizes down to a multiple of micro batch size x data-parallel size")
-      .breaks_resume(kSteps);
+      .breaks_resume(kSteps)
+      .left_out_of_check();
 }
 
 void add_evaluation_fields(FieldTable<TrainingConfig>& t) {
@@ -41,7 +44,8 @@ void add_evaluation_fields(FieldTable<TrainingConfig>& t) {
   t.field("eval_interval", &Config::eval_interval,
           "number of iterations between evaluations; none: do not evaluate during training")
       .at_least(1)
-      .at_most(kMaxSize);
+      .at_most(kMaxSize)
+      .left_out_of_check();
   t.field("start_eval_at_iter", &Config::start_eval_at_iter,
           "do not evaluate before this training iteration")
       .at_least(0)
@@ -49,22 +53,28 @@ void add_evaluation_fields(FieldTable<TrainingConfig>& t) {
       .note({[](const Settings& s) {
                return s.training->start_eval_at_iter && !s.training->eval_interval;
              },
-             "without effect: there is no --eval-interval"});
+             "without effect: there is no --eval-interval"})
+      .left_out_of_check();
   t.field("eval_global_batch_size", &Config::eval_global_batch_size,
           "number of samples per evaluation iteration; none: --global-batch-size")
       .at_least(1)
-      .at_most(kMaxSize);
+      .at_most(kMaxSize)
+      .left_out_of_check();
   t.field("eval_micro_batch_size", &Config::eval_micro_batch_size,
           "number of samples per forward pass of evaluation; none: --micro-batch-size")
       .at_least(1)
-      .at_most(kMaxSize);
+      .at_most(kMaxSize)
+      .left_out_of_check();
   t.field("full_validation", &Config::full_validation,
-          "evaluate on the whole validation set each time");
+          "evaluate on the whole validation set each time")
+      .left_out_of_check();
   t.field("multiple_validation_sets", &Config::multiple_validation_sets,
-          "evaluate each prefix of --valid-data-path separately");
+          "evaluate each prefix of --valid-data-path separately")
+      .left_out_of_check();
   t.field("validation_set_names", &Config::validation_set_names,
           "names of the validation sets in the log; default: 0, 1, ...")
-      .value_name("NAME");
+      .value_name("NAME")
+      .left_out_of_check();
 }
 
 void add_exit_fields(FieldTable<TrainingConfig>& t) {
@@ -72,7 +82,8 @@ void add_exit_fields(FieldTable<TrainingConfig>& t) {
   t.field("exit_interval", &Config::exit_interval,
           "save and stop at the first iteration that is a multiple of this")
       .at_least(1)
-      .at_most(kMaxSize);
+      .at_most(kMaxSize)
+      .left_out_of_check();
   t.field("phase_transition_iterations", &Config::phase_transition_iterations,
           "iterations, with commas, after which a new phase of the data begins: the run saves and "
           "stops there, and goes on with the flags of the next start (--data-path, --seq-length, "
@@ -80,10 +91,12 @@ void add_exit_fields(FieldTable<TrainingConfig>& t) {
       .at_least(1)
       .at_most(kMaxSize)
       .value_name("N,N,...")
-      .breaks_resume(kOtherSamples);
+      .breaks_resume(kOtherSamples)
+      .left_out_of_check();
   t.field("exit_duration_in_mins", &Config::exit_duration_in_mins,
           "save and stop after this many minutes")
-      .above(0);
+      .above(0)
+      .left_out_of_check();
   t.field("exit_signal", &Config::exit_signal,
           "save and stop on this signal, in addition to SIGTERM, SIGUSR1 and SIGINT")
       .choices(
@@ -122,13 +135,15 @@ const FieldTable<TrainingConfig>& training_table() {
             "number of training samples of the whole run, instead of --train-iters")
         .at_least(0)
         .at_most(kMaxSamples)
-        .on_resume(kLength);
+        .on_resume(kLength)
+        .left_out_of_check();
     t.field("train_epochs", &Config::train_epochs,
             "number of passes over the training data, such as 3 or 0.5, instead of --train-iters; "
             "a last batch that is not full is left out")
         .above(0)
         .at_most(1e6)
-        .on_resume(kLength);
+        .on_resume(kLength)
+        .left_out_of_check();
     t.field("seed", &Config::seed, "random seed of weights, dropout and data order")
         .at_least(1)
         .breaks_resume("the order of the data and dropout differ from now on");
@@ -144,8 +159,10 @@ const FieldTable<TrainingConfig>& training_table() {
             "iterations whose data is skipped, counted from 1")
         .at_least(1)
         .at_most(kMaxSize)
-        .applies_on_resume();
-    t.field("skip_train", &Config::skip_train, "only evaluate the loaded model, without training");
+        .applies_on_resume()
+        .left_out_of_check();
+    t.field("skip_train", &Config::skip_train, "only evaluate the loaded model, without training")
+        .left_out_of_check();
     add_exit_fields(t);
     add_precision_fields(t);
     add_batch_size_fields(t);

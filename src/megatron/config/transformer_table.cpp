@@ -169,7 +169,8 @@ void add_regularisation(Table& t) {
   t.field("init_method_xavier_uniform", &Config::init_method_xavier_uniform,
           "initialize weights with the Xavier uniform distribution");
   t.field("fp32_residual_connection", &Config::fp32_residual_connection,
-          "keep the residual stream in fp32");
+          "keep the residual stream in fp32")
+      .left_out_of_check("--fp32-residual-connection (float64 is used)");
   t.field("attention_softmax_in_fp32", &Config::attention_softmax_in_fp32,
           "has no effect: the attention softmax is always computed in fp32");
   t.field("apply_query_key_layer_scaling", &Config::apply_query_key_layer_scaling,

@@ -3,17 +3,15 @@
 #include <algorithm>
 #include <numeric>
 #include <set>
+#include <string_view>
 #include <utility>
 
 #include "megatron/base/division.h"
 #include "megatron/config/batch_schedule.h"
-#include "megatron/config/checkpoint_config.h"
 #include "megatron/config/context_sizes.h"
 #include "megatron/config/cp_comm_type.h"
 #include "megatron/config/data_config.h"
-#include "megatron/config/fault_tolerance_config.h"
 #include "megatron/config/list_expression.h"
-#include "megatron/config/logger_config.h"
 #include "megatron/config/memory_config.h"
 #include "megatron/config/moe_config.h"
 #include "megatron/config/optimizer_config.h"
@@ -24,6 +22,7 @@
 #include "megatron/config/resolve.h"
 #include "megatron/config/scheduler_config.h"
 #include "megatron/config/settings.h"
+#include "megatron/config/settings_tables.h"
 #include "megatron/config/tokenizer_config.h"
 #include "megatron/config/training_config.h"
 #include "megatron/config/transformer_config.h"
@@ -73,10 +72,8 @@ class Scaling {
     scale_ranks(max_ranks);
     scale_batch(microbatches);
     set_vocabulary();
-    leave_out_files();
-    leave_out_rounding();
-    leave_out_memory();
-    s_.training->train_iters = 1;
+    leave_out_settings();
+    set_values_of_check();
     return std::move(scaled_);
   }
 
@@ -86,8 +83,10 @@ class Scaling {
     scaled_.sizes.push_back({flag, size, to});
     size = to;
   }
-  void leave_out(bool is_used, const char* what) {
-    if (is_used) scaled_.left_out.emplace_back(what);
+  /// Notes once that the check leaves `what` out; "": nothing to note.
+  void leave_out(std::string_view what) {
+    if (!what.empty() && std::ranges::count(scaled_.left_out, what) == 0)
+      scaled_.left_out.emplace_back(what);
   }
 
   std::int64_t num_microbatches() const {
@@ -220,9 +219,9 @@ class Scaling {
                 sizes_.tp);
     scale_width("--moe-latent-size", moe.latent_size, 1);
     for (LoadBalancing& type : moe.router_load_balancing_type) {
-      leave_out(type == LoadBalancing::global_aux_loss,
-                "global_aux_loss (it depends on the data-parallel ranks; aux_loss is used)");
-      if (type == LoadBalancing::global_aux_loss) type = LoadBalancing::aux_loss;
+      if (type != LoadBalancing::global_aux_loss) continue;
+      leave_out("global_aux_loss (it depends on the data-parallel ranks; aux_loss is used)");
+      type = LoadBalancing::aux_loss;
     }
     const std::int64_t groups = moe.router_num_groups.value_or(1),
                        chosen_groups = moe.router_group_topk.value_or(groups),
@@ -267,13 +266,6 @@ class Scaling {
     const std::int64_t least = sizes_.pp == 1 ? 2 : sizes_.pp + 1;
     set("microbatches", microbatches, shrink(microbatches, group, std::min(microbatches, least)));
     set("--micro-batch-size", t.micro_batch_size, std::min<std::int64_t>(t.micro_batch_size, 2));
-    leave_out(!t.rampup_batch_size.empty() || !t.step_batch_size_schedule.empty(),
-              "later batch sizes");
-    t.rampup_batch_size.clear();
-    t.step_batch_size_schedule.clear();
-    t.decrease_batch_size_if_needed = false;
-    t.train_samples = 0;
-    t.train_epochs.reset();
     t.global_batch_size =
         microbatches * t.micro_batch_size * data_parallel_size(sizes_, scaled_.world_size);
   }
@@ -292,83 +284,32 @@ class Scaling {
     if (before > 0) scaled_.sizes.push_back({"--vocab-size", before, *tokenizer.vocab_size});
   }
 
-  void leave_out_files() {
-    DataConfig data;
-    data.mock_data = true;
-    data.num_workers = 0;
-    data.reset_position_ids = s_.data->reset_position_ids;
-    data.reset_attention_mask = s_.data->reset_attention_mask;
-    data.eod_mask_loss = s_.data->eod_mask_loss;
-    data.dataloader_inter_document_masking = s_.data->dataloader_inter_document_masking;
-    data.document_packing_strategy = s_.data->document_packing_strategy;
-    leave_out(has_paths(*s_.data), "data (mock data are used)");
-    leave_out(s_.data->sft, "--sft");
-    s_.data = std::move(data);
-    leave_out(!s_.checkpoint->load.empty(), "--load (weights are drawn)");
-    s_.checkpoint = CheckpointConfig{};
-    s_.logger = LoggerConfig{};
-    s_.fault_tolerance = FaultToleranceConfig{};
-    s_.rerun = RerunConfig{};
-    s_.rerun->rerun_mode = "disabled";
-    TrainingConfig& t = *s_.training;
-    t.eval_iters = 0;
-    t.eval_interval.reset();
-    t.skip_train = t.full_validation = t.multiple_validation_sets = false;
-    t.validation_set_names.clear();
-    t.eval_global_batch_size.reset();
-    t.eval_micro_batch_size.reset();
-    t.start_eval_at_iter.reset();
-    t.iterations_to_skip.clear();
-    t.phase_transition_iterations.clear();
-    t.exit_interval.reset();
-    t.exit_duration_in_mins.reset();
-    s_.parallel->device = "cpu";
-    s_.parallel->cpu_transport = "auto";
-    s_.parallel->log_comm = s_.logger->log_straggler = false;
-    s_.scheduler = SchedulerConfig{};
-    s_.scheduler->lr = 1e-2;
-    leave_out(s_.model->moe.use_upcycling, "--moe-use-upcycling");
-    leave_out(s_.model->moe.expert_placement_interval > 0, "--moe-expert-placement-interval");
-    s_.model->moe.use_upcycling = false;
-    s_.model->moe.expert_placement_interval = 0;
-  }
-
-  /// Types that round would differ between layouts by more than a fault does.
-  void leave_out_rounding() {
-    TrainingConfig& t = *s_.training;
-    leave_out(t.bf16, "--bf16 (float64 is used)");
-    leave_out(t.fp16, "--fp16 (float64 is used)");
-    t.bf16 = t.fp16 = t.grad_reduce_in_bf16 = t.accumulate_allreduce_grads_in_fp32 = false;
-    t.loss_scale = {};
-    OptimizerConfig& optimizer = *s_.optimizer;
-    leave_out(optimizer.use_precision_aware_optimizer, "--use-precision-aware-optimizer");
-    const OptimizerConfig plain;
-    optimizer.use_precision_aware_optimizer = optimizer.main_grads_error_feedback = false;
-    optimizer.exp_avg_dtype = plain.exp_avg_dtype;
-    optimizer.exp_avg_sq_dtype = plain.exp_avg_sq_dtype;
-    optimizer.main_grads_dtype = plain.main_grads_dtype;
-    optimizer.main_params_dtype = plain.main_params_dtype;
-    // A gradient that is 0 but for rounding must not become a step of the size of the rate.
-    optimizer.adam_eps = 1e-2;
-    optimizer.adafactor_eps1 = 1e-6;
-    leave_out(s_.parallel->ddp_grad_compression != "none", "--ddp-grad-compression");
-    s_.parallel->ddp_grad_compression = "none";
-    leave_out(s_.model->fp32_residual_connection, "--fp32-residual-connection (float64 is used)");
-    s_.model->fp32_residual_connection = false;
-  }
-
-  void leave_out_memory() {
+  /// Gives the settings that the tables leave out of a check their defaults.
+  void leave_out_settings() {
+    for (const Field& field : settings_table().set().fields) {
+      if (!field.left_out_of_check || field.get(&s_) == field.default_values) continue;
+      leave_out(*field.left_out_of_check);
+      copy_values(field, field.default_values, &s_);
+    }
     MemoryConfig& memory = *s_.memory;
-    leave_out(memory.has_budget(), "--memory-budget");
-    memory.memory_budget.clear();
     memory.chooses_micro_batch_size = false;
-    const bool is_adaptive = memory.recompute.recompute_granularity == "adaptive";
-    leave_out(is_adaptive, "--recompute-granularity adaptive");
-    if (is_adaptive) memory.recompute.recompute_granularity.clear();
-    leave_out(memory.offload.cpu_offloading || memory.offload.optimizer_cpu_offload ||
-                  memory.offload.fine_grained_activation_offloading,
-              "offload");
-    memory.offload = {};
+    if (memory.recompute.recompute_granularity != "adaptive") return;
+    leave_out("--recompute-granularity adaptive");
+    memory.recompute.recompute_granularity.clear();
+  }
+
+  /// One step on mock data, which checks nothing else.
+  void set_values_of_check() {
+    s_.parallel->device = "cpu";
+    s_.data->mock_data = true;
+    s_.data->num_workers = 0;
+    s_.rerun->rerun_mode = "disabled";
+    s_.training->train_iters = 1;
+    s_.training->eval_iters = 0;
+    s_.scheduler->lr = 1e-2;
+    // A gradient that is 0 but for rounding must not become a step of the size of the rate.
+    s_.optimizer->adam_eps = 1e-2;
+    s_.optimizer->adafactor_eps1 = 1e-6;
   }
 
   ScaledRun scaled_;
