@@ -10,6 +10,8 @@
 #include <string_view>
 #include <vector>
 
+#include "megatron/config/member_key.h"
+
 namespace megatron {
 
 struct Settings;
@@ -68,6 +70,7 @@ struct Field {
   std::optional<double> minimum, maximum;
   bool minimum_is_excluded = false, maximum_is_excluded = false;
   std::vector<std::string> default_values;  ///< empty: unset
+  MemberKey member;                         ///< where the value is stored, if it is one member
   ResumeMeaning on_resume;
   ArchitectureRole architecture = ArchitectureRole::none;
   bool older_checkpoints_lack_it = false;  ///< a member of the architecture that came later

@@ -47,6 +47,7 @@ FieldBuilder add_optional(Table& t, std::string name, std::optional<V> Config::*
             if (config.*member == V{0}) (config.*member).reset();
           },
           [member](const Config& config) { return write_values(config.*member); }, std::move(help))
+      .stores(member)
       .optional()
       .at_least(0);
 }
@@ -65,6 +66,7 @@ void add_layer_freq(Table& t) {
        [](const Config& config) { return write_values(config.layer_freq); },
        "N: every N-th layer has experts, beginning with the first; or a list such as "
        "[0]*1+[1]*23 with 1 for each layer that has experts")
+      .stores(&Config::layer_freq)
       .architecture(ArchitectureRole::none);  // the architecture has moe_layers
 }
 
@@ -169,6 +171,7 @@ void add_capacity(Table& t) {
        [](const Config& config) { return write_values(config.expert_capacity_factor); },
        "drop the tokens of an expert beyond its equal share of a microbatch times this factor; "
        "none or negative: drop no token")
+      .stores(&Config::expert_capacity_factor)
       .optional();
   t.field("moe_pad_expert_input_to_capacity", &Config::pad_expert_input_to_capacity,
           "pad the tokens of each expert to its capacity; requires --moe-expert-capacity-factor");

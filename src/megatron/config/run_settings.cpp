@@ -11,6 +11,7 @@
 #include "megatron/config/model_families.h"
 #include "megatron/config/parallel_config.h"
 #include "megatron/config/resolve.h"
+#include "megatron/config/setting.h"
 #include "megatron/config/settings.h"
 #include "megatron/config/settings_tables.h"
 #include "megatron/config/training_config.h"
@@ -60,7 +61,8 @@ void add_notes(const Settings& settings, ParseResult& parsed) {
 /// Leaves the micro-batch size to a memory budget if none is given.
 void choose_micro_batch_size(Settings& settings, const ParseResult& parsed) {
   MemoryConfig& memory = *settings.memory;
-  if (!memory.has_budget() || parsed.is_set("micro_batch_size")) return;
+  if (!memory.has_budget() || parsed.is_set(Setting(&TrainingConfig::micro_batch_size).name()))
+    return;
   memory.chooses_micro_batch_size = true;
   settings.training->micro_batch_size = 1;
 }

@@ -8,6 +8,7 @@
 #include "megatron/base/json.h"
 #include "megatron/config/moe_config.h"
 #include "megatron/config/resolve.h"
+#include "megatron/config/setting.h"
 #include "megatron/config/settings_tables.h"
 #include "megatron/config/transformer_config.h"
 #include "megatron/config/transformer_enums.h"
@@ -84,8 +85,8 @@ void read_member(const Field& field, const Json& object, Config& config,
   }
 }
 
-void check_between(std::int64_t value, std::int64_t least, std::int64_t most, const char* name,
-                   const std::string& source) {
+void check_between(std::int64_t value, std::int64_t least, std::int64_t most,
+                   const std::string& name, const std::string& source) {
   if (value < least || value > most) {
     throw UserError({source + ": field '" + name + "' must be between " + std::to_string(least) +
                          " and " + std::to_string(most),
@@ -93,9 +94,15 @@ void check_between(std::int64_t value, std::int64_t least, std::int64_t most, co
   }
 }
 
-void check_size(std::int64_t value, std::int64_t most, const char* name,
+template <class T>
+void check_between(const T& config, std::int64_t T::*member, std::int64_t least, std::int64_t most,
+                   const std::string& source) {
+  check_between(config.*member, least, most, Setting(member).name(), source);
+}
+
+void check_size(const Config& config, std::int64_t Config::*member, std::int64_t most,
                 const std::string& source) {
-  check_between(value, 1, most, name, source);
+  check_between(config, member, 1, most, source);
 }
 
 void check_layer_list(const std::vector<std::int64_t>& list, std::int64_t num_layers,
@@ -109,18 +116,15 @@ void check_layer_list(const std::vector<std::int64_t>& list, std::int64_t num_la
 /// Checks the sizes of the experts as they were given.
 void check_experts(const Config& c, const std::string& source) {
   const MoeConfig& moe = c.moe;
-  check_between(moe.num_experts, 0, kMostExperts, "num_experts", source);
+  check_between(moe, &MoeConfig::num_experts, 0, kMostExperts, source);
   if (moe.num_experts == 0) return;
-  check_between(moe.ffn_hidden_size, 0, kWide, "moe_ffn_hidden_size", source);
-  check_between(moe.shared_expert_intermediate_size, 0, kWide,
-                "moe_shared_expert_intermediate_size", source);
-  check_between(moe.latent_size, 0, kWide, "moe_latent_size", source);
-  check_between(moe.router_topk, 1, moe.num_experts, "moe_router_topk", source);
+  for (const auto member : {&MoeConfig::ffn_hidden_size,
+                            &MoeConfig::shared_expert_intermediate_size, &MoeConfig::latent_size})
+    check_between(moe, member, 0, kWide, source);
+  check_between(moe, &MoeConfig::router_topk, 1, moe.num_experts, source);
   check_layer_list(moe.layers, c.num_layers, "moe_layers", source);
-  for (const auto& [name, value] : {std::pair("moe_router_num_groups", moe.router_num_groups),
-                                    std::pair("moe_router_group_topk", moe.router_group_topk)}) {
-    if (value) check_between(*value, 0, moe.num_experts, name, source);
-  }
+  for (const auto member : {&MoeConfig::router_num_groups, &MoeConfig::router_group_topk})
+    check_between((moe.*member).value_or(0), 0, moe.num_experts, Setting(member).name(), source);
 }
 
 void clear_rope_scaling(Config& c) {
@@ -264,17 +268,17 @@ TransformerConfig architecture_from_json(const Json& json, const std::string& so
 }
 
 void check_sizes(const TransformerConfig& c, const std::string& source) {
-  check_size(c.num_layers, 10'000, "num_layers", source);
-  check_size(c.hidden_size, kWide, "hidden_size", source);
-  check_size(c.num_attention_heads, kWide, "num_attention_heads", source);
-  check_size(c.vocab_size, kLong, "vocab_size", source);
+  check_size(c, &Config::num_layers, 10'000, source);
+  check_size(c, &Config::hidden_size, kWide, source);
+  check_size(c, &Config::num_attention_heads, kWide, source);
+  check_between(c.vocab_size, 1, kLong, "vocab_size", source);
   check_experts(c, source);
   const TransformerConfig full = canonical_architecture(c);
-  check_size(full.ffn_hidden_size, kWide, "ffn_hidden_size", source);
-  check_size(full.kv_channels, kWide, "kv_channels", source);
-  check_size(full.num_query_groups, kWide, "num_query_groups", source);
+  check_size(full, &Config::ffn_hidden_size, kWide, source);
+  check_size(full, &Config::kv_channels, kWide, source);
+  check_size(full, &Config::num_query_groups, kWide, source);
   if (c.position_embedding_type == PositionEmbedding::learned_absolute)
-    check_size(c.max_position_embeddings, kLong, "max_position_embeddings", source);
+    check_size(c, &Config::max_position_embeddings, kLong, source);
   if (full.num_attention_heads % full.num_query_groups != 0) {
     throw UserError({source + ": num_attention_heads must be a multiple of num_query_groups",
                      std::to_string(full.num_attention_heads) + " heads, " +

@@ -50,11 +50,13 @@ Consequence consequence_of(const Field& field, const Settings& settings, const s
     return {schedule_consequence(*settings.scheduler, there, here)};
   if (continuation.begins_phase && meaning.phase_may_change)
     return {"holds from here on, where a phase of the data begins"};
-  if (field.name == "blend_schedule" && continuation.keeps_mixtures)
+  if (field.member == member_key(&DataConfig::blend_schedule) && continuation.keeps_mixtures)
     return {
         "the mixtures up to here are the same; data sets are shuffled anew if they now need "
         "another number of epochs"};
-  if (field.name == "phase_transition_iterations" && !continuation.moves_phase) return {};
+  if (field.member == member_key(&TrainingConfig::phase_transition_iterations) &&
+      !continuation.moves_phase)
+    return {};
   return {std::string(meaning.consequence), meaning.kind == ResumeMeaning::Kind::breaking};
 }
 
