@@ -62,15 +62,13 @@ const FieldTable<MaskedFlags>& masked_table() {
         .below(1);
     t.field("short_seq_prob", &MaskedFlags::short_seq_prob,
             "probability that a sample is shorter than --seq-length")
-        .at_least(0)
-        .at_most(1);
+        .between(0, 1);
     t.field("decoder_seq_length", &MaskedFlags::decoder_seq_length,
             "tokens of T5's decoder; required by t5")
         .at_least(1);
     t.field("vocab_extra_ids", &MaskedFlags::vocab_extra_ids,
             "number of T5's sentinels, whose ids follow the vocabulary if it has no <extra_id_0>")
-        .at_least(0)
-        .at_most(100000);
+        .between(0, 100000);
     t.field("bert_no_binary_head", &MaskedFlags::bert_no_binary_head,
             "give BERT single texts instead of pairs");
     return t;
@@ -99,11 +97,8 @@ const FieldTable<DatasetCommandOptions>& dataset_table() {
         .value_name("WORD");
     t.group("Samples to show");
     t.field("seq_length", &Options::seq_length, "number of tokens per sample")
-        .at_least(1)
-        .at_most(1'000'000'000);
-    t.field("seed", &Options::seed, "random seed of the sample order")
-        .at_least(0)
-        .at_most(4294967295.0);
+        .between(1, 1'000'000'000);
+    t.field("seed", &Options::seed, "random seed of the sample order").between(0, 4294967295.0);
     t.field("num_samples", &Options::num_samples,
             "number of samples of train, valid and test that the order covers; none: one epoch")
         .value_name("T,V,E");
@@ -113,12 +108,10 @@ const FieldTable<DatasetCommandOptions>& dataset_table() {
     t.field("micro_batch_size", &Options::micro_batch_size,
             "number of samples per microbatch, on which the order of --dataloader-type cyclic "
             "depends")
-        .at_least(1)
-        .at_most(1e6);
+        .between(1, 1e6);
     t.field("data_parallel_size", &Options::data_parallel_size,
             "number of data-parallel ranks, on which the order of --dataloader-type cyclic depends")
-        .at_least(1)
-        .at_most(1e6);
+        .between(1, 1e6);
     t.field("split_name", &Options::split_name, "split to show")
         .choices({"train", "valid", "test"});
     t.field("start", &Options::start, "index of the first sample").at_least(0);
@@ -126,8 +119,7 @@ const FieldTable<DatasetCommandOptions>& dataset_table() {
     t.field("shuffle_window", &Options::shuffle_window,
             "show SHARDS in the shuffled order of a run with --seed: whole shards, and then this "
             "many neighboring samples; 0: in the order of the archives")
-        .at_least(0)
-        .at_most(1e9);
+        .between(0, 1e9);
     t.field("vocab_size", &Options::vocab_size,
             "size of the vocabulary of --mock-data and NullTokenizer; the last id ends documents")
         .at_least(1);

@@ -16,19 +16,17 @@ const FieldTable<FimConfig>& fim_table() {
   using Config = FimConfig;
   static const FieldTable<Config> table = [] {
     FieldTable<Config> t;
-    t.group("Fill in the middle").left_out_of_check();
+    t.group("Fill in the middle").following().left_out_of_check();
     t.field("fim_data", &Config::fim_data,
             "train to fill in the middle: cut pieces of text into prefix, middle and suffix, and "
             "move the middle to the end")
         .breaks_phase(kSamples);
     t.field("fim_rate", &Config::fim_rate, "probability that a piece of text is reordered")
-        .at_least(0)
-        .at_most(1)
+        .between(0, 1)
         .breaks_phase(kSamples);
     t.field("fim_spm_rate", &Config::fim_spm_rate,
             "probability that the suffix of a reordered piece comes before its prefix")
-        .at_least(0)
-        .at_most(1)
+        .between(0, 1)
         .breaks_phase(kSamples);
     t.field("fim_split_sample", &Config::fim_split_sample,
             "token that divides a document into fragments, which are reordered one by one")
@@ -36,8 +34,7 @@ const FieldTable<FimConfig>& fim_table() {
         .breaks_phase(kSamples);
     t.field("fim_fragment_rate", &Config::fim_fragment_rate,
             "probability that a fragment is reordered; required by --fim-split-sample")
-        .at_least(0)
-        .at_most(1)
+        .between(0, 1)
         .breaks_phase(kSamples);
     t.field("fim_no_prefix", &Config::fim_no_prefix,
             "leave pieces alone whose text begins with this")
@@ -65,7 +62,7 @@ const FieldTable<DataConfig>& data_table() {
   using Config = DataConfig;
   static const FieldTable<Config> table = [] {
     FieldTable<Config> t;
-    t.group("Data").left_out_of_check();
+    t.group("Data").following().left_out_of_check();
     t.field("data_path", &Config::data_path,
             "path prefix of the .bin and .idx files, several prefixes, or a blend written as "
             "weight prefix weight prefix ...")
@@ -115,16 +112,13 @@ const FieldTable<DataConfig>& data_table() {
     t.field("object_storage_cache_mib", &Config::object_storage_cache_mib,
             "largest total size in MiB of the parts of .bin files that are kept in "
             "--object-storage-cache-path; those that were not used for longest are removed")
-        .at_least(1)
-        .at_most(1e9);
+        .between(1, 1e9);
     t.field("object_storage_chunk_mib", &Config::object_storage_chunk_mib,
             "size in MiB of the parts in which .bin files are copied to "
             "--object-storage-cache-path")
-        .at_least(1)
-        .at_most(1e6);
+        .between(1, 1e6);
     t.field("num_workers", &Config::num_workers, "number of threads that prepare batches")
-        .at_least(0)
-        .at_most(1024);
+        .between(0, 1024);
     t.field("dataloader_type", &Config::dataloader_type,
             "single: one pass in order; cyclic: repeated shuffled passes, in "
             "Megatron-LM's order, which depends on the data-parallel size; external: those "
@@ -232,8 +226,7 @@ const FieldTable<TokenizerConfig>& tokenizer_table() {
         .breaks_resume(kTokens);
     t.field("tiktoken_num_special_tokens", &Config::tiktoken_num_special_tokens,
             "number of special tokens before the vocabulary of Megatron's TikTokenizer")
-        .at_least(7)
-        .at_most(1 << 20)
+        .between(7, 1 << 20)
         .breaks_resume(kTokens);
     t.field(
          "tokenizer_special_tokens", &Config::tokenizer_special_tokens,
@@ -266,29 +259,24 @@ const FieldTable<TokenizerConfig>& tokenizer_table() {
         .breaks_resume(kTokens);
     t.field("null_tokenizer_eod_id", &Config::null_tokenizer_eod_id,
             "id of NullTokenizer that ends a document; none: the last of --vocab-size")
-        .at_least(0)
-        .at_most(kMaxSize)
+        .between(0, kMaxSize)
         .breaks_resume("documents end at another id");
     t.field("null_tokenizer_pad_id", &Config::null_tokenizer_pad_id,
             "id of NullTokenizer that fills samples; -1: there is none")
-        .at_least(-1)
-        .at_most(kMaxSize)
+        .between(-1, kMaxSize)
         .breaks_resume("another id fills samples");
     t.field(
          "vocab_size", &Config::vocab_size,
          "size of the vocabulary, for NullTokenizer and TikTokenizer; NullMultimodalTokenizer adds "
          "the end of a document")
-        .at_least(1)
-        .at_most(kMaxSize);
+        .between(1, kMaxSize);
     t.field("padded_vocab_size", &Config::padded_vocab_size,
             "number of rows of the embedding, at least the size of the vocabulary; none: the size "
             "of the vocabulary")
-        .at_least(1)
-        .at_most(kMaxSize);
+        .between(1, kMaxSize);
     t.field("make_vocab_size_divisible_by", &Config::make_vocab_size_divisible_by,
             "pad the vocabulary to a multiple of this")
-        .at_least(1)
-        .at_most(kMaxSize);
+        .between(1, kMaxSize);
     return t;
   }();
   return table;
@@ -298,27 +286,24 @@ const FieldTable<CheckpointConfig>& checkpoint_table() {
   using Config = CheckpointConfig;
   static const FieldTable<Config> table = [] {
     FieldTable<Config> t;
-    t.group("Checkpoints").left_out_of_check();
+    t.group("Checkpoints").following().left_out_of_check();
     t.field("save", &Config::save, "folder to save checkpoints to")
         .value_name("DIR")
         .differs_silently()
         .note(kOnlyEvaluates);
     t.field("save_interval", &Config::save_interval, "number of iterations between checkpoints")
-        .at_least(1)
+        .between(1, kMaxSize)
         .alias("persistent-save-interval")
-        .at_most(kMaxSize)
         .note(kNothingIsSaved);
     t.field("save_retain_interval", &Config::save_retain_interval,
             "keep only the latest checkpoint and those at multiples of this iteration; none: keep "
             "all")
-        .at_least(1)
-        .at_most(kMaxSize)
+        .between(1, kMaxSize)
         .note(kNothingIsSaved);
     t.field("non_persistent_save_interval", &Config::non_persistent_save_interval,
             "number of iterations between non-persistent checkpoints, of which only the latest is "
             "kept")
-        .at_least(1)
-        .at_most(kMaxSize)
+        .between(1, kMaxSize)
         .note(kNothingIsSaved);
     t.field("non_persistent_ckpt_type", &Config::non_persistent_ckpt_type,
             "where to save non-persistent checkpoints; global: on the shared file system; local: "
@@ -335,19 +320,16 @@ const FieldTable<CheckpointConfig>& checkpoint_table() {
     t.field("replication_jump", &Config::replication_jump,
             "distance of the ranks that keep copies of each other's shards; none: the number of "
             "ranks of a host")
-        .at_least(1)
-        .at_most(kMaxSize);
+        .between(1, kMaxSize);
     t.field("replication_factor", &Config::replication_factor,
             "number of ranks that keep a shard of a local checkpoint, with the rank that wrote it")
-        .at_least(2)
-        .at_most(kMaxSize);
+        .between(2, kMaxSize);
     t.field("load", &Config::load, "folder of checkpoints, or Hugging Face folder, to load from")
         .value_name("DIR")
         .differs_silently()
         .left_out_of_check("--load (weights are drawn)");
     t.field("ckpt_step", &Config::ckpt_step, "iteration to load; none: the latest")
-        .at_least(0)
-        .at_most(kMaxSize)
+        .between(0, kMaxSize)
         .differs_silently();
     t.field("finetune", &Config::finetune, "load only the weights and start at iteration 0");
     t.field("use_checkpoint_args", &Config::use_checkpoint_args,

@@ -37,6 +37,7 @@ class FieldBuilder {
   FieldBuilder& required() { return field_.is_required = true, *this; }
   FieldBuilder& at_least(double bound) { return field_.minimum = bound, *this; }
   FieldBuilder& at_most(double bound) { return field_.maximum = bound, *this; }
+  FieldBuilder& between(double least, double most) { return at_least(least).at_most(most); }
   FieldBuilder& above(double bound) {
     return field_.minimum = bound, field_.minimum_is_excluded = true, *this;
   }
@@ -77,7 +78,7 @@ class FieldBuilder {
     return field_.conditional_notes.push_back(note), *this;
   }
 
-  /// Replaces the role that FieldTable::architecture() has set.
+  /// Says which part the field has in the architecture.
   FieldBuilder& architecture(ArchitectureRole role) { return field_.architecture = role, *this; }
   /// Marks a member of the architecture that has its default where a checkpoint lacks it.
   FieldBuilder& older_checkpoints_lack_it() {
@@ -89,30 +90,30 @@ class FieldBuilder {
   FieldBuilder& left_out_of_check(std::string_view remark = "") {
     return field_.left_out_of_check = remark, *this;
   }
-  /// Undoes FieldTable::left_out_of_check() for the field.
+  /// Undoes left_out_of_check() of FieldTable::following().
   FieldBuilder& kept_in_check() { return field_.left_out_of_check.reset(), *this; }
 
   /// Says what follows when a run resumes with another value than the checkpoint's.
   FieldBuilder& on_resume(std::string_view consequence) {
-    return field_.on_resume.consequence = consequence, *this;
+    return field_.on_resume = {.consequence = consequence}, *this;
   }
   FieldBuilder& applies_on_resume() { return on_resume("applies from now on"); }
   /// Says why a run with another value than the checkpoint's does not continue the saved one.
   FieldBuilder& breaks_resume(std::string_view why) {
-    return field_.on_resume.kind = ResumeMeaning::Kind::breaking, on_resume(why);
+    return field_.on_resume = {ResumeMeaning::Kind::breaking, why}, *this;
   }
   /// Like breaks_resume(), but a new phase of the data, which begins at its first sample, may have
   /// another value.
   FieldBuilder& breaks_phase(std::string_view why) {
-    return field_.on_resume.phase_may_change = true, breaks_resume(why);
+    return field_.on_resume = {ResumeMeaning::Kind::breaking, why, true}, *this;
   }
   /// Marks a setting of a schedule, whose state the checkpoint stores.
   FieldBuilder& defines_schedule() {
-    return field_.on_resume.kind = ResumeMeaning::Kind::schedule, *this;
+    return field_.on_resume = {.kind = ResumeMeaning::Kind::schedule}, *this;
   }
   /// Hides a difference from the checkpoint: it has no consequence.
   FieldBuilder& differs_silently() {
-    return field_.on_resume.kind = ResumeMeaning::Kind::none, *this;
+    return field_.on_resume = {.kind = ResumeMeaning::Kind::none}, *this;
   }
 
  private:
@@ -128,10 +129,8 @@ class FieldTable {
   /// Sets the group title of the following fields.
   FieldTable& group(std::string title) { return next_.group = std::move(title), *this; }
 
-  /// Sets the role of the following fields in the architecture.
-  FieldTable& architecture(ArchitectureRole role) { return next_.architecture = role, *this; }
-  /// Makes `megatron check` use the defaults of the following fields without a remark.
-  FieldTable& left_out_of_check() { return next_.left_out_of_check = "", *this; }
+  /// Sets properties that the following fields have unless they set them otherwise.
+  FieldBuilder following() { return FieldBuilder(next_); }
 
   /// Declares a member as a setting. The default is its value in a default-constructed T.
   template <class V>

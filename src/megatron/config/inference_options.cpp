@@ -164,8 +164,7 @@ const FieldTable<GenerateOptions>& generate_table() {
     t.field("top_p", &Options::top_p,
             "sample from the smallest set of most likely tokens whose total probability exceeds "
             "this; 0: from all")
-        .at_least(0)
-        .at_most(1)
+        .between(0, 1)
         .alias("top_p");
     t.field("seed", &Options::seed,
             "random seed of sampling; a text depends only on the seed, the prompt and the index of "

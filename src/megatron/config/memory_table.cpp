@@ -36,8 +36,7 @@ const FieldTable<RecomputeConfig>& recompute_table() {
         .alias("activations-checkpoint-method");
     t.field("recompute_num_layers", &Config::recompute_num_layers,
             "layers of a group (uniform) or of a pipeline stage (block); default 1")
-        .at_least(1)
-        .at_most(kMaxLayers)
+        .between(1, kMaxLayers)
         .alias("activations-checkpoint-num-layers")
         .alias("checkpoint-num-layers");
     t.field("recompute_modules", &Config::recompute_modules,
@@ -57,8 +56,7 @@ const FieldTable<RecomputeConfig>& recompute_table() {
             &Config::num_microbatches_with_partial_activation_checkpoints,
             "of the microbatches in flight on a pipeline rank, recompute every layer of all but "
             "this many")
-        .at_least(0)
-        .at_most(kMaxSize)
+        .between(0, kMaxSize)
         .note({keeps_the_only_microbatch,
                "without effect: one microbatch is in flight without a pipeline"});
     t.field("distribute_saved_activations", &Config::distribute_saved_activations,
@@ -74,7 +72,7 @@ const FieldTable<OffloadConfig>& offload_table() {
   using Config = OffloadConfig;
   static const FieldTable<Config> table = [] {
     FieldTable<Config> t;
-    t.group("Offload").left_out_of_check();
+    t.group("Offload").following().left_out_of_check();
     t.field("offload_folder", &Config::offload_folder,
             "folder on a local disk for what is offloaded; each rank keeps a file without a name "
             "there, which ends with the run; needed on a CPU")
@@ -86,8 +84,7 @@ const FieldTable<OffloadConfig>& offload_table() {
         .left_out_of_check("offload");
     t.field("optimizer_offload_fraction", &Config::optimizer_offload_fraction,
             "share of the optimizer's state that is offloaded, in whole weights")
-        .at_least(0)
-        .at_most(1);
+        .between(0, 1);
     t.field("overlap_cpu_optimizer_d2h_h2d", &Config::overlap_cpu_optimizer_d2h_h2d,
             "read the next piece of offloaded optimizer state while one is updated");
     t.field("cpu_offloading", &Config::cpu_offloading,
@@ -97,8 +94,7 @@ const FieldTable<OffloadConfig>& offload_table() {
     t.field("cpu_offloading_num_layers", &Config::cpu_offloading_num_layers,
             "offload the first layers of each pipeline stage, this many (implies "
             "--cpu-offloading); 0 with --cpu-offloading: all layers")
-        .at_least(0)
-        .at_most(kMaxLayers);
+        .between(0, kMaxLayers);
     t.field("cpu_offloading_activations", &Config::cpu_offloading_activations,
             "let --cpu-offloading leave activations in memory");
     t.field("cpu_offloading_weights", &Config::cpu_offloading_weights,
@@ -117,13 +113,11 @@ const FieldTable<OffloadConfig>& offload_table() {
     t.field("min_offloaded_tensor_size", &Config::min_offloaded_tensor_size,
             "offload only tensors of at least this many elements; whole layers also offload "
             "tensors of 16384 elements")
-        .at_least(0)
-        .at_most(kMaxSize);
+        .between(0, kMaxSize);
     t.field("activation_offload_fraction", &Config::activation_offload_fraction,
             "share of the layers of a pipeline stage that offload, with "
             "--fine-grained-activation-offloading")
-        .at_least(0)
-        .at_most(1);
+        .between(0, 1);
     return t;
   }();
   return table;

@@ -29,10 +29,7 @@ constexpr ConditionalNote kNoExperts{
 
 /// Declares a size that is 0 when it is "none".
 FieldBuilder add_size(Table& t, std::string name, std::int64_t Config::*member, std::string help) {
-  return t.field(std::move(name), member, std::move(help))
-      .none_is("0")
-      .at_least(0)
-      .at_most(kMaxSize);
+  return t.field(std::move(name), member, std::move(help)).none_is("0").between(0, kMaxSize);
 }
 
 /// Declares an optional value that is unset when it is 0.
@@ -71,7 +68,7 @@ void add_layer_freq(Table& t) {
 }
 
 void add_experts(Table& t) {
-  t.architecture(ArchitectureRole::forward);
+  t.following().architecture(ArchitectureRole::forward);
   add_size(t, "num_experts", &Config::num_experts,
            "number of experts of each mixture-of-experts layer; none: every MLP is dense")
       .at_most(kMaxLayers);
@@ -89,10 +86,9 @@ void add_experts(Table& t) {
 }
 
 void add_router(Table& t) {
-  t.architecture(ArchitectureRole::forward);
+  t.following().architecture(ArchitectureRole::forward);
   t.field("moe_router_topk", &Config::router_topk, "number of experts that process each token")
-      .at_least(1)
-      .at_most(kMaxLayers);
+      .between(1, kMaxLayers);
   t.field("moe_router_score_function", &Config::router_score_function,
           "function that turns the router's logits into scores");
   t.field("moe_router_pre_softmax", &Config::router_pre_softmax,
@@ -111,7 +107,7 @@ void add_router(Table& t) {
   t.field("moe_router_enable_expert_bias", &Config::router_enable_expert_bias,
           "balance the experts with a bias on their scores that only the selection uses; requires "
           "--moe-router-score-function sigmoid or sqrtsoftplus");
-  t.architecture(ArchitectureRole::training);
+  t.following().architecture(ArchitectureRole::training);
   t.field("moe_router_bias_update_rate", &Config::router_bias_update_rate,
           "change of an expert's bias after each step, toward the mean number of tokens")
       .at_least(0)
@@ -132,7 +128,7 @@ void add_router(Table& t) {
 }
 
 void add_balancing(Table& t) {
-  t.architecture(ArchitectureRole::training);
+  t.following().architecture(ArchitectureRole::training);
   t.field("moe_router_load_balancing_type", &Config::router_load_balancing_type,
           "methods that balance the experts: an auxiliary loss over a microbatch, a sequence or a "
           "global batch; sinkhorn: balanced assignment of the tokens")
@@ -159,7 +155,7 @@ void add_balancing(Table& t) {
 }
 
 void add_capacity(Table& t) {
-  t.architecture(ArchitectureRole::forward);
+  t.following().architecture(ArchitectureRole::forward);
   t.custom(
        "moe_expert_capacity_factor", ValueKind::number,
        [](Config& config, std::span<const std::string> values) {
@@ -189,7 +185,7 @@ void add_capacity(Table& t) {
 }
 
 void add_dispatch(Table& t) {
-  t.architecture(ArchitectureRole::none);
+  t.following().architecture(ArchitectureRole::none);
   t.field("moe_token_dispatcher_type", &Config::token_dispatcher_type,
           "collective that sends tokens to the ranks of their experts")
       .note(kNoExperts);

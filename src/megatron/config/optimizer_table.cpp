@@ -76,7 +76,7 @@ const FieldTable<SchedulerConfig>& scheduler_table() {
   using Config = SchedulerConfig;
   static const FieldTable<Config> table = [] {
     FieldTable<Config> t;
-    t.group("Learning rate").left_out_of_check();
+    t.group("Learning rate").following().left_out_of_check();
     t.field("lr", &Config::lr, "peak learning rate").at_least(0).defines_schedule();
     t.field("min_lr", &Config::min_lr, "smallest learning rate of the decay")
         .at_least(0)
@@ -85,39 +85,32 @@ const FieldTable<SchedulerConfig>& scheduler_table() {
         .defines_schedule();
     t.field("lr_decay_iters", &Config::lr_decay_iters,
             "number of iterations of the decay; none: the whole run")
-        .at_least(1)
-        .at_most(kMaxSize)
+        .between(1, kMaxSize)
         .defines_schedule();
     t.field("lr_decay_samples", &Config::lr_decay_samples,
             "number of samples of the decay, with --train-samples")
-        .at_least(1)
-        .at_most(kMaxSamples)
+        .between(1, kMaxSamples)
         .defines_schedule();
     t.field("lr_wsd_decay_style", &Config::lr_wsd_decay_style, "shape of the decay phase of WSD")
         .on_resume(kNotStored);
     t.field("lr_wsd_decay_iters", &Config::lr_wsd_decay_iters,
             "number of iterations of the decay phase of WSD")
-        .at_least(0)
-        .at_most(kMaxSize)
+        .between(0, kMaxSize)
         .on_resume(kNotStored);
     t.field("lr_wsd_decay_samples", &Config::lr_wsd_decay_samples,
             "number of samples of the decay phase of WSD")
-        .at_least(0)
-        .at_most(kMaxSamples)
+        .between(0, kMaxSamples)
         .on_resume(kNotStored);
     t.field("lr_warmup_fraction", &Config::lr_warmup_fraction,
             "fraction of the decay that is used for linear warm-up")
-        .at_least(0)
-        .at_most(1)
+        .between(0, 1)
         .defines_schedule();
     t.field("lr_warmup_iters", &Config::lr_warmup_iters, "number of iterations of linear warm-up")
-        .at_least(0)
-        .at_most(kMaxSize)
+        .between(0, kMaxSize)
         .defines_schedule();
     t.field("lr_warmup_samples", &Config::lr_warmup_samples,
             "number of samples of linear warm-up, with --train-samples")
-        .at_least(0)
-        .at_most(kMaxSamples)
+        .between(0, kMaxSamples)
         .defines_schedule();
     t.field("lr_warmup_init", &Config::lr_warmup_init, "learning rate at the start of the warm-up")
         .at_least(0)

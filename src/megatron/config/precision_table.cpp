@@ -23,7 +23,7 @@ const FieldTable<LossScaleConfig>& loss_scale_table() {
   using Config = LossScaleConfig;
   static const FieldTable<Config> table = [] {
     FieldTable<Config> t;
-    t.left_out_of_check();
+    t.following().left_out_of_check();
     t.field("loss_scale", &Config::loss_scale,
             "constant loss scale; none: dynamic with --fp16, else 1")
         .at_least(0);
@@ -37,13 +37,11 @@ const FieldTable<LossScaleConfig>& loss_scale_table() {
         .note(kNotDynamic);
     t.field("loss_scale_window", &Config::loss_scale_window,
             "number of steps with finite gradients after which the loss scale doubles")
-        .at_least(1)
-        .at_most(kMaxSize)
+        .between(1, kMaxSize)
         .note(kNotDynamic);
     t.field("hysteresis", &Config::hysteresis,
             "number of steps with non-finite gradients after which the loss scale halves")
-        .at_least(1)
-        .at_most(kMaxSize)
+        .between(1, kMaxSize)
         .note(kNotDynamic);
     return t;
   }();

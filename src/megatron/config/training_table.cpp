@@ -18,8 +18,7 @@ void add_batch_size_fields(FieldTable<TrainingConfig>& t) {
   t.field("rampup_batch_size", &Config::rampup_batch_size,
           "ramp the batch size up: initial size, increment, and number of samples until "
           "--global-batch-size is reached")
-      .at_least(1)
-      .at_most(kMaxSamples)
+      .between(1, kMaxSamples)
       .value_name("START INCREMENT SAMPLES")
       .breaks_resume(kSteps)
       .left_out_of_check("later batch sizes");
@@ -39,17 +38,14 @@ void add_evaluation_fields(FieldTable<TrainingConfig>& t) {
   using Config = TrainingConfig;
   t.group("Evaluation");
   t.field("eval_iters", &Config::eval_iters, "number of iterations of each evaluation")
-      .at_least(0)
-      .at_most(kMaxSize);
+      .between(0, kMaxSize);
   t.field("eval_interval", &Config::eval_interval,
           "number of iterations between evaluations; none: do not evaluate during training")
-      .at_least(1)
-      .at_most(kMaxSize)
+      .between(1, kMaxSize)
       .left_out_of_check();
   t.field("start_eval_at_iter", &Config::start_eval_at_iter,
           "do not evaluate before this training iteration")
-      .at_least(0)
-      .at_most(kMaxSize)
+      .between(0, kMaxSize)
       .note({[](const Settings& s) {
                return s.training->start_eval_at_iter && !s.training->eval_interval;
              },
@@ -57,13 +53,11 @@ void add_evaluation_fields(FieldTable<TrainingConfig>& t) {
       .left_out_of_check();
   t.field("eval_global_batch_size", &Config::eval_global_batch_size,
           "number of samples per evaluation iteration; none: --global-batch-size")
-      .at_least(1)
-      .at_most(kMaxSize)
+      .between(1, kMaxSize)
       .left_out_of_check();
   t.field("eval_micro_batch_size", &Config::eval_micro_batch_size,
           "number of samples per forward pass of evaluation; none: --micro-batch-size")
-      .at_least(1)
-      .at_most(kMaxSize)
+      .between(1, kMaxSize)
       .left_out_of_check();
   t.field("full_validation", &Config::full_validation,
           "evaluate on the whole validation set each time")
@@ -81,15 +75,13 @@ void add_exit_fields(FieldTable<TrainingConfig>& t) {
   using Config = TrainingConfig;
   t.field("exit_interval", &Config::exit_interval,
           "save and stop at the first iteration that is a multiple of this")
-      .at_least(1)
-      .at_most(kMaxSize)
+      .between(1, kMaxSize)
       .left_out_of_check();
   t.field("phase_transition_iterations", &Config::phase_transition_iterations,
           "iterations, with commas, after which a new phase of the data begins: the run saves and "
           "stops there, and goes on with the flags of the next start (--data-path, --seq-length, "
           "rotary scaling). Each phase begins at the first sample of a data set of its own")
-      .at_least(1)
-      .at_most(kMaxSize)
+      .between(1, kMaxSize)
       .value_name("N,N,...")
       .breaks_resume(kOtherSamples)
       .left_out_of_check();
@@ -112,29 +104,24 @@ const FieldTable<TrainingConfig>& training_table() {
     t.group("Training");
     t.field("micro_batch_size", &Config::micro_batch_size,
             "number of samples per forward pass on each rank")
-        .at_least(1)
-        .at_most(kMaxSize)
+        .between(1, kMaxSize)
         .on_resume(kOtherSums);
     t.field("global_batch_size", &Config::global_batch_size,
             "number of samples per training step; 0: micro batch size x data-parallel size")
-        .at_least(0)
-        .at_most(kMaxSize)
+        .between(0, kMaxSize)
         .breaks_resume(kSteps);
     t.field("seq_length", &Config::seq_length, "number of tokens per sample")
-        .at_least(1)
+        .between(1, kMaxSize)
         .alias("encoder-seq-length")
-        .at_most(kMaxSize)
         .breaks_phase(
             "samples are cut differently: the number of consumed samples no longer tells which "
             "tokens were seen");
     t.field("train_iters", &Config::train_iters, "number of training steps of the whole run")
-        .at_least(0)
-        .at_most(kMaxSize)
+        .between(0, kMaxSize)
         .on_resume(kLength);
     t.field("train_samples", &Config::train_samples,
             "number of training samples of the whole run, instead of --train-iters")
-        .at_least(0)
-        .at_most(kMaxSamples)
+        .between(0, kMaxSamples)
         .on_resume(kLength)
         .left_out_of_check();
     t.field("train_epochs", &Config::train_epochs,
@@ -157,8 +144,7 @@ const FieldTable<TrainingConfig>& training_table() {
             "do not stop if a loss or gradient is NaN or infinite");
     t.field("iterations_to_skip", &Config::iterations_to_skip,
             "iterations whose data is skipped, counted from 1")
-        .at_least(1)
-        .at_most(kMaxSize)
+        .between(1, kMaxSize)
         .applies_on_resume()
         .left_out_of_check();
     t.field("skip_train", &Config::skip_train, "only evaluate the loaded model, without training")

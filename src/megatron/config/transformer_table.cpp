@@ -14,40 +14,32 @@ using Config = TransformerConfig;
 using Table = FieldTable<Config>;
 
 void add_size(Table& t) {
-  t.group("Model").architecture(ArchitectureRole::forward);
+  t.group("Model").following().architecture(ArchitectureRole::forward);
   t.field("num_layers", &Config::num_layers, "number of transformer layers")
-      .at_least(1)
-      .alias("encoder-num-layers")
-      .at_most(kMaxLayers);
-  t.field("hidden_size", &Config::hidden_size, "hidden size of the model")
-      .at_least(1)
-      .at_most(kMaxSize);
+      .between(1, kMaxLayers)
+      .alias("encoder-num-layers");
+  t.field("hidden_size", &Config::hidden_size, "hidden size of the model").between(1, kMaxSize);
   t.field("num_attention_heads", &Config::num_attention_heads, "number of query heads")
-      .at_least(1)
-      .at_most(kMaxSize);
+      .between(1, kMaxSize);
   t.field("ffn_hidden_size", &Config::ffn_hidden_size,
           "hidden size of the MLP; 0: 4 x hidden size, or 8/3 x hidden size rounded down to a "
           "multiple of 64 with a gated activation")
-      .at_least(0)
-      .at_most(kMaxSize);
+      .between(0, kMaxSize);
   t.field("kv_channels", &Config::kv_channels,
           "size of each attention head; 0: hidden size / number of heads")
-      .at_least(0)
-      .at_most(kMaxSize);
+      .between(0, kMaxSize);
   t.field("group_query_attention", &Config::group_query_attention,
           "use grouped-query attention: groups of query heads share keys and values");
   t.field("num_query_groups", &Config::num_query_groups,
           "number of key and value heads with --group-query-attention")
-      .at_least(1)
-      .at_most(kMaxSize)
+      .between(1, kMaxSize)
       .note({[](const Settings& s) {
                return !s.model->group_query_attention && s.checkpoint->load.empty();
              },
              "without effect: there is no --group-query-attention"});
   t.field("max_position_embeddings", &Config::max_position_embeddings,
           "longest sequence that the position embeddings cover; 0: the sequence length")
-      .at_least(0)
-      .at_most(kMaxSize);
+      .between(0, kMaxSize);
   t.field("untie_embeddings_and_output_weights", &Config::untie_embeddings_and_output_weights,
           "use separate weights for the embedding and the output layer");
 }
@@ -114,9 +106,8 @@ void add_rope_scaling(Table& t) {
   t.field("rope_original_max_position_embeddings", &Config::rope_original_max_position_embeddings,
           "context length of pretraining, for llama3 and yarn scaling; with yarn the default is "
           "4096")
-      .at_least(1)
-      .alias("yarn-original-max-position-embeddings")
-      .at_most(kMaxSize);
+      .between(1, kMaxSize)
+      .alias("yarn-original-max-position-embeddings");
   t.field("yarn_beta_fast", &Config::yarn_beta_fast,
           "YaRN: number of rotations above which a dimension is not scaled")
       .above(0);
@@ -150,7 +141,7 @@ void add_positions(Table& t) {
 }
 
 void add_regularisation(Table& t) {
-  t.group("Dropout and initialisation").architecture(ArchitectureRole::training);
+  t.group("Dropout and initialisation").following().architecture(ArchitectureRole::training);
   t.field("hidden_dropout", &Config::hidden_dropout,
           "dropout probability of the residual branches and embeddings")
       .at_least(0)
