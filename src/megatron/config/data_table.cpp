@@ -16,30 +16,25 @@ const FieldTable<FimConfig>& fim_table() {
   using Config = FimConfig;
   static const FieldTable<Config> table = [] {
     FieldTable<Config> t;
-    t.group("Fill in the middle").following().left_out_of_check();
+    t.group("Fill in the middle").following().left_out_of_check().breaks_phase(kSamples);
     t.field("fim_data", &Config::fim_data,
             "train to fill in the middle: cut pieces of text into prefix, middle and suffix, and "
-            "move the middle to the end")
-        .breaks_phase(kSamples);
+            "move the middle to the end");
     t.field("fim_rate", &Config::fim_rate, "probability that a piece of text is reordered")
-        .between(0, 1)
-        .breaks_phase(kSamples);
+        .between(0, 1);
     t.field("fim_spm_rate", &Config::fim_spm_rate,
             "probability that the suffix of a reordered piece comes before its prefix")
-        .between(0, 1)
-        .breaks_phase(kSamples);
+        .between(0, 1);
     t.field("fim_split_sample", &Config::fim_split_sample,
             "token that divides a document into fragments, which are reordered one by one")
-        .value_name("TOKEN")
-        .breaks_phase(kSamples);
+        .value_name("TOKEN");
     t.field("fim_fragment_rate", &Config::fim_fragment_rate,
             "probability that a fragment is reordered; required by --fim-split-sample")
-        .between(0, 1)
-        .breaks_phase(kSamples);
+        .between(0, 1);
     t.field("fim_no_prefix", &Config::fim_no_prefix,
             "leave pieces alone whose text begins with this")
-        .value_name("TEXT")
-        .breaks_phase(kSamples);
+        .value_name("TEXT");
+    t.following().on_resume("");
     t.field("fim_prefix_token", &Config::fim_prefix_token, "token before the prefix")
         .value_name("TOKEN");
     t.field("fim_middle_token", &Config::fim_middle_token, "token before the middle")
@@ -195,7 +190,7 @@ const FieldTable<TokenizerConfig>& tokenizer_table() {
   using Config = TokenizerConfig;
   static const FieldTable<Config> table = [] {
     FieldTable<Config> t;
-    t.group("Tokenizer");
+    t.group("Tokenizer").following().breaks_resume(kTokens);
     t.field("tokenizer_type", &Config::tokenizer_type, "type of the tokenizer")
         .choices({"NullTokenizer", "ByteTokenizer", "GPT2BPETokenizer", "HuggingFaceTokenizer",
                   "TikTokenizer", "SentencePieceTokenizer", "GPTSentencePieceTokenizer",
@@ -203,51 +198,40 @@ const FieldTable<TokenizerConfig>& tokenizer_table() {
                   "MultimodalTokenizer", "NullMultimodalTokenizer"})
         .otherwise(
             "use --tokenizer-type HuggingFaceTokenizer with the model's tokenizer.json as "
-            "--tokenizer-model")
-        .breaks_resume(kTokens);
+            "--tokenizer-model");
     t.field(
          "tokenizer_model", &Config::tokenizer_model,
          "file of the tokenizer, or the folder that contains it: tokenizer.json, a SentencePiece "
          "model, a tiktoken file or tekken.json")
-        .value_name("FILE")
-        .breaks_resume(kTokens);
+        .value_name("FILE");
     t.field("vocab_file", &Config::vocab_file,
             "vocab.json in GPT-2's format, or vocab.txt in BERT's")
-        .value_name("FILE")
-        .breaks_resume(kTokens);
-    t.field("merge_file", &Config::merge_file, "merges.txt in GPT-2's format")
-        .value_name("FILE")
-        .breaks_resume(kTokens);
+        .value_name("FILE");
+    t.field("merge_file", &Config::merge_file, "merges.txt in GPT-2's format").value_name("FILE");
     t.field("tiktoken_pattern", &Config::tiktoken_pattern,
             "pattern that splits text for a tiktoken file: r50k_base, p50k_base, cl100k_base, "
             "o200k_base, llama3, qwen, tekken, v1, v2 or a regular expression; none: that of the "
             "file")
-        .value_name("NAME")
-        .breaks_resume(kTokens);
+        .value_name("NAME");
     t.field("tiktoken_num_special_tokens", &Config::tiktoken_num_special_tokens,
             "number of special tokens before the vocabulary of Megatron's TikTokenizer")
-        .between(7, 1 << 20)
-        .breaks_resume(kTokens);
+        .between(7, 1 << 20);
     t.field(
-         "tokenizer_special_tokens", &Config::tokenizer_special_tokens,
-         "special tokens to add to tokenizer.json, or the first ones of Megatron's TikTokenizer, "
-         "with <unk> <s> </s> <mask> <pad> <cls> <sep> among them; none: these seven")
-        .breaks_resume(kTokens);
+        "tokenizer_special_tokens", &Config::tokenizer_special_tokens,
+        "special tokens to add to tokenizer.json, or the first ones of Megatron's TikTokenizer, "
+        "with <unk> <s> </s> <mask> <pad> <cls> <sep> among them; none: these seven");
     t.field("tokenizer_prompt_format", &Config::tokenizer_prompt_format,
             "text around the messages of a conversation, for MultimodalTokenizer; llama3, chatml, "
             "nemotron6-moe: the chat template of --tokenizer-model")
         .choices({"mistral", "llama3", "llama3p1", "llama3p2", "nvlm-yi-34b", "chatml", "qwen2p0",
-                  "qwen2p5", "nemotron5", "nemotron5-aligned", "nemotron6-moe"})
-        .breaks_resume(kTokens);
+                  "qwen2p5", "nemotron5", "nemotron5-aligned", "nemotron6-moe"});
     t.field("image_tag_type", &Config::image_tag_type,
             "tags that MultimodalTokenizer writes around each <image>; nvlm: <Image> and </Image>; "
             "internvl: <img> and </img>; none: no tags")
-        .choices({"", "nvlm", "internvl"})
-        .breaks_resume(kTokens);
+        .choices({"", "nvlm", "internvl"});
     t.field("force_system_message", &Config::force_system_message,
             "begin each conversation of MultimodalTokenizer with the format's own system message, "
-            "which only qwen2p0 and qwen2p5 have; other formats are unchanged")
-        .breaks_resume(kTokens);
+            "which only qwen2p0 and qwen2p5 have; other formats are unchanged");
     t.field("tokenizer_metadata", &Config::tokenizer_metadata,
             "tokenizer_metadata.json of Megatron Core, whose \"library\" names the type of the "
             "tokenizer and whose \"chat_template\" replaces that of the model")
@@ -255,8 +239,7 @@ const FieldTable<TokenizerConfig>& tokenizer_table() {
         .breaks_resume("its chat template makes samples, its library chooses the tokenizer");
     t.field("tokenizer_hf_no_include_special_tokens",
             &Config::tokenizer_hf_no_include_special_tokens,
-            "leave out the tokens that a tokenizer.json adds at the ends of a text, such as bos")
-        .breaks_resume(kTokens);
+            "leave out the tokens that a tokenizer.json adds at the ends of a text, such as bos");
     t.field("null_tokenizer_eod_id", &Config::null_tokenizer_eod_id,
             "id of NullTokenizer that ends a document; none: the last of --vocab-size")
         .between(0, kMaxSize)
@@ -265,6 +248,7 @@ const FieldTable<TokenizerConfig>& tokenizer_table() {
             "id of NullTokenizer that fills samples; -1: there is none")
         .between(-1, kMaxSize)
         .breaks_resume("another id fills samples");
+    t.following().on_resume("");
     t.field(
          "vocab_size", &Config::vocab_size,
          "size of the vocabulary, for NullTokenizer and TikTokenizer; NullMultimodalTokenizer adds "

@@ -27,8 +27,8 @@ struct ResumeMeaning {
     schedule,  ///< the setting defines a schedule, whose state the checkpoint stores
     none,      ///< nothing: the difference is not shown
   } kind = Kind::plain;
-  std::string_view consequence;   ///< what the user is told; empty: only that the values differ
-  bool phase_may_change = false;  ///< a new phase of the data may begin with another value
+  std::string_view consequence = {};  ///< what the user is told; empty: only that the values differ
+  bool phase_may_change = false;      ///< a new phase of the data may begin with another value
 };
 
 /// The part of a setting in the architecture, which checkpoints store and compare.

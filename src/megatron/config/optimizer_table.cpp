@@ -76,21 +76,16 @@ const FieldTable<SchedulerConfig>& scheduler_table() {
   using Config = SchedulerConfig;
   static const FieldTable<Config> table = [] {
     FieldTable<Config> t;
-    t.group("Learning rate").following().left_out_of_check();
-    t.field("lr", &Config::lr, "peak learning rate").at_least(0).defines_schedule();
-    t.field("min_lr", &Config::min_lr, "smallest learning rate of the decay")
-        .at_least(0)
-        .defines_schedule();
-    t.field("lr_decay_style", &Config::lr_decay_style, "shape of the learning rate decay")
-        .defines_schedule();
+    t.group("Learning rate").following().left_out_of_check().defines_schedule();
+    t.field("lr", &Config::lr, "peak learning rate").at_least(0);
+    t.field("min_lr", &Config::min_lr, "smallest learning rate of the decay").at_least(0);
+    t.field("lr_decay_style", &Config::lr_decay_style, "shape of the learning rate decay");
     t.field("lr_decay_iters", &Config::lr_decay_iters,
             "number of iterations of the decay; none: the whole run")
-        .between(1, kMaxSize)
-        .defines_schedule();
+        .between(1, kMaxSize);
     t.field("lr_decay_samples", &Config::lr_decay_samples,
             "number of samples of the decay, with --train-samples")
-        .between(1, kMaxSamples)
-        .defines_schedule();
+        .between(1, kMaxSamples);
     t.field("lr_wsd_decay_style", &Config::lr_wsd_decay_style, "shape of the decay phase of WSD")
         .on_resume(kNotStored);
     t.field("lr_wsd_decay_iters", &Config::lr_wsd_decay_iters,
@@ -103,29 +98,24 @@ const FieldTable<SchedulerConfig>& scheduler_table() {
         .on_resume(kNotStored);
     t.field("lr_warmup_fraction", &Config::lr_warmup_fraction,
             "fraction of the decay that is used for linear warm-up")
-        .between(0, 1)
-        .defines_schedule();
+        .between(0, 1);
     t.field("lr_warmup_iters", &Config::lr_warmup_iters, "number of iterations of linear warm-up")
-        .between(0, kMaxSize)
-        .defines_schedule();
+        .between(0, kMaxSize);
     t.field("lr_warmup_samples", &Config::lr_warmup_samples,
             "number of samples of linear warm-up, with --train-samples")
-        .between(0, kMaxSamples)
-        .defines_schedule();
+        .between(0, kMaxSamples);
     t.field("lr_warmup_init", &Config::lr_warmup_init, "learning rate at the start of the warm-up")
         .at_least(0)
         .on_resume(kNotStored);
     t.field("start_weight_decay", &Config::start_weight_decay,
             "weight decay at the start, if it changes over time")
-        .at_least(0)
-        .defines_schedule();
+        .at_least(0);
     t.field("end_weight_decay", &Config::end_weight_decay,
             "weight decay at the end, if it changes over time")
-        .at_least(0)
-        .defines_schedule();
+        .at_least(0);
     t.field("weight_decay_incr_style", &Config::weight_decay_incr_style,
-            "shape of the change of the weight decay")
-        .defines_schedule();
+            "shape of the change of the weight decay");
+    t.following().on_resume("");
     t.field("override_opt_param_scheduler", &Config::override_opt_param_scheduler,
             "on resume, use the schedule that the flags describe")
         .alias("override-opt_param-scheduler");

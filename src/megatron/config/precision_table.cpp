@@ -61,21 +61,17 @@ void add_precision_fields(FieldTable<TrainingConfig>& table) {
              "compute in float16 with loss scaling, with main weights and gradients in fp32")
       .breaks_resume(kArithmetic)
       .left_out_of_check("--fp16 (float64 is used)");
-  table
-      .field("accumulate_allreduce_grads_in_fp32", &Config::accumulate_allreduce_grads_in_fp32,
-             "accumulate and reduce gradients in fp32; this is the default unless "
-             "--grad-reduce-in-bf16 is given")
-      .left_out_of_check();
-  table
-      .field("grad_reduce_in_bf16", &Config::grad_reduce_in_bf16,
-             "accumulate and reduce gradients in bfloat16; requires --bf16")
-      .left_out_of_check();
+  table.field("accumulate_allreduce_grads_in_fp32", &Config::accumulate_allreduce_grads_in_fp32,
+              "accumulate and reduce gradients in fp32; this is the default unless "
+              "--grad-reduce-in-bf16 is given");
+  table.field("grad_reduce_in_bf16", &Config::grad_reduce_in_bf16,
+              "accumulate and reduce gradients in bfloat16; requires --bf16");
   table.include(&Config::loss_scale, loss_scale_table());
 }
 
 void add_precision_fields(FieldTable<OptimizerConfig>& table) {
   using Config = OptimizerConfig;
-  table.group("Optimizer");
+  table.group("Optimizer").following().left_out_of_check();
   table
       .field("use_precision_aware_optimizer", &Config::use_precision_aware_optimizer,
              "allow types other than fp32 for Adam's moments, main gradients and main weights")
@@ -86,25 +82,19 @@ void add_precision_fields(FieldTable<OptimizerConfig>& table) {
           "exp_avg_dtype", &Config::exp_avg_dtype,
           "type of Adam's first moment; fp16, int8 and fp8 (E4M3) have a scale for each block of "
           "256 elements")
-      .choices(states)
-      .left_out_of_check();
+      .choices(states);
   table
       .field("exp_avg_sq_dtype", &Config::exp_avg_sq_dtype,
              "type of Adam's second moment, as --exp-avg-dtype")
-      .choices(states)
-      .left_out_of_check();
+      .choices(states);
   table.field("main_grads_dtype", &Config::main_grads_dtype, "type of the main gradients")
-      .choices({"fp32", "bf16"})
-      .left_out_of_check();
-  table
-      .field(
-          "main_grads_error_feedback", &Config::main_grads_error_feedback,
-          "keep what rounding bf16 main gradients lost, in one more byte an element, so that the "
-          "sum over microbatches is as exact as in fp32 until it is rounded once")
-      .left_out_of_check();
+      .choices({"fp32", "bf16"});
+  table.field(
+      "main_grads_error_feedback", &Config::main_grads_error_feedback,
+      "keep what rounding bf16 main gradients lost, in one more byte an element, so that the "
+      "sum over microbatches is as exact as in fp32 until it is rounded once");
   table.field("main_params_dtype", &Config::main_params_dtype, "type of the main weights")
-      .choices({"fp32", "fp16"})
-      .left_out_of_check();
+      .choices({"fp32", "fp16"});
 }
 
 }  // namespace megatron

@@ -30,8 +30,7 @@ void add_batch_size_fields(FieldTable<TrainingConfig>& t) {
       .left_out_of_check("later batch sizes");
   t.field("decrease_batch_size_if_needed", &Config::decrease_batch_size_if_needed,
           "round batch sizes down to a multiple of micro batch size x data-parallel size")
-      .breaks_resume(kSteps)
-      .left_out_of_check();
+      .breaks_resume(kSteps);
 }
 
 void add_evaluation_fields(FieldTable<TrainingConfig>& t) {
@@ -41,54 +40,44 @@ void add_evaluation_fields(FieldTable<TrainingConfig>& t) {
       .between(0, kMaxSize);
   t.field("eval_interval", &Config::eval_interval,
           "number of iterations between evaluations; none: do not evaluate during training")
-      .between(1, kMaxSize)
-      .left_out_of_check();
+      .between(1, kMaxSize);
   t.field("start_eval_at_iter", &Config::start_eval_at_iter,
           "do not evaluate before this training iteration")
       .between(0, kMaxSize)
       .note({[](const Settings& s) {
                return s.training->start_eval_at_iter && !s.training->eval_interval;
              },
-             "without effect: there is no --eval-interval"})
-      .left_out_of_check();
+             "without effect: there is no --eval-interval"});
   t.field("eval_global_batch_size", &Config::eval_global_batch_size,
           "number of samples per evaluation iteration; none: --global-batch-size")
-      .between(1, kMaxSize)
-      .left_out_of_check();
+      .between(1, kMaxSize);
   t.field("eval_micro_batch_size", &Config::eval_micro_batch_size,
           "number of samples per forward pass of evaluation; none: --micro-batch-size")
-      .between(1, kMaxSize)
-      .left_out_of_check();
+      .between(1, kMaxSize);
   t.field("full_validation", &Config::full_validation,
-          "evaluate on the whole validation set each time")
-      .left_out_of_check();
+          "evaluate on the whole validation set each time");
   t.field("multiple_validation_sets", &Config::multiple_validation_sets,
-          "evaluate each prefix of --valid-data-path separately")
-      .left_out_of_check();
+          "evaluate each prefix of --valid-data-path separately");
   t.field("validation_set_names", &Config::validation_set_names,
           "names of the validation sets in the log; default: 0, 1, ...")
-      .value_name("NAME")
-      .left_out_of_check();
+      .value_name("NAME");
 }
 
 void add_exit_fields(FieldTable<TrainingConfig>& t) {
   using Config = TrainingConfig;
   t.field("exit_interval", &Config::exit_interval,
           "save and stop at the first iteration that is a multiple of this")
-      .between(1, kMaxSize)
-      .left_out_of_check();
+      .between(1, kMaxSize);
   t.field("phase_transition_iterations", &Config::phase_transition_iterations,
           "iterations, with commas, after which a new phase of the data begins: the run saves and "
           "stops there, and goes on with the flags of the next start (--data-path, --seq-length, "
           "rotary scaling). Each phase begins at the first sample of a data set of its own")
       .between(1, kMaxSize)
       .value_name("N,N,...")
-      .breaks_resume(kOtherSamples)
-      .left_out_of_check();
+      .breaks_resume(kOtherSamples);
   t.field("exit_duration_in_mins", &Config::exit_duration_in_mins,
           "save and stop after this many minutes")
-      .above(0)
-      .left_out_of_check();
+      .above(0);
   t.field("exit_signal", &Config::exit_signal,
           "save and stop on this signal, in addition to SIGTERM, SIGUSR1 and SIGINT")
       .choices(
@@ -142,13 +131,12 @@ const FieldTable<TrainingConfig>& training_table() {
         .breaks_resume("the loss is averaged differently");
     t.field("check_for_nan_in_loss_and_grad", &Config::check_for_nan_in_loss_and_grad,
             "do not stop if a loss or gradient is NaN or infinite");
+    t.following().left_out_of_check();
     t.field("iterations_to_skip", &Config::iterations_to_skip,
             "iterations whose data is skipped, counted from 1")
         .between(1, kMaxSize)
-        .applies_on_resume()
-        .left_out_of_check();
-    t.field("skip_train", &Config::skip_train, "only evaluate the loaded model, without training")
-        .left_out_of_check();
+        .applies_on_resume();
+    t.field("skip_train", &Config::skip_train, "only evaluate the loaded model, without training");
     add_exit_fields(t);
     add_precision_fields(t);
     add_batch_size_fields(t);
